@@ -1,0 +1,259 @@
+#include "base/file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "base/errors.h"
+
+namespace braid {
+namespace {
+
+constexpr size_t kBufferBytes = size_t{1} << 18;
+
+[[noreturn]] void throw_file_error(std::string_view verb, const std::string& path,
+                                   std::string_view call, int error_number) {
+  throw_data_error("cannot {} '{}': {}: {}", verb, path, call,
+                   std::generic_category().message(error_number));
+}
+
+/// Owns a file descriptor until the end of a scope.
+class ScopedFd {
+ public:
+  explicit ScopedFd(int fd) : fd_(fd) {}
+  ScopedFd(const ScopedFd&) = delete;
+  ScopedFd& operator=(const ScopedFd&) = delete;
+  ~ScopedFd() {
+    if (fd_ >= 0) {
+      ::close(fd_);
+    }
+  }
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+int open_retrying(const char* path, int flags, mode_t mode = 0) {
+  int fd = -1;
+  do {
+    fd = ::open(path, flags | O_CLOEXEC, mode);
+  } while (fd < 0 && errno == EINTR);
+  return fd;
+}
+
+int open_for_reading(const std::string& path) {
+  const int fd = open_retrying(path.c_str(), O_RDONLY);
+  if (fd < 0) {
+    throw_file_error("read", path, "open", errno);
+  }
+  return fd;
+}
+
+struct stat status_of(int fd, const std::string& path) {
+  struct stat status = {};
+  if (::fstat(fd, &status) != 0) {
+    throw_file_error("read", path, "fstat", errno);
+  }
+  return status;
+}
+
+std::string folder_of(const std::string& path) {
+  const size_t slash = path.find_last_of('/');
+  if (slash == std::string::npos) {
+    return ".";
+  }
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+struct TemporaryFile {
+  std::string path;
+  int fd;
+};
+
+/// Beside `path`, so that the rename stays inside one file system. The name is unique among running
+/// processes by the process id and, inside one, by O_EXCL and the counter; a stale file of a killed
+/// process is stepped over.
+TemporaryFile create_temporary_beside(const std::string& path) {
+  constexpr int kMaxTries = 1000;
+  for (int attempt = 0; attempt < kMaxTries; ++attempt) {
+    std::string name = fmt::format("{}.{}-{}.tmp", path, ::getpid(), attempt);
+    const int fd = open_retrying(name.c_str(), O_WRONLY | O_CREAT | O_EXCL, 0666);
+    if (fd >= 0) {
+      return {std::move(name), fd};
+    }
+    if (errno != EEXIST) {
+      throw_file_error("write", path, "open of a temporary file beside it", errno);
+    }
+  }
+  throw_data_error("cannot write '{}': {} stale temporary files '{}.*.tmp' are in the way", path,
+                   kMaxTries, path);
+}
+
+}  // namespace
+
+MappedFile::MappedFile(std::string path) : path_(std::move(path)) {
+  const ScopedFd fd(open_for_reading(path_));
+  const struct stat status = status_of(fd.get(), path_);
+  if (!S_ISREG(status.st_mode)) {
+    throw_data_error("cannot read '{}': it is {}, not a regular file", path_,
+                     S_ISDIR(status.st_mode) ? "a folder" : "a device or a pipe");
+  }
+  const auto size_bytes = static_cast<size_t>(status.st_size);
+  if (size_bytes == 0) {
+    return;  // mmap refuses a length of 0
+  }
+  void* address = ::mmap(nullptr, size_bytes, PROT_READ, MAP_SHARED, fd.get(), 0);
+  if (address == MAP_FAILED) {
+    throw_file_error("read", path_, "mmap", errno);
+  }
+  bytes_ = {static_cast<const std::byte*>(address), size_bytes};
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : path_(std::move(other.path_)), bytes_(std::exchange(other.bytes_, {})) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+MappedFile::~MappedFile() {
+  if (!bytes_.empty()) {
+    ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+  }
+}
+
+AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
+  if (path_.empty() || path_.back() == '/') {
+    throw_data_error("cannot write '{}': it names no file", path_);
+  }
+  buffer_.reserve(kBufferBytes);
+  TemporaryFile temporary = create_temporary_beside(path_);
+  temporary_path_ = std::move(temporary.path);
+  fd_ = temporary.fd;
+}
+
+AtomicFile::AtomicFile(AtomicFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      temporary_path_(std::exchange(other.temporary_path_, {})),
+      buffer_(std::move(other.buffer_)),
+      size_bytes_(other.size_bytes_),
+      fd_(std::exchange(other.fd_, -1)) {}
+
+AtomicFile::~AtomicFile() {
+  if (fd_ >= 0) {
+    ::close(fd_);
+  }
+  if (!temporary_path_.empty()) {
+    ::unlink(temporary_path_.c_str());
+  }
+}
+
+void AtomicFile::write(std::span<const std::byte> bytes) {
+  check(fd_ >= 0, "write to '{}' after its commit", path_);
+  size_bytes_ += static_cast<int64_t>(bytes.size());
+  if (buffer_.size() + bytes.size() > kBufferBytes) {
+    flush();
+  }
+  if (bytes.size() >= kBufferBytes) {
+    write_through(bytes);
+  } else {
+    buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
+  }
+}
+
+void AtomicFile::flush() {
+  write_through(buffer_);
+  buffer_.clear();
+}
+
+void AtomicFile::write_through(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(fd_, bytes.data(), bytes.size());
+    if (written >= 0) {
+      bytes = bytes.subspan(static_cast<size_t>(written));
+    } else if (errno != EINTR) {
+      throw_file_error("write", path_, "write", errno);
+    }
+  }
+}
+
+void AtomicFile::commit() {
+  check(fd_ >= 0, "second commit of '{}'", path_);
+  flush();
+  if (::fsync(fd_) != 0) {
+    throw_file_error("write", path_, "fsync", errno);
+  }
+  if (::close(std::exchange(fd_, -1)) != 0) {
+    throw_file_error("write", path_, "close", errno);
+  }
+  if (::rename(temporary_path_.c_str(), path_.c_str()) != 0) {
+    throw_file_error("write", path_, "rename", errno);
+  }
+  temporary_path_.clear();
+  sync_directory(folder_of(path_));
+}
+
+std::string read_text_file(const std::string& path, int64_t max_bytes) {
+  const ScopedFd fd(open_for_reading(path));
+  const struct stat status = status_of(fd.get(), path);
+  if (S_ISREG(status.st_mode) && status.st_size > max_bytes) {
+    throw_data_error("cannot read '{}': it has {} bytes, the limit is {}", path, status.st_size,
+                     max_bytes);
+  }
+  std::string text;
+  size_t used = 0;
+  // One byte more than the known size, so that the end of file is seen without growing again.
+  text.resize(S_ISREG(status.st_mode) ? static_cast<size_t>(status.st_size) + 1 : kBufferBytes);
+  while (true) {
+    const ssize_t got = ::read(fd.get(), text.data() + used, text.size() - used);
+    if (got < 0 && errno == EINTR) {
+      continue;
+    }
+    if (got < 0) {
+      throw_file_error("read", path, "read", errno);
+    }
+    if (got == 0) {
+      break;
+    }
+    used += static_cast<size_t>(got);
+    if (static_cast<int64_t>(used) > max_bytes) {
+      throw_data_error("cannot read '{}': it has more than {} bytes, the limit", path, max_bytes);
+    }
+    if (used == text.size()) {
+      text.resize(text.size() * 2);
+    }
+  }
+  text.resize(used);
+  return text;
+}
+
+void write_file_atomically(const std::string& path, std::span<const std::byte> bytes) {
+  AtomicFile file(path);
+  file.write(bytes);
+  file.commit();
+}
+
+void write_file_atomically(const std::string& path, std::string_view text) {
+  write_file_atomically(path, std::as_bytes(std::span(text)));
+}
+
+void sync_directory(const std::string& path) {
+  const ScopedFd fd(open_retrying(path.c_str(), O_RDONLY | O_DIRECTORY));
+  if (fd.get() < 0) {
+    throw_file_error("write", path, "open", errno);
+  }
+  // EINVAL: a file system that cannot sync folders; its renames are as durable as they get.
+  if (::fsync(fd.get()) != 0 && errno != EINVAL) {
+    throw_file_error("write", path, "fsync", errno);
+  }
+}
+
+}  // namespace braid

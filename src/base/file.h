@@ -1,0 +1,84 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+/// Files as braid reads and writes them: whole, mapped, or replaced atomically. Every failure is a
+/// DataError of one line that names the path, the system call and the system's reason.
+namespace braid {
+
+/// A read-only memory map of a whole regular file. Move-only; unmapped on destruction. An empty
+/// file gives an empty span. The file must not shrink while it is mapped (the system then raises
+/// SIGBUS on access).
+class MappedFile {
+ public:
+  MappedFile() = default;
+  explicit MappedFile(std::string path);
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+  ~MappedFile();
+
+  /// Valid as long as this object lives (moving it keeps the address).
+  std::span<const std::byte> bytes() const { return bytes_; }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  std::span<const std::byte> bytes_;
+};
+
+/// Replaces `path` in one instant: bytes go to a temporary file in the same folder, and `commit`
+/// makes them durable and renames it over `path`. A reader sees the old file or all of the new one.
+/// Without `commit` (an error, an exception) the destructor removes the temporary file; a killed
+/// process leaves only a file named *.tmp. If `path` is a symbolic link, the link itself is
+/// replaced. Not thread-safe; two writers of one path do not disturb each other, the last commit
+/// wins.
+class AtomicFile {
+ public:
+  explicit AtomicFile(std::string path);
+  AtomicFile(AtomicFile&& other) noexcept;
+  AtomicFile& operator=(AtomicFile&&) = delete;
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+  ~AtomicFile();
+
+  /// Appends; buffered, so an error may surface at a later write or at `commit`.
+  void write(std::span<const std::byte> bytes);
+  void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
+  /// Flush, fsync, rename, fsync of the folder. May be called once; nothing can be written
+  /// afterwards.
+  void commit();
+
+  const std::string& path() const { return path_; }
+  /// All bytes handed to `write` so far.
+  int64_t size_bytes() const { return size_bytes_; }
+
+ private:
+  void write_through(std::span<const std::byte> bytes);
+  void flush();
+
+  std::string path_;
+  std::string temporary_path_;  // empty once committed or moved from
+  std::vector<std::byte> buffer_;
+  int64_t size_bytes_ = 0;
+  int fd_ = -1;
+};
+
+/// All of a regular file or a pipe. Throws DataError if it cannot be read or has more than
+/// `max_bytes` bytes.
+std::string read_text_file(const std::string& path, int64_t max_bytes);
+
+/// Replaces `path` by these bytes as AtomicFile does.
+void write_file_atomically(const std::string& path, std::span<const std::byte> bytes);
+void write_file_atomically(const std::string& path, std::string_view text);
+
+/// Makes renames, creations and removals inside this folder durable (fsync of the folder).
+void sync_directory(const std::string& path);
+
+}  // namespace braid
