@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "ir/program.h"
+#include "trace/timeline.h"
+
+namespace braid {
+
+/// Runs the programs of one rank. The contract, which one shared test suite checks for every executor:
+///  - tasks of a stream run in program order; a task starts after all events that it waits for were recorded;
+///  - `launch` returns at once or runs the step to its end, as the device likes; `wait` returns when all tasks have finished;
+///  - an error in a task surfaces at the next `wait` as DeviceError naming rank, stream, task and label; tasks that depend on
+///    it do not run; the executor is then only good for destruction;
+///  - nothing is allocated on the device between construction and destruction.
+/// All programs of an executor share persistent buffers by name (training and evaluation use the same weights).
+/// Not thread-safe: one thread drives one executor.
+class Executor {
+ public:
+  virtual ~Executor() = default;
+
+  /// Starts one step of program `program_index` (in the order given at construction).
+  virtual void launch(size_t program_index) = 0;
+  /// Blocks until the launched step has finished. Throws the first error of the step.
+  virtual void wait() = 0;
+
+  void run(size_t program_index) {
+    launch(program_index);
+    wait();
+  }
+
+  /// Copies host bytes into or out of a persistent buffer, between steps only. `offset_bytes` counts from the start of the
+  /// buffer. Throws InternalError for an unknown name or a range outside the buffer.
+  virtual void write(std::string_view buffer, int64_t offset_bytes, std::span<const std::byte> bytes) = 0;
+  virtual void read(std::string_view buffer, int64_t offset_bytes, std::span<std::byte> bytes) = 0;
+
+  /// Records start and end of every task in the next steps.
+  virtual void set_tracing(bool enabled) = 0;
+  /// The last traced step.
+  virtual RankTimeline timeline() const = 0;
+
+  /// Bytes allocated on the device for arenas: equal to MemoryPlan::peak_bytes().
+  virtual int64_t allocated_bytes() const = 0;
+};
+
+}  // namespace braid

@@ -1,0 +1,86 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/ids.h"
+#include "ir/program.h"
+
+namespace braid {
+
+using ValueId = Id<struct ValueTag>;
+using NodeId = Id<struct NodeTag>;
+
+enum class ValueKind : uint8_t {
+  kInput,       ///< io: token ids, labels, scalars that the host writes
+  kOutput,      ///< io: what the host reads, for example the loss
+  kParam,       ///< a weight in compute dtype
+  kMainGrad,    ///< fp32 gradient accumulator of a weight
+  kActivation,  ///< everything else: forward values and gradients with respect to them
+};
+
+/// A tensor in a stage graph. Params and main grads name the parameter; the same parameter used twice (tied embeddings) is
+/// one value.
+struct Value {
+  std::string name;
+  DType dtype = DType::kF32;
+  Shape shape;
+  ValueKind kind = ValueKind::kActivation;
+
+  friend bool operator==(const Value&, const Value&) = default;
+};
+
+/// One op on values: becomes one task per microbatch. `operands` are parallel to `spec.operands`.
+struct Node {
+  OpSpec spec;
+  std::vector<ValueId> operands;
+  Phase phase = Phase::kForward;
+  int32_t layer = -1;
+  std::string site;
+};
+
+/// The ops of one microbatch of one virtual stage, as this rank runs them: `forward` from the model, `backward` from
+/// autodiff (dgrad and wgrad nodes in the natural order). Activations that backward nodes read are saved, that is all there
+/// is to it: live ranges follow from use.
+struct StageGraph {
+  std::vector<Value> values;
+  std::vector<Node> forward;
+  std::vector<Node> backward;
+
+  const Value& value(ValueId id) const { return values[id.index()]; }
+};
+
+/// Adds forward nodes; each call checks the node's spec (`check_spec`).
+class GraphBuilder {
+ public:
+  explicit GraphBuilder(StageGraph& graph) : graph_(graph) {}
+
+  /// Layer and site prefix of the nodes and values that follow, for example 3 and "layers.3".
+  void set_scope(int32_t layer, std::string prefix);
+  const std::string& prefix() const { return prefix_; }
+
+  ValueId add_value(Value value);
+  /// Value of that name, made at first use; later uses must agree in dtype, shape and kind.
+  ValueId named_value(const Value& value);
+
+  const Value& value(ValueId id) const { return graph_.value(id); }
+  StageGraph& graph() { return graph_; }
+
+  /// Adds a node of `op`. `site` is the place inside the scope ("attention.qkv"); the values it writes must exist already.
+  /// `spec.operands[i].dtype` and `.shape` are filled from the values; the caller gives accesses.
+  void add_node(std::string op, std::vector<Attribute> attributes,
+                std::span<const std::pair<ValueId, Access>> operands, std::string_view site,
+                Phase phase = Phase::kForward);
+
+ private:
+  StageGraph& graph_;
+  std::unordered_map<std::string, ValueId> named_;
+  int32_t layer_ = -1;
+  std::string prefix_;
+};
+
+}  // namespace braid
