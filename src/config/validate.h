@@ -1,0 +1,30 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include "config/run_config.h"
+
+namespace braid {
+
+/// Refuses what cannot run: every key against its own limits again (a config may come from code),
+/// rules across keys, and layouts that this build does not run yet. Needs no device, no data and no
+/// model preset; sizes that come from a preset are checked by src/model once it is resolved. Throws
+/// ConfigError naming option, value, limit and the nearest valid setting.
+void validate(const RunConfig& config);
+
+/// The same run with every "0 or empty = derived" number written out: parallel.data, data.seed,
+/// optimizer.decay_steps of a cosine schedule, checkpoint.folder. What the trainer prints, saves
+/// and works from. Requires a validated config.
+RunConfig resolved(RunConfig config);
+
+/// Microbatches that one rank runs per step: global_batch / (microbatch * data-parallel ranks).
+/// Requires a validated config.
+int64_t num_microbatches(const RunConfig& config);
+
+/// Shares of training, validation and test data of a split such as "969,30,1", scaled to sum 1.
+/// Throws ConfigError unless it is three comma-separated numbers >= 0, the first one > 0.
+std::array<double, 3> parse_split(std::string_view split);
+
+}  // namespace braid
