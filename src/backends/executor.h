@@ -10,14 +10,18 @@
 
 namespace braid {
 
-/// Runs the programs of one rank. The contract, which one shared test suite checks for every executor:
-///  - tasks of a stream run in program order; a task starts after all events that it waits for were recorded;
-///  - `launch` returns at once or runs the step to its end, as the device likes; `wait` returns when all tasks have finished;
-///  - an error in a task surfaces at the next `wait` as DeviceError naming rank, stream, task and label; tasks that depend on
+/// Runs the programs of one rank. The contract, which one shared test suite checks for every
+/// executor:
+///  - tasks of a stream run in program order; a task starts after all events that it waits for were
+///  recorded;
+///  - `launch` returns at once or runs the step to its end, as the device likes; `wait` returns
+///  when all tasks have finished;
+///  - an error in a task surfaces at the next `wait` as DeviceError naming rank, stream, task and
+///  label; tasks that depend on
 ///    it do not run; the executor is then only good for destruction;
 ///  - nothing is allocated on the device between construction and destruction.
-/// All programs of an executor share persistent buffers by name (training and evaluation use the same weights).
-/// Not thread-safe: one thread drives one executor.
+/// All programs of an executor share persistent buffers by name (training and evaluation use the
+/// same weights). Not thread-safe: one thread drives one executor.
 class Executor {
  public:
   virtual ~Executor() = default;
@@ -32,9 +36,11 @@ class Executor {
     wait();
   }
 
-  /// Copies host bytes into or out of a persistent buffer, between steps only. `offset_bytes` counts from the start of the
-  /// buffer. Throws InternalError for an unknown name or a range outside the buffer.
-  virtual void write(std::string_view buffer, int64_t offset_bytes, std::span<const std::byte> bytes) = 0;
+  /// Copies host bytes into or out of a persistent buffer, between steps only. `offset_bytes`
+  /// counts from the start of the buffer. Throws InternalError for an unknown name or a range
+  /// outside the buffer.
+  virtual void write(std::string_view buffer, int64_t offset_bytes,
+                     std::span<const std::byte> bytes) = 0;
   virtual void read(std::string_view buffer, int64_t offset_bytes, std::span<std::byte> bytes) = 0;
 
   /// Records start and end of every task in the next steps.

@@ -6,7 +6,8 @@ namespace braid {
 namespace {
 
 void mix(size_t& seed, size_t value) {
-  seed ^= value + 0x9E3779B97F4A7C15ull + (seed << 6) + (seed >> 2);  // as in boost::hash_combine, 64 bit
+  seed ^= value + 0x9E3779B97F4A7C15ull + (seed << 6) +
+          (seed >> 2);  // as in boost::hash_combine, 64 bit
 }
 
 }  // namespace

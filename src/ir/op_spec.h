@@ -15,7 +15,8 @@ namespace braid {
 
 using SpecId = Id<struct SpecTag>;
 
-/// What a task does with one operand. kReadWrite keeps what it does not change: an accumulation, an in-place collective.
+/// What a task does with one operand. kReadWrite keeps what it does not change: an accumulation, an
+/// in-place collective.
 enum class Access : uint8_t { kRead, kWrite, kReadWrite };
 
 constexpr bool reads(Access access) {
@@ -44,8 +45,9 @@ struct OperandSpec {
   friend bool operator==(const OperandSpec&, const OperandSpec&) = default;
 };
 
-/// Everything about a task except which memory it touches and where and when it runs: op, attributes and operand types.
-/// Equal specs are stored once per program, so kernels are chosen, tuned and costed per spec and not per task.
+/// Everything about a task except which memory it touches and where and when it runs: op,
+/// attributes and operand types. Equal specs are stored once per program, so kernels are chosen,
+/// tuned and costed per spec and not per task.
 struct OpSpec {
   std::string op;
   std::vector<Attribute> attributes;  ///< in the order in which the op declares them

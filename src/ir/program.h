@@ -12,7 +12,7 @@
 
 namespace braid {
 
-using TaskId = Id<struct TaskTag>;      ///< position in program order; a pass that reorders renumbers
+using TaskId = Id<struct TaskTag>;  ///< position in program order; a pass that reorders renumbers
 using BufferId = Id<struct BufferTag>;
 using StreamId = Id<struct StreamTag>;
 using GroupId = Id<struct GroupTag>;
@@ -21,15 +21,15 @@ using SiteId = Id<struct SiteTag>;
 
 /// What a buffer is for; the classes in which memory is planned and reported.
 enum class BufferRole : uint8_t {
-  kParam,           ///< weights in compute dtype
-  kMainWeight,      ///< fp32 copy of the weights, where the compute dtype is narrower
-  kGrad,            ///< gradient of a weight before it is added to the main grad
-  kMainGrad,        ///< fp32 accumulator across microbatches
+  kParam,       ///< weights in compute dtype
+  kMainWeight,  ///< fp32 copy of the weights, where the compute dtype is narrower
+  kGrad,        ///< gradient of a weight before it is added to the main grad
+  kMainGrad,    ///< fp32 accumulator across microbatches
   kOptimizerState,
-  kActivation,      ///< forward values, and gradients with respect to them
-  kGathered,        ///< unsharded copy of something that is stored sharded
+  kActivation,  ///< forward values, and gradients with respect to them
+  kGathered,    ///< unsharded copy of something that is stored sharded
   kScratch,
-  kIo,              ///< written or read by the host between steps
+  kIo,  ///< written or read by the host between steps
 };
 
 enum class Lifetime : uint8_t {
@@ -84,7 +84,8 @@ struct Stream {
 /// The parallel dimension whose communication a group carries.
 enum class GroupKind : uint8_t { kData, kTensor, kPipeline, kContext, kExpert, kWorld };
 
-/// Ranks that communicate with each other. `ranks` are global and in group order; a task's collective runs over all of them.
+/// Ranks that communicate with each other. `ranks` are global and in group order; a task's
+/// collective runs over all of them.
 struct Group {
   std::string name;
   GroupKind kind = GroupKind::kData;
@@ -106,21 +107,25 @@ struct Label {
   friend bool operator==(const Label&, const Label&) = default;
 };
 
-/// One operation on buffer ranges. Its operands are Program::operands[operands_begin, + number of spec operands).
+/// One operation on buffer ranges. Its operands are Program::operands[operands_begin, + number of
+/// spec operands).
 struct Task {
   SpecId spec;
   StreamId stream;
   uint32_t operands_begin = 0;
-  EventId record;            ///< recorded on the task's stream when the task has finished; invalid: nobody waits for it
-  uint32_t waits_begin = 0;  ///< events the task waits for before it starts: Program::waits[waits_begin, + num_waits)
+  EventId record;  ///< recorded on the task's stream when the task has finished; invalid: nobody
+                   ///< waits for it
+  uint32_t waits_begin =
+      0;  ///< events the task waits for before it starts: Program::waits[waits_begin, + num_waits)
   uint32_t num_waits = 0;
   Label label;
 };
 
-/// The training step of one rank. The order of `tasks` is the meaning: the result is that of running them one after the
-/// other. Streams and events only say what may run at the same time; every dependency (RAW, WAR, WAW on buffer ranges)
-/// follows from the order, and `insert_events` turns those between streams into events.
-/// A plain value: ids index vectors, copies are deep and cheap to compare.
+/// The training step of one rank. The order of `tasks` is the meaning: the result is that of
+/// running them one after the other. Streams and events only say what may run at the same time;
+/// every dependency (RAW, WAR, WAW on buffer ranges) follows from the order, and `insert_events`
+/// turns those between streams into events. A plain value: ids index vectors, copies are deep and
+/// cheap to compare.
 struct Program {
   std::string name = "step";
   int rank = 0;
@@ -144,8 +149,8 @@ struct Program {
   }
 };
 
-/// Appends to a program and checks each piece as it comes: ranges inside their buffers, element counts and dtypes equal to
-/// the spec's. Throws InternalError naming the task otherwise.
+/// Appends to a program and checks each piece as it comes: ranges inside their buffers, element
+/// counts and dtypes equal to the spec's. Throws InternalError naming the task otherwise.
 class ProgramBuilder {
  public:
   ProgramBuilder(std::string name, int rank, int num_ranks);
@@ -157,7 +162,8 @@ class ProgramBuilder {
 
   /// All elements of a buffer.
   BufferRange whole(BufferId buffer) const;
-  TaskId add_task(const OpSpec& spec, std::span<const BufferRange> operands, StreamId stream, const Label& label);
+  TaskId add_task(const OpSpec& spec, std::span<const BufferRange> operands, StreamId stream,
+                  const Label& label);
 
   const Program& program() const { return program_; }
   Program take() { return std::move(program_); }
@@ -167,7 +173,8 @@ class ProgramBuilder {
   std::unordered_map<std::string, SiteId> sites_;
 };
 
-/// The same program with its tasks in the order `order` (a permutation of task positions). Events are dropped.
+/// The same program with its tasks in the order `order` (a permutation of task positions). Events
+/// are dropped.
 Program reorder_tasks(const Program& program, std::span<const TaskId> order);
 
 /// Removes all events and waits.

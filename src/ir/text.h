@@ -7,8 +7,9 @@
 
 namespace braid {
 
-/// The program as text, one line per stream, group, buffer and task. `parse_program` is its inverse: parsing the text and
-/// printing again gives the same text, and the parsed program is the printed one.
+/// The program as text, one line per stream, group, buffer and task. `parse_program` is its
+/// inverse: parsing the text and printing again gives the same text, and the parsed program is the
+/// printed one.
 std::string print_program(const Program& program);
 
 /// Reads what `print_program` writes. Throws DataError with line, column and what was expected.

@@ -13,12 +13,16 @@ struct Violation {
 };
 
 /// Checks a program without any help from the code that made its events:
-///  - structure: ids in range, operands inside their buffers, shapes and dtypes equal to the spec's, each event recorded at
+///  - structure: ids in range, operands inside their buffers, shapes and dtypes equal to the
+///  spec's, each event recorded at
 ///    most once and before it is waited for;
 ///  - every step buffer is written before it is read;
-///  - races: any two tasks that touch overlapping ranges, one of them writing, are ordered by happens-before, which is the
-///    transitive closure of stream order and record -> wait (vector clocks, as in FastTrack, Flanagan and Freund 2009).
-/// Returns at most `max_violations`; empty means that the program is good. Near-linear in tasks x streams.
+///  - races: any two tasks that touch overlapping ranges, one of them writing, are ordered by
+///  happens-before, which is the
+///    transitive closure of stream order and record -> wait (vector clocks, as in FastTrack,
+///    Flanagan and Freund 2009).
+/// Returns at most `max_violations`; empty means that the program is good. Near-linear in tasks x
+/// streams.
 std::vector<Violation> verify(const Program& program, size_t max_violations = 16);
 
 /// Throws InternalError with the first violations, naming `after` (a pass, or "builder").

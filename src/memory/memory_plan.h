@@ -15,14 +15,17 @@ inline constexpr int64_t kBufferAlignmentBytes = 256;
 
 /// Where the step buffers of one program lie, and how good that is.
 struct StepPlan {
-  std::vector<int64_t> offset_bytes;  ///< by BufferId; in the persistent arena for persistent buffers, else in the step arena
+  std::vector<int64_t> offset_bytes;  ///< by BufferId; in the persistent arena for persistent
+                                      ///< buffers, else in the step arena
   int64_t arena_bytes = 0;            ///< bytes of the step arena that this program needs
-  int64_t max_live_bytes = 0;         ///< lower bound: largest sum of simultaneously live step buffers
-  std::unordered_map<BufferRole, int64_t> peak_by_role;  ///< step bytes by role at the moment of the peak of live bytes
+  int64_t max_live_bytes = 0;  ///< lower bound: largest sum of simultaneously live step buffers
+  std::unordered_map<BufferRole, int64_t>
+      peak_by_role;  ///< step bytes by role at the moment of the peak of live bytes
 };
 
-/// Offsets for all programs that share one executor (training, evaluation): persistent buffers are shared by name, the step
-/// arena is shared in time. Every byte a step touches is in here; nothing is allocated while a step runs.
+/// Offsets for all programs that share one executor (training, evaluation): persistent buffers are
+/// shared by name, the step arena is shared in time. Every byte a step touches is in here; nothing
+/// is allocated while a step runs.
 struct MemoryPlan {
   int64_t persistent_bytes = 0;
   int64_t step_bytes = 0;  ///< max of StepPlan::arena_bytes
@@ -34,9 +37,9 @@ struct MemoryPlan {
 };
 
 /// Plans the memory of programs that have their events (after `insert_events`).
-/// Two step buffers may share bytes only if all accesses of one happen before all accesses of the other in the order given
-/// by streams and events; so a plan adds no dependency and cannot cause a race.
-/// Throws InternalError if persistent buffers of one name differ in dtype or size.
+/// Two step buffers may share bytes only if all accesses of one happen before all accesses of the
+/// other in the order given by streams and events; so a plan adds no dependency and cannot cause a
+/// race. Throws InternalError if persistent buffers of one name differ in dtype or size.
 MemoryPlan plan_memory(std::span<const Program* const> programs);
 
 /// Table of the plan by class for people, one line each, ending with the peak.

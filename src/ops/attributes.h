@@ -12,14 +12,15 @@
 namespace braid {
 
 /// Typed attributes of an op: a struct with a member function template `fields(visitor)` that calls
-/// `visitor("name", member)` for each member in order. Members are bool, int64_t, double or std::string.
+/// `visitor("name", member)` for each member in order. Members are bool, int64_t, double or
+/// std::string.
 ///
 ///   struct RmsnormAttributes {
 ///     double epsilon = 1e-5;
 ///     void fields(auto&& visit) { visit("epsilon", epsilon); }
 ///   };
-///   OpSpec spec{.op = "rmsnorm", .attributes = to_attributes(RmsnormAttributes{.epsilon = 1e-6}), ...};
-///   const auto attributes = attributes_of<RmsnormAttributes>(spec);
+///   OpSpec spec{.op = "rmsnorm", .attributes = to_attributes(RmsnormAttributes{.epsilon = 1e-6}),
+///   ...}; const auto attributes = attributes_of<RmsnormAttributes>(spec);
 template <class T>
 std::vector<Attribute> to_attributes(T typed) {
   std::vector<Attribute> list;
@@ -29,7 +30,8 @@ std::vector<Attribute> to_attributes(T typed) {
   return list;
 }
 
-/// Throws InternalError if the spec lacks an attribute, has one of another type, or has one too many.
+/// Throws InternalError if the spec lacks an attribute, has one of another type, or has one too
+/// many.
 template <class T>
 T attributes_of(const OpSpec& spec) {
   T typed;
@@ -43,7 +45,8 @@ T attributes_of(const OpSpec& spec) {
     member = *held;
     ++found;
   });
-  check(found == spec.attributes.size(), "op {} has {} attributes, expected {}", spec.op, spec.attributes.size(), found);
+  check(found == spec.attributes.size(), "op {} has {} attributes, expected {}", spec.op,
+        spec.attributes.size(), found);
   return typed;
 }
 

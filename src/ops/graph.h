@@ -23,8 +23,8 @@ enum class ValueKind : uint8_t {
   kActivation,  ///< everything else: forward values and gradients with respect to them
 };
 
-/// A tensor in a stage graph. Params and main grads name the parameter; the same parameter used twice (tied embeddings) is
-/// one value.
+/// A tensor in a stage graph. Params and main grads name the parameter; the same parameter used
+/// twice (tied embeddings) is one value.
 struct Value {
   std::string name;
   DType dtype = DType::kF32;
@@ -43,9 +43,9 @@ struct Node {
   std::string site;
 };
 
-/// The ops of one microbatch of one virtual stage, as this rank runs them: `forward` from the model, `backward` from
-/// autodiff (dgrad and wgrad nodes in the natural order). Activations that backward nodes read are saved, that is all there
-/// is to it: live ranges follow from use.
+/// The ops of one microbatch of one virtual stage, as this rank runs them: `forward` from the
+/// model, `backward` from autodiff (dgrad and wgrad nodes in the natural order). Activations that
+/// backward nodes read are saved, that is all there is to it: live ranges follow from use.
 struct StageGraph {
   std::vector<Value> values;
   std::vector<Node> forward;
@@ -70,8 +70,9 @@ class GraphBuilder {
   const Value& value(ValueId id) const { return graph_.value(id); }
   StageGraph& graph() { return graph_; }
 
-  /// Adds a node of `op`. `site` is the place inside the scope ("attention.qkv"); the values it writes must exist already.
-  /// `spec.operands[i].dtype` and `.shape` are filled from the values; the caller gives accesses.
+  /// Adds a node of `op`. `site` is the place inside the scope ("attention.qkv"); the values it
+  /// writes must exist already. `spec.operands[i].dtype` and `.shape` are filled from the values;
+  /// the caller gives accesses.
   void add_node(std::string op, std::vector<Attribute> attributes,
                 std::span<const std::pair<ValueId, Access>> operands, std::string_view site,
                 Phase phase = Phase::kForward);

@@ -18,7 +18,7 @@ struct TimelineTask {
   uint32_t name = 0;  ///< index into RankTimeline::names: "op site"
   int64_t start_ns = 0;
   int64_t end_ns = 0;
-  int64_t bytes = 0;        ///< bytes communicated, 0 for compute
+  int64_t bytes = 0;                    ///< bytes communicated, 0 for compute
   GroupKind group = GroupKind::kWorld;  ///< for communication: the dimension it belongs to
   bool communication = false;
 

@@ -1,0 +1,25 @@
+#pragma once
+
+#include "ops/graph.h"
+#include "ops/op.h"
+
+namespace braid {
+
+/// swiglu: gate_up [N,2F] -> y [N,F]; a row holds F gate elements, then F up elements; y =
+/// silu(gate) * up. swiglu_backward: gate_up [N,2F], dy [N,F] -> d_gate_up [N,2F]. gelu: x [N,F] ->
+/// y [N,F], the tanh approximation 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), as in GPT-2.
+/// gelu_backward: x [N,F], dy [N,F] -> dx [N,F].
+/// None has attributes.
+struct NoAttributes {
+  void fields(auto&&) {}
+};
+
+extern const OpDefinition kSwigluOp;
+extern const OpDefinition kSwigluBackwardOp;
+extern const OpDefinition kGeluOp;
+extern const OpDefinition kGeluBackwardOp;
+
+ValueId swiglu(GraphBuilder& builder, ValueId gate_up, std::string_view site);
+ValueId gelu(GraphBuilder& builder, ValueId x, std::string_view site);
+
+}  // namespace braid

@@ -1,0 +1,35 @@
+#pragma once
+
+#include "ops/graph.h"
+#include "ops/op.h"
+
+namespace braid {
+
+/// attention: qkv [N,(H+2K)*D] (row layout as in rope.h) -> out [N,H*D], lse f32
+/// [N/sequence,H,sequence]. Causal self-attention within each run of `sequence` rows; query head h
+/// reads key/value head h / (H/K). out = softmax(scale * q k^T) v; lse is the log-sum-exp of the
+/// scaled scores. Never holds sequence x sequence scores. attention_backward: qkv, out, lse, d_out
+/// [N,H*D] -> d_qkv [N,(H+2K)*D]. Source: Dao et al., FlashAttention, 2022.
+struct AttentionAttributes {
+  int64_t heads = 0;
+  int64_t kv_heads = 0;
+  int64_t head_size = 0;
+  int64_t sequence = 0;
+  double scale = 1.0;
+  void fields(auto&& visit) {
+    visit("heads", heads);
+    visit("kv_heads", kv_heads);
+    visit("head_size", head_size);
+    visit("sequence", sequence);
+    visit("scale", scale);
+  }
+};
+
+extern const OpDefinition kAttentionOp;
+extern const OpDefinition kAttentionBackwardOp;
+
+/// scale 0 stands for 1/sqrt(head_size).
+ValueId attention(GraphBuilder& builder, ValueId qkv, AttentionAttributes attributes,
+                  std::string_view site);
+
+}  // namespace braid

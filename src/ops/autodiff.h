@@ -1,0 +1,53 @@
+#pragma once
+
+#include <optional>
+
+#include "ops/graph.h"
+#include "ops/op.h"
+
+namespace braid {
+
+/// What an op's backward rule sees: it asks for the gradient of a result, adds nodes, and hands
+/// over gradients of operands.
+class BackwardBuilder {
+ public:
+  explicit BackwardBuilder(StageGraph& graph);
+
+  const Value& value(ValueId id) const;
+
+  /// Sum of the gradients that arrived for a forward value so far; nullopt if nothing that leads to
+  /// the loss uses it.
+  std::optional<ValueId> grad_of(ValueId forward_value) const;
+
+  /// True for activations (their gradient is wanted) - false for inputs such as token ids.
+  bool wants_grad(ValueId forward_value) const;
+
+  /// A new activation value "<name of forward>.grad" of the forward value's dtype and shape; unique
+  /// by suffix if needed.
+  ValueId new_grad(ValueId forward_value);
+
+  /// Says that `grad` is one addend of the gradient of `forward_value`; a second addend adds an
+  /// `add` node.
+  void add_grad(ValueId forward_value, ValueId grad);
+
+  /// The fp32 main grad (f64 for f64 weights) of a kParam value: kind kMainGrad, name of the
+  /// parameter + ".main_grad".
+  ValueId main_grad(ValueId param);
+
+  /// Appends a backward node; layer and site are those of `forward_node`. Dtypes and shapes are
+  /// filled in from the values.
+  void add_node(const Node& forward_node, std::string op, std::vector<Attribute> attributes,
+                std::span<const std::pair<ValueId, Access>> operands, Phase phase);
+
+ private:
+  StageGraph& graph_;
+  std::vector<std::optional<ValueId>> grads_;  // by forward ValueId
+};
+
+/// Fills `graph.backward` from `graph.forward`, last node first. Main grads are always accumulated
+/// into (`accumulate` = true); whoever expands the graph turns the first accumulation of a step
+/// into an overwrite. Throws InternalError naming an op that lies between a parameter and the loss
+/// and has no backward.
+void differentiate(StageGraph& graph);
+
+}  // namespace braid

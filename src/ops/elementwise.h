@@ -1,0 +1,24 @@
+#pragma once
+
+#include "ops/graph.h"
+#include "ops/op.h"
+
+namespace braid {
+
+/// add: a, b -> c, equal shapes and dtypes, c = a + b (how autodiff sums the gradients of a value
+/// with several uses). cast: x -> y, equal shapes; f32 <-> bf16, f64 <-> f32; round to nearest
+/// even. copy: x -> y, equal shapes and dtypes. fill: -> y; every element = value.
+struct FillAttributes {
+  double value = 0.0;
+  void fields(auto&& visit) { visit("value", value); }
+};
+
+extern const OpDefinition kAddOp;
+extern const OpDefinition kCastOp;
+extern const OpDefinition kCopyOp;
+extern const OpDefinition kFillOp;
+
+ValueId add(GraphBuilder& builder, ValueId a, ValueId b, std::string_view site,
+            Phase phase = Phase::kForward);
+
+}  // namespace braid

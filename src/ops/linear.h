@@ -1,0 +1,42 @@
+#pragma once
+
+#include <optional>
+
+#include "ops/graph.h"
+#include "ops/op.h"
+
+namespace braid {
+
+/// linear: x [N,K], w [M,K], optionally bias [M] -> y [N,M]; y = x w^T + bias.
+struct LinearAttributes {
+  bool has_bias = false;
+  void fields(auto&& visit) { visit("has_bias", has_bias); }
+};
+
+/// linear_dgrad: dy [N,M], w [M,K] -> dx [N,K]; dx = dy w. With `accumulate`, dx is added to
+/// (kReadWrite).
+struct LinearDgradAttributes {
+  bool accumulate = false;
+  void fields(auto&& visit) { visit("accumulate", accumulate); }
+};
+
+/// linear_wgrad: x [N,K], dy [N,M] -> dw f32 [M,K] (main grad), optionally db f32 [M].
+/// dw (+)= dy^T x, db (+)= column sums of dy; with `accumulate` they are added to (kReadWrite),
+/// else overwritten (kWrite).
+struct LinearWgradAttributes {
+  bool has_bias = false;
+  bool accumulate = true;
+  void fields(auto&& visit) {
+    visit("has_bias", has_bias);
+    visit("accumulate", accumulate);
+  }
+};
+
+extern const OpDefinition kLinearOp;
+extern const OpDefinition kLinearDgradOp;
+extern const OpDefinition kLinearWgradOp;
+
+ValueId linear(GraphBuilder& builder, ValueId x, ValueId weight, std::optional<ValueId> bias,
+               std::string_view site);
+
+}  // namespace braid

@@ -1,0 +1,34 @@
+#pragma once
+
+#include "ops/graph.h"
+#include "ops/op.h"
+
+namespace braid {
+
+/// rope: qkv [N,(H+2K)*D] -> out of the same shape. A row holds H query heads, then K key heads,
+/// then K value heads of D elements. Query and key heads are rotated, value heads copied. Position
+/// p = n % sequence. Pairs are (i, i + D/2), as in Hugging Face's Llama: angle p * theta^(-2i/D).
+/// `inverse` rotates backwards, which is the backward. Source: Su et al., RoFormer, 2021.
+struct RopeAttributes {
+  int64_t heads = 0;
+  int64_t kv_heads = 0;
+  int64_t head_size = 0;
+  int64_t sequence = 0;
+  double theta = 10000.0;
+  bool inverse = false;
+  void fields(auto&& visit) {
+    visit("heads", heads);
+    visit("kv_heads", kv_heads);
+    visit("head_size", head_size);
+    visit("sequence", sequence);
+    visit("theta", theta);
+    visit("inverse", inverse);
+  }
+};
+
+extern const OpDefinition kRopeOp;
+
+ValueId rope(GraphBuilder& builder, ValueId qkv, const RopeAttributes& attributes,
+             std::string_view site);
+
+}  // namespace braid
