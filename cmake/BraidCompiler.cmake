@@ -1,4 +1,6 @@
 # Warnings, sanitizers, linker and compiler cache: everything that is the same for all targets.
+include(CheckCXXCompilerFlag)
+
 add_library(braid_options INTERFACE)
 target_compile_options(braid_options INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor)
 target_include_directories(braid_options INTERFACE ${CMAKE_SOURCE_DIR}/src)
@@ -7,8 +9,26 @@ if(BRAID_WERROR)
   target_compile_options(braid_options INTERFACE -Werror)
 endif()
 
+# One instruction set for all files, not only for the kernels: an inline function compiled twice with different
+# instruction sets would make results depend on which copy the linker keeps.
+if(BRAID_NATIVE)
+  check_cxx_compiler_flag(-march=native BRAID_HAS_MARCH_NATIVE)
+  if(BRAID_HAS_MARCH_NATIVE)
+    target_compile_options(braid_options INTERFACE -march=native)
+  endif()
+endif()
+
+if(BRAID_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID MATCHES Clang)
+    message(FATAL_ERROR "BRAID_FUZZ needs clang (libFuzzer), not ${CMAKE_CXX_COMPILER_ID}: use the preset \"fuzz\"")
+  endif()
+  set(BRAID_SANITIZE fuzzer-no-link,address,undefined)
+endif()
+
 if(BRAID_SANITIZE)
-  target_compile_options(braid_options INTERFACE -fsanitize=${BRAID_SANITIZE} -fno-omit-frame-pointer -g1)
+  # Undefined behaviour ends the test; without -fno-sanitize-recover it would print a line and pass.
+  target_compile_options(braid_options INTERFACE
+    -fsanitize=${BRAID_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g1)
   target_link_options(braid_options INTERFACE -fsanitize=${BRAID_SANITIZE})
 endif()
 

@@ -17,18 +17,31 @@ function(braid_library name)
   endif()
 endfunction()
 
-# braid_tests(NAME [FOLDER path] [DEPS targets...])
-# Test program braid_NAME_tests out of all *_test.cpp of tests/FOLDER (default: NAME), registered with ctest.
+# Every program that starts threads: what the TSan build makes and runs.
+add_custom_target(braid_threaded_tests)
+
+# braid_tests(NAME [FOLDER path] [DEPS targets...] [LABELS labels...])
+# Test program braid_NAME_tests out of all *_test.cpp of tests/FOLDER (default: NAME), registered with ctest as NAME.
+# Labels: "threads" (run under TSan too), "slow" (left out by ./test.sh --quick).
+# Each run leaves its cases in reports/NAME.json, where scripts/run_tests.py counts them.
 function(braid_tests name)
-  cmake_parse_arguments(ARG "" "FOLDER" "DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "" "FOLDER" "DEPS;LABELS" ${ARGN})
   if(NOT ARG_FOLDER)
     set(ARG_FOLDER ${name})
   endif()
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${ARG_FOLDER}/*_test.cpp)
-  if(sources)
-    add_executable(braid_${name}_tests ${sources})
-    target_include_directories(braid_${name}_tests PRIVATE ${CMAKE_SOURCE_DIR}/tests)
-    target_link_libraries(braid_${name}_tests PRIVATE ${ARG_DEPS} GTest::gmock GTest::gtest_main)
-    add_test(NAME ${name} COMMAND braid_${name}_tests)
+  if(NOT sources)
+    return()
+  endif()
+  add_executable(braid_${name}_tests ${sources})
+  target_include_directories(braid_${name}_tests PRIVATE ${CMAKE_SOURCE_DIR}/tests)
+  target_link_libraries(braid_${name}_tests PRIVATE ${ARG_DEPS} GTest::gmock GTest::gtest_main)
+  add_test(NAME ${name} COMMAND braid_${name}_tests)
+  set_tests_properties(${name} PROPERTIES
+    ENVIRONMENT GTEST_OUTPUT=json:${CMAKE_BINARY_DIR}/reports/${name}.json
+    LABELS "${ARG_LABELS}"
+    TIMEOUT 600)
+  if("threads" IN_LIST ARG_LABELS)
+    add_dependencies(braid_threaded_tests braid_${name}_tests)
   endif()
 endfunction()

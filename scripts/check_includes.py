@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+"""Checks that includes point one way.
+
+    scripts/check_includes.py [root]
+
+Prints one line per violation and exits 1 if there is any. MAY_SEE is the layer order of the source folders; what else
+is checked stands beside each function.
+"""
+import pathlib
+import re
+import sys
+
+# Folder -> folders whose headers it may include (its own always). An entry "folder/file.h" allows that one header.
+MAY_SEE = {
+    "base": [],
+    "ir": ["base"],
+    "ops": ["base", "ir"],
+    "model": ["base", "ir", "ops"],
+    "parallel": ["base", "ir", "ops", "model"],
+    "memory": ["base", "ir", "ops"],
+    "comm": ["base", "ir", "ops"],
+    "trace": ["base", "ir", "ops"],
+    "sim": ["base", "ir", "ops", "comm", "trace", "backends/executor.h"],
+    "passes": ["base", "ir", "ops", "model", "parallel", "memory", "comm", "sim/cost_model.h"],
+    "backends": ["base", "ir", "ops", "comm", "trace"],
+    "data": ["base"],
+    "checkpoint": ["base", "ir"],
+    "config": ["base", "model"],
+    "runtime": ["base", "ir", "ops", "model", "parallel", "memory", "comm", "trace", "sim", "passes", "backends",
+                "data", "checkpoint", "config"],
+    "cli": ["base", "ir", "ops", "model", "parallel", "memory", "comm", "trace", "sim", "passes", "backends",
+            "data", "checkpoint", "config", "runtime"],
+}
+
+# Headers that cost every file that includes them most of a second: sources only, never a header of src/.
+HEAVY = re.compile(r"^(nlohmann/json\.hpp|toml\+\+/|CLI/|gtest/|gmock/|sentencepiece_|fmt/(format|ranges|chrono)\.h|spdlog/|regex$)")
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+
+
+def includes(path):
+    """(line number, quoted?, path) of each include directive."""
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        found = INCLUDE.match(line)
+        if found:
+            yield number, found.group(1) == '"', found.group(2)
+
+
+def check_layer(src, path):
+    """Quoted includes start at src/, exist, and lie in this folder or in one below it in the order."""
+    folder = path.relative_to(src).parts[0]
+    if folder not in MAY_SEE:
+        yield 1, f"folder src/{folder} is not in the layer order of scripts/check_includes.py"
+        return
+    for number, quoted, target in includes(path):
+        if not quoted:
+            continue
+        if not (src / target).is_file():
+            yield number, f'"{target}" is not a file of src/: include own headers by their path from src/'
+        elif target.split("/")[0] not in [folder, *MAY_SEE[folder]] and target not in MAY_SEE[folder]:
+            yield number, f'src/{folder} may not include "{target}" (allowed: {", ".join(MAY_SEE[folder]) or "nothing"})'
+
+
+def check_header(src, path):
+    """Headers are guarded, and light."""
+    if path.suffix not in (".h", ".cuh"):
+        return
+    if "#pragma once" not in path.read_text():
+        yield 1, "no #pragma once"
+    for number, quoted, target in includes(path):
+        if not quoted and HEAVY.match(target):
+            yield number, f"<{target}> is slow to compile: include it in sources only"
+
+
+def check_reach(src, path):
+    """CUDA stays in backends/cuda (and the NCCL transport); the environment is read in base/env only."""
+    relative = path.relative_to(src).as_posix()
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        code = line.split("//")[0]
+        if not relative.startswith("backends/cuda/"):
+            if "<<<" in code:
+                yield number, "kernel launch outside backends/cuda"
+            if re.search(r"include\s*<(cuda|cublas|cudnn|nccl)", code) and not relative.startswith("comm/nccl/"):
+                yield number, "CUDA header outside backends/cuda"
+        if re.search(r"\bgetenv\s*\(", code) and not relative.startswith("base/env"):
+            yield number, "environment read outside base/env"
+
+
+def violations(root):
+    """'path:line: reason' for each broken rule under root/src."""
+    src = root / "src"
+    for path in sorted(src.rglob("*")):
+        if path.suffix not in (".h", ".cpp", ".cu", ".cuh"):
+            continue
+        for check in (check_layer, check_header, check_reach):
+            for number, reason in check(src, path):
+                yield f"{path.relative_to(root)}:{number}: {reason}"
+
+
+def main():
+    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent).resolve()
+    found = list(violations(root))
+    for line in found:
+        print(line)
+    print(f"includes: {len(found)} violations")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
