@@ -47,8 +47,8 @@ int open_retrying(const char* path, int flags, mode_t mode = 0) {
   return fd;
 }
 
-int open_for_reading(const std::string& path) {
-  const int fd = open_retrying(path.c_str(), O_RDONLY);
+int open_for_reading(const std::string& path, int flags = 0) {
+  const int fd = open_retrying(path.c_str(), O_RDONLY | flags);
   if (fd < 0) {
     throw_file_error("read", path, "open", errno);
   }
@@ -98,7 +98,8 @@ TemporaryFile create_temporary_beside(const std::string& path) {
 }  // namespace
 
 MappedFile::MappedFile(std::string path) : path_(std::move(path)) {
-  const ScopedFd fd(open_for_reading(path_));
+  // O_NONBLOCK: a pipe without a writer is refused below instead of waited for.
+  const ScopedFd fd(open_for_reading(path_, O_NONBLOCK));
   const struct stat status = status_of(fd.get(), path_);
   if (!S_ISREG(status.st_mode)) {
     throw_data_error("cannot read '{}': it is {}, not a regular file", path_,
@@ -185,12 +186,16 @@ void AtomicFile::write_through(std::span<const std::byte> bytes) {
   }
 }
 
-void AtomicFile::commit() {
-  check(fd_ >= 0, "second commit of '{}'", path_);
+void AtomicFile::sync() {
+  check(fd_ >= 0, "sync of '{}' after its commit", path_);
   flush();
   if (::fsync(fd_) != 0) {
     throw_file_error("write", path_, "fsync", errno);
   }
+}
+
+void AtomicFile::commit() {
+  sync();
   if (::close(std::exchange(fd_, -1)) != 0) {
     throw_file_error("write", path_, "close", errno);
   }

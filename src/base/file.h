@@ -51,7 +51,10 @@ class AtomicFile {
   /// Appends; buffered, so an error may surface at a later write or at `commit`.
   void write(std::span<const std::byte> bytes);
   void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
-  /// Flush, fsync, rename, fsync of the folder. May be called once; nothing can be written
+  /// Makes everything written so far durable without publishing it: after it, `commit` needs no
+  /// more disk space.
+  void sync();
+  /// `sync`, rename, fsync of the folder. May be called once; nothing can be written
   /// afterwards.
   void commit();
 

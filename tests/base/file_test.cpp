@@ -1,0 +1,181 @@
+#include "base/file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <thread>
+#include <utility>
+
+#include "base/errors.h"
+#include "base/expect_error.h"
+#include "base/temp_folder.h"
+
+namespace braid {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr int64_t kPlenty = int64_t{1} << 30;
+
+std::string text_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+TEST(MappedFile, HoldsTheBytesOfTheFileAndMoves) {
+  const TempFolder folder;
+  write_file_atomically(folder / "a", std::string_view("abc\0def", 7));
+  MappedFile file(folder / "a");
+  EXPECT_EQ(text_of(file.bytes()), std::string("abc\0def", 7));
+  const std::byte* address = file.bytes().data();
+  MappedFile other = std::move(file);
+  EXPECT_EQ(other.bytes().data(), address);
+  EXPECT_TRUE(file.bytes().empty());
+  file = std::move(other);
+  EXPECT_EQ(file.bytes().size(), 7u);
+}
+
+TEST(MappedFile, MapsAnEmptyFileToAnEmptySpan) {
+  const TempFolder folder;
+  write_file_atomically(folder / "empty", std::string_view());
+  EXPECT_TRUE(MappedFile(folder / "empty").bytes().empty());
+}
+
+TEST(MappedFile, NamesPathCallAndReasonOfAFailure) {
+  const TempFolder folder;
+  EXPECT_THAT(message_of<DataError>([&] { MappedFile file(folder / "missing"); }),
+              AllOf(HasSubstr(folder / "missing"), HasSubstr("open"),
+                    HasSubstr("No such file or directory")));
+  EXPECT_THAT(message_of<DataError>([&] { MappedFile file(folder.path().string()); }),
+              HasSubstr("a folder, not a regular file"));
+  EXPECT_THAT(message_of<DataError>([] { MappedFile file("/dev/null"); }),
+              HasSubstr("not a regular file"));
+  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
+  EXPECT_THAT(message_of<DataError>([&] { MappedFile file(folder / "pipe"); }),
+              HasSubstr("not a regular file"));
+}
+
+TEST(ReadTextFile, ReadsRegularFilesAndPipesUpToTheLimit) {
+  const TempFolder folder;
+  const std::string text(100'000, 'x');
+  write_file_atomically(folder / "a", text);
+  EXPECT_EQ(read_text_file(folder / "a", kPlenty), text);
+  EXPECT_EQ(read_text_file(folder / "a", 100'000), text);
+  EXPECT_THAT(message_of<DataError>([&] { read_text_file(folder / "a", 99'999); }),
+              AllOf(HasSubstr(folder / "a"), HasSubstr("100000"), HasSubstr("99999")));
+  EXPECT_EQ(read_text_file("/dev/null", 0), "");
+  EXPECT_THAT(message_of<DataError>([] { read_text_file("/dev/zero", 1000); }),
+              AllOf(HasSubstr("/dev/zero"), HasSubstr("1000")));
+}
+
+TEST(ReadTextFile, NamesPathCallAndReasonOfAFailure) {
+  const TempFolder folder;
+  EXPECT_THAT(message_of<DataError>([&] { read_text_file(folder / "missing", kPlenty); }),
+              AllOf(HasSubstr(folder / "missing"), HasSubstr("No such file or directory")));
+  EXPECT_THAT(message_of<DataError>([&] { read_text_file(folder.path().string(), kPlenty); }),
+              HasSubstr("read: Is a directory"));
+}
+
+TEST(AtomicFile, PublishesOnlyOnCommitAndReplaces) {
+  const TempFolder folder;
+  write_file_atomically(folder / "a", std::string_view("old"));
+  AtomicFile file(folder / "a");
+  file.write(std::string_view("new "));
+  file.write(std::string_view("content"));
+  EXPECT_EQ(file.size_bytes(), 11);
+  file.sync();
+  EXPECT_EQ(read_text_file(folder / "a", kPlenty), "old");
+  file.commit();
+  EXPECT_EQ(read_text_file(folder / "a", kPlenty), "new content");
+  EXPECT_EQ(folder.num_entries(), 1);
+  EXPECT_THROW(file.commit(), InternalError);
+  EXPECT_THROW(file.write(std::string_view("x")), InternalError);
+}
+
+TEST(AtomicFile, LeavesNothingWithoutCommit) {
+  const TempFolder folder;
+  {
+    AtomicFile file(folder / "a");
+    file.write(std::string_view("half"));
+    EXPECT_EQ(folder.num_entries(), 1);
+    AtomicFile moved = std::move(file);
+    moved.write(std::string_view("more"));
+  }
+  EXPECT_EQ(folder.num_entries(), 0);
+}
+
+TEST(AtomicFile, KeepsOrderAcrossBufferedAndLargeWrites) {
+  const TempFolder folder;
+  std::string expected;
+  AtomicFile file(folder / "a");
+  for (const size_t size : {3u, 500'000u, 1u, 262'144u, 0u, 262'143u, 262'143u, 7u}) {
+    const std::string piece(size, static_cast<char>('a' + expected.size() % 26));
+    expected += piece;
+    file.write(piece);
+  }
+  file.commit();
+  EXPECT_EQ(read_text_file(folder / "a", kPlenty), expected);
+}
+
+TEST(AtomicFile, TwoWritersOfOnePathDoNotMixTheirBytes) {
+  const TempFolder folder;
+  const std::string a(300'000, 'a');
+  const std::string b(300'000, 'b');
+  std::thread other([&] { write_file_atomically(folder / "x", a); });
+  write_file_atomically(folder / "x", b);
+  other.join();
+  const std::string result = read_text_file(folder / "x", kPlenty);
+  EXPECT_TRUE(result == a || result == b);
+  EXPECT_EQ(folder.num_entries(), 1);
+}
+
+TEST(AtomicFile, RespectsTheUmask) {
+  const TempFolder folder;
+  const mode_t old_mask = ::umask(027);
+  write_file_atomically(folder / "a", std::string_view("x"));
+  ::umask(old_mask);
+  struct stat status = {};
+  ASSERT_EQ(::stat((folder / "a").c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0640u);
+}
+
+TEST(AtomicFile, AFullDiskIsAnErrorAndKeepsTheOldFile) {
+  const TempFolder folder;
+  write_file_atomically(folder / "a", std::string_view("old"));
+  std::string message;
+  {
+    const FileSizeLimit limit(10'000);
+    message = message_of<DataError>(
+        [&] { write_file_atomically(folder / "a", std::string(400'000, 'x')); });
+  }
+  EXPECT_THAT(message,
+              AllOf(HasSubstr(folder / "a"), HasSubstr("write: "), HasSubstr("File too large")));
+  EXPECT_EQ(read_text_file(folder / "a", kPlenty), "old");
+  EXPECT_EQ(folder.num_entries(), 1);
+}
+
+TEST(AtomicFile, NamesPathCallAndReasonOfAFailure) {
+  const TempFolder folder;
+  EXPECT_THAT(message_of<DataError>([&] { AtomicFile file(folder / "no/such/file"); }),
+              AllOf(HasSubstr(folder / "no/such/file"), HasSubstr("No such file or directory")));
+  EXPECT_THAT(message_of<DataError>([] { AtomicFile file("/proc/braid"); }),
+              HasSubstr("/proc/braid"));
+  EXPECT_THAT(message_of<DataError>([] { AtomicFile file(""); }), HasSubstr("names no file"));
+  std::filesystem::create_directory(folder / "taken");
+  EXPECT_THAT(
+      message_of<DataError>([&] { write_file_atomically(folder / "taken", std::string_view()); }),
+      AllOf(HasSubstr(folder / "taken"), HasSubstr("rename"), HasSubstr("Is a directory")));
+  EXPECT_EQ(folder.num_entries(), 1);
+}
+
+TEST(SyncDirectory, SyncsAFolderAndRefusesTheRest) {
+  const TempFolder folder;
+  EXPECT_NO_THROW(sync_directory(folder.path().string()));
+  EXPECT_THAT(message_of<DataError>([&] { sync_directory(folder / "missing"); }),
+              AllOf(HasSubstr(folder / "missing"), HasSubstr("No such file or directory")));
+}
+
+}  // namespace
+}  // namespace braid
