@@ -35,6 +35,7 @@ function(braid_tests name)
   endif()
   add_executable(braid_${name}_tests ${sources})
   target_include_directories(braid_${name}_tests PRIVATE ${CMAKE_SOURCE_DIR}/tests)
+  target_compile_definitions(braid_${name}_tests PRIVATE BRAID_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
   target_link_libraries(braid_${name}_tests PRIVATE ${ARG_DEPS} GTest::gmock GTest::gtest_main)
   add_test(NAME ${name} COMMAND braid_${name}_tests)
   set_tests_properties(${name} PROPERTIES
