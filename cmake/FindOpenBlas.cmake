@@ -20,7 +20,7 @@ find_library(OPENBLAS_LIBRARY openblas
 include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(OpenBlas
   REQUIRED_VARS OPENBLAS_LIBRARY OPENBLAS_INCLUDE_DIR
-  REASON_FAILURE_MESSAGE "on Debian: apt-get install libopenblas-pthread-dev; elsewhere set OPENBLAS_ROOT")
+  REASON_FAILURE_MESSAGE "on Debian: apt-get install libopenblas-pthread-dev, elsewhere set OPENBLAS_ROOT")
 
 if(OpenBlas_FOUND AND NOT TARGET braid::blas)
   get_filename_component(openblas_folder ${OPENBLAS_LIBRARY} DIRECTORY)

@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# Installs what braid needs on Debian 12, from Debian's own packages; does nothing when all of it is there.
+set -euo pipefail
+
+usage() {
+  cat <<'TXT'
+usage: scripts/setup.sh [--dev] [--bench]
+  (none)    what building, testing and the demo need
+  --dev     also what .ci/run needs: clang 14, sanitizers, linters
+  --bench   also PyTorch, the other side of the speed comparison (about 1 GB)
+Needs root, or sudo, and only when a package is missing.
+TXT
+}
+
+fail() {
+  echo "setup.sh: $*" >&2
+  exit 1
+}
+
+packages=(
+  # tools
+  build-essential g++ cmake ninja-build ccache mold pkg-config python3 git
+  # libraries (docs/dependencies.md says why each)
+  libfmt-dev libspdlog-dev libtomlplusplus-dev libcli11-dev nlohmann-json3-dev libsentencepiece-dev
+  libopenblas-pthread-dev libxxhash-dev
+  # tests and benchmarks
+  libgtest-dev libgmock-dev libbenchmark-dev
+  # the demo's text: the Jargon File
+  dict-jargon
+)
+dev_packages=(clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev llvm-14 cppcheck codespell chromium)
+bench_packages=(python3-torch)
+
+for option in "$@"; do
+  case $option in
+    --dev) packages+=("${dev_packages[@]}") ;;
+    --bench) packages+=("${bench_packages[@]}") ;;
+    -h | --help) usage; exit 0 ;;
+    *) usage >&2; fail "unknown option $option" ;;
+  esac
+done
+
+command -v dpkg-query >/dev/null ||
+  fail "this is not Debian; install the counterparts of: ${packages[*]} (docs/dependencies.md)"
+
+missing=()
+for package in "${packages[@]}"; do
+  status=$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null || true)
+  [ "$status" = installed ] || missing+=("$package")
+done
+if [ ${#missing[@]} -eq 0 ]; then
+  echo "setup: all ${#packages[@]} packages are installed"
+  exit 0
+fi
+
+as_root=()
+if [ "$(id -u)" -ne 0 ]; then
+  { command -v sudo >/dev/null && { sudo -n true 2>/dev/null || [ -t 0 ]; }; } ||
+    fail "needs root for: apt-get install ${missing[*]}"
+  as_root=(sudo)
+fi
+
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+apt() {
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -o Acquire::Retries=2 -o DPkg::Lock::Timeout=300 "$@" >"$log" 2>&1
+}
+# The last error of apt in one line: the first is often only a warning about a single mirror.
+reason() { grep -E '^(E|Err):?' "$log" | tail -n 1; }
+
+echo "setup: reading the package lists"
+# With some sources out of reach apt still exits 0, and with stale lists the install may work: install decides.
+apt update || echo "setup: package lists could not be renewed: $(reason)"
+echo "setup: installing ${missing[*]}"
+apt install -y --no-install-recommends "${missing[@]}" ||
+  fail "apt-get install failed (network? Debian 12?): $(reason)"
+echo "setup: done"
