@@ -1,0 +1,42 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace braid {
+
+/// An environment variable that braid reads. Such variables only observe or disable; what a run
+/// computes is said in its configuration alone. docs/env.md lists the same table.
+struct EnvVariable {
+  std::string_view name;
+  std::string_view value;  // what it may hold, for the reader
+  std::string_view doc;
+};
+
+/// Every variable that braid reads, in the order of docs/env.md.
+std::span<const EnvVariable> env_variables();
+
+/// What the debug variables ask for. Unset or empty variables leave the defaults.
+struct DebugOptions {
+  std::string dump_program_folder;  // BRAID_DUMP_PROGRAM; empty: dump nothing
+  std::vector<std::string>
+      disabled_passes;         // BRAID_DISABLE_PASSES; names are checked by the pass runner
+  std::optional<bool> verify;  // BRAID_VERIFY; nullopt: as the caller thinks best
+  std::optional<bool> trace;   // BRAID_TRACE; nullopt: as the configuration says
+};
+
+/// Looks a variable up; nullopt if it is not set.
+using EnvLookup = std::function<std::optional<std::string>(std::string_view name)>;
+
+/// The environment of this process. Not safe while another thread changes the environment, which
+/// braid never does.
+EnvLookup process_environment();
+
+/// Throws ConfigError naming variable, value and allowed values.
+DebugOptions read_debug_options(const EnvLookup& lookup = process_environment());
+
+}  // namespace braid

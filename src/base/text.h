@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace braid {
+
+/// Fewest insertions, deletions, replacements and swaps of two neighbours that turn one text into
+/// the other; bytes, not characters. Optimal string alignment (no text is edited twice); time and
+/// memory: product of the two sizes.
+int64_t edit_distance(std::string_view from, std::string_view to);
+
+/// The candidate that somebody who typed `name` most likely meant; nullopt if none is near. Case
+/// and '-' instead of '_' count as no difference; the first of equally near candidates wins. A view
+/// into `candidates`.
+std::optional<std::string_view> nearest_name(std::string_view name,
+                                             std::span<const std::string_view> candidates);
+
+/// The end of an error message: `; did you mean "steps"?`, or nothing where no candidate is near.
+std::string did_you_mean(std::string_view name, std::span<const std::string_view> candidates);
+
+/// "a, b, c" for separator ", ".
+std::string join(std::span<const std::string> parts, std::string_view separator);
+std::string join(std::span<const std::string_view> parts, std::string_view separator);
+
+/// Pieces between separators, without surrounding blanks; "a,,b" has an empty piece in the middle;
+/// "" has no piece.
+std::vector<std::string> split_text(std::string_view text, char separator);
+
+/// Without blanks (space, tab, line ends) at both ends.
+std::string_view trim(std::string_view text);
+
+/// In double quotes, with quotes, backslashes, control characters and what is not UTF-8 escaped:
+/// one line, always valid TOML where the text is UTF-8. At most `max_bytes` bytes of text, then
+/// "...".
+std::string quoted(std::string_view text, size_t max_bytes = SIZE_MAX);
+
+/// Three digits and a binary unit: "512 B", "1.50 KiB", "139 GiB".
+std::string format_bytes(int64_t bytes);
+/// Three digits and a decimal unit: "950", "12.3K", "1.24B".
+std::string format_count(int64_t count);
+/// "85 ns", "1.20 ms", "59.1 s", "2 min 05 s", "3 h 07 min", "2 d 04 h". Negative and non-finite
+/// durations: "unknown".
+std::string format_duration(double seconds);
+
+}  // namespace braid

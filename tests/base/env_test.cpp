@@ -1,0 +1,106 @@
+#include "base/env.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#include "base/errors.h"
+
+namespace braid {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+EnvLookup lookup_in(std::map<std::string, std::string> values) {
+  return [values](std::string_view name) -> std::optional<std::string> {
+    const auto found = values.find(std::string(name));
+    return found == values.end() ? std::nullopt : std::optional(found->second);
+  };
+}
+
+std::string read_file(const std::filesystem::path& path) {
+  std::ifstream stream(path);
+  EXPECT_TRUE(stream) << path;
+  std::ostringstream text;
+  text << stream.rdbuf();
+  return text.str();
+}
+
+std::string error_of(const std::string& name, const std::string& value) {
+  try {
+    read_debug_options(lookup_in({{name, value}}));
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Env, UnsetAndEmptyAreTheDefaults) {
+  for (const std::string value : {"unset", ""}) {
+    std::map<std::string, std::string> values;
+    for (const EnvVariable& variable : env_variables()) {
+      if (value.empty()) {
+        values[std::string(variable.name)] = value;
+      }
+    }
+    const DebugOptions options = read_debug_options(lookup_in(values));
+    EXPECT_EQ(options.dump_program_folder, "");
+    EXPECT_TRUE(options.disabled_passes.empty());
+    EXPECT_EQ(options.verify, std::nullopt);
+    EXPECT_EQ(options.trace, std::nullopt);
+  }
+}
+
+TEST(Env, ReadsEveryVariable) {
+  const DebugOptions options = read_debug_options(lookup_in({{"BRAID_DUMP_PROGRAM", "/tmp/dump"},
+                                                             {"BRAID_DISABLE_PASSES", "a, b"},
+                                                             {"BRAID_VERIFY", "0"},
+                                                             {"BRAID_TRACE", "1"}}));
+  EXPECT_EQ(options.dump_program_folder, "/tmp/dump");
+  EXPECT_THAT(options.disabled_passes, ElementsAre("a", "b"));
+  EXPECT_EQ(options.verify, false);
+  EXPECT_EQ(options.trace, true);
+}
+
+TEST(Env, RefusesOtherValues) {
+  EXPECT_EQ(error_of("BRAID_VERIFY", "yes"),
+            "BRAID_VERIFY = \"yes\": allowed values are 0 and 1; unset it for the default");
+  EXPECT_THAT(error_of("BRAID_TRACE", "2"), HasSubstr("BRAID_TRACE = \"2\": allowed values"));
+  EXPECT_THAT(error_of("BRAID_DISABLE_PASSES", "a,,b"), HasSubstr("has an empty name"));
+}
+
+TEST(Env, ProcessEnvironmentSeesWhatIsSet) {
+  EXPECT_EQ(process_environment()("BRAID_SURELY_NOT_SET"), std::nullopt);
+  EXPECT_NE(process_environment()("PATH"), std::nullopt);
+}
+
+TEST(Env, DocumentListsExactlyTheTable) {
+  std::string table;
+  for (const EnvVariable& variable : env_variables()) {
+    table += fmt::format("| `{}` | {} | {} |\n", variable.name, variable.value, variable.doc);
+  }
+  const std::string document =
+      read_file(std::filesystem::path(BRAID_SOURCE_DIR) / "docs" / "env.md");
+  const std::string rule = "| --- | --- | --- |\n";
+  ASSERT_NE(document.find(rule), std::string::npos);
+  EXPECT_EQ(document.substr(document.find(rule) + rule.size()), table);
+}
+
+TEST(Env, NoOtherFileReadsTheEnvironment) {
+  const std::filesystem::path sources = std::filesystem::path(BRAID_SOURCE_DIR) / "src";
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(sources)) {
+    const std::string extension = entry.path().extension().string();
+    if (extension == ".cpp" || extension == ".h" || extension == ".cu" || extension == ".cuh") {
+      const bool reads = read_file(entry.path()).find("getenv(") != std::string::npos;
+      EXPECT_EQ(reads, entry.path() == sources / "base" / "env.cpp") << entry.path();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace braid

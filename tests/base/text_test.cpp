@@ -1,0 +1,127 @@
+#include "base/text.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <limits>
+
+namespace braid {
+namespace {
+
+constexpr std::array<std::string_view, 5> kKeys = {"steps", "seed", "warmup_steps", "learning_rate",
+                                                   "run_folder"};
+
+TEST(EditDistance, CountsEdits) {
+  EXPECT_EQ(edit_distance("", ""), 0);
+  EXPECT_EQ(edit_distance("", "abc"), 3);
+  EXPECT_EQ(edit_distance("abc", ""), 3);
+  EXPECT_EQ(edit_distance("kitten", "sitting"), 3);
+  EXPECT_EQ(edit_distance("steps", "setps"), 1) << "a swap of neighbours is one edit";
+  EXPECT_EQ(edit_distance("ca", "abc"), 3) << "optimal string alignment edits no text twice";
+}
+
+TEST(EditDistance, IsSymmetric) {
+  for (const std::string_view a : kKeys) {
+    for (const std::string_view b : kKeys) {
+      EXPECT_EQ(edit_distance(a, b), edit_distance(b, a)) << a << " " << b;
+    }
+  }
+}
+
+TEST(NearestName, FindsTheLikelyMeaning) {
+  EXPECT_EQ(nearest_name("step", kKeys), "steps");
+  EXPECT_EQ(nearest_name("Learning-Rate", kKeys), "learning_rate");
+  EXPECT_EQ(nearest_name("warm_up_steps", kKeys), "warmup_steps");
+  EXPECT_EQ(nearest_name("sede", kKeys), "seed");
+}
+
+TEST(NearestName, IsSilentWhereNothingIsNear) {
+  EXPECT_EQ(nearest_name("banana", kKeys), std::nullopt);
+  EXPECT_EQ(nearest_name("", kKeys), std::nullopt);
+  EXPECT_EQ(nearest_name(std::string(1 << 20, 'x'), kKeys), std::nullopt);
+  EXPECT_EQ(nearest_name("steps", {}), std::nullopt);
+}
+
+TEST(NearestName, PrefersTheFirstOfEquals) {
+  constexpr std::array<std::string_view, 2> kTwo = {"beta1", "beta2"};
+  EXPECT_EQ(nearest_name("beta", kTwo), "beta1");
+}
+
+TEST(DidYouMean, ReadsAsTheEndOfAMessage) {
+  EXPECT_EQ(did_you_mean("stepz", kKeys), "; did you mean \"steps\"?");
+  EXPECT_EQ(did_you_mean("banana", kKeys), "");
+}
+
+TEST(Join, PutsSeparatorsBetween) {
+  EXPECT_EQ(join(std::vector<std::string>{}, ", "), "");
+  EXPECT_EQ(join(std::vector<std::string>{"a"}, ", "), "a");
+  EXPECT_EQ(join(std::vector<std::string_view>{"a", "", "c"}, ", "), "a, , c");
+}
+
+TEST(SplitText, TrimsPiecesAndKeepsEmptyOnes) {
+  using Pieces = std::vector<std::string>;
+  EXPECT_EQ(split_text("", ','), Pieces{});
+  EXPECT_EQ(split_text("a", ','), Pieces{"a"});
+  EXPECT_EQ(split_text(" a , b\t,", ','), (Pieces{"a", "b", ""}));
+  EXPECT_EQ(split_text(",", ','), (Pieces{"", ""}));
+}
+
+TEST(Trim, RemovesBlanksAtBothEnds) {
+  EXPECT_EQ(trim(" \ta b\r\n"), "a b");
+  EXPECT_EQ(trim(" \t "), "");
+  EXPECT_EQ(trim(""), "");
+}
+
+TEST(Quoted, IsOneLineWhateverTheBytes) {
+  EXPECT_EQ(quoted("plain"), "\"plain\"");
+  EXPECT_EQ(quoted("a\"b\\c"), "\"a\\\"b\\\\c\"");
+  EXPECT_EQ(quoted("a\nb\x7f"), "\"a\\u000Ab\\u007F\"");
+  EXPECT_EQ(quoted("gr\xC3\xBC\xC3\x9F"), "\"gr\xC3\xBC\xC3\x9F\"") << "UTF-8 stays";
+  EXPECT_EQ(quoted("a\xFFz"), "\"a\\xFFz\"");
+  EXPECT_EQ(quoted("\xC0\x80"), "\"\\xC0\\x80\"") << "overlong";
+  EXPECT_EQ(quoted("\xED\xA0\x80"), "\"\\xED\\xA0\\x80\"") << "surrogate";
+  EXPECT_EQ(quoted("\xE2\x82"), "\"\\xE2\\x82\"") << "cut short";
+}
+
+TEST(Quoted, CutsLongTextBetweenCharacters) {
+  EXPECT_EQ(quoted("abcdef", 3), "\"abc...\"");
+  EXPECT_EQ(quoted("abc", 3), "\"abc\"");
+  EXPECT_EQ(quoted("ab\xC3\xBC", 3), "\"ab...\"");
+}
+
+TEST(FormatBytes, UsesBinaryUnits) {
+  EXPECT_EQ(format_bytes(0), "0 B");
+  EXPECT_EQ(format_bytes(1023), "1023 B");
+  EXPECT_EQ(format_bytes(1024), "1.00 KiB");
+  EXPECT_EQ(format_bytes(1536), "1.50 KiB");
+  EXPECT_EQ(format_bytes((1 << 20) - 1), "1.00 MiB") << "never 1024 KiB";
+  EXPECT_EQ(format_bytes(int64_t{139} << 30), "139 GiB");
+  EXPECT_EQ(format_bytes(-2048), "-2.00 KiB");
+  EXPECT_EQ(format_bytes(std::numeric_limits<int64_t>::max()), "8192 PiB");
+}
+
+TEST(FormatCount, UsesDecimalUnits) {
+  EXPECT_EQ(format_count(0), "0");
+  EXPECT_EQ(format_count(999), "999");
+  EXPECT_EQ(format_count(12'345), "12.3K");
+  EXPECT_EQ(format_count(999'999), "1.00M");
+  EXPECT_EQ(format_count(1'240'000'000), "1.24B");
+  EXPECT_EQ(format_count(-1500), "-1.50K");
+}
+
+TEST(FormatDuration, UsesTheUnitThatReadsBest) {
+  EXPECT_EQ(format_duration(0), "0 ns");
+  EXPECT_EQ(format_duration(85e-9), "85 ns");
+  EXPECT_EQ(format_duration(0.0012), "1.20 ms");
+  EXPECT_EQ(format_duration(59.1), "59.1 s");
+  EXPECT_EQ(format_duration(59.96), "1 min 00 s");
+  EXPECT_EQ(format_duration(125), "2 min 05 s");
+  EXPECT_EQ(format_duration(3 * 3600 + 7 * 60), "3 h 07 min");
+  EXPECT_EQ(format_duration(52 * 3600), "2 d 04 h");
+  EXPECT_EQ(format_duration(-1), "unknown");
+  EXPECT_EQ(format_duration(std::numeric_limits<double>::quiet_NaN()), "unknown");
+  EXPECT_EQ(format_duration(std::numeric_limits<double>::infinity()), "unknown");
+}
+
+}  // namespace
+}  // namespace braid
