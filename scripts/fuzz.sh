@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# Runs every libFuzzer program for some seconds, two at a time, from the seeds in tests/fuzz/corpus.
+# New inputs are kept in build/fuzz/corpus, inputs that fail in build/fuzz/artifacts; nothing tracked changes.
+# The last line is "N passed, N failed, N skipped", counted in programs.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+if [ "${1-}" = -h ] || [ "${1-}" = --help ]; then
+  echo "usage: scripts/fuzz.sh [seconds per program, default 30] [names, default all]"
+  exit 0
+fi
+seconds=${1:-30}
+case $seconds in '' | *[!0-9]*) echo "fuzz.sh: seconds must be a whole number, not \"$seconds\"" >&2; exit 2 ;; esac
+shift || true
+
+cmake --preset fuzz >/dev/null
+cmake --build --preset fuzz
+
+if [ $# -gt 0 ]; then
+  names=("$@")
+else
+  names=()
+  for source in tests/fuzz/fuzz_*.cpp; do
+    name=${source##*/fuzz_}
+    names+=("${name%.cpp}")
+  done
+fi
+
+export UBSAN_OPTIONS=print_stacktrace=1
+fuzz_one() {
+  local name=$1 seconds=$2 status=0
+  local work=build/fuzz/corpus/$name log=build/fuzz/$name.log
+  mkdir -p "$work" build/fuzz/artifacts
+  # -timeout: one input may not take longer than a human would wait; -rss_limit_mb: nor trust a length it reads.
+  build/fuzz/tests/fuzz/fuzz_"$name" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -max_len=65536 \
+    -artifact_prefix="build/fuzz/artifacts/$name-" "$work" "tests/fuzz/corpus/$name" >"$log" 2>&1 || status=$?
+  if [ $status -eq 0 ]; then
+    echo "passed: $name, $(tail -n 1 "$log")"
+  else
+    tail -n 60 "$log"
+    echo "failed: $name, exit status $status, log $log, input in build/fuzz/artifacts"
+  fi
+}
+export -f fuzz_one
+
+results=$(printf '%s\n' "${names[@]}" | xargs -P 2 -I{} bash -c 'fuzz_one "$1" "$2"' _ {} "$seconds")
+echo "$results"
+passed=$(grep -c '^passed: ' <<<"$results" || true)
+failed=$((${#names[@]} - passed))
+echo "$passed passed, $failed failed, 0 skipped"
+[ "$failed" -eq 0 ]
