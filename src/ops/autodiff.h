@@ -1,6 +1,10 @@
 #pragma once
 
 #include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
 
 #include "ops/graph.h"
 #include "ops/op.h"
@@ -28,7 +32,7 @@ class BackwardBuilder {
 
   /// Says that `grad` is one addend of the gradient of `forward_value`; a second addend adds an
   /// `add` node.
-  void add_grad(ValueId forward_value, ValueId grad);
+  void add_grad(const Node& forward_node, ValueId forward_value, ValueId grad);
 
   /// The fp32 main grad (f64 for f64 weights) of a kParam value: kind kMainGrad, name of the
   /// parameter + ".main_grad".
@@ -37,11 +41,12 @@ class BackwardBuilder {
   /// Appends a backward node; layer and site are those of `forward_node`. Dtypes and shapes are
   /// filled in from the values.
   void add_node(const Node& forward_node, std::string op, std::vector<Attribute> attributes,
-                std::span<const std::pair<ValueId, Access>> operands, Phase phase);
+                std::span<const Operand> operands, Phase phase);
 
  private:
   StageGraph& graph_;
   std::vector<std::optional<ValueId>> grads_;  // by forward ValueId
+  std::unordered_map<ValueId, ValueId> main_grads_;
 };
 
 /// Fills `graph.backward` from `graph.forward`, last node first. Main grads are always accumulated

@@ -18,7 +18,6 @@ extern const OpDefinition kCastOp;
 extern const OpDefinition kCopyOp;
 extern const OpDefinition kFillOp;
 
-ValueId add(GraphBuilder& builder, ValueId a, ValueId b, std::string_view site,
-            Phase phase = Phase::kForward);
+ValueId add(GraphBuilder& builder, ValueId a, ValueId b, std::string_view site);
 
 }  // namespace braid

@@ -54,30 +54,40 @@ struct StageGraph {
   const Value& value(ValueId id) const { return values[id.index()]; }
 };
 
-/// Adds forward nodes; each call checks the node's spec (`check_spec`).
+/// A value and what a node does with it.
+struct Operand {
+  ValueId value;
+  Access access = Access::kRead;
+};
+
+/// A node whose operand types are those of the values; its spec is checked (`check_spec`).
+Node make_node(const StageGraph& graph, std::string op, std::vector<Attribute> attributes,
+               std::span<const Operand> operands);
+
+/// Adds forward nodes and their values.
 class GraphBuilder {
  public:
   explicit GraphBuilder(StageGraph& graph) : graph_(graph) {}
 
-  /// Layer and site prefix of the nodes and values that follow, for example 3 and "layers.3".
+  /// Layer and name prefix of the nodes and values that follow, for example 3 and "layers.3".
   void set_scope(int32_t layer, std::string prefix);
-  const std::string& prefix() const { return prefix_; }
 
   ValueId add_value(Value value);
-  /// Value of that name, made at first use; later uses must agree in dtype, shape and kind.
+  /// Value of that full name, made at first use; later uses must agree in dtype, shape and kind.
   ValueId named_value(const Value& value);
+  /// A new activation "<prefix>.<name>".
+  ValueId add_activation(std::string_view name, DType dtype, const Shape& shape);
 
   const Value& value(ValueId id) const { return graph_.value(id); }
-  StageGraph& graph() { return graph_; }
 
-  /// Adds a node of `op`. `site` is the place inside the scope ("attention.qkv"); the values it
-  /// writes must exist already. `spec.operands[i].dtype` and `.shape` are filled from the values;
-  /// the caller gives accesses.
+  /// `site` is the place inside the scope ("attention.qkv"); values that the node writes must exist
+  /// already.
   void add_node(std::string op, std::vector<Attribute> attributes,
-                std::span<const std::pair<ValueId, Access>> operands, std::string_view site,
-                Phase phase = Phase::kForward);
+                std::span<const Operand> operands, std::string_view site);
 
  private:
+  std::string scoped(std::string_view name) const;
+
   StageGraph& graph_;
   std::unordered_map<std::string, ValueId> named_;
   int32_t layer_ = -1;

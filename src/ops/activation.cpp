@@ -1,0 +1,116 @@
+#include "ops/activation.h"
+
+#include <array>
+
+#include "ops/attributes.h"
+#include "ops/autodiff.h"
+#include "ops/operand_checker.h"
+
+namespace braid {
+namespace {
+
+void check_swiglu(const OpSpec& spec) {
+  static_cast<void>(attributes_of<NoAttributes>(spec));
+  OperandChecker operands(spec);
+  const OperandSpec& gate_up = operands.next("gate_up", Access::kRead, 2);
+  operands.require(gate_up.shape[1] % 2 == 0, "gate_up must hold two equal halves");
+  operands.expect("y", Access::kWrite, gate_up.dtype, {gate_up.shape[0], gate_up.shape[1] / 2});
+  operands.done();
+}
+
+void check_swiglu_backward(const OpSpec& spec) {
+  static_cast<void>(attributes_of<NoAttributes>(spec));
+  OperandChecker operands(spec);
+  const OperandSpec& gate_up = operands.next("gate_up", Access::kRead, 2);
+  operands.require(gate_up.shape[1] % 2 == 0, "gate_up must hold two equal halves");
+  operands.expect("dy", Access::kRead, gate_up.dtype, {gate_up.shape[0], gate_up.shape[1] / 2});
+  operands.expect("d_gate_up", Access::kWrite, gate_up.dtype, gate_up.shape);
+  operands.done();
+}
+
+void check_gelu(const OpSpec& spec) {
+  static_cast<void>(attributes_of<NoAttributes>(spec));
+  OperandChecker operands(spec);
+  const OperandSpec& x = operands.next("x", Access::kRead, 2);
+  operands.expect("y", Access::kWrite, x.dtype, x.shape);
+  operands.done();
+}
+
+void check_gelu_backward(const OpSpec& spec) {
+  static_cast<void>(attributes_of<NoAttributes>(spec));
+  OperandChecker operands(spec);
+  const OperandSpec& x = operands.next("x", Access::kRead, 2);
+  operands.expect("dy", Access::kRead, x.dtype, x.shape);
+  operands.expect("dx", Access::kWrite, x.dtype, x.shape);
+  operands.done();
+}
+
+// Both backward ops take input and output gradient, and give the input gradient.
+void backward_as(BackwardBuilder& builder, const Node& node, std::string op) {
+  const std::optional<ValueId> dy = builder.grad_of(node.operands[1]);
+  if (!dy) {
+    return;
+  }
+  const ValueId x = node.operands[0];
+  const ValueId dx = builder.new_grad(x);
+  builder.add_node(node, std::move(op), {},
+                   std::array{Operand{x}, Operand{*dy}, Operand{dx, Access::kWrite}},
+                   Phase::kDgrad);
+  builder.add_grad(node, x, dx);
+}
+
+void swiglu_backward(BackwardBuilder& builder, const Node& node) {
+  backward_as(builder, node, "swiglu_backward");
+}
+
+void gelu_backward(BackwardBuilder& builder, const Node& node) {
+  backward_as(builder, node, "gelu_backward");
+}
+
+}  // namespace
+
+const OpDefinition kSwigluOp{
+    .name = "swiglu",
+    .summary = "silu(gate) * up over the two halves of a row.",
+    .check = check_swiglu,
+    .cost = elementwise_cost<3>,
+    .backward = swiglu_backward,
+};
+
+const OpDefinition kSwigluBackwardOp{
+    .name = "swiglu_backward",
+    .summary = "Gradient of swiglu with respect to both halves.",
+    .check = check_swiglu_backward,
+    .cost = elementwise_cost<6>,
+};
+
+const OpDefinition kGeluOp{
+    .name = "gelu",
+    .summary = "Gaussian error linear unit, tanh approximation.",
+    .check = check_gelu,
+    .cost = elementwise_cost<9>,
+    .backward = gelu_backward,
+};
+
+const OpDefinition kGeluBackwardOp{
+    .name = "gelu_backward",
+    .summary = "Gradient of gelu.",
+    .check = check_gelu_backward,
+    .cost = elementwise_cost<16>,
+};
+
+ValueId swiglu(GraphBuilder& builder, ValueId gate_up, std::string_view site) {
+  const Value input = builder.value(gate_up);
+  const ValueId y = builder.add_activation(site, input.dtype, {input.shape[0], input.shape[1] / 2});
+  builder.add_node("swiglu", {}, std::array{Operand{gate_up}, Operand{y, Access::kWrite}}, site);
+  return y;
+}
+
+ValueId gelu(GraphBuilder& builder, ValueId x, std::string_view site) {
+  const Value input = builder.value(x);
+  const ValueId y = builder.add_activation(site, input.dtype, input.shape);
+  builder.add_node("gelu", {}, std::array{Operand{x}, Operand{y, Access::kWrite}}, site);
+  return y;
+}
+
+}  // namespace braid

@@ -1,0 +1,117 @@
+#include "ops/attention.h"
+
+#include <array>
+#include <cmath>
+
+#include "ops/attributes.h"
+#include "ops/autodiff.h"
+#include "ops/operand_checker.h"
+
+namespace braid {
+namespace {
+
+Shape lse_shape(const AttentionAttributes& attributes, int64_t rows) {
+  return {rows / attributes.sequence, attributes.heads, attributes.sequence};
+}
+
+void check_layout(const OperandChecker& operands, const AttentionAttributes& attributes,
+                  const OperandSpec& qkv) {
+  operands.require(attributes.heads > 0 && attributes.kv_heads > 0 &&
+                       attributes.heads % attributes.kv_heads == 0,
+                   "heads must be a positive multiple of kv_heads");
+  operands.require(
+      attributes.head_size > 0 &&
+          qkv.shape[1] == (attributes.heads + 2 * attributes.kv_heads) * attributes.head_size,
+      "a row of qkv must hold heads + 2 kv_heads heads");
+  operands.require(attributes.sequence > 0 && qkv.shape[0] % attributes.sequence == 0,
+                   "rows must be a multiple of sequence");
+}
+
+void check_attention(const OpSpec& spec) {
+  const auto attributes = attributes_of<AttentionAttributes>(spec);
+  OperandChecker operands(spec);
+  const OperandSpec& qkv = operands.next("qkv", Access::kRead, 2);
+  check_layout(operands, attributes, qkv);
+  operands.expect("out", Access::kWrite, qkv.dtype,
+                  {qkv.shape[0], attributes.heads * attributes.head_size});
+  operands.expect("lse", Access::kWrite, accumulator_dtype(qkv.dtype),
+                  lse_shape(attributes, qkv.shape[0]));
+  operands.done();
+}
+
+void check_attention_backward(const OpSpec& spec) {
+  const auto attributes = attributes_of<AttentionAttributes>(spec);
+  OperandChecker operands(spec);
+  const OperandSpec& qkv = operands.next("qkv", Access::kRead, 2);
+  check_layout(operands, attributes, qkv);
+  const Shape out{qkv.shape[0], attributes.heads * attributes.head_size};
+  operands.expect("out", Access::kRead, qkv.dtype, out);
+  operands.expect("lse", Access::kRead, accumulator_dtype(qkv.dtype),
+                  lse_shape(attributes, qkv.shape[0]));
+  operands.expect("d_out", Access::kRead, qkv.dtype, out);
+  operands.expect("d_qkv", Access::kWrite, qkv.dtype, qkv.shape);
+  operands.done();
+}
+
+// Products per pair of query and key: 2 in forward (scores, values), 5 in backward (scores again,
+// d_value, d_probability, d_query, d_key). A causal row sees (sequence + 1) / 2 keys on average.
+template <int kProducts>
+OpCost attention_cost(const OpSpec& spec) {
+  const auto attributes = attributes_of<AttentionAttributes>(spec);
+  OpCost cost = operand_bytes(spec);
+  const double out_elems =
+      static_cast<double>(spec.operands[0].shape[0] * attributes.heads * attributes.head_size);
+  cost.flops = kProducts * 2.0 * out_elems * 0.5 * static_cast<double>(attributes.sequence + 1);
+  return cost;
+}
+
+void attention_backward(BackwardBuilder& builder, const Node& node) {
+  const ValueId qkv = node.operands[0];
+  const ValueId out = node.operands[1];
+  const std::optional<ValueId> d_out = builder.grad_of(out);
+  if (!d_out) {
+    return;
+  }
+  const ValueId d_qkv = builder.new_grad(qkv);
+  builder.add_node(node, "attention_backward", node.spec.attributes,
+                   std::array{Operand{qkv}, Operand{out}, Operand{node.operands[2]},
+                              Operand{*d_out}, Operand{d_qkv, Access::kWrite}},
+                   Phase::kDgrad);
+  builder.add_grad(node, qkv, d_qkv);
+}
+
+}  // namespace
+
+const OpDefinition kAttentionOp{
+    .name = "attention",
+    .summary = "Causal softmax attention with grouped key/value heads.",
+    .check = check_attention,
+    .cost = attention_cost<2>,
+    .backward = attention_backward,
+};
+
+const OpDefinition kAttentionBackwardOp{
+    .name = "attention_backward",
+    .summary = "Gradient of attention with respect to packed qkv.",
+    .check = check_attention_backward,
+    .cost = attention_cost<5>,
+};
+
+ValueId attention(GraphBuilder& builder, ValueId qkv, AttentionAttributes attributes,
+                  std::string_view site) {
+  const Value input = builder.value(qkv);
+  if (attributes.scale == 0.0) {
+    attributes.scale = 1.0 / std::sqrt(static_cast<double>(attributes.head_size));
+  }
+  const ValueId out = builder.add_activation(
+      site, input.dtype, {input.shape[0], attributes.heads * attributes.head_size});
+  const ValueId lse =
+      builder.add_activation(fmt::format("{}.lse", site), accumulator_dtype(input.dtype),
+                             lse_shape(attributes, input.shape[0]));
+  builder.add_node(
+      "attention", to_attributes(attributes),
+      std::array{Operand{qkv}, Operand{out, Access::kWrite}, Operand{lse, Access::kWrite}}, site);
+  return out;
+}
+
+}  // namespace braid

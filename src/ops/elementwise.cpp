@@ -1,0 +1,95 @@
+#include "ops/elementwise.h"
+
+#include <array>
+
+#include "ops/attributes.h"
+#include "ops/autodiff.h"
+#include "ops/operand_checker.h"
+
+namespace braid {
+namespace {
+
+void check_add(const OpSpec& spec) {
+  OperandChecker operands(spec);
+  const OperandSpec& a =
+      operands.next("a", Access::kRead, spec.operands.empty() ? 0 : spec.operands[0].shape.rank());
+  operands.expect("b", Access::kRead, a.dtype, a.shape);
+  operands.expect("c", Access::kWrite, a.dtype, a.shape);
+  operands.done();
+}
+
+void add_backward(BackwardBuilder& builder, const Node& node) {
+  if (const std::optional<ValueId> dc = builder.grad_of(node.operands[2])) {
+    builder.add_grad(node, node.operands[0], *dc);
+    builder.add_grad(node, node.operands[1], *dc);
+  }
+}
+
+void check_cast(const OpSpec& spec) {
+  OperandChecker operands(spec);
+  const int rank = spec.operands.empty() ? 0 : spec.operands[0].shape.rank();
+  const OperandSpec& x = operands.next("x", Access::kRead, rank);
+  const OperandSpec& y = operands.next("y", Access::kWrite, rank);
+  operands.require(x.shape == y.shape, "x and y must have one shape");
+  operands.require(is_floating_point(x.dtype) && is_floating_point(y.dtype),
+                   "both dtypes must be floating point");
+  operands.done();
+}
+
+void check_copy(const OpSpec& spec) {
+  OperandChecker operands(spec);
+  const OperandSpec& x =
+      operands.next("x", Access::kRead, spec.operands.empty() ? 0 : spec.operands[0].shape.rank());
+  operands.expect("y", Access::kWrite, x.dtype, x.shape);
+  operands.done();
+}
+
+void check_fill(const OpSpec& spec) {
+  static_cast<void>(attributes_of<FillAttributes>(spec));
+  OperandChecker operands(spec);
+  operands.next("y", Access::kWrite, spec.operands.empty() ? 0 : spec.operands[0].shape.rank());
+  operands.done();
+}
+
+}  // namespace
+
+const OpDefinition kAddOp{
+    .name = "add",
+    .summary = "c = a + b.",
+    .check = check_add,
+    .cost = elementwise_cost<1>,
+    .backward = add_backward,
+};
+
+const OpDefinition kCastOp{
+    .name = "cast",
+    .summary = "Converts between floating-point dtypes, rounding to nearest even.",
+    .op_class = OpClass::kCopy,
+    .check = check_cast,
+    .cost = elementwise_cost<0>,
+};
+
+const OpDefinition kCopyOp{
+    .name = "copy",
+    .summary = "Copies bytes.",
+    .op_class = OpClass::kCopy,
+    .check = check_copy,
+    .cost = elementwise_cost<0>,
+};
+
+const OpDefinition kFillOp{
+    .name = "fill",
+    .summary = "Sets every element to one value.",
+    .op_class = OpClass::kCopy,
+    .check = check_fill,
+    .cost = elementwise_cost<0>,
+};
+
+ValueId add(GraphBuilder& builder, ValueId a, ValueId b, std::string_view site) {
+  const Value input = builder.value(a);
+  const ValueId c = builder.add_activation(site, input.dtype, input.shape);
+  builder.add_node("add", {}, std::array{Operand{a}, Operand{b}, Operand{c, Access::kWrite}}, site);
+  return c;
+}
+
+}  // namespace braid

@@ -1,0 +1,64 @@
+#include "ops/graph.h"
+
+#include <utility>
+
+#include "base/errors.h"
+#include "ops/op.h"
+
+namespace braid {
+
+void GraphBuilder::set_scope(int32_t layer, std::string prefix) {
+  layer_ = layer;
+  prefix_ = std::move(prefix);
+}
+
+ValueId GraphBuilder::add_value(Value value) {
+  const ValueId id(graph_.values.size());
+  graph_.values.push_back(std::move(value));
+  return id;
+}
+
+ValueId GraphBuilder::named_value(const Value& value) {
+  const auto [entry, inserted] = named_.try_emplace(value.name, ValueId());
+  if (inserted) {
+    entry->second = add_value(value);
+  }
+  check(graph_.value(entry->second) == value, "value {} is used with two different types",
+        value.name);
+  return entry->second;
+}
+
+ValueId GraphBuilder::add_activation(std::string_view name, DType dtype, const Shape& shape) {
+  return add_value(
+      {.name = scoped(name), .dtype = dtype, .shape = shape, .kind = ValueKind::kActivation});
+}
+
+void GraphBuilder::add_node(std::string op, std::vector<Attribute> attributes,
+                            std::span<const Operand> operands, std::string_view site) {
+  graph_.forward.push_back(make_node(graph_, std::move(op), std::move(attributes), operands));
+  Node& node = graph_.forward.back();
+  node.phase = Phase::kForward;
+  node.layer = layer_;
+  node.site = scoped(site);
+}
+
+std::string GraphBuilder::scoped(std::string_view name) const {
+  return prefix_.empty() ? std::string(name) : fmt::format("{}.{}", prefix_, name);
+}
+
+Node make_node(const StageGraph& graph, std::string op, std::vector<Attribute> attributes,
+               std::span<const Operand> operands) {
+  Node node;
+  node.spec.op = std::move(op);
+  node.spec.attributes = std::move(attributes);
+  for (const Operand& operand : operands) {
+    const Value& value = graph.value(operand.value);
+    node.spec.operands.push_back(
+        {.dtype = value.dtype, .access = operand.access, .shape = value.shape});
+    node.operands.push_back(operand.value);
+  }
+  check_spec(node.spec);
+  return node;
+}
+
+}  // namespace braid

@@ -1,0 +1,127 @@
+#include "ops/linear.h"
+
+#include <array>
+#include <vector>
+
+#include "ops/attributes.h"
+#include "ops/autodiff.h"
+#include "ops/operand_checker.h"
+
+namespace braid {
+namespace {
+
+void check_linear(const OpSpec& spec) {
+  const auto attributes = attributes_of<LinearAttributes>(spec);
+  OperandChecker operands(spec);
+  const OperandSpec& x = operands.next("x", Access::kRead, 2);
+  const OperandSpec& w = operands.next("w", Access::kRead, 2);
+  operands.require(w.dtype == x.dtype && w.shape[1] == x.shape[1],
+                   "w must be [M,K] of x's dtype and K");
+  if (attributes.has_bias) {
+    operands.expect("bias", Access::kRead, x.dtype, {w.shape[0]});
+  }
+  operands.expect("y", Access::kWrite, x.dtype, {x.shape[0], w.shape[0]});
+  operands.done();
+}
+
+void check_linear_dgrad(const OpSpec& spec) {
+  const auto attributes = attributes_of<LinearDgradAttributes>(spec);
+  OperandChecker operands(spec);
+  const OperandSpec& dy = operands.next("dy", Access::kRead, 2);
+  const OperandSpec& w = operands.next("w", Access::kRead, 2);
+  operands.require(w.dtype == dy.dtype && w.shape[0] == dy.shape[1],
+                   "w must be [M,K] of dy's dtype and M");
+  operands.expect("dx", accumulate_access(attributes.accumulate), dy.dtype,
+                  {dy.shape[0], w.shape[1]});
+  operands.done();
+}
+
+void check_linear_wgrad(const OpSpec& spec) {
+  const auto attributes = attributes_of<LinearWgradAttributes>(spec);
+  const Access access = accumulate_access(attributes.accumulate);
+  OperandChecker operands(spec);
+  const OperandSpec& x = operands.next("x", Access::kRead, 2);
+  const OperandSpec& dy = operands.next("dy", Access::kRead, 2);
+  operands.require(x.dtype == dy.dtype && x.shape[0] == dy.shape[0],
+                   "x and dy must agree in dtype and rows");
+  const DType accumulator = accumulator_dtype(x.dtype);
+  operands.expect("dw", access, accumulator, {dy.shape[1], x.shape[1]});
+  if (attributes.has_bias) {
+    operands.expect("db", access, accumulator, {dy.shape[1]});
+  }
+  operands.done();
+}
+
+// All three are products of an [a,b] and a [b,c] matrix; two of operand 0's and 1's three distinct
+// dimensions come with operand 0, the third with operand 1.
+template <int kThirdAxis>
+OpCost gemm_cost(const OpSpec& spec) {
+  OpCost cost = operand_bytes(spec);
+  cost.flops = 2.0 * elems(spec, 0) * static_cast<double>(spec.operands[1].shape[kThirdAxis]);
+  return cost;
+}
+
+void linear_backward(BackwardBuilder& builder, const Node& node) {
+  const auto attributes = attributes_of<LinearAttributes>(node.spec);
+  const std::optional<ValueId> dy = builder.grad_of(node.operands.back());
+  if (!dy) {
+    return;
+  }
+  const ValueId x = node.operands[0];
+  const ValueId w = node.operands[1];
+  if (builder.wants_grad(x)) {
+    const ValueId dx = builder.new_grad(x);
+    builder.add_node(node, "linear_dgrad", to_attributes(LinearDgradAttributes{}),
+                     std::array{Operand{*dy}, Operand{w}, Operand{dx, Access::kWrite}},
+                     Phase::kDgrad);
+    builder.add_grad(node, x, dx);
+  }
+  std::vector<Operand> operands{{x}, {*dy}, {builder.main_grad(w), Access::kReadWrite}};
+  if (attributes.has_bias) {
+    operands.push_back({builder.main_grad(node.operands[2]), Access::kReadWrite});
+  }
+  builder.add_node(node, "linear_wgrad",
+                   to_attributes(LinearWgradAttributes{.has_bias = attributes.has_bias}), operands,
+                   Phase::kWgrad);
+}
+
+}  // namespace
+
+const OpDefinition kLinearOp{
+    .name = "linear",
+    .summary = "y = x w^T (+ bias).",
+    .check = check_linear,
+    .cost = gemm_cost<0>,
+    .backward = linear_backward,
+};
+
+const OpDefinition kLinearDgradOp{
+    .name = "linear_dgrad",
+    .summary = "dx = dy w.",
+    .check = check_linear_dgrad,
+    .cost = gemm_cost<1>,
+};
+
+const OpDefinition kLinearWgradOp{
+    .name = "linear_wgrad",
+    .summary = "dw += dy^T x into the fp32 main grad, db += column sums of dy.",
+    .check = check_linear_wgrad,
+    .cost = gemm_cost<1>,
+};
+
+ValueId linear(GraphBuilder& builder, ValueId x, ValueId weight, std::optional<ValueId> bias,
+               std::string_view site) {
+  const Value& input = builder.value(x);
+  const Shape shape{input.shape[0], builder.value(weight).shape[0]};
+  const ValueId y = builder.add_activation(site, input.dtype, shape);
+  std::vector<Operand> operands{{x}, {weight}};
+  if (bias) {
+    operands.push_back({*bias});
+  }
+  operands.push_back({y, Access::kWrite});
+  builder.add_node("linear", to_attributes(LinearAttributes{.has_bias = bias.has_value()}),
+                   operands, site);
+  return y;
+}
+
+}  // namespace braid

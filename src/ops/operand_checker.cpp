@@ -1,0 +1,56 @@
+#include "ops/operand_checker.h"
+
+namespace braid {
+
+const OperandSpec& OperandChecker::take(std::string_view name, Access access) {
+  check(position_ < spec_.operands.size(), "op {}: operand {} ({}) is missing", spec_.op, position_,
+        name);
+  const OperandSpec& operand = spec_.operands[position_++];
+  check(operand.access == access, "op {}: operand {} has access {}, expected {}", spec_.op, name,
+        static_cast<int>(operand.access), static_cast<int>(access));
+  return operand;
+}
+
+const OperandSpec& OperandChecker::next(std::string_view name, Access access, int rank) {
+  const OperandSpec& operand = take(name, access);
+  check(operand.shape.rank() == rank, "op {}: operand {} has shape {}, expected {} dimensions",
+        spec_.op, name, to_string(operand.shape), rank);
+  return operand;
+}
+
+void OperandChecker::expect(std::string_view name, Access access, DType dtype, const Shape& shape) {
+  const OperandSpec& operand = take(name, access);
+  check(operand.dtype == dtype && operand.shape == shape,
+        "op {}: operand {} is {} {}, expected {} {}", spec_.op, name, dtype_name(operand.dtype),
+        to_string(operand.shape), dtype_name(dtype), to_string(shape));
+}
+
+void OperandChecker::done() const {
+  check(position_ == spec_.operands.size(), "op {} has {} operands, expected {}", spec_.op,
+        spec_.operands.size(), position_);
+}
+
+void OperandChecker::require(bool condition, std::string_view rule) const {
+  check(condition, "op {}: {}", spec_.op, rule);
+}
+
+DType accumulator_dtype(DType dtype) {
+  return dtype == DType::kF64 ? DType::kF64 : DType::kF32;
+}
+
+OpCost operand_bytes(const OpSpec& spec) {
+  OpCost cost;
+  for (const OperandSpec& operand : spec.operands) {
+    const auto bytes = static_cast<double>(operand.shape.num_elems()) *
+                       static_cast<double>(dtype_bytes(operand.dtype));
+    cost.bytes_read += reads(operand.access) ? bytes : 0;
+    cost.bytes_written += writes(operand.access) ? bytes : 0;
+  }
+  return cost;
+}
+
+double elems(const OpSpec& spec, size_t operand) {
+  return static_cast<double>(spec.operands[operand].shape.num_elems());
+}
+
+}  // namespace braid

@@ -1,0 +1,69 @@
+#include "ops/optimizer.h"
+
+#include "ops/attributes.h"
+#include "ops/operand_checker.h"
+
+namespace braid {
+namespace {
+
+void check_squared_norm(const OpSpec& spec) {
+  OperandChecker operands(spec);
+  const OperandSpec& x = operands.next("x", Access::kRead, 1);
+  operands.require(is_floating_point(x.dtype), "x must be floating point");
+  operands.expect("partial", Access::kWrite, DType::kF64, {1});
+  operands.done();
+}
+
+void check_clip_scale(const OpSpec& spec) {
+  const auto attributes = attributes_of<ClipScaleAttributes>(spec);
+  OperandChecker operands(spec);
+  const OperandSpec& partials = operands.next("partials", Access::kRead, 1);
+  operands.require(partials.dtype == DType::kF64, "partials must be f64");
+  operands.require(attributes.max_norm >= 0, "max_norm must not be negative");
+  operands.expect("grad_norm", Access::kWrite, DType::kF32, {1});
+  operands.expect("scale", Access::kWrite, DType::kF32, {1});
+  operands.done();
+}
+
+void check_adamw(const OpSpec& spec) {
+  const auto attributes = attributes_of<AdamwAttributes>(spec);
+  OperandChecker operands(spec);
+  const OperandSpec& grad = operands.next("grad", Access::kRead, 1);
+  operands.require(grad.dtype == DType::kF32, "grad must be f32");
+  operands.expect("scale", Access::kRead, DType::kF32, {1});
+  operands.expect("scalars", Access::kRead, DType::kF32, {3});
+  operands.expect("weight", Access::kReadWrite, DType::kF32, grad.shape);
+  operands.expect("exp_avg", Access::kReadWrite, DType::kF32, grad.shape);
+  operands.expect("exp_avg_sq", Access::kReadWrite, DType::kF32, grad.shape);
+  if (attributes.has_param) {
+    operands.expect("param", Access::kWrite, DType::kBF16, grad.shape);
+  }
+  operands.done();
+}
+
+}  // namespace
+
+const OpDefinition kSquaredNormOp{
+    .name = "squared_norm",
+    .summary = "Sum of squares of a gradient range.",
+    .check = check_squared_norm,
+    .cost = elementwise_cost<2>,
+};
+
+const OpDefinition kClipScaleOp{
+    .name = "clip_scale",
+    .summary = "Gradient norm from partial sums of squares, and the factor that clips to max_norm.",
+    .check = check_clip_scale,
+    .cost = elementwise_cost<1>,
+};
+
+const OpDefinition kAdamwOp{
+    .name = "adamw",
+    .summary =
+        "Adam with decoupled weight decay on a range of fp32 weights, fused with the cast to "
+        "compute dtype.",
+    .check = check_adamw,
+    .cost = elementwise_cost<15>,
+};
+
+}  // namespace braid

@@ -1,0 +1,60 @@
+#include "ops/rope.h"
+
+#include <array>
+
+#include "ops/attributes.h"
+#include "ops/autodiff.h"
+#include "ops/operand_checker.h"
+
+namespace braid {
+namespace {
+
+void check_rope(const OpSpec& spec) {
+  const auto attributes = attributes_of<RopeAttributes>(spec);
+  OperandChecker operands(spec);
+  const OperandSpec& qkv = operands.next("qkv", Access::kRead, 2);
+  operands.require(attributes.head_size > 0 && attributes.head_size % 2 == 0,
+                   "head_size must be even and positive");
+  operands.require(
+      qkv.shape[1] == (attributes.heads + 2 * attributes.kv_heads) * attributes.head_size,
+      "a row must hold heads + 2 kv_heads heads");
+  operands.require(attributes.sequence > 0 && qkv.shape[0] % attributes.sequence == 0,
+                   "rows must be a multiple of sequence");
+  operands.expect("out", Access::kWrite, qkv.dtype, qkv.shape);
+  operands.done();
+}
+
+void rope_backward(BackwardBuilder& builder, const Node& node) {
+  const std::optional<ValueId> d_out = builder.grad_of(node.operands[1]);
+  if (!d_out) {
+    return;
+  }
+  auto attributes = attributes_of<RopeAttributes>(node.spec);
+  attributes.inverse = !attributes.inverse;
+  const ValueId qkv = node.operands[0];
+  const ValueId d_qkv = builder.new_grad(qkv);
+  builder.add_node(node, "rope", to_attributes(attributes),
+                   std::array{Operand{*d_out}, Operand{d_qkv, Access::kWrite}}, Phase::kDgrad);
+  builder.add_grad(node, qkv, d_qkv);
+}
+
+}  // namespace
+
+const OpDefinition kRopeOp{
+    .name = "rope",
+    .summary = "Rotary position embedding of the query and key heads of packed qkv rows.",
+    .check = check_rope,
+    .cost = elementwise_cost<3>,
+    .backward = rope_backward,
+};
+
+ValueId rope(GraphBuilder& builder, ValueId qkv, const RopeAttributes& attributes,
+             std::string_view site) {
+  const Value input = builder.value(qkv);
+  const ValueId out = builder.add_activation(site, input.dtype, input.shape);
+  builder.add_node("rope", to_attributes(attributes),
+                   std::array{Operand{qkv}, Operand{out, Access::kWrite}}, site);
+  return out;
+}
+
+}  // namespace braid
