@@ -32,10 +32,12 @@ if(BRAID_SANITIZE)
   target_link_options(braid_options INTERFACE -fsanitize=${BRAID_SANITIZE})
 endif()
 
+# Paths below the source folder are relative for the cache, so that a second clone finds what the first compiled.
 find_program(BRAID_CCACHE ccache)
 if(BRAID_CCACHE)
-  set(CMAKE_C_COMPILER_LAUNCHER ${BRAID_CCACHE})
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${BRAID_CCACHE})
+  set(launcher ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${BRAID_CCACHE})
+  set(CMAKE_C_COMPILER_LAUNCHER ${launcher})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})
 endif()
 
 find_program(BRAID_MOLD mold)
