@@ -1,5 +1,6 @@
 #include "ir/op_spec.h"
 
+#include <cmath>
 #include <functional>
 
 namespace braid {
@@ -10,7 +11,25 @@ void mix(size_t& seed, size_t value) {
           (seed >> 2);  // as in boost::hash_combine, 64 bit
 }
 
+size_t hash_of(const AttributeValue& value) {
+  const double* number = std::get_if<double>(&value);
+  // All NaN are equal, whatever their bits.
+  return number != nullptr && std::isnan(*number) ? 1 : std::hash<AttributeValue>{}(value);
+}
+
 }  // namespace
+
+bool operator==(const Attribute& a, const Attribute& b) {
+  if (a.name != b.name || a.value.index() != b.value.index()) {
+    return false;
+  }
+  const double* x = std::get_if<double>(&a.value);
+  if (x == nullptr) {
+    return a.value == b.value;
+  }
+  const double y = std::get<double>(b.value);
+  return std::isnan(*x) ? std::isnan(y) : *x == y && std::signbit(*x) == std::signbit(y);
+}
 
 const AttributeValue* OpSpec::find_attribute(std::string_view name) const {
   for (const Attribute& attribute : attributes) {
@@ -25,7 +44,7 @@ size_t hash_value(const OpSpec& spec) {
   size_t seed = std::hash<std::string>{}(spec.op);
   for (const Attribute& attribute : spec.attributes) {
     mix(seed, std::hash<std::string>{}(attribute.name));
-    mix(seed, std::hash<AttributeValue>{}(attribute.value));
+    mix(seed, hash_of(attribute.value));
   }
   for (const OperandSpec& operand : spec.operands) {
     mix(seed, static_cast<size_t>(operand.dtype) * 4 + static_cast<size_t>(operand.access));

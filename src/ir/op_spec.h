@@ -28,12 +28,13 @@ constexpr bool writes(Access access) {
 
 using AttributeValue = std::variant<bool, int64_t, double, std::string>;
 
-/// One named argument of an op, for example {"epsilon", 1e-5}.
+/// One named argument of an op, for example {"epsilon", 1e-5}. Equal means interchangeable: 0.0
+/// differs from -0.0, 1 from 1.0, and NaN equals NaN.
 struct Attribute {
   std::string name;
   AttributeValue value;
 
-  friend bool operator==(const Attribute&, const Attribute&) = default;
+  friend bool operator==(const Attribute& a, const Attribute& b);
 };
 
 /// Type and dense row-major shape of one operand, and what the op does with it.

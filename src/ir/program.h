@@ -3,6 +3,9 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/dtype.h"
@@ -42,6 +45,12 @@ enum class Placement : uint8_t {
   kHost,
   kSymmetric,  ///< peer-visible, at the same offset on every rank of its group
 };
+
+/// Most elements that a buffer may have: far above any memory, far below overflow of a byte count.
+inline constexpr int64_t kMaxElems = int64_t{1} << 56;
+
+/// No dimension is negative, and there are at most kMaxElems elements.
+bool is_valid_shape(const Shape& shape);
 
 /// A dense row-major array. Tasks read and write ranges of its elements.
 struct Buffer {
@@ -147,6 +156,9 @@ struct Program {
   std::span<const EventId> waits_of(const Task& task) const {
     return {waits.data() + task.waits_begin, task.num_waits};
   }
+
+  /// Equal in meaning: ids of specs and sites, and unused specs and sites, make no difference.
+  friend bool operator==(const Program& a, const Program& b);
 };
 
 /// Appends to a program and checks each piece as it comes: ranges inside their buffers, element
