@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "memory/live_ranges.h"
+
+namespace braid {
+
+/// Offsets by BufferId; 0 for buffers that take no memory.
+struct Packing {
+  std::vector<int64_t> offset_bytes;
+  int64_t arena_bytes = 0;
+};
+
+/// Places buffers so that those that interfere do not overlap, and keeps the arena small: the best
+/// of several heuristics, where the size of the problem allows more than one (the problem is
+/// NP-hard: dynamic storage allocation). Stops at the first that comes within half a percent of
+/// `lower_bound_bytes`.
+/// `sizes_bytes` is by BufferId; the offsets are multiples of whatever divides all sizes.
+Packing assign_offsets(const LiveRanges& ranges, std::span<const int64_t> sizes_bytes,
+                       int64_t lower_bound_bytes);
+
+}  // namespace braid
