@@ -15,9 +15,10 @@ SIZES = {UINT8: 1, INT32: 4, UINT16: 2}
 
 
 def index(code, lengths, boundaries):
-    """A Megatron .idx: lengths of the sequences in tokens, boundaries of the documents in sequences."""
+    """The size of the .bin, then a Megatron .idx: lengths of the sequences in tokens, boundaries of the documents in
+    sequences."""
     offsets = [sum(lengths[:i]) * SIZES[code] for i in range(len(lengths))]
-    return (b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, code, len(lengths), len(boundaries))
+    return (struct.pack("<q", sum(lengths) * SIZES[code]) + b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, code, len(lengths), len(boundaries))
             + struct.pack(f"<{len(lengths)}i", *lengths) + struct.pack(f"<{len(offsets)}q", *offsets)
             + struct.pack(f"<{len(boundaries)}q", *boundaries))
 
