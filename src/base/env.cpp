@@ -41,7 +41,7 @@ std::optional<bool> switch_of(const EnvLookup& lookup, std::string_view name) {
   }
   if (value != "0" && value != "1") {
     throw_config_error("{} = {}: allowed values are 0 and 1; unset it for the default", name,
-                       quoted(value, 60));
+                       quote(value, 60));
   }
   return value == "1";
 }
@@ -52,7 +52,7 @@ std::vector<std::string> names_of(const EnvLookup& lookup, std::string_view name
   for (const std::string& part : names) {
     if (part.empty()) {
       throw_config_error("{} = {}: has an empty name; write names with single commas between them",
-                         name, quoted(value, 60));
+                         name, quote(value, 60));
     }
   }
   return names;

@@ -76,13 +76,16 @@ size_t utf8_length(std::string_view text) {
   return bad ? 0 : length;
 }
 
+bool is_control(char c) {
+  return static_cast<unsigned char>(c) < 0x20 || c == 0x7F;
+}
+
 std::string escaped(std::string_view character) {
   const auto code = static_cast<unsigned char>(character[0]);
   if (code == '"' || code == '\\') {
     return fmt::format("\\{}", character);
   }
-  const bool control = code < 0x20 || code == 0x7F;
-  return control ? fmt::format("\\u{:04X}", code) : std::string(character);
+  return is_control(character[0]) ? fmt::format("\\u{:04X}", code) : std::string(character);
 }
 
 }  // namespace
@@ -133,7 +136,7 @@ std::optional<std::string_view> nearest_name(std::string_view name,
 
 std::string did_you_mean(std::string_view name, std::span<const std::string_view> candidates) {
   const std::optional<std::string_view> nearest = nearest_name(name, candidates);
-  return nearest ? fmt::format("; did you mean {}?", quoted(*nearest)) : std::string();
+  return nearest ? fmt::format("; did you mean {}?", quote(*nearest)) : std::string();
 }
 
 std::string join(std::span<const std::string> parts, std::string_view separator) {
@@ -166,7 +169,18 @@ std::string_view trim(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
 }
 
-std::string quoted(std::string_view text, size_t max_bytes) {
+bool is_printable(std::string_view text) {
+  while (!text.empty()) {
+    const size_t length = utf8_length(text);
+    if (length == 0 || is_control(text[0])) {
+      return false;
+    }
+    text.remove_prefix(length);
+  }
+  return true;
+}
+
+std::string quote(std::string_view text, size_t max_bytes) {
   std::string result = "\"";
   size_t position = 0;
   while (position < text.size()) {

@@ -34,10 +34,13 @@ std::vector<std::string> split_text(std::string_view text, char separator);
 /// Without blanks (space, tab, line ends) at both ends.
 std::string_view trim(std::string_view text);
 
+/// Whether the text is UTF-8 without control characters, so that it can stand in a line as it is.
+bool is_printable(std::string_view text);
+
 /// In double quotes, with quotes, backslashes, control characters and what is not UTF-8 escaped:
 /// one line, always valid TOML where the text is UTF-8. At most `max_bytes` bytes of text, then
 /// "...".
-std::string quoted(std::string_view text, size_t max_bytes = SIZE_MAX);
+std::string quote(std::string_view text, size_t max_bytes = SIZE_MAX);
 
 /// Three digits and a binary unit: "512 B", "1.50 KiB", "139 GiB".
 std::string format_bytes(int64_t bytes);

@@ -72,21 +72,31 @@ TEST(Trim, RemovesBlanksAtBothEnds) {
   EXPECT_EQ(trim(""), "");
 }
 
-TEST(Quoted, IsOneLineWhateverTheBytes) {
-  EXPECT_EQ(quoted("plain"), "\"plain\"");
-  EXPECT_EQ(quoted("a\"b\\c"), "\"a\\\"b\\\\c\"");
-  EXPECT_EQ(quoted("a\nb\x7f"), "\"a\\u000Ab\\u007F\"");
-  EXPECT_EQ(quoted("gr\xC3\xBC\xC3\x9F"), "\"gr\xC3\xBC\xC3\x9F\"") << "UTF-8 stays";
-  EXPECT_EQ(quoted("a\xFFz"), "\"a\\xFFz\"");
-  EXPECT_EQ(quoted("\xC0\x80"), "\"\\xC0\\x80\"") << "overlong";
-  EXPECT_EQ(quoted("\xED\xA0\x80"), "\"\\xED\\xA0\\x80\"") << "surrogate";
-  EXPECT_EQ(quoted("\xE2\x82"), "\"\\xE2\\x82\"") << "cut short";
+TEST(IsPrintable, RefusesControlCharactersAndBadUtf8) {
+  EXPECT_TRUE(is_printable(""));
+  EXPECT_TRUE(is_printable("a \xC3\xBC \xF0\x9F\x8E\x89"));
+  EXPECT_FALSE(is_printable("a\nb"));
+  EXPECT_FALSE(is_printable(std::string_view("\0", 1)));
+  EXPECT_FALSE(is_printable("\x7F"));
+  EXPECT_FALSE(is_printable("\xFF"));
+  EXPECT_FALSE(is_printable("\xF4\x90\x80\x80")) << "past U+10FFFF";
 }
 
-TEST(Quoted, CutsLongTextBetweenCharacters) {
-  EXPECT_EQ(quoted("abcdef", 3), "\"abc...\"");
-  EXPECT_EQ(quoted("abc", 3), "\"abc\"");
-  EXPECT_EQ(quoted("ab\xC3\xBC", 3), "\"ab...\"");
+TEST(Quote, IsOneLineWhateverTheBytes) {
+  EXPECT_EQ(quote("plain"), "\"plain\"");
+  EXPECT_EQ(quote("a\"b\\c"), "\"a\\\"b\\\\c\"");
+  EXPECT_EQ(quote("a\nb\x7f"), "\"a\\u000Ab\\u007F\"");
+  EXPECT_EQ(quote("gr\xC3\xBC\xC3\x9F"), "\"gr\xC3\xBC\xC3\x9F\"") << "UTF-8 stays";
+  EXPECT_EQ(quote("a\xFFz"), "\"a\\xFFz\"");
+  EXPECT_EQ(quote("\xC0\x80"), "\"\\xC0\\x80\"") << "overlong";
+  EXPECT_EQ(quote("\xED\xA0\x80"), "\"\\xED\\xA0\\x80\"") << "surrogate";
+  EXPECT_EQ(quote("\xE2\x82"), "\"\\xE2\\x82\"") << "cut short";
+}
+
+TEST(Quote, CutsLongTextBetweenCharacters) {
+  EXPECT_EQ(quote("abcdef", 3), "\"abc...\"");
+  EXPECT_EQ(quote("abc", 3), "\"abc\"");
+  EXPECT_EQ(quote("ab\xC3\xBC", 3), "\"ab...\"");
 }
 
 TEST(FormatBytes, UsesBinaryUnits) {

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "config/run_config.h"
+
+namespace braid {
+
+/// Where a key's value lives in one RunConfig.
+using ValueRef =
+    std::variant<bool*, int64_t*, double*, std::string*, std::vector<int64_t>*,
+                 std::vector<std::string>*, std::optional<bool>*, std::optional<int64_t>*,
+                 std::optional<double>*, std::optional<std::string>*>;
+
+/// What a key may hold. Limits are inclusive unless `excludes_maximum`; they hold for each element
+/// of a list.
+struct Limits {
+  double minimum = -std::numeric_limits<double>::infinity();
+  double maximum = std::numeric_limits<double>::infinity();
+  bool excludes_maximum = false;
+  std::span<const std::string_view> allowed = {};  // strings only; empty: any
+};
+
+/// One key of the run file. Everything known about a key is here: loading, `--set`, printing, help
+/// and docs follow it.
+struct Field {
+  std::string_view section;
+  std::string_view name;
+  ValueRef (*value)(RunConfig&);
+  Limits limits;
+  std::string_view doc;
+};
+
+struct Section {
+  std::string_view name;
+  std::string_view doc;
+};
+
+/// In the order of documents and dumps.
+std::span<const Section> config_sections();
+/// Sorted by section in the order of `config_sections`.
+std::span<const Field> config_fields();
+
+/// nullptr if there is no such key.
+const Field* find_field(std::string_view section, std::string_view name);
+
+/// "train.steps".
+std::string full_name(const Field& field);
+
+}  // namespace braid

@@ -1,0 +1,387 @@
+#include "config/load.h"
+
+#include <fmt/core.h>
+
+#include <toml++/toml.h>
+#include <algorithm>
+#include <cmath>
+#include <sstream>
+
+#include "base/errors.h"
+#include "base/file.h"
+#include "base/text.h"
+#include "config/value.h"
+
+namespace braid {
+namespace {
+
+constexpr int64_t kMaxFileBytes = 1 << 20;
+/// A dotted key nests one table per dot, and tables are freed recursively: this bounds the stack
+/// that takes.
+constexpr int64_t kMaxDotsPerLine = 1000;
+constexpr size_t kShownBytes = 60;
+
+/// `section.key = node`, as found in a document. A section that is not one of ours comes without a
+/// key.
+struct Assignment {
+  int64_t line;
+  std::string section;
+  std::string key;
+  const toml::node* node;
+};
+
+// ---- What to say about unknown names.
+
+std::vector<std::string_view> section_names() {
+  std::vector<std::string_view> names;
+  for (const Section& section : config_sections()) {
+    names.push_back(section.name);
+  }
+  return names;
+}
+
+bool is_section(std::string_view name) {
+  const std::vector<std::string_view> names = section_names();
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+std::vector<std::string_view> key_names(std::string_view section) {
+  std::vector<std::string_view> names;
+  for (const Field& field : config_fields()) {
+    if (field.section == section) {
+      names.push_back(field.name);
+    }
+  }
+  return names;
+}
+
+/// The key of any section that is nearest to this name; nullptr if none is near.
+const Field* nearest_field(std::string_view key) {
+  std::vector<std::string_view> names;
+  for (const Field& field : config_fields()) {
+    names.push_back(field.name);
+  }
+  const std::optional<std::string_view> nearest = nearest_name(key, names);
+  for (const Field& field : config_fields()) {
+    if (field.name == nearest) {
+      return &field;
+    }
+  }
+  return nullptr;
+}
+
+std::string suggest_section(std::string_view name) {
+  const std::vector<std::string_view> names = section_names();
+  if (const auto nearest = nearest_name(name, names)) {
+    return fmt::format("did you mean [{}]?", *nearest);
+  }
+  return "sections are " + join(names, ", ");
+}
+
+std::string suggest_key(std::string_view section, std::string_view key) {
+  const std::vector<std::string_view> names = key_names(section);
+  if (const auto nearest = nearest_name(key, names)) {
+    return fmt::format("did you mean {}.{}?", section, *nearest);
+  }
+  if (const Field* elsewhere = nearest_field(key)) {
+    return fmt::format("did you mean {}?", full_name(*elsewhere));
+  }
+  return fmt::format("keys of [{}] are {}", section, join(names, ", "));
+}
+
+/// Name as in an error: as it is where that keeps the message one readable line.
+std::string shown_name(std::string_view name) {
+  return is_printable(name) && name.size() <= kShownBytes ? std::string(name)
+                                                          : quote(name, kShownBytes);
+}
+
+// ---- From TOML nodes to values.
+
+std::string shown(const toml::node& node) {
+  if (node.is_table()) {
+    return "a table";
+  }
+  if (node.is_array()) {
+    return "an array";
+  }
+  if (const auto text = node.value_exact<std::string>()) {
+    return quote(*text, kShownBytes);
+  }
+  std::ostringstream stream;
+  node.visit([&](const auto& inner) { stream << inner; });
+  return stream.str();
+}
+
+struct Convert {
+  const toml::node& node;
+  using Result = std::optional<Value>;
+
+  Result operator()(bool) const { return exact<bool>(); }
+  Result operator()(int64_t) const { return exact<int64_t>(); }
+  Result operator()(const std::string&) const { return exact<std::string>(); }
+  Result operator()(double) const {
+    const auto integer = node.value_exact<int64_t>();
+    return integer ? Result(static_cast<double>(*integer)) : exact<double>();
+  }
+  template <class T>
+  Result operator()(const std::vector<T>&) const {
+    const toml::array* array = node.as_array();
+    if (array == nullptr) {
+      return std::nullopt;
+    }
+    std::vector<T> values;
+    for (const toml::node& entry : *array) {
+      const auto value = entry.value_exact<T>();
+      if (!value) {
+        return std::nullopt;
+      }
+      values.push_back(*value);
+    }
+    return values;
+  }
+  template <class T>
+  Result exact() const {
+    const auto value = node.value_exact<T>();
+    return value ? Result(*value) : std::nullopt;
+  }
+};
+
+std::optional<Value> convert(const toml::node& node, const Field& field) {
+  return std::visit(Convert{node}, empty_value(field));
+}
+
+/// What would have been right, where that can be guessed: 1e3 or "5" for an integer, 5 for a
+/// string.
+std::string type_hint(const toml::node& node, const Field& field) {
+  const Value wanted = empty_value(field);
+  const auto number = node.value_exact<double>();
+  if (std::holds_alternative<int64_t>(wanted) && number && *number == std::floor(*number) &&
+      std::abs(*number) < 1e15) {
+    return fmt::format("; write {:.0f}", *number);
+  }
+  if (std::holds_alternative<std::string>(wanted) && node.is_value()) {
+    return fmt::format("; write it in quotes: \"{}\"", shown(node));
+  }
+  return {};
+}
+
+[[noreturn]] void throw_wrong_type(std::string_view where, const Field& field,
+                                   std::string_view value, std::string_view hint) {
+  throw_config_error("{}: {} = {}: expected {}{}", where, full_name(field), value,
+                     type_name(empty_value(field)), hint);
+}
+
+void store(std::string_view where, const Field& field, const Value& value, RunConfig& config) {
+  if (const auto broken = broken_limit(field, value)) {
+    throw_config_error("{}: {} = {}: {}", where, full_name(field), to_text(value, kShownBytes),
+                       *broken);
+  }
+  set_value(field, config, value);
+}
+
+// ---- Documents.
+
+[[noreturn]] void throw_syntax_error(std::string_view text, std::string_view source,
+                                     const toml::parse_error& error) {
+  const auto line = static_cast<int64_t>(error.source().begin.line);
+  std::istringstream lines{std::string(text)};
+  std::string content;
+  for (int64_t i = 0; i < line; ++i) {
+    std::getline(lines, content);
+  }
+  const std::string what(error.description());
+  throw_config_error("{}:{}: not valid TOML in {}: {}", source, line,
+                     quote(trim(content), kShownBytes), is_printable(what) ? what : quote(what));
+}
+
+void check_dots(std::string_view text, std::string_view source) {
+  int64_t line = 1;
+  int64_t dots = 0;
+  for (const char c : text) {
+    line += c == '\n' ? 1 : 0;
+    dots = c == '\n' ? 0 : dots + (c == '.' ? 1 : 0);
+    if (dots > kMaxDotsPerLine) {
+      throw_config_error("{}:{}: a line may have at most {} dots; a key is section.name", source,
+                         line, kMaxDotsPerLine);
+    }
+  }
+}
+
+int64_t line_of(const toml::node& node) {
+  return static_cast<int64_t>(node.source().begin.line);
+}
+
+/// All assignments of a document in the order of its lines, so that the first mistake is the one
+/// reported.
+std::vector<Assignment> assignments_of(const toml::table& document) {
+  std::vector<Assignment> result;
+  for (const auto& [name, node] : document) {
+    const std::string section(name.str());
+    if (!node.is_table()) {
+      result.push_back({line_of(node), "", section, &node});
+    } else if (!is_section(section)) {
+      result.push_back({line_of(node), section, "", &node});
+    } else {
+      for (const auto& [key, value] : *node.as_table()) {
+        result.push_back({line_of(value), section, std::string(key.str()), &value});
+      }
+    }
+  }
+  std::stable_sort(result.begin(), result.end(),
+                   [](const Assignment& a, const Assignment& b) { return a.line < b.line; });
+  return result;
+}
+
+[[noreturn]] void throw_outside_section(std::string_view where, const Assignment& assignment) {
+  const std::string name = shown_name(assignment.key);
+  if (is_section(assignment.key)) {
+    throw_config_error("{}: {} = {}: expected a section; write [{}] and its keys below", where,
+                       name, shown(*assignment.node), name);
+  }
+  const Field* nearest = nearest_field(assignment.key);
+  throw_config_error("{}: {} = {} is in no section; {}", where, name, shown(*assignment.node),
+                     nearest == nullptr ? suggest_section(assignment.key)
+                                        : fmt::format("did you mean {}?", full_name(*nearest)));
+}
+
+void apply(const Assignment& assignment, std::string_view source, RunConfig& config) {
+  const std::string where = fmt::format("{}:{}", source, assignment.line);
+  if (assignment.section.empty() && !assignment.key.empty()) {
+    throw_outside_section(where, assignment);
+  }
+  if (!is_section(assignment.section)) {
+    throw_config_error("{}: unknown section [{}]; {}", where, shown_name(assignment.section),
+                       suggest_section(assignment.section));
+  }
+  const Field* field = find_field(assignment.section, assignment.key);
+  if (field == nullptr) {
+    throw_config_error("{}: unknown key {}.{} = {}; {}", where, assignment.section,
+                       shown_name(assignment.key), shown(*assignment.node),
+                       suggest_key(assignment.section, assignment.key));
+  }
+  const std::optional<Value> value = convert(*assignment.node, *field);
+  if (!value) {
+    throw_wrong_type(where, *field, shown(*assignment.node), type_hint(*assignment.node, *field));
+  }
+  store(where, *field, *value, config);
+}
+
+void apply_document(std::string_view text, std::string_view source, RunConfig& config) {
+  check_dots(text, source);
+  try {
+    const toml::table document = toml::parse(text, source);
+    for (const Assignment& assignment : assignments_of(document)) {
+      apply(assignment, source, config);
+    }
+  } catch (const toml::parse_error& error) {
+    throw_syntax_error(text, source, error);
+  }
+}
+
+// ---- Overrides.
+
+/// The document `v = text`, if that is TOML and sets nothing else.
+std::optional<toml::table> parse_value(std::string_view text) {
+  const bool nests_too_deep = std::count(text.begin(), text.end(), '.') > kMaxDotsPerLine;
+  if (nests_too_deep) {
+    return std::nullopt;
+  }
+  try {
+    toml::table document = toml::parse(fmt::format("v = {}", text));
+    return document.size() == 1 ? std::optional(std::move(document)) : std::nullopt;
+  } catch (const toml::parse_error&) {
+    return std::nullopt;
+  }
+}
+
+/// What `text` means to keys that may be given without TOML's quotes and brackets; nullopt if
+/// nothing.
+struct BareValue {
+  std::string_view text;
+  using Result = std::optional<Value>;
+
+  Result operator()(const std::string&) const {
+    const bool broken_quotes = !text.empty() && (text[0] == '"' || text[0] == '\'');
+    return broken_quotes ? Result() : Result(std::string(text));
+  }
+  Result operator()(const std::vector<std::string>&) const {
+    const bool broken_list = !text.empty() && (text[0] == '[' || text[0] == '"');
+    return broken_list ? Result() : Result(split_text(text, ','));
+  }
+  Result operator()(const std::vector<int64_t>& empty) const {
+    const std::optional<toml::table> document = parse_value(fmt::format("[{}]", text));
+    return document ? Convert{*document->get("v")}(empty) : Result();
+  }
+  template <class T>
+  Result operator()(const T&) const {
+    return std::nullopt;
+  }
+};
+
+Value override_value(std::string_view where, const Field& field, std::string_view text) {
+  const std::optional<toml::table> document = parse_value(text);
+  const toml::node* node = document ? document->get("v") : nullptr;
+  if (node != nullptr) {
+    if (const std::optional<Value> value = convert(*node, field)) {
+      return *value;
+    }
+  }
+  if (const std::optional<Value> value = std::visit(BareValue{text}, empty_value(field))) {
+    return *value;
+  }
+  throw_wrong_type(where, field, node != nullptr ? shown(*node) : quote(text, kShownBytes),
+                   node != nullptr ? type_hint(*node, field) : "");
+}
+
+void apply_override(std::string_view text, RunConfig& config) {
+  constexpr std::string_view kWhere = "--set";
+  const size_t equals = text.find('=');
+  const std::string_view name = trim(text.substr(0, equals));
+  const size_t dot = name.find('.');
+  if (equals == std::string_view::npos || dot == std::string_view::npos) {
+    throw_config_error("{} {}: expected section.key=value, such as {} train.steps=100", kWhere,
+                       quote(text, kShownBytes), kWhere);
+  }
+  const std::string_view section = name.substr(0, dot);
+  const std::string_view key = name.substr(dot + 1);
+  if (!is_section(section)) {
+    throw_config_error("{} {}: unknown section {}; {}", kWhere, quote(text, kShownBytes),
+                       shown_name(section), suggest_section(section));
+  }
+  const Field* field = find_field(section, key);
+  if (field == nullptr) {
+    throw_config_error("{} {}: unknown key {}.{}; {}", kWhere, quote(text, kShownBytes), section,
+                       shown_name(key), suggest_key(section, key));
+  }
+  store(kWhere, *field, override_value(kWhere, *field, trim(text.substr(equals + 1))), config);
+}
+
+std::string read_config_file(const std::string& path) {
+  try {
+    return read_text_file(path, kMaxFileBytes);
+  } catch (const DataError& error) {
+    throw ConfigError(error.what());
+  }
+}
+
+}  // namespace
+
+RunConfig parse_config(std::string_view text, std::string_view source_name,
+                       std::span<const std::string> overrides) {
+  RunConfig config;
+  apply_document(text, source_name, config);
+  for (const std::string& override_text : overrides) {
+    apply_override(override_text, config);
+  }
+  return config;
+}
+
+RunConfig load_config(const std::filesystem::path& path, std::span<const std::string> overrides) {
+  RunConfig config = parse_config(read_config_file(path.string()), path.string(), overrides);
+  if (config.logging.run_folder.empty()) {
+    config.logging.run_folder = "runs/" + path.stem().string();
+  }
+  return config;
+}
+
+}  // namespace braid

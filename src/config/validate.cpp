@@ -1,0 +1,306 @@
+#include "config/validate.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <utility>
+
+#include "base/errors.h"
+#include "base/text.h"
+#include "config/value.h"
+
+namespace braid {
+namespace {
+
+/// Throws ConfigError with the formatted reason unless the rule holds.
+template <class... Args>
+void require(bool holds, fmt::format_string<Args...> format, Args&&... args) {
+  if (!holds) {
+    throw_config_error(format, std::forward<Args>(args)...);
+  }
+}
+
+/// The key exists, but there is nothing behind other values yet: one line per key in
+/// `check_build_limits`.
+template <class T, class Only = T>
+void runs_only(std::string_view key, const T& value, const Only& only) {
+  require(value == only, "{} = {}: this build runs {} = {} only; set {} = {}", key,
+          to_text(Value(value)), key.substr(key.find('.') + 1), to_text(Value(T(only))), key,
+          to_text(Value(T(only))));
+}
+
+/// "the nearest are 4 and 8".
+std::string nearest_multiples(int64_t value, int64_t factor) {
+  const int64_t below = value / factor * factor;
+  return below == 0 ? fmt::format("the nearest is {}", factor)
+                    : fmt::format("the nearest are {} and {}", below, below + factor);
+}
+
+int64_t nearest_divisor(int64_t value, int64_t wanted) {
+  int64_t best = 1;
+  for (int64_t divisor = 1; divisor <= value; ++divisor) {
+    const bool nearer = std::abs(divisor - wanted) < std::abs(best - wanted);
+    best = value % divisor == 0 && nearer ? divisor : best;
+  }
+  return best;
+}
+
+void check_each_key(const RunConfig& config) {
+  for (const Field& field : config_fields()) {
+    const std::optional<Value> value = value_of(field, config);
+    const auto broken = value ? broken_limit(field, *value) : std::nullopt;
+    require(!broken, "{} = {}: {}", full_name(field), value ? to_text(*value, 60) : "",
+            broken.value_or(""));
+  }
+}
+
+void check_build_limits(const ParallelConfig& parallel) {
+  runs_only("parallel.tensor", parallel.tensor, 1);
+  runs_only("parallel.pipeline", parallel.pipeline, 1);
+  runs_only("parallel.context", parallel.context, 1);
+  runs_only("parallel.expert", parallel.expert, 1);
+  runs_only("parallel.virtual_stages", parallel.virtual_stages, 1);
+  runs_only("parallel.schedule", parallel.schedule, "1f1b");
+  runs_only("parallel.sequence_parallel", parallel.sequence_parallel, false);
+  runs_only("parallel.shard", parallel.shard, "none");
+}
+
+/// Ranks of one copy of the model. Expert-parallel ranks are data-parallel ones to everything but
+/// the experts.
+int64_t ranks_per_copy(const ParallelConfig& parallel) {
+  return parallel.tensor * parallel.pipeline * parallel.context;
+}
+
+int64_t data_ranks(const ParallelConfig& parallel) {
+  return parallel.data != 0 ? parallel.data : parallel.ranks / ranks_per_copy(parallel);
+}
+
+void check_layout(const ParallelConfig& parallel) {
+  const int64_t copy = ranks_per_copy(parallel);
+  if (parallel.data == 0) {
+    require(parallel.ranks % copy == 0,
+            "parallel.ranks = {}: must be a multiple of tensor * pipeline * context = {}; {}",
+            parallel.ranks, copy, nearest_multiples(parallel.ranks, copy));
+    return;
+  }
+  require(
+      parallel.ranks == parallel.data * copy,
+      "parallel.ranks = {}: must be data * tensor * pipeline * context = {} * {} * {} * {}; set "
+      "parallel.ranks = {}, or parallel.data = 0 to derive it",
+      parallel.ranks, parallel.data, parallel.tensor, parallel.pipeline, parallel.context,
+      parallel.data * copy);
+}
+
+void check_batch(const TrainConfig& train, int64_t data) {
+  const int64_t at_once = train.microbatch * data;
+  require(
+      train.global_batch % at_once == 0,
+      "train.global_batch = {}: must be a multiple of train.microbatch * data-parallel ranks = {} "
+      "* {} = {}; {}",
+      train.global_batch, train.microbatch, data, at_once,
+      nearest_multiples(train.global_batch, at_once));
+}
+
+/// Without a preset the sizes must be given; with one, src/model checks what comes out of both.
+void check_model_given(const ModelConfig& model) {
+  constexpr std::string_view kMissing =
+      "not given; set it, or take a published model with model.preset";
+  const bool preset = !model.preset.empty();
+  require(preset || model.layers, "model.layers: {}", kMissing);
+  require(preset || model.width, "model.width: {}", kMissing);
+  require(preset || model.heads, "model.heads: {}", kMissing);
+}
+
+void check_heads(const ModelConfig& model) {
+  const int64_t width = model.width.value_or(0);
+  const int64_t heads = model.heads.value_or(0);
+  const int64_t kv_heads = model.kv_heads.value_or(0);
+  const int64_t head_size = model.head_size.value_or(0);
+  if (heads > 0 && kv_heads > 0) {
+    require(heads % kv_heads == 0,
+            "model.kv_heads = {}: must divide model.heads = {}; the nearest is {}", kv_heads, heads,
+            nearest_divisor(heads, kv_heads));
+  }
+  if (heads > 0 && width > 0 && head_size == 0) {
+    require(width % heads == 0,
+            "model.width = {}: must be a multiple of model.heads = {}; {}, or set model.head_size",
+            width, heads, nearest_multiples(width, heads));
+  }
+}
+
+/// Size of a head where the keys alone say it, else 0.
+int64_t known_head_size(const ModelConfig& model) {
+  const int64_t given = model.head_size.value_or(0);
+  return given != 0 || !model.width || !model.heads ? given : *model.width / *model.heads;
+}
+
+void check_llama(const ModelConfig& model) {
+  const int64_t head_size = known_head_size(model);
+  require(
+      head_size % 2 == 0,
+      "model.head_size = {}: must be even, rotary positions turn pairs; the nearest are {} and {}",
+      head_size, std::max<int64_t>(head_size - 1, 2), head_size + 1);
+  require(model.max_positions.value_or(0) == 0,
+          "model.max_positions = {}: a llama model has no learned positions; remove the key",
+          model.max_positions.value_or(0));
+}
+
+void check_gpt2(const ModelConfig& model, const TrainConfig& train) {
+  require(!model.rope_theta,
+          "model.rope_theta = {}: a gpt2 model has no rotary positions; remove the key",
+          model.rope_theta.value_or(0));
+  const int64_t positions = model.max_positions.value_or(0);
+  require(
+      positions == 0 || train.sequence <= positions,
+      "train.sequence = {}: must be at most model.max_positions = {}; set train.sequence = {} or "
+      "model.max_positions = {}",
+      train.sequence, positions, positions, train.sequence);
+}
+
+void check_model(const ModelConfig& model, const TrainConfig& train) {
+  check_model_given(model);
+  check_heads(model);
+  const bool from_preset = !model.preset.empty() && !model.family;
+  const std::string family = model.family.value_or("llama");
+  if (!from_preset && family == "llama") {
+    check_llama(model);
+  }
+  if (!from_preset && family == "gpt2") {
+    check_gpt2(model, train);
+  }
+}
+
+void check_wsd(const OptimizerConfig& optimizer, int64_t steps) {
+  require(
+      optimizer.decay_steps > 0,
+      "optimizer.decay_steps = 0: schedule = \"wsd\" needs the length of the decay; a tenth of the "
+      "run is {}",
+      std::max<int64_t>(steps / 10, 1));
+  require(optimizer.decay_steps <= steps - optimizer.warmup_steps,
+          "optimizer.decay_steps = {}: warmup_steps + decay_steps must be at most train.steps = "
+          "{}; set "
+          "optimizer.decay_steps = {}",
+          optimizer.decay_steps, steps, steps - optimizer.warmup_steps);
+}
+
+void check_cosine(const OptimizerConfig& optimizer) {
+  require(optimizer.decay_steps == 0 || optimizer.decay_steps >= optimizer.warmup_steps,
+          "optimizer.decay_steps = {}: must be 0 or at least warmup_steps = {}; set "
+          "optimizer.decay_steps = 0 to decay until train.steps",
+          optimizer.decay_steps, optimizer.warmup_steps);
+}
+
+void check_constant(const OptimizerConfig& optimizer) {
+  constexpr std::string_view kNoDecay = "schedule = \"constant\" does not decay";
+  require(optimizer.decay_steps == 0,
+          "optimizer.decay_steps = {}: {}; set optimizer.decay_steps = 0", optimizer.decay_steps,
+          kNoDecay);
+  require(optimizer.min_learning_rate == 0,
+          "optimizer.min_learning_rate = {}: {}; set optimizer.min_learning_rate = 0",
+          optimizer.min_learning_rate, kNoDecay);
+}
+
+void check_optimizer(const OptimizerConfig& optimizer, int64_t steps) {
+  require(optimizer.min_learning_rate <= optimizer.learning_rate,
+          "optimizer.min_learning_rate = {}: must be at most optimizer.learning_rate = {}",
+          optimizer.min_learning_rate, optimizer.learning_rate);
+  require(optimizer.warmup_steps <= steps,
+          "optimizer.warmup_steps = {}: must be at most train.steps = {}", optimizer.warmup_steps,
+          steps);
+  require(optimizer.schedule == "wsd" || optimizer.decay_shape == OptimizerConfig().decay_shape,
+          "optimizer.decay_shape = {}: is read with schedule = \"wsd\" only; schedule is {}",
+          quote(optimizer.decay_shape), quote(optimizer.schedule));
+  if (optimizer.schedule == "wsd") {
+    check_wsd(optimizer, steps);
+  } else if (optimizer.schedule == "cosine") {
+    check_cosine(optimizer);
+  } else {
+    check_constant(optimizer);
+  }
+}
+
+void check_overlap(const OverlapConfig& overlap) {
+  require(!overlap.overlap_grad_reduce || overlap.mode == "manual",
+          "overlap.overlap_grad_reduce = true: is read with mode = \"manual\" only; mode is {}",
+          quote(overlap.mode));
+  for (const std::string& pass : overlap.disable_passes) {
+    require(!pass.empty(),
+            "overlap.disable_passes = {}: has an empty name; `braid passes` lists the names",
+            to_text(Value(overlap.disable_passes), 60));
+  }
+}
+
+void check_data(const DataConfig& data, const EvalConfig& eval) {
+  require(!data.train.empty(),
+          "data.train: not given; set it to a text file or to the prefix of a .bin/.idx pair");
+  require(!data.tokenizer.empty(),
+          "data.tokenizer = \"\": must be a SentencePiece model file or \"bytes\"");
+  const double validation = parse_split(data.split)[1];
+  require(
+      eval.interval == 0 || validation > 0,
+      "data.split = {}: eval.interval = {} needs a validation share, the second number, above 0; "
+      "set eval.interval = 0 for none",
+      quote(data.split), eval.interval);
+}
+
+void check_folders(const RunConfig& config) {
+  require(!config.logging.run_folder.empty(),
+          "logging.run_folder = \"\": must name a folder, such as \"runs/first\"");
+  require(!config.checkpoint.resume.empty(),
+          "checkpoint.resume = \"\": must be \"auto\", \"none\" or the path of a checkpoint");
+}
+
+}  // namespace
+
+void validate(const RunConfig& config) {
+  check_each_key(config);
+  check_build_limits(config.parallel);
+  check_layout(config.parallel);
+  check_batch(config.train, data_ranks(config.parallel));
+  check_model(config.model, config.train);
+  check_optimizer(config.optimizer, config.train.steps);
+  check_overlap(config.overlap);
+  check_data(config.data, config.eval);
+  check_folders(config);
+}
+
+RunConfig resolved(RunConfig config) {
+  config.parallel.data = data_ranks(config.parallel);
+  if (config.data.seed == 0) {
+    config.data.seed = config.train.seed;
+  }
+  if (config.optimizer.schedule == "cosine" && config.optimizer.decay_steps == 0) {
+    config.optimizer.decay_steps = config.train.steps;
+  }
+  if (config.checkpoint.folder.empty()) {
+    config.checkpoint.folder = config.logging.run_folder + "/checkpoints";
+  }
+  return config;
+}
+
+int64_t num_microbatches(const RunConfig& config) {
+  return config.train.global_batch / (config.train.microbatch * data_ranks(config.parallel));
+}
+
+std::array<double, 3> parse_split(std::string_view split) {
+  std::array<double, 3> shares = {};
+  const std::vector<std::string> pieces = split_text(split, ',');
+  bool good = pieces.size() == shares.size();
+  for (size_t i = 0; good && i < shares.size(); ++i) {
+    const char* end = pieces[i].data() + pieces[i].size();
+    const auto [stop, error] = std::from_chars(pieces[i].data(), end, shares[i]);
+    good = error == std::errc() && stop == end && std::isfinite(shares[i]) && shares[i] >= 0;
+  }
+  const double sum = shares[0] + shares[1] + shares[2];
+  require(
+      good && shares[0] > 0 && std::isfinite(sum),
+      "data.split = {}: expected three numbers >= 0 for training, validation and test data, the "
+      "first above 0, such as \"969,30,1\"",
+      quote(split, 60));
+  for (double& share : shares) {
+    share /= sum;
+  }
+  return shares;
+}
+
+}  // namespace braid
