@@ -4,11 +4,19 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/dtype.h"
+#include "base/errors.h"
 #include "ir/program.h"
 
 namespace braid {
+
+/// A call failed only because another rank failed: the echo of an error and not its cause.
+class AbortedError : public DeviceError {
+ public:
+  using DeviceError::DeviceError;
+};
 
 /// One rank's end of the communication of all groups. A collective is called by every rank of its
 /// group, in one order per group (the program's), from any thread of that rank; it blocks until its
@@ -25,8 +33,8 @@ class Transport {
   virtual void all_reduce(const Group& group, void* data, int64_t num_elems, DType dtype,
                           const std::string& what) = 0;
 
-  /// Makes all present and future calls of every rank fail with DeviceError carrying `reason`: a
-  /// rank has failed.
+  /// Makes all present and future calls of every rank fail with AbortedError carrying `reason`: a
+  /// rank has failed. The first reason stays. Returns at once; may be called by any thread.
   virtual void abort(const std::string& reason) = 0;
 };
 
