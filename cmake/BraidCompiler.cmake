@@ -2,7 +2,7 @@
 include(CheckCXXCompilerFlag)
 
 add_library(braid_options INTERFACE)
-target_compile_options(braid_options INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor)
+target_compile_options(braid_options INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wno-missing-field-initializers)
 target_include_directories(braid_options INTERFACE ${CMAKE_SOURCE_DIR}/src)
 
 if(BRAID_WERROR)

@@ -85,9 +85,10 @@ class GraphBuilder {
   void add_node(std::string op, std::vector<Attribute> attributes,
                 std::span<const Operand> operands, std::string_view site);
 
- private:
+  /// "<prefix>.<name>".
   std::string scoped(std::string_view name) const;
 
+ private:
   StageGraph& graph_;
   std::unordered_map<std::string, ValueId> named_;
   int32_t layer_ = -1;

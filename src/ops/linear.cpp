@@ -109,11 +109,8 @@ const OpDefinition kLinearWgradOp{
     .cost = gemm_cost<1>,
 };
 
-ValueId linear(GraphBuilder& builder, ValueId x, ValueId weight, std::optional<ValueId> bias,
-               std::string_view site) {
-  const Value& input = builder.value(x);
-  const Shape shape{input.shape[0], builder.value(weight).shape[0]};
-  const ValueId y = builder.add_activation(site, input.dtype, shape);
+void linear_into(GraphBuilder& builder, ValueId x, ValueId weight, std::optional<ValueId> bias,
+                 ValueId y, std::string_view site) {
   std::vector<Operand> operands{{x}, {weight}};
   if (bias) {
     operands.push_back({*bias});
@@ -121,6 +118,14 @@ ValueId linear(GraphBuilder& builder, ValueId x, ValueId weight, std::optional<V
   operands.push_back({y, Access::kWrite});
   builder.add_node("linear", to_attributes(LinearAttributes{.has_bias = bias.has_value()}),
                    operands, site);
+}
+
+ValueId linear(GraphBuilder& builder, ValueId x, ValueId weight, std::optional<ValueId> bias,
+               std::string_view site) {
+  const Value& input = builder.value(x);
+  const Shape shape{input.shape[0], builder.value(weight).shape[0]};
+  const ValueId y = builder.add_activation(site, input.dtype, shape);
+  linear_into(builder, x, weight, bias, y, site);
   return y;
 }
 

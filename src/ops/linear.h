@@ -39,4 +39,8 @@ extern const OpDefinition kLinearWgradOp;
 ValueId linear(GraphBuilder& builder, ValueId x, ValueId weight, std::optional<ValueId> bias,
                std::string_view site);
 
+/// The same, written to a value that exists already.
+void linear_into(GraphBuilder& builder, ValueId x, ValueId weight, std::optional<ValueId> bias,
+                 ValueId y, std::string_view site);
+
 }  // namespace braid

@@ -1,0 +1,55 @@
+#include "base/philox.h"
+
+#include <cmath>
+#include <numbers>
+
+namespace braid {
+namespace {
+
+constexpr int kRounds = 10;
+
+std::array<uint32_t, 4> round_once(const std::array<uint32_t, 4>& counter,
+                                   const std::array<uint32_t, 2>& key) {
+  const uint64_t product0 = 0xD2511F53ull * counter[0];
+  const uint64_t product1 = 0xCD9E8D57ull * counter[2];
+  return {
+      static_cast<uint32_t>(product1 >> 32) ^ counter[1] ^ key[0], static_cast<uint32_t>(product1),
+      static_cast<uint32_t>(product0 >> 32) ^ counter[3] ^ key[1], static_cast<uint32_t>(product0)};
+}
+
+// (0, 1]: 0 is left out because its logarithm is taken.
+double uniform(uint32_t word0, uint32_t word1) {
+  const uint64_t bits = (static_cast<uint64_t>(word0) << 32 | word1) >> 11;
+  return (static_cast<double>(bits) + 1.0) * 0x1p-53;
+}
+
+}  // namespace
+
+std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key) {
+  for (int round = 0; round < kRounds; ++round) {
+    counter = round_once(counter, key);
+    key[0] += 0x9E3779B9u;
+    key[1] += 0xBB67AE85u;
+  }
+  return counter;
+}
+
+double philox_normal(uint64_t key, uint64_t index) {
+  const uint64_t pair = index / 2;  // Box-Muller gives two variates per four words
+  const std::array<uint32_t, 4> words =
+      philox4x32({static_cast<uint32_t>(pair), static_cast<uint32_t>(pair >> 32), 0, 0},
+                 {static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32)});
+  const double radius = std::sqrt(-2.0 * std::log(uniform(words[0], words[1])));
+  const double angle = 2.0 * std::numbers::pi * uniform(words[2], words[3]);
+  return index % 2 == 0 ? radius * std::cos(angle) : radius * std::sin(angle);
+}
+
+uint64_t stable_hash(const char* data, uint64_t size) {
+  uint64_t hash = 0xCBF29CE484222325ull;
+  for (uint64_t i = 0; i < size; ++i) {
+    hash = (hash ^ static_cast<unsigned char>(data[i])) * 0x100000001B3ull;
+  }
+  return hash;
+}
+
+}  // namespace braid

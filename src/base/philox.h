@@ -1,0 +1,19 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace braid {
+
+/// Philox4x32-10: four random words from a 128-bit counter and a 64-bit key, without state. So
+/// element i of a tensor has the same value whoever computes it, in whatever order and layout.
+/// Source: Salmon et al., Parallel random numbers: as easy as 1, 2, 3, SC 2011, section 3.3.
+std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
+
+/// Standard normal variate number `index` of the stream `key` (Box-Muller over Philox words).
+double philox_normal(uint64_t key, uint64_t index);
+
+/// 64-bit FNV-1a: turns names into Philox keys, the same on every platform.
+uint64_t stable_hash(const char* data, uint64_t size);
+
+}  // namespace braid

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/shape.h"
+#include "model/model_spec.h"
+
+namespace braid {
+
+enum class ParameterInit : uint8_t { kNormal, kOnes, kZeros };
+
+/// One weight of a model. Matrices are [out, in].
+struct Parameter {
+  std::string name;  ///< "layers.3.attention.qkv.weight"
+  Shape shape;
+  ParameterInit init = ParameterInit::kNormal;
+  double init_std = 0.02;
+  bool weight_decay = true;      ///< matrices and embeddings decay; norms and biases do not
+  bool vocabulary_rows = false;  ///< dimension 0 is the padded vocabulary
+  int32_t layer = -1;            ///< -1: embedding and head
+  std::string
+      unit;  ///< what is gathered, reduced and updated together: "embedding", "layers.3", "head"
+};
+
+/// All parameters in forward order. Residual projections start smaller by 1/sqrt(2 layers), as in
+/// GPT-2.
+std::vector<Parameter> model_parameters(const ModelSpec& spec);
+
+/// Elements [begin, begin + out.size()) of the initial value, row-major. Depends on seed, name and
+/// index only, so that any layout gets the same model. Rows past the vocabulary are 0.
+void initial_values(const Parameter& parameter, int64_t vocabulary, uint64_t seed, int64_t begin,
+                    std::span<float> out);
+
+}  // namespace braid
