@@ -107,6 +107,9 @@ std::string shown(const toml::node& node) {
   if (const auto text = node.value_exact<std::string>()) {
     return quote(*text, kShownBytes);
   }
+  if (const auto number = node.value_exact<double>()) {
+    return to_text(*number);
+  }
   std::ostringstream stream;
   node.visit([&](const auto& inner) { stream << inner; });
   return stream.str();

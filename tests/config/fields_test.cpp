@@ -1,0 +1,58 @@
+#include "config/fields.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <sstream>
+
+namespace braid {
+namespace {
+
+TEST(Fields, AreUniqueAndInTheOrderOfTheSections) {
+  std::vector<std::string_view> sections_of_fields;
+  std::set<std::string> names;
+  for (const Field& field : config_fields()) {
+    EXPECT_TRUE(names.insert(full_name(field)).second) << full_name(field);
+    EXPECT_EQ(find_field(field.section, field.name), &field);
+    if (sections_of_fields.empty() || sections_of_fields.back() != field.section) {
+      sections_of_fields.push_back(field.section);
+    }
+  }
+  std::vector<std::string_view> sections;
+  for (const Section& section : config_sections()) {
+    sections.push_back(section.name);
+  }
+  EXPECT_EQ(sections_of_fields, sections);
+}
+
+TEST(Fields, FindNothingUnderOtherNames) {
+  EXPECT_EQ(find_field("train", "stepz"), nullptr);
+  EXPECT_EQ(find_field("model", "steps"), nullptr);
+  EXPECT_EQ(find_field("", ""), nullptr);
+}
+
+TEST(Fields, EachRefersToItsOwnMember) {
+  RunConfig config;
+  std::set<std::string> places;
+  for (const Field& field : config_fields()) {
+    std::ostringstream place;
+    std::visit([&](const auto* value) { place << static_cast<const void*>(value); },
+               field.value(config));
+    EXPECT_TRUE(places.insert(place.str()).second) << full_name(field);
+  }
+}
+
+/// Docs, help and errors print these sentences as they are.
+TEST(Fields, HaveASentenceEach) {
+  for (const Field& field : config_fields()) {
+    EXPECT_GT(field.doc.size(), 15U) << full_name(field);
+    EXPECT_TRUE(field.doc.ends_with('.')) << full_name(field);
+    EXPECT_EQ(field.doc.find('|'), std::string_view::npos) << full_name(field);
+  }
+  for (const Section& section : config_sections()) {
+    EXPECT_TRUE(section.doc.ends_with('.')) << section.name;
+  }
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,240 @@
+#include "config/validate.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <limits>
+
+#include "config/config_text.h"
+#include "config/reference.h"
+
+namespace braid {
+namespace {
+
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+/// A valid configuration with these overrides, one per line.
+RunConfig changed(const std::string& lines) {
+  std::vector<std::string> overrides;
+  for (size_t begin = 0; begin < lines.size();) {
+    const size_t end = std::min(lines.find('\n', begin), lines.size());
+    overrides.push_back(lines.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parse_config(to_toml(valid_config()), "base", overrides);
+}
+
+class Accepts : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(Accepts, WithoutAWord) {
+  EXPECT_EQ(config_error_of([&] { validate(changed(GetParam())); }), "no error");
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, Accepts,
+    ::testing::Values(
+        "", "parallel.ranks=2", "parallel.ranks=2\nparallel.data=2",
+        "train.microbatch=4\ntrain.global_batch=12\nparallel.ranks=3",
+        "model.family=gpt2\nmodel.max_positions=1024", "model.family=gpt2\nmodel.max_positions=0",
+        "model.family=gpt2\nmodel.heads=64\nmodel.head_size=3",
+        "model.width=63\nmodel.head_size=16", "model.kv_heads=2", "model.kv_heads=0",
+        "model.preset=llama-1b\nmodel.max_positions=7",
+        "optimizer.schedule=wsd\noptimizer.decay_steps=900\noptimizer.warmup_steps=100",
+        "optimizer.schedule=wsd\noptimizer.decay_steps=1\noptimizer.decay_shape=cosine",
+        "optimizer.schedule=constant\noptimizer.warmup_steps=1000",
+        "optimizer.decay_steps=5000\noptimizer.warmup_steps=10", "optimizer.min_learning_rate=3e-4",
+        "overlap.mode=manual\noverlap.overlap_grad_reduce=true",
+        "data.split=1,0,0\neval.interval=0", "data.split= 0.9 , .1 , 0", "overlap.mode=off"));
+
+struct Broken {
+  const char* overrides;
+  const char* message;
+
+  friend std::ostream& operator<<(std::ostream& stream, const Broken& broken) {
+    return stream << broken.overrides;
+  }
+};
+
+class Refuses : public ::testing::TestWithParam<Broken> {};
+
+TEST_P(Refuses, WithOneLine) {
+  const std::string message = config_error_of([&] { validate(changed(GetParam().overrides)); });
+  EXPECT_THAT(message, HasSubstr(GetParam().message));
+  EXPECT_THAT(message, Not(HasSubstr("\n")));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    BuildLimits, Refuses,
+    ::testing::Values(
+        Broken{"parallel.tensor=8",
+               "parallel.tensor = 8: this build runs tensor = 1 only; set parallel.tensor = 1"},
+        Broken{"parallel.pipeline=2", "parallel.pipeline = 2: this build runs pipeline = 1 only"},
+        Broken{"parallel.context=2", "parallel.context = 2: this build runs context = 1 only"},
+        Broken{"parallel.expert=4", "parallel.expert = 4: this build runs expert = 1 only"},
+        Broken{"parallel.virtual_stages=2", "this build runs virtual_stages = 1 only"},
+        Broken{"parallel.schedule=interleaved",
+               "parallel.schedule = \"interleaved\": this build runs schedule = \"1f1b\" only; set "
+               "parallel.schedule = \"1f1b\""},
+        Broken{"parallel.sequence_parallel=true",
+               "parallel.sequence_parallel = true: this build runs sequence_parallel = false only"},
+        Broken{"parallel.shard=optimizer",
+               "parallel.shard = \"optimizer\": this build runs shard = \"none\" only"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    LayoutAndBatch, Refuses,
+    ::testing::Values(
+        Broken{
+            "parallel.ranks=3\nparallel.data=2",
+            "parallel.ranks = 3: must be data * tensor * pipeline * context = 2 * 1 * 1 * 1; set "
+            "parallel.ranks = 2, or parallel.data = 0"},
+        Broken{"parallel.ranks=3",
+               "train.global_batch = 8: must be a multiple of train.microbatch * data-parallel "
+               "ranks = "
+               "1 * 3 = 3; the nearest are 6 and 9"},
+        Broken{"train.microbatch=16",
+               "train.global_batch = 8: must be a multiple of train.microbatch "
+               "* data-parallel ranks = 16 * 1 = 16; the nearest is 16"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Model, Refuses,
+    ::testing::Values(
+        Broken{"model.heads=6\nmodel.width=96\nmodel.kv_heads=4",
+               "model.kv_heads = 4: must divide model.heads = 6; the nearest is 3"},
+        Broken{"model.kv_heads=8",
+               "model.kv_heads = 8: must divide model.heads = 4; the nearest is 4"},
+        Broken{"model.width=66",
+               "model.width = 66: must be a multiple of model.heads = 4; the nearest "
+               "are 64 and 68, or set model.head_size"},
+        Broken{"model.preset=llama-1b\nmodel.width=66", "model.width = 66: must be a multiple"},
+        Broken{"model.head_size=15",
+               "model.head_size = 15: must be even, rotary positions turn pairs; "
+               "the nearest are 14 and 16"},
+        Broken{"model.width=12", "model.head_size = 3: must be even"},
+        Broken{"model.max_positions=64",
+               "model.max_positions = 64: a llama model has no learned positions; remove the key"},
+        Broken{"model.family=gpt2\nmodel.rope_theta=10000",
+               "model.rope_theta = 10000: a gpt2 model has no rotary positions; remove the key"},
+        Broken{"model.family=gpt2\nmodel.max_positions=512",
+               "train.sequence = 1024: must be at most model.max_positions = 512; set "
+               "train.sequence = "
+               "512 or model.max_positions = 1024"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Optimizer, Refuses,
+    ::testing::Values(
+        Broken{"optimizer.min_learning_rate=0.1",
+               "optimizer.min_learning_rate = 0.1: must be at most "
+               "optimizer.learning_rate = 0.0003"},
+        Broken{"optimizer.warmup_steps=2000",
+               "optimizer.warmup_steps = 2000: must be at most train.steps = 1000"},
+        Broken{"optimizer.schedule=wsd",
+               "optimizer.decay_steps = 0: schedule = \"wsd\" needs the length "
+               "of the decay; a tenth of the run is 100"},
+        Broken{
+            "optimizer.schedule=wsd\noptimizer.decay_steps=950\noptimizer.warmup_steps=100",
+            "optimizer.decay_steps = 950: warmup_steps + decay_steps must be at most train.steps = "
+            "1000; set optimizer.decay_steps = 900"},
+        Broken{"optimizer.decay_steps=50\noptimizer.warmup_steps=100",
+               "optimizer.decay_steps = 50: must be 0 or at least warmup_steps = 100"},
+        Broken{"optimizer.schedule=constant\noptimizer.decay_steps=5",
+               "optimizer.decay_steps = 5: schedule = \"constant\" does not decay"},
+        Broken{"optimizer.schedule=constant\noptimizer.min_learning_rate=1e-5",
+               "optimizer.min_learning_rate = 1e-05: schedule = \"constant\" does not decay"},
+        Broken{"optimizer.decay_shape=cosine",
+               "optimizer.decay_shape = \"cosine\": is read with "
+               "schedule = \"wsd\" only; schedule is \"cosine\""}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Rest, Refuses,
+    ::testing::Values(
+        Broken{"overlap.overlap_grad_reduce=true",
+               "overlap.overlap_grad_reduce = true: is read with "
+               "mode = \"manual\" only; mode is \"auto\""},
+        Broken{"overlap.disable_passes=a,,b",
+               "overlap.disable_passes = [\"a\", \"\", \"b\"]: has an empty name"},
+        Broken{"data.train=", "data.train: not given"},
+        Broken{"data.tokenizer=", "data.tokenizer = \"\": must be a SentencePiece model file"},
+        Broken{"data.split=90,10", "data.split = \"90,10\": expected three numbers >= 0"},
+        Broken{"data.split=100,0,0",
+               "data.split = \"100,0,0\": eval.interval = 100 needs a validation "
+               "share"},
+        Broken{"logging.run_folder=", "logging.run_folder = \"\": must name a folder"},
+        Broken{"checkpoint.resume=", "checkpoint.resume = \"\": must be \"auto\", \"none\""}));
+
+TEST(Validate, NamesMissingSizes) {
+  for (const auto key : {&ModelConfig::layers, &ModelConfig::width, &ModelConfig::heads}) {
+    RunConfig config = valid_config();
+    config.model.*key = std::nullopt;
+    EXPECT_THAT(config_error_of([&] { validate(config); }),
+                HasSubstr("not given; set it, or take a published model with model.preset"));
+    config.model.preset = "llama-1b";
+    EXPECT_EQ(config_error_of([&] { validate(config); }), "no error");
+  }
+}
+
+TEST(Validate, ChecksEachKeyOfAConfigMadeInCode) {
+  RunConfig config = valid_config();
+  config.train.microbatch = 0;  // would divide by zero further down
+  EXPECT_EQ(config_error_of([&] { validate(config); }), "train.microbatch = 0: must be at least 1");
+  config = valid_config();
+  config.optimizer.clip_norm = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_THAT(config_error_of([&] { validate(config); }), StartsWith("optimizer.clip_norm = nan"));
+}
+
+TEST(Validate, EveryExampleRuns) {
+  int num_examples = 0;
+  const std::filesystem::path folder = std::filesystem::path(BRAID_SOURCE_DIR) / "examples";
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
+    if (entry.path().extension() == ".toml") {
+      EXPECT_EQ(config_error_of([&] { validate(load_config(entry.path())); }), "no error");
+      ++num_examples;
+    }
+  }
+  EXPECT_GE(num_examples, 2);
+}
+
+TEST(Resolved, WritesOutWhatIsDerived) {
+  const RunConfig config = resolved(changed("parallel.ranks=2\ntrain.seed=7"));
+  EXPECT_EQ(config.parallel.data, 2);
+  EXPECT_EQ(config.data.seed, 7);
+  EXPECT_EQ(config.optimizer.decay_steps, 1000);
+  EXPECT_EQ(config.checkpoint.folder, "runs/test/checkpoints");
+  EXPECT_EQ(config_error_of([&] { validate(config); }), "no error");
+  EXPECT_EQ(resolved(config), config);
+}
+
+TEST(Resolved, KeepsWhatIsGiven) {
+  const RunConfig config = changed(
+      "parallel.data=1\ndata.seed=3\noptimizer.decay_steps=20\ncheckpoint.folder=elsewhere");
+  EXPECT_EQ(resolved(config), config);
+  const RunConfig constant = resolved(changed("optimizer.schedule=constant"));
+  EXPECT_EQ(constant.optimizer.decay_steps, 0);
+}
+
+TEST(NumMicrobatches, IsTheShareOfOneRank) {
+  EXPECT_EQ(
+      num_microbatches(changed("train.global_batch=24\ntrain.microbatch=4\nparallel.ranks=3")), 2);
+}
+
+TEST(ParseSplit, ScalesToOne) {
+  const std::array<double, 3> shares = parse_split("80, 15,5");
+  EXPECT_DOUBLE_EQ(shares[0], 0.8);
+  EXPECT_DOUBLE_EQ(shares[1], 0.15);
+  EXPECT_DOUBLE_EQ(shares[2], 0.05);
+}
+
+TEST(ParseSplit, RefusesEverythingElse) {
+  for (const char* text : {"", "1", "1,2", "1,2,3,4", "a,b,c", "1,2,x", "1,2,3x", "0,1,1", "-1,1,1",
+                           "1,-1,1", "nan,1,1", "inf,1,1", "1e308,1e308,1e308", "1,,1", "0,0,0"}) {
+    EXPECT_THAT(config_error_of([&] { parse_split(text); }),
+                EndsWith("the first above 0, such as \"969,30,1\""))
+        << text;
+  }
+}
+
+}  // namespace
+}  // namespace braid
