@@ -1,0 +1,173 @@
+#include "data/batch_loader.h"
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "base/errors.h"
+
+namespace braid {
+namespace {
+
+BatchLoaderOptions checked(BatchLoaderOptions options) {
+  const BatchShape& shape = options.shape;
+  if (shape.num_ranks < 1 || shape.num_microbatches < 1 || shape.microbatch < 1) {
+    throw_config_error(
+        "a step of {} data-parallel ranks x {} microbatches x {} samples has no data: each must be "
+        "at least 1",
+        shape.num_ranks, shape.num_microbatches, shape.microbatch);
+  }
+  if (options.rank_end == 0) {
+    options.rank_end = shape.num_ranks;
+  }
+  check(0 <= options.rank_begin && options.rank_begin < options.rank_end &&
+            options.rank_end <= shape.num_ranks,
+        "ranks [{}, {}) of {}", options.rank_begin, options.rank_end, shape.num_ranks);
+  check(options.prefetch_steps >= 1, "prefetch of {} steps", options.prefetch_steps);
+  check(options.consumed_samples >= 0, "resume at sample {}", options.consumed_samples);
+  return options;
+}
+
+}  // namespace
+
+int64_t first_sample_of(const BatchShape& shape, int64_t consumed_samples, int64_t rank,
+                        int64_t microbatch_index) {
+  return consumed_samples + (microbatch_index * shape.num_ranks + rank) * shape.microbatch;
+}
+
+StepBatch::StepBatch(const BatchShape& shape, int64_t rank_begin, int64_t rank_end,
+                     int64_t sequence_tokens, int64_t consumed_samples)
+    : shape_(shape),
+      rank_begin_(rank_begin),
+      rank_end_(rank_end),
+      sequence_tokens_(sequence_tokens),
+      consumed_samples_(consumed_samples) {
+  const int64_t num_rows = (rank_end - rank_begin) * shape.num_microbatches * shape.microbatch;
+  tokens_.resize(static_cast<size_t>(num_rows * sequence_tokens));
+  labels_.resize(tokens_.size());
+}
+
+size_t StepBatch::offset_elems(int64_t rank, int64_t microbatch_index) const {
+  check(rank >= rank_begin_ && rank < rank_end_ && microbatch_index >= 0 &&
+            microbatch_index < shape_.num_microbatches,
+        "microbatch {} of rank {} in a step of ranks [{}, {}) and {} microbatches",
+        microbatch_index, rank, rank_begin_, rank_end_, shape_.num_microbatches);
+  const int64_t index = (rank - rank_begin_) * shape_.num_microbatches + microbatch_index;
+  return static_cast<size_t>(index * shape_.microbatch * sequence_tokens_);
+}
+
+std::span<const int32_t> StepBatch::tokens(int64_t rank, int64_t microbatch_index) const {
+  return std::span(tokens_).subspan(offset_elems(rank, microbatch_index),
+                                    static_cast<size_t>(shape_.microbatch * sequence_tokens_));
+}
+
+std::span<const int32_t> StepBatch::labels(int64_t rank, int64_t microbatch_index) const {
+  return std::span(labels_).subspan(offset_elems(rank, microbatch_index),
+                                    static_cast<size_t>(shape_.microbatch * sequence_tokens_));
+}
+
+void StepBatch::read_row(const SampleSource& source, int64_t rank, int64_t microbatch_index,
+                         int64_t row) {
+  const size_t offset =
+      offset_elems(rank, microbatch_index) + static_cast<size_t>(row * sequence_tokens_);
+  const auto count = static_cast<size_t>(sequence_tokens_);
+  source.read(first_sample_of(shape_, consumed_samples_, rank, microbatch_index) + row,
+              std::span(tokens_).subspan(offset, count), std::span(labels_).subspan(offset, count));
+}
+
+/// The reading thread and what it shares with `next`. At most `prefetch_steps` batches wait; the
+/// thread ends after the last step, after an error, or when told to stop.
+struct BatchLoader::Queue {
+  Queue(const SampleSource& source_in, const BatchLoaderOptions& options_in, int64_t num_steps)
+      : source(source_in), options(options_in), reader([this, num_steps] { run(num_steps); }) {}
+
+  ~Queue() {
+    {
+      const std::lock_guard lock(mutex);
+      stop = true;
+    }
+    changed.notify_all();
+    reader.join();
+  }
+
+  void run(int64_t num_steps) {
+    try {
+      for (int64_t step = 0; step < num_steps && !stop; ++step) {
+        push(read_step(options.consumed_samples + step * options.shape.samples_per_step()));
+      }
+    } catch (...) {
+      const std::lock_guard lock(mutex);
+      error = std::current_exception();
+    }
+    const std::lock_guard lock(mutex);
+    finished = true;
+    changed.notify_all();
+  }
+
+  StepBatch read_step(int64_t consumed_samples) {
+    StepBatch batch(options.shape, options.rank_begin, options.rank_end, source.sequence_tokens(),
+                    consumed_samples);
+    for (int64_t rank = options.rank_begin; rank < options.rank_end; ++rank) {
+      for (int64_t m = 0; m < options.shape.num_microbatches; ++m) {
+        for (int64_t row = 0; row < options.shape.microbatch && !stop; ++row) {
+          batch.read_row(source, rank, m, row);
+        }
+      }
+    }
+    return batch;
+  }
+
+  void push(StepBatch batch) {
+    std::unique_lock lock(mutex);
+    const auto capacity = static_cast<size_t>(options.prefetch_steps);
+    changed.wait(lock, [&] { return stop || ready.size() < capacity; });
+    ready.push_back(std::move(batch));
+    changed.notify_all();
+  }
+
+  /// Batches that were read before an error come first.
+  std::optional<StepBatch> pop() {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return finished || !ready.empty(); });
+    if (ready.empty()) {
+      if (error) {
+        std::rethrow_exception(error);
+      }
+      return std::nullopt;
+    }
+    std::optional<StepBatch> batch(std::move(ready.front()));
+    ready.pop_front();
+    changed.notify_all();
+    return batch;
+  }
+
+  const SampleSource& source;
+  const BatchLoaderOptions options;
+  std::mutex mutex;
+  std::condition_variable changed;  // anything below changed
+  std::deque<StepBatch> ready;
+  std::exception_ptr error;
+  bool finished = false;
+  std::atomic<bool> stop = false;
+  std::thread reader;  // last, so that it starts when the rest exists
+};
+
+BatchLoader::BatchLoader(const SampleSource& source, const BatchLoaderOptions& options) {
+  const BatchLoaderOptions resolved = checked(options);
+  const int64_t num_left = source.num_samples() - resolved.consumed_samples;
+  num_steps_ = std::max<int64_t>(0, num_left / resolved.shape.samples_per_step());
+  queue_ = std::make_unique<Queue>(source, resolved, num_steps_);
+}
+
+BatchLoader::~BatchLoader() = default;
+
+std::optional<StepBatch> BatchLoader::next() {
+  return queue_->pop();
+}
+
+}  // namespace braid

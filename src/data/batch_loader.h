@@ -1,0 +1,96 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "data/gpt_dataset.h"
+
+namespace braid {
+
+/// How one step's samples are dealt out: to ranks of the data-parallel group, microbatches, and
+/// rows.
+struct BatchShape {
+  int64_t num_ranks = 1;         ///< data-parallel size
+  int64_t num_microbatches = 1;  ///< per rank and step
+  int64_t microbatch = 1;        ///< B, samples
+
+  int64_t samples_per_step() const { return num_ranks * num_microbatches * microbatch; }
+};
+
+/// First of the B consecutive samples of a rank's microbatch in a step that starts at sample
+/// `consumed_samples`. Megatron-LM's "single" sampler: samples in global order; of each slice of
+/// num_ranks * B samples, rank r takes [r * B, (r + 1) * B). So a step's set of samples does not
+/// depend on how many ranks share it.
+int64_t first_sample_of(const BatchShape& shape, int64_t consumed_samples, int64_t rank,
+                        int64_t microbatch_index);
+
+/// The data of one step for a range of ranks. Owns [ranks, microbatches, B, T] int32, twice.
+class StepBatch {
+ public:
+  StepBatch(const BatchShape& shape, int64_t rank_begin, int64_t rank_end, int64_t sequence_tokens,
+            int64_t consumed_samples);
+
+  /// Tokens [B, T] of a rank's microbatch; rank_begin <= rank < rank_end.
+  std::span<const int32_t> tokens(int64_t rank, int64_t microbatch_index) const;
+  /// Labels [B, T]: labels[b][t] follows tokens[b][t].
+  std::span<const int32_t> labels(int64_t rank, int64_t microbatch_index) const;
+
+  /// Samples of earlier steps, where this one starts.
+  int64_t consumed_samples() const { return consumed_samples_; }
+  const BatchShape& shape() const { return shape_; }
+  int64_t rank_begin() const { return rank_begin_; }
+  int64_t rank_end() const { return rank_end_; }
+
+  /// Reads one row of one microbatch, row < B.
+  void read_row(const SampleSource& source, int64_t rank, int64_t microbatch_index, int64_t row);
+
+ private:
+  size_t offset_elems(int64_t rank, int64_t microbatch_index) const;
+
+  BatchShape shape_;
+  int64_t rank_begin_;
+  int64_t rank_end_;
+  int64_t sequence_tokens_;
+  int64_t consumed_samples_;
+  std::vector<int32_t> tokens_;
+  std::vector<int32_t> labels_;
+};
+
+struct BatchLoaderOptions {
+  BatchShape shape;
+  int64_t consumed_samples = 0;  ///< where to resume
+  int64_t prefetch_steps = 2;    ///< steps that are read ahead, at least 1
+  int64_t rank_begin = 0;        ///< ranks whose data this process needs
+  int64_t rank_end = 0;          ///< 0: all ranks
+};
+
+/// Reads the batches of coming steps on a thread of its own. Deterministic: what `next` returns
+/// depends only on the source and the options. `next` is for one caller at a time. The destructor
+/// stops reading within one sample.
+class BatchLoader {
+ public:
+  /// `source` must outlive this. Throws ConfigError if a count of the shape is below 1.
+  BatchLoader(const SampleSource& source, const BatchLoaderOptions& options);
+  BatchLoader(const BatchLoader&) = delete;
+  BatchLoader& operator=(const BatchLoader&) = delete;
+  ~BatchLoader();
+
+  /// The next step's data; waits for it. Nothing if fewer samples than a step needs are left: the
+  /// last partial step is dropped. An error of the source surfaces here, at the step that it
+  /// belongs to, and again at each later call.
+  std::optional<StepBatch> next();
+
+  /// Full steps between `consumed_samples` of the options and the end of the source.
+  int64_t num_steps() const { return num_steps_; }
+
+ private:
+  struct Queue;
+
+  int64_t num_steps_;
+  std::unique_ptr<Queue> queue_;
+};
+
+}  // namespace braid

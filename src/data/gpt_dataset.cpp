@@ -1,0 +1,153 @@
+#include "data/gpt_dataset.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+#include "base/errors.h"
+
+namespace braid {
+namespace {
+
+[[noreturn]] void throw_split_error(std::string_view weights, std::string_view option) {
+  throw_config_error(
+      "{} = \"{}\" is not one to three numbers >= 0 with a sum above 0, such as \"969,30,1\" "
+      "(training, validation, "
+      "test)",
+      option, weights);
+}
+
+std::string_view trim(std::string_view text) {
+  const size_t begin = text.find_first_not_of(' ');
+  return begin == std::string_view::npos
+             ? std::string_view()
+             : text.substr(begin, text.find_last_not_of(' ') - begin + 1);
+}
+
+std::array<double, 3> parse_weights(std::string_view weights, std::string_view option) {
+  std::array<double, 3> values{};
+  std::string_view rest = weights;
+  for (double& value : values) {
+    const size_t comma = rest.find(',');
+    const std::string_view word = trim(rest.substr(0, comma));
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+    const bool is_number = error == std::errc() && end == word.data() + word.size();
+    if (!is_number || !std::isfinite(value) || value < 0) {
+      throw_split_error(weights, option);
+    }
+    if (comma == std::string_view::npos) {
+      return values;
+    }
+    rest.remove_prefix(comma + 1);
+  }
+  throw_split_error(weights, option);  // a fourth number
+}
+
+std::vector<int32_t> lengths_of(const SequenceIndex& index, SequenceRange range) {
+  std::vector<int32_t> lengths;
+  lengths.reserve(static_cast<size_t>(range.size()));
+  for (int64_t i = range.begin; i < range.end; ++i) {
+    lengths.push_back(index.length(i));
+  }
+  return lengths;
+}
+
+void check_options(const GptDatasetOptions& options) {
+  if (options.sequence_tokens < 1 ||
+      options.sequence_tokens >= std::numeric_limits<int32_t>::max()) {
+    throw_config_error(
+        "a sample of {} tokens is impossible: train.sequence must be at least 1 and below 2^31 - 1",
+        options.sequence_tokens);
+  }
+  // The order of samples is kept in memory: 20 bytes each.
+  constexpr int64_t kMaxSamples = std::numeric_limits<uint32_t>::max() / 2;
+  if (options.num_samples < 0 || options.num_samples > kMaxSamples) {
+    throw_config_error(
+        "{} {} samples cannot be ordered: train.steps x train.global_batch must be 0 to {}",
+        options.num_samples, options.name, kMaxSamples);
+  }
+}
+
+}  // namespace
+
+DatasetSplit split_sequences(std::string_view weights, int64_t num_sequences,
+                             std::string_view option) {
+  const std::array<double, 3> values = parse_weights(weights, option);
+  const double sum = values[0] + values[1] + values[2];
+  if (!(sum > 0) || !std::isfinite(sum)) {
+    throw_split_error(weights, option);
+  }
+  DatasetSplit split;
+  double begin = 0;
+  int64_t begin_sequence = 0;
+  for (size_t i = 0; i < split.size(); ++i) {
+    const double end = begin + values[i] / sum;
+    const auto end_sequence =
+        static_cast<int64_t>(std::nearbyint(end * static_cast<double>(num_sequences)));
+    split[i] = {begin_sequence, end_sequence};
+    begin = end;
+    begin_sequence = end_sequence;
+  }
+  return split;
+}
+
+GptDataset::GptDataset(const IndexedDataset& dataset, SequenceRange range,
+                       const GptDatasetOptions& options)
+    : dataset_(dataset),
+      range_(range),
+      sequence_tokens_(options.sequence_tokens),
+      vocabulary_size_(options.vocabulary_size) {
+  check(
+      range.begin >= 0 && range.begin <= range.end && range.end <= dataset.index().num_sequences(),
+      "range [{}, {}) of {} sequences", range.begin, range.end, dataset.index().num_sequences());
+  check_options(options);
+  if (range.size() == 0) {
+    throw_config_error(
+        "the {} part of '{}' is empty: data.split leaves it none of the {} sequences", options.name,
+        dataset.prefix(), dataset.index().num_sequences());
+  }
+  const std::vector<int32_t> lengths = lengths_of(dataset.index(), range);
+  tokens_per_epoch_ = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
+  if (tokens_per_epoch_ <= sequence_tokens_) {
+    throw_data_error("the {} part of '{}' has {} tokens, one sample needs train.sequence + 1 = {}",
+                     options.name, dataset.prefix(), tokens_per_epoch_, sequence_tokens_ + 1);
+  }
+  order_ = build_sample_order(lengths, {.sequence_tokens = sequence_tokens_,
+                                        .num_samples = options.num_samples,
+                                        .seed = options.seed});
+  num_samples_ = options.num_samples > 0 ? options.num_samples
+                                         : static_cast<int64_t>(order_.shuffle_index.size());
+}
+
+void GptDataset::read(int64_t sample, std::span<int32_t> tokens, std::span<int32_t> labels) const {
+  const auto count = static_cast<size_t>(sequence_tokens_);
+  check(sample >= 0 && sample < num_samples_, "sample {} of {}", sample, num_samples_);
+  check(tokens.size() == count && labels.size() == count, "sample of {} tokens into {} and {}",
+        count, tokens.size(), labels.size());
+  SamplePosition at = order_.sample_index[order_.shuffle_index[static_cast<size_t>(sample)]];
+  // Tokens 0 to T-1 go to `tokens`; labels are tokens 1 to T: a copy of all but the first, and one
+  // more.
+  const auto read_into = [&](std::span<int32_t> out) {
+    while (!out.empty()) {
+      const int64_t sequence =
+          range_.begin + order_.document_index[static_cast<size_t>(at.position)];
+      const int64_t available = dataset_.index().length(sequence) - at.offset_tokens;
+      const size_t part = std::min(out.size(), static_cast<size_t>(available));
+      dataset_.read(sequence, at.offset_tokens, out.first(part), vocabulary_size_);
+      out = out.subspan(part);
+      at.offset_tokens += static_cast<int64_t>(part);
+      if (part == static_cast<size_t>(available)) {
+        ++at.position;
+        at.offset_tokens = 0;
+      }
+    }
+  };
+  read_into(tokens);
+  std::copy(tokens.begin() + 1, tokens.end(), labels.begin());
+  read_into(labels.last(1));
+}
+
+}  // namespace braid

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "data/indexed_dataset.h"
+#include "data/sample_order.h"
+
+namespace braid {
+
+/// Samples by number, as the batch loader wants them. Reading must be thread-safe.
+class SampleSource {
+ public:
+  virtual ~SampleSource() = default;
+  /// T: tokens and labels of one sample.
+  virtual int64_t sequence_tokens() const = 0;
+  virtual int64_t num_samples() const = 0;
+  /// Fills `tokens` [T] and `labels` [T] of sample 0 <= sample < num_samples().
+  virtual void read(int64_t sample, std::span<int32_t> tokens, std::span<int32_t> labels) const = 0;
+};
+
+/// Sequences of the training, validation and test part.
+using DatasetSplit = std::array<SequenceRange, 3>;
+
+/// Cuts `num_sequences` by "a,b,c": weights of the training, validation and test part, normalised
+/// to sum 1; missing ones are 0. Bounds are round(fraction * num_sequences), halves to even, as
+/// Megatron-LM has them. Throws ConfigError naming `option` if the text is not one to three numbers
+/// >= 0 with a sum above 0.
+DatasetSplit split_sequences(std::string_view weights, int64_t num_sequences,
+                             std::string_view option = "data.split");
+
+struct GptDatasetOptions {
+  std::string name = "training";  ///< the part's name in messages
+  int64_t sequence_tokens = 0;    ///< T
+  int64_t num_samples = 0;        ///< at least this many; epochs repeat as needed. 0: one epoch
+  uint64_t seed = 0;
+  int64_t vocabulary_size = 0;  ///< tokens at or above it are an error when read; 0: unchecked
+};
+
+/// Samples of T tokens out of a range of sequences, in the order of `build_sample_order`.
+class GptDataset final : public SampleSource {
+ public:
+  /// `dataset` must outlive this. Throws ConfigError if T or the number of samples is out of range,
+  /// DataError if the range has no sequence or too few tokens for one sample.
+  GptDataset(const IndexedDataset& dataset, SequenceRange range, const GptDatasetOptions& options);
+
+  int64_t sequence_tokens() const override { return sequence_tokens_; }
+  /// What was asked for; for one epoch, the full samples that it has.
+  int64_t num_samples() const override { return num_samples_; }
+  int64_t num_epochs() const { return order_.num_epochs; }
+  /// Tokens of the range, counted once.
+  int64_t tokens_per_epoch() const { return tokens_per_epoch_; }
+  /// `labels` are `tokens` shifted by one: labels[i] follows tokens[i]. Throws DataError as
+  /// IndexedDataset::read.
+  void read(int64_t sample, std::span<int32_t> tokens, std::span<int32_t> labels) const override;
+
+ private:
+  const IndexedDataset& dataset_;
+  SequenceRange range_;
+  int64_t sequence_tokens_;
+  int64_t vocabulary_size_;
+  int64_t tokens_per_epoch_ = 0;
+  int64_t num_samples_ = 0;
+  SampleOrder order_;
+};
+
+}  // namespace braid

@@ -1,0 +1,48 @@
+#include "data/unigram_entropy.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "base/errors.h"
+#include "base/temp_folder.h"
+#include "data/test_dataset.h"
+
+namespace braid {
+namespace {
+
+constexpr double kTolerance = 1e-14;  // a handful of roundings of numbers near 1
+
+double entropy_of(const std::vector<int32_t>& tokens) {
+  return unigram_entropy(tokens);
+}
+
+TEST(UnigramEntropy, MatchesTheFormula) {
+  EXPECT_NEAR(entropy_of({0, 1, 2, 3}), std::log(4.0), kTolerance);
+  EXPECT_NEAR(entropy_of({7, 7, 7, 2}), 0.75 * std::log(4.0 / 3.0) + 0.25 * std::log(4.0),
+              kTolerance);
+  EXPECT_EQ(entropy_of({5, 5, 5}), 0.0);
+  EXPECT_EQ(entropy_of({}), 0.0);
+}
+
+TEST(UnigramEntropy, CountsHugeIdsToo) {
+  EXPECT_NEAR(entropy_of({2'000'000'000, 1, 1'999'999'999, 1 << 20}), std::log(4.0), kTolerance);
+}
+
+TEST(UnigramEntropy, RefusesNegativeTokens) {
+  EXPECT_THROW(entropy_of({-1}), InternalError);
+}
+
+TEST(UnigramEntropy, CountsARangeOfSequences) {
+  const TempFolder folder;
+  write_dataset(folder / "a", {{9, 9}, {1, 2}, {}, {2, 1}, {3}});
+  const IndexedDataset dataset(folder / "a");
+  EXPECT_NEAR(unigram_entropy(dataset, {1, 4}), std::log(2.0), kTolerance);
+  EXPECT_EQ(unigram_entropy(dataset, {2, 3}), 0.0);
+  EXPECT_NEAR(unigram_entropy(dataset, dataset.all_sequences()), entropy_of({9, 9, 1, 2, 2, 1, 3}),
+              kTolerance);
+}
+
+}  // namespace
+}  // namespace braid
