@@ -1,0 +1,46 @@
+#pragma once
+
+#include "backends/cpu/kernel.h"
+
+/// One factory per op, defined in the file of the op's name; `make_cpu_kernel` finds them by name.
+/// The spec has passed the op's own check. Throws InternalError for dtypes without a kernel.
+namespace braid {
+
+CpuKernel make_swiglu(const OpSpec& spec, int num_workers);
+CpuKernel make_swiglu_backward(const OpSpec& spec, int num_workers);
+CpuKernel make_gelu(const OpSpec& spec, int num_workers);
+CpuKernel make_gelu_backward(const OpSpec& spec, int num_workers);
+
+CpuKernel make_attention(const OpSpec& spec, int num_workers);
+CpuKernel make_attention_backward(const OpSpec& spec, int num_workers);
+
+CpuKernel make_cross_entropy(const OpSpec& spec, int num_workers);
+CpuKernel make_cross_entropy_backward(const OpSpec& spec, int num_workers);
+
+CpuKernel make_add(const OpSpec& spec, int num_workers);
+CpuKernel make_cast(const OpSpec& spec, int num_workers);
+CpuKernel make_copy(const OpSpec& spec, int num_workers);
+CpuKernel make_fill(const OpSpec& spec, int num_workers);
+
+CpuKernel make_embedding(const OpSpec& spec, int num_workers);
+CpuKernel make_embedding_wgrad(const OpSpec& spec, int num_workers);
+CpuKernel make_position_embedding_wgrad(const OpSpec& spec, int num_workers);
+
+CpuKernel make_linear(const OpSpec& spec, int num_workers);
+CpuKernel make_linear_dgrad(const OpSpec& spec, int num_workers);
+CpuKernel make_linear_wgrad(const OpSpec& spec, int num_workers);
+
+CpuKernel make_rmsnorm(const OpSpec& spec, int num_workers);
+CpuKernel make_add_rmsnorm(const OpSpec& spec, int num_workers);
+CpuKernel make_rmsnorm_backward(const OpSpec& spec, int num_workers);
+CpuKernel make_layernorm(const OpSpec& spec, int num_workers);
+CpuKernel make_add_layernorm(const OpSpec& spec, int num_workers);
+CpuKernel make_layernorm_backward(const OpSpec& spec, int num_workers);
+
+CpuKernel make_squared_norm(const OpSpec& spec, int num_workers);
+CpuKernel make_clip_scale(const OpSpec& spec, int num_workers);
+CpuKernel make_adamw(const OpSpec& spec, int num_workers);
+
+CpuKernel make_rope(const OpSpec& spec, int num_workers);
+
+}  // namespace braid

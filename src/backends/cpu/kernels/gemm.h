@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+namespace braid {
+
+class WorkerPool;
+
+/// c = alpha * op(a) op(b) + beta * c with op(a) [m,k], op(b) [k,n], c [m,n], all row-major; op is
+/// the transpose where asked for. A leading dimension is the distance of two rows as stored, in
+/// elements. With beta = 0 what c holds (NaN, say) does not matter. c overlaps neither a nor b.
+template <class In, class Out = In>
+struct GemmArgs {
+  bool transpose_a = false;
+  bool transpose_b = false;
+  int64_t m = 0;
+  int64_t n = 0;
+  int64_t k = 0;
+  const In* a = nullptr;  // [m,k], or [k,m] if transpose_a
+  int64_t lda = 0;
+  const In* b = nullptr;  // [k,n], or [n,k] if transpose_b
+  int64_t ldb = 0;
+  Out* c = nullptr;  // [m,n]
+  int64_t ldc = 0;
+  double alpha = 1.0;
+  double beta = 0.0;
+};
+
+/// Bytes of scratch that `gemm` of these types needs, whatever the sizes of the matrices.
+template <class In, class Out = In>
+size_t gemm_scratch_bytes(int num_workers);
+
+/// Splits c by rows or columns, whichever makes the workers share the larger input; the pieces
+/// depend on the sizes and the number of workers only, so results are bitwise repeatable. bf16
+/// inputs are converted to fp32 panels in `scratch` (64-byte aligned) and summed in fp32; a bf16
+/// result is rounded once.
+/// Types: float, double, BFloat16, and BFloat16 with Out = float. Throws DeviceError if the BLAS
+/// library cannot be loaded, InternalError if a size does not fit the library's 32-bit integers.
+template <class In, class Out = In>
+void gemm(WorkerPool& workers, const GemmArgs<In, Out>& args, std::span<std::byte> scratch);
+
+/// The same on the calling thread alone, for kernels that split their work themselves. T: float,
+/// double.
+template <class T>
+void gemm_on_this_thread(const GemmArgs<T>& args);
+
+/// Version of the BLAS library and the kind of core that it computes for, for example
+/// "OpenBLAS 0.3.21 SkylakeX". Throws DeviceError if the library cannot be loaded.
+std::string blas_description();
+
+}  // namespace braid
