@@ -65,8 +65,8 @@ trap 'rm -f "$log"' EXIT
 apt() {
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -o Acquire::Retries=2 -o DPkg::Lock::Timeout=300 "$@" >"$log" 2>&1
 }
-# The last error of apt in one line: the first is often only a warning about a single mirror.
-reason() { grep -E '^(E|Err):?' "$log" | tail -n 1; }
+# The first error of apt: it names the host or the package, later ones only give advice.
+reason() { grep '^E: ' "$log" | head -n 1; }
 
 echo "setup: reading the package lists"
 # With some sources out of reach apt still exits 0, and with stale lists the install may work: install decides.
