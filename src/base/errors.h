@@ -14,27 +14,29 @@ class Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// The user can fix it in the configuration or on the command line. The message names the value, the limit and the
-/// option. Exit code 2.
+/// The user can fix it in the configuration or on the command line. The message names the value,
+/// the limit and the option. Exit code 2.
 class ConfigError : public Error {
  public:
   using Error::Error;
 };
 
-/// A file or its content cannot be read, written or trusted: missing, truncated, corrupted, disk full. The message names
-/// the path and what was expected. Exit code 1.
+/// A file or its content cannot be read, written or trusted: missing, truncated, corrupted, disk
+/// full. The message names the path and what was expected. Exit code 1.
 class DataError : public Error {
  public:
   using Error::Error;
 };
 
-/// A device, a transport or a rank failed while a step was running. The message names rank, stream and task. Exit code 1.
+/// A device, a transport or a rank failed while a step was running. The message names rank, stream
+/// and task. Exit code 1.
 class DeviceError : public Error {
  public:
   using Error::Error;
 };
 
-/// A broken invariant of our own: a bug in braid. The message names the pass or the task. Exit code 1.
+/// A broken invariant of our own: a bug in braid. The message names the pass or the task. Exit
+/// code 1.
 class InternalError : public Error {
  public:
   using Error::Error;
@@ -60,7 +62,8 @@ template <class... Args>
   throw InternalError(fmt::format(format, std::forward<Args>(args)...));
 }
 
-/// Asserts an invariant of ours, in every build type. Throws InternalError with the formatted reason.
+/// Asserts an invariant of ours, in every build type. Throws InternalError with the formatted
+/// reason.
 template <class... Args>
 void check(bool condition, fmt::format_string<Args...> format, Args&&... args) {
   if (!condition) [[unlikely]] {

@@ -44,7 +44,8 @@ class Shape {
   friend bool operator==(const Shape&, const Shape&) = default;
 
  private:
-  std::array<int64_t, kMaxRank> dims_{};  // entries past rank_ stay 0, so that == may compare all of them
+  std::array<int64_t, kMaxRank>
+      dims_{};  // entries past rank_ stay 0, so that == may compare all of them
   int rank_ = 0;
 };
 
