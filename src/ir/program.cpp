@@ -15,29 +15,6 @@ std::string_view name_in(const std::array<std::string_view, kCount>& names, Enum
   return names[index];
 }
 
-/// Why `range` cannot be an operand of type `spec`; empty if it can.
-std::string operand_fault(const Program& program, const OperandSpec& spec,
-                          const BufferRange& range) {
-  if (range.buffer.value >= program.buffers.size()) {
-    return fmt::format("buffer #{} does not exist", range.buffer.value);
-  }
-  const Buffer& buffer = program.buffers[range.buffer.index()];
-  if (range.begin < 0 || range.begin > range.end || range.end > buffer.num_elems()) {
-    return fmt::format("range [{}:{}] is not inside buffer {} of {} elements", range.begin,
-                       range.end, buffer.name, buffer.num_elems());
-  }
-  if (spec.dtype != buffer.dtype) {
-    return fmt::format("dtype {} is not that of buffer {}, {}", dtype_name(spec.dtype), buffer.name,
-                       dtype_name(buffer.dtype));
-  }
-  if (!is_valid_shape(spec.shape) || spec.shape.num_elems() != range.end - range.begin) {
-    return fmt::format("shape {} does not have the {} elements of range [{}:{}] of buffer {}",
-                       to_string(spec.shape), range.end - range.begin, range.begin, range.end,
-                       buffer.name);
-  }
-  return {};
-}
-
 std::string describe(const Program& program, std::string_view op, const Label& label) {
   std::string text(op);
   if (label.layer >= 0) {
@@ -98,6 +75,28 @@ bool operator==(const Program& a, const Program& b) {
          std::ranges::equal(a.tasks, b.tasks, [&](const Task& task_a, const Task& task_b) {
            return same_task(a, task_a, b, task_b);
          });
+}
+
+std::string operand_fault(const Program& program, const OperandSpec& spec,
+                          const BufferRange& range) {
+  if (range.buffer.value >= program.buffers.size()) {
+    return fmt::format("buffer #{} does not exist", range.buffer.value);
+  }
+  const Buffer& buffer = program.buffers[range.buffer.index()];
+  if (range.begin < 0 || range.begin > range.end || range.end > buffer.num_elems()) {
+    return fmt::format("range [{}:{}] is not inside buffer {} of {} elements", range.begin,
+                       range.end, buffer.name, buffer.num_elems());
+  }
+  if (spec.dtype != buffer.dtype) {
+    return fmt::format("dtype {} is not that of buffer {}, {}", dtype_name(spec.dtype), buffer.name,
+                       dtype_name(buffer.dtype));
+  }
+  if (!is_valid_shape(spec.shape) || spec.shape.num_elems() != range.end - range.begin) {
+    return fmt::format("shape {} does not have the {} elements of range [{}:{}] of buffer {}",
+                       to_string(spec.shape), range.end - range.begin, range.begin, range.end,
+                       buffer.name);
+  }
+  return {};
 }
 
 ProgramBuilder::ProgramBuilder(std::string name, int rank, int num_ranks) {

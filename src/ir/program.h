@@ -161,6 +161,11 @@ struct Program {
   friend bool operator==(const Program& a, const Program& b);
 };
 
+/// Why `range` cannot be an operand of type `spec`: no such buffer, outside of it, other dtype,
+/// other element count. Empty if it can. The shapes of buffers must be valid.
+std::string operand_fault(const Program& program, const OperandSpec& spec,
+                          const BufferRange& range);
+
 /// Appends to a program and checks each piece as it comes: ranges inside their buffers, element
 /// counts and dtypes equal to the spec's. Throws InternalError naming the task otherwise.
 class ProgramBuilder {
