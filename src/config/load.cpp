@@ -2,7 +2,6 @@
 
 #include <fmt/core.h>
 
-#include <toml++/toml.h>
 #include <algorithm>
 #include <cmath>
 #include <sstream>
@@ -10,6 +9,7 @@
 #include "base/errors.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "config/toml.h"
 #include "config/value.h"
 
 namespace braid {

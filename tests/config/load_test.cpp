@@ -147,6 +147,11 @@ INSTANTIATE_TEST_SUITE_P(
     Syntax, ParseConfigRefuses,
     ::testing::Values(
         Refused{"[train]\nsteps = ", "run.toml:2: not valid TOML in \"steps =\""},
+        Refused{"[train]\nü = 1", "run.toml:2: not valid TOML in"},
+        Refused{"[train]\nsteps = 1ü", "run.toml:2: not valid TOML in"},
+        Refused{"[train]\nstepsü = 1", "run.toml:2: not valid TOML in"},
+        Refused{"[.train]", "run.toml:1: not valid TOML in \"[.train]\""},
+        Refused{"[\n[train]\nsteps = 1", "run.toml:1: not valid TOML"},
         Refused{"[train\nsteps = 1", "run.toml:1: not valid TOML in \"[train\""},
         Refused{"[train]\nsteps = 1\nsteps = 2", "run.toml:3: not valid TOML in \"steps = 2\""},
         Refused{"[train]\nsteps = 1\nsteps = 2", "'steps'"},
