@@ -87,4 +87,25 @@ class WaitWord {
   mutable std::atomic<uint32_t> waiters_{0};
 };
 
+/// How one thread hands jobs to one other: it rings, the other answers each ring, and the next ring
+/// comes only after the job is done.
+class Doorbell {
+ public:
+  void ring() { word_.store((word_.load() + 1) % kClosed); }
+  /// Ends the answering thread's loop.
+  void close() { word_.store(kClosed); }
+
+  /// Waits for the next ring. False: closed.
+  bool answer(bool spin) {
+    answered_ = word_.wait(spin, [this](uint32_t value) { return value != answered_; });
+    return answered_ != kClosed;
+  }
+
+ private:
+  static constexpr uint32_t kClosed = UINT32_MAX;
+
+  WaitWord word_;
+  uint32_t answered_ = 0;  // of the answering thread
+};
+
 }  // namespace braid

@@ -37,11 +37,9 @@ struct Split {
 }  // namespace
 
 struct WorkerPool::State {
-  static constexpr uint32_t kStop = UINT32_MAX;
-
   /// What the caller shares with one worker; on cache lines of its own.
   struct alignas(64) Worker {
-    WaitWord go;  ///< changes once per job of this worker; kStop ends it
+    Doorbell go;
     std::exception_ptr error;
     std::thread thread;
   };
@@ -60,12 +58,7 @@ struct WorkerPool::State {
 
   void work(int index) {
     Worker& worker = workers[static_cast<size_t>(index)];
-    uint32_t seen = 0;
-    for (;;) {
-      seen = worker.go.wait(spin, [seen](uint32_t value) { return value != seen; });
-      if (seen == kStop) {
-        return;
-      }
+    while (worker.go.answer(spin)) {
       run_piece(index);
       pending.decrement();
     }
@@ -74,7 +67,7 @@ struct WorkerPool::State {
   void stop() {
     for (Worker& worker : workers) {
       if (worker.thread.joinable()) {
-        worker.go.store(kStop);
+        worker.go.close();
         worker.thread.join();
       }
     }
@@ -124,8 +117,7 @@ void WorkerPool::run(int64_t count, int64_t grain, const Piece& piece) {
   state.piece = &piece;
   state.pending.store(static_cast<uint32_t>(split.num_pieces - 1));
   for (int i = 1; i < split.num_pieces; ++i) {
-    WaitWord& go = state.workers[static_cast<size_t>(i)].go;
-    go.store((go.load() + 1) % State::kStop);
+    state.workers[static_cast<size_t>(i)].go.ring();
   }
   state.run_piece(0);
   state.pending.wait(state.spin, [](uint32_t value) { return value == 0; });

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "base/dtype.h"
+
+namespace braid {
+
+/// Index of the first NaN or infinity among `num_elems` elements; none if there is none or the
+/// dtype is not f64, f32 or bf16. Looks at bits, so it also holds under -ffast-math.
+std::optional<int64_t> find_non_finite(const std::byte* data, int64_t num_elems, DType dtype);
+
+}  // namespace braid

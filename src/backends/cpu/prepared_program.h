@@ -1,0 +1,76 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backends/cpu/kernel.h"
+#include "backends/cpu/wait_word.h"
+#include "ir/program.h"
+#include "memory/memory_plan.h"
+#include "trace/timeline.h"
+
+namespace braid {
+
+/// A collective with everything its call needs.
+struct PreparedCollective {
+  const Group* group = nullptr;
+  std::byte* data = nullptr;
+  int64_t num_elems = 0;
+  DType dtype = DType::kF32;
+  std::string what;
+};
+
+/// A task with its kernel, or without one its collective.
+struct PreparedTask {
+  TaskId id;
+  uint32_t collective = UINT32_MAX;  ///< index into PreparedProgram::collectives
+  const CpuKernel* kernel = nullptr;
+
+  bool is_collective() const { return collective != UINT32_MAX; }
+};
+
+/// Start and end of a task in nanoseconds since the start of its step; -1: did not run.
+struct TaskTimes {
+  int64_t start_ns = -1;
+  int64_t end_ns = -1;
+};
+
+/// A program with its addresses and its events, ready to be run again and again. Event e of the
+/// n-th step is recorded when events[e] >= n, so that nothing has to be reset between steps.
+struct PreparedProgram {
+  /// Recorded by tasks that did not run; counts as reached by every step.
+  static constexpr uint32_t kPoisoned = UINT32_MAX;
+
+  Program program;
+  std::vector<std::byte*> operands;              ///< parallel to Program::operands
+  std::vector<PreparedCollective> collectives;   ///< in program order
+  std::vector<std::vector<PreparedTask>> tasks;  ///< by stream of the program
+  std::vector<TaskTimes> times;                  ///< by task, of the last traced step; else empty
+  std::unique_ptr<WaitWord[]> events;
+  uint32_t num_steps = 0;  ///< launched so far
+
+  std::span<std::byte* const> operands_of(const Task& task) const {
+    return {operands.data() + task.operands_begin, program.spec(task).operands.size()};
+  }
+  int64_t size_bytes() const;
+};
+
+/// Where the arenas of a rank are.
+struct Arenas {
+  std::byte* persistent = nullptr;
+  std::byte* step = nullptr;
+};
+
+/// Everything but the kernels: `tasks` has those of each stream with `kernel` unset. Throws
+/// InternalError if the plan and the program do not fit together.
+PreparedProgram prepare_program(Program program, const MemoryPlan& plan, const StepPlan& step_plan,
+                                const Arenas& arenas);
+
+/// The tasks that ran in the last traced step, stream by stream.
+RankTimeline timeline_of(const PreparedProgram& prepared);
+
+}  // namespace braid

@@ -1,0 +1,87 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "backends/cpu/host_arena.h"
+#include "backends/cpu/prepared_program.h"
+#include "backends/cpu/wait_word.h"
+#include "backends/cpu/worker_pool.h"
+#include "comm/transport.h"
+#include "ir/program.h"
+
+namespace braid {
+
+/// Why a step failed: the first error that any of its streams met.
+struct StepFailure {
+  std::string message;
+  bool is_echo = false;  ///< of another rank's error
+};
+
+/// The step that the streams of one rank run. The driving thread sets the upper part between steps.
+struct StepState {
+  int rank = 0;
+  Transport* transport = nullptr;
+  bool detect_nan = false;
+
+  PreparedProgram* prepared = nullptr;
+  bool tracing = false;
+  std::chrono::steady_clock::time_point start;
+
+  WaitWord num_running;  ///< streams that have not finished
+  std::atomic<bool> abandoned{false};
+  std::mutex failure_mutex;
+  std::optional<StepFailure> failure;  ///< guarded by failure_mutex
+
+  int64_t now_ns() const {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() -
+                                                                start)
+        .count();
+  }
+};
+
+/// One stream of a rank: a thread that runs its tasks of one step after the other, with its workers
+/// and scratch for its largest kernel.
+class StreamThread {
+ public:
+  StreamThread(Stream stream, int num_workers, StepState& step);
+  /// Waits until the thread has finished what it runs.
+  ~StreamThread();
+  StreamThread(const StreamThread&) = delete;
+  StreamThread& operator=(const StreamThread&) = delete;
+
+  const Stream& stream() const { return stream_; }
+  int num_workers() const { return workers_.num_workers(); }
+  int64_t scratch_bytes() const { return scratch_.size_bytes(); }
+
+  /// Allocates scratch and starts the thread. Throws DeviceError if one of them cannot be had.
+  void start(int64_t scratch_bytes);
+  /// Runs the tasks of stream `stream` of StepState::prepared, then decrements num_running.
+  void run_step(size_t stream);
+
+ private:
+  void serve();
+  void run_tasks();
+  bool wait_for_events(const Task& task) const;
+  bool run(const PreparedTask& task);
+  void execute(const PreparedTask& task);
+  void check_finite(TaskId id) const;
+  void fail(TaskId id, const std::string& cause, bool is_echo);
+
+  const Stream stream_;
+  // The other streams of a rank mostly follow within microseconds, if they have a core to run on.
+  const bool spin_for_events_ = WaitWord::may_spin(2);
+  StepState& step_;
+  WorkerPool workers_;
+  HostArena scratch_;
+  size_t stream_index_ = 0;  // in the program of this step
+  Doorbell go_;
+  std::thread thread_;
+};
+
+}  // namespace braid
