@@ -1,0 +1,66 @@
+#pragma once
+
+#include "backends/cpu/kernels/support.h"
+
+/// Sums over the rows of a matrix, column by column, in an order that depends on its shape only:
+/// rows are summed in blocks, then the blocks in order. The blocks, not the workers, fix the order.
+namespace braid {
+
+/// Blocks of at least 32 rows, at most 64 of them.
+struct RowBlocks {
+  int64_t rows = 0;
+
+  int64_t rows_per_block() const { return std::max<int64_t>(32, (rows + 63) / 64); }
+  int64_t count() const { return (rows + rows_per_block() - 1) / rows_per_block(); }
+  int64_t begin(int64_t block) const { return block * rows_per_block(); }
+  int64_t end(int64_t block) const { return std::min(rows, begin(block) + rows_per_block()); }
+};
+
+/// Bytes of one partial sum per block of rows and column.
+template <class W>
+size_t partial_sums_bytes(int64_t rows, int64_t width) {
+  return align_scratch(static_cast<size_t>(RowBlocks{rows}.count() * width) * sizeof(W));
+}
+
+/// sums[c] (+)= sum over blocks of partials[block][c]; W: float or double.
+template <class W>
+void add_partial_sums(WorkerPool& workers, const W* partials, int64_t num_blocks, int64_t width,
+                      bool accumulate, W* sums) {
+  const int64_t grain = (row_grain(num_blocks) + 63) / 64 * 64;  // whole vectors and cache lines
+  run_pieces(workers, width, grain, [&](int, int64_t begin, int64_t end) {
+    if (!accumulate) {
+      std::fill(sums + begin, sums + end, W(0));
+    }
+    for (int64_t block = 0; block < num_blocks; ++block) {
+      const W* const partial = partials + block * width;
+#pragma omp simd
+      for (int64_t c = begin; c < end; ++c) {
+        sums[c] += partial[c];
+      }
+    }
+  });
+}
+
+/// sums[c] (+)= sum over rows of x[n][c]. `partials` holds partial_sums_bytes.
+template <class T>
+void column_sums(WorkerPool& workers, const T* x, int64_t rows, int64_t width, bool accumulate,
+                 Wide<T>* partials, Wide<T>* sums) {
+  const RowBlocks blocks{rows};
+  const int64_t grain = row_grain(blocks.rows_per_block() * width);
+  run_pieces(workers, blocks.count(), grain, [&](int, int64_t begin, int64_t end) {
+    for (int64_t block = begin; block < end; ++block) {
+      Wide<T>* const partial = partials + block * width;
+      std::fill(partial, partial + width, Wide<T>(0));
+      for (int64_t n = blocks.begin(block); n < blocks.end(block); ++n) {
+        const T* const row = x + n * width;
+#pragma omp simd
+        for (int64_t c = 0; c < width; ++c) {
+          partial[c] += static_cast<Wide<T>>(row[c]);
+        }
+      }
+    }
+  });
+  add_partial_sums(workers, partials, blocks.count(), width, accumulate, sums);
+}
+
+}  // namespace braid

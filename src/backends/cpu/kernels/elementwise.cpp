@@ -1,0 +1,94 @@
+#include "ops/elementwise.h"
+
+#include <cstring>
+
+#include "backends/cpu/kernels/factories.h"
+#include "backends/cpu/kernels/support.h"
+#include "ops/attributes.h"
+
+namespace braid {
+namespace {
+
+template <class T>
+CpuKernel add_kernel(int64_t count) {
+  return {.run = [count](const KernelArgs& args) {
+    const T* const a = args.data<const T>(0);
+    const T* const b = args.data<const T>(1);
+    T* const c = args.data<T>(2);
+    run_pieces(args.workers, count, kMinElemsPerPiece, [&](int, int64_t begin, int64_t end) {
+#pragma omp simd
+      for (int64_t i = begin; i < end; ++i) {
+        c[i] = static_cast<Wide<T>>(a[i]) + static_cast<Wide<T>>(b[i]);
+      }
+    });
+  }};
+}
+
+template <class From, class To>
+CpuKernel cast_kernel(int64_t count) {
+  return {.run = [count](const KernelArgs& args) {
+    const From* const x = args.data<const From>(0);
+    To* const y = args.data<To>(1);
+    run_pieces(args.workers, count, kMinElemsPerPiece, [&](int, int64_t begin, int64_t end) {
+#pragma omp simd
+      for (int64_t i = begin; i < end; ++i) {
+        y[i] = static_cast<To>(x[i]);
+      }
+    });
+  }};
+}
+
+template <class T>
+CpuKernel fill_kernel(int64_t count, double value) {
+  return {.run = [count, value](const KernelArgs& args) {
+    T* const y = args.data<T>(0);
+    const T rounded = static_cast<T>(static_cast<Wide<T>>(value));
+    run_pieces(args.workers, count, kMinElemsPerPiece,
+               [&](int, int64_t begin, int64_t end) { std::fill(y + begin, y + end, rounded); });
+  }};
+}
+
+}  // namespace
+
+CpuKernel make_add(const OpSpec& spec, int /*num_workers*/) {
+  const int64_t count = spec.operands[0].shape.num_elems();
+  return dispatch_dtype(spec, 0, [&]<class T>() { return add_kernel<T>(count); });
+}
+
+CpuKernel make_cast(const OpSpec& spec, int /*num_workers*/) {
+  const int64_t count = spec.operands[0].shape.num_elems();
+  const DType from = spec.operands[0].dtype;
+  const DType to = spec.operands[1].dtype;
+  if (from == DType::kF32 && to == DType::kBF16) {
+    return cast_kernel<float, BFloat16>(count);
+  }
+  if (from == DType::kBF16 && to == DType::kF32) {
+    return cast_kernel<BFloat16, float>(count);
+  }
+  if (from == DType::kF32 && to == DType::kF64) {
+    return cast_kernel<float, double>(count);
+  }
+  if (from == DType::kF64 && to == DType::kF32) {
+    return cast_kernel<double, float>(count);
+  }
+  throw_internal_error("op cast: no CPU kernel from {} to {}", dtype_name(from), dtype_name(to));
+}
+
+CpuKernel make_copy(const OpSpec& spec, int /*num_workers*/) {
+  const auto bytes = static_cast<int64_t>(dtype_bytes(spec.operands[0].dtype)) *
+                     spec.operands[0].shape.num_elems();
+  return {.run = [bytes](const KernelArgs& args) {
+    run_pieces(args.workers, bytes, 4 * kMinElemsPerPiece, [&](int, int64_t begin, int64_t end) {
+      std::memcpy(args.operands[1] + begin, args.operands[0] + begin,
+                  static_cast<size_t>(end - begin));
+    });
+  }};
+}
+
+CpuKernel make_fill(const OpSpec& spec, int /*num_workers*/) {
+  const int64_t count = spec.operands[0].shape.num_elems();
+  const double value = attributes_of<FillAttributes>(spec).value;
+  return dispatch_dtype(spec, 0, [&]<class T>() { return fill_kernel<T>(count, value); });
+}
+
+}  // namespace braid

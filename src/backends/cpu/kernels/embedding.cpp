@@ -1,0 +1,125 @@
+#include "ops/embedding.h"
+
+#include "backends/cpu/kernels/factories.h"
+#include "backends/cpu/kernels/support.h"
+#include "ops/attributes.h"
+
+namespace braid {
+namespace {
+
+int64_t checked_token(const int32_t* tokens, int64_t position, int64_t vocabulary) {
+  const int64_t token = tokens[position];
+  if (token < 0 || token >= vocabulary) [[unlikely]] {
+    throw_device_error("token {} at position {} is outside of the vocabulary [0, {})", token,
+                       position, vocabulary);
+  }
+  return token;
+}
+
+template <class T>
+void add_row(const T* a, const T* b, int64_t width, T* sum) {
+#pragma omp simd
+  for (int64_t c = 0; c < width; ++c) {
+    sum[c] = static_cast<Wide<T>>(a[c]) + static_cast<Wide<T>>(b[c]);
+  }
+}
+
+template <class T>
+void accumulate_row(const T* from, int64_t width, Wide<T>* to) {
+#pragma omp simd
+  for (int64_t c = 0; c < width; ++c) {
+    to[c] += static_cast<Wide<T>>(from[c]);
+  }
+}
+
+template <class T>
+CpuKernel embedding_kernel(const OpSpec& spec) {
+  const auto attributes = attributes_of<EmbeddingAttributes>(spec);
+  const int64_t rows = spec.operands[0].shape[0];
+  const int64_t vocabulary = spec.operands[1].shape[0];
+  const int64_t width = spec.operands[1].shape[1];
+  return {.run = [=](const KernelArgs& args) {
+    const auto* const tokens = args.data<const int32_t>(0);
+    const T* const table = args.data<const T>(1);
+    const T* const positions = attributes.has_positions ? args.data<const T>(2) : nullptr;
+    T* const out = args.data<T>(attributes.has_positions ? 3 : 2);
+    run_pieces(args.workers, rows, row_grain(width), [&](int, int64_t begin, int64_t end) {
+      for (int64_t n = begin; n < end; ++n) {
+        const T* const row = table + checked_token(tokens, n, vocabulary) * width;
+        if (positions != nullptr) {
+          add_row(row, positions + n % attributes.sequence * width, width, out + n * width);
+        } else {
+          std::copy_n(row, width, out + n * width);
+        }
+      }
+    });
+  }};
+}
+
+// Workers share the columns: each sums its columns of all rows in ascending order, so that no two
+// write to one place and the order does not depend on them.
+template <class T>
+CpuKernel embedding_wgrad_kernel(const OpSpec& spec) {
+  using W = Wide<T>;
+  const bool accumulate = attributes_of<EmbeddingWgradAttributes>(spec).accumulate;
+  const int64_t rows = spec.operands[0].shape[0];
+  const int64_t vocabulary = spec.operands[2].shape[0];
+  const int64_t width = spec.operands[2].shape[1];
+  const int64_t touched_rows = accumulate ? rows : rows + vocabulary;
+  const int64_t grain = (row_grain(touched_rows) + 63) / 64 * 64;  // whole cache lines
+  return {.run = [=](const KernelArgs& args) {
+    const auto* const tokens = args.data<const int32_t>(0);
+    const T* const d_out = args.data<const T>(1);
+    W* const d_table = args.data<W>(2);
+    run_pieces(args.workers, width, grain, [&](int, int64_t begin, int64_t end) {
+      for (int64_t v = 0; v < (accumulate ? 0 : vocabulary); ++v) {
+        std::fill_n(d_table + v * width + begin, end - begin, W(0));
+      }
+      for (int64_t n = 0; n < rows; ++n) {
+        const int64_t token = checked_token(tokens, n, vocabulary);
+        accumulate_row(d_out + n * width + begin, end - begin, d_table + token * width + begin);
+      }
+    });
+  }};
+}
+
+template <class T>
+CpuKernel position_embedding_wgrad_kernel(const OpSpec& spec) {
+  using W = Wide<T>;
+  const auto attributes = attributes_of<EmbeddingWgradAttributes>(spec);
+  const int64_t sequence = attributes.sequence;
+  const int64_t rows = spec.operands[0].shape[0];
+  const int64_t num_positions = spec.operands[1].shape[0];
+  const int64_t width = spec.operands[1].shape[1];
+  return {.run = [=](const KernelArgs& args) {
+    const T* const d_out = args.data<const T>(0);
+    W* const d_positions = args.data<W>(1);
+    run_pieces(args.workers, num_positions, row_grain(width), [&](int, int64_t begin, int64_t end) {
+      if (!attributes.accumulate) {
+        std::fill(d_positions + begin * width, d_positions + end * width, W(0));
+      }
+      for (int64_t p = begin; p < std::min(end, sequence); ++p) {
+        for (int64_t n = p; n < rows; n += sequence) {
+          accumulate_row(d_out + n * width, width, d_positions + p * width);
+        }
+      }
+    });
+  }};
+}
+
+}  // namespace
+
+CpuKernel make_embedding(const OpSpec& spec, int /*num_workers*/) {
+  return dispatch_dtype(spec, 1, [&]<class T>() { return embedding_kernel<T>(spec); });
+}
+
+CpuKernel make_embedding_wgrad(const OpSpec& spec, int /*num_workers*/) {
+  return dispatch_dtype(spec, 1, [&]<class T>() { return embedding_wgrad_kernel<T>(spec); });
+}
+
+CpuKernel make_position_embedding_wgrad(const OpSpec& spec, int /*num_workers*/) {
+  return dispatch_dtype(spec, 0,
+                        [&]<class T>() { return position_embedding_wgrad_kernel<T>(spec); });
+}
+
+}  // namespace braid

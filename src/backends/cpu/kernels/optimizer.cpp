@@ -1,0 +1,144 @@
+#include "ops/optimizer.h"
+
+#include <cmath>
+
+#include "backends/cpu/kernels/factories.h"
+#include "backends/cpu/kernels/support.h"
+#include "ops/attributes.h"
+
+namespace braid {
+namespace {
+
+/// Elements summed as one; fixed, so that the order of summation depends on the size only.
+constexpr int64_t kNormBlock = 32768;
+
+template <class T>
+double squared_norm_of(const T* x, int64_t begin, int64_t end) {
+  double sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = begin; i < end; ++i) {
+    const double value = static_cast<Wide<T>>(x[i]);
+    sum += value * value;
+  }
+  return sum;
+}
+
+template <class T>
+CpuKernel squared_norm_kernel(int64_t count) {
+  const int64_t num_blocks = (count + kNormBlock - 1) / kNormBlock;
+  return {.run =
+              [=](const KernelArgs& args) {
+                const T* const x = args.data<const T>(0);
+                auto* const sums = reinterpret_cast<double*>(args.scratch.data());
+                run_pieces(args.workers, num_blocks, 1, [&](int, int64_t begin, int64_t end) {
+                  for (int64_t block = begin; block < end; ++block) {
+                    sums[block] = squared_norm_of(x, block * kNormBlock,
+                                                  std::min(count, (block + 1) * kNormBlock));
+                  }
+                });
+                double total = 0;
+                for (int64_t block = 0; block < num_blocks; ++block) {
+                  total += sums[block];
+                }
+                *args.data<double>(1) = total;
+              },
+          .scratch_bytes = align_scratch(static_cast<size_t>(num_blocks) * sizeof(double))};
+}
+
+/// What one step of AdamW multiplies by, ready for the loop over elements.
+struct AdamwStep {
+  float scale;
+  float beta1;
+  float beta2;
+  float one_minus_beta1;
+  float one_minus_beta2;
+  float decay;        // lr * weight_decay
+  float step_size;    // lr / c1
+  float inv_sqrt_c2;  // 1 / sqrt(c2)
+  float epsilon;
+};
+
+AdamwStep adamw_step(const AdamwAttributes& attributes, float scale, const float* scalars) {
+  const double lr = scalars[0];
+  return {.scale = scale,
+          .beta1 = static_cast<float>(attributes.beta1),
+          .beta2 = static_cast<float>(attributes.beta2),
+          .one_minus_beta1 = static_cast<float>(1.0 - attributes.beta1),
+          .one_minus_beta2 = static_cast<float>(1.0 - attributes.beta2),
+          .decay = static_cast<float>(lr * attributes.weight_decay),
+          .step_size = static_cast<float>(lr / static_cast<double>(scalars[1])),
+          .inv_sqrt_c2 = static_cast<float>(1.0 / std::sqrt(static_cast<double>(scalars[2]))),
+          .epsilon = static_cast<float>(attributes.epsilon)};
+}
+
+/// grad, weight, exp_avg, exp_avg_sq [n]; ranges do not overlap.
+void adamw_range(const AdamwStep& step, const float* grad, float* weight, float* exp_avg,
+                 float* exp_avg_sq, int64_t begin, int64_t end) {
+#pragma omp simd
+  for (int64_t i = begin; i < end; ++i) {
+    const float g = grad[i] * step.scale;
+    const float m = step.beta1 * exp_avg[i] + step.one_minus_beta1 * g;
+    const float v = step.beta2 * exp_avg_sq[i] + step.one_minus_beta2 * g * g;
+    const float decayed = weight[i] - step.decay * weight[i];
+    const float denominator = std::sqrt(v) * step.inv_sqrt_c2 + step.epsilon;
+    exp_avg[i] = m;
+    exp_avg_sq[i] = v;
+    weight[i] = decayed - step.step_size * m / denominator;
+  }
+}
+
+void round_range(const float* weight, BFloat16* param, int64_t begin, int64_t end) {
+#pragma omp simd
+  for (int64_t i = begin; i < end; ++i) {
+    param[i] = weight[i];
+  }
+}
+
+}  // namespace
+
+CpuKernel make_squared_norm(const OpSpec& spec, int /*num_workers*/) {
+  const int64_t count = spec.operands[0].shape.num_elems();
+  return dispatch_dtype(spec, 0, [&]<class T>() { return squared_norm_kernel<T>(count); });
+}
+
+CpuKernel make_clip_scale(const OpSpec& spec, int /*num_workers*/) {
+  const int64_t count = spec.operands[0].shape.num_elems();
+  const double max_norm = attributes_of<ClipScaleAttributes>(spec).max_norm;
+  return {.run = [=](const KernelArgs& args) {
+    const auto* const partials = args.data<const double>(0);
+    double total = 0;
+    for (int64_t i = 0; i < count; ++i) {
+      total += partials[i];
+    }
+    const double norm = std::sqrt(total);
+    const double scale = max_norm == 0 ? 1.0 : std::min(1.0, max_norm / (norm + 1e-6));
+    *args.data<float>(1) = static_cast<float>(norm);
+    *args.data<float>(2) = std::isfinite(norm) ? static_cast<float>(scale) : 0.0f;
+  }};
+}
+
+CpuKernel make_adamw(const OpSpec& spec, int /*num_workers*/) {
+  const int64_t count = spec.operands[0].shape.num_elems();
+  const auto attributes = attributes_of<AdamwAttributes>(spec);
+  return {.run = [=](const KernelArgs& args) {
+    const float scale = *args.data<const float>(1);
+    const AdamwStep step = adamw_step(attributes, scale, args.data<const float>(2));
+    float* const weight = args.data<float>(3);
+    // Blocks small enough that the rounding finds the new weights in the first cache level.
+    constexpr int64_t kBlock = 2048;
+    run_pieces(args.workers, count, kMinElemsPerPiece, [&](int, int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; i += kBlock) {
+        const int64_t stop = std::min(end, i + kBlock);
+        if (scale != 0.0f) {
+          adamw_range(step, args.data<const float>(0), weight, args.data<float>(4),
+                      args.data<float>(5), i, stop);
+        }
+        if (attributes.has_param) {
+          round_range(weight, args.data<BFloat16>(6), i, stop);
+        }
+      }
+    });
+  }};
+}
+
+}  // namespace braid
