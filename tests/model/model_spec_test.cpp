@@ -1,0 +1,105 @@
+#include "model/model_spec.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/errors.h"
+#include "model/parameters.h"
+
+namespace braid {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct PublishedCount {
+  const char* preset;
+  int64_t parameters;
+};
+
+class PresetCount : public testing::TestWithParam<PublishedCount> {};
+
+// Numbers of parameters as the published checkpoints have them.
+TEST_P(PresetCount, EqualsThePublishedModel) {
+  EXPECT_EQ(num_parameters(find_preset(GetParam().preset).spec), GetParam().parameters);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, PresetCount,
+    testing::Values(
+        PublishedCount{"gpt2-124m", 124439808}, PublishedCount{"gpt2-355m", 354823168},
+        PublishedCount{"gpt2-774m", 774030080}, PublishedCount{"gpt2-1.5b", 1557611200},
+        PublishedCount{"llama-1b", 1235814400}, PublishedCount{"llama-3b", 3212749824},
+        PublishedCount{"llama-8b", 8030261248}, PublishedCount{"llama-70b", 70553706496},
+        PublishedCount{"llama-405b", 405853388800}, PublishedCount{"qwen2.5-0.5b", 494032768},
+        PublishedCount{"qwen2.5-1.5b", 1543714304}, PublishedCount{"qwen2.5-3b", 3085938688},
+        PublishedCount{"qwen2.5-7b", 7615616512}, PublishedCount{"qwen2.5-14b", 14770033664},
+        PublishedCount{"qwen2.5-32b", 32763876352}),
+    [](const auto& test) {
+      std::string name = test.param.preset;
+      for (char& c : name) {
+        c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
+      }
+      return name;
+    });
+
+TEST(ModelSpec, EveryPresetIsCounted) {
+  EXPECT_EQ(model_presets().size(), 15u);
+  for (const ModelPreset& preset : model_presets()) {
+    EXPECT_NO_THROW(check_model(preset.spec)) << preset.name;
+  }
+}
+
+TEST(ModelSpec, UnknownPresetNamesTheNearest) {
+  try {
+    find_preset("lama-8b");
+    FAIL() << "accepted";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("model.preset = \"lama-8b\""));
+    EXPECT_THAT(error.what(), HasSubstr("did you mean \"llama-8b\""));
+  }
+}
+
+TEST(ModelSpec, PaddedVocabularyIsTheNextMultipleOf128) {
+  EXPECT_EQ((ModelSpec{.vocabulary = 1}.padded_vocabulary()), 128);
+  EXPECT_EQ((ModelSpec{.vocabulary = 128}.padded_vocabulary()), 128);
+  EXPECT_EQ((ModelSpec{.vocabulary = 50257}.padded_vocabulary()), 50304);
+}
+
+// The count of targets: 6 * matrix parameters + 6 * layers * sequence * width.
+TEST(ModelSpec, FlopsPerTokenFollowTheStatedFormula) {
+  const ModelSpec& spec = find_preset("llama-8b").spec;
+  const double matrices =
+      32.0 * (4096.0 * 6144 + 4096.0 * 4096 + 3.0 * 4096 * 14336) + 4096.0 * 128256;
+  EXPECT_DOUBLE_EQ(train_flops_per_token(spec, 8192), 6.0 * matrices + 6.0 * 32 * 8192 * 4096);
+}
+
+struct BadSize {
+  int64_t ModelSpec::*member;
+  int64_t value;
+  const char* message;
+};
+
+TEST(ModelSpec, ImpossibleSizesAreRefusedByName) {
+  const BadSize cases[] = {
+      {&ModelSpec::layers, 0, "model.layers = 0"},
+      {&ModelSpec::width, -1, "model.width = -1"},
+      {&ModelSpec::heads, 0, "model.heads = 0"},
+      {&ModelSpec::kv_heads, 3, "model.kv_heads = 3: must divide"},
+      {&ModelSpec::head_size, 7, "must be even"},
+      {&ModelSpec::ffn, 0, "model.ffn = 0"},
+      {&ModelSpec::vocabulary, 0, "model.vocabulary = 0"},
+  };
+  for (const BadSize& bad : cases) {
+    ModelSpec spec = find_preset("llama-1b").spec;
+    spec.*bad.member = bad.value;
+    try {
+      check_model(spec);
+      ADD_FAILURE() << bad.message << " was accepted";
+    } catch (const ConfigError& error) {
+      EXPECT_THAT(error.what(), HasSubstr(bad.message));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace braid

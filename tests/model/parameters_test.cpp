@@ -1,0 +1,108 @@
+#include "model/parameters.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+namespace braid {
+namespace {
+
+ModelSpec small(ModelFamily family) {
+  return {.family = family,
+          .layers = 2,
+          .width = 24,
+          .heads = 3,
+          .kv_heads = 3,
+          .head_size = 8,
+          .ffn = 40,
+          .vocabulary = 130,
+          .max_positions = 16,
+          .qkv_bias = family == ModelFamily::kGpt2};
+}
+
+const Parameter& find(const std::vector<Parameter>& list, const std::string& name) {
+  return *std::find_if(list.begin(), list.end(),
+                       [&](const Parameter& parameter) { return parameter.name == name; });
+}
+
+TEST(Parameters, NamesAreUniqueAndUnitsAreContiguous) {
+  for (const ModelFamily family : {ModelFamily::kLlama, ModelFamily::kGpt2}) {
+    std::set<std::string> names;
+    std::vector<std::string> units;
+    for (const Parameter& parameter : model_parameters(small(family))) {
+      EXPECT_TRUE(names.insert(parameter.name).second) << parameter.name;
+      if (units.empty() || units.back() != parameter.unit) {
+        units.push_back(parameter.unit);
+      }
+    }
+    EXPECT_EQ(units, (std::vector<std::string>{"embedding", "layers.0", "layers.1", "head"}));
+  }
+}
+
+TEST(Parameters, TiedModelHasNoOutputMatrix) {
+  ModelSpec spec = small(ModelFamily::kLlama);
+  const size_t untied = model_parameters(spec).size();
+  spec.tied_embeddings = true;
+  EXPECT_EQ(model_parameters(spec).size(), untied - 1);
+}
+
+TEST(Parameters, OnlyMatricesAndEmbeddingsDecay) {
+  for (const Parameter& parameter : model_parameters(small(ModelFamily::kGpt2))) {
+    EXPECT_EQ(parameter.weight_decay, parameter.shape.rank() == 2) << parameter.name;
+  }
+}
+
+TEST(Parameters, InitialValuesHaveTheStatedMoments) {
+  const std::vector<Parameter> list = model_parameters(small(ModelFamily::kLlama));
+  const Parameter& proj = find(list, "layers.0.attention.proj.weight");
+  std::vector<float> values(static_cast<size_t>(proj.shape.num_elems()));
+  initial_values(proj, 130, 7, 0, values);
+  double sum = 0;
+  double squares = 0;
+  for (const float value : values) {
+    sum += value;
+    squares += static_cast<double>(value) * value;
+  }
+  const auto n = static_cast<double>(values.size());
+  const double expected_std = 0.02 / 2.0;  // residual projections: / sqrt(2 * 2 layers)
+  EXPECT_NEAR(std::sqrt(squares / n), expected_std,
+              5 * expected_std / std::sqrt(2 * n));  // 5 standard errors
+  EXPECT_NEAR(sum / n, 0.0, 5 * expected_std / std::sqrt(n));
+}
+
+TEST(Parameters, AnyPieceHasTheValuesOfTheWhole) {
+  const std::vector<Parameter> list = model_parameters(small(ModelFamily::kLlama));
+  const Parameter& qkv = find(list, "layers.1.attention.qkv.weight");
+  std::vector<float> whole(static_cast<size_t>(qkv.shape.num_elems()));
+  initial_values(qkv, 130, 3, 0, whole);
+  std::vector<float> piece(101);
+  initial_values(qkv, 130, 3, 37, piece);
+  EXPECT_TRUE(std::equal(piece.begin(), piece.end(), whole.begin() + 37));
+}
+
+TEST(Parameters, SeedAndNameDecideTheValues) {
+  const std::vector<Parameter> list = model_parameters(small(ModelFamily::kLlama));
+  std::vector<float> a(64), b(64), c(64);
+  initial_values(find(list, "layers.0.mlp.fc1.weight"), 130, 1, 0, a);
+  initial_values(find(list, "layers.1.mlp.fc1.weight"), 130, 1, 0, b);
+  initial_values(find(list, "layers.0.mlp.fc1.weight"), 130, 2, 0, c);
+  EXPECT_NE(a, b);
+  EXPECT_NE(a, c);
+}
+
+TEST(Parameters, RowsPastTheVocabularyAreZero) {
+  const std::vector<Parameter> list = model_parameters(small(ModelFamily::kLlama));
+  const Parameter& table = find(list, "embedding.tokens");
+  ASSERT_EQ(table.shape, (Shape{256, 24}));
+  std::vector<float> values(256 * 24, 1.0f);
+  initial_values(table, 130, 1, 0, values);
+  EXPECT_TRUE(std::all_of(values.begin() + 130 * 24, values.end(),
+                          [](float value) { return value == 0.0f; }));
+  EXPECT_TRUE(std::none_of(values.begin(), values.begin() + 130 * 24,
+                           [](float value) { return value == 0.0f; }));
+}
+
+}  // namespace
+}  // namespace braid
