@@ -23,6 +23,25 @@ size_t edits_allowed(std::string_view name) {
   return name.size() <= 3 ? 1 : std::max<size_t>(2, name.size() / 3);
 }
 
+/// The candidate that shares most with `name` by one containing the other.
+std::optional<std::string_view> overlapping_name(std::string_view name,
+                                                 std::span<const std::string_view> candidates) {
+  size_t best = 3;  // shorter words are in too many names
+  std::optional<std::string_view> nearest;
+  const std::string given = comparable(name);
+  for (const std::string_view candidate : candidates) {
+    const std::string other = comparable(candidate);
+    const bool contained =
+        given.find(other) != std::string::npos || other.find(given) != std::string::npos;
+    const size_t shared = std::min(given.size(), other.size());
+    if (contained && shared > best) {
+      best = shared;
+      nearest = candidate;
+    }
+  }
+  return nearest;
+}
+
 template <class String>
 std::string join_any(std::span<const String> parts, std::string_view separator) {
   std::string text;
@@ -131,7 +150,7 @@ std::optional<std::string_view> nearest_name(std::string_view name,
       nearest = candidate;
     }
   }
-  return nearest;
+  return nearest ? nearest : overlapping_name(name, candidates);
 }
 
 std::string did_you_mean(std::string_view name, std::span<const std::string_view> candidates) {

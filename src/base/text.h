@@ -14,9 +14,10 @@ namespace braid {
 /// memory: product of the two sizes.
 int64_t edit_distance(std::string_view from, std::string_view to);
 
-/// The candidate that somebody who typed `name` most likely meant; nullopt if none is near. Case
-/// and '-' instead of '_' count as no difference; the first of equally near candidates wins. A view
-/// into `candidates`.
+/// The candidate that somebody who typed `name` most likely meant: the one with the fewest edits if
+/// these are few; else one that contains the name or is contained in it ("vocab", "num_layers"),
+/// four letters at least; nullopt if there is none. Case and '-' instead of '_' count as no
+/// difference; the first of equally near candidates wins. A view into `candidates`.
 std::optional<std::string_view> nearest_name(std::string_view name,
                                              std::span<const std::string_view> candidates);
 

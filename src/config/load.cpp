@@ -9,6 +9,7 @@
 #include "base/errors.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "config/suggest.h"
 #include "config/toml.h"
 #include "config/value.h"
 
@@ -30,72 +31,13 @@ struct Assignment {
   const toml::node* node;
 };
 
-// ---- What to say about unknown names.
-
-std::vector<std::string_view> section_names() {
-  std::vector<std::string_view> names;
-  for (const Section& section : config_sections()) {
-    names.push_back(section.name);
-  }
-  return names;
-}
-
-bool is_section(std::string_view name) {
-  const std::vector<std::string_view> names = section_names();
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
-std::vector<std::string_view> key_names(std::string_view section) {
-  std::vector<std::string_view> names;
-  for (const Field& field : config_fields()) {
-    if (field.section == section) {
-      names.push_back(field.name);
-    }
-  }
-  return names;
-}
-
-/// The key of any section that is nearest to this name; nullptr if none is near.
-const Field* nearest_field(std::string_view key) {
-  std::vector<std::string_view> names;
-  for (const Field& field : config_fields()) {
-    names.push_back(field.name);
-  }
-  const std::optional<std::string_view> nearest = nearest_name(key, names);
-  for (const Field& field : config_fields()) {
-    if (field.name == nearest) {
-      return &field;
-    }
-  }
-  return nullptr;
-}
-
-std::string suggest_section(std::string_view name) {
-  const std::vector<std::string_view> names = section_names();
-  if (const auto nearest = nearest_name(name, names)) {
-    return fmt::format("did you mean [{}]?", *nearest);
-  }
-  return "sections are " + join(names, ", ");
-}
-
-std::string suggest_key(std::string_view section, std::string_view key) {
-  const std::vector<std::string_view> names = key_names(section);
-  if (const auto nearest = nearest_name(key, names)) {
-    return fmt::format("did you mean {}.{}?", section, *nearest);
-  }
-  if (const Field* elsewhere = nearest_field(key)) {
-    return fmt::format("did you mean {}?", full_name(*elsewhere));
-  }
-  return fmt::format("keys of [{}] are {}", section, join(names, ", "));
-}
+// ---- How names and values stand in errors.
 
 /// Name as in an error: as it is where that keeps the message one readable line.
 std::string shown_name(std::string_view name) {
   return is_printable(name) && name.size() <= kShownBytes ? std::string(name)
                                                           : quote(name, kShownBytes);
 }
-
-// ---- From TOML nodes to values.
 
 std::string shown(const toml::node& node) {
   if (node.is_table()) {
@@ -114,6 +56,8 @@ std::string shown(const toml::node& node) {
   node.visit([&](const auto& inner) { stream << inner; });
   return stream.str();
 }
+
+// ---- From TOML nodes to values.
 
 struct Convert {
   const toml::node& node;
@@ -241,10 +185,8 @@ std::vector<Assignment> assignments_of(const toml::table& document) {
     throw_config_error("{}: {} = {}: expected a section; write [{}] and its keys below", where,
                        name, shown(*assignment.node), name);
   }
-  const Field* nearest = nearest_field(assignment.key);
   throw_config_error("{}: {} = {} is in no section; {}", where, name, shown(*assignment.node),
-                     nearest == nullptr ? suggest_section(assignment.key)
-                                        : fmt::format("did you mean {}?", full_name(*nearest)));
+                     suggest_key_without_section(assignment.key));
 }
 
 void apply(const Assignment& assignment, std::string_view source, RunConfig& config) {

@@ -91,13 +91,27 @@ TEST(Env, DocumentListsExactlyTheTable) {
   EXPECT_EQ(document.substr(document.find(rule) + rule.size()), table);
 }
 
-TEST(Env, NoOtherFileReadsTheEnvironment) {
+/// A library's own variables may be looked at where the library is set up; ours have one reader.
+bool reads_our_variables(const std::string& source) {
+  if (source.find("getenv(\"") != std::string::npos) {
+    return true;
+  }
+  for (const EnvVariable& variable : env_variables()) {
+    if (source.find(fmt::format("\"{}\"", variable.name)) != std::string::npos) {
+      return true;
+    }
+  }
+  return false;
+}
+
+TEST(Env, NoOtherFileReadsOurVariables) {
   const std::filesystem::path sources = std::filesystem::path(BRAID_SOURCE_DIR) / "src";
   for (const auto& entry : std::filesystem::recursive_directory_iterator(sources)) {
     const std::string extension = entry.path().extension().string();
     if (extension == ".cpp" || extension == ".h" || extension == ".cu" || extension == ".cuh") {
-      const bool reads = read_file(entry.path()).find("getenv(") != std::string::npos;
-      EXPECT_EQ(reads, entry.path() == sources / "base" / "env.cpp") << entry.path();
+      EXPECT_EQ(reads_our_variables(read_file(entry.path())),
+                entry.path() == sources / "base" / "env.cpp")
+          << entry.path();
     }
   }
 }

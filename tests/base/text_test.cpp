@@ -35,6 +35,12 @@ TEST(NearestName, FindsTheLikelyMeaning) {
   EXPECT_EQ(nearest_name("sede", kKeys), "seed");
 }
 
+TEST(NearestName, FindsPartsOfNames) {
+  EXPECT_EQ(nearest_name("warmup", kKeys), "warmup_steps");
+  EXPECT_EQ(nearest_name("max_train_steps", kKeys), "steps");
+  EXPECT_EQ(nearest_name("_", kKeys), std::nullopt);
+}
+
 TEST(NearestName, IsSilentWhereNothingIsNear) {
   EXPECT_EQ(nearest_name("banana", kKeys), std::nullopt);
   EXPECT_EQ(nearest_name("", kKeys), std::nullopt);
