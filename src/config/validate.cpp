@@ -77,18 +77,11 @@ int64_t data_ranks(const ParallelConfig& parallel) {
 
 void check_layout(const ParallelConfig& parallel) {
   const int64_t copy = ranks_per_copy(parallel);
-  if (parallel.data == 0) {
-    require(parallel.ranks % copy == 0,
-            "parallel.ranks = {}: must be a multiple of tensor * pipeline * context = {}; {}",
-            parallel.ranks, copy, nearest_multiples(parallel.ranks, copy));
-    return;
-  }
-  require(
-      parallel.ranks == parallel.data * copy,
-      "parallel.ranks = {}: must be data * tensor * pipeline * context = {} * {} * {} * {}; set "
-      "parallel.ranks = {}, or parallel.data = 0 to derive it",
-      parallel.ranks, parallel.data, parallel.tensor, parallel.pipeline, parallel.context,
-      parallel.data * copy);
+  const int64_t data = std::max<int64_t>(data_ranks(parallel), 1);
+  require(parallel.ranks == data * copy,
+          "parallel.ranks = {}: must be data * tensor * pipeline * context = {} * {} * {} * {}; "
+          "set parallel.ranks = {}, or parallel.data = 0 to derive it",
+          parallel.ranks, data, parallel.tensor, parallel.pipeline, parallel.context, data * copy);
 }
 
 void check_batch(const TrainConfig& train, int64_t data) {
