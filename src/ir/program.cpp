@@ -171,9 +171,16 @@ TaskId ProgramBuilder::add_task(const OpSpec& spec, std::span<const BufferRange>
   return TaskId(program_.tasks.size() - 1);
 }
 
-Program reorder_tasks(const Program& program, std::span<const TaskId> order) {
-  check(order.size() == program.tasks.size(), "an order of {} tasks for a program of {}",
-        order.size(), program.tasks.size());
+std::optional<GroupId> group_of(const Program& program, const OpSpec& spec) {
+  const AttributeValue* value = spec.find_attribute("group");
+  const int64_t* index = value == nullptr ? nullptr : std::get_if<int64_t>(value);
+  if (index == nullptr || *index < 0 || *index >= static_cast<int64_t>(program.groups.size())) {
+    return std::nullopt;
+  }
+  return GroupId(static_cast<size_t>(*index));
+}
+
+Program select_tasks(const Program& program, std::span<const TaskId> tasks) {
   Program result;
   result.name = program.name;
   result.rank = program.rank;
@@ -183,13 +190,13 @@ Program reorder_tasks(const Program& program, std::span<const TaskId> order) {
   result.groups = program.groups;
   result.sites = program.sites;
   result.specs = program.specs;
-  result.tasks.reserve(program.tasks.size());
+  result.tasks.reserve(tasks.size());
   result.operands.reserve(program.operands.size());
-  std::vector<bool> placed(order.size());
-  for (const TaskId id : order) {
-    check(id.value < placed.size() && !placed[id.index()],
-          "task #{} does not exist or occurs twice in an order", id.value);
-    placed[id.index()] = true;
+  std::vector<bool> selected(program.tasks.size());
+  for (const TaskId id : tasks) {
+    check(id.value < selected.size() && !selected[id.index()],
+          "task #{} does not exist or is selected twice", id.value);
+    selected[id.index()] = true;
     Task task = program.tasks[id.index()];
     const auto operands = program.operands_of(task);
     task.operands_begin = static_cast<uint32_t>(result.operands.size());
@@ -200,6 +207,12 @@ Program reorder_tasks(const Program& program, std::span<const TaskId> order) {
     result.tasks.push_back(task);
   }
   return result;
+}
+
+Program reorder_tasks(const Program& program, std::span<const TaskId> order) {
+  check(order.size() == program.tasks.size(), "an order of {} tasks for a program of {}",
+        order.size(), program.tasks.size());
+  return select_tasks(program, order);
 }
 
 void clear_events(Program& program) {

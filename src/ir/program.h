@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -189,6 +190,13 @@ class ProgramBuilder {
   Program program_;
   std::unordered_map<std::string, SiteId> sites_;
 };
+
+/// The group that the attribute "group" of a communication op names; nullopt if it has none, or
+/// names none of this program.
+std::optional<GroupId> group_of(const Program& program, const OpSpec& spec);
+
+/// The program with only these tasks, in this order, each at most once. Events are dropped.
+Program select_tasks(const Program& program, std::span<const TaskId> tasks);
 
 /// The same program with its tasks in the order `order` (a permutation of task positions). Events
 /// are dropped.

@@ -11,8 +11,9 @@ constexpr uint32_t kNone = UINT32_MAX;
 
 }  // namespace
 
-HappensBefore::HappensBefore(const Program& program)
+HappensBefore::HappensBefore(const Program& program, Ordering ordering)
     : program_(program),
+      is_serial_(ordering == Ordering::kProgramOrder),
       num_streams_(program.streams.size()),
       stream_clocks_(num_streams_ * num_streams_),
       event_clocks_(program.num_events * num_streams_),
@@ -37,8 +38,8 @@ void HappensBefore::finish(TaskId task) {
   }
 }
 
-RaceDetector::RaceDetector(const Program& program, Report report)
-    : program_(program), report_(std::move(report)), order_(program) {
+RaceDetector::RaceDetector(const Program& program, Ordering ordering, Report report)
+    : program_(program), report_(std::move(report)), order_(program, ordering) {
   cut_buffers();
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ir/program.h"
+#include "ir/verify.h"
 
 namespace braid {
 
@@ -14,7 +15,7 @@ namespace braid {
 /// in program order.
 class HappensBefore {
  public:
-  explicit HappensBefore(const Program& program);
+  HappensBefore(const Program& program, Ordering ordering);
 
   /// Takes over what the task's stream and its waits know.
   void start(TaskId task);
@@ -23,11 +24,12 @@ class HappensBefore {
   /// True if `earlier`, which was shown before, has finished when the task that started last starts
   /// (or is that task).
   bool is_ordered(uint32_t earlier) const {
-    return position_[earlier] <= current_[program_.tasks[earlier].stream.index()];
+    return is_serial_ || position_[earlier] <= current_[program_.tasks[earlier].stream.index()];
   }
 
  private:
   const Program& program_;
+  bool is_serial_;
   size_t num_streams_;
   std::vector<uint32_t> stream_clocks_;  // [S, S]
   std::vector<uint32_t> event_clocks_;   // [E, S]
@@ -44,7 +46,7 @@ class RaceDetector {
   /// `report` gets one line per fault and returns false to stop. The program's structure must be
   /// sound.
   using Report = std::function<bool(std::string message)>;
-  RaceDetector(const Program& program, Report report);
+  RaceDetector(const Program& program, Ordering ordering, Report report);
 
   void run();
 

@@ -194,20 +194,20 @@ class StructureChecker {
 
 }  // namespace
 
-std::vector<Violation> verify(const Program& program, size_t max_violations) {
+std::vector<Violation> verify(const Program& program, size_t max_violations, Ordering ordering) {
   Findings findings(max_violations);
   StructureChecker(program, findings).run();
   if (findings.empty() && !findings.full()) {
-    RaceDetector(program, [&](std::string message) {
+    RaceDetector(program, ordering, [&](std::string message) {
       return findings.add(std::move(message));
     }).run();
   }
   return findings.take();
 }
 
-void verify_or_throw(const Program& program, std::string_view after) {
+void verify_or_throw(const Program& program, std::string_view after, Ordering ordering) {
   constexpr size_t kMaxShown = 4;
-  const std::vector<Violation> violations = verify(program, kMaxShown);
+  const std::vector<Violation> violations = verify(program, kMaxShown, ordering);
   if (violations.empty()) {
     return;
   }
