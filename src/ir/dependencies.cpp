@@ -181,8 +181,8 @@ class DependencyBuilder {
 
   void close_row() {
     std::ranges::sort(found_);
-    const auto repeated = std::ranges::unique(found_);
-    found_.erase(repeated.begin(), repeated.end());
+    // Not std::ranges::unique: clang 14 cannot compile the subrange that it returns.
+    found_.erase(std::unique(found_.begin(), found_.end()), found_.end());
     for (const uint32_t predecessor : found_) {
       graph_.predecessors.emplace_back(predecessor);
     }

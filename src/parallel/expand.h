@@ -41,8 +41,8 @@ class StageExpander {
 
  private:
   void add_node(const Node& node, int32_t microbatch, StreamId stream);
-  BufferRange range_of(ValueId value, int32_t microbatch);
-  BufferId activation(ValueId value, int32_t microbatch);
+  BufferRange range_of(ValueId id, int32_t microbatch);
+  BufferId activation(ValueId id, int32_t microbatch);
   /// `spec` with accumulation turned off if none of the node's main grads has been written yet.
   OpSpec first_accumulation_overwrites(const Node& node);
 

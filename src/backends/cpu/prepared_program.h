@@ -67,7 +67,7 @@ struct Arenas {
 
 /// Everything but the kernels: `tasks` has those of each stream with `kernel` unset. Throws
 /// InternalError if the plan and the program do not fit together.
-PreparedProgram prepare_program(Program program, const MemoryPlan& plan, const StepPlan& step_plan,
+PreparedProgram prepare_program(Program source, const MemoryPlan& plan, const StepPlan& step_plan,
                                 const Arenas& arenas);
 
 /// The tasks that ran in the last traced step, stream by stream.

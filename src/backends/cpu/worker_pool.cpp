@@ -22,10 +22,10 @@ struct Split {
   int num_pieces = 0;
 
   Split() = default;
-  Split(int64_t count_, int64_t grain_, int num_workers)
-      : count(count_),
-        grain(grain_),
-        num_grains((count_ + grain_ - 1) / grain_),
+  Split(int64_t total, int64_t grain_size, int num_workers)
+      : count(total),
+        grain(grain_size),
+        num_grains((total + grain_size - 1) / grain_size),
         num_pieces(static_cast<int>(std::min<int64_t>(num_workers, num_grains))) {}
 
   int64_t begin(int piece) const {
