@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+namespace braid {
+
+/// XXH3 of a stream of bytes: finds corruption, not forgery. Move-only.
+class Checksum {
+ public:
+  Checksum();
+  Checksum(Checksum&&) noexcept;
+  Checksum& operator=(Checksum&&) noexcept;
+  ~Checksum();
+
+  void add(std::span<const std::byte> bytes);
+  /// Of everything added so far, as 16 lower-case hexadecimal digits.
+  std::string hex() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+std::string checksum_of(std::span<const std::byte> bytes);
+
+}  // namespace braid

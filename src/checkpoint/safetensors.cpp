@@ -1,0 +1,333 @@
+#include "checkpoint/safetensors.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+
+#include "base/errors.h"
+#include "base/text.h"
+
+namespace braid {
+namespace {
+
+using nlohmann::json;
+
+static_assert(std::endian::native == std::endian::little, "safetensors is little-endian");
+
+constexpr size_t kSizeBytes = sizeof(uint64_t);
+constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the limit of the reference implementation
+constexpr size_t kHeaderAlignmentBytes = 8;
+constexpr std::string_view kMetadataKey = "__metadata__";
+constexpr size_t kMaxQuotedBytes = 80;
+
+struct DTypeName {
+  DType dtype;
+  std::string_view name;
+};
+
+constexpr std::array<DTypeName, 10> kDTypeNames = {{{DType::kF64, "F64"},
+                                                    {DType::kF32, "F32"},
+                                                    {DType::kBF16, "BF16"},
+                                                    {DType::kF16, "F16"},
+                                                    {DType::kF8E4M3, "F8_E4M3"},
+                                                    {DType::kF8E5M2, "F8_E5M2"},
+                                                    {DType::kI64, "I64"},
+                                                    {DType::kI32, "I32"},
+                                                    {DType::kU16, "U16"},
+                                                    {DType::kU8, "U8"}}};
+
+std::string_view safetensors_name(DType dtype) {
+  const auto found = std::find_if(kDTypeNames.begin(), kDTypeNames.end(),
+                                  [&](const DTypeName& entry) { return entry.dtype == dtype; });
+  check(found != kDTypeNames.end(), "dtype {} has no safetensors name", dtype_name(dtype));
+  return found->name;
+}
+
+std::optional<int64_t> product(int64_t a, int64_t b) {
+  int64_t result = 0;
+  return __builtin_mul_overflow(a, b, &result) ? std::nullopt : std::optional(result);
+}
+
+/// Bytes of a tensor; nothing if they do not fit 64 bits.
+std::optional<int64_t> tensor_bytes(DType dtype, const Shape& shape) {
+  std::optional<int64_t> bytes = static_cast<int64_t>(dtype_bytes(dtype));
+  bool is_empty = false;
+  for (const int64_t dim : shape) {
+    is_empty = is_empty || dim == 0;
+    // A zero must not hide an overflow of its neighbours: other readers multiply in other orders.
+    bytes = bytes ? product(*bytes, std::max<int64_t>(dim, 1)) : std::nullopt;
+  }
+  return bytes && is_empty ? 0 : bytes;
+}
+
+/// Reads one header; every fault is a DataError that names the file.
+class HeaderReader {
+ public:
+  explicit HeaderReader(std::string_view path) : path_(path) {}
+
+  SafetensorsHeader read(std::span<const std::byte> file) const {
+    const std::string_view text = header_text(file);
+    const json root = parse(text);
+    SafetensorsHeader header;
+    header.data_begin_bytes = static_cast<int64_t>(kSizeBytes + text.size());
+    for (const auto& [name, value] : root.items()) {
+      if (name == kMetadataKey) {
+        header.metadata = read_metadata(value);
+      } else {
+        header.tensors.push_back(read_tensor(name, value));
+      }
+    }
+    check_cover(header.tensors, static_cast<int64_t>(file.size()) - header.data_begin_bytes);
+    return header;
+  }
+
+ private:
+  template <class... Args>
+  [[noreturn]] void fail(fmt::format_string<Args...> format, Args&&... args) const {
+    throw_data_error("'{}' is not a good safetensors file: {}", path_,
+                     fmt::format(format, std::forward<Args>(args)...));
+  }
+
+  std::string_view header_text(std::span<const std::byte> file) const {
+    if (file.size() < kSizeBytes) {
+      fail("it has {} bytes, the size of the header alone takes {}", file.size(), kSizeBytes);
+    }
+    uint64_t size = 0;
+    std::memcpy(&size, file.data(), kSizeBytes);
+    const uint64_t limit = std::min<uint64_t>(file.size() - kSizeBytes, kMaxHeaderBytes);
+    if (size > limit) {
+      fail("its header claims {} bytes, at most {} are possible", size, limit);
+    }
+    const auto* text = reinterpret_cast<const char*>(file.data()) + kSizeBytes;
+    if (size == 0 || text[0] != '{') {
+      fail("its header does not begin with '{{'");
+    }
+    return {text, size};
+  }
+
+  /// The header as JSON. Duplicate keys, which the library would drop silently, are refused.
+  json parse(std::string_view text) const {
+    std::vector<std::set<std::string>> keys;
+    const auto watch = [&](int, json::parse_event_t event, json& value) {
+      if (event == json::parse_event_t::object_start) {
+        keys.emplace_back();
+      } else if (event == json::parse_event_t::object_end) {
+        keys.pop_back();
+      } else if (event == json::parse_event_t::key &&
+                 !keys.back().insert(value.get_ref<const std::string&>()).second) {
+        fail("key {} occurs twice", quote(value.get_ref<const std::string&>(), kMaxQuotedBytes));
+      }
+      return true;
+    };
+    try {
+      return json::parse(text.begin(), text.end(), watch);
+    } catch (const json::parse_error& error) {
+      fail("its header is not JSON at byte {}", error.byte);
+    } catch (const json::exception&) {
+      fail("its header holds a number that is out of range");
+    }
+  }
+
+  std::map<std::string, std::string> read_metadata(const json& value) const {
+    std::map<std::string, std::string> metadata;
+    if (!value.is_object()) {
+      fail("{} is not an object", kMetadataKey);
+    }
+    for (const auto& [key, text] : value.items()) {
+      if (!text.is_string()) {
+        fail("{} {} is not a text", kMetadataKey, quote(key, kMaxQuotedBytes));
+      }
+      metadata.emplace(key, text.get<std::string>());
+    }
+    return metadata;
+  }
+
+  TensorEntry read_tensor(const std::string& name, const json& value) const {
+    const std::string title = quote(name, kMaxQuotedBytes);
+    if (!value.is_object() || value.size() != 3 || !value.contains("dtype") ||
+        !value.contains("shape") || !value.contains("data_offsets")) {
+      fail("tensor {} does not have exactly dtype, shape and data_offsets", title);
+    }
+    TensorEntry entry;
+    entry.name = name;
+    entry.dtype = read_dtype(title, value["dtype"]);
+    entry.shape = read_shape(title, value["shape"]);
+    const std::vector<int64_t> offsets =
+        read_numbers("data_offsets of tensor " + title, value["data_offsets"]);
+    if (offsets.size() != 2 || offsets[0] > offsets[1]) {
+      fail("data_offsets of tensor {} are not a begin and an end behind it", title);
+    }
+    entry.begin_bytes = offsets[0];
+    entry.end_bytes = offsets[1];
+    const std::optional<int64_t> bytes = tensor_bytes(entry.dtype, entry.shape);
+    if (!bytes) {
+      fail("tensor {} of shape {} is too large", title, to_string(entry.shape));
+    }
+    if (entry.end_bytes - entry.begin_bytes != *bytes) {
+      fail("tensor {} of {}{} takes {} bytes, its data_offsets say {}", title,
+           dtype_name(entry.dtype), to_string(entry.shape), *bytes,
+           entry.end_bytes - entry.begin_bytes);
+    }
+    return entry;
+  }
+
+  DType read_dtype(const std::string& title, const json& value) const {
+    if (value.is_string()) {
+      for (const DTypeName& known : kDTypeNames) {
+        if (known.name == value.get_ref<const std::string&>()) {
+          return known.dtype;
+        }
+      }
+    }
+    fail("tensor {} has a dtype that is not supported: {}", title,
+         value.is_string() ? quote(value.get_ref<const std::string&>(), kMaxQuotedBytes)
+                           : "not a text");
+  }
+
+  Shape read_shape(const std::string& title, const json& value) const {
+    const std::vector<int64_t> dims = read_numbers("shape of tensor " + title, value);
+    if (dims.size() > static_cast<size_t>(Shape::kMaxRank)) {
+      fail("tensor {} has {} dimensions, at most {} are supported", title, dims.size(),
+           Shape::kMaxRank);
+    }
+    Shape shape;
+    for (const int64_t dim : dims) {
+      shape.push_back(dim);
+    }
+    return shape;
+  }
+
+  std::vector<int64_t> read_numbers(const std::string& what, const json& value) const {
+    std::vector<int64_t> numbers;
+    const bool is_good =
+        value.is_array() && std::all_of(value.begin(), value.end(), [](const json& number) {
+          return number.is_number_unsigned() &&
+                 number.get<uint64_t>() <= uint64_t{std::numeric_limits<int64_t>::max()};
+        });
+    if (!is_good) {
+      fail("{} is not a list of sizes", what);
+    }
+    for (const json& number : value) {
+      numbers.push_back(number.get<int64_t>());
+    }
+    return numbers;
+  }
+
+  /// Sorts the tensors by place and checks that they fill `data_bytes` exactly.
+  void check_cover(std::vector<TensorEntry>& tensors, int64_t data_bytes) const {
+    std::stable_sort(
+        tensors.begin(), tensors.end(), [](const TensorEntry& a, const TensorEntry& b) {
+          return std::pair(a.begin_bytes, a.end_bytes) < std::pair(b.begin_bytes, b.end_bytes);
+        });
+    int64_t reached = 0;
+    for (const TensorEntry& tensor : tensors) {
+      if (tensor.begin_bytes != reached) {
+        fail("tensor {} begins at byte {}, the one before it ends at {}",
+             quote(tensor.name, kMaxQuotedBytes), tensor.begin_bytes, reached);
+      }
+      reached = tensor.end_bytes;
+    }
+    if (reached != data_bytes) {
+      fail("its tensors take {} bytes, the file has {}", reached, data_bytes);
+    }
+  }
+
+  std::string_view path_;
+};
+
+std::string header_json(std::span<const TensorInfo> tensors,
+                        const std::map<std::string, std::string>& metadata) {
+  nlohmann::ordered_json root = nlohmann::ordered_json::object();
+  if (!metadata.empty()) {
+    root[std::string(kMetadataKey)] = metadata;
+  }
+  int64_t begin_bytes = 0;
+  for (const TensorInfo& tensor : tensors) {
+    check(tensor.name != kMetadataKey && !root.contains(tensor.name), "tensor name {} is taken",
+          tensor.name);
+    const std::optional<int64_t> bytes = tensor_bytes(tensor.dtype, tensor.shape);
+    check(bytes.has_value(), "tensor {} of shape {} is too large", tensor.name,
+          to_string(tensor.shape));
+    root[tensor.name] = {{"dtype", safetensors_name(tensor.dtype)},
+                         {"shape", std::vector<int64_t>(tensor.shape.begin(), tensor.shape.end())},
+                         {"data_offsets", {begin_bytes, begin_bytes + *bytes}}};
+    begin_bytes += *bytes;
+  }
+  std::string text = root.dump();
+  text.resize(
+      (text.size() + kHeaderAlignmentBytes - 1) / kHeaderAlignmentBytes * kHeaderAlignmentBytes,
+      ' ');
+  return text;
+}
+
+}  // namespace
+
+SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file, std::string_view path) {
+  return HeaderReader(path).read(file);
+}
+
+SafetensorsFile::SafetensorsFile(const std::string& path)
+    : file_(path), header_(parse_safetensors_header(file_.bytes(), path)) {
+  for (size_t index = 0; index < header_.tensors.size(); ++index) {
+    by_name_.emplace(header_.tensors[index].name, index);
+  }
+}
+
+const TensorEntry& SafetensorsFile::entry(std::string_view name) const {
+  const auto found = by_name_.find(name);
+  if (found == by_name_.end()) {
+    throw_data_error("'{}' has no tensor {}", path(), quote(name, kMaxQuotedBytes));
+  }
+  return header_.tensors[found->second];
+}
+
+std::span<const std::byte> SafetensorsFile::bytes(const TensorEntry& entry) const {
+  return file_.bytes().subspan(static_cast<size_t>(header_.data_begin_bytes + entry.begin_bytes),
+                               static_cast<size_t>(entry.end_bytes - entry.begin_bytes));
+}
+
+std::span<const std::byte> SafetensorsFile::tensor(std::string_view name, DType dtype,
+                                                   const Shape& shape) const {
+  const TensorEntry& found = entry(name);
+  if (found.dtype != dtype || found.shape != shape) {
+    throw_data_error("tensor {} of '{}' is {}{}, expected {}{}", quote(name, kMaxQuotedBytes),
+                     path(), dtype_name(found.dtype), to_string(found.shape), dtype_name(dtype),
+                     to_string(shape));
+  }
+  return bytes(found);
+}
+
+SafetensorsWriter::SafetensorsWriter(const std::string& path, std::span<const TensorInfo> tensors,
+                                     const std::map<std::string, std::string>& metadata)
+    : file_(path) {
+  const std::string header = header_json(tensors, metadata);
+  const uint64_t size = header.size();
+  for (const TensorInfo& tensor : tensors) {
+    missing_bytes_ += *tensor_bytes(tensor.dtype, tensor.shape);
+  }
+  for (const auto bytes : {std::as_bytes(std::span(&size, 1)), std::as_bytes(std::span(header))}) {
+    checksum_.add(bytes);
+    file_.write(bytes);
+  }
+}
+
+void SafetensorsWriter::write(std::span<const std::byte> bytes) {
+  missing_bytes_ -= static_cast<int64_t>(bytes.size());
+  check(missing_bytes_ >= 0, "{} bytes more than announced for '{}'", -missing_bytes_,
+        file_.path());
+  checksum_.add(bytes);
+  file_.write(bytes);
+}
+
+void SafetensorsWriter::finish() {
+  check(missing_bytes_ == 0, "{} bytes fewer than announced for '{}'", missing_bytes_,
+        file_.path());
+  file_.commit();
+}
+
+}  // namespace braid

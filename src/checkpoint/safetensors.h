@@ -1,0 +1,104 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/file.h"
+#include "base/shape.h"
+#include "checkpoint/checksum.h"
+
+/// Files of named tensors in the safetensors format: u64 little-endian header size N, N bytes of
+/// JSON padded with spaces, then the tensors without holes, row-major, little-endian.
+/// Source: github.com/huggingface/safetensors, README.md. Not supported: more than 5 dimensions;
+/// dtypes that braid does not have (BOOL, I8, I16, U32, U64, ...).
+namespace braid {
+
+/// One tensor of a safetensors file.
+struct TensorEntry {
+  std::string name;
+  DType dtype = DType::kF32;
+  Shape shape;
+  int64_t begin_bytes = 0;  ///< counted from the first byte behind the header
+  int64_t end_bytes = 0;
+
+  friend bool operator==(const TensorEntry&, const TensorEntry&) = default;
+};
+
+/// What the header says.
+struct SafetensorsHeader {
+  std::vector<TensorEntry> tensors;  ///< in the order of their bytes
+  std::map<std::string, std::string> metadata;
+  int64_t data_begin_bytes = 0;  ///< counted from the start of the file
+};
+
+/// Reads and checks the header of a file whose bytes are all given. Throws DataError naming `path`
+/// unless the header has a possible size, is a JSON object without duplicate keys, and its tensors
+/// have known dtypes, shapes that agree with their bytes, and cover the rest of the file without
+/// holes and overlaps.
+SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file, std::string_view path);
+
+/// A safetensors file, mapped. Immutable.
+class SafetensorsFile {
+ public:
+  /// Throws DataError as `parse_safetensors_header` does, or if the file cannot be read.
+  explicit SafetensorsFile(const std::string& path);
+
+  const std::string& path() const { return file_.path(); }
+  std::span<const TensorEntry> tensors() const { return header_.tensors; }
+  const std::map<std::string, std::string>& metadata() const { return header_.metadata; }
+
+  bool contains(std::string_view name) const { return by_name_.contains(name); }
+  /// Throws DataError if there is no such tensor.
+  const TensorEntry& entry(std::string_view name) const;
+  /// The bytes of a tensor, valid as long as this object lives. They need not be aligned to more
+  /// than their position in the file.
+  std::span<const std::byte> bytes(const TensorEntry& entry) const;
+  /// The bytes of the tensor of that name. Throws DataError naming the file, expected and found if
+  /// it is missing or of another dtype or shape.
+  std::span<const std::byte> tensor(std::string_view name, DType dtype, const Shape& shape) const;
+
+  /// All bytes of the file.
+  std::span<const std::byte> file_bytes() const { return file_.bytes(); }
+
+ private:
+  MappedFile file_;
+  SafetensorsHeader header_;
+  std::unordered_map<std::string_view, size_t> by_name_;  // views into header_
+};
+
+/// What a writer must know of each tensor before the first byte.
+struct TensorInfo {
+  std::string name;
+  DType dtype = DType::kF32;
+  Shape shape;
+};
+
+/// Writes a safetensors file front to back, so that no more than one tensor need be in memory. The
+/// file appears under its path at `finish`, complete and durable. Errors of the system are
+/// DataErrors; bytes that do not fit the announced tensors are an InternalError.
+class SafetensorsWriter {
+ public:
+  SafetensorsWriter(const std::string& path, std::span<const TensorInfo> tensors,
+                    const std::map<std::string, std::string>& metadata);
+
+  /// The next bytes of the tensors' data: in the order announced, cut as you like.
+  void write(std::span<const std::byte> bytes);
+  void finish();
+
+  /// Of everything written so far, header included.
+  int64_t size_bytes() const { return file_.size_bytes(); }
+  std::string checksum() const { return checksum_.hex(); }
+
+ private:
+  AtomicFile file_;
+  Checksum checksum_;
+  int64_t missing_bytes_ = 0;
+};
+
+}  // namespace braid
