@@ -1,0 +1,151 @@
+#include "trace/chrome_trace.h"
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "base/errors.h"
+#include "base/file.h"
+#include "trace/exposed.h"
+
+namespace braid {
+namespace {
+
+/// Quoted and escaped.
+std::string json_string(std::string_view text) {
+  using Json = nlohmann::json;
+  return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+/// 12345 ns -> "12.345".
+std::string microseconds(int64_t time_ns) {
+  return fmt::format("{}.{:03}", time_ns / 1000, time_ns % 1000);
+}
+
+/// Rows in the order in which they first appear; a stream keeps its row over all steps.
+class Rows {
+ public:
+  size_t thread_id(int rank, const std::string& stream) {
+    auto& streams = by_rank_[rank];
+    return streams.emplace(stream, streams.size() + 1).first->second;
+  }
+  const std::map<int, std::map<std::string, size_t>>& by_rank() const { return by_rank_; }
+
+ private:
+  std::map<int, std::map<std::string, size_t>> by_rank_;
+};
+
+/// Builds the list of events, one per line. A step may have millions of tasks, so events are
+/// written as text and not through a document in memory.
+class EventWriter {
+ public:
+  void add_step(const Timeline& timeline, int64_t offset_ns) {
+    for (const RankTimeline& rank : timeline.ranks) {
+      add_rank(rank, offset_ns);
+    }
+  }
+
+  std::string finish() {
+    std::string text = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[";
+    std::string separator = "\n";
+    for (const auto& [rank, streams] : rows_.by_rank()) {
+      const int process = rank + 1;
+      text += separator +
+              metadata("process_name", process, 0, fmt::format("\"name\":\"rank {}\"", rank));
+      separator = ",\n";
+      text += separator +
+              metadata("process_sort_index", process, 0, fmt::format("\"sort_index\":{}", rank));
+      for (const auto& [stream, thread] : streams) {
+        text += separator + metadata("thread_name", process, thread,
+                                     fmt::format("\"name\":{}", json_string(stream)));
+        text += separator + metadata("thread_sort_index", process, thread,
+                                     fmt::format("\"sort_index\":{}", thread));
+      }
+    }
+    if (events_.empty()) {
+      separator = "";
+    }
+    return text + separator + events_ + "\n]}\n";
+  }
+
+ private:
+  static std::string metadata(std::string_view kind, int process, size_t thread,
+                              const std::string& argument) {
+    const std::string thread_id = thread == 0 ? "" : fmt::format("\"tid\":{},", thread);
+    return fmt::format("{{\"ph\":\"M\",\"name\":\"{}\",\"pid\":{},{}\"args\":{{{}}}}}", kind,
+                       process, thread_id, argument);
+  }
+
+  void add_rank(const RankTimeline& rank, int64_t offset_ns) {
+    std::vector<std::string> names;
+    for (const std::string& name : rank.names) {
+      names.push_back(json_string(name));
+    }
+    std::vector<size_t> threads;
+    for (const Stream& stream : rank.streams) {
+      threads.push_back(rows_.thread_id(rank.rank, stream.name));
+    }
+    std::vector<int64_t> busy_until_ns(rank.streams.size(), 0);
+    for (const TimelineTask& task : rank.tasks) {
+      check(task.stream < threads.size() && task.name < names.size(),
+            "timeline of rank {}: stream {} or name {} does not exist", rank.rank, task.stream,
+            task.name);
+      int64_t& busy_until = busy_until_ns[task.stream];
+      check(busy_until <= task.start_ns && task.start_ns <= task.end_ns,
+            "timeline of rank {}: stream {} has a task from {} to {} ns after one until {} ns",
+            rank.rank, rank.streams[task.stream].name, task.start_ns, task.end_ns, busy_until);
+      busy_until = task.end_ns;
+      add_task(task, names[task.name], rank.rank + 1, threads[task.stream], rank.step, offset_ns);
+    }
+  }
+
+  void add_task(const TimelineTask& task, const std::string& name, int process, size_t thread,
+                int64_t step, int64_t offset_ns) {
+    fmt::format_to(std::back_inserter(events_),
+                   "{}{{\"ph\":\"X\",\"name\":{},\"cat\":\"{}\",\"pid\":{},\"tid\":{},\"ts\":{},"
+                   "\"dur\":{},\"args\":{{\"step\":{}",
+                   events_.empty() ? "" : ",\n", name,
+                   task.communication ? "communication" : phase_name(task.phase), process, thread,
+                   microseconds(offset_ns + task.start_ns),
+                   microseconds(task.end_ns - task.start_ns), step);
+    add_argument("microbatch", task.microbatch);
+    add_argument("virtual_stage", task.virtual_stage);
+    add_argument("layer", task.layer);
+    fmt::format_to(std::back_inserter(events_), ",\"phase\":\"{}\"", phase_name(task.phase));
+    if (task.communication) {
+      fmt::format_to(std::back_inserter(events_), ",\"bytes\":{},\"group\":\"{}\"", task.bytes,
+                     group_kind_name(task.group));
+    }
+    events_ += "}}";
+  }
+
+  void add_argument(std::string_view name, int32_t value) {
+    if (value >= 0) {
+      fmt::format_to(std::back_inserter(events_), ",\"{}\":{}", name, value);
+    }
+  }
+
+  Rows rows_;
+  std::string events_;
+};
+
+}  // namespace
+
+std::string chrome_trace_json(std::span<const Timeline> steps) {
+  EventWriter writer;
+  int64_t offset_ns = 0;
+  for (const Timeline& step : steps) {
+    writer.add_step(step, offset_ns);
+    offset_ns += step_time_ns(step);
+  }
+  return writer.finish();
+}
+
+void write_chrome_trace(const std::string& path, std::span<const Timeline> steps) {
+  write_file_atomically(path, chrome_trace_json(steps));
+}
+
+}  // namespace braid

@@ -1,0 +1,137 @@
+#include "trace/exposed.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/errors.h"
+#include "trace/intervals.h"
+
+namespace braid {
+namespace {
+
+using Intervals = std::vector<Interval>;
+
+Interval interval_of(const TimelineTask& task) {
+  return {task.start_ns, task.end_ns};
+}
+
+/// Merged intervals of the tasks that `selected` picks.
+template <class Selected>
+Intervals intervals_of(const RankTimeline& rank, Selected&& selected) {
+  Intervals intervals;
+  for (const TimelineTask& task : rank.tasks) {
+    if (selected(task)) {
+      intervals.push_back(interval_of(task));
+    }
+  }
+  return merge_intervals(std::move(intervals));
+}
+
+/// Merged union of two merged lists.
+Intervals either(const Intervals& a, const Intervals& b) {
+  Intervals all = a;
+  all.insert(all.end(), b.begin(), b.end());
+  return merge_intervals(std::move(all));
+}
+
+/// Collects the communication of one kind.
+struct Collected {
+  CommunicationTime time;
+  Intervals intervals;
+
+  void add(const TimelineTask& task) {
+    ++time.num_tasks;
+    time.bytes += task.bytes;
+    intervals.push_back(interval_of(task));
+  }
+
+  CommunicationTime finish(const Intervals& compute) {
+    intervals = merge_intervals(std::move(intervals));
+    time.total_ns = total_ns(intervals);
+    time.exposed_ns = time.total_ns - overlap_ns(intervals, compute);
+    return time;
+  }
+};
+
+void analyze_communication(const RankTimeline& rank, const Intervals& compute, RankTimes& times) {
+  Collected all;
+  std::array<Collected, kNumGroupKinds> by_group;
+  std::array<Collected, kNumPhases> by_phase;
+  for (const TimelineTask& task : rank.tasks) {
+    if (task.communication) {
+      all.add(task);
+      by_group.at(static_cast<size_t>(task.group)).add(task);
+      by_phase.at(static_cast<size_t>(task.phase)).add(task);
+    }
+  }
+  times.communication = all.finish(compute);
+  for (size_t i = 0; i < by_group.size(); ++i) {
+    times.by_group[i] = by_group[i].finish(compute);
+  }
+  for (size_t i = 0; i < by_phase.size(); ++i) {
+    times.by_phase[i] = by_phase[i].finish(compute);
+  }
+}
+
+std::vector<int64_t> busy_times(const RankTimeline& rank) {
+  std::vector<Intervals> by_stream(rank.streams.size());
+  for (const TimelineTask& task : rank.tasks) {
+    by_stream[task.stream].push_back(interval_of(task));
+  }
+  std::vector<int64_t> busy_ns;
+  for (Intervals& intervals : by_stream) {
+    busy_ns.push_back(total_ns(merge_intervals(std::move(intervals))));
+  }
+  return busy_ns;
+}
+
+RankTimes analyze_rank(const RankTimeline& rank, int64_t step_ns) {
+  for (const TimelineTask& task : rank.tasks) {
+    check(task.stream < rank.streams.size(), "timeline of rank {}: stream {} of {}", rank.rank,
+          task.stream, rank.streams.size());
+    check(0 <= task.start_ns && task.start_ns <= task.end_ns,
+          "timeline of rank {}: a task from {} to {} ns", rank.rank, task.start_ns, task.end_ns);
+  }
+  const auto is_copy = [&](const TimelineTask& task) {
+    return !task.communication && rank.streams[task.stream].kind == StreamKind::kCopy;
+  };
+  const Intervals compute = intervals_of(
+      rank, [&](const TimelineTask& task) { return !task.communication && !is_copy(task); });
+  const Intervals communication =
+      intervals_of(rank, [](const TimelineTask& task) { return task.communication; });
+  const Intervals copies = intervals_of(rank, is_copy);
+  const Intervals without_copies = either(compute, communication);
+
+  RankTimes times;
+  times.rank = rank.rank;
+  times.step_ns = step_ns;
+  times.compute_ns = total_ns(compute);
+  analyze_communication(rank, compute, times);
+  times.copy_ns = total_ns(copies) - overlap_ns(copies, without_copies);
+  times.bubble_ns = step_ns - total_ns(either(without_copies, copies));
+  times.busy_ns = busy_times(rank);
+  return times;
+}
+
+}  // namespace
+
+int64_t step_time_ns(const Timeline& timeline) {
+  int64_t end_ns = 0;
+  for (const RankTimeline& rank : timeline.ranks) {
+    for (const TimelineTask& task : rank.tasks) {
+      end_ns = std::max(end_ns, task.end_ns);
+    }
+  }
+  return end_ns;
+}
+
+std::vector<RankTimes> analyze_timeline(const Timeline& timeline) {
+  const int64_t step_ns = step_time_ns(timeline);
+  std::vector<RankTimes> ranks;
+  for (const RankTimeline& rank : timeline.ranks) {
+    ranks.push_back(analyze_rank(rank, step_ns));
+  }
+  return ranks;
+}
+
+}  // namespace braid
