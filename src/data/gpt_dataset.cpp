@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/errors.h"
+#include "base/text.h"
 
 namespace braid {
 namespace {
@@ -18,13 +19,6 @@ namespace {
       "(training, validation, "
       "test)",
       option, weights);
-}
-
-std::string_view trim(std::string_view text) {
-  const size_t begin = text.find_first_not_of(' ');
-  return begin == std::string_view::npos
-             ? std::string_view()
-             : text.substr(begin, text.find_last_not_of(' ') - begin + 1);
 }
 
 std::array<double, 3> parse_weights(std::string_view weights, std::string_view option) {

@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <iterator>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 namespace braid {
 
@@ -41,6 +43,18 @@ class TempFolder {
  private:
   std::filesystem::path path_;
 };
+
+/// Writes a file without making it durable: much faster than write_file_atomically, and enough for
+/// the input of a test.
+inline void write_test_file(const std::string& path, std::string_view content) {
+  std::filesystem::remove(
+      path);  // some file systems make a truncated and rewritten file durable at once
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file.write(content.data(), static_cast<std::streamsize>(content.size()));
+  if (!file.flush()) {
+    throw std::runtime_error("cannot write " + path);
+  }
+}
 
 /// While it lives, no file of this process can grow beyond `max_bytes`: a write that would fails
 /// with EFBIG. Stands in for a full disk, which tests cannot produce without rights.

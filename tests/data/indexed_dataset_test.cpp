@@ -78,8 +78,8 @@ TEST(IndexedDatasetWriter, WritesTheGoldenBytes) {
 
 TEST(IndexedDataset, ReadsTheGoldenBytesByAnyNameOfTheDataset) {
   const TempFolder folder;
-  write_file_atomically(folder / "a.idx", golden_idx());
-  write_file_atomically(folder / "a.bin", golden_bin());
+  write_test_file(folder / "a.idx", golden_idx());
+  write_test_file(folder / "a.bin", golden_bin());
   for (const char* name : {"a", "a.bin", "a.idx"}) {
     const IndexedDataset dataset(folder / name);
     EXPECT_EQ(dataset.prefix(), folder / "a");
@@ -198,18 +198,18 @@ TEST(IndexedDataset, RefusesMissingFiles) {
   const TempFolder folder;
   EXPECT_THAT(message_of<DataError>([&] { IndexedDataset dataset(folder / "a"); }),
               AllOf(HasSubstr(folder / "a.idx"), HasSubstr("No such file")));
-  write_file_atomically(folder / "a.idx", golden_idx());
+  write_test_file(folder / "a.idx", golden_idx());
   EXPECT_THAT(message_of<DataError>([&] { IndexedDataset dataset(folder / "a"); }),
               AllOf(HasSubstr(folder / "a.bin"), HasSubstr("No such file")));
 }
 
 TEST(IndexedDataset, RefusesABinOfAnotherSize) {
   const TempFolder folder;
-  write_file_atomically(folder / "a.idx", golden_idx());
-  write_file_atomically(folder / "a.bin", golden_bin().substr(0, 9));
+  write_test_file(folder / "a.idx", golden_idx());
+  write_test_file(folder / "a.bin", golden_bin().substr(0, 9));
   EXPECT_THAT(message_of<DataError>([&] { IndexedDataset dataset(folder / "a"); }),
               AllOf(HasSubstr(folder / "a.idx"), HasSubstr("too short"), HasSubstr("9")));
-  write_file_atomically(folder / "a.bin", golden_bin() + "xx");
+  write_test_file(folder / "a.bin", golden_bin() + "xx");
   EXPECT_THAT(message_of<DataError>([&] { IndexedDataset dataset(folder / "a"); }),
               AllOf(HasSubstr("does not belong"), HasSubstr("10"), HasSubstr("12")));
 }
@@ -231,7 +231,8 @@ TEST(IndexedDataset, RefusesNegativeAndHugeStoredTokens) {
   const TempFolder folder;
   write_dataset(folder / "a", {{1}}, TokenType::kI64);
   for (const int64_t stored : {int64_t{-1}, int64_t{1} << 31, INT64_MIN}) {
-    write_file_atomically(folder / "a.bin", std::as_bytes(std::span(&stored, 1)));
+    write_test_file(folder / "a.bin",
+                    std::string_view(reinterpret_cast<const char*>(&stored), sizeof(stored)));
     std::vector<int32_t> out(1);
     EXPECT_THAT(message_of<DataError>([&] { IndexedDataset(folder / "a").read(0, 0, out); }),
                 HasSubstr(std::to_string(stored)));

@@ -1,0 +1,81 @@
+#include "data/documents.h"
+
+#include <nlohmann/json.hpp>
+
+#include "base/errors.h"
+#include "base/text.h"
+
+namespace braid {
+namespace {
+
+using Json = nlohmann::json;
+
+/// The library's message without its error class and number, in one line.
+std::string reason_of(const Json::exception& error) {
+  std::string text = error.what();
+  const size_t end = text.find("] ");
+  return end == std::string::npos ? text : text.substr(end + 2);
+}
+
+std::string text_of_line(std::string_view line, int64_t number, const std::string& path,
+                         const std::string& key) {
+  Json value;
+  try {
+    value = Json::parse(line);
+  } catch (const Json::exception& error) {
+    throw_data_error("'{}' line {} is not JSON: {}", path, number, reason_of(error));
+  }
+  if (!value.is_object()) {
+    throw_data_error("'{}' line {} is a JSON {}, not an object", path, number, value.type_name());
+  }
+  const auto member = value.find(key);
+  if (member == value.end()) {
+    throw_data_error("'{}' line {} has no member \"{}\"", path, number, key);
+  }
+  if (!member->is_string()) {
+    throw_data_error("'{}' line {}: member \"{}\" is a JSON {}, not a string", path, number, key,
+                     member->type_name());
+  }
+  return std::move(*member).get<std::string>();
+}
+
+void for_each_json_line(const MappedFile& file, const std::string& key,
+                        const std::function<void(const Document&)>& visit) {
+  const auto file_bytes = static_cast<int64_t>(file.bytes().size());
+  std::string_view rest = checked_text(file);
+  int64_t number = 0;
+  int64_t num_documents = 0;
+  while (!rest.empty()) {
+    const size_t end = rest.find('\n');
+    const std::string_view line = trim(rest.substr(0, end));
+    rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
+    ++number;
+    if (line.empty()) {
+      continue;
+    }
+    const std::string text = text_of_line(line, number, file.path(), key);
+    visit({.text = text,
+           .end_bytes = file_bytes - static_cast<int64_t>(rest.size()),
+           .file_bytes = file_bytes});
+    ++num_documents;
+  }
+  if (num_documents == 0) {
+    throw_data_error("'{}' has no documents: it is empty or all blanks", file.path());
+  }
+}
+
+}  // namespace
+
+void for_each_document(const std::string& path, const DocumentOptions& options,
+                       const std::function<void(const Document&)>& visit) {
+  if (path.ends_with(".jsonl") || path.ends_with(".json")) {
+    for_each_json_line(MappedFile(path), options.json_key, visit);
+    return;
+  }
+  const TextCorpus corpus(path, options.text);
+  for (const std::string_view text : corpus.documents()) {
+    visit({.text = text, .end_bytes = corpus.end_bytes(text), .file_bytes = corpus.size_bytes()});
+  }
+}
+
+}  // namespace braid

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace braid {
+
+/// Text to token ids and back. Ids are 0 to vocabulary_size() - 1. All calls are thread-safe.
+class Tokenizer {
+ public:
+  virtual ~Tokenizer() = default;
+
+  /// Ids of a text; no end-of-document id is added. Throws DataError on text that the tokenizer
+  /// cannot take.
+  virtual std::vector<int32_t> encode(std::string_view text) const = 0;
+  /// Text of ids. Special ids (end of document, ...) have no text. Ids need not end at a character:
+  /// a later id may complete it. Throws DataError on an id outside the vocabulary.
+  virtual std::string decode(std::span<const int32_t> tokens) const = 0;
+  virtual int32_t vocabulary_size() const = 0;
+  /// The id that separates documents, if there is one.
+  virtual std::optional<int32_t> eod_id() const = 0;
+  /// What `load_tokenizer` made it from.
+  virtual const std::string& name() const = 0;
+};
+
+/// "bytes": one id per byte, 0 to 255, and 256 for the end of a document; takes any bytes and
+/// returns them. Anything else is the path of a SentencePiece model; then `encode` wants UTF-8, end
+/// of document is the model's </s>, and decode(encode(text)) is text if the model has byte fallback
+/// and identity normalisation, as models of `train_sentencepiece` have. Throws ConfigError if
+/// `name` is empty, DataError if the file is missing, truncated or no model.
+std::unique_ptr<Tokenizer> load_tokenizer(const std::string& name);
+
+}  // namespace braid

@@ -1,0 +1,129 @@
+#include "data/tokenize.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "base/errors.h"
+#include "base/expect_error.h"
+#include "base/file.h"
+#include "base/temp_folder.h"
+#include "data/indexed_dataset.h"
+
+namespace braid {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class TokenizeTest : public ::testing::Test {
+ protected:
+  TokenizeOptions options(const std::string& name, std::string_view content) const {
+    write_test_file(folder_ / name, content);
+    TokenizeOptions result;
+    result.input = folder_ / name;
+    result.output_prefix = folder_ / "out";
+    result.documents.text = {.document_break = DocumentBreak::kMarkerLine, .marker = "%"};
+    return result;
+  }
+  std::vector<std::vector<int32_t>> sequences() const {
+    const IndexedDataset dataset(folder_ / "out");
+    EXPECT_EQ(dataset.index().num_documents(), dataset.index().num_sequences());
+    std::vector<std::vector<int32_t>> result;
+    for (int64_t i = 0; i < dataset.index().num_sequences(); ++i) {
+      dataset.read(i, 0, result.emplace_back(static_cast<size_t>(dataset.index().length(i))));
+    }
+    return result;
+  }
+
+  TempFolder folder_;
+  std::unique_ptr<Tokenizer> bytes_ = load_tokenizer("bytes");
+};
+
+using Sequences = std::vector<std::vector<int32_t>>;
+
+TEST_F(TokenizeTest, WritesOneSequencePerDocument) {
+  const TokenizeStatistics statistics = tokenize_file(*bytes_, options("a.txt", "ab\n%\nc\n"));
+  EXPECT_EQ(sequences(), (Sequences{{'a', 'b', 256}, {'c', 256}}));
+  EXPECT_EQ(statistics.documents, 2);
+  EXPECT_EQ(statistics.empty_documents, 0);
+  EXPECT_EQ(statistics.tokens, 5);
+  EXPECT_EQ(statistics.text_bytes, 3);
+  EXPECT_EQ(statistics.file_bytes, 7);
+  EXPECT_EQ(IndexedDataset(folder_ / "out").index().token_type(), TokenType::kU16);
+}
+
+TEST_F(TokenizeTest, LeavesOutEodIfAsked) {
+  TokenizeOptions with = options("a.txt", "ab\n%\nc\n");
+  with.append_eod = false;
+  EXPECT_EQ(tokenize_file(*bytes_, with).tokens, 3);
+  EXPECT_EQ(sequences(), (Sequences{{'a', 'b'}, {'c'}}));
+}
+
+TEST_F(TokenizeTest, ReadsJsonLinesAndSkipsEmptyDocuments) {
+  const TokenizeStatistics statistics = tokenize_file(
+      *bytes_, options("a.jsonl", "{\"text\":\"x\"}\n{\"text\":\"\"}\n{\"text\":\"%\\ny\"}\n"));
+  EXPECT_EQ(sequences(), (Sequences{{'x', 256}, {'%', '\n', 'y', 256}}));
+  EXPECT_EQ(statistics.documents, 2);
+  EXPECT_EQ(statistics.empty_documents, 1);
+}
+
+TEST_F(TokenizeTest, ReportsProgressUpToTheEndOfTheFile) {
+  TokenizeOptions with = options("a.txt", "ab\n%\nc\n%\ndef");
+  std::vector<int64_t> done_bytes;
+  with.progress = [&](const TokenizeProgress& progress) {
+    done_bytes.push_back(progress.done_bytes);
+    EXPECT_EQ(progress.so_far.documents, static_cast<int64_t>(done_bytes.size()));
+    EXPECT_EQ(progress.so_far.file_bytes, 12);
+  };
+  tokenize_file(*bytes_, with);
+  EXPECT_THAT(done_bytes, ::testing::ElementsAre(2, 6, 12));
+}
+
+TEST_F(TokenizeTest, ChangesNothingOnAnError) {
+  tokenize_file(*bytes_, options("a.txt", "old"));
+  EXPECT_THAT(message_of<DataError>([&] {
+                tokenize_file(*bytes_, options("b.jsonl", "{\"text\":\"new\"}\n{\"text\":3}\n"));
+              }),
+              AllOf(HasSubstr("b.jsonl"), HasSubstr("line 2")));
+  EXPECT_THAT(
+      message_of<DataError>([&] { tokenize_file(*bytes_, options("c.jsonl", "{\"text\":\"\"}")); }),
+      AllOf(HasSubstr("c.jsonl"), HasSubstr("no tokens")));
+  const TokenizeOptions large = options("d.txt", std::string(200'000, 'x'));
+  std::string message;
+  {
+    const FileSizeLimit limit(10'000);
+    message = message_of<DataError>([&] { tokenize_file(*bytes_, large); });
+  }
+  EXPECT_THAT(message, AllOf(HasSubstr(folder_ / "out.bin"), HasSubstr("File too large")));
+  EXPECT_EQ(sequences(), (Sequences{{'o', 'l', 'd', 256}}));
+  EXPECT_EQ(folder_.num_entries(), 4 + 2);
+}
+
+class NoEodTokenizer final : public Tokenizer {
+ public:
+  std::vector<int32_t> encode(std::string_view text) const override {
+    return std::vector<int32_t>(text.size(), 70'000);
+  }
+  std::string decode(std::span<const int32_t>) const override { return {}; }
+  int32_t vocabulary_size() const override { return 70'001; }
+  std::optional<int32_t> eod_id() const override { return std::nullopt; }
+  const std::string& name() const override { return name_; }
+
+ private:
+  std::string name_ = "no-eod";
+};
+
+TEST_F(TokenizeTest, RefusesEodWhereThereIsNone) {
+  TokenizeOptions with = options("a.txt", "ab");
+  EXPECT_THAT(message_of<ConfigError>([&] { tokenize_file(NoEodTokenizer(), with); }),
+              AllOf(HasSubstr("no-eod"), HasSubstr("append_eod")));
+  with.append_eod = false;
+  tokenize_file(NoEodTokenizer(), with);
+  EXPECT_EQ(sequences(), (Sequences{{70'000, 70'000}}));
+  EXPECT_EQ(IndexedDataset(folder_ / "out").index().token_type(), TokenType::kI32);
+}
+
+}  // namespace
+}  // namespace braid
