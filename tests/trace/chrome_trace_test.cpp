@@ -20,6 +20,10 @@ namespace {
 
 using Json = nlohmann::json;
 
+Json events_of(std::span<const Timeline> steps) {
+  return Json::parse(chrome_trace_json(steps)).at("traceEvents");
+}
+
 Timeline small_timeline(int64_t step) {
   Timeline timeline{"cpu", {make_rank(0)}};
   RankTimeline& rank = timeline.ranks[0];
@@ -54,9 +58,8 @@ TEST(ChromeTrace, IsThisTextForASmallStep) {
 
 TEST(ChromeTrace, PutsStepsOneAfterTheOther) {
   const Timeline steps[] = {small_timeline(0), small_timeline(1)};
-  const Json events = Json::parse(chrome_trace_json(steps))["traceEvents"];
   std::vector<double> starts;
-  for (const Json& event : events) {
+  for (const Json& event : events_of(steps)) {
     if (event["ph"] == "X") {
       starts.push_back(event["ts"].get<double>());
     }
@@ -80,7 +83,7 @@ TEST(ChromeTrace, EventsOfARowNeverOverlapAfterRounding) {
   }
   std::map<std::pair<int, int>, int64_t> end_ns;
   size_t num_events = 0;
-  for (const Json& event : Json::parse(chrome_trace_json({&timeline, 1}))["traceEvents"]) {
+  for (const Json& event : events_of({&timeline, 1})) {
     if (event["ph"] == "X") {
       const auto start = std::llround(event["ts"].get<double>() * 1000);
       int64_t& busy_until = end_ns[{event["pid"].get<int>(), event["tid"].get<int>()}];
@@ -99,7 +102,7 @@ TEST(ChromeTrace, StreamsKeepTheirRowsWhenStepsDiffer) {
   std::swap(evaluate.ranks[0].streams[0], evaluate.ranks[0].streams[1]);
   const Timeline steps[] = {train, evaluate};
   std::map<std::string, int> rows;
-  for (const Json& event : Json::parse(chrome_trace_json(steps))["traceEvents"]) {
+  for (const Json& event : events_of(steps)) {
     if (event["name"] == "thread_name") {
       const bool is_new =
           rows.emplace(event["args"]["name"].get<std::string>(), event["tid"].get<int>()).second;
@@ -110,11 +113,11 @@ TEST(ChromeTrace, StreamsKeepTheirRowsWhenStepsDiffer) {
 }
 
 TEST(ChromeTrace, IsValidForNothingAndForStrangeNames) {
-  EXPECT_TRUE(Json::parse(chrome_trace_json({}))["traceEvents"].empty());
+  EXPECT_TRUE(events_of({}).empty());
   Timeline strange = small_timeline(0);
   strange.ranks[0].names[0] = "tab\t quote\" back\\ not utf-8 \xff";
   strange.ranks[0].streams[0].name = "line\nbreak";
-  EXPECT_NO_THROW(Json::parse(chrome_trace_json({&strange, 1})));
+  EXPECT_NO_THROW(events_of({&strange, 1}));
 }
 
 TEST(ChromeTrace, RefusesOverlapWithinAStream) {
