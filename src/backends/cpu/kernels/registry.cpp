@@ -19,6 +19,10 @@ constexpr std::array kKernels = {
     KernelEntry{"swiglu_backward", make_swiglu_backward},
     KernelEntry{"gelu", make_gelu},
     KernelEntry{"gelu_backward", make_gelu_backward},
+    KernelEntry{"attention", make_attention},
+    KernelEntry{"attention_backward", make_attention_backward},
+    KernelEntry{"cross_entropy", make_cross_entropy},
+    KernelEntry{"cross_entropy_backward", make_cross_entropy_backward},
     KernelEntry{"add", make_add},
     KernelEntry{"cast", make_cast},
     KernelEntry{"copy", make_copy},
@@ -38,6 +42,7 @@ constexpr std::array kKernels = {
     KernelEntry{"squared_norm", make_squared_norm},
     KernelEntry{"clip_scale", make_clip_scale},
     KernelEntry{"adamw", make_adamw},
+    KernelEntry{"rope", make_rope},
 };
 
 }  // namespace

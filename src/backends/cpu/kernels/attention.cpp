@@ -1,0 +1,562 @@
+// Causal attention in blocks (Dao et al., FlashAttention, 2022; backward as in FlashAttention-2,
+// Dao, 2023, algorithm 2): scores exist only as one block of queries by one block of keys per
+// worker. The products run in BLAS on the worker's own thread, so which worker computes a block
+// does not change a bit of it.
+#include "ops/attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "backends/cpu/kernels/factories.h"
+#include "backends/cpu/kernels/gemm.h"
+#include "backends/cpu/kernels/support.h"
+#include "backends/cpu/kernels/vector_math.h"
+#include "ops/attributes.h"
+
+namespace braid {
+namespace {
+
+// Measured best of 32..256 by 64..512 over head sizes 32..128 and 256..2048 tokens
+// (bench/kernels/attention.cpp). Small query blocks waste little of the block on the diagonal;
+// large ones make better matrix products.
+constexpr int64_t kQueryBlock = 64;
+constexpr int64_t kKeyBlock = 256;
+static_assert(kKeyBlock % kQueryBlock == 0,
+              "every query sees the first key of each block it meets");
+
+/// Sizes of the problem, and where heads lie: a row of qkv holds the query heads, then the key
+/// heads, then the value heads.
+struct Layout {
+  int64_t batches = 0;
+  int64_t heads = 0;
+  int64_t kv_heads = 0;
+  int64_t head_size = 0;
+  int64_t sequence = 0;
+  double scale = 0;
+
+  explicit Layout(const OpSpec& spec) {
+    const auto attributes = attributes_of<AttentionAttributes>(spec);
+    batches = spec.operands[0].shape[0] / attributes.sequence;
+    heads = attributes.heads;
+    kv_heads = attributes.kv_heads;
+    head_size = attributes.head_size;
+    sequence = attributes.sequence;
+    scale = attributes.scale;
+  }
+
+  int64_t group() const { return heads / kv_heads; }
+  int64_t qkv_width() const { return (heads + 2 * kv_heads) * head_size; }
+  int64_t out_width() const { return heads * head_size; }
+  int64_t query_blocks() const { return (sequence + kQueryBlock - 1) / kQueryBlock; }
+  int64_t key_blocks() const { return (sequence + kKeyBlock - 1) / kKeyBlock; }
+};
+
+/// One head of a packed tensor, or a part of its rows: [rows, head_size] with rows `stride`
+/// elements apart.
+template <class T>
+struct Head {
+  T* data = nullptr;
+  int64_t stride = 0;
+
+  T* row(int64_t index) const { return data + index * stride; }
+  Head from_row(int64_t index) const { return {row(index), stride}; }
+};
+
+template <class T>
+Head<T> query_head(const Layout& layout, T* qkv, int64_t batch, int64_t head) {
+  const int64_t width = layout.qkv_width();
+  return {qkv + batch * layout.sequence * width + head * layout.head_size, width};
+}
+
+template <class T>
+Head<T> key_head(const Layout& layout, T* qkv, int64_t batch, int64_t kv_head) {
+  return query_head(layout, qkv, batch, layout.heads + kv_head);
+}
+
+template <class T>
+Head<T> value_head(const Layout& layout, T* qkv, int64_t batch, int64_t kv_head) {
+  return query_head(layout, qkv, batch, layout.heads + layout.kv_heads + kv_head);
+}
+
+template <class T>
+Head<T> out_head(const Layout& layout, T* out, int64_t batch, int64_t head) {
+  const int64_t width = layout.out_width();
+  return {out + batch * layout.sequence * width + head * layout.head_size, width};
+}
+
+/// Cuts arrays out of a worker's scratch; without memory it only counts the bytes.
+class ScratchCursor {
+ public:
+  explicit ScratchCursor(std::byte* base) : base_(base) {}
+
+  template <class W>
+  W* take(int64_t elems) {
+    const size_t at = bytes_;
+    bytes_ += align_scratch(static_cast<size_t>(elems) * sizeof(W));
+    return base_ == nullptr ? nullptr : reinterpret_cast<W*>(base_ + at);
+  }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  std::byte* base_;
+  size_t bytes_ = 0;
+};
+
+/// Is T stored otherwise than it is computed with?
+template <class T>
+constexpr bool kIsNarrow = !std::is_same_v<T, Wide<T>>;
+
+/// Rows of T as the type of computation: in place, or (bf16) as a copy in `copy`, [rows,
+/// head_size].
+template <class T>
+Head<const Wide<T>> widen(Head<const T> head, int64_t rows, int64_t head_size, Wide<T>* copy) {
+  if constexpr (kIsNarrow<T>) {
+    for (int64_t row = 0; row < rows; ++row) {
+      std::copy_n(head.row(row), head_size, copy + row * head_size);
+    }
+    return {copy, head_size};
+  } else {
+    return head;
+  }
+}
+
+/// Where a result is summed up: in place, or (bf16) in `sum`, for `narrow` to round it once at the
+/// end.
+template <class T>
+Head<Wide<T>> sum_of(Head<T> head, int64_t head_size, Wide<T>* sum) {
+  if constexpr (kIsNarrow<T>) {
+    return {sum, head_size};
+  } else {
+    return head;
+  }
+}
+
+template <class T>
+void narrow(Head<Wide<T>> sum, int64_t rows, int64_t head_size, Head<T> head) {
+  if constexpr (kIsNarrow<T>) {
+    for (int64_t row = 0; row < rows; ++row) {
+      const Wide<T>* const from = sum.row(row);
+      T* const to = head.row(row);
+      for (int64_t i = 0; i < head_size; ++i) {
+        to[i] = static_cast<T>(from[i]);
+      }
+    }
+  }
+}
+
+/// A block of queries that meets a block of keys. A query sees the keys up to its own position.
+struct BlockPair {
+  int64_t query = 0;  // first query
+  int64_t key = 0;    // first key; key <= query
+  int64_t queries = 0;
+  int64_t keys = 0;
+
+  BlockPair(const Layout& layout, int64_t query_block, int64_t key_block)
+      : query(query_block * kQueryBlock), key(key_block * kKeyBlock) {
+    queries = std::min(kQueryBlock, layout.sequence - query);
+    keys = std::min(kKeyBlock, query + queries - key);
+  }
+  /// Keys of the block that query number `row` of the block sees; at least 1.
+  int64_t visible(int64_t row) const { return std::min(keys, query + row + 1 - key); }
+};
+
+/// scores [queries, keys] = scale * q k^T, or any other product of that shape.
+template <class W>
+void multiply_scores(const BlockPair& pair, int64_t head_size, double scale, Head<const W> q,
+                     Head<const W> k, W* scores) {
+  gemm_on_this_thread<W>({.transpose_b = true,
+                          .m = pair.queries,
+                          .n = pair.keys,
+                          .k = head_size,
+                          .a = q.data,
+                          .lda = q.stride,
+                          .b = k.data,
+                          .ldb = k.stride,
+                          .c = scores,
+                          .ldc = kKeyBlock,
+                          .alpha = scale});
+}
+
+/// sum [queries, head_size] = scale * scores x + beta * sum; x [keys, head_size].
+template <class W>
+void multiply_keys(const BlockPair& pair, int64_t head_size, double scale, const W* scores,
+                   Head<const W> x, double beta, Head<W> sum) {
+  gemm_on_this_thread<W>({.m = pair.queries,
+                          .n = head_size,
+                          .k = pair.keys,
+                          .a = scores,
+                          .lda = kKeyBlock,
+                          .b = x.data,
+                          .ldb = x.stride,
+                          .c = sum.data,
+                          .ldc = sum.stride,
+                          .alpha = scale,
+                          .beta = beta});
+}
+
+/// sum [keys, head_size] = scale * scores^T x + beta * sum; x [queries, head_size].
+template <class W>
+void multiply_queries(const BlockPair& pair, int64_t head_size, double scale, const W* scores,
+                      Head<const W> x, double beta, Head<W> sum) {
+  gemm_on_this_thread<W>({.transpose_a = true,
+                          .m = pair.keys,
+                          .n = head_size,
+                          .k = pair.queries,
+                          .a = scores,
+                          .lda = kKeyBlock,
+                          .b = x.data,
+                          .ldb = x.stride,
+                          .c = sum.data,
+                          .ldc = sum.stride,
+                          .alpha = scale,
+                          .beta = beta});
+}
+
+// ---- forward
+
+/// Of one worker.
+template <class T>
+struct ForwardScratch {
+  using W = Wide<T>;
+  W* scores;       // [kQueryBlock, kKeyBlock]
+  W* sum;          // [kQueryBlock, head_size], of exp(score - max) * value
+  W* max;          // [kQueryBlock]
+  W* total;        // [kQueryBlock], of exp(score - max)
+  W* q = nullptr;  // [kQueryBlock, head_size], bf16 only, as the next two
+  W* k = nullptr;  // [kKeyBlock, head_size]
+  W* v = nullptr;  // [kKeyBlock, head_size]
+  size_t bytes;
+
+  ForwardScratch(const Layout& layout, std::byte* base) {
+    ScratchCursor cursor(base);
+    scores = cursor.take<W>(kQueryBlock * kKeyBlock);
+    sum = cursor.take<W>(kQueryBlock * layout.head_size);
+    max = cursor.take<W>(kQueryBlock);
+    total = cursor.take<W>(kQueryBlock);
+    if (kIsNarrow<T>) {
+      q = cursor.take<W>(kQueryBlock * layout.head_size);
+      k = cursor.take<W>(kKeyBlock * layout.head_size);
+      v = cursor.take<W>(kKeyBlock * layout.head_size);
+    }
+    bytes = cursor.bytes();
+  }
+};
+
+template <class W>
+W max_of(const W* x, int64_t count) {
+  W best = x[0];
+#pragma omp simd reduction(max : best)
+  for (int64_t i = 0; i < count; ++i) {
+    best = x[i] > best ? x[i] : best;
+  }
+  return best;
+}
+
+/// x = exp(x - max); returns their sum.
+template <class W>
+W exponentiate(W* x, int64_t count, W max) {
+  W sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < count; ++i) {
+    x[i] = vector_math::exp(x[i] - max);
+    sum += x[i];
+  }
+  return sum;
+}
+
+/// Turns scores into exp(score - max so far), hidden ones into 0, and brings max, total and sum of
+/// each query up to date.
+template <class T>
+void update_softmax(const BlockPair& pair, int64_t head_size, const ForwardScratch<T>& scratch) {
+  using W = Wide<T>;
+  for (int64_t row = 0; row < pair.queries; ++row) {
+    W* const scores = scratch.scores + row * kKeyBlock;
+    const int64_t visible = pair.visible(row);
+    const W block_max = max_of(scores, visible);
+    const W old_max = scratch.max[row];
+    const W max = block_max > old_max ? block_max : old_max;
+    const W block_total = exponentiate(scores, visible, max);
+    std::fill(scores + visible, scores + pair.keys, W(0));
+    const W factor = vector_math::exp(old_max - max);  // 0 in the first block
+    scratch.max[row] = max;
+    scratch.total[row] = scratch.total[row] * factor + block_total;
+    if (pair.key > 0 && factor != W(1)) {
+      W* const sum = scratch.sum + row * head_size;
+      for (int64_t i = 0; i < head_size; ++i) {
+        sum[i] *= factor;
+      }
+    }
+  }
+}
+
+/// out = sum / total, lse = max + log(total).
+template <class T>
+void finish_queries(int64_t queries, int64_t head_size, const ForwardScratch<T>& scratch,
+                    Head<T> out, Wide<T>* lse) {
+  using W = Wide<T>;
+  for (int64_t row = 0; row < queries; ++row) {
+    const W inverse = W(1) / scratch.total[row];
+    const W* const sum = scratch.sum + row * head_size;
+    T* const to = out.row(row);
+    for (int64_t i = 0; i < head_size; ++i) {
+      to[i] = static_cast<T>(sum[i] * inverse);
+    }
+    lse[row] = scratch.max[row] + std::log(scratch.total[row]);
+  }
+}
+
+template <class T>
+struct ForwardHead {
+  Head<const T> q;
+  Head<const T> k;
+  Head<const T> v;
+  Head<T> out;
+  Wide<T>* lse = nullptr;  // [sequence]
+};
+
+template <class T>
+void attend_query_block(const Layout& layout, const ForwardHead<T>& head, int64_t query_block,
+                        const ForwardScratch<T>& scratch) {
+  using W = Wide<T>;
+  const int64_t head_size = layout.head_size;
+  const BlockPair first(layout, query_block, 0);
+  const auto q = widen(head.q.from_row(first.query), first.queries, head_size, scratch.q);
+  std::fill_n(scratch.max, first.queries, -std::numeric_limits<W>::infinity());
+  std::fill_n(scratch.total, first.queries, W(0));
+  for (int64_t key = 0; key < first.query + first.queries; key += kKeyBlock) {
+    const BlockPair pair(layout, query_block, key / kKeyBlock);
+    const auto k = widen(head.k.from_row(key), pair.keys, head_size, scratch.k);
+    const auto v = widen(head.v.from_row(key), pair.keys, head_size, scratch.v);
+    multiply_scores<W>(pair, head_size, layout.scale, q, k, scratch.scores);
+    update_softmax(pair, head_size, scratch);
+    multiply_keys<W>(pair, head_size, 1.0, scratch.scores, v, key > 0 ? 1.0 : 0.0,
+                     {scratch.sum, head_size});
+  }
+  finish_queries(first.queries, head_size, scratch, head.out.from_row(first.query),
+                 head.lse + first.query);
+}
+
+/// A work item is a head and two query blocks that see, together, as many keys as any other such
+/// two: the first and the last, the second and the last but one, ...
+template <class T>
+void attend_item(const Layout& layout, const KernelArgs& args, int64_t item,
+                 const ForwardScratch<T>& scratch) {
+  const int64_t blocks = layout.query_blocks();
+  const int64_t pairs = (blocks + 1) / 2;
+  const int64_t low = item % pairs;
+  const int64_t head = item / pairs % layout.heads;
+  const int64_t batch = item / pairs / layout.heads;
+  const T* const qkv = args.data<const T>(0);
+  const ForwardHead<T> views{
+      .q = query_head(layout, qkv, batch, head),
+      .k = key_head(layout, qkv, batch, head / layout.group()),
+      .v = value_head(layout, qkv, batch, head / layout.group()),
+      .out = out_head(layout, args.data<T>(1), batch, head),
+      .lse = args.data<Wide<T>>(2) + (batch * layout.heads + head) * layout.sequence};
+  attend_query_block(layout, views, low, scratch);
+  if (blocks - 1 - low != low) {
+    attend_query_block(layout, views, blocks - 1 - low, scratch);
+  }
+}
+
+template <class T>
+void forward(const Layout& layout, const KernelArgs& args) {
+  const int64_t items = layout.batches * layout.heads * ((layout.query_blocks() + 1) / 2);
+  const size_t bytes = ForwardScratch<T>(layout, nullptr).bytes;
+  run_pieces(args.workers, items, 1, [&](int worker, int64_t begin, int64_t end) {
+    const ForwardScratch<T> scratch(layout,
+                                    args.scratch.data() + static_cast<size_t>(worker) * bytes);
+    for (int64_t item = begin; item < end; ++item) {
+      attend_item(layout, args, item, scratch);
+    }
+  });
+}
+
+// ---- backward
+
+/// Of one worker.
+template <class T>
+struct BackwardScratch {
+  using W = Wide<T>;
+  W* probabilities;  // [kQueryBlock, kKeyBlock]
+  W* d_scores;       // [kQueryBlock, kKeyBlock]
+  W* mean;           // [sequence], sum over the head of out * d_out, the mean of d_probability
+  W* q = nullptr;    // [sequence, head_size], bf16 only, as all that follow
+  W* k = nullptr;
+  W* v = nullptr;
+  W* d_out = nullptr;
+  W* d_q = nullptr;
+  W* d_k = nullptr;
+  W* d_v = nullptr;
+  size_t bytes;
+
+  BackwardScratch(const Layout& layout, std::byte* base) {
+    ScratchCursor cursor(base);
+    probabilities = cursor.take<W>(kQueryBlock * kKeyBlock);
+    d_scores = cursor.take<W>(kQueryBlock * kKeyBlock);
+    mean = cursor.take<W>(layout.sequence);
+    if (kIsNarrow<T>) {
+      for (W** const copy : {&q, &k, &v, &d_out, &d_q, &d_k, &d_v}) {
+        *copy = cursor.take<W>(layout.sequence * layout.head_size);
+      }
+    }
+    bytes = cursor.bytes();
+  }
+};
+
+/// What one query head and its key/value head bring to the backward.
+template <class W>
+struct BackwardHead {
+  Head<const W> q = {};
+  Head<const W> k = {};
+  Head<const W> v = {};
+  Head<const W> d_out = {};
+  const W* lse = nullptr;   // [sequence]
+  const W* mean = nullptr;  // [sequence]
+  Head<W> d_q = {};
+  Head<W> d_k = {};
+  Head<W> d_v = {};
+  bool is_first_of_group = false;  // the others add to d_k and d_v
+};
+
+template <class T>
+void row_dots(Head<const T> a, Head<const T> b, int64_t rows, int64_t head_size, Wide<T>* dots) {
+  using W = Wide<T>;
+  for (int64_t row = 0; row < rows; ++row) {
+    const T* const x = a.row(row);
+    const T* const y = b.row(row);
+    W sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < head_size; ++i) {
+      sum += static_cast<W>(x[i]) * static_cast<W>(y[i]);
+    }
+    dots[row] = sum;
+  }
+}
+
+/// probabilities: scores in, exp(score - lse) out. d_scores: d_probability in, probability *
+/// (d_probability - mean) out. Hidden ones become 0.
+template <class W>
+void softmax_backward(const BlockPair& pair, const BackwardHead<W>& head, W* probabilities,
+                      W* d_scores) {
+  for (int64_t row = 0; row < pair.queries; ++row) {
+    W* const p = probabilities + row * kKeyBlock;
+    W* const d = d_scores + row * kKeyBlock;
+    const W lse = head.lse[pair.query + row];
+    const W mean = head.mean[pair.query + row];
+    const int64_t visible = pair.visible(row);
+#pragma omp simd
+    for (int64_t i = 0; i < visible; ++i) {
+      p[i] = vector_math::exp(p[i] - lse);
+      d[i] = p[i] * (d[i] - mean);
+    }
+    std::fill(p + visible, p + pair.keys, W(0));
+    std::fill(d + visible, d + pair.keys, W(0));
+  }
+}
+
+/// The last query block comes first: it sees all keys of every key block, so it can overwrite d_k
+/// and d_v where the others add.
+template <class W>
+void backward_pair(const Layout& layout, const BlockPair& pair, const BackwardHead<W>& head,
+                   W* probabilities, W* d_scores) {
+  const int64_t head_size = layout.head_size;
+  const bool is_last = pair.query + pair.queries == layout.sequence;
+  const double kv_beta = is_last && head.is_first_of_group ? 0.0 : 1.0;
+  const auto q = head.q.from_row(pair.query);
+  const auto k = head.k.from_row(pair.key);
+  const auto d_out = head.d_out.from_row(pair.query);
+  multiply_scores<W>(pair, head_size, layout.scale, q, k, probabilities);
+  multiply_scores<W>(pair, head_size, 1.0, d_out, head.v.from_row(pair.key), d_scores);
+  softmax_backward(pair, head, probabilities, d_scores);
+  multiply_queries<W>(pair, head_size, 1.0, probabilities, d_out, kv_beta,
+                      head.d_v.from_row(pair.key));
+  multiply_queries<W>(pair, head_size, layout.scale, d_scores, q, kv_beta,
+                      head.d_k.from_row(pair.key));
+  multiply_keys<W>(pair, head_size, layout.scale, d_scores, k, pair.key > 0 ? 1.0 : 0.0,
+                   head.d_q.from_row(pair.query));
+}
+
+template <class W>
+void backward_head(const Layout& layout, const BackwardHead<W>& head, W* probabilities,
+                   W* d_scores) {
+  for (int64_t block = layout.query_blocks() - 1; block >= 0; --block) {
+    for (int64_t key_block = 0; key_block * kKeyBlock <= block * kQueryBlock; ++key_block) {
+      backward_pair(layout, BlockPair(layout, block, key_block), head, probabilities, d_scores);
+    }
+  }
+}
+
+/// A work item is a key/value head with all its query heads, so that one worker owns d_k and d_v
+/// and adds in a fixed order.
+template <class T>
+void backward_item(const Layout& layout, const KernelArgs& args, int64_t item,
+                   const BackwardScratch<T>& scratch) {
+  using W = Wide<T>;
+  const int64_t rows = layout.sequence;
+  const int64_t head_size = layout.head_size;
+  const int64_t kv_head = item % layout.kv_heads;
+  const int64_t batch = item / layout.kv_heads;
+  const T* const qkv = args.data<const T>(0);
+  T* const d_qkv = args.data<T>(4);
+  const Head<T> d_k = key_head(layout, d_qkv, batch, kv_head);
+  const Head<T> d_v = value_head(layout, d_qkv, batch, kv_head);
+  BackwardHead<W> views{
+      .k = widen(key_head(layout, qkv, batch, kv_head), rows, head_size, scratch.k),
+      .v = widen(value_head(layout, qkv, batch, kv_head), rows, head_size, scratch.v),
+      .mean = scratch.mean,
+      .d_k = sum_of(d_k, head_size, scratch.d_k),
+      .d_v = sum_of(d_v, head_size, scratch.d_v)};
+  for (int64_t member = 0; member < layout.group(); ++member) {
+    const int64_t head = kv_head * layout.group() + member;
+    const Head<T> d_q = query_head(layout, d_qkv, batch, head);
+    const auto out = out_head(layout, args.data<const T>(1), batch, head);
+    const auto d_out = out_head(layout, args.data<const T>(3), batch, head);
+    row_dots<T>(out, d_out, rows, head_size, scratch.mean);
+    views.is_first_of_group = member == 0;
+    views.lse = args.data<const W>(2) + (batch * layout.heads + head) * layout.sequence;
+    views.q = widen(query_head(layout, qkv, batch, head), rows, head_size, scratch.q);
+    views.d_out = widen(d_out, rows, head_size, scratch.d_out);
+    views.d_q = sum_of(d_q, head_size, scratch.d_q);
+    backward_head(layout, views, scratch.probabilities, scratch.d_scores);
+    narrow(views.d_q, rows, head_size, d_q);
+  }
+  narrow(views.d_k, rows, head_size, d_k);
+  narrow(views.d_v, rows, head_size, d_v);
+}
+
+template <class T>
+void backward(const Layout& layout, const KernelArgs& args) {
+  const size_t bytes = BackwardScratch<T>(layout, nullptr).bytes;
+  run_pieces(args.workers, layout.batches * layout.kv_heads, 1,
+             [&](int worker, int64_t begin, int64_t end) {
+               const BackwardScratch<T> scratch(
+                   layout, args.scratch.data() + static_cast<size_t>(worker) * bytes);
+               for (int64_t item = begin; item < end; ++item) {
+                 backward_item(layout, args, item, scratch);
+               }
+             });
+}
+
+}  // namespace
+
+CpuKernel make_attention(const OpSpec& spec, int num_workers) {
+  const Layout layout(spec);
+  return dispatch_dtype(spec, 0, [&]<class T>() -> CpuKernel {
+    return {.run = [layout](const KernelArgs& args) { forward<T>(layout, args); },
+            .scratch_bytes =
+                ForwardScratch<T>(layout, nullptr).bytes * static_cast<size_t>(num_workers)};
+  });
+}
+
+CpuKernel make_attention_backward(const OpSpec& spec, int num_workers) {
+  const Layout layout(spec);
+  return dispatch_dtype(spec, 0, [&]<class T>() -> CpuKernel {
+    return {.run = [layout](const KernelArgs& args) { backward<T>(layout, args); },
+            .scratch_bytes =
+                BackwardScratch<T>(layout, nullptr).bytes * static_cast<size_t>(num_workers)};
+  });
+}
+
+}  // namespace braid

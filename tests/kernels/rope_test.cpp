@@ -1,0 +1,140 @@
+#include "ops/rope.h"
+
+#include <complex>
+
+#include "support/kernel_harness.h"
+
+namespace braid {
+namespace {
+
+struct RopeCase {
+  RopeAttributes attributes;
+  int64_t batches = 1;
+
+  int64_t rows() const { return batches * attributes.sequence; }
+  int64_t width() const {
+    return (attributes.heads + 2 * attributes.kv_heads) * attributes.head_size;
+  }
+  OpSpec spec(DType dtype) const {
+    return {.op = "rope",
+            .attributes = to_attributes(attributes),
+            .operands = {read(dtype, {rows(), width()}), write(dtype, {rows(), width()})}};
+  }
+};
+
+std::string name_of(const RopeCase& c) {
+  return fmt::format("heads {} kv_heads {} head_size {} sequence {} batches {} inverse {}",
+                     c.attributes.heads, c.attributes.kv_heads, c.attributes.head_size,
+                     c.attributes.sequence, c.batches, c.attributes.inverse);
+}
+
+/// A pair is a complex number that is multiplied by exp(i angle).
+std::vector<double> naive_rope(const RopeCase& c, const std::vector<double>& in) {
+  const RopeAttributes& a = c.attributes;
+  std::vector<double> out = in;
+  for (int64_t row = 0; row < c.rows(); ++row) {
+    for (int64_t head = 0; head < a.heads + a.kv_heads; ++head) {
+      for (int64_t i = 0; i < a.head_size / 2; ++i) {
+        const auto real = static_cast<size_t>(row * c.width() + head * a.head_size + i);
+        const auto imaginary = real + static_cast<size_t>(a.head_size / 2);
+        const double frequency = 1.0 / std::pow(a.theta, 2.0 * static_cast<double>(i) /
+                                                             static_cast<double>(a.head_size));
+        const double angle = static_cast<double>(row % a.sequence) * frequency;
+        const std::complex<double> z = std::complex<double>(in[real], in[imaginary]) *
+                                       std::polar(1.0, a.inverse ? -angle : angle);
+        out[real] = z.real();
+        out[imaginary] = z.imag();
+      }
+    }
+  }
+  return out;
+}
+
+std::vector<RopeCase> awkward_cases() {
+  std::vector<RopeCase> cases;
+  for (const bool inverse : {false, true}) {
+    const auto add = [&](int64_t heads, int64_t kv_heads, int64_t head_size, int64_t sequence,
+                         int64_t batches) {
+      cases.push_back({{.heads = heads,
+                        .kv_heads = kv_heads,
+                        .head_size = head_size,
+                        .sequence = sequence,
+                        .theta = 10000.0,
+                        .inverse = inverse},
+                       batches});
+    };
+    add(1, 1, 2, 1, 1);
+    add(1, 1, 2, 7, 3);
+    add(6, 2, 14, 13, 2);
+    add(5, 5, 34, 31, 1);
+    add(4, 1, 64, 67, 5);
+    add(2, 1, 96, 5, 1);
+  }
+  return cases;
+}
+
+TEST(Rope, MatchesComplexMultiplication) {
+  for (const DType dtype : {DType::kF64, DType::kF32, DType::kBF16}) {
+    for (const RopeCase& c : awkward_cases()) {
+      KernelCase kernel(c.spec(dtype));
+      kernel.run(2);
+      // One rounding of the table and three of the arithmetic, on values up to 2; angles, which are
+      // doubles up to `sequence`, after a division and a power.
+      const double arithmetic =
+          8 * rounding_error(wide(dtype)) +
+          4 * static_cast<double>(c.attributes.sequence) * rounding_error(DType::kF64);
+      expect_close(kernel.values(1), naive_rope(c, kernel.values(0)),
+                   {.absolute = arithmetic, .relative = rounding_error(dtype)}, name_of(c));
+    }
+  }
+}
+
+TEST(Rope, KeepsAnglesExactAtFarPositions) {
+  const RopeCase c{{.heads = 1, .kv_heads = 1, .head_size = 2, .sequence = 131072}, 1};
+  KernelCase kernel(c.spec(DType::kF32));
+  kernel.run(1);
+  expect_close(kernel.values(1), naive_rope(c, kernel.values(0)),
+               {.absolute = 8 * rounding_error(DType::kF32)}, name_of(c));
+}
+
+TEST(Rope, InverseUndoesIt) {
+  RopeCase c{{.heads = 3, .kv_heads = 1, .head_size = 10, .sequence = 17, .theta = 5e5}, 2};
+  KernelCase forward(c.spec(DType::kF64));
+  forward.run();
+  c.attributes.inverse = true;
+  KernelCase inverse(c.spec(DType::kF64));
+  inverse.set(0, forward.values(1));
+  inverse.run();
+  expect_close(inverse.values(1), forward.values(0), {.absolute = 1e-15});
+}
+
+TEST(Rope, InverseIsTheGradient) {
+  RopeCase c{{.heads = 2, .kv_heads = 1, .head_size = 6, .sequence = 5}, 2};
+  KernelCase forward(c.spec(DType::kF64));
+  c.attributes.inverse = true;
+  KernelCase backward(c.spec(DType::kF64), 2);
+  backward.run();
+  const std::vector<double> d_out = backward.values(0);
+  const auto loss = [&](const std::vector<double>& x) {
+    forward.set(0, x);
+    forward.run();
+    return dot(forward.values(1), d_out);
+  };
+  expect_gradient(loss, forward.values(0), backward.values(1), "d_qkv");
+}
+
+TEST(Rope, WorkersDoNotChangeResults) {
+  const RopeCase c{{.heads = 4, .kv_heads = 2, .head_size = 64, .sequence = 211}, 3};
+  for (const DType dtype : {DType::kF64, DType::kF32, DType::kBF16}) {
+    KernelCase kernel(c.spec(dtype));
+    kernel.run(1);
+    const std::vector<std::byte> alone = kernel.bytes(1);
+    for (const int workers : {2, 3}) {
+      kernel.run(workers);
+      EXPECT_TRUE(kernel.bytes(1) == alone) << workers << " workers, " << dtype_name(dtype);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace braid
