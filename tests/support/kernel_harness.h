@@ -209,6 +209,21 @@ class KernelCase {
   std::vector<GuardedBuffer> buffers_;
 };
 
+/// Runs the case with 1, 2 and 3 workers: all operands come out bitwise equal. Sizes must be large
+/// enough that the kernel splits them.
+inline void expect_same_for_any_workers(const std::function<KernelCase()>& make) {
+  KernelCase alone = make();
+  alone.run(1);
+  for (const int num_workers : {2, 3}) {
+    KernelCase shared = make();
+    shared.run(num_workers);
+    for (size_t i = 0; i < alone.spec().operands.size(); ++i) {
+      EXPECT_TRUE(shared.bytes(i) == alone.bytes(i))
+          << alone.spec().op << ": operand " << i << " differs with " << num_workers << " workers";
+    }
+  }
+}
+
 inline OperandSpec read(DType dtype, Shape shape) {
   return {.dtype = dtype, .access = Access::kRead, .shape = shape};
 }
@@ -236,8 +251,18 @@ struct Tolerance {
 
 /// Half a unit in the last place of `dtype`, relative.
 inline double rounding_error(DType dtype) {
-  return dtype == DType::kF64 ? 0x1.0p-53 : dtype == DType::kF32 ? 0x1.0p-24 : 0x1.0p-9;
+  return dtype == DType::kF64 ? 0x1.0p-53 : dtype == DType::kF32 ? 0x1.0p-24 : 0x1.0p-8;
 }
+
+/// Of a sum of `terms` terms of random sign, each at most `magnitude`, in the arithmetic of
+/// `storage` and rounded to it once. Partial sums of n such terms are about sqrt(n) magnitude, and
+/// the rounding errors of n additions add up like sqrt(n) of them: together n times half a unit.
+inline Tolerance sum_tolerance(DType storage, double terms, double magnitude = 1.0) {
+  return {.absolute = (terms + 4) * magnitude * rounding_error(wide(storage)),
+          .relative = 2 * rounding_error(storage)};
+}
+
+inline constexpr DType kFloatDtypes[] = {DType::kF32, DType::kF64, DType::kBF16};
 
 /// Equal NaN and infinities are close. Reports the worst element.
 inline void expect_close(const std::vector<double>& actual, const std::vector<double>& expected,

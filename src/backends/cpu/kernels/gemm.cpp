@@ -1,11 +1,9 @@
 #include "backends/cpu/kernels/gemm.h"
 
 #include <cblas.h>
-#include <dlfcn.h>
 
 #include <algorithm>
 #include <climits>
-#include <cstdlib>
 
 #include "backends/cpu/kernels/support.h"
 #include "base/dtype.h"
@@ -14,95 +12,12 @@
 namespace braid {
 namespace {
 
-/// Sets an environment variable for a while, unless the user has set it or `value` is null.
-class DefaultVariable {
- public:
-  DefaultVariable(const char* name, const char* value)
-      : name_(name), is_ours_(value != nullptr && std::getenv(name) == nullptr) {
-    if (is_ours_) {
-      setenv(name, value, 1);
-    }
-  }
-  ~DefaultVariable() {
-    if (is_ours_) {
-      unsetenv(name_);
-    }
-  }
-  DefaultVariable(const DefaultVariable&) = delete;
-  DefaultVariable& operator=(const DefaultVariable&) = delete;
-
- private:
-  const char* name_;
-  bool is_ours_;
-};
-
-bool has_avx512() {
-#if defined(__x86_64__)
-  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
-#else
-  return false;
-#endif
-}
-
-struct Blas {
-  decltype(&cblas_sgemm) sgemm = nullptr;
-  decltype(&cblas_dgemm) dgemm = nullptr;
-  std::string description;
-  std::string error;  ///< why it could not be loaded; empty if it was
-};
-
-template <class Function>
-Function symbol(void* library, const char* name) {
-  return reinterpret_cast<Function>(dlsym(library, name));
-}
-
-void* open_openblas() {
-  constexpr int kMode = RTLD_NOW | RTLD_LOCAL;
-  void* const library = dlopen(BRAID_OPENBLAS_FOLDER "/libopenblas.so.0", kMode);
-  return library != nullptr ? library : dlopen("libopenblas.so.0", kMode);
-}
-
-/// OpenBLAS picks its kernels while it is being loaded, by processor model, and takes those without
-/// AVX-512 for every model that is newer than itself: half the speed on a Zen 5. So the core type
-/// is named for it, by instruction set. One thread: the workers are ours.
-Blas load_blas() {
-  const DefaultVariable num_threads("OPENBLAS_NUM_THREADS", "1");
-  const DefaultVariable core_type("OPENBLAS_CORETYPE", has_avx512() ? "SkylakeX" : nullptr);
-  Blas blas;
-  void* const library = open_openblas();
-  if (library == nullptr) {
-    const char* const reason = dlerror();
-    blas.error = reason != nullptr ? reason : "dlopen failed";
-    return blas;
-  }
-  blas.sgemm = symbol<decltype(&cblas_sgemm)>(library, "cblas_sgemm");
-  blas.dgemm = symbol<decltype(&cblas_dgemm)>(library, "cblas_dgemm");
-  const auto set_num_threads =
-      symbol<decltype(&openblas_set_num_threads)>(library, "openblas_set_num_threads");
-  const auto config = symbol<decltype(&openblas_get_config)>(library, "openblas_get_config");
-  const auto core = symbol<decltype(&openblas_get_corename)>(library, "openblas_get_corename");
-  if (!blas.sgemm || !blas.dgemm || !set_num_threads || !config || !core) {
-    blas.error = "libopenblas.so.0 lacks a function of OpenBLAS";
-    return blas;
-  }
-  set_num_threads(1);
-  const std::string words = config();  // "OpenBLAS 0.3.21 NO_LAPACKE ..."
-  blas.description = words.substr(0, words.find(' ', words.find(' ') + 1)) + " " + core();
-  return blas;
-}
-
-// Loaded before main, as a linked library would be: no other thread can be reading the environment.
-const Blas kBlas = load_blas();
-
-const Blas& blas() {
-  if (!kBlas.error.empty()) {
-    throw_device_error(
-        "OpenBLAS cannot be loaded (on Debian: apt-get install libopenblas0-pthread): {}",
-        kBlas.error);
-  }
-  return kBlas;
-}
+/// One thread per call: the workers are ours. Set before main, since changing it during a call of
+/// another thread is not safe.
+[[maybe_unused]] const bool kOneThread = [] {
+  openblas_set_num_threads(1);
+  return true;
+}();
 
 int blas_int(int64_t value) {
   check(value >= 0 && value <= INT_MAX, "gemm: size {} does not fit OpenBLAS's 32-bit integers",
@@ -250,9 +165,9 @@ void gemm_tiled(WorkerPool& workers, const GemmArgs<BFloat16, Out>& args,
 template <class T>
 void gemm_on_this_thread(const GemmArgs<T>& args) {
   if constexpr (std::is_same_v<T, float>) {
-    call_blas(blas().sgemm, args);
+    call_blas(cblas_sgemm, args);
   } else {
-    call_blas(blas().dgemm, args);
+    call_blas(cblas_dgemm, args);
   }
 }
 
@@ -277,7 +192,8 @@ void gemm(WorkerPool& workers, const GemmArgs<In, Out>& args, std::span<std::byt
 }
 
 std::string blas_description() {
-  return blas().description;
+  const std::string words = openblas_get_config();  // "OpenBLAS 0.3.21 NO_LAPACKE ..."
+  return words.substr(0, words.find(' ', words.find(' ') + 1)) + " " + openblas_get_corename();
 }
 
 template void gemm_on_this_thread(const GemmArgs<float>&);

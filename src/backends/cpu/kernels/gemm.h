@@ -37,8 +37,8 @@ size_t gemm_scratch_bytes(int num_workers);
 /// depend on the sizes and the number of workers only, so results are bitwise repeatable. bf16
 /// inputs are converted to fp32 panels in `scratch` (64-byte aligned) and summed in fp32; a bf16
 /// result is rounded once.
-/// Types: float, double, BFloat16, and BFloat16 with Out = float. Throws DeviceError if the BLAS
-/// library cannot be loaded, InternalError if a size does not fit the library's 32-bit integers.
+/// Types: float, double, BFloat16, and BFloat16 with Out = float. Throws InternalError if
+/// a size does not fit the library's 32-bit integers.
 template <class In, class Out = In>
 void gemm(WorkerPool& workers, const GemmArgs<In, Out>& args, std::span<std::byte> scratch);
 
@@ -48,7 +48,9 @@ template <class T>
 void gemm_on_this_thread(const GemmArgs<T>& args);
 
 /// Version of the BLAS library and the kind of core that it computes for, for example
-/// "OpenBLAS 0.3.21 SkylakeX". Throws DeviceError if the library cannot be loaded.
+/// "OpenBLAS 0.3.21 SkylakeX". The library chooses the kind when it is loaded; the environment
+/// variable OPENBLAS_CORETYPE overrides it, at up to half the speed if it names one without
+/// AVX-512.
 std::string blas_description();
 
 }  // namespace braid
