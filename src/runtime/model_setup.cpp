@@ -13,7 +13,8 @@ void override_with(T& value, const std::optional<From>& given) {
 }
 
 ModelFamily family_of(const ModelConfig& config, ModelFamily preset) {
-  return config.family ? (*config.family == "gpt2" ? ModelFamily::kGpt2 : ModelFamily::kLlama) : preset;
+  return config.family ? (*config.family == "gpt2" ? ModelFamily::kGpt2 : ModelFamily::kLlama)
+                       : preset;
 }
 
 void require_given(std::string_view key, int64_t value) {
@@ -29,8 +30,9 @@ void derive_sizes(ModelSpec& spec, int64_t sequence) {
   }
   if (spec.head_size == 0) {
     if (spec.width % spec.heads != 0) {
-      throw_config_error("model.heads = {}: must divide model.width = {} unless model.head_size is given", spec.heads,
-                         spec.width);
+      throw_config_error(
+          "model.heads = {}: must divide model.width = {} unless model.head_size is given",
+          spec.heads, spec.width);
     }
     spec.head_size = spec.width / spec.heads;
   }
@@ -77,8 +79,8 @@ ModelSpec resolve_model(const ModelConfig& config, int64_t sequence, int64_t tok
   require_given("vocabulary", spec.vocabulary);
   derive_sizes(spec, sequence);
   if (spec.vocabulary < tokenizer_vocabulary) {
-    throw_config_error("model.vocabulary = {}: the tokenizer has {} ids; set at least {}, or 0", spec.vocabulary,
-                       tokenizer_vocabulary, tokenizer_vocabulary);
+    throw_config_error("model.vocabulary = {}: the tokenizer has {} ids; set at least {}, or 0",
+                       spec.vocabulary, tokenizer_vocabulary, tokenizer_vocabulary);
   }
   check_model(spec);
   return spec;

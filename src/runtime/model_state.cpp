@@ -15,7 +15,8 @@ ModelState empty_state(const ParameterLayout& layout) {
 ModelState initial_state(const ParameterLayout& layout, const ModelSpec& model, uint64_t seed) {
   ModelState state = empty_state(layout);
   for (const Parameter& parameter : layout.parameters) {
-    initial_values(parameter, model.vocabulary, seed, 0, elements_of(layout, parameter.name, state.weights));
+    initial_values(parameter, model.vocabulary, seed, 0,
+                   elements_of(layout, parameter.name, state.weights));
   }
   return state;
 }
@@ -23,8 +24,8 @@ ModelState initial_state(const ParameterLayout& layout, const ModelSpec& model, 
 std::span<float> elements_of(const ParameterLayout& layout, const std::string& parameter,
                              std::vector<std::vector<float>>& part) {
   const ParameterSlot& slot = layout.slot(parameter);
-  return std::span(part[slot.unit]).subspan(static_cast<size_t>(slot.begin),
-                                            static_cast<size_t>(slot.end - slot.begin));
+  return std::span(part[slot.unit])
+      .subspan(static_cast<size_t>(slot.begin), static_cast<size_t>(slot.end - slot.begin));
 }
 
 }  // namespace braid
