@@ -1,0 +1,117 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ir/program.h"
+
+namespace braid {
+
+/// What each element of each buffer holds at the end, as a hash of how it came about: two programs
+/// with equal states compute the same from the same start, whatever the ops do. A copy moves values
+/// and an all-reduce over one rank keeps them; every other written element is
+/// hash(op, operand, element, all values read).
+using SymbolicState = std::vector<std::vector<uint64_t>>;
+
+inline uint64_t mix_hash(uint64_t a, uint64_t b) {
+  uint64_t x = a * 0x9E3779B97F4A7C15u + b;  // splitmix64
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+  return x ^ (x >> 31);
+}
+
+inline SymbolicState initial_state(const Program& program) {
+  SymbolicState state(program.buffers.size());
+  for (size_t b = 0; b < state.size(); ++b) {
+    state[b].resize(static_cast<size_t>(program.buffers[b].num_elems()));
+    for (size_t i = 0; i < state[b].size(); ++i) {
+      state[b][i] = mix_hash(b + 1, i + 1);
+    }
+  }
+  return state;
+}
+
+inline bool keeps_values(const Program& program, const OpSpec& spec) {
+  const auto group = group_of(program, spec);
+  return spec.op == "all_reduce" && group && program.groups[group->index()].ranks.size() == 1;
+}
+
+inline void run_task(const Program& program, const Task& task, SymbolicState& state) {
+  const OpSpec& spec = program.spec(task);
+  const auto operands = program.operands_of(task);
+  if (keeps_values(program, spec)) {
+    return;
+  }
+  const auto values_of = [&](const BufferRange& range) {
+    return std::span(state[range.buffer.index()])
+        .subspan(static_cast<size_t>(range.begin), static_cast<size_t>(range.end - range.begin));
+  };
+  if (spec.op == "copy") {
+    const auto source = values_of(operands[0]);
+    const std::vector<uint64_t> values(source.begin(), source.end());
+    std::ranges::copy(values, values_of(operands[1]).begin());
+    return;
+  }
+  uint64_t seen = hash_value(spec);
+  for (size_t i = 0; i < operands.size(); ++i) {
+    if (reads(spec.operands[i].access)) {
+      for (const uint64_t value : values_of(operands[i])) {
+        seen = mix_hash(seen, value);
+      }
+    }
+  }
+  for (size_t i = 0; i < operands.size(); ++i) {
+    if (writes(spec.operands[i].access)) {
+      uint64_t index = 0;
+      for (uint64_t& value : values_of(operands[i])) {
+        value = mix_hash(mix_hash(seen, i), ++index);
+      }
+    }
+  }
+}
+
+/// Runs the tasks one after the other: the meaning of the program.
+inline SymbolicState run_in_order(const Program& program) {
+  SymbolicState state = initial_state(program);
+  for (const Task& task : program.tasks) {
+    run_task(program, task, state);
+  }
+  return state;
+}
+
+/// Runs the tasks in a random order among those that streams and events permit: what an executor
+/// may do.
+inline SymbolicState run_interleaved(const Program& program, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<std::vector<size_t>> queues(program.streams.size());
+  for (size_t i = program.tasks.size(); i-- > 0;) {
+    queues[program.tasks[i].stream.index()].push_back(i);  // the next task is the last
+  }
+  std::vector<bool> is_recorded(program.num_events);
+  SymbolicState state = initial_state(program);
+  for (size_t done = 0; done < program.tasks.size();) {
+    auto& queue = queues[random() % queues.size()];
+    if (queue.empty()) {
+      continue;
+    }
+    const Task& task = program.tasks[queue.back()];
+    if (!std::ranges::all_of(program.waits_of(task),
+                             [&](EventId event) { return is_recorded[event.index()]; })) {
+      continue;
+    }
+    run_task(program, task, state);
+    if (task.record.valid()) {
+      is_recorded[task.record.index()] = true;
+    }
+    queue.pop_back();
+    ++done;
+  }
+  return state;
+}
+
+}  // namespace braid
