@@ -1,0 +1,151 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "backends/cpu/cpu_executor.h"
+#include "backends/run_ranks.h"
+#include "base/philox.h"
+#include "parallel/step_program.h"
+#include "runtime/run_plan.h"
+
+namespace braid {
+namespace {
+
+struct Case {
+  ModelFamily family;
+  bool tied;
+  int64_t kv_heads;
+  const char* name;
+};
+
+/// One rank's gradients and losses in double precision, straight from the training program.
+class DoubleModel {
+ public:
+  DoubleModel(const Case& which, int64_t microbatches)
+      : spec_{.family = which.family,
+              .layers = 2,
+              .width = 12,
+              .heads = 2,
+              .kv_heads = which.kv_heads,
+              .head_size = 6,
+              .ffn = 10,
+              .vocabulary = 17,
+              .max_positions = 7,
+              .tied_embeddings = which.tied,
+              .qkv_bias = true,
+              .init_std = 0.3},
+        layout_(make_parameter_layout(model_parameters(spec_))),
+        microbatches_(microbatches) {
+    const TrainProgramOptions options{.microbatch = 2,
+                                      .sequence = 5,
+                                      .num_microbatches = microbatches,
+                                      .dtype = DType::kF64,
+                                      .update_weights = false};
+    std::vector<Program> programs;
+    programs.push_back(build_train_program(spec_, layout_, Mesh(MeshSizes{}), 0, options));
+    RankPlan plan = plan_rank(std::move(programs), {});
+    executor_ = std::make_unique<CpuExecutor>(
+        std::move(plan.programs), std::move(plan.memory),
+        CpuExecutorOptions{.num_workers = 2, .poison_step_arena = true});
+    fill_inputs();
+    fill_weights();
+  }
+
+  const ParameterLayout& layout() const { return layout_; }
+  const ModelSpec& spec() const { return spec_; }
+
+  double loss() {
+    executor_->run(0);
+    std::vector<double> losses(static_cast<size_t>(microbatches_));
+    executor_->read("losses", 0, std::as_writable_bytes(std::span(losses)));
+    return std::accumulate(losses.begin(), losses.end(), 0.0);
+  }
+
+  double read(const std::string& buffer, int64_t elem) {
+    double value = 0;
+    executor_->read(buffer, elem * 8, std::as_writable_bytes(std::span(&value, 1)));
+    return value;
+  }
+
+  void write(const std::string& buffer, int64_t elem, double value) {
+    executor_->write(buffer, elem * 8, std::as_bytes(std::span(&value, 1)));
+  }
+
+ private:
+  void fill_inputs() {
+    std::mt19937 random(1);
+    std::vector<int32_t> tokens(static_cast<size_t>(microbatches_ * 10));
+    std::vector<int32_t> labels(tokens.size());
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      tokens[i] = static_cast<int32_t>(random() % 17);
+      labels[i] = static_cast<int32_t>(random() % 17);
+    }
+    labels[3] = -1;  // an ignored label
+    executor_->write("tokens", 0, std::as_bytes(std::span(tokens)));
+    executor_->write("labels", 0, std::as_bytes(std::span(labels)));
+    const double scale = 1.0 / (static_cast<double>(labels.size()) - 1);
+    executor_->write("loss_scale", 0, std::as_bytes(std::span(&scale, 1)));
+  }
+
+  // Norm weights away from 1 and biases away from 0, so that no term of a gradient vanishes.
+  void fill_weights() {
+    for (const ParameterUnit& unit : layout_.units) {
+      for (int64_t i = 0; i < unit.num_elems; ++i) {
+        write(param_buffer_name(unit), i,
+              0.4 * philox_normal(stable_hash(unit.name.data(), unit.name.size()),
+                                  static_cast<uint64_t>(i)));
+      }
+    }
+  }
+
+  ModelSpec spec_;
+  ParameterLayout layout_;
+  int64_t microbatches_;
+  std::unique_ptr<CpuExecutor> executor_;
+};
+
+class ModelGradient : public testing::TestWithParam<Case> {};
+
+// Gradients of whole models against central differences: autodiff, expansion over microbatches,
+// accumulation and kernels together. With step h the truncation error is h^2 / 6 of the third
+// derivative and the rounding error 1e-16 / h: near 1e-9.
+TEST_P(ModelGradient, EqualsCentralDifferences) {
+  constexpr double kStep = 1e-5;
+  constexpr double kTolerance = 2e-8;
+  DoubleModel model(GetParam(), 2);
+  model.loss();
+  for (const Parameter& parameter : model.layout().parameters) {
+    const ParameterSlot& slot = model.layout().slot(parameter.name);
+    const ParameterUnit& unit = model.layout().units[slot.unit];
+    // All of the small ones; of the others every 7th element, which no row length divides.
+    const int64_t stride = parameter.shape.num_elems() > 100 ? 7 : 1;
+    const int64_t valid = parameter.vocabulary_rows ? model.spec().vocabulary * parameter.shape[1]
+                                                    : parameter.shape.num_elems();
+    for (int64_t i = 0; i < valid; i += stride) {
+      const int64_t elem = slot.begin + i;
+      const double gradient = model.read(main_grad_buffer_name(unit), elem);
+      const double weight = model.read(param_buffer_name(unit), elem);
+      model.write(param_buffer_name(unit), elem, weight + kStep);
+      const double above = model.loss();
+      model.write(param_buffer_name(unit), elem, weight - kStep);
+      const double below = model.loss();
+      model.write(param_buffer_name(unit), elem, weight);
+      model.loss();
+      ASSERT_NEAR(gradient, (above - below) / (2 * kStep), kTolerance)
+          << parameter.name << " element " << i;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, ModelGradient,
+                         testing::Values(Case{ModelFamily::kLlama, false, 1, "llama_gqa"},
+                                         Case{ModelFamily::kLlama, true, 2, "llama_tied"},
+                                         Case{ModelFamily::kGpt2, true, 2, "gpt2"}),
+                         [](const auto& test) { return test.param.name; });
+
+}  // namespace
+}  // namespace braid
