@@ -4,6 +4,7 @@
 
 #include <array>
 #include <charconv>
+#include <exception>
 #include <utility>
 
 #include "base/errors.h"
@@ -101,11 +102,7 @@ class SentencePieceTokenizer final : public Tokenizer {
     const std::string_view bytes(reinterpret_cast<const char*>(file.bytes().data()),
                                  file.bytes().size());
     check_complete(bytes, path);
-    const auto status = processor_.LoadFromSerializedProto(bytes);
-    if (!status.ok()) {
-      throw_data_error("'{}' is not a valid SentencePiece model: {}", path,
-                       one_line(status.ToString()));
-    }
+    load(bytes);
     if (processor_.GetPieceSize() < 1) {
       throw_data_error("'{}' is a SentencePiece model without pieces", path);
     }
@@ -158,6 +155,22 @@ class SentencePieceTokenizer final : public Tokenizer {
   const std::string& name() const override { return path_; }
 
  private:
+  /// The library reports most damage by status, and some (an empty piece) by exceptions of its
+  /// parts.
+  void load(std::string_view bytes) {
+    std::string reason;
+    try {
+      const auto status = processor_.LoadFromSerializedProto(bytes);
+      if (status.ok()) {
+        return;
+      }
+      reason = status.ToString();
+    } catch (const std::exception& error) {
+      reason = error.what();
+    }
+    throw_data_error("'{}' is not a valid SentencePiece model: {}", path_, one_line(reason));
+  }
+
   void build_tables() {
     byte_ids_.fill(-1);
     bool has_all_bytes = true;

@@ -117,6 +117,19 @@ TEST_P(SentencePieceTest, RefusesEveryTruncationQuietly) {
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
 }
 
+/// A protocol buffer field of bytes shorter than 128.
+std::string field(int number, std::string_view content) {
+  std::string bytes = {static_cast<char>(number << 3 | 2), static_cast<char>(content.size())};
+  return bytes + std::string(content);
+}
+
+TEST_P(SentencePieceTest, RefusesAnEmptyPiece) {
+  // Such a piece is in no real model; the library throws an exception of its own for it.
+  const std::string model = read_text_file(path_, kPlenty);
+  write_test_file(path_, field(1, field(1, "")) + model);
+  EXPECT_THAT(message_of<DataError>([&] { load_tokenizer(path_); }), HasSubstr(path_));
+}
+
 TEST_P(SentencePieceTest, SurvivesCorruptBytes) {
   const std::string model = read_text_file(path_, kPlenty);
   const std::string text = sample_text(3, 2) + "\xE2\x96\x81 \xF0\x9F\x98\x80";
