@@ -37,7 +37,8 @@ Program parse_program(std::string_view text);
 /// decimals that give back the same value.
 std::string print_attribute_value(const AttributeValue& value);
 
-/// True for words that program text gives a meaning, so that a name spelt so must be quoted.
+/// True for words that begin a line or an operand, so that an op or a buffer of that name is
+/// quoted.
 bool is_reserved_word(std::string_view word);
 
 /// True for characters that a plain word may consist of: letters, digits and `_ . / -`. It starts

@@ -129,7 +129,7 @@ class Parser {
   void parse_buffer() {
     Buffer buffer;
     buffer.name = cursor_.word("a buffer name").text;
-    buffer.dtype = parse_dtype_word();
+    buffer.dtype = parse_dtype_word("a dtype");
     cursor_.expect("[");
     buffer.shape = parse_shape_after_bracket();
     buffer.role = parse_enum(
@@ -205,7 +205,7 @@ class Parser {
       operand.range.end = buffer->num_elems();
     }
     if (!known || (!shape && cursor_.at_word())) {
-      operand.spec.dtype = parse_dtype_word();
+      operand.spec.dtype = parse_dtype_word("a dtype, a shape, \",\", \"->\" or \")\"");
     } else {
       operand.spec.dtype = buffer->dtype;
     }
@@ -390,12 +390,12 @@ class Parser {
     return parse_int("an integer");
   }
 
-  DType parse_dtype_word() {
+  DType parse_dtype_word(std::string_view expectation) {
     const size_t begin = cursor_.position();
-    const Word word = cursor_.word("a dtype");
+    const Word word = cursor_.word(expectation);
     const std::optional<DType> dtype = word.is_quoted ? std::nullopt : parse_dtype(word.text);
     if (!dtype) {
-      cursor_.fail_at(begin, "a dtype");
+      cursor_.fail_at(begin, expectation);
     }
     return *dtype;
   }

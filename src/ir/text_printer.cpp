@@ -17,12 +17,16 @@ namespace {
 bool is_plain_word(std::string_view name) {
   const bool starts_well = !name.empty() && (name[0] == '_' || (name[0] >= 'a' && name[0] <= 'z') ||
                                              (name[0] >= 'A' && name[0] <= 'Z'));
-  return starts_well && name.back() != '-' && std::ranges::all_of(name, is_word_character) &&
-         !is_reserved_word(name);
+  return starts_well && name.back() != '-' && std::ranges::all_of(name, is_word_character);
 }
 
-std::string print_name(std::string_view name) {
+std::string print_word(std::string_view name) {
   return is_plain_word(name) ? std::string(name) : quote(name);
+}
+
+/// At the begin of a line or an operand, where a word of the language could stand too.
+std::string print_name(std::string_view name) {
+  return is_reserved_word(name) ? quote(name) : print_word(name);
 }
 
 /// How tasks refer to the named things of one kind: by name, or by index where the name is not
@@ -59,7 +63,7 @@ class Printer {
   explicit Printer(const Program& program)
       : program_(program), buffers_(program.buffers), streams_(program.streams) {
     for (const std::string& site : program.sites) {
-      sites_.push_back(print_name(site));
+      sites_.push_back(print_word(site));
     }
   }
 
@@ -78,14 +82,14 @@ class Printer {
   }
 
   void print_header() {
-    add("program {} rank={} ranks={} events={}\n", print_name(program_.name), program_.rank,
+    add("program {} rank={} ranks={} events={}\n", print_word(program_.name), program_.rank,
         program_.num_ranks, program_.num_events);
     for (const Stream& stream : program_.streams) {
       add("stream {} kind={} priority={}\n", print_name(stream.name), stream_kind_name(stream.kind),
           stream.priority);
     }
     for (const Group& group : program_.groups) {
-      add("group {} kind={} ranks={}\n", print_name(group.name), group_kind_name(group.kind),
+      add("group {} kind={} ranks={}\n", print_word(group.name), group_kind_name(group.kind),
           fmt::join(group.ranks, ","));
     }
     for (const Buffer& buffer : program_.buffers) {
@@ -172,7 +176,7 @@ class Printer {
   void print_attributes(const std::vector<Attribute>& attributes) {
     const char* separator = " {";
     for (const Attribute& attribute : attributes) {
-      add("{}{}={}", separator, print_name(attribute.name), print_attribute_value(attribute.value));
+      add("{}{}={}", separator, print_word(attribute.name), print_attribute_value(attribute.value));
       separator = ", ";
     }
     out_ += attributes.empty() ? "" : "}";

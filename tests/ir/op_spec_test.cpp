@@ -30,8 +30,8 @@ TEST(OpSpec, EveryPartTellsSpecsApart) {
     change(changed);
     return table.intern(changed).index() + 1 == table.size();
   };
-  EXPECT_TRUE(is_new([](OpSpec& s) { s.op = "other"; }));
-  EXPECT_TRUE(is_new([](OpSpec& s) { s.attributes[0].name = "b"; }));
+  EXPECT_TRUE(is_new([](OpSpec& s) { s.op += "2"; }));
+  EXPECT_TRUE(is_new([](OpSpec& s) { s.attributes[0].name += "2"; }));
   EXPECT_TRUE(is_new([](OpSpec& s) { s.attributes[0].value = int64_t{1}; }));
   EXPECT_TRUE(is_new([](OpSpec& s) { s.attributes[0].value = std::string("1"); }));
   EXPECT_TRUE(is_new([](OpSpec& s) { s.attributes.clear(); }));
