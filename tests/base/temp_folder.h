@@ -14,12 +14,12 @@
 
 namespace braid {
 
-/// A fresh folder under the system's temporary folder, removed with all its content at the end of
-/// the scope.
+/// A fresh folder under `parent`, removed with all its content at the end of the scope.
 class TempFolder {
  public:
-  TempFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "braid-XXXXXX").string();
+  explicit TempFolder(
+      const std::filesystem::path& parent = std::filesystem::temp_directory_path()) {
+    std::string name = (parent / "braid-XXXXXX").string();
     if (::mkdtemp(name.data()) == nullptr) {
       throw std::runtime_error("mkdtemp failed for " + name);
     }

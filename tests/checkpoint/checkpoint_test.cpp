@@ -10,7 +10,6 @@
 
 #include "base/errors.h"
 #include "base/expect_error.h"
-#include "base/temp_folder.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/samples.h"
 
@@ -46,7 +45,7 @@ int64_t latest_step(const std::string& folder) {
 }
 
 TEST(Checkpoint, LoadsWhatItSaved) {
-  const TempFolder temp;
+  const MemoryFolder temp;
   const std::string folder = temp / "a/b";
   const SampleTraining training(100);
   const std::string path = training.save(folder);
@@ -59,7 +58,7 @@ TEST(Checkpoint, LoadsWhatItSaved) {
 }
 
 TEST(Checkpoint, EqualStatesGiveEqualBytes) {
-  const TempFolder temp;
+  const MemoryFolder temp;
   const std::string one = SampleTraining(3).save(temp / "one");
   const std::string two = SampleTraining(3).save(temp / "two");
   for (const std::string& name : names_in(one)) {
@@ -68,7 +67,7 @@ TEST(Checkpoint, EqualStatesGiveEqualBytes) {
 }
 
 TEST(Checkpoint, KeepsTheNewest) {
-  const TempFolder temp;
+  const MemoryFolder temp;
   for (const int64_t step : {10, 20, 30}) {
     SampleTraining(step).save(temp / "two", {.keep = 2, .before_step = {}});
     SampleTraining(step).save(temp / "one", {.keep = 1, .before_step = {}});
@@ -80,7 +79,7 @@ TEST(Checkpoint, KeepsTheNewest) {
 }
 
 TEST(Checkpoint, ARunThatWentBackKeepsItsNewCheckpoint) {
-  const TempFolder temp;
+  const MemoryFolder temp;
   for (const int64_t step : {100, 200, 150}) {
     SampleTraining(step).save(temp / "c", {.keep = 2, .before_step = {}});
   }
@@ -89,7 +88,7 @@ TEST(Checkpoint, ARunThatWentBackKeepsItsNewCheckpoint) {
 }
 
 TEST(Checkpoint, ReplacesOneOfTheSameStep) {
-  const TempFolder temp;
+  const MemoryFolder temp;
   SampleTraining training(7);
   training.save(temp / "c");
   training.matrix[3] = 99;
@@ -99,7 +98,7 @@ TEST(Checkpoint, ReplacesOneOfTheSameStep) {
 }
 
 TEST(Checkpoint, RefusesTensorsWithTheWrongNumberOfBytes) {
-  const TempFolder temp;
+  const MemoryFolder temp;
   const SampleTraining training(1);
   std::vector<NamedTensor> weights = training.weights();
   weights[0].data = weights[0].data.first(44);
@@ -137,7 +136,7 @@ bool save_and_die(const SampleTraining& training, const std::string& folder, int
 void kill_at_every_step(int64_t next_step) {
   int num_deaths = 0;
   for (bool died = true; died; ++num_deaths) {
-    const TempFolder temp;
+    const MemoryFolder temp;
     const std::string folder = temp / "c";
     SampleTraining(10).save(folder);
     const SampleTraining before(20);
@@ -170,7 +169,7 @@ TEST(Checkpoint, AKillWhileReplacingLosesNeitherOldNorNew) {
 TEST(Checkpoint, AnErrorAtAnyMomentLeavesACompleteLatestAndNoRubbish) {
   int num_errors = 0;
   for (bool failed = true; failed; ++num_errors) {
-    const TempFolder temp;
+    const MemoryFolder temp;
     SampleTraining(10).save(temp / "c");
     SampleTraining(20).save(temp / "c");
     int step = 0;
@@ -199,7 +198,7 @@ TEST(Checkpoint, AnErrorAtAnyMomentLeavesACompleteLatestAndNoRubbish) {
 }
 
 TEST(Checkpoint, AFullDiskIsAnErrorAndChangesNothing) {
-  const TempFolder temp;
+  const MemoryFolder temp;
   const std::string folder = temp / "c";
   const std::string path = SampleTraining(10).save(folder);
   int64_t largest_bytes = 0;
@@ -218,7 +217,7 @@ TEST(Checkpoint, AFullDiskIsAnErrorAndChangesNothing) {
 }
 
 TEST(Checkpoint, FoldersThatCannotBeMadeAreNamed) {
-  const TempFolder temp;
+  const MemoryFolder temp;
   write_all(temp / "file", "x");
   EXPECT_EQ(message_of<DataError>([&] { SampleTraining(1).save(temp / "file/c"); }),
             fmt::format("cannot make folder '{}': Not a directory", temp / "file/c"));
@@ -237,7 +236,7 @@ void expect_refused(const std::string& path, const std::string& file, std::strin
 }
 
 TEST(Checkpoint, EveryTruncationIsRefused) {
-  const TempFolder temp;
+  const MemoryFolder temp;
   const std::string path = SampleTraining(10).save(temp / "c");
   for (const std::string& name : names_in(path)) {
     const std::string good = read_all(path + "/" + name);
@@ -251,7 +250,7 @@ TEST(Checkpoint, EveryTruncationIsRefused) {
 }
 
 TEST(Checkpoint, EveryFlippedBitIsRefused) {
-  const TempFolder temp;
+  const MemoryFolder temp;
   const std::string path = SampleTraining(10).save(temp / "c");
   for (const std::string& name : names_in(path)) {
     const std::string good = read_all(path + "/" + name);
@@ -264,7 +263,7 @@ TEST(Checkpoint, EveryFlippedBitIsRefused) {
 }
 
 TEST(Checkpoint, SaysWhatIsDamaged) {
-  const TempFolder temp;
+  const MemoryFolder temp;
   const std::string path = SampleTraining(10).save(temp / "c");
   const std::string weights = path + "/model.safetensors";
   const std::string good = read_all(weights);
@@ -282,7 +281,7 @@ TEST(Checkpoint, SaysWhatIsDamaged) {
 }
 
 TEST(Checkpoint, MissingFilesAreNamed) {
-  const TempFolder temp;
+  const MemoryFolder temp;
   const std::string path = SampleTraining(10).save(temp / "c");
   for (const std::string& name : names_in(path)) {
     fs::rename(path + "/" + name, temp / "aside");
@@ -295,7 +294,7 @@ TEST(Checkpoint, MissingFilesAreNamed) {
 }
 
 TEST(FindLatestCheckpoint, FallsBackToTheMostSteps) {
-  const TempFolder temp;
+  const MemoryFolder temp;
   const std::string folder = temp / "c";
   EXPECT_EQ(find_latest_checkpoint(folder), std::nullopt);
   fs::create_directory(folder);
@@ -312,7 +311,7 @@ TEST(FindLatestCheckpoint, FallsBackToTheMostSteps) {
 }
 
 TEST(FindLatestCheckpoint, IgnoresWhatIsNotACheckpoint) {
-  const TempFolder temp;
+  const MemoryFolder temp;
   const std::string folder = temp / "c";
   for (const char* name : {".step_00000009.tmp-1-0", ".step_00000008.trash-1-0", "step_7",
                            "step_0000000x", "step_000000011", "step_-0000001", "other"}) {
@@ -325,7 +324,7 @@ TEST(FindLatestCheckpoint, IgnoresWhatIsNotACheckpoint) {
 }
 
 TEST(Checkpoint, RemovesLeftoversOfTheDeadOnly) {
-  const TempFolder temp;
+  const MemoryFolder temp;
   const std::string folder = temp / "c";
   const pid_t dead = ::fork();
   if (dead == 0) {

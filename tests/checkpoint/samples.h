@@ -1,12 +1,29 @@
 #pragma once
 
+#include <unistd.h>
+
 #include <cstring>
+#include <filesystem>
 #include <string>
 #include <vector>
 
+#include "base/temp_folder.h"
 #include "checkpoint/checkpoint.h"
 
 namespace braid {
+
+/// A temporary folder in memory where there is such a thing: a save waits for the disk some ten
+/// times, and tests save hundreds of times.
+class MemoryFolder : public TempFolder {
+ public:
+  MemoryFolder() : TempFolder(parent()) {}
+
+ private:
+  static std::filesystem::path parent() {
+    const char* memory = "/dev/shm";
+    return ::access(memory, W_OK) == 0 ? memory : std::filesystem::temp_directory_path();
+  }
+};
 
 /// A small training state whose every byte depends on the step.
 struct SampleTraining {
