@@ -26,7 +26,7 @@ struct CpuExecutorOptions {
                                    ///< that reads of undefined memory show
   bool detect_nan = false;  ///< after each task look for NaN and infinity in what it wrote; the
                             ///< first is an error of that task
-  CpuKernelFactory make_kernel;  ///< default: make_cpu_kernel
+  CpuKernelFactory make_kernel = {};  ///< default: make_cpu_kernel
 };
 
 /// Runs the programs of one rank on the CPU: one thread per stream (streams of one name and kind
