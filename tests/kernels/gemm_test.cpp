@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <numeric>
+
 #include "support/kernel_harness.h"
 
 namespace braid {
@@ -37,6 +39,16 @@ struct Matrix {
     return memory.data() + static_cast<size_t>(r * ld + c) * dtype_bytes(dtype);
   }
   double at(int64_t r, int64_t c) { return load_as_double(dtype, address(r, c)); }
+  /// Without padding; transposed if asked for.
+  std::vector<double> dense(bool transpose) {
+    std::vector<double> list(static_cast<size_t>(rows * columns));
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t c = 0; c < columns; ++c) {
+        list[static_cast<size_t>(transpose ? c * rows + r : r * columns + c)] = at(r, c);
+      }
+    }
+    return list;
+  }
 
   DType dtype;
   int64_t rows;
@@ -56,18 +68,16 @@ struct Matrices {
 };
 
 std::vector<double> expected_product(const Problem& p, Matrices& m) {
-  std::vector<double> list;
-  for (int64_t r = 0; r < p.m; ++r) {
-    for (int64_t c = 0; c < p.n; ++c) {
-      double sum = 0;
-      for (int64_t i = 0; i < p.k; ++i) {
-        sum += (p.transpose_a ? m.a.at(i, r) : m.a.at(r, i)) *
-               (p.transpose_b ? m.b.at(c, i) : m.b.at(i, c));
-      }
-      list.push_back(p.alpha * sum + (p.beta == 0 ? 0 : p.beta * m.c.at(r, c)));
-    }
+  const auto a = m.a.dense(p.transpose_a);
+  const auto b = m.b.dense(!p.transpose_b);  // as [n,k], so that both are read along rows
+  std::vector<double> c = m.c.dense(false);
+  for (int64_t i = 0; i < p.m * p.n; ++i) {
+    const auto row = a.begin() + i / p.n * p.k;
+    const double sum = std::inner_product(row, row + p.k, b.begin() + i % p.n * p.k, 0.0);
+    double& value = c[static_cast<size_t>(i)];
+    value = p.alpha * sum + (p.beta == 0 ? 0 : p.beta * value);
   }
-  return list;
+  return c;
 }
 
 template <class In, class Out>
