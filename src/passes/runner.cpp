@@ -45,11 +45,12 @@ class Dumper {
     }
   }
 
-  void dump(std::string_view name, const Program* program) {
+  /// As `number`_`name`; null: unchanged.
+  void dump(size_t number, std::string_view name, const Program* program) {
     if (folder_.empty()) {
       return;
     }
-    path_ = fmt::format("{}/{:03}_{}.txt", folder_, number_++, name);
+    path_ = fmt::format("{}/{:03}_{}.txt", folder_, number, name);
     write_file_atomically(path_, program == nullptr ? "# unchanged\n" : print_program(*program));
   }
 
@@ -61,7 +62,6 @@ class Dumper {
  private:
   std::string folder_;
   std::string path_;
-  int number_ = 0;
 };
 
 /// Throws InternalError naming `after` and the dump if the program is wrong.
@@ -105,7 +105,7 @@ PipelineResult run_passes(Program program, std::span<const Pass> passes, const P
     }
   };
   std::vector<PassRecord> records;
-  dumper.dump("input", &program);
+  dumper.dump(0, "input", &program);
   verify(Ordering::kProgramOrder, "the builder");
   for (const Pass& pass : passes) {
     if (std::string reason = why_skipped(pass, context, options); !reason.empty()) {
@@ -113,7 +113,7 @@ PipelineResult run_passes(Program program, std::span<const Pass> passes, const P
       continue;
     }
     records.push_back(run_pass(pass, program, context));
-    dumper.dump(pass.name, records.back().report.changed ? &program : nullptr);
+    dumper.dump(records.size(), pass.name, records.back().report.changed ? &program : nullptr);
     verify(pass.places_events ? Ordering::kEvents : Ordering::kProgramOrder,
            fmt::format("pass {}", pass.name));
   }

@@ -30,11 +30,12 @@ struct PipelineResult {
 };
 
 /// Runs the passes in order. Each is skipped if disabled, timed, verified and dumped as
-/// "NNN_name.txt" (000 is the input); an unchanged program is noted as such instead of repeated.
-/// A program between passes has no events yet, so it is verified in program order; the last one,
-/// and what comes from a pass that places events, is verified with its streams and events. Throws
-/// ConfigError for a name that no pass has or that is required, InternalError naming the pass (and
-/// its dump) after which a program is wrong, DataError if a dump cannot be written.
+/// "NNN_name.txt" (000 is the input, NNN counts the list, skipped passes too); an unchanged program
+/// is noted as such instead of repeated. A program between passes has no events yet, so it is
+/// verified in program order; the last one, and what comes from a pass that places events, is
+/// verified with its streams and events. Throws ConfigError for a name that no pass has or that is
+/// required, InternalError naming the pass (and its dump) after which a program is wrong, DataError
+/// if a dump cannot be written.
 PipelineResult run_passes(Program program, std::span<const Pass> passes,
                           const PassContext& context = {}, const RunOptions& options = {});
 
