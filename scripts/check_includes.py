@@ -27,10 +27,11 @@ MAY_SEE = {
     "data": ["base"],
     "checkpoint": ["base", "ir"],
     "config": ["base", "model"],
+    "report": ["base", "ir", "memory", "trace"],
     "runtime": ["base", "ir", "ops", "model", "parallel", "memory", "comm", "trace", "sim", "passes", "backends",
-                "data", "checkpoint", "config"],
+                "data", "checkpoint", "config", "report"],
     "cli": ["base", "ir", "ops", "model", "parallel", "memory", "comm", "trace", "sim", "passes", "backends",
-            "data", "checkpoint", "config", "runtime"],
+            "data", "checkpoint", "config", "report", "runtime"],
 }
 
 # Headers that cost every file that includes them most of a second.

@@ -1,0 +1,134 @@
+#include "report/metrics_file.h"
+
+#include <filesystem>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <system_error>
+#include <variant>
+
+#include "base/errors.h"
+#include "base/file.h"
+#include "base/text.h"
+
+namespace braid {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kMaxFileBytes = int64_t{1} << 32;
+
+/// Calls visit(name, member) for each number of a step.
+template <class Record, class Visit>
+void visit_members(Record& record, Visit&& visit) {
+  visit("step", record.step);
+  visit("loss", record.loss);
+  visit("learning_rate", record.learning_rate);
+  visit("grad_norm", record.grad_norm);
+  visit("step_ms", record.step_ms);
+  visit("tokens_per_s", record.tokens_per_s);
+  visit("tflops_per_s_per_rank", record.tflops_per_s_per_rank);
+  visit("consumed_samples", record.consumed_samples);
+  visit("consumed_tokens", record.consumed_tokens);
+  visit("skipped_steps", record.skipped_steps);
+  visit("nan_steps", record.nan_steps);
+}
+
+void read_member(const Json& json, const char* name, int64_t& value) {
+  value = json.at(name).get<int64_t>();
+}
+
+void read_member(const Json& json, const char* name, double& value) {
+  const Json& member = json.at(name);
+  value = member.is_null() ? std::numeric_limits<double>::quiet_NaN() : member.get<double>();
+}
+
+using Record = std::variant<StepRecord, EvalRecord>;
+
+/// Throws the JSON library's exception if a member is missing or of another type.
+Record parse_record(std::string_view line) {
+  const Json json = Json::parse(line);
+  if (json.contains("valid_loss")) {
+    EvalRecord record;
+    read_member(json, "step", record.step);
+    read_member(json, "valid_loss", record.loss);
+    return record;
+  }
+  StepRecord record;
+  visit_members(record, [&](const char* name, auto& member) { read_member(json, name, member); });
+  return record;
+}
+
+/// Calls visit(line, record) for each line, "\n" included, except for a torn last one.
+template <class Visit>
+void visit_lines(const std::string& path, Visit&& visit) {
+  const std::string text = read_text_file(path, kMaxFileBytes);
+  size_t begin = 0;
+  for (int64_t number = 1; begin < text.size(); ++number) {
+    const size_t end = text.find('\n', begin);
+    if (end == std::string::npos) {
+      return;
+    }
+    const std::string_view line(text.data() + begin, end + 1 - begin);
+    begin = end + 1;
+    try {
+      visit(line, parse_record(line));
+    } catch (const nlohmann::json::exception&) {
+      if (begin == text.size()) {
+        return;
+      }
+      throw_data_error("'{}' line {} is no record of a step or an evaluation: {}", path, number,
+                       quote(trim(line), 60));
+    }
+  }
+}
+
+void add_record(const Record& record, Metrics& metrics) {
+  if (const auto* step = std::get_if<StepRecord>(&record)) {
+    metrics.steps.push_back(*step);
+  } else {
+    metrics.evaluations.push_back(std::get<EvalRecord>(record));
+  }
+}
+
+bool exists(const std::string& path) {
+  std::error_code error;  // a path that cannot be looked at: reading it says why
+  return std::filesystem::exists(path, error) || error;
+}
+
+}  // namespace
+
+std::string metrics_line(const StepRecord& record) {
+  Json json;
+  visit_members(record, [&](const char* name, const auto& member) { json[name] = member; });
+  return json.dump() + "\n";
+}
+
+std::string metrics_line(const EvalRecord& record) {
+  return Json{{"step", record.step}, {"valid_loss", record.loss}}.dump() + "\n";
+}
+
+Metrics read_metrics(const std::string& path) {
+  Metrics metrics;
+  if (exists(path)) {
+    visit_lines(path, [&](std::string_view, const Record& record) { add_record(record, metrics); });
+  }
+  return metrics;
+}
+
+Metrics keep_metrics_before(const std::string& path, int64_t first_step) {
+  Metrics kept;
+  std::string kept_lines;
+  if (first_step > 1 && exists(path)) {
+    visit_lines(path, [&](std::string_view line, const Record& record) {
+      if (std::visit([](const auto& any) { return any.step; }, record) < first_step) {
+        add_record(record, kept);
+        kept_lines += line;
+      }
+    });
+  }
+  write_file_atomically(path, kept_lines);
+  return kept;
+}
+
+}  // namespace braid

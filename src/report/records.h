@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+
+namespace braid {
+
+/// What is known of one finished step.
+struct StepRecord {
+  int64_t step = 0;  ///< from 1
+  double loss = 0;   ///< mean over the global batch, nats per token
+  double learning_rate = 0;
+  double grad_norm = 0;
+  double step_ms = 0;
+  double tokens_per_s = 0;           ///< over all ranks
+  double tflops_per_s_per_rank = 0;  ///< model FLOPs
+  int64_t consumed_samples = 0;
+  int64_t consumed_tokens = 0;
+  int64_t skipped_steps = 0;  ///< since the start of the run
+  int64_t nan_steps = 0;      ///< since the start of the run
+};
+
+/// A held-out loss, measured with the weights after `step` (0: before the first).
+struct EvalRecord {
+  int64_t step = 0;
+  double loss = 0;  ///< nats per token
+};
+
+}  // namespace braid

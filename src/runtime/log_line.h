@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "report/records.h"
+
+namespace braid {
+
+/// The steps since the last log line, averaged as Megatron-LM's training_log averages them: the
+/// loss over the steps that were not skipped, time and throughput over all.
+class LogInterval {
+ public:
+  /// The counters of skipped and NaN steps count from the start of the run: what they were before
+  /// the first step of this process.
+  LogInterval(int64_t skipped_steps, int64_t nan_steps);
+
+  void add(const StepRecord& record);
+  bool empty() const { return num_steps_ == 0; }
+
+  struct RunSize {
+    int64_t num_steps = 1;
+    int64_t global_batch = 1;
+  };
+  /// Megatron-LM's log line, with its field names and widths, without "\n". "lm loss" is left out
+  /// if every step was skipped. The counters of skipped and NaN steps are those of the interval.
+  /// `time_ns`: Unix time, printed as local time. Begins the next interval.
+  std::string take_line(int64_t time_ns, const RunSize& run);
+
+ private:
+  StepRecord last_;
+  int64_t num_steps_ = 0;
+  int64_t num_advanced_ = 0;
+  int64_t skipped_before_ = 0;
+  int64_t nan_before_ = 0;
+  double loss_sum_ = 0;
+  double ms_sum_ = 0;
+  double tflops_sum_ = 0;  ///< work, not speed
+};
+
+/// Megatron-LM's line of an evaluation, without "\n": loss and perplexity (capped at e^20).
+std::string evaluation_line(const EvalRecord& record);
+
+}  // namespace braid
