@@ -26,8 +26,10 @@ struct TokenizeOptions {
   std::string input;          ///< text or JSONL, as `for_each_document` reads it
   std::string output_prefix;  ///< writes PREFIX.bin and PREFIX.idx
   bool append_eod = true;     ///< ends each document with the tokenizer's end-of-document id
+  int64_t threads = 1;        ///< that encode documents; the result is the same for any number
   DocumentOptions documents;
-  std::function<void(const TokenizeProgress&)> progress;  ///< after each document; may be empty
+  std::function<void(const TokenizeProgress&)>
+      progress;  ///< per document, on the calling thread; may be empty
 };
 
 /// Tokenizes a file into an indexed dataset, one sequence per document. Writes atomically: on any

@@ -2,8 +2,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
-#include <bit>
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 
@@ -185,6 +187,27 @@ TEST(IndexedDatasetWriter, PublishesNothingIfOnlyTheIndexDoesNotFit) {
   }
   EXPECT_THAT(message, HasSubstr(folder / "a.idx"));
   EXPECT_EQ(folder.num_entries(), 0);
+}
+
+TEST(IndexedDatasetWriter, LeavesNoDatasetWhenKilled) {
+  const TempFolder folder;
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    IndexedDatasetWriter writer(folder / "a", TokenType::kI32);
+    writer.add_sequence(
+        std::vector<int32_t>(200'000, 1));  // larger than the buffer, so that some of it is on disk
+    writer.end_document();
+    ::kill(::getpid(), SIGKILL);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFSIGNALED(status));
+  EXPECT_EQ(folder.num_entries(), 1);  // a *.tmp
+  EXPECT_THAT(message_of<DataError>([&] { IndexedDataset dataset(folder / "a"); }),
+              HasSubstr("No such file"));
+  write_dataset(folder / "a", {{7}});
+  EXPECT_THAT(read_all(IndexedDataset(folder / "a"), 0), ElementsAre(7));
 }
 
 TEST(IndexedDatasetWriter, NamesAFolderThatIsNotThere) {

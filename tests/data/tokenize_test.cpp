@@ -101,6 +101,49 @@ TEST_F(TokenizeTest, ChangesNothingOnAnError) {
   EXPECT_EQ(folder_.num_entries(), 4 + 2);
 }
 
+TEST_F(TokenizeTest, WritesTheSameWithAnyNumberOfThreads) {
+  std::string text;
+  for (int i = 0; i < 60'000; ++i) {  // more than one batch of 4 MiB
+    text += std::string(static_cast<size_t>(i % 200), static_cast<char>('a' + i % 26)) + "\n%\n";
+  }
+  TokenizeOptions with = options("a.txt", text);
+  const TokenizeStatistics one = tokenize_file(*bytes_, with);
+  const std::string idx = read_text_file(folder_ / "out.idx", INT64_MAX);
+  const std::string bin = read_text_file(folder_ / "out.bin", INT64_MAX);
+  with.threads = 3;
+  EXPECT_EQ(tokenize_file(*bytes_, with).tokens, one.tokens);
+  EXPECT_EQ(read_text_file(folder_ / "out.idx", INT64_MAX), idx);
+  EXPECT_EQ(read_text_file(folder_ / "out.bin", INT64_MAX), bin);
+  with.threads = 0;
+  EXPECT_THROW(tokenize_file(*bytes_, with), ConfigError);
+}
+
+/// Fails on a text with an x.
+class FailingTokenizer final : public Tokenizer {
+ public:
+  std::vector<int32_t> encode(std::string_view text) const override {
+    if (text.find('x') != std::string_view::npos) {
+      throw_data_error("no x please");
+    }
+    return {1};
+  }
+  std::string decode(std::span<const int32_t>) const override { return {}; }
+  int32_t vocabulary_size() const override { return 3; }
+  std::optional<int32_t> eod_id() const override { return 2; }
+  const std::string& name() const override { return name_; }
+
+ private:
+  std::string name_ = "failing";
+};
+
+TEST_F(TokenizeTest, PassesOnAnErrorOfAnyThread) {
+  TokenizeOptions with = options("a.txt", "a\n%\nb\n%\nx\n%\nc\n%\nd\n");
+  with.threads = 3;
+  EXPECT_THAT(message_of<DataError>([&] { tokenize_file(FailingTokenizer(), with); }),
+              HasSubstr("no x please"));
+  EXPECT_EQ(folder_.num_entries(), 1);
+}
+
 class NoEodTokenizer final : public Tokenizer {
  public:
   std::vector<int32_t> encode(std::string_view text) const override {
