@@ -7,7 +7,7 @@
 #include "backends/cpu/cpu_executor.h"
 #include "comm/transport.h"
 #include "memory/memory_plan.h"
-#include "support/executor_contract.h"
+#include "support/executor_helpers.h"
 
 namespace braid {
 
