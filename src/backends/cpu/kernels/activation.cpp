@@ -30,7 +30,8 @@ void swiglu_row(const T* gate_up, int64_t width, T* y) {
 #pragma omp simd
   for (int64_t i = 0; i < width; ++i) {
     const Wide<T> gate = gate_up[i];
-    y[i] = gate * vector_math::sigmoid(gate) * static_cast<Wide<T>>(gate_up[width + i]);
+    const Wide<T> up = gate_up[width + i];
+    store(y, i, gate * vector_math::sigmoid(gate) * up);
   }
 }
 
@@ -43,8 +44,8 @@ void swiglu_backward_row(const T* gate_up, const T* dy, int64_t width, T* d_gate
     const Wide<T> d = dy[i];
     const Wide<T> s = vector_math::sigmoid(gate);
     const Wide<T> silu = gate * s;
-    d_gate_up[i] = d * up * (s + silu * (Wide<T>(1) - s));
-    d_gate_up[width + i] = d * silu;
+    store(d_gate_up, i, d * up * (s + silu * (Wide<T>(1) - s)));
+    store(d_gate_up, width + i, d * silu);
   }
 }
 
@@ -89,7 +90,7 @@ CpuKernel make_gelu(const OpSpec& spec, int /*num_workers*/) {
       run_pieces(args.workers, count, kMinElemsPerPiece, [&](int, int64_t begin, int64_t end) {
 #pragma omp simd
         for (int64_t i = begin; i < end; ++i) {
-          y[i] = gelu<Wide<T>>(x[i]);
+          store(y, i, gelu<Wide<T>>(x[i]));
         }
       });
     }};
@@ -106,7 +107,7 @@ CpuKernel make_gelu_backward(const OpSpec& spec, int /*num_workers*/) {
       run_pieces(args.workers, count, kMinElemsPerPiece, [&](int, int64_t begin, int64_t end) {
 #pragma omp simd
         for (int64_t i = begin; i < end; ++i) {
-          dx[i] = static_cast<Wide<T>>(dy[i]) * gelu_slope<Wide<T>>(x[i]);
+          store(dx, i, static_cast<Wide<T>>(dy[i]) * gelu_slope<Wide<T>>(x[i]));
         }
       });
     }};

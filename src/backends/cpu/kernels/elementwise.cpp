@@ -18,7 +18,7 @@ CpuKernel add_kernel(int64_t count) {
     run_pieces(args.workers, count, kMinElemsPerPiece, [&](int, int64_t begin, int64_t end) {
 #pragma omp simd
       for (int64_t i = begin; i < end; ++i) {
-        c[i] = static_cast<Wide<T>>(a[i]) + static_cast<Wide<T>>(b[i]);
+        store(c, i, static_cast<Wide<T>>(a[i]) + static_cast<Wide<T>>(b[i]));
       }
     });
   }};
@@ -32,7 +32,7 @@ CpuKernel cast_kernel(int64_t count) {
     run_pieces(args.workers, count, kMinElemsPerPiece, [&](int, int64_t begin, int64_t end) {
 #pragma omp simd
       for (int64_t i = begin; i < end; ++i) {
-        y[i] = static_cast<To>(x[i]);
+        store(y, i, static_cast<Wide<To>>(x[i]));
       }
     });
   }};

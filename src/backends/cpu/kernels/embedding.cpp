@@ -20,7 +20,7 @@ template <class T>
 void add_row(const T* a, const T* b, int64_t width, T* sum) {
 #pragma omp simd
   for (int64_t c = 0; c < width; ++c) {
-    sum[c] = static_cast<Wide<T>>(a[c]) + static_cast<Wide<T>>(b[c]);
+    store(sum, c, static_cast<Wide<T>>(a[c]) + static_cast<Wide<T>>(b[c]));
   }
 }
 

@@ -101,11 +101,11 @@ void store_tile(const GemmArgs<BFloat16, Out>& args, const float* tile) {
     const float* const from = tile + r * args.n;
     if (beta == 0.0f) {
       for (int64_t c = 0; c < args.n; ++c) {
-        to[c] = alpha * from[c];
+        store(to, c, alpha * from[c]);
       }
     } else {
       for (int64_t c = 0; c < args.n; ++c) {
-        to[c] = alpha * from[c] + beta * static_cast<float>(to[c]);
+        store(to, c, alpha * from[c] + beta * static_cast<float>(to[c]));
       }
     }
   }

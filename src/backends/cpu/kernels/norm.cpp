@@ -26,7 +26,7 @@ template <class T>
 void add_row(const T* x, const T* residual, int64_t width, T* sum) {
 #pragma omp simd
   for (int64_t c = 0; c < width; ++c) {
-    sum[c] = static_cast<Wide<T>>(x[c]) + static_cast<Wide<T>>(residual[c]);
+    store(sum, c, static_cast<Wide<T>>(x[c]) + static_cast<Wide<T>>(residual[c]));
   }
 }
 
@@ -67,7 +67,7 @@ void norm_row(const NormForward<T>& o, int64_t n, int64_t width, double epsilon)
 #pragma omp simd
   for (int64_t c = 0; c < width; ++c) {
     const W normed = (static_cast<W>(x[c]) - mean) * rstd * static_cast<W>(o.w[c]);
-    y[c] = kCentred ? normed + static_cast<W>(o.b[c]) : normed;
+    store(y, c, kCentred ? normed + static_cast<W>(o.b[c]) : normed);
   }
   if constexpr (kCentred) {
     o.mean[n] = mean;

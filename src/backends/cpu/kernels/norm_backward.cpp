@@ -65,13 +65,13 @@ void write_dx(const NormBackward<T>& o, int64_t n, int64_t width, W mean, W rstd
   if (o.d_sum == nullptr) {
 #pragma omp simd
     for (int64_t c = 0; c < width; ++c) {
-      dx[c] = slope(c);
+      store(dx, c, slope(c));
     }
   } else {
     const T* const d_sum = o.d_sum + n * width;
 #pragma omp simd
     for (int64_t c = 0; c < width; ++c) {
-      dx[c] = slope(c) + static_cast<W>(d_sum[c]);
+      store(dx, c, slope(c) + static_cast<W>(d_sum[c]));
     }
   }
 }

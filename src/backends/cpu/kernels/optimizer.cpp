@@ -90,7 +90,7 @@ void adamw_range(const AdamwStep& step, const float* grad, float* weight, float*
 void round_range(const float* weight, BFloat16* param, int64_t begin, int64_t end) {
 #pragma omp simd
   for (int64_t i = begin; i < end; ++i) {
-    param[i] = weight[i];
+    store(param, i, weight[i]);
   }
 }
 

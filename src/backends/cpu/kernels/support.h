@@ -18,6 +18,17 @@ namespace braid {
 template <class T>
 using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
+/// x[i] = value, rounded to T. Assigning a BFloat16 object would copy a class, which GCC 12 does
+/// not turn into vector code; assigning its bits does.
+template <class T>
+void store(T* x, int64_t i, Wide<T> value) {
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    x[i].bits = BFloat16(value).bits;
+  } else {
+    x[i] = value;
+  }
+}
+
 /// Returns make.template operator()<T>() for the storage type T (float, double or BFloat16) of one
 /// operand of the spec. Throws InternalError for other dtypes.
 template <class Make>
