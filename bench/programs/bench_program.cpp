@@ -40,6 +40,8 @@ class StepWriter {
   }
 
   Program write(size_t num_tasks) {
+    const size_t margin = 1000;  // the last microbatch may not fit
+    builder_.reserve(num_tasks + margin, 5 * (num_tasks + margin), 2 * (num_tasks + margin));
     for (int32_t microbatch = 0; builder_.program().tasks.size() < num_tasks; ++microbatch) {
       label_.microbatch = microbatch;
       forward();

@@ -107,6 +107,12 @@ ProgramBuilder::ProgramBuilder(std::string name, int rank, int num_ranks) {
   program_.num_ranks = num_ranks;
 }
 
+void ProgramBuilder::reserve(size_t num_tasks, size_t num_operands, size_t num_buffers) {
+  program_.tasks.reserve(num_tasks);
+  program_.operands.reserve(num_operands);
+  program_.buffers.reserve(num_buffers);
+}
+
 BufferId ProgramBuilder::add_buffer(Buffer buffer) {
   check(is_valid_shape(buffer.shape), "buffer {}: shape {} is negative or too large", buffer.name,
         to_string(buffer.shape));

@@ -173,6 +173,9 @@ class ProgramBuilder {
  public:
   ProgramBuilder(std::string name, int rank, int num_ranks);
 
+  /// Makes room, so that a large program does not copy itself as it grows. Optional.
+  void reserve(size_t num_tasks, size_t num_operands, size_t num_buffers);
+
   BufferId add_buffer(Buffer buffer);
   StreamId add_stream(Stream stream);
   GroupId add_group(Group group);
