@@ -27,7 +27,7 @@ MAY_SEE = {
     "data": ["base"],
     "checkpoint": ["base", "ir"],
     "config": ["base", "model"],
-    "report": ["base", "ir", "memory", "trace"],
+    "report": ["base", "ir", "memory", "trace", "passes"],
     "runtime": ["base", "ir", "ops", "model", "parallel", "memory", "comm", "trace", "sim", "passes", "backends",
                 "data", "checkpoint", "config", "report"],
     "cli": ["base", "ir", "ops", "model", "parallel", "memory", "comm", "trace", "sim", "passes", "backends",

@@ -1,0 +1,230 @@
+// The parts of the page, each made from the data alone.
+
+const kMemoryTitles = {
+  param: 'weights', main_weight: 'main weights', grad: 'gradients', main_grad: 'main gradients',
+  optimizer_state: 'optimizer state', activation: 'activations', gathered: 'gathered', scratch: 'scratch', io: 'inputs and outputs',
+  between: 'between buffers',
+};
+
+function card(title, head, ...body) {
+  return element('section', {class: 'card'}, element('div', {class: 'card-head'}, element('h2', {}, title), ...head), ...body);
+}
+
+const spacer = () => element('div', {class: 'spacer'});
+const note = (text) => element('p', {class: 'note'}, text);
+
+function make_header(data) {
+  const {step} = data.steps;
+  const steps = step.length > 0 ? `${step[step.length - 1].toLocaleString('en-US')} steps` : 'no steps recorded';
+  return element('header', {}, element('h1', {}, data.title), element('p', {}, [data.model, steps].filter(Boolean).join(' · ')));
+}
+
+function tile(label, value, unit, detail) {
+  return element('div', {class: 'card tile'}, element('div', {class: 'label'}, label),
+    element('div', {class: 'value'}, value, unit ? element('small', {}, unit) : null), element('div', {class: 'detail'}, detail));
+}
+
+const last_of = (values) => values.length > 0 ? values[values.length - 1] : NaN;
+
+function exposure_of(ranks) {
+  const sum = (of) => ranks.reduce((total, rank) => total + of(rank), 0);
+  const [step, total, exposed] = [sum((rank) => rank.step_ns), sum((rank) => rank.communication.total_ns),
+    sum((rank) => rank.communication.exposed_ns)];
+  return {share: step > 0 ? exposed / step : NaN, hidden: total > 0 ? 1 - exposed / total : NaN, has_any: total > 0};
+}
+
+function loss_tiles(data) {
+  const {steps, evaluations, unigram_entropy} = data;
+  const first_to_last = `from ${format_number(evaluations.loss[0] ?? NaN)} at step ${evaluations.step[0] ?? kMissing}`;
+  const yardstick = unigram_entropy === null ? '' : `, unigram entropy ${format_number(unigram_entropy)}`;
+  return [
+    tile('Training loss', format_number(last_of(steps.loss)), '', `at step ${last_of(steps.step) || kMissing}, nats per token`),
+    tile('Held-out loss', format_number(last_of(evaluations.loss)), '',
+      evaluations.loss.length > 0 ? first_to_last + yardstick : 'not evaluated in this run'),
+  ];
+}
+
+function speed_tiles(data) {
+  const {tokens_per_s, step_ms, tflops_per_s_per_rank} = data.steps;
+  const [time, unit] = format_scaled(quantile(step_ms, 0.5) * 1e6, 1000, ['ns', 'µs', 'ms', 's']);
+  return [
+    tile('Throughput', format_count(quantile(tokens_per_s, 0.5)), 'tokens/s',
+      `median; ${format_number(quantile(tflops_per_s_per_rank, 0.5), 3)} TFLOP/s per rank`),
+    tile('Step time', time, unit, `median; 95% of steps within ${format_ns(quantile(step_ms, 0.95) * 1e6)}`),
+  ];
+}
+
+function machine_tiles(data) {
+  const {share, hidden, has_any} = exposure_of(data.ranks);
+  const {persistent_bytes, step_bytes} = data.memory;
+  const [peak, unit] = format_scaled(persistent_bytes + step_bytes, 1024, ['B', 'KiB', 'MiB', 'GiB', 'TiB']);
+  const explained = has_any ? `of the step; ${format_percent(hidden)} of communication is hidden` : 'no communication in the step';
+  return [
+    tile('Exposed communication', data.ranks.length > 0 ? format_percent(share) : kMissing, '',
+      data.ranks.length > 0 ? explained : 'no step was traced'),
+    tile('Peak memory', peak, unit, `per rank: ${format_bytes(persistent_bytes)} persistent, ${format_bytes(step_bytes)} in a step`),
+  ];
+}
+
+function make_tiles(data) {
+  return element('div', {class: 'tiles'}, ...loss_tiles(data), ...speed_tiles(data), ...machine_tiles(data));
+}
+
+// Two buttons of which one is pressed.
+function scale_switch(chart) {
+  const buttons = [['linear', false], ['log', true]].map(([name, logarithmic]) => element('button', {
+    'aria-pressed': String(chart.logarithmic === logarithmic),
+    onclick: (event) => {
+      for (const button of buttons) button.setAttribute('aria-pressed', String(button === event.target));
+      chart.set_logarithmic(logarithmic);
+    },
+  }, name));
+  return element('div', {class: 'buttons', role: 'group', 'aria-label': 'scale'}, ...buttons);
+}
+
+// A line that jumps is shown pale, with its running mean on top.
+function with_mean(name, color, x, y) {
+  const radius = Math.floor(x.length / 100);
+  if (radius < 1) return [{name, color, x, y}];
+  return [{name, color, x, y, width: 1, alpha: 0.35}, {name, color, x, y: smoothed(y, radius), width: 2, quiet: true}];
+}
+
+function make_loss(data) {
+  const {steps, evaluations, unigram_entropy} = data;
+  if (steps.step.length + evaluations.step.length === 0) return [card('Loss', [], note('No step was recorded.')), null];
+  const series = [...with_mean('training', 'train', steps.step, steps.loss),
+    {name: 'held-out', color: 'held-out', x: evaluations.step, y: evaluations.loss, width: 2, dots: true}];
+  const levels = unigram_entropy === null ? [] : [{name: 'unigram entropy', color: 'entropy', y: unigram_entropy}];
+  const chart = new LineChart({series, levels, label: 'Training and held-out loss over the steps', format: (value) => format_number(value)});
+  const names = legend([['training', 'var(--train)', 'line'], ['held-out', 'var(--held-out)', 'line']]);
+  return [card('Loss (nats per token)', [names, spacer(), scale_switch(chart)], chart.canvas), chart];
+}
+
+function make_speed(data) {
+  const {step, tokens_per_s} = data.steps;
+  if (step.length === 0) return card('Throughput', [], note('No step was recorded.'));
+  const chart = new LineChart({series: with_mean('tokens/s', 'speed', step, tokens_per_s), from_zero: true,
+    label: 'Tokens per second over the steps', format: format_count});
+  return card('Throughput (tokens/s)', [], chart.canvas);
+}
+
+function make_timeline(timeline) {
+  if (timeline.ranks.every((rank) => rank.name.length === 0)) {
+    return [card('Timeline', [], note('No step was traced: set logging.trace_steps.')), null];
+  }
+  const view = new TimelineView(timeline);
+  const button = (text, title, action) => element('button', {title, onclick: action}, text);
+  const buttons = element('div', {class: 'buttons'}, button('−', 'zoom out', () => view.zoom(2)), button('+', 'zoom in', () => view.zoom(0.5)),
+    button('whole step', 'show the whole step', () => view.reset()));
+  const names = legend(view.used_kinds.map((kind) => [kind === 'comm' ? 'communication' : kind, `var(--phase-${kind})`]));
+  const about = note(`Step ${timeline.ranks[0].step}, ${timeline.source}, ${format_ns(timeline.step_ns)}`);
+  const help = element('p', {class: 'note', style: 'font-size:12px;margin-top:8px'},
+    'Wheel zooms at the pointer, dragging pans, a double click zooms to a task or back; ',
+    ...['W', 'A', 'S', 'D'].map((key) => element('kbd', {}, key)), ' and ', element('kbd', {}, '0'), ' work too.');
+  const section = card('Timeline', [about, spacer(), names, buttons], view.canvas, help);
+  section.classList.add('timeline');
+  return [section, view];
+}
+
+const kRankParts = [
+  ['compute', 'phase-forward', (rank) => rank.compute_ns],
+  ['exposed communication', 'phase-comm', (rank) => rank.communication.exposed_ns],
+  ['copies', 'phase-copy', (rank) => rank.copy_ns],
+  ['idle', 'idle', (rank) => rank.bubble_ns],
+];
+
+function rank_bar(rank) {
+  const parts = kRankParts.map(([name, color, time]) => element('div', {
+    style: `flex:${time(rank)} 0 0;background:var(--${color})`,
+    title: `${name}: ${format_ns(time(rank))}, ${format_percent(time(rank) / rank.step_ns)} of the step`,
+  }));
+  return element('div', {class: 'bar thin'}, ...parts.filter((_, i) => kRankParts[i][2](rank) > 0));
+}
+
+// Sums of each kind of communication over the ranks.
+function communication_rows(ranks) {
+  const kinds = new Map();
+  for (const one of ranks.flatMap((rank) => rank.by_group)) {
+    const sum = kinds.get(one.name) ?? {num_tasks: 0, bytes: 0, total_ns: 0, exposed_ns: 0};
+    for (const key of Object.keys(sum)) sum[key] += one[key];
+    kinds.set(one.name, sum);
+  }
+  return [...kinds].map(([name, sum]) => ({cells: [[name, 'name'], [sum.num_tasks.toLocaleString('en-US'), 'number'],
+    [format_bytes(sum.bytes), 'number'], [format_ns(sum.total_ns), 'number'], [format_ns(sum.exposed_ns), 'number'],
+    [format_percent(1 - sum.exposed_ns / sum.total_ns), 'number']]}));
+}
+
+function make_exposure(ranks) {
+  if (ranks.length === 0) return card('Where the step went', [], note('No step was traced.'));
+  const used = kRankParts.filter(([, , time]) => ranks.some((rank) => time(rank) > 0));
+  const bars = element('div', {class: 'rank-bars'});
+  for (const rank of ranks) {
+    bars.append(element('span', {}, `rank ${rank.rank}`), rank_bar(rank),
+      element('span', {class: 'number'}, `${format_percent(rank.compute_ns / rank.step_ns)} compute`));
+  }
+  const rows = communication_rows(ranks);
+  const head = ['tasks', 'bytes', 'time', 'exposed', 'hidden'].map((name) => [name, 'number']);
+  const kinds = rows.length > 0 ? [element('h3', {}, 'Communication by group, all ranks together'), table([['group'], ...head], rows)]
+    : [note('No task of this step communicates.')];
+  return card('Where the step went', [spacer(), legend(used.map(([name, color]) => [name, `var(--${color})`]))],
+    element('div', {class: 'scroll', style: 'max-height:220px'}, bars), ...kinds);
+}
+
+function memory_segments(memory) {
+  const of = (member, kind) => memory.classes.filter((one) => one[member] > 0).map((one) => ({name: one.name, bytes: one[member], kind}));
+  const between = memory.step_bytes - memory.max_live_bytes;
+  return [...of('persistent_bytes', 'persistent'), ...of('step_bytes', 'step'),
+    ...(between > 0 ? [{name: 'between', bytes: between, kind: 'step'}] : [])];
+}
+
+function memory_rows(memory, peak) {
+  const cell = (bytes) => [bytes > 0 ? format_bytes(bytes) : kMissing, 'number'];
+  const row = (name, persistent, step) => ({
+    kind: name === 'between' ? 'quiet' : '',
+    cells: [[element('span', {}, swatch(`var(--memory-${name})`), kMemoryTitles[name] ?? name), 'name'], cell(persistent), cell(step),
+      cell(persistent + step), [format_percent((persistent + step) / peak), 'number']],
+  });
+  const rows = memory.classes.map((one) => row(one.name, one.persistent_bytes, one.step_bytes));
+  const between = memory.step_bytes - memory.max_live_bytes;
+  if (between > 0) rows.push(row('between', 0, between));
+  rows.push({kind: 'sum', cells: [['peak'], cell(memory.persistent_bytes), cell(memory.step_bytes), cell(peak), ['100%', 'number']]});
+  return rows;
+}
+
+function make_memory(memory) {
+  const peak = memory.persistent_bytes + memory.step_bytes;
+  if (peak === 0) return card('Memory', [], note('No memory plan was recorded.'));
+  const segments = memory_segments(memory).map(({name, bytes, kind}) => element('div', {
+    class: kind, style: `flex:${bytes} 0 0;background-color:var(--memory-${name})`,
+    title: `${kMemoryTitles[name] ?? name}, ${kind === 'step' ? 'at the peak of the step' : 'persistent'}: ${format_bytes(bytes)}`,
+  }));
+  const ratio = memory.max_live_bytes > 0 ? memory.step_bytes / memory.max_live_bytes : 1;
+  const about = note(`Step memory is ${ratio.toFixed(3)} × the bytes live at once, the least possible`);
+  const head = [['class'], ...['persistent', 'step peak', 'together', 'share'].map((name) => [name, 'number'])];
+  return card('Memory per rank', [spacer(), about], element('div', {class: 'bar', style: 'margin-bottom:12px'}, ...segments),
+    table(head, memory_rows(memory, peak)));
+}
+
+function make_passes(passes) {
+  if (passes.length === 0) return card('Passes', [], note('No pass was recorded.'));
+  const rows = passes.map((pass) => ({
+    kind: pass.skipped || !pass.changed ? 'quiet' : '',
+    cells: [[element('code', {}, pass.name), 'name'], [pass.skipped ? 'skipped' : pass.changed ? 'changed' : 'unchanged', 'name'],
+      [pass.skipped ? kMissing : format_ns(pass.ms * 1e6), 'number'], [pass.summary]],
+  }));
+  return card('Passes', [], element('div', {class: 'scroll'}, table([['pass'], ['result'], ['time', 'number'], ['what it did']], rows)));
+}
+
+function make_config(text) {
+  if (text === '') return card('Configuration', [], note('No configuration was recorded.'));
+  const copy = element('button', {onclick: async () => {
+    try {
+      await navigator.clipboard.writeText(text);
+      copy.textContent = 'copied';
+    } catch {
+      getSelection().selectAllChildren(block);  // without permission: the user copies
+    }
+  }}, 'copy');
+  const block = element('pre', {tabindex: '0'}, element('code', {}, text));
+  return card('Resolved configuration', [spacer(), element('div', {class: 'buttons'}, copy)], block);
+}

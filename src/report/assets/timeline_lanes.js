@@ -1,0 +1,74 @@
+// The tasks of one stream as sorted arrays, and how they are drawn at any zoom in time that depends on the pixels, not on
+// the tasks.
+
+class Lane {
+  // `tasks`: indices into the columns of `rank` that run on this stream. `kinds`: names of the colours.
+  constructor(rank, stream, tasks, kind_of, num_kinds) {
+    this.rank = rank;
+    this.stream = stream;
+    const {start_ns, duration_ns} = rank;
+    tasks.sort((a, b) => start_ns[a] - start_ns[b]);
+    this.task = Int32Array.from(tasks);
+    this.begin = Float64Array.from(tasks, (task) => start_ns[task]);
+    this.end = Float64Array.from(tasks, (task) => start_ns[task] + duration_ns[task]);
+    this.kind = Uint8Array.from(tasks, (task) => kind_of(rank, task));
+    // busy[k][i]: time of the first i tasks that have kind k.
+    this.busy = Array.from({length: num_kinds}, () => new Float64Array(tasks.length + 1));
+    for (let i = 0; i < tasks.length; ++i) {
+      for (let kind = 0; kind < num_kinds; ++kind) this.busy[kind][i + 1] = this.busy[kind][i];
+      this.busy[this.kind[i]][i + 1] += this.end[i] - this.begin[i];
+    }
+  }
+
+  // Position in this lane of the task at a moment, or of one at most `slack` away; -1 if there is none.
+  at(time, slack) {
+    const next = lower_bound(this.end, time);
+    if (next < this.end.length && this.begin[next] <= time) return next;
+    const after = next < this.begin.length ? this.begin[next] - time : Infinity;
+    const before = next > 0 ? time - this.end[next - 1] : Infinity;
+    if (Math.min(after, before) > slack) return -1;
+    return after < before ? next : next - 1;
+  }
+
+  // Calls rectangle(i, x0, x1) for each task of [from, to] wide enough to be seen, and column(x, busy, kind) for each
+  // pixel column in which narrower ones start: the time that they take and the kind that takes most. `scale`: pixels per ns.
+  visit(from, to, scale, rectangle, column) {
+    const kMinWidth = 1.5;
+    const x_of = (time) => (time - from) * scale;
+    const count = this.begin.length;
+    const is_wide = (i) => (this.end[i] - this.begin[i]) * scale >= kMinWidth;
+    let i = lower_bound(this.end, from);
+    while (i < count && this.begin[i] <= to) {
+      if (is_wide(i)) {
+        rectangle(i, x_of(this.begin[i]), x_of(this.end[i]));
+        ++i;
+        continue;
+      }
+      const x = Math.floor(x_of(this.begin[i]));
+      // The first one past this column; rounding must not stop the loop.
+      let next = Math.max(lower_bound(this.begin, from + (x + 1) / scale, i, count), i + 1);
+      if (next - 1 > i && is_wide(next - 1)) --next;  // it only starts here
+      let [most, total, kind] = [-1, 0, 0];
+      for (let k = 0; k < this.busy.length; ++k) {
+        const time = this.busy[k][next] - this.busy[k][i];
+        total += time;
+        if (time > most) [most, kind] = [time, k];
+      }
+      column(x, Math.min(total * scale, 1), kind);
+      i = next;
+    }
+  }
+}
+
+// A lane per stream that runs anything, rank by rank.
+function make_lanes(timeline, kind_of, num_kinds) {
+  const lanes = [];
+  for (const rank of timeline.ranks) {
+    const by_stream = rank.streams.map(() => []);
+    rank.stream.forEach((stream, task) => by_stream[stream].push(task));
+    by_stream.forEach((tasks, stream) => {
+      if (tasks.length > 0) lanes.push(new Lane(rank, stream, tasks, kind_of, num_kinds));
+    });
+  }
+  return lanes;
+}

@@ -1,0 +1,160 @@
+#include "report/report_data.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "memory/max_live.h"
+#include "trace/exposed.h"
+
+namespace braid {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// Six digits are more than a plot shows, and keep the page of a long run small.
+Json rounded(double value) {
+  if (!std::isfinite(value)) {
+    return nullptr;
+  }
+  return std::strtod(fmt::format("{:.6g}", value).c_str(), nullptr);
+}
+
+template <class Record, class Field>
+Json column(const std::vector<Record>& records, Field&& field) {
+  Json values = Json::array();
+  for (const Record& record : records) {
+    values.push_back(field(record));
+  }
+  return values;
+}
+
+Json steps_json(const std::vector<StepRecord>& steps) {
+  using Step = StepRecord;
+  const auto numbers = [&](double Step::*member) {
+    return column(steps, [=](const Step& step) { return rounded(step.*member); });
+  };
+  Json json;
+  json["step"] = column(steps, [](const Step& step) { return step.step; });
+  json["loss"] = numbers(&Step::loss);
+  json["learning_rate"] = numbers(&Step::learning_rate);
+  json["grad_norm"] = numbers(&Step::grad_norm);
+  json["step_ms"] = numbers(&Step::step_ms);
+  json["tokens_per_s"] = numbers(&Step::tokens_per_s);
+  json["tflops_per_s_per_rank"] = numbers(&Step::tflops_per_s_per_rank);
+  return json;
+}
+
+Json evaluations_json(const std::vector<EvalRecord>& evaluations) {
+  Json json;
+  json["step"] = column(evaluations, [](const EvalRecord& record) { return record.step; });
+  json["loss"] = column(evaluations, [](const EvalRecord& record) { return rounded(record.loss); });
+  return json;
+}
+
+Json passes_json(const std::vector<PassRecord>& passes) {
+  return column(passes, [](const PassRecord& pass) {
+    return Json{{"name", pass.name},
+                {"ms", rounded(static_cast<double>(pass.duration_ns) * 1e-6)},
+                {"skipped", pass.skipped},
+                {"changed", pass.report.changed},
+                {"num_changes", pass.report.num_changes},
+                {"summary", pass.report.summary}};
+  });
+}
+
+int64_t bytes_of(const std::unordered_map<BufferRole, int64_t>& by_role, BufferRole role) {
+  const auto found = by_role.find(role);
+  return found == by_role.end() ? 0 : found->second;
+}
+
+Json memory_json(const MemoryPlan& plan) {
+  StepPlan step;
+  for (const StepPlan& program : plan.programs) {
+    if (program.arena_bytes > step.arena_bytes) {
+      step = program;
+    }
+  }
+  Json classes = Json::array();
+  for (size_t index = 0; index < kNumBufferRoles; ++index) {
+    const auto role = static_cast<BufferRole>(index);
+    const int64_t persistent_bytes = bytes_of(plan.persistent_by_role, role);
+    const int64_t step_bytes = bytes_of(step.peak_by_role, role);
+    if (persistent_bytes + step_bytes > 0) {
+      classes.push_back({{"name", role_name(role)},
+                         {"persistent_bytes", persistent_bytes},
+                         {"step_bytes", step_bytes}});
+    }
+  }
+  return {{"persistent_bytes", plan.persistent_bytes},
+          {"step_bytes", plan.step_bytes},
+          {"max_live_bytes", step.max_live_bytes},
+          {"classes", std::move(classes)}};
+}
+
+Json communication_json(std::string_view name, const CommunicationTime& time) {
+  return {{"name", name},
+          {"num_tasks", time.num_tasks},
+          {"bytes", time.bytes},
+          {"total_ns", time.total_ns},
+          {"exposed_ns", time.exposed_ns}};
+}
+
+Json rank_json(const RankTimes& times) {
+  Json by_group = Json::array();
+  for (size_t kind = 0; kind < kNumGroupKinds; ++kind) {
+    if (times.by_group[kind].num_tasks > 0) {
+      by_group.push_back(
+          communication_json(group_kind_name(static_cast<GroupKind>(kind)), times.by_group[kind]));
+    }
+  }
+  return {{"rank", times.rank},
+          {"step_ns", times.step_ns},
+          {"compute_ns", times.compute_ns},
+          {"copy_ns", times.copy_ns},
+          {"bubble_ns", times.bubble_ns},
+          {"communication", communication_json("all", times.communication)},
+          {"by_group", std::move(by_group)}};
+}
+
+std::string replace_all(const std::string& text, char from, std::string_view to) {
+  std::string result;
+  result.reserve(text.size());
+  for (const char c : text) {
+    if (c == from) {
+      result += to;
+    } else {
+      result += c;
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+std::string report_data_json(const ReportInput& input) {
+  Json json;
+  json["title"] = input.title;
+  json["model"] = input.model;
+  json["config"] = input.config_toml;
+  json["unigram_entropy"] = input.unigram_entropy > 0 ? rounded(input.unigram_entropy) : Json();
+  json["steps"] = steps_json(input.steps);
+  json["evaluations"] = evaluations_json(input.evaluations);
+  json["passes"] = passes_json(input.passes);
+  json["memory"] = memory_json(input.memory);
+  json["ranks"] = column(analyze_timeline(input.timeline), rank_json);
+  const std::string text = json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return replace_all(text, '<', "\\u003c");  // in JSON it stands only inside strings
+}
+
+std::string escape_html(const std::string& text) {
+  std::string escaped = replace_all(text, '&', "&amp;");  // first: the others add some
+  escaped = replace_all(escaped, '<', "&lt;");
+  escaped = replace_all(escaped, '>', "&gt;");
+  return replace_all(escaped, '"', "&quot;");
+}
+
+}  // namespace braid

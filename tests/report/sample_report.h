@@ -1,0 +1,171 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "report/report_html.h"
+
+namespace braid {
+
+/// A timeline as a data-parallel run leaves it: per rank a compute stream with forward, backward
+/// (dgrad and wgrad per layer), optimizer, and a communication stream that reduces the gradients of
+/// each layer as soon as they are there. About `num_tasks` tasks in all.
+class SampleTimeline {
+ public:
+  explicit SampleTimeline(int64_t num_tasks) {
+    constexpr int64_t kLayers = 12;
+    // Per microbatch: 4 sites, each run forward and twice backward, in each layer of both ranks.
+    const int64_t num_microbatches = std::max<int64_t>(1, num_tasks / (kLayers * 4 * 3 * 2));
+    for (int rank = 0; rank < 2; ++rank) {
+      timeline_.ranks.push_back(make_rank(rank, num_microbatches, kLayers));
+    }
+  }
+
+  Timeline take() { return std::move(timeline_); }
+
+ private:
+  static constexpr uint32_t kNumSites = 4;
+
+  RankTimeline make_rank(int rank_index, int64_t num_microbatches, int64_t num_layers) {
+    RankTimeline rank;
+    rank.rank = rank_index;
+    rank.step = 3;
+    rank.streams = {{"compute", StreamKind::kCompute, 0}, {"dp", StreamKind::kComm, 1}};
+    rank.names = {"rmsnorm norm1",      "linear attention.qkv",   "attention attention",
+                  "linear ffn.gate_up", "all_reduce grad.layers", "adamw optimizer"};
+    now_ns_ = 20'000 + 15'000 * rank_index;
+    comm_end_ns_ = 0;
+    for (int64_t microbatch = 0; microbatch < num_microbatches; ++microbatch) {
+      const bool last = microbatch + 1 == num_microbatches;
+      for (int64_t layer = 0; layer < num_layers; ++layer) {
+        add_layer(rank, Phase::kForward, microbatch, layer);
+      }
+      for (int64_t layer = num_layers - 1; layer >= 0; --layer) {
+        add_layer(rank, Phase::kDgrad, microbatch, layer);
+        add_layer(rank, Phase::kWgrad, microbatch, layer);
+        if (last) {
+          add_all_reduce(rank, layer);
+        }
+      }
+    }
+    now_ns_ = std::max(now_ns_, comm_end_ns_) + 4'000;
+    for (int64_t layer = 0; layer < num_layers; ++layer) {
+      add_compute(
+          rank,
+          {.phase = Phase::kOptimizer, .layer = static_cast<int32_t>(layer), .name = kNumSites + 1},
+          60'000);
+    }
+    return rank;
+  }
+
+  void add_layer(RankTimeline& rank, Phase phase, int64_t microbatch, int64_t layer) {
+    constexpr int64_t kDurationNs[kNumSites] = {18'000, 140'000, 190'000, 260'000};
+    for (uint32_t i = 0; i < kNumSites; ++i) {
+      const uint32_t site = phase == Phase::kForward ? i : kNumSites - 1 - i;
+      add_compute(rank,
+                  {.phase = phase,
+                   .microbatch = static_cast<int32_t>(microbatch),
+                   .virtual_stage = 0,
+                   .layer = static_cast<int32_t>(layer),
+                   .name = site},
+                  kDurationNs[site]);
+    }
+  }
+
+  void add_compute(RankTimeline& rank, TimelineTask task, int64_t usual_ns) {
+    task.start_ns = now_ns_ + 300;
+    task.end_ns = task.start_ns + usual_ns + usual_ns * static_cast<int64_t>(random_() % 20) / 100;
+    now_ns_ = task.end_ns;
+    rank.tasks.push_back(task);
+  }
+
+  void add_all_reduce(RankTimeline& rank, int64_t layer) {
+    TimelineTask task{.stream = 1,
+                      .phase = Phase::kComm,
+                      .layer = static_cast<int32_t>(layer),
+                      .name = kNumSites,
+                      .bytes = 7'077'888,
+                      .group = GroupKind::kData,
+                      .communication = true};
+    task.start_ns = std::max(comm_end_ns_, now_ns_) + 2'000;
+    task.end_ns = task.start_ns + 900'000;
+    comm_end_ns_ = task.end_ns;
+    rank.tasks.push_back(task);
+  }
+
+  Timeline timeline_{"cpu", {}};
+  std::mt19937 random_{7};
+  int64_t now_ns_ = 0;
+  int64_t comm_end_ns_ = 0;
+};
+
+inline void add_sample_metrics(ReportInput& input, int64_t num_steps) {
+  std::mt19937 random(3);
+  const auto noise = [&] { return static_cast<double>(random() % 2001) / 1000.0 - 1.0; };
+  input.evaluations.push_back({0, 9.02});
+  for (int64_t step = 1; step <= num_steps; ++step) {
+    const auto t = static_cast<double>(step);
+    const double loss = 3.1 + 5.9 * std::exp(-t / 60) + 1.2 * std::exp(-t / 300);
+    const double step_ms = 172 + 6 * noise() + (step % 97 == 0 ? 90 : 0);
+    input.steps.push_back({.step = step,
+                           .loss = loss + 0.12 * noise(),
+                           .learning_rate = 1e-3,
+                           .grad_norm = 1 + 0.3 * noise(),
+                           .step_ms = step_ms,
+                           .tokens_per_s = 4096e3 / step_ms,
+                           .tflops_per_s_per_rank = 20.0 / step_ms,
+                           .consumed_samples = 16 * step,
+                           .consumed_tokens = 4096 * step});
+    if (step % 50 == 0) {
+      input.evaluations.push_back({step, loss + 0.15});
+    }
+  }
+  input.unigram_entropy = 6.31;
+}
+
+inline void add_sample_plan(ReportInput& input) {
+  constexpr int64_t kMiB = int64_t{1} << 20;
+  const auto pass = [](const char* name, bool skipped, int64_t changes, const char* summary) {
+    return PassRecord{name, skipped, 180'000 + 40'000 * changes, {changes > 0, changes, summary}};
+  };
+  input.passes = {pass("remove_identities", false, 0, "no identity in the program"),
+                  pass("overlap_grad_reduce", false, 12, "moved 12 of 12 all-reduces"),
+                  pass("assign_streams", false, 12, "12 tasks on stream dp"),
+                  pass("split_ops", true, 0, "disabled by overlap.disable_passes"),
+                  pass("insert_events", false, 24, "24 events, 9 redundant waits removed")};
+  input.memory.persistent_by_role = {{BufferRole::kParam, 38 * kMiB},
+                                     {BufferRole::kMainGrad, 38 * kMiB},
+                                     {BufferRole::kOptimizerState, 76 * kMiB},
+                                     {BufferRole::kIo, kMiB / 16}};
+  input.memory.persistent_bytes = 152 * kMiB + kMiB / 16;
+  StepPlan step;
+  step.max_live_bytes = 118 * kMiB;
+  step.arena_bytes = 120 * kMiB;
+  step.peak_by_role = {{BufferRole::kActivation, 104 * kMiB},
+                       {BufferRole::kGrad, 8 * kMiB},
+                       {BufferRole::kScratch, 6 * kMiB}};
+  input.memory.programs = {step};
+  input.memory.step_bytes = step.arena_bytes;
+}
+
+/// A report with every part, as a run on two ranks leaves it.
+inline ReportInput sample_report(int64_t num_tasks = 600, int64_t num_steps = 700) {
+  ReportInput input;
+  input.title = "jargon-llama";
+  input.model = "llama, 12 layers, width 384, 9.96M parameters";
+  input.config_toml =
+      "[model]\nfamily = \"llama\"\nlayers = 12\nwidth = 384\n\n[train]\nsequence = 256\n"
+      "global_batch = 16\nsteps = 700\n\n[parallel]\nranks = 2\ndata = 2\n\n[overlap]\n"
+      "mode = \"auto\"\noverlap_grad_reduce = true\n";
+  add_sample_metrics(input, num_steps);
+  add_sample_plan(input);
+  input.timeline = SampleTimeline(num_tasks).take();
+  return input;
+}
+
+}  // namespace braid
