@@ -1,5 +1,7 @@
 #include "memory/assign_offsets.h"
 
+#include <algorithm>
+
 #include "memory/greedy.h"
 #include "memory/sweep.h"
 
@@ -8,9 +10,10 @@ namespace {
 
 // How long to look for a better packing, counted instead of measured so that equal programs get
 // equal plans; the costs are rough figures for a core of 3 GHz.
-constexpr int64_t kBudgetNs = 1'000'000'000;
+constexpr int64_t kBudgetNs = 500'000'000;
 constexpr int64_t kSweepNsPerBlock = 300;  // a buffer in the free blocks of one queue
 constexpr int64_t kGreedyNsPerPair = 30;
+constexpr int64_t kMaxRounds = 32;
 
 /// Keeps the best packing so far and says whether looking for a better one is worth it.
 class Search {
@@ -32,6 +35,9 @@ class Search {
     }
   }
 
+  int64_t good_enough_bytes() const { return good_enough_bytes_; }
+  /// How many times that cost the rest of the budget allows.
+  int64_t num_affordable(int64_t cost_ns) const { return (kBudgetNs - spent_ns_) / (cost_ns + 1); }
   Packing take() { return std::move(best_); }
 
  private:
@@ -57,6 +63,12 @@ Packing assign_offsets(const LiveRanges& ranges, std::span<const int64_t> sizes_
   }
   for (const GreedyOrder order : {GreedyOrder::kSize, GreedyOrder::kArea, GreedyOrder::kLifetime}) {
     search.attempt(greedy_ns, [&] { return pack_greedily(ranges, sizes_bytes, order); });
+  }
+  for (const GreedyOrder order : {GreedyOrder::kArea, GreedyOrder::kSize}) {
+    const int64_t num_rounds = std::min(kMaxRounds, search.num_affordable(greedy_ns));
+    search.attempt(num_rounds * greedy_ns, [&] {
+      return pack_in_rounds(ranges, sizes_bytes, order, search.good_enough_bytes(), num_rounds);
+    });
   }
   return search.take();
 }

@@ -112,17 +112,15 @@ int64_t best_gap(std::vector<Block>& blocks, int64_t size_bytes) {
   return best_offset < 0 ? reached : best_offset;
 }
 
-}  // namespace
-
-Packing pack_greedily(const LiveRanges& ranges, std::span<const int64_t> sizes_bytes,
-                      GreedyOrder order) {
-  const std::vector<uint32_t> by_first_task = buffers_by_first_task(ranges, sizes_bytes);
+/// Places buffers in the order of `ranks`, which are positions in `by_first_task`.
+Packing pack_in_order(const LiveRanges& ranges, std::span<const int64_t> sizes_bytes,
+                      std::span<const uint32_t> by_first_task, std::span<const uint32_t> ranks) {
   PlacedIntervals placed(ranges, by_first_task);
   Packing packing;
   packing.offset_bytes.assign(ranges.num_buffers(), 0);
   std::vector<uint32_t> candidates;
   std::vector<Block> blocks;
-  for (const uint32_t rank : placing_order(ranges, sizes_bytes, by_first_task, order)) {
+  for (const uint32_t rank : ranks) {
     const uint32_t buffer = by_first_task[rank];
     candidates.clear();
     blocks.clear();
@@ -139,6 +137,54 @@ Packing pack_greedily(const LiveRanges& ranges, std::span<const int64_t> sizes_b
     placed.place(rank);
   }
   return packing;
+}
+
+/// The next order to try: what `is_squeaky` moves to half its place, the rest keeps its order.
+template <class Predicate>
+std::vector<uint32_t> move_forward(std::span<const uint32_t> ranks, const Predicate& is_squeaky) {
+  std::vector<std::pair<size_t, uint32_t>> places;
+  for (size_t place = 0; place < ranks.size(); ++place) {
+    // Doubled, so that what moves comes before what has that place already.
+    places.emplace_back(is_squeaky(ranks[place]) ? place : 2 * place + 1, ranks[place]);
+  }
+  std::stable_sort(places.begin(), places.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<uint32_t> moved;
+  moved.reserve(places.size());
+  for (const auto& [place, rank] : places) {
+    moved.push_back(rank);
+  }
+  return moved;
+}
+
+}  // namespace
+
+Packing pack_greedily(const LiveRanges& ranges, std::span<const int64_t> sizes_bytes,
+                      GreedyOrder order) {
+  const std::vector<uint32_t> by_first_task = buffers_by_first_task(ranges, sizes_bytes);
+  return pack_in_order(ranges, sizes_bytes, by_first_task,
+                       placing_order(ranges, sizes_bytes, by_first_task, order));
+}
+
+Packing pack_in_rounds(const LiveRanges& ranges, std::span<const int64_t> sizes_bytes,
+                       GreedyOrder first_order, int64_t target_bytes, int64_t num_rounds) {
+  const std::vector<uint32_t> by_first_task = buffers_by_first_task(ranges, sizes_bytes);
+  std::vector<uint32_t> ranks = placing_order(ranges, sizes_bytes, by_first_task, first_order);
+  Packing best;
+  for (int64_t round = 0; round < num_rounds; ++round) {
+    Packing packing = pack_in_order(ranges, sizes_bytes, by_first_task, ranks);
+    ranks = move_forward(ranks, [&](uint32_t rank) {
+      const uint32_t buffer = by_first_task[rank];
+      return packing.offset_bytes[buffer] + sizes_bytes[buffer] > target_bytes;
+    });
+    if (round == 0 || packing.arena_bytes < best.arena_bytes) {
+      best = std::move(packing);
+    }
+    if (best.arena_bytes <= target_bytes) {
+      break;
+    }
+  }
+  return best;
 }
 
 int64_t count_overlapping_pairs(const LiveRanges& ranges, std::span<const int64_t> sizes_bytes) {
