@@ -9,7 +9,7 @@ function make_page() {
     make_header(data), make_tiles(data),
     element('div', {class: 'two'}, loss, make_speed(data)),
     timeline_card,
-    element('div', {class: 'two half'}, make_exposure(data.ranks), make_memory(data.memory)),
+    element('div', {class: 'two half'}, make_exposure(data.ranks, timeline), make_memory(data.memory)),
     make_passes(data.passes), make_config(data.config), element('footer', {}, 'Made by braid. Everything on this page is in this file.'));
   document.body.append(tooltip.node);
   return {view, chart};

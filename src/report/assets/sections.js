@@ -38,7 +38,7 @@ function loss_tiles(data) {
   const first_to_last = `from ${format_number(evaluations.loss[0] ?? NaN)} at step ${evaluations.step[0] ?? kMissing}`;
   const yardstick = unigram_entropy === null ? '' : `, unigram entropy ${format_number(unigram_entropy)}`;
   return [
-    tile('Training loss', format_number(last_of(steps.loss)), '', `at step ${last_of(steps.step) || kMissing}, nats per token`),
+    tile('Training loss', format_number(last_of(steps.loss)), '', steps.step.length > 0 ? `at step ${last_of(steps.step).toLocaleString('en-US')}, nats per token` : 'no step was recorded'),
     tile('Held-out loss', format_number(last_of(evaluations.loss)), '',
       evaluations.loss.length > 0 ? first_to_last + yardstick : 'not evaluated in this run'),
   ];
@@ -154,7 +154,33 @@ function communication_rows(ranks) {
     [format_percent(1 - sum.exposed_ns / sum.total_ns), 'number']]}));
 }
 
-function make_exposure(ranks) {
+// The operations that took most time: tasks of one name and phase, over all ranks.
+function longest_operations(timeline, count) {
+  const sums = new Map();
+  for (const rank of timeline.ranks) {
+    rank.name.forEach((name, task) => {
+      const key = `${rank.names[name]}\n${timeline.phases[rank.phase[task]]}`;
+      const sum = sums.get(key) ?? {tasks: 0, ns: 0};
+      ++sum.tasks;
+      sum.ns += rank.duration_ns[task];
+      sums.set(key, sum);
+    });
+  }
+  return [...sums].sort(([, a], [, b]) => b.ns - a.ns).slice(0, count);
+}
+
+function make_longest(timeline) {
+  const rank_time = timeline.step_ns * timeline.ranks.length;
+  const rows = longest_operations(timeline, 6).map(([key, {tasks, ns}]) => {
+    const [name, phase] = key.split('\n');
+    return {cells: [[element('span', {}, swatch(`var(--phase-${phase})`), name)], [phase, 'name'], [tasks.toLocaleString('en-US'), 'number'],
+      [format_ns(ns / tasks), 'number'], [format_ns(ns), 'number'], [format_percent(ns / rank_time), 'number']]};
+  });
+  const head = ['tasks', 'mean', 'time', 'of the step'].map((name) => [name, 'number']);
+  return [element('h3', {}, 'Longest operations, all ranks together'), table([['operation'], ['phase'], ...head], rows)];
+}
+
+function make_exposure(ranks, timeline) {
   if (ranks.length === 0) return card('Where the step went', [], note('No step was traced.'));
   const used = kRankParts.filter(([, , time]) => ranks.some((rank) => time(rank) > 0));
   const bars = element('div', {class: 'rank-bars'});
@@ -167,7 +193,7 @@ function make_exposure(ranks) {
   const kinds = rows.length > 0 ? [element('h3', {}, 'Communication by group, all ranks together'), table([['group'], ...head], rows)]
     : [note('No task of this step communicates.')];
   return card('Where the step went', [spacer(), legend(used.map(([name, color]) => [name, `var(--${color})`]))],
-    element('div', {class: 'scroll', style: 'max-height:220px'}, bars), ...kinds);
+    element('div', {class: 'scroll', style: 'max-height:220px'}, bars), ...kinds, ...make_longest(timeline));
 }
 
 function memory_segments(memory) {
@@ -210,9 +236,9 @@ function make_passes(passes) {
   const rows = passes.map((pass) => ({
     kind: pass.skipped || !pass.changed ? 'quiet' : '',
     cells: [[element('code', {}, pass.name), 'name'], [pass.skipped ? 'skipped' : pass.changed ? 'changed' : 'unchanged', 'name'],
-      [pass.skipped ? kMissing : format_ns(pass.ms * 1e6), 'number'], [pass.summary]],
+      [pass.skipped ? kMissing : format_ns(pass.ms * 1e6), 'number'], [pass.summary, 'wide']],
   }));
-  return card('Passes', [], element('div', {class: 'scroll'}, table([['pass'], ['result'], ['time', 'number'], ['what it did']], rows)));
+  return card('Passes', [], element('div', {class: 'scroll'}, table([['pass'], ['result'], ['time', 'number'], ['what it did', 'wide']], rows)));
 }
 
 function make_config(text) {

@@ -20,7 +20,7 @@ function format_scaled(value, base, units, digits = 3) {
 
 const format_count = (value) => format_scaled(value, 1000, ['', 'K', 'M', 'G', 'T']).join('');
 const format_bytes = (bytes) => format_scaled(bytes, 1024, ['B', 'KiB', 'MiB', 'GiB', 'TiB']).join(' ');
-const format_ns = (ns, digits = 3) => format_scaled(ns, 1000, ['ns', 'µs', 'ms', 's'], digits).join(' ');
+const format_ns = (ns, digits = 3) => ns === 0 ? '0' : format_scaled(ns, 1000, ['ns', 'µs', 'ms', 's'], digits).join(' ');
 const format_percent = (fraction) => Number.isFinite(fraction) ? `${(100 * fraction).toFixed(1)}%` : kMissing;
 
 // An element with attributes and children; texts become text nodes, so nothing in them is markup.
@@ -76,7 +76,7 @@ function nice_ticks(low, high, count) {
   const power = 10 ** Math.floor(Math.log10(raw));
   const step = power * [1, 2, 5, 10].find((factor) => factor * power >= raw * 0.999);
   const ticks = [];
-  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; ++i) ticks.push(i * step);
+  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; ++i) ticks.push(i * step + 0);  // not -0
   return ticks;
 }
 
