@@ -16,7 +16,9 @@ namespace braid {
 namespace {
 
 constexpr uint32_t kAmbiguous = UINT32_MAX;
-constexpr size_t kMaxSuggestedNames = 1000;  // finding the nearest of more takes too long
+// Finding the nearest among more or longer names takes too long.
+constexpr size_t kMaxSuggestedNames = 1000;
+constexpr size_t kMaxSuggestedSize = 100;
 
 /// The index that each name stands for, in one kind of thing.
 class NameTable {
@@ -33,12 +35,15 @@ class NameTable {
   }
   std::string suggestion(std::string_view name) const {
     std::vector<std::string_view> names;
-    if (ids_.size() <= kMaxSuggestedNames) {
-      for (const auto& entry : ids_) {
+    if (ids_.size() > kMaxSuggestedNames || name.size() > kMaxSuggestedSize) {
+      return {};
+    }
+    for (const auto& entry : ids_) {
+      if (entry.first.size() <= kMaxSuggestedSize) {
         names.push_back(entry.first);
       }
-      std::ranges::sort(names);  // the same suggestion on every run
     }
+    std::ranges::sort(names);  // the same suggestion on every run
     return did_you_mean(name, names);
   }
 
