@@ -16,7 +16,8 @@ inline constexpr int64_t kBufferAlignmentBytes = 256;
 /// Where the step buffers of one program lie, and how good that is.
 struct StepPlan {
   std::vector<int64_t> offset_bytes;  ///< by BufferId; in the persistent arena for persistent
-                                      ///< buffers, else in the step arena
+                                      ///< buffers, else in the step arena; 0 for step buffers that
+                                      ///< no task touches, which take no memory
   int64_t arena_bytes = 0;            ///< bytes of the step arena that this program needs
   int64_t max_live_bytes = 0;  ///< lower bound: largest sum of simultaneously live step buffers
   std::unordered_map<BufferRole, int64_t>
@@ -39,7 +40,12 @@ struct MemoryPlan {
 /// Plans the memory of programs that have their events (after `insert_events`).
 /// Two step buffers may share bytes only if all accesses of one happen before all accesses of the
 /// other in the order given by streams and events; so a plan adds no dependency and cannot cause a
-/// race. Throws InternalError if persistent buffers of one name differ in dtype or size.
+/// race. A step arena is within half a percent of `max_live_bytes` where half a second of search
+/// can bring it there, and a plan depends on nothing but its programs. Offsets are multiples of
+/// kBufferAlignmentBytes. Symmetric buffers lie among the others: ranks whose programs are equal,
+/// names aside, get equal offsets.
+/// Throws InternalError if persistent buffers of one name differ in dtype or size, or for a buffer
+/// on the host.
 MemoryPlan plan_memory(std::span<const Program* const> programs);
 
 /// Table of the plan by class for people, one line each, ending with the peak.
