@@ -17,9 +17,9 @@
 namespace braid {
 namespace {
 
-// Measured best of 32..256 by 64..512 over head sizes 32..128 and 256..2048 tokens
-// (bench/kernels/attention.cpp). Small query blocks waste little of the block on the diagonal;
-// large ones make better matrix products.
+// Measured best of 32..128 by 128..512 over head sizes 32..128 and 256..2048 tokens
+// (bench/kernels/attention_bench.cpp). Small query blocks waste little of the block on the
+// diagonal; large ones make better matrix products.
 constexpr int64_t kQueryBlock = 64;
 constexpr int64_t kKeyBlock = 256;
 static_assert(kKeyBlock % kQueryBlock == 0,
