@@ -25,8 +25,8 @@ packages=(
   libopenblas-pthread-dev libxxhash-dev
   # tests and benchmarks
   libgtest-dev libgmock-dev libbenchmark-dev
-  # the demo's text: the Jargon File
-  dict-jargon
+  # the demo's text: the Jargon File and the Free On-line Dictionary of Computing
+  dict-jargon dict-foldoc
 )
 dev_packages=(clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev llvm-14 cppcheck codespell chromium)
 bench_packages=(python3-torch)

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace CLI {
+class App;
+}
+
+namespace braid {
+
+/// Where commands write: standard output, and whether somebody watches it on a terminal.
+class Console {
+ public:
+  Console();
+  void print(std::string_view text) const;  ///< as it is, flushed
+  bool is_terminal() const { return terminal_; }
+
+ private:
+  bool terminal_ = false;
+};
+
+/// Each adds one subcommand with its options; its callback runs the command.
+void add_train_command(CLI::App& app, const Console& console);
+void add_plan_command(CLI::App& app, const Console& console);
+void add_tokenize_command(CLI::App& app, const Console& console);
+void add_generate_command(CLI::App& app, const Console& console);
+void add_inspect_command(CLI::App& app, const Console& console);
+void add_passes_command(CLI::App& app, const Console& console);
+void add_doctor_command(CLI::App& app, const Console& console);
+void add_completion_command(CLI::App& app, const Console& console);
+
+/// Options that `train` and `plan` share: the run file and `--set`.
+struct ConfigArguments {
+  std::string path;
+  std::vector<std::string> overrides;
+};
+
+}  // namespace braid

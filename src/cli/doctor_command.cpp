@@ -1,0 +1,124 @@
+#include <sys/statvfs.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "backends/cpu/kernels/gemm.h"
+#include "base/errors.h"
+#include "base/text.h"
+#include "cli/commands.h"
+
+namespace braid {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Value of the first "key : value" line of /proc/cpuinfo with that key.
+std::string cpu_info(const std::string& key) {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with(key)) {
+      return std::string(trim(std::string_view(line).substr(line.find(':') + 1)));
+    }
+  }
+  return "";
+}
+
+std::string instruction_sets() {
+  const std::string flags = " " + cpu_info("flags") + " ";
+  std::vector<std::string> found;
+  for (const std::string name : {"sse4_2", "avx2", "fma", "avx512f", "avx512_bf16", "amx_bf16"}) {
+    if (flags.find(" " + name + " ") != std::string::npos) {
+      found.push_back(name);
+    }
+  }
+  return join(found, " ");
+}
+
+bool on_path(const std::string& program) {
+  const char* path = std::getenv("PATH");
+  for (const std::string& folder : split_text(path == nullptr ? "" : path, ':')) {
+    if (!folder.empty() && access((folder + "/" + program).c_str(), X_OK) == 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
+std::vector<std::string> nvidia_gpus() {
+  std::vector<std::string> gpus;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator("/proc/driver/nvidia/gpus", error)) {
+    std::ifstream file(entry.path() / "information");
+    for (std::string line; std::getline(file, line);) {
+      if (line.starts_with("Model:")) {
+        gpus.emplace_back(trim(std::string_view(line).substr(6)));
+      }
+    }
+  }
+  return gpus;
+}
+
+std::string line(std::string_view what, std::string_view value) {
+  return fmt::format("{:<11}{}\n", what, value);
+}
+
+std::string gpu_line() {
+  const std::vector<std::string> gpus = nvidia_gpus();
+  if (gpus.empty()) {
+    return line("gpu", "none found; this build trains on the CPU");
+  }
+  return line("gpu",
+              fmt::format("{} x {}; this build trains on the CPU", gpus.size(), gpus.front()));
+}
+
+std::string disk_line() {
+  struct statvfs facts {};
+  if (statvfs(".", &facts) != 0) {
+    return line("disk", "free space of this folder cannot be read");
+  }
+  return line("disk", format_bytes(static_cast<int64_t>(facts.f_bavail * facts.f_frsize)) +
+                          " free in this folder");
+}
+
+/// A program that some part of the work wants, and how to get it.
+std::string program_line(const std::string& program, std::string_view use,
+                         std::string_view package) {
+  return line(program, on_path(program)
+                           ? fmt::format("found ({})", use)
+                           : fmt::format("missing ({}); apt-get install {}", use, package));
+}
+
+std::string diagnosis() {
+  struct utsname system {};
+  uname(&system);
+  const int64_t memory_bytes =
+      static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
+  return line("braid", BRAID_VERSION " (" BRAID_COMPILER ")") +
+         line("system", fmt::format("{} {} {}", system.sysname, system.release, system.machine)) +
+         line("cpu", fmt::format("{}, {} cores: {}", cpu_info("model name"),
+                                 std::thread::hardware_concurrency(), instruction_sets())) +
+         line("memory", format_bytes(memory_bytes)) + disk_line() + gpu_line() +
+         line("blas", blas_description()) +
+         program_line("chromium", "looks at report.html in tests", "chromium") +
+         program_line("clang++-14", "sanitizers and fuzzers", "clang-14 libclang-rt-14-dev") +
+         program_line("clang-format", "formatting check", "clang-format") +
+         program_line("tensorboard", "shows the events of a run",
+                      "python3-pip && pip install tensorboard");
+}
+
+}  // namespace
+
+void add_doctor_command(CLI::App& app, const Console& console) {
+  CLI::App* command = app.add_subcommand(
+      "doctor", "Say what this machine has, what braid uses of it, and how to get what is missing");
+  command->callback([&console] { console.print(diagnosis()); });
+}
+
+}  // namespace braid

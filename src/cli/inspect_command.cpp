@@ -1,0 +1,106 @@
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+
+#include "base/errors.h"
+#include "base/text.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/safetensors.h"
+#include "cli/commands.h"
+#include "data/indexed_dataset.h"
+#include "data/tokenizer.h"
+#include "model/model_spec.h"
+
+namespace braid {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string describe_tensors(const SafetensorsFile& file) {
+  std::string text = fmt::format("{}: {} tensors, {}\n", file.path(), file.tensors().size(),
+                                 format_bytes(static_cast<int64_t>(file.file_bytes().size())));
+  for (const TensorEntry& tensor : file.tensors()) {
+    text += fmt::format("  {:<44} {:>5} {}\n", tensor.name, dtype_name(tensor.dtype),
+                        to_string(tensor.shape));
+  }
+  return text;
+}
+
+std::string describe_checkpoint(const std::string& path) {
+  const LoadedCheckpoint checkpoint(path);
+  const CheckpointState& state = checkpoint.state();
+  return fmt::format(
+             "{}: all files have the recorded size and checksum\nmodel    {}\nstep     {}\nsamples "
+             " {}\n"
+             "tokens   {}\nseed     {}\n",
+             path, state.model, state.step, state.consumed_samples, state.consumed_tokens,
+             state.seed) +
+         describe_tensors(checkpoint.weights()) + describe_tensors(checkpoint.optimizer());
+}
+
+std::string describe_dataset(const std::string& path) {
+  const IndexedDataset dataset(path);
+  const SequenceIndex& index = dataset.index();
+  int32_t longest = 0;
+  for (int64_t i = 0; i < index.num_sequences(); ++i) {
+    longest = std::max(longest, index.length(i));
+  }
+  return fmt::format(
+      "{}.bin and .idx: {} documents, {} sequences, {} tokens of type {}, longest sequence {}\n",
+      dataset.prefix(), index.num_documents(), index.num_sequences(), index.num_tokens(),
+      token_type_name(index.token_type()), longest);
+}
+
+std::string describe_presets() {
+  std::string text;
+  for (const ModelPreset& preset : model_presets()) {
+    text += fmt::format("{:<14} {}\n", preset.name, describe_model(preset.spec));
+  }
+  return text;
+}
+
+std::string inspect(const std::string& path) {
+  if (path == "presets") {
+    return describe_presets();
+  }
+  if (fs::exists(path + "/state.json")) {
+    return describe_checkpoint(path);
+  }
+  for (const std::string& folder : {path, path + "/checkpoints"}) {
+    if (fs::is_directory(folder)) {
+      if (const auto latest = find_latest_checkpoint(folder)) {
+        return describe_checkpoint(*latest);
+      }
+    }
+  }
+  if (path.ends_with(".safetensors")) {
+    return describe_tensors(SafetensorsFile(path));
+  }
+  if (path.ends_with(".model")) {
+    const auto tokenizer = load_tokenizer(path);
+    return fmt::format("{}: SentencePiece model of {} pieces\n", path,
+                       tokenizer->vocabulary_size());
+  }
+  if (fs::exists(dataset_prefix(path) + ".idx")) {
+    return describe_dataset(path);
+  }
+  throw_data_error("'{}' is no run folder, checkpoint, .safetensors, .model or .bin/.idx file",
+                   path);
+}
+
+}  // namespace
+
+void add_inspect_command(CLI::App& app, const Console& console) {
+  const auto path = std::make_shared<std::string>();
+  CLI::App* command = app.add_subcommand(
+      "inspect", "Describe and check a checkpoint, token file, tensor file, tokenizer or run");
+  command
+      ->add_option(
+          "path", *path,
+          "Run folder, checkpoint, .safetensors, .model, PREFIX of .bin/.idx, or \"presets\"")
+      ->required();
+  command->callback([path, &console] { console.print(inspect(*path)); });
+}
+
+}  // namespace braid

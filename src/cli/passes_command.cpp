@@ -1,0 +1,24 @@
+#include <CLI/CLI.hpp>
+
+#include "base/errors.h"
+#include "cli/commands.h"
+#include "passes/pipeline.h"
+
+namespace braid {
+
+void add_passes_command(CLI::App& app, const Console& console) {
+  CLI::App* command = app.add_subcommand(
+      "passes", "List the passes over a step program, in the order in which they run");
+  command->footer(
+      "Any of them but the required ones is turned off by overlap.disable_passes or "
+      "BRAID_DISABLE_PASSES.");
+  command->callback([&console] {
+    for (const Pass& pass : default_pipeline()) {
+      console.print(fmt::format(
+          "{:<22} {}{}\n", pass.name, pass.summary,
+          pass.why_required.empty() ? "" : fmt::format(" (required: {})", pass.why_required)));
+    }
+  });
+}
+
+}  // namespace braid

@@ -1,0 +1,125 @@
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <thread>
+
+#include "base/errors.h"
+#include "base/text.h"
+#include "cli/commands.h"
+#include "data/tokenize.h"
+#include "data/tokenizer.h"
+#include "data/train_sentencepiece.h"
+
+namespace braid {
+namespace {
+
+struct Arguments {
+  std::string input;
+  std::string output;
+  std::string tokenizer;
+  std::string kind = "bpe";
+  std::string document_break = "blank-lines";
+  std::string marker = "%";
+  std::string json_key = "text";
+  int64_t train_vocabulary = 0;
+  bool no_eod = false;
+};
+
+DocumentOptions document_options(const Arguments& arguments) {
+  DocumentOptions options;
+  options.json_key = arguments.json_key;
+  options.text.marker = arguments.marker;
+  options.text.document_break = arguments.document_break == "none"     ? DocumentBreak::kNone
+                                : arguments.document_break == "marker" ? DocumentBreak::kMarkerLine
+                                                                       : DocumentBreak::kBlankLines;
+  return options;
+}
+
+void train_tokenizer(const Arguments& arguments, const Console& console) {
+  const std::string path =
+      train_sentencepiece({.input = arguments.input,
+                           .output_prefix = arguments.output,
+                           .vocabulary_size = arguments.train_vocabulary,
+                           .kind = parse_sentencepiece_kind(arguments.kind, "--kind"),
+                           .threads = std::max(1u, std::thread::hardware_concurrency()),
+                           .documents = document_options(arguments)});
+  console.print(fmt::format("wrote {}: {} pieces of {}\n", path, arguments.train_vocabulary,
+                            arguments.input));
+}
+
+void tokenize(const Arguments& arguments, const Console& console) {
+  const auto tokenizer = load_tokenizer(arguments.tokenizer);
+  int64_t shown_percent = -1;
+  const auto progress = [&](const TokenizeProgress& now) {
+    const int64_t percent =
+        now.so_far.file_bytes == 0 ? 100 : now.done_bytes * 100 / now.so_far.file_bytes;
+    if (console.is_terminal() && percent != shown_percent) {
+      shown_percent = percent;
+      console.print(fmt::format("\r{:3}%  {} documents, {} tokens", percent,
+                                format_count(now.so_far.documents),
+                                format_count(now.so_far.tokens)));
+    }
+  };
+  const TokenizeStatistics statistics =
+      tokenize_file(*tokenizer, {.input = arguments.input,
+                                 .output_prefix = arguments.output,
+                                 .append_eod = !arguments.no_eod,
+                                 .documents = document_options(arguments),
+                                 .progress = progress});
+  console.print(fmt::format(
+      "{}wrote {}.bin and .idx: {} documents, {} tokens, {:.2f} bytes per token\n",
+      console.is_terminal() ? "\r\x1b[K" : "", arguments.output, format_count(statistics.documents),
+      format_count(statistics.tokens),
+      static_cast<double>(statistics.text_bytes) / static_cast<double>(statistics.tokens)));
+}
+
+}  // namespace
+
+void add_tokenize_command(CLI::App& app, const Console& console) {
+  const auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = app.add_subcommand(
+      "tokenize",
+      "Turn text into a .bin/.idx pair of tokens (Megatron's format), or train a tokenizer on it");
+  command->add_option("--input", arguments->input, "Text file, or JSONL with a document per line")
+      ->required();
+  command->add_option("--output", arguments->output, "Prefix of the files to write")->required();
+  CLI::Option* tokenizer =
+      command->add_option("--tokenizer", arguments->tokenizer, "SentencePiece model, or \"bytes\"");
+  command
+      ->add_option("--train-vocabulary", arguments->train_vocabulary,
+                   "Train a SentencePiece model of this many pieces on the input and write "
+                   "OUTPUT.model instead")
+      ->check(CLI::PositiveNumber)
+      ->excludes(tokenizer);
+  command->add_option("--kind", arguments->kind, "Kind of model to train")
+      ->check(CLI::IsMember({"bpe", "unigram"}))
+      ->capture_default_str();
+  command
+      ->add_option("--document-break", arguments->document_break,
+                   "What ends a document of a text file")
+      ->check(CLI::IsMember({"none", "blank-lines", "marker"}))
+      ->capture_default_str();
+  command
+      ->add_option("--marker", arguments->marker,
+                   "The line that ends a document with --document-break marker")
+      ->capture_default_str();
+  command->add_option("--json-key", arguments->json_key, "JSONL: the member that holds the text")
+      ->capture_default_str();
+  command->add_flag("--no-eod", arguments->no_eod,
+                    "Do not end each document with the end-of-document token");
+  command->footer(
+      "  braid tokenize --input corpus.txt --output tok --train-vocabulary 8192\n"
+      "  braid tokenize --input corpus.txt --output corpus --tokenizer tok.model");
+  command->callback([arguments, &console] {
+    if (arguments->train_vocabulary > 0) {
+      train_tokenizer(*arguments, console);
+    } else if (arguments->tokenizer.empty()) {
+      throw_config_error(
+          "braid tokenize: give --tokenizer MODEL to tokenize, or --train-vocabulary N to train "
+          "one");
+    } else {
+      tokenize(*arguments, console);
+    }
+  });
+}
+
+}  // namespace braid

@@ -1,0 +1,302 @@
+#include "runtime/trainer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "base/errors.h"
+#include "base/file.h"
+#include "base/text.h"
+#include "config/reference.h"
+#include "config/validate.h"
+#include "data/batch_loader.h"
+#include "report/report_html.h"
+#include "runtime/checkpointing.h"
+#include "runtime/engine.h"
+#include "runtime/learning_rate.h"
+#include "runtime/run_log.h"
+#include "runtime/run_plan.h"
+#include "runtime/training_data.h"
+#include "trace/chrome_trace.h"
+
+namespace braid {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The validated and resolved configuration; the run folder exists and can be written.
+RunConfig prepare(RunConfig config) {
+  validate(config);
+  config = resolved(std::move(config));
+  std::error_code error;
+  fs::create_directories(config.logging.run_folder, error);
+  if (error) {
+    throw_data_error("logging.run_folder = \"{}\": cannot make the folder: {}",
+                     config.logging.run_folder, error.message());
+  }
+  return config;
+}
+
+/// Newest checkpoint that checkpoint.resume allows.
+std::optional<std::string> checkpoint_to_resume(const CheckpointConfig& config) {
+  if (config.resume == "none") {
+    return std::nullopt;
+  }
+  if (config.resume == "auto") {
+    return find_latest_checkpoint(config.folder);
+  }
+  if (fs::is_directory(config.resume) && !fs::exists(config.resume + "/state.json")) {
+    const std::optional<std::string> latest = find_latest_checkpoint(config.resume);
+    if (!latest) {
+      throw_data_error("checkpoint.resume = \"{}\": the folder has no checkpoint", config.resume);
+    }
+    return latest;
+  }
+  return config.resume;
+}
+
+double median(std::vector<double> values) {
+  if (values.empty()) {
+    return 0;
+  }
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+/// One run of `braid train`, from planning to the report.
+class TrainingRun {
+ public:
+  TrainingRun(RunConfig config, const TrainerOptions& options)
+      : config_(prepare(std::move(config))),
+        options_(options),
+        data_(config_, config_.logging.run_folder + "/data",
+              [this](const std::string& line) { print(line); }),
+        engine_(planned(), {.threads_per_rank = threads_per_rank(config_.runtime.threads,
+                                                                 config_.parallel.ranks)}) {
+    start_state();
+  }
+
+  TrainingSummary run() {
+    RunLog log(log_options());
+    log_ = &log;
+    if (data_.held_out() != nullptr && first_step_ == 1) {
+      evaluate(0);
+    }
+    BatchLoader loader(data_.training(), {.shape = batch_shape(),
+                                          .consumed_samples = consumed_samples(first_step_ - 1)});
+    int64_t step = first_step_ - 1;
+    bool stop = false;
+    while (step < config_.train.steps && !stop) {
+      ++step;
+      train_one_step(loader, step);
+      stop = should_stop(step);
+      const bool last = step == config_.train.steps;
+      if (data_.held_out() != nullptr && (last || step % config_.eval.interval == 0)) {
+        evaluate(step);
+      }
+      if (last || stop ||
+          (config_.checkpoint.interval > 0 && step % config_.checkpoint.interval == 0)) {
+        save(step);
+      }
+    }
+    log.finish();
+    const std::vector<EvalRecord>& evaluations = log.metrics().evaluations;
+    if (!evaluations.empty()) {
+      summary_.first_eval_loss = evaluations.front().loss;
+      summary_.last_eval_loss = evaluations.back().loss;
+    }
+    summary_.last_step = step;
+    summary_.stopped_early = step < config_.train.steps;
+    summary_.tokens_per_s = median(tokens_per_s_);
+    summary_.unigram_entropy = data_.held_out_entropy();
+    summary_.run_folder = config_.logging.run_folder;
+    write_reports();
+    log_ = nullptr;
+    return summary_;
+  }
+
+ private:
+  void print(const std::string& line) {
+    if (log_ != nullptr) {
+      log_->message(line);
+    } else {
+      options_.print(line + "\n");
+    }
+  }
+
+  /// Plans, and says what will happen before anything is allocated.
+  RunPlan planned() {
+    RunPlan plan = plan_run(config_, data_.tokenizer().vocabulary_size());
+    const std::string toml = to_toml(config_);
+    write_file_atomically(config_.logging.run_folder + "/config.toml", toml);
+    options_.print(toml);
+    options_.print("\n" + describe_run_plan(plan, config_) + "\n");
+    return plan;
+  }
+
+  BatchShape batch_shape() const {
+    return {.num_ranks = config_.parallel.data,
+            .num_microbatches = num_microbatches(config_),
+            .microbatch = config_.train.microbatch};
+  }
+
+  int64_t consumed_samples(int64_t steps) const { return steps * config_.train.global_batch; }
+  int64_t tokens_per_step() const { return config_.train.global_batch * config_.train.sequence; }
+
+  void start_state() {
+    const RunPlan& plan = engine_.plan();
+    const std::optional<std::string> path = checkpoint_to_resume(config_.checkpoint);
+    if (!path) {
+      engine_.write_state(
+          initial_state(plan.layout, plan.model, static_cast<uint64_t>(config_.train.seed)));
+      return;
+    }
+    const LoadedCheckpoint checkpoint(*path);
+    const CheckpointState& state = checkpoint.state();
+    if (state.consumed_samples != consumed_samples(state.step)) {
+      throw_config_error(
+          "train.global_batch = {}: the checkpoint {} took {} samples in {} steps; set {}, or "
+          "checkpoint.resume = "
+          "\"none\"",
+          config_.train.global_batch, *path, state.consumed_samples, state.step,
+          state.consumed_samples / std::max<int64_t>(1, state.step));
+    }
+    engine_.write_state(load_model_state(checkpoint, plan.layout, plan.model));
+    first_step_ = state.step + 1;
+    summary_.checkpoint = *path;
+    print(fmt::format("resume   {} after step {}", *path, state.step));
+  }
+
+  RunLogOptions log_options() const {
+    const std::string& progress = config_.logging.progress;
+    return {.folder = config_.logging.run_folder,
+            .tensorboard = config_.logging.tensorboard,
+            .progress_bar = progress == "on" || (progress == "auto" && options_.terminal),
+            .interval = config_.logging.interval,
+            .first_step = first_step_,
+            .num_steps = config_.train.steps,
+            .global_batch = config_.train.global_batch,
+            .print = options_.print};
+  }
+
+  bool is_traced(int64_t step) const {
+    const std::vector<int64_t>& steps = config_.logging.trace_steps;
+    return std::find(steps.begin(), steps.end(), step) != steps.end();
+  }
+
+  void train_one_step(BatchLoader& loader, int64_t step) {
+    using Clock = std::chrono::steady_clock;
+    const bool traced = is_traced(step);
+    engine_.set_tracing(traced);
+    const double rate = learning_rate_at(config_.optimizer, config_.train.steps, step);
+    const Clock::time_point begin = Clock::now();
+    const std::optional<StepBatch> batch = loader.next();
+    check(batch.has_value(), "the training data ends before step {}", step);
+    const StepResult result = engine_.train_step(*batch, config_.optimizer, rate, step);
+    const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+    if (traced) {
+      timelines_.push_back(engine_.timeline());
+      for (RankTimeline& rank : timelines_.back().ranks) {
+        rank.step = step;
+      }
+    }
+    log_step(step, rate, result, seconds);
+  }
+
+  void log_step(int64_t step, double rate, const StepResult& result, double seconds) {
+    const bool finite = std::isfinite(result.loss);
+    skipped_steps_ += result.skipped ? 1 : 0;
+    nan_steps_ += finite ? 0 : 1;
+    const double tokens_per_s = static_cast<double>(tokens_per_step()) / seconds;
+    const double flops =
+        train_flops_per_token(engine_.plan().model, config_.train.sequence) * tokens_per_s;
+    tokens_per_s_.push_back(tokens_per_s);
+    const StepRecord record{
+        .step = step,
+        .loss = result.loss,
+        .learning_rate = rate,
+        .grad_norm = result.grad_norm,
+        .step_ms = seconds * 1e3,
+        .tokens_per_s = tokens_per_s,
+        .tflops_per_s_per_rank = flops * 1e-12 / static_cast<double>(config_.parallel.ranks),
+        .consumed_samples = consumed_samples(step),
+        .consumed_tokens = step * tokens_per_step(),
+        .skipped_steps = skipped_steps_,
+        .nan_steps = nan_steps_};
+    log_->step(record);
+    if (config_.runtime.detect_nan && (!finite || result.skipped)) {
+      throw_device_error(
+          "step {}: loss {} with gradient norm {}; stopped because runtime.detect_nan is true",
+          step, result.loss, result.grad_norm);
+    }
+  }
+
+  bool should_stop(int64_t step) const {
+    return (options_.stop_requested && options_.stop_requested()) ||
+           options_.stop_after_step == step;
+  }
+
+  void evaluate(int64_t step) {
+    BatchLoader loader(*data_.held_out(), {.shape = batch_shape()});
+    double sum = 0;
+    for (int64_t i = 0; i < config_.eval.batches; ++i) {
+      sum += engine_.evaluate(*loader.next());
+    }
+    log_->evaluation({.step = step, .loss = sum / static_cast<double>(config_.eval.batches)});
+  }
+
+  void save(int64_t step) {
+    ModelState state = engine_.read_state();
+    const RunPlan& plan = engine_.plan();
+    summary_.checkpoint = save_model_state(config_.checkpoint.folder,
+                                           {.step = step,
+                                            .consumed_samples = consumed_samples(step),
+                                            .consumed_tokens = step * tokens_per_step(),
+                                            .seed = config_.train.seed,
+                                            .model = describe_model(plan.model),
+                                            .config = to_toml(config_)},
+                                           plan.layout, plan.model, state, config_.checkpoint.keep);
+  }
+
+  void write_reports() {
+    if (!timelines_.empty()) {
+      write_chrome_trace(config_.logging.run_folder + "/trace.json", timelines_);
+    }
+    const RunPlan& plan = engine_.plan();
+    ReportInput report{.title = fs::path(config_.logging.run_folder).filename().string(),
+                       .config_toml = to_toml(config_),
+                       .model = describe_model(plan.model),
+                       .passes = plan.ranks.front().passes,
+                       .memory = plan.ranks.front().memory,
+                       .steps = log_->metrics().steps,
+                       .evaluations = log_->metrics().evaluations,
+                       .unigram_entropy = data_.held_out_entropy(),
+                       .timeline = timelines_.empty() ? Timeline{} : timelines_.back()};
+    write_file_atomically(config_.logging.run_folder + "/report.html", report_html(report));
+  }
+
+  RunConfig config_;
+  const TrainerOptions& options_;
+  RunLog* log_ = nullptr;  // while `run` runs; before data_, whose construction prints
+  TrainingData data_;
+  Engine engine_;
+  int64_t first_step_ = 1;
+  int64_t skipped_steps_ = 0;
+  int64_t nan_steps_ = 0;
+  std::vector<double> tokens_per_s_;
+  std::vector<Timeline> timelines_;
+  TrainingSummary summary_;
+};
+
+}  // namespace
+
+TrainingSummary train(const RunConfig& config, const TrainerOptions& options) {
+  return TrainingRun(config, options).run();
+}
+
+}  // namespace braid

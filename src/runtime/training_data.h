@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "config/run_config.h"
+#include "data/gpt_dataset.h"
+#include "data/indexed_dataset.h"
+#include "data/tokenizer.h"
+
+namespace braid {
+
+/// The data of a run: tokenizer, token file, and its training and held-out parts.
+class TrainingData {
+ public:
+  /// Opens data.train. A text file (anything that is not a .bin/.idx pair) is tokenized once into
+  /// `cache_folder`, one document per paragraph, and reused as long as text, tokenizer and options
+  /// stay the same. `message` gets a line for people when that happens. `config` must be resolved.
+  /// Throws ConfigError or DataError.
+  TrainingData(const RunConfig& config, const std::string& cache_folder,
+               const std::function<void(const std::string&)>& message);
+
+  const Tokenizer& tokenizer() const { return *tokenizer_; }
+  const GptDataset& training() const { return *training_; }
+  /// Null if nothing is evaluated (eval.interval = 0).
+  const GptDataset* held_out() const { return held_out_.get(); }
+  /// Nats per token of the held-out tokens without context; 0 without held-out data.
+  double held_out_entropy() const { return held_out_entropy_; }
+
+ private:
+  std::unique_ptr<Tokenizer> tokenizer_;
+  std::unique_ptr<IndexedDataset> tokens_;
+  std::unique_ptr<GptDataset> training_;
+  std::unique_ptr<GptDataset> held_out_;
+  double held_out_entropy_ = 0;
+};
+
+}  // namespace braid
