@@ -1,0 +1,134 @@
+#include "report/metrics_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "base/errors.h"
+#include "base/expect_error.h"
+#include "base/file.h"
+#include "base/temp_folder.h"
+
+namespace braid {
+namespace {
+
+StepRecord step_record(int64_t step) {
+  return {.step = step,
+          .loss = 1.0 / 3.0,
+          .learning_rate = 1e-4 / 7.0,
+          .grad_norm = 0.1,
+          .step_ms = 12.5,
+          .tokens_per_s = 1e6 / 3.0,
+          .tflops_per_s_per_rank = 0.25,
+          .consumed_samples = int64_t{1} << 53,
+          .consumed_tokens = (int64_t{1} << 62) + 1,
+          .skipped_steps = 2,
+          .nan_steps = 1};
+}
+
+std::string three_lines() {
+  return metrics_line(EvalRecord{0, 9.5}) + metrics_line(step_record(1)) +
+         metrics_line(step_record(2));
+}
+
+TEST(MetricsFile, LinesAreObjectsWithTheNamesOfTheMembers) {
+  EXPECT_EQ(metrics_line(EvalRecord{7, 2.5}), "{\"step\":7,\"valid_loss\":2.5}\n");
+  EXPECT_EQ(metrics_line(StepRecord{.step = 3, .loss = 0.5}),
+            "{\"step\":3,\"loss\":0.5,\"learning_rate\":0.0,\"grad_norm\":0.0,\"step_ms\":0.0,"
+            "\"tokens_per_s\":0.0,\"tflops_per_s_per_rank\":0.0,\"consumed_samples\":0,"
+            "\"consumed_tokens\":0,\"skipped_steps\":0,\"nan_steps\":0}\n");
+}
+
+TEST(MetricsFile, NumbersComeBackBitForBit) {
+  const TempFolder folder;
+  write_test_file(folder / "metrics.jsonl", three_lines());
+  const Metrics metrics = read_metrics(folder / "metrics.jsonl");
+  ASSERT_EQ(metrics.steps.size(), 2u);
+  const StepRecord& read = metrics.steps[0];
+  const StepRecord written = step_record(1);
+  EXPECT_EQ(read.step, written.step);
+  EXPECT_EQ(read.loss, written.loss);
+  EXPECT_EQ(read.learning_rate, written.learning_rate);
+  EXPECT_EQ(read.grad_norm, written.grad_norm);
+  EXPECT_EQ(read.step_ms, written.step_ms);
+  EXPECT_EQ(read.tokens_per_s, written.tokens_per_s);
+  EXPECT_EQ(read.tflops_per_s_per_rank, written.tflops_per_s_per_rank);
+  EXPECT_EQ(read.consumed_samples, written.consumed_samples);
+  EXPECT_EQ(read.consumed_tokens, written.consumed_tokens);
+  EXPECT_EQ(read.skipped_steps, written.skipped_steps);
+  EXPECT_EQ(read.nan_steps, written.nan_steps);
+  ASSERT_EQ(metrics.evaluations.size(), 1u);
+  EXPECT_EQ(metrics.evaluations[0].step, 0);
+  EXPECT_EQ(metrics.evaluations[0].loss, 9.5);
+}
+
+TEST(MetricsFile, WhatJsonCannotSayIsNull) {
+  const TempFolder folder;
+  StepRecord record = step_record(1);
+  record.loss = std::numeric_limits<double>::infinity();
+  const std::string line = metrics_line(record);
+  EXPECT_THAT(line, testing::HasSubstr("\"loss\":null"));
+  write_test_file(folder / "m", line);
+  EXPECT_TRUE(std::isnan(read_metrics(folder / "m").steps.at(0).loss));
+}
+
+TEST(MetricsFile, NoFileIsNoRecords) {
+  const TempFolder folder;
+  EXPECT_TRUE(read_metrics(folder / "none").steps.empty());
+}
+
+TEST(MetricsFile, ATornLastLineIsLeftOut) {
+  const TempFolder folder;
+  const std::string lines = three_lines();
+  const size_t last_begin = lines.rfind('{');
+  for (size_t size = last_begin; size < lines.size(); ++size) {
+    write_test_file(folder / "m", lines.substr(0, size));
+    EXPECT_EQ(read_metrics(folder / "m").steps.size(), 1u) << size;
+  }
+  // After a loss of power, a file system may show bytes that never arrived.
+  write_test_file(folder / "m", lines.substr(0, last_begin) + std::string(20, '\0') + "\n");
+  EXPECT_EQ(read_metrics(folder / "m").steps.size(), 1u);
+}
+
+TEST(MetricsFile, ADamagedLineInTheMiddleIsAnErrorThatNamesIt) {
+  const TempFolder folder;
+  for (const std::string damaged : {"rubbish", "[1]", "{}", "{\"step\":1}", "{\"step\":\"1\"}"}) {
+    write_test_file(folder / "m", metrics_line(step_record(1)) + damaged + "\n" + three_lines());
+    EXPECT_THAT(message_of<DataError>([&] { read_metrics(folder / "m"); }),
+                testing::AllOf(testing::HasSubstr(folder / "m"), testing::HasSubstr("line 2")));
+  }
+}
+
+TEST(MetricsFile, KeepsLinesOfEarlierStepsAsTheyAre) {
+  const TempFolder folder;
+  const std::string path = folder / "metrics.jsonl";
+  // An older or newer version may write numbers in another way, or more members.
+  const std::string kept = "{\"step\": 0, \"valid_loss\": 9.50, \"new\": [1]}\n" +
+                           metrics_line(step_record(1)) + metrics_line(EvalRecord{1, 9});
+  write_test_file(path, kept + metrics_line(step_record(2)) + metrics_line(EvalRecord{2, 8}) +
+                            metrics_line(step_record(3)).substr(0, 30));
+  const Metrics metrics = keep_metrics_before(path, 2);
+  EXPECT_EQ(read_text_file(path, 1 << 20), kept);
+  EXPECT_EQ(metrics.steps.size(), 1u);
+  EXPECT_EQ(metrics.evaluations.size(), 2u);
+  EXPECT_EQ(folder.num_entries(), 1);
+}
+
+TEST(MetricsFile, ANewRunStartsEmpty) {
+  const TempFolder folder;
+  const std::string path = folder / "metrics.jsonl";
+  write_test_file(path, "what was here before need not be readable");
+  EXPECT_TRUE(keep_metrics_before(path, 1).evaluations.empty());
+  EXPECT_EQ(read_text_file(path, 1 << 20), "");
+}
+
+TEST(MetricsFile, AFolderThatIsNotThereIsAnError) {
+  const TempFolder folder;
+  EXPECT_THAT(message_of<DataError>([&] { keep_metrics_before(folder / "no/metrics.jsonl", 1); }),
+              testing::HasSubstr(folder / "no/metrics.jsonl"));
+}
+
+}  // namespace
+}  // namespace braid

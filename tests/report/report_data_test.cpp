@@ -1,0 +1,110 @@
+#include "report/report_data.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "report/sample_report.h"
+
+namespace braid {
+namespace {
+
+using Json = nlohmann::json;
+
+TEST(ReportData, StepsAreColumnsOfSixDigits) {
+  ReportInput input;
+  input.steps = {{.step = 1, .loss = 1.23456789, .step_ms = 2},
+                 {.step = 2, .loss = std::numeric_limits<double>::quiet_NaN(), .step_ms = 3}};
+  input.evaluations = {{0, 9.25}, {2, 8.5}};
+  const Json json = Json::parse(report_data_json(input));
+  EXPECT_EQ(json["steps"]["step"], Json({1, 2}));
+  EXPECT_EQ(json["steps"]["loss"], Json({1.23457, nullptr}));
+  EXPECT_EQ(json["steps"]["step_ms"], Json({2, 3}));
+  EXPECT_EQ(json["evaluations"]["step"], Json({0, 2}));
+  EXPECT_EQ(json["evaluations"]["loss"], Json({9.25, 8.5}));
+}
+
+TEST(ReportData, UnknownEntropyIsNull) {
+  ReportInput input;
+  EXPECT_EQ(Json::parse(report_data_json(input))["unigram_entropy"], nullptr);
+  input.unigram_entropy = 6.5;
+  EXPECT_EQ(Json::parse(report_data_json(input))["unigram_entropy"], 6.5);
+}
+
+TEST(ReportData, PassesSayWhatTheyDid) {
+  ReportInput input;
+  input.passes = {{"assign_streams", false, 1'500'000, {true, 12, "moved 12"}},
+                  {"other", true, 0, {false, 0, "disabled"}}};
+  const Json json = Json::parse(report_data_json(input))["passes"];
+  EXPECT_EQ(json[0], (Json{{"name", "assign_streams"},
+                           {"ms", 1.5},
+                           {"skipped", false},
+                           {"changed", true},
+                           {"num_changes", 12},
+                           {"summary", "moved 12"}}));
+  EXPECT_EQ(json[1]["skipped"], true);
+}
+
+TEST(ReportData, MemoryIsThatOfTheProgramThatNeedsMost) {
+  ReportInput input;
+  input.memory.persistent_bytes = 512;
+  input.memory.step_bytes = 1024;
+  input.memory.persistent_by_role = {{BufferRole::kParam, 512}};
+  StepPlan train;
+  train.arena_bytes = 1024;
+  train.max_live_bytes = 1000;
+  train.peak_by_role = {{BufferRole::kActivation, 900}, {BufferRole::kScratch, 100}};
+  StepPlan evaluation;
+  evaluation.arena_bytes = 256;
+  evaluation.peak_by_role = {{BufferRole::kActivation, 256}};
+  input.memory.programs = {train, evaluation};
+
+  const Json memory = Json::parse(report_data_json(input))["memory"];
+  EXPECT_EQ(memory["max_live_bytes"], 1000);
+  EXPECT_EQ(memory["classes"],
+            Json::parse(R"([{"name": "param", "persistent_bytes": 512, "step_bytes": 0},
+                      {"name": "activation", "persistent_bytes": 0, "step_bytes": 900},
+                      {"name": "scratch", "persistent_bytes": 0, "step_bytes": 100}])"));
+}
+
+TEST(ReportData, RanksSayWhereTheirStepWent) {
+  ReportInput input;
+  RankTimeline rank;
+  rank.rank = 3;
+  rank.streams = {{"compute", StreamKind::kCompute, 0}, {"dp", StreamKind::kComm, 0}};
+  rank.names = {"op"};
+  rank.tasks = {{.stream = 0, .start_ns = 0, .end_ns = 60},
+                {.stream = 1,
+                 .start_ns = 40,
+                 .end_ns = 100,
+                 .bytes = 8,
+                 .group = GroupKind::kData,
+                 .communication = true}};
+  input.timeline.ranks = {rank};
+  const Json times = Json::parse(report_data_json(input))["ranks"][0];
+  EXPECT_EQ(times["rank"], 3);
+  EXPECT_EQ(times["step_ns"], 100);
+  EXPECT_EQ(times["compute_ns"], 60);
+  EXPECT_EQ(times["communication"]["exposed_ns"], 40);
+  EXPECT_EQ(times["by_group"], Json::parse(R"([{"name": "data", "num_tasks": 1, "bytes": 8,
+                                                "total_ns": 60, "exposed_ns": 40}])"));
+}
+
+TEST(ReportData, TextsCannotEndTheScriptThatHoldsThem) {
+  ReportInput input;
+  input.title = "</script><!--";
+  input.config_toml = "\xff</SCRIPT>\n\"";
+  const std::string text = report_data_json(input);
+  EXPECT_EQ(text.find('<'), std::string::npos);
+  EXPECT_EQ(Json::parse(text)["title"], input.title);
+  EXPECT_EQ(Json::parse(text)["config"], "\xef\xbf\xbd</SCRIPT>\n\"");
+}
+
+TEST(ReportData, EscapesWhatMeansSomethingInHtml) {
+  EXPECT_EQ(escape_html("a<b>\"c\" &lt;"), "a&lt;b&gt;&quot;c&quot; &amp;lt;");
+}
+
+}  // namespace
+}  // namespace braid
