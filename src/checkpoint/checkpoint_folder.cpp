@@ -93,7 +93,7 @@ std::string checkpoint_name(int64_t step) {
 std::vector<CheckpointEntry> list_checkpoints(const std::string& folder) {
   std::vector<CheckpointEntry> entries;
   for (const std::string& name : names_in(folder)) {
-    const std::string path = folder + "/" + name;
+    const std::string path = fmt::format("{}/{}", folder, name);
     if (const std::optional<int64_t> step = parse_checkpoint_name(name); step && is_folder(path)) {
       entries.push_back({*step, path});
     }
@@ -118,7 +118,7 @@ void remove_leftovers(const std::string& folder) {
   for (const std::string& name : names_in(folder)) {
     const std::optional<int64_t> maker = maker_of(name);
     if (maker && (*maker == ::getpid() || !is_running(*maker))) {
-      remove_folder(folder + "/" + name);
+      remove_folder(fmt::format("{}/{}", folder, name));
     }
   }
 }
