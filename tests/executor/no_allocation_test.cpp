@@ -22,6 +22,10 @@ std::atomic<int64_t> num_allocations{0};
   }
   throw std::bad_alloc();
 }
+[[gnu::noinline]] void* operator new(size_t size, const std::nothrow_t&) noexcept {
+  ++num_allocations;
+  return std::malloc(size == 0 ? 1 : size);
+}
 [[gnu::noinline]] void operator delete(void* block) noexcept {
   std::free(block);
 }
