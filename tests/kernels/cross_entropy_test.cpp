@@ -14,8 +14,8 @@ struct Sizes {
   int64_t vocabulary = 0;
 };
 
-const Sizes kAwkwardSizes[] = {{1, 1, 1},   {1, 7, 1},     {3, 5, 5},
-                               {7, 33, 31}, {13, 101, 97}, {67, 1024, 1009}};
+const Sizes kAwkwardSizes[] = {{1, 1, 1},     {1, 7, 1},        {3, 5, 5},      {7, 33, 31},
+                               {13, 101, 97}, {67, 1024, 1009}, {2, 4201, 4201}};
 
 std::string name_of(const Sizes& s) {
   return fmt::format("rows {} columns {} vocabulary {}", s.rows, s.columns, s.vocabulary);
@@ -134,13 +134,14 @@ TEST(CrossEntropy, MatchesTextbookOnAwkwardSizes) {
       KernelCase kernel = forward_case(s, dtype);
       kernel.run(2);
       const std::vector<double> logits = kernel.values(kLogits);
-      // Sums of up to 1009 positive terms in 32 lanes, exp to 2 units, then a log; lse is about 10.
+      // Sums of up to 2048 positive terms, perhaps in one lane at random roundings (45 units), exp
+      // to 2 units, then a log; lse is about 10.
       const double epsilon = rounding_error(wide(dtype));
       expect_close(kernel.values(kLse), NaiveSoftmax(s, logits).lse,
-                   {.absolute = 40 * epsilon, .relative = 4 * epsilon}, "lse " + name_of(s));
+                   {.absolute = 50 * epsilon, .relative = 4 * epsilon}, "lse " + name_of(s));
       expect_close(
           kernel.values(kLoss), {naive_loss(s, logits, kernel.values(kLabels), 0.25)},
-          {.absolute = 40 * epsilon * static_cast<double>(s.rows), .relative = 4 * epsilon},
+          {.absolute = 50 * epsilon * static_cast<double>(s.rows), .relative = 4 * epsilon},
           "loss " + name_of(s));
     }
   }

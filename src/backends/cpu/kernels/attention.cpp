@@ -139,7 +139,7 @@ void narrow(Head<Wide<T>> sum, int64_t rows, int64_t head_size, Head<T> head) {
       const Wide<T>* const from = sum.row(row);
       T* const to = head.row(row);
       for (int64_t i = 0; i < head_size; ++i) {
-        to[i] = static_cast<T>(from[i]);
+        store(to, i, from[i]);
       }
     }
   }
@@ -300,7 +300,7 @@ void finish_queries(int64_t queries, int64_t head_size, const ForwardScratch<T>&
     const W* const sum = scratch.sum + row * head_size;
     T* const to = out.row(row);
     for (int64_t i = 0; i < head_size; ++i) {
-      to[i] = static_cast<T>(sum[i] * inverse);
+      store(to, i, sum[i] * inverse);
     }
     lse[row] = scratch.max[row] + std::log(scratch.total[row]);
   }

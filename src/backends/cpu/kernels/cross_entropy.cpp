@@ -33,9 +33,9 @@ void check_labels(const Sizes& sizes, const int32_t* labels) {
   }
 }
 
-// Sums run in double over rows and, within a row, in kLanes partial sums: a fixed order, which
-// vector units can follow.
-constexpr int64_t kLanes = 32;
+// A row is summed in pieces of this length, by vector units, and the pieces in double: the order is
+// fixed, and an error that grows with the number of terms stays that of one piece.
+constexpr int64_t kPiece = 2048;
 
 template <class T>
 Wide<T> row_max(const T* logits, int64_t count) {
@@ -48,27 +48,25 @@ Wide<T> row_max(const T* logits, int64_t count) {
   return best;
 }
 
+template <class T>
+Wide<T> sum_of_exp(const T* logits, int64_t count, Wide<T> max) {
+  Wide<T> sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < count; ++i) {
+    sum += vector_math::exp(static_cast<Wide<T>>(logits[i]) - max);
+  }
+  return sum;
+}
+
 /// log(sum(exp(logits))). NaN and +infinity give NaN, which the caller's loss then shows.
 template <class T>
 Wide<T> log_sum_exp(const T* logits, int64_t count) {
-  using W = Wide<T>;
-  const W max = row_max(logits, count);
-  W lanes[kLanes] = {};
-  const int64_t whole = count / kLanes * kLanes;
-  for (int64_t i = 0; i < whole; i += kLanes) {
-#pragma omp simd
-    for (int64_t lane = 0; lane < kLanes; ++lane) {
-      lanes[lane] += vector_math::exp(static_cast<W>(logits[i + lane]) - max);
-    }
-  }
+  const Wide<T> max = row_max(logits, count);
   double sum = 0;
-  for (const W lane : lanes) {
-    sum += static_cast<double>(lane);
+  for (int64_t i = 0; i < count; i += kPiece) {
+    sum += static_cast<double>(sum_of_exp(logits + i, std::min(kPiece, count - i), max));
   }
-  for (int64_t i = whole; i < count; ++i) {
-    sum += static_cast<double>(vector_math::exp(static_cast<W>(logits[i]) - max));
-  }
-  return static_cast<W>(static_cast<double>(max) + std::log(sum));
+  return static_cast<Wide<T>>(static_cast<double>(max) + std::log(sum));
 }
 
 template <class T>
@@ -104,10 +102,10 @@ void backward_row(const Sizes& sizes, const T* logits, int32_t label, Wide<T> sc
   }
 #pragma omp simd
   for (int64_t i = 0; i < sizes.vocabulary; ++i) {
-    d_logits[i] = static_cast<T>(scale * vector_math::exp(static_cast<W>(logits[i]) - lse));
+    store(d_logits, i, scale * vector_math::exp(static_cast<W>(logits[i]) - lse));
   }
   const W of_label = vector_math::exp(static_cast<W>(logits[label]) - lse);
-  d_logits[label] = static_cast<T>(scale * (of_label - W(1)));
+  store(d_logits, label, scale * (of_label - W(1)));
   std::fill(d_logits + sizes.vocabulary, d_logits + sizes.columns, T(0.0f));
 }
 

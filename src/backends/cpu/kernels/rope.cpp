@@ -42,8 +42,8 @@ void rotate(const T* in, const Wide<T>* cosine, const Wide<T>* sine, int64_t pai
   for (int64_t i = 0; i < pairs; ++i) {
     const Wide<T> x = in[i];
     const Wide<T> y = in[i + pairs];
-    out[i] = static_cast<T>(x * cosine[i] - y * sine[i]);
-    out[i + pairs] = static_cast<T>(y * cosine[i] + x * sine[i]);
+    store(out, i, x * cosine[i] - y * sine[i]);
+    store(out, i + pairs, y * cosine[i] + x * sine[i]);
   }
 }
 
