@@ -58,31 +58,35 @@ std::vector<TaskId> order_by_slot(const std::vector<uint32_t>& slots) {
   return order;
 }
 
+/// Tasks that do not stand in their slot yet.
+int64_t count_moves(const std::vector<uint32_t>& slots, const std::vector<bool>& moves) {
+  int64_t num_moved = 0;
+  uint32_t slot = 0;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    if (!moves[i]) {
+      slot = slots[i];
+    }
+    num_moved += slots[i] != slot ? 1 : 0;
+  }
+  return num_moved;
+}
+
 }  // namespace
 
 PassResult overlap_grad_reduce(Program program) {
   std::vector<bool> moves(program.tasks.size());
-  int64_t num_candidates = 0;
   for (size_t i = 0; i < moves.size(); ++i) {
     moves[i] = communicates_gradients(program, program.tasks[i]);
-    num_candidates += moves[i] ? 1 : 0;
   }
-  int64_t num_moved = 0;
-  std::vector<TaskId> order;
-  if (num_candidates > 0) {
-    order = order_by_slot(find_slots(program, moves));
-    for (size_t position = 0; position < order.size(); ++position) {
-      const size_t task = order[position].index();
-      num_moved += moves[task] && task != position ? 1 : 0;
-    }
-  }
-  PassReport report{
-      num_moved > 0, num_moved,
-      fmt::format("moved {} of {} gradient communications", num_moved, num_candidates)};
+  const std::vector<uint32_t> slots = find_slots(program, moves);
+  const int64_t num_moved = count_moves(slots, moves);
+  PassReport report{num_moved > 0, num_moved,
+                    fmt::format("moved {} of {} gradient communications", num_moved,
+                                std::ranges::count(moves, true))};
   if (num_moved == 0) {
     return {std::move(program), std::move(report)};
   }
-  return {reorder_tasks(program, order), std::move(report)};
+  return {reorder_tasks(program, order_by_slot(slots)), std::move(report)};
 }
 
 }  // namespace braid

@@ -45,21 +45,34 @@ class Dumper {
     }
   }
 
-  /// As `number`_`name`; null: unchanged.
-  void dump(size_t number, std::string_view name, const Program* program) {
-    if (folder_.empty()) {
-      return;
+  /// As NNN_name.txt.
+  void dump(size_t number, std::string_view name, const Program& program, bool is_changed) {
+    if (!folder_.empty()) {
+      path_ = fmt::format("{}/{:03}_{}.txt", folder_, number, name);
+      write_file_atomically(path_, is_changed ? text_of(program) : "# unchanged\n");
     }
-    path_ = fmt::format("{}/{:03}_{}.txt", folder_, number, name);
-    write_file_atomically(path_, program == nullptr ? "# unchanged\n" : print_program(*program));
   }
 
-  /// "; its text is in PATH" for the last dump, or nothing.
-  std::string where() const {
-    return path_.empty() ? std::string() : fmt::format("; its text is in {}", path_);
+  /// "; its text is in PATH" for the program dumped last, or nothing. Writes it again: what is
+  /// wrong may be called unchanged.
+  std::string text_of_failed(const Program& program) const {
+    if (path_.empty()) {
+      return {};
+    }
+    write_file_atomically(path_, text_of(program));
+    return fmt::format("; its text is in {}", path_);
   }
 
  private:
+  /// A program that is wrong may have no text.
+  static std::string text_of(const Program& program) {
+    try {
+      return print_program(program);
+    } catch (const InternalError& error) {
+      return fmt::format("# cannot be printed: {}\n", error.what());
+    }
+  }
+
   std::string folder_;
   std::string path_;
 };
@@ -70,7 +83,7 @@ void verify_after(const Program& program, Ordering ordering, std::string_view af
   try {
     verify_or_throw(program, after, ordering);
   } catch (const InternalError& error) {
-    throw_internal_error("{}{}", error.what(), dumper.where());
+    throw_internal_error("{}{}", error.what(), dumper.text_of_failed(program));
   }
 }
 
@@ -105,7 +118,7 @@ PipelineResult run_passes(Program program, std::span<const Pass> passes, const P
     }
   };
   std::vector<PassRecord> records;
-  dumper.dump(0, "input", &program);
+  dumper.dump(0, "input", program, true);
   verify(Ordering::kProgramOrder, "the builder");
   for (const Pass& pass : passes) {
     if (std::string reason = why_skipped(pass, context, options); !reason.empty()) {
@@ -113,7 +126,7 @@ PipelineResult run_passes(Program program, std::span<const Pass> passes, const P
       continue;
     }
     records.push_back(run_pass(pass, program, context));
-    dumper.dump(records.size(), pass.name, records.back().report.changed ? &program : nullptr);
+    dumper.dump(records.size(), pass.name, program, records.back().report.changed);
     verify(pass.places_events ? Ordering::kEvents : Ordering::kProgramOrder,
            fmt::format("pass {}", pass.name));
   }

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <chrono>
 #include <fstream>
 
 #include "base/expect_error.h"
@@ -186,6 +188,20 @@ TEST_F(RunnerTest, AttachesTheDumpToAFailure) {
   });
   EXPECT_THAT(message, HasSubstr("; its text is in " + (folder / "001_break.txt")));
   EXPECT_THAT(read_text_file(folder / "001_break.txt", 1 << 20), Not(HasSubstr("fill")));
+}
+
+TEST_F(RunnerTest, NamesThePassThatLeavesAProgramWithoutText) {
+  const TempFolder folder;
+  Pass pass = broken_pass();
+  pass.run = [](Program it, const PassContext&) {
+    it.tasks[1].spec = SpecId();
+    return PassResult{std::move(it), {}};  // and says that nothing has changed
+  };
+  EXPECT_THAT(message_of<InternalError>([&] {
+                run_passes(program, std::vector{pass}, {}, {.dump_folder = folder.path().string()});
+              }),
+              HasSubstr("after pass break: task 1 ((unknown op)): spec #4294967295"));
+  EXPECT_THAT(read_text_file(folder / "001_break.txt", 1 << 20), HasSubstr("cannot be printed"));
 }
 
 TEST_F(RunnerTest, SaysWhyItCannotDump) {
