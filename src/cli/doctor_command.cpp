@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "backends/cpu/kernels/gemm.h"
+#include "base/env.h"
 #include "base/errors.h"
 #include "base/text.h"
 #include "cli/commands.h"
@@ -42,8 +43,8 @@ std::string instruction_sets() {
 }
 
 bool on_path(const std::string& program) {
-  const char* path = std::getenv("PATH");
-  for (const std::string& folder : split_text(path == nullptr ? "" : path, ':')) {
+  const std::string path = process_environment()("PATH").value_or("");
+  for (const std::string& folder : split_text(path, ':')) {
     if (!folder.empty() && access((folder + "/" + program).c_str(), X_OK) == 0) {
       return true;
     }
@@ -66,7 +67,7 @@ std::vector<std::string> nvidia_gpus() {
 }
 
 std::string line(std::string_view what, std::string_view value) {
-  return fmt::format("{:<11}{}\n", what, value);
+  return fmt::format("{:<13}{}\n", what, value);
 }
 
 std::string gpu_line() {

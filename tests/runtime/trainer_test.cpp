@@ -1,0 +1,229 @@
+#include "runtime/trainer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <random>
+#include <string>
+
+#include "base/errors.h"
+#include "base/expect_error.h"
+#include "base/file.h"
+#include "base/temp_folder.h"
+#include "checkpoint/checkpoint.h"
+#include "report/metrics_file.h"
+
+namespace braid {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+/// Sentences of a small grammar, a blank line after each few: something that can be learnt.
+std::string corpus() {
+  std::mt19937 random(3);
+  const char* subjects[] = {"the cat", "a dog", "my bird", "the fish"};
+  const char* verbs[] = {"sees", "hears", "likes", "finds"};
+  std::string text;
+  for (int i = 0; i < 600; ++i) {
+    text += std::string(subjects[random() % 4]) + " " + verbs[random() % 4] + " " +
+            subjects[random() % 4] + ".\n";
+    text += i % 3 == 2 ? "\n" : "";
+  }
+  return text;
+}
+
+class Trainer : public testing::Test {
+ protected:
+  Trainer() { write_test_file(path("corpus.txt"), corpus()); }
+
+  RunConfig config(const std::string& run) const {
+    RunConfig config;
+    config.model.layers = 2;
+    config.model.width = 32;
+    config.model.heads = 2;
+    config.train.sequence = 32;
+    config.train.microbatch = 2;
+    config.train.global_batch = 8;
+    config.train.steps = 12;
+    config.optimizer.learning_rate = 3e-3;
+    config.optimizer.warmup_steps = 3;
+    config.parallel.ranks = 2;
+    config.data.train = path("corpus.txt");
+    config.data.split = "90,10,0";
+    config.eval.interval = 5;
+    config.eval.batches = 2;
+    config.checkpoint.interval = 4;
+    config.checkpoint.keep = 0;
+    config.logging.run_folder = path(run);
+    config.logging.trace_steps = {2};
+    return config;
+  }
+
+  TrainingSummary run(const RunConfig& config, std::optional<int64_t> stop_after = std::nullopt) {
+    TrainerOptions options;
+    options.print = [this](std::string_view text) { output_ += text; };
+    options.stop_after_step = stop_after;
+    return train(config, options);
+  }
+
+  std::string path(const std::string& relative) const { return folder_ / relative; }
+
+  std::string read(const std::string& relative) const {
+    return read_text_file(path(relative), int64_t{1} << 30);
+  }
+
+  TempFolder folder_;
+  std::string output_;
+};
+
+TEST_F(Trainer, LearnsAndLeavesACompleteRunFolder) {
+  RunConfig c = config("run");
+  c.train.steps = 80;
+  c.optimizer.learning_rate = 1e-2;
+  const TrainingSummary summary = run(c);
+  EXPECT_EQ(summary.last_step, 80);
+  EXPECT_FALSE(summary.stopped_early);
+  EXPECT_LT(summary.last_eval_loss, summary.first_eval_loss - 1.0);
+  EXPECT_LT(summary.last_eval_loss, summary.unigram_entropy);
+  for (const char* file :
+       {"config.toml", "metrics.jsonl", "trace.json", "report.html", "checkpoints/latest"}) {
+    EXPECT_TRUE(fs::exists(path(std::string("run/") + file))) << file;
+  }
+  const Metrics metrics = read_metrics(path("run/metrics.jsonl"));
+  EXPECT_EQ(metrics.steps.size(), 80u);
+  EXPECT_EQ(metrics.evaluations.size(), 17u);  // before the first step, and after every fifth
+  EXPECT_THAT(output_, HasSubstr("peak "));
+}
+
+TEST_F(Trainer, ResumeIsBitwise) {
+  run(config("whole"));
+  RunConfig c = config("parts");
+  EXPECT_TRUE(run(c, 5).stopped_early);  // between two checkpoint intervals
+  EXPECT_TRUE(run(c, 6).stopped_early);
+  EXPECT_FALSE(run(c).stopped_early);
+  for (const char* file : {"model.safetensors", "optimizer.safetensors"}) {
+    EXPECT_EQ(read(std::string("parts/checkpoints/step_00000012/") + file),
+              read(std::string("whole/checkpoints/step_00000012/") + file))
+        << file;
+  }
+  const Metrics whole = read_metrics(path("whole/metrics.jsonl"));
+  const Metrics parts = read_metrics(path("parts/metrics.jsonl"));
+  ASSERT_EQ(parts.steps.size(), whole.steps.size());
+  for (size_t i = 0; i < whole.steps.size(); ++i) {
+    EXPECT_EQ(parts.steps[i].step, whole.steps[i].step);
+    EXPECT_EQ(parts.steps[i].loss, whole.steps[i].loss);
+    EXPECT_EQ(parts.steps[i].grad_norm, whole.steps[i].grad_norm);
+    EXPECT_EQ(parts.steps[i].learning_rate, whole.steps[i].learning_rate);
+  }
+  ASSERT_EQ(parts.evaluations.size(), whole.evaluations.size());
+  EXPECT_EQ(parts.evaluations.back().loss, whole.evaluations.back().loss);
+}
+
+TEST_F(Trainer, FinishedRunHasNothingLeftToDo) {
+  run(config("run"));
+  const std::string checkpoint = read("run/checkpoints/step_00000012/state.json");
+  const TrainingSummary again = run(config("run"));
+  EXPECT_EQ(again.last_step, 12);
+  EXPECT_EQ(read("run/checkpoints/step_00000012/state.json"), checkpoint);
+  EXPECT_GT(again.first_eval_loss, again.last_eval_loss);  // read back from the metrics
+}
+
+TEST_F(Trainer, StopRequestSavesAndEnds) {
+  int64_t asked = 0;
+  TrainerOptions options;
+  options.print = [](std::string_view) {};
+  options.stop_requested = [&] { return ++asked == 3; };
+  const TrainingSummary summary = train(config("run"), options);
+  EXPECT_EQ(summary.last_step, 3);
+  EXPECT_TRUE(summary.stopped_early);
+  EXPECT_EQ(LoadedCheckpoint(summary.checkpoint).state().step, 3);
+}
+
+TEST_F(Trainer, KeepsTheNewestCheckpoints) {
+  RunConfig c = config("run");
+  c.checkpoint.keep = 2;
+  run(c);
+  EXPECT_FALSE(fs::exists(path("run/checkpoints/step_00000004")));
+  EXPECT_TRUE(fs::exists(path("run/checkpoints/step_00000008")));
+  EXPECT_TRUE(fs::exists(path("run/checkpoints/step_00000012")));
+}
+
+TEST_F(Trainer, ResumeNoneStartsAnew) {
+  run(config("run"), 4);
+  RunConfig c = config("run");
+  c.checkpoint.resume = "none";
+  run(c, 1);
+  EXPECT_EQ(read_metrics(path("run/metrics.jsonl")).steps.size(), 1u);
+}
+
+TEST_F(Trainer, ResumesFromANamedCheckpointOrFolder) {
+  run(config("first"), 4);
+  RunConfig c = config("second");
+  c.checkpoint.resume = path("first/checkpoints/step_00000004");
+  EXPECT_EQ(run(c, 5).last_step, 5);
+  EXPECT_EQ(read_metrics(path("second/metrics.jsonl")).steps.front().step, 5);
+  c = config("third");
+  c.checkpoint.resume = path("first/checkpoints");
+  EXPECT_EQ(run(c, 6).last_step, 6);
+}
+
+TEST_F(Trainer, AnotherModelsCheckpointIsRefused) {
+  run(config("run"), 2);
+  RunConfig c = config("run");
+  c.model.width = 64;
+  EXPECT_THAT(message_of<DataError>([&] { run(c); }), HasSubstr("embedding.tokens"));
+}
+
+TEST_F(Trainer, AnotherGlobalBatchIsRefused) {
+  run(config("run"), 2);
+  RunConfig c = config("run");
+  c.train.global_batch = 16;
+  EXPECT_THAT(message_of<ConfigError>([&] { run(c); }), HasSubstr("train.global_batch = 16"));
+}
+
+TEST_F(Trainer, CorruptedCheckpointIsRefusedByName) {
+  const TrainingSummary summary = run(config("run"), 2);
+  const std::string weights = summary.checkpoint + "/model.safetensors";
+  std::string bytes = read_text_file(weights, int64_t{1} << 30);
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+  write_test_file(weights, bytes);
+  EXPECT_THAT(message_of<DataError>([&] { run(config("run")); }), HasSubstr("model.safetensors"));
+}
+
+TEST_F(Trainer, MissingTextIsOneLine) {
+  RunConfig c = config("run");
+  c.data.train = path("absent.txt");
+  EXPECT_THAT(message_of<DataError>([&] { run(c); }), HasSubstr("absent.txt"));
+  c.data.train = "";
+  EXPECT_THAT(message_of<ConfigError>([&] { run(c); }), HasSubstr("data.train: not given"));
+}
+
+TEST_F(Trainer, RunFolderThatCannotBeMadeIsOneLine) {
+  RunConfig c = config("run");
+  c.logging.run_folder = path("corpus.txt/run");  // below a file
+  EXPECT_THAT(message_of<DataError>([&] { run(c); }), HasSubstr("logging.run_folder"));
+}
+
+TEST_F(Trainer, FullDiskLeavesNoHalfCheckpoint) {
+  run(config("run"), 2);
+  const std::string before = read("run/checkpoints/latest");
+  {
+    const FileSizeLimit limit(20000);  // the weights need more
+    message_of<DataError>([&] { run(config("run"), 4); });
+  }
+  EXPECT_EQ(read("run/checkpoints/latest"), before);
+  EXPECT_EQ(run(config("run"), 4).last_step, 4);
+}
+
+// A learning rate that makes the loss infinite within a few steps.
+TEST_F(Trainer, NonFiniteLossStopsWithItsStep) {
+  RunConfig c = config("run");
+  c.optimizer.learning_rate = 1e30;
+  c.optimizer.warmup_steps = 0;
+  EXPECT_THAT(message_of<DeviceError>([&] { run(c); }), HasSubstr("runtime.detect_nan"));
+}
+
+}  // namespace
+}  // namespace braid
