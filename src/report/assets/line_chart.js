@@ -1,6 +1,7 @@
 // Lines over steps: linear or logarithmic, with the values at the pointer.
 
-// Centred running mean over the finite values, for lines that jump from step to step.
+// Running mean over the finite values, for lines that jump from step to step. At the start, where losses are steep, the
+// window shrinks to stay centred; at the end it does not, so that the last value is no more noisy than the others.
 function smoothed(values, radius) {
   const sums = new Float64Array(values.length + 1);
   const counts = new Float64Array(values.length + 1);
@@ -10,10 +11,10 @@ function smoothed(values, radius) {
     counts[i + 1] = counts[i] + (finite ? 1 : 0);
   });
   return values.map((_, i) => {
-    // The window shrinks at both ends, so that the mean stays centred there.
-    const reach = Math.min(radius, i, values.length - 1 - i);
-    const count = counts[i + reach + 1] - counts[i - reach];
-    return count > 0 ? (sums[i + reach + 1] - sums[i - reach]) / count : null;
+    const begin = i - Math.min(radius, i);
+    const end = Math.min(i + Math.min(radius, i), values.length - 1) + 1;
+    const count = counts[end] - counts[begin];
+    return count > 0 ? (sums[end] - sums[begin]) / count : null;
   });
 }
 

@@ -19,6 +19,8 @@ function make_header(data) {
   return element('header', {}, element('h1', {}, data.title), element('p', {}, [data.model, steps].filter(Boolean).join(' · ')));
 }
 
+const kNoStep = 'no step was recorded';
+
 function tile(label, value, unit, detail) {
   return element('div', {class: 'card tile'}, element('div', {class: 'label'}, label),
     element('div', {class: 'value'}, value, unit ? element('small', {}, unit) : null), element('div', {class: 'detail'}, detail));
@@ -38,14 +40,15 @@ function loss_tiles(data) {
   const first_to_last = `from ${format_number(evaluations.loss[0] ?? NaN)} at step ${evaluations.step[0] ?? kMissing}`;
   const yardstick = unigram_entropy === null ? '' : `, unigram entropy ${format_number(unigram_entropy)}`;
   return [
-    tile('Training loss', format_number(last_of(steps.loss)), '', steps.step.length > 0 ? `at step ${last_of(steps.step).toLocaleString('en-US')}, nats per token` : 'no step was recorded'),
+    tile('Training loss', format_number(last_of(steps.loss)), '', steps.step.length > 0 ? `at step ${last_of(steps.step).toLocaleString('en-US')}, nats per token` : kNoStep),
     tile('Held-out loss', format_number(last_of(evaluations.loss)), '',
       evaluations.loss.length > 0 ? first_to_last + yardstick : 'not evaluated in this run'),
   ];
 }
 
 function speed_tiles(data) {
-  const {tokens_per_s, step_ms, tflops_per_s_per_rank} = data.steps;
+  const {step, tokens_per_s, step_ms, tflops_per_s_per_rank} = data.steps;
+  if (step.length === 0) return [tile('Throughput', kMissing, '', kNoStep), tile('Step time', kMissing, '', kNoStep)];
   const [time, unit] = format_scaled(quantile(step_ms, 0.5) * 1e6, 1000, ['ns', 'µs', 'ms', 's']);
   return [
     tile('Throughput', format_count(quantile(tokens_per_s, 0.5)), 'tokens/s',
