@@ -12,7 +12,7 @@ namespace {
 void check_swiglu(const OpSpec& spec) {
   static_cast<void>(attributes_of<NoAttributes>(spec));
   OperandChecker operands(spec);
-  const OperandSpec& gate_up = operands.next("gate_up", Access::kRead, 2);
+  const OperandSpec& gate_up = operands.next_floating("gate_up", Access::kRead, 2);
   operands.require(gate_up.shape[1] % 2 == 0, "gate_up must hold two equal halves");
   operands.expect("y", Access::kWrite, gate_up.dtype, {gate_up.shape[0], gate_up.shape[1] / 2});
   operands.done();
@@ -21,7 +21,7 @@ void check_swiglu(const OpSpec& spec) {
 void check_swiglu_backward(const OpSpec& spec) {
   static_cast<void>(attributes_of<NoAttributes>(spec));
   OperandChecker operands(spec);
-  const OperandSpec& gate_up = operands.next("gate_up", Access::kRead, 2);
+  const OperandSpec& gate_up = operands.next_floating("gate_up", Access::kRead, 2);
   operands.require(gate_up.shape[1] % 2 == 0, "gate_up must hold two equal halves");
   operands.expect("dy", Access::kRead, gate_up.dtype, {gate_up.shape[0], gate_up.shape[1] / 2});
   operands.expect("d_gate_up", Access::kWrite, gate_up.dtype, gate_up.shape);
@@ -31,7 +31,7 @@ void check_swiglu_backward(const OpSpec& spec) {
 void check_gelu(const OpSpec& spec) {
   static_cast<void>(attributes_of<NoAttributes>(spec));
   OperandChecker operands(spec);
-  const OperandSpec& x = operands.next("x", Access::kRead, 2);
+  const OperandSpec& x = operands.next_floating("x", Access::kRead, 2);
   operands.expect("y", Access::kWrite, x.dtype, x.shape);
   operands.done();
 }
@@ -39,7 +39,7 @@ void check_gelu(const OpSpec& spec) {
 void check_gelu_backward(const OpSpec& spec) {
   static_cast<void>(attributes_of<NoAttributes>(spec));
   OperandChecker operands(spec);
-  const OperandSpec& x = operands.next("x", Access::kRead, 2);
+  const OperandSpec& x = operands.next_floating("x", Access::kRead, 2);
   operands.expect("dy", Access::kRead, x.dtype, x.shape);
   operands.expect("dx", Access::kWrite, x.dtype, x.shape);
   operands.done();

@@ -10,9 +10,6 @@ namespace braid {
 /// y [N,F], the tanh approximation 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), as in GPT-2.
 /// gelu_backward: x [N,F], dy [N,F] -> dx [N,F].
 /// None has attributes.
-struct NoAttributes {
-  void fields(auto&&) {}
-};
 
 extern const OpDefinition kSwigluOp;
 extern const OpDefinition kSwigluBackwardOp;

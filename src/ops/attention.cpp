@@ -30,7 +30,7 @@ void check_layout(const OperandChecker& operands, const AttentionAttributes& att
 void check_attention(const OpSpec& spec) {
   const auto attributes = attributes_of<AttentionAttributes>(spec);
   OperandChecker operands(spec);
-  const OperandSpec& qkv = operands.next("qkv", Access::kRead, 2);
+  const OperandSpec& qkv = operands.next_floating("qkv", Access::kRead, 2);
   check_layout(operands, attributes, qkv);
   operands.expect("out", Access::kWrite, qkv.dtype,
                   {qkv.shape[0], attributes.heads * attributes.head_size});
@@ -42,7 +42,7 @@ void check_attention(const OpSpec& spec) {
 void check_attention_backward(const OpSpec& spec) {
   const auto attributes = attributes_of<AttentionAttributes>(spec);
   OperandChecker operands(spec);
-  const OperandSpec& qkv = operands.next("qkv", Access::kRead, 2);
+  const OperandSpec& qkv = operands.next_floating("qkv", Access::kRead, 2);
   check_layout(operands, attributes, qkv);
   const Shape out{qkv.shape[0], attributes.heads * attributes.head_size};
   operands.expect("out", Access::kRead, qkv.dtype, out);

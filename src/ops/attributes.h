@@ -50,4 +50,9 @@ T attributes_of(const OpSpec& spec) {
   return typed;
 }
 
+/// Of ops that have none.
+struct NoAttributes {
+  void fields(auto&&) {}
+};
+
 }  // namespace braid

@@ -7,6 +7,19 @@
 #include "ops/operand_checker.h"
 
 namespace braid {
+namespace {
+
+/// Whether a gradient has arrived for anything that the node writes.
+bool leads_to_loss(const BackwardBuilder& builder, const Node& node) {
+  for (size_t i = 0; i < node.operands.size(); ++i) {
+    if (writes(node.spec.operands[i].access) && builder.grad_of(node.operands[i])) {
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
 
 BackwardBuilder::BackwardBuilder(StageGraph& graph) : graph_(graph), grads_(graph.values.size()) {}
 
@@ -22,24 +35,29 @@ bool BackwardBuilder::wants_grad(ValueId forward_value) const {
   return value(forward_value).kind == ValueKind::kActivation;
 }
 
-ValueId BackwardBuilder::new_grad(ValueId forward_value) {
-  Value grad = value(forward_value);
-  grad.name += grads_[forward_value.index()] ? ".grad_addend" : ".grad";
+ValueId BackwardBuilder::add_activation(ValueId like, std::string_view suffix) {
+  Value made = value(like);
+  made.name += suffix;
+  made.kind = ValueKind::kActivation;  // also where the forward value is an input or an output
   const ValueId id(graph_.values.size());
-  graph_.values.push_back(std::move(grad));
+  graph_.values.push_back(std::move(made));
   return id;
 }
 
+ValueId BackwardBuilder::new_grad(ValueId forward_value) {
+  return add_activation(forward_value, grads_[forward_value.index()] ? ".grad_addend" : ".grad");
+}
+
 void BackwardBuilder::add_grad(const Node& forward_node, ValueId forward_value, ValueId grad) {
+  const Value& like = value(forward_value);
+  check(like.kind != ValueKind::kParam, "op {} at {} gives no main grad to its parameter {}",
+        forward_node.spec.op, forward_node.site, like.name);
   std::optional<ValueId>& total = grads_[forward_value.index()];
   if (!total) {
     total = grad;
     return;
   }
-  Value sum = value(forward_value);
-  sum.name += ".grad_sum";
-  const ValueId sum_id(graph_.values.size());
-  graph_.values.push_back(std::move(sum));
+  const ValueId sum_id = add_activation(forward_value, ".grad_sum");
   add_node(forward_node, "add", {},
            std::array{Operand{*total}, Operand{grad}, Operand{sum_id, Access::kWrite}},
            Phase::kDgrad);
@@ -75,8 +93,11 @@ void differentiate(StageGraph& graph) {
   BackwardBuilder builder(graph);
   for (auto node = graph.forward.rbegin(); node != graph.forward.rend(); ++node) {
     const OpDefinition& op = find_op(node->spec.op);
-    check(op.backward != nullptr, "op {} at {} has no backward", op.name, node->site);
-    op.backward(builder, *node);
+    if (op.backward != nullptr) {
+      op.backward(builder, *node);
+    } else {
+      check(!leads_to_loss(builder, *node), "op {} at {} has no backward", op.name, node->site);
+    }
   }
 }
 

@@ -26,16 +26,16 @@ class BackwardBuilder {
   /// True for activations (their gradient is wanted) - false for inputs such as token ids.
   bool wants_grad(ValueId forward_value) const;
 
-  /// A new activation value "<name of forward>.grad" of the forward value's dtype and shape; unique
-  /// by suffix if needed.
+  /// A new activation value of the forward value's dtype and shape: "<name of forward>.grad", or
+  /// ".grad_addend" if a gradient has arrived already.
   ValueId new_grad(ValueId forward_value);
 
   /// Says that `grad` is one addend of the gradient of `forward_value`; a second addend adds an
-  /// `add` node.
+  /// `add` node. Gradients of parameters go to their main grads instead.
   void add_grad(const Node& forward_node, ValueId forward_value, ValueId grad);
 
-  /// The fp32 main grad (f64 for f64 weights) of a kParam value: kind kMainGrad, name of the
-  /// parameter + ".main_grad".
+  /// The fp32 main grad (f64 for f64 weights) of a kParam value: kind kMainGrad, the parameter's
+  /// name; one value however often the parameter is used.
   ValueId main_grad(ValueId param);
 
   /// Appends a backward node; layer and site are those of `forward_node`. Dtypes and shapes are
@@ -44,6 +44,8 @@ class BackwardBuilder {
                 std::span<const Operand> operands, Phase phase);
 
  private:
+  ValueId add_activation(ValueId like, std::string_view suffix);
+
   StageGraph& graph_;
   std::vector<std::optional<ValueId>> grads_;  // by forward ValueId
   std::unordered_map<ValueId, ValueId> main_grads_;
@@ -51,8 +53,8 @@ class BackwardBuilder {
 
 /// Fills `graph.backward` from `graph.forward`, last node first. Main grads are always accumulated
 /// into (`accumulate` = true); whoever expands the graph turns the first accumulation of a step
-/// into an overwrite. Throws InternalError naming an op that lies between a parameter and the loss
-/// and has no backward.
+/// into an overwrite. Throws InternalError naming an op whose result leads to the loss and that has
+/// no backward.
 void differentiate(StageGraph& graph);
 
 }  // namespace braid

@@ -9,8 +9,7 @@ namespace {
 void check_all_reduce(const OpSpec& spec) {
   const auto attributes = attributes_of<AllReduceAttributes>(spec);
   OperandChecker operands(spec);
-  const OperandSpec& x = operands.next("x", Access::kReadWrite, 1);
-  operands.require(is_floating_point(x.dtype), "x must be floating point");
+  operands.next_floating("x", Access::kReadWrite, 1);
   operands.require(attributes.group >= 0, "group must be an index into the program's groups");
   operands.done();
 }

@@ -11,7 +11,7 @@ namespace {
 
 const OperandSpec& check_inputs(OperandChecker& operands,
                                 const CrossEntropyAttributes& attributes) {
-  const OperandSpec& logits = operands.next("logits", Access::kRead, 2);
+  const OperandSpec& logits = operands.next_floating("logits", Access::kRead, 2);
   operands.require(attributes.vocabulary > 0 && attributes.vocabulary <= logits.shape[1],
                    "vocabulary must lie in [1, columns of logits]");
   operands.expect("labels", Access::kRead, DType::kI32, {logits.shape[0]});

@@ -10,9 +10,10 @@ namespace braid {
 namespace {
 
 void check_add(const OpSpec& spec) {
+  static_cast<void>(attributes_of<NoAttributes>(spec));
   OperandChecker operands(spec);
-  const OperandSpec& a =
-      operands.next("a", Access::kRead, spec.operands.empty() ? 0 : spec.operands[0].shape.rank());
+  const OperandSpec& a = operands.next_floating(
+      "a", Access::kRead, spec.operands.empty() ? 0 : spec.operands[0].shape.rank());
   operands.expect("b", Access::kRead, a.dtype, a.shape);
   operands.expect("c", Access::kWrite, a.dtype, a.shape);
   operands.done();
@@ -25,18 +26,25 @@ void add_backward(BackwardBuilder& builder, const Node& node) {
   }
 }
 
+bool is_cast(DType wide, DType narrow) {
+  return (wide == DType::kF32 && narrow == DType::kBF16) ||
+         (wide == DType::kF64 && narrow == DType::kF32);
+}
+
 void check_cast(const OpSpec& spec) {
+  static_cast<void>(attributes_of<NoAttributes>(spec));
   OperandChecker operands(spec);
   const int rank = spec.operands.empty() ? 0 : spec.operands[0].shape.rank();
   const OperandSpec& x = operands.next("x", Access::kRead, rank);
   const OperandSpec& y = operands.next("y", Access::kWrite, rank);
   operands.require(x.shape == y.shape, "x and y must have one shape");
-  operands.require(is_floating_point(x.dtype) && is_floating_point(y.dtype),
-                   "both dtypes must be floating point");
+  operands.require(is_cast(x.dtype, y.dtype) || is_cast(y.dtype, x.dtype),
+                   "x and y must be f32 and bf16, or f64 and f32, in either order");
   operands.done();
 }
 
 void check_copy(const OpSpec& spec) {
+  static_cast<void>(attributes_of<NoAttributes>(spec));
   OperandChecker operands(spec);
   const OperandSpec& x =
       operands.next("x", Access::kRead, spec.operands.empty() ? 0 : spec.operands[0].shape.rank());

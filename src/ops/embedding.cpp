@@ -1,5 +1,6 @@
 #include "ops/embedding.h"
 
+#include <algorithm>
 #include <array>
 #include <vector>
 
@@ -14,7 +15,7 @@ void check_embedding(const OpSpec& spec) {
   const auto attributes = attributes_of<EmbeddingAttributes>(spec);
   OperandChecker operands(spec);
   const OperandSpec& tokens = operands.next("tokens", Access::kRead, 1);
-  const OperandSpec& table = operands.next("table", Access::kRead, 2);
+  const OperandSpec& table = operands.next_floating("table", Access::kRead, 2);
   operands.require(tokens.dtype == DType::kI32, "tokens must be i32");
   operands.require(attributes.sequence > 0 && tokens.shape[0] % attributes.sequence == 0,
                    "the number of tokens must be a multiple of sequence");
@@ -28,13 +29,50 @@ void check_embedding(const OpSpec& spec) {
   operands.done();
 }
 
-// The table is not read as a whole: one row per token.
+double size_bytes(const OperandSpec& operand) {
+  return static_cast<double>(operand.shape.num_elems()) *
+         static_cast<double>(dtype_bytes(operand.dtype));
+}
+
+/// Bytes of `rows` rows of an operand, or of all if it has no more.
+double bytes_of_rows(const OperandSpec& table, int64_t rows) {
+  return static_cast<double>(std::min(rows, table.shape[0]) * table.shape[1]) *
+         static_cast<double>(dtype_bytes(table.dtype));
+}
+
+// Tables are not read as a whole: one row per token, and the positions of one sequence.
 OpCost embedding_cost(const OpSpec& spec) {
-  OpCost cost = operand_bytes(spec);
-  const OperandSpec& table = spec.operands[1];
-  cost.bytes_read += cost.bytes_written - static_cast<double>(table.shape.num_elems()) *
-                                              static_cast<double>(dtype_bytes(table.dtype));
+  const auto attributes = attributes_of<EmbeddingAttributes>(spec);
+  const double out_bytes = size_bytes(spec.operands.back());
+  OpCost cost{.bytes_read = size_bytes(spec.operands[0]) + out_bytes, .bytes_written = out_bytes};
+  if (attributes.has_positions) {
+    cost.flops = elems(spec, 3);
+    cost.bytes_read += bytes_of_rows(spec.operands[2], attributes.sequence);
+  }
   return cost;
+}
+
+// One addition per element of d_out, the last operand but one. An overwritten table is written as a
+// whole; of one that is added to, no more than `rows_touched` rows are read and written.
+OpCost table_wgrad_cost(const OpSpec& spec, int64_t rows_touched) {
+  const size_t d_table = spec.operands.size() - 1;
+  OpCost cost = operand_bytes(spec);
+  cost.flops = elems(spec, d_table - 1);
+  if (reads(spec.operands[d_table].access)) {
+    const double untouched_bytes =
+        size_bytes(spec.operands[d_table]) - bytes_of_rows(spec.operands[d_table], rows_touched);
+    cost.bytes_read -= untouched_bytes;
+    cost.bytes_written -= untouched_bytes;
+  }
+  return cost;
+}
+
+OpCost embedding_wgrad_cost(const OpSpec& spec) {
+  return table_wgrad_cost(spec, spec.operands[0].shape[0]);
+}
+
+OpCost position_embedding_wgrad_cost(const OpSpec& spec) {
+  return table_wgrad_cost(spec, attributes_of<EmbeddingWgradAttributes>(spec).sequence);
 }
 
 void embedding_backward(BackwardBuilder& builder, const Node& node) {
@@ -61,7 +99,7 @@ void check_embedding_wgrad(const OpSpec& spec) {
   const auto attributes = attributes_of<EmbeddingWgradAttributes>(spec);
   OperandChecker operands(spec);
   const OperandSpec& tokens = operands.next("tokens", Access::kRead, 1);
-  const OperandSpec& d_out = operands.next("d_out", Access::kRead, 2);
+  const OperandSpec& d_out = operands.next_floating("d_out", Access::kRead, 2);
   const OperandSpec& d_table =
       operands.next("d_table", accumulate_access(attributes.accumulate), 2);
   operands.require(tokens.dtype == DType::kI32 && tokens.shape[0] == d_out.shape[0],
@@ -75,7 +113,7 @@ void check_embedding_wgrad(const OpSpec& spec) {
 void check_position_embedding_wgrad(const OpSpec& spec) {
   const auto attributes = attributes_of<EmbeddingWgradAttributes>(spec);
   OperandChecker operands(spec);
-  const OperandSpec& d_out = operands.next("d_out", Access::kRead, 2);
+  const OperandSpec& d_out = operands.next_floating("d_out", Access::kRead, 2);
   const OperandSpec& d_positions =
       operands.next("d_positions", accumulate_access(attributes.accumulate), 2);
   operands.require(
@@ -103,14 +141,14 @@ const OpDefinition kEmbeddingWgradOp{
     .name = "embedding_wgrad",
     .summary = "Adds output gradients to the rows of their tokens, in token order.",
     .check = check_embedding_wgrad,
-    .cost = elementwise_cost<1>,
+    .cost = embedding_wgrad_cost,
 };
 
 const OpDefinition kPositionEmbeddingWgradOp{
     .name = "position_embedding_wgrad",
     .summary = "Sums output gradients over the sequences of a microbatch.",
     .check = check_position_embedding_wgrad,
-    .cost = elementwise_cost<1>,
+    .cost = position_embedding_wgrad_cost,
 };
 
 ValueId embedding(GraphBuilder& builder, ValueId tokens, ValueId table,

@@ -13,7 +13,7 @@ namespace {
 void check_linear(const OpSpec& spec) {
   const auto attributes = attributes_of<LinearAttributes>(spec);
   OperandChecker operands(spec);
-  const OperandSpec& x = operands.next("x", Access::kRead, 2);
+  const OperandSpec& x = operands.next_floating("x", Access::kRead, 2);
   const OperandSpec& w = operands.next("w", Access::kRead, 2);
   operands.require(w.dtype == x.dtype && w.shape[1] == x.shape[1],
                    "w must be [M,K] of x's dtype and K");
@@ -27,7 +27,7 @@ void check_linear(const OpSpec& spec) {
 void check_linear_dgrad(const OpSpec& spec) {
   const auto attributes = attributes_of<LinearDgradAttributes>(spec);
   OperandChecker operands(spec);
-  const OperandSpec& dy = operands.next("dy", Access::kRead, 2);
+  const OperandSpec& dy = operands.next_floating("dy", Access::kRead, 2);
   const OperandSpec& w = operands.next("w", Access::kRead, 2);
   operands.require(w.dtype == dy.dtype && w.shape[0] == dy.shape[1],
                    "w must be [M,K] of dy's dtype and M");
@@ -40,7 +40,7 @@ void check_linear_wgrad(const OpSpec& spec) {
   const auto attributes = attributes_of<LinearWgradAttributes>(spec);
   const Access access = accumulate_access(attributes.accumulate);
   OperandChecker operands(spec);
-  const OperandSpec& x = operands.next("x", Access::kRead, 2);
+  const OperandSpec& x = operands.next_floating("x", Access::kRead, 2);
   const OperandSpec& dy = operands.next("dy", Access::kRead, 2);
   operands.require(x.dtype == dy.dtype && x.shape[0] == dy.shape[0],
                    "x and dy must agree in dtype and rows");

@@ -17,7 +17,7 @@ template <Kind kKind, bool kAdds>
 void check_forward(const OpSpec& spec) {
   static_cast<void>(attributes_of<NormAttributes>(spec));
   OperandChecker operands(spec);
-  const OperandSpec& x = operands.next("x", Access::kRead, 2);
+  const OperandSpec& x = operands.next_floating("x", Access::kRead, 2);
   const Shape rows{x.shape[0]};
   const Shape width{x.shape[1]};
   if (kAdds) {
@@ -43,7 +43,7 @@ void check_backward(const OpSpec& spec) {
   const auto attributes = attributes_of<NormBackwardAttributes>(spec);
   const Access access = accumulate_access(attributes.accumulate);
   OperandChecker operands(spec);
-  const OperandSpec& x = operands.next("x", Access::kRead, 2);
+  const OperandSpec& x = operands.next_floating("x", Access::kRead, 2);
   const DType accumulator = accumulator_dtype(x.dtype);
   const Shape rows{x.shape[0]};
   const Shape width{x.shape[1]};

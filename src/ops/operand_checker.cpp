@@ -18,6 +18,13 @@ const OperandSpec& OperandChecker::next(std::string_view name, Access access, in
   return operand;
 }
 
+const OperandSpec& OperandChecker::next_floating(std::string_view name, Access access, int rank) {
+  const OperandSpec& operand = next(name, access, rank);
+  check(is_floating_point(operand.dtype), "op {}: operand {} is {}, expected floating point",
+        spec_.op, name, dtype_name(operand.dtype));
+  return operand;
+}
+
 void OperandChecker::expect(std::string_view name, Access access, DType dtype, const Shape& shape) {
   const OperandSpec& operand = take(name, access);
   check(operand.dtype == dtype && operand.shape == shape,

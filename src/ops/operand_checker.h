@@ -17,6 +17,9 @@ class OperandChecker {
   /// The next operand, whose shape decides the others': only rank and access are checked.
   const OperandSpec& next(std::string_view name, Access access, int rank);
 
+  /// The same, and its dtype is a floating-point one.
+  const OperandSpec& next_floating(std::string_view name, Access access, int rank);
+
   /// The next operand must be just this.
   void expect(std::string_view name, Access access, DType dtype, const Shape& shape);
 

@@ -7,9 +7,9 @@ namespace braid {
 namespace {
 
 void check_squared_norm(const OpSpec& spec) {
+  static_cast<void>(attributes_of<NoAttributes>(spec));
   OperandChecker operands(spec);
-  const OperandSpec& x = operands.next("x", Access::kRead, 1);
-  operands.require(is_floating_point(x.dtype), "x must be floating point");
+  operands.next_floating("x", Access::kRead, 1);
   operands.expect("partial", Access::kWrite, DType::kF64, {1});
   operands.done();
 }

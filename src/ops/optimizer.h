@@ -4,9 +4,9 @@
 
 namespace braid {
 
-/// squared_norm: x f32 [n] -> partial f64 [1]; sum of squares, summed in blocks whose order depends
-/// on n only. clip_scale: partials f64 [k] -> grad_norm f32 [1], scale f32 [1]. grad_norm =
-/// sqrt(sum of partials);
+/// squared_norm: x [n] (floating point) -> partial f64 [1]; sum of squares, summed in blocks whose
+/// order depends on n only. clip_scale: partials f64 [k] -> grad_norm f32 [1], scale f32 [1].
+/// grad_norm = sqrt(sum of partials);
 ///   scale = min(1, max_norm / (grad_norm + 1e-6)), as torch.nn.utils.clip_grad_norm_; 1 if
 ///   max_norm is 0. If grad_norm is not finite, scale is 0 and grad_norm tells (the trainer counts
 ///   the step as skipped).

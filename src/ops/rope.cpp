@@ -12,9 +12,11 @@ namespace {
 void check_rope(const OpSpec& spec) {
   const auto attributes = attributes_of<RopeAttributes>(spec);
   OperandChecker operands(spec);
-  const OperandSpec& qkv = operands.next("qkv", Access::kRead, 2);
+  const OperandSpec& qkv = operands.next_floating("qkv", Access::kRead, 2);
   operands.require(attributes.head_size > 0 && attributes.head_size % 2 == 0,
                    "head_size must be even and positive");
+  operands.require(attributes.heads > 0 && attributes.kv_heads > 0,
+                   "heads and kv_heads must be positive");
   operands.require(
       qkv.shape[1] == (attributes.heads + 2 * attributes.kv_heads) * attributes.head_size,
       "a row must hold heads + 2 kv_heads heads");

@@ -1,0 +1,90 @@
+#include "ops/attention.h"
+
+#include <cmath>
+
+#include "ops/specs.h"
+
+namespace braid {
+namespace {
+
+// N = 8 rows of 2 sequences, H = 4, K = 2, D = 6.
+const AttentionAttributes kAttributes{.heads = 4, .kv_heads = 2, .head_size = 6, .sequence = 4};
+constexpr int64_t kQkvWidth = (4 + 2 * 2) * 6;
+constexpr int64_t kOutWidth = 4 * 6;
+
+OpSpec forward_spec(DType dtype) {
+  return {
+      "attention",
+      to_attributes(kAttributes),
+      {read(dtype, {8, kQkvWidth}), write(dtype, {8, kOutWidth}), write(DType::kF32, {2, 4, 4})}};
+}
+
+OpSpec backward_spec(DType dtype) {
+  return {"attention_backward",
+          to_attributes(kAttributes),
+          {read(dtype, {8, kQkvWidth}), read(dtype, {8, kOutWidth}), read(DType::kF32, {2, 4, 4}),
+           read(dtype, {8, kOutWidth}), write(dtype, {8, kQkvWidth})}};
+}
+
+// A causal row t of a sequence of 4 reads t + 1 keys: 10 pairs per sequence and head, 2 flops per
+// pair, head element and product.
+TEST(AttentionCost, CountsCausalPairsOnly) {
+  constexpr double kPairs = 2.0 * 4 * (1 + 2 + 3 + 4);
+  constexpr double kProductFlops = 2.0 * kPairs * 6;
+  expect_cost(forward_spec(DType::kBF16), {.flops = 2 * kProductFlops,
+                                           .bytes_read = 2.0 * 8 * kQkvWidth,
+                                           .bytes_written = 2.0 * 8 * kOutWidth + 4 * 32});
+  expect_cost(backward_spec(DType::kBF16),
+              {.flops = 5 * kProductFlops,
+               .bytes_read = 2.0 * 8 * (kQkvWidth + 2 * kOutWidth) + 4 * 32,
+               .bytes_written = 2.0 * 8 * kQkvWidth});
+}
+
+struct BadAttribute {
+  const char* name;
+  int64_t value;
+  const char* message;
+};
+
+TEST(AttentionCheck, RefusesHeadsThatDoNotFit) {
+  const BadAttribute cases[] = {
+      {"heads", 5, "heads must be a positive multiple of kv_heads"},
+      {"heads", 0, "heads must be a positive multiple of kv_heads"},
+      {"heads", -2, "heads must be a positive multiple of kv_heads"},
+      {"kv_heads", 3, "heads must be a positive multiple of kv_heads"},
+      {"kv_heads", 0, "heads must be a positive multiple of kv_heads"},
+      {"kv_heads", 4, "a row of qkv must hold heads + 2 kv_heads heads"},
+      {"head_size", 8, "a row of qkv must hold heads + 2 kv_heads heads"},
+      {"head_size", 0, "a row of qkv must hold heads + 2 kv_heads heads"},
+      {"sequence", 3, "rows must be a multiple of sequence"},
+      {"sequence", 0, "rows must be a multiple of sequence"},
+      {"sequence", -4, "rows must be a multiple of sequence"},
+      {"sequence", 8, "operand lse is f32 [2,4,4], expected f32 [1,4,8]"},
+  };
+  for (const BadAttribute& bad : cases) {
+    for (const OpSpec& spec : {forward_spec(DType::kF32), backward_spec(DType::kF32)}) {
+      expect_refused(with_attribute(spec, bad.name, bad.value), bad.message);
+    }
+  }
+}
+
+TEST(AttentionCheck, StatisticsAreF32ForNarrowData) {
+  expect_refused(with_operand(forward_spec(DType::kBF16), 2, write(DType::kBF16, {2, 4, 4})),
+                 "operand lse is bf16 [2,4,4], expected f32 [2,4,4]");
+}
+
+TEST(AttentionBuilder, ScaleZeroStandsForTheInverseRootOfTheHeadSize) {
+  for (const double scale : {0.0, 0.25}) {
+    StageGraph graph;
+    GraphBuilder builder(graph);
+    AttentionAttributes attributes = kAttributes;
+    attributes.scale = scale;
+    attention(builder, builder.add_activation("qkv", DType::kF32, {8, kQkvWidth}), attributes,
+              "core");
+    const auto built = attributes_of<AttentionAttributes>(graph.forward.front().spec);
+    EXPECT_EQ(built.scale, scale == 0.0 ? 1 / std::sqrt(6.0) : scale);
+  }
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,280 @@
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ops/activation.h"
+#include "ops/attention.h"
+#include "ops/collectives.h"
+#include "ops/cross_entropy.h"
+#include "ops/elementwise.h"
+#include "ops/embedding.h"
+#include "ops/linear.h"
+#include "ops/norm.h"
+#include "ops/operand_checker.h"
+#include "ops/optimizer.h"
+#include "ops/rope.h"
+#include "ops/specs.h"
+
+namespace braid {
+
+/// A size that no other operand and no attribute decides: `axis` of operand `operand`.
+struct FreeSize {
+  size_t operand;
+  int axis;
+  friend bool operator==(const FreeSize&, const FreeSize&) = default;
+};
+
+/// One form that an op's header declares.
+struct DeclaredForm {
+  OpSpec spec;
+  std::vector<std::string> names;  ///< of the operands, as in the header
+  std::vector<FreeSize> free_sizes = {};
+  bool any_type = false;  ///< the only operand may have any dtype and shape
+};
+
+/// The declared forms of all ops on data of one floating-point dtype; sizes are all different.
+class DeclaredForms {
+ public:
+  explicit DeclaredForms(DType data) : data_(data), wide_(accumulator_dtype(data)) {
+    add_linear();
+    add_norm();
+    add_attention();
+    add_activation();
+    add_embedding();
+    add_loss();
+    add_elementwise();
+    add_optimizer();
+  }
+
+  const std::vector<DeclaredForm>& list() const { return list_; }
+
+ private:
+  static constexpr int64_t kRows = 24;
+  static constexpr int64_t kSequence = 12;
+  static constexpr int64_t kWidth = 10;
+  static constexpr int64_t kOut = 14;
+  static constexpr int64_t kVocabulary = 50;
+
+  void add(DeclaredForm form) { list_.push_back(std::move(form)); }
+
+  OperandSpec grad(bool accumulate, Shape shape) const {
+    return accumulate ? read_write(wide_, shape) : write(wide_, shape);
+  }
+
+  void add_linear() {
+    const OperandSpec x = read(data_, {kRows, kWidth});
+    const OperandSpec w = read(data_, {kOut, kWidth});
+    const OperandSpec dy = read(data_, {kRows, kOut});
+    add({{"linear", to_attributes(LinearAttributes{}), {x, w, write(data_, {kRows, kOut})}},
+         {"x", "w", "y"}});
+    add({{"linear",
+          to_attributes(LinearAttributes{.has_bias = true}),
+          {x, w, read(data_, {kOut}), write(data_, {kRows, kOut})}},
+         {"x", "w", "bias", "y"}});
+    for (const bool accumulate : {false, true}) {
+      OperandSpec dx = write(data_, {kRows, kWidth});
+      dx.access = accumulate_access(accumulate);
+      add({{"linear_dgrad",
+            to_attributes(LinearDgradAttributes{.accumulate = accumulate}),
+            {dy, w, dx}},
+           {"dy", "w", "dx"}});
+      const OperandSpec dw = grad(accumulate, {kOut, kWidth});
+      add({{"linear_wgrad",
+            to_attributes(LinearWgradAttributes{.has_bias = false, .accumulate = accumulate}),
+            {x, dy, dw}},
+           {"x", "dy", "dw"}});
+      add({{"linear_wgrad",
+            to_attributes(LinearWgradAttributes{.has_bias = true, .accumulate = accumulate}),
+            {x, dy, dw, grad(accumulate, {kOut})}},
+           {"x", "dy", "dw", "db"}});
+    }
+  }
+
+  void add_norm() {
+    const OperandSpec x = read(data_, {kRows, kWidth});
+    const OperandSpec w = read(data_, {kWidth});
+    const OperandSpec y = write(data_, {kRows, kWidth});
+    const OperandSpec stat = write(wide_, {kRows});
+    const std::vector<Attribute> epsilon = to_attributes(NormAttributes{});
+    add({{"rmsnorm", epsilon, {x, w, y, stat}}, {"x", "w", "y", "rstd"}});
+    add({{"add_rmsnorm", epsilon, {x, x, w, y, y, stat}},
+         {"x", "residual", "w", "sum", "y", "rstd"}});
+    add({{"layernorm", epsilon, {x, w, w, y, stat, stat}}, {"x", "w", "b", "y", "mean", "rstd"}});
+    add({{"add_layernorm", epsilon, {x, x, w, w, y, y, stat, stat}},
+         {"x", "residual", "w", "b", "sum", "y", "mean", "rstd"}});
+    for (const bool has_d_sum : {false, true}) {
+      for (const bool accumulate : {false, true}) {
+        add_norm_backward({.has_d_sum = has_d_sum, .accumulate = accumulate});
+      }
+    }
+  }
+
+  void add_norm_backward(const NormBackwardAttributes& attributes) {
+    const OperandSpec x = read(data_, {kRows, kWidth});
+    const OperandSpec w = read(data_, {kWidth});
+    const OperandSpec stat = read(wide_, {kRows});
+    const OperandSpec dw = grad(attributes.accumulate, {kWidth});
+    DeclaredForm rms{{"rmsnorm_backward", to_attributes(attributes), {x, w, stat, x}},
+                     {"x", "w", "rstd", "dy"}};
+    DeclaredForm layer{{"layernorm_backward", to_attributes(attributes), {x, w, stat, stat, x}},
+                       {"x", "w", "mean", "rstd", "dy"}};
+    for (DeclaredForm* form : {&rms, &layer}) {
+      if (attributes.has_d_sum) {
+        form->spec.operands.push_back(x);
+        form->names.push_back("d_sum");
+      }
+      form->spec.operands.push_back(write(data_, {kRows, kWidth}));
+      form->names.push_back("dx");
+      form->spec.operands.push_back(dw);
+      form->names.push_back("dw");
+    }
+    layer.spec.operands.push_back(dw);
+    layer.names.push_back("db");
+    add(rms);
+    add(layer);
+  }
+
+  void add_attention() {
+    constexpr int64_t kHeads = 6;
+    constexpr int64_t kKvHeads = 2;
+    constexpr int64_t kHeadSize = 4;
+    const Shape qkv{kRows, (kHeads + 2 * kKvHeads) * kHeadSize};
+    const Shape out{kRows, kHeads * kHeadSize};
+    const Shape lse{kRows / kSequence, kHeads, kSequence};
+    const std::vector<Attribute> attributes = to_attributes(AttentionAttributes{
+        .heads = kHeads, .kv_heads = kKvHeads, .head_size = kHeadSize, .sequence = kSequence});
+    add({{"rope",
+          to_attributes(RopeAttributes{.heads = kHeads,
+                                       .kv_heads = kKvHeads,
+                                       .head_size = kHeadSize,
+                                       .sequence = kSequence}),
+          {read(data_, qkv), write(data_, qkv)}},
+         {"qkv", "out"}});
+    add({{"attention", attributes, {read(data_, qkv), write(data_, out), write(wide_, lse)}},
+         {"qkv", "out", "lse"}});
+    add({{"attention_backward",
+          attributes,
+          {read(data_, qkv), read(data_, out), read(wide_, lse), read(data_, out),
+           write(data_, qkv)}},
+         {"qkv", "out", "lse", "d_out", "d_qkv"}});
+  }
+
+  void add_activation() {
+    const Shape half{kRows, kWidth};
+    const Shape whole{kRows, 2 * kWidth};
+    add({{"swiglu", {}, {read(data_, whole), write(data_, half)}}, {"gate_up", "y"}});
+    add({{"swiglu_backward", {}, {read(data_, whole), read(data_, half), write(data_, whole)}},
+         {"gate_up", "dy", "d_gate_up"}});
+    add({{"gelu", {}, {read(data_, half), write(data_, half)}}, {"x", "y"}});
+    add({{"gelu_backward", {}, {read(data_, half), read(data_, half), write(data_, half)}},
+         {"x", "dy", "dx"}});
+  }
+
+  void add_embedding() {
+    const OperandSpec tokens = read(DType::kI32, {kRows});
+    const OperandSpec table = read(data_, {kVocabulary, kWidth});
+    const OperandSpec out = write(data_, {kRows, kWidth});
+    const OperandSpec d_out = read(data_, {kRows, kWidth});
+    add({{"embedding",
+          to_attributes(EmbeddingAttributes{.sequence = kSequence}),
+          {tokens, table, out}},
+         {"tokens", "table", "out"},
+         {{1, 0}}});
+    add({{"embedding",
+          to_attributes(EmbeddingAttributes{.sequence = kSequence, .has_positions = true}),
+          {tokens, table, read(data_, {kSequence + 3, kWidth}), out}},
+         {"tokens", "table", "positions", "out"},
+         {{1, 0}, {2, 0}}});
+    for (const bool accumulate : {false, true}) {
+      const auto attributes =
+          to_attributes(EmbeddingWgradAttributes{.sequence = kSequence, .accumulate = accumulate});
+      add({{"embedding_wgrad",
+            attributes,
+            {tokens, d_out, grad(accumulate, {kVocabulary, kWidth})}},
+           {"tokens", "d_out", "d_table"},
+           {{2, 0}}});
+      add({{"position_embedding_wgrad",
+            attributes,
+            {d_out, grad(accumulate, {kSequence + 3, kWidth})}},
+           {"d_out", "d_positions"},
+           {{1, 0}}});
+    }
+  }
+
+  void add_loss() {
+    const auto attributes = to_attributes(CrossEntropyAttributes{.vocabulary = kVocabulary - 2});
+    const OperandSpec logits = read(data_, {kRows, kVocabulary});
+    const OperandSpec labels = read(DType::kI32, {kRows});
+    const OperandSpec scale = read(wide_, {1});
+    // The forward may have more padding columns.
+    add({{"cross_entropy",
+          attributes,
+          {logits, labels, scale, write(wide_, {1}), write(wide_, {kRows})}},
+         {"logits", "labels", "loss_scale", "loss", "lse"},
+         {{0, 1}}});
+    add({{"cross_entropy_backward",
+          attributes,
+          {logits, labels, scale, read(wide_, {kRows}), write(data_, {kRows, kVocabulary})}},
+         {"logits", "labels", "loss_scale", "lse", "d_logits"}});
+  }
+
+  void add_elementwise() {
+    const Shape shape{3, 5, 7};
+    const DType other = data_ == DType::kF32 ? DType::kBF16 : DType::kF32;
+    add({{"add", {}, {read(data_, shape), read(data_, shape), write(data_, shape)}},
+         {"a", "b", "c"}});
+    add({{"cast", {}, {read(data_, shape), write(other, shape)}}, {"x", "y"}});
+    add({{"cast", {}, {read(other, shape), write(data_, shape)}}, {"x", "y"}});
+    add({{"copy", {}, {read(data_, shape), write(data_, shape)}}, {"x", "y"}});
+    add({{"fill", to_attributes(FillAttributes{.value = 1.5}), {write(data_, shape)}},
+         {"y"},
+         {{0, 0}, {0, 1}, {0, 2}},
+         true});
+  }
+
+  void add_optimizer() {
+    const OperandSpec one = read(DType::kF32, {1});
+    const OperandSpec state = read_write(DType::kF32, {kWidth});
+    add({{"squared_norm", {}, {read(data_, {kWidth}), write(DType::kF64, {1})}},
+         {"x", "partial"},
+         {{0, 0}}});
+    add({{"clip_scale",
+          to_attributes(ClipScaleAttributes{.max_norm = 1.0}),
+          {read(DType::kF64, {kWidth}), write(DType::kF32, {1}), write(DType::kF32, {1})}},
+         {"partials", "grad_norm", "scale"},
+         {{0, 0}}});
+    DeclaredForm adamw{
+        {"adamw",
+         to_attributes(AdamwAttributes{}),
+         {read(DType::kF32, {kWidth}), one, read(DType::kF32, {3}), state, state, state}},
+        {"grad", "scale", "scalars", "weight", "exp_avg", "exp_avg_sq"}};
+    add(adamw);
+    adamw.spec = with_attribute(adamw.spec, "has_param", true);
+    adamw.spec.operands.push_back(write(DType::kBF16, {kWidth}));
+    adamw.names.push_back("param");
+    add(adamw);
+    add({{"all_reduce",
+          to_attributes(AllReduceAttributes{.group = 1}),
+          {read_write(data_, {kWidth})}},
+         {"x"},
+         {{0, 0}}});
+  }
+
+  DType data_;
+  DType wide_;
+  std::vector<DeclaredForm> list_;
+};
+
+/// On every dtype that models use.
+inline std::vector<DeclaredForm> all_declared_forms() {
+  std::vector<DeclaredForm> forms;
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF64}) {
+    const DeclaredForms of_dtype(dtype);
+    forms.insert(forms.end(), of_dtype.list().begin(), of_dtype.list().end());
+  }
+  return forms;
+}
+
+}  // namespace braid
