@@ -84,6 +84,10 @@ class TrainingRun {
   TrainingSummary run() {
     RunLog log(log_options());
     log_ = &log;
+    if (!log.metrics().steps.empty()) {  // both count from the start of the run
+      skipped_steps_ = log.metrics().steps.back().skipped_steps;
+      nan_steps_ = log.metrics().steps.back().nan_steps;
+    }
     if (data_.held_out() != nullptr && first_step_ == 1) {
       evaluate(0);
     }
