@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <memory>
+#include <string>
+
+typedef struct cublasLtContext* cublasLtHandle_t;
+typedef struct cudnnContext* cudnnHandle_t;
+
+namespace braid {
+
+class AlgorithmCache;
+
+/// The device of one rank and the library handles that kernels are made with. One thread makes kernels at a time.
+class CudaContext {
+ public:
+  /// `cache_folder`: where measured algorithm choices are kept between runs; empty: nowhere.
+  CudaContext(int device, std::string cache_folder);
+  ~CudaContext();
+  CudaContext(const CudaContext&) = delete;
+  CudaContext& operator=(const CudaContext&) = delete;
+
+  int device() const { return device_; }
+  int num_sms() const { return num_sms_; }
+  cublasLtHandle_t cublas_lt() const { return cublas_lt_; }
+  cudnnHandle_t cudnn() const { return cudnn_; }
+  AlgorithmCache& algorithms() { return *algorithms_; }
+
+ private:
+  int device_ = 0;
+  int num_sms_ = 0;
+  cublasLtHandle_t cublas_lt_ = nullptr;
+  cudnnHandle_t cudnn_ = nullptr;
+  std::unique_ptr<AlgorithmCache> algorithms_;
+};
+
+}  // namespace braid
