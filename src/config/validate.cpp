@@ -224,8 +224,6 @@ void check_overlap(const OverlapConfig& overlap) {
 }
 
 void check_data(const DataConfig& data, const EvalConfig& eval) {
-  require(!data.train.empty(),
-          "data.train: not given; set it to a text file or to the prefix of a .bin/.idx pair");
   require(!data.tokenizer.empty(),
           "data.tokenizer = \"\": must be a SentencePiece model file or \"bytes\"");
   const double validation = parse_split(data.split)[1];

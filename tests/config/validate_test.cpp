@@ -156,7 +156,6 @@ INSTANTIATE_TEST_SUITE_P(
                "mode = \"manual\" only; mode is \"auto\""},
         Broken{"overlap.disable_passes=a,,b",
                "overlap.disable_passes = [\"a\", \"\", \"b\"]: has an empty name"},
-        Broken{"data.train=", "data.train: not given"},
         Broken{"data.tokenizer=", "data.tokenizer = \"\": must be a SentencePiece model file"},
         Broken{"data.split=90,10", "data.split = \"90,10\": expected three numbers >= 0"},
         Broken{"data.split=100,0,0",

@@ -43,7 +43,6 @@ RunConfig small_config() {
   config.train.steps = 30;
   config.optimizer.learning_rate = 3e-3;
   config.logging.run_folder = "unused";
-  config.data.train = "unused";
   return config;
 }
 
