@@ -35,9 +35,13 @@ int32_t sample_token(std::span<const float> logits, const SamplingOptions& optio
                      double uniform) {
   std::vector<int32_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
+  const auto logit_of = [&](int32_t token) {
+    const float logit = logits[static_cast<size_t>(token)];
+    return std::isnan(logit) ? -std::numeric_limits<float>::infinity() : logit;
+  };
   const auto likelier = [&](int32_t a, int32_t b) {
-    const float x = logits[static_cast<size_t>(a)];
-    const float y = logits[static_cast<size_t>(b)];
+    const float x = logit_of(a);
+    const float y = logit_of(b);
     return x > y || (x == y && a < b);
   };
   const size_t count = options.temperature == 0.0 ? 1
@@ -49,11 +53,10 @@ int32_t sample_token(std::span<const float> logits, const SamplingOptions& optio
   if (count == 1) {
     return order.front();
   }
-  const double highest = logits[static_cast<size_t>(order.front())];
+  const double highest = logit_of(order.front());
   std::vector<double> weights;
   for (size_t i = 0; i < count; ++i) {
-    weights.push_back(
-        std::exp((logits[static_cast<size_t>(order[i])] - highest) / options.temperature));
+    weights.push_back(std::exp((logit_of(order[i]) - highest) / options.temperature));
   }
   double remaining = uniform * std::accumulate(weights.begin(), weights.end(), 0.0);
   for (size_t i = 0; i < count; ++i) {

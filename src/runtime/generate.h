@@ -22,8 +22,8 @@ struct SamplingOptions {
 };
 
 /// The index drawn from softmax(logits / temperature) over the top k. `uniform` in [0, 1) decides
-/// the draw. Ties and order are by index, so the result depends on the arguments only. Requires at
-/// least one logit that is not NaN.
+/// the draw. Ties and order are by index, so the result depends on the arguments only. A NaN is
+/// the least likely. Requires a finite largest logit.
 int32_t sample_token(std::span<const float> logits, const SamplingOptions& options, double uniform);
 
 /// Continues token sequences with a trained model on the CPU. The forward program is planned for a
