@@ -21,7 +21,7 @@ packages=(
   # tools
   build-essential g++ cmake ninja-build ccache mold pkg-config python3 git
   # libraries (docs/dependencies.md says why each)
-  libfmt-dev libspdlog-dev libtomlplusplus-dev libcli11-dev nlohmann-json3-dev libsentencepiece-dev
+  libfmt-dev libtomlplusplus-dev libcli11-dev nlohmann-json3-dev libsentencepiece-dev
   libopenblas-pthread-dev libxxhash-dev
   # tests and benchmarks
   libgtest-dev libgmock-dev libbenchmark-dev
