@@ -62,11 +62,25 @@ TEST(FindMaxLive, LooksAtOrdersInWhichAStreamIsLate) {
   for (int i = 0; i < 10; ++i) {
     const BufferId bucket = writer.buffer(100, BufferRole::kGrad);
     writer.task(compute, {}, {bucket});
+    writer.task(compute, {bucket}, {});
     writer.task(comm, {bucket}, {});
   }
   const MaxLive max_live = max_live_of(writer.take());
   EXPECT_EQ(max_live.bytes, 1000);
   EXPECT_EQ(max_live.by_role[static_cast<size_t>(BufferRole::kGrad)], 1000);
+}
+
+TEST(FindMaxLive, LooksAtOrdersInWhichAStreamIsEarly) {
+  ProgramWriter writer;
+  const StreamId compute = writer.stream(StreamKind::kCompute);
+  const StreamId comm = writer.stream(StreamKind::kComm);
+  for (int i = 0; i < 10; ++i) {
+    const BufferId gathered = writer.buffer(100, BufferRole::kGathered);
+    writer.task(comm, {}, {gathered});
+    writer.task(compute, {gathered}, {});
+    writer.task(compute, {gathered}, {});
+  }
+  EXPECT_EQ(max_live_of(writer.take()).bytes, 1000);
 }
 
 }  // namespace
