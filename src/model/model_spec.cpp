@@ -102,7 +102,8 @@ const ModelPreset& find_preset(std::string_view name) {
     }
     names.push_back(preset.name);
   }
-  throw_config_error("model.preset = \"{}\": not one of {}{}", name, join(names, ", "), did_you_mean(name, names));
+  throw_config_error("model.preset = \"{}\": not one of {}{}", name, join(names, ", "),
+                     did_you_mean(name, names));
 }
 
 void check_model(const ModelSpec& spec) {
