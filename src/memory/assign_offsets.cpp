@@ -12,7 +12,7 @@ namespace {
 // equal plans; the costs are rough figures for a core of 3 GHz.
 constexpr int64_t kBudgetNs = 500'000'000;
 constexpr int64_t kSweepNsPerBlock = 300;  // a buffer in the free blocks of one queue
-constexpr int64_t kGreedyNsPerPair = 30;
+constexpr int64_t kGreedyNsPerPair = 60;
 constexpr int64_t kMaxRounds = 32;
 
 /// Keeps the best packing so far and says whether looking for a better one is worth it.
@@ -66,6 +66,9 @@ Packing assign_offsets(const LiveRanges& ranges, std::span<const int64_t> sizes_
   }
   for (const GreedyOrder order : {GreedyOrder::kArea, GreedyOrder::kSize}) {
     const int64_t num_rounds = std::min(kMaxRounds, search.num_affordable(greedy_ns));
+    if (num_rounds < 2) {
+      break;  // one round would only repeat what was tried above
+    }
     search.attempt(num_rounds * greedy_ns, [&] {
       return pack_in_rounds(ranges, sizes_bytes, order, search.good_enough_bytes(), num_rounds);
     });

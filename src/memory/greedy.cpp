@@ -4,6 +4,8 @@
 #include <bit>
 #include <vector>
 
+#include "base/errors.h"
+
 namespace braid {
 namespace {
 
@@ -168,6 +170,7 @@ Packing pack_greedily(const LiveRanges& ranges, std::span<const int64_t> sizes_b
 
 Packing pack_in_rounds(const LiveRanges& ranges, std::span<const int64_t> sizes_bytes,
                        GreedyOrder first_order, int64_t target_bytes, int64_t num_rounds) {
+  check(num_rounds > 0, "{} rounds of packing place nothing", num_rounds);
   const std::vector<uint32_t> by_first_task = buffers_by_first_task(ranges, sizes_bytes);
   std::vector<uint32_t> ranks = placing_order(ranges, sizes_bytes, by_first_task, first_order);
   Packing best;

@@ -21,9 +21,9 @@ enum class GreedyOrder : uint8_t {
 Packing pack_greedily(const LiveRanges& ranges, std::span<const int64_t> sizes_bytes,
                       GreedyOrder order);
 
-/// `num_rounds` of greedy packing, at most, until `target_bytes` is reached; the best of them. From
-/// round to round buffers that ended above the target move towards the front of the order, to half
-/// their place: squeaky wheel optimization, Joslin and Clements, JAIR 1999.
+/// `num_rounds` (at least 1) of greedy packing, at most, until `target_bytes` is reached; the best
+/// of them. From round to round buffers that ended above the target move towards the front of the
+/// order, to half their place: squeaky wheel optimization, Joslin and Clements, JAIR 1999.
 Packing pack_in_rounds(const LiveRanges& ranges, std::span<const int64_t> sizes_bytes,
                        GreedyOrder first_order, int64_t target_bytes, int64_t num_rounds);
 

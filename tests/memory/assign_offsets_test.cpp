@@ -131,6 +131,31 @@ TEST(PackInRounds, IsNeverWorseThanItsFirstRoundAndMostlyBetter) {
   EXPECT_GT(num_improved, num_improvable / 3);
 }
 
+// As the pairs get more, the search leaves out one heuristic after the other.
+TEST(AssignOffsets, PlacesEverythingWhateverItsBudgetAllows) {
+  for (const int64_t num_buffers : {100, 2000, 4500}) {
+    ProgramWriter writer;
+    const StreamId stream = writer.stream(StreamKind::kCompute);
+    std::vector<BufferId> buffers;
+    for (int64_t i = 0; i < num_buffers; ++i) {
+      buffers.push_back(writer.buffer(256 * (1 + i * i % 7)));
+      writer.task(stream, {}, {buffers.back()});
+    }
+    for (size_t i = 0; i < buffers.size(); ++i) {
+      writer.task(stream, {buffers[(i * 37) % buffers.size()]}, {});
+    }
+    const Program program = writer.take();
+    const LiveRanges ranges(program, HappensBefore(program));
+    const std::vector<int64_t> sizes = sizes_of(program);
+    // A bound out of reach: nothing is good enough.
+    const Packing packing = assign_offsets(ranges, sizes, 256);
+    ASSERT_EQ(packing.offset_bytes.size(), buffers.size());
+    EXPECT_EQ(packing.arena_bytes, end_of_last(packing, ranges, sizes));
+    EXPECT_GE(packing.arena_bytes,
+              find_max_live(program, HappensBefore(program), ranges, sizes).bytes);
+  }
+}
+
 TEST(CountOverlappingPairs, CountsThePairsWhoseLifetimesOverlap) {
   ProgramWriter writer;
   const StreamId stream = writer.stream(StreamKind::kCompute);
