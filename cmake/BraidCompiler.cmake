@@ -2,16 +2,20 @@
 include(CheckCXXCompilerFlag)
 
 add_library(braid_options INTERFACE)
-target_compile_options(braid_options INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wno-missing-field-initializers)
+# Warnings are for our own C++; nvcc passes its host compiler code that it wrote itself.
+set(warnings -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wno-missing-field-initializers)
+target_compile_options(braid_options INTERFACE "$<$<COMPILE_LANGUAGE:C,CXX>:${warnings}>")
 target_include_directories(braid_options INTERFACE ${CMAKE_SOURCE_DIR}/src)
 
 # GCC 12 warns of impossible overlaps inside std::string (GCC bug 105651); GCC 13 does not.
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-  target_compile_options(braid_options INTERFACE -Wno-restrict)
+  target_compile_options(braid_options INTERFACE $<$<COMPILE_LANGUAGE:C,CXX>:-Wno-restrict>)
 endif()
 
 if(BRAID_WERROR)
-  target_compile_options(braid_options INTERFACE -Werror)
+  target_compile_options(braid_options INTERFACE
+    $<$<COMPILE_LANGUAGE:C,CXX>:-Werror>
+    $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>)
 endif()
 
 # One instruction set for all files, not only for the kernels: an inline function compiled twice with different
@@ -19,7 +23,9 @@ endif()
 if(BRAID_NATIVE)
   check_cxx_compiler_flag(-march=native BRAID_HAS_MARCH_NATIVE)
   if(BRAID_HAS_MARCH_NATIVE)
-    target_compile_options(braid_options INTERFACE -march=native)
+    target_compile_options(braid_options INTERFACE
+      $<$<COMPILE_LANGUAGE:C,CXX>:-march=native>
+      $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-march=native>)
   endif()
 endif()
 

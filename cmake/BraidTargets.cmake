@@ -22,7 +22,7 @@ add_custom_target(braid_threaded_tests)
 
 # braid_tests(NAME [FOLDER path] [DEPS targets...] [LABELS labels...])
 # Test program braid_NAME_tests out of all *_test.cpp of tests/FOLDER (default: NAME), registered with ctest as NAME.
-# Labels: "threads" (run under TSan too), "slow" (left out by ./test.sh --quick).
+# Labels: "threads" (run under TSan too), "slow" (left out by ./test.sh --quick), "gpu" (skips itself without a GPU).
 # Each run leaves its cases in reports/NAME.json, where scripts/run_tests.py counts them.
 function(braid_tests name)
   cmake_parse_arguments(ARG "" "FOLDER" "DEPS;LABELS" ${ARGN})

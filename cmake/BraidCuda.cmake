@@ -1,0 +1,66 @@
+# Decides whether the CUDA backend is built: BRAID_HAS_CUDA, language CUDA, and targets CUDA::cudart_static,
+# CUDA::cublasLt and braid::cudnn. AUTO builds it where nvcc and all libraries are found; ON fails without them.
+#
+# Sanitizer builds leave it out: they instrument host code that nvcc's host compiler would have to share, and
+# compute-sanitizer checks the device code.
+set(BRAID_CUDA AUTO CACHE STRING "Build the CUDA backend: AUTO (if nvcc and its libraries are found), ON or OFF")
+set_property(CACHE BRAID_CUDA PROPERTY STRINGS AUTO ON OFF)
+if(NOT BRAID_CUDA MATCHES "^(AUTO|ON|OFF)$")
+  message(FATAL_ERROR "BRAID_CUDA is \"${BRAID_CUDA}\"; it may be AUTO, ON or OFF")
+endif()
+
+# Sets `missing` to what is not there, in words.
+function(braid_find_cuda missing)
+  set(reasons "")
+  if(BRAID_SANITIZE)
+    list(APPEND reasons "a build without sanitizers (BRAID_SANITIZE is ${BRAID_SANITIZE})")
+  endif()
+  find_program(BRAID_NVCC nvcc HINTS $ENV{CUDA_PATH} $ENV{CUDA_HOME} /usr/local/cuda PATH_SUFFIXES bin)
+  mark_as_advanced(BRAID_NVCC)
+  if(NOT BRAID_NVCC)
+    list(APPEND reasons "nvcc (set CUDA_PATH)")
+  else()
+    get_filename_component(root "${BRAID_NVCC}" DIRECTORY)
+    get_filename_component(root "${root}" DIRECTORY)
+    find_path(BRAID_CUDNN_INCLUDE_DIR cudnn.h HINTS ${CUDNN_ROOT} $ENV{CUDNN_ROOT} ${root} PATH_SUFFIXES include)
+    find_library(BRAID_CUDNN_LIBRARY cudnn HINTS ${CUDNN_ROOT} $ENV{CUDNN_ROOT} ${root} PATH_SUFFIXES lib64 lib)
+    mark_as_advanced(BRAID_CUDNN_INCLUDE_DIR BRAID_CUDNN_LIBRARY)
+    if(NOT BRAID_CUDNN_INCLUDE_DIR OR NOT BRAID_CUDNN_LIBRARY)
+      list(APPEND reasons "cuDNN 9 (set CUDNN_ROOT)")
+    endif()
+  endif()
+  list(JOIN reasons ", " reasons)
+  set(${missing} "${reasons}" PARENT_SCOPE)
+endfunction()
+
+set(BRAID_HAS_CUDA OFF)
+if(NOT BRAID_CUDA STREQUAL "OFF")
+  braid_find_cuda(missing)
+  if(NOT missing)
+    set(BRAID_HAS_CUDA ON)
+  elseif(BRAID_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "BRAID_CUDA is ON, but this is missing: ${missing}")
+  else()
+    message(STATUS "CUDA backend: not built, for want of ${missing}")
+  endif()
+endif()
+
+if(BRAID_HAS_CUDA)
+  # Real machine code of the one architecture that the kernels are written for (with its own instructions, hence "a").
+  set(CMAKE_CUDA_ARCHITECTURES 90a-real)
+  set(CMAKE_CUDA_COMPILER ${BRAID_NVCC})
+  set(CMAKE_CUDA_HOST_COMPILER ${CMAKE_CXX_COMPILER})
+  enable_language(CUDA)
+  set(CMAKE_CUDA_STANDARD 20)
+  set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+  set(CMAKE_CUDA_EXTENSIONS OFF)
+  if(BRAID_CCACHE)
+    set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_CXX_COMPILER_LAUNCHER})
+  endif()
+  find_package(CUDAToolkit 12.8 REQUIRED)
+  add_library(braid::cudnn UNKNOWN IMPORTED)
+  set_target_properties(braid::cudnn PROPERTIES
+    IMPORTED_LOCATION ${BRAID_CUDNN_LIBRARY}
+    INTERFACE_INCLUDE_DIRECTORIES ${BRAID_CUDNN_INCLUDE_DIR})
+  message(STATUS "CUDA backend: nvcc ${CMAKE_CUDA_COMPILER_VERSION}, sm_90a")
+endif()

@@ -1,0 +1,46 @@
+#pragma once
+
+#include "backends/cuda/kernel.h"
+
+/// One factory per op, defined in the file of the op's name; `make_cuda_kernel` finds them by name.
+/// The spec has passed the op's own check. Throws InternalError for dtypes without a kernel.
+namespace braid {
+
+CudaKernel make_cuda_swiglu(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_swiglu_backward(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_gelu(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_gelu_backward(const OpSpec& spec, CudaContext& context);
+
+CudaKernel make_cuda_attention(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_attention_backward(const OpSpec& spec, CudaContext& context);
+
+CudaKernel make_cuda_cross_entropy(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_cross_entropy_backward(const OpSpec& spec, CudaContext& context);
+
+CudaKernel make_cuda_add(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_cast(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_copy(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_fill(const OpSpec& spec, CudaContext& context);
+
+CudaKernel make_cuda_embedding(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_embedding_wgrad(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_position_embedding_wgrad(const OpSpec& spec, CudaContext& context);
+
+CudaKernel make_cuda_linear(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_linear_dgrad(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_linear_wgrad(const OpSpec& spec, CudaContext& context);
+
+CudaKernel make_cuda_rmsnorm(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_add_rmsnorm(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_rmsnorm_backward(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_layernorm(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_add_layernorm(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_layernorm_backward(const OpSpec& spec, CudaContext& context);
+
+CudaKernel make_cuda_squared_norm(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_clip_scale(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_adamw(const OpSpec& spec, CudaContext& context);
+
+CudaKernel make_cuda_rope(const OpSpec& spec, CudaContext& context);
+
+}  // namespace braid
