@@ -63,7 +63,11 @@ if(BRAID_HAS_CUDA)
   if(BRAID_CCACHE)
     set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_CXX_COMPILER_LAUNCHER})
   endif()
+  # nvcc's front end cannot run fmt 9's checks of format strings while compiling: they run when a string is formatted.
+  add_compile_definitions($<$<COMPILE_LANGUAGE:CUDA>:FMT_CONSTEVAL=> $<$<COMPILE_LANGUAGE:CUDA>:FMT_USE_CONSTEXPR=1>)
   find_package(CUDAToolkit 12.8 REQUIRED)
+  # Optional: without it there is no attention on CUDA.
+  find_package(CudnnFrontend)
   add_library(braid::cudnn UNKNOWN IMPORTED)
   set_target_properties(braid::cudnn PROPERTIES
     IMPORTED_LOCATION ${BRAID_CUDNN_LIBRARY}
