@@ -9,9 +9,11 @@
 #include <unordered_map>
 #include <utility>
 
+#include "backends/buffer_addresses.h"
 #include "backends/cpu/host_arena.h"
 #include "backends/cpu/prepared_program.h"
 #include "backends/cpu/stream_thread.h"
+#include "backends/measured_timeline.h"
 #include "base/errors.h"
 
 namespace braid {
@@ -29,7 +31,7 @@ struct CpuExecutor::State {
   SpecTable specs;                                      // of all programs
   std::map<std::pair<SpecId, int>, CpuKernel> kernels;  // by spec and number of workers
   std::vector<PreparedProgram> programs;
-  std::map<std::string, std::span<std::byte>, std::less<>> persistent_buffers;
+  PersistentBuffers persistent_buffers;
 
   bool in_flight = false;
   bool tracing = false;
@@ -49,8 +51,8 @@ struct CpuExecutor::State {
     step.num_running.wait(/*spin=*/false, [](uint32_t value) { return value == 0; });
     in_flight = false;
   }
+  Arenas arenas() const { return {persistent_arena.data(), step_arena.data()}; }
   void add_program(Program source, const StepPlan& step_plan);
-  void add_persistent_buffers(const PreparedProgram& prepared, const StepPlan& step_plan);
   size_t add_thread(const Stream& stream);
   void set_kernels(PreparedProgram& prepared, size_t stream, size_t thread);
   const CpuKernel& kernel_for(const OpSpec& spec, int num_workers);
@@ -92,13 +94,12 @@ CpuExecutor::State::~State() {
 void CpuExecutor::State::add_program(Program source, const StepPlan& step_plan) {
   check(source.rank == step.rank, "programs of ranks {} and {} for one executor", step.rank,
         source.rank);
-  programs.push_back(prepare_program(std::move(source), plan, step_plan,
-                                     {persistent_arena.data(), step_arena.data()}));
+  programs.push_back(prepare_program(std::move(source), plan, step_plan, arenas()));
   PreparedProgram& prepared = programs.back();
   check(prepared.collectives.empty() || step.transport != nullptr,
         "program {} communicates, but the executor of rank {} has no transport",
         prepared.program.name, step.rank);
-  add_persistent_buffers(prepared, step_plan);
+  persistent_buffers.add(prepared.program, step_plan, arenas());
   std::vector<size_t>& own = threads_of.emplace_back();
   for (size_t stream = 0; stream < prepared.program.streams.size(); ++stream) {
     const size_t thread = add_thread(prepared.program.streams[stream]);
@@ -107,21 +108,6 @@ void CpuExecutor::State::add_program(Program source, const StepPlan& step_plan) 
           prepared.program.streams[stream].name);
     own.push_back(thread);
     set_kernels(prepared, stream, thread);
-  }
-}
-
-void CpuExecutor::State::add_persistent_buffers(const PreparedProgram& prepared,
-                                                const StepPlan& step_plan) {
-  for (size_t i = 0; i < prepared.program.buffers.size(); ++i) {
-    const Buffer& buffer = prepared.program.buffers[i];
-    if (buffer.lifetime != Lifetime::kPersistent) {
-      continue;
-    }
-    const std::span<std::byte> bytes(persistent_arena.data() + step_plan.offset_bytes[i],
-                                     static_cast<size_t>(buffer.size_bytes()));
-    const auto [entry, is_new] = persistent_buffers.emplace(buffer.name, bytes);
-    check(entry->second.data() == bytes.data() && entry->second.size() == bytes.size(),
-          "persistent buffer {} lies in two places", buffer.name);
   }
 }
 
@@ -170,14 +156,7 @@ std::span<std::byte> CpuExecutor::State::persistent_range(std::string_view buffe
                                                           int64_t offset_bytes,
                                                           size_t size_bytes) const {
   check(!in_flight, "buffer {} is accessed while a step runs", buffer);
-  const auto found = persistent_buffers.find(buffer);
-  check(found != persistent_buffers.end(), "there is no persistent buffer named {}", buffer);
-  const std::span<std::byte> bytes = found->second;
-  check(offset_bytes >= 0 && static_cast<size_t>(offset_bytes) <= bytes.size() &&
-            size_bytes <= bytes.size() - static_cast<size_t>(offset_bytes),
-        "{} bytes at offset {} are outside buffer {} of {} bytes", size_bytes, offset_bytes, buffer,
-        bytes.size());
-  return bytes.subspan(static_cast<size_t>(offset_bytes), size_bytes);
+  return persistent_buffers.range(buffer, offset_bytes, size_bytes);
 }
 
 CpuExecutor::CpuExecutor(std::vector<Program> programs, MemoryPlan plan, CpuExecutorOptions options)
@@ -252,7 +231,8 @@ void CpuExecutor::set_tracing(bool enabled) {
 
 RankTimeline CpuExecutor::timeline() const {
   check(state_->traced_program.has_value() && !state_->in_flight, "no step was traced");
-  RankTimeline timeline = timeline_of(state_->programs[*state_->traced_program]);
+  const PreparedProgram& prepared = state_->programs[*state_->traced_program];
+  RankTimeline timeline = measured_timeline(prepared.program, prepared.times);
   timeline.step = state_->traced_launch;
   return timeline;
 }

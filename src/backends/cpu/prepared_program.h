@@ -7,11 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "backends/buffer_addresses.h"
 #include "backends/cpu/kernel.h"
 #include "backends/cpu/wait_word.h"
+#include "backends/measured_timeline.h"
 #include "ir/program.h"
 #include "memory/memory_plan.h"
-#include "trace/timeline.h"
 
 namespace braid {
 
@@ -31,12 +32,6 @@ struct PreparedTask {
   const CpuKernel* kernel = nullptr;
 
   bool is_collective() const { return collective != UINT32_MAX; }
-};
-
-/// Start and end of a task in nanoseconds since the start of its step; -1: did not run.
-struct TaskTimes {
-  int64_t start_ns = -1;
-  int64_t end_ns = -1;
 };
 
 /// A program with its addresses and its events, ready to be run again and again. Event e of the
@@ -59,18 +54,9 @@ struct PreparedProgram {
   int64_t size_bytes() const;
 };
 
-/// Where the arenas of a rank are.
-struct Arenas {
-  std::byte* persistent = nullptr;
-  std::byte* step = nullptr;
-};
-
 /// Everything but the kernels: `tasks` has those of each stream with `kernel` unset. Throws
 /// InternalError if the plan and the program do not fit together.
 PreparedProgram prepare_program(Program source, const MemoryPlan& plan, const StepPlan& step_plan,
                                 const Arenas& arenas);
-
-/// The tasks that ran in the last traced step, stream by stream.
-RankTimeline timeline_of(const PreparedProgram& prepared);
 
 }  // namespace braid
