@@ -51,6 +51,8 @@ if(BRAID_HAS_CUDA)
   set(CMAKE_CUDA_COMPILER ${BRAID_NVCC})
   set(CMAKE_CUDA_HOST_COMPILER ${CMAKE_CXX_COMPILER})
   enable_language(CUDA)
+  # Targets that name /usr/include (fmt) would put it before the C++ library's own headers, which then miss math.h.
+  list(APPEND CMAKE_CUDA_IMPLICIT_INCLUDE_DIRECTORIES ${CMAKE_CXX_IMPLICIT_INCLUDE_DIRECTORIES})
   # CMake 3.25 does not know that nvcc speaks C++20 since 12.0.
   foreach(kind STANDARD EXTENSION)
     if(NOT DEFINED CMAKE_CUDA20_${kind}_COMPILE_OPTION)

@@ -1,0 +1,80 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "backends/cuda/kernel.h"
+#include "backends/executor.h"
+#include "ir/program.h"
+#include "memory/memory_plan.h"
+
+namespace braid {
+
+class CudaContext;
+
+using CudaKernelFactory = std::function<CudaKernel(const OpSpec& spec, CudaContext& context)>;
+
+enum class CudaLaunch {
+  kGraph,  ///< a step is one launch of a graph
+  kEager,  ///< the host enqueues task by task; bitwise equal to the graph
+};
+
+struct CudaExecutorOptions {
+  CudaLaunch launch = CudaLaunch::kGraph;
+  bool poison_step_arena = false;  ///< fill the step arena with NaN (0xFF) before each step, so
+                                   ///< that reads of undefined memory show
+  bool sync_each_task =
+      false;  ///< eager, and wait for each task before the next: errors of the device, which
+              ///< otherwise name only the step, then name their task
+  bool detect_nan = false;  ///< as sync_each_task, and look for NaN and infinity in what each task
+                            ///< wrote; the first is an error of that task
+  CudaKernelFactory make_kernel = {};  ///< default: make_cuda_kernel
+};
+
+/// Runs the programs of one rank on one GPU: a stream per stream of the programs (those of one name
+/// and kind are one over all programs) with its priority, an event per event, two arenas of exactly
+/// the planned sizes. Addresses, kernels, scratch and graphs are made once, so that a step
+/// allocates nothing.
+///
+/// With CudaLaunch::kGraph each program is captured at construction and a step is one graph launch,
+/// except the first step of each program, which runs task by task so that a launch that the device
+/// refuses is an error of its task, and traced steps, which are timed by events between tasks.
+///
+/// A task that cannot be enqueued fails as on the CPU: nothing after it is enqueued, and `wait`
+/// throws DeviceError
+///   "rank 1, stream compute, task 37 (linear layers.3 attention.qkv mb=0): <cause>".
+/// An error of the device itself (a bad address, say) ends the whole step, and all other work of
+/// the process on that device; see sync_each_task.
+class CudaExecutor : public Executor {
+ public:
+  /// `programs` of one rank with their events, and the plan that was made for them, in this order.
+  /// `context` must outlive the executor. Throws InternalError if they do not fit together, a task
+  /// has no kernel, a buffer is not in device memory, or a task communicates with another rank;
+  /// DeviceError if memory cannot be had or a task cannot be captured.
+  CudaExecutor(std::vector<Program> programs, MemoryPlan plan, CudaContext& context,
+               CudaExecutorOptions options);
+  ~CudaExecutor() override;
+
+  void launch(size_t program_index) override;
+  void wait() override;
+  void write(std::string_view buffer, int64_t offset_bytes,
+             std::span<const std::byte> bytes) override;
+  void read(std::string_view buffer, int64_t offset_bytes, std::span<std::byte> bytes) override;
+  void set_tracing(bool enabled) override;
+  /// RankTimeline::step counts the launches of this executor from 0.
+  RankTimeline timeline() const override;
+  int64_t allocated_bytes() const override;
+
+  /// Device memory besides the arenas: scratch of the kernels, one block per stream. What the
+  /// driver takes for streams and graphs is its own.
+  int64_t workspace_bytes() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace braid
