@@ -44,7 +44,7 @@ step "Training (about two minutes on two cores)"
 $braid train examples/quickstart.toml "$@"
 
 step "A sample"
-$braid generate runs/quickstart --prompt "hacker" --tokens 120 --temperature 0.7
+$braid generate runs/quickstart --prompt $'compiler\n\n   <programming> A program which' --tokens 120 --temperature 0.7
 
 step "The run (runs/quickstart)"
 cat <<'TXT'
