@@ -1,13 +1,19 @@
 #include "cli/app.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
+#include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <exception>
+#include <sstream>
 
 #include "base/errors.h"
 #include "cli/commands.h"
+#include "cli/usage_error.h"
 
 namespace braid {
 namespace {
@@ -20,12 +26,29 @@ int report(std::string_view message, int exit_code) {
   return exit_code;
 }
 
+/// A standard stream that the caller closed would lend its number to the next file that is opened,
+/// and what is meant for the terminal would end up in a checkpoint. So each gets a file on which
+/// the wrong direction fails as on a closed one.
+void occupy_closed_streams() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) {
+      // The lowest free number is the one just found free.
+      [[maybe_unused]] const int taken =
+          open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+    }
+  }
+}
+
 void add_commands(CLI::App& app, const Console& console) {
   app.require_subcommand(1);
-  app.set_version_flag("--version", "braid " BRAID_VERSION);
-  app.failure_message([](const CLI::App*, const CLI::Error& error) {
-    return fmt::format("braid: {} (see braid --help)\n", error.what());
-  });
+  app.set_version_flag("--version", "braid " BRAID_VERSION, "Print the version and exit");
+  app.footer(
+      "braid COMMAND --help explains a command and its options. Exit status: 0; 2 for a command "
+      "line or a\n"
+      "configuration that has to be changed; 1 for anything else that went wrong.\n\n"
+      "  braid tokenize --input corpus.txt --output corpus --tokenizer bytes\n"
+      "  braid train examples/tiny_cpu.toml --set data.train=corpus\n"
+      "  braid generate runs/tiny_cpu --prompt \"Once\"");
   add_train_command(app, console);
   add_plan_command(app, console);
   add_tokenize_command(app, console);
@@ -36,29 +59,52 @@ void add_commands(CLI::App& app, const Console& console) {
   add_completion_command(app, console);
 }
 
+int run_command(CLI::App& app, const Console& console, int argc, char** argv) {
+  add_commands(app, console);
+  if (argc <= 1) {
+    fmt::print(stderr, "{}", app.help());
+    return kExitConfig;
+  }
+  try {
+    app.parse(argc, argv);
+    return 0;
+  } catch (const CLI::Success& success) {  // --help and the like
+    std::ostringstream text;
+    app.exit(success, text, text);
+    console.print(text.str());
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    return report(describe_usage_error(app, error), kExitConfig);
+  }
+}
+
 }  // namespace
 
 Console::Console() : terminal_(isatty(STDOUT_FILENO) == 1) {}
 
 void Console::print(std::string_view text) const {
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  std::fflush(stdout);
+  const size_t written = std::fwrite(text.data(), 1, text.size(), stdout);
+  if (written < text.size() || std::fflush(stdout) != 0) {
+    const int reason = errno;
+    std::clearerr(stdout);
+    throw_data_error("cannot write standard output: {}", std::strerror(reason));
+  }
 }
 
 int run_cli(int argc, char** argv) {
+  occupy_closed_streams();
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is a failed write, with its message
   CLI::App app(
       "braid trains large language models and says what every microsecond of a step is for.",
       "braid");
   const Console console;
   try {
-    add_commands(app, console);
-    app.parse(argc, argv);
-    return 0;
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : kExitConfig;
+    return run_command(app, console, argc, argv);
   } catch (const ConfigError& error) {
     return report(error.what(), kExitConfig);
   } catch (const std::bad_alloc&) {
+    return report("out of memory", kExitFailure);
+  } catch (const std::length_error&) {  // a container that could never be that large
     return report("out of memory", kExitFailure);
   } catch (const std::exception& error) {
     return report(error.what(), kExitFailure);

@@ -14,7 +14,9 @@ namespace braid {
 class Console {
  public:
   Console();
-  void print(std::string_view text) const;  ///< as it is, flushed
+  /// Writes the text as it is, at once. Throws DataError if it cannot be written (full disk, closed
+  /// output).
+  void print(std::string_view text) const;
   bool is_terminal() const { return terminal_; }
 
  private:

@@ -7,17 +7,19 @@
 namespace braid {
 
 void add_config_arguments(CLI::App& command, ConfigArguments& arguments) {
-  command.add_option("config", arguments.path, "Run file (TOML); see --help-config for its keys")
-      ->required();
+  command.add_option("config", arguments.path, "Run file (TOML); --help-config explains its keys")
+      ->required()
+      ->type_name("FILE");
   command
       .add_option("--set", arguments.overrides,
                   "Override a key: section.key=value; may be repeated")
       ->type_name("KEY=VALUE")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  command.add_flag_callback(
-      "--help-config", [] { throw CLI::CallForHelp(config_help(), 0); },
-      "Explain every key of a run file, and exit");
+  // What CLI11 calls a version flag is a flag that prints a text and ends, whatever else is
+  // missing.
+  command.set_version_flag("--help-config", config_help,
+                           "Explain every key of a run file, and exit");
 }
 
 }  // namespace braid

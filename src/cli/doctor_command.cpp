@@ -14,6 +14,7 @@
 #include "base/errors.h"
 #include "base/text.h"
 #include "cli/commands.h"
+#include "runtime/host_memory.h"
 
 namespace braid {
 namespace {
@@ -99,13 +100,11 @@ std::string program_line(const std::string& program, std::string_view use,
 std::string diagnosis() {
   struct utsname system {};
   uname(&system);
-  const int64_t memory_bytes =
-      static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
   return line("braid", BRAID_VERSION " (" BRAID_COMPILER ")") +
          line("system", fmt::format("{} {} {}", system.sysname, system.release, system.machine)) +
          line("cpu", fmt::format("{}, {} cores: {}", cpu_info("model name"),
                                  std::thread::hardware_concurrency(), instruction_sets())) +
-         line("memory", format_bytes(memory_bytes)) + disk_line() + gpu_line() +
+         line("memory", format_bytes(host_memory_bytes())) + disk_line() + gpu_line() +
          line("blas", blas_description()) +
          program_line("chromium", "looks at report.html in tests", "chromium") +
          program_line("clang++-14", "sanitizers and fuzzers", "clang-14 libclang-rt-14-dev") +

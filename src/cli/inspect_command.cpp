@@ -82,8 +82,13 @@ std::string inspect(const std::string& path) {
     return fmt::format("{}: SentencePiece model of {} pieces\n", path,
                        tokenizer->vocabulary_size());
   }
-  if (fs::exists(dataset_prefix(path) + ".idx")) {
+  const std::string prefix = dataset_prefix(path);
+  if (fs::exists(prefix + ".idx") || fs::exists(prefix + ".bin")) {
     return describe_dataset(path);
+  }
+  if (!fs::exists(path)) {
+    throw_data_error("'{}' does not exist, nor does a pair '{}.bin' and '{}.idx'", path, prefix,
+                     prefix);
   }
   throw_data_error("'{}' is no run folder, checkpoint, .safetensors, .model or .bin/.idx file",
                    path);
@@ -98,8 +103,15 @@ void add_inspect_command(CLI::App& app, const Console& console) {
   command
       ->add_option(
           "path", *path,
-          "Run folder, checkpoint, .safetensors, .model, PREFIX of .bin/.idx, or \"presets\"")
-      ->required();
+          "Run folder, checkpoint, .safetensors, .model, PREFIX of .bin/.idx, or \"presets\" "
+          "for the model presets")
+      ->required()
+      ->type_name("PATH");
+  command->footer(
+      "Checksums, sizes and every index entry are checked; damage is an error, and exit status "
+      "1.\n\n"
+      "  braid inspect runs/quickstart\n"
+      "  braid inspect presets");
   command->callback([path, &console] { console.print(inspect(*path)); });
 }
 

@@ -5,6 +5,7 @@
 #include "base/errors.h"
 #include "base/text.h"
 #include "cli/commands.h"
+#include "cli/validators.h"
 #include "data/tokenize.h"
 #include "data/tokenizer.h"
 #include "data/train_sentencepiece.h"
@@ -35,13 +36,19 @@ DocumentOptions document_options(const Arguments& arguments) {
 }
 
 void train_tokenizer(const Arguments& arguments, const Console& console) {
-  const std::string path =
-      train_sentencepiece({.input = arguments.input,
-                           .output_prefix = arguments.output,
-                           .vocabulary_size = arguments.train_vocabulary,
-                           .kind = parse_sentencepiece_kind(arguments.kind, "--kind"),
-                           .threads = std::max(1u, std::thread::hardware_concurrency()),
-                           .documents = document_options(arguments)});
+  const SentencePieceTrainOptions options{
+      .input = arguments.input,
+      .output_prefix = arguments.output,
+      .vocabulary_size = arguments.train_vocabulary,
+      .kind = parse_sentencepiece_kind(arguments.kind, "--kind"),
+      .threads = std::max(1u, std::thread::hardware_concurrency()),
+      .documents = document_options(arguments)};
+  std::string path;
+  try {
+    path = train_sentencepiece(options);
+  } catch (const ConfigError& error) {  // the library knows the size, not what it is called here
+    throw_config_error("--train-vocabulary: {}", error.what());
+  }
   console.print(fmt::format("wrote {}: {} pieces of {}\n", path, arguments.train_vocabulary,
                             arguments.input));
 }
@@ -88,7 +95,7 @@ void add_tokenize_command(CLI::App& app, const Console& console) {
       ->add_option("--train-vocabulary", arguments->train_vocabulary,
                    "Train a SentencePiece model of this many pieces on the input and write "
                    "OUTPUT.model instead")
-      ->check(CLI::PositiveNumber)
+      ->check(at_least(1))
       ->excludes(tokenizer);
   command->add_option("--kind", arguments->kind, "Kind of model to train")
       ->check(CLI::IsMember({"bpe", "unigram"}))
@@ -114,8 +121,8 @@ void add_tokenize_command(CLI::App& app, const Console& console) {
       train_tokenizer(*arguments, console);
     } else if (arguments->tokenizer.empty()) {
       throw_config_error(
-          "braid tokenize: give --tokenizer MODEL to tokenize, or --train-vocabulary N to train "
-          "one");
+          "--tokenizer: not given; name a SentencePiece model or \"bytes\", or train a model with "
+          "--train-vocabulary");
     } else {
       tokenize(*arguments, console);
     }

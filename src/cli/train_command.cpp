@@ -1,12 +1,14 @@
 #include <CLI/CLI.hpp>
 #include <atomic>
 #include <csignal>
+#include <cstdio>
 #include <memory>
 
 #include "base/errors.h"
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/config_arguments.h"
+#include "cli/validators.h"
 #include "config/load.h"
 #include "runtime/trainer.h"
 
@@ -17,34 +19,53 @@ namespace {
 std::atomic<bool> stop_signal{false};
 static_assert(std::atomic<bool>::is_always_lock_free);
 
-/// While it lives, SIGTERM and SIGINT ask for a checkpoint and a clean end; a second SIGINT ends at
-/// once, as usual.
-class StopSignals {
+/// From here on SIGTERM, SIGINT and SIGHUP ask for a checkpoint and a clean end; the second one
+/// ends at once, as usual. Those that are ignored (nohup, a shell's background job) stay ignored. A
+/// pipe whose reader has gone is no reason to end either: the run writes its log to files.
+void install_stop_signals() {
+  stop_signal = false;
+  for (const int number : {SIGTERM, SIGINT, SIGHUP}) {
+    struct sigaction before {};
+    sigaction(number, nullptr, &before);
+    if (before.sa_handler != SIG_IGN) {
+      struct sigaction action {};
+      action.sa_handler = [](int) { stop_signal = true; };
+      action.sa_flags = static_cast<int>(SA_RESETHAND);
+      sigaction(number, &action, nullptr);
+    }
+  }
+  std::signal(SIGPIPE, SIG_IGN);
+}
+
+/// Prints as long as somebody can read it; after the first failure it says so once, on stderr.
+class RunOutput {
  public:
-  StopSignals() {
-    stop_signal = false;
-    struct sigaction action {};
-    action.sa_handler = [](int) { stop_signal = true; };
-    action.sa_flags = static_cast<int>(SA_RESETHAND);
-    sigaction(SIGINT, &action, &old_int_);
-    sigaction(SIGTERM, &action, &old_term_);
+  explicit RunOutput(const Console& console) : console_(console) {}
+
+  void print(std::string_view text) {
+    if (lost_) {
+      return;
+    }
+    try {
+      console_.print(text);
+    } catch (const DataError& error) {
+      lost_ = true;
+      fmt::print(stderr, "braid: {}; the run goes on and writes metrics.jsonl\n", error.what());
+    }
   }
-  ~StopSignals() {
-    sigaction(SIGINT, &old_int_, nullptr);
-    sigaction(SIGTERM, &old_term_, nullptr);
-  }
-  StopSignals(const StopSignals&) = delete;
-  StopSignals& operator=(const StopSignals&) = delete;
 
  private:
-  struct sigaction old_int_ {};
-  struct sigaction old_term_ {};
+  const Console& console_;
+  bool lost_ = false;
 };
 
 std::string describe(const TrainingSummary& summary) {
-  std::string text =
-      fmt::format("{} after step {}; {} tokens/s\n", summary.stopped_early ? "stopped" : "finished",
-                  summary.last_step, format_count(static_cast<int64_t>(summary.tokens_per_s)));
+  const bool idle = summary.tokens_per_s == 0;  // this process ran no step
+  std::string text = fmt::format(
+      "{} after step {}{}\n", summary.stopped_early ? "stopped" : "finished", summary.last_step,
+      idle
+          ? "; nothing was left to do"
+          : fmt::format("; {} tokens/s", format_count(static_cast<int64_t>(summary.tokens_per_s))));
   if (summary.unigram_entropy > 0) {
     text += fmt::format("held-out loss {:.4f} -> {:.4f} nats per token (unigram entropy {:.4f})\n",
                         summary.first_eval_loss, summary.last_eval_loss, summary.unigram_entropy);
@@ -69,20 +90,23 @@ void add_train_command(CLI::App& app, const Console& console) {
   add_config_arguments(*command, arguments->config);
   command
       ->add_option("--stop-after", arguments->stop_after,
-                   "Save and end after this step, as if asked to by SIGTERM")
-      ->check(CLI::PositiveNumber);
+                   "Save and end after this step, counted from the start of the run")
+      ->type_name("STEP")
+      ->check(at_least(1));
   command->footer(
       "Prints the resolved configuration, the memory plan and one line per logging.interval; "
       "writes metrics.jsonl,\n"
       "TensorBoard events, checkpoints, trace.json (for ui.perfetto.dev) and report.html into "
       "logging.run_folder.\n"
-      "SIGTERM or Ctrl-C saves a checkpoint and ends; starting again continues bit for bit.\n\n"
+      "SIGTERM, SIGHUP or Ctrl-C saves a checkpoint and ends; starting again continues bit for "
+      "bit.\n\n"
       "  braid train examples/tiny_cpu.toml --set train.steps=100 --set "
       "optimizer.learning_rate=1e-3");
   command->callback([arguments, &console] {
-    const StopSignals signals;
+    install_stop_signals();
+    RunOutput output(console);
     TrainerOptions options;
-    options.print = [&console](std::string_view text) { console.print(text); };
+    options.print = [&output](std::string_view text) { output.print(text); };
     options.terminal = console.is_terminal();
     options.stop_requested = [] { return stop_signal.load(); };
     if (arguments->stop_after > 0) {
@@ -90,7 +114,7 @@ void add_train_command(CLI::App& app, const Console& console) {
     }
     const TrainingSummary summary =
         train(load_config(arguments->config.path, arguments->config.overrides), options);
-    console.print(describe(summary));
+    output.print(describe(summary));
   });
 }
 

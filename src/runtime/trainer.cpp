@@ -17,6 +17,7 @@
 #include "report/report_html.h"
 #include "runtime/checkpointing.h"
 #include "runtime/engine.h"
+#include "runtime/host_memory.h"
 #include "runtime/learning_rate.h"
 #include "runtime/run_log.h"
 #include "runtime/run_plan.h"
@@ -79,6 +80,8 @@ class TrainingRun {
         engine_(planned(), {.threads_per_rank = threads_per_rank(config_.runtime.threads,
                                                                  config_.parallel.ranks)}) {
     start_state();
+    // Not before: a run that is refused must not describe the one that is in the folder.
+    write_file_atomically(config_.logging.run_folder + "/config.toml", to_toml(config_));
   }
 
   TrainingSummary run() {
@@ -94,7 +97,7 @@ class TrainingRun {
     BatchLoader loader(data_.training(), {.shape = batch_shape(),
                                           .consumed_samples = consumed_samples(first_step_ - 1)});
     int64_t step = first_step_ - 1;
-    bool stop = false;
+    bool stop = is_past_stop(step);
     while (step < config_.train.steps && !stop) {
       ++step;
       train_one_step(loader, step);
@@ -136,10 +139,9 @@ class TrainingRun {
   /// Plans, and says what will happen before anything is allocated.
   RunPlan planned() {
     RunPlan plan = plan_run(config_, data_.tokenizer().vocabulary_size());
-    const std::string toml = to_toml(config_);
-    write_file_atomically(config_.logging.run_folder + "/config.toml", toml);
-    options_.print(toml);
+    options_.print(to_toml(config_));
     options_.print("\n" + describe_run_plan(plan, config_) + "\n");
+    check_fits_host(plan, config_, host_memory_bytes());
     return plan;
   }
 
@@ -240,9 +242,12 @@ class TrainingRun {
     }
   }
 
+  bool is_past_stop(int64_t step) const {
+    return options_.stop_after_step && step >= *options_.stop_after_step;
+  }
+
   bool should_stop(int64_t step) const {
-    return (options_.stop_requested && options_.stop_requested()) ||
-           options_.stop_after_step == step;
+    return is_past_stop(step) || (options_.stop_requested && options_.stop_requested());
   }
 
   void evaluate(int64_t step) {

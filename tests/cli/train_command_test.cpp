@@ -1,0 +1,137 @@
+#include "checkpoint/checkpoint.h"
+#include "cli/cli_fixture.h"
+#include "report/metrics_file.h"
+
+namespace braid {
+namespace {
+
+using ::testing::HasSubstr;
+
+class TrainCommand : public Cli {
+ protected:
+  TrainCommand() { write_run(); }
+
+  std::string weights(const std::string& run, int64_t step) const {
+    return read(run + "/checkpoints/" + name_of(step) + "/model.safetensors") +
+           read(run + "/checkpoints/" + name_of(step) + "/optimizer.safetensors");
+  }
+  static std::string name_of(int64_t step) {
+    const std::string digits = std::to_string(step);
+    return "step_" + std::string(8 - digits.size(), '0') + digits;
+  }
+  static std::string in(const std::string& run) { return "logging.run_folder=" + run; }
+};
+
+TEST_F(TrainCommand, LeavesACompleteRunFolder) {
+  const std::string text = output_of(train({}));
+  for (const char* part : {"[optimizer]", "\npeak ", "iteration        6/       6",
+                           "finished after step 6; ", "held-out loss ", "run folder runs/run\n",
+                           "checkpoint runs/run/checkpoints/step_00000006\n"}) {
+    EXPECT_THAT(text, HasSubstr(part));
+  }
+  for (const char* file : {"config.toml", "metrics.jsonl", "trace.json", "report.html"}) {
+    EXPECT_TRUE(exists(std::string("runs/run/") + file)) << file;
+  }
+  EXPECT_EQ(read_metrics(path("runs/run/metrics.jsonl")).steps.size(), 6u);
+  EXPECT_EQ(text.find('\r'), std::string::npos) << "a progress bar without a terminal";
+}
+
+// The second start takes its configuration from what the first one saved.
+TEST_F(TrainCommand, SavedConfigurationRunsAgain) {
+  output_of(train({in("first")}));
+  output_of({"train", "first/config.toml", "--set", in("second"), "--set",
+             "checkpoint.folder=second/checkpoints"});
+  EXPECT_EQ(weights("second", 6), weights("first", 6));
+}
+
+TEST_F(TrainCommand, StopAfterAndResumeAreBitwise) {
+  output_of(train({in("whole")}));
+  EXPECT_THAT(output_of(train({in("parts")}, {"--stop-after", "2"})),
+              HasSubstr("stopped after step 2; "));
+  EXPECT_THAT(output_of(train({in("parts")}, {"--stop-after", "2"})),
+              HasSubstr("stopped after step 2; nothing was left to do"));
+  const std::string text = output_of(train({in("parts")}));
+  EXPECT_THAT(text, HasSubstr("resume   parts/checkpoints/step_00000002 after step 2\n"));
+  EXPECT_THAT(text, HasSubstr("finished after step 6; "));
+  EXPECT_EQ(weights("parts", 6), weights("whole", 6));
+  EXPECT_THAT(output_of(train({in("parts")})),
+              HasSubstr("finished after step 6; nothing was left to do"));
+}
+
+TEST_F(TrainCommand, LostOutputDoesNotEndTheRun) {
+  const ChildResult full = braid(train({in("full")}), {.stdout_path = "/dev/full"});
+  EXPECT_EQ(full.exit_code, 0);
+  EXPECT_EQ(full.err,
+            "braid: cannot write standard output: No space left on device; the run goes on and "
+            "writes metrics.jsonl\n");
+  const ChildResult closed = braid(train({in("closed")}), {.close_stdout = true});
+  EXPECT_EQ(closed.exit_code, 0);
+  EXPECT_THAT(closed.err, HasSubstr("Bad file descriptor; the run goes on"));
+  // A closed stream's number must not go to a file of the run.
+  EXPECT_EQ(weights("closed", 6), weights("full", 6));
+  EXPECT_EQ(read_metrics(path("closed/metrics.jsonl")).steps.size(), 6u);
+  ChildProcess pipe(command(train({in("pipe")})), in_folder());
+  pipe.stop_reading();
+  EXPECT_EQ(pipe.wait(kPatience).exit_code, 0);
+  EXPECT_EQ(weights("pipe", 6), weights("full", 6));
+}
+
+TEST_F(TrainCommand, FullDiskKeepsTheLastCheckpoint) {
+  output_of(train({}, {"--stop-after", "2"}));
+  const std::string before = weights("runs/run", 2);
+  // Enough for logs, too little for the weights.
+  EXPECT_THAT(error_of(train({}), 1, {.max_file_bytes = 50000}), HasSubstr("File too large"));
+  EXPECT_EQ(weights("runs/run", 2), before);
+  EXPECT_EQ(find_latest_checkpoint(path("runs/run/checkpoints")),
+            path("runs/run/checkpoints/step_00000002"));
+  EXPECT_THAT(output_of(train({})), HasSubstr("finished after step 6; "));
+}
+
+TEST_F(TrainCommand, RunFolderThatCannotBeWrittenIsNamed) {
+  EXPECT_THAT(error_of(train({in("corpus.txt/run")}), 1),
+              HasSubstr("logging.run_folder = \"corpus.txt/run\""));
+  EXPECT_THAT(error_of(train({in("/proc/run")}), 1), HasSubstr("logging.run_folder"));
+}
+
+TEST_F(TrainCommand, ReadOnlyRunFolderIsNamed) {
+  namespace fs = std::filesystem;
+  fs::permissions(folder_.path(), fs::perms(0755));
+  fs::create_directories(path("locked"));
+  fs::permissions(path("locked"), fs::perms(0555));
+  const ChildOptions nobody{.as_nobody = true};
+  if (braid({"--version"}, nobody).exit_code != 0) {
+    GTEST_SKIP() << "only root may read the program";
+  }
+  EXPECT_THAT(error_of(train({in("locked")}), 1, nobody),
+              AllOf(HasSubstr("locked"), HasSubstr("Permission denied")));
+  EXPECT_THAT(error_of(train({in("locked/run")}), 1, nobody),
+              AllOf(HasSubstr("logging.run_folder"), HasSubstr("Permission denied")));
+}
+
+TEST_F(TrainCommand, ModelBeyondAllMemoryIsRefusedBeforeItIsAllocated) {
+  const std::string error = error_of(train({"model.preset=llama-405b", "model.layers=126",
+                                            "model.width=16384", "model.heads=128"}),
+                                     2);
+  for (const char* part : {"the run needs ", " of memory, ", "optimizer state",
+                           "train.microbatch = 2", "train.sequence = 32", "parallel.ranks = 2"}) {
+    EXPECT_THAT(error, HasSubstr(part));
+  }
+  EXPECT_FALSE(exists("runs/run/config.toml"));
+}
+
+// Where the system refuses memory in spite of the check, that is one line too.
+TEST_F(TrainCommand, MemoryThatTheSystemRefusesIsOneLine) {
+  const std::string error = error_of(train({"model.width=2048", "model.layers=8"}), 1,
+                                     {.max_memory_bytes = int64_t{1} << 30});
+  EXPECT_THAT(error, ::testing::AnyOf(HasSubstr("cannot allocate"), HasSubstr("out of memory")));
+}
+
+TEST_F(TrainCommand, RefusedRunLeavesTheConfigurationOfTheRun) {
+  output_of(train({}, {"--stop-after", "2"}));
+  const std::string before = read("runs/run/config.toml");
+  EXPECT_THAT(error_of(train({"model.width=64"}), 1), HasSubstr("embedding.tokens"));
+  EXPECT_EQ(read("runs/run/config.toml"), before);
+}
+
+}  // namespace
+}  // namespace braid
