@@ -29,11 +29,12 @@ fi
 export UBSAN_OPTIONS=print_stacktrace=1
 fuzz_one() {
   local name=$1 seconds=$2 status=0
-  local work=build/fuzz/corpus/$name log=build/fuzz/$name.log
+  local work=build/fuzz/corpus/$name log=build/fuzz/$name.log seeds=("tests/fuzz/corpus/$name")
+  [ "$name" != program ] || seeds+=(tests/programs tests/reject)
   mkdir -p "$work" build/fuzz/artifacts
   # -timeout: one input may not take longer than a human would wait; -rss_limit_mb: nor trust a length it reads.
   build/fuzz/tests/fuzz/fuzz_"$name" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -max_len=65536 \
-    -artifact_prefix="build/fuzz/artifacts/$name-" "$work" "tests/fuzz/corpus/$name" >"$log" 2>&1 || status=$?
+    -artifact_prefix="build/fuzz/artifacts/$name-" "$work" "${seeds[@]}" >"$log" 2>&1 || status=$?
   if [ $status -eq 0 ]; then
     echo "passed: $name, $(tail -n 1 "$log")"
   else
