@@ -101,7 +101,7 @@ struct CudaExecutor::State {
   void use_device() const { BRAID_CUDA_CHECK(cudaSetDevice(context.device())); }
   Arenas arenas() const { return {persistent_arena.data(), step_arena.data()}; }
   bool one_by_one() const { return options.sync_each_task || options.detect_nan; }
-  bool is_graph() const { return options.launch == CudaLaunch::kGraph && !one_by_one(); }
+  bool is_graph() const { return options.mode == CudaStepMode::kGraph && !one_by_one(); }
 
   void add_program(Program source);
   size_t add_stream(const Stream& stream);

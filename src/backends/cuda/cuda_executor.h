@@ -17,13 +17,13 @@ class CudaContext;
 
 using CudaKernelFactory = std::function<CudaKernel(const OpSpec& spec, CudaContext& context)>;
 
-enum class CudaLaunch {
+enum class CudaStepMode {
   kGraph,  ///< a step is one launch of a graph
   kEager,  ///< the host enqueues task by task; bitwise equal to the graph
 };
 
 struct CudaExecutorOptions {
-  CudaLaunch launch = CudaLaunch::kGraph;
+  CudaStepMode mode = CudaStepMode::kGraph;
   bool poison_step_arena = false;  ///< fill the step arena with NaN (0xFF) before each step, so
                                    ///< that reads of undefined memory show
   bool sync_each_task =
@@ -39,9 +39,10 @@ struct CudaExecutorOptions {
 /// the planned sizes. Addresses, kernels, scratch and graphs are made once, so that a step
 /// allocates nothing.
 ///
-/// With CudaLaunch::kGraph each program is captured at construction and a step is one graph launch,
-/// except the first step of each program, which runs task by task so that a launch that the device
-/// refuses is an error of its task, and traced steps, which are timed by events between tasks.
+/// With CudaStepMode::kGraph each program is captured at construction and a step is one graph
+/// launch, except the first step of each program, which runs task by task so that a launch that the
+/// device refuses is an error of its task, and traced steps, which are timed by events between
+/// tasks.
 ///
 /// A task that cannot be enqueued fails as on the CPU: nothing after it is enqueued, and `wait`
 /// throws DeviceError
