@@ -12,7 +12,8 @@ namespace braid {
 
 class AlgorithmCache;
 
-/// The device of one rank and the library handles that kernels are made with. One thread makes kernels at a time.
+/// The device of one rank and the library handles that kernels are made with. One thread makes
+/// kernels at a time.
 class CudaContext {
  public:
   /// `cache_folder`: where measured algorithm choices are kept between runs; empty: nowhere.

@@ -12,7 +12,8 @@ namespace braid {
 
 class CudaContext;
 
-/// What a kernel gets for one task. Operand pointers are device pointers in the order of the spec's operands.
+/// What a kernel gets for one task. Operand pointers are device pointers in the order of the spec's
+/// operands.
 struct CudaKernelArgs {
   std::span<std::byte* const> operands;
   std::byte* scratch = nullptr;  ///< CudaKernel::scratch_bytes, 256-byte aligned, content undefined
@@ -24,15 +25,17 @@ struct CudaKernelArgs {
   }
 };
 
-/// A kernel made for one spec: attributes, shapes, plans and chosen algorithms are already inside `launch`, which only
-/// enqueues work on the stream: it allocates nothing, never synchronizes and may be captured into a graph.
+/// A kernel made for one spec: attributes, shapes, plans and chosen algorithms are already inside
+/// `launch`, which only enqueues work on the stream: it allocates nothing, never synchronizes and
+/// may be captured into a graph.
 struct CudaKernel {
   std::function<void(const CudaKernelArgs&)> launch;
   size_t scratch_bytes = 0;
 };
 
-/// The CUDA kernel of a compute spec. bf16 operands with fp32 arithmetic; main grads, statistics and optimizer state fp32; f32
-/// operands where the op says so. Throws InternalError if there is no kernel for the op or its dtypes.
+/// The CUDA kernel of a compute spec. bf16 operands with fp32 arithmetic; main grads, statistics
+/// and optimizer state fp32; f32 operands where the op says so. Throws InternalError if there is no
+/// kernel for the op or its dtypes.
 CudaKernel make_cuda_kernel(const OpSpec& spec, CudaContext& context);
 
 }  // namespace braid
