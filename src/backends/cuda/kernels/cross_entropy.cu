@@ -1,0 +1,298 @@
+#include "ops/cross_entropy.h"
+
+#include <cmath>
+
+#include "backends/cuda/cuda_error.h"
+#include "backends/cuda/kernels/block_sum.cuh"
+#include "backends/cuda/kernels/device_vector.cuh"
+#include "backends/cuda/kernels/factories.h"
+#include "backends/cuda/kernels/launch.h"
+#include "backends/cuda/kernels/ptx.cuh"
+#include "ops/attributes.h"
+
+// Forward: one block per row, one pass over the logits. Every thread keeps a running maximum and
+// the sum of exponentials relative to it (Milakov and Gimelshein, Online normalizer calculation for
+// softmax, 2018); it rescales the sum once per batch of vectors, not per element. Rows' losses go
+// to scratch in f64 and are summed by one block, so that the loss is bitwise repeatable. Backward:
+// elementwise, one read and one write.
+//
+// A label >= vocabulary cannot stop a step on the device: the loss and the row's gradient become
+// NaN. The host checks labels before it uploads them.
+namespace braid {
+namespace {
+
+constexpr float kLog2E = 1.4426950408889634f;
+constexpr int kForwardThreads = 512;
+constexpr int kForwardUnroll = 4;
+constexpr int kLossThreads = 1024;
+
+template <class T>
+struct ForwardArgs {
+  const T* logits = nullptr;        // [N,columns]
+  const int32_t* labels = nullptr;  // [N]
+  float* lse = nullptr;             // f32 [N]
+  double* row_losses = nullptr;     // f64 [N]
+  int64_t columns = 0;
+  int64_t vocabulary = 0;  // valid columns
+};
+
+/// log(sum(exp(x))) = max + log(sum); max -infinity, sum 0 of no elements.
+struct RunningSum {
+  float max = -INFINITY;
+  float sum = 0;
+};
+
+/// What a term relative to `max` is subtracted from: 0 where nothing but -infinity has been seen.
+__device__ float reference_of(float max) {
+  return max == -INFINITY ? 0.0f : max;
+}
+
+__device__ float exp_of(float x) {
+  return ptx::exp2_approx(x * kLog2E);
+}
+
+__device__ RunningSum merge(const RunningSum& a, const RunningSum& b) {
+  RunningSum both;
+  both.max = fmaxf(a.max, b.max);
+  const float reference = reference_of(both.max);
+  both.sum = a.sum * exp_of(a.max - reference) + b.sum * exp_of(b.max - reference);
+  return both;
+}
+
+/// This thread's vectors out of those that a block takes at once.
+template <class T>
+struct Batch {
+  DeviceVector<T, kVectorElems<T>> vectors[kForwardUnroll];
+};
+
+/// Elements behind `valid` count as -infinity; with kWhole there are none.
+template <bool kAligned, bool kWhole, class T>
+__device__ Batch<T> load_batch(const T* from, int64_t valid) {
+  constexpr int V = kVectorElems<T>;
+  Batch<T> batch;
+#pragma unroll
+  for (int u = 0; u < kForwardUnroll; ++u) {
+    const auto c = static_cast<int64_t>(u * kForwardThreads + threadIdx.x) * V;
+    if (kAligned && (kWhole || c + V <= valid)) {
+      batch.vectors[u] = load_vector<V, true>(from + c, valid - c);
+    } else {
+#pragma unroll
+      for (int i = 0; i < V; ++i) {
+        batch.vectors[u].elems[i] = c + i < valid ? from[c + i] : narrow<T>(-INFINITY);
+      }
+    }
+  }
+  return batch;
+}
+
+template <class T>
+__device__ void add_batch(RunningSum& running, const Batch<T>& batch) {
+  constexpr int V = kVectorElems<T>;
+  float max = running.max;
+#pragma unroll
+  for (int u = 0; u < kForwardUnroll; ++u) {
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      max = fmaxf(max, widen(batch.vectors[u].elems[i]));
+    }
+  }
+  const float reference = reference_of(max);
+  float sum = running.sum * exp_of(running.max - reference);
+#pragma unroll
+  for (int u = 0; u < kForwardUnroll; ++u) {
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      sum += exp_of(widen(batch.vectors[u].elems[i]) - reference);
+    }
+  }
+  running = {max, sum};
+}
+
+/// Over the block; the result is in every thread of the first warp.
+__device__ RunningSum merge_block(RunningSum running, RunningSum* shared) {
+  const auto merge_warp = [](RunningSum mine) {
+#pragma unroll
+    for (int lane_mask = kWarpSize / 2; lane_mask > 0; lane_mask /= 2) {
+      const RunningSum other{__shfl_xor_sync(0xffffffffu, mine.max, lane_mask),
+                             __shfl_xor_sync(0xffffffffu, mine.sum, lane_mask)};
+      mine = merge(mine, other);
+    }
+    return mine;
+  };
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  running = merge_warp(running);
+  if (lane == 0) {
+    shared[threadIdx.x / kWarpSize] = running;
+  }
+  __syncthreads();
+  return merge_warp(lane < kForwardThreads / kWarpSize ? shared[lane] : RunningSum{});
+}
+
+template <class T>
+__device__ double row_loss(const T* logits, int32_t label, int64_t vocabulary, float lse) {
+  if (label < 0) {
+    return 0;
+  }
+  return label < vocabulary ? static_cast<double>(lse) - static_cast<double>(widen(logits[label]))
+                            : static_cast<double>(NAN);
+}
+
+template <bool kAligned, class T>
+__global__ void __launch_bounds__(kForwardThreads) forward_kernel(ForwardArgs<T> args) {
+  constexpr int V = kVectorElems<T>;
+  __shared__ RunningSum shared[kWarpSize];
+  const int64_t row = blockIdx.x;
+  const T* const logits = args.logits + row * args.columns;
+  constexpr int64_t kBatch = int64_t{kForwardUnroll} * kForwardThreads * V;
+  RunningSum running;
+  int64_t begin = 0;
+  for (; kAligned && begin + kBatch <= args.vocabulary; begin += kBatch) {
+    add_batch(running, load_batch<true, true>(logits + begin, kBatch));
+  }
+  for (; begin < args.vocabulary; begin += kBatch) {
+    add_batch(running, load_batch<kAligned, false>(logits + begin, args.vocabulary - begin));
+  }
+  running = merge_block(running, shared);
+  if (threadIdx.x == 0) {
+    const float lse = running.max + logf(running.sum);
+    args.lse[row] = lse;
+    args.row_losses[row] = row_loss(logits, args.labels[row], args.vocabulary, lse);
+  }
+}
+
+__global__ void __launch_bounds__(kLossThreads)
+    loss_kernel(const double* row_losses, int64_t rows, const float* loss_scale, float* loss) {
+  __shared__ double shared[kWarpSize];
+  double sum = 0;
+#pragma unroll 4
+  for (int64_t row = threadIdx.x; row < rows; row += kLossThreads) {
+    sum += row_losses[row];
+  }
+  sum = block_sum(sum, shared);
+  if (threadIdx.x == 0) {
+    *loss = static_cast<float>(static_cast<double>(*loss_scale) * sum);
+  }
+}
+
+template <class T>
+struct BackwardArgs {
+  const T* logits = nullptr;          // [N,columns]
+  const int32_t* labels = nullptr;    // [N]
+  const float* loss_scale = nullptr;  // f32 [1]
+  const float* lse = nullptr;         // f32 [N]
+  T* d_logits = nullptr;              // [N,columns]
+  int64_t columns = 0;
+  int64_t vocabulary = 0;
+  unsigned chunks = 1;  // of a row
+};
+
+constexpr int kBackwardUnroll = 4;
+
+template <bool kAligned, class T>
+__global__ void __launch_bounds__(256) backward_kernel(BackwardArgs<T> args) {
+  constexpr int V = kVectorElems<T>;
+  const int64_t row = blockIdx.x / args.chunks;
+  const int64_t chunk = blockIdx.x % args.chunks;
+  const int64_t first = (chunk * kBackwardUnroll * blockDim.x + threadIdx.x) * V;
+  const T* const logits = args.logits + row * args.columns;
+  DeviceVector<T, V> x[kBackwardUnroll];
+#pragma unroll
+  for (int u = 0; u < kBackwardUnroll; ++u) {
+    const int64_t c = first + u * static_cast<int64_t>(blockDim.x) * V;
+    if (c < args.columns) {
+      x[u] = load_vector<V, kAligned>(logits + c, args.columns - c);
+    }
+  }
+  const int32_t label = args.labels[row];
+  const float scale = label < args.vocabulary ? *args.loss_scale : NAN;
+  const float lse = args.lse[row];
+#pragma unroll
+  for (int u = 0; u < kBackwardUnroll; ++u) {
+    const int64_t c = first + u * static_cast<int64_t>(blockDim.x) * V;
+    if (c >= args.columns) {
+      continue;
+    }
+    const auto label_at = static_cast<int>(label - c);  // in this vector, if it lies there
+    const auto valid = static_cast<int>((label < 0 ? 0 : args.vocabulary) - c);
+    DeviceVector<T, V> d;
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      const float p = exp_of(widen(x[u].elems[i]) - lse);
+      const float slope = scale * (i == label_at ? p - 1.0f : p);
+      d.elems[i] = narrow<T>(i < valid ? slope : 0.0f);
+    }
+    store_vector<kAligned>(args.d_logits + row * args.columns + c, d, args.columns - c);
+  }
+}
+
+struct Sizes {
+  int64_t rows = 0;
+  int64_t columns = 0;
+  int64_t vocabulary = 0;
+
+  explicit Sizes(const OpSpec& spec)
+      : rows(spec.operands[0].shape[0]),
+        columns(spec.operands[0].shape[1]),
+        vocabulary(attributes_of<CrossEntropyAttributes>(spec).vocabulary) {
+    check(columns <= std::numeric_limits<int32_t>::max(), "op {}: {} columns", spec.op, columns);
+  }
+};
+
+template <class T>
+void launch_forward(const Sizes& sizes, const CudaKernelArgs& args) {
+  const ForwardArgs<T> o{.logits = args.data<const T>(0),
+                         .labels = args.data<const int32_t>(1),
+                         .lse = args.data<float>(4),
+                         .row_losses = reinterpret_cast<double*>(args.scratch),
+                         .columns = sizes.columns,
+                         .vocabulary = sizes.vocabulary};
+  const unsigned grid = grid_of(sizes.rows);
+  if (sizes.columns % kVectorElems<T> == 0 && all_aligned(16, {o.logits})) {
+    forward_kernel<true><<<grid, kForwardThreads, 0, args.stream>>>(o);
+  } else {
+    forward_kernel<false><<<grid, kForwardThreads, 0, args.stream>>>(o);
+  }
+  BRAID_CUDA_CHECK(cudaGetLastError());
+  loss_kernel<<<1, kLossThreads, 0, args.stream>>>(o.row_losses, sizes.rows,
+                                                   args.data<const float>(2), args.data<float>(3));
+  BRAID_CUDA_CHECK(cudaGetLastError());
+}
+
+template <class T>
+void launch_backward(const Sizes& sizes, const CudaKernelArgs& args) {
+  const RowChunks chunks(ceil_div(sizes.columns, kVectorElems<T>), kBackwardUnroll);
+  const BackwardArgs<T> o{.logits = args.data<const T>(0),
+                          .labels = args.data<const int32_t>(1),
+                          .loss_scale = args.data<const float>(2),
+                          .lse = args.data<const float>(3),
+                          .d_logits = args.data<T>(4),
+                          .columns = sizes.columns,
+                          .vocabulary = sizes.vocabulary,
+                          .chunks = chunks.chunks};
+  const unsigned grid = grid_of(sizes.rows * chunks.chunks);
+  if (sizes.columns % kVectorElems<T> == 0 && all_aligned(16, {o.logits, o.d_logits})) {
+    backward_kernel<true><<<grid, chunks.threads, 0, args.stream>>>(o);
+  } else {
+    backward_kernel<false><<<grid, chunks.threads, 0, args.stream>>>(o);
+  }
+  BRAID_CUDA_CHECK(cudaGetLastError());
+}
+
+}  // namespace
+
+CudaKernel make_cuda_cross_entropy(const OpSpec& spec, CudaContext& /*context*/) {
+  const Sizes sizes(spec);
+  return dispatch_cuda_dtype(spec, 0, [&]<class T>() -> CudaKernel {
+    return {.launch = [sizes](const CudaKernelArgs& args) { launch_forward<T>(sizes, args); },
+            .scratch_bytes = static_cast<size_t>(sizes.rows) * sizeof(double)};
+  });
+}
+
+CudaKernel make_cuda_cross_entropy_backward(const OpSpec& spec, CudaContext& /*context*/) {
+  const Sizes sizes(spec);
+  return dispatch_cuda_dtype(spec, 0, [&]<class T>() -> CudaKernel {
+    return {.launch = [sizes](const CudaKernelArgs& args) { launch_backward<T>(sizes, args); }};
+  });
+}
+
+}  // namespace braid

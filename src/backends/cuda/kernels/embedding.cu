@@ -1,0 +1,342 @@
+#include "ops/embedding.h"
+
+#include <bit>
+#include <cub/device/device_radix_sort.cuh>
+
+#include "backends/cuda/cuda_error.h"
+#include "backends/cuda/kernels/device_vector.cuh"
+#include "backends/cuda/kernels/factories.h"
+#include "backends/cuda/kernels/launch.h"
+#include "ops/attributes.h"
+
+// A token outside of the vocabulary cannot stop a step on the device, and must not read or write
+// beside the table: its output row becomes NaN, which the loss then shows, and its gradient goes
+// nowhere. The host checks tokens before it uploads them.
+//
+// embedding_wgrad sorts the row numbers by token (a stable radix sort), then one block per distinct
+// token and piece of a row adds the rows of that token in ascending order in fp32, as the CPU does:
+// no atomics, bitwise repeatable.
+namespace braid {
+namespace {
+
+constexpr int kUnroll = 2;
+constexpr int kRowsInFlight = 8;
+constexpr int kTokenThreads = 256;
+
+template <class T>
+struct EmbeddingArgs {
+  const int32_t* tokens = nullptr;  // [N]
+  const T* table = nullptr;         // [V,C]
+  const T* positions = nullptr;     // [P,C] or null
+  T* out = nullptr;                 // [N,C]
+  int64_t vocabulary = 0;
+  int64_t width = 0;
+  int64_t sequence = 0;
+  unsigned chunks = 1;  // of a row
+};
+
+template <bool kAligned, class T>
+__global__ void __launch_bounds__(256) embedding_kernel(EmbeddingArgs<T> args) {
+  constexpr int V = kVectorElems<T>;
+  const int64_t row = blockIdx.x / args.chunks;
+  const int64_t chunk = blockIdx.x % args.chunks;
+  const int64_t first = (chunk * kUnroll * blockDim.x + threadIdx.x) * V;
+  const int64_t token = args.tokens[row];
+  const bool known = token >= 0 && token < args.vocabulary;
+  const T* const from = args.table + (known ? token : 0) * args.width;
+  DeviceVector<T, V> value[kUnroll];
+#pragma unroll
+  for (int u = 0; u < kUnroll; ++u) {
+    const int64_t c = first + u * static_cast<int64_t>(blockDim.x) * V;
+    if (c < args.width) {
+      value[u] = load_vector<V, kAligned>(from + c, args.width - c);
+    }
+  }
+#pragma unroll
+  for (int u = 0; u < kUnroll; ++u) {
+    const int64_t c = first + u * static_cast<int64_t>(blockDim.x) * V;
+    if (c >= args.width) {
+      continue;
+    }
+    if (args.positions != nullptr) {
+      const auto position = load_vector<V, kAligned>(
+          args.positions + row % args.sequence * args.width + c, args.width - c);
+#pragma unroll
+      for (int i = 0; i < V; ++i) {
+        value[u].elems[i] = narrow<T>(widen(value[u].elems[i]) + widen(position.elems[i]));
+      }
+    }
+    if (!known) {
+#pragma unroll
+      for (int i = 0; i < V; ++i) {
+        value[u].elems[i] = narrow<T>(NAN);
+      }
+    }
+    store_vector<kAligned>(args.out + row * args.width + c, value[u], args.width - c);
+  }
+}
+
+template <class T>
+CudaKernel embedding_kernel_of(const OpSpec& spec) {
+  const auto attributes = attributes_of<EmbeddingAttributes>(spec);
+  const int64_t rows = spec.operands[0].shape[0];
+  const int64_t vocabulary = spec.operands[1].shape[0];
+  const int64_t width = spec.operands[1].shape[1];
+  const RowChunks chunks(ceil_div(width, kVectorElems<T>), kUnroll);
+  const unsigned grid = grid_of(rows * chunks.chunks);
+  return {.launch = [=](const CudaKernelArgs& args) {
+    const EmbeddingArgs<T> o{
+        .tokens = args.data<const int32_t>(0),
+        .table = args.data<const T>(1),
+        .positions = attributes.has_positions ? args.data<const T>(2) : nullptr,
+        .out = args.data<T>(attributes.has_positions ? 3 : 2),
+        .vocabulary = vocabulary,
+        .width = width,
+        .sequence = attributes.sequence,
+        .chunks = chunks.chunks};
+    if (width % kVectorElems<T> == 0 && all_aligned(16, {o.table, o.positions, o.out})) {
+      embedding_kernel<true><<<grid, chunks.threads, 0, args.stream>>>(o);
+    } else {
+      embedding_kernel<false><<<grid, chunks.threads, 0, args.stream>>>(o);
+    }
+    BRAID_CUDA_CHECK(cudaGetLastError());
+  }};
+}
+
+/// sums += rows n, n + stride, ... of d_out, at columns c..c+V, `count` of them. `row_of(i)` is the
+/// number of the i-th row.
+template <bool kAligned, int V, class T, class RowOf>
+__device__ void add_rows(const T* d_out, int64_t width, int64_t c, int64_t count, RowOf row_of,
+                         DeviceVector<float, V>& sums) {
+  for (int64_t begin = 0; begin < count; begin += kRowsInFlight) {
+    DeviceVector<T, V> rows[kRowsInFlight];
+#pragma unroll
+    for (int u = 0; u < kRowsInFlight; ++u) {
+      if (begin + u < count) {
+        rows[u] = load_vector<V, kAligned>(d_out + row_of(begin + u) * width + c, width - c);
+      }
+    }
+#pragma unroll
+    for (int u = 0; u < kRowsInFlight; ++u) {
+      if (begin + u < count) {
+#pragma unroll
+        for (int i = 0; i < V; ++i) {
+          sums.elems[i] += widen(rows[u].elems[i]);
+        }
+      }
+    }
+  }
+}
+
+/// Row numbers by token: `keys` ascending, `rows` ascending within a key; unknown tokens have the
+/// last key, V.
+struct SortedTokens {
+  const uint32_t* keys = nullptr;  // [N]
+  const uint32_t* rows = nullptr;  // [N]
+};
+
+__global__ void __launch_bounds__(kTokenThreads)
+    key_kernel(const int32_t* tokens, int64_t rows, int64_t vocabulary, uint32_t* keys,
+               uint32_t* row_numbers) {
+  const int64_t row = int64_t{blockIdx.x} * kTokenThreads + threadIdx.x;
+  if (row < rows) {
+    const int64_t token = tokens[row];
+    const bool known = token >= 0 && token < vocabulary;
+    keys[row] = static_cast<uint32_t>(known ? token : vocabulary);
+    row_numbers[row] = static_cast<uint32_t>(row);
+  }
+}
+
+/// Behind the last row of the token that starts at `first`. Most tokens have few rows: steps of 1,
+/// 2, 4, ..., then halves of the last step.
+__device__ int64_t end_of_token(const uint32_t* keys, int64_t first, int64_t rows) {
+  const uint32_t key = keys[first];
+  int64_t last = first;  // known to be the token's
+  int64_t step = 1;
+  while (last + step < rows && keys[last + step] == key) {
+    last += step;
+    step *= 2;
+  }
+  int64_t end = min(last + step, rows);  // known not to be
+  while (end - last > 1) {
+    const int64_t middle = last + (end - last) / 2;
+    (keys[middle] == key ? last : end) = middle;
+  }
+  return end;
+}
+
+template <class T>
+struct WgradArgs {
+  const T* d_out = nullptr;  // [N,C]
+  float* d_table = nullptr;  // f32 [V,C]
+  int64_t rows = 0;
+  int64_t vocabulary = 0;
+  int64_t width = 0;
+  unsigned chunks = 1;  // of a row
+  bool accumulate = false;
+};
+
+template <bool kAligned, class T>
+__global__ void __launch_bounds__(256)
+    embedding_wgrad_kernel(WgradArgs<T> args, SortedTokens sorted) {
+  constexpr int V = kVectorElems<T>;
+  const int64_t first = blockIdx.x / args.chunks;
+  const uint32_t key = sorted.keys[first];
+  const bool starts_token = first == 0 || sorted.keys[first - 1] != key;
+  const int64_t c = (int64_t{blockIdx.x % args.chunks} * blockDim.x + threadIdx.x) * V;
+  if (!starts_token || key >= args.vocabulary || c >= args.width) {
+    return;
+  }
+  const int64_t end = end_of_token(sorted.keys, first, args.rows);
+  float* const to = args.d_table + key * args.width + c;
+  DeviceVector<float, V> sums{};
+  if (args.accumulate) {
+    sums = load_vector<V, kAligned>(to, args.width - c);
+  }
+  add_rows<kAligned>(
+      args.d_out, args.width, c, end - first,
+      [&](int64_t i) { return static_cast<int64_t>(sorted.rows[first + i]); }, sums);
+  store_vector<kAligned>(to, sums, args.width - c);
+}
+
+/// Where the sort's arrays lie in scratch.
+struct SortPlan {
+  int64_t rows = 0;
+  int64_t vocabulary = 0;
+  size_t array_bytes = 0;  // of one array of row numbers or keys
+  size_t temporary_bytes = 0;
+
+  SortPlan(int64_t num_rows, int64_t num_tokens) : rows(num_rows), vocabulary(num_tokens) {
+    check(rows <= std::numeric_limits<int32_t>::max(), "embedding_wgrad of {} rows", rows);
+    array_bytes = static_cast<size_t>(ceil_div(rows, 64)) * 64 * sizeof(uint32_t);
+    sort(nullptr, temporary_bytes, nullptr, nullptr);
+  }
+
+  size_t scratch_bytes() const { return 4 * array_bytes + temporary_bytes; }
+
+  uint32_t* array(std::byte* scratch, size_t index) const {
+    return reinterpret_cast<uint32_t*>(scratch + index * array_bytes);
+  }
+
+  void sort(void* temporary, size_t& bytes, std::byte* scratch, cudaStream_t stream) const {
+    const auto bits = static_cast<int>(std::bit_width(static_cast<uint64_t>(vocabulary)));
+    BRAID_CUDA_CHECK(cub::DeviceRadixSort::SortPairs(
+        temporary, bytes, array(scratch, 0), array(scratch, 1), array(scratch, 2),
+        array(scratch, 3), static_cast<int>(rows), 0, bits, stream));
+  }
+
+  SortedTokens launch(const int32_t* tokens, const CudaKernelArgs& args) const {
+    key_kernel<<<grid_of(ceil_div(rows, kTokenThreads)), kTokenThreads, 0, args.stream>>>(
+        tokens, rows, vocabulary, array(args.scratch, 0), array(args.scratch, 2));
+    BRAID_CUDA_CHECK(cudaGetLastError());
+    size_t bytes = temporary_bytes;
+    sort(args.scratch + 4 * array_bytes, bytes, args.scratch, args.stream);
+    return {.keys = array(args.scratch, 1), .rows = array(args.scratch, 3)};
+  }
+};
+
+template <class T>
+CudaKernel embedding_wgrad_kernel_of(const OpSpec& spec) {
+  const bool accumulate = attributes_of<EmbeddingWgradAttributes>(spec).accumulate;
+  const int64_t rows = spec.operands[0].shape[0];
+  const int64_t vocabulary = spec.operands[2].shape[0];
+  const int64_t width = spec.operands[2].shape[1];
+  const RowChunks chunks(ceil_div(width, kVectorElems<T>), 1);
+  const unsigned grid = grid_of(rows * chunks.chunks);
+  const SortPlan plan(rows, vocabulary);
+  const auto launch = [=](const CudaKernelArgs& args) {
+    const WgradArgs<T> o{.d_out = args.data<const T>(1),
+                         .d_table = args.data<float>(2),
+                         .rows = rows,
+                         .vocabulary = vocabulary,
+                         .width = width,
+                         .chunks = chunks.chunks,
+                         .accumulate = accumulate};
+    if (!accumulate) {
+      const auto bytes = static_cast<size_t>(vocabulary * width) * sizeof(float);
+      BRAID_CUDA_CHECK(cudaMemsetAsync(o.d_table, 0, bytes, args.stream));
+    }
+    const SortedTokens sorted = plan.launch(args.data<const int32_t>(0), args);
+    if (width % kVectorElems<T> == 0 && all_aligned(16, {o.d_out, o.d_table})) {
+      embedding_wgrad_kernel<true><<<grid, chunks.threads, 0, args.stream>>>(o, sorted);
+    } else {
+      embedding_wgrad_kernel<false><<<grid, chunks.threads, 0, args.stream>>>(o, sorted);
+    }
+    BRAID_CUDA_CHECK(cudaGetLastError());
+  };
+  return {.launch = launch, .scratch_bytes = plan.scratch_bytes()};
+}
+
+template <class T>
+struct PositionWgradArgs {
+  const T* d_out = nullptr;      // [N,C]
+  float* d_positions = nullptr;  // f32 [P,C]
+  int64_t rows = 0;              // N
+  int64_t sequence = 0;
+  int64_t width = 0;
+  unsigned chunks = 1;  // of a row
+  bool accumulate = false;
+};
+
+template <bool kAligned, class T>
+__global__ void __launch_bounds__(256) position_wgrad_kernel(PositionWgradArgs<T> args) {
+  constexpr int V = kVectorElems<T>;
+  const int64_t position = blockIdx.x / args.chunks;
+  const int64_t c = (int64_t{blockIdx.x % args.chunks} * blockDim.x + threadIdx.x) * V;
+  if (c >= args.width) {
+    return;
+  }
+  float* const to = args.d_positions + position * args.width + c;
+  DeviceVector<float, V> sums{};
+  if (args.accumulate) {
+    sums = load_vector<V, kAligned>(to, args.width - c);
+  }
+  const int64_t count = position < args.sequence ? args.rows / args.sequence : 0;
+  add_rows<kAligned>(
+      args.d_out, args.width, c, count, [&](int64_t i) { return position + i * args.sequence; },
+      sums);
+  store_vector<kAligned>(to, sums, args.width - c);
+}
+
+template <class T>
+CudaKernel position_wgrad_kernel_of(const OpSpec& spec) {
+  const auto attributes = attributes_of<EmbeddingWgradAttributes>(spec);
+  const int64_t rows = spec.operands[0].shape[0];
+  const int64_t width = spec.operands[1].shape[1];
+  const RowChunks chunks(ceil_div(width, kVectorElems<T>), 1);
+  // Rows behind the sequence get no gradient: they are only visited to be overwritten.
+  const int64_t positions = attributes.accumulate ? attributes.sequence : spec.operands[1].shape[0];
+  const unsigned grid = grid_of(positions * chunks.chunks);
+  return {.launch = [=](const CudaKernelArgs& args) {
+    const PositionWgradArgs<T> o{.d_out = args.data<const T>(0),
+                                 .d_positions = args.data<float>(1),
+                                 .rows = rows,
+                                 .sequence = attributes.sequence,
+                                 .width = width,
+                                 .chunks = chunks.chunks,
+                                 .accumulate = attributes.accumulate};
+    if (width % kVectorElems<T> == 0 && all_aligned(16, {o.d_out, o.d_positions})) {
+      position_wgrad_kernel<true><<<grid, chunks.threads, 0, args.stream>>>(o);
+    } else {
+      position_wgrad_kernel<false><<<grid, chunks.threads, 0, args.stream>>>(o);
+    }
+    BRAID_CUDA_CHECK(cudaGetLastError());
+  }};
+}
+
+}  // namespace
+
+CudaKernel make_cuda_embedding(const OpSpec& spec, CudaContext& /*context*/) {
+  return dispatch_cuda_dtype(spec, 1, [&]<class T>() { return embedding_kernel_of<T>(spec); });
+}
+
+CudaKernel make_cuda_embedding_wgrad(const OpSpec& spec, CudaContext& /*context*/) {
+  return dispatch_cuda_dtype(spec, 1,
+                             [&]<class T>() { return embedding_wgrad_kernel_of<T>(spec); });
+}
+
+CudaKernel make_cuda_position_embedding_wgrad(const OpSpec& spec, CudaContext& /*context*/) {
+  return dispatch_cuda_dtype(spec, 0, [&]<class T>() { return position_wgrad_kernel_of<T>(spec); });
+}
+
+}  // namespace braid

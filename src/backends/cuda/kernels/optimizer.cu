@@ -1,0 +1,242 @@
+#include "ops/optimizer.h"
+
+#include "backends/cuda/cuda_error.h"
+#include "backends/cuda/kernels/block_sum.cuh"
+#include "backends/cuda/kernels/device_vector.cuh"
+#include "backends/cuda/kernels/factories.h"
+#include "backends/cuda/kernels/launch.h"
+#include "ops/attributes.h"
+
+// Squares are summed in f64, in blocks of a fixed number of elements and then block by block, so
+// that the norm is bitwise repeatable and does not depend on the device. AdamW computes in fp32
+// like the CPU kernel.
+namespace braid {
+namespace {
+
+constexpr int kNormThreads = 256;
+constexpr int64_t kNormBlockElems = 32768;
+constexpr int kFinalThreads = 1024;
+constexpr int kAdamwThreads = 256;
+
+/// This thread's squares of elements [begin, end). With kAligned they are a whole block.
+template <bool kAligned, class T>
+__device__ double squares_of(const T* x, int64_t begin, int64_t end) {
+  constexpr int V = kVectorElems<T>;
+  double sum = 0;
+#pragma unroll 4
+  for (int64_t at = begin + threadIdx.x * V; at < end; at += kNormThreads * V) {
+    const auto values = load_vector<V, kAligned>(x + at, end - at);
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      const double value = widen(values.elems[i]);
+      sum += value * value;
+    }
+  }
+  return sum;
+}
+
+template <bool kAligned, class T>
+__global__ void __launch_bounds__(kNormThreads)
+    block_squares_kernel(const T* x, int64_t count, double* partials) {
+  __shared__ double shared[kWarpSize];
+  const int64_t begin = blockIdx.x * kNormBlockElems;
+  const int64_t end = begin + kNormBlockElems;
+  const double sum =
+      block_sum(kAligned && end <= count ? squares_of<true>(x, begin, end)
+                                         : squares_of<false>(x, begin, min(count, end)),
+                shared);
+  if (threadIdx.x == 0) {
+    partials[blockIdx.x] = sum;
+  }
+}
+
+/// Sum of doubles by one block of kFinalThreads, in every thread.
+__device__ double final_sum(const double* partials, int64_t count) {
+  __shared__ double shared[kWarpSize];
+  double sum = 0;
+#pragma unroll 4
+  for (int64_t i = threadIdx.x; i < count; i += kFinalThreads) {
+    sum += partials[i];
+  }
+  return block_sum(sum, shared);
+}
+
+__global__ void __launch_bounds__(kFinalThreads)
+    sum_kernel(const double* partials, int64_t count, double* sum) {
+  const double total = final_sum(partials, count);
+  if (threadIdx.x == 0) {
+    *sum = total;
+  }
+}
+
+__global__ void __launch_bounds__(kFinalThreads)
+    clip_scale_kernel(const double* partials, int64_t count, double max_norm, float* grad_norm,
+                      float* scale) {
+  const double norm = sqrt(final_sum(partials, count));
+  if (threadIdx.x == 0) {
+    const double clipped = max_norm == 0 ? 1.0 : fmin(1.0, max_norm / (norm + 1e-6));
+    *grad_norm = static_cast<float>(norm);
+    *scale = isfinite(norm) ? static_cast<float>(clipped) : 0.0f;
+  }
+}
+
+struct AdamwArgs {
+  const float* grad = nullptr;     // [n]
+  const float* scale = nullptr;    // [1]
+  const float* scalars = nullptr;  // [3]: learning rate, 1 - beta1^t, 1 - beta2^t
+  float* weight = nullptr;         // [n]
+  float* exp_avg = nullptr;        // [n]
+  float* exp_avg_sq = nullptr;     // [n]
+  Bf16* param = nullptr;           // [n] or null
+  int64_t count = 0;
+  double weight_decay = 0;
+  float beta1 = 0;
+  float beta2 = 0;
+  float one_minus_beta1 = 0;
+  float one_minus_beta2 = 0;
+  float epsilon = 0;
+};
+
+/// What follows from the step's scalars.
+struct AdamwStep {
+  float scale;
+  float decay;        // lr * weight_decay
+  float step_size;    // lr / c1
+  float inv_sqrt_c2;  // 1 / sqrt(c2)
+};
+
+__device__ AdamwStep adamw_step(const AdamwArgs& args) {
+  const double lr = args.scalars[0];
+  return {.scale = *args.scale,
+          .decay = static_cast<float>(lr * args.weight_decay),
+          .step_size = static_cast<float>(lr / static_cast<double>(args.scalars[1])),
+          .inv_sqrt_c2 = static_cast<float>(1.0 / sqrt(static_cast<double>(args.scalars[2])))};
+}
+
+/// Elements at..at+4 of each array. All loads come first, whether the step changes anything or not,
+/// so that none waits for `scale`; `step` is shared by the block.
+template <bool kAligned>
+__device__ void adamw_vector(const AdamwArgs& args, int64_t at, AdamwStep& step) {
+  constexpr int V = 4;
+  const int64_t valid = args.count - at;
+  const auto grad = load_vector<V, kAligned>(args.grad + at, valid);
+  auto weight = load_vector<V, kAligned>(args.weight + at, valid);
+  auto exp_avg = load_vector<V, kAligned>(args.exp_avg + at, valid);
+  auto exp_avg_sq = load_vector<V, kAligned>(args.exp_avg_sq + at, valid);
+  if (threadIdx.x == 0) {
+    step = adamw_step(args);
+  }
+  __syncthreads();
+  if (step.scale != 0.0f) {
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      const float g = grad.elems[i] * step.scale;
+      const float m = args.beta1 * exp_avg.elems[i] + args.one_minus_beta1 * g;
+      const float v = args.beta2 * exp_avg_sq.elems[i] + args.one_minus_beta2 * g * g;
+      const float decayed = weight.elems[i] - step.decay * weight.elems[i];
+      const float denominator = sqrtf(v) * step.inv_sqrt_c2 + args.epsilon;
+      exp_avg.elems[i] = m;
+      exp_avg_sq.elems[i] = v;
+      weight.elems[i] = decayed - step.step_size * m / denominator;
+    }
+    store_vector<kAligned>(args.exp_avg + at, exp_avg, valid);
+    store_vector<kAligned>(args.exp_avg_sq + at, exp_avg_sq, valid);
+    store_vector<kAligned>(args.weight + at, weight, valid);
+  }
+  if (args.param != nullptr) {
+    DeviceVector<Bf16, V> param;
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      param.elems[i] = narrow<Bf16>(weight.elems[i]);
+    }
+    store_vector<kAligned>(args.param + at, param, valid);
+  }
+}
+
+/// 4 elements per thread and array: 64 bytes in flight, enough at 40 % of the threads that a
+/// multiprocessor holds.
+template <bool kAligned>
+__global__ void __launch_bounds__(kAdamwThreads) adamw_kernel(AdamwArgs args) {
+  __shared__ AdamwStep step;
+  const int64_t block = int64_t{blockIdx.x} * kAdamwThreads;
+  const int64_t at = (block + threadIdx.x) * 4;
+  if (kAligned && (block + kAdamwThreads) * 4 <= args.count) {
+    adamw_vector<true>(args, at, step);
+  } else {
+    adamw_vector<false>(args, at, step);
+  }
+}
+
+template <class T>
+CudaKernel squared_norm_kernel(int64_t count) {
+  const unsigned blocks = grid_of(ceil_div(count, kNormBlockElems));
+  const auto launch = [=](const CudaKernelArgs& args) {
+    const T* const x = args.data<const T>(0);
+    auto* const partials = reinterpret_cast<double*>(args.scratch);
+    if (all_aligned(16, {x})) {
+      block_squares_kernel<true><<<blocks, kNormThreads, 0, args.stream>>>(x, count, partials);
+    } else {
+      block_squares_kernel<false><<<blocks, kNormThreads, 0, args.stream>>>(x, count, partials);
+    }
+    BRAID_CUDA_CHECK(cudaGetLastError());
+    sum_kernel<<<1, kFinalThreads, 0, args.stream>>>(partials, blocks, args.data<double>(1));
+    BRAID_CUDA_CHECK(cudaGetLastError());
+  };
+  return {.launch = launch, .scratch_bytes = blocks * sizeof(double)};
+}
+
+AdamwArgs adamw_args(const AdamwAttributes& attributes, int64_t count) {
+  AdamwArgs args;
+  args.count = count;
+  args.weight_decay = attributes.weight_decay;
+  args.beta1 = static_cast<float>(attributes.beta1);
+  args.beta2 = static_cast<float>(attributes.beta2);
+  args.one_minus_beta1 = static_cast<float>(1.0 - attributes.beta1);
+  args.one_minus_beta2 = static_cast<float>(1.0 - attributes.beta2);
+  args.epsilon = static_cast<float>(attributes.epsilon);
+  return args;
+}
+
+}  // namespace
+
+CudaKernel make_cuda_squared_norm(const OpSpec& spec, CudaContext& /*context*/) {
+  const int64_t count = spec.operands[0].shape.num_elems();
+  return dispatch_cuda_dtype(spec, 0, [&]<class T>() { return squared_norm_kernel<T>(count); });
+}
+
+CudaKernel make_cuda_clip_scale(const OpSpec& spec, CudaContext& /*context*/) {
+  const int64_t count = spec.operands[0].shape.num_elems();
+  const double max_norm = attributes_of<ClipScaleAttributes>(spec).max_norm;
+  return {.launch = [=](const CudaKernelArgs& args) {
+    clip_scale_kernel<<<1, kFinalThreads, 0, args.stream>>>(
+        args.data<const double>(0), count, max_norm, args.data<float>(1), args.data<float>(2));
+    BRAID_CUDA_CHECK(cudaGetLastError());
+  }};
+}
+
+CudaKernel make_cuda_adamw(const OpSpec& spec, CudaContext& /*context*/) {
+  const int64_t count = spec.operands[0].shape.num_elems();
+  const auto attributes = attributes_of<AdamwAttributes>(spec);
+  const AdamwArgs fixed = adamw_args(attributes, count);
+  const unsigned grid = grid_of(ceil_div(count, 4 * kAdamwThreads));
+  return {.launch = [=](const CudaKernelArgs& args) {
+    AdamwArgs o = fixed;
+    o.grad = args.data<const float>(0);
+    o.scale = args.data<const float>(1);
+    o.scalars = args.data<const float>(2);
+    o.weight = args.data<float>(3);
+    o.exp_avg = args.data<float>(4);
+    o.exp_avg_sq = args.data<float>(5);
+    o.param = attributes.has_param ? args.data<Bf16>(6) : nullptr;
+    const bool aligned =
+        all_aligned(16, {o.grad, o.weight, o.exp_avg, o.exp_avg_sq}) && all_aligned(8, {o.param});
+    if (aligned) {
+      adamw_kernel<true><<<grid, kAdamwThreads, 0, args.stream>>>(o);
+    } else {
+      adamw_kernel<false><<<grid, kAdamwThreads, 0, args.stream>>>(o);
+    }
+    BRAID_CUDA_CHECK(cudaGetLastError());
+  }};
+}
+
+}  // namespace braid

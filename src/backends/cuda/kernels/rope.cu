@@ -1,0 +1,160 @@
+#include "ops/rope.h"
+
+#include <array>
+#include <cmath>
+
+#include "backends/cuda/cuda_error.h"
+#include "backends/cuda/kernels/device_vector.cuh"
+#include "backends/cuda/kernels/factories.h"
+#include "backends/cuda/kernels/launch.h"
+#include "ops/attributes.h"
+
+// One block per token, all its heads: the D/2 angles are made once per token, in shared memory,
+// while the first loads are under way, so no table is read or kept. An angle is position *
+// theta^(-2i/D); in float it would be off by 0.004 at position 1e5, so it is counted in half turns
+// in double, whole turns are dropped exactly, and only the rest (in
+// [-1, 1]) becomes a float for sincospi: the error stays below 4e-7 at every position.
+namespace braid {
+namespace {
+
+constexpr int kMaxPairs = 256;  // head sizes up to 512
+
+/// Half turns per position of each pair; negative for the inverse. A kernel parameter, so that
+/// nothing is kept.
+struct HalfTurns {
+  double per_position[kMaxPairs];
+};
+
+template <class T>
+struct RopeArgs {
+  const T* qkv = nullptr;  // [N, heads * D]
+  T* out = nullptr;        // [N, heads * D]
+  int64_t sequence = 0;
+  int heads = 0;    // of a row, value heads included
+  int rotated = 0;  // the first ones of them
+  int pairs = 0;    // D/2
+};
+
+/// One item of a token: V pairs of one head, the elements c..c+V and those D/2 behind.
+template <class T, int V>
+struct PairVectors {
+  DeviceVector<T, V> first;
+  DeviceVector<T, V> second;
+};
+
+template <class T, int V>
+__device__ PairVectors<T, V> load_pairs(const T* head, int c, int pairs) {
+  return {load_vector<V, (V > 1)>(head + c, V), load_vector<V, (V > 1)>(head + pairs + c, V)};
+}
+
+template <class T, int V>
+__device__ void rotate(PairVectors<T, V>& item, const float2* cos_sin) {
+#pragma unroll
+  for (int i = 0; i < V; ++i) {
+    const float2 angle = cos_sin[i];
+    const float x = widen(item.first.elems[i]);
+    const float y = widen(item.second.elems[i]);
+    item.first.elems[i] = narrow<T>(x * angle.x - y * angle.y);
+    item.second.elems[i] = narrow<T>(y * angle.x + x * angle.y);
+  }
+}
+
+template <int V, int kUnroll, class T>
+__global__ void __launch_bounds__(512)
+    rope_kernel(RopeArgs<T> args, const __grid_constant__ HalfTurns half_turns) {
+  __shared__ float2 cos_sin[kMaxPairs];
+  const int items_per_head = args.pairs / V;
+  const int items = args.heads * items_per_head;
+  const int64_t row = blockIdx.x;
+  const int64_t at_row = row * 2 * args.heads * args.pairs;
+  const int threads = static_cast<int>(blockDim.x);
+  const auto position = static_cast<double>(row % args.sequence);
+
+  for (int begin = static_cast<int>(threadIdx.x); begin < items + static_cast<int>(threadIdx.x);
+       begin += kUnroll * threads) {
+    PairVectors<T, V> item[kUnroll];
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      const int at = begin + u * threads;
+      if (at < items) {
+        const int head = at / items_per_head;
+        const int c = (at - head * items_per_head) * V;
+        item[u] = load_pairs<T, V>(args.qkv + at_row + head * 2 * args.pairs, c, args.pairs);
+      }
+    }
+    if (begin == static_cast<int>(threadIdx.x)) {
+      for (int i = begin; i < args.pairs; i += threads) {
+        const double half_turns_here = position * half_turns.per_position[i];
+        const double rest = half_turns_here - 2.0 * rint(0.5 * half_turns_here);
+        sincospif(static_cast<float>(rest), &cos_sin[i].y, &cos_sin[i].x);
+      }
+      __syncthreads();
+    }
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      const int at = begin + u * threads;
+      if (at < items) {
+        const int head = at / items_per_head;
+        const int c = (at - head * items_per_head) * V;
+        if (head < args.rotated) {
+          rotate(item[u], cos_sin + c);
+        }
+        T* const to = args.out + at_row + head * 2 * args.pairs + c;
+        store_vector<(V > 1)>(to, item[u].first, V);
+        store_vector<(V > 1)>(to + args.pairs, item[u].second, V);
+      }
+    }
+  }
+}
+
+HalfTurns half_turns_of(const RopeAttributes& attributes) {
+  HalfTurns turns{};
+  constexpr double kPi = 3.14159265358979323846;
+  const auto head_size = static_cast<double>(attributes.head_size);
+  for (int64_t i = 0; i < attributes.head_size / 2; ++i) {
+    const double radians = std::pow(attributes.theta, -2.0 * static_cast<double>(i) / head_size);
+    turns.per_position[i] = (attributes.inverse ? -radians : radians) / kPi;
+  }
+  return turns;
+}
+
+template <int V, class T>
+void launch_rope(const RopeArgs<T>& args, const HalfTurns& turns, int64_t rows,
+                 cudaStream_t stream) {
+  constexpr int kUnroll = 2;
+  const int64_t items = int64_t{args.heads} * args.pairs / V;
+  const auto threads =
+      static_cast<unsigned>(std::min<int64_t>(512, ceil_div(items, kUnroll * 32) * 32));
+  rope_kernel<V, kUnroll><<<grid_of(rows), threads, 0, stream>>>(args, turns);
+  BRAID_CUDA_CHECK(cudaGetLastError());
+}
+
+}  // namespace
+
+CudaKernel make_cuda_rope(const OpSpec& spec, CudaContext& /*context*/) {
+  const auto attributes = attributes_of<RopeAttributes>(spec);
+  const int64_t rows = spec.operands[0].shape[0];
+  check(attributes.head_size <= 2 * kMaxPairs,
+        "op rope: a head of {} elements; its kernel takes up to {}", attributes.head_size,
+        2 * kMaxPairs);
+  const HalfTurns turns = half_turns_of(attributes);
+  return dispatch_cuda_dtype(spec, 0, [&]<class T>() -> CudaKernel {
+    RopeArgs<T> shape;
+    shape.sequence = attributes.sequence;
+    shape.rotated = static_cast<int>(attributes.heads + attributes.kv_heads);
+    shape.heads = static_cast<int>(attributes.heads + 2 * attributes.kv_heads);
+    shape.pairs = static_cast<int>(attributes.head_size / 2);
+    return {.launch = [=](const CudaKernelArgs& args) {
+      RopeArgs<T> o = shape;
+      o.qkv = args.data<const T>(0);
+      o.out = args.data<T>(1);
+      if (o.pairs % kVectorElems<T> == 0 && all_aligned(16, {o.qkv, o.out})) {
+        launch_rope<kVectorElems<T>>(o, turns, rows, args.stream);
+      } else {
+        launch_rope<1>(o, turns, rows, args.stream);
+      }
+    }};
+  });
+}
+
+}  // namespace braid
