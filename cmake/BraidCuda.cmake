@@ -50,6 +50,7 @@ if(BRAID_HAS_CUDA)
   set(CMAKE_CUDA_ARCHITECTURES 90a-real)
   set(CMAKE_CUDA_COMPILER ${BRAID_NVCC})
   set(CMAKE_CUDA_HOST_COMPILER ${CMAKE_CXX_COMPILER})
+  set(CMAKE_CUDA_RUNTIME_LIBRARY None)  # targets name the static one themselves; no kernel launches kernels
   enable_language(CUDA)
   # Targets that name /usr/include (fmt) would put it before the C++ library's own headers, which then miss math.h.
   list(APPEND CMAKE_CUDA_IMPLICIT_INCLUDE_DIRECTORIES ${CMAKE_CXX_IMPLICIT_INCLUDE_DIRECTORIES})
