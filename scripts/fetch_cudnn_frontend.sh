@@ -3,8 +3,10 @@
 # CMake finds them. It has no Debian package; its headers come in a wheel on PyPI. Does nothing when they are there.
 set -euo pipefail
 
-version=1.32.0 # cmake/FindCudnnFrontend.cmake reads this line
-sha256=8b354a8e550c083eb247f1eb39a7d69a4a269075f5a01e4fcbd2531680b17239
+# cmake/FindCudnnFrontend.cmake reads this line. 1.18 is the last that only calls cuDNN: later ones bring kernels of
+# their own, which need the run-time compiler and the driver at link time.
+version=1.18.0
+sha256=6c023539ca6de99234cf5102c3ec0d6af817f5396fc93028a22ba5b834a35b8a
 wheel=nvidia_cudnn_frontend-$version-cp312-cp312-manylinux_2_27_x86_64.manylinux_2_28_x86_64.whl
 
 fail() {

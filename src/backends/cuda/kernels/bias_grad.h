@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/dtype.h"
+
+namespace braid {
+
+struct BiasGradArgs {
+  const void* dy = nullptr;  ///< [rows, columns] bf16 or f32, 16-byte aligned
+  DType dtype = DType::kBF16;
+  int64_t rows = 0;
+  int64_t columns = 0;
+  bool accumulate = false;   ///< add to `db` instead of overwriting it
+  float* db = nullptr;       ///< [columns]
+  float* scratch = nullptr;  ///< bias_grad_scratch_bytes
+};
+
+size_t bias_grad_scratch_bytes(int64_t rows, int64_t columns);
+
+/// db (+)= sums of dy over its rows, in fp32. The order of additions depends on the shape alone:
+/// bitwise repeatable on any device.
+void bias_grad(const BiasGradArgs& args, cudaStream_t stream);
+
+}  // namespace braid

@@ -1,0 +1,233 @@
+// Algorithms are timed as they will run: back to back in a CUDA graph, on operands that the L2
+// cache does not hold from one launch to the next, and in turns, so that a drop of the clock meets
+// all alike.
+#include <algorithm>
+#include <memory>
+#include <numeric>
+
+#include "backends/cuda/kernels/gemm_plan.h"
+#include "backends/cuda/kernels/random_fill.h"
+#include "base/errors.h"
+
+namespace braid {
+namespace {
+
+constexpr double kMeasuredNs = 1.5e6;  ///< per timing: long against the clock's steps of about 1 us
+constexpr int kMaxLaunches = 64;
+constexpr int kRounds = 7;
+constexpr size_t kMaxFinalists = 6;
+constexpr double kFinalistSlack = 1.05;
+constexpr double kSameTime = 1.005;  ///< medians of one algorithm differ by this much between runs
+constexpr size_t kColdBytes = size_t{160} << 20;  ///< several times the L2 of an H200 (60 MB)
+constexpr size_t kMaxSets = 16;
+
+struct FreeDevice {
+  void operator()(std::byte* data) const { ignore_error(cudaFree(data)); }
+};
+struct DestroyStream {
+  void operator()(cudaStream_t stream) const { ignore_error(cudaStreamDestroy(stream)); }
+};
+struct DestroyEvent {
+  void operator()(cudaEvent_t event) const { ignore_error(cudaEventDestroy(event)); }
+};
+struct DestroyGraph {
+  void operator()(cudaGraph_t graph) const { ignore_error(cudaGraphDestroy(graph)); }
+};
+struct DestroyGraphExec {
+  void operator()(cudaGraphExec_t graph) const { ignore_error(cudaGraphExecDestroy(graph)); }
+};
+template <class Handle, class Destroy>
+using Owned = std::unique_ptr<std::remove_pointer_t<Handle>, Destroy>;
+using DeviceBytes = std::unique_ptr<std::byte, FreeDevice>;
+
+DeviceBytes allocate(size_t bytes) {
+  void* data = nullptr;
+  BRAID_CUDA_CHECK(cudaMalloc(&data, bytes));
+  return DeviceBytes(static_cast<std::byte*>(data));
+}
+
+Owned<cudaStream_t, DestroyStream> make_stream() {
+  cudaStream_t stream = nullptr;
+  BRAID_CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  return Owned<cudaStream_t, DestroyStream>(stream);
+}
+
+Owned<cudaEvent_t, DestroyEvent> make_event() {
+  cudaEvent_t event = nullptr;
+  BRAID_CUDA_CHECK(cudaEventCreate(&event));
+  return Owned<cudaEvent_t, DestroyEvent>(event);
+}
+
+size_t aligned(int64_t elems, DType dtype) {
+  return (static_cast<size_t>(elems) * dtype_bytes(dtype) + 255) / 256 * 256;
+}
+
+/// The bench: operands in as many copies as L2 asks for, a stream, a clock.
+class Stopwatch {
+ public:
+  Stopwatch(const GemmPlan& plan, const GemmProblem& problem, cublasLtHandle_t handle,
+            size_t scratch_bytes)
+      : plan_(plan),
+        problem_(problem),
+        handle_(handle),
+        a_bytes_(aligned(problem.m * problem.k, problem.input)),
+        b_bytes_(aligned(problem.k * problem.n, problem.input)),
+        d_bytes_(aligned(problem.m * problem.n, problem.output)),
+        bias_bytes_(problem.has_bias ? aligned(problem.m, problem.output) : 0),
+        num_sets_(std::clamp<size_t>(kColdBytes / set_bytes(), 1, kMaxSets)),
+        operands_(allocate(num_sets_ * set_bytes())),
+        scratch_(allocate(std::max<size_t>(scratch_bytes, 256))),
+        stream_(make_stream()),
+        begin_(make_event()),
+        end_(make_event()) {
+    for (size_t set = 0; set < num_sets_; ++set) {
+      fill(set);
+    }
+    const double flops = 2.0 * static_cast<double>(problem.m) * static_cast<double>(problem.n) *
+                         static_cast<double>(problem.k);
+    // Rough rates of the device in operations and bytes per ns; f32 without tensor cores is slower.
+    const double per_ns = problem.input == DType::kBF16 ? 6e5 : 4e4;
+    const double guess_ns = flops / per_ns + static_cast<double>(set_bytes()) / 4e3 + 2e3;
+    num_launches_ = static_cast<int>(std::clamp(kMeasuredNs / guess_ns, 2.0, double{kMaxLaunches}));
+  }
+
+  /// Launches of one algorithm as a graph; the first replay warms up.
+  class Runner {
+   public:
+    Runner(Stopwatch& watch, const GemmAlgorithm& algorithm) : watch_(&watch) {
+      cudaStream_t stream = watch.stream_.get();
+      cudaGraph_t graph = nullptr;
+      watch.launch(0, algorithm);  // loads the kernel's module, which a capture must not do
+      BRAID_CUDA_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+      for (int i = 0; i < watch.num_launches_; ++i) {
+        watch.launch(static_cast<size_t>(i) % watch.num_sets_, algorithm);
+      }
+      BRAID_CUDA_CHECK(cudaStreamEndCapture(stream, &graph));
+      const Owned<cudaGraph_t, DestroyGraph> owned(graph);
+      cudaGraphExec_t executable = nullptr;
+      BRAID_CUDA_CHECK(cudaGraphInstantiate(&executable, graph, 0));
+      graph_.reset(executable);
+      time_ns();
+    }
+
+    double time_ns() {
+      cudaStream_t stream = watch_->stream_.get();
+      BRAID_CUDA_CHECK(cudaEventRecord(watch_->begin_.get(), stream));
+      BRAID_CUDA_CHECK(cudaGraphLaunch(graph_.get(), stream));
+      BRAID_CUDA_CHECK(cudaEventRecord(watch_->end_.get(), stream));
+      BRAID_CUDA_CHECK(cudaEventSynchronize(watch_->end_.get()));
+      float ms = 0;
+      BRAID_CUDA_CHECK(cudaEventElapsedTime(&ms, watch_->begin_.get(), watch_->end_.get()));
+      return static_cast<double>(ms) * 1e6 / watch_->num_launches_;
+    }
+
+   private:
+    Stopwatch* watch_;
+    Owned<cudaGraphExec_t, DestroyGraphExec> graph_;
+  };
+
+ private:
+  size_t set_bytes() const { return a_bytes_ + b_bytes_ + d_bytes_ + bias_bytes_; }
+
+  void fill(size_t set) {
+    const GemmOperands to = operands(set);
+    const auto seed = static_cast<uint32_t>(set * 4);
+    random_fill(const_cast<void*>(to.a), problem_.m * problem_.k, problem_.input, seed, to.stream);
+    random_fill(const_cast<void*>(to.b), problem_.k * problem_.n, problem_.input, seed + 1,
+                to.stream);
+    random_fill(to.d, problem_.m * problem_.n, problem_.output, seed + 2, to.stream);
+    if (to.bias != nullptr) {
+      random_fill(const_cast<void*>(to.bias), problem_.m, problem_.output, seed + 3, to.stream);
+    }
+  }
+
+  GemmOperands operands(size_t set) const {
+    std::byte* const a = operands_.get() + set * set_bytes();
+    std::byte* const b = a + a_bytes_;
+    std::byte* const d = b + b_bytes_;
+    return {.a = a,
+            .b = b,
+            .bias = bias_bytes_ > 0 ? d + d_bytes_ : nullptr,
+            .d = d,
+            .scratch = scratch_.get(),
+            .stream = stream_.get()};
+  }
+
+  void launch(size_t set, const GemmAlgorithm& algorithm) {
+    plan_.launch(handle_, algorithm, operands(set));
+  }
+
+  const GemmPlan& plan_;
+  const GemmProblem problem_;
+  cublasLtHandle_t handle_;
+  size_t a_bytes_;
+  size_t b_bytes_;
+  size_t d_bytes_;
+  size_t bias_bytes_;
+  size_t num_sets_;
+  DeviceBytes operands_;
+  DeviceBytes scratch_;
+  Owned<cudaStream_t, DestroyStream> stream_;
+  Owned<cudaEvent_t, DestroyEvent> begin_;
+  Owned<cudaEvent_t, DestroyEvent> end_;
+  int num_launches_ = 0;
+};
+
+double median(std::vector<double> list) {
+  const auto middle = list.begin() + static_cast<ptrdiff_t>(list.size() / 2);
+  std::nth_element(list.begin(), middle, list.end());
+  return *middle;
+}
+
+/// Candidates that a single timing does not rule out, the heuristic's order kept.
+std::vector<size_t> finalists_of(const std::vector<double>& times) {
+  std::vector<size_t> order(times.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return times[a] < times[b]; });
+  const double limit = times[order.front()] * kFinalistSlack;
+  order.erase(std::find_if(order.begin(), order.end(), [&](size_t i) { return times[i] > limit; }),
+              order.end());
+  order.resize(std::min(order.size(), kMaxFinalists));
+  std::sort(order.begin(), order.end());
+  return order;
+}
+
+size_t largest_scratch(const std::vector<GemmAlgorithm>& candidates) {
+  size_t bytes = 0;
+  for (const GemmAlgorithm& candidate : candidates) {
+    bytes = std::max(bytes, candidate.scratch_bytes);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+GemmAlgorithm fastest_algorithm(const GemmPlan& plan, const GemmProblem& problem,
+                                cublasLtHandle_t handle) {
+  const std::vector<GemmAlgorithm> candidates = plan.candidates(handle);
+  if (candidates.size() == 1) {
+    return candidates.front();
+  }
+  Stopwatch watch(plan, problem, handle, largest_scratch(candidates));
+  std::vector<Stopwatch::Runner> runners;
+  std::vector<double> once;
+  for (const GemmAlgorithm& candidate : candidates) {
+    once.push_back(runners.emplace_back(watch, candidate).time_ns());
+  }
+  const std::vector<size_t> finalists = finalists_of(once);
+  std::vector<std::vector<double>> times(finalists.size());
+  for (int round = 0; round < kRounds; ++round) {
+    for (size_t i = 0; i < finalists.size(); ++i) {
+      times[i].push_back(runners[finalists[i]].time_ns());
+    }
+  }
+  std::vector<double> medians(times.size());
+  std::transform(times.begin(), times.end(), medians.begin(), median);
+  const double limit = *std::min_element(medians.begin(), medians.end()) * kSameTime;
+  const auto chosen =
+      std::find_if(medians.begin(), medians.end(), [&](double ns) { return ns <= limit; });
+  return candidates[finalists[static_cast<size_t>(chosen - medians.begin())]];
+}
+
+}  // namespace braid

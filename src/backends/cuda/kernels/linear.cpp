@@ -1,0 +1,98 @@
+// Row-major y = x w^T is column-major y^T = w x^T: cuBLASLt gets the operands in exchanged order
+// and the rest follows.
+#include "ops/linear.h"
+
+#include <algorithm>
+
+#include "backends/cuda/kernels/bias_grad.h"
+#include "backends/cuda/kernels/factories.h"
+#include "backends/cuda/kernels/gemm.h"
+#include "ops/attributes.h"
+
+namespace braid {
+
+CudaKernel make_cuda_linear(const OpSpec& spec, CudaContext& context) {
+  const OperandSpec& x = spec.operands[0];
+  const OperandSpec& w = spec.operands[1];
+  const bool has_bias = attributes_of<LinearAttributes>(spec).has_bias;
+  const Gemm gemm = make_gemm({.transpose_a = true,
+                               .m = w.shape[0],
+                               .n = x.shape[0],
+                               .k = x.shape[1],
+                               .input = x.dtype,
+                               .output = x.dtype,
+                               .has_bias = has_bias},
+                              context);
+  return {.launch =
+              [gemm, has_bias](const CudaKernelArgs& args) {
+                gemm.launch({.a = args.operands[1],
+                             .b = args.operands[0],
+                             .bias = has_bias ? args.operands[2] : nullptr,
+                             .d = args.operands[has_bias ? 3 : 2],
+                             .scratch = args.scratch,
+                             .stream = args.stream});
+              },
+          .scratch_bytes = gemm.scratch_bytes};
+}
+
+CudaKernel make_cuda_linear_dgrad(const OpSpec& spec, CudaContext& context) {
+  const OperandSpec& dy = spec.operands[0];
+  const OperandSpec& w = spec.operands[1];
+  const Gemm gemm = make_gemm({.m = w.shape[1],
+                               .n = dy.shape[0],
+                               .k = dy.shape[1],
+                               .input = dy.dtype,
+                               .output = dy.dtype,
+                               .accumulate = attributes_of<LinearDgradAttributes>(spec).accumulate},
+                              context);
+  return {.launch =
+              [gemm](const CudaKernelArgs& args) {
+                gemm.launch({.a = args.operands[1],
+                             .b = args.operands[0],
+                             .d = args.operands[2],
+                             .scratch = args.scratch,
+                             .stream = args.stream});
+              },
+          .scratch_bytes = gemm.scratch_bytes};
+}
+
+// The bias gradient is a pass of its own over dy: cuBLASLt's epilogue for it overwrites, and we
+// accumulate.
+CudaKernel make_cuda_linear_wgrad(const OpSpec& spec, CudaContext& context) {
+  const OperandSpec& x = spec.operands[0];
+  const OperandSpec& dy = spec.operands[1];
+  const auto attributes = attributes_of<LinearWgradAttributes>(spec);
+  const Gemm gemm = make_gemm({.transpose_b = true,
+                               .m = x.shape[1],
+                               .n = dy.shape[1],
+                               .k = x.shape[0],
+                               .input = x.dtype,
+                               .output = spec.operands[2].dtype,
+                               .accumulate = attributes.accumulate},
+                              context);
+  const BiasGradArgs sums{.dtype = dy.dtype,
+                          .rows = dy.shape[0],
+                          .columns = dy.shape[1],
+                          .accumulate = attributes.accumulate};
+  const size_t sums_bytes =
+      attributes.has_bias ? bias_grad_scratch_bytes(sums.rows, sums.columns) : 0;
+  return {.launch =
+              [gemm, sums, has_bias = attributes.has_bias](const CudaKernelArgs& args) {
+                if (has_bias) {
+                  BiasGradArgs bias = sums;
+                  bias.dy = args.operands[1];
+                  bias.db = args.data<float>(3);
+                  bias.scratch = reinterpret_cast<float*>(args.scratch);
+                  bias_grad(bias, args.stream);
+                }
+                gemm.launch({.a = args.operands[0],
+                             .b = args.operands[1],
+                             .d = args.operands[2],
+                             .scratch = args.scratch,
+                             .stream = args.stream});
+              },
+          // The sums are done before the product needs the same memory.
+          .scratch_bytes = std::max(sums_bytes, gemm.scratch_bytes)};
+}
+
+}  // namespace braid
