@@ -31,6 +31,8 @@ struct ExecutorKind {
   std::string name;
   /// An executor of one rank for these programs, with a memory plan of its own making.
   std::function<std::unique_ptr<Executor>(std::vector<Program>, TaskHook)> make;
+  /// Why this machine cannot run it; empty if it can.
+  std::string skip_reason = {};
 };
 
 inline std::string kind_name(const ::testing::TestParamInfo<ExecutorKind>& info) {
@@ -39,6 +41,11 @@ inline std::string kind_name(const ::testing::TestParamInfo<ExecutorKind>& info)
 
 class ExecutorContract : public ::testing::TestWithParam<ExecutorKind> {
  protected:
+  void SetUp() override {
+    if (!GetParam().skip_reason.empty()) {
+      GTEST_SKIP() << GetParam().skip_reason;
+    }
+  }
   std::unique_ptr<Executor> make(std::vector<Program> programs, TaskHook hook = {}) {
     return GetParam().make(std::move(programs), std::move(hook));
   }

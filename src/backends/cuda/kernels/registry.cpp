@@ -1,6 +1,6 @@
 #include <algorithm>
+#include <array>
 #include <string_view>
-#include <vector>
 
 #include "backends/cuda/kernel.h"
 #include "backends/cuda/kernels/factories.h"
@@ -14,18 +14,46 @@ struct KernelEntry {
   CudaKernel (*make)(const OpSpec& spec, CudaContext& context);
 };
 
-/// The ops that have a CUDA kernel: an op gets its line with the file that defines its factory.
-const std::vector<KernelEntry>& kernels() {
-  static const std::vector<KernelEntry> table = {};
-  return table;
-}
+/// The ops that have a CUDA kernel.
+constexpr std::array kKernels = {
+    KernelEntry{"swiglu", make_cuda_swiglu},
+    KernelEntry{"swiglu_backward", make_cuda_swiglu_backward},
+    KernelEntry{"gelu", make_cuda_gelu},
+    KernelEntry{"gelu_backward", make_cuda_gelu_backward},
+#ifdef BRAID_HAS_CUDA_ATTENTION  // cudnn-frontend was found
+    KernelEntry{"attention", make_cuda_attention},
+    KernelEntry{"attention_backward", make_cuda_attention_backward},
+#endif
+    KernelEntry{"cross_entropy", make_cuda_cross_entropy},
+    KernelEntry{"cross_entropy_backward", make_cuda_cross_entropy_backward},
+    KernelEntry{"add", make_cuda_add},
+    KernelEntry{"cast", make_cuda_cast},
+    KernelEntry{"copy", make_cuda_copy},
+    KernelEntry{"fill", make_cuda_fill},
+    KernelEntry{"embedding", make_cuda_embedding},
+    KernelEntry{"embedding_wgrad", make_cuda_embedding_wgrad},
+    KernelEntry{"position_embedding_wgrad", make_cuda_position_embedding_wgrad},
+    KernelEntry{"linear", make_cuda_linear},
+    KernelEntry{"linear_dgrad", make_cuda_linear_dgrad},
+    KernelEntry{"linear_wgrad", make_cuda_linear_wgrad},
+    KernelEntry{"rmsnorm", make_cuda_rmsnorm},
+    KernelEntry{"add_rmsnorm", make_cuda_add_rmsnorm},
+    KernelEntry{"rmsnorm_backward", make_cuda_rmsnorm_backward},
+    KernelEntry{"layernorm", make_cuda_layernorm},
+    KernelEntry{"add_layernorm", make_cuda_add_layernorm},
+    KernelEntry{"layernorm_backward", make_cuda_layernorm_backward},
+    KernelEntry{"squared_norm", make_cuda_squared_norm},
+    KernelEntry{"clip_scale", make_cuda_clip_scale},
+    KernelEntry{"adamw", make_cuda_adamw},
+    KernelEntry{"rope", make_cuda_rope},
+};
 
 }  // namespace
 
 CudaKernel make_cuda_kernel(const OpSpec& spec, CudaContext& context) {
-  const auto entry = std::find_if(kernels().begin(), kernels().end(),
-                                  [&](const KernelEntry& e) { return e.op == spec.op; });
-  check(entry != kernels().end(), "there is no CUDA kernel for op {}", spec.op);
+  const auto* const entry = std::find_if(kKernels.begin(), kKernels.end(),
+                                         [&](const KernelEntry& e) { return e.op == spec.op; });
+  check(entry != kKernels.end(), "there is no CUDA kernel for op {}", spec.op);
   return entry->make(spec, context);
 }
 
