@@ -4,10 +4,11 @@ set -euo pipefail
 
 usage() {
   cat <<'TXT'
-usage: scripts/setup.sh [--dev] [--bench]
+usage: scripts/setup.sh [--dev] [--bench] [--cuda]
   (none)    what building, testing and the demo need
   --dev     also what .ci/run needs: clang 14, sanitizers, linters
   --bench   also PyTorch, the other side of the speed comparison (about 1 GB)
+  --cuda    also the headers of cudnn-frontend, for attention on GPUs; CUDA and cuDNN themselves come from NVIDIA
 Needs root, or sudo, and only when a package is missing.
 TXT
 }
@@ -30,11 +31,14 @@ packages=(
 )
 dev_packages=(clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev llvm-14 cppcheck codespell chromium)
 bench_packages=(python3-torch)
+cuda_packages=(python3-pip)
+with_cuda=no
 
 for option in "$@"; do
   case $option in
     --dev) packages+=("${dev_packages[@]}") ;;
     --bench) packages+=("${bench_packages[@]}") ;;
+    --cuda) packages+=("${cuda_packages[@]}"); with_cuda=yes ;;
     -h | --help) usage; exit 0 ;;
     *) usage >&2; fail "unknown option $option" ;;
   esac
@@ -43,14 +47,21 @@ done
 command -v dpkg-query >/dev/null ||
   fail "this is not Debian; install the counterparts of: ${packages[*]} (docs/dependencies.md)"
 
+finish() {
+  echo "setup: $*"
+  if [ $with_cuda = yes ]; then
+    "$(dirname "$0")/fetch_cudnn_frontend.sh"
+  fi
+  exit 0
+}
+
 missing=()
 for package in "${packages[@]}"; do
   status=$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null || true)
   [ "$status" = installed ] || missing+=("$package")
 done
 if [ ${#missing[@]} -eq 0 ]; then
-  echo "setup: all ${#packages[@]} packages are installed"
-  exit 0
+  finish "all ${#packages[@]} packages are installed"
 fi
 
 as_root=()
@@ -74,4 +85,4 @@ apt update || echo "setup: package lists could not be renewed: $(reason)"
 echo "setup: installing ${missing[*]}"
 apt install -y --no-install-recommends "${missing[@]}" ||
   fail "apt-get install failed (network? Debian 12?): $(reason)"
-echo "setup: done"
+finish "done"

@@ -92,6 +92,10 @@ TEST_F(AttentionCudaTest, ForwardEqualsTheCpu) {
 // cuDNN rounds probabilities and d_scores to bf16 before the products.
 TEST_F(AttentionCudaTest, BackwardEqualsTheCpu) {
   for (const AttentionCase& c : awkward_cases()) {
+    if (c.attributes.sequence == 1) {
+      EXPECT_THROW(make_cuda_kernel(c.backward(), context()), ConfigError);
+      continue;
+    }
     KernelCase backward = backward_case(c);
     const KernelCase expected = f64_reference(backward);
     run_on_cuda(backward, context());

@@ -315,6 +315,11 @@ CudaKernel make_cuda_attention_backward(const OpSpec& spec, CudaContext& context
                                         const AttentionBackwardOptions& options) {
   const Layout layout(spec);
   check_supported(spec, layout);
+  if (layout.sequence < 2) {
+    throw_config_error(
+        "attention on CUDA needs a sequence of at least 2 tokens for its backward, not {}",
+        layout.sequence);
+  }
   const CallShape call = backward_call(layout, options);
   const Plan plan = backward_plan(spec, context, layout, call, options.repeatable);
   return {.launch =

@@ -15,7 +15,7 @@ struct AttentionBackwardOptions {
   bool repeatable = true;
   /// Heads and sequences are processed in as many calls as it takes to keep d_scores of one call
   /// below this.
-  int64_t max_d_scores_bytes = int64_t{2} << 30;
+  int64_t max_d_scores_bytes = int64_t{4} << 30;
 };
 
 CudaKernel make_cuda_attention_backward(const OpSpec& spec, CudaContext& context,

@@ -1,6 +1,6 @@
-// Two steps without atomics: blocks sum tiles of rows into scratch [chunks, columns], then one
-// thread per column adds its chunks in order. Reads x once; the floor is its bytes over the memory
-// bandwidth.
+// Two steps without atomics: blocks sum tiles of rows into scratch [chunks, columns], then the
+// chunks of a column are added in a fixed order. Reads dy once; the floor is its bytes over the
+// memory bandwidth.
 #include <cuda_bf16.h>
 
 #include <algorithm>

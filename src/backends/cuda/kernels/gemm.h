@@ -12,7 +12,8 @@ namespace braid {
 
 /// d = op(a) op(b) (+ bias) or d += op(a) op(b), column-major as cuBLASLt sees it: op(a) [m,k],
 /// op(b) [k,n], d [m,n], all dense. Arithmetic and accumulation are fp32 (no TF32 for f32
-/// operands); bias [m] has the type of d and is added to each column.
+/// operands); bias [m] has the type of d and is added to each column. Where
+/// bias or the old d is added, some algorithms round the product to d's type first.
 struct GemmProblem {
   bool transpose_a = false;
   bool transpose_b = false;
