@@ -8,6 +8,10 @@ if(DEFINED ENV{XDG_CACHE_HOME})
 else()
   set(user_cache $ENV{HOME}/.cache)
 endif()
+# A build folder may remember a version that is there no longer.
+if(CUDNN_FRONTEND_INCLUDE_DIR AND NOT EXISTS ${CUDNN_FRONTEND_INCLUDE_DIR}/cudnn_frontend.h)
+  unset(CUDNN_FRONTEND_INCLUDE_DIR CACHE)
+endif()
 find_path(CUDNN_FRONTEND_INCLUDE_DIR cudnn_frontend.h
   HINTS ${CUDNN_FRONTEND_ROOT} $ENV{CUDNN_FRONTEND_ROOT} ${user_cache}/braid/cudnn-frontend-${CudnnFrontend_VERSION}
   PATH_SUFFIXES include)
