@@ -35,9 +35,10 @@ std::string cpu_info(const std::string& key) {
 std::string instruction_sets() {
   const std::string flags = " " + cpu_info("flags") + " ";
   std::vector<std::string> found;
-  for (const std::string name : {"sse4_2", "avx2", "fma", "avx512f", "avx512_bf16", "amx_bf16"}) {
-    if (flags.find(" " + name + " ") != std::string::npos) {
-      found.push_back(name);
+  for (const std::string_view name :
+       {"sse4_2", "avx2", "fma", "avx512f", "avx512_bf16", "amx_bf16"}) {
+    if (flags.find(fmt::format(" {} ", name)) != std::string::npos) {
+      found.emplace_back(name);
     }
   }
   return join(found, " ");
