@@ -26,6 +26,11 @@ __device__ inline double widen(double x) {
   return x;
 }
 
+/// Words that are only copied.
+__device__ inline uint32_t widen(uint32_t x) {
+  return x;
+}
+
 /// Rounds to nearest even.
 template <class T, class W>
 __device__ T narrow(W x) {
@@ -69,7 +74,7 @@ __device__ DeviceVector<T, V> load_vector(const T* __restrict__ from, int64_t va
   } else {
 #pragma unroll
     for (int i = 0; i < V; ++i) {
-      vector.elems[i] = i < valid ? from[i] : T(0.0f);
+      vector.elems[i] = i < valid ? from[i] : static_cast<T>(0.0f);
     }
   }
   return vector;

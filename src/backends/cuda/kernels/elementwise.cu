@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "backends/cuda/cuda_context.h"
 #include "backends/cuda/kernels/elementwise_map.cuh"
 #include "backends/cuda/kernels/factories.h"
 #include "ops/attributes.h"
@@ -31,6 +32,12 @@ CudaKernel cast_kernel(int64_t count) {
         MapArgs<In, Out>{.a = args.data<const In>(0), .out = args.data<Out>(1), .count = count},
         args.stream);
   }};
+}
+
+bool lies_on(int device, const void* pointer) {
+  cudaPointerAttributes attributes{};
+  BRAID_CUDA_CHECK(cudaPointerGetAttributes(&attributes, pointer));
+  return attributes.type == cudaMemoryTypeDevice && attributes.device == device;
 }
 
 /// The value's bytes, repeated to 8.
@@ -118,14 +125,25 @@ CudaKernel make_cuda_cast(const OpSpec& spec, CudaContext& /*context*/) {
   throw_internal_error("op cast: no CUDA kernel from {} to {}", dtype_name(from), dtype_name(to));
 }
 
-// The runtime's copy knows every placement: device, peer and pinned host memory, there through a
-// copy engine.
-CudaKernel make_cuda_copy(const OpSpec& spec, CudaContext& /*context*/) {
+// In a graph the runtime's copy is a copy engine's: 2.8 TB/s inside an H200, where a kernel
+// reaches 4.3. Everything else (pinned host memory, peers) is what copy engines are for.
+CudaKernel make_cuda_copy(const OpSpec& spec, CudaContext& context) {
   const size_t bytes =
       static_cast<size_t>(spec.operands[0].shape.num_elems()) * dtype_bytes(spec.operands[0].dtype);
-  return {.launch = [bytes](const CudaKernelArgs& args) {
-    BRAID_CUDA_CHECK(
-        cudaMemcpyAsync(args.operands[1], args.operands[0], bytes, cudaMemcpyDefault, args.stream));
+  return {.launch = [bytes, device = context.device()](const CudaKernelArgs& args) {
+    const std::byte* const from = args.operands[0];
+    std::byte* const to = args.operands[1];
+    if (bytes % sizeof(uint32_t) == 0 && all_aligned(sizeof(uint32_t), {from, to}) &&
+        lies_on(device, from) && lies_on(device, to)) {
+      launch_map<false>(
+          Identity{},
+          MapArgs<uint32_t, uint32_t>{.a = reinterpret_cast<const uint32_t*>(from),
+                                      .out = reinterpret_cast<uint32_t*>(to),
+                                      .count = static_cast<int64_t>(bytes / sizeof(uint32_t))},
+          args.stream);
+    } else {
+      BRAID_CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, args.stream));
+    }
   }};
 }
 

@@ -19,9 +19,11 @@
 namespace braid {
 namespace {
 
-constexpr int kUnroll = 2;
-constexpr int kRowsInFlight = 8;
+constexpr int kUnroll = 4;
+constexpr int kRowsInFlight = 4;
 constexpr int kTokenThreads = 256;
+constexpr int kWgradElems =
+    4;  // per thread and row: 16 bytes of the gradient, which is most of the traffic
 
 template <class T>
 struct EmbeddingArgs {
@@ -179,23 +181,36 @@ struct WgradArgs {
 template <bool kAligned, class T>
 __global__ void __launch_bounds__(256)
     embedding_wgrad_kernel(WgradArgs<T> args, SortedTokens sorted) {
-  constexpr int V = kVectorElems<T>;
+  constexpr int V = kWgradElems;
   const int64_t first = blockIdx.x / args.chunks;
-  const uint32_t key = sorted.keys[first];
-  const bool starts_token = first == 0 || sorted.keys[first - 1] != key;
   const int64_t c = (int64_t{blockIdx.x % args.chunks} * blockDim.x + threadIdx.x) * V;
+  // All at once, before any of them is looked at: then table and first row are the second wait and
+  // the last for most tokens, which have one row.
+  const uint32_t key = sorted.keys[first];
+  const uint32_t key_before = sorted.keys[max(first - 1, int64_t{0})];
+  const uint32_t key_behind = sorted.keys[min(first + 1, args.rows - 1)];
+  const int64_t first_row = sorted.rows[first];
+  const bool starts_token = first == 0 || key_before != key;
   if (!starts_token || key >= args.vocabulary || c >= args.width) {
     return;
   }
-  const int64_t end = end_of_token(sorted.keys, first, args.rows);
   float* const to = args.d_table + key * args.width + c;
   DeviceVector<float, V> sums{};
   if (args.accumulate) {
     sums = load_vector<V, kAligned>(to, args.width - c);
   }
-  add_rows<kAligned>(
-      args.d_out, args.width, c, end - first,
-      [&](int64_t i) { return static_cast<int64_t>(sorted.rows[first + i]); }, sums);
+  const auto row =
+      load_vector<V, kAligned>(args.d_out + first_row * args.width + c, args.width - c);
+#pragma unroll
+  for (int i = 0; i < V; ++i) {
+    sums.elems[i] += widen(row.elems[i]);
+  }
+  if (first + 1 < args.rows && key_behind == key) {
+    const int64_t end = end_of_token(sorted.keys, first + 1, args.rows);
+    add_rows<kAligned>(
+        args.d_out, args.width, c, end - first - 1,
+        [&](int64_t i) { return static_cast<int64_t>(sorted.rows[first + 1 + i]); }, sums);
+  }
   store_vector<kAligned>(to, sums, args.width - c);
 }
 
@@ -241,7 +256,7 @@ CudaKernel embedding_wgrad_kernel_of(const OpSpec& spec) {
   const int64_t rows = spec.operands[0].shape[0];
   const int64_t vocabulary = spec.operands[2].shape[0];
   const int64_t width = spec.operands[2].shape[1];
-  const RowChunks chunks(ceil_div(width, kVectorElems<T>), 1);
+  const RowChunks chunks(ceil_div(width, kWgradElems), 1);
   const unsigned grid = grid_of(rows * chunks.chunks);
   const SortPlan plan(rows, vocabulary);
   const auto launch = [=](const CudaKernelArgs& args) {
@@ -257,7 +272,7 @@ CudaKernel embedding_wgrad_kernel_of(const OpSpec& spec) {
       BRAID_CUDA_CHECK(cudaMemsetAsync(o.d_table, 0, bytes, args.stream));
     }
     const SortedTokens sorted = plan.launch(args.data<const int32_t>(0), args);
-    if (width % kVectorElems<T> == 0 && all_aligned(16, {o.d_out, o.d_table})) {
+    if (width % kWgradElems == 0 && all_aligned(16, {o.d_out, o.d_table})) {
       embedding_wgrad_kernel<true><<<grid, chunks.threads, 0, args.stream>>>(o, sorted);
     } else {
       embedding_wgrad_kernel<false><<<grid, chunks.threads, 0, args.stream>>>(o, sorted);
@@ -280,7 +295,7 @@ struct PositionWgradArgs {
 
 template <bool kAligned, class T>
 __global__ void __launch_bounds__(256) position_wgrad_kernel(PositionWgradArgs<T> args) {
-  constexpr int V = kVectorElems<T>;
+  constexpr int V = kWgradElems;
   const int64_t position = blockIdx.x / args.chunks;
   const int64_t c = (int64_t{blockIdx.x % args.chunks} * blockDim.x + threadIdx.x) * V;
   if (c >= args.width) {
@@ -303,7 +318,7 @@ CudaKernel position_wgrad_kernel_of(const OpSpec& spec) {
   const auto attributes = attributes_of<EmbeddingWgradAttributes>(spec);
   const int64_t rows = spec.operands[0].shape[0];
   const int64_t width = spec.operands[1].shape[1];
-  const RowChunks chunks(ceil_div(width, kVectorElems<T>), 1);
+  const RowChunks chunks(ceil_div(width, kWgradElems), 1);
   // Rows behind the sequence get no gradient: they are only visited to be overwritten.
   const int64_t positions = attributes.accumulate ? attributes.sequence : spec.operands[1].shape[0];
   const unsigned grid = grid_of(positions * chunks.chunks);
@@ -315,7 +330,7 @@ CudaKernel position_wgrad_kernel_of(const OpSpec& spec) {
                                  .width = width,
                                  .chunks = chunks.chunks,
                                  .accumulate = attributes.accumulate};
-    if (width % kVectorElems<T> == 0 && all_aligned(16, {o.d_out, o.d_positions})) {
+    if (width % kWgradElems == 0 && all_aligned(16, {o.d_out, o.d_positions})) {
       position_wgrad_kernel<true><<<grid, chunks.threads, 0, args.stream>>>(o);
     } else {
       position_wgrad_kernel<false><<<grid, chunks.threads, 0, args.stream>>>(o);

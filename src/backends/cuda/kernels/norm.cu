@@ -29,12 +29,13 @@ struct NormForwardArgs {
   float epsilon = 0;
 };
 
+/// Of elements [0, min(V, valid)).
 template <class T, int V>
-__device__ float sum_of_squares(const DeviceVector<T, V>& x, float mean) {
+__device__ float sum_of_squares(const DeviceVector<T, V>& x, float mean, int64_t valid) {
   float sum = 0;
 #pragma unroll
   for (int i = 0; i < V; ++i) {
-    const float centred = widen(x.elems[i]) - mean;
+    const float centred = i < valid ? widen(x.elems[i]) - mean : 0.0f;
     sum += centred * centred;
   }
   return sum;
@@ -107,14 +108,8 @@ __global__ void __launch_bounds__(1024) norm_forward_kernel(NormForwardArgs<T> a
 #pragma unroll
   for (int k = 0; k < K; ++k) {
     const int64_t c = column_of(k);
-    if (kAligned || !kCentred) {
-      squares += c < args.width ? sum_of_squares(x[k], mean) : 0.0f;
-    } else {
-#pragma unroll
-      for (int i = 0; i < V; ++i) {
-        const float centred = c + i < args.width ? widen(x[k].elems[i]) - mean : 0.0f;
-        squares += centred * centred;
-      }
+    if (c < args.width) {
+      squares += sum_of_squares(x[k], mean, kAligned ? V : args.width - c);
     }
   }
   squares = block_sum(squares, shared[1]);
@@ -153,8 +148,9 @@ void launch_norm_forward(const NormForwardArgs<T>& args, cudaStream_t stream) {
     return static_cast<unsigned>(ceil_div(vectors, per_thread * kWarpSize) * kWarpSize);
   };
   const unsigned grid = grid_of(args.rows);
-  // Two loads in flight per thread, or as many as the widest rows need.
-  if (threads_for(2) <= 1024) {
+  // Blocks of up to 128 threads, whose barriers are cheap, with as many loads in flight as that
+  // takes.
+  if (threads_for(2) <= 128) {
     norm_forward_kernel<kCentred, kAligned, 2><<<grid, threads_for(2), 0, stream>>>(args);
   } else {
     norm_forward_kernel<kCentred, kAligned, 4><<<grid, threads_for(4), 0, stream>>>(args);

@@ -1,3 +1,5 @@
+#include <cuda_pipeline.h>
+
 #include <utility>
 
 #include "backends/cuda/cuda_error.h"
@@ -9,13 +11,15 @@
 #include "ops/attributes.h"
 #include "ops/norm.h"
 
-// With h = (x - mean) rstd and g = dy w, per row:
-//   layernorm: dx = rstd (g - mean(g) - h mean(g h));  rmsnorm: mean = 0 and without mean(g)
+// With u = x - mean, h = u rstd and g = dy w, per row:
+//   layernorm: dx = rstd (g - mean(g) - h mean(g h)) = rstd g - u rstd^3 mean(g u) - rstd mean(g)
+//   rmsnorm: mean = 0 and without mean(g)
 //   dw = sum over rows of dy h;  db = sum over rows of dy
-// A block takes every num_blocks-th row, keeps its columns of w and of the sums dw and db in
-// registers, and loads the next row while it reduces one. The sums of the blocks go to scratch, and
-// a second pass adds them in block order. The number of blocks depends on the shape only, so dw and
-// db are bitwise repeatable on any device.
+// A block takes every num_blocks-th row and keeps its columns of w and of the sums dw and db in
+// registers. Rows arrive in shared memory by asynchronous copies, some rows ahead of their use; a
+// thread reads only what it has copied itself, so the one barrier per row is that of the sums over
+// it. The sums of the blocks go to scratch, and a second pass adds them in block order. The number
+// of blocks depends on the shape only, so dw and db are bitwise repeatable on any device.
 namespace braid {
 namespace {
 
@@ -37,33 +41,72 @@ struct NormBackwardArgs {
   int64_t width = 0;
 };
 
-/// One row's inputs of one thread: K vectors of V elements, `blockDim.x * V` apart.
-template <class T, int K>
-struct RowPiece {
-  DeviceVector<T, kVectorElems<T>> x[K];
-  DeviceVector<T, kVectorElems<T>> dy[K];
-};
+/// Rows on their way or in use; what the shared memory of a multiprocessor holds of 512 or 1024
+/// threads' vectors.
+constexpr int rows_in_flight(int vectors_per_thread) {
+  return vectors_per_thread <= 2 ? 4 : 2;
+}
 
+/// Copies of the inputs of rows into shared memory: x, dy and d_sum, K vectors of 16 bytes per
+/// thread and row, `blockDim.x` vectors apart.
 template <int K, bool kAligned, class T>
-__device__ RowPiece<T, K> load_row(const NormBackwardArgs<T>& args, int64_t row) {
-  constexpr int V = kVectorElems<T>;
-  RowPiece<T, K> piece;
+class RowPipeline {
+ public:
+  static constexpr int kStages = rows_in_flight(K);
+  static constexpr int kVectorsPerThread = kStages * 3 * K;
+  enum Input { kX, kDy, kDSum };
+
+  __device__ explicit RowPipeline(const NormBackwardArgs<T>& args, uint4* shared)
+      : args_(args), shared_(shared) {}
+
+  /// Starts the copies of a row, if there is such a row. To be called for every row, kStages - 1
+  /// ahead of its use.
+  __device__ void start(int64_t row, int stage) {
+    if (row < args_.rows) {
 #pragma unroll
-  for (int k = 0; k < K; ++k) {
-    const int64_t c = (k * static_cast<int64_t>(blockDim.x) + threadIdx.x) * V;
-    if (c < args.width) {
-      piece.x[k] = load_vector<V, kAligned>(args.x + row * args.width + c, args.width - c);
-      piece.dy[k] = load_vector<V, kAligned>(args.dy + row * args.width + c, args.width - c);
-    } else {
-#pragma unroll
-      for (int i = 0; i < V; ++i) {
-        piece.x[k].elems[i] = T(0.0f);
-        piece.dy[k].elems[i] = T(0.0f);
+      for (int k = 0; k < K; ++k) {
+        copy(args_.x, row, k, slot(stage, kX, k));
+        copy(args_.dy, row, k, slot(stage, kDy, k));
+        if (args_.d_sum != nullptr) {
+          copy(args_.d_sum, row, k, slot(stage, kDSum, k));
+        }
       }
     }
+    __pipeline_commit();
   }
-  return piece;
-}
+  /// Waits for the oldest row that has been started.
+  __device__ void wait() {
+    __pipeline_wait_prior(kStages - 1);
+  }
+
+  __device__ DeviceVector<T, kVectorElems<T>> get(int stage, Input input, int k) const {
+    DeviceVector<T, kVectorElems<T>> vector;
+    const uint4 word = *slot(stage, input, k);
+    memcpy(vector.elems, &word, sizeof(word));
+    return vector;
+  }
+
+ private:
+  __device__ uint4* slot(int stage, Input input, int k) const {
+    return shared_ + ((stage * 3 + input) * K + k) * static_cast<int>(blockDim.x) + threadIdx.x;
+  }
+  __device__ void copy(const T* from, int64_t row, int k, uint4* to) const {
+    constexpr int V = kVectorElems<T>;
+    const int64_t c = (k * static_cast<int64_t>(blockDim.x) + threadIdx.x) * V;
+    if (c >= args_.width) {
+      return;
+    }
+    if constexpr (kAligned) {
+      __pipeline_memcpy_async(to, from + row * args_.width + c, sizeof(uint4));
+    } else {
+      const auto vector = load_vector<V, false>(from + row * args_.width + c, args_.width - c);
+      memcpy(to, vector.elems, sizeof(uint4));
+    }
+  }
+
+  const NormBackwardArgs<T>& args_;
+  uint4* shared_;
+};
 
 /// Sums of both over the block; `shared` as in block_sum.
 __device__ float2 block_sum_of_two(float2 value, float2* shared) {
@@ -82,56 +125,61 @@ __device__ float2 block_sum_of_two(float2 value, float2* shared) {
 }
 
 template <bool kCentred, bool kAligned, int K, class T>
-__global__ void __launch_bounds__(kMaxThreads, K == 1 && !kCentred ? 2 : 1)
-    norm_backward_kernel(NormBackwardArgs<T> args) {
+__global__ void __launch_bounds__(kMaxThreads, K == 1 ? 2 : 1)
+    norm_backward_kernel(const __grid_constant__ NormBackwardArgs<T> args) {
   constexpr int V = kVectorElems<T>;
+  using Rows = RowPipeline<K, kAligned, T>;
+  extern __shared__ uint4 row_memory[];
   __shared__ float2 shared[2][kWarpSize];  // by turns, so that one barrier per row is enough
   const auto column_of = [](int k) {
     return (k * static_cast<int64_t>(blockDim.x) + threadIdx.x) * V;
   };
+  Rows rows(args, row_memory);
+#pragma unroll
+  for (int ahead = 0; ahead < Rows::kStages - 1; ++ahead) {
+    rows.start(blockIdx.x + ahead * int64_t{gridDim.x}, ahead);
+  }
   DeviceVector<T, V> w[K];
   float dw[K][V] = {};
   float db[K][V] = {};
 #pragma unroll
   for (int k = 0; k < K; ++k) {
     const int64_t c = column_of(k);
-#pragma unroll
-    for (int i = 0; i < V; ++i) {
-      w[k].elems[i] = T(0.0f);
-    }
     if (c < args.width) {
       w[k] = load_vector<V, kAligned>(args.w + c, args.width - c);
     }
   }
-
-  RowPiece<T, K> piece = load_row<K, kAligned>(args, blockIdx.x);
+  float next_mean = kCentred ? args.mean[blockIdx.x] : 0.0f;
+  float next_rstd = args.rstd[blockIdx.x];
+  int stage = 0;
   int turn = 0;
   for (int64_t row = blockIdx.x; row < args.rows; row += gridDim.x, turn ^= 1) {
-    const float mean = kCentred ? args.mean[row] : 0.0f;
-    const float rstd = args.rstd[row];
-    DeviceVector<T, V> d_sum[K];
-    if (args.d_sum != nullptr) {
-#pragma unroll
-      for (int k = 0; k < K; ++k) {
-        const int64_t c = column_of(k);
-        if (c < args.width) {
-          d_sum[k] = load_vector<V, kAligned>(args.d_sum + row * args.width + c, args.width - c);
-        }
-      }
-    }
-    const int64_t next_row = row + gridDim.x;
-    RowPiece<T, K> next = load_row<K, kAligned>(args, next_row < args.rows ? next_row : row);
+    rows.start(row + (Rows::kStages - 1) * int64_t{gridDim.x},
+               (stage + Rows::kStages - 1) % Rows::kStages);
+    const float mean = next_mean;
+    const float rstd = next_rstd;
+    const int64_t next_row = min(row + gridDim.x, args.rows - 1);
+    next_mean = kCentred ? args.mean[next_row] : 0.0f;
+    next_rstd = args.rstd[next_row];
+    rows.wait();
 
-    float2 sums{0, 0};  // of g and g h
+    DeviceVector<T, V> x[K];
+    DeviceVector<T, V> dy[K];
+    float2 sums{0, 0};  // of g and g u
 #pragma unroll
     for (int k = 0; k < K; ++k) {
+      if (column_of(k) >= args.width) {
+        continue;
+      }
+      x[k] = rows.get(stage, Rows::kX, k);
+      dy[k] = rows.get(stage, Rows::kDy, k);
 #pragma unroll
       for (int i = 0; i < V; ++i) {
-        const float h = (widen(piece.x[k].elems[i]) - mean) * rstd;
-        const float d = widen(piece.dy[k].elems[i]);
+        const float u = widen(x[k].elems[i]) - mean;
+        const float d = widen(dy[k].elems[i]);
         const float g = d * widen(w[k].elems[i]);
-        sums.y += g * h;
-        dw[k][i] += d * h;
+        sums.y += g * u;
+        dw[k][i] += d * (u * rstd);
         if constexpr (kCentred) {
           sums.x += g;
           db[k][i] += d;
@@ -143,25 +191,30 @@ __global__ void __launch_bounds__(kMaxThreads, K == 1 && !kCentred ? 2 : 1)
     } else {
       sums.y = block_sum(sums.y, &shared[turn][0].x);
     }
-    const float mean_g = sums.x / static_cast<float>(args.width);
-    const float mean_gh = sums.y / static_cast<float>(args.width);
+    const float of_one = rstd * sums.x / static_cast<float>(args.width);
+    const float of_u = rstd * rstd * rstd * sums.y / static_cast<float>(args.width);
 
 #pragma unroll
     for (int k = 0; k < K; ++k) {
       const int64_t c = column_of(k);
-      if (c < args.width) {
-        DeviceVector<T, V> dx;
-#pragma unroll
-        for (int i = 0; i < V; ++i) {
-          const float h = (widen(piece.x[k].elems[i]) - mean) * rstd;
-          const float g = widen(piece.dy[k].elems[i]) * widen(w[k].elems[i]);
-          const float slope = rstd * (g - h * mean_gh - (kCentred ? mean_g : 0.0f));
-          dx.elems[i] = narrow<T>(args.d_sum == nullptr ? slope : slope + widen(d_sum[k].elems[i]));
-        }
-        store_vector<kAligned>(args.dx + row * args.width + c, dx, args.width - c);
+      if (c >= args.width) {
+        continue;
       }
+      DeviceVector<T, V> d_sum;
+      if (args.d_sum != nullptr) {
+        d_sum = rows.get(stage, Rows::kDSum, k);
+      }
+      DeviceVector<T, V> dx;
+#pragma unroll
+      for (int i = 0; i < V; ++i) {
+        const float u = widen(x[k].elems[i]) - mean;
+        const float g = widen(dy[k].elems[i]) * widen(w[k].elems[i]);
+        const float rest = args.d_sum == nullptr ? 0.0f : widen(d_sum.elems[i]);
+        dx.elems[i] = narrow<T>(rstd * g - of_u * u - of_one + rest);
+      }
+      store_vector<kAligned>(args.dx + row * args.width + c, dx, args.width - c);
     }
-    piece = next;
+    stage = (stage + 1) % Rows::kStages;
   }
 
 #pragma unroll
@@ -187,27 +240,38 @@ struct BackwardGrid {
   unsigned num_blocks = 0;
   int vectors_per_thread = 1;
 
-  BackwardGrid(int64_t rows, int64_t vectors, bool centred) {
+  BackwardGrid(int64_t rows, int64_t vectors) {
     vectors_per_thread = vectors <= kMaxThreads ? 1 : vectors <= 2 * kMaxThreads ? 2 : 4;
     const int64_t warps = ceil_div(vectors, int64_t{vectors_per_thread} * kWarpSize);
     threads = static_cast<unsigned>(warps * kWarpSize);
-    const unsigned resident = vectors_per_thread == 1 && !centred ? 1024 : 512;
+    const unsigned resident = vectors_per_thread == 1 ? 1024 : 512;
     const unsigned blocks_per_sm = std::min(8u, resident / threads);
     num_blocks = static_cast<unsigned>(std::min<int64_t>(rows, 132 * blocks_per_sm));
   }
 };
 
+template <bool kCentred, bool kAligned, int K, class T>
+void launch_with_vectors(const NormBackwardArgs<T>& args, const BackwardGrid& grid,
+                         cudaStream_t stream) {
+  const auto kernel = norm_backward_kernel<kCentred, kAligned, K, T>;
+  const size_t shared_bytes =
+      sizeof(uint4) * RowPipeline<K, kAligned, T>::kVectorsPerThread * grid.threads;
+  BRAID_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                        static_cast<int>(shared_bytes)));
+  kernel<<<grid.num_blocks, grid.threads, shared_bytes, stream>>>(args);
+  BRAID_CUDA_CHECK(cudaGetLastError());
+}
+
 template <bool kCentred, bool kAligned, class T>
 void launch_norm_backward(const NormBackwardArgs<T>& args, const BackwardGrid& grid,
                           cudaStream_t stream) {
   if (grid.vectors_per_thread == 1) {
-    norm_backward_kernel<kCentred, kAligned, 1><<<grid.num_blocks, grid.threads, 0, stream>>>(args);
+    launch_with_vectors<kCentred, kAligned, 1>(args, grid, stream);
   } else if (grid.vectors_per_thread == 2) {
-    norm_backward_kernel<kCentred, kAligned, 2><<<grid.num_blocks, grid.threads, 0, stream>>>(args);
+    launch_with_vectors<kCentred, kAligned, 2>(args, grid, stream);
   } else {
-    norm_backward_kernel<kCentred, kAligned, 4><<<grid.num_blocks, grid.threads, 0, stream>>>(args);
+    launch_with_vectors<kCentred, kAligned, 4>(args, grid, stream);
   }
-  BRAID_CUDA_CHECK(cudaGetLastError());
 }
 
 /// Operands in the order in which ops/norm.h lists them; dw and db are those of the second pass.
@@ -236,7 +300,7 @@ CudaKernel backward_kernel(const OpSpec& spec) {
   constexpr int64_t kMaxWidth = int64_t{4} * kMaxThreads * V;
   check(width <= kMaxWidth, "op {}: rows of {} elements; its kernel holds up to {} in registers",
         spec.op, width, kMaxWidth);
-  const BackwardGrid grid(rows, ceil_div(width, V), kCentred);
+  const BackwardGrid grid(rows, ceil_div(width, V));
   const size_t partial_bytes =
       static_cast<size_t>(ceil_div(grid.num_blocks * width, 64)) * 64 * sizeof(float);
   const auto launch = [=](const CudaKernelArgs& args) {

@@ -1,0 +1,322 @@
+// Every kernel that memory limits, at the shapes of llama-1b (microbatch 2 of 8192 tokens) and
+// llama-8b (1 of 8192), against its floor: the bytes that must cross device memory once, over the
+// bandwidth of a large copy measured in the same run. Replays of a captured graph whose launches
+// rotate over sets of operands that do not fit in the cache together; the median of the replays.
+//   braid_bench_memory_bound [part of a name]
+#include <cuda_runtime_api.h>
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backends/cuda/cuda_context.h"
+#include "backends/cuda/cuda_error.h"
+#include "backends/cuda/cuda_handle.h"
+#include "backends/cuda/device_arena.h"
+#include "backends/cuda/kernel.h"
+#include "ops/activation.h"
+#include "ops/attributes.h"
+#include "ops/cross_entropy.h"
+#include "ops/elementwise.h"
+#include "ops/embedding.h"
+#include "ops/norm.h"
+#include "ops/op.h"
+#include "ops/optimizer.h"
+#include "ops/rope.h"
+
+namespace braid {
+namespace {
+
+constexpr DType kF32 = DType::kF32;
+constexpr DType kBF16 = DType::kBF16;
+constexpr DType kI32 = DType::kI32;
+constexpr int64_t kVocabulary = 128256;
+
+OperandSpec in(DType dtype, Shape shape) {
+  return {.dtype = dtype, .access = Access::kRead, .shape = shape};
+}
+OperandSpec out(DType dtype, Shape shape) {
+  return {.dtype = dtype, .access = Access::kWrite, .shape = shape};
+}
+OperandSpec in_out(DType dtype, Shape shape) {
+  return {.dtype = dtype, .access = Access::kReadWrite, .shape = shape};
+}
+
+size_t bytes_of(const OperandSpec& operand) {
+  return static_cast<size_t>(operand.shape.num_elems()) * dtype_bytes(operand.dtype);
+}
+
+/// Random elements of each dtype, uniform in [0.05, 1) (a second moment is positive) or tokens of
+/// the vocabulary; buffers are filled with them again and again.
+class RandomBlocks {
+ public:
+  const std::vector<std::byte>& of(DType dtype) {
+    std::vector<std::byte>& block = blocks_[dtype];
+    while (block.size() < kElems * dtype_bytes(dtype)) {
+      append(dtype, block);
+    }
+    return block;
+  }
+
+ private:
+  static constexpr size_t kElems = size_t{1} << 22;
+
+  void append(DType dtype, std::vector<std::byte>& block) {
+    const auto put = [&block](auto value) {
+      const auto* const bytes = reinterpret_cast<const std::byte*>(&value);
+      block.insert(block.end(), bytes, bytes + sizeof(value));
+    };
+    if (dtype == kI32) {
+      put(tokens_(random_));
+    } else if (dtype == kBF16) {
+      put(BFloat16(uniform_(random_)));
+    } else if (dtype == kF32) {
+      put(uniform_(random_));
+    } else {
+      put(static_cast<double>(uniform_(random_)));
+    }
+  }
+
+  std::mt19937_64 random_{1};
+  std::uniform_real_distribution<float> uniform_{0.05f, 1.0f};
+  std::uniform_int_distribution<int32_t> tokens_{0, static_cast<int32_t>(kVocabulary - 1)};
+  std::map<DType, std::vector<std::byte>> blocks_;
+};
+
+/// Device memory of all operands of one launch.
+class OperandSet {
+ public:
+  OperandSet(const OpSpec& spec, RandomBlocks& random) {
+    for (const OperandSpec& operand : spec.operands) {
+      const size_t bytes = bytes_of(operand);
+      memory_.emplace_back(static_cast<int64_t>((bytes + 255) / 256 * 256), "an operand");
+      operands_.push_back(memory_.back().data());
+      fill(operands_.back(), bytes, random.of(operand.dtype));
+    }
+  }
+  std::span<std::byte* const> operands() const { return operands_; }
+
+ private:
+  /// Uploads a block, then copies what is there behind itself.
+  static void fill(std::byte* to, size_t bytes, const std::vector<std::byte>& block) {
+    size_t done = std::min(bytes, block.size());
+    BRAID_CUDA_CHECK(cudaMemcpy(to, block.data(), done, cudaMemcpyHostToDevice));
+    while (done < bytes) {
+      const size_t more = std::min(done, bytes - done);
+      BRAID_CUDA_CHECK(cudaMemcpy(to + done, to, more, cudaMemcpyDeviceToDevice));
+      done += more;
+    }
+  }
+
+  std::vector<DeviceArena> memory_;
+  std::vector<std::byte*> operands_;
+};
+
+struct BenchCase {
+  std::string name;
+  OpSpec spec;
+};
+
+/// Seconds per launch.
+double measure_s(const OpSpec& spec, CudaContext& context, RandomBlocks& random) {
+  check_spec(spec);
+  size_t set_bytes = 0;
+  for (const OperandSpec& operand : spec.operands) {
+    set_bytes += bytes_of(operand);
+  }
+  // Three times the cache of 60 MB between two uses of one set, where a set is not larger anyway.
+  const size_t num_sets =
+      std::clamp<size_t>((size_t{180} << 20) / std::max<size_t>(set_bytes, 1), 1, 8);
+  std::vector<OperandSet> sets;
+  for (size_t i = 0; i < num_sets; ++i) {
+    sets.emplace_back(spec, random);
+  }
+  const CudaKernel kernel = make_cuda_kernel(spec, context);
+  const DeviceArena scratch(static_cast<int64_t>(kernel.scratch_bytes + 256), "scratch");
+  const CudaStream stream(0);
+  const size_t launches =
+      num_sets * std::clamp<size_t>((size_t{8} << 30) / (set_bytes * num_sets + 1), 4, 16);
+  CudaCapture capture(stream);
+  for (size_t i = 0; i < launches; ++i) {
+    kernel.launch(
+        {.operands = sets[i % num_sets].operands(), .scratch = scratch.data(), .stream = stream});
+  }
+  const CudaGraphExec graph(capture.end(), stream);
+  std::vector<double> seconds;
+  for (int replay = 0; replay < 13; ++replay) {
+    const CudaEvent begin(EventTiming::kTimed);
+    const CudaEvent end(EventTiming::kTimed);
+    BRAID_CUDA_CHECK(cudaEventRecord(begin, stream));
+    BRAID_CUDA_CHECK(cudaGraphLaunch(graph, stream));
+    BRAID_CUDA_CHECK(cudaEventRecord(end, stream));
+    BRAID_CUDA_CHECK(cudaEventSynchronize(end));
+    float milliseconds = 0;
+    BRAID_CUDA_CHECK(cudaEventElapsedTime(&milliseconds, begin, end));
+    if (replay >= 2) {
+      seconds.push_back(1e-3 * static_cast<double>(milliseconds) / static_cast<double>(launches));
+    }
+  }
+  std::nth_element(seconds.begin(), seconds.begin() + 5, seconds.end());
+  return seconds[5];
+}
+
+/// Shapes of one model and microbatch.
+struct ModelShapes {
+  std::string name;
+  int64_t rows;
+  int64_t width;
+  int64_t ffn;
+  int64_t heads;
+  int64_t kv_heads;
+  int64_t head_size;
+};
+const ModelShapes kModels[] = {{"llama-1b", 2 * 8192, 2048, 8192, 32, 8, 64},
+                               {"llama-8b", 8192, 4096, 14336, 32, 8, 128}};
+
+std::vector<BenchCase> model_cases(const ModelShapes& m) {
+  const Shape rows{m.rows, m.width};
+  const Shape width{m.width};
+  const Shape statistics{m.rows};
+  const Shape ffn{m.rows, m.ffn};
+  const Shape gate_up{m.rows, 2 * m.ffn};
+  const Shape qkv{m.rows, (m.heads + 2 * m.kv_heads) * m.head_size};
+  const Shape logits{m.rows, kVocabulary};
+  const auto norm = to_attributes(NormAttributes{});
+  const auto rope = [&](bool inverse) {
+    return to_attributes(RopeAttributes{.heads = m.heads,
+                                        .kv_heads = m.kv_heads,
+                                        .head_size = m.head_size,
+                                        .sequence = 8192,
+                                        .theta = 500000.0,
+                                        .inverse = inverse});
+  };
+  const auto backward = to_attributes(NormBackwardAttributes{.has_d_sum = true});
+  const auto loss = to_attributes(CrossEntropyAttributes{.vocabulary = kVocabulary});
+  const auto wgrad = to_attributes(EmbeddingWgradAttributes{.sequence = 8192});
+  std::vector<BenchCase> cases = {
+      {"",
+       {"rmsnorm",
+        norm,
+        {in(kBF16, rows), in(kBF16, width), out(kBF16, rows), out(kF32, statistics)}}},
+      {"",
+       {"add_rmsnorm",
+        norm,
+        {in(kBF16, rows), in(kBF16, rows), in(kBF16, width), out(kBF16, rows), out(kBF16, rows),
+         out(kF32, statistics)}}},
+      {"",
+       {"rmsnorm_backward",
+        backward,
+        {in(kBF16, rows), in(kBF16, width), in(kF32, statistics), in(kBF16, rows), in(kBF16, rows),
+         out(kBF16, rows), in_out(kF32, width)}}},
+      {"",
+       {"layernorm",
+        norm,
+        {in(kBF16, rows), in(kBF16, width), in(kBF16, width), out(kBF16, rows),
+         out(kF32, statistics), out(kF32, statistics)}}},
+      {"",
+       {"layernorm_backward",
+        backward,
+        {in(kBF16, rows), in(kBF16, width), in(kF32, statistics), in(kF32, statistics),
+         in(kBF16, rows), in(kBF16, rows), out(kBF16, rows), in_out(kF32, width),
+         in_out(kF32, width)}}},
+      {"", {"rope", rope(false), {in(kBF16, qkv), out(kBF16, qkv)}}},
+      {"", {"swiglu", {}, {in(kBF16, gate_up), out(kBF16, ffn)}}},
+      {"", {"swiglu_backward", {}, {in(kBF16, gate_up), in(kBF16, ffn), out(kBF16, gate_up)}}},
+      {"", {"gelu", {}, {in(kBF16, ffn), out(kBF16, ffn)}}},
+      {"", {"gelu_backward", {}, {in(kBF16, ffn), in(kBF16, ffn), out(kBF16, ffn)}}},
+      {"", {"add", {}, {in(kBF16, rows), in(kBF16, rows), out(kBF16, rows)}}},
+      {"",
+       {"embedding",
+        to_attributes(EmbeddingAttributes{.sequence = 8192}),
+        {in(kI32, statistics), in(kBF16, {kVocabulary, m.width}), out(kBF16, rows)}}},
+      {"",
+       {"embedding_wgrad",
+        wgrad,
+        {in(kI32, statistics), in(kBF16, rows), in_out(kF32, {kVocabulary, m.width})}}},
+      {"", {"position_embedding_wgrad", wgrad, {in(kBF16, rows), in_out(kF32, {8192, m.width})}}},
+      {"",
+       {"cross_entropy",
+        loss,
+        {in(kBF16, logits), in(kI32, statistics), in(kF32, {1}), out(kF32, {1}),
+         out(kF32, statistics)}}},
+      {"",
+       {"cross_entropy_backward",
+        loss,
+        {in(kBF16, logits), in(kI32, statistics), in(kF32, {1}), in(kF32, statistics),
+         out(kBF16, logits)}}},
+  };
+  for (BenchCase& bench : cases) {
+    bench.name = m.name + " " + bench.spec.op;
+  }
+  return cases;
+}
+
+/// Ranges of parameters: a layer of llama-8b, and its embedding.
+std::vector<BenchCase> range_cases() {
+  std::vector<BenchCase> cases;
+  for (const int64_t count : {int64_t{218112000}, kVocabulary * 4096}) {
+    const Shape n{count};
+    const std::string size = fmt::format(" {} M", count / 1000000);
+    cases.push_back({"adamw" + size,
+                     {"adamw",
+                      to_attributes(AdamwAttributes{.weight_decay = 0.1, .has_param = true}),
+                      {in(kF32, n), in(kF32, {1}), in(kF32, {3}), in_out(kF32, n), in_out(kF32, n),
+                       in_out(kF32, n), out(kBF16, n)}}});
+    cases.push_back(
+        {"squared_norm" + size, {"squared_norm", {}, {in(kF32, n), out(DType::kF64, {1})}}});
+    cases.push_back({"cast to bf16" + size, {"cast", {}, {in(kF32, n), out(kBF16, n)}}});
+    cases.push_back({"fill" + size, {"fill", to_attributes(FillAttributes{}), {out(kF32, n)}}});
+  }
+  cases.push_back({"clip_scale 300",
+                   {"clip_scale",
+                    to_attributes(ClipScaleAttributes{.max_norm = 1.0}),
+                    {in(DType::kF64, {300}), out(kF32, {1}), out(kF32, {1})}}});
+  return cases;
+}
+
+void print_row(const BenchCase& bench, double seconds, double bytes_per_s) {
+  const OpCost cost = spec_cost(bench.spec);
+  const double bytes = cost.bytes_read + cost.bytes_written;
+  fmt::print("| {} | {:.1f} | {:.1f} | {:.2f} | {:.0f} % |\n", bench.name, bytes * 1e-6,
+             seconds * 1e6, bytes / seconds * 1e-12, 100 * bytes / bytes_per_s / seconds);
+  std::fflush(stdout);
+}
+
+void run(const std::string& part) {
+  CudaContext context(0, "");
+  RandomBlocks random;
+  const Shape large{int64_t{1} << 31};
+  const double copy_s =
+      measure_s({"copy", {}, {in(kBF16, large), out(kBF16, large)}}, context, random);
+  const double bytes_per_s = 8.0 * 1073741824.0 / copy_s;
+  fmt::print("copy of 4 GiB: {:.3f} TB/s read and written\n\n", bytes_per_s * 1e-12);
+  fmt::print("| kernel | MB | us | TB/s | of the floor |\n|---|---|---|---|---|\n");
+  std::vector<BenchCase> cases = range_cases();
+  for (const ModelShapes& model : kModels) {
+    const std::vector<BenchCase> more = model_cases(model);
+    cases.insert(cases.end(), more.begin(), more.end());
+  }
+  for (const BenchCase& bench : cases) {
+    if (bench.name.find(part) != std::string::npos) {
+      print_row(bench, measure_s(bench.spec, context, random), bytes_per_s);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace braid
+
+int main(int argc, char** argv) {
+  try {
+    braid::run(argc > 1 ? argv[1] : "");
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "memory_bound_bench: {}\n", error.what());
+    return 1;
+  }
+  return 0;
+}

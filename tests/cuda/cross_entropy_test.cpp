@@ -1,0 +1,156 @@
+#include "ops/cross_entropy.h"
+
+#include <limits>
+
+#include "support/cuda_kernel_checks.h"
+
+namespace braid {
+namespace {
+
+using CrossEntropyCudaTest = CudaKernelTest;
+
+struct Sizes {
+  int64_t rows;
+  int64_t columns;
+  int64_t vocabulary;
+};
+
+/// One column, primes, padding, a whole and a broken batch of vectors, Llama 3's vocabulary.
+constexpr Sizes kSizes[] = {{1, 1, 1},         {3, 7, 5},           {5, 128, 100},
+                            {1500, 31, 29},    {2, 16384, 16384},   {2, 20000, 16385},
+                            {7, 50304, 50257}, {3, 128256, 128256}, {4, 1003, 1003}};
+
+constexpr double kLossScale = 0.125;
+
+std::string name_of(DType dtype, Sizes s) {
+  return fmt::format("{} [{},{}] vocabulary {}", dtype_name(dtype), s.rows, s.columns,
+                     s.vocabulary);
+}
+
+/// Every fifth label is ignored.
+std::vector<double> make_labels(Sizes s) {
+  TestRandom random(5);
+  std::vector<double> labels(static_cast<size_t>(s.rows));
+  for (size_t n = 0; n < labels.size(); ++n) {
+    labels[n] = n % 5 == 3 ? -100.0 : static_cast<double>(random.below(s.vocabulary));
+  }
+  return labels;
+}
+
+/// Padding columns hold NaN: they take no part.
+std::vector<double> make_logits(Sizes s) {
+  TestRandom random(6);
+  std::vector<double> logits = random.uniforms(s.rows * s.columns, -12.0, 12.0);
+  for (size_t i = 0; i < logits.size(); ++i) {
+    if (static_cast<int64_t>(i) % s.columns >= s.vocabulary) {
+      logits[i] = std::numeric_limits<double>::quiet_NaN();
+    }
+  }
+  return logits;
+}
+
+KernelCase forward_case(DType dtype, Sizes s) {
+  KernelCase kernel_case(
+      {"cross_entropy",
+       to_attributes(CrossEntropyAttributes{.vocabulary = s.vocabulary}),
+       {read(dtype, {s.rows, s.columns}), read(DType::kI32, {s.rows}), read(DType::kF32, {1}),
+        write(DType::kF32, {1}), write(DType::kF32, {s.rows})}});
+  kernel_case.set(0, make_logits(s));
+  kernel_case.set(1, make_labels(s));
+  kernel_case.set_all(2, kLossScale);
+  return kernel_case;
+}
+
+/// lse is that of the logits, from the CPU.
+KernelCase backward_case(DType dtype, Sizes s) {
+  const KernelCase forward = f64_reference(forward_case(dtype, s));
+  KernelCase kernel_case(
+      {"cross_entropy_backward",
+       to_attributes(CrossEntropyAttributes{.vocabulary = s.vocabulary}),
+       {read(dtype, {s.rows, s.columns}), read(DType::kI32, {s.rows}), read(DType::kF32, {1}),
+        read(DType::kF32, {s.rows}), write(dtype, {s.rows, s.columns})}});
+  kernel_case.set(0, make_logits(s));
+  kernel_case.set(1, make_labels(s));
+  kernel_case.set_all(2, kLossScale);
+  kernel_case.set(3, forward.values(4));
+  return kernel_case;
+}
+
+// Exponentials are off by 2^-22, and so are their sums; exponents up to 24 add 24 half units.
+TEST_F(CrossEntropyCudaTest, ForwardEqualsTheCpu) {
+  for (const DType dtype : kCudaDtypes) {
+    for (const Sizes s : kSizes) {
+      expect_equals_cpu(forward_case(dtype, s), context(), rounded_once(4e-6, 1e-6),
+                        name_of(dtype, s));
+    }
+  }
+}
+
+TEST_F(CrossEntropyCudaTest, BackwardEqualsTheCpu) {
+  for (const DType dtype : kCudaDtypes) {
+    for (const Sizes s : kSizes) {
+      expect_equals_cpu(backward_case(dtype, s), context(), rounded_once(1e-6, 4e-6),
+                        name_of(dtype, s));
+    }
+  }
+}
+
+TEST_F(CrossEntropyCudaTest, LogitsOfMinusInfinityTakeNoPart) {
+  const Sizes sizes{2, 40000, 40000};
+  for (const DType dtype : kCudaDtypes) {
+    KernelCase kernel_case = forward_case(dtype, sizes);
+    std::vector<double> logits = kernel_case.values(0);
+    // All that some threads see in their first batches.
+    std::fill_n(logits.begin(), 39000, -std::numeric_limits<double>::infinity());
+    kernel_case.set(0, logits);
+    kernel_case.set(1, {39999, 1});
+    expect_equals_cpu(std::move(kernel_case), context(), rounded_once(4e-6, 1e-6), "masked");
+  }
+}
+
+TEST_F(CrossEntropyCudaTest, LargeLogitsDoNotOverflow) {
+  const Sizes sizes{3, 1000, 1000};
+  KernelCase kernel_case = forward_case(DType::kF32, sizes);
+  std::vector<double> logits = kernel_case.values(0);
+  for (double& logit : logits) {
+    logit *= 1e4;
+  }
+  kernel_case.set(0, logits);
+  expect_equals_cpu(std::move(kernel_case), context(), rounded_once(0, 1e-6), "large");
+}
+
+TEST_F(CrossEntropyCudaTest, UnknownLabelsAndNanLogitsShowInTheLoss) {
+  const Sizes sizes{3, 40, 33};
+  for (const double label : {33.0, 39.0, 2147483647.0}) {
+    KernelCase forward = forward_case(DType::kBF16, sizes);
+    forward.set(1, {1, label, 2});
+    run_on_cuda(forward, context());
+    EXPECT_TRUE(std::isnan(forward.values(3)[0])) << label;
+
+    KernelCase backward = backward_case(DType::kBF16, sizes);
+    backward.set(1, {1, label, 2});
+    run_on_cuda(backward, context());
+    const std::vector<double> d_logits = backward.values(4);
+    for (size_t i = 0; i < d_logits.size(); ++i) {
+      const bool is_bad = i / 40 == 1 && i % 40 < 33;
+      EXPECT_EQ(std::isnan(d_logits[i]), is_bad) << label << " element " << i;
+    }
+  }
+  KernelCase forward = forward_case(DType::kBF16, sizes);
+  std::vector<double> logits = forward.values(0);
+  logits[41] = std::numeric_limits<double>::quiet_NaN();
+  forward.set(0, logits);
+  run_on_cuda(forward, context());
+  EXPECT_TRUE(std::isnan(forward.values(3)[0]));
+}
+
+TEST_F(CrossEntropyCudaTest, IsBitwiseRepeatable) {
+  const Sizes sizes{1200, 1064, 1061};
+  for (const DType dtype : kCudaDtypes) {
+    expect_repeatable([&] { return forward_case(dtype, sizes); }, context());
+    expect_repeatable([&] { return backward_case(dtype, sizes); }, context());
+  }
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,49 @@
+#include "ops/rope.h"
+
+#include "support/cuda_kernel_checks.h"
+
+namespace braid {
+namespace {
+
+using RopeCudaTest = CudaKernelTest;
+
+constexpr RopeAttributes kForms[] = {
+    {.heads = 1, .kv_heads = 1, .head_size = 2, .sequence = 1},
+    {.heads = 3, .kv_heads = 1, .head_size = 6, .sequence = 5},
+    {.heads = 4, .kv_heads = 2, .head_size = 64, .sequence = 37, .theta = 500000.0},
+    {.heads = 2, .kv_heads = 2, .head_size = 96, .sequence = 11},
+    {.heads = 32, .kv_heads = 8, .head_size = 128, .sequence = 19, .theta = 500000.0},
+    {.heads = 1, .kv_heads = 1, .head_size = 512, .sequence = 3},
+    // Angles up to 131071 radians.
+    {.heads = 1, .kv_heads = 1, .head_size = 16, .sequence = 131072, .theta = 500000.0},
+};
+
+KernelCase rope_case(DType dtype, RopeAttributes attributes, int64_t sequences) {
+  const Shape shape{sequences * attributes.sequence,
+                    (attributes.heads + 2 * attributes.kv_heads) * attributes.head_size};
+  return KernelCase({"rope", to_attributes(attributes), {read(dtype, shape), write(dtype, shape)}});
+}
+
+// An angle is off by 4e-7 at most, and two fp32 products of numbers up to 1 are added.
+TEST_F(RopeCudaTest, EqualsTheCpuAtEveryPosition) {
+  for (const DType dtype : kCudaDtypes) {
+    for (RopeAttributes attributes : kForms) {
+      for (const bool inverse : {false, true}) {
+        attributes.inverse = inverse;
+        expect_equals_cpu(rope_case(dtype, attributes, attributes.sequence < 1000 ? 3 : 1),
+                          context(), rounded_once(1e-6),
+                          fmt::format("{} head size {} sequence {}", dtype_name(dtype),
+                                      attributes.head_size, attributes.sequence));
+      }
+    }
+  }
+}
+
+TEST_F(RopeCudaTest, IsBitwiseRepeatable) {
+  for (const DType dtype : kCudaDtypes) {
+    expect_repeatable([&] { return rope_case(dtype, kForms[4], 7); }, context());
+  }
+}
+
+}  // namespace
+}  // namespace braid
