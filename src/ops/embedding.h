@@ -9,7 +9,7 @@ namespace braid {
 
 /// embedding: tokens i32 [N], table [V,C], optionally positions [P,C] -> out [N,C].
 /// out[n] = table[tokens[n]] (+ positions[n % sequence]). A token outside [0, V) is a DeviceError
-/// naming it.
+/// naming it on the CPU, and a row of NaN on a GPU, which cannot stop inside a graph.
 struct EmbeddingAttributes {
   int64_t sequence = 0;  ///< T; N is a multiple of it
   bool has_positions = false;
