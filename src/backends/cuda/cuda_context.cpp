@@ -10,10 +10,6 @@
 namespace braid {
 namespace {
 
-constexpr int kComputeCapabilityMajor =
-    9;  // kernels are machine code of sm_90a, which only runs there
-constexpr int kComputeCapabilityMinor = 0;
-
 int attribute_of(int device, cudaDeviceAttr attribute) {
   int value = 0;
   BRAID_CUDA_CHECK(cudaDeviceGetAttribute(&value, attribute, device));
@@ -23,9 +19,10 @@ int attribute_of(int device, cudaDeviceAttr attribute) {
 void check_capability(int device) {
   const int major = attribute_of(device, cudaDevAttrComputeCapabilityMajor);
   const int minor = attribute_of(device, cudaDevAttrComputeCapabilityMinor);
-  if (major != kComputeCapabilityMajor || minor != kComputeCapabilityMinor) {
-    throw_device_error("GPU {} has compute capability {}.{}; this build is for {}.{} (H100, H200)",
-                       device, major, minor, kComputeCapabilityMajor, kComputeCapabilityMinor);
+  if (!has_kernels_for(major, minor)) {
+    throw_device_error(
+        "GPU {} has compute capability {}.{}; this build has kernels for 9.0 (H100, H200) only",
+        device, major, minor);
   }
 }
 

@@ -12,6 +12,11 @@ namespace braid {
 
 class AlgorithmCache;
 
+/// Whether this build's kernels, machine code of sm_90a, run on a GPU of that compute capability.
+constexpr bool has_kernels_for(int major, int minor) {
+  return major == 9 && minor == 0;
+}
+
 /// The device of one rank and the library handles that kernels are made with. One thread makes
 /// kernels at a time.
 class CudaContext {

@@ -1,0 +1,17 @@
+// Stands in for make_executor.cpp in builds without CUDA.
+#include "backends/cuda/make_executor.h"
+#include "base/errors.h"
+
+namespace braid {
+
+CudaGpus find_cuda_gpus() {
+  return {.usable = {}, .why_none = "this build has no CUDA"};
+}
+
+std::unique_ptr<Executor> make_cuda_rank(std::vector<Program>, MemoryPlan, const CudaRankOptions&) {
+  throw_config_error(
+      "runtime.device = \"cuda\": this build has no CUDA; build where nvcc is installed, or set "
+      "runtime.device = \"cpu\"");
+}
+
+}  // namespace braid
