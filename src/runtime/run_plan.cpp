@@ -49,8 +49,8 @@ TrainProgramOptions train_options(const RunConfig& config, int64_t microbatches)
 std::string disabling_options(const OverlapConfig& overlap, const DebugOptions& debug) {
   const bool variable = !debug.disabled_passes.empty();
   const bool key = !overlap.disable_passes.empty();
-  return variable && key ? "overlap.disable_passes or BRAID_DISABLE_PASSES"
-         : variable      ? "BRAID_DISABLE_PASSES"
+  return variable && key ? "overlap.disable_passes or environment variable BRAID_DISABLE_PASSES"
+         : variable      ? "environment variable BRAID_DISABLE_PASSES"
                          : "overlap.disable_passes";
 }
 
