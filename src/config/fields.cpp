@@ -43,7 +43,7 @@ constexpr Names4 kSchedules = {"1f1b", "interleaved", "zb-h1", "zb-v"};
 constexpr Names4 kShards = {"none", "optimizer", "gradients", "parameters"};
 constexpr Names3 kModes = {"auto", "manual", "off"};
 constexpr Names3 kProgress = {"auto", "on", "off"};
-constexpr Names2 kDevices = {"auto", "cpu"};
+constexpr Names3 kDevices = {"auto", "cpu", "cuda"};
 
 constexpr std::array kSections = {
     Section{"model", "What is trained; keys that are not given come from the preset."},
@@ -134,7 +134,7 @@ constexpr std::array kFields = {
     Field{BRAID_KEY(logging, trace_steps), kSteps, "Steps, counted from 1, whose timeline goes to trace.json and report.html; steps that the run does not reach are passed over."},
     Field{BRAID_KEY(logging, progress), one_of(kProgress), "Progress bar; auto = if the output is a terminal."},
 
-    Field{BRAID_KEY(runtime, device), one_of(kDevices), "Device that runs the step; auto = the best there is."},
+    Field{BRAID_KEY(runtime, device), one_of(kDevices), "Device that runs the step; auto = a GPU where there is one that can run this (this build: bfloat16, 1 rank), else the CPU."},
     Field{BRAID_KEY(runtime, threads), {.minimum = 0, .maximum = 4096}, "Compute threads per rank; 0 = all cores divided by the ranks on this host."},
     Field{BRAID_KEY(runtime, detect_nan), kAny, "Whether the run stops as soon as the loss or the gradient norm is not finite."},
 };

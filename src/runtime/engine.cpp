@@ -53,15 +53,28 @@ int threads_per_rank(int64_t configured, int64_t num_ranks) {
   return static_cast<int>(configured > 0 ? configured : std::max<int64_t>(1, cores / num_ranks));
 }
 
-Engine::Engine(RunPlan plan, const EngineOptions& options) : plan_(std::move(plan)) {
+Engine::Engine(RunPlan plan, const EngineOptions& options)
+    : plan_(std::move(plan)), source_(options.device.gpu ? "cuda" : "cpu") {
   transports_ = make_in_process_transports({.num_ranks = plan_.mesh.num_ranks()});
   for (size_t rank = 0; rank < plan_.ranks.size(); ++rank) {
-    executors_.push_back(std::make_unique<CpuExecutor>(
-        plan_.ranks[rank].programs, plan_.ranks[rank].memory,
-        CpuExecutorOptions{.transport = transports_[rank].get(),
-                           .num_workers = options.threads_per_rank,
-                           .poison_step_arena = options.poison_step_arena}));
+    executors_.push_back(make_executor(rank, options));
   }
+}
+
+std::unique_ptr<Executor> Engine::make_executor(size_t rank, const EngineOptions& options) {
+  const RankPlan& rank_plan = plan_.ranks[rank];
+  if (options.device.gpu) {
+    return make_cuda_rank(rank_plan.programs, rank_plan.memory,
+                          {.device = options.device.gpu->device,
+                           .cache_folder = options.cache_folder,
+                           .poison_step_arena = options.poison_step_arena,
+                           .eager = options.eager});
+  }
+  return std::make_unique<CpuExecutor>(
+      rank_plan.programs, rank_plan.memory,
+      CpuExecutorOptions{.transport = transports_[rank].get(),
+                         .num_workers = options.threads_per_rank,
+                         .poison_step_arena = options.poison_step_arena});
 }
 
 Engine::~Engine() = default;
@@ -177,7 +190,7 @@ void Engine::set_tracing(bool enabled) {
 }
 
 Timeline Engine::timeline() const {
-  Timeline timeline{.source = "cpu", .ranks = {}};
+  Timeline timeline{.source = source_, .ranks = {}};
   for (const auto& executor : executors_) {
     timeline.ranks.push_back(executor->timeline());
   }

@@ -2,10 +2,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "comm/transport.h"
 #include "data/batch_loader.h"
+#include "runtime/device.h"
 #include "runtime/model_state.h"
 #include "runtime/run_plan.h"
 #include "trace/timeline.h"
@@ -15,7 +17,10 @@ namespace braid {
 class Executor;
 
 struct EngineOptions {
-  int threads_per_rank = 1;
+  int threads_per_rank = 1;  ///< of the CPU
+  Device device = {};
+  std::string cache_folder = {};   ///< of measured algorithm choices; empty: nothing is kept
+  bool eager = false;              ///< on a GPU: task by task instead of one graph
   bool poison_step_arena = false;  ///< tests: fill step memory with NaN before each step
 };
 
@@ -55,10 +60,12 @@ class Engine {
   Timeline timeline() const;
 
  private:
+  std::unique_ptr<Executor> make_executor(size_t rank, const EngineOptions& options);
   void run_all(size_t program_index);
   void write_inputs(const StepBatch& batch);
 
   RunPlan plan_;
+  std::string source_;  // of timelines
   std::vector<std::unique_ptr<Transport>> transports_;
   std::vector<std::unique_ptr<Executor>> executors_;  // by rank
 };

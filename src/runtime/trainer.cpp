@@ -16,6 +16,7 @@
 #include "data/batch_loader.h"
 #include "report/report_html.h"
 #include "runtime/checkpointing.h"
+#include "runtime/device.h"
 #include "runtime/engine.h"
 #include "runtime/host_memory.h"
 #include "runtime/learning_rate.h"
@@ -77,8 +78,11 @@ class TrainingRun {
         options_(options),
         data_(config_, config_.logging.run_folder + "/data",
               [this](const std::string& line) { print(line); }),
-        engine_(planned(), {.threads_per_rank = threads_per_rank(config_.runtime.threads,
-                                                                 config_.parallel.ranks)}) {
+        device_(choose_device(config_, find_cuda_gpus())),
+        engine_(planned(), {.threads_per_rank =
+                                threads_per_rank(config_.runtime.threads, config_.parallel.ranks),
+                            .device = device_,
+                            .cache_folder = user_cache_folder()}) {
     start_state();
     // Not before: a run that is refused must not describe the one that is in the folder.
     write_file_atomically(config_.logging.run_folder + "/config.toml", to_toml(config_));
@@ -140,8 +144,12 @@ class TrainingRun {
   RunPlan planned() {
     RunPlan plan = plan_run(config_, data_.tokenizer().vocabulary_size());
     options_.print(to_toml(config_));
-    options_.print("\n" + describe_run_plan(plan, config_) + "\n");
-    check_fits_host(plan, config_, host_memory_bytes());
+    options_.print("\n" + describe_device(device_) + describe_run_plan(plan, config_) + "\n");
+    if (device_.gpu) {
+      check_fits_gpu(plan, config_, *device_.gpu);
+    } else {
+      check_fits_host(plan, config_, host_memory_bytes());
+    }
     return plan;
   }
 
@@ -293,6 +301,7 @@ class TrainingRun {
   const TrainerOptions& options_;
   RunLog* log_ = nullptr;  // while `run` runs; before data_, whose construction prints
   TrainingData data_;
+  Device device_;
   Engine engine_;
   int64_t first_step_ = 1;
   int64_t skipped_steps_ = 0;

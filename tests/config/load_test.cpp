@@ -138,7 +138,7 @@ INSTANTIATE_TEST_SUITE_P(
             "optimizer.schedule = \"cosin\": allowed values are \"cosine\", \"wsd\", \"constant\"; "
             "did you mean \"cosine\"?"},
         Refused{"[runtime]\ndevice = \"tpu\"",
-                "runtime.device = \"tpu\": allowed values are \"auto\", \"cpu\""},
+                "runtime.device = \"tpu\": allowed values are \"auto\", \"cpu\", \"cuda\""},
         Refused{"[logging]\ntrace_steps = [1, 0]",
                 "logging.trace_steps = [1, 0]: each entry must be at least 1"},
         Refused{"[data]\ntrain = \"a\\u0000b\"", "must be UTF-8 text without control characters"}));

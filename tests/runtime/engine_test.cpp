@@ -2,76 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
-#include <random>
 
 #include "config/validate.h"
+#include "support/engine_runs.h"
 
 namespace braid {
 namespace {
-
-/// Sequences of a fixed pseudo-random language: the next token is a function of the last one, with
-/// some noise.
-class NoisySequences final : public SampleSource {
- public:
-  explicit NoisySequences(int64_t sequence) : sequence_(sequence) {}
-  int64_t sequence_tokens() const override { return sequence_; }
-  int64_t num_samples() const override { return 1 << 20; }
-  void read(int64_t sample, std::span<int32_t> tokens, std::span<int32_t> labels) const override {
-    std::mt19937 random(static_cast<uint32_t>(sample) * 7919u + 17u);
-    auto token = static_cast<int32_t>(random() % 50);
-    for (size_t t = 0; t < tokens.size(); ++t) {
-      tokens[t] = token;
-      token = random() % 10 == 0 ? static_cast<int32_t>(random() % 50) : (token * 7 + 3) % 50;
-      labels[t] = token;
-    }
-  }
-
- private:
-  int64_t sequence_;
-};
-
-RunConfig small_config() {
-  RunConfig config;
-  config.model.layers = 2;
-  config.model.width = 32;
-  config.model.heads = 4;
-  config.model.kv_heads = 2;
-  config.train.sequence = 16;
-  config.train.microbatch = 2;
-  config.train.global_batch = 8;
-  config.train.steps = 30;
-  config.optimizer.learning_rate = 3e-3;
-  config.logging.run_folder = "unused";
-  return config;
-}
-
-struct Outcome {
-  std::vector<double> losses;
-  std::vector<double> grad_norms;
-  ModelState state;
-};
-
-Outcome run(RunConfig config, int64_t steps, int threads = 1) {
-  validate(config);
-  config = resolved(config);
-  Engine engine(plan_run(config, 50), {.threads_per_rank = threads, .poison_step_arena = true});
-  engine.write_state(initial_state(engine.plan().layout, engine.plan().model, 5));
-  const NoisySequences source(config.train.sequence);
-  BatchLoader loader(source, {.shape = {.num_ranks = config.parallel.data,
-                                        .num_microbatches = num_microbatches(config),
-                                        .microbatch = config.train.microbatch}});
-  Outcome outcome;
-  for (int64_t step = 1; step <= steps; ++step) {
-    const StepResult result =
-        engine.train_step(*loader.next(), config.optimizer, config.optimizer.learning_rate, step);
-    EXPECT_FALSE(result.skipped);
-    outcome.losses.push_back(result.loss);
-    outcome.grad_norms.push_back(result.grad_norm);
-  }
-  outcome.state = engine.read_state();
-  return outcome;
-}
 
 double largest_difference(const ModelState& a, const ModelState& b) {
   double largest = 0;
@@ -82,14 +20,6 @@ double largest_difference(const ModelState& a, const ModelState& b) {
     }
   }
   return largest;
-}
-
-void expect_same_bits(const Outcome& a, const Outcome& b) {
-  EXPECT_EQ(a.losses, b.losses);
-  EXPECT_EQ(a.grad_norms, b.grad_norms);
-  EXPECT_EQ(a.state.weights, b.state.weights);
-  EXPECT_EQ(a.state.exp_avg, b.state.exp_avg);
-  EXPECT_EQ(a.state.exp_avg_sq, b.state.exp_avg_sq);
 }
 
 TEST(Engine, LearnsASimpleLanguage) {

@@ -1,0 +1,77 @@
+#include "runtime/device.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/errors.h"
+#include "base/expect_error.h"
+#include "config/validate.h"
+
+namespace braid {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+RunConfig config_for(const std::string& device, const std::string& dtype, int64_t ranks = 1) {
+  RunConfig config;
+  config.model.layers = 2;
+  config.model.width = 32;
+  config.model.heads = 2;
+  config.train.sequence = 32;
+  config.train.dtype = dtype;
+  config.parallel.ranks = ranks;
+  config.runtime.device = device;
+  return resolved(config);
+}
+
+const CudaGpus kOneGpu{.usable = {{0, "GPU of the test", int64_t{1} << 30}}, .why_none = ""};
+const CudaGpus kNoGpu{.usable = {}, .why_none = "there is no GPU"};
+
+TEST(Device, AutoIsAGpuThatCanRunIt) {
+  const Device device = choose_device(config_for("auto", "bfloat16"), kOneGpu);
+  ASSERT_TRUE(device.gpu.has_value());
+  EXPECT_EQ(describe_device(device), "device   cuda: GPU of the test, 1.00 GiB\n");
+}
+
+TEST(Device, AutoIsTheCpuWithAReasonElse) {
+  const auto reason_of = [](const RunConfig& config, const CudaGpus& gpus) {
+    const Device device = choose_device(config, gpus);
+    EXPECT_FALSE(device.gpu.has_value());
+    return describe_device(device);
+  };
+  EXPECT_EQ(reason_of(config_for("auto", "bfloat16"), kNoGpu), "device   cpu: there is no GPU\n");
+  EXPECT_EQ(reason_of(config_for("auto", "float32"), kOneGpu),
+            "device   cpu: train.dtype = \"float32\", and GPUs run \"bfloat16\" only\n");
+  EXPECT_EQ(reason_of(config_for("auto", "bfloat16", 2), kOneGpu),
+            "device   cpu: parallel.ranks = 2, and this build runs 1 rank on GPUs\n");
+}
+
+TEST(Device, CpuIsTheCpu) {
+  EXPECT_EQ(describe_device(choose_device(config_for("cpu", "bfloat16"), kOneGpu)),
+            "device   cpu\n");
+}
+
+TEST(Device, CudaThatCannotBeIsRefused) {
+  EXPECT_EQ(message_of<ConfigError>([] { choose_device(config_for("cuda", "float32"), kOneGpu); }),
+            "runtime.device = \"cuda\": train.dtype = \"float32\", and GPUs run \"bfloat16\" only; "
+            "change that, or set runtime.device = \"cpu\"");
+  EXPECT_THAT(
+      message_of<ConfigError>([] { choose_device(config_for("cuda", "bfloat16"), kNoGpu); }),
+      HasSubstr("there is no GPU"));
+}
+
+TEST(Device, RefusesOneByteTooManyForTheGpu) {
+  const RunConfig config = config_for("cuda", "bfloat16");
+  const RunPlan plan = plan_run(config, 257);
+  CudaGpu gpu = kOneGpu.usable.front();
+  gpu.memory_bytes = plan.ranks[0].memory.peak_bytes();
+  EXPECT_NO_THROW(check_fits_gpu(plan, config, gpu));
+  --gpu.memory_bytes;
+  EXPECT_THAT(message_of<ConfigError>([&] { check_fits_gpu(plan, config, gpu); }),
+              AllOf(HasSubstr("of GPU memory, the GPU of the test has"),
+                    HasSubstr("lower train.microbatch = 1, train.sequence = 32")));
+}
+
+}  // namespace
+}  // namespace braid
