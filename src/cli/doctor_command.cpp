@@ -3,13 +3,13 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <filesystem>
 #include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "backends/cpu/kernels/gemm.h"
+#include "backends/cuda/make_executor.h"
 #include "base/env.h"
 #include "base/errors.h"
 #include "base/text.h"
@@ -18,8 +18,6 @@
 
 namespace braid {
 namespace {
-
-namespace fs = std::filesystem;
 
 /// Value of the first "key : value" line of /proc/cpuinfo with that key.
 std::string cpu_info(const std::string& key) {
@@ -54,31 +52,18 @@ bool on_path(const std::string& program) {
   return false;
 }
 
-std::vector<std::string> nvidia_gpus() {
-  std::vector<std::string> gpus;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator("/proc/driver/nvidia/gpus", error)) {
-    std::ifstream file(entry.path() / "information");
-    for (std::string line; std::getline(file, line);) {
-      if (line.starts_with("Model:")) {
-        gpus.emplace_back(trim(std::string_view(line).substr(6)));
-      }
-    }
-  }
-  return gpus;
-}
-
 std::string line(std::string_view what, std::string_view value) {
   return fmt::format("{:<13}{}\n", what, value);
 }
 
 std::string gpu_line() {
-  const std::vector<std::string> gpus = nvidia_gpus();
-  if (gpus.empty()) {
-    return line("gpu", "none found; this build trains on the CPU");
+  const CudaGpus gpus = find_cuda_gpus();
+  if (gpus.usable.empty()) {
+    return line("gpu", gpus.why_none + "; training runs on the CPU");
   }
-  return line("gpu",
-              fmt::format("{} x {}; this build trains on the CPU", gpus.size(), gpus.front()));
+  const CudaGpu& first = gpus.usable.front();
+  return line("gpu", fmt::format("{} x {}, {}; this build trains bfloat16 with 1 rank there",
+                                 gpus.usable.size(), first.name, format_bytes(first.memory_bytes)));
 }
 
 std::string disk_line() {
