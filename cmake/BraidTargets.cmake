@@ -41,7 +41,7 @@ function(braid_tests name)
   set_tests_properties(${name} PROPERTIES
     ENVIRONMENT GTEST_OUTPUT=json:${CMAKE_BINARY_DIR}/reports/${name}.json
     LABELS "${ARG_LABELS}"
-    TIMEOUT 600)
+    TIMEOUT 1500)
   if("threads" IN_LIST ARG_LABELS)
     add_dependencies(braid_threaded_tests braid_${name}_tests)
   endif()

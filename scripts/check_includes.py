@@ -20,18 +20,19 @@ MAY_SEE = {
     "memory": ["base", "ir", "ops"],
     "comm": ["base", "ir", "ops"],
     "trace": ["base", "ir", "ops"],
-    "sim": ["base", "ir", "ops", "comm", "trace", "backends/executor.h"],
-    "passes": ["base", "ir", "ops", "model", "parallel", "memory", "comm", "sim/cost_model.h"],
+    "sim": ["base", "ir", "ops", "parallel", "comm", "trace"],
+    "passes": ["base", "ir", "ops", "model", "parallel", "memory", "comm", "sim/cost_model.h", "sim/simulate.h"],
     # Executors allocate what the plan says; they do not plan.
     "backends": ["base", "ir", "ops", "comm", "trace", "memory/memory_plan.h"],
     "data": ["base"],
     "checkpoint": ["base", "ir"],
+    "hugging_face": ["base", "model", "checkpoint"],
     "config": ["base", "model"],
-    "report": ["base", "ir", "memory", "trace", "passes"],
+    "report": ["base", "ir", "memory", "trace", "passes", "parallel/schedule_stats.h"],
     "runtime": ["base", "ir", "ops", "model", "parallel", "memory", "comm", "trace", "sim", "passes", "backends",
-                "data", "checkpoint", "config", "report"],
+                "data", "checkpoint", "hugging_face", "config", "report"],
     "cli": ["base", "ir", "ops", "model", "parallel", "memory", "comm", "trace", "sim", "passes", "backends",
-            "data", "checkpoint", "config", "report", "runtime"],
+            "data", "checkpoint", "hugging_face", "config", "report", "runtime"],
 }
 
 # Headers that cost every file that includes them most of a second.
@@ -88,7 +89,7 @@ def check_reach(src, path):
         if not relative.startswith("backends/cuda/"):
             if "<<<" in code:
                 yield number, "kernel launch outside backends/cuda"
-            if re.search(r"include\s*<(cuda|cublas|cudnn|nccl)", code) and not relative.startswith("comm/nccl/"):
+            if re.search(r"include\s*<(cuda|cublas|cudnn|cupti|nccl|nvtx)", code) and not relative.startswith("comm/nccl/"):
                 yield number, "CUDA header outside backends/cuda"
         if re.search(r"\bgetenv\s*\(", code) and not relative.startswith("base/env"):
             yield number, "environment read outside base/env"

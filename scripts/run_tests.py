@@ -8,6 +8,7 @@ counts as one. The last line is "N passed, N failed, N skipped"; the exit status
 least one passed.
 """
 import argparse
+import collections
 import json
 import os
 import pathlib
@@ -84,6 +85,20 @@ def count_gtest(report):
     return outcome
 
 
+def skip_reasons(output):
+    """What GTEST_SKIP printed, by case; the reports have no reasons."""
+    found = re.findall(r"\[ RUN      \] (\S+)\n[^\n]*: Skipped\n(.*)\n", output)
+    return {case: reason.strip() for case, reason in found}
+
+
+def grouped_by_reason(program, cases, output):
+    """Lines that say what was skipped and why; cases of one reason share a line."""
+    reasons = skip_reasons(output)
+    counts = collections.Counter(reasons[case] for case in cases if case in reasons)
+    lines = [f"{program}: {count} cases: {reason}" for reason, count in counts.items()]
+    return lines + [f"{program}: {case}" for case in cases if case not in reasons]
+
+
 def was_skipped(test):
     """Whether the test itself asked to be skipped; ctest marks a missing program in the same way."""
     skipped = test.find("skipped")
@@ -91,14 +106,17 @@ def was_skipped(test):
 
 
 def count_ctest(reports):
-    """Outcomes of the whole run, from ctest's summary and the report of each GoogleTest program."""
-    total = {"passed": [], "failed": [], "skipped": []}
+    """Outcomes of the whole run, from ctest's summary and the report of each GoogleTest program; "why" is what to print of
+    those that were skipped."""
+    total = {"passed": [], "failed": [], "skipped": [], "why": []}
     for test in ElementTree.parse(reports / "ctest.xml").getroot().iter("testcase"):
         name, status = test.get("name"), test.get("status")
         report = reports / f"{name}.json"
         if report.exists():
-            for kind, names in count_gtest(report).items():
+            outcome = count_gtest(report)
+            for kind, names in outcome.items():
                 total[kind] += [f"{name}: {case}" for case in names]
+            total["why"] += grouped_by_reason(name, outcome["skipped"], test.findtext("system-out", ""))
             # A program can fail outside its cases: a leak reported at exit, a crash after the report was written.
             if status == "fail" and not any(case.startswith(f"{name}: ") for case in total["failed"]):
                 total["failed"].append(f"{name}: exit status of the program")
@@ -106,6 +124,7 @@ def count_ctest(reports):
             total["passed"].append(name)
         elif status == "disabled" or was_skipped(test):
             total["skipped"].append(name)
+            total["why"].append(name)
         else:
             total["failed"].append(name)
     return total
@@ -130,7 +149,7 @@ def main():
         environment["GTEST_FILTER"] = ":".join(cases)
     status = subprocess.run(
         [*without_address_randomisation(arguments.preset), *ctest, "--parallel", str(arguments.j),
-         "--no-label-summary", "--output-junit", str(reports / "ctest.xml")],
+         "--no-label-summary", "--test-output-size-passed", str(1 << 20), "--output-junit", str(reports / "ctest.xml")],
         cwd=ROOT, env=environment).returncode
 
     if not (reports / "ctest.xml").exists():
@@ -139,9 +158,9 @@ def main():
     total = count_ctest(reports)
     if status != 0 and not total["failed"]:
         total["failed"].append(f"ctest: exit status {status}")
-    for kind in ("skipped", "failed"):
-        for name in total[kind]:
-            print(f"{kind}: {name}")
+    for kind, lines in (("skipped", total["why"]), ("failed", total["failed"])):
+        for line in lines:
+            print(f"{kind}: {line}")
     print(", ".join(f"{len(total[kind])} {kind}" for kind in ("passed", "failed", "skipped")))
     return 1 if total["failed"] or not total["passed"] else 0
 

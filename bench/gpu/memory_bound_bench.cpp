@@ -197,7 +197,7 @@ std::vector<BenchCase> model_cases(const ModelShapes& m) {
   };
   const auto backward = to_attributes(NormBackwardAttributes{.has_d_sum = true});
   const auto loss = to_attributes(CrossEntropyAttributes{.vocabulary = kVocabulary});
-  const auto wgrad = to_attributes(EmbeddingWgradAttributes{.sequence = 8192});
+  const auto loss_backward = to_attributes(CrossEntropyShardAttributes{.vocabulary = kVocabulary});
   std::vector<BenchCase> cases = {
       {"",
        {"rmsnorm",
@@ -236,9 +236,12 @@ std::vector<BenchCase> model_cases(const ModelShapes& m) {
         {in(kI32, statistics), in(kBF16, {kVocabulary, m.width}), out(kBF16, rows)}}},
       {"",
        {"embedding_wgrad",
-        wgrad,
+        to_attributes(EmbeddingWgradAttributes{}),
         {in(kI32, statistics), in(kBF16, rows), in_out(kF32, {kVocabulary, m.width})}}},
-      {"", {"position_embedding_wgrad", wgrad, {in(kBF16, rows), in_out(kF32, {8192, m.width})}}},
+      {"",
+       {"position_embedding_wgrad",
+        to_attributes(PositionEmbeddingWgradAttributes{.sequence = 8192}),
+        {in(kBF16, rows), in_out(kF32, {8192, m.width})}}},
       {"",
        {"cross_entropy",
         loss,
@@ -246,7 +249,7 @@ std::vector<BenchCase> model_cases(const ModelShapes& m) {
          out(kF32, statistics)}}},
       {"",
        {"cross_entropy_backward",
-        loss,
+        loss_backward,
         {in(kBF16, logits), in(kI32, statistics), in(kF32, {1}), in(kF32, statistics),
          out(kBF16, logits)}}},
   };

@@ -38,7 +38,7 @@ void backward(benchmark::State& state) {
   const int64_t vocabulary = state.range(1);
   measure(state,
           {"cross_entropy_backward",
-           to_attributes(CrossEntropyAttributes{.vocabulary = vocabulary}),
+           to_attributes(CrossEntropyShardAttributes{.vocabulary = vocabulary}),
            {operand(kDType, Access::kRead, {rows, vocabulary}),
             operand(DType::kI32, Access::kRead, {rows}), operand(DType::kF32, Access::kRead, {1}),
             operand(DType::kF32, Access::kRead, {rows}),

@@ -5,6 +5,19 @@
 namespace braid {
 namespace {
 
+struct Arena {
+  std::byte* data;
+  int64_t size_bytes;
+};
+
+Arena arena_of(const Buffer& buffer, const MemoryPlan& plan, const Arenas& arenas) {
+  if (buffer.lifetime == Lifetime::kPersistent) {
+    return {arenas.persistent, plan.persistent_bytes};
+  }
+  return buffer.placement == Placement::kHost ? Arena{arenas.host, plan.host_bytes}
+                                              : Arena{arenas.step, plan.step_bytes};
+}
+
 /// The address of each buffer; checks that it lies inside its arena.
 std::vector<std::byte*> buffer_addresses(const Program& program, const MemoryPlan& plan,
                                          const StepPlan& step_plan, const Arenas& arenas) {
@@ -15,13 +28,12 @@ std::vector<std::byte*> buffer_addresses(const Program& program, const MemoryPla
   addresses.reserve(program.buffers.size());
   for (size_t i = 0; i < program.buffers.size(); ++i) {
     const Buffer& buffer = program.buffers[i];
-    const bool persistent = buffer.lifetime == Lifetime::kPersistent;
-    const int64_t limit_bytes = persistent ? plan.persistent_bytes : plan.step_bytes;
+    const Arena arena = arena_of(buffer, plan, arenas);
     const int64_t offset_bytes = step_plan.offset_bytes[i];
-    check(offset_bytes >= 0 && offset_bytes + buffer.size_bytes() <= limit_bytes,
+    check(offset_bytes >= 0 && offset_bytes + buffer.size_bytes() <= arena.size_bytes,
           "program {}: buffer {} of {} bytes at offset {} is outside its arena of {} bytes",
-          program.name, buffer.name, buffer.size_bytes(), offset_bytes, limit_bytes);
-    addresses.push_back((persistent ? arenas.persistent : arenas.step) + offset_bytes);
+          program.name, buffer.name, buffer.size_bytes(), offset_bytes, arena.size_bytes);
+    addresses.push_back(arena.data + offset_bytes);
   }
   return addresses;
 }
@@ -70,11 +82,15 @@ void PersistentBuffers::add(const Program& program, const StepPlan& step_plan,
   }
 }
 
-std::span<std::byte> PersistentBuffers::range(std::string_view buffer, int64_t offset_bytes,
-                                              size_t size_bytes) const {
+std::span<std::byte> PersistentBuffers::whole(std::string_view buffer) const {
   const auto found = buffers_.find(buffer);
   check(found != buffers_.end(), "there is no persistent buffer named {}", buffer);
-  const std::span<std::byte> bytes = found->second;
+  return found->second;
+}
+
+std::span<std::byte> PersistentBuffers::range(std::string_view buffer, int64_t offset_bytes,
+                                              size_t size_bytes) const {
+  const std::span<std::byte> bytes = whole(buffer);
   check(offset_bytes >= 0 && static_cast<size_t>(offset_bytes) <= bytes.size() &&
             size_bytes <= bytes.size() - static_cast<size_t>(offset_bytes),
         "{} bytes at offset {} are outside buffer {} of {} bytes", size_bytes, offset_bytes, buffer,

@@ -18,6 +18,7 @@ namespace braid {
 struct Arenas {
   std::byte* persistent = nullptr;
   std::byte* step = nullptr;
+  std::byte* host = nullptr;  ///< step buffers in host memory
 };
 
 /// The address of each operand, parallel to Program::operands. Throws InternalError if plan and
@@ -32,6 +33,8 @@ class PersistentBuffers {
   /// Throws InternalError if a buffer of that name lies elsewhere.
   void add(const Program& program, const StepPlan& step_plan, const Arenas& arenas);
 
+  /// Throws InternalError for an unknown name.
+  std::span<std::byte> whole(std::string_view buffer) const;
   /// Throws InternalError for an unknown name or a range outside the buffer.
   std::span<std::byte> range(std::string_view buffer, int64_t offset_bytes,
                              size_t size_bytes) const;

@@ -5,6 +5,7 @@
 #include <span>
 #include <string_view>
 
+#include "backends/host_block.h"
 #include "ir/program.h"
 #include "trace/timeline.h"
 
@@ -42,6 +43,17 @@ class Executor {
   virtual void write(std::string_view buffer, int64_t offset_bytes,
                      std::span<const std::byte> bytes) = 0;
   virtual void read(std::string_view buffer, int64_t offset_bytes, std::span<std::byte> bytes) = 0;
+  /// Sets all bytes of a persistent buffer to 0, between steps only. Throws InternalError for an
+  /// unknown name.
+  virtual void zero(std::string_view buffer) = 0;
+  /// Host memory that `write` and `read` copy fastest, for large transfers; zeroed. It must not
+  /// outlive the executor. Throws DeviceError if there is none.
+  virtual HostBlock host_block(int64_t size_bytes) = 0;
+
+  /// Looks for NaN and infinity in what each task wrote, right after the task, in the next steps.
+  /// The first is an error of its task: "...: wrote NaN or infinity to element 5 of buffer x".
+  /// Steps are slower and give the same bytes.
+  virtual void set_finite_checks(bool enabled) = 0;
 
   /// Records start and end of every task in the next steps.
   virtual void set_tracing(bool enabled) = 0;
@@ -50,6 +62,9 @@ class Executor {
 
   /// Bytes allocated on the device for arenas: equal to MemoryPlan::peak_bytes().
   virtual int64_t allocated_bytes() const = 0;
+  /// Bytes allocated on the host for step buffers that are placed there: equal to
+  /// MemoryPlan::host_bytes.
+  virtual int64_t allocated_host_bytes() const { return 0; }
 };
 
 }  // namespace braid

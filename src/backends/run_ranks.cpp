@@ -1,13 +1,12 @@
 #include "backends/run_ranks.h"
 
 #include <exception>
-
-#include "comm/transport.h"
+#include <string>
 
 namespace braid {
 namespace {
 
-/// Keeps the first error that is a cause, or else the first echo.
+/// Keeps the first error that is a cause, or else the first echo, and what is stuck.
 class RootCause {
  public:
   template <class Call>
@@ -15,6 +14,9 @@ class RootCause {
     try {
       call();
       return true;
+    } catch (const StuckError& error) {
+      stuck_ += fmt::format("; {}", error.what());
+      echo_ = echo_ ? echo_ : std::current_exception();
     } catch (const AbortedError&) {
       echo_ = echo_ ? echo_ : std::current_exception();
     } catch (...) {
@@ -24,14 +26,25 @@ class RootCause {
   }
 
   void rethrow() const {
-    if (cause_ || echo_) {
+    if (!cause_ && !echo_) {
+      return;
+    }
+    try {
       std::rethrow_exception(cause_ ? cause_ : echo_);
+    } catch (const StuckError&) {
+      throw;
+    } catch (const DeviceError& error) {
+      if (stuck_.empty()) {
+        throw;
+      }
+      throw DeviceError(error.what() + stuck_);
     }
   }
 
  private:
   std::exception_ptr cause_;
   std::exception_ptr echo_;
+  std::string stuck_;  // a clause per rank
 };
 
 }  // namespace

@@ -13,6 +13,7 @@ constexpr std::string_view kDumpProgram = "BRAID_DUMP_PROGRAM";
 constexpr std::string_view kDisablePasses = "BRAID_DISABLE_PASSES";
 constexpr std::string_view kVerify = "BRAID_VERIFY";
 constexpr std::string_view kTrace = "BRAID_TRACE";
+constexpr std::string_view kSyncTasks = "BRAID_SYNC_TASKS";
 
 constexpr std::array kVariables = {
     EnvVariable{kDumpProgram, "folder",
@@ -23,11 +24,15 @@ constexpr std::array kVariables = {
                 "Skips these passes, in addition to those of overlap.disable_passes; `braid "
                 "passes` lists the names."},
     EnvVariable{kVerify, "0 or 1",
-                "1 checks the program with the happens-before verifier after each pass, 0 skips "
-                "that check."},
+                "1 checks the program with the happens-before verifier after each pass, and the "
+                "programs of all ranks against each other; 0 skips these checks."},
     EnvVariable{
         kTrace, "0 or 1",
         "1 records the timeline of every step, 0 of none, whatever logging.trace_steps says."},
+    EnvVariable{
+        kSyncTasks, "0 or 1",
+        "1 waits for each task on a GPU before the next one starts, so that an error of the "
+        "device, such as an illegal address, names its task; slow, the same results."},
 };
 
 std::string value_of(const EnvLookup& lookup, std::string_view name) {
@@ -77,6 +82,7 @@ DebugOptions read_debug_options(const EnvLookup& lookup) {
   options.disabled_passes = names_of(lookup, kDisablePasses);
   options.verify = switch_of(lookup, kVerify);
   options.trace = switch_of(lookup, kTrace);
+  options.sync_tasks = switch_of(lookup, kSyncTasks).value_or(false);
   return options;
 }
 

@@ -27,6 +27,7 @@ struct DebugOptions {
       disabled_passes;         // BRAID_DISABLE_PASSES; names are checked by the pass runner
   std::optional<bool> verify;  // BRAID_VERIFY; nullopt: as the caller thinks best
   std::optional<bool> trace;   // BRAID_TRACE; nullopt: as the configuration says
+  bool sync_tasks = false;     // BRAID_SYNC_TASKS
 };
 
 /// Looks a variable up; nullopt if it is not set.

@@ -34,14 +34,17 @@ std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, std::array<u
   return counter;
 }
 
-double philox_normal(uint64_t key, uint64_t index) {
-  const uint64_t pair = index / 2;  // Box-Muller gives two variates per four words
+std::array<double, 2> philox_normal_pair(uint64_t key, uint64_t pair) {
   const std::array<uint32_t, 4> words =
       philox4x32({static_cast<uint32_t>(pair), static_cast<uint32_t>(pair >> 32), 0, 0},
                  {static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32)});
   const double radius = std::sqrt(-2.0 * std::log(uniform(words[0], words[1])));
   const double angle = 2.0 * std::numbers::pi * uniform(words[2], words[3]);
-  return index % 2 == 0 ? radius * std::cos(angle) : radius * std::sin(angle);
+  return {radius * std::cos(angle), radius * std::sin(angle)};
+}
+
+double philox_normal(uint64_t key, uint64_t index) {
+  return philox_normal_pair(key, index / 2)[index % 2];
 }
 
 uint64_t stable_hash(const char* data, uint64_t size) {

@@ -10,7 +10,11 @@ namespace braid {
 /// Source: Salmon et al., Parallel random numbers: as easy as 1, 2, 3, SC 2011, section 3.3.
 std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
 
-/// Standard normal variate number `index` of the stream `key` (Box-Muller over Philox words).
+/// Standard normal variates number 2 * pair and 2 * pair + 1 of the stream `key` (Box-Muller over
+/// the four Philox words of counter `pair`), at little more than the price of one.
+std::array<double, 2> philox_normal_pair(uint64_t key, uint64_t pair);
+
+/// Standard normal variate number `index` of the stream `key`: one of its pair.
 double philox_normal(uint64_t key, uint64_t index);
 
 /// 64-bit FNV-1a: turns names into Philox keys, the same on every platform.

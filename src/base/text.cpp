@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <cstdlib>
 
@@ -221,6 +222,25 @@ std::string format_bytes(int64_t bytes) {
   const size_t unit = scale_to_unit(value, 1024, kUnits.size());
   return unit == 0 ? fmt::format("{} B", bytes)
                    : fmt::format("{}{} {}", sign, three_digits(value), kUnits[unit]);
+}
+
+std::optional<int64_t> parse_byte_size(std::string_view text) {
+  double value = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc()) {
+    return std::nullopt;
+  }
+  const std::string_view unit = trim({stop, static_cast<size_t>(end - stop)});
+  constexpr std::string_view kPrefixes = "KMGTP";
+  const size_t power = unit.size() < 2 ? 0 : kPrefixes.find(unit[0]) + 1;
+  const bool is_binary = unit.size() == 3 && unit[1] == 'i';
+  const bool is_unit = unit == "B" || ((unit.size() == 2 || is_binary) && unit.ends_with('B') &&
+                                       kPrefixes.find(unit[0]) != std::string_view::npos);
+  const double bytes =
+      value * std::pow(is_binary ? 1024.0 : 1000.0, static_cast<double>(is_unit ? power : 0));
+  return is_unit && bytes >= 0 && bytes < 0x1p63 ? std::optional(static_cast<int64_t>(bytes))
+                                                 : std::nullopt;
 }
 
 std::string format_count(int64_t count) {

@@ -45,6 +45,10 @@ std::string quote(std::string_view text, size_t max_bytes = SIZE_MAX);
 
 /// Three digits and a binary unit: "512 B", "1.50 KiB", "139 GiB".
 std::string format_bytes(int64_t bytes);
+/// Reads a size with its unit, B or a prefix (K, M, G, T, P; binary with an "i": "80GiB", "1.5 TB",
+/// "512 B"), rounded down to whole bytes. nullopt for anything else: a number alone, a negative
+/// one, or more than 64 bits hold.
+std::optional<int64_t> parse_byte_size(std::string_view text);
 /// Three digits and a decimal unit: "950", "12.3K", "1.24B".
 std::string format_count(int64_t count);
 /// "85 ns", "1.20 ms", "59.1 s", "2 min 05 s", "3 h 07 min", "2 d 04 h". Negative and non-finite

@@ -1,18 +1,57 @@
 #include "checkpoint/checkpoint.h"
 
 #include <algorithm>
+#include <exception>
 #include <filesystem>
+#include <future>
+#include <mutex>
+#include <utility>
 
 #include "base/errors.h"
 #include "base/file.h"
 #include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/checksum.h"
 #include "checkpoint/state_file.h"
 
 namespace braid {
 namespace {
 
-constexpr int64_t kMaxStateBytes = int64_t{64} << 20;
 constexpr int64_t kMaxLatestBytes = 4096;
+
+/// A file to write, and what came of it.
+struct ShardFile {
+  std::string name;
+  const TensorStream* stream = nullptr;
+  FileRecord record = {};
+};
+
+/// The files of one kind over all shards that have such: "model.safetensors" of one writer,
+/// "model-00001-of-00004.safetensors" of several.
+void name_files(std::string_view kind, std::span<const CheckpointShard> shards,
+                TensorStream CheckpointShard::*stream, std::vector<std::vector<ShardFile>>& files) {
+  const auto has_any = [&](const CheckpointShard& shard) {
+    return !(shard.*stream).pieces.empty();
+  };
+  const auto count = std::count_if(shards.begin(), shards.end(), has_any);
+  int number = 0;
+  for (size_t i = 0; i < shards.size(); ++i) {
+    if (has_any(shards[i])) {
+      ++number;
+      files[i].push_back(
+          {.name = count == 1 ? fmt::format("{}.safetensors", kind)
+                              : fmt::format("{}-{:05}-of-{:05}.safetensors", kind, number, count),
+           .stream = &(shards[i].*stream)});
+    }
+  }
+}
+
+/// By shard: the files that it writes, one after the other.
+std::vector<std::vector<ShardFile>> files_of(std::span<const CheckpointShard> shards) {
+  std::vector<std::vector<ShardFile>> files(shards.size());
+  name_files("model", shards, &CheckpointShard::weights, files);
+  name_files("optimizer", shards, &CheckpointShard::optimizer, files);
+  return files;
+}
 
 /// One save, step by step; whatever it has written is removed unless it is published.
 class Save {
@@ -32,10 +71,12 @@ class Save {
     }
   }
 
-  std::string run(std::span<const NamedTensor> weights, std::span<const NamedTensor> optimizer) {
+  std::string run(std::span<const CheckpointShard> shards) {
+    std::vector<std::vector<ShardFile>> files = files_of(shards);
+    const std::string index = index_of(files);
     prepare();
-    write_tensors(kWeightsFile, weights);
-    write_tensors(kOptimizerFile, optimizer);
+    write_shards(files);
+    write_index(index);
     write_state();
     publish();
     prune();
@@ -43,8 +84,28 @@ class Save {
   }
 
  private:
-  void begin(std::string_view step) const {
+  /// Weights of all shards first, as they come first in files.
+  static std::string index_of(const std::vector<std::vector<ShardFile>>& files) {
+    std::vector<const ShardFile*> all;
+    for (const std::vector<ShardFile>& shard : files) {
+      for (const ShardFile& file : shard) {
+        all.push_back(&file);
+      }
+    }
+    std::stable_sort(all.begin(), all.end(),
+                     [](const ShardFile* a, const ShardFile* b) { return a->name < b->name; });
+    std::vector<std::string> names;
+    std::vector<std::span<const TensorPiece>> pieces;
+    for (const ShardFile* const file : all) {
+      names.push_back(file->name);
+      pieces.emplace_back(file->stream->pieces);
+    }
+    return print_index(make_index(std::move(names), pieces));
+  }
+
+  void begin(std::string_view step) {
     if (options_.before_step) {
+      const std::lock_guard lock(step_mutex_);
       options_.before_step(step);
     }
   }
@@ -59,24 +120,58 @@ class Save {
     make_folders(temporary_);
   }
 
-  void write_tensors(std::string_view file_name, std::span<const NamedTensor> tensors) {
-    begin(file_name);
-    std::vector<TensorInfo> infos;
-    for (const NamedTensor& tensor : tensors) {
-      const auto bytes = static_cast<int64_t>(tensor.data.size());
-      check(bytes == tensor.shape.num_elems() * static_cast<int64_t>(dtype_bytes(tensor.dtype)),
-            "tensor {} of {}{} comes with {} bytes", tensor.name, dtype_name(tensor.dtype),
-            to_string(tensor.shape), bytes);
-      infos.push_back({tensor.name, tensor.dtype, tensor.shape});
+  void write_shards(std::vector<std::vector<ShardFile>>& shards) {
+    std::vector<std::future<void>> writers;
+    for (size_t i = 1; i < shards.size(); ++i) {
+      writers.push_back(
+          std::async(std::launch::async, [this, &shard = shards[i]] { write_shard(shard); }));
     }
-    // Loaders of other systems ask for this key: "pt" means row-major, weights as [out, in].
-    SafetensorsWriter writer(fmt::format("{}/{}", temporary_, file_name), infos,
-                             {{"format", "pt"}});
-    for (const NamedTensor& tensor : tensors) {
-      writer.write(tensor.data);
+    std::exception_ptr error;
+    const auto keep_first = [&](const auto& call) {
+      try {
+        call();
+      } catch (...) {
+        error = error ? error : std::current_exception();
+      }
+    };
+    if (!shards.empty()) {
+      keep_first([&] { write_shard(shards.front()); });
     }
-    writer.finish();
-    stored_.files.push_back({std::string(file_name), writer.size_bytes(), writer.checksum()});
+    for (std::future<void>& writer : writers) {
+      keep_first([&] { writer.get(); });
+    }
+    if (error) {
+      std::rethrow_exception(error);
+    }
+    for (const std::vector<ShardFile>& shard : shards) {
+      for (const ShardFile& file : shard) {
+        stored_.files.push_back(file.record);
+      }
+    }
+  }
+
+  void write_shard(std::vector<ShardFile>& files) {
+    for (ShardFile& file : files) {
+      begin(file.name);
+      std::vector<TensorInfo> tensors;
+      for (const TensorPiece& piece : file.stream->pieces) {
+        tensors.push_back({piece_name(piece.tensor, piece.shape, piece.range), piece.dtype,
+                           piece_shape(piece.shape, piece.range)});
+      }
+      // Loaders of other systems ask for this key: "pt" means row-major, weights as [out, in].
+      SafetensorsWriter writer(fmt::format("{}/{}", temporary_, file.name), tensors,
+                               {{"format", "pt"}});
+      file.stream->send([&](std::span<const std::byte> bytes) { writer.write(bytes); });
+      writer.finish();
+      file.record = {file.name, writer.size_bytes(), writer.checksum()};
+    }
+  }
+
+  void write_index(const std::string& index) {
+    begin(kIndexFile);
+    write_file_atomically(fmt::format("{}/{}", temporary_, kIndexFile), index);
+    stored_.files.push_back({std::string(kIndexFile), static_cast<int64_t>(index.size()),
+                             checksum_of(std::as_bytes(std::span(index)))});
   }
 
   void write_state() {
@@ -123,47 +218,35 @@ class Save {
   std::string name_;
   std::string path_;
   const SaveOptions& options_;
+  std::mutex step_mutex_;
   std::string temporary_;  // empty once there is nothing to remove
   StoredState stored_;
 };
 
-void check_file(const std::string& folder, const FileRecord& expected) {
-  const std::string path = folder + "/" + expected.name;
-  const MappedFile file(path);
-  const auto found_bytes = static_cast<int64_t>(file.bytes().size());
-  if (found_bytes != expected.size_bytes) {
-    throw_data_error("'{}' is damaged: it has {} bytes, expected {}", path, found_bytes,
-                     expected.size_bytes);
-  }
-  const std::string found = checksum_of(file.bytes());
-  if (found != expected.checksum) {
-    throw_data_error("'{}' is damaged: its XXH3 checksum is {}, expected {}", path, found,
-                     expected.checksum);
-  }
-}
-
-CheckpointState read_checked_state(const std::string& folder) {
-  const std::string path = fmt::format("{}/{}", folder, kStateFile);
-  StoredState stored = parse_state(read_text_file(path, kMaxStateBytes), path);
-  for (const std::string_view name : {kWeightsFile, kOptimizerFile}) {
-    const auto record = std::find_if(stored.files.begin(), stored.files.end(),
-                                     [&](const FileRecord& file) { return file.name == name; });
-    if (record == stored.files.end()) {
-      throw_data_error("'{}' does not name the file {}", path, name);
-    }
-    check_file(folder, *record);
-  }
-  return std::move(stored.state);
-}
-
 }  // namespace
 
+TensorStream stream_of(std::vector<NamedTensor> tensors) {
+  TensorStream stream;
+  for (const NamedTensor& tensor : tensors) {
+    const auto bytes = static_cast<int64_t>(tensor.data.size());
+    check(bytes == tensor.shape.num_elems() * static_cast<int64_t>(dtype_bytes(tensor.dtype)),
+          "tensor {} of {}{} comes with {} bytes", tensor.name, dtype_name(tensor.dtype),
+          to_string(tensor.shape), bytes);
+    stream.pieces.push_back({tensor.name, tensor.dtype, tensor.shape, whole_range(tensor.shape)});
+  }
+  stream.send = [tensors = std::move(tensors)](const TensorStream::Write& write) {
+    for (const NamedTensor& tensor : tensors) {
+      write(tensor.data);
+    }
+  };
+  return stream;
+}
+
 std::string save_checkpoint(const std::string& folder, const CheckpointState& state,
-                            std::span<const NamedTensor> weights,
-                            std::span<const NamedTensor> optimizer, const SaveOptions& options) {
+                            std::span<const CheckpointShard> shards, const SaveOptions& options) {
   check(state.step >= 0 && options.keep >= 0, "step {} and keep {} must not be negative",
         state.step, options.keep);
-  return Save(folder, state, options).run(weights, optimizer);
+  return Save(folder, state, options).run(shards);
 }
 
 std::optional<std::string> find_latest_checkpoint(const std::string& folder) {
@@ -183,14 +266,5 @@ std::optional<std::string> find_latest_checkpoint(const std::string& folder) {
   }
   return entries.back().path;
 }
-
-LoadedCheckpoint::LoadedCheckpoint(const std::string& path)
-    : LoadedCheckpoint(path, read_checked_state(path)) {}
-
-LoadedCheckpoint::LoadedCheckpoint(const std::string& path, CheckpointState state)
-    : path_(path),
-      state_(std::move(state)),
-      weights_(fmt::format("{}/{}", path, kWeightsFile)),
-      optimizer_(fmt::format("{}/{}", path, kOptimizerFile)) {}
 
 }  // namespace braid

@@ -4,21 +4,29 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
+#include <vector>
 
 #include "base/dtype.h"
 #include "base/shape.h"
 #include "checkpoint/safetensors.h"
+#include "checkpoint/tensor_index.h"
 
 /// Training state on disk. A checkpoint is a folder:
-///   step_00000100/model.safetensors      weights by parameter name, the fp32 main ones where these
-///                                        exist
-///   step_00000100/optimizer.safetensors  optimizer state, by names that the trainer gives
-///   step_00000100/state.json             CheckpointState; size and XXH3 of each file and of itself
-/// and beside these folders lies the file `latest` with the name of the one written last.
+///   step_00000100/model-00001-of-00004.safetensors      weights by parameter name, the fp32 main
+///                                                       ones where these exist
+///   step_00000100/optimizer-00001-of-00004.safetensors  optimizer state, by names that the trainer
+///                                                       gives
+///   step_00000100/index.json   TensorIndex: which file has which part of which tensor
+///   step_00000100/state.json   CheckpointState; size and XXH3 of each file and of itself
+/// and beside these folders lies the file `latest` with the name of the one written last. A single
+/// writer's files are model.safetensors and optimizer.safetensors. docs/checkpoints.md has
+/// examples.
 ///
 /// A checkpoint is written under a temporary name, made durable, then renamed: whoever is killed at
 /// whatever moment, each folder named step_* is complete, and `latest` names one of them.
@@ -37,6 +45,23 @@ struct CheckpointState {
   friend bool operator==(const CheckpointState&, const CheckpointState&) = default;
 };
 
+/// The pieces of tensors in one file, and where their bytes come from: bit by bit, so that nobody
+/// has to hold all of them.
+struct TensorStream {
+  using Write = std::function<void(std::span<const std::byte> bytes)>;
+
+  std::vector<TensorPiece> pieces;  ///< in the order of their bytes; none: no file
+  /// Called once: hands the bytes of all pieces to `write`, in their order, cut as it likes, and
+  /// on any one thread at a time. Returns when `write` has taken them; throws what `write` threw.
+  std::function<void(const Write& write)> send;
+};
+
+/// What one writer puts into files of its own.
+struct CheckpointShard {
+  TensorStream weights;
+  TensorStream optimizer;
+};
+
 /// A tensor in host memory; the bytes belong to somebody else.
 struct NamedTensor {
   std::string name;
@@ -45,21 +70,24 @@ struct NamedTensor {
   std::span<const std::byte> data;
 };
 
+/// Tensors that are in memory anyway. Throws InternalError for one with the wrong number of bytes.
+TensorStream stream_of(std::vector<NamedTensor> tensors);
+
 struct SaveOptions {
   int64_t keep = 2;  ///< newest checkpoints that stay, the new one included; 0: all
-  /// For tests: called before each step of the publication, with its name. It may throw.
+  /// For tests: called before each step of the publication, with its name, by one thread at a time.
+  /// It may throw.
   std::function<void(std::string_view step)> before_step;
 };
 
-/// Writes a checkpoint into `folder`, which is made if needed, and then removes the oldest ones
-/// beyond `keep`, and what killed runs have left. Returns the path of the new checkpoint. If there
-/// is one of the same step already, it is replaced in one instant. One process may save into a
-/// folder at a time.
-/// Throws DataError if the system refuses anything; the checkpoints that were there stay as they
-/// were.
+/// Writes a checkpoint into `folder`, which is made if needed, each shard on a thread of its own,
+/// and then removes the oldest ones beyond `keep`, and what killed runs have left. Returns the path
+/// of the new checkpoint. If there is one of the same step already, it is replaced in one instant.
+/// One process may save into a folder at a time.
+/// Throws InternalError unless the shards hold each element of their tensors once, DataError if the
+/// system refuses anything; the checkpoints that were there stay as they were.
 std::string save_checkpoint(const std::string& folder, const CheckpointState& state,
-                            std::span<const NamedTensor> weights,
-                            std::span<const NamedTensor> optimizer, const SaveOptions& options);
+                            std::span<const CheckpointShard> shards, const SaveOptions& options);
 
 /// Path of the checkpoint that `folder`/latest names; if that file is missing or names nothing that
 /// exists, of the one with the most steps; nothing if there is none, or no folder. Its content is
@@ -67,25 +95,50 @@ std::string save_checkpoint(const std::string& folder, const CheckpointState& st
 /// back silently. Throws DataError if the folder cannot be read.
 std::optional<std::string> find_latest_checkpoint(const std::string& folder);
 
-/// A checkpoint, checked byte by byte.
+/// A file of a checkpoint as it was written.
+struct FileRecord {
+  std::string name;
+  int64_t size_bytes = 0;
+  std::string checksum;
+};
+
+/// A checkpoint, checked byte by byte; whoever wrote it in however many files. Immutable.
 class LoadedCheckpoint {
  public:
-  /// `path` is the folder of the checkpoint itself. Throws DataError naming the file, what was
-  /// expected and what was found, unless every file has the recorded size and checksum.
-  explicit LoadedCheckpoint(const std::string& path);
+  using Needs = std::function<bool(std::string_view tensor)>;
+
+  /// `path` is the folder of the checkpoint itself. Only files with tensors that `needs` says yes
+  /// to are touched; without it, all. Throws DataError naming the file, what was expected and what
+  /// was found, unless each of them has the recorded size and checksum and what the index says. The
+  /// files are mapped and read by a thread each: pages that the system may take back, no other
+  /// memory.
+  explicit LoadedCheckpoint(const std::string& path, const Needs& needs = {});
 
   const std::string& path() const { return path_; }
   const CheckpointState& state() const { return state_; }
-  const SafetensorsFile& weights() const { return weights_; }
-  const SafetensorsFile& optimizer() const { return optimizer_; }
+  const TensorIndex& index() const { return index_; }
+  /// Those of the index, in its order.
+  std::span<const FileRecord> files() const { return files_; }
+
+  /// Null if there is no such tensor.
+  const StoredTensor* find(std::string_view name) const;
+  /// Throws DataError if there is none, or if it has another dtype or shape.
+  const StoredTensor& tensor(std::string_view name, DType dtype, const Shape& shape) const;
+  /// Elements [begin, begin + out.size() / element) of a tensor that is needed, row-major. Safe
+  /// from several threads at once. Throws InternalError for elements outside it.
+  void read(const StoredTensor& tensor, int64_t begin, std::span<std::byte> out) const;
 
  private:
-  LoadedCheckpoint(const std::string& path, CheckpointState state);
+  void open(std::span<const FileRecord> recorded, const Needs& needs);
+  void open_first_version(std::span<const FileRecord> recorded);
+  void check_pieces(size_t file) const;
 
   std::string path_;
   CheckpointState state_;
-  SafetensorsFile weights_;
-  SafetensorsFile optimizer_;
+  TensorIndex index_;
+  std::vector<FileRecord> files_;                         // by TensorIndex::files
+  std::vector<std::unique_ptr<SafetensorsFile>> opened_;  // parallel; null if not needed
+  std::unordered_map<std::string_view, const StoredTensor*> by_name_;
 };
 
 }  // namespace braid

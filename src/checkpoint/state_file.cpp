@@ -13,7 +13,8 @@ using nlohmann::json;
 using nlohmann::ordered_json;
 
 constexpr std::string_view kFormat = "braid checkpoint";
-constexpr int64_t kVersion = 1;
+constexpr int64_t kFirstVersion = 1;
+constexpr int64_t kVersion = 2;
 constexpr std::string_view kChecksumField = "\"state_xxh3\": \"";
 constexpr size_t kChecksumDigits = 16;
 
@@ -44,11 +45,12 @@ class StateReader {
       check_checksum(text, digits);
     }
     const json root = parse(text);
-    check_version(root);
+    const int64_t version = checked_version(root);
     if (digits == std::string_view::npos) {
       fail("its checksum is missing");
     }
     StoredState stored;
+    stored.version = version;
     stored.state.step = number(root, "step");
     stored.state.consumed_samples = number(root, "consumed_samples");
     stored.state.consumed_tokens = number(root, "consumed_tokens");
@@ -89,14 +91,16 @@ class StateReader {
     }
   }
 
-  void check_version(const json& root) const {
+  int64_t checked_version(const json& root) const {
     if (!root.is_object() || root.value("format", json()) != kFormat) {
       fail("it does not have the format \"{}\"", kFormat);
     }
     const int64_t version = number(root, "version");
-    if (version != kVersion) {
-      fail("it has version {}, this braid reads version {}", version, kVersion);
+    if (version < kFirstVersion || version > kVersion) {
+      fail("it has version {}, this braid reads versions {} to {}", version, kFirstVersion,
+           kVersion);
     }
+    return version;
   }
 
   const json& field(const json& object, const std::string& name, json::value_t type) const {
@@ -132,7 +136,7 @@ class StateReader {
 std::string print_state(const StoredState& stored) {
   const CheckpointState& state = stored.state;
   ordered_json root = {{"format", kFormat},
-                       {"version", kVersion},
+                       {"version", stored.version},
                        {"step", state.step},
                        {"consumed_samples", state.consumed_samples},
                        {"consumed_tokens", state.consumed_tokens},

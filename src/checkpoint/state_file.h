@@ -10,27 +10,19 @@
 namespace braid {
 
 inline constexpr std::string_view kStateFile = "state.json";
-inline constexpr std::string_view kWeightsFile = "model.safetensors";
-inline constexpr std::string_view kOptimizerFile = "optimizer.safetensors";
-
-/// A file of a checkpoint as it was written.
-struct FileRecord {
-  std::string name;
-  int64_t size_bytes = 0;
-  std::string checksum;
-};
 
 /// What state.json holds.
 struct StoredState {
   CheckpointState state;
   std::vector<FileRecord> files;
+  int64_t version = 2;  ///< 1: model.safetensors and optimizer.safetensors hold whole tensors
 };
 
 /// As JSON that ends with the checksum of everything in the text but the checksum's own digits.
 std::string print_state(const StoredState& stored);
 
 /// Inverse of `print_state`. Throws DataError naming `path` for any text that `print_state` of this
-/// version did not write, down to the last byte.
+/// version or the one before did not write, down to the last byte.
 StoredState parse_state(std::string_view text, std::string_view path);
 
 }  // namespace braid

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <sstream>
@@ -51,9 +52,15 @@ void add_commands(CLI::App& app, const Console& console) {
       "  braid generate runs/tiny_cpu --prompt \"Once\"");
   add_train_command(app, console);
   add_plan_command(app, console);
+  add_simulate_command(app, console);
+  add_verify_command(app, console);
+  add_report_command(app, console);
   add_tokenize_command(app, console);
   add_generate_command(app, console);
+  add_export_command(app, console);
+  add_import_command(app, console);
   add_inspect_command(app, console);
+  add_calibrate_command(app, console);
   add_passes_command(app, console);
   add_doctor_command(app, console);
   add_completion_command(app, console);
@@ -91,6 +98,12 @@ void Console::print(std::string_view text) const {
   }
 }
 
+void end_after_device_error(std::string_view message) {
+  const int exit_code = report(message, kExitFailure);
+  std::fflush(nullptr);
+  std::_Exit(exit_code);
+}
+
 int run_cli(int argc, char** argv) {
   occupy_closed_streams();
   std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is a failed write, with its message
@@ -102,6 +115,8 @@ int run_cli(int argc, char** argv) {
     return run_command(app, console, argc, argv);
   } catch (const ConfigError& error) {
     return report(error.what(), kExitConfig);
+  } catch (const DeviceError& error) {
+    end_after_device_error(error.what());
   } catch (const std::bad_alloc&) {
     return report("out of memory", kExitFailure);
   } catch (const std::length_error&) {  // a container that could never be that large

@@ -1,10 +1,17 @@
 #pragma once
 
+#include <string_view>
+
 namespace braid {
 
 /// The program `braid`: parses the command line, runs one command. Returns the exit code: 0, 2 for
 /// a configuration or command line that the user can correct, 1 for everything else that went
 /// wrong. Errors are one line on stderr.
 int run_cli(int argc, char** argv);
+
+/// Says so and ends the process with the exit code of a failure, whatever other threads do: behind
+/// a DeviceError a task may be stuck, and still use what the end of `main` would destroy or wait
+/// for.
+[[noreturn]] void end_after_device_error(std::string_view message);
 
 }  // namespace braid

@@ -26,9 +26,15 @@ class Console {
 /// Each adds one subcommand with its options; its callback runs the command.
 void add_train_command(CLI::App& app, const Console& console);
 void add_plan_command(CLI::App& app, const Console& console);
+void add_simulate_command(CLI::App& app, const Console& console);
+void add_verify_command(CLI::App& app, const Console& console);
+void add_report_command(CLI::App& app, const Console& console);
 void add_tokenize_command(CLI::App& app, const Console& console);
 void add_generate_command(CLI::App& app, const Console& console);
+void add_export_command(CLI::App& app, const Console& console);
+void add_import_command(CLI::App& app, const Console& console);
 void add_inspect_command(CLI::App& app, const Console& console);
+void add_calibrate_command(CLI::App& app, const Console& console);
 void add_passes_command(CLI::App& app, const Console& console);
 void add_doctor_command(CLI::App& app, const Console& console);
 void add_completion_command(CLI::App& app, const Console& console);

@@ -1,8 +1,12 @@
 #include "cli/config_arguments.h"
 
 #include <CLI/CLI.hpp>
+#include <utility>
 
+#include "config/load.h"
 #include "config/reference.h"
+#include "config/validate.h"
+#include "data/tokenizer.h"
 
 namespace braid {
 
@@ -20,6 +24,17 @@ void add_config_arguments(CLI::App& command, ConfigArguments& arguments) {
   // missing.
   command.set_version_flag("--help-config", config_help,
                            "Explain every key of a run file, and exit");
+}
+
+PlannedConfig load_planned_config(const ConfigArguments& arguments) {
+  RunConfig config = load_config(arguments.path, arguments.overrides);
+  validate(config);
+  config = resolved(std::move(config));
+  const bool has_vocabulary =
+      !config.model.preset.empty() || config.model.vocabulary.value_or(0) > 0;
+  const int64_t vocabulary =
+      has_vocabulary ? 0 : load_tokenizer(config.data.tokenizer)->vocabulary_size();
+  return {.config = std::move(config), .tokenizer_vocabulary = vocabulary};
 }
 
 }  // namespace braid

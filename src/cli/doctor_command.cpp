@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -14,24 +13,14 @@
 #include "base/errors.h"
 #include "base/text.h"
 #include "cli/commands.h"
+#include "runtime/host_cpu.h"
 #include "runtime/host_memory.h"
 
 namespace braid {
 namespace {
 
-/// Value of the first "key : value" line of /proc/cpuinfo with that key.
-std::string cpu_info(const std::string& key) {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);) {
-    if (line.starts_with(key)) {
-      return std::string(trim(std::string_view(line).substr(line.find(':') + 1)));
-    }
-  }
-  return "";
-}
-
 std::string instruction_sets() {
-  const std::string flags = " " + cpu_info("flags") + " ";
+  const std::string flags = " " + host_cpu_info("flags") + " ";
   std::vector<std::string> found;
   for (const std::string_view name :
        {"sse4_2", "avx2", "fma", "avx512f", "avx512_bf16", "amx_bf16"}) {
@@ -56,14 +45,16 @@ std::string line(std::string_view what, std::string_view value) {
   return fmt::format("{:<13}{}\n", what, value);
 }
 
-std::string gpu_line() {
+std::string gpu_lines() {
   const CudaGpus gpus = find_cuda_gpus();
   if (gpus.usable.empty()) {
     return line("gpu", gpus.why_none + "; training runs on the CPU");
   }
   const CudaGpu& first = gpus.usable.front();
-  return line("gpu", fmt::format("{} x {}, {}; this build trains bfloat16 with 1 rank there",
-                                 gpus.usable.size(), first.name, format_bytes(first.memory_bytes)));
+  return line("gpu",
+              fmt::format("{} x {}, {}; this build trains bfloat16 with 1 rank there",
+                          gpus.usable.size(), first.name, format_bytes(first.memory_bytes))) +
+         line("timelines", "by " + describe_cuda_tracing());
 }
 
 std::string disk_line() {
@@ -88,9 +79,9 @@ std::string diagnosis() {
   uname(&system);
   return line("braid", BRAID_VERSION " (" BRAID_COMPILER ")") +
          line("system", fmt::format("{} {} {}", system.sysname, system.release, system.machine)) +
-         line("cpu", fmt::format("{}, {} cores: {}", cpu_info("model name"),
+         line("cpu", fmt::format("{}, {} cores: {}", host_cpu_info("model name"),
                                  std::thread::hardware_concurrency(), instruction_sets())) +
-         line("memory", format_bytes(host_memory_bytes())) + disk_line() + gpu_line() +
+         line("memory", format_bytes(host_memory_bytes())) + disk_line() + gpu_lines() +
          line("blas", blas_description()) +
          program_line("chromium", "looks at report.html in tests", "chromium") +
          program_line("clang++-14", "sanitizers and fuzzers", "clang-14 libclang-rt-14-dev") +

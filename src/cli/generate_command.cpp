@@ -1,21 +1,21 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <filesystem>
 #include <memory>
 #include <utility>
 
 #include "base/errors.h"
 #include "checkpoint/checkpoint.h"
+#include "cli/checkpoint_path.h"
 #include "cli/commands.h"
 #include "cli/validators.h"
 #include "config/load.h"
-#include "config/validate.h"
 #include "data/tokenizer.h"
 #include "data/utf8.h"
 #include "runtime/checkpointing.h"
+#include "runtime/device.h"
 #include "runtime/engine.h"
 #include "runtime/generate.h"
-#include "runtime/model_setup.h"
+#include "runtime/memory_check.h"
 
 namespace braid {
 namespace {
@@ -24,24 +24,11 @@ struct Arguments {
   std::string path;
   std::string prompt;
   std::string tokenizer;
+  std::string device;
   int64_t tokens = 128;
+  int64_t context = 0;  // 0: as many as in training
   SamplingOptions sampling;
 };
-
-/// The checkpoint that a path means: itself, the newest of a folder of checkpoints, or that of a
-/// run folder.
-std::string checkpoint_of(const std::string& path) {
-  if (std::filesystem::exists(path + "/state.json")) {
-    return path;
-  }
-  for (const std::string& folder : {path, path + "/checkpoints"}) {
-    if (const auto latest = find_latest_checkpoint(folder)) {
-      return *latest;
-    }
-  }
-  throw_data_error("'{}' is no checkpoint, and there is none in it or in its folder checkpoints",
-                   path);
-}
 
 /// Bytes of the character that begins with this byte, as far as the byte says so.
 size_t character_bytes(char first) {
@@ -90,23 +77,14 @@ class TokenPrinter {
   std::string pending_;  // decoded and not yet printed
 };
 
-/// The model of a checkpoint: as its configuration says, with the vocabulary that it has on disk,
-/// whatever tokenizer is at hand now.
-ModelSpec model_of(const LoadedCheckpoint& checkpoint, RunConfig& config,
-                   const Tokenizer& tokenizer) {
-  for (const TensorEntry& tensor : checkpoint.weights().tensors()) {
-    if (tensor.name == "embedding.tokens" && tensor.shape.rank() == 2) {
-      config.model.vocabulary = tensor.shape[0];
-    }
-  }
-  const int64_t vocabulary = config.model.vocabulary.value_or(0);
-  if (vocabulary > 0 && tokenizer.vocabulary_size() > vocabulary) {
+void check_tokenizer(const Tokenizer& tokenizer, const ModelSpec& model,
+                     const LoadedCheckpoint& checkpoint) {
+  if (tokenizer.vocabulary_size() > model.vocabulary) {
     throw_config_error(
         "--tokenizer: '{}' has {} ids, the vocabulary of the model in {} has {}; give the "
         "tokenizer that it was trained with",
-        tokenizer.name(), tokenizer.vocabulary_size(), checkpoint.path(), vocabulary);
+        tokenizer.name(), tokenizer.vocabulary_size(), checkpoint.path(), model.vocabulary);
   }
-  return resolve_model(config.model, config.train.sequence, tokenizer.vocabulary_size());
 }
 
 /// The prompt as tokens; an empty one is the end of the document before.
@@ -129,16 +107,52 @@ std::vector<int32_t> first_context(const Tokenizer& tokenizer, const std::string
   return context;
 }
 
+/// The device that --device asks for, or the run's. A model can be used where it could not be
+/// trained: "cuda" of a run is "auto" here, and a GPU that is asked for computes in bfloat16
+/// whatever the run did.
+Device generation_device(const Arguments& arguments, RunConfig config) {
+  const CudaGpus gpus = find_cuda_gpus();
+  config.parallel = {};
+  if (arguments.device.empty()) {
+    config.runtime.device = config.runtime.device == "cuda" ? "auto" : config.runtime.device;
+  } else {
+    config.runtime.device = arguments.device;
+    config.train.dtype = arguments.device == "cuda" ? "bfloat16" : config.train.dtype;
+  }
+  if (config.runtime.device == "cuda" && gpus.usable.empty()) {
+    throw_config_error("--device cuda: {}; give --device cpu", gpus.why_none);
+  }
+  return choose_device(config, gpus);
+}
+
+GeneratorOptions generator_options(const Arguments& arguments, RunConfig config) {
+  config.parallel.ranks = 1;
+  const Device device = generation_device(arguments, config);
+  const RunMemory memory = free_memory(device, config);
+  return {.threads = threads_per_rank(config.runtime.threads, 1),
+          .device = device,
+          .cache_folder = user_cache_folder(),
+          .free_bytes = memory.gpu ? memory.gpu->free_bytes : memory.host_bytes};
+}
+
 void generate(const Arguments& arguments, const Console& console) {
-  const LoadedCheckpoint checkpoint(checkpoint_of(arguments.path));
-  RunConfig config = parse_config(checkpoint.state().config, checkpoint.path() + "/state.json");
+  const LoadedCheckpoint checkpoint(find_checkpoint(arguments.path), is_weight);
+  const RunConfig config =
+      parse_config(checkpoint.state().config, checkpoint.path() + "/state.json");
   const auto tokenizer =
       load_tokenizer(arguments.tokenizer.empty() ? config.data.tokenizer : arguments.tokenizer);
   std::vector<int32_t> context = first_context(*tokenizer, arguments.prompt);
-  const ModelSpec model = model_of(checkpoint, config, *tokenizer);
+  const ModelSpec model = checkpointed_model(checkpoint, config);
+  check_tokenizer(*tokenizer, model, checkpoint);
   const ParameterLayout layout = make_parameter_layout(model_parameters(model));
-  Generator generator(model, load_model_state(checkpoint, layout, model), config.train.sequence,
-                      threads_per_rank(config.runtime.threads, 1));
+  const int64_t context_tokens = arguments.context == 0 ? config.train.sequence : arguments.context;
+  if (model.max_positions > 0 && context_tokens > model.max_positions) {
+    throw_config_error(
+        "--context {}: the model has {} learned positions; give --context {} or less",
+        context_tokens, model.max_positions, model.max_positions);
+  }
+  Generator generator(model, CheckpointedState(checkpoint, layout, model), context_tokens,
+                      generator_options(arguments, config));
   console.print(arguments.prompt);
   TokenPrinter printer(*tokenizer, console);
   generator.generate(std::move(context), arguments.tokens, tokenizer->eod_id(), arguments.sampling,
@@ -174,6 +188,17 @@ void add_generate_command(CLI::App& app, const Console& console) {
                    "Seed of the draws: the same seed draws the same text")
       ->check(at_least(0))
       ->capture_default_str();
+  command
+      ->add_option(
+          "--device", arguments->device,
+          "Where the model runs; default: as the run, or on the CPU if its GPU is not here. "
+          "A GPU computes in bfloat16")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
+  command
+      ->add_option("--context", arguments->context,
+                   "Tokens that the model looks back at most, which costs memory; default: "
+                   "train.sequence of the run")
+      ->check(at_least(1));
   command->add_option("--tokenizer", arguments->tokenizer,
                       "SentencePiece model or \"bytes\", instead of the run's own");
   command->footer("  braid generate runs/quickstart --prompt \"A hacker is\" --tokens 200");

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/safetensors.h"
+#include "cli/checkpoint_path.h"
 #include "cli/commands.h"
 #include "data/indexed_dataset.h"
 #include "data/tokenizer.h"
@@ -27,6 +28,38 @@ std::string describe_tensors(const SafetensorsFile& file) {
   return text;
 }
 
+std::string describe_stored(const StoredTensor& tensor, const TensorIndex& index) {
+  std::string text = fmt::format("  {:<44} {:>5} {}", tensor.name, dtype_name(tensor.dtype),
+                                 to_string(tensor.shape));
+  if (index.files.size() > 1) {
+    std::vector<std::string> places;
+    for (const StoredPiece& piece : tensor.pieces) {
+      places.push_back(index.files[piece.file]);
+    }
+    std::sort(places.begin(), places.end());
+    places.erase(std::unique(places.begin(), places.end()), places.end());
+    text += tensor.pieces.size() == 1
+                ? fmt::format("  {}", places.front())
+                : fmt::format(
+                      "  {} pieces in {}", tensor.pieces.size(),
+                      places.size() == 1 ? places.front() : fmt::format("{} files", places.size()));
+  }
+  return text + "\n";
+}
+
+std::string describe_contents(const LoadedCheckpoint& checkpoint) {
+  const TensorIndex& index = checkpoint.index();
+  std::string text;
+  for (const FileRecord& file : checkpoint.files()) {
+    text += fmt::format("file     {}, {}\n", file.name, format_bytes(file.size_bytes));
+  }
+  text += fmt::format("tensors  {}\n", index.tensors.size());
+  for (const StoredTensor& tensor : index.tensors) {
+    text += describe_stored(tensor, index);
+  }
+  return text;
+}
+
 std::string describe_checkpoint(const std::string& path) {
   const LoadedCheckpoint checkpoint(path);
   const CheckpointState& state = checkpoint.state();
@@ -36,7 +69,7 @@ std::string describe_checkpoint(const std::string& path) {
              "tokens   {}\nseed     {}\n",
              path, state.model, state.step, state.consumed_samples, state.consumed_tokens,
              state.seed) +
-         describe_tensors(checkpoint.weights()) + describe_tensors(checkpoint.optimizer());
+         describe_contents(checkpoint);
 }
 
 std::string describe_dataset(const std::string& path) {
@@ -64,15 +97,8 @@ std::string inspect(const std::string& path) {
   if (path == "presets") {
     return describe_presets();
   }
-  if (fs::exists(path + "/state.json")) {
-    return describe_checkpoint(path);
-  }
-  for (const std::string& folder : {path, path + "/checkpoints"}) {
-    if (fs::is_directory(folder)) {
-      if (const auto latest = find_latest_checkpoint(folder)) {
-        return describe_checkpoint(*latest);
-      }
-    }
+  if (const auto checkpoint = checkpoint_at(path)) {
+    return describe_checkpoint(*checkpoint);
   }
   if (path.ends_with(".safetensors")) {
     return describe_tensors(SafetensorsFile(path));

@@ -1,46 +1,132 @@
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
 
+#include "base/errors.h"
+#include "base/text.h"
 #include "cli/commands.h"
 #include "cli/config_arguments.h"
-#include "config/load.h"
 #include "config/reference.h"
-#include "config/validate.h"
-#include "data/tokenizer.h"
 #include "ir/text.h"
+#include "runtime/describe_layout.h"
+#include "runtime/memory_check.h"
+#include "runtime/progress_bar.h"
 #include "runtime/run_plan.h"
+#include "runtime/step_prediction.h"
+#include "sim/device_spec.h"
+#include "sim/measured_model.h"
 
 namespace braid {
+namespace {
+
+/// A file has no width; what a person reads there should still not be endless.
+int table_width(const Console& console) {
+  constexpr int kNarrowest = 40;
+  return console.is_terminal() ? std::max(kNarrowest, terminal_columns()) : 160;
+}
+
+/// Of a device that the analytic model knows; a CPU's is a guess, and ranks share it.
+std::optional<GpuMemory> memory_of(const DeviceSpec& device) {
+  return device.kind == "cpu" ? std::nullopt
+                              : std::optional(GpuMemory{.name = "one " + device.description,
+                                                        .free_bytes = device.memory_bytes});
+}
+
+std::string known_gpu_names() {
+  std::vector<std::string_view> names;
+  for (const DeviceSpec& device : known_devices()) {
+    if (memory_of(device)) {
+      names.push_back(device.kind);
+    }
+  }
+  return join(names, ", ");
+}
+
+/// What --device-memory says; nothing if it is not given.
+std::optional<GpuMemory> given_memory(const std::string& text) {
+  if (text.empty()) {
+    return std::nullopt;
+  }
+  if (const std::optional<int64_t> size_bytes = parse_byte_size(text)) {
+    return GpuMemory{.name = "a GPU of that size", .free_bytes = *size_bytes};
+  }
+  const DeviceSpec* const device = find_device(text);
+  const std::optional<GpuMemory> memory = device == nullptr ? std::nullopt : memory_of(*device);
+  if (!memory) {
+    throw_config_error(
+        "--device-memory = {}: give a size with its unit, like 80GiB or 80GB, or a GPU out of {}",
+        quote(text, 64), known_gpu_names());
+  }
+  return memory;
+}
+
+}  // namespace
 
 void add_plan_command(CLI::App& app, const Console& console) {
   struct Arguments {
     ConfigArguments config;
     bool print_program = false;
+    bool dry_run = false;
+    std::string cost;
+    std::string device_memory;
   };
   const auto arguments = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand(
       "plan", "Say what a run will need - programs, passes, memory by class - without starting it");
   add_config_arguments(*command, arguments->config);
-  command->add_flag("--program", arguments->print_program,
-                    "Print the training program of rank 0 as text instead");
+  CLI::Option* program = command->add_flag("--program", arguments->print_program,
+                                           "Print the training program of rank 0 as text instead");
+  command->add_flag("--dry-run", arguments->dry_run,
+                    "Print only the layout: ranks, a line per pipeline stage, and who does which "
+                    "job when");
+  command
+      ->add_option("--cost", arguments->cost,
+                   "Also predict the step: a profile of `braid calibrate` (a path), or a cluster "
+                   "like h200x8 or h100x1024")
+      ->type_name("PROFILE|CLUSTER")
+      ->excludes(program);
+  command
+      ->add_option(
+          "--device-memory", arguments->device_memory,
+          "Also say whether each rank fits a GPU with so much memory: a size like 80GiB or "
+          "80GB, or a device like h100. If not, the nearest setting that fits, and exit status 2. "
+          "--cost compares that device's memory in any case")
+      ->type_name("SIZE|DEVICE")
+      ->excludes(program);
   command->footer(
       "Needs no data and no device; a model whose vocabulary is given needs no tokenizer "
-      "either.\n\n"
-      "  braid plan examples/tiny_cpu.toml --set model.preset=llama-1b");
+      "either. Of a run with\nmany ranks, one rank per pipeline stage is planned.\n\n"
+      "  braid plan examples/tiny_cpu.toml --set model.preset=llama-1b --cost h200\n"
+      "  braid plan examples/tiny_cpu.toml --set model.preset=llama-8b --device-memory 80GiB");
   command->callback([arguments, &console] {
-    RunConfig config = load_config(arguments->config.path, arguments->config.overrides);
-    validate(config);
-    config = resolved(std::move(config));
-    const bool has_vocabulary =
-        !config.model.preset.empty() || config.model.vocabulary.value_or(0) > 0;
-    const int64_t vocabulary =
-        has_vocabulary ? 0 : load_tokenizer(config.data.tokenizer)->vocabulary_size();
-    const RunPlan plan = plan_run(config, vocabulary);
+    const auto [config, vocabulary] = load_planned_config(arguments->config);
     if (arguments->print_program) {
+      const RunPlan plan = plan_run(config, vocabulary, {.ranks = {0}});
       console.print(print_program(plan.ranks.front().programs[kTrainProgram]));
       return;
     }
-    console.print(to_toml(config) + "\n" + describe_run_plan(plan, config));
+    const RunPlan plan = plan_run(config, vocabulary, {.one_rank_per_stage = true});
+    std::string text;
+    if (!arguments->dry_run) {
+      text += to_toml(config) + "\n" + describe_run_plan(plan, config) + "\n";
+    }
+    text += describe_layout(config, plan.model) + describe_ranks(plan) +
+            describe_schedule(config, plan.model, table_width(console));
+    std::optional<GpuMemory> gpu = given_memory(arguments->device_memory);
+    if (!arguments->cost.empty()) {
+      const auto model = load_cost_model(arguments->cost, plan.mesh.num_ranks());
+      text += describe_prediction(plan, config, *model);
+      gpu = gpu ? gpu : memory_of(model->cluster().device);
+    }
+    const RunMemory memory{.gpu = gpu, .host_bytes = std::nullopt};
+    console.print(text + describe_uses(memory_uses(plan, config, memory)));
+    if (!arguments->device_memory.empty()) {
+      check_memory(plan, config, vocabulary, memory);
+    }
   });
 }
 

@@ -70,6 +70,9 @@ std::string describe(const TrainingSummary& summary) {
     text += fmt::format("held-out loss {:.4f} -> {:.4f} nats per token (unigram entropy {:.4f})\n",
                         summary.first_eval_loss, summary.last_eval_loss, summary.unigram_entropy);
   }
+  for (const std::string& sentence : summary.communication) {
+    text += "overlap " + sentence + "\n";
+  }
   text += fmt::format("run folder {}\n", summary.run_folder);
   if (!summary.checkpoint.empty()) {
     text += fmt::format("checkpoint {}\n", summary.checkpoint);
@@ -96,7 +99,9 @@ void add_train_command(CLI::App& app, const Console& console) {
   command->footer(
       "Prints the resolved configuration, the memory plan and one line per logging.interval; "
       "writes metrics.jsonl,\n"
-      "TensorBoard events, checkpoints, trace.json (for ui.perfetto.dev) and report.html into "
+      "TensorBoard events, checkpoints, trace.json (for ui.perfetto.dev), report.html and its "
+      "data, "
+      "report.json, into\n"
       "logging.run_folder.\n"
       "SIGTERM, SIGHUP or Ctrl-C saves a checkpoint and ends; starting again continues bit for "
       "bit.\n\n"

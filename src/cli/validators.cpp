@@ -4,6 +4,8 @@
 
 #include <charconv>
 
+#include "base/text.h"
+
 namespace braid {
 namespace {
 
@@ -31,6 +33,14 @@ TextCheck at_least(int64_t minimum) {
     int64_t value = 0;
     const bool good = is_number(text, value) && value >= minimum;
     return good ? std::string() : fmt::format("{} is not an integer of at least {}", text, minimum);
+  };
+}
+
+TextCheck byte_size() {
+  return [](const std::string& text) -> std::string {
+    return parse_byte_size(text).value_or(0) >= 1
+               ? std::string()
+               : fmt::format("{} is not a size with its unit, such as 5GB or 512MiB", text);
   };
 }
 

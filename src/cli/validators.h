@@ -16,4 +16,7 @@ TextCheck between(double minimum, double maximum);
 /// An integer of at least `minimum`.
 TextCheck at_least(int64_t minimum);
 
+/// A size with its unit (parse_byte_size of base/text.h), at least one byte.
+TextCheck byte_size();
+
 }  // namespace braid

@@ -1,218 +1,228 @@
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
-#include <map>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <span>
 #include <string>
+#include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "base/errors.h"
-#include "comm/reduce.h"
+#include "comm/ledger.h"
+#include "comm/links.h"
+#include "comm/meeting.h"
 #include "comm/transport.h"
 
 namespace braid {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 constexpr int64_t kLongestTimeoutNs =
     int64_t{365} * 24 * 3600 * 1'000'000'000;  // now + timeout must not overflow
 
-/// What one rank asks for in one call.
-struct Call {
-  void* data = nullptr;
-  int64_t num_elems = 0;
-  DType dtype = DType::kF32;
-  std::string what;
-};
-
-/// "all_reduce of 128 f32 (layers.3)"; equal for calls that fit together.
-std::string describe(const Call& call) {
-  return fmt::format("all_reduce of {} {} ({})", call.num_elems, dtype_name(call.dtype), call.what);
+int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch())
+      .count();
 }
 
-bool fit_together(const Call& a, const Call& b) {
-  return a.num_elems == b.num_elems && a.dtype == b.dtype && a.what == b.what;
+Clock::time_point time_of(int64_t ns) {
+  return Clock::time_point(
+      std::chrono::duration_cast<Clock::duration>(std::chrono::nanoseconds(ns)));
 }
 
-/// The call that a rank began last, in any group: what is said about a rank that is missing.
-struct LedgerEntry {
-  int64_t num_calls = 0;  ///< of this rank in all groups
-  int64_t sequence = 0;   ///< in its group, counted from 1
-  std::string group;
-  std::string call;
-  bool finished = false;
-};
+/// Equal for calls that meet.
+size_t meeting_hash(const CommCall& call) {
+  size_t hash = std::hash<std::string_view>{}(call.group->name);
+  for (const int rank : call.group->ranks) {
+    hash = hash * 1'000'003 + static_cast<size_t>(rank);
+  }
+  return hash * 1'000'003 + (call.is_message() ? static_cast<size_t>(call.channel) + 1 : 0);
+}
 
-/// Where the ranks of one group meet, call after call. In a call all arrive; each sums its slice of
-/// all buffers; all leave together, because until then others write into their buffers.
-struct Meeting {
-  explicit Meeting(const Group& of) : group(of), calls(of.ranks.size()), inside(of.ranks.size()) {}
-
-  const Group group;
-  std::vector<Call> calls;     ///< by member, the current or last one
-  std::vector<char> inside;    ///< by member: is in a call
-  std::vector<void*> buffers;  ///< of the call that is being summed
-  size_t num_arrived = 0;
-  size_t num_summing = 0;  ///< members that may still touch the buffers of the others
-  int64_t num_met = 0;     ///< calls in which all members arrived and fitted together
-  std::string mismatch;    ///< why call num_met + 1 cannot happen
-  std::condition_variable changed;
-};
-
-/// What the ranks share. One mutex guards it all, but nobody holds it while summing.
+/// What the ranks share. One mutex guards it all, but nobody holds it while copying or adding.
 class Hub {
  public:
   explicit Hub(const InProcessOptions& options)
       : timeout_ns_(std::min(options.timeout_ns, kLongestTimeoutNs)),
-        ledger_(static_cast<size_t>(options.num_ranks)) {}
+        ledger_(options.num_ranks),
+        steps_(static_cast<size_t>(options.num_ranks)),
+        links_(options.links, options.num_ranks) {}
 
-  void all_reduce(int rank, const Group& group, Call call);
+  void prepare(int rank, const CommCall& call);
+  void run(int rank, const CommCall& call);
   void abort(const std::string& reason);
+  std::optional<Abort> aborted();
+  void end_step(int rank);
+  std::optional<std::string> overdue(int rank);
 
  private:
   using Lock = std::unique_lock<std::mutex>;
+  class Visit;
+  /// Of one rank.
+  struct Steps {
+    int64_t num_ended = 0;
+    int64_t last_end_ns = 0;
+  };
 
-  size_t member_index(int rank, const Group& group) const;
-  Meeting& meeting_of(const Group& group);
-  void arrive(Lock& lock, Meeting& meeting, size_t member);
+  size_t member_of(int rank, const CommCall& call) const;
+  Meeting& meeting_of(const CommCall& call, size_t member);
+  void arrive(Lock& lock, Meeting& meeting, size_t party);
   void meet(Meeting& meeting);
+  int64_t link_time(const Meeting& meeting);
   void leave(Lock& lock, Meeting& meeting);
   void abort_locked(const std::string& reason);
-  std::string missing_message(const Meeting& meeting, size_t member) const;
-  std::string last_call(int rank) const;
+  std::string missing_message(const Meeting& meeting, size_t party) const;
 
   const int64_t timeout_ns_;
   std::mutex mutex_;
-  bool aborted_ = false;
-  std::string reason_;
-  std::vector<LedgerEntry> ledger_;  // by rank
-  std::map<std::pair<std::string, std::vector<int>>, std::unique_ptr<Meeting>> meetings_;
+  std::optional<Abort> abort_;
+  Ledger ledger_;
+  std::vector<Steps> steps_;  // by rank
+  LinkSchedule links_;
+  std::unordered_multimap<size_t, std::unique_ptr<Meeting>> meetings_;
 };
 
-size_t Hub::member_index(int rank, const Group& group) const {
-  const size_t none = group.ranks.size();
-  size_t index = none;
-  for (size_t i = 0; i < group.ranks.size(); ++i) {
-    const int member = group.ranks[i];
-    check(member >= 0 && member < static_cast<int>(ledger_.size()), "group {} has rank {} of {}",
-          group.name, member, ledger_.size());
-    if (member == rank) {
-      check(index == none, "group {} has rank {} twice", group.name, rank);
-      index = i;
-    }
-  }
-  check(index != none, "rank {} is not in group {}", rank, group.name);
-  return index;
-}
-
-Meeting& Hub::meeting_of(const Group& group) {
-  std::unique_ptr<Meeting>& meeting = meetings_[{group.name, group.ranks}];
-  if (!meeting) {
-    meeting = std::make_unique<Meeting>(group);
-  }
-  return *meeting;
-}
-
-/// Marks a member as inside its group's call. Made and destroyed under the hub's mutex.
-class Presence {
+/// A rank is in a call. Made and destroyed under the hub's mutex.
+class Hub::Visit {
  public:
-  Presence(Meeting& meeting, size_t member) : flag_(meeting.inside[member]) { flag_ = 1; }
-  ~Presence() { flag_ = 0; }
-  Presence(const Presence&) = delete;
-  Presence& operator=(const Presence&) = delete;
+  Visit(Hub& hub, Meeting& meeting, size_t party, const CommCall& call)
+      : hub_(hub), meeting_(meeting), party_(party) {
+    const CommCall*& entry = meeting.calls[party];
+    if (entry != nullptr) {
+      throw_internal_error("rank {} is in two calls of {} at once: {} and {}", meeting.ranks[party],
+                           meeting.place(), describe_call(*entry), describe_call(call));
+    }
+    hub.ledger_.begin(meeting.ranks[party], meeting, call);
+    entry = &call;
+  }
+  ~Visit() {
+    meeting_.calls[party_] = nullptr;
+    hub_.ledger_.end(meeting_.ranks[party_], meeting_);
+  }
+  Visit(const Visit&) = delete;
+  Visit& operator=(const Visit&) = delete;
 
  private:
-  char& flag_;
+  Hub& hub_;
+  Meeting& meeting_;
+  size_t party_;
 };
 
-void Hub::all_reduce(int rank, const Group& group, Call call) {
-  check(can_sum(call.dtype), "{} in group {}: no sum of this dtype", describe(call), group.name);
-  const size_t member = member_index(rank, group);
-  const DType dtype = call.dtype;
-  const ReduceSlice slice = reduce_slice(call.num_elems, dtype, member, group.ranks.size());
+size_t Hub::member_of(int rank, const CommCall& call) const {
+  const std::vector<int>& ranks = call.group->ranks;
+  const auto unknown = std::find_if(ranks.begin(), ranks.end(), [&](int member) {
+    return member < 0 || member >= ledger_.num_ranks();
+  });
+  check(unknown == ranks.end(), "group {} has rank {} of {}", call.group->name,
+        unknown == ranks.end() ? 0 : *unknown, ledger_.num_ranks());
+  return check_comm_call(call, rank);
+}
 
+Meeting& Hub::meeting_of(const CommCall& call, size_t member) {
+  const size_t hash = meeting_hash(call);
+  const auto [begin, end] = meetings_.equal_range(hash);
+  const auto found = std::find_if(
+      begin, end, [&](const auto& entry) { return meets_in(*entry.second, call, member); });
+  if (found != end) {
+    return *found->second;
+  }
+  return *meetings_.emplace(hash, std::make_unique<Meeting>(call, member))->second;
+}
+
+void Hub::prepare(int rank, const CommCall& call) {
+  const size_t member = member_of(rank, call);
+  const Lock lock(mutex_);
+  meeting_of(call, member);
+  ledger_.reserve(rank, call);
+}
+
+void Hub::run(int rank, const CommCall& call) {
+  const size_t member = member_of(rank, call);
+  const size_t party = party_of(call, member);
   Lock lock(mutex_);
-  if (aborted_) {
-    throw AbortedError(reason_);
+  if (abort_) {
+    throw AbortedError(abort_->reason);
   }
-  Meeting& meeting = meeting_of(group);
-  check(!meeting.inside[member], "rank {} is in two calls of group {} at once: {} and {}", rank,
-        group.name, describe(meeting.calls[member]), describe(call));
-  LedgerEntry& entry = ledger_[static_cast<size_t>(rank)];
-  const int64_t number = entry.num_calls + 1;
-  entry = {number, meeting.num_met + 1, group.name, describe(call), false};
-  if (group.ranks.size() == 1) {  // the sum is there, and nobody minds the order of such calls
+  Meeting& meeting = meeting_of(call, member);
+  if (meeting.ranks.size() == 1) {  // nobody minds the order of such calls
+    ledger_.begin(rank, meeting, call);
     ++meeting.num_met;
-    entry.finished = true;
-    return;
-  }
-  const Presence presence(meeting, member);
-  meeting.calls[member] = std::move(call);
-  arrive(lock, meeting, member);
-  if (!aborted_) {
+    ledger_.end(rank, meeting);
     lock.unlock();
-    sum_slice(meeting.buffers, slice, dtype);
+    return run_alone(call);
+  }
+  const Visit visit(*this, meeting, party, call);
+  arrive(lock, meeting, party);
+  if (!abort_) {
+    lock.unlock();
+    meeting.do_share(party);
     lock.lock();
   }
   leave(lock, meeting);
-  if (entry.num_calls == number) {  // else another stream of this rank began a call meanwhile
-    entry.finished = true;
-  }
 }
 
-/// Returns when all members are in this call and nothing but their sums is left to do. Each of them
-/// must then `leave`.
-void Hub::arrive(Lock& lock, Meeting& meeting, size_t member) {
-  const int64_t sequence = meeting.num_met + 1;
+/// Returns when all parties are in this call and nothing but their shares is left to do. Each of
+/// them must then `leave`.
+void Hub::arrive(Lock& lock, Meeting& meeting, size_t party) {
+  const int64_t number = meeting.num_met + 1;
   if (++meeting.num_arrived == meeting.calls.size()) {
     meet(meeting);
   }
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::nanoseconds(timeout_ns_);
-  const bool in_time = meeting.changed.wait_until(
-      lock, deadline, [&] { return meeting.num_met == sequence || aborted_; });
-  if (meeting.num_met == sequence) {
+  const bool in_time = meeting.changed.wait_until(lock, time_of(now_ns() + timeout_ns_), [&] {
+    return meeting.num_met == number || abort_.has_value();
+  });
+  if (meeting.num_met == number) {
     return;
   }
   if (!meeting.mismatch.empty()) {
     throw DeviceError(meeting.mismatch);
   }
   if (in_time) {
-    throw AbortedError(reason_);
+    throw AbortedError(abort_->reason);
   }
-  const std::string message = missing_message(meeting, member);
+  const std::string message = missing_message(meeting, party);
   abort_locked(message);
   throw DeviceError(message);
 }
 
 void Hub::meet(Meeting& meeting) {
-  for (size_t i = 1; i < meeting.calls.size(); ++i) {
-    if (!fit_together(meeting.calls[0], meeting.calls[i])) {
-      meeting.mismatch = fmt::format("group {}, call {}: rank {} asks for {}, but rank {} for {}",
-                                     meeting.group.name, meeting.num_met + 1,
-                                     meeting.group.ranks[0], describe(meeting.calls[0]),
-                                     meeting.group.ranks[i], describe(meeting.calls[i]));
-      return abort_locked(meeting.mismatch);
-    }
+  meeting.mismatch = meeting.find_mismatch();
+  if (!meeting.mismatch.empty()) {
+    return abort_locked(meeting.mismatch);
   }
-  meeting.buffers.clear();
-  for (const Call& call : meeting.calls) {
-    meeting.buffers.push_back(call.data);
-  }
+  meeting.take_buffers();
   meeting.num_arrived = 0;
-  meeting.num_summing = meeting.calls.size();
+  meeting.num_busy = meeting.calls.size();
   ++meeting.num_met;
+  meeting.due_ns = link_time(meeting);
   meeting.changed.notify_all();
 }
 
-/// Waits, for as long as a sum takes, until nobody touches the buffers of this call any more.
+/// When the links let the data through.
+int64_t Hub::link_time(const Meeting& meeting) {
+  const std::span<const int> ranks(meeting.ranks);
+  const std::span<const int> senders = meeting.is_channel ? ranks.first(1) : ranks;
+  const std::span<const int> receivers = meeting.is_channel ? ranks.last(1) : ranks;
+  return links_.add(*meeting.calls[0], senders, receivers, now_ns());
+}
+
+/// Waits until nobody touches the buffers of this call any more: for as long as that takes, which
+/// is copying and adding only, and then for the links.
 void Hub::leave(Lock& lock, Meeting& meeting) {
-  if (--meeting.num_summing == 0) {
+  if (--meeting.num_busy == 0) {
     meeting.changed.notify_all();
   }
-  meeting.changed.wait(lock, [&] { return meeting.num_summing == 0; });
-  if (aborted_) {  // perhaps before some member had summed its slice
-    throw AbortedError(reason_);
+  meeting.changed.wait(lock, [&] { return meeting.num_busy == 0; });
+  if (meeting.due_ns > now_ns()) {
+    meeting.changed.wait_until(lock, time_of(meeting.due_ns), [&] { return abort_.has_value(); });
+  }
+  if (abort_) {  // perhaps before some party had done its share
+    throw AbortedError(abort_->reason);
   }
 }
 
@@ -222,41 +232,49 @@ void Hub::abort(const std::string& reason) {
 }
 
 void Hub::abort_locked(const std::string& reason) {
-  if (aborted_) {
+  if (abort_) {
     return;
   }
-  aborted_ = true;
-  reason_ = reason;
-  for (const auto& [key, meeting] : meetings_) {
+  abort_ = Abort{reason, Clock::now()};
+  for (const auto& [hash, meeting] : meetings_) {
     meeting->changed.notify_all();
   }
 }
 
-std::string Hub::missing_message(const Meeting& meeting, size_t member) const {
-  const Group& group = meeting.group;
-  std::string ranks;
-  std::string ledgers;
-  size_t num_missing = 0;
-  for (size_t i = 0; i < group.ranks.size(); ++i) {
-    if (!meeting.inside[i]) {
-      ++num_missing;
-      ranks += fmt::format("{}{}", ranks.empty() ? "" : ", ", group.ranks[i]);
-      ledgers += fmt::format("; rank {}: {}", group.ranks[i], last_call(group.ranks[i]));
-    }
-  }
-  return fmt::format("rank {} waited {} s in group {}, call {}, {}, for rank{} {}{}",
-                     group.ranks[member], static_cast<double>(timeout_ns_) * 1e-9, group.name,
-                     meeting.num_met + 1, describe(meeting.calls[member]),
-                     num_missing == 1 ? "" : "s", ranks, ledgers);
+std::optional<Abort> Hub::aborted() {
+  const Lock lock(mutex_);
+  return abort_;
 }
 
-std::string Hub::last_call(int rank) const {
-  const LedgerEntry& entry = ledger_[static_cast<size_t>(rank)];
-  if (entry.num_calls == 0) {
-    return "no call yet";
+void Hub::end_step(int rank) {
+  const Lock lock(mutex_);
+  Steps& steps = steps_[static_cast<size_t>(rank)];
+  ++steps.num_ended;
+  steps.last_end_ns = now_ns();
+}
+
+std::optional<std::string> Hub::overdue(int rank) {
+  const Lock lock(mutex_);
+  if (abort_ || ledger_.is_in_call(rank)) {
+    return std::nullopt;
   }
-  return fmt::format("last call {} in group {}, call {}, {}", entry.call, entry.group,
-                     entry.sequence, entry.finished ? "finished" : "still waiting");
+  const int64_t own = steps_[static_cast<size_t>(rank)].num_ended;
+  const int64_t late_ns = now_ns() - timeout_ns_;
+  for (size_t other = 0; other < steps_.size(); ++other) {
+    if (steps_[other].num_ended > own && steps_[other].last_end_ns < late_ns) {
+      return fmt::format("rank {} has not ended the step that rank {} ended {} s ago; rank {}: {}",
+                         rank, other, static_cast<double>(timeout_ns_) / 1e9, rank,
+                         ledger_.describe_rank(rank));
+    }
+  }
+  return std::nullopt;
+}
+
+std::string Hub::missing_message(const Meeting& meeting, size_t party) const {
+  return fmt::format("rank {} waited {} s in {}, {}, {}, {}", meeting.ranks[party],
+                     static_cast<double>(timeout_ns_) / 1e9, meeting.place(),
+                     meeting.number(meeting.num_met + 1), describe_call(*meeting.calls[party]),
+                     ledger_.describe_missing(meeting, party));
 }
 
 /// One rank's end of the hub.
@@ -264,11 +282,12 @@ class InProcessTransport : public Transport {
  public:
   InProcessTransport(std::shared_ptr<Hub> hub, int rank) : hub_(std::move(hub)), rank_(rank) {}
 
-  void all_reduce(const Group& group, void* data, int64_t num_elems, DType dtype,
-                  const std::string& what) override {
-    hub_->all_reduce(rank_, group, {data, num_elems, dtype, what});
-  }
+  void prepare(const CommCall& call) override { hub_->prepare(rank_, call); }
+  void run(const CommCall& call) override { hub_->run(rank_, call); }
   void abort(const std::string& reason) override { hub_->abort(reason); }
+  void end_step() override { hub_->end_step(rank_); }
+  std::optional<std::string> overdue() const override { return hub_->overdue(rank_); }
+  std::optional<Abort> aborted() const override { return hub_->aborted(); }
 
  private:
   std::shared_ptr<Hub> hub_;

@@ -12,22 +12,25 @@ constexpr int64_t kLineBytes = 64;
 constexpr int64_t kBlockElems = 2048;  // sums of one block stay in the first-level cache
 
 template <class T, class Sum>
-void sum_blocks(std::span<void* const> buffers, ReduceSlice slice) {
+void sum_blocks(const Summation& summation) {
   std::array<Sum, kBlockElems> sums;
-  for (int64_t at = slice.begin; at < slice.end; at += kBlockElems) {
-    const int64_t count = std::min(kBlockElems, slice.end - at);
-    const T* first = static_cast<const T*>(buffers[0]) + at;
+  for (int64_t at = 0; at < summation.count; at += kBlockElems) {
+    const int64_t count = std::min(kBlockElems, summation.count - at);
+    const auto source = [&](size_t i) {
+      return reinterpret_cast<const T*>(summation.sources[i]) + summation.begin + at;
+    };
+    const T* const first = source(0);
     for (int64_t i = 0; i < count; ++i) {
       sums[static_cast<size_t>(i)] = static_cast<Sum>(first[i]);
     }
-    for (void* buffer : buffers.subspan(1)) {
-      const T* next = static_cast<const T*>(buffer) + at;
+    for (size_t member = 1; member < summation.sources.size(); ++member) {
+      const T* const next = source(member);
       for (int64_t i = 0; i < count; ++i) {
         sums[static_cast<size_t>(i)] += static_cast<Sum>(next[i]);
       }
     }
-    for (void* buffer : buffers) {
-      T* out = static_cast<T*>(buffer) + at;
+    for (std::byte* const target : summation.targets) {
+      T* const out = reinterpret_cast<T*>(target) + summation.target_begin + at;
       for (int64_t i = 0; i < count; ++i) {
         out[i] = static_cast<T>(sums[static_cast<size_t>(i)]);
       }
@@ -52,20 +55,20 @@ bool can_sum(DType dtype) {
          dtype == DType::kI64 || dtype == DType::kI32;
 }
 
-void sum_slice(std::span<void* const> buffers, ReduceSlice slice, DType dtype) {
-  switch (dtype) {
+void sum_elems(const Summation& summation) {
+  switch (summation.dtype) {
     case DType::kF64:
-      return sum_blocks<double, double>(buffers, slice);
+      return sum_blocks<double, double>(summation);
     case DType::kF32:
-      return sum_blocks<float, float>(buffers, slice);
+      return sum_blocks<float, float>(summation);
     case DType::kBF16:
-      return sum_blocks<BFloat16, float>(buffers, slice);
+      return sum_blocks<BFloat16, float>(summation);
     case DType::kI64:
-      return sum_blocks<int64_t, int64_t>(buffers, slice);
+      return sum_blocks<int64_t, int64_t>(summation);
     case DType::kI32:
-      return sum_blocks<int32_t, int32_t>(buffers, slice);
+      return sum_blocks<int32_t, int32_t>(summation);
     default:
-      throw_internal_error("cannot sum elements of dtype {}", dtype_name(dtype));
+      throw_internal_error("cannot sum elements of dtype {}", dtype_name(summation.dtype));
   }
 }
 

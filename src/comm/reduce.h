@@ -16,12 +16,22 @@ struct ReduceSlice {
 };
 ReduceSlice reduce_slice(int64_t num_elems, DType dtype, size_t index, size_t num_members);
 
-/// Whether `sum_slice` knows the dtype: f64, f32, bf16, i64, i32.
+/// Whether there are sums of this dtype: f64, f32, bf16, i64, i32.
 bool can_sum(DType dtype);
 
-/// Writes buffers[0] + buffers[1] + ... , added in this order, to [begin, end) of every buffer.
-/// Accumulates f32 and bf16 in fp32 (rounded once, at the end), the others in their own type. The
-/// buffers do not overlap.
-void sum_slice(std::span<void* const> buffers, ReduceSlice slice, DType dtype);
+/// sources[0] + sources[1] + ... , added in this order.
+struct Summation {
+  std::span<const std::byte* const> sources;
+  std::span<std::byte* const> targets;  ///< each gets the sums
+  DType dtype = DType::kF32;
+  int64_t begin = 0;  ///< elements [begin, begin + count) of each source
+  int64_t count = 0;
+  int64_t target_begin = 0;  ///< where they go in each target
+};
+
+/// Accumulates f32 and bf16 in fp32 (rounded once, at the end), the others in their own type.
+/// A target element may be the same element of a source; apart from that targets and sources do not
+/// overlap.
+void sum_elems(const Summation& summation);
 
 }  // namespace braid

@@ -25,6 +25,9 @@ constexpr Limits kRanks = {.minimum = 1, .maximum = kMaxRanks};
 constexpr Limits kSteps = {.minimum = 1, .maximum = kMaxSteps};
 constexpr Limits kStepsOrZero = {.minimum = 0, .maximum = kMaxSteps};
 constexpr Limits kNotNegative = {.minimum = 0, .maximum = kInfinity};
+/// A second of latency, a petabyte per second: what is beyond them is a slip of units.
+constexpr Limits kLatencyUs = {.minimum = 0, .maximum = 1e6};
+constexpr Limits kGbPerS = {.minimum = 0, .maximum = 1e6};
 constexpr Limits kBelowOne = {.minimum = 0, .maximum = 1, .excludes_maximum = true};
 
 template <size_t N>
@@ -35,27 +38,37 @@ constexpr Limits one_of(const std::array<std::string_view, N>& names) {
 using Names2 = std::array<std::string_view, 2>;
 using Names3 = std::array<std::string_view, 3>;
 using Names4 = std::array<std::string_view, 4>;
+using Names6 = std::array<std::string_view, 6>;
 constexpr Names2 kFamilies = {"llama", "gpt2"};
 constexpr Names2 kDTypes = {"float32", "bfloat16"};
 constexpr Names3 kRates = {"cosine", "wsd", "constant"};
 constexpr Names3 kDecayShapes = {"linear", "cosine", "one_minus_sqrt"};
-constexpr Names4 kSchedules = {"1f1b", "interleaved", "zb-h1", "zb-v"};
+constexpr Names6 kSchedules = {"gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "dualpipe-v"};
+constexpr Names4 kContextMethods = {"ring", "all_gather", "a2a", "a2a+ring"};
+constexpr Names3 kBuckets = {"layer", "virtual_stage", "bytes"};
+constexpr Names2 kGradDtypes = {"float32", "bfloat16"};
 constexpr Names4 kShards = {"none", "optimizer", "gradients", "parameters"};
+constexpr Names4 kRecompute = {"none", "norms", "attention", "full"};
 constexpr Names3 kModes = {"auto", "manual", "off"};
 constexpr Names3 kProgress = {"auto", "on", "off"};
 constexpr Names3 kDevices = {"auto", "cpu", "cuda"};
+constexpr Names3 kNanChecks = {"off", "loss", "tensors"};
 
 constexpr std::array kSections = {
     Section{"model", "What is trained; keys that are not given come from the preset."},
     Section{"train", "How much is trained, and in which pieces."},
     Section{"optimizer", "AdamW with decoupled weight decay, and its learning rate."},
     Section{"parallel", "How the work is laid out over ranks."},
+    Section{"memory", "What is kept from the forward for the backward, and where."},
     Section{"overlap", "How communication is hidden under compute."},
     Section{"data", "What the model reads."},
     Section{"eval", "Loss on held-out data during the run."},
     Section{"checkpoint", "What is kept on disk, and where a run continues."},
     Section{"logging", "What a run writes about itself."},
     Section{"runtime", "The machine that the run uses."},
+    Section{"links",
+            "Links that are emulated between CPU ranks, so that communication takes the time that "
+            "it would take elsewhere, without using a core; docs/parallel.md says how."},
 };
 
 // A macro, because nothing else gives a key the name of its member.
@@ -101,21 +114,59 @@ constexpr std::array kFields = {
 
     Field{BRAID_KEY(parallel, ranks), kRanks, "Ranks started on this host; the product of data, tensor, pipeline and context."},
     Field{BRAID_KEY(parallel, data), {.minimum = 0, .maximum = kMaxRanks}, "Data-parallel ranks; 0 = ranks / (tensor * pipeline * context)."},
-    Field{BRAID_KEY(parallel, tensor), kRanks, "Ranks that share each layer's matrices; this build runs 1 only."},
-    Field{BRAID_KEY(parallel, pipeline), kRanks, "Ranks that hold consecutive layers; this build runs 1 only."},
-    Field{BRAID_KEY(parallel, context), kRanks, "Ranks that share each sequence; this build runs 1 only."},
+    Field{BRAID_KEY(parallel, tensor), kRanks, "Ranks that share each layer's matrices; divides heads and ffn, and divides kv_heads or is a multiple of them."},
+    Field{BRAID_KEY(parallel, pipeline), kRanks, "Ranks that hold consecutive layers."},
+    Field{BRAID_KEY(parallel, context), kRanks, "Ranks that share each sequence; they must divide train.sequence, and twice as many unless heads are exchanged (docs/parallel.md)."},
     Field{BRAID_KEY(parallel, expert), kRanks, "Ranks, out of the data-parallel ones, that share the experts; this build runs 1 only."},
-    Field{BRAID_KEY(parallel, virtual_stages), {.minimum = 1, .maximum = 4096}, "Pieces of the layers per pipeline rank; this build runs 1 only."},
-    Field{BRAID_KEY(parallel, schedule), one_of(kSchedules), "Order of forward and backward jobs of a pipeline; this build runs 1f1b only."},
-    Field{BRAID_KEY(parallel, sequence_parallel), kAny, "Whether tensor-parallel ranks also share the work between matrices along the sequence; this build runs false only."},
-    Field{BRAID_KEY(parallel, shard), one_of(kShards), "What data-parallel ranks hold in parts instead of copies; this build runs none only."},
+    Field{BRAID_KEY(parallel, sequence_parallel), kAny, "Whether tensor-parallel ranks also share the rows between matrices, so that norms and activations there take 1/tensor of the memory."},
+    Field{BRAID_KEY(parallel, virtual_stages), {.minimum = 1, .maximum = 4096}, "Pieces of the layers per pipeline rank: 1 with gpipe, 1f1b and zb-h1, 2 with zb-v and dualpipe-v, 2 or more with interleaved."},
+    Field{BRAID_KEY(parallel, schedule), one_of(kSchedules), "Order of forward and backward jobs of a pipeline; docs/pipeline.md has pictures."},
+    Field{BRAID_KEY(parallel, microbatch_group_size), {.minimum = 0, .maximum = kMaxSize}, "With interleaved: microbatches that pass a virtual stage before the next one's turn; 0 = parallel.pipeline."},
+    Field{BRAID_KEY(parallel, pipeline_layout), kAny, "What each stage holds, as a layout string of docs/pipeline.md: E embedding, t layer, L head, a bar between stages; empty = layers spread evenly."},
+    Field{BRAID_KEY(parallel, first_stage_layers), {.minimum = 0, .maximum = kMaxSize}, "Layers of the first pipeline rank, the others sharing the rest evenly; 0 = as many as the others."},
+    Field{BRAID_KEY(parallel, last_stage_layers), {.minimum = 0, .maximum = kMaxSize}, "The same for the last pipeline rank."},
+    Field{BRAID_KEY(parallel, account_for_embedding), kAny, "Whether the embedding counts as a layer when layers are spread evenly."},
+    Field{BRAID_KEY(parallel, account_for_loss), kAny, "Whether head and loss count as a layer when layers are spread evenly."},
+    Field{BRAID_KEY(parallel, context_method), one_of(kContextMethods), "How attention sees the whole sequence: ring passes keys and values on, all_gather gathers them, a2a exchanges heads for sequence, a2a+ring does that among context_inner ranks and a ring over such groups."},
+    Field{BRAID_KEY(parallel, context_inner), {.minimum = 0, .maximum = kMaxRanks}, "With a2a+ring: context ranks that exchange heads; 0 = the most that divide the key/value heads."},
+    Field{BRAID_KEY(parallel, shard), one_of(kShards), "What data- and context-parallel ranks hold in parts instead of copies: main weights and optimizer state, also main gradients, also the weights (ZeRO stages 1 to 3)."},
+    Field{BRAID_KEY(parallel, shard_replicas), kRanks, "Copies of the sharded state among these ranks (HSDP): shards are spread over data * context / shard_replicas of them."},
+    Field{BRAID_KEY(parallel, bucket), one_of(kBuckets), "What is gathered and reduced at a time: a layer, all layers of a virtual stage, or layers until they have bucket_bytes."},
+    Field{BRAID_KEY(parallel, bucket_bytes), {.minimum = 1, .maximum = 1e15}, "With bucket = \"bytes\": fp32 gradient bytes that complete a bucket."},
+    Field{BRAID_KEY(parallel, grad_reduce_dtype), one_of(kGradDtypes), "Type in which gradients cross between data- and context-parallel ranks; each rank adds them up in float32 either way."},
+
+    Field{BRAID_KEY(memory, recompute), one_of(kRecompute), "Activations that the backward makes again instead of keeping them: those of norms and activation functions, also attention's, or all of a layer but one; the losses stay the same bit for bit (docs/passes.md)."},
+    Field{BRAID_KEY(memory, recompute_layers), {.minimum = 0, .maximum = 4096}, "Do so in this many layers, the first of the model; 0 = in all."},
+    Field{BRAID_KEY(memory, offload_layers), {.minimum = 0, .maximum = 4096}, "First layers of the model whose activations wait in host memory for the backward; 0 = none."},
+    Field{BRAID_KEY(memory, offload_prefetch_layers), {.minimum = 0, .maximum = 4096}, "Layers ahead of their use at which they come back, and that their way out may take."},
+    Field{BRAID_KEY(memory, offload_min_bytes), {.minimum = 1, .maximum = 1e15}, "Smaller activations stay on the device."},
 
     Field{BRAID_KEY(overlap, mode), one_of(kModes), "Who chooses the overlap: auto (braid), manual (the overlap_ keys below) or off (none)."},
     Field{BRAID_KEY(overlap, overlap_grad_reduce), kAny, "Reduce gradients while the backward pass is still running; read with mode = \"manual\" only."},
+    Field{BRAID_KEY(overlap, overlap_param_gather), kAny, "Gather weights while the units before are computed: sharded ones ahead of each use, updated ones in the next step, ahead of their first use; read, as the four keys below, with mode = \"manual\" only."},
+    Field{BRAID_KEY(overlap, overlap_param_gather_with_optimizer_step), kAny, "With overlap_param_gather: gather what a step begins with while the optimizer updates the rest; for shard = \"optimizer\" and \"gradients\"."},
+    Field{BRAID_KEY(overlap, align_param_gather), kAny, "With overlap_param_gather: start gathers of updated weights at the beginning of the step on all pipeline ranks; false: param_gather_prefetch_units ahead of their use."},
+    Field{BRAID_KEY(overlap, param_gather_prefetch_units), {.minimum = 0, .maximum = 4096}, "With overlap_param_gather: units (buckets) ahead of its use at which a gather starts; one more than these is in memory."},
+    Field{BRAID_KEY(overlap, overlap_context_comm), kAny, "Send keys, values and their gradients to the next context rank while attention is computed."},
+    Field{BRAID_KEY(overlap, overlap_p2p_comm), kAny, "Take messages between pipeline stages beside compute, a job ahead of the one that reads them; read, as the six keys below, with mode = \"manual\" and a pipeline only."},
+    Field{BRAID_KEY(overlap, overlap_p2p_comm_warmup_flush), kAny, "With overlap_p2p_comm: also before the first backward and after the last forward of a rank."},
+    Field{BRAID_KEY(overlap, overlap_p2p_backward_on_comm_stream), kAny, "With overlap_p2p_comm: messages of the backward leave beside compute; false: compute waits until those to an earlier rank have left."},
+    Field{BRAID_KEY(overlap, overlap_p2p_wgrad_delayed_layer_number), {.minimum = 0, .maximum = 4096}, "Layers at the end of each backward job whose attention weight gradients wait until the job's message leaves, which they then hide; more than there are = all, 0 = none."},
+    Field{BRAID_KEY(overlap, overlap_p2p_with_transformer_layer_wgrad), kAny, "In these layers the feed-forward's weight gradients wait too."},
+    Field{BRAID_KEY(overlap, defer_embedding_wgrad_compute), kAny, "Compute weight gradients of the output projection in the bubble behind the last backward of the last stage; keeps the logits' gradients of these microbatches."},
+    Field{BRAID_KEY(overlap, wgrad_deferral_limit), {.minimum = 0, .maximum = kInfinity}, "With defer_embedding_wgrad_compute: of how many microbatches, the last of the step; 0 = of all."},
+    Field{BRAID_KEY(overlap, tp_comm_overlap), kAny, "Run communication of tensor ranks beside matrix products, as the keys below say; read with mode = \"manual\" only. Splitting a product may change results by rounding (docs/passes.md)."},
+    Field{BRAID_KEY(overlap, tp_comm_overlap_ag), kAny, "With tp_comm_overlap and sequence_parallel: all-gathers as a ring, each block multiplied while the next one arrives (qkv_fprop, fc1_fprop, logits_fprop, proj_dgrad, fc2_dgrad)."},
+    Field{BRAID_KEY(overlap, tp_comm_overlap_rs), kAny, "With tp_comm_overlap and sequence_parallel: products in pieces, each reduce-scattered while the next one is computed (proj_fprop, fc2_fprop)."},
+    Field{BRAID_KEY(overlap, tp_comm_overlap_rs_dgrad), kAny, "The same, as a ring, of qkv_dgrad, fc1_dgrad and logits_dgrad; instead of tp_comm_bulk_wgrad."},
+    Field{BRAID_KEY(overlap, tp_comm_bulk_dgrad), kAny, "With tp_comm_overlap and sequence_parallel: gather the input of a weight gradient again under the product in front of it, where the backward gathers it (memory.recompute)."},
+    Field{BRAID_KEY(overlap, tp_comm_bulk_wgrad), kAny, "With tp_comm_overlap: sum a dgrad's result over ranks under the weight gradient behind it."},
+    Field{BRAID_KEY(overlap, tp_comm_overlap_sites), kAny, "Other choices for single products, as \"SITE=METHOD\": none, bulk, ring or chunked:SPLITS, for example \"fc2_fprop=ring\" (docs/passes.md lists the sites)."},
+    Field{BRAID_KEY(overlap, tp_comm_overlap_min_rows), {.minimum = 1, .maximum = kMaxSize}, "Products stay whole whose pieces would have fewer rows or features than this."},
     Field{BRAID_KEY(overlap, disable_passes), kAny, "Passes to skip, by the names that `braid passes` lists."},
 
     Field{BRAID_KEY(data, train), kAny, "Tokens to train on: a .bin/.idx pair by its common prefix, or a text file; needed to train."},
-    Field{BRAID_KEY(data, tokenizer), kAny, "A SentencePiece model file, or \"bytes\" for one token per byte."},
+    Field{BRAID_KEY(data, tokenizer), kAny, "A SentencePiece model file, \"bytes\" for one token per byte, or \"ids:N\" for a .bin/.idx pair of N token ids that another program made."},
     Field{BRAID_KEY(data, split), kAny, "Shares of training, validation and test data, in the order of the file."},
     Field{BRAID_KEY(data, append_eod), kAny, "Whether an end-of-document token follows each document when a text file is tokenized."},
     Field{BRAID_KEY(data, seed), kNotNegative, "Seed of the sample order; 0 = train.seed."},
@@ -125,6 +176,7 @@ constexpr std::array kFields = {
 
     Field{BRAID_KEY(checkpoint, folder), kAny, "Where checkpoints go; empty = the folder checkpoints in logging.run_folder."},
     Field{BRAID_KEY(checkpoint, interval), kStepsOrZero, "Steps between checkpoints; 0 = only one at the end of the run."},
+    Field{BRAID_KEY(checkpoint, at_end), kAny, "Whether the last step, and a stop before it, leave a checkpoint; false with interval = 0 writes none at all, for measurements of large models."},
     Field{BRAID_KEY(checkpoint, keep), kStepsOrZero, "Newest checkpoints that are kept; 0 = all."},
     Field{BRAID_KEY(checkpoint, resume), kAny, "\"auto\" continues from the newest checkpoint in checkpoint.folder if there is one, \"none\" starts anew, anything else is the path of a checkpoint."},
 
@@ -136,7 +188,18 @@ constexpr std::array kFields = {
 
     Field{BRAID_KEY(runtime, device), one_of(kDevices), "Device that runs the step; auto = a GPU where there is one that can run this (this build: bfloat16, 1 rank), else the CPU."},
     Field{BRAID_KEY(runtime, threads), {.minimum = 0, .maximum = 4096}, "Compute threads per rank; 0 = all cores divided by the ranks on this host."},
-    Field{BRAID_KEY(runtime, detect_nan), kAny, "Whether the run stops as soon as the loss or the gradient norm is not finite."},
+    Field{BRAID_KEY(runtime, repeatable), kAny, "Whether two runs give the same bits, also on a GPU; false lets the backward of attention there add up gradients in any order, as PyTorch does, which is faster (docs/numerics.md has figures)."},
+    Field{BRAID_KEY(runtime, detect_nan), one_of(kNanChecks), "What happens when the loss or the gradient norm is not finite: off = the run goes on, without the update if the norm is not; loss = it stops and names the step; tensors = it stops after running the step once more, task by task, and also names microbatch, task, buffer and element of the first NaN or infinity. true and false, of older files, are loss and off.", FormerSwitch{"loss", "off"}},
+    Field{BRAID_KEY(runtime, timeout_s), {.minimum = 1, .maximum = 86400}, "Seconds that a rank waits for others in a collective or a message before the run ends and names the missing ones; must be longer than any pause that is normal, as of a rank that computes while others already wait."},
+
+    Field{BRAID_KEY(links, data_latency_us), kLatencyUs, "Microseconds until what a rank has sent within a data-parallel group is there."},
+    Field{BRAID_KEY(links, data_gb_per_s), kGbPerS, "Gigabytes (1e9 bytes) per second of a rank's link to its data-parallel group, in each direction; 0 = no limit, else at least 0.000001."},
+    Field{BRAID_KEY(links, tensor_latency_us), kLatencyUs, "The same latency within tensor-parallel groups."},
+    Field{BRAID_KEY(links, tensor_gb_per_s), kGbPerS, "The same rate within tensor-parallel groups."},
+    Field{BRAID_KEY(links, pipeline_latency_us), kLatencyUs, "The same latency between pipeline stages."},
+    Field{BRAID_KEY(links, pipeline_gb_per_s), kGbPerS, "The same rate between pipeline stages."},
+    Field{BRAID_KEY(links, context_latency_us), kLatencyUs, "The same latency within context-parallel groups."},
+    Field{BRAID_KEY(links, context_gb_per_s), kGbPerS, "The same rate within context-parallel groups."},
 };
 // clang-format on
 #undef BRAID_KEY

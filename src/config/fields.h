@@ -28,6 +28,13 @@ struct Limits {
   std::span<const std::string_view> allowed = {};  // strings only; empty: any
 };
 
+/// What `true` and `false` mean to a key of names that used to be a switch, so that older run files
+/// and the configurations inside older checkpoints stay readable.
+struct FormerSwitch {
+  std::string_view when_true;
+  std::string_view when_false;
+};
+
 /// One key of the run file. Everything known about a key is here: loading, `--set`, printing, help
 /// and docs follow it.
 struct Field {
@@ -36,6 +43,7 @@ struct Field {
   ValueRef (*value)(RunConfig&);
   Limits limits;
   std::string_view doc;
+  std::optional<FormerSwitch> former = std::nullopt;
 };
 
 struct Section {

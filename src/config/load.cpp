@@ -94,6 +94,10 @@ struct Convert {
 };
 
 std::optional<Value> convert(const toml::node& node, const Field& field) {
+  const auto former = field.former ? node.value_exact<bool>() : std::nullopt;
+  if (former) {
+    return std::string(*former ? field.former->when_true : field.former->when_false);
+  }
   return std::visit(Convert{node}, empty_value(field));
 }
 

@@ -70,14 +70,56 @@ struct ParallelConfig {
   int64_t virtual_stages = 1;
   std::string schedule = "1f1b";
   bool sequence_parallel = false;
+  int64_t microbatch_group_size = 0;
+  std::string pipeline_layout;
+  int64_t first_stage_layers = 0;
+  int64_t last_stage_layers = 0;
+  bool account_for_embedding = false;
+  bool account_for_loss = false;
+  std::string context_method = "ring";
+  int64_t context_inner = 0;
   std::string shard = "none";
+  int64_t shard_replicas = 1;
+  std::string bucket = "layer";
+  int64_t bucket_bytes = 100'000'000;
+  std::string grad_reduce_dtype = "float32";
 
   friend bool operator==(const ParallelConfig&, const ParallelConfig&) = default;
+};
+
+struct MemoryConfig {
+  std::string recompute = "none";
+  int64_t recompute_layers = 0;
+  int64_t offload_layers = 0;
+  int64_t offload_prefetch_layers = 1;
+  int64_t offload_min_bytes = int64_t{1} << 20;
+
+  friend bool operator==(const MemoryConfig&, const MemoryConfig&) = default;
 };
 
 struct OverlapConfig {
   std::string mode = "auto";
   bool overlap_grad_reduce = false;
+  bool overlap_param_gather = false;
+  bool overlap_param_gather_with_optimizer_step = false;
+  bool align_param_gather = false;
+  int64_t param_gather_prefetch_units = 1;
+  bool overlap_context_comm = false;
+  bool overlap_p2p_comm = false;
+  bool overlap_p2p_comm_warmup_flush = false;
+  bool overlap_p2p_backward_on_comm_stream = false;
+  int64_t overlap_p2p_wgrad_delayed_layer_number = 0;
+  bool overlap_p2p_with_transformer_layer_wgrad = false;
+  bool defer_embedding_wgrad_compute = false;
+  int64_t wgrad_deferral_limit = 0;
+  bool tp_comm_overlap = false;
+  bool tp_comm_overlap_ag = true;
+  bool tp_comm_overlap_rs = true;
+  bool tp_comm_overlap_rs_dgrad = false;
+  bool tp_comm_bulk_dgrad = true;
+  bool tp_comm_bulk_wgrad = true;
+  std::vector<std::string> tp_comm_overlap_sites;
+  int64_t tp_comm_overlap_min_rows = 128;
   std::vector<std::string> disable_passes;
 
   friend bool operator==(const OverlapConfig&, const OverlapConfig&) = default;
@@ -103,6 +145,7 @@ struct EvalConfig {
 struct CheckpointConfig {
   std::string folder;
   int64_t interval = 500;
+  bool at_end = true;
   int64_t keep = 2;
   std::string resume = "auto";
 
@@ -122,9 +165,25 @@ struct LoggingConfig {
 struct RuntimeConfig {
   std::string device = "auto";
   int64_t threads = 0;
-  bool detect_nan = true;
+  bool repeatable = true;
+  std::string detect_nan = "loss";
+  int64_t timeout_s = 60;
 
   friend bool operator==(const RuntimeConfig&, const RuntimeConfig&) = default;
+};
+
+/// Emulated links between CPU ranks, by kind of group; zeros: none.
+struct LinksConfig {
+  double data_latency_us = 0;
+  double data_gb_per_s = 0;
+  double tensor_latency_us = 0;
+  double tensor_gb_per_s = 0;
+  double pipeline_latency_us = 0;
+  double pipeline_gb_per_s = 0;
+  double context_latency_us = 0;
+  double context_gb_per_s = 0;
+
+  friend bool operator==(const LinksConfig&, const LinksConfig&) = default;
 };
 
 /// The whole configuration of `braid train`: what run.toml and `--set` say, with defaults for the
@@ -134,12 +193,14 @@ struct RunConfig {
   TrainConfig train;
   OptimizerConfig optimizer;
   ParallelConfig parallel;
+  MemoryConfig memory;
   OverlapConfig overlap;
   DataConfig data;
   EvalConfig eval;
   CheckpointConfig checkpoint;
   LoggingConfig logging;
   RuntimeConfig runtime;
+  LinksConfig links;
 
   friend bool operator==(const RunConfig&, const RunConfig&) = default;
 };

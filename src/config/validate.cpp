@@ -7,6 +7,7 @@
 
 #include "base/errors.h"
 #include "base/text.h"
+#include "config/validate_overlap.h"
 #include "config/value.h"
 
 namespace braid {
@@ -55,14 +56,7 @@ void check_each_key(const RunConfig& config) {
 }
 
 void check_build_limits(const ParallelConfig& parallel) {
-  runs_only("parallel.tensor", parallel.tensor, 1);
-  runs_only("parallel.pipeline", parallel.pipeline, 1);
-  runs_only("parallel.context", parallel.context, 1);
   runs_only("parallel.expert", parallel.expert, 1);
-  runs_only("parallel.virtual_stages", parallel.virtual_stages, 1);
-  runs_only("parallel.schedule", parallel.schedule, "1f1b");
-  runs_only("parallel.sequence_parallel", parallel.sequence_parallel, false);
-  runs_only("parallel.shard", parallel.shard, "none");
 }
 
 /// Ranks of one copy of the model. Expert-parallel ranks are data-parallel ones to everything but
@@ -82,6 +76,51 @@ void check_layout(const ParallelConfig& parallel) {
           "parallel.ranks = {}: must be data * tensor * pipeline * context = {} * {} * {} * {}; "
           "set parallel.ranks = {}, or parallel.data = 0 to derive it",
           parallel.ranks, data, parallel.tensor, parallel.pipeline, parallel.context, data * copy);
+}
+
+/// Keys that are read only beside others; which schedules and stages fit together is checked where
+/// they are made.
+void check_parallel_keys(const ParallelConfig& parallel) {
+  require(parallel.microbatch_group_size == 0 || parallel.schedule == "interleaved",
+          "parallel.microbatch_group_size = {}: is read with schedule = \"interleaved\" only; "
+          "schedule is {}",
+          parallel.microbatch_group_size, quote(parallel.schedule));
+  require(parallel.context_inner == 0 || parallel.context_method == "a2a+ring",
+          "parallel.context_inner = {}: is read with context_method = \"a2a+ring\" only; "
+          "context_method is {}",
+          parallel.context_inner, quote(parallel.context_method));
+  require(parallel.shard_replicas == 1 || parallel.shard != "none",
+          "parallel.shard_replicas = {}: there are no shards with shard = \"none\"; set "
+          "parallel.shard = \"optimizer\" or parallel.shard_replicas = 1",
+          parallel.shard_replicas);
+  require(parallel.bucket == "bytes" || parallel.bucket_bytes == ParallelConfig().bucket_bytes,
+          "parallel.bucket_bytes = {}: is read with bucket = \"bytes\" only; bucket is {}",
+          parallel.bucket_bytes, quote(parallel.bucket));
+}
+
+/// Two chunks of a sequence per rank, unless ranks exchange heads: then the model decides (see
+/// model/context_shard.h).
+void check_context(const RunConfig& config) {
+  const int64_t ranks = config.parallel.context;
+  const bool exchanges = config.parallel.context_method.starts_with("a2a");
+  const int64_t factor = ranks == 1 || exchanges ? ranks : 2 * ranks;
+  require(config.train.sequence % factor == 0,
+          "train.sequence = {}: must be a multiple of {}parallel.context = {}; {}",
+          config.train.sequence, factor == ranks ? "" : "2 * ", factor,
+          nearest_multiples(config.train.sequence, factor));
+  const int64_t inner = config.parallel.context_inner;
+  require(inner == 0 || ranks % inner == 0,
+          "parallel.context_inner = {}: must divide parallel.context = {}; the nearest is {}",
+          inner, ranks, inner == 0 ? 0 : nearest_divisor(ranks, inner));
+}
+
+void check_replicas(const ParallelConfig& parallel, int64_t data) {
+  const int64_t ranks = data * parallel.context;
+  require(ranks % parallel.shard_replicas == 0,
+          "parallel.shard_replicas = {}: must divide data * context = {} * {} = {}; the nearest is "
+          "{}",
+          parallel.shard_replicas, data, parallel.context, ranks,
+          nearest_divisor(ranks, parallel.shard_replicas));
 }
 
 void check_batch(const TrainConfig& train, int64_t data) {
@@ -212,15 +251,21 @@ void check_optimizer(const OptimizerConfig& optimizer, int64_t steps) {
   }
 }
 
-void check_overlap(const OverlapConfig& overlap) {
-  require(!overlap.overlap_grad_reduce || overlap.mode == "manual",
-          "overlap.overlap_grad_reduce = true: is read with mode = \"manual\" only; mode is {}",
-          quote(overlap.mode));
-  for (const std::string& pass : overlap.disable_passes) {
-    require(!pass.empty(),
-            "overlap.disable_passes = {}: has an empty name; `braid passes` lists the names",
-            to_text(Value(overlap.disable_passes), 60));
-  }
+void check_memory(const MemoryConfig& memory) {
+  require(memory.recompute_layers == 0 || memory.recompute != "none",
+          "memory.recompute_layers = {}: is read with recompute = \"norms\", \"attention\" or "
+          "\"full\" only; recompute is \"none\"",
+          memory.recompute_layers);
+  const MemoryConfig defaults;
+  const bool offloads = memory.offload_layers > 0;
+  require(offloads || memory.offload_prefetch_layers == defaults.offload_prefetch_layers,
+          "memory.offload_prefetch_layers = {}: is read with offload_layers above 0 only; "
+          "offload_layers is 0",
+          memory.offload_prefetch_layers);
+  require(offloads || memory.offload_min_bytes == defaults.offload_min_bytes,
+          "memory.offload_min_bytes = {}: is read with offload_layers above 0 only; offload_layers "
+          "is 0",
+          memory.offload_min_bytes);
 }
 
 void check_data(const DataConfig& data, const EvalConfig& eval) {
@@ -241,18 +286,38 @@ void check_folders(const RunConfig& config) {
           "checkpoint.resume = \"\": must be \"auto\", \"none\" or the path of a checkpoint");
 }
 
+void check_rate(std::string_view key, double gb_per_s) {
+  constexpr double kLeast = 1e-6;  // slower, a step takes days, and its nanoseconds leave 64 bits
+  require(gb_per_s == 0 || gb_per_s >= kLeast,
+          "links.{} = {}: must be 0 (no limit) or at least {:.6f}, which is 1 kB/s; set links.{} = "
+          "{:.6f}",
+          key, gb_per_s, kLeast, key, kLeast);
+}
+
+void check_links(const LinksConfig& links) {
+  check_rate("data_gb_per_s", links.data_gb_per_s);
+  check_rate("tensor_gb_per_s", links.tensor_gb_per_s);
+  check_rate("pipeline_gb_per_s", links.pipeline_gb_per_s);
+  check_rate("context_gb_per_s", links.context_gb_per_s);
+}
+
 }  // namespace
 
 void validate(const RunConfig& config) {
   check_each_key(config);
   check_build_limits(config.parallel);
+  check_parallel_keys(config.parallel);
   check_layout(config.parallel);
+  check_context(config);
+  check_replicas(config.parallel, data_ranks(config.parallel));
   check_batch(config.train, data_ranks(config.parallel));
   check_model(config.model, config.train);
   check_optimizer(config.optimizer, config.train.steps);
-  check_overlap(config.overlap);
+  check_memory(config.memory);
+  validate_overlap(config);
   check_data(config.data, config.eval);
   check_folders(config);
+  check_links(config.links);
 }
 
 RunConfig resolved(RunConfig config) {
@@ -271,6 +336,10 @@ RunConfig resolved(RunConfig config) {
 
 int64_t num_microbatches(const RunConfig& config) {
   return config.train.global_batch / (config.train.microbatch * data_ranks(config.parallel));
+}
+
+bool emulates_links(const LinksConfig& links) {
+  return !(links == LinksConfig());
 }
 
 std::array<double, 3> parse_split(std::string_view split) {

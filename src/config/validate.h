@@ -23,6 +23,9 @@ RunConfig resolved(RunConfig config);
 /// Requires a validated config.
 int64_t num_microbatches(const RunConfig& config);
 
+/// Whether section [links] asks for any link.
+bool emulates_links(const LinksConfig& links);
+
 /// Shares of training, validation and test data of a split such as "969,30,1", scaled to sum 1.
 /// Throws ConfigError unless it is three comma-separated numbers >= 0, the first one > 0.
 std::array<double, 3> parse_split(std::string_view split);

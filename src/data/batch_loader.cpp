@@ -40,6 +40,22 @@ int64_t first_sample_of(const BatchShape& shape, int64_t consumed_samples, int64
   return consumed_samples + (microbatch_index * shape.num_ranks + rank) * shape.microbatch;
 }
 
+std::vector<int32_t> take_positions(std::span<const int32_t> values, int64_t sequence_tokens,
+                                    std::span<const int64_t> positions) {
+  check(sequence_tokens > 0 && values.size() % static_cast<size_t>(sequence_tokens) == 0,
+        "{} tokens are no sequences of {}", values.size(), sequence_tokens);
+  std::vector<int32_t> taken;
+  taken.reserve(values.size() / static_cast<size_t>(sequence_tokens) * positions.size());
+  for (size_t begin = 0; begin < values.size(); begin += static_cast<size_t>(sequence_tokens)) {
+    for (const int64_t position : positions) {
+      check(position >= 0 && position < sequence_tokens, "position {} of a sequence of {}",
+            position, sequence_tokens);
+      taken.push_back(values[begin + static_cast<size_t>(position)]);
+    }
+  }
+  return taken;
+}
+
 StepBatch::StepBatch(const BatchShape& shape, int64_t rank_begin, int64_t rank_end,
                      int64_t sequence_tokens, int64_t consumed_samples)
     : shape_(shape),
@@ -69,6 +85,16 @@ std::span<const int32_t> StepBatch::tokens(int64_t rank, int64_t microbatch_inde
 std::span<const int32_t> StepBatch::labels(int64_t rank, int64_t microbatch_index) const {
   return std::span(labels_).subspan(offset_elems(rank, microbatch_index),
                                     static_cast<size_t>(shape_.microbatch * sequence_tokens_));
+}
+
+std::vector<int32_t> StepBatch::tokens_at(int64_t rank, int64_t microbatch_index,
+                                          std::span<const int64_t> positions) const {
+  return take_positions(tokens(rank, microbatch_index), sequence_tokens_, positions);
+}
+
+std::vector<int32_t> StepBatch::labels_at(int64_t rank, int64_t microbatch_index,
+                                          std::span<const int64_t> positions) const {
+  return take_positions(labels(rank, microbatch_index), sequence_tokens_, positions);
 }
 
 void StepBatch::read_row(const SampleSource& source, int64_t rank, int64_t microbatch_index,

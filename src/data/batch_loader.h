@@ -27,6 +27,11 @@ struct BatchShape {
 int64_t first_sample_of(const BatchShape& shape, int64_t consumed_samples, int64_t rank,
                         int64_t microbatch_index);
 
+/// Of every sequence in `values` [B, sequence_tokens] the elements at `positions`, in this order:
+/// [B, positions]. What a rank gets that shares sequences with others.
+std::vector<int32_t> take_positions(std::span<const int32_t> values, int64_t sequence_tokens,
+                                    std::span<const int64_t> positions);
+
 /// The data of one step for a range of ranks. Owns [ranks, microbatches, B, T] int32, twice.
 class StepBatch {
  public:
@@ -38,6 +43,14 @@ class StepBatch {
   /// Labels [B, T]: labels[b][t] follows tokens[b][t].
   std::span<const int32_t> labels(int64_t rank, int64_t microbatch_index) const;
 
+  /// The same at some positions of each sequence: [B, positions].
+  std::vector<int32_t> tokens_at(int64_t rank, int64_t microbatch_index,
+                                 std::span<const int64_t> positions) const;
+  std::vector<int32_t> labels_at(int64_t rank, int64_t microbatch_index,
+                                 std::span<const int64_t> positions) const;
+
+  /// T.
+  int64_t sequence_tokens() const { return sequence_tokens_; }
   /// Samples of earlier steps, where this one starts.
   int64_t consumed_samples() const { return consumed_samples_; }
   const BatchShape& shape() const { return shape_; }

@@ -1,5 +1,7 @@
 #include "data/tokenizer.h"
 
+#include <charconv>
+
 #include "base/errors.h"
 #include "data/sentencepiece_tokenizer.h"
 
@@ -42,17 +44,62 @@ class ByteTokenizer final : public Tokenizer {
   std::string name_ = "bytes";
 };
 
+constexpr std::string_view kIdsPrefix = "ids:";
+constexpr int32_t kMaxIds = 1 << 24;  // as many as model.vocabulary may have
+
+/// Ids of a token file that another program made: there is no text to them.
+class IdTokenizer final : public Tokenizer {
+ public:
+  explicit IdTokenizer(const std::string& name) : name_(name) {
+    const std::string_view count = std::string_view(name).substr(kIdsPrefix.size());
+    const auto [end, error] =
+        std::from_chars(count.data(), count.data() + count.size(), vocabulary_size_);
+    if (error != std::errc() || end != count.data() + count.size() || vocabulary_size_ < 1 ||
+        vocabulary_size_ > kMaxIds) {
+      throw_config_error(
+          "tokenizer '{}': \"ids:N\" needs the number of token ids N, from 1 to {}, such as "
+          "\"ids:128256\"",
+          name, kMaxIds);
+    }
+  }
+
+  std::vector<int32_t> encode(std::string_view) const override { throw_no_text(); }
+  std::string decode(std::span<const int32_t>) const override { throw_no_text(); }
+  int32_t vocabulary_size() const override { return vocabulary_size_; }
+  std::optional<int32_t> eod_id() const override { return std::nullopt; }
+  const std::string& name() const override { return name_; }
+
+ private:
+  [[noreturn]] void throw_no_text() const {
+    throw_config_error(
+        "tokenizer '{}' only says how many ids a .bin/.idx pair has; for text give \"bytes\" or a "
+        "SentencePiece model",
+        name_);
+  }
+
+  std::string name_;
+  int32_t vocabulary_size_ = 0;
+};
+
 }  // namespace
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& name) {
   if (name.empty()) {
     throw_config_error(
-        "the tokenizer has no name: give \"bytes\" or the path of a SentencePiece model");
+        "the tokenizer has no name: give \"bytes\", the path of a SentencePiece model, or "
+        "\"ids:N\"");
   }
   if (name == "bytes") {
     return std::make_unique<ByteTokenizer>();
   }
+  if (name.starts_with(kIdsPrefix)) {
+    return std::make_unique<IdTokenizer>(name);
+  }
   return load_sentencepiece(name);
+}
+
+bool is_tokenizer_file(std::string_view name) {
+  return name != "bytes" && !name.starts_with(kIdsPrefix);
 }
 
 }  // namespace braid

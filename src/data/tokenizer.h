@@ -29,10 +29,15 @@ class Tokenizer {
 };
 
 /// "bytes": one id per byte, 0 to 255, and 256 for the end of a document; takes any bytes and
-/// returns them. Anything else is the path of a SentencePiece model; then `encode` wants UTF-8, end
-/// of document is the model's </s>, and decode(encode(text)) is text if the model has byte fallback
-/// and identity normalisation, as models of `train_sentencepiece` have. Throws ConfigError if
-/// `name` is empty, DataError if the file is missing, truncated or no model.
+/// returns them. "ids:N": no text, only the ids 0 to N - 1 of a token file that another program
+/// made; `encode` and `decode` throw ConfigError. Anything else is the path of a SentencePiece
+/// model; then `encode` wants UTF-8, end of document is the model's </s>, and decode(encode(text))
+/// is text if the model has byte fallback and identity normalisation, as models of
+/// `train_sentencepiece` have. Throws ConfigError if `name` is empty or N is no count, DataError if
+/// the file is missing, truncated or no model.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& name);
+
+/// Whether `load_tokenizer` reads a file of that name.
+bool is_tokenizer_file(std::string_view name);
 
 }  // namespace braid

@@ -27,11 +27,11 @@ void place_persistent(std::span<const Program* const> programs, MemoryPlan& plan
   std::unordered_map<std::string_view, const Buffer*> known;
   for (const Program* program : programs) {
     for (const Buffer& buffer : program->buffers) {
-      check(buffer.placement != Placement::kHost, "buffer {} is to lie on the host: no plan for it",
-            buffer.name);
       if (buffer.lifetime != Lifetime::kPersistent) {
         continue;
       }
+      check(buffer.placement != Placement::kHost,
+            "persistent buffer {} is to lie on the host: only step buffers may", buffer.name);
       const auto [entry, is_new] = known.emplace(buffer.name, &buffer);
       if (!is_new) {
         check_same_content(*entry->second, buffer);
@@ -44,16 +44,23 @@ void place_persistent(std::span<const Program* const> programs, MemoryPlan& plan
   }
 }
 
-StepPlan plan_step(const Program& program, const MemoryPlan& plan) {
-  const HappensBefore order(program);
-  const LiveRanges ranges(program, order);
+/// Sizes of the buffers in one memory, 0 for those in the other: to a packing they are not there.
+std::vector<int64_t> sizes_in(const Program& program, bool on_host) {
   std::vector<int64_t> sizes_bytes(program.buffers.size());
-  std::transform(program.buffers.begin(), program.buffers.end(), sizes_bytes.begin(),
-                 aligned_bytes);
+  for (size_t index = 0; index < program.buffers.size(); ++index) {
+    const Buffer& buffer = program.buffers[index];
+    if ((buffer.placement == Placement::kHost) == on_host) {
+      sizes_bytes[index] = aligned_bytes(buffer);
+    }
+  }
+  return sizes_bytes;
+}
+
+void place_on_device(const Program& program, const HappensBefore& order, const LiveRanges& ranges,
+                     StepPlan& step) {
+  const std::vector<int64_t> sizes_bytes = sizes_in(program, /*on_host=*/false);
   const MaxLive max_live = find_max_live(program, order, ranges, sizes_bytes);
   Packing packing = assign_offsets(ranges, sizes_bytes, max_live.bytes);
-
-  StepPlan step;
   step.offset_bytes = std::move(packing.offset_bytes);
   step.arena_bytes = packing.arena_bytes;
   step.max_live_bytes = max_live.bytes;
@@ -61,6 +68,35 @@ StepPlan plan_step(const Program& program, const MemoryPlan& plan) {
     if (max_live.by_role[role] > 0) {
       step.peak_by_role[static_cast<BufferRole>(role)] = max_live.by_role[role];
     }
+  }
+}
+
+void place_on_host(const Program& program, const HappensBefore& order, const LiveRanges& ranges,
+                   StepPlan& step) {
+  const std::vector<int64_t> sizes_bytes = sizes_in(program, /*on_host=*/true);
+  const MaxLive max_live = find_max_live(program, order, ranges, sizes_bytes);
+  const Packing packing = assign_offsets(ranges, sizes_bytes, max_live.bytes);
+  step.host_arena_bytes = packing.arena_bytes;
+  step.host_max_live_bytes = max_live.bytes;
+  for (size_t index = 0; index < program.buffers.size(); ++index) {
+    if (program.buffers[index].placement == Placement::kHost) {
+      step.offset_bytes[index] = packing.offset_bytes[index];
+    }
+  }
+}
+
+bool uses_host(const Program& program) {
+  return std::any_of(program.buffers.begin(), program.buffers.end(),
+                     [](const Buffer& buffer) { return buffer.placement == Placement::kHost; });
+}
+
+StepPlan plan_step(const Program& program, const MemoryPlan& plan) {
+  const HappensBefore order(program);
+  const LiveRanges ranges(program, order);
+  StepPlan step;
+  place_on_device(program, order, ranges, step);
+  if (uses_host(program)) {
+    place_on_host(program, order, ranges, step);
   }
   for (size_t index = 0; index < program.buffers.size(); ++index) {
     const Buffer& buffer = program.buffers[index];
@@ -79,6 +115,7 @@ MemoryPlan plan_memory(std::span<const Program* const> programs) {
   for (const Program* program : programs) {
     plan.programs.push_back(plan_step(*program, plan));
     plan.step_bytes = std::max(plan.step_bytes, plan.programs.back().arena_bytes);
+    plan.host_bytes = std::max(plan.host_bytes, plan.programs.back().host_arena_bytes);
   }
   return plan;
 }

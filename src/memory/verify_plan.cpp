@@ -51,6 +51,9 @@ class PlanVerifier {
     int64_t end;
     uint32_t buffer;
   };
+  using Owners = std::map<int64_t, Owned>;  // by first byte
+
+  static bool is_host(const Buffer& buffer) { return buffer.placement == Placement::kHost; }
 
   template <class... Args>
   void report(fmt::format_string<Args...> format, Args&&... args) {
@@ -68,6 +71,9 @@ class PlanVerifier {
     if (step_.arena_bytes > plan_.step_bytes) {
       report("the step arena needs {} bytes and has {}", step_.arena_bytes, plan_.step_bytes);
     }
+    if (step_.host_arena_bytes > plan_.host_bytes) {
+      report("the host arena needs {} bytes and has {}", step_.host_arena_bytes, plan_.host_bytes);
+    }
     std::vector<bool> is_touched(program_.buffers.size(), false);
     for (const BufferRange& range : program_.operands) {
       is_touched[range.buffer.index()] =
@@ -76,7 +82,12 @@ class PlanVerifier {
     for (size_t index = 0; index < program_.buffers.size(); ++index) {
       const Buffer& buffer = program_.buffers[index];
       const bool is_persistent = buffer.lifetime == Lifetime::kPersistent;
-      const int64_t arena_bytes = is_persistent ? plan_.persistent_bytes : step_.arena_bytes;
+      const int64_t arena_bytes = is_persistent     ? plan_.persistent_bytes
+                                  : is_host(buffer) ? step_.host_arena_bytes
+                                                    : step_.arena_bytes;
+      if (is_persistent && is_host(buffer)) {
+        report("persistent buffer {} is placed on the host", buffer.name);
+      }
       const int64_t offset = step_.offset_bytes[index];
       if (offset < 0 || offset % kBufferAlignmentBytes != 0) {
         report("buffer {} lies at {}, not a multiple of {}", buffer.name, offset,
@@ -167,26 +178,27 @@ class PlanVerifier {
   void take_over(uint32_t buffer) {
     const int64_t begin = step_.offset_bytes[buffer];
     const int64_t end = begin + program_.buffers[buffer].size_bytes();
-    split_at(begin);
-    split_at(end);
-    auto part = owners_.lower_bound(begin);
-    while (part != owners_.end() && part->first < end) {
+    Owners& owners = is_host(program_.buffers[buffer]) ? host_owners_ : step_owners_;
+    split_at(owners, begin);
+    split_at(owners, end);
+    auto part = owners.lower_bound(begin);
+    while (part != owners.end() && part->first < end) {
       Turn& before = turns_[part->second.buffer];
       before.evicted_by = buffer;
       join(turns_[buffer].must_wait, before.accessed);
-      part = owners_.erase(part);
+      part = owners.erase(part);
     }
-    owners_.emplace(begin, Owned{end, buffer});
+    owners.emplace(begin, Owned{end, buffer});
   }
 
-  void split_at(int64_t offset) {
-    auto part = owners_.lower_bound(offset);
-    if (part == owners_.begin()) {
+  static void split_at(Owners& owners, int64_t offset) {
+    auto part = owners.lower_bound(offset);
+    if (part == owners.begin()) {
       return;
     }
     --part;
     if (part->second.end > offset) {
-      owners_.emplace(offset, part->second);
+      owners.emplace(offset, part->second);
       part->second.end = offset;
     }
   }
@@ -196,7 +208,8 @@ class PlanVerifier {
   const StepPlan& step_;
   size_t max_violations_;
   std::vector<Turn> turns_;
-  std::map<int64_t, Owned> owners_;  // by first byte
+  Owners step_owners_;
+  Owners host_owners_;
   std::vector<Violation> violations_;
 };
 

@@ -9,7 +9,8 @@ namespace braid {
 
 /// Checks the plan of `program`, which is plan.programs[program_index], without any help from the
 /// code that made it:
-///  - every buffer lies inside its arena at an aligned offset; persistent buffers are disjoint;
+///  - every buffer lies inside its arena at an aligned offset; persistent buffers are disjoint and
+///    not on the host;
 ///  - step buffers that share bytes take turns: every access of one happens before every access of
 ///    the other, found by following who owns each byte through the program.
 /// Returns at most `max_violations`; empty means that the plan is good. Near-linear in operands x

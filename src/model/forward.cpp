@@ -4,9 +4,10 @@
 #include <utility>
 
 #include "base/errors.h"
-#include "model/parameters.h"
+#include "model/parameter_shard.h"
 #include "ops/activation.h"
-#include "ops/attention.h"
+#include "ops/collectives.h"
+#include "ops/context_attention.h"
 #include "ops/cross_entropy.h"
 #include "ops/elementwise.h"
 #include "ops/embedding.h"
@@ -18,27 +19,40 @@
 namespace braid {
 namespace {
 
-/// Builds one model's forward; a member per block.
+constexpr std::string_view kTensorGroup = "tensor";
+
+/// Builds the forward of one stage on one tensor rank; a member per block.
 class ModelBuilder {
  public:
-  ModelBuilder(const ModelSpec& spec, const ForwardOptions& options)
-      : spec_(spec), options_(options), builder_(graph_) {
-    for (Parameter& parameter : model_parameters(spec)) {
-      shapes_.emplace(std::move(parameter.name), parameter.shape);
+  ModelBuilder(const ModelSpec& spec, const ForwardOptions& options, const StageSlice& stage)
+      : spec_(spec),
+        options_(options),
+        stage_(stage),
+        tensor_(options.tensor),
+        local_(local_sizes(spec, options.tensor)),
+        builder_(graph_) {
+    for (const Parameter& parameter : stage_parameters(spec, stage)) {
+      shapes_.emplace(parameter.name, local_parameter(spec, parameter, tensor_).shape);
     }
   }
 
   StageGraph build() {
     // `branch` is what the next norm adds to the residual stream; the first norm has nothing to
     // add.
-    Stream stream{.residual = embed()};
-    for (int64_t layer = 0; layer < spec_.layers; ++layer) {
+    Stream stream{.residual = stage_.has_embedding ? embed() : stage_input()};
+    for (int64_t i = 0; i < stage_.num_layers; ++i) {
+      const int64_t layer = stage_.first_layer + i;
       builder_.set_scope(static_cast<int32_t>(layer), fmt::format("layers.{}", layer));
       stream.branch = attention_block(norm(stream, "attention_norm"));
       stream.branch = mlp_block(norm(stream, "mlp_norm"));
     }
-    builder_.set_scope(-1, "head");
-    finish(norm(stream, "norm"));
+    if (stage_.has_head) {
+      builder_.set_scope(-1, "head");
+      finish(norm(stream, "norm"));
+    } else {
+      graph_.stage_output = stream.branch ? add(builder_, *stream.branch, stream.residual, "output")
+                                          : stream.residual;
+    }
     return std::move(graph_);
   }
 
@@ -48,8 +62,43 @@ class ModelBuilder {
     std::optional<ValueId> branch;
   };
 
-  int64_t rows() const { return options_.microbatch * options_.sequence; }
+  /// Tokens of a sequence on this rank.
+  int64_t sequence() const { return options_.sequence / options_.context.size; }
+  int64_t rows() const { return options_.microbatch * sequence(); }
+  TokenPositions positions() const {
+    return options_.context.is_split() ? options_.context.positions(options_.sequence)
+                                       : TokenPositions{};
+  }
   bool is_gpt2() const { return spec_.family == ModelFamily::kGpt2; }
+
+  ValueId stage_input() {
+    const int64_t local_rows = tensor_.splits_rows() ? rows() / tensor_.size : rows();
+    graph_.stage_input = builder_.add_value({.name = "stage_input",
+                                             .dtype = options_.dtype,
+                                             .shape = {local_rows, spec_.width},
+                                             .kind = ValueKind::kActivation});
+    return *graph_.stage_input;
+  }
+
+  /// Into a matrix whose rows are split: all ranks need all of x, and each adds to its gradient.
+  ValueId to_all(ValueId x, std::string_view site) {
+    const std::string input = fmt::format("{}.input", site);
+    if (!tensor_.is_split()) {
+      return x;
+    }
+    return tensor_.sequence_parallel ? all_gather(builder_, x, kTensorGroup, tensor_.size, input)
+                                     : identity(builder_, x, kTensorGroup, input);
+  }
+
+  /// Out of a matrix whose columns are split: every rank has an addend of y.
+  ValueId sum_of_all(ValueId y, std::string_view site) {
+    const std::string sum = fmt::format("{}.sum", site);
+    if (!tensor_.is_split()) {
+      return y;
+    }
+    return tensor_.sequence_parallel ? reduce_scatter(builder_, y, kTensorGroup, tensor_.size, sum)
+                                     : all_reduce(builder_, y, kTensorGroup, sum);
+  }
 
   ValueId param(const std::string& name) {
     const auto found = shapes_.find(name);
@@ -65,24 +114,49 @@ class ModelBuilder {
     return shapes_.contains(name) ? std::optional(param(name)) : std::nullopt;
   }
 
-  ValueId linear_at(ValueId x, std::string_view site) {
-    return linear(builder_, x, scoped_param(fmt::format("{}.weight", site)), bias(site), site);
+  /// Rows of the weight are split.
+  ValueId column_linear(ValueId x, std::string_view site) {
+    return linear(builder_,
+                  {.x = to_all(x, site),
+                   .weight = scoped_param(fmt::format("{}.weight", site)),
+                   .bias = bias(site)},
+                  site);
+  }
+
+  /// Columns of the weight are split. All ranks hold the bias, and one adds it.
+  ValueId row_linear(ValueId x, std::string_view site) {
+    const std::optional<ValueId> all_of_bias = bias(site);
+    const ValueId y = linear(builder_,
+                             {.x = x,
+                              .weight = scoped_param(fmt::format("{}.weight", site)),
+                              .bias = all_of_bias,
+                              .adds_bias = !all_of_bias || tensor_.index == 0},
+                             site);
+    return sum_of_all(y, site);
   }
 
   ValueId embed() {
     builder_.set_scope(-1, "embedding");
-    const ValueId tokens = builder_.named_value(
-        {.name = "tokens", .dtype = DType::kI32, .shape = {rows()}, .kind = ValueKind::kInput});
-    std::optional<ValueId> positions;
+    EmbeddingOperands operands{
+        .tokens = builder_.named_value(
+            {.name = "tokens", .dtype = DType::kI32, .shape = {rows()}, .kind = ValueKind::kInput}),
+        .table = scoped_param("tokens"),
+        .positions = {}};
+    EmbeddingAttributes attributes{.sequence = sequence()};
     if (is_gpt2()) {
       if (options_.sequence > spec_.max_positions) {
         throw_config_error("train.sequence = {}: model.max_positions is {}", options_.sequence,
                            spec_.max_positions);
       }
-      positions = scoped_param("positions");
+      operands.positions = scoped_param("positions");
+      attributes.adds_positions = tensor_.index == 0;
+      attributes.at = positions();
     }
-    return embedding(builder_, tokens, scoped_param("tokens"), positions, options_.sequence,
-                     "rows");
+    if (tensor_.is_split()) {
+      attributes.vocabulary = spec_.vocabulary;
+      attributes.vocabulary_begin = local_.vocabulary_begin;
+    }
+    return sum_of_all(embedding(builder_, operands, attributes, "rows"), "rows");
   }
 
   /// Adds the branch to the residual stream and normalises the sum.
@@ -103,56 +177,84 @@ class ModelBuilder {
   }
 
   ValueId attention_block(ValueId x) {
-    ValueId qkv = linear_at(x, "attention.qkv");
+    ValueId qkv = column_linear(x, "attention.qkv");
     if (!is_gpt2()) {
       qkv = rope(builder_, qkv,
-                 {.heads = spec_.heads,
-                  .kv_heads = spec_.kv_heads,
+                 {.heads = local_.heads,
+                  .kv_heads = local_.kv_heads,
                   .head_size = spec_.head_size,
-                  .sequence = options_.sequence,
-                  .theta = spec_.rope_theta},
+                  .sequence = sequence(),
+                  .theta = spec_.rope_theta,
+                  .positions = positions()},
                  "attention.rope");
     }
-    const ValueId mixed = attention(builder_, qkv,
-                                    {.heads = spec_.heads,
-                                     .kv_heads = spec_.kv_heads,
-                                     .head_size = spec_.head_size,
-                                     .sequence = options_.sequence,
-                                     .scale = 0.0},
-                                    "attention.core");
-    return linear_at(mixed, "attention.proj");
+    const ContextShard& context = options_.context;
+    const ValueId mixed = context_attention(builder_, qkv,
+                                            {.core = {.heads = local_.heads,
+                                                      .kv_heads = local_.kv_heads,
+                                                      .head_size = spec_.head_size,
+                                                      .sequence = sequence(),
+                                                      .scale = 0.0},
+                                             .inner = context.inner,
+                                             .outer = context.outer(),
+                                             .outer_index = context.outer_index(),
+                                             .method = context.method},
+                                            "attention.core");
+    return row_linear(mixed, "attention.proj");
   }
 
   ValueId mlp_block(ValueId x) {
-    const ValueId hidden = linear_at(x, "mlp.fc1");
+    const ValueId hidden = column_linear(x, "mlp.fc1");
     const ValueId active =
         is_gpt2() ? gelu(builder_, hidden, "mlp.gelu") : swiglu(builder_, hidden, "mlp.swiglu");
-    return linear_at(active, "mlp.fc2");
+    return row_linear(active, "mlp.fc2");
   }
 
   void finish(ValueId x) {
-    const ValueId weight = param(spec_.tied_embeddings ? "embedding.tokens" : "head.output");
+    const LinearOperands projection{
+        .x = to_all(x, "logits"),
+        .weight = param(spec_.tied_embeddings ? "embedding.tokens" : "head.output"),
+        .bias = {}};
     if (options_.end == ForwardEnd::kLogits) {
       const ValueId logits = builder_.named_value({.name = "logits",
                                                    .dtype = options_.dtype,
-                                                   .shape = {rows(), spec_.padded_vocabulary()},
+                                                   .shape = {rows(), local_.vocabulary_rows},
                                                    .kind = ValueKind::kOutput});
-      linear_into(builder_, x, weight, std::nullopt, logits, "logits");
+      linear_into(builder_, projection, logits, "logits");
       return;
     }
+    add_loss(linear(builder_, projection, "logits"));
+  }
+
+  void add_loss(ValueId logits) {
     const DType loss_dtype = accumulator_dtype(options_.dtype);
-    const ValueId logits = linear(builder_, x, weight, std::nullopt, "logits");
     const ValueId labels = builder_.named_value(
         {.name = "labels", .dtype = DType::kI32, .shape = {rows()}, .kind = ValueKind::kInput});
     const ValueId scale = builder_.named_value(
         {.name = "loss_scale", .dtype = loss_dtype, .shape = {1}, .kind = ValueKind::kInput});
     const ValueId loss = builder_.named_value(
         {.name = "loss", .dtype = loss_dtype, .shape = {1}, .kind = ValueKind::kOutput});
-    cross_entropy(builder_, logits, labels, scale, loss, spec_.vocabulary, "loss");
+    if (!tensor_.is_split()) {
+      cross_entropy(builder_, logits, labels, scale, loss, spec_.vocabulary, "loss");
+      return;
+    }
+    sharded_cross_entropy(
+        builder_,
+        {.logits = logits,
+         .labels = labels,
+         .loss_scale = scale,
+         .loss = loss,
+         .shard = {.vocabulary = spec_.vocabulary, .vocabulary_begin = local_.vocabulary_begin},
+         .group = kTensorGroup,
+         .num_ranks = tensor_.size},
+        "loss");
   }
 
   const ModelSpec& spec_;
   const ForwardOptions& options_;
+  const StageSlice& stage_;
+  const TensorShard& tensor_;
+  LocalSizes local_;
   StageGraph graph_;
   GraphBuilder builder_;
   std::unordered_map<std::string, Shape> shapes_;
@@ -162,7 +264,12 @@ class ModelBuilder {
 
 StageGraph build_forward(const ModelSpec& spec, const ForwardOptions& options) {
   check_model(spec);
-  return ModelBuilder(spec, options).build();
+  check_tensor_parallel(spec, options.tensor,
+                        options.microbatch * options.sequence / options.context.size);
+  check_context_parallel(spec, options.tensor, options.context, options.sequence);
+  const StageSlice stage = options.stage.value_or(whole_model(spec));
+  check_stage(spec, stage);
+  return ModelBuilder(spec, options, stage).build();
 }
 
 }  // namespace braid

@@ -19,33 +19,47 @@ class ParameterList {
     layer_ = layer;
   }
 
-  void matrix(std::string_view name, int64_t out, int64_t in, double std_scale = 1.0) {
-    add({.name = scoped(name), .shape = {out, in}, .init_std = spec_.init_std * std_scale});
-  }
-
   void embedding(std::string_view name, int64_t rows, bool vocabulary_rows) {
     add({.name = scoped(name),
          .shape = {rows, spec_.width},
          .init_std = spec_.init_std,
-         .vocabulary_rows = vocabulary_rows});
+         .vocabulary_rows = vocabulary_rows,
+         .split = vocabulary_rows ? TensorSplit::kVocabulary : TensorSplit::kWhole});
   }
 
-  void vector(std::string_view name, int64_t size, ParameterInit init) {
-    add({.name = scoped(name), .shape = {size}, .init = init, .weight_decay = false});
+  void vector(std::string_view name, int64_t size, ParameterInit init, TensorSplit split) {
+    add({.name = scoped(name),
+         .shape = {size},
+         .init = init,
+         .weight_decay = false,
+         .split = split});
   }
 
   /// Weight 1, and bias 0 where the family has one.
   void norm(std::string_view name) {
-    vector(fmt::format("{}.weight", name), spec_.width, ParameterInit::kOnes);
+    vector(fmt::format("{}.weight", name), spec_.width, ParameterInit::kOnes, TensorSplit::kNorm);
     if (spec_.family == ModelFamily::kGpt2) {
-      vector(fmt::format("{}.bias", name), spec_.width, ParameterInit::kZeros);
+      vector(fmt::format("{}.bias", name), spec_.width, ParameterInit::kZeros, TensorSplit::kNorm);
     }
   }
 
-  void linear(std::string_view name, int64_t out, int64_t in, bool bias, double std_scale = 1.0) {
-    matrix(fmt::format("{}.weight", name), out, in, std_scale);
-    if (bias) {
-      vector(fmt::format("{}.bias", name), out, ParameterInit::kZeros);
+  struct Linear {
+    int64_t out = 0;
+    int64_t in = 0;
+    bool bias = false;
+    TensorSplit split = TensorSplit::kRows;
+    double std_scale = 1.0;
+  };
+
+  void linear(std::string_view name, const Linear& facts) {
+    add({.name = scoped(fmt::format("{}.weight", name)),
+         .shape = {facts.out, facts.in},
+         .init_std = spec_.init_std * facts.std_scale,
+         .split = facts.split});
+    if (facts.bias) {
+      const bool columns = facts.split == TensorSplit::kColumns;
+      vector(fmt::format("{}.bias", name), facts.out, ParameterInit::kZeros,
+             columns ? TensorSplit::kWhole : facts.split);
     }
   }
 
@@ -69,13 +83,43 @@ class ParameterList {
 void add_layer(ParameterList& list, const ModelSpec& spec) {
   const bool gpt2 = spec.family == ModelFamily::kGpt2;
   const double residual_scale = 1.0 / std::sqrt(2.0 * static_cast<double>(spec.layers));
+  const int64_t heads_width = spec.heads * spec.head_size;
   list.norm("attention_norm");
-  list.linear("attention.qkv", qkv_width(spec), spec.width, spec.qkv_bias);
-  list.linear("attention.proj", spec.width, spec.heads * spec.head_size, gpt2, residual_scale);
+  list.linear("attention.qkv", {.out = qkv_width(spec),
+                                .in = spec.width,
+                                .bias = spec.qkv_bias,
+                                .split = TensorSplit::kHeads});
+  list.linear("attention.proj", {.out = spec.width,
+                                 .in = heads_width,
+                                 .bias = gpt2,
+                                 .split = TensorSplit::kColumns,
+                                 .std_scale = residual_scale});
   list.norm("mlp_norm");
-  list.linear("mlp.fc1", gpt2 ? spec.ffn : 2 * spec.ffn, spec.width,
-              gpt2);  // Llama: gate rows, then up rows
-  list.linear("mlp.fc2", spec.width, spec.ffn, gpt2, residual_scale);
+  list.linear("mlp.fc1", {.out = gpt2 ? spec.ffn : 2 * spec.ffn,  // Llama: gate rows, then up rows
+                          .in = spec.width,
+                          .bias = gpt2,
+                          .split = gpt2 ? TensorSplit::kRows : TensorSplit::kHalves});
+  list.linear("mlp.fc2", {.out = spec.width,
+                          .in = spec.ffn,
+                          .bias = gpt2,
+                          .split = TensorSplit::kColumns,
+                          .std_scale = residual_scale});
+}
+
+/// std * variates [first, first + out.size()) of the stream.
+void fill_normal(uint64_t key, double std, uint64_t first, std::span<float> out) {
+  size_t i = 0;
+  if (first % 2 == 1 && !out.empty()) {
+    out[i++] = static_cast<float>(std * philox_normal(key, first));
+  }
+  for (; i + 1 < out.size(); i += 2) {
+    const auto [even, odd] = philox_normal_pair(key, (first + i) / 2);
+    out[i] = static_cast<float>(std * even);
+    out[i + 1] = static_cast<float>(std * odd);
+  }
+  if (i < out.size()) {
+    out[i] = static_cast<float>(std * philox_normal(key, first + i));
+  }
 }
 
 }  // namespace
@@ -107,14 +151,11 @@ void initial_values(const Parameter& parameter, int64_t vocabulary, uint64_t see
   }
   const int64_t valid_elems =
       parameter.vocabulary_rows ? vocabulary * parameter.shape[1] : parameter.shape.num_elems();
+  const auto num_drawn = static_cast<size_t>(
+      std::clamp<int64_t>(valid_elems - begin, 0, static_cast<int64_t>(out.size())));
   const uint64_t key = seed ^ stable_hash(parameter.name.data(), parameter.name.size());
-  for (size_t i = 0; i < out.size(); ++i) {
-    const int64_t index = begin + static_cast<int64_t>(i);
-    out[i] = index < valid_elems
-                 ? static_cast<float>(parameter.init_std *
-                                      philox_normal(key, static_cast<uint64_t>(index)))
-                 : 0.0f;
-  }
+  fill_normal(key, parameter.init_std, static_cast<uint64_t>(begin), out.first(num_drawn));
+  std::fill(out.begin() + static_cast<std::ptrdiff_t>(num_drawn), out.end(), 0.0f);
 }
 
 }  // namespace braid

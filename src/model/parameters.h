@@ -12,6 +12,18 @@ namespace braid {
 
 enum class ParameterInit : uint8_t { kNormal, kOnes, kZeros };
 
+/// How the ranks of a tensor-parallel group share a parameter (model/parameter_shard.h).
+enum class TensorSplit : uint8_t {
+  kWhole,    ///< each holds all of it and computes all of its gradient: positions, biases that
+             ///< are added to a sum over ranks
+  kNorm,     ///< the same, but its gradient is over the rank's rows: part of it if rows are split
+  kRows,     ///< an equal run of rows each
+  kColumns,  ///< an equal run of columns each
+  kHalves,   ///< an equal run of the gate rows and one of the up rows
+  kHeads,    ///< rows of query, key and value heads
+  kVocabulary,  ///< an equal run of the rows of the padded vocabulary
+};
+
 /// One weight of a model. Matrices are [out, in].
 struct Parameter {
   std::string name;  ///< "layers.3.attention.qkv.weight"
@@ -20,7 +32,8 @@ struct Parameter {
   double init_std = 0.02;
   bool weight_decay = true;      ///< matrices and embeddings decay; norms and biases do not
   bool vocabulary_rows = false;  ///< dimension 0 is the padded vocabulary
-  int32_t layer = -1;            ///< -1: embedding and head
+  TensorSplit split = TensorSplit::kWhole;
+  int32_t layer = -1;  ///< -1: embedding and head
   std::string
       unit;  ///< what is gathered, reduced and updated together: "embedding", "layers.3", "head"
 };

@@ -75,6 +75,7 @@ const OpDefinition kSwigluOp{
     .check = check_swiglu,
     .cost = elementwise_cost<3>,
     .backward = swiglu_backward,
+    .recompute = Recompute::kNorms,
 };
 
 const OpDefinition kSwigluBackwardOp{
@@ -90,6 +91,7 @@ const OpDefinition kGeluOp{
     .check = check_gelu,
     .cost = elementwise_cost<9>,
     .backward = gelu_backward,
+    .recompute = Recompute::kNorms,
 };
 
 const OpDefinition kGeluBackwardOp{

@@ -88,6 +88,7 @@ const OpDefinition kAttentionOp{
     .check = check_attention,
     .cost = attention_cost<2>,
     .backward = attention_backward,
+    .recompute = Recompute::kAttention,
 };
 
 const OpDefinition kAttentionBackwardOp{

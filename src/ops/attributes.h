@@ -21,32 +21,73 @@ namespace braid {
 ///   };
 ///   OpSpec spec{.op = "rmsnorm", .attributes = to_attributes(RmsnormAttributes{.epsilon = 1e-6}),
 ///   ...}; const auto attributes = attributes_of<RmsnormAttributes>(spec);
+///
+/// `visit.optional(part)` with a member that has fields itself: a spec has all of its attributes,
+/// or, where `part` is as made by default, none.
+class AttributeWriter {
+ public:
+  explicit AttributeWriter(std::vector<Attribute>& list) : list_(list) {}
+
+  void operator()(std::string_view name, auto& member) {
+    list_.push_back({std::string(name), AttributeValue(member)});
+  }
+  template <class Part>
+  void optional(Part& part) {
+    if (!(part == Part{})) {
+      part.fields(*this);
+    }
+  }
+
+ private:
+  std::vector<Attribute>& list_;
+};
+
 template <class T>
 std::vector<Attribute> to_attributes(T typed) {
   std::vector<Attribute> list;
-  typed.fields([&](std::string_view name, auto& member) {
-    list.push_back({std::string(name), AttributeValue(member)});
-  });
+  typed.fields(AttributeWriter(list));
   return list;
 }
+
+class AttributeReader {
+ public:
+  explicit AttributeReader(const OpSpec& spec) : spec_(spec) {}
+
+  void operator()(std::string_view name, auto& member) {
+    using Member = std::remove_reference_t<decltype(member)>;
+    const AttributeValue* value = spec_.find_attribute(name);
+    check(value != nullptr, "op {} needs the attribute {}", spec_.op, name);
+    const Member* held = std::get_if<Member>(value);
+    check(held != nullptr, "op {}: attribute {} has the wrong type", spec_.op, name);
+    member = *held;
+    ++found_;
+  }
+  template <class Part>
+  void optional(Part& part) {
+    bool given = false;
+    part.fields([&](std::string_view name, auto&) {
+      given = given || spec_.find_attribute(name) != nullptr;
+    });
+    if (given) {
+      part.fields(*this);
+    }
+  }
+  size_t found() const { return found_; }
+
+ private:
+  const OpSpec& spec_;
+  size_t found_ = 0;
+};
 
 /// Throws InternalError if the spec lacks an attribute, has one of another type, or has one too
 /// many.
 template <class T>
 T attributes_of(const OpSpec& spec) {
   T typed;
-  size_t found = 0;
-  typed.fields([&](std::string_view name, auto& member) {
-    using Member = std::remove_reference_t<decltype(member)>;
-    const AttributeValue* value = spec.find_attribute(name);
-    check(value != nullptr, "op {} needs the attribute {}", spec.op, name);
-    const Member* held = std::get_if<Member>(value);
-    check(held != nullptr, "op {}: attribute {} has the wrong type", spec.op, name);
-    member = *held;
-    ++found;
-  });
-  check(found == spec.attributes.size(), "op {} has {} attributes, expected {}", spec.op,
-        spec.attributes.size(), found);
+  AttributeReader reader(spec);
+  typed.fields(reader);
+  check(reader.found() == spec.attributes.size(), "op {} has {} attributes, expected {}", spec.op,
+        spec.attributes.size(), reader.found());
   return typed;
 }
 

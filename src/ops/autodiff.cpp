@@ -31,6 +31,17 @@ std::optional<ValueId> BackwardBuilder::grad_of(ValueId forward_value) const {
   return grads_[forward_value.index()];
 }
 
+const Node& BackwardBuilder::producer_of(ValueId forward_value) const {
+  for (const Node& node : graph_.forward) {
+    for (size_t i = 0; i < node.operands.size(); ++i) {
+      if (node.operands[i] == forward_value && writes(node.spec.operands[i].access)) {
+        return node;
+      }
+    }
+  }
+  throw_internal_error("no op writes {}", value(forward_value).name);
+}
+
 bool BackwardBuilder::wants_grad(ValueId forward_value) const {
   return value(forward_value).kind == ValueKind::kActivation;
 }
@@ -39,13 +50,24 @@ ValueId BackwardBuilder::add_activation(ValueId like, std::string_view suffix) {
   Value made = value(like);
   made.name += suffix;
   made.kind = ValueKind::kActivation;  // also where the forward value is an input or an output
+  return new_activation(std::move(made));
+}
+
+ValueId BackwardBuilder::new_activation(Value value) {
   const ValueId id(graph_.values.size());
-  graph_.values.push_back(std::move(made));
+  graph_.values.push_back(std::move(value));
   return id;
 }
 
 ValueId BackwardBuilder::new_grad(ValueId forward_value) {
   return add_activation(forward_value, grads_[forward_value.index()] ? ".grad_addend" : ".grad");
+}
+
+ValueId BackwardBuilder::receive_grad(ValueId forward_value) {
+  check(!grads_[forward_value.index()], "{} has a gradient already", value(forward_value).name);
+  const ValueId grad = new_grad(forward_value);
+  grads_[forward_value.index()] = grad;
+  return grad;
 }
 
 void BackwardBuilder::add_grad(const Node& forward_node, ValueId forward_value, ValueId grad) {
@@ -91,6 +113,9 @@ void BackwardBuilder::add_node(const Node& forward_node, std::string op,
 void differentiate(StageGraph& graph) {
   check(graph.backward.empty(), "the graph has a backward already");
   BackwardBuilder builder(graph);
+  if (graph.stage_output) {
+    graph.stage_output_grad = builder.receive_grad(*graph.stage_output);
+  }
   for (auto node = graph.forward.rbegin(); node != graph.forward.rend(); ++node) {
     const OpDefinition& op = find_op(node->spec.op);
     if (op.backward != nullptr) {
@@ -98,6 +123,10 @@ void differentiate(StageGraph& graph) {
     } else {
       check(!leads_to_loss(builder, *node), "op {} at {} has no backward", op.name, node->site);
     }
+  }
+  if (graph.stage_input) {
+    graph.stage_input_grad = builder.grad_of(*graph.stage_input);
+    check(graph.stage_input_grad.has_value(), "the stage's input does not lead to its end");
   }
 }
 

@@ -23,12 +23,22 @@ class BackwardBuilder {
   /// the loss uses it.
   std::optional<ValueId> grad_of(ValueId forward_value) const;
 
+  /// The forward node that writes a value. Throws InternalError if none does.
+  const Node& producer_of(ValueId forward_value) const;
+
   /// True for activations (their gradient is wanted) - false for inputs such as token ids.
   bool wants_grad(ValueId forward_value) const;
 
   /// A new activation value of the forward value's dtype and shape: "<name of forward>.grad", or
   /// ".grad_addend" if a gradient has arrived already.
   ValueId new_grad(ValueId forward_value);
+
+  /// A new value for a rule that adds several nodes.
+  ValueId new_activation(Value value);
+
+  /// A gradient that arrives from outside of the graph, before all others: a new activation value
+  /// that no node writes.
+  ValueId receive_grad(ValueId forward_value);
 
   /// Says that `grad` is one addend of the gradient of `forward_value`; a second addend adds an
   /// `add` node. Gradients of parameters go to their main grads instead.
@@ -51,10 +61,11 @@ class BackwardBuilder {
   std::unordered_map<ValueId, ValueId> main_grads_;
 };
 
-/// Fills `graph.backward` from `graph.forward`, last node first. Main grads are always accumulated
-/// into (`accumulate` = true); whoever expands the graph turns the first accumulation of a step
-/// into an overwrite. Throws InternalError naming an op whose result leads to the loss and that has
-/// no backward.
+/// Fills `graph.backward` from `graph.forward`, last node first. It starts from every loss, and
+/// from StageGraph::stage_output_grad, a value that it makes if the graph has a stage output;
+/// likewise it sets stage_input_grad. Main grads are always accumulated into (`accumulate` = true);
+/// whoever expands the graph turns the first accumulation of a step into an overwrite. Throws
+/// InternalError naming an op whose result leads to the loss and that has no backward.
 void differentiate(StageGraph& graph);
 
 }  // namespace braid

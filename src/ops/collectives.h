@@ -1,16 +1,115 @@
 #pragma once
 
+#include <cstdint>
+#include <string_view>
+
+#include "ops/graph.h"
 #include "ops/op.h"
 
 namespace braid {
 
-/// all_reduce: x (rw); sum over the ranks of Program::groups[group], in group order, fp32
-/// accumulation.
-struct AllReduceAttributes {
+/// Communication between the n ranks of a group: Program::groups[group], and in a stage graph
+/// StageGraph::groups[group]. Every rank of the group calls the same op with equal attributes
+/// (`peer` and `channel` apart) and shapes. Members are counted in group order. Sums are computed
+/// in that order in fp32 (f64 for f64) and rounded once: the same bits on every rank. In a group of
+/// one rank each is a copy. x and y have one dtype; what only moves bytes takes any.
+///
+/// Each op is differentiated by its dual: what it does to values, the dual does to gradients in the
+/// opposite direction.
+///
+///   op              operands                  y                               dual
+///   all_reduce      x rw, or x -> y           sum of all x                    identity
+///   identity        x -> y                    x, without communication        all_reduce
+///   all_gather      x [m,...] -> y [n*m,...]  the x of all members in order   reduce_scatter
+///   reduce_scatter  x [n*m,...] -> y [m,...]  block i of the sum on member i  all_gather
+///   all_to_all      x -> y [n*m,...]          block i is block j of member    all_to_all
+///                                             i's x, on member j
+///   broadcast       x -> y                    the root's x                    reduce
+///   reduce          x -> y                    sum of all x on the root,       broadcast
+///                                             zeros on the others
+///   send            x                         (of the recv that it meets)     recv
+///   recv            -> y                      x of the send that it meets     send
+///   ring_shift      x -> y                    x of member (i - shift) mod n   ring_shift
+///                                             on member i                     by -shift
+///
+/// all_reduce and identity are the pair that Megatron-LM calls "reduce from" and "copy to" the
+/// tensor-parallel region: where y is the same on all ranks, its gradient is complete on each.
+struct CollectiveAttributes {
   int64_t group = 0;
   void fields(auto&& visit) { visit("group", group); }
 };
 
+/// broadcast, reduce.
+struct RootAttributes {
+  int64_t group = 0;
+  int64_t root = 0;  ///< a member of the group
+  void fields(auto&& visit) {
+    visit("group", group);
+    visit("root", root);
+  }
+};
+
+/// send, recv: messages from one member to another with one channel meet in order. A send ends when
+/// the receiver has the data. The dual uses channel ^ 1.
+struct MessageAttributes {
+  int64_t group = 0;
+  int64_t peer = 0;  ///< the member at the other end
+  int64_t channel = 0;
+  void fields(auto&& visit) {
+    visit("group", group);
+    visit("peer", peer);
+    visit("channel", channel);
+  }
+};
+
+/// ring_shift: x of member i goes to member (i + shift) mod n. Any shift, also 0 and negative ones.
+struct RingShiftAttributes {
+  int64_t group = 0;
+  int64_t shift = 1;
+  void fields(auto&& visit) {
+    visit("group", group);
+    visit("shift", shift);
+  }
+};
+
 extern const OpDefinition kAllReduceOp;
+extern const OpDefinition kIdentityOp;
+extern const OpDefinition kAllGatherOp;
+extern const OpDefinition kReduceScatterOp;
+extern const OpDefinition kAllToAllOp;
+extern const OpDefinition kBroadcastOp;
+extern const OpDefinition kReduceOp;
+extern const OpDefinition kSendOp;
+extern const OpDefinition kRecvOp;
+extern const OpDefinition kRingShiftOp;
+
+/// Forward nodes of stage graphs; each returns y, an activation named after the site. `group` is a
+/// name, `num_ranks` its number of ranks.
+ValueId all_reduce(GraphBuilder& builder, ValueId x, std::string_view group, std::string_view site);
+ValueId identity(GraphBuilder& builder, ValueId x, std::string_view group, std::string_view site);
+ValueId all_gather(GraphBuilder& builder, ValueId x, std::string_view group, int64_t num_ranks,
+                   std::string_view site);
+/// Throws InternalError unless num_ranks divides the first dimension of x.
+ValueId reduce_scatter(GraphBuilder& builder, ValueId x, std::string_view group, int64_t num_ranks,
+                       std::string_view site);
+/// The same.
+ValueId all_to_all(GraphBuilder& builder, ValueId x, std::string_view group, int64_t num_ranks,
+                   std::string_view site);
+ValueId broadcast(GraphBuilder& builder, ValueId x, std::string_view group, int64_t root,
+                  std::string_view site);
+ValueId reduce(GraphBuilder& builder, ValueId x, std::string_view group, int64_t root,
+               std::string_view site);
+ValueId ring_shift(GraphBuilder& builder, ValueId x, std::string_view group, int64_t shift,
+                   std::string_view site);
+
+/// One end of a message.
+struct MessageEnd {
+  std::string_view group;
+  int64_t peer = 0;
+  int64_t channel = 0;
+};
+void send(GraphBuilder& builder, ValueId x, const MessageEnd& end, std::string_view site);
+ValueId recv(GraphBuilder& builder, DType dtype, const Shape& shape, const MessageEnd& end,
+             std::string_view site);
 
 }  // namespace braid

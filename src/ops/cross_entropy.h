@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+
 #include "ops/graph.h"
 #include "ops/op.h"
 
@@ -10,20 +12,64 @@ namespace braid {
 /// row adds nothing); a label >= vocabulary is a DeviceError naming it on the CPU, and a NaN loss
 /// on a GPU. Columns >= vocabulary are padding and take no part. The host sets loss_scale to 1 /
 /// (valid labels of the whole step over all microbatches and ranks), so that plain sums of losses
-/// and gradients are those of the mean over the global batch. cross_entropy_backward: logits [N,V],
-/// labels i32 [N], loss_scale f32 [1], lse f32 [N] -> d_logits [N,V] = loss_scale * (softmax -
-/// onehot); 0 in ignored rows and in padding columns.
+/// and gradients are those of the mean over the global batch.
 struct CrossEntropyAttributes {
   int64_t vocabulary = 0;  ///< valid columns, <= V
   void fields(auto&& visit) { visit("vocabulary", vocabulary); }
 };
 
+/// Columns of logits split over ranks, V of them on this one: column i belongs to token
+/// vocabulary_begin + i, and is padding if that is >= vocabulary. All columns may be.
+///
+/// cross_entropy_partial: logits [N,V], labels i32 [N] -> stats f32 [N,3]; of a row: the largest
+/// logit (-infinity of none), the sum of exp(logit - largest), the label's logit (0 if its column
+/// is another rank's or the label is ignored). Labels as above. cross_entropy_backward: logits
+/// [N,V], labels i32 [N], loss_scale f32 [1], lse f32 [N] -> d_logits [N,V] = loss_scale * (softmax
+/// - onehot); 0 in ignored rows and in padding columns. lse is over the columns of all ranks.
+struct CrossEntropyShardAttributes {
+  int64_t vocabulary = 0;        ///< valid columns of all ranks
+  int64_t vocabulary_begin = 0;  ///< token of the first column here
+  void fields(auto&& visit) {
+    visit("vocabulary", vocabulary);
+    visit("vocabulary_begin", vocabulary_begin);
+  }
+
+  /// Of `columns` columns, those that are not padding: the first ones.
+  int64_t valid_columns(int64_t columns) const {
+    return std::clamp(vocabulary - vocabulary_begin, int64_t{0}, columns);
+  }
+};
+
+/// cross_entropy_merge: stats f32 [R*N,3], labels i32 [N], loss_scale f32 [1] -> loss f32 [1], lse
+/// f32 [N]. `stats` are those of R ranks, one behind the other; loss and lse are those of
+/// cross_entropy over all their columns, up to rounding. No attributes.
+
 extern const OpDefinition kCrossEntropyOp;
+extern const OpDefinition kCrossEntropyPartialOp;
+extern const OpDefinition kCrossEntropyMergeOp;
 extern const OpDefinition kCrossEntropyBackwardOp;
+
+inline constexpr int64_t kCrossEntropyStats = 3;  ///< per row
 
 /// Writes `loss` (a kOutput value); its gradient is 1 by definition, so this node starts the
 /// backward.
 void cross_entropy(GraphBuilder& builder, ValueId logits, ValueId labels, ValueId loss_scale,
                    ValueId loss, int64_t vocabulary, std::string_view site);
+
+struct ShardedCrossEntropy {
+  ValueId logits;  ///< [N, V of this rank]
+  ValueId labels;
+  ValueId loss_scale;
+  ValueId loss;
+  CrossEntropyShardAttributes shard;
+  std::string_view group;  ///< whose ranks hold the columns
+  int64_t num_ranks = 1;   ///< of it
+};
+
+/// The same for logits whose columns are split over a group: every rank gets the loss. Ranks
+/// exchange three numbers per row, and nothing in the backward. Source: Shoeybi et al.,
+/// Megatron-LM, 2019, section 3.
+void sharded_cross_entropy(GraphBuilder& builder, const ShardedCrossEntropy& operands,
+                           std::string_view site);
 
 }  // namespace braid

@@ -26,6 +26,15 @@ void add_backward(BackwardBuilder& builder, const Node& node) {
   }
 }
 
+void check_accumulate(const OpSpec& spec) {
+  static_cast<void>(attributes_of<NoAttributes>(spec));
+  OperandChecker operands(spec);
+  const OperandSpec& x = operands.next_floating(
+      "x", Access::kRead, spec.operands.empty() ? 0 : spec.operands[0].shape.rank());
+  operands.expect("y", Access::kReadWrite, accumulator_dtype(x.dtype), x.shape);
+  operands.done();
+}
+
 bool is_cast(DType wide, DType narrow) {
   return (wide == DType::kF32 && narrow == DType::kBF16) ||
          (wide == DType::kF64 && narrow == DType::kF32);
@@ -67,6 +76,13 @@ const OpDefinition kAddOp{
     .check = check_add,
     .cost = elementwise_cost<1>,
     .backward = add_backward,
+};
+
+const OpDefinition kAccumulateOp{
+    .name = "accumulate",
+    .summary = "y += x, where y may be wider than x.",
+    .check = check_accumulate,
+    .cost = elementwise_cost<1>,
 };
 
 const OpDefinition kCastOp{

@@ -6,14 +6,16 @@
 namespace braid {
 
 /// add: a, b -> c, equal shapes and dtypes, c = a + b (how autodiff sums the gradients of a value
-/// with several uses). cast: x -> y, equal shapes; f32 <-> bf16, f64 <-> f32; round to nearest
-/// even. copy: x -> y, equal shapes and dtypes. fill: -> y; every element = value.
+/// with several uses). accumulate: x -> y (rw), equal shapes, y f32 (f64 for f64 x); y += x. cast:
+/// x -> y, equal shapes; f32 <-> bf16, f64 <-> f32; round to nearest even. copy: x -> y, equal
+/// shapes and dtypes. fill: -> y; every element = value.
 struct FillAttributes {
   double value = 0.0;
   void fields(auto&& visit) { visit("value", value); }
 };
 
 extern const OpDefinition kAddOp;
+extern const OpDefinition kAccumulateOp;
 extern const OpDefinition kCastOp;
 extern const OpDefinition kCopyOp;
 extern const OpDefinition kFillOp;

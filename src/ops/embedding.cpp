@@ -11,6 +11,12 @@
 namespace braid {
 namespace {
 
+/// A part of a table may lie anywhere, also behind the vocabulary, where it is padding.
+void check_vocabulary(const OperandChecker& operands, int64_t vocabulary, int64_t begin) {
+  operands.require(vocabulary >= 0 && begin >= 0 && (vocabulary > 0 || begin == 0),
+                   "a table that does not begin with token 0 needs the vocabulary of all ranks");
+}
+
 void check_embedding(const OpSpec& spec) {
   const auto attributes = attributes_of<EmbeddingAttributes>(spec);
   OperandChecker operands(spec);
@@ -19,10 +25,14 @@ void check_embedding(const OpSpec& spec) {
   operands.require(tokens.dtype == DType::kI32, "tokens must be i32");
   operands.require(attributes.sequence > 0 && tokens.shape[0] % attributes.sequence == 0,
                    "the number of tokens must be a multiple of sequence");
+  check_vocabulary(operands, attributes.vocabulary, attributes.vocabulary_begin);
+  operands.require(attributes.has_positions || attributes.adds_positions,
+                   "there are no positions to leave out");
   if (attributes.has_positions) {
     const OperandSpec& positions = operands.next("positions", Access::kRead, 2);
     operands.require(positions.dtype == table.dtype && positions.shape[1] == table.shape[1] &&
-                         positions.shape[0] >= attributes.sequence,
+                         attributes.at.fits(attributes.sequence) &&
+                         positions.shape[0] >= attributes.at.end(attributes.sequence),
                      "positions must be [at least sequence, C] of the table's dtype");
   }
   operands.expect("out", Access::kWrite, table.dtype, {tokens.shape[0], table.shape[1]});
@@ -45,7 +55,7 @@ OpCost embedding_cost(const OpSpec& spec) {
   const auto attributes = attributes_of<EmbeddingAttributes>(spec);
   const double out_bytes = size_bytes(spec.operands.back());
   OpCost cost{.bytes_read = size_bytes(spec.operands[0]) + out_bytes, .bytes_written = out_bytes};
-  if (attributes.has_positions) {
+  if (attributes.has_positions && attributes.adds_positions) {
     cost.flops = elems(spec, 3);
     cost.bytes_read += bytes_of_rows(spec.operands[2], attributes.sequence);
   }
@@ -72,7 +82,7 @@ OpCost embedding_wgrad_cost(const OpSpec& spec) {
 }
 
 OpCost position_embedding_wgrad_cost(const OpSpec& spec) {
-  return table_wgrad_cost(spec, attributes_of<EmbeddingWgradAttributes>(spec).sequence);
+  return table_wgrad_cost(spec, attributes_of<PositionEmbeddingWgradAttributes>(spec).sequence);
 }
 
 void embedding_backward(BackwardBuilder& builder, const Node& node) {
@@ -81,13 +91,16 @@ void embedding_backward(BackwardBuilder& builder, const Node& node) {
   if (!d_out) {
     return;
   }
-  const EmbeddingWgradAttributes wgrad{.sequence = attributes.sequence, .accumulate = true};
   if (attributes.has_positions) {
     const ValueId d_positions = builder.main_grad(node.operands[2]);
-    builder.add_node(node, "position_embedding_wgrad", to_attributes(wgrad),
+    builder.add_node(node, "position_embedding_wgrad",
+                     to_attributes(PositionEmbeddingWgradAttributes{.sequence = attributes.sequence,
+                                                                    .at = attributes.at}),
                      std::array{Operand{*d_out}, Operand{d_positions, Access::kReadWrite}},
                      Phase::kWgrad);
   }
+  const EmbeddingWgradAttributes wgrad{.vocabulary = attributes.vocabulary,
+                                       .vocabulary_begin = attributes.vocabulary_begin};
   const ValueId d_table = builder.main_grad(node.operands[1]);
   builder.add_node(
       node, "embedding_wgrad", to_attributes(wgrad),
@@ -104,6 +117,7 @@ void check_embedding_wgrad(const OpSpec& spec) {
       operands.next("d_table", accumulate_access(attributes.accumulate), 2);
   operands.require(tokens.dtype == DType::kI32 && tokens.shape[0] == d_out.shape[0],
                    "tokens must be i32 [N]");
+  check_vocabulary(operands, attributes.vocabulary, attributes.vocabulary_begin);
   operands.require(
       d_table.shape[1] == d_out.shape[1] && d_table.dtype == accumulator_dtype(d_out.dtype),
       "d_table must be an accumulator of d_out's width");
@@ -111,14 +125,15 @@ void check_embedding_wgrad(const OpSpec& spec) {
 }
 
 void check_position_embedding_wgrad(const OpSpec& spec) {
-  const auto attributes = attributes_of<EmbeddingWgradAttributes>(spec);
+  const auto attributes = attributes_of<PositionEmbeddingWgradAttributes>(spec);
   OperandChecker operands(spec);
   const OperandSpec& d_out = operands.next_floating("d_out", Access::kRead, 2);
   const OperandSpec& d_positions =
       operands.next("d_positions", accumulate_access(attributes.accumulate), 2);
   operands.require(
       attributes.sequence > 0 && d_out.shape[0] % attributes.sequence == 0 &&
-          d_positions.shape[0] >= attributes.sequence,
+          attributes.at.fits(attributes.sequence) &&
+          d_positions.shape[0] >= attributes.at.end(attributes.sequence),
       "rows must be a multiple of sequence, and d_positions hold at least sequence rows");
   operands.require(
       d_positions.shape[1] == d_out.shape[1] && d_positions.dtype == accumulator_dtype(d_out.dtype),
@@ -151,21 +166,25 @@ const OpDefinition kPositionEmbeddingWgradOp{
     .cost = position_embedding_wgrad_cost,
 };
 
+ValueId embedding(GraphBuilder& builder, const EmbeddingOperands& operands,
+                  EmbeddingAttributes attributes, std::string_view site) {
+  attributes.has_positions = operands.positions.has_value();
+  const Value& weights = builder.value(operands.table);
+  const Shape shape{builder.value(operands.tokens).shape[0], weights.shape[1]};
+  const ValueId out = builder.add_activation(site, weights.dtype, shape);
+  std::vector<Operand> list{{operands.tokens}, {operands.table}};
+  if (operands.positions) {
+    list.push_back({*operands.positions});
+  }
+  list.push_back({out, Access::kWrite});
+  builder.add_node("embedding", to_attributes(attributes), list, site);
+  return out;
+}
+
 ValueId embedding(GraphBuilder& builder, ValueId tokens, ValueId table,
                   std::optional<ValueId> positions, int64_t sequence, std::string_view site) {
-  const Value& weights = builder.value(table);
-  const Shape shape{builder.value(tokens).shape[0], weights.shape[1]};
-  const ValueId out = builder.add_activation(site, weights.dtype, shape);
-  std::vector<Operand> operands{{tokens}, {table}};
-  if (positions) {
-    operands.push_back({*positions});
-  }
-  operands.push_back({out, Access::kWrite});
-  builder.add_node("embedding",
-                   to_attributes(EmbeddingAttributes{.sequence = sequence,
-                                                     .has_positions = positions.has_value()}),
-                   operands, site);
-  return out;
+  return embedding(builder, {.tokens = tokens, .table = table, .positions = positions},
+                   {.sequence = sequence}, site);
 }
 
 }  // namespace braid

@@ -4,38 +4,91 @@
 
 #include "ops/graph.h"
 #include "ops/op.h"
+#include "ops/positions.h"
 
 namespace braid {
 
 /// embedding: tokens i32 [N], table [V,C], optionally positions [P,C] -> out [N,C].
-/// out[n] = table[tokens[n]] (+ positions[n % sequence]). A token outside [0, V) is a DeviceError
-/// naming it on the CPU, and a row of NaN on a GPU, which cannot stop inside a graph.
+/// out[n] = table[tokens[n]] (+ positions[p], p = at.of(n % sequence)). A token outside [0, V) is a
+/// DeviceError naming it on the CPU, and a row of NaN on a GPU, which cannot stop inside a graph.
+///
+/// Split over ranks: the table is rows [vocabulary_begin, + V) of one for tokens [0, vocabulary).
+/// Tokens of other rows give zeros, so that the sum of `out` over the ranks is the embedding; one
+/// rank adds the positions, whose gradient all compute. Tokens outside [0, vocabulary) are what
+/// they are above.
 struct EmbeddingAttributes {
   int64_t sequence = 0;  ///< T; N is a multiple of it
   bool has_positions = false;
+  bool adds_positions = true;    ///< false: positions are there for their gradient only
+  int64_t vocabulary = 0;        ///< tokens of all ranks together; 0: the table is whole
+  int64_t vocabulary_begin = 0;  ///< token of the table's first row
+  TokenPositions at = {};
   void fields(auto&& visit) {
     visit("sequence", sequence);
     visit("has_positions", has_positions);
+    visit("adds_positions", adds_positions);
+    visit("vocabulary", vocabulary);
+    visit("vocabulary_begin", vocabulary_begin);
+    visit.optional(at);
   }
 };
 
 /// embedding_wgrad: tokens i32 [N], d_out [N,C] -> d_table f32 [V,C]; rows are summed in ascending
-/// n (deterministic). position_embedding_wgrad: d_out [N,C] -> d_positions f32 [P,C]; rows p >=
-/// sequence get no gradient. With `accumulate` the result is added to the gradient, else it
-/// overwrites all of it (rows without a token become 0).
+/// n (deterministic). With `accumulate` the result is added to the gradient, else it overwrites all
+/// of it (rows without a token become 0). The vocabulary is split as above: tokens of other ranks'
+/// rows are skipped.
 struct EmbeddingWgradAttributes {
+  bool accumulate = true;
+  int64_t vocabulary = 0;
+  int64_t vocabulary_begin = 0;
+  void fields(auto&& visit) {
+    visit("accumulate", accumulate);
+    visit("vocabulary", vocabulary);
+    visit("vocabulary_begin", vocabulary_begin);
+  }
+};
+
+/// position_embedding_wgrad: d_out [N,C] -> d_positions f32 [P,C]; rows at which no token is get no
+/// gradient. `accumulate` and `at` as above.
+struct PositionEmbeddingWgradAttributes {
   int64_t sequence = 0;
   bool accumulate = true;
+  TokenPositions at = {};
   void fields(auto&& visit) {
     visit("sequence", sequence);
     visit("accumulate", accumulate);
+    visit.optional(at);
   }
+};
+
+/// Which row of an op's table belongs to which token.
+struct TableRows {
+  int64_t vocabulary = 0;  ///< known tokens: [0, vocabulary)
+  int64_t begin = 0;       ///< token of the table's first row
+  int64_t count = 0;       ///< rows of the table
+
+  TableRows(int64_t attribute_vocabulary, int64_t vocabulary_begin, int64_t table_rows)
+      : vocabulary(attribute_vocabulary != 0 ? attribute_vocabulary : table_rows),
+        begin(vocabulary_begin),
+        count(table_rows) {}
+
+  /// No token's row is elsewhere.
+  bool is_whole() const { return begin == 0 && count >= vocabulary; }
 };
 
 extern const OpDefinition kEmbeddingOp;
 extern const OpDefinition kEmbeddingWgradOp;
 extern const OpDefinition kPositionEmbeddingWgradOp;
 
+struct EmbeddingOperands {
+  ValueId tokens;
+  ValueId table;
+  std::optional<ValueId> positions = {};
+};
+
+/// `attributes.has_positions` follows from the operands.
+ValueId embedding(GraphBuilder& builder, const EmbeddingOperands& operands,
+                  EmbeddingAttributes attributes, std::string_view site);
 ValueId embedding(GraphBuilder& builder, ValueId tokens, ValueId table,
                   std::optional<ValueId> positions, int64_t sequence, std::string_view site);
 

@@ -1,5 +1,6 @@
 #include "ops/graph.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/errors.h"
@@ -33,11 +34,21 @@ ValueId GraphBuilder::add_activation(std::string_view name, DType dtype, const S
       {.name = scoped(name), .dtype = dtype, .shape = shape, .kind = ValueKind::kActivation});
 }
 
+int64_t GraphBuilder::group(std::string_view name) {
+  const auto found = std::find(graph_.groups.begin(), graph_.groups.end(), name);
+  const auto index = found - graph_.groups.begin();
+  if (found == graph_.groups.end()) {
+    graph_.groups.emplace_back(name);
+  }
+  return index;
+}
+
 void GraphBuilder::add_node(std::string op, std::vector<Attribute> attributes,
                             std::span<const Operand> operands, std::string_view site) {
   graph_.forward.push_back(make_node(graph_, std::move(op), std::move(attributes), operands));
   Node& node = graph_.forward.back();
-  node.phase = Phase::kForward;
+  const bool communicates = find_op(node.spec.op).op_class == OpClass::kCommunication;
+  node.phase = communicates ? Phase::kComm : Phase::kForward;
   node.layer = layer_;
   node.site = scoped(site);
 }

@@ -50,6 +50,17 @@ struct StageGraph {
   std::vector<Value> values;
   std::vector<Node> forward;
   std::vector<Node> backward;
+  /// Names of the groups of ranks that nodes communicate in ("tensor"); their attribute `group` is
+  /// an index into this. Which ranks these are is known to who expands the graph.
+  std::vector<std::string> groups;
+
+  /// What comes from the stage before and goes to the one behind, and, of a graph with a backward,
+  /// the gradients that cross in the opposite direction. Activations; nothing at the ends of a
+  /// pipeline.
+  std::optional<ValueId> stage_input;
+  std::optional<ValueId> stage_output;
+  std::optional<ValueId> stage_input_grad;
+  std::optional<ValueId> stage_output_grad;
 
   const Value& value(ValueId id) const { return values[id.index()]; }
 };
@@ -79,6 +90,9 @@ class GraphBuilder {
   ValueId add_activation(std::string_view name, DType dtype, const Shape& shape);
 
   const Value& value(ValueId id) const { return graph_.value(id); }
+
+  /// Index of the group of that name in StageGraph::groups, added at first use.
+  int64_t group(std::string_view name);
 
   /// `site` is the place inside the scope ("attention.qkv"); values that the node writes must exist
   /// already.

@@ -17,6 +17,7 @@ void check_linear(const OpSpec& spec) {
   const OperandSpec& w = operands.next("w", Access::kRead, 2);
   operands.require(w.dtype == x.dtype && w.shape[1] == x.shape[1],
                    "w must be [M,K] of x's dtype and K");
+  operands.require(attributes.has_bias || attributes.adds_bias, "there is no bias to leave out");
   if (attributes.has_bias) {
     operands.expect("bias", Access::kRead, x.dtype, {w.shape[0]});
   }
@@ -109,24 +110,29 @@ const OpDefinition kLinearWgradOp{
     .cost = gemm_cost<1>,
 };
 
-void linear_into(GraphBuilder& builder, ValueId x, ValueId weight, std::optional<ValueId> bias,
-                 ValueId y, std::string_view site) {
-  std::vector<Operand> operands{{x}, {weight}};
-  if (bias) {
-    operands.push_back({*bias});
+void linear_into(GraphBuilder& builder, const LinearOperands& operands, ValueId y,
+                 std::string_view site) {
+  const LinearAttributes attributes{.has_bias = operands.bias.has_value(),
+                                    .adds_bias = operands.adds_bias};
+  std::vector<Operand> list{{operands.x}, {operands.weight}};
+  if (operands.bias) {
+    list.push_back({*operands.bias});
   }
-  operands.push_back({y, Access::kWrite});
-  builder.add_node("linear", to_attributes(LinearAttributes{.has_bias = bias.has_value()}),
-                   operands, site);
+  list.push_back({y, Access::kWrite});
+  builder.add_node("linear", to_attributes(attributes), list, site);
+}
+
+ValueId linear(GraphBuilder& builder, const LinearOperands& operands, std::string_view site) {
+  const Value& input = builder.value(operands.x);
+  const Shape shape{input.shape[0], builder.value(operands.weight).shape[0]};
+  const ValueId y = builder.add_activation(site, input.dtype, shape);
+  linear_into(builder, operands, y, site);
+  return y;
 }
 
 ValueId linear(GraphBuilder& builder, ValueId x, ValueId weight, std::optional<ValueId> bias,
                std::string_view site) {
-  const Value& input = builder.value(x);
-  const Shape shape{input.shape[0], builder.value(weight).shape[0]};
-  const ValueId y = builder.add_activation(site, input.dtype, shape);
-  linear_into(builder, x, weight, bias, y, site);
-  return y;
+  return linear(builder, {.x = x, .weight = weight, .bias = bias}, site);
 }
 
 }  // namespace braid

@@ -7,10 +7,16 @@
 
 namespace braid {
 
-/// linear: x [N,K], w [M,K], optionally bias [M] -> y [N,M]; y = x w^T + bias.
+/// linear: x [N,K], w [M,K], optionally bias [M] -> y [N,M]; y = x w^T + bias. Without `adds_bias`
+/// the bias is left out of y but gets its gradient all the same: where y is summed over ranks, one
+/// of them adds the bias that all hold.
 struct LinearAttributes {
   bool has_bias = false;
-  void fields(auto&& visit) { visit("has_bias", has_bias); }
+  bool adds_bias = true;
+  void fields(auto&& visit) {
+    visit("has_bias", has_bias);
+    visit("adds_bias", adds_bias);
+  }
 };
 
 /// linear_dgrad: dy [N,M], w [M,K] -> dx [N,K]; dx = dy w. With `accumulate`, dx is added to
@@ -36,11 +42,19 @@ extern const OpDefinition kLinearOp;
 extern const OpDefinition kLinearDgradOp;
 extern const OpDefinition kLinearWgradOp;
 
+struct LinearOperands {
+  ValueId x;
+  ValueId weight;
+  std::optional<ValueId> bias = {};
+  bool adds_bias = true;
+};
+
+ValueId linear(GraphBuilder& builder, const LinearOperands& operands, std::string_view site);
 ValueId linear(GraphBuilder& builder, ValueId x, ValueId weight, std::optional<ValueId> bias,
                std::string_view site);
 
 /// The same, written to a value that exists already.
-void linear_into(GraphBuilder& builder, ValueId x, ValueId weight, std::optional<ValueId> bias,
-                 ValueId y, std::string_view site);
+void linear_into(GraphBuilder& builder, const LinearOperands& operands, ValueId y,
+                 std::string_view site);
 
 }  // namespace braid

@@ -127,6 +127,10 @@ ValueId add_statistic(GraphBuilder& builder, ValueId x, std::string_view site,
                                 {like.shape[0]});
 }
 
+// The add_ forms norm their rounded sum, so the plain norm of a kept sum gives the same bits.
+constexpr std::array<size_t, 4> kRmsnormOfSum = {3, 2, 4, 5};          // sum, w -> y, rstd
+constexpr std::array<size_t, 6> kLayernormOfSum = {4, 2, 3, 5, 6, 7};  // sum, w, b -> y, mean, rstd
+
 }  // namespace
 
 const OpDefinition kRmsnormOp{
@@ -135,6 +139,7 @@ const OpDefinition kRmsnormOp{
     .check = check_forward<Kind::kRms, false>,
     .cost = elementwise_cost<4>,
     .backward = backward<Kind::kRms, false>,
+    .recompute = Recompute::kNorms,
 };
 
 const OpDefinition kAddRmsnormOp{
@@ -143,6 +148,8 @@ const OpDefinition kAddRmsnormOp{
     .check = check_forward<Kind::kRms, true>,
     .cost = elementwise_cost<5>,
     .backward = backward<Kind::kRms, true>,
+    .recompute = Recompute::kNorms,
+    .replay = {.op = "rmsnorm", .operands = kRmsnormOfSum},
 };
 
 const OpDefinition kRmsnormBackwardOp{
@@ -160,6 +167,7 @@ const OpDefinition kLayernormOp{
     .check = check_forward<Kind::kLayer, false>,
     .cost = elementwise_cost<7>,
     .backward = backward<Kind::kLayer, false>,
+    .recompute = Recompute::kNorms,
 };
 
 const OpDefinition kAddLayernormOp{
@@ -168,6 +176,8 @@ const OpDefinition kAddLayernormOp{
     .check = check_forward<Kind::kLayer, true>,
     .cost = elementwise_cost<8>,
     .backward = backward<Kind::kLayer, true>,
+    .recompute = Recompute::kNorms,
+    .replay = {.op = "layernorm", .operands = kLayernormOfSum},
 };
 
 const OpDefinition kLayernormBackwardOp{

@@ -6,12 +6,17 @@
 #include "base/errors.h"
 #include "ops/activation.h"
 #include "ops/attention.h"
+#include "ops/attention_step.h"
+#include "ops/blocks.h"
 #include "ops/collectives.h"
+#include "ops/context_attention.h"
+#include "ops/context_layout.h"
 #include "ops/cross_entropy.h"
 #include "ops/elementwise.h"
 #include "ops/embedding.h"
 #include "ops/linear.h"
 #include "ops/norm.h"
+#include "ops/offload.h"
 #include "ops/optimizer.h"
 #include "ops/rope.h"
 
@@ -19,16 +24,61 @@ namespace braid {
 namespace {
 
 constexpr std::array kOps = {
-    &kEmbeddingOp,    &kEmbeddingWgradOp, &kPositionEmbeddingWgradOp,
-    &kLinearOp,       &kLinearDgradOp,    &kLinearWgradOp,
-    &kRmsnormOp,      &kAddRmsnormOp,     &kRmsnormBackwardOp,
-    &kLayernormOp,    &kAddLayernormOp,   &kLayernormBackwardOp,
-    &kRopeOp,         &kAttentionOp,      &kAttentionBackwardOp,
-    &kSwigluOp,       &kSwigluBackwardOp, &kGeluOp,
-    &kGeluBackwardOp, &kCrossEntropyOp,   &kCrossEntropyBackwardOp,
-    &kAddOp,          &kCastOp,           &kCopyOp,
-    &kFillOp,         &kSquaredNormOp,    &kClipScaleOp,
-    &kAdamwOp,        &kAllReduceOp,
+    &kEmbeddingOp,
+    &kEmbeddingWgradOp,
+    &kPositionEmbeddingWgradOp,
+    &kLinearOp,
+    &kLinearDgradOp,
+    &kLinearWgradOp,
+    &kRmsnormOp,
+    &kAddRmsnormOp,
+    &kRmsnormBackwardOp,
+    &kLayernormOp,
+    &kAddLayernormOp,
+    &kLayernormBackwardOp,
+    &kRopeOp,
+    &kAttentionOp,
+    &kAttentionBackwardOp,
+    &kAttentionStepOp,
+    &kAttentionStepBackwardOp,
+    &kAttentionFinishOp,
+    &kPackKvOp,
+    &kAssembleQkvOp,
+    &kZigzagOrderOp,
+    &kSplitHeadsOp,
+    &kSwapBlocksOp,
+    &kSwigluOp,
+    &kSwigluBackwardOp,
+    &kGeluOp,
+    &kGeluBackwardOp,
+    &kCrossEntropyOp,
+    &kCrossEntropyPartialOp,
+    &kCrossEntropyMergeOp,
+    &kCrossEntropyBackwardOp,
+    &kAddOp,
+    &kAccumulateOp,
+    &kCastOp,
+    &kCopyOp,
+    &kFillOp,
+    &kSumBlocksOp,
+    &kJoinColumnsOp,
+    &kSquaredNormOp,
+    &kSumOp,
+    &kClipScaleOp,
+    &kAdamwOp,
+    &kAllReduceOp,
+    &kIdentityOp,
+    &kAllGatherOp,
+    &kReduceScatterOp,
+    &kAllToAllOp,
+    &kBroadcastOp,
+    &kReduceOp,
+    &kSendOp,
+    &kRecvOp,
+    &kRingShiftOp,
+    &kOffloadOp,
+    &kReloadOp,
+    &kUndefineOp,
 };
 
 }  // namespace
@@ -50,6 +100,17 @@ void check_spec(const OpSpec& spec) {
 
 OpCost spec_cost(const OpSpec& spec) {
   return find_op(spec.op).cost(spec);
+}
+
+OpSpec replay_spec(const OpSpec& spec) {
+  const ReplayRule& rule = find_op(spec.op).replay;
+  check(!rule.op.empty(), "op {} has no replay rule", spec.op);
+  OpSpec replay{.op = std::string(rule.op), .attributes = spec.attributes, .operands = {}};
+  for (const size_t position : rule.operands) {
+    replay.operands.push_back(spec.operands[position]);
+  }
+  replay.operands.front().access = Access::kRead;
+  return replay;
 }
 
 }  // namespace braid

@@ -14,6 +14,15 @@ void check_squared_norm(const OpSpec& spec) {
   operands.done();
 }
 
+void check_sum(const OpSpec& spec) {
+  static_cast<void>(attributes_of<NoAttributes>(spec));
+  OperandChecker operands(spec);
+  const OperandSpec& x = operands.next("x", Access::kRead, 1);
+  operands.require(x.dtype == DType::kF64, "x must be f64");
+  operands.expect("total", Access::kWrite, DType::kF64, {1});
+  operands.done();
+}
+
 void check_clip_scale(const OpSpec& spec) {
   const auto attributes = attributes_of<ClipScaleAttributes>(spec);
   OperandChecker operands(spec);
@@ -48,6 +57,13 @@ const OpDefinition kSquaredNormOp{
     .summary = "Sum of squares of a gradient range.",
     .check = check_squared_norm,
     .cost = elementwise_cost<2>,
+};
+
+const OpDefinition kSumOp{
+    .name = "sum",
+    .summary = "Sum of a few f64 numbers, such as the squared norms of all gradients of a rank.",
+    .check = check_sum,
+    .cost = elementwise_cost<1>,
 };
 
 const OpDefinition kClipScaleOp{

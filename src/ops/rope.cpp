@@ -22,6 +22,8 @@ void check_rope(const OpSpec& spec) {
       "a row must hold heads + 2 kv_heads heads");
   operands.require(attributes.sequence > 0 && qkv.shape[0] % attributes.sequence == 0,
                    "rows must be a multiple of sequence");
+  operands.require(attributes.positions.fits(attributes.sequence),
+                   "positions must be two runs of sequence tokens that do not overlap");
   operands.expect("out", Access::kWrite, qkv.dtype, qkv.shape);
   operands.done();
 }

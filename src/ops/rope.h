@@ -2,13 +2,15 @@
 
 #include "ops/graph.h"
 #include "ops/op.h"
+#include "ops/positions.h"
 
 namespace braid {
 
 /// rope: qkv [N,(H+2K)*D] -> out of the same shape. A row holds H query heads, then K key heads,
-/// then K value heads of D elements. Query and key heads are rotated, value heads copied. Position
-/// p = n % sequence. Pairs are (i, i + D/2), as in Hugging Face's Llama: angle p * theta^(-2i/D).
-/// `inverse` rotates backwards, which is the backward. Source: Su et al., RoFormer, 2021.
+/// then K value heads of D elements. Query and key heads are rotated, value heads copied. Row n is
+/// at position p = positions.of(n % sequence). Pairs are (i, i + D/2), as in Hugging Face's Llama:
+/// angle p * theta^(-2i/D). `inverse` rotates backwards, which is the backward. Source: Su et al.,
+/// RoFormer, 2021.
 struct RopeAttributes {
   int64_t heads = 0;
   int64_t kv_heads = 0;
@@ -16,6 +18,7 @@ struct RopeAttributes {
   int64_t sequence = 0;
   double theta = 10000.0;
   bool inverse = false;
+  TokenPositions positions = {};
   void fields(auto&& visit) {
     visit("heads", heads);
     visit("kv_heads", kv_heads);
@@ -23,6 +26,7 @@ struct RopeAttributes {
     visit("sequence", sequence);
     visit("theta", theta);
     visit("inverse", inverse);
+    visit.optional(positions);
   }
 };
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "parallel/unit_buffers.h"
 
 namespace braid {
 namespace {
@@ -20,16 +21,24 @@ std::vector<std::string> unique_names(const std::vector<Value>& values) {
   return names;
 }
 
+bool belongs_to(const Node& node, BackwardPart part) {
+  return part == BackwardPart::kAll ||
+         (node.phase == Phase::kWgrad) == (part == BackwardPart::kWgrad);
+}
+
+uint64_t activation_key(ValueId id, int32_t microbatch) {
+  return static_cast<uint64_t>(microbatch) << 32 | id.value;
+}
+
 }  // namespace
 
 StageExpander::StageExpander(ProgramBuilder& builder, const StageGraph& graph,
-                             const ParameterLayout& layout, const Bindings& bindings,
-                             std::string prefix)
+                             const ParameterLayout& layout, const Bindings& bindings, Place place)
     : builder_(builder),
       graph_(graph),
       layout_(layout),
       bindings_(bindings),
-      prefix_(std::move(prefix)),
+      place_(std::move(place)),
       value_names_(unique_names(graph.values)) {}
 
 void StageExpander::add_forward(int32_t microbatch, StreamId stream) {
@@ -38,35 +47,43 @@ void StageExpander::add_forward(int32_t microbatch, StreamId stream) {
   }
 }
 
-void StageExpander::add_backward(int32_t microbatch, StreamId stream) {
+void StageExpander::add_backward(int32_t microbatch, StreamId stream, BackwardPart part) {
   for (const Node& node : graph_.backward) {
-    add_node(node, microbatch, stream);
+    if (belongs_to(node, part)) {
+      add_node(node, microbatch, stream);
+    }
   }
 }
 
 void StageExpander::add_node(const Node& node, int32_t microbatch, StreamId stream) {
   std::vector<BufferRange> ranges;
-  for (const ValueId value : node.operands) {
-    ranges.push_back(range_of(value, microbatch));
+  size_t num_gradients = 0;
+  size_t num_first = 0;
+  for (const ValueId id : node.operands) {
+    const Value& value = graph_.value(id);
+    if (value.kind == ValueKind::kMainGrad) {
+      const auto [range, first] = bindings_.units->gradient(layout_.slot(value.name));
+      ranges.push_back(range);
+      ++num_gradients;
+      num_first += first ? 1 : 0;
+    } else {
+      ranges.push_back(range_of(id, microbatch));
+    }
   }
   const Label label{.phase = node.phase,
                     .microbatch = microbatch,
-                    .virtual_stage = 0,
+                    .virtual_stage = place_.virtual_stage,
                     .layer = node.layer,
                     .site = builder_.site(node.site)};
-  builder_.add_task(first_accumulation_overwrites(node), ranges, stream, label);
+  builder_.add_task(spec_of(node, num_gradients, num_first), ranges, stream, label);
 }
 
 BufferRange StageExpander::range_of(ValueId id, int32_t microbatch) {
   const Value& value = graph_.value(id);
   switch (value.kind) {
-    case ValueKind::kParam:
-    case ValueKind::kMainGrad: {
-      const std::vector<BufferId>& units =
-          value.kind == ValueKind::kParam ? bindings_.params : bindings_.main_grads;
+    case ValueKind::kParam: {
       const ParameterSlot& slot = layout_.slot(value.name);
-      check(slot.unit < units.size(), "no buffer for unit {} of {}", slot.unit, value.name);
-      return {units[slot.unit], slot.begin, slot.end};
+      return {bindings_.units->weights(slot.unit), slot.begin, slot.end};
     }
     case ValueKind::kInput:
     case ValueKind::kOutput: {
@@ -76,46 +93,52 @@ BufferRange StageExpander::range_of(ValueId id, int32_t microbatch) {
       return {found->second.buffer, begin, begin + value.shape.num_elems()};
     }
     case ValueKind::kActivation:
-      return builder_.whole(activation(id, microbatch));
+      return builder_.whole(buffer(id, microbatch));
+    case ValueKind::kMainGrad:
+      break;
   }
-  throw_internal_error("value {} has no kind", value.name);
+  throw_internal_error("value {} has no place", value.name);
 }
 
-BufferId StageExpander::activation(ValueId id, int32_t microbatch) {
-  const uint64_t key = static_cast<uint64_t>(microbatch) << 32 | id.value;
-  const auto [entry, inserted] = activations_.try_emplace(key, BufferId());
+BufferId StageExpander::buffer(ValueId activation, int32_t microbatch) {
+  const auto [entry, inserted] =
+      activations_.try_emplace(activation_key(activation, microbatch), BufferId());
   if (inserted) {
-    const Value& value = graph_.value(id);
-    entry->second = builder_.add_buffer(
-        {.name = fmt::format("{}m{}.{}", prefix_, microbatch, value_names_[id.index()]),
-         .dtype = value.dtype,
-         .shape = value.shape,
-         .role = BufferRole::kActivation,
-         .lifetime = Lifetime::kStep});
+    const Value& value = graph_.value(activation);
+    entry->second = builder_.add_buffer({.name = fmt::format("{}m{}.{}", place_.prefix, microbatch,
+                                                             value_names_[activation.index()]),
+                                         .dtype = value.dtype,
+                                         .shape = value.shape,
+                                         .role = BufferRole::kActivation,
+                                         .lifetime = Lifetime::kStep});
   }
   return entry->second;
 }
 
-OpSpec StageExpander::first_accumulation_overwrites(const Node& node) {
+void StageExpander::bind(ValueId activation, int32_t microbatch, BufferId buffer) {
+  const bool inserted = activations_.emplace(activation_key(activation, microbatch), buffer).second;
+  check(inserted, "value {} of microbatch {} has a buffer already", graph_.value(activation).name,
+        microbatch);
+}
+
+OpSpec StageExpander::spec_of(const Node& node, size_t num_gradients, size_t num_first) {
   OpSpec spec = node.spec;
-  size_t num_main_grads = 0;
-  size_t num_new = 0;
-  for (size_t i = 0; i < node.operands.size(); ++i) {
-    if (graph_.value(node.operands[i]).kind == ValueKind::kMainGrad) {
-      ++num_main_grads;
-      num_new += accumulated_.insert(node.operands[i]).second ? 1 : 0;
-    }
-  }
-  if (num_new == 0) {
-    return spec;
-  }
-  check(num_new == num_main_grads, "op {} at {} would overwrite one gradient and add to another",
-        spec.op, node.site);
   for (Attribute& attribute : spec.attributes) {
-    if (attribute.name == "accumulate") {
+    if (attribute.name == "group") {
+      const auto index = static_cast<size_t>(std::get<int64_t>(attribute.value));
+      check(index < place_.groups.size(), "op {} at {}: no group of the program for group {}",
+            spec.op, node.site, index);
+      attribute.value = static_cast<int64_t>(place_.groups[index].index());
+    }
+    if (attribute.name == "accumulate" && num_first > 0) {
       attribute.value = false;
     }
   }
+  if (num_first == 0) {
+    return spec;
+  }
+  check(num_first == num_gradients, "op {} at {} would overwrite one gradient and add to another",
+        spec.op, node.site);
   for (size_t i = 0; i < node.operands.size(); ++i) {
     if (graph_.value(node.operands[i]).kind == ValueKind::kMainGrad) {
       spec.operands[i].access = Access::kWrite;

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <string>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "ir/program.h"
@@ -12,6 +11,8 @@
 
 namespace braid {
 
+class UnitBuffers;
+
 /// Where an input or output of a stage graph lies: element [microbatch * stride_elems, + elements
 /// of the value).
 struct IoBinding {
@@ -19,41 +20,52 @@ struct IoBinding {
   int64_t stride_elems = 0;
 };
 
-/// Turns the nodes of a stage graph into tasks, one microbatch at a time: parameters and main grads
-/// become ranges of their units' flat buffers, inputs and outputs ranges of io buffers, activations
-/// one step buffer per value and microbatch.
+/// Which nodes of a backward: all, or those that lead to the stage's input (dgrad, with the
+/// communication between them), or those that only make gradients of matrices (wgrad).
+enum class BackwardPart : uint8_t { kAll, kDgrad, kWgrad };
+
+/// Turns the nodes of a stage graph into tasks, one microbatch at a time: parameters and their
+/// gradients become ranges of their units' flat buffers, inputs and outputs ranges of io buffers,
+/// activations one step buffer per value and microbatch.
 class StageExpander {
  public:
   struct Bindings {
-    std::vector<BufferId> params;      ///< by unit of the layout
-    std::vector<BufferId> main_grads;  ///< by unit; empty where there is no backward
+    UnitBuffers* units = nullptr;
     std::unordered_map<std::string, IoBinding> io;
   };
+  struct Place {
+    std::string prefix;  ///< of activation buffers
+    int32_t virtual_stage = 0;
+    std::vector<GroupId> groups = {};  ///< of the program, by index into StageGraph::groups
+  };
 
-  /// `prefix` starts the names of activation buffers. All arguments must outlive the expander.
+  /// All arguments but `place` must outlive the expander.
   StageExpander(ProgramBuilder& builder, const StageGraph& graph, const ParameterLayout& layout,
-                const Bindings& bindings, std::string prefix);
+                const Bindings& bindings, Place place);
 
   void add_forward(int32_t microbatch, StreamId stream);
-  /// The first accumulation into each main grad range of the program overwrites it, so nothing
-  /// needs to be zeroed.
-  void add_backward(int32_t microbatch, StreamId stream);
+  /// The first write to each gradient range overwrites it, so nothing needs to be zeroed.
+  void add_backward(int32_t microbatch, StreamId stream, BackwardPart part);
+
+  /// The buffer of an activation, made at first use.
+  BufferId buffer(ValueId activation, int32_t microbatch);
+  /// The activation lies in a buffer of another stage; before its first use.
+  void bind(ValueId activation, int32_t microbatch, BufferId buffer);
 
  private:
   void add_node(const Node& node, int32_t microbatch, StreamId stream);
   BufferRange range_of(ValueId id, int32_t microbatch);
-  BufferId activation(ValueId id, int32_t microbatch);
-  /// `spec` with accumulation turned off if none of the node's main grads has been written yet.
-  OpSpec first_accumulation_overwrites(const Node& node);
+  /// With the program's group, and with accumulation turned off if nothing has been written yet to
+  /// the gradients that the node adds to.
+  OpSpec spec_of(const Node& node, size_t num_gradients, size_t num_first);
 
   ProgramBuilder& builder_;
   const StageGraph& graph_;
   const ParameterLayout& layout_;
   const Bindings& bindings_;
-  std::string prefix_;
+  Place place_;
   std::vector<std::string> value_names_;                ///< unique, by value
   std::unordered_map<uint64_t, BufferId> activations_;  ///< by microbatch and value
-  std::unordered_set<ValueId> accumulated_;             ///< main grads written so far
 };
 
 }  // namespace braid

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "ir/program.h"
@@ -15,8 +16,16 @@ struct MeshSizes {
   int context = 1;
   int data = 1;
   int pipeline = 1;
+  int context_inner = 1;  ///< context ranks that exchange heads for sequence (all-to-all); the ring
+                          ///< runs over groups of that many
+  int replicas = 1;       ///< copies of sharded state (HSDP) among the data * context ranks
+  int kv_replicas = 1;    ///< tensor ranks that hold the same key/value heads
 
   int num_ranks() const { return tensor * context * data * pipeline; }
+  /// Ranks that hold copies (or shards) of the same weights.
+  int gradient() const { return data * context; }
+
+  friend bool operator==(const MeshSizes&, const MeshSizes&) = default;
 };
 
 /// A rank's place in each dimension.
@@ -27,9 +36,24 @@ struct MeshPosition {
   int pipeline = 0;
 };
 
+/// Ranks and their groups. Groups have names, which stage graphs use too; ranks stand in each in
+/// ascending order.
+///   tensor, context, data   the ranks that differ from this one in that dimension only
+///   context.inner           context ranks of one all-to-all; context.outer: those of one ring
+///   gradient                data x context: they compute gradients of the same weights
+///   gradient.shard          those of one copy of the state, which they hold in shards;
+///   gradient.replica        those that hold the same shard (HSDP)
+///   tensor.kv               tensor ranks that hold the same key/value heads
+///   pipeline.forward, pipeline.backward   the stages of one pipeline, once per direction
+///   embedding               first and last of these stages (tied embeddings)
+///   model                   tensor x pipeline: one copy of the model
+///   model.shard             tensor x pipeline x gradient.shard: one copy of sharded state
+///   loss                    data x context x pipeline: all that see other tokens or other stages
+///   world                   all ranks
 class Mesh {
  public:
-  /// Throws ConfigError naming the option of a size below 1.
+  /// Throws ConfigError naming the option of a size below 1 or of one that does not divide its
+  /// dimension.
   explicit Mesh(const MeshSizes& sizes);
 
   const MeshSizes& sizes() const { return sizes_; }
@@ -37,17 +61,12 @@ class Mesh {
   MeshPosition position(int rank) const;
   int rank_at(const MeshPosition& position) const;
 
-  /// The ranks that differ from `rank` in the data dimension only (in that dimension's order), and
-  /// likewise for others.
-  Group data_group(int rank) const;
-  Group tensor_group(int rank) const;
-  Group context_group(int rank) const;
-  Group pipeline_group(int rank) const;
+  /// The group of that name that `rank` is in. Throws InternalError for a name that is not above.
+  Group group(std::string_view name, int rank) const;
+  /// Place of `rank` in that group.
+  int index_in(std::string_view name, int rank) const;
 
  private:
-  Group group_along(int rank, int MeshPosition::*dimension, int size, GroupKind kind,
-                    std::string_view name) const;
-
   MeshSizes sizes_;
 };
 

@@ -1,6 +1,7 @@
 #include "parallel/parameter_layout.h"
 
 #include <algorithm>
+#include <unordered_set>
 #include <utility>
 
 #include "base/errors.h"
@@ -8,9 +9,8 @@
 namespace braid {
 namespace {
 
-int64_t align(int64_t elems) {
-  return (elems + kParameterAlignmentElems - 1) / kParameterAlignmentElems *
-         kParameterAlignmentElems;
+int64_t round_up(int64_t elems, int64_t multiple) {
+  return (elems + multiple - 1) / multiple * multiple;
 }
 
 /// Appends the unit's slots whose parameters decay, or those that do not.
@@ -22,11 +22,92 @@ void place(ParameterLayout& layout, ParameterUnit& unit, const std::vector<size_
     }
     ParameterSlot& slot = layout.slots[index];
     slot.begin = unit.num_elems;
-    slot.end = slot.begin + layout.parameters[index].shape.num_elems();
-    unit.num_elems = align(slot.end);
+    slot.end = slot.begin + layout.shards[index].local_shape.num_elems();
+    unit.num_elems = round_up(slot.end, kParameterAlignmentElems);
     unit.slots.push_back(index);
   }
 }
+
+/// Adds parameters, each with the unit that it belongs to, and places them at the end.
+class LayoutBuilder {
+ public:
+  explicit LayoutBuilder(int64_t num_shards) { layout_.num_shards = num_shards; }
+
+  void start_unit(std::string name, int32_t layer, int32_t virtual_stage) {
+    layout_.units.push_back(
+        {.name = std::move(name), .layer = layer, .virtual_stage = virtual_stage});
+    members_.emplace_back();
+  }
+
+  void add(Parameter parameter, ParameterShard shard) {
+    const size_t index = layout_.parameters.size();
+    const bool inserted = layout_.by_name.emplace(parameter.name, index).second;
+    check(inserted, "two parameters are called {}", parameter.name);
+    members_.back().push_back(index);
+    layout_.slots.push_back({.parameter = index, .unit = layout_.units.size() - 1});
+    layout_.parameters.push_back(std::move(parameter));
+    layout_.shards.push_back(std::move(shard));
+  }
+
+  ParameterLayout take() {
+    for (size_t index = 0; index < layout_.units.size(); ++index) {
+      ParameterUnit& unit = layout_.units[index];
+      place(layout_, unit, members_[index], true);
+      unit.decay_end = unit.num_elems;
+      place(layout_, unit, members_[index], false);
+      unit.num_elems = round_up(unit.num_elems, kParameterAlignmentElems * layout_.num_shards);
+    }
+    return std::move(layout_);
+  }
+
+ private:
+  ParameterLayout layout_;
+  std::vector<std::vector<size_t>> members_;  // by unit
+};
+
+ParameterShard whole(const Parameter& parameter) {
+  return {.axis = 0,
+          .ranges = {{0, parameter.shape[0]}},
+          .local_shape = parameter.shape,
+          .partial_sums = {},
+          .counted = {{0, parameter.shape.num_elems()}}};
+}
+
+/// Layers are merged while the buckets say so.
+class UnitNames {
+ public:
+  UnitNames(const BucketOptions& buckets, LayoutBuilder& builder)
+      : buckets_(buckets), builder_(builder) {}
+
+  /// Starts a unit if the parameter does not go into the one before it.
+  void enter(const Parameter& parameter, int32_t virtual_stage, int64_t bytes) {
+    const bool same_unit = parameter.unit == last_unit_ && virtual_stage == virtual_stage_;
+    if (!same_unit && !merges(parameter, virtual_stage)) {
+      builder_.start_unit(parameter.unit, parameter.layer, virtual_stage);
+      unit_bytes_ = 0;
+    }
+    last_unit_ = parameter.unit;
+    last_is_layer_ = parameter.layer >= 0;
+    virtual_stage_ = virtual_stage;
+    unit_bytes_ += bytes;
+  }
+
+ private:
+  bool merges(const Parameter& parameter, int32_t virtual_stage) const {
+    if (parameter.layer < 0 || !last_is_layer_ || virtual_stage != virtual_stage_) {
+      return false;
+    }
+    return buckets_.kind == BucketKind::kVirtualStage ||
+           (buckets_.kind == BucketKind::kBytes && unit_bytes_ < buckets_.bucket_bytes);
+  }
+
+  const BucketOptions& buckets_;
+  LayoutBuilder& builder_;
+  std::string last_unit_;
+  bool last_is_layer_ = false;
+  int32_t virtual_stage_ = -1;
+  int64_t unit_bytes_ = 0;
+};
 
 }  // namespace
 
@@ -37,29 +118,121 @@ const ParameterSlot& ParameterLayout::slot(const std::string& name) const {
 }
 
 ParameterLayout make_parameter_layout(std::vector<Parameter> parameters) {
-  ParameterLayout layout;
-  layout.parameters = std::move(parameters);
-  layout.slots.resize(layout.parameters.size());
-  std::vector<std::vector<size_t>> members;
-  for (size_t index = 0; index < layout.parameters.size(); ++index) {
-    const Parameter& parameter = layout.parameters[index];
-    const bool inserted = layout.by_name.emplace(parameter.name, index).second;
-    check(inserted, "two parameters are called {}", parameter.name);
-    if (layout.units.empty() || layout.units.back().name != parameter.unit) {
-      layout.units.push_back({.name = parameter.unit, .layer = parameter.layer});
-      members.emplace_back();
+  LayoutBuilder builder(1);
+  std::string unit;
+  for (Parameter& parameter : parameters) {
+    if (parameter.unit != unit) {
+      builder.start_unit(parameter.unit, parameter.layer, 0);
+      unit = parameter.unit;
     }
-    members.back().push_back(index);
-    layout.slots[index].parameter = index;
-    layout.slots[index].unit = layout.units.size() - 1;
+    ParameterShard shard = whole(parameter);
+    builder.add(std::move(parameter), std::move(shard));
   }
-  for (size_t index = 0; index < layout.units.size(); ++index) {
-    ParameterUnit& unit = layout.units[index];
-    place(layout, unit, members[index], true);
-    unit.decay_end = unit.num_elems;
-    place(layout, unit, members[index], false);
+  return builder.take();
+}
+
+ParameterLayout make_rank_layout(const ModelSpec& model, const Mesh& mesh, int rank,
+                                 const ParallelOptions& options) {
+  const MeshPosition at = mesh.position(rank);
+  const TensorShard tensor{.size = mesh.sizes().tensor,
+                           .index = at.tensor,
+                           .sequence_parallel = options.sequence_parallel};
+  const bool shared_table = shares_tied_embedding(model, mesh, rank, options);
+  LayoutBuilder builder(num_state_shards(mesh, options));
+  UnitNames units(options.buckets, builder);
+  std::unordered_set<std::string> placed;
+  const std::vector<StageSlice> stages = stages_of_rank(options, model, mesh, rank);
+  for (size_t v = 0; v < stages.size(); ++v) {
+    for (Parameter& parameter : stage_parameters(model, stages[v])) {
+      if (!placed.insert(parameter.name).second) {
+        continue;  // tied embeddings of two virtual stages of this rank are one parameter
+      }
+      if (shared_table && parameter.name == kEmbeddingTable) {
+        parameter.unit = kEmbeddingTable;
+      }
+      ParameterShard shard = shard_parameter(model, parameter, tensor);
+      const int64_t bytes = shard.local_shape.num_elems() * static_cast<int64_t>(sizeof(float));
+      units.enter(parameter, static_cast<int32_t>(v), bytes);
+      builder.add(std::move(parameter), std::move(shard));
+    }
   }
-  return layout;
+  return builder.take();
+}
+
+std::vector<StageSlice> stages_of_rank(const ParallelOptions& options, const ModelSpec& model,
+                                       const Mesh& mesh, int rank) {
+  if (options.stages.empty()) {
+    check(mesh.sizes().pipeline == 1, "{} pipeline ranks without a layout of their stages",
+          mesh.sizes().pipeline);
+    return {whole_model(model)};
+  }
+  std::vector<StageSlice> stages;
+  const ScheduleOptions schedule = schedule_options(mesh, options, 1);
+  for (int v = 0; v < options.virtual_stages; ++v) {
+    stages.push_back(options.stages.at(
+        static_cast<size_t>(stage_of(schedule, mesh.position(rank).pipeline, v))));
+  }
+  return stages;
+}
+
+ContextShard context_shard(const Mesh& mesh, int rank, const ParallelOptions& options) {
+  return {.size = mesh.sizes().context,
+          .index = mesh.position(rank).context,
+          .inner = mesh.sizes().context_inner,
+          .method = options.context_method};
+}
+
+bool shares_tied_embedding(const ModelSpec& model, const Mesh& mesh, int rank,
+                           const ParallelOptions& options) {
+  bool embedding = false;
+  bool head = false;
+  for (const StageSlice& stage : stages_of_rank(options, model, mesh, rank)) {
+    embedding = embedding || stage.has_embedding;
+    head = head || stage.has_head;
+  }
+  return model.tied_embeddings && embedding != head;
+}
+
+int64_t num_state_shards(const Mesh& mesh, const ParallelOptions& options) {
+  return options.shard == ShardKind::kNone ? 1 : mesh.sizes().gradient() / mesh.sizes().replicas;
+}
+
+ScheduleOptions schedule_options(const Mesh& mesh, const ParallelOptions& options,
+                                 int64_t num_microbatches) {
+  return {.kind = options.schedule,
+          .num_ranks = mesh.sizes().pipeline,
+          .virtual_stages = options.virtual_stages,
+          .num_microbatches = num_microbatches,
+          .group_size = options.group_size};
+}
+
+UnitRange shard_of(const ParameterUnit& unit, int64_t num_shards, int64_t index) {
+  check(index >= 0 && index < num_shards && unit.num_elems % num_shards == 0,
+        "shard {} of {} of {} elements", index, num_shards, unit.num_elems);
+  const int64_t size = unit.num_elems / num_shards;
+  return {index * size, (index + 1) * size};
+}
+
+void for_each_run(const ParameterLayout& layout, size_t unit, UnitRange range,
+                  const std::function<void(const ParameterRun&)>& visit) {
+  for (const size_t index : layout.units[unit].slots) {
+    const ParameterSlot& slot = layout.slots[index];
+    if (slot.end <= range.begin || slot.begin >= range.end) {
+      continue;
+    }
+    for (const ElementRun& run :
+         element_runs(layout.parameters[slot.parameter].shape, layout.shards[index])) {
+      const int64_t run_begin = slot.begin + run.local_begin;
+      const int64_t begin = std::max(range.begin, run_begin);
+      const int64_t end = std::min(range.end, run_begin + run.count);
+      if (begin < end) {
+        visit({.parameter = slot.parameter,
+               .unit_begin = begin,
+               .full_begin = run.full_begin + (begin - run_begin),
+               .num_elems = end - begin});
+      }
+    }
+  }
 }
 
 std::string param_buffer_name(const ParameterUnit& unit) {

@@ -1,15 +1,22 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
+#include "model/context_shard.h"
+#include "model/parameter_shard.h"
 #include "model/parameters.h"
+#include "parallel/mesh.h"
+#include "parallel/parallel_options.h"
 
 namespace braid {
 
 inline constexpr int64_t kParameterAlignmentElems = 64;
+inline constexpr std::string_view kEmbeddingTable = "embedding.tokens";
 
 /// A parameter's place in its unit's flat buffers.
 struct ParameterSlot {
@@ -21,25 +28,79 @@ struct ParameterSlot {
 
 /// Parameters that are gathered, reduced and updated together, in one flat array: first those that
 /// decay, then the others, each at a multiple of 64 elements. Params, main weights, main grads and
-/// optimizer states all use these offsets.
+/// optimizer states all use these offsets. Where state is sharded, the array ends at a multiple of
+/// 64 times the number of shards.
 struct ParameterUnit {
   std::string name;
-  int32_t layer = -1;
+  int32_t layer = -1;         ///< the first of its layers
+  int32_t virtual_stage = 0;  ///< whose backward completes its gradient
   std::vector<size_t> slots;  ///< indices into ParameterLayout::slots, ascending begin
   int64_t decay_end = 0;      ///< elements [0, decay_end) decay, [decay_end, num_elems) do not
   int64_t num_elems = 0;      ///< alignment gaps included
 };
 
+/// The parameters of one rank: of its virtual stages, and of each its part under tensor
+/// parallelism. Ranks that differ in data, context or tensor position only have equal offsets.
 struct ParameterLayout {
-  std::vector<Parameter> parameters;
-  std::vector<ParameterSlot> slots;  ///< parallel to `parameters`
-  std::vector<ParameterUnit> units;  ///< in forward order
+  std::vector<Parameter> parameters;   ///< in forward order, `shape` is that of the whole tensor
+  std::vector<ParameterShard> shards;  ///< parallel: the part of it that lies here
+  std::vector<ParameterSlot> slots;    ///< parallel
+  std::vector<ParameterUnit> units;    ///< in forward order
   std::unordered_map<std::string, size_t> by_name;
+  int64_t num_shards = 1;  ///< in which the ranks of "gradient.shard" may hold a unit
 
   const ParameterSlot& slot(const std::string& name) const;
 };
 
+/// Whole parameters, a unit per Parameter::unit: the layout of one rank alone.
 ParameterLayout make_parameter_layout(std::vector<Parameter> parameters);
+
+/// The layout of `rank`. Where embeddings are tied over two pipeline ranks, the last stage holds a
+/// copy of the table, a unit of its own on both ranks ("embedding.tokens").
+ParameterLayout make_rank_layout(const ModelSpec& model, const Mesh& mesh, int rank,
+                                 const ParallelOptions& options);
+
+/// The virtual stages of a pipeline rank, in order.
+std::vector<StageSlice> stages_of_rank(const ParallelOptions& options, const ModelSpec& model,
+                                       const Mesh& mesh, int rank);
+
+/// Place of `rank` among the ranks that share its sequences.
+ContextShard context_shard(const Mesh& mesh, int rank, const ParallelOptions& options);
+
+/// Whether `rank` shares the table of tied embeddings with another pipeline rank.
+bool shares_tied_embedding(const ModelSpec& model, const Mesh& mesh, int rank,
+                           const ParallelOptions& options);
+
+/// In how many shards the units' state lies: the ranks of "gradient.shard", or 1.
+int64_t num_state_shards(const Mesh& mesh, const ParallelOptions& options);
+
+ScheduleOptions schedule_options(const Mesh& mesh, const ParallelOptions& options,
+                                 int64_t num_microbatches);
+
+/// Elements [begin, end) of a unit.
+struct UnitRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+
+  int64_t num_elems() const { return end - begin; }
+  friend bool operator==(const UnitRange&, const UnitRange&) = default;
+};
+
+/// What shard `index` of `num_shards` holds of a unit.
+UnitRange shard_of(const ParameterUnit& unit, int64_t num_shards, int64_t index);
+
+/// Consecutive elements of a unit that are consecutive in a whole parameter too.
+struct ParameterRun {
+  size_t parameter = 0;    ///< index into ParameterLayout::parameters
+  int64_t unit_begin = 0;  ///< first element in the unit
+  int64_t full_begin = 0;  ///< first element in the whole parameter, row-major
+  int64_t num_elems = 0;
+};
+
+/// Calls `visit` for all runs inside `range` of a unit, ascending. Gaps, and rows past the end of a
+/// whole parameter (a padded vocabulary), are in no run.
+void for_each_run(const ParameterLayout& layout, size_t unit, UnitRange range,
+                  const std::function<void(const ParameterRun&)>& visit);
 
 /// Names of a unit's flat buffers.
 std::string param_buffer_name(const ParameterUnit& unit);

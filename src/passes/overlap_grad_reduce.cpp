@@ -3,40 +3,63 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <optional>
+#include <span>
+#include <vector>
 
 #include "ir/dependencies.h"
+#include "ops/offload.h"
+#include "passes/gradient_tasks.h"
+#include "passes/rearrange.h"
 
 namespace braid {
 namespace {
 
-bool communicates_gradients(const Program& program, const Task& task) {
-  if (task.label.phase != Phase::kComm) {
-    return false;
-  }
-  const auto operands = program.operands_of(task);
-  const auto& specs = program.spec(task).operands;
-  for (size_t i = 0; i < operands.size(); ++i) {
-    const BufferRole role = program.buffers[operands[i].buffer.index()].role;
-    if (writes(specs[i].access) && (role == BufferRole::kGrad || role == BufferRole::kMainGrad)) {
-      return true;
-    }
-  }
-  return false;
+/// Which tasks move, and for each task its slot: 0 is before all tasks that stay, slot i + 1 begins
+/// with task i. A task that stays has its own slot, one that moves that of the last task it depends
+/// on, and one that does nothing belongs to the slot of the task in front of it that stays.
+struct Slots {
+  std::vector<bool> communicates;
+  std::vector<bool> moves;
+  std::vector<uint32_t> of_task;
+};
+
+bool is_late_partial_sum(const Program& program, const Task& task,
+                         const std::vector<bool>& carries_activations, bool follows_another) {
+  const std::optional<GroupId> group = group_of(program, program.spec(task));
+  return follows_another && group && carries_activations[group->index()];
 }
 
-/// For each task its slot: 0 is before all tasks that stay, slot i + 1 begins with task i. A task
-/// that stays has its own slot, one that moves that of the last task it depends on.
-std::vector<uint32_t> find_slots(const Program& program, const std::vector<bool>& moves) {
+Slots find_slots(const Program& program) {
   const DependencyGraph dependencies = build_dependencies(program);
-  std::vector<uint32_t> slots(program.tasks.size());
-  for (size_t i = 0; i < slots.size(); ++i) {
-    if (!moves[i]) {
-      slots[i] = static_cast<uint32_t>(i) + 1;
+  const std::vector<bool> carries_activations = groups_with_activations(program);
+  const size_t num_tasks = program.tasks.size();
+  Slots slots{std::vector<bool>(num_tasks), std::vector<bool>(num_tasks),
+              std::vector<uint32_t>(num_tasks)};
+  std::vector<bool> is_reduced(num_tasks);  // a gradient communication, or what follows from one
+  uint32_t last_slot = 0;
+  for (size_t i = 0; i < num_tasks; ++i) {
+    const Task& task = program.tasks[i];
+    if (does_nothing(program.spec(task))) {
+      slots.of_task[i] = last_slot;
       continue;
     }
-    for (const TaskId predecessor : dependencies.of(TaskId(i))) {
-      slots[i] = std::max(slots[i], slots[predecessor.index()]);
+    const bool communicates = communicates_gradients(program, task);
+    bool moves = communicates || converts_gradients(program, task);
+    uint32_t slot = 0;
+    bool follows_another = false;
+    if (moves) {
+      for (const TaskId predecessor : dependencies.of(TaskId(i))) {
+        slot = std::max(slot, slots.of_task[predecessor.index()]);
+        follows_another = follows_another || is_reduced[predecessor.index()];
+      }
+      is_reduced[i] = communicates || follows_another;
+      moves = !is_late_partial_sum(program, task, carries_activations, follows_another);
     }
+    slots.communicates[i] = communicates;
+    slots.moves[i] = moves;
+    last_slot = moves ? last_slot : static_cast<uint32_t>(i) + 1;
+    slots.of_task[i] = moves ? slot : last_slot;
   }
   return slots;
 }
@@ -58,35 +81,155 @@ std::vector<TaskId> order_by_slot(const std::vector<uint32_t>& slots) {
   return order;
 }
 
-/// Tasks that do not stand in their slot yet.
-int64_t count_moves(const std::vector<uint32_t>& slots, const std::vector<bool>& moves) {
+struct MoveCounts {
   int64_t num_moved = 0;
+  int64_t num_communications_moved = 0;
+};
+
+/// Tasks that do not stand in their slot yet.
+MoveCounts count_moves(const Slots& slots) {
+  MoveCounts counts;
   uint32_t slot = 0;
-  for (size_t i = 0; i < slots.size(); ++i) {
-    if (!moves[i]) {
-      slot = slots[i];
+  for (size_t i = 0; i < slots.of_task.size(); ++i) {
+    if (!slots.moves[i]) {
+      slot = slots.of_task[i];
     }
-    num_moved += slots[i] != slot ? 1 : 0;
+    const bool moved = slots.of_task[i] != slot;
+    counts.num_moved += moved ? 1 : 0;
+    counts.num_communications_moved += moved && slots.communicates[i] ? 1 : 0;
   }
-  return num_moved;
+  return counts;
+}
+
+/// The whole gradients that a compute stream makes and a communication reads, each given back
+/// when the next is reduced, and the one after that begins.
+class GivingBack {
+ public:
+  GivingBack(const Program& program, const Slots& slots, std::span<const TaskId> order)
+      : program_(program),
+        slots_(slots),
+        order_(order),
+        first_(program.buffers.size(), BufferUses::kNone),
+        last_(program.buffers.size(), BufferUses::kNone),
+        is_given_back_(program.buffers.size()) {
+    for (uint32_t place = 0; place < order.size(); ++place) {
+      for (const BufferRange& range : program.operands_of(task_at(place))) {
+        first_[range.buffer.index()] = std::min(first_[range.buffer.index()], place);
+        last_[range.buffer.index()] = place;
+      }
+    }
+  }
+
+  std::vector<HandOver> find() {
+    std::vector<std::vector<Reduction>> all;  // by communication
+    for (uint32_t place = 0; place < order_.size(); ++place) {
+      if (std::vector<Reduction> here = reductions_at(place); !here.empty()) {
+        all.push_back(std::move(here));
+      }
+    }
+    std::vector<HandOver> hand_overs;
+    for (size_t i = 0; i + 1 < all.size(); ++i) {
+      const uint32_t next_is_reduced = end_of_slot(all[i + 1].front().place);
+      const uint32_t position =
+          i + 2 < all.size() ? std::max(next_is_reduced, begin_of(all[i + 2])) : next_is_reduced;
+      for (const Reduction& reduction : all[i]) {
+        add(reduction, position, hand_overs);
+      }
+    }
+    return hand_overs;
+  }
+
+ private:
+  struct Reduction {
+    BufferId gradient;
+    uint32_t place;
+  };
+
+  const Task& task_at(uint32_t place) const { return program_.tasks[order_[place].index()]; }
+  bool moves_at(uint32_t place) const { return slots_.moves[order_[place].index()]; }
+  bool communicates_at(uint32_t place) const { return slots_.communicates[order_[place].index()]; }
+
+  /// Where the first of the gradients begins to live.
+  uint32_t begin_of(const std::vector<Reduction>& reductions) const {
+    uint32_t begin = BufferUses::kNone;
+    for (const Reduction& reduction : reductions) {
+      begin = std::min(begin, first_[reduction.gradient.index()]);
+    }
+    return begin;
+  }
+
+  /// Behind the tasks that have moved to this place.
+  uint32_t end_of_slot(uint32_t place) const {
+    ++place;
+    while (place < order_.size() && moves_at(place)) {
+      ++place;
+    }
+    return place;
+  }
+
+  /// The gradients that compute has made and that the communication at this place reads.
+  std::vector<Reduction> reductions_at(uint32_t place) const {
+    const Task& task = task_at(place);
+    std::vector<Reduction> found;
+    if (!moves_at(place) || !communicates_at(place) ||
+        program_.streams[task.stream.index()].kind != StreamKind::kCompute) {
+      return found;
+    }
+    for (const BufferRange& range : program_.operands_of(task)) {
+      const Buffer& buffer = program_.buffers[range.buffer.index()];
+      if (buffer.role == BufferRole::kGrad && buffer.lifetime == Lifetime::kStep &&
+          !communicates_at(first_[range.buffer.index()])) {
+        found.push_back({range.buffer, place});
+      }
+    }
+    return found;
+  }
+
+  /// Nothing where the gradient is used by somebody else later, or is given back already.
+  void add(const Reduction& reduction, uint32_t position, std::vector<HandOver>& hand_overs) {
+    const size_t gradient = reduction.gradient.index();
+    const uint32_t last = last_[gradient];
+    const Task& reducer = task_at(reduction.place);
+    if (!moves_at(last) || is_given_back_[gradient]) {
+      return;
+    }
+    is_given_back_[gradient] = true;
+    Label label = reducer.label;
+    label.phase = Phase::kWgrad;
+    hand_overs.push_back({reduction.gradient, std::max(position, last + 1), reducer.stream, label});
+  }
+
+  const Program& program_;
+  const Slots& slots_;
+  std::span<const TaskId> order_;
+  std::vector<uint32_t> first_;  // by buffer: place of its first access
+  std::vector<uint32_t> last_;
+  std::vector<bool> is_given_back_;
+};
+
+std::string describe(int64_t num_moved, int64_t num_found, size_t num_given_back) {
+  std::string text = fmt::format("moved {} of {} gradient communications", num_moved, num_found);
+  if (num_given_back > 0) {
+    text += fmt::format(" and gives {} whole gradients back a unit later", num_given_back);
+  }
+  return text;
 }
 
 }  // namespace
 
 PassResult overlap_grad_reduce(Program program) {
-  std::vector<bool> moves(program.tasks.size());
-  for (size_t i = 0; i < moves.size(); ++i) {
-    moves[i] = communicates_gradients(program, program.tasks[i]);
-  }
-  const std::vector<uint32_t> slots = find_slots(program, moves);
-  const int64_t num_moved = count_moves(slots, moves);
-  PassReport report{num_moved > 0, num_moved,
-                    fmt::format("moved {} of {} gradient communications", num_moved,
-                                std::ranges::count(moves, true))};
-  if (num_moved == 0) {
+  const Slots slots = find_slots(program);
+  const std::vector<TaskId> order = order_by_slot(slots.of_task);
+  const std::vector<HandOver> hand_overs = GivingBack(program, slots, order).find();
+  const MoveCounts counts = count_moves(slots);
+  const int64_t num_changes = counts.num_moved + static_cast<int64_t>(hand_overs.size());
+  PassReport report{num_changes > 0, num_changes,
+                    describe(counts.num_communications_moved,
+                             std::ranges::count(slots.communicates, true), hand_overs.size())};
+  if (num_changes == 0) {
     return {std::move(program), std::move(report)};
   }
-  return {reorder_tasks(program, order_by_slot(slots)), std::move(report)};
+  return {rearrange(program, order, hand_overs), std::move(report)};
 }
 
 }  // namespace braid

@@ -1,5 +1,6 @@
 #include "passes/pipeline.h"
 
+#include "passes/context_ring.h"
 #include "passes/insert_events.h"
 #include "passes/overlap_grad_reduce.h"
 #include "passes/remove_identities.h"
@@ -9,16 +10,73 @@ namespace braid {
 std::vector<Pass> default_pipeline(const PipelineOptions& options) {
   return {
       {.name = "remove_identities",
-       .summary = "Removes all-reduces over one rank and copies of a range onto itself.",
+       .summary = "Removes sums over one rank, copies of a range onto itself, and identities.",
        .run = [](Program program,
                  const PassContext&) { return remove_identities(std::move(program)); }},
+      {.name = "recompute",
+       .summary = "Makes activations again in the backward instead of keeping them.",
+       .run = [recompute_options = options.recompute](
+                  Program program,
+                  const PassContext&) { return recompute(std::move(program), recompute_options); }},
+      // After recompute: what is made again need not be moved.
+      {.name = "offload",
+       .summary = "Moves activations to the host between forward and backward.",
+       .run = [offload_options = options.offload](
+                  Program program,
+                  const PassContext&) { return offload(std::move(program), offload_options); }},
+      // After recompute, which decides what is gathered again.
+      {.name = "ring_exchange",
+       .summary = "Cuts products and the tensor communication that they depend on into pieces that "
+                  "overlap.",
+       .run = [ring = options.ring_exchange](
+                  Program program,
+                  const PassContext&) { return ring_exchange(std::move(program), ring); },
+       .changes_rounding = true},
+      // In front of overlap_grad_reduce: a reduction follows the weight gradients that it needs.
+      {.name = "delay_wgrad",
+       .summary =
+           "Moves weight gradients behind the message to the stage before, so that they hide "
+           "it.",
+       .run = [delay = options.delay_wgrad](
+                  Program program,
+                  const PassContext&) { return delay_wgrad(std::move(program), delay); }},
+      {.name = "defer_head_wgrad",
+       .summary = "Moves weight gradients of the output projection into the bubble behind the last "
+                  "backward.",
+       .run = [defer = options.defer_head_wgrad](
+                  Program program,
+                  const PassContext&) { return defer_head_wgrad(std::move(program), defer); }},
+      // Behind what moves weight gradients away, in front of what takes streams as they are.
+      {.name = "bulk_overlap",
+       .summary = "Starts tensor communication early, beside a product that does not depend on it.",
+       .run = [bulk = options.bulk_overlap](
+                  Program program,
+                  const PassContext&) { return bulk_overlap(std::move(program), bulk); }},
       {.name = "overlap_grad_reduce",
        .summary = "Moves each gradient communication to where its gradient is ready, so that it "
                   "runs under the rest of the backward.",
        .run = [](Program program,
                  const PassContext&) { return overlap_grad_reduce(std::move(program)); }},
+      // Behind overlap_grad_reduce, with whose reductions gathers take turns on one stream.
+      {.name = "prefetch_parameters",
+       .summary = "Starts gathers of weights a unit early, so that they run under the compute of "
+                  "the units before.",
+       .run =
+           [prefetch = options.prefetch_parameters](Program program, const PassContext&) {
+             return prefetch_parameters(std::move(program), prefetch);
+           }},
+      {.name = "context_ring",
+       .summary = "Lets keys and values go on to the next context rank while attention to those "
+                  "that are here is computed.",
+       .run = [](Program program, const PassContext&) { return context_ring(std::move(program)); }},
+      // Behind all that moves tasks within jobs, whose beginnings it looks for.
+      {.name = "p2p_streams",
+       .summary = "Takes messages between pipeline stages beside compute, a job ahead.",
+       .run = [p2p = options.p2p_streams](
+                  Program program,
+                  const PassContext&) { return p2p_streams(std::move(program), p2p); }},
       {.name = "assign_streams",
-       .summary = "Places communication on streams of its own, one per parallel dimension.",
+       .summary = "Places communication and copies to and from the host on streams of their own.",
        .run = [assign = options.assign_streams](
                   Program program,
                   const PassContext&) { return assign_streams(std::move(program), assign); }},

@@ -3,18 +3,34 @@
 #include <vector>
 
 #include "passes/assign_streams.h"
+#include "passes/bulk_overlap.h"
+#include "passes/defer_head_wgrad.h"
+#include "passes/delay_wgrad.h"
+#include "passes/offload.h"
+#include "passes/p2p_streams.h"
 #include "passes/pass.h"
+#include "passes/prefetch_parameters.h"
+#include "passes/recompute.h"
+#include "passes/ring_exchange.h"
 
 namespace braid {
 
 /// Options of the passes, one struct each.
 struct PipelineOptions {
+  RecomputeOptions recompute;
+  OffloadOptions offload;
+  RingExchangeOptions ring_exchange;
+  BulkOverlapOptions bulk_overlap;
+  DelayWgradOptions delay_wgrad;
+  DeferHeadWgradOptions defer_head_wgrad;
+  P2pStreamsOptions p2p_streams;
+  PrefetchParametersOptions prefetch_parameters;
   AssignStreamsOptions assign_streams;
 };
 
-/// All passes, in the order in which they must run: first what removes tasks, then what orders
-/// them, then what places them on streams, and last what turns the dependencies between streams
-/// into events.
+/// All passes, in the order in which they must run: first what removes tasks, then what decides
+/// what is kept from forward to backward, then what orders tasks, then what places them on streams,
+/// and last what turns the dependencies between streams into events.
 std::vector<Pass> default_pipeline(const PipelineOptions& options = {});
 
 }  // namespace braid

@@ -2,35 +2,135 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <utility>
+#include <vector>
+
 namespace braid {
 namespace {
+
+constexpr std::array<std::string_view, 7> kCopiesInAGroupOfOne = {
+    "all_reduce", "all_gather", "reduce_scatter", "all_to_all",
+    "broadcast",  "reduce",     "ring_shift"};
 
 bool is_alone(const Program& program, const OpSpec& spec) {
   const std::optional<GroupId> group = group_of(program, spec);
   return group && program.groups[group->index()].ranks.size() == 1;
 }
 
-bool is_identity(const Program& program, const Task& task) {
+/// In place, so nothing else has to change.
+bool is_nothing(const Program& program, const Task& task) {
   const OpSpec& spec = program.spec(task);
-  if (spec.op == "all_reduce") {
-    return is_alone(program, spec);
-  }
   const auto operands = program.operands_of(task);
-  return spec.op == "copy" && operands.size() == 2 && operands[0] == operands[1];
+  return (spec.op == "all_reduce" && operands.size() == 1 && is_alone(program, spec)) ||
+         (spec.op == "copy" && operands.size() == 2 && operands[0] == operands[1]);
+}
+
+/// x -> y with equal contents afterwards, which nobody asked for as a copy.
+bool is_forwarding(const Program& program, const Task& task) {
+  const OpSpec& spec = program.spec(task);
+  return spec.operands.size() == 2 && spec.operands[0].access == Access::kRead &&
+         spec.operands[1].access == Access::kWrite &&
+         (spec.op == "identity" ||
+          (std::ranges::find(kCopiesInAGroupOfOne, spec.op) != kCopiesInAGroupOfOne.end() &&
+           is_alone(program, spec)));
+}
+
+/// One operand of a task.
+struct Use {
+  size_t task = 0;
+  size_t operand = 0;  // index into Program::operands
+};
+
+/// Who reads and who writes each buffer, in program order.
+class Uses {
+ public:
+  explicit Uses(const Program& program)
+      : reads_(program.buffers.size()), writes_(program.buffers.size()) {
+    for (size_t i = 0; i < program.tasks.size(); ++i) {
+      const Task& task = program.tasks[i];
+      const OpSpec& spec = program.spec(task);
+      for (size_t k = 0; k < spec.operands.size(); ++k) {
+        const Use use{i, task.operands_begin + k};
+        const size_t buffer = program.operands[use.operand].buffer.index();
+        if (reads(spec.operands[k].access)) {
+          reads_[buffer].push_back(use);
+        }
+        if (writes(spec.operands[k].access)) {
+          writes_[buffer].push_back(use);
+        }
+      }
+    }
+  }
+
+  const std::vector<Use>& reads_of(BufferId buffer) const { return reads_[buffer.index()]; }
+  const std::vector<Use>& writes_of(BufferId buffer) const { return writes_[buffer.index()]; }
+
+  /// Whether a task behind `first`, up to and including `last`, writes some of the range.
+  bool is_written(const Program& program, const BufferRange& range, size_t first,
+                  size_t last) const {
+    const std::vector<Use>& list = writes_of(range.buffer);
+    const auto behind =
+        std::upper_bound(list.begin(), list.end(), first,
+                         [](size_t task, const Use& use) { return task < use.task; });
+    return std::any_of(behind, list.end(), [&](const Use& use) {
+      return use.task <= last && program.operands[use.operand].overlaps(range);
+    });
+  }
+
+ private:
+  std::vector<std::vector<Use>> reads_;  // by buffer
+  std::vector<std::vector<Use>> writes_;
+};
+
+bool is_readable_instead(const Program& program, const Uses& uses, size_t task,
+                         const BufferRange& x, const BufferRange& y) {
+  const Buffer& from = program.buffers[x.buffer.index()];
+  const Buffer& to = program.buffers[y.buffer.index()];
+  const std::vector<Use>& readers = uses.reads_of(y.buffer);
+  const bool is_only_write = uses.writes_of(y.buffer).size() == 1;
+  const bool is_whole = y.begin == 0 && y.end == to.num_elems();
+  const bool is_before_readers = readers.empty() || readers.front().task > task;
+  return to.lifetime == Lifetime::kStep && from.placement == to.placement &&
+         from.dtype == to.dtype && is_only_write && is_whole && is_before_readers &&
+         (readers.empty() || !uses.is_written(program, x, task, readers.back().task));
+}
+
+/// Redirects all readers of what the task writes to what it reads; false if that is not possible.
+/// Sources of earlier tasks are redirected by then, so chains of identities end at their start.
+bool forward_source(Program& program, const Uses& uses, size_t task) {
+  const BufferRange x = program.operands_of(program.tasks[task])[0];
+  const BufferRange y = program.operands_of(program.tasks[task])[1];
+  if (!is_readable_instead(program, uses, task, x, y)) {
+    return false;
+  }
+  for (const Use& reader : uses.reads_of(y.buffer)) {
+    BufferRange& range = program.operands[reader.operand];
+    range = {x.buffer, x.begin + range.begin, x.begin + range.end};
+  }
+  return true;
 }
 
 }  // namespace
 
 PassResult remove_identities(Program program) {
-  const auto num_before = static_cast<int64_t>(program.tasks.size());
+  const size_t num_before = program.tasks.size();
+  const bool has_forwarding =
+      std::ranges::any_of(program.tasks, [&](const Task& t) { return is_forwarding(program, t); });
+  const Uses uses(has_forwarding ? program : Program{});
   std::vector<TaskId> kept;
-  kept.reserve(program.tasks.size());
-  for (size_t i = 0; i < program.tasks.size(); ++i) {
-    if (!is_identity(program, program.tasks[i])) {
+  kept.reserve(num_before);
+  for (size_t i = 0; i < num_before; ++i) {
+    const Task& task = program.tasks[i];
+    const bool is_removed = is_nothing(program, task) ||
+                            (is_forwarding(program, task) && forward_source(program, uses, i));
+    if (!is_removed) {
       kept.emplace_back(i);
     }
   }
-  const int64_t num_removed = num_before - static_cast<int64_t>(kept.size());
+  const auto num_removed = static_cast<int64_t>(num_before - kept.size());
   PassReport report{num_removed > 0, num_removed,
                     fmt::format("removed {} of {} tasks", num_removed, num_before)};
   if (num_removed == 0) {

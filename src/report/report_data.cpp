@@ -8,7 +8,10 @@
 #include <nlohmann/json.hpp>
 
 #include "memory/max_live.h"
+#include "trace/breakdown.h"
+#include "trace/explain_exposed.h"
 #include "trace/exposed.h"
+#include "trace/packed_column.h"
 
 namespace braid {
 namespace {
@@ -103,7 +106,71 @@ Json communication_json(std::string_view name, const CommunicationTime& time) {
           {"exposed_ns", time.exposed_ns}};
 }
 
-Json rank_json(const RankTimes& times) {
+Json reasons_json(const ExplainedCommunication& one) {
+  Json reasons = Json::array();
+  for (size_t i = 0; i < kNumExposedReasons; ++i) {
+    if (one.by_reason_ns.at(i) > 0) {
+      reasons.push_back({{"reason", exposed_reason_name(static_cast<ExposedReason>(i))},
+                         {"ns", one.by_reason_ns.at(i)}});
+    }
+  }
+  return reasons;
+}
+
+Json explained_json(const Timeline& timeline) {
+  return column(explain_exposed(timeline), [](const ExplainedCommunication& one) {
+    Json json = communication_json(group_kind_name(one.kind), one.time);
+    json["sentence"] = describe_exposed(one);
+    json["reasons"] = reasons_json(one);
+    return json;
+  });
+}
+
+Json memory_curve_json(const MemoryCurve& curve) {
+  Json classes = Json::array();
+  for (size_t role = 0; role < kNumBufferRoles; ++role) {
+    const std::vector<int64_t>& bytes = curve.live_bytes.at(role);
+    if (std::any_of(bytes.begin(), bytes.end(), [](int64_t value) { return value > 0; })) {
+      classes.push_back(
+          {{"name", role_name(static_cast<BufferRole>(role))}, {"bytes", packed_column(bytes)}});
+    }
+  }
+  return {{"rank", curve.rank},
+          {"high_bytes", curve.high_bytes},
+          {"persistent_bytes", curve.persistent_bytes},
+          {"step_bytes", curve.step_bytes},
+          {"time_ns", packed_column(curve.time_ns)},
+          {"classes", std::move(classes)}};
+}
+
+Json op_json(const OpTime& time) {
+  return {{"op", time.op},
+          {"kind", time.kind},
+          {"num_tasks", time.num_tasks},
+          {"busy_ns", time.busy_ns},
+          {"flops", rounded(time.flops)},
+          {"bytes", rounded(time.bytes)},
+          {"least_ns", rounded(time.least_ns)}};
+}
+
+/// What ran at one side of a gap.
+Json task_name(const RankTimeline& rank, uint32_t task) {
+  return task < rank.tasks.size() ? rank.names[rank.tasks[task].name] : "work of no task";
+}
+
+Json idle_json(const RankTimeline& rank, const StepBreakdown& breakdown, int64_t step_ns) {
+  Json longest = column(breakdown.longest, [&](const Gap& gap) {
+    return Json{{"start_ns", gap.start_ns},
+                {"duration_ns", gap.duration_ns()},
+                {"after", gap.start_ns == 0 ? Json() : task_name(rank, gap.after)},
+                {"before", gap.end_ns == step_ns ? Json() : task_name(rank, gap.before)}};
+  });
+  return {{"total_ns", breakdown.idle_ns},
+          {"num_gaps", breakdown.num_gaps},
+          {"longest", std::move(longest)}};
+}
+
+Json rank_json(const RankTimeline& rank, const RankTimes& times, const StepBreakdown& breakdown) {
   Json by_group = Json::array();
   for (size_t kind = 0; kind < kNumGroupKinds; ++kind) {
     if (times.by_group[kind].num_tasks > 0) {
@@ -117,7 +184,24 @@ Json rank_json(const RankTimes& times) {
           {"copy_ns", times.copy_ns},
           {"bubble_ns", times.bubble_ns},
           {"communication", communication_json("all", times.communication)},
-          {"by_group", std::move(by_group)}};
+          {"by_group", std::move(by_group)},
+          {"device",
+           {{"name", rank.device.name},
+            {"flops_per_s", rank.device.flops_per_s},
+            {"bytes_per_s", rank.device.bytes_per_s}}},
+          {"ops", column(breakdown.ops, op_json)},
+          {"no_task_ns", breakdown.no_task_ns},
+          {"idle", idle_json(rank, breakdown, times.step_ns)}};
+}
+
+Json ranks_json(const Timeline& timeline) {
+  const std::vector<RankTimes> times = analyze_timeline(timeline);
+  const std::vector<StepBreakdown> breakdowns = break_down(timeline);
+  Json ranks = Json::array();
+  for (size_t i = 0; i < timeline.ranks.size(); ++i) {
+    ranks.push_back(rank_json(timeline.ranks[i], times[i], breakdowns[i]));
+  }
+  return ranks;
 }
 
 std::string replace_all(const std::string& text, char from, std::string_view to) {
@@ -141,11 +225,23 @@ std::string report_data_json(const ReportInput& input) {
   json["model"] = input.model;
   json["config"] = input.config_toml;
   json["unigram_entropy"] = input.unigram_entropy > 0 ? rounded(input.unigram_entropy) : Json();
-  json["steps"] = steps_json(input.steps);
-  json["evaluations"] = evaluations_json(input.evaluations);
+  set_metrics(json, {input.steps, input.evaluations});
   json["passes"] = passes_json(input.passes);
   json["memory"] = memory_json(input.memory);
-  json["ranks"] = column(analyze_timeline(input.timeline), rank_json);
+  json["memory_over_time"] = column(input.memory_over_time, memory_curve_json);
+  json["communication"] = explained_json(input.timeline);
+  json["layout"] = {
+      {"text", input.layout}, {"columns", input.stages.columns}, {"rows", input.stages.rows}};
+  json["ranks"] = ranks_json(input.timeline);
+  return script_json(json);
+}
+
+void set_metrics(Json& data, const Metrics& metrics) {
+  data["steps"] = steps_json(metrics.steps);
+  data["evaluations"] = evaluations_json(metrics.evaluations);
+}
+
+std::string script_json(const Json& json) {
   const std::string text = json.dump(-1, ' ', false, Json::error_handler_t::replace);
   return replace_all(text, '<', "\\u003c");  // in JSON it stands only inside strings
 }

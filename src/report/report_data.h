@@ -1,7 +1,9 @@
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "report/metrics_file.h"
 #include "report/report_html.h"
 
 namespace braid {
@@ -14,12 +16,30 @@ namespace braid {
 ///    "passes": [{"name", "ms", "skipped", "changed", "num_changes", "summary"}],
 ///    "memory": {"persistent_bytes", "step_bytes", "max_live_bytes",
 ///               "classes": [{"name", "persistent_bytes", "step_bytes"}]},
+///    "memory_over_time": [{"rank", "high_bytes", "persistent_bytes", "step_bytes",
+///                          "time_ns": [0], "classes": [{"name", "bytes": [0]}]}],
+///    "communication": [{"name", "num_tasks", "bytes", "total_ns", "exposed_ns", "sentence",
+///                       "reasons": [{"reason", "ns"}]}],
+///    "layout": {"text": "...", "columns": ["rank"], "rows": [["0"]]},
 ///    "ranks": [{"rank", "step_ns", "compute_ns", "copy_ns", "bubble_ns", "communication": {...},
-///               "by_group": [{"name", "num_tasks", "bytes", "total_ns", "exposed_ns"}]}]}
+///               "by_group": [{"name", "num_tasks", "bytes", "total_ns", "exposed_ns"}],
+///               "device": {"name", "flops_per_s", "bytes_per_s"},
+///               "ops": [{"op", "kind", "num_tasks", "busy_ns", "flops", "bytes", "least_ns"}],
+///               "no_task_ns", "idle": {"total_ns", "num_gaps",
+///                                      "longest": [{"start_ns", "duration_ns", "after",
+///                                      "before"}]}}]}
 ///
+/// `after` and `before` are names of tasks, or null at the start and the end of the step.
 /// `memory.classes` of the step are those of the program with the largest step arena, at its peak;
-/// `by_group` has the kinds that communicate.
+/// `by_group` and `communication`, which sums them over the ranks, have the kinds that communicate.
+/// Columns of `memory_over_time` are in a form of packed_column.h.
 std::string report_data_json(const ReportInput& input);
+
+/// Replaces "steps" and "evaluations" of such data.
+void set_metrics(nlohmann::ordered_json& data, const Metrics& metrics);
+
+/// JSON text that may stand inside <script>. Bytes that are not UTF-8 become U+FFFD.
+std::string script_json(const nlohmann::ordered_json& json);
 
 /// The text with the characters escaped that mean something in HTML.
 std::string escape_html(const std::string& text);

@@ -1,14 +1,23 @@
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
 #include "memory/memory_plan.h"
+#include "parallel/schedule_stats.h"
 #include "passes/runner.h"
+#include "report/memory_curve.h"
 #include "report/records.h"
 #include "trace/timeline.h"
 
 namespace braid {
+
+/// A table of texts: one of `columns` per column, then rows of as many cells.
+struct ReportTable {
+  std::vector<std::string> columns;
+  std::vector<std::vector<std::string>> rows;
+};
 
 /// What the report of a run shows. Parts that are empty are left out of the page, which says why.
 struct ReportInput {
@@ -19,15 +28,36 @@ struct ReportInput {
   MemoryPlan memory;               ///< of one rank
   std::vector<StepRecord> steps;
   std::vector<EvalRecord> evaluations;  ///< in the order of their steps
-  double unigram_entropy = 0;           ///< of the held-out tokens, nats; 0: not known
-  Timeline timeline;                    ///< one traced step of some ranks
+  std::string layout;  ///< how the run lies on its ranks, a line each; empty: there is one rank
+  ReportTable stages;  ///< a rank of each pipeline stage
+  std::vector<std::vector<JobSlot>> jobs;          ///< by pipeline rank; empty: no pipeline
+  double unigram_entropy = 0;                      ///< of the held-out tokens, nats; 0: not known
+  Timeline timeline;                               ///< one traced step of some ranks
+  std::vector<MemoryCurve> memory_over_time = {};  ///< of that step
 };
 
-/// The report as one HTML page that needs no network and no other file: headline figures, loss and
-/// throughput over the steps, the timeline of a step (zoom, pan, hover), exposed communication by
-/// kind, memory by class, passes, configuration. Opened as report.html#selfcheck, the page operates
-/// itself and says in the element "selfcheck" what does not work. Texts may hold anything; bytes
-/// that are not UTF-8 become U+FFFD.
+/// One run for a page: all that the page shows of it, as a JSON object in one line.
+///   {"format": 1, "data": {...}, "timeline": {...}, "schedule": "<svg ...>"}
+/// `data` is report_data_json, `timeline` timeline_json, `schedule` schedule_svg or "".
+struct RunReport {
+  std::string title;
+  std::string json;
+};
+
+/// What changes when a reader of an older file would misread a newer one, or the other way round.
+inline constexpr int kReportFormat = 1;
+
+/// Texts may hold anything; bytes that are not UTF-8 become U+FFFD.
+RunReport run_report(const ReportInput& input);
+
+/// One run, or two that are compared, as one HTML page that needs no network and no other file.
+/// One: headline figures, loss and throughput over the steps, the timeline of a step (zoom, pan,
+/// hover), memory over the step against the plan, communication by kind with why it was exposed,
+/// operations, the layout with the jobs of the pipeline, passes, configuration. Two: the same
+/// figures side by side with their differences, losses in one chart, both timelines on one scale of
+/// time, and the settings that differ. Opened as report.html#selfcheck, the page operates itself
+/// and says in the element "selfcheck" what does not work.
+std::string report_html(std::span<const RunReport> runs);
 std::string report_html(const ReportInput& input);
 
 }  // namespace braid

@@ -3,6 +3,7 @@
 #include "base/env.h"
 #include "base/errors.h"
 #include "base/text.h"
+#include "config/validate.h"
 
 namespace braid {
 namespace {
@@ -15,16 +16,14 @@ std::string why_no_gpu_runs(const RunConfig& config, const CudaGpus& gpus) {
   if (config.train.dtype != "bfloat16") {
     return fmt::format("train.dtype = \"{}\", and GPUs run \"bfloat16\" only", config.train.dtype);
   }
+  if (config.parallel.ranks != 1 && emulates_links(config.links)) {
+    return "section [links] emulates links, and only CPU ranks have such";
+  }
   if (config.parallel.ranks != 1) {
     return fmt::format("parallel.ranks = {}, and this build runs 1 rank on GPUs",
                        config.parallel.ranks);
   }
   return "";
-}
-
-int64_t bytes_of(const MemoryPlan& memory, BufferRole role) {
-  const auto found = memory.persistent_by_role.find(role);
-  return found == memory.persistent_by_role.end() ? 0 : found->second;
 }
 
 }  // namespace
@@ -51,21 +50,6 @@ std::string describe_device(const Device& device) {
   }
   return device.reason.empty() ? "device   cpu\n"
                                : fmt::format("device   cpu: {}\n", device.reason);
-}
-
-void check_fits_gpu(const RunPlan& plan, const RunConfig& config, const CudaGpu& gpu) {
-  const MemoryPlan& memory = plan.ranks.front().memory;
-  if (memory.peak_bytes() <= gpu.memory_bytes) {
-    return;
-  }
-  throw_config_error(
-      "the run needs {} of GPU memory, the {} has {}: {} of weights, {} of optimizer state and {} "
-      "in a step; lower train.microbatch = {}, train.sequence = {} or the sizes in [model]",
-      format_bytes(memory.peak_bytes()), gpu.name, format_bytes(gpu.memory_bytes),
-      format_bytes(bytes_of(memory, BufferRole::kParam) +
-                   bytes_of(memory, BufferRole::kMainWeight)),
-      format_bytes(bytes_of(memory, BufferRole::kOptimizerState)), format_bytes(memory.step_bytes),
-      config.train.microbatch, config.train.sequence);
 }
 
 std::string user_cache_folder() {

@@ -7,7 +7,6 @@
 #include <thread>
 #include <utility>
 
-#include "backends/cpu/cpu_executor.h"
 #include "backends/run_ranks.h"
 #include "base/errors.h"
 
@@ -40,12 +39,6 @@ float loss_scale_of(const StepBatch& batch) {
   return 1.0f / static_cast<float>(std::max<int64_t>(1, valid));
 }
 
-bool has_main_weights(const Program& train, const ParameterLayout& layout) {
-  const std::string name = main_weight_buffer_name(layout.units.front());
-  return std::any_of(train.buffers.begin(), train.buffers.end(),
-                     [&](const Buffer& buffer) { return buffer.name == name; });
-}
-
 }  // namespace
 
 int threads_per_rank(int64_t configured, int64_t num_ranks) {
@@ -54,8 +47,13 @@ int threads_per_rank(int64_t configured, int64_t num_ranks) {
 }
 
 Engine::Engine(RunPlan plan, const EngineOptions& options)
-    : plan_(std::move(plan)), source_(options.device.gpu ? "cuda" : "cpu") {
-  transports_ = make_in_process_transports({.num_ranks = plan_.mesh.num_ranks()});
+    : plan_(std::move(plan)),
+      state_map_(make_state_map(plan_)),
+      source_(options.device.gpu ? "cuda" : "cpu"),
+      num_threads_(options.threads_per_rank * plan_.mesh.num_ranks()) {
+  transports_ = make_in_process_transports({.num_ranks = plan_.mesh.num_ranks(),
+                                            .timeout_ns = options.timeout_ns,
+                                            .links = options.links});
   for (size_t rank = 0; rank < plan_.ranks.size(); ++rank) {
     executors_.push_back(make_executor(rank, options));
   }
@@ -68,13 +66,19 @@ std::unique_ptr<Executor> Engine::make_executor(size_t rank, const EngineOptions
                           {.device = options.device.gpu->device,
                            .cache_folder = options.cache_folder,
                            .poison_step_arena = options.poison_step_arena,
-                           .eager = options.eager});
+                           .eager = options.eager,
+                           .sync_each_task = options.sync_each_task,
+                           .repeatable = options.repeatable});
   }
   return std::make_unique<CpuExecutor>(
       rank_plan.programs, rank_plan.memory,
       CpuExecutorOptions{.transport = transports_[rank].get(),
                          .num_workers = options.threads_per_rank,
-                         .poison_step_arena = options.poison_step_arena});
+                         .poison_step_arena = options.poison_step_arena,
+                         .make_kernel = options.cpu_kernels
+                                            ? options.cpu_kernels(static_cast<int>(rank))
+                                            : CpuKernelFactory(),
+                         .stuck_timeout_ns = options.stuck_timeout_ns});
 }
 
 Engine::~Engine() = default;
@@ -83,26 +87,53 @@ int64_t Engine::allocated_bytes(int rank) const {
   return executors_.at(static_cast<size_t>(rank))->allocated_bytes();
 }
 
-void Engine::run_all(size_t program_index) {
+std::vector<Executor*> Engine::executors() const {
   std::vector<Executor*> executors;
   for (const auto& executor : executors_) {
     executors.push_back(executor.get());
   }
-  run_ranks(executors, program_index);
+  return executors;
 }
 
+void Engine::run_all(size_t program_index) {
+  run_ranks(executors(), program_index);
+}
+
+bool Engine::has_buffer(size_t rank, size_t program_index, std::string_view name) const {
+  return std::ranges::any_of(plan_.ranks[rank].programs[program_index].buffers,
+                             [&](const Buffer& buffer) { return buffer.name == name; });
+}
+
+/// Where in a sequence the tokens of a rank stand.
+std::vector<int64_t> Engine::positions_of(size_t rank, const StepBatch& batch) const {
+  return context_shard(plan_.mesh, static_cast<int>(rank), plan_.parallel)
+      .position_list(batch.sequence_tokens());
+}
+
+/// Tokens go to ranks with the embedding, labels to those with the loss.
 void Engine::write_inputs(const StepBatch& batch) {
   const std::array scale{loss_scale_of(batch)};
   for (size_t rank = 0; rank < executors_.size(); ++rank) {
     Executor& executor = *executors_[rank];
     const int data_rank = plan_.mesh.position(static_cast<int>(rank)).data;
+    const std::vector<int64_t> positions = positions_of(rank, batch);
+    const bool embeds = has_buffer(rank, kTrainProgram, "tokens");
+    const bool has_loss = has_buffer(rank, kTrainProgram, "labels");
     for (int64_t microbatch = 0; microbatch < plan_.num_microbatches; ++microbatch) {
-      const std::span<const int32_t> tokens = batch.tokens(data_rank, microbatch);
-      const int64_t first = microbatch * static_cast<int64_t>(tokens.size());
-      write_values(executor, "tokens", first, tokens);
-      write_values(executor, "labels", first, batch.labels(data_rank, microbatch));
+      const int64_t first =
+          microbatch * batch.shape().microbatch * static_cast<int64_t>(positions.size());
+      if (embeds) {
+        write_values<int32_t>(executor, "tokens", first,
+                              batch.tokens_at(data_rank, microbatch, positions));
+      }
+      if (has_loss) {
+        write_values<int32_t>(executor, "labels", first,
+                              batch.labels_at(data_rank, microbatch, positions));
+      }
     }
-    write_values<float>(executor, "loss_scale", 0, scale);
+    if (has_loss) {
+      write_values<float>(executor, "loss_scale", 0, scale);
+    }
   }
 }
 
@@ -128,59 +159,54 @@ StepResult Engine::train_step(const StepBatch& batch, const OptimizerConfig& opt
   return result;
 }
 
+void Engine::check_last_step() {
+  for (Executor* const executor : executors()) {
+    executor->set_finite_checks(true);
+  }
+  run_all(kTrainProgram);
+  for (Executor* const executor : executors()) {
+    executor->set_finite_checks(false);
+  }
+}
+
 double Engine::evaluate(const StepBatch& batch) {
   const std::array scale{loss_scale_of(batch)};
   double loss = 0;
   for (int64_t microbatch = 0; microbatch < plan_.num_microbatches; ++microbatch) {
     for (size_t rank = 0; rank < executors_.size(); ++rank) {
       const int data_rank = plan_.mesh.position(static_cast<int>(rank)).data;
-      write_values(*executors_[rank], "eval.tokens", 0, batch.tokens(data_rank, microbatch));
-      write_values(*executors_[rank], "eval.labels", 0, batch.labels(data_rank, microbatch));
-      write_values<float>(*executors_[rank], "eval.loss_scale", 0, scale);
+      const std::vector<int64_t> positions = positions_of(rank, batch);
+      if (has_buffer(rank, kEvalProgram, "eval.tokens")) {
+        write_values<int32_t>(*executors_[rank], "eval.tokens", 0,
+                              batch.tokens_at(data_rank, microbatch, positions));
+      }
+      if (has_buffer(rank, kEvalProgram, "eval.labels")) {
+        write_values<int32_t>(*executors_[rank], "eval.labels", 0,
+                              batch.labels_at(data_rank, microbatch, positions));
+        write_values<float>(*executors_[rank], "eval.loss_scale", 0, scale);
+      }
     }
     run_all(kEvalProgram);
-    for (const auto& executor : executors_) {
-      loss += read_values<float>(*executor, "eval.loss", 1).front();
+    for (size_t rank = 0; rank < executors_.size(); ++rank) {
+      const bool counts = plan_.mesh.position(static_cast<int>(rank)).tensor == 0 &&
+                          has_buffer(rank, kEvalProgram, "eval.loss");
+      loss += counts ? read_values<float>(*executors_[rank], "eval.loss", 1).front() : 0.0f;
     }
   }
   return loss;
 }
 
-ModelState Engine::read_state() const {
-  ModelState state = empty_state(plan_.layout);
-  Executor& source = *executors_.front();
-  const bool main_weights =
-      has_main_weights(plan_.ranks.front().programs[kTrainProgram], plan_.layout);
-  for (size_t i = 0; i < plan_.layout.units.size(); ++i) {
-    const ParameterUnit& unit = plan_.layout.units[i];
-    const auto read_unit = [&](const std::string& buffer, std::vector<float>& values) {
-      source.read(buffer, 0, std::as_writable_bytes(std::span(values)));
-    };
-    read_unit(main_weights ? main_weight_buffer_name(unit) : param_buffer_name(unit),
-              state.weights[i]);
-    read_unit(exp_avg_buffer_name(unit), state.exp_avg[i]);
-    read_unit(exp_avg_sq_buffer_name(unit), state.exp_avg_sq[i]);
-  }
-  return state;
+DeviceState Engine::state() const {
+  return {state_map_, executors()};
 }
 
-void Engine::write_state(const ModelState& state) {
-  const bool main_weights =
-      has_main_weights(plan_.ranks.front().programs[kTrainProgram], plan_.layout);
-  for (const auto& executor : executors_) {
-    for (size_t i = 0; i < plan_.layout.units.size(); ++i) {
-      const ParameterUnit& unit = plan_.layout.units[i];
-      if (main_weights) {
-        const std::vector<BFloat16> rounded(state.weights[i].begin(), state.weights[i].end());
-        write_values<BFloat16>(*executor, param_buffer_name(unit), 0, rounded);
-        write_values<float>(*executor, main_weight_buffer_name(unit), 0, state.weights[i]);
-      } else {
-        write_values<float>(*executor, param_buffer_name(unit), 0, state.weights[i]);
-      }
-      write_values<float>(*executor, exp_avg_buffer_name(unit), 0, state.exp_avg[i]);
-      write_values<float>(*executor, exp_avg_sq_buffer_name(unit), 0, state.exp_avg_sq[i]);
-    }
-  }
+DeviceShards Engine::state_shards() const {
+  return {state_map_, plan_.layout, plan_.model, executors()};
+}
+
+void Engine::write_state(const StateSource& source) {
+  WorkerPool workers(num_threads_);
+  braid::write_state(source, plan_.layout, state_map_, executors(), workers);
 }
 
 void Engine::set_tracing(bool enabled) {
@@ -193,6 +219,10 @@ Timeline Engine::timeline() const {
   Timeline timeline{.source = source_, .ranks = {}};
   for (const auto& executor : executors_) {
     timeline.ranks.push_back(executor->timeline());
+  }
+  const std::string method = timeline.ranks.empty() ? "" : timeline.ranks.front().method;
+  if (!method.empty()) {
+    timeline.source += ", " + method;
   }
   return timeline;
 }

@@ -1,15 +1,19 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "backends/cpu/cpu_executor.h"
 #include "comm/transport.h"
 #include "data/batch_loader.h"
 #include "runtime/device.h"
-#include "runtime/model_state.h"
+#include "runtime/device_shards.h"
 #include "runtime/run_plan.h"
+#include "runtime/state_map.h"
+#include "runtime/state_transfer.h"
 #include "trace/timeline.h"
 
 namespace braid {
@@ -19,9 +23,16 @@ class Executor;
 struct EngineOptions {
   int threads_per_rank = 1;  ///< of the CPU
   Device device = {};
-  std::string cache_folder = {};   ///< of measured algorithm choices; empty: nothing is kept
-  bool eager = false;              ///< on a GPU: task by task instead of one graph
+  std::string cache_folder = {};        ///< of measured algorithm choices; empty: nothing is kept
+  int64_t timeout_ns = 60'000'000'000;  ///< how long a rank waits for others before the step fails
+  int64_t stuck_timeout_ns = 2'000'000'000;  ///< and then for tasks that run, on the CPU
+  LinkOptions links = {};                    ///< that are emulated between CPU ranks
+  bool repeatable = true;       ///< on a GPU: the same bits in every run, at some cost in attention
+  bool eager = false;           ///< on a GPU: task by task instead of one graph
+  bool sync_each_task = false;  ///< on a GPU: wait for each task before the next
   bool poison_step_arena = false;  ///< tests: fill step memory with NaN before each step
+  /// Tests: makes the kernels of a rank on the CPU.
+  std::function<CpuKernelFactory(int rank)> cpu_kernels = {};
 };
 
 /// Threads for each of `num_ranks` ranks on this host: `configured`, or the cores divided by the
@@ -49,11 +60,21 @@ class Engine {
   /// One optimizer update with `batch`, which holds the data of all ranks. `step` counts from 1.
   StepResult train_step(const StepBatch& batch, const OptimizerConfig& optimizer,
                         double learning_rate, int64_t step);
+  /// Runs the last training step again, with its inputs, and looks at everything that its tasks
+  /// write: throws DeviceError with task, buffer and element of the first NaN or infinity; returns
+  /// if there is none. Bitwise the same step if that one was skipped, which changed no weight.
+  void check_last_step();
   /// Mean loss of a batch of the same shape, weights unchanged.
   double evaluate(const StepBatch& batch);
 
-  ModelState read_state() const;
-  void write_state(const ModelState& state);
+  /// What is on the devices now, each element from the first rank that has it. The engine must
+  /// outlive it.
+  DeviceState state() const;
+  /// The same cut among the ranks, for a checkpoint that each of them writes a part of.
+  DeviceShards state_shards() const;
+  /// Fills the weights and the optimizer state of all ranks, piece by piece; `threads_per_rank` *
+  /// ranks threads share the work. See `write_state` of state_transfer.h.
+  void write_state(const StateSource& source);
 
   void set_tracing(bool enabled);
   /// Last traced step of all ranks.
@@ -61,11 +82,17 @@ class Engine {
 
  private:
   std::unique_ptr<Executor> make_executor(size_t rank, const EngineOptions& options);
+  std::vector<Executor*> executors() const;
   void run_all(size_t program_index);
+  std::vector<int64_t> positions_of(size_t rank, const StepBatch& batch) const;
   void write_inputs(const StepBatch& batch);
 
+  bool has_buffer(size_t rank, size_t program_index, std::string_view name) const;
+
   RunPlan plan_;
-  std::string source_;  // of timelines
+  StateMap state_map_;
+  std::string source_;   // of timelines
+  int num_threads_ = 1;  // of all ranks
   std::vector<std::unique_ptr<Transport>> transports_;
   std::vector<std::unique_ptr<Executor>> executors_;  // by rank
 };

@@ -1,6 +1,7 @@
 #include "runtime/generate.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -8,10 +9,14 @@
 #include <utility>
 
 #include "backends/cpu/cpu_executor.h"
+#include "backends/cuda/make_executor.h"
 #include "base/errors.h"
 #include "base/philox.h"
+#include "base/text.h"
 #include "parallel/step_program.h"
+#include "runtime/memory_check.h"
 #include "runtime/run_plan.h"
+#include "runtime/state_transfer.h"
 
 namespace braid {
 namespace {
@@ -27,6 +32,68 @@ double uniform_at(uint64_t seed, uint64_t position) {
       philox4x32({static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32), 0, 0},
                  {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
   return static_cast<double>(words[0]) * 0x1p-32;
+}
+
+std::vector<int64_t> program_lengths(int64_t max_context) {
+  std::vector<int64_t> lengths;
+  for (int64_t length = kShortestProgram; length < max_context; length *= 2) {
+    lengths.push_back(length);
+  }
+  lengths.push_back(max_context);
+  return lengths;
+}
+
+DType compute_dtype(const Device& device) {
+  return device.gpu ? DType::kBF16 : DType::kF32;
+}
+
+RankPlan plan_programs(const ModelSpec& model, const ParameterLayout& layout,
+                       const std::vector<int64_t>& lengths, DType dtype) {
+  std::vector<Program> programs;
+  for (const int64_t length : lengths) {
+    programs.push_back(build_eval_program(model, layout, Mesh(MeshSizes{}), 0,
+                                          {.microbatch = 1,
+                                           .sequence = length,
+                                           .dtype = dtype,
+                                           .end = ForwardEnd::kLogits,
+                                           .prefix = prefix_of(length)}));
+  }
+  return plan_rank(std::move(programs), {});
+}
+
+MemoryUse use_of(const RankPlan& plan, const ParameterLayout& layout,
+                 const GeneratorOptions& options) {
+  const bool on_gpu = options.device.gpu.has_value();
+  return {.needs = on_gpu ? gpu_needs(plan, {}) : cpu_needs(plan, layout, options.threads),
+          .owner = on_gpu ? "the " + options.device.gpu->name : "this machine",
+          .kind = on_gpu ? "GPU memory" : "memory",
+          .free_bytes = options.free_bytes.value_or(std::numeric_limits<int64_t>::max())};
+}
+
+/// The longest context that fits, with its bytes.
+std::string fitting_context(int64_t longest, const ParameterLayout& layout, const ModelSpec& model,
+                            const GeneratorOptions& options) {
+  for (int64_t length = longest / 2; length >= 1; length /= 2) {
+    const RankPlan plan =
+        plan_programs(model, layout, program_lengths(length), compute_dtype(options.device));
+    const MemoryUse use = use_of(plan, layout, options);
+    if (use.fits()) {
+      return fmt::format("nearest valid setting: --context {} ({})", length,
+                         format_bytes(use.needs.bytes()));
+    }
+  }
+  return options.device.gpu ? "no shorter --context fits; give --device cpu"
+                            : "no shorter --context fits";
+}
+
+std::unique_ptr<Executor> make_executor(RankPlan plan, const GeneratorOptions& options) {
+  if (options.device.gpu) {
+    return make_cuda_rank(
+        std::move(plan.programs), std::move(plan.memory),
+        {.device = options.device.gpu->device, .cache_folder = options.cache_folder});
+  }
+  return std::make_unique<CpuExecutor>(std::move(plan.programs), std::move(plan.memory),
+                                       CpuExecutorOptions{.num_workers = options.threads});
 }
 
 }  // namespace
@@ -68,29 +135,22 @@ int32_t sample_token(std::span<const float> logits, const SamplingOptions& optio
   return order[count - 1];  // rounding left a little over
 }
 
-Generator::Generator(const ModelSpec& model, const ModelState& state, int64_t max_context,
-                     int threads)
-    : model_(model) {
-  for (int64_t length = kShortestProgram; length < max_context; length *= 2) {
-    lengths_.push_back(length);
-  }
-  lengths_.push_back(max_context);
+Generator::Generator(const ModelSpec& model, const StateSource& state, int64_t max_context,
+                     const GeneratorOptions& options)
+    : model_(model),
+      lengths_(program_lengths(max_context)),
+      logits_dtype_(compute_dtype(options.device)) {
   const ParameterLayout layout = make_parameter_layout(model_parameters(model));
-  std::vector<Program> programs;
-  for (const int64_t length : lengths_) {
-    programs.push_back(build_eval_program(model, layout, Mesh(MeshSizes{}), 0,
-                                          {.microbatch = 1,
-                                           .sequence = length,
-                                           .end = ForwardEnd::kLogits,
-                                           .prefix = prefix_of(length)}));
+  RankPlan plan = plan_programs(model, layout, lengths_, logits_dtype_);
+  if (const MemoryUse use = use_of(plan, layout, options); !use.fits()) {
+    throw_config_error("{}; {}", describe_shortage(use),
+                       fitting_context(max_context, layout, model, options));
   }
-  RankPlan plan = plan_rank(std::move(programs), {});
-  executor_ = std::make_unique<CpuExecutor>(std::move(plan.programs), std::move(plan.memory),
-                                            CpuExecutorOptions{.num_workers = threads});
-  for (size_t unit = 0; unit < layout.units.size(); ++unit) {
-    executor_->write(param_buffer_name(layout.units[unit]), 0,
-                     std::as_bytes(std::span(state.weights[unit])));
-  }
+  const Program any = plan.programs.front();  // all have the same weights
+  executor_ = make_executor(std::move(plan), options);
+  WorkerPool workers(options.threads);
+  const StateMap map(layout, std::array{StateRank{.layout = &layout, .program = &any}});
+  write_state(state, layout, map, std::array<Executor*, 1>{executor_.get()}, workers);
 }
 
 Generator::~Generator() = default;
@@ -106,11 +166,16 @@ std::vector<float> Generator::next_logits(std::span<const int32_t> context) {
   const std::string prefix = prefix_of(*program);
   executor_->write(prefix + ".tokens", 0, std::as_bytes(std::span(tokens)));
   executor_->run(static_cast<size_t>(program - lengths_.begin()));
-  std::vector<float> logits(static_cast<size_t>(model_.vocabulary));
   const int64_t row_elems = static_cast<int64_t>(context.size() - 1) * model_.padded_vocabulary();
-  executor_->read(prefix + ".logits", row_elems * static_cast<int64_t>(sizeof(float)),
-                  std::as_writable_bytes(std::span(logits)));
-  return logits;
+  const auto read_row = [&](auto row) {
+    using T = typename decltype(row)::value_type;
+    executor_->read(prefix + ".logits", row_elems * static_cast<int64_t>(sizeof(T)),
+                    std::as_writable_bytes(std::span(row)));
+    return std::vector<float>(row.begin(), row.end());
+  };
+  const auto count = static_cast<size_t>(model_.vocabulary);
+  return logits_dtype_ == DType::kBF16 ? read_row(std::vector<BFloat16>(count))
+                                       : read_row(std::vector<float>(count));
 }
 
 std::vector<int32_t> Generator::generate(std::vector<int32_t> context, int64_t max_tokens,

@@ -5,11 +5,14 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
+#include "base/dtype.h"
 #include "model/model_spec.h"
 #include "parallel/parameter_layout.h"
-#include "runtime/model_state.h"
+#include "runtime/device.h"
+#include "runtime/state_source.h"
 
 namespace braid {
 
@@ -26,13 +29,23 @@ struct SamplingOptions {
 /// the least likely. Requires a finite largest logit.
 int32_t sample_token(std::span<const float> logits, const SamplingOptions& options, double uniform);
 
-/// Continues token sequences with a trained model on the CPU. The forward program is planned for a
-/// few sequence lengths (powers of two), and each new token runs the shortest one that holds the
+struct GeneratorOptions {
+  int threads = 1;                         ///< of the CPU
+  Device device = {};                      ///< a GPU computes in bfloat16, the CPU in float32
+  std::string cache_folder = {};           ///< as in EngineOptions
+  std::optional<int64_t> free_bytes = {};  ///< of the memory in which it runs; none: not checked
+};
+
+/// Continues token sequences with a trained model. The forward program is planned for a few
+/// sequence lengths (powers of two), and each new token runs the shortest one that holds the
 /// context.
 class Generator {
  public:
-  /// `max_context`: tokens that the model looks back at most.
-  Generator(const ModelSpec& model, const ModelState& state, int64_t max_context, int threads);
+  /// `max_context`: tokens that the model looks back at most. Throws ConfigError before anything is
+  /// allocated if the model does not fit `free_bytes`, with the longest context (half of it, a
+  /// quarter, ...) that does.
+  Generator(const ModelSpec& model, const StateSource& state, int64_t max_context,
+            const GeneratorOptions& options);
   ~Generator();
 
   /// Appends up to `max_tokens` tokens to `context` (at least one token), stopping before `end` if
@@ -42,11 +55,14 @@ class Generator {
                                 std::optional<int32_t> end, const SamplingOptions& options,
                                 const std::function<void(int32_t)>& on_token);
 
- private:
+  /// Logits [vocabulary] of the token behind `context`, of which the last `max_context` tokens
+  /// count. At least one token, all inside the vocabulary.
   std::vector<float> next_logits(std::span<const int32_t> context);
 
+ private:
   ModelSpec model_;
   std::vector<int64_t> lengths_;  // of the executor's programs, ascending
+  DType logits_dtype_;
   std::unique_ptr<Executor> executor_;
 };
 

@@ -5,69 +5,61 @@
 #include <algorithm>
 #include <fstream>
 #include <limits>
-#include <string>
-
-#include "base/errors.h"
-#include "base/text.h"
+#include <optional>
 
 namespace braid {
 namespace {
 
-/// The number in a file of the control group file system; the largest there is if the file is
-/// missing or says "max".
-int64_t limit_in(const std::string& path) {
+constexpr int64_t kUnknown = std::numeric_limits<int64_t>::max();
+
+/// The number in a file of the control group file system; nullopt if the file is missing or says
+/// "max".
+std::optional<int64_t> number_in(const std::string& path) {
   std::ifstream file(path);
   int64_t bytes = 0;
-  return file >> bytes && bytes > 0 ? bytes : std::numeric_limits<int64_t>::max();
+  return file >> bytes && bytes >= 0 ? std::optional(bytes) : std::nullopt;
 }
 
-/// fp32 weights and two fp32 moments of every parameter.
-int64_t state_bytes(const RunPlan& plan) {
-  int64_t num_elems = 0;
-  for (const ParameterUnit& unit : plan.layout.units) {
-    num_elems += unit.num_elems;
+/// The number behind a name in a file of names and numbers.
+std::optional<int64_t> entry_in(const std::string& path, const std::string& name) {
+  std::ifstream file(path);
+  for (std::string word; file >> word;) {
+    int64_t value = 0;
+    if (word == name && file >> value) {
+      return value;
+    }
   }
-  return num_elems * 3 * static_cast<int64_t>(sizeof(float));
+  return std::nullopt;
 }
 
-int64_t persistent_bytes(const MemoryPlan& memory, BufferRole role) {
-  const auto found = memory.persistent_by_role.find(role);
-  return found == memory.persistent_by_role.end() ? 0 : found->second;
+/// Below the limit of a control group; `cached` names the entry of memory.stat for files.
+int64_t free_in_group(const std::string& folder, const std::string& limit, const std::string& used,
+                      const std::string& cached) {
+  const auto limit_bytes = number_in(folder + "/" + limit);
+  const auto used_bytes = number_in(folder + "/" + used);
+  if (!limit_bytes || !used_bytes) {
+    return kUnknown;
+  }
+  const int64_t file_bytes = entry_in(folder + "/memory.stat", cached).value_or(0);
+  return std::max<int64_t>(0, *limit_bytes - *used_bytes + std::min(file_bytes, *used_bytes));
 }
 
 }  // namespace
 
 int64_t host_memory_bytes() {
+  const HostMemoryFiles files;
   const int64_t physical = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
-  return std::min({physical, limit_in("/sys/fs/cgroup/memory.max"),
-                   limit_in("/sys/fs/cgroup/memory/memory.limit_in_bytes")});
+  return std::min({physical, number_in(files.cgroup + "/memory.max").value_or(kUnknown),
+                   number_in(files.cgroup + "/memory/memory.limit_in_bytes").value_or(kUnknown)});
 }
 
-int64_t training_bytes(const RunPlan& plan) {
-  int64_t bytes = state_bytes(plan);
-  for (const RankPlan& rank : plan.ranks) {
-    bytes += rank.memory.peak_bytes();
-  }
-  return bytes;
-}
-
-void check_fits_host(const RunPlan& plan, const RunConfig& config, int64_t available_bytes) {
-  const int64_t needed_bytes = training_bytes(plan);
-  if (needed_bytes <= available_bytes) {
-    return;
-  }
-  const MemoryPlan& memory = plan.ranks.front().memory;
-  const int64_t weights = persistent_bytes(memory, BufferRole::kParam) +
-                          persistent_bytes(memory, BufferRole::kMainWeight);
-  const int64_t moments = persistent_bytes(memory, BufferRole::kOptimizerState);
-  throw_config_error(
-      "the run needs {} of memory, {} are there: {} ranks with {} of weights, {} of optimizer "
-      "state and {} in a step each, and {} to load and save; lower train.microbatch = {}, "
-      "train.sequence = {}, parallel.ranks = {} or the sizes in [model]",
-      format_bytes(needed_bytes), format_bytes(available_bytes), plan.ranks.size(),
-      format_bytes(weights), format_bytes(moments), format_bytes(memory.step_bytes),
-      format_bytes(state_bytes(plan)), config.train.microbatch, config.train.sequence,
-      config.parallel.ranks);
+int64_t free_host_bytes(const HostMemoryFiles& files) {
+  constexpr int64_t kKiB = 1024;
+  const auto available_kib = entry_in(files.meminfo, "MemAvailable:");
+  return std::min({available_kib ? *available_kib * kKiB : kUnknown,
+                   free_in_group(files.cgroup, "memory.max", "memory.current", "file"),
+                   free_in_group(files.cgroup + "/memory", "memory.limit_in_bytes",
+                                 "memory.usage_in_bytes", "total_cache")});
 }
 
 }  // namespace braid

@@ -1,8 +1,7 @@
 #pragma once
 
 #include <cstdint>
-
-#include "runtime/run_plan.h"
+#include <string>
 
 namespace braid {
 
@@ -10,13 +9,15 @@ namespace braid {
 /// group (a container) is limited to less.
 int64_t host_memory_bytes();
 
-/// Bytes that training with this plan takes on one host: the arenas of all ranks, and the copy of
-/// weights and optimizer state through which checkpoints are loaded and saved.
-int64_t training_bytes(const RunPlan& plan);
+/// Where the system says how much memory there is; tests have folders of their own.
+struct HostMemoryFiles {
+  std::string meminfo = "/proc/meminfo";
+  std::string cgroup = "/sys/fs/cgroup";  ///< control groups, version 2 or 1
+};
 
-/// Throws ConfigError with the needed bytes by class, the available ones and the keys to change
-/// unless the plan fits. Memory that does not exist would otherwise be found out in the middle of
-/// filling it, by the system's killing the process.
-void check_fits_host(const RunPlan& plan, const RunConfig& config, int64_t available_bytes);
+/// Bytes that processes here can still take without swapping: what the kernel says is available, or
+/// less where a control group (a container) is limited to less. What files occupy in memory counts
+/// as free, since the system takes it back. The largest number there is if nothing is known.
+int64_t free_host_bytes(const HostMemoryFiles& files = {});
 
 }  // namespace braid

@@ -1,6 +1,8 @@
 #include "runtime/progress_bar.h"
 
 #include <fmt/core.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -94,6 +96,13 @@ std::string progress_line(const ProgressState& state, int columns) {
     return percent.substr(0, static_cast<size_t>(std::max(columns, 0)));
   }
   return percent + " " + draw_bar(fraction, std::min(room(), kMaxBarColumns)) + join_fields(fields);
+}
+
+int terminal_columns() {
+  constexpr int kUsualColumns = 80;
+  winsize size{};
+  const bool known = ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return known ? size.ws_col : kUsualColumns;
 }
 
 void ProgressBar::update(const ProgressState& state) {

@@ -25,6 +25,9 @@ struct ProgressState {
 /// go.
 std::string progress_line(const ProgressState& state, int columns);
 
+/// Width of the terminal that standard output is; 80 where that is not known.
+int terminal_columns();
+
 struct ProgressBarOptions {
   std::function<void(std::string_view)> print;  ///< the terminal
   std::function<int()> columns;                 ///< width of the terminal at this moment

@@ -1,8 +1,5 @@
 #include "runtime/run_log.h"
 
-#include <sys/ioctl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <optional>
@@ -21,13 +18,6 @@ int64_t system_time_ns() {
   using std::chrono::nanoseconds;
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   return std::chrono::duration_cast<nanoseconds>(now).count();
-}
-
-int terminal_columns() {
-  constexpr int kUsualColumns = 80;
-  winsize size{};
-  const bool known = ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
-  return known ? size.ws_col : kUsualColumns;
 }
 
 RunLogOptions with_defaults(RunLogOptions options) {

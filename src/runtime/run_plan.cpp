@@ -1,30 +1,33 @@
 #include "runtime/run_plan.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <numeric>
+#include <span>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/env.h"
 #include "base/errors.h"
 #include "base/text.h"
 #include "config/validate.h"
 #include "parallel/step_program.h"
+#include "parallel/verify_ranks.h"
 #include "passes/pipeline.h"
 #include "runtime/model_setup.h"
+#include "runtime/overlap_setup.h"
+#include "runtime/parallel_setup.h"
 
 namespace braid {
 namespace {
 
-/// Passes that a mode of [overlap] turns off, besides those that the user names.
+/// Passes that section [overlap] turns off, and those that the user names.
 std::vector<std::string> disabled_passes(const OverlapConfig& overlap, const DebugOptions& debug) {
-  std::vector<std::string> disabled = overlap.disable_passes;
-  disabled.insert(disabled.end(), debug.disabled_passes.begin(), debug.disabled_passes.end());
-  const bool off = overlap.mode == "off";
-  if (off || (overlap.mode == "manual" && !overlap.overlap_grad_reduce)) {
-    disabled.emplace_back("overlap_grad_reduce");
-  }
-  if (off) {
-    disabled.emplace_back(
-        "assign_streams");  // communication stays between the compute tasks, hidden by nothing
+  std::vector<std::string> disabled = overlap_setup(overlap).disabled_passes;
+  for (const auto* names : {&overlap.disable_passes, &debug.disabled_passes}) {
+    disabled.insert(disabled.end(), names->begin(), names->end());
   }
   return disabled;
 }
@@ -58,7 +61,7 @@ std::string disabling_options(const OverlapConfig& overlap, const DebugOptions& 
 /// in bytes do not fit 64 bits.
 constexpr double kMaxParameters = 0x1p44;
 constexpr double kMaxTensorElems = 0x1p44;
-constexpr int64_t kMaxJobs = 1 << 18;
+constexpr int64_t kMaxPasses = 1 << 18;
 
 void check_model_size(const ModelSpec& model) {
   const auto width = static_cast<double>(model.width);
@@ -89,32 +92,112 @@ void check_batch_size(const TrainConfig& train, const ModelSpec& model) {
   }
 }
 
-/// Passes of one microbatch over one layer, on all ranks: each is a dozen tasks or two.
-void check_program_size(const RunConfig& config, const RunPlan& plan) {
-  const int64_t layers = plan.model.layers + 2;  // embedding and head
-  const int64_t jobs = plan.mesh.num_ranks() * plan.num_microbatches * layers;
-  if (jobs > kMaxJobs) {
+/// Layers on a pipeline rank; embedding and head count as one each.
+int64_t layers_of_rank(const RunPlan& plan, const ScheduleOptions& schedule, int pipeline_rank) {
+  int64_t layers = 0;
+  for (int stage = 0; stage < schedule.num_stages(); ++stage) {
+    if (place_of(schedule, stage).rank == pipeline_rank) {
+      const StageSlice& slice = plan.parallel.stages[static_cast<size_t>(stage)];
+      layers += slice.num_layers + (slice.has_embedding ? 1 : 0) + (slice.has_head ? 1 : 0);
+    }
+  }
+  return layers;
+}
+
+/// Passes of one microbatch over one layer, on the ranks to plan: each is a dozen tasks or two.
+void check_program_size(const RunConfig& config, const RunPlan& plan,
+                        const std::vector<int>& ranks) {
+  const ScheduleOptions schedule =
+      schedule_options(plan.mesh, plan.parallel, plan.num_microbatches);
+  std::vector<int64_t> layers;
+  for (int stage = 0; stage < plan.mesh.sizes().pipeline; ++stage) {
+    layers.push_back(layers_of_rank(plan, schedule, stage));
+  }
+  double passes = 0;  // a product of three keys: not in 64 bits
+  for (const int rank : ranks) {
+    passes += static_cast<double>(plan.num_microbatches) *
+              static_cast<double>(layers[static_cast<size_t>(plan.mesh.position(rank).pipeline)]);
+  }
+  if (passes > kMaxPasses) {
     throw_config_error(
         "train.global_batch = {} with train.microbatch = {} makes {} microbatches per step on each "
-        "of {} ranks; with {} layers these are {} passes over a layer, and the limit is {}; raise "
-        "train.microbatch or lower train.global_batch or parallel.ranks",
-        config.train.global_batch, config.train.microbatch, plan.num_microbatches,
-        plan.mesh.num_ranks(), layers, jobs, kMaxJobs);
+        "of {} ranks; with up to {} layers on a rank these are {:.0f} passes over a layer, and the "
+        "limit is {}; raise train.microbatch or lower train.global_batch or parallel.ranks",
+        config.train.global_batch, config.train.microbatch, plan.num_microbatches, ranks.size(),
+        *std::max_element(layers.begin(), layers.end()), passes, kMaxPasses);
   }
 }
 
-PipelineResult run_pipeline(Program program, const RunOptions& options,
+std::vector<int> planned_ranks(const PlanOptions& options, const Mesh& mesh) {
+  check(options.ranks.empty() || !options.one_rank_per_stage, "two lists of ranks to plan");
+  if (options.one_rank_per_stage) {
+    return first_rank_of_stages(mesh);
+  }
+  std::vector<int> ranks = options.ranks;
+  if (ranks.empty()) {
+    ranks.resize(static_cast<size_t>(mesh.num_ranks()));
+    std::iota(ranks.begin(), ranks.end(), 0);
+  }
+  return ranks;
+}
+
+Recompute recompute_policy(const MemoryConfig& memory) {
+  return memory.recompute == "norms"       ? Recompute::kNorms
+         : memory.recompute == "attention" ? Recompute::kAttention
+         : memory.recompute == "full"      ? Recompute::kFull
+                                           : Recompute::kNone;
+}
+
+PipelineOptions pipeline_options(const OverlapConfig& overlap, const MemoryConfig& memory) {
+  PipelineOptions options = overlap_setup(overlap).options;
+  options.recompute = {.policy = recompute_policy(memory), .num_layers = memory.recompute_layers};
+  options.offload = {.num_layers = memory.offload_layers,
+                     .prefetch_layers = memory.offload_prefetch_layers,
+                     .min_bytes = memory.offload_min_bytes};
+  return options;
+}
+
+PipelineResult run_pipeline(Program program, const PipelineOptions& passes,
+                            const PassContext& context, const RunOptions& options,
                             const std::string& option_names) {
   try {
-    return run_passes(std::move(program), default_pipeline(), {}, options);
+    return run_passes(std::move(program), default_pipeline(passes), context, options);
   } catch (const ConfigError& error) {
     throw_config_error("{}: {}", option_names, error.what());
   }
 }
 
+/// A line per pass that changed something or was skipped, and one for those that had nothing to do.
+std::string describe_passes(std::span<const PassRecord> passes) {
+  std::string text;
+  std::vector<std::string_view> idle;
+  for (const PassRecord& pass : passes) {
+    if (!pass.skipped && !pass.report.changed) {
+      idle.push_back(pass.name);
+      continue;
+    }
+    text += fmt::format("pass     {:<22} {:>8.3f} ms  {}\n", pass.name,
+                        static_cast<double>(pass.duration_ns) * 1e-6,
+                        pass.skipped ? "skipped: " + pass.report.summary : pass.report.summary);
+  }
+  if (!idle.empty()) {
+    text += fmt::format("pass     nothing to do for {}\n", fmt::join(idle, ", "));
+  }
+  return text;
+}
+
 }  // namespace
 
-RankPlan plan_rank(std::vector<Program> programs, const OverlapConfig& overlap) {
+std::vector<int> first_rank_of_stages(const Mesh& mesh) {
+  std::vector<int> ranks;
+  for (int stage = 0; stage < mesh.sizes().pipeline; ++stage) {
+    ranks.push_back(mesh.rank_at({.pipeline = stage}));
+  }
+  return ranks;
+}
+
+RankPlan plan_rank(std::vector<Program> programs, const OverlapConfig& overlap,
+                   const MemoryConfig& memory) {
   const DebugOptions debug = read_debug_options();
   RankPlan plan;
   for (size_t i = 0; i < programs.size(); ++i) {
@@ -125,7 +208,8 @@ RankPlan plan_rank(std::vector<Program> programs, const OverlapConfig& overlap) 
                                         programs[i].name);
     }
     PipelineResult result =
-        run_pipeline(std::move(programs[i]), options, disabling_options(overlap, debug));
+        run_pipeline(std::move(programs[i]), pipeline_options(overlap, memory),
+                     overlap_setup(overlap).context, options, disabling_options(overlap, debug));
     plan.programs.push_back(std::move(result.program));
     if (i == kTrainProgram) {
       plan.passes = std::move(result.records);
@@ -139,29 +223,59 @@ RankPlan plan_rank(std::vector<Program> programs, const OverlapConfig& overlap) 
   return plan;
 }
 
-RunPlan plan_run(const RunConfig& config, int64_t tokenizer_vocabulary) {
+RankPlan plan_rank(const RunConfig& config, const RunPlan& run, int rank,
+                   const PlanOptions& options) {
+  ParameterLayout layout = make_rank_layout(run.model, run.mesh, rank, run.parallel);
+  TrainProgramOptions train = train_options(config, run.num_microbatches);
+  train.parallel = run.parallel;
+  train.dtype = options.dtype.value_or(train.dtype);
+  train.update_weights = options.update_weights;
+  std::vector<Program> programs;
+  programs.push_back(build_train_program(run.model, layout, run.mesh, rank, train));
+  programs.push_back(build_eval_program(run.model, layout, run.mesh, rank,
+                                        {.microbatch = config.train.microbatch,
+                                         .sequence = config.train.sequence,
+                                         .dtype = train.dtype,
+                                         .parallel = run.parallel}));
+  RankPlan plan = plan_rank(std::move(programs), config.overlap, config.memory);
+  plan.layout = std::move(layout);
+  return plan;
+}
+
+RunPlan plan_run(const RunConfig& config, int64_t tokenizer_vocabulary,
+                 const PlanOptions& options) {
   RunPlan plan;
   plan.model = resolve_model(config.model, config.train.sequence, tokenizer_vocabulary);
   check_model_size(plan.model);
   check_batch_size(config.train, plan.model);
   plan.layout = make_parameter_layout(model_parameters(plan.model));
-  plan.mesh = Mesh({.tensor = static_cast<int>(config.parallel.tensor),
-                    .context = static_cast<int>(config.parallel.context),
-                    .data = static_cast<int>(config.parallel.data),
-                    .pipeline = static_cast<int>(config.parallel.pipeline)});
+  plan.mesh = Mesh(mesh_sizes(config, plan.model));
+  plan.parallel = parallel_options(config, plan.model);
   plan.num_microbatches = num_microbatches(config);
-  check_program_size(config, plan);
-  for (int rank = 0; rank < plan.mesh.num_ranks(); ++rank) {
-    std::vector<Program> programs;
-    programs.push_back(build_train_program(plan.model, plan.layout, plan.mesh, rank,
-                                           train_options(config, plan.num_microbatches)));
-    programs.push_back(build_eval_program(plan.model, plan.layout, plan.mesh, rank,
-                                          {.microbatch = config.train.microbatch,
-                                           .sequence = config.train.sequence,
-                                           .dtype = compute_dtype(config.train)}));
-    plan.ranks.push_back(plan_rank(std::move(programs), config.overlap));
+  const std::vector<int> ranks = planned_ranks(options, plan.mesh);
+  check_program_size(config, plan, ranks);
+  for (const int rank : ranks) {
+    plan.ranks.push_back(plan_rank(config, plan, rank, options));
+  }
+  const bool all = options.ranks.empty() && !options.one_rank_per_stage;
+  if (all && ranks.size() > 1 && read_debug_options().verify.value_or(true)) {
+    verify_plan(plan);
   }
   return plan;
+}
+
+void verify_plan(const RunPlan& plan) {
+  for (const size_t index : {kTrainProgram, kEvalProgram}) {
+    RankPrograms ranks;
+    for (const RankPlan& rank : plan.ranks) {
+      check(rank.programs[index].rank == ranks.num_ranks(), "not all ranks are planned in order");
+      ranks.program_of.push_back(static_cast<uint32_t>(ranks.programs.size()));
+      ranks.programs.push_back(&rank.programs[index]);
+    }
+    verify_ranks_or_throw(
+        ranks, fmt::format("the passes over program {}", plan.ranks.front().programs[index].name),
+        {.one_order_of_collectives = true, .one_order_of_messages = true});
+  }
 }
 
 std::string describe_run_plan(const RunPlan& plan, const RunConfig& config) {
@@ -172,15 +286,11 @@ std::string describe_run_plan(const RunPlan& plan, const RunConfig& config) {
       "step     {} ranks x {} microbatches x {} sequences x {} tokens = {} tokens\n",
       plan.mesh.num_ranks(), plan.num_microbatches, config.train.microbatch, config.train.sequence,
       format_count(config.train.global_batch * config.train.sequence));
-  text +=
-      fmt::format("program  {} tasks, {} buffers, {} streams, {} events per rank\n",
-                  train.tasks.size(), train.buffers.size(), train.streams.size(), train.num_events);
-  for (const PassRecord& pass : rank.passes) {
-    text += fmt::format("pass     {:<22} {:>8.3f} ms  {}\n", pass.name,
-                        static_cast<double>(pass.duration_ns) * 1e-6,
-                        pass.skipped ? "skipped: " + pass.report.summary : pass.report.summary);
-  }
-  return text + describe_plan(rank.memory);
+  text += fmt::format(
+      "program  {} tasks, {} buffers, {} streams, {} events {}\n", train.tasks.size(),
+      train.buffers.size(), train.streams.size(), train.num_events,
+      plan.mesh.sizes().pipeline > 1 ? fmt::format("on rank {}", train.rank) : "per rank");
+  return text + describe_passes(rank.passes) + describe_plan(rank.memory);
 }
 
 }  // namespace braid

@@ -8,27 +8,39 @@
 #include <utility>
 #include <vector>
 
+#include "base/env.h"
 #include "base/errors.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "checkpoint/checkpoint_folder.h"
 #include "config/reference.h"
 #include "config/validate.h"
 #include "data/batch_loader.h"
 #include "report/report_html.h"
+#include "report/run_file.h"
 #include "runtime/checkpointing.h"
+#include "runtime/describe_layout.h"
 #include "runtime/device.h"
 #include "runtime/engine.h"
-#include "runtime/host_memory.h"
+#include "runtime/initial_weights.h"
 #include "runtime/learning_rate.h"
+#include "runtime/memory_check.h"
+#include "runtime/parallel_setup.h"
+#include "runtime/run_lock.h"
 #include "runtime/run_log.h"
 #include "runtime/run_plan.h"
+#include "runtime/setup_clock.h"
 #include "runtime/training_data.h"
+#include "trace/breakdown.h"
 #include "trace/chrome_trace.h"
+#include "trace/explain_exposed.h"
 
 namespace braid {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr int64_t kNsPerSecond = 1'000'000'000;
 
 /// The validated and resolved configuration; the run folder exists and can be written.
 RunConfig prepare(RunConfig config) {
@@ -41,6 +53,17 @@ RunConfig prepare(RunConfig config) {
                      config.logging.run_folder, error.message());
   }
   return config;
+}
+
+/// The folders that the run writes into, kept from other processes.
+std::vector<RunLock> lock_folders(const RunConfig& config) {
+  std::vector<RunLock> locks;
+  locks.emplace_back("logging.run_folder", config.logging.run_folder);
+  if (config.checkpoint.folder != config.logging.run_folder + "/checkpoints") {
+    make_folders(config.checkpoint.folder);
+    locks.emplace_back("checkpoint.folder", config.checkpoint.folder);
+  }
+  return locks;
 }
 
 /// Newest checkpoint that checkpoint.resume allows.
@@ -76,16 +99,20 @@ class TrainingRun {
   TrainingRun(RunConfig config, const TrainerOptions& options)
       : config_(prepare(std::move(config))),
         options_(options),
+        locks_(lock_folders(config_)),
         data_(config_, config_.logging.run_folder + "/data",
               [this](const std::string& line) { print(line); }),
-        device_(choose_device(config_, find_cuda_gpus())),
-        engine_(planned(), {.threads_per_rank =
-                                threads_per_rank(config_.runtime.threads, config_.parallel.ranks),
-                            .device = device_,
-                            .cache_folder = user_cache_folder()}) {
+        device_(chosen_device()),
+        engine_(planned(), engine_options()) {
+    setup_.end("kernels");
     start_state();
+    setup_.end("weights");
+    print(setup_.line());
     // Not before: a run that is refused must not describe the one that is in the folder.
     write_file_atomically(config_.logging.run_folder + "/config.toml", to_toml(config_));
+    if (first_step_ == 1) {
+      save_report();
+    }
   }
 
   TrainingSummary run() {
@@ -110,7 +137,7 @@ class TrainingRun {
       if (data_.held_out() != nullptr && (last || step % config_.eval.interval == 0)) {
         evaluate(step);
       }
-      if (last || stop ||
+      if (((last || stop) && config_.checkpoint.at_end) ||
           (config_.checkpoint.interval > 0 && step % config_.checkpoint.interval == 0)) {
         save(step);
       }
@@ -140,16 +167,35 @@ class TrainingRun {
     }
   }
 
+  EngineOptions engine_options() const {
+    EngineOptions options{
+        .threads_per_rank = threads_per_rank(config_.runtime.threads, config_.parallel.ranks),
+        .device = device_,
+        .cache_folder = user_cache_folder(),
+        .timeout_ns = config_.runtime.timeout_s * kNsPerSecond,
+        .links = link_options(config_.links),
+        .repeatable = config_.runtime.repeatable,
+        .sync_each_task = read_debug_options().sync_tasks};
+    if (options_.adjust_engine) {
+      options_.adjust_engine(options);
+    }
+    return options;
+  }
+
+  Device chosen_device() {
+    setup_.end("data");
+    Device device = choose_device(config_, find_cuda_gpus());
+    setup_.end("device");
+    return device;
+  }
+
   /// Plans, and says what will happen before anything is allocated.
   RunPlan planned() {
     RunPlan plan = plan_run(config_, data_.tokenizer().vocabulary_size());
     options_.print(to_toml(config_));
     options_.print("\n" + describe_device(device_) + describe_run_plan(plan, config_) + "\n");
-    if (device_.gpu) {
-      check_fits_gpu(plan, config_, *device_.gpu);
-    } else {
-      check_fits_host(plan, config_, host_memory_bytes());
-    }
+    check_memory(plan, config_, data_.tokenizer().vocabulary_size(), free_memory(device_, config_));
+    setup_.end("plan");
     return plan;
   }
 
@@ -167,7 +213,7 @@ class TrainingRun {
     const std::optional<std::string> path = checkpoint_to_resume(config_.checkpoint);
     if (!path) {
       engine_.write_state(
-          initial_state(plan.layout, plan.model, static_cast<uint64_t>(config_.train.seed)));
+          InitialWeights(plan.layout, plan.model, static_cast<uint64_t>(config_.train.seed)));
       return;
     }
     const LoadedCheckpoint checkpoint(*path);
@@ -180,7 +226,7 @@ class TrainingRun {
           config_.train.global_batch, *path, state.consumed_samples, state.step,
           state.consumed_samples / std::max<int64_t>(1, state.step));
     }
-    engine_.write_state(load_model_state(checkpoint, plan.layout, plan.model));
+    engine_.write_state(CheckpointedState(checkpoint, plan.layout, plan.model));
     first_step_ = state.step + 1;
     summary_.checkpoint = *path;
     print(fmt::format("resume   {} after step {}", *path, state.step));
@@ -218,6 +264,10 @@ class TrainingRun {
       for (RankTimeline& rank : timelines_.back().ranks) {
         rank.step = step;
       }
+      if (timelines_.size() == 1) {
+        print("timeline " + describe_step(timelines_.front()));
+      }
+      save_report();  // now already: what a run that is killed leaves for `braid report`
     }
     log_step(step, rate, result, seconds);
   }
@@ -243,11 +293,21 @@ class TrainingRun {
         .skipped_steps = skipped_steps_,
         .nan_steps = nan_steps_};
     log_->step(record);
-    if (config_.runtime.detect_nan && (!finite || result.skipped)) {
+    if (config_.runtime.detect_nan != "off" && (!finite || result.skipped)) {
       throw_device_error(
-          "step {}: loss {} with gradient norm {}; stopped because runtime.detect_nan is true",
-          step, result.loss, result.grad_norm);
+          "step {}: loss {} with gradient norm {}; stopped because runtime.detect_nan = \"{}\"{}",
+          step, result.loss, result.grad_norm, config_.runtime.detect_nan,
+          config_.runtime.detect_nan == "tensors" ? first_bad_tensor() : "");
     }
+  }
+
+  std::string first_bad_tensor() {
+    try {
+      engine_.check_last_step();
+    } catch (const DeviceError& error) {
+      return fmt::format("; run again: {}", error.what());
+    }
+    return "; run again, it writes neither NaN nor infinity (its update has changed the weights)";
   }
 
   bool is_past_stop(int64_t step) const {
@@ -268,37 +328,88 @@ class TrainingRun {
   }
 
   void save(int64_t step) {
-    ModelState state = engine_.read_state();
+    using Clock = std::chrono::steady_clock;
+    const Clock::time_point begin = Clock::now();
     const RunPlan& plan = engine_.plan();
-    summary_.checkpoint = save_model_state(config_.checkpoint.folder,
-                                           {.step = step,
-                                            .consumed_samples = consumed_samples(step),
-                                            .consumed_tokens = step * tokens_per_step(),
-                                            .seed = config_.train.seed,
-                                            .model = describe_model(plan.model),
-                                            .config = to_toml(config_)},
-                                           plan.layout, plan.model, state, config_.checkpoint.keep);
+    const DeviceShards state = engine_.state_shards();
+    summary_.checkpoint =
+        save_model_state(config_.checkpoint.folder,
+                         {.step = step,
+                          .consumed_samples = consumed_samples(step),
+                          .consumed_tokens = step * tokens_per_step(),
+                          .seed = config_.train.seed,
+                          .model = describe_model(plan.model),
+                          .config = to_toml(config_)},
+                         plan.layout, plan.model, state.shards(), config_.checkpoint.keep);
+    print(fmt::format("saved    {} in {:.1f} s", summary_.checkpoint,
+                      std::chrono::duration<double>(Clock::now() - begin).count()));
   }
 
-  void write_reports() {
-    if (!timelines_.empty()) {
-      write_chrome_trace(config_.logging.run_folder + "/trace.json", timelines_);
+  /// What the rank with this number runs in a training step.
+  const RankPlan* plan_of(int rank) const {
+    const std::vector<RankPlan>& ranks = engine_.plan().ranks;
+    const auto found = std::find_if(ranks.begin(), ranks.end(), [&](const RankPlan& plan) {
+      return plan.programs[kTrainProgram].rank == rank;
+    });
+    return found == ranks.end() ? nullptr : &*found;
+  }
+
+  std::vector<MemoryCurve> memory_over_time(const Timeline& timeline) const {
+    constexpr size_t kMaxPoints = 800;  // a chart has fewer pixels
+    std::vector<MemoryCurve> curves;
+    for (const RankTimeline& rank : timeline.ranks) {
+      if (const RankPlan* plan = plan_of(rank.rank)) {
+        curves.push_back(
+            memory_curve(plan->programs[kTrainProgram], rank, plan->memory, kMaxPoints));
+      }
     }
+    return curves;
+  }
+
+  ReportInput report_input() const {
     const RunPlan& plan = engine_.plan();
     ReportInput report{.title = fs::path(config_.logging.run_folder).filename().string(),
                        .config_toml = to_toml(config_),
                        .model = describe_model(plan.model),
                        .passes = plan.ranks.front().passes,
                        .memory = plan.ranks.front().memory,
-                       .steps = log_->metrics().steps,
-                       .evaluations = log_->metrics().evaluations,
                        .unigram_entropy = data_.held_out_entropy(),
                        .timeline = timelines_.empty() ? Timeline{} : timelines_.back()};
-    write_file_atomically(config_.logging.run_folder + "/report.html", report_html(report));
+    if (log_ != nullptr) {
+      report.steps = log_->metrics().steps;
+      report.evaluations = log_->metrics().evaluations;
+    }
+    report.memory_over_time = memory_over_time(report.timeline);
+    if (plan.mesh.num_ranks() > 1) {
+      report.layout = describe_layout(config_, plan.model);
+      report.stages = stage_table(plan);
+      report.jobs = pipeline_jobs(config_, plan.model);
+    }
+    return report;
   }
 
+  /// For `braid report`.
+  RunReport save_report() const {
+    RunReport report = run_report(report_input());
+    save_run_report(config_.logging.run_folder + "/" + kRunReportFile, report);
+    return report;
+  }
+
+  void write_reports() {
+    if (!timelines_.empty()) {
+      write_chrome_trace(config_.logging.run_folder + "/trace.json", timelines_);
+      for (const ExplainedCommunication& one : explain_exposed(timelines_.back())) {
+        summary_.communication.push_back(describe_exposed(one));
+      }
+    }
+    const RunReport report = save_report();
+    write_file_atomically(config_.logging.run_folder + "/report.html", report_html({&report, 1}));
+  }
+
+  SetupClock setup_;  // first: it counts from here
   RunConfig config_;
   const TrainerOptions& options_;
+  std::vector<RunLock> locks_;
   RunLog* log_ = nullptr;  // while `run` runs; before data_, whose construction prints
   TrainingData data_;
   Device device_;

@@ -5,10 +5,13 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "config/run_config.h"
 
 namespace braid {
+
+struct EngineOptions;
 
 struct TrainerOptions {
   std::function<void(std::string_view)>
@@ -17,6 +20,7 @@ struct TrainerOptions {
   std::function<bool()> stop_requested;  ///< asked after each step; true: save and return (SIGTERM)
   std::optional<int64_t>
       stop_after_step;  ///< save and return after this step as if asked to stop then
+  std::function<void(EngineOptions&)> adjust_engine = {};  ///< tests: last word on its options
 };
 
 struct TrainingSummary {
@@ -27,7 +31,8 @@ struct TrainingSummary {
   double last_eval_loss = 0;
   double unigram_entropy =
       0;  ///< of the held-out tokens: what a model without context could reach at best
-  double tokens_per_s = 0;  ///< median over the steps of this process
+  double tokens_per_s = 0;                 ///< median over the steps of this process
+  std::vector<std::string> communication;  ///< of the last traced step: hidden or why not, by kind
   std::string run_folder;
   std::string checkpoint;  ///< newest one; empty if none was written
 };

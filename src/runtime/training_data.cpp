@@ -20,9 +20,8 @@ std::string content_key(const RunConfig& config) {
     const MappedFile file(path);
     return stable_hash(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
   };
-  const bool bytes = config.data.tokenizer == "bytes";
   return fmt::format("{:016x}_{:016x}_{}", hash_of(config.data.train),
-                     bytes ? 0 : hash_of(config.data.tokenizer),
+                     is_tokenizer_file(config.data.tokenizer) ? hash_of(config.data.tokenizer) : 0,
                      config.data.append_eod ? "eod" : "plain");
 }
 

@@ -88,6 +88,7 @@ class EventWriter {
     for (const Stream& stream : rank.streams) {
       threads.push_back(rows_.thread_id(rank.rank, stream.name));
     }
+    const std::vector<std::string> kernels = kernels_of_tasks(rank);
     std::vector<int64_t> busy_until_ns(rank.streams.size(), 0);
     for (const TimelineTask& task : rank.tasks) {
       check(task.stream < threads.size() && task.name < names.size(),
@@ -98,19 +99,67 @@ class EventWriter {
             "timeline of rank {}: stream {} has a task from {} to {} ns after one until {} ns",
             rank.rank, rank.streams[task.stream].name, task.start_ns, task.end_ns, busy_until);
       busy_until = task.end_ns;
-      add_task(task, names[task.name], rank.rank + 1, threads[task.stream], rank.step, offset_ns);
+      const auto index = static_cast<size_t>(&task - rank.tasks.data());
+      const std::string own_kernels = index < kernels.size() ? kernels[index] : "";
+      add_task(task, names[task.name], own_kernels, {rank.rank + 1, threads[task.stream]},
+               rank.step, offset_ns);
+    }
+    add_work_of_no_task(rank, offset_ns);
+  }
+
+  /// The names of each task's kernels, as members of an array; empty if kernels were not timed.
+  static std::vector<std::string> kernels_of_tasks(const RankTimeline& rank) {
+    std::vector<std::string> names;
+    for (const std::string& name : rank.kernel_names) {
+      names.push_back(json_string(name));
+    }
+    std::vector<std::string> lists(rank.kernels.empty() ? 0 : rank.tasks.size());
+    for (const TimelineKernel& kernel : rank.kernels) {
+      check(kernel.name < names.size() &&
+                (kernel.task < lists.size() || kernel.task == TimelineKernel::kNoTask),
+            "timeline of rank {}: kernel {} of task {} does not exist", rank.rank, kernel.name,
+            kernel.task);
+      if (kernel.task != TimelineKernel::kNoTask) {
+        lists[kernel.task] += (lists[kernel.task].empty() ? "" : ",") + names[kernel.name];
+      }
+    }
+    return lists;
+  }
+
+  void add_work_of_no_task(const RankTimeline& rank, int64_t offset_ns) {
+    int64_t busy_until_ns = 0;  // such work may overlap, which a row cannot show
+    for (const TimelineKernel& kernel : rank.kernels) {
+      if (kernel.task == TimelineKernel::kNoTask) {
+        const int64_t start_ns = std::max(kernel.start_ns, busy_until_ns);
+        busy_until_ns = std::max(kernel.end_ns, start_ns);
+        begin_event(json_string(rank.kernel_names[kernel.name]), "no task",
+                    {rank.rank + 1, rows_.thread_id(rank.rank, "no task")}, offset_ns + start_ns,
+                    busy_until_ns - start_ns);
+        fmt::format_to(std::back_inserter(events_), "\"step\":{}}}}}", rank.step);
+      }
     }
   }
 
-  void add_task(const TimelineTask& task, const std::string& name, int process, size_t thread,
-                int64_t step, int64_t offset_ns) {
+  struct Row {
+    int process = 0;
+    size_t thread = 0;
+  };
+
+  /// Up to the "{" of the arguments.
+  void begin_event(const std::string& name, std::string_view category, const Row& row,
+                   int64_t start_ns, int64_t duration_ns) {
     fmt::format_to(std::back_inserter(events_),
                    "{}{{\"ph\":\"X\",\"name\":{},\"cat\":\"{}\",\"pid\":{},\"tid\":{},\"ts\":{},"
-                   "\"dur\":{},\"args\":{{\"step\":{}",
-                   events_.empty() ? "" : ",\n", name,
-                   task.communication ? "communication" : phase_name(task.phase), process, thread,
-                   microseconds(offset_ns + task.start_ns),
-                   microseconds(task.end_ns - task.start_ns), step);
+                   "\"dur\":{},\"args\":{{",
+                   events_.empty() ? "" : ",\n", name, category, row.process, row.thread,
+                   microseconds(start_ns), microseconds(duration_ns));
+  }
+
+  void add_task(const TimelineTask& task, const std::string& name, const std::string& kernels,
+                const Row& row, int64_t step, int64_t offset_ns) {
+    begin_event(name, task.communication ? "communication" : phase_name(task.phase), row,
+                offset_ns + task.start_ns, task.end_ns - task.start_ns);
+    fmt::format_to(std::back_inserter(events_), "\"step\":{}", step);
     add_argument("microbatch", task.microbatch);
     add_argument("virtual_stage", task.virtual_stage);
     add_argument("layer", task.layer);
@@ -118,6 +167,9 @@ class EventWriter {
     if (task.communication) {
       fmt::format_to(std::back_inserter(events_), ",\"bytes\":{},\"group\":\"{}\"", task.bytes,
                      group_kind_name(task.group));
+    }
+    if (!kernels.empty()) {
+      events_ += ",\"kernels\":[" + kernels + "]";
     }
     events_ += "}}";
   }

@@ -85,6 +85,8 @@ std::vector<int64_t> busy_times(const RankTimeline& rank) {
   return busy_ns;
 }
 
+}  // namespace
+
 RankTimes analyze_rank(const RankTimeline& rank, int64_t step_ns) {
   for (const TimelineTask& task : rank.tasks) {
     check(task.stream < rank.streams.size(), "timeline of rank {}: stream {} of {}", rank.rank,
@@ -113,13 +115,14 @@ RankTimes analyze_rank(const RankTimeline& rank, int64_t step_ns) {
   return times;
 }
 
-}  // namespace
-
 int64_t step_time_ns(const Timeline& timeline) {
   int64_t end_ns = 0;
   for (const RankTimeline& rank : timeline.ranks) {
     for (const TimelineTask& task : rank.tasks) {
       end_ns = std::max(end_ns, task.end_ns);
+    }
+    for (const TimelineKernel& kernel : rank.kernels) {
+      end_ns = std::max(end_ns, kernel.end_ns);
     }
   }
   return end_ns;

@@ -40,7 +40,10 @@ struct RankTimes {
 /// The times of every rank of one step. Ranks start their clocks together.
 std::vector<RankTimes> analyze_timeline(const Timeline& timeline);
 
-/// End of the last task of any rank.
+/// The times of one rank of a step that takes `step_ns`.
+RankTimes analyze_rank(const RankTimeline& rank, int64_t step_ns);
+
+/// End of the last task, or of other work of a device, on any rank.
 int64_t step_time_ns(const Timeline& timeline);
 
 }  // namespace braid

@@ -18,11 +18,44 @@ struct TimelineTask {
   uint32_t name = 0;  ///< index into RankTimeline::names: "op site"
   int64_t start_ns = 0;
   int64_t end_ns = 0;
-  int64_t bytes = 0;                    ///< bytes communicated, 0 for compute
+  int64_t bytes = 0;  ///< of communication: a rank's larger operand; 0 for compute
   GroupKind group = GroupKind::kWorld;  ///< for communication: the dimension it belongs to
   bool communication = false;
+  uint32_t op = 0;    ///< index into RankTimeline::ops, if there are any
+  uint32_t task = 0;  ///< position in the program that ran
 
   friend bool operator==(const TimelineTask&, const TimelineTask&) = default;
+};
+
+/// What tasks of one spec do and what it costs at least (ops/op.h).
+struct TimelineOp {
+  std::string name;
+  double flops = 0;
+  double bytes = 0;  ///< read and written
+
+  friend bool operator==(const TimelineOp&, const TimelineOp&) = default;
+};
+
+/// One piece of work of the device, where they were measured one by one: a kernel, a copy or a
+/// fill.
+struct TimelineKernel {
+  static constexpr uint32_t kNoTask = UINT32_MAX;
+
+  uint32_t task = kNoTask;  ///< index into RankTimeline::tasks; kNoTask: it belongs to none of them
+  uint32_t name = 0;        ///< index into RankTimeline::kernel_names
+  int64_t start_ns = 0;
+  int64_t end_ns = 0;
+
+  friend bool operator==(const TimelineKernel&, const TimelineKernel&) = default;
+};
+
+/// What the maker of a device says that it can do at most. 0: not known.
+struct DevicePeaks {
+  std::string name;
+  double flops_per_s = 0;  ///< dense bf16 matrix products
+  double bytes_per_s = 0;  ///< of its memory
+
+  friend bool operator==(const DevicePeaks&, const DevicePeaks&) = default;
 };
 
 struct RankTimeline {
@@ -31,11 +64,19 @@ struct RankTimeline {
   std::vector<Stream> streams;
   std::vector<std::string> names;
   std::vector<TimelineTask> tasks;  ///< by start time within a stream
+
+  // What not every executor knows.
+  std::vector<TimelineOp> ops = {};
+  std::vector<std::string> kernel_names = {};
+  std::vector<TimelineKernel> kernels = {};  ///< by start time; none: only tasks were timed
+  DevicePeaks device = {};
+  std::string method = {};  ///< how it was timed, where an executor has several ways: "CUPTI"
+  std::string remark = {};  ///< for people: what this timeline does not show, or why not better
 };
 
 /// One step of some ranks, measured or simulated: both have this one format.
 struct Timeline {
-  std::string source;  ///< "cpu", "cuda", "sim"
+  std::string source;  ///< "cpu", "cuda, CUPTI", "cuda, events", "sim"
   std::vector<RankTimeline> ranks;
 };
 

@@ -1,21 +1,25 @@
 #include "trace/timeline_json.h"
 
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "trace/exposed.h"
+#include "trace/packed_column.h"
 
 namespace braid {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-template <class Field>
-Json column(const RankTimeline& rank, Field&& field) {
-  Json values = Json::array();
-  for (const TimelineTask& task : rank.tasks) {
-    values.push_back(field(task));
+/// A column of one field of `items`.
+template <class Item, class Field>
+Json column(const std::vector<Item>& items, Field&& field) {
+  std::vector<int64_t> values;
+  values.reserve(items.size());
+  for (const Item& item : items) {
+    values.push_back(static_cast<int64_t>(field(item)));
   }
-  return values;
+  return packed_column(values);
 }
 
 Json streams_json(const RankTimeline& rank) {
@@ -26,6 +30,20 @@ Json streams_json(const RankTimeline& rank) {
   return streams;
 }
 
+Json kernels_json(const RankTimeline& rank) {
+  using Kernel = TimelineKernel;
+  const std::vector<Kernel>& kernels = rank.kernels;
+  Json json;
+  json["task"] = column(kernels, [](const Kernel& kernel) {
+    return kernel.task == Kernel::kNoTask ? -1 : static_cast<int64_t>(kernel.task);
+  });
+  json["name"] = column(kernels, [](const Kernel& kernel) { return kernel.name; });
+  json["start_ns"] = column(kernels, [](const Kernel& kernel) { return kernel.start_ns; });
+  json["duration_ns"] =
+      column(kernels, [](const Kernel& kernel) { return kernel.end_ns - kernel.start_ns; });
+  return json;
+}
+
 Json rank_json(const RankTimeline& rank) {
   using Task = TimelineTask;
   Json json;
@@ -33,18 +51,22 @@ Json rank_json(const RankTimeline& rank) {
   json["step"] = rank.step;
   json["streams"] = streams_json(rank);
   json["names"] = rank.names;
-  json["stream"] = column(rank, [](const Task& task) { return task.stream; });
-  json["name"] = column(rank, [](const Task& task) { return task.name; });
-  json["start_ns"] = column(rank, [](const Task& task) { return task.start_ns; });
-  json["duration_ns"] = column(rank, [](const Task& task) { return task.end_ns - task.start_ns; });
-  json["phase"] = column(rank, [](const Task& task) { return static_cast<int>(task.phase); });
-  json["microbatch"] = column(rank, [](const Task& task) { return task.microbatch; });
-  json["virtual_stage"] = column(rank, [](const Task& task) { return task.virtual_stage; });
-  json["layer"] = column(rank, [](const Task& task) { return task.layer; });
-  json["bytes"] = column(rank, [](const Task& task) { return task.bytes; });
-  json["group"] = column(rank, [](const Task& task) {
+  json["stream"] = column(rank.tasks, [](const Task& task) { return task.stream; });
+  json["name"] = column(rank.tasks, [](const Task& task) { return task.name; });
+  json["start_ns"] = column(rank.tasks, [](const Task& task) { return task.start_ns; });
+  json["duration_ns"] =
+      column(rank.tasks, [](const Task& task) { return task.end_ns - task.start_ns; });
+  json["phase"] = column(rank.tasks, [](const Task& task) { return static_cast<int>(task.phase); });
+  json["microbatch"] = column(rank.tasks, [](const Task& task) { return task.microbatch; });
+  json["virtual_stage"] = column(rank.tasks, [](const Task& task) { return task.virtual_stage; });
+  json["layer"] = column(rank.tasks, [](const Task& task) { return task.layer; });
+  json["bytes"] = column(rank.tasks, [](const Task& task) { return task.bytes; });
+  json["group"] = column(rank.tasks, [](const Task& task) {
     return task.communication ? static_cast<int>(task.group) : -1;
   });
+  json["remark"] = rank.remark;
+  json["kernel_names"] = rank.kernel_names;
+  json["kernels"] = kernels_json(rank);
   return json;
 }
 

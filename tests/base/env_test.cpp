@@ -53,6 +53,7 @@ TEST(Env, UnsetAndEmptyAreTheDefaults) {
     EXPECT_TRUE(options.disabled_passes.empty());
     EXPECT_EQ(options.verify, std::nullopt);
     EXPECT_EQ(options.trace, std::nullopt);
+    EXPECT_FALSE(options.sync_tasks);
   }
 }
 
@@ -60,11 +61,13 @@ TEST(Env, ReadsEveryVariable) {
   const DebugOptions options = read_debug_options(lookup_in({{"BRAID_DUMP_PROGRAM", "/tmp/dump"},
                                                              {"BRAID_DISABLE_PASSES", "a, b"},
                                                              {"BRAID_VERIFY", "0"},
-                                                             {"BRAID_TRACE", "1"}}));
+                                                             {"BRAID_TRACE", "1"},
+                                                             {"BRAID_SYNC_TASKS", "1"}}));
   EXPECT_EQ(options.dump_program_folder, "/tmp/dump");
   EXPECT_THAT(options.disabled_passes, ElementsAre("a", "b"));
   EXPECT_EQ(options.verify, false);
   EXPECT_EQ(options.trace, true);
+  EXPECT_TRUE(options.sync_tasks);
 }
 
 TEST(Env, RefusesOtherValues) {

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cmath>
+#include <numbers>
 
 namespace braid {
 namespace {
@@ -33,6 +34,28 @@ TEST(Philox, NormalsHaveTheMomentsOfANormal) {
   EXPECT_NEAR(moments[2], 1.0, 5 * std::sqrt(2.0 / kCount));
   EXPECT_NEAR(moments[3], 0.0, 5 * std::sqrt(15.0 / kCount));
   EXPECT_NEAR(moments[4], 3.0, 5 * std::sqrt(96.0 / kCount));
+}
+
+TEST(Philox, APairIsItsTwoNormals) {
+  for (const uint64_t pair : {uint64_t{0}, uint64_t{1}, uint64_t{12345}, uint64_t{1} << 40}) {
+    const auto [even, odd] = philox_normal_pair(7, pair);
+    EXPECT_EQ(even, philox_normal(7, 2 * pair));
+    EXPECT_EQ(odd, philox_normal(7, 2 * pair + 1));
+  }
+}
+
+// Initial weights of published runs follow from these: Box-Muller written out once more.
+TEST(Philox, NormalsAreBoxMullerOverTheWords) {
+  const auto uniform = [](uint32_t high, uint32_t low) {
+    return (static_cast<double>(((uint64_t{high} << 32) | low) >> 11) + 1.0) * 0x1p-53;
+  };
+  for (uint32_t index = 0; index < 2000; ++index) {
+    const auto words = philox4x32({index / 2, 0, 0, 0}, {42, 0});
+    const double radius = std::sqrt(-2.0 * std::log(uniform(words[0], words[1])));
+    const double angle = 2.0 * std::numbers::pi * uniform(words[2], words[3]);
+    const double expected = radius * (index % 2 == 0 ? std::cos(angle) : std::sin(angle));
+    EXPECT_NEAR(philox_normal(42, index), expected, 1e-15 * std::abs(expected));
+  }
 }
 
 // Published test vectors of 64-bit FNV-1a.

@@ -116,6 +116,24 @@ TEST(FormatBytes, UsesBinaryUnits) {
   EXPECT_EQ(format_bytes(std::numeric_limits<int64_t>::max()), "8192 PiB");
 }
 
+TEST(ParseByteSize, TakesBinaryAndDecimalUnits) {
+  EXPECT_EQ(parse_byte_size("80GiB"), int64_t{80} << 30);
+  EXPECT_EQ(parse_byte_size("80 GB"), 80'000'000'000);
+  EXPECT_EQ(parse_byte_size("1.5 TiB"), int64_t{3} << 39);
+  EXPECT_EQ(parse_byte_size("0.5KiB"), 512);
+  EXPECT_EQ(parse_byte_size("3kB"), std::nullopt) << "no unit is small";
+  EXPECT_EQ(parse_byte_size("12 B"), 12);
+  EXPECT_EQ(parse_byte_size("0 MB"), 0);
+  EXPECT_EQ(parse_byte_size("1 PB"), 1'000'000'000'000'000);
+}
+
+TEST(ParseByteSize, RefusesWhatIsNoSize) {
+  for (const char* text : {"", "80", "GiB", "80 G", "80 GiBs", "80 iB", "-1 GiB", "nan GiB",
+                           "1e30 GiB", "80 GiB x", "80  Xi"}) {
+    EXPECT_EQ(parse_byte_size(text), std::nullopt) << text;
+  }
+}
+
 TEST(FormatCount, UsesDecimalUnits) {
   EXPECT_EQ(format_count(0), "0");
   EXPECT_EQ(format_count(999), "999");

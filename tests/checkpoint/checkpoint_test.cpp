@@ -11,7 +11,9 @@
 #include "base/errors.h"
 #include "base/expect_error.h"
 #include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/checksum.h"
 #include "checkpoint/samples.h"
+#include "checkpoint/state_file.h"
 
 namespace braid {
 namespace {
@@ -51,16 +53,102 @@ TEST(Checkpoint, LoadsWhatItSaved) {
   const std::string path = training.save(folder);
   EXPECT_EQ(path, folder + "/step_00000100");
   EXPECT_THAT(names_in(folder), ElementsAre("latest", "step_00000100"));
-  EXPECT_THAT(names_in(path),
-              ElementsAre("model.safetensors", "optimizer.safetensors", "state.json"));
+  EXPECT_THAT(names_in(path), ElementsAre("index.json", "model.safetensors",
+                                          "optimizer.safetensors", "state.json"));
   EXPECT_EQ(find_latest_checkpoint(folder), path);
   EXPECT_TRUE(training.equals(LoadedCheckpoint(path)));
 }
 
+TEST(Checkpoint, EachWriterHasFilesOfItsOwn) {
+  const MemoryFolder temp;
+  const SampleTraining training(100);
+  const std::string path = training.save_cut(temp / "c");
+  EXPECT_THAT(names_in(path),
+              ElementsAre("index.json", "model-00001-of-00003.safetensors",
+                          "model-00002-of-00003.safetensors", "model-00003-of-00003.safetensors",
+                          "optimizer-00001-of-00002.safetensors",
+                          "optimizer-00002-of-00002.safetensors", "state.json"));
+  EXPECT_TRUE(training.equals(LoadedCheckpoint(path)));
+  const SafetensorsFile right(path + "/model-00002-of-00003.safetensors");
+  EXPECT_EQ(right.entry("wte@2").shape, (Shape{3, 2}));
+}
+
+TEST(Checkpoint, ReadsAnyRangeOfAnyPieces) {
+  const MemoryFolder temp;
+  const SampleTraining training(100);
+  const LoadedCheckpoint loaded(training.save_cut(temp / "c"));
+  for (const auto& [name, whole] :
+       {std::pair{"wte", &training.matrix}, {"wte.exp_avg", &training.moment}}) {
+    const StoredTensor& tensor = loaded.tensor(name, DType::kF32, {3, 4});
+    for (int64_t begin = 0; begin <= 12; ++begin) {
+      for (int64_t end = begin; end <= 12; ++end) {
+        std::vector<float> values(static_cast<size_t>(end - begin));
+        loaded.read(tensor, begin, std::as_writable_bytes(std::span(values)));
+        EXPECT_TRUE(std::equal(values.begin(), values.end(), whole->begin() + begin))
+            << name << " from " << begin << " to " << end;
+      }
+    }
+    std::vector<float> two(2);
+    EXPECT_THROW(loaded.read(tensor, 11, std::as_writable_bytes(std::span(two))), InternalError);
+  }
+}
+
+TEST(Checkpoint, TouchesTheFilesOfNeededTensorsOnly) {
+  const MemoryFolder temp;
+  const std::string path = SampleTraining(10).save_cut(temp / "c");
+  for (const std::string& name : names_in(path)) {
+    if (name.starts_with("optimizer") || name == "model-00003-of-00003.safetensors") {
+      fs::remove(path + "/" + name);
+    }
+  }
+  const LoadedCheckpoint loaded(path, [](std::string_view tensor) { return tensor == "wte"; });
+  EXPECT_EQ(SampleTraining::read(loaded, "wte", {3, 4}), SampleTraining(10).matrix);
+  EXPECT_THROW(SampleTraining::read(loaded, "norm", {2}), InternalError);
+  EXPECT_NE(loaded.find("norm"), nullptr);
+}
+
+TEST(Checkpoint, NamesTensorsThatAreNotThereOrAreOthers) {
+  const MemoryFolder temp;
+  const std::string path = SampleTraining(10).save(temp / "c");
+  const LoadedCheckpoint loaded(path);
+  EXPECT_EQ(message_of<DataError>([&] { loaded.tensor("head", DType::kF32, {2}); }),
+            fmt::format("'{}' has no tensor \"head\"", path));
+  EXPECT_EQ(message_of<DataError>([&] { loaded.tensor("norm", DType::kF32, {3}); }),
+            fmt::format("tensor \"norm\" of '{}' is f32[2], expected f32[3]", path));
+}
+
+TEST(Checkpoint, RefusesShardsThatLeaveElementsOut) {
+  const MemoryFolder temp;
+  const SampleTraining training(10);
+  std::vector<CheckpointShard> shards = training.cut();
+  shards.erase(shards.begin());
+  EXPECT_EQ(
+      message_of<InternalError>([&] { save_checkpoint(temp / "c", training.state, shards, {}); }),
+      "the pieces of tensor \"wte\" have only 6 elements of its shape [3,4]");
+  EXPECT_FALSE(fs::exists(temp / "c"));
+}
+
+// A folder as braid wrote it before there was an index.
+TEST(Checkpoint, ReadsTheFirstVersion) {
+  const MemoryFolder temp;
+  const SampleTraining training(10);
+  const std::string path = training.save(temp / "c");
+  const std::string text = read_all(path + "/state.json");
+  StoredState stored = parse_state(text, "state.json");
+  stored.version = 1;
+  std::erase_if(stored.files, [](const FileRecord& file) { return file.name == "index.json"; });
+  write_all(path + "/state.json", print_state(stored));
+  fs::remove(path + "/index.json");
+  EXPECT_TRUE(training.equals(LoadedCheckpoint(path)));
+  fs::resize_file(path + "/optimizer.safetensors", 100);
+  EXPECT_THAT(message_of<DataError>([&] { LoadedCheckpoint{path}; }),
+              HasSubstr("optimizer.safetensors' is damaged"));
+}
+
 TEST(Checkpoint, EqualStatesGiveEqualBytes) {
   const MemoryFolder temp;
-  const std::string one = SampleTraining(3).save(temp / "one");
-  const std::string two = SampleTraining(3).save(temp / "two");
+  const std::string one = SampleTraining(3).save_cut(temp / "one");
+  const std::string two = SampleTraining(3).save_cut(temp / "two");
   for (const std::string& name : names_in(one)) {
     EXPECT_EQ(read_all(one + "/" + name), read_all(two + "/" + name)) << name;
   }
@@ -98,14 +186,11 @@ TEST(Checkpoint, ReplacesOneOfTheSameStep) {
 }
 
 TEST(Checkpoint, RefusesTensorsWithTheWrongNumberOfBytes) {
-  const MemoryFolder temp;
   const SampleTraining training(1);
   std::vector<NamedTensor> weights = training.weights();
   weights[0].data = weights[0].data.first(44);
-  EXPECT_EQ(message_of<InternalError>(
-                [&] { save_checkpoint(temp / "c", training.state, weights, {}, {}); }),
+  EXPECT_EQ(message_of<InternalError>([&] { stream_of(weights); }),
             "tensor wte of f32[3,4] comes with 44 bytes");
-  EXPECT_TRUE(names_in(temp / "c").empty());
 }
 
 /// Saves `training` in a child process that ends without any clean-up before step `death` of the
@@ -115,11 +200,11 @@ bool save_and_die(const SampleTraining& training, const std::string& folder, int
   if (child == 0) {
     int step = 0;
     try {
-      training.save(folder, {.keep = 2, .before_step = [&](std::string_view) {
-                               if (step++ == death) {
-                                 ::_exit(1);
-                               }
-                             }});
+      training.save_cut(folder, {.keep = 2, .before_step = [&](std::string_view) {
+                                   if (step++ == death) {
+                                     ::_exit(1);
+                                   }
+                                 }});
     } catch (...) {
       ::_exit(2);
     }
@@ -180,7 +265,7 @@ TEST(Checkpoint, AnErrorAtAnyMomentLeavesACompleteLatestAndNoRubbish) {
     };
     failed = false;
     try {
-      SampleTraining(30).save(temp / "c", {.keep = 2, .before_step = fail});
+      SampleTraining(30).save_cut(temp / "c", {.keep = 2, .before_step = fail});
     } catch (const DataError&) {
       failed = true;
     }
@@ -200,7 +285,7 @@ TEST(Checkpoint, AnErrorAtAnyMomentLeavesACompleteLatestAndNoRubbish) {
 TEST(Checkpoint, AFullDiskIsAnErrorAndChangesNothing) {
   const MemoryFolder temp;
   const std::string folder = temp / "c";
-  const std::string path = SampleTraining(10).save(folder);
+  const std::string path = SampleTraining(10).save_cut(folder);
   int64_t largest_bytes = 0;
   for (const std::string& name : names_in(path)) {
     largest_bytes = std::max(largest_bytes, static_cast<int64_t>(fs::file_size(path + "/" + name)));
@@ -208,7 +293,7 @@ TEST(Checkpoint, AFullDiskIsAnErrorAndChangesNothing) {
   for (int64_t limit_bytes = 0; limit_bytes < largest_bytes; limit_bytes += 13) {
     {
       const FileSizeLimit full_disk(limit_bytes);
-      EXPECT_THAT(message_of<DataError>([&] { SampleTraining(20).save(folder); }),
+      EXPECT_THAT(message_of<DataError>([&] { SampleTraining(20).save_cut(folder); }),
                   HasSubstr("File too large"));
     }
     ASSERT_THAT(names_in(folder), ElementsAre("latest", "step_00000010"));
@@ -237,7 +322,7 @@ void expect_refused(const std::string& path, const std::string& file, std::strin
 
 TEST(Checkpoint, EveryTruncationIsRefused) {
   const MemoryFolder temp;
-  const std::string path = SampleTraining(10).save(temp / "c");
+  const std::string path = SampleTraining(10).save_cut(temp / "c");
   for (const std::string& name : names_in(path)) {
     const std::string good = read_all(path + "/" + name);
     for (size_t size = 0; size < good.size(); size += size < 16 ? 1 : 7) {
@@ -251,7 +336,7 @@ TEST(Checkpoint, EveryTruncationIsRefused) {
 
 TEST(Checkpoint, EveryFlippedBitIsRefused) {
   const MemoryFolder temp;
-  const std::string path = SampleTraining(10).save(temp / "c");
+  const std::string path = SampleTraining(10).save_cut(temp / "c");
   for (const std::string& name : names_in(path)) {
     const std::string good = read_all(path + "/" + name);
     for (size_t position = 0; position < good.size(); ++position) {
@@ -282,7 +367,7 @@ TEST(Checkpoint, SaysWhatIsDamaged) {
 
 TEST(Checkpoint, MissingFilesAreNamed) {
   const MemoryFolder temp;
-  const std::string path = SampleTraining(10).save(temp / "c");
+  const std::string path = SampleTraining(10).save_cut(temp / "c");
   for (const std::string& name : names_in(path)) {
     fs::rename(path + "/" + name, temp / "aside");
     EXPECT_EQ(message_of<DataError>([&] { LoadedCheckpoint{path}; }),

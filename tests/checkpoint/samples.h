@@ -2,9 +2,9 @@
 
 #include <unistd.h>
 
-#include <cstring>
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/temp_folder.h"
@@ -48,15 +48,42 @@ struct SampleTraining {
   std::vector<NamedTensor> optimizer() const {
     return {{"wte.exp_avg", DType::kF32, {3, 4}, std::as_bytes(std::span(moment))}};
   }
+  /// All of it from one writer.
+  std::vector<CheckpointShard> whole() const {
+    std::vector<CheckpointShard> shards(1);
+    shards[0] = {stream_of(weights()), stream_of(optimizer())};
+    return shards;
+  }
+  /// Three writers: the left and the right half of the matrix, beside them the norm and two parts
+  /// of the moment, which are no rows.
+  std::vector<CheckpointShard> cut() const {
+    std::vector<CheckpointShard> shards(3);
+    shards[0] = {pieces_of(matrix, {{"wte", {0, 3, 2}}}), {}};
+    shards[1] = {pieces_of(matrix, {{"wte", {2, 3, 2}}}),
+                 pieces_of(moment, {{"wte.exp_avg", {0, 1, 5}}})};
+    shards[2] = {stream_of({weights()[1]}), pieces_of(moment, {{"wte.exp_avg", {5, 1, 7}}})};
+    return shards;
+  }
   std::string save(const std::string& folder, const SaveOptions& options = {}) const {
-    return save_checkpoint(folder, state, weights(), optimizer(), options);
+    return save_checkpoint(folder, state, whole(), options);
+  }
+  std::string save_cut(const std::string& folder, const SaveOptions& options = {}) const {
+    return save_checkpoint(folder, state, cut(), options);
   }
   bool equals(const LoadedCheckpoint& loaded) const {
-    return loaded.state() == state && loaded.weights().tensors().size() == 2 &&
-           loaded.optimizer().tensors().size() == 1 &&
-           same(loaded.weights().tensor("wte", DType::kF32, {3, 4}), matrix) &&
-           same(loaded.weights().tensor("norm", DType::kF32, {2}), {matrix[0], matrix[1]}) &&
-           same(loaded.optimizer().tensor("wte.exp_avg", DType::kF32, {3, 4}), moment);
+    return loaded.state() == state && loaded.index().tensors.size() == 3 &&
+           read(loaded, "wte", {3, 4}) == matrix &&
+           read(loaded, "norm", {2}) == std::vector<float>{matrix[0], matrix[1]} &&
+           read(loaded, "wte.exp_avg", {3, 4}) == moment;
+  }
+
+  /// All elements of a tensor.
+  static std::vector<float> read(const LoadedCheckpoint& loaded, const std::string& name,
+                                 const Shape& shape) {
+    std::vector<float> values(static_cast<size_t>(shape.num_elems()));
+    loaded.read(loaded.tensor(name, DType::kF32, shape), 0,
+                std::as_writable_bytes(std::span(values)));
+    return values;
   }
 
   CheckpointState state;
@@ -64,9 +91,22 @@ struct SampleTraining {
   std::vector<float> moment;
 
  private:
-  static bool same(std::span<const std::byte> bytes, const std::vector<float>& values) {
-    return bytes.size() == values.size() * sizeof(float) &&
-           std::memcmp(bytes.data(), values.data(), bytes.size()) == 0;
+  /// Parts of a matrix of 3 x 4.
+  static TensorStream pieces_of(const std::vector<float>& from,
+                                const std::vector<std::pair<std::string, PieceRange>>& parts) {
+    TensorStream stream;
+    std::vector<float> values;
+    for (const auto& [name, range] : parts) {
+      stream.pieces.push_back({name, DType::kF32, {3, 4}, range});
+      for (int64_t run = 0; run < range.num_runs; ++run) {
+        const auto begin = from.begin() + range.begin + run * 4;
+        values.insert(values.end(), begin, begin + range.run_elems);
+      }
+    }
+    stream.send = [values](const TensorStream::Write& write) {
+      write(std::as_bytes(std::span(values)));
+    };
+    return stream;
   }
 };
 

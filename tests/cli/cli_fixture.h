@@ -48,6 +48,23 @@ class Cli : public testing::Test {
     write_test_file(path(name), text);
   }
 
+  /// The bytes of all tensor files of a checkpoint, one behind the other by their names.
+  std::string tensors_of(const std::string& checkpoint) const {
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(path(checkpoint))) {
+      if (entry.path().extension() == ".safetensors") {
+        names.push_back(entry.path().filename().string());
+      }
+    }
+    std::sort(names.begin(), names.end());
+    EXPECT_GE(names.size(), 2u) << checkpoint;
+    std::string bytes;
+    for (const std::string& name : names) {
+      bytes += name + read(checkpoint + "/" + name);
+    }
+    return bytes;
+  }
+
   static Words command(const Words& arguments) {
     Words words{BRAID_PROGRAM};
     words.insert(words.end(), arguments.begin(), arguments.end());

@@ -48,7 +48,7 @@ const BadSetting kBadSettings[] = {
     {"RanksAndBatch", {"parallel.ranks=3"}, {"train.global_batch = 8", "= 2 * 3 = 6", "6 and 12"}},
     {"HeadsAndWidth", {"model.heads=3"}, {"model.width = 32", "model.heads = 3"}},
     {"OddHeads", {"model.kv_heads=3"}, {"model.kv_heads = 3"}},
-    {"NotBuiltYet", {"parallel.tensor=2"}, {"parallel.tensor = 2", "set parallel.tensor = 1"}},
+    {"NotBuiltYet", {"parallel.expert=2"}, {"parallel.expert = 2", "set parallel.expert = 1"}},
     {"UnknownPass",
      {"overlap.disable_passes=insert_event"},
      {"overlap.disable_passes: ", "\"insert_event\"", "did you mean \"insert_events\"?"}},

@@ -59,11 +59,29 @@ TEST_F(GenerateCommand, RefusesInOneLine) {
               AllOf(StartsWith("--tokenizer: 'more.model' has 320 ids"), HasSubstr("has 300")));
 }
 
+TEST_F(GenerateCommand, RunsOnTheCpuIfAskedTo) {
+  EXPECT_EQ(sample({"--tokens", "8", "--device", "cpu"}), sample({"--tokens", "8"}));
+  EXPECT_THAT(braid({"generate", "runs/run", "--device", "gpu"}).err, HasSubstr("--device"));
+}
+
+TEST_F(GenerateCommand, ContextLimitsWhatTheModelSees) {
+  const Words greedy = {"--tokens", "30", "--temperature", "0"};
+  const auto with_context = [&](const std::string& size) {
+    Words words = greedy;
+    words.insert(words.end(), {"--context", size});
+    return sample(words);
+  };
+  EXPECT_EQ(with_context("32"), sample(greedy));
+  EXPECT_THAT(with_context("1"), StartsWith("the cat"));
+  EXPECT_THAT(error_of({"generate", "runs/run", "--context", "0"}, 2), HasSubstr("--context"));
+}
+
 TEST_F(GenerateCommand, DamagedCheckpointIsRefused) {
-  const std::string file = "runs/run/checkpoints/step_00000006/model.safetensors";
+  const std::string file = "runs/run/checkpoints/step_00000006/model-00001-of-00002.safetensors";
   const std::string bytes = read(file);
   write(file, bytes.substr(0, bytes.size() - 1));
-  EXPECT_THAT(error_of({"generate", "runs/run"}, 1), HasSubstr("model.safetensors' is damaged"));
+  EXPECT_THAT(error_of({"generate", "runs/run"}, 1),
+              HasSubstr("model-00001-of-00002.safetensors' is damaged"));
 }
 
 }  // namespace

@@ -34,12 +34,92 @@ TEST_F(PlanCommand, LargestPresetNeedsNoDataNorMemory) {
   EXPECT_THAT(output_of({"plan", "large.toml"}), HasSubstr("405853.39 M parameters"));
 }
 
+TEST_F(PlanCommand, DryRunShowsLayoutStagesAndJobsOnly) {
+  const std::string text =
+      output_of({"plan", "run.toml", "--dry-run", "--set", "parallel.ranks=4", "--set",
+                 "parallel.pipeline=2", "--set", "train.global_batch=4"});
+  for (const char* part : {"layout    4 ranks = tensor 1 x context 1 x data 2 x pipeline 2",
+                           "pipeline  Et|tL, 1f1b of 1 microbatches", "planned   2 of 4 ranks",
+                           "\nrank 0  F0 .  .  .  B0 -\nrank 1  .  F0 B0 -  .  .\n"}) {
+    EXPECT_THAT(text, HasSubstr(part));
+  }
+  EXPECT_THAT(text, Not(HasSubstr("[train]")));
+  EXPECT_THAT(text, Not(HasSubstr("insert_events")));
+}
+
+TEST_F(PlanCommand, ShowsNoJobsWithoutPipeline) {
+  const std::string text = output_of({"plan", "run.toml"});
+  EXPECT_THAT(text, HasSubstr("layout    2 ranks"));
+  EXPECT_THAT(text, HasSubstr("planned   1 of 2 ranks"));
+  EXPECT_THAT(text, Not(HasSubstr("schedule  ")));
+}
+
+TEST_F(PlanCommand, ThousandsOfRanksTakeAsLongAsTheirStages) {
+  write("large.toml",
+        "[model]\npreset = \"llama-405b\"\n[train]\nsequence = 8192\nglobal_batch = 2048\n"
+        "[parallel]\nranks = 16384\ntensor = 8\npipeline = 16\nvirtual_stages = 8\n"
+        "schedule = \"interleaved\"\naccount_for_embedding = true\naccount_for_loss = true\n");
+  const std::string text = output_of({"plan", "large.toml", "--dry-run"});
+  EXPECT_THAT(text, HasSubstr("planned   16 of 16384 ranks, the first of each stage"));
+  EXPECT_THAT(text, HasSubstr("\n 15360     15 "));
+}
+
 TEST_F(PlanCommand, TensorBeyondAllLimitsIsRefused) {
   EXPECT_THAT(error_of({"plan", "run.toml", "--set", "train.microbatch=1048576", "--set",
                         "train.global_batch=2097152", "--set", "train.sequence=16777216"},
                        2),
               AllOf(HasSubstr("train.microbatch = 1048576"), HasSubstr("train.sequence = 16777216"),
                     HasSubstr("the limit is")));
+}
+
+TEST_F(PlanCommand, SaysWhetherItFitsADevice) {
+  EXPECT_THAT(output_of({"plan", "run.toml"}), Not(HasSubstr("\nfits ")));
+  EXPECT_THAT(output_of({"plan", "run.toml", "--device-memory", "4GiB"}),
+              AllOf(HasSubstr("\nfits      "),
+                    HasSubstr(" of 4.00 GiB in a GPU of that size: rank 0, weights ")));
+  EXPECT_THAT(output_of({"plan", "run.toml", "--dry-run", "--device-memory", "h100"}),
+              HasSubstr(" of 80.0 GiB in one NVIDIA H100 SXM: rank 0, weights "));
+}
+
+TEST_F(PlanCommand, RefusesADeviceThatIsTooSmallWithTheNearestSetting) {
+  // Most of it is activations, which norms that are made again make fewer.
+  const auto with = [](const std::string& size) {
+    return Words{"plan",
+                 "run.toml",
+                 "--dry-run",
+                 "--device-memory",
+                 size,
+                 "--set",
+                 "train.sequence=512",
+                 "--set",
+                 "train.microbatch=64",
+                 "--set",
+                 "train.global_batch=128",
+                 "--set",
+                 "train.dtype=bfloat16"};
+  };
+  const ChildResult result = braid(with("800MiB"));
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.out, HasSubstr("\ndoes not fit: rank 0 needs "));
+  EXPECT_THAT(error_of(with("800MiB"), 2),
+              AllOf(HasSubstr(" of GPU memory, a GPU of that size has 800 MiB free: weights "),
+                    HasSubstr("; nearest valid setting: ")));
+  EXPECT_THAT(error_of(with("100MB"), 2), HasSubstr(" are the most: lower "));
+}
+
+TEST_F(PlanCommand, DeviceMemoryIsASizeOrAGpu) {
+  for (const char* text : {"80", "h1000", "cpu", "-1GiB"}) {
+    EXPECT_THAT(error_of({"plan", "run.toml", "--device-memory=" + std::string(text)}, 2),
+                AllOf(HasSubstr("--device-memory = \"" + std::string(text) + "\""),
+                      HasSubstr("80GiB or 80GB, or a GPU out of a100, h100, h200, b200")))
+        << text;
+  }
+}
+
+TEST_F(PlanCommand, CostOfADeviceComparesItsMemory) {
+  write("large.toml", "[model]\npreset = \"llama-8b\"\n[train]\ndtype = \"bfloat16\"\n");
+  EXPECT_THAT(output_of({"plan", "large.toml", "--dry-run", "--cost", "h100"}),
+              HasSubstr("\ndoes not fit: rank 0 needs "));
 }
 
 TEST_F(PlanCommand, PassesCanBeDisabledByName) {

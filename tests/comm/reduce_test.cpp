@@ -29,49 +29,76 @@ TEST(ReduceSlice, CoversAllElementsInWholeLines) {
   }
 }
 
-TEST(SumSlice, AddsInOrderAndTouchesOnlyItsSlice) {
-  // (1e8 + 1) - 1e8 is 0 in fp32, 1e8 - 1e8 + 1 is 1: the order shows.
-  std::vector<float> a(5, 1e8f);
-  std::vector<float> b(5, 1.0f);
-  std::vector<float> c(5, -1e8f);
-  const std::vector<void*> buffers{a.data(), b.data(), c.data()};
-  sum_slice(buffers, {1, 4}, DType::kF32);
-  EXPECT_EQ(a, (std::vector<float>{1e8f, 0, 0, 0, 1e8f}));
-  EXPECT_EQ(b, (std::vector<float>{1, 0, 0, 0, 1}));
-  EXPECT_EQ(c, (std::vector<float>{-1e8f, 0, 0, 0, -1e8f}));
-  std::vector<float> d(1, 1e8f);
-  std::vector<float> e(1, -1e8f);
-  std::vector<float> f(1, 1.0f);
-  const std::vector<void*> other_order{d.data(), e.data(), f.data()};
-  sum_slice(other_order, {0, 1}, DType::kF32);
-  EXPECT_EQ(f[0], 1.0f);
+template <class T>
+std::byte* bytes(std::vector<T>& values) {
+  return reinterpret_cast<std::byte*>(values.data());
 }
 
-TEST(SumSlice, RoundsBf16OnceAfterFp32Sums) {
-  // 256 + 1 rounds back to 256 in bf16, so sums rounded after each addition would stay at 256.
-  std::vector<std::vector<BFloat16>> data(9, std::vector<BFloat16>(3, BFloat16(1.0f)));
-  data[0].assign(3, BFloat16(256.0f));
-  std::vector<void*> buffers;
-  for (auto& values : data) {
-    buffers.push_back(values.data());
+/// Adds elements [begin, end) of all arrays in place.
+template <class T>
+void sum_in_place(std::vector<std::vector<T>>& arrays, int64_t begin, int64_t end) {
+  std::vector<std::byte*> pointers;
+  for (auto& array : arrays) {
+    pointers.push_back(bytes(array));
   }
-  sum_slice(buffers, {0, 3}, DType::kBF16);
-  for (const auto& values : data) {
+  const std::vector<const std::byte*> sources(pointers.begin(), pointers.end());
+  sum_elems({.sources = sources,
+             .targets = pointers,
+             .dtype = dtype_of<T>(),
+             .begin = begin,
+             .count = end - begin,
+             .target_begin = begin});
+}
+
+TEST(SumElems, AddsInOrderAndTouchesOnlyItsElements) {
+  // (1e8 + 1) - 1e8 is 0 in fp32, 1e8 - 1e8 + 1 is 1: the order shows.
+  std::vector<std::vector<float>> arrays{std::vector<float>(5, 1e8f), std::vector<float>(5, 1.0f),
+                                         std::vector<float>(5, -1e8f)};
+  sum_in_place(arrays, 1, 4);
+  EXPECT_EQ(arrays[0], (std::vector<float>{1e8f, 0, 0, 0, 1e8f}));
+  EXPECT_EQ(arrays[1], (std::vector<float>{1, 0, 0, 0, 1}));
+  EXPECT_EQ(arrays[2], (std::vector<float>{-1e8f, 0, 0, 0, -1e8f}));
+  std::vector<std::vector<float>> other_order{{1e8f}, {-1e8f}, {1.0f}};
+  sum_in_place(other_order, 0, 1);
+  EXPECT_EQ(other_order[2][0], 1.0f);
+}
+
+TEST(SumElems, WritesToOtherPlaces) {
+  std::vector<int32_t> a{1, 2, 3, 4};
+  std::vector<int32_t> b{10, 20, 30, 40};
+  std::vector<int32_t> out(4, -1);
+  const std::vector<const std::byte*> sources{bytes(a), bytes(b)};
+  std::byte* const target = bytes(out);
+  sum_elems({.sources = sources,
+             .targets = {&target, 1},
+             .dtype = DType::kI32,
+             .begin = 2,
+             .count = 2,
+             .target_begin = 1});
+  EXPECT_EQ(out, (std::vector<int32_t>{-1, 33, 44, -1}));
+  EXPECT_EQ(a, (std::vector<int32_t>{1, 2, 3, 4}));
+}
+
+TEST(SumElems, RoundsBf16OnceAfterFp32Sums) {
+  // 256 + 1 rounds back to 256 in bf16, so sums rounded after each addition would stay at 256.
+  std::vector<std::vector<BFloat16>> arrays(9, std::vector<BFloat16>(3, BFloat16(1.0f)));
+  arrays[0].assign(3, BFloat16(256.0f));
+  sum_in_place(arrays, 0, 3);
+  for (const auto& values : arrays) {
     EXPECT_EQ(static_cast<float>(values[2]), 264.0f);
   }
 }
 
-TEST(SumSlice, SumsIntegersExactly) {
-  std::vector<int64_t> a(2, (int64_t{1} << 60) + 1);
-  std::vector<int64_t> b(2, 1);
-  const std::vector<void*> buffers{a.data(), b.data()};
-  sum_slice(buffers, {0, 2}, DType::kI64);
-  EXPECT_EQ(b[1], (int64_t{1} << 60) + 2);
+TEST(SumElems, SumsIntegersExactly) {
+  std::vector<std::vector<int64_t>> arrays{std::vector<int64_t>(2, (int64_t{1} << 60) + 1),
+                                           std::vector<int64_t>(2, 1)};
+  sum_in_place(arrays, 0, 2);
+  EXPECT_EQ(arrays[1][1], (int64_t{1} << 60) + 2);
 }
 
-TEST(SumSlice, RefusesDtypesWithoutASum) {
+TEST(SumElems, RefusesDtypesWithoutASum) {
   EXPECT_FALSE(can_sum(DType::kU8));
-  EXPECT_THROW(sum_slice({}, {0, 1}, DType::kU8), InternalError);
+  EXPECT_THROW(sum_elems({.dtype = DType::kU8, .count = 1}), InternalError);
 }
 
 }  // namespace

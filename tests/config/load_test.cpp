@@ -56,6 +56,18 @@ trace_steps = [5, 7]
   EXPECT_THAT(config.logging.trace_steps, ElementsAre(5, 7));
 }
 
+TEST(ParseConfig, ReadsASwitchThatHasBecomeAName) {
+  EXPECT_EQ(parse("[runtime]\ndetect_nan = true\n").runtime.detect_nan, "loss");
+  EXPECT_EQ(parse("[runtime]\ndetect_nan = false\n").runtime.detect_nan, "off");
+  EXPECT_EQ(parse("[runtime]\ndetect_nan = \"tensors\"\n").runtime.detect_nan, "tensors");
+  EXPECT_EQ(with_set("runtime.detect_nan=false").runtime.detect_nan, "off");
+  EXPECT_EQ(with_set("runtime.detect_nan=tensors").runtime.detect_nan, "tensors");
+  EXPECT_THAT(config_error_of([] { parse("[runtime]\ndetect_nan = \"true\"\n"); }),
+              HasSubstr("allowed values are \"off\", \"loss\", \"tensors\""));
+  EXPECT_THAT(config_error_of([] { parse("[runtime]\ndevice = true\n"); }),
+              HasSubstr("expected a string"));
+}
+
 TEST(ParseConfig, ReadsDottedKeysAndInlineTables) {
   EXPECT_EQ(parse("train.steps = 7").train.steps, 7);
   EXPECT_EQ(parse("train = { steps = 7, seed = 3 }").train.seed, 3);

@@ -15,8 +15,8 @@ TEST(Suggest, NamesTheNearestSection) {
   EXPECT_EQ(suggest_section("Optimiser"), "did you mean [optimizer]?");
   EXPECT_EQ(
       suggest_section("banana"),
-      "sections are model, train, optimizer, parallel, overlap, data, eval, checkpoint, logging, "
-      "runtime");
+      "sections are model, train, optimizer, parallel, memory, overlap, data, eval, checkpoint, "
+      "logging, runtime, links");
 }
 
 TEST(Suggest, PrefersKeysOfTheSameSection) {

@@ -48,7 +48,8 @@ INSTANTIATE_TEST_SUITE_P(
         "optimizer.schedule=constant\noptimizer.warmup_steps=1000",
         "optimizer.decay_steps=5000\noptimizer.warmup_steps=10", "optimizer.min_learning_rate=3e-4",
         "overlap.mode=manual\noverlap.overlap_grad_reduce=true",
-        "data.split=1,0,0\neval.interval=0", "data.split= 0.9 , .1 , 0", "overlap.mode=off"));
+        "data.split=1,0,0\neval.interval=0", "data.split= 0.9 , .1 , 0", "overlap.mode=off",
+        "links.data_gb_per_s=450\nlinks.data_latency_us=2.5", "links.context_gb_per_s=1e-6"));
 
 struct Broken {
   const char* overrides;
@@ -67,22 +68,50 @@ TEST_P(Refuses, WithOneLine) {
   EXPECT_THAT(message, Not(HasSubstr("\n")));
 }
 
+INSTANTIATE_TEST_SUITE_P(BuildLimits, Refuses,
+                         ::testing::Values(Broken{
+                             "parallel.expert=4",
+                             "parallel.expert = 4: this build runs expert = 1 only"}));
+
 INSTANTIATE_TEST_SUITE_P(
-    BuildLimits, Refuses,
+    ParallelKeys, Refuses,
     ::testing::Values(
-        Broken{"parallel.tensor=8",
-               "parallel.tensor = 8: this build runs tensor = 1 only; set parallel.tensor = 1"},
-        Broken{"parallel.pipeline=2", "parallel.pipeline = 2: this build runs pipeline = 1 only"},
-        Broken{"parallel.context=2", "parallel.context = 2: this build runs context = 1 only"},
-        Broken{"parallel.expert=4", "parallel.expert = 4: this build runs expert = 1 only"},
-        Broken{"parallel.virtual_stages=2", "this build runs virtual_stages = 1 only"},
-        Broken{"parallel.schedule=interleaved",
-               "parallel.schedule = \"interleaved\": this build runs schedule = \"1f1b\" only; set "
-               "parallel.schedule = \"1f1b\""},
-        Broken{"parallel.sequence_parallel=true",
-               "parallel.sequence_parallel = true: this build runs sequence_parallel = false only"},
-        Broken{"parallel.shard=optimizer",
-               "parallel.shard = \"optimizer\": this build runs shard = \"none\" only"}));
+        Broken{"parallel.microbatch_group_size=4",
+               "parallel.microbatch_group_size = 4: is read with schedule = \"interleaved\" only; "
+               "schedule is \"1f1b\""},
+        Broken{"parallel.context_inner=2",
+               "parallel.context_inner = 2: is read with context_method = \"a2a+ring\" only"},
+        Broken{
+            "parallel.ranks=8\nparallel.context=8\ntrain.sequence=1000",
+            "train.sequence = 1000: must be a multiple of 2 * parallel.context = 16; the nearest "
+            "are 992 and 1008"},
+        Broken{"parallel.ranks=8\nparallel.context=8\nparallel.context_method=a2a\n"
+               "train.sequence=1004",
+               "train.sequence = 1004: must be a multiple of parallel.context = 8; the nearest are "
+               "1000 and 1008"},
+        Broken{"parallel.ranks=8\nparallel.context=8\nparallel.context_method=a2a+ring\n"
+               "parallel.context_inner=3\ntrain.sequence=1024",
+               "parallel.context_inner = 3: must divide parallel.context = 8; the nearest is 2"},
+        Broken{"parallel.shard_replicas=2",
+               "parallel.shard_replicas = 2: there are no shards with shard = \"none\"; set "
+               "parallel.shard = \"optimizer\" or parallel.shard_replicas = 1"},
+        Broken{"parallel.ranks=4\nparallel.shard=optimizer\nparallel.shard_replicas=3",
+               "parallel.shard_replicas = 3: must divide data * context = 4 * 1 = 4; the nearest "
+               "is 2"},
+        Broken{"parallel.bucket_bytes=5",
+               "parallel.bucket_bytes = 5: is read with bucket = \"bytes\" only; bucket is "
+               "\"layer\""}));
+
+INSTANTIATE_TEST_SUITE_P(
+    MemoryKeys, Refuses,
+    ::testing::Values(
+        Broken{"memory.recompute_layers=2",
+               "memory.recompute_layers = 2: is read with recompute = \"norms\", \"attention\" or "
+               "\"full\" only; recompute is \"none\""},
+        Broken{"memory.offload_prefetch_layers=2",
+               "memory.offload_prefetch_layers = 2: is read with offload_layers above 0 only"},
+        Broken{"memory.offload_min_bytes=4096",
+               "memory.offload_min_bytes = 4096: is read with offload_layers above 0 only"}));
 
 INSTANTIATE_TEST_SUITE_P(
     LayoutAndBatch, Refuses,
@@ -154,6 +183,20 @@ INSTANTIATE_TEST_SUITE_P(
         Broken{"overlap.overlap_grad_reduce=true",
                "overlap.overlap_grad_reduce = true: is read with "
                "mode = \"manual\" only; mode is \"auto\""},
+        Broken{"overlap.param_gather_prefetch_units=2",
+               "overlap.param_gather_prefetch_units = 2: is read with mode = \"manual\" only"},
+        Broken{"overlap.mode=manual\noverlap.overlap_param_gather=true",
+               "overlap.overlap_param_gather = true: needs weights that ranks hold or update in "
+               "parts, and parallel.shard is \"none\""},
+        Broken{"overlap.mode=manual\noverlap.align_param_gather=true",
+               "overlap.align_param_gather = true: says how overlap_param_gather gathers weights"},
+        Broken{"overlap.mode=manual\nparallel.ranks=2\nparallel.shard=parameters\n"
+               "overlap.overlap_param_gather=true\n"
+               "overlap.overlap_param_gather_with_optimizer_step=true",
+               "overlap.overlap_param_gather_with_optimizer_step = true: is about weights that "
+               "every rank holds whole"},
+        Broken{"overlap.mode=manual\noverlap.overlap_context_comm=true",
+               "overlap.overlap_context_comm = true: needs ranks that share a sequence"},
         Broken{"overlap.disable_passes=a,,b",
                "overlap.disable_passes = [\"a\", \"\", \"b\"]: has an empty name"},
         Broken{"data.tokenizer=", "data.tokenizer = \"\": must be a SentencePiece model file"},
@@ -163,6 +206,22 @@ INSTANTIATE_TEST_SUITE_P(
                "share"},
         Broken{"logging.run_folder=", "logging.run_folder = \"\": must name a folder"},
         Broken{"checkpoint.resume=", "checkpoint.resume = \"\": must be \"auto\", \"none\""}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Links, Refuses,
+    ::testing::Values(
+        Broken{"links.data_latency_us=-1", "links.data_latency_us = -1.0: must be at least 0"},
+        Broken{"links.tensor_latency_us=2e6",
+               "links.tensor_latency_us = 2000000.0: must be at most 1000000"},
+        Broken{"links.pipeline_gb_per_s=-2", "links.pipeline_gb_per_s = -2.0: must be at least 0"},
+        Broken{"links.context_gb_per_s=4.5e11",
+               "links.context_gb_per_s = 450000000000.0: must be at most 1000000"},
+        Broken{"links.data_gb_per_s=1e-7",
+               "links.data_gb_per_s = 1e-07: must be 0 (no limit) or at least 0.000001, which is 1 "
+               "kB/s; set links.data_gb_per_s = 0.000001"},
+        Broken{"links.tensor_gb_per_s=1e-9", "links.tensor_gb_per_s = 1e-09: must be 0"},
+        Broken{"links.pipeline_gb_per_s=1e-9", "links.pipeline_gb_per_s = 1e-09: must be 0"},
+        Broken{"links.context_gb_per_s=1e-9", "links.context_gb_per_s = 1e-09: must be 0"}));
 
 TEST(Validate, NamesMissingSizes) {
   for (const auto key : {&ModelConfig::layers, &ModelConfig::width, &ModelConfig::heads}) {

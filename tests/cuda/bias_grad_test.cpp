@@ -2,6 +2,7 @@
 // cannot instrument cuBLASLt's kernels.
 #include "backends/cuda/kernels/bias_grad.h"
 
+#include "backends/cuda/kernels/scratch_sizes.h"
 #include "support/cuda_kernel_case.h"
 
 namespace braid {

@@ -1,5 +1,6 @@
 #include "ops/cross_entropy.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "support/cuda_kernel_checks.h"
@@ -66,7 +67,7 @@ KernelCase backward_case(DType dtype, Sizes s) {
   const KernelCase forward = f64_reference(forward_case(dtype, s));
   KernelCase kernel_case(
       {"cross_entropy_backward",
-       to_attributes(CrossEntropyAttributes{.vocabulary = s.vocabulary}),
+       to_attributes(CrossEntropyShardAttributes{.vocabulary = s.vocabulary}),
        {read(dtype, {s.rows, s.columns}), read(DType::kI32, {s.rows}), read(DType::kF32, {1}),
         read(DType::kF32, {s.rows}), write(dtype, {s.rows, s.columns})}});
   kernel_case.set(0, make_logits(s));
@@ -142,6 +143,116 @@ TEST_F(CrossEntropyCudaTest, UnknownLabelsAndNanLogitsShowInTheLoss) {
   forward.set(0, logits);
   run_on_cuda(forward, context());
   EXPECT_TRUE(std::isnan(forward.values(3)[0]));
+}
+
+/// Columns of a vocabulary on one of several ranks.
+struct Shard {
+  int64_t rows;
+  int64_t columns;
+  CrossEntropyShardAttributes of;
+};
+
+/// First, middle and last columns, the last with padding or nothing but padding; odd widths.
+const Shard kShards[] = {{5, 128, {.vocabulary = 300, .vocabulary_begin = 0}},
+                         {5, 128, {.vocabulary = 300, .vocabulary_begin = 128}},
+                         {5, 128, {.vocabulary = 300, .vocabulary_begin = 256}},
+                         {5, 128, {.vocabulary = 300, .vocabulary_begin = 384}},
+                         {3, 33, {.vocabulary = 90, .vocabulary_begin = 66}},
+                         {2, 16384, {.vocabulary = 50257, .vocabulary_begin = 16384}},
+                         {3, 32064, {.vocabulary = 128256, .vocabulary_begin = 96192}}};
+
+void set_shard_inputs(KernelCase& kernel_case, const Shard& s) {
+  kernel_case.set(
+      0, make_logits({s.rows, s.columns, std::max<int64_t>(0, s.of.valid_columns(s.columns))}));
+  kernel_case.set(1, make_labels({s.rows, s.columns, s.of.vocabulary}));
+  std::vector<double> labels = kernel_case.values(1);
+  labels[0] = static_cast<double>(
+      std::min(s.of.vocabulary - 1, s.of.vocabulary_begin));  // surely here, if any column is
+  kernel_case.set(1, labels);
+}
+
+KernelCase partial_case(DType dtype, const Shard& s) {
+  KernelCase kernel_case({"cross_entropy_partial",
+                          to_attributes(s.of),
+                          {read(dtype, {s.rows, s.columns}), read(DType::kI32, {s.rows}),
+                           write(DType::kF32, {s.rows, kCrossEntropyStats})}});
+  set_shard_inputs(kernel_case, s);
+  return kernel_case;
+}
+
+/// lse is about what a softmax over all ranks has.
+KernelCase shard_backward_case(DType dtype, const Shard& s) {
+  KernelCase kernel_case(
+      {"cross_entropy_backward",
+       to_attributes(s.of),
+       {read(dtype, {s.rows, s.columns}), read(DType::kI32, {s.rows}), read(DType::kF32, {1}),
+        read(DType::kF32, {s.rows}), write(dtype, {s.rows, s.columns})}});
+  set_shard_inputs(kernel_case, s);
+  kernel_case.set_all(2, kLossScale);
+  kernel_case.set(3, TestRandom(8).uniforms(s.rows, 12.0, 20.0));
+  return kernel_case;
+}
+
+KernelCase merge_case(int64_t rows, int64_t ranks) {
+  KernelCase kernel_case(
+      {"cross_entropy_merge",
+       {},
+       {read(DType::kF32, {ranks * rows, kCrossEntropyStats}), read(DType::kI32, {rows}),
+        read(DType::kF32, {1}), write(DType::kF32, {1}), write(DType::kF32, {rows})}});
+  TestRandom random(9);
+  std::vector<double> stats;
+  for (int64_t i = 0; i < ranks * rows; ++i) {
+    const bool is_padding = ranks > 1 && i >= (ranks - 1) * rows && i % 3 == 0;
+    stats.push_back(is_padding ? -std::numeric_limits<double>::infinity()
+                               : random.uniform(-12.0, 12.0));
+    stats.push_back(is_padding ? 0.0 : random.uniform(1.0, 1000.0));
+    stats.push_back(i < rows ? random.uniform(-12.0, 12.0) : 0.0);
+  }
+  kernel_case.set(0, stats);
+  kernel_case.set(1, make_labels({rows, 1, 100}));
+  kernel_case.set_all(2, kLossScale);
+  return kernel_case;
+}
+
+TEST_F(CrossEntropyCudaTest, StatisticsEqualTheCpus) {
+  for (const DType dtype : kCudaDtypes) {
+    for (const Shard& s : kShards) {
+      expect_equals_cpu(partial_case(dtype, s), context(), rounded_once(1e-6, 4e-6),
+                        fmt::format("{} of {}", s.of.vocabulary_begin, s.of.vocabulary));
+      expect_equals_cpu(shard_backward_case(dtype, s), context(), rounded_once(1e-6, 4e-6),
+                        fmt::format("{} of {}", s.of.vocabulary_begin, s.of.vocabulary));
+    }
+  }
+}
+
+TEST_F(CrossEntropyCudaTest, MergeEqualsTheCpus) {
+  for (const int64_t rows : {1, 257, 3000}) {
+    for (const int64_t ranks : {1, 2, 3, 8}) {
+      expect_equals_cpu(merge_case(rows, ranks), context(), rounded_once(4e-6, 1e-6),
+                        fmt::format("{} rows of {} ranks", rows, ranks));
+    }
+  }
+}
+
+TEST_F(CrossEntropyCudaTest, LabelsThatNoRankKnowsAreNanOnEveryRank) {
+  for (const int64_t begin : {0, 128, 384}) {
+    KernelCase kernel_case =
+        partial_case(DType::kBF16, {5, 128, {.vocabulary = 300, .vocabulary_begin = begin}});
+    kernel_case.set(1, {1, 300, 2, 400, -100});
+    run_on_cuda(kernel_case, context());
+    for (size_t row = 0; row < 5; ++row) {
+      EXPECT_EQ(std::isnan(kernel_case.values(2)[3 * row + 2]), row == 1 || row == 3) << row;
+    }
+  }
+}
+
+TEST_F(CrossEntropyCudaTest, ShardsAreBitwiseRepeatable) {
+  const Shard shard{1200, 1064, {.vocabulary = 3000, .vocabulary_begin = 1064}};
+  for (const DType dtype : kCudaDtypes) {
+    expect_repeatable([&] { return partial_case(dtype, shard); }, context());
+    expect_repeatable([&] { return shard_backward_case(dtype, shard); }, context());
+  }
+  expect_repeatable([&] { return merge_case(1200, 4); }, context());
 }
 
 TEST_F(CrossEntropyCudaTest, IsBitwiseRepeatable) {

@@ -22,6 +22,7 @@ using ::testing::Each;
 using ::testing::HasSubstr;
 
 constexpr int64_t kMiB = 1 << 20;
+constexpr int64_t kFoundBytes = 256;  // what finite checks work in
 
 class CudaExecutorTest : public ::testing::Test {
  protected:
@@ -97,7 +98,7 @@ TEST_F(CudaExecutorTest, TakesFromTheDriverWhatIsPlannedAndNothingLater) {
   EXPECT_EQ(plan.peak_bytes(),
             128 * kMiB);  // whole pages of the device, so the driver adds nothing
   EXPECT_EQ(executor->allocated_bytes(), plan.peak_bytes());
-  EXPECT_EQ(executor->workspace_bytes(), 0);
+  EXPECT_EQ(executor->workspace_bytes(), kFoundBytes);
   EXPECT_EQ(after_steps, constructed);
   const auto taken = static_cast<int64_t>(before - constructed);
   EXPECT_GE(taken, plan.peak_bytes());
@@ -135,7 +136,7 @@ TEST_F(CudaExecutorTest, EachStreamHasTheScratchOfItsLargestKernel) {
   ScratchKernels kernels;
   const auto executor =
       make_cuda_executor(fills_on_two_streams(), {.make_kernel = kernels.factory()});
-  EXPECT_EQ(executor->workspace_bytes(), 300 + 500);
+  EXPECT_EQ(executor->workspace_bytes(), 300 + 500 + kFoundBytes);
   executor->run(0);
   EXPECT_NE(kernels.seen[100].scratch, nullptr);
   EXPECT_EQ(kernels.seen[100].scratch, kernels.seen[300].scratch);
@@ -171,13 +172,13 @@ struct TwoTasks {
   }
 };
 
-TEST_F(CudaExecutorTest, DetectNanNamesTheTaskAndTheFirstElement) {
+TEST_F(CudaExecutorTest, FiniteChecksNameTheTaskAndTheFirstElement) {
   const Program program = TwoTasks(std::numeric_limits<double>::infinity()).program;
-  const auto executor = make_cuda_executor(program, {.detect_nan = true});
+  const auto executor = make_cuda_executor(program);
+  executor->set_finite_checks(true);
   EXPECT_EQ(message_of<DeviceError>([&] { executor->run(0); }),
             "rank 0, stream compute, task 1 (" + describe_task(program, TaskId(1)) +
                 "): wrote NaN or infinity to element 0 of buffer a");
-  EXPECT_NO_THROW(make_cuda_executor(TwoTasks(7).program, {.detect_nan = true})->run(0));
 }
 
 TEST_F(CudaExecutorTest, ATaskThatCannotBeCapturedIsNamedAtConstruction) {
@@ -228,7 +229,7 @@ TEST_F(CudaExecutorTest, ErrorsOfTheDeviceSurfaceAtWait) {
   EXPECT_EXIT(run_bad_address({.sync_each_task = true}), ::testing::ExitedWithCode(0),
               "rank 0, stream compute, task 1 .fill.*illegal memory access");
   EXPECT_EXIT(run_bad_address({}), ::testing::ExitedWithCode(0),
-              "rank 0.*illegal memory access.*sync_each_task");
+              "rank 0.*illegal memory access.*BRAID_SYNC_TASKS");
 }
 
 TEST_F(CudaExecutorTest, RefusesBuffersThatAreNotInDeviceMemory) {

@@ -46,12 +46,17 @@ KernelCase copy_case(DType dtype, int64_t count) {
   return KernelCase({"copy", {}, {read(dtype, {count}), write(dtype, {count})}});
 }
 
+KernelCase accumulate_case(DType dtype, int64_t count) {
+  return KernelCase({"accumulate", {}, {read(dtype, {count}), read_write(wide(dtype), {count})}});
+}
+
 TEST_F(ElementwiseCudaTest, GivesTheNumbersOfTheCpu) {
   for (const int64_t count : kCounts) {
     const std::string name = fmt::format("[{}]", count);
     for (const DType dtype : kCudaDtypes) {
       expect_same_as_cpu([&] { return add_case(dtype, count); }, context(), name);
       expect_same_as_cpu([&] { return copy_case(dtype, count); }, context(), name);
+      expect_same_as_cpu([&] { return accumulate_case(dtype, count); }, context(), name);
     }
     for (const DType dtype : kFloatDtypes) {
       expect_same_as_cpu([&] { return fill_case(dtype, count, 0.1); }, context(), name);
@@ -71,6 +76,7 @@ TEST_F(ElementwiseCudaTest, IsBitwiseRepeatable) {
   for (const DType dtype : kCudaDtypes) {
     expect_repeatable([&] { return add_case(dtype, kCount); }, context());
     expect_repeatable([&] { return copy_case(dtype, kCount); }, context());
+    expect_repeatable([&] { return accumulate_case(dtype, kCount); }, context());
     expect_repeatable([&] { return fill_case(dtype, kCount, -0.3); }, context());
   }
   expect_repeatable([&] { return cast_case(DType::kF32, DType::kBF16, kCount); }, context());

@@ -51,21 +51,20 @@ KernelCase embedding_case(DType dtype, Sizes s, bool has_positions) {
 }
 
 KernelCase wgrad_case(DType dtype, Sizes s, Tokens tokens, bool accumulate) {
-  KernelCase kernel_case(
-      {"embedding_wgrad",
-       to_attributes(EmbeddingWgradAttributes{.sequence = s.sequence, .accumulate = accumulate}),
-       {read(DType::kI32, {s.rows()}), read(dtype, {s.rows(), s.width}),
-        gradient(accumulate, DType::kF32, {s.vocabulary, s.width})}});
+  KernelCase kernel_case({"embedding_wgrad",
+                          to_attributes(EmbeddingWgradAttributes{.accumulate = accumulate}),
+                          {read(DType::kI32, {s.rows()}), read(dtype, {s.rows(), s.width}),
+                           gradient(accumulate, DType::kF32, {s.vocabulary, s.width})}});
   kernel_case.set(0, make_tokens(s, tokens));
   return kernel_case;
 }
 
 KernelCase position_wgrad_case(DType dtype, Sizes s, bool accumulate) {
-  return KernelCase(
-      {"position_embedding_wgrad",
-       to_attributes(EmbeddingWgradAttributes{.sequence = s.sequence, .accumulate = accumulate}),
-       {read(dtype, {s.rows(), s.width}),
-        gradient(accumulate, DType::kF32, {s.sequence + 2, s.width})}});
+  return KernelCase({"position_embedding_wgrad",
+                     to_attributes(PositionEmbeddingWgradAttributes{.sequence = s.sequence,
+                                                                    .accumulate = accumulate}),
+                     {read(dtype, {s.rows(), s.width}),
+                      gradient(accumulate, DType::kF32, {s.sequence + 2, s.width})}});
 }
 
 std::string name_of(DType dtype, Sizes s) {
@@ -109,6 +108,53 @@ TEST_F(EmbeddingCudaTest, PositionWgradGivesTheNumbersOfTheCpu) {
   }
 }
 
+/// The same ops with tokens at other positions of a table, as on a context rank.
+KernelCase at_positions(const KernelCase& plain, const TokenPositions& at, size_t table,
+                        std::vector<Attribute> attributes) {
+  OpSpec spec = plain.spec();
+  const int64_t sequence = plain.spec().operands[0].shape[0] / 3;
+  spec.operands[table].shape = {at.end(sequence) + 2, spec.operands[table].shape[1]};
+  spec.attributes = std::move(attributes);
+  return KernelCase(spec);
+}
+
+// A zig-zag rank's two runs, in this order and the other, one run that does not begin at 0, and
+// runs of one token each side.
+constexpr TokenPositions kPositions[] = {
+    {.first_begin = 3, .second_begin = 45, .split = 10},
+    {.first_begin = 40, .second_begin = 2, .split = 20},
+    {.second_begin = 5},
+    {.first_begin = 7, .split = 37},
+    {.first_begin = 0, .second_begin = 60, .split = 36},
+};
+
+TEST_F(EmbeddingCudaTest, PositionsOfAContextShardGiveTheNumbersOfTheCpu) {
+  for (const DType dtype : kCudaDtypes) {
+    for (const int64_t width : {64, 7}) {
+      const Sizes s{3, 37, 11, width};
+      for (const TokenPositions& at : kPositions) {
+        const auto forward = [&] {
+          KernelCase made =
+              at_positions(embedding_case(dtype, s, true), at, 2,
+                           to_attributes(EmbeddingAttributes{
+                               .sequence = s.sequence, .has_positions = true, .at = at}));
+          made.set(0, make_tokens(s, Tokens::kRandom));
+          return made;
+        };
+        expect_same_as_cpu(forward, context(), name_of(dtype, s));
+        for (const bool accumulate : {false, true}) {
+          const auto wgrad = [&] {
+            return at_positions(position_wgrad_case(dtype, s, accumulate), at, 1,
+                                to_attributes(PositionEmbeddingWgradAttributes{
+                                    .sequence = s.sequence, .accumulate = accumulate, .at = at}));
+          };
+          expect_same_as_cpu(wgrad, context(), name_of(dtype, s));
+        }
+      }
+    }
+  }
+}
+
 TEST_F(EmbeddingCudaTest, UnknownTokensGiveNanAndTouchNoGradient) {
   const Sizes sizes{1, 6, 5, 24};
   const std::vector<double> tokens = {0, -1, 4, 5, 2147483647, 3};
@@ -133,6 +179,65 @@ TEST_F(EmbeddingCudaTest, UnknownTokensGiveNanAndTouchNoGradient) {
   expected.run();
   run_on_cuda(wgrad, context());
   expect_close(wgrad.values(2), expected.values(2), {}, "d_table");
+}
+
+/// A part of the vocabulary's rows: the first ones, some out of the middle, padding at the end.
+struct Part {
+  int64_t vocabulary;
+  int64_t begin;
+};
+
+constexpr Part kParts[] = {{25, 0}, {25, 7}, {25, 20}, {25, 40}, {11, 0}};
+
+template <class Attributes>
+KernelCase part_of(const KernelCase& whole, const Part& part, Attributes attributes) {
+  attributes.vocabulary = part.vocabulary;
+  attributes.vocabulary_begin = part.begin;
+  OpSpec spec = whole.spec();
+  spec.attributes = to_attributes(attributes);
+  KernelCase kernel_case(spec);
+  kernel_case.set(0, make_tokens({3, 37, part.vocabulary, 1}, Tokens::kRandom));
+  return kernel_case;
+}
+
+TEST_F(EmbeddingCudaTest, PartOfATableGivesTheNumbersOfTheCpu) {
+  for (const DType dtype : kCudaDtypes) {
+    for (const int64_t width : {64, 7}) {
+      const Sizes s{3, 37, 11, width};
+      for (const Part& part : kParts) {
+        for (const bool adds_positions : {false, true}) {
+          const EmbeddingAttributes attributes{
+              .sequence = s.sequence, .has_positions = true, .adds_positions = adds_positions};
+          expect_same_as_cpu(
+              [&] { return part_of(embedding_case(dtype, s, true), part, attributes); }, context(),
+              name_of(dtype, s));
+        }
+        for (const bool accumulate : {false, true}) {
+          const EmbeddingWgradAttributes attributes{.accumulate = accumulate};
+          const auto make = [&] {
+            return part_of(wgrad_case(dtype, s, Tokens::kRandom, accumulate), part, attributes);
+          };
+          expect_same_as_cpu(make, context(), name_of(dtype, s));
+        }
+      }
+    }
+  }
+}
+
+TEST_F(EmbeddingCudaTest, TokensThatNoRankKnowsGiveNanOnEveryRank) {
+  for (const int64_t begin : {0, 10, 40}) {
+    KernelCase kernel_case = part_of(embedding_case(DType::kBF16, {3, 37, 11, 24}, false),
+                                     {25, begin}, EmbeddingAttributes{.sequence = 37});
+    std::vector<double> tokens = kernel_case.values(0);
+    tokens[5] = 25;
+    tokens[6] = -1;
+    kernel_case.set(0, tokens);
+    run_on_cuda(kernel_case, context());
+    const std::vector<double> out = kernel_case.values(2);
+    for (size_t i = 0; i < out.size(); ++i) {
+      EXPECT_EQ(std::isnan(out[i]), i / 24 == 5 || i / 24 == 6) << begin << " element " << i;
+    }
+  }
 }
 
 TEST_F(EmbeddingCudaTest, IsBitwiseRepeatable) {

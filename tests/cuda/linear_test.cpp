@@ -1,6 +1,7 @@
 #include "ops/linear.h"
 
 #include <functional>
+#include <limits>
 
 #include "support/cuda_kernel_case.h"
 
@@ -33,6 +34,16 @@ KernelCase linear_case(DType dtype, Sizes s, bool has_bias) {
   operands.push_back(write(dtype, {s.rows, s.out}));
   return KernelCase(
       {"linear", to_attributes(LinearAttributes{.has_bias = has_bias}), std::move(operands)});
+}
+
+/// The bias is NaN, which must not show.
+KernelCase case_without_adding_the_bias(DType dtype, Sizes s) {
+  KernelCase kernel_case({"linear",
+                          to_attributes(LinearAttributes{.has_bias = true, .adds_bias = false}),
+                          {read(dtype, {s.rows, s.in}), read(dtype, {s.out, s.in}),
+                           read(dtype, {s.out}), write(dtype, {s.rows, s.out})}});
+  kernel_case.set_all(2, std::numeric_limits<double>::quiet_NaN());
+  return kernel_case;
 }
 
 KernelCase dgrad_case(DType dtype, Sizes s, bool accumulate) {
@@ -91,6 +102,15 @@ TEST_F(LinearCudaTest, ForwardEqualsTheCpu) {
         check_against_cpu(linear_case(dtype, s, has_bias), context(), s.in, has_bias,
                           name_of(dtype, s));
       }
+    }
+  }
+}
+
+TEST_F(LinearCudaTest, LeavesABiasOutOnRequest) {
+  for (const DType dtype : kDtypes) {
+    for (const Sizes s : kSizes) {
+      check_against_cpu(case_without_adding_the_bias(dtype, s), context(), s.in, false,
+                        name_of(dtype, s));
     }
   }
 }

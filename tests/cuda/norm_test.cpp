@@ -97,6 +97,21 @@ TEST_F(NormCudaTest, ForwardEqualsTheCpu) {
   }
 }
 
+// What recomputation relies on.
+TEST_F(NormCudaTest, OfAKeptSumGivesTheBitsOfTheAddForm) {
+  for (const DType dtype : kCudaDtypes) {
+    for (const Sizes s : sizes_for(dtype)) {
+      for (const bool centred : {false, true}) {
+        KernelCase fused = forward_case(dtype, s, {.centred = centred, .adds = true});
+        run_on_cuda(fused, context());
+        KernelCase replay = replay_of(fused);
+        run_on_cuda(replay, context());
+        expect_replayed(replay, fused, name_of(dtype, s));
+      }
+    }
+  }
+}
+
 // The norm is that of the rounded sum: the reference gets the sum that the device wrote.
 TEST_F(NormCudaTest, AddFormsNormaliseTheRoundedSum) {
   for (const DType dtype : kCudaDtypes) {

@@ -53,6 +53,16 @@ TEST_F(OptimizerCudaTest, SquaredNormEqualsTheCpu) {
   }
 }
 
+TEST_F(OptimizerCudaTest, SumEqualsTheCpu) {
+  for (const int64_t count : {1, 2, 33, 5000}) {
+    KernelCase kernel_case({"sum", {}, {read(DType::kF64, {count}), write(DType::kF64, {1})}});
+    kernel_case.set(0, TestRandom(count).uniforms(count, 0.0, 4.0));
+    expect_equals_cpu(
+        std::move(kernel_case), context(), [](DType) { return Tolerance{.relative = 1e-13}; },
+        fmt::format("[{}]", count));
+  }
+}
+
 TEST_F(OptimizerCudaTest, ClipScaleEqualsTheCpu) {
   TestRandom random(9);
   const auto tolerance = [](DType) { return Tolerance{.relative = 1e-6}; };

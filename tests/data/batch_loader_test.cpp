@@ -1,7 +1,9 @@
 #include "data/batch_loader.h"
 
 #include <gmock/gmock.h>
+
 #include <gtest/gtest.h>
+#include <array>
 
 #include <algorithm>
 #include <atomic>
@@ -199,6 +201,23 @@ TEST(BatchLoader, RefusesImpossibleShapes) {
               HasSubstr("-3 samples"));
   EXPECT_THROW(BatchLoader(source, {.rank_begin = 1, .rank_end = 1}), InternalError);
   EXPECT_THROW(BatchLoader(source, {.rank_end = 2}), InternalError);
+}
+
+TEST(TakePositions, OfEverySequence) {
+  const std::vector<int32_t> values = {10, 11, 12, 13, 20, 21, 22, 23};
+  EXPECT_THAT(take_positions(values, 4, std::array<int64_t, 2>{0, 3}), ElementsAre(10, 13, 20, 23));
+  EXPECT_THAT(take_positions(values, 4, std::array<int64_t, 2>{2, 1}), ElementsAre(12, 11, 22, 21));
+  EXPECT_THROW(take_positions(values, 3, std::array<int64_t, 1>{0}), InternalError);
+  EXPECT_THROW(take_positions(values, 4, std::array<int64_t, 1>{4}), InternalError);
+}
+
+TEST(BatchLoader, GivesRanksTheirPositionsOfTokensAndLabels) {
+  const CountingSource source(8);
+  BatchLoader loader(source, {.shape = {.num_ranks = 2, .num_microbatches = 1, .microbatch = 2}});
+  const StepBatch batch = loader.next().value();
+  const std::array<int64_t, 2> positions{0, 2};
+  EXPECT_THAT(batch.tokens_at(1, 0, positions), ElementsAre(20, 22, 30, 32));
+  EXPECT_THAT(batch.labels_at(1, 0, positions), ElementsAre(21, 23, 31, 33));
 }
 
 }  // namespace

@@ -37,6 +37,21 @@ TEST(ByteTokenizer, RefusesIdsOutsideTheVocabulary) {
   EXPECT_THROW(tokenizer->decode(std::vector<int32_t>{-1}), DataError);
 }
 
+TEST(IdTokenizer, OnlyKnowsHowManyIdsThereAre) {
+  const auto tokenizer = load_tokenizer("ids:128256");
+  EXPECT_EQ(tokenizer->name(), "ids:128256");
+  EXPECT_EQ(tokenizer->vocabulary_size(), 128256);
+  EXPECT_EQ(tokenizer->eod_id(), std::nullopt);
+  EXPECT_THAT(message_of<ConfigError>([&] { tokenizer->encode("text"); }),
+              AllOf(HasSubstr("ids:128256"), HasSubstr("\"bytes\"")));
+  EXPECT_THROW(tokenizer->decode(std::vector<int32_t>{1}), ConfigError);
+  for (const char* name :
+       {"ids:", "ids:0", "ids:-3", "ids:12x", "ids:16777217", "ids:9999999999"}) {
+    EXPECT_THAT(message_of<ConfigError>([&] { load_tokenizer(name); }),
+                AllOf(HasSubstr(name), HasSubstr("16777216")));
+  }
+}
+
 TEST(LoadTokenizer, RefusesWhatIsNoTokenizer) {
   const TempFolder folder;
   EXPECT_THROW(load_tokenizer(""), ConfigError);

@@ -10,10 +10,9 @@
 #include <stdexcept>
 
 #include "backends/cpu/worker_pool.h"
-#include "backends/run_ranks.h"
 #include "base/expect_error.h"
 #include "passes/insert_events.h"
-#include "support/cpu_executors.h"
+#include "support/cpu_ranks.h"
 #include "support/executor_helpers.h"
 #include "support/random_program.h"
 #include "support/step_program.h"
@@ -24,44 +23,6 @@ namespace {
 using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
-
-/// The ranks of one run, each with its executor.
-class Ranks {
- public:
-  using Build = std::function<Program(int rank)>;
-
-  Ranks(int num_ranks, const Build& build, std::vector<TaskHook> hooks = {},
-        int64_t timeout_ns = 60'000'000'000)
-      : transports_(
-            make_in_process_transports({.num_ranks = num_ranks, .timeout_ns = timeout_ns})) {
-    for (int rank = 0; rank < num_ranks; ++rank) {
-      const auto index = static_cast<size_t>(rank);
-      CpuExecutorOptions options{.transport = transports_[index].get()};
-      if (index < hooks.size() && hooks[index]) {
-        options.make_kernel = hooked_kernels(hooks[index]);
-      }
-      std::vector<Program> programs{build(rank)};
-      MemoryPlan plan = plan_of(programs);
-      executors_.push_back(
-          std::make_unique<CpuExecutor>(std::move(programs), std::move(plan), options));
-    }
-  }
-
-  CpuExecutor& operator[](size_t rank) { return *executors_[rank]; }
-  Transport& transport(size_t rank) { return *transports_[rank]; }
-  void destroy(size_t rank) { executors_[rank].reset(); }
-  void run() {
-    std::vector<Executor*> ranks;
-    for (const auto& executor : executors_) {
-      ranks.push_back(executor.get());
-    }
-    run_ranks(ranks, 0);
-  }
-
- private:
-  std::vector<std::unique_ptr<Transport>> transports_;
-  std::vector<std::unique_ptr<CpuExecutor>> executors_;
-};
 
 /// Sums rank + 1 over two ranks in `size` elements, on a comm stream, while compute goes on.
 Program summing_program(int rank, int64_t size = 1000) {
@@ -83,7 +44,7 @@ Program summing_program(int rank, int64_t size = 1000) {
 }
 
 TEST(CpuExecutor, SumsOverTheRanks) {
-  Ranks ranks(2, [](int rank) { return summing_program(rank); });
+  CpuRanks ranks(2, [](int rank) { return summing_program(rank); });
   for (int step = 0; step < 20; ++step) {
     ranks.run();
     for (size_t rank = 0; rank < 2; ++rank) {
@@ -113,7 +74,7 @@ TEST(CpuExecutor, RandomProgramsOfSeveralRanksAreBitwiseRepeatable) {
       for (uint32_t rank = 0; rank < 3; ++rank) {
         hooks.push_back(random_delays(seed * 100 + run * 10 + rank));
       }
-      Ranks ranks(3, build, hooks);
+      CpuRanks ranks(3, build, {.hooks = hooks});
       std::vector<std::vector<float>> results;
       for (size_t rank = 0; rank < 3; ++rank) {
         for (const auto& [name, values] : random_values(program, seed + rank)) {
@@ -140,10 +101,10 @@ TEST(CpuExecutor, AnErrorOnOneRankReleasesTheOthers) {
   };
   const auto build = [](int rank) { return summing_program(rank); };
   const std::string cause = "rank 1, stream compute, task 0 (fill): out of ink";
-  Ranks ranks(2, build, {TaskHook{}, fail});
+  CpuRanks ranks(2, build, {.hooks = {TaskHook{}, fail}});
   EXPECT_EQ(message_of<DeviceError>([&] { ranks.run(); }), cause);
 
-  Ranks again(2, build, {TaskHook{}, fail});
+  CpuRanks again(2, build, {.hooks = {TaskHook{}, fail}});
   again[0].launch(0);
   again[1].launch(0);
   EXPECT_EQ(message_of<AbortedError>([&] { again[0].wait(); }),
@@ -152,22 +113,21 @@ TEST(CpuExecutor, AnErrorOnOneRankReleasesTheOthers) {
 }
 
 TEST(CpuExecutor, ARankThatNeverComesIsNamed) {
-  Ranks ranks(
-      2, [](int rank) { return summing_program(rank); }, {}, 5'000'000);
+  CpuRanks ranks(2, [](int rank) { return summing_program(rank); }, {.timeout_ns = 5'000'000});
   EXPECT_THAT(message_of<DeviceError>([&] { ranks[0].run(0); }),
               AllOf(HasSubstr("rank 0, stream dp, task 1 (all_reduce layers.5 bucket.0): "),
                     HasSubstr("for rank 1; rank 1: no call yet")));
 }
 
 TEST(CpuExecutor, RanksThatDisagreeAreNamed) {
-  Ranks ranks(2, [](int rank) { return summing_program(rank, 10 + rank); });
+  CpuRanks ranks(2, [](int rank) { return summing_program(rank, 10 + rank); });
   EXPECT_THAT(message_of<DeviceError>([&] { ranks.run(); }),
               HasSubstr("group data, call 1: rank 0 asks for all_reduce of 10 f32 (all_reduce "
                         "layers.5 bucket.0), but rank 1 for all_reduce of 11 f32"));
 }
 
 TEST(CpuExecutor, DestroyingItWhileItWaitsForAnotherRankReleasesBoth) {
-  Ranks ranks(2, [](int rank) { return summing_program(rank); });
+  CpuRanks ranks(2, [](int rank) { return summing_program(rank); });
   ranks[0].launch(0);
   ranks.destroy(0);
   // Whether rank 0 had come to its all-reduce or not, rank 1 does not wait for it.
@@ -176,7 +136,7 @@ TEST(CpuExecutor, DestroyingItWhileItWaitsForAnotherRankReleasesBoth) {
 }
 
 TEST(CpuExecutor, TracesCollectivesWithBytesAndGroup) {
-  Ranks ranks(2, [](int rank) { return summing_program(rank); });
+  CpuRanks ranks(2, [](int rank) { return summing_program(rank); });
   ranks[1].set_tracing(true);
   ranks.run();
   ranks.run();
@@ -226,12 +186,12 @@ Program infinite_program() {
   return builder.finish();
 }
 
-TEST(CpuExecutor, DetectNanNamesTheFirstTaskAndBufferWithNanOrInfinity) {
+TEST(CpuExecutor, FiniteChecksNameTheFirstTaskAndBufferWithNanOrInfinity) {
   LoneCpuExecutor careless({infinite_program()}, {});
   careless.run(0);
   EXPECT_THAT(read_floats(careless, "out", 6), Each(std::numeric_limits<float>::infinity()));
-  LoneCpuExecutor careful({infinite_program()}, {.detect_nan = true});
-  EXPECT_EQ(message_of<DeviceError>([&] { careful.run(0); }),
+  careless.set_finite_checks(true);
+  EXPECT_EQ(message_of<DeviceError>([&] { careless.run(0); }),
             "rank 0, stream compute, task 1 (add): wrote NaN or infinity to element 0 of buffer "
             "out");
 }

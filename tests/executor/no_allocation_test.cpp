@@ -1,10 +1,11 @@
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <cstdlib>
 #include <new>
 
-#include "support/cpu_executors.h"
+#include "support/cpu_ranks.h"
 #include "support/step_program.h"
 
 namespace {
@@ -58,6 +59,43 @@ TEST(CpuExecutor, AllocatesNothingInAStep) {
   }
   EXPECT_EQ(num_allocations, before);
   EXPECT_GT(before, 0);
+}
+
+/// Sums over both ranks on one stream, and messages back and forth on two others.
+Program communicating_program(int rank) {
+  ProgramBuilder builder("step", rank, 2);
+  const StreamId comm = builder.add_stream({"comm", StreamKind::kComm, 0});
+  const StreamId to = builder.add_stream({"to", StreamKind::kComm, 0});
+  const StreamId from = builder.add_stream({"from", StreamKind::kComm, 0});
+  builder.add_group({"pair", GroupKind::kData, {0, 1}});
+  const auto add = [&](const char* op, std::vector<Attribute> attributes, Access access,
+                       StreamId stream, const char* buffer) {
+    const BufferId x = builder.add_buffer(
+        {buffer, DType::kF32, {5000}, BufferRole::kActivation, Lifetime::kPersistent});
+    attributes.insert(attributes.begin(), {"group", int64_t{0}});
+    const OpSpec spec{op, std::move(attributes), {{DType::kF32, access, {5000}}}};
+    for (int i = 0; i < 10; ++i) {
+      builder.add_task(spec, std::array{builder.whole(x)}, stream, {.phase = Phase::kComm});
+    }
+  };
+  const std::vector<Attribute> peer{{"peer", int64_t{1 - rank}}, {"channel", int64_t{0}}};
+  add("all_reduce", {}, Access::kReadWrite, comm, "sum");
+  add("send", peer, Access::kRead, to, "sent");
+  add("recv", peer, Access::kWrite, from, "received");
+  return insert_events(builder.take()).program;
+}
+
+// Not in the first step either: the transport has been told about all calls.
+TEST(CpuExecutor, AllocatesNothingForCommunicationInAnyStep) {
+  CpuRanks ranks(2, communicating_program);
+  for (int step = 0; step < 3; ++step) {
+    const int64_t before = num_allocations;
+    ranks[0].launch(0);
+    ranks[1].launch(0);
+    ranks[0].wait();
+    ranks[1].wait();
+    EXPECT_EQ(num_allocations, before) << step;
+  }
 }
 
 }  // namespace

@@ -28,9 +28,13 @@ class ScriptedExecutor : public Executor {
   }
   void write(std::string_view, int64_t, std::span<const std::byte>) override {}
   void read(std::string_view, int64_t, std::span<std::byte>) override {}
+  void zero(std::string_view) override {}
+  HostBlock host_block(int64_t) override { return {}; }
+  void set_finite_checks(bool) override {}
   void set_tracing(bool) override {}
   RankTimeline timeline() const override { return {}; }
   int64_t allocated_bytes() const override { return 0; }
+  int64_t allocated_host_bytes() const override { return 0; }
 
   std::vector<size_t> launched;
   int num_waits = 0;
@@ -65,6 +69,22 @@ TEST(RunRanks, ThrowsAnEchoIfThatIsAllThereIs) {
   ScriptedExecutor good;
   Executor* const ranks[] = {&good, &echo};
   EXPECT_EQ(message_of<AbortedError>([&] { run_ranks(ranks, 0); }), "stopped from outside");
+}
+
+TEST(RunRanks, SaysWhatIsStuckBehindTheCause) {
+  ScriptedExecutor stuck([] { throw StuckError("rank 0, task 3 still runs"); });
+  ScriptedExecutor cause([] { throw DeviceError("rank 1: fire"); });
+  ScriptedExecutor echo([] { throw AbortedError("rank 2: rank 1: fire"); });
+  ScriptedExecutor also_stuck([] { throw StuckError("rank 3, task 5 still runs"); });
+  Executor* const ranks[] = {&stuck, &cause, &echo, &also_stuck};
+  EXPECT_EQ(message_of<DeviceError>([&] { run_ranks(ranks, 0); }),
+            "rank 1: fire; rank 0, task 3 still runs; rank 3, task 5 still runs");
+}
+
+TEST(RunRanks, ThrowsWhatIsStuckIfThatIsAllThereIs) {
+  ScriptedExecutor stuck([] { throw StuckError("rank 0, task 3 still runs"); });
+  Executor* const ranks[] = {&stuck};
+  EXPECT_EQ(message_of<StuckError>([&] { run_ranks(ranks, 0); }), "rank 0, task 3 still runs");
 }
 
 TEST(RunRanks, WaitsForWhatItLaunchedWhenALaunchFails) {

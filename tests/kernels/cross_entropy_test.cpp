@@ -34,7 +34,7 @@ OpSpec forward_spec(const Sizes& s, DType dtype) {
 
 OpSpec backward_spec(const Sizes& s, DType dtype) {
   return {.op = "cross_entropy_backward",
-          .attributes = to_attributes(CrossEntropyAttributes{.vocabulary = s.vocabulary}),
+          .attributes = to_attributes(CrossEntropyShardAttributes{.vocabulary = s.vocabulary}),
           .operands = {read(dtype, {s.rows, s.columns}), read(DType::kI32, {s.rows}),
                        read(wide(dtype), {1}), read(wide(dtype), {s.rows}),
                        write(dtype, {s.rows, s.columns})}};

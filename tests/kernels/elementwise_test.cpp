@@ -50,6 +50,46 @@ TEST(Add, KeepsSignedZerosInfinitiesAndNan) {
   EXPECT_TRUE(std::isnan(c[3]));
 }
 
+KernelCase accumulate_case(DType dtype, int64_t n) {
+  return KernelCase({"accumulate", {}, {read(dtype, {n}), read_write(wide(dtype), {n})}});
+}
+
+TEST(Accumulate, AddsInTheDtypeOfTheSum) {
+  for (const DType dtype : kFloatDtypes) {
+    for (const int64_t n : {int64_t{1}, int64_t{7}, int64_t{1009}, kSplitSize}) {
+      KernelCase kernel = accumulate_case(dtype, n);
+      const auto x = kernel.values(0);
+      std::vector<double> expected = kernel.values(1);
+      for (size_t i = 0; i < x.size(); ++i) {
+        expected[i] = rounded_to(wide(dtype), expected[i] + x[i]);
+      }
+      kernel.run();
+      EXPECT_EQ(kernel.values(0), x);
+      EXPECT_EQ(kernel.values(1), expected);
+    }
+  }
+}
+
+// 256 + 1 is 256 in bf16.
+TEST(Accumulate, LosesNothingOfSmallAddends) {
+  KernelCase kernel = accumulate_case(DType::kBF16, 1);
+  kernel.set(0, {1.0});
+  kernel.set(1, {256.0});
+  for (int i = 0; i < 8; ++i) {
+    kernel.run();
+  }
+  EXPECT_EQ(kernel.values(1), std::vector<double>{264.0});
+}
+
+TEST(Identity, CopiesBytes) {
+  for (const DType dtype : kFloatDtypes) {
+    KernelCase kernel(
+        {"identity", {{"group", int64_t{0}}}, {read(dtype, {3, 11}), write(dtype, {3, 11})}});
+    kernel.run();
+    EXPECT_EQ(kernel.values(1), kernel.values(0));
+  }
+}
+
 TEST(Cast, RoundsToNearestEven) {
   constexpr std::pair<DType, DType> kPairs[] = {{DType::kF32, DType::kBF16},
                                                 {DType::kBF16, DType::kF32},

@@ -1,5 +1,7 @@
 #include "ops/linear.h"
 
+#include <limits>
+
 #include "support/kernel_harness.h"
 
 namespace braid {
@@ -95,6 +97,24 @@ TEST(Linear, EqualsTheNaiveProduct) {
       check_linear(dtype, s, true, 2);
     }
     check_linear(dtype, {523, 130, 97}, true, 3);
+  }
+}
+
+// A bias left out must not even be read.
+TEST(Linear, LeavesABiasOutOnRequest) {
+  for (const DType dtype : kFloatDtypes) {
+    const Sizes s{.rows = 13, .in = 31, .out = 17};
+    KernelCase plain = linear_case(dtype, s, false);
+    KernelCase kernel({"linear",
+                       to_attributes(LinearAttributes{.has_bias = true, .adds_bias = false}),
+                       {read(dtype, {s.rows, s.in}), read(dtype, {s.out, s.in}),
+                        read(dtype, {s.out}), write(dtype, {s.rows, s.out})}});
+    kernel.set(0, plain.values(0));
+    kernel.set(1, plain.values(1));
+    kernel.set_all(2, std::numeric_limits<double>::quiet_NaN());
+    plain.run();
+    kernel.run();
+    EXPECT_EQ(kernel.values(3), plain.values(2));
   }
 }
 

@@ -130,6 +130,21 @@ TEST(Norm, EqualsTheDefinition) {
   }
 }
 
+// What recomputation relies on.
+TEST(Norm, OfAKeptSumGivesTheBitsOfTheAddForm) {
+  for (const DType dtype : kFloatDtypes) {
+    for (const Form form : {Form{false, true}, Form{true, true}}) {
+      for (const Sizes s : {Sizes{1, 1}, Sizes{5, 67}, Sizes{33, 130}, kSplitSizes}) {
+        KernelCase fused = forward_case(dtype, s, form);
+        fused.run(2);
+        KernelCase replay = replay_of(fused);
+        replay.run(1);
+        expect_replayed(replay, fused, fmt::format("{} {}x{}", dtype_name(dtype), s.rows, s.width));
+      }
+    }
+  }
+}
+
 // One-pass variance, mean(x^2) - mean(x)^2, would lose all digits here.
 TEST(Norm, KeepsTheVarianceOfValuesFarFromZero) {
   const Sizes s{.rows = 2, .width = 384};

@@ -45,6 +45,14 @@ TEST(SquaredNorm, KeepsInfinityAndNan) {
   EXPECT_TRUE(std::isnan(kernel.values(1)[0]));
 }
 
+TEST(Sum, IsInAscendingOrder) {
+  const std::vector<double> values{1e16, 1.0, -1e16, 1.0, 0.25};
+  KernelCase kernel({"sum", {}, {read(DType::kF64, {5}), write(DType::kF64, {1})}});
+  kernel.set(0, values);
+  kernel.run();
+  EXPECT_EQ(kernel.values(1)[0], 1.25);  // 1e16 + 1 is 1e16
+}
+
 struct Clip {
   double norm;
   double scale;

@@ -3,6 +3,7 @@
 #include <new>
 
 #include "ops/activation.h"
+#include "ops/cross_entropy.h"
 #include "ops/elementwise.h"
 #include "ops/embedding.h"
 #include "ops/linear.h"
@@ -81,7 +82,9 @@ std::vector<OpSpec> specs(DType dtype) {
   const OperandSpec row = read(dtype, {kWidth});
   const OperandSpec sums = read_write(w, {kWidth});
   const OperandSpec tokens = read(DType::kI32, {kRows});
-  const auto wgrad = to_attributes(EmbeddingWgradAttributes{.sequence = 64});
+  const auto position_wgrad = to_attributes(PositionEmbeddingWgradAttributes{.sequence = 64});
+  const auto shard = to_attributes(
+      CrossEntropyShardAttributes{.vocabulary = 2 * kWidth, .vocabulary_begin = kWidth});
   return {
       {"linear", to_attributes(LinearAttributes{.has_bias = true}), {in, square, row, out}},
       {"linear_dgrad", to_attributes(LinearDgradAttributes{}), {in, square, out}},
@@ -97,11 +100,18 @@ std::vector<OpSpec> specs(DType dtype) {
       {"gelu", {}, {in, out}},
       {"swiglu", {}, {read(dtype, {kRows, 2 * kWidth}), out}},
       {"add", {}, {in, in, out}},
+      {"accumulate", {}, {in, read_write(w, {kRows, kWidth})}},
       {"embedding",
        to_attributes(EmbeddingAttributes{.sequence = 64}),
        {tokens, read(dtype, {99, kWidth}), out}},
-      {"embedding_wgrad", wgrad, {tokens, in, read_write(w, {99, kWidth})}},
-      {"position_embedding_wgrad", wgrad, {in, read_write(w, {64, kWidth})}},
+      {"embedding_wgrad",
+       to_attributes(EmbeddingWgradAttributes{}),
+       {tokens, in, read_write(w, {99, kWidth})}},
+      {"cross_entropy_partial", shard, {in, tokens, write(w, {kRows, 3})}},
+      {"cross_entropy_merge",
+       {},
+       {read(w, {2 * kRows, 3}), tokens, read(w, {1}), write(w, {1}), write(w, {kRows})}},
+      {"position_embedding_wgrad", position_wgrad, {in, read_write(w, {64, kWidth})}},
       {"squared_norm", {}, {read(dtype, {70000}), write(DType::kF64, {1})}},
   };
 }

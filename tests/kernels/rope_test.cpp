@@ -136,5 +136,33 @@ TEST(Rope, WorkersDoNotChangeResults) {
   }
 }
 
+// A part of a sequence is rotated as it is inside of the whole.
+TEST(Rope, RotatesByGivenPositions) {
+  const RopeCase whole{{.heads = 3, .kv_heads = 1, .head_size = 6, .sequence = 12, .theta = 100.0},
+                       2};
+  RopeCase part = whole;
+  part.attributes.sequence = 5;  // positions 3, 4, 9, 10, 11
+  part.attributes.positions = {.first_begin = 3, .second_begin = 9, .split = 2};
+  for (const DType dtype : kFloatDtypes) {
+    KernelCase all(whole.spec(dtype));
+    all.run();
+    KernelCase some(part.spec(dtype));
+    std::vector<double> in;
+    std::vector<double> expected;
+    for (const int64_t batch : {0, 1}) {
+      for (const int64_t position : {3, 4, 9, 10, 11}) {
+        for (int64_t i = 0; i < whole.width(); ++i) {
+          const auto at = static_cast<size_t>((batch * 12 + position) * whole.width() + i);
+          in.push_back(all.values(0)[at]);
+          expected.push_back(all.values(1)[at]);
+        }
+      }
+    }
+    some.set(0, in);
+    some.run(2);
+    EXPECT_EQ(some.values(1), expected) << dtype_name(dtype);
+  }
+}
+
 }  // namespace
 }  // namespace braid

@@ -123,6 +123,16 @@ TEST(PlanMemory, ProgramsShareWeightsByNameAndStepBytesInTime) {
   EXPECT_TRUE(verify_plan(evaluate, plan, 1).empty());
 }
 
+TEST(PlanMemory, ProgramsShareTheHostBytesInTime) {
+  Program train = program_with_weight(1000, 5000);
+  Program evaluate = program_with_weight(1000, 3000);
+  train.buffers[2].placement = evaluate.buffers[2].placement = Placement::kHost;
+  const Program* const programs[] = {&train, &evaluate};
+  const MemoryPlan plan = plan_memory(programs);
+  EXPECT_EQ(plan.step_bytes, 0);
+  EXPECT_EQ(plan.host_bytes, 5120);
+}
+
 TEST(PlanMemory, RefusesTwoSizesOfOneName) {
   const Program train = program_with_weight(1000, 1);
   const Program evaluate = program_with_weight(1001, 2);
@@ -131,12 +141,51 @@ TEST(PlanMemory, RefusesTwoSizesOfOneName) {
             "persistent buffer weight is u8[1000] in one program and u8[1001] in another");
 }
 
-TEST(PlanMemory, RefusesHostBuffers) {
+TEST(PlanMemory, RefusesPersistentBuffersOnTheHost) {
   ProgramWriter writer;
-  writer.buffer(1);
+  writer.buffer(1, BufferRole::kParam, Lifetime::kPersistent, "w");
   Program program = writer.take();
   program.buffers[0].placement = Placement::kHost;
-  EXPECT_THAT(message_of<InternalError>([&] { plan_one(program); }), ::testing::HasSubstr("host"));
+  EXPECT_EQ(message_of<InternalError>([&] { plan_one(program); }),
+            "persistent buffer w is to lie on the host: only step buffers may");
+}
+
+TEST(PlanMemory, StepBuffersOnTheHostTakeTurnsInAnArenaOfTheirOwn) {
+  ProgramWriter writer;
+  const StreamId stream = writer.stream(StreamKind::kCompute);
+  const BufferId on_device = writer.buffer(1000);
+  const BufferId first = writer.buffer(3000);
+  const BufferId second = writer.buffer(2000);
+  const BufferId beside = writer.buffer(300);
+  writer.task(stream, {}, {on_device, first});
+  writer.task(stream, {on_device, first}, {});
+  writer.task(stream, {}, {on_device, second, beside});
+  Program program = writer.take();
+  for (const BufferId id : {first, second, beside}) {
+    program.buffers[id.index()].placement = Placement::kHost;
+  }
+  const MemoryPlan plan = plan_one(program);
+  EXPECT_EQ(plan.step_bytes, 1024);
+  EXPECT_EQ(plan.peak_bytes(), 1024);
+  EXPECT_EQ(plan.host_bytes, 3072);  // second and beside in the bytes of first
+  EXPECT_EQ(plan.programs[0].host_arena_bytes, 3072);
+  EXPECT_EQ(plan.programs[0].host_max_live_bytes, 3072);
+  EXPECT_EQ(plan.programs[0].peak_by_role.at(BufferRole::kActivation), 1024);
+  EXPECT_EQ(first_violation(program, plan), "");
+}
+
+TEST(PlanMemory, ConflictsInNeitherMemoryOnRandomPrograms) {
+  int64_t host_bytes = 0;
+  for (uint64_t seed = 0; seed < 1000; ++seed) {
+    const Program program = with_host_buffers(random_small_program(seed), seed);
+    const MemoryPlan plan = plan_one(program);
+    ASSERT_EQ(first_violation(program, plan), "") << "seed " << seed;
+    ASSERT_TRUE(OrderMatrix(program).is_conflict_free(program, plan.programs[0].offset_bytes))
+        << "seed " << seed;
+    ASSERT_GE(plan.host_bytes, plan.programs[0].host_max_live_bytes) << "seed " << seed;
+    host_bytes += plan.host_bytes;
+  }
+  EXPECT_GT(host_bytes, 0);
 }
 
 class TransformerPlans : public ::testing::TestWithParam<TransformerOptions> {};

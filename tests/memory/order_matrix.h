@@ -33,13 +33,14 @@ class OrderMatrix {
 
   bool interfere(size_t a, size_t b) const { return !all_before(a, b) && !all_before(b, a); }
 
-  /// No two step buffers that interfere share bytes. `offsets` is by BufferId.
+  /// No two step buffers that interfere share bytes of one memory. `offsets` is by BufferId.
   bool is_conflict_free(const Program& program, const std::vector<int64_t>& offsets) const {
     for (size_t a = 0; a < program.buffers.size(); ++a) {
       for (size_t b = 0; b < a; ++b) {
         const Buffer& one = program.buffers[a];
         const Buffer& other = program.buffers[b];
         if (one.lifetime == Lifetime::kStep && other.lifetime == Lifetime::kStep &&
+            (one.placement == Placement::kHost) == (other.placement == Placement::kHost) &&
             offsets[a] < offsets[b] + other.size_bytes() &&
             offsets[b] < offsets[a] + one.size_bytes() && interfere(a, b)) {
           return false;

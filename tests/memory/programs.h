@@ -155,6 +155,17 @@ inline Program random_small_program(uint64_t seed) {
   return writer.take();
 }
 
+/// The same program with half of its step buffers on the host.
+inline Program with_host_buffers(Program program, uint64_t seed) {
+  std::mt19937_64 random(seed + 1);
+  for (Buffer& buffer : program.buffers) {
+    if (buffer.lifetime == Lifetime::kStep && random() % 2 == 0) {
+      buffer.placement = Placement::kHost;
+    }
+  }
+  return program;
+}
+
 struct TransformerOptions {
   int64_t layers = 12;
   int64_t microbatches = 4;

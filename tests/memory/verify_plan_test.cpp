@@ -89,15 +89,42 @@ TEST(VerifyPlan, SeesPersistentBuffersThatOverlap) {
   EXPECT_THAT(example.verdict({0, 512}), HasSubstr("b is not where its name says"));
 }
 
+TEST(VerifyPlan, LooksAtTheTwoMemoriesApart) {
+  Example example;  // a, b, c and d; c is still in use when d begins
+  example.program.buffers[3].placement = Placement::kHost;
+  example.plan.host_bytes = example.plan.programs[0].host_arena_bytes = 256;
+  EXPECT_EQ(example.verdict({0, 256, 512, 0}), "good");
+  EXPECT_THAT(example.verdict({0, 256, 512, 512}), HasSubstr("ends outside its arena of 256"));
+  example.program.buffers[2].placement = Placement::kHost;
+  EXPECT_THAT(example.verdict({0, 256, 0, 0}), HasSubstr("may be in use"));
+  example.plan.host_bytes = 0;
+  EXPECT_THAT(example.verdict({0, 256, 512, 0}), HasSubstr("host arena needs 256 bytes and has 0"));
+}
+
+TEST(VerifyPlan, SeesAPersistentBufferOnTheHost) {
+  ProgramWriter writer;
+  writer.buffer(300, BufferRole::kParam, Lifetime::kPersistent, "a");
+  Example example;
+  example.program = writer.take();
+  example.program.buffers[0].placement = Placement::kHost;
+  example.plan.persistent_bytes = 1024;
+  example.plan.persistent_offset_bytes = {{"a", 0}};
+  EXPECT_EQ(example.verdict({0}), "persistent buffer a is placed on the host");
+}
+
 // The verdict on plans that put every buffer somewhere at random is that of the definition.
 TEST(VerifyPlan, AgreesWithTheDefinitionOnRandomPlans) {
   int num_bad = 0;
   for (uint64_t seed = 0; seed < 2000; ++seed) {
-    const Program program = random_small_program(seed);
+    Program program = random_small_program(seed);
+    if (seed % 2 == 1) {
+      program = with_host_buffers(std::move(program), seed);
+    }
     std::mt19937_64 random(seed);
     MemoryPlan plan;
     plan.programs.resize(1);
     plan.programs[0].arena_bytes = plan.step_bytes = 1 << 20;
+    plan.programs[0].host_arena_bytes = plan.host_bytes = 1 << 20;
     for (const Buffer& buffer : program.buffers) {
       int64_t offset = static_cast<int64_t>(random() % 200) * 256;
       if (buffer.lifetime == Lifetime::kPersistent) {

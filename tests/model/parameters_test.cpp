@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <utility>
 
 namespace braid {
 namespace {
@@ -74,12 +75,25 @@ TEST(Parameters, InitialValuesHaveTheStatedMoments) {
 
 TEST(Parameters, AnyPieceHasTheValuesOfTheWhole) {
   const std::vector<Parameter> list = model_parameters(small(ModelFamily::kLlama));
-  const Parameter& qkv = find(list, "layers.1.attention.qkv.weight");
-  std::vector<float> whole(static_cast<size_t>(qkv.shape.num_elems()));
-  initial_values(qkv, 130, 3, 0, whole);
-  std::vector<float> piece(101);
-  initial_values(qkv, 130, 3, 37, piece);
-  EXPECT_TRUE(std::equal(piece.begin(), piece.end(), whole.begin() + 37));
+  const Parameter& table = find(list, "embedding.tokens");  // its end is past the vocabulary
+  std::vector<float> whole(static_cast<size_t>(table.shape.num_elems()));
+  initial_values(table, 130, 3, 0, whole);
+  for (const auto& [begin, size] :
+       {std::pair(0, 0), std::pair(37, 101), std::pair(36, 101), std::pair(37, 1), std::pair(38, 1),
+        std::pair(130 * 24 - 3, 7), std::pair(130 * 24 + 1, 5)}) {
+    std::vector<float> piece(static_cast<size_t>(size), -1.0f);
+    initial_values(table, 130, 3, begin, piece);
+    EXPECT_TRUE(std::equal(piece.begin(), piece.end(), whole.begin() + begin)) << begin;
+  }
+}
+
+// Bits of the first version: a run of the same seed starts where published runs started.
+TEST(Parameters, ValuesStayThoseOfEarlierVersions) {
+  const std::vector<Parameter> list = model_parameters(small(ModelFamily::kLlama));
+  std::vector<float> values(6);
+  initial_values(find(list, "layers.1.attention.qkv.weight"), 130, 1234, 0, values);
+  EXPECT_EQ(values, (std::vector<float>{0x1.8b8896p-7f, 0x1.b33212p-6f, -0x1.21af0ap-6f,
+                                        -0x1.8bbf7ep-6f, 0x1.4aa964p-6f, 0x1.e4ee9cp-7f}));
 }
 
 TEST(Parameters, SeedAndNameDecideTheValues) {

@@ -50,6 +50,44 @@ TEST(AttributesOf, NamesAMissingAttribute) {
   }
 }
 
+struct WithOptional {
+  int64_t count = 0;
+  struct Part {
+    int64_t first = 0;
+    int64_t second = 5;
+    void fields(auto&& visit) {
+      visit("first", first);
+      visit("second", second);
+    }
+    friend bool operator==(const Part&, const Part&) = default;
+  } part = {};
+  void fields(auto&& visit) {
+    visit("count", count);
+    visit.optional(part);
+  }
+};
+
+TEST(ToAttributes, LeavesOutAnOptionalPartAsMadeByDefault) {
+  EXPECT_EQ(to_attributes(WithOptional{.count = 3}),
+            (std::vector<Attribute>{{"count", int64_t{3}}}));
+  const std::vector<Attribute> whole = {
+      {"count", int64_t{3}}, {"first", int64_t{0}}, {"second", int64_t{6}}};
+  EXPECT_EQ(to_attributes(WithOptional{.count = 3, .part = {.second = 6}}), whole);
+}
+
+TEST(AttributesOf, TakesAnOptionalPartWholeOrNotAtAll) {
+  const Attribute count{"count", int64_t{3}};
+  const Attribute first{"first", int64_t{1}};
+  const Attribute second{"second", int64_t{2}};
+  EXPECT_EQ(attributes_of<WithOptional>(spec_of({count})).part, WithOptional::Part());
+  EXPECT_EQ(attributes_of<WithOptional>(spec_of({count, first, second})).part,
+            (WithOptional::Part{.first = 1, .second = 2}));
+  EXPECT_THAT(message_of<InternalError>([&] {
+                attributes_of<WithOptional>(spec_of({count, second}));
+              }),
+              HasSubstr("op thing needs the attribute first"));
+}
+
 // 1 is not 1.0: a number of the other type would print and hash differently.
 TEST(AttributesOf, NamesAnAttributeOfAnotherType) {
   std::vector<Attribute> attributes = kAttributes;

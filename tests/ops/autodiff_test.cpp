@@ -2,19 +2,15 @@
 
 #include <algorithm>
 #include <array>
-#include <set>
 
 #include "base/expect_error.h"
 #include "ops/activation.h"
 #include "ops/attention.h"
 #include "ops/attributes.h"
-#include "ops/cross_entropy.h"
 #include "ops/elementwise.h"
 #include "ops/embedding.h"
-#include "ops/linear.h"
+#include "ops/forward_graph.h"
 #include "ops/norm.h"
-#include "ops/op.h"
-#include "ops/operand_checker.h"
 #include "ops/rope.h"
 
 namespace braid {
@@ -22,92 +18,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-constexpr int64_t kRows = 8;
-constexpr int64_t kSequence = 4;
-constexpr int64_t kVocabulary = 20;
-
-/// A forward graph under construction, ended by a projection and the loss. Values in `inputs` stay
-/// what they are; everything is of one dtype.
-class Forward {
- public:
-  explicit Forward(DType dtype = DType::kBF16) : dtype_(dtype) {}
-
-  StageGraph& graph() { return graph_; }
-  GraphBuilder& builder() { return builder_; }
-
-  ValueId value(ValueKind kind, std::string name, Shape shape) {
-    return builder_.named_value(
-        {.name = std::move(name), .dtype = dtype_, .shape = shape, .kind = kind});
-  }
-  ValueId param(std::string name, Shape shape) {
-    return value(ValueKind::kParam, std::move(name), shape);
-  }
-  ValueId activation(std::string name, Shape shape) {
-    return value(ValueKind::kActivation, std::move(name), shape);
-  }
-  ValueId input(std::string name, Shape shape) {
-    return value(ValueKind::kInput, std::move(name), shape);
-  }
-  ValueId tokens(std::string name) {
-    return builder_.named_value({.name = std::move(name),
-                                 .dtype = DType::kI32,
-                                 .shape = {kRows},
-                                 .kind = ValueKind::kInput});
-  }
-
-  void loss_of_logits(ValueId logits) {
-    const DType wide = accumulator_dtype(dtype_);
-    const ValueId scale = builder_.named_value(
-        {.name = "loss_scale", .dtype = wide, .shape = {1}, .kind = ValueKind::kInput});
-    const ValueId loss = builder_.named_value(
-        {.name = "loss", .dtype = wide, .shape = {1}, .kind = ValueKind::kOutput});
-    cross_entropy(builder_, logits, tokens("labels"), scale, loss, kVocabulary, "loss");
-  }
-
-  /// logits = x w^T and their loss; returns the logits.
-  ValueId loss_of(ValueId x) {
-    const ValueId head = param("head", {kVocabulary, graph_.value(x).shape[1]});
-    const ValueId logits = linear(builder_, x, head, std::nullopt, "logits");
-    loss_of_logits(logits);
-    return logits;
-  }
-
-  const StageGraph& differentiated() {
-    differentiate(graph_);
-    return graph_;
-  }
-
- private:
-  DType dtype_;
-  StageGraph graph_;
-  GraphBuilder builder_{graph_};
-};
-
-/// "op(name, name -> name)": what is read before the arrow, what is written behind it, and "+" in
-/// front of what is added to.
-std::string describe(const StageGraph& graph, const Node& node) {
-  std::string reads_text;
-  std::string writes_text;
-  for (size_t i = 0; i < node.operands.size(); ++i) {
-    const Value& value = graph.value(node.operands[i]);
-    const Access access = node.spec.operands[i].access;
-    std::string& text = writes(access) ? writes_text : reads_text;
-    text += text.empty() ? "" : ", ";
-    text += access == Access::kReadWrite ? "+" : "";
-    text += value.name;
-    text += value.kind == ValueKind::kMainGrad ? ".main_grad" : "";
-  }
-  return fmt::format("{}({} -> {})", node.spec.op, reads_text, writes_text);
-}
-
-std::vector<std::string> backward_of(const StageGraph& graph) {
-  std::vector<std::string> list;
-  for (const Node& node : graph.backward) {
-    list.push_back(describe(graph, node));
-  }
-  return list;
-}
 
 const char* const kLossBackward =
     "cross_entropy_backward(logits, labels, loss_scale, loss.lse -> logits.grad)";
@@ -119,6 +29,98 @@ TEST(Differentiate, StartsAtTheLossAndRunsBackwards) {
               ElementsAre(kLossBackward, "linear_dgrad(logits.grad, head -> gelu.grad)",
                           "linear_wgrad(gelu, logits.grad -> +head.main_grad)",
                           "gelu_backward(x, gelu.grad -> x.grad)"));
+}
+
+// The gradient of a sharded loss needs nothing of other ranks: it does not pass the gathered
+// statistics.
+TEST(ShardedLossBackward, CommunicatesNothing) {
+  Forward forward;
+  const ValueId x = forward.activation("x", {kRows, 6});
+  const ValueId head = forward.param("head", {kVocabulary / 2, 6});
+  forward.sharded_loss_of_logits(linear(forward.builder(), x, head, std::nullopt, "logits"));
+  const StageGraph& graph = forward.differentiated();
+  EXPECT_THAT(backward_of(graph),
+              ElementsAre("cross_entropy_backward(logits, labels, loss_scale, sharded_loss.lse -> "
+                          "logits.grad)",
+                          "linear_dgrad(logits.grad, head -> x.grad)",
+                          "linear_wgrad(x, logits.grad -> +head.main_grad)"));
+  EXPECT_EQ(attributes_of<CrossEntropyShardAttributes>(graph.backward[0].spec).vocabulary_begin,
+            kVocabulary / 2);
+  EXPECT_EQ(graph.groups, std::vector<std::string>{"tensor"});
+}
+
+TEST(ShardedLossBackward, NeedsTheStatisticsOfLogits) {
+  Forward forward;
+  GraphBuilder& builder = forward.builder();
+  const auto f32 = [&](const char* name, Shape shape) {
+    return builder.named_value({.name = name, .dtype = DType::kF32, .shape = shape});
+  };
+  const ValueId copied = add(builder, f32("a", {kRows, 3}), f32("b", {kRows, 3}), "copied");
+  const ValueId stats = add(builder, copied, copied, "stats");
+  builder.add_node("cross_entropy_merge", {},
+                   std::array{Operand{stats}, Operand{forward.tokens("labels")},
+                              Operand{f32("scale", {1})}, Operand{f32("loss", {1}), Access::kWrite},
+                              Operand{f32("lse", {kRows}), Access::kWrite}},
+                   "merge");
+  EXPECT_EQ(message_of<InternalError>([&] { differentiate(forward.graph()); }),
+            "op cross_entropy_merge at merge reads statistics of op add");
+}
+
+TEST(Producer, IsTheNodeThatWritesAValue) {
+  Forward forward;
+  const ValueId x = forward.activation("x", {kRows, 6});
+  const ValueId y = gelu(forward.builder(), x, "y");
+  gelu(forward.builder(), y, "z");
+  BackwardBuilder builder(forward.graph());
+  EXPECT_EQ(builder.producer_of(y).site, "y");
+  EXPECT_EQ(message_of<InternalError>([&] { builder.producer_of(x); }), "no op writes x");
+}
+
+TEST(StageEnds, CarryGradientsInTheOppositeDirection) {
+  Forward forward;
+  const ValueId x = forward.activation("x", {kRows, 6});
+  const ValueId y = gelu(forward.builder(), gelu(forward.builder(), x, "h"), "y");
+  forward.graph().stage_input = x;
+  forward.graph().stage_output = y;
+  const StageGraph& graph = forward.differentiated();
+  EXPECT_THAT(backward_of(graph), ElementsAre("gelu_backward(h, y.grad -> h.grad)",
+                                              "gelu_backward(x, h.grad -> x.grad)"));
+  EXPECT_EQ(graph.value(*graph.stage_output_grad),
+            (Value{.name = "y.grad", .dtype = DType::kBF16, .shape = {kRows, 6}}));
+  EXPECT_EQ(graph.value(*graph.stage_input_grad).name, "x.grad");
+}
+
+// What is used inside the stage too gets the sum of both gradients.
+TEST(StageEnds, AddToGradientsOfOtherUses) {
+  Forward forward;
+  const ValueId x = forward.activation("x", {kRows, 6});
+  forward.loss_of(gelu(forward.builder(), x, "h"));
+  forward.graph().stage_output = x;
+  const StageGraph& graph = forward.differentiated();
+  EXPECT_EQ(backward_of(graph).back(), "add(x.grad, x.grad_addend -> x.grad_sum)");
+  EXPECT_EQ(graph.value(*graph.stage_output_grad).name, "x.grad");
+}
+
+TEST(StageEnds, RefuseAnInputThatLeadsNowhere) {
+  Forward forward;
+  forward.graph().stage_input = forward.activation("x", {kRows, 6});
+  forward.loss_of(forward.activation("y", {kRows, 6}));
+  EXPECT_EQ(message_of<InternalError>([&] { differentiate(forward.graph()); }),
+            "the stage's input does not lead to its end");
+}
+
+TEST(LinearBackward, GivesABiasThatIsLeftOutItsGradient) {
+  Forward forward;
+  const ValueId logits = linear(forward.builder(),
+                                {.x = forward.input("x", {kRows, 6}),
+                                 .weight = forward.param("w", {kVocabulary, 6}),
+                                 .bias = forward.param("b", {kVocabulary}),
+                                 .adds_bias = false},
+                                "logits");
+  forward.loss_of_logits(logits);
+  EXPECT_THAT(
+      backward_of(forward.differentiated()),
+      ElementsAre(kLossBackward, "linear_wgrad(x, logits.grad -> +w.main_grad, +b.main_grad)"));
 }
 
 TEST(Differentiate, KeepsLayerAndSiteAndTellsDgradFromWgrad) {
@@ -376,8 +378,10 @@ TEST(Gradient, OfAnInputOrOutputIsAnActivation) {
   Forward forward;
   const ValueId x = forward.input("x", {kRows, 6});
   const ValueId logits = forward.value(ValueKind::kOutput, "logits", {kRows, kVocabulary});
-  linear_into(forward.builder(), gelu(forward.builder(), x, "gelu"),
-              forward.param("head", {kVocabulary, 6}), std::nullopt, logits, "logits");
+  linear_into(
+      forward.builder(),
+      {.x = gelu(forward.builder(), x, "gelu"), .weight = forward.param("head", {kVocabulary, 6})},
+      logits, "logits");
   forward.loss_of_logits(logits);
   const StageGraph& graph = forward.differentiated();
   for (const char* name : {"x.grad", "logits.grad"}) {
@@ -401,95 +405,6 @@ TEST(MainGrad, IsOfParametersOnly) {
   const ValueId x = forward.activation("x", {kRows, 6});
   BackwardBuilder builder(forward.graph());
   EXPECT_EQ(message_of<InternalError>([&] { builder.main_grad(x); }), "x is not a parameter");
-}
-
-/// A graph with every op that models are made of: both families' blocks behind one another.
-void build_every_op(Forward& forward) {
-  GraphBuilder& b = forward.builder();
-  const auto norm_weight = [&](const char* name) { return forward.param(name, {12}); };
-  ValueId x = embedding(b, forward.tokens("tokens"), forward.param("table", {kVocabulary, 12}),
-                        forward.param("positions", {kSequence, 12}), kSequence, "embedding");
-  ValueId y = rmsnorm(b, x, norm_weight("n1"), 1e-5, "norm1");
-  y = linear(b, y, forward.param("qkv", {24, 12}), forward.param("qkv_bias", {24}), "qkv");
-  const RopeAttributes heads{
-      .heads = 2, .kv_heads = 2, .head_size = 4, .sequence = kSequence, .theta = 1e4};
-  y = rope(b, y, heads, "rope");
-  y = attention(
-      b, y, {.heads = 2, .kv_heads = 2, .head_size = 4, .sequence = kSequence, .scale = 0}, "core");
-  y = linear(b, y, forward.param("proj", {12, 8}), std::nullopt, "proj");
-  AddNormResult sum = add_rmsnorm(b, y, x, norm_weight("n2"), 1e-5, "norm2");
-  y = swiglu(b, linear(b, sum.normed, forward.param("fc1", {16, 12}), std::nullopt, "fc1"),
-             "swiglu");
-  y = linear(b, y, forward.param("fc2", {12, 8}), std::nullopt, "fc2");
-  sum = add_layernorm(b, y, sum.sum, norm_weight("n3"), norm_weight("b3"), 1e-5, "norm3");
-  y = gelu(b, sum.normed, "gelu");
-  y = add(b, y, sum.sum, "add");
-  y = layernorm(b, y, norm_weight("n4"), norm_weight("b4"), 1e-5, "norm4");
-  forward.loss_of(y);
-}
-
-TEST(EveryBackward, EmitsNodesThatTheirOpsAccept) {
-  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF64}) {
-    Forward forward(dtype);
-    build_every_op(forward);
-    const StageGraph& graph = forward.differentiated();
-    std::set<std::string> used;
-    for (const Node& node : graph.forward) {
-      used.insert(node.spec.op);
-    }
-    for (const OpDefinition* op : all_ops()) {
-      EXPECT_EQ(op->backward != nullptr, used.contains(std::string(op->name)))
-          << op->name << ": add it to build_every_op if it has a backward";
-    }
-    for (const Node& node : graph.backward) {
-      EXPECT_NO_THROW(check_spec(node.spec));
-      ASSERT_EQ(node.operands.size(), node.spec.operands.size());
-      for (size_t i = 0; i < node.operands.size(); ++i) {
-        EXPECT_EQ(node.spec.operands[i].shape, graph.value(node.operands[i]).shape);
-        EXPECT_EQ(node.spec.operands[i].dtype, graph.value(node.operands[i]).dtype);
-      }
-    }
-  }
-}
-
-// Program order is the meaning: what a backward node reads must have been written before.
-TEST(EveryBackward, ReadsOnlyWhatIsThere) {
-  Forward forward;
-  build_every_op(forward);
-  const StageGraph& graph = forward.differentiated();
-  std::set<ValueId> written;
-  const auto run = [&](const Node& node) {
-    for (size_t i = 0; i < node.operands.size(); ++i) {
-      const Value& value = graph.value(node.operands[i]);
-      if (value.kind == ValueKind::kActivation && reads(node.spec.operands[i].access)) {
-        EXPECT_TRUE(written.contains(node.operands[i])) << describe(graph, node);
-      }
-    }
-    for (size_t i = 0; i < node.operands.size(); ++i) {
-      if (writes(node.spec.operands[i].access)) {
-        const bool is_first = written.insert(node.operands[i]).second;
-        EXPECT_TRUE(is_first || graph.value(node.operands[i]).kind == ValueKind::kMainGrad)
-            << describe(graph, node);
-      }
-    }
-  };
-  std::for_each(graph.forward.begin(), graph.forward.end(), run);
-  std::for_each(graph.backward.begin(), graph.backward.end(), run);
-}
-
-TEST(EveryBackward, GivesEachParameterOneMainGrad) {
-  Forward forward;
-  build_every_op(forward);
-  std::multiset<std::string> params;
-  std::multiset<std::string> main_grads;
-  for (const Value& value : forward.differentiated().values) {
-    if (value.kind == ValueKind::kParam) {
-      params.insert(value.name);
-    } else if (value.kind == ValueKind::kMainGrad) {
-      main_grads.insert(value.name);
-    }
-  }
-  EXPECT_EQ(params, main_grads);
 }
 
 }  // namespace

@@ -6,7 +6,10 @@
 
 #include "ops/activation.h"
 #include "ops/attention.h"
+#include "ops/attention_step.h"
 #include "ops/collectives.h"
+#include "ops/context_attention.h"
+#include "ops/context_layout.h"
 #include "ops/cross_entropy.h"
 #include "ops/elementwise.h"
 #include "ops/embedding.h"
@@ -31,7 +34,9 @@ struct DeclaredForm {
   OpSpec spec;
   std::vector<std::string> names;  ///< of the operands, as in the header
   std::vector<FreeSize> free_sizes = {};
-  bool any_type = false;  ///< the only operand may have any dtype and shape
+  bool any_type = false;    ///< the only operand may have any dtype and shape
+  bool any_rank = false;    ///< the only operand may have any number of dimensions
+  bool any_number = false;  ///< there may be more operands in front of the last
 };
 
 /// The declared forms of all ops on data of one floating-point dtype; sizes are all different.
@@ -41,11 +46,16 @@ class DeclaredForms {
     add_linear();
     add_norm();
     add_attention();
+    add_attention_steps();
+    add_context_layout();
     add_activation();
     add_embedding();
     add_loss();
     add_elementwise();
+    add_blocks();
     add_optimizer();
+    add_communication();
+    add_offload();
   }
 
   const std::vector<DeclaredForm>& list() const { return list_; }
@@ -69,10 +79,12 @@ class DeclaredForms {
     const OperandSpec dy = read(data_, {kRows, kOut});
     add({{"linear", to_attributes(LinearAttributes{}), {x, w, write(data_, {kRows, kOut})}},
          {"x", "w", "y"}});
-    add({{"linear",
-          to_attributes(LinearAttributes{.has_bias = true}),
-          {x, w, read(data_, {kOut}), write(data_, {kRows, kOut})}},
-         {"x", "w", "bias", "y"}});
+    for (const bool adds_bias : {false, true}) {
+      add({{"linear",
+            to_attributes(LinearAttributes{.has_bias = true, .adds_bias = adds_bias}),
+            {x, w, read(data_, {kOut}), write(data_, {kRows, kOut})}},
+           {"x", "w", "bias", "y"}});
+    }
     for (const bool accumulate : {false, true}) {
       OperandSpec dx = write(data_, {kRows, kWidth});
       dx.access = accumulate_access(accumulate);
@@ -161,6 +173,71 @@ class DeclaredForms {
          {"qkv", "out", "lse", "d_out", "d_qkv"}});
   }
 
+  void add_attention_steps() {
+    const int64_t kv_rows = kRows / kSequence * 8;
+    const OperandSpec qkv = read(data_, {kRows, 40});
+    const OperandSpec kv = read(data_, {kv_rows, 16});
+    const OperandSpec out = read(data_, {kRows, 24});
+    const OperandSpec lse = read(wide_, {kRows / kSequence, 6, kSequence});
+    for (const bool accumulate : {false, true}) {
+      const AttentionStepAttributes step{.heads = 6,
+                                         .kv_heads = 2,
+                                         .head_size = 4,
+                                         .sequence = kSequence,
+                                         .kv_sequence = 8,
+                                         .query_begin = 5,
+                                         .queries = 4,
+                                         .key_begin = 1,
+                                         .keys = 7,
+                                         .causal = true,
+                                         .accumulate = accumulate};
+      add({{"attention_step",
+            to_attributes(step),
+            {qkv, kv, grad(accumulate, out.shape), grad(accumulate, lse.shape)}},
+           {"qkv", "kv", "sum", "lse"}});
+      add({{"attention_step_backward",
+            to_attributes(AttentionStepBackwardAttributes{
+                .step = step, .accumulate_q = accumulate, .accumulate_kv = !accumulate}),
+            {qkv, kv, out, lse, out, grad(accumulate, out.shape), grad(!accumulate, kv.shape)}},
+           {"qkv", "kv", "out", "lse", "d_out", "d_q", "d_kv"}});
+    }
+    add({{"attention_finish",
+          to_attributes(AttentionFinishAttributes{.ranks = 3, .index = 2}),
+          {read(wide_, out.shape), write(data_, out.shape)}},
+         {"sum", "out"}});
+  }
+
+  void add_context_layout() {
+    const Shape rows{kRows, 40};
+    add({{"pack_kv", {}, {read(data_, rows), write(data_, {kRows, 16})}},
+         {"qkv", "kv"},
+         {{0, 1}, {1, 1}}});
+    add({{"assemble_qkv",
+          {},
+          {read(wide_, {kRows, 24}), read(wide_, {kRows, 16}), write(data_, rows)}},
+         {"d_q", "d_kv", "d_qkv"}});
+    add({{"zigzag_order",
+          to_attributes(ZigzagOrderAttributes{.ranks = 3, .sequence = 4}),
+          {read(data_, rows), write(data_, rows)}},
+         {"x", "y"}});
+    for (const bool inverse : {false, true}) {
+      const OperandSpec whole{
+          .dtype = data_, .access = inverse ? Access::kWrite : Access::kRead, .shape = rows};
+      const OperandSpec parts{.dtype = data_,
+                              .access = inverse ? Access::kRead : Access::kWrite,
+                              .shape = {2 * kRows, 20}};
+      add({{"split_heads",
+            to_attributes(SplitHeadsAttributes{
+                .ranks = 2, .heads = 6, .kv_heads = 2, .head_size = 4, .inverse = inverse}),
+            {inverse ? parts : whole, inverse ? whole : parts}},
+           {"x", "y"}});
+    }
+    add({{"swap_blocks",
+          to_attributes(SwapBlocksAttributes{.outer = 3, .inner = 4}),
+          {read(data_, rows), write(data_, rows)}},
+         {"x", "y"}});
+  }
+
   void add_activation() {
     const Shape half{kRows, kWidth};
     const Shape whole{kRows, 2 * kWidth};
@@ -187,16 +264,24 @@ class DeclaredForms {
           {tokens, table, read(data_, {kSequence + 3, kWidth}), out}},
          {"tokens", "table", "positions", "out"},
          {{1, 0}, {2, 0}}});
+    add({{"embedding",
+          to_attributes(EmbeddingAttributes{.sequence = kSequence,
+                                            .has_positions = true,
+                                            .adds_positions = false,
+                                            .vocabulary = 2 * kVocabulary,
+                                            .vocabulary_begin = kVocabulary}),
+          {tokens, table, read(data_, {kSequence + 3, kWidth}), out}},
+         {"tokens", "table", "positions", "out"},
+         {{1, 0}, {2, 0}}});
     for (const bool accumulate : {false, true}) {
-      const auto attributes =
-          to_attributes(EmbeddingWgradAttributes{.sequence = kSequence, .accumulate = accumulate});
       add({{"embedding_wgrad",
-            attributes,
+            to_attributes(EmbeddingWgradAttributes{.accumulate = accumulate}),
             {tokens, d_out, grad(accumulate, {kVocabulary, kWidth})}},
            {"tokens", "d_out", "d_table"},
            {{2, 0}}});
       add({{"position_embedding_wgrad",
-            attributes,
+            to_attributes(
+                PositionEmbeddingWgradAttributes{.sequence = kSequence, .accumulate = accumulate}),
             {d_out, grad(accumulate, {kSequence + 3, kWidth})}},
            {"d_out", "d_positions"},
            {{1, 0}}});
@@ -214,8 +299,17 @@ class DeclaredForms {
           {logits, labels, scale, write(wide_, {1}), write(wide_, {kRows})}},
          {"logits", "labels", "loss_scale", "loss", "lse"},
          {{0, 1}}});
+    const auto shard = to_attributes(CrossEntropyShardAttributes{.vocabulary = 3 * kVocabulary,
+                                                                 .vocabulary_begin = kVocabulary});
+    add({{"cross_entropy_partial", shard, {logits, labels, write(wide_, {kRows, 3})}},
+         {"logits", "labels", "stats"},
+         {{0, 1}}});
+    add({{"cross_entropy_merge",
+          {},
+          {read(wide_, {2 * kRows, 3}), labels, scale, write(wide_, {1}), write(wide_, {kRows})}},
+         {"stats", "labels", "loss_scale", "loss", "lse"}});
     add({{"cross_entropy_backward",
-          attributes,
+          shard,
           {logits, labels, scale, read(wide_, {kRows}), write(data_, {kRows, kVocabulary})}},
          {"logits", "labels", "loss_scale", "lse", "d_logits"}});
   }
@@ -227,6 +321,7 @@ class DeclaredForms {
          {"a", "b", "c"}});
     add({{"cast", {}, {read(data_, shape), write(other, shape)}}, {"x", "y"}});
     add({{"cast", {}, {read(other, shape), write(data_, shape)}}, {"x", "y"}});
+    add({{"accumulate", {}, {read(data_, shape), read_write(wide_, shape)}}, {"x", "y"}});
     add({{"copy", {}, {read(data_, shape), write(data_, shape)}}, {"x", "y"}});
     add({{"fill", to_attributes(FillAttributes{.value = 1.5}), {write(data_, shape)}},
          {"y"},
@@ -234,11 +329,34 @@ class DeclaredForms {
          true});
   }
 
+  void add_blocks() {
+    const Shape shape{3, 5, 7};
+    add({{"sum_blocks",
+          {},
+          {read(data_, shape), read(data_, shape), read(data_, shape), write(data_, shape)}},
+         {"x", "x", "x", "y"}});
+    list_.back().any_number = true;
+    add({{"join_columns", {}, {read(data_, {3, 5}), read(data_, {3, 7}), write(data_, {3, 12})}},
+         {"x", "x", "y"}});
+    list_.back().any_number = true;
+  }
+
+  void add_offload() {
+    const Shape shape{3, 5, 7};
+    for (const char* const op : {"offload", "reload"}) {
+      add({{op, {}, {read(data_, shape), write(data_, shape)}}, {"x", "y"}});
+    }
+    add({{"undefine", {}, {write(data_, shape)}}, {"y"}, {{0, 0}, {0, 1}, {0, 2}}, true});
+  }
+
   void add_optimizer() {
     const OperandSpec one = read(DType::kF32, {1});
     const OperandSpec state = read_write(DType::kF32, {kWidth});
     add({{"squared_norm", {}, {read(data_, {kWidth}), write(DType::kF64, {1})}},
          {"x", "partial"},
+         {{0, 0}}});
+    add({{"sum", {}, {read(DType::kF64, {kWidth}), write(DType::kF64, {1})}},
+         {"x", "total"},
          {{0, 0}}});
     add({{"clip_scale",
           to_attributes(ClipScaleAttributes{.max_norm = 1.0}),
@@ -255,11 +373,33 @@ class DeclaredForms {
     adamw.spec.operands.push_back(write(DType::kBF16, {kWidth}));
     adamw.names.push_back("param");
     add(adamw);
-    add({{"all_reduce",
-          to_attributes(AllReduceAttributes{.group = 1}),
-          {read_write(data_, {kWidth})}},
-         {"x"},
-         {{0, 0}}});
+  }
+
+  void add_communication() {
+    const Shape whole{6, 5};
+    const Shape block{3, 5};
+    const auto group = to_attributes(CollectiveAttributes{.group = 1});
+    const auto rooted = to_attributes(RootAttributes{.group = 1, .root = 1});
+    const auto message = to_attributes(MessageAttributes{.group = 1, .peer = 1, .channel = 2});
+    const std::vector<FreeSize> all_sizes{{0, 0}, {0, 1}};
+    add({.spec = {"all_reduce", group, {read_write(data_, whole)}},
+         .names = {"x"},
+         .free_sizes = all_sizes,
+         .any_rank = true});
+    add({{"all_gather", group, {read(data_, block), write(data_, whole)}}, {"x", "y"}});
+    add({{"reduce_scatter", group, {read(data_, whole), write(data_, block)}}, {"x", "y"}});
+    for (const char* const op : {"all_to_all", "identity"}) {
+      add({{op, group, {read(data_, whole), write(data_, whole)}}, {"x", "y"}});
+    }
+    for (const char* const op : {"broadcast", "reduce"}) {
+      add({{op, rooted, {read(data_, whole), write(data_, whole)}}, {"x", "y"}});
+    }
+    add({{"ring_shift",
+          to_attributes(RingShiftAttributes{.group = 1, .shift = -1}),
+          {read(data_, whole), write(data_, whole)}},
+         {"x", "y"}});
+    add({{"send", message, {read(data_, whole)}}, {"x"}, all_sizes, true});
+    add({{"recv", message, {write(data_, whole)}}, {"y"}, all_sizes, true});
   }
 
   DType data_;

@@ -40,16 +40,28 @@ TEST(AddAndCopyCheck, RefuseMixedDtypesAndShapes) {
   expect_refused({"copy", {}, {x, write(DType::kF32, {5})}}, "operand y is f32 [5]");
 }
 
+TEST(AccumulateCheck, AddsToAnAccumulator) {
+  for (const auto& [data, wide] : {std::pair{DType::kBF16, DType::kF32},
+                                   {DType::kF32, DType::kF32},
+                                   {DType::kF64, DType::kF64}}) {
+    EXPECT_NO_THROW(check_spec({"accumulate", {}, {read(data, {2, 3}), read_write(wide, {2, 3})}}));
+  }
+  expect_refused({"accumulate", {}, {read(DType::kBF16, {6}), read_write(DType::kBF16, {6})}},
+                 "operand y is bf16 [6], expected f32 [6]");
+}
+
 TEST(CopyAndFillCheck, TakeAnyDtypeAndRank) {
   EXPECT_NO_THROW(check_spec({"copy", {}, {read(DType::kU8, {}), write(DType::kU8, {})}}));
   EXPECT_NO_THROW(
       check_spec({"fill", to_attributes(FillAttributes{}), {write(DType::kI32, {1, 2, 3, 4, 5})}}));
 }
 
-TEST(ElementwiseCost, OnlyAddComputes) {
+TEST(ElementwiseCost, OnlyAdditionsCompute) {
   const OperandSpec x = read(DType::kBF16, {10});
   const OperandSpec y = write(DType::kBF16, {10});
   expect_cost({"add", {}, {x, x, y}}, {.flops = 10, .bytes_read = 40, .bytes_written = 20});
+  expect_cost({"accumulate", {}, {x, read_write(DType::kF32, {10})}},
+              {.flops = 10, .bytes_read = 60, .bytes_written = 40});
   expect_cost({"copy", {}, {x, y}}, {.bytes_read = 20, .bytes_written = 20});
   expect_cost({"cast", {}, {x, write(DType::kF32, {10})}}, {.bytes_read = 20, .bytes_written = 40});
   expect_cost({"fill", to_attributes(FillAttributes{}), {y}}, {.bytes_written = 20});

@@ -27,14 +27,15 @@ OperandSpec table_grad(bool accumulate, int64_t rows) {
 
 OpSpec wgrad_spec(bool accumulate, int64_t vocabulary) {
   return {"embedding_wgrad",
-          to_attributes(EmbeddingWgradAttributes{.sequence = kSequence, .accumulate = accumulate}),
+          to_attributes(EmbeddingWgradAttributes{.accumulate = accumulate}),
           {read(DType::kI32, {kRows}), read(DType::kBF16, {kRows, kWidth}),
            table_grad(accumulate, vocabulary)}};
 }
 
 OpSpec positions_wgrad_spec(bool accumulate, int64_t positions) {
   return {"position_embedding_wgrad",
-          to_attributes(EmbeddingWgradAttributes{.sequence = kSequence, .accumulate = accumulate}),
+          to_attributes(
+              PositionEmbeddingWgradAttributes{.sequence = kSequence, .accumulate = accumulate}),
           {read(DType::kBF16, {kRows, kWidth}), table_grad(accumulate, positions)}};
 }
 
@@ -78,6 +79,39 @@ TEST(EmbeddingCheck, TokensAreAMultipleOfTheSequence) {
     expect_refused(with_attribute(positions_wgrad_spec(true, 16), "sequence", sequence),
                    "rows must be a multiple of sequence");
   }
+}
+
+TEST(EmbeddingCheck, PartOfATableKnowsTheVocabularyOfAll) {
+  const char* const message =
+      "a table that does not begin with token 0 needs the vocabulary of all ranks";
+  for (const OpSpec& spec : {embedding_spec(100, 0), wgrad_spec(true, 100)}) {
+    const auto part = [&](int64_t vocabulary, int64_t begin) {
+      return with_attribute(with_attribute(spec, "vocabulary", vocabulary), "vocabulary_begin",
+                            begin);
+    };
+    EXPECT_NO_THROW(check_spec(part(1000, 0)));
+    EXPECT_NO_THROW(check_spec(part(1000, 300)));
+    EXPECT_NO_THROW(check_spec(part(1000, 2000)));
+    expect_refused(part(0, 300), message);
+    expect_refused(part(1000, -1), message);
+    expect_refused(part(-1, 0), message);
+  }
+}
+
+TEST(EmbeddingCheck, LeavesOutOnlyWhatIsThere) {
+  expect_refused(with_attribute(embedding_spec(100, 0), "adds_positions", false),
+                 "there are no positions to leave out");
+  const OpSpec spec = with_attribute(embedding_spec(100, 4), "adds_positions", false);
+  EXPECT_NO_THROW(check_spec(spec));
+  expect_cost(spec, {.bytes_read = 4 * 8 + 2 * 8 * 6, .bytes_written = 2 * 8 * 6});
+}
+
+TEST(TableRows, AreWholeWhereEveryTokenHasARow) {
+  EXPECT_TRUE(TableRows(0, 0, 128).is_whole());
+  EXPECT_TRUE(TableRows(100, 0, 128).is_whole());
+  EXPECT_FALSE(TableRows(200, 0, 128).is_whole());
+  EXPECT_FALSE(TableRows(200, 128, 128).is_whole());
+  EXPECT_EQ(TableRows(0, 0, 128).vocabulary, 128);
 }
 
 TEST(EmbeddingCheck, TokensAreI32) {

@@ -83,6 +83,12 @@ TEST(LinearCheck, AccumulateDecidesTheAccessOfGradients) {
   expect_refused(with_attribute(dgrad_spec(false), "accumulate", true), "operand dx has access");
 }
 
+TEST(LinearCheck, LeavesOutOnlyABiasThatIsThere) {
+  EXPECT_NO_THROW(check_spec(with_attribute(linear_spec(DType::kF32, true), "adds_bias", false)));
+  expect_refused(with_attribute(linear_spec(DType::kF32, false), "adds_bias", false),
+                 "there is no bias to leave out");
+}
+
 TEST(LinearCheck, HasBiasDecidesTheNumberOfOperands) {
   expect_refused(with_attribute(linear_spec(DType::kF32, true), "has_bias", false),
                  "operand y has access");

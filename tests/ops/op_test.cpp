@@ -29,11 +29,17 @@ TEST(FindOp, NamesAnUnknownOp) {
 
 TEST(OpClass, IsCommunicationForCollectivesAndCopyForMovers) {
   for (const OpDefinition* op : all_ops()) {
-    const bool moves =
-        op->name == "copy" || op->name == "cast" || op->name == "fill" || op->name == "embedding";
-    const OpClass expected = op->name == "all_reduce" ? OpClass::kCommunication
-                             : moves                  ? OpClass::kCopy
-                                                      : OpClass::kCompute;
+    const std::set<std::string_view> movers = {
+        "copy",        "cast",         "fill",        "embedding",       "identity",
+        "offload",     "reload",       "pack_kv",     "assemble_qkv",    "zigzag_order",
+        "split_heads", "join_columns", "swap_blocks", "attention_finish"};
+    const std::set<std::string_view> communicate = {"all_reduce", "all_gather", "reduce_scatter",
+                                                    "all_to_all", "broadcast",  "reduce",
+                                                    "send",       "recv",       "ring_shift"};
+    const OpClass expected = communicate.contains(op->name) ? OpClass::kCommunication
+                             : movers.contains(op->name)    ? OpClass::kCopy
+                             : op->name == "undefine"       ? OpClass::kOrder
+                                                            : OpClass::kCompute;
     EXPECT_EQ(op->op_class, expected) << op->name;
   }
 }
@@ -59,7 +65,7 @@ TEST(DeclaredForm, WithoutItsLastOperandsIsRefusedByName) {
     OpSpec spec = form.spec;
     while (!spec.operands.empty()) {
       spec.operands.pop_back();
-      expect_refused(spec, spec.op == "fill" ? "y" : form.names[spec.operands.size()]);
+      expect_refused(spec, form.names[spec.operands.size()]);
     }
   }
 }
@@ -68,8 +74,10 @@ TEST(DeclaredForm, WithAnOperandTooManyIsRefused) {
   for (const DeclaredForm& form : all_declared_forms()) {
     OpSpec spec = form.spec;
     spec.operands.push_back(spec.operands.back());
-    expect_refused(spec, fmt::format("has {} operands, expected {}", spec.operands.size(),
-                                     form.spec.operands.size()));
+    expect_refused(spec, form.any_number
+                             ? "has access"  // the one that was the last
+                             : fmt::format("has {} operands, expected {}", spec.operands.size(),
+                                           form.spec.operands.size()));
   }
 }
 
@@ -99,10 +107,14 @@ TEST(DeclaredForm, WithOtherDtypeIsRefused) {
 }
 
 TEST(DeclaredForm, OfIntegersIsRefusedUnlessBytesAreJustMoved) {
-  const std::string_view any_dtype[] = {"copy", "fill", "clip_scale", "adamw"};
+  const std::string_view any_dtype[] = {"copy",       "fill",       "sum",        "clip_scale",
+                                        "adamw",      "identity",   "offload",    "reload",
+                                        "undefine",   "broadcast",  "send",       "recv",
+                                        "ring_shift", "all_gather", "all_to_all", "join_columns"};
   const DeclaredForms integers(DType::kI32);
   for (const DeclaredForm& form : integers.list()) {
-    if (std::ranges::find(any_dtype, form.spec.op) != std::end(any_dtype)) {
+    const bool has_no_data = form.spec.op == "cross_entropy_merge";  // but accumulators
+    if (has_no_data || std::ranges::find(any_dtype, form.spec.op) != std::end(any_dtype)) {
       EXPECT_NO_THROW(check_spec(form.spec));
     } else if (form.spec.op == "cast") {
       expect_refused(form.spec, "x and y must be f32 and bf16, or f64 and f32");
@@ -114,7 +126,7 @@ TEST(DeclaredForm, OfIntegersIsRefusedUnlessBytesAreJustMoved) {
 
 TEST(DeclaredForm, WithADimensionMoreIsRefused) {
   for (const DeclaredForm& form : all_declared_forms()) {
-    for (size_t i = 0; i < form.names.size() && !form.any_type; ++i) {
+    for (size_t i = 0; i < form.names.size() && !form.any_type && !form.any_rank; ++i) {
       OperandSpec operand = form.spec.operands[i];
       operand.shape.push_back(1);
       expect_refused(with_operand(form.spec, i, operand), "");
@@ -165,16 +177,64 @@ TEST(DeclaredForm, WithAnAttributeOfAnotherTypeIsRefusedByName) {
   }
 }
 
-// What crosses memory is at most all operands; an op that has nothing to write would be removed.
+// What crosses memory is at most all operands; an op that has nothing to write would be removed,
+// but for one that other ranks read.
 TEST(DeclaredForm, CostsNoMoreThanItsOperandsAndNeverNothing) {
   for (const DeclaredForm& form : all_declared_forms()) {
     const OpCost cost = spec_cost(form.spec);
     const OpCost all = operand_bytes(form.spec);
     EXPECT_GE(cost.flops, 0) << form.spec.op;
-    EXPECT_GT(cost.bytes_written, 0) << form.spec.op;
+    const bool writes_nothing = form.spec.op == "send" || form.spec.op == "undefine";
+    EXPECT_EQ(cost.bytes_written > 0, !writes_nothing) << form.spec.op;
     EXPECT_LE(cost.bytes_written, all.bytes_written) << form.spec.op;
     EXPECT_LE(cost.bytes_read, all.bytes_read) << form.spec.op;
     EXPECT_EQ(cost.comm_bytes > 0, find_op(form.spec.op).op_class == OpClass::kCommunication);
+  }
+}
+
+TEST(ReplaySpec, IsGoodAndReadsAResult) {
+  int num_rules = 0;
+  for (const DeclaredForm& form : all_declared_forms()) {
+    const ReplayRule& rule = find_op(form.spec.op).replay;
+    if (rule.op.empty()) {
+      EXPECT_THAT(message_of<InternalError>([&] { replay_spec(form.spec); }),
+                  HasSubstr("op " + form.spec.op + " has no replay rule"));
+      continue;
+    }
+    ++num_rules;
+    const OpSpec replay = replay_spec(form.spec);
+    EXPECT_NO_THROW(check_spec(replay)) << form.spec.op;
+    EXPECT_EQ(form.spec.operands[rule.operands[0]].access, Access::kWrite) << form.spec.op;
+    EXPECT_EQ(replay.operands[0].access, Access::kRead) << form.spec.op;
+    EXPECT_LT(spec_cost(replay).bytes_read, spec_cost(form.spec).bytes_read) << form.spec.op;
+  }
+  EXPECT_EQ(num_rules, 2 * 3);  // two add_ norms, on three dtypes
+}
+
+TEST(ReplaySpec, OfAnAddNormIsTheNormOfItsSum) {
+  const OperandSpec x = read(DType::kF32, {3, 4});
+  const OperandSpec w = read(DType::kF32, {4});
+  const OperandSpec y = write(DType::kF32, {3, 4});
+  const OperandSpec stat = write(DType::kF32, {3});
+  const auto attributes = to_attributes(NormAttributes{.epsilon = 1e-3});
+  EXPECT_EQ(replay_spec({"add_rmsnorm", attributes, {x, x, w, y, y, stat}}),
+            (OpSpec{"rmsnorm", attributes, {x, w, y, stat}}));
+  EXPECT_EQ(replay_spec({"add_layernorm", attributes, {x, x, w, w, y, y, stat, stat}}),
+            (OpSpec{"layernorm", attributes, {x, w, w, y, stat, stat}}));
+}
+
+// Norms and activation functions are redone first, then attention, then what costs most.
+TEST(RecomputeClass, IsThatOfTheDocumentation) {
+  const std::set<std::string_view> norms = {"rmsnorm", "add_rmsnorm", "layernorm", "add_layernorm",
+                                            "swiglu",  "gelu",        "identity",  "all_gather"};
+  const std::set<std::string_view> never = {
+      "send", "recv", "offload", "reload", "undefine", "attention_step", "attention_finish"};
+  for (const OpDefinition* op : all_ops()) {
+    const Recompute expected = norms.contains(op->name)   ? Recompute::kNorms
+                               : op->name == "attention"  ? Recompute::kAttention
+                               : never.contains(op->name) ? Recompute::kNone
+                                                          : Recompute::kFull;
+    EXPECT_EQ(op->recompute, expected) << op->name;
   }
 }
 

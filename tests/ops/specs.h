@@ -55,6 +55,7 @@ inline void expect_cost(const OpSpec& spec, const OpCost& expected) {
   EXPECT_EQ(cost.bytes_read, expected.bytes_read) << spec.op;
   EXPECT_EQ(cost.bytes_written, expected.bytes_written) << spec.op;
   EXPECT_EQ(cost.comm_bytes, expected.comm_bytes) << spec.op;
+  EXPECT_EQ(cost.host_bytes, expected.host_bytes) << spec.op;
 }
 
 }  // namespace braid

@@ -2,6 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <vector>
+
 #include "base/errors.h"
 
 namespace braid {
@@ -19,11 +24,62 @@ TEST(Mesh, PositionAndRankAreInverses) {
 // farthest apart.
 TEST(Mesh, GroupsFollowMegatronsOrder) {
   const Mesh mesh({.tensor = 2, .context = 1, .data = 2, .pipeline = 2});
-  EXPECT_EQ(mesh.tensor_group(5).ranks, (std::vector<int>{4, 5}));
-  EXPECT_EQ(mesh.data_group(5).ranks, (std::vector<int>{5, 7}));
-  EXPECT_EQ(mesh.pipeline_group(5).ranks, (std::vector<int>{1, 5}));
-  EXPECT_EQ(mesh.context_group(5).ranks, (std::vector<int>{5}));
-  EXPECT_EQ(mesh.data_group(5).kind, GroupKind::kData);
+  EXPECT_EQ(mesh.group("tensor", 5).ranks, (std::vector<int>{4, 5}));
+  EXPECT_EQ(mesh.group("data", 5).ranks, (std::vector<int>{5, 7}));
+  EXPECT_EQ(mesh.group("pipeline.forward", 5).ranks, (std::vector<int>{1, 5}));
+  EXPECT_EQ(mesh.group("context", 5).ranks, (std::vector<int>{5}));
+  EXPECT_EQ(mesh.group("data", 5).kind, GroupKind::kData);
+}
+
+constexpr std::array<std::string_view, 16> kGroupNames{
+    "tensor",    "tensor.kv",         "context",        "context.inner",    "context.outer",
+    "data",      "gradient",          "gradient.shard", "gradient.replica", "pipeline.forward",
+    "embedding", "pipeline.backward", "model",          "model.shard",      "loss",
+    "world"};
+
+// Each rank is in its own groups, and all members of a group agree on it.
+TEST(Mesh, GroupsPartitionTheRanks) {
+  const Mesh mesh({.tensor = 4,
+                   .context = 4,
+                   .data = 3,
+                   .pipeline = 3,
+                   .context_inner = 2,
+                   .replicas = 3,
+                   .kv_replicas = 2});
+  for (const std::string_view name : kGroupNames) {
+    for (int rank = 0; rank < mesh.num_ranks(); ++rank) {
+      const Group group = mesh.group(name, rank);
+      ASSERT_TRUE(std::is_sorted(group.ranks.begin(), group.ranks.end())) << name;
+      const bool middle_stage = name == "embedding" && mesh.position(rank).pipeline == 1;
+      ASSERT_EQ(std::count(group.ranks.begin(), group.ranks.end(), rank), middle_stage ? 0 : 1)
+          << name << " of rank " << rank;
+      for (const int member : group.ranks) {
+        ASSERT_EQ(mesh.group(name, member).ranks, group.ranks) << name;
+      }
+    }
+  }
+}
+
+TEST(Mesh, GroupsOfTwoDimensions) {
+  // rank = ((pipeline * 2 + data) * 4 + context) * 2 + tensor
+  const Mesh mesh(
+      {.tensor = 2, .context = 4, .data = 2, .pipeline = 1, .context_inner = 2, .replicas = 2});
+  EXPECT_EQ(mesh.group("gradient", 1).ranks, (std::vector<int>{1, 3, 5, 7, 9, 11, 13, 15}));
+  EXPECT_EQ(mesh.group("gradient.shard", 11).ranks, (std::vector<int>{9, 11, 13, 15}));
+  EXPECT_EQ(mesh.group("gradient.replica", 11).ranks, (std::vector<int>{3, 11}));
+  EXPECT_EQ(mesh.group("context.inner", 12).ranks, (std::vector<int>{12, 14}));
+  EXPECT_EQ(mesh.group("context.outer", 12).ranks, (std::vector<int>{8, 12}));
+  EXPECT_EQ(mesh.group("data", 12).ranks, (std::vector<int>{4, 12}));
+  EXPECT_EQ(mesh.index_in("gradient", 12), 6);
+}
+
+TEST(Mesh, UnknownGroupIsAnError) {
+  EXPECT_THROW(Mesh(MeshSizes{}).group("everyone", 0), InternalError);
+}
+
+TEST(Mesh, SizesThatDoNotDivideAreRefused) {
+  EXPECT_THROW(Mesh({.context = 4, .context_inner = 3}), ConfigError);
+  EXPECT_THROW(Mesh({.data = 4, .replicas = 3}), ConfigError);
 }
 
 TEST(Mesh, SizesBelowOneAreRefused) {

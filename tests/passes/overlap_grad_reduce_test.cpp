@@ -1,8 +1,15 @@
 #include "passes/overlap_grad_reduce.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "ir/text.h"
+#include "ir/verify.h"
+#include "memory/memory_plan.h"
+#include "passes/assign_streams.h"
+#include "passes/insert_events.h"
 #include "support/program_files.h"
 
 namespace braid {
@@ -82,6 +89,108 @@ TEST(OverlapGradReduce, MovesOnlyCommunicationThatWritesGradients) {
   EXPECT_EQ(tasks_of(overlap(tasks)), tasks);
   EXPECT_EQ(tasks_of(overlap("norm() s forward\nreduce(-> rw c) s comm\n")),
             "reduce(-> rw c) s comm\nnorm() s forward\n");
+}
+
+/// Sharded gradients: whole ones in step buffers, and their sums over ranks.
+std::string sharded_tables(int num_units) {
+  std::string text =
+      "program step rank=0 ranks=2 events=0\n"
+      "stream s kind=compute priority=0\n"
+      "group dp kind=data ranks=0,1\n"
+      "group tp kind=tensor ranks=0,1\n"
+      "buffer x f32 [64] activation persistent device\n";
+  for (int unit = 0; unit < num_units; ++unit) {
+    const char name = static_cast<char>('a' + unit);
+    text += fmt::format("buffer g{} f32 [128] grad step device\n", name);
+    text += fmt::format("buffer r{} f32 [64] grad step device\n", name);
+    text += fmt::format("buffer m{} f32 [64] main_grad persistent device\n", name);
+  }
+  return text;
+}
+std::string make(char unit) {
+  return fmt::format("wgrad(x -> g{}) s wgrad mb=0\n", unit);
+}
+std::string reduce(char unit) {
+  return fmt::format("reduce_scatter(g{0} -> r{0}) {{group=0}} s comm\n", unit);
+}
+std::string add(char unit) {
+  return fmt::format("accumulate(r{0} -> rw m{0}) s wgrad\n", unit);
+}
+std::string give_back(char unit) {
+  return fmt::format("undefine(-> g{}) s wgrad\n", unit);
+}
+
+TEST(OverlapGradReduce, GivesAWholeGradientBackWhenTheNextIsReduced) {
+  const std::string head = sharded_tables(3);
+  const PassResult result = overlap_grad_reduce(
+      parse_program(head + make('c') + make('b') + make('a') + reduce('c') + add('c') +
+                    reduce('b') + add('b') + reduce('a') + add('a')));
+  EXPECT_EQ(print_program(result.program).substr(head.size()),
+            make('c') + reduce('c') + add('c') + make('b') + reduce('b') + add('b') +
+                give_back('c') + make('a') + reduce('a') + add('a') + give_back('b'));
+  EXPECT_EQ(result.report.summary,
+            "moved 2 of 3 gradient communications and gives 2 whole gradients back a unit later");
+  EXPECT_EQ(result.report.num_changes, 6);
+  EXPECT_FALSE(overlap_grad_reduce(result.program).report.changed);
+}
+
+// The last reductions of a microbatch have the next forward to run beside.
+TEST(OverlapGradReduce, KeepsAWholeGradientUntilAThirdBegins) {
+  const std::string head = sharded_tables(3);
+  const std::string forward = "norm(-> x) s forward mb=1\n";
+  const PassResult result = overlap_grad_reduce(
+      parse_program(head + make('b') + make('a') + reduce('b') + add('b') + reduce('a') + add('a') +
+                    forward + make('c') + reduce('c') + add('c')));
+  EXPECT_EQ(print_program(result.program).substr(head.size()),
+            make('b') + reduce('b') + add('b') + make('a') + reduce('a') + add('a') + forward +
+                give_back('b') + make('c') + reduce('c') + add('c') + give_back('a'));
+}
+
+// 512 bytes each, and one sum of 256.
+TEST(OverlapGradReduce, NoMoreThanTwoWholeGradientsExist) {
+  for (const int num_units : {2, 3, 6}) {
+    std::string backward;
+    std::string reductions;
+    for (int unit = num_units; unit-- > 0;) {
+      const char name = static_cast<char>('a' + unit);
+      backward += make(name);
+      reductions += reduce(name) + add(name);
+    }
+    Program program =
+        overlap_grad_reduce(parse_program(sharded_tables(num_units) + backward + reductions))
+            .program;
+    program = insert_events(assign_streams(std::move(program), {}).program).program;
+    EXPECT_TRUE(verify(program, 1).empty());
+    const std::array programs = {&program};
+    EXPECT_LE(plan_memory(programs).step_bytes, 2 * 512 + 256) << num_units << " units";
+  }
+}
+
+// What rounds a gradient is compute; what widens its sum again follows the communication.
+TEST(OverlapGradReduce, RoundingMovesAlong) {
+  const std::string head = sharded_tables(2) + "buffer n f32 [128] grad step device\n";
+  const std::string round = "cast(gb -> n) s wgrad\n";
+  const std::string sum = "reduce_scatter(n -> rb) {group=0} s comm\n";
+  const std::string widen = "cast(rb -> mb) s wgrad\n";
+  const PassResult result = overlap_grad_reduce(
+      parse_program(head + make('b') + make('a') + round + sum + widen + reduce('a') + add('a')));
+  EXPECT_EQ(print_program(result.program).substr(head.size()),
+            make('b') + round + sum + widen + make('a') + reduce('a') + add('a') +
+                "undefine(-> n) s wgrad\n");
+}
+
+// It could not leave the compute stream, which would wait there for the sum over data ranks.
+TEST(OverlapGradReduce, PartialSumsOfTensorRanksStay) {
+  const std::string head = sharded_tables(2);
+  const std::string activations = "all_reduce(-> rw x) {group=1} s comm\n";
+  const std::string partial = "all_reduce(-> rw mb[0:8]) {group=1} s comm\n";
+  const std::string tasks = make('b') + reduce('b') + add('b') + make('a') + partial;
+  const PassResult result = overlap_grad_reduce(parse_program(head + activations + tasks));
+  EXPECT_EQ(print_program(result.program).substr(head.size()), activations + tasks);
+  // A group of its own may.
+  const PassResult alone = overlap_grad_reduce(parse_program(head + tasks));
+  EXPECT_EQ(print_program(alone.program).substr(head.size()),
+            make('b') + reduce('b') + add('b') + partial + make('a'));
 }
 
 TEST(OverlapGradReduce, HidesTheReductionOfADataParallelStepUnderTheBackward) {

@@ -13,8 +13,9 @@ import subprocess
 import sys
 import tempfile
 
-# Tasks and steps: big, usual, and a run that recorded nothing.
-SIZES = [(200_000, 20_000), (600, 700), (0, 0)]
+# Arguments of WRITE_SAMPLE_REPORT, tasks and steps: big, usual, a run that recorded nothing, and two runs of each kind.
+PAGES = [("200000", "20000"), ("600", "700"), ("0", "0"), ("100000", "700", "compare"), ("600", "700", "compare"),
+         ("0", "0", "compare")]
 
 
 def browser():
@@ -30,9 +31,10 @@ def open_page(program, page, profile):
     return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
 
 
-def faults_of(program, writer, folder, num_tasks, num_steps):
-    page = folder / f"report-{num_tasks}.html"
-    subprocess.run([writer, page, str(num_tasks), str(num_steps)], check=True)
+def faults_of(program, writer, folder, arguments):
+    what = " ".join(arguments)
+    page = folder / f"{'-'.join(arguments)}.html"
+    subprocess.run([writer, page, *arguments], check=True)
     dom, console = open_page(program, page, folder / "profile")
     faults = [f"console: {line}" for line in console]
     result = re.search(r'<pre id="selfcheck"[^>]*>(.*?)</pre>', dom, re.DOTALL)
@@ -41,8 +43,8 @@ def faults_of(program, writer, folder, num_tasks, num_steps):
     elif not re.fullmatch(r"selfcheck: \d+ passed", result[1]):
         faults.append(result[1])
     else:
-        print(f"{num_tasks} tasks, {num_steps} steps: {result[1]}")
-    return [f"{num_tasks} tasks, {num_steps} steps: {fault}" for fault in faults]
+        print(f"{what}: {result[1]}")
+    return [f"{what}: {fault}" for fault in faults]
 
 
 def main():
@@ -51,7 +53,7 @@ def main():
         print("skipped: no Chromium on this machine (scripts/setup.sh --dev installs it)")
         return 77
     with tempfile.TemporaryDirectory(prefix="braid-report-") as folder:
-        faults = [fault for size in SIZES for fault in faults_of(program, sys.argv[1], pathlib.Path(folder), *size)]
+        faults = [fault for page in PAGES for fault in faults_of(program, sys.argv[1], pathlib.Path(folder), page)]
     print("\n".join(faults))
     return 1 if faults else 0
 

@@ -92,6 +92,49 @@ TEST(ReportData, RanksSayWhereTheirStepWent) {
                                                 "total_ns": 60, "exposed_ns": 40}])"));
 }
 
+TEST(ReportData, RanksSayWhichOpsTookTheirTimeAndWhenTheyWereIdle) {
+  ReportInput input;
+  RankTimeline rank;
+  rank.streams = {{"compute", StreamKind::kCompute, 0}};
+  rank.names = {"linear qkv", "swiglu mlp"};
+  rank.ops = {{"linear", 2000, 10}, {"swiglu", 1, 30}};
+  rank.device = {.name = "a device", .flops_per_s = 1e11, .bytes_per_s = 1e10};
+  rank.tasks = {{.name = 0, .start_ns = 0, .end_ns = 60, .op = 0},
+                {.name = 1, .start_ns = 70, .end_ns = 90, .op = 1}};
+  rank.kernel_names = {"k"};
+  rank.kernels = {{0, 0, 0, 40}, {1, 0, 70, 90}, {TimelineKernel::kNoTask, 0, 90, 95}};
+  input.timeline.ranks = {rank};
+  const Json times = Json::parse(report_data_json(input))["ranks"][0];
+  EXPECT_EQ(times["device"],
+            (Json{{"name", "a device"}, {"flops_per_s", 1e11}, {"bytes_per_s", 1e10}}));
+  EXPECT_EQ(times["ops"], Json::parse(R"([
+      {"op": "linear", "kind": "matrix products", "num_tasks": 1, "busy_ns": 40, "flops": 2000.0,
+       "bytes": 10.0, "least_ns": 20.0},
+      {"op": "swiglu", "kind": "elementwise", "num_tasks": 1, "busy_ns": 20, "flops": 1.0,
+       "bytes": 30.0, "least_ns": 3.0}])"));
+  EXPECT_EQ(times["no_task_ns"], 5);
+  EXPECT_EQ(times["idle"], Json::parse(R"({"total_ns": 30, "num_gaps": 1, "longest": [
+      {"start_ns": 40, "duration_ns": 30, "after": "linear qkv", "before": "swiglu mlp"}]})"));
+}
+
+TEST(ReportData, GapsAtTheEndsOfTheStepHaveATaskOnOneSideOnly) {
+  ReportInput input;
+  RankTimeline rank;
+  rank.streams = {{"compute", StreamKind::kCompute, 0}};
+  rank.names = {"op"};
+  rank.tasks = {{.start_ns = 10, .end_ns = 60}};
+  input.timeline.ranks = {rank, rank};
+  input.timeline.ranks[1].tasks[0].end_ns = 80;
+  const Json gaps = Json::parse(report_data_json(input))["ranks"][0]["idle"]["longest"];
+  EXPECT_EQ(gaps, Json::parse(R"([
+      {"start_ns": 60, "duration_ns": 20, "after": "op", "before": null},
+      {"start_ns": 0, "duration_ns": 10, "after": null, "before": "op"}])"));
+  input.timeline.ranks[0].kernels = {{TimelineKernel::kNoTask, 0, 0, 4}, {0, 0, 10, 60}};
+  const Json gap = Json::parse(report_data_json(input))["ranks"][0]["idle"]["longest"][1];
+  EXPECT_EQ(gap, Json::parse(R"({"start_ns": 4, "duration_ns": 6, "after": "work of no task",
+                                 "before": "op"})"));
+}
+
 TEST(ReportData, TextsCannotEndTheScriptThatHoldsThem) {
   ReportInput input;
   input.title = "</script><!--";

@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 #include <string_view>
+#include <vector>
 
 #include "report/sample_report.h"
 
@@ -30,21 +31,60 @@ std::string script_content(const std::string& html, const std::string& id) {
   return html.substr(begin, html.find("</script", begin) - begin);
 }
 
+/// The run with this number on a page.
+Json run_of(const std::string& html, size_t index = 0) {
+  return Json::parse(script_content(html, "runs")).at(index);
+}
+
 TEST(ReportHtml, HoldsAllDataOfTheRun) {
   const ReportInput input = sample_report();
-  const std::string html = report_html(input);
-  const Json data = Json::parse(script_content(html, "data"));
+  const Json run = run_of(report_html(input));
+  EXPECT_EQ(run["format"], kReportFormat);
+  const Json& data = run["data"];
   EXPECT_EQ(data["title"], input.title);
   EXPECT_EQ(data["config"], input.config_toml);
   EXPECT_EQ(data["steps"]["loss"].size(), input.steps.size());
   EXPECT_EQ(data["passes"].size(), input.passes.size());
-  const Json timeline = Json::parse(script_content(html, "timeline-data"));
+  const Json& timeline = run["timeline"];
   ASSERT_EQ(timeline["ranks"].size(), 2u);
-  EXPECT_EQ(timeline["ranks"][1]["start_ns"].size(), input.timeline.ranks[1].tasks.size());
+  EXPECT_EQ(timeline["ranks"][1]["start_ns"]["delta"].size(), input.timeline.ranks[1].tasks.size());
+}
+
+TEST(ReportHtml, ShowsTheJobsOfAPipeline) {
+  ReportInput input = sample_report();
+  const Json run = run_of(report_html(input));
+  EXPECT_THAT(run["schedule"].get<std::string>(),
+              testing::AllOf(testing::StartsWith("<svg class=\"schedule\""),
+                             HasSubstr("Jobs of 2 pipeline ranks")));
+  const Json& layout = run["data"]["layout"];
+  EXPECT_EQ(layout["text"], input.layout);
+  EXPECT_EQ(layout["columns"].size(), 4u);
+  EXPECT_EQ(layout["rows"][1][3], "240 MiB");
+  input.jobs.clear();
+  EXPECT_EQ(run_of(report_html(input))["schedule"], "");
+}
+
+TEST(ReportHtml, HoldsBothRunsOfAComparison) {
+  const std::vector<RunReport> runs = {run_report(sample_report(200, 5)),
+                                       {.title = "other <b>", .json = R"({"format":1})"}};
+  const std::string html = report_html(runs);
+  EXPECT_EQ(run_of(html, 0), Json::parse(runs[0].json));
+  EXPECT_EQ(run_of(html, 1), Json::parse(runs[1].json));
+  EXPECT_THAT(html, HasSubstr("<title>jargon-llama and other &lt;b&gt; "));
+}
+
+/// So that reports can be sent and opened: bytes per task, with two kernels in each.
+TEST(ReportHtml, LargeTimelinesStaySmall) {
+  constexpr int64_t kTasks = 20'000;
+  const size_t without = report_html(sample_report(0, 0)).size();
+  EXPECT_LT(report_html(sample_report(kTasks, 0)).size() - without, 60u * kTasks);
 }
 
 TEST(ReportHtml, NeedsNothingFromOutside) {
-  const std::string html = report_html(sample_report());
+  std::string html = report_html(sample_report());
+  const std::string namespace_name = "http://www.w3.org/2000/svg";  // nothing is loaded from there
+  ASSERT_EQ(count_of(html, namespace_name), 1);
+  html.erase(html.find(namespace_name), namespace_name.size());
   for (const char* outside : {"http:", "https:", "src=", "@import", "import(", "fetch(", "url("}) {
     EXPECT_THAT(html, Not(HasSubstr(outside)));
   }
@@ -56,27 +96,28 @@ TEST(ReportHtml, NeedsNothingFromOutside) {
 TEST(ReportHtml, TextsStayTexts) {
   ReportInput input = sample_report();
   const int num_scripts = count_of(report_html(input), "</script");
-  EXPECT_EQ(num_scripts, 3);
-  const std::string hostile = "</script><script>alert(1)</script><!-- {{data}} \"'&";
+  EXPECT_EQ(num_scripts, 2);
+  const std::string hostile = "</script><script>alert(1)</script><!-- {{runs}} \"'&";
   input.title = input.model = input.config_toml = hostile;
   input.passes[0].report.summary = hostile;
+  input.layout = input.stages.columns[0] = input.stages.rows[1][2] = hostile;
   input.timeline.ranks[0].names[0] = hostile;
   input.timeline.ranks[0].streams[0].name = hostile;
   const std::string html = report_html(input);
   EXPECT_EQ(count_of(html, "</script"), num_scripts);
   EXPECT_EQ(count_of(html, "<script"), num_scripts);
   EXPECT_EQ(count_of(html, "<!--"), 0);
-  EXPECT_EQ(Json::parse(script_content(html, "data"))["model"], hostile);
-  EXPECT_EQ(Json::parse(script_content(html, "timeline-data"))["ranks"][0]["names"][0], hostile);
+  EXPECT_EQ(run_of(html)["data"]["model"], hostile);
+  EXPECT_EQ(run_of(html)["timeline"]["ranks"][0]["names"][0], hostile);
   EXPECT_THAT(html, HasSubstr("<title>&lt;/script&gt;&lt;script&gt;alert(1)"));
 }
 
 TEST(ReportHtml, IsAPageWithoutAnyRecord) {
-  const std::string html = report_html({});
+  const std::string html = report_html(ReportInput{});
   EXPECT_THAT(html, testing::StartsWith("<!DOCTYPE html>"));
   EXPECT_THAT(html, testing::EndsWith("</html>\n"));
-  EXPECT_TRUE(Json::parse(script_content(html, "data"))["ranks"].empty());
-  EXPECT_TRUE(Json::parse(script_content(html, "timeline-data"))["ranks"].empty());
+  EXPECT_TRUE(run_of(html)["data"]["ranks"].empty());
+  EXPECT_TRUE(run_of(html)["timeline"]["ranks"].empty());
 }
 
 }  // namespace

@@ -38,6 +38,10 @@ class SampleTimeline {
     rank.streams = {{"compute", StreamKind::kCompute, 0}, {"dp", StreamKind::kComm, 1}};
     rank.names = {"rmsnorm norm1",      "linear attention.qkv",   "attention attention",
                   "linear ffn.gate_up", "all_reduce grad.layers", "adamw optimizer"};
+    rank.ops = {{"rmsnorm", 1e6, 3e7}, {"linear", 9e9, 2e8}, {"attention", 4e9, 5e7},
+                {"linear", 2e10, 4e8}, {"all_reduce", 0, 0}, {"adamw", 1e7, 2e8}};
+    rank.device = {.name = "NVIDIA H200", .flops_per_s = 989.4e12, .bytes_per_s = 4.8e12};
+    rank.kernel_names = {"braid::rows<float, 4>", "fill"};
     now_ns_ = 20'000 + 15'000 * rank_index;
     comm_end_ns_ = 0;
     for (int64_t microbatch = 0; microbatch < num_microbatches; ++microbatch) {
@@ -60,7 +64,22 @@ class SampleTimeline {
           {.phase = Phase::kOptimizer, .layer = static_cast<int32_t>(layer), .name = kNumSites + 1},
           60'000);
     }
+    add_kernels(rank);
     return rank;
+  }
+
+  /// Two kernels with a pause in each task, and before the first a fill that belongs to none.
+  static void add_kernels(RankTimeline& rank) {
+    rank.kernels.push_back({TimelineKernel::kNoTask, 1, 0, 9'000});
+    for (size_t i = 0; i < rank.tasks.size(); ++i) {
+      const TimelineTask& task = rank.tasks[i];
+      const int64_t pause_ns = task.start_ns + (task.end_ns - task.start_ns) / 3;
+      rank.kernels.push_back({static_cast<uint32_t>(i), 0, task.start_ns, pause_ns});
+      rank.kernels.push_back({static_cast<uint32_t>(i), 0, pause_ns + 400, task.end_ns});
+    }
+    std::sort(rank.kernels.begin(), rank.kernels.end(),
+              [](const auto& a, const auto& b) { return a.start_ns < b.start_ns; });
+    rank.remark = "work of no task: 1 kernel (9.0 us)";
   }
 
   void add_layer(RankTimeline& rank, Phase phase, int64_t microbatch, int64_t layer) {
@@ -80,6 +99,7 @@ class SampleTimeline {
   void add_compute(RankTimeline& rank, TimelineTask task, int64_t usual_ns) {
     task.start_ns = now_ns_ + 300;
     task.end_ns = task.start_ns + usual_ns + usual_ns * static_cast<int64_t>(random_() % 20) / 100;
+    task.op = task.name;
     now_ns_ = task.end_ns;
     rank.tasks.push_back(task);
   }
@@ -91,14 +111,15 @@ class SampleTimeline {
                       .name = kNumSites,
                       .bytes = 7'077'888,
                       .group = GroupKind::kData,
-                      .communication = true};
+                      .communication = true,
+                      .op = kNumSites};
     task.start_ns = std::max(comm_end_ns_, now_ns_) + 2'000;
     task.end_ns = task.start_ns + 900'000;
     comm_end_ns_ = task.end_ns;
     rank.tasks.push_back(task);
   }
 
-  Timeline timeline_{"cpu", {}};
+  Timeline timeline_{"cuda, CUPTI", {}};
   std::mt19937 random_{7};
   int64_t now_ns_ = 0;
   int64_t comm_end_ns_ = 0;
@@ -153,6 +174,39 @@ inline void add_sample_plan(ReportInput& input) {
   input.memory.step_bytes = step.arena_bytes;
 }
 
+inline void add_sample_layout(ReportInput& input) {
+  input.layout =
+      "layout    2 ranks = tensor 1 x context 1 x data 1 x pipeline 2\n"
+      "pipeline  Et*6|t*6L, 1f1b of 8 microbatches\n";
+  input.stages = {{"rank", "stage", "parameters", "peak"},
+                  {{"0", "0", "5.1M", "270 MiB"}, {"1", "1", "4.9M", "240 MiB"}}};
+  const ScheduleOptions schedule{.num_ranks = 2, .num_microbatches = 8};
+  input.jobs = time_schedules(schedule, make_schedules(schedule));
+}
+
+/// Activations that pile up over the forward and go over the backward.
+inline void add_sample_memory(ReportInput& input) {
+  constexpr int64_t kPoints = 400;
+  for (const RankTimeline& rank : input.timeline.ranks) {
+    MemoryCurve curve{.rank = rank.rank,
+                      .persistent_bytes = input.memory.persistent_bytes,
+                      .step_bytes = input.memory.step_bytes};
+    const int64_t end_ns = rank.tasks.empty() ? kPoints : rank.tasks.back().end_ns;
+    for (int64_t i = 0; i < kPoints; ++i) {
+      const int64_t height = std::min(i % 40, 40 - i % 40);
+      curve.time_ns.push_back(end_ns * i / kPoints);
+      for (std::vector<int64_t>& bytes : curve.live_bytes) {
+        bytes.push_back(0);
+      }
+      curve.live_bytes[static_cast<size_t>(BufferRole::kActivation)].back() = height * 5'200'000;
+      curve.live_bytes[static_cast<size_t>(BufferRole::kGrad)].back() = i % 40 > 20 ? 8'000'000 : 0;
+      curve.high_bytes =
+          std::max(curve.high_bytes, height * 5'200'000 + (i % 40 > 20 ? 8'000'000 : 0));
+    }
+    input.memory_over_time.push_back(std::move(curve));
+  }
+}
+
 /// A report with every part, as a run on two ranks leaves it.
 inline ReportInput sample_report(int64_t num_tasks = 600, int64_t num_steps = 700) {
   ReportInput input;
@@ -164,7 +218,9 @@ inline ReportInput sample_report(int64_t num_tasks = 600, int64_t num_steps = 70
       "mode = \"auto\"\noverlap_grad_reduce = true\n";
   add_sample_metrics(input, num_steps);
   add_sample_plan(input);
+  add_sample_layout(input);
   input.timeline = SampleTimeline(num_tasks).take();
+  add_sample_memory(input);
   return input;
 }
 

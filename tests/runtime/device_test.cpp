@@ -10,7 +10,6 @@
 namespace braid {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 RunConfig config_for(const std::string& device, const std::string& dtype, int64_t ranks = 1) {
@@ -45,6 +44,10 @@ TEST(Device, AutoIsTheCpuWithAReasonElse) {
             "device   cpu: train.dtype = \"float32\", and GPUs run \"bfloat16\" only\n");
   EXPECT_EQ(reason_of(config_for("auto", "bfloat16", 2), kOneGpu),
             "device   cpu: parallel.ranks = 2, and this build runs 1 rank on GPUs\n");
+  RunConfig linked = config_for("auto", "bfloat16", 2);
+  linked.links.data_latency_us = 10;
+  EXPECT_EQ(reason_of(linked, kOneGpu),
+            "device   cpu: section [links] emulates links, and only CPU ranks have such\n");
 }
 
 TEST(Device, CpuIsTheCpu) {
@@ -59,18 +62,6 @@ TEST(Device, CudaThatCannotBeIsRefused) {
   EXPECT_THAT(
       message_of<ConfigError>([] { choose_device(config_for("cuda", "bfloat16"), kNoGpu); }),
       HasSubstr("there is no GPU"));
-}
-
-TEST(Device, RefusesOneByteTooManyForTheGpu) {
-  const RunConfig config = config_for("cuda", "bfloat16");
-  const RunPlan plan = plan_run(config, 257);
-  CudaGpu gpu = kOneGpu.usable.front();
-  gpu.memory_bytes = plan.ranks[0].memory.peak_bytes();
-  EXPECT_NO_THROW(check_fits_gpu(plan, config, gpu));
-  --gpu.memory_bytes;
-  EXPECT_THAT(message_of<ConfigError>([&] { check_fits_gpu(plan, config, gpu); }),
-              AllOf(HasSubstr("of GPU memory, the GPU of the test has"),
-                    HasSubstr("lower train.microbatch = 1, train.sequence = 32")));
 }
 
 }  // namespace

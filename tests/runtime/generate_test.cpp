@@ -4,10 +4,12 @@
 #include <cmath>
 #include <limits>
 #include <set>
+#include <string>
 
 #include "base/errors.h"
 #include "base/expect_error.h"
 #include "model/parameters.h"
+#include "support/model_state.h"
 
 namespace braid {
 namespace {
@@ -99,7 +101,7 @@ std::vector<int32_t> generate_with(const ModelSpec& model, int64_t max_context,
                                    const SamplingOptions& options,
                                    std::optional<int32_t> end = std::nullopt) {
   const ParameterLayout layout = make_parameter_layout(model_parameters(model));
-  Generator generator(model, initial_state(layout, model, 3), max_context, 1);
+  Generator generator(model, initial_state(layout, model, 3), max_context, {.threads = 1});
   std::vector<int32_t> seen;
   auto tokens = generator.generate(prompt, max_tokens, end, options,
                                    [&](int32_t token) { seen.push_back(token); });
@@ -155,6 +157,26 @@ TEST(Generator, StopsBeforeTheEndToken) {
 TEST(Generator, OfNoTokensReturnsThePrompt) {
   EXPECT_EQ(generate_with(small_model(ModelFamily::kLlama), 8, {1, 2}, 0, {}),
             (std::vector<int32_t>{1, 2}));
+}
+
+TEST(Generator, RefusesMemoryThatIsTooSmallWithTheLongestContextThatFits) {
+  const ModelSpec model = small_model(ModelFamily::kLlama);
+  const ParameterLayout layout = make_parameter_layout(model_parameters(model));
+  const auto state = initial_state(layout, model, 3);
+  const auto refusal_of = [&](int64_t context, int64_t free_bytes) {
+    return message_of<ConfigError>(
+        [&] { Generator(model, state, context, {.free_bytes = free_bytes}); });
+  };
+  const std::string large = refusal_of(int64_t{1} << 14, int64_t{4} << 20);
+  for (const char* part : {"1 rank needs ", " of memory, this machine has 4.00 MiB free: weights ",
+                           ", activations ", "; nearest valid setting: --context "}) {
+    EXPECT_THAT(large, HasSubstr(part));
+  }
+  const int64_t fits = std::stoll(large.substr(large.find("--context ") + 10));
+  EXPECT_NO_THROW(Generator(model, state, fits, {.free_bytes = int64_t{4} << 20}));
+  EXPECT_THAT(refusal_of(2 * fits, int64_t{4} << 20),
+              HasSubstr("setting: --context " + std::to_string(fits) + " ("));
+  EXPECT_THAT(refusal_of(32, 1000), HasSubstr("no shorter --context fits"));
 }
 
 TEST(Generator, RefusesAPromptOutsideTheVocabulary) {

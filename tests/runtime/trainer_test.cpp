@@ -18,6 +18,7 @@ namespace braid {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
 /// Sentences of a small grammar, a blank line after each few: something that can be learnt.
@@ -87,8 +88,8 @@ TEST_F(Trainer, LearnsAndLeavesACompleteRunFolder) {
   EXPECT_FALSE(summary.stopped_early);
   EXPECT_LT(summary.last_eval_loss, summary.first_eval_loss - 1.0);
   EXPECT_LT(summary.last_eval_loss, summary.unigram_entropy);
-  for (const char* file :
-       {"config.toml", "metrics.jsonl", "trace.json", "report.html", "checkpoints/latest"}) {
+  for (const char* file : {"config.toml", "metrics.jsonl", "trace.json", "report.html",
+                           "report.json", "checkpoints/latest"}) {
     EXPECT_TRUE(fs::exists(path(std::string("run/") + file))) << file;
   }
   const Metrics metrics = read_metrics(path("run/metrics.jsonl"));
@@ -97,13 +98,25 @@ TEST_F(Trainer, LearnsAndLeavesACompleteRunFolder) {
   EXPECT_THAT(output_, HasSubstr("peak "));
 }
 
+TEST_F(Trainer, ReportOfAPipelineShowsItsJobs) {
+  RunConfig c = config("stages");
+  c.train.steps = 3;
+  c.parallel.pipeline = 2;
+  run(c);
+  const std::string report = read_text_file(path("stages/report.html"), int64_t{1} << 30);
+  EXPECT_THAT(report, HasSubstr("\\u003csvg class="));
+  EXPECT_THAT(report, HasSubstr("layout    2 ranks = tensor 1 x context 1 x data 1 x pipeline 2"));
+}
+
 TEST_F(Trainer, ResumeIsBitwise) {
   run(config("whole"));
   RunConfig c = config("parts");
   EXPECT_TRUE(run(c, 5).stopped_early);  // between two checkpoint intervals
   EXPECT_TRUE(run(c, 6).stopped_early);
   EXPECT_FALSE(run(c).stopped_early);
-  for (const char* file : {"model.safetensors", "optimizer.safetensors"}) {
+  for (const char* file :
+       {"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors",
+        "optimizer-00001-of-00002.safetensors", "optimizer-00002-of-00002.safetensors"}) {
     EXPECT_EQ(read(std::string("parts/checkpoints/step_00000012/") + file),
               read(std::string("whole/checkpoints/step_00000012/") + file))
         << file;
@@ -128,6 +141,18 @@ TEST_F(Trainer, FinishedRunHasNothingLeftToDo) {
   EXPECT_EQ(again.last_step, 12);
   EXPECT_EQ(read("run/checkpoints/step_00000012/state.json"), checkpoint);
   EXPECT_GT(again.first_eval_loss, again.last_eval_loss);  // read back from the metrics
+}
+
+TEST_F(Trainer, LeavesNoCheckpointWhereNoneIsWanted) {
+  RunConfig c = config("run");
+  c.checkpoint.at_end = false;
+  const TrainingSummary summary = run(c, 6);  // stopped between two intervals
+  EXPECT_EQ(LoadedCheckpoint(summary.checkpoint).state().step, 4);
+  c.checkpoint.interval = 0;
+  c.logging.run_folder = path("none");
+  EXPECT_EQ(run(c).checkpoint, "");
+  EXPECT_FALSE(fs::exists(path("none/checkpoints")));
+  EXPECT_TRUE(fs::exists(path("none/report.html")));
 }
 
 TEST_F(Trainer, StopRequestSavesAndEnds) {
@@ -185,11 +210,12 @@ TEST_F(Trainer, AnotherGlobalBatchIsRefused) {
 
 TEST_F(Trainer, CorruptedCheckpointIsRefusedByName) {
   const TrainingSummary summary = run(config("run"), 2);
-  const std::string weights = summary.checkpoint + "/model.safetensors";
+  const std::string weights = summary.checkpoint + "/model-00002-of-00002.safetensors";
   std::string bytes = read_text_file(weights, int64_t{1} << 30);
   bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
   write_test_file(weights, bytes);
-  EXPECT_THAT(message_of<DataError>([&] { run(config("run")); }), HasSubstr("model.safetensors"));
+  EXPECT_THAT(message_of<DataError>([&] { run(config("run")); }),
+              HasSubstr("model-00002-of-00002.safetensors"));
 }
 
 TEST_F(Trainer, MissingTextIsOneLine) {
@@ -217,12 +243,74 @@ TEST_F(Trainer, FullDiskLeavesNoHalfCheckpoint) {
   EXPECT_EQ(run(config("run"), 4).last_step, 4);
 }
 
-// A learning rate that makes the loss infinite within a few steps.
-TEST_F(Trainer, NonFiniteLossStopsWithItsStep) {
+TEST_F(Trainer, SaysWhereTheTimeBeforeTheFirstStepWent) {
+  run(config("run"), 1);
+  EXPECT_THAT(output_, ContainsRegex("\nsetup    [0-9.]+ s: data [0-9.]+, device [0-9.]+, plan "
+                                     "[0-9.]+, kernels [0-9.]+, weights [0-9.]+\n"));
+  EXPECT_THAT(output_, ContainsRegex("saved    .*checkpoints/step_00000001 in [0-9.]+ s\n"));
+}
+
+TEST_F(Trainer, ASecondRunIntoTheSameFolderIsRefused) {
   RunConfig c = config("run");
+  std::string message;
+  TrainerOptions options;
+  options.print = [](std::string_view) {};
+  options.stop_requested = [&] {
+    if (message.empty()) {  // in the middle of the first run
+      RunConfig second = c;
+      message = message_of<ConfigError>([&] { run(second); });
+      second.logging.run_folder = path("other");
+      second.checkpoint.folder = path("shared");
+      message += "\n" + message_of<ConfigError>([&] { run(second); });
+    }
+    return true;
+  };
+  c.checkpoint.folder = path("shared");
+  train(c, options);
+  EXPECT_THAT(message, HasSubstr("logging.run_folder = \"" + path("run") + "\": process "));
+  EXPECT_THAT(message, HasSubstr("\ncheckpoint.folder = \"" + path("shared") + "\": process "));
+  EXPECT_EQ(run(c).last_step, 12);  // it may go on afterwards
+}
+
+// Only lower bounds: a busy machine makes everything longer.
+TEST_F(Trainer, EmulatedLinksTakeTheirTime) {
+  RunConfig c = config("run");
+  c.train.steps = 1;
+  c.optimizer.warmup_steps = 0;
+  c.eval.interval = 0;
+  c.links.data_latency_us = 40'000;
+  run(c);
+  EXPECT_GE(read_metrics(path("run/metrics.jsonl")).steps.front().step_ms, 40.0);
+  EXPECT_THAT(read("run/config.toml"), HasSubstr("\ndata_latency_us = 40000.0\n"));
+}
+
+// A learning rate that makes the loss infinite within a few steps.
+RunConfig diverging(RunConfig c) {
   c.optimizer.learning_rate = 1e30;
   c.optimizer.warmup_steps = 0;
-  EXPECT_THAT(message_of<DeviceError>([&] { run(c); }), HasSubstr("runtime.detect_nan"));
+  return c;
+}
+
+TEST_F(Trainer, NonFiniteLossStopsWithItsStep) {
+  EXPECT_THAT(message_of<DeviceError>([&] { run(diverging(config("run"))); }),
+              ContainsRegex("^step [0-9]+: loss .*runtime.detect_nan = \"loss\"$"));
+}
+
+TEST_F(Trainer, NonFiniteLossStopsWithItsFirstBadTensorWhenAsked) {
+  RunConfig c = diverging(config("run"));
+  c.runtime.detect_nan = "tensors";
+  EXPECT_THAT(
+      message_of<DeviceError>([&] { run(c); }),
+      ContainsRegex("^step [0-9]+: loss .*runtime.detect_nan = \"tensors\"; run again: rank "
+                    "[01], stream compute, task [0-9]+ \\(.* mb=0.*\\): wrote NaN or "
+                    "infinity to element [0-9]+ of buffer m0\\."));
+}
+
+TEST_F(Trainer, NonFiniteLossesAreCountedWhenNobodyStops) {
+  RunConfig c = diverging(config("run"));
+  c.runtime.detect_nan = "off";
+  EXPECT_EQ(run(c).last_step, 12);
+  EXPECT_GT(read_metrics(path("run/metrics.jsonl")).steps.back().skipped_steps, 0);
 }
 
 }  // namespace

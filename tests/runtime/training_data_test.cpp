@@ -57,6 +57,18 @@ TEST_F(TrainingDataTest, WithoutEvaluationHoldsNothingOut) {
   EXPECT_EQ(data.held_out_entropy(), 0.0);
 }
 
+TEST_F(TrainingDataTest, TakesIdsOfAPairButNoTextWithoutATokenizer) {
+  write_dataset(folder_ / "pair", {{5, 70000, 3, 9}, {1, 2, 3}}, TokenType::kI32);
+  config_.data.train = folder_ / "pair";
+  config_.data.tokenizer = "ids:70001";
+  config_.data.split = "1,0,0";
+  config_.train.sequence = 3;
+  config_.eval.interval = 0;
+  EXPECT_EQ(open().tokenizer().vocabulary_size(), 70001);
+  config_.data.train = folder_ / "text.txt";
+  EXPECT_THAT(message_of<ConfigError>([&] { open(); }), HasSubstr("ids:70001"));
+}
+
 TEST_F(TrainingDataTest, TokenizesATextOnce) {
   open();
   EXPECT_THAT(messages_, ElementsAre(HasSubstr(config_.data.train)));

@@ -10,6 +10,7 @@
 
 #include "backends/cuda/cuda_context.h"
 #include "backends/cuda/cuda_error.h"
+#include "backends/cuda/device_needs.h"
 #include "backends/cuda/kernel.h"
 #include "support/kernel_harness.h"
 
@@ -103,6 +104,8 @@ inline void run_on_cuda(KernelCase& kernel_case, CudaContext& context,
   const OpSpec& spec = kernel_case.spec();
   check_spec(spec);
   const CudaKernel kernel = make_cuda_kernel(spec, context);
+  EXPECT_LE(kernel.scratch_bytes, max_cuda_scratch_bytes(spec, /*repeatable=*/true))
+      << spec.op << ": more scratch than memory checks count with";
   GuardedDeviceBuffer scratch(kernel.scratch_bytes);
   scratch.poison();
   std::vector<GuardedDeviceBuffer> buffers;

@@ -11,8 +11,8 @@
 #include "config/validate.h"
 #include "data/batch_loader.h"
 #include "runtime/engine.h"
-#include "runtime/model_state.h"
 #include "runtime/run_plan.h"
+#include "support/model_state.h"
 
 namespace braid {
 
@@ -58,25 +58,41 @@ struct Outcome {
   ModelState state;
 };
 
-inline Outcome run(RunConfig config, int64_t steps, EngineOptions options = {}) {
+inline ModelState state_of(const Engine& engine) {
+  return whole_state(engine.plan().layout, engine.state());
+}
+
+/// Where a run that goes on begins.
+struct RunStart {
+  const ModelState* state = nullptr;  ///< null: fresh weights
+  int64_t steps_done = 0;
+};
+
+inline Outcome run(RunConfig config, int64_t steps, EngineOptions options = {},
+                   const RunStart& start = {}) {
   validate(config);
   config = resolved(config);
   options.poison_step_arena = true;
   Engine engine(plan_run(config, 50), options);
-  engine.write_state(initial_state(engine.plan().layout, engine.plan().model, 5));
+  engine.write_state(start.state != nullptr
+                         ? *start.state
+                         : initial_state(engine.plan().layout, engine.plan().model, 5));
   const NoisySequences source(config.train.sequence);
   BatchLoader loader(source, {.shape = {.num_ranks = config.parallel.data,
                                         .num_microbatches = num_microbatches(config),
                                         .microbatch = config.train.microbatch}});
+  for (int64_t step = 0; step < start.steps_done; ++step) {
+    loader.next();
+  }
   Outcome outcome;
-  for (int64_t step = 1; step <= steps; ++step) {
+  for (int64_t step = start.steps_done + 1; step <= start.steps_done + steps; ++step) {
     const StepResult result =
         engine.train_step(*loader.next(), config.optimizer, config.optimizer.learning_rate, step);
     EXPECT_FALSE(result.skipped);
     outcome.losses.push_back(result.loss);
     outcome.grad_norms.push_back(result.grad_norm);
   }
-  outcome.state = engine.read_state();
+  outcome.state = state_of(engine);
   return outcome;
 }
 

@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <chrono>
+#include <cmath>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -208,10 +211,233 @@ TEST_P(ExecutorContract, ReadsAndWritesStayInsidePersistentBuffers) {
   EXPECT_THROW(executor->read("nothing", 0, bytes), InternalError);
 }
 
+TEST_P(ExecutorContract, ZeroesPersistentBuffersAndNothingElse) {
+  StepProgram program;
+  const StreamId stream = program.stream("compute");
+  for (const char* name : {"before", "middle", "after"}) {
+    program.fill(stream, program.persistent(name, 1037), 7);
+  }
+  program.fill(stream, program.step("step", 4), 1);
+  const auto executor = make(program.finish());
+  executor->run(0);
+  executor->zero("middle");
+  EXPECT_THAT(read_floats(*executor, "before", 1037), ::testing::Each(7.0f));
+  EXPECT_THAT(read_floats(*executor, "middle", 1037), ::testing::Each(0.0f));
+  EXPECT_THAT(read_floats(*executor, "after", 1037), ::testing::Each(7.0f));
+  EXPECT_THROW(executor->zero("step"), InternalError);
+  EXPECT_THROW(executor->zero("nothing"), InternalError);
+}
+
+TEST_P(ExecutorContract, HostBlocksAreZeroedMemoryToCopyFromAndTo) {
+  StepProgram program;
+  program.fill(program.stream("compute"), program.persistent("out", 5000), 7);
+  const auto executor = make(program.finish());
+  const HostBlock from = executor->host_block(20000);
+  const HostBlock to = executor->host_block(20000);
+  ASSERT_EQ(from.bytes.size(), 20000u);
+  EXPECT_THAT(from.bytes, ::testing::Each(std::byte{0}));
+  std::fill(from.bytes.begin(), from.bytes.end(), std::byte{0x41});
+  executor->write("out", 0, from.bytes);
+  executor->read("out", 0, to.bytes);
+  EXPECT_THAT(to.bytes, ::testing::Each(std::byte{0x41}));
+  EXPECT_EQ(executor->host_block(0).bytes.size(), 0u);
+}
+
+/// Sums `x`, which the host writes, in four rounds, of which the second and the third overflow if x
+/// is large enough.
+inline Program growing_program() {
+  StepProgram builder(1, 2);
+  const StreamId stream = builder.stream("compute");
+  const BufferId x = builder.persistent("x", 70);
+  const BufferId once = builder.step("once", 70);
+  const BufferId twice = builder.step("twice", 70);
+  Label label;
+  label.microbatch = 2;
+  label.layer = 5;
+  label.site = builder.site("mlp.fc2");
+  builder.add(stream, x, x, once);
+  builder.add(stream, once, once, twice, label);
+  builder.add(stream, twice, twice, builder.persistent("out", 70));
+  return builder.finish();
+}
+
+TEST_P(ExecutorContract, FiniteChecksNameTaskBufferAndFirstElement) {
+  const Program program = growing_program();
+  std::vector<float> values(70, 1.0f);
+  values[64] = values[67] = 1e38f;
+  // Asked for at once, after a step without, and after a step with.
+  for (const int rounds : {0, 1, 2}) {
+    const auto executor = make(program);
+    for (int round = 0; round < rounds; ++round) {
+      write_floats(*executor, "x", std::vector<float>(70, 2.0f));
+      executor->set_finite_checks(round == 1);
+      executor->run(0);
+      EXPECT_THAT(read_floats(*executor, "out", 70), ::testing::Each(16.0f));
+    }
+    write_floats(*executor, "x", values);
+    executor->set_finite_checks(true);
+    EXPECT_EQ(message_of<DeviceError>([&] { executor->run(0); }),
+              "rank 1, stream compute, task 1 (" + describe_task(program, TaskId(1)) +
+                  "): wrote NaN or infinity to element 64 of buffer twice");
+    EXPECT_THAT(describe_task(program, TaskId(1)), ::testing::HasSubstr("mb=2"));
+  }
+}
+
+TEST_P(ExecutorContract, WithoutFiniteChecksNaNsPass) {
+  const auto executor = make(growing_program());
+  write_floats(*executor, "x", std::vector<float>(70, std::nanf("")));
+  executor->run(0);
+  executor->set_finite_checks(true);
+  executor->set_finite_checks(false);
+  executor->run(0);
+  EXPECT_THAT(read_floats(*executor, "out", 70), ::testing::Each(::testing::IsNan()));
+}
+
 TEST_P(ExecutorContract, AllocatesWhatIsPlanned) {
   const Program program = insert_events(random_program(5, {.num_streams = 2})).program;
   const Program* programs[] = {&program};
-  EXPECT_EQ(make(program)->allocated_bytes(), plan_memory(programs).peak_bytes());
+  const auto executor = make(program);
+  EXPECT_EQ(executor->allocated_bytes(), plan_memory(programs).peak_bytes());
+  EXPECT_EQ(executor->allocated_host_bytes(), 0);
+}
+
+// ---- tasks that do nothing ----
+
+// The bytes of `away` go to `other` once the stream that still reads them is known to be done.
+TEST_P(ExecutorContract, TasksThatDoNothingKeepTheirPlaceInTheOrder) {
+  constexpr int64_t kElems = 64;
+  StepProgram builder;
+  const StreamId compute = builder.stream("compute");
+  const StreamId out = builder.stream("copy.out", StreamKind::kCopy);
+  const BufferId target = builder.persistent("target", kElems);
+  const BufferId away = builder.step("away", kElems);
+  const BufferId other = builder.step("other", kElems);
+  builder.fill(compute, away, 7);
+  builder.copy(out, away, target);
+  builder.undefine(compute, away);
+  builder.fill(compute, other, 9);
+  builder.undefine(compute, builder.persistent("no number", 1));
+  const Program program = builder.finish();
+  const Program* programs[] = {&program};
+  EXPECT_EQ(plan_memory(programs).step_bytes, 256);
+  OpRecorder recorder;
+  const auto executor = make(program, [&](const OpSpec& spec) {
+    if (spec.op == "copy") {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    recorder.hook()(spec);
+  });
+  write_floats(*executor, "no number", {std::nanf("")});
+  for (int step = 0; step < 3; ++step) {
+    executor->set_finite_checks(step == 2);  // of what is written: nothing is
+    executor->run(0);
+    EXPECT_THAT(read_floats(*executor, "target", kElems), ::testing::Each(7.0f));
+  }
+  EXPECT_THAT(recorder.ops(), ::testing::Not(::testing::Contains("undefine")));
+}
+
+// ---- communication of one rank ----
+
+TEST_P(ExecutorContract, CollectivesOfOneRankCopy) {
+  constexpr int64_t kElems = 1001;
+  ProgramBuilder builder("step", 1, 2);
+  const StreamId compute = builder.add_stream({"compute", StreamKind::kCompute, 0});
+  builder.add_group({"both", GroupKind::kData, {0, 1}});
+  builder.add_group({"alone", GroupKind::kTensor, {1}});
+  const auto buffer = [&](const std::string& name) {
+    return builder.whole(builder.add_buffer(
+        {name, DType::kF32, {kElems}, BufferRole::kActivation, Lifetime::kPersistent}));
+  };
+  const BufferRange x = buffer("x");
+  const auto add = [&](const std::string& op, const Attribute& more = {}) {
+    OpSpec spec{op,
+                {{"group", int64_t{1}}},
+                {{DType::kF32, Access::kRead, {kElems}}, {DType::kF32, Access::kWrite, {kElems}}}};
+    if (!more.name.empty()) {
+      spec.attributes.push_back(more);
+    }
+    builder.add_task(spec, std::array{x, buffer(op)}, compute, {.phase = Phase::kComm});
+  };
+  for (const char* const op : {"all_reduce", "all_gather", "reduce_scatter", "all_to_all"}) {
+    add(op);
+  }
+  add("broadcast", {"root", int64_t{0}});
+  add("reduce", {"root", int64_t{0}});
+  add("ring_shift", {"shift", int64_t{-3}});
+  const auto executor = make(insert_events(builder.take()).program);
+  std::vector<float> values(kElems);
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = static_cast<float>(i) + 0.25f;
+  }
+  write_floats(*executor, "x", values);
+  executor->run(0);
+  for (const char* const op : {"all_reduce", "all_gather", "reduce_scatter", "all_to_all",
+                               "broadcast", "reduce", "ring_shift"}) {
+    EXPECT_EQ(read_floats(*executor, op, kElems), values) << op;
+  }
+  EXPECT_EQ(read_floats(*executor, "x", kElems), values);
+}
+
+// It only marks where gradients are summed over a group, however large that is.
+TEST_P(ExecutorContract, IdentityCopiesWhateverItsGroup) {
+  ProgramBuilder builder("step", 1, 2);
+  const StreamId compute = builder.add_stream({"compute", StreamKind::kCompute, 0});
+  builder.add_group({"both", GroupKind::kTensor, {0, 1}});
+  std::vector<BufferRange> ranges;
+  for (const char* const name : {"x", "y"}) {
+    ranges.push_back(builder.whole(builder.add_buffer(
+        {name, DType::kF32, {3, 7}, BufferRole::kActivation, Lifetime::kPersistent})));
+  }
+  const OpSpec spec{"identity",
+                    {{"group", int64_t{0}}},
+                    {{DType::kF32, Access::kRead, {3, 7}}, {DType::kF32, Access::kWrite, {3, 7}}}};
+  builder.add_task(spec, ranges, compute, {});
+  const auto executor = make(insert_events(builder.take()).program);
+  write_floats(*executor, "x", std::vector<float>(21, 2.5f));
+  executor->run(0);
+  EXPECT_THAT(read_floats(*executor, "y", 21), ::testing::Each(2.5f));
+}
+
+// ---- buffers on the host ----
+
+TEST_P(ExecutorContract, BuffersOnTheHostKeepWhatIsCopiedThere) {
+  constexpr int64_t kElems = 1001;
+  StepProgram builder;
+  const StreamId compute = builder.stream("compute");
+  const StreamId out = builder.stream("copy.out", StreamKind::kCopy);
+  const StreamId in = builder.stream("copy.in", StreamKind::kCopy);
+  const BufferId source = builder.persistent("source", kElems);
+  const BufferId target = builder.persistent("target", kElems);
+  const BufferId doubled = builder.step("doubled", kElems);
+  const BufferId first = builder.on_host("first", kElems);
+  const BufferId second = builder.on_host("second", kElems);
+  const BufferId back = builder.step("back", kElems);
+  const BufferId again = builder.step("again", kElems);
+  builder.add(compute, source, source, doubled);
+  builder.copy(out, doubled, first);
+  builder.copy(out, source, second);
+  builder.fill(compute, doubled, -1);  // waits for the copy
+  builder.copy(in, first, back);
+  builder.copy(in, second, again);
+  builder.add(compute, back, again, target);
+  const Program program = builder.finish();
+  const Program* programs[] = {&program};
+  const MemoryPlan plan = plan_memory(programs);
+  EXPECT_EQ(plan.host_bytes, 2 * 4096);
+  const auto executor = make(program);
+  EXPECT_EQ(executor->allocated_bytes(), plan.peak_bytes());
+  EXPECT_EQ(executor->allocated_host_bytes(), plan.host_bytes);
+  for (int step = 0; step < 3; ++step) {
+    std::vector<float> values(kElems);
+    std::vector<float> expected(kElems);
+    for (size_t i = 0; i < values.size(); ++i) {
+      values[i] = static_cast<float>(i) + static_cast<float>(step);
+      expected[i] = 3 * values[i];
+    }
+    write_floats(*executor, "source", values);
+    executor->run(0);
+    EXPECT_EQ(read_floats(*executor, "target", kElems), expected);
+  }
 }
 
 // ---- random programs ----

@@ -210,6 +210,28 @@ class KernelCase {
   std::vector<GuardedBuffer> buffers_;
 };
 
+/// The replay of a case that has run: what it reads are the case's bytes, results included.
+inline KernelCase replay_of(const KernelCase& original) {
+  KernelCase replay(replay_spec(original.spec()));
+  const ReplayRule& rule = find_op(original.spec().op).replay;
+  for (size_t i = 0; i < rule.operands.size(); ++i) {
+    if (reads(replay.spec().operands[i].access)) {
+      replay.set(i, original.values(rule.operands[i]));
+    }
+  }
+  return replay;
+}
+
+/// All results of a replay that has run are the bits of the original's.
+inline void expect_replayed(const KernelCase& replay, const KernelCase& original,
+                            const std::string& name) {
+  const ReplayRule& rule = find_op(original.spec().op).replay;
+  for (size_t i = 0; i < rule.operands.size(); ++i) {
+    EXPECT_TRUE(replay.bytes(i) == original.bytes(rule.operands[i]))
+        << name << " " << replay.spec().op << ": operand " << i << " differs";
+  }
+}
+
 /// Runs the case with 1, 2 and 3 workers: all operands come out bitwise equal. Sizes must be large
 /// enough that the kernel splits them.
 inline void expect_same_for_any_workers(const std::function<KernelCase()>& make) {

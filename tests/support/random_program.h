@@ -17,6 +17,9 @@ struct RandomProgramOptions {
   int num_ranks = 1;        ///< if more, some all-reduces run over all of them
   int64_t max_elems = 12;   ///< of a buffer
   bool self_copies = true;  ///< some copies of a range onto itself
+  /// Also all-gathers, reduce-scatters and shifts round a ring, gathered buffers, and the ops round
+  /// which passes arrange these.
+  bool more_communication = false;
 };
 
 /// A program of fill, copy, add and all_reduce on f32 buffers, the same for the same seed on any
@@ -55,9 +58,14 @@ class RandomProgram {
         all.ranks.push_back(rank);
       }
       builder_.add_group(all);
+      if (options_.more_communication) {
+        builder_.add_group({"ring", GroupKind::kContext, all.ranks});
+      }
     }
     constexpr BufferRole kRoles[] = {BufferRole::kActivation, BufferRole::kGrad,
-                                     BufferRole::kMainGrad, BufferRole::kParam};
+                                     BufferRole::kMainGrad, BufferRole::kParam,
+                                     BufferRole::kGathered};
+    const int64_t num_roles = options_.more_communication ? 5 : 4;
     for (int i = 0; i < options_.num_buffers; ++i) {
       // Few different sizes, so that whole buffers are often copied and added.
       const int64_t num_elems = std::max<int64_t>(1, options_.max_elems / (1 + below(3)));
@@ -65,7 +73,7 @@ class RandomProgram {
       buffers_.push_back(builder_.add_buffer({"buffer" + std::to_string(i),
                                               DType::kF32,
                                               {num_elems},
-                                              kRoles[below(4)],
+                                              kRoles[below(num_roles)],
                                               lifetime,
                                               Placement::kDevice}));
       is_written_.emplace_back(num_elems, lifetime == Lifetime::kPersistent);
@@ -82,9 +90,8 @@ class RandomProgram {
     return range;
   }
 
-  /// A range of that many elements elsewhere; the given one if there is none.
-  BufferRange range_like(const BufferRange& like) {
-    const int64_t count = like.end - like.begin;
+  /// Any range of that many elements that does not overlap the other; that one if none is found.
+  BufferRange range_of(int64_t count, const BufferRange& other) {
     for (int attempt = 0; attempt < 8; ++attempt) {
       BufferRange range =
           builder_.whole(buffers_[static_cast<size_t>(below(options_.num_buffers))]);
@@ -93,11 +100,11 @@ class RandomProgram {
       }
       range.begin = one_in(2) ? 0 : below(range.end - count + 1);
       range.end = range.begin + count;
-      if (!range.overlaps(like)) {
+      if (!range.overlaps(other)) {
         return range;
       }
     }
-    return like;
+    return other;
   }
 
   bool is_readable(const BufferRange& range) const {
@@ -112,6 +119,9 @@ class RandomProgram {
       emit("fill", {{"value", static_cast<double>(below(100))}}, {}, x, Access::kWrite);
       return;
     }
+    if (options_.more_communication && one_in(3) && add_arranged(x)) {
+      return;
+    }
     if (one_in(4)) {
       const auto groups = static_cast<int64_t>(builder_.program().groups.size());
       emit("all_reduce", {{"group", below(groups)}}, {}, x, Access::kReadWrite);
@@ -121,17 +131,49 @@ class RandomProgram {
       emit("copy", {}, {x}, x, Access::kWrite);
       return;
     }
-    const BufferRange y = range_like(x);
+    const BufferRange y = range_of(x.end - x.begin, x);
     if (y == x) {
       emit("fill", {{"value", static_cast<double>(below(100))}}, {}, x, Access::kWrite);
       return;
     }
-    const BufferRange other = range_like(x);
+    const BufferRange other = range_of(x.end - x.begin, x);
     if (one_in(2) && other != x && is_readable(other) && !other.overlaps(y)) {
       emit("add", {}, {x, other}, y, Access::kWrite);
     } else {
       emit("copy", {}, {x}, y, Access::kWrite);
     }
+  }
+
+  /// False if there is no place for it.
+  bool add_arranged(const BufferRange& x) {
+    const int64_t count = x.end - x.begin;
+    const auto num_ranks = static_cast<int64_t>(options_.num_ranks);
+    const char* const ops[] = {"all_gather", "reduce_scatter", "ring_shift", "pack_kv",
+                               "linear_other"};
+    const int64_t which = below(5);
+    if (num_ranks == 1 && which < 3) {
+      return false;
+    }
+    if (which == 1 && count % num_ranks != 0) {
+      return false;
+    }
+    const BufferRange y = range_of(which == 0   ? count * num_ranks
+                                   : which == 1 ? count / num_ranks
+                                                : count,
+                                   x);
+    if (y == x) {
+      return false;
+    }
+    std::vector<Attribute> attributes;
+    if (which < 3) {
+      attributes.push_back({"group", int64_t{which == 2 ? 2 : 1}});
+    }
+    emit(ops[which], std::move(attributes), {x}, y, Access::kWrite);
+    return true;
+  }
+
+  static bool communicates(const std::string& op) {
+    return op == "all_reduce" || op == "all_gather" || op == "reduce_scatter" || op == "ring_shift";
   }
 
   void emit(const char* op, std::vector<Attribute> attributes, std::vector<BufferRange> operands,
@@ -144,7 +186,7 @@ class RandomProgram {
     operands.push_back(target);
     constexpr Phase kPhases[] = {Phase::kForward, Phase::kDgrad, Phase::kWgrad, Phase::kOptimizer};
     Label label;
-    label.phase = spec.op == "all_reduce" ? Phase::kComm : kPhases[below(4)];
+    label.phase = communicates(spec.op) ? Phase::kComm : kPhases[below(4)];
     label.microbatch = static_cast<int32_t>(below(3)) - 1;
     label.layer = static_cast<int32_t>(below(4)) - 1;
     if (one_in(2)) {

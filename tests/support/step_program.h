@@ -28,6 +28,10 @@ class StepProgram {
   BufferId persistent(std::string name, int64_t num_elems) {
     return buffer(std::move(name), num_elems, Lifetime::kPersistent);
   }
+  /// A step buffer in host memory.
+  BufferId on_host(std::string name, int64_t num_elems) {
+    return buffer(std::move(name), num_elems, Lifetime::kStep, Placement::kHost);
+  }
   SiteId site(const std::string& name) { return builder_.site(name); }
 
   TaskId fill(StreamId on, BufferId y, double value, const Label& label = {}) {
@@ -37,6 +41,10 @@ class StepProgram {
   TaskId copy(StreamId on, BufferId x, BufferId y, const Label& label = {}) {
     const OpSpec spec{"copy", {}, {operand(x, Access::kRead), operand(y, Access::kWrite)}};
     return task(spec, std::array{builder_.whole(x), builder_.whole(y)}, on, label);
+  }
+  TaskId undefine(StreamId on, BufferId y) {
+    const OpSpec spec{"undefine", {}, {operand(y, Access::kWrite)}};
+    return task(spec, std::array{builder_.whole(y)}, on, {});
   }
   TaskId add(StreamId on, BufferId a, BufferId b, BufferId c, const Label& label = {}) {
     const OpSpec spec{
@@ -62,13 +70,10 @@ class StepProgram {
   }
 
  private:
-  BufferId buffer(std::string name, int64_t num_elems, Lifetime lifetime) {
-    return builder_.add_buffer({std::move(name),
-                                DType::kF32,
-                                {num_elems},
-                                BufferRole::kActivation,
-                                lifetime,
-                                Placement::kDevice});
+  BufferId buffer(std::string name, int64_t num_elems, Lifetime lifetime,
+                  Placement placement = Placement::kDevice) {
+    return builder_.add_buffer(
+        {std::move(name), DType::kF32, {num_elems}, BufferRole::kActivation, lifetime, placement});
   }
   OperandSpec operand(BufferId id, Access access) const {
     return {DType::kF32, access, builder_.program().buffers[id.index()].shape};

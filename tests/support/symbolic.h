@@ -9,14 +9,19 @@
 #include <vector>
 
 #include "ir/program.h"
+#include "ops/op.h"
 
 namespace braid {
 
 /// What each element of each buffer holds at the end, as a hash of how it came about: two programs
-/// with equal states compute the same from the same start, whatever the ops do. A copy moves values
-/// and an all-reduce over one rank keeps them; every other written element is
-/// hash(op, operand, element, all values read).
+/// with equal states compute the same from the same start, whatever the ops do. A copy moves
+/// values, also from or to the host, and an all-reduce over one rank keeps them; every other
+/// written element is hash(op, operand, element, all values read). What a ReplayRule promises
+/// holds: the results of such an op are, but for the one that the replay reads, those of the
+/// replay. What `undefine` has touched is kUndefined until it is written again.
 using SymbolicState = std::vector<std::vector<uint64_t>>;
+
+inline constexpr uint64_t kUndefined = 0;
 
 inline uint64_t mix_hash(uint64_t a, uint64_t b) {
   uint64_t x = a * 0x9E3779B97F4A7C15u + b;  // splitmix64
@@ -41,20 +46,28 @@ inline bool keeps_values(const Program& program, const OpSpec& spec) {
   return spec.op == "all_reduce" && group && program.groups[group->index()].ranks.size() == 1;
 }
 
-inline void run_task(const Program& program, const Task& task, SymbolicState& state) {
-  const OpSpec& spec = program.spec(task);
-  const auto operands = program.operands_of(task);
-  if (keeps_values(program, spec)) {
-    return;
-  }
+/// The rule of an op that has one; ops of made-up names have none.
+inline const ReplayRule* replay_rule(const OpSpec& spec) {
+  const auto ops = all_ops();
+  const auto found =
+      std::ranges::find_if(ops, [&](const OpDefinition* op) { return op->name == spec.op; });
+  return found == ops.end() || (*found)->replay.op.empty() ? nullptr : &(*found)->replay;
+}
+
+inline void run_operation(const OpSpec& spec, std::span<const BufferRange> operands,
+                          SymbolicState& state) {
   const auto values_of = [&](const BufferRange& range) {
     return std::span(state[range.buffer.index()])
         .subspan(static_cast<size_t>(range.begin), static_cast<size_t>(range.end - range.begin));
   };
-  if (spec.op == "copy") {
+  if (spec.op == "copy" || spec.op == "offload" || spec.op == "reload") {
     const auto source = values_of(operands[0]);
     const std::vector<uint64_t> values(source.begin(), source.end());
     std::ranges::copy(values, values_of(operands[1]).begin());
+    return;
+  }
+  if (spec.op == "undefine") {
+    std::ranges::fill(values_of(operands[0]), kUndefined);
     return;
   }
   uint64_t seen = hash_value(spec);
@@ -73,6 +86,20 @@ inline void run_task(const Program& program, const Task& task, SymbolicState& st
       }
     }
   }
+  if (const ReplayRule* rule = replay_rule(spec)) {
+    std::vector<BufferRange> replayed;
+    for (const size_t position : rule->operands) {
+      replayed.push_back(operands[position]);
+    }
+    run_operation(replay_spec(spec), replayed, state);
+  }
+}
+
+inline void run_task(const Program& program, const Task& task, SymbolicState& state) {
+  const OpSpec& spec = program.spec(task);
+  if (!keeps_values(program, spec)) {
+    run_operation(spec, program.operands_of(task), state);
+  }
 }
 
 /// Runs the tasks one after the other: the meaning of the program.
@@ -82,6 +109,20 @@ inline SymbolicState run_in_order(const Program& program) {
     run_task(program, task, state);
   }
   return state;
+}
+
+/// `result` with what is undefined in it, at the end of a step and in step buffers alone, as in
+/// `meaning`: where nobody reads any more, a pass may undefine what the program before has left.
+inline SymbolicState defined_like(const Program& program, SymbolicState result,
+                                  const SymbolicState& meaning) {
+  for (size_t b = 0; b < meaning.size(); ++b) {
+    for (size_t i = 0; i < meaning[b].size(); ++i) {
+      if (result[b][i] == kUndefined && program.buffers[b].lifetime == Lifetime::kStep) {
+        result[b][i] = meaning[b][i];
+      }
+    }
+  }
+  return result;
 }
 
 /// Runs the tasks in a random order among those that streams and events permit: what an executor

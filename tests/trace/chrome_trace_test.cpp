@@ -56,6 +56,47 @@ TEST(ChromeTrace, IsThisTextForASmallStep) {
 )");
 }
 
+TEST(ChromeTrace, NamesTheKernelsOfTasksAndShowsWorkOfNoTask) {
+  Timeline timeline = small_timeline(4);
+  RankTimeline& rank = timeline.ranks[0];
+  rank.kernel_names = {"rows<4>", "fill \"x\""};
+  const uint32_t none = TimelineKernel::kNoTask;
+  rank.kernels = {{0, 0, 0, 700},
+                  {none, 1, 100, 400},
+                  {none, 1, 200, 300},
+                  {none, 1, 350, 500},
+                  {0, 1, 800, 1500}};
+  std::map<std::string, std::vector<Json>> kernels;
+  std::vector<std::pair<double, double>> foreign;
+  for (const Json& event : events_of({&timeline, 1})) {
+    if (event["ph"] != "X") {
+      continue;
+    }
+    if (event["cat"] == "no task") {
+      EXPECT_EQ(event["name"], "fill \"x\"");
+      EXPECT_EQ(event["tid"], 4);
+      foreign.emplace_back(event["ts"].get<double>(), event["dur"].get<double>());
+    } else {
+      kernels[event["name"].get<std::string>()].push_back(event["args"].value("kernels", Json()));
+    }
+  }
+  EXPECT_EQ(kernels["linear \"qkv\""], std::vector<Json>({Json({"rows<4>", "fill \"x\""})}));
+  EXPECT_EQ(kernels["all_reduce grads"], std::vector<Json>({Json()}));
+  // One row: what overlaps is cut.
+  EXPECT_THAT(foreign, ::testing::ElementsAre(std::pair(0.1, 0.3), std::pair(0.4, 0.0),
+                                              std::pair(0.4, 0.1)));
+}
+
+TEST(ChromeTrace, RefusesKernelsOfTasksThatDoNotExist) {
+  Timeline timeline = small_timeline(0);
+  timeline.ranks[0].kernel_names = {"k"};
+  timeline.ranks[0].kernels = {{2, 0, 0, 1}};
+  EXPECT_THAT(message_of<InternalError>([&] {
+                chrome_trace_json({&timeline, 1});
+              }),
+              ::testing::HasSubstr("kernel 0 of task 2 does not exist"));
+}
+
 TEST(ChromeTrace, PutsStepsOneAfterTheOther) {
   const Timeline steps[] = {small_timeline(0), small_timeline(1)};
   std::vector<double> starts;

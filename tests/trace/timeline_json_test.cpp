@@ -43,6 +43,21 @@ TEST(TimelineJson, HasAColumnPerField) {
   EXPECT_EQ(json["groups"][columns["group"][1].get<size_t>()], "pipeline");
 }
 
+TEST(TimelineJson, HasTheKernelsOfTasksAndOfNone) {
+  Timeline timeline{"cuda, CUPTI", {make_rank(0)}};
+  RankTimeline& rank = timeline.ranks[0];
+  rank.tasks = {task_at(0, 5, 20)};
+  rank.kernel_names = {"fill", "rows<4>"};
+  rank.kernels = {{TimelineKernel::kNoTask, 0, 0, 3}, {0, 1, 5, 20}};
+  rank.remark = "2 records lost by the profiler";
+  const Json columns = Json::parse(timeline_json(timeline))["ranks"][0];
+  EXPECT_EQ(columns["kernel_names"], Json({"fill", "rows<4>"}));
+  EXPECT_EQ(
+      columns["kernels"],
+      (Json{{"task", {-1, 0}}, {"name", {0, 1}}, {"start_ns", {0, 5}}, {"duration_ns", {3, 15}}}));
+  EXPECT_EQ(columns["remark"], rank.remark);
+}
+
 TEST(TimelineJson, CannotEndTheScriptThatHoldsIt) {
   Timeline timeline{"cpu", {make_rank(0)}};
   timeline.ranks[0].names[0] = "</script><!--";

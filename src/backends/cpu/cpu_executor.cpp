@@ -1,6 +1,7 @@
 #include "backends/cpu/cpu_executor.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <map>
 #include <numeric>
@@ -10,16 +11,27 @@
 #include <utility>
 
 #include "backends/buffer_addresses.h"
+#include "backends/cpu/cpu_scratch.h"
 #include "backends/cpu/host_arena.h"
 #include "backends/cpu/prepared_program.h"
 #include "backends/cpu/stream_thread.h"
-#include "backends/measured_timeline.h"
+#include "backends/run_ranks.h"
+#include "backends/stream_scratch.h"
 #include "base/errors.h"
+#include "ops/offload.h"
+#include "trace/task_timeline.h"
 
 namespace braid {
 namespace {
 
+constexpr std::chrono::milliseconds kFailurePoll{50};
 constexpr int kPoisonByte = 0xFF;  // all bytes of it: NaN in every floating-point type
+
+void poison(const HostArena& arena) {
+  if (arena.size_bytes() > 0) {
+    std::memset(arena.data(), kPoisonByte, static_cast<size_t>(arena.size_bytes()));
+  }
+}
 
 }  // namespace
 
@@ -28,6 +40,7 @@ struct CpuExecutor::State {
   MemoryPlan plan;
   HostArena persistent_arena;
   HostArena step_arena;
+  HostArena host_arena;
   SpecTable specs;                                      // of all programs
   std::map<std::pair<SpecId, int>, CpuKernel> kernels;  // by spec and number of workers
   std::vector<PreparedProgram> programs;
@@ -41,21 +54,26 @@ struct CpuExecutor::State {
 
   StepState step;
   std::vector<std::vector<size_t>> threads_of;         // [program][its stream]
-  std::vector<int64_t> scratch_bytes;                  // by thread
+  StreamScratch scratch;                               // by thread
   std::vector<std::unique_ptr<StreamThread>> threads;  // last: ends before what it uses
 
   State(std::vector<Program> sources, MemoryPlan memory, CpuExecutorOptions given);
-  ~State();
 
-  void wait_for_streams() {
-    step.num_running.wait(/*spin=*/false, [](uint32_t value) { return value == 0; });
-    in_flight = false;
-  }
-  Arenas arenas() const { return {persistent_arena.data(), step_arena.data()}; }
+  void abandon();
+  bool wait_for_streams();
+  bool wait_briefly();
+  void fail_if_overdue();
+  std::optional<std::chrono::steady_clock::time_point> failed_at();
+  std::string describe_stuck() const;
+  bool leave_behind();
+  Arenas arenas() const { return {persistent_arena.data(), step_arena.data(), host_arena.data()}; }
   void add_program(Program source, const StepPlan& step_plan);
   size_t add_thread(const Stream& stream);
   void set_kernels(PreparedProgram& prepared, size_t stream, size_t thread);
   const CpuKernel& kernel_for(const OpSpec& spec, int num_workers);
+  void check_idle(std::string_view buffer) const {
+    check(!in_flight, "buffer {} is accessed while a step runs", buffer);
+  }
   std::span<std::byte> persistent_range(std::string_view buffer, int64_t offset_bytes,
                                         size_t size_bytes) const;
 };
@@ -69,26 +87,103 @@ CpuExecutor::State::State(std::vector<Program> sources, MemoryPlan memory, CpuEx
   }
   step.rank = sources.empty() ? 0 : sources[0].rank;
   step.transport = options.transport;
-  step.detect_nan = options.detect_nan;
   persistent_arena =
       HostArena(plan.persistent_bytes, fmt::format("persistent buffers of rank {}", step.rank));
   step_arena = HostArena(plan.step_bytes, fmt::format("step buffers of rank {}", step.rank));
+  host_arena = HostArena(plan.host_bytes, fmt::format("buffers on the host of rank {}", step.rank));
   for (size_t i = 0; i < sources.size(); ++i) {
     add_program(std::move(sources[i]), plan.programs[i]);
   }
   for (size_t i = 0; i < threads.size(); ++i) {
-    threads[i]->start(scratch_bytes[i]);
+    threads[i]->start(scratch.size_bytes(i));
   }
 }
 
-CpuExecutor::State::~State() {
-  if (in_flight) {
-    step.abandoned = true;
-    if (step.transport != nullptr && step.num_running.load() != 0) {
-      step.transport->abort(fmt::format("rank {} gave up in the middle of a step", step.rank));
-    }
-    wait_for_streams();  // each ends at its next task: streams may wait for one another
+/// Makes each stream end at its next task.
+void CpuExecutor::State::abandon() {
+  step.abandoned = true;
+  if (step.num_running.load() == 0) {
+    return;
   }
+  const std::string reason = fmt::format("rank {} gave up in the middle of a step", step.rank);
+  if (step.transport != nullptr) {
+    step.transport->abort(reason);
+  }
+  const std::lock_guard lock(step.failure_mutex);
+  if (!step.failure) {
+    step.failure = {reason, /*is_echo=*/true, std::chrono::steady_clock::now()};
+  }
+}
+
+/// False if a task is stuck.
+bool CpuExecutor::State::wait_for_streams() {
+  const auto patience = std::chrono::nanoseconds(options.stuck_timeout_ns);
+  while (!wait_briefly()) {
+    fail_if_overdue();
+    const auto failed = failed_at();
+    if (failed && std::chrono::steady_clock::now() - *failed > patience && !wait_briefly()) {
+      return false;  // looked at twice: it may have been this thread that had no processor
+    }
+  }
+  in_flight = false;
+  return true;
+}
+
+/// True if all streams have finished. Failures elsewhere ring no bell here.
+bool CpuExecutor::State::wait_briefly() {
+  std::unique_lock lock(step.finished_mutex);
+  return step.finished.wait_for(lock, kFailurePoll, [&] { return step.num_running.load() == 0; });
+}
+
+/// A task that no other rank waits for may be stuck as well.
+void CpuExecutor::State::fail_if_overdue() {
+  const std::lock_guard lock(step.failure_mutex);
+  const auto reason =
+      step.transport == nullptr || step.failure ? std::nullopt : step.transport->overdue();
+  if (reason) {
+    step.failure = {*reason, /*is_echo=*/false, std::chrono::steady_clock::now()};
+    step.transport->abort(*reason);
+  }
+}
+
+/// When this rank or another one failed.
+std::optional<std::chrono::steady_clock::time_point> CpuExecutor::State::failed_at() {
+  const std::lock_guard lock(step.failure_mutex);
+  if (step.failure) {
+    return step.failure->when;
+  }
+  const auto abort = step.transport != nullptr ? step.transport->aborted() : std::nullopt;
+  return abort ? std::optional(abort->when) : std::nullopt;
+}
+
+/// "rank 1, stream compute, task 7 (linear ...) still runs 2 s after the failure".
+std::string CpuExecutor::State::describe_stuck() const {
+  std::string tasks;
+  for (const auto& thread : threads) {
+    if (const std::optional<TaskId> task = thread->running_task()) {
+      tasks += fmt::format(", stream {}, task {} ({})", thread->stream().name, task->value,
+                           describe_task(step.prepared->program, *task));
+    }
+  }
+  return fmt::format("rank {}{} still runs {} s after the failure", step.rank, tasks,
+                     static_cast<double>(options.stuck_timeout_ns) / 1e9);
+}
+
+/// Whether threads go on that cannot be waited for. They may touch everything but the transport.
+bool CpuExecutor::State::leave_behind() {
+  if (!in_flight) {
+    return false;
+  }
+  abandon();
+  if (wait_for_streams()) {
+    return false;
+  }
+  const std::lock_guard lock(step.failure_mutex);
+  step.transport = nullptr;
+  for (const auto& thread : threads) {
+    thread->abandon();
+  }
+  return true;
 }
 
 void CpuExecutor::State::add_program(Program source, const StepPlan& step_plan) {
@@ -96,9 +191,12 @@ void CpuExecutor::State::add_program(Program source, const StepPlan& step_plan) 
         source.rank);
   programs.push_back(prepare_program(std::move(source), plan, step_plan, arenas()));
   PreparedProgram& prepared = programs.back();
-  check(prepared.collectives.empty() || step.transport != nullptr,
+  check(prepared.calls.empty() || step.transport != nullptr,
         "program {} communicates, but the executor of rank {} has no transport",
         prepared.program.name, step.rank);
+  for (const CommCall& call : prepared.calls) {
+    step.transport->prepare(call);
+  }
   persistent_buffers.add(prepared.program, step_plan, arenas());
   std::vector<size_t>& own = threads_of.emplace_back();
   for (size_t stream = 0; stream < prepared.program.streams.size(); ++stream) {
@@ -113,14 +211,10 @@ void CpuExecutor::State::add_program(Program source, const StepPlan& step_plan) 
 
 /// The thread of a stream: programs share those of equal name and kind.
 size_t CpuExecutor::State::add_thread(const Stream& stream) {
-  const auto found = std::find_if(threads.begin(), threads.end(), [&](const auto& thread) {
-    return thread->stream().name == stream.name && thread->stream().kind == stream.kind;
-  });
-  const auto index = static_cast<size_t>(found - threads.begin());
-  if (found == threads.end()) {
-    const int num_workers = stream.kind == StreamKind::kCompute ? options.num_workers : 1;
+  const size_t index = scratch.add(stream);
+  if (index == threads.size()) {
+    const int num_workers = workers_of(stream, options.num_workers);
     threads.push_back(std::make_unique<StreamThread>(stream, num_workers, step));
-    scratch_bytes.push_back(0);
   }
   return index;
 }
@@ -128,15 +222,14 @@ size_t CpuExecutor::State::add_thread(const Stream& stream) {
 void CpuExecutor::State::set_kernels(PreparedProgram& prepared, size_t stream, size_t thread) {
   std::unordered_map<SpecId, const CpuKernel*> known;  // few specs, perhaps a million tasks
   for (PreparedTask& task : prepared.tasks[stream]) {
-    if (task.is_collective()) {
+    const SpecId spec = prepared.program.tasks[task.id.index()].spec;
+    if (task.communicates() || does_nothing(prepared.program.specs[spec])) {
       continue;
     }
-    const SpecId spec = prepared.program.tasks[task.id.index()].spec;
     const CpuKernel*& kernel = known[spec];
     if (kernel == nullptr) {
       kernel = &kernel_for(prepared.program.specs[spec], threads[thread]->num_workers());
-      scratch_bytes[thread] =
-          std::max(scratch_bytes[thread], static_cast<int64_t>(kernel->scratch_bytes));
+      scratch.need(thread, kernel->scratch_bytes);
     }
     task.kernel = kernel;
   }
@@ -155,14 +248,18 @@ const CpuKernel& CpuExecutor::State::kernel_for(const OpSpec& spec, int num_work
 std::span<std::byte> CpuExecutor::State::persistent_range(std::string_view buffer,
                                                           int64_t offset_bytes,
                                                           size_t size_bytes) const {
-  check(!in_flight, "buffer {} is accessed while a step runs", buffer);
+  check_idle(buffer);
   return persistent_buffers.range(buffer, offset_bytes, size_bytes);
 }
 
 CpuExecutor::CpuExecutor(std::vector<Program> programs, MemoryPlan plan, CpuExecutorOptions options)
     : state_(std::make_unique<State>(std::move(programs), std::move(plan), std::move(options))) {}
 
-CpuExecutor::~CpuExecutor() = default;
+CpuExecutor::~CpuExecutor() {
+  if (state_->leave_behind()) {
+    static_cast<void>(state_.release());
+  }
+}
 
 void CpuExecutor::launch(size_t program_index) {
   State& state = *state_;
@@ -171,9 +268,9 @@ void CpuExecutor::launch(size_t program_index) {
   check(!state.in_flight, "a step is launched while another one runs");
   check(!state.step.failure, "a step is launched after an error");
   PreparedProgram& prepared = state.programs[program_index];
-  if (state.options.poison_step_arena && state.step_arena.size_bytes() > 0) {
-    std::memset(state.step_arena.data(), kPoisonByte,
-                static_cast<size_t>(state.step_arena.size_bytes()));
+  if (state.options.poison_step_arena) {
+    poison(state.step_arena);
+    poison(state.host_arena);
   }
   if (state.tracing) {
     std::fill(prepared.times.begin(), prepared.times.end(), TaskTimes{});
@@ -197,15 +294,19 @@ void CpuExecutor::launch(size_t program_index) {
 void CpuExecutor::wait() {
   State& state = *state_;
   check(state.in_flight, "no step was launched");
-  state.wait_for_streams();
+  const std::string stuck = state.wait_for_streams() ? "" : state.describe_stuck();
   const std::lock_guard lock(state.step.failure_mutex);
-  if (!state.step.failure) {
-    return;
+  const std::optional<StepFailure>& failure = state.step.failure;
+  if (failure && !failure->is_echo) {
+    throw DeviceError(stuck.empty() ? failure->message
+                                    : fmt::format("{}; {}", failure->message, stuck));
   }
-  if (state.step.failure->is_echo) {
-    throw AbortedError(state.step.failure->message);
+  if (!stuck.empty()) {
+    throw StuckError(stuck);
   }
-  throw DeviceError(state.step.failure->message);
+  if (failure) {
+    throw AbortedError(failure->message);
+  }
 }
 
 void CpuExecutor::write(std::string_view buffer, int64_t offset_bytes,
@@ -217,6 +318,22 @@ void CpuExecutor::write(std::string_view buffer, int64_t offset_bytes,
 void CpuExecutor::read(std::string_view buffer, int64_t offset_bytes, std::span<std::byte> bytes) {
   const auto source = state_->persistent_range(buffer, offset_bytes, bytes.size());
   std::copy(source.begin(), source.end(), bytes.begin());
+}
+
+void CpuExecutor::zero(std::string_view buffer) {
+  state_->check_idle(buffer);
+  const auto target = state_->persistent_buffers.whole(buffer);
+  std::fill(target.begin(), target.end(), std::byte{0});
+}
+
+HostBlock CpuExecutor::host_block(int64_t size_bytes) {
+  const auto arena = std::make_shared<HostArena>(size_bytes, "a block of the host's");
+  return {{arena->data(), static_cast<size_t>(size_bytes)}, arena};
+}
+
+void CpuExecutor::set_finite_checks(bool enabled) {
+  check(!state_->in_flight, "checks are switched while a step runs");
+  state_->step.finite_checks = enabled;
 }
 
 void CpuExecutor::set_tracing(bool enabled) {
@@ -232,13 +349,17 @@ void CpuExecutor::set_tracing(bool enabled) {
 RankTimeline CpuExecutor::timeline() const {
   check(state_->traced_program.has_value() && !state_->in_flight, "no step was traced");
   const PreparedProgram& prepared = state_->programs[*state_->traced_program];
-  RankTimeline timeline = measured_timeline(prepared.program, prepared.times);
+  RankTimeline timeline = task_timeline(prepared.program, prepared.times);
   timeline.step = state_->traced_launch;
   return timeline;
 }
 
 int64_t CpuExecutor::allocated_bytes() const {
   return state_->persistent_arena.size_bytes() + state_->step_arena.size_bytes();
+}
+
+int64_t CpuExecutor::allocated_host_bytes() const {
+  return state_->host_arena.size_bytes();
 }
 
 int64_t CpuExecutor::workspace_bytes() const {

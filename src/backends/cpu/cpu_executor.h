@@ -22,24 +22,32 @@ struct CpuExecutorOptions {
   Transport* transport = nullptr;  ///< this rank's end; must outlive the executor; may be null if
                                    ///< no task communicates
   int num_workers = 1;             ///< threads of each compute stream, its own included
-  bool poison_step_arena = false;  ///< fill the step arena with NaN (0xFF) before each step, so
-                                   ///< that reads of undefined memory show
-  bool detect_nan = false;  ///< after each task look for NaN and infinity in what it wrote; the
-                            ///< first is an error of that task
+  bool poison_step_arena = false;  ///< fill all memory of step buffers with NaN (0xFF) before each
+                                   ///< step, so that reads of undefined memory show
   CpuKernelFactory make_kernel = {};  ///< default: make_cpu_kernel
+  /// How long `wait` and the destructor wait for running tasks once this rank or, as the transport
+  /// knows, another one has failed.
+  int64_t stuck_timeout_ns = 2'000'000'000;
 };
 
 /// Runs the programs of one rank on the CPU: one thread per stream (streams of one name and kind
-/// are one over all programs), events as counters of steps, two arenas. Tasks named "all_reduce" go
-/// to the transport, all others to kernels; kernels, operand addresses and scratch are made once,
-/// so a step allocates nothing.
+/// are one over all programs), events as counters of steps, two arenas (three with buffers that are
+/// placed on the host: here the same memory, but planned apart). Communication goes
+/// to the transport, all other tasks to kernels; kernels, calls, operand addresses and scratch are
+/// made once, so a step allocates nothing.
 ///
 /// When a task fails, what depends on it does not run (the rest of its stream, and streams that
 /// wait for one of these tasks), and the transport is aborted with the message of the error, so
 /// that other ranks stop too. `wait` then throws the error that came first as DeviceError (as
 /// AbortedError if that was only the echo of another rank's error):
 ///   "rank 1, stream compute, task 37 (linear layers.3 attention.qkv mb=0): <cause>".
-/// Destroying the executor while a step runs abandons the step, and aborts the transport.
+/// `wait` also fails where the step is overdue (Transport::overdue): a task runs that nobody waits
+/// for but the caller. A task that has not ended CpuExecutorOptions::stuck_timeout_ns after that,
+/// or after the failure of another rank, is stuck: `wait` says so and does not wait for it (a
+/// StuckError, see run_ranks.h, or behind the error that came first). Destroying the executor while
+/// a step runs abandons the step, and aborts the transport. Where a task is stuck, its thread and
+/// the memory that it may touch are left behind: a thread cannot be ended from outside, and the
+/// process should end soon.
 class CpuExecutor : public Executor {
  public:
   /// `programs` of one rank with their events, and the plan that was made for them, in this order.
@@ -53,10 +61,14 @@ class CpuExecutor : public Executor {
   void write(std::string_view buffer, int64_t offset_bytes,
              std::span<const std::byte> bytes) override;
   void read(std::string_view buffer, int64_t offset_bytes, std::span<std::byte> bytes) override;
+  void zero(std::string_view buffer) override;
+  HostBlock host_block(int64_t size_bytes) override;
+  void set_finite_checks(bool enabled) override;
   void set_tracing(bool enabled) override;
   /// RankTimeline::step counts the launches of this executor from 0.
   RankTimeline timeline() const override;
   int64_t allocated_bytes() const override;
+  int64_t allocated_host_bytes() const override;
 
   /// Host memory besides the arenas that the executor holds for running: scratch of the kernels,
   /// prepared tasks, events and trace records.
@@ -64,7 +76,7 @@ class CpuExecutor : public Executor {
 
  private:
   struct State;
-  std::unique_ptr<State> state_;
+  std::unique_ptr<State> state_;  // released where threads are stuck
 };
 
 }  // namespace braid

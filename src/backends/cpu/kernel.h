@@ -5,7 +5,6 @@
 #include <functional>
 #include <span>
 
-#include "comm/transport.h"
 #include "ir/op_spec.h"
 #include "ir/program.h"
 

@@ -10,28 +10,21 @@
 #include "backends/buffer_addresses.h"
 #include "backends/cpu/kernel.h"
 #include "backends/cpu/wait_word.h"
-#include "backends/measured_timeline.h"
+#include "comm/comm_call.h"
 #include "ir/program.h"
 #include "memory/memory_plan.h"
+#include "trace/task_timeline.h"
 
 namespace braid {
 
-/// A collective with everything its call needs.
-struct PreparedCollective {
-  const Group* group = nullptr;
-  std::byte* data = nullptr;
-  int64_t num_elems = 0;
-  DType dtype = DType::kF32;
-  std::string what;
-};
-
-/// A task with its kernel, or without one its collective.
+/// A task with its kernel, or without one its communication, or without either nothing to do.
 struct PreparedTask {
   TaskId id;
-  uint32_t collective = UINT32_MAX;  ///< index into PreparedProgram::collectives
+  uint32_t call = UINT32_MAX;  ///< index into PreparedProgram::calls
   const CpuKernel* kernel = nullptr;
 
-  bool is_collective() const { return collective != UINT32_MAX; }
+  bool communicates() const { return call != UINT32_MAX; }
+  bool is_nothing() const { return kernel == nullptr && !communicates(); }
 };
 
 /// A program with its addresses and its events, ready to be run again and again. Event e of the
@@ -42,7 +35,7 @@ struct PreparedProgram {
 
   Program program;
   std::vector<std::byte*> operands;              ///< parallel to Program::operands
-  std::vector<PreparedCollective> collectives;   ///< in program order
+  std::vector<CommCall> calls;                   ///< in program order
   std::vector<std::vector<PreparedTask>> tasks;  ///< by stream of the program
   std::vector<TaskTimes> times;                  ///< by task, of the last traced step; else empty
   std::unique_ptr<WaitWord[]> events;

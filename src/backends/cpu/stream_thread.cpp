@@ -15,6 +15,20 @@ namespace {
 
 constexpr size_t kLongestThreadName = 15;  // of Linux
 
+/// Says which task's kernel runs, for as long as it lives.
+class RunningMark {
+ public:
+  RunningMark(std::atomic<uint32_t>& mark, TaskId task) : mark_(mark) {
+    mark_.store(task.value, std::memory_order_relaxed);
+  }
+  ~RunningMark() { mark_.store(TaskId::kNone, std::memory_order_relaxed); }
+  RunningMark(const RunningMark&) = delete;
+  RunningMark& operator=(const RunningMark&) = delete;
+
+ private:
+  std::atomic<uint32_t>& mark_;
+};
+
 }  // namespace
 
 StreamThread::StreamThread(Stream stream, int num_workers, StepState& step)
@@ -48,8 +62,27 @@ void StreamThread::run_step(size_t stream) {
 void StreamThread::serve() {
   while (go_.answer(/*spin=*/false)) {  // steps are far apart
     run_tasks();
-    step_.num_running.decrement();
+    finish_step();
   }
+}
+
+void StreamThread::finish_step() {
+  if (!step_.num_running.decrement()) {
+    return;
+  }
+  {
+    const std::lock_guard lock(step_.failure_mutex);
+    if (step_.transport != nullptr) {
+      step_.transport->end_step();
+    }
+  }
+  const std::lock_guard lock(step_.finished_mutex);
+  step_.finished.notify_all();
+}
+
+std::optional<TaskId> StreamThread::running_task() const {
+  const uint32_t task = running_task_.load(std::memory_order_relaxed);
+  return task == TaskId::kNone ? std::nullopt : std::optional(TaskId(size_t{task}));
 }
 
 void StreamThread::run_tasks() {
@@ -86,7 +119,7 @@ bool StreamThread::run(const PreparedTask& task) {
     if (step_.tracing) {
       step_.prepared->times[task.id.index()] = {start_ns, step_.now_ns()};
     }
-    if (step_.detect_nan) {
+    if (step_.finite_checks && !task.is_nothing()) {
       check_finite(task.id);
     }
     return true;
@@ -102,11 +135,13 @@ bool StreamThread::run(const PreparedTask& task) {
 
 void StreamThread::execute(const PreparedTask& task) {
   const PreparedProgram& prepared = *step_.prepared;
-  if (task.is_collective()) {
-    const PreparedCollective& call = prepared.collectives[task.collective];
-    step_.transport->all_reduce(*call.group, call.data, call.num_elems, call.dtype, call.what);
+  if (task.communicates()) {
+    return step_.transport->run(prepared.calls[task.call]);
+  }
+  if (task.is_nothing()) {
     return;
   }
+  const RunningMark mark(running_task_, task.id);
   task.kernel->run({.operands = prepared.operands_of(prepared.program.tasks[task.id.index()]),
                     .scratch = {scratch_.data(), static_cast<size_t>(scratch_.size_bytes())},
                     .workers = workers_});
@@ -135,11 +170,9 @@ void StreamThread::fail(TaskId id, const std::string& cause, bool is_echo) {
   const std::string message =
       fmt::format("rank {}, stream {}, task {} ({}): {}", step_.rank, stream_.name, id.value,
                   describe_task(step_.prepared->program, id), cause);
-  {
-    const std::lock_guard lock(step_.failure_mutex);
-    if (!step_.failure) {
-      step_.failure = {message, is_echo};
-    }
+  const std::lock_guard lock(step_.failure_mutex);
+  if (!step_.failure) {
+    step_.failure = {message, is_echo, std::chrono::steady_clock::now()};
   }
   if (step_.transport != nullptr) {
     step_.transport->abort(message);

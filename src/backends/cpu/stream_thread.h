@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <mutex>
 #include <optional>
@@ -21,13 +22,14 @@ namespace braid {
 struct StepFailure {
   std::string message;
   bool is_echo = false;  ///< of another rank's error
+  std::chrono::steady_clock::time_point when;
 };
 
 /// The step that the streams of one rank run. The driving thread sets the upper part between steps.
 struct StepState {
   int rank = 0;
-  Transport* transport = nullptr;
-  bool detect_nan = false;
+  Transport* transport = nullptr;  ///< null once the step was left to itself
+  bool finite_checks = false;
 
   PreparedProgram* prepared = nullptr;
   bool tracing = false;
@@ -35,8 +37,10 @@ struct StepState {
 
   WaitWord num_running;  ///< streams that have not finished
   std::atomic<bool> abandoned{false};
-  std::mutex failure_mutex;
+  std::mutex failure_mutex;            ///< also held where a failure or the end uses the transport
   std::optional<StepFailure> failure;  ///< guarded by failure_mutex
+  std::mutex finished_mutex;
+  std::condition_variable finished;  ///< num_running has become 0
 
   int64_t now_ns() const {
     return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() -
@@ -63,9 +67,15 @@ class StreamThread {
   void start(int64_t scratch_bytes);
   /// Runs the tasks of stream `stream` of StepState::prepared, then decrements num_running.
   void run_step(size_t stream);
+  /// The task whose kernel runs now.
+  std::optional<TaskId> running_task() const;
+  /// Gives up a thread that does not end. It goes on using this object and the step, which must
+  /// then live for ever.
+  void abandon() { thread_.detach(); }
 
  private:
   void serve();
+  void finish_step();
   void run_tasks();
   bool wait_for_events(const Task& task) const;
   bool run(const PreparedTask& task);
@@ -80,6 +90,7 @@ class StreamThread {
   WorkerPool workers_;
   HostArena scratch_;
   size_t stream_index_ = 0;  // in the program of this step
+  std::atomic<uint32_t> running_task_{TaskId::kNone};
   Doorbell go_;
   std::thread thread_;
 };

@@ -22,11 +22,13 @@ class WaitWord {
     wake();
   }
 
-  /// Subtracts 1; wakes all that wait when the result is 0.
-  void decrement() {
-    if (value_.fetch_sub(1, std::memory_order_seq_cst) == 1) {
+  /// Subtracts 1; if the result is 0, wakes all that wait and returns true.
+  bool decrement() {
+    const bool is_last = value_.fetch_sub(1, std::memory_order_seq_cst) == 1;
+    if (is_last) {
       wake();
     }
+    return is_last;
   }
 
   /// Returns the value as soon as `done(value)`; what the storing thread did before is then

@@ -1,6 +1,7 @@
 #include "backends/cuda/cuda_executor.h"
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <optional>
 #include <string>
@@ -11,8 +12,13 @@
 #include "backends/cuda/cuda_handle.h"
 #include "backends/cuda/device_arena.h"
 #include "backends/cuda/finite_check.h"
-#include "backends/cuda/step_timer.h"
+#include "backends/cuda/nvtx_range.h"
+#include "backends/cuda/pinned_arena.h"
+#include "backends/cuda/step_tracer.h"
+#include "backends/stream_scratch.h"
 #include "base/errors.h"
+#include "ops/collectives.h"
+#include "ops/offload.h"
 
 namespace braid {
 namespace {
@@ -25,7 +31,6 @@ struct DeviceStream {
   Stream stream;
   CudaStream handle;
   CudaEvent joined;
-  int64_t scratch_bytes = 0;
   DeviceArena scratch;
 };
 
@@ -36,7 +41,6 @@ struct CudaProgram {
   std::vector<const CudaKernel*> kernels;  // by task; null: nothing is to be done
   std::vector<size_t> streams;             // index of the device stream, by stream of the program
   CudaGraphExec graph;
-  std::optional<StepTimer> timer;
   bool has_run = false;
 };
 
@@ -48,23 +52,27 @@ class TaskError : public DeviceError {
 
 void check_placements(const Program& program) {
   for (const Buffer& buffer : program.buffers) {
-    check(buffer.placement == Placement::kDevice,
-          "program {}: buffer {} is placed in {} memory; the CUDA executor only has device memory",
+    check(buffer.placement != Placement::kSymmetric,
+          "program {}: buffer {} is placed in {} memory, which the CUDA executor does not have",
           program.name, buffer.name, placement_name(buffer.placement));
   }
 }
 
-/// Whether the task has nothing to do because its group is this rank alone. Throws InternalError
-/// if there are others.
-bool is_lone_collective(const Program& program, TaskId id) {
-  const auto group = group_of(program, program.spec(program.tasks[id.index()]));
-  if (!group) {
-    return false;
-  }
-  const size_t num_ranks = program.groups[group->index()].ranks.size();
+/// Throws InternalError unless the task, which communicates, has a group of this rank alone and
+/// sends no messages.
+void check_is_alone(const Program& program, TaskId id) {
+  const OpSpec& spec = program.spec(program.tasks[id.index()]);
+  const auto group = group_of(program, spec);
+  const size_t num_ranks = group ? program.groups[group->index()].ranks.size() : 0;
   check(num_ranks == 1, "task {} ({}) communicates with {} ranks, which the CUDA executor cannot",
         id.value, describe_task(program, id), num_ranks);
-  return true;
+  check(spec.op != kSendOp.name && spec.op != kRecvOp.name,
+        "task {} ({}) exchanges messages with itself", id.value, describe_task(program, id));
+}
+
+/// A collective of one rank with x and y.
+OpSpec copy_spec(const OpSpec& collective) {
+  return {.op = "copy", .attributes = {}, .operands = collective.operands};
 }
 
 }  // namespace
@@ -78,43 +86,52 @@ struct CudaExecutor::State {
   std::map<SpecId, CudaKernel> kernels;
   DeviceArena persistent_arena;
   DeviceArena step_arena;
-  DeviceArena found;  // for detect_nan
+  PinnedArena host_arena;
+  DeviceArena found;  // a word for set_finite_checks
   PersistentBuffers persistent_buffers;
   CudaStream launch_stream;  // every step starts and ends on it
   CudaEvent forked;
   std::vector<CudaEvent> events;  // of any program: they take turns
+  StreamScratch scratch;          // by stream
   std::vector<DeviceStream> streams;
   std::vector<CudaProgram> programs;
 
   bool in_flight = false;
-  bool tracing = false;
+  bool finite_checks = false;
   int64_t num_launches = 0;
   std::optional<std::string> failure;
-  std::optional<size_t> traced_program;
   int64_t traced_launch = 0;
-  std::vector<TaskTimes> traced_times;
+  NvtxSpan step_range;
+  std::unique_ptr<StepTracer> tracer;  // last: it goes before the streams and events do
 
   State(std::vector<Program> sources, MemoryPlan memory, CudaContext& cuda_context,
         CudaExecutorOptions given);
   ~State();
 
   void use_device() const { BRAID_CUDA_CHECK(cudaSetDevice(context.device())); }
-  Arenas arenas() const { return {persistent_arena.data(), step_arena.data()}; }
-  bool one_by_one() const { return options.sync_each_task || options.detect_nan; }
-  bool is_graph() const { return options.mode == CudaStepMode::kGraph && !one_by_one(); }
+  Arenas arenas() const { return {persistent_arena.data(), step_arena.data(), host_arena.data()}; }
+  bool one_by_one() const { return options.sync_each_task || finite_checks; }
+  /// Whether programs are captured: known at construction.
+  bool has_graphs() const {
+    return options.mode == CudaStepMode::kGraph && !options.sync_each_task;
+  }
 
   void add_program(Program source);
   size_t add_stream(const Stream& stream);
   void set_kernels(CudaProgram& target);
+  const CudaKernel* kernel_of(const Program& program, TaskId id);
   const CudaKernel& kernel_for(const OpSpec& spec);
   void allocate();
   void bind(CudaProgram& target, const StepPlan& step_plan);
   void capture(CudaProgram& target);
 
-  void enqueue_step(CudaProgram& target, StepTimer* timer, bool sync);
-  void enqueue_task(const CudaProgram& target, TaskId id, StepTimer* timer, bool sync);
+  void enqueue_step(CudaProgram& target, TaskObserver* observer, bool sync);
+  void enqueue_task(const CudaProgram& target, TaskId id, TaskObserver* observer, bool sync);
   void check_finite(const CudaProgram& target, TaskId id, cudaStream_t stream);
   void start_step(CudaProgram& target);
+  bool is_traced() const { return tracer != nullptr && tracer->enabled(); }
+  void begin_trace(CudaProgram& target, bool as_graph);
+  void poison();
   void drain() noexcept;
   std::span<std::byte> persistent_range(std::string_view buffer, int64_t offset_bytes,
                                         size_t size_bytes) const;
@@ -166,11 +183,8 @@ void CudaExecutor::State::add_program(Program source) {
 
 /// The device's stream of a stream: programs share those of equal name and kind.
 size_t CudaExecutor::State::add_stream(const Stream& stream) {
-  const auto found_stream = std::find_if(streams.begin(), streams.end(), [&](const auto& other) {
-    return other.stream.name == stream.name && other.stream.kind == stream.kind;
-  });
-  const auto index = static_cast<size_t>(found_stream - streams.begin());
-  if (found_stream == streams.end()) {
+  const size_t index = scratch.add(stream);
+  if (index == streams.size()) {
     DeviceStream& added = streams.emplace_back();
     added.stream = stream;
     added.handle = CudaStream(stream.priority);
@@ -181,23 +195,34 @@ size_t CudaExecutor::State::add_stream(const Stream& stream) {
 
 void CudaExecutor::State::set_kernels(CudaProgram& target) {
   const Program& program = target.program;
-  std::vector<const CudaKernel*> known(program.specs.size());  // few specs, perhaps a million tasks
+  // By spec: few of them, perhaps a million tasks.
+  std::vector<std::optional<const CudaKernel*>> known(program.specs.size());
   for (size_t i = 0; i < program.tasks.size(); ++i) {
     const Task& task = program.tasks[i];
     check(task.stream.index() < target.streams.size(), "program {}: stream {} of {}", program.name,
           task.stream.value, target.streams.size());
-    if (is_lone_collective(program, TaskId(i))) {
-      target.kernels.push_back(nullptr);
-      continue;
+    std::optional<const CudaKernel*>& kernel = known[task.spec.index()];
+    if (!kernel) {
+      kernel = kernel_of(program, TaskId(i));
     }
-    const CudaKernel*& kernel = known[task.spec.index()];
-    if (kernel == nullptr) {
-      kernel = &kernel_for(program.spec(task));
+    target.kernels.push_back(*kernel);
+    if (*kernel != nullptr) {
+      scratch.need(target.streams[task.stream.index()], (*kernel)->scratch_bytes);
     }
-    int64_t& scratch_bytes = streams[target.streams[task.stream.index()]].scratch_bytes;
-    scratch_bytes = std::max(scratch_bytes, static_cast<int64_t>(kernel->scratch_bytes));
-    target.kernels.push_back(kernel);
   }
+}
+
+/// Null: nothing is to be done.
+const CudaKernel* CudaExecutor::State::kernel_of(const Program& program, TaskId id) {
+  const OpSpec& spec = program.spec(program.tasks[id.index()]);
+  if (does_nothing(spec)) {
+    return nullptr;
+  }
+  if (find_op(spec.op).op_class != OpClass::kCommunication) {
+    return &kernel_for(spec);
+  }
+  check_is_alone(program, id);
+  return spec.operands.size() == 1 ? nullptr : &kernel_for(copy_spec(spec));  // in place, or to y
 }
 
 const CudaKernel& CudaExecutor::State::kernel_for(const OpSpec& spec) {
@@ -214,40 +239,38 @@ void CudaExecutor::State::allocate() {
   persistent_arena =
       DeviceArena(plan.persistent_bytes, fmt::format("persistent buffers of rank {}", rank));
   step_arena = DeviceArena(plan.step_bytes, fmt::format("step buffers of rank {}", rank));
-  for (DeviceStream& stream : streams) {
-    stream.scratch = DeviceArena(stream.scratch_bytes, fmt::format("scratch of rank {}, stream {}",
-                                                                   rank, stream.stream.name));
+  host_arena = PinnedArena(plan.host_bytes, fmt::format("buffers on the host of rank {}", rank));
+  for (size_t i = 0; i < streams.size(); ++i) {
+    streams[i].scratch =
+        DeviceArena(scratch.size_bytes(i),
+                    fmt::format("scratch of rank {}, stream {}", rank, streams[i].stream.name));
   }
-  if (options.detect_nan) {
-    found = DeviceArena(kFoundBytes, fmt::format("search for NaN of rank {}", rank));
-  }
+  found = DeviceArena(kFoundBytes, fmt::format("search for NaN of rank {}", rank));
 }
 
 void CudaExecutor::State::bind(CudaProgram& target, const StepPlan& step_plan) {
   target.operands = operand_addresses(target.program, plan, step_plan, arenas());
   persistent_buffers.add(target.program, step_plan, arenas());
-  if (is_graph()) {
+  if (has_graphs()) {
     capture(target);
   }
 }
 
 void CudaExecutor::State::capture(CudaProgram& target) {
+  const NvtxRange range([&] { return "capture " + target.program.name; });
   CudaCapture capturing(launch_stream);
   enqueue_step(target, nullptr, /*sync=*/false);
   target.graph = CudaGraphExec(capturing.end(), launch_stream);
 }
 
 /// All streams start after what the launch stream did before, and it goes on after them.
-void CudaExecutor::State::enqueue_step(CudaProgram& target, StepTimer* timer, bool sync) {
-  if (timer != nullptr) {
-    timer->start_step(launch_stream);
-  }
+void CudaExecutor::State::enqueue_step(CudaProgram& target, TaskObserver* observer, bool sync) {
   BRAID_CUDA_CHECK(cudaEventRecord(forked, launch_stream));
   for (const size_t stream : target.streams) {
     BRAID_CUDA_CHECK(cudaStreamWaitEvent(streams[stream].handle, forked));
   }
   for (size_t i = 0; i < target.program.tasks.size(); ++i) {
-    enqueue_task(target, TaskId(i), timer, sync);
+    enqueue_task(target, TaskId(i), observer, sync);
   }
   for (const size_t stream : target.streams) {
     BRAID_CUDA_CHECK(cudaEventRecord(streams[stream].joined, streams[stream].handle));
@@ -256,17 +279,18 @@ void CudaExecutor::State::enqueue_step(CudaProgram& target, StepTimer* timer, bo
 }
 
 /// Any error becomes a TaskError.
-void CudaExecutor::State::enqueue_task(const CudaProgram& target, TaskId id, StepTimer* timer,
+void CudaExecutor::State::enqueue_task(const CudaProgram& target, TaskId id, TaskObserver* observer,
                                        bool sync) {
   const Program& program = target.program;
   const Task& task = program.tasks[id.index()];
   const DeviceStream& on = streams[target.streams[task.stream.index()]];
+  const NvtxRange range([&] { return describe_task(program, id); });
   try {
     for (const EventId event : program.waits_of(task)) {
       BRAID_CUDA_CHECK(cudaStreamWaitEvent(on.handle, events[event.index()]));
     }
-    if (timer != nullptr) {
-      timer->start_task(id.index(), on.handle);
+    if (observer != nullptr) {
+      observer->start_task(id.index(), on.handle);
     }
     if (const CudaKernel* kernel = target.kernels[id.index()]) {
       kernel->launch({.operands = {target.operands.data() + task.operands_begin,
@@ -275,15 +299,15 @@ void CudaExecutor::State::enqueue_task(const CudaProgram& target, TaskId id, Ste
                       .stream = on.handle});
       cuda_check(cudaGetLastError(), "kernel launch");
     }
-    if (timer != nullptr) {
-      timer->end_task(id.index(), on.handle);
+    if (observer != nullptr) {
+      observer->end_task(id.index(), on.handle);
     }
     if (task.record.valid()) {
       BRAID_CUDA_CHECK(cudaEventRecord(events[task.record.index()], on.handle));
     }
     if (sync) {
       BRAID_CUDA_CHECK(cudaStreamSynchronize(on.handle));
-      if (options.detect_nan) {
+      if (finite_checks && target.kernels[id.index()] != nullptr) {
         check_finite(target, id, on.handle);
       }
     }
@@ -313,16 +337,43 @@ void CudaExecutor::State::check_finite(const CudaProgram& target, TaskId id, cud
   }
 }
 
+/// The first step of a program runs task by task, so that a launch that the device refuses is an
+/// error of its task.
 void CudaExecutor::State::start_step(CudaProgram& target) {
+  const bool as_graph = has_graphs() && !one_by_one() && target.has_run;
+  target.has_run = true;
+  if (is_traced()) {
+    begin_trace(target, as_graph);
+  }
+  poison();
+  if (is_traced()) {
+    tracer->run();
+  } else if (as_graph) {
+    const NvtxRange range([&] { return "launch " + target.program.name; });
+    BRAID_CUDA_CHECK(cudaGraphLaunch(target.graph, launch_stream));
+  } else {
+    enqueue_step(target, nullptr, one_by_one());
+  }
+}
+
+void CudaExecutor::State::begin_trace(CudaProgram& target, bool as_graph) {
+  traced_launch = num_launches - 1;
+  tracer->begin({.program_index = static_cast<size_t>(&target - programs.data()),
+                 .program = &target.program,
+                 .as_graph = as_graph,
+                 .stream = launch_stream,
+                 .enqueue = [this, &target](TaskObserver& observer) {
+                   enqueue_step(target, &observer, one_by_one());
+                 }});
+}
+
+void CudaExecutor::State::poison() {
   if (options.poison_step_arena && step_arena.size_bytes() > 0) {
     BRAID_CUDA_CHECK(cudaMemsetAsync(step_arena.data(), kPoisonByte,
                                      static_cast<size_t>(step_arena.size_bytes()), launch_stream));
   }
-  if (tracing || !is_graph() || !target.has_run) {
-    target.has_run = true;
-    enqueue_step(target, tracing ? &*target.timer : nullptr, one_by_one());
-  } else {
-    BRAID_CUDA_CHECK(cudaGraphLaunch(target.graph, launch_stream));
+  if (options.poison_step_arena && host_arena.size_bytes() > 0) {
+    std::memset(host_arena.data(), kPoisonByte, static_cast<size_t>(host_arena.size_bytes()));
   }
 }
 
@@ -355,10 +406,8 @@ void CudaExecutor::launch(size_t program_index) {
   check(!state.in_flight, "a step is launched while another one runs");
   check(!state.failure, "a step is launched after an error");
   CudaProgram& target = state.programs[program_index];
-  if (state.tracing) {
-    state.traced_program = program_index;
-    state.traced_launch = state.num_launches;
-  }
+  state.step_range.begin(
+      [&] { return fmt::format("step {} of {}", state.num_launches, target.program.name); });
   ++state.num_launches;
   state.in_flight = true;
   try {
@@ -382,14 +431,14 @@ void CudaExecutor::wait() {
   }
   try {
     BRAID_CUDA_CHECK(cudaStreamSynchronize(state.launch_stream));
-    if (state.tracing) {
-      state.traced_times = state.programs[*state.traced_program].timer->times();
+    state.step_range.end();
+    if (state.tracer != nullptr && state.tracer->is_open()) {
+      state.tracer->finish();
     }
   } catch (const DeviceError& error) {
     state.failure = fmt::format(
-        "rank {}: a task failed on the device, which tells no more than this: {} (run tasks one by "
-        "one, with "
-        "sync_each_task, to see which)",
+        "rank {}: a task failed on the device, which tells no more than this: {} (run again with "
+        "the environment variable BRAID_SYNC_TASKS=1 to see which)",
         state.rank, error.what());
     throw DeviceError(*state.failure);
   }
@@ -416,27 +465,52 @@ void CudaExecutor::read(std::string_view buffer, int64_t offset_bytes, std::span
   }
 }
 
-void CudaExecutor::set_tracing(bool enabled) {
-  check(!state_->in_flight, "tracing is switched while a step runs");
+void CudaExecutor::zero(std::string_view buffer) {
+  check(!state_->in_flight, "buffer {} is accessed while a step runs", buffer);
+  const auto target = state_->persistent_buffers.whole(buffer);
   state_->use_device();
-  state_->tracing = enabled;
-  for (CudaProgram& target : state_->programs) {
-    if (enabled && !target.timer) {
-      target.timer.emplace(target.program.tasks.size());
+  BRAID_CUDA_CHECK(cudaMemsetAsync(target.data(), 0, target.size(), state_->launch_stream));
+  BRAID_CUDA_CHECK(cudaStreamSynchronize(state_->launch_stream));
+}
+
+HostBlock CudaExecutor::host_block(int64_t size_bytes) {
+  state_->use_device();
+  const auto arena = std::make_shared<PinnedArena>(size_bytes, "a block for transfers");
+  return {{arena->data(), static_cast<size_t>(size_bytes)}, arena};
+}
+
+void CudaExecutor::set_finite_checks(bool enabled) {
+  check(!state_->in_flight, "checks are switched while a step runs");
+  state_->finite_checks = enabled;
+}
+
+void CudaExecutor::set_tracing(bool enabled) {
+  State& state = *state_;
+  check(!state.in_flight, "tracing is switched while a step runs");
+  state.use_device();
+  if (enabled) {
+    if (state.tracer == nullptr) {
+      state.tracer = std::make_unique<StepTracer>(state.context.device(), state.programs.size());
     }
+    state.tracer->enable();
+  } else if (state.tracer != nullptr) {
+    state.tracer->disable();
   }
 }
 
 RankTimeline CudaExecutor::timeline() const {
-  check(state_->traced_program.has_value() && !state_->in_flight, "no step was traced");
-  RankTimeline timeline =
-      measured_timeline(state_->programs[*state_->traced_program].program, state_->traced_times);
+  check(state_->tracer != nullptr && !state_->in_flight, "no step was traced");
+  RankTimeline timeline = state_->tracer->timeline();
   timeline.step = state_->traced_launch;
   return timeline;
 }
 
 int64_t CudaExecutor::allocated_bytes() const {
   return state_->persistent_arena.size_bytes() + state_->step_arena.size_bytes();
+}
+
+int64_t CudaExecutor::allocated_host_bytes() const {
+  return state_->host_arena.size_bytes();
 }
 
 int64_t CudaExecutor::workspace_bytes() const {

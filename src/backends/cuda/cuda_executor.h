@@ -24,25 +24,27 @@ enum class CudaStepMode {
 
 struct CudaExecutorOptions {
   CudaStepMode mode = CudaStepMode::kGraph;
-  bool poison_step_arena = false;  ///< fill the step arena with NaN (0xFF) before each step, so
-                                   ///< that reads of undefined memory show
+  bool poison_step_arena = false;  ///< fill all memory of step buffers with NaN (0xFF) before each
+                                   ///< step, so that reads of undefined memory show
   bool sync_each_task =
       false;  ///< eager, and wait for each task before the next: errors of the device, which
               ///< otherwise name only the step, then name their task
-  bool detect_nan = false;  ///< as sync_each_task, and look for NaN and infinity in what each task
-                            ///< wrote; the first is an error of that task
   CudaKernelFactory make_kernel = {};  ///< default: make_cuda_kernel
 };
 
 /// Runs the programs of one rank on one GPU: a stream per stream of the programs (those of one name
 /// and kind are one over all programs) with its priority, an event per event, two arenas of exactly
-/// the planned sizes. Addresses, kernels, scratch and graphs are made once, so that a step
+/// the planned sizes, and one in page-locked host memory for buffers that are placed there.
+/// Addresses, kernels, scratch and graphs are made once, so that a step
 /// allocates nothing.
 ///
 /// With CudaStepMode::kGraph each program is captured at construction and a step is one graph
 /// launch, except the first step of each program, which runs task by task so that a launch that the
-/// device refuses is an error of its task, and traced steps, which are timed by events between
-/// tasks.
+/// device refuses is an error of its task. A traced step runs in the same way if CUPTI can time it,
+/// else task by task with events between tasks (step_tracer.h); either gives the same bytes.
+///
+/// Steps, tasks that the host enqueues, captures and launches of graphs are NVTX ranges of the
+/// domain "braid".
 ///
 /// A task that cannot be enqueued fails as on the CPU: nothing after it is enqueued, and `wait`
 /// throws DeviceError
@@ -53,7 +55,7 @@ class CudaExecutor : public Executor {
  public:
   /// `programs` of one rank with their events, and the plan that was made for them, in this order.
   /// `context` must outlive the executor. Throws InternalError if they do not fit together, a task
-  /// has no kernel, a buffer is not in device memory, or a task communicates with another rank;
+  /// has no kernel, a buffer is in peer-visible memory, or a task communicates with another rank;
   /// DeviceError if memory cannot be had or a task cannot be captured.
   CudaExecutor(std::vector<Program> programs, MemoryPlan plan, CudaContext& context,
                CudaExecutorOptions options);
@@ -64,13 +66,17 @@ class CudaExecutor : public Executor {
   void write(std::string_view buffer, int64_t offset_bytes,
              std::span<const std::byte> bytes) override;
   void read(std::string_view buffer, int64_t offset_bytes, std::span<std::byte> bytes) override;
+  void zero(std::string_view buffer) override;
+  HostBlock host_block(int64_t size_bytes) override;
+  void set_finite_checks(bool enabled) override;
   void set_tracing(bool enabled) override;
   /// RankTimeline::step counts the launches of this executor from 0.
   RankTimeline timeline() const override;
   int64_t allocated_bytes() const override;
+  int64_t allocated_host_bytes() const override;
 
-  /// Device memory besides the arenas: scratch of the kernels, one block per stream. What the
-  /// driver takes for streams and graphs is its own.
+  /// Device memory besides the arenas: scratch of the kernels, one block per stream, and a word for
+  /// `set_finite_checks`. What the driver takes for streams and graphs is its own.
   int64_t workspace_bytes() const;
 
  private:

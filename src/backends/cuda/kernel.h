@@ -38,4 +38,7 @@ struct CudaKernel {
 /// kernel for the op or its dtypes.
 CudaKernel make_cuda_kernel(const OpSpec& spec, CudaContext& context);
 
+/// The same for steps that need not give the same bits twice: the kernel may add in any order.
+CudaKernel make_fastest_cuda_kernel(const OpSpec& spec, CudaContext& context);
+
 }  // namespace braid

@@ -1,12 +1,16 @@
 #include "backends/cuda/make_executor.h"
 
+#include <cublasLt.h>
 #include <cuda_runtime_api.h>
+#include <cudnn.h>
 
+#include <fstream>
 #include <utility>
 
 #include "backends/cuda/cuda_context.h"
 #include "backends/cuda/cuda_error.h"
 #include "backends/cuda/cuda_executor.h"
+#include "backends/cuda/step_tracer.h"
 #include "base/errors.h"
 
 namespace braid {
@@ -25,14 +29,33 @@ std::string why_no_devices(cudaError_t status) {
   return version == 0 ? "there is no NVIDIA driver" : cudaGetErrorString(status);
 }
 
+/// Version of the kernel's driver; what CUDA version it is good for where the system does not tell.
+std::string driver_version() {
+  std::ifstream file("/proc/driver/nvidia/version");
+  for (std::string word; file >> word;) {
+    // The first word of digits and points: "NVRM version: ... Kernel Module  580.159.04  Release".
+    const bool is_version = word.find('.') != std::string::npos &&
+                            word.find_first_not_of("0123456789.") == std::string::npos;
+    if (is_version) {
+      return word;
+    }
+  }
+  int version = 0;
+  ignore_error(cudaDriverGetVersion(&version));
+  return fmt::format("for CUDA {}.{}", version / 1000, version % 1000 / 10);
+}
+
 /// The context is a base, so that it is there before the executor and after it.
 class CudaRank : private OwnContext, public CudaExecutor {
  public:
   CudaRank(std::vector<Program> programs, MemoryPlan plan, const CudaRankOptions& options)
       : OwnContext(options.device, options.cache_folder),
-        CudaExecutor(std::move(programs), std::move(plan), OwnContext::context,
-                     {.mode = options.eager ? CudaStepMode::kEager : CudaStepMode::kGraph,
-                      .poison_step_arena = options.poison_step_arena}) {}
+        CudaExecutor(
+            std::move(programs), std::move(plan), OwnContext::context,
+            {.mode = options.eager ? CudaStepMode::kEager : CudaStepMode::kGraph,
+             .poison_step_arena = options.poison_step_arena,
+             .sync_each_task = options.sync_each_task,
+             .make_kernel = options.repeatable ? make_cuda_kernel : make_fastest_cuda_kernel}) {}
 };
 
 }  // namespace
@@ -64,6 +87,29 @@ CudaGpus find_cuda_gpus() {
     found.why_none.clear();
   }
   return found;
+}
+
+int64_t free_cuda_bytes(int device) {
+  size_t free_bytes = 0;
+  size_t total_bytes = 0;
+  BRAID_CUDA_CHECK(cudaSetDevice(device));
+  BRAID_CUDA_CHECK(cudaMemGetInfo(&free_bytes, &total_bytes));
+  return static_cast<int64_t>(free_bytes);
+}
+
+std::string cuda_software() {
+  int runtime = 0;
+  ignore_error(cudaRuntimeGetVersion(&runtime));
+  const size_t blas = cublasLtGetVersion();
+  const size_t dnn = cudnnGetVersion();
+  return fmt::format("driver {}, CUDA {}.{}, cuBLASLt {}.{}.{}, cuDNN {}.{}.{}", driver_version(),
+                     runtime / 1000, runtime % 1000 / 10, blas / 10000, blas / 100 % 100,
+                     blas % 100, dnn / 10000, dnn / 100 % 100, dnn % 100);
+}
+
+std::string describe_cuda_tracing() {
+  const TraceMethod method = find_trace_method();
+  return method.name == "CUPTI" ? method.detail : "events between tasks: " + method.detail;
 }
 
 std::unique_ptr<Executor> make_cuda_rank(std::vector<Program> programs, MemoryPlan plan,

@@ -27,12 +27,27 @@ struct CudaGpus {
 /// GPUs that this build has kernels for. Throws nothing: what CUDA says against it is the reason.
 CudaGpus find_cuda_gpus();
 
+/// What the driver has free on a GPU, with CUDA's context of this process, which this makes,
+/// already taken off. Throws DeviceError.
+int64_t free_cuda_bytes(int device);
+
+/// "driver 580.159.04, CUDA 13.0, cuBLASLt 13.1.0, cuDNN 9.19.0": what measured times depend on
+/// besides the GPU. Empty in a build without CUDA.
+std::string cuda_software();
+
+/// What measures the timelines of traced steps: "CUPTI 13.0.1 (libcupti.so.13)", or "events between
+/// tasks: " and why it is not CUPTI. Empty in a build without CUDA.
+std::string describe_cuda_tracing();
+
 struct CudaRankOptions {
   int device = 0;
   std::string
       cache_folder;  ///< of measured algorithm choices; empty: choices last as long as the executor
   bool poison_step_arena = false;  ///< as in CudaExecutorOptions
   bool eager = false;              ///< task by task instead of one graph
+  bool sync_each_task = false;     ///< as in CudaExecutorOptions
+  bool repeatable = true;  ///< false: the backward of attention may add in any order, which is
+                           ///< faster
 };
 
 /// A CudaExecutor with a context of its own. Throws as its constructor does, and ConfigError if

@@ -8,6 +8,18 @@ CudaGpus find_cuda_gpus() {
   return {.usable = {}, .why_none = "this build has no CUDA"};
 }
 
+int64_t free_cuda_bytes(int) {
+  throw_config_error("this build has no CUDA");
+}
+
+std::string cuda_software() {
+  return "";
+}
+
+std::string describe_cuda_tracing() {
+  return "";
+}
+
 std::unique_ptr<Executor> make_cuda_rank(std::vector<Program>, MemoryPlan, const CudaRankOptions&) {
   throw_config_error(
       "runtime.device = \"cuda\": this build has no CUDA; build where nvcc is installed, or set "

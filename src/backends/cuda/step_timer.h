@@ -4,20 +4,21 @@
 #include <vector>
 
 #include "backends/cuda/cuda_handle.h"
-#include "backends/measured_timeline.h"
+#include "backends/cuda/task_observer.h"
+#include "trace/task_timeline.h"
 
 namespace braid {
 
 /// Start and end of each task of one step by timed events around it, for steps that run task by
 /// task. A start is when the stream got to the task, so it includes what the host took to enqueue
 /// it.
-class StepTimer {
+class StepTimer : public TaskObserver {
  public:
   explicit StepTimer(size_t num_tasks);
 
-  void start_step(cudaStream_t stream);
-  void start_task(size_t task, cudaStream_t stream);
-  void end_task(size_t task, cudaStream_t stream);
+  void start_step(cudaStream_t stream) override;
+  void start_task(size_t task, cudaStream_t stream) override;
+  void end_task(size_t task, cudaStream_t stream) override;
 
   /// After the whole step, by task; tasks that were not started since `start_step` have no times.
   std::vector<TaskTimes> times() const;

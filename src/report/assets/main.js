@@ -1,19 +1,23 @@
 // The page, from top to bottom.
 
-function make_page() {
-  const parse = (id) => JSON.parse(document.getElementById(id).textContent);
-  const [data, timeline] = [parse('data'), parse('timeline-data')];
+const footer = () => element('footer', {}, 'Made by braid. Everything on this page is in this file.');
+
+function make_page(run) {
+  const {data, timeline} = run;
   const [loss, chart] = make_loss(data);
   const [timeline_card, view] = make_timeline(timeline);
+  const [memory_over_time, memory_chart] = make_memory_over_time(data, timeline, view);
+  const [layout, grid] = make_layout(run);
   document.getElementById('report').append(
     make_header(data), make_tiles(data),
     element('div', {class: 'two'}, loss, make_speed(data)),
-    timeline_card,
-    element('div', {class: 'two half'}, make_exposure(data.ranks, timeline), make_memory(data.memory)),
-    make_passes(data.passes), make_config(data.config), element('footer', {}, 'Made by braid. Everything on this page is in this file.'));
-  document.body.append(tooltip.node);
-  return {view, chart};
+    timeline_card, ...memory_over_time,
+    element('div', {class: 'two half'}, make_exposure(data, timeline), make_memory(data.memory)),
+    make_operations(data.ranks), ...layout, make_passes(data.passes), make_config(data.config), footer());
+  return {runs: [run], views: view ? [view] : [], charts: chart ? [chart] : [], memory_chart, grid};
 }
 
-const parts = make_page();
+const runs = JSON.parse(document.getElementById('runs').textContent).map(unpack_run);
+const parts = runs.length === 1 ? make_page(runs[0]) : make_comparison(runs);
+document.body.append(tooltip.node);
 if (location.hash === '#selfcheck') selfcheck(parts);

@@ -29,9 +29,8 @@ function tile(label, value, unit, detail) {
 const last_of = (values) => values.length > 0 ? values[values.length - 1] : NaN;
 
 function exposure_of(ranks) {
-  const sum = (of) => ranks.reduce((total, rank) => total + of(rank), 0);
-  const [step, total, exposed] = [sum((rank) => rank.step_ns), sum((rank) => rank.communication.total_ns),
-    sum((rank) => rank.communication.exposed_ns)];
+  const [step, total, exposed] = [(rank) => rank.step_ns, (rank) => rank.communication.total_ns,
+    (rank) => rank.communication.exposed_ns].map((value) => sum_of(ranks, value));
   return {share: step > 0 ? exposed / step : NaN, hidden: total > 0 ? 1 - exposed / total : NaN, has_any: total > 0};
 }
 
@@ -111,20 +110,39 @@ function make_speed(data) {
   return card('Throughput (tokens/s)', [], chart.canvas);
 }
 
+// Simulated and measured timelines have one form; a reader must know which it is.
+const is_simulated = (timeline) => timeline.source.startsWith('sim');
+
+function describe_source(timeline) {
+  const how = is_simulated(timeline) ? 'simulated, not measured' : `measured (${timeline.source})`;
+  return `Step ${timeline.ranks[0].step}, ${how}, ${format_ns(timeline.step_ns)}`;
+}
+
+const kind_title = (kind) => kind.startsWith('comm-') ? `${kind.slice(5)} communication` : kind.replace('-', ' ');
+
+function timeline_buttons(view) {
+  const button = (text, title, action) => element('button', {title, onclick: action}, text);
+  return element('div', {class: 'buttons'}, button('−', 'zoom out', () => view.zoom(2)), button('+', 'zoom in', () => view.zoom(0.5)),
+    button('whole step', 'show the whole step', () => view.reset()), button('fold', 'one row per rank, or all (C)', () => view.toggle_all()));
+}
+
+const timeline_legend = (kinds) => legend([...kinds.map((kind) => [kind_title(kind), `var(--phase-${kind})`]), ['exposed', 'var(--exposed)', 'line']]);
+
+const timeline_help = () => element('p', {class: 'note', style: 'font-size:12px;margin-top:8px'},
+  'Wheel zooms at the pointer, dragging pans, a double click zooms to a task or back, a click on a rank folds it; ',
+  ...['W', 'A', 'S', 'D', '0'].map((key) => element('kbd', {}, key)), ' and ', element('kbd', {}, 'C'),
+  ' work too. A red strip marks communication beside which no compute of its rank runs.');
+
+const has_tasks = (timeline) => timeline.ranks.some((rank) => rank.name.length > 0);
+
 function make_timeline(timeline) {
-  if (timeline.ranks.every((rank) => rank.name.length === 0)) {
+  if (!has_tasks(timeline)) {
     return [card('Timeline', [], note('No step was traced: set logging.trace_steps.')), null];
   }
   const view = new TimelineView(timeline);
-  const button = (text, title, action) => element('button', {title, onclick: action}, text);
-  const buttons = element('div', {class: 'buttons'}, button('−', 'zoom out', () => view.zoom(2)), button('+', 'zoom in', () => view.zoom(0.5)),
-    button('whole step', 'show the whole step', () => view.reset()));
-  const names = legend(view.used_kinds.map((kind) => [kind === 'comm' ? 'communication' : kind, `var(--phase-${kind})`]));
-  const about = note(`Step ${timeline.ranks[0].step}, ${timeline.source}, ${format_ns(timeline.step_ns)}`);
-  const help = element('p', {class: 'note', style: 'font-size:12px;margin-top:8px'},
-    'Wheel zooms at the pointer, dragging pans, a double click zooms to a task or back; ',
-    ...['W', 'A', 'S', 'D'].map((key) => element('kbd', {}, key)), ' and ', element('kbd', {}, '0'), ' work too.');
-  const section = card('Timeline', [about, spacer(), names, buttons], view.canvas, help);
+  const remarks = timeline.ranks.filter((rank) => rank.remark !== '').map((rank) => note(`Rank ${rank.rank}: ${rank.remark}`));
+  const section = card('Timeline', [note(describe_source(timeline)), spacer(), timeline_legend(view.used_kinds), timeline_buttons(view)],
+    view.canvas, ...remarks, timeline_help());
   section.classList.add('timeline');
   return [section, view];
 }
@@ -144,17 +162,16 @@ function rank_bar(rank) {
   return element('div', {class: 'bar thin'}, ...parts.filter((_, i) => kRankParts[i][2](rank) > 0));
 }
 
-// Sums of each kind of communication over the ranks.
-function communication_rows(ranks) {
-  const kinds = new Map();
-  for (const one of ranks.flatMap((rank) => rank.by_group)) {
-    const sum = kinds.get(one.name) ?? {num_tasks: 0, bytes: 0, total_ns: 0, exposed_ns: 0};
-    for (const key of Object.keys(sum)) sum[key] += one[key];
-    kinds.set(one.name, sum);
-  }
-  return [...kinds].map(([name, sum]) => ({cells: [[name, 'name'], [sum.num_tasks.toLocaleString('en-US'), 'number'],
-    [format_bytes(sum.bytes), 'number'], [format_ns(sum.total_ns), 'number'], [format_ns(sum.exposed_ns), 'number'],
-    [format_percent(1 - sum.exposed_ns / sum.total_ns), 'number']]}));
+function communication_rows(communication) {
+  return communication.map((one) => ({cells: [[element('span', {}, swatch(`var(--phase-comm-${one.name})`), one.name), 'name'],
+    [one.num_tasks.toLocaleString('en-US'), 'number'], [format_bytes(one.bytes), 'number'], [format_ns(one.total_ns), 'number'],
+    [format_ns(one.exposed_ns), 'number'], [format_percent(1 - one.exposed_ns / one.total_ns), 'number']]}));
+}
+
+// One sentence per kind: how much is hidden, and why the rest is not.
+function communication_sentences(communication) {
+  return element('ul', {class: 'sentences'}, ...communication.map(({name, sentence}) => element('li', {},
+    element('b', {}, name), sentence.startsWith(name) ? sentence.slice(name.length) : `: ${sentence}`)));
 }
 
 // The operations that took most time: tasks of one name and phase, over all ranks.
@@ -183,7 +200,7 @@ function make_longest(timeline) {
   return [element('h3', {}, 'Longest operations, all ranks together'), table([['operation'], ['phase'], ...head], rows)];
 }
 
-function make_exposure(ranks, timeline) {
+function make_exposure({ranks, communication}, timeline) {
   if (ranks.length === 0) return card('Where the step went', [], note('No step was traced.'));
   const used = kRankParts.filter(([, , time]) => ranks.some((rank) => time(rank) > 0));
   const bars = element('div', {class: 'rank-bars'});
@@ -191,9 +208,9 @@ function make_exposure(ranks, timeline) {
     bars.append(element('span', {}, `rank ${rank.rank}`), rank_bar(rank),
       element('span', {class: 'number'}, `${format_percent(rank.compute_ns / rank.step_ns)} compute`));
   }
-  const rows = communication_rows(ranks);
+  const rows = communication_rows(communication);
   const head = ['tasks', 'bytes', 'time', 'exposed', 'hidden'].map((name) => [name, 'number']);
-  const kinds = rows.length > 0 ? [element('h3', {}, 'Communication by group, all ranks together'), table([['group'], ...head], rows)]
+  const kinds = rows.length > 0 ? [element('h3', {}, 'Communication by group, all ranks together'), table([['group'], ...head], rows), communication_sentences(communication)]
     : [note('No task of this step communicates.')];
   return card('Where the step went', [spacer(), legend(used.map(([name, color]) => [name, `var(--${color})`]))],
     element('div', {class: 'scroll', style: 'max-height:220px'}, bars), ...kinds, ...make_longest(timeline));
@@ -232,6 +249,33 @@ function make_memory(memory) {
   const head = [['class'], ...['persistent', 'step peak', 'together', 'share'].map((name) => [name, 'number'])];
   return card('Memory per rank', [spacer(), about], element('div', {class: 'bar', style: 'margin-bottom:12px'}, ...segments),
     table(head, memory_rows(memory, peak)));
+}
+
+function picture_of(schedule) {
+  const template = element('template');
+  template.innerHTML = schedule;  // made by braid, texts in it escaped
+  return element('div', {class: 'scroll'}, document.importNode(template.content, true));
+}
+
+// As it ran above as it was planned.
+function make_jobs({layout, schedule, timeline}) {
+  if (schedule === '') return [[], null];
+  const planned = [element('h3', {}, 'Jobs as planned, if forward, dgrad and wgrad took equally long'), picture_of(schedule)];
+  if (!has_tasks(timeline)) return [planned, null];
+  const grid = new PipelineGrid(timeline, ranks_of_stages(layout, timeline));
+  const title = `Jobs as ${is_simulated(timeline) ? 'simulated' : 'measured'} in step ${timeline.ranks[0].step}: a colour per microbatch, backward darker; grey is idle`;
+  return [[element('h3', {}, title), element('div', {class: 'scroll'}, grid.canvas), ...planned], grid];
+}
+
+// [nodes, grid]; nothing for a run of one rank.
+function make_layout({data, schedule, timeline}) {
+  const {layout} = data;
+  if (layout.text === '') return [[], null];
+  const rows = layout.rows.map((row) => ({cells: row.map((cell) => [cell, 'number'])}));
+  const head = layout.columns.map((name) => [name, 'number']);
+  const [jobs, grid] = make_jobs({layout, schedule, timeline});
+  return [[card('Layout', [], element('pre', {}, layout.text), ...jobs,
+    element('h3', {}, 'A rank of each pipeline stage'), element('div', {class: 'scroll', id: 'stages'}, table(head, rows)))], grid];
 }
 
 function make_passes(passes) {

@@ -8,16 +8,15 @@ class Lane {
     this.stream = stream;
     const {start_ns, duration_ns} = rank;
     tasks.sort((a, b) => start_ns[a] - start_ns[b]);
-    this.task = Int32Array.from(tasks);
-    this.begin = Float64Array.from(tasks, (task) => start_ns[task]);
-    this.end = Float64Array.from(tasks, (task) => start_ns[task] + duration_ns[task]);
-    this.kind = Uint8Array.from(tasks, (task) => kind_of(rank, task));
+    this.task = new Int32Array(tasks);
+    this.begin = numbers(tasks.length, (i) => start_ns[tasks[i]]);
+    this.end = numbers(tasks.length, (i) => start_ns[tasks[i]] + duration_ns[tasks[i]]);
+    this.kind = numbers(tasks.length, (i) => kind_of(rank, tasks[i]), Uint8Array);
     // busy[k][i]: time of the first i tasks that have kind k.
     this.busy = Array.from({length: num_kinds}, () => new Float64Array(tasks.length + 1));
-    for (let i = 0; i < tasks.length; ++i) {
-      for (let kind = 0; kind < num_kinds; ++kind) this.busy[kind][i + 1] = this.busy[kind][i];
-      this.busy[this.kind[i]][i + 1] += this.end[i] - this.begin[i];
-    }
+    this.busy.forEach((busy, kind) => {
+      for (let i = 0; i < tasks.length; ++i) busy[i + 1] = busy[i] + (this.kind[i] === kind ? this.end[i] - this.begin[i] : 0);
+    });
   }
 
   // Position in this lane of the task at a moment, or of one at most `slack` away; -1 if there is none.
@@ -71,4 +70,34 @@ function make_lanes(timeline, kind_of, num_kinds) {
     });
   }
   return lanes;
+}
+
+// Work of the device that belongs to no task, as tasks of a stream of its own per rank.
+function with_work_of_no_task(timeline) {
+  const ranks = timeline.ranks.map((rank) => {
+    const {task, name, start_ns, duration_ns} = rank.kernels;
+    const foreign = [];
+    task.forEach((one, kernel) => one < 0 && foreign.push(kernel));
+    if (foreign.length === 0) return rank;
+    const extended = {...rank, streams: [...rank.streams, {name: 'no task', kind: 'no-task'}], names: [...rank.names, ...rank.kernel_names]};
+    const values = {stream: () => rank.streams.length, name: (kernel) => rank.names.length + name[kernel],
+      start_ns: (kernel) => start_ns[kernel], duration_ns: (kernel) => duration_ns[kernel], bytes: () => 0};
+    for (const column of kTaskColumns) {
+      const more = foreign.map(values[column] ?? (() => -1));
+      extended[column] = new Float64Array(rank[column].length + more.length);
+      extended[column].set(rank[column]);
+      extended[column].set(more, rank[column].length);
+    }
+    return extended;
+  });
+  return {...timeline, ranks};
+}
+
+// Indices of the kernels of each task, in a sparse array.
+function kernels_by_task(rank) {
+  const by_task = [];
+  rank.kernels.task.forEach((task, kernel) => {
+    if (task >= 0) (by_task[task] ??= []).push(kernel);
+  });
+  return by_task;
 }

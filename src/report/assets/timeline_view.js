@@ -1,49 +1,85 @@
-// All ranks and streams of a step on one canvas. Wheel: zoom at the pointer; drag: pan; double click: zoom to a task or
-// back; keys as the buttons. Only what is visible is drawn.
+// All ranks and streams of a step on one canvas: what is shown, and what the user does. Wheel: zoom at the pointer; drag:
+// pan; double click: zoom to a task or back; click on a rank: fold it; keys as the buttons.
 
 class TimelineView {
-  constructor(timeline) {
+  // span_ns: how much time the whole view shows; two views of one span have one scale. max_lanes: of ranks not folded.
+  constructor(timeline, span_ns = timeline.step_ns, max_lanes = 28) {
+    timeline = with_work_of_no_task(timeline);
     this.timeline = timeline;
-    this.kinds = [...timeline.phases.filter((phase) => phase !== 'comm'), 'comm', 'copy'];
-    const communication = this.kinds.indexOf('comm');
-    const kind_of_phase = timeline.phases.map((phase) => this.kinds.indexOf(phase));
-    const copy = this.kinds.indexOf('copy');
-    this.kind_of = (rank, task) => rank.group[task] >= 0 ? communication
-      : rank.streams[rank.stream[task]].kind === 'copy' ? copy : kind_of_phase[rank.phase[task]];
+    const communication = timeline.groups.map((group) => `comm-${group}`);
+    this.kinds = [...timeline.phases.filter((phase) => phase !== 'comm'), ...communication, 'copy', 'no-task'];
+    const kind_of_group = communication.map((kind) => this.kinds.indexOf(kind));
+    const kind_of_phase = timeline.phases.map((phase) => Math.max(this.kinds.indexOf(phase), 0));
+    const kind_of_stream = {copy: this.kinds.indexOf('copy'), 'no-task': this.kinds.indexOf('no-task')};
+    this.kind_of = (rank, task) => rank.group[task] >= 0 ? kind_of_group[rank.group[task]]
+      : kind_of_stream[rank.streams[rank.stream[task]].kind] ?? kind_of_phase[rank.phase[task]];
+    this.kernels = new Map(timeline.ranks.map((rank) => [rank, kernels_by_task(rank)]));
+    this.busy = new Map(timeline.ranks.map((rank) => [rank, new BusyTime(rank)]));
     this.lanes = make_lanes(timeline, this.kind_of, this.kinds.length);
+    for (const lane of this.lanes) lane.exposed = new ExposedPieces(lane, this.busy.get(lane.rank));
     this.used_kinds = this.kinds.filter((_, kind) => this.lanes.some((lane) => lane.kind.includes(kind)));
-    this.place_lanes();
-    this.full = {from: 0, to: Math.max(timeline.step_ns, 1)};
-    this.view = {...this.full};
+    this.collapsed = this.ranks_beyond(max_lanes);
+    this.full = {from: 0, to: Math.max(span_ns, 1)};
+    this.range = {...this.full};
+    this.followers = [];  // called with (from, to) whenever other time is shown
     this.scroll = 0;
     this.hovered = null;  // {lane, at}
     this.drag = null;
-    this.num_drawn = 0;   // shapes of the last drawing
-    this.canvas = element('canvas', {tabindex: '0', role: 'img', style: `height:${this.height}px`,
-      'aria-label': 'Timeline of the step. Arrow keys pan, plus and minus zoom, 0 shows the whole step.'});
+    this.painter = new TimelinePainter(this);
+    this.canvas = element('canvas', {tabindex: '0', role: 'img',
+      'aria-label': 'Timeline of the step. Arrow keys pan, plus and minus zoom, 0 shows the whole step, c collapses all ranks.'});
     this.redraw = once_a_frame(() => this.draw());
+    this.place_lanes();
     this.listen();
   }
 
+  get num_drawn() {
+    return this.painter.num_drawn;
+  }
+  draw() {
+    this.painter.draw();
+  }
+
+  // Ranks that begin after so many lanes: too many to look at all at once.
+  ranks_beyond(max_lanes) {
+    const beyond = new Set();
+    this.lanes.forEach(({rank}, index) => {
+      if (index >= max_lanes && this.lanes.findIndex((lane) => lane.rank === rank) > 0) beyond.add(rank);
+    });
+    return beyond;
+  }
+  toggle(rank) {
+    if (!this.collapsed.delete(rank)) this.collapsed.add(rank);
+    this.place_lanes();
+  }
+  toggle_all() {
+    const {ranks} = this.timeline;
+    this.collapsed = new Set(this.collapsed.size < ranks.length ? ranks : []);
+    this.place_lanes();
+  }
+
+  // A collapsed rank is one row: its first lane, beside its title.
   place_lanes() {
     const [lane_height, title_height] = [24, 24];
     let y = 0;
-    let last = null;
     this.titles = [];
-    this.lane_y = this.lanes.map((lane) => {
-      if (lane.rank !== last) {
-        this.titles.push({text: `rank ${lane.rank.rank}`, y});
-        y += title_height;
-        last = lane.rank;
+    this.lane_y = this.lanes.map((lane, index) => {
+      const [first, collapsed] = [lane.rank !== this.lanes[index - 1]?.rank, this.collapsed.has(lane.rank)];
+      if (first) {
+        this.titles.push({rank: lane.rank, text: `rank ${lane.rank.rank}`, y, collapsed});
+        if (!collapsed) y += title_height;
       }
+      if (collapsed && !first) return null;
       y += lane_height;
       return y - lane_height;
     });
     this.lane_height = lane_height - 4;
     this.content_height = y;
-    this.box = {left: 116, top: 26, overview: 26};
-    this.height = this.box.top + Math.min(y, 560) + 8 + this.box.overview;
+    this.box = {left: 124, top: 26, overview: 26};
+    this.height = this.box.top + Math.min(y, 640) + 8 + this.box.overview;
     this.lanes_bottom = this.height - this.box.overview - 8;
+    this.canvas.style.height = `${this.height}px`;
+    this.scroll_by(0);
   }
 
   listen() {
@@ -64,10 +100,10 @@ class TimelineView {
     return Math.max(this.canvas.clientWidth - this.box.left - 2, 10);
   }
   scale() {
-    return this.plot_width() / (this.view.to - this.view.from);
+    return this.plot_width() / (this.range.to - this.range.from);
   }
   time_at(x) {
-    return this.view.from + (x - this.box.left) / this.scale();
+    return this.range.from + (x - this.box.left) / this.scale();
   }
   position(event) {
     const bounds = this.canvas.getBoundingClientRect();
@@ -78,25 +114,26 @@ class TimelineView {
   }
 
   // What is visible.
-  show(from, to) {
+  show(from, to, tell = true) {
     const kMinSpanNs = 50;
     const span = clamp(to - from, Math.min(kMinSpanNs, this.full.to), this.full.to);
     const centred = (from + to - span) / 2;
     const begin = clamp(centred, 0, this.full.to - span);
-    this.view = {from: begin, to: begin + span};
+    this.range = {from: begin, to: begin + span};
     this.redraw();
+    if (tell) for (const follow of this.followers) follow(this.range.from, this.range.to);
   }
   // factor < 1 zooms in; the time at pixel x stays where it is.
   zoom(factor, x = this.box.left + this.plot_width() / 2) {
     const time = this.time_at(x);
-    const span = clamp((this.view.to - this.view.from) * factor, 50, this.full.to);
+    const span = clamp((this.range.to - this.range.from) * factor, 50, this.full.to);
     const from = clamp(time - (x - this.box.left) / this.plot_width() * span, 0, this.full.to - span);
     this.show(from, from + span);
   }
   pan(pixels) {
     const time = pixels / this.scale();
-    const span = this.view.to - this.view.from;
-    const from = clamp(this.view.from + time, 0, this.full.to - span);
+    const span = this.range.to - this.range.from;
+    const from = clamp(this.range.from + time, 0, this.full.to - span);
     this.show(from, from + span);
   }
   scroll_by(pixels) {
@@ -119,6 +156,8 @@ class TimelineView {
   }
   press(event) {
     const {x, y} = this.position(event);
+    const title = this.title_at({x, y});
+    if (title) return this.toggle(title.rank);
     this.drag = {x, y, overview: this.in_overview(y)};
     if (event.isTrusted) this.canvas.setPointerCapture(event.pointerId);
     this.canvas.classList.add('dragging');
@@ -126,7 +165,7 @@ class TimelineView {
   }
   center_on(x) {
     const time = clamp((x - this.box.left) / this.plot_width(), 0, 1) * this.full.to;
-    const span = this.view.to - this.view.from;
+    const span = this.range.to - this.range.from;
     const from = clamp(time - span / 2, 0, this.full.to - span);
     this.show(from, from + span);
   }
@@ -159,7 +198,7 @@ class TimelineView {
       ArrowLeft: () => this.pan(-step), ArrowRight: () => this.pan(step),
       ArrowUp: () => this.scroll_by(-48), ArrowDown: () => this.scroll_by(48),
       a: () => this.pan(-step), d: () => this.pan(step), w: () => this.zoom(0.7), s: () => this.zoom(1 / 0.7),
-      '+': () => this.zoom(0.7), '=': () => this.zoom(0.7), '-': () => this.zoom(1 / 0.7), 0: () => this.reset(),
+      '+': () => this.zoom(0.7), '=': () => this.zoom(0.7), '-': () => this.zoom(1 / 0.7), 0: () => this.reset(), c: () => this.toggle_all(),
     };
     const action = event.ctrlKey || event.metaKey || event.altKey ? undefined : actions[event.key];
     if (action) {
@@ -168,16 +207,23 @@ class TimelineView {
     }
   }
 
+  title_at({x, y}) {
+    if (x >= this.box.left || y < this.box.top || y > this.lanes_bottom) return undefined;
+    const content_y = y - this.box.top + this.scroll;
+    return this.titles.find((title) => content_y >= title.y && content_y < title.y + 24);
+  }
   hit({x, y}) {
     if (x < this.box.left || y < this.box.top || y > this.lanes_bottom) return null;
     const content_y = y - this.box.top + this.scroll;
-    const index = this.lane_y.findIndex((lane_y) => content_y >= lane_y && content_y < lane_y + this.lane_height);
+    const index = this.lane_y.findIndex((lane_y) => lane_y !== null && content_y >= lane_y && content_y < lane_y + this.lane_height);
     if (index < 0) return null;
     const at = this.lanes[index].at(this.time_at(x), 3 / this.scale());
     return at < 0 ? null : {lane: this.lanes[index], at};
   }
   hover(event) {
-    this.set_hovered(this.hit(this.position(event)), event);
+    const at = this.position(event);
+    this.canvas.classList.toggle('on-title', this.title_at(at) !== undefined);
+    this.set_hovered(this.hit(at), event);
   }
   set_hovered(hit, event) {
     const changed = hit?.lane !== this.hovered?.lane || hit?.at !== this.hovered?.at;
@@ -195,7 +241,7 @@ class TimelineView {
     const add = (name, value) => value !== undefined && value !== '' && rows.push([name, value]);
     const index = (column) => column[task] >= 0 ? String(column[task]) : '';
     add('site', site.join(' '));
-    rows.push(['phase', this.timeline.phases[rank.phase[task]], `var(--phase-${this.kinds[lane.kind[at]]})`]);
+    if (rank.phase[task] >= 0) rows.push(['phase', this.timeline.phases[rank.phase[task]], `var(--phase-${this.kinds[lane.kind[at]]})`]);
     add('layer', index(rank.layer));
     add('microbatch', index(rank.microbatch));
     add('virtual stage', index(rank.virtual_stage));
@@ -204,161 +250,24 @@ class TimelineView {
     const duration = lane.end[at] - lane.begin[at];
     if (rank.bytes[task] > 0 && duration > 0) add('rate', `${format_number(rank.bytes[task] / duration, 3)} GB/s`);
     add('start', format_ns(lane.begin[at], 6));
+    add('end', format_ns(lane.end[at], 6));
     add('duration', format_ns(duration, 4));
+    if (rank.group[task] >= 0) {
+      const exposed = this.busy.get(rank).idle(lane.begin[at], lane.end[at]);
+      rows.push(['exposed', exposed > 0 ? `${format_ns(exposed, 4)}, ${format_percent(exposed / duration)}` : 'nothing: all is hidden', exposed > 0 ? 'var(--exposed)' : '']);
+    }
     add('stream', `rank ${rank.rank}, ${rank.streams[lane.stream].name}`);
+    rows.push(...this.kernel_rows(rank, task));
     tooltip.show(event.clientX, event.clientY, op, rows);
   }
 
-  // Drawing.
-  draw() {
-    const width = this.canvas.clientWidth;
-    const context = prepare_canvas(this.canvas, width, this.height);
-    this.num_drawn = 0;
-    this.colors = this.kinds.map((kind) => color_of(`phase-${kind}`));
-    this.track = color_of('track');
-    this.draw_axis(context, width);
-    context.save();
-    context.beginPath();
-    context.rect(0, this.box.top, width, this.lanes_bottom - this.box.top);
-    context.clip();
-    this.draw_titles(context, width);
-    this.lanes.forEach((lane, index) => {
-      const y = this.box.top + this.lane_y[index] - this.scroll;
-      if (y + this.lane_height > this.box.top && y < this.lanes_bottom) this.draw_lane(context, lane, y);
-    });
-    context.restore();
-    this.draw_overview(context, width);
+  // The first kernels of a task.
+  kernel_rows(rank, task) {
+    const kMostRows = 6;
+    const own = this.kernels.get(rank)[task] ?? [];
+    const rows = own.slice(0, kMostRows).map((kernel) => ['kernel',
+      `${rank.kernel_names[rank.kernels.name[kernel]]}, ${format_ns(rank.kernels.duration_ns[kernel], 4)}`]);
+    if (own.length > kMostRows) rows.push(['kernels', `${own.length - kMostRows} more`]);
+    return rows;
   }
-
-  draw_axis(context, width) {
-    context.fillStyle = color_of('muted');
-    context.strokeStyle = color_of('grid');
-    context.textBaseline = 'middle';
-    context.textAlign = 'center';
-    const span = this.view.to - this.view.from;
-    for (const tick of nice_ticks(this.view.from, this.view.to, this.plot_width() / 110)) {
-      const x = Math.round(this.box.left + (tick - this.view.from) * this.scale()) + 0.5;
-      context.beginPath();
-      context.moveTo(x, this.box.top - 6);
-      context.lineTo(x, this.lanes_bottom);
-      context.stroke();
-      // As many digits as tell neighbouring ticks apart.
-      const digits = clamp(Math.ceil(Math.log10(Math.max(tick, 1) / span)) + 3, 3, 12);
-      if (x < width - 20) context.fillText(format_ns(tick, digits), x, 9);
-    }
-  }
-
-  draw_titles(context, width) {
-    context.textAlign = 'left';
-    context.textBaseline = 'middle';
-    for (const title of this.titles) {
-      const y = this.box.top + title.y - this.scroll;
-      context.fillStyle = color_of('card');
-      context.fillRect(0, y, width, 24);
-      context.fillStyle = color_of('text');
-      context.fillText(title.text, 0, y + 13);
-    }
-  }
-
-  draw_lane(context, lane, y) {
-    const height = this.lane_height;
-    const left = this.box.left;
-    const width = this.plot_width();
-    context.fillStyle = color_of('muted');
-    context.textAlign = 'left';
-    context.textBaseline = 'middle';
-    context.fillText(fitting_text(context, lane.rank.streams[lane.stream].name, left - 20), 10, y + height / 2);
-    context.fillStyle = this.track;
-    context.fillRect(left, y, width, height);
-    context.save();
-    context.beginPath();
-    context.rect(left, y, width, height);
-    context.clip();
-    const wide = [];
-    lane.visit(this.view.from, this.view.to, this.scale(), (i, x0, x1) => {
-      context.fillStyle = this.colors[lane.kind[i]];
-      const gap = x1 - x0 > 4 ? 1 : 0.25;
-      context.fillRect(left + x0, y, x1 - x0 - gap, height);
-      if (x1 - x0 > 34) wide.push([i, x0, x1]);
-      ++this.num_drawn;
-    }, (x, busy, kind) => {
-      context.globalAlpha = 0.25 + 0.75 * busy;
-      context.fillStyle = this.colors[kind];
-      context.fillRect(left + x, y, 1, height);
-      context.globalAlpha = 1;
-      ++this.num_drawn;
-    });
-    this.draw_names(context, lane, wide, y);
-    if (this.hovered?.lane === lane) this.draw_frame(context, y);
-    context.restore();
-  }
-
-  draw_names(context, lane, wide, y) {
-    context.fillStyle = kDarkScheme.matches ? '#0f1216' : '#ffffff';
-    for (const [i, x0, x1] of wide) {
-      const [visible_begin, visible_end] = [Math.max(x0, 0), Math.min(x1, this.plot_width())];
-      const name = lane.rank.names[lane.rank.name[lane.task[i]]];
-      const text = fitting_text(context, name, visible_end - visible_begin - 10);
-      if (text) context.fillText(text, this.box.left + visible_begin + 5, y + this.lane_height / 2 + 0.5);
-    }
-  }
-
-  draw_frame(context, y) {
-    const {lane, at} = this.hovered;
-    const x0 = this.box.left + (lane.begin[at] - this.view.from) * this.scale();
-    const x1 = this.box.left + (lane.end[at] - this.view.from) * this.scale();
-    context.strokeStyle = color_of('text');
-    context.lineWidth = 1.5;
-    context.strokeRect(x0 + 0.5, y + 1, Math.max(x1 - x0 - 2, 1), this.lane_height - 2);
-    context.lineWidth = 1;
-  }
-
-  // The whole step in small: the first lane of each rank, and what part of it is shown above.
-  draw_overview(context, width) {
-    const [left, plot] = [this.box.left, this.plot_width()];
-    const [top, height] = [this.height - this.box.overview + 2, this.box.overview - 4];
-    const lanes = this.lanes.filter((lane, index) => index === 0 || lane.rank !== this.lanes[index - 1].rank).slice(0, height / 2);
-    const each = height / Math.max(lanes.length, 1);
-    context.fillStyle = this.track;
-    context.fillRect(left, top, plot, height);
-    context.globalAlpha = 0.75;
-    lanes.forEach((lane, index) => {
-      const y = top + index * each;
-      lane.visit(this.full.from, this.full.to, plot / this.full.to, (i, x0, x1) => {
-        context.fillStyle = this.colors[lane.kind[i]];
-        context.fillRect(left + x0, y, x1 - x0, each - 1);
-      }, (x, busy, kind) => {
-        context.fillStyle = this.colors[kind];
-        context.fillRect(left + x, y + (1 - busy) * (each - 1), 1, busy * (each - 1));
-      });
-    });
-    context.globalAlpha = 1;
-    const [x0, x1] = [this.view.from, this.view.to].map((time) => left + time / this.full.to * plot);
-    context.fillStyle = color_of('card');
-    context.globalAlpha = 0.7;
-    context.fillRect(left, top, x0 - left, height);
-    context.fillRect(x1, top, left + plot - x1, height);
-    context.globalAlpha = 1;
-    context.strokeStyle = color_of('accent');
-    context.lineWidth = 1.5;
-    context.strokeRect(x0 + 0.75, top - 0.75, Math.max(x1 - x0 - 1.5, 2), height + 1.5);
-    context.lineWidth = 1;
-    context.fillStyle = color_of('muted');
-    context.textAlign = 'left';
-    context.textBaseline = 'middle';
-    context.fillText('whole step', 10, top + height / 2);
-  }
-}
-
-// The text, shortened with an ellipsis to a width; '' if nothing sensible fits.
-function fitting_text(context, text, width) {
-  if (width < 14) return '';
-  if (context.measureText(text).width <= width) return text;
-  let [low, high] = [0, text.length];
-  while (low < high) {
-    const middle = (low + high + 1) >> 1;
-    if (context.measureText(`${text.slice(0, middle)}…`).width <= width) low = middle;
-    else high = middle - 1;
-  }
-  return low >= 2 ? `${text.slice(0, low)}…` : '';
 }

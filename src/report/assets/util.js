@@ -62,6 +62,8 @@ function lower_bound(values, value, begin = 0, end = values.length) {
   return begin;
 }
 
+const sum_of = (items, value) => items.reduce((total, item) => total + value(item), 0);
+
 const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
 
 function quantile(values, fraction) {

@@ -8,20 +8,15 @@
 #include <cmath>
 #include <limits>
 
+#include "backends/cpu/kernels/attention_blocks.h"
 #include "backends/cpu/kernels/factories.h"
-#include "backends/cpu/kernels/gemm.h"
-#include "backends/cpu/kernels/support.h"
-#include "backends/cpu/kernels/vector_math.h"
 #include "ops/attributes.h"
 
 namespace braid {
 namespace {
 
-// Measured best of 32..128 by 128..512 over head sizes 32..128 and 256..2048 tokens
-// (bench/kernels/attention_bench.cpp). Small query blocks waste little of the block on the
-// diagonal; large ones make better matrix products.
-constexpr int64_t kQueryBlock = 64;
-constexpr int64_t kKeyBlock = 256;
+using namespace flash;
+
 static_assert(kKeyBlock % kQueryBlock == 0,
               "every query sees the first key of each block it meets");
 
@@ -52,17 +47,6 @@ struct Layout {
   int64_t key_blocks() const { return (sequence + kKeyBlock - 1) / kKeyBlock; }
 };
 
-/// One head of a packed tensor, or a part of its rows: [rows, head_size] with rows `stride`
-/// elements apart.
-template <class T>
-struct Head {
-  T* data = nullptr;
-  int64_t stride = 0;
-
-  T* row(int64_t index) const { return data + index * stride; }
-  Head from_row(int64_t index) const { return {row(index), stride}; }
-};
-
 template <class T>
 Head<T> query_head(const Layout& layout, T* qkv, int64_t batch, int64_t head) {
   const int64_t width = layout.qkv_width();
@@ -85,72 +69,10 @@ Head<T> out_head(const Layout& layout, T* out, int64_t batch, int64_t head) {
   return {out + batch * layout.sequence * width + head * layout.head_size, width};
 }
 
-/// Cuts arrays out of a worker's scratch; without memory it only counts the bytes.
-class ScratchCursor {
- public:
-  explicit ScratchCursor(std::byte* base) : base_(base) {}
-
-  template <class W>
-  W* take(int64_t elems) {
-    const size_t at = bytes_;
-    bytes_ += align_scratch(static_cast<size_t>(elems) * sizeof(W));
-    return base_ == nullptr ? nullptr : reinterpret_cast<W*>(base_ + at);
-  }
-  size_t bytes() const { return bytes_; }
-
- private:
-  std::byte* base_;
-  size_t bytes_ = 0;
-};
-
-/// Is T stored otherwise than it is computed with?
-template <class T>
-constexpr bool kIsNarrow = !std::is_same_v<T, Wide<T>>;
-
-/// Rows of T as the type of computation: in place, or (bf16) as a copy in `copy`, [rows,
-/// head_size].
-template <class T>
-Head<const Wide<T>> widen(Head<const T> head, int64_t rows, int64_t head_size, Wide<T>* copy) {
-  if constexpr (kIsNarrow<T>) {
-    for (int64_t row = 0; row < rows; ++row) {
-      std::copy_n(head.row(row), head_size, copy + row * head_size);
-    }
-    return {copy, head_size};
-  } else {
-    return head;
-  }
-}
-
-/// Where a result is summed up: in place, or (bf16) in `sum`, for `narrow` to round it once at the
-/// end.
-template <class T>
-Head<Wide<T>> sum_of(Head<T> head, int64_t head_size, Wide<T>* sum) {
-  if constexpr (kIsNarrow<T>) {
-    return {sum, head_size};
-  } else {
-    return head;
-  }
-}
-
-template <class T>
-void narrow(Head<Wide<T>> sum, int64_t rows, int64_t head_size, Head<T> head) {
-  if constexpr (kIsNarrow<T>) {
-    for (int64_t row = 0; row < rows; ++row) {
-      const Wide<T>* const from = sum.row(row);
-      T* const to = head.row(row);
-      for (int64_t i = 0; i < head_size; ++i) {
-        store(to, i, from[i]);
-      }
-    }
-  }
-}
-
 /// A block of queries that meets a block of keys. A query sees the keys up to its own position.
-struct BlockPair {
+struct BlockPair : BlockSizes {
   int64_t query = 0;  // first query
   int64_t key = 0;    // first key; key <= query
-  int64_t queries = 0;
-  int64_t keys = 0;
 
   BlockPair(const Layout& layout, int64_t query_block, int64_t key_block)
       : query(query_block * kQueryBlock), key(key_block * kKeyBlock) {
@@ -160,58 +82,6 @@ struct BlockPair {
   /// Keys of the block that query number `row` of the block sees; at least 1.
   int64_t visible(int64_t row) const { return std::min(keys, query + row + 1 - key); }
 };
-
-/// scores [queries, keys] = scale * q k^T, or any other product of that shape.
-template <class W>
-void multiply_scores(const BlockPair& pair, int64_t head_size, double scale, Head<const W> q,
-                     Head<const W> k, W* scores) {
-  gemm_on_this_thread<W>({.transpose_b = true,
-                          .m = pair.queries,
-                          .n = pair.keys,
-                          .k = head_size,
-                          .a = q.data,
-                          .lda = q.stride,
-                          .b = k.data,
-                          .ldb = k.stride,
-                          .c = scores,
-                          .ldc = kKeyBlock,
-                          .alpha = scale});
-}
-
-/// sum [queries, head_size] = scale * scores x + beta * sum; x [keys, head_size].
-template <class W>
-void multiply_keys(const BlockPair& pair, int64_t head_size, double scale, const W* scores,
-                   Head<const W> x, double beta, Head<W> sum) {
-  gemm_on_this_thread<W>({.m = pair.queries,
-                          .n = head_size,
-                          .k = pair.keys,
-                          .a = scores,
-                          .lda = kKeyBlock,
-                          .b = x.data,
-                          .ldb = x.stride,
-                          .c = sum.data,
-                          .ldc = sum.stride,
-                          .alpha = scale,
-                          .beta = beta});
-}
-
-/// sum [keys, head_size] = scale * scores^T x + beta * sum; x [queries, head_size].
-template <class W>
-void multiply_queries(const BlockPair& pair, int64_t head_size, double scale, const W* scores,
-                      Head<const W> x, double beta, Head<W> sum) {
-  gemm_on_this_thread<W>({.transpose_a = true,
-                          .m = pair.keys,
-                          .n = head_size,
-                          .k = pair.queries,
-                          .a = scores,
-                          .lda = kKeyBlock,
-                          .b = x.data,
-                          .ldb = x.stride,
-                          .c = sum.data,
-                          .ldc = sum.stride,
-                          .alpha = scale,
-                          .beta = beta});
-}
 
 // ---- forward
 
@@ -242,28 +112,6 @@ struct ForwardScratch {
     bytes = cursor.bytes();
   }
 };
-
-template <class W>
-W max_of(const W* x, int64_t count) {
-  W best = x[0];
-#pragma omp simd reduction(max : best)
-  for (int64_t i = 0; i < count; ++i) {
-    best = x[i] > best ? x[i] : best;
-  }
-  return best;
-}
-
-/// x = exp(x - max); returns their sum.
-template <class W>
-W exponentiate(W* x, int64_t count, W max) {
-  W sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (int64_t i = 0; i < count; ++i) {
-    x[i] = vector_math::exp(x[i] - max);
-    sum += x[i];
-  }
-  return sum;
-}
 
 /// Turns scores into exp(score - max so far), hidden ones into 0, and brings max, total and sum of
 /// each query up to date.
@@ -419,21 +267,6 @@ struct BackwardHead {
   Head<W> d_v = {};
   bool is_first_of_group = false;  // the others add to d_k and d_v
 };
-
-template <class T>
-void row_dots(Head<const T> a, Head<const T> b, int64_t rows, int64_t head_size, Wide<T>* dots) {
-  using W = Wide<T>;
-  for (int64_t row = 0; row < rows; ++row) {
-    const T* const x = a.row(row);
-    const T* const y = b.row(row);
-    W sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t i = 0; i < head_size; ++i) {
-      sum += static_cast<W>(x[i]) * static_cast<W>(y[i]);
-    }
-    dots[row] = sum;
-  }
-}
 
 /// probabilities: scores in, exp(score - lse) out. d_scores: d_probability in, probability *
 /// (d_probability - mean) out. Hidden ones become 0.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <utility>
 
 #include "backends/cpu/kernels/factories.h"
 #include "backends/cpu/kernels/support.h"
@@ -15,12 +17,26 @@ namespace {
 struct Sizes {
   int64_t rows = 0;
   int64_t columns = 0;     // of logits
-  int64_t vocabulary = 0;  // valid columns, the first ones of a row
+  int64_t valid = 0;       // of these, the first ones of a row
+  int64_t begin = 0;       // token of column 0
+  int64_t vocabulary = 0;  // tokens that there are
 
-  explicit Sizes(const OpSpec& spec)
+  Sizes(const OpSpec& spec, const CrossEntropyShardAttributes& shard)
       : rows(spec.operands[0].shape[0]),
         columns(spec.operands[0].shape[1]),
-        vocabulary(attributes_of<CrossEntropyAttributes>(spec).vocabulary) {}
+        valid(shard.valid_columns(columns)),
+        begin(shard.vocabulary_begin),
+        vocabulary(shard.vocabulary) {}
+
+  static Sizes of_whole(const OpSpec& spec) {
+    return {spec, {.vocabulary = attributes_of<CrossEntropyAttributes>(spec).vocabulary}};
+  }
+  static Sizes of_shard(const OpSpec& spec) {
+    return {spec, attributes_of<CrossEntropyShardAttributes>(spec)};
+  }
+
+  /// The label's column, if it is here; not for labels that are ignored.
+  bool is_here(int32_t label) const { return label >= begin && label < begin + valid; }
 };
 
 /// Before any worker starts, so that the first bad row is the one named, whoever would meet it.
@@ -58,15 +74,22 @@ Wide<T> sum_of_exp(const T* logits, int64_t count, Wide<T> max) {
   return sum;
 }
 
-/// log(sum(exp(logits))). NaN and +infinity give NaN, which the caller's loss then shows.
+/// Sum of exp(logits - max), of up to any number of logits.
 template <class T>
-Wide<T> log_sum_exp(const T* logits, int64_t count) {
-  const Wide<T> max = row_max(logits, count);
+double relative_sum(const T* logits, int64_t count, Wide<T> max) {
   double sum = 0;
   for (int64_t i = 0; i < count; i += kPiece) {
     sum += static_cast<double>(sum_of_exp(logits + i, std::min(kPiece, count - i), max));
   }
-  return static_cast<Wide<T>>(static_cast<double>(max) + std::log(sum));
+  return sum;
+}
+
+/// log(sum(exp(logits))). NaN and +infinity give NaN, which the caller's loss then shows.
+template <class T>
+Wide<T> log_sum_exp(const T* logits, int64_t count) {
+  const Wide<T> max = row_max(logits, count);
+  return static_cast<Wide<T>>(static_cast<double>(max) +
+                              std::log(relative_sum(logits, count, max)));
 }
 
 template <class T>
@@ -76,10 +99,10 @@ void forward(const Sizes& sizes, const KernelArgs& args) {
   const int32_t* const labels = args.data<const int32_t>(1);
   W* const lse = args.data<W>(4);
   check_labels(sizes, labels);
-  run_pieces(args.workers, sizes.rows, row_grain(sizes.vocabulary),
+  run_pieces(args.workers, sizes.rows, row_grain(sizes.valid),
              [&](int, int64_t begin, int64_t end) {
                for (int64_t row = begin; row < end; ++row) {
-                 lse[row] = log_sum_exp(logits + row * sizes.columns, sizes.vocabulary);
+                 lse[row] = log_sum_exp(logits + row * sizes.columns, sizes.valid);
                }
              });
   double loss = 0;
@@ -87,6 +110,80 @@ void forward(const Sizes& sizes, const KernelArgs& args) {
     if (labels[row] >= 0) {
       loss += static_cast<double>(lse[row]) -
               static_cast<double>(static_cast<W>(logits[row * sizes.columns + labels[row]]));
+    }
+  }
+  *args.data<W>(3) = static_cast<W>(static_cast<double>(*args.data<const W>(2)) * loss);
+}
+
+/// What exponentials are relative to: 0 where there is nothing but -infinity, which would be
+/// subtracted from itself.
+template <class W>
+W reference_of(W max) {
+  return max == -std::numeric_limits<W>::infinity() ? W(0) : max;
+}
+
+/// Statistics of one row; see cross_entropy_partial.
+template <class T>
+void partial_row(const Sizes& sizes, const T* logits, int32_t label, Wide<T>* stats) {
+  using W = Wide<T>;
+  const W max =
+      sizes.valid > 0 ? row_max(logits, sizes.valid) : -std::numeric_limits<W>::infinity();
+  stats[0] = max;
+  stats[1] = static_cast<W>(relative_sum(logits, sizes.valid, reference_of(max)));
+  stats[2] = sizes.is_here(label) ? static_cast<W>(logits[label - sizes.begin]) : W(0);
+}
+
+template <class T>
+void partial(const Sizes& sizes, const KernelArgs& args) {
+  const int32_t* const labels = args.data<const int32_t>(1);
+  check_labels(sizes, labels);
+  run_pieces(args.workers, sizes.rows, row_grain(sizes.columns),
+             [&](int, int64_t begin, int64_t end) {
+               for (int64_t row = begin; row < end; ++row) {
+                 partial_row(sizes, args.data<const T>(0) + row * sizes.columns, labels[row],
+                             args.data<Wide<T>>(2) + row * kCrossEntropyStats);
+               }
+             });
+}
+
+struct MergeSizes {
+  int64_t rows = 0;
+  int64_t ranks = 0;
+
+  explicit MergeSizes(const OpSpec& spec)
+      : rows(spec.operands[1].shape[0]), ranks(spec.operands[0].shape[0] / rows) {}
+};
+
+/// log-sum-exp of one row over all ranks, and the label's logit.
+template <class W>
+std::pair<W, double> merged_row(const MergeSizes& sizes, const W* stats, int64_t row) {
+  const auto of_rank = [&](int64_t rank) {
+    return stats + (rank * sizes.rows + row) * kCrossEntropyStats;
+  };
+  W max = of_rank(0)[0];
+  for (int64_t rank = 1; rank < sizes.ranks; ++rank) {
+    max = std::max(max, of_rank(rank)[0]);
+  }
+  const auto reference = static_cast<double>(reference_of(max));
+  double sum = 0;
+  double of_label = 0;
+  for (int64_t rank = 0; rank < sizes.ranks; ++rank) {
+    const W* const part = of_rank(rank);
+    sum += static_cast<double>(part[1]) * std::exp(static_cast<double>(part[0]) - reference);
+    of_label += static_cast<double>(part[2]);
+  }
+  return {static_cast<W>(static_cast<double>(max) + std::log(sum)), of_label};
+}
+
+template <class W>
+void merge(const MergeSizes& sizes, const KernelArgs& args) {
+  const int32_t* const labels = args.data<const int32_t>(1);
+  double loss = 0;
+  for (int64_t row = 0; row < sizes.rows; ++row) {
+    const auto [lse, of_label] = merged_row(sizes, args.data<const W>(0), row);
+    args.data<W>(4)[row] = lse;
+    if (labels[row] >= 0) {
+      loss += static_cast<double>(lse) - of_label;
     }
   }
   *args.data<W>(3) = static_cast<W>(static_cast<double>(*args.data<const W>(2)) * loss);
@@ -101,12 +198,15 @@ void backward_row(const Sizes& sizes, const T* logits, int32_t label, Wide<T> sc
     return;
   }
 #pragma omp simd
-  for (int64_t i = 0; i < sizes.vocabulary; ++i) {
+  for (int64_t i = 0; i < sizes.valid; ++i) {
     store(d_logits, i, scale * vector_math::exp(static_cast<W>(logits[i]) - lse));
   }
-  const W of_label = vector_math::exp(static_cast<W>(logits[label]) - lse);
-  store(d_logits, label, scale * (of_label - W(1)));
-  std::fill(d_logits + sizes.vocabulary, d_logits + sizes.columns, T(0.0f));
+  if (sizes.is_here(label)) {
+    const int64_t column = label - sizes.begin;
+    const W of_label = vector_math::exp(static_cast<W>(logits[column]) - lse);
+    store(d_logits, column, scale * (of_label - W(1)));
+  }
+  std::fill(d_logits + sizes.valid, d_logits + sizes.columns, T(0.0f));
 }
 
 template <class T>
@@ -128,14 +228,28 @@ void backward(const Sizes& sizes, const KernelArgs& args) {
 }  // namespace
 
 CpuKernel make_cross_entropy(const OpSpec& spec, int) {
-  const Sizes sizes(spec);
+  const Sizes sizes = Sizes::of_whole(spec);
   return dispatch_dtype(spec, 0, [&]<class T>() -> CpuKernel {
     return {.run = [sizes](const KernelArgs& args) { forward<T>(sizes, args); }};
   });
 }
 
+CpuKernel make_cross_entropy_partial(const OpSpec& spec, int) {
+  const Sizes sizes = Sizes::of_shard(spec);
+  return dispatch_dtype(spec, 0, [&]<class T>() -> CpuKernel {
+    return {.run = [sizes](const KernelArgs& args) { partial<T>(sizes, args); }};
+  });
+}
+
+CpuKernel make_cross_entropy_merge(const OpSpec& spec, int) {
+  const MergeSizes sizes(spec);
+  return dispatch_dtype(spec, 0, [&]<class T>() -> CpuKernel {
+    return {.run = [sizes](const KernelArgs& args) { merge<Wide<T>>(sizes, args); }};
+  });
+}
+
 CpuKernel make_cross_entropy_backward(const OpSpec& spec, int) {
-  const Sizes sizes(spec);
+  const Sizes sizes = Sizes::of_shard(spec);
   return dispatch_dtype(spec, 0, [&]<class T>() -> CpuKernel {
     return {.run = [sizes](const KernelArgs& args) { backward<T>(sizes, args); }};
   });

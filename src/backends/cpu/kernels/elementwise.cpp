@@ -24,6 +24,20 @@ CpuKernel add_kernel(int64_t count) {
   }};
 }
 
+template <class T>
+CpuKernel accumulate_kernel(int64_t count) {
+  return {.run = [count](const KernelArgs& args) {
+    const T* const x = args.data<const T>(0);
+    auto* const y = args.data<Wide<T>>(1);
+    run_pieces(args.workers, count, kMinElemsPerPiece, [&](int, int64_t begin, int64_t end) {
+#pragma omp simd
+      for (int64_t i = begin; i < end; ++i) {
+        y[i] += static_cast<Wide<T>>(x[i]);
+      }
+    });
+  }};
+}
+
 template <class From, class To>
 CpuKernel cast_kernel(int64_t count) {
   return {.run = [count](const KernelArgs& args) {
@@ -53,6 +67,11 @@ CpuKernel fill_kernel(int64_t count, double value) {
 CpuKernel make_add(const OpSpec& spec, int /*num_workers*/) {
   const int64_t count = spec.operands[0].shape.num_elems();
   return dispatch_dtype(spec, 0, [&]<class T>() { return add_kernel<T>(count); });
+}
+
+CpuKernel make_accumulate(const OpSpec& spec, int /*num_workers*/) {
+  const int64_t count = spec.operands[0].shape.num_elems();
+  return dispatch_dtype(spec, 0, [&]<class T>() { return accumulate_kernel<T>(count); });
 }
 
 CpuKernel make_cast(const OpSpec& spec, int /*num_workers*/) {

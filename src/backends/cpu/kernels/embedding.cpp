@@ -7,13 +7,16 @@
 namespace braid {
 namespace {
 
-int64_t checked_token(const int32_t* tokens, int64_t position, int64_t vocabulary) {
+constexpr int64_t kElsewhere = -1;  // the row of a token is another rank's
+
+int64_t row_of_token(const TableRows& rows, const int32_t* tokens, int64_t position) {
   const int64_t token = tokens[position];
-  if (token < 0 || token >= vocabulary) [[unlikely]] {
+  if (token < 0 || token >= rows.vocabulary) [[unlikely]] {
     throw_device_error("token {} at position {} is outside of the vocabulary [0, {})", token,
-                       position, vocabulary);
+                       position, rows.vocabulary);
   }
-  return token;
+  const int64_t row = token - rows.begin;
+  return row >= 0 && row < rows.count ? row : kElsewhere;
 }
 
 template <class T>
@@ -21,6 +24,18 @@ void add_row(const T* a, const T* b, int64_t width, T* sum) {
 #pragma omp simd
   for (int64_t c = 0; c < width; ++c) {
     store(sum, c, static_cast<Wide<T>>(a[c]) + static_cast<Wide<T>>(b[c]));
+  }
+}
+
+/// row + position, of which one may be null and counts as zeros.
+template <class T>
+void write_row(const T* row, const T* position, int64_t width, T* out) {
+  if (row != nullptr && position != nullptr) {
+    add_row(row, position, width, out);
+  } else if (row != nullptr || position != nullptr) {
+    std::copy_n(row != nullptr ? row : position, width, out);
+  } else {
+    std::fill_n(out, width, T(0.0f));
   }
 }
 
@@ -36,21 +51,23 @@ template <class T>
 CpuKernel embedding_kernel(const OpSpec& spec) {
   const auto attributes = attributes_of<EmbeddingAttributes>(spec);
   const int64_t rows = spec.operands[0].shape[0];
-  const int64_t vocabulary = spec.operands[1].shape[0];
+  const TableRows table_rows(attributes.vocabulary, attributes.vocabulary_begin,
+                             spec.operands[1].shape[0]);
   const int64_t width = spec.operands[1].shape[1];
+  const bool adds_positions = attributes.has_positions && attributes.adds_positions;
   return {.run = [=](const KernelArgs& args) {
     const auto* const tokens = args.data<const int32_t>(0);
     const T* const table = args.data<const T>(1);
-    const T* const positions = attributes.has_positions ? args.data<const T>(2) : nullptr;
+    const T* const positions = adds_positions ? args.data<const T>(2) : nullptr;
     T* const out = args.data<T>(attributes.has_positions ? 3 : 2);
     run_pieces(args.workers, rows, row_grain(width), [&](int, int64_t begin, int64_t end) {
       for (int64_t n = begin; n < end; ++n) {
-        const T* const row = table + checked_token(tokens, n, vocabulary) * width;
-        if (positions != nullptr) {
-          add_row(row, positions + n % attributes.sequence * width, width, out + n * width);
-        } else {
-          std::copy_n(row, width, out + n * width);
-        }
+        const int64_t row = row_of_token(table_rows, tokens, n);
+        write_row(row == kElsewhere ? nullptr : table + row * width,
+                  positions == nullptr
+                      ? nullptr
+                      : positions + attributes.at.of(n % attributes.sequence) * width,
+                  width, out + n * width);
       }
     });
   }};
@@ -61,23 +78,27 @@ CpuKernel embedding_kernel(const OpSpec& spec) {
 template <class T>
 CpuKernel embedding_wgrad_kernel(const OpSpec& spec) {
   using W = Wide<T>;
-  const bool accumulate = attributes_of<EmbeddingWgradAttributes>(spec).accumulate;
+  const auto attributes = attributes_of<EmbeddingWgradAttributes>(spec);
+  const bool accumulate = attributes.accumulate;
   const int64_t rows = spec.operands[0].shape[0];
-  const int64_t vocabulary = spec.operands[2].shape[0];
+  const TableRows table_rows(attributes.vocabulary, attributes.vocabulary_begin,
+                             spec.operands[2].shape[0]);
   const int64_t width = spec.operands[2].shape[1];
-  const int64_t touched_rows = accumulate ? rows : rows + vocabulary;
+  const int64_t touched_rows = accumulate ? rows : rows + table_rows.count;
   const int64_t grain = (row_grain(touched_rows) + 63) / 64 * 64;  // whole cache lines
   return {.run = [=](const KernelArgs& args) {
     const auto* const tokens = args.data<const int32_t>(0);
     const T* const d_out = args.data<const T>(1);
     W* const d_table = args.data<W>(2);
     run_pieces(args.workers, width, grain, [&](int, int64_t begin, int64_t end) {
-      for (int64_t v = 0; v < (accumulate ? 0 : vocabulary); ++v) {
+      for (int64_t v = 0; v < (accumulate ? 0 : table_rows.count); ++v) {
         std::fill_n(d_table + v * width + begin, end - begin, W(0));
       }
       for (int64_t n = 0; n < rows; ++n) {
-        const int64_t token = checked_token(tokens, n, vocabulary);
-        accumulate_row(d_out + n * width + begin, end - begin, d_table + token * width + begin);
+        const int64_t row = row_of_token(table_rows, tokens, n);
+        if (row != kElsewhere) {
+          accumulate_row(d_out + n * width + begin, end - begin, d_table + row * width + begin);
+        }
       }
     });
   }};
@@ -86,23 +107,35 @@ CpuKernel embedding_wgrad_kernel(const OpSpec& spec) {
 template <class T>
 CpuKernel position_embedding_wgrad_kernel(const OpSpec& spec) {
   using W = Wide<T>;
-  const auto attributes = attributes_of<EmbeddingWgradAttributes>(spec);
+  const auto attributes = attributes_of<PositionEmbeddingWgradAttributes>(spec);
   const int64_t sequence = attributes.sequence;
+  const TokenPositions at = attributes.at;
   const int64_t rows = spec.operands[0].shape[0];
   const int64_t num_positions = spec.operands[1].shape[0];
   const int64_t width = spec.operands[1].shape[1];
   return {.run = [=](const KernelArgs& args) {
     const T* const d_out = args.data<const T>(0);
     W* const d_positions = args.data<W>(1);
+    const auto add_tokens = [&](int64_t begin, int64_t end) {
+      for (int64_t token = begin; token < end; ++token) {
+        for (int64_t n = token; n < rows; n += sequence) {
+          accumulate_row(d_out + n * width, width, d_positions + at.of(token) * width);
+        }
+      }
+    };
+    // Workers share the positions, so that each row has one.
     run_pieces(args.workers, num_positions, row_grain(width), [&](int, int64_t begin, int64_t end) {
       if (!attributes.accumulate) {
         std::fill(d_positions + begin * width, d_positions + end * width, W(0));
       }
-      for (int64_t p = begin; p < std::min(end, sequence); ++p) {
-        for (int64_t n = p; n < rows; n += sequence) {
-          accumulate_row(d_out + n * width, width, d_positions + p * width);
-        }
-      }
+      const auto first_token = [&](int64_t position) {
+        return std::clamp<int64_t>(position - at.first_begin, 0, at.split);
+      };
+      const auto second_token = [&](int64_t position) {
+        return at.split + std::clamp<int64_t>(position - at.second_begin, 0, sequence - at.split);
+      };
+      add_tokens(first_token(begin), first_token(end));
+      add_tokens(second_token(begin), second_token(end));
     });
   }};
 }

@@ -13,14 +13,29 @@ CpuKernel make_gelu_backward(const OpSpec& spec, int num_workers);
 
 CpuKernel make_attention(const OpSpec& spec, int num_workers);
 CpuKernel make_attention_backward(const OpSpec& spec, int num_workers);
+CpuKernel make_attention_step(const OpSpec& spec, int num_workers);
+CpuKernel make_attention_step_backward(const OpSpec& spec, int num_workers);
+CpuKernel make_attention_finish(const OpSpec& spec, int num_workers);
+
+CpuKernel make_pack_kv(const OpSpec& spec, int num_workers);
+CpuKernel make_assemble_qkv(const OpSpec& spec, int num_workers);
+CpuKernel make_zigzag_order(const OpSpec& spec, int num_workers);
+CpuKernel make_split_heads(const OpSpec& spec, int num_workers);
+CpuKernel make_swap_blocks(const OpSpec& spec, int num_workers);
 
 CpuKernel make_cross_entropy(const OpSpec& spec, int num_workers);
+CpuKernel make_cross_entropy_partial(const OpSpec& spec, int num_workers);
+CpuKernel make_cross_entropy_merge(const OpSpec& spec, int num_workers);
 CpuKernel make_cross_entropy_backward(const OpSpec& spec, int num_workers);
 
 CpuKernel make_add(const OpSpec& spec, int num_workers);
+CpuKernel make_accumulate(const OpSpec& spec, int num_workers);
 CpuKernel make_cast(const OpSpec& spec, int num_workers);
-CpuKernel make_copy(const OpSpec& spec, int num_workers);
+CpuKernel make_copy(const OpSpec& spec, int num_workers);  // also of identity
 CpuKernel make_fill(const OpSpec& spec, int num_workers);
+
+CpuKernel make_sum_blocks(const OpSpec& spec, int num_workers);
+CpuKernel make_join_columns(const OpSpec& spec, int num_workers);
 
 CpuKernel make_embedding(const OpSpec& spec, int num_workers);
 CpuKernel make_embedding_wgrad(const OpSpec& spec, int num_workers);
@@ -38,9 +53,13 @@ CpuKernel make_add_layernorm(const OpSpec& spec, int num_workers);
 CpuKernel make_layernorm_backward(const OpSpec& spec, int num_workers);
 
 CpuKernel make_squared_norm(const OpSpec& spec, int num_workers);
+CpuKernel make_sum(const OpSpec& spec, int num_workers);
 CpuKernel make_clip_scale(const OpSpec& spec, int num_workers);
 CpuKernel make_adamw(const OpSpec& spec, int num_workers);
 
 CpuKernel make_rope(const OpSpec& spec, int num_workers);
+
+CpuKernel make_offload(const OpSpec& spec, int num_workers);
+CpuKernel make_reload(const OpSpec& spec, int num_workers);
 
 }  // namespace braid

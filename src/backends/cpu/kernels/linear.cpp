@@ -24,11 +24,13 @@ CpuKernel linear_kernel(const OpSpec& spec, int num_workers) {
   const int64_t rows = spec.operands[0].shape[0];
   const int64_t in = spec.operands[0].shape[1];
   const int64_t out = spec.operands[1].shape[0];
-  const bool has_bias = attributes_of<LinearAttributes>(spec).has_bias;
+  const auto attributes = attributes_of<LinearAttributes>(spec);
+  const size_t result = attributes.has_bias ? 3 : 2;
+  const bool adds_bias = attributes.has_bias && attributes.adds_bias;
   return {.run =
               [=](const KernelArgs& args) {
-                T* const y = args.data<T>(has_bias ? 3 : 2);
-                if (has_bias) {
+                T* const y = args.data<T>(result);
+                if (adds_bias) {
                   fill_rows(args.workers, args.data<const T>(2), rows, out, y);
                 }
                 gemm(args.workers,
@@ -42,7 +44,7 @@ CpuKernel linear_kernel(const OpSpec& spec, int num_workers) {
                                  .ldb = in,
                                  .c = y,
                                  .ldc = out,
-                                 .beta = has_bias ? 1.0 : 0.0},
+                                 .beta = adds_bias ? 1.0 : 0.0},
                      args.scratch);
               },
           .scratch_bytes = gemm_scratch_bytes<T>(num_workers)};

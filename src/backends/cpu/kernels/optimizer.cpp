@@ -45,6 +45,14 @@ CpuKernel squared_norm_kernel(int64_t count) {
           .scratch_bytes = align_scratch(static_cast<size_t>(num_blocks) * sizeof(double))};
 }
 
+double sum_of(const double* values, int64_t count) {
+  double total = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    total += values[i];
+  }
+  return total;
+}
+
 /// What one step of AdamW multiplies by, ready for the loop over elements.
 struct AdamwStep {
   float scale;
@@ -101,16 +109,18 @@ CpuKernel make_squared_norm(const OpSpec& spec, int /*num_workers*/) {
   return dispatch_dtype(spec, 0, [&]<class T>() { return squared_norm_kernel<T>(count); });
 }
 
+CpuKernel make_sum(const OpSpec& spec, int /*num_workers*/) {
+  const int64_t count = spec.operands[0].shape.num_elems();
+  return {.run = [=](const KernelArgs& args) {
+    *args.data<double>(1) = sum_of(args.data<const double>(0), count);
+  }};
+}
+
 CpuKernel make_clip_scale(const OpSpec& spec, int /*num_workers*/) {
   const int64_t count = spec.operands[0].shape.num_elems();
   const double max_norm = attributes_of<ClipScaleAttributes>(spec).max_norm;
   return {.run = [=](const KernelArgs& args) {
-    const auto* const partials = args.data<const double>(0);
-    double total = 0;
-    for (int64_t i = 0; i < count; ++i) {
-      total += partials[i];
-    }
-    const double norm = std::sqrt(total);
+    const double norm = std::sqrt(sum_of(args.data<const double>(0), count));
     const double scale = max_norm == 0 ? 1.0 : std::min(1.0, max_norm / (norm + 1e-6));
     *args.data<float>(1) = static_cast<float>(norm);
     *args.data<float>(2) = std::isfinite(norm) ? static_cast<float>(scale) : 0.0f;

@@ -35,25 +35,13 @@ constexpr size_t kAlignment = 16;
 
 /// Sizes of the problem, and where heads lie: a row of qkv holds the query heads, then the key
 /// heads, then the value heads.
-struct Layout {
-  int64_t batches = 0;
-  int64_t heads = 0;
-  int64_t kv_heads = 0;
-  int64_t head_size = 0;
-  int64_t sequence = 0;
+struct Layout : AttentionSizes {
   float scale = 0;
 
-  explicit Layout(const OpSpec& spec) {
-    const auto attributes = attributes_of<AttentionAttributes>(spec);
-    batches = spec.operands[0].shape[0] / attributes.sequence;
-    heads = attributes.heads;
-    kv_heads = attributes.kv_heads;
-    head_size = attributes.head_size;
-    sequence = attributes.sequence;
-    scale = static_cast<float>(attributes.scale);
-  }
+  explicit Layout(const OpSpec& spec)
+      : AttentionSizes(spec),
+        scale(static_cast<float>(attributes_of<AttentionAttributes>(spec).scale)) {}
 
-  int64_t group() const { return heads / kv_heads; }
   int64_t qkv_width() const { return (heads + 2 * kv_heads) * head_size; }
   int64_t out_width() const { return heads * head_size; }
 };
@@ -78,16 +66,10 @@ void check_built(fe::error_t error, const OpSpec& spec) {
         error.get_message());
 }
 
-/// One call of cuDNN: these heads of these sequences, with the strides of the whole.
-struct CallShape {
-  int64_t batches = 0;
-  int64_t kv_heads = 0;
-};
-
 /// Declares the tensors of one call in a graph.
 class GraphTensors {
  public:
-  GraphTensors(Graph& graph, const Layout& layout, CallShape call)
+  GraphTensors(Graph& graph, const Layout& layout, AttentionCall call)
       : graph_(graph), layout_(layout), call_(call) {
     graph.set_io_data_type(fe::DataType_t::BFLOAT16)
         .set_intermediate_data_type(fe::DataType_t::FLOAT)
@@ -145,7 +127,7 @@ class GraphTensors {
 
   Graph& graph_;
   const Layout& layout_;
-  const CallShape call_;
+  const AttentionCall call_;
 };
 
 /// A graph with its plan.
@@ -175,8 +157,8 @@ Plan forward_plan(const OpSpec& spec, CudaContext& context, const Layout& layout
   return build(std::move(graph), spec, context);
 }
 
-Plan backward_plan(const OpSpec& spec, CudaContext& context, const Layout& layout, CallShape call,
-                   bool repeatable) {
+Plan backward_plan(const OpSpec& spec, CudaContext& context, const Layout& layout,
+                   AttentionCall call, bool repeatable) {
   auto graph = std::make_shared<Graph>();
   GraphTensors tensors(*graph, layout, call);
   const auto grads =
@@ -237,36 +219,7 @@ class CallPointers {
   int64_t kv_head_;
 };
 
-/// The largest divisor of `count` that is at most `limit`, at least 1.
-int64_t largest_divisor(int64_t count, int64_t limit) {
-  for (int64_t divisor = std::min(count, limit); divisor > 1; --divisor) {
-    if (count % divisor == 0) {
-      return divisor;
-    }
-  }
-  return 1;
-}
-
-/// Whole sequences as long as their d_scores fit, then some heads of one sequence. Where the rows
-/// of lse of one head are no multiple of the alignment, a call cannot begin in the middle of it.
-CallShape backward_call(const Layout& layout, const AttentionBackwardOptions& options) {
-  constexpr int64_t kQueryTile = 64;
-  constexpr int64_t kKeyTile = 128;
-  if (!options.repeatable || layout.sequence * sizeof(float) % kAlignment != 0) {
-    return {layout.batches, layout.kv_heads};
-  }
-  const auto padded = [&](int64_t tile) { return (layout.sequence + tile - 1) / tile * tile; };
-  const int64_t bytes_per_kv_head =
-      layout.group() * padded(kQueryTile) * padded(kKeyTile) * kElemBytes;
-  const int64_t kv_heads_that_fit =
-      std::max<int64_t>(1, options.max_d_scores_bytes / bytes_per_kv_head);
-  if (kv_heads_that_fit >= layout.kv_heads) {
-    return {largest_divisor(layout.batches, kv_heads_that_fit / layout.kv_heads), layout.kv_heads};
-  }
-  return {1, largest_divisor(layout.kv_heads, kv_heads_that_fit)};
-}
-
-void run_backward(const Plan& plan, CudaContext& context, const Layout& layout, CallShape call,
+void run_backward(const Plan& plan, CudaContext& context, const Layout& layout, AttentionCall call,
                   const CudaKernelArgs& args) {
   for (int64_t batch = 0; batch < layout.batches; batch += call.batches) {
     for (int64_t kv_head = 0; kv_head < layout.kv_heads; kv_head += call.kv_heads) {
@@ -320,7 +273,7 @@ CudaKernel make_cuda_attention_backward(const OpSpec& spec, CudaContext& context
         "attention on CUDA needs a sequence of at least 2 tokens for its backward, not {}",
         layout.sequence);
   }
-  const CallShape call = backward_call(layout, options);
+  const AttentionCall call = attention_backward_call(layout, options);
   const Plan plan = backward_plan(spec, context, layout, call, options.repeatable);
   return {.launch =
               [plan, layout, call, &context](const CudaKernelArgs& args) {

@@ -3,33 +3,24 @@
 // memory bandwidth.
 #include <cuda_bf16.h>
 
-#include <algorithm>
+#include <string>
 
 #include "backends/cuda/cuda_error.h"
 #include "backends/cuda/kernels/bias_grad.h"
 #include "backends/cuda/kernels/column_sums.cuh"
+#include "backends/cuda/kernels/scratch_sizes.h"
 #include "base/errors.h"
 
 namespace braid {
 namespace {
 
-constexpr int kLanes = 32;           // threads side by side along a row
-constexpr int kRowThreads = 8;       // rows of a block in flight
-constexpr int kTargetBlocks = 1056;  // 8 blocks of 256 threads fill each of 132 multiprocessors
-constexpr int kMinRowsPerChunk = 4 * kRowThreads;
+constexpr int kLanes = 32;      // threads side by side along a row
+constexpr int kRowThreads = 8;  // rows of a block in flight
 
 template <class T, int kWidth>
 struct alignas(sizeof(T) * kWidth) Pack {
   T elems[kWidth];
 };
-
-/// Chunks of rows: a function of the shape, for the narrowest tile, so that scratch is enough for
-/// all.
-int64_t num_chunks(int64_t rows, int64_t columns) {
-  const int64_t tiles = (columns + kLanes * 8 - 1) / (kLanes * 8);
-  const int64_t wanted = std::max<int64_t>(1, kTargetBlocks / tiles);
-  return std::clamp<int64_t>((rows + kMinRowsPerChunk - 1) / kMinRowsPerChunk, 1, wanted);
-}
 
 /// partial[chunk][column] = sum of x over the rows of the chunk; a thread owns kWidth columns.
 template <class T, int kWidth>
@@ -71,7 +62,7 @@ __global__ void sum_chunks(const T* x, int64_t rows, int64_t columns, int64_t ro
 
 template <class T, int kWidth>
 void launch(const BiasGradArgs& args, cudaStream_t stream) {
-  const int64_t chunks = num_chunks(args.rows, args.columns);
+  const int64_t chunks = bias_grad_chunks(args.rows, args.columns);
   const int64_t rows_per_chunk = (args.rows + chunks - 1) / chunks;
   const int64_t tile = kLanes * kWidth;
   const dim3 grid(static_cast<unsigned>((args.columns + tile - 1) / tile),
@@ -99,10 +90,6 @@ void launch_widest(const BiasGradArgs& args, cudaStream_t stream) {
 }
 
 }  // namespace
-
-size_t bias_grad_scratch_bytes(int64_t rows, int64_t columns) {
-  return static_cast<size_t>(num_chunks(rows, columns) * columns) * sizeof(float);
-}
 
 void bias_grad(const BiasGradArgs& args, cudaStream_t stream) {
   if (reinterpret_cast<uintptr_t>(args.dy) % 16 != 0) {

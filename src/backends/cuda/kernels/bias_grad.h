@@ -2,7 +2,6 @@
 
 #include <cuda_runtime_api.h>
 
-#include <cstddef>
 #include <cstdint>
 
 #include "base/dtype.h"
@@ -16,10 +15,8 @@ struct BiasGradArgs {
   int64_t columns = 0;
   bool accumulate = false;   ///< add to `db` instead of overwriting it
   float* db = nullptr;       ///< [columns]
-  float* scratch = nullptr;  ///< bias_grad_scratch_bytes
+  float* scratch = nullptr;  ///< bias_grad_scratch_bytes (scratch_sizes.h)
 };
-
-size_t bias_grad_scratch_bytes(int64_t rows, int64_t columns);
 
 /// db (+)= sums of dy over its rows, in fp32. The order of additions depends on the shape alone:
 /// bitwise repeatable on any device.

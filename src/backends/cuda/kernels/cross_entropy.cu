@@ -8,6 +8,7 @@
 #include "backends/cuda/kernels/factories.h"
 #include "backends/cuda/kernels/launch.h"
 #include "backends/cuda/kernels/ptx.cuh"
+#include "backends/cuda/kernels/scratch_sizes.h"
 #include "ops/attributes.h"
 
 // Forward: one block per row, one pass over the logits. Every thread keeps a running maximum and
@@ -15,6 +16,9 @@
 // softmax, 2018); it rescales the sum once per batch of vectors, not per element. Rows' losses go
 // to scratch in f64 and are summed by one block, so that the loss is bitwise repeatable. Backward:
 // elementwise, one read and one write.
+//
+// Columns split over ranks: the same pass writes its statistics instead of a loss, and a small
+// kernel merges those of all ranks, a thread per row.
 //
 // A label >= vocabulary cannot stop a step on the device: the loss and the row's gradient become
 // NaN. The host checks labels before it uploads them.
@@ -137,27 +141,97 @@ __device__ double row_loss(const T* logits, int32_t label, int64_t vocabulary, f
                             : static_cast<double>(NAN);
 }
 
+/// Largest logit of a row and sum of exponentials relative to it, in every thread of the first
+/// warp.
+template <bool kAligned, class T>
+__device__ RunningSum sum_row(const T* logits, int64_t count, RunningSum* shared) {
+  constexpr int64_t kBatch = int64_t{kForwardUnroll} * kForwardThreads * kVectorElems<T>;
+  RunningSum running;
+  int64_t begin = 0;
+  for (; kAligned && begin + kBatch <= count; begin += kBatch) {
+    add_batch(running, load_batch<true, true>(logits + begin, kBatch));
+  }
+  for (; begin < count; begin += kBatch) {
+    add_batch(running, load_batch<kAligned, false>(logits + begin, count - begin));
+  }
+  return merge_block(running, shared);
+}
+
 template <bool kAligned, class T>
 __global__ void __launch_bounds__(kForwardThreads) forward_kernel(ForwardArgs<T> args) {
-  constexpr int V = kVectorElems<T>;
   __shared__ RunningSum shared[kWarpSize];
   const int64_t row = blockIdx.x;
   const T* const logits = args.logits + row * args.columns;
-  constexpr int64_t kBatch = int64_t{kForwardUnroll} * kForwardThreads * V;
-  RunningSum running;
-  int64_t begin = 0;
-  for (; kAligned && begin + kBatch <= args.vocabulary; begin += kBatch) {
-    add_batch(running, load_batch<true, true>(logits + begin, kBatch));
-  }
-  for (; begin < args.vocabulary; begin += kBatch) {
-    add_batch(running, load_batch<kAligned, false>(logits + begin, args.vocabulary - begin));
-  }
-  running = merge_block(running, shared);
+  const RunningSum running = sum_row<kAligned>(logits, args.vocabulary, shared);
   if (threadIdx.x == 0) {
     const float lse = running.max + logf(running.sum);
     args.lse[row] = lse;
     args.row_losses[row] = row_loss(logits, args.labels[row], args.vocabulary, lse);
   }
+}
+
+template <class T>
+struct PartialArgs {
+  const T* logits = nullptr;        // [N,columns]
+  const int32_t* labels = nullptr;  // [N]
+  float* stats = nullptr;           // f32 [N,3]
+  int64_t columns = 0;
+  int64_t valid = 0;       // of these
+  int64_t begin = 0;       // token of column 0
+  int64_t vocabulary = 0;  // tokens of all ranks
+};
+
+/// Its logit if the label's column is here, else 0. An unknown label is NaN on every rank.
+template <class T>
+__device__ float logit_of_label(const PartialArgs<T>& args, const T* logits, int32_t label) {
+  if (label >= args.vocabulary) {
+    return NAN;
+  }
+  const int64_t column = label - args.begin;
+  return column >= 0 && column < args.valid ? widen(logits[column]) : 0.0f;
+}
+
+template <bool kAligned, class T>
+__global__ void __launch_bounds__(kForwardThreads) partial_kernel(PartialArgs<T> args) {
+  __shared__ RunningSum shared[kWarpSize];
+  const int64_t row = blockIdx.x;
+  const T* const logits = args.logits + row * args.columns;
+  const RunningSum running = sum_row<kAligned>(logits, args.valid, shared);
+  if (threadIdx.x == 0) {
+    float* const stats = args.stats + row * kCrossEntropyStats;
+    stats[0] = running.max;
+    stats[1] = running.sum;
+    stats[2] = logit_of_label(args, logits, args.labels[row]);
+  }
+}
+
+constexpr int kMergeThreads = 256;
+
+struct MergeArgs {
+  const float* stats = nullptr;     // f32 [ranks*rows,3]
+  const int32_t* labels = nullptr;  // [rows]
+  float* lse = nullptr;             // f32 [rows]
+  double* row_losses = nullptr;     // f64 [rows]
+  int64_t rows = 0;
+  int64_t ranks = 0;
+};
+
+/// Ranks in order, so that every rank gets the same bits.
+__global__ void __launch_bounds__(kMergeThreads) merge_kernel(MergeArgs args) {
+  const int64_t row = int64_t{blockIdx.x} * kMergeThreads + threadIdx.x;
+  if (row >= args.rows) {
+    return;
+  }
+  RunningSum running;
+  double of_label = 0;
+  for (int64_t rank = 0; rank < args.ranks; ++rank) {
+    const float* const stats = args.stats + (rank * args.rows + row) * kCrossEntropyStats;
+    running = merge(running, {stats[0], stats[1]});
+    of_label += static_cast<double>(stats[2]);
+  }
+  const float lse = running.max + logf(running.sum);
+  args.lse[row] = lse;
+  args.row_losses[row] = args.labels[row] < 0 ? 0 : static_cast<double>(lse) - of_label;
 }
 
 __global__ void __launch_bounds__(kLossThreads)
@@ -182,8 +256,10 @@ struct BackwardArgs {
   const float* lse = nullptr;         // f32 [N]
   T* d_logits = nullptr;              // [N,columns]
   int64_t columns = 0;
-  int64_t vocabulary = 0;
-  unsigned chunks = 1;  // of a row
+  int64_t valid = 0;       // of these
+  int64_t begin = 0;       // token of column 0
+  int64_t vocabulary = 0;  // tokens of all ranks
+  unsigned chunks = 1;     // of a row
 };
 
 constexpr int kBackwardUnroll = 4;
@@ -212,8 +288,9 @@ __global__ void __launch_bounds__(256) backward_kernel(BackwardArgs<T> args) {
     if (c >= args.columns) {
       continue;
     }
-    const auto label_at = static_cast<int>(label - c);  // in this vector, if it lies there
-    const auto valid = static_cast<int>((label < 0 ? 0 : args.vocabulary) - c);
+    // In this vector, if it lies there.
+    const auto label_at = static_cast<int>(label - args.begin - c);
+    const auto valid = static_cast<int>((label < 0 ? 0 : args.valid) - c);
     DeviceVector<T, V> d;
 #pragma unroll
     for (int i = 0; i < V; ++i) {
@@ -228,15 +305,23 @@ __global__ void __launch_bounds__(256) backward_kernel(BackwardArgs<T> args) {
 struct Sizes {
   int64_t rows = 0;
   int64_t columns = 0;
-  int64_t vocabulary = 0;
+  CrossEntropyShardAttributes shard;
 
-  explicit Sizes(const OpSpec& spec)
-      : rows(spec.operands[0].shape[0]),
-        columns(spec.operands[0].shape[1]),
-        vocabulary(attributes_of<CrossEntropyAttributes>(spec).vocabulary) {
+  Sizes(const OpSpec& spec, const CrossEntropyShardAttributes& columns_of)
+      : rows(spec.operands[0].shape[0]), columns(spec.operands[0].shape[1]), shard(columns_of) {
     check(columns <= std::numeric_limits<int32_t>::max(), "op {}: {} columns", spec.op, columns);
   }
 };
+
+Sizes sizes_of_shard(const OpSpec& spec) {
+  return {spec, attributes_of<CrossEntropyShardAttributes>(spec)};
+}
+
+void launch_loss(const double* row_losses, int64_t rows, const CudaKernelArgs& args) {
+  loss_kernel<<<1, kLossThreads, 0, args.stream>>>(row_losses, rows, args.data<const float>(2),
+                                                   args.data<float>(3));
+  BRAID_CUDA_CHECK(cudaGetLastError());
+}
 
 template <class T>
 void launch_forward(const Sizes& sizes, const CudaKernelArgs& args) {
@@ -245,7 +330,7 @@ void launch_forward(const Sizes& sizes, const CudaKernelArgs& args) {
                          .lse = args.data<float>(4),
                          .row_losses = reinterpret_cast<double*>(args.scratch),
                          .columns = sizes.columns,
-                         .vocabulary = sizes.vocabulary};
+                         .vocabulary = sizes.shard.vocabulary};
   const unsigned grid = grid_of(sizes.rows);
   if (sizes.columns % kVectorElems<T> == 0 && all_aligned(16, {o.logits})) {
     forward_kernel<true><<<grid, kForwardThreads, 0, args.stream>>>(o);
@@ -253,9 +338,37 @@ void launch_forward(const Sizes& sizes, const CudaKernelArgs& args) {
     forward_kernel<false><<<grid, kForwardThreads, 0, args.stream>>>(o);
   }
   BRAID_CUDA_CHECK(cudaGetLastError());
-  loss_kernel<<<1, kLossThreads, 0, args.stream>>>(o.row_losses, sizes.rows,
-                                                   args.data<const float>(2), args.data<float>(3));
+  launch_loss(o.row_losses, sizes.rows, args);
+}
+
+template <class T>
+void launch_partial(const Sizes& sizes, const CudaKernelArgs& args) {
+  const PartialArgs<T> o{.logits = args.data<const T>(0),
+                         .labels = args.data<const int32_t>(1),
+                         .stats = args.data<float>(2),
+                         .columns = sizes.columns,
+                         .valid = sizes.shard.valid_columns(sizes.columns),
+                         .begin = sizes.shard.vocabulary_begin,
+                         .vocabulary = sizes.shard.vocabulary};
+  const unsigned grid = grid_of(sizes.rows);
+  if (sizes.columns % kVectorElems<T> == 0 && all_aligned(16, {o.logits})) {
+    partial_kernel<true><<<grid, kForwardThreads, 0, args.stream>>>(o);
+  } else {
+    partial_kernel<false><<<grid, kForwardThreads, 0, args.stream>>>(o);
+  }
   BRAID_CUDA_CHECK(cudaGetLastError());
+}
+
+void launch_merge(int64_t rows, int64_t ranks, const CudaKernelArgs& args) {
+  const MergeArgs o{.stats = args.data<const float>(0),
+                    .labels = args.data<const int32_t>(1),
+                    .lse = args.data<float>(4),
+                    .row_losses = reinterpret_cast<double*>(args.scratch),
+                    .rows = rows,
+                    .ranks = ranks};
+  merge_kernel<<<grid_of(ceil_div(rows, kMergeThreads)), kMergeThreads, 0, args.stream>>>(o);
+  BRAID_CUDA_CHECK(cudaGetLastError());
+  launch_loss(o.row_losses, rows, args);
 }
 
 template <class T>
@@ -267,7 +380,9 @@ void launch_backward(const Sizes& sizes, const CudaKernelArgs& args) {
                           .lse = args.data<const float>(3),
                           .d_logits = args.data<T>(4),
                           .columns = sizes.columns,
-                          .vocabulary = sizes.vocabulary,
+                          .valid = sizes.shard.valid_columns(sizes.columns),
+                          .begin = sizes.shard.vocabulary_begin,
+                          .vocabulary = sizes.shard.vocabulary,
                           .chunks = chunks.chunks};
   const unsigned grid = grid_of(sizes.rows * chunks.chunks);
   if (sizes.columns % kVectorElems<T> == 0 && all_aligned(16, {o.logits, o.d_logits})) {
@@ -281,15 +396,31 @@ void launch_backward(const Sizes& sizes, const CudaKernelArgs& args) {
 }  // namespace
 
 CudaKernel make_cuda_cross_entropy(const OpSpec& spec, CudaContext& /*context*/) {
-  const Sizes sizes(spec);
+  const Sizes sizes(spec, {.vocabulary = attributes_of<CrossEntropyAttributes>(spec).vocabulary});
   return dispatch_cuda_dtype(spec, 0, [&]<class T>() -> CudaKernel {
     return {.launch = [sizes](const CudaKernelArgs& args) { launch_forward<T>(sizes, args); },
-            .scratch_bytes = static_cast<size_t>(sizes.rows) * sizeof(double)};
+            .scratch_bytes = row_losses_bytes(sizes.rows)};
   });
 }
 
+CudaKernel make_cuda_cross_entropy_partial(const OpSpec& spec, CudaContext& /*context*/) {
+  const Sizes sizes = sizes_of_shard(spec);
+  return dispatch_cuda_dtype(spec, 0, [&]<class T>() -> CudaKernel {
+    return {.launch = [sizes](const CudaKernelArgs& args) { launch_partial<T>(sizes, args); }};
+  });
+}
+
+CudaKernel make_cuda_cross_entropy_merge(const OpSpec& spec, CudaContext& /*context*/) {
+  check(spec.operands[0].dtype == DType::kF32, "op {}: no CUDA kernel for {}", spec.op,
+        dtype_name(spec.operands[0].dtype));
+  const int64_t rows = spec.operands[1].shape[0];
+  const int64_t ranks = spec.operands[0].shape[0] / rows;
+  return {.launch = [=](const CudaKernelArgs& args) { launch_merge(rows, ranks, args); },
+          .scratch_bytes = row_losses_bytes(rows)};
+}
+
 CudaKernel make_cuda_cross_entropy_backward(const OpSpec& spec, CudaContext& /*context*/) {
-  const Sizes sizes(spec);
+  const Sizes sizes = sizes_of_shard(spec);
   return dispatch_cuda_dtype(spec, 0, [&]<class T>() -> CudaKernel {
     return {.launch = [sizes](const CudaKernelArgs& args) { launch_backward<T>(sizes, args); }};
   });

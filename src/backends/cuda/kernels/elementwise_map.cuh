@@ -8,20 +8,20 @@
 // operand is double).
 namespace braid {
 
-template <class In, class Out>
+template <class In, class Out, class In2 = In>
 struct MapArgs {
-  const In* a = nullptr;  // [count]
-  const In* b = nullptr;  // [count], if the op takes two
-  Out* out = nullptr;     // [count]
+  const In* a = nullptr;   // [count]
+  const In2* b = nullptr;  // [count], if the op takes two; may be out
+  Out* out = nullptr;      // [count]
   int64_t count = 0;
 };
 
 inline constexpr int kMapThreads = 256;
 inline constexpr int kMapUnroll = 2;
 
-template <bool kBinary, class Op, class In, class Out, int V>
+template <bool kBinary, class Op, class In, class Out, class In2, int V>
 __device__ DeviceVector<Out, V> map_vector(Op op, const DeviceVector<In, V>& a,
-                                           const DeviceVector<In, V>& b) {
+                                           const DeviceVector<In2, V>& b) {
   DeviceVector<Out, V> out;
 #pragma unroll
   for (int i = 0; i < V; ++i) {
@@ -35,11 +35,11 @@ __device__ DeviceVector<Out, V> map_vector(Op op, const DeviceVector<In, V>& a,
 }
 
 /// This thread's vectors of one block. With kAligned all of them are whole.
-template <bool kBinary, bool kAligned, int V, class Op, class In, class Out>
-__device__ void map_block(Op op, const MapArgs<In, Out>& args) {
+template <bool kBinary, bool kAligned, int V, class Op, class In, class Out, class In2>
+__device__ void map_block(Op op, const MapArgs<In, Out, In2>& args) {
   const int64_t first = (int64_t{blockIdx.x} * kMapUnroll * kMapThreads + threadIdx.x) * V;
   DeviceVector<In, V> a[kMapUnroll];
-  DeviceVector<In, V> b[kMapUnroll];
+  DeviceVector<In2, V> b[kMapUnroll];
 #pragma unroll
   for (int u = 0; u < kMapUnroll; ++u) {
     const int64_t at = first + u * kMapThreads * V;
@@ -54,14 +54,14 @@ __device__ void map_block(Op op, const MapArgs<In, Out>& args) {
   for (int u = 0; u < kMapUnroll; ++u) {
     const int64_t at = first + u * kMapThreads * V;
     if (kAligned || at < args.count) {
-      store_vector<kAligned>(args.out + at, map_vector<kBinary, Op, In, Out, V>(op, a[u], b[u]),
-                             args.count - at);
+      store_vector<kAligned>(
+          args.out + at, map_vector<kBinary, Op, In, Out, In2, V>(op, a[u], b[u]), args.count - at);
     }
   }
 }
 
-template <bool kBinary, bool kAligned, int V, class Op, class In, class Out>
-__global__ void __launch_bounds__(kMapThreads) map_kernel(Op op, MapArgs<In, Out> args) {
+template <bool kBinary, bool kAligned, int V, class Op, class In, class Out, class In2>
+__global__ void __launch_bounds__(kMapThreads) map_kernel(Op op, MapArgs<In, Out, In2> args) {
   const int64_t block_end = (int64_t{blockIdx.x} + 1) * kMapUnroll * kMapThreads * V;
   if (kAligned && block_end <= args.count) {
     map_block<kBinary, true, V>(op, args);
@@ -71,8 +71,8 @@ __global__ void __launch_bounds__(kMapThreads) map_kernel(Op op, MapArgs<In, Out
 }
 
 /// Vectors are 16 bytes of the narrower type, so that neither side falls short.
-template <bool kBinary, class Op, class In, class Out>
-void launch_map(Op op, const MapArgs<In, Out>& args, cudaStream_t stream) {
+template <bool kBinary, class Op, class In, class Out, class In2>
+void launch_map(Op op, const MapArgs<In, Out, In2>& args, cudaStream_t stream) {
   constexpr int V = std::max(kVectorElems<In>, kVectorElems<Out>);
   const unsigned grid = grid_of(ceil_div(args.count, int64_t{V} * kMapUnroll * kMapThreads));
   if (grid == 0) {

@@ -7,6 +7,7 @@
 #include "backends/cuda/kernels/device_vector.cuh"
 #include "backends/cuda/kernels/factories.h"
 #include "backends/cuda/kernels/launch.h"
+#include "backends/cuda/kernels/scratch_sizes.h"
 #include "ops/attributes.h"
 
 // A token outside of the vocabulary cannot stop a step on the device, and must not read or write
@@ -25,19 +26,37 @@ constexpr int kTokenThreads = 256;
 constexpr int kWgradElems =
     4;  // per thread and row: 16 bytes of the gradient, which is most of the traffic
 
+/// TokenPositions::of.
+__device__ inline int64_t position_of(const TokenPositions& at, int64_t token) {
+  return token < at.split ? at.first_begin + token : at.second_begin + token - at.split;
+}
+
+/// The token of a sequence that is at a position; -1 if none is.
+__device__ inline int64_t token_at(const TokenPositions& at, int64_t position, int64_t sequence) {
+  const int64_t in_first = position - at.first_begin;
+  const int64_t in_second = position - at.second_begin;
+  return in_first >= 0 && in_first < at.split                ? in_first
+         : in_second >= 0 && in_second < sequence - at.split ? at.split + in_second
+                                                             : -1;
+}
+
 template <class T>
 struct EmbeddingArgs {
   const int32_t* tokens = nullptr;  // [N]
   const T* table = nullptr;         // [V,C]
   const T* positions = nullptr;     // [P,C] or null
   T* out = nullptr;                 // [N,C]
-  int64_t vocabulary = 0;
+  int64_t vocabulary = 0;           // tokens that there are
+  int64_t first_token = 0;          // with kPart: of the table's V rows
+  int64_t table_rows = 0;           // with kPart: V
   int64_t width = 0;
   int64_t sequence = 0;
+  TokenPositions at;
   unsigned chunks = 1;  // of a row
 };
 
-template <bool kAligned, class T>
+/// kPart: the table is a part of the vocabulary's; tokens of other rows give zeros.
+template <bool kAligned, bool kPart, class T>
 __global__ void __launch_bounds__(256) embedding_kernel(EmbeddingArgs<T> args) {
   constexpr int V = kVectorElems<T>;
   const int64_t row = blockIdx.x / args.chunks;
@@ -45,7 +64,13 @@ __global__ void __launch_bounds__(256) embedding_kernel(EmbeddingArgs<T> args) {
   const int64_t first = (chunk * kUnroll * blockDim.x + threadIdx.x) * V;
   const int64_t token = args.tokens[row];
   const bool known = token >= 0 && token < args.vocabulary;
-  const T* const from = args.table + (known ? token : 0) * args.width;
+  bool here = known;
+  int64_t table_row = token;
+  if constexpr (kPart) {
+    table_row -= args.first_token;
+    here = known && table_row >= 0 && table_row < args.table_rows;
+  }
+  const T* const from = args.table + (here ? table_row : 0) * args.width;
   DeviceVector<T, V> value[kUnroll];
 #pragma unroll
   for (int u = 0; u < kUnroll; ++u) {
@@ -60,9 +85,13 @@ __global__ void __launch_bounds__(256) embedding_kernel(EmbeddingArgs<T> args) {
     if (c >= args.width) {
       continue;
     }
+    if (kPart && !here) {
+      value[u] = {};
+    }
     if (args.positions != nullptr) {
       const auto position = load_vector<V, kAligned>(
-          args.positions + row % args.sequence * args.width + c, args.width - c);
+          args.positions + position_of(args.at, row % args.sequence) * args.width + c,
+          args.width - c);
 #pragma unroll
       for (int i = 0; i < V; ++i) {
         value[u].elems[i] = narrow<T>(widen(value[u].elems[i]) + widen(position.elems[i]));
@@ -78,30 +107,45 @@ __global__ void __launch_bounds__(256) embedding_kernel(EmbeddingArgs<T> args) {
   }
 }
 
+template <bool kPart, class T>
+void launch_embedding(const EmbeddingArgs<T>& o, unsigned grid, unsigned threads,
+                      cudaStream_t stream) {
+  if (o.width % kVectorElems<T> == 0 && all_aligned(16, {o.table, o.positions, o.out})) {
+    embedding_kernel<true, kPart><<<grid, threads, 0, stream>>>(o);
+  } else {
+    embedding_kernel<false, kPart><<<grid, threads, 0, stream>>>(o);
+  }
+  BRAID_CUDA_CHECK(cudaGetLastError());
+}
+
 template <class T>
 CudaKernel embedding_kernel_of(const OpSpec& spec) {
   const auto attributes = attributes_of<EmbeddingAttributes>(spec);
   const int64_t rows = spec.operands[0].shape[0];
-  const int64_t vocabulary = spec.operands[1].shape[0];
+  const TableRows table_rows(attributes.vocabulary, attributes.vocabulary_begin,
+                             spec.operands[1].shape[0]);
+  const bool adds_positions = attributes.has_positions && attributes.adds_positions;
+  const size_t result = attributes.has_positions ? 3 : 2;
   const int64_t width = spec.operands[1].shape[1];
   const RowChunks chunks(ceil_div(width, kVectorElems<T>), kUnroll);
   const unsigned grid = grid_of(rows * chunks.chunks);
   return {.launch = [=](const CudaKernelArgs& args) {
-    const EmbeddingArgs<T> o{
-        .tokens = args.data<const int32_t>(0),
-        .table = args.data<const T>(1),
-        .positions = attributes.has_positions ? args.data<const T>(2) : nullptr,
-        .out = args.data<T>(attributes.has_positions ? 3 : 2),
-        .vocabulary = vocabulary,
-        .width = width,
-        .sequence = attributes.sequence,
-        .chunks = chunks.chunks};
-    if (width % kVectorElems<T> == 0 && all_aligned(16, {o.table, o.positions, o.out})) {
-      embedding_kernel<true><<<grid, chunks.threads, 0, args.stream>>>(o);
+    const EmbeddingArgs<T> o{.tokens = args.data<const int32_t>(0),
+                             .table = args.data<const T>(1),
+                             .positions = adds_positions ? args.data<const T>(2) : nullptr,
+                             .out = args.data<T>(result),
+                             .vocabulary = table_rows.vocabulary,
+                             .first_token = table_rows.begin,
+                             .table_rows = table_rows.count,
+                             .width = width,
+                             .sequence = attributes.sequence,
+                             .at = attributes.at,
+                             .chunks = chunks.chunks};
+    if (table_rows.is_whole()) {
+      launch_embedding<false>(o, grid, chunks.threads, args.stream);
     } else {
-      embedding_kernel<false><<<grid, chunks.threads, 0, args.stream>>>(o);
+      launch_embedding<true>(o, grid, chunks.threads, args.stream);
     }
-    BRAID_CUDA_CHECK(cudaGetLastError());
   }};
 }
 
@@ -130,21 +174,22 @@ __device__ void add_rows(const T* d_out, int64_t width, int64_t c, int64_t count
   }
 }
 
-/// Row numbers by token: `keys` ascending, `rows` ascending within a key; unknown tokens have the
-/// last key, V.
+/// Row numbers by row of the table: `keys` ascending, `rows` ascending within a key; tokens that
+/// are unknown, or another rank's, have the last key, V.
 struct SortedTokens {
   const uint32_t* keys = nullptr;  // [N]
   const uint32_t* rows = nullptr;  // [N]
 };
 
 __global__ void __launch_bounds__(kTokenThreads)
-    key_kernel(const int32_t* tokens, int64_t rows, int64_t vocabulary, uint32_t* keys,
+    key_kernel(const int32_t* tokens, int64_t rows, TableRows table, uint32_t* keys,
                uint32_t* row_numbers) {
   const int64_t row = int64_t{blockIdx.x} * kTokenThreads + threadIdx.x;
   if (row < rows) {
     const int64_t token = tokens[row];
-    const bool known = token >= 0 && token < vocabulary;
-    keys[row] = static_cast<uint32_t>(known ? token : vocabulary);
+    const int64_t key = token - table.begin;
+    const bool here = token >= 0 && token < table.vocabulary && key >= 0 && key < table.count;
+    keys[row] = static_cast<uint32_t>(here ? key : table.count);
     row_numbers[row] = static_cast<uint32_t>(row);
   }
 }
@@ -172,7 +217,7 @@ struct WgradArgs {
   const T* d_out = nullptr;  // [N,C]
   float* d_table = nullptr;  // f32 [V,C]
   int64_t rows = 0;
-  int64_t vocabulary = 0;
+  int64_t table_rows = 0;  // V
   int64_t width = 0;
   unsigned chunks = 1;  // of a row
   bool accumulate = false;
@@ -191,7 +236,7 @@ __global__ void __launch_bounds__(256)
   const uint32_t key_behind = sorted.keys[min(first + 1, args.rows - 1)];
   const int64_t first_row = sorted.rows[first];
   const bool starts_token = first == 0 || key_before != key;
-  if (!starts_token || key >= args.vocabulary || c >= args.width) {
+  if (!starts_token || key >= args.table_rows || c >= args.width) {
     return;
   }
   float* const to = args.d_table + key * args.width + c;
@@ -217,13 +262,13 @@ __global__ void __launch_bounds__(256)
 /// Where the sort's arrays lie in scratch.
 struct SortPlan {
   int64_t rows = 0;
-  int64_t vocabulary = 0;
+  TableRows table;
   size_t array_bytes = 0;  // of one array of row numbers or keys
   size_t temporary_bytes = 0;
 
-  SortPlan(int64_t num_rows, int64_t num_tokens) : rows(num_rows), vocabulary(num_tokens) {
+  SortPlan(int64_t num_rows, const TableRows& table_rows) : rows(num_rows), table(table_rows) {
     check(rows <= std::numeric_limits<int32_t>::max(), "embedding_wgrad of {} rows", rows);
-    array_bytes = static_cast<size_t>(ceil_div(rows, 64)) * 64 * sizeof(uint32_t);
+    array_bytes = sort_array_bytes(rows);
     sort(nullptr, temporary_bytes, nullptr, nullptr);
   }
 
@@ -234,7 +279,7 @@ struct SortPlan {
   }
 
   void sort(void* temporary, size_t& bytes, std::byte* scratch, cudaStream_t stream) const {
-    const auto bits = static_cast<int>(std::bit_width(static_cast<uint64_t>(vocabulary)));
+    const auto bits = static_cast<int>(std::bit_width(static_cast<uint64_t>(table.count)));
     BRAID_CUDA_CHECK(cub::DeviceRadixSort::SortPairs(
         temporary, bytes, array(scratch, 0), array(scratch, 1), array(scratch, 2),
         array(scratch, 3), static_cast<int>(rows), 0, bits, stream));
@@ -242,7 +287,7 @@ struct SortPlan {
 
   SortedTokens launch(const int32_t* tokens, const CudaKernelArgs& args) const {
     key_kernel<<<grid_of(ceil_div(rows, kTokenThreads)), kTokenThreads, 0, args.stream>>>(
-        tokens, rows, vocabulary, array(args.scratch, 0), array(args.scratch, 2));
+        tokens, rows, table, array(args.scratch, 0), array(args.scratch, 2));
     BRAID_CUDA_CHECK(cudaGetLastError());
     size_t bytes = temporary_bytes;
     sort(args.scratch + 4 * array_bytes, bytes, args.scratch, args.stream);
@@ -252,23 +297,25 @@ struct SortPlan {
 
 template <class T>
 CudaKernel embedding_wgrad_kernel_of(const OpSpec& spec) {
-  const bool accumulate = attributes_of<EmbeddingWgradAttributes>(spec).accumulate;
+  const auto attributes = attributes_of<EmbeddingWgradAttributes>(spec);
+  const bool accumulate = attributes.accumulate;
   const int64_t rows = spec.operands[0].shape[0];
-  const int64_t vocabulary = spec.operands[2].shape[0];
+  const TableRows table(attributes.vocabulary, attributes.vocabulary_begin,
+                        spec.operands[2].shape[0]);
   const int64_t width = spec.operands[2].shape[1];
   const RowChunks chunks(ceil_div(width, kWgradElems), 1);
   const unsigned grid = grid_of(rows * chunks.chunks);
-  const SortPlan plan(rows, vocabulary);
+  const SortPlan plan(rows, table);
   const auto launch = [=](const CudaKernelArgs& args) {
     const WgradArgs<T> o{.d_out = args.data<const T>(1),
                          .d_table = args.data<float>(2),
                          .rows = rows,
-                         .vocabulary = vocabulary,
+                         .table_rows = table.count,
                          .width = width,
                          .chunks = chunks.chunks,
                          .accumulate = accumulate};
     if (!accumulate) {
-      const auto bytes = static_cast<size_t>(vocabulary * width) * sizeof(float);
+      const auto bytes = static_cast<size_t>(table.count * width) * sizeof(float);
       BRAID_CUDA_CHECK(cudaMemsetAsync(o.d_table, 0, bytes, args.stream));
     }
     const SortedTokens sorted = plan.launch(args.data<const int32_t>(0), args);
@@ -288,15 +335,20 @@ struct PositionWgradArgs {
   float* d_positions = nullptr;  // f32 [P,C]
   int64_t rows = 0;              // N
   int64_t sequence = 0;
+  TokenPositions at;
   int64_t width = 0;
   unsigned chunks = 1;  // of a row
   bool accumulate = false;
 };
 
+/// With `accumulate` the grid goes over the tokens of a sequence, else over the rows of the table:
+/// those that have no token become 0.
 template <bool kAligned, class T>
 __global__ void __launch_bounds__(256) position_wgrad_kernel(PositionWgradArgs<T> args) {
   constexpr int V = kWgradElems;
-  const int64_t position = blockIdx.x / args.chunks;
+  const int64_t index = blockIdx.x / args.chunks;
+  const int64_t position = args.accumulate ? position_of(args.at, index) : index;
+  const int64_t token = args.accumulate ? index : token_at(args.at, index, args.sequence);
   const int64_t c = (int64_t{blockIdx.x % args.chunks} * blockDim.x + threadIdx.x) * V;
   if (c >= args.width) {
     return;
@@ -306,20 +358,19 @@ __global__ void __launch_bounds__(256) position_wgrad_kernel(PositionWgradArgs<T
   if (args.accumulate) {
     sums = load_vector<V, kAligned>(to, args.width - c);
   }
-  const int64_t count = position < args.sequence ? args.rows / args.sequence : 0;
+  const int64_t count = token >= 0 ? args.rows / args.sequence : 0;
   add_rows<kAligned>(
-      args.d_out, args.width, c, count, [&](int64_t i) { return position + i * args.sequence; },
-      sums);
+      args.d_out, args.width, c, count, [&](int64_t i) { return token + i * args.sequence; }, sums);
   store_vector<kAligned>(to, sums, args.width - c);
 }
 
 template <class T>
 CudaKernel position_wgrad_kernel_of(const OpSpec& spec) {
-  const auto attributes = attributes_of<EmbeddingWgradAttributes>(spec);
+  const auto attributes = attributes_of<PositionEmbeddingWgradAttributes>(spec);
   const int64_t rows = spec.operands[0].shape[0];
   const int64_t width = spec.operands[1].shape[1];
   const RowChunks chunks(ceil_div(width, kWgradElems), 1);
-  // Rows behind the sequence get no gradient: they are only visited to be overwritten.
+  // Rows at which no token is get no gradient: they are only visited to be overwritten.
   const int64_t positions = attributes.accumulate ? attributes.sequence : spec.operands[1].shape[0];
   const unsigned grid = grid_of(positions * chunks.chunks);
   return {.launch = [=](const CudaKernelArgs& args) {
@@ -327,6 +378,7 @@ CudaKernel position_wgrad_kernel_of(const OpSpec& spec) {
                                  .d_positions = args.data<float>(1),
                                  .rows = rows,
                                  .sequence = attributes.sequence,
+                                 .at = attributes.at,
                                  .width = width,
                                  .chunks = chunks.chunks,
                                  .accumulate = attributes.accumulate};

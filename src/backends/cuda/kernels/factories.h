@@ -15,12 +15,18 @@ CudaKernel make_cuda_attention(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_attention_backward(const OpSpec& spec, CudaContext& context);
 
 CudaKernel make_cuda_cross_entropy(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_cross_entropy_partial(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_cross_entropy_merge(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_cross_entropy_backward(const OpSpec& spec, CudaContext& context);
 
 CudaKernel make_cuda_add(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_accumulate(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_cast(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_copy(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_fill(const OpSpec& spec, CudaContext& context);
+
+CudaKernel make_cuda_sum_blocks(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_join_columns(const OpSpec& spec, CudaContext& context);
 
 CudaKernel make_cuda_embedding(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_embedding_wgrad(const OpSpec& spec, CudaContext& context);
@@ -38,9 +44,13 @@ CudaKernel make_cuda_add_layernorm(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_layernorm_backward(const OpSpec& spec, CudaContext& context);
 
 CudaKernel make_cuda_squared_norm(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_sum(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_clip_scale(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_adamw(const OpSpec& spec, CudaContext& context);
 
 CudaKernel make_cuda_rope(const OpSpec& spec, CudaContext& context);
+
+CudaKernel make_cuda_offload(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_reload(const OpSpec& spec, CudaContext& context);
 
 }  // namespace braid

@@ -6,12 +6,12 @@
 #include <vector>
 
 #include "backends/cuda/kernels/gemm.h"
+#include "backends/cuda/kernels/scratch_sizes.h"
 #include "backends/cuda/library_error.h"
 
 /// What gemm.cpp and the measurement of algorithms share.
 namespace braid {
 
-inline constexpr uint64_t kMaxGemmScratchBytes = uint64_t{64} << 20;
 inline constexpr uint32_t kGemmAlignment = 16;
 
 /// One of cuBLASLt's algorithms for one plan.

@@ -7,6 +7,7 @@
 #include "backends/cuda/kernels/bias_grad.h"
 #include "backends/cuda/kernels/factories.h"
 #include "backends/cuda/kernels/gemm.h"
+#include "backends/cuda/kernels/scratch_sizes.h"
 #include "ops/attributes.h"
 
 namespace braid {
@@ -14,21 +15,23 @@ namespace braid {
 CudaKernel make_cuda_linear(const OpSpec& spec, CudaContext& context) {
   const OperandSpec& x = spec.operands[0];
   const OperandSpec& w = spec.operands[1];
-  const bool has_bias = attributes_of<LinearAttributes>(spec).has_bias;
+  const auto attributes = attributes_of<LinearAttributes>(spec);
+  const size_t result = attributes.has_bias ? 3 : 2;
+  const bool adds_bias = attributes.has_bias && attributes.adds_bias;
   const Gemm gemm = make_gemm({.transpose_a = true,
                                .m = w.shape[0],
                                .n = x.shape[0],
                                .k = x.shape[1],
                                .input = x.dtype,
                                .output = x.dtype,
-                               .has_bias = has_bias},
+                               .has_bias = adds_bias},
                               context);
   return {.launch =
-              [gemm, has_bias](const CudaKernelArgs& args) {
+              [gemm, result, adds_bias](const CudaKernelArgs& args) {
                 gemm.launch({.a = args.operands[1],
                              .b = args.operands[0],
-                             .bias = has_bias ? args.operands[2] : nullptr,
-                             .d = args.operands[has_bias ? 3 : 2],
+                             .bias = adds_bias ? args.operands[2] : nullptr,
+                             .d = args.operands[result],
                              .scratch = args.scratch,
                              .stream = args.stream});
               },

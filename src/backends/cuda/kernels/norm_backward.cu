@@ -8,6 +8,7 @@
 #include "backends/cuda/kernels/device_vector.cuh"
 #include "backends/cuda/kernels/factories.h"
 #include "backends/cuda/kernels/launch.h"
+#include "backends/cuda/kernels/scratch_sizes.h"
 #include "ops/attributes.h"
 #include "ops/norm.h"
 
@@ -23,7 +24,7 @@
 namespace braid {
 namespace {
 
-constexpr int kMaxThreads = 512;
+constexpr int kMaxThreads = kNormBackwardMaxThreads;
 
 /// Null where an op has none.
 template <class T>
@@ -232,26 +233,8 @@ __global__ void __launch_bounds__(kMaxThreads, K == 1 ? 2 : 1)
   }
 }
 
-/// How the shape is cut: one wave of blocks on 132 multiprocessors, with the threads that the
-/// registers leave room for (1024 of 64 registers, 512 of 128). A device with another number of
-/// them gives the same bits.
-struct BackwardGrid {
-  unsigned threads = 0;
-  unsigned num_blocks = 0;
-  int vectors_per_thread = 1;
-
-  BackwardGrid(int64_t rows, int64_t vectors) {
-    vectors_per_thread = vectors <= kMaxThreads ? 1 : vectors <= 2 * kMaxThreads ? 2 : 4;
-    const int64_t warps = ceil_div(vectors, int64_t{vectors_per_thread} * kWarpSize);
-    threads = static_cast<unsigned>(warps * kWarpSize);
-    const unsigned resident = vectors_per_thread == 1 ? 1024 : 512;
-    const unsigned blocks_per_sm = std::min(8u, resident / threads);
-    num_blocks = static_cast<unsigned>(std::min<int64_t>(rows, 132 * blocks_per_sm));
-  }
-};
-
 template <bool kCentred, bool kAligned, int K, class T>
-void launch_with_vectors(const NormBackwardArgs<T>& args, const BackwardGrid& grid,
+void launch_with_vectors(const NormBackwardArgs<T>& args, const NormBackwardGrid& grid,
                          cudaStream_t stream) {
   const auto kernel = norm_backward_kernel<kCentred, kAligned, K, T>;
   const size_t shared_bytes =
@@ -263,7 +246,7 @@ void launch_with_vectors(const NormBackwardArgs<T>& args, const BackwardGrid& gr
 }
 
 template <bool kCentred, bool kAligned, class T>
-void launch_norm_backward(const NormBackwardArgs<T>& args, const BackwardGrid& grid,
+void launch_norm_backward(const NormBackwardArgs<T>& args, const NormBackwardGrid& grid,
                           cudaStream_t stream) {
   if (grid.vectors_per_thread == 1) {
     launch_with_vectors<kCentred, kAligned, 1>(args, grid, stream);
@@ -300,9 +283,8 @@ CudaKernel backward_kernel(const OpSpec& spec) {
   constexpr int64_t kMaxWidth = int64_t{4} * kMaxThreads * V;
   check(width <= kMaxWidth, "op {}: rows of {} elements; its kernel holds up to {} in registers",
         spec.op, width, kMaxWidth);
-  const BackwardGrid grid(rows, ceil_div(width, V));
-  const size_t partial_bytes =
-      static_cast<size_t>(ceil_div(grid.num_blocks * width, 64)) * 64 * sizeof(float);
+  const NormBackwardGrid grid(rows, ceil_div(width, V));
+  const size_t partial_bytes = grid.partial_bytes(width);
   const auto launch = [=](const CudaKernelArgs& args) {
     auto o = backward_operands<kCentred, T>(args, attributes.has_d_sum);
     float* const dw = std::exchange(o.dw, reinterpret_cast<float*>(args.scratch));

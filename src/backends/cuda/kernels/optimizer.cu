@@ -5,6 +5,7 @@
 #include "backends/cuda/kernels/device_vector.cuh"
 #include "backends/cuda/kernels/factories.h"
 #include "backends/cuda/kernels/launch.h"
+#include "backends/cuda/kernels/scratch_sizes.h"
 #include "ops/attributes.h"
 
 // Squares are summed in f64, in blocks of a fixed number of elements and then block by block, so
@@ -14,7 +15,7 @@ namespace braid {
 namespace {
 
 constexpr int kNormThreads = 256;
-constexpr int64_t kNormBlockElems = 32768;
+constexpr int64_t kNormBlockElems = kSquaredNormBlockElems;
 constexpr int kFinalThreads = 1024;
 constexpr int kAdamwThreads = 256;
 
@@ -182,7 +183,7 @@ CudaKernel squared_norm_kernel(int64_t count) {
     sum_kernel<<<1, kFinalThreads, 0, args.stream>>>(partials, blocks, args.data<double>(1));
     BRAID_CUDA_CHECK(cudaGetLastError());
   };
-  return {.launch = launch, .scratch_bytes = blocks * sizeof(double)};
+  return {.launch = launch, .scratch_bytes = squared_norm_scratch_bytes(count)};
 }
 
 AdamwArgs adamw_args(const AdamwAttributes& attributes, int64_t count) {
@@ -202,6 +203,15 @@ AdamwArgs adamw_args(const AdamwAttributes& attributes, int64_t count) {
 CudaKernel make_cuda_squared_norm(const OpSpec& spec, CudaContext& /*context*/) {
   const int64_t count = spec.operands[0].shape.num_elems();
   return dispatch_cuda_dtype(spec, 0, [&]<class T>() { return squared_norm_kernel<T>(count); });
+}
+
+CudaKernel make_cuda_sum(const OpSpec& spec, CudaContext& /*context*/) {
+  const int64_t count = spec.operands[0].shape.num_elems();
+  return {.launch = [=](const CudaKernelArgs& args) {
+    sum_kernel<<<1, kFinalThreads, 0, args.stream>>>(args.data<const double>(0), count,
+                                                     args.data<double>(1));
+    BRAID_CUDA_CHECK(cudaGetLastError());
+  }};
 }
 
 CudaKernel make_cuda_clip_scale(const OpSpec& spec, CudaContext& /*context*/) {

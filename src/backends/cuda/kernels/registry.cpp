@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "backends/cuda/kernel.h"
+#include "backends/cuda/kernels/attention.h"
 #include "backends/cuda/kernels/factories.h"
 #include "base/errors.h"
 
@@ -25,11 +26,17 @@ constexpr std::array kKernels = {
     KernelEntry{"attention_backward", make_cuda_attention_backward},
 #endif
     KernelEntry{"cross_entropy", make_cuda_cross_entropy},
+    KernelEntry{"cross_entropy_partial", make_cuda_cross_entropy_partial},
+    KernelEntry{"cross_entropy_merge", make_cuda_cross_entropy_merge},
     KernelEntry{"cross_entropy_backward", make_cuda_cross_entropy_backward},
     KernelEntry{"add", make_cuda_add},
+    KernelEntry{"accumulate", make_cuda_accumulate},
     KernelEntry{"cast", make_cuda_cast},
     KernelEntry{"copy", make_cuda_copy},
+    KernelEntry{"identity", make_cuda_copy},
     KernelEntry{"fill", make_cuda_fill},
+    KernelEntry{"sum_blocks", make_cuda_sum_blocks},
+    KernelEntry{"join_columns", make_cuda_join_columns},
     KernelEntry{"embedding", make_cuda_embedding},
     KernelEntry{"embedding_wgrad", make_cuda_embedding_wgrad},
     KernelEntry{"position_embedding_wgrad", make_cuda_position_embedding_wgrad},
@@ -43,9 +50,12 @@ constexpr std::array kKernels = {
     KernelEntry{"add_layernorm", make_cuda_add_layernorm},
     KernelEntry{"layernorm_backward", make_cuda_layernorm_backward},
     KernelEntry{"squared_norm", make_cuda_squared_norm},
+    KernelEntry{"sum", make_cuda_sum},
     KernelEntry{"clip_scale", make_cuda_clip_scale},
     KernelEntry{"adamw", make_cuda_adamw},
     KernelEntry{"rope", make_cuda_rope},
+    KernelEntry{"offload", make_cuda_offload},
+    KernelEntry{"reload", make_cuda_reload},
 };
 
 }  // namespace
@@ -55,6 +65,15 @@ CudaKernel make_cuda_kernel(const OpSpec& spec, CudaContext& context) {
                                          [&](const KernelEntry& e) { return e.op == spec.op; });
   check(entry != kKernels.end(), "there is no CUDA kernel for op {}", spec.op);
   return entry->make(spec, context);
+}
+
+CudaKernel make_fastest_cuda_kernel(const OpSpec& spec, CudaContext& context) {
+#ifdef BRAID_HAS_CUDA_ATTENTION
+  if (spec.op == "attention_backward") {
+    return make_cuda_attention_backward(spec, context, {.repeatable = false});
+  }
+#endif
+  return make_cuda_kernel(spec, context);
 }
 
 }  // namespace braid

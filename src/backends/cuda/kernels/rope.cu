@@ -30,6 +30,7 @@ struct RopeArgs {
   const T* qkv = nullptr;  // [N, heads * D]
   T* out = nullptr;        // [N, heads * D]
   int64_t sequence = 0;
+  TokenPositions positions;
   int heads = 0;    // of a row, value heads included
   int rotated = 0;  // the first ones of them
   int pairs = 0;    // D/2
@@ -68,7 +69,10 @@ __global__ void __launch_bounds__(512)
   const int64_t row = blockIdx.x;
   const int64_t at_row = row * 2 * args.heads * args.pairs;
   const int threads = static_cast<int>(blockDim.x);
-  const auto position = static_cast<double>(row % args.sequence);
+  const int64_t token = row % args.sequence;
+  const TokenPositions at = args.positions;
+  const auto position = static_cast<double>(token < at.split ? at.first_begin + token
+                                                             : at.second_begin + token - at.split);
 
   for (int begin = static_cast<int>(threadIdx.x); begin < items + static_cast<int>(threadIdx.x);
        begin += kUnroll * threads) {
@@ -141,6 +145,7 @@ CudaKernel make_cuda_rope(const OpSpec& spec, CudaContext& /*context*/) {
   return dispatch_cuda_dtype(spec, 0, [&]<class T>() -> CudaKernel {
     RopeArgs<T> shape;
     shape.sequence = attributes.sequence;
+    shape.positions = attributes.positions;
     shape.rotated = static_cast<int>(attributes.heads + attributes.kv_heads);
     shape.heads = static_cast<int>(attributes.heads + 2 * attributes.kv_heads);
     shape.pairs = static_cast<int>(attributes.head_size / 2);

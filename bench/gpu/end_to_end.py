@@ -1,0 +1,211 @@
+#!/usr/bin/env python3
+"""Tokens per second of training steps on one GPU, braid beside PyTorch: the cases of cases/*.toml, in turns.
+
+usage: end_to_end.py --bin FOLDER --results FOLDER [--case NAME]... [--rounds N] [--choose] [--floors] [--small] [--device cpu]
+
+Where a case leaves settings open (microbatch; for PyTorch also how weights are kept), each side runs with its fastest, from
+cases/choices.json or, with --choose, by measuring all of them in the first round. A figure of a run is the tokens of its timed
+steps over the time from the end of the last step before them to the end of the last one, all that happens between steps included.
+--floors measures the floor of each case instead (braid_bench_floor).
+"""
+import argparse
+import datetime
+import json
+import pathlib
+import re
+import sys
+import tempfile
+import time
+
+import gpu_bench
+from gpu_bench import CASES, FOLDER, Failure
+
+WARMUP_STEPS = 3  # the first step of braid runs task by task, PyTorch compiles in its first
+TIME_LIMIT_S = 420
+MICROBATCHES = {"qwen2.5-7b-l14": [8, 16], "gpt2-124m": [32, 64]}  # of the cases that leave it open
+TORCH_WEIGHTS = ["fsdp", "autocast"]
+LOG_LINE = re.compile(r"^ \[([0-9: .-]+)\] iteration\s+(\d+)/", re.MULTILINE)
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--bin", required=True, type=pathlib.Path, help="build folder, or folder of the programs")
+    parser.add_argument("--results", required=True, help="folder of raw.jsonl, which is appended to")
+    parser.add_argument("--case", action="append", choices=CASES, dest="cases", help="only this one; may be repeated")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--choose", action="store_true", help="measure the settings that a case leaves open")
+    parser.add_argument("--floors", action="store_true", help="measure floors instead")
+    parser.add_argument("--small", action="store_true", help="tiny versions of the cases, to rehearse")
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    parser.add_argument("--python", default=sys.executable, help="the Python that has PyTorch")
+    arguments = parser.parse_args()
+    arguments.cases = arguments.cases or CASES
+    return arguments
+
+
+def load_choices(results):
+    """Settings by case and side: those of the repository, or what was measured since."""
+    path = FOLDER / "cases" / "choices.json"
+    choices = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    for record in results.read():
+        if record["kind"] == "choice" and not record["small"]:
+            choices.setdefault(record["case"], {})[record["side"]] = record["options"]
+    return choices
+
+
+class Bench:
+    """Runs of both sides for the cases."""
+
+    def __init__(self, arguments, work):
+        self.arguments, self.work = arguments, work
+        self.results = gpu_bench.Results(arguments.results)
+        self.braid = gpu_bench.find_program(arguments.bin, "braid")
+        self.floor = gpu_bench.find_program(arguments.bin, "braid_bench_floor")
+        self.choices = {} if arguments.choose and not arguments.floors else load_choices(self.results)
+        self.failures = 0
+        self.session = gpu_bench.now()  # only runs of one call are compared with each other
+        self.results.add("machine", **gpu_bench.machine())
+
+    def run_file(self, case):
+        return FOLDER / "cases" / f"{case}.toml"
+
+    def changes(self, case, microbatch=None):
+        changes = gpu_bench.settings(case, self.arguments.small, self.arguments.device)
+        if microbatch and not self.arguments.small:
+            changes["train.microbatch"] = microbatch
+        return changes
+
+    def describe(self, case):
+        """The case as braid resolves it: sizes for PyTorch, FLOPs, planned memory."""
+        text = gpu_bench.run([self.floor, self.run_file(case), "--describe",
+                              *gpu_bench.as_arguments(self.changes(case, self.chosen(case, "braid").get("microbatch")))], 60)
+        shape = gpu_bench.last_json(text)
+        path = self.work / f"{case}.json"
+        path.write_text(json.dumps(shape), encoding="utf-8")
+        return shape, path
+
+    def tokens(self, vocabulary):
+        prefix = self.work / f"ids{vocabulary}"
+        if not prefix.with_suffix(".idx").exists():
+            gpu_bench.write_random_tokens(prefix, vocabulary)
+        return prefix
+
+    def chosen(self, case, side):
+        return self.choices.get(case, {}).get(side, {})
+
+    def open_settings(self, case, side):
+        """Values to choose from, by setting: nothing once they were chosen, or without --choose."""
+        if self.chosen(case, side) or not self.arguments.choose:
+            return {}
+        settings = {"weights": TORCH_WEIGHTS} if side == "torch" else {}
+        return settings | ({"microbatch": MICROBATCHES[case]} if case in MICROBATCHES else {})
+
+    def run_braid(self, case, shape, options):
+        folder = self.work / "run"
+        changes = {**self.changes(case, options.get("microbatch")), "data.train": self.tokens(shape["vocabulary"]),
+                   "logging.run_folder": folder}
+        begin = time.monotonic()
+        text = gpu_bench.run([self.braid, "train", self.run_file(case), *gpu_bench.as_arguments(changes),
+                              "--set", "checkpoint.folder=" + str(folder / "checkpoints")], TIME_LIMIT_S)
+        total_s = time.monotonic() - begin
+        ends = [datetime.datetime.fromisoformat(match.group(1).strip()) for match in LOG_LINE.finditer(text)]
+        if len(ends) != shape["steps"]:
+            raise Failure(f"braid logged {len(ends)} of {shape['steps']} steps")
+        ends = ends[WARMUP_STEPS - 1:]
+        step_ms = [(b - a).total_seconds() * 1e3 for a, b in zip(ends, ends[1:])]
+        tokens = shape["global_batch"] * shape["sequence"] * len(step_ms)
+        (folder / "metrics.jsonl").unlink()
+        return {"tokens_per_s": tokens / (ends[-1] - ends[0]).total_seconds(), "step_ms": step_ms, "total_s": total_s,
+                "microbatch": options.get("microbatch") or shape["microbatch"]}
+
+    def run_torch(self, case, shape_path, shape, options):
+        command = [self.arguments.python, FOLDER / "torch_llm.py", "--model", shape_path, "--device", self.arguments.device,
+                   "--steps", shape["steps"] - WARMUP_STEPS, "--warmup", WARMUP_STEPS]
+        if options.get("microbatch") and not self.arguments.small:
+            command += ["--microbatch", options["microbatch"]]
+        if options.get("weights"):
+            command += ["--weights", options["weights"]]
+        if self.arguments.device == "cpu":
+            command.append("--eager")
+        environment = {"TORCHINDUCTOR_CACHE_DIR": str(self.work / "inductor"), "PYTORCH_ALLOC_CONF": "expandable_segments:True"}
+        return gpu_bench.last_json(gpu_bench.run(command, TIME_LIMIT_S, environment))
+
+    def measure(self, case, side, shape, shape_path, options, number):
+        """One run; nothing if it failed, which is recorded too."""
+        name = f"round {number}  {case:20} {side:6} " + " ".join(f"{key}={value}" for key, value in options.items())
+        try:
+            with gpu_bench.GpuMonitor() as monitor:
+                result = (self.run_braid(case, shape, options) if side == "braid"
+                          else self.run_torch(case, shape_path, shape, options))
+        except Failure as failure:
+            print(f"{name}: FAILED: {failure}", flush=True)
+            self.results.add("failure", stage="end_to_end", case=case, side=side, options=options, message=str(failure)[-2000:])
+            return None
+        result |= monitor.summary()
+        self.results.add("run", case=case, side=side, round=number, session=self.session, options=options,
+                         small=self.arguments.small, **result)
+        print(f"{name:70} {result['tokens_per_s']:12,.0f} tokens/s  ({result['total_s']:.0f} s)", flush=True)
+        return result["tokens_per_s"]
+
+    def take_turn(self, case, side, shape, shape_path, number):
+        """A run with the chosen settings. Where settings are open, one run for each value, a setting after the other with the
+        best of those before: the fastest is for the rounds to come. A value that fails (too little memory) is out."""
+        speeds = {}  # by settings
+        settings = self.open_settings(case, side)
+        best = {key: shape.get(key, values[0]) for key, values in settings.items()} or self.chosen(case, side)
+        for key, values in (settings or {None: [None]}).items():
+            for options in [{**best, key: value} if key else best for value in values]:
+                if json.dumps(options) not in speeds:
+                    speeds[json.dumps(options)] = self.measure(case, side, shape, shape_path, options, number)
+            good = {options: speed for options, speed in speeds.items() if speed}
+            if not good:
+                self.failures += 1
+                return
+            best = json.loads(max(good, key=good.get))
+        if len(speeds) > 1:
+            self.choices.setdefault(case, {})[side] = best
+            self.results.add("choice", case=case, side=side, options=best, small=self.arguments.small,
+                             measured=[{**json.loads(options), "tokens_per_s": speed} for options, speed in speeds.items()])
+
+    def run_case(self, case):
+        shape, shape_path = self.describe(case)
+        for number in range(1, self.arguments.rounds + 1):
+            for side in ("braid", "torch"):
+                self.take_turn(case, side, shape, shape_path, number)
+        shape, _ = self.describe(case)  # with the microbatch that was chosen meanwhile
+        self.results.add("case", name=case, small=self.arguments.small, **shape)
+
+    def run_floor(self, case):
+        path = self.work / "floor.json"
+        changes = self.changes(case, self.chosen(case, "braid").get("microbatch"))
+        text = gpu_bench.run([self.floor, self.run_file(case), *gpu_bench.as_arguments(changes), "--json", path], TIME_LIMIT_S)
+        print(f"\n{case}\n{text}", flush=True)
+        record = json.loads(path.read_text(encoding="utf-8"))
+        record.pop("kind")
+        self.results.add("floor", name=case, small=self.arguments.small, **record)
+
+
+def main():
+    arguments = parse_arguments()
+    try:
+        return run_cases(arguments)
+    except Failure as failure:
+        sys.exit(f"end_to_end.py: {failure}")
+
+
+def run_cases(arguments):
+    with tempfile.TemporaryDirectory(prefix="braid_bench_") as work:
+        bench = Bench(arguments, pathlib.Path(work))
+        for case in arguments.cases:
+            try:
+                (bench.run_floor if arguments.floors else bench.run_case)(case)
+            except Failure as failure:
+                print(f"{case}: FAILED: {failure}", flush=True)
+                bench.results.add("failure", stage="floors" if arguments.floors else "end_to_end", case=case,
+                                  message=str(failure)[-2000:])
+                bench.failures += 1
+        return 1 if bench.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,344 @@
+#!/usr/bin/env python3
+"""The other side of end_to_end.py: a training step of the same model in PyTorch, as somebody who knows PyTorch writes it.
+
+bf16 matrices with fp32 main weights, kept by FSDP2 or by autocast; torch.compile per block and for the loss; cuDNN's or flash
+attention; fused AdamW; gradients accumulated in fp32 and clipped to norm 1. Nothing waits for the GPU between steps.
+
+usage: torch_llm.py --model JSON_OF_braid_bench_floor_--describe [--weights fsdp|autocast|float32] [--attention NAME|fastest]
+                    [--microbatch N] [--steps N] [--warmup N] [--device cuda|cpu] [--eager]
+Prints one JSON line. Also a module: loss_curve/torch_losses.py trains the same models on real text.
+"""
+import argparse
+import contextlib
+import json
+import statistics
+import time
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+ATTENTIONS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION,
+              "efficient": SDPBackend.EFFICIENT_ATTENTION, "math": SDPBackend.MATH}
+
+
+class RmsNorm(nn.Module):
+    """Computed in fp32, rounded once, whatever the types of input and weight."""
+
+    def __init__(self, width, epsilon):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.epsilon = epsilon
+
+    def forward(self, x):
+        y = x.float()
+        y = y * torch.rsqrt(y.square().mean(-1, keepdim=True) + self.epsilon)
+        return (y * self.weight.float()).to(x.dtype)
+
+
+class LayerNorm(nn.Module):
+    def __init__(self, width, epsilon):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.bias = nn.Parameter(torch.zeros(width))
+        self.epsilon = epsilon
+
+    def forward(self, x):
+        y = F.layer_norm(x.float(), (x.shape[-1],), self.weight.float(), self.bias.float(), self.epsilon)
+        return y.to(x.dtype)
+
+
+def rotate(x, cos, sin):
+    """Pairs (i, i + half) of each head turned by the angles of the position; x [B, H, T, D]."""
+    first, second = x.float().chunk(2, -1)
+    return torch.cat((first * cos - second * sin, second * cos + first * sin), -1).to(x.dtype)
+
+
+class Attention(nn.Module):
+    def __init__(self, shape):
+        super().__init__()
+        self.heads, self.kv_heads, self.size = shape["heads"], shape["kv_heads"], shape["head_size"]
+        gpt2 = shape["family"] == "gpt2"
+        self.qkv = nn.Linear(shape["width"], (self.heads + 2 * self.kv_heads) * self.size, bias=shape["qkv_bias"])
+        self.proj = nn.Linear(self.heads * self.size, shape["width"], bias=gpt2)
+
+    def forward(self, x, angles):
+        batches, tokens, _ = x.shape
+        heads = self.qkv(x).view(batches, tokens, -1, self.size).transpose(1, 2)
+        q, k, v = heads.split((self.heads, self.kv_heads, self.kv_heads), 1)
+        if angles is not None:
+            q, k = rotate(q, *angles), rotate(k, *angles)
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=self.heads != self.kv_heads)
+        return self.proj(mixed.transpose(1, 2).reshape(batches, tokens, -1))
+
+
+class Mlp(nn.Module):
+    def __init__(self, shape):
+        super().__init__()
+        self.gpt2 = shape["family"] == "gpt2"
+        self.fc1 = nn.Linear(shape["width"], shape["ffn"] * (1 if self.gpt2 else 2), bias=self.gpt2)
+        self.fc2 = nn.Linear(shape["ffn"], shape["width"], bias=self.gpt2)
+
+    def forward(self, x):
+        hidden = self.fc1(x)
+        if self.gpt2:
+            return self.fc2(F.gelu(hidden, approximate="tanh"))
+        gate, up = hidden.chunk(2, -1)
+        return self.fc2(F.silu(gate) * up)
+
+
+def make_norm(shape):
+    kind = LayerNorm if shape["family"] == "gpt2" else RmsNorm
+    return kind(shape["width"], shape["norm_epsilon"])
+
+
+class Block(nn.Module):
+    def __init__(self, shape):
+        super().__init__()
+        self.attention_norm, self.attention = make_norm(shape), Attention(shape)
+        self.mlp_norm, self.mlp = make_norm(shape), Mlp(shape)
+
+    def forward(self, x, angles):
+        x = x + self.attention(self.attention_norm(x), angles)
+        return x + self.mlp(self.mlp_norm(x))
+
+
+class Model(nn.Module):
+    """Names of parameters as in braid's checkpoints, but for `embedding`, `positions`, `norm` and `output` (see NAMES)."""
+
+    def __init__(self, shape):
+        super().__init__()
+        self.shape = shape
+        self.columns = shape["vocabulary"]  # of the logits that take part in the loss
+        rows = shape["padded_vocabulary"]
+        self.embedding = nn.Embedding(rows, shape["width"])
+        self.positions = nn.Embedding(shape["max_positions"], shape["width"]) if shape["family"] == "gpt2" else None
+        self.layers = nn.ModuleList(Block(shape) for _ in range(shape["layers"]))
+        self.norm = make_norm(shape)
+        self.output = None if shape["tied_embeddings"] else nn.Linear(shape["width"], rows, bias=False)
+
+    def angles(self, tokens, device):
+        """Cosine and sine [T, D / 2] of the rotary angles, or None."""
+        if self.positions is not None:
+            return None
+        size = self.shape["head_size"]
+        frequencies = self.shape["rope_theta"] ** (-torch.arange(0, size, 2, device=device).double() / size)
+        turned = torch.outer(torch.arange(tokens, device=device).double(), frequencies)
+        return turned.cos().float(), turned.sin().float()
+
+    def forward(self, tokens, labels, angles, compute_type, loss):
+        x = self.embedding(tokens).to(compute_type)
+        if self.positions is not None:
+            x = x + self.positions.weight[: tokens.shape[1]].to(compute_type)
+        for layer in self.layers:
+            x = layer(x, angles)
+        weight = self.embedding.weight if self.output is None else self.output.weight
+        return loss(F.linear(self.norm(x), weight), labels, self.columns)
+
+    def initialise(self, generator):
+        """Normal matrices, ones and zeros elsewhere; smaller where a branch joins the residual stream."""
+        residual = (2 * self.shape["layers"]) ** -0.5
+        with torch.no_grad():
+            for name, parameter in self.named_parameters():
+                local = parameter.to_local() if hasattr(parameter, "to_local") else parameter
+                if local.dim() > 1:
+                    joins = name.endswith(("proj.weight", "fc2.weight"))
+                    local.normal_(0, self.shape["init_std"] * (residual if joins else 1), generator=generator)
+                else:
+                    local.fill_(1 if "norm.weight" in name else 0)
+
+
+NAMES = {"embedding.weight": "embedding.tokens", "positions.weight": "embedding.positions", "norm.weight": "head.norm.weight",
+         "norm.bias": "head.norm.bias", "output.weight": "head.output"}
+
+
+def cross_entropy(logits, labels, columns):
+    """Mean over the labels; columns beyond are padding, as if they were not there."""
+    return F.cross_entropy(logits.flatten(0, -2)[:, :columns].float(), labels.flatten())
+
+
+class Trainer:
+    """One training step of a model under the given settings; loss and gradient norm stay on the device."""
+
+    def __init__(self, shape, device, weights="fsdp", compiled=True, seed=1):
+        self.device, self.weights = torch.device(device), weights
+        self.compute_type = torch.float32 if weights == "float32" else torch.bfloat16
+        with torch.device("meta"):
+            self.model = Model(shape)
+        if compiled:
+            for layer in self.model.layers:
+                layer.compile()
+        self.loss = torch.compile(cross_entropy) if compiled else cross_entropy
+        if weights == "fsdp":
+            self.shard()
+        self.model.to_empty(device=self.device)
+        self.model.initialise(torch.Generator(self.device).manual_seed(seed))
+        self.angles = self.model.angles(shape["sequence"], self.device)
+        self.clip_norm = shape["clip_norm"]
+        decayed = [p for p in self.model.parameters() if p.dim() > 1]
+        others = [p for p in self.model.parameters() if p.dim() <= 1]
+        groups = [{"params": decayed, "weight_decay": shape["weight_decay"]}, {"params": others, "weight_decay": 0.0}]
+        self.optimizer = torch.optim.AdamW(groups, lr=shape["learning_rate"], betas=(shape["beta1"], shape["beta2"]),
+                                           eps=shape["epsilon"], fused=True)
+
+    def shard(self):
+        """On one GPU nothing is shared out: FSDP2 keeps fp32 weights beside the bf16 ones and fp32 gradients."""
+        if not dist.is_initialized():
+            backend = "nccl" if self.device.type == "cuda" else "gloo"
+            dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+        mesh = dist.device_mesh.init_device_mesh(self.device.type, (1,))
+        policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+        for module in [*self.model.layers, self.model]:
+            fully_shard(module, mesh=mesh, mp_policy=policy, reshard_after_forward=False)
+
+    def autocast(self):
+        return torch.autocast(self.device.type, torch.bfloat16) if self.weights == "autocast" else contextlib.nullcontext()
+
+    def microbatch_loss(self, tokens, labels):
+        with self.autocast():
+            return self.model(tokens, labels, self.angles, self.compute_type, self.loss)
+
+    def step(self, microbatches, learning_rate=None):
+        """`microbatches`: pairs of tokens and labels [B, T]. Returns the mean loss and the gradient norm."""
+        total = torch.zeros((), device=self.device)
+        for i, (tokens, labels) in enumerate(microbatches):
+            if self.weights == "fsdp":
+                last = i == len(microbatches) - 1
+                self.model.set_requires_gradient_sync(last)
+                self.model.set_is_last_backward(last)
+                self.model.set_reshard_after_backward(last)
+            loss = self.microbatch_loss(tokens, labels) / len(microbatches)
+            loss.backward()
+            total += loss.detach()
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip_norm, foreach=True)
+        for group in self.optimizer.param_groups:
+            group["lr"] = group["lr"] if learning_rate is None else learning_rate
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return total, norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+
+
+def attention_ms(backend, shape, batches, device):
+    """Forward and backward of one layer's attention; infinite if the backend cannot."""
+    sizes = [(batches, shape["sequence"], shape[heads], shape["head_size"]) for heads in ("heads", "kv_heads", "kv_heads")]
+    q, k, v = (torch.randn(s, device=device, dtype=torch.bfloat16).transpose(1, 2).requires_grad_() for s in sizes)
+    gradient = torch.randn(sizes[0], device=device, dtype=torch.bfloat16).transpose(1, 2)
+    times = []
+    try:
+        with sdpa_kernel(backend):
+            for _ in range(8):
+                begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+                begin.record()
+                F.scaled_dot_product_attention(q, k, v, is_causal=True,
+                                               enable_gqa=shape["heads"] != shape["kv_heads"]).backward(gradient)
+                end.record()
+                end.synchronize()
+                times.append(begin.elapsed_time(end))
+    except RuntimeError:
+        return float("inf")
+    return statistics.median(times[3:])
+
+
+def choose_attention(name, shape, batches, device):
+    """The backend to use, and the milliseconds by which "fastest" chose."""
+    if name != "fastest":
+        return name, {}
+    if device != "cuda":
+        return "math", {}
+    times = {each: attention_ms(ATTENTIONS[each], shape, batches, device) for each in ("cudnn", "flash")}
+    return min(times, key=times.get), times
+
+
+def random_microbatch(shape, generator, device):
+    ids = torch.randint(shape["vocabulary"], (shape["microbatch"], shape["sequence"] + 1), generator=generator, device=device)
+    return ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
+
+
+class Clock:
+    """Ends of steps by the device's clock, so that nothing waits for it; by the host's on a CPU."""
+
+    def __init__(self, device):
+        self.cuda = device == "cuda"
+        self.marks = []
+
+    def mark(self):
+        if self.cuda:
+            self.marks.append(torch.cuda.Event(enable_timing=True))
+            self.marks[-1].record()
+        else:
+            self.marks.append(time.perf_counter())
+
+    def wait(self):
+        if self.cuda:
+            torch.cuda.synchronize()
+
+    def step_ms(self):
+        pairs = zip(self.marks, self.marks[1:])
+        return [a.elapsed_time(b) if self.cuda else (b - a) * 1e3 for a, b in pairs]
+
+
+def measure(trainer, shape, arguments):
+    """Times `steps` steps after `warmup` ones."""
+    generator = torch.Generator(arguments.device).manual_seed(1)
+
+    def step():
+        return trainer.step([random_microbatch(shape, generator, arguments.device) for _ in range(shape["microbatches"])])
+
+    losses = [step()[0] for _ in range(arguments.warmup)]
+    clock = Clock(arguments.device)
+    clock.wait()
+    begin = time.perf_counter()
+    clock.mark()
+    for _ in range(arguments.steps):
+        losses.append(step()[0])
+        clock.mark()
+    clock.wait()
+    seconds = time.perf_counter() - begin
+    tokens = shape["microbatch"] * shape["microbatches"] * shape["sequence"]
+    return {"tokens_per_s": tokens * arguments.steps / seconds, "step_ms": clock.step_ms(), "loss": losses[-1].item()}
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", required=True, help="JSON file of braid_bench_floor --describe")
+    parser.add_argument("--weights", choices=["fsdp", "autocast", "float32"], default="fsdp")
+    parser.add_argument("--attention", choices=[*ATTENTIONS, "fastest"], default="fastest")
+    parser.add_argument("--microbatch", type=int, help="instead of the model file's; the step keeps its sequences")
+    parser.add_argument("--steps", type=int, default=10, help="timed steps")
+    parser.add_argument("--warmup", type=int, default=3, help="steps before them")
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    parser.add_argument("--eager", action="store_true", help="without torch.compile")
+    return parser.parse_args()
+
+
+def main():
+    arguments = parse_arguments()
+    begin = time.perf_counter()
+    with open(arguments.model, encoding="utf-8") as file:
+        shape = json.load(file)
+    if arguments.microbatch:
+        if shape["global_batch"] % arguments.microbatch:
+            raise SystemExit(f"torch_llm.py: --microbatch {arguments.microbatch} does not divide {shape['global_batch']}")
+        shape["microbatch"] = arguments.microbatch
+        shape["microbatches"] = shape["global_batch"] // arguments.microbatch
+    attention, attention_times = choose_attention(arguments.attention, shape, shape["microbatch"], arguments.device)
+    with sdpa_kernel(ATTENTIONS[attention]):
+        trainer = Trainer(shape, arguments.device, arguments.weights, not arguments.eager)
+        trainer.model.columns = shape["padded_vocabulary"]  # aligned rows are faster, and padding is learned away
+        result = measure(trainer, shape, arguments)
+    cuda = arguments.device == "cuda"
+    print(json.dumps({
+        "version": torch.__version__, "weights": arguments.weights, "attention": attention, "attention_ms": attention_times,
+        "compiled": not arguments.eager, "microbatch": shape["microbatch"], "warmup": arguments.warmup,
+        "allocated_bytes": torch.cuda.max_memory_allocated() if cuda else None,
+        "reserved_bytes": torch.cuda.max_memory_reserved() if cuda else None,
+        "total_s": time.perf_counter() - begin, **result}))
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

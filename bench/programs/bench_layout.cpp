@@ -1,0 +1,180 @@
+// How long it takes to build the training programs of all ranks of a large run with the real
+// builder, to run the passes over them (each verified), to plan their memory, and to check all of
+// them against each other. Programs of ranks that differ in their data position only are equal but
+// for the ranks in their groups; they are built once.
+//   braid_bench_layout [preset tensor context pipeline virtual_stages data global_batch]
+//   default: llama-405b 8 2 16 8 64 2048
+
+#include <fmt/core.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <ctime>
+#include <exception>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "config/validate.h"
+#include "memory/memory_plan.h"
+#include "parallel/step_program.h"
+#include "parallel/verify_ranks.h"
+#include "passes/pipeline.h"
+#include "passes/runner.h"
+#include "runtime/model_setup.h"
+#include "runtime/parallel_setup.h"
+
+namespace braid {
+namespace {
+
+/// Processor time, so that other load on the machine matters less.
+class Clock {
+ public:
+  double lap() {
+    const std::clock_t now = std::clock();
+    return static_cast<double>(now - std::exchange(last_, now)) / CLOCKS_PER_SEC;
+  }
+
+ private:
+  std::clock_t last_ = std::clock();
+};
+
+double peak_gib() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_maxrss) / (1 << 20);
+}
+
+struct Seconds {
+  double build = 0;
+  double passes = 0;
+  double memory = 0;
+};
+
+/// The programs of all ranks, each distinct one once.
+class LayoutPrograms {
+ public:
+  explicit LayoutPrograms(const RunConfig& config)
+      : config_(config),
+        model_(resolve_model(config.model, config.train.sequence, 0)),
+        mesh_(mesh_sizes(config, model_)),
+        parallel_(parallel_options(config, model_)) {
+    std::map<std::array<int, 3>, uint32_t> known;
+    for (int rank = 0; rank < mesh_.num_ranks(); ++rank) {
+      const MeshPosition at = mesh_.position(rank);
+      const auto [found, is_new] = known.try_emplace({at.tensor, at.context, at.pipeline},
+                                                     static_cast<uint32_t>(programs_.size()));
+      if (is_new) {
+        programs_.push_back(make_program(rank));
+      }
+      program_of_.push_back(found->second);
+    }
+  }
+
+  RankPrograms ranks() const {
+    RankPrograms ranks{.programs = {},
+                       .program_of = program_of_,
+                       .ranks_of_group = [this](int rank, GroupId group) {
+                         const Program& program = programs_[program_of_[static_cast<size_t>(rank)]];
+                         return mesh_.group(program.groups[group.index()].name, rank).ranks;
+                       }};
+    for (const Program& program : programs_) {
+      ranks.programs.push_back(&program);
+    }
+    return ranks;
+  }
+
+  const std::vector<Program>& programs() const { return programs_; }
+  const Seconds& seconds() const { return seconds_; }
+
+ private:
+  Program make_program(int rank) {
+    Clock clock;
+    Program program = build_train_program(
+        model_, make_rank_layout(model_, mesh_, rank, parallel_), mesh_, rank,
+        {.microbatch = config_.train.microbatch,
+         .sequence = config_.train.sequence,
+         .num_microbatches = num_microbatches(config_),
+         .dtype = config_.train.dtype == "bfloat16" ? DType::kBF16 : DType::kF32,
+         .parallel = parallel_});
+    seconds_.build += clock.lap();
+    program = run_passes(std::move(program), default_pipeline()).program;
+    seconds_.passes += clock.lap();
+    const Program* const planned = &program;
+    peak_bytes_ = std::max(peak_bytes_, plan_memory({&planned, 1}).peak_bytes());
+    seconds_.memory += clock.lap();
+    return program;
+  }
+
+  const RunConfig& config_;
+  ModelSpec model_;
+  Mesh mesh_;
+  ParallelOptions parallel_;
+  std::vector<Program> programs_;
+  std::vector<uint32_t> program_of_;
+  Seconds seconds_;
+  int64_t peak_bytes_ = 0;
+};
+
+void measure(const RunConfig& config) {
+  const LayoutPrograms layout(config);
+  const double built_gib = peak_gib();
+  Clock clock;
+  const std::vector<Violation> violations =
+      verify_ranks(layout.ranks(), {.one_order_of_collectives = true});
+  const double verify_s = clock.lap();
+  size_t tasks = 0;
+  for (const Program& program : layout.programs()) {
+    tasks += program.tasks.size();
+  }
+  const Seconds& seconds = layout.seconds();
+  fmt::print("{} ranks, {} programs of {} tasks on average, {} microbatches\n",
+             config.parallel.ranks, layout.programs().size(), tasks / layout.programs().size(),
+             num_microbatches(config));
+  fmt::print(
+      "build {:.2f} s, passes and their checks {:.2f} s, memory plans {:.2f} s, verify_ranks "
+      "{:.2f} s; together {:.2f} s\n",
+      seconds.build, seconds.passes, seconds.memory, verify_s,
+      seconds.build + seconds.passes + seconds.memory + verify_s);
+  fmt::print("peak {:.2f} GiB, {:.2f} of them before verify_ranks\n", peak_gib(), built_gib);
+  for (const Violation& violation : violations) {
+    fmt::print("{}\n", violation.message);
+  }
+}
+
+}  // namespace
+}  // namespace braid
+
+int main(int argc, char** argv) {
+  std::array<int64_t, 6> sizes = {8, 2, 16, 8, 64, 2048};
+  for (int i = 2; i < argc && i <= 7; ++i) {
+    sizes[static_cast<size_t>(i - 2)] = std::atoll(argv[i]);
+  }
+  braid::RunConfig config;
+  config.model.preset = argc > 1 ? argv[1] : "llama-405b";
+  config.train.sequence = 8192;
+  config.train.global_batch = sizes[5];
+  config.train.dtype = "bfloat16";
+  config.parallel.tensor = sizes[0];
+  config.parallel.sequence_parallel = sizes[0] > 1;
+  config.parallel.context = sizes[1];
+  config.parallel.pipeline = sizes[2];
+  config.parallel.virtual_stages = sizes[3];
+  config.parallel.schedule = sizes[3] > 1 ? "interleaved" : "1f1b";
+  config.parallel.account_for_embedding = sizes[2] > 1;
+  config.parallel.account_for_loss = sizes[2] > 1;
+  config.parallel.data = sizes[4];
+  config.parallel.ranks = sizes[0] * sizes[1] * sizes[2] * sizes[4];
+  config.logging.run_folder = "unused";
+  try {
+    braid::validate(config);
+    braid::measure(braid::resolved(config));
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "{}\n", error.what());
+    return 1;
+  }
+  return 0;
+}

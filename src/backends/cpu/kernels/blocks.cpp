@@ -1,0 +1,79 @@
+#include "ops/blocks.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <vector>
+
+#include "backends/cpu/kernels/factories.h"
+#include "backends/cpu/kernels/support.h"
+
+namespace braid {
+namespace {
+
+// Sums of a run of elements stay in the first-level cache while the blocks pass by.
+constexpr int64_t kRunElems = 2048;
+
+template <class T>
+void sum_run(const KernelArgs& args, size_t num_blocks, int64_t begin, int64_t count) {
+  std::array<Wide<T>, kRunElems> sums;
+  for (size_t block = 0; block < num_blocks; ++block) {
+    const T* const x = args.data<const T>(block) + begin;
+    if (block == 0) {
+      for (int64_t i = 0; i < count; ++i) {
+        sums[static_cast<size_t>(i)] = static_cast<Wide<T>>(x[i]);
+      }
+    } else {
+      for (int64_t i = 0; i < count; ++i) {
+        sums[static_cast<size_t>(i)] += static_cast<Wide<T>>(x[i]);
+      }
+    }
+  }
+  T* const y = args.data<T>(num_blocks) + begin;
+  for (int64_t i = 0; i < count; ++i) {
+    store(y, i, sums[static_cast<size_t>(i)]);
+  }
+}
+
+template <class T>
+CpuKernel sum_blocks_kernel(int64_t count, size_t num_blocks) {
+  return {.run = [count, num_blocks](const KernelArgs& args) {
+    run_pieces(args.workers, count, kMinElemsPerPiece, [&](int, int64_t begin, int64_t end) {
+      for (int64_t at = begin; at < end; at += kRunElems) {
+        sum_run<T>(args, num_blocks, at, std::min(kRunElems, end - at));
+      }
+    });
+  }};
+}
+
+}  // namespace
+
+CpuKernel make_sum_blocks(const OpSpec& spec, int /*num_workers*/) {
+  const int64_t count = spec.operands[0].shape.num_elems();
+  const size_t num_blocks = spec.operands.size() - 1;
+  return dispatch_dtype(spec, 0,
+                        [&]<class T>() { return sum_blocks_kernel<T>(count, num_blocks); });
+}
+
+CpuKernel make_join_columns(const OpSpec& spec, int /*num_workers*/) {
+  const size_t elem_bytes = dtype_bytes(spec.operands[0].dtype);
+  const int64_t rows = spec.operands[0].shape[0];
+  std::vector<size_t> widths;  // in bytes; of y last
+  for (const OperandSpec& operand : spec.operands) {
+    widths.push_back(static_cast<size_t>(operand.shape[1]) * elem_bytes);
+  }
+  const int64_t grain = row_grain(spec.operands.back().shape[1]);
+  return {.run = [rows, widths, grain](const KernelArgs& args) {
+    run_pieces(args.workers, rows, grain, [&](int, int64_t begin, int64_t end) {
+      for (auto row = static_cast<size_t>(begin); row < static_cast<size_t>(end); ++row) {
+        std::byte* to = args.operands[widths.size() - 1] + row * widths.back();
+        for (size_t block = 0; block + 1 < widths.size(); ++block) {
+          std::memcpy(to, args.operands[block] + row * widths[block], widths[block]);
+          to += widths[block];
+        }
+      }
+    });
+  }};
+}
+
+}  // namespace braid

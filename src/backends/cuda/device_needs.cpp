@@ -1,0 +1,96 @@
+#include "backends/cuda/device_needs.h"
+
+#include <algorithm>
+
+#include "backends/cuda/kernels/attention_calls.h"
+#include "backends/cuda/kernels/scratch_sizes.h"
+#include "backends/stream_scratch.h"
+#include "ops/attention.h"
+#include "ops/attributes.h"
+#include "ops/cross_entropy.h"
+#include "ops/embedding.h"
+#include "ops/linear.h"
+#include "ops/norm.h"
+#include "ops/optimizer.h"
+
+namespace braid {
+namespace {
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+/// Kernels of libraries, which the driver loads when they are first launched.
+constexpr int64_t kCodeBytes = 160 * kMiB;
+/// CUPTI takes 3 buffers per context at once (CUPTI_ACTIVITY_ATTR_DEVICE_BUFFER_PRE_ALLOCATE_VALUE)
+/// of 8 MiB at most, and more only if thousands of kernels wait to be read.
+constexpr int64_t kTracingBytes = 32 * kMiB;
+/// An empty graph, streams and events, in pages of 2 MiB.
+constexpr int64_t kGraphsBytes = 32 * kMiB;
+/// Parameters and launch commands of a kernel's node, 4 KiB each at most, of most tasks one.
+constexpr int64_t kGraphBytesPerTask = int64_t{8} << 10;
+
+size_t linear_bytes(const OpSpec& spec) {
+  if (spec.op != kLinearWgradOp.name || !attributes_of<LinearWgradAttributes>(spec).has_bias) {
+    return kMaxGemmScratchBytes;
+  }
+  const Shape& dy = spec.operands[1].shape;
+  return std::max<size_t>(kMaxGemmScratchBytes, bias_grad_scratch_bytes(dy[0], dy[1]));
+}
+
+size_t norm_backward_bytes(const OpSpec& spec) {
+  constexpr int64_t kVectorBytes = 16;
+  const OperandSpec& x = spec.operands[0];
+  const auto elem_bytes = static_cast<int64_t>(dtype_bytes(x.dtype));
+  const int64_t vectors = (x.shape[1] * elem_bytes + kVectorBytes - 1) / kVectorBytes;
+  const size_t num_sums = spec.op == kLayernormBackwardOp.name ? 2 : 1;
+  return num_sums * NormBackwardGrid(x.shape[0], vectors).partial_bytes(x.shape[1]);
+}
+
+/// cub's sort asks for keys and values once more, and counters of 256 digits per tile of some
+/// thousand keys.
+size_t embedding_wgrad_bytes(const OpSpec& spec) {
+  constexpr size_t kCounterBytes = size_t{4} << 20;
+  return 7 * sort_array_bytes(spec.operands[0].shape[0]) + kCounterBytes;
+}
+
+bool is_one_of(std::string_view name, std::initializer_list<const OpDefinition*> ops) {
+  return std::any_of(ops.begin(), ops.end(), [&](const auto* op) { return op->name == name; });
+}
+
+}  // namespace
+
+size_t max_cuda_scratch_bytes(const OpSpec& spec, bool repeatable) {
+  if (is_one_of(spec.op, {&kLinearOp, &kLinearDgradOp, &kLinearWgradOp})) {
+    return linear_bytes(spec);
+  }
+  if (is_one_of(spec.op, {&kAttentionOp, &kAttentionBackwardOp})) {
+    return static_cast<size_t>(max_attention_scratch_bytes(spec, {.repeatable = repeatable}));
+  }
+  if (is_one_of(spec.op, {&kRmsnormBackwardOp, &kLayernormBackwardOp})) {
+    return norm_backward_bytes(spec);
+  }
+  if (is_one_of(spec.op, {&kCrossEntropyOp, &kCrossEntropyMergeOp})) {
+    return row_losses_bytes(spec.operands[1].shape[0]);
+  }
+  if (spec.op == kEmbeddingWgradOp.name) {
+    return embedding_wgrad_bytes(spec);
+  }
+  return spec.op == kSquaredNormOp.name
+             ? squared_norm_scratch_bytes(spec.operands[0].shape.num_elems())
+             : 0;
+}
+
+CudaNeeds cuda_needs(std::span<const Program> programs, bool repeatable) {
+  StreamScratch scratch;
+  int64_t num_tasks = 0;
+  for (const Program& program : programs) {
+    count_scratch(
+        program,
+        [&](const OpSpec& spec, const Stream&) { return max_cuda_scratch_bytes(spec, repeatable); },
+        scratch);
+    num_tasks += static_cast<int64_t>(program.tasks.size());
+  }
+  return {.scratch_bytes = scratch.size_bytes(),
+          .driver_bytes =
+              kCodeBytes + kTracingBytes + 2 * kGraphsBytes + 2 * num_tasks * kGraphBytesPerTask};
+}
+
+}  // namespace braid

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+
+#include "ir/op_spec.h"
+
+/// How many calls of cuDNN a task of attention makes, and what they need. Knows nothing of CUDA, so
+/// that memory can be counted before there is a device.
+namespace braid {
+
+/// How the backward of attention runs; the defaults are what `make_cuda_kernel` uses.
+struct AttentionBackwardOptions {
+  /// Bitwise repeatable. cuDNN 9.19 then keeps d_scores of a whole call in memory (2 bytes per pair
+  /// of query and key, the hidden ones too) instead of adding to d_query with atomics.
+  bool repeatable = true;
+  /// Heads and sequences are processed in as many calls as it takes to keep d_scores of one call
+  /// below this.
+  int64_t max_d_scores_bytes = int64_t{4} << 30;
+};
+
+/// Sizes of an attention or attention_backward.
+struct AttentionSizes {
+  int64_t batches = 0;
+  int64_t heads = 0;
+  int64_t kv_heads = 0;
+  int64_t head_size = 0;
+  int64_t sequence = 0;
+
+  explicit AttentionSizes(const OpSpec& spec);
+  int64_t group() const { return heads / kv_heads; }
+};
+
+/// One call of cuDNN: these heads of these sequences, with the strides of the whole.
+struct AttentionCall {
+  int64_t batches = 0;
+  int64_t kv_heads = 0;
+};
+
+/// Whole sequences as long as their d_scores fit, then some heads of one sequence. Where the rows
+/// of lse of one head are no multiple of 16 bytes, a call cannot begin in the middle of it.
+AttentionCall attention_backward_call(const AttentionSizes& sizes,
+                                      const AttentionBackwardOptions& options);
+
+/// No plan of cuDNN needs more: what cudnn-frontend lists for its graph (sums of d_out * out in
+/// fp32, d_query in fp32 if it is added to with atomics), d_scores of a call if not, d_key and
+/// d_value of all query heads where several share one, and a little of the engine's own.
+int64_t max_attention_scratch_bytes(const OpSpec& spec, const AttentionBackwardOptions& options);
+
+}  // namespace braid

@@ -1,0 +1,109 @@
+#include "ops/blocks.h"
+
+#include <vector>
+
+#include "backends/cuda/cuda_error.h"
+#include "backends/cuda/kernels/device_vector.cuh"
+#include "backends/cuda/kernels/factories.h"
+#include "backends/cuda/kernels/launch.h"
+
+namespace braid {
+namespace {
+
+constexpr int kThreads = 256;
+
+template <class T>
+struct SumArgs {
+  const T* blocks[kMaxBlocks] = {};  // [count] each
+  T* sum = nullptr;                  // [count]; none of the blocks
+  int num_blocks = 0;
+  int64_t count = 0;
+};
+
+/// One vector of 16 bytes per thread: the blocks' loads do not depend on each other, so as many are
+/// in flight as there are blocks.
+template <bool kAligned, class T>
+__global__ void __launch_bounds__(kThreads)
+    sum_blocks_kernel(const __grid_constant__ SumArgs<T> args) {
+  constexpr int V = kVectorElems<T>;
+  const int64_t at = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * V;
+  if (at >= args.count) {
+    return;
+  }
+  float sums[V];
+  const auto first = load_vector<V, kAligned>(args.blocks[0] + at, args.count - at);
+#pragma unroll
+  for (int i = 0; i < V; ++i) {
+    sums[i] = widen(first.elems[i]);
+  }
+#pragma unroll 8
+  for (int block = 1; block < args.num_blocks; ++block) {
+    const auto next = load_vector<V, kAligned>(args.blocks[block] + at, args.count - at);
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      sums[i] += widen(next.elems[i]);
+    }
+  }
+  DeviceVector<T, V> rounded;
+#pragma unroll
+  for (int i = 0; i < V; ++i) {
+    rounded.elems[i] = narrow<T>(sums[i]);
+  }
+  store_vector<kAligned>(args.sum + at, rounded, args.count - at);
+}
+
+template <class T>
+void launch_sum(const CudaKernelArgs& args, int num_blocks, int64_t count) {
+  constexpr int V = kVectorElems<T>;
+  const unsigned grid = grid_of(ceil_div(count, int64_t{V} * kThreads));
+  if (grid == 0) {
+    return;
+  }
+  SumArgs<T> sum{.sum = args.data<T>(static_cast<size_t>(num_blocks)),
+                 .num_blocks = num_blocks,
+                 .count = count};
+  bool aligned = count % V == 0 && all_aligned(16, {sum.sum});
+  for (int block = 0; block < num_blocks; ++block) {
+    sum.blocks[block] = args.data<const T>(static_cast<size_t>(block));
+    aligned = aligned && all_aligned(16, {sum.blocks[block]});
+  }
+  if (aligned) {
+    sum_blocks_kernel<true><<<grid, kThreads, 0, args.stream>>>(sum);
+  } else {
+    sum_blocks_kernel<false><<<grid, kThreads, 0, args.stream>>>(sum);
+  }
+  BRAID_CUDA_CHECK(cudaGetLastError());
+}
+
+}  // namespace
+
+CudaKernel make_cuda_sum_blocks(const OpSpec& spec, CudaContext& /*context*/) {
+  const int64_t count = spec.operands[0].shape.num_elems();
+  const int num_blocks = static_cast<int>(spec.operands.size()) - 1;
+  return dispatch_cuda_dtype(spec, 0, [=]<class T>() -> CudaKernel {
+    return {.launch = [=](const CudaKernelArgs& args) { launch_sum<T>(args, num_blocks, count); }};
+  });
+}
+
+// A copy of rows at two distances is one node of a graph, and any alignment will do.
+CudaKernel make_cuda_join_columns(const OpSpec& spec, CudaContext& /*context*/) {
+  const size_t elem_bytes = dtype_bytes(spec.operands[0].dtype);
+  const auto rows = static_cast<size_t>(spec.operands[0].shape[0]);
+  std::vector<size_t> widths;  // in bytes; of y last
+  for (const OperandSpec& operand : spec.operands) {
+    widths.push_back(static_cast<size_t>(operand.shape[1]) * elem_bytes);
+  }
+  return {.launch = [rows, widths](const CudaKernelArgs& args) {
+    std::byte* to = args.operands[widths.size() - 1];
+    for (size_t block = 0; block + 1 < widths.size(); ++block) {
+      if (rows > 0 && widths[block] > 0) {
+        BRAID_CUDA_CHECK(cudaMemcpy2DAsync(to, widths.back(), args.operands[block], widths[block],
+                                           widths[block], rows, cudaMemcpyDeviceToDevice,
+                                           args.stream));
+      }
+      to += widths[block];
+    }
+  }};
+}
+
+}  // namespace braid

@@ -1,0 +1,55 @@
+#include "backends/cuda/kernels/scratch_sizes.h"
+
+#include <algorithm>
+
+namespace braid {
+namespace {
+
+constexpr int kWarpSize = 32;
+
+int64_t ceil_div(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
+}  // namespace
+
+int64_t bias_grad_chunks(int64_t rows, int64_t columns) {
+  constexpr int64_t kNarrowestTile = 256;  // columns: 32 lanes of 8
+  constexpr int64_t kTargetBlocks = 1056;  // 8 blocks of 256 threads fill each of 132 processors
+  constexpr int64_t kMinRowsPerChunk = 32;
+  const int64_t tiles = ceil_div(columns, kNarrowestTile);
+  const int64_t wanted = std::max<int64_t>(1, kTargetBlocks / tiles);
+  return std::clamp<int64_t>(ceil_div(rows, kMinRowsPerChunk), 1, wanted);
+}
+
+size_t bias_grad_scratch_bytes(int64_t rows, int64_t columns) {
+  return static_cast<size_t>(bias_grad_chunks(rows, columns) * columns) * sizeof(float);
+}
+
+NormBackwardGrid::NormBackwardGrid(int64_t rows, int64_t vectors) {
+  constexpr int64_t kMax = kNormBackwardMaxThreads;
+  vectors_per_thread = vectors <= kMax ? 1 : vectors <= 2 * kMax ? 2 : 4;
+  const int64_t warps = ceil_div(vectors, int64_t{vectors_per_thread} * kWarpSize);
+  threads = static_cast<unsigned>(warps * kWarpSize);
+  const unsigned resident = vectors_per_thread == 1 ? 1024 : 512;
+  const unsigned blocks_per_sm = std::min(8u, resident / threads);
+  num_blocks = static_cast<unsigned>(std::min<int64_t>(rows, 132 * blocks_per_sm));
+}
+
+size_t NormBackwardGrid::partial_bytes(int64_t width) const {
+  return static_cast<size_t>(ceil_div(num_blocks * width, 64)) * 64 * sizeof(float);
+}
+
+size_t squared_norm_scratch_bytes(int64_t count) {
+  return static_cast<size_t>(ceil_div(count, kSquaredNormBlockElems)) * sizeof(double);
+}
+
+size_t row_losses_bytes(int64_t rows) {
+  return static_cast<size_t>(rows) * sizeof(double);
+}
+
+size_t sort_array_bytes(int64_t rows) {
+  return static_cast<size_t>(ceil_div(rows, 64)) * 64 * sizeof(uint32_t);
+}
+
+}  // namespace braid

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+
+namespace braid {
+
+/// A block of host memory, and whatever keeps it there.
+struct HostBlock {
+  std::span<std::byte> bytes;
+  std::shared_ptr<void> owner;  ///< of a type that only its maker knows
+};
+
+}  // namespace braid

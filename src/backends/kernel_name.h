@@ -1,0 +1,11 @@
+#pragma once
+
+#include <string>
+
+namespace braid {
+
+/// The name of a kernel for people: demangled, without return type, parameters and anonymous
+/// namespaces, at most 120 characters. Symbols that are no mangled names stay as they are.
+std::string kernel_name(const std::string& symbol);
+
+}  // namespace braid

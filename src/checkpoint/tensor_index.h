@@ -1,0 +1,90 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/shape.h"
+
+/// Which files of a checkpoint hold which parts of which tensors.
+namespace braid {
+
+inline constexpr std::string_view kIndexFile = "index.json";
+
+/// Elements of a whole tensor, row-major: `num_runs` runs of `run_elems` each, the first from
+/// `begin`, each next one a row (`row_elems`) behind. One run may end in another row than it begins
+/// in, several stay inside their rows: so a range of a flat array, and a block of a matrix, are one
+/// piece each. In a file the runs lie one behind the other.
+struct PieceRange {
+  int64_t begin = 0;
+  int64_t num_runs = 1;
+  int64_t run_elems = 0;
+
+  int64_t num_elems() const { return num_runs * run_elems; }
+  friend bool operator==(const PieceRange&, const PieceRange&) = default;
+};
+
+/// Elements per index of the first dimension; 1 for vectors and scalars.
+int64_t row_elems(const Shape& shape);
+/// All of a tensor.
+PieceRange whole_range(const Shape& shape);
+
+/// A piece as somebody writes it.
+struct TensorPiece {
+  std::string tensor;
+  DType dtype = DType::kF32;
+  Shape shape;  ///< of the whole tensor
+  PieceRange range;
+};
+
+/// The name of a piece in its file: the tensor's, with "@begin" behind it unless it is all of it.
+std::string piece_name(std::string_view tensor, const Shape& shape, const PieceRange& range);
+/// Its shape in its file: the tensor's if it is all of it, [rows, ...] for whole rows, [runs, run]
+/// for a block, else a vector.
+Shape piece_shape(const Shape& shape, const PieceRange& range);
+
+struct StoredPiece {
+  size_t file = 0;  ///< index into TensorIndex::files
+  PieceRange range;
+
+  friend bool operator==(const StoredPiece&, const StoredPiece&) = default;
+};
+
+struct StoredTensor {
+  std::string name;
+  DType dtype = DType::kF32;
+  Shape shape;
+  std::vector<StoredPiece> pieces;  ///< ascending begin
+
+  friend bool operator==(const StoredTensor&, const StoredTensor&) = default;
+};
+
+struct TensorIndex {
+  std::vector<std::string> files;
+  std::vector<StoredTensor> tensors;
+
+  friend bool operator==(const TensorIndex&, const TensorIndex&) = default;
+};
+
+/// The index of what several writers write, `pieces[i]` going to `files[i]`; tensors in the order
+/// in which they come first. Throws InternalError unless the pieces hold each element of their
+/// tensors once.
+TensorIndex make_index(std::vector<std::string> files,
+                       std::span<const std::span<const TensorPiece>> pieces);
+
+/// As JSON.
+std::string print_index(const TensorIndex& index);
+
+/// Inverse of `print_index`. Throws DataError naming `path` unless the text is such an index, and
+/// the pieces hold each element of their tensors once.
+TensorIndex parse_index(std::string_view text, std::string_view path);
+
+/// What is wrong with the pieces of a tensor; empty if they hold each element once. Time: n log n
+/// in the number of pieces, whatever their sizes.
+std::string fault_of_pieces(const StoredTensor& tensor);
+
+}  // namespace braid

@@ -1,0 +1,163 @@
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/errors.h"
+#include "base/file.h"
+#include "base/text.h"
+#include "cli/commands.h"
+#include "cli/config_arguments.h"
+#include "cli/validators.h"
+#include "runtime/calibrate.h"
+#include "runtime/progress_bar.h"
+#include "sim/device_spec.h"
+
+namespace braid {
+namespace {
+
+struct Arguments {
+  std::string device = "auto";
+  ConfigArguments config;
+  std::string out;
+  std::string like;
+  int64_t threads = 0;
+  bool quick = false;
+};
+
+int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+/// The bar while points are measured; nothing where nobody watches.
+class CalibrationBar {
+ public:
+  explicit CalibrationBar(const Console& console)
+      : bar_({.print = [&console](std::string_view text) { console.print(text); },
+              .columns = terminal_columns,
+              .now_ns = now_ns}),
+        shown_(console.is_terminal()),
+        begin_ns_(now_ns()) {}
+
+  void update(const CalibrationProgress& progress) {
+    if (!shown_) {
+      return;
+    }
+    const auto done = static_cast<double>(progress.done);
+    const double left_s = static_cast<double>(now_ns() - begin_ns_) * 1e-9 *
+                          (static_cast<double>(progress.total) - done) / std::max(done, 1.0);
+    bar_.update({.step = progress.done,
+                 .num_steps = progress.total,
+                 .seconds_left = progress.done > 0 ? left_s : -1});
+  }
+  void erase() { bar_.erase(); }
+
+ private:
+  ProgressBar bar_;
+  bool shown_;
+  int64_t begin_ns_;
+};
+
+/// The run whose shapes are measured, and the device as runtime.device would choose it for that
+/// run, or for bfloat16 on one rank where no run is given.
+CalibrateOptions options_of(const Arguments& arguments) {
+  CalibrateOptions options{
+      .stand_in = arguments.like, .quick = arguments.quick, .cache_folder = user_cache_folder()};
+  RunConfig config;
+  config.train.dtype = "bfloat16";
+  if (!arguments.config.path.empty()) {
+    PlannedConfig planned = load_planned_config(arguments.config);
+    config = planned.config;
+    options.config = std::move(planned.config);
+    options.tokenizer_vocabulary = planned.tokenizer_vocabulary;
+  }
+  if (arguments.device != "auto") {
+    config.runtime.device = arguments.device;
+  }
+  options.device = choose_device(config, find_cuda_gpus());
+  options.threads = arguments.threads > 0 ? arguments.threads : config.runtime.threads;
+  return options;
+}
+
+std::vector<std::string> known_device_kinds() {
+  std::vector<std::string> kinds;
+  for (const DeviceSpec& device : known_devices()) {
+    kinds.push_back(device.kind);
+  }
+  return kinds;
+}
+
+void write_profile(const Profile& profile, const std::string& path) {
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  if (!folder.empty()) {
+    std::error_code error;
+    std::filesystem::create_directories(folder, error);
+    if (error) {
+      throw_data_error("cannot create the folder '{}': {}", folder.string(), error.message());
+    }
+  }
+  write_file_atomically(path, print_profile(profile));
+}
+
+void run(const Arguments& arguments, const Console& console) {
+  CalibrateOptions options = options_of(arguments);
+  console.print(describe_device(options.device));
+  CalibrationBar bar(console);
+  options.on_progress = [&bar](const CalibrationProgress& progress) { bar.update(progress); };
+  const int64_t begin_ns = now_ns();
+  const Profile profile = calibrate(options);
+  bar.erase();
+  const std::string path = arguments.out.empty() ? default_profile_path(profile) : arguments.out;
+  write_profile(profile, path);
+  console.print(describe_profile(profile) +
+                fmt::format("profile  {}, measured in {}\n", path,
+                            format_duration(static_cast<double>(now_ns() - begin_ns) * 1e-9)));
+}
+
+}  // namespace
+
+void add_calibrate_command(CLI::App& app, const Console& console) {
+  const auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = app.add_subcommand(
+      "calibrate", "Measure what tasks take on this machine, for `braid plan --cost`");
+  command->add_option("--device", arguments->device, "Device to measure")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+      ->capture_default_str();
+  command
+      ->add_option("--config", arguments->config.path,
+                   "Run file whose shapes are measured too, in its dtype")
+      ->type_name("FILE");
+  command
+      ->add_option("--set", arguments->config.overrides,
+                   "Override a key of the run file: section.key=value; may be repeated")
+      ->type_name("KEY=VALUE")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->needs("--config");
+  command
+      ->add_option("--out", arguments->out,
+                   "File to write; without it profiles/ and the kind of device")
+      ->type_name("FILE");
+  command
+      ->add_option("--like", arguments->like,
+                   "Known device that answers for what is not measured; without it by name")
+      ->check(CLI::IsMember(known_device_kinds()));
+  command
+      ->add_option("--threads", arguments->threads,
+                   "Compute threads of a CPU rank; 0 = as the run file says, or all cores")
+      ->type_name("N")
+      ->check(between(0, 4096));
+  command->add_flag("--quick", arguments->quick, "Some seconds: few shapes, few repetitions");
+  command->footer(
+      "Takes a minute or two; an idle machine measures best. docs/profiles.md explains the "
+      "file.\n\n"
+      "  braid calibrate --config examples/tiny_cpu.toml --out my.json\n"
+      "  braid plan examples/tiny_cpu.toml --cost my.json");
+  command->callback([arguments, &console] { run(*arguments, console); });
+}
+
+}  // namespace braid

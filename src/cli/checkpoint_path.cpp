@@ -1,0 +1,36 @@
+#include "cli/checkpoint_path.h"
+
+#include <filesystem>
+
+#include "base/errors.h"
+#include "checkpoint/checkpoint.h"
+
+namespace braid {
+
+namespace fs = std::filesystem;
+
+std::optional<std::string> checkpoint_at(const std::string& path) {
+  if (fs::exists(path + "/state.json")) {
+    return path;
+  }
+  for (const std::string& folder : {path, path + "/checkpoints"}) {
+    if (!fs::is_directory(folder)) {
+      continue;
+    }
+    if (const auto latest = find_latest_checkpoint(folder)) {
+      return latest;
+    }
+  }
+  return std::nullopt;
+}
+
+std::string find_checkpoint(const std::string& path) {
+  const std::optional<std::string> found = checkpoint_at(path);
+  if (!found) {
+    throw_data_error("'{}' is no checkpoint, and there is none in it or in its folder checkpoints",
+                     path);
+  }
+  return *found;
+}
+
+}  // namespace braid

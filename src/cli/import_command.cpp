@@ -1,0 +1,73 @@
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <sstream>
+#include <utility>
+
+#include "base/errors.h"
+#include "base/text.h"
+#include "cli/commands.h"
+#include "config/reference.h"
+#include "runtime/import_weights.h"
+
+namespace braid {
+namespace {
+
+struct Arguments {
+  std::string hf_folder;
+  std::string folder;
+};
+
+/// The keys of section [model], which comes first in a run file, that a run of this model needs.
+std::string model_section(ModelConfig keys) {
+  if (keys.family == "llama") {
+    keys.max_positions.reset();  // it has no table of them
+  }
+  RunConfig config;
+  config.model = std::move(keys);
+  std::string section;
+  std::istringstream lines(to_toml(config));
+  for (std::string line; std::getline(lines, line) && !line.empty();) {
+    const bool is_given = !line.starts_with('#') && !line.starts_with("preset");
+    section += is_given ? line + "\n" : "";
+  }
+  return section;
+}
+
+void import_model(const Arguments& arguments, const Console& console) {
+  const ImportSummary summary = import_weights(arguments.hf_folder, arguments.folder);
+  console.print(fmt::format("{}\nwrote {}\n", describe_model(summary.model), summary.checkpoint));
+  if (!summary.ignored.empty()) {
+    console.print(fmt::format("not used of config.json: {}\n", join(summary.ignored, ", ")));
+  }
+  console.print(fmt::format(
+      "to train from it, set checkpoint.resume = \"{}\" in a run file with this section:\n{}",
+      arguments.folder, model_section(summary.keys)));
+}
+
+}  // namespace
+
+void add_import_command(CLI::App& app, const Console& console) {
+  const auto arguments = std::make_shared<Arguments>();
+  CLI::App* command =
+      app.add_subcommand("import", "Make a checkpoint of a Hugging Face folder of weights");
+  command
+      ->add_option("hf_folder", arguments->hf_folder,
+                   "Folder with config.json and model.safetensors, or its index and files")
+      ->required()
+      ->type_name("HF_FOLDER");
+  command
+      ->add_option("folder", arguments->folder, "Folder of checkpoints to make; must not hold any")
+      ->required()
+      ->type_name("FOLDER");
+  command->footer(
+      "Reads LlamaForCausalLM without rope scaling, Qwen2ForCausalLM without sliding windows and\n"
+      "GPT2LMHeadModel, in f32, bf16 or f16. What config.json asks for and braid does not do is "
+      "an\n"
+      "error. The checkpoint is of step 0, for generate, export and the start of a training "
+      "run.\n\n"
+      "  braid import Qwen2.5-0.5B imported\n"
+      "  braid generate imported --tokenizer tokenizer.model --prompt \"Once\"");
+  command->callback([arguments, &console] { import_model(*arguments, console); });
+}
+
+}  // namespace braid

@@ -1,0 +1,122 @@
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/errors.h"
+#include "base/text.h"
+#include "cli/commands.h"
+#include "cli/config_arguments.h"
+#include "cli/validators.h"
+#include "runtime/describe_simulation.h"
+#include "runtime/simulated_run.h"
+#include "sim/analytic_model.h"
+#include "sim/measured_model.h"
+#include "trace/chrome_trace.h"
+
+namespace braid {
+namespace {
+
+struct Arguments {
+  ConfigArguments config;
+  std::string cluster;
+  std::string profile;
+  int64_t num_ranks = 0;  // 0: as the run file says
+  std::string trace;
+  std::vector<int> trace_ranks;
+  bool no_contention = false;
+  bool json = false;
+};
+
+/// The named cluster; with --ranks as many more nodes of it as these ranks need.
+Cluster cluster_of(const Arguments& arguments, int num_ranks) {
+  Cluster cluster = parse_cluster(arguments.cluster);
+  if (arguments.num_ranks == 0 || num_ranks <= cluster.num_devices) {
+    return cluster;
+  }
+  const int per_node = make_cluster(cluster.device, num_ranks).devices_per_node;
+  return make_cluster(cluster.device, (num_ranks + per_node - 1) / per_node * per_node);
+}
+
+std::unique_ptr<CostModel> cost_model(const Arguments& arguments, int num_ranks) {
+  if (arguments.cluster.empty() == arguments.profile.empty()) {
+    throw_config_error(
+        "say on what to simulate: --cluster (h200x8, h100x1024) or --profile (a file of `braid "
+        "calibrate`), not both");
+  }
+  if (!arguments.profile.empty()) {
+    return make_measured_model(load_profile(arguments.profile), num_ranks);
+  }
+  const Cluster cluster = cluster_of(arguments, num_ranks);
+  if (cluster.num_devices < num_ranks) {
+    throw_config_error(
+        "cluster {} has {} devices, and parallel.ranks is {}; take {}x{}, or --ranks", cluster.name,
+        cluster.num_devices, num_ranks, cluster.device.kind, num_ranks);
+  }
+  return make_analytic_model(cluster);
+}
+
+void run(const Arguments& arguments, const Console& console) {
+  auto [config, vocabulary] = load_planned_config(arguments.config);
+  if (arguments.num_ranks > 0) {
+    config = scaled_to_ranks(std::move(config), arguments.num_ranks);
+  }
+  const auto model = cost_model(arguments, static_cast<int>(config.parallel.ranks));
+  const SimulatedRun simulated(config, vocabulary, *model,
+                               {.contention = !arguments.no_contention});
+  if (!arguments.trace.empty()) {
+    const std::vector<int> ranks = arguments.trace_ranks.empty()
+                                       ? first_rank_of_stages(simulated.plan().mesh)
+                                       : arguments.trace_ranks;
+    const Timeline timeline = simulated.timeline(ranks);
+    write_chrome_trace(arguments.trace, {&timeline, 1});
+  }
+  console.print(arguments.json ? simulation_json(simulated) : describe_simulation(simulated));
+}
+
+}  // namespace
+
+void add_simulate_command(CLI::App& app, const Console& console) {
+  const auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = app.add_subcommand(
+      "simulate",
+      "Run a step of all ranks in simulated time: tokens/s, MFU, bubble, exposed communication");
+  add_config_arguments(*command, arguments->config);
+  command
+      ->add_option("--cluster", arguments->cluster,
+                   "Devices and how many, like h200x8 or h100x1024; costs are those of data sheets")
+      ->type_name("CLUSTER");
+  command
+      ->add_option("--profile", arguments->profile,
+                   "Instead: a profile of `braid calibrate`, of as many devices as there are ranks")
+      ->type_name("FILE");
+  command
+      ->add_option("--ranks", arguments->num_ranks,
+                   "Simulate that many ranks instead of parallel.ranks: the data dimension and "
+                   "train.global_batch grow along, tensor, context and pipeline stay, and the "
+                   "cluster gets the nodes that are needed")
+      ->type_name("N")
+      ->check(between(1, kMaxClusterDevices));
+  command
+      ->add_option("--trace", arguments->trace,
+                   "Write a timeline for Perfetto (ui.perfetto.dev) or chrome://tracing")
+      ->type_name("FILE");
+  command
+      ->add_option("--trace-ranks", arguments->trace_ranks,
+                   "Ranks in it, like 0,8; without it the first of each pipeline stage")
+      ->type_name("RANKS")
+      ->delimiter(',')
+      ->needs("--trace");
+  command->add_flag("--no-contention", arguments->no_contention,
+                    "Let nothing slow anything else: the difference is what contention costs");
+  command->add_flag("--json", arguments->json, "Print a JSON object instead of text");
+  command->footer(
+      "Needs no data and no device. docs/simulator.md has the model, its formulas and limits.\n\n"
+      "  braid simulate run.toml --cluster h200x8\n"
+      "  braid simulate run.toml --cluster h200x8 --ranks 1024 --json\n"
+      "  braid simulate run.toml --cluster h100x64 --trace step.json --trace-ranks 0,8");
+  command->callback([arguments, &console] { run(*arguments, console); });
+}
+
+}  // namespace braid

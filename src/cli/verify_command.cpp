@@ -1,0 +1,85 @@
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+
+#include "base/errors.h"
+#include "cli/commands.h"
+#include "cli/config_arguments.h"
+#include "runtime/describe_layout.h"
+#include "runtime/engine.h"
+#include "runtime/model_setup.h"
+#include "runtime/verify_layout.h"
+
+namespace braid {
+namespace {
+
+// Gradients in f64: sums over ranks are in another order than on one rank. Losses in the dtype of
+// the run: a few roundings of that dtype after three updates.
+constexpr double kGradientTolerance = 1e-10;
+constexpr double kLossTolerance[] = {1e-5, 2e-2};  // float32, bfloat16
+
+const TensorDifference& worst_of(const std::vector<TensorDifference>& tensors) {
+  return *std::max_element(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) {
+    return a.difference < b.difference;
+  });
+}
+
+std::string describe(const LayoutComparison& comparison) {
+  const TensorDifference& gradient = worst_of(comparison.gradients);
+  const TensorDifference& weight = worst_of(comparison.weights);
+  std::string text = fmt::format(
+      "gradients {} tensors in float64, furthest from one rank {:.2g} ({}); loss {:.2g}\n",
+      comparison.gradients.size(), gradient.difference, gradient.name, comparison.loss_f64);
+  for (size_t i = 0; i < comparison.losses.size(); ++i) {
+    text += fmt::format("step {}    loss {:.9g}, one rank {:.9g}\n", i + 1, comparison.losses[i],
+                        comparison.one_rank_losses[i]);
+  }
+  return text + fmt::format(
+                    "weights   after {} steps, furthest {:.2g} ({}); gradient norm {:.2g}\n",
+                    comparison.losses.size(), weight.difference, weight.name, comparison.grad_norm);
+}
+
+void require_equal(const LayoutComparison& comparison, double loss_tolerance) {
+  const TensorDifference& gradient = worst_of(comparison.gradients);
+  check(gradient.difference <= kGradientTolerance,
+        "the gradient of {} differs from that of one rank by {:.2g}, more than {:.2g}; this is a "
+        "mistake in braid",
+        gradient.name, gradient.difference, kGradientTolerance);
+  check(comparison.worst_loss() <= loss_tolerance,
+        "the loss differs from that of one rank by {:.2g}, more than {:.2g}; this is a mistake in "
+        "braid",
+        comparison.worst_loss(), loss_tolerance);
+}
+
+}  // namespace
+
+void add_verify_command(CLI::App& app, const Console& console) {
+  struct Arguments {
+    ConfigArguments config;
+    VerifyOptions options;
+  };
+  const auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = app.add_subcommand(
+      "verify", "Compare a layout with one rank: losses and every gradient, on a shrunken model");
+  add_config_arguments(*command, arguments->config);
+  command->add_option("--steps", arguments->options.steps, "Optimizer steps that are compared")
+      ->check(CLI::Range(1, 100))
+      ->capture_default_str();
+  command->footer(
+      "Ranks are threads of this machine. The model keeps its layers and heads and the run its "
+      "layout;\nwidths, sequence and vocabulary become tiny. Needs no data and no device.\n\n"
+      "  braid verify run.toml --set parallel.ranks=8 --set parallel.tensor=2 --set "
+      "parallel.pipeline=2");
+  command->callback([arguments, &console] {
+    const RunConfig config = shrunken(load_planned_config(arguments->config).config);
+    console.print(describe_layout(config, resolve_model(config.model, config.train.sequence, 0)));
+    arguments->options.threads_per_rank =
+        threads_per_rank(config.runtime.threads, config.parallel.ranks);
+    const LayoutComparison comparison = compare_with_one_rank(config, arguments->options);
+    console.print(describe(comparison));
+    require_equal(comparison, kLossTolerance[config.train.dtype == "bfloat16" ? 1 : 0]);
+    console.print("equal     to one rank, up to the order of sums\n");
+  });
+}
+
+}  // namespace braid

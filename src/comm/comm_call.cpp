@@ -1,0 +1,188 @@
+#include "comm/comm_call.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "base/errors.h"
+#include "comm/reduce.h"
+#include "ops/attributes.h"
+#include "ops/collectives.h"
+
+namespace braid {
+namespace {
+
+constexpr std::array<std::string_view, kNumCommOps> kNames = {
+    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast",
+    "reduce",     "ring_shift", "send",           "recv"};
+
+CommOp comm_op_of(const OpSpec& spec) {
+  const auto found = std::find(kNames.begin(), kNames.end(), spec.op);
+  check(found != kNames.end(), "op {} does not communicate", spec.op);
+  return static_cast<CommOp>(found - kNames.begin());
+}
+
+void set_attributes(const OpSpec& spec, CommCall& call) {
+  if (call.op == CommOp::kBroadcast || call.op == CommOp::kReduce) {
+    call.root = attributes_of<RootAttributes>(spec).root;
+  } else if (call.op == CommOp::kRingShift) {
+    call.shift = attributes_of<RingShiftAttributes>(spec).shift;
+  } else if (call.is_message()) {
+    const auto attributes = attributes_of<MessageAttributes>(spec);
+    call.peer = attributes.peer;
+    call.channel = attributes.channel;
+  }
+}
+
+void set_operands(const OpSpec& spec, std::span<std::byte* const> operands, CommCall& call) {
+  call.dtype = spec.operands[0].dtype;
+  for (size_t i = 0; i < operands.size(); ++i) {
+    const int64_t num_elems = spec.operands[i].shape.num_elems();
+    if (reads(spec.operands[i].access)) {
+      call.send = operands[i];
+      call.send_elems = num_elems;
+    }
+    if (writes(spec.operands[i].access)) {
+      call.recv = operands[i];
+      call.recv_elems = num_elems;
+    }
+  }
+}
+
+bool sizes_fit(const CommCall& call) {
+  const auto n = static_cast<int64_t>(call.group->ranks.size());
+  switch (call.op) {
+    case CommOp::kAllGather:
+      return call.recv_elems == n * call.send_elems;
+    case CommOp::kReduceScatter:
+      return call.send_elems == n * call.recv_elems;
+    case CommOp::kAllToAll:
+      return call.send_elems == call.recv_elems && call.send_elems % n == 0;
+    case CommOp::kSend:
+      return call.recv_elems == 0;
+    case CommOp::kRecv:
+      return call.send_elems == 0;
+    default:
+      return call.send_elems == call.recv_elems;
+  }
+}
+
+/// Calls are checked whenever they run, so a good one must not cost a text.
+[[noreturn]] void refuse(const CommCall& call, const std::string& why) {
+  throw_internal_error("{} in group {}{}", describe_call(call), call.group->name, why);
+}
+
+void check_fits_group(const CommCall& call) {
+  const auto n = static_cast<int64_t>(call.group->ranks.size());
+  if (n == 0) {
+    refuse(call, ", which has no ranks");
+  }
+  if (!sizes_fit(call)) {
+    refuse(call, fmt::format(" of {} ranks: {} elements there and {} elements back", n,
+                             call.send_elems, call.recv_elems));
+  }
+  for (const int64_t member : {call.root, call.peer}) {
+    if (member < 0 || member >= n) {
+      refuse(call, fmt::format(" of {} ranks: member {} does not exist", n, member));
+    }
+  }
+  if (call.sums() && !can_sum(call.dtype)) {
+    refuse(call, ": no sum of this dtype");
+  }
+}
+
+size_t member_index(const Group& group, int rank) {
+  const size_t none = group.ranks.size();
+  size_t index = none;
+  for (size_t i = 0; i < group.ranks.size(); ++i) {
+    if (group.ranks[i] == rank) {
+      check(index == none, "group {} has rank {} twice", group.name, rank);
+      index = i;
+    }
+  }
+  check(index != none, "rank {} is not in group {}", rank, group.name);
+  return index;
+}
+
+/// Whether x and y overlap in a way in which some rank would read what another has written.
+bool overlaps_badly(const CommCall& call, size_t member) {
+  const auto elem_bytes = static_cast<int64_t>(dtype_bytes(call.dtype));
+  const std::byte* const x = call.send;
+  const std::byte* const y = call.recv;
+  const int64_t x_bytes = call.send_elems * elem_bytes;
+  const int64_t y_bytes = call.recv_elems * elem_bytes;
+  if (x_bytes == 0 || y_bytes == 0 || x + x_bytes <= y || y + y_bytes <= x) {
+    return false;
+  }
+  const auto index = static_cast<int64_t>(member);
+  switch (call.op) {
+    case CommOp::kAllReduce:
+    case CommOp::kBroadcast:
+      return x != y;
+    case CommOp::kAllGather:
+      return x != y + index * x_bytes;
+    case CommOp::kReduceScatter:
+      return y != x + index * y_bytes;
+    default:
+      return call.group->ranks.size() > 1 || x != y;
+  }
+}
+
+}  // namespace
+
+std::string_view comm_op_name(CommOp op) {
+  return kNames[static_cast<size_t>(op)];
+}
+
+CommCall make_comm_call(const OpSpec& spec, const Group& group,
+                        std::span<std::byte* const> operands, std::string what) {
+  CommCall call{.op = comm_op_of(spec), .group = &group, .what = std::move(what)};
+  check(!spec.operands.empty() && operands.size() == spec.operands.size(),
+        "op {}: {} addresses for {} operands", spec.op, operands.size(), spec.operands.size());
+  set_attributes(spec, call);
+  set_operands(spec, operands, call);
+  check_fits_group(call);
+  return call;
+}
+
+size_t check_comm_call(const CommCall& call, int rank) {
+  check_fits_group(call);
+  const size_t member = member_index(*call.group, rank);
+  if (call.is_message() && static_cast<size_t>(call.peer) == member) {
+    refuse(call, fmt::format(": rank {} cannot exchange messages with itself", rank));
+  }
+  if (overlaps_badly(call, member)) {
+    refuse(call, ": x and y overlap");
+  }
+  return member;
+}
+
+std::string describe_call(const CommCall& call) {
+  std::string how;
+  if (call.op == CommOp::kBroadcast || call.op == CommOp::kReduce) {
+    how = fmt::format(" with root {}", call.root);
+  } else if (call.op == CommOp::kRingShift) {
+    how = fmt::format(" by {}", call.shift);
+  }
+  return fmt::format("{} of {} {}{} ({})", comm_op_name(call.op), call.num_elems(),
+                     dtype_name(call.dtype), how, call.what);
+}
+
+bool fit_together(const CommCall& a, const CommCall& b) {
+  if (a.num_elems() != b.num_elems() || a.dtype != b.dtype) {
+    return false;
+  }
+  if (a.is_message() && b.is_message()) {
+    return a.op != b.op;
+  }
+  return a.op == b.op && a.root == b.root && a.shift == b.shift && a.what == b.what;
+}
+
+void run_alone(const CommCall& call) {
+  if (call.send != call.recv && call.num_bytes() > 0) {
+    std::memcpy(call.recv, call.send, static_cast<size_t>(call.num_bytes()));
+  }
+}
+
+}  // namespace braid

@@ -1,0 +1,79 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/dtype.h"
+#include "ir/op_spec.h"
+#include "ir/program.h"
+
+namespace braid {
+
+/// What ranks do together; meanings in ops/collectives.h.
+enum class CommOp : uint8_t {
+  kAllReduce,
+  kAllGather,
+  kReduceScatter,
+  kAllToAll,
+  kBroadcast,
+  kReduce,
+  kRingShift,
+  kSend,
+  kRecv,
+};
+
+inline constexpr size_t kNumCommOps = 9;
+
+/// "all_reduce", as the op is called.
+std::string_view comm_op_name(CommOp op);
+
+/// One rank's part in one communication: made once per task, run in every step.
+struct CommCall {
+  CommOp op = CommOp::kAllReduce;
+  const Group* group = nullptr;     ///< must outlive the call
+  const std::byte* send = nullptr;  ///< x; null for recv
+  /// y; null for send. In all-reduce and broadcast it may be x; in all-gather x may be this rank's
+  /// block of y, in reduce-scatter y this rank's block of x. Otherwise x and y do not overlap.
+  std::byte* recv = nullptr;
+  int64_t send_elems = 0;
+  int64_t recv_elems = 0;
+  DType dtype = DType::kF32;
+  int64_t root = 0;     ///< broadcast, reduce: a member of the group
+  int64_t peer = 0;     ///< send, recv: the member at the other end
+  int64_t channel = 0;  ///< send, recv
+  int64_t shift = 0;    ///< ring_shift
+  std::string what;     ///< names the task in messages; equal on all ranks of a collective
+
+  /// Elements of the larger operand.
+  int64_t num_elems() const { return send_elems > recv_elems ? send_elems : recv_elems; }
+  int64_t num_bytes() const { return num_elems() * static_cast<int64_t>(dtype_bytes(dtype)); }
+  bool is_message() const { return op == CommOp::kSend || op == CommOp::kRecv; }
+  bool sums() const {
+    return op == CommOp::kAllReduce || op == CommOp::kReduceScatter || op == CommOp::kReduce;
+  }
+};
+
+/// The call of a task: `operands` are the addresses of the spec's operands, `group` is the one that
+/// the spec's attribute names and must outlive the call. Throws InternalError if the spec is not
+/// one of communication, or does not fit a group of that many ranks (sizes, root, peer).
+CommCall make_comm_call(const OpSpec& spec, const Group& group,
+                        std::span<std::byte* const> operands, std::string what);
+
+/// This rank's place in the call's group. Throws InternalError, naming call and group, if it has
+/// none or several, if sizes, root, peer or dtype do not fit the group and the op, or if x and y
+/// overlap where they must not.
+size_t check_comm_call(const CommCall& call, int rank);
+
+/// "all_reduce of 128 f32 (layers.3)": equal for the calls that belong together in one collective.
+std::string describe_call(const CommCall& call);
+
+/// Whether two calls may be of one communication: a send meets a recv, everything else its like.
+bool fit_together(const CommCall& a, const CommCall& b);
+
+/// A call of a group of one rank: y = x.
+void run_alone(const CommCall& call);
+
+}  // namespace braid

@@ -1,0 +1,112 @@
+#include "comm/ledger.h"
+
+#include <algorithm>
+
+#include "base/errors.h"
+
+namespace braid {
+namespace {
+
+constexpr size_t kUsualStreams = 16;
+
+/// The parties that are not there.
+std::vector<int> missing_ranks(const Meeting& meeting) {
+  std::vector<int> missing;
+  for (size_t i = 0; i < meeting.ranks.size(); ++i) {
+    if (meeting.calls[i] == nullptr) {
+      missing.push_back(meeting.ranks[i]);
+    }
+  }
+  return missing;
+}
+
+/// "rank 3", "ranks 1, 3".
+std::string name_ranks(const std::vector<int>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    text += fmt::format("{}{}", i == 0 ? "" : ", ", ranks[i]);
+  }
+  return text;
+}
+
+void add_new(const std::vector<int>& more, std::vector<int>& ranks) {
+  for (const int rank : more) {
+    if (std::find(ranks.begin(), ranks.end(), rank) == ranks.end()) {
+      ranks.push_back(rank);
+    }
+  }
+}
+
+}  // namespace
+
+void Ledger::reserve(int rank, const CommCall& call) {
+  Rank& entry = ranks_[static_cast<size_t>(rank)];
+  entry.last.what.reserve(call.what.size());
+  entry.open.reserve(kUsualStreams);
+}
+
+void Ledger::begin(int rank, const Meeting& meeting, const CommCall& call) {
+  Rank& entry = ranks_[static_cast<size_t>(rank)];
+  ++entry.num_calls;
+  entry.last = call;
+  entry.last_place = {&meeting, &call, meeting.num_met + 1};
+  entry.open.push_back(entry.last_place);
+}
+
+void Ledger::end(int rank, const Meeting& meeting) {
+  std::vector<OpenCall>& open = ranks_[static_cast<size_t>(rank)].open;
+  open.erase(std::find_if(open.begin(), open.end(),
+                          [&](const OpenCall& one) { return one.meeting == &meeting; }));
+}
+
+std::string Ledger::describe_missing(const Meeting& meeting, size_t party) const {
+  std::vector<int> told = missing_ranks(meeting);
+  std::string text = fmt::format("for {}", name_ranks(told));
+  bool all_wait = true;
+  for (size_t i = 0; i < told.size(); ++i) {
+    if (told[i] == meeting.ranks[party]) {
+      continue;
+    }
+    text += fmt::format("; rank {}: {}", told[i], describe_rank(told[i]));
+    all_wait = all_wait && waits_somewhere(told[i]);
+    for (const OpenCall& open : of(told[i]).open) {
+      if (waits(open)) {
+        add_new(missing_ranks(*open.meeting), told);
+      }
+    }
+  }
+  return all_wait ? text + "; all of these ranks wait for each other" : text;
+}
+
+bool Ledger::waits_somewhere(int rank) const {
+  const std::vector<OpenCall>& open = of(rank).open;
+  return std::any_of(open.begin(), open.end(), waits);
+}
+
+std::string Ledger::describe_rank(int rank) const {
+  const Rank& entry = of(rank);
+  if (entry.num_calls == 0) {
+    return "no call yet";
+  }
+  if (entry.open.empty()) {
+    const OpenCall& last = entry.last_place;
+    return fmt::format("last call {} in {}, {}, finished", describe_call(entry.last),
+                       last.meeting->place(), last.meeting->number(last.number));
+  }
+  std::string text;
+  for (const OpenCall& open : entry.open) {
+    text += text.empty() ? "" : " and ";
+    text += describe_open(open);
+  }
+  return text;
+}
+
+std::string Ledger::describe_open(const OpenCall& open) {
+  const std::string where = fmt::format("{} in {}, {}", describe_call(*open.call),
+                                        open.meeting->place(), open.meeting->number(open.number));
+  return waits(open)
+             ? fmt::format("waits with {} for {}", where, name_ranks(missing_ranks(*open.meeting)))
+             : "is busy with " + where;
+}
+
+}  // namespace braid

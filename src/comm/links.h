@@ -1,0 +1,67 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "comm/comm_call.h"
+#include "ir/program.h"
+
+namespace braid {
+
+/// What connects a rank to the ranks of its groups of one kind.
+struct LinkSpec {
+  int64_t latency_ns = 0;
+  double bytes_per_s = 0;  ///< in each direction; 0: no limit
+
+  bool is_limited() const { return latency_ns > 0 || bytes_per_s > 0; }
+};
+
+/// Links that are emulated where there are none, so that communication takes its time: one per rank
+/// and kind of group, with a lane out and a lane in.
+struct LinkOptions {
+  static constexpr size_t kNumKinds = static_cast<size_t>(GroupKind::kWorld) + 1;
+
+  std::array<LinkSpec, kNumKinds> by_kind = {};  ///< by GroupKind
+
+  LinkSpec& operator[](GroupKind kind) { return by_kind[static_cast<size_t>(kind)]; }
+  const LinkSpec& operator[](GroupKind kind) const { return by_kind[static_cast<size_t>(kind)]; }
+};
+
+/// Bytes that a communication of `num_bytes` (CommCall::num_bytes: the larger operand) among n
+/// ranks moves over each lane that it uses, as the usual algorithms do:
+///   all_reduce                              2 (n - 1) / n of them (a ring, or scatter and gather)
+///   all_gather, reduce_scatter, all_to_all  (n - 1) / n
+///   broadcast, reduce, send, recv           all (broadcasts as pieces down a chain)
+///   ring_shift                              all; none if it shifts by a multiple of n
+double lane_bytes(const CommCall& call);
+
+/// When the transfers over emulated links end. A lane carries one transfer after the other: a
+/// transfer starts when all its ranks are there and all lanes that it needs are free, in the order
+/// in which transfers became complete; it keeps its lanes for bytes / bytes_per_s, and its data has
+/// arrived latency_ns after that. So transfers of one rank over one kind of link share its
+/// bandwidth, while those over different kinds, and the two directions, do not disturb each other.
+class LinkSchedule {
+ public:
+  LinkSchedule(const LinkOptions& options, int num_ranks);
+
+  /// All ranks of a call are there at `now_ns`: when the data will be. `senders` need their lane
+  /// out, `receivers` their lane in.
+  int64_t add(const CommCall& call, std::span<const int> senders, std::span<const int> receivers,
+              int64_t now_ns);
+
+ private:
+  struct Link {
+    int64_t out_free_ns = 0;
+    int64_t in_free_ns = 0;
+  };
+  Link& link(GroupKind kind, int rank);
+
+  LinkOptions options_;
+  size_t num_ranks_;
+  std::vector<Link> links_;  // by kind and rank
+};
+
+}  // namespace braid

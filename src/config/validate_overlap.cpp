@@ -1,0 +1,152 @@
+#include "config/validate_overlap.h"
+
+#include <array>
+#include <string_view>
+
+#include "base/errors.h"
+#include "base/text.h"
+#include "config/tensor_sites.h"
+#include "config/value.h"
+
+namespace braid {
+namespace {
+
+/// A key that one mode reads, and whether it is set to something else than its default.
+struct ManualKey {
+  std::string_view name;
+  bool is_set;
+  Value value;
+  bool needs_stages = true;  ///< it is about a pipeline of several stages
+};
+
+std::array<ManualKey, 13> manual_keys(const OverlapConfig& overlap) {
+  const bool gather = overlap.overlap_param_gather;
+  const bool gather_early = overlap.overlap_param_gather_with_optimizer_step;
+  const bool align = overlap.align_param_gather;
+  const int64_t units = overlap.param_gather_prefetch_units;
+  const bool context = overlap.overlap_context_comm;
+  const bool comm = overlap.overlap_p2p_comm;
+  const bool flush = overlap.overlap_p2p_comm_warmup_flush;
+  const bool backward = overlap.overlap_p2p_backward_on_comm_stream;
+  const int64_t layers = overlap.overlap_p2p_wgrad_delayed_layer_number;
+  const bool whole = overlap.overlap_p2p_with_transformer_layer_wgrad;
+  const bool defer = overlap.defer_embedding_wgrad_compute;
+  const int64_t limit = overlap.wgrad_deferral_limit;
+  return {{{"overlap_grad_reduce", overlap.overlap_grad_reduce, overlap.overlap_grad_reduce, false},
+           {"overlap_param_gather", gather, gather, false},
+           {"overlap_param_gather_with_optimizer_step", gather_early, gather_early, false},
+           {"align_param_gather", align, align, false},
+           {"param_gather_prefetch_units", units != 1, units, false},
+           {"overlap_context_comm", context, context, false},
+           {"overlap_p2p_comm", comm, comm},
+           {"overlap_p2p_comm_warmup_flush", flush, flush},
+           {"overlap_p2p_backward_on_comm_stream", backward, backward},
+           {"overlap_p2p_wgrad_delayed_layer_number", layers != 0, layers},
+           {"overlap_p2p_with_transformer_layer_wgrad", whole, whole},
+           {"defer_embedding_wgrad_compute", defer, defer},
+           {"wgrad_deferral_limit", limit != 0, limit}}};
+}
+
+void check_is_read(const OverlapConfig& overlap, const ParallelConfig& parallel) {
+  for (const ManualKey& key : manual_keys(overlap)) {
+    if (key.is_set && overlap.mode != "manual") {
+      throw_config_error("overlap.{} = {}: is read with mode = \"manual\" only; mode is {}",
+                         key.name, to_text(key.value), quote(overlap.mode));
+    }
+    if (key.is_set && key.needs_stages && parallel.pipeline == 1) {
+      throw_config_error(
+          "overlap.{} = {}: needs messages between pipeline stages, and parallel.pipeline = 1; set "
+          "parallel.pipeline above 1 or remove the key",
+          key.name, to_text(key.value));
+    }
+  }
+}
+
+void check_messages(const OverlapConfig& overlap) {
+  if (overlap.overlap_p2p_comm_warmup_flush && !overlap.overlap_p2p_comm) {
+    throw_config_error(
+        "overlap.overlap_p2p_comm_warmup_flush = true: extends overlap_p2p_comm to warm-up and "
+        "flush, and overlap_p2p_comm is false; set overlap.overlap_p2p_comm = true");
+  }
+  if (overlap.overlap_p2p_backward_on_comm_stream && !overlap.overlap_p2p_comm) {
+    throw_config_error(
+        "overlap.overlap_p2p_backward_on_comm_stream = true: chooses the stream of messages that "
+        "overlap_p2p_comm takes off the compute stream, and overlap_p2p_comm is false; set "
+        "overlap.overlap_p2p_comm = true");
+  }
+}
+
+void check_gathers(const OverlapConfig& overlap, const ParallelConfig& parallel) {
+  if (overlap.overlap_param_gather && parallel.shard == "none") {
+    throw_config_error(
+        "overlap.overlap_param_gather = true: needs weights that ranks hold or update in parts, "
+        "and parallel.shard is \"none\"; set parallel.shard = \"optimizer\" or remove the key");
+  }
+  const bool updates_parts = parallel.shard == "optimizer" || parallel.shard == "gradients";
+  const auto check_extension = [&](std::string_view key, const Value& value, bool is_set,
+                                   bool needs_updates) {
+    if (is_set && !overlap.overlap_param_gather) {
+      throw_config_error(
+          "overlap.{} = {}: says how overlap_param_gather gathers weights, which is false; set "
+          "overlap.overlap_param_gather = true",
+          key, to_text(value));
+    }
+    if (is_set && needs_updates && !updates_parts) {
+      throw_config_error(
+          "overlap.{} = {}: is about weights that every rank holds whole and updates in part, and "
+          "parallel.shard is {}; set parallel.shard = \"gradients\" or remove the key",
+          key, to_text(value), quote(parallel.shard));
+    }
+  };
+  const bool early = overlap.overlap_param_gather_with_optimizer_step;
+  check_extension("overlap_param_gather_with_optimizer_step", early, early, true);
+  check_extension("align_param_gather", overlap.align_param_gather, overlap.align_param_gather,
+                  true);
+  check_extension("param_gather_prefetch_units", overlap.param_gather_prefetch_units,
+                  overlap.param_gather_prefetch_units != 1, false);
+}
+
+void check_context(const OverlapConfig& overlap, const ParallelConfig& parallel) {
+  if (overlap.overlap_context_comm && parallel.context == 1) {
+    throw_config_error(
+        "overlap.overlap_context_comm = true: needs ranks that share a sequence, and "
+        "parallel.context = 1; set parallel.context above 1 or remove the key");
+  }
+}
+
+void check_wgrads(const OverlapConfig& overlap) {
+  if (overlap.overlap_p2p_with_transformer_layer_wgrad &&
+      overlap.overlap_p2p_wgrad_delayed_layer_number == 0) {
+    throw_config_error(
+        "overlap.overlap_p2p_with_transformer_layer_wgrad = true: says which weight gradients of "
+        "delayed layers wait, and none is delayed; set "
+        "overlap.overlap_p2p_wgrad_delayed_layer_number = 1");
+  }
+  if (overlap.wgrad_deferral_limit != 0 && !overlap.defer_embedding_wgrad_compute) {
+    throw_config_error(
+        "overlap.wgrad_deferral_limit = {}: limits defer_embedding_wgrad_compute, which is false; "
+        "set overlap.defer_embedding_wgrad_compute = true",
+        overlap.wgrad_deferral_limit);
+  }
+}
+
+}  // namespace
+
+void validate_overlap(const RunConfig& config) {
+  const OverlapConfig& overlap = config.overlap;
+  check_is_read(overlap, config.parallel);
+  check_gathers(overlap, config.parallel);
+  check_context(overlap, config.parallel);
+  check_messages(overlap);
+  check_wgrads(overlap);
+  validate_tensor_overlap(overlap, config.parallel);
+  for (const std::string& pass : overlap.disable_passes) {
+    if (pass.empty()) {
+      throw_config_error(
+          "overlap.disable_passes = {}: has an empty name; `braid passes` lists the names",
+          to_text(Value(overlap.disable_passes), 60));
+    }
+  }
+}
+
+}  // namespace braid

@@ -1,0 +1,369 @@
+#include "hugging_face/model_config.h"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+
+#include "base/errors.h"
+#include "base/text.h"
+#include "hugging_face/tensor_names.h"
+
+namespace braid {
+namespace {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+constexpr size_t kMaxQuotedBytes = 80;
+// The limits of the same keys of a run file.
+constexpr int64_t kMaxSize = 1 << 24;
+constexpr int64_t kMaxLayers = 4096;
+constexpr int64_t kMaxHeads = 4096;
+constexpr int64_t kMaxHeadSize = 65536;
+
+/// Keys that do not change what a model computes from its tokens in training.
+constexpr std::array kHarmless = {"_name_or_path",
+                                  "architectures",
+                                  "bos_token_id",
+                                  "dtype",
+                                  "eos_token_id",
+                                  "gradient_checkpointing",
+                                  "id2label",
+                                  "is_decoder",
+                                  "is_encoder_decoder",
+                                  "label2id",
+                                  "max_window_layers",
+                                  "model_type",
+                                  "n_ctx",
+                                  "output_past",
+                                  "pad_token_id",
+                                  "predict_special_tokens",
+                                  "pretraining_tp",
+                                  "reorder_and_upcast_attn",
+                                  "sliding_window",
+                                  "summary_activation",
+                                  "summary_first_dropout",
+                                  "summary_proj_to_labels",
+                                  "summary_type",
+                                  "summary_use_proj",
+                                  "task_specific_params",
+                                  "torch_dtype",
+                                  "transformers_version",
+                                  "use_cache"};
+
+std::string shown(const json& value) {
+  std::string text = value.dump(-1, ' ', true, json::error_handler_t::replace);
+  if (text.size() > kMaxQuotedBytes) {
+    text.resize(kMaxQuotedBytes);
+    text += "...";
+  }
+  return text;
+}
+
+/// One config.json; remembers which keys were asked for.
+class ConfigReader {
+ public:
+  ConfigReader(std::string_view text, std::string_view path) : path_(path) {
+    try {
+      root_ = json::parse(text.begin(), text.end());
+    } catch (const json::parse_error& error) {
+      throw_data_error("'{}' is not JSON at byte {}", path_, error.byte);
+    } catch (const json::exception&) {
+      throw_data_error("'{}' holds a number that is out of range", path_);
+    }
+    if (!root_.is_object()) {
+      throw_data_error("'{}' is not a JSON object", path_);
+    }
+  }
+
+  HfConfig read() {
+    HfConfig config;
+    const std::string type = model_type();
+    config.model = type == "gpt2" ? gpt2() : llama(type == "qwen2");
+    refuse_quantization();
+    try {
+      check_model(config.model);
+      hf_tensors(config.model);
+    } catch (const ConfigError& error) {
+      throw_data_error("'{}' describes no model: {}", path_, error.what());
+    }
+    for (const auto& [key, value] : root_.items()) {
+      if (!known_.contains(key) && !value.is_null() && !is_no_dropout(key, value)) {
+        config.ignored.push_back(quote_key(key) + " = " + shown(value));
+      }
+    }
+    return config;
+  }
+
+ private:
+  static std::string quote_key(const std::string& key) {
+    return is_printable(key) && key.size() < kMaxQuotedBytes ? key : quote(key, kMaxQuotedBytes);
+  }
+
+  static bool is_no_dropout(std::string_view key, const json& value) {
+    return value == 0 && (key.ends_with("dropout") || key.ends_with("_pdrop"));
+  }
+
+  template <class... Args>
+  [[noreturn]] void refuse(std::string_view key, const json& value,
+                           fmt::format_string<Args...> format, Args&&... args) const {
+    throw_data_error("'{}': {} = {}: {}", path_, key, shown(value),
+                     fmt::format(format, std::forward<Args>(args)...));
+  }
+
+  /// The value of a key; null if it is missing.
+  const json& value_of(const std::string& key) {
+    static const json kMissing;
+    known_.insert(key);
+    const auto found = root_.find(key);
+    return found == root_.end() ? kMissing : *found;
+  }
+
+  std::string model_type() {
+    const json& type = value_of("model_type");
+    constexpr std::array<HfClass, 3> kClasses = {{{"LlamaForCausalLM", "llama"},
+                                                  {"Qwen2ForCausalLM", "qwen2"},
+                                                  {"GPT2LMHeadModel", "gpt2"}}};
+    const auto* const found =
+        std::find_if(kClasses.begin(), kClasses.end(),
+                     [&](const HfClass& known) { return type == known.model_type; });
+    if (found == kClasses.end()) {
+      refuse("model_type", type, "only \"llama\", \"qwen2\" and \"gpt2\" can be imported");
+    }
+    const json& architectures = value_of("architectures");
+    if (!architectures.is_null() && architectures != json::array({found->architecture})) {
+      refuse("architectures", architectures, "only [\"{}\"] can be imported of model_type \"{}\"",
+             found->architecture, found->model_type);
+    }
+    return std::string(found->model_type);
+  }
+
+  int64_t size(const std::string& key, int64_t maximum,
+               std::optional<int64_t> otherwise = std::nullopt) {
+    const json& value = value_of(key);
+    if (value.is_null() && otherwise) {
+      return *otherwise;
+    }
+    if (!value.is_number_integer() || value < 1 || value > maximum) {
+      refuse(key, value, "must be an integer from 1 to {}", maximum);
+    }
+    return value.get<int64_t>();
+  }
+
+  double number(const std::string& key, double otherwise, double minimum, double maximum) {
+    return checked_number(key, value_of(key), otherwise, minimum, maximum);
+  }
+
+  double checked_number(const std::string& key, const json& value, double otherwise, double minimum,
+                        double maximum) const {
+    if (value.is_null()) {
+      return otherwise;
+    }
+    const double found = value.is_number() ? value.get<double>() : minimum - 1;
+    if (!(found >= minimum && found <= maximum)) {
+      refuse(key, value, "must be a number from {} to {}", minimum, maximum);
+    }
+    return found;
+  }
+
+  bool flag(const std::string& key, bool otherwise) {
+    const json& value = value_of(key);
+    if (value.is_null()) {
+      return otherwise;
+    }
+    if (!value.is_boolean()) {
+      refuse(key, value, "must be true or false");
+    }
+    return value.get<bool>();
+  }
+
+  /// braid computes what this value says, and no other; `otherwise` stands for a missing key.
+  void require_flag(const std::string& key, bool only, bool otherwise) {
+    if (flag(key, otherwise) != only) {
+      refuse(key, value_of(key), "braid computes models with {} = {} only", key, only);
+    }
+  }
+
+  void require_text(const std::string& key, const std::vector<std::string>& allowed) {
+    const json& value = value_of(key);
+    const bool good =
+        value.is_null() || std::any_of(allowed.begin(), allowed.end(),
+                                       [&](const std::string& name) { return value == name; });
+    if (!good) {
+      refuse(key, value, "braid computes {} only", join(allowed, ", "));
+    }
+  }
+
+  void refuse_quantization() {
+    const json& quantization = value_of("quantization_config");
+    if (!quantization.is_null()) {
+      refuse("quantization_config", quantization, "quantized weights cannot be imported");
+    }
+  }
+
+  /// Frequencies that change with the position or the length: "llama3", "yarn", "linear", ...
+  void refuse_scaling(const std::string& key, const json& rope) const {
+    if (!rope.is_object()) {
+      refuse(key, rope, "must be an object");
+    }
+    for (const char* const name : {"rope_type", "type"}) {
+      const auto type = rope.find(name);
+      if (type != rope.end() && *type != "default") {
+        refuse(key, rope, "braid computes rotary embeddings without scaling only, {} \"default\"",
+               name);
+      }
+    }
+  }
+
+  /// "rope_theta" beside "rope_scaling", or both in "rope_parameters" as of transformers 5.
+  double rope_theta() {
+    const json& scaling = value_of("rope_scaling");
+    if (!scaling.is_null()) {
+      refuse_scaling("rope_scaling", scaling);
+    }
+    const double theta = number("rope_theta", 10000.0, 1, 1e12);
+    const json& rope = value_of("rope_parameters");
+    if (rope.is_null()) {
+      return theta;
+    }
+    refuse_scaling("rope_parameters", rope);
+    return checked_number("rope_parameters.rope_theta", rope.value("rope_theta", json()), theta, 1,
+                          1e12);
+  }
+
+  ModelSpec llama(bool is_qwen) {
+    ModelSpec model;
+    model.family = ModelFamily::kLlama;
+    model.layers = size("num_hidden_layers", kMaxLayers);
+    model.width = size("hidden_size", kMaxSize);
+    model.heads = size("num_attention_heads", kMaxHeads);
+    model.kv_heads = size("num_key_value_heads", kMaxHeads, model.heads);
+    model.head_size =
+        size("head_dim", kMaxHeadSize, std::max<int64_t>(1, model.width / model.heads));
+    model.ffn = size("intermediate_size", kMaxSize);
+    model.vocabulary = size("vocab_size", kMaxSize);
+    model.max_positions = size("max_position_embeddings", kMaxSize, is_qwen ? 32768 : 2048);
+    model.tied_embeddings = flag("tie_word_embeddings", false);
+    model.qkv_bias = is_qwen;
+    model.rope_theta = rope_theta();
+    model.norm_epsilon = number("rms_norm_eps", 1e-6, 0, 1);
+    model.init_std = number("initializer_range", 0.02, 0, 10);
+    require_text("hidden_act", {"silu"});
+    refuse_partial_rotation();
+    if (is_qwen) {
+      require_flag("use_sliding_window", false, false);
+      require_full_attention();
+    } else {
+      require_flag("attention_bias", false, false);
+      require_flag("mlp_bias", false, false);
+    }
+    return model;
+  }
+
+  void refuse_partial_rotation() {
+    const json& factor = value_of("partial_rotary_factor");
+    if (!factor.is_null() && factor != 1.0) {
+      refuse("partial_rotary_factor", factor, "braid rotates whole heads only");
+    }
+  }
+
+  void require_full_attention() {
+    const json& types = value_of("layer_types");
+    if (types.is_null()) {
+      return;
+    }
+    const bool full =
+        types.is_array() && std::all_of(types.begin(), types.end(),
+                                        [](const json& type) { return type == "full_attention"; });
+    if (!full) {
+      refuse("layer_types", types, "braid computes \"full_attention\" only");
+    }
+  }
+
+  ModelSpec gpt2() {
+    ModelSpec model;
+    model.family = ModelFamily::kGpt2;
+    model.layers = size("n_layer", kMaxLayers);
+    model.width = size("n_embd", kMaxSize);
+    model.heads = size("n_head", kMaxHeads);
+    model.kv_heads = model.heads;
+    model.head_size = std::max<int64_t>(1, model.width / model.heads);
+    model.ffn = size("n_inner", kMaxSize, 4 * model.width);
+    model.vocabulary = size("vocab_size", kMaxSize);
+    model.max_positions = size("n_positions", kMaxSize, 1024);
+    model.tied_embeddings = flag("tie_word_embeddings", true);
+    model.qkv_bias = true;
+    model.norm_epsilon = number("layer_norm_epsilon", 1e-5, 0, 1);
+    model.init_std = number("initializer_range", 0.02, 0, 10);
+    require_text("activation_function", {"gelu_new", "gelu_pytorch_tanh"});
+    require_flag("scale_attn_weights", true, true);
+    require_flag("scale_attn_by_inverse_layer_idx", false, false);
+    require_flag("add_cross_attention", false, false);
+    return model;
+  }
+
+  std::string_view path_;
+  json root_;
+  std::set<std::string> known_{kHarmless.begin(), kHarmless.end()};
+};
+
+ordered_json llama_json(const ModelSpec& model) {
+  ordered_json root = {{"hidden_size", model.width},
+                       {"intermediate_size", model.ffn},
+                       {"num_hidden_layers", model.layers},
+                       {"num_attention_heads", model.heads},
+                       {"num_key_value_heads", model.kv_heads},
+                       {"head_dim", model.head_size},
+                       {"hidden_act", "silu"},
+                       {"max_position_embeddings", std::max<int64_t>(1, model.max_positions)},
+                       {"rms_norm_eps", model.norm_epsilon},
+                       {"rope_theta", model.rope_theta},
+                       {"rope_scaling", nullptr},
+                       {"attention_dropout", 0.0}};
+  if (model.qkv_bias) {
+    root["use_sliding_window"] = false;
+  } else {
+    root["attention_bias"] = false;
+    root["mlp_bias"] = false;
+  }
+  return root;
+}
+
+ordered_json gpt2_json(const ModelSpec& model) {
+  return {{"n_embd", model.width},
+          {"n_inner", model.ffn},
+          {"n_layer", model.layers},
+          {"n_head", model.heads},
+          {"n_positions", model.max_positions},
+          {"activation_function", "gelu_new"},
+          {"layer_norm_epsilon", model.norm_epsilon},
+          {"attn_pdrop", 0.0},
+          {"embd_pdrop", 0.0},
+          {"resid_pdrop", 0.0}};
+}
+
+}  // namespace
+
+HfConfig parse_hf_config(std::string_view text, std::string_view path) {
+  return ConfigReader(text, path).read();
+}
+
+std::string print_hf_config(const ModelSpec& model, DType dtype) {
+  check(dtype == DType::kF32 || dtype == DType::kBF16, "no weights of dtype {}", dtype_name(dtype));
+  const HfClass names = hf_class(model);
+  ordered_json root = {{"architectures", {names.architecture}}, {"model_type", names.model_type}};
+  root.update(model.family == ModelFamily::kGpt2 ? gpt2_json(model) : llama_json(model));
+  root["vocab_size"] = model.vocabulary;
+  root["tie_word_embeddings"] = model.tied_embeddings;
+  root["initializer_range"] = model.init_std;
+  root["torch_dtype"] = dtype == DType::kF32 ? "float32" : "bfloat16";
+  root["use_cache"] = true;
+  // The defaults of the classes are the ids of other tokenizers.
+  root["bos_token_id"] = nullptr;
+  root["eos_token_id"] = nullptr;
+  return root.dump(2) + "\n";
+}
+
+}  // namespace braid

@@ -1,0 +1,86 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "checkpoint/safetensors.h"
+
+namespace braid {
+
+/// The tensors of a Hugging Face folder: model.safetensors, or the files that
+/// model.safetensors.index.json names. Mapped; immutable.
+class HfTensorFolder {
+ public:
+  struct Place {
+    const SafetensorsFile* file = nullptr;
+    const TensorEntry* entry = nullptr;
+
+    std::span<const std::byte> bytes() const { return file->bytes(*entry); }
+  };
+
+  /// Throws DataError naming the file if there is none, if one cannot be read or is no good
+  /// safetensors file, and if the index is no index or disagrees with its files.
+  explicit HfTensorFolder(std::string folder);
+
+  const std::string& folder() const { return folder_; }
+  std::optional<Place> find(std::string_view name) const;
+  std::vector<std::string> names() const;
+  size_t num_files() const { return files_.size(); }
+
+ private:
+  void read_index(const std::string& index_path);
+  void add_file(const std::string& path);
+
+  std::string folder_;
+  std::vector<std::unique_ptr<SafetensorsFile>> files_;
+  std::unordered_map<std::string, Place> places_;
+};
+
+/// Indices of tensors that go to one file each, in order: as many as have `max_shard_bytes`
+/// together, one at least.
+std::vector<std::vector<size_t>> plan_shards(std::span<const TensorInfo> tensors,
+                                             int64_t max_shard_bytes);
+
+/// Writes a Hugging Face folder front to back. It appears under its path at `finish`, complete and
+/// durable, and not at all without.
+class HfFolderWriter {
+ public:
+  /// Throws ConfigError if `folder` is there and not an empty folder, DataError if the system
+  /// refuses anything.
+  HfFolderWriter(const std::string& folder, std::vector<TensorInfo> tensors,
+                 int64_t max_shard_bytes);
+  ~HfFolderWriter();
+  HfFolderWriter(const HfFolderWriter&) = delete;
+  HfFolderWriter& operator=(const HfFolderWriter&) = delete;
+
+  /// The next bytes of the current tensor, in the order announced.
+  void write(std::span<const std::byte> bytes);
+  /// After the bytes of each tensor.
+  void end_tensor();
+  void finish(std::string_view config_json);
+
+  size_t num_files() const { return shards_.size(); }
+  int64_t size_bytes() const { return size_bytes_; }
+
+ private:
+  std::string file_name(size_t shard) const;
+  void open_shard();
+  std::string index_json() const;
+
+  std::string folder_;
+  std::string temporary_;  // empty once there is nothing to remove
+  std::vector<TensorInfo> tensors_;
+  std::vector<std::vector<size_t>> shards_;
+  std::optional<SafetensorsWriter> writer_;  // of the current shard
+  size_t shard_ = 0;
+  size_t num_ended_ = 0;  // tensors of the current shard
+  int64_t size_bytes_ = 0;
+};
+
+}  // namespace braid

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "ir/program.h"
+#include "memory/memory_plan.h"
+
+namespace braid {
+
+/// What people call a class: "main weights".
+std::string_view class_title(BufferRole role);
+
+/// Bytes that a plan gives to one class of buffers.
+struct MemoryClass {
+  std::string_view title;
+  int64_t persistent_bytes = 0;
+  int64_t step_bytes = 0;  ///< at the peak of the program with the largest step arena
+
+  int64_t bytes() const { return persistent_bytes + step_bytes; }
+};
+
+/// The program that needs the largest step arena; null if there is none.
+const StepPlan* largest_step(const MemoryPlan& plan);
+
+/// Device memory of a plan by class, without empty ones, in the order of BufferRole; last, as
+/// "between buffers", what the arena has beyond the bytes live at once. The sum is
+/// `plan.peak_bytes()`.
+std::vector<MemoryClass> memory_classes(const MemoryPlan& plan);
+
+}  // namespace braid

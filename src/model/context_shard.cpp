@@ -1,0 +1,90 @@
+#include "model/context_shard.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <numeric>
+
+#include "base/errors.h"
+
+namespace braid {
+namespace {
+
+/// The divisor of `value` next to `wanted`, the smaller of two that are equally near.
+int64_t nearest_divisor(int64_t value, int64_t wanted) {
+  int64_t best = 1;
+  for (int64_t divisor = 2; divisor <= value; ++divisor) {
+    if (value % divisor == 0 && std::abs(divisor - wanted) < std::abs(best - wanted)) {
+      best = divisor;
+    }
+  }
+  return best;
+}
+
+void check_inner(const ModelSpec& spec, const TensorShard& tensor, const ContextShard& context) {
+  const LocalSizes local = local_sizes(spec, tensor);
+  const int64_t heads = std::gcd(local.heads, local.kv_heads);
+  const int64_t nearest = nearest_divisor(std::gcd(heads, context.size), context.inner);
+  if (context.size % context.inner != 0) {
+    throw_config_error(
+        "parallel.context_inner = {}: must divide parallel.context = {}; the nearest that fits "
+        "this model is {}",
+        context.inner, context.size, nearest);
+  }
+  if (heads % context.inner != 0) {
+    throw_config_error(
+        "parallel.context_method: {} context ranks exchange heads, and must divide the {} query "
+        "and {} key/value heads of a tensor rank; the nearest that fits is {} (or "
+        "parallel.context_method = \"ring\")",
+        context.inner, local.heads, local.kv_heads, nearest);
+  }
+}
+
+}  // namespace
+
+int64_t ContextShard::sequence_multiple() const {
+  return outer() == 1 ? size : std::lcm(2 * outer(), size);
+}
+
+TokenPositions ContextShard::positions(int64_t sequence) const {
+  const int64_t half = sequence / outer() / 2;
+  const int64_t tokens = sequence / size;
+  const int64_t first = outer_index() * half;
+  const int64_t second = (2 * outer() - 1 - outer_index()) * half;
+  // Tokens [begin, begin + tokens) of the outer rank's two chunks.
+  const int64_t begin = index % inner * tokens;
+  const int64_t in_first = std::clamp<int64_t>(half - begin, 0, tokens);
+  return {.first_begin = in_first > 0 ? first + begin : 0,
+          .second_begin = in_first < tokens ? second + begin + in_first - half : 0,
+          .split = in_first};
+}
+
+std::vector<int64_t> ContextShard::position_list(int64_t sequence) const {
+  const TokenPositions at = positions(sequence);
+  std::vector<int64_t> list;
+  for (int64_t token = 0; token < sequence / size; ++token) {
+    list.push_back(at.of(token));
+  }
+  return list;
+}
+
+void check_context_parallel(const ModelSpec& spec, const TensorShard& tensor,
+                            const ContextShard& context, int64_t sequence) {
+  if (context.size < 1 || context.inner < 1) {
+    throw_config_error("parallel.context = {}: must be at least 1", context.size);
+  }
+  if (!context.is_split()) {
+    return;
+  }
+  check_inner(spec, tensor, context);
+  const int64_t factor = context.sequence_multiple();
+  if (sequence % factor != 0) {
+    const int64_t below = sequence / factor * factor;
+    throw_config_error(
+        "train.sequence = {}: must be a multiple of {}parallel.context = {}; the nearest {}",
+        sequence, factor == context.size ? "" : "2 * ", factor,
+        below == 0 ? fmt::format("is {}", factor)
+                   : fmt::format("are {} and {}", below, below + factor));
+  }
+}
+
+}  // namespace braid

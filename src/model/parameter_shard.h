@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "base/shape.h"
+#include "model/parameters.h"
+#include "model/tensor_shard.h"
+
+namespace braid {
+
+/// Indices [begin, end).
+struct IndexRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+
+  int64_t size() const { return end - begin; }
+  friend bool operator==(const IndexRange&, const IndexRange&) = default;
+};
+
+/// Elements of a main grad that are one of several addends after the backward: the gradient is
+/// their sum over the group of that name.
+struct PartialSum {
+  IndexRange elements;     ///< of the local tensor, row-major
+  std::string_view group;  ///< "tensor" or "tensor.kv"
+
+  friend bool operator==(const PartialSum&, const PartialSum&) = default;
+};
+
+/// The part of a parameter that one tensor rank holds: `ranges` along `axis` of the full tensor,
+/// one behind the other. Rows of the local tensor behind them are padding of the vocabulary: zeros,
+/// whose gradient is zero.
+struct ParameterShard {
+  int axis = 0;
+  std::vector<IndexRange> ranges;
+  Shape local_shape;
+  std::vector<PartialSum> partial_sums;
+  /// Elements of the local tensor that this rank counts in the gradient norm: over the ranks of a
+  /// tensor group each element of the parameter is counted once, after partial sums are added up.
+  std::vector<IndexRange> counted;
+};
+
+/// `parameter` is one of `model_parameters(spec)`, in full. With one rank the shard is all of it.
+ParameterShard shard_parameter(const ModelSpec& spec, const Parameter& parameter,
+                               const TensorShard& tensor);
+
+/// `parameter` with the shape of its shard, for the layout of one rank.
+Parameter local_parameter(const ModelSpec& spec, const Parameter& parameter,
+                          const TensorShard& tensor);
+
+/// Elements [full_begin, + count) of a full tensor are [local_begin, + count) of a shard.
+struct ElementRun {
+  int64_t full_begin = 0;
+  int64_t local_begin = 0;
+  int64_t count = 0;
+
+  friend bool operator==(const ElementRun&, const ElementRun&) = default;
+};
+
+/// All elements that the shard has of the full tensor, in ascending local order and in as few runs
+/// as there are: one for a run of rows, one per row for columns. What the runs leave out of the
+/// local tensor is padding.
+std::vector<ElementRun> element_runs(const Shape& full_shape, const ParameterShard& shard);
+
+}  // namespace braid

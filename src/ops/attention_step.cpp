@@ -1,0 +1,106 @@
+#include "ops/attention_step.h"
+
+#include "ops/attributes.h"
+#include "ops/operand_checker.h"
+
+namespace braid {
+namespace {
+
+bool in_range(int64_t begin, int64_t count, int64_t size) {
+  return begin >= 0 && count > 0 && begin + count <= size;
+}
+
+/// Checks qkv and kv; returns qkv.
+const OperandSpec& check_inputs(OperandChecker& operands, const AttentionStepAttributes& a) {
+  const OperandSpec& qkv = operands.next_floating("qkv", Access::kRead, 2);
+  const OperandSpec& kv = operands.next("kv", Access::kRead, 2);
+  operands.require(a.heads > 0 && a.kv_heads > 0 && a.heads % a.kv_heads == 0,
+                   "heads must be a positive multiple of kv_heads");
+  operands.require(a.head_size > 0 && qkv.shape[1] == (a.heads + 2 * a.kv_heads) * a.head_size,
+                   "a row of qkv must hold heads + 2 kv_heads heads");
+  operands.require(kv.dtype == qkv.dtype && kv.shape[1] == 2 * a.kv_heads * a.head_size,
+                   "a row of kv must hold 2 kv_heads heads of qkv's dtype");
+  operands.require(a.sequence > 0 && qkv.shape[0] % a.sequence == 0 && a.kv_sequence > 0 &&
+                       kv.shape[0] == qkv.shape[0] / a.sequence * a.kv_sequence,
+                   "qkv and kv must hold rows of as many sequences");
+  operands.require(in_range(a.query_begin, a.queries, a.sequence) &&
+                       in_range(a.key_begin, a.keys, a.kv_sequence),
+                   "queries and keys must lie in their sequences");
+  operands.require(!a.causal || a.keys >= a.queries, "every query must see a key");
+  return qkv;
+}
+
+Shape out_shape(const AttentionStepAttributes& a, const OperandSpec& qkv) {
+  return {qkv.shape[0], a.heads * a.head_size};
+}
+
+Shape lse_shape(const AttentionStepAttributes& a, const OperandSpec& qkv) {
+  return {qkv.shape[0] / a.sequence, a.heads, a.sequence};
+}
+
+void check_step(const OpSpec& spec) {
+  const auto attributes = attributes_of<AttentionStepAttributes>(spec);
+  OperandChecker operands(spec);
+  const OperandSpec& qkv = check_inputs(operands, attributes);
+  const DType wide = accumulator_dtype(qkv.dtype);
+  const Access access = accumulate_access(attributes.accumulate);
+  operands.expect("sum", access, wide, out_shape(attributes, qkv));
+  operands.expect("lse", access, wide, lse_shape(attributes, qkv));
+  operands.done();
+}
+
+void check_step_backward(const OpSpec& spec) {
+  const auto attributes = attributes_of<AttentionStepBackwardAttributes>(spec);
+  OperandChecker operands(spec);
+  const OperandSpec& qkv = check_inputs(operands, attributes.step);
+  const DType wide = accumulator_dtype(qkv.dtype);
+  const Shape out = out_shape(attributes.step, qkv);
+  operands.expect("out", Access::kRead, qkv.dtype, out);
+  operands.expect("lse", Access::kRead, wide, lse_shape(attributes.step, qkv));
+  operands.expect("d_out", Access::kRead, qkv.dtype, out);
+  operands.expect("d_q", accumulate_access(attributes.accumulate_q), wide, out);
+  operands.expect("d_kv", accumulate_access(attributes.accumulate_kv), wide,
+                  spec.operands[1].shape);
+  operands.done();
+}
+
+/// Pairs of query and key, times the elements of a head: 2 products in forward (scores, values), 5
+/// in backward.
+OpCost step_cost(const OpSpec& spec, const AttentionStepAttributes& a, int products) {
+  OpCost cost = operand_bytes(spec);
+  const double hidden = a.causal ? 0.5 * static_cast<double>(a.queries - 1) : 0.0;
+  const double pairs = static_cast<double>(a.queries) * (static_cast<double>(a.keys) - hidden);
+  const int64_t num_sequences = spec.operands[0].shape[0] / a.sequence;
+  cost.flops = 2.0 * products * static_cast<double>(num_sequences) * pairs *
+               static_cast<double>(a.heads * a.head_size);
+  return cost;
+}
+
+OpCost forward_cost(const OpSpec& spec) {
+  return step_cost(spec, attributes_of<AttentionStepAttributes>(spec), 2);
+}
+
+OpCost backward_cost(const OpSpec& spec) {
+  return step_cost(spec, attributes_of<AttentionStepBackwardAttributes>(spec).step, 5);
+}
+
+}  // namespace
+
+// The backward of attention_finish is that of all its steps; what they sum up is kept by whoever
+// recomputes, since a sum of several ops cannot be made again by one of them.
+const OpDefinition kAttentionStepOp{
+    .name = "attention_step",
+    .summary = "Attention to some of the keys, merged into that to others by their log-sum-exp.",
+    .check = check_step,
+    .cost = forward_cost,
+    .recompute = Recompute::kNone,
+};
+
+const OpDefinition kAttentionStepBackwardOp{
+    .name = "attention_step_backward",
+    .summary = "What some pairs of query and key add to the gradients of attention.",
+    .check = check_step_backward,
+    .cost = backward_cost,
+};
+
+}  // namespace braid

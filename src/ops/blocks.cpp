@@ -1,0 +1,67 @@
+#include "ops/blocks.h"
+
+#include "ops/attributes.h"
+#include "ops/operand_checker.h"
+
+namespace braid {
+namespace {
+
+/// Number of operands in front of y.
+size_t num_blocks(const OpSpec& spec, const OperandChecker& operands) {
+  static_cast<void>(attributes_of<NoAttributes>(spec));
+  operands.require(spec.operands.size() >= 2 && spec.operands.size() <= kMaxBlocks + 1,
+                   "there must be 1 to 64 x, and y");
+  return spec.operands.size() - 1;
+}
+
+void check_sum_blocks(const OpSpec& spec) {
+  OperandChecker operands(spec);
+  const size_t count = num_blocks(spec, operands);
+  const OperandSpec& first =
+      operands.next_floating("x", Access::kRead, spec.operands[0].shape.rank());
+  for (size_t i = 1; i < count; ++i) {
+    operands.expect("x", Access::kRead, first.dtype, first.shape);
+  }
+  operands.expect("y", Access::kWrite, first.dtype, first.shape);
+  operands.done();
+}
+
+void check_join_columns(const OpSpec& spec) {
+  OperandChecker operands(spec);
+  const size_t count = num_blocks(spec, operands);
+  const OperandSpec& first = operands.next("x", Access::kRead, 2);
+  Shape whole = first.shape;
+  for (size_t i = 1; i < count; ++i) {
+    const OperandSpec& next = operands.next("x", Access::kRead, 2);
+    operands.require(next.dtype == first.dtype && next.shape[0] == first.shape[0],
+                     "all x must have one dtype and number of rows");
+    whole[1] += next.shape[1];
+  }
+  operands.expect("y", Access::kWrite, first.dtype, whole);
+  operands.done();
+}
+
+OpCost sum_blocks_cost(const OpSpec& spec) {
+  OpCost cost = operand_bytes(spec);
+  cost.flops = static_cast<double>(spec.operands.size() - 2) * elems(spec, 0);
+  return cost;
+}
+
+}  // namespace
+
+const OpDefinition kSumBlocksOp{
+    .name = "sum_blocks",
+    .summary = "y = x0 + x1 + ... in this order, rounded once.",
+    .check = check_sum_blocks,
+    .cost = sum_blocks_cost,
+};
+
+const OpDefinition kJoinColumnsOp{
+    .name = "join_columns",
+    .summary = "The columns of x0, x1, ... side by side.",
+    .op_class = OpClass::kCopy,
+    .check = check_join_columns,
+    .cost = elementwise_cost<0>,
+};
+
+}  // namespace braid

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "ops/attention.h"
+#include "ops/graph.h"
+#include "ops/op.h"
+
+/// Causal attention of a sequence that is split over ranks. Ranks of the outer group hold two
+/// chunks each, of 2 * ranks equal ones: rank r the chunks r and 2 * ranks - 1 - r in this order
+/// (zig-zag), so that all have as many pairs of query and key.
+namespace braid {
+
+enum class ContextMethod : uint8_t {
+  kRing,       ///< kv is passed on from rank to rank; two exist at any moment, besides the own
+  kAllGather,  ///< kv of all ranks is gathered
+};
+
+/// attention_finish: sum f32 [N,W] -> out [N,W], rounded once (f64: both are f64). Its backward is
+/// that of all steps that made the sum: it goes through them and their communication again, so that
+/// no kv is kept.
+struct AttentionFinishAttributes {
+  int64_t group = 0;  ///< index into StageGraph::groups
+  int64_t ranks = 1;  ///< of the group
+  int64_t index = 0;  ///< this rank's
+  bool gathers = false;
+  void fields(auto&& visit) {
+    visit("group", group);
+    visit("ranks", ranks);
+    visit("index", index);
+    visit("gathers", gathers);
+  }
+};
+
+extern const OpDefinition kAttentionFinishOp;
+
+/// One rank's part in attention over context ranks: `inner` ranks exchange heads for sequence
+/// (all-to-all), so that each has all rows of an outer rank and 1/inner of its heads; `outer` ranks
+/// then pass on or gather keys and values. Sources: Jacobs et al., DeepSpeed Ulysses, 2023; the
+/// combination: Fang and Zhao, USP, 2024.
+struct ContextAttention {
+  AttentionAttributes core;  ///< of this rank; sequence: its tokens. scale 0: 1/sqrt(head_size)
+  std::string_view inner_group = "context.inner";
+  std::string_view outer_group = "context.outer";
+  int64_t inner = 1;
+  int64_t outer = 1;
+  int64_t outer_index = 0;
+  ContextMethod method = ContextMethod::kRing;
+};
+
+/// qkv [N,(H+2K)*D] -> out [N,H*D].
+ValueId context_attention(GraphBuilder& builder, ValueId qkv, const ContextAttention& context,
+                          std::string_view site);
+
+}  // namespace braid

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+
+namespace braid {
+
+/// Positions of the tokens of a sequence, or of a rank's part of it: two runs of consecutive ones,
+/// the first `split` tokens from `first_begin`, the others from `second_begin`. As made by default:
+/// token t is at position t.
+struct TokenPositions {
+  int64_t first_begin = 0;
+  int64_t second_begin = 0;
+  int64_t split = 0;
+
+  int64_t of(int64_t token) const {
+    return token < split ? first_begin + token : second_begin + token - split;
+  }
+  /// One more than the largest position of `tokens` tokens.
+  int64_t end(int64_t tokens) const {
+    const int64_t first_end = split > 0 ? of(split - 1) + 1 : 0;
+    const int64_t second_end = tokens > split ? of(tokens - 1) + 1 : 0;
+    return first_end > second_end ? first_end : second_end;
+  }
+  /// Of `tokens` tokens; the runs must not overlap.
+  bool fits(int64_t tokens) const {
+    const int64_t count = tokens - split;
+    return first_begin >= 0 && second_begin >= 0 && split >= 0 && split <= tokens &&
+           (split == 0 || count == 0 || first_begin + split <= second_begin ||
+            second_begin + count <= first_begin);
+  }
+
+  friend bool operator==(const TokenPositions&, const TokenPositions&) = default;
+
+  void fields(auto&& visit) {
+    visit("first_begin", first_begin);
+    visit("second_begin", second_begin);
+    visit("split", split);
+  }
+};
+
+}  // namespace braid

@@ -1,0 +1,145 @@
+#include <limits>
+#include <optional>
+#include <string>
+
+#include "base/errors.h"
+#include "parallel/schedule.h"
+
+namespace braid {
+namespace {
+
+template <class... Args>
+void require(bool holds, fmt::format_string<Args...> format, Args&&... args) {
+  if (!holds) {
+    throw_config_error(format, std::forward<Args>(args)...);
+  }
+}
+
+int64_t group_size_of(const ScheduleOptions& options) {
+  return options.group_size == 0 ? options.num_ranks : options.group_size;
+}
+
+/// No microbatch may wait for one of its own group that is still on its way round the ranks.
+bool fits_groups(int64_t num_microbatches, int64_t num_ranks, int64_t group_size) {
+  const int64_t rest = num_microbatches % group_size;
+  return group_size >= num_ranks && group_size <= num_microbatches &&
+         (rest == 0 || rest >= num_ranks);
+}
+
+/// "the nearest are 4 and 8": valid numbers of microbatches around one that is not.
+std::string nearest_microbatches(const ScheduleOptions& options) {
+  const int64_t group_size = group_size_of(options);
+  const auto fits = [&](int64_t m) { return fits_groups(m, options.num_ranks, group_size); };
+  int64_t below = options.num_microbatches - 1;
+  while (below > 0 && !fits(below)) {
+    --below;
+  }
+  int64_t above = options.num_microbatches + 1;
+  while (!fits(above)) {
+    ++above;
+  }
+  return below > 0 ? fmt::format("the nearest are {} and {}", below, above)
+                   : fmt::format("the nearest is {}", above);
+}
+
+/// The valid group size nearest to the given one; nothing if none fits so few microbatches.
+std::optional<int64_t> nearest_group_size(const ScheduleOptions& options) {
+  const int64_t wanted = group_size_of(options);
+  std::optional<int64_t> nearest;
+  for (int64_t size = options.num_ranks; size <= options.num_microbatches; ++size) {
+    const bool nearer = !nearest || std::abs(size - wanted) < std::abs(*nearest - wanted);
+    if (nearer && fits_groups(options.num_microbatches, options.num_ranks, size)) {
+      nearest = size;
+    }
+  }
+  return nearest;
+}
+
+void check_sizes(const ScheduleOptions& options) {
+  require(options.num_ranks >= 1, "parallel.pipeline = {}: at least 1 is needed",
+          options.num_ranks);
+  require(options.virtual_stages >= 1, "parallel.virtual_stages = {}: at least 1 is needed",
+          options.virtual_stages);
+  require(options.num_microbatches >= 1 &&
+              options.num_microbatches <= std::numeric_limits<int32_t>::max(),
+          "train.global_batch makes {} microbatches per rank and step: 1 to {} are possible",
+          options.num_microbatches, std::numeric_limits<int32_t>::max());
+  require(options.group_size >= 0,
+          "parallel.microbatch_group_size = {}: 0 (parallel.pipeline) or more is needed",
+          options.group_size);
+  check(options.extra_warmup >= 0, "{} extra warm-up forwards", options.extra_warmup);
+}
+
+void check_virtual_stages(const ScheduleOptions& options) {
+  const int given = options.virtual_stages;
+  switch (options.kind) {
+    case ScheduleKind::kGpipe:
+    case ScheduleKind::kOneForwardOneBackward:
+    case ScheduleKind::kZbH1:
+      require(given == 1,
+              "parallel.virtual_stages = {}: schedule \"{}\" has one virtual stage per rank; set "
+              "parallel.virtual_stages = 1 or parallel.schedule = \"interleaved\"",
+              given, schedule_name(options.kind));
+      return;
+    case ScheduleKind::kInterleaved:
+      require(given >= 2,
+              "parallel.virtual_stages = {}: schedule \"interleaved\" needs at least 2 virtual "
+              "stages per rank; set parallel.virtual_stages = 2 or parallel.schedule = \"1f1b\"",
+              given);
+      return;
+    case ScheduleKind::kZbV:
+    case ScheduleKind::kDualpipeV:
+      require(given == 2,
+              "parallel.virtual_stages = {}: schedule \"{}\" has two virtual stages per rank; set "
+              "parallel.virtual_stages = 2",
+              given, schedule_name(options.kind));
+  }
+}
+
+void check_interleaved(const ScheduleOptions& options) {
+  const int64_t ranks = options.num_ranks;
+  const int64_t microbatches = options.num_microbatches;
+  const int64_t group_size = group_size_of(options);
+  require(microbatches >= ranks,
+          "train.global_batch makes {} microbatches per rank and step: schedule \"interleaved\" "
+          "needs at least parallel.pipeline = {}; the nearest is {} (train.global_batch = {} * "
+          "train.microbatch * data-parallel ranks), or set parallel.schedule = \"1f1b\"",
+          microbatches, ranks, ranks, ranks);
+  const std::string nearest_size = fmt::format("{}", nearest_group_size(options).value_or(0));
+  require(group_size >= ranks && group_size <= microbatches,
+          "parallel.microbatch_group_size = {}: schedule \"interleaved\" needs parallel.pipeline = "
+          "{} to {} (microbatches per rank and step); the nearest is {}",
+          group_size, ranks, microbatches, nearest_size);
+  require(fits_groups(microbatches, ranks, group_size),
+          "train.global_batch makes {} microbatches per rank and step: with schedule "
+          "\"interleaved\" and parallel.microbatch_group_size = {}, the {} of the last group must "
+          "be at least parallel.pipeline = {}; {}, or set parallel.microbatch_group_size = {}",
+          microbatches, group_size, microbatches % group_size, ranks, nearest_microbatches(options),
+          nearest_size);
+}
+
+}  // namespace
+
+void check_schedule(const ScheduleOptions& options) {
+  check_sizes(options);
+  check_virtual_stages(options);
+  if (options.kind == ScheduleKind::kInterleaved) {
+    check_interleaved(options);
+    return;
+  }
+  require(options.group_size == 0,
+          "parallel.microbatch_group_size = {}: schedule \"{}\" has no groups; set "
+          "parallel.microbatch_group_size = 0 or parallel.schedule = \"interleaved\"",
+          options.group_size, schedule_name(options.kind));
+  check(options.extra_warmup == 0, "schedule {} has no extra warm-up", schedule_name(options.kind));
+  if (options.kind == ScheduleKind::kDualpipeV) {
+    const int64_t least = 2 * int64_t{options.num_ranks};
+    require(options.num_microbatches >= least,
+            "train.global_batch makes {} microbatches per rank and step: schedule \"dualpipe-v\" "
+            "needs at least 2 * parallel.pipeline = {}; the nearest is {} (train.global_batch = {} "
+            "* train.microbatch * data-parallel ranks), or set parallel.schedule = \"zb-v\"",
+            options.num_microbatches, least, least, least);
+  }
+}
+
+}  // namespace braid

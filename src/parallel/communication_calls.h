@@ -1,0 +1,88 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "ir/program.h"
+
+namespace braid {
+
+enum class CallKind : uint8_t { kCollective, kSend, kRecv };
+
+/// Strings as small numbers.
+class StringTable {
+ public:
+  uint32_t intern(const std::string& text);
+  const std::string& operator[](uint32_t id) const { return texts_[id]; }
+
+ private:
+  std::unordered_map<std::string, uint32_t> ids_;
+  std::vector<std::string> texts_;
+};
+
+/// All that matters of a program to other ranks.
+struct ProgramCalls {
+  static constexpr uint32_t kNone = UINT32_MAX;
+
+  /// Calls that meet those of other ranks in order: collectives of one group, or messages of one
+  /// group, direction, peer and channel.
+  struct Sequence {
+    uint32_t group = 0;  ///< index into `groups`
+    CallKind kind = CallKind::kCollective;
+    int64_t peer = -1;            ///< messages: member at the other end
+    int64_t channel = -1;         ///< messages; -1: on all of them
+    std::vector<uint32_t> calls;  ///< indices into `calls`, in program order
+  };
+  /// A task that communicates. `form` is the id of op, attributes, dtypes and shapes: calls that
+  /// meet must have equal ones.
+  struct Call {
+    TaskId task;
+    uint32_t sequence = 0;
+    uint32_t form = 0;
+  };
+  /// A task that communicates, records or waits.
+  struct Step {
+    uint32_t task = 0;
+    uint32_t call = kNone;
+  };
+  /// A group that has a call.
+  struct UsedGroup {
+    GroupId group;
+    bool has_messages = false;
+  };
+
+  const Program* program = nullptr;
+  std::vector<UsedGroup> groups;
+  std::vector<Sequence> sequences;
+  std::vector<Call> calls;                 ///< in program order
+  std::vector<std::vector<Step>> streams;  ///< by stream, in program order
+  std::vector<uint32_t> sites;             ///< by site of the program: id in the table of all
+  std::vector<uint32_t> recorder;          ///< by event: the task that records it, or kNone
+
+  const Group& group_of(const Sequence& sequence) const {
+    return program->groups[groups[sequence.group].group.index()];
+  }
+  const Sequence& sequence_of(const Call& call) const { return sequences[call.sequence]; }
+};
+
+/// Which messages from one rank to another are one sequence.
+enum class MessageOrder : uint8_t {
+  kPerChannel,  ///< those on one channel, as messages meet
+  kPerPair,     ///< all, as where channels do not exist; the channel is then part of a call's form
+};
+
+/// Finds the calls of a program. `forms` and `sites` are shared by all programs of a step. Appends
+/// one line per fault to `faults`: a group or member that does not exist, shapes that do not fit
+/// the size of the group, an event that no task records.
+ProgramCalls find_calls(const Program& program, MessageOrder order, StringTable& forms,
+                        StringTable& sites, std::vector<std::string>& faults);
+
+/// Appends one line per sequence whose calls are not ordered by streams and events.
+void check_call_order(const ProgramCalls& calls, std::vector<std::string>& faults);
+
+/// "task 7 (all_reduce layers.3 mb=0)".
+std::string describe_call(const Program& program, TaskId task);
+
+}  // namespace braid

@@ -1,0 +1,240 @@
+#include "parallel/pipeline_layout.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <optional>
+
+#include "base/errors.h"
+#include "base/text.h"
+#include "parallel/layout_string.h"
+
+namespace braid {
+namespace {
+
+using LayerCounts = std::vector<int64_t>;  // by stage
+
+template <class... Args>
+void require(bool holds, fmt::format_string<Args...> format, Args&&... args) {
+  if (!holds) {
+    throw_config_error(format, std::forward<Args>(args)...);
+  }
+}
+
+int64_t num_stages(const PipelineLayoutOptions& options) {
+  return int64_t{options.num_ranks} * options.virtual_stages;
+}
+
+/// "4 stages (parallel.pipeline = 2 * parallel.virtual_stages = 2)".
+std::string describe_stages(const PipelineLayoutOptions& options) {
+  return fmt::format("{} stages (parallel.pipeline = {} * parallel.virtual_stages = {})",
+                     num_stages(options), options.num_ranks, options.virtual_stages);
+}
+
+/// Embedding before the first layer, head behind the last.
+std::vector<StageSlice> stages_of(const LayerCounts& layers) {
+  std::vector<StageSlice> stages;
+  int64_t first_layer = 0;
+  for (size_t stage = 0; stage < layers.size(); ++stage) {
+    stages.push_back({.first_layer = first_layer,
+                      .num_layers = layers[stage],
+                      .has_embedding = stage == 0,
+                      .has_head = stage + 1 == layers.size()});
+    first_layer += layers[stage];
+  }
+  return stages;
+}
+
+bool has_empty_stage(const std::vector<StageSlice>& stages) {
+  return std::ranges::any_of(stages, [](const StageSlice& stage) {
+    return stage.num_layers == 0 && !stage.has_embedding && !stage.has_head;
+  });
+}
+
+/// As even as it gets: what does not divide goes to the stages without embedding and head.
+/// Nothing if that would leave one of them empty.
+std::optional<std::string> nearly_even_layout(const PipelineLayoutOptions& options) {
+  const int64_t stages = num_stages(options);
+  LayerCounts layers(static_cast<size_t>(stages), options.layers / stages);
+  const int64_t rest = options.layers % stages;
+  for (int64_t i = 0; i < rest; ++i) {
+    ++layers[static_cast<size_t>(stages < 3 ? i : 1 + i % (stages - 2))];
+  }
+  const std::vector<StageSlice> result = stages_of(layers);
+  return has_empty_stage(result) ? std::nullopt : std::optional(layout_text(result));
+}
+
+/// The number of pipeline ranks nearest to the given one over which `layers` divide.
+std::optional<int64_t> nearest_pipeline(const PipelineLayoutOptions& options, int64_t layers) {
+  std::optional<int64_t> nearest;
+  for (int64_t ranks = 1; ranks * options.virtual_stages <= layers; ++ranks) {
+    const bool nearer =
+        !nearest || std::abs(ranks - options.num_ranks) < std::abs(*nearest - options.num_ranks);
+    if (layers % (ranks * options.virtual_stages) == 0 && nearer) {
+      nearest = ranks;
+    }
+  }
+  return nearest;
+}
+
+/// "; the nearest is parallel.pipeline = 4, or set parallel.pipeline_layout = \"...\"".
+std::string what_would_fit(const PipelineLayoutOptions& options, int64_t layers) {
+  std::vector<std::string> ways;
+  if (const auto ranks = nearest_pipeline(options, layers)) {
+    ways.push_back(fmt::format("the nearest is parallel.pipeline = {}", *ranks));
+  }
+  if (const auto layout = nearly_even_layout(options)) {
+    ways.push_back(fmt::format("set parallel.pipeline_layout = {}", quote(*layout)));
+  }
+  return ways.empty() ? "" : "; " + join(ways, ", or ");
+}
+
+LayerCounts even_layers(const PipelineLayoutOptions& options) {
+  const int64_t counted =
+      options.layers + (options.account_for_embedding ? 1 : 0) + (options.account_for_loss ? 1 : 0);
+  const int64_t stages = num_stages(options);
+  require(counted % stages == 0, "model.layers = {}{}{}: {} do not divide over {}{}",
+          options.layers, options.account_for_embedding ? " + 1 for the embedding" : "",
+          options.account_for_loss ? " + 1 for the loss" : "",
+          counted == options.layers ? "the layers" : fmt::format("{} layers", counted),
+          describe_stages(options), what_would_fit(options, counted));
+  LayerCounts layers(static_cast<size_t>(stages), counted / stages);
+  layers.front() -= options.account_for_embedding ? 1 : 0;
+  layers.back() -= options.account_for_loss ? 1 : 0;
+  return layers;
+}
+
+/// Layers of each virtual stage of a rank whose number is given by `key`.
+int64_t layers_per_stage(const PipelineLayoutOptions& options, const char* key, int64_t given) {
+  require(given >= 1 && given <= options.layers, "{} = {}: 1 to model.layers = {} are possible",
+          key, given, options.layers);
+  const int64_t stages = options.virtual_stages;
+  const int64_t below = given / stages * stages;
+  require(given % stages == 0,
+          "{} = {}: the layers do not divide over parallel.virtual_stages = {} of the rank; the "
+          "nearest {}",
+          key, given, stages,
+          below == 0 ? fmt::format("is {}", stages)
+                     : fmt::format("are {} and {}", below, below + stages));
+  return given / stages;
+}
+
+LayerCounts overridden_layers(const PipelineLayoutOptions& options) {
+  const int64_t first = options.first_stage_layers;
+  const int64_t last = options.last_stage_layers;
+  require(options.num_ranks > 1 || first == 0 || last == 0 || first == last,
+          "parallel.first_stage_layers = {}, parallel.last_stage_layers = {}: the first rank is "
+          "the last one with parallel.pipeline = 1",
+          first, last);
+  LayerCounts by_rank(static_cast<size_t>(options.num_ranks), -1);  // -1: not given
+  if (last != 0) {
+    by_rank.back() = layers_per_stage(options, "parallel.last_stage_layers", last);
+  }
+  if (first != 0) {
+    by_rank.front() = layers_per_stage(options, "parallel.first_stage_layers", first);
+  }
+  const auto others = std::ranges::count(by_rank, -1);
+  const int64_t given = options.num_ranks == 1 ? std::max(first, last) : first + last;
+  const int64_t rest = options.layers - given;
+  const int64_t other_stages = others * options.virtual_stages;
+  require(other_stages == 0 ? rest == 0 : rest > 0 && rest % other_stages == 0,
+          "model.layers = {} less parallel.first_stage_layers = {} and parallel.last_stage_layers "
+          "= {}: the other {} do not divide over the other {} stages{}",
+          options.layers, first, last, rest, other_stages, what_would_fit(options, options.layers));
+  std::ranges::replace(by_rank, -1, other_stages == 0 ? 0 : rest / other_stages);
+
+  LayerCounts layers;
+  for (int virtual_stage = 0; virtual_stage < options.virtual_stages; ++virtual_stage) {
+    if (options.v_shape && virtual_stage % 2 == 1) {
+      layers.insert(layers.end(), by_rank.rbegin(), by_rank.rend());
+    } else {
+      layers.insert(layers.end(), by_rank.begin(), by_rank.end());
+    }
+  }
+  return layers;
+}
+
+/// Of the letters of each stage, which are in the order of the model.
+LayerCounts counted_layers(const PipelineLayoutOptions& options,
+                           const std::vector<std::string>& stages) {
+  const std::string layout = quote(options.layout, 200);
+  const std::string all = join(stages, "");
+  require(all.starts_with('E') && std::ranges::count(all, 'E') == 1,
+          "parallel.pipeline_layout = {}: E (embedding) must come first, and once", layout);
+  require(all.ends_with('L') && std::ranges::count(all, 'L') == 1,
+          "parallel.pipeline_layout = {}: L (head and loss) must come last, and once", layout);
+  const auto layers = std::ranges::count(all, 't');
+  require(layers == options.layers,
+          "parallel.pipeline_layout = {}: {} layers, but model.layers = {}", layout, layers,
+          options.layers);
+  LayerCounts counts;
+  for (const std::string& stage : stages) {
+    counts.push_back(std::ranges::count(stage, 't'));
+  }
+  return counts;
+}
+
+std::vector<StageSlice> stages_of_string(const PipelineLayoutOptions& options) {
+  const std::vector<std::string> letters = parse_layout_string(options.layout);
+  const auto given = static_cast<int64_t>(letters.size());
+  require(given == num_stages(options), "parallel.pipeline_layout = {}: {} stages, not {}{}",
+          quote(options.layout, 200), given, describe_stages(options),
+          given % options.num_ranks == 0
+              ? fmt::format("; set parallel.virtual_stages = {}", given / options.num_ranks)
+              : "");
+  std::vector<StageSlice> stages = stages_of(counted_layers(options, letters));
+  require(letters.front().starts_with('E') && letters.back().ends_with('L'),
+          "parallel.pipeline_layout = {}: the embedding must be in the first stage and the head in "
+          "the last one, other stages may be empty; the nearest is {}",
+          quote(options.layout, 200), quote(layout_text(stages), 200));
+  return stages;
+}
+
+void check_options(const PipelineLayoutOptions& options) {
+  check(options.layers >= 1 && options.num_ranks >= 1 && options.virtual_stages >= 1,
+        "{} layers over {} ranks of {} virtual stages", options.layers, options.num_ranks,
+        options.virtual_stages);
+  const bool accounts = options.account_for_embedding || options.account_for_loss;
+  const bool overrides = options.first_stage_layers != 0 || options.last_stage_layers != 0;
+  const int ways = (accounts ? 1 : 0) + (overrides ? 1 : 0) + (options.layout.empty() ? 0 : 1);
+  require(ways <= 1,
+          "parallel.pipeline_layout = {}, parallel.first_stage_layers = {}, "
+          "parallel.last_stage_layers = {}, parallel.account_for_embedding = {}, "
+          "parallel.account_for_loss = {}: a layout string, numbers of layers, and what counts as "
+          "a layer exclude each other; give one of them",
+          quote(options.layout, 60), options.first_stage_layers, options.last_stage_layers,
+          options.account_for_embedding, options.account_for_loss);
+}
+
+void append_stage(std::string& text, const StageSlice& stage) {
+  text += stage.has_embedding ? "E" : "";
+  if (stage.num_layers >= 3) {
+    text += fmt::format("t*{}", stage.num_layers);
+  } else {
+    text.append(static_cast<size_t>(stage.num_layers), 't');
+  }
+  text += stage.has_head ? "L" : "";
+}
+
+}  // namespace
+
+std::vector<StageSlice> make_pipeline_layout(const PipelineLayoutOptions& options) {
+  check_options(options);
+  if (!options.layout.empty()) {
+    return stages_of_string(options);
+  }
+  const bool overrides = options.first_stage_layers != 0 || options.last_stage_layers != 0;
+  const auto stages = stages_of(overrides ? overridden_layers(options) : even_layers(options));
+  check(!has_empty_stage(stages), "layout {} has an empty stage", layout_text(stages));
+  return stages;
+}
+
+std::string layout_text(std::span<const StageSlice> stages) {
+  std::string text;
+  for (size_t stage = 0; stage < stages.size(); ++stage) {
+    text += stage == 0 ? "" : "|";
+    append_stage(text, stages[stage]);
+  }
+  return text;
+}
+
+}  // namespace braid

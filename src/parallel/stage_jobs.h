@@ -1,0 +1,79 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "model/forward.h"
+#include "model/model_spec.h"
+#include "parallel/expand.h"
+#include "parallel/mesh.h"
+#include "parallel/parallel_options.h"
+#include "parallel/sent_messages.h"
+#include "parallel/task_writer.h"
+#include "parallel/unit_buffers.h"
+
+namespace braid {
+
+/// Adds the jobs of a rank's virtual stages: their nodes, and what crosses from stage to stage.
+/// A received tensor is taken by the compute stream, in its place in program order; sends run on
+/// streams of their own, because a send ends only when its receiver has come that far, and two
+/// ranks that send to each other would wait for ever: one per direction and peer, because where
+/// stages lie in a V a rank sends to two peers in one direction, and neither may hold up the other.
+/// What has been sent comes back to the compute stream (`undefine`) when it must have arrived: see
+/// sent_messages.h.
+class StageJobs {
+ public:
+  struct Options {
+    ForwardOptions forward;  ///< of a microbatch; stage and shards are filled in here
+    bool backward = true;
+    int64_t num_microbatches = 1;
+    std::string prefix;  ///< of buffer names
+  };
+
+  StageJobs(TaskWriter& writer, const ModelSpec& model, const ParameterLayout& layout,
+            UnitBuffers& units, const Mesh& mesh, int rank, const ParallelOptions& parallel,
+            const Options& options);
+
+  /// Values of kind input and output of all stages of this rank, by name.
+  std::map<std::string, Value> io_values() const;
+  /// Must be called for all of them before the first job.
+  void bind(const std::string& value, IoBinding binding) { bindings_.io[value] = binding; }
+
+  void add(const Job& job);
+
+  bool has_embedding() const;
+  bool has_head() const;
+
+ private:
+  struct VirtualStage {
+    int stage = 0;  // global
+    StageGraph graph;
+    std::unique_ptr<StageExpander> expander;
+  };
+  /// The tensor of a microbatch between two stages: in a stage of this rank, or to or from a peer.
+  struct Neighbour {
+    VirtualStage* local = nullptr;
+    StagePlace place;
+  };
+
+  Neighbour neighbour(int stage);
+  void take_in(VirtualStage& at, const Job& job, bool forward);
+  void pass_on(VirtualStage& at, const Job& job, bool forward);
+  void take_back_arrived(const Job& made, int peer, const Job& at);
+  StreamId send_stream(bool forward, int64_t peer);
+  Label comm_label(const Job& job);
+
+  TaskWriter& writer_;
+  ScheduleOptions schedule_;
+  int pipeline_rank_;
+  Options options_;
+  StageExpander::Bindings bindings_;
+  std::vector<VirtualStage> stages_;                           // by virtual stage
+  std::optional<SentMessages> sent_;                           // of steps with backward
+  std::map<std::pair<bool, int64_t>, StreamId> send_streams_;  // by direction (forward?) and peer
+};
+
+}  // namespace braid

@@ -1,0 +1,258 @@
+#include "parallel/unit_buffers.h"
+
+#include <algorithm>
+
+#include "base/errors.h"
+#include "ops/operand_checker.h"
+
+namespace braid {
+
+UnitBuffers::UnitBuffers(TaskWriter& writer, const ParameterLayout& layout,
+                         const UnitBufferOptions& options)
+    : writer_(writer),
+      layout_(layout),
+      options_(options),
+      accumulator_(accumulator_dtype(options.dtype)),
+      has_main_grads_(layout.units.size(), false) {
+  add_params();
+  if (options_.has_grads) {
+    add_main_grads();
+  }
+}
+
+UnitRange UnitBuffers::owned(size_t unit) const {
+  return shard_of(layout_.units[unit], layout_.num_shards, options_.shard_index);
+}
+
+void UnitBuffers::add_params() {
+  for (size_t unit = 0; unit < layout_.units.size(); ++unit) {
+    const ParameterUnit& facts = layout_.units[unit];
+    const UnitRange range =
+        options_.shard == ShardKind::kParameters ? owned(unit) : UnitRange{0, facts.num_elems};
+    params_.push_back({writer_.builder().add_buffer({.name = param_buffer_name(facts),
+                                                     .dtype = options_.dtype,
+                                                     .shape = {range.num_elems()},
+                                                     .role = BufferRole::kParam,
+                                                     .lifetime = Lifetime::kPersistent}),
+                       range});
+  }
+}
+
+void UnitBuffers::add_main_grads() {
+  const Lifetime lifetime = options_.persistent_grads ? Lifetime::kPersistent : Lifetime::kStep;
+  for (size_t unit = 0; unit < layout_.units.size(); ++unit) {
+    const ParameterUnit& facts = layout_.units[unit];
+    const UnitRange range = owned(unit);
+    main_grads_.push_back({writer_.builder().add_buffer({.name = main_grad_buffer_name(facts),
+                                                         .dtype = accumulator_,
+                                                         .shape = {range.num_elems()},
+                                                         .role = BufferRole::kMainGrad,
+                                                         .lifetime = lifetime}),
+                           range});
+    if (options_.shard == ShardKind::kNone) {
+      whole_grads_.push_back(main_grads_.back().buffer);
+    } else if (options_.shard == ShardKind::kOptimizer) {
+      whole_grads_.push_back(writer_.step_buffer("whole_grads." + facts.name, accumulator_,
+                                                 facts.num_elems, BufferRole::kMainGrad));
+    }
+  }
+  if (!shards_gradients()) {
+    for (size_t unit = 0; unit < layout_.units.size(); ++unit) {
+      zero_gaps(unit, whole_grads_[unit]);  // some microbatch writes each slot
+    }
+  }
+}
+
+Label UnitBuffers::label(size_t unit, Phase phase) {
+  const ParameterUnit& facts = layout_.units[unit];
+  return {.phase = phase, .layer = facts.layer, .site = writer_.builder().site(facts.name)};
+}
+
+/// Collectives and norms run over whole units, so what no backward writes must hold zeros: what
+/// lies between slots, from the start (a reduction then waits for nothing but the backward), ...
+void UnitBuffers::zero_gaps(size_t unit, BufferId buffer) {
+  int64_t covered = 0;
+  const auto zero_until = [&](int64_t end) {
+    if (covered < end) {
+      writer_.fill_zero({buffer, covered, end}, label(unit, Phase::kWgrad));
+    }
+  };
+  for (const size_t index : layout_.units[unit].slots) {
+    zero_until(layout_.slots[index].begin);
+    covered = layout_.slots[index].end;
+  }
+  zero_until(layout_.units[unit].num_elems);
+}
+
+/// ... and slots that a job has left out.
+void UnitBuffers::zero_slots_but(size_t unit, BufferId buffer, const std::set<int64_t>& written) {
+  for (const size_t index : layout_.units[unit].slots) {
+    const ParameterSlot& slot = layout_.slots[index];
+    if (!written.contains(slot.begin)) {
+      writer_.fill_zero({buffer, slot.begin, slot.end}, label(unit, Phase::kWgrad));
+    }
+  }
+}
+
+void UnitBuffers::begin_job(const Job& job) {
+  job_ = job;
+  gathered_.clear();
+}
+
+bool UnitBuffers::gathers_updated_weights() const {
+  return options_.shard == ShardKind::kOptimizer || options_.shard == ShardKind::kGradients;
+}
+
+bool UnitBuffers::gathers_before_use(size_t unit) const {
+  return gathers_updated_weights() &&
+         (options_.weight_gather == WeightGather::kBeforeUse ||
+          (options_.weight_gather == WeightGather::kFirstAfterUpdate && unit > 0));
+}
+
+void UnitBuffers::gather_updated_weights(size_t unit) {
+  writer_.all_gather(params_[unit].at(owned(unit)), params_[unit].all(), "gradient.shard",
+                     label(unit, Phase::kComm));
+}
+
+BufferId UnitBuffers::weights(size_t unit) {
+  if (options_.shard != ShardKind::kParameters) {
+    if (gathers_before_use(unit) && is_up_to_date_.insert(unit).second) {
+      gather_updated_weights(unit);
+    }
+    return params_[unit].buffer;
+  }
+  const auto [entry, inserted] = gathered_.try_emplace(unit, BufferId());
+  if (inserted) {
+    const ParameterUnit& facts = layout_.units[unit];
+    entry->second =
+        writer_.step_buffer(fmt::format("gathered.{}.{}", facts.name, to_string({job_})),
+                            options_.dtype, facts.num_elems, BufferRole::kGathered);
+    Label at = label(unit, Phase::kComm);
+    at.microbatch = job_.microbatch;
+    at.virtual_stage = job_.virtual_stage;
+    writer_.all_gather(params_[unit].all(), {entry->second, 0, facts.num_elems}, "gradient.shard",
+                       at);
+  }
+  return entry->second;
+}
+
+std::pair<BufferRange, bool> UnitBuffers::gradient(const ParameterSlot& slot) {
+  if (!shards_gradients()) {
+    const bool first = written_.emplace(slot.unit, slot.begin).second;
+    return {{whole_grads_[slot.unit], slot.begin, slot.end}, first};
+  }
+  const JobGradientKey key{slot.unit, job_.microbatch, job_.virtual_stage};
+  const auto [entry, inserted] = job_grads_.try_emplace(key);
+  JobGradient& target = entry->second;
+  if (inserted) {
+    const ParameterUnit& facts = layout_.units[slot.unit];
+    target.buffer = writer_.step_buffer(
+        fmt::format("grads.{}.m{}.v{}", facts.name, job_.microbatch, job_.virtual_stage),
+        accumulator_, facts.num_elems, BufferRole::kGrad);
+    zero_gaps(slot.unit, target.buffer);
+  }
+  const bool first = target.written.insert(slot.begin).second;
+  return {{target.buffer, slot.begin, slot.end}, first};
+}
+
+/// In reverse order of units, as the backward finishes them.
+void UnitBuffers::end_job() {
+  const bool completes = job_.kind == JobKind::kBackward || job_.kind == JobKind::kWgrad;
+  if (!completes || !shards_gradients()) {
+    return;
+  }
+  for (size_t unit = layout_.units.size(); unit-- > 0;) {
+    const auto found = job_grads_.find({unit, job_.microbatch, job_.virtual_stage});
+    if (found == job_grads_.end()) {
+      continue;
+    }
+    zero_slots_but(unit, found->second.buffer, found->second.written);
+    scatter(
+        unit, {found->second.buffer, 0, layout_.units[unit].num_elems}, main_grads_[unit].all(),
+        has_main_grads_[unit],
+        fmt::format("{}.m{}.v{}", layout_.units[unit].name, job_.microbatch, job_.virtual_stage));
+    has_main_grads_[unit] = true;
+    job_grads_.erase(found);
+  }
+}
+
+void UnitBuffers::scatter(size_t unit, BufferRange whole, BufferRange part, bool accumulate,
+                          const std::string& name) {
+  const Label at = label(unit, Phase::kComm);
+  const Label compute = label(unit, Phase::kWgrad);
+  const bool narrow = options_.reduce_dtype != accumulator_ && accumulator_ == DType::kF32;
+  if (!narrow && !accumulate) {
+    writer_.reduce_scatter(whole, part, "gradient.shard", at);
+    return;
+  }
+  const DType dtype = narrow ? options_.reduce_dtype : accumulator_;
+  BufferRange source = whole;
+  if (narrow) {
+    const BufferId rounded = writer_.step_buffer("rounded_grads." + name, dtype,
+                                                 whole.end - whole.begin, BufferRole::kGrad);
+    source = writer_.builder().whole(rounded);
+    writer_.cast(whole, source, compute);
+  }
+  const BufferRange sum = writer_.builder().whole(writer_.step_buffer(
+      "reduced_grads." + name, dtype, part.end - part.begin, BufferRole::kGrad));
+  writer_.reduce_scatter(source, sum, "gradient.shard", at);
+  if (accumulate) {
+    writer_.accumulate(sum, part, compute);
+  } else {
+    writer_.cast(sum, part, compute);
+  }
+}
+
+void UnitBuffers::all_reduce_in(DType dtype, size_t unit, BufferRange range) {
+  const Label at = label(unit, Phase::kComm);
+  if (writer_.groups().size("gradient") == 1) {
+    return;
+  }
+  if (dtype == accumulator_ || accumulator_ != DType::kF32) {
+    writer_.all_reduce(range, "gradient", at);
+    return;
+  }
+  const Label compute = label(unit, Phase::kWgrad);
+  const BufferRange rounded = writer_.builder().whole(
+      writer_.step_buffer("rounded_grads." + layout_.units[unit].name, dtype,
+                          range.end - range.begin, BufferRole::kGrad));
+  writer_.cast(range, rounded, compute);
+  writer_.all_reduce(rounded, "gradient", at);
+  writer_.cast(rounded, range, compute);
+}
+
+/// Addends of tensor ranks. Their shards are of the same elements, so only those owned are summed.
+void UnitBuffers::reduce_partial_sums(size_t unit) {
+  const UnitRange own = owned(unit);
+  for (const size_t index : layout_.units[unit].slots) {
+    const ParameterSlot& slot = layout_.slots[index];
+    for (const PartialSum& partial : layout_.shards[index].partial_sums) {
+      const UnitRange range{std::max(own.begin, slot.begin + partial.elements.begin),
+                            std::min(own.end, slot.begin + partial.elements.end)};
+      if (range.begin < range.end) {
+        writer_.all_reduce(main_grads_[unit].at(range), partial.group, label(unit, Phase::kComm));
+      }
+    }
+  }
+}
+
+void UnitBuffers::finish_gradients(bool shares_tied_embedding) {
+  check(job_grads_.empty(), "{} gradients of jobs were never reduced", job_grads_.size());
+  for (size_t unit = layout_.units.size(); unit-- > 0;) {
+    if (options_.shard == ShardKind::kNone) {
+      all_reduce_in(options_.reduce_dtype, unit, main_grads_[unit].all());
+    } else if (options_.shard == ShardKind::kOptimizer) {
+      scatter(unit, writer_.builder().whole(whole_grads_[unit]), main_grads_[unit].all(),
+              /*accumulate=*/false, layout_.units[unit].name);
+    }
+    if (options_.shard != ShardKind::kNone) {
+      writer_.all_reduce(main_grads_[unit].all(), "gradient.replica", label(unit, Phase::kComm));
+    }
+    reduce_partial_sums(unit);
+    if (shares_tied_embedding && layout_.units[unit].name == kEmbeddingTable) {
+      writer_.all_reduce(main_grads_[unit].all(), "embedding", label(unit, Phase::kComm));
+    }
+  }
+}
+
+}  // namespace braid

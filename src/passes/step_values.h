@@ -1,0 +1,82 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "ir/program.h"
+
+namespace braid {
+
+/// True for tasks that make no value but move one: copies to and from the host, and tasks that do
+/// nothing.
+bool moves_value(const Program& program, const Task& task);
+
+/// What the forward of a training step makes and who reads it, for passes that decide where it is
+/// kept in between. Tasks are given by their position. O(operands) time and memory.
+///
+/// A block is one layer of one microbatch and virtual stage, or what belongs to no layer (-1). Its
+/// forward: tasks of phase forward in front of its first task of phase dgrad or wgrad, but for
+/// those behind that only move values, and its communication among them and directly behind them.
+/// All other tasks are backward here.
+class StepValues {
+ public:
+  static constexpr uint32_t kNone = UINT32_MAX;
+
+  struct Block {
+    int32_t microbatch = -1;
+    int32_t virtual_stage = -1;
+    int32_t layer = -1;
+    uint32_t first_dgrad = kNone;  ///< first task of phase dgrad or wgrad
+    uint32_t forward_end = kNone;  ///< last forward task; kNone if it has none
+    uint32_t last = 0;             ///< last task
+  };
+
+  /// The content of a step buffer between its writers and its readers, where the buffer is used for
+  /// one content only: all writers are forward tasks of one block, and nobody else reads before the
+  /// last of them.
+  struct Value {
+    uint32_t block = kNone;           ///< kNone: the buffer is used in another way, or not at all
+    uint32_t last_forward = kNone;    ///< last forward task that touches it
+    uint32_t first_backward = kNone;  ///< first backward task that reads it; kNone if none does
+    uint32_t last_backward = kNone;
+    /// A backward task of another block reads it: a value between layers.
+    bool is_shared = false;
+
+    bool is_value() const { return block != kNone; }
+    bool is_kept() const { return is_value() && first_backward != kNone; }
+  };
+
+  /// The program must outlive this, and its tasks and operands stay as they are.
+  explicit StepValues(const Program& program);
+
+  const std::vector<Block>& blocks() const { return blocks_; }
+  /// Microbatches of virtual stages that run through layers forward and backward; at least 1.
+  int64_t num_backwards() const;
+  uint32_t block_of(uint32_t task) const { return block_of_[task]; }
+  bool is_forward(uint32_t task) const { return is_forward_[task]; }
+
+  const Value& value(BufferId buffer) const { return values_[buffer.index()]; }
+  /// Tasks that write (part of) the buffer, ascending.
+  std::span<const uint32_t> writers(BufferId buffer) const;
+  /// Whether a task in (after, until] writes to the buffer.
+  bool is_written_between(BufferId buffer, uint32_t after, uint32_t until) const;
+
+ private:
+  void find_blocks();
+  void extend(Block& block, uint32_t task, uint32_t before);
+  void find_forward();
+  void find_writers();
+  void find_values();
+  void add_use(uint32_t task, BufferId buffer, bool is_writer);
+
+  const Program& program_;
+  std::vector<Block> blocks_;
+  std::vector<uint32_t> block_of_;   // by task
+  std::vector<bool> is_forward_;     // by task
+  std::vector<uint32_t> row_begin_;  // by buffer: begin of its part of writers_
+  std::vector<uint32_t> writers_;
+  std::vector<Value> values_;  // by buffer
+};
+
+}  // namespace braid

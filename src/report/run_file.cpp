@@ -1,0 +1,85 @@
+#include "report/run_file.h"
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/errors.h"
+#include "base/file.h"
+#include "report/metrics_file.h"
+#include "report/report_data.h"
+
+namespace braid {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kMaxFileBytes = int64_t{1} << 32;
+
+Json parse_file(const std::string& path) {
+  try {
+    return Json::parse(read_text_file(path, kMaxFileBytes));
+  } catch (const Json::parse_error& error) {
+    throw_data_error("'{}' is cut short or damaged: it is no JSON from byte {} on", path,
+                     error.byte);
+  }
+}
+
+void check_format(const std::string& path, const Json& json) {
+  const Json format = json.is_object() ? json.value("format", Json()) : Json();
+  if (!format.is_number_integer()) {
+    throw_data_error("'{}' is no report of a run: it has no number \"format\"", path);
+  }
+  if (format != kReportFormat) {
+    throw_data_error("'{}' has format {}, and this braid reads format {}", path, format.dump(),
+                     kReportFormat);
+  }
+  for (const char* part : {"data", "timeline"}) {
+    if (!json.contains(part) || !json[part].is_object()) {
+      throw_data_error("'{}' is damaged: it has no object \"{}\"", path, part);
+    }
+  }
+  if (!json.contains("schedule") || !json["schedule"].is_string()) {
+    throw_data_error("'{}' is damaged: it has no text \"schedule\"", path);
+  }
+}
+
+/// "a" of "runs/a/".
+std::string folder_name(const std::string& path) {
+  const fs::path whole = fs::absolute(path).lexically_normal();
+  return (whole.has_filename() ? whole : whole.parent_path()).filename().string();
+}
+
+/// What the data call the run.
+std::string title_in(const Json& data) {
+  const auto title = data.find("title");
+  return title != data.end() && title->is_string() ? title->get<std::string>() : "";
+}
+
+}  // namespace
+
+void save_run_report(const std::string& path, const RunReport& run) {
+  write_file_atomically(path, run.json + "\n");
+}
+
+RunReport load_run_report(const std::string& path) {
+  std::error_code error;
+  const bool is_folder = fs::is_directory(path, error);
+  if (!is_folder && !fs::exists(path, error)) {
+    throw_data_error("'{}' does not exist", path);
+  }
+  const std::string file = is_folder ? (fs::path(path) / kRunReportFile).string() : path;
+  if (!fs::exists(file, error)) {
+    throw_data_error("'{}' is no run folder: it has no {}, which `braid train` writes", path,
+                     kRunReportFile);
+  }
+  Json json = parse_file(file);
+  check_format(file, json);
+  if (is_folder) {
+    set_metrics(json["data"], read_metrics((fs::path(path) / "metrics.jsonl").string()));
+    json["data"]["title"] = folder_name(path);
+  }
+  return {.title = title_in(json["data"]), .json = script_json(json)};
+}
+
+}  // namespace braid

@@ -1,0 +1,260 @@
+#include "runtime/calibrate.h"
+
+#include <algorithm>
+#include <ctime>
+#include <map>
+#include <utility>
+
+#include "backends/cpu/cpu_executor.h"
+#include "backends/cpu/kernels/gemm.h"
+#include "base/errors.h"
+#include "base/text.h"
+#include "ops/op.h"
+#include "runtime/calibration_specs.h"
+#include "runtime/engine.h"
+#include "runtime/host_cpu.h"
+#include "runtime/host_memory.h"
+#include "runtime/task_timer.h"
+#include "sim/analytic_model.h"
+#include "sim/op_family.h"
+
+namespace braid {
+namespace {
+
+// Longest task that a calibration takes the time for, by the analytic model.
+constexpr double kMaxGpuTaskNs = 20e6;
+constexpr double kMaxCpuTaskNs = 30e6;
+
+std::string today() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  ::gmtime_r(&now, &utc);
+  return fmt::format("{:04d}-{:02d}-{:02d}", utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday);
+}
+
+const DeviceSpec& stand_in_of(const CalibrateOptions& options) {
+  if (!options.stand_in.empty()) {
+    if (const DeviceSpec* device = find_device(options.stand_in)) {
+      return *device;
+    }
+    throw_config_error("--like {}: unknown device; one of {}", quote(options.stand_in, 64),
+                       known_device_names());
+  }
+  if (!options.device.gpu) {
+    return *find_device("cpu");
+  }
+  if (const DeviceSpec* device = device_by_name(options.device.gpu->name)) {
+    return *device;
+  }
+  throw_config_error(
+      "{} is none of the devices that can answer for what a calibration does not measure; name the "
+      "nearest with --like: {}",
+      options.device.gpu->name, known_device_names());
+}
+
+/// Everything about where and how a calibration runs.
+class Calibration {
+ public:
+  explicit Calibration(const CalibrateOptions& options)
+      : options_(options),
+        device_(stand_in_of(options)),
+        threads_(threads_per_rank(options.threads, 1)),
+        grid_(calibration_grid(grid_size(), dtype())) {}
+
+  Profile run() {
+    TaskTimer timer(timer_options());
+    Profile profile{.device_kind = device_.kind, .origin = origin()};
+    const std::vector<OpSpec> specs = all_specs();
+    num_points_ = static_cast<int64_t>(specs.size()) + 2;
+    report(0);
+    const Overheads overheads = timer.measure_overheads(smallest_spec());
+    profile.launch_ns = overheads.launch_ns;
+    profile.step_overhead_ns = overheads.step_ns;
+    report(1);
+    add_tasks(profile, specs, timer);
+    HostCopyTimings copies =
+        time_host_copies(executor_factory(), grid_.host_copy_bytes, num_samples());
+    profile.to_device = std::move(copies.to_device);
+    profile.to_host = std::move(copies.to_host);
+    if (!is_gpu()) {
+      add_device_figures(profile);
+    }
+    report(num_points_);
+    return profile;
+  }
+
+ private:
+  bool is_gpu() const { return options_.device.gpu.has_value(); }
+  bool is_repeatable() const { return !options_.config || options_.config->runtime.repeatable; }
+  int num_samples() const { return options_.quick ? 3 : 9; }
+  std::string dtype() const {
+    return options_.config ? options_.config->train.dtype : is_gpu() ? "bfloat16" : "float32";
+  }
+  GridSize grid_size() const {
+    if (is_gpu()) {
+      return options_.quick ? GridSize::kGpuQuick : GridSize::kGpu;
+    }
+    return options_.quick ? GridSize::kCpuQuick : GridSize::kCpu;
+  }
+
+  void report(int64_t done) const {
+    if (options_.on_progress) {
+      options_.on_progress({.done = done, .total = num_points_});
+    }
+  }
+
+  ProfileOrigin origin() const {
+    if (is_gpu()) {
+      return {.device = options_.device.gpu->name,
+              .software = cuda_software() + (is_repeatable() ? "" : ", not repeatable"),
+              .date = today(),
+              .threads = 0};
+    }
+    return {.device = host_cpu_name(),
+            .software = blas_description(),
+            .date = today(),
+            .threads = threads_};
+  }
+
+  ExecutorFactory executor_factory() const {
+    if (is_gpu()) {
+      const CudaRankOptions rank{.device = options_.device.gpu->device,
+                                 .cache_folder = options_.cache_folder,
+                                 .repeatable = is_repeatable()};
+      return [rank](std::vector<Program> programs, MemoryPlan plan) {
+        return make_cuda_rank(std::move(programs), std::move(plan), rank);
+      };
+    }
+    return [threads = threads_](std::vector<Program> programs,
+                                MemoryPlan plan) -> std::unique_ptr<Executor> {
+      return std::make_unique<CpuExecutor>(std::move(programs), std::move(plan),
+                                           CpuExecutorOptions{.num_workers = threads});
+    };
+  }
+
+  int64_t memory_bytes() const {
+    return is_gpu() ? options_.device.gpu->memory_bytes : host_memory_bytes();
+  }
+
+  TaskTimerOptions timer_options() const {
+    TaskTimerOptions timer{.make_executor = executor_factory(),
+                           .rotation_bytes = 3 * cache_bytes(),
+                           .max_bytes = memory_bytes() / 4,
+                           .num_samples = num_samples()};
+    if (options_.quick) {
+      timer.rotation_bytes /= 12;
+      timer.warm_up_ns = 2'000'000;
+      timer.sample_ns = 1'000'000;
+      timer.program_ns = 500'000;
+    }
+    return timer;
+  }
+
+  /// Of a CPU at most 64 MiB: it may share a larger one with other machines.
+  int64_t cache_bytes() const {
+    return is_gpu() ? device_.cache_bytes
+                    : std::min<int64_t>(host_cache_bytes(), int64_t{64} << 20);
+  }
+
+  OpSpec smallest_spec() const {
+    const DType type = dtype() == "bfloat16" ? DType::kBF16 : DType::kF32;
+    const OperandSpec operand{.dtype = type, .access = Access::kRead, .shape = {8}};
+    OperandSpec result = operand;
+    result.access = Access::kWrite;
+    return {"add", {}, {operand, operand, result}};
+  }
+
+  /// Those of the run, then those of the grid that do not take too long.
+  std::vector<OpSpec> all_specs() const {
+    std::vector<OpSpec> specs;
+    if (options_.config) {
+      specs = program_specs(plan_run(*options_.config, options_.tokenizer_vocabulary));
+    }
+    const double longest_ns = is_gpu() ? kMaxGpuTaskNs : kMaxCpuTaskNs;
+    for (const OpSpec& spec : grid_specs(grid_, dtype())) {
+      if (analytic_task_ns(device_, spec) <= longest_ns &&
+          operand_set_bytes(spec) <= memory_bytes() / 4) {
+        specs.push_back(spec);
+      }
+    }
+    return distinct_specs(std::move(specs));
+  }
+
+  void add_tasks(Profile& profile, std::vector<OpSpec> specs, TaskTimer& timer) const {
+    // Products first, so that the device is as warm as in a step for all that comes after them.
+    std::stable_sort(specs.begin(), specs.end(), [](const OpSpec& a, const OpSpec& b) {
+      return std::pair(family_of(a), a.op) < std::pair(family_of(b), b.op);
+    });
+    std::vector<double> guesses;
+    for (const OpSpec& spec : specs) {
+      guesses.push_back(analytic_task_ns(device_, spec));
+    }
+    int64_t done = 1;
+    const std::vector<Timing> timings = timer.time(specs, guesses, [&] { report(++done); });
+    for (size_t i = 0; i < specs.size(); ++i) {
+      profile.tasks.push_back({.spec = specs[i], .timing = timings[i]});
+    }
+  }
+
+  /// A CPU's peak is the best product, its bandwidth that of the largest copy.
+  static void add_device_figures(Profile& profile) {
+    double largest = 0;
+    for (const TaskPoint& point : profile.tasks) {
+      const OpCost cost = spec_cost(point.spec);
+      const auto ns = static_cast<double>(point.timing.ns);
+      if (family_of(point.spec) == OpFamily::kGemm) {
+        double& peak = profile.peak_flops_per_s[point.spec.operands[0].dtype];
+        peak = std::max(peak, cost.flops / ns * 1e9);
+      } else if (point.spec.op == "copy" && cost.bytes_read > largest) {
+        largest = cost.bytes_read;
+        profile.memory_bytes_per_s = (cost.bytes_read + cost.bytes_written) / ns * 1e9;
+      }
+    }
+  }
+
+  const CalibrateOptions& options_;
+  const DeviceSpec& device_;
+  int threads_;
+  CalibrationGrid grid_;
+  int64_t num_points_ = 0;
+};
+
+}  // namespace
+
+Profile calibrate(const CalibrateOptions& options) {
+  return Calibration(options).run();
+}
+
+std::string default_profile_path(const Profile& profile) {
+  return fmt::format("profiles/{}.json", profile.device_kind);
+}
+
+std::string describe_profile(const Profile& profile) {
+  std::map<OpFamily, int64_t> counts;
+  std::vector<double> spreads;
+  const TaskPoint* widest = nullptr;
+  for (const TaskPoint& point : profile.tasks) {
+    ++counts[family_of(point.spec)];
+    spreads.push_back(point.timing.spread);
+    if (widest == nullptr || point.timing.spread > widest->timing.spread) {
+      widest = &point;
+    }
+  }
+  std::string text =
+      fmt::format("device   {}, {}\n", profile.origin.device, profile.origin.software);
+  for (const auto& [family, count] : counts) {
+    text += fmt::format("shapes   {:>4} of {}\n", count, family_name(family));
+  }
+  text += fmt::format("task     {} from one to the next, {} per step\n",
+                      format_duration(static_cast<double>(profile.launch_ns) * 1e-9),
+                      format_duration(static_cast<double>(profile.step_overhead_ns) * 1e-9));
+  if (widest != nullptr) {
+    std::sort(spreads.begin(), spreads.end());
+    text += fmt::format("spread   median {:.1f}%, largest {:.1f}%: {}\n",
+                        100 * spreads[spreads.size() / 2], 100 * widest->timing.spread,
+                        describe_spec(widest->spec));
+  }
+  return text;
+}
+
+}  // namespace braid

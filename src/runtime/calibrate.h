@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/run_config.h"
+#include "runtime/device.h"
+#include "sim/profile.h"
+
+namespace braid {
+
+struct CalibrationProgress {
+  int64_t done = 0;
+  int64_t total = 0;
+};
+
+struct CalibrateOptions {
+  Device device;                     ///< none chosen: the CPU
+  int64_t threads = 0;               ///< of a CPU rank; 0: all cores
+  std::optional<RunConfig> config;   ///< resolved; its programs' specs are measured too
+  int64_t tokenizer_vocabulary = 0;  ///< as in plan_run
+  std::string stand_in;  ///< kind of known device for what is not measured; empty: by the
+                         ///< device's name
+  bool quick = false;    ///< fewer shapes and samples
+  std::string cache_folder;
+  std::function<void(const CalibrationProgress&)> on_progress;
+};
+
+/// Measures the device: products, attention and memory-bound ops at the shapes of a grid that
+/// covers the model presets (on a CPU: of small models), and at those of `config`; copies to and
+/// from the host; overheads. Takes a minute or two; "quick" some seconds. Every spec is timed
+/// through the executor of the device, so by the kernels of a training step. Throws ConfigError for
+/// a device without a stand-in, and whatever planning `config` or running its kernels throws.
+Profile calibrate(const CalibrateOptions& options);
+
+/// File that a calibration writes unless told otherwise: "profiles/h200.json".
+std::string default_profile_path(const Profile& profile);
+
+/// What was measured, in a few lines: device, points by op, spread, overheads.
+std::string describe_profile(const Profile& profile);
+
+}  // namespace braid

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <vector>
+
+#include "config/run_config.h"
+#include "ir/op_spec.h"
+#include "runtime/run_plan.h"
+
+namespace braid {
+
+/// The shapes that a calibration measures besides those of a run.
+struct CalibrationGrid {
+  std::vector<RunConfig> models;   ///< resolved; of one layer, one rank
+  std::vector<int64_t> tokens;     ///< rows of products
+  std::vector<int64_t> widths;     ///< their other two sizes, all pairs
+  std::vector<int64_t> sequences;  ///< of attention, with these head sizes
+  std::vector<int64_t> head_sizes;
+  int64_t attention_tokens = 0;  ///< in all sequences together, at least one
+  std::vector<int64_t> copy_bytes;
+  std::vector<int64_t> host_copy_bytes;
+};
+
+enum class GridSize { kGpu, kCpu, kCpuQuick, kGpuQuick };
+
+/// The grid for a device, dtype "float32" or "bfloat16" as in train.dtype.
+CalibrationGrid calibration_grid(GridSize size, const std::string& dtype);
+
+/// Every spec of the grid once; those of models first.
+std::vector<OpSpec> grid_specs(const CalibrationGrid& grid, const std::string& dtype);
+
+/// What a device takes time for in all programs of all ranks of a run, each spec once: no
+/// communication, no copies to the host.
+std::vector<OpSpec> program_specs(const RunPlan& plan);
+
+/// Without specs that time as an earlier one does (`timing_key`).
+std::vector<OpSpec> distinct_specs(std::vector<OpSpec> specs);
+
+}  // namespace braid

@@ -1,0 +1,91 @@
+#include "runtime/device_shards.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "base/errors.h"
+
+namespace braid {
+namespace {
+
+constexpr auto kFloatBytes = static_cast<int64_t>(sizeof(float));
+
+/// What one rank holds, by part and unit of the whole model, ascending.
+struct RankRuns {
+  std::array<std::vector<std::vector<StateRun>>, kStateParts.size()> by_part;
+};
+
+std::vector<RankRuns> runs_by_rank(const StateMap& map, const ParameterLayout& whole,
+                                   size_t num_ranks) {
+  std::vector<RankRuns> ranks(num_ranks);
+  for (size_t part = 0; part < kStateParts.size(); ++part) {
+    for (RankRuns& rank : ranks) {
+      rank.by_part[part].resize(whole.units.size());
+    }
+    for (size_t unit = 0; unit < whole.units.size(); ++unit) {
+      map.for_each_copy(
+          buffer_of(kStateParts[part], map), unit, 0, whole.units[unit].num_elems,
+          [&](const StateRun& run) { ranks.at(run.rank).by_part[part][unit].push_back(run); });
+    }
+  }
+  return ranks;
+}
+
+/// The state of one rank's executor.
+class RankState final : public StateSource {
+ public:
+  RankState(const StateMap& map, RankRuns runs, Executor& executor)
+      : map_(map), runs_(std::move(runs)), executor_(executor) {}
+
+  void read(StatePart part, size_t unit, int64_t begin, std::span<float> out,
+            WorkerPool&) const override {
+    const auto end = begin + static_cast<int64_t>(out.size());
+    const std::vector<StateRun>& runs = runs_.by_part[static_cast<size_t>(part)].at(unit);
+    auto run = std::partition_point(runs.begin(), runs.end(), [&](const StateRun& candidate) {
+      return candidate.unit_begin + candidate.num_elems <= begin;
+    });
+    int64_t reached = begin;
+    for (; run != runs.end() && run->unit_begin <= reached && reached < end; ++run) {
+      reached = read_run(*run, reached, begin, end, out);
+    }
+    check(reached == end, "elements from {} to {} of unit {} are not on their rank", reached, end,
+          unit);
+  }
+
+  HostBlock host_block(int64_t size_bytes) const override {
+    return executor_.host_block(size_bytes);
+  }
+
+ private:
+  /// What the run has from element `from` on, up to `end`; returns where that ends.
+  int64_t read_run(const StateRun& run, int64_t from, int64_t begin, int64_t end,
+                   std::span<float> out) const {
+    const int64_t to = std::min(end, run.unit_begin + run.num_elems);
+    const StateBufferFacts& buffer = map_.buffers()[run.buffer];
+    check(buffer.dtype == DType::kF32, "buffer {} is not fp32", buffer.name);
+    executor_.read(buffer.name, (run.buffer_begin + from - run.unit_begin) * kFloatBytes,
+                   std::as_writable_bytes(out.subspan(static_cast<size_t>(from - begin),
+                                                      static_cast<size_t>(to - from))));
+    return to;
+  }
+
+  const StateMap& map_;
+  RankRuns runs_;
+  Executor& executor_;
+};
+
+}  // namespace
+
+DeviceShards::DeviceShards(const StateMap& map, const ParameterLayout& whole,
+                           const ModelSpec& model, std::span<Executor* const> executors) {
+  std::vector<std::vector<StatePiece>> pieces = assign_pieces(map, whole, model);
+  std::vector<RankRuns> runs = runs_by_rank(map, whole, executors.size());
+  for (size_t rank = 0; rank < pieces.size(); ++rank) {
+    sources_.push_back(
+        std::make_unique<RankState>(map, std::move(runs.at(rank)), *executors[rank]));
+    shards_.push_back({.source = sources_.back().get(), .pieces = std::move(pieces[rank])});
+  }
+}
+
+}  // namespace braid

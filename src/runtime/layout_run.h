@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "backends/executor.h"
+#include "comm/links.h"
+#include "comm/transport.h"
+#include "config/run_config.h"
+#include "runtime/run_plan.h"
+#include "runtime/state_map.h"
+
+namespace braid {
+
+/// State of a whole model in f64: [units of RunPlan::layout][elements].
+using UnitValues = std::vector<std::vector<double>>;
+
+/// Tokens and labels of one step: [global batch][sequence].
+struct TokenBatch {
+  int64_t num_sequences = 0;
+  int64_t sequence = 0;
+  std::vector<int32_t> tokens;
+  std::vector<int32_t> labels;
+};
+
+struct LayoutRunOptions {
+  int threads_per_rank = 1;
+  int64_t timeout_ns = 60'000'000'000;  ///< how long a rank waits for others before a step fails
+  LinkOptions links = {};               ///< that are emulated between the ranks
+};
+
+/// As sections [runtime] and [links] say.
+LayoutRunOptions layout_run_options(const RunConfig& config, int threads_per_rank);
+
+/// All ranks of a plan on the CPU, for comparisons: any dtype, state in and out by element. What
+/// training uses is Engine.
+class LayoutRun {
+ public:
+  LayoutRun(RunPlan plan, const LayoutRunOptions& options);
+  ~LayoutRun();
+
+  const RunPlan& plan() const { return plan_; }
+  /// Weights of all ranks, and zero moments.
+  void set_weights(const UnitValues& weights);
+  /// One step of the training program; returns the loss.
+  double step(const TokenBatch& batch, std::span<const float> optimizer_scalars);
+  double grad_norm() const;
+  /// What the ranks hold, each element from one rank. Zero where none has it.
+  UnitValues read(StateBuffer kind) const;
+  /// Weights as they are updated: main weights where there are some.
+  UnitValues weights() const;
+  /// Largest difference between copies of one element on different ranks.
+  double copies_differ(StateBuffer kind) const;
+
+ private:
+  void write_batch(size_t rank, const TokenBatch& batch);
+  void write_io(size_t rank, std::string_view name, int64_t first, std::span<const double> values);
+  std::vector<double> read_buffer(size_t index) const;
+  std::vector<double> read_io(size_t rank, std::string_view name) const;
+  const Buffer* find_buffer(size_t rank, std::string_view name) const;
+
+  RunPlan plan_;
+  StateMap map_;
+  std::vector<std::unique_ptr<Transport>> transports_;
+  std::vector<std::unique_ptr<Executor>> executors_;  // by rank
+};
+
+}  // namespace braid

@@ -1,0 +1,203 @@
+#include "runtime/memory_check.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "base/errors.h"
+#include "base/text.h"
+#include "config/validate.h"
+#include "runtime/engine.h"
+#include "runtime/host_memory.h"
+#include "runtime/smaller_settings.h"
+
+namespace braid {
+namespace {
+
+constexpr const char* kHost = "this machine";
+
+GpuNeedsOptions gpu_options(const RunConfig& config, const GpuMemory& gpu) {
+  return {.repeatable = config.runtime.repeatable, .with_context = !gpu.has_context};
+}
+
+/// Of the planned rank that needs most.
+MemoryUse gpu_use(const RunPlan& plan, const RunConfig& config, const GpuMemory& gpu) {
+  MemoryUse use{.needs = {}, .owner = gpu.name, .kind = "GPU memory", .free_bytes = gpu.free_bytes};
+  for (const RankPlan& rank : plan.ranks) {
+    MemoryNeeds needs = gpu_needs(rank, gpu_options(config, gpu));
+    if (needs.bytes() > use.needs.bytes()) {
+      use.needs = std::move(needs);
+      use.rank = rank.programs.front().rank;
+    }
+  }
+  return use;
+}
+
+MemoryUse host_use(MemoryNeeds needs, int64_t free_bytes) {
+  return {.needs = std::move(needs), .owner = kHost, .kind = "memory", .free_bytes = free_bytes};
+}
+
+bool all_fit(const std::vector<MemoryUse>& uses) {
+  return std::all_of(uses.begin(), uses.end(), [](const MemoryUse& use) { return use.fits(); });
+}
+
+/// State that lives from step to step, of the planned rank that has most: no microbatch and no
+/// recompute makes it smaller.
+int64_t state_bytes(const RunPlan& plan) {
+  int64_t most = 0;
+  for (const RankPlan& rank : plan.ranks) {
+    int64_t bytes = 0;
+    for (const auto& [role, role_bytes] : rank.memory.persistent_by_role) {
+      bytes += role == BufferRole::kIo ? 0 : role_bytes;
+    }
+    most = std::max(most, bytes);
+  }
+  return most;
+}
+
+/// The first and the last rank of each pipeline stage, ascending: shards of ranks between them are
+/// as large.
+std::vector<int> edge_ranks(const Mesh& mesh) {
+  std::set<int> ranks;
+  const MeshSizes& sizes = mesh.sizes();
+  for (int stage = 0; stage < sizes.pipeline; ++stage) {
+    ranks.insert(mesh.rank_at({.pipeline = stage}));
+    ranks.insert(mesh.rank_at({.tensor = sizes.tensor - 1,
+                               .context = sizes.context - 1,
+                               .data = sizes.data - 1,
+                               .pipeline = stage}));
+  }
+  return {ranks.begin(), ranks.end()};
+}
+
+/// Plans other settings of a run that does not fit.
+class Replanner {
+ public:
+  Replanner(const RunPlan& plan, const RunConfig& config, int64_t tokenizer_vocabulary,
+            const RunMemory& memory, const MemoryUse& shortage)
+      : config_(config),
+        vocabulary_(tokenizer_vocabulary),
+        memory_(memory),
+        kind_(shortage.kind),
+        worst_rank_(shortage.rank),
+        edge_ranks_(edge_ranks(plan.mesh)),
+        state_is_too_large_(state_bytes(plan) > shortage.free_bytes) {}
+
+  std::optional<int64_t> fitting_bytes(const RunConfig& changed) const {
+    if (state_is_too_large_ && changed.parallel.shard == config_.parallel.shard) {
+      return std::nullopt;
+    }
+    try {
+      validate(changed);
+      // The rank that needs most first: it alone can refuse.
+      if (worst_rank_ && !all_fit(uses_of(changed, {*worst_rank_}))) {
+        return std::nullopt;
+      }
+      const std::vector<MemoryUse> uses = uses_of(changed, edge_ranks_);
+      return all_fit(uses) ? std::optional(bytes_of(uses)) : std::nullopt;
+    } catch (const ConfigError&) {  // another rule refuses these settings
+      return std::nullopt;
+    }
+  }
+
+ private:
+  std::vector<MemoryUse> uses_of(const RunConfig& changed, const std::vector<int>& ranks) const {
+    return memory_uses(plan_run(changed, vocabulary_, {.ranks = ranks}), changed, memory_);
+  }
+
+  /// Of the memory that was too small.
+  int64_t bytes_of(const std::vector<MemoryUse>& uses) const {
+    const auto found = std::find_if(uses.begin(), uses.end(),
+                                    [&](const MemoryUse& use) { return use.kind == kind_; });
+    check(found != uses.end(), "no use of {}", kind_);
+    return found->needs.bytes();
+  }
+
+  const RunConfig& config_;
+  int64_t vocabulary_;
+  const RunMemory& memory_;
+  std::string kind_;
+  std::optional<int> worst_rank_;
+  std::vector<int> edge_ranks_;
+  bool state_is_too_large_;
+};
+
+/// What a person can do where no setting helps.
+std::string last_resort(const RunConfig& config, const MemoryUse& shortage) {
+  const std::string ranks =
+      shortage.rank ? fmt::format(", or raise parallel.tensor = {} or parallel.pipeline = {}",
+                                  config.parallel.tensor, config.parallel.pipeline)
+                    : fmt::format(" or parallel.ranks = {}", config.parallel.ranks);
+  const MemoryNeeds::Part& largest = shortage.needs.largest();
+  return fmt::format(
+      "recompute, smaller microbatches, shards and offload do not make it fit, not even together; "
+      "{} {} are the most: lower train.sequence = {} or the sizes in [model]{}",
+      largest.what, format_bytes(largest.bytes), config.train.sequence, ranks);
+}
+
+}  // namespace
+
+RunMemory free_memory(const Device& device, const RunConfig& config) {
+  RunMemory memory{
+      .gpu = std::nullopt,
+      .host_bytes = free_host_bytes(),
+      .threads_per_rank = threads_per_rank(config.runtime.threads, config.parallel.ranks)};
+  if (device.gpu) {
+    memory.gpu = GpuMemory{.name = "the " + device.gpu->name,
+                           .free_bytes = free_cuda_bytes(device.gpu->device),
+                           .has_context = true};
+  }
+  return memory;
+}
+
+std::vector<MemoryUse> memory_uses(const RunPlan& plan, const RunConfig& config,
+                                   const RunMemory& memory) {
+  std::vector<MemoryUse> uses;
+  if (memory.gpu) {
+    uses.push_back(gpu_use(plan, config, *memory.gpu));
+  }
+  if (memory.host_bytes) {
+    uses.push_back(
+        host_use(memory.gpu ? staging_needs(plan) : cpu_needs(plan, memory.threads_per_rank),
+                 *memory.host_bytes));
+  }
+  return uses;
+}
+
+std::string describe_uses(const std::vector<MemoryUse>& uses) {
+  std::string text;
+  for (const MemoryUse& use : uses) {
+    text += use.fits() ? fmt::format("fits      {} of {} in {}: {}, {}\n",
+                                     format_bytes(use.needs.bytes()), format_bytes(use.free_bytes),
+                                     use.owner, use.needs.whose, describe_parts(use.needs))
+                       : fmt::format("does not fit: {}\n", describe_shortage(use));
+  }
+  return text;
+}
+
+std::string describe_shortage(const MemoryUse& use) {
+  return fmt::format("{} need{} {} of {}, {} has {} free: {}", use.needs.whose,
+                     use.needs.whose.ends_with("ranks") ? "" : "s", format_bytes(use.needs.bytes()),
+                     use.kind, use.owner, format_bytes(use.free_bytes), describe_parts(use.needs));
+}
+
+void check_memory(const RunPlan& plan, const RunConfig& config, int64_t tokenizer_vocabulary,
+                  const RunMemory& memory) {
+  const std::vector<MemoryUse> uses = memory_uses(plan, config, memory);
+  const auto shortage =
+      std::find_if(uses.begin(), uses.end(), [](const MemoryUse& use) { return !use.fits(); });
+  if (shortage == uses.end()) {
+    return;
+  }
+  const Replanner replanner(plan, config, tokenizer_vocabulary, memory, *shortage);
+  const auto fitting = find_fitting_setting(
+      config, plan.model.layers,
+      [&](const RunConfig& changed) { return replanner.fitting_bytes(changed); });
+  throw_config_error(
+      "{}; {}", describe_shortage(*shortage),
+      fitting ? fmt::format("nearest valid setting: {} ({})", describe_changes(fitting->changes),
+                            format_bytes(fitting->needed_bytes))
+              : last_resort(config, *shortage));
+}
+
+}  // namespace braid

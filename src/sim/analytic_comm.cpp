@@ -1,0 +1,209 @@
+#include <algorithm>
+#include <cmath>
+
+#include "base/errors.h"
+#include "sim/analytic_model.h"
+
+namespace braid {
+namespace {
+
+// Parts of a link's rate on paper that long messages reach, measured on 8 x H200 with NCCL 2.28
+// without NVLink multicast: bus bandwidth 365, 340, 318, 353 GB/s of 450.
+constexpr double kAllReduceFraction = 0.81;
+constexpr double kGatherFraction = 0.755;
+constexpr double kAllToAllFraction = 0.706;
+constexpr double kSendFraction = 0.784;
+constexpr double kDirectFraction = 0.78;      // pushes of 32 blocks: 352 GB/s
+constexpr double kCopyEngineFraction = 0.88;  // 396 GB/s
+constexpr double kNetworkFraction = 0.92;     // of a NIC: headers
+
+// NCCL's tuning tables (see cluster.cpp), microseconds in them; LL sends a flag with every word and
+// in small stores, which leaves about a quarter of the rate.
+constexpr double kRingBaseNs = 8'400;
+constexpr double kRingSmallBaseNs = 3'600;
+constexpr double kTreeBaseNs = 0;
+constexpr double kTreeSmallBaseNs = 4'400;
+constexpr double kSmallRate = 0.25;
+
+// Copy engines: a push of 64 KiB to 16 MiB takes this and its bytes; a step of a ring waits for a
+// flag besides, a step of the rotation for its slowest rank.
+constexpr double kCopyNs = 2'700;
+constexpr double kCopyRingStepNs = 3'700;
+constexpr double kCopyDirectStepNs = 13'300;
+
+double kind_fraction(CommKind kind) {
+  switch (kind) {
+    case CommKind::kAllReduce:
+      return kAllReduceFraction;
+    case CommKind::kAllToAll:
+      return kAllToAllFraction;
+    case CommKind::kSendRecv:
+    case CommKind::kBroadcast:
+    case CommKind::kReduce:
+      return kSendFraction;
+    default:
+      return kGatherFraction;
+  }
+}
+
+/// Steps from rank to rank, in all and those between nodes.
+struct Steps {
+  double all = 0;
+  double between_nodes = 0;
+};
+
+Steps ring_steps(CommKind kind, const GroupPlacement& place) {
+  const int laps = kind == CommKind::kAllReduce ? 2 : 1;
+  if (kind == CommKind::kSendRecv) {
+    return {1.0, place.num_nodes > 1 ? 1.0 : 0.0};
+  }
+  if (kind == CommKind::kAllToAll) {  // all at once
+    return {1.0 + (place.num_nodes > 1), place.num_nodes > 1 ? 1.0 : 0.0};
+  }
+  return {laps * (place.num_ranks - 1.0), laps * (place.num_nodes - 1.0)};
+}
+
+/// Bytes that each rank sends, of a buffer of one byte.
+double sent_part(CommKind kind, int num_ranks) {
+  const double others = (num_ranks - 1.0) / num_ranks;
+  switch (kind) {
+    case CommKind::kAllReduce:
+      return 2.0 * others;
+    case CommKind::kSendRecv:
+    case CommKind::kBroadcast:
+    case CommKind::kReduce:
+      return 1.0;
+    default:
+      return others;
+  }
+}
+
+/// Bytes per ns of a device's link, inside a node and between nodes.
+double inside_rate(const Cluster& cluster, CommKind kind) {
+  return cluster.intra_node.bytes_per_s * kind_fraction(kind) * 1e-9;
+}
+
+double outside_rate(const Cluster& cluster) {
+  return cluster.inter_node.bytes_per_s * kNetworkFraction * 1e-9;
+}
+
+/// Time of the bytes alone. What crosses nodes goes over the links of all ranks of a node together,
+/// and no faster than what stays inside; in an all-to-all and a send each rank uses its own link.
+double bytes_ns(const Cluster& cluster, const CommSpec& spec) {
+  const GroupPlacement& place = spec.placement;
+  const auto whole = static_cast<double>(spec.bytes);
+  const double inside = inside_rate(cluster, spec.kind);
+  const double outside = outside_rate(cluster);
+  const double sent = sent_part(spec.kind, place.num_ranks) * whole;
+  if (place.num_nodes == 1) {
+    return sent / inside;
+  }
+  if (spec.kind == CommKind::kAllToAll) {
+    const double near = (place.fewest_per_node - 1.0) / place.num_ranks * whole;
+    return std::max(near / inside, (sent - near) / outside);
+  }
+  const double links = spec.kind == CommKind::kSendRecv ? 1.0 : place.fewest_per_node;
+  return sent / std::min(inside, links * outside);
+}
+
+struct Latency {
+  double base_ns;
+  double intra_ns;
+  double inter_ns;
+  double rate;  ///< part of the bandwidth
+};
+
+double step_ns(const Steps& steps, const Latency& latency) {
+  return latency.base_ns + (steps.all - steps.between_nodes) * latency.intra_ns +
+         steps.between_nodes * latency.inter_ns;
+}
+
+double faster(const Steps& steps, const Latency& large, const Latency& small, double bytes_ns) {
+  return std::min(step_ns(steps, large) + bytes_ns / large.rate,
+                  step_ns(steps, small) + bytes_ns / small.rate);
+}
+
+double ring_ns(const Cluster& cluster, const CommSpec& spec) {
+  const FabricSpec& in = cluster.intra_node;
+  const FabricSpec& out = cluster.inter_node;
+  const Latency large{kRingBaseNs, static_cast<double>(in.ring_step_ns),
+                      static_cast<double>(out.ring_step_ns), 1.0};
+  const Latency small{kRingSmallBaseNs, static_cast<double>(in.ring_step_small_ns),
+                      static_cast<double>(out.ring_step_small_ns), kSmallRate};
+  const Steps steps = ring_steps(spec.kind, spec.placement);
+  return faster(steps, large, small, bytes_ns(cluster, spec));
+}
+
+/// Down a chain of the ranks of each node, across nodes in a binary tree; twice for a reduction.
+double tree_ns(const Cluster& cluster, const CommSpec& spec) {
+  const GroupPlacement& place = spec.placement;
+  const int ways = spec.kind == CommKind::kAllReduce ? 2 : 1;
+  const double depth = std::ceil(std::log2(static_cast<double>(place.num_nodes)));
+  const double chain = std::ceil(static_cast<double>(place.num_ranks) / place.num_nodes) - 1.0;
+  const Steps steps{ways * (chain + depth), ways * depth};
+  const FabricSpec& in = cluster.intra_node;
+  const FabricSpec& out = cluster.inter_node;
+  const Latency large{kTreeBaseNs, static_cast<double>(in.tree_step_ns),
+                      static_cast<double>(out.tree_step_ns), 1.0};
+  const Latency small{kTreeSmallBaseNs, static_cast<double>(in.tree_step_small_ns),
+                      static_cast<double>(out.tree_step_small_ns), kSmallRate};
+  return faster(steps, large, small, bytes_ns(cluster, spec));
+}
+
+/// Everybody writes to everybody in one step (two for an all-reduce: scattered, then gathered).
+double direct_ns(const Cluster& cluster, const CommSpec& spec, double sent_bytes) {
+  const double rounds = spec.kind == CommKind::kAllReduce ? 2.0 : 1.0;
+  return kRingSmallBaseNs + rounds * static_cast<double>(cluster.intra_node.ring_step_ns) +
+         sent_bytes / (cluster.intra_node.bytes_per_s * kDirectFraction * 1e-9);
+}
+
+double copy_engine_ns(const Cluster& cluster, const CommSpec& spec, double sent_bytes) {
+  const bool one_copy = spec.kind == CommKind::kSendRecv;
+  const double steps = one_copy ? 1.0 : spec.placement.num_ranks - 1.0;
+  const double per_step = one_copy                                           ? kCopyNs
+                          : spec.algorithm == CommAlgorithm::kCopyEngineRing ? kCopyRingStepNs
+                                                                             : kCopyDirectStepNs;
+  return steps * per_step +
+         sent_bytes / (cluster.intra_node.bytes_per_s * kCopyEngineFraction * 1e-9);
+}
+
+}  // namespace
+
+LinkLoad analytic_link_load(const Cluster& cluster, const CommSpec& spec) {
+  const GroupPlacement& place = spec.placement;
+  if (place.num_ranks < 2) {
+    return {};
+  }
+  if (place.num_nodes == 1) {
+    return {.intra_node = 1.0};
+  }
+  if (place.fewest_per_node == 1 || spec.kind == CommKind::kSendRecv) {
+    return {.inter_node = 1.0};
+  }
+  const double inside = inside_rate(cluster, spec.kind);
+  const double outside = outside_rate(cluster) * place.fewest_per_node;
+  const double rate = std::min(inside, outside);
+  return {.intra_node = rate / inside, .inter_node = rate / outside};
+}
+
+double analytic_comm_ns(const Cluster& cluster, const CommSpec& spec) {
+  const std::string fault = comm_fault(spec);
+  check(fault.empty(), "{}", fault);
+  if (spec.placement.num_ranks < 2) {
+    return 0;
+  }
+  const double sent_bytes =
+      sent_part(spec.kind, spec.placement.num_ranks) * static_cast<double>(spec.bytes);
+  switch (spec.algorithm) {
+    case CommAlgorithm::kRing:
+      return ring_ns(cluster, spec);
+    case CommAlgorithm::kTree:
+      return tree_ns(cluster, spec);
+    case CommAlgorithm::kDirect:
+      return direct_ns(cluster, spec, sent_bytes);
+    default:
+      return copy_engine_ns(cluster, spec, sent_bytes);
+  }
+}
+
+}  // namespace braid

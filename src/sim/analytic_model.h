@@ -1,0 +1,44 @@
+#pragma once
+
+#include <memory>
+
+#include "sim/cost_model.h"
+
+namespace braid {
+
+/// Prices by the data sheet and a few fractions of it (DeviceSpec, FabricSpec).
+///
+/// A matrix product is cut into tiles, each computed by one block; blocks run in waves of one per
+/// SM, and the last wave takes as long as a full one (tile and wave quantisation: NVIDIA, Matrix
+/// Multiplication Background, sections 3.1 and 3.2). Of tiles t_r x t_c and splits s of the depth
+/// the fastest is taken:
+///
+///   waves = ceil(ceil(rows / t_r) ceil(columns / t_c) s / SMs)
+///   ns    = max(waves (fill + 2 t_r t_c (depth / s) / (rate of an SM * e(tile))) + sums of s
+///   parts,
+///               bytes / bandwidth) + launch
+///
+/// Attention: flops of the causal half over peak * fraction * e(head size) * sequence / (sequence +
+/// 450) * blocks / (blocks + SMs): about one wave is lost, since blocks of causal rows differ.
+/// Everything else: bytes over bandwidth, plus launch. Communication: alpha + beta per step of the
+/// algorithm, with NCCL's latencies.
+std::unique_ptr<CostModel> make_analytic_model(Cluster cluster);
+
+/// The parts of it, in nanoseconds with fraction, for models that correct them by measurements.
+double analytic_task_ns(const DeviceSpec& device, const OpSpec& spec);
+double analytic_comm_ns(const Cluster& cluster, const CommSpec& spec);
+double analytic_host_copy_ns(const DeviceSpec& device, int64_t bytes);
+
+/// Parts of the links' rates that a communication takes on each of its ranks while its bytes flow,
+/// in each direction in which it moves any: between devices of a node, and between nodes. The
+/// slower kind is the one that it takes whole.
+struct LinkLoad {
+  double intra_node = 0;
+  double inter_node = 0;
+};
+LinkLoad analytic_link_load(const Cluster& cluster, const CommSpec& spec);
+
+/// What we measured on 8 x H200 (docs/profiles.md).
+Contention default_contention();
+
+}  // namespace braid

@@ -1,0 +1,116 @@
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "base/errors.h"
+#include "ops/op.h"
+#include "sim/analytic_model.h"
+#include "sim/op_family.h"
+
+namespace braid {
+namespace {
+
+struct Tile {
+  int64_t rows;
+  int64_t columns;
+  double efficiency;  ///< against the largest: smaller tiles load more per product
+};
+
+// The sizes that NVIDIA's guide (see the header) lists for cuBLAS; efficiencies are our estimate.
+constexpr std::array kTiles = {Tile{256, 128, 1.0}, Tile{128, 256, 1.0}, Tile{128, 128, 0.88},
+                               Tile{128, 64, 0.7},  Tile{64, 128, 0.7},  Tile{64, 64, 0.5}};
+constexpr std::array<int64_t, 5> kSplits = {1, 2, 4, 8, 16};
+constexpr int64_t kDepthStep = 64;     ///< of a tile's loop
+constexpr double kFillNs = 1000.0;     ///< until a tile's loop runs, and to write the result
+constexpr double kPartialBytes = 8.0;  ///< an fp32 sum of a part is written and read
+constexpr double kSequenceHalf = 450;  ///< tokens at which attention has half its rate
+constexpr int64_t kQueryTile = 128;
+
+int64_t ceil_div(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
+double memory_rate(const DeviceSpec& device) {  // bytes per ns
+  return device.memory_bytes_per_s * device.memory_fraction * 1e-9;
+}
+
+double tiled_ns(const DeviceSpec& device, const GemmShape& shape, const Tile& tile, int64_t split) {
+  const double sm_rate = device.peak_flops_per_s(shape.dtype) * device.gemm_fraction * 1e-9 /
+                         device.num_sms * tile.efficiency;
+  const int64_t depth = ceil_div(ceil_div(shape.depth, split), kDepthStep) * kDepthStep;
+  const double blocks = static_cast<double>(ceil_div(shape.rows, tile.rows)) *
+                        static_cast<double>(ceil_div(shape.columns, tile.columns)) *
+                        static_cast<double>(split);
+  const double waves = std::ceil(blocks / device.num_sms);
+  const double tile_flops =
+      2.0 * static_cast<double>(tile.rows * tile.columns) * static_cast<double>(depth);
+  const double parts = split == 1
+                           ? 0.0
+                           : static_cast<double>(shape.rows) * static_cast<double>(shape.columns) *
+                                 static_cast<double>(split) * kPartialBytes / memory_rate(device);
+  return waves * (kFillNs + tile_flops / sm_rate) + parts;
+}
+
+double product_ns(const DeviceSpec& device, const GemmShape& shape, double flops) {
+  if (device.num_sms == 0) {
+    return flops / (device.peak_flops_per_s(shape.dtype) * device.gemm_fraction) * 1e9;
+  }
+  double best = std::numeric_limits<double>::infinity();
+  for (const Tile& tile : kTiles) {
+    for (const int64_t split : kSplits) {
+      best = std::min(best, tiled_ns(device, shape, tile, split));
+    }
+  }
+  return best;
+}
+
+/// Of the rate at head size 128, as we measured on H200: 64 loads twice the bytes per product, and
+/// cuDNN pads other sizes to the next of 64, 128, 192, 256.
+double head_size_efficiency(const AttentionShape& shape) {
+  const int64_t padded = ceil_div(shape.head_size, 64) * 64;
+  const double of_padded = padded > 64 ? 1.0 : shape.backward ? 0.67 : 0.70;
+  return of_padded * static_cast<double>(shape.head_size) / static_cast<double>(padded);
+}
+
+double attention_ns(const DeviceSpec& device, const AttentionShape& shape, double flops) {
+  double rate = device.peak_flops_per_s(shape.dtype) * 1e-9 *
+                (shape.backward ? device.attention_backward_fraction : device.attention_fraction);
+  if (device.num_sms > 0) {
+    const auto sequence = static_cast<double>(shape.sequence);
+    const double blocks = static_cast<double>(shape.sequences * shape.heads) *
+                          static_cast<double>(ceil_div(shape.queries, kQueryTile));
+    rate *= head_size_efficiency(shape) * sequence / (sequence + kSequenceHalf) * blocks /
+            (blocks + device.num_sms);
+  }
+  return flops / rate;
+}
+
+}  // namespace
+
+double analytic_task_ns(const DeviceSpec& device, const OpSpec& spec) {
+  check_spec(spec);
+  const OpCost cost = spec_cost(spec);
+  const double memory_ns = (cost.bytes_read + cost.bytes_written) / memory_rate(device);
+  double compute_ns = 0;
+  switch (family_of(spec)) {
+    case OpFamily::kGemm:
+      compute_ns = product_ns(device, gemm_shape(spec), cost.flops);
+      break;
+    case OpFamily::kAttention:
+      compute_ns = attention_ns(device, attention_shape(spec), cost.flops);
+      break;
+    case OpFamily::kMemoryBound:
+      compute_ns = cost.flops / device.f32_flops_per_s * 1e9;
+      break;
+    case OpFamily::kHostCopy:
+      return analytic_host_copy_ns(device, host_copy_bytes(spec));
+    case OpFamily::kNothing:
+      return 0;
+    case OpFamily::kCommunication:
+      throw_internal_error("op {} communicates: its cost depends on its group", spec.op);
+  }
+  return std::max(compute_ns, memory_ns) + static_cast<double>(device.launch_ns);
+}
+
+}  // namespace braid

@@ -1,0 +1,156 @@
+#include "sim/cluster.h"
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <numeric>
+#include <vector>
+
+#include "base/errors.h"
+#include "base/text.h"
+
+namespace braid {
+namespace {
+
+constexpr int kDevicesPerNode = 8;
+
+// Latencies of the steps: NCCL's tuning tables (src/graph/tuning.cc), protocols Simple and LL.
+FabricSpec nvlink(std::string name, double bytes_per_s) {
+  return {.name = std::move(name),
+          .bytes_per_s = bytes_per_s,
+          .ring_step_ns = 3'400,
+          .ring_step_small_ns = 470,
+          .tree_step_ns = 28'000,
+          .tree_step_small_ns = 520};
+}
+
+FabricSpec infiniband(std::string name, double bytes_per_s) {
+  return {.name = std::move(name),
+          .bytes_per_s = bytes_per_s,
+          .ring_step_ns = 9'600,
+          .ring_step_small_ns = 2'700,
+          .tree_step_ns = 28'000,
+          .tree_step_small_ns = 5'000};
+}
+
+// Ranks of a CPU are threads of one process, which exchange through memory.
+FabricSpec shared_memory(double bytes_per_s) {
+  return {.name = "memory",
+          .bytes_per_s = bytes_per_s,
+          .ring_step_ns = 5'000,
+          .ring_step_small_ns = 5'000,
+          .tree_step_ns = 5'000,
+          .tree_step_small_ns = 5'000};
+}
+
+void set_fabrics(Cluster& cluster) {
+  const DeviceSpec& device = cluster.device;
+  if (device.kind == "cpu") {
+    cluster.intra_node = shared_memory(device.memory_bytes_per_s / 2);  // it is read and written
+    cluster.inter_node = infiniband("Ethernet 100 Gb/s", 12.5e9);
+  } else if (device.kind == "a100") {
+    cluster.intra_node = nvlink("NVLink 3", 300e9);
+    cluster.inter_node = infiniband("InfiniBand HDR 200 Gb/s", 25e9);
+  } else if (device.kind == "b200") {
+    cluster.intra_node = nvlink("NVLink 5", 900e9);
+    cluster.inter_node = infiniband("InfiniBand NDR 400 Gb/s", 50e9);
+  } else {
+    cluster.intra_node = nvlink("NVLink 4", 450e9);
+    cluster.inter_node = infiniband("InfiniBand NDR 400 Gb/s", 50e9);
+  }
+}
+
+std::string examples() {
+  return fmt::format("a cluster is a device ({}) and a number, as in h200x8 or h100x1024",
+                     known_device_names());
+}
+
+const DeviceSpec& device_of(std::string_view name, std::string_view kind) {
+  if (const DeviceSpec* device = find_device(kind)) {
+    return *device;
+  }
+  std::vector<std::string_view> kinds;
+  for (const DeviceSpec& device : known_devices()) {
+    kinds.push_back(device.kind);
+  }
+  throw_config_error("cluster {}: unknown device {}{}; {}", quote(name, 64), quote(kind, 64),
+                     did_you_mean(kind, kinds), examples());
+}
+
+int count_of(std::string_view name, std::string_view digits) {
+  int count = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), count);
+  if (error != std::errc() || end != digits.data() + digits.size() || count < 1 ||
+      count > kMaxClusterDevices) {
+    throw_config_error("cluster {}: {} is not a number of devices from 1 to {}; {}",
+                       quote(name, 64), quote(digits, 64), kMaxClusterDevices, examples());
+  }
+  return count;
+}
+
+void check_whole_nodes(std::string_view name, const Cluster& cluster) {
+  const int size = cluster.devices_per_node;
+  const int count = cluster.num_devices;
+  if (count > size && count % size != 0) {
+    throw_config_error(
+        "cluster {}: {} devices are no whole number of nodes of {}; the nearest are {}x{} and "
+        "{}x{}",
+        quote(name, 64), count, size, cluster.device.kind, count / size * size, cluster.device.kind,
+        (count / size + 1) * size);
+  }
+}
+
+/// Position of the "x" behind the device; npos if there is none.
+size_t find_separator(std::string_view name) {
+  const size_t at = name.rfind('x');
+  return at == 0 ? std::string_view::npos : at;
+}
+
+}  // namespace
+
+Cluster make_cluster(const DeviceSpec& device, int num_devices) {
+  check(num_devices >= 1, "a cluster of {} devices", num_devices);
+  Cluster cluster;
+  cluster.name = num_devices == 1 ? device.kind : fmt::format("{}x{}", device.kind, num_devices);
+  cluster.device = device;
+  cluster.num_devices = num_devices;
+  // Ranks on a CPU are threads of one process.
+  cluster.devices_per_node = device.kind == "cpu" ? num_devices : kDevicesPerNode;
+  set_fabrics(cluster);
+  return cluster;
+}
+
+Cluster parse_cluster(std::string_view name) {
+  const size_t separator = find_separator(name);
+  const DeviceSpec& device = device_of(name, name.substr(0, separator));
+  const int count =
+      separator == std::string_view::npos ? 1 : count_of(name, name.substr(separator + 1));
+  Cluster cluster = make_cluster(device, count);
+  check_whole_nodes(name, cluster);
+  return cluster;
+}
+
+GroupPlacement place_group(const Cluster& cluster, std::span<const int> ranks) {
+  check(!ranks.empty(), "a group without ranks has no place");
+  std::map<int, int> ranks_of_node;
+  for (const int rank : ranks) {
+    check(rank >= 0 && rank < cluster.num_devices, "rank {} has no device in {}", rank,
+          cluster.name);
+    ++ranks_of_node[rank / cluster.devices_per_node];
+  }
+  int fewest = static_cast<int>(ranks.size());
+  for (const auto& [node, count] : ranks_of_node) {
+    fewest = std::min(fewest, count);
+  }
+  return {.num_ranks = static_cast<int>(ranks.size()),
+          .num_nodes = static_cast<int>(ranks_of_node.size()),
+          .fewest_per_node = fewest};
+}
+
+GroupPlacement place_neighbours(const Cluster& cluster, int num_ranks) {
+  std::vector<int> ranks(static_cast<size_t>(num_ranks));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return place_group(cluster, ranks);
+}
+
+}  // namespace braid

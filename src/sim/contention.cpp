@@ -1,0 +1,84 @@
+#include "sim/contention.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/errors.h"
+#include "sim/analytic_model.h"
+
+namespace braid {
+namespace {
+
+std::vector<int64_t> rates_by_sms(double measured_rate, int comm_sms) {
+  std::vector<int64_t> rates;
+  for (int sms = 0; sms <= comm_sms; ++sms) {
+    rates.push_back(rate_parts(1.0 - (1.0 - measured_rate) * sms / comm_sms));
+  }
+  return rates;
+}
+
+/// The part of the time alone in which bytes flow: all but what no bytes at all would take.
+double bytes_part(const CostModel& model, const CommSpec& spec, int64_t cost_ns) {
+  CommSpec empty = spec;
+  empty.bytes = 0;
+  const double latency_ns = static_cast<double>(model.comm_ns(empty));
+  return cost_ns == 0 ? 0.0 : std::clamp(1.0 - latency_ns / static_cast<double>(cost_ns), 0.0, 1.0);
+}
+
+int64_t parts(double share) {
+  return std::llround(share * static_cast<double>(kFullRate));
+}
+
+bool wants_all_sms(OpFamily family) {
+  return family == OpFamily::kGemm || family == OpFamily::kAttention;
+}
+
+}  // namespace
+
+int64_t rate_parts(double rate) {
+  check(rate > 0 && rate <= 1, "a rate of {} relative to running alone", rate);
+  return std::max<int64_t>(1, parts(rate));
+}
+
+CommDemand comm_demand(const CostModel& model, const CommSpec& spec, int64_t cost_ns) {
+  const double bytes = bytes_part(model, spec, cost_ns);
+  const LinkLoad load = analytic_link_load(model.cluster(), spec);
+  // A rank alone on its node moves what its network link carries, others what NVLink carries.
+  const double moved =
+      load.inter_node > 0 && load.intra_node == 0
+          ? model.cluster().inter_node.bytes_per_s / model.cluster().intra_node.bytes_per_s
+          : load.intra_node;
+  const double sms = std::ceil(model.contention().comm_sms * std::min(1.0, moved) * bytes);
+  return {.sms = uses_copy_engine(spec.algorithm) || cost_ns == 0
+                     ? 0
+                     : std::max(1, static_cast<int>(sms)),
+          .bytes_part = parts(bytes),
+          .load = {parts(load.intra_node * bytes), parts(load.inter_node * bytes)}};
+}
+
+int64_t shared_link_rate(const CommDemand& demand, int64_t total_load) {
+  const int64_t latency_part = kFullRate - demand.bytes_part;
+  const int64_t slowed = demand.bytes_part * std::max(kFullRate, total_load) / kFullRate;
+  return std::clamp<int64_t>(kFullRate * kFullRate / (latency_part + slowed), 1, kFullRate);
+}
+
+ContentionTable::ContentionTable(const Contention& contention)
+    : product_rates_(rates_by_sms(contention.gemm_and_sm_comm.compute, contention.comm_sms)),
+      memory_rates_(rates_by_sms(contention.memory_bound_and_sm_comm.compute, contention.comm_sms)),
+      comm_beside_products_(rate_parts(contention.gemm_and_sm_comm.communication)),
+      comm_beside_memory_(rate_parts(contention.memory_bound_and_sm_comm.communication)),
+      compute_beside_copies_(rate_parts(contention.compute_and_copy_engine.compute)),
+      copies_beside_compute_(rate_parts(contention.compute_and_copy_engine.communication)),
+      compute_slows_others_(comm_beside_products_ < kFullRate || comm_beside_memory_ < kFullRate ||
+                            copies_beside_compute_ < kFullRate) {}
+
+int64_t ContentionTable::compute_rate(OpFamily family, int sms) const {
+  const std::vector<int64_t>& rates = wants_all_sms(family) ? product_rates_ : memory_rates_;
+  return rates[std::min(static_cast<size_t>(sms), rates.size() - 1)];
+}
+
+int64_t ContentionTable::comm_rate(OpFamily family) const {
+  return wants_all_sms(family) ? comm_beside_products_ : comm_beside_memory_;
+}
+
+}  // namespace braid

@@ -1,0 +1,159 @@
+#include "sim/cost_model.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "base/errors.h"
+#include "ops/op.h"
+
+namespace braid {
+namespace {
+
+constexpr std::array<std::string_view, kNumCommKinds> kKindNames = {
+    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "send_recv"};
+constexpr std::array<std::string_view, kNumCommAlgorithms> kAlgorithmNames = {
+    "ring", "tree", "direct", "copy_engine_ring", "copy_engine_direct"};
+
+template <class Enum, size_t kCount>
+std::optional<Enum> parse_name(const std::array<std::string_view, kCount>& names,
+                               std::string_view name) {
+  const auto* const found = std::find(names.begin(), names.end(), name);
+  return found == names.end() ? std::nullopt
+                              : std::optional(static_cast<Enum>(found - names.begin()));
+}
+
+int64_t operand_size_bytes(const OperandSpec& operand) {
+  return operand.shape.num_elems() * static_cast<int64_t>(dtype_bytes(operand.dtype));
+}
+
+/// Bytes of the whole buffer: of the parts and the whole that a gather or a scatter has, the
+/// largest operand is the whole.
+int64_t whole_bytes(const OpSpec& spec) {
+  int64_t bytes = 0;
+  for (const OperandSpec& operand : spec.operands) {
+    bytes = std::max(bytes, operand_size_bytes(operand));
+  }
+  return bytes;
+}
+
+/// The place of the ranks that a communication keeps busy: both ends of a message, else the whole
+/// group.
+GroupPlacement place_of(const Cluster& cluster, const OpSpec& spec, int rank,
+                        std::span<const int> group_ranks) {
+  const AttributeValue* peer = spec.find_attribute("peer");
+  if (peer == nullptr) {
+    return place_group(cluster, group_ranks);
+  }
+  const auto member = static_cast<size_t>(std::get<int64_t>(*peer));
+  check(member < group_ranks.size(), "op {} of rank {} has the peer {} of {}", spec.op, rank,
+        member, group_ranks.size());
+  return place_group(cluster, std::array{rank, group_ranks[member]});
+}
+
+}  // namespace
+
+int64_t round_cost_ns(double ns) {
+  return std::llround(std::clamp(ns, 0.0, static_cast<double>(kMaxCostNs)));
+}
+
+std::string_view cost_source_name(CostSource source) {
+  constexpr std::array<std::string_view, kNumCostSources> kNames = {"measured", "interpolated",
+                                                                    "extrapolated", "analytic"};
+  return kNames[static_cast<size_t>(source)];
+}
+
+std::string_view comm_kind_name(CommKind kind) {
+  return kKindNames[static_cast<size_t>(kind)];
+}
+
+std::string_view comm_algorithm_name(CommAlgorithm algorithm) {
+  return kAlgorithmNames[static_cast<size_t>(algorithm)];
+}
+
+std::optional<CommKind> parse_comm_kind(std::string_view name) {
+  return parse_name<CommKind>(kKindNames, name);
+}
+
+std::optional<CommAlgorithm> parse_comm_algorithm(std::string_view name) {
+  return parse_name<CommAlgorithm>(kAlgorithmNames, name);
+}
+
+bool uses_copy_engine(CommAlgorithm algorithm) {
+  return algorithm == CommAlgorithm::kCopyEngineRing ||
+         algorithm == CommAlgorithm::kCopyEngineDirect;
+}
+
+std::string comm_fault(const CommSpec& spec) {
+  const bool reduces = spec.kind == CommKind::kAllReduce || spec.kind == CommKind::kReduceScatter ||
+                       spec.kind == CommKind::kReduce;
+  if (spec.bytes < 0) {
+    return fmt::format("{} bytes cannot be communicated", spec.bytes);
+  }
+  if (uses_copy_engine(spec.algorithm) && reduces) {
+    return fmt::format("copy engines cannot add, as {} needs", comm_kind_name(spec.kind));
+  }
+  const bool inside_a_node =
+      spec.algorithm == CommAlgorithm::kDirect || uses_copy_engine(spec.algorithm);
+  if (inside_a_node && spec.placement.num_nodes > 1) {
+    return fmt::format("algorithm {} reaches inside a node only, and the group is on {}",
+                       comm_algorithm_name(spec.algorithm), spec.placement.num_nodes);
+  }
+  const bool has_tree = spec.kind == CommKind::kAllReduce || spec.kind == CommKind::kReduce ||
+                        spec.kind == CommKind::kBroadcast;
+  if (spec.algorithm == CommAlgorithm::kTree && !has_tree) {
+    return fmt::format("there is no tree for {}", comm_kind_name(spec.kind));
+  }
+  return "";
+}
+
+CommChoice cheapest_algorithm(const CostModel& model, CommKind kind,
+                              const GroupPlacement& placement, int64_t bytes) {
+  const CommSpec ring{
+      .kind = kind, .algorithm = CommAlgorithm::kRing, .placement = placement, .bytes = bytes};
+  CommChoice best{ring, model.comm_cost(ring)};
+  CommSpec tree = ring;
+  tree.algorithm = CommAlgorithm::kTree;
+  if (comm_fault(tree).empty()) {
+    const Cost cost = model.comm_cost(tree);
+    best = cost.ns < best.cost.ns ? CommChoice{tree, cost} : best;
+  }
+  return best;
+}
+
+Cost cheapest_comm(const CostModel& model, CommKind kind, const GroupPlacement& placement,
+                   int64_t bytes) {
+  return cheapest_algorithm(model, kind, placement, bytes).cost;
+}
+
+CommChoice comm_of(const CostModel& model, const OpSpec& spec, int rank,
+                   std::span<const int> group_ranks) {
+  const std::optional<CommKind> kind = comm_kind_of(spec);
+  check(kind.has_value(), "op {} does not communicate", spec.op);
+  return cheapest_algorithm(model, *kind, place_of(model.cluster(), spec, rank, group_ranks),
+                            whole_bytes(spec));
+}
+
+std::optional<CommKind> comm_kind_of(const OpSpec& spec) {
+  if (find_op(spec.op).op_class != OpClass::kCommunication) {
+    return std::nullopt;
+  }
+  if (spec.op == "send" || spec.op == "recv" || spec.op == "ring_shift") {
+    return CommKind::kSendRecv;
+  }
+  const std::optional<CommKind> kind = parse_comm_kind(spec.op);
+  check(kind.has_value(), "the cost model does not know the communication op {}", spec.op);
+  return kind;
+}
+
+Cost program_task_cost(const CostModel& model, const Program& program, TaskId task) {
+  const OpSpec& spec = program.spec(program.tasks.at(task.index()));
+  if (!comm_kind_of(spec)) {
+    return model.task_cost(spec);
+  }
+  const std::optional<GroupId> group = group_of(program, spec);
+  check(group.has_value(), "op {} communicates in no group of program {}", spec.op, program.name);
+  return comm_of(model, spec, program.rank, program.groups[group->index()].ranks).cost;
+}
+
+}  // namespace braid

@@ -1,0 +1,167 @@
+#include "sim/device_spec.h"
+
+#include <algorithm>
+#include <cctype>
+#include <vector>
+
+#include "base/text.h"
+
+namespace braid {
+namespace {
+
+// Data sheets: NVIDIA A100 80GB SXM, H100 SXM, H200 SXM, HGX B200. What products reach of the peak:
+// of H200 ours, between steady load (0.70 to 0.72, profiles/h200.json) and bursts (0.80). The best
+// products of others are published (Bekman, Machine Learning Engineering, "Maximum achievable
+// matmul FLOPS": A100 0.87, H100 0.80, B200 0.78); 0.92 of these are taken, as it is of H100's.
+// Attention and memory: of H200 ours, of the others the same.
+constexpr double kAttention = 0.66;
+constexpr double kAttentionBackward = 0.49;
+constexpr double kMemory = 0.875;          // a copy of 4 GiB: 4.19 of 4.80 TB/s
+constexpr int64_t kGraphLaunchNs = 1'600;  // the smallest kernel in a graph of them
+constexpr int64_t kStepNs = 30'000;
+
+DeviceSpec a100() {
+  return {.kind = "a100",
+          .description = "NVIDIA A100 80GB SXM",
+          .bf16_flops_per_s = 312e12,
+          .f32_flops_per_s = 19.5e12,
+          .f64_flops_per_s = 19.5e12,
+          .gemm_fraction = 0.80,
+          .attention_fraction = kAttention,
+          .attention_backward_fraction = kAttentionBackward,
+          .num_sms = 108,
+          .memory_bytes = int64_t{80} << 30,
+          .memory_bytes_per_s = 2.039e12,
+          .memory_fraction = kMemory,
+          .cache_bytes = int64_t{40} << 20,
+          .launch_ns = kGraphLaunchNs,
+          .step_overhead_ns = kStepNs,
+          .host_bytes_per_s = 25e9,
+          .host_latency_ns = 10'000};
+}
+
+DeviceSpec h100() {
+  return {.kind = "h100",
+          .description = "NVIDIA H100 SXM",
+          .bf16_flops_per_s = 989e12,
+          .fp8_flops_per_s = 1979e12,
+          .f32_flops_per_s = 67e12,
+          .f64_flops_per_s = 67e12,
+          .gemm_fraction = 0.735,
+          .attention_fraction = kAttention,
+          .attention_backward_fraction = kAttentionBackward,
+          .num_sms = 132,
+          .memory_bytes = int64_t{80} << 30,
+          .memory_bytes_per_s = 3.35e12,
+          .memory_fraction = kMemory,
+          .cache_bytes = int64_t{50} << 20,
+          .launch_ns = kGraphLaunchNs,
+          .step_overhead_ns = kStepNs,
+          .host_bytes_per_s = 50e9,
+          .host_latency_ns = 10'000};
+}
+
+DeviceSpec h200() {
+  DeviceSpec device = h100();
+  device.kind = "h200";
+  device.description = "NVIDIA H200 SXM";
+  device.memory_bytes = int64_t{140} << 30;
+  device.memory_bytes_per_s = 4.8e12;
+  return device;
+}
+
+DeviceSpec b200() {
+  DeviceSpec device = h100();
+  device.kind = "b200";
+  device.description = "NVIDIA B200 SXM";
+  device.bf16_flops_per_s = 2250e12;
+  device.fp8_flops_per_s = 4500e12;
+  device.f32_flops_per_s = 75e12;
+  device.f64_flops_per_s = 37e12;
+  device.gemm_fraction = 0.715;
+  device.num_sms = 148;
+  device.memory_bytes = int64_t{180} << 30;
+  device.memory_bytes_per_s = 7.7e12;
+  device.cache_bytes = int64_t{126} << 20;
+  return device;
+}
+
+// A server processor of 8 cores with 256-bit vectors at 3 GHz: a guess, so that a CPU run can be
+// priced at all. A profile of the machine says better (docs/profiles.md).
+DeviceSpec cpu() {
+  return {.kind = "cpu",
+          .description = "a CPU of 8 cores",
+          .bf16_flops_per_s = 600e9,
+          .f32_flops_per_s = 768e9,
+          .f64_flops_per_s = 384e9,
+          .gemm_fraction = 0.85,
+          .attention_fraction = 0.35,
+          .attention_backward_fraction = 0.35,
+          .memory_bytes = int64_t{64} << 30,
+          .memory_bytes_per_s = 40e9,
+          .memory_fraction = 1.0,
+          .cache_bytes = int64_t{32} << 20,
+          .launch_ns = 2'000,
+          .step_overhead_ns = 20'000,
+          .host_bytes_per_s = 10e9,
+          .host_latency_ns = 1'000};
+}
+
+std::string lower_case(std::string_view text) {
+  std::string lower(text);
+  std::transform(lower.begin(), lower.end(), lower.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return lower;
+}
+
+}  // namespace
+
+double DeviceSpec::peak_flops_per_s(DType dtype) const {
+  switch (dtype) {
+    case DType::kF64:
+    case DType::kI64:
+      return f64_flops_per_s;
+    case DType::kF8E4M3:
+    case DType::kF8E5M2:
+      return fp8_flops_per_s > 0 ? fp8_flops_per_s : bf16_flops_per_s;
+    case DType::kBF16:
+    case DType::kF16:
+      return bf16_flops_per_s;
+    default:
+      return f32_flops_per_s;
+  }
+}
+
+std::span<const DeviceSpec> known_devices() {
+  static const std::vector<DeviceSpec> kDevices = {a100(), h100(), h200(), b200(), cpu()};
+  return kDevices;
+}
+
+const DeviceSpec* find_device(std::string_view kind) {
+  for (const DeviceSpec& device : known_devices()) {
+    if (device.kind == kind) {
+      return &device;
+    }
+  }
+  return nullptr;
+}
+
+const DeviceSpec* device_by_name(std::string_view name) {
+  const std::string lower = lower_case(name);
+  for (const DeviceSpec& device : known_devices()) {
+    if (lower.find(device.kind) != std::string::npos) {
+      return &device;
+    }
+  }
+  return nullptr;
+}
+
+std::string known_device_names() {
+  std::vector<std::string_view> names;
+  for (const DeviceSpec& device : known_devices()) {
+    names.push_back(device.kind);
+  }
+  return join(names, ", ");
+}
+
+}  // namespace braid

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "ir/program.h"
+#include "sim/cost_model.h"
+#include "sim/op_family.h"
+
+namespace braid {
+
+/// The tasks of a program one after the other, as on one stream: sums of their durations alone,
+/// each at most kMaxCostNs.
+struct SerialPrediction {
+  std::array<int64_t, kNumOpFamilies> family_ns{};   ///< by OpFamily
+  std::array<int64_t, kNumCostSources> source_ns{};  ///< by CostSource: where the sums come from
+  int64_t step_overhead_ns = 0;                      ///< of the host
+
+  int64_t compute_ns() const;
+  int64_t communication_ns() const;
+  /// Compute, communication of which nothing is hidden, and the host.
+  int64_t step_ns() const;
+};
+
+/// Throws InternalError as `program_task_cost`.
+SerialPrediction predict_serial(const Program& program, const CostModel& model);
+
+}  // namespace braid

@@ -1,0 +1,88 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "parallel/rank_calls.h"
+#include "sim/contention.h"
+#include "sim/cost_model.h"
+
+namespace braid {
+
+/// What a task needs for itself while it runs.
+enum class SimUnit : uint8_t {
+  kCompute,   ///< the device
+  kToDevice,  ///< its copy engine from the host
+  kToHost,    ///< its copy engine to the host
+  kLinks,     ///< nothing of its own, but the other ranks
+  kNothing,   ///< takes no time
+};
+inline constexpr size_t kNumOwnUnits = 3;  ///< that one task at a time has: the first of them
+
+/// What tasks of one spec take on ranks of one class.
+struct TaskPrice {
+  int64_t work_ns = 0;  ///< alone
+  SimUnit unit = SimUnit::kNothing;
+  OpFamily family = OpFamily::kNothing;
+  bool sends = false;
+  bool receives = false;
+  uint32_t meeting = RankCalls::kNone;  ///< of kLinks: index into RankCalls::meetings
+  CommDemand demand;
+};
+
+/// No task takes longer: 19 hours, so that its work fits 64 bits.
+inline constexpr int64_t kMaxWorkNs = int64_t{1} << 46;
+
+/// What a simulation needs to know, found once. Ranks of a class stand for all of it, as in
+/// `RankCalls`; a lane is a stream of one.
+class SimPlan {
+ public:
+  struct Class {
+    const Program* program = nullptr;
+    uint32_t first_lane = 0;
+    uint32_t num_lanes = 0;
+    uint32_t first_event = 0;
+    uint32_t first_running = 0;  ///< place for all meetings that may run at once on a rank
+    size_t first_task = 0;
+    const TaskPrice* prices = nullptr;  ///< by spec
+  };
+  struct Lane {
+    uint32_t rank_class = 0;
+    int priority = 0;
+    const uint32_t* tasks = nullptr;  ///< in program order
+    uint32_t num_tasks = 0;
+  };
+
+  /// `calls` and `model` must outlive it. Throws InternalError for what the model cannot price.
+  SimPlan(const RankCalls& calls, const CostModel& model);
+
+  const std::vector<Class>& classes() const { return classes_; }
+  const std::vector<Lane>& lanes() const { return lanes_; }
+  /// By meeting, and one more: where those that have come to it are listed.
+  const std::vector<uint32_t>& first_arrival() const { return first_arrival_; }
+  const ContentionTable& contention() const { return contention_; }
+  size_t num_meetings() const { return first_arrival_.size() - 1; }
+  size_t num_tasks() const { return num_tasks_; }
+  size_t num_events() const { return num_events_; }
+  size_t num_running() const { return num_running_; }
+
+ private:
+  struct Streams {
+    std::vector<uint32_t> tasks;  ///< stream by stream
+    std::vector<uint32_t> first;  ///< by stream, and one more
+  };
+  static Streams streams_of(const Program& program);
+  void add_class(const RankCalls& calls, uint32_t rank_class, size_t first_price);
+
+  ContentionTable contention_;
+  std::vector<Streams> streams_;   // by program
+  std::vector<TaskPrice> prices_;  // by class and spec
+  std::vector<Class> classes_;
+  std::vector<Lane> lanes_;
+  std::vector<uint32_t> first_arrival_;
+  size_t num_tasks_ = 0;
+  uint32_t num_events_ = 0;
+  uint32_t num_running_ = 0;
+};
+
+}  // namespace braid

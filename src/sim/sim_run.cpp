@@ -1,0 +1,385 @@
+#include "sim/sim_run.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace braid {
+namespace {
+
+/// Where simulated time ends.
+constexpr int64_t kMaxTimeNs = int64_t{1} << 62;
+
+constexpr size_t kOut = 0;
+constexpr size_t kIn = 1;
+
+int64_t ceil_div(int64_t a, int64_t b) {
+  return a / b + (a % b > 0 ? 1 : 0);
+}
+
+int64_t scaled(int64_t rate, int64_t by) {
+  return std::max<int64_t>(1, rate * by / kFullRate);
+}
+
+}  // namespace
+
+SimRun::SimRun(const SimPlan& plan)
+    : plan_(plan),
+      lanes_(plan.lanes().size()),
+      devices_(plan.classes().size()),
+      is_recorded_(plan.num_events()),
+      first_waiter_(plan.num_events()),
+      arrived_(plan.first_arrival().back()),
+      num_arrived_(plan.num_meetings()),
+      running_(plan.num_running()),
+      work_(num_units() + plan.num_meetings()),
+      is_stale_(plan.num_meetings()) {
+  ready_.reserve(lanes_.size());
+  free_units_.reserve(num_units());
+  taking_.reserve(num_units());
+  changed_.reserve(devices_.size());
+  stale_.reserve(plan.num_meetings());
+}
+
+void SimRun::reset() {
+  std::fill(lanes_.begin(), lanes_.end(), Lane());
+  std::fill(devices_.begin(), devices_.end(), Device());
+  std::fill(is_recorded_.begin(), is_recorded_.end(), uint8_t{0});
+  std::fill(first_waiter_.begin(), first_waiter_.end(), kNone);
+  std::fill(num_arrived_.begin(), num_arrived_.end(), 0U);
+  ends_.reset(work_.size());
+  now_ns_ = 0;
+}
+
+bool SimRun::run(const SimOptions& options, SimResult& result) {
+  options_ = options;
+  result_ = &result;
+  reset();
+  for (uint32_t lane = 0; lane < lanes_.size(); ++lane) {
+    ready_.push_back(lane);
+  }
+  settle();
+  while (!ends_.empty()) {
+    now_ns_ = ends_.next_end_ns();
+    while (!ends_.empty() && ends_.next_end_ns() == now_ns_) {
+      const uint32_t work = ends_.pop();
+      work < num_units() ? release_unit(work) : end_meeting(work - num_units());
+    }
+    settle();
+  }
+  result.step_ns = now_ns_;
+  for (uint32_t lane = 0; lane < lanes_.size(); ++lane) {
+    if (lanes_[lane].next < facts(lane).num_tasks) {
+      return false;
+    }
+  }
+  return true;
+}
+
+void SimRun::settle() {
+  while (!ready_.empty() || !free_units_.empty()) {
+    while (!ready_.empty()) {
+      const uint32_t lane = ready_.back();
+      ready_.pop_back();
+      advance(lane);
+    }
+    take_units();
+  }
+  update_rates();
+}
+
+// Lanes.
+
+void SimRun::advance(uint32_t lane) {
+  while (lanes_[lane].next < facts(lane).num_tasks) {
+    const Task& task = class_of(lane).program->tasks[task_of(lane)];
+    if (!waits_are_over(lane, task)) {
+      return;
+    }
+    const TaskPrice& price = price_of(lane);
+    if (price.unit == SimUnit::kLinks) {
+      arrive(lane, price.meeting);
+      return;
+    }
+    if (price.unit != SimUnit::kNothing) {
+      queue(lane, price.unit);
+      return;
+    }
+    times_of(lane).start_ns = now_ns_;
+    finish_task(lane);
+  }
+}
+
+bool SimRun::waits_are_over(uint32_t lane, const Task& task) {
+  const SimPlan::Class& its_class = class_of(lane);
+  const std::span<const EventId> waits = its_class.program->waits_of(task);
+  Lane& state = lanes_[lane];
+  for (; state.num_over < waits.size(); ++state.num_over) {
+    const uint32_t event = its_class.first_event + waits[state.num_over].value;
+    if (is_recorded_[event] == 0) {
+      state.next_waiter = std::exchange(first_waiter_[event], lane);
+      return false;
+    }
+  }
+  return true;
+}
+
+/// Whoever calls it sees to it that the lane advances.
+void SimRun::finish_task(uint32_t lane) {
+  const SimPlan::Class& its_class = class_of(lane);
+  times_of(lane).end_ns = now_ns_;
+  result_->ranks[facts(lane).rank_class].end_ns = now_ns_;
+  const EventId event = its_class.program->tasks[task_of(lane)].record;
+  Lane& state = lanes_[lane];
+  ++state.next;
+  state.num_over = 0;
+  state.state = LaneState::kBlocked;
+  if (event.valid()) {
+    wake_waiters(its_class.first_event + event.value);
+  }
+}
+
+void SimRun::wake_waiters(uint32_t event) {
+  is_recorded_[event] = 1;
+  for (uint32_t waiter = std::exchange(first_waiter_[event], kNone); waiter != kNone;) {
+    ready_.push_back(waiter);
+    waiter = std::exchange(lanes_[waiter].next_waiter, kNone);
+  }
+}
+
+// Units.
+
+void SimRun::queue(uint32_t lane, SimUnit unit) {
+  const uint32_t id =
+      facts(lane).rank_class * static_cast<uint32_t>(kNumOwnUnits) + static_cast<uint32_t>(unit);
+  lanes_[lane].state = LaneState::kQueued;
+  lanes_[lane].unit = unit;
+  Unit& it = unit_of(id);
+  ++it.num_queued;
+  it.last_queued = lane;
+  list_unit(id);
+}
+
+void SimRun::list_unit(uint32_t unit) {
+  Unit& it = unit_of(unit);
+  if (it.lane == kNone && it.num_queued > 0 && !it.is_listed) {
+    it.is_listed = true;
+    free_units_.push_back(unit);
+  }
+}
+
+void SimRun::take_units() {
+  taking_.swap(free_units_);
+  for (const uint32_t unit : taking_) {
+    unit_of(unit).is_listed = false;
+    take_unit(unit);
+  }
+  taking_.clear();
+}
+
+void SimRun::take_unit(uint32_t unit) {
+  const uint32_t lane = best_queued(unit);
+  Unit& it = unit_of(unit);
+  --it.num_queued;
+  it.lane = lane;
+  lanes_[lane].state = LaneState::kBusy;
+  times_of(lane).start_ns = now_ns_;
+  const int64_t work_ns = price_of(lane).work_ns;
+  if (work_ns == 0) {
+    release_unit(unit);
+    return;
+  }
+  begin_work(unit, work_ns);
+  mark_changed(facts(lane).rank_class, false);
+}
+
+uint32_t SimRun::best_queued(uint32_t unit) const {
+  const uint32_t rank_class = unit / static_cast<uint32_t>(kNumOwnUnits);
+  const auto kind = static_cast<SimUnit>(unit % kNumOwnUnits);
+  const Unit& it = devices_[rank_class].units[unit % kNumOwnUnits];
+  const auto is_queued = [&](uint32_t lane) {
+    return lanes_[lane].state == LaneState::kQueued && lanes_[lane].unit == kind;
+  };
+  if (it.num_queued == 1 && is_queued(it.last_queued)) {
+    return it.last_queued;
+  }
+  const SimPlan::Class& its_class = plan_.classes()[rank_class];
+  uint32_t best = kNone;
+  for (uint32_t i = 0; i < its_class.num_lanes; ++i) {
+    const uint32_t lane = its_class.first_lane + i;
+    if (is_queued(lane) && (best == kNone || facts(lane).priority > facts(best).priority)) {
+      best = lane;
+    }
+  }
+  return best;
+}
+
+void SimRun::release_unit(uint32_t unit) {
+  const uint32_t lane = std::exchange(unit_of(unit).lane, kNone);
+  const uint32_t rank_class = facts(lane).rank_class;
+  if (unit % kNumOwnUnits == static_cast<uint32_t>(SimUnit::kCompute)) {
+    result_->ranks[rank_class].compute_ns += now_ns_ - times_of(lane).start_ns;
+  }
+  finish_task(lane);
+  ready_.push_back(lane);
+  list_unit(unit);
+  mark_changed(rank_class, false);
+}
+
+// Meetings.
+
+void SimRun::arrive(uint32_t lane, uint32_t meeting) {
+  lanes_[lane].state = LaneState::kBusy;
+  const uint32_t first = plan_.first_arrival()[meeting];
+  arrived_[first + num_arrived_[meeting]++] = lane;
+  if (first + num_arrived_[meeting] == plan_.first_arrival()[meeting + 1]) {
+    begin_meeting(meeting);
+  }
+}
+
+void SimRun::begin_meeting(uint32_t meeting) {
+  int64_t work_ns = 0;
+  for (const uint32_t lane : arrived(meeting)) {
+    times_of(lane).start_ns = now_ns_;
+    work_ns = std::max(work_ns, price_of(lane).work_ns);
+    occupy_links(lane, meeting, 1);
+  }
+  if (work_ns == 0) {
+    end_meeting(meeting);
+    return;
+  }
+  begin_work(num_units() + meeting, work_ns);
+}
+
+void SimRun::end_meeting(uint32_t meeting) {
+  for (const uint32_t lane : arrived(meeting)) {
+    occupy_links(lane, meeting, -1);
+    finish_task(lane);
+    ready_.push_back(lane);
+  }
+  num_arrived_[meeting] = 0;
+}
+
+void SimRun::occupy_links(uint32_t lane, uint32_t meeting, int sign) {
+  const TaskPrice& price = price_of(lane);
+  const uint32_t rank_class = facts(lane).rank_class;
+  Device& device = devices_[rank_class];
+  for (size_t kind = 0; kind < kNumLinkKinds; ++kind) {
+    device.load[kind][kOut] += price.sends ? sign * price.demand.load[kind] : 0;
+    device.load[kind][kIn] += price.receives ? sign * price.demand.load[kind] : 0;
+  }
+  device.sms += sign * price.demand.sms;
+  uint32_t* const running = running_.data() + plan_.classes()[rank_class].first_running;
+  if (sign > 0) {
+    running[device.num_running++] = meeting;
+  } else {
+    *std::find(running, running + device.num_running, meeting) = running[device.num_running - 1];
+    --device.num_running;
+  }
+  mark_changed(rank_class, true);
+}
+
+// Rates.
+
+void SimRun::mark_changed(uint32_t rank_class, bool links) {
+  Device& device = devices_[rank_class];
+  device.links_changed |= links;
+  if (!std::exchange(device.is_changed, true)) {
+    changed_.push_back(rank_class);
+  }
+}
+
+void SimRun::update_rates() {
+  for (const uint32_t rank_class : changed_) {
+    Device& device = devices_[rank_class];
+    if (device.links_changed || plan_.contention().compute_slows_others()) {
+      const uint32_t* const running = running_.data() + plan_.classes()[rank_class].first_running;
+      for (uint32_t i = 0; i < device.num_running; ++i) {
+        if (std::exchange(is_stale_[running[i]], uint8_t{1}) == 0) {
+          stale_.push_back(running[i]);
+        }
+      }
+    }
+    update_units(rank_class);
+    device.is_changed = false;
+    device.links_changed = false;
+  }
+  changed_.clear();
+  for (const uint32_t meeting : stale_) {
+    set_rate(num_units() + meeting, meeting_rate(meeting));
+    is_stale_[meeting] = 0;
+  }
+  stale_.clear();
+}
+
+void SimRun::update_units(uint32_t rank_class) {
+  const Device& device = devices_[rank_class];
+  const ContentionTable& contention = plan_.contention();
+  const uint32_t first = rank_class * static_cast<uint32_t>(kNumOwnUnits);
+  const uint32_t compute = device.units[static_cast<size_t>(SimUnit::kCompute)].lane;
+  bool copies = false;
+  for (const SimUnit unit : {SimUnit::kToDevice, SimUnit::kToHost}) {
+    if (device.units[static_cast<size_t>(unit)].lane != kNone) {
+      copies = true;
+      set_rate(first + static_cast<uint32_t>(unit), options_.contention && compute != kNone
+                                                        ? contention.copies_beside_compute()
+                                                        : kFullRate);
+    }
+  }
+  if (compute != kNone) {
+    int64_t rate = kFullRate;
+    if (options_.contention) {
+      rate = contention.compute_rate(price_of(compute).family, device.sms);
+      rate = copies ? scaled(rate, contention.compute_beside_copies()) : rate;
+    }
+    set_rate(first + static_cast<uint32_t>(SimUnit::kCompute), rate);
+  }
+}
+
+int64_t SimRun::meeting_rate(uint32_t meeting) const {
+  int64_t rate = kFullRate;
+  if (options_.contention) {
+    for (const uint32_t lane : arrived(meeting)) {
+      rate = std::min(rate, rate_on_device(lane));
+    }
+  }
+  return rate;
+}
+
+/// Of the meeting that the lane takes part in.
+int64_t SimRun::rate_on_device(uint32_t lane) const {
+  const TaskPrice& price = price_of(lane);
+  const Device& device = devices_[facts(lane).rank_class];
+  int64_t load = 0;
+  for (size_t kind = 0; kind < kNumLinkKinds; ++kind) {
+    if (price.demand.load[kind] > 0) {
+      load = std::max({load, price.sends ? device.load[kind][kOut] : 0,
+                       price.receives ? device.load[kind][kIn] : 0});
+    }
+  }
+  const int64_t rate = shared_link_rate(price.demand, load);
+  const uint32_t compute = device.units[static_cast<size_t>(SimUnit::kCompute)].lane;
+  return compute == kNone || price.demand.sms == 0
+             ? rate
+             : scaled(rate, plan_.contention().comm_rate(price_of(compute).family));
+}
+
+void SimRun::begin_work(uint32_t work, int64_t work_ns) {
+  work_[work] = {.left = work_ns * kFullRate, .updated_ns = now_ns_, .rate = 0};
+}
+
+void SimRun::set_rate(uint32_t work, int64_t rate) {
+  Work& it = work_[work];
+  if (it.rate == rate) {
+    return;
+  }
+  const int64_t elapsed_ns = now_ns_ - it.updated_ns;
+  if (it.rate > 0) {
+    it.left = elapsed_ns > it.left / it.rate ? 0 : it.left - elapsed_ns * it.rate;
+  }
+  it.updated_ns = now_ns_;
+  it.rate = rate;
+  const int64_t rest_ns = ceil_div(it.left, rate);
+  ends_.set(work, rest_ns > kMaxTimeNs - now_ns_ ? kMaxTimeNs : now_ns_ + rest_ns);
+}
+
+}  // namespace braid

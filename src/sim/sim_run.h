@@ -1,0 +1,124 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "sim/end_queue.h"
+#include "sim/sim_plan.h"
+#include "sim/simulate.h"
+
+namespace braid {
+
+/// The moving parts of a simulation; simulate.h has the rules. Time stands still while all that can
+/// begin at it begins: lanes advance as far as they get, then each free unit takes the best of what
+/// waits for it, and so on until nothing begins any more. What happens in such a round depends on
+/// the state at its beginning only, so the order in which lanes are looked at makes no difference.
+class SimRun {
+ public:
+  /// `plan` must outlive it.
+  explicit SimRun(const SimPlan& plan);
+
+  /// Fills `times`, `step_ns`, and `end_ns` and `compute_ns` of the ranks of a result that has
+  /// their places. False if some tasks wait for ever.
+  bool run(const SimOptions& options, SimResult& result);
+
+ private:
+  static constexpr uint32_t kNone = UINT32_MAX;
+  enum class LaneState : uint8_t { kBlocked, kQueued, kBusy };
+
+  struct Lane {
+    uint32_t next = 0;      // place in its tasks
+    uint32_t num_over = 0;  // waits of that task that are over
+    uint32_t next_waiter = kNone;
+    LaneState state = LaneState::kBlocked;
+    SimUnit unit = SimUnit::kNothing;  // that it is queued for
+  };
+  struct Unit {
+    uint32_t lane = kNone;  // that has it
+    uint32_t num_queued = 0;
+    uint32_t last_queued = kNone;
+    bool is_listed = false;  // in free_units_
+  };
+  struct Device {
+    std::array<Unit, kNumOwnUnits> units;
+    std::array<std::array<int64_t, 2>, kNumLinkKinds> load{};  // of links, out and in
+    int sms = 0;                                               // that send
+    uint32_t num_running = 0;                                  // meetings
+    bool is_changed = false;                                   // listed in changed_
+    bool links_changed = false;
+  };
+  /// Something that takes time: the task that has a unit, or a meeting.
+  struct Work {
+    int64_t left = 0;  // at updated_ns, in nanoseconds x kFullRate
+    int64_t updated_ns = 0;
+    int64_t rate = 0;
+  };
+
+  void reset();
+  void settle();
+  void advance(uint32_t lane);
+  bool waits_are_over(uint32_t lane, const Task& task);
+  void finish_task(uint32_t lane);
+  void wake_waiters(uint32_t event);
+
+  void queue(uint32_t lane, SimUnit unit);
+  void list_unit(uint32_t unit);
+  void take_units();
+  void take_unit(uint32_t unit);
+  uint32_t best_queued(uint32_t unit) const;
+  void release_unit(uint32_t unit);
+
+  void arrive(uint32_t lane, uint32_t meeting);
+  void begin_meeting(uint32_t meeting);
+  void end_meeting(uint32_t meeting);
+  void occupy_links(uint32_t lane, uint32_t meeting, int sign);
+
+  void mark_changed(uint32_t rank_class, bool links);
+  void update_rates();
+  void update_units(uint32_t rank_class);
+  int64_t meeting_rate(uint32_t meeting) const;
+  int64_t rate_on_device(uint32_t lane) const;
+  void set_rate(uint32_t work, int64_t rate);
+  void begin_work(uint32_t work, int64_t work_ns);
+
+  const SimPlan::Lane& facts(uint32_t lane) const { return plan_.lanes()[lane]; }
+  const SimPlan::Class& class_of(uint32_t lane) const {
+    return plan_.classes()[facts(lane).rank_class];
+  }
+  uint32_t task_of(uint32_t lane) const { return facts(lane).tasks[lanes_[lane].next]; }
+  const TaskPrice& price_of(uint32_t lane) const {
+    const SimPlan::Class& its_class = class_of(lane);
+    return its_class.prices[its_class.program->tasks[task_of(lane)].spec.index()];
+  }
+  TaskTimes& times_of(uint32_t lane) {
+    return result_->times[class_of(lane).first_task + task_of(lane)];
+  }
+  Unit& unit_of(uint32_t unit) { return devices_[unit / kNumOwnUnits].units[unit % kNumOwnUnits]; }
+  uint32_t num_units() const { return static_cast<uint32_t>(devices_.size() * kNumOwnUnits); }
+  std::span<const uint32_t> arrived(uint32_t meeting) const {
+    return {arrived_.data() + plan_.first_arrival()[meeting], num_arrived_[meeting]};
+  }
+
+  const SimPlan& plan_;
+  SimOptions options_;
+  SimResult* result_ = nullptr;
+  int64_t now_ns_ = 0;
+  std::vector<Lane> lanes_;
+  std::vector<Device> devices_;         // by class
+  std::vector<uint8_t> is_recorded_;    // by event of each class
+  std::vector<uint32_t> first_waiter_;  // by event of each class: a lane
+  std::vector<uint32_t> arrived_;       // lanes, by meeting
+  std::vector<uint32_t> num_arrived_;
+  std::vector<uint32_t> running_;  // meetings, by class
+  std::vector<Work> work_;         // by unit of each class, then by meeting
+  EndQueue ends_;                  // of work_
+  std::vector<uint32_t> ready_;    // lanes
+  std::vector<uint32_t> free_units_;
+  std::vector<uint32_t> taking_;
+  std::vector<uint32_t> changed_;  // classes
+  std::vector<uint32_t> stale_;    // meetings
+  std::vector<uint8_t> is_stale_;
+};
+
+}  // namespace braid

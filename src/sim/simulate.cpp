@@ -1,0 +1,115 @@
+#include "sim/simulate.h"
+
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "base/errors.h"
+#include "base/text.h"
+#include "parallel/rank_calls.h"
+#include "parallel/rendezvous_run.h"
+#include "sim/sim_plan.h"
+#include "sim/sim_run.h"
+
+namespace braid {
+namespace {
+
+/// The node of each rank, numbered in order of first occurrence: groups that lie alike on nodes
+/// have equal costs.
+GroupColor place_on_nodes(const Cluster& cluster) {
+  return [per_node = cluster.devices_per_node](std::span<const int> ranks) {
+    std::map<int, uint32_t> numbers;
+    std::vector<uint32_t> color;
+    for (const int rank : ranks) {
+      const auto number = static_cast<uint32_t>(numbers.size());
+      color.push_back(numbers.try_emplace(rank / per_node, number).first->second);
+    }
+    return color;
+  };
+}
+
+RankCalls calls_of(const RankPrograms& ranks, const CostModel& model) {
+  check(ranks.num_ranks() <= model.cluster().num_devices, "{} ranks on the {} devices of {}",
+        ranks.num_ranks(), model.cluster().num_devices, model.cluster().name);
+  std::vector<std::string> faults;
+  std::optional<RankCalls> calls = match_calls(ranks, faults, place_on_nodes(model.cluster()));
+  check(calls.has_value(), "the programs of {} ranks cannot be simulated: {}", ranks.num_ranks(),
+        join(faults, "; "));
+  return std::move(*calls);
+}
+
+SimResult empty_result(const RankPrograms& ranks, const RankCalls& calls, const SimPlan& plan) {
+  SimResult result;
+  for (size_t i = 0; i < calls.classes().size(); ++i) {
+    result.ranks.push_back({.rank = calls.classes()[i].rank,
+                            .program = calls.classes()[i].program,
+                            .first_time = plan.classes()[i].first_task});
+  }
+  for (int rank = 0; rank < ranks.num_ranks(); ++rank) {
+    result.rank_of.push_back(calls.class_of(rank));
+    ++result.ranks[result.rank_of.back()].num_ranks;
+  }
+  result.times.resize(plan.num_tasks());
+  return result;
+}
+
+}  // namespace
+
+class Simulator::State {
+ public:
+  State(const RankPrograms& ranks, const CostModel& model)
+      : calls_(calls_of(ranks, model)),
+        plan_(calls_, model),
+        run_(plan_),
+        result_(empty_result(ranks, calls_, plan_)) {}
+
+  const SimResult& run(const SimOptions& options) {
+    for (SimRank& rank : result_.ranks) {
+      rank.end_ns = 0;
+      rank.compute_ns = 0;
+    }
+    if (!run_.run(options, result_)) {
+      throw_internal_error("{}", find_deadlock(calls_, RunOrder::kStreams).value());
+    }
+    return result_;
+  }
+
+ private:
+  RankCalls calls_;
+  SimPlan plan_;
+  SimRun run_;
+  SimResult result_;
+};
+
+Simulator::Simulator(const RankPrograms& ranks, const CostModel& model)
+    : state_(std::make_unique<State>(ranks, model)) {}
+Simulator::Simulator(Simulator&&) noexcept = default;
+Simulator& Simulator::operator=(Simulator&&) noexcept = default;
+Simulator::~Simulator() = default;
+
+const SimResult& Simulator::run(const SimOptions& options) {
+  return state_->run(options);
+}
+
+SimResult simulate(const RankPrograms& ranks, const CostModel& model, const SimOptions& options) {
+  return Simulator(ranks, model).run(options);
+}
+
+std::span<const TaskTimes> times_of(const RankPrograms& ranks, const SimResult& result,
+                                    const SimRank& rank) {
+  return std::span(result.times)
+      .subspan(rank.first_time, ranks.programs[rank.program]->tasks.size());
+}
+
+RankTimeline simulated_timeline(const RankPrograms& ranks, const SimResult& result, int rank) {
+  check(rank >= 0 && rank < ranks.num_ranks(), "rank {} of {}", rank, ranks.num_ranks());
+  const SimRank& its_class = result.ranks[result.rank_of[static_cast<size_t>(rank)]];
+  RankTimeline timeline =
+      task_timeline(*ranks.programs[its_class.program], times_of(ranks, result, its_class));
+  timeline.rank = rank;
+  timeline.method = "simulated";
+  return timeline;
+}
+
+}  // namespace braid

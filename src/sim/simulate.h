@@ -1,0 +1,87 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "parallel/verify_ranks.h"
+#include "sim/cost_model.h"
+#include "trace/task_timeline.h"
+
+/// Runs the programs of all ranks of a step in simulated time: one discrete-event run in which
+/// ranks wait for each other and share links, copy engines and SMs. docs/simulator.md has the model
+/// and where its numbers come from; in short:
+///
+///  - tasks of a stream run in order; a task is ready when the one before it on its stream and the
+///    tasks whose events it waits for have ended;
+///  - a device does one compute task at a time, and one copy to and one from the host: of ready
+///  ones
+///    that of the stream with the highest priority, then of the first stream; once begun it is not
+///    interrupted;
+///  - a communication begins when it is ready on all of its ranks, and ends on all at once;
+///  - what runs at the same time slows each other as the cost model says: SMs that send slow
+///  compute,
+///    and communications that need the same link of a rank in the same direction share it.
+///
+/// Rates change only when something begins or ends. A task has `ns` * kFullRate units of work; with
+/// a rate of r parts of kFullRate it does r units in a nanosecond, and ends at the first whole
+/// nanosecond at which all of its work is done. All that ends at one nanosecond ends before
+/// anything begins at it. So equal inputs have equal timelines.
+namespace braid {
+
+struct SimOptions {
+  bool contention = true;  ///< false: nothing slows anything, links carry all at full rate
+};
+
+/// A rank, and those that cannot be told apart from it: they do the same at the same time.
+struct SimRank {
+  int rank = 0;            ///< the first of them
+  int num_ranks = 0;       ///< how many they are
+  uint32_t program = 0;    ///< index into RankPrograms::programs
+  int64_t end_ns = 0;      ///< of its last task
+  int64_t compute_ns = 0;  ///< a compute task runs
+  size_t first_time = 0;   ///< place of its first task in SimResult::times
+};
+
+struct SimResult {
+  int64_t step_ns = 0;            ///< end of the last task of all
+  std::vector<SimRank> ranks;     ///< ranks that can be told apart, by their first ranks
+  std::vector<uint32_t> rank_of;  ///< by rank of the run: index into `ranks`
+  std::vector<TaskTimes> times;   ///< by task of each of `ranks`
+};
+
+/// Simulates one set of programs, as often as asked. Making one finds what meets what, tells ranks
+/// apart and prices each spec once: near-linear in the tasks of the distinct programs, and in ranks
+/// times groups. A run allocates nothing, and takes O(log(streams)) per task.
+class Simulator {
+ public:
+  /// Both must outlive the simulator, and the model's cluster must have a device for every rank.
+  /// Throws InternalError naming ranks, tasks and groups if the programs do not fit together as
+  /// `verify_ranks` asks, or have an op that the model cannot price.
+  Simulator(const RankPrograms& ranks, const CostModel& model);
+  Simulator(Simulator&&) noexcept;
+  Simulator& operator=(Simulator&&) noexcept;
+  ~Simulator();
+
+  /// The result is valid until the next run. Throws InternalError with what waits for what, as
+  /// `verify_ranks`, if the programs do not run to their end.
+  const SimResult& run(const SimOptions& options = {});
+
+ private:
+  class State;
+  std::unique_ptr<State> state_;
+};
+
+/// `Simulator` for one run.
+SimResult simulate(const RankPrograms& ranks, const CostModel& model,
+                   const SimOptions& options = {});
+
+/// The times of the tasks of one of `result.ranks`, by task of its program.
+std::span<const TaskTimes> times_of(const RankPrograms& ranks, const SimResult& result,
+                                    const SimRank& rank);
+
+/// What `rank` did, in the format of measured timelines.
+RankTimeline simulated_timeline(const RankPrograms& ranks, const SimResult& result, int rank);
+
+}  // namespace braid

@@ -1,0 +1,78 @@
+#include "sim/task_prices.h"
+
+#include <algorithm>
+
+#include "sim/op_family.h"
+
+namespace braid {
+namespace {
+
+SimUnit unit_of(const OpSpec& spec, OpFamily family) {
+  if (family == OpFamily::kNothing) {
+    return SimUnit::kNothing;
+  }
+  if (family == OpFamily::kHostCopy) {
+    return copies_to_device(spec) ? SimUnit::kToDevice : SimUnit::kToHost;
+  }
+  return SimUnit::kCompute;
+}
+
+/// By spec: the sequence of its calls, which all calls of a spec belong to, or kNone.
+std::vector<uint32_t> sequence_of_specs(const ProgramCalls& calls) {
+  std::vector<uint32_t> sequences(calls.program->specs.size(), ProgramCalls::kNone);
+  for (const ProgramCalls::Call& call : calls.calls) {
+    sequences[calls.program->tasks[call.task.index()].spec.index()] = call.sequence;
+  }
+  return sequences;
+}
+
+}  // namespace
+
+const TaskPrice& TaskPricer::own_price(const OpSpec& spec) {
+  const auto [found, is_new] = own_.try_emplace(spec);
+  if (is_new) {
+    const OpFamily family = family_of(spec);
+    found->second = {.work_ns = std::min(model_.task_ns(spec), kMaxWorkNs),
+                     .unit = unit_of(spec, family),
+                     .family = family};
+  }
+  return found->second;
+}
+
+TaskPrice TaskPricer::comm_price(uint32_t rank_class, uint32_t sequence, const OpSpec& spec) {
+  const ProgramCalls::Sequence& calls = calls_.calls_of(rank_class).sequences[sequence];
+  const RankClass& its_class = calls_.classes()[rank_class];
+  const RankClass::GroupUse& group = its_class.groups[calls.group];
+  const bool is_message = calls.kind != CallKind::kCollective;
+  const auto [found, is_new] =
+      comm_[{group.kind, is_message ? group.position : RankCalls::kNone}].try_emplace(spec);
+  if (is_new) {
+    const CommChoice choice = comm_of(model_, spec, its_class.rank, group.ranks);
+    found->second = {.work_ns = std::min(choice.cost.ns, kMaxWorkNs),
+                     .unit = SimUnit::kLinks,
+                     .family = OpFamily::kCommunication,
+                     .sends = calls.kind != CallKind::kRecv,
+                     .receives = calls.kind != CallKind::kSend,
+                     .demand = comm_demand(model_, choice.spec, choice.cost.ns)};
+  }
+  TaskPrice price = found->second;
+  price.meeting = calls_.meeting_of(rank_class, sequence);
+  return price;
+}
+
+std::vector<TaskPrice> TaskPricer::prices_of(uint32_t rank_class) {
+  const ProgramCalls& calls = calls_.calls_of(rank_class);
+  const std::vector<uint32_t> sequences = sequence_of_specs(calls);
+  const std::vector<OpSpec>& specs = calls.program->specs.all();
+  std::vector<TaskPrice> prices(specs.size());
+  for (size_t i = 0; i < specs.size(); ++i) {
+    if (sequences[i] != ProgramCalls::kNone) {
+      prices[i] = comm_price(rank_class, sequences[i], specs[i]);
+    } else if (!comm_kind_of(specs[i])) {  // else no task has it
+      prices[i] = own_price(specs[i]);
+    }
+  }
+  return prices;
+}
+
+}  // namespace braid

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <map>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "parallel/rank_calls.h"
+#include "sim/cost_model.h"
+#include "sim/sim_plan.h"
+
+namespace braid {
+
+/// Prices the specs of all classes of ranks, each question once.
+class TaskPricer {
+ public:
+  TaskPricer(const RankCalls& calls, const CostModel& model) : calls_(calls), model_(model) {}
+
+  /// Prices by spec of the class's program. Specs that no task has may stay without one.
+  std::vector<TaskPrice> prices_of(uint32_t rank_class);
+
+ private:
+  struct Hash {
+    size_t operator()(const OpSpec& spec) const { return hash_value(spec); }
+  };
+  /// Kind of group, and for messages the place of the caller in it.
+  using Place = std::pair<uint32_t, uint32_t>;
+
+  const TaskPrice& own_price(const OpSpec& spec);
+  TaskPrice comm_price(uint32_t rank_class, uint32_t sequence, const OpSpec& spec);
+
+  const RankCalls& calls_;
+  const CostModel& model_;
+  std::unordered_map<OpSpec, TaskPrice, Hash> own_;
+  std::map<Place, std::unordered_map<OpSpec, TaskPrice, Hash>> comm_;
+};
+
+}  // namespace braid

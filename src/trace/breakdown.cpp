@@ -1,0 +1,223 @@
+#include "trace/breakdown.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "base/errors.h"
+#include "ops/op.h"
+#include "trace/exposed.h"
+
+namespace braid {
+namespace {
+
+constexpr uint32_t kNoTask = TimelineKernel::kNoTask;
+
+void check_indices(const RankTimeline& rank) {
+  for (const TimelineTask& task : rank.tasks) {
+    check(rank.ops.empty() || task.op < rank.ops.size(), "timeline of rank {}: op {} of {}",
+          rank.rank, task.op, rank.ops.size());
+    check(task.name < rank.names.size(), "timeline of rank {}: name {} of {}", rank.rank, task.name,
+          rank.names.size());
+  }
+  for (const TimelineKernel& kernel : rank.kernels) {
+    check(kernel.task == kNoTask || kernel.task < rank.tasks.size(),
+          "timeline of rank {}: a kernel of task {} of {}", rank.rank, kernel.task,
+          rank.tasks.size());
+  }
+}
+
+/// All that ran, by start: kernels, or tasks where only those were timed.
+std::vector<TimelineKernel> work_of(const RankTimeline& rank) {
+  std::vector<TimelineKernel> work = rank.kernels;
+  if (work.empty()) {
+    for (size_t i = 0; i < rank.tasks.size(); ++i) {
+      work.push_back({.task = static_cast<uint32_t>(i),
+                      .start_ns = rank.tasks[i].start_ns,
+                      .end_ns = rank.tasks[i].end_ns});
+    }
+  }
+  std::stable_sort(work.begin(), work.end(),
+                   [](const auto& a, const auto& b) { return a.start_ns < b.start_ns; });
+  return work;
+}
+
+/// How long some work of each task ran.
+std::vector<int64_t> busy_times(const RankTimeline& rank, const std::vector<TimelineKernel>& work) {
+  std::vector<int64_t> busy_ns(rank.tasks.size());
+  std::vector<int64_t> until_ns(rank.tasks.size());
+  for (const TimelineKernel& piece : work) {
+    if (piece.task != kNoTask) {
+      int64_t& until = until_ns[piece.task];
+      busy_ns[piece.task] += std::max<int64_t>(0, piece.end_ns - std::max(piece.start_ns, until));
+      until = std::max(until, piece.end_ns);
+    }
+  }
+  return busy_ns;
+}
+
+/// Seconds to nanoseconds; the longer of arithmetic and memory traffic.
+double least_time_ns(const TimelineOp& op, const DevicePeaks& peaks) {
+  if (peaks.flops_per_s <= 0 || peaks.bytes_per_s <= 0) {
+    return 0;
+  }
+  return 1e9 * std::max(op.flops / peaks.flops_per_s, op.bytes / peaks.bytes_per_s);
+}
+
+/// Op of a task; where costs are not known, the first word of its name.
+TimelineOp op_of(const RankTimeline& rank, const TimelineTask& task) {
+  if (!rank.ops.empty()) {
+    return rank.ops[task.op];
+  }
+  const std::string& name = rank.names[task.name];
+  return {.name = std::string(name, 0, name.find(' '))};
+}
+
+std::vector<OpTime> op_times(const RankTimeline& rank, const std::vector<int64_t>& busy_ns) {
+  std::map<std::string, OpTime> by_op;
+  for (size_t i = 0; i < rank.tasks.size(); ++i) {
+    const TimelineTask& task = rank.tasks[i];
+    const TimelineOp op = op_of(rank, task);
+    OpTime& sum = by_op[op.name];
+    sum.op = op.name;
+    sum.kind = task.communication ? "communication" : op_kind(op.name);
+    ++sum.num_tasks;
+    sum.busy_ns += busy_ns[i];
+    sum.flops += op.flops;
+    sum.bytes += op.bytes;
+    sum.least_ns += least_time_ns(op, rank.device);
+  }
+  std::vector<OpTime> ops;
+  for (auto& [name, sum] : by_op) {
+    ops.push_back(std::move(sum));
+  }
+  std::stable_sort(ops.begin(), ops.end(),
+                   [](const OpTime& a, const OpTime& b) { return a.busy_ns > b.busy_ns; });
+  return ops;
+}
+
+void find_gaps(const std::vector<TimelineKernel>& work, int64_t step_ns, StepBreakdown& result) {
+  std::vector<Gap> gaps;
+  int64_t until_ns = 0;
+  uint32_t last = kNoTask;
+  const auto add = [&](int64_t next_ns, uint32_t next) {
+    if (next_ns > until_ns) {
+      gaps.push_back({.start_ns = until_ns, .end_ns = next_ns, .after = last, .before = next});
+      result.idle_ns += next_ns - until_ns;
+    }
+  };
+  for (const TimelineKernel& piece : work) {
+    add(piece.start_ns, piece.task);
+    if (piece.end_ns >= until_ns) {
+      until_ns = piece.end_ns;
+      last = piece.task;
+    }
+  }
+  add(step_ns, kNoTask);
+  result.num_gaps = static_cast<int64_t>(gaps.size());
+  std::stable_sort(gaps.begin(), gaps.end(),
+                   [](const Gap& a, const Gap& b) { return a.duration_ns() > b.duration_ns(); });
+  gaps.resize(std::min(gaps.size(), StepBreakdown::kMaxGaps));
+  result.longest = std::move(gaps);
+}
+
+StepBreakdown break_down_rank(const RankTimeline& rank, int64_t step_ns) {
+  check_indices(rank);
+  const std::vector<TimelineKernel> work = work_of(rank);
+  StepBreakdown result;
+  result.rank = rank.rank;
+  result.ops = op_times(rank, busy_times(rank, work));
+  for (const TimelineKernel& piece : work) {
+    result.no_task_ns += piece.task == kNoTask ? piece.end_ns - piece.start_ns : 0;
+  }
+  find_gaps(work, step_ns, result);
+  return result;
+}
+
+bool is_copy(std::string_view op) {
+  const auto ops = all_ops();
+  return std::any_of(ops.begin(), ops.end(), [&](const OpDefinition* known) {
+    return known->name == op && known->op_class == OpClass::kCopy;
+  });
+}
+
+/// "; <remark>" for each remark, once.
+std::string remarks_of(const Timeline& timeline) {
+  std::set<std::string> remarks;
+  for (const RankTimeline& rank : timeline.ranks) {
+    remarks.insert(rank.remark);
+  }
+  remarks.erase("");
+  std::string text;
+  for (const std::string& remark : remarks) {
+    text += "; " + remark;
+  }
+  return text;
+}
+
+bool contains(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
+
+}  // namespace
+
+std::vector<StepBreakdown> break_down(const Timeline& timeline) {
+  const int64_t step_ns = step_time_ns(timeline);
+  std::vector<StepBreakdown> ranks;
+  for (const RankTimeline& rank : timeline.ranks) {
+    ranks.push_back(break_down_rank(rank, step_ns));
+  }
+  return ranks;
+}
+
+std::string describe_step(const Timeline& timeline) {
+  if (timeline.ranks.empty()) {
+    return "no step";
+  }
+  std::map<std::string_view, int64_t> times;
+  for (const StepBreakdown& rank : break_down(timeline)) {
+    for (const OpTime& op : rank.ops) {
+      times[op.kind] += op.busy_ns;
+    }
+    times["idle"] += rank.idle_ns;
+    times["no task"] += rank.no_task_ns;
+  }
+  std::vector<std::pair<int64_t, std::string_view>> longest_first;
+  for (const auto& [what, time_ns] : times) {
+    longest_first.emplace_back(-time_ns, what);
+  }
+  std::sort(longest_first.begin(), longest_first.end());
+  const int64_t step_ns = step_time_ns(timeline);
+  const double all_ns = static_cast<double>(step_ns) * static_cast<double>(timeline.ranks.size());
+  std::string shares;
+  for (const auto& [time_ns, what] : longest_first) {
+    if (time_ns < 0) {
+      shares += fmt::format("{} {} {:.1f}%", shares.empty() ? ":" : ",", what,
+                            -100 * static_cast<double>(time_ns) / all_ns);
+    }
+  }
+  return fmt::format("step {}, {}, {:.2f} ms{}{}", timeline.ranks.front().step, timeline.source,
+                     static_cast<double>(step_ns) * 1e-6, shares, remarks_of(timeline));
+}
+
+std::string_view op_kind(std::string_view op) {
+  if (op.starts_with("linear")) {
+    return "matrix products";
+  }
+  if (op.starts_with("attention")) {
+    return "attention";
+  }
+  if (contains(op, "embedding") || op.starts_with("cross_entropy")) {
+    return "embedding and loss";
+  }
+  if (op == "adamw" || op == "clip_scale" || op == "squared_norm") {
+    return "optimizer";
+  }
+  if (contains(op, "norm")) {
+    return "norms";
+  }
+  return is_copy(op) ? "copies" : "elementwise";
+}
+
+}  // namespace braid

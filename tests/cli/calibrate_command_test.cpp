@@ -1,0 +1,58 @@
+#include "cli/cli_fixture.h"
+#include "sim/profile.h"
+
+namespace braid {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class CalibrateCommand : public Cli {
+ protected:
+  CalibrateCommand() { write_run(); }
+};
+
+TEST_F(CalibrateCommand, MeasuresWritesAndPredicts) {
+  const std::string text =
+      output_of({"calibrate", "--device", "cpu", "--quick", "--config", "run.toml", "--set",
+                 "runtime.threads=1", "--out", "new/cpu.json"});
+  EXPECT_THAT(text, AllOf(HasSubstr("device   cpu\n"), HasSubstr("of matrix products"),
+                          HasSubstr("spread   median"), HasSubstr("profile  new/cpu.json")));
+  EXPECT_EQ(text.find('\r'), std::string::npos) << "a bar where nobody watches";
+  EXPECT_GT(parse_profile(read("new/cpu.json"), "cpu.json").tasks.size(), 20u);
+
+  const std::string plan = output_of({"plan", "run.toml", "--cost", "new/cpu.json"});
+  EXPECT_THAT(plan, AllOf(HasSubstr("cost     cpux2, measured"), HasSubstr("tokens/s, MFU")));
+}
+
+TEST_F(CalibrateCommand, WrongOptionsAreOneLine) {
+  EXPECT_THAT(error_of({"calibrate", "--device", "tpu"}, 2), HasSubstr("{auto,cpu,cuda}"));
+  EXPECT_THAT(error_of({"calibrate", "--set", "train.steps=3"}, 2), HasSubstr("--config"));
+  EXPECT_THAT(error_of({"calibrate", "--device", "cpu", "--like", "h300"}, 2),
+              AllOf(HasSubstr("--like: h300"), HasSubstr("h200,b200,cpu")));
+  EXPECT_THAT(error_of({"plan", "run.toml", "--program", "--cost", "h200"}, 2),
+              AllOf(HasSubstr("--cost"), HasSubstr("--program")));
+  EXPECT_THAT(error_of({"calibrate", "--threads", "-1"}, 2), HasSubstr("--threads"));
+  EXPECT_THAT(error_of({"calibrate", "--config", "none.toml"}, 2), HasSubstr("none.toml"));
+}
+
+TEST_F(CalibrateCommand, PlanRefusesWhatIsNeitherProfileNorCluster) {
+  EXPECT_THAT(
+      error_of({"plan", "run.toml", "--cost", "h300x8"}, 2),
+      AllOf(HasSubstr("unknown device \"h300\""), HasSubstr("a100, h100, h200, b200, cpu")));
+  EXPECT_THAT(error_of({"plan", "run.toml", "--cost", "h200"}, 2),
+              HasSubstr("h200 has 1 devices, and parallel.ranks is 2"));
+  EXPECT_THAT(error_of({"plan", "run.toml", "--cost", "none.json"}, 1), HasSubstr("none.json"));
+  write("bad.json", "{}");
+  EXPECT_THAT(error_of({"plan", "run.toml", "--cost", "bad.json"}, 1),
+              HasSubstr("profile 'bad.json'"));
+}
+
+TEST_F(CalibrateCommand, PlanPredictsOnAKnownCluster) {
+  EXPECT_THAT(output_of({"plan", "run.toml", "--cost", "h100x8"}),
+              AllOf(HasSubstr("cost     h100x8, analytic"), HasSubstr("communication"),
+                    HasSubstr("100.0% analytic")));
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,91 @@
+#include "cli/cli_fixture.h"
+
+namespace braid {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+class ExportCommand : public Cli {
+ protected:
+  ExportCommand() {
+    write_run();
+    output_of(train({"eval.interval=0", "train.steps=2"}));
+  }
+};
+
+TEST_F(ExportCommand, WritesAFolderThatImportReads) {
+  const std::string exported = output_of({"export", "runs/run", "hf"});
+  EXPECT_THAT(exported, AllOf(StartsWith("llama: 2 layers, width 32"),
+                              HasSubstr("wrote hf: config.json, 21 tensors of f32 in 1 file, ")));
+  EXPECT_TRUE(exists("hf/model.safetensors"));
+  EXPECT_THAT(read("hf/config.json"), HasSubstr("\"max_position_embeddings\": 32,"));
+  const std::string imported = output_of({"import", "hf", "c"});
+  EXPECT_THAT(imported, AllOf(HasSubstr("wrote c/step_00000000\n"),
+                              HasSubstr("checkpoint.resume = \"c\" in a run file with this section:"
+                                        "\n[model]\nfamily = \"llama\"\nlayers = 2\n"),
+                              Not(HasSubstr("not used"))));
+  const auto sample = [&](const std::string& path) {
+    return output_of({"generate", path, "--tokenizer", "bytes", "--prompt", "the cat", "--tokens",
+                      "12", "--temperature", "0"});
+  };
+  EXPECT_EQ(sample("c"), sample("runs/run"));
+  // All bits of the weights come through both ways.
+  output_of({"export", "c", "again"});
+  EXPECT_EQ(read("again/model.safetensors"), read("hf/model.safetensors"));
+}
+
+// The imported weights are where a run begins, in any layout.
+TEST_F(ExportCommand, TrainingStartsFromWhatWasImported) {
+  output_of({"export", "runs/run", "hf"});
+  output_of({"import", "hf", "c"});
+  const std::string out =
+      output_of(train({"logging.run_folder=next", "train.steps=2", "checkpoint.resume=c",
+                       "parallel.tensor=2", "eval.interval=0"}));
+  EXPECT_THAT(out, AllOf(HasSubstr("resume   c/step_00000000 after step 0"),
+                         HasSubstr("finished after step 2; ")));
+}
+
+TEST_F(ExportCommand, CutsFilesByTheirSize) {
+  EXPECT_THAT(
+      output_of({"export", "runs/run", "hf", "--dtype", "bf16", "--max-shard-size", "30KB"}),
+      HasSubstr("21 tensors of bf16 in 4 files, "));
+  EXPECT_TRUE(exists("hf/model.safetensors.index.json"));
+  EXPECT_TRUE(exists("hf/model-00004-of-00004.safetensors"));
+}
+
+TEST_F(ExportCommand, RefusesInOneLine) {
+  EXPECT_THAT(error_of({"export", "absent", "hf"}, 1), StartsWith("'absent' is no checkpoint"));
+  EXPECT_THAT(error_of({"export", "runs/run", "runs"}, 2), HasSubstr("exists already"));
+  EXPECT_THAT(error_of({"export", "runs/run", "hf", "--dtype", "f16"}, 2), HasSubstr("--dtype"));
+  for (const char* const size : {"5", "0GB", "-1GB", "GB", "99999999TB"}) {
+    EXPECT_THAT(error_of({"export", "runs/run", "hf", "--max-shard-size", size}, 2),
+                HasSubstr("is not a size with its unit"))
+        << size;
+  }
+  EXPECT_FALSE(exists("hf"));
+}
+
+TEST_F(ExportCommand, ImportRefusesInOneLine) {
+  EXPECT_THAT(error_of({"import", "absent", "c"}, 1), HasSubstr("absent/config.json"));
+  output_of({"export", "runs/run", "hf"});
+  const std::string config = read("hf/config.json");
+  const std::string part = "\"rope_scaling\": null";
+  write("hf/config.json",
+        std::string(config).replace(config.find(part), part.size(),
+                                    "\"rope_scaling\": {\"rope_type\": \"llama3\"}"));
+  EXPECT_THAT(error_of({"import", "hf", "c"}, 1),
+              HasSubstr("rope_scaling = {\"rope_type\":\"llama3\"}: braid computes rotary"));
+  write("hf/config.json", config);
+  const std::string weights = read("hf/model.safetensors");
+  write("hf/model.safetensors", weights.substr(0, weights.size() / 2));
+  EXPECT_THAT(error_of({"import", "hf", "c"}, 1), HasSubstr("hf/model.safetensors"));
+  EXPECT_FALSE(exists("c"));
+  write("hf/model.safetensors", weights);
+  output_of({"import", "hf", "c"});
+  EXPECT_THAT(error_of({"import", "hf", "c"}, 2), HasSubstr("has the checkpoint"));
+}
+
+}  // namespace
+}  // namespace braid

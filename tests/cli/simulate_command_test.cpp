@@ -1,0 +1,133 @@
+#include "cli/cli_fixture.h"
+
+#include <nlohmann/json.hpp>
+
+namespace braid {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class SimulateCommand : public Cli {
+ protected:
+  SimulateCommand() { write_run(); }
+
+  nlohmann::json json_of(Words arguments) const {
+    arguments.insert(arguments.begin(), {"simulate", "run.toml", "--json"});
+    return nlohmann::json::parse(output_of(arguments));
+  }
+  /// 4 ranks in a pipeline of two stages, 4 microbatches each.
+  static Words pipeline(const Words& more) {
+    Words words{"--set", "parallel.ranks=4",     "--set", "parallel.pipeline=2",
+                "--set", "train.global_batch=16"};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+};
+
+TEST_F(SimulateCommand, SaysWhereTheStepGoes) {
+  const std::string text = output_of({"simulate", "run.toml", "--cluster", "h100x2"});
+  for (const char* part :
+       {"layout    2 ranks", "cost      h100x2, analytic", "\nstep      ", "tokens/s and ",
+        "on each of 2 ranks, MFU ", "\ncompute   ", "\nexposed   ", "data ", "\nidle      ",
+        "\nbusiest   rank 0", "\nmemory    ", " of 80.0 GiB", "\nstage   rank"}) {
+    EXPECT_THAT(text, HasSubstr(part));
+  }
+  EXPECT_FALSE(exists("runs"));
+}
+
+TEST_F(SimulateCommand, PartsOfTheStepAddUp) {
+  const nlohmann::json json = json_of(pipeline({"--cluster", "h100x8"}));
+  EXPECT_EQ(json["ranks"], 4);
+  EXPECT_EQ(json["distinct_ranks"], 2);
+  EXPECT_EQ(json["stages"].size(), 2u);
+  const nlohmann::json& mean = json["mean"];
+  const double step_ns = json["step_ns"].get<double>() - json["host_ns"].get<double>();
+  EXPECT_NEAR(mean["compute_ns"].get<double>() + mean["exposed_ns"].get<double>() +
+                  mean["copy_ns"].get<double>() + mean["idle_ns"].get<double>(),
+              step_ns, 1e-6 * step_ns);
+  EXPECT_GT(mean["warmup_ns"].get<double>(), 0);
+  EXPECT_GT(mean["communication"]["pipeline"]["total_ns"].get<double>(), 0);
+  EXPECT_NEAR(json["tokens_per_s"].get<double>(), 16 * 32 / (json["step_ns"].get<double>() * 1e-9),
+              1);
+}
+
+TEST_F(SimulateCommand, EqualQuestionsHaveEqualAnswers) {
+  const Words words{"simulate", "run.toml", "--cluster", "h200x8", "--json"};
+  EXPECT_EQ(output_of(words), output_of(words));
+}
+
+TEST_F(SimulateCommand, ContentionCostsTime) {
+  const double with = json_of({"--cluster", "h100x2"})["step_ns"];
+  const double without = json_of({"--cluster", "h100x2", "--no-contention"})["step_ns"];
+  EXPECT_GT(with, without);
+}
+
+TEST_F(SimulateCommand, RanksScaleTheDataDimensionAndTheBatch) {
+  const nlohmann::json json = json_of(pipeline({"--cluster", "h200x8", "--ranks", "64"}));
+  EXPECT_EQ(json["ranks"], 64);
+  EXPECT_EQ(json["global_batch"], 16 * 64 / 4);
+  EXPECT_THAT(json["cost"], HasSubstr("h200x64"));
+}
+
+TEST_F(SimulateCommand, RanksThatDoNotDivideAreRefused) {
+  Words words = pipeline({"--cluster", "h200x8", "--ranks", "63"});
+  words.insert(words.begin(), {"simulate", "run.toml"});
+  EXPECT_EQ(
+      error_of(words, 2),
+      "--ranks 63 is no multiple of tensor 1 x context 1 x pipeline 2 = 2; the nearest are 62 "
+      "and 64");
+  words.back() = "1";
+  EXPECT_THAT(error_of(words, 2), HasSubstr("the nearest is 2"));
+}
+
+TEST_F(SimulateCommand, ClusterMustHaveADevicePerRank) {
+  EXPECT_THAT(error_of({"simulate", "run.toml", "--cluster", "h200"}, 2),
+              AllOf(HasSubstr("cluster h200 has 1 devices"), HasSubstr("take h200x2")));
+  EXPECT_THAT(error_of({"simulate", "run.toml"}, 2), HasSubstr("--cluster (h200x8, h100x1024)"));
+  EXPECT_THAT(error_of({"simulate", "run.toml", "--cluster", "h2x8"}, 2),
+              HasSubstr("unknown device"));
+}
+
+TEST_F(SimulateCommand, TracesOpenInPerfetto) {
+  output_of({"simulate", "run.toml", "--cluster", "h100x2", "--trace", "step.json", "--trace-ranks",
+             "0,1"});
+  const nlohmann::json trace = nlohmann::json::parse(read("step.json"));
+  const nlohmann::json& events = trace.is_array() ? trace : trace["traceEvents"];
+  int tasks[2] = {};
+  for (const nlohmann::json& event : events) {
+    if (event["ph"] == "X") {
+      ++tasks[event["pid"].get<int>() - 1];
+    }
+  }
+  EXPECT_GT(tasks[0], 50);
+  EXPECT_EQ(tasks[0], tasks[1]);
+}
+
+TEST_F(SimulateCommand, TraceRanksMustExist) {
+  EXPECT_EQ(error_of({"simulate", "run.toml", "--cluster", "h100x2", "--trace", "step.json",
+                      "--trace-ranks", "2"},
+                     2),
+            "--trace-ranks 2: the ranks are 0 to 1");
+  EXPECT_FALSE(exists("step.json"));
+}
+
+TEST_F(SimulateCommand, ProfilesAreReadAndRefused) {
+  EXPECT_THAT(error_of({"simulate", "run.toml", "--profile", "none.json"}, 1),
+              HasSubstr("none.json"));
+  write("bad.json", "{}");
+  EXPECT_THAT(error_of({"simulate", "run.toml", "--profile", "bad.json"}, 1),
+              HasSubstr("bad.json"));
+}
+
+TEST_F(SimulateCommand, ThousandsOfRanksTakeAsLongAsTheDistinctOnes) {
+  write("large.toml",
+        "[model]\npreset = \"llama-8b\"\n[train]\nsequence = 8192\nglobal_batch = 8192\n"
+        "dtype = \"bfloat16\"\n[parallel]\nranks = 8192\ntensor = 2\nsequence_parallel = true\n"
+        "pipeline = 4\n");
+  const std::string text = output_of({"simulate", "large.toml", "--cluster", "h100x8192"});
+  EXPECT_THAT(text, HasSubstr("simulated 8 programs, 8 ranks that can be told apart"));
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,43 @@
+#include "cli/cli_fixture.h"
+
+namespace braid {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class VerifyCommand : public Cli {
+ protected:
+  VerifyCommand() { write_run(); }
+};
+
+TEST_F(VerifyCommand, ComparesALayoutWithOneRank) {
+  EXPECT_THAT(output_of({"verify", "run.toml", "--set", "parallel.tensor=2", "--set",
+                         "parallel.ranks=4", "--set", "parallel.shard=gradients"}),
+              AllOf(HasSubstr("layout    4 ranks = tensor 2 x context 1 x data 2 x pipeline 1\n"),
+                    HasSubstr("shards    optimizer state and gradients over 2 ranks\n"),
+                    HasSubstr("tensors in float64, furthest from one rank "),
+                    HasSubstr("step 3    loss "), HasSubstr("equal     to one rank")));
+  EXPECT_FALSE(exists("runs"));
+}
+
+TEST_F(VerifyCommand, WorksForPresetsAndBfloat16) {
+  write("gpt2.toml", "[model]\npreset = \"gpt2-124m\"\n[train]\ndtype = \"bfloat16\"\n");
+  EXPECT_THAT(output_of({"verify", "gpt2.toml", "--set", "parallel.ranks=2", "--set",
+                         "parallel.pipeline=2", "--steps", "1"}),
+              AllOf(HasSubstr("pipeline  Et*6|t*6L, 1f1b of 4 microbatches"), HasSubstr("equal ")));
+}
+
+TEST_F(VerifyCommand, RefusesImpossibleLayouts) {
+  EXPECT_THAT(
+      error_of({"verify", "run.toml", "--set", "parallel.ranks=3", "--set", "parallel.tensor=3"},
+               2),
+      HasSubstr("parallel.tensor = 3"));
+  EXPECT_THAT(error_of({"verify", "run.toml", "--set", "parallel.ranks=2", "--set",
+                        "parallel.pipeline=2", "--set", "parallel.schedule=zb-v"},
+                       2),
+              HasSubstr("parallel.virtual_stages"));
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,93 @@
+#include "config/validate_overlap.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "base/errors.h"
+#include "base/expect_error.h"
+
+namespace braid {
+namespace {
+
+/// "manual" on a pipeline of two stages.
+RunConfig manual() {
+  RunConfig config;
+  config.parallel.pipeline = 2;
+  config.overlap.mode = "manual";
+  return config;
+}
+
+std::string refusal(const RunConfig& config) {
+  return message_of<ConfigError>([&] { validate_overlap(config); });
+}
+
+TEST(ValidateOverlap, AcceptsEveryKeyBesideTheOthers) {
+  RunConfig config = manual();
+  config.overlap.overlap_grad_reduce = true;
+  config.overlap.overlap_p2p_comm = true;
+  EXPECT_NO_THROW(validate_overlap(config));
+  config.overlap.overlap_p2p_comm_warmup_flush = true;
+  config.overlap.overlap_p2p_backward_on_comm_stream = true;
+  config.overlap.overlap_p2p_wgrad_delayed_layer_number = 2;
+  config.overlap.overlap_p2p_with_transformer_layer_wgrad = true;
+  config.overlap.defer_embedding_wgrad_compute = true;
+  config.overlap.wgrad_deferral_limit = 3;
+  EXPECT_NO_THROW(validate_overlap(config));
+  config.overlap.overlap_p2p_comm = false;
+  config.overlap.overlap_p2p_comm_warmup_flush = false;
+  config.overlap.overlap_p2p_backward_on_comm_stream = false;
+  EXPECT_NO_THROW(validate_overlap(config));
+}
+
+TEST(ValidateOverlap, RefusesKeysThatTheModeDoesNotRead) {
+  RunConfig config = manual();
+  config.overlap.mode = "auto";
+  config.overlap.overlap_p2p_comm = true;
+  EXPECT_EQ(refusal(config),
+            "overlap.overlap_p2p_comm = true: is read with mode = \"manual\" only; mode is "
+            "\"auto\"");
+  config.overlap = {.mode = "off", .overlap_p2p_wgrad_delayed_layer_number = 2};
+  EXPECT_EQ(refusal(config),
+            "overlap.overlap_p2p_wgrad_delayed_layer_number = 2: is read with mode = \"manual\" "
+            "only; mode is \"off\"");
+}
+
+TEST(ValidateOverlap, RefusesKeysThatNeedAPipeline) {
+  RunConfig config = manual();
+  config.parallel.pipeline = 1;
+  config.overlap.overlap_grad_reduce = true;
+  EXPECT_NO_THROW(validate_overlap(config));
+  config.overlap.overlap_p2p_wgrad_delayed_layer_number = 1;
+  EXPECT_EQ(refusal(config),
+            "overlap.overlap_p2p_wgrad_delayed_layer_number = 1: needs messages between pipeline "
+            "stages, and parallel.pipeline = 1; set parallel.pipeline above 1 or remove the key");
+}
+
+TEST(ValidateOverlap, RefusesKeysThatExtendWhatIsOff) {
+  RunConfig config = manual();
+  config.overlap.overlap_p2p_comm_warmup_flush = true;
+  EXPECT_EQ(refusal(config),
+            "overlap.overlap_p2p_comm_warmup_flush = true: extends overlap_p2p_comm to warm-up and "
+            "flush, and overlap_p2p_comm is false; set overlap.overlap_p2p_comm = true");
+  config = manual();
+  config.overlap.overlap_p2p_backward_on_comm_stream = true;
+  EXPECT_EQ(refusal(config),
+            "overlap.overlap_p2p_backward_on_comm_stream = true: chooses the stream of messages "
+            "that overlap_p2p_comm takes off the compute stream, and overlap_p2p_comm is false; "
+            "set overlap.overlap_p2p_comm = true");
+  config = manual();
+  config.overlap.overlap_p2p_with_transformer_layer_wgrad = true;
+  EXPECT_EQ(refusal(config),
+            "overlap.overlap_p2p_with_transformer_layer_wgrad = true: says which weight gradients "
+            "of delayed layers wait, and none is delayed; set "
+            "overlap.overlap_p2p_wgrad_delayed_layer_number = 1");
+  config = manual();
+  config.overlap.wgrad_deferral_limit = 4;
+  EXPECT_EQ(refusal(config),
+            "overlap.wgrad_deferral_limit = 4: limits defer_embedding_wgrad_compute, which is "
+            "false; set overlap.defer_embedding_wgrad_compute = true");
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,46 @@
+#include "ops/blocks.h"
+
+#include "support/cuda_kernel_checks.h"
+
+namespace braid {
+namespace {
+
+using BlocksCudaTest = CudaKernelTest;
+
+KernelCase sum_case(DType dtype, size_t num_blocks, int64_t count) {
+  OpSpec spec{"sum_blocks", {}, std::vector(num_blocks, read(dtype, {count}))};
+  spec.operands.push_back(write(dtype, {count}));
+  return KernelCase(spec);
+}
+
+KernelCase join_case(DType dtype, int64_t rows, int64_t columns) {
+  return KernelCase({"join_columns",
+                     {},
+                     {read(dtype, {rows, columns}), read(dtype, {rows, 3 * columns}),
+                      write(dtype, {rows, 4 * columns})}});
+}
+
+TEST_F(BlocksCudaTest, GivesTheNumbersOfTheCpu) {
+  for (const DType dtype : kCudaDtypes) {
+    for (const size_t num_blocks : {size_t{1}, size_t{2}, size_t{8}, kMaxBlocks}) {
+      for (const int64_t count : {1, 8, 31, 4096, 100003}) {
+        expect_same_as_cpu([&] { return sum_case(dtype, num_blocks, count); }, context(),
+                           fmt::format("{} x [{}]", num_blocks, count));
+      }
+    }
+    for (const int64_t columns : {1, 5, 64}) {
+      expect_same_as_cpu([&] { return join_case(dtype, 37, columns); }, context(),
+                         fmt::format("[37,{}]", columns));
+    }
+  }
+}
+
+TEST_F(BlocksCudaTest, IsBitwiseRepeatable) {
+  for (const DType dtype : kCudaDtypes) {
+    expect_repeatable([&] { return sum_case(dtype, 8, 10008); }, context());
+    expect_repeatable([&] { return join_case(dtype, 37, 5); }, context());
+  }
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,120 @@
+#include "backends/cuda/device_needs.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <vector>
+
+#include "backends/cuda/kernels/attention_calls.h"
+#include "backends/cuda/kernels/scratch_sizes.h"
+#include "ops/attention.h"
+#include "ops/attributes.h"
+#include "ops/linear.h"
+#include "ops/norm.h"
+#include "support/kernel_harness.h"
+#include "support/step_program.h"
+
+namespace braid {
+namespace {
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+constexpr int64_t kGiB = int64_t{1} << 30;
+
+struct AttentionShape {
+  int64_t batches;
+  int64_t heads;
+  int64_t kv_heads;
+  int64_t head_size;
+  int64_t sequence;
+};
+
+OpSpec attention_backward(AttentionShape s) {
+  const int64_t rows = s.batches * s.sequence;
+  const int64_t width = (s.heads + 2 * s.kv_heads) * s.head_size;
+  return {"attention_backward",
+          to_attributes(AttentionAttributes{.heads = s.heads,
+                                            .kv_heads = s.kv_heads,
+                                            .head_size = s.head_size,
+                                            .sequence = s.sequence}),
+          {read(DType::kBF16, {rows, width}), read(DType::kBF16, {rows, s.heads * s.head_size}),
+           read(DType::kF32, {s.batches, s.heads, s.sequence}),
+           read(DType::kBF16, {rows, s.heads * s.head_size}), write(DType::kBF16, {rows, width})}};
+}
+
+// What an H200 took beside the planned bytes (bench/gpu/h200.md): 4.1 GiB of llama-1b and
+// llama-8b, where d_scores of a call reach their limit; less than 1 GiB of 16 short sequences.
+TEST(DeviceNeeds, AttentionCountsTheScoresOfACall) {
+  for (const AttentionShape shape : {AttentionShape{2, 32, 8, 64, 8192},  //
+                                     AttentionShape{1, 32, 8, 128, 8192}}) {
+    const auto bytes =
+        static_cast<int64_t>(max_cuda_scratch_bytes(attention_backward(shape), true));
+    EXPECT_GE(bytes, 4 * kGiB);
+    EXPECT_LE(bytes, 5 * kGiB);
+    EXPECT_LE(max_cuda_scratch_bytes(attention_backward(shape), false), 1.0 * kGiB);
+  }
+  const OpSpec many_short = attention_backward({16, 28, 4, 128, 1024});
+  EXPECT_GE(max_cuda_scratch_bytes(many_short, true), 16 * 28 * 2 * kMiB);
+  EXPECT_LE(max_cuda_scratch_bytes(many_short, true), 16 * 28 * 2 * kMiB + kGiB);
+}
+
+TEST(DeviceNeeds, CallsHaveWholeSequencesOrHeadsOfOne) {
+  const AttentionSizes sizes(attention_backward({6, 8, 2, 64, 1024}));
+  const auto call = [&](int64_t max_bytes) {
+    return attention_backward_call(sizes, {.max_d_scores_bytes = max_bytes});
+  };
+  const int64_t kv_head_bytes = int64_t{4} * 1024 * 1024 * 2;  // 4 query heads
+  EXPECT_EQ(call(12 * kv_head_bytes).batches, 6);
+  EXPECT_EQ(call(11 * kv_head_bytes).batches, 3);
+  EXPECT_EQ(call(3 * kv_head_bytes).batches, 1);
+  EXPECT_EQ(call(3 * kv_head_bytes).kv_heads, 2);
+  EXPECT_EQ(call(1).kv_heads, 1);
+  EXPECT_EQ(attention_backward_call(sizes, {.repeatable = false}).batches, 6);
+}
+
+TEST(DeviceNeeds, OwnKernelsAreCountedExactly) {
+  const OpSpec norm{"layernorm_backward",
+                    to_attributes(NormBackwardAttributes{}),
+                    {read(DType::kBF16, {5000, 1024})}};
+  EXPECT_EQ(max_cuda_scratch_bytes(norm, true),
+            2 * NormBackwardGrid(5000, 128).partial_bytes(1024));
+  const OpSpec product{"linear", to_attributes(LinearAttributes{}), {}};
+  EXPECT_EQ(max_cuda_scratch_bytes(product, true), kMaxGemmScratchBytes);
+  const OpSpec copy{"copy", {}, {}};
+  EXPECT_EQ(max_cuda_scratch_bytes(copy, true), 0u);
+}
+
+TEST(DeviceNeeds, BiasSumsFillTheDeviceAndStayWithinTheirScratch) {
+  for (const int64_t rows : {1, 31, 33, 1000, 100000}) {
+    for (const int64_t columns : {1, 255, 257, 4096, 1000000}) {
+      const int64_t chunks = bias_grad_chunks(rows, columns);
+      EXPECT_GE(chunks, 1);
+      EXPECT_LE(chunks, (rows + 31) / 32);
+      EXPECT_EQ(bias_grad_scratch_bytes(rows, columns), static_cast<size_t>(4 * chunks * columns));
+      EXPECT_LE(bias_grad_scratch_bytes(rows, columns), 4.0 * (1056 * 256 + columns));
+    }
+  }
+}
+
+Program fills(int count) {
+  StepProgram builder;
+  const StreamId compute = builder.stream("compute");
+  const BufferId a = builder.persistent("a", 4);
+  for (int i = 0; i < count; ++i) {
+    builder.fill(compute, a, i);
+  }
+  return builder.finish();
+}
+
+TEST(DeviceNeeds, DriverBytesGrowWithTheTasks) {
+  const std::array<Program, 1> few = {fills(10)};
+  const std::array<Program, 2> many = {fills(10), fills(1000)};
+  EXPECT_EQ(cuda_needs(few, true).scratch_bytes, 0);
+  EXPECT_GT(cuda_needs(many, true).driver_bytes, cuda_needs(few, true).driver_bytes);
+  // With the context: 0.5 to 0.6 GiB of a step of some hundred tasks on an H200.
+  const int64_t all = kCudaContextBytes + cuda_needs(many, true).driver_bytes;
+  EXPECT_GE(all, kGiB / 2);
+  EXPECT_LE(all, 3 * kGiB / 4);
+}
+
+}  // namespace
+}  // namespace braid

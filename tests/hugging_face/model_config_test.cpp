@@ -1,0 +1,211 @@
+#include "hugging_face/model_config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "base/errors.h"
+#include "base/expect_error.h"
+
+namespace braid {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// As published with the models, but for a few keys about tokens and versions.
+constexpr const char* kTinyLlama = R"({
+  "architectures": ["LlamaForCausalLM"], "bos_token_id": 1, "eos_token_id": 2,
+  "hidden_act": "silu", "hidden_size": 2048, "initializer_range": 0.02, "intermediate_size": 5632,
+  "max_position_embeddings": 2048, "model_type": "llama", "num_attention_heads": 32,
+  "num_hidden_layers": 22, "num_key_value_heads": 4, "pretraining_tp": 1, "rms_norm_eps": 1e-05,
+  "rope_scaling": null, "tie_word_embeddings": false, "torch_dtype": "float32",
+  "transformers_version": "4.31.0.dev0", "use_cache": true, "vocab_size": 32000})";
+constexpr const char* kQwen = R"({
+  "architectures": ["Qwen2ForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 151643,
+  "eos_token_id": 151643, "hidden_act": "silu", "hidden_size": 896, "initializer_range": 0.02,
+  "intermediate_size": 4864, "max_position_embeddings": 32768, "max_window_layers": 24,
+  "model_type": "qwen2", "num_attention_heads": 14, "num_hidden_layers": 24,
+  "num_key_value_heads": 2, "rms_norm_eps": 1e-06, "rope_theta": 1000000.0,
+  "sliding_window": 32768, "tie_word_embeddings": true, "torch_dtype": "bfloat16",
+  "transformers_version": "4.40.1", "use_cache": true, "use_mrope": false,
+  "use_sliding_window": false, "vocab_size": 151936})";
+constexpr const char* kGpt2 = R"({
+  "activation_function": "gelu_new", "architectures": ["GPT2LMHeadModel"], "attn_pdrop": 0.1,
+  "bos_token_id": 50256, "embd_pdrop": 0.1, "eos_token_id": 50256, "initializer_range": 0.02,
+  "layer_norm_epsilon": 1e-05, "model_type": "gpt2", "n_ctx": 1024, "n_embd": 768, "n_head": 12,
+  "n_layer": 12, "n_positions": 1024, "resid_pdrop": 0.1, "summary_activation": null,
+  "summary_first_dropout": 0.1, "summary_proj_to_labels": true, "summary_type": "cls_index",
+  "summary_use_proj": true, "task_specific_params": {"text-generation": {"do_sample": true}},
+  "vocab_size": 50257})";
+
+HfConfig parse(std::string_view text) {
+  return parse_hf_config(text, "m/config.json");
+}
+
+/// The text with one entry more.
+std::string with(std::string text, const std::string& entry) {
+  return text.insert(1, entry + ",");
+}
+
+std::string replaced(std::string text, const std::string& part, const std::string& other) {
+  const size_t found = text.find(part);
+  EXPECT_NE(found, std::string::npos) << part;
+  return text.replace(found, part.size(), other);
+}
+
+std::string fault_of(const std::string& text) {
+  return message_of<DataError>([&] { parse(text); });
+}
+
+TEST(HfConfig, ReadsPublishedModels) {
+  const HfConfig gpt2 = parse(kGpt2);
+  EXPECT_EQ(gpt2.model, find_preset("gpt2-124m").spec);
+  EXPECT_THAT(gpt2.ignored,
+              ElementsAre("attn_pdrop = 0.1", "embd_pdrop = 0.1", "resid_pdrop = 0.1"));
+  const HfConfig qwen = parse(kQwen);
+  EXPECT_EQ(qwen.model, find_preset("qwen2.5-0.5b").spec);
+  EXPECT_THAT(qwen.ignored, ElementsAre("use_mrope = false"));
+  const HfConfig llama = parse(kTinyLlama);
+  EXPECT_EQ(llama.model, (ModelSpec{.family = ModelFamily::kLlama,
+                                    .layers = 22,
+                                    .width = 2048,
+                                    .heads = 32,
+                                    .kv_heads = 4,
+                                    .head_size = 64,
+                                    .ffn = 5632,
+                                    .vocabulary = 32000,
+                                    .max_positions = 2048}));
+  EXPECT_THAT(llama.ignored, IsEmpty());
+}
+
+TEST(HfConfig, ReadsWhatItPrints) {
+  for (const ModelPreset& preset : model_presets()) {
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      EXPECT_EQ(parse(print_hf_config(preset.spec, dtype)).model, preset.spec) << preset.name;
+    }
+  }
+}
+
+TEST(HfConfig, PrintsWhatTransformersNeeds) {
+  const std::string text = print_hf_config(find_preset("qwen2.5-0.5b").spec, DType::kBF16);
+  EXPECT_THAT(text, HasSubstr("\"architectures\": [\n    \"Qwen2ForCausalLM\"\n  ],\n"
+                              "  \"model_type\": \"qwen2\",\n  \"hidden_size\": 896,\n"));
+  EXPECT_THAT(text, HasSubstr("\"torch_dtype\": \"bfloat16\""));
+}
+
+TEST(HfConfig, HasTheDefaultsOfTransformers) {
+  const HfConfig llama = parse(
+      R"({"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 1, "vocab_size": 9,
+          "num_attention_heads": 4, "intermediate_size": 8, "head_dim": null})");
+  EXPECT_EQ(llama.model.kv_heads, 4);
+  EXPECT_EQ(llama.model.head_size, 16);
+  EXPECT_EQ(llama.model.norm_epsilon, 1e-6);
+  EXPECT_EQ(llama.model.rope_theta, 10000.0);
+  EXPECT_FALSE(llama.model.tied_embeddings);
+  const HfConfig gpt2 = parse(
+      R"({"model_type": "gpt2", "n_embd": 8, "n_layer": 1, "vocab_size": 9, "n_head": 2,
+          "n_inner": null})");
+  EXPECT_EQ(gpt2.model.ffn, 32);
+  EXPECT_TRUE(gpt2.model.tied_embeddings);
+}
+
+TEST(HfConfig, RefusesOtherModels) {
+  EXPECT_EQ(fault_of(replaced(kTinyLlama, "\"llama\"", "\"mixtral\"")),
+            "'m/config.json': model_type = \"mixtral\": only \"llama\", \"qwen2\" and \"gpt2\" can "
+            "be imported");
+  EXPECT_THAT(fault_of("{}"), HasSubstr("model_type = null"));
+  EXPECT_EQ(fault_of(replaced(kGpt2, "GPT2LMHeadModel", "GPT2DoubleHeadsModel")),
+            "'m/config.json': architectures = [\"GPT2DoubleHeadsModel\"]: only "
+            "[\"GPT2LMHeadModel\"] can be imported of model_type \"gpt2\"");
+}
+
+TEST(HfConfig, RefusesWhatBraidDoesNotCompute) {
+  const std::string llama3 =
+      R"({"factor": 32.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0, "rope_type": "llama3"})";
+  EXPECT_THAT(
+      fault_of(replaced(kTinyLlama, "\"rope_scaling\": null", "\"rope_scaling\": " + llama3)),
+      HasSubstr("braid computes rotary embeddings without scaling only"));
+  EXPECT_THAT(fault_of(with(kTinyLlama, "\"rope_parameters\": " + llama3)),
+              HasSubstr("rope_parameters = {"));
+  EXPECT_THAT(fault_of(with(kTinyLlama, "\"rope_parameters\": 3")), HasSubstr("must be an object"));
+  EXPECT_THAT(fault_of(replaced(kTinyLlama, "silu", "gelu")),
+              HasSubstr("hidden_act = \"gelu\": braid computes silu only"));
+  EXPECT_THAT(fault_of(replaced(kGpt2, "gelu_new", "relu")),
+              HasSubstr("activation_function = \"relu\""));
+  EXPECT_THAT(
+      fault_of(replaced(kQwen, "\"use_sliding_window\": false", "\"use_sliding_window\": true")),
+      HasSubstr("braid computes models with use_sliding_window = false only"));
+  EXPECT_THAT(fault_of(with(kQwen, R"("layer_types": ["sliding_attention"])")),
+              HasSubstr("layer_types"));
+  EXPECT_THAT(fault_of(with(kTinyLlama, R"("partial_rotary_factor": 0.5)")),
+              HasSubstr("partial_rotary_factor = 0.5: braid rotates whole heads only"));
+  EXPECT_THAT(fault_of(with(kTinyLlama, R"("quantization_config": {"bits": 4})")),
+              HasSubstr("quantized weights cannot be imported"));
+  for (const char* const key : {"attention_bias", "mlp_bias"}) {
+    EXPECT_THAT(fault_of(with(kTinyLlama, fmt::format("\"{}\": true", key))),
+                HasSubstr(fmt::format("with {} = false only", key)));
+  }
+  EXPECT_THAT(fault_of(with(kGpt2, R"("scale_attn_weights": false)")),
+              HasSubstr("with scale_attn_weights = true only"));
+  for (const char* const key : {"scale_attn_by_inverse_layer_idx", "add_cross_attention"}) {
+    EXPECT_THAT(fault_of(with(kGpt2, fmt::format("\"{}\": true", key))), HasSubstr(key));
+  }
+}
+
+TEST(HfConfig, TakesRopeParametersOfTransformers5) {
+  const std::string text =
+      with(kTinyLlama, R"("rope_parameters": {"rope_theta": 500000.0, "rope_type": "default"})");
+  EXPECT_EQ(parse(text).model.rope_theta, 500000.0);
+  EXPECT_THAT(fault_of(with(kTinyLlama, R"("rope_parameters": {"rope_theta": "x"})")),
+              HasSubstr("rope_parameters.rope_theta = \"x\""));
+}
+
+TEST(HfConfig, RefusesValuesThatCannotBe) {
+  for (const char* const value : {"0", "-1", "1.5", "\"22\"", "null", "100000", "[]"}) {
+    EXPECT_THAT(
+        fault_of(replaced(kTinyLlama, "\"num_hidden_layers\": 22",
+                          fmt::format("\"num_hidden_layers\": {}", value))),
+        HasSubstr(fmt::format("num_hidden_layers = {}: must be an integer from 1 to 4096", value)));
+  }
+  EXPECT_THAT(fault_of(replaced(kTinyLlama, "1e-05", "2")),
+              HasSubstr("rms_norm_eps = 2: must be a number from 0 to 1"));
+  EXPECT_THAT(fault_of(replaced(kTinyLlama, "1e-05", "\"small\"")), HasSubstr("rms_norm_eps"));
+  EXPECT_THAT(fault_of(replaced(kTinyLlama, "\"tie_word_embeddings\": false",
+                                "\"tie_word_embeddings\": 0")),
+              HasSubstr("tie_word_embeddings = 0: must be true or false"));
+  EXPECT_THAT(
+      fault_of(replaced(kTinyLlama, "\"num_key_value_heads\": 4", "\"num_key_value_heads\": 5")),
+      HasSubstr("'m/config.json' describes no model: model.kv_heads = 5: must divide"));
+  EXPECT_THAT(fault_of(replaced(kGpt2, "\"n_head\": 12", "\"n_head\": 7")),
+              HasSubstr("describes no model: model.head_size"));
+  EXPECT_THAT(fault_of(replaced(kGpt2, "\"n_head\": 12", "\"n_head\": 1000")),
+              HasSubstr("describes no model"));
+}
+
+TEST(HfConfig, RefusesWhatIsNoConfig) {
+  EXPECT_EQ(fault_of("{"), "'m/config.json' is not JSON at byte 2");
+  EXPECT_EQ(fault_of("[]"), "'m/config.json' is not a JSON object");
+  EXPECT_EQ(fault_of("{\"a\": 1e999}"), "'m/config.json' holds a number that is out of range");
+  EXPECT_LT(fault_of(fmt::format("{{\"model_type\": \"{}\"}}", std::string(100000, 'n'))).size(),
+            300u);
+}
+
+TEST(HfConfig, AnyFlippedByteIsReadOrRefused) {
+  std::mt19937 random(1);
+  for (const std::string good : {kTinyLlama, kQwen, kGpt2}) {
+    for (int repeat = 0; repeat < 2000; ++repeat) {
+      std::string bad = good;
+      bad[random() % bad.size()] = static_cast<char>(random());
+      try {
+        EXPECT_GE(parse(bad).model.layers, 1);
+      } catch (const DataError&) {
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace braid

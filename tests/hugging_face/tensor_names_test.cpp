@@ -1,0 +1,108 @@
+#include "hugging_face/tensor_names.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "base/errors.h"
+#include "base/expect_error.h"
+#include "model/parameters.h"
+
+namespace braid {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsSupersetOf;
+
+/// "name shape" of each tensor.
+std::vector<std::string> listed(const std::string& preset) {
+  std::vector<std::string> list;
+  for (const HfTensor& tensor : hf_tensors(find_preset(preset).spec)) {
+    list.push_back(tensor.name + " " + to_string(tensor.shape));
+  }
+  return list;
+}
+
+// Of the files that were published under these names.
+TEST(HfTensors, Llama8bHasItsNamesAndShapes) {
+  const std::vector<std::string> list = listed("llama-8b");
+  EXPECT_EQ(list.size(), 291u);
+  EXPECT_THAT(list, IsSupersetOf({"model.embed_tokens.weight [128256,4096]",
+                                  "model.layers.0.input_layernorm.weight [4096]",
+                                  "model.layers.0.self_attn.q_proj.weight [4096,4096]",
+                                  "model.layers.0.self_attn.k_proj.weight [1024,4096]",
+                                  "model.layers.31.self_attn.v_proj.weight [1024,4096]",
+                                  "model.layers.31.self_attn.o_proj.weight [4096,4096]",
+                                  "model.layers.31.post_attention_layernorm.weight [4096]",
+                                  "model.layers.31.mlp.gate_proj.weight [14336,4096]",
+                                  "model.layers.31.mlp.up_proj.weight [14336,4096]",
+                                  "model.layers.31.mlp.down_proj.weight [4096,14336]",
+                                  "model.norm.weight [4096]", "lm_head.weight [128256,4096]"}));
+}
+
+TEST(HfTensors, QwenHasBiasesAndATiedHead) {
+  const std::vector<std::string> list = listed("qwen2.5-0.5b");
+  EXPECT_EQ(list.size(), 290u);
+  EXPECT_THAT(list, IsSupersetOf({"model.layers.23.self_attn.q_proj.bias [896]",
+                                  "model.layers.23.self_attn.k_proj.bias [128]",
+                                  "model.layers.23.self_attn.v_proj.bias [128]"}));
+  EXPECT_THAT(list, Not(testing::Contains(HasSubstr("lm_head"))));
+}
+
+TEST(HfTensors, Gpt2HasItsNamesAndShapes) {
+  const std::vector<std::string> list = listed("gpt2-124m");
+  EXPECT_EQ(list.size(), 148u);
+  EXPECT_THAT(list, IsSupersetOf(
+                        {"transformer.wte.weight [50257,768]", "transformer.wpe.weight [1024,768]",
+                         "transformer.h.0.ln_1.weight [768]", "transformer.h.0.ln_1.bias [768]",
+                         "transformer.h.0.attn.c_attn.weight [768,2304]",
+                         "transformer.h.0.attn.c_attn.bias [2304]",
+                         "transformer.h.11.attn.c_proj.weight [768,768]",
+                         "transformer.h.11.mlp.c_fc.weight [768,3072]",
+                         "transformer.h.11.mlp.c_proj.weight [3072,768]",
+                         "transformer.h.11.mlp.c_proj.bias [768]", "transformer.ln_f.bias [768]"}));
+}
+
+TEST(HfTensors, CoverEveryParameterOnce) {
+  for (const ModelPreset& preset : model_presets()) {
+    std::map<std::string, int64_t> rows;
+    for (const HfTensor& tensor : hf_tensors(preset.spec)) {
+      EXPECT_EQ(tensor.first_row, rows[tensor.parameter]) << tensor.name;
+      rows[tensor.parameter] += tensor.num_rows();
+    }
+    const std::vector<Parameter> parameters = model_parameters(preset.spec);
+    EXPECT_EQ(rows.size(), parameters.size());
+    for (const Parameter& parameter : parameters) {
+      const int64_t expected =
+          parameter.vocabulary_rows ? preset.spec.vocabulary : parameter.shape[0];
+      EXPECT_EQ(rows[parameter.name], expected) << preset.name << " " << parameter.name;
+    }
+  }
+}
+
+TEST(HfTensors, RefuseModelsWithoutAClass) {
+  ModelSpec model = find_preset("gpt2-124m").spec;
+  model.head_size = 32;
+  EXPECT_THAT(message_of<ConfigError>([&] { hf_tensors(model); }),
+              HasSubstr("model.head_size = 32: a GPT2LMHeadModel has model.width / model.heads = "
+                        "768 / 12"));
+  model = find_preset("gpt2-124m").spec;
+  model.kv_heads = 4;
+  EXPECT_THAT(message_of<ConfigError>([&] { hf_tensors(model); }), HasSubstr("model.kv_heads = 4"));
+  model = find_preset("gpt2-124m").spec;
+  model.qkv_bias = false;
+  EXPECT_THAT(message_of<ConfigError>([&] { hf_tensors(model); }),
+              HasSubstr("model.qkv_bias = false"));
+}
+
+TEST(IsHfBuffer, KnowsMasksAndFrequencies) {
+  EXPECT_TRUE(is_hf_buffer("h.0.attn.bias"));
+  EXPECT_TRUE(is_hf_buffer("transformer.h.3.attn.masked_bias"));
+  EXPECT_TRUE(is_hf_buffer("model.layers.0.self_attn.rotary_emb.inv_freq"));
+  EXPECT_FALSE(is_hf_buffer("transformer.h.0.attn.c_attn.bias"));
+  EXPECT_FALSE(is_hf_buffer("model.layers.0.self_attn.q_proj.bias"));
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,150 @@
+#include "model/context_shard.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/expect_error.h"
+
+namespace braid {
+namespace {
+
+using testing::HasSubstr;
+
+std::vector<int64_t> positions(int64_t size, int64_t index, int64_t inner, int64_t sequence) {
+  return ContextShard{.size = size, .index = index, .inner = inner}.position_list(sequence);
+}
+
+TEST(ContextShard, RingRanksHoldTheFirstAndTheLastChunk) {
+  EXPECT_EQ(positions(2, 0, 1, 8), (std::vector<int64_t>{0, 1, 6, 7}));
+  EXPECT_EQ(positions(2, 1, 1, 8), (std::vector<int64_t>{2, 3, 4, 5}));
+  EXPECT_EQ(positions(3, 1, 1, 12), (std::vector<int64_t>{2, 3, 8, 9}));
+}
+
+TEST(ContextShard, RanksThatExchangeHeadsHoldRuns) {
+  EXPECT_EQ(positions(3, 0, 3, 6), (std::vector<int64_t>{0, 1}));
+  EXPECT_EQ(positions(3, 1, 3, 6), (std::vector<int64_t>{2, 3}));
+  EXPECT_EQ(positions(3, 2, 3, 6), (std::vector<int64_t>{4, 5}));
+}
+
+// Outer rank 0 of 2 holds 0..5 and 18..23; its three inner ranks 4 tokens each.
+TEST(ContextShard, InnerRanksCutWhatTheOuterRankHolds) {
+  EXPECT_EQ(positions(6, 0, 3, 24), (std::vector<int64_t>{0, 1, 2, 3}));
+  EXPECT_EQ(positions(6, 1, 3, 24), (std::vector<int64_t>{4, 5, 18, 19}));
+  EXPECT_EQ(positions(6, 2, 3, 24), (std::vector<int64_t>{20, 21, 22, 23}));
+  EXPECT_EQ(positions(6, 3, 3, 24), (std::vector<int64_t>{6, 7, 8, 9}));
+}
+
+// What all ranks exchange heads for needs no second chunk; an even number of inner ranks cuts two
+// chunks into equal runs, whatever their length.
+TEST(ContextShard, SequencesNeedNoMoreThanEqualParts) {
+  const auto multiple = [](int64_t size, int64_t inner) {
+    return ContextShard{.size = size, .inner = inner}.sequence_multiple();
+  };
+  EXPECT_EQ(multiple(1, 1), 1);
+  EXPECT_EQ(multiple(4, 1), 8);
+  EXPECT_EQ(multiple(4, 4), 4);
+  EXPECT_EQ(multiple(4, 2), 4);
+  EXPECT_EQ(multiple(6, 3), 12);
+  EXPECT_EQ(positions(3, 1, 3, 9), (std::vector<int64_t>{3, 4, 5}));
+  EXPECT_EQ(positions(4, 1, 2, 4), (std::vector<int64_t>{3}));
+  EXPECT_EQ(positions(4, 2, 2, 12), (std::vector<int64_t>{3, 4, 5}));
+}
+
+TEST(ContextShard, OneRankHoldsPositionsInOrder) {
+  const TokenPositions at = ContextShard{}.positions(5);
+  EXPECT_EQ(at.of(0), 0);
+  EXPECT_EQ(at.of(4), 4);
+  EXPECT_EQ(positions(1, 0, 1, 3), (std::vector<int64_t>{0, 1, 2}));
+}
+
+TEST(ContextShard, EveryPositionIsOnOneRankAndChunksAscend) {
+  for (const int64_t size : {1, 2, 3, 4, 6, 8, 12}) {
+    for (int64_t inner = 1; inner <= size; ++inner) {
+      if (size % inner != 0) {
+        continue;
+      }
+      for (const int64_t multiples : {1, 2, 3, 5}) {
+        const int64_t sequence =
+            multiples * ContextShard{.size = size, .inner = inner}.sequence_multiple();
+        std::vector<int64_t> all;
+        for (int64_t index = 0; index < size; ++index) {
+          const std::vector<int64_t> part = positions(size, index, inner, sequence);
+          EXPECT_EQ(static_cast<int64_t>(part.size()), sequence / size);
+          EXPECT_TRUE(std::is_sorted(part.begin(), part.end()));
+          const ContextShard shard{.size = size, .index = index, .inner = inner};
+          EXPECT_TRUE(shard.positions(sequence).fits(sequence / size));
+          EXPECT_EQ(shard.positions(sequence).end(sequence / size), part.back() + 1);
+          all.insert(all.end(), part.begin(), part.end());
+        }
+        std::sort(all.begin(), all.end());
+        std::vector<int64_t> expected(static_cast<size_t>(sequence));
+        std::iota(expected.begin(), expected.end(), 0);
+        EXPECT_EQ(all, expected) << size << " ranks, inner " << inner;
+      }
+    }
+  }
+}
+
+// The work of causal attention: a query at position p sees p + 1 keys.
+TEST(ContextShard, ZigzagGivesAllRingRanksTheSameWork) {
+  for (int64_t index = 0; index < 4; ++index) {
+    const std::vector<int64_t> part = positions(4, index, 1, 32);
+    EXPECT_EQ(std::accumulate(part.begin(), part.end(), int64_t{8}), 32 * 33 / 2 / 4);
+  }
+}
+
+ModelSpec model(int64_t heads, int64_t kv_heads) {
+  ModelSpec spec;
+  spec.heads = heads;
+  spec.kv_heads = kv_heads;
+  spec.ffn = 8;
+  return spec;
+}
+
+struct Split {
+  int64_t tensor = 1;
+  int64_t size = 1;
+  int64_t inner = 1;
+  int64_t sequence = 16;
+};
+
+void check_split(const Split& split) {
+  check_context_parallel(model(8, 4), {.size = split.tensor},
+                         {.size = split.size, .inner = split.inner}, split.sequence);
+}
+
+std::string refusal(const Split& split) {
+  return message_of<ConfigError>([&] { check_split(split); });
+}
+
+TEST(CheckContextParallel, TakesWhatFits) {
+  EXPECT_NO_THROW(check_split({.sequence = 7}));
+  EXPECT_NO_THROW(check_split({.size = 4, .inner = 4}));
+  EXPECT_NO_THROW(check_split({.size = 4, .inner = 4, .sequence = 12}));
+  EXPECT_NO_THROW(check_split({.size = 4, .inner = 2, .sequence = 20}));
+  EXPECT_NO_THROW(check_split({.tensor = 2, .size = 4, .inner = 2}));
+}
+
+TEST(CheckContextParallel, NamesRuleAndNearestValues) {
+  EXPECT_EQ(refusal({.size = 4, .sequence = 20}),
+            "train.sequence = 20: must be a multiple of 2 * parallel.context = 8; the nearest are "
+            "16 and 24");
+  EXPECT_THAT(refusal({.size = 4, .sequence = 7}), HasSubstr("the nearest is 8"));
+  EXPECT_EQ(refusal({.size = 4, .inner = 4, .sequence = 14}),
+            "train.sequence = 14: must be a multiple of parallel.context = 4; the nearest are 12 "
+            "and 16");
+  EXPECT_EQ(refusal({.size = 4, .inner = 3}),
+            "parallel.context_inner = 3: must divide parallel.context = 4; the nearest that fits "
+            "this model is 2");
+  EXPECT_THAT(
+      refusal({.tensor = 2, .size = 4, .inner = 4}),
+      HasSubstr("4 context ranks exchange heads, and must divide the 4 query and 2 key/value "
+                "heads of a tensor rank; the nearest that fits is 2"));
+  EXPECT_THAT(refusal({.size = 0}), HasSubstr("must be at least 1"));
+}
+
+}  // namespace
+}  // namespace braid

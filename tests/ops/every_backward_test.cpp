@@ -1,0 +1,143 @@
+#include <algorithm>
+#include <set>
+
+#include "base/expect_error.h"
+#include "ops/activation.h"
+#include "ops/attention.h"
+#include "ops/attention_step.h"
+#include "ops/attributes.h"
+#include "ops/collectives.h"
+#include "ops/context_attention.h"
+#include "ops/context_layout.h"
+#include "ops/elementwise.h"
+#include "ops/embedding.h"
+#include "ops/forward_graph.h"
+#include "ops/norm.h"
+#include "ops/op.h"
+#include "ops/rope.h"
+
+namespace braid {
+namespace {
+
+ValueId through_every_collective(GraphBuilder& b, ValueId y) {
+  const Value like = b.value(y);
+  y = all_reduce(b, identity(b, y, "tensor", "identity"), "tensor", "sum");
+  y = reduce_scatter(b, all_gather(b, y, "tensor", 2, "gathered"), "tensor", 2, "scattered");
+  y = all_to_all(b, y, "context", 2, "exchanged");
+  y = reduce(b, broadcast(b, y, "context", 0, "root"), "context", 1, "reduced");
+  y = ring_shift(b, y, "context", 1, "shifted");
+  const MessageEnd next{.group = "pipeline", .peer = 1};
+  send(b, y, next, "sent");
+  return add(b, y, recv(b, like.dtype, like.shape, next, "received"), "met");
+}
+
+/// Attention of one of 2 x 2 context ranks, by each method between the outer ones.
+ValueId over_context_ranks(GraphBuilder& b, ValueId qkv) {
+  ContextAttention context{
+      .core = {.heads = 2, .kv_heads = 2, .head_size = 4, .sequence = kSequence, .scale = 0},
+      .inner = 2,
+      .outer = 2,
+      .outer_index = 1};
+  const ValueId ring = context_attention(b, qkv, context, "ring");
+  context.method = ContextMethod::kAllGather;
+  return add(b, ring, context_attention(b, qkv, context, "all_gather"), "methods");
+}
+
+/// A graph with every op that models are made of: both families' blocks behind one another.
+void build_every_op(Forward& forward) {
+  GraphBuilder& b = forward.builder();
+  const auto norm_weight = [&](const char* name) { return forward.param(name, {12}); };
+  ValueId x = embedding(b, forward.tokens("tokens"), forward.param("table", {kVocabulary, 12}),
+                        forward.param("positions", {kSequence, 12}), kSequence, "embedding");
+  ValueId y = rmsnorm(b, x, norm_weight("n1"), 1e-5, "norm1");
+  y = linear(b, y, forward.param("qkv", {24, 12}), forward.param("qkv_bias", {24}), "qkv");
+  const RopeAttributes heads{
+      .heads = 2, .kv_heads = 2, .head_size = 4, .sequence = kSequence, .theta = 1e4};
+  y = rope(b, y, heads, "rope");
+  const ValueId qkv = y;
+  y = attention(
+      b, y, {.heads = 2, .kv_heads = 2, .head_size = 4, .sequence = kSequence, .scale = 0}, "core");
+  y = add(b, y, over_context_ranks(b, qkv), "attentions");
+  y = linear(b, y, forward.param("proj", {12, 8}), std::nullopt, "proj");
+  AddNormResult sum = add_rmsnorm(b, y, x, norm_weight("n2"), 1e-5, "norm2");
+  y = swiglu(b, linear(b, sum.normed, forward.param("fc1", {16, 12}), std::nullopt, "fc1"),
+             "swiglu");
+  y = linear(b, y, forward.param("fc2", {12, 8}), std::nullopt, "fc2");
+  sum = add_layernorm(b, y, sum.sum, norm_weight("n3"), norm_weight("b3"), 1e-5, "norm3");
+  y = gelu(b, sum.normed, "gelu");
+  y = add(b, y, sum.sum, "add");
+  y = layernorm(b, y, norm_weight("n4"), norm_weight("b4"), 1e-5, "norm4");
+  y = through_every_collective(b, y);
+  forward.sharded_loss_of_logits(
+      linear(b, y, forward.param("head_shard", {kVocabulary / 2, 12}), std::nullopt, "shard"));
+  forward.loss_of(y);
+}
+
+TEST(EveryBackward, EmitsNodesThatTheirOpsAccept) {
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF64}) {
+    Forward forward(dtype);
+    build_every_op(forward);
+    const StageGraph& graph = forward.differentiated();
+    std::set<std::string> used;
+    for (const Node& node : graph.forward) {
+      used.insert(node.spec.op);
+    }
+    for (const OpDefinition* op : all_ops()) {
+      const bool has_backward = op->backward != nullptr ||
+                                op == &kCrossEntropyPartialOp ||  // cross_entropy_merge's
+                                op == &kAttentionStepOp || op == &kPackKvOp;  // attention_finish's
+      EXPECT_EQ(has_backward, used.contains(std::string(op->name)))
+          << op->name << ": add it to build_every_op if it has a backward";
+    }
+    for (const Node& node : graph.backward) {
+      EXPECT_NO_THROW(check_spec(node.spec));
+      ASSERT_EQ(node.operands.size(), node.spec.operands.size());
+      for (size_t i = 0; i < node.operands.size(); ++i) {
+        EXPECT_EQ(node.spec.operands[i].shape, graph.value(node.operands[i]).shape);
+        EXPECT_EQ(node.spec.operands[i].dtype, graph.value(node.operands[i]).dtype);
+      }
+    }
+  }
+}
+
+// Program order is the meaning: what a backward node reads must have been written before.
+TEST(EveryBackward, ReadsOnlyWhatIsThere) {
+  Forward forward;
+  build_every_op(forward);
+  const StageGraph& graph = forward.differentiated();
+  std::set<ValueId> written;
+  const auto run = [&](const Node& node) {
+    for (size_t i = 0; i < node.operands.size(); ++i) {
+      const Value& value = graph.value(node.operands[i]);
+      if (value.kind == ValueKind::kActivation && reads(node.spec.operands[i].access)) {
+        EXPECT_TRUE(written.contains(node.operands[i])) << describe(graph, node);
+      }
+    }
+    for (size_t i = 0; i < node.operands.size(); ++i) {
+      if (writes(node.spec.operands[i].access)) {
+        const bool is_first = written.insert(node.operands[i]).second;
+        EXPECT_TRUE(is_first || reads(node.spec.operands[i].access)) << describe(graph, node);
+      }
+    }
+  };
+  std::for_each(graph.forward.begin(), graph.forward.end(), run);
+  std::for_each(graph.backward.begin(), graph.backward.end(), run);
+}
+
+TEST(EveryBackward, GivesEachParameterOneMainGrad) {
+  Forward forward;
+  build_every_op(forward);
+  std::multiset<std::string> params;
+  std::multiset<std::string> main_grads;
+  for (const Value& value : forward.differentiated().values) {
+    if (value.kind == ValueKind::kParam) {
+      params.insert(value.name);
+    } else if (value.kind == ValueKind::kMainGrad) {
+      main_grads.insert(value.name);
+    }
+  }
+  EXPECT_EQ(params, main_grads);
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,180 @@
+#include <gtest/gtest.h>
+
+#include <map>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "checkpoint/samples.h"
+#include "config/load.h"
+#include "config/validate.h"
+#include "runtime/checkpointing.h"
+#include "support/engine_runs.h"
+#include "support/thinned.h"
+
+namespace braid {
+namespace {
+
+constexpr int64_t kStepsBefore = 3;
+constexpr int64_t kStepsAfter = 3;
+
+RunConfig config_of(const std::string& model, const std::vector<std::string>& layout) {
+  std::vector<std::string> overrides = {
+      "model.layers=4",       "model.width=24",       "model.heads=4",
+      "model.ffn=24",         "model.init_std=0.1",   "train.microbatch=1",
+      "train.sequence=12",    "train.global_batch=8", "optimizer.learning_rate=1e-3",
+      "optimizer.beta2=0.99", "eval.interval=0",      "logging.run_folder=none"};
+  overrides.push_back("model.family=" + model);
+  overrides.insert(overrides.end(), layout.begin(), layout.end());
+  RunConfig config = parse_config("", "layouts", overrides);
+  validate(config);
+  return resolved(config);
+}
+
+/// An engine and its place in the data, as a process has them.
+class Session {
+ public:
+  explicit Session(const RunConfig& config)
+      : config_(config),
+        engine_(plan_run(config, 50), {.poison_step_arena = true}),
+        source_(config.train.sequence) {}
+
+  void start_anew() {
+    engine_.write_state(initial_state(engine_.plan().layout, engine_.plan().model, 5));
+  }
+
+  void resume(const std::string& path) {
+    const LoadedCheckpoint checkpoint(path);
+    engine_.write_state(CheckpointedState(checkpoint, engine_.plan().layout, engine_.plan().model));
+    steps_done_ = checkpoint.state().step;
+  }
+
+  std::string save(const std::string& folder) {
+    const RunPlan& plan = engine_.plan();
+    const DeviceShards state = engine_.state_shards();
+    return save_model_state(folder, {.step = steps_done_}, plan.layout, plan.model, state.shards(),
+                            0);
+  }
+
+  std::vector<double> train(int64_t steps) {
+    BatchLoader loader(source_, {.shape = {.num_ranks = config_.parallel.data,
+                                           .num_microbatches = num_microbatches(config_),
+                                           .microbatch = config_.train.microbatch},
+                                 .consumed_samples = steps_done_ * config_.train.global_batch});
+    std::vector<double> losses;
+    for (int64_t i = 0; i < steps; ++i) {
+      losses.push_back(engine_
+                           .train_step(*loader.next(), config_.optimizer,
+                                       config_.optimizer.learning_rate, ++steps_done_)
+                           .loss);
+    }
+    return losses;
+  }
+
+  ModelState state() const { return state_of(engine_); }
+
+ private:
+  RunConfig config_;
+  Engine engine_;
+  NoisySequences source_;
+  int64_t steps_done_ = 0;
+};
+
+struct LayoutOfTest {
+  const char* name;
+  std::vector<std::string> overrides;
+};
+
+std::vector<LayoutOfTest> layouts() {
+  return {
+      {"one", {}},
+      {"tp2pp2", {"parallel.ranks=4", "parallel.tensor=2", "parallel.pipeline=2"}},
+      {"dp4parameters", {"parallel.ranks=4", "parallel.shard=parameters"}},
+      {"hsdp",
+       {"parallel.ranks=4", "parallel.shard=gradients", "parallel.shard_replicas=2",
+        "parallel.bucket=virtual_stage"}},
+      {"cp2", {"parallel.ranks=2", "parallel.context=2", "parallel.shard=optimizer"}},
+      {"interleaved",
+       {"parallel.ranks=4", "parallel.pipeline=2", "parallel.virtual_stages=2",
+        "parallel.schedule=interleaved", "parallel.shard=optimizer"}},
+  };
+}
+
+struct Case {
+  std::string family;
+  LayoutOfTest before;
+  LayoutOfTest after;
+};
+
+std::ostream& operator<<(std::ostream& out, const Case& test) {
+  return out << test.family << " " << test.before.name << " to " << test.after.name;
+}
+
+/// A run that never stops, on one rank.
+const std::vector<double>& losses_of_one_rank(const std::string& family) {
+  static std::map<std::string, std::vector<double>> losses;
+  const auto [known, is_new] = losses.try_emplace(family);
+  if (is_new) {
+    Session session(config_of(family, {}));
+    session.start_anew();
+    known->second = session.train(kStepsBefore + kStepsAfter);
+  }
+  return known->second;
+}
+
+class CheckpointLayouts : public testing::TestWithParam<Case> {};
+
+// Losses of 4 nats in f32; layouts add gradients up in another order, and the first updates of
+// AdamW divide a gradient by its own size, so that a weight whose gradient is near zero may move by
+// up to the learning rate of 1e-3 to either side. What is loaded is compared bitwise.
+TEST_P(CheckpointLayouts, GoesOnAsIfNothingHadHappened) {
+  const auto& [family, before, after] = GetParam();
+  const MemoryFolder folder;
+  std::string path;
+  {
+    Session first(config_of(family, before.overrides));
+    first.start_anew();
+    first.train(kStepsBefore);
+    path = first.save(folder / "c");
+    const ModelState saved = first.state();
+    Session second(config_of(family, after.overrides));
+    second.resume(path);
+    const ModelState loaded = second.state();
+    EXPECT_EQ(loaded.weights, saved.weights);
+    EXPECT_EQ(loaded.exp_avg, saved.exp_avg);
+    EXPECT_EQ(loaded.exp_avg_sq, saved.exp_avg_sq);
+    const std::vector<double> losses = second.train(kStepsAfter);
+    for (int64_t i = 0; i < kStepsAfter; ++i) {
+      EXPECT_NEAR(losses[static_cast<size_t>(i)],
+                  losses_of_one_rank(family)[static_cast<size_t>(kStepsBefore + i)], 2e-5);
+    }
+    if (before.overrides == after.overrides) {
+      EXPECT_EQ(losses, first.train(kStepsAfter));
+      EXPECT_EQ(second.state().weights, first.state().weights);
+    }
+  }
+  const auto num_ranks = config_of(family, before.overrides).parallel.ranks;
+  EXPECT_EQ(LoadedCheckpoint(path).files().size(), static_cast<size_t>(2 * num_ranks));
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> list;
+  for (const LayoutOfTest& before : layouts()) {
+    for (const LayoutOfTest& after : layouts()) {
+      list.push_back({"llama", before, after});
+    }
+  }
+  // Tied embeddings: two pipeline ranks hold the table.
+  const std::vector<LayoutOfTest> all = layouts();
+  for (const size_t i : {1u, 2u, 5u}) {
+    for (const size_t j : {0u, 1u, 2u, 5u}) {
+      list.push_back({"gpt2", all[i], all[j]});
+    }
+  }
+  return list;
+}
+
+INSTANTIATE_TEST_SUITE_P(Pairs, CheckpointLayouts, testing::ValuesIn(thinned(cases(), 5)));
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,162 @@
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "parity/layout_config.h"
+#include "runtime/verify_layout.h"
+#include "support/thinned.h"
+
+namespace braid {
+namespace {
+
+class ParityGrid : public testing::TestWithParam<Layout> {};
+
+// f64 gradients: sums over ranks are in another order than on one rank, and nothing else differs;
+// 1e-11 is some ten thousand roundings. f32 training: three steps of AdamW, whose first updates
+// divide gradients by their own size, so that the rounding of a small gradient (1e-7 relative to
+// the largest) shows in full in weights that move by the learning rate of 3e-4.
+TEST_P(ParityGrid, EqualsOneRank) {
+  const LayoutComparison comparison = compare_with_one_rank(config_of(GetParam()), {});
+  EXPECT_LT(comparison.loss_f64, 1e-13);
+  for (const TensorDifference& gradient : comparison.gradients) {
+    EXPECT_LT(gradient.difference, 1e-11) << "gradient of " << gradient.name;
+  }
+  EXPECT_LT(comparison.worst_loss(), 2e-6);
+  EXPECT_LT(comparison.grad_norm, 1e-5);
+  for (const TensorDifference& weight : comparison.weights) {
+    EXPECT_LT(weight.difference, 2e-3) << "weight " << weight.name;
+  }
+}
+
+class Bfloat16Grid : public testing::TestWithParam<Layout> {};
+
+// A rounding to bf16 is 2^-9 at most. Each logit is behind some forty of them, which layouts place
+// differently where they split a sum (addends of tensor ranks are rounded before they are added);
+// their errors are as often up as down, and a loss is the mean over 165 tokens. The norm of the
+// gradient comes out of twice as many roundings. What is computed differently shows in f64, of the
+// same layout, where rounding does not hide it. Weights after three updates of AdamW differ by up
+// to twice the sum of the learning rates where the sign of a tiny gradient is another one: 2e-3,
+// and the largest element of a tensor may be as small as 0.1.
+TEST_P(Bfloat16Grid, EqualsOneRankUpToRounding) {
+  Layout layout = GetParam();
+  layout.overrides += " train.dtype=bfloat16";
+  const LayoutComparison comparison = compare_with_one_rank(config_of(layout), {});
+  EXPECT_LT(comparison.worst_gradient(), 1e-11);
+  EXPECT_LT(comparison.worst_loss(), 2e-3);
+  EXPECT_LT(comparison.grad_norm, 1e-2);
+  EXPECT_LT(comparison.worst_weight(), 2e-2);
+}
+
+std::vector<Layout> layouts() {
+  const std::vector<std::string> all = {
+      "ranks=4",
+      "ranks=4 shard=optimizer",
+      "ranks=4 shard=gradients",
+      "ranks=4 shard=parameters",
+      "ranks=8 shard=gradients shard_replicas=2",
+      "ranks=8 shard=parameters shard_replicas=4 bucket=virtual_stage",
+      "ranks=2 tensor=2",
+      "ranks=2 tensor=2 sequence_parallel=true",
+      "ranks=4 tensor=4 sequence_parallel=true",
+      "ranks=4 tensor=2 sequence_parallel=true shard=optimizer",
+      "ranks=8 tensor=4 sequence_parallel=true shard=parameters",
+      "ranks=2 pipeline=2",
+      "ranks=2 pipeline=2 schedule=gpipe",
+      "ranks=4 pipeline=4",
+      "ranks=2 pipeline=2 virtual_stages=2 schedule=interleaved",
+      "ranks=2 pipeline=2 schedule=zb-h1",
+      "ranks=2 pipeline=2 virtual_stages=2 schedule=zb-v",
+      "ranks=2 pipeline=2 virtual_stages=2 schedule=dualpipe-v",
+      "ranks=4 pipeline=2 shard=gradients",
+      "ranks=4 pipeline=2 tensor=2 sequence_parallel=true",
+      "ranks=8 pipeline=2 tensor=2 sequence_parallel=true shard=optimizer",
+      "ranks=8 pipeline=2 tensor=2 virtual_stages=2 schedule=interleaved shard=parameters",
+      "ranks=16 pipeline=4 tensor=2 sequence_parallel=true shard=gradients",
+      "ranks=2 context=2",
+      "ranks=3 context=3",
+      "ranks=6 context=6 shard=parameters",
+      "ranks=2 context=2 context_method=all_gather",
+      "ranks=6 context=6 context_method=all_gather",
+      "ranks=8 context=2 tensor=2 sequence_parallel=true shard=gradients",
+      "ranks=8 context=2 pipeline=2 virtual_stages=2 schedule=zb-v shard=optimizer",
+      "ranks=8 context=2 tensor=2 pipeline=2 context_method=all_gather sequence_parallel=true",
+  };
+  std::vector<Layout> list;
+  for (const char* const model : {kLlamaModel, kGpt2Model, kQwenModel}) {
+    for (const std::string& layout : all) {
+      list.push_back({model, layout});
+    }
+  }
+  // Exchanges of heads need as many key/value heads.
+  for (const char* const model : {kLlamaModel, kGpt2Model}) {
+    for (const char* const layout :
+         {"ranks=2 context=2 context_method=a2a",
+          "ranks=4 context=2 tensor=2 context_method=all_gather sequence_parallel=true",
+          "ranks=6 context=6 context_method=a2a+ring",
+          "ranks=4 context=4 context_method=a2a+ring train.sequence=16",
+          ("ranks=8 context=4 context_method=a2a+ring context_inner=2 pipeline=2 shard=gradients "
+           "train.sequence=16")}) {
+      list.push_back({model, layout});
+    }
+  }
+  list.push_back({kGpt2Model, "ranks=4 context=4 context_method=a2a train.sequence=16"});
+  list.push_back(
+      {kGpt2Model, "ranks=8 context=4 tensor=2 context_method=a2a+ring train.sequence=24"});
+  list.push_back({kGpt2Model, "ranks=8 context=8 context_method=ring train.sequence=16"});
+  // Three ranks cut the run between two chunks in the middle.
+  list.push_back({kThreeKvHeads, "ranks=3 context=3 context_method=a2a"});
+  list.push_back({kThreeKvHeads, "ranks=6 context=6 context_method=a2a+ring context_inner=3"});
+  // No second chunk per rank where all of them exchange heads.
+  list.push_back({kThreeKvHeads, "ranks=3 context=3 context_method=a2a train.sequence=9"});
+  list.push_back(
+      {kGpt2Model, "ranks=4 context=4 context_method=a2a+ring context_inner=2 train.sequence=20"});
+  // Stages that pass on what they get: alone on their rank, beside another one, or two in a row.
+  for (const char* const layout :
+       {"ranks=8 pipeline=4 pipeline_layout=Ett||t|tL shard=gradients",
+        "ranks=2 pipeline=2 virtual_stages=2 schedule=interleaved pipeline_layout=Ett|||ttL",
+        "ranks=2 pipeline=2 virtual_stages=2 schedule=zb-v pipeline_layout=Et||tt|tL",
+        "ranks=4 pipeline=2 tensor=2 virtual_stages=2 schedule=dualpipe-v "
+        "pipeline_layout=E|tt||ttL sequence_parallel=true shard=none"}) {
+    list.push_back({kLlamaModel, layout});
+    list.push_back({kGpt2Model, layout});
+  }
+  // What is not kept from the forward is made again as it was, or comes back from the host.
+  for (const char* const layout :
+       {"ranks=4 context=2 tensor=2 sequence_parallel=true memory.recompute=full",
+        "ranks=4 context=2 context_method=all_gather shard=parameters memory.recompute=attention",
+        "ranks=4 tensor=2 shard=parameters memory.recompute=full",
+        "ranks=8 tensor=2 pipeline=2 virtual_stages=2 schedule=interleaved sequence_parallel=true "
+        "shard=parameters memory.recompute=full memory.offload_layers=3 "
+        "memory.offload_min_bytes=1",
+        "ranks=4 pipeline=2 schedule=zb-h1 shard=gradients memory.recompute=norms "
+        "memory.offload_layers=2 memory.offload_min_bytes=1"}) {
+    list.push_back({kLlamaModel, layout});
+    list.push_back({kGpt2Model, layout});
+  }
+  return list;
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, ParityGrid, testing::ValuesIn(thinned(layouts(), 7)));
+
+std::vector<Layout> bfloat16_layouts() {
+  return {
+      {kLlamaModel, "ranks=4 shard=optimizer"},
+      {kLlamaModel, "ranks=4 shard=parameters grad_reduce_dtype=bfloat16"},
+      {kLlamaModel, "ranks=4 tensor=4 sequence_parallel=true"},
+      {kLlamaModel, "ranks=8 tensor=2 pipeline=2 shard=gradients memory.recompute=full"},
+      {kLlamaModel, "ranks=4 context=2 tensor=2 sequence_parallel=true"},
+      {kLlamaModel, "ranks=8 context=2 pipeline=2 virtual_stages=2 schedule=zb-v shard=optimizer"},
+      {kGpt2Model, "ranks=2 tensor=2"},
+      {kGpt2Model, "ranks=6 context=6 context_method=all_gather"},
+      {kGpt2Model, "ranks=4 context=4 context_method=a2a train.sequence=16"},
+      {kGpt2Model, "ranks=4 pipeline=4 schedule=zb-h1"},
+      {kQwenModel,
+       "ranks=8 pipeline=2 tensor=2 virtual_stages=2 schedule=interleaved "
+       "sequence_parallel=true shard=parameters"}};
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, Bfloat16Grid, testing::ValuesIn(thinned(bfloat16_layouts(), 3)));
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <algorithm>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "config/load.h"
+#include "config/validate.h"
+
+namespace braid {
+
+/// One layout: overrides of the base configuration below, separated by blanks; keys without a
+/// section are of [parallel].
+struct Layout {
+  std::string model;
+  std::string overrides;
+};
+
+inline void PrintTo(const Layout& layout, std::ostream* out) {
+  *out << layout.model << " " << layout.overrides;
+}
+
+// Vocabularies do not come out even over any of the layouts; heads, layers and rows do.
+inline constexpr const char* kLlamaModel =
+    "model.family=llama model.layers=4 model.width=24 model.heads=4 model.kv_heads=2 "
+    "model.head_size=4 model.ffn=24 model.vocabulary=101";
+inline constexpr const char* kGpt2Model =
+    "model.family=gpt2 model.layers=4 model.width=24 model.heads=4 model.ffn=24 "
+    "model.vocabulary=101 model.tied_embeddings=true";
+inline constexpr const char* kQwenModel =
+    "model.family=llama model.layers=4 model.width=24 model.heads=4 model.kv_heads=1 "
+    "model.head_size=6 model.ffn=24 model.vocabulary=101 model.qkv_bias=true "
+    "model.tied_embeddings=true";
+
+inline constexpr const char* kThreeKvHeads =
+    "model.family=llama model.layers=2 model.width=24 model.heads=6 model.kv_heads=3 "
+    "model.head_size=4 model.ffn=24 model.vocabulary=101";
+
+inline std::vector<std::string> words(const std::string& text) {
+  std::vector<std::string> list;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find(' ', at), text.size());
+    if (end > at) {
+      list.push_back(text.substr(at, end - at));
+    }
+    at = end + 1;
+  }
+  return list;
+}
+
+inline RunConfig config_of(const Layout& layout) {
+  std::vector<std::string> overrides = words(layout.model);
+  for (const char* const base :
+       {"model.init_std=0.1", "train.microbatch=2", "train.sequence=12", "train.global_batch=16",
+        "eval.interval=0", "logging.run_folder=none"}) {
+    overrides.emplace_back(base);
+  }
+  for (std::string& word : words(layout.overrides)) {
+    overrides.push_back(word.find('.') < word.find('=') ? word : "parallel." + word);
+  }
+  const RunConfig config = parse_config("", "grid", overrides);
+  validate(config);
+  return resolved(config);
+}
+
+}  // namespace braid

@@ -1,0 +1,104 @@
+// Tensor communication beside products, under every kind of layout. What starts early only changes
+// no bit; products in pieces may be rounded in another way by the BLAS library, so that those
+// layouts are held against one rank, like any other.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "model/model_spec.h"
+#include "parity/layout_config.h"
+#include "runtime/verify_layout.h"
+#include "support/engine_runs.h"
+#include "support/thinned.h"
+
+namespace braid {
+namespace {
+
+constexpr const char* kManual =
+    " overlap.mode=manual overlap.tp_comm_overlap=true overlap.tp_comm_overlap_min_rows=1";
+constexpr const char* kBulk = " overlap.tp_comm_overlap_ag=false overlap.tp_comm_overlap_rs=false";
+/// All-reduces: products in three pieces of rows, and none under weight gradients.
+constexpr const char* kRowPieces =
+    " overlap.tp_comm_overlap_ag=false overlap.tp_comm_overlap_rs=false "
+    "overlap.tp_comm_bulk_dgrad=false overlap.tp_comm_bulk_wgrad=false "
+    "overlap.tp_comm_overlap_sites=[\"proj_fprop=chunked:3\",\"fc2_fprop=chunked:2\","
+    "\"qkv_dgrad=chunked:4\",\"fc1_dgrad=chunked:5\",\"logits_dgrad=chunked:2\"]";
+constexpr const char* kAllRings =
+    " overlap.tp_comm_overlap_rs_dgrad=true overlap.tp_comm_bulk_wgrad=false "
+    "overlap.tp_comm_overlap_sites=[\"proj_fprop=ring\",\"fc2_fprop=ring\"]";
+/// Features in pieces that are not equal.
+constexpr const char* kFeaturePieces =
+    " overlap.tp_comm_overlap_sites=[\"proj_fprop=chunked:5\",\"fc2_fprop=chunked:7\"]";
+
+class TensorBulk : public testing::TestWithParam<Layout> {};
+
+TEST_P(TensorBulk, ChangesNoBit) {
+  constexpr int64_t kSteps = 2;
+  const auto with = [](const std::string& overlap) {
+    Layout layout = GetParam();
+    layout.overrides += overlap;
+    return run(config_of(layout), kSteps);
+  };
+  const Outcome off = with(" overlap.mode=off");
+  expect_same_bits(with(" overlap.mode=auto"), off);
+  const bool scatters = GetParam().overrides.find("sequence_parallel=true") != std::string::npos;
+  expect_same_bits(
+      with(std::string(kManual) + kBulk + (scatters ? "" : " overlap.tp_comm_bulk_dgrad=false")),
+      off);
+}
+
+std::vector<Layout> bulk_layouts() {
+  std::vector<Layout> list;
+  for (const char* const model : {kLlamaModel, kGpt2Model, kQwenModel}) {
+    for (const char* const layout :
+         {"ranks=2 tensor=2", "ranks=2 tensor=2 sequence_parallel=true memory.recompute=norms",
+          "ranks=4 tensor=4 sequence_parallel=true memory.recompute=full",
+          "ranks=4 tensor=2 pipeline=2 schedule=zb-h1 sequence_parallel=true "
+          "memory.recompute=norms",
+          "ranks=4 tensor=2 sequence_parallel=true shard=parameters memory.recompute=norms",
+          "ranks=4 tensor=2 context=2 sequence_parallel=true"}) {
+      list.push_back({model, layout});
+    }
+  }
+  return list;
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, TensorBulk, testing::ValuesIn(thinned(bulk_layouts(), 4)));
+
+class TensorPieces : public testing::TestWithParam<Layout> {};
+
+// The tolerances of the grid of layouts (grid_test.cpp), for its reasons.
+TEST_P(TensorPieces, EqualOneRank) {
+  const LayoutComparison comparison = compare_with_one_rank(config_of(GetParam()), {});
+  EXPECT_LT(comparison.loss_f64, 1e-13);
+  for (const TensorDifference& gradient : comparison.gradients) {
+    EXPECT_LT(gradient.difference, 1e-11) << "gradient of " << gradient.name;
+  }
+  EXPECT_LT(comparison.worst_loss(), 2e-6);
+}
+
+std::vector<Layout> piece_layouts() {
+  const std::string manual = kManual;
+  const std::string sequence = "tensor=2 sequence_parallel=true" + manual;
+  std::vector<Layout> list;
+  for (const char* const model : {kLlamaModel, kGpt2Model, kQwenModel}) {
+    for (const std::string& layout :
+         {"ranks=2 " + sequence, "ranks=2 " + sequence + kAllRings + " memory.recompute=norms",
+          "ranks=2 " + sequence + kFeaturePieces, "ranks=2 tensor=2" + manual + kRowPieces,
+          "ranks=4 tensor=4 sequence_parallel=true memory.recompute=norms" + manual + kAllRings,
+          "ranks=4 tensor=4 sequence_parallel=true memory.recompute=full" + manual,
+          "ranks=4 pipeline=2 " + sequence + kAllRings,
+          "ranks=4 pipeline=2 schedule=zb-h1 " + sequence,
+          "ranks=4 shard=parameters " + sequence + kAllRings,
+          "ranks=4 context=2 " + sequence + kAllRings}) {
+      list.push_back({model, layout});
+    }
+  }
+  return list;
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, TensorPieces, testing::ValuesIn(thinned(piece_layouts(), 4)));
+
+}  // namespace
+}  // namespace braid

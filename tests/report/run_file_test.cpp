@@ -1,0 +1,100 @@
+#include "report/run_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/errors.h"
+#include "base/expect_error.h"
+#include "base/file.h"
+#include "base/temp_folder.h"
+#include "report/metrics_file.h"
+#include "report/sample_report.h"
+
+namespace braid {
+namespace {
+
+using Json = nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+
+std::string saved_in(const TempFolder& folder) {
+  const std::string path = folder / kRunReportFile;
+  save_run_report(path, run_report(sample_report(200, 5)));
+  return path;
+}
+
+TEST(RunFile, ComesBackAsItWas) {
+  const TempFolder folder;
+  const RunReport written = run_report(sample_report(200, 5));
+  const RunReport read = load_run_report(saved_in(folder));
+  EXPECT_EQ(read.title, "jargon-llama");
+  EXPECT_EQ(Json::parse(read.json), Json::parse(written.json));
+  EXPECT_EQ(read.json.find('<'), std::string::npos);
+}
+
+TEST(RunFile, AFolderGivesItsNameAndItsMetrics) {
+  const TempFolder folder;
+  saved_in(folder);
+  write_test_file(folder / "metrics.jsonl", metrics_line(EvalRecord{0, 9.5}) +
+                                                metrics_line(StepRecord{.step = 1, .loss = 2.5}) +
+                                                "{\"step\": 2, \"lo");
+  for (const std::string& path : {folder.path().string(), folder.path().string() + "/"}) {
+    const RunReport run = load_run_report(path);
+    EXPECT_EQ(run.title, folder.path().filename().string());
+    const Json data = Json::parse(run.json)["data"];
+    EXPECT_EQ(data["title"], run.title);
+    EXPECT_EQ(data["steps"]["step"], Json({1}));
+    EXPECT_EQ(data["steps"]["loss"], Json({2.5}));
+    EXPECT_EQ(data["evaluations"]["loss"], Json({9.5}));
+  }
+}
+
+std::string refusal(const std::string& path) {
+  return message_of<DataError>([&] { load_run_report(path); });
+}
+
+TEST(RunFile, WhatIsNoRunIsNamed) {
+  const TempFolder folder;
+  EXPECT_THAT(refusal(folder / "absent"), HasSubstr("absent' does not exist"));
+  EXPECT_THAT(refusal(folder.path().string()),
+              AllOf(HasSubstr("is no run folder"), HasSubstr("report.json")));
+  write_test_file(folder / "other.json", "{\"a\": 1}");
+  EXPECT_THAT(refusal(folder / "other.json"), HasSubstr("is no report of a run"));
+  write_test_file(folder / "list.json", "[1]");
+  EXPECT_THAT(refusal(folder / "list.json"), HasSubstr("is no report of a run"));
+}
+
+TEST(RunFile, CutFilesAreRefusedWhereverTheyEnd) {
+  const TempFolder folder;
+  const std::string path = saved_in(folder);
+  const std::string whole = read_text_file(path, int64_t{1} << 30);
+  for (size_t size = 0; size + 2 < whole.size(); size += 1 + whole.size() / 50) {
+    write_test_file(path, whole.substr(0, size));
+    EXPECT_THAT(refusal(path), AllOf(HasSubstr(path), HasSubstr("cut short or damaged"))) << size;
+  }
+}
+
+TEST(RunFile, MissingPartsAndOtherFormatsAreRefused) {
+  const TempFolder folder;
+  const std::string path = saved_in(folder);
+  const Json whole = Json::parse(read_text_file(path, int64_t{1} << 30));
+  for (const char* part : {"data", "timeline", "schedule"}) {
+    Json damaged = whole;
+    damaged[part] = 7;
+    write_test_file(path, damaged.dump());
+    EXPECT_THAT(refusal(path), AllOf(HasSubstr("is damaged"), HasSubstr(part)));
+    damaged.erase(part);
+    write_test_file(path, damaged.dump());
+    EXPECT_THAT(refusal(path), HasSubstr(part));
+  }
+  Json newer = whole;
+  newer["format"] = kReportFormat + 1;
+  write_test_file(path, newer.dump());
+  EXPECT_THAT(refusal(path), HasSubstr("has format 2, and this braid reads format 1"));
+}
+
+}  // namespace
+}  // namespace braid

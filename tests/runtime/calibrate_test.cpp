@@ -1,0 +1,155 @@
+#include "runtime/calibrate.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/errors.h"
+#include "base/expect_error.h"
+#include "config/validate.h"
+#include "ops/op.h"
+#include "runtime/calibration_specs.h"
+#include "runtime/run_plan.h"
+#include "sim/measured_model.h"
+#include "sim/op_family.h"
+#include "sim/predict.h"
+
+namespace braid {
+namespace {
+
+using ::testing::HasSubstr;
+
+RunConfig tiny_config() {
+  RunConfig config;
+  config.model.layers = 2;
+  config.model.width = 32;
+  config.model.heads = 2;
+  config.model.vocabulary = 64;
+  config.train.sequence = 16;
+  config.train.microbatch = 2;
+  config.train.global_batch = 4;
+  config.runtime.threads = 1;
+  return resolved(config);
+}
+
+std::set<std::string> ops_of(const std::vector<OpSpec>& specs) {
+  std::set<std::string> ops;
+  for (const OpSpec& spec : specs) {
+    ops.insert(spec.op);
+  }
+  return ops;
+}
+
+// Everything that a step of either family does on a device, on either device.
+TEST(CalibrationGrid, CoversTheOpsOfAStep) {
+  for (const auto& [size, dtype] : {std::pair<GridSize, std::string>{GridSize::kGpu, "bfloat16"},
+                                    {GridSize::kCpu, "float32"},
+                                    {GridSize::kCpu, "bfloat16"}}) {
+    const std::vector<OpSpec> specs = grid_specs(calibration_grid(size, dtype), dtype);
+    EXPECT_THAT(ops_of(specs), testing::IsSupersetOf({"linear",
+                                                      "linear_dgrad",
+                                                      "linear_wgrad",
+                                                      "attention",
+                                                      "attention_backward",
+                                                      "rmsnorm",
+                                                      "add_rmsnorm",
+                                                      "rmsnorm_backward",
+                                                      "layernorm_backward",
+                                                      "rope",
+                                                      "swiglu",
+                                                      "swiglu_backward",
+                                                      "gelu",
+                                                      "gelu_backward",
+                                                      "embedding",
+                                                      "embedding_wgrad",
+                                                      "cross_entropy",
+                                                      "cross_entropy_backward",
+                                                      "adamw",
+                                                      "squared_norm",
+                                                      "copy"}));
+    for (const OpSpec& spec : specs) {
+      EXPECT_NO_THROW(check_spec(spec)) << describe_spec(spec);
+    }
+  }
+}
+
+TEST(CalibrationGrid, CoversTheProductsOfThePresets) {
+  const std::vector<OpSpec> specs =
+      grid_specs(calibration_grid(GridSize::kGpu, "bfloat16"), "bfloat16");
+  for (const int64_t size : {1024, 16384}) {
+    EXPECT_TRUE(std::any_of(specs.begin(), specs.end(), [&](const OpSpec& spec) {
+      return spec.op == "linear_dgrad" && gemm_shape(spec).rows == size;
+    })) << size;
+  }
+  // The products of llama-8b at 8192 tokens are there as they are.
+  EXPECT_TRUE(std::any_of(specs.begin(), specs.end(), [](const OpSpec& spec) {
+    return spec.op == "linear" && gemm_shape(spec) == GemmShape{8192, 28672, 4096, DType::kBF16};
+  }));
+}
+
+TEST(DistinctSpecs, KeepsTheFirstOfThoseThatTimeAlike) {
+  const OpSpec fill{"fill", {{"value", 1.0}}, {{DType::kF32, Access::kWrite, {4}}}};
+  OpSpec other = fill;
+  other.attributes[0].value = 2.0;
+  EXPECT_EQ(distinct_specs({fill, other, fill}), std::vector{fill});
+  other.operands[0].shape = {5};
+  EXPECT_EQ(distinct_specs({fill, other}), (std::vector{fill, other}));
+}
+
+TEST(ProgramSpecs, AreWhatADeviceTakesTimeFor) {
+  RunConfig config = tiny_config();
+  config.parallel.ranks = 2;
+  config.train.global_batch = 8;
+  for (const OpSpec& spec : program_specs(plan_run(resolved(config), 0))) {
+    EXPECT_NE(family_of(spec), OpFamily::kCommunication) << spec.op;
+  }
+}
+
+// A quick calibration of a tiny run: every task of its step is then priced by a measurement, and
+// the profile survives the way through its file.
+TEST(Calibrate, MeasuresEveryTaskOfTheRunOnTheCpu) {
+  std::vector<CalibrationProgress> steps;
+  CalibrateOptions options{.threads = 1, .config = tiny_config(), .quick = true};
+  options.on_progress = [&](const CalibrationProgress& progress) { steps.push_back(progress); };
+  const Profile profile = calibrate(options);
+
+  EXPECT_EQ(profile.device_kind, "cpu");
+  EXPECT_EQ(profile.origin.threads, 1);
+  EXPECT_GT(profile.peak_flops_per_s.at(DType::kF32), 1e6);
+  EXPECT_GT(profile.memory_bytes_per_s.value_or(0), 1e6);
+  EXPECT_GT(profile.step_overhead_ns, 0);
+  EXPECT_EQ(profile.to_device.size(), profile.to_host.size());
+  EXPECT_EQ(default_profile_path(profile), "profiles/cpu.json");
+  EXPECT_THAT(describe_profile(profile), HasSubstr("of matrix products"));
+  EXPECT_EQ(parse_profile(print_profile(profile), "x"), profile);
+
+  ASSERT_FALSE(steps.empty());
+  EXPECT_EQ(steps.front().done, 0);
+  EXPECT_EQ(steps.back().done, steps.back().total);
+  EXPECT_TRUE(std::is_sorted(steps.begin(), steps.end(),
+                             [](const auto& a, const auto& b) { return a.done < b.done; }));
+
+  const RunPlan plan = plan_run(tiny_config(), 0);
+  const auto model = make_measured_model(profile, 1);
+  const SerialPrediction prediction =
+      predict_serial(plan.ranks.front().programs[kTrainProgram], *model);
+  EXPECT_EQ(prediction.source_ns[static_cast<size_t>(CostSource::kMeasured)],
+            prediction.compute_ns());
+}
+
+TEST(Calibrate, UnknownStandInIsRefused) {
+  EXPECT_THAT(message_of<ConfigError>([] { calibrate({.stand_in = "h300"}); }),
+              testing::AllOf(HasSubstr("--like \"h300\""), HasSubstr("h200, b200, cpu")));
+}
+
+TEST(Calibrate, GpuWithoutAStandInIsRefused) {
+  CalibrateOptions options;
+  options.device.gpu = CudaGpu{.device = 0, .name = "NVIDIA X9", .memory_bytes = 1 << 30};
+  EXPECT_THAT(message_of<ConfigError>([&] { calibrate(options); }),
+              testing::AllOf(HasSubstr("NVIDIA X9"), HasSubstr("--like")));
+}
+
+}  // namespace
+}  // namespace braid

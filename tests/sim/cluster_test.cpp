@@ -1,0 +1,106 @@
+#include "sim/cluster.h"
+
+#include <array>
+
+#include "base/errors.h"
+#include "base/expect_error.h"
+
+namespace braid {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+TEST(ParseCluster, DeviceAndNumber) {
+  const Cluster cluster = parse_cluster("h100x1024");
+  EXPECT_EQ(cluster.name, "h100x1024");
+  EXPECT_EQ(cluster.device.kind, "h100");
+  EXPECT_EQ(cluster.num_devices, 1024);
+  EXPECT_EQ(cluster.num_nodes(), 128);
+}
+
+TEST(ParseCluster, OneDeviceWithoutNumber) {
+  EXPECT_EQ(parse_cluster("h200").num_devices, 1);
+  EXPECT_EQ(parse_cluster("h200x1").name, "h200");
+}
+
+TEST(ParseCluster, LessThanANodeIsOneNode) {
+  EXPECT_EQ(parse_cluster("b200x6").num_nodes(), 1);
+}
+
+TEST(ParseCluster, EveryKnownDeviceHasACluster) {
+  for (const DeviceSpec& device : known_devices()) {
+    const Cluster cluster = parse_cluster(device.kind + "x8");
+    EXPECT_GT(cluster.intra_node.bytes_per_s, 0) << device.kind;
+    EXPECT_GT(cluster.inter_node.bytes_per_s, 0) << device.kind;
+    EXPECT_GT(cluster.device.f32_flops_per_s, 0) << device.kind;
+    EXPECT_GT(cluster.device.memory_bytes_per_s, 0) << device.kind;
+    EXPECT_GT(cluster.device.launch_ns, 0) << device.kind;
+  }
+}
+
+TEST(ParseCluster, RanksOfACpuShareOneNode) {
+  EXPECT_EQ(parse_cluster("cpux12").num_nodes(), 1);
+}
+
+TEST(ParseCluster, UnknownDeviceIsRefusedWithTheKnownOnes) {
+  const std::string message = message_of<ConfigError>([] { parse_cluster("h300x8"); });
+  EXPECT_THAT(message, AllOf(HasSubstr("\"h300x8\""), HasSubstr("unknown device \"h300\""),
+                             HasSubstr("a100, h100, h200, b200, cpu"), HasSubstr("h200x8")));
+  EXPECT_THAT(message, HasSubstr("did you mean \"h100\"?"));
+  for (const char* name : {"", "x", "x8", "8", "H200x8", "h200 x8"}) {
+    EXPECT_THAT(message_of<ConfigError>([&] { parse_cluster(name); }), HasSubstr("unknown device"))
+        << name;
+  }
+}
+
+TEST(ParseCluster, BadNumberIsRefusedWithItsLimits) {
+  for (const char* name : {"h200x", "h200x0", "h200x-8", "h200x8y", "h200x1048577",
+                           "h200x99999999999999999999", "h200x8.0"}) {
+    EXPECT_THAT(message_of<ConfigError>([&] { parse_cluster(name); }),
+                AllOf(HasSubstr("not a number of devices from 1 to 1048576"), HasSubstr(name)))
+        << name;
+  }
+  EXPECT_EQ(parse_cluster("h200x1048576").num_nodes(), 131072);
+}
+
+TEST(ParseCluster, PartOfANodeBesidesWholeOnesIsRefusedWithTheNearest) {
+  EXPECT_THAT(message_of<ConfigError>([] { parse_cluster("a100x12"); }),
+              AllOf(HasSubstr("12 devices"), HasSubstr("a100x8"), HasSubstr("a100x16")));
+}
+
+TEST(DeviceByName, FindsTheKindInTheDriversName) {
+  EXPECT_EQ(device_by_name("NVIDIA H200")->kind, "h200");
+  EXPECT_EQ(device_by_name("NVIDIA A100-SXM4-80GB")->kind, "a100");
+  EXPECT_EQ(device_by_name("NVIDIA GB200")->kind, "b200");
+  EXPECT_EQ(device_by_name("NVIDIA GeForce RTX 4090"), nullptr);
+}
+
+TEST(DeviceSpec, PeakOfADtypeThatTheDeviceLacksIsThatOfAWiderOne) {
+  EXPECT_EQ(find_device("h200")->peak_flops_per_s(DType::kF8E4M3), 1979e12);
+  EXPECT_EQ(find_device("a100")->peak_flops_per_s(DType::kF8E4M3), 312e12);
+  EXPECT_EQ(find_device("h200")->peak_flops_per_s(DType::kBF16), 989e12);
+  EXPECT_EQ(find_device("cpu")->peak_flops_per_s(DType::kF64), 384e9);
+}
+
+TEST(PlaceGroup, CountsNodesAndTheFewestRanksOnOne) {
+  const Cluster cluster = parse_cluster("h100x32");
+  EXPECT_EQ(place_group(cluster, std::array{3}), (GroupPlacement{1, 1, 1}));
+  EXPECT_EQ(place_group(cluster, std::array{0, 1, 2, 7}), (GroupPlacement{4, 1, 4}));
+  EXPECT_EQ(place_group(cluster, std::array{0, 8, 16, 24}), (GroupPlacement{4, 4, 1}));
+  EXPECT_EQ(place_group(cluster, std::array{6, 7, 8}), (GroupPlacement{3, 2, 1}));
+  EXPECT_EQ(place_neighbours(cluster, 16), (GroupPlacement{16, 2, 8}));
+}
+
+TEST(PlaceGroup, RankWithoutADeviceIsOurError) {
+  const Cluster cluster = parse_cluster("h200x8");
+  EXPECT_THAT(message_of<InternalError>([&] {
+                place_group(cluster, std::array{0, 8});
+              }),
+              AllOf(HasSubstr("rank 8"), HasSubstr("h200x8")));
+  EXPECT_THROW(place_group(cluster, std::array{-1}), InternalError);
+  EXPECT_THROW(place_group(cluster, {}), InternalError);
+}
+
+}  // namespace
+}  // namespace braid

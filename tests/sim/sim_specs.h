@@ -1,0 +1,73 @@
+#pragma once
+
+#include "ops/activation.h"
+#include "ops/attention.h"
+#include "ops/attributes.h"
+#include "ops/collectives.h"
+#include "ops/elementwise.h"
+#include "ops/linear.h"
+#include "ops/norm.h"
+#include "ops/specs.h"
+
+namespace braid {
+
+/// x [n, k] times a weight [m, k].
+inline OpSpec linear_spec(int64_t n, int64_t m, int64_t k, DType dtype = DType::kBF16) {
+  return {"linear",
+          to_attributes(LinearAttributes{}),
+          {read(dtype, {n, k}), read(dtype, {m, k}), write(dtype, {n, m})}};
+}
+
+inline OpSpec linear_dgrad_spec(int64_t n, int64_t m, int64_t k) {
+  return {"linear_dgrad",
+          to_attributes(LinearDgradAttributes{}),
+          {read(DType::kBF16, {n, m}), read(DType::kBF16, {m, k}), write(DType::kBF16, {n, k})}};
+}
+
+/// Gradient [m, k] of a weight, in fp32, added to what is there.
+inline OpSpec linear_wgrad_spec(int64_t n, int64_t m, int64_t k) {
+  return {
+      "linear_wgrad",
+      to_attributes(LinearWgradAttributes{}),
+      {read(DType::kBF16, {n, k}), read(DType::kBF16, {n, m}), read_write(DType::kF32, {m, k})}};
+}
+
+struct AttentionSizes {
+  int64_t sequences = 1;
+  int64_t sequence = 4096;
+  int64_t heads = 32;
+  int64_t kv_heads = 8;
+  int64_t head_size = 128;
+};
+
+inline OpSpec attention_spec(const AttentionSizes& sizes, bool backward = false) {
+  const int64_t rows = sizes.sequences * sizes.sequence;
+  const OperandSpec qkv =
+      read(DType::kBF16, {rows, (sizes.heads + 2 * sizes.kv_heads) * sizes.head_size});
+  const Shape out{rows, sizes.heads * sizes.head_size};
+  const Shape lse{sizes.sequences, sizes.heads, sizes.sequence};
+  const auto attributes = to_attributes(AttentionAttributes{.heads = sizes.heads,
+                                                            .kv_heads = sizes.kv_heads,
+                                                            .head_size = sizes.head_size,
+                                                            .sequence = sizes.sequence,
+                                                            .scale = 0.125});
+  if (!backward) {
+    return {"attention", attributes, {qkv, write(DType::kBF16, out), write(DType::kF32, lse)}};
+  }
+  return {"attention_backward",
+          attributes,
+          {qkv, read(DType::kBF16, out), read(DType::kF32, lse), read(DType::kBF16, out),
+           write(DType::kBF16, qkv.shape)}};
+}
+
+inline OpSpec add_spec(int64_t elems, DType dtype = DType::kBF16) {
+  return {"add", {}, {read(dtype, {elems}), read(dtype, {elems}), write(dtype, {elems})}};
+}
+
+inline OpSpec all_reduce_spec(int64_t elems, int64_t group = 0) {
+  return {"all_reduce",
+          to_attributes(CollectiveAttributes{.group = group}),
+          {read_write(DType::kF32, {elems})}};
+}
+
+}  // namespace braid

@@ -1,0 +1,368 @@
+#include "sim/simulate.h"
+
+#include <gmock/gmock.h>
+
+#include "base/expect_error.h"
+#include "ir/text.h"
+#include "sim/fixed_costs.h"
+#include "support/random_ranks.h"
+
+namespace braid {
+
+// For messages of failing tests.
+static bool operator==(const TaskTimes& a, const TaskTimes& b) {
+  return a.start_ns == b.start_ns && a.end_ns == b.end_ns;
+}
+static std::ostream& operator<<(std::ostream& out, const TaskTimes& times) {
+  return out << times.start_ns << " to " << times.end_ns;
+}
+
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using Times = TaskTimes;
+
+/// Streams, groups and buffers that all programs of these tests have, then the tasks. Ranges of x
+/// are read, those of y written.
+Program rank_program(int rank, int num_ranks, int num_events, const std::string& tasks) {
+  std::string text =
+      fmt::format("program step rank={} ranks={} events={}\n", rank, num_ranks, num_events) +
+      "stream compute kind=compute priority=0\n"
+      "stream second kind=compute priority=1\n"
+      "stream comm kind=comm priority=1\n"
+      "stream other kind=comm priority=1\n"
+      "stream copy kind=copy priority=0\n";
+  if (num_ranks > 1) {
+    text += "group data kind=data ranks=0,1\ngroup tensor kind=tensor ranks=0,1\n";
+  }
+  return parse_program(text +
+                       "buffer x f32 [1000] io persistent device\n"
+                       "buffer w f32 [1,1] io persistent device\n"
+                       "buffer y f32 [1000] io persistent device\n"
+                       "buffer h f32 [1000] activation step host\n" +
+                       tasks);
+}
+
+/// Rates are halves and quarters, so that times are whole numbers.
+constexpr Contention kHalves{.gemm_and_sm_comm = {.compute = 0.5},
+                             .memory_bound_and_sm_comm = {.compute = 0.75},
+                             .compute_and_copy_engine = {},
+                             .comm_sms = 8};
+
+class Simulate : public testing::Test {
+ protected:
+  /// Times of the tasks, rank by rank.
+  std::vector<std::vector<Times>> times_of_ranks(const SimOptions& options = {}) {
+    const RankPrograms ranks = one_program_per_rank(programs_);
+    const SimResult result = simulate(ranks, model_, options);
+    step_ns_ = result.step_ns;
+    std::vector<std::vector<Times>> times;
+    for (const SimRank& rank : result.ranks) {
+      const auto its_times = braid::times_of(ranks, result, rank);
+      times.emplace_back(its_times.begin(), its_times.end());
+    }
+    return times;
+  }
+  std::vector<Times> times_of_one(int num_events, const std::string& tasks) {
+    programs_ = {rank_program(0, 1, num_events, tasks)};
+    return times_of_ranks().front();
+  }
+  void two_ranks(int events0, const std::string& tasks0, int events1, const std::string& tasks1) {
+    programs_ = {rank_program(0, 2, events0, tasks0), rank_program(1, 2, events1, tasks1)};
+  }
+
+  FixedCosts model_{small_cluster(2, 8), kHalves};
+  std::vector<Program> programs_;
+  int64_t step_ns_ = 0;
+};
+
+TEST_F(Simulate, TasksOfAStreamFollowEachOther) {
+  EXPECT_THAT(times_of_one(0,
+                           "copy(x[0:10] -> y[0:10]) compute forward\n"
+                           "copy(x[0:20] -> y[0:20]) compute forward\n"
+                           "copy(x[0:5] -> y[0:5]) compute forward\n"),
+              ElementsAre(Times{0, 10}, Times{10, 30}, Times{30, 35}));
+  EXPECT_EQ(step_ns_, 35);
+}
+
+TEST_F(Simulate, EmptyProgramTakesNoTime) {
+  EXPECT_TRUE(times_of_one(0, "").empty());
+  EXPECT_EQ(step_ns_, 0);
+}
+
+TEST_F(Simulate, OrderTasksTakeNoTime) {
+  EXPECT_THAT(times_of_one(1,
+                           "copy(x[0:10] -> y[0:10]) compute forward\n"
+                           "undefine(-> y[0:10]) compute forward record=e0\n"
+                           "copy(x[20:50] -> y[20:50]) second forward wait=e0\n"),
+              ElementsAre(Times{0, 10}, Times{10, 10}, Times{10, 40}));
+}
+
+TEST_F(Simulate, AWaitHoldsUpItsStreamOnly) {
+  EXPECT_THAT(times_of_one(1,
+                           "copy(x[0:10] -> y[0:10]) compute forward record=e0\n"
+                           "offload(x[0:4] -> h[0:4]) copy forward wait=e0\n"
+                           "copy(x[20:50] -> y[20:50]) compute forward\n"),
+              ElementsAre(Times{0, 10}, Times{10, 14}, Times{10, 40}));
+}
+
+TEST_F(Simulate, ADeviceComputesOneTaskAtATimeByPriority) {
+  // When the first copy ends, both streams have a task that is ready; "second" has priority 1.
+  EXPECT_THAT(times_of_one(1,
+                           "copy(x[0:10] -> y[0:10]) compute forward record=e0\n"
+                           "copy(x[0:20] -> y[0:20]) compute forward\n"
+                           "copy(x[30:60] -> y[30:60]) second forward wait=e0\n"),
+              ElementsAre(Times{0, 10}, Times{40, 60}, Times{10, 40}));
+}
+
+TEST_F(Simulate, WhatHasBegunIsNotInterrupted) {
+  EXPECT_THAT(times_of_one(1,
+                           "offload(x[0:10] -> h[0:10]) copy forward record=e0\n"
+                           "copy(x[0:30] -> y[0:30]) compute forward\n"
+                           "copy(x[0:5] -> y[0:5]) compute forward\n"
+                           "copy(x[40:60] -> y[40:60]) second forward wait=e0\n"),
+              ElementsAre(Times{0, 10}, Times{0, 30}, Times{50, 55}, Times{30, 50}));
+}
+
+TEST_F(Simulate, EachDirectionOfHostCopiesIsOneEngine) {
+  EXPECT_THAT(times_of_one(0,
+                           "offload(x[0:10] -> h[0:10]) copy forward\n"
+                           "offload(x[10:30] -> h[10:30]) comm forward\n"
+                           "reload(h[50:90] -> y[50:90]) other forward\n"),
+              // "comm" has the higher priority.
+              ElementsAre(Times{20, 30}, Times{0, 20}, Times{0, 40}));
+}
+
+TEST_F(Simulate, ACollectiveBeginsWithItsLastRank) {
+  two_ranks(0,
+            "copy(x[0:10] -> y[0:10]) compute forward\n"
+            "all_reduce(-> rw x[0:7]) {group=0} compute comm\n",
+            0,
+            "copy(x[0:30] -> y[0:30]) compute forward\n"
+            "all_reduce(-> rw x[0:7]) {group=0} compute comm\n");
+  EXPECT_THAT(times_of_ranks(), ElementsAre(ElementsAre(Times{0, 10}, Times{30, 37}),
+                                            ElementsAre(Times{0, 30}, Times{30, 37})));
+}
+
+TEST_F(Simulate, AMessageJoinsItsTwoEnds) {
+  model_.latency_ns = 3;
+  two_ranks(1,
+            "copy(x[0:10] -> y[0:10]) compute forward record=e0\n"
+            "send(x[0:7]) {group=0, peer=1, channel=0} comm comm wait=e0\n"
+            "copy(x[0:20] -> y[0:20]) compute forward\n",
+            1,
+            "recv(-> y[0:7]) {group=0, peer=0, channel=0} comm comm record=e0\n"
+            "copy(y[0:7] -> x[0:7]) compute forward wait=e0\n");
+  // A copy beside a message of 7 ns of bytes in 10: 6 of 8 SMs, rate 1 - 0.25 * 6 / 8 = 13 / 16:
+  // 8.125 of its 20 ns are done when the message ends at 20.
+  EXPECT_THAT(times_of_ranks(), ElementsAre(ElementsAre(Times{0, 10}, Times{10, 20}, Times{10, 32}),
+                                            ElementsAre(Times{10, 20}, Times{20, 27})));
+}
+
+constexpr const char* kGemmBesideReduce =
+    "linear(x[0:100] [100,1], w -> y[0:100] [100,1]) {has_bias=false, adds_bias=true} compute "
+    "forward\n"
+    "all_reduce(-> rw x[200:300]) {group=0} comm comm\n";
+
+TEST_F(Simulate, SmsThatSendSlowProducts) {
+  two_ranks(0, kGemmBesideReduce, 0, kGemmBesideReduce);
+  // At half the rate 50 of 100 ns of work are done when the communication ends.
+  const auto slowed = ElementsAre(Times{0, 150}, Times{0, 100});
+  EXPECT_THAT(times_of_ranks(), ElementsAre(slowed, slowed));
+  const auto alone = ElementsAre(Times{0, 100}, Times{0, 100});
+  EXPECT_THAT(times_of_ranks({.contention = false}), ElementsAre(alone, alone));
+}
+
+TEST_F(Simulate, SmsThatSendSlowMemoryBoundKernelsLess) {
+  const std::string tasks =
+      "copy(x[0:100] -> y[0:100]) compute forward\n"
+      "all_reduce(-> rw x[200:300]) {group=0} comm comm\n";
+  two_ranks(0, tasks, 0, tasks);
+  EXPECT_EQ(times_of_ranks()[0][0], (Times{0, 125}));  // 75 of 100 ns after 100 ns
+}
+
+TEST_F(Simulate, ComputeMaySlowCommunication) {
+  Contention mutual = kHalves;
+  mutual.gemm_and_sm_comm.communication = 0.25;
+  model_ = FixedCosts(small_cluster(2, 8), mutual);
+  two_ranks(0, kGemmBesideReduce, 0, kGemmBesideReduce);
+  // The product ends after 200 ns at half its rate; the other has then done 50 of 100 ns.
+  EXPECT_THAT(times_of_ranks()[0], ElementsAre(Times{0, 200}, Times{0, 250}));
+}
+
+TEST_F(Simulate, TransfersShareALink) {
+  const std::string tasks =
+      "copy(x[0:50] -> y[0:50]) compute forward record=e0\n"
+      "all_reduce(-> rw x[200:300]) {group=0} comm comm\n"
+      "all_reduce(-> rw x[300:360]) {group=1} other comm wait=e0\n";
+  two_ranks(1, tasks, 1, tasks);
+  // The copy runs at 3/4 and ends at 67 (66.67 rounded up). Then 33 ns of the first are left, and
+  // at half the rate it ends at 133; by then 33 of 60 ns of the second are done.
+  EXPECT_THAT(times_of_ranks()[0], ElementsAre(Times{0, 67}, Times{0, 133}, Times{67, 160}));
+}
+
+TEST_F(Simulate, LatencyIsNotLengthenedByOthers) {
+  model_.latency_ns = 100;
+  const std::string tasks =
+      "all_reduce(-> rw x[0:100]) {group=0} comm comm\n"
+      "all_reduce(-> rw x[200:300]) {group=1} other comm\n";
+  two_ranks(0, tasks, 0, tasks);
+  // Each needs half of the link on average: together they fit.
+  EXPECT_THAT(times_of_ranks()[0], ElementsAre(Times{0, 200}, Times{0, 200}));
+  model_.latency_ns = 60;
+  // Bytes take 100 of 160 ns, 0.625 of the link on average, 1.25 together: (60 + 100 * 1.25) ns,
+  // and a bit, since the rate is rounded down.
+  EXPECT_THAT(times_of_ranks()[0], ElementsAre(Times{0, 186}, Times{0, 186}));
+}
+
+TEST_F(Simulate, DirectionsOfALinkAreApart) {
+  two_ranks(0,
+            "send(x[0:100]) {group=0, peer=1, channel=0} comm comm\n"
+            "recv(-> y[0:100]) {group=0, peer=1, channel=0} other comm\n",
+            0,
+            "recv(-> y[0:100]) {group=0, peer=0, channel=0} comm comm\n"
+            "send(x[0:100]) {group=0, peer=0, channel=0} other comm\n");
+  EXPECT_THAT(times_of_ranks()[0], ElementsAre(Times{0, 100}, Times{0, 100}));
+}
+
+TEST_F(Simulate, NetworkLinksNeedFewSms) {
+  model_ = FixedCosts(small_cluster(2, 1), kHalves);
+  two_ranks(0, kGemmBesideReduce, 0, kGemmBesideReduce);
+  // 50 of 450 GB/s: one of 8 SMs, rate 1 - 0.5 / 8 = 15 / 16, so 93.75 of 100 ns after 100 ns.
+  EXPECT_THAT(times_of_ranks()[0], ElementsAre(Times{0, 107}, Times{0, 100}));
+}
+
+TEST_F(Simulate, AGroupOfOneTakesNoTime) {
+  Program program = rank_program(0, 1, 0, "");
+  program = parse_program(
+      "program step rank=0 ranks=1 events=0\nstream compute kind=compute priority=0\n"
+      "group data kind=data ranks=0\nbuffer x f32 [1000] io persistent device\n"
+      "all_reduce(-> rw x) {group=0} compute comm\n");
+  programs_ = {program};
+  EXPECT_THAT(times_of_ranks()[0], ElementsAre(Times{0, 0}));
+}
+
+TEST_F(Simulate, RunsAgainWithEqualResults) {
+  two_ranks(0, kGemmBesideReduce, 0, kGemmBesideReduce);
+  const RankPrograms ranks = one_program_per_rank(programs_);
+  Simulator simulator(ranks, model_);
+  const std::vector<Times> first = simulator.run().times;
+  EXPECT_EQ(simulator.run({.contention = false}).step_ns, 100);
+  const SimResult& again = simulator.run();
+  EXPECT_EQ(again.times, first);
+  EXPECT_EQ(again.ranks[0].compute_ns, 150);
+  EXPECT_EQ(again.ranks[0].end_ns, 150);
+}
+
+TEST_F(Simulate, TimelinesAreThoseOfTheTrace) {
+  two_ranks(0, kGemmBesideReduce, 0, kGemmBesideReduce);
+  const RankPrograms ranks = one_program_per_rank(programs_);
+  const RankTimeline timeline = simulated_timeline(ranks, simulate(ranks, model_), 1);
+  EXPECT_EQ(timeline.rank, 1);
+  ASSERT_EQ(timeline.tasks.size(), 2u);
+  EXPECT_EQ(timeline.tasks[1].group, GroupKind::kData);
+  EXPECT_EQ(timeline.tasks[0].end_ns, 150);
+}
+
+TEST_F(Simulate, DeadlocksAreDescribedAsByTheVerifier) {
+  two_ranks(0,
+            "send(x[0:7]) {group=0, peer=1, channel=0} comm comm\n"
+            "recv(-> y[0:7]) {group=0, peer=1, channel=0} comm comm\n",
+            0,
+            "send(x[0:7]) {group=0, peer=0, channel=0} comm comm\n"
+            "recv(-> y[0:7]) {group=0, peer=0, channel=0} comm comm\n");
+  const auto faults = verify_ranks(one_program_per_rank(programs_));
+  ASSERT_EQ(faults.size(), 1u);
+  EXPECT_THAT(faults.front().message, HasSubstr("deadlock"));
+  EXPECT_THAT(message_of<InternalError>([&] { times_of_ranks(); }), HasSubstr(faults[0].message));
+}
+
+TEST_F(Simulate, WhatDoesNotFitTogetherIsRefused) {
+  two_ranks(0, "all_reduce(-> rw x[0:7]) {group=0} comm comm\n", 0, "");
+  EXPECT_THAT(message_of<InternalError>([&] { times_of_ranks(); }),
+              HasSubstr("the programs of 2 ranks cannot be simulated: "));
+  model_ = FixedCosts(small_cluster(1, 8), kHalves);
+  EXPECT_THAT(message_of<InternalError>([&] { times_of_ranks(); }),
+              HasSubstr("2 ranks on the 1 devices"));
+}
+
+/// Programs of ranks that come `num_copies` times, in groups of their own.
+struct Copies {
+  Copies(std::vector<Program> one, int num_copies) : programs(std::move(one)) {
+    const auto size = static_cast<int>(programs.size());
+    for (Program& program : programs) {
+      program.num_ranks = size * num_copies;
+      shared.programs.push_back(&program);
+    }
+    for (int copy = 0; copy < num_copies; ++copy) {
+      for (int rank = 0; rank < size; ++rank) {
+        shared.program_of.push_back(static_cast<uint32_t>(rank));
+        Program own = programs[static_cast<size_t>(rank)];
+        own.rank += copy * size;
+        for (Group& group : own.groups) {
+          for (int& member : group.ranks) {
+            member += copy * size;
+          }
+        }
+        all.push_back(std::move(own));
+      }
+    }
+    shared.ranks_of_group = [this, size](int rank, GroupId group) {
+      std::vector<int> ranks =
+          programs[static_cast<size_t>(rank % size)].groups[group.index()].ranks;
+      for (int& member : ranks) {
+        member += rank / size * size;
+      }
+      return ranks;
+    };
+  }
+
+  std::vector<Program> programs;
+  RankPrograms shared;       // a program for all copies of a rank
+  std::vector<Program> all;  // a program per rank
+};
+
+TEST(SimulateRandom, RanksThatAreAlikeStandForEachOther) {
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
+    const Copies copies(random_ranks(seed, {.num_ranks = 4}), 3);
+    // Nodes of 8 cut the third copy off, nodes of 6 go through the second.
+    for (const int per_node : {4, 6, 8}) {
+      const auto model = make_analytic_model(small_cluster(12, per_node));
+      const RankPrograms all = one_program_per_rank(copies.all);
+      const SimResult few = simulate(copies.shared, *model);
+      const SimResult every = simulate(all, *model);
+      ASSERT_EQ(every.ranks.size(), 12u);
+      EXPECT_GE(few.ranks.size(), 4u);
+      EXPECT_LE(few.ranks.size(), per_node == 4 ? 4u : 12u);
+      ASSERT_EQ(few.step_ns, every.step_ns) << "seed " << seed << " nodes of " << per_node;
+      for (int rank = 0; rank < 12; ++rank) {
+        ASSERT_EQ(simulated_timeline(copies.shared, few, rank).tasks,
+                  simulated_timeline(all, every, rank).tasks)
+            << "seed " << seed << " nodes of " << per_node << " rank " << rank;
+      }
+    }
+  }
+}
+
+TEST(SimulateRandom, NothingIsFasterThanAlone) {
+  for (uint64_t seed = 1; seed <= 100; ++seed) {
+    const std::vector<Program> programs = random_ranks(seed);
+    const RankPrograms ranks = one_program_per_rank(programs);
+    const auto model = make_analytic_model(small_cluster(4, 2));
+    const SimResult alone = simulate(ranks, *model, {.contention = false});
+    const SimResult shared = simulate(ranks, *model);
+    for (size_t rank = 0; rank < programs.size(); ++rank) {
+      const auto times = times_of(ranks, shared, shared.ranks[rank]);
+      const auto times_alone = times_of(ranks, alone, alone.ranks[rank]);
+      for (size_t task = 0; task < times.size(); ++task) {
+        ASSERT_GE(times[task].end_ns - times[task].start_ns,
+                  times_alone[task].end_ns - times_alone[task].start_ns)
+            << "seed " << seed << " rank " << rank << " task " << task;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace braid
