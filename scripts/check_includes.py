@@ -29,10 +29,13 @@ MAY_SEE = {
     "hugging_face": ["base", "model", "checkpoint"],
     "config": ["base", "model"],
     "report": ["base", "ir", "memory", "trace", "passes", "parallel/schedule_stats.h"],
+    "plan": ["base", "ir", "ops", "model", "parallel", "memory", "comm", "trace", "sim", "passes", "config",
+             "report", "backends/cuda/device_needs.h"],
+    "state": ["base", "ir", "model", "parallel", "comm", "backends", "checkpoint", "hugging_face", "config", "plan"],
     "runtime": ["base", "ir", "ops", "model", "parallel", "memory", "comm", "trace", "sim", "passes", "backends",
-                "data", "checkpoint", "hugging_face", "config", "report"],
+                "data", "checkpoint", "hugging_face", "config", "report", "plan", "state"],
     "cli": ["base", "ir", "ops", "model", "parallel", "memory", "comm", "trace", "sim", "passes", "backends",
-            "data", "checkpoint", "hugging_face", "config", "report", "runtime"],
+            "data", "checkpoint", "hugging_face", "config", "report", "plan", "state", "runtime"],
 }
 
 # Headers that cost every file that includes them most of a second.

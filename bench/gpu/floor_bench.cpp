@@ -27,8 +27,8 @@
 #include "config/validate.h"
 #include "data/tokenizer.h"
 #include "ops/op.h"
+#include "plan/run_plan.h"
 #include "runtime/device.h"
-#include "runtime/run_plan.h"
 #include "spec_timer.h"
 
 namespace braid {

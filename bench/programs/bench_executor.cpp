@@ -11,7 +11,7 @@
 
 #include "backends/cpu/cpu_executor.h"
 #include "parallel/step_program.h"
-#include "runtime/run_plan.h"
+#include "plan/run_plan.h"
 
 namespace {
 

@@ -24,8 +24,8 @@
 #include "parallel/verify_ranks.h"
 #include "passes/pipeline.h"
 #include "passes/runner.h"
-#include "runtime/model_setup.h"
-#include "runtime/parallel_setup.h"
+#include "plan/model_setup.h"
+#include "plan/parallel_setup.h"
 
 namespace braid {
 namespace {

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "config/validate.h"
-#include "runtime/simulated_run.h"
+#include "plan/simulated_run.h"
 #include "sim/analytic_model.h"
 
 namespace braid {

@@ -14,7 +14,7 @@
 #include <string_view>
 
 #include "config/validate.h"
-#include "runtime/simulated_run.h"
+#include "plan/simulated_run.h"
 #include "sim/analytic_model.h"
 
 namespace braid {

@@ -14,8 +14,8 @@
 #include <utility>
 
 #include "config/validate.h"
-#include "runtime/describe_simulation.h"
-#include "runtime/simulated_run.h"
+#include "plan/describe_simulation.h"
+#include "plan/simulated_run.h"
 #include "sim/analytic_model.h"
 
 namespace braid {

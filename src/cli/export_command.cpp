@@ -8,8 +8,8 @@
 #include "cli/commands.h"
 #include "cli/validators.h"
 #include "config/load.h"
-#include "runtime/checkpointing.h"
-#include "runtime/export_weights.h"
+#include "state/checkpointing.h"
+#include "state/export_weights.h"
 
 namespace braid {
 namespace {

@@ -11,11 +11,11 @@
 #include "config/load.h"
 #include "data/tokenizer.h"
 #include "data/utf8.h"
-#include "runtime/checkpointing.h"
 #include "runtime/device.h"
 #include "runtime/engine.h"
 #include "runtime/generate.h"
 #include "runtime/memory_check.h"
+#include "state/checkpointing.h"
 
 namespace braid {
 namespace {

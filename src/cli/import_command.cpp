@@ -7,7 +7,7 @@
 #include "base/text.h"
 #include "cli/commands.h"
 #include "config/reference.h"
-#include "runtime/import_weights.h"
+#include "state/import_weights.h"
 
 namespace braid {
 namespace {

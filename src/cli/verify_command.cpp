@@ -5,9 +5,9 @@
 #include "base/errors.h"
 #include "cli/commands.h"
 #include "cli/config_arguments.h"
-#include "runtime/describe_layout.h"
+#include "plan/describe_layout.h"
+#include "plan/model_setup.h"
 #include "runtime/engine.h"
-#include "runtime/model_setup.h"
 #include "runtime/verify_layout.h"
 
 namespace braid {

@@ -142,6 +142,8 @@ constexpr std::array kFields = {
     Field{BRAID_KEY(memory, offload_min_bytes), {.minimum = 1, .maximum = 1e15}, "Smaller activations stay on the device."},
 
     Field{BRAID_KEY(overlap, mode), one_of(kModes), "Who chooses the overlap: auto (braid), manual (the overlap_ keys below) or off (none)."},
+    Field{BRAID_KEY(overlap, cost), kAny, "What tasks take, for mode = \"auto\", which then searches the keys below in the simulator for the fastest step that fits, and for what weighs one order against another: a cluster like \"h200x8\" or the path of a profile of `braid calibrate`; empty = no search, auto takes the defaults of all passes."},
+    Field{BRAID_KEY(overlap, may_change_rounding), kAny, "Whether mode = \"auto\" may also choose what can change results by rounding, such as products in pieces (docs/passes.md)."},
     Field{BRAID_KEY(overlap, overlap_grad_reduce), kAny, "Reduce gradients while the backward pass is still running; read with mode = \"manual\" only."},
     Field{BRAID_KEY(overlap, overlap_param_gather), kAny, "Gather weights while the units before are computed: sharded ones ahead of each use, updated ones in the next step, ahead of their first use; read, as the four keys below, with mode = \"manual\" only."},
     Field{BRAID_KEY(overlap, overlap_param_gather_with_optimizer_step), kAny, "With overlap_param_gather: gather what a step begins with while the optimizer updates the rest; for shard = \"optimizer\" and \"gradients\"."},

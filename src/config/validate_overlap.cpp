@@ -62,6 +62,15 @@ void check_is_read(const OverlapConfig& overlap, const ParallelConfig& parallel)
   }
 }
 
+void check_permission(const OverlapConfig& overlap) {
+  if (overlap.may_change_rounding && overlap.mode != "auto") {
+    throw_config_error(
+        "overlap.may_change_rounding = true: says what mode = \"auto\" may choose, and mode is {}; "
+        "set overlap.mode = \"auto\" or remove the key",
+        quote(overlap.mode));
+  }
+}
+
 void check_messages(const OverlapConfig& overlap) {
   if (overlap.overlap_p2p_comm_warmup_flush && !overlap.overlap_p2p_comm) {
     throw_config_error(
@@ -134,6 +143,7 @@ void check_wgrads(const OverlapConfig& overlap) {
 
 void validate_overlap(const RunConfig& config) {
   const OverlapConfig& overlap = config.overlap;
+  check_permission(overlap);
   check_is_read(overlap, config.parallel);
   check_gathers(overlap, config.parallel);
   check_context(overlap, config.parallel);

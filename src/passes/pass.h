@@ -9,6 +9,8 @@
 
 namespace braid {
 
+class CostModel;
+
 /// What a pass did.
 struct PassReport {
   bool changed = false;
@@ -25,6 +27,9 @@ struct PassResult {
 struct PassContext {
   /// Permits passes after which results may differ by rounding (split reductions and the like).
   bool may_change_rounding = false;
+  /// What tasks take, for passes that weigh one order against another; null: nothing is known, and
+  /// such passes do without. It has a device for every rank of the program. Not owned.
+  const CostModel* cost_model = nullptr;
 };
 
 /// One step of the pipeline: a program in, a program of the same meaning out. A pass may reorder

@@ -4,7 +4,7 @@
 
 #include "config/run_config.h"
 #include "ir/op_spec.h"
-#include "runtime/run_plan.h"
+#include "plan/run_plan.h"
 
 namespace braid {
 

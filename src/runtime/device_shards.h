@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "backends/executor.h"
-#include "runtime/state_shards.h"
+#include "state/state_shards.h"
 
 namespace braid {
 

@@ -9,11 +9,11 @@
 #include "backends/cpu/cpu_executor.h"
 #include "comm/transport.h"
 #include "data/batch_loader.h"
+#include "plan/run_plan.h"
 #include "runtime/device.h"
 #include "runtime/device_shards.h"
-#include "runtime/run_plan.h"
-#include "runtime/state_map.h"
-#include "runtime/state_transfer.h"
+#include "state/state_map.h"
+#include "state/state_transfer.h"
 #include "trace/timeline.h"
 
 namespace braid {

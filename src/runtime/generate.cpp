@@ -14,9 +14,10 @@
 #include "base/philox.h"
 #include "base/text.h"
 #include "parallel/step_program.h"
+#include "plan/run_plan.h"
+#include "runtime/host_needs.h"
 #include "runtime/memory_check.h"
-#include "runtime/run_plan.h"
-#include "runtime/state_transfer.h"
+#include "state/state_transfer.h"
 
 namespace braid {
 namespace {

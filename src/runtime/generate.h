@@ -12,7 +12,7 @@
 #include "model/model_spec.h"
 #include "parallel/parameter_layout.h"
 #include "runtime/device.h"
-#include "runtime/state_source.h"
+#include "state/state_source.h"
 
 namespace braid {
 

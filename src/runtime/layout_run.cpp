@@ -8,7 +8,7 @@
 #include "backends/run_ranks.h"
 #include "base/errors.h"
 #include "data/batch_loader.h"
-#include "runtime/parallel_setup.h"
+#include "plan/parallel_setup.h"
 
 namespace braid {
 namespace {

@@ -10,8 +10,8 @@
 #include "comm/links.h"
 #include "comm/transport.h"
 #include "config/run_config.h"
-#include "runtime/run_plan.h"
-#include "runtime/state_map.h"
+#include "plan/run_plan.h"
+#include "state/state_map.h"
 
 namespace braid {
 

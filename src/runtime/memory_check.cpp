@@ -7,9 +7,10 @@
 #include "base/errors.h"
 #include "base/text.h"
 #include "config/validate.h"
+#include "plan/smaller_settings.h"
 #include "runtime/engine.h"
 #include "runtime/host_memory.h"
-#include "runtime/smaller_settings.h"
+#include "runtime/host_needs.h"
 
 namespace braid {
 namespace {

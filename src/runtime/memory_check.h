@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "config/run_config.h"
+#include "plan/memory_needs.h"
+#include "plan/run_plan.h"
 #include "runtime/device.h"
-#include "runtime/memory_needs.h"
-#include "runtime/run_plan.h"
 
 namespace braid {
 

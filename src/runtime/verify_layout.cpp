@@ -8,8 +8,8 @@
 
 #include "base/errors.h"
 #include "config/validate.h"
+#include "plan/model_setup.h"
 #include "runtime/layout_run.h"
-#include "runtime/model_setup.h"
 
 namespace braid {
 namespace {

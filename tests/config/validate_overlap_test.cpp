@@ -53,6 +53,23 @@ TEST(ValidateOverlap, RefusesKeysThatTheModeDoesNotRead) {
             "only; mode is \"off\"");
 }
 
+TEST(ValidateOverlap, TakesPermissionsForAutoAlone) {
+  RunConfig config;
+  config.overlap.may_change_rounding = true;
+  config.overlap.cost = "h200x8";
+  EXPECT_NO_THROW(validate_overlap(config));
+  for (const char* const mode : {"manual", "off"}) {
+    config.overlap.mode = mode;
+    EXPECT_EQ(
+        refusal(config),
+        fmt::format("overlap.may_change_rounding = true: says what mode = \"auto\" may choose, "
+                    "and mode is \"{}\"; set overlap.mode = \"auto\" or remove the key",
+                    mode));
+  }
+  config.overlap.may_change_rounding = false;  // costs are those of the machine, in any mode
+  EXPECT_NO_THROW(validate_overlap(config));
+}
+
 TEST(ValidateOverlap, RefusesKeysThatNeedAPipeline) {
   RunConfig config = manual();
   config.parallel.pipeline = 1;

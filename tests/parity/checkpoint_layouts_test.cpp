@@ -8,7 +8,7 @@
 #include "checkpoint/samples.h"
 #include "config/load.h"
 #include "config/validate.h"
-#include "runtime/checkpointing.h"
+#include "state/checkpointing.h"
 #include "support/engine_runs.h"
 #include "support/thinned.h"
 

@@ -9,7 +9,7 @@
 #include "config/load.h"
 #include "config/validate.h"
 #include "memory/live_ranges.h"
-#include "runtime/run_plan.h"
+#include "plan/run_plan.h"
 
 namespace braid {
 namespace {

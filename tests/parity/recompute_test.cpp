@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "parity/layout_config.h"
+#include "plan/run_plan.h"
 #include "runtime/layout_run.h"
-#include "runtime/run_plan.h"
 
 namespace braid {
 namespace {

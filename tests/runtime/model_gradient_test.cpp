@@ -10,7 +10,7 @@
 #include "backends/run_ranks.h"
 #include "base/philox.h"
 #include "parallel/step_program.h"
-#include "runtime/run_plan.h"
+#include "plan/run_plan.h"
 
 namespace braid {
 namespace {

@@ -10,8 +10,8 @@
 
 #include "config/validate.h"
 #include "data/batch_loader.h"
+#include "plan/run_plan.h"
 #include "runtime/engine.h"
-#include "runtime/run_plan.h"
 #include "support/model_state.h"
 
 namespace braid {

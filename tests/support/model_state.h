@@ -8,7 +8,7 @@
 
 #include "model/parameters.h"
 #include "parallel/parameter_layout.h"
-#include "runtime/state_source.h"
+#include "state/state_source.h"
 
 namespace braid {
 

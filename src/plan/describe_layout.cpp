@@ -1,0 +1,156 @@
+#include "plan/describe_layout.h"
+
+#include <algorithm>
+
+#include "base/errors.h"
+#include "base/text.h"
+#include "config/validate.h"
+#include "parallel/pipeline_layout.h"
+#include "parallel/schedule_stats.h"
+#include "parallel/schedule_table.h"
+#include "plan/parallel_setup.h"
+
+namespace braid {
+namespace {
+
+std::string describe_pipeline(const ParallelOptions& options, const ScheduleOptions& schedule) {
+  return fmt::format(
+      "pipeline  {}, {} of {} microbatches, bubble {:.1f}% if all jobs took equally "
+      "long\n",
+      layout_text(options.stages), schedule_name(schedule.kind), schedule.num_microbatches,
+      100.0 * schedule_stats(schedule).bubble_fraction);
+}
+
+std::string describe_shards(const ParallelOptions& options, const Mesh& mesh) {
+  const int replicas = mesh.sizes().replicas;
+  const char* const what = options.shard == ShardKind::kOptimizer ? "optimizer state"
+                           : options.shard == ShardKind::kGradients
+                               ? "optimizer state and gradients"
+                               : "optimizer state, gradients and weights";
+  return fmt::format("shards    {} over {} ranks{}\n", what, num_state_shards(mesh, options),
+                     replicas > 1 ? fmt::format(", {} copies", replicas) : "");
+}
+
+/// Elements of the parameters that a rank holds, gaps not counted.
+int64_t num_parameters_of(const ParameterLayout& layout) {
+  int64_t count = 0;
+  for (const ParameterSlot& slot : layout.slots) {
+    count += slot.end - slot.begin;
+  }
+  return count;
+}
+
+int64_t bytes_of(const MemoryPlan& memory, BufferRole role) {
+  const auto found = memory.persistent_by_role.find(role);
+  const int64_t persistent = found == memory.persistent_by_role.end() ? 0 : found->second;
+  const auto& step = memory.programs[kTrainProgram].peak_by_role;
+  const auto in_step = step.find(role);
+  return persistent + (in_step == step.end() ? 0 : in_step->second);
+}
+
+ReportTable table_of(const std::vector<const RankPlan*>& ranks, const Mesh& mesh) {
+  struct Column {
+    const char* name;
+    BufferRole role;
+  };
+  constexpr Column kColumns[] = {
+      {"weights", BufferRole::kParam},          {"main", BufferRole::kMainWeight},
+      {"gradients", BufferRole::kMainGrad},     {"optimizer", BufferRole::kOptimizerState},
+      {"activations", BufferRole::kActivation}, {"gathered", BufferRole::kGathered}};
+  ReportTable table{.columns = {"rank", "stage", "parameters"}, .rows = {}};
+  for (const Column& column : kColumns) {
+    table.columns.emplace_back(column.name);
+  }
+  table.columns.emplace_back("peak");
+  for (const RankPlan* rank : ranks) {
+    const int number = rank->programs[kTrainProgram].rank;
+    std::vector<std::string>& row = table.rows.emplace_back();
+    row = {fmt::format("{}", number), fmt::format("{}", mesh.position(number).pipeline),
+           format_count(num_parameters_of(rank->layout))};
+    for (const Column& column : kColumns) {
+      row.push_back(format_bytes(bytes_of(rank->memory, column.role)));
+    }
+    row.push_back(format_bytes(rank->memory.peak_bytes()));
+  }
+  return table;
+}
+
+/// Cells at the right of their columns, the first two of which are narrow.
+std::string line_of(const std::vector<std::string>& cells) {
+  std::string line;
+  for (size_t i = 0; i < cells.size(); ++i) {
+    line += fmt::format("{}{:>{}}", i == 0 ? "" : " ", cells[i], i < 2 ? 6 : 11);
+  }
+  return line + "\n";
+}
+
+}  // namespace
+
+std::string describe_layout(const RunConfig& config, const ModelSpec& model) {
+  const Mesh mesh(mesh_sizes(config, model));
+  const ParallelOptions options = parallel_options(config, model);
+  const MeshSizes& sizes = mesh.sizes();
+  std::string text = fmt::format(
+      "layout    {} ranks = tensor {}{} x context {} x data {} x pipeline {}\n", mesh.num_ranks(),
+      sizes.tensor, options.sequence_parallel && sizes.tensor > 1 ? " (sequence parallel)" : "",
+      sizes.context, sizes.data, sizes.pipeline);
+  if (sizes.pipeline > 1) {
+    text += describe_pipeline(options, schedule_options(mesh, options, num_microbatches(config)));
+  }
+  if (options.shard != ShardKind::kNone) {
+    text += describe_shards(options, mesh);
+  }
+  return text;
+}
+
+std::vector<std::vector<JobSlot>> pipeline_jobs(const RunConfig& config, const ModelSpec& model) {
+  const Mesh mesh(mesh_sizes(config, model));
+  if (mesh.sizes().pipeline == 1) {
+    return {};
+  }
+  const ScheduleOptions schedule =
+      schedule_options(mesh, parallel_options(config, model), num_microbatches(config));
+  return time_schedules(schedule, make_schedules(schedule));
+}
+
+std::string describe_schedule(const RunConfig& config, const ModelSpec& model, int max_width) {
+  const std::vector<std::vector<JobSlot>> jobs = pipeline_jobs(config, model);
+  if (jobs.empty()) {
+    return {};
+  }
+  return "schedule  by pipeline rank, if forward, dgrad and wgrad took equally long:\n" +
+         schedule_table(jobs, {.max_width = max_width});
+}
+
+ReportTable stage_table(const RunPlan& plan) {
+  std::vector<const RankPlan*> ranks;
+  const std::vector<int> first = first_rank_of_stages(plan.mesh);
+  for (const RankPlan& rank : plan.ranks) {
+    if (std::find(first.begin(), first.end(), rank.programs[kTrainProgram].rank) != first.end()) {
+      ranks.push_back(&rank);
+    }
+  }
+  check(ranks.size() == first.size(), "not every pipeline stage is planned");
+  return table_of(ranks, plan.mesh);
+}
+
+std::string describe_ranks(const RunPlan& plan) {
+  std::vector<const RankPlan*> ranks;
+  for (const RankPlan& rank : plan.ranks) {
+    ranks.push_back(&rank);
+  }
+  const auto planned = static_cast<int>(ranks.size());
+  std::string text;
+  if (planned < plan.mesh.num_ranks()) {
+    text += fmt::format("planned   {} of {} ranks{}\n", planned, plan.mesh.num_ranks(),
+                        planned == plan.mesh.sizes().pipeline ? ", the first of each stage" : "");
+  }
+  const ReportTable table = table_of(ranks, plan.mesh);
+  text += line_of(table.columns);
+  for (const std::vector<std::string>& row : table.rows) {
+    text += line_of(row);
+  }
+  return text;
+}
+
+}  // namespace braid

@@ -1,0 +1,176 @@
+#include "plan/describe_simulation.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/text.h"
+#include "plan/describe_layout.h"
+
+namespace braid {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr double kNsPerS = 1e9;
+
+std::string duration(double ns) {
+  return format_duration(ns / kNsPerS);
+}
+
+double percent_of(double ns, double step_ns) {
+  return step_ns > 0 ? 100.0 * ns / step_ns : 0.0;
+}
+
+/// "exposed   9.6%: tensor 8.1% (of 8.9%), ...".
+std::string exposed_line(const SimulatedMeans& means, double step_ns) {
+  std::vector<std::string> kinds;
+  for (size_t kind = 0; kind < kNumGroupKinds; ++kind) {
+    if (means.communication_ns[kind] > 0) {
+      kinds.push_back(fmt::format("{} {:.1f}% (of {:.1f}%)",
+                                  group_kind_name(static_cast<GroupKind>(kind)),
+                                  percent_of(means.exposed_ns[kind], step_ns),
+                                  percent_of(means.communication_ns[kind], step_ns)));
+    }
+  }
+  return kinds.empty() ? ""
+                       : fmt::format(
+                             "exposed   {:.1f}% of the step with communication that "
+                             "nothing hides: {}\n",
+                             percent_of(means.all_exposed_ns, step_ns), join(kinds, ", "));
+}
+
+std::string idle_line(const SimulatedMeans& means, double step_ns, bool has_pipeline) {
+  const std::string total = fmt::format("{:.1f}%", percent_of(means.idle_ns(), step_ns));
+  if (!has_pipeline) {
+    return fmt::format("idle      {}\n", total);
+  }
+  return fmt::format("bubble    {} idle: warm-up {:.1f}%, steady {:.1f}%, cool-down {:.1f}%\n",
+                     total, percent_of(means.warmup_ns, step_ns),
+                     percent_of(means.steady_ns, step_ns), percent_of(means.cooldown_ns, step_ns));
+}
+
+/// Times of the busiest rank of a stage, and its memory.
+struct StageLine {
+  const SimulatedRank* rank = nullptr;
+  StageMemory memory;
+};
+
+std::vector<StageLine> stage_lines(const SimulatedRun& run) {
+  std::vector<StageLine> lines;
+  for (const StageMemory& memory : run.memory_by_stage()) {
+    lines.push_back({.rank = nullptr, .memory = memory});
+  }
+  for (const SimulatedRank& rank : run.ranks()) {
+    StageLine& line = lines[static_cast<size_t>(rank.pipeline)];
+    if (line.rank == nullptr || rank.times.bubble_ns < line.rank->times.bubble_ns) {
+      line.rank = &rank;
+    }
+  }
+  return lines;
+}
+
+std::string stage_table(const SimulatedRun& run) {
+  std::string text = "stage   rank   compute   exposed      idle       peak\n";
+  const std::vector<StageLine> lines = stage_lines(run);
+  for (size_t stage = 0; stage < lines.size(); ++stage) {
+    const RankTimes& times = lines[stage].rank->times;
+    const auto step_ns = static_cast<double>(times.step_ns);
+    const auto part = [&](int64_t ns) { return percent_of(static_cast<double>(ns), step_ns); };
+    text += fmt::format("{:>5} {:>6} {:>8.1f}% {:>8.1f}% {:>8.1f}% {:>10}\n", stage,
+                        lines[stage].rank->rank, part(times.compute_ns),
+                        part(times.communication.exposed_ns), part(times.bubble_ns),
+                        format_bytes(lines[stage].memory.peak_bytes));
+  }
+  return text;
+}
+
+std::string memory_line(const SimulatedRun& run) {
+  const std::vector<StageMemory> stages = run.memory_by_stage();
+  const StageMemory& most = *std::max_element(
+      stages.begin(), stages.end(),
+      [](const StageMemory& a, const StageMemory& b) { return a.peak_bytes < b.peak_bytes; });
+  const int64_t device = run.model().cluster().device.memory_bytes;
+  return fmt::format("memory    {} on rank {}{}\n", format_bytes(most.peak_bytes), most.rank,
+                     most.peak_bytes <= device ? fmt::format(" of {}", format_bytes(device))
+                                               : fmt::format(": more than the {} that a device has",
+                                                             format_bytes(device)));
+}
+
+Json times_json(const SimulatedMeans& means) {
+  Json communication = Json::object();
+  for (size_t kind = 0; kind < kNumGroupKinds; ++kind) {
+    if (means.communication_ns[kind] > 0) {
+      communication[std::string(group_kind_name(static_cast<GroupKind>(kind)))] = {
+          {"total_ns", means.communication_ns[kind]},
+          {"exposed_ns", means.exposed_ns[kind]},
+          {"waited_ns", means.idle_before_ns[kind]}};
+    }
+  }
+  return {{"compute_ns", means.compute_ns},   {"exposed_ns", means.all_exposed_ns},
+          {"copy_ns", means.copy_ns},         {"idle_ns", means.idle_ns()},
+          {"warmup_ns", means.warmup_ns},     {"steady_ns", means.steady_ns},
+          {"cooldown_ns", means.cooldown_ns}, {"communication", communication}};
+}
+
+Json stages_json(const SimulatedRun& run) {
+  Json stages = Json::array();
+  for (const StageLine& line : stage_lines(run)) {
+    const RankTimes& times = line.rank->times;
+    stages.push_back({{"rank", line.rank->rank},
+                      {"compute_ns", times.compute_ns},
+                      {"exposed_ns", times.communication.exposed_ns},
+                      {"copy_ns", times.copy_ns},
+                      {"idle_ns", times.bubble_ns},
+                      {"peak_bytes", line.memory.peak_bytes},
+                      {"peak_rank", line.memory.rank}});
+  }
+  return stages;
+}
+
+}  // namespace
+
+std::string describe_simulation(const SimulatedRun& run) {
+  const auto step_ns = static_cast<double>(run.result().step_ns);
+  const int num_ranks = run.plan().mesh.num_ranks();
+  std::string text = describe_layout(run.config(), run.plan().model);
+  text += fmt::format("cost      {}\n", run.model().description());
+  text += fmt::format("simulated {} programs, {} ranks that can be told apart, {} tasks\n",
+                      run.plan().ranks.size(), run.ranks().size(),
+                      format_count(static_cast<int64_t>(run.result().times.size())));
+  text += fmt::format(
+      "step      {}: {:.0f} tokens/s and {:.1f} TFLOP/s on each of {} ranks, MFU {:.1f}%\n",
+      duration(static_cast<double>(run.step_ns())), run.tokens_per_s() / num_ranks,
+      run.flops_per_s_per_rank() * 1e-12, num_ranks, 100.0 * run.mfu());
+  text += fmt::format("compute   {:.1f}% of the step, mean of all ranks\n",
+                      percent_of(run.means().compute_ns, step_ns));
+  text += exposed_line(run.means(), step_ns);
+  if (run.means().copy_ns > 0) {
+    text += fmt::format("copies    {:.1f}%\n", percent_of(run.means().copy_ns, step_ns));
+  }
+  text += idle_line(run.means(), step_ns, run.plan().mesh.sizes().pipeline > 1);
+  text += fmt::format("busiest   rank {}, idle {:.1f}%\n", run.busiest().rank,
+                      percent_of(static_cast<double>(run.busiest().times.bubble_ns), step_ns));
+  return text + memory_line(run) + stage_table(run);
+}
+
+std::string simulation_json(const SimulatedRun& run) {
+  const int num_ranks = run.plan().mesh.num_ranks();
+  const Json json = {{"cost", run.model().description()},
+                     {"ranks", num_ranks},
+                     {"distinct_ranks", run.ranks().size()},
+                     {"simulated_tasks", run.result().times.size()},
+                     {"global_batch", run.config().train.global_batch},
+                     {"step_ns", run.step_ns()},
+                     {"host_ns", run.model().step_overhead_ns()},
+                     {"tokens_per_s", run.tokens_per_s()},
+                     {"tokens_per_s_per_rank", run.tokens_per_s() / num_ranks},
+                     {"flops_per_s_per_rank", run.flops_per_s_per_rank()},
+                     {"mfu", run.mfu()},
+                     {"mean", times_json(run.means())},
+                     {"busiest_rank", run.busiest().rank},
+                     {"device_bytes", run.model().cluster().device.memory_bytes},
+                     {"stages", stages_json(run)}};
+  return json.dump(2) + "\n";
+}
+
+}  // namespace braid

@@ -1,0 +1,103 @@
+#include "plan/overlap_setup.h"
+
+#include <algorithm>
+
+#include "base/errors.h"
+#include "config/tensor_sites.h"
+
+namespace braid {
+namespace {
+
+OverlapMethod method_called(const std::string& name) {
+  for (const OverlapMethod method : {OverlapMethod::kNone, OverlapMethod::kBulk,
+                                     OverlapMethod::kRing, OverlapMethod::kChunked}) {
+    if (overlap_method_name(method) == name) {
+      return method;
+    }
+  }
+  throw_internal_error("no overlap method is called {}", name);
+}
+
+SiteOverlaps site_overlaps(const OverlapConfig& overlap) {
+  SiteOverlaps sites;
+  for (const TensorSiteChoice& choice : tensor_site_choices(overlap)) {
+    sites[choice.site] = {method_called(choice.method), choice.splits};
+  }
+  return sites;
+}
+
+/// A product that is cut up may have other bits.
+bool splits_products(const OverlapConfig& overlap) {
+  const SiteOverlaps sites = site_overlaps(overlap);
+  return overlap.tp_comm_overlap && std::ranges::any_of(sites, [](const auto& site) {
+           return site.second.method == OverlapMethod::kRing ||
+                  site.second.method == OverlapMethod::kChunked;
+         });
+}
+
+PipelineOptions manual_options(const OverlapConfig& overlap) {
+  PipelineOptions options;
+  options.delay_wgrad = {.num_layers = overlap.overlap_p2p_wgrad_delayed_layer_number,
+                         .whole_layers = overlap.overlap_p2p_with_transformer_layer_wgrad};
+  options.defer_head_wgrad = {.enabled = overlap.defer_embedding_wgrad_compute,
+                              .limit = overlap.wgrad_deferral_limit};
+  // Gathers at their use still go to a stream of their own, which that of gradients needs: both are
+  // calls of one communicator.
+  options.prefetch_parameters = {
+      .units = overlap.overlap_param_gather ? overlap.param_gather_prefetch_units : 0,
+      .aligns = overlap.align_param_gather};
+  options.p2p_streams = {.enabled = overlap.overlap_p2p_comm,
+                         .warmup_flush = overlap.overlap_p2p_comm_warmup_flush,
+                         .backward_on_comm_stream = overlap.overlap_p2p_backward_on_comm_stream};
+  options.ring_exchange = {.sites = site_overlaps(overlap),
+                           .min_rows = overlap.tp_comm_overlap_min_rows};
+  options.bulk_overlap.sites = options.ring_exchange.sites;
+  return options;
+}
+
+std::vector<std::string> not_asked_for(const OverlapConfig& overlap) {
+  std::vector<std::string> names;
+  if (!overlap.overlap_grad_reduce) {
+    names.emplace_back("overlap_grad_reduce");
+  }
+  if (!overlap.overlap_context_comm) {
+    names.emplace_back("context_ring");
+  }
+  if (!overlap.tp_comm_overlap) {
+    names.emplace_back("ring_exchange");
+    names.emplace_back("bulk_overlap");
+  }
+  return names;
+}
+
+WeightGather manual_gather(const OverlapConfig& overlap) {
+  return !overlap.overlap_param_gather                      ? WeightGather::kAfterUpdate
+         : overlap.overlap_param_gather_with_optimizer_step ? WeightGather::kFirstAfterUpdate
+                                                            : WeightGather::kBeforeUse;
+}
+
+}  // namespace
+
+WeightGather weight_gather(const OverlapConfig& overlap) {
+  return overlap.mode == "off"      ? WeightGather::kAfterUpdate
+         : overlap.mode == "manual" ? manual_gather(overlap)
+                                    : WeightGather::kFirstAfterUpdate;
+}
+
+OverlapSetup overlap_setup(const OverlapConfig& overlap) {
+  if (overlap.mode == "manual") {
+    return {.options = manual_options(overlap),
+            .disabled_passes = not_asked_for(overlap),
+            .context = {.may_change_rounding = splits_products(overlap)}};
+  }
+  if (overlap.mode == "off") {
+    // Without streams of its own, communication stays between the compute tasks.
+    return {.options = {},
+            .disabled_passes = {"ring_exchange", "delay_wgrad", "defer_head_wgrad", "bulk_overlap",
+                                "overlap_grad_reduce", "prefetch_parameters", "context_ring",
+                                "p2p_streams", "assign_streams"}};
+  }
+  return {};
+}
+
+}  // namespace braid

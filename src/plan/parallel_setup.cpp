@@ -1,0 +1,115 @@
+#include "plan/parallel_setup.h"
+
+#include <cmath>
+#include <numeric>
+
+#include "config/validate.h"
+#include "model/context_shard.h"
+#include "model/tensor_shard.h"
+#include "parallel/parameter_layout.h"
+#include "parallel/pipeline_layout.h"
+#include "plan/overlap_setup.h"
+
+namespace braid {
+namespace {
+
+ShardKind shard_kind(const ParallelConfig& parallel) {
+  for (const ShardKind kind :
+       {ShardKind::kOptimizer, ShardKind::kGradients, ShardKind::kParameters}) {
+    if (parallel.shard == shard_kind_name(kind)) {
+      return kind;
+    }
+  }
+  return ShardKind::kNone;
+}
+
+BucketOptions buckets(const ParallelConfig& parallel) {
+  const BucketKind kind = parallel.bucket == "layer"           ? BucketKind::kLayer
+                          : parallel.bucket == "virtual_stage" ? BucketKind::kVirtualStage
+                                                               : BucketKind::kBytes;
+  return {.kind = kind, .bucket_bytes = parallel.bucket_bytes};
+}
+
+/// Ranks that exchange heads for sequence: where the configuration leaves it open, the most that
+/// divide both the context ranks and the heads of a tensor rank.
+int64_t context_inner(const ParallelConfig& parallel, const LocalSizes& local) {
+  if (parallel.context_method == "a2a") {
+    return parallel.context;
+  }
+  if (parallel.context_method != "a2a+ring") {
+    return 1;
+  }
+  return parallel.context_inner != 0
+             ? parallel.context_inner
+             : std::gcd(parallel.context, std::gcd(local.heads, local.kv_heads));
+}
+
+ContextShard context_of(const ParallelConfig& parallel, const LocalSizes& local) {
+  return {.size = parallel.context, .index = 0, .inner = context_inner(parallel, local)};
+}
+
+LinkSpec link_spec(double latency_us, double gb_per_s) {
+  return {.latency_ns = std::llround(latency_us * 1e3), .bytes_per_s = gb_per_s * 1e9};
+}
+
+}  // namespace
+
+MeshSizes mesh_sizes(const RunConfig& config, const ModelSpec& model) {
+  const ParallelConfig& parallel = config.parallel;
+  const int64_t rows = config.train.microbatch * config.train.sequence / parallel.context;
+  const TensorShard tensor{
+      .size = parallel.tensor, .index = 0, .sequence_parallel = parallel.sequence_parallel};
+  check_tensor_parallel(model, tensor, rows);
+  const ContextShard context = context_of(parallel, local_sizes(model, tensor));
+  check_context_parallel(model, tensor, context, config.train.sequence);
+  return {.tensor = static_cast<int>(parallel.tensor),
+          .context = static_cast<int>(parallel.context),
+          .data = static_cast<int>(parallel.data),
+          .pipeline = static_cast<int>(parallel.pipeline),
+          .context_inner = static_cast<int>(context.inner),
+          .replicas = static_cast<int>(parallel.shard_replicas),
+          .kv_replicas = static_cast<int>(local_sizes(model, tensor).kv_sharers)};
+}
+
+ParallelOptions parallel_options(const RunConfig& config, const ModelSpec& model) {
+  const ParallelConfig& parallel = config.parallel;
+  ParallelOptions options{
+      .sequence_parallel = parallel.sequence_parallel,
+      .context_method = parallel.context_method == "all_gather" ? ContextMethod::kAllGather
+                                                                : ContextMethod::kRing,
+      .schedule = schedule_kind(parallel.schedule),
+      .virtual_stages = static_cast<int>(parallel.virtual_stages),
+      .group_size = parallel.microbatch_group_size,
+      .shard = shard_kind(parallel),
+      .buckets = buckets(parallel),
+      .weight_gather = weight_gather(config.overlap),
+      .reduce_dtype = parallel.grad_reduce_dtype == "bfloat16" ? DType::kBF16 : DType::kF32};
+  const Mesh mesh(mesh_sizes(config, model));
+  if (mesh.sizes().gradient() == 1) {
+    options.shard = ShardKind::kNone;  // the one shard is the whole
+  }
+  const ScheduleOptions schedule = schedule_options(mesh, options, num_microbatches(config));
+  check_schedule(schedule);
+  options.stages = make_pipeline_layout({.layers = model.layers,
+                                         .num_ranks = schedule.num_ranks,
+                                         .virtual_stages = schedule.virtual_stages,
+                                         .v_shape = options.schedule == ScheduleKind::kZbV ||
+                                                    options.schedule == ScheduleKind::kDualpipeV,
+                                         .layout = parallel.pipeline_layout,
+                                         .first_stage_layers = parallel.first_stage_layers,
+                                         .last_stage_layers = parallel.last_stage_layers,
+                                         .account_for_embedding = parallel.account_for_embedding,
+                                         .account_for_loss = parallel.account_for_loss});
+  return options;
+}
+
+LinkOptions link_options(const LinksConfig& links) {
+  LinkOptions options;
+  options[GroupKind::kData] = link_spec(links.data_latency_us, links.data_gb_per_s);
+  options[GroupKind::kTensor] = link_spec(links.tensor_latency_us, links.tensor_gb_per_s);
+  options[GroupKind::kPipeline] = link_spec(links.pipeline_latency_us, links.pipeline_gb_per_s);
+  options[GroupKind::kContext] = link_spec(links.context_latency_us, links.context_gb_per_s);
+  return options;
+}
+
+}  // namespace braid

@@ -1,0 +1,298 @@
+#include "plan/run_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/env.h"
+#include "base/errors.h"
+#include "base/text.h"
+#include "config/validate.h"
+#include "parallel/step_program.h"
+#include "parallel/verify_ranks.h"
+#include "passes/pipeline.h"
+#include "plan/model_setup.h"
+#include "plan/overlap_setup.h"
+#include "plan/parallel_setup.h"
+
+namespace braid {
+namespace {
+
+/// Passes that section [overlap] turns off, and those that the user names.
+std::vector<std::string> disabled_passes(const OverlapConfig& overlap, const DebugOptions& debug) {
+  std::vector<std::string> disabled = overlap_setup(overlap).disabled_passes;
+  for (const auto* names : {&overlap.disable_passes, &debug.disabled_passes}) {
+    disabled.insert(disabled.end(), names->begin(), names->end());
+  }
+  return disabled;
+}
+
+DType compute_dtype(const TrainConfig& train) {
+  return train.dtype == "bfloat16" ? DType::kBF16 : DType::kF32;
+}
+
+TrainProgramOptions train_options(const RunConfig& config, int64_t microbatches) {
+  return {.microbatch = config.train.microbatch,
+          .sequence = config.train.sequence,
+          .num_microbatches = microbatches,
+          .dtype = compute_dtype(config.train),
+          .optimizer = {.beta1 = config.optimizer.beta1,
+                        .beta2 = config.optimizer.beta2,
+                        .epsilon = config.optimizer.epsilon,
+                        .weight_decay = config.optimizer.weight_decay,
+                        .max_grad_norm = config.optimizer.clip_norm}};
+}
+
+/// Names the option, which the pass runner does not know.
+std::string disabling_options(const OverlapConfig& overlap, const DebugOptions& debug) {
+  const bool variable = !debug.disabled_passes.empty();
+  const bool key = !overlap.disable_passes.empty();
+  return variable && key ? "overlap.disable_passes or environment variable BRAID_DISABLE_PASSES"
+         : variable      ? "environment variable BRAID_DISABLE_PASSES"
+                         : "overlap.disable_passes";
+}
+
+/// Beyond these a program does not fit the memory or the patience of those who build it, and sizes
+/// in bytes do not fit 64 bits.
+constexpr double kMaxParameters = 0x1p44;
+constexpr double kMaxTensorElems = 0x1p44;
+constexpr int64_t kMaxPasses = 1 << 18;
+
+void check_model_size(const ModelSpec& model) {
+  const auto width = static_cast<double>(model.width);
+  const double heads =
+      static_cast<double>(model.heads + model.kv_heads) * static_cast<double>(model.head_size);
+  const double layer = width * (2 * heads + 3 * static_cast<double>(model.ffn));
+  const double parameters = static_cast<double>(model.layers) * layer +
+                            2 * width * static_cast<double>(model.padded_vocabulary());
+  if (parameters > kMaxParameters) {
+    throw_config_error(
+        "a model of {:.3g} parameters is too large to plan, the limit is {:.3g}; lower "
+        "model.layers "
+        "= {}, model.width = {}, model.ffn = {} or model.vocabulary = {}",
+        parameters, kMaxParameters, model.layers, model.width, model.ffn, model.vocabulary);
+  }
+}
+
+void check_batch_size(const TrainConfig& train, const ModelSpec& model) {
+  const int64_t widest =
+      std::max({qkv_width(model), 2 * model.ffn, model.width, model.padded_vocabulary()});
+  const double elems = static_cast<double>(train.microbatch) * static_cast<double>(train.sequence) *
+                       static_cast<double>(widest);
+  if (elems > kMaxTensorElems) {
+    throw_config_error(
+        "train.microbatch = {} x train.sequence = {} makes a tensor of {:.3g} values, the limit is "
+        "{:.3g}; lower either",
+        train.microbatch, train.sequence, elems, kMaxTensorElems);
+  }
+}
+
+/// Layers on a pipeline rank; embedding and head count as one each.
+int64_t layers_of_rank(const RunPlan& plan, const ScheduleOptions& schedule, int pipeline_rank) {
+  int64_t layers = 0;
+  for (int stage = 0; stage < schedule.num_stages(); ++stage) {
+    if (place_of(schedule, stage).rank == pipeline_rank) {
+      const StageSlice& slice = plan.parallel.stages[static_cast<size_t>(stage)];
+      layers += slice.num_layers + (slice.has_embedding ? 1 : 0) + (slice.has_head ? 1 : 0);
+    }
+  }
+  return layers;
+}
+
+/// Passes of one microbatch over one layer, on the ranks to plan: each is a dozen tasks or two.
+void check_program_size(const RunConfig& config, const RunPlan& plan,
+                        const std::vector<int>& ranks) {
+  const ScheduleOptions schedule =
+      schedule_options(plan.mesh, plan.parallel, plan.num_microbatches);
+  std::vector<int64_t> layers;
+  for (int stage = 0; stage < plan.mesh.sizes().pipeline; ++stage) {
+    layers.push_back(layers_of_rank(plan, schedule, stage));
+  }
+  double passes = 0;  // a product of three keys: not in 64 bits
+  for (const int rank : ranks) {
+    passes += static_cast<double>(plan.num_microbatches) *
+              static_cast<double>(layers[static_cast<size_t>(plan.mesh.position(rank).pipeline)]);
+  }
+  if (passes > kMaxPasses) {
+    throw_config_error(
+        "train.global_batch = {} with train.microbatch = {} makes {} microbatches per step on each "
+        "of {} ranks; with up to {} layers on a rank these are {:.0f} passes over a layer, and the "
+        "limit is {}; raise train.microbatch or lower train.global_batch or parallel.ranks",
+        config.train.global_batch, config.train.microbatch, plan.num_microbatches, ranks.size(),
+        *std::max_element(layers.begin(), layers.end()), passes, kMaxPasses);
+  }
+}
+
+std::vector<int> planned_ranks(const PlanOptions& options, const Mesh& mesh) {
+  check(options.ranks.empty() || !options.one_rank_per_stage, "two lists of ranks to plan");
+  if (options.one_rank_per_stage) {
+    return first_rank_of_stages(mesh);
+  }
+  std::vector<int> ranks = options.ranks;
+  if (ranks.empty()) {
+    ranks.resize(static_cast<size_t>(mesh.num_ranks()));
+    std::iota(ranks.begin(), ranks.end(), 0);
+  }
+  return ranks;
+}
+
+Recompute recompute_policy(const MemoryConfig& memory) {
+  return memory.recompute == "norms"       ? Recompute::kNorms
+         : memory.recompute == "attention" ? Recompute::kAttention
+         : memory.recompute == "full"      ? Recompute::kFull
+                                           : Recompute::kNone;
+}
+
+PipelineOptions pipeline_options(const OverlapConfig& overlap, const MemoryConfig& memory) {
+  PipelineOptions options = overlap_setup(overlap).options;
+  options.recompute = {.policy = recompute_policy(memory), .num_layers = memory.recompute_layers};
+  options.offload = {.num_layers = memory.offload_layers,
+                     .prefetch_layers = memory.offload_prefetch_layers,
+                     .min_bytes = memory.offload_min_bytes};
+  return options;
+}
+
+PipelineResult run_pipeline(Program program, const PipelineOptions& passes,
+                            const PassContext& context, const RunOptions& options,
+                            const std::string& option_names) {
+  try {
+    return run_passes(std::move(program), default_pipeline(passes), context, options);
+  } catch (const ConfigError& error) {
+    throw_config_error("{}: {}", option_names, error.what());
+  }
+}
+
+/// A line per pass that changed something or was skipped, and one for those that had nothing to do.
+std::string describe_passes(std::span<const PassRecord> passes) {
+  std::string text;
+  std::vector<std::string_view> idle;
+  for (const PassRecord& pass : passes) {
+    if (!pass.skipped && !pass.report.changed) {
+      idle.push_back(pass.name);
+      continue;
+    }
+    text += fmt::format("pass     {:<22} {:>8.3f} ms  {}\n", pass.name,
+                        static_cast<double>(pass.duration_ns) * 1e-6,
+                        pass.skipped ? "skipped: " + pass.report.summary : pass.report.summary);
+  }
+  if (!idle.empty()) {
+    text += fmt::format("pass     nothing to do for {}\n", fmt::join(idle, ", "));
+  }
+  return text;
+}
+
+}  // namespace
+
+std::vector<int> first_rank_of_stages(const Mesh& mesh) {
+  std::vector<int> ranks;
+  for (int stage = 0; stage < mesh.sizes().pipeline; ++stage) {
+    ranks.push_back(mesh.rank_at({.pipeline = stage}));
+  }
+  return ranks;
+}
+
+RankPlan plan_rank(std::vector<Program> programs, const OverlapConfig& overlap,
+                   const MemoryConfig& memory, const CostModel* cost_model) {
+  const DebugOptions debug = read_debug_options();
+  PassContext context = overlap_setup(overlap).context;
+  context.cost_model = cost_model;
+  RankPlan plan;
+  for (size_t i = 0; i < programs.size(); ++i) {
+    RunOptions options{.disabled_passes = disabled_passes(overlap, debug),
+                       .verify = debug.verify.value_or(true)};
+    if (!debug.dump_program_folder.empty()) {
+      options.dump_folder = fmt::format("{}/rank{}.{}", debug.dump_program_folder, programs[i].rank,
+                                        programs[i].name);
+    }
+    PipelineResult result =
+        run_pipeline(std::move(programs[i]), pipeline_options(overlap, memory),
+                     context, options, disabling_options(overlap, debug));
+    plan.programs.push_back(std::move(result.program));
+    if (i == kTrainProgram) {
+      plan.passes = std::move(result.records);
+    }
+  }
+  std::vector<const Program*> pointers;
+  for (const Program& program : plan.programs) {
+    pointers.push_back(&program);
+  }
+  plan.memory = plan_memory(pointers);
+  return plan;
+}
+
+RankPlan plan_rank(const RunConfig& config, const RunPlan& run, int rank,
+                   const PlanOptions& options) {
+  ParameterLayout layout = make_rank_layout(run.model, run.mesh, rank, run.parallel);
+  TrainProgramOptions train = train_options(config, run.num_microbatches);
+  train.parallel = run.parallel;
+  train.dtype = options.dtype.value_or(train.dtype);
+  train.update_weights = options.update_weights;
+  std::vector<Program> programs;
+  programs.push_back(build_train_program(run.model, layout, run.mesh, rank, train));
+  programs.push_back(build_eval_program(run.model, layout, run.mesh, rank,
+                                        {.microbatch = config.train.microbatch,
+                                         .sequence = config.train.sequence,
+                                         .dtype = train.dtype,
+                                         .parallel = run.parallel}));
+  RankPlan plan = plan_rank(std::move(programs), config.overlap, config.memory, options.cost_model);
+  plan.layout = std::move(layout);
+  return plan;
+}
+
+RunPlan plan_run(const RunConfig& config, int64_t tokenizer_vocabulary,
+                 const PlanOptions& options) {
+  RunPlan plan;
+  plan.model = resolve_model(config.model, config.train.sequence, tokenizer_vocabulary);
+  check_model_size(plan.model);
+  check_batch_size(config.train, plan.model);
+  plan.layout = make_parameter_layout(model_parameters(plan.model));
+  plan.mesh = Mesh(mesh_sizes(config, plan.model));
+  plan.parallel = parallel_options(config, plan.model);
+  plan.num_microbatches = num_microbatches(config);
+  const std::vector<int> ranks = planned_ranks(options, plan.mesh);
+  check_program_size(config, plan, ranks);
+  for (const int rank : ranks) {
+    plan.ranks.push_back(plan_rank(config, plan, rank, options));
+  }
+  const bool all = options.ranks.empty() && !options.one_rank_per_stage;
+  if (all && ranks.size() > 1 && read_debug_options().verify.value_or(true)) {
+    verify_plan(plan);
+  }
+  return plan;
+}
+
+void verify_plan(const RunPlan& plan) {
+  for (const size_t index : {kTrainProgram, kEvalProgram}) {
+    RankPrograms ranks;
+    for (const RankPlan& rank : plan.ranks) {
+      check(rank.programs[index].rank == ranks.num_ranks(), "not all ranks are planned in order");
+      ranks.program_of.push_back(static_cast<uint32_t>(ranks.programs.size()));
+      ranks.programs.push_back(&rank.programs[index]);
+    }
+    verify_ranks_or_throw(
+        ranks, fmt::format("the passes over program {}", plan.ranks.front().programs[index].name),
+        {.one_order_of_collectives = true, .one_order_of_messages = true});
+  }
+}
+
+std::string describe_run_plan(const RunPlan& plan, const RunConfig& config) {
+  const RankPlan& rank = plan.ranks.front();
+  const Program& train = rank.programs[kTrainProgram];
+  std::string text = fmt::format("model    {}\n", describe_model(plan.model));
+  text += fmt::format(
+      "step     {} ranks x {} microbatches x {} sequences x {} tokens = {} tokens\n",
+      plan.mesh.num_ranks(), plan.num_microbatches, config.train.microbatch, config.train.sequence,
+      format_count(config.train.global_batch * config.train.sequence));
+  text += fmt::format(
+      "program  {} tasks, {} buffers, {} streams, {} events {}\n", train.tasks.size(),
+      train.buffers.size(), train.streams.size(), train.num_events,
+      plan.mesh.sizes().pipeline > 1 ? fmt::format("on rank {}", train.rank) : "per rank");
+  return text + describe_passes(rank.passes) + describe_plan(rank.memory);
+}
+
+}  // namespace braid

@@ -1,0 +1,85 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/run_config.h"
+#include "ir/program.h"
+#include "memory/memory_plan.h"
+#include "model/model_spec.h"
+#include "parallel/mesh.h"
+#include "parallel/parameter_layout.h"
+#include "passes/runner.h"
+#include "sim/cost_model.h"
+
+namespace braid {
+
+/// The programs of one rank after all passes, with their memory.
+struct RankPlan {
+  ParameterLayout layout;
+  std::vector<Program> programs;  ///< by ProgramIndex
+  MemoryPlan memory;
+  std::vector<PassRecord> passes;  ///< of the training program
+};
+
+inline constexpr size_t kTrainProgram = 0;
+inline constexpr size_t kEvalProgram = 1;
+
+/// All that is decided before a device is touched: it can be printed, checked and simulated on a
+/// machine that could not run it.
+struct RunPlan {
+  ModelSpec model;
+  ParameterLayout layout;  ///< of the whole model, as one rank would hold it
+  Mesh mesh{MeshSizes{}};
+  ParallelOptions parallel;
+  int64_t num_microbatches = 1;  ///< per rank and step
+  std::vector<RankPlan> ranks;
+};
+
+struct PlanOptions {
+  /// Of compute, instead of train.dtype; f64 needs update_weights = false.
+  std::optional<DType> dtype = {};
+  /// False: the training program ends with the reduced main gradients, which then are persistent,
+  /// and leaves the weights alone.
+  bool update_weights = true;
+  /// Plan only these ranks; empty: all. RunPlan::ranks follows this list.
+  std::vector<int> ranks = {};
+  /// Plan only the first rank of each pipeline stage (`first_rank_of_stages`), which stands for
+  /// those that hold other parts or copies of the same layers. Not together with `ranks`.
+  bool one_rank_per_stage = false;
+  /// For passes that weigh costs, see PassContext; must have a device for every rank of the
+  /// run. Null: such passes do without. Not owned.
+  const CostModel* cost_model = nullptr;
+};
+
+/// By position in the pipeline: the rank that is first in all other dimensions.
+std::vector<int> first_rank_of_stages(const Mesh& mesh);
+
+/// Resolves the model, builds every rank's programs, runs the passes, plans memory. Where all ranks
+/// are planned, `verify_plan`, unless BRAID_VERIFY turns checks off. `config` must
+/// be validated and resolved. `tokenizer_vocabulary` as in `resolve_model`. Throws ConfigError.
+/// Time and memory grow with the planned ranks, not with those of the run.
+RunPlan plan_run(const RunConfig& config, int64_t tokenizer_vocabulary,
+                 const PlanOptions& options = {});
+
+/// The programs of one rank of a run whose model, mesh, parallel options and number of microbatches
+/// are set.
+RankPlan plan_rank(const RunConfig& config, const RunPlan& run, int rank,
+                   const PlanOptions& options = {});
+
+/// Checks the programs of all ranks against each other, as after all passes (see verify_ranks.h).
+/// All ranks must be planned, in order. Throws InternalError naming the program, ranks and tasks.
+void verify_plan(const RunPlan& plan);
+
+/// Runs the pass pipeline as sections [overlap] and [memory] and the debug variables of docs/env.md
+/// say.
+RankPlan plan_rank(std::vector<Program> programs, const OverlapConfig& overlap,
+                   const MemoryConfig& memory = {}, const CostModel* cost_model = nullptr);
+
+/// What a person wants to know before the run: model, ranks, tokens per step, passes, memory by
+/// class.
+std::string describe_run_plan(const RunPlan& plan, const RunConfig& config);
+
+}  // namespace braid

@@ -1,0 +1,166 @@
+#include "plan/simulated_run.h"
+
+#include <algorithm>
+
+#include "base/errors.h"
+#include "config/validate.h"
+#include "model/model_spec.h"
+#include "plan/model_setup.h"
+#include "plan/parallel_setup.h"
+
+namespace braid {
+namespace {
+
+/// By place in the tensor, context and pipeline dimensions: the first rank there.
+std::vector<int> first_ranks(const Mesh& mesh) {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < mesh.num_ranks(); ++rank) {
+    if (mesh.position(rank).data == 0) {
+      ranks.push_back(rank);
+    }
+  }
+  return ranks;
+}
+
+RunPlan plan_first_ranks(const RunConfig& config, int64_t vocabulary) {
+  const ModelSpec model = resolve_model(config.model, config.train.sequence, vocabulary);
+  return plan_run(config, vocabulary, {.ranks = first_ranks(Mesh(mesh_sizes(config, model)))});
+}
+
+double as_double(int64_t value) {
+  return static_cast<double>(value);
+}
+
+/// Adds one rank's times, each counted `share` times.
+void add_times(const SimulatedRank& rank, double share, SimulatedMeans& means) {
+  const RankTimes& times = rank.times;
+  means.compute_ns += share * as_double(times.compute_ns);
+  means.copy_ns += share * as_double(times.copy_ns);
+  means.all_communication_ns += share * as_double(times.communication.total_ns);
+  means.all_exposed_ns += share * as_double(times.communication.exposed_ns);
+  for (size_t kind = 0; kind < kNumGroupKinds; ++kind) {
+    means.communication_ns[kind] += share * as_double(times.by_group[kind].total_ns);
+    means.exposed_ns[kind] += share * as_double(times.by_group[kind].exposed_ns);
+    means.idle_before_ns[kind] += share * as_double(rank.idle.before_communication_ns[kind]);
+  }
+  means.warmup_ns += share * as_double(rank.idle.warmup_ns);
+  means.steady_ns += share * as_double(rank.idle.steady_ns);
+  means.cooldown_ns += share * as_double(rank.idle.cooldown_ns);
+}
+
+}  // namespace
+
+RunConfig scaled_to_ranks(RunConfig config, int64_t num_ranks) {
+  ParallelConfig& parallel = config.parallel;
+  const int64_t model_ranks = parallel.tensor * parallel.context * parallel.pipeline;
+  if (num_ranks < model_ranks || num_ranks % model_ranks != 0) {
+    const int64_t below = num_ranks / model_ranks * model_ranks;
+    throw_config_error(
+        "--ranks {} is no multiple of tensor {} x context {} x pipeline {} = {}; the nearest {} {}",
+        num_ranks, parallel.tensor, parallel.context, parallel.pipeline, model_ranks,
+        below > 0 ? "are" : "is",
+        below > 0 ? fmt::format("{} and {}", below, below + model_ranks)
+                  : fmt::format("{}", model_ranks));
+  }
+  const int64_t microbatches = num_microbatches(config);
+  parallel.ranks = num_ranks;
+  parallel.data = num_ranks / model_ranks;
+  config.train.global_batch = config.train.microbatch * microbatches * parallel.data;
+  validate(config);
+  return resolved(std::move(config));
+}
+
+SimulatedRun::SimulatedRun(const RunConfig& config, int64_t tokenizer_vocabulary,
+                           const CostModel& model, const SimOptions& options)
+    : config_(config),
+      model_(model),
+      plan_(plan_first_ranks(config, tokenizer_vocabulary)),
+      result_(simulate(rank_programs(), model, options)) {
+  analyze();
+}
+
+/// Among the planned ranks, which stand in the order of their places.
+size_t SimulatedRun::position_of(int rank) const {
+  const MeshPosition at = plan_.mesh.position(rank);
+  const MeshSizes& sizes = plan_.mesh.sizes();
+  const int context_groups = at.pipeline * sizes.context + at.context;
+  const int position = context_groups * sizes.tensor + at.tensor;
+  return static_cast<size_t>(position);
+}
+
+RankPrograms SimulatedRun::rank_programs() const {
+  RankPrograms ranks;
+  for (const RankPlan& rank : plan_.ranks) {
+    ranks.programs.push_back(&rank.programs[kTrainProgram]);
+  }
+  for (int rank = 0; rank < plan_.mesh.num_ranks(); ++rank) {
+    ranks.program_of.push_back(static_cast<uint32_t>(position_of(rank)));
+  }
+  ranks.ranks_of_group = [this](int rank, GroupId group) {
+    const Program& program = plan_.ranks[position_of(rank)].programs[kTrainProgram];
+    return plan_.mesh.group(program.groups[group.index()].name, rank).ranks;
+  };
+  return ranks;
+}
+
+void SimulatedRun::analyze() {
+  const RankPrograms programs = rank_programs();
+  for (const SimRank& rank : result_.ranks) {
+    const RankTimeline timeline = simulated_timeline(programs, result_, rank.rank);
+    ranks_.push_back({.rank = rank.rank,
+                      .num_ranks = rank.num_ranks,
+                      .pipeline = plan_.mesh.position(rank.rank).pipeline,
+                      .times = analyze_rank(timeline, result_.step_ns),
+                      .idle = analyze_idle(timeline, result_.step_ns)});
+    add_times(ranks_.back(), as_double(rank.num_ranks) / as_double(plan_.mesh.num_ranks()), means_);
+  }
+}
+
+double SimulatedRun::tokens_per_s() const {
+  const double tokens = as_double(config_.train.global_batch) * as_double(config_.train.sequence);
+  return tokens / (as_double(std::max<int64_t>(step_ns(), 1)) * 1e-9);
+}
+
+double SimulatedRun::flops_per_s_per_rank() const {
+  return tokens_per_s() * train_flops_per_token(plan_.model, config_.train.sequence) /
+         plan_.mesh.num_ranks();
+}
+
+double SimulatedRun::mfu() const {
+  const DType dtype = config_.train.dtype == "bfloat16" ? DType::kBF16 : DType::kF32;
+  return flops_per_s_per_rank() / model_.cluster().device.peak_flops_per_s(dtype);
+}
+
+const SimulatedRank& SimulatedRun::busiest() const {
+  return *std::min_element(ranks_.begin(), ranks_.end(),
+                           [](const SimulatedRank& a, const SimulatedRank& b) {
+                             return a.times.bubble_ns < b.times.bubble_ns;
+                           });
+}
+
+std::vector<StageMemory> SimulatedRun::memory_by_stage() const {
+  std::vector<StageMemory> stages(static_cast<size_t>(plan_.mesh.sizes().pipeline));
+  for (const RankPlan& rank : plan_.ranks) {
+    const int number = rank.programs[kTrainProgram].rank;
+    StageMemory& stage = stages[static_cast<size_t>(plan_.mesh.position(number).pipeline)];
+    if (rank.memory.peak_bytes() > stage.peak_bytes) {
+      stage = {.rank = number, .peak_bytes = rank.memory.peak_bytes()};
+    }
+  }
+  return stages;
+}
+
+Timeline SimulatedRun::timeline(std::span<const int> ranks) const {
+  const RankPrograms programs = rank_programs();
+  Timeline timeline{.source = "sim", .ranks = {}};
+  for (const int rank : ranks) {
+    if (rank < 0 || rank >= plan_.mesh.num_ranks()) {
+      throw_config_error("--trace-ranks {}: the ranks are 0 to {}", rank,
+                         plan_.mesh.num_ranks() - 1);
+    }
+    timeline.ranks.push_back(simulated_timeline(programs, result_, rank));
+  }
+  return timeline;
+}
+
+}  // namespace braid

@@ -1,0 +1,194 @@
+#include "plan/smaller_settings.h"
+
+#include <algorithm>
+#include <array>
+#include <span>
+#include <string_view>
+
+#include "base/errors.h"
+#include "base/text.h"
+#include "config/validate.h"
+#include "config/value.h"
+
+namespace braid {
+namespace {
+
+constexpr size_t kMaxMicrobatches = 5;
+constexpr std::array<std::string_view, 3> kRecompute = {"norms", "attention", "full"};
+constexpr std::array<std::string_view, 3> kShards = {"optimizer", "gradients", "parameters"};
+
+const Field& field_of(const SettingChange& change) {
+  const Field* const field = find_field(change.section, change.name);
+  check(field != nullptr, "there is no key {}.{}", change.section, change.name);
+  return *field;
+}
+
+Value value_of(const SettingChange& change) {
+  return std::visit([](const auto& value) { return Value(value); }, change.value);
+}
+
+/// Whether `level` saves more than `current`, which is one of the levels or before all of them.
+bool is_beyond(std::span<const std::string_view> levels, std::string_view level,
+               std::string_view current) {
+  return std::find(levels.begin(), levels.end(), level) >
+             std::find(levels.begin(), levels.end(), current) ||
+         std::find(levels.begin(), levels.end(), current) == levels.end();
+}
+
+/// What can be changed, one list per key, each from the smallest change to the largest.
+class Choices {
+ public:
+  Choices(const RunConfig& config, int64_t layers) : config_(config), layers_(layers) {}
+
+  std::optional<SettingChange> recompute(std::string_view policy) const {
+    return is_beyond(kRecompute, policy, config_.memory.recompute)
+               ? std::optional(SettingChange{"memory", "recompute", std::string(policy)})
+               : std::nullopt;
+  }
+
+  std::optional<SettingChange> shard(std::string_view kind) const {
+    const bool shared = config_.parallel.data * config_.parallel.context > 1;
+    return shared && is_beyond(kShards, kind, config_.parallel.shard)
+               ? std::optional(SettingChange{"parallel", "shard", std::string(kind)})
+               : std::nullopt;
+  }
+
+  /// Divisors of the sequences of a data-parallel rank, the largest first.
+  std::vector<SettingChange> microbatches() const {
+    const int64_t sequences = config_.train.global_batch / config_.parallel.data;
+    std::vector<SettingChange> list;
+    for (int64_t size = config_.train.microbatch - 1; size >= 1; --size) {
+      if (sequences % size == 0) {
+        list.push_back({"train", "microbatch", size});
+      }
+    }
+    if (list.size() > kMaxMicrobatches) {  // the nearest ones, and the smallest
+      list[kMaxMicrobatches - 1] = list.back();
+      list.resize(kMaxMicrobatches);
+    }
+    return list;
+  }
+
+  std::vector<SettingChange> offload() const {
+    std::vector<SettingChange> list;
+    for (const int64_t count : {layers_ / 2, layers_}) {
+      if (count > config_.memory.offload_layers) {
+        list.push_back({"memory", "offload_layers", count});
+      }
+    }
+    return list;
+  }
+
+  /// Half as many microbatches, and one.
+  std::vector<SettingChange> batches() const {
+    const int64_t together = config_.train.microbatch * config_.parallel.data;
+    const int64_t count = num_microbatches(config_);
+    std::vector<SettingChange> list;
+    for (const int64_t fewer : {count / 2, int64_t{1}}) {
+      if (fewer >= 1 && fewer < count && (list.empty() || fewer < count / 2)) {
+        list.push_back({"train", "global_batch", fewer * together});
+      }
+    }
+    return list;
+  }
+
+ private:
+  const RunConfig& config_;
+  int64_t layers_;
+};
+
+void append(std::vector<SettingChange>& list, const std::optional<SettingChange>& one) {
+  if (one) {
+    list.push_back(*one);
+  }
+}
+
+void append(std::vector<SettingChange>& list, const std::vector<SettingChange>& more) {
+  list.insert(list.end(), more.begin(), more.end());
+}
+
+/// Norms are made again at next to no cost, and shards of the optimizer state cost no more
+/// communication than sums do; what follows costs more and more. Microbatches cost efficiency,
+/// full recompute a third of the step.
+std::vector<SettingChange> single_changes(const Choices& choices) {
+  std::vector<SettingChange> list;
+  append(list, choices.recompute("norms"));
+  append(list, choices.shard("optimizer"));
+  append(list, choices.recompute("attention"));
+  append(list, choices.shard("gradients"));
+  append(list, choices.microbatches());
+  append(list, choices.recompute("full"));
+  append(list, choices.shard("parameters"));
+  append(list, choices.offload());
+  append(list, choices.batches());
+  return list;
+}
+
+/// The strongest change of each key, in the order of their cost.
+std::vector<SettingChange> strongest_changes(const Choices& choices) {
+  std::vector<SettingChange> list;
+  const auto append_last = [&](const std::vector<SettingChange>& levels) {
+    if (!levels.empty()) {
+      list.push_back(levels.back());
+    }
+  };
+  append(list, choices.shard("optimizer"));
+  append_last(choices.microbatches());
+  append(list, choices.recompute("full"));
+  append(list, choices.shard("parameters"));
+  append_last(choices.offload());
+  return list;
+}
+
+/// Adds a change to those made together, in place of one of the same key.
+void add_change(SettingChanges& changes, const SettingChange& added) {
+  std::erase_if(changes,
+                [&](const SettingChange& each) { return &field_of(each) == &field_of(added); });
+  changes.push_back(added);
+}
+
+}  // namespace
+
+std::string describe_changes(const SettingChanges& changes) {
+  std::vector<std::string> texts;
+  for (const SettingChange& each : changes) {
+    texts.push_back(fmt::format("{} = {}", full_name(field_of(each)), to_text(value_of(each))));
+  }
+  return join(texts, ", ");
+}
+
+RunConfig with_changes(RunConfig config, const SettingChanges& changes) {
+  for (const SettingChange& each : changes) {
+    set_value(field_of(each), config, value_of(each));
+  }
+  return config;
+}
+
+std::vector<SettingChanges> smaller_settings(const RunConfig& config, int64_t layers) {
+  const Choices choices(config, layers);
+  std::vector<SettingChanges> settings;
+  for (const SettingChange& each : single_changes(choices)) {
+    settings.push_back({each});
+  }
+  SettingChanges together;
+  for (const SettingChange& each : strongest_changes(choices)) {
+    add_change(together, each);
+    if (together.size() > 1) {
+      settings.push_back(together);
+    }
+  }
+  check(settings.size() <= kMaxSmallerSettings, "{} smaller settings", settings.size());
+  return settings;
+}
+
+std::optional<FittingSetting> find_fitting_setting(const RunConfig& config, int64_t layers,
+                                                   const FittingBytes& fitting_bytes) {
+  for (const SettingChanges& changes : smaller_settings(config, layers)) {
+    if (const auto needed_bytes = fitting_bytes(with_changes(config, changes))) {
+      return FittingSetting{.changes = changes, .needed_bytes = *needed_bytes};
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace braid

@@ -1,0 +1,70 @@
+#include "plan/step_prediction.h"
+
+#include <vector>
+
+#include "base/errors.h"
+#include "base/text.h"
+#include "model/model_spec.h"
+#include "sim/predict.h"
+
+namespace braid {
+namespace {
+
+double seconds(int64_t ns) {
+  return static_cast<double>(ns) * 1e-9;
+}
+
+/// "155 ms matrix products, 101 ms attention".
+std::string families_text(const SerialPrediction& prediction) {
+  std::vector<std::string> parts;
+  for (size_t i = 0; i < kNumOpFamilies; ++i) {
+    if (prediction.family_ns[i] > 0) {
+      parts.push_back(fmt::format("{} {}", format_duration(seconds(prediction.family_ns[i])),
+                                  family_name(static_cast<OpFamily>(i))));
+    }
+  }
+  return join(parts, ", ");
+}
+
+std::string sources_text(const SerialPrediction& prediction) {
+  const int64_t all_ns = prediction.compute_ns() + prediction.communication_ns();
+  std::vector<std::string> parts;
+  for (size_t i = 0; i < kNumCostSources; ++i) {
+    if (prediction.source_ns[i] > 0) {
+      parts.push_back(fmt::format("{:.1f}% {}",
+                                  100.0 * seconds(prediction.source_ns[i]) / seconds(all_ns),
+                                  cost_source_name(static_cast<CostSource>(i))));
+    }
+  }
+  return join(parts, ", ");
+}
+
+DType compute_dtype(const RunConfig& config) {
+  return config.train.dtype == "bfloat16" ? DType::kBF16 : DType::kF32;
+}
+
+}  // namespace
+
+std::string describe_prediction(const RunPlan& plan, const RunConfig& config,
+                                const CostModel& model) {
+  const SerialPrediction prediction =
+      predict_serial(plan.ranks.front().programs[kTrainProgram], model);
+  const double step_s = seconds(prediction.step_ns());
+  const auto tokens =
+      static_cast<double>(config.train.global_batch) * static_cast<double>(config.train.sequence);
+  const double flops_per_s =
+      tokens * train_flops_per_token(plan.model, config.train.sequence) / step_s;
+  const double peak = model.cluster().device.peak_flops_per_s(compute_dtype(config)) *
+                      static_cast<double>(plan.mesh.num_ranks());
+  return fmt::format(
+      "cost     {}\n"
+      "predict  {} = {}, {} on the host\n"
+      "predict  {} per step, tasks one after the other: {} tokens/s, MFU {:.1f}%\n"
+      "source   {}\n",
+      model.description(), format_duration(step_s), families_text(prediction),
+      format_duration(seconds(prediction.step_overhead_ns)), format_duration(step_s),
+      format_count(static_cast<int64_t>(tokens / step_s)), 100.0 * flops_per_s / peak,
+      sources_text(prediction));
+}
+
+}  // namespace braid

@@ -1,0 +1,200 @@
+#include "state/checkpointing.h"
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "plan/model_setup.h"
+#include "state/piece_pipe.h"
+#include "state/state_transfer.h"
+#include "state/unit_range.h"
+
+namespace braid {
+namespace {
+
+constexpr std::string_view kExpAvgSuffix = ".exp_avg";
+constexpr std::string_view kExpAvgSqSuffix = ".exp_avg_sq";
+
+std::string stored_name(StatePart part, const std::string& parameter) {
+  switch (part) {
+    case StatePart::kWeights:
+      return parameter;
+    case StatePart::kExpAvg:
+      return fmt::format("{}{}", parameter, kExpAvgSuffix);
+    case StatePart::kExpAvgSq:
+      return fmt::format("{}{}", parameter, kExpAvgSqSuffix);
+  }
+  throw_internal_error("no such part of a state");
+}
+
+int64_t piece_elems(const ParameterLayout& layout) {
+  int64_t largest = 1;
+  for (const Parameter& parameter : layout.parameters) {
+    largest = std::max(largest, parameter.shape.num_elems());
+  }
+  return std::min(largest, kStatePieceElems);
+}
+
+/// Fills the blocks of a pipe with numbers, one after the other.
+class BlockFiller {
+ public:
+  explicit BlockFiller(PiecePipe& pipe) : pipe_(pipe) {}
+
+  /// Room for at least one number and at most `wanted`.
+  std::span<float> take(int64_t wanted) {
+    if (rest_.empty()) {
+      flush();
+      const std::span<std::byte> block = pipe_.next();
+      rest_ = {reinterpret_cast<float*>(block.data()), block.size() / sizeof(float)};
+    }
+    const auto taken = rest_.first(std::min(rest_.size(), static_cast<size_t>(wanted)));
+    rest_ = rest_.subspan(taken.size());
+    used_bytes_ += taken.size_bytes();
+    return taken;
+  }
+
+  void flush() {
+    if (used_bytes_ > 0) {
+      pipe_.submit(used_bytes_);
+      used_bytes_ = 0;
+    }
+  }
+
+ private:
+  PiecePipe& pipe_;
+  std::span<float> rest_;
+  size_t used_bytes_ = 0;  // of the block that `rest_` is the end of
+};
+
+/// The files of one shard, written from its source through the same two blocks.
+class ShardWriter {
+ public:
+  ShardWriter(const ParameterLayout& layout, const ModelSpec& model, const StateShard& shard,
+              int64_t block_bytes)
+      : layout_(layout),
+        model_(model),
+        shard_(shard),
+        blocks_{shard.source->host_block(block_bytes), shard.source->host_block(block_bytes)} {}
+
+  CheckpointShard streams() {
+    return {.weights = stream([](StatePart part) { return part == StatePart::kWeights; }),
+            .optimizer = stream([](StatePart part) { return part != StatePart::kWeights; })};
+  }
+
+ private:
+  TensorStream stream(const std::function<bool(StatePart)>& belongs) {
+    TensorStream result;
+    std::vector<StatePiece> pieces;
+    for (const StatePiece& piece : shard_.pieces) {
+      if (belongs(piece.part)) {
+        const Parameter& parameter = layout_.parameters[piece.parameter];
+        pieces.push_back(piece);
+        result.pieces.push_back({stored_name(piece.part, parameter.name), DType::kF32,
+                                 stored_shape(parameter, model_), piece.range});
+      }
+    }
+    result.send = [this, pieces = std::move(pieces)](const TensorStream::Write& write) {
+      PiecePipe pipe(blocks_, write);
+      BlockFiller filler(pipe);
+      for (const StatePiece& piece : pieces) {
+        send(piece, filler);
+      }
+      filler.flush();
+      pipe.finish();
+    };
+    return result;
+  }
+
+  void send(const StatePiece& piece, BlockFiller& filler) {
+    const ParameterSlot& slot = layout_.slots[piece.parameter];
+    const int64_t pitch = row_elems(layout_.parameters[piece.parameter].shape);
+    for (int64_t run = 0; run < piece.range.num_runs; ++run) {
+      const int64_t begin = slot.begin + piece.range.begin + run * pitch;
+      for (int64_t done = 0; done < piece.range.run_elems;) {
+        const std::span<float> values = filler.take(piece.range.run_elems - done);
+        shard_.source->read(piece.part, slot.unit, begin + done, values, workers_);
+        done += static_cast<int64_t>(values.size());
+      }
+    }
+  }
+
+  const ParameterLayout& layout_;
+  const ModelSpec& model_;
+  const StateShard& shard_;
+  std::vector<HostBlock> blocks_;
+  WorkerPool workers_{1};  // devices are read by their copy engines
+};
+
+}  // namespace
+
+std::string save_model_state(const std::string& folder, const CheckpointState& progress,
+                             const ParameterLayout& layout, const ModelSpec& model,
+                             std::span<const StateShard> shards, int64_t keep) {
+  const auto num_shards = static_cast<int64_t>(shards.size());
+  const auto block_elems = std::max<int64_t>(1, piece_elems(layout) / num_shards);
+  std::vector<std::unique_ptr<ShardWriter>> writers;
+  std::vector<CheckpointShard> streams;
+  for (const StateShard& shard : shards) {
+    writers.push_back(std::make_unique<ShardWriter>(
+        layout, model, shard, block_elems * static_cast<int64_t>(sizeof(float))));
+    streams.push_back(writers.back()->streams());
+  }
+  return save_checkpoint(folder, progress, streams, {.keep = keep});
+}
+
+bool is_weight(std::string_view tensor) {
+  return !tensor.ends_with(kExpAvgSuffix) && !tensor.ends_with(kExpAvgSqSuffix);
+}
+
+ModelSpec checkpointed_model(const LoadedCheckpoint& checkpoint, const RunConfig& config) {
+  ModelConfig keys = config.model;
+  const StoredTensor* const embedding = checkpoint.find(kEmbeddingTable);
+  if (embedding != nullptr && embedding->shape.rank() == 2) {
+    keys.vocabulary = embedding->shape[0];
+  }
+  return resolve_model(keys, config.train.sequence, 0);
+}
+
+int64_t checkpoint_host_bytes(const ParameterLayout& layout) {
+  return 2 * piece_elems(layout) * static_cast<int64_t>(sizeof(float));
+}
+
+CheckpointedState::CheckpointedState(const LoadedCheckpoint& checkpoint,
+                                     const ParameterLayout& layout, const ModelSpec& model)
+    : checkpoint_(checkpoint),
+      layout_(layout),
+      has_moments_(std::ranges::any_of(checkpoint.index().tensors, [](const StoredTensor& tensor) {
+        return !is_weight(tensor.name);
+      })) {
+  for (const StatePart part : kStateParts) {
+    if (is_zero(part)) {
+      continue;
+    }
+    for (const Parameter& parameter : layout.parameters) {
+      checkpoint.tensor(stored_name(part, parameter.name), DType::kF32,
+                        stored_shape(parameter, model));
+    }
+  }
+}
+
+void CheckpointedState::read(StatePart part, size_t unit, int64_t begin, std::span<float> out,
+                             WorkerPool& workers) const {
+  if (is_zero(part)) {
+    std::fill(out.begin(), out.end(), 0.0f);
+    return;
+  }
+  fill_unit_range(layout_, unit, begin, out, workers,
+                  [&](const Parameter& parameter, int64_t first, std::span<float> values) {
+                    const StoredTensor& stored =
+                        *checkpoint_.find(stored_name(part, parameter.name));
+                    const int64_t there = std::max<int64_t>(0, stored.shape.num_elems() - first);
+                    const size_t count = std::min(values.size(), static_cast<size_t>(there));
+                    if (count > 0) {  // none of rows that are padding
+                      checkpoint_.read(stored, first, std::as_writable_bytes(values.first(count)));
+                    }
+                  });
+}
+
+}  // namespace braid

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "checkpoint/checkpoint.h"
+#include "config/run_config.h"
+#include "model/model_spec.h"
+#include "parallel/parameter_layout.h"
+#include "state/state_shards.h"
+#include "state/state_source.h"
+
+namespace braid {
+
+/// Writes weights under the parameters' names and optimizer state under "<name>.exp_avg" and
+/// "<name>.exp_avg_sq", without the padding rows of the vocabulary, so that a checkpoint does not
+/// depend on any layout: the shards together are the state of `layout`, the model as one rank would
+/// hold it, but for moments that are zero, as before the first step. Each shard is written by a
+/// thread of its own. See `save_checkpoint`.
+///
+/// Host memory: `checkpoint_host_bytes`, whatever the size of the model. The next piece is read
+/// from the source while the last one goes to the file.
+std::string save_model_state(const std::string& folder, const CheckpointState& progress,
+                             const ParameterLayout& layout, const ModelSpec& model,
+                             std::span<const StateShard> shards, int64_t keep);
+
+/// What `save_model_state` holds on the host at once, all shards together: two pieces of
+/// state_transfer.h, or two of the largest parameter if that is smaller. (Loading holds one piece
+/// and its rounded copy, see `write_state`; the files are mapped, and the system takes those pages
+/// back when it needs memory.)
+int64_t checkpoint_host_bytes(const ParameterLayout& layout);
+
+/// What a user of the weights alone asks a checkpoint for, so that the optimizer's files stay
+/// untouched.
+bool is_weight(std::string_view tensor);
+
+/// The model of a checkpoint: as its configuration says, with the vocabulary that its embedding
+/// has, whatever tokenizer is at hand now.
+ModelSpec checkpointed_model(const LoadedCheckpoint& checkpoint, const RunConfig& config);
+
+/// What `save_model_state` wrote, for any layout. Vocabulary rows that are padding are 0.
+class CheckpointedState final : public StateSource {
+ public:
+  /// All arguments must outlive this. Throws DataError naming the tensor that is missing or has
+  /// another shape, which is what a checkpoint of another model looks like. A checkpoint without
+  /// any optimizer state has moments of zero.
+  CheckpointedState(const LoadedCheckpoint& checkpoint, const ParameterLayout& layout,
+                    const ModelSpec& model);
+
+  bool is_zero(StatePart part) const override {
+    return part != StatePart::kWeights && !has_moments_;
+  }
+  void read(StatePart part, size_t unit, int64_t begin, std::span<float> out,
+            WorkerPool& workers) const override;
+
+ private:
+  const LoadedCheckpoint& checkpoint_;
+  const ParameterLayout& layout_;
+  bool has_moments_ = false;
+};
+
+}  // namespace braid

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/dtype.h"
+#include "model/model_spec.h"
+#include "parallel/parameter_layout.h"
+#include "state/state_source.h"
+
+namespace braid {
+
+struct ExportOptions {
+  DType dtype = DType::kF32;  ///< or bf16, rounded to nearest even
+  int64_t max_shard_bytes = 5'000'000'000;
+};
+
+struct ExportSummary {
+  size_t num_tensors = 0;
+  size_t num_files = 0;
+  int64_t size_bytes = 0;  ///< of all tensors
+};
+
+/// Writes the weights of `state` as a Hugging Face folder: config.json and safetensors, more than
+/// one with an index if they have more than `max_shard_bytes` together. `layout` is that of the
+/// whole model. The folder appears complete or not at all. Host memory: two pieces of
+/// state_transfer.h; for GPT-2, whose matrices are transposed, two matrices if these are larger.
+/// Throws ConfigError if no Hugging Face class computes this model or `folder` is taken, DataError
+/// if the system refuses anything.
+ExportSummary export_weights(const StateSource& state, const ParameterLayout& layout,
+                             const ModelSpec& model, const std::string& folder,
+                             const ExportOptions& options);
+
+}  // namespace braid

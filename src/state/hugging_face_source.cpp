@@ -1,0 +1,145 @@
+#include "state/hugging_face_source.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "base/errors.h"
+#include "base/text.h"
+#include "hugging_face/convert.h"
+#include "state/unit_range.h"
+
+namespace braid {
+namespace {
+
+constexpr std::string_view kGpt2Prefix = "transformer.";
+constexpr std::string_view kHead = "lm_head.weight";
+
+/// Under its name, or that of files that hold the part of the model without its head.
+std::optional<HfTensorFolder::Place> find_tensor(const HfTensorFolder& files,
+                                                 std::string_view name) {
+  const auto place = files.find(name);
+  return !place && name.starts_with(kGpt2Prefix) ? files.find(name.substr(kGpt2Prefix.size()))
+                                                 : place;
+}
+
+[[noreturn]] void refuse(const HfTensorFolder::Place& place, std::string_view reason) {
+  throw_data_error("tensor {} of '{}': {}", quote(place.entry->name), place.file->path(), reason);
+}
+
+/// Copies rows [first / columns ...) of a transposed tensor: element (row, column) of ours is
+/// (column, row) of theirs.
+void fill_transposed(const HfTensor& tensor, const HfTensorFolder::Place& place, int64_t first,
+                     std::span<float> values) {
+  const int64_t columns = tensor.num_columns();
+  for (size_t done = 0; done < values.size();) {
+    const int64_t at = first + static_cast<int64_t>(done);
+    const int64_t row = at / columns;
+    const int64_t column = at % columns;
+    const size_t count = std::min(values.size() - done, static_cast<size_t>(columns - column));
+    widen(place.entry->dtype, place.bytes(),
+          {.first = static_cast<size_t>(column * tensor.num_rows() + row),
+           .stride = static_cast<size_t>(tensor.num_rows())},
+          values.subspan(done, count));
+    done += count;
+  }
+}
+
+}  // namespace
+
+HuggingFaceSource::HuggingFaceSource(const HfTensorFolder& files, const ParameterLayout& layout,
+                                     const ModelSpec& model)
+    : layout_(layout) {
+  for (HfTensor& tensor : hf_tensors(model)) {
+    Part part = checked(files, std::move(tensor));
+    parts_[part.tensor.parameter].push_back(std::move(part));
+  }
+  if (model.tied_embeddings) {
+    check_tied_head(files);
+  }
+  check_nothing_else(files);
+}
+
+HuggingFaceSource::Part HuggingFaceSource::checked(const HfTensorFolder& files,
+                                                   HfTensor tensor) const {
+  const auto place = find_tensor(files, tensor.name);
+  if (!place) {
+    throw_data_error("'{}' has no tensor {}, which config.json asks for", files.folder(),
+                     quote(tensor.name));
+  }
+  if (place->entry->shape != tensor.shape) {
+    refuse(*place, fmt::format("its shape is {}, config.json asks for {}",
+                               to_string(place->entry->shape), to_string(tensor.shape)));
+  }
+  if (!is_weight_dtype(place->entry->dtype)) {
+    refuse(*place, fmt::format("its dtype is {}, weights can be f32, bf16 or f16",
+                               dtype_name(place->entry->dtype)));
+  }
+  return {.tensor = std::move(tensor), .place = *place};
+}
+
+/// Files may hold the output projection twice; then both must be the same.
+void HuggingFaceSource::check_tied_head(const HfTensorFolder& files) const {
+  const auto head = files.find(kHead);
+  if (!head) {
+    return;
+  }
+  const HfTensorFolder::Place& table = parts_.at("embedding.tokens").front().place;
+  const bool same = head->entry->dtype == table.entry->dtype &&
+                    head->entry->shape == table.entry->shape &&
+                    std::ranges::equal(head->bytes(), table.bytes());
+  if (!same) {
+    refuse(*head, fmt::format("it is not equal to {}, although config.json ties them",
+                              quote(table.entry->name)));
+  }
+}
+
+void HuggingFaceSource::check_nothing_else(const HfTensorFolder& files) const {
+  std::set<std::string_view> known = {kHead};
+  for (const auto& [parameter, parts] : parts_) {
+    for (const Part& part : parts) {
+      known.insert(part.place.entry->name);
+    }
+  }
+  for (const std::string& name : files.names()) {
+    if (!known.contains(name) && !is_hf_buffer(name)) {
+      refuse(*files.find(name), "the model that config.json describes has no such tensor");
+    }
+  }
+}
+
+void HuggingFaceSource::read(StatePart part, size_t unit, int64_t begin, std::span<float> out,
+                             WorkerPool& workers) const {
+  fill_unit_range(layout_, unit, begin, out, workers,
+                  [&](const Parameter& parameter, int64_t first, std::span<float> values) {
+                    if (part == StatePart::kWeights) {
+                      fill(parameter, first, values);
+                    }
+                  });
+}
+
+/// Elements [first, first + values.size()) of a parameter; those that no tensor has, which are
+/// padding of the vocabulary, stay as they are.
+void HuggingFaceSource::fill(const Parameter& parameter, int64_t first,
+                             std::span<float> values) const {
+  const int64_t last = first + static_cast<int64_t>(values.size());
+  for (const Part& part : parts_.at(parameter.name)) {
+    const int64_t part_begin = part.tensor.first_row * part.tensor.num_columns();
+    const int64_t part_end = part_begin + part.tensor.shape.num_elems();
+    const int64_t from = std::max(first, part_begin);
+    const int64_t to = std::min(last, part_end);
+    if (from >= to) {
+      continue;
+    }
+    const auto target =
+        values.subspan(static_cast<size_t>(from - first), static_cast<size_t>(to - from));
+    if (part.tensor.transposed) {
+      fill_transposed(part.tensor, part.place, from - part_begin, target);
+    } else {
+      widen(part.place.entry->dtype, part.place.bytes(),
+            {.first = static_cast<size_t>(from - part_begin)}, target);
+    }
+  }
+}
+
+}  // namespace braid

@@ -1,0 +1,76 @@
+#include "state/import_weights.h"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+
+#include "base/errors.h"
+#include "base/file.h"
+#include "config/reference.h"
+#include "hugging_face/model_config.h"
+#include "hugging_face/tensor_folder.h"
+#include "state/checkpointing.h"
+#include "state/hugging_face_source.h"
+
+namespace braid {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kMaxConfigBytes = int64_t{16} << 20;
+constexpr int64_t kLongestSequence = 1024;  // that generation looks back, unless told otherwise
+
+ModelConfig model_keys(const ModelSpec& model) {
+  ModelConfig keys;
+  keys.family = model.family == ModelFamily::kGpt2 ? "gpt2" : "llama";
+  keys.layers = model.layers;
+  keys.width = model.width;
+  keys.heads = model.heads;
+  keys.kv_heads = model.kv_heads;
+  keys.head_size = model.head_size;
+  keys.ffn = model.ffn;
+  keys.vocabulary = model.vocabulary;
+  keys.max_positions = model.max_positions;
+  keys.tied_embeddings = model.tied_embeddings;
+  keys.qkv_bias = model.qkv_bias;
+  keys.rope_theta = model.rope_theta;
+  keys.norm_epsilon = model.norm_epsilon;
+  keys.init_std = model.init_std;
+  return keys;
+}
+
+std::string tokenizer_of(const std::string& hf_folder, const ModelSpec& model) {
+  const fs::path sentencepiece = fs::absolute(hf_folder) / "tokenizer.model";
+  return fs::exists(sentencepiece) ? sentencepiece.lexically_normal().string()
+                                   : fmt::format("ids:{}", model.vocabulary);
+}
+
+void check_no_checkpoint(const std::string& folder) {
+  if (const auto latest = find_latest_checkpoint(folder)) {
+    throw_config_error("'{}' has the checkpoint {} already; give another folder", folder, *latest);
+  }
+}
+
+}  // namespace
+
+ImportSummary import_weights(const std::string& hf_folder, const std::string& folder) {
+  check_no_checkpoint(folder);
+  const std::string path = hf_folder + "/config.json";
+  const HfConfig config = parse_hf_config(read_text_file(path, kMaxConfigBytes), path);
+  const HfTensorFolder files(hf_folder);
+  const ParameterLayout layout = make_parameter_layout(model_parameters(config.model));
+  const HuggingFaceSource source(files, layout, config.model);
+  RunConfig run;
+  run.model = model_keys(config.model);
+  run.train.sequence = std::min(config.model.max_positions, kLongestSequence);
+  run.data.tokenizer = tokenizer_of(hf_folder, config.model);
+  const std::string checkpoint = save_model_state(
+      folder, {.model = describe_model(config.model), .config = to_toml(run)}, layout, config.model,
+      std::array{whole_shard(layout, config.model, source)}, 0);
+  return {.model = config.model,
+          .keys = run.model,
+          .ignored = config.ignored,
+          .checkpoint = checkpoint};
+}
+
+}  // namespace braid

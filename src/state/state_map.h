@@ -1,0 +1,81 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ir/program.h"
+#include "parallel/parameter_layout.h"
+#include "plan/run_plan.h"
+
+namespace braid {
+
+/// The persistent buffers that hold a model's state.
+enum class StateBuffer : uint8_t { kParam, kMainWeight, kMainGrad, kExpAvg, kExpAvgSq };
+inline constexpr size_t kNumStateBuffers = 5;
+
+/// Elements that lie one after the other both in a unit of the whole model and in a buffer of a
+/// rank.
+struct StateRun {
+  int64_t unit_begin = 0;
+  int64_t num_elems = 0;
+  size_t rank = 0;
+  size_t buffer = 0;  ///< index into StateMap::buffers
+  int64_t buffer_begin = 0;
+};
+
+struct StateBufferFacts {
+  StateBuffer kind = StateBuffer::kParam;
+  std::string name;
+  size_t rank = 0;
+  DType dtype = DType::kF32;
+  bool has_gaps = false;  ///< elements that belong to no parameter, or to padding
+};
+
+/// What of a rank decides where its state lies.
+struct StateRank {
+  const ParameterLayout* layout = nullptr;
+  const Program* program = nullptr;  ///< with the persistent buffers
+  int64_t shard_index = 0;           ///< in "gradient.shard"
+};
+
+/// Where the ranks of a run hold what parameters, main weights, main gradients and moments have as
+/// one rank would hold them. What files, fresh weights and comparisons see are units of the whole
+/// model; what executors have are shards of the units of their stages.
+class StateMap {
+ public:
+  /// `whole` is the layout of the model as one rank would hold it. Time and memory: a run per row
+  /// of a matrix that tensor ranks split by columns.
+  StateMap(const ParameterLayout& whole, std::span<const StateRank> ranks);
+
+  const std::vector<StateBufferFacts>& buffers() const { return buffers_; }
+  /// Whether any rank has such buffers.
+  bool has(StateBuffer kind) const;
+
+  /// Calls `visit` for all runs that have elements of [begin, begin + count) of the unit, clipped
+  /// to it, on all ranks.
+  void for_each_copy(StateBuffer kind, size_t unit, int64_t begin, int64_t count,
+                     const std::function<void(const StateRun&)>& visit) const;
+  /// The same with each element in one run only, in ascending order: that of the first rank that
+  /// has it.
+  void for_each_element(StateBuffer kind, size_t unit, int64_t begin, int64_t count,
+                        const std::function<void(const StateRun&)>& visit) const;
+
+ private:
+  using Runs = std::vector<std::vector<StateRun>>;  // by unit of the whole model, ascending begin
+
+  void add_rank(const ParameterLayout& whole, const StateRank& rank, size_t index);
+  static Runs each_once(const Runs& copies);
+
+  std::vector<StateBufferFacts> buffers_;
+  std::vector<Runs> copies_;  // by kind
+  std::vector<Runs> owners_;  // by kind
+};
+
+/// That of the training programs of a plan.
+StateMap make_state_map(const RunPlan& plan);
+
+}  // namespace braid

@@ -1,0 +1,166 @@
+#include "state/state_transfer.h"
+
+#include <algorithm>
+
+#include "base/dtype.h"
+#include "base/errors.h"
+
+namespace braid {
+namespace {
+
+constexpr auto kFloatBytes = static_cast<int64_t>(sizeof(float));
+constexpr auto kBFloat16Bytes = static_cast<int64_t>(sizeof(BFloat16));
+
+StateBuffer moment_buffer(StatePart part) {
+  return part == StatePart::kExpAvg ? StateBuffer::kExpAvg : StateBuffer::kExpAvgSq;
+}
+
+int64_t largest_piece_elems(const ParameterLayout& layout) {
+  int64_t largest = 0;
+  for (const ParameterUnit& unit : layout.units) {
+    largest = std::max(largest, unit.num_elems);
+  }
+  return std::min(largest, kStatePieceElems);
+}
+
+template <class T>
+std::span<T> elements_of(const HostBlock& block, int64_t count) {
+  return {reinterpret_cast<T*>(block.bytes.data()), static_cast<size_t>(count)};
+}
+
+/// Calls visit(begin, count) for each piece of a unit.
+template <class Visit>
+void for_each_piece(const ParameterUnit& unit, const Visit& visit) {
+  for (int64_t begin = 0; begin < unit.num_elems; begin += kStatePieceElems) {
+    visit(begin, std::min(kStatePieceElems, unit.num_elems - begin));
+  }
+}
+
+/// One transfer of a whole state to executors.
+class StateWriter {
+ public:
+  StateWriter(const StateSource& source, const ParameterLayout& whole, const StateMap& map,
+              std::span<Executor* const> executors, WorkerPool& workers)
+      : source_(source), whole_(whole), map_(map), executors_(executors), workers_(workers) {
+    const int64_t piece_elems = largest_piece_elems(whole);
+    piece_ = executors.front()->host_block(piece_elems * kFloatBytes);
+    rounded_ = executors.front()->host_block(piece_elems * kBFloat16Bytes);
+  }
+
+  void run() {
+    zero_buffers();
+    for (size_t unit = 0; unit < whole_.units.size(); ++unit) {
+      write_weights(unit);
+      write_moment(StatePart::kExpAvg, unit);
+      write_moment(StatePart::kExpAvgSq, unit);
+    }
+  }
+
+ private:
+  bool is_zero(StateBuffer kind) const {
+    return (kind == StateBuffer::kExpAvg && source_.is_zero(StatePart::kExpAvg)) ||
+           (kind == StateBuffer::kExpAvgSq && source_.is_zero(StatePart::kExpAvgSq));
+  }
+
+  /// Those that nothing is written to, and those in which something is left out.
+  void zero_buffers() {
+    for (const StateBufferFacts& buffer : map_.buffers()) {
+      if (buffer.has_gaps || is_zero(buffer.kind)) {
+        executors_[buffer.rank]->zero(buffer.name);
+      }
+    }
+  }
+
+  void write_weights(size_t unit) {
+    for_each_piece(whole_.units[unit], [&](int64_t begin, int64_t count) {
+      const auto values = elements_of<float>(piece_, count);
+      source_.read(StatePart::kWeights, unit, begin, values, workers_);
+      std::span<const BFloat16> narrow;
+      put(StateBuffer::kMainWeight, unit, begin, values, narrow);
+      put(StateBuffer::kParam, unit, begin, values, narrow);
+    });
+  }
+
+  void write_moment(StatePart part, size_t unit) {
+    const StateBuffer kind = moment_buffer(part);
+    if (is_zero(kind) || !map_.has(kind)) {
+      return;
+    }
+    for_each_piece(whole_.units[unit], [&](int64_t begin, int64_t count) {
+      const auto values = elements_of<float>(piece_, count);
+      source_.read(part, unit, begin, values, workers_);
+      std::span<const BFloat16> narrow;
+      put(kind, unit, begin, values, narrow);
+    });
+  }
+
+  std::span<const BFloat16> rounded(std::span<const float> values) {
+    constexpr int64_t kGrainElems = 1 << 16;
+    const auto count = static_cast<int64_t>(values.size());
+    const auto result = elements_of<BFloat16>(rounded_, count);
+    workers_.run(count, kGrainElems, [&](int, int64_t begin, int64_t end) {
+      std::copy(values.begin() + begin, values.begin() + end, result.begin() + begin);
+    });
+    return result;
+  }
+
+  /// `values` are elements from `begin` of the unit; `narrow` are the same rounded, made when they
+  /// are first needed.
+  void put(StateBuffer kind, size_t unit, int64_t begin, std::span<const float> values,
+           std::span<const BFloat16>& narrow) {
+    const auto count = static_cast<int64_t>(values.size());
+    map_.for_each_copy(kind, unit, begin, count, [&](const StateRun& run) {
+      const StateBufferFacts& buffer = map_.buffers()[run.buffer];
+      const auto first = static_cast<size_t>(run.unit_begin - begin);
+      const auto size = static_cast<size_t>(run.num_elems);
+      if (buffer.dtype == DType::kBF16) {
+        narrow = narrow.empty() ? rounded(values) : narrow;
+        write<BFloat16>(buffer, run.buffer_begin, narrow.subspan(first, size));
+      } else {
+        write<float>(buffer, run.buffer_begin, values.subspan(first, size));
+      }
+    });
+  }
+
+  template <class T>
+  void write(const StateBufferFacts& buffer, int64_t begin, std::span<const T> values) {
+    executors_[buffer.rank]->write(buffer.name, begin * static_cast<int64_t>(sizeof(T)),
+                                   std::as_bytes(values));
+  }
+
+  const StateSource& source_;
+  const ParameterLayout& whole_;
+  const StateMap& map_;
+  std::span<Executor* const> executors_;
+  WorkerPool& workers_;
+  HostBlock piece_;
+  HostBlock rounded_;
+};
+
+}  // namespace
+
+void write_state(const StateSource& source, const ParameterLayout& whole, const StateMap& map,
+                 std::span<Executor* const> executors, WorkerPool& workers) {
+  StateWriter(source, whole, map, executors, workers).run();
+}
+
+void DeviceState::read(StatePart part, size_t unit, int64_t begin, std::span<float> out,
+                       WorkerPool&) const {
+  const StateBuffer kind = part != StatePart::kWeights          ? moment_buffer(part)
+                           : map_.has(StateBuffer::kMainWeight) ? StateBuffer::kMainWeight
+                                                                : StateBuffer::kParam;
+  std::fill(out.begin(), out.end(), 0.0f);
+  const auto count = static_cast<int64_t>(out.size());
+  map_.for_each_element(kind, unit, begin, count, [&](const StateRun& run) {
+    const auto part_of_out = out.subspan(static_cast<size_t>(run.unit_begin - begin),
+                                         static_cast<size_t>(run.num_elems));
+    executors_[run.rank]->read(map_.buffers()[run.buffer].name, run.buffer_begin * kFloatBytes,
+                               std::as_writable_bytes(part_of_out));
+  });
+}
+
+HostBlock DeviceState::host_block(int64_t size_bytes) const {
+  return executors_.front()->host_block(size_bytes);
+}
+
+}  // namespace braid

@@ -1,0 +1,63 @@
+#include "plan/memory_needs.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+
+#include "backends/cuda/device_needs.h"
+#include "config/validate.h"
+
+namespace braid {
+namespace {
+
+using ::testing::HasSubstr;
+
+RunConfig small_config(int64_t ranks, const std::string& dtype) {
+  RunConfig config;
+  config.model.layers = 4;
+  config.model.width = 64;
+  config.model.heads = 4;
+  config.train.sequence = 64;
+  config.train.dtype = dtype;
+  config.parallel.ranks = ranks;
+  config.logging.run_folder = "unused";
+  return resolved(config);
+}
+
+int64_t bytes_of(const MemoryNeeds& needs, std::string_view what) {
+  const auto found = std::find_if(needs.parts.begin(), needs.parts.end(),
+                                  [&](const auto& part) { return part.what == what; });
+  return found == needs.parts.end() ? 0 : found->bytes;
+}
+
+TEST(MemoryNeeds, OfAGpuAreThePlanScratchAndTheDriver) {
+  const RunPlan plan = plan_run(small_config(1, "bfloat16"), 257);
+  const RankPlan& rank = plan.ranks[0];
+  const CudaNeeds beside = cuda_needs(rank.programs, true);
+  const MemoryNeeds needs = gpu_needs(rank, {});
+  EXPECT_EQ(needs.whose, "rank 0");
+  EXPECT_EQ(needs.bytes(), rank.memory.peak_bytes() + beside.scratch_bytes + beside.driver_bytes);
+  EXPECT_EQ(bytes_of(needs, "scratch of kernels"), beside.scratch_bytes);
+  EXPECT_EQ(bytes_of(needs, "optimizer state"),
+            rank.memory.persistent_by_role.at(BufferRole::kOptimizerState));
+  EXPECT_EQ(gpu_needs(rank, {.with_context = true}).bytes(), needs.bytes() + kCudaContextBytes);
+  EXPECT_THAT(describe_parts(needs), HasSubstr(", scratch of kernels "));
+}
+
+TEST(MemoryNeeds, PartsOfOneNameAreAdded) {
+  MemoryNeeds needs;
+  needs.add("a", 3);
+  needs.add("b", 0);
+  needs.add("a", 4);
+  EXPECT_EQ(describe_parts(needs), "a 7 B");
+}
+
+TEST(MemoryNeeds, LargestPartIsNamed) {
+  const MemoryNeeds needs{.whose = "rank 0", .parts = {{"a", 3}, {"b", 5}, {"c", 4}}};
+  EXPECT_EQ(needs.largest().what, "b");
+  EXPECT_EQ(needs.bytes(), 12);
+  EXPECT_EQ(describe_parts(needs), "a 3 B, b 5 B, c 4 B");
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,119 @@
+#include "plan/model_setup.h"
+
+#include "base/errors.h"
+#include "base/expect_error.h"
+
+namespace braid {
+namespace {
+
+using ::testing::HasSubstr;
+
+ModelConfig small_config() {
+  ModelConfig config;
+  config.layers = 2;
+  config.width = 96;
+  config.heads = 6;
+  return config;
+}
+
+TEST(ResolveModel, TakesThePresetAsItIs) {
+  ModelConfig config;
+  config.preset = "llama-1b";
+  EXPECT_EQ(resolve_model(config, 2048, 0), find_preset("llama-1b").spec);
+}
+
+TEST(ResolveModel, GivenKeysOverrideThePreset) {
+  ModelConfig config;
+  config.preset = "llama-1b";
+  config.layers = 3;
+  config.rope_theta = 1234.5;
+  config.tied_embeddings = false;
+  ModelSpec expected = find_preset("llama-1b").spec;
+  expected.layers = 3;
+  expected.rope_theta = 1234.5;
+  expected.tied_embeddings = false;
+  EXPECT_EQ(resolve_model(config, 2048, 0), expected);
+}
+
+TEST(ResolveModel, DerivesWhatALlamaLeavesOpen) {
+  const ModelSpec spec = resolve_model(small_config(), 128, 300);
+  EXPECT_EQ(spec.family, ModelFamily::kLlama);
+  EXPECT_EQ(spec.kv_heads, 6);
+  EXPECT_EQ(spec.head_size, 16);
+  EXPECT_EQ(spec.ffn, 256);  // 8/3 of 96, and already a multiple of 64
+  EXPECT_EQ(spec.vocabulary, 300);
+  EXPECT_FALSE(spec.qkv_bias);
+  EXPECT_FALSE(spec.tied_embeddings);
+}
+
+TEST(ResolveModel, RoundsTheLlamaFfnUpTo64) {
+  ModelConfig config = small_config();
+  config.width = 108;  // 8/3 of it is 288
+  EXPECT_EQ(resolve_model(config, 128, 300).ffn, 320);
+}
+
+TEST(ResolveModel, DerivesWhatAGpt2LeavesOpen) {
+  ModelConfig config = small_config();
+  config.family = "gpt2";
+  const ModelSpec spec = resolve_model(config, 128, 300);
+  EXPECT_EQ(spec.family, ModelFamily::kGpt2);
+  EXPECT_EQ(spec.ffn, 4 * 96);
+  EXPECT_EQ(spec.max_positions, 128);
+  EXPECT_TRUE(spec.qkv_bias);
+  EXPECT_TRUE(spec.tied_embeddings);
+}
+
+TEST(ResolveModel, KeepsWhatIsGiven) {
+  ModelConfig config = small_config();
+  config.kv_heads = 3;
+  config.head_size = 10;
+  config.ffn = 100;
+  config.vocabulary = 1000;
+  config.qkv_bias = true;
+  const ModelSpec spec = resolve_model(config, 128, 300);
+  EXPECT_EQ(spec.kv_heads, 3);
+  EXPECT_EQ(spec.head_size, 10);
+  EXPECT_EQ(spec.ffn, 100);
+  EXPECT_EQ(spec.vocabulary, 1000);
+  EXPECT_TRUE(spec.qkv_bias);
+}
+
+TEST(ResolveModel, NamesAMissingKey) {
+  const auto message_without = [](auto member, int64_t tokenizer_vocabulary) {
+    ModelConfig config = small_config();
+    config.*member = std::nullopt;
+    return message_of<ConfigError>([&] { resolve_model(config, 128, tokenizer_vocabulary); });
+  };
+  EXPECT_THAT(message_without(&ModelConfig::layers, 300), HasSubstr("model.layers is not given"));
+  EXPECT_THAT(message_without(&ModelConfig::width, 300), HasSubstr("model.width is not given"));
+  EXPECT_THAT(message_without(&ModelConfig::heads, 300), HasSubstr("model.heads is not given"));
+  EXPECT_THAT(message_without(&ModelConfig::vocabulary, 0),
+              HasSubstr("model.vocabulary is not given"));
+}
+
+TEST(ResolveModel, RefusesHeadsThatDoNotDivideTheWidth) {
+  ModelConfig config = small_config();
+  config.heads = 5;
+  EXPECT_THAT(message_of<ConfigError>([&] { resolve_model(config, 128, 300); }),
+              HasSubstr("model.heads = 5: must divide model.width = 96"));
+}
+
+TEST(ResolveModel, RefusesAVocabularySmallerThanTheTokenizers) {
+  ModelConfig config = small_config();
+  config.vocabulary = 299;
+  EXPECT_THAT(message_of<ConfigError>([&] { resolve_model(config, 128, 300); }),
+              HasSubstr("model.vocabulary = 299: the tokenizer has 300 ids"));
+}
+
+TEST(ResolveModel, RefusesImpossibleSizesAndUnknownPresets) {
+  ModelConfig config = small_config();
+  config.kv_heads = 4;
+  EXPECT_THAT(message_of<ConfigError>([&] { resolve_model(config, 128, 300); }),
+              HasSubstr("model.kv_heads = 4"));
+  config.preset = "llama-2b";
+  EXPECT_THAT(message_of<ConfigError>([&] { resolve_model(config, 128, 300); }),
+              HasSubstr("llama-2b"));
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,90 @@
+#include "plan/overlap_setup.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace braid {
+namespace {
+
+using ::testing::Contains;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+TEST(OverlapSetup, AutoTakesTheDefaultsOfThePasses) {
+  const OverlapSetup setup = overlap_setup({});
+  EXPECT_THAT(setup.disabled_passes, IsEmpty());
+  EXPECT_TRUE(setup.options.p2p_streams.enabled);
+  EXPECT_TRUE(setup.options.p2p_streams.warmup_flush);
+  EXPECT_TRUE(setup.options.p2p_streams.backward_on_comm_stream);
+  EXPECT_EQ(setup.options.delay_wgrad.num_layers, 1);
+  EXPECT_TRUE(setup.options.delay_wgrad.whole_layers);
+  EXPECT_FALSE(setup.options.defer_head_wgrad.enabled);
+}
+
+TEST(OverlapSetup, OffTurnsOffWhatOnlyOverlaps) {
+  const std::vector<std::string> disabled = overlap_setup({.mode = "off"}).disabled_passes;
+  for (const char* const pass : {"delay_wgrad", "defer_head_wgrad", "overlap_grad_reduce",
+                                 "p2p_streams", "assign_streams"}) {
+    EXPECT_THAT(disabled, Contains(pass));
+  }
+  EXPECT_THAT(disabled, Not(Contains("insert_events")));
+}
+
+TEST(OverlapSetup, ManualDoesWhatTheKeysSay) {
+  const OverlapSetup none = overlap_setup({.mode = "manual"});
+  EXPECT_THAT(none.disabled_passes, Contains("overlap_grad_reduce"));
+  EXPECT_FALSE(none.options.p2p_streams.enabled);
+  EXPECT_EQ(none.options.delay_wgrad.num_layers, 0);
+  EXPECT_FALSE(none.options.defer_head_wgrad.enabled);
+  const OverlapSetup all = overlap_setup({.mode = "manual",
+                                          .overlap_grad_reduce = true,
+                                          .overlap_p2p_comm = true,
+                                          .overlap_p2p_comm_warmup_flush = true,
+                                          .overlap_p2p_backward_on_comm_stream = true,
+                                          .overlap_p2p_wgrad_delayed_layer_number = 3,
+                                          .overlap_p2p_with_transformer_layer_wgrad = true,
+                                          .defer_embedding_wgrad_compute = true,
+                                          .wgrad_deferral_limit = 5});
+  EXPECT_THAT(all.disabled_passes, Not(Contains("overlap_grad_reduce")));
+  EXPECT_TRUE(all.options.p2p_streams.enabled);
+  EXPECT_TRUE(all.options.p2p_streams.warmup_flush);
+  EXPECT_TRUE(all.options.p2p_streams.backward_on_comm_stream);
+  EXPECT_EQ(all.options.delay_wgrad.num_layers, 3);
+  EXPECT_TRUE(all.options.delay_wgrad.whole_layers);
+  EXPECT_TRUE(all.options.defer_head_wgrad.enabled);
+  EXPECT_EQ(all.options.defer_head_wgrad.limit, 5);
+  // Each key is one option.
+  EXPECT_FALSE(overlap_setup({.mode = "manual", .overlap_p2p_comm = true})
+                   .options.p2p_streams.backward_on_comm_stream);
+  EXPECT_FALSE(overlap_setup({.mode = "manual", .overlap_p2p_wgrad_delayed_layer_number = 1})
+                   .options.delay_wgrad.whole_layers);
+}
+
+// Only what is cut into pieces may be rounded in another way.
+TEST(OverlapSetup, TensorKeysChooseTheMethodOfEachProduct) {
+  EXPECT_FALSE(overlap_setup({}).context.may_change_rounding);
+  EXPECT_THAT(overlap_setup({.mode = "off"}).disabled_passes, Contains("bulk_overlap"));
+  const OverlapSetup none = overlap_setup({.mode = "manual"});
+  EXPECT_THAT(none.disabled_passes, Contains("ring_exchange"));
+  EXPECT_THAT(none.disabled_passes, Contains("bulk_overlap"));
+  EXPECT_FALSE(none.context.may_change_rounding);
+  OverlapConfig overlap{.mode = "manual", .tp_comm_overlap = true};
+  overlap.tp_comm_overlap_min_rows = 7;
+  const OverlapSetup all = overlap_setup(overlap);
+  EXPECT_THAT(all.disabled_passes, Not(Contains("ring_exchange")));
+  EXPECT_TRUE(all.context.may_change_rounding);
+  EXPECT_EQ(all.options.ring_exchange.sites, default_site_overlaps());
+  EXPECT_EQ(all.options.bulk_overlap.sites, default_site_overlaps());
+  EXPECT_EQ(all.options.ring_exchange.min_rows, 7);
+  overlap.tp_comm_overlap_ag = false;
+  overlap.tp_comm_overlap_rs = false;
+  EXPECT_FALSE(overlap_setup(overlap).context.may_change_rounding);
+  overlap.tp_comm_overlap_sites = {"fc2_fprop=chunked:3"};
+  const OverlapSetup one = overlap_setup(overlap);
+  EXPECT_TRUE(one.context.may_change_rounding);
+  EXPECT_EQ(one.options.ring_exchange.sites.at("fc2_fprop"),
+            (SiteOverlap{OverlapMethod::kChunked, 3}));
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,98 @@
+#include "plan/run_plan.h"
+
+#include <gmock/gmock.h>
+
+#include <utility>
+
+#include "base/errors.h"
+#include "base/expect_error.h"
+#include "config/validate.h"
+#include "ir/text.h"
+#include "plan/describe_layout.h"
+#include "plan/model_setup.h"
+
+namespace braid {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+RunConfig pipeline_config() {
+  RunConfig config;
+  config.model.layers = 6;
+  config.model.width = 16;
+  config.model.heads = 2;
+  config.model.vocabulary = 64;
+  config.train.sequence = 8;
+  config.train.global_batch = 4;
+  config.parallel.ranks = 8;
+  config.parallel.tensor = 2;
+  config.parallel.pipeline = 2;
+  config.logging.run_folder = "unused";
+  validate(config);
+  return resolved(std::move(config));
+}
+
+TEST(RunPlan, FirstRankOfStagesIsFirstInAllOtherDimensions) {
+  EXPECT_THAT(first_rank_of_stages(Mesh({.tensor = 2, .context = 3, .data = 5, .pipeline = 4})),
+              ElementsAre(0, 30, 60, 90));
+  EXPECT_THAT(first_rank_of_stages(Mesh({.tensor = 2, .data = 2})), ElementsAre(0));
+}
+
+TEST(RunPlan, OneRankPerStageIsTheSameAsWhenAllArePlanned) {
+  const RunPlan all = plan_run(pipeline_config(), 0);
+  const RunPlan stages = plan_run(pipeline_config(), 0, {.one_rank_per_stage = true});
+  ASSERT_EQ(all.ranks.size(), 8u);
+  ASSERT_EQ(stages.ranks.size(), 2u);
+  for (const size_t stage : {size_t{0}, size_t{1}}) {
+    EXPECT_EQ(print_program(stages.ranks[stage].programs[kTrainProgram]),
+              print_program(all.ranks[4 * stage].programs[kTrainProgram]));
+    EXPECT_EQ(stages.ranks[stage].memory.peak_bytes(), all.ranks[4 * stage].memory.peak_bytes());
+  }
+}
+
+TEST(RunPlan, TableSaysWhichRanksStandForAll) {
+  const std::string stages =
+      describe_ranks(plan_run(pipeline_config(), 0, {.one_rank_per_stage = true}));
+  EXPECT_THAT(stages, HasSubstr("planned   2 of 8 ranks, the first of each stage\n"));
+  EXPECT_THAT(stages, HasSubstr("\n     4      1 "));
+  EXPECT_THAT(describe_ranks(plan_run(pipeline_config(), 0)), Not(HasSubstr("planned")));
+}
+
+TEST(RunPlan, ReportHasARankOfEachStage) {
+  const RunConfig config = pipeline_config();
+  const ReportTable table = stage_table(plan_run(config, 0));
+  EXPECT_EQ(table.columns.size(), 10u);
+  ASSERT_EQ(table.rows.size(), 2u);
+  EXPECT_EQ(table.rows[1][0], "4");
+  EXPECT_EQ(table.rows[1][1], "1");
+  EXPECT_EQ(pipeline_jobs(config, resolve_model(config.model, 8, 0)).size(), 2u);
+  EXPECT_THROW(stage_table(plan_run(config, 0, {.ranks = {0}})), InternalError);
+}
+
+TEST(RunPlan, RanksThatDoNotFitTogetherAreFound) {
+  RunPlan plan = plan_run(pipeline_config(), 0);
+  EXPECT_NO_THROW(verify_plan(plan));
+  // Rank 5 does not say all that the others of its groups wait for.
+  std::vector<Task>& tasks = plan.ranks[5].programs[kEvalProgram].tasks;
+  tasks.resize(tasks.size() / 2);
+  EXPECT_THAT(message_of<InternalError>([&] { verify_plan(plan); }),
+              AllOf(HasSubstr("the programs of 8 ranks do not fit together after the passes over "
+                              "program eval"),
+                    HasSubstr("rank 5")));
+}
+
+/// Of the 6 layers, embedding and head, each rank has 4.
+TEST(RunPlan, CountsTheLayersThatARankHas) {
+  RunConfig config = pipeline_config();
+  config.train.global_batch = 16386;  // 16384 make 8192 microbatches x 4 layers x 8 ranks = 2^18
+  const std::string message = message_of<ConfigError>([&] { plan_run(config, 0); });
+  EXPECT_THAT(message, HasSubstr("train.global_batch = 16386"));
+  EXPECT_THAT(message, HasSubstr("8193 microbatches per step on each of 8 ranks; with up to 4 "
+                                 "layers on a rank these are 262176 passes over a layer, and the "
+                                 "limit is 262144"));
+}
+
+}  // namespace
+}  // namespace braid

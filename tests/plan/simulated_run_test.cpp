@@ -1,0 +1,159 @@
+#include "plan/simulated_run.h"
+
+#include <gmock/gmock.h>
+
+#include <random>
+#include <string>
+
+#include "base/expect_error.h"
+#include "config/validate.h"
+#include "plan/describe_simulation.h"
+#include "sim/analytic_model.h"
+
+namespace braid {
+namespace {
+
+using ::testing::HasSubstr;
+
+RunConfig small_run() {
+  RunConfig config;
+  config.model.layers = 4;
+  config.model.width = 64;
+  config.model.heads = 4;
+  config.model.vocabulary = 256;
+  config.train.sequence = 64;
+  config.train.global_batch = 16;
+  config.data.train = "unused";
+  config.logging.run_folder = "unused";
+  return config;
+}
+
+RunConfig valid(const RunConfig& config) {
+  validate(config);
+  return resolved(config);
+}
+
+/// Times of all ranks with a program of its own each.
+std::vector<RankTimeline> every_rank(const RunConfig& config, const CostModel& model) {
+  const RunPlan plan = plan_run(config, 0);
+  RankPrograms ranks;
+  for (const RankPlan& rank : plan.ranks) {
+    ranks.program_of.push_back(static_cast<uint32_t>(ranks.programs.size()));
+    ranks.programs.push_back(&rank.programs[kTrainProgram]);
+  }
+  const SimResult result = simulate(ranks, model);
+  std::vector<RankTimeline> timelines;
+  for (int rank = 0; rank < ranks.num_ranks(); ++rank) {
+    timelines.push_back(simulated_timeline(ranks, result, rank));
+  }
+  return timelines;
+}
+
+std::string describe(const RankTimeline& rank, const TimelineTask& task) {
+  return fmt::format("{} mb={} layer={} {} to {} ns", rank.names[task.name], task.microbatch,
+                     task.layer, task.start_ns, task.end_ns);
+}
+
+/// The first task in time that differs; empty if there is none.
+std::string first_difference(const RankTimeline& a, const RankTimeline& b) {
+  if (a.tasks.size() != b.tasks.size()) {
+    return fmt::format("{} and {} tasks", a.tasks.size(), b.tasks.size());
+  }
+  std::string text;
+  int64_t first_ns = INT64_MAX;
+  for (size_t i = 0; i < a.tasks.size(); ++i) {
+    if (a.tasks[i] != b.tasks[i] && a.tasks[i].end_ns < first_ns) {
+      first_ns = a.tasks[i].end_ns;
+      text = describe(a, a.tasks[i]) + ", and " + describe(b, b.tasks[i]);
+    }
+  }
+  return text;
+}
+
+// Layouts of 16 ranks on two nodes: some groups lie on one node, some on both.
+TEST(SimulatedRun, IsThatOfAllRanks) {
+  std::mt19937 random(3);
+  const auto model = make_analytic_model(parse_cluster("h100x16"));
+  for (int i = 0; i < 12; ++i) {
+    RunConfig config = small_run();
+    ParallelConfig& parallel = config.parallel;
+    parallel.ranks = 16;
+    parallel.tensor = 1 << (random() % 3);
+    parallel.sequence_parallel = parallel.tensor > 1;
+    parallel.context = 1 << (random() % 2);
+    parallel.pipeline = 1 << (random() % 2);
+    config = valid(config);
+    const SimulatedRun run(config, 0, *model);
+    const std::vector<RankTimeline> all = every_rank(config, *model);
+    for (int rank = 0; rank < 16; ++rank) {
+      const std::vector<int> one{rank};
+      ASSERT_EQ(first_difference(run.timeline(one).ranks.front(), all[static_cast<size_t>(rank)]),
+                "")
+          << "tensor " << parallel.tensor << " context " << parallel.context << " pipeline "
+          << parallel.pipeline << " rank " << rank;
+    }
+  }
+}
+
+// The optimizer of a shard has a few tasks more or less than that of another, depending on which
+// parameters it holds: microseconds of a step of milliseconds.
+TEST(SimulatedRun, OfShardsIsNearlyThatOfAllRanks) {
+  RunConfig config = small_run();
+  config.parallel.ranks = 16;
+  config.parallel.tensor = 2;
+  config.parallel.pipeline = 2;
+  config.parallel.shard = "optimizer";
+  config = valid(config);
+  const auto model = make_analytic_model(parse_cluster("h100x16"));
+  const SimulatedRun run(config, 0, *model);
+  const Timeline all{.source = "sim", .ranks = every_rank(config, *model)};
+  const auto step_ns = static_cast<double>(step_time_ns(all));
+  EXPECT_NEAR(static_cast<double>(run.result().step_ns), step_ns, 0.02 * step_ns);
+}
+
+TEST(SimulatedRun, TimesOfEachRankAddUpToTheStep) {
+  RunConfig config = small_run();
+  config.parallel.ranks = 8;
+  config.parallel.pipeline = 2;
+  config.parallel.tensor = 2;
+  const auto model = make_analytic_model(parse_cluster("h200x8"));
+  const SimulatedRun run(valid(config), 0, *model);
+  int num_ranks = 0;
+  for (const SimulatedRank& rank : run.ranks()) {
+    num_ranks += rank.num_ranks;
+    EXPECT_EQ(rank.times.compute_ns + rank.times.communication.exposed_ns + rank.times.copy_ns +
+                  rank.times.bubble_ns,
+              run.result().step_ns);
+    EXPECT_EQ(rank.idle.total_ns(), rank.times.bubble_ns);
+  }
+  EXPECT_EQ(num_ranks, 8);
+  EXPECT_EQ(run.step_ns(), run.result().step_ns + model->step_overhead_ns());
+  ASSERT_EQ(run.memory_by_stage().size(), 2u);
+  EXPECT_GT(run.memory_by_stage()[0].peak_bytes, 0);
+}
+
+TEST(SimulatedRun, MemoryThatNoDeviceHasIsNamed) {
+  RunConfig config = small_run();
+  config.model = {.preset = "llama-8b"};
+  const auto model = make_analytic_model(parse_cluster("h100"));
+  EXPECT_THAT(describe_simulation(SimulatedRun(valid(config), 0, *model)),
+              HasSubstr(": more than the 80.0 GiB that a device has"));
+}
+
+TEST(ScaledToRanks, KeepsMicrobatchesAndModelDimensions) {
+  RunConfig config = small_run();
+  config.parallel.ranks = 4;
+  config.parallel.tensor = 2;
+  const RunConfig scaled = scaled_to_ranks(valid(config), 32);
+  EXPECT_EQ(scaled.parallel.ranks, 32);
+  EXPECT_EQ(scaled.parallel.data, 16);
+  EXPECT_EQ(scaled.parallel.tensor, 2);
+  EXPECT_EQ(scaled.train.global_batch, 128);
+  EXPECT_EQ(num_microbatches(scaled), num_microbatches(valid(config)));
+  EXPECT_EQ(scaled_to_ranks(scaled, 4).train.global_batch, 16);
+  EXPECT_THAT(message_of<ConfigError>([&] { scaled_to_ranks(scaled, 7); }),
+              HasSubstr("the nearest are 6 and 8"));
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,74 @@
+#include "runtime/host_needs.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "backends/cpu/cpu_executor.h"
+#include "backends/cpu/cpu_scratch.h"
+#include "config/validate.h"
+#include "state/checkpointing.h"
+
+namespace braid {
+namespace {
+
+RunConfig small_config(int64_t ranks, const std::string& dtype) {
+  RunConfig config;
+  config.model.layers = 4;
+  config.model.width = 64;
+  config.model.heads = 4;
+  config.train.sequence = 64;
+  config.train.dtype = dtype;
+  config.parallel.ranks = ranks;
+  config.logging.run_folder = "unused";
+  return resolved(config);
+}
+
+int64_t bytes_of(const MemoryNeeds& needs, std::string_view what) {
+  const auto found = std::find_if(needs.parts.begin(), needs.parts.end(),
+                                  [&](const auto& part) { return part.what == what; });
+  return found == needs.parts.end() ? 0 : found->bytes;
+}
+
+TEST(HostNeeds, OfTheCpuAreThoseOfAllRanks) {
+  const RunPlan plan = plan_run(small_config(2, "float32"), 257);
+  int64_t expected = checkpoint_host_bytes(plan.layout);
+  for (const RankPlan& rank : plan.ranks) {
+    expected += rank.memory.peak_bytes() + cpu_scratch_bytes(rank.programs, 3);
+  }
+  const MemoryNeeds needs = cpu_needs(plan, 3);
+  EXPECT_EQ(needs.bytes(), expected);
+  EXPECT_EQ(needs.whose, "2 ranks");
+  const RunPlan stages = plan_run(small_config(2, "float32"), 257, {.one_rank_per_stage = true});
+  EXPECT_EQ(stages.ranks.size(), 1u);
+  EXPECT_EQ(cpu_needs(stages, 3).bytes(), expected) << "a rank that is not planned is as another";
+}
+
+TEST(HostNeeds, OffloadedActivationsAreOnTheHost) {
+  RunConfig config = small_config(1, "float32");
+  config.memory.offload_layers = 2;
+  config.memory.offload_min_bytes = 1;
+  const RunPlan plan = plan_run(config, 257);
+  EXPECT_GT(plan.ranks[0].memory.host_bytes, 0);
+  const MemoryNeeds needs = staging_needs(plan);
+  EXPECT_EQ(bytes_of(needs, "activations on the host"), plan.ranks[0].memory.host_bytes);
+  EXPECT_EQ(needs.bytes(), plan.ranks[0].memory.host_bytes + checkpoint_host_bytes(plan.layout));
+}
+
+// What the executor allocates beside its arenas grows with its workers by their scratch alone.
+TEST(HostNeeds, CpuScratchIsWhatTheExecutorAllocates) {
+  for (const std::string dtype : {"float32", "bfloat16"}) {
+    const RankPlan rank = plan_run(small_config(1, dtype), 257).ranks[0];
+    const auto workspace = [&](int workers) {
+      const CpuExecutor executor(rank.programs, rank.memory,
+                                 CpuExecutorOptions{.num_workers = workers});
+      return executor.workspace_bytes();
+    };
+    const int64_t scratch = cpu_scratch_bytes(rank.programs, 1);
+    EXPECT_GT(scratch, 0);
+    EXPECT_EQ(workspace(4) - workspace(1), cpu_scratch_bytes(rank.programs, 4) - scratch);
+  }
+}
+
+}  // namespace
+}  // namespace braid

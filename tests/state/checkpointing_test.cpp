@@ -1,0 +1,195 @@
+#include "state/checkpointing.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <random>
+
+#include "base/errors.h"
+#include "base/expect_error.h"
+#include "base/temp_folder.h"
+#include "state/initial_weights.h"
+#include "state/state_transfer.h"
+#include "support/model_state.h"
+#include "support/small_model.h"
+
+namespace braid {
+namespace {
+
+using ::testing::HasSubstr;
+
+/// Random numbers in every parameter and moment; 0 in padding rows and between parameters.
+ModelState random_state(const ParameterLayout& layout, const ModelSpec& model, uint32_t seed) {
+  std::mt19937 random(seed);
+  ModelState state = empty_state(layout);
+  for (const StatePart part : kStateParts) {
+    for (const Parameter& parameter : layout.parameters) {
+      std::span<float> values = elements_of(layout, parameter.name, state.part(part));
+      if (parameter.vocabulary_rows) {
+        values = values.first(static_cast<size_t>(model.vocabulary * parameter.shape[1]));
+      }
+      std::generate(values.begin(), values.end(),
+                    [&] { return static_cast<float>(random()) - 2e9f; });
+    }
+  }
+  return state;
+}
+
+class Checkpointing : public ::testing::Test {
+ protected:
+  std::string save(const StateSource& state) {
+    return save_model_state(folder_ / "c", {.step = 3, .model = "small"}, layout_, model_,
+                            std::array{whole_shard(layout_, model_, state)}, 0);
+  }
+
+  const ModelSpec model_ = small_gpt2();
+  const ParameterLayout layout_ = make_parameter_layout(model_parameters(model_));
+  TempFolder folder_;
+};
+
+TEST_F(Checkpointing, ReadsWhatItWroteInPiecesOfAnySize) {
+  const ModelState state = random_state(layout_, model_, 5);
+  const LoadedCheckpoint checkpoint(save(state));
+  const CheckpointedState loaded(checkpoint, layout_, model_);
+  for (const int64_t piece_elems : {int64_t{1} << 20, int64_t{999}, int64_t{61}}) {
+    const ModelState read = whole_state(layout_, loaded, piece_elems);
+    EXPECT_EQ(read.weights, state.weights);
+    EXPECT_EQ(read.exp_avg, state.exp_avg);
+    EXPECT_EQ(read.exp_avg_sq, state.exp_avg_sq);
+  }
+}
+
+// What earlier versions wrote, and what tools of others expect.
+TEST_F(Checkpointing, FilesHoldTheParametersInForwardOrderWithoutPadding) {
+  ModelState state = random_state(layout_, model_, 6);
+  const std::string path = save(state);
+  const SafetensorsFile weights(path + "/model.safetensors");
+  const SafetensorsFile optimizer(path + "/optimizer.safetensors");
+  ASSERT_EQ(weights.tensors().size(), layout_.parameters.size());
+  ASSERT_EQ(optimizer.tensors().size(), 2 * layout_.parameters.size());
+  for (size_t i = 0; i < layout_.parameters.size(); ++i) {
+    const Parameter& parameter = layout_.parameters[i];
+    const TensorEntry& entry = weights.tensors()[i];
+    EXPECT_EQ(entry.name, parameter.name);
+    EXPECT_EQ(optimizer.tensors()[i].name, parameter.name + ".exp_avg");
+    EXPECT_EQ(optimizer.tensors()[layout_.parameters.size() + i].name,
+              parameter.name + ".exp_avg_sq");
+    const std::span<float> values = elements_of(layout_, parameter.name, state.weights);
+    const auto bytes = weights.bytes(entry);
+    EXPECT_EQ(entry.shape[0], parameter.vocabulary_rows ? 50 : parameter.shape[0]);
+    ASSERT_LE(bytes.size(), values.size_bytes());
+    EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), std::as_bytes(values).begin()))
+        << parameter.name;
+  }
+}
+
+TEST_F(Checkpointing, MomentsOfZeroTakeNoFile) {
+  const InitialWeights fresh(layout_, model_, 4);
+  const std::string path = save(fresh);
+  EXPECT_FALSE(std::filesystem::exists(path + "/optimizer.safetensors"));
+  const LoadedCheckpoint checkpoint(path);
+  const CheckpointedState loaded(checkpoint, layout_, model_);
+  EXPECT_TRUE(loaded.is_zero(StatePart::kExpAvg));
+  EXPECT_FALSE(loaded.is_zero(StatePart::kWeights));
+  const ModelState read = whole_state(layout_, loaded);
+  EXPECT_EQ(read.weights, whole_state(layout_, fresh).weights);
+  EXPECT_EQ(read.exp_avg_sq, empty_state(layout_).exp_avg_sq);
+}
+
+TEST_F(Checkpointing, WeightsAloneNeedNoOptimizerFile) {
+  const ModelState state = random_state(layout_, model_, 5);
+  const std::string path = save(state);
+  std::filesystem::remove(path + "/optimizer.safetensors");
+  const LoadedCheckpoint checkpoint(path, is_weight);
+  const CheckpointedState loaded(checkpoint, layout_, model_);
+  WorkerPool workers(1);
+  std::vector<float> values(64);
+  loaded.read(StatePart::kWeights, 0, 0, values, workers);
+  EXPECT_TRUE(std::equal(values.begin(), values.end(), state.weights[0].begin()));
+}
+
+// Three writers with everything cut into pieces of at most 100 elements, dealt out in turns.
+TEST_F(Checkpointing, ManyWritersMakeTheSameState) {
+  const ModelState state = random_state(layout_, model_, 7);
+  std::vector<StateShard> shards(3, StateShard{.source = &state, .pieces = {}});
+  size_t next = 0;
+  for (const StatePiece& whole : whole_shard(layout_, model_, state).pieces) {
+    for (int64_t begin = 0; begin < whole.range.run_elems; begin += 100) {
+      StatePiece piece = whole;
+      piece.range = {begin, 1, std::min<int64_t>(100, whole.range.run_elems - begin)};
+      shards[next++ % 3].pieces.push_back(piece);
+    }
+  }
+  const LoadedCheckpoint checkpoint(
+      save_model_state(folder_ / "c", {.step = 3}, layout_, model_, shards, 0));
+  EXPECT_EQ(checkpoint.files().size(), 6u);
+  const ModelState read = whole_state(layout_, CheckpointedState(checkpoint, layout_, model_), 61);
+  EXPECT_EQ(read.weights, state.weights);
+  EXPECT_EQ(read.exp_avg, state.exp_avg);
+  EXPECT_EQ(read.exp_avg_sq, state.exp_avg_sq);
+}
+
+/// A source that counts what it lends and how much is asked for at once.
+class CountingState final : public StateSource {
+ public:
+  explicit CountingState(const ParameterLayout& layout) : state_(empty_state(layout)) {}
+
+  void read(StatePart part, size_t unit, int64_t begin, std::span<float> out,
+            WorkerPool& workers) const override {
+    largest_bytes = std::max(largest_bytes, static_cast<int64_t>(out.size_bytes()));
+    state_.read(part, unit, begin, out, workers);
+  }
+  HostBlock host_block(int64_t size_bytes) const override {
+    lent_bytes += size_bytes;
+    return StateSource::host_block(size_bytes);
+  }
+
+  mutable int64_t largest_bytes = 0;
+  mutable int64_t lent_bytes = 0;
+
+ private:
+  ModelState state_;
+};
+
+TEST_F(Checkpointing, HoldsTwoPiecesOnTheHost) {
+  const CountingState state(layout_);
+  save(state);
+  EXPECT_EQ(state.lent_bytes, checkpoint_host_bytes(layout_));
+  EXPECT_LE(state.largest_bytes, checkpoint_host_bytes(layout_) / 2);
+
+  ModelSpec large = find_preset("llama-8b").spec;
+  const ParameterLayout many = make_parameter_layout(model_parameters(large));
+  EXPECT_EQ(checkpoint_host_bytes(many), 2 * kStatePieceElems * 4);  // of 96 GB
+}
+
+TEST_F(Checkpointing, AnotherModelIsRefusedBeforeAnythingIsRead) {
+  const LoadedCheckpoint checkpoint(save(empty_state(layout_)));
+  ModelSpec other = model_;
+  other.layers = 3;
+  const ParameterLayout longer = make_parameter_layout(model_parameters(other));
+  EXPECT_THAT(message_of<DataError>([&] { CheckpointedState(checkpoint, longer, other); }),
+              HasSubstr("has no tensor \"layers.2."));
+  other = model_;
+  other.vocabulary = 51;
+  EXPECT_THAT(message_of<DataError>([&] { CheckpointedState(checkpoint, layout_, other); }),
+              HasSubstr("tensor \"embedding.tokens\""));
+}
+
+TEST_F(Checkpointing, AnErrorOfTheDeviceLeavesNoCheckpoint) {
+  class Failing final : public StateSource {
+   public:
+    void read(StatePart part, size_t, int64_t, std::span<float>, WorkerPool&) const override {
+      if (part == StatePart::kExpAvg) {
+        throw DeviceError("the device is gone");
+      }
+    }
+  };
+  EXPECT_EQ(message_of<DeviceError>([&] { save(Failing()); }), "the device is gone");
+  EXPECT_EQ(find_latest_checkpoint(folder_ / "c"), std::nullopt);
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,87 @@
+#include "state/import_weights.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "base/errors.h"
+#include "base/expect_error.h"
+#include "config/load.h"
+#include "runtime/generate.h"
+#include "state/checkpointing.h"
+#include "support/hugging_face_model.h"
+
+namespace braid {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class ImportWeights : public testing::Test {
+ protected:
+  ImportSummary run_import(const TinyHfModel& model) const {
+    model.write(folder_ / "hf", DType::kBF16);
+    return import_weights(folder_ / "hf", folder_ / "c");
+  }
+
+  TempFolder folder_;
+};
+
+TEST_F(ImportWeights, MakesACheckpointOfStepZero) {
+  for (const TinyHfModel& theirs :
+       {TinyHfModel::make_llama(true), TinyHfModel::make_qwen2(), TinyHfModel::make_gpt2()}) {
+    const ImportSummary summary = run_import(theirs);
+    EXPECT_EQ(summary.checkpoint, folder_ / "c/step_00000000");
+    const LoadedCheckpoint checkpoint(summary.checkpoint);
+    EXPECT_EQ(checkpoint.state().step, 0);
+    EXPECT_EQ(checkpoint.state().consumed_samples, 0);
+    const RunConfig config = parse_config(checkpoint.state().config, "state.json");
+    const ModelSpec model = checkpointed_model(checkpoint, config);
+    EXPECT_EQ(model, summary.model);
+    const ParameterLayout layout = make_parameter_layout(model_parameters(model));
+    const CheckpointedState state(checkpoint, layout, model);
+    EXPECT_TRUE(state.is_zero(StatePart::kExpAvg));
+    EXPECT_TRUE(state.is_zero(StatePart::kExpAvgSq));
+    const std::vector<int32_t> context = {7, 0, 10};
+    const std::vector<float> logits =
+        Generator(model, state, config.train.sequence, {.threads = 1}).next_logits(context);
+    const std::vector<double> expected = theirs.logits(context);
+    for (size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_NEAR(logits[i], expected[i], 1e-5);  // f32 and f64, see hugging_face_source_test.cpp
+    }
+    std::filesystem::remove_all(folder_ / "c");
+  }
+}
+
+TEST_F(ImportWeights, SaysWhatItDoesNotUse) {
+  EXPECT_THAT(run_import(TinyHfModel::make_gpt2()).ignored, ElementsAre("attn_pdrop = 0.1"));
+}
+
+TEST_F(ImportWeights, NamesTheTokenizerThatLiesThere) {
+  std::filesystem::create_directories(folder_ / "hf");
+  write_test_file(folder_ / "hf/tokenizer.model", "x");
+  const LoadedCheckpoint checkpoint(run_import(TinyHfModel::make_llama(false)).checkpoint);
+  EXPECT_EQ(parse_config(checkpoint.state().config, "state.json").data.tokenizer,
+            folder_ / "hf/tokenizer.model");
+}
+
+TEST_F(ImportWeights, RefusesAFolderWithCheckpoints) {
+  const TinyHfModel model = TinyHfModel::make_llama(false);
+  run_import(model);
+  EXPECT_EQ(message_of<ConfigError>([&] { run_import(model); }),
+            fmt::format("'{}' has the checkpoint {} already; give another folder", folder_ / "c",
+                        folder_ / "c/step_00000000"));
+}
+
+TEST_F(ImportWeights, AFolderThatIsNoneIsNamedAndNothingIsMade) {
+  EXPECT_THAT(message_of<DataError>([&] { import_weights(folder_ / "absent", folder_ / "c"); }),
+              HasSubstr("absent/config.json"));
+  TinyHfModel bad = TinyHfModel::make_llama(false);
+  bad.tensors.erase("model.norm.weight");
+  EXPECT_THAT(message_of<DataError>([&] { run_import(bad); }), HasSubstr("model.norm.weight"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "c"));
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,149 @@
+#include "state/state_shards.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "config/validate.h"
+#include "plan/run_plan.h"
+
+namespace braid {
+namespace {
+
+RunConfig laid_out(int64_t tensor, int64_t pipeline, int64_t data, const std::string& shard) {
+  RunConfig config;
+  config.model.layers = 2;
+  config.model.width = 32;
+  config.model.heads = 4;
+  config.model.kv_heads = 2;
+  config.train.sequence = 16;
+  config.train.microbatch = 1;
+  config.train.global_batch = 8;
+  config.parallel.ranks = tensor * pipeline * data;
+  config.parallel.tensor = tensor;
+  config.parallel.pipeline = pipeline;
+  config.parallel.shard = shard;
+  config.logging.run_folder = "unused";
+  validate(config);
+  return resolved(config);
+}
+
+struct Assigned {
+  explicit Assigned(const RunConfig& config, int64_t max_piece_elems = int64_t{64} << 20)
+      : plan(plan_run(config, 50)),
+        map(make_state_map(plan)),
+        pieces(assign_pieces(map, plan.layout, plan.model, max_piece_elems)) {}
+
+  int64_t elems_of(size_t rank) const {
+    int64_t elems = 0;
+    for (const StatePiece& piece : pieces[rank]) {
+      elems += piece.range.num_elems();
+    }
+    return elems;
+  }
+  /// Those of one part of a parameter.
+  std::vector<std::pair<size_t, PieceRange>> of(const std::string& parameter,
+                                                StatePart part) const {
+    std::vector<std::pair<size_t, PieceRange>> found;
+    for (size_t rank = 0; rank < pieces.size(); ++rank) {
+      for (const StatePiece& piece : pieces[rank]) {
+        if (piece.part == part && plan.layout.parameters[piece.parameter].name == parameter) {
+          found.emplace_back(rank, piece.range);
+        }
+      }
+    }
+    return found;
+  }
+
+  RunPlan plan;
+  StateMap map;
+  std::vector<std::vector<StatePiece>> pieces;
+};
+
+using Pieces = std::vector<std::pair<size_t, PieceRange>>;
+
+TEST(AssignPieces, OfOneRankIsEverythingWhole) {
+  const Assigned assigned(laid_out(1, 1, 1, "none"));
+  ASSERT_EQ(assigned.pieces.size(), 1u);
+  EXPECT_EQ(assigned.pieces[0].size(), 3 * assigned.plan.layout.parameters.size());
+  EXPECT_EQ(assigned.elems_of(0), 3 * num_parameters(assigned.plan.model));
+}
+
+// Copies share the work: each whole tensor by one of them.
+TEST(AssignPieces, OfCopiesAreTensorsInTurns) {
+  const Assigned assigned(laid_out(1, 1, 4, "none"));
+  const int64_t all = 3 * num_parameters(assigned.plan.model);
+  int64_t sum = 0;
+  for (size_t rank = 0; rank < 4; ++rank) {
+    EXPECT_NEAR(static_cast<double>(assigned.elems_of(rank)), static_cast<double>(all) / 4,
+                0.1 * static_cast<double>(all));
+    sum += assigned.elems_of(rank);
+  }
+  EXPECT_EQ(sum, all);
+  const Pieces embedding = assigned.of("embedding.tokens", StatePart::kWeights);
+  ASSERT_EQ(embedding.size(), 1u);
+  EXPECT_EQ(embedding[0].second, (PieceRange{0, 1, 50 * 32}));
+}
+
+TEST(AssignPieces, LargeTensorsAreCutInRows) {
+  const Assigned assigned(laid_out(1, 1, 4, "none"), 400);
+  for (const auto& [rank, range] : assigned.of("embedding.tokens", StatePart::kExpAvg)) {
+    EXPECT_EQ(range.begin % 32, 0);
+    EXPECT_LE(range.run_elems, 384);
+  }
+  EXPECT_EQ(assigned.of("embedding.tokens", StatePart::kExpAvg).size(), 5u);
+  for (size_t rank = 0; rank < 4; ++rank) {
+    EXPECT_NEAR(static_cast<double>(assigned.elems_of(rank)),
+                3.0 * static_cast<double>(num_parameters(assigned.plan.model)) / 4, 400);
+  }
+}
+
+// Columns of a matrix over two tensor ranks: a block each, not a run per row.
+TEST(AssignPieces, OfTensorRanksAreBlocks) {
+  const Assigned assigned(laid_out(2, 1, 1, "none"));
+  const Pieces expected = {{0, {0, 32, 16}}, {1, {16, 32, 16}}};
+  EXPECT_EQ(assigned.of("layers.1.attention.proj.weight", StatePart::kWeights), expected);
+  const Pieces rows = assigned.of("embedding.tokens", StatePart::kWeights);
+  EXPECT_EQ(rows, (Pieces{{0, {0, 1, 50 * 32}}}));  // 128 rows with padding, 64 on each rank
+}
+
+// Of a sharded unit each rank has a run, wherever it begins and ends.
+TEST(AssignPieces, OfShardsAreRuns) {
+  const Assigned assigned(laid_out(1, 1, 4, "parameters"));
+  for (const std::string name : {"layers.0.attention.qkv.weight", "layers.0.mlp.fc1.weight"}) {
+    int64_t reached = 0;
+    for (const auto& [rank, range] : assigned.of(name, StatePart::kExpAvgSq)) {
+      EXPECT_EQ(range.begin, reached);
+      EXPECT_EQ(range.num_runs, 1);
+      reached += range.run_elems;
+    }
+    EXPECT_EQ(
+        reached,
+        assigned.plan.layout.parameters[assigned.plan.layout.by_name.at(name)].shape.num_elems());
+  }
+  const int64_t all = 3 * num_parameters(assigned.plan.model);
+  for (size_t rank = 0; rank < 4; ++rank) {
+    EXPECT_GT(assigned.elems_of(rank), all / 10);
+  }
+}
+
+TEST(AssignPieces, RanksWriteWhatTheyHold) {
+  const Assigned assigned(laid_out(2, 2, 2, "optimizer"));
+  for (const auto& [rank, range] :
+       assigned.of("layers.1.attention.proj.weight", StatePart::kExpAvg)) {
+    bool holds = false;
+    const ParameterSlot& slot = assigned.plan.layout.slot("layers.1.attention.proj.weight");
+    assigned.map.for_each_copy(
+        StateBuffer::kExpAvg, slot.unit, slot.begin + range.begin, 1,
+        [&, owner = rank](const StateRun& run) { holds = holds || run.rank == owner; });
+    EXPECT_TRUE(holds) << "rank " << rank;
+  }
+  int64_t sum = 0;
+  for (size_t rank = 0; rank < assigned.pieces.size(); ++rank) {
+    sum += assigned.elems_of(rank);
+  }
+  EXPECT_EQ(sum, 3 * num_parameters(assigned.plan.model));
+}
+
+}  // namespace
+}  // namespace braid
