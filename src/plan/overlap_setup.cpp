@@ -97,7 +97,9 @@ OverlapSetup overlap_setup(const OverlapConfig& overlap) {
                                 "overlap_grad_reduce", "prefetch_parameters", "context_ring",
                                 "p2p_streams", "assign_streams"}};
   }
-  return {};
+  return {.options = {},
+          .disabled_passes = {},
+          .context = {.may_change_rounding = overlap.may_change_rounding}};
 }
 
 }  // namespace braid

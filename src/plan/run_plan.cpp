@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
 #include <numeric>
 #include <span>
 #include <string_view>
@@ -19,6 +20,7 @@
 #include "plan/model_setup.h"
 #include "plan/overlap_setup.h"
 #include "plan/parallel_setup.h"
+#include "sim/measured_model.h"
 
 namespace braid {
 namespace {
@@ -244,8 +246,25 @@ RankPlan plan_rank(const RunConfig& config, const RunPlan& run, int rank,
   return plan;
 }
 
+std::unique_ptr<CostModel> overlap_cost_model(const RunConfig& config) {
+  const std::string& name = config.overlap.cost;
+  if (name.empty()) {
+    return nullptr;
+  }
+  try {
+    return load_cost_model(name, static_cast<int>(config.parallel.ranks));
+  } catch (const ConfigError& error) {
+    throw_config_error("overlap.cost = {}: {}", quote(name, 60), error.what());
+  }
+}
+
 RunPlan plan_run(const RunConfig& config, int64_t tokenizer_vocabulary,
-                 const PlanOptions& options) {
+                 const PlanOptions& given_options) {
+  PlanOptions options = given_options;
+  const auto named_model = options.cost_model == nullptr ? overlap_cost_model(config) : nullptr;
+  if (named_model != nullptr) {
+    options.cost_model = named_model.get();
+  }
   RunPlan plan;
   plan.model = resolve_model(config.model, config.train.sequence, tokenizer_vocabulary);
   check_model_size(plan.model);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -50,9 +51,13 @@ struct PlanOptions {
   /// those that hold other parts or copies of the same layers. Not together with `ranks`.
   bool one_rank_per_stage = false;
   /// For passes that weigh costs, see PassContext; must have a device for every rank of the
-  /// run. Null: such passes do without. Not owned.
+  /// run. Null: `overlap_cost_model`, and without one such passes do without. Not owned.
   const CostModel* cost_model = nullptr;
 };
+
+/// What overlap.cost names, with a device for every rank of the run; null if it is empty. Throws
+/// ConfigError, and DataError for a profile that cannot be read.
+std::unique_ptr<CostModel> overlap_cost_model(const RunConfig& config);
 
 /// By position in the pipeline: the rank that is first in all other dimensions.
 std::vector<int> first_rank_of_stages(const Mesh& mesh);

@@ -19,6 +19,8 @@ TEST(OverlapSetup, AutoTakesTheDefaultsOfThePasses) {
   EXPECT_EQ(setup.options.delay_wgrad.num_layers, 1);
   EXPECT_TRUE(setup.options.delay_wgrad.whole_layers);
   EXPECT_FALSE(setup.options.defer_head_wgrad.enabled);
+  EXPECT_FALSE(setup.context.may_change_rounding);
+  EXPECT_TRUE(overlap_setup({.may_change_rounding = true}).context.may_change_rounding);
 }
 
 TEST(OverlapSetup, OffTurnsOffWhatOnlyOverlaps) {

@@ -52,6 +52,23 @@ TEST(RunPlan, OneRankPerStageIsTheSameAsWhenAllArePlanned) {
   }
 }
 
+TEST(RunPlan, CostModelIsThatOfTheOverlap) {
+  RunConfig config = pipeline_config();
+  EXPECT_EQ(overlap_cost_model(config), nullptr);
+  config.overlap.cost = "h200x16";
+  EXPECT_EQ(overlap_cost_model(config)->cluster().num_devices, 16);
+  EXPECT_NO_THROW(plan_run(config, 0, {.one_rank_per_stage = true}));
+  config.overlap.cost = "h200x4";
+  EXPECT_THAT(message_of<ConfigError>([&] { plan_run(config, 0); }),
+              HasSubstr("overlap.cost = \"h200x4\": cluster h200x4 has 4 devices, and "
+                        "parallel.ranks is 8; take h200x8 or more"));
+  config.overlap.cost = "h2000";
+  EXPECT_THAT(message_of<ConfigError>([&] { plan_run(config, 0); }),
+              HasSubstr("overlap.cost = \"h2000\": "));
+  config.overlap.cost = "no/such.json";
+  EXPECT_THAT(message_of<DataError>([&] { plan_run(config, 0); }), HasSubstr("no/such.json"));
+}
+
 TEST(RunPlan, TableSaysWhichRanksStandForAll) {
   const std::string stages =
       describe_ranks(plan_run(pipeline_config(), 0, {.one_rank_per_stage = true}));
