@@ -25,6 +25,16 @@ double lane_bytes(const CommCall& call) {
   }
 }
 
+LinkTime link_time(const LinkOptions& links, const CommCall& call) {
+  const LinkSpec& link = links[call.group->kind];
+  const double bytes = call.group->ranks.size() > 1 ? lane_bytes(call) : 0.0;
+  if (!link.is_limited() || bytes == 0) {
+    return {};
+  }
+  const double busy_ns = link.bytes_per_s > 0 ? bytes / link.bytes_per_s * 1e9 : 0.0;
+  return {.busy_ns = static_cast<int64_t>(std::ceil(busy_ns)), .latency_ns = link.latency_ns};
+}
+
 LinkSchedule::LinkSchedule(const LinkOptions& options, int num_ranks)
     : options_(options),
       num_ranks_(static_cast<size_t>(num_ranks)),
@@ -42,9 +52,8 @@ LinkSchedule::Link& LinkSchedule::link(GroupKind kind, int rank) {
 int64_t LinkSchedule::add(const CommCall& call, std::span<const int> senders,
                           std::span<const int> receivers, int64_t now_ns) {
   const GroupKind kind = call.group->kind;
-  const LinkSpec& spec = options_[kind];
-  const double bytes = lane_bytes(call);
-  if (!spec.is_limited() || bytes == 0) {
+  const LinkTime time = link_time(options_, call);
+  if (!time.is_limited()) {
     return now_ns;
   }
   int64_t start_ns = now_ns;
@@ -54,15 +63,14 @@ int64_t LinkSchedule::add(const CommCall& call, std::span<const int> senders,
   for (const int rank : receivers) {
     start_ns = std::max(start_ns, link(kind, rank).in_free_ns);
   }
-  const double busy_ns = spec.bytes_per_s > 0 ? bytes / spec.bytes_per_s * 1e9 : 0.0;
-  const int64_t free_ns = start_ns + static_cast<int64_t>(std::ceil(busy_ns));
+  const int64_t free_ns = start_ns + time.busy_ns;
   for (const int rank : senders) {
     link(kind, rank).out_free_ns = free_ns;
   }
   for (const int rank : receivers) {
     link(kind, rank).in_free_ns = free_ns;
   }
-  return free_ns + spec.latency_ns;
+  return free_ns + time.latency_ns;
 }
 
 }  // namespace braid

@@ -38,6 +38,20 @@ struct LinkOptions {
 ///   ring_shift                              all; none if it shifts by a multiple of n
 double lane_bytes(const CommCall& call);
 
+/// What a communication takes of each lane that it uses, once the lane is free: its bytes keep it
+/// for `busy_ns`, and have arrived `latency_ns` later. Zeros: no link holds it up.
+struct LinkTime {
+  int64_t busy_ns = 0;
+  int64_t latency_ns = 0;
+
+  bool is_limited() const { return busy_ns > 0 || latency_ns > 0; }
+  int64_t alone_ns() const { return busy_ns + latency_ns; }
+  friend bool operator==(const LinkTime&, const LinkTime&) = default;
+};
+
+/// Zeros for a group of one rank, too.
+LinkTime link_time(const LinkOptions& links, const CommCall& call);
+
 /// When the transfers over emulated links end. A lane carries one transfer after the other: a
 /// transfer starts when all its ranks are there and all lanes that it needs are free, in the order
 /// in which transfers became complete; it keeps its lanes for bytes / bytes_per_s, and its data has

@@ -56,6 +56,13 @@ CommDemand comm_demand(const CostModel& model, const CommSpec& spec, int64_t cos
           .load = {parts(load.intra_node * bytes), parts(load.inter_node * bytes)}};
 }
 
+CommDemand core_demand(const CostModel& model, int64_t own_ns, int64_t cost_ns) {
+  const double share =
+      cost_ns == 0 ? 0.0 : static_cast<double>(own_ns) / static_cast<double>(cost_ns);
+  const double sms = std::round(model.contention().comm_sms * std::min(1.0, 2.0 * share));
+  return {.sms = static_cast<int>(sms), .bytes_part = 0, .load = {}};
+}
+
 int64_t shared_link_rate(const CommDemand& demand, int64_t total_load) {
   const int64_t latency_part = kFullRate - demand.bytes_part;
   const int64_t slowed = demand.bytes_part * std::max(kFullRate, total_load) / kFullRate;

@@ -33,6 +33,11 @@ inline constexpr size_t kNumLinkKinds = 2;
 /// push 147 of 450 GB/s, 8 push 292: about what a network link needs, and what NVLink does not).
 CommDemand comm_demand(const CostModel& model, const CommSpec& spec, int64_t cost_ns);
 
+/// The same of a communication over emulated links: of that time, threads copy and sum for `own_ns`
+/// on the cores of their ranks, and the link is not shared but waited for. As if all of
+/// `Contention::comm_sms` were what one core has, of which compute keeps at least half.
+CommDemand core_demand(const CostModel& model, int64_t own_ns, int64_t cost_ns);
+
 /// Rate of a communication on a link of which all that run need `total_load` together:
 ///   1 / (latency part + bytes part * max(1, total load)).
 int64_t shared_link_rate(const CommDemand& demand, int64_t total_load);

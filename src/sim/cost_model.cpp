@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <vector>
 
 #include "base/errors.h"
+#include "comm/comm_call.h"
 #include "ops/op.h"
 
 namespace braid {
@@ -49,6 +51,12 @@ GroupPlacement place_of(const Cluster& cluster, const OpSpec& spec, int rank,
   check(member < group_ranks.size(), "op {} of rank {} has the peer {} of {}", spec.op, rank,
         member, group_ranks.size());
   return place_group(cluster, std::array{rank, group_ranks[member]});
+}
+
+/// What the executor's call of this spec takes of its links.
+LinkTime link_time_of(const LinkOptions& links, const OpSpec& spec, const Group& group) {
+  const std::vector<std::byte*> no_addresses(spec.operands.size());
+  return link_time(links, make_comm_call(spec, group, no_addresses, ""));
 }
 
 }  // namespace
@@ -126,12 +134,17 @@ Cost cheapest_comm(const CostModel& model, CommKind kind, const GroupPlacement& 
   return cheapest_algorithm(model, kind, placement, bytes).cost;
 }
 
-CommChoice comm_of(const CostModel& model, const OpSpec& spec, int rank,
-                   std::span<const int> group_ranks) {
+ProgramComm comm_of(const CostModel& model, const OpSpec& spec, int rank, const Group& group) {
   const std::optional<CommKind> kind = comm_kind_of(spec);
   check(kind.has_value(), "op {} does not communicate", spec.op);
-  return cheapest_algorithm(model, *kind, place_of(model.cluster(), spec, rank, group_ranks),
-                            whole_bytes(spec));
+  const CommChoice choice = cheapest_algorithm(
+      model, *kind, place_of(model.cluster(), spec, rank, group.ranks), whole_bytes(spec));
+  ProgramComm comm{.spec = choice.spec, .cost = choice.cost, .own_cost = choice.cost, .link = {}};
+  if (const LinkOptions* links = model.links()) {
+    comm.link = link_time_of(*links, spec, group);
+    comm.cost.ns = std::min(kMaxCostNs, std::max(comm.cost.ns, comm.link.alone_ns()));
+  }
+  return comm;
 }
 
 std::optional<CommKind> comm_kind_of(const OpSpec& spec) {
@@ -153,7 +166,7 @@ Cost program_task_cost(const CostModel& model, const Program& program, TaskId ta
   }
   const std::optional<GroupId> group = group_of(program, spec);
   check(group.has_value(), "op {} communicates in no group of program {}", spec.op, program.name);
-  return comm_of(model, spec, program.rank, program.groups[group->index()].ranks).cost;
+  return comm_of(model, spec, program.rank, program.groups[group->index()]).cost;
 }
 
 }  // namespace braid

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "comm/links.h"
 #include "ir/program.h"
 #include "sim/cluster.h"
 
@@ -132,6 +133,9 @@ class CostModel {
 
   virtual const Contention& contention() const = 0;
   virtual const Cluster& cluster() const = 0;
+  /// Links that are emulated between ranks of a CPU: communication takes the time of its link, and
+  /// `comm_cost` is what it takes of a core meanwhile. Null: there are none.
+  virtual const LinkOptions* links() const { return nullptr; }
   /// Least time from one small task to the next on a stream.
   virtual int64_t launch_ns() const = 0;
   /// Host time per step besides its tasks.
@@ -155,14 +159,21 @@ CommChoice cheapest_algorithm(const CostModel& model, CommKind kind,
 Cost cheapest_comm(const CostModel& model, CommKind kind, const GroupPlacement& placement,
                    int64_t bytes);
 
-/// The communication that a spec asks for when `rank` calls it in the group of these ranks: of a
-/// message, between its two ends. Throws InternalError for a spec that does not communicate, and
-/// for a peer outside of the group.
-CommChoice comm_of(const CostModel& model, const OpSpec& spec, int rank,
-                   std::span<const int> group_ranks);
+/// A communication of a program.
+struct ProgramComm {
+  CommSpec spec;
+  Cost cost;      ///< until it has ended, no link being in use by others
+  Cost own_cost;  ///< without emulated links: equal to `cost` where it has none
+  LinkTime link;  ///< of CostModel::links
+};
 
-/// What one task of a program takes alone: `task_cost`, or for communication `cheapest_comm` with
-/// the group's place in the model's cluster (of a message: the place of its two ends). Depends on
+/// The communication that a spec asks for when `rank` calls it in this group: of a message, between
+/// its two ends. It ends when both its link and its own work have. Throws InternalError for a spec
+/// that does not communicate, and for a peer outside of the group.
+ProgramComm comm_of(const CostModel& model, const OpSpec& spec, int rank, const Group& group);
+
+/// What one task of a program takes alone: `task_cost`, or for communication `comm_of` with the
+/// group's place in the model's cluster (of a message: the place of its two ends). Depends on
 /// the task's spec and the program's groups and rank only. Throws InternalError as those do.
 Cost program_task_cost(const CostModel& model, const Program& program, TaskId task);
 

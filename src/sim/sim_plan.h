@@ -28,6 +28,10 @@ struct TaskPrice {
   bool receives = false;
   uint32_t meeting = RankCalls::kNone;  ///< of kLinks: index into RankCalls::meetings
   CommDemand demand;
+  // Of communication over emulated links:
+  LinkTime link;  ///< that it waits for
+  GroupKind link_kind = GroupKind::kWorld;
+  int64_t own_ns = 0;  ///< it ends no sooner
 };
 
 /// No task takes longer: 19 hours, so that its work fits 64 bits.

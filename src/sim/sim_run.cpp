@@ -36,6 +36,7 @@ SimRun::SimRun(const SimPlan& plan)
   ready_.reserve(lanes_.size());
   free_units_.reserve(num_units());
   taking_.reserve(num_units());
+  transfers_.reserve(plan.num_meetings());
   changed_.reserve(devices_.size());
   stale_.reserve(plan.num_meetings());
 }
@@ -84,6 +85,7 @@ void SimRun::settle() {
     }
     take_units();
   }
+  begin_transfers();
   update_rates();
 }
 
@@ -228,6 +230,7 @@ void SimRun::release_unit(uint32_t unit) {
 // Meetings.
 
 void SimRun::arrive(uint32_t lane, uint32_t meeting) {
+  times_of(lane).start_ns = now_ns_;
   lanes_[lane].state = LaneState::kBusy;
   const uint32_t first = plan_.first_arrival()[meeting];
   arrived_[first + num_arrived_[meeting]++] = lane;
@@ -238,16 +241,55 @@ void SimRun::arrive(uint32_t lane, uint32_t meeting) {
 
 void SimRun::begin_meeting(uint32_t meeting) {
   int64_t work_ns = 0;
+  bool has_link = false;
   for (const uint32_t lane : arrived(meeting)) {
-    times_of(lane).start_ns = now_ns_;
+    times_of(lane).start_ns = options_.starts_on_arrival ? times_of(lane).start_ns : now_ns_;
     work_ns = std::max(work_ns, price_of(lane).work_ns);
+    has_link |= price_of(lane).link.is_limited();
     occupy_links(lane, meeting, 1);
+  }
+  if (has_link && options_.contention) {
+    transfers_.push_back(meeting);
+    return;
   }
   if (work_ns == 0) {
     end_meeting(meeting);
     return;
   }
   begin_work(num_units() + meeting, work_ns);
+}
+
+/// Last at a point of time, and by number, so that lanes do not depend on who was looked at first.
+void SimRun::begin_transfers() {
+  std::sort(transfers_.begin(), transfers_.end());
+  for (const uint32_t meeting : transfers_) {
+    begin_work(num_units() + meeting, transfer_ns(meeting));
+  }
+  transfers_.clear();
+}
+
+/// As `LinkSchedule::add`: what the transfer takes if it begins when the lanes of all its ranks are
+/// free, which it then keeps.
+int64_t SimRun::transfer_ns(uint32_t meeting) {
+  int64_t begin_ns = now_ns_;
+  int64_t own_ns = 0;
+  LinkTime link;
+  for (const uint32_t lane : arrived(meeting)) {
+    const TaskPrice& price = price_of(lane);
+    const auto& free_ns = lanes_of(lane);
+    begin_ns =
+        std::max({begin_ns, price.sends ? free_ns[kOut] : 0, price.receives ? free_ns[kIn] : 0});
+    own_ns = std::max(own_ns, price.own_ns);
+    link = price.link.alone_ns() > link.alone_ns() ? price.link : link;
+  }
+  const int64_t end_ns = begin_ns + link.busy_ns;
+  for (const uint32_t lane : arrived(meeting)) {
+    const TaskPrice& price = price_of(lane);
+    auto& free_ns = lanes_of(lane);
+    free_ns[kOut] = price.sends ? end_ns : free_ns[kOut];
+    free_ns[kIn] = price.receives ? end_ns : free_ns[kIn];
+  }
+  return std::min(std::max(end_ns + link.latency_ns - now_ns_, own_ns), kMaxWorkNs);
 }
 
 void SimRun::end_meeting(uint32_t meeting) {

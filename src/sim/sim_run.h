@@ -43,9 +43,11 @@ class SimRun {
   struct Device {
     std::array<Unit, kNumOwnUnits> units;
     std::array<std::array<int64_t, 2>, kNumLinkKinds> load{};  // of links, out and in
-    int sms = 0;                                               // that send
-    uint32_t num_running = 0;                                  // meetings
-    bool is_changed = false;                                   // listed in changed_
+    // When the lanes of emulated links are free, by kind of group, out and in.
+    std::array<std::array<int64_t, 2>, LinkOptions::kNumKinds> lane_free_ns{};
+    int sms = 0;               // that send
+    uint32_t num_running = 0;  // meetings
+    bool is_changed = false;   // listed in changed_
     bool links_changed = false;
   };
   /// Something that takes time: the task that has a unit, or a meeting.
@@ -71,6 +73,8 @@ class SimRun {
 
   void arrive(uint32_t lane, uint32_t meeting);
   void begin_meeting(uint32_t meeting);
+  void begin_transfers();
+  int64_t transfer_ns(uint32_t meeting);
   void end_meeting(uint32_t meeting);
   void occupy_links(uint32_t lane, uint32_t meeting, int sign);
 
@@ -90,6 +94,10 @@ class SimRun {
   const TaskPrice& price_of(uint32_t lane) const {
     const SimPlan::Class& its_class = class_of(lane);
     return its_class.prices[its_class.program->tasks[task_of(lane)].spec.index()];
+  }
+  std::array<int64_t, 2>& lanes_of(uint32_t lane) {
+    return devices_[facts(lane).rank_class]
+        .lane_free_ns[static_cast<size_t>(price_of(lane).link_kind)];
   }
   TaskTimes& times_of(uint32_t lane) {
     return result_->times[class_of(lane).first_task + task_of(lane)];
@@ -116,8 +124,9 @@ class SimRun {
   std::vector<uint32_t> ready_;    // lanes
   std::vector<uint32_t> free_units_;
   std::vector<uint32_t> taking_;
-  std::vector<uint32_t> changed_;  // classes
-  std::vector<uint32_t> stale_;    // meetings
+  std::vector<uint32_t> transfers_;  // meetings that begin now, over emulated links
+  std::vector<uint32_t> changed_;    // classes
+  std::vector<uint32_t> stale_;      // meetings
   std::vector<uint8_t> is_stale_;
 };
 

@@ -22,7 +22,9 @@
 ///  - a communication begins when it is ready on all of its ranks, and ends on all at once;
 ///  - what runs at the same time slows each other as the cost model says: SMs that send slow
 ///  compute,
-///    and communications that need the same link of a rank in the same direction share it.
+///    and communications that need the same link of a rank in the same direction share it;
+///    transfers over emulated links (CostModel::links) wait for each other instead, as in
+///    LinkSchedule.
 ///
 /// Rates change only when something begins or ends. A task has `ns` * kFullRate units of work; with
 /// a rate of r parts of kFullRate it does r units in a nanosecond, and ends at the first whole
@@ -32,6 +34,9 @@ namespace braid {
 
 struct SimOptions {
   bool contention = true;  ///< false: nothing slows anything, links carry all at full rate
+  /// Communication starts, in the times of a rank, when that rank has come to it, as in a trace of
+  /// an executor; else when its last rank has. Nothing ends at another time.
+  bool starts_on_arrival = false;
 };
 
 /// A rank, and those that cannot be told apart from it: they do the same at the same time.

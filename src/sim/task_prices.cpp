@@ -39,6 +39,14 @@ const TaskPrice& TaskPricer::own_price(const OpSpec& spec) {
   return found->second;
 }
 
+/// The group of the class's first rank, which the program names for another one.
+Group TaskPricer::placed_group(uint32_t rank_class, uint32_t use) const {
+  const ProgramCalls& calls = calls_.calls_of(rank_class);
+  Group group = calls.program->groups[calls.groups[use].group.index()];
+  group.ranks = calls_.classes()[rank_class].groups[use].ranks;
+  return group;
+}
+
 TaskPrice TaskPricer::comm_price(uint32_t rank_class, uint32_t sequence, const OpSpec& spec) {
   const ProgramCalls::Sequence& calls = calls_.calls_of(rank_class).sequences[sequence];
   const RankClass& its_class = calls_.classes()[rank_class];
@@ -47,13 +55,19 @@ TaskPrice TaskPricer::comm_price(uint32_t rank_class, uint32_t sequence, const O
   const auto [found, is_new] =
       comm_[{group.kind, is_message ? group.position : RankCalls::kNone}].try_emplace(spec);
   if (is_new) {
-    const CommChoice choice = comm_of(model_, spec, its_class.rank, group.ranks);
-    found->second = {.work_ns = std::min(choice.cost.ns, kMaxWorkNs),
+    const Group placed = placed_group(rank_class, calls.group);
+    const ProgramComm comm = comm_of(model_, spec, its_class.rank, placed);
+    found->second = {.work_ns = std::min(comm.cost.ns, kMaxWorkNs),
                      .unit = SimUnit::kLinks,
                      .family = OpFamily::kCommunication,
                      .sends = calls.kind != CallKind::kRecv,
                      .receives = calls.kind != CallKind::kSend,
-                     .demand = comm_demand(model_, choice.spec, choice.cost.ns)};
+                     .demand = model_.links() != nullptr
+                                   ? core_demand(model_, comm.own_cost.ns, comm.cost.ns)
+                                   : comm_demand(model_, comm.spec, comm.cost.ns),
+                     .link = comm.link,
+                     .link_kind = placed.kind,
+                     .own_ns = comm.own_cost.ns};
   }
   TaskPrice price = found->second;
   price.meeting = calls_.meeting_of(rank_class, sequence);

@@ -27,6 +27,7 @@ class TaskPricer {
   using Place = std::pair<uint32_t, uint32_t>;
 
   const TaskPrice& own_price(const OpSpec& spec);
+  Group placed_group(uint32_t rank_class, uint32_t use) const;
   TaskPrice comm_price(uint32_t rank_class, uint32_t sequence, const OpSpec& spec);
 
   const RankCalls& calls_;

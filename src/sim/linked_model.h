@@ -1,0 +1,20 @@
+#pragma once
+
+#include <memory>
+
+#include "comm/links.h"
+#include "sim/cost_model.h"
+
+namespace braid {
+
+/// The prices of `model`, a CPU's, for ranks that are threads of one process and communicate over
+/// emulated links: `comm_of` then is the time of the link, as `LinkSchedule` gives it, or that of
+/// the copying and adding where this is longer (where a kind of group has no link, always).
+///
+/// Links take nothing from compute, copying and adding do: threads of a rank share its cores, so
+/// compute loses what communication works, up to half of its rate. Throws InternalError if `model`
+/// is null.
+std::unique_ptr<CostModel> make_linked_model(std::unique_ptr<CostModel> model,
+                                             const LinkOptions& links);
+
+}  // namespace braid
