@@ -75,6 +75,10 @@ if(BRAID_HAS_CUDA)
   find_path(BRAID_CUPTI_INCLUDE_DIR cupti.h HINTS ${CUDAToolkit_INCLUDE_DIRS} ${CUDAToolkit_LIBRARY_ROOT}/extras/CUPTI
     PATH_SUFFIXES include)
   mark_as_advanced(BRAID_CUPTI_INCLUDE_DIR)
+  # The same: without it a run has one GPU.
+  find_path(BRAID_NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS} ${NCCL_ROOT} $ENV{NCCL_ROOT}
+    PATH_SUFFIXES include)
+  mark_as_advanced(BRAID_NCCL_INCLUDE_DIR)
   add_library(braid::cudnn UNKNOWN IMPORTED)
   set_target_properties(braid::cudnn PROPERTIES
     IMPORTED_LOCATION ${BRAID_CUDNN_LIBRARY}

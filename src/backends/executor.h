@@ -29,6 +29,9 @@ class Executor {
 
   /// Starts one step of program `program_index` (in the order given at construction).
   virtual void launch(size_t program_index) = 0;
+  /// Whether `launch` may wait for the launches of other ranks: then they must be made side by
+  /// side.
+  virtual bool launch_may_wait() const { return false; }
   /// Blocks until the launched step has finished. Throws the first error of the step.
   virtual void wait() = 0;
 

@@ -1,7 +1,10 @@
 #include "backends/run_ranks.h"
 
+#include <algorithm>
 #include <exception>
 #include <string>
+#include <thread>
+#include <vector>
 
 namespace braid {
 namespace {
@@ -49,7 +52,30 @@ class RootCause {
 
 }  // namespace
 
+void run_side_by_side(size_t num_ranks, const std::function<void(size_t rank)>& work) {
+  std::vector<RootCause> errors(num_ranks);
+  std::vector<std::thread> threads;
+  for (size_t rank = 1; rank < num_ranks; ++rank) {
+    threads.emplace_back([&, rank] { errors[rank].guard([&] { work(rank); }); });
+  }
+  if (num_ranks > 0) {
+    errors[0].guard([&] { work(0); });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  RootCause first;
+  for (const RootCause& error : errors) {
+    first.guard([&] { error.rethrow(); });
+  }
+  first.rethrow();
+}
+
 void run_ranks(std::span<Executor* const> ranks, size_t program_index) {
+  if (std::ranges::any_of(ranks, [](const Executor* rank) { return rank->launch_may_wait(); })) {
+    run_side_by_side(ranks.size(), [&](size_t rank) { ranks[rank]->run(program_index); });
+    return;
+  }
   RootCause errors;
   size_t num_launched = 0;
   while (num_launched < ranks.size() &&

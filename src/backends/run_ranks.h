@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <span>
 
 #include "backends/executor.h"
@@ -15,10 +16,15 @@ class StuckError : public AbortedError {
   using AbortedError::AbortedError;
 };
 
-/// Runs one step of a program on several ranks of this process: launches all, waits for all. For
-/// executors whose `launch` returns at once. If ranks fail, throws the error of the lowest rank
-/// that did not fail only because another one had, and says which tasks are stuck besides. None of
-/// the others is left running, except what is stuck.
+/// Calls `work(rank)` for all ranks side by side, each on a thread of its own where there are
+/// several, and waits for all. If ranks fail, throws the error of the lowest rank that did not fail
+/// only because another one had (AbortedError).
+void run_side_by_side(size_t num_ranks, const std::function<void(size_t rank)>& work);
+
+/// Runs one step of a program on several ranks of this process: launches all, waits for all; side
+/// by side where a launch may wait for the other ranks'. If ranks fail, throws the error of the
+/// lowest rank that did not fail only because another one had, and says which tasks are stuck
+/// besides. None of the others is left running, except what is stuck.
 void run_ranks(std::span<Executor* const> ranks, size_t program_index);
 
 }  // namespace braid

@@ -8,6 +8,21 @@
 namespace braid {
 namespace {
 
+/// Why the GPUs here cannot run these ranks, of which there are several; empty if they can.
+std::string why_not_several(const ParallelConfig& parallel, const CudaGpus& gpus) {
+  const auto num_gpus = static_cast<int64_t>(gpus.usable.size());
+  if (parallel.ranks > num_gpus) {
+    return fmt::format("parallel.ranks = {}, and there {} here", parallel.ranks,
+                       num_gpus == 1 ? "is 1 GPU" : fmt::format("are {} GPUs", num_gpus));
+  }
+  if (parallel.context > 1) {
+    return fmt::format(
+        "parallel.context = {}, and attention over context ranks has no kernels for GPUs yet",
+        parallel.context);
+  }
+  return gpus.why_alone;
+}
+
 /// Why no GPU here can run this; empty if one can.
 std::string why_no_gpu_runs(const RunConfig& config, const CudaGpus& gpus) {
   if (gpus.usable.empty()) {
@@ -19,11 +34,7 @@ std::string why_no_gpu_runs(const RunConfig& config, const CudaGpus& gpus) {
   if (config.parallel.ranks != 1 && emulates_links(config.links)) {
     return "section [links] emulates links, and only CPU ranks have such";
   }
-  if (config.parallel.ranks != 1) {
-    return fmt::format("parallel.ranks = {}, and this build runs 1 rank on GPUs",
-                       config.parallel.ranks);
-  }
-  return "";
+  return config.parallel.ranks == 1 ? "" : why_not_several(config.parallel, gpus);
 }
 
 }  // namespace
@@ -34,7 +45,11 @@ Device choose_device(const RunConfig& config, const CudaGpus& gpus) {
   }
   const std::string reason = why_no_gpu_runs(config, gpus);
   if (reason.empty()) {
-    return {.gpu = gpus.usable.front(), .reason = ""};
+    Device device{.gpu = gpus.usable.front(), .reason = ""};
+    if (config.parallel.ranks > 1) {
+      device.gpus.assign(gpus.usable.begin(), gpus.usable.begin() + config.parallel.ranks);
+    }
+    return device;
   }
   if (config.runtime.device == "cuda") {
     throw_config_error(
@@ -45,8 +60,9 @@ Device choose_device(const RunConfig& config, const CudaGpus& gpus) {
 
 std::string describe_device(const Device& device) {
   if (device.gpu) {
-    return fmt::format("device   cuda: {}, {}\n", device.gpu->name,
-                       format_bytes(device.gpu->memory_bytes));
+    return fmt::format("device   cuda: {}{}, {}\n",
+                       !device.gpus.empty() ? fmt::format("{} x ", device.gpus.size()) : "",
+                       device.gpu->name, format_bytes(device.gpu->memory_bytes));
   }
   return device.reason.empty() ? "device   cpu\n"
                                : fmt::format("device   cpu: {}\n", device.reason);

@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "backends/cuda/make_executor.h"
 #include "config/run_config.h"
@@ -10,15 +11,20 @@ namespace braid {
 
 /// Where a run happens.
 struct Device {
-  std::optional<CudaGpu> gpu;  ///< none: the CPU
-  std::string reason;          ///< why "auto" is the CPU; else empty
+  std::optional<CudaGpu> gpu;      ///< none: the CPU; else that of rank 0
+  std::string reason;              ///< why "auto" is the CPU; else empty
+  std::vector<CudaGpu> gpus = {};  ///< by rank, if there are several
+
+  /// Requires one.
+  const CudaGpu& gpu_of(size_t rank) const { return gpus.empty() ? *gpu : gpus.at(rank); }
 };
 
 /// What runtime.device means on a machine with these GPUs: "auto" is a GPU where there is one that
 /// can run this configuration. Throws ConfigError with the reason if "cuda" cannot.
 Device choose_device(const RunConfig& config, const CudaGpus& gpus);
 
-/// "device   cuda: NVIDIA H200, 140 GiB", with the end of the line.
+/// "device   cuda: NVIDIA H200, 140 GiB", of several ranks "device   cuda: 8 x ...", with the end
+/// of the line.
 std::string describe_device(const Device& device);
 
 /// Folder in which this user's braid keeps what it can always make again; empty if there is no

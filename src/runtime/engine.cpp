@@ -54,21 +54,34 @@ Engine::Engine(RunPlan plan, const EngineOptions& options)
   transports_ = make_in_process_transports({.num_ranks = plan_.mesh.num_ranks(),
                                             .timeout_ns = options.timeout_ns,
                                             .links = options.links});
-  for (size_t rank = 0; rank < plan_.ranks.size(); ++rank) {
-    executors_.push_back(make_executor(rank, options));
-  }
+  rendezvous_ = make_in_process_rendezvous(plan_.mesh.num_ranks(), options.timeout_ns);
+  make_executors(options);
+}
+
+/// Side by side, because ranks on GPUs wait for each other.
+void Engine::make_executors(const EngineOptions& options) {
+  executors_.resize(plan_.ranks.size());
+  run_side_by_side(executors_.size(), [&](size_t rank) {
+    try {
+      executors_[rank] = make_executor(rank, options);
+    } catch (const std::exception& error) {
+      rendezvous_[rank]->abort(error.what());
+      throw;
+    }
+  });
 }
 
 std::unique_ptr<Executor> Engine::make_executor(size_t rank, const EngineOptions& options) {
   const RankPlan& rank_plan = plan_.ranks[rank];
   if (options.device.gpu) {
     return make_cuda_rank(rank_plan.programs, rank_plan.memory,
-                          {.device = options.device.gpu->device,
+                          {.device = options.device.gpu_of(rank).device,
                            .cache_folder = options.cache_folder,
                            .poison_step_arena = options.poison_step_arena,
                            .eager = options.eager,
                            .sync_each_task = options.sync_each_task,
-                           .repeatable = options.repeatable});
+                           .repeatable = options.repeatable,
+                           .rendezvous = rendezvous_[rank].get()});
   }
   return std::make_unique<CpuExecutor>(
       rank_plan.programs, rank_plan.memory,

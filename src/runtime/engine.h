@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "backends/cpu/cpu_executor.h"
+#include "comm/rendezvous.h"
 #include "comm/transport.h"
 #include "data/batch_loader.h"
 #include "plan/run_plan.h"
@@ -82,6 +83,7 @@ class Engine {
 
  private:
   std::unique_ptr<Executor> make_executor(size_t rank, const EngineOptions& options);
+  void make_executors(const EngineOptions& options);
   std::vector<Executor*> executors() const;
   void run_all(size_t program_index);
   std::vector<int64_t> positions_of(size_t rank, const StepBatch& batch) const;
@@ -91,10 +93,11 @@ class Engine {
 
   RunPlan plan_;
   StateMap state_map_;
-  std::string source_;   // of timelines
-  int num_threads_ = 1;  // of all ranks
-  std::vector<std::unique_ptr<Transport>> transports_;
-  std::vector<std::unique_ptr<Executor>> executors_;  // by rank
+  std::string source_;                                   // of timelines
+  int num_threads_ = 1;                                  // of all ranks
+  std::vector<std::unique_ptr<Transport>> transports_;   // of ranks on the CPU
+  std::vector<std::unique_ptr<Rendezvous>> rendezvous_;  // of ranks on GPUs
+  std::vector<std::unique_ptr<Executor>> executors_;     // by rank
 };
 
 }  // namespace braid

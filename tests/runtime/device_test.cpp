@@ -43,11 +43,35 @@ TEST(Device, AutoIsTheCpuWithAReasonElse) {
   EXPECT_EQ(reason_of(config_for("auto", "float32"), kOneGpu),
             "device   cpu: train.dtype = \"float32\", and GPUs run \"bfloat16\" only\n");
   EXPECT_EQ(reason_of(config_for("auto", "bfloat16", 2), kOneGpu),
-            "device   cpu: parallel.ranks = 2, and this build runs 1 rank on GPUs\n");
+            "device   cpu: parallel.ranks = 2, and there is 1 GPU here\n");
   RunConfig linked = config_for("auto", "bfloat16", 2);
   linked.links.data_latency_us = 10;
   EXPECT_EQ(reason_of(linked, kOneGpu),
             "device   cpu: section [links] emulates links, and only CPU ranks have such\n");
+}
+
+TEST(Device, EveryRankHasAGpuOfItsOwn) {
+  const CudaGpu second{3, "GPU of the test", int64_t{1} << 30};
+  CudaGpus gpus{.usable = {kOneGpu.usable[0], second, second}, .why_none = ""};
+  const Device device = choose_device(config_for("cuda", "bfloat16", 2), gpus);
+  ASSERT_EQ(device.gpus.size(), 2u);
+  EXPECT_EQ(device.gpus[1].device, 3);
+  EXPECT_EQ(describe_device(device), "device   cuda: 2 x GPU of the test, 1.00 GiB\n");
+  EXPECT_THAT(
+      message_of<ConfigError>([&] { choose_device(config_for("cuda", "bfloat16", 4), gpus); }),
+      HasSubstr("parallel.ranks = 4, and there are 3 GPUs here"));
+  gpus.why_alone = "this build has no NCCL";
+  EXPECT_THAT(
+      message_of<ConfigError>([&] { choose_device(config_for("cuda", "bfloat16", 2), gpus); }),
+      HasSubstr("\"cuda\": this build has no NCCL; change that"));
+}
+
+TEST(Device, ContextRanksAreOnTheCpu) {
+  RunConfig config = config_for("auto", "bfloat16", 1);
+  config.parallel.ranks = 2;
+  config.parallel.context = 2;
+  const CudaGpus gpus{.usable = {kOneGpu.usable[0], kOneGpu.usable[0]}, .why_none = ""};
+  EXPECT_THAT(choose_device(resolved(config), gpus).reason, HasSubstr("parallel.context = 2"));
 }
 
 TEST(Device, CpuIsTheCpu) {

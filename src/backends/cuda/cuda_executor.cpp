@@ -5,9 +5,11 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "backends/buffer_addresses.h"
+#include "backends/cuda/communicators.h"
 #include "backends/cuda/cuda_context.h"
 #include "backends/cuda/cuda_handle.h"
 #include "backends/cuda/device_arena.h"
@@ -17,6 +19,7 @@
 #include "backends/cuda/step_tracer.h"
 #include "backends/stream_scratch.h"
 #include "base/errors.h"
+#include "comm/transport.h"
 #include "ops/collectives.h"
 #include "ops/offload.h"
 
@@ -58,14 +61,9 @@ void check_placements(const Program& program) {
   }
 }
 
-/// Throws InternalError unless the task, which communicates, has a group of this rank alone and
-/// sends no messages.
-void check_is_alone(const Program& program, TaskId id) {
+/// Throws InternalError if the task, which communicates with this rank alone, is a message.
+void check_is_no_message(const Program& program, TaskId id) {
   const OpSpec& spec = program.spec(program.tasks[id.index()]);
-  const auto group = group_of(program, spec);
-  const size_t num_ranks = group ? program.groups[group->index()].ranks.size() : 0;
-  check(num_ranks == 1, "task {} ({}) communicates with {} ranks, which the CUDA executor cannot",
-        id.value, describe_task(program, id), num_ranks);
   check(spec.op != kSendOp.name && spec.op != kRecvOp.name,
         "task {} ({}) exchanges messages with itself", id.value, describe_task(program, id));
 }
@@ -82,8 +80,10 @@ struct CudaExecutor::State {
   CudaExecutorOptions options;
   MemoryPlan plan;
   int rank = 0;
-  SpecTable specs;  // of all programs
+  std::unique_ptr<Communicators> communicators;  // before the graphs that use them; null: none
+  SpecTable specs;                               // of all programs
   std::map<SpecId, CudaKernel> kernels;
+  std::map<std::pair<size_t, SpecId>, CudaKernel> calls;  // of other ranks: by program and its spec
   DeviceArena persistent_arena;
   DeviceArena step_arena;
   PinnedArena host_arena;
@@ -121,6 +121,7 @@ struct CudaExecutor::State {
   void set_kernels(CudaProgram& target);
   const CudaKernel* kernel_of(const Program& program, TaskId id);
   const CudaKernel& kernel_for(const OpSpec& spec);
+  const CudaKernel& call_for(const Program& program, TaskId id);
   void allocate();
   void bind(CudaProgram& target, const StepPlan& step_plan);
   void capture(CudaProgram& target);
@@ -132,6 +133,8 @@ struct CudaExecutor::State {
   bool is_traced() const { return tracer != nullptr && tracer->enabled(); }
   void begin_trace(CudaProgram& target, bool as_graph);
   void poison();
+  void wait_for_device();
+  void fail(std::string reason);
   void drain() noexcept;
   std::span<std::byte> persistent_range(std::string_view buffer, int64_t offset_bytes,
                                         size_t size_bytes) const;
@@ -149,6 +152,10 @@ CudaExecutor::State::State(std::vector<Program> sources, MemoryPlan memory,
   launch_stream = CudaStream(0);
   forked = CudaEvent(EventTiming::kNone);
   rank = sources.empty() ? 0 : sources[0].rank;
+  if (!communicator_keys(sources).empty()) {
+    check(options.rendezvous != nullptr, "rank {} communicates, and has no rendezvous", rank);
+    communicators = std::make_unique<Communicators>(sources, *options.rendezvous);
+  }
   programs.reserve(sources.size());
   for (Program& source : sources) {
     add_program(std::move(source));
@@ -221,7 +228,10 @@ const CudaKernel* CudaExecutor::State::kernel_of(const Program& program, TaskId 
   if (find_op(spec.op).op_class != OpClass::kCommunication) {
     return &kernel_for(spec);
   }
-  check_is_alone(program, id);
+  if (communicator_key(program, program.tasks[id.index()])) {
+    return &call_for(program, id);
+  }
+  check_is_no_message(program, id);
   return spec.operands.size() == 1 ? nullptr : &kernel_for(copy_spec(spec));  // in place, or to y
 }
 
@@ -231,6 +241,16 @@ const CudaKernel& CudaExecutor::State::kernel_for(const OpSpec& spec) {
   if (entry == kernels.end()) {
     entry = kernels.emplace(id, options.make_kernel(spec, context)).first;
     check(entry->second.launch != nullptr, "op {} has an empty kernel", spec.op);
+  }
+  return entry->second;
+}
+
+/// `program` is the last one that was added.
+const CudaKernel& CudaExecutor::State::call_for(const Program& program, TaskId id) {
+  const Task& task = program.tasks[id.index()];
+  const auto [entry, is_new] = calls.try_emplace({programs.size() - 1, task.spec});
+  if (is_new) {
+    entry->second = communicators->make_kernel(program, task);
   }
   return entry->second;
 }
@@ -377,6 +397,37 @@ void CudaExecutor::State::poison() {
   }
 }
 
+/// Waits for the end of the step. Throws DeviceError if another rank fails meanwhile: its part of
+/// the calls never comes.
+void CudaExecutor::State::wait_for_device() {
+  if (communicators == nullptr) {
+    BRAID_CUDA_CHECK(cudaStreamSynchronize(launch_stream));
+    return;
+  }
+  constexpr int kQueriesPerLook = 256;  // for faults: it takes a lock per communicator
+  for (int queries = 1;; ++queries) {
+    const cudaError_t status = cudaStreamQuery(launch_stream);
+    if (status != cudaErrorNotReady) {
+      cuda_check(status, "cudaStreamQuery");
+      return;
+    }
+    if (queries % kQueriesPerLook == 0) {
+      if (const std::optional<std::string> fault = communicators->fault()) {
+        throw AbortedError(*fault);
+      }
+    }
+    std::this_thread::yield();
+  }
+}
+
+/// Other ranks are told, so that nobody waits for this one.
+void CudaExecutor::State::fail(std::string reason) {
+  failure = std::move(reason);
+  if (communicators != nullptr) {
+    communicators->abort(*failure);
+  }
+}
+
 /// Lets the device finish what it has, whatever comes of it.
 void CudaExecutor::State::drain() noexcept {
   ignore_error(cudaStreamSynchronize(launch_stream));
@@ -414,11 +465,15 @@ void CudaExecutor::launch(size_t program_index) {
     state.use_device();
     state.start_step(target);
   } catch (const TaskError& error) {
-    state.failure = error.what();
+    state.fail(error.what());
   } catch (const std::exception& error) {
-    state.failure =
-        fmt::format("rank {}, program {}: {}", state.rank, target.program.name, error.what());
+    state.fail(
+        fmt::format("rank {}, program {}: {}", state.rank, target.program.name, error.what()));
   }
+}
+
+bool CudaExecutor::launch_may_wait() const {
+  return state_->communicators != nullptr;
 }
 
 void CudaExecutor::wait() {
@@ -430,16 +485,21 @@ void CudaExecutor::wait() {
     throw DeviceError(*state.failure);
   }
   try {
-    BRAID_CUDA_CHECK(cudaStreamSynchronize(state.launch_stream));
+    state.use_device();
+    state.wait_for_device();
     state.step_range.end();
     if (state.tracer != nullptr && state.tracer->is_open()) {
       state.tracer->finish();
     }
+  } catch (const AbortedError& error) {
+    state.fail(error.what());
+    state.drain();
+    throw;
   } catch (const DeviceError& error) {
-    state.failure = fmt::format(
+    state.fail(fmt::format(
         "rank {}: a task failed on the device, which tells no more than this: {} (run again with "
         "the environment variable BRAID_SYNC_TASKS=1 to see which)",
-        state.rank, error.what());
+        state.rank, error.what()));
     throw DeviceError(*state.failure);
   }
 }

@@ -14,6 +14,7 @@
 namespace braid {
 
 class CudaContext;
+class Rendezvous;
 
 using CudaKernelFactory = std::function<CudaKernel(const OpSpec& spec, CudaContext& context)>;
 
@@ -30,6 +31,8 @@ struct CudaExecutorOptions {
       false;  ///< eager, and wait for each task before the next: errors of the device, which
               ///< otherwise name only the step, then name their task
   CudaKernelFactory make_kernel = {};  ///< default: make_cuda_kernel
+  /// Where ranks that communicate meet; must outlive the executor. Null: a run of one rank.
+  Rendezvous* rendezvous = nullptr;
 };
 
 /// Runs the programs of one rank on one GPU: a stream per stream of the programs (those of one name
@@ -51,17 +54,23 @@ struct CudaExecutorOptions {
 ///   "rank 1, stream compute, task 37 (linear layers.3 attention.qkv mb=0): <cause>".
 /// An error of the device itself (a bad address, say) ends the whole step, and all other work of
 /// the process on that device; see sync_each_task.
+///
+/// Where tasks communicate with other ranks (communicators.h), all ranks construct their executors
+/// at the same time, and launch at the same time: either waits for the others. When a rank fails,
+/// `wait` ends on all of them.
 class CudaExecutor : public Executor {
  public:
   /// `programs` of one rank with their events, and the plan that was made for them, in this order.
   /// `context` must outlive the executor. Throws InternalError if they do not fit together, a task
-  /// has no kernel, a buffer is in peer-visible memory, or a task communicates with another rank;
+  /// has no kernel, a buffer is in peer-visible memory, or a task communicates with other ranks and
+  /// there is no rendezvous;
   /// DeviceError if memory cannot be had or a task cannot be captured.
   CudaExecutor(std::vector<Program> programs, MemoryPlan plan, CudaContext& context,
                CudaExecutorOptions options);
   ~CudaExecutor() override;
 
   void launch(size_t program_index) override;
+  bool launch_may_wait() const override;
   void wait() override;
   void write(std::string_view buffer, int64_t offset_bytes,
              std::span<const std::byte> bytes) override;

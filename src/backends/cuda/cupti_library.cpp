@@ -1,61 +1,23 @@
 #include "backends/cuda/cupti_library.h"
 
 #include <cuda_runtime_api.h>
-#include <dlfcn.h>
 #include <fmt/core.h>
 
+#include <array>
+#include <string_view>
 #include <variant>
-#include <vector>
 
 #include "backends/cuda/cupti_session.h"
+#include "backends/cuda/loaded_library.h"
+#include "base/errors.h"
 
 namespace braid {
 namespace {
 
-/// The folder of the library that has this symbol; empty if none is loaded.
-std::string folder_of_symbol(const char* symbol) {
-  Dl_info info{};
-  void* const address = dlsym(RTLD_DEFAULT, symbol);
-  if (address == nullptr || dladdr(address, &info) == 0 || info.dli_fname == nullptr) {
-    return "";
-  }
-  const std::string path = info.dli_fname;
-  const size_t slash = path.rfind('/');
-  return slash == std::string::npos ? "" : path.substr(0, slash);
-}
-
-std::vector<std::string> candidates() {
-  const std::string name = fmt::format("libcupti.so.{}", CUDART_VERSION / 1000);
-  std::vector<std::string> paths{name};
-  const std::string folder = folder_of_symbol("cublasLtCreate");
-  if (!folder.empty()) {
-    for (const char* beside : {"/", "/../extras/CUPTI/lib64/", "/../../cuda_cupti/lib/"}) {
-      paths.push_back(folder + beside + name);
-    }
-  }
-  return paths;
-}
-
-/// The library and its path. Throws CuptiError with the loader's words about the first candidate.
-std::pair<void*, std::string> open_library() {
-  std::string reason;
-  for (const std::string& path : candidates()) {
-    if (void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) {
-      return {library, path};
-    }
-    if (reason.empty()) {
-      reason = dlerror();
-    }
-  }
-  throw CuptiError(reason);
-}
-
-template <class Function>
-void find_function(void* library, const char* name, Function& function) {
-  function = reinterpret_cast<Function>(dlsym(library, name));
-  if (function == nullptr) {
-    throw CuptiError(fmt::format("libcupti has no function {}", name));
-  }
+LoadedLibrary open_library() {
+  constexpr std::array<std::string_view, 3> kBesideCublas = {"", "../extras/CUPTI/lib64/",
+                                                             "../../cuda_cupti/lib/"};
+  return {fmt::format("libcupti.so.{}", CUDART_VERSION / 1000), kBesideCublas};
 }
 
 std::string version_text(uint32_t version) {
@@ -66,23 +28,23 @@ std::string version_text(uint32_t version) {
 
 CuptiLibrary load() {
   CuptiLibrary cupti;
-  const auto [library, path] = open_library();
-  find_function(library, "cuptiGetVersion", cupti.get_version);
-  find_function(library, "cuptiGetResultString", cupti.get_result_string);
-  find_function(library, "cuptiSubscribe", cupti.subscribe);
-  find_function(library, "cuptiUnsubscribe", cupti.unsubscribe);
-  find_function(library, "cuptiEnableCallback", cupti.enable_callback);
-  find_function(library, "cuptiActivityRegisterCallbacks", cupti.register_callbacks);
-  find_function(library, "cuptiActivityEnable", cupti.enable);
-  find_function(library, "cuptiActivityDisable", cupti.disable);
-  find_function(library, "cuptiActivityFlushAll", cupti.flush_all);
-  find_function(library, "cuptiActivityGetNextRecord", cupti.get_next_record);
-  find_function(library, "cuptiActivityGetNumDroppedRecords", cupti.get_num_dropped_records);
-  find_function(library, "cuptiActivityPushExternalCorrelationId", cupti.push_external_id);
-  find_function(library, "cuptiActivityPopExternalCorrelationId", cupti.pop_external_id);
-  find_function(library, "cuptiGetGraphNodeId", cupti.get_graph_node_id);
-  find_function(library, "cuptiFinalize", cupti.finalize);
-  cupti.path = path;
+  const LoadedLibrary library = open_library();
+  library.find("cuptiGetVersion", cupti.get_version);
+  library.find("cuptiGetResultString", cupti.get_result_string);
+  library.find("cuptiSubscribe", cupti.subscribe);
+  library.find("cuptiUnsubscribe", cupti.unsubscribe);
+  library.find("cuptiEnableCallback", cupti.enable_callback);
+  library.find("cuptiActivityRegisterCallbacks", cupti.register_callbacks);
+  library.find("cuptiActivityEnable", cupti.enable);
+  library.find("cuptiActivityDisable", cupti.disable);
+  library.find("cuptiActivityFlushAll", cupti.flush_all);
+  library.find("cuptiActivityGetNextRecord", cupti.get_next_record);
+  library.find("cuptiActivityGetNumDroppedRecords", cupti.get_num_dropped_records);
+  library.find("cuptiActivityPushExternalCorrelationId", cupti.push_external_id);
+  library.find("cuptiActivityPopExternalCorrelationId", cupti.pop_external_id);
+  library.find("cuptiGetGraphNodeId", cupti.get_graph_node_id);
+  library.find("cuptiFinalize", cupti.finalize);
+  cupti.path = library.path();
   uint32_t version = 0;
   cupti.check(cupti.get_version(&version), "cuptiGetVersion");
   cupti.version = version_text(version);
@@ -99,6 +61,8 @@ const CuptiLibrary& CuptiLibrary::get() {
       return load();
     } catch (const CuptiError& error) {
       return error;
+    } catch (const DeviceError& error) {
+      return CuptiError(error.what());
     }
   }();
   if (const auto* error = std::get_if<CuptiError>(&loaded)) {

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <utility>
 
+#include "backends/cuda/communicators.h"
 #include "backends/cuda/cuda_context.h"
 #include "backends/cuda/cuda_error.h"
 #include "backends/cuda/cuda_executor.h"
@@ -55,7 +56,8 @@ class CudaRank : private OwnContext, public CudaExecutor {
             {.mode = options.eager ? CudaStepMode::kEager : CudaStepMode::kGraph,
              .poison_step_arena = options.poison_step_arena,
              .sync_each_task = options.sync_each_task,
-             .make_kernel = options.repeatable ? make_cuda_kernel : make_fastest_cuda_kernel}) {}
+             .make_kernel = options.repeatable ? make_cuda_kernel : make_fastest_cuda_kernel,
+             .rendezvous = options.rendezvous}) {}
 };
 
 }  // namespace
@@ -85,6 +87,9 @@ CudaGpus find_cuda_gpus() {
   }
   if (!found.usable.empty()) {
     found.why_none.clear();
+  }
+  if (found.usable.size() > 1) {  // else nobody asks, and loading NCCL takes a while
+    found.why_alone = why_no_nccl();
   }
   return found;
 }

@@ -13,6 +13,8 @@
 /// there are no GPUs then, with that as the reason.
 namespace braid {
 
+class Rendezvous;
+
 struct CudaGpu {
   int device = 0;  ///< number by which CUDA knows it
   std::string name;
@@ -22,6 +24,9 @@ struct CudaGpu {
 struct CudaGpus {
   std::vector<CudaGpu> usable;
   std::string why_none;  ///< "this build has no CUDA"; empty if there are some
+  /// Of several: why those of one run cannot communicate ("this build has no NCCL", or what the
+  /// loader says); empty if they can.
+  std::string why_alone = {};
 };
 
 /// GPUs that this build has kernels for. Throws nothing: what CUDA says against it is the reason.
@@ -48,6 +53,7 @@ struct CudaRankOptions {
   bool sync_each_task = false;     ///< as in CudaExecutorOptions
   bool repeatable = true;  ///< false: the backward of attention may add in any order, which is
                            ///< faster
+  Rendezvous* rendezvous = nullptr;  ///< as in CudaExecutorOptions
 };
 
 /// A CudaExecutor with a context of its own. Throws as its constructor does, and ConfigError if

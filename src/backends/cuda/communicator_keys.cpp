@@ -1,0 +1,58 @@
+#include <algorithm>
+
+#include "backends/cuda/communicators.h"
+#include "base/errors.h"
+#include "base/text.h"
+#include "ops/attributes.h"
+#include "ops/collectives.h"
+#include "ops/offload.h"
+
+namespace braid {
+
+std::string describe_key(const CommunicatorKey& key) {
+  std::vector<std::string> ranks;
+  for (const int rank : key.ranks) {
+    ranks.push_back(std::to_string(rank));
+  }
+  return fmt::format("{} of ranks {}", key.name, join(ranks, ", "));
+}
+
+std::optional<CommunicatorKey> communicator_key(const Program& program, const Task& task) {
+  const OpSpec& spec = program.spec(task);
+  if (find_op(spec.op).op_class != OpClass::kCommunication || does_nothing(spec)) {
+    return std::nullopt;
+  }
+  const auto id = group_of(program, spec);
+  check(id.has_value(), "op {} has no group", spec.op);
+  const Group& group = program.groups[id->index()];
+  if (group.ranks.size() == 1) {
+    return std::nullopt;
+  }
+  if (spec.op != kSendOp.name && spec.op != kRecvOp.name) {
+    return CommunicatorKey{group.name, group.ranks};
+  }
+  const auto peer = static_cast<size_t>(attributes_of<MessageAttributes>(spec).peer);
+  check(peer < group.ranks.size(), "op {} has peer {} in a group of {}", spec.op, peer,
+        group.ranks.size());
+  std::vector<int> ends{program.rank, group.ranks[peer]};
+  if (spec.op == kRecvOp.name) {
+    std::swap(ends[0], ends[1]);
+  }
+  return CommunicatorKey{group.name + " messages", std::move(ends)};
+}
+
+std::vector<CommunicatorKey> communicator_keys(std::span<const Program> programs) {
+  std::vector<CommunicatorKey> keys;
+  for (const Program& program : programs) {
+    for (const Task& task : program.tasks) {
+      if (auto key = communicator_key(program, task)) {
+        keys.push_back(*std::move(key));
+      }
+    }
+  }
+  std::ranges::sort(keys);
+  keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
+  return keys;
+}
+
+}  // namespace braid

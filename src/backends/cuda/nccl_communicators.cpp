@@ -1,0 +1,115 @@
+#include <algorithm>
+#include <cstring>
+#include <map>
+
+#include "backends/cuda/communicators.h"
+#include "backends/cuda/nccl_calls.h"
+#include "backends/cuda/nccl_library.h"
+#include "base/errors.h"
+
+/// Checks a call of the library `nccl`.
+#define BRAID_NCCL_CHECK(call) nccl.check((call), #call)
+
+namespace braid {
+namespace {
+
+/// This rank's place among the members.
+int place_of(const CommunicatorKey& key, int rank) {
+  const auto found = std::ranges::find(key.ranks, rank);
+  check(found != key.ranks.end(), "rank {} is no member of {}", rank, describe_key(key));
+  return static_cast<int>(found - key.ranks.begin());
+}
+
+/// The first member makes the id, the others wait for it.
+ncclUniqueId exchange_id(const NcclLibrary& nccl, const CommunicatorKey& key, int place,
+                         Rendezvous& rendezvous) {
+  const std::string name = "the id of communicator " + describe_key(key);
+  ncclUniqueId id{};
+  if (place == 0) {
+    BRAID_NCCL_CHECK(nccl.get_unique_id(&id));
+    rendezvous.put(name, std::string(id.internal, sizeof id.internal));
+    return id;
+  }
+  const std::string bytes = rendezvous.get(name);
+  check(bytes.size() == sizeof id.internal, "{} has {} bytes", name, bytes.size());
+  std::memcpy(id.internal, bytes.data(), bytes.size());
+  return id;
+}
+
+ncclComm_t make_communicator(const NcclLibrary& nccl, const CommunicatorKey& key, int place,
+                             Rendezvous& rendezvous) {
+  const ncclUniqueId id = exchange_id(nccl, key, place, rendezvous);
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 1;
+  config.commName = key.name.c_str();
+  ncclComm_t made = nullptr;
+  BRAID_NCCL_CHECK(nccl.comm_init(&made, static_cast<int>(key.ranks.size()), id, place, &config));
+  return made;
+}
+
+}  // namespace
+
+struct Communicators::State {
+  const NcclLibrary& nccl = NcclLibrary::get();
+  Rendezvous& rendezvous;
+  std::map<CommunicatorKey, ncclComm_t> made;
+  bool is_aborted = false;
+
+  explicit State(Rendezvous& given) : rendezvous(given) {}
+
+  ~State() { end(); }
+
+  /// Communicators of a run that failed are aborted, since the others may never end their part.
+  void end() {
+    const bool failed = is_aborted || rendezvous.aborted().has_value();
+    for (const auto& [key, communicator] : made) {
+      (void)(failed ? nccl.comm_abort(communicator) : nccl.comm_destroy(communicator));
+    }
+    made.clear();
+  }
+};
+
+Communicators::Communicators(std::span<const Program> programs, Rendezvous& rendezvous)
+    : state_(std::make_unique<State>(rendezvous)) {
+  for (const CommunicatorKey& key : communicator_keys(programs)) {
+    const int place = place_of(key, programs.front().rank);
+    state_->made.emplace(key, make_communicator(state_->nccl, key, place, rendezvous));
+  }
+}
+
+Communicators::~Communicators() = default;
+
+CudaKernel Communicators::make_kernel(const Program& program, const Task& task) const {
+  const std::optional<CommunicatorKey> key = communicator_key(program, task);
+  check(key.has_value(), "a task without communicator");
+  const auto found = state_->made.find(*key);
+  check(found != state_->made.end(), "there is no communicator {}", describe_key(*key));
+  const OpSpec& spec = program.spec(task);
+  const Group& group = program.groups[group_of(program, spec)->index()];
+  const std::vector<std::byte*> no_addresses(spec.operands.size(), nullptr);
+  return make_nccl_kernel(spec, make_comm_call(spec, group, no_addresses, spec.op), found->second,
+                          place_of(*key, program.rank));
+}
+
+std::optional<std::string> Communicators::fault() const {
+  if (auto reason = state_->rendezvous.aborted()) {
+    return reason;
+  }
+  for (const auto& [key, communicator] : state_->made) {
+    ncclResult_t status = ncclSuccess;
+    const ncclResult_t asked = state_->nccl.comm_get_async_error(communicator, &status);
+    if (asked != ncclSuccess || (status != ncclSuccess && status != ncclInProgress)) {
+      return fmt::format("NCCL, {}: {}", describe_key(key),
+                         state_->nccl.get_error_string(asked != ncclSuccess ? asked : status));
+    }
+  }
+  return std::nullopt;
+}
+
+void Communicators::abort(const std::string& reason) noexcept {
+  state_->rendezvous.abort(reason);
+  state_->is_aborted = true;
+  state_->end();
+}
+
+}  // namespace braid

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <nccl.h>
+
+#include <string>
+
+namespace braid {
+
+/// The functions of libnccl that we use. Throws DeviceError where it cannot be loaded, or is older
+/// than its header here.
+struct NcclLibrary {
+  decltype(&::ncclGetVersion) get_version = nullptr;
+  decltype(&::ncclGetErrorString) get_error_string = nullptr;
+  decltype(&::ncclGetLastError) get_last_error = nullptr;
+  decltype(&::ncclGetUniqueId) get_unique_id = nullptr;
+  decltype(&::ncclCommInitRankConfig) comm_init = nullptr;
+  decltype(&::ncclCommGetAsyncError) comm_get_async_error = nullptr;
+  decltype(&::ncclCommDestroy) comm_destroy = nullptr;
+  decltype(&::ncclCommAbort) comm_abort = nullptr;
+  decltype(&::ncclAllReduce) all_reduce = nullptr;
+  decltype(&::ncclAllGather) all_gather = nullptr;
+  decltype(&::ncclReduceScatter) reduce_scatter = nullptr;
+  decltype(&::ncclBroadcast) broadcast = nullptr;
+  decltype(&::ncclReduce) reduce = nullptr;
+  decltype(&::ncclSend) send = nullptr;
+  decltype(&::ncclRecv) recv = nullptr;
+  decltype(&::ncclGroupStart) group_start = nullptr;
+  decltype(&::ncclGroupEnd) group_end = nullptr;
+  std::string path;
+  std::string version;  ///< "2.28.9"
+
+  /// Looked for where the loader looks, then beside cuBLAS, as toolkits and Python wheels have it.
+  /// Loaded once, and never unloaded.
+  static const NcclLibrary& get();
+
+  /// Throws DeviceError "CALL: reason" unless the call succeeded.
+  void check(ncclResult_t status, const char* call) const;
+};
+
+}  // namespace braid

@@ -1,0 +1,80 @@
+#include "comm/rendezvous.h"
+
+#include <chrono>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+
+#include "base/errors.h"
+#include "comm/transport.h"
+
+namespace braid {
+namespace {
+
+/// What all ranks see.
+struct Board {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::map<std::string, std::string, std::less<>> values;
+  std::optional<std::string> reason;  // of the abort
+};
+
+class InProcessRendezvous final : public Rendezvous {
+ public:
+  InProcessRendezvous(std::shared_ptr<Board> board, int rank, int64_t timeout_ns)
+      : board_(std::move(board)), rank_(rank), timeout_(timeout_ns) {}
+
+  void put(std::string_view key, std::string value) override {
+    const std::scoped_lock lock(board_->mutex);
+    const bool is_new = board_->values.emplace(key, std::move(value)).second;
+    check(is_new, "rank {} puts a second value under {}", rank_, key);
+    board_->changed.notify_all();
+  }
+
+  std::string get(std::string_view key) override {
+    std::unique_lock lock(board_->mutex);
+    auto found = board_->values.end();
+    const bool in_time = board_->changed.wait_for(lock, timeout_, [&] {
+      found = board_->values.find(key);
+      return found != board_->values.end() || board_->reason;
+    });
+    if (found != board_->values.end()) {
+      return found->second;
+    }
+    if (in_time) {
+      throw AbortedError(*board_->reason);
+    }
+    throw_device_error("rank {} waited {:.3g} s for {}", rank_,
+                       std::chrono::duration<double>(timeout_).count(), key);
+  }
+
+  void abort(const std::string& reason) override {
+    const std::scoped_lock lock(board_->mutex);
+    board_->reason = board_->reason ? board_->reason : reason;
+    board_->changed.notify_all();
+  }
+
+  std::optional<std::string> aborted() const override {
+    const std::scoped_lock lock(board_->mutex);
+    return board_->reason;
+  }
+
+ private:
+  std::shared_ptr<Board> board_;
+  int rank_;
+  std::chrono::nanoseconds timeout_;
+};
+
+}  // namespace
+
+std::vector<std::unique_ptr<Rendezvous>> make_in_process_rendezvous(int num_ranks,
+                                                                    int64_t timeout_ns) {
+  const auto board = std::make_shared<Board>();
+  std::vector<std::unique_ptr<Rendezvous>> ends;
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    ends.push_back(std::make_unique<InProcessRendezvous>(board, rank, timeout_ns));
+  }
+  return ends;
+}
+
+}  // namespace braid

@@ -1,0 +1,75 @@
+#include "comm/rendezvous.h"
+
+#include <gmock/gmock.h>
+
+#include <thread>
+
+#include "base/errors.h"
+#include "comm/transport.h"
+
+namespace braid {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int64_t kLongNs = 60'000'000'000;
+
+template <class Error, class Call>
+std::string message_of(Call&& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+TEST(Rendezvous, EveryRankGetsWhatOneLeft) {
+  const auto ends = make_in_process_rendezvous(3, kLongNs);
+  std::vector<std::string> got(3);
+  std::vector<std::thread> threads;
+  for (size_t rank = 0; rank < 3; ++rank) {
+    threads.emplace_back([&, rank] { got[rank] = ends[rank]->get("id of data"); });
+  }
+  ends[1]->put("another", "no");
+  ends[2]->put("id of data", std::string("a\0b", 3));
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  EXPECT_THAT(got, ::testing::Each(std::string("a\0b", 3)));
+}
+
+TEST(Rendezvous, ASecondValueIsABug) {
+  const auto ends = make_in_process_rendezvous(2, kLongNs);
+  ends[0]->put("id", "x");
+  EXPECT_THAT(message_of<InternalError>([&] { ends[1]->put("id", "x"); }),
+              HasSubstr("rank 1 puts a second value under id"));
+}
+
+TEST(Rendezvous, WhatNobodyLeavesIsMissed) {
+  const auto ends = make_in_process_rendezvous(2, 20'000'000);
+  EXPECT_EQ(message_of<DeviceError>([&] { ends[1]->get("id of tensor"); }),
+            "rank 1 waited 0.02 s for id of tensor");
+}
+
+TEST(Rendezvous, AbortEndsWaitsAndTheFirstReasonStays) {
+  const auto ends = make_in_process_rendezvous(2, kLongNs);
+  EXPECT_FALSE(ends[1]->aborted());
+  std::string message;
+  std::thread waiting([&] { message = message_of<AbortedError>([&] { ends[0]->get("id"); }); });
+  ends[1]->abort("rank 1 has no memory");
+  waiting.join();
+  ends[0]->abort("later");
+  EXPECT_EQ(message, "rank 1 has no memory");
+  EXPECT_EQ(ends[0]->aborted(), "rank 1 has no memory");
+}
+
+TEST(Rendezvous, WhatWasLeftCanBeHadAfterAnAbort) {
+  const auto ends = make_in_process_rendezvous(2, kLongNs);
+  ends[0]->put("id", "x");
+  ends[0]->abort("late");
+  EXPECT_EQ(ends[1]->get("id"), "x");
+}
+
+}  // namespace
+}  // namespace braid

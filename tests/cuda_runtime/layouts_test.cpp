@@ -1,0 +1,162 @@
+// Ranks on several GPUs of this machine: the losses and weights of one GPU, under every layout that
+// GPUs run. A case needs as many GPUs as it has ranks, and says so where there are fewer.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+
+#include "config/load.h"
+#include "support/engine_runs.h"
+
+namespace braid {
+namespace {
+
+struct GpuLayout {
+  const char* name;
+  int64_t ranks;
+  ParallelConfig parallel;
+  const char* family = "llama";
+};
+
+void PrintTo(const GpuLayout& layout, std::ostream* out) {
+  *out << layout.name;
+}
+
+ParallelConfig data(int64_t ranks, const std::string& shard) {
+  return {.ranks = ranks, .shard = shard};
+}
+
+ParallelConfig tensor(int64_t ranks, int64_t size, bool sequence_parallel) {
+  return {.ranks = ranks, .tensor = size, .sequence_parallel = sequence_parallel};
+}
+
+ParallelConfig pipeline(int64_t ranks, int64_t size, const std::string& schedule,
+                        int64_t virtual_stages = 1) {
+  ParallelConfig parallel{.ranks = ranks, .pipeline = size};
+  parallel.schedule = schedule;
+  parallel.virtual_stages = virtual_stages;
+  return parallel;
+}
+
+ParallelConfig sharded(ParallelConfig parallel, const std::string& shard) {
+  parallel.shard = shard;
+  return parallel;
+}
+
+ParallelConfig all_dimensions(int64_t ranks) {
+  ParallelConfig parallel{.ranks = ranks, .tensor = 2, .pipeline = 2};
+  parallel.sequence_parallel = true;
+  parallel.schedule = "1f1b";
+  return parallel;
+}
+
+RunConfig config_of(const GpuLayout& layout) {
+  RunConfig config = small_config();
+  config.model.family = layout.family;
+  config.model.layers = 8;
+  config.model.width = 256;
+  config.model.heads = 8;
+  config.model.kv_heads = std::string(layout.family) == "llama" ? 4 : 8;
+  if (std::string(layout.family) == "gpt2") {
+    config.model.max_positions = 64;
+  }
+  config.train.sequence = 64;
+  config.train.dtype = "bfloat16";
+  config.train.microbatch = 1;
+  config.train.global_batch = 16;
+  config.parallel = layout.parallel;
+  return config;
+}
+
+class GpuLayouts : public ::testing::TestWithParam<GpuLayout> {
+ protected:
+  void SetUp() override {
+    const auto num_gpus = static_cast<int64_t>(gpus_.usable.size());
+    if (num_gpus < GetParam().ranks) {
+      GTEST_SKIP() << "needs " << GetParam().ranks << " GPUs, and there are " << num_gpus;
+    }
+    if (!gpus_.why_alone.empty()) {
+      GTEST_SKIP() << gpus_.why_alone;
+    }
+  }
+
+  EngineOptions options_for(const RunConfig& config) const {
+    RunConfig on_gpus = config;
+    on_gpus.runtime.device = "cuda";
+    return {.device = choose_device(resolved(on_gpus), gpus_)};
+  }
+
+ private:
+  const CudaGpus gpus_ = find_cuda_gpus();
+};
+
+/// Root mean square of the difference, relative to that of the reference.
+double relative_difference(const std::vector<std::vector<float>>& values,
+                           const std::vector<std::vector<float>>& reference) {
+  double difference = 0;
+  double norm = 0;
+  for (size_t unit = 0; unit < reference.size(); ++unit) {
+    for (size_t i = 0; i < reference[unit].size(); ++i) {
+      const double distance = static_cast<double>(values[unit][i]) - reference[unit][i];
+      difference += distance * distance;
+      norm += static_cast<double>(reference[unit][i]) * reference[unit][i];
+    }
+  }
+  return std::sqrt(difference / norm);
+}
+
+// bf16 sums of ranks are rounded in other places than one GPU's: a few units of its 8 bits.
+TEST_P(GpuLayouts, HaveTheLossesOfOneGpu) {
+  RunConfig config = config_of(GetParam());
+  const Outcome several = run(config, 4, options_for(config));
+  config.parallel = {};
+  const Outcome one = run(config, 4, options_for(config));
+  for (size_t step = 0; step < one.losses.size(); ++step) {
+    EXPECT_NEAR(several.losses[step], one.losses[step], 0.01) << step;
+    EXPECT_NEAR(several.grad_norms[step], one.grad_norms[step], 0.05 * one.grad_norms[step]);
+  }
+  EXPECT_LT(relative_difference(several.state.weights, one.state.weights), 0.02);
+}
+
+TEST_P(GpuLayouts, AreBitwiseTheSameWithOverlapOffAndTaskByTask) {
+  RunConfig config = config_of(GetParam());
+  EngineOptions options = options_for(config);
+  const Outcome overlapped = run(config, 4, options);
+  config.overlap.mode = "off";
+  expect_same_bits(run(config, 4, options), overlapped);
+  options.eager = true;
+  expect_same_bits(run(config, 4, options), overlapped);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    , GpuLayouts,
+    ::testing::Values(
+        GpuLayout{"data2", 2, data(2, "none")}, GpuLayout{"optimizer2", 2, data(2, "optimizer")},
+        GpuLayout{"gradients2", 2, data(2, "gradients")},
+        GpuLayout{"parameters2", 2, data(2, "parameters")},
+        GpuLayout{"parameters2_gpt2", 2, data(2, "parameters"), "gpt2"},
+        GpuLayout{"tensor2", 2, tensor(2, 2, false)},
+        GpuLayout{"tensor2_sequence", 2, tensor(2, 2, true)},
+        GpuLayout{"tensor2_gpt2", 2, tensor(2, 2, true), "gpt2"},
+        GpuLayout{"gpipe2", 2, pipeline(2, 2, "gpipe")},
+        GpuLayout{"1f1b2", 2, pipeline(2, 2, "1f1b")},
+        GpuLayout{"interleaved2", 2, pipeline(2, 2, "interleaved", 2)},
+        GpuLayout{"zbh1_2", 2, pipeline(2, 2, "zb-h1")},
+        GpuLayout{"zbv2", 2, pipeline(2, 2, "zb-v", 2)},
+        GpuLayout{"dualpipev2", 2, pipeline(2, 2, "dualpipe-v", 2)},
+        GpuLayout{"data4", 4, data(4, "none")}, GpuLayout{"parameters4", 4, data(4, "parameters")},
+        GpuLayout{"tensor4", 4, tensor(4, 4, true)},
+        GpuLayout{"tensor2_data2", 4, tensor(4, 2, true)},
+        GpuLayout{"tensor2_parameters2", 4, sharded(tensor(4, 2, true), "parameters")},
+        GpuLayout{"1f1b4", 4, pipeline(4, 4, "1f1b")},
+        GpuLayout{"pipeline2_optimizer2", 4, sharded(pipeline(4, 2, "1f1b"), "optimizer")},
+        GpuLayout{"tensor2_pipeline2", 4, all_dimensions(4)},
+        GpuLayout{"parameters8", 8, data(8, "parameters")},
+        GpuLayout{"tensor8", 8, tensor(8, 8, true), "gpt2"},
+        GpuLayout{"tensor2_pipeline2_data2", 8, all_dimensions(8)},
+        GpuLayout{"tensor2_pipeline2_optimizer2", 8, sharded(all_dimensions(8), "optimizer")}),
+    [](const auto& layout) { return std::string(layout.param.name); });
+
+}  // namespace
+}  // namespace braid
