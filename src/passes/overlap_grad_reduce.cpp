@@ -30,6 +30,15 @@ bool is_late_partial_sum(const Program& program, const Task& task,
   return follows_another && group && carries_activations[group->index()];
 }
 
+GroupKind kind_of(const Program& program, const Task& task) {
+  const std::optional<GroupId> group = group_of(program, program.spec(task));
+  return group ? program.groups[group->index()].kind : GroupKind::kWorld;
+}
+
+bool is_message(const OpSpec& spec) {
+  return spec.op == "send" || spec.op == "recv";
+}
+
 Slots find_slots(const Program& program) {
   const DependencyGraph dependencies = build_dependencies(program);
   const std::vector<bool> carries_activations = groups_with_activations(program);
@@ -38,6 +47,7 @@ Slots find_slots(const Program& program) {
               std::vector<uint32_t>(num_tasks)};
   std::vector<bool> is_reduced(num_tasks);  // a gradient communication, or what follows from one
   uint32_t last_slot = 0;
+  uint32_t last_message = 0;  // its slot
   for (size_t i = 0; i < num_tasks; ++i) {
     const Task& task = program.tasks[i];
     if (does_nothing(program.spec(task))) {
@@ -46,7 +56,9 @@ Slots find_slots(const Program& program) {
     }
     const bool communicates = communicates_gradients(program, task);
     bool moves = communicates || converts_gradients(program, task);
-    uint32_t slot = 0;
+    // Between stages: the other one may not come before this one's last message has reached it.
+    const bool waits_for_stage = communicates && kind_of(program, task) == GroupKind::kPipeline;
+    uint32_t slot = waits_for_stage ? last_message : 0;
     bool follows_another = false;
     if (moves) {
       for (const TaskId predecessor : dependencies.of(TaskId(i))) {
@@ -60,6 +72,7 @@ Slots find_slots(const Program& program) {
     slots.moves[i] = moves;
     last_slot = moves ? last_slot : static_cast<uint32_t>(i) + 1;
     slots.of_task[i] = moves ? slot : last_slot;
+    last_message = is_message(program.spec(task)) ? slots.of_task[i] : last_message;
   }
   return slots;
 }

@@ -12,7 +12,8 @@ namespace braid {
 ///   after:  wgrad(b -> rw gb)  all_reduce(-> rw gb)  wgrad(a -> rw ga)  all_reduce(-> rw ga)
 /// Gradient communication: phase comm, writing a buffer of role grad or main_grad. One that follows
 /// another and whose group carries activations too (partial sums of tensor ranks) stays where it
-/// is: it cannot leave the compute stream, which would wait there for the first.
+/// is: it cannot leave the compute stream, which would wait there for the first. One between stages
+/// (a tied embedding) stays behind the last message: the other stage comes to it later than that.
 ///
 /// Where gradients are sharded, the whole gradient of a unit is a step buffer (role grad). It is
 /// given back to the compute stream when the next unit's is reduced and the one after that begins:

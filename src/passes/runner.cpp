@@ -4,12 +4,14 @@
 #include <chrono>
 #include <filesystem>
 #include <iterator>
+#include <optional>
 
 #include "base/errors.h"
 #include "base/file.h"
 #include "base/text.h"
 #include "ir/text.h"
 #include "ir/verify.h"
+#include "passes/step_meaning.h"
 
 namespace braid {
 namespace {
@@ -87,6 +89,34 @@ void verify_after(const Program& program, Ordering ordering, std::string_view af
   }
 }
 
+/// Holds what a pass makes of a program against what it was: the same bits, unless the pass may
+/// change rounding.
+class MeaningCheck {
+ public:
+  explicit MeaningCheck(const Program& program) : meaning_(program) {}
+
+  /// Throws InternalError naming pass, buffers and dump if the program computes something else now.
+  void check(const Pass& pass, const Program& program, const Dumper& dumper) {
+    StepMeaning meaning(program);
+    const std::vector<Violation> violations =
+        pass.changes_rounding ? std::vector<Violation>()
+                              : compare_meaning(meaning_, program, meaning, kMaxShown);
+    if (!violations.empty()) {
+      std::vector<std::string_view> lines;
+      std::ranges::transform(violations, std::back_inserter(lines),
+                             [](const Violation& it) { return std::string_view(it.message); });
+      throw_internal_error("pass {} changes what program {} computes: {}{}", pass.name,
+                           program.name, join(lines, "; "), dumper.text_of_failed(program));
+    }
+    meaning_ = std::move(meaning);
+  }
+
+ private:
+  static constexpr size_t kMaxShown = 4;
+
+  StepMeaning meaning_;
+};
+
 std::string why_skipped(const Pass& pass, const PassContext& context, const RunOptions& options) {
   if (std::ranges::find(options.disabled_passes, pass.name) != options.disabled_passes.end()) {
     return "disabled";
@@ -120,6 +150,10 @@ PipelineResult run_passes(Program program, std::span<const Pass> passes, const P
   std::vector<PassRecord> records;
   dumper.dump(0, "input", program, true);
   verify(Ordering::kProgramOrder, "the builder");
+  std::optional<MeaningCheck> meaning;
+  if (options.verify) {
+    meaning.emplace(program);
+  }
   for (const Pass& pass : passes) {
     if (std::string reason = why_skipped(pass, context, options); !reason.empty()) {
       records.push_back({pass.name, true, 0, {false, 0, std::move(reason)}});
@@ -129,6 +163,9 @@ PipelineResult run_passes(Program program, std::span<const Pass> passes, const P
     dumper.dump(records.size(), pass.name, program, records.back().report.changed);
     verify(pass.places_events ? Ordering::kEvents : Ordering::kProgramOrder,
            fmt::format("pass {}", pass.name));
+    if (meaning && records.back().report.changed && !pass.places_events) {
+      meaning->check(pass, program, dumper);
+    }
   }
   if (passes.empty() || !passes.back().places_events) {
     verify(Ordering::kEvents, "the last pass");

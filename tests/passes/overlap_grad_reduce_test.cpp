@@ -193,6 +193,24 @@ TEST(OverlapGradReduce, PartialSumsOfTensorRanksStay) {
             make('b') + reduce('b') + add('b') + partial + make('a'));
 }
 
+TEST(OverlapGradReduce, SumsOverStagesStayBehindTheLastMessage) {
+  // A tied embedding. The first stage comes to its sum when it has the last stage's last message;
+  // if that were to wait for the sum, on one stream, both would wait for ever.
+  const std::string header = std::string(kHeader) + "group embedding kind=pipeline ranks=0,1\n";
+  const auto result =
+      overlap_grad_reduce(parse_program(header + "wgrad(-> rw a) s wgrad\n"
+                                                 "dgrad(-> x) s dgrad\n"
+                                                 "send(x) {group=0, peer=1, channel=0} s comm\n"
+                                                 "wgrad(-> rw b) s wgrad\n"
+                                                 "all_reduce(-> rw a) {group=0} s comm\n"));
+  EXPECT_EQ(print_program(result.program).substr(header.size()),
+            "wgrad(-> rw a) s wgrad\n"
+            "dgrad(-> x) s dgrad\n"
+            "send(x) {group=0, peer=1, channel=0} s comm\n"
+            "all_reduce(-> rw a) {group=0} s comm\n"
+            "wgrad(-> rw b) s wgrad\n");
+}
+
 TEST(OverlapGradReduce, HidesTheReductionOfADataParallelStepUnderTheBackward) {
   const PassResult result = overlap_grad_reduce(read_program("data_parallel_step"));
   std::vector<std::string> ops;
