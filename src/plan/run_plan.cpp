@@ -199,21 +199,20 @@ std::vector<int> first_rank_of_stages(const Mesh& mesh) {
 }
 
 RankPlan plan_rank(std::vector<Program> programs, const OverlapConfig& overlap,
-                   const MemoryConfig& memory, const CostModel* cost_model) {
+                   const MemoryConfig& memory, const CostModel* cost_model, bool verify) {
   const DebugOptions debug = read_debug_options();
   PassContext context = overlap_setup(overlap).context;
   context.cost_model = cost_model;
   RankPlan plan;
   for (size_t i = 0; i < programs.size(); ++i) {
     RunOptions options{.disabled_passes = disabled_passes(overlap, debug),
-                       .verify = debug.verify.value_or(true)};
+                       .verify = debug.verify.value_or(verify)};
     if (!debug.dump_program_folder.empty()) {
       options.dump_folder = fmt::format("{}/rank{}.{}", debug.dump_program_folder, programs[i].rank,
                                         programs[i].name);
     }
-    PipelineResult result =
-        run_pipeline(std::move(programs[i]), pipeline_options(overlap, memory),
-                     context, options, disabling_options(overlap, debug));
+    PipelineResult result = run_pipeline(std::move(programs[i]), pipeline_options(overlap, memory),
+                                         context, options, disabling_options(overlap, debug));
     plan.programs.push_back(std::move(result.program));
     if (i == kTrainProgram) {
       plan.passes = std::move(result.records);
@@ -241,7 +240,8 @@ RankPlan plan_rank(const RunConfig& config, const RunPlan& run, int rank,
                                          .sequence = config.train.sequence,
                                          .dtype = train.dtype,
                                          .parallel = run.parallel}));
-  RankPlan plan = plan_rank(std::move(programs), config.overlap, config.memory, options.cost_model);
+  RankPlan plan = plan_rank(std::move(programs), config.overlap, config.memory, options.cost_model,
+                            options.verify);
   plan.layout = std::move(layout);
   return plan;
 }

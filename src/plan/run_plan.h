@@ -53,6 +53,9 @@ struct PlanOptions {
   /// For passes that weigh costs, see PassContext; must have a device for every rank of the
   /// run. Null: `overlap_cost_model`, and without one such passes do without. Not owned.
   const CostModel* cost_model = nullptr;
+  /// Verify programs before the first and after each pass, unless BRAID_VERIFY says otherwise.
+  /// False for a search, which builds hundreds of runs and keeps one.
+  bool verify = true;
 };
 
 /// What overlap.cost names, with a device for every rank of the run; null if it is empty. Throws
@@ -81,7 +84,8 @@ void verify_plan(const RunPlan& plan);
 /// Runs the pass pipeline as sections [overlap] and [memory] and the debug variables of docs/env.md
 /// say.
 RankPlan plan_rank(std::vector<Program> programs, const OverlapConfig& overlap,
-                   const MemoryConfig& memory = {}, const CostModel* cost_model = nullptr);
+                   const MemoryConfig& memory = {}, const CostModel* cost_model = nullptr,
+                   bool verify = true);
 
 /// What a person wants to know before the run: model, ranks, tokens per step, passes, memory by
 /// class.

@@ -22,7 +22,10 @@ std::vector<int> first_ranks(const Mesh& mesh) {
   return ranks;
 }
 
-RunPlan plan_first_ranks(const RunConfig& config, int64_t vocabulary) {
+RunPlan plan_first_ranks(const RunConfig& config, int64_t vocabulary, PlannedRanks planned) {
+  if (planned == PlannedRanks::kOnePerStage) {
+    return plan_run(config, vocabulary, {.one_rank_per_stage = true, .verify = false});
+  }
   const ModelSpec model = resolve_model(config.model, config.train.sequence, vocabulary);
   return plan_run(config, vocabulary, {.ranks = first_ranks(Mesh(mesh_sizes(config, model)))});
 }
@@ -71,10 +74,11 @@ RunConfig scaled_to_ranks(RunConfig config, int64_t num_ranks) {
 }
 
 SimulatedRun::SimulatedRun(const RunConfig& config, int64_t tokenizer_vocabulary,
-                           const CostModel& model, const SimOptions& options)
+                           const CostModel& model, const SimOptions& options, PlannedRanks planned)
     : config_(config),
       model_(model),
-      plan_(plan_first_ranks(config, tokenizer_vocabulary)),
+      planned_(planned),
+      plan_(plan_first_ranks(config, tokenizer_vocabulary, planned)),
       result_(simulate(rank_programs(), model, options)) {
   analyze();
 }
@@ -82,6 +86,9 @@ SimulatedRun::SimulatedRun(const RunConfig& config, int64_t tokenizer_vocabulary
 /// Among the planned ranks, which stand in the order of their places.
 size_t SimulatedRun::position_of(int rank) const {
   const MeshPosition at = plan_.mesh.position(rank);
+  if (planned_ == PlannedRanks::kOnePerStage) {
+    return static_cast<size_t>(at.pipeline);
+  }
   const MeshSizes& sizes = plan_.mesh.sizes();
   const int context_groups = at.pipeline * sizes.context + at.context;
   const int position = context_groups * sizes.tensor + at.tensor;

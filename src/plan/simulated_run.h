@@ -54,16 +54,25 @@ struct SimulatedMeans {
   double idle_ns() const { return warmup_ns + steady_ns + cooldown_ns; }
 };
 
+/// Whose programs a simulation plans.
+enum class PlannedRanks : uint8_t {
+  kEveryPlace,   ///< a rank per place in the tensor, context and pipeline dimensions
+  kOnePerStage,  ///< a rank per pipeline stage, which also stands for the tensor and context ranks
+                 ///< beside it: these do as much (context ranks hold two chunks of each sequence,
+                 ///< so that causal attention comes out even), in tasks of the same shapes. For
+                 ///< searches: programs are not verified
+};
+
 /// A training step of a run, simulated. All that a device has to do with it is the cost model.
 class SimulatedRun {
  public:
-  /// Plans and simulates one rank per place in the tensor, context and pipeline dimensions. It
-  /// stands for those that differ in their place in the data dimension only: they have the same
-  /// tasks but for a few of the optimizer, where state is sharded. `config` must be
-  /// validated and resolved; `model`'s cluster must have a device for every rank, and `model`
-  /// outlive the run. Throws ConfigError as `plan_run`, and InternalError as `Simulator`.
+  /// Plans and simulates the ranks that `planned` says. Each stands for those that differ in their
+  /// place in the data dimension only: they have the same tasks but for a few of the optimizer,
+  /// where state is sharded. `config` must be validated and resolved; `model`'s cluster must have a
+  /// device for every rank, and `model` outlive the run. Throws ConfigError as `plan_run`, and
+  /// InternalError as `Simulator`.
   SimulatedRun(const RunConfig& config, int64_t tokenizer_vocabulary, const CostModel& model,
-               const SimOptions& options = {});
+               const SimOptions& options = {}, PlannedRanks planned = PlannedRanks::kEveryPlace);
 
   const RunConfig& config() const { return config_; }
   const RunPlan& plan() const { return plan_; }
@@ -93,6 +102,7 @@ class SimulatedRun {
 
   RunConfig config_;
   const CostModel& model_;
+  PlannedRanks planned_;
   RunPlan plan_;
   SimResult result_;
   std::vector<SimulatedRank> ranks_;
