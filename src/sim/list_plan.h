@@ -1,0 +1,138 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "ir/dependencies.h"
+#include "parallel/rank_calls.h"
+#include "sim/cost_model.h"
+#include "sim/sim_plan.h"
+
+namespace braid {
+
+/// What decides when a task may begin, besides what it depends on.
+enum class ListRole : uint8_t {
+  kSpine,  ///< on the compute stream, in the order of the program
+  kFloat,  ///< on the compute stream, anywhere: weight gradients
+  kOrder,  ///< on the compute stream, anywhere, without work: memory that changes hands
+  kSide,   ///< on another stream
+};
+
+/// Rows of numbers, one after the other.
+struct ListRows {
+  std::vector<uint32_t> begin;  ///< by row, and one more
+  std::vector<uint32_t> values;
+
+  std::span<const uint32_t> operator[](size_t row) const {
+    return {values.data() + begin[row], values.data() + begin[row + 1]};
+  }
+  size_t size() const { return begin.size() - 1; }
+};
+
+/// Step buffers on the device.
+bool takes_step_memory(const Buffer& buffer);
+
+/// By task: bytes of these that are alive while it runs, tasks one after the other.
+std::vector<int64_t> live_bytes_in_order(const Program& program);
+
+/// What list scheduling needs to know of the programs, found once. A node is a task of one of the
+/// programs, numbered program by program; a lane is a stream of one; a meeting is one call that all
+/// of its ends, which are nodes, begin together.
+class ListPlan {
+ public:
+  static constexpr uint32_t kNone = UINT32_MAX;
+
+  /// A part of the spine that is one job, or a part of one: a forward or a backward of a microbatch
+  /// through a virtual stage.
+  struct Job {
+    uint32_t begin = 0;  ///< in `spine`
+    uint32_t end = 0;
+    int64_t peak_bytes = 0;  ///< most live bytes from its first to its last task in program order
+  };
+  struct ProgramFacts {
+    const Program* program = nullptr;
+    uint32_t first_node = 0;
+    uint32_t first_lane = 0;
+    uint32_t first_buffer = 0;
+    uint32_t compute_lane = kNone;  ///< the first of kind compute
+    uint32_t spine_begin = 0;       ///< in `spine`
+    uint32_t spine_end = 0;
+    uint32_t first_job = 0;  ///< in `jobs`
+    uint32_t num_jobs = 0;
+  };
+
+  /// `spec_ns` as in ListScheduleOptions. Both must outlive the plan.
+  ListPlan(const RankCalls& calls, const CostModel& model,
+           const std::vector<std::vector<int64_t>>& spec_ns);
+
+  const std::vector<ProgramFacts>& programs() const { return programs_; }
+  size_t num_nodes() const { return ns_.size(); }
+  size_t num_lanes() const { return num_lanes_; }
+  size_t num_buffers() const { return buffer_bytes_.size(); }
+
+  uint32_t program_of(uint32_t node) const { return program_of_[node]; }
+  uint32_t task_of(uint32_t node) const { return node - programs_[program_of_[node]].first_node; }
+  const Task& task(uint32_t node) const {
+    return programs_[program_of_[node]].program->tasks[task_of(node)];
+  }
+  ListRole role(uint32_t node) const { return roles_[node]; }
+  SimUnit unit(uint32_t node) const { return units_[node]; }
+  uint32_t lane(uint32_t node) const {
+    return programs_[program_of_[node]].first_lane + task(node).stream.value;
+  }
+  uint32_t meeting(uint32_t node) const { return meeting_of_[node]; }  ///< kNone: meets nobody
+  /// Of a meeting the longest of its ends.
+  int64_t ns(uint32_t node) const { return ns_[node]; }
+  /// Longest path from the begin of the node to the end of the step.
+  int64_t level(uint32_t node) const { return level_[node]; }
+
+  const ListRows& meetings() const { return meetings_; }
+  const ListRows& predecessors() const { return predecessors_; }
+  const ListRows& successors() const { return successors_; }
+  const std::vector<uint32_t>& spine() const { return spine_; }
+  const std::vector<Job>& jobs() const { return jobs_; }
+  /// 0 for what takes no memory of the step on the device.
+  int64_t buffer_bytes(uint32_t buffer) const { return buffer_bytes_[buffer]; }
+  /// Operands that are in this buffer.
+  uint32_t num_uses(uint32_t buffer) const { return num_uses_[buffer]; }
+  /// Task that uses it first in program order.
+  uint32_t first_task(uint32_t buffer) const { return first_task_[buffer]; }
+
+ private:
+  void add_program(const RankCalls& calls, uint32_t program);
+  void price(const RankCalls& calls, const CostModel& model,
+             const std::vector<std::vector<int64_t>>& spec_ns);
+  void find_meetings(const RankCalls& calls);
+  void note_calls(const ProgramFacts& facts, const ProgramCalls& calls,
+                  const ProgramCalls::Sequence& sequence, uint32_t first_meeting);
+  void find_roles(const ProgramFacts& facts);
+  void find_spine(ProgramFacts& facts);
+  void find_uses(const ProgramFacts& facts);
+  void find_job_peaks(const ProgramFacts& facts);
+  void float_hand_overs(const ProgramFacts& facts, const DependencyGraph& graph);
+  void add_edges(const ProgramFacts& facts, const DependencyGraph& graph);
+  void find_levels();
+
+  std::vector<ProgramFacts> programs_;
+  std::vector<uint32_t> program_of_;  // by node
+  std::vector<int64_t> ns_;
+  std::vector<int64_t> level_;
+  std::vector<SimUnit> units_;
+  std::vector<ListRole> roles_;
+  std::vector<uint32_t> meeting_of_;
+  std::unordered_map<uint32_t, uint32_t> floats_with_;  // by node of an undefine: a task
+  std::unordered_map<uint32_t, uint32_t> call_before_;  // by node, where streams do not say it
+  ListRows meetings_;
+  ListRows predecessors_;
+  ListRows successors_;
+  std::vector<uint32_t> spine_;
+  std::vector<Job> jobs_;
+  std::vector<int64_t> buffer_bytes_;  // by buffer of each program
+  std::vector<uint32_t> num_uses_;
+  std::vector<uint32_t> first_task_;
+  size_t num_lanes_ = 0;
+};
+
+}  // namespace braid

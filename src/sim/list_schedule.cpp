@@ -1,0 +1,61 @@
+#include "sim/list_schedule.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "base/errors.h"
+#include "base/text.h"
+#include "parallel/rank_calls.h"
+#include "parallel/rendezvous_run.h"
+#include "sim/list_plan.h"
+#include "sim/list_run.h"
+
+namespace braid {
+namespace {
+
+/// nullopt if the programs do not fit together in this order of messages.
+std::optional<RankCalls> matched(const RankPrograms& ranks, MessageOrder order,
+                                 std::vector<std::string>& faults) {
+  std::optional<RankCalls> calls = match_calls(ranks, faults, {}, order);
+  if (calls) {
+    if (auto deadlock = find_deadlock(*calls, RunOrder::kStreams)) {
+      faults.push_back(std::move(*deadlock));
+    }
+  }
+  return faults.empty() ? std::move(calls) : std::nullopt;
+}
+
+/// Messages of all channels together where that is how they meet already.
+RankCalls calls_of(const RankPrograms& ranks, const CostModel& model) {
+  check(ranks.num_ranks() <= model.cluster().num_devices, "{} ranks on the {} devices of {}",
+        ranks.num_ranks(), model.cluster().num_devices, model.cluster().name);
+  std::vector<std::string> faults;
+  if (std::optional<RankCalls> calls = matched(ranks, MessageOrder::kPerPair, faults)) {
+    return std::move(*calls);
+  }
+  faults.clear();
+  std::optional<RankCalls> calls = matched(ranks, MessageOrder::kPerChannel, faults);
+  check(calls.has_value(), "the programs of {} ranks cannot be scheduled: {}", ranks.num_ranks(),
+        join(faults, "; "));
+  return std::move(*calls);
+}
+
+}  // namespace
+
+std::optional<ListSchedule> list_schedule(const RankPrograms& ranks, const CostModel& model,
+                                          const ListScheduleOptions& options) {
+  check(
+      options.live_bytes_limit.empty() || options.live_bytes_limit.size() == ranks.programs.size(),
+      "{} limits for {} programs", options.live_bytes_limit.size(), ranks.programs.size());
+  const RankCalls calls = calls_of(ranks, model);
+  const ListPlan plan(calls, model, options.spec_ns);
+  return ListRun(plan, options).run();
+}
+
+int64_t peak_live_bytes(const Program& program) {
+  const std::vector<int64_t> live = live_bytes_in_order(program);
+  return live.empty() ? 0 : *std::max_element(live.begin(), live.end());
+}
+
+}  // namespace braid
