@@ -46,7 +46,13 @@ void check_linear_wgrad(const OpSpec& spec) {
   operands.require(x.dtype == dy.dtype && x.shape[0] == dy.shape[0],
                    "x and dy must agree in dtype and rows");
   const DType accumulator = accumulator_dtype(x.dtype);
-  operands.expect("dw", access, accumulator, {dy.shape[1], x.shape[1]});
+  const FeatureSlice& slice = attributes.features;
+  operands.require(
+      slice.is_all() || (slice.first_feature >= 0 && slice.first_feature < slice.end_feature &&
+                         slice.end_feature <= dy.shape[1]),
+      "the slice of features must be some of dy's");
+  const int64_t features = slice.is_all() ? dy.shape[1] : slice.end_feature - slice.first_feature;
+  operands.expect("dw", access, accumulator, {features, x.shape[1]});
   if (attributes.has_bias) {
     operands.expect("db", access, accumulator, {dy.shape[1]});
   }
@@ -59,6 +65,19 @@ template <int kThirdAxis>
 OpCost gemm_cost(const OpSpec& spec) {
   OpCost cost = operand_bytes(spec);
   cost.flops = 2.0 * elems(spec, 0) * static_cast<double>(spec.operands[1].shape[kThirdAxis]);
+  return cost;
+}
+
+// Of dy it reads the slice; where it has the bias gradient, all.
+OpCost wgrad_cost(const OpSpec& spec) {
+  OpCost cost = operand_bytes(spec);
+  const OperandSpec& dy = spec.operands[1];
+  const int64_t features = spec.operands[2].shape[0];
+  cost.flops = 2.0 * elems(spec, 0) * static_cast<double>(features);
+  if (!attributes_of<LinearWgradAttributes>(spec).has_bias) {
+    cost.bytes_read -= static_cast<double>(dy.shape[0] * (dy.shape[1] - features)) *
+                       static_cast<double>(dtype_bytes(dy.dtype));
+  }
   return cost;
 }
 
@@ -107,7 +126,7 @@ const OpDefinition kLinearWgradOp{
     .name = "linear_wgrad",
     .summary = "dw += dy^T x into the fp32 main grad, db += column sums of dy.",
     .check = check_linear_wgrad,
-    .cost = gemm_cost<1>,
+    .cost = wgrad_cost,
 };
 
 void linear_into(GraphBuilder& builder, const LinearOperands& operands, ValueId y,

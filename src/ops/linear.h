@@ -26,15 +26,30 @@ struct LinearDgradAttributes {
   void fields(auto&& visit) { visit("accumulate", accumulate); }
 };
 
+/// Output features [first, end) of a linear; as made by default: all.
+struct FeatureSlice {
+  int64_t first_feature = 0;
+  int64_t end_feature = 0;
+  void fields(auto&& visit) {
+    visit("first_feature", first_feature);
+    visit("end_feature", end_feature);
+  }
+  bool is_all() const { return end_feature == 0; }
+  friend bool operator==(const FeatureSlice&, const FeatureSlice&) = default;
+};
+
 /// linear_wgrad: x [N,K], dy [N,M] -> dw f32 [M,K] (main grad), optionally db f32 [M].
 /// dw (+)= dy^T x, db (+)= column sums of dy; with `accumulate` they are added to (kReadWrite),
-/// else overwritten (kWrite).
+/// else overwritten (kWrite). With `features`, dw [end - first, K] is these rows of the whole one,
+/// summed over all N as they are there; db is whole all the same: one of the pieces has it.
 struct LinearWgradAttributes {
   bool has_bias = false;
   bool accumulate = true;
+  FeatureSlice features = {};
   void fields(auto&& visit) {
     visit("has_bias", has_bias);
     visit("accumulate", accumulate);
+    visit.optional(features);
   }
 };
 

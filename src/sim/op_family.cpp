@@ -78,7 +78,8 @@ GemmShape gemm_shape(const OpSpec& spec) {
     return {.rows = a[0], .columns = b[1], .depth = a[1], .dtype = dtype};
   }
   check(spec.op == "linear_wgrad", "op {} is no matrix product", spec.op);
-  return {.rows = b[1], .columns = a[1], .depth = a[0], .dtype = dtype};  // x, dy -> dw [M,K]
+  // x [N,K], dy [N,..] -> dw [M,K]
+  return {.rows = spec.operands.at(2).shape[0], .columns = a[1], .depth = a[0], .dtype = dtype};
 }
 
 AttentionShape attention_shape(const OpSpec& spec) {

@@ -139,6 +139,23 @@ TEST_F(LinearCudaTest, WgradEqualsTheCpu) {
   }
 }
 
+// Rows of the whole gradient: dy is read with the stride of all features.
+TEST_F(LinearCudaTest, SlicesOfWgradEqualTheCpu) {
+  for (const DType dtype : kDtypes) {
+    for (const Sizes s : {Sizes{67, 48, 101}, Sizes{200, 1000, 264}, Sizes{2048, 512, 768}}) {
+      for (const FeatureSlice& slice : {FeatureSlice{0, 16}, FeatureSlice{48, s.out}}) {
+        KernelCase kernel_case(
+            {"linear_wgrad",
+             to_attributes(LinearWgradAttributes{.has_bias = true, .features = slice}),
+             {read(dtype, {s.rows, s.in}), read(dtype, {s.rows, s.out}),
+              gradient(true, wide(dtype), {slice.end_feature - slice.first_feature, s.in}),
+              gradient(true, wide(dtype), {s.out})}});
+        check_against_cpu(std::move(kernel_case), context(), s.rows, true, name_of(dtype, s));
+      }
+    }
+  }
+}
+
 // TF32 keeps 11 bits of the operands, so its sums are off by far more than the f32 tolerance.
 TEST_F(LinearCudaTest, F32IsNotRoundedToTf32) {
   KernelCase kernel_case = linear_case(DType::kF32, {256, 256, 256}, false);

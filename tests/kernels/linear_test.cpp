@@ -188,6 +188,43 @@ TEST(LinearWgrad, WorksWithoutBias) {
   EXPECT_EQ(without.values(2), with.values(2));
 }
 
+// Integers, so that no order of additions rounds: rows of the whole gradient, and all of the
+// bias's.
+TEST(LinearWgrad, SlicesOfFeaturesAreRowsOfTheWhole) {
+  const Sizes s{.rows = 37, .in = 19, .out = 53};
+  KernelCase whole = wgrad_case(DType::kF32, s, true, true);
+  TestRandom random(5);
+  for (size_t operand = 0; operand < 4; ++operand) {
+    std::vector<double> values(static_cast<size_t>(whole.num_elems(operand)));
+    std::ranges::generate(values, [&] { return static_cast<double>(random.below(17)) - 8; });
+    whole.set(operand, values);
+  }
+  for (const FeatureSlice& slice : {FeatureSlice{0, 16}, FeatureSlice{16, 53}}) {
+    const int64_t features = slice.end_feature - slice.first_feature;
+    KernelCase piece({"linear_wgrad",
+                      to_attributes(LinearWgradAttributes{.has_bias = true, .features = slice}),
+                      {whole.spec().operands[0], whole.spec().operands[1],
+                       read_write(DType::kF32, {features, s.in}), whole.spec().operands[3]}});
+    const auto begin = static_cast<ptrdiff_t>(slice.first_feature * s.in);
+    const auto end = static_cast<ptrdiff_t>(slice.end_feature * s.in);
+    const auto rows_of = [&](const std::vector<double>& dw) {
+      return std::vector<double>(dw.begin() + begin, dw.begin() + end);
+    };
+    for (const size_t operand : {0, 1, 3}) {
+      piece.set(operand, whole.values(operand));
+    }
+    piece.set(2, rows_of(whole.values(2)));
+    KernelCase expected = wgrad_case(DType::kF32, s, true, true);
+    for (size_t operand = 0; operand < 4; ++operand) {
+      expected.set(operand, whole.values(operand));
+    }
+    piece.run(2);
+    expected.run();
+    EXPECT_EQ(piece.values(2), rows_of(expected.values(2)));
+    EXPECT_EQ(piece.values(3), expected.values(3));
+  }
+}
+
 // Splits that depend on the number of workers would show in the bias sums; the products are
 // OpenBLAS's, whose order of summation per element depends on the inner dimension only.
 TEST(Linear, DoesNotDependOnTheNumberOfWorkers) {

@@ -101,6 +101,13 @@ class DeclaredForms {
             to_attributes(LinearWgradAttributes{.has_bias = true, .accumulate = accumulate}),
             {x, dy, dw, grad(accumulate, {kOut})}},
            {"x", "dy", "dw", "db"}});
+      const FeatureSlice slice{.first_feature = 1, .end_feature = kOut};
+      add({{"linear_wgrad",
+            to_attributes(LinearWgradAttributes{
+                .has_bias = false, .accumulate = accumulate, .features = slice}),
+            {x, dy, grad(accumulate, {kOut - 1, kWidth})}},
+           {"x", "dy", "dw"},
+           {{1, 1}}});
     }
   }
 

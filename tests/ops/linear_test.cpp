@@ -89,6 +89,25 @@ TEST(LinearCheck, LeavesOutOnlyABiasThatIsThere) {
                  "there is no bias to leave out");
 }
 
+OpSpec slice_spec(const FeatureSlice& slice, int64_t features) {
+  return {
+      "linear_wgrad",
+      to_attributes(LinearWgradAttributes{.accumulate = false, .features = slice}),
+      {read(DType::kBF16, {3, 5}), read(DType::kBF16, {3, 7}), write(DType::kF32, {features, 5})}};
+}
+
+TEST(LinearCheck, ASliceOfFeaturesIsRowsOfTheGradient) {
+  const OpSpec spec = slice_spec({.first_feature = 2, .end_feature = 6}, 4);
+  EXPECT_NO_THROW(check_spec(spec));
+  expect_cost(spec,
+              {.flops = 2.0 * 3 * 5 * 4, .bytes_read = 2 * (15 + 3 * 4), .bytes_written = 4 * 20});
+  expect_refused(slice_spec({.first_feature = 2, .end_feature = 6}, 7), "expected f32 [4,5]");
+  for (const FeatureSlice& wrong : {FeatureSlice{3, 8}, FeatureSlice{4, 4}, FeatureSlice{-1, 4}}) {
+    expect_refused(slice_spec(wrong, 4), "the slice of features must be some of dy's");
+  }
+  EXPECT_EQ(slice_spec({}, 7).find_attribute("first_feature"), nullptr);
+}
+
 TEST(LinearCheck, HasBiasDecidesTheNumberOfOperands) {
   expect_refused(with_attribute(linear_spec(DType::kF32, true), "has_bias", false),
                  "operand y has access");

@@ -80,6 +80,7 @@ CpuKernel linear_wgrad_kernel(const OpSpec& spec, int num_workers) {
   const int64_t rows = spec.operands[0].shape[0];
   const int64_t in = spec.operands[0].shape[1];
   const int64_t out = spec.operands[1].shape[1];
+  const int64_t features = spec.operands[2].shape[0];  // a slice of out, or all
   const auto attributes = attributes_of<LinearWgradAttributes>(spec);
   const size_t sums_bytes = attributes.has_bias ? partial_sums_bytes<W>(rows, out) : 0;
   return {.run =
@@ -91,10 +92,10 @@ CpuKernel linear_wgrad_kernel(const OpSpec& spec, int num_workers) {
                 }
                 gemm(args.workers,
                      GemmArgs<T, W>{.transpose_a = true,
-                                    .m = out,
+                                    .m = features,
                                     .n = in,
                                     .k = rows,
-                                    .a = dy,
+                                    .a = dy + attributes.features.first_feature,
                                     .lda = out,
                                     .b = args.data<const T>(0),
                                     .ldb = in,

@@ -62,6 +62,11 @@ size_t aligned(int64_t elems, DType dtype) {
   return (static_cast<size_t>(elems) * dtype_bytes(dtype) + 255) / 256 * 256;
 }
 
+int64_t stored_elems_of_b(const GemmProblem& problem) {
+  const int64_t columns = problem.transpose_b ? problem.k : problem.n;
+  return problem.stride_b == 0 ? problem.k * problem.n : problem.stride_b * columns;
+}
+
 /// The bench: operands in as many copies as L2 asks for, a stream, a clock.
 class Stopwatch {
  public:
@@ -71,7 +76,7 @@ class Stopwatch {
         problem_(problem),
         handle_(handle),
         a_bytes_(aligned(problem.m * problem.k, problem.input)),
-        b_bytes_(aligned(problem.k * problem.n, problem.input)),
+        b_bytes_(aligned(stored_elems_of_b(problem), problem.input)),
         d_bytes_(aligned(problem.m * problem.n, problem.output)),
         bias_bytes_(problem.has_bias ? aligned(problem.m, problem.output) : 0),
         num_sets_(std::clamp<size_t>(kColdBytes / set_bytes(), 1, kMaxSets)),

@@ -41,16 +41,16 @@ void set_preference(cublasLtMatmulPreferenceOpaque_t& preference,
       cublasLtMatmulPreferenceSetAttribute(&preference, attribute, &value, sizeof(value)));
 }
 
-/// Dense, column-major, as stored: the dimensions are swapped back where the product uses the
-/// transpose.
-cublasLtMatrixLayoutOpaque_t layout_of(DType dtype, bool transposed, int64_t rows,
-                                       int64_t columns) {
+/// Column-major, as stored: the dimensions are swapped back where the product uses the transpose.
+/// Stride 0: dense.
+cublasLtMatrixLayoutOpaque_t layout_of(DType dtype, bool transposed, int64_t rows, int64_t columns,
+                                       int64_t stride = 0) {
   const int64_t stored_rows = transposed ? columns : rows;
   const int64_t stored_columns = transposed ? rows : columns;
   cublasLtMatrixLayoutOpaque_t layout;
-  BRAID_CUDA_CHECK(cublasLtMatrixLayoutInit(&layout, cuda_type(dtype),
-                                            static_cast<uint64_t>(stored_rows),
-                                            static_cast<uint64_t>(stored_columns), stored_rows));
+  BRAID_CUDA_CHECK(cublasLtMatrixLayoutInit(
+      &layout, cuda_type(dtype), static_cast<uint64_t>(stored_rows),
+      static_cast<uint64_t>(stored_columns), stride == 0 ? stored_rows : stride));
   return layout;
 }
 
@@ -68,11 +68,12 @@ bool is_repeatable(const cublasLtMatmulAlgo_t& algorithm) {
 std::string cache_key(const GemmProblem& p, const CudaContext& context) {
   cudaDeviceProp properties;
   BRAID_CUDA_CHECK(cudaGetDeviceProperties(&properties, context.device()));
-  return fmt::format("gemm {}{} {}x{}x{} {} {}{}{}; {}, {} multiprocessors; cuBLASLt {}",
+  return fmt::format("gemm {}{} {}x{}x{} {} {}{}{}{}; {}, {} multiprocessors; cuBLASLt {}",
                      p.transpose_a ? 'T' : 'N', p.transpose_b ? 'T' : 'N', p.m, p.n, p.k,
                      dtype_name(p.input), dtype_name(p.output), p.has_bias ? " bias" : "",
-                     p.accumulate ? " accumulate" : "", properties.name, context.num_sms(),
-                     cublasLtGetVersion());
+                     p.accumulate ? " accumulate" : "",
+                     p.stride_b != 0 ? fmt::format(" stride b {}", p.stride_b) : "",
+                     properties.name, context.num_sms(), cublasLtGetVersion());
 }
 
 std::string to_text(const GemmAlgorithm& algorithm) {
@@ -133,7 +134,7 @@ void check_alignment(const GemmOperands& operands) {
 
 GemmPlan::GemmPlan(const GemmProblem& problem)
     : a(layout_of(problem.input, problem.transpose_a, problem.m, problem.k)),
-      b(layout_of(problem.input, problem.transpose_b, problem.k, problem.n)),
+      b(layout_of(problem.input, problem.transpose_b, problem.k, problem.n, problem.stride_b)),
       d(layout_of(problem.output, false, problem.m, problem.n)),
       beta(problem.accumulate ? 1.0f : 0.0f) {
   BRAID_CUDA_CHECK(cublasLtMatmulDescInit(&product, CUBLAS_COMPUTE_32F, CUDA_R_32F));

@@ -11,15 +11,17 @@
 namespace braid {
 
 /// d = op(a) op(b) (+ bias) or d += op(a) op(b), column-major as cuBLASLt sees it: op(a) [m,k],
-/// op(b) [k,n], d [m,n], all dense. Arithmetic and accumulation are fp32 (no TF32 for f32
-/// operands); bias [m] has the type of d and is added to each column. Where
-/// bias or the old d is added, some algorithms round the product to d's type first.
+/// op(b) [k,n], d [m,n], all dense but b, which may be some rows of a taller matrix. Arithmetic and
+/// accumulation are fp32 (no TF32 for f32 operands); bias [m] has the type of d and is added to
+/// each column. Where bias or the old d is added, some algorithms round the product to d's type
+/// first.
 struct GemmProblem {
   bool transpose_a = false;
   bool transpose_b = false;
   int64_t m = 0;
   int64_t n = 0;
   int64_t k = 0;
+  int64_t stride_b = 0;  ///< elements from one stored column of b to the next; 0: dense
   DType input = DType::kBF16;
   DType output = DType::kBF16;
   bool has_bias = false;

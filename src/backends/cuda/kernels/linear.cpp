@@ -65,10 +65,12 @@ CudaKernel make_cuda_linear_wgrad(const OpSpec& spec, CudaContext& context) {
   const OperandSpec& x = spec.operands[0];
   const OperandSpec& dy = spec.operands[1];
   const auto attributes = attributes_of<LinearWgradAttributes>(spec);
+  const FeatureSlice& slice = attributes.features;
   const Gemm gemm = make_gemm({.transpose_b = true,
                                .m = x.shape[1],
-                               .n = dy.shape[1],
+                               .n = spec.operands[2].shape[0],
                                .k = x.shape[0],
+                               .stride_b = slice.is_all() ? 0 : dy.shape[1],
                                .input = x.dtype,
                                .output = spec.operands[2].dtype,
                                .accumulate = attributes.accumulate},
@@ -80,7 +82,9 @@ CudaKernel make_cuda_linear_wgrad(const OpSpec& spec, CudaContext& context) {
   const size_t sums_bytes =
       attributes.has_bias ? bias_grad_scratch_bytes(sums.rows, sums.columns) : 0;
   return {.launch =
-              [gemm, sums, has_bias = attributes.has_bias](const CudaKernelArgs& args) {
+              [gemm, sums, has_bias = attributes.has_bias,
+               skipped_bytes = slice.first_feature * static_cast<int64_t>(dtype_bytes(dy.dtype))](
+                  const CudaKernelArgs& args) {
                 if (has_bias) {
                   BiasGradArgs bias = sums;
                   bias.dy = args.operands[1];
@@ -89,7 +93,7 @@ CudaKernel make_cuda_linear_wgrad(const OpSpec& spec, CudaContext& context) {
                   bias_grad(bias, args.stream);
                 }
                 gemm.launch({.a = args.operands[0],
-                             .b = args.operands[1],
+                             .b = args.data<std::byte>(1) + skipped_bytes,
                              .d = args.operands[2],
                              .scratch = args.scratch,
                              .stream = args.stream});
