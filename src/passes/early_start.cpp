@@ -6,7 +6,7 @@
 
 #include "base/errors.h"
 #include "ir/dependencies.h"
-#include "ops/offload.h"
+#include "passes/rearrange.h"
 
 namespace braid {
 namespace {
@@ -47,45 +47,47 @@ std::vector<uint32_t> first_writers(const Program& program) {
   return first;
 }
 
-class Rewriter {
+/// Where tasks move to, as `rearrange` takes it.
+class Arrangement {
  public:
-  Rewriter(const Program& program, std::vector<EarlyStart> starts)
+  Arrangement(const Program& program, std::span<const EarlyStart> starts)
       : program_(program),
-        starts_(std::move(starts)),
         first_writer_(first_writers(program)),
-        result_(select_tasks(program, {})),
         position_(program.tasks.size(), kNone) {
-    result_.tasks.reserve(program.tasks.size() + starts_.size());
-    result_.operands.reserve(program.operands.size() + starts_.size());
-  }
-
-  Program run() {
-    std::vector<bool> starts_early(program_.tasks.size());
-    for (const EarlyStart& start : starts_) {
+    std::vector<bool> starts_early(program.tasks.size());
+    for (const EarlyStart& start : starts) {
       starts_early[start.task.index()] = true;
     }
-    auto next = starts_.begin();
-    for (uint32_t task = 0; task < program_.tasks.size(); ++task) {
+    order_.reserve(program.tasks.size());
+    auto next = starts.begin();
+    for (uint32_t task = 0; task < program.tasks.size(); ++task) {
       const auto end = std::find_if(
-          next, starts_.end(), [&](const EarlyStart& start) { return start.before.value != task; });
-      append_starts({next, end});
+          next, starts.end(), [&](const EarlyStart& start) { return start.before.value != task; });
+      place({next, end});
       next = end;
       if (!starts_early[task]) {
-        append(task, program_.tasks[task].stream);
+        place(task);
       }
     }
-    check_order();
-    return std::move(result_);
+    check_order(starts);
   }
 
+  const std::vector<TaskId>& order() const { return order_; }
+  const std::vector<HandOver>& hand_overs() const { return hand_overs_; }
+
  private:
-  void append_starts(std::span<const EarlyStart> starts) {
+  void place(std::span<const EarlyStart> starts) {
     for (const EarlyStart& start : starts) {
       hand_over(start);
     }
     for (const EarlyStart& start : starts) {
-      append(start.task.value, start.stream);
+      place(start.task.value);
     }
+  }
+
+  void place(uint32_t task) {
+    position_[task] = static_cast<uint32_t>(order_.size());
+    order_.emplace_back(task);
   }
 
   /// An `undefine` for each buffer whose memory the other stream takes over here.
@@ -94,6 +96,10 @@ class Rewriter {
     if (task.stream == start.stream) {
       return;
     }
+    // Not a communication, whatever it is that the memory is for.
+    Label label = task.label;
+    label.phase = program_.tasks[start.before.index()].label.phase;
+    label.phase = label.phase == Phase::kComm ? Phase::kForward : label.phase;
     const auto ranges = program_.operands_of(task);
     const auto& specs = program_.spec(task).operands;
     for (size_t i = 0; i < ranges.size(); ++i) {
@@ -101,39 +107,15 @@ class Rewriter {
       if (specs[i].access == Access::kWrite && buffer.lifetime == Lifetime::kStep &&
           ranges[i].begin == 0 && ranges[i].end == buffer.num_elems() &&
           first_writer_[ranges[i].buffer.index()] == start.task.value) {
-        append_undefine(ranges[i], task, program_.tasks[start.before.index()].label.phase);
+        hand_overs_.push_back(
+            {ranges[i].buffer, static_cast<uint32_t>(order_.size()), task.stream, label});
       }
     }
   }
 
-  /// Not a communication, whatever it is that the memory is for.
-  void append_undefine(const BufferRange& range, const Task& for_task, Phase phase_there) {
-    Task task = for_task;
-    task.spec = result_.specs.intern(undefine_spec(program_.buffers[range.buffer.index()]));
-    task.label.phase = phase_there == Phase::kComm ? Phase::kForward : phase_there;
-    append(task, {&range, 1});
-  }
-
-  void append(uint32_t position, StreamId stream) {
-    position_[position] = static_cast<uint32_t>(result_.tasks.size());
-    Task task = program_.tasks[position];
-    const auto ranges = program_.operands_of(task);
-    task.stream = stream;
-    append(task, ranges);
-  }
-
-  void append(Task task, std::span<const BufferRange> ranges) {
-    task.operands_begin = static_cast<uint32_t>(result_.operands.size());
-    task.record = EventId();
-    task.waits_begin = 0;
-    task.num_waits = 0;
-    result_.operands.insert(result_.operands.end(), ranges.begin(), ranges.end());
-    result_.tasks.push_back(task);
-  }
-
-  void check_order() const {
+  void check_order(std::span<const EarlyStart> starts) const {
     const DependencyGraph dependencies = build_dependencies(program_);
-    for (const EarlyStart& start : starts_) {
+    for (const EarlyStart& start : starts) {
       for (const TaskId earlier : dependencies.of(start.task)) {
         check(position_[earlier.index()] < position_[start.task.index()],
               "task #{} ({}) cannot start in front of task #{}: it depends on task #{} ({})",
@@ -144,16 +126,25 @@ class Rewriter {
   }
 
   const Program& program_;
-  std::vector<EarlyStart> starts_;
   std::vector<uint32_t> first_writer_;  // by buffer
-  Program result_;
-  std::vector<uint32_t> position_;  // by task: where it is in result_
+  std::vector<uint32_t> position_;      // by task: its place in order_
+  std::vector<TaskId> order_;
+  std::vector<HandOver> hand_overs_;
 };
 
 }  // namespace
 
 Program start_early(const Program& program, std::span<const EarlyStart> starts) {
-  return starts.empty() ? program : Rewriter(program, in_order(program, starts)).run();
+  if (starts.empty()) {
+    return program;
+  }
+  const std::vector<EarlyStart> sorted = in_order(program, starts);
+  const Arrangement arrangement(program, sorted);
+  Program moved = program;
+  for (const EarlyStart& start : sorted) {
+    moved.tasks[start.task.index()].stream = start.stream;
+  }
+  return rearrange(moved, arrangement.order(), arrangement.hand_overs());
 }
 
 }  // namespace braid

@@ -23,8 +23,8 @@ struct EarlyStart {
 /// the task writes in full, where the task changes streams. Several tasks at one place keep their
 /// order, and all their `undefine`s stand in front of the first of them; one whose own place it is
 /// counts among them. Events are dropped (without starts the program stays as it is). A pass counts
-/// and reports; this only rewrites. O(operands). Throws InternalError if a task would pass one that
-/// it conflicts with, is given twice, or would start later than it does.
+/// and reports; this only rewrites, by `rearrange`. O(operands). Throws InternalError if a task
+/// would pass one that it conflicts with, is given twice, or would start later than it does.
 Program start_early(const Program& program, std::span<const EarlyStart> starts);
 
 }  // namespace braid

@@ -1,11 +1,10 @@
 #include "passes/rearrange.h"
 
 #include <algorithm>
-#include <array>
 
 #include "base/errors.h"
 #include "ir/dependencies.h"
-#include "ops/offload.h"
+#include "passes/task_writer.h"
 
 namespace braid {
 namespace {
@@ -61,39 +60,6 @@ void check_hand_overs(const Program& program, const BufferUses& uses,
   }
 }
 
-class Writer {
- public:
-  explicit Writer(const Program& program) : program_(program), result_(select_tasks(program, {})) {}
-
-  void append(TaskId task) {
-    append(program_.tasks[task.index()], program_.operands_of(program_.tasks[task.index()]));
-  }
-
-  void append(const HandOver& hand_over) {
-    const Buffer& buffer = program_.buffers[hand_over.buffer.index()];
-    Task task;
-    task.spec = result_.specs.intern(undefine_spec(buffer));
-    task.stream = hand_over.stream;
-    task.label = hand_over.label;
-    append(task, std::array{BufferRange{hand_over.buffer, 0, buffer.num_elems()}});
-  }
-
-  Program take() { return std::move(result_); }
-
- private:
-  void append(Task task, std::span<const BufferRange> ranges) {
-    task.operands_begin = static_cast<uint32_t>(result_.operands.size());
-    task.record = EventId();
-    task.waits_begin = 0;
-    task.num_waits = 0;
-    result_.operands.insert(result_.operands.end(), ranges.begin(), ranges.end());
-    result_.tasks.push_back(task);
-  }
-
-  const Program& program_;
-  Program result_;
-};
-
 }  // namespace
 
 BufferUses find_uses(const Program& program) {
@@ -124,11 +90,14 @@ Program rearrange(const Program& program, std::span<const TaskId> order,
   check_hand_overs(program, uses_in(program, order), hand_overs);
   std::vector<HandOver> sorted(hand_overs.begin(), hand_overs.end());
   std::ranges::stable_sort(sorted, {}, &HandOver::position);
-  Writer writer(program);
+  TaskWriter writer(program);
   auto next = sorted.begin();
   for (uint32_t position = 0; position <= order.size(); ++position) {
     for (; next != sorted.end() && next->position == position; ++next) {
-      writer.append(*next);
+      Task like;
+      like.stream = next->stream;
+      like.label = next->label;
+      writer.append_undefine(next->buffer, like);
     }
     if (position < order.size()) {
       writer.append(order[position]);

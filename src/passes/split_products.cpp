@@ -12,7 +12,7 @@
 #include "ops/attributes.h"
 #include "ops/blocks.h"
 #include "ops/collectives.h"
-#include "ops/offload.h"
+#include "passes/task_writer.h"
 
 namespace braid {
 namespace {
@@ -49,10 +49,7 @@ Rows with_access(Rows rows, Access access) {
 class Splitter {
  public:
   Splitter(const Program& program, std::span<const DependentProduct> pairs)
-      : program_(program), pairs_(pairs), result_(select_tasks(program, {})) {
-    result_.tasks.reserve(program.tasks.size() + 16 * pairs.size());
-    result_.operands.reserve(program.operands.size() + 48 * pairs.size());
-  }
+      : program_(program), pairs_(pairs), writer_(program) {}
 
   Program run() {
     constexpr uint32_t kNone = UINT32_MAX;
@@ -63,13 +60,13 @@ class Splitter {
     }
     for (uint32_t task = 0; task < program_.tasks.size(); ++task) {
       if (pair_of[task] == kNone) {
-        append_unchanged(task);
+        writer_.append(TaskId(task));
       } else {
         const DependentProduct& pair = pairs_[pair_of[task]];
         task == pair.product ? replace_product(pair) : replace_call(pair);
       }
     }
-    return std::move(result_);
+    return writer_.take();
   }
 
  private:
@@ -112,7 +109,7 @@ class Splitter {
     append_product_rows(pair, rank * rows, rows, &here);
     if (pair.has_other_readers) {
       const Rows to = block(pair.rank);
-      append({"copy", {}, {own.spec, to.spec}}, std::array{own.range, to.range}, call);
+      writer_.append({"copy", {}, {own.spec, to.spec}}, std::array{own.range, to.range}, call);
     }
   }
 
@@ -123,8 +120,7 @@ class Splitter {
     if (pair.call > 0 && writes_to(pair.call - 1, x.buffer)) {
       return;  // it cannot start before the task in front of it
     }
-    append(undefine_spec(program_.buffers[whole.buffer.index()]), std::array{whole},
-           task(pair.product));
+    writer_.append_undefine(whole.buffer, task(pair.product));
   }
 
   bool writes_to(uint32_t position, BufferId buffer) const {
@@ -191,13 +187,13 @@ class Splitter {
       const Rows y = chunk_of(pair, begin, end);
       piece.operands.back() = y.spec;
       operands.back() = y.range;
-      append(piece, operands, task(pair.product));
+      writer_.append(piece, operands, task(pair.product));
       parts.push_back(add_chunk_sum(pair, i, end - begin));
       const Rows x = with_access(y, Access::kRead);
-      append({"reduce_scatter",
-              program_.spec(task(pair.call)).attributes,
-              {x.spec, parts.back().spec}},
-             std::array{x.range, parts.back().range}, task(pair.call));
+      writer_.append({"reduce_scatter",
+                      program_.spec(task(pair.call)).attributes,
+                      {x.spec, parts.back().spec}},
+                     std::array{x.range, parts.back().range}, task(pair.call));
     }
     parts_.push_back({pair.product, std::move(parts)});
   }
@@ -228,7 +224,7 @@ class Splitter {
         spec.operands.push_back(y.spec);
         operands.push_back(y.range);
       }
-      append(spec, operands, call);
+      writer_.append(spec, operands, call);
     }
   }
 
@@ -246,14 +242,14 @@ class Splitter {
     operands[0] = from.range;
     spec.operands.back() = to.spec;
     operands.back() = to.range;
-    append(spec, operands, product);
+    writer_.append(spec, operands, product);
   }
 
   void append_shift(const DependentProduct& pair, int64_t shift, const Rows& x, const Rows& y) {
     const RingShiftAttributes attributes{.group = static_cast<int64_t>(pair.group.index()),
                                          .shift = shift};
-    append({"ring_shift", to_attributes(attributes), {x.spec, y.spec}},
-           std::array{x.range, y.range}, task(pair.call));
+    writer_.append({"ring_shift", to_attributes(attributes), {x.spec, y.spec}},
+                   std::array{x.range, y.range}, task(pair.call));
   }
 
   /// Computed where the call was, by the stream of the product.
@@ -271,7 +267,7 @@ class Splitter {
     Task place = call;
     place.stream = task(pair.product).stream;
     place.label.phase = task(pair.product).label.phase;
-    append(spec, operands, place);
+    writer_.append(spec, operands, place);
   }
 
   const Task& task(uint32_t position) const { return program_.tasks[position]; }
@@ -310,9 +306,8 @@ class Splitter {
     Buffer buffer = program_.buffers[result_of(pair).range.buffer.index()];
     buffer.name += suffix;
     buffer.shape = spec.shape;
-    result_.buffers.push_back(std::move(buffer));
-    const BufferId id(result_.buffers.size() - 1);
-    return {{id, 0, result_.buffers.back().num_elems()}, spec};
+    const int64_t num_elems = buffer.num_elems();
+    return {{writer_.add_buffer(std::move(buffer)), 0, num_elems}, spec};
   }
 
   /// The buffers that were made for the product.
@@ -324,23 +319,6 @@ class Splitter {
     return rows;
   }
 
-  void append_unchanged(uint32_t position) {
-    const auto ranges = program_.operands_of(task(position));
-    append(task(position).spec, ranges, task(position));
-  }
-  void append(const OpSpec& spec, std::span<const BufferRange> ranges, const Task& like) {
-    append(result_.specs.intern(spec), ranges, like);
-  }
-  void append(SpecId spec, std::span<const BufferRange> ranges, Task task) {
-    task.spec = spec;
-    task.operands_begin = static_cast<uint32_t>(result_.operands.size());
-    task.record = EventId();
-    task.waits_begin = 0;
-    task.num_waits = 0;
-    result_.operands.insert(result_.operands.end(), ranges.begin(), ranges.end());
-    result_.tasks.push_back(task);
-  }
-
   struct Parts {
     uint32_t product;
     std::vector<Rows> rows;
@@ -348,7 +326,7 @@ class Splitter {
 
   const Program& program_;
   std::span<const DependentProduct> pairs_;
-  Program result_;
+  TaskWriter writer_;
   std::vector<Parts> parts_;  // of products whose call is still to come
 };
 
