@@ -1,4 +1,5 @@
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <memory>
@@ -12,6 +13,7 @@
 #include "cli/config_arguments.h"
 #include "cli/validators.h"
 #include "runtime/calibrate.h"
+#include "runtime/engine.h"
 #include "runtime/progress_bar.h"
 #include "sim/device_spec.h"
 
@@ -24,6 +26,7 @@ struct Arguments {
   std::string out;
   std::string like;
   int64_t threads = 0;
+  int64_t ranks_at_once = 0;
   bool quick = false;
 };
 
@@ -80,6 +83,10 @@ CalibrateOptions options_of(const Arguments& arguments) {
   }
   options.device = choose_device(config, find_cuda_gpus());
   options.threads = arguments.threads > 0 ? arguments.threads : config.runtime.threads;
+  options.ranks_at_once =
+      arguments.ranks_at_once > 0
+          ? arguments.ranks_at_once
+          : std::min<int64_t>(config.parallel.ranks, 2 * threads_per_rank(0, 1));
   return options;
 }
 
@@ -148,9 +155,16 @@ void add_calibrate_command(CLI::App& app, const Console& console) {
       ->check(CLI::IsMember(known_device_kinds()));
   command
       ->add_option("--threads", arguments->threads,
-                   "Compute threads of a CPU rank; 0 = as the run file says, or all cores")
+                   "Compute threads of a CPU rank; 0 = as the run file says, or the cores divided "
+                   "by the ranks")
       ->type_name("N")
       ->check(between(0, 4096));
+  command
+      ->add_option("--ranks-at-once", arguments->ranks_at_once,
+                   "CPU ranks that compute and communicate at the same time while they are timed; "
+                   "0 = as many as the run file has, at most twice the cores, or one")
+      ->type_name("N")
+      ->check(between(0, 64));
   command->add_flag("--quick", arguments->quick, "Some seconds: few shapes, few repetitions");
   command->footer(
       "Takes a minute or two; an idle machine measures best. docs/profiles.md explains the "

@@ -13,6 +13,7 @@
 #include "config/reference.h"
 #include "ir/text.h"
 #include "plan/describe_layout.h"
+#include "plan/run_costs.h"
 #include "plan/run_plan.h"
 #include "plan/step_prediction.h"
 #include "runtime/memory_check.h"
@@ -118,7 +119,8 @@ void add_plan_command(CLI::App& app, const Console& console) {
             describe_schedule(config, plan.model, table_width(console));
     std::optional<GpuMemory> gpu = given_memory(arguments->device_memory);
     if (!arguments->cost.empty()) {
-      const auto model = load_cost_model(arguments->cost, plan.mesh.num_ranks());
+      const auto model = with_links_of_run(
+          load_cost_model(arguments->cost, plan.mesh.num_ranks()), config.links);
       text += describe_prediction(plan, config, *model);
       gpu = gpu ? gpu : memory_of(model->cluster().device);
     }

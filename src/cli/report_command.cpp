@@ -1,12 +1,20 @@
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "base/errors.h"
 #include "base/file.h"
 #include "cli/commands.h"
+#include "cli/config_arguments.h"
+#include "plan/run_costs.h"
+#include "plan/run_prediction.h"
+#include "plan/simulated_run.h"
+#include "report/report_data.h"
 #include "report/run_file.h"
+#include "sim/measured_model.h"
 
 namespace braid {
 namespace {
@@ -16,22 +24,63 @@ namespace fs = std::filesystem;
 struct Arguments {
   std::string run;
   std::string compare;
+  std::string cost;
   std::string out;
 };
 
-/// Where the page goes if nobody says so: into the folder of the first run.
-std::string default_page(const Arguments& arguments) {
-  const fs::path run = arguments.run;
-  const fs::path folder = fs::is_directory(run) ? run : run.parent_path();
-  return (folder / (arguments.compare.empty() ? "report.html" : "compare.html")).string();
+std::string run_folder(const std::string& run) {
+  const fs::path path = run;
+  return (fs::is_directory(path) ? path : path.parent_path()).string();
 }
 
-void run(const Arguments& arguments, const Console& console) {
+/// Where the page goes if nobody says so: into the folder of the first run.
+std::string page_of(const Arguments& arguments) {
+  const char* const name = !arguments.cost.empty()      ? "prediction.html"
+                           : !arguments.compare.empty() ? "compare.html"
+                                                        : "report.html";
+  return arguments.out.empty() ? (fs::path(run_folder(arguments.run)) / name).string()
+                               : arguments.out;
+}
+
+/// The report of a run with a prediction in its data.
+RunReport with_prediction(const RunReport& run, const Prediction& prediction) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::parse(run.json);
+  json["data"]["prediction"] = prediction_json(prediction);
+  return {.title = run.title, .json = script_json(json)};
+}
+
+/// Simulates what the run trained, prints how far that is from what it measured, keeps the figures
+/// in its report.json, and puts both timelines on one page.
+std::vector<RunReport> compare_with_prediction(const Arguments& arguments, const Console& console) {
+  const RunReport run = load_run_report(arguments.run);
+  const MeasuredSteps measured = measured_steps(run, arguments.run);
+  const std::string folder = run_folder(arguments.run);
+  const auto [config, vocabulary] =
+      load_planned_config({.path = (fs::path(folder) / "config.toml").string(), .overrides = {}});
+  const auto model = with_links_of_run(
+      load_cost_model(arguments.cost, static_cast<int>(config.parallel.ranks)), config.links);
+  const SimulatedRun simulated(config, vocabulary, *model, {.starts_on_arrival = true});
+  const Prediction prediction = compare_with_measured(simulated, measured);
+  console.print(describe_prediction_error(prediction));
+  RunReport report = with_prediction(run, prediction);
+  save_run_report((fs::path(folder) / kRunReportFile).string(), report);
+  return {std::move(report), run_report(predicted_step(simulated, run.title + ", predicted"))};
+}
+
+std::vector<RunReport> runs_of(const Arguments& arguments, const Console& console) {
+  if (!arguments.cost.empty()) {
+    return compare_with_prediction(arguments, console);
+  }
   std::vector<RunReport> runs = {load_run_report(arguments.run)};
   if (!arguments.compare.empty()) {
     runs.push_back(load_run_report(arguments.compare));
   }
-  const std::string page = arguments.out.empty() ? default_page(arguments) : arguments.out;
+  return runs;
+}
+
+void run(const Arguments& arguments, const Console& console) {
+  const std::vector<RunReport> runs = runs_of(arguments, console);
+  const std::string page = page_of(arguments);
   write_file_atomically(page, report_html(runs));
   console.print("report   " + page + "\n");
 }
@@ -47,19 +96,29 @@ void add_report_command(CLI::App& app, const Console& console) {
                    "Run folder (it may still be running), or the report.json of one")
       ->type_name("RUN")
       ->required();
+  CLI::Option* const compare =
+      command
+          ->add_option("--compare", arguments->compare,
+                       "A second run: figures side by side, losses in one chart, timelines on one "
+                       "scale of time, settings that differ")
+          ->type_name("RUN");
   command
-      ->add_option("--compare", arguments->compare,
-                   "A second run: figures side by side, losses in one chart, timelines on one "
-                   "scale of time, settings that differ")
-      ->type_name("RUN");
+      ->add_option("--cost", arguments->cost,
+                   "Instead: simulate the run's step with the costs of a cluster (h200x8) or a "
+                   "profile of `braid calibrate` (a path or *.json), print prediction, measurement "
+                   "and error, and put both timelines on one page")
+      ->type_name("CLUSTER|FILE")
+      ->excludes(compare);
   command
       ->add_option("--out", arguments->out,
-                   "The page; without it report.html, or compare.html, in the folder of RUN")
+                   "The page; without it report.html, compare.html or prediction.html in the "
+                   "folder of RUN")
       ->type_name("FILE");
   command->footer(
       "The page is one file that needs no network; docs/report.md says how to read it.\n\n"
       "  braid report runs/a\n"
-      "  braid report runs/a --compare runs/b --out a_and_b.html");
+      "  braid report runs/a --compare runs/b --out a_and_b.html\n"
+      "  braid report runs/a --cost cpu.json");
   command->callback([arguments, &console] { run(*arguments, console); });
 }
 

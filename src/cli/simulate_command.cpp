@@ -10,6 +10,7 @@
 #include "cli/config_arguments.h"
 #include "cli/validators.h"
 #include "plan/describe_simulation.h"
+#include "plan/run_costs.h"
 #include "plan/simulated_run.h"
 #include "sim/analytic_model.h"
 #include "sim/measured_model.h"
@@ -62,7 +63,8 @@ void run(const Arguments& arguments, const Console& console) {
   if (arguments.num_ranks > 0) {
     config = scaled_to_ranks(std::move(config), arguments.num_ranks);
   }
-  const auto model = cost_model(arguments, static_cast<int>(config.parallel.ranks));
+  const auto model = with_links_of_run(
+      cost_model(arguments, static_cast<int>(config.parallel.ranks)), config.links);
   const SimulatedRun simulated(config, vocabulary, *model,
                                {.contention = !arguments.no_contention});
   if (!arguments.trace.empty()) {

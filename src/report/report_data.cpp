@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "memory/max_live.h"
+#include "report/traced_steps.h"
 #include "trace/breakdown.h"
 #include "trace/explain_exposed.h"
 #include "trace/exposed.h"
@@ -233,6 +234,7 @@ std::string report_data_json(const ReportInput& input) {
   json["layout"] = {
       {"text", input.layout}, {"columns", input.stages.columns}, {"rows", input.stages.rows}};
   json["ranks"] = ranks_json(input.timeline);
+  json["traced_steps"] = traced_steps_json(input.traced_steps);
   return script_json(json);
 }
 

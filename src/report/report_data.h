@@ -27,7 +27,8 @@ namespace braid {
 ///               "ops": [{"op", "kind", "num_tasks", "busy_ns", "flops", "bytes", "least_ns"}],
 ///               "no_task_ns", "idle": {"total_ns", "num_gaps",
 ///                                      "longest": [{"start_ns", "duration_ns", "after",
-///                                      "before"}]}}]}
+///                                      "before"}]}}],
+///    "traced_steps": (traced_steps.h), "prediction": (prediction.h, if one was asked for)}
 ///
 /// `after` and `before` are names of tasks, or null at the start and the end of the step.
 /// `memory.classes` of the step are those of the program with the largest step arena, at its peak;

@@ -9,6 +9,7 @@
 #include "passes/runner.h"
 #include "report/memory_curve.h"
 #include "report/records.h"
+#include "trace/step_summary.h"
 #include "trace/timeline.h"
 
 namespace braid {
@@ -33,6 +34,7 @@ struct ReportInput {
   std::vector<std::vector<JobSlot>> jobs;          ///< by pipeline rank; empty: no pipeline
   double unigram_entropy = 0;                      ///< of the held-out tokens, nats; 0: not known
   Timeline timeline;                               ///< one traced step of some ranks
+  std::vector<TracedStep> traced_steps = {};       ///< all that were traced
   std::vector<MemoryCurve> memory_over_time = {};  ///< of that step
 };
 

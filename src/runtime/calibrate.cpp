@@ -1,6 +1,7 @@
 #include "runtime/calibrate.h"
 
 #include <algorithm>
+#include <array>
 #include <ctime>
 #include <map>
 #include <utility>
@@ -11,9 +12,11 @@
 #include "base/text.h"
 #include "ops/op.h"
 #include "runtime/calibration_specs.h"
+#include "runtime/comm_timer.h"
 #include "runtime/engine.h"
 #include "runtime/host_cpu.h"
 #include "runtime/host_memory.h"
+#include "runtime/ranks_at_once.h"
 #include "runtime/task_timer.h"
 #include "sim/analytic_model.h"
 #include "sim/op_family.h"
@@ -24,6 +27,10 @@ namespace {
 // Longest task that a calibration takes the time for, by the analytic model.
 constexpr double kMaxGpuTaskNs = 20e6;
 constexpr double kMaxCpuTaskNs = 30e6;
+
+// Of communication between CPU ranks: from what stays in a core's cache to what does not.
+constexpr std::array<int64_t, 5> kCommunicationBytes = {4 << 10, 64 << 10, 1 << 20, 8 << 20,
+                                                        32 << 20};
 
 std::string today() {
   const std::time_t now = std::time(nullptr);
@@ -58,7 +65,8 @@ class Calibration {
   explicit Calibration(const CalibrateOptions& options)
       : options_(options),
         device_(stand_in_of(options)),
-        threads_(threads_per_rank(options.threads, 1)),
+        ranks_(options.device.gpu ? 1 : static_cast<int>(options.ranks_at_once)),
+        threads_(threads_per_rank(options.threads, ranks_)),
         grid_(calibration_grid(grid_size(), dtype())) {}
 
   Profile run() {
@@ -78,6 +86,8 @@ class Calibration {
     profile.to_host = std::move(copies.to_host);
     if (!is_gpu()) {
       add_device_figures(profile);
+      profile.communication =
+          time_in_process_communication(ranks_, kCommunicationBytes, num_samples());
     }
     report(num_points_);
     return profile;
@@ -111,7 +121,8 @@ class Calibration {
               .threads = 0};
     }
     return {.device = host_cpu_name(),
-            .software = blas_description(),
+            .software = blas_description() +
+                        (ranks_ > 1 ? fmt::format(", {} ranks at once", ranks_) : ""),
             .date = today(),
             .threads = threads_};
   }
@@ -125,15 +136,18 @@ class Calibration {
         return make_cuda_rank(std::move(programs), std::move(plan), rank);
       };
     }
-    return [threads = threads_](std::vector<Program> programs,
-                                MemoryPlan plan) -> std::unique_ptr<Executor> {
-      return std::make_unique<CpuExecutor>(std::move(programs), std::move(plan),
-                                           CpuExecutorOptions{.num_workers = threads});
-    };
+    return ranks_at_once(
+        [threads = threads_](std::vector<Program> programs,
+                             MemoryPlan plan) -> std::unique_ptr<Executor> {
+          return std::make_unique<CpuExecutor>(std::move(programs), std::move(plan),
+                                               CpuExecutorOptions{.num_workers = threads});
+        },
+        ranks_);
   }
 
+  /// Of a rank.
   int64_t memory_bytes() const {
-    return is_gpu() ? options_.device.gpu->memory_bytes : host_memory_bytes();
+    return is_gpu() ? options_.device.gpu->memory_bytes : host_memory_bytes() / ranks_;
   }
 
   TaskTimerOptions timer_options() const {
@@ -214,6 +228,7 @@ class Calibration {
 
   const CalibrateOptions& options_;
   const DeviceSpec& device_;
+  int ranks_;  // at once
   int threads_;
   CalibrationGrid grid_;
   int64_t num_points_ = 0;

@@ -19,7 +19,8 @@ struct CalibrationProgress {
 
 struct CalibrateOptions {
   Device device;                     ///< none chosen: the CPU
-  int64_t threads = 0;               ///< of a CPU rank; 0: all cores
+  int64_t threads = 0;               ///< of a CPU rank; 0: its share of the cores
+  int64_t ranks_at_once = 1;         ///< of a CPU: all do what is timed at the same time
   std::optional<RunConfig> config;   ///< resolved; its programs' specs are measured too
   int64_t tokenizer_vocabulary = 0;  ///< as in plan_run
   std::string stand_in;  ///< kind of known device for what is not measured; empty: by the
@@ -29,6 +30,7 @@ struct CalibrateOptions {
   std::function<void(const CalibrationProgress&)> on_progress;
 };
 
+/// On a CPU also communication between the ranks, over no link (comm_timer.h).
 /// Measures the device: products, attention and memory-bound ops at the shapes of a grid that
 /// covers the model presets (on a CPU: of small models), and at those of `config`; copies to and
 /// from the host; overheads. Takes a minute or two; "quick" some seconds. Every spec is timed

@@ -379,6 +379,9 @@ class TrainingRun {
       report.steps = log_->metrics().steps;
       report.evaluations = log_->metrics().evaluations;
     }
+    for (const Timeline& timeline : timelines_) {
+      report.traced_steps.push_back({timeline.ranks.front().step, summarize_step(timeline)});
+    }
     report.memory_over_time = memory_over_time(report.timeline);
     if (plan.mesh.num_ranks() > 1) {
       report.layout = describe_layout(config_, plan.model);

@@ -69,5 +69,49 @@ TEST_F(ReportCommand, WhatIsNoRunIsNamed) {
               AllOf(HasSubstr("report.json"), HasSubstr("cut short")));
 }
 
+TEST_F(ReportCommand, SaysHowFarAPredictionIsOff) {
+  const std::string text = output_of({"report", "runs/run", "--cost", "cpux2"});
+  EXPECT_THAT(text, AllOf(HasSubstr("cost      cpux2, analytic"),
+                          HasSubstr("measured  mean of 2 traced steps and all ranks\n"),
+                          HasSubstr("\nstep  "), HasSubstr("\nexposed communication  "),
+                          HasSubstr("\n  data ranks  "), HasSubstr("\n  phase comm  "),
+                          HasSubstr("\nidle  "), HasSubstr("\nlargest errors by op"),
+                          HasSubstr("report   runs/run/prediction.html\n")));
+  const auto runs = runs_of("runs/run/prediction.html");
+  ASSERT_EQ(runs.size(), 2u);
+  EXPECT_EQ(runs[1]["data"]["title"], "run, predicted");
+  EXPECT_EQ(runs[1]["timeline"]["source"], "sim");
+  const auto data = nlohmann::json::parse(read("runs/run/report.json"))["data"];
+  EXPECT_EQ(data["traced_steps"].size(), 2u);
+  EXPECT_EQ(data["prediction"]["num_steps"], 2);
+  EXPECT_GT(data["prediction"]["predicted"]["by_group"]["data"]["total_ns"], 0);
+  EXPECT_EQ(output_of({"report", "runs/run"}), "report   runs/run/report.html\n")
+      << "a report with a prediction is one that can be read";
+}
+
+TEST_F(ReportCommand, APredictionHasTheLinksOfTheRun) {
+  output_of(train({"logging.run_folder=runs/slow", "links.data_latency_us=20000"}));
+  const std::string text = output_of({"report", "runs/slow", "--cost", "cpux2", "--out", "p.html"});
+  EXPECT_THAT(text, AllOf(HasSubstr("emulated links"), HasSubstr("report   p.html\n")));
+  const auto data = nlohmann::json::parse(read("runs/slow/report.json"))["data"];
+  for (const char* const side : {"measured", "predicted"}) {
+    EXPECT_GT(data["prediction"][side]["by_group"]["data"]["total_ns"], 20e6) << side;
+  }
+}
+
+TEST_F(ReportCommand, PredictionsOfWhatCannotBeSimulatedAreRefused) {
+  EXPECT_THAT(error_of({"report", "runs/run", "--cost", "h300x8"}, 2),
+              HasSubstr("unknown device \"h300\""));
+  EXPECT_THAT(error_of({"report", "runs/run", "--cost", "cpu"}, 2),
+              HasSubstr("cpu has 1 devices, and parallel.ranks is 2"));
+  EXPECT_THAT(error_of({"report", "runs/run", "--cost", "none.json"}, 1), HasSubstr("none.json"));
+  EXPECT_THAT(error_of({"report", "runs/run", "--cost", "cpux2", "--compare", "runs/run"}, 2),
+              AllOf(HasSubstr("--cost"), HasSubstr("--compare")));
+  output_of(train({"logging.run_folder=runs/untraced", "logging.trace_steps=[]"}));
+  EXPECT_THAT(
+      error_of({"report", "runs/untraced", "--cost", "cpux2"}, 1),
+      AllOf(HasSubstr("'runs/untraced' has no traced step"), HasSubstr("logging.trace_steps")));
+}
+
 }  // namespace
 }  // namespace braid

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <memory>
+
+#include "config/run_config.h"
+#include "sim/cost_model.h"
+
+namespace braid {
+
+/// `model` for that run. A CPU's ranks are threads of one process, which copy and add on their own
+/// cores and communicate over the links of section [links] (`make_linked_model`); other devices
+/// have the links of their cluster.
+std::unique_ptr<CostModel> with_links_of_run(std::unique_ptr<CostModel> model,
+                                             const LinksConfig& links);
+
+}  // namespace braid
