@@ -5,7 +5,7 @@
 #include "base/errors.h"
 
 namespace braid {
-HappensBefore::HappensBefore(const Program& program)
+TaskOrder::TaskOrder(const Program& program)
     : num_streams_(program.streams.size()),
       events_(program.num_events),
       tasks_(num_streams_),
@@ -26,7 +26,7 @@ HappensBefore::HappensBefore(const Program& program)
   }
 }
 
-void HappensBefore::wait_for_events(const Program& program, const Task& task, uint32_t position) {
+void TaskOrder::wait_for_events(const Program& program, const Task& task, uint32_t position) {
   const size_t stream = task.stream.index();
   std::vector<uint32_t>* columns = &clocks_[stream * num_streams_];
   std::vector<uint32_t> clock(num_streams_, 0);
@@ -62,7 +62,7 @@ void HappensBefore::wait_for_events(const Program& program, const Task& task, ui
   }
 }
 
-uint32_t HappensBefore::num_finished(size_t of, size_t stream, uint32_t position) const {
+uint32_t TaskOrder::num_finished(size_t of, size_t stream, uint32_t position) const {
   if (of == stream) {
     return position;
   }
@@ -74,7 +74,7 @@ uint32_t HappensBefore::num_finished(size_t of, size_t stream, uint32_t position
   return clocks_[stream * num_streams_ + of][static_cast<size_t>(after - knots.begin()) - 1];
 }
 
-uint32_t HappensBefore::first_position_after(size_t of, uint32_t count, size_t stream) const {
+uint32_t TaskOrder::first_position_after(size_t of, uint32_t count, size_t stream) const {
   if (count == 0) {
     return 0;
   }
@@ -87,7 +87,7 @@ uint32_t HappensBefore::first_position_after(size_t of, uint32_t count, size_t s
                                : knots_[stream][static_cast<size_t>(found - column.begin())];
 }
 
-bool HappensBefore::may_run(size_t stream, size_t knot, std::span<const uint32_t> num_done) const {
+bool TaskOrder::may_run(size_t stream, size_t knot, std::span<const uint32_t> num_done) const {
   for (size_t of = 0; of < num_streams_; ++of) {
     if (clocks_[stream * num_streams_ + of][knot] > num_done[of]) {
       return false;
@@ -96,8 +96,7 @@ bool HappensBefore::may_run(size_t stream, size_t knot, std::span<const uint32_t
   return true;
 }
 
-std::vector<std::vector<uint32_t>> HappensBefore::run_in_order(
-    std::span<const size_t> priority) const {
+std::vector<std::vector<uint32_t>> TaskOrder::run_in_order(std::span<const size_t> priority) const {
   std::vector<std::vector<uint32_t>> times(num_streams_);
   std::vector<uint32_t> num_done(num_streams_, 0);
   std::vector<size_t> knot(num_streams_, 0);  // the next one of each stream
@@ -120,7 +119,7 @@ std::vector<std::vector<uint32_t>> HappensBefore::run_in_order(
   return times;
 }
 
-LiveRanges::LiveRanges(const Program& program, const HappensBefore& order)
+LiveRanges::LiveRanges(const Program& program, const TaskOrder& order)
     : num_tasks_(static_cast<uint32_t>(program.tasks.size())),
       heads_(program.buffers.size(), kNone),
       first_task_(program.buffers.size(), kNone),
@@ -162,7 +161,7 @@ void LiveRanges::collect_accesses(const Program& program) {
 }
 
 bool LiveRanges::happens_after_another(const Accesses& access, uint32_t head,
-                                       const HappensBefore& order) const {
+                                       const TaskOrder& order) const {
   for (uint32_t entry = head; entry != kNone; entry = accesses_[entry].next) {
     const Accesses& other = accesses_[entry];
     if (other.stream != access.stream &&
@@ -175,7 +174,7 @@ bool LiveRanges::happens_after_another(const Accesses& access, uint32_t head,
 
 // A buffer whose first accesses on several streams are not ordered among themselves is taken from
 // a joint queue, whose positions are program positions: it may reuse what is free on all of them.
-void LiveRanges::choose_queues(const HappensBefore& order) {
+void LiveRanges::choose_queues(const TaskOrder& order) {
   constexpr uint32_t kJoint = kNone - 1;
   std::vector<uint32_t> queue_of_stream(order.num_streams(), kNone);
   std::vector<bool> is_joint_stream(order.num_streams(), false);
@@ -222,7 +221,7 @@ void LiveRanges::choose_queues(const HappensBefore& order) {
   num_queues_ = queue_streams_.size();
 }
 
-uint32_t LiveRanges::end_on_stream(size_t buffer, size_t stream, const HappensBefore& order) const {
+uint32_t LiveRanges::end_on_stream(size_t buffer, size_t stream, const TaskOrder& order) const {
   uint32_t end = 0;
   for (uint32_t entry = heads_[buffer]; entry != kNone; entry = accesses_[entry].next) {
     const Accesses& access = accesses_[entry];
@@ -231,7 +230,7 @@ uint32_t LiveRanges::end_on_stream(size_t buffer, size_t stream, const HappensBe
   return end;
 }
 
-void LiveRanges::find_ends(const HappensBefore& order) {
+void LiveRanges::find_ends(const TaskOrder& order) {
   const auto program_position = [&](size_t stream, uint32_t position) {
     const std::span<const uint32_t> tasks = order.tasks_of(stream);
     return position < tasks.size() ? tasks[position] : num_tasks_;

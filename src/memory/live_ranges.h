@@ -11,12 +11,12 @@ namespace braid {
 /// The order that streams and events give the tasks of a program: what happens before what.
 /// Vector clocks (Mattern 1989), kept only where they change, at tasks that wait: O(waits x
 /// streams) memory.
-class HappensBefore {
+class TaskOrder {
  public:
   static constexpr uint32_t kNever = UINT32_MAX;
 
   /// Throws InternalError if a task waits for an event that no earlier task records.
-  explicit HappensBefore(const Program& program);
+  explicit TaskOrder(const Program& program);
 
   size_t num_streams() const { return num_streams_; }
   /// Tasks of the stream, as program positions, ascending.
@@ -61,9 +61,9 @@ class LiveRanges {
     uint32_t next;  ///< index of the entry of the same buffer on another stream, or kNone
   };
   static constexpr uint32_t kNone = UINT32_MAX;
-  static constexpr uint32_t kNever = HappensBefore::kNever;
+  static constexpr uint32_t kNever = TaskOrder::kNever;
 
-  LiveRanges(const Program& program, const HappensBefore& order);
+  LiveRanges(const Program& program, const TaskOrder& order);
 
   size_t num_buffers() const { return first_task_.size(); }
   size_t num_queues() const { return num_queues_; }
@@ -94,11 +94,10 @@ class LiveRanges {
   bool comes_after(size_t a, size_t b) const { return start_[a] >= end(b, queue_[a]); }
 
   void collect_accesses(const Program& program);
-  void choose_queues(const HappensBefore& order);
-  void find_ends(const HappensBefore& order);
-  uint32_t end_on_stream(size_t buffer, size_t stream, const HappensBefore& order) const;
-  bool happens_after_another(const Accesses& access, uint32_t head,
-                             const HappensBefore& order) const;
+  void choose_queues(const TaskOrder& order);
+  void find_ends(const TaskOrder& order);
+  uint32_t end_on_stream(size_t buffer, size_t stream, const TaskOrder& order) const;
+  bool happens_after_another(const Accesses& access, uint32_t head, const TaskOrder& order) const;
 
   size_t num_queues_ = 0;
   uint32_t num_tasks_ = 0;

@@ -57,7 +57,7 @@ MaxLive max_live_at_times(const Program& program, const LiveRanges& ranges,
   return result;
 }
 
-std::vector<std::vector<uint32_t>> program_times(const HappensBefore& order) {
+std::vector<std::vector<uint32_t>> program_times(const TaskOrder& order) {
   std::vector<std::vector<uint32_t>> times(order.num_streams());
   for (size_t stream = 0; stream < order.num_streams(); ++stream) {
     const std::span<const uint32_t> tasks = order.tasks_of(stream);
@@ -68,7 +68,7 @@ std::vector<std::vector<uint32_t>> program_times(const HappensBefore& order) {
 
 }  // namespace
 
-MaxLive find_max_live(const Program& program, const HappensBefore& order, const LiveRanges& ranges,
+MaxLive find_max_live(const Program& program, const TaskOrder& order, const LiveRanges& ranges,
                       std::span<const int64_t> sizes_bytes) {
   MaxLive best = max_live_at_times(program, ranges, sizes_bytes, program_times(order));
   if (order.num_streams() < 2) {

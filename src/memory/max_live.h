@@ -20,7 +20,7 @@ struct MaxLive {
 /// execution interfere with each other. Orders looked at: the program's, and those in which the
 /// streams beside the busiest one run as late and as early as they may. `sizes_bytes` is by
 /// BufferId.
-MaxLive find_max_live(const Program& program, const HappensBefore& order, const LiveRanges& ranges,
+MaxLive find_max_live(const Program& program, const TaskOrder& order, const LiveRanges& ranges,
                       std::span<const int64_t> sizes_bytes);
 
 }  // namespace braid

@@ -56,7 +56,7 @@ std::vector<int64_t> sizes_in(const Program& program, bool on_host) {
   return sizes_bytes;
 }
 
-void place_on_device(const Program& program, const HappensBefore& order, const LiveRanges& ranges,
+void place_on_device(const Program& program, const TaskOrder& order, const LiveRanges& ranges,
                      StepPlan& step) {
   const std::vector<int64_t> sizes_bytes = sizes_in(program, /*on_host=*/false);
   const MaxLive max_live = find_max_live(program, order, ranges, sizes_bytes);
@@ -71,7 +71,7 @@ void place_on_device(const Program& program, const HappensBefore& order, const L
   }
 }
 
-void place_on_host(const Program& program, const HappensBefore& order, const LiveRanges& ranges,
+void place_on_host(const Program& program, const TaskOrder& order, const LiveRanges& ranges,
                    StepPlan& step) {
   const std::vector<int64_t> sizes_bytes = sizes_in(program, /*on_host=*/true);
   const MaxLive max_live = find_max_live(program, order, ranges, sizes_bytes);
@@ -91,7 +91,7 @@ bool uses_host(const Program& program) {
 }
 
 StepPlan plan_step(const Program& program, const MemoryPlan& plan) {
-  const HappensBefore order(program);
+  const TaskOrder order(program);
   const LiveRanges ranges(program, order);
   StepPlan step;
   place_on_device(program, order, ranges, step);

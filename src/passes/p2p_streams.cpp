@@ -121,6 +121,12 @@ bool goes_to_earlier_rank(const Program& program, const Task& task) {
   return program.groups[line.first].ranks[static_cast<size_t>(line.second)] < program.rank;
 }
 
+/// The stream that computes.
+StreamId compute_stream(const Program& program) {
+  const auto found = std::ranges::find(program.streams, StreamKind::kCompute, &Stream::kind);
+  return StreamId(static_cast<size_t>(found - program.streams.begin()));
+}
+
 /// Returns how many messages of the backward leave another stream than before.
 int64_t send_on_compute(Program& program, const JobSpans& jobs) {
   int64_t num_moved = 0;
@@ -130,7 +136,7 @@ int64_t send_on_compute(Program& program, const JobSpans& jobs) {
     if (program.spec(it).op == "send" && job != kNone && jobs.jobs()[job].is_backward &&
         is_stage_message(program, it) && !is_on_compute(program, it) &&
         goes_to_earlier_rank(program, it)) {
-      it.stream = program.tasks[jobs.jobs()[job].first].stream;
+      it.stream = compute_stream(program);  // a job may begin with a copy, on a stream of its own
       ++num_moved;
     }
   }

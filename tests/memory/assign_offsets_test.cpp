@@ -62,7 +62,7 @@ TEST(Packers, NeverOverlapBuffersThatInterfere) {
   const std::vector<NamedPacker> all = packers();
   for (uint64_t seed = 0; seed < 500; ++seed) {
     const Program program = random_small_program(seed);
-    const HappensBefore order(program);
+    const TaskOrder order(program);
     const LiveRanges ranges(program, order);
     const std::vector<int64_t> sizes = sizes_of(program);
     const MaxLive max_live = find_max_live(program, order, ranges, sizes);
@@ -93,7 +93,7 @@ TEST(Packers, StackNestedLifetimesWithoutGaps) {
     writer.task(stream, {saved[i]}, {});
   }
   const Program program = writer.take();
-  const LiveRanges ranges(program, HappensBefore(program));
+  const LiveRanges ranges(program, TaskOrder(program));
   const std::vector<int64_t> sizes = sizes_of(program);
   for (const NamedPacker& packer : packers()) {
     EXPECT_EQ(packer.pack(ranges, sizes, saved_bytes).arena_bytes, saved_bytes) << packer.name;
@@ -102,7 +102,7 @@ TEST(Packers, StackNestedLifetimesWithoutGaps) {
 
 TEST(Packers, AreDeterministic) {
   const Program program = TransformerStep({}).write();
-  const HappensBefore order(program);
+  const TaskOrder order(program);
   const LiveRanges ranges(program, order);
   const std::vector<int64_t> sizes = sizes_of(program);
   for (const NamedPacker& packer : packers()) {
@@ -118,7 +118,7 @@ TEST(PackInRounds, IsNeverWorseThanItsFirstRoundAndMostlyBetter) {
   int num_improved = 0;
   for (uint64_t seed = 0; seed < 300; ++seed) {
     const Program program = random_small_program(seed);
-    const HappensBefore order(program);
+    const TaskOrder order(program);
     const LiveRanges ranges(program, order);
     const std::vector<int64_t> sizes = sizes_of(program);
     const int64_t bound = find_max_live(program, order, ranges, sizes).bytes;
@@ -145,14 +145,13 @@ TEST(AssignOffsets, PlacesEverythingWhateverItsBudgetAllows) {
       writer.task(stream, {buffers[(i * 37) % buffers.size()]}, {});
     }
     const Program program = writer.take();
-    const LiveRanges ranges(program, HappensBefore(program));
+    const LiveRanges ranges(program, TaskOrder(program));
     const std::vector<int64_t> sizes = sizes_of(program);
     // A bound out of reach: nothing is good enough.
     const Packing packing = assign_offsets(ranges, sizes, 256);
     ASSERT_EQ(packing.offset_bytes.size(), buffers.size());
     EXPECT_EQ(packing.arena_bytes, end_of_last(packing, ranges, sizes));
-    EXPECT_GE(packing.arena_bytes,
-              find_max_live(program, HappensBefore(program), ranges, sizes).bytes);
+    EXPECT_GE(packing.arena_bytes, find_max_live(program, TaskOrder(program), ranges, sizes).bytes);
   }
 }
 
@@ -167,7 +166,7 @@ TEST(CountOverlappingPairs, CountsThePairsWhoseLifetimesOverlap) {
   writer.task(stream, {}, {second});
   writer.task(stream, {all_along}, {});
   const Program program = writer.take();
-  const LiveRanges ranges(program, HappensBefore(program));
+  const LiveRanges ranges(program, TaskOrder(program));
   EXPECT_EQ(count_overlapping_pairs(ranges, sizes_of(program)), 2);
 }
 

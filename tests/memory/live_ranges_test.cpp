@@ -27,38 +27,38 @@ Program hand_over_program() {
   return writer.take();
 }
 
-TEST(HappensBefore, CountsWhatHasFinished) {
+TEST(TaskOrder, CountsWhatHasFinished) {
   const Program program = hand_over_program();
-  const HappensBefore order(program);
+  const TaskOrder order(program);
   EXPECT_EQ(order.num_finished(0, 1, 0), 1u);  // the copy waits for the write of a
   EXPECT_EQ(order.num_finished(1, 0, 1), 0u);  // d does not wait for the copy
   EXPECT_EQ(order.num_finished(1, 0, 2), 1u);
   EXPECT_EQ(order.num_finished(0, 0, 2), 2u);
   EXPECT_EQ(order.first_position_after(1, 1, 0), 2u);
-  EXPECT_EQ(order.first_position_after(0, 2, 1), HappensBefore::kNever);
+  EXPECT_EQ(order.first_position_after(0, 2, 1), TaskOrder::kNever);
   EXPECT_EQ(order.first_position_after(0, 2, 0), 2u);
 }
 
-TEST(HappensBefore, RunsTheFirstStreamThatMay) {
-  const HappensBefore order(hand_over_program());
+TEST(TaskOrder, RunsTheFirstStreamThatMay) {
+  const TaskOrder order(hand_over_program());
   const std::vector<size_t> compute_first = {0, 1};
   const auto times = order.run_in_order(compute_first);
   EXPECT_EQ(times[0], (std::vector<uint32_t>{0, 1, 3, 4}));
   EXPECT_EQ(times[1], (std::vector<uint32_t>{2}));
 }
 
-TEST(HappensBefore, RefusesAnEventThatNobodyRecords) {
+TEST(TaskOrder, RefusesAnEventThatNobodyRecords) {
   Program program = hand_over_program();
   for (Task& task : program.tasks) {
     task.record = EventId();
   }
-  EXPECT_THAT(message_of<InternalError>([&] { HappensBefore{program}; }),
+  EXPECT_THAT(message_of<InternalError>([&] { TaskOrder{program}; }),
               ::testing::HasSubstr("before it is recorded"));
 }
 
 TEST(LiveRanges, ABufferInFlightIsLive) {
   const Program program = hand_over_program();
-  const LiveRanges ranges(program, HappensBefore(program));
+  const LiveRanges ranges(program, TaskOrder(program));
   EXPECT_TRUE(ranges.interfere(0, 3));   // the copy may still read a while d is written
   EXPECT_FALSE(ranges.interfere(0, 2));  // c comes after the wait for the copy
   EXPECT_FALSE(ranges.interfere(1, 2));
@@ -73,7 +73,7 @@ TEST(LiveRanges, UntouchedAndPersistentBuffersAreNotUsed) {
   const BufferId used = writer.buffer(10);
   writer.task(stream, {persistent}, {used});
   const Program program = writer.take();
-  const LiveRanges ranges(program, HappensBefore(program));
+  const LiveRanges ranges(program, TaskOrder(program));
   EXPECT_FALSE(ranges.is_used(untouched.index()));
   EXPECT_FALSE(ranges.is_used(persistent.index()));
   EXPECT_TRUE(ranges.is_used(used.index()));
@@ -84,7 +84,7 @@ TEST(LiveRanges, NeverMissAnInterferenceOfRandomPrograms) {
   int64_t num_found_free = 0;
   for (uint64_t seed = 0; seed < 1000; ++seed) {
     const Program program = random_small_program(seed);
-    const LiveRanges ranges(program, HappensBefore(program));
+    const LiveRanges ranges(program, TaskOrder(program));
     const OrderMatrix matrix(program);
     for (size_t a = 0; a < program.buffers.size(); ++a) {
       for (size_t b = 0; b < a; ++b) {

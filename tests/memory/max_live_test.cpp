@@ -13,7 +13,7 @@ MaxLive max_live_of(const Program& program) {
   for (const Buffer& buffer : program.buffers) {
     sizes.push_back(buffer.size_bytes());
   }
-  const HappensBefore order(program);
+  const TaskOrder order(program);
   return find_max_live(program, order, LiveRanges(program, order), sizes);
 }
 

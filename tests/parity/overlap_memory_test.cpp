@@ -30,7 +30,7 @@ RankPlan plan_of(const std::vector<std::string>& layout) {
 /// buffers of a role that hold memory at once, among those with the words `part` in their name. All
 /// of them must begin on one stream.
 int64_t most_live(const Program& program, BufferRole role, const std::string& part) {
-  const HappensBefore order(program);
+  const TaskOrder order(program);
   const LiveRanges ranges(program, order);
   std::vector<std::pair<uint32_t, int>> changes;
   std::optional<uint32_t> queue;
