@@ -101,6 +101,7 @@ struct OverlapConfig {
   std::string mode = "auto";
   std::string cost;
   bool may_change_rounding = false;
+  bool list_schedule = false;
   bool overlap_grad_reduce = false;
   bool overlap_param_gather = false;
   bool overlap_param_gather_with_optimizer_step = false;

@@ -123,6 +123,14 @@ void check_context(const OverlapConfig& overlap, const ParallelConfig& parallel)
   }
 }
 
+void check_schedule_key(const OverlapConfig& overlap) {
+  if (overlap.list_schedule && overlap.mode == "off") {
+    throw_config_error(
+        "overlap.list_schedule = true: fills waits for what other passes have put beside compute, "
+        "and overlap.mode is \"off\"; set overlap.mode = \"auto\" or remove the key");
+  }
+}
+
 void check_wgrads(const OverlapConfig& overlap) {
   if (overlap.overlap_p2p_with_transformer_layer_wgrad &&
       overlap.overlap_p2p_wgrad_delayed_layer_number == 0) {
@@ -148,6 +156,7 @@ void validate_overlap(const RunConfig& config) {
   check_gathers(overlap, config.parallel);
   check_context(overlap, config.parallel);
   check_messages(overlap);
+  check_schedule_key(overlap);
   check_wgrads(overlap);
   validate_tensor_overlap(overlap, config.parallel);
   for (const std::string& pass : overlap.disable_passes) {

@@ -20,6 +20,7 @@
 #include "plan/model_setup.h"
 #include "plan/overlap_setup.h"
 #include "plan/parallel_setup.h"
+#include "plan/schedule_plan.h"
 #include "sim/measured_model.h"
 
 namespace braid {
@@ -169,6 +170,15 @@ PipelineResult run_pipeline(Program program, const PipelineOptions& passes,
   }
 }
 
+const CostModel& schedule_costs(const PlanOptions& options) {
+  if (options.cost_model == nullptr) {
+    throw_config_error(
+        "overlap.list_schedule = true: orders tasks by what they take, which nothing says; set "
+        "overlap.cost (for example \"h200x8\") or remove overlap.list_schedule");
+  }
+  return *options.cost_model;
+}
+
 /// A line per pass that changed something or was skipped, and one for those that had nothing to do.
 std::string describe_passes(std::span<const PassRecord> passes) {
   std::string text;
@@ -273,10 +283,18 @@ RunPlan plan_run(const RunConfig& config, int64_t tokenizer_vocabulary,
   plan.mesh = Mesh(mesh_sizes(config, plan.model));
   plan.parallel = parallel_options(config, plan.model);
   plan.num_microbatches = num_microbatches(config);
-  const std::vector<int> ranks = planned_ranks(options, plan.mesh);
+  std::vector<int> ranks = planned_ranks(options, plan.mesh);
+  const size_t num_wanted = ranks.size();
+  if (config.overlap.list_schedule && !options.one_rank_per_stage) {
+    ranks = ranks_to_schedule(plan.mesh, std::move(ranks));
+  }
   check_program_size(config, plan, ranks);
   for (const int rank : ranks) {
     plan.ranks.push_back(plan_rank(config, plan, rank, options));
+  }
+  if (config.overlap.list_schedule) {
+    schedule_plan(plan, config, schedule_costs(options));
+    plan.ranks.erase(plan.ranks.begin() + static_cast<ptrdiff_t>(num_wanted), plan.ranks.end());
   }
   const bool all = options.ranks.empty() && !options.one_rank_per_stage;
   if (all && ranks.size() > 1 && read_debug_options().verify.value_or(true)) {

@@ -22,12 +22,19 @@ std::vector<int> first_ranks(const Mesh& mesh) {
   return ranks;
 }
 
-RunPlan plan_first_ranks(const RunConfig& config, int64_t vocabulary, PlannedRanks planned) {
+/// Tasks are ordered by the costs that they are simulated with, if the run file names none.
+RunPlan plan_first_ranks(const RunConfig& config, int64_t vocabulary, const CostModel& simulated,
+                         PlannedRanks planned) {
+  const OverlapConfig& overlap = config.overlap;
+  const CostModel* const model =
+      overlap.list_schedule && overlap.cost.empty() ? &simulated : nullptr;
   if (planned == PlannedRanks::kOnePerStage) {
-    return plan_run(config, vocabulary, {.one_rank_per_stage = true, .verify = false});
+    return plan_run(config, vocabulary,
+                    {.one_rank_per_stage = true, .cost_model = model, .verify = false});
   }
-  const ModelSpec model = resolve_model(config.model, config.train.sequence, vocabulary);
-  return plan_run(config, vocabulary, {.ranks = first_ranks(Mesh(mesh_sizes(config, model)))});
+  const ModelSpec spec = resolve_model(config.model, config.train.sequence, vocabulary);
+  return plan_run(config, vocabulary,
+                  {.ranks = first_ranks(Mesh(mesh_sizes(config, spec))), .cost_model = model});
 }
 
 double as_double(int64_t value) {
@@ -78,7 +85,7 @@ SimulatedRun::SimulatedRun(const RunConfig& config, int64_t tokenizer_vocabulary
     : config_(config),
       model_(model),
       planned_(planned),
-      plan_(plan_first_ranks(config, tokenizer_vocabulary, planned)),
+      plan_(plan_first_ranks(config, tokenizer_vocabulary, model, planned)),
       result_(simulate(rank_programs(), model, options)) {
   analyze();
 }

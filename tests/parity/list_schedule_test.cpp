@@ -1,0 +1,45 @@
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "parity/layout_config.h"
+#include "support/engine_runs.h"
+
+namespace braid {
+namespace {
+
+class ListScheduleParity : public testing::TestWithParam<Layout> {};
+
+// Another order of tasks on every rank, the same kernels and the same order of every sum: weights,
+// optimizer state, losses and gradient norms of two steps are the same bits.
+TEST_P(ListScheduleParity, ChangesNoBit) {
+  constexpr int64_t kSteps = 2;
+  RunConfig config = config_of(GetParam());
+  config.overlap.mode = "off";
+  const Outcome off = run(config, kSteps);
+  config.overlap.mode = "auto";
+  config.overlap.cost = "h200x8";
+  config.overlap.list_schedule = true;
+  const RunPlan plan = plan_run(config, 50);
+  EXPECT_TRUE(plan.ranks.front().passes.back().report.changed);
+  expect_same_bits(run(config, kSteps), off);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Layouts, ListScheduleParity,
+    testing::Values(
+        Layout{kLlamaModel, "ranks=2 pipeline=2 train.global_batch=16"},
+        Layout{kLlamaModel, "ranks=2 pipeline=2 schedule=interleaved virtual_stages=2"},
+        Layout{kLlamaModel, "ranks=2 pipeline=2 schedule=zb-v virtual_stages=2"},
+        Layout{kLlamaModel, "ranks=2 pipeline=2 schedule=dualpipe-v virtual_stages=2"},
+        Layout{kLlamaModel, "ranks=2 tensor=2 sequence_parallel=true memory.recompute=norms"},
+        Layout{kLlamaModel, "ranks=2 tensor=2"},
+        Layout{kLlamaModel, "ranks=2 context=2 memory.recompute=full"},
+        Layout{kLlamaModel, "ranks=2 shard=parameters"},
+        Layout{kLlamaModel, "ranks=4 pipeline=2 shard=gradients grad_reduce_dtype=bfloat16"},
+        Layout{kGpt2Model,
+               "ranks=4 tensor=2 pipeline=2 shard=optimizer memory.offload_layers=1 "
+               "memory.offload_min_bytes=1"}));
+
+}  // namespace
+}  // namespace braid
