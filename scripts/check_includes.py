@@ -31,11 +31,13 @@ MAY_SEE = {
     "report": ["base", "ir", "memory", "trace", "passes", "parallel/schedule_stats.h"],
     "plan": ["base", "ir", "ops", "model", "parallel", "memory", "comm", "trace", "sim", "passes", "config",
              "report", "backends/cuda/device_needs.h"],
+    "tune": ["base", "ir", "ops", "model", "parallel", "memory", "comm", "trace", "sim", "passes", "config",
+             "report", "backends/cuda/device_needs.h", "plan"],
     "state": ["base", "ir", "model", "parallel", "comm", "backends", "checkpoint", "hugging_face", "config", "plan"],
     "runtime": ["base", "ir", "ops", "model", "parallel", "memory", "comm", "trace", "sim", "passes", "backends",
-                "data", "checkpoint", "hugging_face", "config", "report", "plan", "state"],
+                "data", "checkpoint", "hugging_face", "config", "report", "plan", "tune", "state"],
     "cli": ["base", "ir", "ops", "model", "parallel", "memory", "comm", "trace", "sim", "passes", "backends",
-            "data", "checkpoint", "hugging_face", "config", "report", "plan", "state", "runtime"],
+            "data", "checkpoint", "hugging_face", "config", "report", "plan", "tune", "state", "runtime"],
 }
 
 # Headers that cost every file that includes them most of a second.

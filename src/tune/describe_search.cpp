@@ -1,0 +1,184 @@
+#include "tune/describe_search.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/text.h"
+
+namespace braid {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr double kNsPerS = 1e9;
+
+double seconds(double ns) {
+  return ns / kNsPerS;
+}
+
+double seconds(int64_t ns) {
+  return static_cast<double>(ns) / kNsPerS;
+}
+
+/// Of the tasks' part of the step, which the means add up to.
+double percent(const RankedLayout& row, double ns) {
+  const SimulatedMeans& means = row.means;
+  const double all = means.compute_ns + means.all_exposed_ns + means.copy_ns + means.idle_ns();
+  return all > 0 ? 100.0 * ns / all : 0.0;
+}
+
+std::string_view more_compute(const RankedLayout& slower, const RankedLayout& best) {
+  const auto level = [](const RankedLayout& it) {
+    const std::string_view policies[] = {"none", "norms", "attention", "full"};
+    return std::ranges::find(policies, it.layout.recompute) - std::begin(policies);
+  };
+  return level(slower) > level(best)   ? "more recompute"
+         : level(slower) < level(best) ? "slower compute, though less is made again"
+                                       : "slower compute (smaller products, or contention)";
+}
+
+struct Part {
+  std::string what;
+  double more_ns = 0;
+};
+
+/// How the step of `slower` differs, part by part; they add up to the whole difference, but for
+/// exposed communication of several kinds at once.
+std::vector<Part> differences(const RankedLayout& slower, const RankedLayout& best) {
+  std::vector<Part> parts;
+  const auto add = [&](std::string what, double slower_ns, double best_ns) {
+    parts.push_back({std::move(what), slower_ns - best_ns});
+  };
+  const SimulatedMeans& a = slower.means;
+  const SimulatedMeans& b = best.means;
+  add(std::string(more_compute(slower, best)), a.compute_ns, b.compute_ns);
+  for (size_t kind = 0; kind < kNumGroupKinds; ++kind) {
+    add(fmt::format("more exposed {} communication", group_kind_name(static_cast<GroupKind>(kind))),
+        a.exposed_ns[kind], b.exposed_ns[kind]);
+  }
+  add("more bubble", a.idle_ns(), b.idle_ns());
+  add("more copies", a.copy_ns, b.copy_ns);
+  std::ranges::stable_sort(parts, std::greater<>(), &Part::more_ns);
+  return parts;
+}
+
+std::string counts_text(const LayoutSearch& search) {
+  const SearchCounts& counts = search.counts;
+  return fmt::format(
+      "layouts   {} looked at: {} refused by the rules, {} too big{}, {} behind by estimate, {} "
+      "simulated\n",
+      format_count(counts.looked_at), format_count(counts.refused), format_count(counts.too_big),
+      search.memory_bytes ? " for " + format_bytes(*search.memory_bytes) : "",
+      format_count(counts.behind), counts.simulated);
+}
+
+std::string table_text(const LayoutSearch& search, size_t rows) {
+  size_t width = 6;
+  for (size_t i = 0; i < rows; ++i) {
+    width = std::max(width, layout_name(search.ranked[i].layout).size());
+  }
+  std::string text =
+      fmt::format("rank  {:<{}}  tokens/s/rank    MFU    step, s  bubble  exposed  peak, GiB\n",
+                  "layout", width);
+  for (size_t i = 0; i < rows; ++i) {
+    const RankedLayout& row = search.ranked[i];
+    text += fmt::format(
+        "{:>4}  {:<{}}  {:>13.1f}  {:>4.1f}%  {:>9.4g}  {:>5.1f}%  {:>6.1f}%  {:>9.1f}\n", i + 1,
+        layout_name(row.layout), width, row.tokens_per_s_per_rank, 100.0 * row.mfu,
+        seconds(row.step_ns), percent(row, row.means.idle_ns()),
+        percent(row, row.means.all_exposed_ns), static_cast<double>(row.needed_bytes) * 0x1p-30);
+  }
+  return text;
+}
+
+/// As an argument of a shell: texts with other letters than these in quotes.
+std::string shell_word(const std::string& text) {
+  const bool plain = std::ranges::all_of(text, [](char letter) {
+    return std::isalnum(static_cast<unsigned char>(letter)) != 0 ||
+           std::string_view("._-=/").find(letter) != std::string_view::npos;
+  });
+  return plain ? text : "'" + text + "'";
+}
+
+std::string command_text(const LayoutSearch& search, const RunConfig& config,
+                         const std::string& run_file) {
+  std::string text =
+      fmt::format("the best  braid train {}", run_file.empty() ? "run.toml" : shell_word(run_file));
+  for (const std::string& override_text : layout_overrides(config, search.ranked.front().layout)) {
+    text += " \\\n            --set " + shell_word(override_text);
+  }
+  return text + "\n";
+}
+
+Json layout_json(const RankedLayout& row, const RunConfig& config) {
+  Json exposed = Json::object();
+  for (size_t kind = 0; kind < kNumGroupKinds; ++kind) {
+    if (row.means.communication_ns[kind] > 0) {
+      exposed[std::string(group_kind_name(static_cast<GroupKind>(kind)))] =
+          row.means.exposed_ns[kind];
+    }
+  }
+  return {{"layout", layout_name(row.layout)},
+          {"set", layout_overrides(config, row.layout)},
+          {"step_ns", row.step_ns},
+          {"estimated_ns", std::llround(row.estimated_ns)},
+          {"tokens_per_s_per_rank", row.tokens_per_s_per_rank},
+          {"mfu", row.mfu},
+          {"compute_ns", row.means.compute_ns},
+          {"exposed_ns", row.means.all_exposed_ns},
+          {"exposed_by_kind_ns", exposed},
+          {"idle_ns", row.means.idle_ns()},
+          {"copy_ns", row.means.copy_ns},
+          {"needed_bytes", row.needed_bytes}};
+}
+
+}  // namespace
+
+std::string why_slower(const RankedLayout& slower, const RankedLayout& best) {
+  const auto difference_ns = static_cast<double>(slower.step_ns - best.step_ns);
+  const std::vector<Part> parts = differences(slower, best);
+  std::vector<std::string> texts;
+  for (const Part& part : parts) {
+    if (part.more_ns > 0 && part.more_ns >= 0.1 * difference_ns && texts.size() < 2) {
+      texts.push_back(fmt::format("{} (+{})", part.what, format_duration(seconds(part.more_ns))));
+    }
+  }
+  return fmt::format(
+      "+{:.1f}%: {}",
+      100.0 * difference_ns / static_cast<double>(std::max<int64_t>(best.step_ns, 1)),
+      texts.empty() ? "as fast" : join(texts, ", "));
+}
+
+std::string describe_search(const LayoutSearch& search, const RunConfig& config,
+                            const SearchTableOptions& options) {
+  const size_t rows = std::min(options.rows, search.ranked.size());
+  std::string text = counts_text(search) + table_text(search, rows);
+  for (size_t i = 1; i < rows; ++i) {
+    text += fmt::format("{} {:>2}  {}\n", i == 1 ? "why not" : "       ", i + 1,
+                        why_slower(search.ranked[i], search.ranked.front()));
+  }
+  return text + command_text(search, config, options.run_file);
+}
+
+std::string search_json(const LayoutSearch& search, const RunConfig& config, size_t rows) {
+  Json layouts = Json::array();
+  for (size_t i = 0; i < std::min(rows, search.ranked.size()); ++i) {
+    layouts.push_back(layout_json(search.ranked[i], config));
+  }
+  const SearchCounts& counts = search.counts;
+  const Json json = {
+      {"counts",
+       {{"looked_at", counts.looked_at},
+        {"refused", counts.refused},
+        {"too_big", counts.too_big},
+        {"behind", counts.behind},
+        {"simulated", counts.simulated}}},
+      {"memory_limit_bytes", search.memory_bytes ? Json(*search.memory_bytes) : Json(nullptr)},
+      {"layouts", layouts}};
+  return json.dump(2) + "\n";
+}
+
+}  // namespace braid

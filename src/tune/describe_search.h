@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "config/run_config.h"
+#include "tune/search_layouts.h"
+
+namespace braid {
+
+struct SearchTableOptions {
+  size_t rows = 10;           ///< of the table, at most
+  std::string run_file = {};  ///< for the command line below it; empty: none
+};
+
+/// What was looked at, a table of the fastest layouts, the `--set` of the best one (relative to
+/// `config`, what was searched), and of each other row where it loses its time.
+std::string describe_search(const LayoutSearch& search, const RunConfig& config,
+                            const SearchTableOptions& options = {});
+
+/// The same as a JSON object: "counts", "memory_limit_bytes", "layouts" with up to `rows` of them,
+/// each with its keys, times in nanoseconds and bytes.
+std::string search_json(const LayoutSearch& search, const RunConfig& config, size_t rows);
+
+/// "+2.1%: 0.31 s more exposed tensor communication, 0.10 s less idle time": where the step of
+/// `slower` has more time than that of `best`, largest first, parts below a tenth of the difference
+/// left out.
+std::string why_slower(const RankedLayout& slower, const RankedLayout& best);
+
+}  // namespace braid

@@ -1,0 +1,306 @@
+#include "tune/estimate_layout.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "config/validate.h"
+#include "parallel/mesh.h"
+#include "parallel/pipeline_layout.h"
+
+namespace braid {
+namespace {
+
+double compute_bytes(const RunConfig& config) {
+  return config.train.dtype == "bfloat16" ? 2 : 4;
+}
+
+/// Ranks that hold one copy of the state in shards.
+double num_shards(const Layout& layout) {
+  return layout.shard == "none"
+             ? 1
+             : static_cast<double>(layout.data * layout.context / layout.shard_replicas);
+}
+
+/// Whether gradients are reduced behind every microbatch.
+bool shards_gradients(const Layout& layout) {
+  return layout.shard == "gradients" || layout.shard == "parameters";
+}
+
+Mesh mesh_of(const Layout& layout) {
+  return Mesh({.tensor = static_cast<int>(layout.tensor),
+               .context = static_cast<int>(layout.context),
+               .data = static_cast<int>(layout.data),
+               .pipeline = static_cast<int>(layout.pipeline),
+               .replicas = static_cast<int>(layout.shard_replicas)});
+}
+
+/// Layers, and parts of embedding and head, of one pipeline rank.
+struct RankParts {
+  double layers = 0;
+  double ends = 0;  ///< 0.5 for either
+  bool has_head = false;
+};
+
+RankParts parts_of(const ScheduleOptions& schedule, const std::vector<StageSlice>& slices,
+                   int rank) {
+  RankParts parts;
+  for (int stage = 0; stage < schedule.num_stages(); ++stage) {
+    if (place_of(schedule, stage).rank == rank) {
+      const StageSlice& slice = slices[static_cast<size_t>(stage)];
+      parts.layers += static_cast<double>(slice.num_layers);
+      parts.ends += (slice.has_embedding ? 0.5 : 0) + (slice.has_head ? 0.5 : 0);
+      parts.has_head = parts.has_head || slice.has_head;
+    }
+  }
+  return parts;
+}
+
+/// Communication that may hide under compute.
+struct Hidden {
+  double exposed_ns = 0;
+  double hidden_ns = 0;
+};
+
+Hidden hide(double communication_ns, double compute_ns) {
+  const double hidden_ns = std::min(communication_ns, compute_ns);
+  return {communication_ns - hidden_ns, hidden_ns};
+}
+
+}  // namespace
+
+/// Of one unit of weights.
+struct LayoutEstimator::DataTimes {
+  double reduce_ns = 0;
+  double gather_ns = 0;
+  double loss = 0;  ///< part of compute's rate that is lost beside it
+
+  /// What it adds to compute of that length under which it runs.
+  double cost_ns(double communication_ns, double compute_ns) const {
+    const Hidden parts = hide(communication_ns, compute_ns);
+    return parts.exposed_ns + loss * parts.hidden_ns;
+  }
+};
+
+LayoutEstimator::LayoutEstimator(const RunConfig& config, const ModelSpec& spec,
+                                 const CostModel& model)
+    : config_(config), spec_(spec), model_(model) {}
+
+ScheduleOptions LayoutEstimator::schedule_of(const Layout& layout) const {
+  return {
+      .kind = schedule_kind(layout.schedule),
+      .num_ranks = static_cast<int>(layout.pipeline),
+      .virtual_stages = static_cast<int>(layout.virtual_stages),
+      .num_microbatches = config_.train.global_batch / (layout.data * layout.microbatch),
+      .group_size = layout.schedule == "interleaved" ? config_.parallel.microbatch_group_size : 0};
+}
+
+std::vector<StageSlice> LayoutEstimator::slices_of(const Layout& layout) const {
+  return make_pipeline_layout(
+      {.layers = spec_.layers,
+       .num_ranks = static_cast<int>(layout.pipeline),
+       .virtual_stages = static_cast<int>(layout.virtual_stages),
+       .v_shape = layout.schedule == "zb-v" || layout.schedule == "dualpipe-v",
+       .layout = config_.parallel.pipeline_layout,
+       .first_stage_layers = config_.parallel.first_stage_layers,
+       .last_stage_layers = config_.parallel.last_stage_layers,
+       .account_for_embedding = layout.account_for_embedding,
+       .account_for_loss = layout.account_for_loss});
+}
+
+LayoutEstimator::DataTimes LayoutEstimator::data_times(const Layout& layout, double elems) const {
+  if (layout.data * layout.context == 1) {
+    return {};
+  }
+  const Cluster& cluster = model_.cluster();
+  const Mesh mesh = mesh_of(layout);
+  const auto price = [&](CommKind kind, std::string_view group, double bytes) {
+    const auto ranks = mesh.group(group, 0).ranks;
+    return ranks.size() < 2
+               ? 0.0
+               : static_cast<double>(
+                     cheapest_comm(model_, kind, place_group(cluster, ranks), std::llround(bytes))
+                         .ns);
+  };
+  const double grad_bytes = elems * (config_.parallel.grad_reduce_dtype == "bfloat16" ? 2 : 4);
+  const bool sharded = layout.shard != "none";
+  DataTimes times;
+  if (sharded) {
+    times.reduce_ns =
+        price(CommKind::kReduceScatter, "gradient.shard", grad_bytes) +
+        price(CommKind::kAllReduce, "gradient.replica", grad_bytes / num_shards(layout));
+    times.gather_ns = price(CommKind::kAllGather, "gradient.shard", elems * compute_bytes(config_));
+  } else {
+    times.reduce_ns = price(CommKind::kAllReduce, "gradient", grad_bytes);
+  }
+  const GroupPlacement place = place_group(cluster, mesh.group("gradient", 0).ranks);
+  const double inter = cluster.inter_node.bytes_per_s * place.fewest_per_node;
+  const double part =
+      place.num_nodes == 1 ? 1.0 : std::min(1.0, inter / cluster.intra_node.bytes_per_s);
+  times.loss = (1.0 - model_.contention().gemm_and_sm_comm.compute) * part;
+  return times;
+}
+
+double LayoutEstimator::parameters_of(const Layout& layout, const LayerPrices& prices,
+                                      const std::vector<StageSlice>& slices, int rank) const {
+  const RankParts parts = parts_of(schedule_of(layout), slices, rank);
+  const double ends = spec_.tied_embeddings && parts.ends > 0 ? 1.0 : parts.ends;
+  return parts.layers * prices.layer.parameters + ends * prices.ends.parameters;
+}
+
+double LayoutEstimator::rank_bytes(const Layout& layout, const LayerPrices& prices,
+                                   const std::vector<StageSlice>& slices, int rank) const {
+  const ScheduleOptions schedule = schedule_of(layout);
+  const RankParts parts = parts_of(schedule, slices, rank);
+  const double elems = parameters_of(layout, prices, slices, rank);
+  const double unit = std::max(prices.layer.parameters, parts.ends * prices.ends.parameters);
+  const double shards = num_shards(layout);
+  const double bytes = compute_bytes(config_);
+  const bool has_main_weights =
+      bytes < 4 || layout.shard == "optimizer" || layout.shard == "gradients";
+  double sum = elems * (8 + (has_main_weights ? 4 : 0)) / shards;  // optimizer
+  sum += layout.shard == "parameters" ? bytes * (elems / shards + 2 * prices.layer.parameters)
+                                      : bytes * elems;
+  sum += shards_gradients(layout) ? 4 * (elems / shards + unit) : 4 * elems;
+  const auto live = static_cast<double>(most_activations(schedule, rank));
+  const double layers_per_stage = parts.layers / static_cast<double>(schedule.virtual_stages);
+  sum += live * layers_per_stage * prices.layer.kept_bytes;
+  sum += parts.has_head ? prices.ends.kept_bytes + prices.work_bytes : prices.layer_work_bytes;
+  return sum + prices.other_bytes;
+}
+
+StageTimes LayoutEstimator::stage_times(const Layout& layout, const LayerPrices& prices,
+                                        const StageSlice& slice, const DataTimes& data) const {
+  const double forward_comm = layout.shard == "parameters" ? data.gather_ns : 0;
+  const double backward_comm = forward_comm + (shards_gradients(layout) ? data.reduce_ns : 0);
+  const auto layers = static_cast<double>(slice.num_layers);
+  const double ends = slice.has_head ? 1 : 0;
+  const PartPrice& layer = prices.layer;
+  const double forward = layers * (layer.forward_ns + data.cost_ns(forward_comm, layer.forward_ns));
+  const double wgrad = layers * layer.wgrad_ns + ends * prices.ends.wgrad_ns;
+  const double backward =
+      layers * (layer.backward_ns + data.cost_ns(backward_comm, layer.backward_ns)) +
+      ends * prices.ends.backward_ns;
+  return {.forward_ns = std::llround(forward + ends * prices.ends.forward_ns),
+          .dgrad_ns = std::llround(std::max(backward - wgrad, 0.0)),
+          .wgrad_ns = std::llround(wgrad),
+          .delayed_ns = slice.num_layers > 0 ? std::llround(layer.wgrad_ns) : 0};
+}
+
+LayoutEstimate LayoutEstimator::bounds(const Layout& layout, const LayerPrices& prices) const {
+  const ScheduleOptions schedule = schedule_of(layout);
+  const std::vector<StageSlice> slices = slices_of(layout);
+  const auto microbatches = static_cast<double>(schedule.num_microbatches);
+  std::vector<double> work(static_cast<size_t>(schedule.num_ranks), 0);
+  // From the first stage to a rank's first one, and back. Where weight gradients are jobs of their
+  // own, a rank may do those while its last result is on its way back.
+  std::vector<double> way(slices.size() + 1, 0);
+  const bool splits = splits_backward(schedule.kind);
+  for (size_t stage = 0; stage < slices.size(); ++stage) {
+    const StageTimes times = stage_times(layout, prices, slices[stage], {});
+    const auto sum = static_cast<double>(times.forward_ns + times.dgrad_ns);
+    work[static_cast<size_t>(place_of(schedule, static_cast<int>(stage)).rank)] +=
+        microbatches * (sum + static_cast<double>(times.wgrad_ns));
+    way[stage + 1] = way[stage] + (splits ? static_cast<double>(times.forward_ns) : sum);
+  }
+  LayoutEstimate estimate;
+  for (int rank = 0; rank < schedule.num_ranks; ++rank) {
+    const auto index = static_cast<size_t>(rank);
+    estimate.peak_bytes = std::max(estimate.peak_bytes, rank_bytes(layout, prices, slices, rank));
+    const double delayed = splits || rank == 0 ? 0 : prices.layer.wgrad_ns;
+    estimate.least_ns = std::max(estimate.least_ns, work[index] + way[index] - delayed +
+                                                        update_ns(layout, prices, slices, rank));
+  }
+  return estimate;
+}
+
+double LayoutEstimator::update_ns(const Layout& layout, const LayerPrices& prices,
+                                  const std::vector<StageSlice>& slices, int rank) const {
+  const RankParts parts = parts_of(schedule_of(layout), slices, rank);
+  return (parts.layers * prices.layer.update_ns + parts.ends * prices.ends.update_ns) /
+         num_shards(layout);
+}
+
+/// What sums and gathers of whole weights, once a step, add to the last backward of the rank and
+/// its first forward.
+double LayoutEstimator::tail_ns(const Layout& layout, const LayerPrices& prices,
+                                const std::vector<StageSlice>& slices, int rank,
+                                std::span<const StageTimes> stages) const {
+  if (layout.shard == "parameters" || layout.data * layout.context == 1) {
+    return 0;
+  }
+  const ScheduleOptions schedule = schedule_of(layout);
+  double forward = 0;
+  double backward = 0;
+  for (int stage = 0; stage < schedule.num_stages(); ++stage) {
+    if (place_of(schedule, stage).rank == rank) {
+      const StageTimes& times = stages[static_cast<size_t>(stage)];
+      forward += static_cast<double>(times.forward_ns);
+      backward += static_cast<double>(times.dgrad_ns + times.wgrad_ns);
+    }
+  }
+  const double elems = parameters_of(layout, prices, slices, rank);
+  const double unit = std::min(prices.layer.parameters, elems);
+  const DataTimes rest = data_times(layout, elems - unit);
+  const DataTimes last = data_times(layout, unit);
+  const double gather = rest.cost_ns(rest.gather_ns + last.gather_ns, forward);
+  const double reduce =
+      shards_gradients(layout) ? 0 : rest.cost_ns(rest.reduce_ns, backward) + last.reduce_ns;
+  return gather + reduce;
+}
+
+int64_t LayoutEstimator::message_ns(const Layout& layout) const {
+  if (layout.pipeline == 1) {
+    return 0;
+  }
+  const Mesh mesh = mesh_of(layout);
+  const std::array<int, 2> ends{0, mesh.rank_at({.pipeline = 1})};
+  const int64_t rows = layout.microbatch * config_.train.sequence / layout.context;
+  const int64_t columns = spec_.width / (layout.sequence_parallel ? layout.tensor : 1);
+  const auto bytes = static_cast<double>(rows * columns) * compute_bytes(config_);
+  return cheapest_comm(model_, CommKind::kSendRecv, place_group(model_.cluster(), ends),
+                       std::llround(bytes))
+      .ns;
+}
+
+std::shared_ptr<const std::vector<Schedule>> LayoutEstimator::schedules(
+    const ScheduleOptions& options) const {
+  const ScheduleKey key{options.kind, options.num_ranks, options.virtual_stages,
+                        options.num_microbatches};
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = schedules_.find(key); found != schedules_.end()) {
+      return found->second;
+    }
+  }
+  auto made = std::make_shared<const std::vector<Schedule>>(make_schedules(options));
+  const std::lock_guard lock(mutex_);
+  return schedules_.emplace(key, std::move(made)).first->second;
+}
+
+double LayoutEstimator::step_ns(const Layout& layout, const LayerPrices& prices) const {
+  const ScheduleOptions schedule = schedule_of(layout);
+  const std::vector<StageSlice> slices = slices_of(layout);
+  const DataTimes layer_data = data_times(layout, prices.layer.parameters);
+  std::vector<StageTimes> stages;
+  for (const StageSlice& slice : slices) {
+    stages.push_back(stage_times(layout, prices, slice, layer_data));
+  }
+  std::vector<int64_t> ends;
+  if (schedule.num_ranks == 1) {
+    const StageTimes& only = stages.front();
+    ends.push_back(schedule.num_microbatches * (only.forward_ns + only.dgrad_ns + only.wgrad_ns));
+  } else {
+    ends = end_times(schedule, *schedules(schedule), stages, message_ns(layout));
+  }
+  double all_reduced = 0;
+  double update = 0;
+  for (int rank = 0; rank < schedule.num_ranks; ++rank) {
+    all_reduced = std::max(all_reduced, static_cast<double>(ends[static_cast<size_t>(rank)]) +
+                                            tail_ns(layout, prices, slices, rank, stages));
+    update = std::max(update, update_ns(layout, prices, slices, rank));
+  }
+  return all_reduced + update;
+}
+
+}  // namespace braid

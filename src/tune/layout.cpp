@@ -1,0 +1,132 @@
+#include "tune/layout.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <variant>
+
+#include "base/errors.h"
+#include "base/text.h"
+#include "config/value.h"
+
+namespace braid {
+namespace {
+
+const Field& field_of(std::string_view key) {
+  const size_t dot = key.find('.');
+  const Field* const field = find_field(key.substr(0, dot), key.substr(dot + 1));
+  check(field != nullptr, "there is no key {}", key);
+  return *field;
+}
+
+/// Keys and values of a layout, in the order of the run file.
+std::vector<std::pair<std::string_view, Value>> keys_of(const Layout& layout) {
+  const auto text = [](std::string_view name) { return Value(std::string(name)); };
+  return {{"train.microbatch", layout.microbatch},
+          {"parallel.ranks", layout.tensor * layout.context * layout.data * layout.pipeline},
+          {"parallel.data", layout.data},
+          {"parallel.tensor", layout.tensor},
+          {"parallel.pipeline", layout.pipeline},
+          {"parallel.context", layout.context},
+          {"parallel.virtual_stages", layout.virtual_stages},
+          {"parallel.schedule", text(layout.schedule)},
+          {"parallel.sequence_parallel", layout.sequence_parallel},
+          {"parallel.account_for_embedding", layout.account_for_embedding},
+          {"parallel.account_for_loss", layout.account_for_loss},
+          {"parallel.context_method", text(layout.context_method)},
+          {"parallel.shard", text(layout.shard)},
+          {"parallel.shard_replicas", layout.shard_replicas},
+          {"memory.recompute", text(layout.recompute)}};
+}
+
+}  // namespace
+
+std::string layout_name(const Layout& layout) {
+  std::string name;
+  const auto add_size = [&](std::string_view letters, int64_t size) {
+    name += size > 1 ? fmt::format("{}{} ", letters, size) : "";
+  };
+  const auto add_text = [&](std::string_view text, bool shown) {
+    name += shown ? fmt::format("{} ", text) : "";
+  };
+  add_size("tp", layout.tensor);
+  add_size("pp", layout.pipeline);
+  add_size("v", layout.schedule == "interleaved" ? layout.virtual_stages : 1);
+  add_text(layout.schedule, layout.schedule != "interleaved" && layout.schedule != "1f1b");
+  add_text(layout.account_for_embedding ? "ends=layers" : "loss=layer", layout.account_for_loss);
+  add_size("cp", layout.context);
+  add_text(layout.context_method, layout.context > 1);
+  add_size("dp", layout.data);
+  if (layout.shard != "none") {
+    name += fmt::format("shard={} ", layout.shard);
+    add_size("copies=", layout.shard_replicas);
+  }
+  name += fmt::format("mb{}", layout.microbatch);
+  return layout.recompute == "none" ? name : name + fmt::format(" recompute={}", layout.recompute);
+}
+
+RunConfig with_layout(RunConfig config, const Layout& layout) {
+  for (const auto& [key, value] : keys_of(layout)) {
+    set_value(field_of(key), config, value);
+  }
+  if (layout.schedule != "interleaved") {
+    config.parallel.microbatch_group_size = 0;
+  }
+  if (layout.context_method != "a2a+ring") {
+    config.parallel.context_inner = 0;
+  }
+  if (layout.recompute == "none") {
+    config.memory.recompute_layers = 0;
+  }
+  return config;
+}
+
+std::vector<std::string> layout_overrides(const RunConfig& config, const Layout& layout) {
+  const RunConfig laid_out = with_layout(config, layout);
+  const RunConfig defaults;
+  std::vector<std::string> overrides;
+  for (const Field& field : config_fields()) {
+    const std::optional<Value> value = value_of(field, laid_out);
+    const std::string key = full_name(field);
+    const bool searched = std::ranges::find(searched_keys(), key) != searched_keys().end();
+    const bool shown = searched || key == "parallel.ranks" || key == "parallel.data";
+    if (value != value_of(field, config) || (shown && value != value_of(field, defaults))) {
+      const auto* const text = value ? std::get_if<std::string>(&*value) : nullptr;
+      overrides.push_back(fmt::format("{}={}", key, text ? *text : to_text(*value)));
+    }
+  }
+  return overrides;
+}
+
+const std::vector<std::string_view>& searched_keys() {
+  static const std::vector<std::string_view> kKeys = {"train.microbatch",
+                                                      "parallel.data",
+                                                      "parallel.tensor",
+                                                      "parallel.pipeline",
+                                                      "parallel.context",
+                                                      "parallel.virtual_stages",
+                                                      "parallel.schedule",
+                                                      "parallel.sequence_parallel",
+                                                      "parallel.microbatch_group_size",
+                                                      "parallel.pipeline_layout",
+                                                      "parallel.first_stage_layers",
+                                                      "parallel.last_stage_layers",
+                                                      "parallel.account_for_embedding",
+                                                      "parallel.account_for_loss",
+                                                      "parallel.context_method",
+                                                      "parallel.context_inner",
+                                                      "parallel.shard",
+                                                      "parallel.shard_replicas",
+                                                      "memory.recompute"};
+  return kKeys;
+}
+
+void check_searched_key(std::string_view key) {
+  if (std::ranges::find(searched_keys(), key) == searched_keys().end()) {
+    throw_config_error("--fix {}: is no key that the search chooses{}; these are {}",
+                       quote(key, 64), did_you_mean(key, searched_keys()),
+                       join(searched_keys(), ", "));
+  }
+}
+
+}  // namespace braid

@@ -1,0 +1,297 @@
+#include "tune/layout_space.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <span>
+#include <utility>
+
+#include "base/errors.h"
+#include "base/text.h"
+#include "config/fields.h"
+#include "model/context_shard.h"
+#include "model/tensor_shard.h"
+#include "parallel/schedule.h"
+
+namespace braid {
+namespace {
+
+using Names = std::span<const std::string_view>;
+
+constexpr std::array<std::string_view, 1> kRing = {"ring"};
+constexpr std::array<std::string_view, 1> kNoShard = {"none"};
+constexpr std::array<std::string_view, 1> kOneStage = {"1f1b"};
+/// Without gpipe, which is 1f1b with more memory.
+constexpr std::array<std::string_view, 5> kSchedules = {"1f1b", "interleaved", "zb-h1", "zb-v",
+                                                        "dualpipe-v"};
+
+const Field& field_of(std::string_view key) {
+  const size_t dot = key.find('.');
+  const Field* const field = find_field(key.substr(0, dot), key.substr(dot + 1));
+  check(field != nullptr, "there is no key {}", key);
+  return *field;
+}
+
+std::vector<int64_t> divisors(int64_t number) {
+  std::vector<int64_t> list;
+  for (int64_t divisor = 1; divisor <= number; ++divisor) {
+    if (number % divisor == 0) {
+      list.push_back(divisor);
+    }
+  }
+  return list;
+}
+
+/// Writes down every layout, from the slowest dimension to the fastest; what an outer loop refuses,
+/// the inner ones never see.
+class Enumerator {
+ public:
+  Enumerator(const RunConfig& config, const ModelSpec& model, const Cluster& cluster,
+             const LayoutLimits& limits)
+      : config_(config), model_(model), cluster_(cluster), limits_(limits) {}
+
+  LayoutSpace run() {
+    const int64_t ranks = config_.parallel.ranks;
+    for (const int64_t tensor : sizes("parallel.tensor", config_.parallel.tensor, ranks)) {
+      for (const int64_t context :
+           sizes("parallel.context", config_.parallel.context, ranks / tensor)) {
+        for (const int64_t pipeline :
+             sizes("parallel.pipeline", config_.parallel.pipeline, ranks / tensor / context)) {
+          add_mesh(tensor, context, pipeline);
+        }
+      }
+    }
+    return std::move(space_);
+  }
+
+ private:
+  bool is_fixed(std::string_view key) const { return limits_.fixed.contains(key); }
+
+  /// The divisors of what is left of the ranks, or the one size that is fixed.
+  std::vector<int64_t> sizes(std::string_view key, int64_t given, int64_t ranks) {
+    if (!is_fixed(key)) {
+      return divisors(ranks);
+    }
+    space_.num_refused += ranks % given == 0 ? 0 : 1;
+    return ranks % given == 0 ? std::vector<int64_t>{given} : std::vector<int64_t>{};
+  }
+
+  /// The values of a key of names, or the one that is fixed.
+  template <size_t N>
+  std::vector<std::string_view> names(std::string_view key, const std::string& given,
+                                      const std::array<std::string_view, N>& all) const {
+    if (!is_fixed(key)) {
+      return {all.begin(), all.end()};
+    }
+    const Names allowed = field_of(key).limits.allowed;
+    return {*std::find(allowed.begin(), allowed.end(), given)};
+  }
+
+  int64_t max_tensor() const {
+    const int64_t node = std::min<int64_t>(cluster_.devices_per_node, cluster_.num_devices);
+    return limits_.max_tensor > 0 ? std::min(limits_.max_tensor, node) : node;
+  }
+
+  bool may_be_mesh(int64_t tensor, int64_t context, int64_t pipeline) const {
+    const int64_t most_context = limits_.max_context > 0
+                                     ? limits_.max_context
+                                     : std::max<int64_t>(config_.train.sequence / kLeastTokens, 1);
+    const bool tensor_fits = is_fixed("parallel.tensor") ||
+                             (tensor <= max_tensor() && cluster_.devices_per_node % tensor == 0);
+    return tensor_fits && (is_fixed("parallel.context") || context <= most_context) &&
+           pipeline <= model_.layers &&
+           (!is_fixed("parallel.data") ||
+            config_.parallel.data == data_of(tensor, context, pipeline));
+  }
+
+  int64_t data_of(int64_t tensor, int64_t context, int64_t pipeline) const {
+    return config_.parallel.ranks / (tensor * context * pipeline);
+  }
+
+  void add_mesh(int64_t tensor, int64_t context, int64_t pipeline) {
+    const int64_t data = data_of(tensor, context, pipeline);
+    if (!may_be_mesh(tensor, context, pipeline) || config_.train.global_batch % data != 0) {
+      ++space_.num_refused;
+      return;
+    }
+    Layout layout{.tensor = tensor, .context = context, .data = data, .pipeline = pipeline};
+    layout.sequence_parallel =
+        is_fixed("parallel.sequence_parallel") ? config_.parallel.sequence_parallel : tensor > 1;
+    for (const int64_t microbatch : microbatches(data)) {
+      layout.microbatch = microbatch;
+      for (const std::string_view method : context_methods(context)) {
+        layout.context_method = method;
+        if (splits_model(layout)) {
+          add_pipelines(layout);
+        } else {
+          ++space_.num_refused;
+        }
+      }
+    }
+  }
+
+  std::vector<int64_t> microbatches(int64_t data) {
+    const int64_t sequences = config_.train.global_batch / data;
+    if (is_fixed("train.microbatch")) {
+      const int64_t given = config_.train.microbatch;
+      return sequences % given == 0 ? std::vector<int64_t>{given} : std::vector<int64_t>{};
+    }
+    std::vector<int64_t> list = divisors(sequences);
+    std::erase_if(list, [&](int64_t size) { return size > limits_.max_microbatch; });
+    return list;
+  }
+
+  std::vector<std::string_view> context_methods(int64_t context) const {
+    constexpr std::array<std::string_view, 4> kAll = {"ring", "all_gather", "a2a", "a2a+ring"};
+    return context == 1 ? names("parallel.context_method", config_.parallel.context_method, kRing)
+                        : names("parallel.context_method", config_.parallel.context_method, kAll);
+  }
+
+  /// Whether heads, rows and the sequence divide; and a2a+ring is neither a2a nor ring alone.
+  bool splits_model(const Layout& layout) const {
+    const TensorShard tensor{
+        .size = layout.tensor, .index = 0, .sequence_parallel = layout.sequence_parallel};
+    const int64_t rows = layout.microbatch * config_.train.sequence / layout.context;
+    try {
+      check_tensor_parallel(model_, tensor, rows);
+      const LocalSizes local = local_sizes(model_, tensor);
+      const int64_t exchange = std::gcd(layout.context, std::gcd(local.heads, local.kv_heads));
+      const bool mixes = layout.context_method == "a2a+ring";
+      const int64_t inner = layout.context_method == "a2a"       ? layout.context
+                            : !mixes                             ? 1
+                            : config_.parallel.context_inner > 0 ? config_.parallel.context_inner
+                                                                 : exchange;
+      check_context_parallel(model_, tensor, {.size = layout.context, .index = 0, .inner = inner},
+                             config_.train.sequence);
+      return !mixes || is_fixed("parallel.context_method") || (inner > 1 && inner < layout.context);
+    } catch (const ConfigError&) {
+      return false;
+    }
+  }
+
+  std::vector<int64_t> virtual_stages(std::string_view schedule, int64_t pipeline) const {
+    std::vector<int64_t> list;
+    if (schedule == "interleaved") {
+      for (int64_t stages = 2; stages * pipeline <= model_.layers + 2; ++stages) {
+        list.push_back(stages);
+      }
+    } else {
+      list.push_back(schedule == "zb-v" || schedule == "dualpipe-v" ? 2 : 1);
+    }
+    const int64_t given = config_.parallel.virtual_stages;
+    if (is_fixed("parallel.virtual_stages")) {
+      std::erase_if(list, [&](int64_t stages) { return stages != given; });
+    }
+    return list;
+  }
+
+  void add_pipelines(Layout layout) {
+    const auto schedules = layout.pipeline == 1
+                               ? names("parallel.schedule", config_.parallel.schedule, kOneStage)
+                               : names("parallel.schedule", config_.parallel.schedule, kSchedules);
+    for (const std::string_view schedule : schedules) {
+      layout.schedule = schedule;
+      for (const int64_t stages : virtual_stages(schedule, layout.pipeline)) {
+        layout.virtual_stages = stages;
+        add_stage_layouts(layout);
+      }
+    }
+  }
+
+  bool has_schedule(const Layout& layout) const {
+    const int64_t microbatches = config_.train.global_batch / (layout.data * layout.microbatch);
+    try {
+      check_schedule({.kind = schedule_kind(layout.schedule),
+                      .num_ranks = static_cast<int>(layout.pipeline),
+                      .virtual_stages = static_cast<int>(layout.virtual_stages),
+                      .num_microbatches = microbatches,
+                      .group_size = layout.schedule == "interleaved"
+                                        ? config_.parallel.microbatch_group_size
+                                        : 0});
+      return true;
+    } catch (const ConfigError&) {
+      return false;
+    }
+  }
+
+  /// Layers divide over the stages, with embedding and loss counted as a layer each or not.
+  void add_stage_layouts(Layout layout) {
+    if (!has_schedule(layout)) {
+      ++space_.num_refused;
+      return;
+    }
+    const ParallelConfig& given = config_.parallel;
+    const bool is_given = !given.pipeline_layout.empty() || given.first_stage_layers > 0 ||
+                          given.last_stage_layers > 0;
+    bool any = false;
+    for (const auto& [embedding, loss] :
+         {std::pair{false, false}, std::pair{true, true}, std::pair{false, true}}) {
+      const bool fixed_otherwise =
+          (is_fixed("parallel.account_for_loss") && loss != given.account_for_loss) ||
+          (is_fixed("parallel.account_for_embedding") && embedding != given.account_for_embedding);
+      const int64_t counted = model_.layers + (embedding ? 1 : 0) + (loss ? 1 : 0);
+      const int64_t stages = layout.pipeline * layout.virtual_stages;
+      const bool divides = counted % stages == 0 && (counted == model_.layers || stages > 1);
+      if (is_given ? (embedding || loss) : (!divides || fixed_otherwise)) {
+        continue;
+      }
+      any = true;
+      layout.account_for_embedding = embedding;
+      layout.account_for_loss = loss;
+      add_states(layout);
+    }
+    space_.num_refused += any ? 0 : 1;
+  }
+
+  /// One copy of sharded state, and one per group of shards that fits a node beside tensor ranks.
+  std::vector<int64_t> replicas(const Layout& layout, std::string_view shard) const {
+    if (is_fixed("parallel.shard_replicas")) {
+      return {config_.parallel.shard_replicas};
+    }
+    std::vector<int64_t> list{1};
+    const int64_t sharers = layout.data * layout.context;
+    const int64_t in_node = cluster_.devices_per_node / layout.tensor;
+    if (shard != "none" && in_node > 1 && in_node < sharers && sharers % in_node == 0) {
+      list.push_back(sharers / in_node);
+    }
+    return list;
+  }
+
+  void add_states(Layout layout) {
+    constexpr std::array<std::string_view, 4> kShards = {"none", "optimizer", "gradients",
+                                                         "parameters"};
+    constexpr std::array<std::string_view, 4> kPolicies = {"none", "norms", "attention", "full"};
+    const bool alone = layout.data * layout.context == 1;
+    const auto shards = alone ? names("parallel.shard", config_.parallel.shard, kNoShard)
+                              : names("parallel.shard", config_.parallel.shard, kShards);
+    const auto policies = names("memory.recompute", config_.memory.recompute, kPolicies);
+    for (const std::string_view shard : shards) {
+      for (const int64_t copies : replicas(layout, shard)) {
+        for (const std::string_view recompute : policies) {
+          layout.shard = shard;
+          layout.shard_replicas = copies;
+          layout.recompute = recompute;
+          space_.layouts.push_back(layout);
+        }
+      }
+    }
+  }
+
+  const RunConfig& config_;
+  const ModelSpec& model_;
+  const Cluster& cluster_;
+  const LayoutLimits& limits_;
+  LayoutSpace space_;
+};
+
+}  // namespace
+
+LayoutSpace enumerate_layouts(const RunConfig& config, const ModelSpec& model,
+                              const Cluster& cluster, const LayoutLimits& limits) {
+  for (const std::string& key : limits.fixed) {
+    check_searched_key(key);
+  }
+  return Enumerator(config, model, cluster, limits).run();
+}
+
+}  // namespace braid

@@ -1,0 +1,381 @@
+#include "tune/search_layouts.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <numeric>
+#include <tuple>
+
+#include "base/errors.h"
+#include "base/text.h"
+#include "config/validate.h"
+#include "plan/memory_needs.h"
+#include "plan/model_setup.h"
+#include "tune/estimate_layout.h"
+#include "tune/layer_prices.h"
+#include "tune/parallel_for.h"
+
+namespace braid {
+namespace {
+
+/// Estimated memory may be that much too high: what is larger is not planned.
+constexpr double kMemorySlack = 1.1;
+/// Layouts that are estimated at a time, and simulated at a time: constants, so that the result
+/// does not depend on threads.
+constexpr size_t kEstimateBatch = 512;
+constexpr size_t kSimulateBatch = 8;
+/// Estimates that are kept, per layout that is simulated.
+constexpr size_t kPoolFactor = 10;
+/// Of one batch, with the same tensor, context and pipeline ranks.
+constexpr int kMostAlike = 2;
+
+/// What the prices of layers depend on.
+using PriceKey = std::tuple<int64_t, int64_t, int64_t, std::string_view, std::string_view, bool>;
+/// Layouts whose estimates are off by about as much.
+using MeshKey = std::tuple<int64_t, int64_t, int64_t>;
+
+PriceKey price_key(const Layout& layout) {
+  return {layout.tensor,         layout.context,   layout.microbatch,
+          layout.context_method, layout.recompute, layout.sequence_parallel};
+}
+
+MeshKey mesh_key(const Layout& layout) {
+  return {layout.tensor, layout.context, layout.pipeline};
+}
+
+struct Candidate {
+  const Layout* layout = nullptr;
+  const LayerPrices* prices = nullptr;
+  LayoutEstimate bounds;
+  double estimated_ns = 0;
+};
+
+/// A layout that was planned; simulated if it fits.
+struct Trial {
+  bool allowed = false;
+  bool fits = false;
+  std::string refusal;
+  RankedLayout result;
+};
+
+class Search {
+ public:
+  Search(const RunConfig& config, int64_t vocabulary, const CostModel& model,
+         const SearchOptions& options)
+      : config_(config),
+        vocabulary_(vocabulary),
+        model_(model),
+        options_(options),
+        spec_(resolve_model(config.model, config.train.sequence, vocabulary)),
+        estimator_(config_, spec_, model) {
+    const DeviceSpec& device = model.cluster().device;
+    search_.memory_bytes = options.memory_bytes;
+    if (!search_.memory_bytes && device.kind != "cpu") {
+      search_.memory_bytes = device.memory_bytes;
+    }
+  }
+
+  LayoutSearch run() {
+    space_ = enumerate_layouts(config_, spec_, model_.cluster(), options_.limits);
+    search_.counts.looked_at = static_cast<int64_t>(space_.layouts.size()) + space_.num_refused;
+    search_.counts.refused = space_.num_refused;
+    price();
+    bound();
+    estimate();
+    simulate_best();
+    finish();
+    return std::move(search_);
+  }
+
+ private:
+  void report(std::string_view part, size_t done, size_t total) {
+    if (options_.on_progress) {
+      options_.on_progress({part, static_cast<int64_t>(done), static_cast<int64_t>(total)});
+    }
+  }
+
+  /// `parallel_for`, saying how far it is.
+  void for_each(std::string_view part, size_t count, size_t before, size_t total,
+                const std::function<void(size_t)>& work) {
+    size_t done = before;
+    std::mutex mutex;
+    parallel_for(count, options_.num_threads, [&](size_t index) {
+      work(index);
+      const std::lock_guard lock(mutex);
+      report(part, ++done, total);
+    });
+  }
+
+  double memory_limit() const {
+    return search_.memory_bytes ? static_cast<double>(*search_.memory_bytes)
+                                : std::numeric_limits<double>::infinity();
+  }
+
+  void price() {
+    std::map<PriceKey, const Layout*> first;
+    for (const Layout& layout : space_.layouts) {
+      first.emplace(price_key(layout), &layout);
+    }
+    std::vector<std::pair<PriceKey, const Layout*>> keys(first.begin(), first.end());
+    std::vector<std::optional<LayerPrices>> prices(keys.size());
+    std::vector<std::string> refusals(keys.size());
+    for_each("prices", keys.size(), 0, keys.size(), [&](size_t index) {
+      try {
+        prices[index] = price_layers(config_, vocabulary_, *keys[index].second, model_);
+      } catch (const ConfigError& error) {  // a rule that enumerate_layouts does not know
+        refusals[index] = error.what();
+      }
+    });
+    for (size_t i = 0; i < keys.size(); ++i) {
+      if (prices[i]) {
+        prices_.emplace(keys[i].first, *prices[i]);
+      } else {
+        refusal_ = refusals[i];
+      }
+    }
+  }
+
+  void bound() {
+    for (const Layout& layout : space_.layouts) {
+      const auto prices = prices_.find(price_key(layout));
+      if (prices != prices_.end()) {
+        candidates_.push_back({.layout = &layout, .prices = &prices->second});
+      } else {
+        ++search_.counts.refused;
+      }
+    }
+    if (candidates_.empty()) {
+      throw_no_layout();
+    }
+    parallel_for(candidates_.size(), options_.num_threads, [&](size_t index) {
+      Candidate& it = candidates_[index];
+      it.bounds = estimator_.bounds(*it.layout, *it.prices);
+    });
+    smallest_ = *std::ranges::min_element(candidates_, {},
+                                          [](const Candidate& it) { return it.bounds.peak_bytes; });
+    const size_t all = candidates_.size();
+    std::erase_if(candidates_, [&](const Candidate& it) {
+      return it.bounds.peak_bytes > kMemorySlack * memory_limit();
+    });
+    search_.counts.too_big += static_cast<int64_t>(all - candidates_.size());
+  }
+
+  [[noreturn]] void throw_no_layout() const {
+    throw_config_error(
+        "no layout of {} ranks is allowed with model.layers = {}, model.heads = {}, "
+        "train.global_batch = {} and train.sequence = {}{}; {}set another train.global_batch or "
+        "number of ranks",
+        config_.parallel.ranks, spec_.layers, spec_.heads, config_.train.global_batch,
+        config_.train.sequence, refusal_.empty() ? "" : fmt::format(" ({})", refusal_),
+        options_.limits.fixed.empty() ? "" : "fix fewer keys, or ");
+  }
+
+  /// From the least bound on, until no bound is below the pool's worst estimate.
+  void estimate() {
+    std::ranges::stable_sort(candidates_, {},
+                             [](const Candidate& it) { return it.bounds.least_ns; });
+    const size_t pool = kPoolFactor * static_cast<size_t>(options_.num_simulated);
+    std::vector<double> best;  // the pool's estimates, ascending
+    size_t done = 0;
+    while (done < candidates_.size() &&
+           (best.size() < pool || candidates_[done].bounds.least_ns < best[pool - 1])) {
+      const size_t count = std::min(kEstimateBatch, candidates_.size() - done);
+      parallel_for(count, options_.num_threads, [&](size_t index) {
+        Candidate& it = candidates_[done + index];
+        it.estimated_ns = estimator_.step_ns(*it.layout, *it.prices);
+      });
+      for (size_t i = done; i < done + count; ++i) {
+        best.push_back(candidates_[i].estimated_ns);
+      }
+      std::ranges::sort(best);
+      best.resize(std::min(best.size(), pool));
+      done += count;
+      report("estimates", done, candidates_.size());
+    }
+    search_.counts.behind += static_cast<int64_t>(candidates_.size() - done);
+    candidates_.resize(done);
+    std::ranges::stable_sort(candidates_, {}, &Candidate::estimated_ns);
+    const size_t kept = std::min(pool, candidates_.size());
+    search_.counts.behind += static_cast<int64_t>(candidates_.size() - kept);
+    candidates_.resize(kept);
+  }
+
+  /// How far the estimates of layouts like this one were off: time by the least factor, so that the
+  /// best of them counts, memory by the largest.
+  struct Errors {
+    double time = 0;
+    double memory = 0;
+  };
+
+  double expected_ns(const Candidate& it) const {
+    const auto found = errors_.find(mesh_key(*it.layout));
+    return it.estimated_ns *
+           (found != errors_.end() && found->second.time > 0 ? found->second.time : least_error_);
+  }
+
+  bool will_fit(const Candidate& it) const {
+    const auto found = errors_.find(mesh_key(*it.layout));
+    return found == errors_.end() ||
+           it.bounds.peak_bytes * std::min(found->second.memory, 1.0) <= memory_limit();
+  }
+
+  /// The next to simulate, and takes them out of the candidates.
+  std::vector<Candidate> next_batch(size_t most) {
+    std::ranges::stable_sort(candidates_, {},
+                             [this](const Candidate& it) { return expected_ns(it); });
+    std::map<MeshKey, int> alike;
+    std::vector<Candidate> batch;
+    std::erase_if(candidates_, [&](const Candidate& it) {
+      if (batch.size() == most || alike[mesh_key(*it.layout)] == kMostAlike) {
+        return false;
+      }
+      ++alike[mesh_key(*it.layout)];
+      batch.push_back(it);
+      return true;
+    });
+    return batch;
+  }
+
+  void simulate_best() {
+    const auto wanted = static_cast<size_t>(options_.num_simulated);
+    while (search_.ranked.size() < wanted && !candidates_.empty()) {
+      const size_t all = candidates_.size();
+      std::erase_if(candidates_, [this](const Candidate& it) { return !will_fit(it); });
+      search_.counts.too_big += static_cast<int64_t>(all - candidates_.size());
+      const std::vector<Candidate> batch =
+          next_batch(std::min(kSimulateBatch, wanted - search_.ranked.size()));
+      std::vector<Trial> trials(batch.size());
+      for_each("simulated steps", batch.size(), search_.ranked.size(), wanted,
+               [&](size_t index) { trials[index] = try_layout(batch[index]); });
+      for (size_t i = 0; i < batch.size(); ++i) {
+        learn(batch[i], std::move(trials[i]));
+      }
+    }
+  }
+
+  Trial try_layout(const Candidate& candidate) const {
+    Trial trial;
+    RankedLayout& result = trial.result;
+    result.layout = *candidate.layout;
+    result.estimated_ns = candidate.estimated_ns;
+    try {
+      result.config = with_layout(config_, result.layout);
+      validate(result.config);
+      result.config = resolved(std::move(result.config));
+      const SimulatedRun run(result.config, vocabulary_, model_, {}, PlannedRanks::kOnePerStage);
+      take_figures(run, result);
+    } catch (const ConfigError& error) {
+      trial.refusal = error.what();
+      return trial;
+    }
+    trial.allowed = true;
+    trial.fits = static_cast<double>(result.needed_bytes) <= memory_limit();
+    return trial;
+  }
+
+  void take_figures(const SimulatedRun& run, RankedLayout& result) const {
+    const bool on_gpu = model_.cluster().device.kind != "cpu";
+    result.step_ns = run.step_ns();
+    result.tokens_per_s_per_rank =
+        run.tokens_per_s() / static_cast<double>(run.plan().mesh.num_ranks());
+    result.mfu = run.mfu();
+    result.means = run.means();
+    for (const RankPlan& rank : run.plan().ranks) {
+      const GpuNeedsOptions needs{.repeatable = result.config.runtime.repeatable,
+                                  .with_context = true};
+      result.needed_bytes = std::max(
+          result.needed_bytes, on_gpu ? gpu_needs(rank, needs).bytes() : rank.memory.peak_bytes());
+    }
+  }
+
+  void learn(const Candidate& candidate, Trial trial) {
+    if (!trial.allowed) {
+      ++search_.counts.refused;
+      refusal_ = trial.refusal;
+      return;
+    }
+    Errors& errors = errors_[mesh_key(*candidate.layout)];
+    const double memory =
+        static_cast<double>(trial.result.needed_bytes) / candidate.bounds.peak_bytes;
+    errors.memory = std::max(errors.memory, memory);
+    if (!trial.fits) {
+      ++search_.counts.too_big;
+      if (nearest_bytes_ == 0 || trial.result.needed_bytes < nearest_bytes_) {
+        nearest_bytes_ = trial.result.needed_bytes;
+        nearest_ = trial.result.layout;
+      }
+      return;
+    }
+    const double time =
+        static_cast<double>(trial.result.step_ns) / std::max(candidate.estimated_ns, 1.0);
+    errors.time = errors.time == 0 ? time : std::min(errors.time, time);
+    least_error_ = search_.ranked.empty() ? time : std::min(least_error_, time);
+    search_.ranked.push_back(std::move(trial.result));
+  }
+
+  void finish() {
+    if (search_.ranked.empty() && search_.counts.too_big == 0) {
+      throw_no_layout();
+    }
+    if (search_.ranked.empty()) {
+      const bool planned = nearest_bytes_ > 0;
+      throw_config_error(
+          "no layout of {} ranks fits {} of memory; {} comes nearest with {}{}; take more or "
+          "larger "
+          "devices, a smaller train.sequence, or memory.offload_layers",
+          config_.parallel.ranks, format_bytes(search_.memory_bytes.value_or(0)),
+          layout_name(planned ? nearest_ : *smallest_.layout), planned ? "" : "about ",
+          format_bytes(planned ? nearest_bytes_
+                               : static_cast<int64_t>(smallest_.bounds.peak_bytes)));
+    }
+    std::ranges::stable_sort(search_.ranked, {}, &RankedLayout::step_ns);
+    search_.counts.simulated = static_cast<int64_t>(search_.ranked.size());
+    search_.counts.behind += static_cast<int64_t>(candidates_.size());
+  }
+
+  const RunConfig config_;
+  int64_t vocabulary_;
+  const CostModel& model_;
+  const SearchOptions& options_;
+  ModelSpec spec_;
+  LayoutEstimator estimator_;
+  LayoutSpace space_;
+  std::map<PriceKey, LayerPrices> prices_;
+  std::vector<Candidate> candidates_;
+  std::map<MeshKey, Errors> errors_;
+  double least_error_ = 1;
+  Candidate smallest_;
+  Layout nearest_;
+  int64_t nearest_bytes_ = 0;
+  std::string refusal_;  // of a layout that another rule forbids
+  LayoutSearch search_;
+};
+
+/// Without keys that only make sense beside the layout that the run file has.
+RunConfig without_layout(RunConfig config, const LayoutLimits& limits) {
+  const ParallelConfig defaults;
+  ParallelConfig& parallel = config.parallel;
+  const auto clear = [&](std::string_view key, auto& value, const auto& neutral) {
+    if (!limits.fixed.contains(key)) {
+      value = neutral;
+    }
+  };
+  clear("parallel.data", parallel.data, defaults.data);
+  clear("parallel.microbatch_group_size", parallel.microbatch_group_size, 0);
+  clear("parallel.pipeline_layout", parallel.pipeline_layout, std::string());
+  clear("parallel.first_stage_layers", parallel.first_stage_layers, 0);
+  clear("parallel.last_stage_layers", parallel.last_stage_layers, 0);
+  clear("parallel.context_inner", parallel.context_inner, 0);
+  clear("parallel.shard_replicas", parallel.shard_replicas, 1);
+  return config;
+}
+
+}  // namespace
+
+LayoutSearch search_layouts(const RunConfig& config, int64_t vocabulary, const CostModel& model,
+                            const SearchOptions& options) {
+  return Search(without_layout(config, options.limits), vocabulary, model, options).run();
+}
+
+}  // namespace braid

@@ -1,0 +1,71 @@
+#include "tune/describe_search.h"
+
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tune/small_search.h"
+
+namespace braid {
+namespace {
+
+using ::testing::HasSubstr;
+
+/// Two layouts with round figures; the second exposes tensor communication and recomputes.
+LayoutSearch two_layouts() {
+  LayoutSearch search{
+      .counts = {.looked_at = 1500, .refused = 500, .too_big = 600, .behind = 398, .simulated = 2},
+      .memory_bytes = int64_t{80} << 30};
+  RankedLayout best{.layout = {.data = 4, .shard = "optimizer"},
+                    .step_ns = 1'000'000'000,
+                    .needed_bytes = int64_t{40} << 30,
+                    .tokens_per_s_per_rank = 1234.5,
+                    .mfu = 0.5};
+  best.means.compute_ns = 9e8;
+  best.means.all_exposed_ns = best.means.exposed_ns[0] = best.means.communication_ns[0] = 1e8;
+  RankedLayout slower = best;
+  slower.layout = {.tensor = 4, .recompute = "norms", .sequence_parallel = true};
+  slower.step_ns = 1'200'000'000;
+  slower.means.compute_ns = 9.5e8;
+  slower.means.exposed_ns = {};
+  slower.means.all_exposed_ns = 2.5e8;
+  slower.means.exposed_ns[static_cast<size_t>(GroupKind::kTensor)] = 2.5e8;
+  search.ranked = {best, slower};
+  return search;
+}
+
+TEST(DescribeSearch, HasCountsTableReasonsAndCommand) {
+  const std::string text =
+      describe_search(two_layouts(), small_search_run(4), {.run_file = "my run.toml"});
+  for (const char* part :
+       {"layouts   1.50K looked at: 500 refused by the rules, 600 too big for 80.0 GiB, 398 behind "
+        "by estimate, 2 simulated\n",
+        "   1  dp4 shard=optimizer mb1 ", "1234.5  50.0%", " 0.0%    10.0%       40.0\n",
+        "   2  tp4 mb1 recompute=norms ", "20.8%       40.0\n",
+        "why not  2  +20.0%: more exposed tensor communication (+250 ms), more recompute "
+        "(+50.0 ms)\n",
+        "the best  braid train 'my run.toml' \\\n", "--set parallel.ranks=4 \\\n",
+        "--set parallel.shard=optimizer\n"}) {
+    EXPECT_THAT(text, HasSubstr(part));
+  }
+}
+
+TEST(DescribeSearch, RowsAreLimited) {
+  const std::string text = describe_search(two_layouts(), small_search_run(4), {.rows = 1});
+  EXPECT_THAT(text, ::testing::Not(HasSubstr("tp4")));
+  EXPECT_THAT(text, HasSubstr("braid train run.toml"));
+}
+
+TEST(DescribeSearch, JsonHasTheSame) {
+  const auto json = nlohmann::json::parse(search_json(two_layouts(), small_search_run(4), 10));
+  EXPECT_EQ(json["counts"]["looked_at"], 1500);
+  EXPECT_EQ(json["memory_limit_bytes"], int64_t{80} << 30);
+  ASSERT_EQ(json["layouts"].size(), 2u);
+  EXPECT_EQ(json["layouts"][0]["layout"], "dp4 shard=optimizer mb1");
+  EXPECT_EQ(json["layouts"][0]["step_ns"], 1'000'000'000);
+  EXPECT_EQ(json["layouts"][0]["exposed_by_kind_ns"]["data"], 1e8);
+  EXPECT_THAT(json["layouts"][1]["set"].dump(), HasSubstr("parallel.tensor=4"));
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,97 @@
+#include "tune/layout_space.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+
+#include "base/errors.h"
+#include "base/expect_error.h"
+#include "config/validate.h"
+#include "plan/model_setup.h"
+#include "plan/parallel_setup.h"
+#include "tune/small_search.h"
+
+namespace braid {
+namespace {
+
+using ::testing::HasSubstr;
+
+LayoutSpace space_of(const RunConfig& config, const std::string& cluster,
+                     const LayoutLimits& limits = {}) {
+  return enumerate_layouts(config, resolve_model(config.model, config.train.sequence, 0),
+                           parse_cluster(cluster), limits);
+}
+
+TEST(LayoutSpace, EveryLayoutIsARun) {
+  const RunConfig config = small_search_run(8);
+  const ModelSpec model = resolve_model(config.model, config.train.sequence, 0);
+  const LayoutSpace space = space_of(config, "h100x8", {.fixed = {"memory.recompute"}});
+  EXPECT_GT(space.layouts.size(), 250u);
+  EXPECT_GT(space.num_refused, 0);
+  for (const Layout& layout : space.layouts) {
+    RunConfig laid_out = with_layout(config, layout);
+    ASSERT_NO_THROW(validate(laid_out)) << layout_name(layout);
+    laid_out = resolved(laid_out);
+    ASSERT_NO_THROW(parallel_options(laid_out, model)) << layout_name(layout);
+    EXPECT_EQ(laid_out.parallel.ranks, 8);
+  }
+}
+
+TEST(LayoutSpace, HasEveryDimensionAndNoLayoutTwice) {
+  const LayoutSpace space = space_of(small_search_run(8), "h100x8");
+  const auto has = [&](auto&& wanted) { return std::ranges::any_of(space.layouts, wanted); };
+  EXPECT_TRUE(has([](const Layout& it) { return it.tensor == 4 && it.data == 2; }));
+  EXPECT_TRUE(has([](const Layout& it) { return it.context == 2 && it.context_method == "a2a"; }));
+  for (const std::string_view schedule : {"1f1b", "interleaved", "zb-h1", "zb-v", "dualpipe-v"}) {
+    EXPECT_TRUE(has([&](const Layout& it) { return it.schedule == schedule; })) << schedule;
+  }
+  EXPECT_TRUE(has([](const Layout& it) { return it.shard == "parameters" && it.microbatch == 8; }));
+  std::vector<std::string> names;
+  for (const Layout& layout : space.layouts) {
+    names.push_back(layout_name(layout));
+  }
+  std::ranges::sort(names);
+  EXPECT_EQ(std::ranges::adjacent_find(names), names.end());
+}
+
+TEST(LayoutSpace, BoundsWhatMakesNoSense) {
+  const LayoutSpace space = space_of(small_search_run(16), "h100x16", {.max_microbatch = 2});
+  for (const Layout& layout : space.layouts) {
+    EXPECT_LE(layout.tensor, 4);   // heads; and a node has 8
+    EXPECT_LE(layout.context, 2);  // 1,024 tokens
+    EXPECT_LE(layout.microbatch, 2);
+    EXPECT_EQ(layout.sequence_parallel, layout.tensor > 1);
+  }
+}
+
+TEST(LayoutSpace, SevenRanksHaveFewLayouts) {
+  RunConfig config = small_search_run(7);
+  EXPECT_TRUE(space_of(config, "h100x7").layouts.empty());  // 7 divides neither heads nor batch
+  config.train.global_batch = 14;
+  const LayoutSpace space = space_of(config, "h100x7");
+  ASSERT_FALSE(space.layouts.empty());
+  for (const Layout& layout : space.layouts) {
+    EXPECT_EQ(layout.data, 7);
+  }
+}
+
+TEST(LayoutSpace, FixedKeysStay) {
+  RunConfig config = small_search_run(8);
+  config.parallel.tensor = 2;
+  config.parallel.schedule = "zb-h1";
+  config.memory.recompute = "norms";
+  const LayoutSpace space = space_of(
+      config, "h100x8", {.fixed = {"parallel.tensor", "parallel.schedule", "memory.recompute"}});
+  ASSERT_FALSE(space.layouts.empty());
+  for (const Layout& layout : space.layouts) {
+    EXPECT_EQ(layout.tensor, 2);
+    EXPECT_EQ(layout.schedule, "zb-h1");
+    EXPECT_EQ(layout.recompute, "norms");
+  }
+  EXPECT_THAT(
+      message_of<ConfigError>([&] { space_of(config, "h100x8", {.fixed = {"train.steps"}}); }),
+      HasSubstr("is no key that the search chooses"));
+}
+
+}  // namespace
+}  // namespace braid

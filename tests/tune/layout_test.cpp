@@ -1,0 +1,77 @@
+#include "tune/layout.h"
+
+#include <gmock/gmock.h>
+
+#include "base/errors.h"
+#include "base/expect_error.h"
+#include "config/load.h"
+#include "config/reference.h"
+#include "tune/small_search.h"
+
+namespace braid {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAre;
+
+TEST(Layout, NamesSayWhatIsSplit) {
+  EXPECT_EQ(layout_name({}), "mb1");
+  EXPECT_EQ(layout_name({.tensor = 4,
+                         .context = 2,
+                         .data = 2,
+                         .pipeline = 4,
+                         .virtual_stages = 5,
+                         .shard_replicas = 2,
+                         .schedule = "interleaved",
+                         .shard = "optimizer",
+                         .recompute = "norms",
+                         .account_for_loss = true}),
+            "tp4 pp4 v5 loss=layer cp2 ring dp2 shard=optimizer copies=2 mb1 recompute=norms");
+  EXPECT_EQ(layout_name({.pipeline = 2,
+                         .virtual_stages = 2,
+                         .microbatch = 3,
+                         .schedule = "zb-v",
+                         .account_for_embedding = true,
+                         .account_for_loss = true}),
+            "pp2 zb-v ends=layers mb3");
+}
+
+TEST(Layout, OverridesMakeTheSameRun) {
+  const RunConfig config = small_search_run(8);
+  const Layout layout{.tensor = 2,
+                      .data = 2,
+                      .pipeline = 2,
+                      .microbatch = 2,
+                      .shard = "gradients",
+                      .recompute = "full",
+                      .sequence_parallel = true};
+  const std::vector<std::string> overrides = layout_overrides(config, layout);
+  EXPECT_THAT(overrides,
+              UnorderedElementsAre("train.microbatch=2", "parallel.ranks=8", "parallel.data=2",
+                                   "parallel.tensor=2", "parallel.pipeline=2",
+                                   "parallel.sequence_parallel=true", "parallel.shard=gradients",
+                                   "memory.recompute=full"));
+  EXPECT_EQ(parse_config(to_toml(config), "run.toml", overrides), with_layout(config, layout));
+}
+
+TEST(Layout, OverridesUndoWhatTheRunFileHas) {
+  RunConfig config = small_search_run(8);
+  config.parallel.tensor = 4;
+  config.parallel.context_inner = 2;
+  config.memory.recompute = "full";
+  config.memory.recompute_layers = 2;
+  const Layout layout{.data = 8};
+  EXPECT_EQ(parse_config(to_toml(config), "run.toml", layout_overrides(config, layout)),
+            with_layout(config, layout));
+}
+
+TEST(Layout, OnlySearchedKeysCanBeFixed) {
+  EXPECT_NO_THROW(check_searched_key("parallel.tensor"));
+  EXPECT_THAT(
+      message_of<ConfigError>([] { check_searched_key("parallel.tensr"); }),
+      AllOf(HasSubstr("--fix \"parallel.tensr\""), HasSubstr("did you mean \"parallel.tensor\"?")));
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,73 @@
+#include "tune/pipeline_times.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "parallel/schedule_stats.h"
+
+namespace braid {
+namespace {
+
+/// Schedules of all kinds, of random sizes that they allow.
+std::vector<ScheduleOptions> random_schedules() {
+  std::mt19937 random(11);
+  std::vector<ScheduleOptions> list;
+  for (const ScheduleKind kind :
+       {ScheduleKind::kGpipe, ScheduleKind::kOneForwardOneBackward, ScheduleKind::kInterleaved,
+        ScheduleKind::kZbH1, ScheduleKind::kZbV, ScheduleKind::kDualpipeV}) {
+    for (int i = 0; i < 8; ++i) {
+      const int ranks = 2 + static_cast<int>(random() % 6);
+      const bool is_v = kind == ScheduleKind::kZbV || kind == ScheduleKind::kDualpipeV;
+      const int stages = is_v                                 ? 2
+                         : kind == ScheduleKind::kInterleaved ? 2 + static_cast<int>(random() % 3)
+                                                              : 1;
+      list.push_back({.kind = kind,
+                      .num_ranks = ranks,
+                      .virtual_stages = stages,
+                      .num_microbatches = ranks * (2 + static_cast<int64_t>(random() % 4))});
+    }
+  }
+  return list;
+}
+
+std::string describe(const ScheduleOptions& options) {
+  return std::string(schedule_name(options.kind)) + " " + std::to_string(options.num_ranks) + " " +
+         std::to_string(options.virtual_stages) + " " + std::to_string(options.num_microbatches);
+}
+
+TEST(PipelineTimes, EvenStagesTakeWhatTheScheduleSays) {
+  for (const ScheduleOptions& options : random_schedules()) {
+    const std::vector<Schedule> schedules = make_schedules(options);
+    const std::vector<StageTimes> stages(static_cast<size_t>(options.num_stages()), {7, 9, 5, 0});
+    const std::vector<int64_t> ends = end_times(options, schedules, stages, 0);
+    const auto slots = time_schedules(options, schedules, {.forward = 7, .dgrad = 9, .wgrad = 5});
+    ASSERT_EQ(ends.size(), slots.size());
+    for (size_t rank = 0; rank < slots.size(); ++rank) {
+      EXPECT_EQ(ends[rank], slots[rank].back().end) << describe(options) << " rank " << rank;
+    }
+  }
+}
+
+TEST(PipelineTimes, MessagesAndSlowStagesTakeTime) {
+  const ScheduleOptions options{.num_ranks = 2, .num_microbatches = 1};
+  const std::vector<Schedule> schedules = make_schedules(options);
+  const std::vector<StageTimes> stages{{10, 20, 30, 0}, {40, 50, 60, 60}};
+  // F 10, message 3, F 40, dgrad 50, message 3 in front of the wgrad of 60, backward 20 + 30.
+  EXPECT_EQ(end_times(options, schedules, stages, 3),
+            (std::vector<int64_t>{10 + 3 + 40 + 50 + 3 + 50, 10 + 3 + 40 + 50 + 60}));
+}
+
+TEST(PipelineTimes, ActivationsAreBounds) {
+  for (const ScheduleOptions& options : random_schedules()) {
+    const ScheduleStats stats = schedule_stats(options, {.forward = 7, .dgrad = 9, .wgrad = 5});
+    for (int rank = 0; rank < options.num_ranks; ++rank) {
+      EXPECT_LE(stats.peak_activations[static_cast<size_t>(rank)], most_activations(options, rank))
+          << describe(options) << " rank " << rank;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace braid

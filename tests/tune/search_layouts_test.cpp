@@ -1,0 +1,166 @@
+#include "tune/search_layouts.h"
+
+#include <gmock/gmock.h>
+
+#include <limits>
+
+#include "base/errors.h"
+#include "base/expect_error.h"
+#include "plan/memory_needs.h"
+#include "sim/analytic_model.h"
+#include "support/thinned.h"
+#include "tune/describe_search.h"
+#include "tune/small_search.h"
+
+namespace braid {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+/// Few enough layouts to simulate all of them.
+const LayoutLimits kFew{.max_tensor = 2,
+                        .max_context = 1,
+                        .max_microbatch = 2,
+                        .fixed = {"memory.recompute", "parallel.shard_replicas"}};
+
+std::unique_ptr<CostModel> model_of(const std::string& cluster) {
+  return make_analytic_model(parse_cluster(cluster));
+}
+
+TEST(SearchLayouts, FindsTheBestOfAll) {
+  const RunConfig config = small_search_run(4);
+  const auto model = model_of("h100x4");
+  LayoutLimits limits = kFew;
+  limits.max_microbatch = 1;
+  const LayoutSearch some =
+      search_layouts(config, 0, *model, {.limits = limits, .num_simulated = 12});
+  const LayoutSearch all =
+      search_layouts(config, 0, *model, {.limits = limits, .num_simulated = 100'000});
+  EXPECT_EQ(some.ranked.size(), 12u);
+  EXPECT_GT(all.ranked.size(), 24u);
+  EXPECT_EQ(some.ranked.front().step_ns, all.ranked.front().step_ns);
+  EXPECT_EQ(all.counts.behind, 0);
+  for (const LayoutSearch* const search : {&some, &all}) {
+    const SearchCounts& counts = search->counts;
+    EXPECT_EQ(counts.looked_at, counts.refused + counts.too_big + counts.behind + counts.simulated);
+    EXPECT_EQ(counts.simulated, static_cast<int64_t>(search->ranked.size()));
+    EXPECT_TRUE(std::ranges::is_sorted(search->ranked, {}, &RankedLayout::step_ns));
+  }
+}
+
+TEST(SearchLayouts, StepsAreThoseOfEveryRank) {
+  const auto model = model_of("h100x16");
+  RunConfig config = small_search_run(16);
+  config.train.global_batch = 16;
+  const LayoutSearch search = search_layouts(
+      config, 0, *model,
+      {.limits = {.max_microbatch = 1, .fixed = {"memory.recompute", "parallel.shard_replicas"}},
+       .num_simulated = kSanitized ? 4 : 16});
+  for (const RankedLayout& row : search.ranked) {
+    const SimulatedRun run(row.config, 0, *model);
+    // Tasks of the optimizer differ by the place in the tensor group, and nothing else does.
+    EXPECT_NEAR(static_cast<double>(run.step_ns()), static_cast<double>(row.step_ns),
+                0.01 * static_cast<double>(row.step_ns))
+        << layout_name(row.layout);
+    EXPECT_NEAR(run.mfu(), row.mfu, 0.01 * row.mfu);
+  }
+}
+
+TEST(SearchLayouts, ThreadsMakeNoDifference) {
+  const RunConfig config = small_search_run(4);
+  const auto model = model_of("h100x4");
+  SearchOptions options{.limits = kFew, .num_simulated = 12, .num_threads = 1};
+  const LayoutSearch one = search_layouts(config, 0, *model, options);
+  options.num_threads = 3;
+  const LayoutSearch three = search_layouts(config, 0, *model, options);
+  EXPECT_EQ(search_json(one, config, 12), search_json(three, config, 12));
+}
+
+TEST(SearchLayouts, ObeysTheMemoryLimit) {
+  RunConfig config = small_search_run(4);
+  const auto model = model_of("h100x4");
+  SearchOptions options{.limits = kFew, .num_simulated = 12};
+  const LayoutSearch all = search_layouts(config, 0, *model, options);
+  EXPECT_EQ(all.memory_bytes, model->cluster().device.memory_bytes);
+  int64_t least_bytes = std::numeric_limits<int64_t>::max();
+  for (const RankedLayout& row : all.ranked) {
+    least_bytes = std::min(least_bytes, row.needed_bytes);
+  }
+  options.memory_bytes = least_bytes;
+  const LayoutSearch small = search_layouts(config, 0, *model, options);
+  EXPECT_GT(small.counts.too_big, 0);
+  for (const RankedLayout& row : small.ranked) {
+    EXPECT_LE(row.needed_bytes, least_bytes) << layout_name(row.layout);
+  }
+  options.memory_bytes = 1 << 20;
+  EXPECT_THAT(message_of<ConfigError>([&] { search_layouts(config, 0, *model, options); }),
+              AllOf(HasSubstr("no layout of 4 ranks fits 1.00 MiB of memory"),
+                    HasSubstr("comes nearest with about ")));
+}
+
+TEST(SearchLayouts, FixedKeysStay) {
+  RunConfig config = small_search_run(4);
+  config.parallel.pipeline = 2;
+  config.memory.recompute = "full";
+  const auto model = model_of("h100x4");
+  LayoutLimits limits = kFew;
+  limits.fixed.insert("parallel.pipeline");
+  const LayoutSearch search =
+      search_layouts(config, 0, *model, {.limits = limits, .num_simulated = 6});
+  for (const RankedLayout& row : search.ranked) {
+    EXPECT_EQ(row.config.parallel.pipeline, 2);
+    EXPECT_EQ(row.config.memory.recompute, "full");
+  }
+}
+
+TEST(SearchLayouts, OneDeviceHasMicrobatchAndRecompute) {
+  RunConfig config = small_search_run(1);
+  const auto gpu = model_of("h200");
+  const LayoutSearch search = search_layouts(config, 0, *gpu, {.num_simulated = 100});
+  EXPECT_EQ(search.ranked.size(), 16u);  // 1, 2, 4, 8 sequences; four policies
+  EXPECT_EQ(search.ranked.front().layout.recompute, "none");
+  config.train.dtype = "float32";
+  const auto cpu = model_of("cpu");
+  const LayoutSearch on_cpu = search_layouts(config, 0, *cpu, {.num_simulated = 100});
+  EXPECT_EQ(on_cpu.memory_bytes, std::nullopt);
+  EXPECT_EQ(on_cpu.ranked.size(), 16u);
+}
+
+TEST(SearchLayouts, SaysWhyThereIsNone) {
+  RunConfig config = small_search_run(7);
+  const auto model = model_of("h100x7");
+  EXPECT_THAT(
+      message_of<ConfigError>([&] { search_layouts(config, 0, *model); }),
+      AllOf(HasSubstr("no layout of 7 ranks is allowed"), HasSubstr("train.global_batch = 8"),
+            HasSubstr("set another train.global_batch or number of ranks")));
+}
+
+TEST(SearchLayouts, ManualOverlapIsSearchedToo) {
+  RunConfig config = small_search_run(4);
+  config.overlap.mode = "manual";
+  config.overlap.overlap_p2p_comm = true;
+  const auto model = model_of("h100x4");
+  const LayoutSearch search =
+      search_layouts(config, 0, *model, {.limits = kFew, .num_simulated = 6});
+  for (const RankedLayout& row : search.ranked) {
+    EXPECT_GT(row.layout.pipeline, 1);  // the key needs messages
+  }
+}
+
+TEST(SearchLayouts, ReportsProgress) {
+  const RunConfig config = small_search_run(1);
+  const auto model = model_of("h100");
+  std::vector<std::string> parts;
+  search_layouts(config, 0, *model,
+                 {.num_simulated = 9, .on_progress = [&](const SearchProgress& progress) {
+                    EXPECT_LE(progress.done, progress.total);
+                    if (parts.empty() || parts.back() != progress.part) {
+                      parts.emplace_back(progress.part);
+                    }
+                  }});
+  EXPECT_THAT(parts, ::testing::ElementsAre("prices", "estimates", "simulated steps"));
+}
+
+}  // namespace
+}  // namespace braid
