@@ -20,6 +20,7 @@
 #include "plan/model_setup.h"
 #include "plan/overlap_setup.h"
 #include "plan/parallel_setup.h"
+#include "plan/run_costs.h"
 #include "plan/schedule_plan.h"
 #include "sim/measured_model.h"
 
@@ -262,7 +263,8 @@ std::unique_ptr<CostModel> overlap_cost_model(const RunConfig& config) {
     return nullptr;
   }
   try {
-    return load_cost_model(name, static_cast<int>(config.parallel.ranks));
+    return with_links_of_run(load_cost_model(name, static_cast<int>(config.parallel.ranks)),
+                             config.links);
   } catch (const ConfigError& error) {
     throw_config_error("overlap.cost = {}: {}", quote(name, 60), error.what());
   }
