@@ -11,6 +11,7 @@
 #include "cli/validators.h"
 #include "plan/describe_simulation.h"
 #include "plan/run_costs.h"
+#include "plan/simulated_report.h"
 #include "plan/simulated_run.h"
 #include "sim/analytic_model.h"
 #include "sim/measured_model.h"
@@ -25,6 +26,7 @@ struct Arguments {
   std::string profile;
   int64_t num_ranks = 0;  // 0: as the run file says
   std::string trace;
+  std::string report;
   std::vector<int> trace_ranks;
   bool no_contention = false;
   bool json = false;
@@ -67,14 +69,20 @@ void run(const Arguments& arguments, const Console& console) {
       cost_model(arguments, static_cast<int>(config.parallel.ranks)), config.links);
   const SimulatedRun simulated(config, vocabulary, *model,
                                {.contention = !arguments.no_contention});
+  const std::vector<int> ranks =
+      arguments.trace_ranks.empty() ? ranks_to_show(simulated) : arguments.trace_ranks;
   if (!arguments.trace.empty()) {
-    const std::vector<int> ranks = arguments.trace_ranks.empty()
-                                       ? first_rank_of_stages(simulated.plan().mesh)
-                                       : arguments.trace_ranks;
     const Timeline timeline = simulated.timeline(ranks);
     write_chrome_trace(arguments.trace, {&timeline, 1});
   }
-  console.print(arguments.json ? simulation_json(simulated) : describe_simulation(simulated));
+  std::string text = arguments.json
+                         ? simulation_json(simulated)
+                         : describe_simulation(simulated) + describe_overlap(simulated, ranks);
+  if (!arguments.report.empty()) {
+    const std::string page = write_simulated_report(arguments.report, simulated, ranks);
+    text += arguments.json ? "" : "report    " + page + "\n";
+  }
+  console.print(text);
 }
 
 }  // namespace
@@ -105,11 +113,17 @@ void add_simulate_command(CLI::App& app, const Console& console) {
                    "Write a timeline for Perfetto (ui.perfetto.dev) or chrome://tracing")
       ->type_name("FILE");
   command
+      ->add_option("--report", arguments->report,
+                   "Write a folder like that of a run: report.html, and what `braid report FOLDER "
+                   "--compare OTHER` needs to put another run, simulated or measured, beside it")
+      ->type_name("FOLDER");
+  command
       ->add_option("--trace-ranks", arguments->trace_ranks,
-                   "Ranks in it, like 0,8; without it the first of each pipeline stage")
+                   "Ranks whose timelines are shown, and whose communication is explained, like "
+                   "0,8; without it the first of each pipeline stage, at most as many as a page "
+                   "can hold")
       ->type_name("RANKS")
-      ->delimiter(',')
-      ->needs("--trace");
+      ->delimiter(',');
   command->add_flag("--no-contention", arguments->no_contention,
                     "Let nothing slow anything else: the difference is what contention costs");
   command->add_flag("--json", arguments->json, "Print a JSON object instead of text");
@@ -117,7 +131,10 @@ void add_simulate_command(CLI::App& app, const Console& console) {
       "Needs no data and no device. docs/simulator.md has the model, its formulas and limits.\n\n"
       "  braid simulate run.toml --cluster h200x8\n"
       "  braid simulate run.toml --cluster h200x8 --ranks 1024 --json\n"
-      "  braid simulate run.toml --cluster h100x64 --trace step.json --trace-ranks 0,8");
+      "  braid simulate run.toml --cluster h100x64 --trace step.json --trace-ranks 0,8\n"
+      "  braid simulate run.toml --cluster h200x8 --report runs/on\n"
+      "  braid simulate run.toml --cluster h200x8 --report runs/off --set overlap.mode=off\n"
+      "  braid report runs/off --compare runs/on");
   command->callback([arguments, &console] { run(*arguments, console); });
 }
 

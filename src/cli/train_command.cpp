@@ -70,10 +70,13 @@ std::string describe(const TrainingSummary& summary) {
     text += fmt::format("held-out loss {:.4f} -> {:.4f} nats per token (unigram entropy {:.4f})\n",
                         summary.first_eval_loss, summary.last_eval_loss, summary.unigram_entropy);
   }
+  if (!summary.traced_step.empty()) {
+    text += fmt::format("traced {}\n", summary.traced_step);
+  }
   for (const std::string& sentence : summary.communication) {
     text += "overlap " + sentence + "\n";
   }
-  text += fmt::format("run folder {}\n", summary.run_folder);
+  text += fmt::format("run folder {}\nreport {}\n", summary.run_folder, summary.report);
   if (!summary.checkpoint.empty()) {
     text += fmt::format("checkpoint {}\n", summary.checkpoint);
   }

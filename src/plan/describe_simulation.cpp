@@ -112,6 +112,17 @@ Json times_json(const SimulatedMeans& means) {
           {"cooldown_ns", means.cooldown_ns}, {"communication", communication}};
 }
 
+Json kinds_json(const std::array<CommunicationTime, kNumGroupKinds>& kinds) {
+  Json json = Json::object();
+  for (size_t kind = 0; kind < kNumGroupKinds; ++kind) {
+    if (kinds.at(kind).total_ns > 0) {
+      json[std::string(group_kind_name(static_cast<GroupKind>(kind)))] = {
+          {"total_ns", kinds.at(kind).total_ns}, {"exposed_ns", kinds.at(kind).exposed_ns}};
+    }
+  }
+  return json;
+}
+
 Json stages_json(const SimulatedRun& run) {
   Json stages = Json::array();
   for (const StageLine& line : stage_lines(run)) {
@@ -119,8 +130,12 @@ Json stages_json(const SimulatedRun& run) {
     stages.push_back({{"rank", line.rank->rank},
                       {"compute_ns", times.compute_ns},
                       {"exposed_ns", times.communication.exposed_ns},
+                      {"communication", kinds_json(times.by_group)},
                       {"copy_ns", times.copy_ns},
                       {"idle_ns", times.bubble_ns},
+                      {"warmup_ns", line.rank->idle.warmup_ns},
+                      {"steady_ns", line.rank->idle.steady_ns},
+                      {"cooldown_ns", line.rank->idle.cooldown_ns},
                       {"peak_bytes", line.memory.peak_bytes},
                       {"peak_rank", line.memory.rank}});
   }

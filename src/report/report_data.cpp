@@ -12,6 +12,7 @@
 #include "trace/breakdown.h"
 #include "trace/explain_exposed.h"
 #include "trace/exposed.h"
+#include "trace/idle.h"
 #include "trace/packed_column.h"
 
 namespace braid {
@@ -75,7 +76,7 @@ int64_t bytes_of(const std::unordered_map<BufferRole, int64_t>& by_role, BufferR
   return found == by_role.end() ? 0 : found->second;
 }
 
-Json memory_json(const MemoryPlan& plan) {
+Json memory_json(const MemoryPlan& plan, int rank) {
   StepPlan step;
   for (const StepPlan& program : plan.programs) {
     if (program.arena_bytes > step.arena_bytes) {
@@ -93,7 +94,8 @@ Json memory_json(const MemoryPlan& plan) {
                          {"step_bytes", step_bytes}});
     }
   }
-  return {{"persistent_bytes", plan.persistent_bytes},
+  return {{"rank", rank},
+          {"persistent_bytes", plan.persistent_bytes},
           {"step_bytes", plan.step_bytes},
           {"max_live_bytes", step.max_live_bytes},
           {"classes", std::move(classes)}};
@@ -171,6 +173,12 @@ Json idle_json(const RankTimeline& rank, const StepBreakdown& breakdown, int64_t
           {"longest", std::move(longest)}};
 }
 
+Json bubble_json(const IdleTimes& idle) {
+  return {{"warmup_ns", idle.warmup_ns},
+          {"steady_ns", idle.steady_ns},
+          {"cooldown_ns", idle.cooldown_ns}};
+}
+
 Json rank_json(const RankTimeline& rank, const RankTimes& times, const StepBreakdown& breakdown) {
   Json by_group = Json::array();
   for (size_t kind = 0; kind < kNumGroupKinds; ++kind) {
@@ -184,6 +192,7 @@ Json rank_json(const RankTimeline& rank, const RankTimes& times, const StepBreak
           {"compute_ns", times.compute_ns},
           {"copy_ns", times.copy_ns},
           {"bubble_ns", times.bubble_ns},
+          {"bubble", bubble_json(analyze_idle(rank, times.step_ns))},
           {"communication", communication_json("all", times.communication)},
           {"by_group", std::move(by_group)},
           {"device",
@@ -228,7 +237,8 @@ std::string report_data_json(const ReportInput& input) {
   json["unigram_entropy"] = input.unigram_entropy > 0 ? rounded(input.unigram_entropy) : Json();
   set_metrics(json, {input.steps, input.evaluations});
   json["passes"] = passes_json(input.passes);
-  json["memory"] = memory_json(input.memory);
+  json["simulation"] = input.simulation.empty() ? Json() : Json::parse(input.simulation);
+  json["memory"] = memory_json(input.memory, input.memory_rank);
   json["memory_over_time"] = column(input.memory_over_time, memory_curve_json);
   json["communication"] = explained_json(input.timeline);
   json["layout"] = {

@@ -36,6 +36,9 @@ struct ReportInput {
   Timeline timeline;                               ///< one traced step of some ranks
   std::vector<TracedStep> traced_steps = {};       ///< all that were traced
   std::vector<MemoryCurve> memory_over_time = {};  ///< of that step
+  int memory_rank = 0;                             ///< whose plan `memory` is
+  /// What `braid simulate --json` prints of the step, where it was simulated; empty: measured.
+  std::string simulation = {};
 };
 
 /// One run for a page: all that the page shows of it, as a JSON object in one line.
@@ -53,12 +56,15 @@ inline constexpr int kReportFormat = 1;
 RunReport run_report(const ReportInput& input);
 
 /// One run, or two that are compared, as one HTML page that needs no network and no other file.
-/// One: headline figures, loss and throughput over the steps, the timeline of a step (zoom, pan,
-/// hover), memory over the step against the plan, communication by kind with why it was exposed,
-/// operations, the layout with the jobs of the pipeline, passes, configuration. Two: the same
-/// figures side by side with their differences, losses in one chart, both timelines on one scale of
-/// time, and the settings that differ. Opened as report.html#selfcheck, the page operates itself
-/// and says in the element "selfcheck" what does not work.
+/// One: headline figures, loss and throughput over the steps, where the step goes with why
+/// communication was exposed, the timeline of a step (zoom, pan, hover), memory over the step
+/// against the plan, operations, the layout with the jobs of the pipeline, passes, configuration.
+/// Two: the same figures side by side with their differences, losses in one chart, both timelines
+/// on one scale of time, and the settings that differ. A simulated run says so in its first line
+/// and has no losses. Any two can be compared: to put a simulated step beside a measured run, give
+/// the run of load_run_report and `run_report(simulated_report(...))` of plan/simulated_report.h.
+/// Opened as report.html#selfcheck, the page operates itself and says in the element "selfcheck"
+/// what does not work.
 std::string report_html(std::span<const RunReport> runs);
 std::string report_html(const ReportInput& input);
 

@@ -56,7 +56,44 @@ std::string title_in(const Json& data) {
   return title != data.end() && title->is_string() ? title->get<std::string>() : "";
 }
 
+/// The parts of the data that a traced step gives.
+constexpr const char* kTracedParts[] = {"memory_over_time", "communication", "ranks",
+                                        "traced_steps"};
+
+bool has_traced_step(const Json& run) {
+  const auto ranks = run["timeline"].find("ranks");
+  return ranks != run["timeline"].end() && !ranks->empty();
+}
+
+/// Null if there is none that can be read.
+Json earlier_report(const std::string& path) {
+  try {
+    Json json = parse_file(path);
+    check_format(path, json);
+    return has_traced_step(json) ? json : Json();
+  } catch (const DataError&) {
+    return {};
+  }
+}
+
 }  // namespace
+
+RunReport with_earlier_trace(RunReport report, const std::string& path, const std::string& remark) {
+  const Json earlier = earlier_report(path);
+  Json json = Json::parse(report.json);
+  if (earlier.is_null() || has_traced_step(json)) {
+    return report;
+  }
+  json["timeline"] = earlier["timeline"];
+  for (const char* part : kTracedParts) {
+    if (earlier["data"].contains(part)) {
+      json["data"][part] = earlier["data"][part];
+    }
+  }
+  json["data"]["trace_remark"] = earlier["data"].value("trace_remark", remark);
+  report.json = script_json(json);
+  return report;
+}
 
 void save_run_report(const std::string& path, const RunReport& run) {
   write_file_atomically(path, run.json + "\n");

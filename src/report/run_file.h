@@ -18,4 +18,10 @@ void save_run_report(const std::string& path, const RunReport& run);
 /// and a file that is cut short, damaged or of another format.
 RunReport load_run_report(const std::string& path);
 
+/// The report of a process that continued a run and traced no step, with the step that an earlier
+/// process traced: its timeline, memory and communication, and `remark` beside them (where the
+/// earlier report has none of its own yet). `path` is the run's report.json as it was; unchanged if
+/// that is not there, cannot be read or has no traced step.
+RunReport with_earlier_trace(RunReport report, const std::string& path, const std::string& remark);
+
 }  // namespace braid

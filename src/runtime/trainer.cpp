@@ -393,20 +393,28 @@ class TrainingRun {
 
   /// For `braid report`.
   RunReport save_report() const {
+    const std::string path = config_.logging.run_folder + "/" + kRunReportFile;
     RunReport report = run_report(report_input());
-    save_run_report(config_.logging.run_folder + "/" + kRunReportFile, report);
+    if (first_step_ > 1 && timelines_.empty()) {  // what was traced before stays
+      report = with_earlier_trace(
+          std::move(report), path,
+          fmt::format("traced before the run was resumed after step {}", first_step_ - 1));
+    }
+    save_run_report(path, report);
     return report;
   }
 
   void write_reports() {
     if (!timelines_.empty()) {
       write_chrome_trace(config_.logging.run_folder + "/trace.json", timelines_);
+      summary_.traced_step = describe_times(timelines_.back());
       for (const ExplainedCommunication& one : explain_exposed(timelines_.back())) {
         summary_.communication.push_back(describe_exposed(one));
       }
     }
     const RunReport report = save_report();
-    write_file_atomically(config_.logging.run_folder + "/report.html", report_html({&report, 1}));
+    summary_.report = config_.logging.run_folder + "/report.html";
+    write_file_atomically(summary_.report, report_html({&report, 1}));
   }
 
   SetupClock setup_;  // first: it counts from here

@@ -32,8 +32,10 @@ struct TrainingSummary {
   double unigram_entropy =
       0;  ///< of the held-out tokens: what a model without context could reach at best
   double tokens_per_s = 0;                 ///< median over the steps of this process
+  std::string traced_step;                 ///< where the last traced one went; empty: none was
   std::vector<std::string> communication;  ///< of the last traced step: hidden or why not, by kind
   std::string run_folder;
+  std::string report;      ///< the page of the run
   std::string checkpoint;  ///< newest one; empty if none was written
 };
 

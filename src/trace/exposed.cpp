@@ -1,9 +1,11 @@
 #include "trace/exposed.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "base/errors.h"
+#include "base/text.h"
 #include "trace/intervals.h"
 
 namespace braid {
@@ -135,6 +137,32 @@ std::vector<RankTimes> analyze_timeline(const Timeline& timeline) {
     ranks.push_back(analyze_rank(rank, step_ns));
   }
   return ranks;
+}
+
+std::string describe_times(const Timeline& timeline) {
+  if (timeline.ranks.empty()) {
+    return "no step";
+  }
+  int64_t sums[4] = {};
+  int64_t all_ns = 0;
+  for (const RankTimes& rank : analyze_timeline(timeline)) {
+    const int64_t parts[4] = {rank.compute_ns, rank.communication.exposed_ns, rank.copy_ns,
+                              rank.bubble_ns};
+    std::transform(parts, parts + 4, sums, sums, std::plus<>());
+    all_ns += rank.step_ns;
+  }
+  constexpr const char* kNames[4] = {"compute", "exposed communication", "copies", "idle"};
+  std::vector<std::string> shares;
+  for (size_t part = 0; part < 4; ++part) {
+    if (sums[part] > 0) {
+      shares.push_back(
+          fmt::format("{} {:.1f}%", kNames[part],
+                      100.0 * static_cast<double>(sums[part]) / static_cast<double>(all_ns)));
+    }
+  }
+  return fmt::format("step {}, {}: {}", timeline.ranks.front().step,
+                     format_duration(static_cast<double>(step_time_ns(timeline)) * 1e-9),
+                     join(shares, ", "));
 }
 
 }  // namespace braid

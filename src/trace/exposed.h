@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "trace/timeline.h"
@@ -42,6 +43,10 @@ std::vector<RankTimes> analyze_timeline(const Timeline& timeline);
 
 /// The times of one rank of a step that takes `step_ns`.
 RankTimes analyze_rank(const RankTimeline& rank, int64_t step_ns);
+
+/// Where a step went, for people; shares of the time of all ranks, parts that took none left out:
+///   "step 20, 81.2 ms: compute 84.1%, exposed communication 10.3%, copies 0.1%, idle 5.5%"
+std::string describe_times(const Timeline& timeline);
 
 /// End of the last task, or of other work of a device, on any rank.
 int64_t step_time_ns(const Timeline& timeline);

@@ -112,6 +112,46 @@ TEST_F(SimulateCommand, TraceRanksMustExist) {
   EXPECT_FALSE(exists("step.json"));
 }
 
+TEST_F(SimulateCommand, SaysWhatIsHiddenAndWhyNot) {
+  const std::string text =
+      output_of({"simulate", "run.toml", "--cluster", "h100x2", "--trace-ranks", "1"});
+  EXPECT_THAT(text, HasSubstr("\nhidden    or why not; sums over rank 1\noverlap   data: "));
+  EXPECT_THAT(text, HasSubstr("% hidden; exposed "));
+}
+
+TEST_F(SimulateCommand, ReportsCanBeComparedWithEachOtherAndWithRuns) {
+  const auto simulate = [&](const Words& more) {
+    Words words{"simulate", "run.toml", "--cluster", "h100x2"};
+    words.insert(words.end(), more.begin(), more.end());
+    return output_of(words);
+  };
+  const std::string text = simulate({"--report", "sim/on"});
+  EXPECT_THAT(text, HasSubstr("\nreport    sim/on/report.html\n"));
+  for (const char* file : {"config.toml", "report.json", "report.html", "simulation.json"}) {
+    EXPECT_TRUE(exists(std::string("sim/on/") + file)) << file;
+  }
+  EXPECT_EQ(read("sim/on/simulation.json"), simulate({"--json"}));
+  EXPECT_EQ(simulate({"--json", "--report", "sim/off/", "--set", "overlap.mode=off"}),
+            read("sim/off/simulation.json"));
+  EXPECT_EQ(output_of({"report", "sim/off", "--compare", "sim/on"}),
+            "report   sim/off/compare.html\n");
+  EXPECT_THAT(read("sim/off/compare.html"), HasSubstr("<title>off and on "));
+  output_of(train({}));
+  output_of({"report", "sim/on", "--compare", "runs/run", "--out", "both.html"});
+  EXPECT_THAT(read("both.html"), HasSubstr("<title>on and run "));
+}
+
+TEST_F(SimulateCommand, ReportsOfTrainedRunsAreNotLost) {
+  write("trained/metrics.jsonl", "");
+  EXPECT_THAT(error_of({"simulate", "run.toml", "--cluster", "h100x2", "--report", "trained"}, 2),
+              AllOf(HasSubstr("--report trained: a run has trained in this folder"),
+                    HasSubstr("`braid report trained --compare`")));
+  EXPECT_FALSE(exists("trained/report.json"));
+  EXPECT_THAT(
+      error_of({"simulate", "run.toml", "--cluster", "h100x2", "--report", "corpus.txt/x"}, 1),
+      HasSubstr("--report corpus.txt/x: cannot make the folder"));
+}
+
 TEST_F(SimulateCommand, ProfilesAreReadAndRefused) {
   EXPECT_THAT(error_of({"simulate", "run.toml", "--profile", "none.json"}, 1),
               HasSubstr("none.json"));

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Opens reports in headless Chromium, where they check themselves.
 
-    report_browser_test.py WRITE_SAMPLE_REPORT
+    report_browser_test.py WRITE_SAMPLE_REPORT BRAID
 
-Fails if a page writes anything to the console, or says that hover, zoom or pan do not work. Exits 77 (ctest: skipped)
-without Chromium.
+Pages of made-up runs, and pages that `braid simulate --report` and `braid report --compare` write. Fails if a page writes
+anything to the console, or says that hover, zoom or pan do not work. Exits 77 (ctest: skipped) without Chromium.
 """
 import pathlib
 import re
@@ -14,8 +14,29 @@ import sys
 import tempfile
 
 # Arguments of WRITE_SAMPLE_REPORT, tasks and steps: big, usual, a run that recorded nothing, and two runs of each kind.
-PAGES = [("200000", "20000"), ("600", "700"), ("0", "0"), ("100000", "700", "compare"), ("600", "700", "compare"),
-         ("0", "0", "compare")]
+PAGES = [("200000", "20000"), ("200000", "0", "simulated"), ("600", "700"), ("0", "0"), ("600", "0", "simulated"),
+         ("100000", "700", "compare"), ("600", "700", "compare"), ("0", "0", "compare"), ("600", "700", "predicted"),
+         ("100000", "0", "both")]
+
+# Communication of three kinds, a pipeline, shards.
+RUN = """
+[model]
+preset = "llama-1b"
+layers = 8
+[train]
+sequence = 2048
+microbatch = 1
+global_batch = 32
+dtype = "bfloat16"
+[parallel]
+ranks = 16
+tensor = 2
+sequence_parallel = true
+pipeline = 4
+shard = "optimizer"
+[data]
+train = "unused"
+"""
 
 
 def browser():
@@ -31,11 +52,8 @@ def open_page(program, page, profile):
     return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
 
 
-def faults_of(program, writer, folder, arguments):
-    what = " ".join(arguments)
-    page = folder / f"{'-'.join(arguments)}.html"
-    subprocess.run([writer, page, *arguments], check=True)
-    dom, console = open_page(program, page, folder / "profile")
+def faults_of(program, page, what, profile):
+    dom, console = open_page(program, page, profile)
     faults = [f"console: {line}" for line in console]
     result = re.search(r'<pre id="selfcheck"[^>]*>(.*?)</pre>', dom, re.DOTALL)
     if not result:
@@ -47,13 +65,41 @@ def faults_of(program, writer, folder, arguments):
     return [f"{what}: {fault}" for fault in faults]
 
 
+def sample_pages(writer, folder):
+    """(page, what) of made-up runs"""
+    for arguments in PAGES:
+        page = folder / f"{'-'.join(arguments)}.html"
+        subprocess.run([writer, page, *arguments], check=True)
+        yield page, " ".join(arguments)
+
+
+def simulated_pages(braid, folder):
+    """(page, what) of a simulated run, of a step on one rank, and of overlap off beside on"""
+    (folder / "run.toml").write_text(RUN)
+
+    def simulate(name, *settings):
+        command = [braid, "simulate", "run.toml", "--cluster", "h200x16", "--report", name]
+        subprocess.run(command + [word for setting in settings for word in ("--set", setting)], cwd=folder, check=True,
+                       stdout=subprocess.DEVNULL)
+        return folder / name / "report.html", f"simulate, {name}"
+
+    yield simulate("on")
+    yield simulate("off", "overlap.mode=off")
+    yield simulate("alone", "parallel.ranks=1", "parallel.tensor=1", "parallel.sequence_parallel=false",
+                   "parallel.pipeline=1", "parallel.shard=none", "train.global_batch=2")
+    subprocess.run([braid, "report", "off", "--compare", "on"], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    yield folder / "off" / "compare.html", "simulate, off and on"
+
+
 def main():
     program = browser()
     if program is None:
         print("skipped: no Chromium on this machine (scripts/setup.sh --dev installs it)")
         return 77
     with tempfile.TemporaryDirectory(prefix="braid-report-") as folder:
-        faults = [fault for page in PAGES for fault in faults_of(program, sys.argv[1], pathlib.Path(folder), page)]
+        folder = pathlib.Path(folder)
+        pages = [*sample_pages(sys.argv[1], folder), *simulated_pages(sys.argv[2], folder)]
+        faults = [fault for page, what in pages for fault in faults_of(program, page, what, folder / "profile")]
     print("\n".join(faults))
     return 1 if faults else 0
 

@@ -47,6 +47,29 @@ TEST(ReportData, PassesSayWhatTheyDid) {
   EXPECT_EQ(json[1]["skipped"], true);
 }
 
+TEST(ReportData, SimulationIsWhatItWasGiven) {
+  ReportInput input = sample_report(200, 3);
+  EXPECT_EQ(Json::parse(report_data_json(input))["simulation"], nullptr);
+  simulate_sample(input);
+  input.memory_rank = 8;
+  const Json data = Json::parse(report_data_json(input));
+  EXPECT_EQ(data["simulation"], Json::parse(input.simulation));
+  EXPECT_EQ(data["simulation"]["ranks"], 1024);
+  EXPECT_EQ(data["memory"]["rank"], 8);
+  EXPECT_TRUE(data["steps"]["step"].empty());
+}
+
+TEST(ReportData, IdleTimeIsSplitByPhaseOfThePipeline) {
+  const Json data = Json::parse(report_data_json(sample_report(400, 1)));
+  for (const Json& rank : data["ranks"]) {
+    const Json& idle = rank["bubble"];
+    EXPECT_EQ(idle["warmup_ns"].get<int64_t>() + idle["steady_ns"].get<int64_t>() +
+                  idle["cooldown_ns"].get<int64_t>(),
+              rank["bubble_ns"]);
+    EXPECT_GT(idle["warmup_ns"], 0);
+  }
+}
+
 TEST(ReportData, MemoryIsThatOfTheProgramThatNeedsMost) {
   ReportInput input;
   input.memory.persistent_bytes = 512;

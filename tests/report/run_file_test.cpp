@@ -96,5 +96,46 @@ TEST(RunFile, MissingPartsAndOtherFormatsAreRefused) {
   EXPECT_THAT(refusal(path), HasSubstr("has format 2, and this braid reads format 1"));
 }
 
+/// As a resumed process makes it: later steps, nothing traced.
+ReportInput untraced_report() {
+  ReportInput input = sample_report(0, 9);
+  input.timeline.ranks.clear();
+  input.memory_over_time.clear();
+  return input;
+}
+
+TEST(WithEarlierTrace, KeepsTheStepThatAnEarlierProcessTraced) {
+  const TempFolder folder;
+  const std::string path = saved_in(folder);
+  const Json earlier = Json::parse(load_run_report(path).json);
+  RunReport later = with_earlier_trace(run_report(untraced_report()), path, "traced before");
+  Json json = Json::parse(later.json);
+  EXPECT_EQ(json["timeline"], earlier["timeline"]);
+  for (const char* part : {"ranks", "communication", "memory_over_time"}) {
+    EXPECT_EQ(json["data"][part], earlier["data"][part]) << part;
+  }
+  EXPECT_EQ(json["data"]["steps"]["step"].size(), 9u);
+  EXPECT_EQ(json["data"]["trace_remark"], "traced before");
+  EXPECT_EQ(later.json.find('<'), std::string::npos);
+  // A third process says of whom the step is, not that the second one had it.
+  save_run_report(path, later);
+  later = with_earlier_trace(run_report(untraced_report()), path, "traced before that");
+  EXPECT_EQ(Json::parse(later.json)["data"]["trace_remark"], "traced before");
+  EXPECT_EQ(Json::parse(later.json)["timeline"], earlier["timeline"]);
+}
+
+TEST(WithEarlierTrace, ChangesNothingWhereThereIsNothingToKeep) {
+  const TempFolder folder;
+  const std::string path = saved_in(folder);
+  const RunReport traced = run_report(sample_report(300, 9));
+  EXPECT_EQ(with_earlier_trace(traced, path, "x").json, traced.json);
+  const RunReport untraced = run_report(untraced_report());
+  save_run_report(folder / "untraced.json", untraced);
+  write_test_file(folder / "damaged.json", "{\"format\": 1");
+  for (const char* other : {"absent.json", "untraced.json", "damaged.json"}) {
+    EXPECT_EQ(with_earlier_trace(untraced, folder / other, "x").json, untraced.json) << other;
+  }
+}
+
 }  // namespace
 }  // namespace braid

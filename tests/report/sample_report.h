@@ -1,5 +1,7 @@
 #pragma once
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -9,6 +11,8 @@
 #include <vector>
 
 #include "report/report_html.h"
+#include "trace/exposed.h"
+#include "trace/idle.h"
 
 namespace braid {
 
@@ -205,6 +209,59 @@ inline void add_sample_memory(ReportInput& input) {
     }
     input.memory_over_time.push_back(std::move(curve));
   }
+}
+
+/// Times of one rank, or the sum of several, as an object of simulation_json without its braces.
+inline std::string sample_times(const std::vector<RankTimes>& ranks,
+                                const std::vector<IdleTimes>& idle) {
+  int64_t sums[8] = {};
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    const CommunicationTime& data = ranks[i].by_group[static_cast<size_t>(GroupKind::kData)];
+    const int64_t values[8] = {ranks[i].compute_ns, ranks[i].communication.exposed_ns,
+                               ranks[i].bubble_ns,  idle[i].warmup_ns,
+                               idle[i].steady_ns,   idle[i].cooldown_ns,
+                               data.total_ns,       data.exposed_ns};
+    for (size_t k = 0; k < 8; ++k) {
+      sums[k] += values[k];
+    }
+  }
+  const auto mean = [&](size_t k) {
+    return static_cast<double>(sums[k]) / static_cast<double>(ranks.size());
+  };
+  return fmt::format(
+      R"("compute_ns": {}, "exposed_ns": {}, "copy_ns": 0, "idle_ns": {}, "warmup_ns": {}, )"
+      R"("steady_ns": {}, "cooldown_ns": {}, "communication": {{"data": {{"total_ns": {}, )"
+      R"("exposed_ns": {}}}}})",
+      mean(0), mean(1), mean(2), mean(3), mean(4), mean(5), mean(6), mean(7));
+}
+
+/// Makes a sample one of a simulated step of 1,024 ranks, of which it shows two.
+inline void simulate_sample(ReportInput& input) {
+  constexpr int64_t kHostNs = 90'000;
+  input.steps.clear();
+  input.evaluations.clear();
+  input.timeline.source = "sim";
+  const int64_t step_ns = step_time_ns(input.timeline);
+  std::vector<RankTimes> times;
+  std::vector<IdleTimes> idle;
+  std::string stages;
+  for (RankTimeline& rank : input.timeline.ranks) {
+    rank.kernels.clear();
+    rank.remark.clear();
+    times.push_back(analyze_rank(rank, step_ns));
+    idle.push_back(analyze_idle(rank, step_ns));
+    stages += fmt::format(R"({}{{"rank": {}, {}, "peak_bytes": {}, "peak_rank": {}}})",
+                          stages.empty() ? "" : ", ", rank.rank,
+                          sample_times({times.back()}, {idle.back()}),
+                          input.memory.persistent_bytes + input.memory.step_bytes, rank.rank);
+  }
+  input.simulation = fmt::format(
+      R"({{"cost": "h200x1024, analytic: H200 </script>", "ranks": 1024, "distinct_ranks": 2, )"
+      R"("simulated_tasks": 4000, "global_batch": 4096, "step_ns": {}, "host_ns": {}, )"
+      R"("tokens_per_s": 1.5e6, "tokens_per_s_per_rank": 1465, "flops_per_s_per_rank": 4.9e14, )"
+      R"("mfu": 0.497, "mean": {{{}}}, "busiest_rank": 0, "device_bytes": 151397597184, )"
+      R"("stages": [{}]}})",
+      step_ns + kHostNs, kHostNs, sample_times(times, idle), stages);
 }
 
 /// A report with every part, as a run on two ranks leaves it.

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <random>
 #include <string>
 
@@ -132,6 +133,24 @@ TEST_F(Trainer, ResumeIsBitwise) {
   }
   ASSERT_EQ(parts.evaluations.size(), whole.evaluations.size());
   EXPECT_EQ(parts.evaluations.back().loss, whole.evaluations.back().loss);
+}
+
+TEST_F(Trainer, AResumedRunKeepsTheStepThatWasTracedBefore) {
+  const auto report = [this] { return nlohmann::json::parse(read("run/report.json")); };
+  run(config("run"), 4);  // step 2 was traced
+  const nlohmann::json before = report();
+  ASSERT_EQ(before["timeline"]["ranks"].size(), 2u);
+  run(config("run"), 6);
+  run(config("run"), 8);
+  EXPECT_EQ(report()["timeline"], before["timeline"]);
+  EXPECT_EQ(report()["data"]["ranks"], before["data"]["ranks"]);
+  EXPECT_EQ(report()["data"]["trace_remark"], "traced before the run was resumed after step 4");
+  EXPECT_EQ(report()["data"]["steps"]["step"].size(), 8u);
+  RunConfig c = config("run");
+  c.logging.trace_steps = {10};
+  EXPECT_THAT(run(c).traced_step, HasSubstr("step 10, "));
+  EXPECT_EQ(report()["timeline"]["ranks"][0]["step"], 10);
+  EXPECT_FALSE(report()["data"].contains("trace_remark"));
 }
 
 TEST_F(Trainer, FinishedRunHasNothingLeftToDo) {

@@ -79,6 +79,19 @@ TEST(AnalyzeTimeline, EmptyStepsHaveNoTime) {
   EXPECT_EQ(analyze_timeline({"cpu", {make_rank(0)}}).at(0).step_ns, 0);
 }
 
+TEST(DescribeTimes, SaysWhereTheStepsOfAllRanksWent) {
+  EXPECT_EQ(describe_times({}), "no step");
+  Timeline timeline{"cpu", {make_rank(0), make_rank(1)}};
+  timeline.ranks[0].step = 7;
+  timeline.ranks[0].tasks = {task_at(0, 0, 40), communication_at(1, 30, 70, GroupKind::kData, 64)};
+  timeline.ranks[1].tasks = {task_at(0, 0, 100)};
+  EXPECT_EQ(describe_times(timeline),
+            "step 7, 100 ns: compute 70.0%, exposed communication 15.0%, idle 15.0%");
+  timeline.ranks[0].tasks.push_back(task_at(2, 60, 90));
+  EXPECT_EQ(describe_times(timeline),
+            "step 7, 100 ns: compute 70.0%, exposed communication 15.0%, copies 10.0%, idle 5.0%");
+}
+
 TEST(AnalyzeTimeline, RefusesTimelinesThatMakeNoSense) {
   Timeline backwards{"cpu", {make_rank(0)}};
   backwards.ranks[0].tasks = {task_at(0, 5, 4)};

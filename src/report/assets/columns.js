@@ -27,11 +27,19 @@ function unpack_columns(packed, names) {
   return Object.fromEntries(names.map((name) => [name, unpack(packed[name])]));
 }
 
+// By rank: "rank 8, stage 2" where the table of stages has it and there are several, else "rank 8".
+function rank_names({columns, rows}) {
+  const [rank, stage] = ['rank', 'stage'].map((name) => columns.indexOf(name));
+  const stages = new Map(rows.length > 1 && stage >= 0 ? rows.map((row) => [Number(row[rank]), row[stage]]) : []);
+  return (number) => stages.has(number) ? `rank ${number}, stage ${stages.get(number)}` : `rank ${number}`;
+}
+
 // A run of the page with all its columns as arrays.
 function unpack_run({data, timeline, schedule}) {
-  const ranks = timeline.ranks.map((rank) => ({...rank, ...unpack_columns(rank, kTaskColumns),
+  const title_of = rank_names(data.layout);
+  const ranks = timeline.ranks.map((rank) => ({...rank, title: title_of(rank.rank), ...unpack_columns(rank, kTaskColumns),
     kernels: unpack_columns(rank.kernels, ['task', 'name', 'start_ns', 'duration_ns'])}));
-  const memory_over_time = data.memory_over_time.map((curve) => ({...curve, time_ns: unpack(curve.time_ns),
+  const memory_over_time = data.memory_over_time.map((curve) => ({...curve, title: title_of(curve.rank), time_ns: unpack(curve.time_ns),
     classes: curve.classes.map(({name, bytes}) => ({name, bytes: unpack(bytes)}))}));
   return {data: {...data, memory_over_time}, timeline: {...timeline, ranks}, schedule};
 }

@@ -4,15 +4,14 @@ const footer = () => element('footer', {}, 'Made by braid. Everything on this pa
 
 function make_page(run) {
   const {data, timeline} = run;
-  const [loss, chart] = make_loss(data);
-  const [timeline_card, view] = make_timeline(timeline);
+  const [progress, chart] = make_progress(data);
+  const [timeline_card, view] = make_timeline(run);
   const [memory_over_time, memory_chart] = make_memory_over_time(data, timeline, view);
   const [layout, grid] = make_layout(run);
   document.getElementById('report').append(
-    make_header(data), make_tiles(data),
-    element('div', {class: 'two'}, loss, make_speed(data)),
+    make_header(data), make_tiles(data), ...progress, make_step_parts(data),
     timeline_card, ...memory_over_time,
-    element('div', {class: 'two half'}, make_exposure(data, timeline), make_memory(data.memory)),
+    element('div', {class: 'two half'}, make_longest(timeline), make_memory(data.memory)),
     make_operations(data.ranks), ...layout, make_passes(data.passes), make_config(data.config), footer());
   return {runs: [run], views: view ? [view] : [], charts: chart ? [chart] : [], memory_chart, grid};
 }

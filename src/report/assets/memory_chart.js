@@ -1,11 +1,13 @@
 // Memory in use over a step, by class, below what the plan allocates. Shows the time that its timeline shows.
 
 class MemoryChart {
-  constructor(curves, step_ns, left) {
+  // span_ns: how much time the whole chart shows; step_ns: when the step ends, which may be earlier.
+  constructor(curves, step_ns, left, span_ns = step_ns) {
     this.curves = curves;
     this.curve = curves[0];
+    this.scale_bytes = 0;  // at least so much fits on the axis
     this.step_ns = Math.max(step_ns, 1);
-    this.range = {from: 0, to: this.step_ns};
+    this.range = {from: 0, to: Math.max(span_ns, 1)};
     this.left = left;
     this.height = 200;
     this.hovered = null;  // a moment
@@ -32,6 +34,10 @@ class MemoryChart {
   planned() {
     return this.curve.persistent_bytes + this.curve.step_bytes;
   }
+  // What the axis is made for.
+  top_bytes() {
+    return Math.max(this.planned(), this.scale_bytes, 1);
+  }
   // Index of the point that holds at a moment; -1 before the first.
   point_at(time) {
     return lower_bound(this.curve.time_ns, time + 1) - 1;
@@ -47,7 +53,7 @@ class MemoryChart {
     return this.left + (time - this.range.from) * this.scale();
   }
   y_of(bytes) {
-    return this.height - 4 - bytes / (Math.max(this.planned(), 1) * 1.08) * (this.height - 14);
+    return this.height - 4 - bytes / (this.top_bytes() * 1.08) * (this.height - 14);
   }
 
   draw() {
@@ -68,8 +74,8 @@ class MemoryChart {
   draw_axis(context, width) {
     context.textAlign = 'right';
     context.textBaseline = 'middle';
-    const unit = 1024 ** Math.floor(Math.log(Math.max(this.planned(), 1)) / Math.log(1024));
-    for (const tick of nice_ticks(0, this.planned() / unit, 4)) {
+    const unit = 1024 ** Math.floor(Math.log(this.top_bytes()) / Math.log(1024));
+    for (const tick of nice_ticks(0, this.top_bytes() / unit, 4)) {
       const y = Math.round(this.y_of(tick * unit)) + 0.5;
       context.strokeStyle = color_of('grid');
       context.beginPath();
@@ -86,7 +92,8 @@ class MemoryChart {
     const {time_ns, classes, persistent_bytes} = this.curve;
     context.fillStyle = color_of('memory-param');
     context.globalAlpha = 0.35;
-    context.fillRect(this.left, this.y_of(persistent_bytes), width - this.left, this.height - 4 - this.y_of(persistent_bytes));
+    const [x0, x1] = [this.left, Math.min(this.x_of(this.step_ns), width)];
+    context.fillRect(x0, this.y_of(persistent_bytes), Math.max(x1 - x0, 0), this.height - 4 - this.y_of(persistent_bytes));
     context.globalAlpha = 1;
     const base = Float64Array.from(time_ns, () => persistent_bytes);
     for (const {name, bytes} of classes) {
@@ -143,12 +150,8 @@ class MemoryChart {
   }
 }
 
-// The chart below its timeline, with which it shares the scale of time.
-function make_memory_over_time(data, timeline, view) {
-  const curves = data.memory_over_time;
-  if (view === null || curves.length === 0) return [[], null];
-  const chart = new MemoryChart(curves, view.full.to, view.box.left);
-  view.followers.push((from, to) => chart.show(from, to));
+// The rank of a chart, chosen from a list if there are several, and what to say about it.
+function memory_choice(chart, timeline) {
   const about = note('');
   const describe = () => {
     const {high_bytes, step_bytes, persistent_bytes} = chart.curve;
@@ -158,9 +161,42 @@ function make_memory_over_time(data, timeline, view) {
   const select = element('select', {'aria-label': 'rank', onchange: () => {
     chart.choose(Number(select.value));
     describe();
-  }}, ...curves.map(({rank}) => element('option', {value: String(rank)}, `rank ${rank}`)));
+  }}, ...chart.curves.map(({rank, title}) => element('option', {value: String(rank)}, title)));
   describe();
-  const used = [...new Set(curves.flatMap(({classes}) => classes.map(({name}) => name)))];
-  const names = legend([['persistent', 'color-mix(in srgb, var(--memory-param) 35%, transparent)'], ...used.map((name) => [kMemoryTitles[name] ?? name, `var(--memory-${name})`])]);
-  return [[card('Memory over the step', [select, about, spacer(), names], chart.canvas)], chart];
+  return [select, about];
+}
+
+function memory_legend(charts) {
+  const used = [...new Set(charts.flatMap(({curves}) => curves.flatMap(({classes}) => classes.map(({name}) => name))))];
+  return legend([['persistent', 'color-mix(in srgb, var(--memory-param) 35%, transparent)'], ...used.map((name) => [kMemoryTitles[name] ?? name, `var(--memory-${name})`])]);
+}
+
+// A bar per rank: what is in use at most, out of what is planned, out of what a device has (0: not known).
+function memory_levels(curves, device_bytes) {
+  if (curves.length < 2) return [];
+  const planned = ({persistent_bytes, step_bytes}) => persistent_bytes + step_bytes;
+  const planned_most = Math.max(...curves.map(planned), 1);
+  const of_device = planned_most > 0.1 * device_bytes;  // else its bars could not be seen
+  const most = of_device ? Math.max(device_bytes, planned_most) : planned_most;
+  const rows = element('div', {class: 'rank-bars'});
+  for (const curve of curves) {
+    const parts = [['persistent', curve.persistent_bytes, 'memory-param'], ['in use in the step, at most', curve.high_bytes, 'memory-activation'],
+      ['planned beyond that', curve.step_bytes - curve.high_bytes, 'memory-between']].filter(([, bytes]) => bytes > 0);
+    rows.append(element('span', {}, curve.title),
+      element('div', {class: 'bar thin'}, ...parts.map(([name, bytes, color]) => element('div', {title: `${name}: ${format_bytes(bytes)}`, style: `flex:none;width:${(100 * bytes / most).toFixed(3)}%;background:var(--${color})`}))),
+      element('span', {class: 'number'}, `${format_bytes(curve.persistent_bytes + curve.high_bytes)} in use, ${format_bytes(planned(curve))} planned`));
+  }
+  const width = device_bytes === 0 ? '' : of_device && device_bytes >= planned_most ? `; the whole width is what a device has, ${format_bytes(device_bytes)}` : `; a device has ${format_bytes(device_bytes)}`;
+  const title = `Peak, rank by rank${width}`;
+  return [element('h3', {}, title), element('div', {class: 'scroll', style: 'max-height:220px'}, rows)];
+}
+
+// The chart below its timeline, with which it shares the scale of time.
+function make_memory_over_time(data, timeline, view) {
+  const curves = data.memory_over_time;
+  if (view === null || curves.length === 0) return [[], null];
+  const chart = new MemoryChart(curves, view.full.to, view.box.left);
+  view.followers.push((from, to) => chart.show(from, to));
+  const levels = memory_levels(curves, data.simulation?.device_bytes ?? 0);
+  return [[card('Memory over the step', [...memory_choice(chart, timeline), spacer(), memory_legend([chart])], chart.canvas, ...levels)], chart];
 }

@@ -16,7 +16,8 @@ const note = (text) => element('p', {class: 'note'}, text);
 function make_header(data) {
   const {step} = data.steps;
   const steps = step.length > 0 ? `${step[step.length - 1].toLocaleString('en-US')} steps` : 'no steps recorded';
-  return element('header', {}, element('h1', {}, data.title), element('p', {}, [data.model, steps].filter(Boolean).join(' · ')));
+  const [badge, how] = data.simulation ? [simulated_badge(data.simulation), simulated_scope(data.simulation)] : [null, steps];
+  return element('header', {}, element('h1', {}, data.title, badge), element('p', {}, [data.model, how].filter(Boolean).join(' · ')));
 }
 
 const kNoStep = 'no step was recorded';
@@ -59,7 +60,7 @@ function speed_tiles(data) {
 function machine_tiles(data) {
   const {share, hidden, has_any} = exposure_of(data.ranks);
   const {persistent_bytes, step_bytes} = data.memory;
-  const [peak, unit] = format_scaled(persistent_bytes + step_bytes, 1024, ['B', 'KiB', 'MiB', 'GiB', 'TiB']);
+  const [peak, unit] = format_scaled(persistent_bytes + step_bytes, 1024, kByteUnits);
   const explained = has_any ? `of the step; ${format_percent(hidden)} of communication is hidden` : 'no communication in the step';
   return [
     tile('Exposed communication', data.ranks.length > 0 ? format_percent(share) : kMissing, '',
@@ -69,7 +70,15 @@ function machine_tiles(data) {
 }
 
 function make_tiles(data) {
-  return element('div', {class: 'tiles'}, ...loss_tiles(data), ...speed_tiles(data), ...machine_tiles(data));
+  const tiles = data.simulation ? simulated_tiles(data) : [...loss_tiles(data), ...speed_tiles(data), ...machine_tiles(data)];
+  return element('div', {class: 'tiles'}, ...tiles);
+}
+
+// What was learned over the steps: nothing where there is one simulated step.
+function make_progress(data) {
+  if (data.simulation) return [[], null];
+  const [loss, chart] = make_loss(data);
+  return [[element('div', {class: 'two'}, loss, make_speed(data))], chart];
 }
 
 // Two buttons of which one is pressed.
@@ -114,8 +123,9 @@ function make_speed(data) {
 const is_simulated = (timeline) => timeline.source.startsWith('sim');
 
 function describe_source(timeline) {
-  const how = is_simulated(timeline) ? 'simulated, not measured' : `measured (${timeline.source})`;
-  return `Step ${timeline.ranks[0].step}, ${how}, ${format_ns(timeline.step_ns)}`;
+  const length = format_ns(timeline.step_ns, 4);
+  if (is_simulated(timeline)) return `Simulated, not measured; ${length}`;
+  return `Step ${timeline.ranks[0].step}, measured (${timeline.source}), ${length}`;
 }
 
 const kind_title = (kind) => kind.startsWith('comm-') ? `${kind.slice(5)} communication` : kind.replace('-', ' ');
@@ -135,85 +145,17 @@ const timeline_help = () => element('p', {class: 'note', style: 'font-size:12px;
 
 const has_tasks = (timeline) => timeline.ranks.some((rank) => rank.name.length > 0);
 
-function make_timeline(timeline) {
+function make_timeline({data, timeline}) {
   if (!has_tasks(timeline)) {
     return [card('Timeline', [], note('No step was traced: set logging.trace_steps.')), null];
   }
   const view = new TimelineView(timeline);
   const remarks = timeline.ranks.filter((rank) => rank.remark !== '').map((rank) => note(`Rank ${rank.rank}: ${rank.remark}`));
+  if (data.trace_remark) remarks.unshift(note(`This step was ${data.trace_remark}.`));
   const section = card('Timeline', [note(describe_source(timeline)), spacer(), timeline_legend(view.used_kinds), timeline_buttons(view)],
     view.canvas, ...remarks, timeline_help());
   section.classList.add('timeline');
   return [section, view];
-}
-
-const kRankParts = [
-  ['compute', 'phase-forward', (rank) => rank.compute_ns],
-  ['exposed communication', 'phase-comm', (rank) => rank.communication.exposed_ns],
-  ['copies', 'phase-copy', (rank) => rank.copy_ns],
-  ['idle', 'idle', (rank) => rank.bubble_ns],
-];
-
-function rank_bar(rank) {
-  const parts = kRankParts.map(([name, color, time]) => element('div', {
-    style: `flex:${time(rank)} 0 0;background:var(--${color})`,
-    title: `${name}: ${format_ns(time(rank))}, ${format_percent(time(rank) / rank.step_ns)} of the step`,
-  }));
-  return element('div', {class: 'bar thin'}, ...parts.filter((_, i) => kRankParts[i][2](rank) > 0));
-}
-
-function communication_rows(communication) {
-  return communication.map((one) => ({cells: [[element('span', {}, swatch(`var(--phase-comm-${one.name})`), one.name), 'name'],
-    [one.num_tasks.toLocaleString('en-US'), 'number'], [format_bytes(one.bytes), 'number'], [format_ns(one.total_ns), 'number'],
-    [format_ns(one.exposed_ns), 'number'], [format_percent(1 - one.exposed_ns / one.total_ns), 'number']]}));
-}
-
-// One sentence per kind: how much is hidden, and why the rest is not.
-function communication_sentences(communication) {
-  return element('ul', {class: 'sentences'}, ...communication.map(({name, sentence}) => element('li', {},
-    element('b', {}, name), sentence.startsWith(name) ? sentence.slice(name.length) : `: ${sentence}`)));
-}
-
-// The operations that took most time: tasks of one name and phase, over all ranks.
-function longest_operations(timeline, count) {
-  const sums = new Map();
-  for (const rank of timeline.ranks) {
-    rank.name.forEach((name, task) => {
-      const key = `${rank.names[name]}\n${timeline.phases[rank.phase[task]]}`;
-      const sum = sums.get(key) ?? {tasks: 0, ns: 0};
-      ++sum.tasks;
-      sum.ns += rank.duration_ns[task];
-      sums.set(key, sum);
-    });
-  }
-  return [...sums].sort(([, a], [, b]) => b.ns - a.ns).slice(0, count);
-}
-
-function make_longest(timeline) {
-  const rank_time = timeline.step_ns * timeline.ranks.length;
-  const rows = longest_operations(timeline, 6).map(([key, {tasks, ns}]) => {
-    const [name, phase] = key.split('\n');
-    return {cells: [[element('span', {}, swatch(`var(--phase-${phase})`), name)], [phase, 'name'], [tasks.toLocaleString('en-US'), 'number'],
-      [format_ns(ns / tasks), 'number'], [format_ns(ns), 'number'], [format_percent(ns / rank_time), 'number']]};
-  });
-  const head = ['tasks', 'mean', 'time', 'of the step'].map((name) => [name, 'number']);
-  return [element('h3', {}, 'Longest operations, all ranks together'), table([['operation'], ['phase'], ...head], rows)];
-}
-
-function make_exposure({ranks, communication}, timeline) {
-  if (ranks.length === 0) return card('Where the step went', [], note('No step was traced.'));
-  const used = kRankParts.filter(([, , time]) => ranks.some((rank) => time(rank) > 0));
-  const bars = element('div', {class: 'rank-bars'});
-  for (const rank of ranks) {
-    bars.append(element('span', {}, `rank ${rank.rank}`), rank_bar(rank),
-      element('span', {class: 'number'}, `${format_percent(rank.compute_ns / rank.step_ns)} compute`));
-  }
-  const rows = communication_rows(communication);
-  const head = ['tasks', 'bytes', 'time', 'exposed', 'hidden'].map((name) => [name, 'number']);
-  const kinds = rows.length > 0 ? [element('h3', {}, 'Communication by group, all ranks together'), table([['group'], ...head], rows), communication_sentences(communication)]
-    : [note('No task of this step communicates.')];
-  return card('Where the step went', [spacer(), legend(used.map(([name, color]) => [name, `var(--${color})`]))],
-    element('div', {class: 'scroll', style: 'max-height:220px'}, bars), ...kinds, ...make_longest(timeline));
 }
 
 function memory_segments(memory) {
@@ -247,7 +189,7 @@ function make_memory(memory) {
   const ratio = memory.max_live_bytes > 0 ? memory.step_bytes / memory.max_live_bytes : 1;
   const about = note(`Step memory is ${ratio.toFixed(3)} × the bytes live at once, the least possible`);
   const head = [['class'], ...['persistent', 'step peak', 'together', 'share'].map((name) => [name, 'number'])];
-  return card('Memory per rank', [spacer(), about], element('div', {class: 'bar', style: 'margin-bottom:12px'}, ...segments),
+  return card(`Memory plan of rank ${memory.rank ?? 0}`, [spacer(), about], element('div', {class: 'bar', style: 'margin-bottom:12px'}, ...segments),
     table(head, memory_rows(memory, peak)));
 }
 
@@ -263,7 +205,8 @@ function make_jobs({layout, schedule, timeline}) {
   const planned = [element('h3', {}, 'Jobs as planned, if forward, dgrad and wgrad took equally long'), picture_of(schedule)];
   if (!has_tasks(timeline)) return [planned, null];
   const grid = new PipelineGrid(timeline, ranks_of_stages(layout, timeline));
-  const title = `Jobs as ${is_simulated(timeline) ? 'simulated' : 'measured'} in step ${timeline.ranks[0].step}: a colour per microbatch, backward darker; grey is idle`;
+  const when = is_simulated(timeline) ? 'simulated' : `measured in step ${timeline.ranks[0].step}`;
+  const title = `Jobs as ${when}: a colour per microbatch, backward darker; grey is idle`;
   return [[element('h3', {}, title), element('div', {class: 'scroll'}, grid.canvas), ...planned], grid];
 }
 

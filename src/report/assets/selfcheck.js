@@ -181,8 +181,35 @@ function check_grid(grid, expect) {
   send(grid.canvas, PointerEvent, 'pointerleave', 0, 0);
 }
 
+// The parts of a step are all of it, and each has a piece of the bar.
+function check_parts(runs, expect) {
+  const wholes = runs.map(({data}) => step_parts_of(data)).filter((whole) => whole !== null);
+  expect('the parts of the step add up to it', () => wholes.every(({step_ns, parts}) => Math.abs(sum_of(parts, ({ns}) => ns) - step_ns) <= 1e-6 * step_ns + 1));
+  expect('each part has its piece of a bar, and says what it is', () => {
+    const bars = [...document.querySelectorAll('.bar.parts:not(.thin)')];
+    if (wholes.length === 0) return bars.length === 0;
+    send(bars[0].firstElementChild, PointerEvent, 'pointermove', 4, 4);
+    const named = !tooltip.node.hidden && tooltip.node.textContent.includes('of the step');
+    send(bars[0].firstElementChild, PointerEvent, 'pointerleave', 4, 4);
+    return named && tooltip.node.hidden && bars.length === wholes.length && bars.every((bar, i) => bar.children.length === wholes[i].parts.length);
+  });
+}
+
+// Nobody takes a simulated run for a measured one, and it has no charts of steps that were never taken.
+function check_simulated(runs, expect) {
+  const simulated = runs.filter(({data}) => data.simulation);
+  if (simulated.length === 0) return;
+  expect('the first line says that a run is simulated, and on what', () => simulated.every(({data}) =>
+    document.querySelector('header h1').textContent.includes(`simulated on ${data.simulation.cost.split(':')[0]} costs`)));
+  expect('there are no charts of losses', () => [...document.querySelectorAll('h2')].every(({textContent}) => !/^(Loss|Throughput|Step time)/.test(textContent)));
+  if (runs.length > 1) return;
+  expect('every tile has a figure', () => [...document.querySelectorAll('.tile .value')].every(({textContent}) => textContent !== '' && textContent !== kMissing));
+  expect('all stages are shown', () => !has_pipeline(simulated[0].data)
+    || document.querySelectorAll('.bar.parts.thin').length === simulated[0].data.simulation.stages.length);
+}
+
 // Two timelines on one scale, and every setting that differs is listed.
-function check_comparison({runs, views}, expect) {
+function check_comparison({runs, views, memory_charts}, expect) {
   expect('settings that differ are listed', () => different_settings(runs).every(([key]) => document.body.textContent.includes(key)));
   if (views.length < 2) return;
   const [a, b] = views;
@@ -193,6 +220,12 @@ function check_comparison({runs, views}, expect) {
     b.reset();
     return first && a.range.to === a.full.to;
   });
+  expect('memory of both follows both, on one scale', () => [a, b].every((view) => {
+    view.show(view.full.to * 0.3, view.full.to * 0.5);
+    const follow = memory_charts.every(({range}) => range.from === view.range.from && range.to === view.range.to);
+    view.reset();
+    return follow && memory_charts.every((chart) => chart.y_of(0) === memory_charts[0].y_of(0) && chart.top_bytes() === memory_charts[0].top_bytes());
+  }));
 }
 
 // The table of operations says where all the time went that anything ran.
@@ -218,7 +251,8 @@ function check_layout({data: {layout}, schedule}, expect) {
     || (svg.getBoundingClientRect().height > 0 && svg.querySelectorAll('rect').length > layout.rows.length));
 }
 
-function selfcheck({runs, views, charts, memory_chart, grid}) {
+function selfcheck(page) {
+  const {runs, views, charts, memory_chart, grid} = page;
   const failed = [];
   let count = 0;
   const expect = (what, holds) => {
@@ -237,7 +271,9 @@ function selfcheck({runs, views, charts, memory_chart, grid}) {
   });
   if (memory_chart) check_memory(views[0], memory_chart, expect);
   if (grid) check_grid(grid, expect);
-  if (runs.length > 1) check_comparison({runs, views}, expect);
+  check_parts(runs, expect);
+  check_simulated(runs, expect);
+  if (runs.length > 1) check_comparison(page, expect);
   else if (views.length > 0) check_operations(runs[0].data, expect);
   if (runs.length === 1 && runs[0].data.layout.text !== '') check_layout(runs[0], expect);
   expect('no errors on the page', () => page_errors.length === 0);

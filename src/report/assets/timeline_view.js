@@ -66,7 +66,7 @@ class TimelineView {
     this.lane_y = this.lanes.map((lane, index) => {
       const [first, collapsed] = [lane.rank !== this.lanes[index - 1]?.rank, this.collapsed.has(lane.rank)];
       if (first) {
-        this.titles.push({rank: lane.rank, text: `rank ${lane.rank.rank}`, y, collapsed});
+        this.titles.push({rank: lane.rank, text: lane.rank.title, y, collapsed});
         if (!collapsed) y += title_height;
       }
       if (collapsed && !first) return null;

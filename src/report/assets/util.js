@@ -19,7 +19,8 @@ function format_scaled(value, base, units, digits = 3) {
 }
 
 const format_count = (value) => format_scaled(value, 1000, ['', 'K', 'M', 'G', 'T']).join('');
-const format_bytes = (bytes) => format_scaled(bytes, 1024, ['B', 'KiB', 'MiB', 'GiB', 'TiB']).join(' ');
+const kByteUnits = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
+const format_bytes = (bytes) => format_scaled(bytes, 1024, kByteUnits).join(' ');
 const format_ns = (ns, digits = 3) => ns === 0 ? '0' : format_scaled(ns, 1000, ['ns', 'µs', 'ms', 's'], digits).join(' ');
 const format_percent = (fraction) => Number.isFinite(fraction) ? `${(100 * fraction).toFixed(1)}%` : kMissing;
 

@@ -1,0 +1,152 @@
+#include "plan/simulated_report.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "base/errors.h"
+#include "base/file.h"
+#include "base/text.h"
+#include "config/reference.h"
+#include "plan/describe_layout.h"
+#include "plan/describe_simulation.h"
+#include "plan/run_plan.h"
+#include "report/run_file.h"
+#include "trace/explain_exposed.h"
+
+namespace braid {
+namespace {
+
+namespace fs = std::filesystem;
+
+size_t num_tasks_of(const RankPlan& plan) {
+  return plan.programs[kTrainProgram].tasks.size();
+}
+
+/// `count` of the values at even distances, the first and the last among them.
+std::vector<int> spread(const std::vector<int>& values, size_t count) {
+  if (count >= values.size()) {
+    return values;
+  }
+  std::vector<int> chosen;
+  for (size_t i = 0; i < count; ++i) {
+    chosen.push_back(values[i * (values.size() - 1) / (count - 1)]);
+  }
+  return chosen;
+}
+
+const RankPlan& neediest(const RunPlan& plan) {
+  return *std::max_element(plan.ranks.begin(), plan.ranks.end(),
+                           [](const RankPlan& a, const RankPlan& b) {
+                             return a.memory.peak_bytes() < b.memory.peak_bytes();
+                           });
+}
+
+DevicePeaks peaks_of(const DeviceSpec& device) {
+  return {.name = device.description,
+          .flops_per_s = device.bf16_flops_per_s,
+          .bytes_per_s = device.memory_bytes_per_s};
+}
+
+std::vector<MemoryCurve> memory_over_time(const SimulatedRun& run, const Timeline& timeline) {
+  constexpr size_t kMaxPoints = 800;  // a chart has fewer pixels
+  const RankPrograms programs = run.rank_programs();
+  std::vector<MemoryCurve> curves;
+  for (const RankTimeline& rank : timeline.ranks) {
+    const auto index = programs.program_of[static_cast<size_t>(rank.rank)];
+    const RankPlan& plan = run.plan().ranks[index];
+    curves.push_back(memory_curve(plan.programs[kTrainProgram], rank, plan.memory, kMaxPoints));
+  }
+  return curves;
+}
+
+/// "a" of "runs/a/".
+std::string folder_name(const std::string& path) {
+  const fs::path whole = fs::absolute(path).lexically_normal();
+  return (whole.has_filename() ? whole : whole.parent_path()).filename().string();
+}
+
+/// A folder that nothing measured is in.
+void prepare_folder(const std::string& folder) {
+  if (fs::exists(fs::path(folder) / "metrics.jsonl")) {
+    throw_config_error(
+        "--report {}: a run has trained in this folder (it has metrics.jsonl), and its report "
+        "would be lost; give another folder, and compare with `braid report {} --compare`",
+        folder, folder);
+  }
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) {
+    throw_data_error("--report {}: cannot make the folder: {}", folder, error.message());
+  }
+}
+
+}  // namespace
+
+std::vector<int> ranks_to_show(const SimulatedRun& run, size_t max_tasks) {
+  const std::vector<int> ranks = first_rank_of_stages(run.plan().mesh);
+  const RankPrograms programs = run.rank_programs();
+  size_t most = 1;
+  for (const int rank : ranks) {
+    const auto index = programs.program_of[static_cast<size_t>(rank)];
+    most = std::max(most, num_tasks_of(run.plan().ranks[index]));
+  }
+  return spread(ranks, std::max<size_t>(max_tasks / most, 2));
+}
+
+ReportInput simulated_report(const SimulatedRun& run, std::span<const int> ranks,
+                             std::string title) {
+  const RunPlan& plan = run.plan();
+  const RankPlan& most = neediest(plan);
+  ReportInput report{.title = std::move(title),
+                     .config_toml = to_toml(run.config()),
+                     .model = describe_model(plan.model),
+                     .passes = plan.ranks.front().passes,
+                     .memory = most.memory,
+                     .timeline = run.timeline(ranks),
+                     .memory_rank = most.programs[kTrainProgram].rank,
+                     .simulation = simulation_json(run)};
+  for (RankTimeline& rank : report.timeline.ranks) {
+    rank.device = peaks_of(run.model().cluster().device);
+  }
+  report.memory_over_time = memory_over_time(run, report.timeline);
+  if (plan.mesh.num_ranks() > 1) {
+    report.layout = describe_layout(run.config(), plan.model);
+    report.stages = stage_table(plan);
+    report.jobs = pipeline_jobs(run.config(), plan.model);
+  }
+  return report;
+}
+
+std::string write_simulated_report(const std::string& folder, const SimulatedRun& run,
+                                   std::span<const int> ranks) {
+  prepare_folder(folder);
+  const ReportInput input = simulated_report(run, ranks, folder_name(folder));
+  const RunReport report = run_report(input);
+  write_file_atomically(folder + "/config.toml", input.config_toml);
+  write_file_atomically(folder + "/simulation.json", input.simulation);
+  save_run_report(folder + "/" + kRunReportFile, report);
+  const std::string page = (fs::path(folder) / "report.html").string();
+  write_file_atomically(page, report_html({&report, 1}));
+  return page;
+}
+
+std::string describe_overlap(const SimulatedRun& run, std::span<const int> ranks) {
+  const std::vector<ExplainedCommunication> explained = explain_exposed(run.timeline(ranks));
+  if (explained.empty()) {
+    return "";
+  }
+  std::vector<std::string> names;
+  for (const int rank : ranks) {
+    names.push_back(fmt::format("{}", rank));
+  }
+  std::string text = fmt::format("hidden    or why not; sums over rank{} {}\n",
+                                 names.size() == 1 ? "" : "s", join(names, ", "));
+  for (const ExplainedCommunication& one : explained) {
+    text += "overlap   " + describe_exposed(one) + "\n";
+  }
+  return text;
+}
+
+}  // namespace braid
