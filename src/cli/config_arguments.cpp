@@ -26,14 +26,17 @@ void add_config_arguments(CLI::App& command, ConfigArguments& arguments) {
                            "Explain every key of a run file, and exit");
 }
 
+int64_t tokenizer_vocabulary(const RunConfig& config) {
+  const bool has_vocabulary =
+      !config.model.preset.empty() || config.model.vocabulary.value_or(0) > 0;
+  return has_vocabulary ? 0 : load_tokenizer(config.data.tokenizer)->vocabulary_size();
+}
+
 PlannedConfig load_planned_config(const ConfigArguments& arguments) {
   RunConfig config = load_config(arguments.path, arguments.overrides);
   validate(config);
   config = resolved(std::move(config));
-  const bool has_vocabulary =
-      !config.model.preset.empty() || config.model.vocabulary.value_or(0) > 0;
-  const int64_t vocabulary =
-      has_vocabulary ? 0 : load_tokenizer(config.data.tokenizer)->vocabulary_size();
+  const int64_t vocabulary = tokenizer_vocabulary(config);
   return {.config = std::move(config), .tokenizer_vocabulary = vocabulary};
 }
 

@@ -17,6 +17,10 @@ struct PlannedConfig {
   int64_t tokenizer_vocabulary = 0;
 };
 
+/// The size of the tokenizer's vocabulary; 0 where preset or key gives the model's. Throws
+/// ConfigError and DataError for its file.
+int64_t tokenizer_vocabulary(const RunConfig& config);
+
 /// Loads the run file. Opens the tokenizer only where neither preset nor key gives the size of the
 /// vocabulary. Throws ConfigError, and DataError for the files.
 PlannedConfig load_planned_config(const ConfigArguments& arguments);

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/config_arguments.h"
+#include "cli/plan_search.h"
 #include "config/reference.h"
 #include "ir/text.h"
 #include "plan/describe_layout.h"
@@ -74,6 +75,7 @@ void add_plan_command(CLI::App& app, const Console& console) {
     bool dry_run = false;
     std::string cost;
     std::string device_memory;
+    PlanSearchArguments search;
   };
   const auto arguments = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand(
@@ -81,15 +83,18 @@ void add_plan_command(CLI::App& app, const Console& console) {
   add_config_arguments(*command, arguments->config);
   CLI::Option* program = command->add_flag("--program", arguments->print_program,
                                            "Print the training program of rank 0 as text instead");
-  command->add_flag("--dry-run", arguments->dry_run,
-                    "Print only the layout: ranks, a line per pipeline stage, and who does which "
-                    "job when");
-  command
-      ->add_option("--cost", arguments->cost,
-                   "Also predict the step: a profile of `braid calibrate` (a path), or a cluster "
-                   "like h200x8 or h100x1024")
-      ->type_name("PROFILE|CLUSTER")
-      ->excludes(program);
+  CLI::Option* dry_run = command->add_flag(
+      "--dry-run", arguments->dry_run,
+      "Print only the layout: ranks, a line per pipeline stage, and who does which "
+      "job when");
+  CLI::Option* cost =
+      command
+          ->add_option(
+              "--cost", arguments->cost,
+              "Also predict the step: a profile of `braid calibrate` (a path), or a cluster "
+              "like h200x8 or h100x1024")
+          ->type_name("PROFILE|CLUSTER")
+          ->excludes(program);
   command
       ->add_option(
           "--device-memory", arguments->device_memory,
@@ -102,8 +107,19 @@ void add_plan_command(CLI::App& app, const Console& console) {
       "Needs no data and no device; a model whose vocabulary is given needs no tokenizer "
       "either. Of a run with\nmany ranks, one rank per pipeline stage is planned.\n\n"
       "  braid plan examples/tiny_cpu.toml --set model.preset=llama-1b --cost h200\n"
-      "  braid plan examples/tiny_cpu.toml --set model.preset=llama-8b --device-memory 80GiB");
+      "  braid plan examples/tiny_cpu.toml --set model.preset=llama-8b --device-memory 80GiB\n"
+      "  braid plan run.toml --search --cluster h200x64 --save-best best.toml");
+  add_search_options(*command, arguments->search);
+  for (CLI::Option* const other : {program, dry_run, cost}) {
+    command->get_option("--search")->excludes(other);
+  }
   command->callback([arguments, &console] {
+    if (arguments->search.search) {
+      const std::optional<GpuMemory> memory = given_memory(arguments->device_memory);
+      run_plan_search(arguments->config, arguments->search, memory ? memory->free_bytes : 0,
+                      console);
+      return;
+    }
     const auto [config, vocabulary] = load_planned_config(arguments->config);
     if (arguments->print_program) {
       const RunPlan plan = plan_run(config, vocabulary, {.ranks = {0}});
@@ -119,8 +135,8 @@ void add_plan_command(CLI::App& app, const Console& console) {
             describe_schedule(config, plan.model, table_width(console));
     std::optional<GpuMemory> gpu = given_memory(arguments->device_memory);
     if (!arguments->cost.empty()) {
-      const auto model = with_links_of_run(
-          load_cost_model(arguments->cost, plan.mesh.num_ranks()), config.links);
+      const auto model =
+          with_links_of_run(load_cost_model(arguments->cost, plan.mesh.num_ranks()), config.links);
       text += describe_prediction(plan, config, *model);
       gpu = gpu ? gpu : memory_of(model->cluster().device);
     }

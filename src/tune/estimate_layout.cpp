@@ -17,9 +17,8 @@ double compute_bytes(const RunConfig& config) {
 
 /// Ranks that hold one copy of the state in shards.
 double num_shards(const Layout& layout) {
-  return layout.shard == "none"
-             ? 1
-             : static_cast<double>(layout.data * layout.context / layout.shard_replicas);
+  const int64_t ranks = layout.data * layout.context / layout.shard_replicas;
+  return layout.shard == "none" ? 1 : static_cast<double>(ranks);
 }
 
 /// Whether gradients are reduced behind every microbatch.

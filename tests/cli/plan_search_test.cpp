@@ -1,0 +1,82 @@
+#include <nlohmann/json.hpp>
+
+#include "cli/cli_fixture.h"
+
+namespace braid {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class PlanSearch : public Cli {
+ protected:
+  PlanSearch() {
+    write("run.toml",
+          "[model]\nlayers = 4\nwidth = 256\nheads = 4\nvocabulary = 512\n"
+          "[train]\nsequence = 1024\nglobal_batch = 8\ndtype = \"bfloat16\"\n");
+  }
+
+  static Words search(const Words& more) {
+    Words words{"plan", "run.toml", "--search", "--simulate", "6", "--max-context", "1"};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+};
+
+TEST_F(PlanSearch, RanksLayoutsAndSaysHowToRunTheBest) {
+  const std::string text = output_of(search({"--cluster", "h100x4", "--top", "3"}));
+  for (const char* part : {"cost      h100x4, analytic", "layouts   ", " looked at: ",
+                           " 6 simulated\n", "rank  layout", "\n   3  ", "why not  2  +",
+                           "the best  braid train run.toml \\\n", "--set parallel.ranks=4"}) {
+    EXPECT_THAT(text, HasSubstr(part));
+  }
+  EXPECT_THAT(text, Not(HasSubstr("\n   4  ")));
+  EXPECT_THAT(text, Not(HasSubstr("\r")));  // no progress bar where nobody watches
+  EXPECT_FALSE(exists("runs"));
+}
+
+TEST_F(PlanSearch, TheSavedRunTakesWhatTheTableSays) {
+  const auto found = nlohmann::json::parse(output_of(
+      search({"--cluster", "h100x4", "--json", "--save-best", "best.toml", "--top", "1"})));
+  ASSERT_EQ(found["layouts"].size(), 1u);
+  const auto simulated =
+      nlohmann::json::parse(output_of({"simulate", "best.toml", "--cluster", "h100x4", "--json"}));
+  EXPECT_EQ(simulated["step_ns"], found["layouts"][0]["step_ns"]);
+  Words words{"simulate", "run.toml", "--cluster", "h100x4", "--json"};
+  for (const auto& override_text : found["layouts"][0]["set"]) {
+    words.insert(words.end(), {"--set", override_text.get<std::string>()});
+  }
+  EXPECT_EQ(nlohmann::json::parse(output_of(words))["step_ns"], simulated["step_ns"]);
+}
+
+TEST_F(PlanSearch, WhatIsSetStays) {
+  const std::string text = output_of(search({"--cluster", "h100x4", "--set", "parallel.pipeline=2",
+                                             "--set", "memory.recompute=full", "--json"}));
+  const auto layouts = nlohmann::json::parse(text)["layouts"];
+  ASSERT_FALSE(layouts.empty());
+  for (const auto& layout : layouts) {
+    EXPECT_THAT(layout["layout"].get<std::string>(),
+                AllOf(HasSubstr("pp2"), HasSubstr("recompute=full")));
+  }
+}
+
+TEST_F(PlanSearch, RanksMayBeFewerThanDevices) {
+  const std::string text = output_of(search({"--cluster", "h100x8", "--ranks", "2", "--json"}));
+  EXPECT_THAT(text, HasSubstr("parallel.ranks=2"));
+}
+
+TEST_F(PlanSearch, BadRequestsAreRefused) {
+  EXPECT_THAT(error_of(search({}), 2), HasSubstr("say for what to search: --cluster"));
+  EXPECT_THAT(error_of(search({"--cluster", "h100x4", "--fix", "train.steps"}), 2),
+              HasSubstr("--fix \"train.steps\": is no key that the search chooses"));
+  EXPECT_THAT(error_of(search({"--cluster", "h100x4", "--ranks", "8"}), 2),
+              HasSubstr("cluster h100x4 has 4 devices, and there are to be 8 ranks"));
+  EXPECT_THAT(error_of(search({"--cluster", "h100x4", "--device-memory", "1MiB"}), 2),
+              HasSubstr("no layout of 4 ranks fits 1.00 MiB of memory"));
+  EXPECT_THAT(error_of(search({"--cluster", "h100x4", "--set", "optimizer.warmup_steps=5000"}), 2),
+              HasSubstr("optimizer.warmup_steps = 5000"));
+}
+
+}  // namespace
+}  // namespace braid
