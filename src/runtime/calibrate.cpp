@@ -121,8 +121,8 @@ class Calibration {
               .threads = 0};
     }
     return {.device = host_cpu_name(),
-            .software = blas_description() +
-                        (ranks_ > 1 ? fmt::format(", {} ranks at once", ranks_) : ""),
+            .software =
+                blas_description() + (ranks_ > 1 ? fmt::format(", {} ranks at once", ranks_) : ""),
             .date = today(),
             .threads = threads_};
   }

@@ -61,8 +61,9 @@ class RanksAtOnce final : public Executor {
 
 ExecutorFactory ranks_at_once(ExecutorFactory make_one, int num_ranks) {
   check(num_ranks >= 1, "{} ranks at once", num_ranks);
-  return [make_one = std::move(make_one), num_ranks](std::vector<Program> programs,
-                                                     MemoryPlan plan) -> std::unique_ptr<Executor> {
+  return [make_one = std::move(make_one), num_ranks](
+             const std::vector<Program>& programs,
+             const MemoryPlan& plan) -> std::unique_ptr<Executor> {
     std::vector<std::unique_ptr<Executor>> ranks;
     for (int rank = 0; rank < num_ranks; ++rank) {
       ranks.push_back(make_one(programs, plan));

@@ -19,7 +19,10 @@ TEST_F(CalibrateCommand, MeasuresWritesAndPredicts) {
   EXPECT_THAT(text, AllOf(HasSubstr("device   cpu\n"), HasSubstr("of matrix products"),
                           HasSubstr("spread   median"), HasSubstr("profile  new/cpu.json")));
   EXPECT_EQ(text.find('\r'), std::string::npos) << "a bar where nobody watches";
-  EXPECT_GT(parse_profile(read("new/cpu.json"), "cpu.json").tasks.size(), 20u);
+  EXPECT_THAT(text, HasSubstr("2 ranks at once")) << "as many as run.toml has";
+  const Profile profile = parse_profile(read("new/cpu.json"), "cpu.json");
+  EXPECT_GT(profile.tasks.size(), 20u);
+  EXPECT_GE(profile.communication.size(), kNumCommKinds);
 
   const std::string plan = output_of({"plan", "run.toml", "--cost", "new/cpu.json"});
   EXPECT_THAT(plan, AllOf(HasSubstr("cost     cpux2, measured"), HasSubstr("tokens/s, MFU")));
@@ -33,6 +36,7 @@ TEST_F(CalibrateCommand, WrongOptionsAreOneLine) {
   EXPECT_THAT(error_of({"plan", "run.toml", "--program", "--cost", "h200"}, 2),
               AllOf(HasSubstr("--cost"), HasSubstr("--program")));
   EXPECT_THAT(error_of({"calibrate", "--threads", "-1"}, 2), HasSubstr("--threads"));
+  EXPECT_THAT(error_of({"calibrate", "--ranks-at-once", "65"}, 2), HasSubstr("--ranks-at-once"));
   EXPECT_THAT(error_of({"calibrate", "--config", "none.toml"}, 2), HasSubstr("none.toml"));
 }
 
