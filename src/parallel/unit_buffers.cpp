@@ -1,5 +1,7 @@
 #include "parallel/unit_buffers.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include "base/errors.h"
@@ -222,15 +224,20 @@ void UnitBuffers::all_reduce_in(DType dtype, size_t unit, BufferRange range) {
 }
 
 /// Addends of tensor ranks. Their shards are of the same elements, so only those owned are summed.
+/// Each sum has a site of its own: many are of one size, and which one meets which shows in labels.
 void UnitBuffers::reduce_partial_sums(size_t unit) {
   const UnitRange own = owned(unit);
   for (const size_t index : layout_.units[unit].slots) {
     const ParameterSlot& slot = layout_.slots[index];
+    size_t number = 0;
     for (const PartialSum& partial : layout_.shards[index].partial_sums) {
+      Label at = label(unit, Phase::kComm);
+      at.site = writer_.builder().site(
+          fmt::format("{}.sum{}", layout_.parameters[slot.parameter].name, number++));
       const UnitRange range{std::max(own.begin, slot.begin + partial.elements.begin),
                             std::min(own.end, slot.begin + partial.elements.end)};
       if (range.begin < range.end) {
-        writer_.all_reduce(main_grads_[unit].at(range), partial.group, label(unit, Phase::kComm));
+        writer_.all_reduce(main_grads_[unit].at(range), partial.group, at);
       }
     }
   }

@@ -1,0 +1,96 @@
+#pragma once
+
+#include <algorithm>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "passes/pipeline.h"
+#include "support/random_layout.h"
+
+namespace braid {
+
+/// Passes to run one after the other, the same on every rank.
+struct PassSequence {
+  std::vector<Pass> passes;
+
+  std::string names() const {
+    std::string text;
+    for (const Pass& pass : passes) {
+      text += (text.empty() ? "" : " ") + std::string(pass.name);
+    }
+    return text;
+  }
+};
+
+/// Draws options of passes and sequences of them.
+class RandomPasses {
+ public:
+  explicit RandomPasses(uint64_t seed) : random_(seed * 0xD1342543DE82EF95u + 7) {}
+
+  /// What the run says of memory, and anything of overlap.
+  PipelineOptions options(const MemoryConfig& memory) {
+    PipelineOptions options;
+    options.recompute = {.policy = memory.recompute == "norms"       ? Recompute::kNorms
+                                   : memory.recompute == "attention" ? Recompute::kAttention
+                                   : memory.recompute == "full"      ? Recompute::kFull
+                                                                     : Recompute::kNone,
+                         .num_layers = memory.recompute_layers};
+    options.offload = {.num_layers = memory.offload_layers,
+                       .prefetch_layers = memory.offload_prefetch_layers,
+                       .min_bytes = memory.offload_min_bytes};
+    options.ring_exchange = {.sites = sites(), .min_rows = 1};
+    options.bulk_overlap.sites = one_in(2) ? options.ring_exchange.sites : default_site_overlaps();
+    options.delay_wgrad = {.num_layers = below(4), .whole_layers = one_in(2)};
+    options.defer_head_wgrad = {.enabled = !one_in(4), .limit = below(4)};
+    options.p2p_streams = {.enabled = !one_in(8),
+                           .warmup_flush = one_in(2),
+                           .backward_on_comm_stream = one_in(2),
+                           .jobs_ahead = below(3)};
+    options.prefetch_parameters = {.units = below(4), .aligns = one_in(2)};
+    return options;
+  }
+
+  /// Some of the passes in the order of the list, and last the events.
+  PassSequence some_in_order(const PipelineOptions& options) {
+    PassSequence sequence;
+    const bool all = one_in(4);
+    for (const Pass& pass : default_pipeline(options)) {
+      if (pass.places_events || all || !one_in(3)) {
+        sequence.passes.push_back(pass);
+      }
+    }
+    return sequence;
+  }
+
+  /// Some of the passes in any order, and last the events.
+  PassSequence some_in_any_order(const PipelineOptions& options) {
+    PassSequence sequence = some_in_order(options);
+    std::shuffle(sequence.passes.begin(), sequence.passes.end() - 1, random_);
+    return sequence;
+  }
+
+ private:
+  int64_t below(int64_t limit) {
+    return static_cast<int64_t>(random_() % static_cast<uint64_t>(limit));
+  }
+  bool one_in(int64_t n) { return below(n) == 0; }
+
+  /// Any method for each product: those that do not fit its communication do nothing.
+  SiteOverlaps sites() {
+    SiteOverlaps sites = default_site_overlaps();
+    if (one_in(3)) {
+      return sites;
+    }
+    for (auto& [name, overlap] : sites) {
+      constexpr OverlapMethod kMethods[] = {OverlapMethod::kNone, OverlapMethod::kBulk,
+                                            OverlapMethod::kRing, OverlapMethod::kChunked};
+      overlap = {kMethods[below(4)], static_cast<int>(2 + below(3))};
+    }
+    return sites;
+  }
+
+  std::mt19937_64 random_;
+};
+
+}  // namespace braid
