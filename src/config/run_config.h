@@ -123,6 +123,7 @@ struct OverlapConfig {
   bool tp_comm_bulk_wgrad = true;
   std::vector<std::string> tp_comm_overlap_sites;
   int64_t tp_comm_overlap_min_rows = 128;
+  bool split_ops = false;
   std::vector<std::string> disable_passes;
 
   friend bool operator==(const OverlapConfig&, const OverlapConfig&) = default;

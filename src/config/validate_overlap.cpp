@@ -147,6 +147,35 @@ void check_wgrads(const OverlapConfig& overlap) {
   }
 }
 
+void check_split_ops(const OverlapConfig& overlap, const ParallelConfig& parallel) {
+  if (!overlap.split_ops) {
+    return;
+  }
+  if (overlap.mode != "manual") {
+    throw_config_error("overlap.split_ops = true: is read with mode = \"manual\" only; mode is {}",
+                       quote(overlap.mode));
+  }
+  if (overlap.cost.empty()) {
+    throw_config_error(
+        "overlap.split_ops = true: cuts where costs say that it pays, and overlap.cost is empty; "
+        "set overlap.cost to a cluster like \"h200x8\" or to a profile of `braid calibrate`");
+  }
+  if (parallel.tensor == 1 || !overlap.tp_comm_overlap) {
+    throw_config_error(
+        "overlap.split_ops = true: fills waits for communication of tensor ranks that runs beside "
+        "compute, and {}",
+        parallel.tensor == 1
+            ? "parallel.tensor = 1; set parallel.tensor above 1 or remove the key"
+            : "overlap.tp_comm_overlap is false; set overlap.tp_comm_overlap = true");
+  }
+  if (parallel.context > 1) {
+    throw_config_error(
+        "overlap.split_ops = true: cannot cut alike on context ranks, which differ in what they "
+        "compute, and parallel.context = {}; set parallel.context = 1 or remove the key",
+        parallel.context);
+  }
+}
+
 }  // namespace
 
 void validate_overlap(const RunConfig& config) {
@@ -158,6 +187,7 @@ void validate_overlap(const RunConfig& config) {
   check_messages(overlap);
   check_schedule_key(overlap);
   check_wgrads(overlap);
+  check_split_ops(overlap, config.parallel);
   validate_tensor_overlap(overlap, config.parallel);
   for (const std::string& pass : overlap.disable_passes) {
     if (pass.empty()) {

@@ -52,6 +52,15 @@ std::vector<Pass> default_pipeline(const PipelineOptions& options) {
        .run = [bulk = options.bulk_overlap](
                   Program program,
                   const PassContext&) { return bulk_overlap(std::move(program), bulk); }},
+      // Behind what decides what runs beside what, in front of what goes by where gradients are
+      // ready.
+      {.name = "split_ops",
+       .summary = "Cuts tasks so that a part of them runs in a wait for tensor communication.",
+       .run =
+           [split = options.split_ops](Program program, const PassContext& context) {
+             return split_ops(std::move(program), split, context);
+           },
+       .changes_rounding = true},
       {.name = "overlap_grad_reduce",
        .summary = "Moves each gradient communication to where its gradient is ready, so that it "
                   "runs under the rest of the backward.",

@@ -12,6 +12,7 @@
 #include "passes/prefetch_parameters.h"
 #include "passes/recompute.h"
 #include "passes/ring_exchange.h"
+#include "passes/split_ops.h"
 
 namespace braid {
 
@@ -23,6 +24,7 @@ struct PipelineOptions {
   BulkOverlapOptions bulk_overlap;
   DelayWgradOptions delay_wgrad;
   DeferHeadWgradOptions defer_head_wgrad;
+  SplitOpsOptions split_ops;
   P2pStreamsOptions p2p_streams;
   PrefetchParametersOptions prefetch_parameters;
   AssignStreamsOptions assign_streams;

@@ -52,6 +52,7 @@ PipelineOptions manual_options(const OverlapConfig& overlap) {
   options.ring_exchange = {.sites = site_overlaps(overlap),
                            .min_rows = overlap.tp_comm_overlap_min_rows};
   options.bulk_overlap.sites = options.ring_exchange.sites;
+  options.split_ops = {.enabled = overlap.split_ops, .min_rows = overlap.tp_comm_overlap_min_rows};
   return options;
 }
 
@@ -88,7 +89,7 @@ OverlapSetup overlap_setup(const OverlapConfig& overlap) {
   if (overlap.mode == "manual") {
     return {.options = manual_options(overlap),
             .disabled_passes = not_asked_for(overlap),
-            .context = {.may_change_rounding = splits_products(overlap)}};
+            .context = {.may_change_rounding = splits_products(overlap) || overlap.split_ops}};
   }
   if (overlap.mode == "off") {
     // Without streams of its own, communication stays between the compute tasks.

@@ -70,6 +70,39 @@ TEST(ValidateOverlap, TakesPermissionsForAutoAlone) {
   EXPECT_NO_THROW(validate_overlap(config));
 }
 
+TEST(ValidateOverlap, SplitsOnlyWhereCostsAndWaitsAre) {
+  RunConfig config;
+  config.parallel.tensor = 2;
+  config.parallel.sequence_parallel = true;
+  config.overlap.mode = "manual";
+  config.overlap.tp_comm_overlap = true;
+  config.overlap.split_ops = true;
+  EXPECT_EQ(refusal(config),
+            "overlap.split_ops = true: cuts where costs say that it pays, and overlap.cost is "
+            "empty; set overlap.cost to a cluster like \"h200x8\" or to a profile of `braid "
+            "calibrate`");
+  config.overlap.cost = "h200x8";
+  EXPECT_NO_THROW(validate_overlap(config));
+  config.parallel.context = 2;
+  EXPECT_EQ(refusal(config),
+            "overlap.split_ops = true: cannot cut alike on context ranks, which differ in what "
+            "they compute, and parallel.context = 2; set parallel.context = 1 or remove the key");
+  config.parallel.context = 1;
+  config.overlap.tp_comm_overlap = false;
+  EXPECT_EQ(refusal(config),
+            "overlap.split_ops = true: fills waits for communication of tensor ranks that runs "
+            "beside compute, and overlap.tp_comm_overlap is false; set overlap.tp_comm_overlap = "
+            "true");
+  config.parallel.tensor = 1;
+  EXPECT_EQ(refusal(config),
+            "overlap.split_ops = true: fills waits for communication of tensor ranks that runs "
+            "beside compute, and parallel.tensor = 1; set parallel.tensor above 1 or remove the "
+            "key");
+  config.overlap.mode = "auto";
+  EXPECT_EQ(refusal(config),
+            "overlap.split_ops = true: is read with mode = \"manual\" only; mode is \"auto\"");
+}
+
 TEST(ValidateOverlap, RefusesKeysThatNeedAPipeline) {
   RunConfig config = manual();
   config.parallel.pipeline = 1;

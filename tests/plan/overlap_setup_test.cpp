@@ -62,6 +62,18 @@ TEST(OverlapSetup, ManualDoesWhatTheKeysSay) {
                    .options.delay_wgrad.whole_layers);
 }
 
+TEST(OverlapSetup, SplitOpsMayChangeRoundingAndKeepsTheSmallestPieces) {
+  EXPECT_FALSE(overlap_setup({}).options.split_ops.enabled);
+  EXPECT_FALSE(overlap_setup({.mode = "manual"}).options.split_ops.enabled);
+  OverlapConfig overlap{.mode = "manual"};
+  overlap.split_ops = true;
+  overlap.tp_comm_overlap_min_rows = 64;
+  const OverlapSetup setup = overlap_setup(overlap);
+  EXPECT_TRUE(setup.options.split_ops.enabled);
+  EXPECT_EQ(setup.options.split_ops.min_rows, 64);
+  EXPECT_TRUE(setup.context.may_change_rounding);
+}
+
 // Only what is cut into pieces may be rounded in another way.
 TEST(OverlapSetup, TensorKeysChooseTheMethodOfEachProduct) {
   EXPECT_FALSE(overlap_setup({}).context.may_change_rounding);

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "ir/program.h"
+
+namespace braid {
+
+/// How a task of some spec may be cut into tasks that have its meaning together, in any order. A
+/// piece is a run of what is counted along one dimension:
+///
+///   op                                          counted    reads whole
+///   linear, linear_dgrad                        rows       weight, bias
+///   linear_wgrad                                features   x and dy: a piece is rows of dw, each
+///                                                          summed over all rows of x as before
+///   rmsnorm, add_rmsnorm, layernorm,            rows       weight, bias
+///   add_layernorm
+///   add, accumulate, cast, copy, gelu, swiglu,  rows
+///   gelu_backward, swiglu_backward
+///   rope, attention, attention_backward         rows, of whole sequences
+///
+/// The backwards of norms are not among them: they sum over rows.
+struct SplitRule {
+  std::string_view dimension;  ///< "rows" or "features"
+  int64_t count = 0;           ///< along it
+  /// Pieces begin at multiples of this: of whole sequences, and of 16 rows or features, so that
+  /// operands of a piece are as well aligned for kernels as those of the whole.
+  int64_t unit = 1;
+  /// A piece has the bits of the whole. Not of products and attention, whose libraries choose a
+  /// kernel by the size: f32 blocks of rows of OpenBLAS, for example.
+  bool keeps_bits = false;
+};
+
+/// None: the op cannot be cut, or there are no two units of it.
+std::optional<SplitRule> split_rule(const OpSpec& spec);
+
+/// [begin, end) along the dimension of the rule, both multiples of its unit or the end of all.
+struct SplitRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+
+  int64_t size() const { return end - begin; }
+  friend bool operator==(const SplitRange&, const SplitRange&) = default;
+};
+
+struct TaskPiece {
+  OpSpec spec;
+  std::vector<BufferRange> operands;
+};
+
+/// A piece of a task. Throws InternalError if its spec has no rule, or if the range is empty, is
+/// outside of it, or begins or ends inside a unit.
+TaskPiece piece_of_task(const Program& program, TaskId task, const SplitRange& range);
+
+/// The spec alone.
+OpSpec piece_of_spec(const OpSpec& spec, const SplitRange& range);
+
+/// The program with the task in `pieces` (at least 1) nearly equal pieces, one behind the other;
+/// fewer if there are not as many units. Events are dropped. Throws as `piece_of_task`.
+Program split_task(const Program& program, TaskId task, int64_t pieces);
+
+}  // namespace braid
