@@ -131,8 +131,9 @@ TEST_F(SimulateCommand, ReportsCanBeComparedWithEachOtherAndWithRuns) {
     EXPECT_TRUE(exists(std::string("sim/on/") + file)) << file;
   }
   EXPECT_EQ(read("sim/on/simulation.json"), simulate({"--json"}));
-  EXPECT_EQ(simulate({"--json", "--report", "sim/off/", "--set", "overlap.mode=off"}),
-            read("sim/off/simulation.json"));
+  const std::string json =
+      simulate({"--json", "--report", "sim/off/", "--set", "overlap.mode=off"});
+  EXPECT_EQ(read("sim/off/simulation.json"), json);
   EXPECT_EQ(output_of({"report", "sim/off", "--compare", "sim/on"}),
             "report   sim/off/compare.html\n");
   EXPECT_THAT(read("sim/off/compare.html"), HasSubstr("<title>off and on "));
