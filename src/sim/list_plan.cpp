@@ -60,6 +60,32 @@ JobKey job_of(const Label& label) {
           .virtual_stage = label.virtual_stage};
 }
 
+/// By sequence of calls of each program, program by program: one that stands for all that it meets.
+/// Classes of ranks that share a program make their calls in one order, so all that meets one of
+/// them meets all of them.
+std::vector<uint32_t> joined_sequences(const RankCalls& calls,
+                                       std::span<const uint32_t> first_sequence) {
+  Sets sets(first_sequence.back());
+  std::vector<uint32_t> met(calls.meetings().size(), kNone);  // a sequence of each
+  for (uint32_t rank_class = 0; rank_class < calls.classes().size(); ++rank_class) {
+    const uint32_t program = calls.classes()[rank_class].program;
+    for (uint32_t i = 0; i < calls.programs()[program].sequences.size(); ++i) {
+      const uint32_t sequence = first_sequence[program] + i;
+      uint32_t& other = met[calls.meeting_of(rank_class, i)];
+      if (other == kNone) {
+        other = sequence;
+      } else {
+        sets.unite(other, sequence);
+      }
+    }
+  }
+  std::vector<uint32_t> joined(first_sequence.back());
+  for (uint32_t sequence = 0; sequence < joined.size(); ++sequence) {
+    joined[sequence] = sets.find(sequence);
+  }
+  return joined;
+}
+
 }  // namespace
 
 bool takes_step_memory(const Buffer& buffer) {
@@ -170,31 +196,20 @@ void ListPlan::price(const RankCalls& calls, const CostModel& model,
   }
 }
 
-/// Classes of ranks that share a program make their calls in one order, so all that meets one of
-/// them meets all of them.
 void ListPlan::find_meetings(const RankCalls& calls) {
   std::vector<uint32_t> first_sequence = {0};
   for (const ProgramCalls& program : calls.programs()) {
     first_sequence.push_back(first_sequence.back() +
                              static_cast<uint32_t>(program.sequences.size()));
   }
-  Sets sets(first_sequence.back());
-  std::vector<uint32_t> met(calls.meetings().size(), kNone);  // a sequence of each
-  for (uint32_t rank_class = 0; rank_class < calls.classes().size(); ++rank_class) {
-    const uint32_t program = calls.classes()[rank_class].program;
-    for (uint32_t i = 0; i < calls.programs()[program].sequences.size(); ++i) {
-      uint32_t& other = met[calls.meeting_of(rank_class, i)];
-      other == kNone ? static_cast<void>(other = first_sequence[program] + i)
-                     : sets.unite(other, first_sequence[program] + i);
-    }
-  }
+  const std::vector<uint32_t> joined = joined_sequences(calls, first_sequence);
   meeting_of_.resize(num_nodes(), kNone);
-  std::vector<uint32_t> first_meeting(first_sequence.back(), kNone);  // by representative
+  std::vector<uint32_t> first_meeting(joined.size(), kNone);
   uint32_t num_meetings = 0;
   for (uint32_t program = 0; program < programs_.size(); ++program) {
     const ProgramCalls& its_calls = calls.programs()[program];
     for (uint32_t i = 0; i < its_calls.sequences.size(); ++i) {
-      uint32_t& first = first_meeting[sets.find(first_sequence[program] + i)];
+      uint32_t& first = first_meeting[joined[first_sequence[program] + i]];
       if (first == kNone) {
         first = num_meetings;
         num_meetings += static_cast<uint32_t>(its_calls.sequences[i].calls.size());
@@ -209,7 +224,11 @@ void ListPlan::find_meetings(const RankCalls& calls) {
       }
     }
   });
-  for (uint32_t meeting = 0; meeting < num_meetings; ++meeting) {
+  price_meetings();
+}
+
+void ListPlan::price_meetings() {
+  for (uint32_t meeting = 0; meeting < meetings_.size(); ++meeting) {
     int64_t most_ns = 0;
     for (const uint32_t end : meetings_[meeting]) {
       most_ns = std::max(most_ns, ns_[end]);

@@ -105,6 +105,7 @@ class ListPlan {
   void price(const RankCalls& calls, const CostModel& model,
              const std::vector<std::vector<int64_t>>& spec_ns);
   void find_meetings(const RankCalls& calls);
+  void price_meetings();
   void note_calls(const ProgramFacts& facts, const ProgramCalls& calls,
                   const ProgramCalls::Sequence& sequence, uint32_t first_meeting);
   void find_roles(const ProgramFacts& facts);

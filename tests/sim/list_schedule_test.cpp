@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <numeric>
 #include <string>
 
 #include "base/errors.h"
@@ -12,6 +13,7 @@
 #include "sim/fixed_costs.h"
 #include "sim/simulate.h"
 #include "support/random_ranks.h"
+#include "support/thinned.h"
 
 namespace braid {
 namespace {
@@ -190,15 +192,15 @@ bool is_valid_order(const Program& program, const std::vector<TaskId>& order) {
 // Groups over any ranks on any streams: whatever waits for what, the orders are permutations that
 // keep dependencies, the same every time, and nobody waits for ever.
 TEST(ListSchedulingOfRandomRanks, KeepsDependenciesAndOneOrder) {
-  int num_scheduled = 0;
-  for (uint64_t seed = 0; seed < 150; ++seed) {
+  std::vector<uint64_t> seeds(150);
+  std::iota(seeds.begin(), seeds.end(), 0U);
+  for (const uint64_t seed : thinned(seeds, 10)) {
     SCOPED_TRACE(seed);
     const std::vector<Program> programs = random_ranks(seed);
     const RankPrograms ranks = one_program_per_rank(programs);
     const FixedCosts model(small_cluster(4, 2));
     const auto schedule = list_schedule(ranks, model);
     ASSERT_TRUE(schedule);
-    ++num_scheduled;
     std::vector<Program> reordered;
     for (size_t i = 0; i < programs.size(); ++i) {
       ASSERT_TRUE(is_valid_order(programs[i], schedule->orders[i]));
@@ -210,7 +212,6 @@ TEST(ListSchedulingOfRandomRanks, KeepsDependenciesAndOneOrder) {
                              {.one_order_of_collectives = true, .one_order_of_messages = false})
                     .empty());
   }
-  EXPECT_EQ(num_scheduled, 150);
 }
 
 }  // namespace
