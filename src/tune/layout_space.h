@@ -16,7 +16,7 @@ struct LayoutLimits {
   int64_t max_tensor = 0;   ///< 0: the devices of a node
   int64_t max_context = 0;  ///< 0: as many as leave a rank kLeastTokens of a sequence
   int64_t max_microbatch = 16;
-  std::set<std::string, std::less<>> fixed;  ///< keys that keep the value of the configuration
+  std::set<std::string, std::less<>> fixed = {};  ///< keys that keep the value of the configuration
 };
 
 /// A context rank with fewer tokens of a sequence computes less than it communicates.

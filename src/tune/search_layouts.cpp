@@ -176,10 +176,10 @@ class Search {
     std::ranges::stable_sort(candidates_, {},
                              [](const Candidate& it) { return it.bounds.least_ns; });
     const size_t pool = kPoolFactor * static_cast<size_t>(options_.num_simulated);
-    std::vector<double> best;  // the pool's estimates, ascending
+    std::vector<double> best;                                   // the pool's estimates, ascending
+    double worst_ns = std::numeric_limits<double>::infinity();  // of them, once the pool is full
     size_t done = 0;
-    while (done < candidates_.size() &&
-           (best.size() < pool || candidates_[done].bounds.least_ns < best[pool - 1])) {
+    while (done < candidates_.size() && candidates_[done].bounds.least_ns < worst_ns) {
       const size_t count = std::min(kEstimateBatch, candidates_.size() - done);
       parallel_for(count, options_.num_threads, [&](size_t index) {
         Candidate& it = candidates_[done + index];
@@ -189,7 +189,10 @@ class Search {
         best.push_back(candidates_[i].estimated_ns);
       }
       std::ranges::sort(best);
-      best.resize(std::min(best.size(), pool));
+      if (best.size() >= pool) {
+        best.resize(pool);
+        worst_ns = best.back();
+      }
       done += count;
       report("estimates", done, candidates_.size());
     }

@@ -21,7 +21,7 @@ struct SearchProgress {
 };
 
 struct SearchOptions {
-  LayoutLimits limits;
+  LayoutLimits limits = {};
   /// What a rank may take; nothing: as much as there is of the cluster's device, and no limit on a
   /// CPU, whose memory ranks share.
   std::optional<int64_t> memory_bytes = {};

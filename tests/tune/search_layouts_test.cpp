@@ -33,12 +33,13 @@ TEST(SearchLayouts, FindsTheBestOfAll) {
   const auto model = model_of("h100x4");
   LayoutLimits limits = kFew;
   limits.max_microbatch = 1;
+  limits.max_tensor = kSanitized ? 1 : 2;
   const LayoutSearch some =
       search_layouts(config, 0, *model, {.limits = limits, .num_simulated = 12});
   const LayoutSearch all =
       search_layouts(config, 0, *model, {.limits = limits, .num_simulated = 100'000});
   EXPECT_EQ(some.ranked.size(), 12u);
-  EXPECT_GT(all.ranked.size(), 24u);
+  EXPECT_GT(all.ranked.size(), 12u);
   EXPECT_EQ(some.ranked.front().step_ns, all.ranked.front().step_ns);
   EXPECT_EQ(all.counts.behind, 0);
   for (const LayoutSearch* const search : {&some, &all}) {
