@@ -108,6 +108,7 @@ struct OverlapConfig {
   bool align_param_gather = false;
   int64_t param_gather_prefetch_units = 1;
   bool overlap_context_comm = false;
+  std::string pair_forward_backward = "none";
   bool overlap_p2p_comm = false;
   bool overlap_p2p_comm_warmup_flush = false;
   bool overlap_p2p_backward_on_comm_stream = false;

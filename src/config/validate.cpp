@@ -334,8 +334,13 @@ RunConfig resolved(RunConfig config) {
   return config;
 }
 
+int64_t microbatch_sequences(const RunConfig& config) {
+  return config.overlap.pair_forward_backward == "halves" ? config.train.microbatch / 2
+                                                          : config.train.microbatch;
+}
+
 int64_t num_microbatches(const RunConfig& config) {
-  return config.train.global_batch / (config.train.microbatch * data_ranks(config.parallel));
+  return config.train.global_batch / (microbatch_sequences(config) * data_ranks(config.parallel));
 }
 
 bool emulates_links(const LinksConfig& links) {

@@ -19,8 +19,12 @@ void validate(const RunConfig& config);
 /// and works from. Requires a validated config.
 RunConfig resolved(RunConfig config);
 
-/// Microbatches that one rank runs per step: global_batch / (microbatch * data-parallel ranks).
-/// Requires a validated config.
+/// Sequences of one microbatch as it runs: train.microbatch, or half of that where
+/// overlap.pair_forward_backward = "halves". Requires a validated config.
+int64_t microbatch_sequences(const RunConfig& config);
+
+/// Microbatches that one rank runs per step: global_batch / (sequences of one * data-parallel
+/// ranks). Requires a validated config.
 int64_t num_microbatches(const RunConfig& config);
 
 /// Whether section [links] asks for any link.

@@ -19,12 +19,13 @@ struct ManualKey {
   bool needs_stages = true;  ///< it is about a pipeline of several stages
 };
 
-std::array<ManualKey, 13> manual_keys(const OverlapConfig& overlap) {
+std::array<ManualKey, 14> manual_keys(const OverlapConfig& overlap) {
   const bool gather = overlap.overlap_param_gather;
   const bool gather_early = overlap.overlap_param_gather_with_optimizer_step;
   const bool align = overlap.align_param_gather;
   const int64_t units = overlap.param_gather_prefetch_units;
   const bool context = overlap.overlap_context_comm;
+  const std::string& pairs = overlap.pair_forward_backward;
   const bool comm = overlap.overlap_p2p_comm;
   const bool flush = overlap.overlap_p2p_comm_warmup_flush;
   const bool backward = overlap.overlap_p2p_backward_on_comm_stream;
@@ -38,6 +39,7 @@ std::array<ManualKey, 13> manual_keys(const OverlapConfig& overlap) {
            {"align_param_gather", align, align, false},
            {"param_gather_prefetch_units", units != 1, units, false},
            {"overlap_context_comm", context, context, false},
+           {"pair_forward_backward", pairs != "none", pairs, false},
            {"overlap_p2p_comm", comm, comm},
            {"overlap_p2p_comm_warmup_flush", flush, flush},
            {"overlap_p2p_backward_on_comm_stream", backward, backward},
@@ -131,6 +133,32 @@ void check_schedule_key(const OverlapConfig& overlap) {
   }
 }
 
+void check_pairs(const RunConfig& config) {
+  const std::string& pairs = config.overlap.pair_forward_backward;
+  const ParallelConfig& parallel = config.parallel;
+  if (pairs == "none") {
+    return;
+  }
+  if (parallel.tensor == 1 && parallel.context == 1) {
+    throw_config_error(
+        "overlap.pair_forward_backward = {}: hides communication of tensor and context ranks, and "
+        "parallel.tensor = 1 and parallel.context = 1; set either above 1 or remove the key",
+        quote(pairs));
+  }
+  if (pairs == "halves" && parallel.pipeline > 1) {
+    throw_config_error(
+        "overlap.pair_forward_backward = \"halves\": is for runs without a pipeline, and "
+        "parallel.pipeline = {}; set overlap.pair_forward_backward = \"forward_backward\"",
+        parallel.pipeline);
+  }
+  if (const int64_t odd = config.train.microbatch; pairs == "halves" && odd % 2 != 0) {
+    throw_config_error(
+        "overlap.pair_forward_backward = \"halves\": cuts a microbatch in two, and "
+        "train.microbatch = {} is odd; the nearest {}",
+        odd, odd == 1 ? "is 2" : fmt::format("are {} and {}", odd - 1, odd + 1));
+  }
+}
+
 void check_wgrads(const OverlapConfig& overlap) {
   if (overlap.overlap_p2p_with_transformer_layer_wgrad &&
       overlap.overlap_p2p_wgrad_delayed_layer_number == 0) {
@@ -184,6 +212,7 @@ void validate_overlap(const RunConfig& config) {
   check_is_read(overlap, config.parallel);
   check_gathers(overlap, config.parallel);
   check_context(overlap, config.parallel);
+  check_pairs(config);
   check_messages(overlap);
   check_schedule_key(overlap);
   check_wgrads(overlap);

@@ -67,7 +67,6 @@ void check_sizes(const ScheduleOptions& options) {
   require(options.group_size >= 0,
           "parallel.microbatch_group_size = {}: 0 (parallel.pipeline) or more is needed",
           options.group_size);
-  check(options.extra_warmup >= 0, "{} extra warm-up forwards", options.extra_warmup);
 }
 
 void check_virtual_stages(const ScheduleOptions& options) {
@@ -118,11 +117,30 @@ void check_interleaved(const ScheduleOptions& options) {
           nearest_size);
 }
 
+void check_pairs(const ScheduleOptions& options) {
+  if (options.pairs == JobPairs::kForwardBackward) {
+    require(options.kind != ScheduleKind::kGpipe && options.kind != ScheduleKind::kZbV,
+            "overlap.pair_forward_backward = \"forward_backward\": schedule \"{}\" has no forwards "
+            "beside backwards that do not wait for them; set parallel.schedule = \"{}\"",
+            schedule_name(options.kind), options.virtual_stages == 1 ? "1f1b" : "dualpipe-v");
+  }
+  if (options.pairs == JobPairs::kHalves) {
+    require(options.num_ranks == 1 && options.kind == ScheduleKind::kOneForwardOneBackward,
+            "overlap.pair_forward_backward = \"halves\": is for one pipeline rank with schedule "
+            "\"1f1b\", and there are {} with \"{}\"; set overlap.pair_forward_backward = "
+            "\"forward_backward\"",
+            options.num_ranks, schedule_name(options.kind));
+    check(options.num_microbatches % 2 == 0, "{} microbatches are no pairs of halves",
+          options.num_microbatches);
+  }
+}
+
 }  // namespace
 
 void check_schedule(const ScheduleOptions& options) {
   check_sizes(options);
   check_virtual_stages(options);
+  check_pairs(options);
   if (options.kind == ScheduleKind::kInterleaved) {
     check_interleaved(options);
     return;
@@ -131,7 +149,6 @@ void check_schedule(const ScheduleOptions& options) {
           "parallel.microbatch_group_size = {}: schedule \"{}\" has no groups; set "
           "parallel.microbatch_group_size = 0 or parallel.schedule = \"interleaved\"",
           options.group_size, schedule_name(options.kind));
-  check(options.extra_warmup == 0, "schedule {} has no extra warm-up", schedule_name(options.kind));
   if (options.kind == ScheduleKind::kDualpipeV) {
     const int64_t least = 2 * int64_t{options.num_ranks};
     require(options.num_microbatches >= least,

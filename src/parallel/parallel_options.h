@@ -52,9 +52,10 @@ struct ParallelOptions {
   ContextMethod context_method = ContextMethod::kRing;  ///< between outer context ranks
   ScheduleKind schedule = ScheduleKind::kOneForwardOneBackward;
   int virtual_stages = 1;
-  int64_t group_size = 0;          ///< microbatches per group of the interleaved schedule; 0: the
-                                   ///< pipeline ranks
-  std::vector<StageSlice> stages;  ///< by global stage; empty: one stage of the whole model
+  int64_t group_size = 0;            ///< microbatches per group of the interleaved schedule; 0: the
+                                     ///< pipeline ranks
+  JobPairs pairs = JobPairs::kNone;  ///< neighbours that may be woven
+  std::vector<StageSlice> stages;    ///< by global stage; empty: one stage of the whole model
   ShardKind shard = ShardKind::kNone;
   BucketOptions buckets;
   WeightGather weight_gather = WeightGather::kAfterUpdate;

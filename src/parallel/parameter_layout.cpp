@@ -203,7 +203,8 @@ ScheduleOptions schedule_options(const Mesh& mesh, const ParallelOptions& option
           .num_ranks = mesh.sizes().pipeline,
           .virtual_stages = options.virtual_stages,
           .num_microbatches = num_microbatches,
-          .group_size = options.group_size};
+          .group_size = options.group_size,
+          .pairs = options.pairs};
 }
 
 UnitRange shard_of(const ParameterUnit& unit, int64_t num_shards, int64_t index) {

@@ -32,13 +32,16 @@ Schedule unsplit_order(const ScheduleOptions& options, int rank) {
   return order;
 }
 
-/// zb-h1, zb-v: as much memory as 1f1b needs on its first rank, on every rank.
+/// zb-h1, zb-v: as much memory as 1f1b (with the same pairs) needs on its first rank, on every
+/// rank.
 std::vector<Schedule> make_zero_bubble(const ScheduleOptions& options) {
   std::vector<Schedule> orders;
   for (int rank = 0; rank < options.num_ranks; ++rank) {
     orders.push_back(unsplit_order(options, rank));
   }
-  return fill_with_wgrads(options, orders, int64_t{options.num_ranks} * options.virtual_stages);
+  const int64_t held = options.pairs == JobPairs::kNone ? 1 : 2;
+  return fill_with_wgrads(options, orders,
+                          held * int64_t{options.num_ranks} * options.virtual_stages);
 }
 
 bool depends_on_all_ranks(ScheduleKind kind) {

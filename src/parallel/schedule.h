@@ -44,6 +44,19 @@ std::string_view schedule_name(ScheduleKind kind);
 /// Throws ConfigError naming parallel.schedule and the names that there are.
 ScheduleKind schedule_kind(std::string_view name);
 
+/// Which neighbouring jobs a schedule makes independent of each other on every rank, so that pass
+/// pair_forward_backward can weave them: as if both were one job, the ranks still do not wait for
+/// each other in a circle.
+enum class JobPairs : uint8_t {
+  kNone,
+  /// A forward and the backward behind it. 1f1b and zb-h1: 2 (P - 1 - rank) + 1 forwards in front
+  /// of the first pair (at most M), for a microbatch passes a pair per rank on its way down and on
+  /// its way back; interleaved: one more than without; dualpipe-v is made of pairs.
+  kForwardBackward,
+  /// Microbatches 2k and 2k + 1: F F B B. 1f1b of one rank, even M.
+  kHalves,
+};
+
 /// Below: P = num_ranks, V = virtual_stages, M = num_microbatches, G = group size.
 struct ScheduleOptions {
   ScheduleKind kind = ScheduleKind::kOneForwardOneBackward;
@@ -52,20 +65,19 @@ struct ScheduleOptions {
   int64_t num_microbatches = 1;  ///< of one pipeline per step
   int64_t group_size = 0;        ///< interleaved: microbatches that pass a virtual stage before the
                                  ///< next one's turn; 0 = P
-  /// Interleaved: forwards before the first backward beyond what the pipeline needs. 1 makes the
-  /// forward and the backward of every steady pair independent, also on the last rank.
-  int64_t extra_warmup = 0;
+  JobPairs pairs = JobPairs::kNone;
 
   int num_stages() const { return num_ranks * virtual_stages; }
 };
 
 /// Throws ConfigError naming rule, values and nearest valid settings (parallel.schedule,
-/// parallel.pipeline, parallel.virtual_stages, parallel.microbatch_group_size, train.global_batch)
-/// unless such a schedule exists:
+/// parallel.pipeline, parallel.virtual_stages, parallel.microbatch_group_size, train.global_batch,
+/// overlap.pair_forward_backward) unless such a schedule exists:
 ///   gpipe, 1f1b, zb-h1   V = 1, any M
 ///   interleaved          V >= 2, P <= G <= M, M mod G = 0 or >= P
 ///   zb-v                 V = 2, any M
 ///   dualpipe-v           V = 2, M >= 2 P
+/// and with pairs: kForwardBackward not for gpipe and zb-v; kHalves for 1f1b with P = 1, even M.
 void check_schedule(const ScheduleOptions& options);
 
 /// The jobs of all ranks of a pipeline. Throws ConfigError as `check_schedule`. Time: near-linear

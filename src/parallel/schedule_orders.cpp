@@ -89,6 +89,15 @@ Schedule interleaved_table(const ScheduleOptions& options) {
   return table;
 }
 
+Schedule halves_order(const ScheduleOptions& options) {
+  OrderBuilder order(options);
+  repeat(options.num_microbatches / 2, [&] {
+    repeat(2, [&] { order.forward(0); });
+    repeat(2, [&] { order.backward(0); });
+  });
+  return order.take();
+}
+
 }  // namespace
 
 Schedule gpipe_order(const ScheduleOptions& options) {
@@ -99,7 +108,12 @@ Schedule gpipe_order(const ScheduleOptions& options) {
 }
 
 Schedule one_forward_one_backward_order(const ScheduleOptions& options, int rank) {
-  const auto warmup = std::min<int64_t>(options.num_ranks - rank - 1, options.num_microbatches);
+  if (options.pairs == JobPairs::kHalves) {
+    return halves_order(options);
+  }
+  const int64_t after = options.num_ranks - rank - 1;  // ranks after this one
+  const int64_t wanted = options.pairs == JobPairs::kForwardBackward ? 2 * after + 1 : after;
+  const int64_t warmup = std::min(wanted, options.num_microbatches);
   OrderBuilder order(options);
   repeat(warmup, [&] { order.forward(0); });
   repeat(options.num_microbatches - warmup, [&] {
@@ -114,7 +128,8 @@ Schedule interleaved_order(const ScheduleOptions& options, int rank) {
   const Schedule table = interleaved_table(options);
   const int64_t group_size = options.group_size == 0 ? options.num_ranks : options.group_size;
   const int64_t wanted = 2 * (int64_t{options.num_ranks} - rank - 1) +
-                         (options.virtual_stages - 1) * group_size + options.extra_warmup;
+                         (options.virtual_stages - 1) * group_size +
+                         (options.pairs == JobPairs::kForwardBackward ? 1 : 0);
   const size_t warmup = std::min<size_t>(static_cast<size_t>(wanted), table.size());
   Schedule order(table.begin(), table.begin() + static_cast<int64_t>(warmup));
   order.reserve(2 * table.size());

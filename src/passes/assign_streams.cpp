@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 #include <vector>
 
@@ -169,9 +170,29 @@ class Leaving {
   std::vector<bool> leaves_;
 };
 
-/// For short-lived buffers that compute shares with tasks that leave.
+/// By task that communicates between context ranks: the first one behind it that stays and waits
+/// for it. Of others, and where there is none: the next task.
+std::vector<uint32_t> first_waits(const Program& program, const std::vector<bool>& leaves) {
+  std::vector<uint32_t> waits(program.tasks.size());
+  std::iota(waits.begin(), waits.end(), 1);
+  const DependencyGraph dependencies = build_dependencies(program);
+  for (size_t i = waits.size(); i-- > 0;) {
+    for (const TaskId earlier : dependencies.of(TaskId(i))) {
+      const std::optional<GroupId> group =
+          group_of(program, program.spec(program.tasks[earlier.index()]));
+      if (!leaves[i] && group && program.groups[group->index()].kind == GroupKind::kContext) {
+        waits[earlier.index()] = static_cast<uint32_t>(i);
+      }
+    }
+  }
+  return waits;
+}
+
+/// For short-lived buffers that compute shares with tasks that leave. What compute gets back, it
+/// gets where it waits anyway.
 std::vector<HandOver> find_hand_overs(const Program& program, const std::vector<bool>& leaves) {
   const BufferUses uses = find_uses(program);
+  const std::vector<uint32_t> waits = first_waits(program, leaves);
   std::vector<HandOver> hand_overs;
   const auto add = [&](BufferId buffer, uint32_t position, const Task& task) {
     hand_overs.push_back({buffer, position, task.stream, hand_over_label(program, position, task)});
@@ -189,7 +210,7 @@ std::vector<HandOver> find_hand_overs(const Program& program, const std::vector<
       add(BufferId(i), uses.first[i], program.tasks[uses.first[i]]);
     }
     if (ends_there) {
-      add(BufferId(i), uses.last[i] + 1, program.tasks[uses.last[i]]);
+      add(BufferId(i), waits[uses.last[i]], program.tasks[uses.last[i]]);
     }
   }
   return hand_overs;

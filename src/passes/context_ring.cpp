@@ -178,12 +178,10 @@ class Planner {
     for (uint32_t task = packing, products = 0; task-- > 0 && products < 2;) {
       const Task& it = program_.tasks[task];
       const Label& label = it.label;
-      const bool is_of_layer = label.microbatch == own.microbatch &&
-                               label.virtual_stage == own.virtual_stage &&
-                               label.layer == own.layer && label.phase != Phase::kForward;
-      if (label.microbatch < 0) {
-        continue;  // gradients on their way
+      if (label.microbatch != own.microbatch || label.virtual_stage != own.virtual_stage) {
+        continue;  // gradients on their way, or a job that is woven with this one
       }
+      const bool is_of_layer = label.layer == own.layer && label.phase != Phase::kForward;
       if (!is_of_layer) {
         break;
       }

@@ -52,6 +52,14 @@ std::vector<Pass> default_pipeline(const PipelineOptions& options) {
        .run = [bulk = options.bulk_overlap](
                   Program program,
                   const PassContext&) { return bulk_overlap(std::move(program), bulk); }},
+      // Behind what orders tasks within a job, in front of what goes by the order of jobs' tasks.
+      {.name = "pair_forward_backward",
+       .summary = "Weaves a forward and a backward, or two halves of a microbatch, so that each "
+                  "hides the other's tensor and context communication.",
+       .run =
+           [pairs = options.pair_forward_backward](Program program, const PassContext& context) {
+             return pair_forward_backward(std::move(program), pairs, context);
+           }},
       // Behind what decides what runs beside what, in front of what goes by where gradients are
       // ready.
       {.name = "split_ops",

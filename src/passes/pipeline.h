@@ -8,6 +8,7 @@
 #include "passes/delay_wgrad.h"
 #include "passes/offload.h"
 #include "passes/p2p_streams.h"
+#include "passes/pair_forward_backward.h"
 #include "passes/pass.h"
 #include "passes/prefetch_parameters.h"
 #include "passes/recompute.h"
@@ -24,6 +25,7 @@ struct PipelineOptions {
   BulkOverlapOptions bulk_overlap;
   DelayWgradOptions delay_wgrad;
   DeferHeadWgradOptions defer_head_wgrad;
+  PairForwardBackwardOptions pair_forward_backward;
   SplitOpsOptions split_ops;
   P2pStreamsOptions p2p_streams;
   PrefetchParametersOptions prefetch_parameters;

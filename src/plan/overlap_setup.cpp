@@ -85,6 +85,12 @@ WeightGather weight_gather(const OverlapConfig& overlap) {
                                     : WeightGather::kFirstAfterUpdate;
 }
 
+JobPairs job_pairs(const OverlapConfig& overlap) {
+  return overlap.pair_forward_backward == "forward_backward" ? JobPairs::kForwardBackward
+         : overlap.pair_forward_backward == "halves"         ? JobPairs::kHalves
+                                                             : JobPairs::kNone;
+}
+
 OverlapSetup overlap_setup(const OverlapConfig& overlap) {
   if (overlap.mode == "manual") {
     return {.options = manual_options(overlap),

@@ -26,4 +26,7 @@ OverlapSetup overlap_setup(const OverlapConfig& overlap);
 /// When updated weights are gathered: what passes cannot choose, since it may be in another step.
 WeightGather weight_gather(const OverlapConfig& overlap);
 
+/// Which jobs the schedule brings together for pass pair_forward_backward.
+JobPairs job_pairs(const OverlapConfig& overlap);
+
 }  // namespace braid

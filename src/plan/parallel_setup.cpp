@@ -56,7 +56,7 @@ LinkSpec link_spec(double latency_us, double gb_per_s) {
 
 MeshSizes mesh_sizes(const RunConfig& config, const ModelSpec& model) {
   const ParallelConfig& parallel = config.parallel;
-  const int64_t rows = config.train.microbatch * config.train.sequence / parallel.context;
+  const int64_t rows = microbatch_sequences(config) * config.train.sequence / parallel.context;
   const TensorShard tensor{
       .size = parallel.tensor, .index = 0, .sequence_parallel = parallel.sequence_parallel};
   check_tensor_parallel(model, tensor, rows);
@@ -80,6 +80,7 @@ ParallelOptions parallel_options(const RunConfig& config, const ModelSpec& model
       .schedule = schedule_kind(parallel.schedule),
       .virtual_stages = static_cast<int>(parallel.virtual_stages),
       .group_size = parallel.microbatch_group_size,
+      .pairs = job_pairs(config.overlap),
       .shard = shard_kind(parallel),
       .buckets = buckets(parallel),
       .weight_gather = weight_gather(config.overlap),

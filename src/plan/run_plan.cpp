@@ -14,6 +14,7 @@
 #include "base/errors.h"
 #include "base/text.h"
 #include "config/validate.h"
+#include "parallel/paired_jobs.h"
 #include "parallel/step_program.h"
 #include "parallel/verify_ranks.h"
 #include "passes/pipeline.h"
@@ -41,7 +42,7 @@ DType compute_dtype(const TrainConfig& train) {
 }
 
 TrainProgramOptions train_options(const RunConfig& config, int64_t microbatches) {
-  return {.microbatch = config.train.microbatch,
+  return {.microbatch = microbatch_sequences(config),
           .sequence = config.train.sequence,
           .num_microbatches = microbatches,
           .dtype = compute_dtype(config.train),
@@ -152,8 +153,11 @@ Recompute recompute_policy(const MemoryConfig& memory) {
                                            : Recompute::kNone;
 }
 
-PipelineOptions pipeline_options(const OverlapConfig& overlap, const MemoryConfig& memory) {
+/// `pairs`: which jobs of the training program are woven.
+PipelineOptions pipeline_options(const OverlapConfig& overlap, const MemoryConfig& memory,
+                                 const std::vector<JobPair>& pairs) {
   PipelineOptions options = overlap_setup(overlap).options;
+  options.pair_forward_backward.pairs = pairs;
   options.recompute = {.policy = recompute_policy(memory), .num_layers = memory.recompute_layers};
   options.offload = {.num_layers = memory.offload_layers,
                      .prefetch_layers = memory.offload_prefetch_layers,
@@ -178,6 +182,36 @@ const CostModel& schedule_costs(const PlanOptions& options) {
         "overlap.cost (for example \"h200x8\") or remove overlap.list_schedule");
   }
   return *options.cost_model;
+}
+
+RankPlan plan_woven(std::vector<Program> programs, const OverlapConfig& overlap,
+                    const MemoryConfig& memory, const PlanOptions& plan_options,
+                    const std::vector<JobPair>& pairs) {
+  const DebugOptions debug = read_debug_options();
+  PassContext context = overlap_setup(overlap).context;
+  context.cost_model = plan_options.cost_model;
+  RankPlan plan;
+  for (size_t i = 0; i < programs.size(); ++i) {
+    RunOptions options{.disabled_passes = disabled_passes(overlap, debug),
+                       .verify = debug.verify.value_or(plan_options.verify)};
+    if (!debug.dump_program_folder.empty()) {
+      options.dump_folder = fmt::format("{}/rank{}.{}", debug.dump_program_folder, programs[i].rank,
+                                        programs[i].name);
+    }
+    PipelineResult result =
+        run_pipeline(std::move(programs[i]), pipeline_options(overlap, memory, pairs), context,
+                     options, disabling_options(overlap, debug));
+    plan.programs.push_back(std::move(result.program));
+    if (i == kTrainProgram) {
+      plan.passes = std::move(result.records);
+    }
+  }
+  std::vector<const Program*> pointers;
+  for (const Program& program : plan.programs) {
+    pointers.push_back(&program);
+  }
+  plan.memory = plan_memory(pointers);
+  return plan;
 }
 
 /// A line per pass that changed something or was skipped, and one for those that had nothing to do.
@@ -211,30 +245,10 @@ std::vector<int> first_rank_of_stages(const Mesh& mesh) {
 
 RankPlan plan_rank(std::vector<Program> programs, const OverlapConfig& overlap,
                    const MemoryConfig& memory, const CostModel* cost_model, bool verify) {
-  const DebugOptions debug = read_debug_options();
-  PassContext context = overlap_setup(overlap).context;
-  context.cost_model = cost_model;
-  RankPlan plan;
-  for (size_t i = 0; i < programs.size(); ++i) {
-    RunOptions options{.disabled_passes = disabled_passes(overlap, debug),
-                       .verify = debug.verify.value_or(verify)};
-    if (!debug.dump_program_folder.empty()) {
-      options.dump_folder = fmt::format("{}/rank{}.{}", debug.dump_program_folder, programs[i].rank,
-                                        programs[i].name);
-    }
-    PipelineResult result = run_pipeline(std::move(programs[i]), pipeline_options(overlap, memory),
-                                         context, options, disabling_options(overlap, debug));
-    plan.programs.push_back(std::move(result.program));
-    if (i == kTrainProgram) {
-      plan.passes = std::move(result.records);
-    }
-  }
-  std::vector<const Program*> pointers;
-  for (const Program& program : plan.programs) {
-    pointers.push_back(&program);
-  }
-  plan.memory = plan_memory(pointers);
-  return plan;
+  PlanOptions options;
+  options.cost_model = cost_model;
+  options.verify = verify;
+  return plan_woven(std::move(programs), overlap, memory, options, {});
 }
 
 RankPlan plan_rank(const RunConfig& config, const RunPlan& run, int rank,
@@ -247,12 +261,14 @@ RankPlan plan_rank(const RunConfig& config, const RunPlan& run, int rank,
   std::vector<Program> programs;
   programs.push_back(build_train_program(run.model, layout, run.mesh, rank, train));
   programs.push_back(build_eval_program(run.model, layout, run.mesh, rank,
-                                        {.microbatch = config.train.microbatch,
+                                        {.microbatch = microbatch_sequences(config),
                                          .sequence = config.train.sequence,
                                          .dtype = train.dtype,
                                          .parallel = run.parallel}));
-  RankPlan plan = plan_rank(std::move(programs), config.overlap, config.memory, options.cost_model,
-                            options.verify);
+  const std::vector<JobPair> pairs =
+      paired_jobs(schedule_options(run.mesh, run.parallel, run.num_microbatches),
+                  run.mesh.position(rank).pipeline);
+  RankPlan plan = plan_woven(std::move(programs), config.overlap, config.memory, options, pairs);
   plan.layout = std::move(layout);
   return plan;
 }
@@ -325,8 +341,8 @@ std::string describe_run_plan(const RunPlan& plan, const RunConfig& config) {
   std::string text = fmt::format("model    {}\n", describe_model(plan.model));
   text += fmt::format(
       "step     {} ranks x {} microbatches x {} sequences x {} tokens = {} tokens\n",
-      plan.mesh.num_ranks(), plan.num_microbatches, config.train.microbatch, config.train.sequence,
-      format_count(config.train.global_batch * config.train.sequence));
+      plan.mesh.num_ranks(), plan.num_microbatches, microbatch_sequences(config),
+      config.train.sequence, format_count(config.train.global_batch * config.train.sequence));
   text += fmt::format(
       "program  {} tasks, {} buffers, {} streams, {} events {}\n", train.tasks.size(),
       train.buffers.size(), train.streams.size(), train.num_events,

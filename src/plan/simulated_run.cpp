@@ -75,7 +75,7 @@ RunConfig scaled_to_ranks(RunConfig config, int64_t num_ranks) {
   const int64_t microbatches = num_microbatches(config);
   parallel.ranks = num_ranks;
   parallel.data = num_ranks / model_ranks;
-  config.train.global_batch = config.train.microbatch * microbatches * parallel.data;
+  config.train.global_batch = microbatch_sequences(config) * microbatches * parallel.data;
   validate(config);
   return resolved(std::move(config));
 }

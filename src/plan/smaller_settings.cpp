@@ -56,9 +56,10 @@ class Choices {
   /// Divisors of the sequences of a data-parallel rank, the largest first.
   std::vector<SettingChange> microbatches() const {
     const int64_t sequences = config_.train.global_batch / config_.parallel.data;
+    const int64_t parts = config_.train.microbatch / microbatch_sequences(config_);
     std::vector<SettingChange> list;
     for (int64_t size = config_.train.microbatch - 1; size >= 1; --size) {
-      if (sequences % size == 0) {
+      if (sequences % size == 0 && size % parts == 0) {
         list.push_back({"train", "microbatch", size});
       }
     }
@@ -81,7 +82,7 @@ class Choices {
 
   /// Half as many microbatches, and one.
   std::vector<SettingChange> batches() const {
-    const int64_t together = config_.train.microbatch * config_.parallel.data;
+    const int64_t together = microbatch_sequences(config_) * config_.parallel.data;
     const int64_t count = num_microbatches(config_);
     std::vector<SettingChange> list;
     for (const int64_t fewer : {count / 2, int64_t{1}}) {

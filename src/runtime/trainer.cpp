@@ -202,7 +202,7 @@ class TrainingRun {
   BatchShape batch_shape() const {
     return {.num_ranks = config_.parallel.data,
             .num_microbatches = num_microbatches(config_),
-            .microbatch = config_.train.microbatch};
+            .microbatch = microbatch_sequences(config_)};
   }
 
   int64_t consumed_samples(int64_t steps) const { return steps * config_.train.global_batch; }

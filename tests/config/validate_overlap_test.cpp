@@ -139,5 +139,40 @@ TEST(ValidateOverlap, RefusesKeysThatExtendWhatIsOff) {
             "false; set overlap.defer_embedding_wgrad_compute = true");
 }
 
+TEST(ValidateOverlap, PairsHideTensorAndContextCommunication) {
+  RunConfig config;
+  config.overlap = {.mode = "manual", .pair_forward_backward = "forward_backward"};
+  EXPECT_EQ(refusal(config),
+            "overlap.pair_forward_backward = \"forward_backward\": hides communication of tensor "
+            "and context ranks, and parallel.tensor = 1 and parallel.context = 1; set either above "
+            "1 or remove the key");
+  config.parallel.context = 2;
+  EXPECT_NO_THROW(validate_overlap(config));
+  config.overlap.mode = "auto";
+  EXPECT_EQ(refusal(config),
+            "overlap.pair_forward_backward = \"forward_backward\": is read with mode = \"manual\" "
+            "only; mode is \"auto\"");
+}
+
+TEST(ValidateOverlap, HalvesAreOfEvenMicrobatchesWithoutAPipeline) {
+  RunConfig config = manual();
+  config.parallel.tensor = 2;
+  config.overlap.pair_forward_backward = "halves";
+  config.train.microbatch = 4;
+  EXPECT_EQ(refusal(config),
+            "overlap.pair_forward_backward = \"halves\": is for runs without a pipeline, and "
+            "parallel.pipeline = 2; set overlap.pair_forward_backward = \"forward_backward\"");
+  config.parallel.pipeline = 1;
+  EXPECT_NO_THROW(validate_overlap(config));
+  config.train.microbatch = 3;
+  EXPECT_EQ(refusal(config),
+            "overlap.pair_forward_backward = \"halves\": cuts a microbatch in two, and "
+            "train.microbatch = 3 is odd; the nearest are 2 and 4");
+  config.train.microbatch = 1;
+  EXPECT_EQ(refusal(config),
+            "overlap.pair_forward_backward = \"halves\": cuts a microbatch in two, and "
+            "train.microbatch = 1 is odd; the nearest is 2");
+}
+
 }  // namespace
 }  // namespace braid

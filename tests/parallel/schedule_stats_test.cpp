@@ -138,7 +138,7 @@ TEST(ScheduleStats, OneMoreWarmupForwardHoldsOneMore) {
   ScheduleOptions options{
       .kind = Kind::kInterleaved, .num_ranks = 4, .virtual_stages = 2, .num_microbatches = 8};
   const ScheduleStats plain = schedule_stats(options);
-  options.extra_warmup = 1;
+  options.pairs = JobPairs::kForwardBackward;
   const ScheduleStats extra = schedule_stats(options);
   for (size_t rank = 0; rank < 4; ++rank) {
     EXPECT_EQ(extra.peak_activations[rank], plain.peak_activations[rank] + 1);

@@ -121,7 +121,7 @@ TEST(Schedule, InterleavedWarmUp) {
   for (int rank = 0; rank < 4; ++rank) {
     EXPECT_EQ(leading_forwards(make_schedule(options, rank)), 10 - 2 * rank + 1);
   }
-  options.extra_warmup = 1;
+  options.pairs = JobPairs::kForwardBackward;
   for (int rank = 0; rank < 4; ++rank) {
     EXPECT_EQ(leading_forwards(make_schedule(options, rank)), 11 - 2 * rank + 1);
   }

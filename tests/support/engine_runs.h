@@ -80,7 +80,7 @@ inline Outcome run(RunConfig config, int64_t steps, EngineOptions options = {},
   const NoisySequences source(config.train.sequence);
   BatchLoader loader(source, {.shape = {.num_ranks = config.parallel.data,
                                         .num_microbatches = num_microbatches(config),
-                                        .microbatch = config.train.microbatch}});
+                                        .microbatch = microbatch_sequences(config)}});
   for (int64_t step = 0; step < start.steps_done; ++step) {
     loader.next();
   }
