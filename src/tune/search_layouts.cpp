@@ -197,11 +197,7 @@ class Search {
       report("estimates", done, candidates_.size());
     }
     search_.counts.behind += static_cast<int64_t>(candidates_.size() - done);
-    candidates_.resize(done);
-    std::ranges::stable_sort(candidates_, {}, &Candidate::estimated_ns);
-    const size_t kept = std::min(pool, candidates_.size());
-    search_.counts.behind += static_cast<int64_t>(candidates_.size() - kept);
-    candidates_.resize(kept);
+    candidates_.resize(done);  // more than the pool: many of these may not fit as planned
   }
 
   /// How far the estimates of layouts like this one were off: time by the least factor, so that the
