@@ -17,6 +17,7 @@
 #include "plan/run_costs.h"
 #include "plan/run_plan.h"
 #include "plan/step_prediction.h"
+#include "runtime/choose_overlap.h"
 #include "runtime/memory_check.h"
 #include "runtime/progress_bar.h"
 #include "sim/device_spec.h"
@@ -120,7 +121,14 @@ void add_plan_command(CLI::App& app, const Console& console) {
                       console);
       return;
     }
-    const auto [config, vocabulary] = load_planned_config(arguments->config);
+    const PlannedConfig loaded = load_planned_config(arguments->config);
+    const int64_t vocabulary = loaded.tokenizer_vocabulary;
+    ChooseOverlapOptions choice;
+    if (!arguments->print_program) {
+      choice = {.print = [&console](std::string_view text) { console.print(text); },
+                .progress_bar = console.is_terminal()};
+    }
+    const RunConfig config = choose_overlap(loaded.config, vocabulary, choice);
     if (arguments->print_program) {
       const RunPlan plan = plan_run(config, vocabulary, {.ranks = {0}});
       console.print(print_program(plan.ranks.front().programs[kTrainProgram]));

@@ -5,14 +5,17 @@
 #include <vector>
 
 #include "base/errors.h"
+#include "base/file.h"
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/config_arguments.h"
 #include "cli/validators.h"
+#include "config/reference.h"
 #include "plan/describe_simulation.h"
 #include "plan/run_costs.h"
 #include "plan/simulated_report.h"
 #include "plan/simulated_run.h"
+#include "runtime/choose_overlap.h"
 #include "sim/analytic_model.h"
 #include "sim/measured_model.h"
 #include "trace/chrome_trace.h"
@@ -30,6 +33,8 @@ struct Arguments {
   std::vector<int> trace_ranks;
   bool no_contention = false;
   bool json = false;
+  bool auto_overlap = false;
+  std::string save_config;
 };
 
 /// The named cluster; with --ranks as many more nodes of it as these ranks need.
@@ -60,6 +65,30 @@ std::unique_ptr<CostModel> cost_model(const Arguments& arguments, int num_ranks)
   return make_analytic_model(cluster);
 }
 
+/// What overlap.cost says of the machine that is simulated.
+std::string cost_name(const Arguments& arguments, int num_ranks) {
+  return arguments.profile.empty() ? cluster_of(arguments, num_ranks).name : arguments.profile;
+}
+
+/// Resolves overlap.mode = "auto", with the costs of the simulation if --auto-overlap asks for it.
+RunConfig with_overlap(RunConfig config, int64_t vocabulary, const CostModel& model,
+                       const Arguments& arguments, const Console& console) {
+  ChooseOverlapOptions options;
+  if (!arguments.json) {
+    options.print = [&console](std::string_view text) { console.print(text); };
+    options.progress_bar = console.is_terminal();
+  }
+  if (arguments.auto_overlap) {
+    const bool may_change_rounding = config.overlap.may_change_rounding;
+    config.overlap = {.mode = "auto",
+                      .cost = cost_name(arguments, static_cast<int>(config.parallel.ranks)),
+                      .may_change_rounding = may_change_rounding,
+                      .disable_passes = config.overlap.disable_passes};
+    options.model = &model;
+  }
+  return choose_overlap(config, vocabulary, options);
+}
+
 void run(const Arguments& arguments, const Console& console) {
   auto [config, vocabulary] = load_planned_config(arguments.config);
   if (arguments.num_ranks > 0) {
@@ -67,6 +96,10 @@ void run(const Arguments& arguments, const Console& console) {
   }
   const auto model = with_links_of_run(
       cost_model(arguments, static_cast<int>(config.parallel.ranks)), config.links);
+  config = with_overlap(std::move(config), vocabulary, *model, arguments, console);
+  if (!arguments.save_config.empty()) {
+    write_file_atomically(arguments.save_config, to_toml(config));
+  }
   const SimulatedRun simulated(config, vocabulary, *model,
                                {.contention = !arguments.no_contention});
   const std::vector<int> ranks =
@@ -126,10 +159,18 @@ void add_simulate_command(CLI::App& app, const Console& console) {
       ->delimiter(',');
   command->add_flag("--no-contention", arguments->no_contention,
                     "Let nothing slow anything else: the difference is what contention costs");
+  command->add_flag("--auto-overlap", arguments->auto_overlap,
+                    "Search the fastest overlap that fits the memory, as overlap.mode = \"auto\" "
+                    "with overlap.cost does, for the machine that is simulated");
+  command
+      ->add_option("--save-config", arguments->save_config,
+                   "Write the run file that was simulated, every key and what was found included")
+      ->type_name("FILE");
   command->add_flag("--json", arguments->json, "Print a JSON object instead of text");
   command->footer(
       "Needs no data and no device. docs/simulator.md has the model, its formulas and limits.\n\n"
       "  braid simulate run.toml --cluster h200x8\n"
+      "  braid simulate run.toml --cluster h200x8 --auto-overlap --save-config found.toml\n"
       "  braid simulate run.toml --cluster h200x8 --ranks 1024 --json\n"
       "  braid simulate run.toml --cluster h100x64 --trace step.json --trace-ranks 0,8\n"
       "  braid simulate run.toml --cluster h200x8 --report runs/on\n"

@@ -143,7 +143,7 @@ constexpr std::array kFields = {
     Field{BRAID_KEY(memory, offload_min_bytes), {.minimum = 1, .maximum = 1e15}, "Smaller activations stay on the device."},
 
     Field{BRAID_KEY(overlap, mode), one_of(kModes), "Who chooses the overlap: auto (braid), manual (the overlap_ keys below) or off (none)."},
-    Field{BRAID_KEY(overlap, cost), kAny, "What tasks take, for what weighs one order against another, such as list_schedule: a cluster like \"h200x8\" or the path of a profile of `braid calibrate`; empty = nothing is known."},
+    Field{BRAID_KEY(overlap, cost), kAny, "What tasks take, for mode = \"auto\", which then searches the keys below in the simulator for the fastest step that fits, and for what weighs one order against another, such as list_schedule: a cluster like \"h200x8\" or the path of a profile of `braid calibrate`; empty = no search, auto takes the defaults of all passes."},
     Field{BRAID_KEY(overlap, may_change_rounding), kAny, "Whether mode = \"auto\" may also choose what can change results by rounding, such as products in pieces (docs/passes.md)."},
     Field{BRAID_KEY(overlap, list_schedule), kAny, "Order the tasks of all ranks at once by what overlap.cost says that they take: weight gradients and the next jobs fill waits (docs/passes.md); kept only where the simulated step is faster."},
     Field{BRAID_KEY(overlap, overlap_grad_reduce), kAny, "Reduce gradients while the backward pass is still running; read with mode = \"manual\" only."},

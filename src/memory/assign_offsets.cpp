@@ -8,9 +8,7 @@
 namespace braid {
 namespace {
 
-// How long to look for a better packing, counted instead of measured so that equal programs get
-// equal plans; the costs are rough figures for a core of 3 GHz.
-constexpr int64_t kBudgetNs = 500'000'000;
+// Rough figures for a core of 3 GHz.
 constexpr int64_t kSweepNsPerBlock = 300;  // a buffer in the free blocks of one queue
 constexpr int64_t kGreedyNsPerPair = 60;
 constexpr int64_t kMaxRounds = 32;
@@ -18,14 +16,15 @@ constexpr int64_t kMaxRounds = 32;
 /// Keeps the best packing so far and says whether looking for a better one is worth it.
 class Search {
  public:
-  explicit Search(int64_t lower_bound_bytes)
-      : good_enough_bytes_(lower_bound_bytes + lower_bound_bytes / 200) {}
+  Search(int64_t lower_bound_bytes, int64_t budget_ns)
+      : good_enough_bytes_(lower_bound_bytes + lower_bound_bytes / 200), budget_ns_(budget_ns) {}
 
   /// Tries `pack()`, if the result so far may be improved at that cost. The first is always tried.
   template <class Pack>
   void attempt(int64_t cost_ns, const Pack& pack) {
     const bool is_first = spent_ns_ == 0;
-    if (!is_first && (best_.arena_bytes <= good_enough_bytes_ || spent_ns_ + cost_ns > kBudgetNs)) {
+    if (!is_first &&
+        (best_.arena_bytes <= good_enough_bytes_ || spent_ns_ + cost_ns > budget_ns_)) {
       return;
     }
     spent_ns_ += cost_ns + 1;
@@ -37,11 +36,12 @@ class Search {
 
   int64_t good_enough_bytes() const { return good_enough_bytes_; }
   /// How many times that cost the rest of the budget allows.
-  int64_t num_affordable(int64_t cost_ns) const { return (kBudgetNs - spent_ns_) / (cost_ns + 1); }
+  int64_t num_affordable(int64_t cost_ns) const { return (budget_ns_ - spent_ns_) / (cost_ns + 1); }
   Packing take() { return std::move(best_); }
 
  private:
   int64_t good_enough_bytes_;
+  int64_t budget_ns_;
   int64_t spent_ns_ = 0;
   Packing best_;
 };
@@ -49,11 +49,11 @@ class Search {
 }  // namespace
 
 Packing assign_offsets(const LiveRanges& ranges, std::span<const int64_t> sizes_bytes,
-                       int64_t lower_bound_bytes) {
+                       int64_t lower_bound_bytes, int64_t budget_ns) {
   const int64_t sweep_ns =
       kSweepNsPerBlock * static_cast<int64_t>(ranges.num_buffers() * ranges.num_queues());
   const int64_t greedy_ns = kGreedyNsPerPair * count_overlapping_pairs(ranges, sizes_bytes);
-  Search search(lower_bound_bytes);
+  Search search(lower_bound_bytes, budget_ns);
   // A layer has some tens of tasks: what lives shorter is a temporary, what lives longer waits for
   // the backward. Which split is best depends on the program.
   for (const uint32_t short_life_tasks : {64u, 32u, 256u, 16u}) {

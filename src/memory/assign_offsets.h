@@ -14,12 +14,16 @@ struct Packing {
   int64_t arena_bytes = 0;
 };
 
+inline constexpr int64_t kOffsetSearchNs = 500'000'000;
+
 /// Places buffers so that those that interfere do not overlap, and keeps the arena small: the best
 /// of several heuristics, where the size of the problem allows more than one (the problem is
 /// NP-hard: dynamic storage allocation). Stops at the first that comes within half a percent of
 /// `lower_bound_bytes`.
-/// `sizes_bytes` is by BufferId; the offsets are multiples of whatever divides all sizes.
+/// `sizes_bytes` is by BufferId; `budget_ns` is about what more than the first heuristic may take,
+/// counted in steps instead of measured, so that equal programs get equal plans; the offsets are
+/// multiples of whatever divides all sizes.
 Packing assign_offsets(const LiveRanges& ranges, std::span<const int64_t> sizes_bytes,
-                       int64_t lower_bound_bytes);
+                       int64_t lower_bound_bytes, int64_t budget_ns = kOffsetSearchNs);
 
 }  // namespace braid

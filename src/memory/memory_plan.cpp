@@ -6,6 +6,7 @@
 #include "memory/assign_offsets.h"
 #include "memory/live_ranges.h"
 #include "memory/max_live.h"
+#include "memory/quick_plan.h"
 
 namespace braid {
 namespace {
@@ -57,10 +58,10 @@ std::vector<int64_t> sizes_in(const Program& program, bool on_host) {
 }
 
 void place_on_device(const Program& program, const TaskOrder& order, const LiveRanges& ranges,
-                     StepPlan& step) {
+                     int64_t search_ns, StepPlan& step) {
   const std::vector<int64_t> sizes_bytes = sizes_in(program, /*on_host=*/false);
   const MaxLive max_live = find_max_live(program, order, ranges, sizes_bytes);
-  Packing packing = assign_offsets(ranges, sizes_bytes, max_live.bytes);
+  Packing packing = assign_offsets(ranges, sizes_bytes, max_live.bytes, search_ns);
   step.offset_bytes = std::move(packing.offset_bytes);
   step.arena_bytes = packing.arena_bytes;
   step.max_live_bytes = max_live.bytes;
@@ -72,10 +73,10 @@ void place_on_device(const Program& program, const TaskOrder& order, const LiveR
 }
 
 void place_on_host(const Program& program, const TaskOrder& order, const LiveRanges& ranges,
-                   StepPlan& step) {
+                   int64_t search_ns, StepPlan& step) {
   const std::vector<int64_t> sizes_bytes = sizes_in(program, /*on_host=*/true);
   const MaxLive max_live = find_max_live(program, order, ranges, sizes_bytes);
-  const Packing packing = assign_offsets(ranges, sizes_bytes, max_live.bytes);
+  const Packing packing = assign_offsets(ranges, sizes_bytes, max_live.bytes, search_ns);
   step.host_arena_bytes = packing.arena_bytes;
   step.host_max_live_bytes = max_live.bytes;
   for (size_t index = 0; index < program.buffers.size(); ++index) {
@@ -90,13 +91,13 @@ bool uses_host(const Program& program) {
                      [](const Buffer& buffer) { return buffer.placement == Placement::kHost; });
 }
 
-StepPlan plan_step(const Program& program, const MemoryPlan& plan) {
+StepPlan plan_step(const Program& program, const MemoryPlan& plan, int64_t search_ns) {
   const TaskOrder order(program);
   const LiveRanges ranges(program, order);
   StepPlan step;
-  place_on_device(program, order, ranges, step);
+  place_on_device(program, order, ranges, search_ns, step);
   if (uses_host(program)) {
-    place_on_host(program, order, ranges, step);
+    place_on_host(program, order, ranges, search_ns, step);
   }
   for (size_t index = 0; index < program.buffers.size(); ++index) {
     const Buffer& buffer = program.buffers[index];
@@ -107,17 +108,25 @@ StepPlan plan_step(const Program& program, const MemoryPlan& plan) {
   return step;
 }
 
-}  // namespace
-
-MemoryPlan plan_memory(std::span<const Program* const> programs) {
+MemoryPlan plan_with(std::span<const Program* const> programs, int64_t search_ns) {
   MemoryPlan plan;
   place_persistent(programs, plan);
   for (const Program* program : programs) {
-    plan.programs.push_back(plan_step(*program, plan));
+    plan.programs.push_back(plan_step(*program, plan, search_ns));
     plan.step_bytes = std::max(plan.step_bytes, plan.programs.back().arena_bytes);
     plan.host_bytes = std::max(plan.host_bytes, plan.programs.back().host_arena_bytes);
   }
   return plan;
+}
+
+}  // namespace
+
+MemoryPlan plan_memory(std::span<const Program* const> programs) {
+  return plan_with(programs, kOffsetSearchNs);
+}
+
+MemoryPlan plan_memory_quickly(std::span<const Program* const> programs) {
+  return plan_with(programs, kOffsetSearchNs / 100);
 }
 
 }  // namespace braid

@@ -14,6 +14,7 @@
 #include "base/errors.h"
 #include "base/text.h"
 #include "config/validate.h"
+#include "memory/quick_plan.h"
 #include "parallel/paired_jobs.h"
 #include "parallel/step_program.h"
 #include "parallel/verify_ranks.h"
@@ -210,7 +211,7 @@ RankPlan plan_woven(std::vector<Program> programs, const OverlapConfig& overlap,
   for (const Program& program : plan.programs) {
     pointers.push_back(&program);
   }
-  plan.memory = plan_memory(pointers);
+  plan.memory = plan_options.verify ? plan_memory(pointers) : plan_memory_quickly(pointers);
   return plan;
 }
 

@@ -21,6 +21,7 @@
 #include "plan/run_plan.h"
 #include "report/report_html.h"
 #include "report/run_file.h"
+#include "runtime/choose_overlap.h"
 #include "runtime/device.h"
 #include "runtime/engine.h"
 #include "runtime/learning_rate.h"
@@ -191,6 +192,8 @@ class TrainingRun {
 
   /// Plans, and says what will happen before anything is allocated.
   RunPlan planned() {
+    config_ = choose_overlap(config_, data_.tokenizer().vocabulary_size(),
+                             {.print = options_.print, .progress_bar = shows_progress()});
     RunPlan plan = plan_run(config_, data_.tokenizer().vocabulary_size());
     options_.print(to_toml(config_));
     options_.print("\n" + describe_device(device_) + describe_run_plan(plan, config_) + "\n");
@@ -232,11 +235,15 @@ class TrainingRun {
     print(fmt::format("resume   {} after step {}", *path, state.step));
   }
 
-  RunLogOptions log_options() const {
+  bool shows_progress() const {
     const std::string& progress = config_.logging.progress;
+    return progress == "on" || (progress == "auto" && options_.terminal);
+  }
+
+  RunLogOptions log_options() const {
     return {.folder = config_.logging.run_folder,
             .tensorboard = config_.logging.tensorboard,
-            .progress_bar = progress == "on" || (progress == "auto" && options_.terminal),
+            .progress_bar = shows_progress(),
             .interval = config_.logging.interval,
             .first_step = first_step_,
             .num_steps = config_.train.steps,

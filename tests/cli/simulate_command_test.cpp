@@ -52,6 +52,29 @@ TEST_F(SimulateCommand, PartsOfTheStepAddUp) {
               1);
 }
 
+TEST_F(SimulateCommand, SearchesTheOverlapAndKeepsWhatItFound) {
+  const std::string text = output_of({"simulate", "run.toml", "--cluster", "h200x2",
+                                      "--auto-overlap", "--save-config", "found.toml"});
+  EXPECT_THAT(text, AllOf(HasSubstr("auto overlap: "), HasSubstr(" settings tried in "),
+                          HasSubstr("auto     memory "), HasSubstr("\nstep      ")));
+  const std::string found = read("found.toml");
+  EXPECT_THAT(found, AllOf(HasSubstr("mode = \"manual\"\ncost = \"h200x2\"\n"),
+                           HasSubstr("may_change_rounding = false")));
+  // The run file that was found has the step that was promised, and needs no search.
+  const nlohmann::json by_key = json_of(
+      {"--cluster", "h200x2", "--set", "overlap.mode=auto", "--set", "overlap.cost=h200x2"});
+  const nlohmann::json kept =
+      nlohmann::json::parse(output_of({"simulate", "found.toml", "--cluster", "h200x2", "--json"}));
+  EXPECT_EQ(by_key, kept);
+  EXPECT_LE(kept["step_ns"], json_of({"--cluster", "h200x2"})["step_ns"]);
+}
+
+TEST_F(SimulateCommand, RefusesCostsThatAreNone) {
+  EXPECT_THAT(
+      error_of({"simulate", "run.toml", "--cluster", "h200x2", "--set", "overlap.cost=h200x1"}, 2),
+      HasSubstr("overlap.cost = \"h200x1\": cluster h200x1 has 1 devices"));
+}
+
 TEST_F(SimulateCommand, EqualQuestionsHaveEqualAnswers) {
   const Words words{"simulate", "run.toml", "--cluster", "h200x8", "--json"};
   EXPECT_EQ(output_of(words), output_of(words));

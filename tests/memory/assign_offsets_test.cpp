@@ -21,7 +21,10 @@ struct NamedPacker {
 };
 
 std::vector<NamedPacker> packers() {
-  std::vector<NamedPacker> all = {{"the best", assign_offsets}};
+  std::vector<NamedPacker> all = {
+      {"the best", [](const LiveRanges& ranges, std::span<const int64_t> sizes, int64_t bound) {
+         return assign_offsets(ranges, sizes, bound);
+       }}};
   for (const GreedyOrder order : {GreedyOrder::kSize, GreedyOrder::kArea, GreedyOrder::kLifetime}) {
     all.push_back({"greedy", [order](const LiveRanges& ranges, std::span<const int64_t> sizes,
                                      int64_t) { return pack_greedily(ranges, sizes, order); }});

@@ -6,6 +6,7 @@
 #include "base/expect_error.h"
 #include "memory/order_matrix.h"
 #include "memory/programs.h"
+#include "memory/quick_plan.h"
 #include "memory/verify_plan.h"
 
 namespace braid {
@@ -34,6 +35,16 @@ TEST(PlanMemory, ConflictsNowhereOnRandomPrograms) {
     ASSERT_GE(plan.programs[0].arena_bytes, plan.programs[0].max_live_bytes) << "seed " << seed;
     ASSERT_TRUE(OrderMatrix(program).is_conflict_free(program, plan.programs[0].offset_bytes))
         << "seed " << seed;
+  }
+}
+
+TEST(PlanMemoryQuickly, IsAPlanThatIsNotSmaller) {
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    const Program program = random_small_program(seed);
+    const Program* const programs[] = {&program};
+    const MemoryPlan quick = plan_memory_quickly(programs);
+    ASSERT_EQ(first_violation(program, quick), "") << "seed " << seed;
+    ASSERT_GE(quick.peak_bytes(), plan_one(program).peak_bytes()) << "seed " << seed;
   }
 }
 

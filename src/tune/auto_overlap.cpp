@@ -1,0 +1,327 @@
+#include "tune/auto_overlap.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/errors.h"
+#include "base/text.h"
+#include "config/validate.h"
+#include "plan/simulated_run.h"
+#include "trace/explain_exposed.h"
+#include "tune/overlap_axes.h"
+
+namespace braid {
+namespace {
+
+constexpr size_t kFinalists = 3;
+constexpr int kMaxRounds = 3;
+constexpr size_t kScheduled = 2;  // of the best settings; each takes as long as many others
+
+/// With four digits: settings are often close to each other.
+std::string step_text(const OverlapFigures& figures) {
+  const double seconds = static_cast<double>(figures.step_ns) * 1e-9;
+  return seconds >= 1 ? fmt::format("{:.4g} s", seconds) : fmt::format("{:.4g} ms", 1e3 * seconds);
+}
+
+OverlapConfig switched_off(const OverlapConfig& overlap) {
+  OverlapConfig off;
+  off.mode = "off";
+  off.cost = overlap.cost;
+  off.disable_passes = overlap.disable_passes;
+  return off;
+}
+
+/// Layers of the largest job, and tasks of one rank per stage.
+struct StepSize {
+  int64_t layers_of_job = 1;
+  int64_t num_tasks = 0;
+};
+
+StepSize step_size(const RunConfig& config, int64_t vocabulary) {
+  const RunPlan plan = plan_run(config, vocabulary, {.one_rank_per_stage = true});
+  StepSize size;
+  for (const StageSlice& stage : plan.parallel.stages) {
+    size.layers_of_job = std::max<int64_t>(size.layers_of_job, stage.num_layers);
+  }
+  for (const RankPlan& rank : plan.ranks) {
+    size.num_tasks += static_cast<int64_t>(rank.programs[kTrainProgram].tasks.size());
+  }
+  return size;
+}
+
+/// Fewer microbatches, in which a pipeline still reaches its steady state; the data dimension, and
+/// so what gradients cost, stays. The run itself if it is small enough, or cannot have fewer.
+RunConfig searched_run(const RunConfig& config, int64_t num_tasks, int64_t max_tasks) {
+  const int64_t stages = config.parallel.pipeline;
+  const int64_t microbatches = num_microbatches(config);
+  const int64_t group =
+      config.parallel.microbatch_group_size > 0 ? config.parallel.microbatch_group_size : stages;
+  const int64_t wanted = microbatches * max_tasks / std::max<int64_t>(num_tasks, 1);
+  const int64_t least = stages == 1 ? 2 : 2 * stages;
+  const int64_t fewer = (std::max(wanted, least) + group - 1) / group * group;
+  if (num_tasks <= max_tasks || fewer >= microbatches) {
+    return config;
+  }
+  RunConfig reduced = config;
+  reduced.train.global_batch = config.train.global_batch / microbatches * fewer;
+  try {
+    validate(reduced);
+  } catch (const ConfigError&) {
+    return config;
+  }
+  return reduced;
+}
+
+/// Those that were simulated, the best first.
+std::vector<const OverlapTrial*> ranked_trials(const OverlapTrials& trials) {
+  std::vector<const OverlapTrial*> ranked;
+  for (const OverlapTrial& trial : trials.all()) {
+    if (trial.simulated) {
+      ranked.push_back(&trial);
+    }
+  }
+  std::ranges::stable_sort(ranked, [](const auto* a, const auto* b) { return is_better(*a, *b); });
+  return ranked;
+}
+
+class OverlapSearch {
+ public:
+  OverlapSearch(const RunConfig& config, OverlapTrials& trials, std::vector<OverlapAxis> axes,
+                const AutoOverlapOptions& options)
+      : config_(config), trials_(trials), axes_(std::move(axes)), options_(options) {}
+
+  void run() {
+    trials_.run(starts());
+    descend(best().overlap);
+    if (options_.list_schedule) {
+      trials_.run(scheduled());
+    }
+  }
+
+  const OverlapTrial& best() const {
+    const std::deque<OverlapTrial>& all = trials_.all();
+    return *std::min_element(all.begin(), all.end(), is_better);
+  }
+
+  /// What each axis gains: the chosen setting, and what it is without what the axis is about; list
+  /// scheduling, which costs more to try than all the others, on top of them.
+  std::vector<std::string> reasons(const OverlapConfig& chosen) {
+    const OverlapAxis schedule = list_schedule_axis();
+    const OverlapTrial& keys = trials_.run(apply(schedule.choices.front(), chosen));
+    std::vector<std::string> texts;
+    for (const OverlapAxis& axis : axes_) {
+      const OverlapConfig without = apply(axis.choices.front(), keys.overlap);
+      if (without != keys.overlap && trials_.run(without).simulated) {
+        texts.push_back(reason(trials_.run(without), keys));
+      }
+    }
+    if (chosen.list_schedule) {
+      texts.push_back(reason(keys, trials_.run(chosen)));
+    }
+    return texts;
+  }
+
+ private:
+  static OverlapConfig apply(const OverlapChange& change, OverlapConfig overlap) {
+    change(overlap);
+    return overlap;
+  }
+
+  std::vector<OverlapConfig> starts() const {
+    std::vector<OverlapConfig> settings = {
+        switched_off(config_.overlap), manual_nothing(config_.overlap), manual_defaults(config_)};
+    if (config_.overlap.may_change_rounding && config_.parallel.sequence_parallel) {
+      settings.push_back(manual_rings(config_));
+    }
+    return settings;
+  }
+
+  /// The best settings so far and those that leave scheduling the most to do, list scheduled.
+  std::vector<OverlapConfig> scheduled() const {
+    std::vector<OverlapConfig> settings = {manual_nothing(config_.overlap),
+                                           manual_defaults(config_)};
+    const std::vector<const OverlapTrial*> ranked = ranked_trials(trials_);
+    for (size_t i = 0; i < ranked.size() && settings.size() < 2 + kScheduled; ++i) {
+      if (ranked[i]->overlap.mode == "manual") {
+        settings.push_back(ranked[i]->overlap);
+      }
+    }
+    for (OverlapConfig& overlap : settings) {
+      list_schedule_axis().choices.back()(overlap);
+    }
+    return settings;
+  }
+
+  /// Takes the best choice of one axis after the other, until none is better than what there is, or
+  /// there are enough trials.
+  void descend(OverlapConfig overlap) {
+    if (overlap.mode != "manual") {
+      overlap = manual_nothing(overlap);
+    }
+    const OverlapTrial* current = &trials_.run(overlap);
+    for (int round = 0; round < kMaxRounds; ++round) {
+      const OverlapTrial* const before = current;
+      for (const OverlapAxis& axis : axes_) {
+        if (static_cast<int64_t>(trials_.all().size()) < options_.max_trials) {
+          current = best_choice(axis, current);
+        }
+      }
+      if (current == before) {
+        return;
+      }
+    }
+  }
+
+  const OverlapTrial* best_choice(const OverlapAxis& axis, const OverlapTrial* current) {
+    std::vector<OverlapConfig> settings;
+    for (const OverlapChange& choice : axis.choices) {
+      settings.push_back(apply(choice, current->overlap));
+    }
+    for (const OverlapTrial* const trial : trials_.run(settings)) {
+      current = is_better(*trial, *current) ? trial : current;
+    }
+    return current;
+  }
+
+  static std::string reason(const OverlapTrial& without, const OverlapTrial& chosen) {
+    return fmt::format("{}: {} -> {}{}", describe_overlap_change(without.overlap, chosen.overlap),
+                       step_text(without.figures), step_text(chosen.figures),
+                       without.fits ? "" : fmt::format(" (without: {})", without.why_not));
+  }
+
+  const RunConfig& config_;
+  OverlapTrials& trials_;
+  std::vector<OverlapAxis> axes_;
+  const AutoOverlapOptions& options_;
+};
+
+/// The best settings of a search, those on which its choice rests, and what it is compared with.
+std::vector<OverlapConfig> finalists(const OverlapTrials& trials, const RunConfig& config) {
+  const std::vector<const OverlapTrial*> ranked = ranked_trials(trials);
+  std::vector<OverlapConfig> settings = {switched_off(config.overlap), manual_defaults(config)};
+  for (size_t i = 0; i < std::min(kFinalists, ranked.size()); ++i) {
+    settings.push_back(ranked[i]->overlap);
+  }
+  return settings;
+}
+
+std::vector<std::string> explain_communication(const RunConfig& config, int64_t vocabulary,
+                                               const CostModel& model) {
+  const SimulatedRun run(config, vocabulary, model, {}, PlannedRanks::kOnePerStage);
+  const std::vector<int> ranks = first_rank_of_stages(run.plan().mesh);
+  std::vector<std::string> sentences;
+  for (const ExplainedCommunication& one : explain_exposed(run.timeline(ranks))) {
+    sentences.push_back(describe_exposed(one));
+  }
+  return sentences;
+}
+
+/// Few ranks are all simulated at the end: those of a context ring do not do quite the same.
+PlannedRanks planned_at_the_end(const RunConfig& config) {
+  constexpr int64_t kMaxPlaces = 16;
+  const ParallelConfig& parallel = config.parallel;
+  return parallel.tensor * parallel.context * parallel.pipeline <= kMaxPlaces
+             ? PlannedRanks::kEveryPlace
+             : PlannedRanks::kOnePerStage;
+}
+
+OverlapTrials::Options trial_options(const CostModel& model, const AutoOverlapOptions& options) {
+  return {.memory_bytes = options.memory_bytes ? options.memory_bytes : device_memory_bytes(model),
+          .planned = PlannedRanks::kOnePerStage,
+          .num_threads = options.num_threads,
+          .on_trial = {}};
+}
+
+/// Counts trials for those who watch.
+std::function<void(const OverlapTrial&)> progress_of(const AutoOverlapOptions& options) {
+  if (!options.on_progress) {
+    return {};
+  }
+  return [progress = AutoOverlapProgress{.at_most = options.max_trials},
+          &options](const OverlapTrial& trial) mutable {
+    ++progress.trials;
+    progress.at_most = std::max(progress.at_most, progress.trials);
+    if (trial.fits && (progress.best_ns == 0 || trial.figures.step_ns < progress.best_ns)) {
+      progress.best_ns = trial.figures.step_ns;
+    }
+    options.on_progress(progress);
+  };
+}
+
+}  // namespace
+
+bool wants_auto_overlap(const RunConfig& config) {
+  return config.overlap.mode == "auto" && !config.overlap.cost.empty();
+}
+
+AutoOverlap auto_overlap(const RunConfig& config, int64_t vocabulary, const CostModel& model,
+                         const AutoOverlapOptions& options) {
+  OverlapTrials::Options settings = trial_options(model, options);
+  settings.planned = planned_at_the_end(config);
+  OverlapTrials whole(config, vocabulary, model, settings);
+  settings.planned = PlannedRanks::kOnePerStage;
+  const StepSize size = step_size(whole.with(switched_off(config.overlap)), vocabulary);
+  settings.on_trial = progress_of(options);
+  OverlapTrials trials(searched_run(config, size.num_tasks, options.max_tasks), vocabulary, model,
+                       settings);
+  AutoOverlap found{
+      .config = config,
+      .num_microbatches = num_microbatches(config),
+      .searched_microbatches = num_microbatches(trials.config()),
+  };
+  OverlapSearch search(config, trials,
+                       overlap_axes(config, {.layers_of_job = size.layers_of_job,
+                                             .num_microbatches = found.num_microbatches}),
+                       options);
+  search.run();
+  const std::vector<const OverlapTrial*> ends = whole.run(finalists(trials, config));
+  const OverlapTrial* const chosen = *std::min_element(
+      ends.begin(), ends.end(), [](const auto* a, const auto* b) { return is_better(*a, *b); });
+  if (!chosen->simulated) {
+    throw_config_error("overlap.mode = \"auto\": no setting can be simulated: {}", chosen->why_not);
+  }
+  found.off = ends[0]->figures;
+  found.defaults = ends[1]->figures;
+  found.chosen = chosen->figures;
+  found.fits = chosen->fits;
+  found.config.overlap = chosen->overlap;
+  found.reasons = search.reasons(chosen->overlap);
+  found.trials.assign(trials.all().begin(), trials.all().end());
+  found.num_whole_trials = static_cast<int64_t>(whole.all().size());
+  found.communication = explain_communication(found.config, vocabulary, model);
+  return found;
+}
+
+std::string summarize(const AutoOverlap& found, double search_s) {
+  return fmt::format(
+      "auto overlap: {} settings tried{}, step {} instead of {} (off) and {} (defaults)",
+      found.trials.size(), search_s > 0 ? " in " + format_duration(search_s) : "",
+      step_text(found.chosen), step_text(found.off), step_text(found.defaults));
+}
+
+std::string describe(const AutoOverlap& found, double search_s) {
+  std::string text = summarize(found, search_s) + "\n";
+  if (found.searched_microbatches < found.num_microbatches) {
+    text += fmt::format(
+        "auto     searched with {} microbatches instead of {}, {} settings then tried with all\n",
+        found.searched_microbatches, found.num_microbatches, found.num_whole_trials);
+  }
+  text += fmt::format("auto     memory {} instead of {} (off) and {} (defaults){}\n",
+                      format_bytes(found.chosen.needed_bytes), format_bytes(found.off.needed_bytes),
+                      format_bytes(found.defaults.needed_bytes),
+                      found.fits ? "" : ": no setting fits, this one needs least");
+  text += fmt::format("auto     exposed {:.1f}% of the step instead of {:.1f}% and {:.1f}%\n",
+                      100 * found.chosen.exposed, 100 * found.off.exposed,
+                      100 * found.defaults.exposed);
+  for (const std::string& reason : found.reasons) {
+    text += fmt::format("auto     {}\n", reason);
+  }
+  for (const std::string& sentence : found.communication) {
+    text += fmt::format("auto     {}\n", sentence);
+  }
+  return text;
+}
+
+}  // namespace braid

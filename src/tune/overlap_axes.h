@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "config/run_config.h"
+
+namespace braid {
+
+/// Sets keys of [overlap].
+using OverlapChange = std::function<void(OverlapConfig&)>;
+
+/// Keys of [overlap] that are chosen together. The first choice does without what they are about.
+struct OverlapAxis {
+  std::string name;  ///< "p2p", "qkv": for people who read a search
+  std::vector<OverlapChange> choices;
+};
+
+/// What a model's layers mean for the axes.
+struct AxisLimits {
+  int64_t layers_of_job = 1;  ///< layers of a backward job: more cannot wait
+  int64_t num_microbatches = 1;
+};
+
+/// What mode = "manual" can choose for `config`, an otherwise validated and resolved one: only what
+/// its layout has ranks for, and, unless overlap.may_change_rounding, only what changes no bit.
+/// Without what list scheduling chooses, which is an axis of its own (`list_schedule_axis`). Some
+/// choices contradict each other: `validate` says so.
+std::vector<OverlapAxis> overlap_axes(const RunConfig& config, const AxisLimits& limits);
+
+/// Without and with overlap.list_schedule.
+OverlapAxis list_schedule_axis();
+
+/// mode = "manual" with nothing on; keys that say what may be chosen are gone.
+OverlapConfig manual_nothing(const OverlapConfig& overlap);
+
+/// mode = "manual" with the keys that stand for what mode = "auto" does without a cost model: the
+/// programs are the same.
+OverlapConfig manual_defaults(const RunConfig& config);
+
+/// The same, with every product in the pieces that hide its communication (`tp_comm_overlap`).
+/// Requires tensor ranks and sequence parallelism.
+OverlapConfig manual_rings(const RunConfig& config);
+
+/// "overlap_p2p_comm = true, overlap_p2p_comm_warmup_flush = true": the keys whose values in `to`
+/// are not those in `from`, without mode; empty if there are none.
+std::string describe_overlap_change(const OverlapConfig& from, const OverlapConfig& to);
+
+}  // namespace braid

@@ -1,0 +1,110 @@
+#include "tune/overlap_trial.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "base/errors.h"
+#include "base/text.h"
+#include "config/validate.h"
+#include "plan/memory_needs.h"
+#include "tune/parallel_for.h"
+
+namespace braid {
+namespace {
+
+/// Of the planned rank that needs most.
+int64_t needed_bytes(const RunPlan& plan, const RunConfig& config, bool on_gpu) {
+  int64_t most = 0;
+  for (const RankPlan& rank : plan.ranks) {
+    most = std::max(most, on_gpu ? gpu_needs(rank, {.repeatable = config.runtime.repeatable,
+                                                    .with_context = true})
+                                       .bytes()
+                                 : rank.memory.peak_bytes());
+  }
+  return most;
+}
+
+}  // namespace
+
+bool is_better(const OverlapTrial& a, const OverlapTrial& b) {
+  const auto rank = [](const OverlapTrial& trial) {
+    const OverlapFigures& figures = trial.figures;
+    return trial.fits ? std::tuple{0, figures.step_ns, figures.needed_bytes}
+                      : std::tuple{trial.simulated ? 1 : 2, figures.needed_bytes, figures.step_ns};
+  };
+  return rank(a) < rank(b);
+}
+
+std::optional<int64_t> device_memory_bytes(const CostModel& model) {
+  const DeviceSpec& device = model.cluster().device;
+  return device.kind == "cpu" ? std::nullopt : std::optional(device.memory_bytes);
+}
+
+OverlapTrials::OverlapTrials(RunConfig config, int64_t vocabulary, const CostModel& model,
+                             Options options)
+    : config_(std::move(config)),
+      vocabulary_(vocabulary),
+      model_(model),
+      options_(std::move(options)) {}
+
+RunConfig OverlapTrials::with(const OverlapConfig& overlap) const {
+  RunConfig config = config_;
+  config.overlap = overlap;
+  return config;
+}
+
+const OverlapTrial* OverlapTrials::find(const OverlapConfig& overlap) const {
+  const auto found = std::ranges::find(trials_, overlap, &OverlapTrial::overlap);
+  return found == trials_.end() ? nullptr : &*found;
+}
+
+OverlapTrial OverlapTrials::simulate(const OverlapConfig& overlap) const {
+  OverlapTrial trial{.overlap = overlap, .figures = {}, .why_not = {}};
+  try {
+    const RunConfig config = with(overlap);
+    validate(config);
+    const SimulatedRun run(config, vocabulary_, model_, {}, options_.planned);
+    const bool on_gpu = model_.cluster().device.kind != "cpu";
+    const auto step_ns = static_cast<double>(std::max<int64_t>(run.result().step_ns, 1));
+    trial.simulated = true;
+    trial.figures = {.step_ns = run.step_ns(),
+                     .needed_bytes = needed_bytes(run.plan(), config, on_gpu),
+                     .exposed = run.means().all_exposed_ns / step_ns};
+    trial.fits = !options_.memory_bytes || trial.figures.needed_bytes <= *options_.memory_bytes;
+    if (!trial.fits) {
+      trial.why_not = fmt::format("needs {} of {}", format_bytes(trial.figures.needed_bytes),
+                                  format_bytes(*options_.memory_bytes));
+    }
+  } catch (const ConfigError& error) {  // keys that contradict each other, or the layout
+    trial.why_not = error.what();
+  }
+  return trial;
+}
+
+std::vector<const OverlapTrial*> OverlapTrials::run(const std::vector<OverlapConfig>& settings) {
+  std::vector<OverlapConfig> fresh;
+  for (const OverlapConfig& setting : settings) {
+    if (find(setting) == nullptr && std::ranges::find(fresh, setting) == fresh.end()) {
+      fresh.push_back(setting);
+    }
+  }
+  std::vector<OverlapTrial> made(fresh.size());
+  parallel_for(fresh.size(), options_.num_threads,
+               [&](size_t index) { made[index] = simulate(fresh[index]); });
+  for (OverlapTrial& trial : made) {
+    trials_.push_back(std::move(trial));
+    if (options_.on_trial) {
+      options_.on_trial(trials_.back());
+    }
+  }
+  std::vector<const OverlapTrial*> trials;
+  for (const OverlapConfig& setting : settings) {
+    trials.push_back(find(setting));
+  }
+  return trials;
+}
+
+}  // namespace braid

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/run_config.h"
+#include "plan/simulated_run.h"
+#include "sim/cost_model.h"
+
+namespace braid {
+
+/// A simulated step with some setting of [overlap].
+struct OverlapFigures {
+  int64_t step_ns = 0;       ///< of the tasks and the host's part
+  int64_t needed_bytes = 0;  ///< of the rank that needs most, with kernels and driver on a GPU
+  double exposed =
+      0;  ///< part of the step with communication that nothing hides, mean of all ranks
+};
+
+/// What became of one setting.
+struct OverlapTrial {
+  OverlapConfig overlap;
+  OverlapFigures figures;  ///< nothing, if it was refused
+  bool simulated = false;
+  bool fits = false;    ///< the memory
+  std::string why_not;  ///< empty if it fits
+};
+
+/// The order of candidates: those that fit, the faster first; then those that do not, the smaller
+/// first; then those that were refused. Of equal steps the one with less memory is better.
+bool is_better(const OverlapTrial& a, const OverlapTrial& b);
+
+/// What the device of `model` has for a rank; nothing for CPUs, whose memory ranks share.
+std::optional<int64_t> device_memory_bytes(const CostModel& model);
+
+/// Simulates a run with one setting of [overlap] after the other, each once. Deterministic.
+class OverlapTrials {
+ public:
+  struct Options {
+    std::optional<int64_t> memory_bytes = {};  ///< that a rank may need; nothing: no limit
+    PlannedRanks planned = PlannedRanks::kOnePerStage;
+    int num_threads = 0;  ///< 0: those of the machine; makes no difference to results
+    std::function<void(const OverlapTrial& trial)> on_trial = {};  ///< from the calling thread
+  };
+
+  /// `config` must be valid and resolved but for [overlap]; `model` must outlive the trials.
+  OverlapTrials(RunConfig config, int64_t vocabulary, const CostModel& model, Options options);
+
+  /// The trials of these settings, in their order. References stay valid.
+  std::vector<const OverlapTrial*> run(const std::vector<OverlapConfig>& settings);
+  const OverlapTrial& run(const OverlapConfig& setting) { return *run(std::vector{setting})[0]; }
+
+  const std::deque<OverlapTrial>& all() const { return trials_; }
+  const RunConfig& config() const { return config_; }
+  /// `config` with that setting.
+  RunConfig with(const OverlapConfig& overlap) const;
+
+ private:
+  OverlapTrial simulate(const OverlapConfig& overlap) const;
+  const OverlapTrial* find(const OverlapConfig& overlap) const;
+
+  RunConfig config_;
+  int64_t vocabulary_;
+  const CostModel& model_;
+  Options options_;
+  std::deque<OverlapTrial> trials_;
+};
+
+}  // namespace braid

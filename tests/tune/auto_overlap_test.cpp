@@ -1,0 +1,285 @@
+#include "tune/auto_overlap.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "base/errors.h"
+#include "base/expect_error.h"
+#include "config/load.h"
+#include "config/validate.h"
+#include "ir/text.h"
+#include "plan/simulated_run.h"
+#include "sim/analytic_model.h"
+#include "support/thinned.h"
+#include "tune/overlap_axes.h"
+
+namespace braid {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+/// Keys of [parallel], and others with their section, separated by blanks.
+RunConfig config_of(const std::string& words) {
+  std::vector<std::string> overrides = {
+      "model.family=llama",  "model.layers=4",        "model.width=24",
+      "model.heads=4",       "model.kv_heads=2",      "model.head_size=4",
+      "model.ffn=24",        "model.vocabulary=50",   "train.microbatch=1",
+      "train.sequence=16",   "train.global_batch=16", "logging.run_folder=none",
+      "overlap.cost=h200x16"};
+  for (size_t at = 0; at < words.size();) {
+    const size_t end = std::min(words.find(' ', at), words.size());
+    const std::string word = words.substr(at, end - at);
+    overrides.push_back(word.find('.') < word.find('=') ? word : "parallel." + word);
+    at = end + 1;
+  }
+  RunConfig config = parse_config("", "auto_overlap", overrides);
+  validate(config);
+  return resolved(std::move(config));
+}
+
+/// A machine on which these tiny steps wait for bytes: nothing costs time that does not depend on
+/// what is computed or sent.
+std::unique_ptr<CostModel> slow_links() {
+  Cluster cluster = parse_cluster("h200x16");
+  for (FabricSpec* const fabric : {&cluster.intra_node, &cluster.inter_node}) {
+    *fabric = {.name = fabric->name,
+               .bytes_per_s = fabric == &cluster.intra_node ? 1e9 : 3e8,
+               .ring_step_ns = 50,
+               .ring_step_small_ns = 50,
+               .tree_step_ns = 50,
+               .tree_step_small_ns = 50};
+  }
+  return make_analytic_model(std::move(cluster));
+}
+
+const std::vector<std::string> kLayouts = {
+    "ranks=4 shard=none",
+    "ranks=4 shard=optimizer",
+    "ranks=2 shard=parameters",
+    "ranks=4 pipeline=4 schedule=1f1b",
+    "ranks=4 pipeline=2 virtual_stages=2 schedule=interleaved shard=gradients",
+    "ranks=2 tensor=2 sequence_parallel=true memory.recompute=norms",
+    "ranks=4 tensor=2 pipeline=2 schedule=1f1b train.global_batch=8",
+    "ranks=2 context=2 shard=parameters",
+};
+
+std::vector<std::string> layouts() {
+  return thinned(kLayouts, 3);
+}
+
+/// Manual settings at random: nothing, the defaults, and choices of some axes on top of either.
+std::vector<OverlapConfig> random_settings(const RunConfig& config, int count) {
+  std::mt19937 random(7);
+  const std::vector<OverlapAxis> axes =
+      overlap_axes(config, {.layers_of_job = 4, .num_microbatches = num_microbatches(config)});
+  std::vector<OverlapConfig> settings = {manual_nothing(config.overlap), manual_defaults(config)};
+  for (int i = 0; i < count; ++i) {
+    OverlapConfig overlap = settings[random() % 2];
+    for (const OverlapAxis& axis : axes) {
+      if (random() % 2 == 0) {
+        axis.choices[random() % axis.choices.size()](overlap);
+      }
+    }
+    settings.push_back(std::move(overlap));
+  }
+  return settings;
+}
+
+AutoOverlap found_for(const RunConfig& config, const CostModel& model,
+                      const AutoOverlapOptions& options = {}) {
+  return auto_overlap(config, 0, model, options);
+}
+
+TEST(AutoOverlap, IsNoSlowerThanManualSettings) {
+  const auto model = slow_links();
+  for (const std::string& layout : layouts()) {
+    SCOPED_TRACE(layout);
+    const RunConfig config = config_of(layout);
+    const AutoOverlap found = found_for(config, *model);
+    EXPECT_LE(found.chosen.step_ns, found.off.step_ns);
+    EXPECT_LE(found.chosen.step_ns, found.defaults.step_ns);
+    EXPECT_LT(found.chosen.step_ns, found.off.step_ns);
+    EXPECT_TRUE(found.fits);
+    OverlapTrials trials(config, 0, *model, {.planned = PlannedRanks::kEveryPlace, .on_trial = {}});
+    for (const OverlapTrial* const trial :
+         trials.run(random_settings(config, kSanitized ? 4 : 12))) {
+      if (trial->simulated) {
+        // What no single change finds may be missed, by a little.
+        EXPECT_LE(found.chosen.step_ns, trial->figures.step_ns + trial->figures.step_ns / 200)
+            << describe_overlap_change(found.config.overlap, trial->overlap);
+      }
+    }
+  }
+}
+
+TEST(AutoOverlap, PlansToTheStepThatItPromises) {
+  const auto model = slow_links();
+  for (const std::string& layout : layouts()) {
+    SCOPED_TRACE(layout);
+    const AutoOverlap found = found_for(config_of(layout), *model, {.max_trials = 12});
+    EXPECT_NE(found.config.overlap.mode, "auto");
+    EXPECT_FALSE(found.config.overlap.may_change_rounding);
+    validate(found.config);
+    // Of every tensor, context and pipeline place, where the search takes one per stage.
+    const SimulatedRun run(found.config, 0, *model);
+    EXPECT_EQ(run.step_ns(), found.chosen.step_ns);
+  }
+}
+
+TEST(AutoOverlap, IsTheSameOnAnyNumberOfThreads) {
+  const auto model = slow_links();
+  const RunConfig config = config_of(kLayouts[4]);
+  const AutoOverlap one = found_for(config, *model, {.max_trials = 30, .num_threads = 1});
+  const AutoOverlap four = found_for(config, *model, {.max_trials = 30, .num_threads = 4});
+  EXPECT_EQ(one.config, four.config);
+  EXPECT_EQ(describe(one), describe(four));
+  ASSERT_EQ(one.trials.size(), four.trials.size());
+  for (size_t i = 0; i < one.trials.size(); ++i) {
+    EXPECT_EQ(one.trials[i].overlap, four.trials[i].overlap);
+    EXPECT_EQ(one.trials[i].figures.step_ns, four.trials[i].figures.step_ns);
+  }
+}
+
+TEST(AutoOverlap, StaysWithinTheMemory) {
+  const auto model = slow_links();
+  const RunConfig config = config_of("ranks=4 shard=parameters pipeline=2 schedule=1f1b");
+  const AutoOverlap free = found_for(config, *model);
+  int64_t least = free.chosen.needed_bytes;
+  for (const OverlapTrial& trial : free.trials) {
+    least = trial.simulated ? std::min(least, trial.figures.needed_bytes) : least;
+  }
+  ASSERT_LT(least, free.chosen.needed_bytes);
+  const AutoOverlap tight =
+      found_for(config, *model, {.memory_bytes = free.chosen.needed_bytes - 1});
+  EXPECT_TRUE(tight.fits);
+  EXPECT_LT(tight.chosen.needed_bytes, free.chosen.needed_bytes);
+  EXPECT_GE(tight.chosen.step_ns, free.chosen.step_ns);
+  const AutoOverlap none = found_for(config, *model, {.memory_bytes = 1});
+  EXPECT_FALSE(none.fits);
+  for (const OverlapTrial& trial : none.trials) {
+    EXPECT_FALSE(trial.fits);
+    EXPECT_THAT(trial.why_not, Not(IsEmpty()));
+    EXPECT_TRUE(!trial.simulated || none.chosen.needed_bytes <= trial.figures.needed_bytes);
+  }
+  EXPECT_THAT(describe(none), HasSubstr(": no setting fits, this one needs least\n"));
+}
+
+TEST(AutoOverlap, SearchesLongStepsWithFewerMicrobatches) {
+  const auto model = slow_links();
+  const RunConfig config = config_of("ranks=2 pipeline=2 schedule=1f1b");
+  const AutoOverlap found = found_for(config, *model, {.max_tasks = 1});
+  EXPECT_EQ(found.num_microbatches, 16);
+  EXPECT_EQ(found.searched_microbatches, 4);
+  EXPECT_GT(found.num_whole_trials, 2);
+  EXPECT_EQ(found.config.train.global_batch, 16);
+  EXPECT_LE(found.chosen.step_ns, found.off.step_ns);
+  EXPECT_EQ(SimulatedRun(found.config, 0, *model).step_ns(), found.chosen.step_ns);
+  EXPECT_THAT(describe(found), HasSubstr("searched with 4 microbatches instead of 16, "));
+}
+
+TEST(AutoOverlap, CutsProductsOnlyIfRoundingMayChange) {
+  const auto model = slow_links();
+  const std::string layout =
+      "ranks=2 tensor=2 sequence_parallel=true memory.recompute=norms train.sequence=512 "
+      "train.global_batch=2 model.width=256 model.head_size=64 model.ffn=512";
+  const AutoOverlap exact = found_for(config_of(layout), *model);
+  for (const OverlapTrial& trial : exact.trials) {
+    EXPECT_FALSE(trial.overlap.tp_comm_overlap && trial.overlap.tp_comm_overlap_ag);
+    for (const std::string& site : trial.overlap.tp_comm_overlap_sites) {
+      EXPECT_THAT(site, Not(HasSubstr("ring")));
+      EXPECT_THAT(site, Not(HasSubstr("chunked")));
+    }
+  }
+  const AutoOverlap free =
+      found_for(config_of(layout + " overlap.may_change_rounding=true"), *model);
+  EXPECT_LE(free.chosen.step_ns, exact.chosen.step_ns);
+  EXPECT_TRUE(std::ranges::any_of(free.trials, [](const OverlapTrial& trial) {
+    return trial.overlap.tp_comm_overlap && trial.overlap.tp_comm_overlap_ag;
+  })) << "rings are tried where they are permitted";
+  validate(free.config);
+}
+
+TEST(AutoOverlap, SaysWhatItChoseAndWhy) {
+  const auto model = slow_links();
+  const AutoOverlap found = found_for(config_of("ranks=4 shard=optimizer"), *model);
+  EXPECT_THAT(summarize(found), HasSubstr(" settings tried, step "));
+  EXPECT_THAT(found.communication, Contains(HasSubstr("data: ")));
+  EXPECT_THAT(describe(found), HasSubstr("auto     overlap_grad_reduce = true: "));
+  EXPECT_TRUE(found.config.overlap.overlap_grad_reduce);
+}
+
+TEST(AutoOverlap, IsWantedWhereACostModelIsNamed) {
+  RunConfig config;
+  EXPECT_FALSE(wants_auto_overlap(config));
+  config.overlap.cost = "h200x8";
+  EXPECT_TRUE(wants_auto_overlap(config));
+  config.overlap.mode = "manual";
+  EXPECT_FALSE(wants_auto_overlap(config));
+}
+
+// What the search starts from is what auto does without one.
+TEST(OverlapAxes, DefaultsAreThoseOfAuto) {
+  for (const std::string& layout : layouts()) {
+    SCOPED_TRACE(layout);
+    RunConfig config = config_of(layout);
+    config.overlap.cost.clear();
+    const RunPlan usual = plan_run(config, 0, {.one_rank_per_stage = true});
+    config.overlap = manual_defaults(config);
+    validate(config);
+    const RunPlan manual = plan_run(config, 0, {.one_rank_per_stage = true});
+    ASSERT_EQ(usual.ranks.size(), manual.ranks.size());
+    for (size_t i = 0; i < usual.ranks.size(); ++i) {
+      EXPECT_EQ(print_program(usual.ranks[i].programs[kTrainProgram]),
+                print_program(manual.ranks[i].programs[kTrainProgram]));
+    }
+  }
+}
+
+// Each choice of an axis, on top of the defaults, is one that validation takes.
+TEST(OverlapAxes, ChoicesAreValid) {
+  for (const std::string& layout : layouts()) {
+    SCOPED_TRACE(layout);
+    RunConfig config = config_of(layout);
+    config.overlap.may_change_rounding = true;
+    for (const OverlapAxis& axis : overlap_axes(config, {.layers_of_job = 4})) {
+      SCOPED_TRACE(axis.name);
+      for (const OverlapChange& choice : axis.choices) {
+        RunConfig changed = config;
+        changed.overlap = manual_defaults(config);
+        choice(changed.overlap);
+        EXPECT_NO_THROW(validate(changed));
+      }
+    }
+  }
+}
+
+TEST(OverlapAxes, AreThoseOfTheLayout) {
+  const auto names = [](const std::string& layout) {
+    std::vector<std::string> list;
+    for (const OverlapAxis& axis : overlap_axes(config_of(layout), {})) {
+      list.push_back(axis.name);
+    }
+    return list;
+  };
+  EXPECT_THAT(names("ranks=1"), IsEmpty());
+  EXPECT_THAT(names("ranks=2"), ElementsAre("gradients"));
+  EXPECT_THAT(names("ranks=2 shard=optimizer"), ElementsAre("gradients", "gathers", "prefetch"));
+  EXPECT_THAT(
+      names("ranks=2 pipeline=2 schedule=1f1b"),
+      ElementsAre("messages", "delayed weight gradients", "head's weight gradients", "gradients"));
+  EXPECT_THAT(names("ranks=2 tensor=2"),
+              ElementsAre("gradients", "tensor", "qkv", "fc1", "logits", "pairs"));
+  EXPECT_THAT(names("ranks=4 tensor=2 pipeline=2 schedule=1f1b"), Contains("pairs"));
+}
+
+}  // namespace
+}  // namespace braid
