@@ -34,9 +34,9 @@ struct PipelineResult {
 /// is noted as such instead of repeated. A program between passes has no events yet, so it is
 /// verified in program order; the last one, and what comes from a pass that places events, is
 /// verified with its streams and events. After each pass that changes a program and may not change
-/// rounding, the program must compute what it did before (step_meaning.h). Throws ConfigError for a name that no pass has or that is
-/// required, InternalError naming the pass (and its dump) after which a program is wrong or computes something else, DataError
-/// if a dump cannot be written.
+/// rounding, the program must compute what it did before (step_meaning.h). Throws ConfigError for a
+/// name that no pass has or that is required, InternalError naming the pass (and its dump) after
+/// which a program is wrong or computes something else, DataError if a dump cannot be written.
 PipelineResult run_passes(Program program, std::span<const Pass> passes,
                           const PassContext& context = {}, const RunOptions& options = {});
 

@@ -15,18 +15,11 @@ namespace braid {
 namespace {
 
 RunConfig config_of(const std::string& keys) {
-  std::vector<std::string> overrides = {"model.family=llama",
-                                        "model.layers=4",
-                                        "model.width=24",
-                                        "model.heads=4",
-                                        "model.kv_heads=2",
-                                        "model.head_size=4",
-                                        "model.ffn=24",
-                                        "train.microbatch=1",
-                                        "train.sequence=16",
-                                        "train.global_batch=16",
-                                        "logging.run_folder=none",
-                                        "overlap.cost=h200x8"};
+  std::vector<std::string> overrides = {
+      "model.family=llama",    "model.layers=4",          "model.width=24",
+      "model.heads=4",         "model.kv_heads=2",        "model.head_size=4",
+      "model.ffn=24",          "train.microbatch=1",      "train.sequence=16",
+      "train.global_batch=16", "logging.run_folder=none", "overlap.cost=h200x8"};
   for (size_t at = 0; at < keys.size();) {
     const size_t end = std::min(keys.find(' ', at), keys.size());
     overrides.push_back("parallel." + keys.substr(at, end - at));
