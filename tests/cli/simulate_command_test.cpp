@@ -72,7 +72,7 @@ TEST_F(SimulateCommand, SearchesTheOverlapAndKeepsWhatItFound) {
 TEST_F(SimulateCommand, RefusesCostsThatAreNone) {
   EXPECT_THAT(
       error_of({"simulate", "run.toml", "--cluster", "h200x2", "--set", "overlap.cost=h200x1"}, 2),
-      HasSubstr("overlap.cost = \"h200x1\": cluster h200x1 has 1 devices"));
+      HasSubstr("overlap.cost = \"h200x1\": cluster h200 has 1 devices"));
 }
 
 TEST_F(SimulateCommand, EqualQuestionsHaveEqualAnswers) {
