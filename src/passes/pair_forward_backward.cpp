@@ -82,9 +82,7 @@ class Regions {
 class Weaver {
  public:
   Weaver(const Program& program, const PassContext& context)
-      : program_(program),
-        dependencies_(build_dependencies(program)),
-        prices_(program, context.cost_model) {
+      : dependencies_(build_dependencies(program)), prices_(program, context.cost_model) {
     for (size_t i = 0; i < program.tasks.size(); ++i) {
       order_.emplace_back(i);
     }
@@ -117,7 +115,6 @@ class Weaver {
     return items;
   }
 
-  const Program& program_;
   DependencyGraph dependencies_;
   WeavePrices prices_;
   std::vector<TaskId> order_;
