@@ -89,7 +89,7 @@ std::vector<Layout> layouts() {
   return list;
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, PairedLayouts, testing::ValuesIn(thinned(layouts(), 4)));
+INSTANTIATE_TEST_SUITE_P(Layouts, PairedLayouts, testing::ValuesIn(thinned(layouts(), 6)));
 
 // Nothing else is needed for it.
 TEST(PairedJobs, ChangeNoBitWithoutOtherOverlap) {
