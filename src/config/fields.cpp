@@ -50,6 +50,7 @@ constexpr Names2 kGradDtypes = {"float32", "bfloat16"};
 constexpr Names4 kShards = {"none", "optimizer", "gradients", "parameters"};
 constexpr Names4 kRecompute = {"none", "norms", "attention", "full"};
 constexpr Names3 kModes = {"auto", "manual", "off"};
+constexpr Names3 kCommEngines = {"auto", "sm", "copy"};
 constexpr Names3 kPairs = {"none", "forward_backward", "halves"};
 constexpr Names3 kProgress = {"auto", "on", "off"};
 constexpr Names3 kDevices = {"auto", "cpu", "cuda"};
@@ -146,6 +147,7 @@ constexpr std::array kFields = {
     Field{BRAID_KEY(overlap, cost), kAny, "What tasks take, for mode = \"auto\", which then searches the keys below in the simulator for the fastest step that fits, and for what weighs one order against another, such as list_schedule: a cluster like \"h200x8\" or the path of a profile of `braid calibrate`; empty = no search, auto takes the defaults of all passes."},
     Field{BRAID_KEY(overlap, may_change_rounding), kAny, "Whether mode = \"auto\" may also choose what can change results by rounding, such as products in pieces (docs/passes.md)."},
     Field{BRAID_KEY(overlap, list_schedule), kAny, "Order the tasks of all ranks at once by what overlap.cost says that they take: weight gradients and the next jobs fill waits (docs/passes.md); kept only where the simulated step is faster."},
+    Field{BRAID_KEY(overlap, comm_engine), one_of(kCommEngines), "What moves the bytes of communication between GPUs of one host: sm = kernels of NCCL, which take multiprocessors from compute beside them; copy = copy engines, which take none, wherever they can; auto = for each task what overlap.cost says costs the step less, and sm without it (docs/passes.md). On the CPU it makes no difference but for reductions that copy takes apart."},
     Field{BRAID_KEY(overlap, overlap_grad_reduce), kAny, "Reduce gradients while the backward pass is still running; read with mode = \"manual\" only."},
     Field{BRAID_KEY(overlap, overlap_param_gather), kAny, "Gather weights while the units before are computed: sharded ones ahead of each use, updated ones in the next step, ahead of their first use; read, as the four keys below, with mode = \"manual\" only."},
     Field{BRAID_KEY(overlap, overlap_param_gather_with_optimizer_step), kAny, "With overlap_param_gather: gather what a step begins with while the optimizer updates the rest; for shard = \"optimizer\" and \"gradients\"."},

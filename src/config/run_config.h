@@ -102,6 +102,7 @@ struct OverlapConfig {
   std::string cost;
   bool may_change_rounding = false;
   bool list_schedule = false;
+  std::string comm_engine = "auto";
   bool overlap_grad_reduce = false;
   bool overlap_param_gather = false;
   bool overlap_param_gather_with_optimizer_step = false;
