@@ -54,6 +54,7 @@ constexpr Names3 kCommEngines = {"auto", "sm", "copy"};
 constexpr Names3 kPairs = {"none", "forward_backward", "halves"};
 constexpr Names3 kProgress = {"auto", "on", "off"};
 constexpr Names3 kDevices = {"auto", "cpu", "cuda"};
+constexpr Names3 kProcesses = {"auto", "one", "per_rank"};
 constexpr Names3 kNanChecks = {"off", "loss", "tensors"};
 
 constexpr std::array kSections = {
@@ -195,6 +196,7 @@ constexpr std::array kFields = {
     Field{BRAID_KEY(logging, progress), one_of(kProgress), "Progress bar; auto = if the output is a terminal."},
 
     Field{BRAID_KEY(runtime, device), one_of(kDevices), "Device that runs the step; auto = a GPU where there is one that can run this (this build: bfloat16, 1 rank), else the CPU."},
+    Field{BRAID_KEY(runtime, processes), one_of(kProcesses), "Processes of `braid train`: per_rank = one for each rank, which on one host it starts itself; one = all ranks in one process; auto = per_rank on several GPUs, and one on the CPU. Under torchrun, mpirun or srun it is per_rank, with the processes that those have started (docs/processes.md). The run is the same bit by bit."},
     Field{BRAID_KEY(runtime, threads), {.minimum = 0, .maximum = 4096}, "Compute threads per rank; 0 = all cores divided by the ranks on this host."},
     Field{BRAID_KEY(runtime, repeatable), kAny, "Whether two runs give the same bits, also on a GPU; false lets the backward of attention there add up gradients in any order, as PyTorch does, which is faster (docs/numerics.md has figures)."},
     Field{BRAID_KEY(runtime, detect_nan), one_of(kNanChecks), "What happens when the loss or the gradient norm is not finite: off = the run goes on, without the update if the norm is not; loss = it stops and names the step; tensors = it stops after running the step once more, task by task, and also names microbatch, task, buffer and element of the first NaN or infinity. true and false, of older files, are loss and off.", FormerSwitch{"loss", "off"}},

@@ -170,6 +170,7 @@ struct LoggingConfig {
 
 struct RuntimeConfig {
   std::string device = "auto";
+  std::string processes = "auto";
   int64_t threads = 0;
   bool repeatable = true;
   std::string detect_nan = "loss";
