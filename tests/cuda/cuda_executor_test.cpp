@@ -239,13 +239,13 @@ TEST_F(CudaExecutorTest, RefusesBuffersThatAreNotInDeviceMemory) {
               HasSubstr("buffer a is placed in symmetric memory"));
 }
 
-TEST_F(CudaExecutorTest, RefusesCommunicationWithOtherRanks) {
+TEST_F(CudaExecutorTest, RefusesCommunicationWithoutARendezvous) {
   StepProgram builder(0, 2);
   const StreamId comm = builder.stream("comm", StreamKind::kComm);
   const BufferId x = builder.persistent("x", 3);
   builder.all_reduce(comm, builder.group("data", {0, 1}), x);
   EXPECT_THAT(message_of<InternalError>([&] { make_cuda_executor(builder.finish()); }),
-              HasSubstr("communicates with 2 ranks"));
+              HasSubstr("rank 0 communicates, and has no rendezvous"));
 }
 
 TEST_F(CudaExecutorTest, SaysHowMuchMemoryThereIsWhenItIsNotEnough) {
