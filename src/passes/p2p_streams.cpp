@@ -65,6 +65,9 @@ class Receiver {
   }
 
  private:
+  /// Up to and with the backward that follows the last forward. The two may be a pair
+  /// (parallel/paired_jobs.h), in which a message must be awaited from the beginning on: its sender
+  /// may be what the forward waits for, over other ranks that stand still with their messages.
   void find_steady_phase() {
     const auto& jobs = jobs_.jobs();
     while (first_steady_ < jobs.size() && !jobs[first_steady_].is_backward) {
@@ -74,6 +77,7 @@ class Receiver {
     while (end_steady_ > first_steady_ && jobs[end_steady_ - 1].is_backward) {
       --end_steady_;
     }
+    end_steady_ = std::min(end_steady_ + 1, jobs.size());
   }
 
   bool takes_early(uint32_t job) const {

@@ -10,7 +10,7 @@ struct P2pStreamsOptions {
   /// False: the pass leaves the program alone.
   bool enabled = true;
   /// Also in the warm-up (jobs in front of the first backward) and in the flush (jobs behind the
-  /// last forward), not only between them.
+  /// backward that follows the last forward), not only between them.
   bool warmup_flush = true;
   /// Messages of the backward leave beside compute, and no compute that they do not concern waits
   /// for them (see below). False: those to an earlier rank leave on the compute stream, which waits

@@ -80,8 +80,6 @@ OverlapTrial OverlapTrials::simulate(const OverlapConfig& overlap) const {
     }
   } catch (const ConfigError& error) {  // keys that contradict each other, or the layout
     trial.why_not = error.what();
-  } catch (const InternalError& error) {  // programs that the verifier refuses: none to choose
-    trial.why_not = error.what();
   }
   return trial;
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <string>
 
+#include "parallel/paired_jobs.h"
 #include "parallel/pipeline_layout.h"
 #include "parallel/rank_faults.h"
 #include "parallel/step_program.h"
@@ -38,6 +39,7 @@ struct Step {
   bool tied = false;
   int64_t layers = 8;
   int64_t group_size = 0;
+  JobPairs pairs = JobPairs::kNone;
 };
 
 std::vector<Program> programs_of(const Step& step) {
@@ -47,6 +49,7 @@ std::vector<Program> programs_of(const Step& step) {
                            .schedule = step.schedule,
                            .virtual_stages = step.virtual_stages,
                            .group_size = step.group_size,
+                           .pairs = step.pairs,
                            .shard = step.shard};
   if (step.mesh.pipeline > 1) {
     parallel.stages = make_pipeline_layout({.layers = step.layers,
@@ -192,6 +195,84 @@ TEST(RankPrograms, OfManyPipelinesFitTogetherWithBackwardMessagesOnTheComputeStr
         }
       }
     }
+  }
+}
+
+/// After all passes with pairs of jobs, the programs of `step`, which has pairs.
+std::vector<Program> with_pairs(const Step& step, const std::vector<Program>& programs,
+                                PipelineOptions options) {
+  std::vector<Program> results;
+  for (const Program& program : programs) {
+    options.pair_forward_backward.pairs =
+        paired_jobs({.kind = step.schedule,
+                     .num_ranks = step.mesh.pipeline,
+                     .virtual_stages = step.virtual_stages,
+                     .num_microbatches = step.microbatches,
+                     .group_size = step.group_size,
+                     .pairs = step.pairs},
+                    Mesh(step.mesh).position(program.rank).pipeline);
+    results.push_back(
+        run_passes(program, default_pipeline(options), {}, {.verify = false}).program);
+  }
+  return results;
+}
+
+/// With messages beside compute in every way. Pairs without tensor ranks stay as they are, but the
+/// schedule is theirs.
+void expect_no_faults_with_pairs(Step step) {
+  SCOPED_TRACE(testing::Message() << schedule_name(step.schedule) << " over " << step.mesh.pipeline
+                                  << " ranks, " << step.virtual_stages << " virtual stages, "
+                                  << step.microbatches << " microbatches, tensor "
+                                  << step.mesh.tensor);
+  step.pairs = JobPairs::kForwardBackward;
+  step.layers = int64_t{step.mesh.pipeline} * step.virtual_stages;
+  const std::vector<Program> programs = programs_of(step);
+  for (const bool warmup_flush : {false, true}) {
+    for (const bool beside_compute : {false, true}) {
+      PipelineOptions options;
+      options.p2p_streams = {.warmup_flush = warmup_flush,
+                             .backward_on_comm_stream = beside_compute};
+      EXPECT_THAT(faults_of(with_pairs(step, programs, options), kOneOrder), ::testing::IsEmpty())
+          << "warm-up and flush " << warmup_flush << ", beside compute " << beside_compute;
+    }
+  }
+}
+
+// A rank that stands still with a message must not hold up those whose forwards the receiver waits
+// for in the pair in which it takes the message.
+TEST(RankPrograms, OfPairsFitTogetherWithMessagesAnywhere) {
+  for (const int ranks : {2, 4}) {
+    for (const int microbatches : {2 * ranks, 3 * ranks}) {
+      for (const ScheduleKind schedule :
+           {ScheduleKind::kOneForwardOneBackward, ScheduleKind::kZbH1}) {
+        expect_no_faults_with_pairs(
+            {.mesh = {.pipeline = ranks}, .schedule = schedule, .microbatches = microbatches});
+      }
+      expect_no_faults_with_pairs({.mesh = {.pipeline = ranks},
+                                   .schedule = ScheduleKind::kDualpipeV,
+                                   .virtual_stages = 2,
+                                   .microbatches = microbatches});
+      for (const int virtual_stages : {2, 3}) {
+        expect_no_faults_with_pairs({.mesh = {.pipeline = ranks},
+                                     .schedule = ScheduleKind::kInterleaved,
+                                     .virtual_stages = virtual_stages,
+                                     .microbatches = microbatches});
+      }
+    }
+  }
+}
+
+TEST(RankPrograms, OfWovenPairsFitTogetherWithMessagesAnywhere) {
+  expect_no_faults_with_pairs({.mesh = {.tensor = 2, .pipeline = 4}, .microbatches = 10});
+  expect_no_faults_with_pairs({.mesh = {.tensor = 2, .pipeline = 2},
+                               .schedule = ScheduleKind::kDualpipeV,
+                               .virtual_stages = 2,
+                               .microbatches = 6});
+  for (const int microbatches : {8, 12}) {
+    expect_no_faults_with_pairs({.mesh = {.tensor = 2, .pipeline = 4},
+                                 .schedule = ScheduleKind::kInterleaved,
+                                 .virtual_stages = 2,
+                                 .microbatches = microbatches});
   }
 }
 
