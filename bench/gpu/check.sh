@@ -15,6 +15,9 @@ stages, in this order (default all):
   floors       how fast those steps could be, op by op
   loss_curve   a model of 100 M parameters on real text beside the same in PyTorch
   report       the page, from all results so far; also runs after any other stage
+stages of a machine with 2, 4 or 8 GPUs, which run only if named:
+  multi        training steps on all its GPUs beside PyTorch, in turns: layouts of cases/multi
+  multi_report the page of that (bench/gpu/NAMExN.md), from all results so far; also runs after multi
 options:
   --bin FOLDER      build folder, or a folder with the programs and the libraries that this machine lacks (build/release)
   --results FOLDER  raw results, which accumulate over calls (build/gpu_results)
@@ -26,14 +29,16 @@ options:
   --program NAME    tests, sanitizers: only braid_cuda_tests, or only braid_cuda_runtime_tests
   --data PREFIX     loss_curve: tokens, with tokenizer.model beside them (data/quickstart/corpus, made if missing)
   --python PROGRAM  the Python that has PyTorch (python3)
+  --                multi: what follows goes to multi.py (--seconds, --rounds, --techniques, ...; multi.py --help has all)
   --small           a rehearsal in minutes, also on a machine without a GPU; the page goes to the results
 The exit status is 0 if all stages succeeded. Programs: cmake --build --preset release --target braid_gpu_check
 TXT
 }
 
 all_stages=(tests sanitizers kernels end_to_end floors loss_curve)
+multi_stages=(multi multi_report)
 bin=$root/build/release results=$root/build/gpu_results report='' python=python3 small=()
-bench_options=() choose=() data=() tools=() programs=()
+bench_options=() choose=() data=() tools=() programs=() multi_options=()
 
 fail() { echo "check.sh: $*" >&2; exit 2; }
 
@@ -46,6 +51,7 @@ while [ $# -gt 0 ]; do
     --results) results=$2; shift 2 ;;
     --report) report=$2; shift 2 ;;
     --case) bench_options+=(--case "$2"); shift 2 ;;
+    --) shift; multi_options=("$@"); break ;;
     --rounds) choose+=(--rounds "$2"); shift 2 ;;
     --choose) choose+=(--choose); shift ;;
     --data) data=(--data "$2"); shift 2 ;;
@@ -56,7 +62,7 @@ while [ $# -gt 0 ]; do
     -h | --help) usage; exit 0 ;;
     -*) usage >&2; fail "unknown option $1" ;;
     report) stages+=(report); shift ;;
-    *) [[ " ${all_stages[*]} " == *" $1 "* ]] || { usage >&2; fail "unknown stage $1"; }
+    *) [[ " ${all_stages[*]} ${multi_stages[*]} " == *" $1 "* ]] || { usage >&2; fail "unknown stage $1"; }
        stages+=("$1"); shift ;;
   esac
 done
@@ -92,7 +98,7 @@ set_library_path
 device=cuda
 if ! has_gpu; then
   device=cpu
-  [ ${#small[@]} -gt 0 ] || [ "${stages[*]}" = report ] || [ "${stages[*]}" = tests ] ||
+  [ ${#small[@]} -gt 0 ] || [[ "${stages[*]}" =~ ^(report|multi_report|tests)$ ]] ||
     fail "there is no NVIDIA GPU here; --small rehearses on the CPU"
 fi
 
@@ -125,22 +131,39 @@ stage_loss_curve() {
   "$python" "$here/loss_curve/compare.py" --bin "$bin" --results "$results" --device $device "${small[@]}" "${data[@]}"
 }
 
-stage_report() {
-  local options=(--results "$results" "${small[@]}")
-  [ -z "$report" ] || options+=(--report "$report")
-  "$python" "$here/report.py" "${options[@]}"
+stage_multi() {
+  "$python" "$here/multi.py" --bin "$bin" --results "$results" --device $device "${small[@]}" "${bench_options[@]}" "${choose[@]}" \
+    "${multi_options[@]}"
 }
+
+write_page() {
+  local program=$1 options=(--results "$results" "${small[@]}")
+  [ -z "$report" ] || options+=(--report "$report")
+  "$python" "$here/$program" "${options[@]}"
+}
+stage_report() { write_page report.py; }
+stage_multi_report() { write_page multi_report.py; }
+
+# The page of one GPU is written after the stages of one GPU, that of several after theirs.
+pages=()
+for stage in "${stages[@]}"; do
+  page=report
+  [[ " ${multi_stages[*]} " == *" $stage "* ]] && page=multi_report
+  [[ " ${pages[*]} " == *" $page "* ]] || pages+=("$page")
+done
 
 failed=()
 for stage in "${stages[@]}"; do
-  [ "$stage" = report ] && continue
+  [[ $stage = report || $stage = multi_report ]] && continue
   printf '\n== %s\n' "$stage"
   begin=$SECONDS
   "stage_$stage" || failed+=("$stage")
   printf '%s took %s s\n' "$stage" $((SECONDS - begin))
 done
-printf '\n== report\n'
-stage_report || failed+=(report)
+for page in "${pages[@]}"; do
+  printf '\n== %s\n' "$page"
+  "stage_$page" || failed+=("$page")
+done
 if [ ${#failed[@]} -gt 0 ]; then
   echo "failed: ${failed[*]}"
   exit 1

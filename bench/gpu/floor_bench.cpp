@@ -95,9 +95,30 @@ Case load_case(const Arguments& arguments) {
   return {std::move(config), std::move(plan)};
 }
 
+Json describe_layout(const RunConfig& config) {
+  const ParallelConfig& parallel = config.parallel;
+  return {{"ranks", parallel.ranks},
+          {"data", parallel.data},
+          {"tensor", parallel.tensor},
+          {"context", parallel.context},
+          {"pipeline", parallel.pipeline},
+          {"virtual_stages", parallel.virtual_stages},
+          {"sequence_parallel", parallel.sequence_parallel},
+          {"shard", parallel.shard},
+          {"recompute", config.memory.recompute}};
+}
+
+/// Of the rank that needs most, one of each stage being planned.
+const MemoryPlan& largest_memory(const RunPlan& plan) {
+  const auto less = [](const auto& a, const auto& b) {
+    return a.memory.peak_bytes() < b.memory.peak_bytes();
+  };
+  return std::max_element(plan.ranks.begin(), plan.ranks.end(), less)->memory;
+}
+
 Json describe(const Case& c) {
   const ModelSpec& model = c.plan.model;
-  const MemoryPlan& memory = c.plan.ranks.front().memory;
+  const MemoryPlan& memory = largest_memory(c.plan);
   const bool gpt2 = model.family == ModelFamily::kGpt2;
   return {{"family", gpt2 ? "gpt2" : "llama"},
           {"layers", model.layers},
@@ -140,7 +161,8 @@ Json describe(const Case& c) {
           {"flops_per_token", train_flops_per_token(model, c.config.train.sequence)},
           {"planned_bytes", memory.peak_bytes()},
           {"persistent_bytes", memory.persistent_bytes},
-          {"step_bytes", memory.step_bytes}};
+          {"step_bytes", memory.step_bytes},
+          {"layout", describe_layout(c.config)}};
 }
 
 /// All tasks of one spec.

@@ -94,15 +94,26 @@ def last_json(text):
 QUERY = ["memory.used", "clocks.sm", "power.draw", "utilization.gpu"]
 
 
+def num_gpus():
+    """By NVIDIA's driver; 0 without one."""
+    if not shutil.which("nvidia-smi"):
+        return 0
+    done = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False)
+    return len(done.stdout.splitlines()) if done.returncode == 0 else 0
+
+
 class GpuMonitor:
-    """Samples of nvidia-smi while a program runs; without an NVIDIA driver there are none."""
+    """Samples of nvidia-smi, of the first `gpus` GPUs, while a program runs; without an NVIDIA driver there are none."""
+
+    def __init__(self, gpus=1):
+        self.devices = ",".join(map(str, range(gpus)))
 
     def __enter__(self):
         self.samples, self.process = [], None
         self.idle_mib = self.once()
         if self.idle_mib is not None:
             self.process = subprocess.Popen(
-                ["nvidia-smi", "-i", "0", f"--query-gpu={','.join(QUERY)}", "--format=csv,noheader,nounits", "-lms", "200"],
+                ["nvidia-smi", "-i", self.devices, f"--query-gpu={','.join(QUERY)}", "--format=csv,noheader,nounits", "-lms", "200"],
                 stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
             self.thread = threading.Thread(target=self.read, daemon=True)
             self.thread.start()
@@ -114,13 +125,13 @@ class GpuMonitor:
             self.process.wait()
             self.thread.join()
 
-    @staticmethod
-    def once():
+    def once(self):
+        """What the GPU that has most in use has in use."""
         if not shutil.which("nvidia-smi"):
             return None
-        done = subprocess.run(["nvidia-smi", "-i", "0", "--query-gpu=memory.used", "--format=csv,noheader,nounits"],
+        done = subprocess.run(["nvidia-smi", "-i", self.devices, "--query-gpu=memory.used", "--format=csv,noheader,nounits"],
                               capture_output=True, text=True, check=False)
-        return float(done.stdout) if done.returncode == 0 else None
+        return max(map(float, done.stdout.split())) if done.returncode == 0 else None
 
     def read(self):
         for line in self.process.stdout:
@@ -130,7 +141,8 @@ class GpuMonitor:
                 pass  # "[N/A]"
 
     def summary(self):
-        """Memory that the program took by the driver's count, and medians of clock and power while the GPU was busy."""
+        """Memory that the program took by the driver's count, on the GPU where it took most, and medians of clock and power of busy
+        GPUs."""
         if not self.samples:
             return {"driver_bytes": None, "clock_mhz": None, "power_w": None}
         busy = [sample for sample in self.samples if sample[3] >= 90] or self.samples

@@ -1,0 +1,92 @@
+"""Runs programs of several processes so that none outlives its time limit: a rank that hangs, or that a dead launcher left behind,
+would keep its GPU from every run after it."""
+import os
+import pathlib
+import signal
+import subprocess
+import tempfile
+import time
+import uuid
+
+from gpu_bench import Failure
+
+TAG = "BRAID_BENCH_RUN"  # in the environment of all processes of a run, also of those that a launcher puts into sessions of their own
+POLL_S = 0.05
+GRACE_S = 5  # between one rank's failure and the end of the others, which may have more to say
+
+
+def tagged(tag):
+    """Ids of the processes that a run started, at whatever depth, but for those that have ended."""
+    found = []
+    for folder in pathlib.Path("/proc").iterdir():
+        try:
+            if folder.name.isdigit() and f"{TAG}={tag}".encode() in (folder / "environ").read_bytes().split(b"\0"):
+                found.append(int(folder.name))
+        except OSError:
+            pass  # ended meanwhile, or is somebody else's
+    return found
+
+
+def end_all(tag):
+    """Ends them; a process may start another while this looks, so until there are none."""
+    for _ in range(20):
+        processes = tagged(tag)
+        if not processes:
+            return
+        for process in processes:
+            try:
+                os.kill(process, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        time.sleep(POLL_S)
+
+
+def wait(processes, limit_s):
+    """Statuses of the processes when all have ended, or one has failed, or the time is up; None of those that still run."""
+    deadline = time.monotonic() + limit_s
+    while time.monotonic() < deadline:
+        statuses = [process.poll() for process in processes]
+        if None not in statuses:
+            return statuses
+        if any(statuses):  # neither None nor 0
+            deadline = min(deadline, time.monotonic() + GRACE_S)
+        time.sleep(POLL_S)
+    return [process.poll() for process in processes]
+
+
+def tail(text, lines=30):
+    return "\n".join(text[-8000:].splitlines()[-lines:])
+
+
+def explain(statuses, outputs, command, limit_s):
+    """What went wrong, with the end of what the processes that failed, or did not end, printed."""
+    failed = [rank for rank, status in enumerate(statuses) if status]
+    text = f"{command[0]} took more than {limit_s:.0f} s" if not failed else " and ".join(
+        f"rank {rank} ended with status {statuses[rank]}" for rank in failed)
+    for rank in (failed or [rank for rank, status in enumerate(statuses) if status is None])[:2]:
+        text += f"\nrank {rank} of {' '.join(command)}:\n{tail(outputs[rank])}"
+    return text
+
+
+def run_together(command, limit_s, environments):
+    """One process of `command` for each environment (which is added to this one's), all at once. Their outputs, errors included.
+    Throws Failure if one fails or all have not ended after `limit_s`; in any case none of them runs afterwards."""
+    command = [str(word) for word in command]
+    tag = uuid.uuid4().hex
+    with tempfile.TemporaryDirectory() as folder:
+        files = [pathlib.Path(folder) / f"rank{rank}" for rank in range(len(environments))]
+        processes = []
+        try:
+            for path, environment in zip(files, environments):
+                with path.open("wb") as output:
+                    processes.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+                                                      start_new_session=True, env={**os.environ, **environment, TAG: tag}))
+            statuses = wait(processes, limit_s)
+        finally:
+            end_all(tag)
+            for process in processes:
+                process.wait()
+        outputs = [path.read_text(encoding="utf-8", errors="replace") for path in files]
+    if any(status != 0 for status in statuses):
+        raise Failure(explain(statuses, outputs, command, limit_s))
+    return outputs

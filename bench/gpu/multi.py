@@ -1,0 +1,309 @@
+#!/usr/bin/env python3
+"""Tokens per second and GPU of training steps on all GPUs of a machine, braid beside PyTorch: the cases of cases/multi, in turns.
+
+usage: multi.py --bin FOLDER --results FOLDER [--gpus N] [--case NAME]... [--side braid|torch]... [--rounds N] [--seconds N]
+                [--limit S] [--set KEY=VALUE]... [--profile FILE] [--no-trace] [--techniques] [--floors] [--small]
+
+Rounds come first: all cases once on both sides, the most important first, then all again. So whatever --seconds cuts off, the figures
+of a case are of both sides. Each run has a time limit, after which all its processes are killed, and the next run begins.
+The first braid run of a case traces two steps behind the timed ones, which gives exposed communication.
+--techniques then measures one overlap technique after the other, alone, beside no overlap.
+"""
+import argparse
+import contextlib
+import datetime
+import json
+import os
+import pathlib
+import statistics
+import sys
+import tempfile
+import time
+
+import bounded_run
+import gpu_bench
+import multi_cases
+from end_to_end import LOG_LINE, WARMUP_STEPS
+from gpu_bench import FOLDER, Failure
+
+TRACED_STEPS = 2
+DESCRIBE_LIMIT_S = 120
+SIDES = ("braid", "torch")
+
+# Multicast over NVLink is off on both sides: a program that uses it can put GPUs which are shared with others out of service.
+ENVIRONMENT = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
+
+
+def parse_arguments(words=None):
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--bin", required=True, type=pathlib.Path, help="build folder, or folder of the programs")
+    parser.add_argument("--results", required=True, help="folder of raw.jsonl, which is appended to")
+    parser.add_argument("--gpus", type=int, choices=multi_cases.GPUS, help="ranks (default: as many as there are GPUs)")
+    parser.add_argument("--case", action="append", choices=list(multi_cases.CASES), dest="cases", help="only this one; may be repeated")
+    parser.add_argument("--side", action="append", choices=SIDES, dest="sides", help="only this one")
+    parser.add_argument("--rounds", type=int, default=3, help="turns of both sides (3)")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no run that would not end within so many")
+    parser.add_argument("--limit", type=int, default=300, help="seconds of one run (300)")
+    parser.add_argument("--set", action="append", default=[], dest="changes", metavar="KEY=VALUE", help="for braid's runs of all cases")
+    parser.add_argument("--profile", type=pathlib.Path, help="of `braid calibrate`: predictions by it too")
+    parser.add_argument("--no-trace", action="store_true", help="trace no step")
+    parser.add_argument("--techniques", action="store_true", help="after the rounds: overlap techniques, one after the other")
+    parser.add_argument("--floors", action="store_true", help="after the rounds: how fast the compute of a step could be")
+    parser.add_argument("--async-tp", action="store_true", help="PyTorch's runs of tensor ranks with its async TP")
+    parser.add_argument("--small", action="store_true", help="tiny versions of the cases, to rehearse")
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    parser.add_argument("--python", default=sys.executable, help="the Python that has PyTorch")
+    arguments = parser.parse_args(words)
+    arguments.cases = arguments.cases or list(multi_cases.CASES)
+    arguments.sides = arguments.sides or SIDES
+    return arguments
+
+
+def as_changes(words):
+    """Texts KEY=VALUE as a dictionary."""
+    for word in words:
+        if "=" not in word:
+            raise Failure(f"--set {word}: is not KEY=VALUE")
+    return dict(word.split("=", 1) for word in words)
+
+
+class Budget:
+    """Which runs still begin: those that end in time, as far as earlier runs of the same kind tell."""
+
+    def __init__(self, seconds, limit_s):
+        self.end, self.limit_s = time.monotonic() + seconds, limit_s
+        self.took = {}
+
+    def left(self):
+        return self.end - time.monotonic()
+
+    def has_time(self, what):
+        return self.left() > self.took.get(what, 0) and self.left() > 0
+
+    def limit(self):
+        return min(self.limit_s, self.left())
+
+    @contextlib.contextmanager
+    def clock(self, what):
+        begin = time.monotonic()
+        yield
+        self.took[what] = time.monotonic() - begin
+
+
+class Case:
+    """A case on so many ranks, with changes of settings on braid's side."""
+
+    def __init__(self, name, bench, changes=None):
+        self.name, self.bench = name, bench
+        arguments = bench.arguments
+        self.run_file = multi_cases.run_file(name)
+        self.changes = {**multi_cases.changes(name, bench.gpus, arguments.small, arguments.device), **as_changes(arguments.changes),
+                        **(changes or {})}
+        self.facts = {"case": name, "gpus": bench.gpus, "small": arguments.small, "session": bench.session}
+
+    def words(self, **more):
+        return [self.run_file, *gpu_bench.as_arguments({**self.changes, **more})]
+
+    def describe(self):
+        """The case as braid resolves it: sizes and layout for PyTorch, FLOPs, planned memory."""
+        command = [self.bench.program("braid_bench_floor"), *self.words(), "--describe"]
+        return gpu_bench.last_json(bounded_run.run_together(command, DESCRIBE_LIMIT_S, [ENVIRONMENT])[0])
+
+
+def braid_figures(text, shape):
+    """Of the timed steps in the log of a run."""
+    ends = [datetime.datetime.fromisoformat(match.group(1).strip()) for match in LOG_LINE.finditer(text)]
+    if len(ends) < shape["steps"]:
+        raise Failure(f"braid logged {len(ends)} of {shape['steps']} steps:\n{bounded_run.tail(text)}")
+    ends = ends[WARMUP_STEPS - 1:shape["steps"]]
+    step_ms = [(b - a).total_seconds() * 1e3 for a, b in zip(ends, ends[1:])]
+    tokens = shape["global_batch"] * shape["sequence"] * len(step_ms)
+    return {"tokens_per_s": tokens / (ends[-1] - ends[0]).total_seconds(), "step_ms": step_ms}
+
+
+def mean_of(parts):
+    """Means, by key, of dictionaries of numbers or of such dictionaries; what one lacks counts as 0 there."""
+    keys = dict.fromkeys(key for part in parts for key in part)
+    return {key: mean_of([part.get(key, {}) for part in parts]) if any(isinstance(part.get(key), dict) for part in parts)
+            else statistics.fmean(part.get(key, 0) for part in parts) for key in keys}
+
+
+def traced_step(report):
+    """Where a step went, as a mean of the traced ones: what report.json has of it, but for single ops."""
+    steps = report["data"]["traced_steps"]
+    if not steps:
+        raise Failure("the run traced no step")
+    return mean_of([{key: value for key, value in step.items() if isinstance(value, (int, float, dict)) and key != "step"}
+                    for step in steps])
+
+
+class Bench:
+    """Runs of both sides for the cases."""
+
+    def __init__(self, arguments, work):
+        self.arguments, self.work = arguments, work
+        self.gpus = arguments.gpus or gpu_bench.num_gpus()
+        if self.gpus not in multi_cases.GPUS:
+            raise Failure(f"there are cases for 2, 4 and 8 GPUs, and {self.gpus} are here; --gpus says how many to use")
+        self.results = gpu_bench.Results(arguments.results)
+        self.budget = Budget(arguments.seconds, arguments.limit)
+        self.session = gpu_bench.now()  # only runs of one call are compared with each other
+        self.failures = 0
+        self.may_trace = not arguments.no_trace
+        self.shapes = {}
+        self.results.add("machine", **gpu_bench.machine(), gpus=gpu_bench.num_gpus())
+
+    def program(self, name):
+        return gpu_bench.find_program(self.arguments.bin, name)
+
+    def tokens(self, vocabulary):
+        prefix = self.work / f"ids{vocabulary}"
+        if not prefix.with_suffix(".idx").exists():
+            gpu_bench.write_random_tokens(prefix, vocabulary)
+        return prefix
+
+    def run_braid(self, case, shape, trace, technique=""):
+        folder = self.work / "run"
+        steps = shape["steps"] + (TRACED_STEPS if trace else 0)
+        command = [self.program("braid"), "train", *case.words(**{
+            "data.train": self.tokens(shape["vocabulary"]), "logging.run_folder": folder, "checkpoint.folder": folder / "checkpoints",
+            "train.steps": steps, "logging.trace_steps": list(range(shape["steps"] + 1, steps + 1))})]
+        try:
+            result = braid_figures(bounded_run.run_together(command, self.budget.limit(), [ENVIRONMENT])[0], shape)
+            if trace:
+                report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+                self.results.add("multi_trace", **case.facts, technique=technique, **traced_step(report))
+            return result
+        finally:
+            (folder / "metrics.jsonl").unlink(missing_ok=True)
+
+    def run_torch(self, shape):
+        model, store = self.work / "model.json", self.work / f"store{time.monotonic_ns()}"
+        model.write_text(json.dumps(shape), encoding="utf-8")
+        limit_s = self.budget.limit()
+        command = [self.arguments.python, FOLDER / "torch_multi.py", "--model", model, "--store", store, "--device", self.arguments.device,
+                   "--warmup", WARMUP_STEPS, "--time-limit", max(1, int(limit_s) - 10)]
+        command += ["--eager"] if self.arguments.device == "cpu" else []
+        command += ["--async-tp"] if self.arguments.async_tp and shape["layout"]["tensor"] > 1 else []
+        common = {**ENVIRONMENT, "WORLD_SIZE": str(self.gpus), "OMP_NUM_THREADS": str(max(1, os.cpu_count() // self.gpus)),
+                  "TORCHINDUCTOR_CACHE_DIR": str(self.work / "inductor"), "PYTORCH_ALLOC_CONF": "expandable_segments:True"}
+        outputs = bounded_run.run_together(command, limit_s, [{**common, "RANK": str(rank)} for rank in range(self.gpus)])
+        return gpu_bench.last_json(outputs[0])
+
+    def fail(self, case, what, failure):
+        print(f"{case.name} {what}: FAILED: {failure}", flush=True)
+        self.results.add("failure", stage="multi", **case.facts, what=what, message=str(failure)[-3000:])
+        self.failures += 1
+
+    def skip(self, name, what, reason):
+        print(f"{name} {what}: skipped: {reason}", flush=True)
+        self.results.add("multi_skip", case=name, gpus=self.gpus, small=self.arguments.small, session=self.session, what=what,
+                         reason=reason)
+
+    def shape_of(self, case):
+        key = json.dumps([case.name, case.changes], default=str)
+        if key not in self.shapes:
+            self.shapes[key] = case.describe()
+        return self.shapes[key]
+
+    def measure(self, case, side, number, technique=""):
+        """One run; nothing if it failed or there is no time left, which is recorded too."""
+        what = f"{side} {technique}".strip()
+        if not self.budget.has_time((case.name, side)):
+            self.skip(case.name, what, f"no time for round {number}")
+            return None
+        trace = side == "braid" and self.may_trace and number == 1
+        try:
+            shape = self.shape_of(case)
+            with self.budget.clock((case.name, side)), gpu_bench.GpuMonitor(self.gpus) as monitor:
+                begin = time.monotonic()
+                result = self.run_braid(case, shape, trace, technique) if side == "braid" else self.run_torch(shape)
+                result["total_s"] = time.monotonic() - begin
+        except (Failure, OSError, KeyError, ValueError) as failure:
+            self.fail(case, what + (", traced" if trace else ""), failure)
+            if trace:  # maybe that was why
+                self.may_trace = False
+                return self.measure(case, side, number, technique)
+            return None
+        result |= monitor.summary()
+        speed = result.pop("tokens_per_s") / self.gpus
+        self.results.add("multi_run", **case.facts, side=side, round=number, technique=technique,
+                         changes=as_changes(self.arguments.changes), planned_bytes=shape["planned_bytes"], tokens_per_s_per_gpu=speed,
+                         **result)
+        print(f"round {number}  {case.name:28} {what:34} {speed:10,.0f} tokens/s/GPU  ({result['total_s']:.0f} s)", flush=True)
+        return speed
+
+    def simulate(self, case):
+        """What the simulator says of the step, by data sheets and by the profile that was given."""
+        costs = {f"h200x{self.gpus}": ["--cluster", f"h200x{self.gpus}"]}
+        if self.arguments.profile:
+            costs[self.arguments.profile.name] = ["--profile", self.arguments.profile]
+        for name, words in costs.items():
+            try:
+                text = bounded_run.run_together([self.program("braid"), "simulate", *case.words(), *words, "--json"],
+                                                DESCRIBE_LIMIT_S, [ENVIRONMENT])[0]
+                simulated = json.loads(text[text.index("{"):])
+                self.results.add("multi_simulation", **case.facts, cost=name,
+                                 **{key: simulated[key] for key in ("step_ns", "host_ns", "mean")})
+            except (Failure, ValueError, KeyError) as failure:
+                self.fail(case, f"simulate {name}", failure)
+
+    def begin_case(self, name):
+        """The case, once it is described; nothing where it does not exist for so many GPUs."""
+        reason = multi_cases.why_not(name, self.gpus)
+        if reason:
+            self.skip(name, "", reason)
+            return None
+        case = Case(name, self)
+        try:
+            shape = self.shape_of(case)
+        except Failure as failure:
+            self.fail(case, "describe", failure)
+            return None
+        self.results.add("multi_case", **case.facts, title=multi_cases.title(name, self.gpus), **shape)
+        self.simulate(case)
+        return case
+
+    def run_floor(self, case):
+        path = self.work / "floor.json"
+        command = [self.program("braid_bench_floor"), *case.words(), "--json", path]
+        try:
+            bounded_run.run_together(command, self.budget.limit(), [ENVIRONMENT])
+            record = json.loads(path.read_text(encoding="utf-8"))
+        except (Failure, OSError, ValueError) as failure:
+            self.fail(case, "floor", failure)
+            return
+        keys = ("gpu", "copy_bytes_per_s", "alone_ms", "floor_ms", "floor_atomics_ms", "scratch_bytes", "ops")
+        self.results.add("multi_floor", **case.facts, **{key: record[key] for key in keys})
+        print(f"{case.name:28} floor of the compute of rank 0 {record['floor_ms']:.1f} ms, "
+              f"{record['floor_atomics_ms']:.1f} ms with atomics", flush=True)
+
+    def run_all(self):
+        cases = [case for case in map(self.begin_case, self.arguments.cases) if case]
+        for number in range(1, self.arguments.rounds + 1):
+            for case in cases:
+                for side in self.arguments.sides:
+                    self.measure(case, side, number)
+        for case in cases if self.arguments.floors else []:
+            if self.budget.has_time(("floor", case.name)):
+                self.run_floor(case)
+            else:
+                self.skip(case.name, "floor", "no time")
+        for case in cases if self.arguments.techniques else []:
+            for technique, changes in multi_cases.techniques(case.name, self.gpus).items():
+                self.measure(Case(case.name, self, changes), "braid", 1, technique)
+
+
+def main():
+    arguments = parse_arguments()
+    try:
+        with tempfile.TemporaryDirectory(prefix="braid_multi_") as work:
+            bench = Bench(arguments, pathlib.Path(work))
+            bench.run_all()
+    except Failure as failure:
+        sys.exit(f"multi.py: {failure}")
+    return 1 if bench.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

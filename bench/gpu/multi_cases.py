@@ -1,0 +1,136 @@
+"""The cases of several GPUs (cases/multi/*.toml, each written for 8 GPUs) and what they are on fewer."""
+import dataclasses
+import re
+import tomllib
+
+from gpu_bench import FOLDER
+
+RUN_FILES = FOLDER / "cases" / "multi"
+GPUS = (2, 4, 8)
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """`scales` is the dimension of the layout that becomes smaller with fewer GPUs, the others stay. `layers`: by number of GPUs,
+    where those of the run file would need more than about 110 GiB of a GPU (`braid plan`), for both sides."""
+    name: str
+    scales: str = "data"
+    layers: dict = dataclasses.field(default_factory=dict)
+    least_gpus: int = 2
+    skip: str = ""  # why it cannot run yet
+
+
+# The most important first: a run with little time measures these.
+CASES = {case.name: case for case in [
+    Case("llama-1b-zero1"),
+    Case("llama-8b-zero3"),
+    Case("llama-1b-tp", "tensor"),
+    Case("llama-8b-tp", "tensor"),
+    Case("llama-8b-zero2-accumulate", layers={2: 24}),
+    Case("qwen2.5-7b-zero1", layers={2: 20}),
+    Case("llama-8b-pp", "pipeline", layers={2: 24}),
+    Case("llama-70b-l8-tp", "tensor"),
+    Case("llama-8b-zero1-accumulate", layers={2: 24}),
+    Case("qwen2.5-1.5b-zero1"),
+    Case("llama-8b-pp-dp", "pipeline", least_gpus=4),
+    Case("qwen2.5-32b-zero3", least_gpus=8),
+    Case("llama-8b-cp", "context", skip="attention over context ranks has no kernels for GPUs yet"),
+]}
+
+# What --small makes of every case: seconds on a CPU, to rehearse the scripts.
+SMALL = {"model.layers": 8, "model.width": 128, "model.heads": 8, "model.kv_heads": 4, "model.head_size": 16, "model.ffn": 256,
+         "model.vocabulary": 1000, "data.tokenizer": "ids:1000", "train.sequence": 64, "train.steps": 7}
+SMALL_MICROBATCH, SMALL_MICROBATCHES = 2, 4
+
+OFF = {"overlap.mode": "off"}
+
+
+def only(**keys):
+    """Nothing but the techniques named."""
+    return {"overlap.mode": "manual", **{f"overlap.{key}": value for key, value in keys.items()}}
+
+
+# One overlap technique after the other, alone, beside no overlap at all. A technique is measured where its dimension of the layout
+# has more than one rank.
+TECHNIQUES = {
+    "grad_reduce": ("data", only(overlap_grad_reduce="true")),
+    "param_gather": ("data", only(overlap_param_gather="true")),
+    "param_gather_with_optimizer": ("data", only(overlap_param_gather="true", overlap_param_gather_with_optimizer_step="true")),
+    "tp_bulk": ("tensor", only(tp_comm_overlap="true", tp_comm_overlap_ag="false", tp_comm_overlap_rs="false")),
+    "tp_all_gather": ("tensor", only(tp_comm_overlap="true", tp_comm_overlap_rs="false", tp_comm_bulk_dgrad="false",
+                                     tp_comm_bulk_wgrad="false")),
+    "tp_reduce_scatter": ("tensor", only(tp_comm_overlap="true", tp_comm_overlap_ag="false", tp_comm_bulk_dgrad="false",
+                                         tp_comm_bulk_wgrad="false")),
+    "tp_reduce_scatter_dgrad": ("tensor", only(tp_comm_overlap="true", tp_comm_overlap_ag="false", tp_comm_overlap_rs="false",
+                                               tp_comm_bulk_dgrad="false", tp_comm_bulk_wgrad="false",
+                                               tp_comm_overlap_rs_dgrad="true")),
+    "tp_all": ("tensor", only(tp_comm_overlap="true")),
+    "halves": ("tensor", only(pair_forward_backward='"halves"')),
+    "p2p": ("pipeline", only(overlap_p2p_comm="true")),
+    "p2p_warmup_flush": ("pipeline", only(overlap_p2p_comm="true", overlap_p2p_comm_warmup_flush="true")),
+    "p2p_delayed_wgrad": ("pipeline", only(overlap_p2p_comm="true", overlap_p2p_wgrad_delayed_layer_number="1",
+                                           overlap_p2p_with_transformer_layer_wgrad="true")),
+    "defer_embedding_wgrad": ("pipeline", only(defer_embedding_wgrad_compute="true")),
+}
+
+NOT_WITH_SHARDED_WEIGHTS = {"param_gather_with_optimizer"}  # these are gathered for each use
+NOT_WITH_ONE_SEQUENCE = {"halves"}
+
+
+def run_file(name):
+    return RUN_FILES / f"{name}.toml"
+
+
+def load(name):
+    return tomllib.loads(run_file(name).read_text(encoding="utf-8"))
+
+
+def layout(name, gpus):
+    """Ranks by dimension on `gpus` GPUs."""
+    case, parallel = CASES[name], load(name)["parallel"]
+    ranks = {key: parallel.get(key, 1) for key in ("tensor", "context", "pipeline")}
+    data = parallel.get("data", parallel["ranks"] // (ranks["tensor"] * ranks["context"] * ranks["pipeline"]))
+    ranks["data"] = data
+    ranks[case.scales] = ranks[case.scales] * gpus // parallel["ranks"]
+    return ranks
+
+
+def why_not(name, gpus):
+    """Why a case has no version on so many GPUs, or an empty text."""
+    case = CASES[name]
+    if case.skip:
+        return case.skip
+    return f"needs {case.least_gpus} GPUs" if gpus < case.least_gpus else ""
+
+
+def layers_cut(name, gpus):
+    """Layers that the model has on so few GPUs, or None for all."""
+    return CASES[name].layers.get(gpus)
+
+
+def title(name, gpus):
+    cut = layers_cut(name, gpus)
+    return re.sub(r"^([a-z]+[0-9.]*-[0-9.]+b)", rf"\1-l{cut}", name) if cut else name
+
+
+def changes(name, gpus, small=False, device="cuda"):
+    """Values of `--set` that make the run file one for `gpus` ranks."""
+    file, ranks = load(name), layout(name, gpus)
+    per_data_rank = file["train"]["global_batch"] // layout(name, file["parallel"]["ranks"])["data"]
+    values = {"runtime.device": device, "parallel.ranks": gpus}
+    values |= {f"parallel.{key}": ranks[key] for key in ("tensor", "context", "pipeline", "data")}
+    if layers_cut(name, gpus):
+        values["model.layers"] = layers_cut(name, gpus)
+    if small:
+        values |= SMALL | {"train.microbatch": min(file["train"]["microbatch"], SMALL_MICROBATCH)}
+        per_data_rank = min(per_data_rank, SMALL_MICROBATCHES * values["train.microbatch"])
+    values["train.global_batch"] = per_data_rank * ranks["data"]
+    return values
+
+
+def techniques(name, gpus):
+    """Settings of [overlap] to measure for a case, by name; the first is none at all."""
+    ranks, file = layout(name, gpus), load(name)
+    never = NOT_WITH_SHARDED_WEIGHTS if file["parallel"].get("shard") == "parameters" else set()
+    never |= NOT_WITH_ONE_SEQUENCE if file["train"]["microbatch"] == 1 else set()
+    return {"off": OFF} | {key: values for key, (dimension, values) in TECHNIQUES.items() if ranks[dimension] > 1 and key not in never}

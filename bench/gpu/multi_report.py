@@ -1,0 +1,249 @@
+#!/usr/bin/env python3
+"""Writes the page of a machine with several GPUs from raw results (raw.jsonl of multi.py): of each case the newest call's.
+
+usage: multi_report.py --results FOLDER [--report FILE] [--small]
+"""
+import pathlib
+import statistics
+import sys
+
+import gpu_bench
+import multi_cases
+from gpu_bench import FOLDER
+from report import PEAK_FLOPS, SIDES, gib, number, parse_arguments, table
+
+HEAD = """# {title}
+
+Written by `bench/gpu/check.sh multi` from its raw results: [bench/README.md](../README.md) says how. Rates are decimal.
+
+{table}"""
+
+STEPS = """## Training steps beside PyTorch
+
+{table}
+Tokens/s and GPU: medians of the rounds (least to most) in turns, braid, PyTorch, braid, ..., on the same GPUs in one call. A round is a
+new start of all ranks: {warmup} steps first, then the tokens of the timed steps over the time from the end of the last step before them to
+the end of the last one. Random token ids; sequences of 8192 (qwen2.5-7b and 1.5b: 1024); bf16 with fp32 main weights, AdamW state and
+reduction; clipping to norm 1. NVLink multicast is off on both sides.
+
+- PyTorch: FSDP2 per block, DTensor tensor and sequence parallelism with gathers that are not overlapped, interleaved 1F1B of
+  torch.distributed.pipelining; torch.compile per block, fused AdamW ([torch_multi.py](torch_multi.py)). Over several microbatches it
+  reduces gradients once per step, also where braid (`shard = "gradients"`) does after each.
+- MFU: tokens/s times model FLOPs per token (recompute does not count) over 989 TFLOP/s.
+- Floor: the compute of rank 0 if no communication were exposed and nothing waited; how it is measured, [h200.md](h200.md) says.
+
+{settings}"""
+
+TRACES = """## Where the step goes
+
+{table}
+Means of all ranks over the traced steps of one run, ms; tracing itself takes some time. Communication: how long it ran, and how long no
+compute ran beside it (exposed), by kind of ranks.
+"""
+
+MEMORY = """## Memory, GiB of the GPU that needs most
+
+{table}
+braid plans before the run and allocates exactly that, scratch for its kernels, and NCCL's buffers. By the driver: how much more nvidia-smi
+counts than before the run.
+"""
+
+SIMULATION = """## Predicted steps
+
+{table}
+`braid simulate` with data sheets (a cluster's name) or a profile, beside the measured median.
+"""
+
+TECHNIQUES = """## Overlap techniques, each alone
+
+{table}
+Tokens/s and GPU of one run each in one call; relative to no overlap at all (`overlap.mode = "off"`).
+"""
+
+NOT_MEASURED = """## Not measured
+
+{lines}
+"""
+
+
+class Runs:
+    """All records of a case in its newest call."""
+
+    def __init__(self, case, records):
+        self.case = case
+        own = [r for r in records if all(r.get(key) == case[key] for key in ("case", "gpus", "session"))]
+        self.runs = [r for r in own if r["kind"] == "multi_run" and not r["technique"]]
+        self.techniques = [r for r in own if r["kind"] == "multi_run" and r["technique"]]
+        self.traces = {r["technique"]: r for r in own if r["kind"] == "multi_trace"}
+        self.simulations = [r for r in own if r["kind"] == "multi_simulation"]
+        self.failures = [r for r in own if r["kind"] == "failure"]
+        self.skips = [r for r in own if r["kind"] == "multi_skip"]
+
+    def of(self, side):
+        return [r for r in self.runs if r["side"] == side]
+
+    def speeds(self, side):
+        return [r["tokens_per_s_per_gpu"] for r in self.of(side)]
+
+    def median(self, side):
+        return statistics.median(self.speeds(side)) if self.speeds(side) else None
+
+    def cell(self, side):
+        speeds = self.speeds(side)
+        if not speeds:
+            return "failed" if any(r["what"].startswith(side) for r in self.failures) else ""
+        return f"{statistics.median(speeds):,.0f} ({min(speeds):,.0f} to {max(speeds):,.0f})"
+
+    def value(self, side, key):
+        values = [r[key] for r in self.of(side) if r.get(key) is not None]
+        return statistics.median(values) if values else None
+
+    def step_ms(self):
+        speed = self.median("braid")
+        return 1e3 * self.case["global_batch"] * self.case["sequence"] / speed / self.case["gpus"] if speed else None
+
+
+class Page:
+    """Of the machine with the most GPUs that there are results of; a case that was measured again is there once."""
+
+    def __init__(self, records, small):
+        records = [record for record in records if record.get("small") in (None, small)]
+        cases = [record for record in records if record["kind"] == "multi_case"]
+        self.gpus = max((case["gpus"] for case in cases), default=None)
+        self.records = records
+        newest = {case["case"]: case for case in cases if case["gpus"] == self.gpus}
+        self.runs = [Runs(newest[name], records) for name in multi_cases.CASES if name in newest]
+        machines = [record for record in records if record["kind"] == "machine"]
+        self.machine = [{"gpu": None}, *machines, *(record for record in machines if record["gpu"])][-1]
+        self.peak = next((peak for name, peak in PEAK_FLOPS.items() if name in (self.machine["gpu"] or "")), None)
+        self.floors = {r["case"]: r for r in records if r["kind"] == "multi_floor" and r["gpus"] == self.gpus}
+
+    def text(self):
+        parts = [self.head(), self.steps(), self.traces(), self.memory(), self.simulated(), self.techniques(), self.not_measured()]
+        return "\n".join(part for part in parts if part)
+
+    def head(self):
+        machine, gpu = self.machine, "none: a rehearsal on the CPU"
+        if machine["gpu"]:
+            gpu = f"{self.gpus} x {machine['gpu']}, {machine['memory']}, power limit {machine['power_limit']}, driver {machine['driver']}"
+        dates = sorted({runs.case["time"][:10] for runs in self.runs})
+        versions = sorted({r["version"] for runs in self.runs for r in runs.of("torch")})
+        rows = [["GPUs", gpu], ["host", f"{machine.get('cpu')}, {machine.get('cores')} cores"],
+                *([["PyTorch", ", ".join(versions)]] if versions else []),
+                ["measured", " to ".join(dict.fromkeys([dates[0], dates[-1]])) + " (UTC)"]]
+        return HEAD.format(title=f"{self.gpus} x {machine['gpu'] or 'no GPU'}", table=table(["", ""], rows))
+
+    def mfu(self, runs, side):
+        speed = runs.median(side)
+        return f"{100 * speed * runs.case['flops_per_token'] / self.peak:.1f}%" if self.peak and speed else ""
+
+    def steps(self):
+        rows = []
+        for runs in self.runs:
+            both = runs.median("braid") and runs.median("torch")
+            floor, step = self.floors.get(runs.case["case"]), runs.step_ms()
+            rows.append([runs.case["title"], runs.cell("braid"), runs.cell("torch"),
+                         f"{runs.median('braid') / runs.median('torch'):.2f}" if both else "", self.mfu(runs, "braid"),
+                         self.mfu(runs, "torch"), number(step, "{:.1f}"), number(floor and floor["floor_ms"], "{:.1f}"),
+                         f"{100 * floor['floor_ms'] / step:.0f}%" if floor and step else ""])
+        heads = ["case", "braid, tokens/s and GPU", "PyTorch", "braid / PyTorch", "MFU, braid", "MFU, PyTorch", "step, ms", "floor, ms",
+                 "of the floor"]
+        warmup = next((r["warmup"] for runs in self.runs for r in runs.of("torch")), "some")
+        return STEPS.format(table=table(heads, rows), warmup=warmup, settings=self.settings())
+
+    def settings(self):
+        rows = []
+        for runs in self.runs:
+            case, layout = runs.case, runs.case["layout"]
+            sizes = " ".join(f"{key} {layout[key]}" for key in ("data", "tensor", "pipeline", "context") if layout[key] > 1)
+            extras = [f"{layout['virtual_stages']} virtual stages"] if layout["virtual_stages"] > 1 else []
+            extras += [f"{layout['shard']} sharded"] if layout["shard"] != "none" else []
+            extras += ["sequence parallel"] if layout["sequence_parallel"] else []
+            extras += [f"recompute {layout['recompute']}"] if layout["recompute"] != "none" else []
+            changed = dict(item for r in runs.of("braid") for item in r["changes"].items())
+            rows.append([case["title"], f"{case['parameters'] / 1e6:,.0f} M", ", ".join([sizes, *extras]),
+                         f"{case['microbatches']} x {case['microbatch']} x {case['sequence']}",
+                         ", ".join(f"{key} = {value}" for key, value in changed.items()), *(len(runs.of(side)) for side in SIDES),
+                         *(number(runs.value(side, key)) for key in ("clock_mhz", "power_w") for side in SIDES)])
+        heads = ["case", "parameters", "layout", "per data rank and step", "braid's settings besides", "rounds, braid", "PyTorch",
+                 "MHz, braid", "PyTorch", "W, braid", "PyTorch"]
+        return table(heads, rows)
+
+    def traces(self):
+        rows = []
+        for runs in self.runs:
+            trace = runs.traces.get("")
+            if trace:
+                rows.append([runs.case["title"], *(f"{trace[key] / 1e6:.1f}" for key in ("step_ns", "compute_ns")),
+                             f"{trace['communication']['exposed_ns'] / 1e6:.1f}", self.by_kind(trace["by_group"]),
+                             *(f"{trace[key] / 1e6:.1f}" for key in ("copy_ns", "idle_ns"))])
+        heads = ["case", "step", "compute", "exposed communication", "by kind: exposed of all", "copies", "idle"]
+        return TRACES.format(table=table(heads, rows)) if rows else ""
+
+    @staticmethod
+    def by_kind(groups):
+        return ", ".join(f"{name} {times['exposed_ns'] / 1e6:.1f} of {times['total_ns'] / 1e6:.1f}" for name, times in groups.items())
+
+    def memory(self):
+        rows = [[runs.case["title"], gib(runs.case["planned_bytes"]),
+                 *(gib(runs.value(side, key)) for side, key in
+                   (("braid", "driver_bytes"), ("torch", "allocated_bytes"), ("torch", "reserved_bytes"), ("torch", "driver_bytes")))]
+                for runs in self.runs]
+        heads = ["case", "braid: planned = allocated", "by the driver", "PyTorch: allocated at most", "reserved", "by the driver"]
+        return MEMORY.format(table=table(heads, rows)) if rows else ""
+
+    def simulated(self):
+        rows = []
+        for runs in self.runs:
+            for record in runs.simulations:
+                ms, step = record["step_ns"] / 1e6, runs.step_ms()
+                rows.append([runs.case["title"], record["cost"], f"{ms:.1f}", number(step, "{:.1f}"),
+                             f"{100 * (ms / step - 1):+.1f}%" if step else ""])
+        return SIMULATION.format(table=table(["case", "by", "predicted, ms", "measured, ms", "error"], rows)) if rows else ""
+
+    def techniques(self):
+        rows = []
+        for runs in self.runs:
+            off = next((r["tokens_per_s_per_gpu"] for r in runs.techniques if r["technique"] == "off"), None)
+            lines = [("", runs.median("braid"))] if runs.techniques and runs.median("braid") else []
+            lines += [(r["technique"], r["tokens_per_s_per_gpu"]) for r in runs.techniques]
+            for name, speed in lines:
+                trace = runs.traces.get(name)
+                rows.append([runs.case["title"], name or "as the case says", f"{speed:,.0f}",
+                             f"{100 * (speed / off - 1):+.1f}%" if off else "",
+                             number(trace and trace["communication"]["exposed_ns"] / 1e6, "{:.1f}"),
+                             self.by_kind(trace["by_group"]) if trace else ""])
+        heads = ["case", "technique", "tokens/s and GPU", "beside off", "exposed communication, ms", "by kind: exposed of all"]
+        return TECHNIQUES.format(table=table(heads, rows)) if rows else ""
+
+    def not_measured(self):
+        lines = [f"- {r['case']} {r['what']}".rstrip() + f": {r['reason']}" for r in self.unmatched_skips()]
+        lines += [f"- {runs.case['title']}, {r['what']}: failed: {r['message'].splitlines()[0]}"
+                  for runs in self.runs for r in runs.failures]
+        return NOT_MEASURED.format(lines="\n".join(lines)) if lines else ""
+
+    def unmatched_skips(self):
+        """Of the newest call that met each case: what there is no reason to skip any more was measured since."""
+        last = {}
+        for record in self.records:
+            if record["kind"] in ("multi_case", "multi_skip") and record["gpus"] == self.gpus:
+                last[record["case"]] = record["session"]
+        return [r for r in self.records if r["kind"] == "multi_skip" and r["gpus"] == self.gpus and last[r["case"]] == r["session"]]
+
+
+def main():
+    arguments = parse_arguments()
+    page = Page(gpu_bench.Results(arguments.results).read(), arguments.small)
+    if not page.runs:
+        sys.exit(f"multi_report.py: there are no results of several GPUs in {arguments.results}")
+    path = arguments.report
+    if path is None and (arguments.small or not page.machine["gpu"]):
+        path = pathlib.Path(arguments.results) / "multi_small.md"
+    elif path is None:
+        path = FOLDER / f"{page.machine['gpu'].removeprefix('NVIDIA ').replace(' ', '_').lower()}x{page.gpus}.md"
+    gpu_bench.write_whole(path, page.text())
+    print(f"wrote {path}")
+
+
+if __name__ == "__main__":
+    main()
