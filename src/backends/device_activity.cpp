@@ -195,6 +195,22 @@ TaskOfNode tasks_of_nodes(std::span<const NodeOfTask> captured, std::span<const 
   return tasks;
 }
 
+void for_each_owner(std::span<const ActivityOwner> owners, int device, uint64_t graph_node,
+                    const std::function<void(size_t owner)>& use) {
+  const auto knows = [&](const ActivityOwner& owner) {
+    return graph_node != 0 && owner.nodes != nullptr && owner.nodes->contains(graph_node);
+  };
+  const bool is_from_elsewhere = std::any_of(
+      owners.begin(), owners.end(),
+      [&](const ActivityOwner& owner) { return owner.device != device && knows(owner); });
+  for (size_t i = 0; i < owners.size(); ++i) {
+    const bool is_on_device = owners[i].device == device;
+    if (is_from_elsewhere ? knows(owners[i]) : is_on_device) {
+      use(i);
+    }
+  }
+}
+
 RankTimeline timeline_of_activities(const Program& program, const ActivityLog& log,
                                     const TaskOfNode& task_of_node) {
   Remarks remarks;
@@ -208,6 +224,7 @@ RankTimeline timeline_of_activities(const Program& program, const ActivityLog& l
   RankTimeline timeline = task_timeline(program, times, std::move(kernels));
   timeline.kernel_names = log.names;
   timeline.remark = remarks.text();
+  timeline.clock_origin_ns = timeline.kernels.empty() ? 0 : first_start_ns(log);
   return timeline;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -13,7 +14,7 @@
 /// and no device: backends/cuda/cupti_session.h makes the records.
 namespace braid {
 
-/// One kernel, copy or fill that the device ran.
+/// One kernel, copy or fill that a device ran.
 struct DeviceActivity {
   uint32_t name = 0;     ///< index into ActivityLog::names
   int64_t start_ns = 0;  ///< on the profiler's clock; 0, or an end before the start: not known
@@ -54,9 +55,22 @@ using TaskOfNode = std::unordered_map<uint64_t, uint32_t>;
 /// clones of clones, of captured nodes. `clones` are in the order in which they were made.
 TaskOfNode tasks_of_nodes(std::span<const NodeOfTask> captured, std::span<const NodeClone> clones);
 
-/// The step that `log` is of. Time 0 is the start of its first activity. A task runs from the start
-/// of its first activity to the end of its last one; one without any takes no time, when all that
-/// it had to wait for is over. Activities of no task become kernels of no task.
+/// Who wants to know what a device does: a rank.
+struct ActivityOwner {
+  int device = 0;
+  const TaskOfNode* nodes = nullptr;  ///< of the graph that it has launched; null: it has none
+};
+
+/// Calls `use` with the place in `owners` of each to whom an activity of `device` belongs: those
+/// whose graph has the node; those of the device, if no graph has it or one on the device. So a
+/// copy between devices is its rank's, whichever device the profiler says that it ran on.
+void for_each_owner(std::span<const ActivityOwner> owners, int device, uint64_t graph_node,
+                    const std::function<void(size_t owner)>& use);
+
+/// The step that `log` is of. Time 0 is the start of its first activity, and `clock_origin_ns` that
+/// moment on the profiler's clock, which is one for all devices of a host. A task runs from the
+/// start of its first activity to the end of its last one; one without any takes no time, when all
+/// that it had to wait for is over. Activities of no task become kernels of no task.
 ///
 /// The clocks of a device are good to some nanoseconds, so a task may seem to start before what it
 /// waits for has ended; its start is moved to then, since the order is certain.

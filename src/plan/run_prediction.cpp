@@ -7,6 +7,7 @@
 #include "base/errors.h"
 #include "config/reference.h"
 #include "model/model_spec.h"
+#include "trace/peer_waits.h"
 
 namespace braid {
 namespace {
@@ -14,7 +15,9 @@ namespace {
 Timeline timeline_of_all(const SimulatedRun& run) {
   std::vector<int> ranks(static_cast<size_t>(run.plan().mesh.num_ranks()));
   std::iota(ranks.begin(), ranks.end(), 0);
-  return run.timeline(ranks);
+  Timeline timeline = run.timeline(ranks);
+  find_peer_waits(timeline);
+  return timeline;
 }
 
 }  // namespace

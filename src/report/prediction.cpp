@@ -71,6 +71,10 @@ std::vector<Pair> parts_of_step(const StepSummary& measured, const StepSummary& 
       measured.by_phase, predicted.by_phase,
       [](size_t phase) { return fmt::format("phase {}", phase_name(static_cast<Phase>(phase))); },
       pairs);
+  if (measured.communication.exposed_wait_ns > 0 || predicted.communication.exposed_wait_ns > 0) {
+    pairs.push_back({"  waits for other ranks", measured.communication.exposed_wait_ns,
+                     predicted.communication.exposed_wait_ns});
+  }
   pairs.push_back(
       {"all communication", measured.communication.total_ns, predicted.communication.total_ns});
   if (measured.copy_ns > 0 || predicted.copy_ns > 0) {

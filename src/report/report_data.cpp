@@ -106,7 +106,8 @@ Json communication_json(std::string_view name, const CommunicationTime& time) {
           {"num_tasks", time.num_tasks},
           {"bytes", time.bytes},
           {"total_ns", time.total_ns},
-          {"exposed_ns", time.exposed_ns}};
+          {"exposed_ns", time.exposed_ns},
+          {"exposed_wait_ns", time.exposed_wait_ns}};
 }
 
 Json reasons_json(const ExplainedCommunication& one) {

@@ -19,12 +19,14 @@ int64_t whole(double ns) {
 
 Json communication_json(const CommunicationSummary& communication) {
   return {{"total_ns", whole(communication.total_ns)},
-          {"exposed_ns", whole(communication.exposed_ns)}};
+          {"exposed_ns", whole(communication.exposed_ns)},
+          {"exposed_wait_ns", whole(communication.exposed_wait_ns)}};
 }
 
 CommunicationSummary communication_in(const Json& json) {
   return {.total_ns = json.at("total_ns").get<double>(),
-          .exposed_ns = json.at("exposed_ns").get<double>()};
+          .exposed_ns = json.at("exposed_ns").get<double>(),
+          .exposed_wait_ns = json.value("exposed_wait_ns", 0.0)};  // older runs did not tell
 }
 
 /// Those that communicate, by name.

@@ -9,6 +9,8 @@
 
 #include "backends/run_ranks.h"
 #include "base/errors.h"
+#include "trace/peer_waits.h"
+#include "trace/rank_clocks.h"
 
 namespace braid {
 namespace {
@@ -223,6 +225,14 @@ void Engine::write_state(const StateSource& source) {
 }
 
 void Engine::set_tracing(bool enabled) {
+  // Ranks whose launches wait for each other capture their steps anew, together.
+  const bool together = std::ranges::any_of(
+      executors_, [](const auto& executor) { return executor->launch_may_wait(); });
+  if (together) {
+    run_side_by_side(executors_.size(),
+                     [&](size_t rank) { executors_[rank]->set_tracing(enabled); });
+    return;
+  }
   for (const auto& executor : executors_) {
     executor->set_tracing(enabled);
   }
@@ -237,6 +247,8 @@ Timeline Engine::timeline() const {
   if (!method.empty()) {
     timeline.source += ", " + method;
   }
+  put_on_one_clock(timeline);
+  find_peer_waits(timeline);
   return timeline;
 }
 

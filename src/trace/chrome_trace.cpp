@@ -168,6 +168,9 @@ class EventWriter {
       fmt::format_to(std::back_inserter(events_), ",\"bytes\":{},\"group\":\"{}\"", task.bytes,
                      group_kind_name(task.group));
     }
+    if (task.wait_ns > 0) {
+      fmt::format_to(std::back_inserter(events_), ",\"waited_us\":{}", microseconds(task.wait_ns));
+    }
     if (!kernels.empty()) {
       events_ += ",\"kernels\":[" + kernels + "]";
     }

@@ -110,6 +110,7 @@ class KindExplainer {
     result_.time.bytes += time.bytes;
     result_.time.total_ns += time.total_ns;
     result_.time.exposed_ns += time.exposed_ns;
+    result_.time.exposed_wait_ns += time.exposed_wait_ns;
     const Intervals on_compute = intervals(rank, [&](const TimelineTask& task) {
       return rank.streams[task.stream].kind == StreamKind::kCompute;
     });
@@ -293,6 +294,10 @@ std::string describe_exposed(const ExplainedCommunication& communication) {
       text += longest_wait(communication);
       named = true;
     }
+  }
+  if (time.exposed_wait_ns > 0) {
+    text += fmt::format("; {} of the exposed time it waited for other ranks",
+                        duration(time.exposed_wait_ns));
   }
   return text;
 }

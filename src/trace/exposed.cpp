@@ -40,17 +40,21 @@ Intervals either(const Intervals& a, const Intervals& b) {
 struct Collected {
   CommunicationTime time;
   Intervals intervals;
+  Intervals transfers;
 
   void add(const TimelineTask& task) {
     ++time.num_tasks;
     time.bytes += task.bytes;
     intervals.push_back(interval_of(task));
+    transfers.push_back({task.start_ns + task.wait_ns, task.end_ns});
   }
 
   CommunicationTime finish(const Intervals& compute) {
     intervals = merge_intervals(std::move(intervals));
+    transfers = merge_intervals(std::move(transfers));
     time.total_ns = total_ns(intervals);
     time.exposed_ns = time.total_ns - overlap_ns(intervals, compute);
+    time.exposed_wait_ns = time.exposed_ns - (total_ns(transfers) - overlap_ns(transfers, compute));
     return time;
   }
 };
@@ -95,6 +99,9 @@ RankTimes analyze_rank(const RankTimeline& rank, int64_t step_ns) {
           task.stream, rank.streams.size());
     check(0 <= task.start_ns && task.start_ns <= task.end_ns,
           "timeline of rank {}: a task from {} to {} ns", rank.rank, task.start_ns, task.end_ns);
+    check(0 <= task.wait_ns && task.wait_ns <= task.end_ns - task.start_ns,
+          "timeline of rank {}: a task of {} ns waits for {} ns", rank.rank,
+          task.end_ns - task.start_ns, task.wait_ns);
   }
   const auto is_copy = [&](const TimelineTask& task) {
     return !task.communication && rank.streams[task.stream].kind == StreamKind::kCopy;

@@ -13,12 +13,15 @@ inline constexpr size_t kNumGroupKinds = 6;
 inline constexpr size_t kNumPhases = 5;
 
 /// How long communication of one kind ran on a rank (overlapping tasks counted once), and how much
-/// of that time no compute task of the rank ran. The rest is hidden.
+/// of that time no compute task of the rank ran. The rest is hidden. Where it is known when the
+/// last rank came to each (TimelineTask::wait_ns), the exposed time is in two parts: while one of
+/// the kind moves bytes, and while all that run wait for other ranks.
 struct CommunicationTime {
   int64_t num_tasks = 0;
   int64_t bytes = 0;
   int64_t total_ns = 0;
   int64_t exposed_ns = 0;
+  int64_t exposed_wait_ns = 0;  ///< the part of `exposed_ns` in which nothing is moved
 
   int64_t hidden_ns() const { return total_ns - exposed_ns; }
   friend bool operator==(const CommunicationTime&, const CommunicationTime&) = default;

@@ -13,7 +13,9 @@ double as_double(int64_t value) {
 }
 
 CommunicationSummary summary_of(const CommunicationTime& time) {
-  return {.total_ns = as_double(time.total_ns), .exposed_ns = as_double(time.exposed_ns)};
+  return {.total_ns = as_double(time.total_ns),
+          .exposed_ns = as_double(time.exposed_ns),
+          .exposed_wait_ns = as_double(time.exposed_wait_ns)};
 }
 
 StepSummary summarize_rank(const RankTimes& times, const StepBreakdown& breakdown) {
@@ -41,6 +43,7 @@ StepSummary summarize_rank(const RankTimes& times, const StepBreakdown& breakdow
 void add(CommunicationSummary& sum, const CommunicationSummary& one, double share) {
   sum.total_ns += share * one.total_ns;
   sum.exposed_ns += share * one.exposed_ns;
+  sum.exposed_wait_ns += share * one.exposed_wait_ns;
 }
 
 }  // namespace

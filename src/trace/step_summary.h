@@ -11,11 +11,12 @@
 
 namespace braid {
 
-/// Communication of one kind, in nanoseconds: how long it ran, and how long no compute task did
-/// meanwhile.
+/// Communication of one kind, in nanoseconds: how long it ran, how long no compute task did
+/// meanwhile, and how much of that it waited for other ranks.
 struct CommunicationSummary {
   double total_ns = 0;
   double exposed_ns = 0;
+  double exposed_wait_ns = 0;
 
   friend bool operator==(const CommunicationSummary&, const CommunicationSummary&) = default;
 };

@@ -7,6 +7,7 @@
 
 #include "base/errors.h"
 #include "ops/op.h"
+#include "trace/call_sequences.h"
 
 namespace braid {
 namespace {
@@ -71,9 +72,10 @@ class Numbers {
 class TimelineBuilder {
  public:
   explicit TimelineBuilder(const Program& program)
-      : program_(program), place_(program.tasks.size(), TimelineKernel::kNoTask) {
+      : program_(program), calls_(program), place_(program.tasks.size(), TimelineKernel::kNoTask) {
     timeline_.rank = program.rank;
     timeline_.streams = program.streams;
+    timeline_.sequences = calls_.sequences();
   }
 
   void add_tasks(std::span<const TaskTimes> times) {
@@ -116,10 +118,13 @@ class TimelineBuilder {
     entry.name = name_index;
     entry.op = op_index;
     entry.task = static_cast<uint32_t>(position);
+    entry.sequence = calls_.of(position).sequence;
+    entry.call = calls_.of(position).call;
     timeline_.tasks.push_back(entry);
   }
 
   const Program& program_;
+  CallSequences calls_;
   std::vector<uint32_t> place_;
   Numbers<std::string> names_;
   Numbers<uint32_t> ops_;

@@ -10,6 +10,8 @@ namespace braid {
 
 /// One task as it ran (or was simulated), in integer nanoseconds since the start of the step.
 struct TimelineTask {
+  static constexpr uint32_t kNoSequence = UINT32_MAX;
+
   uint32_t stream = 0;  ///< index into RankTimeline::streams
   Phase phase = Phase::kForward;
   int32_t microbatch = -1;
@@ -21,10 +23,25 @@ struct TimelineTask {
   int64_t bytes = 0;  ///< of communication: a rank's larger operand; 0 for compute
   GroupKind group = GroupKind::kWorld;  ///< for communication: the dimension it belongs to
   bool communication = false;
-  uint32_t op = 0;    ///< index into RankTimeline::ops, if there are any
-  uint32_t task = 0;  ///< position in the program that ran
+  uint32_t op = 0;                  ///< index into RankTimeline::ops, if there are any
+  uint32_t task = 0;                ///< position in the program that ran
+  uint32_t sequence = kNoSequence;  ///< of communication with others: RankTimeline::sequences
+  uint32_t call = 0;                ///< which of its sequence, from 0
+  /// Of communication: how long, from its start, the last of its ranks was yet to come
+  /// (peer_waits.h). The rest moves bytes.
+  int64_t wait_ns = 0;
 
   friend bool operator==(const TimelineTask&, const TimelineTask&) = default;
+};
+
+/// Communications of a rank that meet those of other ranks, the n-th of each: collectives of a
+/// group, or messages from one rank to another.
+struct TimelineSequence {
+  std::string name;        ///< equal on all of its ranks, and of no other sequence
+  std::vector<int> ranks;  ///< in group order; messages: sender, receiver
+  bool messages = false;
+
+  friend bool operator==(const TimelineSequence&, const TimelineSequence&) = default;
 };
 
 /// What tasks of one spec do and what it costs at least (ops/op.h).
@@ -72,9 +89,12 @@ struct RankTimeline {
   DevicePeaks device = {};
   std::string method = {};  ///< how it was timed, where an executor has several ways: "CUPTI"
   std::string remark = {};  ///< for people: what this timeline does not show, or why not better
+  std::vector<TimelineSequence> sequences = {};
+  int64_t clock_origin_ns = 0;  ///< time 0 on the clock of the rank's host; 0: not known
 };
 
-/// One step of some ranks, measured or simulated: both have this one format.
+/// One step of some ranks, measured or simulated: both have this one format. Time 0 is the same
+/// moment for all of them, as well as their clocks allow (rank_clocks.h).
 struct Timeline {
   std::string source;  ///< "cpu", "cuda, CUPTI", "cuda, events", "sim"
   std::vector<RankTimeline> ranks;

@@ -64,6 +64,7 @@ Json rank_json(const RankTimeline& rank) {
   json["group"] = column(rank.tasks, [](const Task& task) {
     return task.communication ? static_cast<int>(task.group) : -1;
   });
+  json["wait_ns"] = column(rank.tasks, [](const Task& task) { return task.wait_ns; });
   json["remark"] = rank.remark;
   json["kernel_names"] = rank.kernel_names;
   json["kernels"] = kernels_json(rank);

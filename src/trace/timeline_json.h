@@ -15,7 +15,7 @@ namespace braid {
 ///               "names": ["linear attention.qkv"],
 ///               "stream": [0], "name": [0], "start_ns": [0], "duration_ns": [5], "phase": [0],
 ///               "microbatch": [0], "virtual_stage": [-1], "layer": [3], "bytes": [0],
-///               "group": [-1], "remark": "", "kernel_names": ["k"],
+///               "group": [-1], "wait_ns": [0], "remark": "", "kernel_names": ["k"],
 ///               "kernels": {"task": [0], "name": [0], "start_ns": [0], "duration_ns": [5]}}]}
 ///
 /// `phase` and `group` index `phases` and `groups`; `group` is -1 for tasks that do not

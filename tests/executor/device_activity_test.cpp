@@ -2,12 +2,16 @@
 
 #include <gmock/gmock.h>
 
+#include <array>
 #include <random>
 
 #include "base/errors.h"
 #include "base/expect_error.h"
 #include "support/random_program.h"
 #include "support/step_program.h"
+#include "trace/exposed.h"
+#include "trace/peer_waits.h"
+#include "trace/rank_clocks.h"
 
 namespace braid {
 namespace {
@@ -199,6 +203,83 @@ TEST(DeviceActivity, RandomRecordsGiveATimelineInOrder) {
         std::is_sorted(timeline.kernels.begin(), timeline.kernels.end(),
                        [](const auto& a, const auto& b) { return a.start_ns < b.start_ns; }));
   }
+}
+
+// ---- several devices ----
+
+std::vector<size_t> owners_of(std::span<const ActivityOwner> owners, int device, uint64_t node) {
+  std::vector<size_t> found;
+  for_each_owner(owners, device, node, [&](size_t owner) { found.push_back(owner); });
+  return found;
+}
+
+TEST(DeviceActivity, BelongsToTheRankOfItsDeviceOrOfItsGraph) {
+  const TaskOfNode first{{10, 0}, {11, 1}};
+  const TaskOfNode second{{20, 0}};
+  const ActivityOwner owners[] = {{.device = 0, .nodes = &first}, {.device = 3, .nodes = &second}};
+  EXPECT_THAT(owners_of(owners, 0, 10), ElementsAre(0));
+  EXPECT_THAT(owners_of(owners, 3, 20), ElementsAre(1));
+  EXPECT_THAT(owners_of(owners, 3, 11), ElementsAre(0));  // a copy to the other device
+  EXPECT_THAT(owners_of(owners, 3, 99), ElementsAre(1));  // nobody's: seen on its device
+  EXPECT_THAT(owners_of(owners, 3, 0), ElementsAre(1));   // from no graph
+  EXPECT_TRUE(owners_of(owners, 7, 99).empty());
+}
+
+TEST(DeviceActivity, RanksOnOneDeviceSeeEachOther) {
+  const TaskOfNode first{{10, 0}};
+  const ActivityOwner owners[] = {{.device = 0, .nodes = &first}, {.device = 0}};
+  EXPECT_THAT(owners_of(owners, 0, 10), ElementsAre(0, 1));
+}
+
+/// A rank of two: a fill, which the sum of both needs, beside another fill.
+Program rank_of_two(int rank) {
+  ProgramBuilder builder("step", rank, 2);
+  const StreamId compute = builder.add_stream({.name = "compute"});
+  const StreamId comm = builder.add_stream({.name = "comm.data", .kind = StreamKind::kComm});
+  builder.add_group({"data", GroupKind::kData, {0, 1}});
+  const auto buffer = [&](const char* name) {
+    return builder.whole(builder.add_buffer(
+        {.name = name, .dtype = DType::kF32, .shape = {8}, .lifetime = Lifetime::kPersistent}));
+  };
+  const OperandSpec written{DType::kF32, Access::kWrite, {8}};
+  const OpSpec fill{"fill", {{"value", 1.0}}, {written}};
+  const BufferRange sum = buffer("sum");
+  builder.add_task(fill, std::array{sum}, compute, {});
+  builder.add_task(
+      {"all_reduce", {{"group", int64_t{0}}}, {{DType::kF32, Access::kReadWrite, {8}}}},
+      std::array{sum}, comm, {.phase = Phase::kComm});
+  builder.add_task(fill, std::array{buffer("other")}, compute, {});
+  return insert_events(builder.take()).program;
+}
+
+// On the clock that CUPTI makes of those of both devices:
+//   GPU 0  compute |1000-1100|1100-1300|         GPU 1  compute   |1250-1400|1400-1500|
+//          nccl              |1100----------1600|       nccl                |1400--1600|
+TEST(DeviceActivity, TwoDevicesAreOnOneClockAndTransfersBeginWithTheLastRank) {
+  const ActivityLog logs[] = {{.names = {"fill", "ncclDevKernel_AllReduce_Sum_f32_RING_LL"},
+                               .activities = {node_ran(10, 1000, 1100), node_ran(11, 1100, 1600, 1),
+                                              node_ran(12, 1100, 1300)}},
+                              {.names = {"fill", "ncclDevKernel_AllReduce_Sum_f32_RING_LL"},
+                               .activities = {node_ran(20, 1250, 1400), node_ran(22, 1400, 1500),
+                                              node_ran(21, 1400, 1600, 1)}}};
+  const TaskOfNode nodes[] = {{{10, 0}, {11, 1}, {12, 2}}, {{20, 0}, {21, 1}, {22, 2}}};
+  Timeline timeline{"cuda, CUPTI", {}};
+  for (int rank = 0; rank < 2; ++rank) {
+    timeline.ranks.push_back(timeline_of_activities(rank_of_two(rank), logs[rank], nodes[rank]));
+    EXPECT_EQ(timeline.ranks.back().remark, "");
+  }
+  EXPECT_EQ(timeline.ranks[1].clock_origin_ns, 1250);
+  EXPECT_EQ(put_on_one_clock(timeline), RankClocks{});
+  find_peer_waits(timeline);
+  EXPECT_THAT(times_of(timeline.ranks[0]),
+              ElementsAre(Pair(0, 100), Pair(100, 300), Pair(100, 600)));
+  EXPECT_THAT(times_of(timeline.ranks[1]),
+              ElementsAre(Pair(250, 400), Pair(400, 500), Pair(400, 600)));
+  EXPECT_EQ(timeline.ranks[0].tasks[2].wait_ns, 300);
+  EXPECT_EQ(timeline.ranks[1].tasks[2].wait_ns, 0);
+  const auto times = analyze_timeline(timeline);
+  EXPECT_EQ(times[0].communication, (CommunicationTime{1, 32, 500, 300, 100}));
+  EXPECT_EQ(times[1].communication, (CommunicationTime{1, 32, 200, 100, 0}));
 }
 
 }  // namespace

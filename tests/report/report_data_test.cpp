@@ -112,7 +112,8 @@ TEST(ReportData, RanksSayWhereTheirStepWent) {
   EXPECT_EQ(times["compute_ns"], 60);
   EXPECT_EQ(times["communication"]["exposed_ns"], 40);
   EXPECT_EQ(times["by_group"], Json::parse(R"([{"name": "data", "num_tasks": 1, "bytes": 8,
-                                                "total_ns": 60, "exposed_ns": 40}])"));
+                                                "total_ns": 60, "exposed_ns": 40,
+                                                "exposed_wait_ns": 0}])"));
 }
 
 TEST(ReportData, RanksSayWhichOpsTookTheirTimeAndWhenTheyWereIdle) {

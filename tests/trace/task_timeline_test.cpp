@@ -2,7 +2,10 @@
 
 #include <gmock/gmock.h>
 
+#include "base/errors.h"
 #include "base/expect_error.h"
+#include "ops/attributes.h"
+#include "ops/collectives.h"
 #include "ops/op.h"
 #include "support/step_program.h"
 
@@ -121,6 +124,45 @@ TEST(TaskTimeline, RefusesTimesOfAnotherProgram) {
   const TaskTimes times[] = {{10, 20}};
   EXPECT_THAT(message_of<InternalError>([&] { task_timeline(three_tasks(), times); }),
               ::testing::HasSubstr("has 3 tasks, but times of 1"));
+}
+
+TEST(TaskTimeline, CommunicationIsNumberedInTheSequenceThatItMeetsOthersIn) {
+  ProgramBuilder builder("step", 1, 4);
+  const StreamId comm = builder.add_stream({.name = "comm", .kind = StreamKind::kComm});
+  builder.add_group({"pipeline", GroupKind::kPipeline, {1, 3}});
+  builder.add_group({"tensor", GroupKind::kTensor, {0, 1}});
+  builder.add_group({"alone", GroupKind::kData, {1}});
+  const BufferRange range = builder.whole(builder.add_buffer(
+      {.name = "b", .dtype = DType::kF32, .shape = {8}, .lifetime = Lifetime::kPersistent}));
+  const auto add = [&](const char* op, std::vector<Attribute> attributes, Access access) {
+    builder.add_task({op, std::move(attributes), {{DType::kF32, access, {8}}}}, {&range, 1}, comm,
+                     {.phase = Phase::kComm});
+  };
+  const auto message = [](int64_t channel) {
+    return to_attributes(MessageAttributes{.group = 0, .peer = 1, .channel = channel});
+  };
+  add("all_reduce", {{"group", int64_t{1}}}, Access::kReadWrite);
+  add("send", message(0), Access::kRead);
+  add("recv", message(0), Access::kWrite);
+  add("all_reduce", {{"group", int64_t{2}}}, Access::kReadWrite);
+  add("send", message(2), Access::kRead);
+  add("all_reduce", {{"group", int64_t{1}}}, Access::kReadWrite);
+  const std::vector<TaskTimes> times(6, {0, 1});
+  const RankTimeline timeline = task_timeline(builder.take(), times);
+  std::vector<std::string> places;
+  for (const TimelineTask& task : timeline.tasks) {
+    places.push_back(
+        task.sequence == TimelineTask::kNoSequence
+            ? "none"
+            : fmt::format("{} #{}", timeline.sequences.at(task.sequence).name, task.call));
+  }
+  EXPECT_THAT(
+      places,
+      ElementsAre("tensor of ranks 0, 1 #0", "pipeline messages of ranks 1, 3, channel 0 #0",
+                  "pipeline messages of ranks 3, 1, channel 0 #0", "none",
+                  "pipeline messages of ranks 1, 3, channel 2 #0", "tensor of ranks 0, 1 #1"));
+  EXPECT_TRUE(timeline.sequences[1].messages);
+  EXPECT_THAT(timeline.sequences[2].ranks, ElementsAre(3, 1));
 }
 
 }  // namespace

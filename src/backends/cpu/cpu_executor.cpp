@@ -351,6 +351,9 @@ RankTimeline CpuExecutor::timeline() const {
   const PreparedProgram& prepared = state_->programs[*state_->traced_program];
   RankTimeline timeline = task_timeline(prepared.program, prepared.times);
   timeline.step = state_->traced_launch;
+  timeline.clock_origin_ns =
+      std::chrono::duration_cast<std::chrono::nanoseconds>(state_->step.start.time_since_epoch())
+          .count();
   return timeline;
 }
 

@@ -131,7 +131,11 @@ struct CudaExecutor::State {
   void check_finite(const CudaProgram& target, TaskId id, cudaStream_t stream);
   void start_step(CudaProgram& target);
   bool is_traced() const { return tracer != nullptr && tracer->enabled(); }
-  void begin_trace(CudaProgram& target, bool as_graph);
+  StepTracer::Step traced_step(CudaProgram& target, bool as_graph);
+  void prepare_tracing();
+  bool launches_graph(const CudaProgram& target) const {
+    return has_graphs() && !one_by_one() && target.has_run;
+  }
   void poison();
   void wait_for_device();
   void fail(std::string reason);
@@ -360,10 +364,11 @@ void CudaExecutor::State::check_finite(const CudaProgram& target, TaskId id, cud
 /// The first step of a program runs task by task, so that a launch that the device refuses is an
 /// error of its task.
 void CudaExecutor::State::start_step(CudaProgram& target) {
-  const bool as_graph = has_graphs() && !one_by_one() && target.has_run;
+  const bool as_graph = launches_graph(target);
   target.has_run = true;
   if (is_traced()) {
-    begin_trace(target, as_graph);
+    traced_launch = num_launches - 1;
+    tracer->begin(traced_step(target, as_graph));
   }
   poison();
   if (is_traced()) {
@@ -376,15 +381,23 @@ void CudaExecutor::State::start_step(CudaProgram& target) {
   }
 }
 
-void CudaExecutor::State::begin_trace(CudaProgram& target, bool as_graph) {
-  traced_launch = num_launches - 1;
-  tracer->begin({.program_index = static_cast<size_t>(&target - programs.data()),
-                 .program = &target.program,
-                 .as_graph = as_graph,
-                 .stream = launch_stream,
-                 .enqueue = [this, &target](TaskObserver& observer) {
-                   enqueue_step(target, &observer, one_by_one());
-                 }});
+StepTracer::Step CudaExecutor::State::traced_step(CudaProgram& target, bool as_graph) {
+  return {.program_index = static_cast<size_t>(&target - programs.data()),
+          .program = &target.program,
+          .as_graph = as_graph,
+          .stream = launch_stream,
+          .enqueue = [this, &target](TaskObserver& observer) {
+            enqueue_step(target, &observer, one_by_one());
+          }};
+}
+
+/// Of programs that have run: the first step of another one is no graph.
+void CudaExecutor::State::prepare_tracing() {
+  for (CudaProgram& target : programs) {
+    if (launches_graph(target)) {
+      tracer->prepare(traced_step(target, true));
+    }
+  }
 }
 
 void CudaExecutor::State::poison() {
@@ -553,6 +566,7 @@ void CudaExecutor::set_tracing(bool enabled) {
       state.tracer = std::make_unique<StepTracer>(state.context.device(), state.programs.size());
     }
     state.tracer->enable();
+    state.prepare_tracing();
   } else if (state.tracer != nullptr) {
     state.tracer->disable();
   }

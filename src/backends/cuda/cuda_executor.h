@@ -78,6 +78,7 @@ class CudaExecutor : public Executor {
   void zero(std::string_view buffer) override;
   HostBlock host_block(int64_t size_bytes) override;
   void set_finite_checks(bool enabled) override;
+  /// Ranks that communicate are switched at the same time, each in a thread of its own.
   void set_tracing(bool enabled) override;
   /// RankTimeline::step counts the launches of this executor from 0.
   RankTimeline timeline() const override;

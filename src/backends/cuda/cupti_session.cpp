@@ -23,6 +23,7 @@ using CopyRecord = CUpti_ActivityMemcpy6;
 using KernelRecord = CUpti_ActivityKernel9;
 using CopyRecord = CUpti_ActivityMemcpy5;
 #endif
+using PeerCopyRecord = CUpti_ActivityMemcpyPtoP4;
 using FillRecord = CUpti_ActivityMemset4;
 using ExternalRecord = CUpti_ActivityExternalCorrelation;
 
@@ -30,7 +31,9 @@ constexpr auto kOurNumbers = CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0;
 
 /// Recorded while a session is open.
 constexpr std::array kDeviceKinds = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
-                                     CUPTI_ACTIVITY_KIND_MEMCPY, CUPTI_ACTIVITY_KIND_MEMSET};
+                                     CUPTI_ACTIVITY_KIND_MEMCPY,
+                                     CUPTI_ACTIVITY_KIND_MEMCPY2,  // between devices
+                                     CUPTI_ACTIVITY_KIND_MEMSET};
 /// Recorded while work is enqueued task by task; they slow the host.
 constexpr std::array kCallKinds = {CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION,
                                    CUPTI_ACTIVITY_KIND_RUNTIME, CUPTI_ACTIVITY_KIND_DRIVER};
@@ -104,6 +107,7 @@ struct CuptiSession::State {
 
   std::mutex records;  // of all that follows; nobody holds it who calls into CUPTI
   std::vector<ActivityRecording*> recordings;
+  std::vector<ActivityOwner> owners;                          // of `recordings`
   std::unordered_map<const char*, std::string> kernel_names;  // by symbol: CUPTI's own copies
   std::vector<NodeClone> clones;
   std::vector<std::unique_ptr<RecordBuffer>> free_buffers;
@@ -224,6 +228,13 @@ void CuptiSession::State::add_record(const CUpti_Activity& record) {
       add_activity(copy.deviceId, activity_of(copy), copy_name(copy.copyKind));
       break;
     }
+    case CUPTI_ACTIVITY_KIND_MEMCPY2: {
+      // Of the device whose stream it is on, which may be either end.
+      const auto& copy = reinterpret_cast<const PeerCopyRecord&>(record);
+      add_activity(copy.deviceId, activity_of(copy),
+                   fmt::format("copy from GPU {} to GPU {}", copy.srcDeviceId, copy.dstDeviceId));
+      break;
+    }
     case CUPTI_ACTIVITY_KIND_MEMSET: {
       const auto& fill = reinterpret_cast<const FillRecord&>(record);
       add_activity(fill.deviceId, activity_of(fill), "fill");
@@ -246,11 +257,8 @@ void CuptiSession::State::add_record(const CUpti_Activity& record) {
 
 void CuptiSession::State::add_activity(uint32_t device, const DeviceActivity& activity,
                                        std::string_view name) {
-  for (ActivityRecording* recording : recordings) {
-    if (recording->device_ == static_cast<int>(device)) {
-      recording->add(activity, name);
-    }
-  }
+  for_each_owner(owners, static_cast<int>(device), activity.graph_node,
+                 [&](size_t owner) { recordings[owner]->add(activity, name); });
 }
 
 const std::string& CuptiSession::State::name_of_kernel(const char* symbol) {
@@ -351,6 +359,7 @@ void CuptiSession::start(ActivityRecording& recording) {
   recording.running_ = true;
   const std::lock_guard records(state_->records);
   state_->recordings.push_back(&recording);
+  state_->owners.push_back(recording.owner_);
 }
 
 void CuptiSession::stop(ActivityRecording& recording) {
@@ -364,6 +373,7 @@ void CuptiSession::stop(ActivityRecording& recording) {
     state_->flush();
     const std::lock_guard records(state_->records);
     state_->recordings.clear();
+    state_->owners.clear();
   }
 }
 
@@ -376,12 +386,16 @@ void CuptiSession::forget(ActivityRecording& recording) noexcept {
   }
   const std::lock_guard records(state_->records);
   std::vector<ActivityRecording*>& all = state_->recordings;
-  all.erase(std::remove(all.begin(), all.end(), &recording), all.end());
+  const auto place = std::find(all.begin(), all.end(), &recording);
+  if (place != all.end()) {
+    state_->owners.erase(state_->owners.begin() + (place - all.begin()));
+    all.erase(place);
+  }
 }
 
 ActivityRecording::ActivityRecording(std::shared_ptr<CuptiSession> session, int device,
-                                     RecordedWork work)
-    : session_(std::move(session)), device_(device), work_(work) {
+                                     RecordedWork work, const TaskOfNode* nodes)
+    : session_(std::move(session)), owner_{.device = device, .nodes = nodes}, work_(work) {
   session_->start(*this);
 }
 

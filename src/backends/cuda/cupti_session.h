@@ -84,11 +84,13 @@ enum class RecordedWork {
   kCalls,  ///< work that the host enqueues between enter_task and leave_task
 };
 
-/// What a device does from construction to `finish`.
+/// What a device does from construction to `finish`, and what others do for the graph.
 class ActivityRecording {
  public:
-  /// Throws CuptiError.
-  ActivityRecording(std::shared_ptr<CuptiSession> session, int device, RecordedWork work);
+  /// `nodes` of the graph that is launched, which must outlive `finish`; null for calls. Throws
+  /// CuptiError.
+  ActivityRecording(std::shared_ptr<CuptiSession> session, int device, RecordedWork work,
+                    const TaskOfNode* nodes);
   ~ActivityRecording();
   ActivityRecording(const ActivityRecording&) = delete;
   ActivityRecording& operator=(const ActivityRecording&) = delete;
@@ -105,7 +107,7 @@ class ActivityRecording {
   void add(DeviceActivity activity, std::string_view name);
 
   std::shared_ptr<CuptiSession> session_;
-  int device_;
+  ActivityOwner owner_;
   RecordedWork work_;
   bool running_ = false;
   ActivityLog log_;

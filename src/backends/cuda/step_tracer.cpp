@@ -1,5 +1,6 @@
 #include "backends/cuda/step_tracer.h"
 
+#include <chrono>
 #include <optional>
 #include <utility>
 
@@ -70,6 +71,7 @@ struct MeasuredStep {
   const Program* program = nullptr;
   bool by_cupti = false;
   std::vector<TaskTimes> times;                  // by events
+  int64_t begin_ns = 0;                          // by events: time 0, about
   std::unique_ptr<ActivityRecording> recording;  // by CUPTI, which fills it when all ranks are done
   ActivityLog log;                               // by CUPTI, once `recording` is gone
   TaskOfNode task_of_node;                       // by CUPTI, of a graph
@@ -87,6 +89,13 @@ struct MeasuredStep {
     }
   }
 };
+
+/// The clock that CUPTI's times are on (cuptiActivityRegisterTimestampCallback says so of Linux).
+int64_t host_clock_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
 
 std::string gpu_name(int device) {
   cudaDeviceProp properties{};
@@ -108,6 +117,7 @@ struct StepTracer::State {
   std::vector<std::shared_ptr<const TracedGraph>> graphs;  // by program
   std::vector<std::unique_ptr<StepTimer>> timers;          // by program
 
+  int64_t begin_ns = 0;  // of `open`, on the clock of the host
   std::optional<Step> open;
   std::unique_ptr<ActivityRecording> recording;  // of `open`, by CUPTI
   std::optional<MeasuredStep> last = {};
@@ -130,13 +140,32 @@ struct StepTracer::State {
     why_events = reason;
   }
 
-  void begin_recording(const Step& step) {
+  void prepare(const Step& step) {
     auto& graph = graphs[step.program_index];
     if (step.as_graph && !graph) {
       graph = make_traced_graph(step, *session);
     }
+  }
+
+  /// Calls `measure` if the session is open; where it cannot, steps are timed by events.
+  template <class Measure>
+  void try_session(Measure&& measure) {
+    if (session) {
+      try {
+        measure();
+      } catch (const CuptiError& error) {
+        fall_back(error.what());
+      } catch (const DeviceError& error) {  // no memory for a second graph, say
+        fall_back(error.what());
+      }
+    }
+  }
+
+  void begin_recording(const Step& step) {
+    prepare(step);
     recording = std::make_unique<ActivityRecording>(
-        session, device, step.as_graph ? RecordedWork::kGraph : RecordedWork::kCalls);
+        session, device, step.as_graph ? RecordedWork::kGraph : RecordedWork::kCalls,
+        step.as_graph ? &graphs[step.program_index]->task_of_node : nullptr);
   }
 
   StepTimer& timer(const Step& step) {
@@ -178,6 +207,7 @@ struct StepTracer::State {
       }
     } else {
       measured.times = timer(step).times();
+      measured.begin_ns = begin_ns;
       measured.remark = why_events;
     }
     last = std::move(measured);
@@ -210,20 +240,17 @@ bool StepTracer::enabled() const {
   return state_->enabled;
 }
 
+void StepTracer::prepare(const Step& step) {
+  state_->try_session([&] { state_->prepare(step); });
+}
+
 void StepTracer::begin(Step step) {
   State& state = *state_;
   if (state.session && state.last && state.last->is_silent()) {
     state.fall_back(kSilent);
   }
-  if (state.session) {
-    try {
-      state.begin_recording(step);
-    } catch (const CuptiError& error) {
-      state.fall_back(error.what());
-    } catch (const DeviceError& error) {  // no memory for a second graph, say
-      state.fall_back(error.what());
-    }
-  }
+  state.try_session([&] { state.begin_recording(step); });
+  state.begin_ns = host_clock_ns();
   state.open = std::move(step);
 }
 
@@ -250,6 +277,9 @@ RankTimeline StepTracer::timeline() const {
       step.by_cupti ? timeline_of_activities(*step.program, step.activities(), step.task_of_node)
                     : task_timeline(*step.program, step.times);
   timeline.method = step.by_cupti ? "CUPTI" : "events";
+  if (!step.by_cupti) {
+    timeline.clock_origin_ns = step.begin_ns;
+  }
   timeline.device = state_->peaks;
   for (const std::string& remark : {step.remark, std::string(step.is_silent() ? kSilent : "")}) {
     if (!remark.empty()) {

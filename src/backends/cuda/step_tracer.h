@@ -27,9 +27,9 @@ TraceMethod find_trace_method();
 ///
 /// By CUPTI if it can be had: a step is then launched as it is without tracing, as a graph or task
 /// by task, and every kernel is timed by itself. The graph is an executable of its own of the same
-/// capture (cupti_session.h says why), made when a program is first traced and dropped by
-/// `disable`, so that steps which are not traced never launch anything that CUPTI has touched. It
-/// and CUPTI take some device memory meanwhile.
+/// capture (cupti_session.h says why), made by `prepare` or when a program is first traced, and
+/// dropped by `disable`, so that steps which are not traced never launch anything that CUPTI has
+/// touched. It and CUPTI take some device memory meanwhile.
 ///
 /// Else by events around tasks, which the host enqueues one by one. The timeline says why.
 class StepTracer {
@@ -53,6 +53,10 @@ class StepTracer {
   /// Keeps the last timeline.
   void disable();
   bool enabled() const;
+  /// Makes what tracing this step takes, so that `begin` need not. Ranks that communicate do it
+  /// together, before any launches a step: making an executable graph may wait for all devices of
+  /// the process, and so for a rank that waits for this one. Throws what capturing throws.
+  void prepare(const Step& step);
 
   /// Everything that the device does from here until `finish` is of the step. May make the
   /// executable graph. Throws what capturing throws.

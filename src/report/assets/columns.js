@@ -21,6 +21,7 @@ function unpack(column) {
   return values;
 }
 
+const kNewTaskColumns = ['wait_ns'];  // which older reports lack
 const kTaskColumns = ['stream', 'name', 'start_ns', 'duration_ns', 'phase', 'microbatch', 'virtual_stage', 'layer', 'bytes', 'group'];
 
 function unpack_columns(packed, names) {
@@ -37,7 +38,7 @@ function rank_names({columns, rows}) {
 // A run of the page with all its columns as arrays.
 function unpack_run({data, timeline, schedule}) {
   const title_of = rank_names(data.layout);
-  const ranks = timeline.ranks.map((rank) => ({...rank, title: title_of(rank.rank), ...unpack_columns(rank, kTaskColumns),
+  const ranks = timeline.ranks.map((rank) => ({...rank, title: title_of(rank.rank), ...unpack_columns(rank, [...kTaskColumns, ...kNewTaskColumns.filter((name) => rank[name])]),
     kernels: unpack_columns(rank.kernels, ['task', 'name', 'start_ns', 'duration_ns'])}));
   const memory_over_time = data.memory_over_time.map((curve) => ({...curve, title: title_of(curve.rank), time_ns: unpack(curve.time_ns),
     classes: curve.classes.map(({name, bytes}) => ({name, bytes: unpack(bytes)}))}));

@@ -248,7 +248,8 @@ class TimelineView {
     if (rank.group[task] >= 0) add('group', this.timeline.groups[rank.group[task]]);
     if (rank.bytes[task] > 0) add('bytes', format_bytes(rank.bytes[task]));
     const duration = lane.end[at] - lane.begin[at];
-    if (rank.bytes[task] > 0 && duration > 0) add('rate', `${format_number(rank.bytes[task] / duration, 3)} GB/s`);
+    const waited = rank.wait_ns?.[task] ?? 0;
+    if (rank.bytes[task] > 0 && duration > waited) add('rate', `${format_number(rank.bytes[task] / (duration - waited), 3)} GB/s`);
     add('start', format_ns(lane.begin[at], 6));
     add('end', format_ns(lane.end[at], 6));
     add('duration', format_ns(duration, 4));
@@ -256,6 +257,7 @@ class TimelineView {
       const exposed = this.busy.get(rank).idle(lane.begin[at], lane.end[at]);
       rows.push(['exposed', exposed > 0 ? `${format_ns(exposed, 4)}, ${format_percent(exposed / duration)}` : 'nothing: all is hidden', exposed > 0 ? 'var(--exposed)' : '']);
     }
+    if (waited > 0) add('waited', `${format_ns(waited, 4)} for other ranks`);
     add('stream', `rank ${rank.rank}, ${rank.streams[lane.stream].name}`);
     rows.push(...this.kernel_rows(rank, task));
     tooltip.show(event.clientX, event.clientY, op, rows);
