@@ -68,9 +68,10 @@ def explain(statuses, outputs, command, limit_s):
     return text
 
 
-def run_together(command, limit_s, environments):
-    """One process of `command` for each environment (which is added to this one's), all at once. Their outputs, errors included.
-    Throws Failure if one fails or all have not ended after `limit_s`; in any case none of them runs afterwards."""
+def run_together(command, limit_s, environments, log=None):
+    """One process of `command` for each environment (which is added to this one's), all at once. Their outputs, errors included; all of
+    them whole in the file `log`, whatever comes. Throws Failure if one fails or all have not ended after `limit_s`; in any case none
+    of them runs afterwards."""
     command = [str(word) for word in command]
     tag = uuid.uuid4().hex
     with tempfile.TemporaryDirectory() as folder:
@@ -87,6 +88,10 @@ def run_together(command, limit_s, environments):
             for process in processes:
                 process.wait()
         outputs = [path.read_text(encoding="utf-8", errors="replace") for path in files]
+    if log:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        heads = (f"== rank {rank} of {' '.join(command)}: status {status}\n" for rank, status in enumerate(statuses))
+        log.write_text("".join(head + output for head, output in zip(heads, outputs)), encoding="utf-8")
     if any(status != 0 for status in statuses):
         raise Failure(explain(statuses, outputs, command, limit_s))
     return outputs

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Tokens per second and GPU of training steps on all GPUs of a machine, braid beside PyTorch: the cases of cases/multi, in turns.
 
-usage: multi.py --bin FOLDER --results FOLDER [--gpus N] [--case NAME]... [--side braid|torch]... [--rounds N] [--seconds N]
-                [--limit S] [--set KEY=VALUE]... [--profile FILE] [--no-trace] [--techniques] [--floors] [--small]
+usage: multi.py --bin FOLDER --results FOLDER [--gpus N] [--case NAME]... [--side NAME]... [--rounds N] [--seconds N] [--limit S]
+                [--set KEY=VALUE]... [--profile FILE] [--no-trace] [--techniques | --technique NAME...] [--floors] [--small]
 
 Rounds come first: all cases once on both sides, the most important first, then all again. So whatever --seconds cuts off, the figures
-of a case are of both sides. Each run has a time limit, after which all its processes are killed, and the next run begins.
-The first braid run of a case traces two steps behind the timed ones, which gives exposed communication.
---techniques then measures one overlap technique after the other, alone, beside no overlap.
+of a case are of both sides. Each run has a time limit, after which all its processes are killed, and the next run begins; what failed
+is not tried again. What runs print is whole in RESULTS/logs. The first braid run of a case traces two steps behind the timed ones,
+which gives exposed communication. --techniques then measures one overlap technique after the other, alone, beside no overlap.
 """
 import argparse
 import contextlib
@@ -28,7 +28,10 @@ from gpu_bench import FOLDER, Failure
 
 TRACED_STEPS = 2
 DESCRIBE_LIMIT_S = 120
-SIDES = ("braid", "torch")
+FIRST_GUESS_S = 60  # of a run nothing is known about
+# Two programs, and braid with attention's backward adding in any order, as PyTorch's does.
+SIDES = {"braid": {}, "torch": {}, "braid_any_order": {"runtime.repeatable": "false"}}
+DEFAULT_SIDES = ("braid", "torch")
 
 # Multicast over NVLink is off on both sides: a program that uses it can put GPUs which are shared with others out of service.
 ENVIRONMENT = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
@@ -40,7 +43,7 @@ def parse_arguments(words=None):
     parser.add_argument("--results", required=True, help="folder of raw.jsonl, which is appended to")
     parser.add_argument("--gpus", type=int, choices=multi_cases.GPUS, help="ranks (default: as many as there are GPUs)")
     parser.add_argument("--case", action="append", choices=list(multi_cases.CASES), dest="cases", help="only this one; may be repeated")
-    parser.add_argument("--side", action="append", choices=SIDES, dest="sides", help="only this one")
+    parser.add_argument("--side", action="append", choices=list(SIDES), dest="sides", help="only this one; may be repeated (braid, torch)")
     parser.add_argument("--rounds", type=int, default=3, help="turns of both sides (3)")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no run that would not end within so many")
     parser.add_argument("--limit", type=int, default=300, help="seconds of one run (300)")
@@ -48,6 +51,8 @@ def parse_arguments(words=None):
     parser.add_argument("--profile", type=pathlib.Path, help="of `braid calibrate`: predictions by it too")
     parser.add_argument("--no-trace", action="store_true", help="trace no step")
     parser.add_argument("--techniques", action="store_true", help="after the rounds: overlap techniques, one after the other")
+    parser.add_argument("--technique", action="append", default=[], dest="chosen_techniques",
+                        choices=[*multi_cases.TECHNIQUES, *multi_cases.VARIANTS], help="only this one, and none at all (off)")
     parser.add_argument("--floors", action="store_true", help="after the rounds: how fast the compute of a step could be")
     parser.add_argument("--async-tp", action="store_true", help="PyTorch's runs of tensor ranks with its async TP")
     parser.add_argument("--small", action="store_true", help="tiny versions of the cases, to rehearse")
@@ -55,7 +60,7 @@ def parse_arguments(words=None):
     parser.add_argument("--python", default=sys.executable, help="the Python that has PyTorch")
     arguments = parser.parse_args(words)
     arguments.cases = arguments.cases or list(multi_cases.CASES)
-    arguments.sides = arguments.sides or SIDES
+    arguments.sides = arguments.sides or DEFAULT_SIDES
     return arguments
 
 
@@ -70,15 +75,15 @@ def as_changes(words):
 class Budget:
     """Which runs still begin: those that end in time, as far as earlier runs of the same kind tell."""
 
-    def __init__(self, seconds, limit_s):
-        self.end, self.limit_s = time.monotonic() + seconds, limit_s
+    def __init__(self, seconds, limit_s, first_guess_s=0):
+        self.end, self.limit_s, self.first_guess_s = time.monotonic() + seconds, limit_s, first_guess_s
         self.took = {}
 
     def left(self):
         return self.end - time.monotonic()
 
     def has_time(self, what):
-        return self.left() > self.took.get(what, 0) and self.left() > 0
+        return self.left() > self.took.get(what, self.first_guess_s)
 
     def limit(self):
         return min(self.limit_s, self.left())
@@ -100,6 +105,9 @@ class Case:
         self.changes = {**multi_cases.changes(name, bench.gpus, arguments.small, arguments.device), **as_changes(arguments.changes),
                         **(changes or {})}
         self.facts = {"case": name, "gpus": bench.gpus, "small": arguments.small, "session": bench.session}
+
+    def with_changes(self, changes):
+        return Case(self.name, self.bench, {**self.changes, **changes})
 
     def words(self, **more):
         return [self.run_file, *gpu_bench.as_arguments({**self.changes, **more})]
@@ -146,9 +154,11 @@ class Bench:
         if self.gpus not in multi_cases.GPUS:
             raise Failure(f"there are cases for 2, 4 and 8 GPUs, and {self.gpus} are here; --gpus says how many to use")
         self.results = gpu_bench.Results(arguments.results)
-        self.budget = Budget(arguments.seconds, arguments.limit)
+        self.budget = Budget(arguments.seconds, arguments.limit, 0 if arguments.small else FIRST_GUESS_S)
         self.session = gpu_bench.now()  # only runs of one call are compared with each other
         self.failures = 0
+        self.given_up = set()  # cases and sides that failed: they would again
+        self.num_runs = 0
         self.may_trace = not arguments.no_trace
         self.shapes = {}
         self.results.add("machine", **gpu_bench.machine(), gpus=gpu_bench.num_gpus())
@@ -162,22 +172,28 @@ class Bench:
             gpu_bench.write_random_tokens(prefix, vocabulary)
         return prefix
 
-    def run_braid(self, case, shape, trace, technique=""):
-        folder = self.work / "run"
+    def new_log(self, case, what):
+        """All that a run prints, beside the results."""
+        self.num_runs += 1
+        session = self.session.replace(" ", "_").replace(":", "")
+        return self.results.folder / "logs" / session / f"{self.num_runs:03}-{case.name}-{what.replace(' ', '-')}.log"
+
+    def run_braid(self, case, shape, what, technique, trace):
+        with tempfile.TemporaryDirectory(dir=self.work) as folder:
+            return self.run_braid_in(pathlib.Path(folder), case, shape, what, technique, trace)
+
+    def run_braid_in(self, folder, case, shape, what, technique, trace):
         steps = shape["steps"] + (TRACED_STEPS if trace else 0)
         command = [self.program("braid"), "train", *case.words(**{
             "data.train": self.tokens(shape["vocabulary"]), "logging.run_folder": folder, "checkpoint.folder": folder / "checkpoints",
             "train.steps": steps, "logging.trace_steps": list(range(shape["steps"] + 1, steps + 1))})]
-        try:
-            result = braid_figures(bounded_run.run_together(command, self.budget.limit(), [ENVIRONMENT])[0], shape)
-            if trace:
-                report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
-                self.results.add("multi_trace", **case.facts, technique=technique, **traced_step(report))
-            return result
-        finally:
-            (folder / "metrics.jsonl").unlink(missing_ok=True)
+        result = braid_figures(bounded_run.run_together(command, self.budget.limit(), [ENVIRONMENT], self.new_log(case, what))[0], shape)
+        if trace:
+            report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+            self.results.add("multi_trace", **case.facts, technique=technique, **traced_step(report))
+        return result
 
-    def run_torch(self, shape):
+    def run_torch(self, case, shape):
         model, store = self.work / "model.json", self.work / f"store{time.monotonic_ns()}"
         model.write_text(json.dumps(shape), encoding="utf-8")
         limit_s = self.budget.limit()
@@ -187,7 +203,8 @@ class Bench:
         command += ["--async-tp"] if self.arguments.async_tp and shape["layout"]["tensor"] > 1 else []
         common = {**ENVIRONMENT, "WORLD_SIZE": str(self.gpus), "OMP_NUM_THREADS": str(max(1, os.cpu_count() // self.gpus)),
                   "TORCHINDUCTOR_CACHE_DIR": str(self.work / "inductor"), "PYTORCH_ALLOC_CONF": "expandable_segments:True"}
-        outputs = bounded_run.run_together(command, limit_s, [{**common, "RANK": str(rank)} for rank in range(self.gpus)])
+        outputs = bounded_run.run_together(command, limit_s, [{**common, "RANK": str(rank)} for rank in range(self.gpus)],
+                                           self.new_log(case, "torch"))
         return gpu_bench.last_json(outputs[0])
 
     def fail(self, case, what, failure):
@@ -209,21 +226,25 @@ class Bench:
     def measure(self, case, side, number, technique=""):
         """One run; nothing if it failed or there is no time left, which is recorded too."""
         what = f"{side} {technique}".strip()
+        if (case.name, what) in self.given_up:
+            return None
         if not self.budget.has_time((case.name, side)):
             self.skip(case.name, what, f"no time for round {number}")
             return None
         trace = side == "braid" and self.may_trace and number == 1
+        case = case.with_changes(SIDES[side])
         try:
             shape = self.shape_of(case)
             with self.budget.clock((case.name, side)), gpu_bench.GpuMonitor(self.gpus) as monitor:
                 begin = time.monotonic()
-                result = self.run_braid(case, shape, trace, technique) if side == "braid" else self.run_torch(shape)
+                result = self.run_torch(case, shape) if side == "torch" else self.run_braid(case, shape, what, technique, trace)
                 result["total_s"] = time.monotonic() - begin
         except (Failure, OSError, KeyError, ValueError) as failure:
             self.fail(case, what + (", traced" if trace else ""), failure)
             if trace:  # maybe that was why
                 self.may_trace = False
                 return self.measure(case, side, number, technique)
+            self.given_up.add((case.name, what))
             return None
         result |= monitor.summary()
         speed = result.pop("tokens_per_s") / self.gpus
@@ -289,9 +310,15 @@ class Bench:
                 self.run_floor(case)
             else:
                 self.skip(case.name, "floor", "no time")
-        for case in cases if self.arguments.techniques else []:
-            for technique, changes in multi_cases.techniques(case.name, self.gpus).items():
-                self.measure(Case(case.name, self, changes), "braid", 1, technique)
+        for case in cases:
+            for technique, changes in self.techniques(case).items():
+                self.measure(case.with_changes(changes), "braid", 1, technique)
+
+    def techniques(self, case):
+        """By name, the changes that make them."""
+        chosen = self.arguments.chosen_techniques
+        known = multi_cases.techniques(case.name, self.gpus, self.arguments.profile or f"h200x{self.gpus}")
+        return {name: changes for name, changes in known.items() if self.arguments.techniques or (chosen and name in ["off", *chosen])}
 
 
 def main():

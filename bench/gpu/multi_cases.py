@@ -73,6 +73,14 @@ TECHNIQUES = {
     "defer_embedding_wgrad": ("pipeline", only(defer_embedding_wgrad_compute="true")),
 }
 
+# Whole settings beside the case's own: what the simulator finds fastest, copies by copy engines, all ranks in one process.
+VARIANTS = {
+    "search": {"overlap.cost": "{cost}"},
+    "search_may_round": {"overlap.cost": "{cost}", "overlap.may_change_rounding": "true"},
+    "copy_engines": {"overlap.comm_engine": "copy"},
+    "one_process": {"runtime.processes": "one"},
+}
+
 NOT_WITH_SHARDED_WEIGHTS = {"param_gather_with_optimizer"}  # these are gathered for each use
 NOT_WITH_ONE_SEQUENCE = {"halves"}
 
@@ -128,9 +136,11 @@ def changes(name, gpus, small=False, device="cuda"):
     return values
 
 
-def techniques(name, gpus):
-    """Settings of [overlap] to measure for a case, by name; the first is none at all."""
+def techniques(name, gpus, cost):
+    """Settings to measure for a case, by name; the first is no overlap at all. `cost`: what a search for overlap goes by."""
     ranks, file = layout(name, gpus), load(name)
     never = NOT_WITH_SHARDED_WEIGHTS if file["parallel"].get("shard") == "parameters" else set()
     never |= NOT_WITH_ONE_SEQUENCE if file["train"]["microbatch"] == 1 else set()
-    return {"off": OFF} | {key: values for key, (dimension, values) in TECHNIQUES.items() if ranks[dimension] > 1 and key not in never}
+    alone = {key: values for key, (dimension, values) in TECHNIQUES.items() if ranks[dimension] > 1 and key not in never}
+    variants = {key: {name: text.format(cost=cost) for name, text in values.items()} for key, values in VARIANTS.items()}
+    return {"off": OFF} | alone | variants

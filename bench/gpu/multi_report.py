@@ -29,6 +29,7 @@ reduction; clipping to norm 1. NVLink multicast is off on both sides.
 - PyTorch: FSDP2 per block, DTensor tensor and sequence parallelism with gathers that are not overlapped, interleaved 1F1B of
   torch.distributed.pipelining; torch.compile per block, fused AdamW ([torch_multi.py](torch_multi.py)). Over several microbatches it
   reduces gradients once per step, also where braid (`shard = "gradients"`) does after each.
+- Any order: attention's backward may add in any order, as PyTorch's does (`runtime.repeatable = false`).
 - MFU: tokens/s times model FLOPs per token (recompute does not count) over 989 TFLOP/s.
 - Floor: the compute of rank 0 if no communication were exposed and nothing waited; how it is measured, [h200.md](h200.md) says.
 
@@ -148,6 +149,9 @@ class Page:
                          f"{100 * floor['floor_ms'] / step:.0f}%" if floor and step else ""])
         heads = ["case", "braid, tokens/s and GPU", "PyTorch", "braid / PyTorch", "MFU, braid", "MFU, PyTorch", "step, ms", "floor, ms",
                  "of the floor"]
+        if any(runs.speeds("braid_any_order") for runs in self.runs):
+            heads.append("braid, any order")
+            rows = [[*row, runs.cell("braid_any_order")] for row, runs in zip(rows, self.runs)]
         warmup = next((r["warmup"] for runs in self.runs for r in runs.of("torch")), "some")
         return STEPS.format(table=table(heads, rows), warmup=warmup, settings=self.settings())
 

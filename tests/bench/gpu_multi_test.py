@@ -22,6 +22,7 @@ import multi  # noqa: E402
 import multi_cases  # noqa: E402
 import multi_report  # noqa: E402
 
+bounded_run.GRACE_S = 0.2
 BRAID = sys.argv.pop(1) if len(sys.argv) > 1 else None
 LAYOUT = {"ranks": 2, "data": 2, "tensor": 1, "context": 1, "pipeline": 1, "virtual_stages": 1, "sequence_parallel": False,
           "shard": "optimizer", "recompute": "none"}
@@ -116,8 +117,9 @@ class CasesTest(unittest.TestCase):
         self.assertEqual(multi_cases.title("qwen2.5-7b-zero1", 4), "qwen2.5-7b-zero1")
 
     def test_techniques_are_those_of_the_layout(self):
-        self.assertEqual(list(multi_cases.techniques("llama-8b-zero3", 2))[:2], ["off", "grad_reduce"])
-        self.assertNotIn("grad_reduce", multi_cases.techniques("llama-8b-tp", 2))
+        self.assertEqual(list(multi_cases.techniques("llama-8b-zero3", 2, "h200x2"))[:2], ["off", "grad_reduce"])
+        self.assertNotIn("grad_reduce", multi_cases.techniques("llama-8b-tp", 2, "h200x2"))
+        self.assertEqual(multi_cases.techniques("llama-8b-tp", 2, "h200x2")["search"], {"overlap.cost": "h200x2"})
 
     @unittest.skipUnless(BRAID, "without the program")
     def test_braid_takes_all_cases(self):
@@ -130,7 +132,7 @@ class CasesTest(unittest.TestCase):
         for name in multi_cases.CASES:
             layouts.setdefault(json.dumps([multi_cases.layout(name, 4), multi_cases.load(name)["parallel"].get("shard")]), name)
         for name in layouts.values():
-            for technique in multi_cases.techniques(name, 4).values():
+            for technique in multi_cases.techniques(name, 4, "h200x4").values():
                 self.plan(name, 4, technique)
 
     def plan(self, name, gpus, technique):
@@ -144,6 +146,16 @@ class BoundedRunTest(unittest.TestCase):
         outputs = bounded_run.run_together(["bash", "-c", "echo rank $RANK"], 30, [{"RANK": "0"}, {"RANK": "1"}])
         self.assertEqual(outputs, ["rank 0\n", "rank 1\n"])
 
+    def test_logs_are_whole_also_of_what_failed(self):
+        with tempfile.TemporaryDirectory() as folder, self.assertRaises(gpu_bench.Failure):
+            log = pathlib.Path(folder, "logs", "one.log")
+            try:
+                bounded_run.run_together(["bash", "-c", "seq 1 100; exit $RANK"], 30, [{"RANK": "0"}, {"RANK": "4"}], log)
+            finally:
+                text = log.read_text(encoding="utf-8")
+                self.assertEqual(text.count("\n57\n"), 2)
+                self.assertIn("== rank 1 of bash -c seq 1 100; exit $RANK: status 4\n1\n", text)
+
     def test_a_rank_that_fails_ends_the_others_and_is_quoted(self):
         begin = time.monotonic()
         with self.assertRaisesRegex(gpu_bench.Failure, "(?s)rank 1 ended with status 3.*not enough"):
@@ -155,8 +167,8 @@ class BoundedRunTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             pid = pathlib.Path(folder, "pid")
             script = f"echo begun; setsid bash -c 'echo $$ >{pid}; exec sleep 100' & sleep 100"
-            with self.assertRaisesRegex(gpu_bench.Failure, "(?s)more than 2 s.*begun"):
-                bounded_run.run_together(["bash", "-c", script], 2, [{}])
+            with self.assertRaisesRegex(gpu_bench.Failure, "(?s)more than 1 s.*begun"):
+                bounded_run.run_together(["bash", "-c", script], 1, [{}])
             state = pathlib.Path(f"/proc/{pid.read_text().strip()}/stat")
             self.assertTrue(not state.exists() or state.read_text().split()[2] == "Z")
 
@@ -174,14 +186,16 @@ class FakeBench(multi.Bench):
     def simulate(self, case):
         pass
 
-    def run_braid(self, case, shape, trace, technique=""):
+    def run_braid(self, case, shape, what, technique, trace):
         self.order.append((case.name, "braid", trace, case.changes.get("overlap.mode")))
         if trace and case.name == "llama-8b-zero3":
             raise gpu_bench.Failure("tracing hangs")
         return {"tokens_per_s": 10.0}
 
-    def run_torch(self, shape):
+    def run_torch(self, case, shape):
         self.order.append(("torch",))
+        if case.name.startswith("qwen"):
+            raise gpu_bench.Failure("out of memory")
         return {"tokens_per_s": 8.0}
 
 
@@ -206,6 +220,17 @@ class OrderTest(unittest.TestCase):
         self.assertEqual([r["message"] for r in records if r["kind"] == "failure"], ["tracing hangs"])
         self.assertEqual(bench.failures, 1)
 
+    def test_what_failed_is_not_tried_again(self):
+        bench, records = self.run_all("--case", "qwen2.5-1.5b-zero1", "--rounds", "3", "--side", "torch")
+        self.assertEqual(bench.order, [("torch",)])
+        self.assertEqual([r["message"] for r in records if r["kind"] == "failure"], ["out of memory"])
+
+    def test_any_order_is_a_side_of_its_own(self):
+        bench, records = self.run_all("--case", "llama-1b-tp", "--rounds", "1", "--side", "braid_any_order")
+        self.assertEqual([(r["side"], r["planned_bytes"]) for r in records if r["kind"] == "multi_run"],
+                         [("braid_any_order", SHAPE["planned_bytes"])])
+        self.assertEqual(bench.order, [("llama-1b-tp", "braid", False, None)])
+
     def test_no_run_begins_that_would_not_end_in_time(self):
         budget = multi.Budget(seconds=100, limit_s=300)
         self.assertTrue(budget.has_time("a"))
@@ -217,7 +242,7 @@ class OrderTest(unittest.TestCase):
 
     def test_techniques_come_last_each_alone(self):
         bench, records = self.run_all("--case", "llama-1b-zero1", "--rounds", "1", "--side", "braid", "--techniques", "--no-trace")
-        self.assertEqual([each[3] for each in bench.order], [None, "off", "manual", "manual", "manual"])
+        self.assertEqual([each[3] for each in bench.order], [None, "off", *["manual"] * 3, *[None] * len(multi_cases.VARIANTS)])
         self.assertEqual([r["technique"] for r in records if r["kind"] == "multi_run"][:3], ["", "off", "grad_reduce"])
 
     def test_cases_without_a_version_for_these_gpus_say_why(self):
