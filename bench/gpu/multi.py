@@ -15,6 +15,7 @@ import datetime
 import json
 import os
 import pathlib
+import re
 import statistics
 import sys
 import tempfile
@@ -27,6 +28,7 @@ from end_to_end import LOG_LINE, WARMUP_STEPS
 from gpu_bench import FOLDER, Failure
 
 TRACED_STEPS = 2
+LOSS = re.compile(r"lm loss: ([^ ]+)")
 DESCRIBE_LIMIT_S = 120
 FIRST_GUESS_S = 60  # of a run nothing is known about
 # Two programs, and braid with attention's backward adding in any order, as PyTorch's does.
@@ -126,7 +128,9 @@ def braid_figures(text, shape):
     ends = ends[WARMUP_STEPS - 1:shape["steps"]]
     step_ms = [(b - a).total_seconds() * 1e3 for a, b in zip(ends, ends[1:])]
     tokens = shape["global_batch"] * shape["sequence"] * len(step_ms)
-    return {"tokens_per_s": tokens / (ends[-1] - ends[0]).total_seconds(), "step_ms": step_ms}
+    losses = LOSS.findall(text)
+    return {"tokens_per_s": tokens / (ends[-1] - ends[0]).total_seconds(), "step_ms": step_ms,
+            "loss": float(losses[shape["steps"] - 1]) if len(losses) >= shape["steps"] else None}
 
 
 def mean_of(parts):

@@ -39,7 +39,7 @@ TRACES = """## Where the step goes
 
 {table}
 Means of all ranks over the traced steps of one run, ms; tracing itself takes some time. Communication: how long it ran, and how long no
-compute ran beside it (exposed), by kind of ranks.
+compute ran beside it (exposed), by kind of ranks; waiting: for ranks that had not come to it yet, so that no bytes moved.
 """
 
 MEMORY = """## Memory, GiB of the GPU that needs most
@@ -168,9 +168,10 @@ class Page:
             rows.append([case["title"], f"{case['parameters'] / 1e6:,.0f} M", ", ".join([sizes, *extras]),
                          f"{case['microbatches']} x {case['microbatch']} x {case['sequence']}",
                          ", ".join(f"{key} = {value}" for key, value in changed.items()), *(len(runs.of(side)) for side in SIDES),
-                         *(number(runs.value(side, key)) for key in ("clock_mhz", "power_w") for side in SIDES)])
+                         *(number(runs.value(side, key)) for key in ("clock_mhz", "power_w") for side in SIDES),
+                         *(number(runs.value(side, "loss"), "{:.3f}") for side in SIDES)])
         heads = ["case", "parameters", "layout", "per data rank and step", "braid's settings besides", "rounds, braid", "PyTorch",
-                 "MHz, braid", "PyTorch", "W, braid", "PyTorch"]
+                 "MHz, braid", "PyTorch", "W, braid", "PyTorch", "last loss, braid", "PyTorch"]
         return table(heads, rows)
 
     def traces(self):
@@ -179,9 +180,10 @@ class Page:
             trace = runs.traces.get("")
             if trace:
                 rows.append([runs.case["title"], *(f"{trace[key] / 1e6:.1f}" for key in ("step_ns", "compute_ns")),
-                             f"{trace['communication']['exposed_ns'] / 1e6:.1f}", self.by_kind(trace["by_group"]),
+                             *(number(trace["communication"].get(key) and trace["communication"][key] / 1e6, "{:.1f}")
+                               for key in ("exposed_ns", "exposed_wait_ns")), self.by_kind(trace["by_group"]),
                              *(f"{trace[key] / 1e6:.1f}" for key in ("copy_ns", "idle_ns"))])
-        heads = ["case", "step", "compute", "exposed communication", "by kind: exposed of all", "copies", "idle"]
+        heads = ["case", "step", "compute", "exposed communication", "of it waiting", "by kind: exposed of all", "copies", "idle"]
         return TRACES.format(table=table(heads, rows)) if rows else ""
 
     @staticmethod

@@ -207,7 +207,7 @@ class Trainer:
         losses = []
         arguments = [tokens] if 0 in self.stages else []
         targets = {"target": labels, "losses": losses} if self.num_stages() - 1 in self.stages else {}
-        self.schedule.step(*arguments, **targets)
+        self.schedule.step(*arguments, **targets, return_outputs=False)  # nobody wants the logits of all microbatches at once
         return torch.stack(losses).mean().detach() if losses else torch.zeros((), device=self.device)
 
     def clip(self):
