@@ -65,9 +65,9 @@ class PageTest(unittest.TestCase):
 
     def test_exposed_communication_by_kind(self):
         trace = {"kind": "multi_trace", "time": "2026-01-02 00:00:00", **FACTS, "technique": "", "step_ns": 3e8, "compute_ns": 2.8e8,
-                 "copy_ns": 0, "idle_ns": 1e7, "communication": {"total_ns": 5e7, "exposed_ns": 1e7},
+                 "copy_ns": 0, "idle_ns": 1e7, "communication": {"total_ns": 5e7, "exposed_ns": 1e7, "exposed_wait_ns": 2e6},
                  "by_group": {"data": {"total_ns": 5e7, "exposed_ns": 1e7}}}
-        self.assertIn("| llama-1b-zero1 | 300.0 | 280.0 | 10.0 | data 10.0 of 50.0 | 0.0 | 10.0 |", page(trace))
+        self.assertIn("| llama-1b-zero1 | 300.0 | 280.0 | 10.0 | 2.0 | data 10.0 of 50.0 | 0.0 | 10.0 |", page(trace))
 
     def test_predictions_have_their_error(self):
         simulated = {"kind": "multi_simulation", "time": "2026-01-02 00:00:00", **FACTS, "cost": "h200x2", "step_ns": 270e6}
@@ -253,10 +253,10 @@ class OrderTest(unittest.TestCase):
 
 class FiguresTest(unittest.TestCase):
     def test_traced_steps_behind_the_timed_ones_do_not_count(self):
-        text = "".join(f" [2026-11-21 03:55:{10 + i}.000000] iteration        {i}/      7 | ...\n" for i in range(1, 6))
-        text += " [2026-11-21 03:57:00.000000] iteration        6/      7 | ...\n"
+        text = "".join(f" [2026-11-21 03:55:{10 + i}.000000] iteration        {i}/      7 | lm loss: {i}.5E+00 |\n" for i in range(1, 6))
+        text += " [2026-11-21 03:57:00.000000] iteration        6/      7 | lm loss: 6.0E+00 |\n"
         figures = multi.braid_figures(text, {"steps": 5, "global_batch": 4, "sequence": 100})
-        self.assertEqual(figures, {"tokens_per_s": 400.0, "step_ms": [1000.0, 1000.0]})
+        self.assertEqual(figures, {"tokens_per_s": 400.0, "step_ms": [1000.0, 1000.0], "loss": 5.5})
 
     def test_a_run_that_ended_early_is_a_failure(self):
         with self.assertRaisesRegex(gpu_bench.Failure, "logged 0 of 5 steps"):
