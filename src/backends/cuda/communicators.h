@@ -42,8 +42,9 @@ std::string why_no_nccl();
 /// on all ranks and in every run.
 class Communicators {
  public:
-  /// Makes the communicators of these programs on the device that is current, together with the
-  /// other ranks, which must do the same at the same time. `rendezvous` must outlive this. Throws
+  /// Makes the communicators of these programs on the device that is current, and connects their
+  /// members by the first call of each kind, on memory of its own, together with the other ranks,
+  /// which must do the same at the same time. `rendezvous` must outlive this. Throws
   /// DeviceError, ConfigError if this build has no NCCL, and AbortedError if another rank fails.
   Communicators(std::span<const Program> programs, Rendezvous& rendezvous);
   ~Communicators();
@@ -53,6 +54,10 @@ class Communicators {
   /// The kernel of a task that has a communicator.
   CudaKernel make_kernel(const Program& program, const Task& task) const;
 
+  /// Waits for the work on a stream. Throws DeviceError if it fails, AbortedError if there is a
+  /// fault meanwhile: the parts of other ranks then never come.
+  void wait(cudaStream_t stream) const;
+
   /// An error that NCCL has met since, or why another rank failed; nullopt if all is well.
   std::optional<std::string> fault() const;
 
@@ -61,6 +66,8 @@ class Communicators {
   void abort(const std::string& reason) noexcept;
 
  private:
+  void connect(std::span<const Program> programs);
+
   struct State;
   std::unique_ptr<State> state_;
 };

@@ -5,7 +5,6 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "backends/buffer_addresses.h"
@@ -413,23 +412,10 @@ void CudaExecutor::State::poison() {
 /// Waits for the end of the step. Throws DeviceError if another rank fails meanwhile: its part of
 /// the calls never comes.
 void CudaExecutor::State::wait_for_device() {
-  if (communicators == nullptr) {
+  if (communicators != nullptr) {
+    communicators->wait(launch_stream);
+  } else {
     BRAID_CUDA_CHECK(cudaStreamSynchronize(launch_stream));
-    return;
-  }
-  constexpr int kQueriesPerLook = 256;  // for faults: it takes a lock per communicator
-  for (int queries = 1;; ++queries) {
-    const cudaError_t status = cudaStreamQuery(launch_stream);
-    if (status != cudaErrorNotReady) {
-      cuda_check(status, "cudaStreamQuery");
-      return;
-    }
-    if (queries % kQueriesPerLook == 0) {
-      if (const std::optional<std::string> fault = communicators->fault()) {
-        throw AbortedError(*fault);
-      }
-    }
-    std::this_thread::yield();
   }
 }
 

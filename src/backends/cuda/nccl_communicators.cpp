@@ -1,11 +1,20 @@
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <map>
+#include <set>
+#include <thread>
+#include <tuple>
+#include <utility>
 
 #include "backends/cuda/communicators.h"
+#include "backends/cuda/cuda_error.h"
+#include "backends/cuda/cuda_handle.h"
+#include "backends/cuda/device_arena.h"
 #include "backends/cuda/nccl_calls.h"
 #include "backends/cuda/nccl_library.h"
 #include "base/errors.h"
+#include "comm/transport.h"
 
 /// Checks a call of the library `nccl`.
 #define BRAID_NCCL_CHECK(call) nccl.check((call), #call)
@@ -47,6 +56,53 @@ ncclComm_t make_communicator(const NcclLibrary& nccl, const CommunicatorKey& key
   return made;
 }
 
+CommCall call_of(const Program& program, const Task& task) {
+  const OpSpec& spec = program.spec(task);
+  const Group& group = program.groups[group_of(program, spec)->index()];
+  const std::vector<std::byte*> no_addresses(spec.operands.size(), nullptr);
+  return make_comm_call(spec, group, no_addresses, spec.op);
+}
+
+/// What NCCL chooses an algorithm by, equal on all members. Messages have one for all sizes.
+using CallKind = std::tuple<CommOp, int64_t, DType, int64_t, int64_t>;
+
+CallKind kind_of(const CommCall& call) {
+  return call.is_message() ? CallKind{}
+                           : CallKind{call.op, call.num_elems(), call.dtype, call.root, call.shift};
+}
+
+using TaskOfProgram = std::pair<const Program*, const Task*>;
+
+/// The first task of each kind of call on each communicator: in one order on all its members.
+std::map<CommunicatorKey, std::vector<TaskOfProgram>> first_calls(
+    std::span<const Program> programs) {
+  std::map<CommunicatorKey, std::vector<TaskOfProgram>> calls;
+  std::set<std::pair<CommunicatorKey, CallKind>> seen;
+  for (const Program& program : programs) {
+    std::set<uint32_t> seen_specs;  // few, and perhaps a million tasks
+    for (const Task& task : program.tasks) {
+      const std::optional<CommunicatorKey> key = seen_specs.insert(task.spec.value).second
+                                                     ? communicator_key(program, task)
+                                                     : std::nullopt;
+      if (key && seen.emplace(*key, kind_of(call_of(program, task))).second) {
+        calls[*key].emplace_back(&program, &task);
+      }
+    }
+  }
+  return calls;
+}
+
+/// Bytes of the largest operand.
+int64_t largest_operand(const std::map<CommunicatorKey, std::vector<TaskOfProgram>>& calls) {
+  int64_t bytes = 0;
+  for (const auto& [key, tasks] : calls) {
+    for (const auto& [program, task] : tasks) {
+      bytes = std::max(bytes, call_of(*program, *task).num_bytes());
+    }
+  }
+  return bytes;
+}
+
 }  // namespace
 
 struct Communicators::State {
@@ -75,6 +131,28 @@ Communicators::Communicators(std::span<const Program> programs, Rendezvous& rend
     const int place = place_of(key, programs.front().rank);
     state_->made.emplace(key, make_communicator(state_->nccl, key, place, rendezvous));
   }
+  connect(programs);
+}
+
+/// NCCL connects the members of a communicator at the first call of each kind, on the host, which
+/// the capture of a graph does not allow. Every rank takes its communicators in the one order, so
+/// that no call waits for a member that waits for another one.
+void Communicators::connect(std::span<const Program> programs) {
+  const auto calls = first_calls(programs);
+  const int64_t bytes = largest_operand(calls);
+  const DeviceArena x(bytes, "first calls of communicators");
+  const DeviceArena y(bytes, "first calls of communicators");
+  const std::array operands{x.data(), y.data()};
+  const CudaStream stream(0);
+  for (const auto& [key, tasks] : calls) {
+    for (const auto& [program, task] : tasks) {
+      make_kernel(*program, *task)
+          .launch({.operands = std::span(operands).first(program->spec(*task).operands.size()),
+                   .scratch = nullptr,
+                   .stream = stream});
+    }
+  }
+  wait(stream);
 }
 
 Communicators::~Communicators() = default;
@@ -84,11 +162,25 @@ CudaKernel Communicators::make_kernel(const Program& program, const Task& task) 
   check(key.has_value(), "a task without communicator");
   const auto found = state_->made.find(*key);
   check(found != state_->made.end(), "there is no communicator {}", describe_key(*key));
-  const OpSpec& spec = program.spec(task);
-  const Group& group = program.groups[group_of(program, spec)->index()];
-  const std::vector<std::byte*> no_addresses(spec.operands.size(), nullptr);
-  return make_nccl_kernel(spec, make_comm_call(spec, group, no_addresses, spec.op), found->second,
+  return make_nccl_kernel(program.spec(task), call_of(program, task), found->second,
                           place_of(*key, program.rank));
+}
+
+void Communicators::wait(cudaStream_t stream) const {
+  constexpr int kQueriesPerLook = 256;  // for faults: it takes a lock per communicator
+  for (int queries = 1;; ++queries) {
+    const cudaError_t status = cudaStreamQuery(stream);
+    if (status != cudaErrorNotReady) {
+      cuda_check(status, "cudaStreamQuery");
+      return;
+    }
+    if (queries % kQueriesPerLook == 0) {
+      if (const std::optional<std::string> reason = fault()) {
+        throw AbortedError(*reason);
+      }
+    }
+    std::this_thread::yield();
+  }
 }
 
 std::optional<std::string> Communicators::fault() const {

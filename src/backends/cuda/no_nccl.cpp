@@ -18,6 +18,8 @@ CudaKernel Communicators::make_kernel(const Program&, const Task&) const {
   return {};
 }
 
+void Communicators::wait(cudaStream_t) const {}
+
 std::optional<std::string> Communicators::fault() const {
   return std::nullopt;
 }
