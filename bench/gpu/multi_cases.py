@@ -38,9 +38,9 @@ CASES = {case.name: case for case in [
 ]}
 
 # What --small makes of every case: seconds on a CPU, to rehearse the scripts.
-SMALL = {"model.layers": 8, "model.width": 128, "model.heads": 8, "model.kv_heads": 4, "model.head_size": 16, "model.ffn": 256,
+SMALL = {"model.width": 128, "model.heads": 8, "model.kv_heads": 4, "model.head_size": 16, "model.ffn": 256,
          "model.vocabulary": 1000, "data.tokenizer": "ids:1000", "train.sequence": 64, "train.steps": 7}
-SMALL_MICROBATCH, SMALL_MICROBATCHES = 2, 4
+SMALL_LAYERS, SMALL_MICROBATCH, SMALL_MICROBATCHES = 4, 2, 4
 
 OFF = {"overlap.mode": "off"}
 
@@ -130,7 +130,9 @@ def changes(name, gpus, small=False, device="cuda"):
     if layers_cut(name, gpus):
         values["model.layers"] = layers_cut(name, gpus)
     if small:
-        values |= SMALL | {"train.microbatch": min(file["train"]["microbatch"], SMALL_MICROBATCH)}
+        stages = ranks["pipeline"] * file["parallel"].get("virtual_stages", 1)
+        values |= SMALL | {"model.layers": max(SMALL_LAYERS, stages),
+                           "train.microbatch": min(file["train"]["microbatch"], SMALL_MICROBATCH)}
         per_data_rank = min(per_data_rank, SMALL_MICROBATCHES * values["train.microbatch"])
     values["train.global_batch"] = per_data_rank * ranks["data"]
     return values
