@@ -46,6 +46,19 @@ TEST(TracedSteps, ComeBackFromAReport) {
   EXPECT_EQ(measured.median_step_ns, 120e6);
 }
 
+TEST(TracedSteps, WaitsForOtherRanksComeBackAndAreNoneInOlderReports) {
+  StepSummary waiting = some_step(1);
+  waiting.communication.exposed_wait_ns = 5e6;
+  waiting.by_group[static_cast<size_t>(GroupKind::kData)].exposed_wait_ns = 5e6;
+  RunReport run = run_with({{2, waiting}});
+  EXPECT_EQ(measured_steps(run, "runs/a").traced.at(0).summary, waiting);
+  const std::string key = ",\"exposed_wait_ns\":";
+  for (size_t at = run.json.find(key); at != std::string::npos; at = run.json.find(key)) {
+    run.json.erase(at, run.json.find('}', at) - at);
+  }
+  EXPECT_EQ(measured_steps(run, "runs/a").traced.at(0).summary, some_step(1));
+}
+
 TEST(TracedSteps, ARunWithoutThemIsRefusedWithWhatHelps) {
   EXPECT_THAT(message_of<DataError>([] { measured_steps(run_with({}), "runs/a"); }),
               AllOf(HasSubstr("'runs/a' has no traced step"), HasSubstr("logging.trace_steps")));
@@ -85,6 +98,19 @@ TEST(PredictionError, TheTableHasEachPartWithItsErrors) {
   EXPECT_THAT(line("  linear"), AllOf(HasSubstr("60.0 ms"), HasSubstr("57.0 ms")));
   EXPECT_LT(text.find("  linear"), text.find("  adamw")) << "largest error first";
   EXPECT_EQ(text.find("copies"), std::string::npos);
+}
+
+TEST(PredictionError, TheTableSaysWhatWaitsForOtherRanksWhereThereAreAny) {
+  Prediction prediction{.cost = "h200x2, measured",
+                        .num_steps = 1,
+                        .measured = some_step(1),
+                        .predicted = some_step(1)};
+  EXPECT_THAT(describe_prediction_error(prediction),
+              testing::Not(HasSubstr("waits for other ranks")));
+  prediction.measured.communication.exposed_wait_ns = 4e6;
+  prediction.predicted.communication.exposed_wait_ns = 3e6;
+  EXPECT_THAT(describe_prediction_error(prediction),
+              testing::ContainsRegex("  waits for other ranks +4.00 ms +3.00 ms +-25.0% +-1.0%"));
 }
 
 TEST(PredictionError, JsonHasTheSame) {

@@ -13,6 +13,7 @@
 #include "report/report_html.h"
 #include "trace/exposed.h"
 #include "trace/idle.h"
+#include "trace/peer_waits.h"
 
 namespace braid {
 
@@ -28,6 +29,7 @@ class SampleTimeline {
     for (int rank = 0; rank < 2; ++rank) {
       timeline_.ranks.push_back(make_rank(rank, num_microbatches, kLayers));
     }
+    find_peer_waits(timeline_);
   }
 
   Timeline take() { return std::move(timeline_); }
@@ -48,6 +50,8 @@ class SampleTimeline {
     rank.kernel_names = {"braid::rows<float, 4>", "fill"};
     now_ns_ = 20'000 + 15'000 * rank_index;
     comm_end_ns_ = 0;
+    num_calls_ = 0;
+    rank.sequences = {{.name = "data of ranks 0, 1", .ranks = {0, 1}}};
     for (int64_t microbatch = 0; microbatch < num_microbatches; ++microbatch) {
       const bool last = microbatch + 1 == num_microbatches;
       for (int64_t layer = 0; layer < num_layers; ++layer) {
@@ -116,7 +120,9 @@ class SampleTimeline {
                       .bytes = 7'077'888,
                       .group = GroupKind::kData,
                       .communication = true,
-                      .op = kNumSites};
+                      .op = kNumSites,
+                      .sequence = 0,
+                      .call = num_calls_++};
     task.start_ns = std::max(comm_end_ns_, now_ns_) + 2'000;
     task.end_ns = task.start_ns + 900'000;
     comm_end_ns_ = task.end_ns;
@@ -127,6 +133,7 @@ class SampleTimeline {
   std::mt19937 random_{7};
   int64_t now_ns_ = 0;
   int64_t comm_end_ns_ = 0;
+  uint32_t num_calls_ = 0;  // of the rank
 };
 
 inline void add_sample_metrics(ReportInput& input, int64_t num_steps) {

@@ -112,6 +112,13 @@ function check_exposed(view, ranks, expect) {
     view.describe({lane, at: lane.task.findIndex((task) => lane.rank.group[task] >= 0)}, {clientX: 10, clientY: 10});
     return tooltip.node.textContent.includes('exposed');
   });
+  expect('the tooltip of communication that waited for other ranks says how long', () => {
+    const waited = (lane) => lane.task.findIndex((task) => lane.rank.wait_ns?.[task] > 0);
+    const lane = view.lanes.find((one) => waited(one) >= 0);
+    if (!lane) return true;
+    view.describe({lane, at: waited(lane)}, {clientX: 10, clientY: 10});
+    return tooltip.node.textContent.includes('for other ranks');
+  });
 }
 
 function check_folding(view, expect) {

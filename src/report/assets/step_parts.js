@@ -95,10 +95,11 @@ function rank_bars(data) {
   return [element('h3', {}, title), element('div', {class: 'scroll', style: 'max-height:220px'}, bars)];
 }
 
-function communication_rows(communication) {
+// Of runs in which a rank waited for another one, also how much of what is exposed that was.
+function communication_rows(communication, with_waits) {
   return communication.map((one) => ({cells: [[element('span', {}, swatch(`var(--phase-comm-${one.name})`), one.name), 'name'],
     [one.num_tasks.toLocaleString('en-US'), 'number'], [format_bytes(one.bytes), 'number'], [format_ns(one.total_ns), 'number'],
-    [format_ns(one.exposed_ns), 'number'], [format_percent(1 - one.exposed_ns / one.total_ns), 'number']]}));
+    [format_ns(one.exposed_ns), 'number'], ...(with_waits ? [[format_ns(one.exposed_wait_ns ?? 0), 'number']] : []), [format_percent(1 - one.exposed_ns / one.total_ns), 'number']]}));
 }
 
 // One sentence per kind: how much is hidden, and why the rest is not.
@@ -112,9 +113,10 @@ const names_of_ranks = (ranks) => ranks.length === 1 ? `rank ${ranks[0].rank}`
 
 function explained_communication({ranks, communication}) {
   if (communication.length === 0) return [note('No task of this step communicates.')];
-  const head = ['tasks', 'bytes', 'time', 'exposed', 'hidden'].map((name) => [name, 'number']);
+  const with_waits = communication.some(({exposed_wait_ns}) => exposed_wait_ns > 0);
+  const head = ['tasks', 'bytes', 'time', 'exposed', ...(with_waits ? ['of it waiting'] : []), 'hidden'].map((name) => [name, 'number']);
   return [element('h3', {}, `Communication: hidden, or why not; ${names_of_ranks(ranks)}`), communication_sentences(communication),
-    element('div', {class: 'scroll', style: 'margin-top:10px'}, table([['kind'], ...head], communication_rows(communication)))];
+    element('div', {class: 'scroll', style: 'margin-top:10px'}, table([['kind'], ...head], communication_rows(communication, with_waits)))];
 }
 
 function make_step_parts(data) {
