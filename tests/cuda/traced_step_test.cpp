@@ -6,6 +6,7 @@
 
 #include "backends/cuda/captured_nodes.h"
 #include "backends/cuda/cuda_handle.h"
+#include "backends/cuda/cupti_session.h"
 #include "backends/cuda/device_arena.h"
 #include "backends/cuda/step_tracer.h"
 #include "support/cuda_executors.h"
@@ -300,6 +301,44 @@ TEST_F(CuptiStep, IsTimedByEventsWhileAnotherProfilerIsAttached) {
   executor->set_tracing(true);
   executor->run(0);
   EXPECT_EQ(executor->timeline().method, "CUPTI");
+}
+
+// Copies between devices have records of a kind of their own.
+TEST_F(CuptiStep, CopiesToAnotherDeviceAreWorkOfTheirNode) {
+  int num_gpus = 0;
+  BRAID_CUDA_CHECK(cudaGetDeviceCount(&num_gpus));
+  if (num_gpus < 2) {
+    GTEST_SKIP() << "needs 2 GPUs";
+  }
+  constexpr size_t kBytes = size_t{8} << 20;
+  BRAID_CUDA_CHECK(cudaSetDevice(1));
+  const DeviceArena there(kBytes, "there");
+  BRAID_CUDA_CHECK(cudaSetDevice(0));
+  const DeviceArena here(kBytes, "here");
+  const CudaStream stream(0);
+  const auto session = CuptiSession::open();
+  CapturedNodes captured;
+  CudaCapture capture(stream);
+  captured.start_task(5, stream);
+  BRAID_CUDA_CHECK(cudaMemcpyPeerAsync(there.data(), 1, here.data(), 0, kBytes, stream));
+  captured.end_task(5, stream);
+  const CudaGraph graph = capture.end();
+  std::vector<NodeOfTask> nodes;
+  for (const CapturedNodes::Node& entry : captured.nodes_with_work()) {
+    nodes.push_back({session->node_id(entry.node), entry.task});
+  }
+  CudaGraphExec executable;
+  const auto clones = session->clones_of([&] { executable = CudaGraphExec(graph, stream); });
+  const TaskOfNode tasks = tasks_of_nodes(nodes, clones);
+  ActivityRecording recording(session, 0, RecordedWork::kGraph, &tasks);
+  BRAID_CUDA_CHECK(cudaGraphLaunch(executable, stream));
+  BRAID_CUDA_CHECK(cudaStreamSynchronize(stream));
+  recording.finish();
+  ASSERT_EQ(recording.log().activities.size(), 1u);
+  const DeviceActivity& copy = recording.log().activities[0];
+  EXPECT_EQ(tasks.at(copy.graph_node), 5u);
+  EXPECT_GT(copy.end_ns, copy.start_ns);
+  EXPECT_THAT(recording.log().names.at(copy.name), HasSubstr("copy"));
 }
 
 // ---- which nodes a task captured ----
