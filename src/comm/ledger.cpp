@@ -68,23 +68,31 @@ std::string Ledger::describe_missing(const Meeting& meeting, size_t party) const
       continue;
     }
     text += fmt::format("; rank {}: {}", told[i], describe_rank(told[i]));
-    all_wait = all_wait && waits_somewhere(told[i]);
-    for (const OpenCall& open : of(told[i]).open) {
-      if (waits(open)) {
-        add_new(missing_ranks(*open.meeting), told);
-      }
-    }
+    const std::vector<int> next = awaited(told[i]);
+    all_wait = all_wait && !next.empty();
+    add_new(next, told);
   }
   return all_wait ? text + "; all of these ranks wait for each other" : text;
 }
 
-bool Ledger::waits_somewhere(int rank) const {
-  const std::vector<OpenCall>& open = of(rank).open;
-  return std::any_of(open.begin(), open.end(), waits);
+std::vector<int> Ledger::awaited(int rank) const {
+  if (of(rank).told) {
+    return of(rank).told->awaited;
+  }
+  std::vector<int> ranks;
+  for (const OpenCall& open : of(rank).open) {
+    if (waits(open)) {
+      add_new(missing_ranks(*open.meeting), ranks);
+    }
+  }
+  return ranks;
 }
 
 std::string Ledger::describe_rank(int rank) const {
   const Rank& entry = of(rank);
+  if (entry.told) {
+    return entry.told->description;
+  }
   if (entry.num_calls == 0) {
     return "no call yet";
   }

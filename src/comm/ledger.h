@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "comm/comm_call.h"
@@ -25,6 +27,16 @@ class Ledger {
 
   bool is_in_call(int rank) const { return !of(rank).open.empty(); }
 
+  /// What the ledger of another process says of its rank; to be used in the next description.
+  struct Told {
+    std::string description;  ///< describe_rank
+    std::vector<int> awaited;
+  };
+  void tell(int rank, Told told) { ranks_[static_cast<size_t>(rank)].told = std::move(told); }
+
+  /// Ranks that are missing where this one waits.
+  std::vector<int> awaited(int rank) const;
+
   /// "last call ... in group data, call 7, finished".
   std::string describe_rank(int rank) const;
 
@@ -43,11 +55,11 @@ class Ledger {
     CommCall last;        ///< copy of the call that began last; its group may be gone
     OpenCall last_place;  ///< of that call, which may be gone, too
     std::vector<OpenCall> open;
+    std::optional<Told> told;  ///< of a rank in another process
   };
 
   const Rank& of(int rank) const { return ranks_[static_cast<size_t>(rank)]; }
   static bool waits(const OpenCall& open) { return open.meeting->num_met < open.number; }
-  bool waits_somewhere(int rank) const;
   static std::string describe_open(const OpenCall& open);
 
   std::vector<Rank> ranks_;

@@ -1,6 +1,7 @@
 #include <algorithm>
+#include <tuple>
 
-#include "comm/comm_fixture.h"
+#include "comm/wires.h"
 
 namespace braid {
 namespace {
@@ -17,6 +18,7 @@ struct Case {
   int64_t block;  ///< elements of the smaller operand of a gather or scatter, of x otherwise
   int64_t root = 0;
   int64_t shift = 0;
+  Wire wire = Wire::kThreads;
 
   size_t send_elems() const {
     const bool has_blocks = op == CommOp::kReduceScatter || op == CommOp::kAllToAll;
@@ -91,7 +93,7 @@ std::vector<T> naive_result(const Case& given, const PerRank<T>& x, int rank) {
 template <class T, class Sum>
 void expect_naive_results(const Case& given, uint32_t seed) {
   const PerRank<T> x = inputs<T>(given);
-  const Transports transports = make_in_process_transports({.num_ranks = given.num_ranks});
+  const Transports transports = make_transports(given.wire, {.num_ranks = given.num_ranks});
   const Group group = all_ranks(given.num_ranks);
   const auto errors = on_threads(given.num_ranks, [&](int rank) {
     std::mt19937 random(seed + static_cast<uint32_t>(rank));
@@ -116,15 +118,25 @@ void expect_naive_results(const Case& given, uint32_t seed) {
 constexpr CommOp kSums[] = {CommOp::kAllReduce, CommOp::kReduceScatter, CommOp::kReduce};
 constexpr CommOp kMoves[] = {CommOp::kAllGather, CommOp::kAllToAll, CommOp::kBroadcast,
                              CommOp::kRingShift};
-constexpr int64_t kBlocks[] = {0, 1, 3, 33, 1009, 5000};
+constexpr Wire kWires[] = {Wire::kThreads, Wire::kSockets};
 
-class CollectivesOf : public ::testing::TestWithParam<int> {};
+/// Elements of blocks: fewer where each case connects its ranks anew.
+std::vector<int64_t> blocks_for(Wire wire) {
+  return wire == Wire::kThreads ? std::vector<int64_t>{0, 1, 3, 33, 1009, 5000}
+                                : std::vector<int64_t>{0, 33, 5000};
+}
+
+class CollectivesOf : public ::testing::TestWithParam<std::tuple<Wire, int>> {
+ protected:
+  Wire wire() const { return std::get<0>(GetParam()); }
+  int num_ranks() const { return std::get<1>(GetParam()); }
+};
 
 TEST_P(CollectivesOf, SumsAreThoseInRankOrderBitwise) {
-  const int n = GetParam();
+  const int n = num_ranks();
   for (const CommOp op : kSums) {
-    for (const int64_t block : kBlocks) {
-      const Case given{.op = op, .num_ranks = n, .block = block, .root = n / 2};
+    for (const int64_t block : blocks_for(wire())) {
+      const Case given{.op = op, .num_ranks = n, .block = block, .root = n / 2, .wire = wire()};
       expect_naive_results<float, float>(given, 1);
       expect_naive_results<BFloat16, float>(given, 2);
       expect_naive_results<double, double>(given, 3);
@@ -134,10 +146,11 @@ TEST_P(CollectivesOf, SumsAreThoseInRankOrderBitwise) {
 }
 
 TEST_P(CollectivesOf, MovesBringTheRightBlocks) {
-  const int n = GetParam();
+  const int n = num_ranks();
   for (const CommOp op : kMoves) {
-    for (const int64_t block : kBlocks) {
-      const Case given{.op = op, .num_ranks = n, .block = block, .root = n - 1, .shift = 1};
+    for (const int64_t block : blocks_for(wire())) {
+      const Case given{
+          .op = op, .num_ranks = n, .block = block, .root = n - 1, .shift = 1, .wire = wire()};
       expect_naive_results<float, float>(given, 5);
       expect_naive_results<BFloat16, float>(given, 6);
       expect_naive_results<int64_t, int64_t>(given, 7);
@@ -146,29 +159,35 @@ TEST_P(CollectivesOf, MovesBringTheRightBlocks) {
 }
 
 TEST_P(CollectivesOf, RingsShiftByAnyNumber) {
-  const int n = GetParam();
+  const int n = num_ranks();
   for (const int64_t shift : {-9, -2, -1, 0, 2, 5, 8, 123456789}) {
     expect_naive_results<float, float>(
-        {.op = CommOp::kRingShift, .num_ranks = n, .block = 21, .shift = shift}, 8);
+        {.op = CommOp::kRingShift, .num_ranks = n, .block = 21, .shift = shift, .wire = wire()}, 8);
   }
 }
 
 TEST_P(CollectivesOf, AllRootsAreRoots) {
-  const int n = GetParam();
+  const int n = num_ranks();
   for (int64_t root = 0; root < n; ++root) {
     for (const CommOp op : {CommOp::kBroadcast, CommOp::kReduce}) {
-      expect_naive_results<float, float>({.op = op, .num_ranks = n, .block = 19, .root = root}, 9);
+      expect_naive_results<float, float>(
+          {.op = op, .num_ranks = n, .block = 19, .root = root, .wire = wire()}, 9);
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, CollectivesOf, ::testing::Values(1, 2, 3, 5, 8));
+INSTANTIATE_TEST_SUITE_P(Ranks, CollectivesOf,
+                         ::testing::Combine(::testing::Values(Wire::kThreads),
+                                            ::testing::Values(1, 2, 3, 5, 8)));
+INSTANTIATE_TEST_SUITE_P(RanksOverSockets, CollectivesOf,
+                         ::testing::Combine(::testing::Values(Wire::kSockets),
+                                            ::testing::Values(3)));
 
 /// Each rank's x and y are parts of one array; runs the calls that `make` makes of it.
 using MakeCall = std::function<CommCall(const Group&, std::vector<float>&, int rank)>;
 
-PerRank<float> run_in_place(int num_ranks, size_t array_elems, const MakeCall& make) {
-  const Transports transports = make_in_process_transports({.num_ranks = num_ranks});
+PerRank<float> run_in_place_on(Wire wire, int num_ranks, size_t array_elems, const MakeCall& make) {
+  const Transports transports = make_transports(wire, {.num_ranks = num_ranks});
   const Group group = all_ranks(num_ranks);
   PerRank<float> arrays;
   for (int rank = 0; rank < num_ranks; ++rank) {
@@ -179,6 +198,12 @@ PerRank<float> run_in_place(int num_ranks, size_t array_elems, const MakeCall& m
     transports[index]->run(make(group, arrays[index], rank));
   });
   EXPECT_THAT(errors, Each(""));
+  return arrays;
+}
+
+PerRank<float> run_in_place(int num_ranks, size_t array_elems, const MakeCall& make) {
+  PerRank<float> arrays = run_in_place_on(Wire::kThreads, num_ranks, array_elems, make);
+  EXPECT_EQ(run_in_place_on(Wire::kSockets, num_ranks, array_elems, make), arrays);
   return arrays;
 }
 
@@ -232,8 +257,12 @@ TEST(InPlace, AScatteredSumMayLieInItsBlock) {
   }
 }
 
-TEST(Sums, AreInGroupOrderAndNotInRankOrder) {
-  const Transports transports = make_in_process_transports({.num_ranks = 3});
+class Sums : public ::testing::TestWithParam<Wire> {};
+
+INSTANTIATE_TEST_SUITE_P(Wires, Sums, ::testing::ValuesIn(kWires), wire_name);
+
+TEST_P(Sums, AreInGroupOrderAndNotInRankOrder) {
+  const Transports transports = make_transports(GetParam(), {.num_ranks = 3});
   const Group group = make_group("turned", {0, 2, 1});
   const float values[] = {1e8f, 1.0f, -1e8f};  // 1e8 - 1e8 + 1, and not 1e8 + 1 - 1e8
   std::vector<float> results(3);
@@ -245,9 +274,9 @@ TEST(Sums, AreInGroupOrderAndNotInRankOrder) {
   EXPECT_THAT(results, Each(1.0f));
 }
 
-TEST(Sums, RoundOnceToBf16) {
+TEST_P(Sums, RoundOnceToBf16) {
   // 256 + 1 rounds back to 256 in bf16, so sums rounded after each addition would stay at 256.
-  const Transports transports = make_in_process_transports({.num_ranks = 9});
+  const Transports transports = make_transports(GetParam(), {.num_ranks = 9});
   const Group group = all_ranks(9);
   on_threads(9, [&](int rank) {
     std::vector<BFloat16> value(40, BFloat16(rank == 0 ? 256.0f : 1.0f));

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "comm/comm_call.h"
+#include "ir/program.h"
+
+namespace braid {
+
+/// A call of a rank in another process, with what this process needs of its x.
+struct RemoteCall {
+  Group group;
+  CommCall call;       ///< of `group`; without operands
+  int64_t number = 0;  ///< in its meeting, from 1
+  std::string bytes;   ///< the part of its x
+};
+
+/// The part of this call's x that member `to` of its group needs: nothing, a block, or all.
+struct SentPart {
+  int64_t begin = 0;
+  int64_t count = 0;
+};
+SentPart sent_part(const CommCall& call, size_t member, size_t to);
+
+/// Everything but the elements, which follow it.
+std::string pack_call(const CommCall& call, int64_t number, SentPart part);
+/// Throws DeviceError for what no process of this program sends.
+std::unique_ptr<RemoteCall> unpack_call(std::string body, int num_ranks);
+
+}  // namespace braid
