@@ -312,7 +312,7 @@ RunPlan plan_run(const RunConfig& config, int64_t tokenizer_vocabulary,
     plan.ranks.push_back(plan_rank(config, plan, rank, options));
   }
   if (config.overlap.list_schedule) {
-    schedule_plan(plan, config, schedule_costs(options));
+    schedule_plan(plan, config, schedule_costs(options), options.verify);
     plan.ranks.erase(plan.ranks.begin() + static_cast<ptrdiff_t>(num_wanted), plan.ranks.end());
   }
   const bool all = options.ranks.empty() && !options.one_rank_per_stage;

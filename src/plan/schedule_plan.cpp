@@ -17,6 +17,7 @@
 #include "base/errors.h"
 #include "base/text.h"
 #include "ir/verify.h"
+#include "memory/quick_plan.h"
 #include "passes/insert_events.h"
 #include "passes/rearrange.h"
 #include "plan/memory_needs.h"
@@ -29,7 +30,7 @@ namespace {
 constexpr VerifyRanksOptions kOneOrder{.one_order_of_collectives = true,
                                        .one_order_of_messages = true};
 
-/// Beyond so many tasks, of all programs, only one way to fill waits is tried.
+/// Beyond so many tasks, of all programs, each order takes a second or more.
 constexpr size_t kManyTasks = 150'000;
 
 /// How much slower than the fastest an order may be that needs less memory.
@@ -119,12 +120,13 @@ struct Candidate {
   std::vector<Program> programs;  // by planned rank
   Moved moved;
   int64_t step_ns = 0;
+  size_t way = 0;  // to fill waits
 };
 
 class PlanScheduler {
  public:
-  PlanScheduler(RunPlan& plan, const RunConfig& config, const CostModel& model)
-      : plan_(plan), model_(model), ranks_(rank_programs(plan)) {
+  PlanScheduler(RunPlan& plan, const RunConfig& config, const CostModel& model, bool verify)
+      : plan_(plan), model_(model), verify_(verify), ranks_(rank_programs(plan)) {
     is_one_order_ = verify_ranks(ranks_, kOneOrder).empty();
     const SimResult before = simulate(ranks_, model);
     before_ns_ = before.step_ns;
@@ -142,9 +144,12 @@ class PlanScheduler {
   void run() {
     const auto begin = std::chrono::steady_clock::now();
     std::vector<std::vector<int64_t>> level_limits = limits();
-    std::vector<std::optional<Candidate>> levels;
-    for (const std::vector<int64_t>& limit : level_limits) {
-      levels.push_back(best_within(limit));
+    std::vector<std::optional<Candidate>> levels(level_limits.size());
+    for (size_t level = levels.size(); level-- > 0;) {
+      levels[level] = best_within(level_limits[level]);
+      if (num_tasks_ > kManyTasks && levels[level]) {
+        ways_ = {levels[level]->way};
+      }
     }
     int num_retries = 0;
     while (const std::optional<size_t> level = best_level(levels)) {
@@ -187,10 +192,7 @@ class PlanScheduler {
   std::vector<ListScheduleOptions> ways_to_fill(const std::vector<int64_t>& limit) const {
     const ListScheduleOptions base{
         .live_bytes_limit = limit, .least_hidden_part = 0, .spec_ns = spec_ns_};
-    if (num_tasks_ > kManyTasks) {
-      return {base};
-    }
-    std::vector<ListScheduleOptions> ways(5, base);
+    std::vector<ListScheduleOptions> ways(kNumWays, base);
     ways[1].wgrads_first = true;
     ways[2].lookahead_jobs = 0;
     ways[3].lookahead_jobs = 2;
@@ -202,11 +204,13 @@ class PlanScheduler {
   }
 
   std::optional<Candidate> best_within(const std::vector<int64_t>& limit) const {
+    const std::vector<ListScheduleOptions> all = ways_to_fill(limit);
     std::optional<Candidate> best;
-    for (const ListScheduleOptions& options : ways_to_fill(limit)) {
-      std::optional<Candidate> candidate = tried(options);
+    for (const size_t way : ways_) {
+      std::optional<Candidate> candidate = tried(all[way]);
       if (candidate && candidate->step_ns < (best ? best->step_ns : before_ns_)) {
         best = std::move(candidate);
+        best->way = way;
       }
     }
     return best;
@@ -254,7 +258,7 @@ class PlanScheduler {
         of_rank.push_back(&program);
       }
       of_rank[kTrainProgram] = &programs[i];
-      plans.push_back(plan_memory(of_rank));
+      plans.push_back(verify_ ? plan_memory(of_rank) : plan_memory_quickly(of_rank));
     }
     return plans;
   }
@@ -294,7 +298,7 @@ class PlanScheduler {
 
   void keep(Candidate candidate, std::vector<MemoryPlan> memory) {
     for (size_t i = 0; i < plan_.ranks.size(); ++i) {
-      if (read_debug_options().verify.value_or(true)) {
+      if (read_debug_options().verify.value_or(verify_)) {
         verify_or_throw(candidate.programs[i], "list_schedule");
       }
       plan_.ranks[i].programs[kTrainProgram] = std::move(candidate.programs[i]);
@@ -311,12 +315,16 @@ class PlanScheduler {
     }
   }
 
+  static constexpr size_t kNumWays = 5;
+
   RunPlan& plan_;
   const CostModel& model_;
+  bool verify_;
   RankPrograms ranks_;
   bool is_one_order_ = false;
   int64_t before_ns_ = 0;
   size_t num_tasks_ = 0;
+  std::vector<size_t> ways_ = {0, 1, 2, 3, 4};  // that are tried
   std::vector<std::vector<int64_t>> spec_ns_;
   std::vector<int64_t> room_bytes_;  // for the step, by planned rank
 };
@@ -367,8 +375,9 @@ std::vector<int> ranks_to_schedule(const Mesh& mesh, std::vector<int> ranks) {
   return ranks;
 }
 
-void schedule_plan(RunPlan& plan, const RunConfig& config, const CostModel& cost_model) {
-  PlanScheduler(plan, config, cost_model).run();
+void schedule_plan(RunPlan& plan, const RunConfig& config, const CostModel& cost_model,
+                   bool verify) {
+  PlanScheduler(plan, config, cost_model, verify).run();
 }
 
 }  // namespace braid

@@ -7,6 +7,7 @@
 #include "model/model_spec.h"
 #include "plan/model_setup.h"
 #include "plan/parallel_setup.h"
+#include "plan/schedule_plan.h"
 
 namespace braid {
 namespace {
@@ -84,37 +85,13 @@ SimulatedRun::SimulatedRun(const RunConfig& config, int64_t tokenizer_vocabulary
                            const CostModel& model, const SimOptions& options, PlannedRanks planned)
     : config_(config),
       model_(model),
-      planned_(planned),
       plan_(plan_first_ranks(config, tokenizer_vocabulary, model, planned)),
       result_(simulate(rank_programs(), model, options)) {
   analyze();
 }
 
-/// Among the planned ranks, which stand in the order of their places.
-size_t SimulatedRun::position_of(int rank) const {
-  const MeshPosition at = plan_.mesh.position(rank);
-  if (planned_ == PlannedRanks::kOnePerStage) {
-    return static_cast<size_t>(at.pipeline);
-  }
-  const MeshSizes& sizes = plan_.mesh.sizes();
-  const int context_groups = at.pipeline * sizes.context + at.context;
-  const int position = context_groups * sizes.tensor + at.tensor;
-  return static_cast<size_t>(position);
-}
-
 RankPrograms SimulatedRun::rank_programs() const {
-  RankPrograms ranks;
-  for (const RankPlan& rank : plan_.ranks) {
-    ranks.programs.push_back(&rank.programs[kTrainProgram]);
-  }
-  for (int rank = 0; rank < plan_.mesh.num_ranks(); ++rank) {
-    ranks.program_of.push_back(static_cast<uint32_t>(position_of(rank)));
-  }
-  ranks.ranks_of_group = [this](int rank, GroupId group) {
-    const Program& program = plan_.ranks[position_of(rank)].programs[kTrainProgram];
-    return plan_.mesh.group(program.groups[group.index()].name, rank).ranks;
-  };
-  return ranks;
+  return braid::rank_programs(plan_);
 }
 
 void SimulatedRun::analyze() {

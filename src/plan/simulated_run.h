@@ -97,12 +97,10 @@ class SimulatedRun {
   Timeline timeline(std::span<const int> ranks) const;
 
  private:
-  size_t position_of(int rank) const;
   void analyze();
 
   RunConfig config_;
   const CostModel& model_;
-  PlannedRanks planned_;
   RunPlan plan_;
   SimResult result_;
   std::vector<SimulatedRank> ranks_;

@@ -358,7 +358,7 @@ uint32_t ListRun::choose(uint32_t rank) {
       }
     }
   } else if (next != kNone) {
-    has_memory = ranks_[rank].live_bytes + new_bytes(next) <= ranks_[rank].limit_bytes;
+    has_memory = has_room(next, rank);
     if (has_memory) {
       return can_start(next) ? next : kNone;
     }
@@ -397,6 +397,13 @@ uint32_t ListRun::float_in_the_way(uint32_t node) const {
   return kNone;
 }
 
+/// Streams beside compute, which nothing throttles, may have exceeded the limit: what adds nothing
+/// goes on all the same, since only that gives memory back.
+bool ListRun::has_room(uint32_t node, uint32_t rank) const {
+  const int64_t bytes = new_bytes(node);
+  return bytes == 0 || ranks_[rank].live_bytes + bytes <= ranks_[rank].limit_bytes;
+}
+
 bool ListRun::fills(uint32_t node, int64_t wait_ns) const {
   return wait_ns >= plan_.ns(node) ||
          static_cast<double>(wait_ns) >=
@@ -414,8 +421,7 @@ uint32_t ListRun::choose_float(uint32_t rank, int64_t wait_ns) const {
     if (num_tried++ == kMaxTried) {
       break;
     }
-    if (!fills(node, wait_ns) ||
-        ranks_[rank].live_bytes + new_bytes(node) > ranks_[rank].limit_bytes) {
+    if (!fills(node, wait_ns) || !has_room(node, rank)) {
       continue;
     }
     if (wait_ns == kForever) {

@@ -82,6 +82,7 @@ class ListRun {
   uint32_t spine_next(uint32_t rank);
   int64_t wait_ns(uint32_t node) const;
   uint32_t float_in_the_way(uint32_t node) const;
+  bool has_room(uint32_t node, uint32_t rank) const;
   bool fills(uint32_t node, int64_t wait_ns) const;
   uint32_t choose_float(uint32_t rank, int64_t wait_ns) const;
   uint32_t choose_ahead(uint32_t rank, uint32_t next, int64_t wait_ns);

@@ -27,6 +27,14 @@ int64_t needed_bytes(const RunPlan& plan, const RunConfig& config, bool on_gpu) 
   return most;
 }
 
+int64_t most_compute_ns(const SimulatedRun& run) {
+  int64_t most = 0;
+  for (const SimulatedRank& rank : run.ranks()) {
+    most = std::max(most, rank.times.compute_ns);
+  }
+  return most;
+}
+
 }  // namespace
 
 bool is_better(const OverlapTrial& a, const OverlapTrial& b) {
@@ -72,7 +80,8 @@ OverlapTrial OverlapTrials::simulate(const OverlapConfig& overlap) const {
     trial.simulated = true;
     trial.figures = {.step_ns = run.step_ns(),
                      .needed_bytes = needed_bytes(run.plan(), config, on_gpu),
-                     .exposed = run.means().all_exposed_ns / step_ns};
+                     .exposed = run.means().all_exposed_ns / step_ns,
+                     .most_compute = static_cast<double>(most_compute_ns(run)) / step_ns};
     trial.fits = !options_.memory_bytes || trial.figures.needed_bytes <= *options_.memory_bytes;
     if (!trial.fits) {
       trial.why_not = fmt::format("needs {} of {}", format_bytes(trial.figures.needed_bytes),

@@ -17,8 +17,10 @@ namespace braid {
 struct OverlapFigures {
   int64_t step_ns = 0;       ///< of the tasks and the host's part
   int64_t needed_bytes = 0;  ///< of the rank that needs most, with kernels and driver on a GPU
-  double exposed =
-      0;  ///< part of the step with communication that nothing hides, mean of all ranks
+  /// Part of the step with communication that nothing hides, mean of all ranks.
+  double exposed = 0;
+  /// Part of the step in which the rank that computes most does so: no order makes it shorter.
+  double most_compute = 0;
 };
 
 /// What became of one setting.

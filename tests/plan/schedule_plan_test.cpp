@@ -9,6 +9,7 @@
 #include "base/expect_error.h"
 #include "config/load.h"
 #include "config/validate.h"
+#include "memory/quick_plan.h"
 #include "plan/simulated_run.h"
 #include "sim/analytic_model.h"
 
@@ -106,6 +107,23 @@ TEST(SchedulePlan, StaysWithinTheDevice) {
   schedule_plan(plan, config, *model);
   for (size_t i = 0; i < plan.ranks.size(); ++i) {
     EXPECT_LE(plan.ranks[i].memory.step_bytes, step_bytes[i]);
+  }
+}
+
+// A search, which keeps one plan of many, has no time for the smallest arena.
+TEST(SchedulePlan, PlansMemoryQuicklyWithoutVerifying) {
+  const RunConfig config =
+      scheduled(config_with({"parallel.ranks=4", "parallel.pipeline=4", "parallel.schedule=1f1b"}));
+  const RunPlan full = plan_run(config, 0, {.one_rank_per_stage = true});
+  const RunPlan quick = plan_run(config, 0, {.one_rank_per_stage = true, .verify = false});
+  for (size_t i = 0; i < quick.ranks.size(); ++i) {
+    const std::vector<Program>& programs = quick.ranks[i].programs;
+    ASSERT_EQ(programs[kTrainProgram], full.ranks[i].programs[kTrainProgram]);
+    const MemoryPlan expected =
+        plan_memory_quickly(std::vector{&programs[kTrainProgram], &programs[kEvalProgram]});
+    EXPECT_EQ(quick.ranks[i].memory.programs[kTrainProgram].offset_bytes,
+              expected.programs[kTrainProgram].offset_bytes);
+    EXPECT_LE(full.ranks[i].memory.step_bytes, expected.step_bytes);
   }
 }
 

@@ -159,6 +159,17 @@ TEST_F(ListScheduling, NothingRunsAheadThatWouldKeepTheJobInFrontFromItsEnd) {
   EXPECT_THAT(order({.live_bytes_limit = {239, 239}}), ElementsAre(0, 1, 2, 3, 4, 5, 6));
 }
 
+TEST_F(ListScheduling, GoesOnWhereOtherStreamsHaveTakenTheMemory) {
+  // The other stream fills c; what compute does next takes nothing, and the weight gradient, which
+  // frees c, comes behind that.
+  programs_ = {rank_program(0, 1,
+                            "copy(x[0:30] -> c) comm comm mb=0 vs=0\n"
+                            "copy(x[100:110] -> y[100:110]) compute dgrad mb=0 vs=0\n"
+                            "copy(c -> y[0:30]) compute wgrad mb=0 vs=0\n"
+                            "copy(x[0:10] -> a) compute dgrad mb=0 vs=0\n")};
+  EXPECT_THAT(order({.live_bytes_limit = {100}}), ElementsAre(0, 1, 2, 3));
+}
+
 TEST_F(ListScheduling, UsesMeasuredDurations) {
   programs_ = {rank_program(0, 1, "copy(x[0:10] -> y[0:10]) compute forward\n")};
   EXPECT_EQ(schedule()->step_ns, 10);

@@ -214,6 +214,9 @@ TEST(AutoOverlap, SaysWhatItChoseAndWhy) {
   EXPECT_THAT(summarize(found), HasSubstr(" settings tried, step "));
   EXPECT_THAT(found.communication, Contains(HasSubstr("data: ")));
   EXPECT_THAT(describe(found), HasSubstr("auto     overlap_grad_reduce = true: "));
+  EXPECT_GT(found.chosen.most_compute, found.off.most_compute);  // the same in a shorter step
+  EXPECT_LE(found.chosen.most_compute, 1);
+  EXPECT_THAT(describe(found), HasSubstr("auto     the rank that computes most does so for "));
   EXPECT_TRUE(found.config.overlap.overlap_grad_reduce);
 }
 
