@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "ops/attributes.h"
@@ -13,6 +14,9 @@
 
 namespace braid {
 namespace {
+
+constexpr std::string_view kEngine = "engine";
+constexpr std::string_view kCopyEngine = "copy";
 
 /// Rank of an operand that may have any.
 int rank_of(const OpSpec& spec, size_t operand) {
@@ -23,6 +27,11 @@ template <class Attributes>
 Attributes checked_attributes(const OpSpec& spec, const OperandChecker& operands) {
   auto attributes = attributes_of<Attributes>(spec);
   operands.require(attributes.group >= 0, "group must be an index into the program's groups");
+  if constexpr (requires { attributes.by; }) {
+    operands.require(attributes.by.engine.empty() ||
+                         (attributes.by.engine == kCopyEngine && copies_suffice(spec.op)),
+                     "engine must be copy, of an op that adds nothing");
+  }
   return attributes;
 }
 
@@ -335,6 +344,30 @@ const OpDefinition kRingShiftOp{
     .cost = communication_cost,
     .backward = ring_shift_backward,
 };
+
+bool copies_suffice(std::string_view op) {
+  constexpr std::array<std::string_view, 5> kOps = {"all_gather", "all_to_all", "ring_shift",
+                                                    "send", "recv"};
+  return std::ranges::find(kOps, op) != kOps.end();
+}
+
+bool is_by_copy_engine(const OpSpec& spec) {
+  const AttributeValue* const engine = spec.find_attribute(kEngine);
+  const auto* const name = engine == nullptr ? nullptr : std::get_if<std::string>(engine);
+  return name != nullptr && *name == kCopyEngine;
+}
+
+OpSpec by_copy_engine(OpSpec spec) {
+  check(copies_suffice(spec.op), "copy engines cannot do op {}", spec.op);
+  spec = by_any_engine(std::move(spec));
+  spec.attributes.push_back({std::string(kEngine), std::string(kCopyEngine)});
+  return spec;
+}
+
+OpSpec by_any_engine(OpSpec spec) {
+  std::erase_if(spec.attributes, [](const Attribute& it) { return it.name == kEngine; });
+  return spec;
+}
 
 ValueId all_reduce(GraphBuilder& builder, ValueId x, std::string_view group,
                    std::string_view site) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "ops/graph.h"
@@ -34,9 +35,22 @@ namespace braid {
 ///
 /// all_reduce and identity are the pair that Megatron-LM calls "reduce from" and "copy to" the
 /// tensor-parallel region: where y is the same on all ranks, its gradient is complete on each.
+/// What moves the bytes on a device that can choose: "copy" is its copy engines; without the
+/// attribute it is kernels. The CPU does the same either way. Of all_gather, all_to_all,
+/// ring_shift, send and recv; equal on all ranks. Pass comm_engine chooses.
+struct EngineAttribute {
+  std::string engine;
+  void fields(auto&& visit) { visit("engine", engine); }
+  friend bool operator==(const EngineAttribute&, const EngineAttribute&) = default;
+};
+
 struct CollectiveAttributes {
   int64_t group = 0;
-  void fields(auto&& visit) { visit("group", group); }
+  EngineAttribute by = {};
+  void fields(auto&& visit) {
+    visit("group", group);
+    visit.optional(by);
+  }
 };
 
 /// broadcast, reduce.
@@ -55,10 +69,12 @@ struct MessageAttributes {
   int64_t group = 0;
   int64_t peer = 0;  ///< the member at the other end
   int64_t channel = 0;
+  EngineAttribute by = {};
   void fields(auto&& visit) {
     visit("group", group);
     visit("peer", peer);
     visit("channel", channel);
+    visit.optional(by);
   }
 };
 
@@ -66,9 +82,11 @@ struct MessageAttributes {
 struct RingShiftAttributes {
   int64_t group = 0;
   int64_t shift = 1;
+  EngineAttribute by = {};
   void fields(auto&& visit) {
     visit("group", group);
     visit("shift", shift);
+    visit.optional(by);
   }
 };
 
@@ -82,6 +100,16 @@ extern const OpDefinition kReduceOp;
 extern const OpDefinition kSendOp;
 extern const OpDefinition kRecvOp;
 extern const OpDefinition kRingShiftOp;
+
+/// Whether copy engines can do all of an op: it moves blocks from one rank to another, and adds
+/// nothing.
+bool copies_suffice(std::string_view op);
+/// Whether copy engines are to do it.
+bool is_by_copy_engine(const OpSpec& spec);
+/// The spec of a communication, which copies suffice for, with copy engines to do it.
+OpSpec by_copy_engine(OpSpec spec);
+/// The same without anybody to do it: what it means.
+OpSpec by_any_engine(OpSpec spec);
 
 /// Forward nodes of stage graphs; each returns y, an activation named after the site. `group` is a
 /// name, `num_ranks` its number of ranks.

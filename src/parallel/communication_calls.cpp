@@ -7,6 +7,7 @@
 #include "base/errors.h"
 #include "ir/race_detector.h"
 #include "ir/text.h"
+#include "ops/collectives.h"
 #include "ops/op.h"
 
 namespace braid {
@@ -36,7 +37,8 @@ std::string describe_type(const OperandSpec& operand) {
 /// the transfer.
 std::string form_of(const OpSpec& spec, MessageOrder order) {
   if (call_kind(spec) != CallKind::kCollective) {
-    const std::string type = describe_type(spec.operands.front());
+    const std::string type =
+        describe_type(spec.operands.front()) + (is_by_copy_engine(spec) ? " by copy engine" : "");
     return order == MessageOrder::kPerChannel
                ? type
                : fmt::format("{} on channel {}", type, channel_of(spec));

@@ -97,6 +97,14 @@ std::vector<Pass> default_pipeline(const PipelineOptions& options) {
        .run = [assign = options.assign_streams](
                   Program program,
                   const PassContext&) { return assign_streams(std::move(program), assign); }},
+      // Behind what looks for reductions, which it may take apart.
+      {.name = "comm_engine",
+       .summary =
+           "Chooses whether multiprocessors or copy engines move the bytes of communication.",
+       .run =
+           [engine = options.comm_engine](Program program, const PassContext& context) {
+             return comm_engine(std::move(program), engine, context);
+           }},
       {.name = "insert_events",
        .summary = "Turns dependencies between streams into as few events and waits as are needed.",
        .run = [](Program program, const PassContext&) { return insert_events(std::move(program)); },

@@ -4,6 +4,7 @@
 
 #include "passes/assign_streams.h"
 #include "passes/bulk_overlap.h"
+#include "passes/comm_engine.h"
 #include "passes/defer_head_wgrad.h"
 #include "passes/delay_wgrad.h"
 #include "passes/offload.h"
@@ -30,6 +31,7 @@ struct PipelineOptions {
   P2pStreamsOptions p2p_streams;
   PrefetchParametersOptions prefetch_parameters;
   AssignStreamsOptions assign_streams;
+  CommEngineOptions comm_engine;
 };
 
 /// All passes, in the order in which they must run: first what removes tasks, then what decides

@@ -10,8 +10,10 @@
 #include <unordered_map>
 #include <utility>
 
+#include "ops/collectives.h"
 #include "ops/offload.h"
 #include "ops/op.h"
+#include "passes/reduction_parts.h"
 
 namespace braid {
 namespace {
@@ -104,9 +106,14 @@ class Content {
 
 // ---- what ops do
 
-bool has_one_rank(const Program& program, const OpSpec& spec) {
+/// 0: it has no group.
+int64_t ranks_of_group(const Program& program, const OpSpec& spec) {
   const std::optional<GroupId> group = group_of(program, spec);
-  return group && program.groups[group->index()].ranks.size() == 1;
+  return group ? static_cast<int64_t>(program.groups[group->index()].ranks.size()) : 0;
+}
+
+bool has_one_rank(const Program& program, const OpSpec& spec) {
+  return ranks_of_group(program, spec) == 1;
 }
 
 bool moves_bytes(const Program& program, const OpSpec& spec) {
@@ -125,6 +132,7 @@ bool moves_bytes(const Program& program, const OpSpec& spec) {
 enum class Effect : uint8_t {
   kCompute,
   kCollective,
+  kReduction,  ///< a collective that may be taken apart: it means its parts
   kSend,
   kRecv,
   kMove,  ///< values of operand 0 to operand 1
@@ -154,10 +162,21 @@ struct SpecMeaning {
   uint64_t hash = 0;
   std::span<const size_t> replayed = {};  ///< operands of the replay, as positions
   OpSpec replay = {};
+  std::optional<ReductionParts> parts = std::nullopt;  ///< with hashes of their specs
+  uint64_t exchange_hash = 0;
+  uint64_t sum_hash = 0;
+  uint64_t gather_hash = 0;
 };
 
 SpecMeaning meaning_of(const Program& program, const OpSpec& spec) {
-  SpecMeaning meaning{.effect = effect_of(program, spec), .hash = hash_value(spec)};
+  SpecMeaning meaning{.effect = effect_of(program, spec), .hash = hash_value(by_any_engine(spec))};
+  if (auto parts = reduction_parts(spec, ranks_of_group(program, spec))) {
+    meaning.effect = Effect::kReduction;
+    meaning.exchange_hash = hash_value(parts->exchange);
+    meaning.sum_hash = hash_value(parts->sum);
+    meaning.gather_hash = parts->gather ? hash_value(*parts->gather) : 0;
+    meaning.parts = std::move(parts);
+  }
   for (const OpDefinition* const op : all_ops()) {
     if (op->name == spec.op && !op->replay.op.empty()) {
       meaning.replayed = op->replay.operands;
@@ -213,6 +232,9 @@ class Interpreter {
       case Effect::kCollective:
         shown_.push_back(compute(program_.spec(task), ranges, spec.hash, id));
         break;
+      case Effect::kReduction:
+        reduce(spec, ranges, id);
+        return;
       case Effect::kCompute:
         compute(program_.spec(task), ranges, spec.hash, id);
         break;
@@ -236,8 +258,7 @@ class Interpreter {
     for (size_t i = 0; i < ranges.size(); ++i) {
       if (reads(spec.operands[i].access)) {
         for (const Piece& piece : read(ranges[i])) {
-          hash = signed_mixed(signed_mixed(mixed(hash, piece.value), piece.first),
-                              piece.end - piece.begin);
+          hash = with_piece(hash, piece);
         }
       }
     }
@@ -254,6 +275,34 @@ class Interpreter {
       }
     }
     return seen;
+  }
+
+  /// What `compute` makes of the parts, one after the other.
+  void reduce(const SpecMeaning& spec, std::span<const BufferRange> ranges, TaskId id) {
+    const ReductionParts& parts = *spec.parts;
+    const uint64_t seen = seen_by(parts.exchange, ranges.first(1), spec.exchange_hash);
+    shown_.push_back(seen);
+    const uint64_t received = mixed(seen, 2);
+    uint64_t sum = spec.sum_hash;
+    for (int64_t i = 0; i < parts.num_ranks; ++i) {
+      sum = with_piece(sum, {.begin = 0,
+                             .end = parts.block_elems,
+                             .value = received,
+                             .first = i * parts.block_elems});
+    }
+    sum = mixed(sum, static_cast<uint64_t>(parts.num_ranks) + 1);
+    if (parts.gather) {
+      const uint64_t gathered =
+          with_piece(spec.gather_hash, {.begin = 0, .end = parts.block_elems, .value = sum});
+      shown_.push_back(gathered);
+      sum = mixed(gathered, 2);
+    }
+    write(ranges.back(), sum, id);
+  }
+
+  static uint64_t with_piece(uint64_t hash, const Piece& piece) {
+    return signed_mixed(signed_mixed(mixed(hash, piece.value), piece.first),
+                        piece.end - piece.begin);
   }
 
   void replay(const SpecMeaning& spec, std::span<const BufferRange> ranges, TaskId id) {

@@ -77,21 +77,7 @@ WeightGather manual_gather(const OverlapConfig& overlap) {
                                                             : WeightGather::kBeforeUse;
 }
 
-}  // namespace
-
-WeightGather weight_gather(const OverlapConfig& overlap) {
-  return overlap.mode == "off"      ? WeightGather::kAfterUpdate
-         : overlap.mode == "manual" ? manual_gather(overlap)
-                                    : WeightGather::kFirstAfterUpdate;
-}
-
-JobPairs job_pairs(const OverlapConfig& overlap) {
-  return overlap.pair_forward_backward == "forward_backward" ? JobPairs::kForwardBackward
-         : overlap.pair_forward_backward == "halves"         ? JobPairs::kHalves
-                                                             : JobPairs::kNone;
-}
-
-OverlapSetup overlap_setup(const OverlapConfig& overlap) {
+OverlapSetup setup_of_mode(const OverlapConfig& overlap) {
   if (overlap.mode == "manual") {
     return {.options = manual_options(overlap),
             .disabled_passes = not_asked_for(overlap),
@@ -107,6 +93,28 @@ OverlapSetup overlap_setup(const OverlapConfig& overlap) {
   return {.options = {},
           .disabled_passes = {},
           .context = {.may_change_rounding = overlap.may_change_rounding}};
+}
+
+}  // namespace
+
+WeightGather weight_gather(const OverlapConfig& overlap) {
+  return overlap.mode == "off"      ? WeightGather::kAfterUpdate
+         : overlap.mode == "manual" ? manual_gather(overlap)
+                                    : WeightGather::kFirstAfterUpdate;
+}
+
+JobPairs job_pairs(const OverlapConfig& overlap) {
+  return overlap.pair_forward_backward == "forward_backward" ? JobPairs::kForwardBackward
+         : overlap.pair_forward_backward == "halves"         ? JobPairs::kHalves
+                                                             : JobPairs::kNone;
+}
+
+OverlapSetup overlap_setup(const OverlapConfig& overlap) {
+  OverlapSetup setup = setup_of_mode(overlap);
+  setup.options.comm_engine.engine = overlap.comm_engine == "copy" ? CommEngine::kCopy
+                                     : overlap.comm_engine == "sm" ? CommEngine::kSm
+                                                                   : CommEngine::kAuto;
+  return setup;
 }
 
 }  // namespace braid

@@ -7,6 +7,7 @@
 
 #include "base/errors.h"
 #include "comm/comm_call.h"
+#include "ops/collectives.h"
 #include "ops/op.h"
 
 namespace braid {
@@ -53,6 +54,16 @@ GroupPlacement place_of(const Cluster& cluster, const OpSpec& spec, int rank,
   return place_group(cluster, std::array{rank, group_ranks[member]});
 }
 
+/// Every rank pushes to all others, one after the other.
+CommChoice copied(const CostModel& model, CommKind kind, const GroupPlacement& place,
+                  int64_t bytes) {
+  const CommSpec spec{.kind = kind,
+                      .algorithm = CommAlgorithm::kCopyEngineDirect,
+                      .placement = place,
+                      .bytes = bytes};
+  return {spec, model.comm_cost(spec)};
+}
+
 /// What the executor's call of this spec takes of its links.
 LinkTime link_time_of(const LinkOptions& links, const OpSpec& spec, const Group& group) {
   const std::vector<std::byte*> no_addresses(spec.operands.size());
@@ -60,6 +71,10 @@ LinkTime link_time_of(const LinkOptions& links, const OpSpec& spec, const Group&
 }
 
 }  // namespace
+
+bool has_copy_engines(const CostModel& model, const GroupPlacement& place) {
+  return model.links() == nullptr && place.num_nodes == 1;
+}
 
 int64_t round_cost_ns(double ns) {
   return std::llround(std::clamp(ns, 0.0, static_cast<double>(kMaxCostNs)));
@@ -137,8 +152,10 @@ Cost cheapest_comm(const CostModel& model, CommKind kind, const GroupPlacement& 
 ProgramComm comm_of(const CostModel& model, const OpSpec& spec, int rank, const Group& group) {
   const std::optional<CommKind> kind = comm_kind_of(spec);
   check(kind.has_value(), "op {} does not communicate", spec.op);
-  const CommChoice choice = cheapest_algorithm(
-      model, *kind, place_of(model.cluster(), spec, rank, group.ranks), whole_bytes(spec));
+  const GroupPlacement place = place_of(model.cluster(), spec, rank, group.ranks);
+  const CommChoice choice = has_copy_engines(model, place) && is_by_copy_engine(spec)
+                                ? copied(model, *kind, place, whole_bytes(spec))
+                                : cheapest_algorithm(model, *kind, place, whole_bytes(spec));
   ProgramComm comm{.spec = choice.spec, .cost = choice.cost, .own_cost = choice.cost, .link = {}};
   if (const LinkOptions* links = model.links()) {
     comm.link = link_time_of(*links, spec, group);

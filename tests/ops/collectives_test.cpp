@@ -47,6 +47,21 @@ TEST(CollectiveCheck, GroupIsAnIndex) {
   }
 }
 
+TEST(CollectiveCheck, CopyEnginesDoWhatAddsNothing) {
+  const OpSpec gather = collective_spec("all_gather", {read(kF32, {4}), write(kF32, {8})});
+  const OpSpec copied = by_copy_engine(gather);
+  EXPECT_NO_THROW(check_spec(copied));
+  EXPECT_TRUE(is_by_copy_engine(copied));
+  EXPECT_FALSE(is_by_copy_engine(gather));
+  EXPECT_EQ(by_any_engine(copied), gather);
+  EXPECT_EQ(by_copy_engine(copied), copied);
+  EXPECT_EQ(spec_cost(copied).comm_bytes, spec_cost(gather).comm_bytes);
+  expect_refused(with_attribute(copied, "engine", std::string("tape")), "engine must be copy");
+  const OpSpec sum = collective_spec("reduce_scatter", {read(kF32, {8}), write(kF32, {4})});
+  EXPECT_THAT(message_of<InternalError>([&] { by_copy_engine(sum); }),
+              HasSubstr("copy engines cannot do op reduce_scatter"));
+}
+
 TEST(CollectiveCheck, RootAndPeerAreMembersAndChannelsCount) {
   for (const char* const op : {"broadcast", "reduce"}) {
     const OpSpec spec{op,

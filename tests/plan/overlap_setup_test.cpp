@@ -23,6 +23,17 @@ TEST(OverlapSetup, AutoTakesTheDefaultsOfThePasses) {
   EXPECT_TRUE(overlap_setup({.may_change_rounding = true}).context.may_change_rounding);
 }
 
+TEST(OverlapSetup, TheEngineOfCommunicationIsChosenInAnyMode) {
+  for (const char* const mode : {"auto", "manual", "off"}) {
+    const auto engine = [mode](const char* name) {
+      return overlap_setup({.mode = mode, .comm_engine = name}).options.comm_engine.engine;
+    };
+    EXPECT_EQ(engine("auto"), CommEngine::kAuto);
+    EXPECT_EQ(engine("sm"), CommEngine::kSm);
+    EXPECT_EQ(engine("copy"), CommEngine::kCopy);
+  }
+}
+
 TEST(OverlapSetup, OffTurnsOffWhatOnlyOverlaps) {
   const std::vector<std::string> disabled = overlap_setup({.mode = "off"}).disabled_passes;
   for (const char* const pass : {"delay_wgrad", "defer_head_wgrad", "overlap_grad_reduce",

@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "ops/attributes.h"
+#include "ops/collectives.h"
 #include "sim/analytic_model.h"
 #include "sim/predict.h"
 #include "sim/sim_specs.h"
@@ -32,6 +34,28 @@ TEST(CommKindOf, KnowsEveryCommunicationOp) {
     const OpSpec spec{std::string(op->name), {}, {}};
     EXPECT_EQ(comm_kind_of(spec).has_value(), op->op_class == OpClass::kCommunication) << op->name;
   }
+}
+
+/// What an all-gather of 2 x 8 MiB costs among these ranks of a model.
+ProgramComm gather_of(const CostModel& model, std::vector<int> ranks, bool by_copies) {
+  constexpr int64_t kElems = int64_t{4} << 20;
+  const OpSpec gather{
+      .op = "all_gather",
+      .attributes = to_attributes(CollectiveAttributes{.group = 0}),
+      .operands = {{.dtype = DType::kBF16, .access = Access::kRead, .shape = Shape{kElems}},
+                   {.dtype = DType::kBF16, .access = Access::kWrite, .shape = Shape{2 * kElems}}}};
+  return comm_of(model, by_copies ? by_copy_engine(gather) : gather, ranks.front(),
+                 {.name = "data", .kind = GroupKind::kData, .ranks = ranks});
+}
+
+TEST(CommOf, CopyEnginesCarryWhatSaysSoInsideANode) {
+  const auto model = make_analytic_model(parse_cluster("h200x16"));
+  const ProgramComm copied = gather_of(*model, {0, 1}, true);
+  EXPECT_EQ(copied.spec.algorithm, CommAlgorithm::kCopyEngineDirect);
+  EXPECT_EQ(copied.cost.ns, model->comm_ns(copied.spec));
+  EXPECT_FALSE(uses_copy_engine(gather_of(*model, {0, 1}, false).spec.algorithm));
+  // Between nodes there are none.
+  EXPECT_EQ(gather_of(*model, {0, 8}, true).spec, gather_of(*model, {0, 8}, false).spec);
 }
 
 TEST(RoundCost, StaysWithinItsLimits) {
