@@ -20,7 +20,8 @@ namespace braid {
 /// operands; but for collisions of 64-bit hashes. What moves bytes only (copies also from and to
 /// the host, `identity`, collectives of one rank) passes values on; results of an op with a
 /// ReplayRule are those of the replay, and a sum over ranks that can be taken apart means its parts
-/// (reduction_parts.h). Who moves bytes (EngineAttribute) is no part of the meaning. What `undefine` has touched is no value until it is written.
+/// (reduction_parts.h). Who moves bytes (EngineAttribute) is no part of the meaning. What
+/// `undefine` has touched is no value until it is written.
 class StepMeaning {
  public:
   /// Neighbouring elements of one value, in order.

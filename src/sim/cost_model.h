@@ -171,8 +171,9 @@ struct ProgramComm {
 bool has_copy_engines(const CostModel& model, const GroupPlacement& place);
 
 /// The communication that a spec asks for when `rank` calls it in this group: of a message, between
-/// its two ends; by copy engines where it says so and they can. It ends when both its link and its own work have. Throws InternalError for a spec
-/// that does not communicate, and for a peer outside of the group.
+/// its two ends; by copy engines where it says so and they can. It ends when both its link and its
+/// own work have. Throws InternalError for a spec that does not communicate, and for a peer outside
+/// of the group.
 ProgramComm comm_of(const CostModel& model, const OpSpec& spec, int rank, const Group& group);
 
 /// What one task of a program takes alone: `task_cost`, or for communication `comm_of` with the
