@@ -4,6 +4,7 @@ import os
 import pathlib
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 import uuid
@@ -12,6 +13,9 @@ from gpu_bench import Failure
 
 TAG = "BRAID_BENCH_RUN"  # in the environment of all processes of a run, also of those that a launcher puts into sessions of their own
 POLL_S = 0.05
+# Becomes the program, and is ended by the kernel if the process that started it dies first, of whatever.
+DIES_WITH_PARENT = [sys.executable, "-S", "-c", "import ctypes, os, signal, sys; ctypes.CDLL(None).prctl(1, signal.SIGKILL); "
+                    "os.execvp(sys.argv[1], sys.argv[1:])"]
 GRACE_S = 5  # between one rank's failure and the end of the others, which may have more to say
 
 
@@ -68,6 +72,14 @@ def explain(statuses, outputs, command, limit_s):
     return text
 
 
+def end_as_one():
+    """Of this process: what asks it to end, as `timeout` does, ends what it runs too."""
+    def leave(number, _):
+        sys.exit(128 + number)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, leave)
+
+
 def run_together(command, limit_s, environments, log=None):
     """One process of `command` for each environment (which is added to this one's), all at once. Their outputs, errors included; all of
     them whole in the file `log`, whatever comes. Throws Failure if one fails or all have not ended after `limit_s`; in any case none
@@ -80,8 +92,8 @@ def run_together(command, limit_s, environments, log=None):
         try:
             for path, environment in zip(files, environments):
                 with path.open("wb") as output:
-                    processes.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-                                                      start_new_session=True, env={**os.environ, **environment, TAG: tag}))
+                    processes.append(subprocess.Popen([*DIES_WITH_PARENT, *command], stdin=subprocess.DEVNULL, stdout=output,
+                                                      stderr=subprocess.STDOUT, env={**os.environ, **environment, TAG: tag}))
             statuses = wait(processes, limit_s)
         finally:
             end_all(tag)

@@ -327,6 +327,7 @@ class Bench:
 
 def main():
     arguments = parse_arguments()
+    bounded_run.end_as_one()
     try:
         with tempfile.TemporaryDirectory(prefix="braid_multi_") as work:
             bench = Bench(arguments, pathlib.Path(work))

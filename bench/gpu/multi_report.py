@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Writes the page of a machine with several GPUs from raw results (raw.jsonl of multi.py): of each case the newest call's.
+"""Writes a page for each number of GPUs that there are raw results of (raw.jsonl of multi.py): of each case the newest call's.
 
 usage: multi_report.py --results FOLDER [--report FILE] [--small]
 """
 import pathlib
+import re
 import statistics
 import sys
 
@@ -67,6 +68,13 @@ NOT_MEASURED = """## Not measured
 """
 
 
+def in_short(message):
+    """The first line of a failure, and the error that a program ended with."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    errors = [line for line in lines[1:] if re.search(r"Error\b|^braid: ", line)]
+    return " - ".join([lines[0], *errors[-1:]])[:300] if lines else "no message"
+
+
 class Runs:
     """All records of a case in its newest call."""
 
@@ -104,18 +112,21 @@ class Runs:
         return 1e3 * self.case["global_batch"] * self.case["sequence"] / speed / self.case["gpus"] if speed else None
 
 
-class Page:
-    """Of the machine with the most GPUs that there are results of; a case that was measured again is there once."""
+def numbers_of_gpus(records, small):
+    return sorted({record["gpus"] for record in records if record["kind"] == "multi_case" and record["small"] == small})
 
-    def __init__(self, records, small):
+
+class Page:
+    """A case that was measured again is there once."""
+
+    def __init__(self, records, small, gpus):
         records = [record for record in records if record.get("small") in (None, small)]
-        cases = [record for record in records if record["kind"] == "multi_case"]
-        self.gpus = max((case["gpus"] for case in cases), default=None)
-        self.records = records
-        newest = {case["case"]: case for case in cases if case["gpus"] == self.gpus}
+        self.records, self.gpus = records, gpus
+        newest = {record["case"]: record for record in records if record["kind"] == "multi_case" and record["gpus"] == gpus}
         self.runs = [Runs(newest[name], records) for name in multi_cases.CASES if name in newest]
         machines = [record for record in records if record["kind"] == "machine"]
-        self.machine = [{"gpu": None}, *machines, *(record for record in machines if record["gpu"])][-1]
+        with_gpus = [record for record in machines if record["gpu"] and record.get("gpus", gpus) >= gpus]
+        self.machine = [{"gpu": None}, *machines, *with_gpus][-1]
         self.peak = next((peak for name, peak in PEAK_FLOPS.items() if name in (self.machine["gpu"] or "")), None)
         self.floors = {r["case"]: r for r in records if r["kind"] == "multi_floor" and r["gpus"] == self.gpus}
 
@@ -224,7 +235,7 @@ class Page:
 
     def not_measured(self):
         lines = [f"- {r['case']} {r['what']}".rstrip() + f": {r['reason']}" for r in self.unmatched_skips()]
-        lines += [f"- {runs.case['title']}, {r['what']}: failed: {r['message'].splitlines()[0]}"
+        lines += [f"- {runs.case['title']}, {r['what']}: failed: {in_short(r['message'])}"
                   for runs in self.runs for r in runs.failures]
         return NOT_MEASURED.format(lines="\n".join(lines)) if lines else ""
 
@@ -237,18 +248,23 @@ class Page:
         return [r for r in self.records if r["kind"] == "multi_skip" and r["gpus"] == self.gpus and last[r["case"]] == r["session"]]
 
 
+def path_of(page, arguments):
+    """Where a page goes unless the command line says it."""
+    if arguments.small or not page.machine["gpu"]:
+        return pathlib.Path(arguments.results) / f"multi_smallx{page.gpus}.md"
+    return FOLDER / f"{page.machine['gpu'].removeprefix('NVIDIA ').replace(' ', '_').lower()}x{page.gpus}.md"
+
+
 def main():
     arguments = parse_arguments()
-    page = Page(gpu_bench.Results(arguments.results).read(), arguments.small)
-    if not page.runs:
+    records = gpu_bench.Results(arguments.results).read()
+    pages = [Page(records, arguments.small, gpus) for gpus in numbers_of_gpus(records, arguments.small)]
+    if not pages:
         sys.exit(f"multi_report.py: there are no results of several GPUs in {arguments.results}")
-    path = arguments.report
-    if path is None and (arguments.small or not page.machine["gpu"]):
-        path = pathlib.Path(arguments.results) / "multi_small.md"
-    elif path is None:
-        path = FOLDER / f"{page.machine['gpu'].removeprefix('NVIDIA ').replace(' ', '_').lower()}x{page.gpus}.md"
-    gpu_bench.write_whole(path, page.text())
-    print(f"wrote {path}")
+    for page in pages[-1:] if arguments.report else pages:
+        path = arguments.report or path_of(page, arguments)
+        gpu_bench.write_whole(path, page.text())
+        print(f"wrote {path}")
 
 
 if __name__ == "__main__":

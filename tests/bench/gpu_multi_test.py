@@ -6,6 +6,7 @@ usage: gpu_multi_test.py [BRAID]    with the program: also whether it takes ever
 import contextlib
 import io
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -40,7 +41,7 @@ def run(side, speed, technique="", **more):
 
 
 def page(*records):
-    return multi_report.Page([MACHINE, CASE, *records], small=False).text()
+    return multi_report.Page([MACHINE, CASE, *records], small=False, gpus=2).text()
 
 
 class PageTest(unittest.TestCase):
@@ -57,10 +58,11 @@ class PageTest(unittest.TestCase):
 
     def test_a_side_that_failed_is_named_with_its_reason(self):
         failure = {"kind": "failure", "time": "2026-01-02 00:00:00", **FACTS, "stage": "multi", "what": "torch",
-                   "message": "out of memory\nmore"}
+                   "message": "rank 0 ended with status 1\n[rank0]: torch.OutOfMemoryError: CUDA out of memory.\nmore"}
         text = page(run("braid", 50000), failure)
         self.assertIn("| 50,000 (50,000 to 50,000) | failed |  |", text)
-        self.assertIn("- llama-1b-zero1, torch: failed: out of memory\n", text)
+        self.assertIn("- llama-1b-zero1, torch: failed: rank 0 ended with status 1 - [rank0]: torch.OutOfMemoryError: CUDA out of memory.",
+                      text)
 
     def test_exposed_communication_by_kind(self):
         trace = {"kind": "multi_trace", "time": "2026-01-02 00:00:00", **FACTS, "technique": "", "step_ns": 3e8, "compute_ns": 2.8e8,
@@ -86,9 +88,14 @@ class PageTest(unittest.TestCase):
         skip = {"kind": "multi_skip", "time": "2026-01-01 00:00:00", **FACTS, "session": "a", "what": "torch",
                 "reason": "no time for round 1"}
         other = {**skip, "case": "llama-8b-cp", "what": "", "reason": "no kernels"}
-        text = multi_report.Page([MACHINE, skip, other, CASE], small=False).text()
+        text = multi_report.Page([MACHINE, skip, other, CASE], small=False, gpus=2).text()
         self.assertNotIn("no time", text)
         self.assertIn("- llama-8b-cp: no kernels\n", text)
+
+    def test_each_number_of_gpus_has_its_page(self):
+        more = {**CASE, "gpus": 4, "title": "on four"}
+        self.assertEqual(multi_report.numbers_of_gpus([MACHINE, CASE, more], small=False), [2, 4])
+        self.assertNotIn("on four", page(more))
 
     def test_rehearsals_stay_out(self):
         self.assertNotIn("77,777", page(run("braid", 77777, small=True), run("braid", 5)))
@@ -141,6 +148,21 @@ class CasesTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0, f"{name} {words}: {done.stderr}")
 
 
+def has_ended(pid):
+    """One that nobody reaped has too."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").split()[2] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def eventually(condition, limit_s=30):
+    end = time.monotonic() + limit_s
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.01)
+    return condition()
+
+
 class BoundedRunTest(unittest.TestCase):
     def test_outputs_by_rank(self):
         outputs = bounded_run.run_together(["bash", "-c", "echo rank $RANK"], 30, [{"RANK": "0"}, {"RANK": "1"}])
@@ -169,8 +191,18 @@ class BoundedRunTest(unittest.TestCase):
             script = f"echo begun; setsid bash -c 'echo $$ >{pid}; exec sleep 100' & sleep 100"
             with self.assertRaisesRegex(gpu_bench.Failure, "(?s)more than 1 s.*begun"):
                 bounded_run.run_together(["bash", "-c", script], 1, [{}])
-            state = pathlib.Path(f"/proc/{pid.read_text().strip()}/stat")
-            self.assertTrue(not state.exists() or state.read_text().split()[2] == "Z")
+            self.assertTrue(has_ended(pid.read_text().strip()))
+
+    def test_nothing_outlives_a_driver_that_is_ended(self):
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with tempfile.TemporaryDirectory() as folder:
+                pid = pathlib.Path(folder, "pid")
+                script = (f"import sys; sys.path.insert(0, {str(GPU)!r}); import bounded_run; bounded_run.end_as_one(); "
+                          f"bounded_run.run_together(['bash', '-c', 'echo $$ >{pid}; exec sleep 100'], 60, [{{}}])")
+                with subprocess.Popen([sys.executable, "-B", "-c", script]) as driver:
+                    self.assertTrue(eventually(lambda: pid.exists() and pid.read_text().endswith("\n")))
+                    driver.send_signal(number)
+                self.assertTrue(eventually(lambda: has_ended(pid.read_text().strip())), number)
 
 
 class FakeBench(multi.Bench):
