@@ -3,7 +3,8 @@
 //
 //   floor: matrix products and attention at the rate that their libraries reach alone, on the same
 //   machine in the same run; everything else at the bytes that must cross memory over the bandwidth
-//   of a large copy. The sum over the tasks of the program is the floor of the step.
+//   of a large copy. The sum over the tasks of the program is the floor of the step. Of several
+//   ranks it is that of the one with the most to compute, as if communication took no time.
 //
 //   braid_bench_floor run.toml [--set key=value ...] [--json FILE] [--step-ms MEASURED]
 //   [--describe]
@@ -181,6 +182,26 @@ struct Line {
   double bytes() const { return cost.bytes_read + cost.bytes_written; }
 };
 
+/// Of all compute tasks.
+double compute_flops(const Program& program) {
+  double flops = 0;
+  for (const Task& task : program.tasks) {
+    const OpSpec& spec = program.specs[task.spec];
+    if (find_op(spec.op).op_class != OpClass::kCommunication) {
+      flops += spec_cost(spec).flops;
+    }
+  }
+  return flops;
+}
+
+/// Of the rank with the most to compute: no step is faster than that one.
+const Program& busiest_program(const RunPlan& plan) {
+  const auto less = [](const auto& a, const auto& b) {
+    return compute_flops(a.programs[kTrainProgram]) < compute_flops(b.programs[kTrainProgram]);
+  };
+  return std::max_element(plan.ranks.begin(), plan.ranks.end(), less)->programs[kTrainProgram];
+}
+
 /// Compute specs of the program in order of first use, with the number of their tasks.
 std::vector<Line> lines_of(const Program& program) {
   std::map<SpecId, int64_t> counts;
@@ -317,7 +338,7 @@ void measure_case(const Case& c, const Arguments& arguments) {
   CudaContext context(device.gpu->device, user_cache_folder());
   SpecTimer timer(context, c.plan.model.vocabulary);
   const double bytes_per_s = timer.copy_bytes_per_s(kCopyBytes);
-  std::vector<Line> lines = lines_of(c.plan.ranks.front().programs[kTrainProgram]);
+  std::vector<Line> lines = lines_of(busiest_program(c.plan));
   for (Line& line : lines) {
     measure(line, timer, context, bytes_per_s);
   }

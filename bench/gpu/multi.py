@@ -300,7 +300,7 @@ class Bench:
             return
         keys = ("gpu", "copy_bytes_per_s", "alone_ms", "floor_ms", "floor_atomics_ms", "scratch_bytes", "ops")
         self.results.add("multi_floor", **case.facts, **{key: record[key] for key in keys})
-        print(f"{case.name:28} floor of the compute of rank 0 {record['floor_ms']:.1f} ms, "
+        print(f"{case.name:28} floor of compute {record['floor_ms']:.1f} ms, "
               f"{record['floor_atomics_ms']:.1f} ms with atomics", flush=True)
 
     def run_all(self):

@@ -32,7 +32,8 @@ reduction; clipping to norm 1. NVLink multicast is off on both sides.
   reduces gradients once per step, also where braid (`shard = "gradients"`) does after each.
 - Any order: attention's backward may add in any order, as PyTorch's does (`runtime.repeatable = false`).
 - MFU: tokens/s times model FLOPs per token (recompute does not count) over 989 TFLOP/s.
-- Floor: the compute of rank 0 if no communication were exposed and nothing waited; how it is measured, [h200.md](h200.md) says.
+- Floor: the compute of the rank with the most of it, as if no communication were exposed and nothing waited; how it is measured,
+  [h200.md](h200.md) says.
 
 {settings}"""
 
