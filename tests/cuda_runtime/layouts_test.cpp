@@ -65,6 +65,9 @@ RunConfig config_of(const GpuLayout& layout) {
   config.train.dtype = "bfloat16";
   config.train.microbatch = 1;
   config.train.global_batch = 16;
+  // Low enough that bf16's rounding does not grow from step to step: norms of CPU ranks in bf16
+  // then differ by at most 0.3% over four steps, at 3e-3 by 5%.
+  config.optimizer.learning_rate = 1e-3;
   config.parallel = layout.parallel;
   return config;
 }
@@ -84,7 +87,8 @@ class GpuLayouts : public ::testing::TestWithParam<GpuLayout> {
   EngineOptions options_for(const RunConfig& config) const {
     RunConfig on_gpus = config;
     on_gpus.runtime.device = "cuda";
-    return {.device = choose_device(resolved(on_gpus), gpus_)};
+    return {.device = choose_device(resolved(on_gpus), gpus_),
+            .cache_folder = ::testing::TempDir() + "/braid_layouts"};  // of all cases
   }
 
  private:
@@ -114,7 +118,7 @@ TEST_P(GpuLayouts, HaveTheLossesOfOneGpu) {
   const Outcome one = run(config, 4, options_for(config));
   for (size_t step = 0; step < one.losses.size(); ++step) {
     EXPECT_NEAR(several.losses[step], one.losses[step], 0.01) << step;
-    EXPECT_NEAR(several.grad_norms[step], one.grad_norms[step], 0.05 * one.grad_norms[step]);
+    EXPECT_NEAR(several.grad_norms[step], one.grad_norms[step], 0.02 * one.grad_norms[step]);
   }
   EXPECT_LT(relative_difference(several.state.weights, one.state.weights), 0.02);
 }
