@@ -122,15 +122,16 @@ class Case:
 
 def braid_figures(text, shape):
     """Of the timed steps in the log of a run."""
-    ends = [datetime.datetime.fromisoformat(match.group(1).strip()) for match in LOG_LINE.finditer(text)]
-    if len(ends) < shape["steps"]:
-        raise Failure(f"braid logged {len(ends)} of {shape['steps']} steps:\n{bounded_run.tail(text)}")
-    ends = ends[WARMUP_STEPS - 1:shape["steps"]]
+    lines = {int(match.group(2)): match for match in reversed(list(LOG_LINE.finditer(text)))}  # by step, should ranks print them too
+    logged = sum(step in lines for step in range(1, shape["steps"] + 1))
+    if logged < shape["steps"]:
+        raise Failure(f"braid logged {logged} of {shape['steps']} steps:\n{bounded_run.tail(text)}")
+    ends = [datetime.datetime.fromisoformat(lines[step].group(1).strip()) for step in range(WARMUP_STEPS, shape["steps"] + 1)]
     step_ms = [(b - a).total_seconds() * 1e3 for a, b in zip(ends, ends[1:])]
     tokens = shape["global_batch"] * shape["sequence"] * len(step_ms)
-    losses = LOSS.findall(text)
+    loss = LOSS.search(text, lines[shape["steps"]].start())
     return {"tokens_per_s": tokens / (ends[-1] - ends[0]).total_seconds(), "step_ms": step_ms,
-            "loss": float(losses[shape["steps"] - 1]) if len(losses) >= shape["steps"] else None}
+            "loss": float(loss.group(1)) if loss else None}
 
 
 def mean_of(parts):
