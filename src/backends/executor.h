@@ -3,7 +3,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "backends/host_block.h"
 #include "ir/program.h"
@@ -68,6 +70,10 @@ class Executor {
   /// Bytes allocated on the host for step buffers that are placed there: equal to
   /// MemoryPlan::host_bytes.
   virtual int64_t allocated_host_bytes() const { return 0; }
+
+  /// What a user should know of how programs run here, one clause each: where a device cannot do
+  /// what they ask for and something else takes its place.
+  virtual std::vector<std::string> notes() const { return {}; }
 };
 
 }  // namespace braid

@@ -3,10 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <string>
 #include <vector>
 
 #include "backends/cuda/kernels/attention_calls.h"
 #include "backends/cuda/kernels/scratch_sizes.h"
+#include "ir/text.h"
 #include "ops/attention.h"
 #include "ops/attributes.h"
 #include "ops/linear.h"
@@ -114,6 +116,25 @@ TEST(DeviceNeeds, DriverBytesGrowWithTheTasks) {
   const int64_t all = kCudaContextBytes + cuda_needs(many, true).driver_bytes;
   EXPECT_GE(all, kGiB / 2);
   EXPECT_LE(all, 3 * kGiB / 4);
+}
+
+TEST(DeviceNeeds, CopyEnginesNeedFlagsAndNodesPerRank) {
+  const auto needs = [](const std::string& ranks, const std::string& engine) {
+    const Program program = parse_program(
+        "program step rank=0 ranks=8 events=0\n"
+        "stream comm kind=comm priority=1\n"
+        "group data kind=data ranks=" +
+        ranks +
+        "\nbuffer x f32 [8] param persistent device\n"
+        "buffer y f32 [8] gathered persistent device\n"
+        "all_to_all(x -> y) {group=0" +
+        engine + "} comm comm\n");
+    return cuda_needs({&program, 1}, true).driver_bytes;
+  };
+  const std::string copy = ", engine=\"copy\"";
+  EXPECT_EQ(needs("0,1", ""), needs("0,1,2,3", ""));
+  EXPECT_GT(needs("0,1", copy), needs("0,1", ""));
+  EXPECT_GT(needs("0,1,2,3", copy), needs("0,1", copy));
 }
 
 }  // namespace

@@ -55,7 +55,10 @@ Nodes dependencies_of(cudaGraphNode_t node) {
 
 bool has_work(cudaGraphNode_t node) {
   cudaGraphNodeType type = cudaGraphNodeTypeEmpty;
-  BRAID_CUDA_CHECK(cudaGraphNodeGetType(node, &type));
+  if (cudaGraphNodeGetType(node, &type) != cudaSuccess) {
+    ignore_error(cudaGetLastError());  // memory operations of a stream, which the runtime has no
+    return false;                      // type for, take no time that a trace could show
+  }
   return type == cudaGraphNodeTypeKernel || type == cudaGraphNodeTypeMemcpy ||
          type == cudaGraphNodeTypeMemset;
 }

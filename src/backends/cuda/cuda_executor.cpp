@@ -14,6 +14,7 @@
 #include "backends/cuda/device_arena.h"
 #include "backends/cuda/finite_check.h"
 #include "backends/cuda/nvtx_range.h"
+#include "backends/cuda/peer_calls.h"
 #include "backends/cuda/pinned_arena.h"
 #include "backends/cuda/step_tracer.h"
 #include "backends/stream_scratch.h"
@@ -80,6 +81,7 @@ struct CudaExecutor::State {
   MemoryPlan plan;
   int rank = 0;
   std::unique_ptr<Communicators> communicators;  // before the graphs that use them; null: none
+  std::unique_ptr<PeerCalls> copies;             // by copy engines; null: none
   SpecTable specs;                               // of all programs
   std::map<SpecId, CudaKernel> kernels;
   std::map<std::pair<size_t, SpecId>, CudaKernel> calls;  // of other ranks: by program and its spec
@@ -123,6 +125,7 @@ struct CudaExecutor::State {
   const CudaKernel& call_for(const Program& program, TaskId id);
   void allocate();
   void bind(CudaProgram& target, const StepPlan& step_plan);
+  void connect_copies();
   void capture(CudaProgram& target);
 
   void enqueue_step(CudaProgram& target, TaskObserver* observer, bool sync);
@@ -158,6 +161,7 @@ CudaExecutor::State::State(std::vector<Program> sources, MemoryPlan memory,
   if (!communicator_keys(sources).empty()) {
     check(options.rendezvous != nullptr, "rank {} communicates, and has no rendezvous", rank);
     communicators = std::make_unique<Communicators>(sources, *options.rendezvous);
+    copies = std::make_unique<PeerCalls>(rank, sources);
   }
   programs.reserve(sources.size());
   for (Program& source : sources) {
@@ -166,6 +170,12 @@ CudaExecutor::State::State(std::vector<Program> sources, MemoryPlan memory,
   allocate();  // after the kernels, which may need memory while they measure algorithms
   for (size_t i = 0; i < programs.size(); ++i) {
     bind(programs[i], plan.programs[i]);
+  }
+  connect_copies();
+  for (CudaProgram& program : programs) {
+    if (has_graphs()) {
+      capture(program);
+    }
   }
 }
 
@@ -211,9 +221,13 @@ void CudaExecutor::State::set_kernels(CudaProgram& target) {
     const Task& task = program.tasks[i];
     check(task.stream.index() < target.streams.size(), "program {}: stream {} of {}", program.name,
           task.stream.value, target.streams.size());
-    std::optional<const CudaKernel*>& kernel = known[task.spec.index()];
-    if (!kernel) {
+    std::optional<const CudaKernel*> kernel = known[task.spec.index()];
+    if (const CudaKernel* const copy =
+            copies != nullptr ? copies->kernel(programs.size() - 1, TaskId(i)) : nullptr) {
+      kernel = copy;  // each task has its own
+    } else if (!kernel) {
       kernel = kernel_of(program, TaskId(i));
+      known[task.spec.index()] = kernel;
     }
     target.kernels.push_back(*kernel);
     if (*kernel != nullptr) {
@@ -274,9 +288,26 @@ void CudaExecutor::State::allocate() {
 void CudaExecutor::State::bind(CudaProgram& target, const StepPlan& step_plan) {
   target.operands = operand_addresses(target.program, plan, step_plan, arenas());
   persistent_buffers.add(target.program, step_plan, arenas());
-  if (has_graphs()) {
-    capture(target);
+}
+
+/// Other ranks learn where operands are, and their kernels are made.
+void CudaExecutor::State::connect_copies() {
+  if (copies == nullptr || copies->empty()) {
+    return;
   }
+  const auto address = [this](size_t program, TaskId task, size_t operand) {
+    const CudaProgram& of = programs[program];
+    return of.operands[of.program.tasks[task.index()].operands_begin + operand];
+  };
+  const auto by_nccl = [this](size_t program, TaskId task) {
+    const Program& of = programs[program].program;
+    return communicators->make_kernel(of, of.tasks[task.index()]);
+  };
+  copies->connect({.memory = {{persistent_arena.data(), persistent_arena.size_bytes()},
+                              {step_arena.data(), step_arena.size_bytes()}},
+                   .address = address,
+                   .otherwise = by_nccl},
+                  *options.rendezvous);
 }
 
 void CudaExecutor::State::capture(CudaProgram& target) {
@@ -423,6 +454,7 @@ void CudaExecutor::State::wait_for_device() {
 void CudaExecutor::State::fail(std::string reason) {
   failure = std::move(reason);
   if (communicators != nullptr) {
+    copies->release();  // first: behind what it holds up may be calls that the abort ends
     communicators->abort(*failure);
   }
 }
@@ -573,8 +605,19 @@ int64_t CudaExecutor::allocated_host_bytes() const {
   return state_->host_arena.size_bytes();
 }
 
+std::vector<std::string> CudaExecutor::notes() const {
+  std::vector<std::string> notes;
+  if (state_->copies != nullptr) {
+    for (const std::string& why : state_->copies->apart()) {
+      notes.push_back("SMs do the communication of copy engines: " + why);
+    }
+  }
+  return notes;
+}
+
 int64_t CudaExecutor::workspace_bytes() const {
   int64_t size_bytes = state_->found.size_bytes();
+  size_bytes += state_->copies != nullptr ? state_->copies->flag_bytes() : 0;
   for (const DeviceStream& stream : state_->streams) {
     size_bytes += stream.scratch.size_bytes();
   }

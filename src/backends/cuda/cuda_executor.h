@@ -84,6 +84,7 @@ class CudaExecutor : public Executor {
   RankTimeline timeline() const override;
   int64_t allocated_bytes() const override;
   int64_t allocated_host_bytes() const override;
+  std::vector<std::string> notes() const override;
 
   /// Device memory besides the arenas: scratch of the kernels, one block per stream, and a word for
   /// `set_finite_checks`. What the driver takes for streams and graphs is its own.

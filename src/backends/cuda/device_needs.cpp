@@ -7,6 +7,7 @@
 #include "backends/stream_scratch.h"
 #include "ops/attention.h"
 #include "ops/attributes.h"
+#include "ops/collectives.h"
 #include "ops/cross_entropy.h"
 #include "ops/embedding.h"
 #include "ops/linear.h"
@@ -26,6 +27,10 @@ constexpr int64_t kTracingBytes = 32 * kMiB;
 constexpr int64_t kGraphsBytes = 32 * kMiB;
 /// Parameters and launch commands of a kernel's node, 4 KiB each at most, of most tasks one.
 constexpr int64_t kGraphBytesPerTask = int64_t{8} << 10;
+/// The same of a copy or a batch of memory operations.
+constexpr int64_t kGraphBytesPerNode = int64_t{4} << 10;
+/// Flags of communication by copy engines (peer_calls.cpp), for some hundred thousand calls.
+constexpr int64_t kFlagBytes = 8 * kMiB;
 
 size_t linear_bytes(const OpSpec& spec) {
   if (spec.op != kLinearWgradOp.name || !attributes_of<LinearWgradAttributes>(spec).has_bias) {
@@ -49,6 +54,17 @@ size_t norm_backward_bytes(const OpSpec& spec) {
 size_t embedding_wgrad_bytes(const OpSpec& spec) {
   constexpr size_t kCounterBytes = size_t{4} << 20;
   return 7 * sort_array_bytes(spec.operands[0].shape[0]) + kCounterBytes;
+}
+
+/// A copy per member and the words around it, of communication by copy engines.
+int64_t count_copy_nodes(const Program& program) {
+  int64_t nodes = 0;
+  for (const Task& task : program.tasks) {
+    const OpSpec& spec = program.spec(task);
+    const auto group = is_by_copy_engine(spec) ? group_of(program, spec) : std::nullopt;
+    nodes += group ? 2 * static_cast<int64_t>(program.groups[group->index()].ranks.size()) : 0;
+  }
+  return nodes;
 }
 
 bool is_one_of(std::string_view name, std::initializer_list<const OpDefinition*> ops) {
@@ -81,16 +97,19 @@ size_t max_cuda_scratch_bytes(const OpSpec& spec, bool repeatable) {
 CudaNeeds cuda_needs(std::span<const Program> programs, bool repeatable) {
   StreamScratch scratch;
   int64_t num_tasks = 0;
+  int64_t num_copy_nodes = 0;
   for (const Program& program : programs) {
     count_scratch(
         program,
         [&](const OpSpec& spec, const Stream&) { return max_cuda_scratch_bytes(spec, repeatable); },
         scratch);
     num_tasks += static_cast<int64_t>(program.tasks.size());
+    num_copy_nodes += count_copy_nodes(program);
   }
   return {.scratch_bytes = scratch.size_bytes(),
           .driver_bytes =
-              kCodeBytes + kTracingBytes + 2 * kGraphsBytes + 2 * num_tasks * kGraphBytesPerTask};
+              kCodeBytes + kTracingBytes + 2 * kGraphsBytes + 2 * num_tasks * kGraphBytesPerTask +
+              (num_copy_nodes > 0 ? kFlagBytes + 2 * num_copy_nodes * kGraphBytesPerNode : 0)};
 }
 
 }  // namespace braid

@@ -1,0 +1,480 @@
+// Communication between GPUs of one host, by NCCL's kernels and by copy engines, alone and beside
+// matrix products: what it takes, what it costs the products, and what of it they do not hide.
+//
+//   braid_bench_comm [--gpus 2,4,8] [--mb 8,32,128,512] [--ops all_gather,...] [--engines
+//   nccl,copy]
+//                    [--eager]
+//
+// One line of JSON per case. Ranks are threads, each with a GPU. Data is random bf16; MB (2^20) is
+// the larger operand of the call. A case is a graph of several calls on one stream and of products
+// (8192 x 4096 x 4096) on another, of lower priority as in a step; medians of its replays, of the
+// slowest rank:
+//   alone_us         one call, nothing beside it       bus_gb_per_s  as nccl-tests count
+//   gemms_alone_us   all products, nothing beside
+//   gemms_beside_us  from the beginning to the end of the last product, with the calls beside
+//   comm_beside_us   the same of the last call, per call
+//   exposed_us       what all takes longer than the products alone, per call
+#include <cuda_runtime_api.h>
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <barrier>
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "backends/cuda/communicators.h"
+#include "backends/cuda/cuda_context.h"
+#include "backends/cuda/cuda_error.h"
+#include "backends/cuda/cuda_handle.h"
+#include "backends/cuda/device_arena.h"
+#include "backends/cuda/kernel.h"
+#include "backends/cuda/kernels/random_fill.h"
+#include "backends/cuda/peer_calls.h"
+#include "backends/run_ranks.h"
+#include "base/errors.h"
+#include "base/text.h"
+#include "ir/text.h"
+#include "passes/comm_engine.h"
+
+namespace braid {
+namespace {
+
+constexpr int kReplays = 9;
+constexpr double kLeastReplayUs = 3000;
+constexpr int64_t kGemmRows = 8192;
+constexpr int64_t kGemmWidth = 4096;
+constexpr auto kLongestReplay = std::chrono::seconds(30);
+
+struct Arguments {
+  std::vector<int> gpus;
+  std::vector<int64_t> mb = {8, 32, 128, 512};
+  std::vector<std::string> ops = {"all_gather", "reduce_scatter", "all_reduce",
+                                  "all_to_all", "ring_shift",     "send_recv"};
+  std::vector<std::string> engines = {"nccl", "copy"};
+  bool eager = false;
+};
+
+struct Case {
+  std::string op;
+  int64_t bytes = 0;
+  bool by_copies = false;
+  bool eager = false;
+};
+
+/// One call on this rank; none on the last of an odd number of ranks that exchange messages.
+Program program_of(const Case& c, int rank, int num_ranks) {
+  const int64_t whole = c.bytes / 2 / num_ranks * num_ranks;
+  const int64_t part = whole / num_ranks;
+  const bool gathers = c.op == "all_gather";
+  const bool scatters = c.op == "reduce_scatter";
+  std::string ranks = "0";
+  for (int other = 1; other < num_ranks; ++other) {
+    ranks += "," + std::to_string(other);
+  }
+  std::string task;
+  if (c.op == "send_recv") {
+    const int peer = rank % 2 == 0 ? rank + 1 : rank - 1;
+    task = peer >= num_ranks ? ""
+           : rank % 2 == 0   ? fmt::format("send(x) {{group=0, peer={}, channel=0}}", peer)
+                             : fmt::format("recv(-> y) {{group=0, peer={}, channel=0}}", peer);
+  } else {
+    task = fmt::format("{}(x -> y) {{group=0{}}}", c.op, c.op == "ring_shift" ? ", shift=1" : "");
+  }
+  Program program = parse_program(fmt::format("program bench rank={} ranks={} events=0\n"
+                                              "stream comm kind=comm priority=1\n"
+                                              "group all kind=data ranks={}\n"
+                                              "buffer x bf16 [{}] activation persistent device\n"
+                                              "buffer y bf16 [{}] activation persistent device\n",
+                                              rank, num_ranks, ranks, gathers ? part : whole,
+                                              scatters ? part : whole) +
+                                  (task.empty() ? "" : task + " comm comm\n"));
+  const CommEngine engine = c.by_copies ? CommEngine::kCopy : CommEngine::kSm;
+  return comm_engine(std::move(program), {.engine = engine}, {}).program;
+}
+
+/// Bytes on the wire per byte of the larger operand, as nccl-tests count.
+double bus_part(const std::string& op, int num_ranks) {
+  const double others = (num_ranks - 1.0) / num_ranks;
+  return op == "all_reduce" ? 2 * others : op == "ring_shift" || op == "send_recv" ? 1.0 : others;
+}
+
+/// Products that a step could run.
+OpSpec gemm_spec() {
+  const auto operand = [](Access access, int64_t rows, int64_t columns) {
+    return OperandSpec{.dtype = DType::kBF16, .access = access, .shape = Shape{rows, columns}};
+  };
+  return {.op = "linear",
+          .attributes = {{"has_bias", false}},
+          .operands = {operand(Access::kRead, kGemmRows, kGemmWidth),
+                       operand(Access::kRead, kGemmWidth, kGemmWidth),
+                       operand(Access::kWrite, kGemmRows, kGemmWidth)}};
+}
+
+DeviceArena random_arena(int64_t bytes, uint32_t seed, cudaStream_t stream) {
+  DeviceArena arena((bytes + 255) / 256 * 256, "operand");
+  random_fill(arena.data(), bytes / 2, DType::kBF16, seed, stream);
+  return arena;
+}
+
+/// Products of one rank.
+struct Gemms {
+  CudaKernel kernel;
+  std::vector<DeviceArena> operands;
+  DeviceArena scratch;
+
+  Gemms(CudaContext& context, cudaStream_t stream) {
+    const OpSpec spec = gemm_spec();
+    kernel = make_cuda_kernel(spec, context);
+    uint32_t seed = 1;
+    for (const OperandSpec& each : spec.operands) {
+      operands.push_back(random_arena(each.shape.num_elems() * 2, seed++, stream));
+    }
+    scratch = DeviceArena(static_cast<int64_t>(kernel.scratch_bytes), "scratch");
+  }
+
+  void enqueue(int count, cudaStream_t stream) const {
+    std::vector<std::byte*> addresses;
+    for (const DeviceArena& each : operands) {
+      addresses.push_back(each.data());
+    }
+    for (int i = 0; i < count; ++i) {
+      kernel.launch({.operands = addresses, .scratch = scratch.data(), .stream = stream});
+    }
+  }
+};
+
+/// The calls of one rank.
+class Calls {
+ public:
+  Calls(const Case& c, int rank, int num_ranks, CudaContext& context, Rendezvous& rendezvous,
+        cudaStream_t stream)
+      : program_(program_of(c, rank, num_ranks)), copies_(rank, {&program_, 1}) {
+    int64_t bytes = 0;
+    for (const Buffer& buffer : program_.buffers) {
+      offsets_.push_back(bytes);
+      bytes += (buffer.size_bytes() + 511) / 512 * 512;
+    }
+    memory_ = random_arena(bytes, static_cast<uint32_t>(100 + rank), stream);
+    BRAID_CUDA_CHECK(cudaStreamSynchronize(stream));
+    if (!c.by_copies) {
+      communicators_ = std::make_unique<Communicators>(std::span(&program_, 1), rendezvous);
+    }
+    for (size_t i = 0; i < program_.tasks.size(); ++i) {
+      const OpSpec& spec = program_.spec(program_.tasks[i]);
+      own_.push_back(copies_.kernel(0, TaskId(i)) != nullptr ? CudaKernel()
+                     : spec.op == "sum_blocks"
+                         ? make_cuda_kernel(spec, context)
+                         : communicators_->make_kernel(program_, program_.tasks[i]));
+    }
+    if (c.by_copies && num_ranks > 1 && !copies_.empty()) {
+      connect(rendezvous);
+    }
+  }
+
+  void enqueue(int count, cudaStream_t stream) const {
+    for (int i = 0; i < count; ++i) {
+      for (size_t task = 0; task < program_.tasks.size(); ++task) {
+        const CudaKernel* const copy = copies_.kernel(0, TaskId(task));
+        const std::vector<std::byte*> operands = operands_of(TaskId(task));
+        (copy != nullptr ? *copy : own_[task])
+            .launch({.operands = operands, .scratch = nullptr, .stream = stream});
+      }
+    }
+  }
+
+ private:
+  void connect(Rendezvous& rendezvous) {
+    copies_.connect({.memory = {{memory_.data(), memory_.size_bytes()}},
+                     .address = [this](size_t, TaskId task,
+                                       size_t operand) { return operands_of(task)[operand]; },
+                     .otherwise = [](size_t, TaskId) -> CudaKernel {
+                       throw_device_error("these GPUs cannot reach each other's memory");
+                     }},
+                    rendezvous);
+  }
+
+  std::vector<std::byte*> operands_of(TaskId task) const {
+    std::vector<std::byte*> operands;
+    for (const BufferRange& range : program_.operands_of(program_.tasks[task.index()])) {
+      operands.push_back(memory_.data() + offsets_[range.buffer.index()] + range.begin * 2);
+    }
+    return operands;
+  }
+
+  Program program_;
+  PeerCalls copies_;
+  std::unique_ptr<Communicators> communicators_;
+  DeviceArena memory_;
+  std::vector<int64_t> offsets_;
+  std::vector<CudaKernel> own_;
+};
+
+/// What all ranks share.
+struct Meeting {
+  std::barrier<> barrier;
+  std::vector<double> values;
+
+  explicit Meeting(int num_ranks) : barrier(num_ranks), values(static_cast<size_t>(num_ranks)) {}
+
+  double most(int rank, double value) {
+    values[static_cast<size_t>(rank)] = value;
+    barrier.arrive_and_wait();
+    const double found = *std::max_element(values.begin(), values.end());
+    barrier.arrive_and_wait();
+    return found;
+  }
+};
+
+/// Microseconds from the beginning of a replay, of the slowest rank; medians.
+struct Times {
+  double all = 0;
+  double calls = 0;
+  double gemms = 0;
+};
+
+class RankBench {
+ public:
+  RankBench(const Case& c, int rank, int num_ranks, Rendezvous& rendezvous, Meeting& meeting)
+      : case_(c),
+        rank_(rank),
+        num_ranks_(num_ranks),
+        meeting_(meeting),
+        context_(rank, ""),
+        stream_(0),
+        compute_(0),
+        comm_(1),
+        gemms_(context_, stream_),
+        calls_(c, rank, num_ranks, context_, rendezvous, stream_) {
+    BRAID_CUDA_CHECK(cudaStreamSynchronize(stream_));
+  }
+
+  void run() {
+    const double first = time(1, 0).all;
+    const int num_calls = std::max(1, static_cast<int>(std::ceil(kLeastReplayUs / first)));
+    const Times alone = time(num_calls, 0);
+    const double gemm = time(0, 8).all / 8;
+    // Half as long again, so that all of a call could hide.
+    const int num_gemms = std::max(4, static_cast<int>(std::ceil(1.5 * alone.all / gemm)));
+    const Times gemms = time(0, num_gemms);
+    const Times both = time(num_calls, num_gemms);
+    if (rank_ == 0) {
+      print(num_calls, num_gemms, alone, gemms, both);
+    }
+    meeting_.barrier.arrive_and_wait();
+  }
+
+ private:
+  void print(int num_calls, int num_gemms, const Times& alone, const Times& gemms,
+             const Times& both) const {
+    const double call_us = alone.all / num_calls;
+    const auto bytes = static_cast<double>(case_.bytes);
+    fmt::print(
+        "{{\"kind\": \"comm\", \"gpus\": {}, \"op\": \"{}\", \"mb\": {}, \"engine\": \"{}\", "
+        "\"launch\": \"{}\", \"alone_us\": {:.1f}, \"bus_gb_per_s\": {:.1f}, \"calls\": {}, "
+        "\"gemms\": {}, \"gemms_alone_us\": {:.1f}, \"gemms_beside_us\": {:.1f}, "
+        "\"gemm_rate\": {:.3f}, \"comm_beside_us\": {:.1f}, \"exposed_us\": {:.1f}}}\n",
+        num_ranks_, case_.op, case_.bytes >> 20, case_.by_copies ? "copy" : "nccl",
+        case_.eager ? "eager" : "graph", call_us,
+        bytes * bus_part(case_.op, num_ranks_) / call_us * 1e-3, num_calls, num_gemms, gemms.all,
+        both.gemms, gemms.all / both.gemms, both.calls / num_calls,
+        (both.all - gemms.all) / num_calls);
+    std::fflush(stdout);
+  }
+
+  void enqueue(int num_calls, int num_gemms, unsigned flags) {
+    BRAID_CUDA_CHECK(cudaEventRecordWithFlags(begin_, stream_, flags));
+    BRAID_CUDA_CHECK(cudaEventRecord(forked_, stream_));
+    BRAID_CUDA_CHECK(cudaStreamWaitEvent(comm_, forked_));
+    BRAID_CUDA_CHECK(cudaStreamWaitEvent(compute_, forked_));
+    calls_.enqueue(num_calls, comm_);
+    gemms_.enqueue(num_gemms, compute_);
+    BRAID_CUDA_CHECK(cudaEventRecordWithFlags(calls_end_, comm_, flags));
+    BRAID_CUDA_CHECK(cudaEventRecordWithFlags(gemms_end_, compute_, flags));
+    BRAID_CUDA_CHECK(cudaEventRecord(comm_joined_, comm_));
+    BRAID_CUDA_CHECK(cudaEventRecord(compute_joined_, compute_));
+    BRAID_CUDA_CHECK(cudaStreamWaitEvent(stream_, comm_joined_));
+    BRAID_CUDA_CHECK(cudaStreamWaitEvent(stream_, compute_joined_));
+    BRAID_CUDA_CHECK(cudaEventRecordWithFlags(end_, stream_, flags));
+  }
+
+  Times time(int num_calls, int num_gemms) {
+    CudaGraphExec graph;
+    if (!case_.eager) {
+      CudaCapture capturing(stream_);
+      enqueue(num_calls, num_gemms, cudaEventRecordExternal);
+      graph = CudaGraphExec(capturing.end(), stream_);
+    }
+    std::vector<Times> replays;
+    for (int i = -2; i < kReplays; ++i) {
+      meeting_.barrier.arrive_and_wait();
+      if (case_.eager) {
+        enqueue(num_calls, num_gemms, cudaEventRecordDefault);
+      } else {
+        BRAID_CUDA_CHECK(cudaGraphLaunch(graph, stream_));
+      }
+      wait();
+      const Times replay{
+          .all = most_us(end_), .calls = most_us(calls_end_), .gemms = most_us(gemms_end_)};
+      if (i >= 0) {
+        replays.push_back(replay);
+      }
+    }
+    return {.all = median(replays, &Times::all),
+            .calls = median(replays, &Times::calls),
+            .gemms = median(replays, &Times::gemms)};
+  }
+
+  double most_us(const CudaEvent& end) {
+    float ms = 0;
+    BRAID_CUDA_CHECK(cudaEventElapsedTime(&ms, begin_, end));
+    return meeting_.most(rank_, 1e3 * static_cast<double>(ms));
+  }
+
+  static double median(std::vector<Times> replays, double Times::*part) {
+    std::sort(replays.begin(), replays.end(),
+              [part](const Times& a, const Times& b) { return a.*part < b.*part; });
+    return replays[replays.size() / 2].*part;
+  }
+
+  /// A rank that hangs would hold up all others for ever.
+  void wait() {
+    const auto until = std::chrono::steady_clock::now() + kLongestReplay;
+    while (cudaStreamQuery(stream_) == cudaErrorNotReady) {
+      if (std::chrono::steady_clock::now() > until) {
+        fmt::print(stderr, "braid_bench_comm: rank {} of {} hangs in {} of {} MB by {}\n", rank_,
+                   num_ranks_, case_.op, case_.bytes >> 20, case_.by_copies ? "copies" : "NCCL");
+        std::_Exit(1);
+      }
+    }
+    BRAID_CUDA_CHECK(cudaStreamQuery(stream_));
+  }
+
+  const Case& case_;
+  int rank_;
+  int num_ranks_;
+  Meeting& meeting_;
+  CudaContext context_;
+  CudaStream stream_;
+  CudaStream compute_;
+  CudaStream comm_;
+  CudaEvent begin_{EventTiming::kTimed};
+  CudaEvent end_{EventTiming::kTimed};
+  CudaEvent calls_end_{EventTiming::kTimed};
+  CudaEvent gemms_end_{EventTiming::kTimed};
+  CudaEvent forked_{EventTiming::kNone};
+  CudaEvent comm_joined_{EventTiming::kNone};
+  CudaEvent compute_joined_{EventTiming::kNone};
+  Gemms gemms_;
+  Calls calls_;
+};
+
+void run_case(const Case& c, int num_ranks) {
+  Meeting meeting(num_ranks);
+  const auto rendezvous = make_in_process_rendezvous(num_ranks, 60'000'000'000);
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    ranks.emplace_back([&, rank] {
+      try {
+        BRAID_CUDA_CHECK(cudaSetDevice(rank));
+        RankBench(c, rank, num_ranks, *rendezvous[static_cast<size_t>(rank)], meeting).run();
+      } catch (const std::exception& error) {
+        fmt::print(stderr, "braid_bench_comm: rank {} of {}, {} of {} MB by {}: {}\n", rank,
+                   num_ranks, c.op, c.bytes >> 20, c.by_copies ? "copies" : "NCCL", error.what());
+        std::_Exit(1);  // the others wait at a barrier
+      }
+    });
+  }
+  for (std::thread& rank : ranks) {
+    rank.join();
+  }
+}
+
+std::vector<std::string> words_of(const std::string& list) {
+  std::vector<std::string> words;
+  for (size_t begin = 0; begin <= list.size();) {
+    const size_t end = std::min(list.find(',', begin), list.size());
+    words.push_back(list.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return words;
+}
+
+Arguments parse_arguments(int argc, char** argv) {
+  Arguments arguments;
+  for (int i = 1; i < argc; ++i) {
+    const std::string option = argv[i];
+    if (option == "--eager") {
+      arguments.eager = true;
+      continue;
+    }
+    if (i + 1 == argc) {
+      throw_config_error("{} needs a value", option);
+    }
+    const std::vector<std::string> words = words_of(argv[++i]);
+    if (option == "--gpus") {
+      for (const std::string& word : words) {
+        arguments.gpus.push_back(std::stoi(word));
+      }
+    } else if (option == "--mb") {
+      arguments.mb.clear();
+      for (const std::string& word : words) {
+        arguments.mb.push_back(std::stoll(word));
+      }
+    } else if (option == "--ops") {
+      arguments.ops = words;
+    } else if (option == "--engines") {
+      arguments.engines = words;
+    } else {
+      throw_config_error("unknown argument {}", option);
+    }
+  }
+  return arguments;
+}
+
+void run(Arguments arguments) {
+  int num_gpus = 0;
+  BRAID_CUDA_CHECK(cudaGetDeviceCount(&num_gpus));
+  if (arguments.gpus.empty()) {
+    for (int gpus = 2; gpus <= num_gpus; gpus *= 2) {
+      arguments.gpus.push_back(gpus);
+    }
+  }
+  if (arguments.gpus.empty()) {
+    throw_config_error("one GPU communicates with nobody; run this where there are several");
+  }
+  for (const int gpus : arguments.gpus) {
+    if (gpus < 2 || gpus > num_gpus) {
+      throw_config_error("--gpus {}: between 2 and the {} of this machine", gpus, num_gpus);
+    }
+    for (const std::string& op : arguments.ops) {
+      for (const int64_t mb : arguments.mb) {
+        for (const std::string& engine : arguments.engines) {
+          run_case({.op = op,
+                    .bytes = mb << 20,
+                    .by_copies = engine == "copy",
+                    .eager = arguments.eager},
+                   gpus);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace braid
+
+int main(int argc, char** argv) {
+  try {
+    braid::run(braid::parse_arguments(argc, argv));
+    return 0;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "braid_bench_comm: {}\n", error.what());
+    return 1;
+  }
+}
