@@ -31,8 +31,8 @@ TRACED_STEPS = 2
 LOSS = re.compile(r"lm loss: ([^ ]+)")
 DESCRIBE_LIMIT_S = 120
 FIRST_GUESS_S = 60  # of a run nothing is known about
-# Two programs, and braid with attention's backward adding in any order, as PyTorch's does.
-SIDES = {"braid": {}, "torch": {}, "braid_any_order": {"runtime.repeatable": "false"}}
+# Two programs, braid with attention's backward adding in any order, as PyTorch's does, and PyTorch with products of tensor ranks in pieces.
+SIDES = {"braid": {}, "torch": {}, "braid_any_order": {"runtime.repeatable": "false"}, "torch_async_tp": {}}
 DEFAULT_SIDES = ("braid", "torch")
 
 # Multicast over NVLink is off on both sides: a program that uses it can put GPUs which are shared with others out of service.
@@ -45,7 +45,7 @@ def parse_arguments(words=None):
     parser.add_argument("--results", required=True, help="folder of raw.jsonl, which is appended to")
     parser.add_argument("--gpus", type=int, choices=multi_cases.GPUS, help="ranks (default: as many as there are GPUs)")
     parser.add_argument("--case", action="append", choices=list(multi_cases.CASES), dest="cases", help="only this one; may be repeated")
-    parser.add_argument("--side", action="append", choices=list(SIDES), dest="sides", help="only this one; may be repeated (braid, torch)")
+    parser.add_argument("--side", action="append", choices=list(SIDES), dest="sides", help="may be repeated (default: braid and torch)")
     parser.add_argument("--rounds", type=int, default=3, help="turns of both sides (3)")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no run that would not end within so many")
     parser.add_argument("--limit", type=int, default=300, help="seconds of one run (300)")
@@ -56,7 +56,6 @@ def parse_arguments(words=None):
     parser.add_argument("--technique", action="append", default=[], dest="chosen_techniques",
                         choices=[*multi_cases.TECHNIQUES, *multi_cases.VARIANTS], help="only this one, and none at all (off)")
     parser.add_argument("--floors", action="store_true", help="after the rounds: how fast the compute of a step could be")
-    parser.add_argument("--async-tp", action="store_true", help="PyTorch's runs of tensor ranks with its async TP")
     parser.add_argument("--small", action="store_true", help="tiny versions of the cases, to rehearse")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--python", default=sys.executable, help="the Python that has PyTorch")
@@ -198,18 +197,18 @@ class Bench:
             self.results.add("multi_trace", **case.facts, technique=technique, **traced_step(report))
         return result
 
-    def run_torch(self, case, shape):
+    def run_torch(self, case, shape, side):
         model, store = self.work / "model.json", self.work / f"store{time.monotonic_ns()}"
         model.write_text(json.dumps(shape), encoding="utf-8")
         limit_s = self.budget.limit()
         command = [self.arguments.python, FOLDER / "torch_multi.py", "--model", model, "--store", store, "--device", self.arguments.device,
                    "--warmup", WARMUP_STEPS, "--time-limit", max(1, int(limit_s) - 10)]
         command += ["--eager"] if self.arguments.device == "cpu" else []
-        command += ["--async-tp"] if self.arguments.async_tp and shape["layout"]["tensor"] > 1 else []
+        command += ["--async-tp"] if side == "torch_async_tp" else []
         common = {**ENVIRONMENT, "WORLD_SIZE": str(self.gpus), "OMP_NUM_THREADS": str(max(1, os.cpu_count() // self.gpus)),
                   "TORCHINDUCTOR_CACHE_DIR": str(self.work / "inductor"), "PYTORCH_ALLOC_CONF": "expandable_segments:True"}
         outputs = bounded_run.run_together(command, limit_s, [{**common, "RANK": str(rank)} for rank in range(self.gpus)],
-                                           self.new_log(case, "torch"))
+                                           self.new_log(case, side))
         return gpu_bench.last_json(outputs[0])
 
     def fail(self, case, what, failure):
@@ -231,7 +230,7 @@ class Bench:
     def measure(self, case, side, number, technique=""):
         """One run; nothing if it failed or there is no time left, which is recorded too."""
         what = f"{side} {technique}".strip()
-        if (case.name, what) in self.given_up:
+        if (case.name, what) in self.given_up or (side == "torch_async_tp" and multi_cases.layout(case.name, self.gpus)["tensor"] == 1):
             return None
         if not self.budget.has_time((case.name, side)):
             self.skip(case.name, what, f"no time for round {number}")
@@ -242,7 +241,8 @@ class Bench:
             shape = self.shape_of(case)
             with self.budget.clock((case.name, side)), gpu_bench.GpuMonitor(self.gpus) as monitor:
                 begin = time.monotonic()
-                result = self.run_torch(case, shape) if side == "torch" else self.run_braid(case, shape, what, technique, trace)
+                result = (self.run_torch(case, shape, side) if side.startswith("torch") else
+                          self.run_braid(case, shape, what, technique, trace))
                 result["total_s"] = time.monotonic() - begin
         except (Failure, OSError, KeyError, ValueError) as failure:
             self.fail(case, what + (", traced" if trace else ""), failure)

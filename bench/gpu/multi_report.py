@@ -13,6 +13,8 @@ import multi_cases
 from gpu_bench import FOLDER
 from report import PEAK_FLOPS, SIDES, gib, number, parse_arguments, table
 
+OTHER_SIDES = {"braid_any_order": "braid, any order", "torch_async_tp": "PyTorch, async TP"}
+
 HEAD = """# {title}
 
 Written by `bench/gpu/check.sh multi` from its raw results: [bench/README.md](../README.md) says how. Rates are decimal.
@@ -30,6 +32,7 @@ reduction; clipping to norm 1. NVLink multicast is off on both sides.
 - PyTorch: FSDP2 per block, DTensor tensor and sequence parallelism with gathers that are not overlapped, interleaved 1F1B of
   torch.distributed.pipelining; torch.compile per block, fused AdamW ([torch_multi.py](torch_multi.py)). Over several microbatches it
   reduces gradients once per step, also where braid (`shard = "gradients"`) does after each.
+- Async TP: products of tensor ranks in pieces with communication between them, made by PyTorch's compiler.
 - Any order: attention's backward may add in any order, as PyTorch's does (`runtime.repeatable = false`).
 - MFU: tokens/s times model FLOPs per token (recompute does not count) over 989 TFLOP/s.
 - Floor: the compute of the rank with the most of it, as if no communication were exposed and nothing waited; how it is measured,
@@ -101,7 +104,7 @@ class Runs:
     def cell(self, side):
         speeds = self.speeds(side)
         if not speeds:
-            return "failed" if any(r["what"].startswith(side) for r in self.failures) else ""
+            return "failed" if any(r["what"].split(",")[0] == side for r in self.failures) else ""
         return f"{statistics.median(speeds):,.0f} ({min(speeds):,.0f} to {max(speeds):,.0f})"
 
     def value(self, side, key):
@@ -161,9 +164,10 @@ class Page:
                          f"{100 * floor['floor_ms'] / step:.0f}%" if floor and step else ""])
         heads = ["case", "braid, tokens/s and GPU", "PyTorch", "braid / PyTorch", "MFU, braid", "MFU, PyTorch", "step, ms", "floor, ms",
                  "of the floor"]
-        if any(runs.speeds("braid_any_order") for runs in self.runs):
-            heads.append("braid, any order")
-            rows = [[*row, runs.cell("braid_any_order")] for row, runs in zip(rows, self.runs)]
+        for side, head in OTHER_SIDES.items():
+            if any(runs.speeds(side) for runs in self.runs):
+                heads.append(head)
+                rows = [[*row, runs.cell(side)] for row, runs in zip(rows, self.runs)]
         warmup = next((r["warmup"] for runs in self.runs for r in runs.of("torch")), "some")
         return STEPS.format(table=table(heads, rows), warmup=warmup, settings=self.settings())
 

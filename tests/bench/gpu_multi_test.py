@@ -97,6 +97,10 @@ class PageTest(unittest.TestCase):
         self.assertEqual(multi_report.numbers_of_gpus([MACHINE, CASE, more], small=False), [2, 4])
         self.assertNotIn("on four", page(more))
 
+    def test_further_sides_have_columns_where_they_ran(self):
+        self.assertNotIn("any order |", page(run("braid", 5)))
+        self.assertIn("| of the floor | braid, any order |\n", page(run("braid", 5), run("braid_any_order", 6)))
+
     def test_rehearsals_stay_out(self):
         self.assertNotIn("77,777", page(run("braid", 77777, small=True), run("braid", 5)))
 
@@ -224,8 +228,8 @@ class FakeBench(multi.Bench):
             raise gpu_bench.Failure("tracing hangs")
         return {"tokens_per_s": 10.0}
 
-    def run_torch(self, case, shape):
-        self.order.append(("torch",))
+    def run_torch(self, case, shape, side):
+        self.order.append((side,))
         if case.name.startswith("qwen"):
             raise gpu_bench.Failure("out of memory")
         return {"tokens_per_s": 8.0}
@@ -262,6 +266,10 @@ class OrderTest(unittest.TestCase):
         self.assertEqual([(r["side"], r["planned_bytes"]) for r in records if r["kind"] == "multi_run"],
                          [("braid_any_order", SHAPE["planned_bytes"])])
         self.assertEqual(bench.order, [("llama-1b-tp", "braid", False, None)])
+
+    def test_async_tp_is_for_tensor_ranks(self):
+        bench, _ = self.run_all("--case", "llama-1b-zero1", "--case", "llama-1b-tp", "--rounds", "1", "--side", "torch_async_tp")
+        self.assertEqual(bench.order, [("torch_async_tp",)])
 
     def test_no_run_begins_that_would_not_end_in_time(self):
         budget = multi.Budget(seconds=100, limit_s=300)
