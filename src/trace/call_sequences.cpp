@@ -31,10 +31,9 @@ TimelineSequence messages_of(const Program& program, const OpSpec& spec, const G
   if (spec.op == kRecvOp.name) {
     std::swap(ends[0], ends[1]);
   }
-  return {.name = fmt::format("{} messages of ranks {}, channel {}", group.name, list_of(ends),
-                              attributes.channel),
-          .ranks = std::move(ends),
-          .messages = true};
+  std::string name = fmt::format("{} messages of ranks {}, channel {}", group.name, list_of(ends),
+                                 attributes.channel);
+  return {.name = std::move(name), .ranks = std::move(ends), .messages = true};
 }
 
 std::optional<TimelineSequence> sequence_of(const Program& program, const OpSpec& spec) {

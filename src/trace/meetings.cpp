@@ -23,6 +23,21 @@ struct NumberedCall {
   }
 };
 
+/// By task: whether it waits for other ranks inside its time.
+std::vector<bool> waiting_tasks(const RankTimeline& rank) {
+  if (rank.kernels.empty()) {
+    return std::vector<bool>(rank.tasks.size(), true);
+  }
+  std::vector<bool> waits(rank.tasks.size());
+  for (const TimelineKernel& kernel : rank.kernels) {
+    if (kernel.task < waits.size() && kernel.name < rank.kernel_names.size() &&
+        rank.kernel_names[kernel.name].starts_with("nccl")) {
+      waits[kernel.task] = true;
+    }
+  }
+  return waits;
+}
+
 std::vector<NumberedCall> calls_of(const Timeline& timeline) {
   std::vector<NumberedCall> calls;
   std::map<std::string, uint32_t> numbers;
@@ -33,9 +48,10 @@ std::vector<NumberedCall> calls_of(const Timeline& timeline) {
       const auto next = static_cast<uint32_t>(numbers.size());
       number_of.push_back(numbers.emplace(sequence.name, next).first->second);
     }
+    const std::vector<bool> waits = waiting_tasks(rank);
     for (size_t t = 0; t < rank.tasks.size(); ++t) {
       if (rank.tasks[t].sequence < number_of.size()) {
-        calls.push_back({number_of[rank.tasks[t].sequence], rank.tasks[t].call, {r, t}});
+        calls.push_back({number_of[rank.tasks[t].sequence], rank.tasks[t].call, {r, t, waits[t]}});
       }
     }
   }

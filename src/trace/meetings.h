@@ -12,6 +12,10 @@ namespace braid {
 struct CallAt {
   size_t rank = 0;  ///< index into Timeline::ranks
   size_t task = 0;  ///< index into RankTimeline::tasks
+  /// Whether its time includes waiting for the other ranks: always, but where the work of a device
+  /// was timed and is none of NCCL's kernels. Copies by copy engines move bytes from start to end,
+  /// and may end before another rank has come.
+  bool waits_inside = true;
 };
 
 /// Calls `visit` for each communication that is in the timelines of at least two of its ranks, with

@@ -20,7 +20,8 @@ void find_peer_waits(Timeline& timeline) {
     }
     for (const CallAt& call : calls) {
       TimelineTask& task = timeline.ranks[call.rank].tasks[call.task];
-      task.wait_ns = all_here_ns < task.end_ns ? all_here_ns - task.start_ns : 0;
+      const bool waited = call.waits_inside && all_here_ns < task.end_ns;
+      task.wait_ns = waited ? all_here_ns - task.start_ns : 0;
     }
   });
 }

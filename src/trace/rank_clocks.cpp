@@ -79,7 +79,8 @@ Slacks slacks_of(const Timeline& timeline) {
       const TimelineTask& end = rank.tasks[a.task];
       for (const CallAt& b : calls) {
         const RankTimeline& other = timeline.ranks[b.rank];
-        if (a.rank != b.rank && waits_for(rank.sequences[end.sequence], rank, end, other)) {
+        if (a.rank != b.rank && a.waits_inside &&
+            waits_for(rank.sequences[end.sequence], rank, end, other)) {
           const int64_t slack_ns = end.end_ns - other.tasks[b.task].start_ns;
           const auto [entry, is_new] = slacks.emplace(std::pair(a.rank, b.rank), slack_ns);
           entry->second = std::min(entry->second, slack_ns);

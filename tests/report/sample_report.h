@@ -47,7 +47,8 @@ class SampleTimeline {
     rank.ops = {{"rmsnorm", 1e6, 3e7}, {"linear", 9e9, 2e8}, {"attention", 4e9, 5e7},
                 {"linear", 2e10, 4e8}, {"all_reduce", 0, 0}, {"adamw", 1e7, 2e8}};
     rank.device = {.name = "NVIDIA H200", .flops_per_s = 989.4e12, .bytes_per_s = 4.8e12};
-    rank.kernel_names = {"braid::rows<float, 4>", "fill"};
+    rank.kernel_names = {"braid::rows<float, 4>", "fill",
+                         "ncclDevKernel_AllReduce_Sum_f32_RING_LL"};
     now_ns_ = 20'000 + 15'000 * rank_index;
     comm_end_ns_ = 0;
     num_calls_ = 0;
@@ -82,8 +83,9 @@ class SampleTimeline {
     for (size_t i = 0; i < rank.tasks.size(); ++i) {
       const TimelineTask& task = rank.tasks[i];
       const int64_t pause_ns = task.start_ns + (task.end_ns - task.start_ns) / 3;
-      rank.kernels.push_back({static_cast<uint32_t>(i), 0, task.start_ns, pause_ns});
-      rank.kernels.push_back({static_cast<uint32_t>(i), 0, pause_ns + 400, task.end_ns});
+      const uint32_t name = task.communication ? 2 : 0;
+      rank.kernels.push_back({static_cast<uint32_t>(i), name, task.start_ns, pause_ns});
+      rank.kernels.push_back({static_cast<uint32_t>(i), name, pause_ns + 400, task.end_ns});
     }
     std::sort(rank.kernels.begin(), rank.kernels.end(),
               [](const auto& a, const auto& b) { return a.start_ns < b.start_ns; });

@@ -92,6 +92,19 @@ TEST(PeerWaits, WhoEndedBeforeTheOtherCameDidNotWait) {
   EXPECT_THAT(waits_of(timeline.ranks[1]), ElementsAre(20));
 }
 
+TEST(PeerWaits, CopiesByCopyEnginesMoveBytesFromTheirStart) {
+  Timeline timeline{"cuda, CUPTI",
+                    {rank_with(0, kPair, {communication_at(1, 10, 80, kData, 64)}),
+                     rank_with(1, kPair, {communication_at(1, 60, 90, kData, 64)})}};
+  timeline.ranks[0].kernel_names = {"copy from GPU 0 to GPU 1", "ncclDevKernel_AllGather_RING_LL"};
+  timeline.ranks[0].kernels = {{0, 0, 10, 80}};
+  find_peer_waits(timeline);
+  EXPECT_THAT(waits_of(timeline.ranks[0]), ElementsAre(0));
+  timeline.ranks[0].kernels[0].name = 1;
+  find_peer_waits(timeline);
+  EXPECT_THAT(waits_of(timeline.ranks[0]), ElementsAre(50));
+}
+
 TEST(PeerWaits, AreNeverLongerThanTheTaskAndExposedPartsAddUp) {
   std::mt19937 random(5);
   for (int round = 0; round < 100; ++round) {

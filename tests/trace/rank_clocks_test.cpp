@@ -17,7 +17,7 @@ RankTimeline rank_of(int rank, const TimelineSequence& sequence, const std::stri
   RankTimeline timeline = make_rank(rank);
   timeline.sequences = {sequence};
   timeline.ops = {{.name = op}};
-  timeline.kernel_names = {"k"};
+  timeline.kernel_names = {"ncclDevKernel_AllReduce_Sum_f32_RING_LL"};
   for (const auto& [start_ns, end_ns] : calls) {
     TimelineTask task = communication_at(1, start_ns, end_ns, GroupKind::kData, 8);
     task.sequence = 0;
@@ -86,6 +86,17 @@ TEST(RankClocks, NothingIsReceivedBeforeItIsSent) {
   EXPECT_EQ(put_on_one_clock(impossible), (RankClocks{.largest_move_ns = 50}));
   Timeline late_receiver = steps(100, 200);  // a small message lies there meanwhile
   EXPECT_EQ(put_on_one_clock(late_receiver), RankClocks{});
+}
+
+// A rank has pushed its block by a copy engine before the other one has come.
+TEST(RankClocks, CopiesByCopyEnginesBindNobody) {
+  Timeline timeline{"cuda, CUPTI",
+                    {rank_of(0, kPair, "all_gather", {{0, 100}}, 1000),
+                     rank_of(1, kPair, "all_gather", {{500, 600}}, 1000)}};
+  for (RankTimeline& rank : timeline.ranks) {
+    rank.kernel_names = {"copy from GPU 0 to GPU 1"};
+  }
+  EXPECT_EQ(put_on_one_clock(timeline), RankClocks{});
 }
 
 TEST(RankClocks, BroadcastsBindNobody) {
