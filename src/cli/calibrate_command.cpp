@@ -65,6 +65,19 @@ class CalibrationBar {
   int64_t begin_ns_;
 };
 
+/// GPUs that communicate where GPUs are measured: as asked, or as many as the run has; without one
+/// all.
+int64_t num_ranks(const Arguments& arguments, const RunConfig& config, const CudaGpus& gpus) {
+  if (gpus.usable.empty() || config.runtime.device == "cpu") {
+    return config.parallel.ranks;
+  }
+  if (arguments.ranks_at_once > 0) {
+    return arguments.ranks_at_once;
+  }
+  const bool all = arguments.config.path.empty() && gpus.why_alone.empty();
+  return all ? std::ssize(gpus.usable) : config.parallel.ranks;
+}
+
 /// The run whose shapes are measured, and the device as runtime.device would choose it for that
 /// run, or for bfloat16 on one rank where no run is given.
 CalibrateOptions options_of(const Arguments& arguments) {
@@ -81,7 +94,9 @@ CalibrateOptions options_of(const Arguments& arguments) {
   if (arguments.device != "auto") {
     config.runtime.device = arguments.device;
   }
-  options.device = choose_device(config, find_cuda_gpus());
+  const CudaGpus gpus = find_cuda_gpus();
+  config.parallel.ranks = num_ranks(arguments, config, gpus);
+  options.device = choose_device(config, gpus);
   options.threads = arguments.threads > 0 ? arguments.threads : config.runtime.threads;
   options.ranks_at_once =
       arguments.ranks_at_once > 0
@@ -161,8 +176,9 @@ void add_calibrate_command(CLI::App& app, const Console& console) {
       ->check(between(0, 4096));
   command
       ->add_option("--ranks-at-once", arguments->ranks_at_once,
-                   "CPU ranks that compute and communicate at the same time while they are timed; "
-                   "0 = as many as the run file has, at most twice the cores, or one")
+                   "Ranks that communicate while they are timed, of a CPU also compute at the same "
+                   "time; 0 = as many as the run file has (of a CPU at most twice the cores), "
+                   "without one all GPUs, or one CPU rank")
       ->type_name("N")
       ->check(between(0, 64));
   command->add_flag("--quick", arguments->quick, "Some seconds: few shapes, few repetitions");

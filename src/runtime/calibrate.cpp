@@ -8,11 +8,13 @@
 
 #include "backends/cpu/cpu_executor.h"
 #include "backends/cpu/kernels/gemm.h"
+#include "backends/run_ranks.h"
 #include "base/errors.h"
 #include "base/text.h"
 #include "ops/op.h"
 #include "runtime/calibration_specs.h"
 #include "runtime/comm_timer.h"
+#include "runtime/device_comm_timer.h"
 #include "runtime/engine.h"
 #include "runtime/host_cpu.h"
 #include "runtime/host_memory.h"
@@ -31,6 +33,13 @@ constexpr double kMaxCpuTaskNs = 30e6;
 // Of communication between CPU ranks: from what stays in a core's cache to what does not.
 constexpr std::array<int64_t, 5> kCommunicationBytes = {4 << 10, 64 << 10, 1 << 20, 8 << 20,
                                                         32 << 20};
+
+// Of communication between GPUs: from what only latency counts for to what links limit.
+constexpr std::array<int64_t, 8> kGpuCommunicationBytes = {
+    64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20, 512 << 20};
+constexpr std::array<int64_t, 2> kQuickGpuCommunicationBytes = {1 << 20, 64 << 20};
+constexpr int64_t kNumContentions = 1;
+constexpr int64_t kMeetingTimeoutNs = 60'000'000'000;
 
 std::string today() {
   const std::time_t now = std::time(nullptr);
@@ -59,6 +68,35 @@ const DeviceSpec& stand_in_of(const CalibrateOptions& options) {
       options.device.gpu->name, known_device_names());
 }
 
+/// Executors on the GPUs of these ranks, made together.
+TimedRanks make_gpu_ranks(const CalibrateOptions& options, bool repeatable,
+                          std::vector<std::vector<Program>> programs) {
+  const size_t num_ranks = programs.size();
+  const auto meeting = std::make_shared<std::vector<std::unique_ptr<Rendezvous>>>(
+      make_in_process_rendezvous(static_cast<int>(num_ranks), kMeetingTimeoutNs));
+  TimedRanks ranks{.meeting = meeting, .executors = {}};
+  ranks.executors.resize(num_ranks);
+  run_side_by_side(num_ranks, [&](size_t rank) {
+    Rendezvous& rendezvous = *meeting->at(rank);
+    try {
+      std::vector<const Program*> pointers;
+      for (const Program& program : programs[rank]) {
+        pointers.push_back(&program);
+      }
+      MemoryPlan plan = plan_memory(pointers);
+      ranks.executors[rank] = make_cuda_rank(std::move(programs[rank]), std::move(plan),
+                                             {.device = options.device.gpu_of(rank).device,
+                                              .cache_folder = options.cache_folder,
+                                              .repeatable = repeatable,
+                                              .rendezvous = &rendezvous});
+    } catch (const std::exception& error) {
+      rendezvous.abort(error.what());
+      throw;
+    }
+  });
+  return ranks;
+}
+
 /// Everything about where and how a calibration runs.
 class Calibration {
  public:
@@ -74,6 +112,9 @@ class Calibration {
     Profile profile{.device_kind = device_.kind, .origin = origin()};
     const std::vector<OpSpec> specs = all_specs();
     num_points_ = static_cast<int64_t>(specs.size()) + 2;
+    if (num_gpus() > 1) {
+      num_points_ += num_comm_points(device_comm_options()) + kNumContentions;
+    }
     report(0);
     const Overheads overheads = timer.measure_overheads(smallest_spec());
     profile.launch_ns = overheads.launch_ns;
@@ -88,6 +129,8 @@ class Calibration {
       add_device_figures(profile);
       profile.communication =
           time_in_process_communication(ranks_, kCommunicationBytes, num_samples());
+    } else if (num_gpus() > 1) {
+      add_communication(profile, static_cast<int64_t>(specs.size()) + 2);
     }
     report(num_points_);
     return profile;
@@ -95,6 +138,7 @@ class Calibration {
 
  private:
   bool is_gpu() const { return options_.device.gpu.has_value(); }
+  int num_gpus() const { return static_cast<int>(options_.device.gpus.size()); }
   bool is_repeatable() const { return !options_.config || options_.config->runtime.repeatable; }
   int num_samples() const { return options_.quick ? 3 : 9; }
   std::string dtype() const {
@@ -210,6 +254,31 @@ class Calibration {
     }
   }
 
+  DeviceCommOptions device_comm_options() const {
+    const std::span<const int64_t> sizes =
+        options_.quick ? std::span<const int64_t>(kQuickGpuCommunicationBytes)
+                       : kGpuCommunicationBytes;
+    DeviceCommOptions comm{.make_ranks =
+                               [this](std::vector<std::vector<Program>> programs) {
+                                 return make_gpu_ranks(options_, is_repeatable(),
+                                                       std::move(programs));
+                               },
+                           .num_ranks = num_gpus(),
+                           .sizes_bytes = {sizes.begin(), sizes.end()},
+                           .dtype = DType::kBF16,
+                           .cluster = make_cluster(device_, num_gpus())};
+    comm.timer.num_samples = num_samples();
+    return comm;
+  }
+
+  /// What several GPUs take for communication, and what it takes from compute.
+  void add_communication(Profile& profile, int64_t done) const {
+    DeviceCommOptions comm = device_comm_options();
+    comm.on_point = [&] { report(++done); };
+    profile.communication = time_device_communication(comm);
+    profile.contention = time_contention(comm, default_contention());
+  }
+
   /// A CPU's peak is the best product, its bandwidth that of the largest copy.
   static void add_device_figures(Profile& profile) {
     double largest = 0;
@@ -240,8 +309,58 @@ Profile calibrate(const CalibrateOptions& options) {
   return Calibration(options).run();
 }
 
+namespace {
+
+/// Of the communication that was timed; 1 if there is none.
+int most_ranks(const Profile& profile) {
+  int most = 1;
+  for (const CommPoint& point : profile.communication) {
+    most = std::max(most, point.spec.placement.num_ranks);
+  }
+  return most;
+}
+
+/// Bytes per second that cross the link of a rank in each direction: the "bus bandwidth" of
+/// nccl-tests.
+double link_rate(const CommPoint& point) {
+  const auto n = static_cast<double>(point.spec.placement.num_ranks);
+  const bool is_whole = point.spec.kind == CommKind::kSendRecv ||
+                        point.spec.kind == CommKind::kBroadcast ||
+                        point.spec.kind == CommKind::kReduce;
+  const double part = is_whole                                  ? 1.0
+                      : point.spec.kind == CommKind::kAllReduce ? 2 * (n - 1) / n
+                                                                : (n - 1) / n;
+  return part * static_cast<double>(point.spec.bytes) / static_cast<double>(point.timing.ns) * 1e9;
+}
+
+/// The rates of the largest calls over most ranks, in a line.
+std::string describe_communication(const Profile& profile) {
+  const int num_ranks = most_ranks(profile);
+  int64_t largest = 0;
+  for (const CommPoint& point : profile.communication) {
+    largest = std::max(largest, point.spec.bytes);
+  }
+  std::vector<std::string> rates;
+  for (const CommPoint& point : profile.communication) {
+    if (point.spec.placement.num_ranks == num_ranks && point.spec.bytes == largest) {
+      rates.push_back(fmt::format("{}{} {:.0f}", comm_kind_name(point.spec.kind),
+                                  uses_copy_engine(point.spec.algorithm) ? " by copies" : "",
+                                  link_rate(point) * 1e-9));
+    }
+  }
+  return fmt::format("links    {} points; {} between {} ranks, in GB/s: {}\n",
+                     profile.communication.size(), format_bytes(largest), num_ranks,
+                     join(rates, ", "));
+}
+
+}  // namespace
+
 std::string default_profile_path(const Profile& profile) {
-  return fmt::format("profiles/{}.json", profile.device_kind);
+  const int num_ranks = most_ranks(profile);
+  const bool is_gpu = profile.device_kind != "cpu";
+  return is_gpu && num_ranks > 1
+             ? fmt::format("profiles/{}x{}.json", profile.device_kind, num_ranks)
+             : fmt::format("profiles/{}.json", profile.device_kind);
 }
 
 std::string describe_profile(const Profile& profile) {
@@ -263,6 +382,14 @@ std::string describe_profile(const Profile& profile) {
   text += fmt::format("task     {} from one to the next, {} per step\n",
                       format_duration(static_cast<double>(profile.launch_ns) * 1e-9),
                       format_duration(static_cast<double>(profile.step_overhead_ns) * 1e-9));
+  if (!profile.communication.empty()) {
+    text += describe_communication(profile);
+  }
+  if (profile.contention) {
+    text += fmt::format("beside   communication products run at {}, sums at {} of their rates\n",
+                        profile.contention->gemm_and_sm_comm.compute,
+                        profile.contention->memory_bound_and_sm_comm.compute);
+  }
   if (widest != nullptr) {
     std::sort(spreads.begin(), spreads.end());
     text += fmt::format("spread   median {:.1f}%, largest {:.1f}%: {}\n",

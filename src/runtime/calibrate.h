@@ -30,7 +30,8 @@ struct CalibrateOptions {
   std::function<void(const CalibrationProgress&)> on_progress;
 };
 
-/// On a CPU also communication between the ranks, over no link (comm_timer.h).
+/// Communication between ranks too: on a CPU over no link (comm_timer.h); on several GPUs
+/// (Device::gpus) as the library does it, alone and beside compute (device_comm_timer.h).
 /// Measures the device: products, attention and memory-bound ops at the shapes of a grid that
 /// covers the model presets (on a CPU: of small models), and at those of `config`; copies to and
 /// from the host; overheads. Takes a minute or two; "quick" some seconds. Every spec is timed
@@ -38,7 +39,8 @@ struct CalibrateOptions {
 /// a device without a stand-in, and whatever planning `config` or running its kernels throws.
 Profile calibrate(const CalibrateOptions& options);
 
-/// File that a calibration writes unless told otherwise: "profiles/h200.json".
+/// File that a calibration writes unless told otherwise: "profiles/h200.json", of several GPUs
+/// "profiles/h200x8.json".
 std::string default_profile_path(const Profile& profile);
 
 /// What was measured, in a few lines: device, points by op, spread, overheads.

@@ -188,7 +188,8 @@ class MeasuredModel final : public CostModel {
                                   : table->second.cost(coordinates_of(spec, family), analytic_ns);
   }
 
-  Cost comm_cost(const CommSpec& spec) const override {
+  Cost comm_cost(const CommSpec& asked) const override {
+    const CommSpec spec = as_measured(asked);
     const double analytic_ns = analytic_comm_ns(cluster_, spec);  // checks the spec
     const auto curve = communication_.find(comm_key(spec));
     if (curve == communication_.end()) {
@@ -217,6 +218,17 @@ class MeasuredModel final : public CostModel {
   std::string description() const override { return description_; }
 
  private:
+  /// Where a library was timed and not its algorithms, "ring" is whatever it chose: then a tree
+  /// takes no less.
+  CommSpec as_measured(const CommSpec& spec) const {
+    CommSpec ring = spec;
+    ring.algorithm = CommAlgorithm::kRing;
+    const bool is_choice = spec.algorithm == CommAlgorithm::kTree && comm_fault(spec).empty() &&
+                           !communication_.contains(comm_key(spec)) &&
+                           communication_.contains(comm_key(ring));
+    return is_choice ? ring : spec;
+  }
+
   static Cost analytic(double ns) {
     return {.ns = round_cost_ns(ns), .source = CostSource::kAnalytic};
   }

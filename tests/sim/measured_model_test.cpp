@@ -117,6 +117,23 @@ TEST(MeasuredModel, CommunicationByBytesWhereItWasMeasured) {
   EXPECT_THROW(static_cast<void>(model->comm_cost(spec)), InternalError);
 }
 
+// The analytic model has a tree that is faster than what the library was measured to take.
+TEST(MeasuredModel, WhatALibraryWasTimedToTakeIsNotLessByATreeThatWasNot) {
+  Profile profile = h200_profile({});
+  const CommSpec spec{CommKind::kAllReduce, CommAlgorithm::kRing, {8, 1, 8}, 4 << 20};
+  profile.communication = {{spec, {900'000, 0}}};
+  const auto model = make_measured_model(profile, 8);
+  for (const int64_t bytes : {1 << 20, 4 << 20, 16 << 20}) {
+    const CommChoice choice = cheapest_algorithm(*model, spec.kind, spec.placement, bytes);
+    EXPECT_EQ(choice.spec.algorithm, CommAlgorithm::kRing);
+    EXPECT_NE(choice.cost.source, CostSource::kAnalytic);
+  }
+  CommSpec tree = spec;
+  tree.algorithm = CommAlgorithm::kTree;
+  profile.communication.push_back({tree, {300'000, 0}});
+  EXPECT_EQ(make_measured_model(profile, 8)->comm_ns(tree), 300'000);
+}
+
 TEST(MeasuredModel, HostCopiesByBytesWhereTheyWereMeasured) {
   Profile profile = h200_profile({});
   profile.to_device = {{1'000'000, {30'000, 0}}, {3'000'000, {70'000, 0}}};
