@@ -133,7 +133,7 @@ def changes(name, gpus, small=False, device="cuda"):
         stages = ranks["pipeline"] * file["parallel"].get("virtual_stages", 1)
         values |= SMALL | {"model.layers": max(SMALL_LAYERS, stages),
                            "train.microbatch": min(file["train"]["microbatch"], SMALL_MICROBATCH)}
-        per_data_rank = min(per_data_rank, SMALL_MICROBATCHES * values["train.microbatch"])
+        per_data_rank = min(per_data_rank, max(SMALL_MICROBATCHES, ranks["pipeline"]) * values["train.microbatch"])
     values["train.global_batch"] = per_data_rank * ranks["data"]
     return values
 

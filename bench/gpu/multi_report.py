@@ -90,7 +90,6 @@ class Runs:
         self.traces = {r["technique"]: r for r in own if r["kind"] == "multi_trace"}
         self.simulations = [r for r in own if r["kind"] == "multi_simulation"]
         self.failures = [r for r in own if r["kind"] == "failure"]
-        self.skips = [r for r in own if r["kind"] == "multi_skip"]
 
     def of(self, side):
         return [r for r in self.runs if r["side"] == side]
@@ -239,18 +238,15 @@ class Page:
         return TECHNIQUES.format(table=table(heads, rows)) if rows else ""
 
     def not_measured(self):
-        lines = [f"- {r['case']} {r['what']}".rstrip() + f": {r['reason']}" for r in self.unmatched_skips()]
-        lines += [f"- {runs.case['title']}, {r['what']}: failed: {in_short(r['message'])}"
-                  for runs in self.runs for r in runs.failures]
+        """Of the newest call that met each case: what was skipped or failed before may have been measured since."""
+        own = [r for r in self.records if r.get("gpus") == self.gpus and "session" in r and "case" in r]
+        last = {r["case"]: r["session"] for r in own}
+        lines = []
+        for record in own:
+            if record["session"] == last[record["case"]] and record["kind"] in ("multi_skip", "failure"):
+                reason = record.get("reason") or f"failed: {in_short(record['message'])}"
+                lines.append(f"- {record['case']} {record['what']}".rstrip() + f": {reason}")
         return NOT_MEASURED.format(lines="\n".join(lines)) if lines else ""
-
-    def unmatched_skips(self):
-        """Of the newest call that met each case: what there is no reason to skip any more was measured since."""
-        last = {}
-        for record in self.records:
-            if record["kind"] in ("multi_case", "multi_skip") and record["gpus"] == self.gpus:
-                last[record["case"]] = record["session"]
-        return [r for r in self.records if r["kind"] == "multi_skip" and r["gpus"] == self.gpus and last[r["case"]] == r["session"]]
 
 
 def path_of(page, arguments):

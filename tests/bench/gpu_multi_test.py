@@ -61,7 +61,7 @@ class PageTest(unittest.TestCase):
                    "message": "rank 0 ended with status 1\n[rank0]: torch.OutOfMemoryError: CUDA out of memory.\nmore"}
         text = page(run("braid", 50000), failure)
         self.assertIn("| 50,000 (50,000 to 50,000) | failed |  |", text)
-        self.assertIn("- llama-1b-zero1, torch: failed: rank 0 ended with status 1 - [rank0]: torch.OutOfMemoryError: CUDA out of memory.",
+        self.assertIn("- llama-1b-zero1 torch: failed: rank 0 ended with status 1 - [rank0]: torch.OutOfMemoryError: CUDA out of memory.",
                       text)
 
     def test_exposed_communication_by_kind(self):
@@ -133,8 +133,8 @@ class CasesTest(unittest.TestCase):
 
     @unittest.skipUnless(BRAID, "without the program")
     def test_braid_takes_all_cases(self):
-        for name, case in multi_cases.CASES.items():
-            self.plan(name, max(2, case.least_gpus), {})
+        for name in multi_cases.CASES:
+            self.plan(name, 8, {})
 
     @unittest.skipUnless(BRAID, "without the program")
     def test_braid_takes_all_techniques(self):
