@@ -114,7 +114,8 @@ class Trainer:
     """One training step of this rank; loss and gradient norm stay on the device."""
 
     def __init__(self, shape, arguments):
-        self.shape, self.device = shape, torch.device(arguments.device)
+        self.shape = shape
+        self.device = torch.device("cuda", torch.cuda.current_device()) if arguments.device == "cuda" else torch.device("cpu")
         layout = shape["layout"]
         self.mesh = init_device_mesh(arguments.device, (layout["pipeline"], layout["data"], layout["tensor"]),
                                      mesh_dim_names=("pp", "dp", "tp"))
