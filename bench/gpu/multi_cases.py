@@ -50,12 +50,13 @@ def only(**keys):
     return {"overlap.mode": "manual", **{f"overlap.{key}": value for key, value in keys.items()}}
 
 
-# One overlap technique after the other, alone, beside no overlap at all. A technique is measured where its dimension of the layout
-# has more than one rank.
+# One overlap technique after the other, alone (but for what it needs), beside no overlap at all. A technique is measured where its
+# dimension of the layout has more than one rank. {cost}: what tasks take.
 TECHNIQUES = {
     "grad_reduce": ("data", only(overlap_grad_reduce="true")),
     "param_gather": ("data", only(overlap_param_gather="true")),
     "param_gather_with_optimizer": ("data", only(overlap_param_gather="true", overlap_param_gather_with_optimizer_step="true")),
+    "align_param_gather": ("data", only(overlap_param_gather="true", align_param_gather="true")),
     "tp_bulk": ("tensor", only(tp_comm_overlap="true", tp_comm_overlap_ag="false", tp_comm_overlap_rs="false")),
     "tp_all_gather": ("tensor", only(tp_comm_overlap="true", tp_comm_overlap_rs="false", tp_comm_bulk_dgrad="false",
                                      tp_comm_bulk_wgrad="false")),
@@ -65,12 +66,15 @@ TECHNIQUES = {
                                                tp_comm_bulk_dgrad="false", tp_comm_bulk_wgrad="false",
                                                tp_comm_overlap_rs_dgrad="true")),
     "tp_all": ("tensor", only(tp_comm_overlap="true")),
+    "split_ops": ("tensor", only(tp_comm_overlap="true", split_ops="true", cost="{cost}")),
     "halves": ("tensor", only(pair_forward_backward='"halves"')),
     "p2p": ("pipeline", only(overlap_p2p_comm="true")),
     "p2p_warmup_flush": ("pipeline", only(overlap_p2p_comm="true", overlap_p2p_comm_warmup_flush="true")),
+    "p2p_backward_on_comm_stream": ("pipeline", only(overlap_p2p_comm="true", overlap_p2p_backward_on_comm_stream="true")),
     "p2p_delayed_wgrad": ("pipeline", only(overlap_p2p_comm="true", overlap_p2p_wgrad_delayed_layer_number="1",
                                            overlap_p2p_with_transformer_layer_wgrad="true")),
     "defer_embedding_wgrad": ("pipeline", only(defer_embedding_wgrad_compute="true")),
+    "list_schedule": ("pipeline", only(overlap_p2p_comm="true", list_schedule="true", cost="{cost}")),
 }
 
 # Whole settings beside the case's own: what the simulator finds fastest, copies by copy engines, all ranks in one process.
@@ -81,7 +85,7 @@ VARIANTS = {
     "one_process": {"runtime.processes": "one"},
 }
 
-NOT_WITH_SHARDED_WEIGHTS = {"param_gather_with_optimizer"}  # these are gathered for each use
+NOT_WITH_SHARDED_WEIGHTS = {"param_gather_with_optimizer", "align_param_gather"}  # these are gathered for each use
 NOT_WITH_ONE_SEQUENCE = {"halves"}
 
 
@@ -144,5 +148,5 @@ def techniques(name, gpus, cost):
     never = NOT_WITH_SHARDED_WEIGHTS if file["parallel"].get("shard") == "parameters" else set()
     never |= NOT_WITH_ONE_SEQUENCE if file["train"]["microbatch"] == 1 else set()
     alone = {key: values for key, (dimension, values) in TECHNIQUES.items() if ranks[dimension] > 1 and key not in never}
-    variants = {key: {name: text.format(cost=cost) for name, text in values.items()} for key, values in VARIANTS.items()}
-    return {"off": OFF} | alone | variants
+    chosen = {"off": OFF} | alone | VARIANTS
+    return {key: {name: text.format(cost=cost) for name, text in values.items()} for key, values in chosen.items()}

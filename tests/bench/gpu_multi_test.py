@@ -6,6 +6,7 @@ usage: gpu_multi_test.py [BRAID]    with the program: also whether it takes ever
 import contextlib
 import io
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -130,6 +131,15 @@ class CasesTest(unittest.TestCase):
         self.assertEqual(list(multi_cases.techniques("llama-8b-zero3", 2, "h200x2"))[:2], ["off", "grad_reduce"])
         self.assertNotIn("grad_reduce", multi_cases.techniques("llama-8b-tp", 2, "h200x2"))
         self.assertEqual(multi_cases.techniques("llama-8b-tp", 2, "h200x2")["search"], {"overlap.cost": "h200x2"})
+
+    def test_every_switch_of_overlap_is_a_technique(self):
+        reference = (GPU.parent.parent / "docs" / "configuration.md").read_text(encoding="utf-8")
+        section = reference.split("## [overlap]")[1].split("\n## ")[0]
+        switches = set(re.findall(r"^\| `(\w+)` \| `\w+` \| true or false", section, re.MULTILINE))
+        settings = [*(changes for _, changes in multi_cases.TECHNIQUES.values()), *multi_cases.VARIANTS.values()]
+        measured = {key.removeprefix("overlap.") for changes in settings for key in changes}
+        self.assertIn("overlap_grad_reduce", switches)
+        self.assertEqual(switches - measured, {"overlap_context_comm"})  # context ranks are not on GPUs yet
 
     @unittest.skipUnless(BRAID, "without the program")
     def test_braid_takes_all_cases(self):
@@ -282,7 +292,7 @@ class OrderTest(unittest.TestCase):
 
     def test_techniques_come_last_each_alone(self):
         bench, records = self.run_all("--case", "llama-1b-zero1", "--rounds", "1", "--side", "braid", "--techniques", "--no-trace")
-        self.assertEqual([each[3] for each in bench.order], [None, "off", *["manual"] * 3, *[None] * len(multi_cases.VARIANTS)])
+        self.assertEqual([each[3] for each in bench.order], [None, "off", *["manual"] * 4, *[None] * len(multi_cases.VARIANTS)])
         self.assertEqual([r["technique"] for r in records if r["kind"] == "multi_run"][:3], ["", "off", "grad_reduce"])
 
     def test_cases_without_a_version_for_these_gpus_say_why(self):
