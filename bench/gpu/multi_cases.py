@@ -145,8 +145,8 @@ def changes(name, gpus, small=False, device="cuda"):
 def techniques(name, gpus, cost):
     """Settings to measure for a case, by name; the first is no overlap at all. `cost`: what a search for overlap goes by."""
     ranks, file = layout(name, gpus), load(name)
-    never = NOT_WITH_SHARDED_WEIGHTS if file["parallel"].get("shard") == "parameters" else set()
-    never |= NOT_WITH_ONE_SEQUENCE if file["train"]["microbatch"] == 1 else set()
+    never = {*(NOT_WITH_SHARDED_WEIGHTS if file["parallel"].get("shard") == "parameters" else ()),
+             *(NOT_WITH_ONE_SEQUENCE if file["train"]["microbatch"] == 1 else ())}
     alone = {key: values for key, (dimension, values) in TECHNIQUES.items() if ranks[dimension] > 1 and key not in never}
     chosen = {"off": OFF} | alone | VARIANTS
     return {key: {name: text.format(cost=cost) for name, text in values.items()} for key, values in chosen.items()}
