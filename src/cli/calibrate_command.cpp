@@ -28,6 +28,7 @@ struct Arguments {
   int64_t threads = 0;
   int64_t ranks_at_once = 0;
   bool quick = false;
+  bool copy_engines = false;
 };
 
 int64_t now_ns() {
@@ -97,6 +98,7 @@ CalibrateOptions options_of(const Arguments& arguments) {
   const CudaGpus gpus = find_cuda_gpus();
   config.parallel.ranks = num_ranks(arguments, config, gpus);
   options.device = choose_device(config, gpus);
+  options.copy_engines = arguments.copy_engines;
   options.threads = arguments.threads > 0 ? arguments.threads : config.runtime.threads;
   options.ranks_at_once =
       arguments.ranks_at_once > 0
@@ -181,6 +183,8 @@ void add_calibrate_command(CLI::App& app, const Console& console) {
                    "without one all GPUs, or one CPU rank")
       ->type_name("N")
       ->check(between(0, 64));
+  command->add_flag("--copy-engines", arguments->copy_engines,
+                    "Of several GPUs: also time what copy engines can do (overlap.comm_engine)");
   command->add_flag("--quick", arguments->quick, "Some seconds: few shapes, few repetitions");
   command->footer(
       "Takes a minute or two; an idle machine measures best. docs/profiles.md explains the "

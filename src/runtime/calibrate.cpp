@@ -266,7 +266,8 @@ class Calibration {
                            .num_ranks = num_gpus(),
                            .sizes_bytes = {sizes.begin(), sizes.end()},
                            .dtype = DType::kBF16,
-                           .cluster = make_cluster(device_, num_gpus())};
+                           .cluster = make_cluster(device_, num_gpus()),
+                           .copy_engines = options_.copy_engines};
     comm.timer.num_samples = num_samples();
     return comm;
   }

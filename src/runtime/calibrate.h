@@ -23,9 +23,10 @@ struct CalibrateOptions {
   int64_t ranks_at_once = 1;         ///< of a CPU: all do what is timed at the same time
   std::optional<RunConfig> config;   ///< resolved; its programs' specs are measured too
   int64_t tokenizer_vocabulary = 0;  ///< as in plan_run
-  std::string stand_in;  ///< kind of known device for what is not measured; empty: by the
-                         ///< device's name
-  bool quick = false;    ///< fewer shapes and samples
+  std::string stand_in;       ///< kind of known device for what is not measured; empty: by the
+                              ///< device's name
+  bool quick = false;         ///< fewer shapes and samples
+  bool copy_engines = false;  ///< of several GPUs: also communication by copy engines
   std::string cache_folder;
   std::function<void(const CalibrationProgress&)> on_progress;
 };

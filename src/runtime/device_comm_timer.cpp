@@ -65,7 +65,10 @@ class TimedProgram {
     const int64_t whole = by_blocks ? n * block : std::max<int64_t>(1, spec.bytes / kElemBytes);
     const int64_t send = spec.kind == CommKind::kAllGather ? block : whole;
     const int64_t recv = spec.kind == CommKind::kReduceScatter ? block : whole;
-    const OpSpec call = call_of(spec, send, recv);
+    OpSpec call = call_of(spec, send, recv);
+    if (uses_copy_engine(spec.algorithm)) {
+      call = by_copy_engine(std::move(call));
+    }
     std::vector<BufferRange> ranges;
     for (const OperandSpec& one : call.operands) {
       ranges.push_back({writes(one.access) ? y_ : x_, 0, one.shape.num_elems()});
@@ -114,11 +117,18 @@ class TimedProgram {
 std::vector<CommSpec> specs_of(const DeviceCommOptions& options, int group_size) {
   std::vector<CommSpec> specs;
   for (size_t kind = 0; kind < kNumCommKinds; ++kind) {
-    for (const int64_t bytes : options.sizes_bytes) {
-      specs.push_back({.kind = static_cast<CommKind>(kind),
-                       .algorithm = CommAlgorithm::kRing,
-                       .placement = {group_size, 1, group_size},
-                       .bytes = bytes});
+    for (const CommAlgorithm algorithm : {CommAlgorithm::kRing, CommAlgorithm::kCopyEngineDirect}) {
+      for (const int64_t bytes : options.sizes_bytes) {
+        const CommSpec spec{.kind = static_cast<CommKind>(kind),
+                            .algorithm = algorithm,
+                            .placement = {group_size, 1, group_size},
+                            .bytes = bytes};
+        const bool by_copies = uses_copy_engine(algorithm);
+        if (!by_copies || (options.copy_engines && comm_fault(spec).empty() &&
+                           copies_suffice(op_of(spec.kind, group_size)))) {
+          specs.push_back(spec);
+        }
+      }
     }
   }
   return specs;
@@ -226,20 +236,24 @@ struct Mix {
 
 class ContentionTimer {
  public:
-  ContentionTimer(const DeviceCommOptions& options, ComputeTask compute)
+  ContentionTimer(const DeviceCommOptions& options, ComputeTask compute, CommAlgorithm algorithm)
       : options_(options), compute_(std::move(compute)) {
     const int64_t largest =
         *std::max_element(options.sizes_bytes.begin(), options.sizes_bytes.end());
     comm_ = {.kind = CommKind::kAllGather,
-             .algorithm = CommAlgorithm::kRing,
+             .algorithm = algorithm,
              .placement = {options.num_ranks, 1, options.num_ranks},
              .bytes = std::min(kContentionBytes, largest)};
   }
 
-  SharedRates measure() {
+  /// `otherwise` where something else does the work of copy engines.
+  SharedRates measure(const SharedRates& otherwise) {
     constexpr Mix kCompute{4, 0};
     constexpr Mix kComm{0, 4};
-    std::vector<double> alone = time({kCompute, kComm});
+    const std::vector<double> alone = time({kCompute, kComm});
+    if (has_notes_ && uses_copy_engine(comm_.algorithm)) {
+      return otherwise;
+    }
     const double compute_ns = alone[0] / 4;
     const double comm_ns = alone[1] / 4;
     const auto count = [](double long_ns, double one_ns) {
@@ -268,6 +282,7 @@ class ContentionTimer {
     for (size_t i = 0; i < compute_.names.size(); ++i) {
       timer.write(compute_.names[i], random_values(compute_.spec.operands[i]));
     }
+    has_notes_ = !timer.notes().empty();
     std::vector<double> ns;
     for (size_t i = 0; i < mixes.size(); ++i) {
       ns.push_back(static_cast<double>(timer.time(i).ns));
@@ -295,6 +310,7 @@ class ContentionTimer {
   const DeviceCommOptions& options_;
   ComputeTask compute_;
   CommSpec comm_;
+  bool has_notes_ = false;
 };
 
 }  // namespace
@@ -332,8 +348,11 @@ std::vector<CommPoint> time_device_communication(const DeviceCommOptions& option
             size, [&](int rank) { return comm_programs(options, rank, size, specs, counts); })),
         options.timer);
     timer.measure_overhead(0, 1, kOverheadCalls);
+    const bool no_copies = !timer.notes().empty();
     for (size_t i = 0; i < specs.size(); ++i) {
-      points.push_back({.spec = specs[i], .timing = per_call(timer.time(i + 2), counts[i])});
+      if (!no_copies || !uses_copy_engine(specs[i].algorithm)) {
+        points.push_back({.spec = specs[i], .timing = per_call(timer.time(i + 2), counts[i])});
+      }
       if (options.on_point) {
         options.on_point();
       }
@@ -349,8 +368,15 @@ Contention time_contention(const DeviceCommOptions& options, const Contention& o
       is_small ? product(options.dtype, 128, 64, 128) : product(options.dtype, 8192, 4096, 4096);
   const ComputeTask sums = sum(options.dtype, is_small ? 1 << 16 : int64_t{1} << 27);
   Contention contention = otherwise;
-  contention.gemm_and_sm_comm = ContentionTimer(options, products).measure();
-  contention.memory_bound_and_sm_comm = ContentionTimer(options, sums).measure();
+  const auto measure = [&](const ComputeTask& compute, CommAlgorithm algorithm,
+                           SharedRates& rates) {
+    rates = ContentionTimer(options, compute, algorithm).measure(rates);
+  };
+  measure(products, CommAlgorithm::kRing, contention.gemm_and_sm_comm);
+  measure(sums, CommAlgorithm::kRing, contention.memory_bound_and_sm_comm);
+  if (options.copy_engines) {
+    measure(products, CommAlgorithm::kCopyEngineDirect, contention.compute_and_copy_engine);
+  }
   return contention;
 }
 

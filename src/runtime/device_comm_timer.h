@@ -19,6 +19,7 @@ struct DeviceCommOptions {
   std::vector<int64_t> sizes_bytes;  ///< of the whole buffer, as in CommSpec
   DType dtype = DType::kBF16;        ///< of matrix products beside communication; that is in f32
   Cluster cluster;                   ///< by which durations are guessed beforehand
+  bool copy_engines = false;         ///< also what copy engines can do, by them
   RankTimerOptions timer = {};
   int64_t program_ns = 4'000'000;  ///< a program repeats its call so long, about
   std::function<void()> on_point = {};
@@ -31,13 +32,16 @@ std::vector<int> timed_group_sizes(int num_ranks);
 int64_t num_comm_points(const DeviceCommOptions& options);
 
 /// Every kind of communication, of every size, in groups of these sizes, each alone. What the
-/// library chooses counts as algorithm "ring". Messages (`send_recv`) are between two ranks one
-/// way, in larger groups each rank's to the next. A call is repeated in a program, and a launch of
-/// it divided by the repetitions; the median of samples. Throws what the executors throw.
+/// library chooses counts as algorithm "ring", by copy engines as "copy_engine_direct". Messages
+/// (`send_recv`) are between two ranks one way, in larger groups each rank's to the next. A call is
+/// repeated in a program, and a launch of it divided by the repetitions; the median of samples.
+/// No points by copy engines where something else does their work (Executor::notes). Throws what
+/// the executors throw.
 std::vector<CommPoint> time_device_communication(const DeviceCommOptions& options);
 
 /// How all-gathers of 128 MiB over all ranks (or the largest size, if that is smaller) and compute
-/// slow each other: matrix products, and sums that memory limits. The rest is `otherwise`.
+/// slow each other: matrix products, and sums that memory limits. Where copy engines are timed,
+/// also beside them. What is not measured is `otherwise`.
 Contention time_contention(const DeviceCommOptions& options, const Contention& otherwise);
 
 /// How long compute and communication take alone, and together if they begin at once: once with so

@@ -73,6 +73,15 @@ void RankTimer::measure_overhead(size_t one, size_t many, int64_t num_tasks) {
   overhead_ns_ = std::max(0.0, one_ns - task_ns);
 }
 
+std::vector<std::string> RankTimer::notes() const {
+  std::vector<std::string> notes;
+  for (const auto& executor : ranks_.executors) {
+    const std::vector<std::string> own = executor->notes();
+    notes.insert(notes.end(), own.begin(), own.end());
+  }
+  return notes;
+}
+
 void RankTimer::write(std::string_view buffer, std::span<const std::byte> bytes) {
   for (const auto& executor : ranks_.executors) {
     executor->write(buffer, 0, bytes);

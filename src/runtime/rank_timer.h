@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -40,6 +41,9 @@ class RankTimer {
   /// Nanoseconds of a launch, of the slowest rank, from when all are there. Throws what the
   /// executors throw.
   Timing time(size_t program);
+
+  /// What the executors note: that copy engines cannot do what programs ask of them, say.
+  std::vector<std::string> notes() const;
 
   /// Writes to a buffer of every rank.
   void write(std::string_view buffer, std::span<const std::byte> bytes);

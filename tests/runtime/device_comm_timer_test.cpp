@@ -79,6 +79,22 @@ TEST(DeviceCommTimer, TimesEveryKindOfEverySizeInEveryGroupOnce) {
   EXPECT_EQ(points.size(), seen.size());
 }
 
+TEST(DeviceCommTimer, CopyEnginesHaveThePointsOfWhatNeedsNoSums) {
+  DeviceCommOptions options = options_for(2);
+  options.sizes_bytes = {kSmall};
+  options.copy_engines = true;
+  std::map<CommKind, int> by_copies;
+  for (const CommPoint& point : time_device_communication(options)) {
+    EXPECT_EQ(comm_fault(point.spec), "");
+    by_copies[point.spec.kind] += uses_copy_engine(point.spec.algorithm) ? 1 : 0;
+  }
+  EXPECT_EQ(by_copies.at(CommKind::kAllGather), 1);
+  EXPECT_EQ(by_copies.at(CommKind::kAllToAll), 1);
+  EXPECT_EQ(by_copies.at(CommKind::kSendRecv), 1);
+  EXPECT_EQ(by_copies.at(CommKind::kAllReduce), 0);
+  EXPECT_EQ(by_copies.at(CommKind::kReduceScatter), 0);
+}
+
 // A link of 64 MB/s in each direction carries 1 MiB less what stays in 16.4 ms / n.
 TEST(DeviceCommTimer, FindsTheRateOfALink) {
   LinkOptions links;
