@@ -35,6 +35,8 @@ FIRST_GUESS_S = 60  # of a run nothing is known about
 SIDES = {"braid": {}, "torch": {}, "braid_any_order": {"runtime.repeatable": "false"}, "torch_async_tp": {}}
 DEFAULT_SIDES = ("braid", "torch")
 
+COMPILED = pathlib.Path(tempfile.gettempdir()) / "braid_multi_inductor"  # stays: PyTorch compiles once per machine, not once per call
+
 # Multicast over NVLink is off on both sides: a program that uses it can put GPUs which are shared with others out of service.
 ENVIRONMENT = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
 
@@ -206,7 +208,7 @@ class Bench:
         command += ["--eager"] if self.arguments.device == "cpu" else []
         command += ["--async-tp"] if side == "torch_async_tp" else []
         common = {**ENVIRONMENT, "WORLD_SIZE": str(self.gpus), "OMP_NUM_THREADS": str(max(1, os.cpu_count() // self.gpus)),
-                  "TORCHINDUCTOR_CACHE_DIR": str(self.work / "inductor"), "PYTORCH_ALLOC_CONF": "expandable_segments:True"}
+                  "TORCHINDUCTOR_CACHE_DIR": str(COMPILED), "PYTORCH_ALLOC_CONF": "expandable_segments:True"}
         outputs = bounded_run.run_together(command, limit_s, [{**common, "RANK": str(rank)} for rank in range(self.gpus)],
                                            self.new_log(case, side))
         return gpu_bench.last_json(outputs[0])
