@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -100,6 +101,16 @@ Engine::~Engine() = default;
 
 int64_t Engine::allocated_bytes(int rank) const {
   return executors_.at(static_cast<size_t>(rank))->allocated_bytes();
+}
+
+std::vector<std::string> Engine::notes() const {
+  std::set<std::string> notes;
+  for (const auto& executor : executors_) {
+    for (std::string& note : executor->notes()) {
+      notes.insert(std::move(note));
+    }
+  }
+  return {notes.begin(), notes.end()};
 }
 
 std::vector<Executor*> Engine::executors() const {

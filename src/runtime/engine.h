@@ -57,6 +57,8 @@ class Engine {
   const RunPlan& plan() const { return plan_; }
   /// Bytes of all arenas of a rank, as allocated.
   int64_t allocated_bytes(int rank) const;
+  /// `Executor::notes` of the ranks here, each once.
+  std::vector<std::string> notes() const;
 
   /// One optimizer update with `batch`, which holds the data of all ranks. `step` counts from 1.
   StepResult train_step(const StepBatch& batch, const OptimizerConfig& optimizer,

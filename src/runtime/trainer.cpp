@@ -109,6 +109,9 @@ class TrainingRun {
     start_state();
     setup_.end("weights");
     print(setup_.line());
+    for (const std::string& note : engine_.notes()) {
+      print("note     " + note);
+    }
     // Not before: a run that is refused must not describe the one that is in the folder.
     write_file_atomically(config_.logging.run_folder + "/config.toml", to_toml(config_));
     if (first_step_ == 1) {
