@@ -1,6 +1,8 @@
 #include "state/state_transfer.h"
 
 #include <algorithm>
+#include <map>
+#include <vector>
 
 #include "base/dtype.h"
 #include "base/errors.h"
@@ -45,6 +47,7 @@ class StateWriter {
     const int64_t piece_elems = largest_piece_elems(whole);
     piece_ = executors.front()->host_block(piece_elems * kFloatBytes);
     rounded_ = executors.front()->host_block(piece_elems * kBFloat16Bytes);
+    packed_ = executors.front()->host_block(piece_elems * kFloatBytes);
   }
 
   void run() {
@@ -109,23 +112,59 @@ class StateWriter {
   void put(StateBuffer kind, size_t unit, int64_t begin, std::span<const float> values,
            std::span<const BFloat16>& narrow) {
     const auto count = static_cast<int64_t>(values.size());
-    map_.for_each_copy(kind, unit, begin, count, [&](const StateRun& run) {
-      const StateBufferFacts& buffer = map_.buffers()[run.buffer];
-      const auto first = static_cast<size_t>(run.unit_begin - begin);
-      const auto size = static_cast<size_t>(run.num_elems);
+    std::map<size_t, std::vector<StateRun>> of_buffer;
+    map_.for_each_copy(kind, unit, begin, count,
+                       [&](const StateRun& run) { of_buffer[run.buffer].push_back(run); });
+    for (const auto& [index, runs] : of_buffer) {
+      const StateBufferFacts& buffer = map_.buffers()[index];
       if (buffer.dtype == DType::kBF16) {
         narrow = narrow.empty() ? rounded(values) : narrow;
-        write<BFloat16>(buffer, run.buffer_begin, narrow.subspan(first, size));
+        write_runs<BFloat16>(buffer, runs, begin, narrow);
       } else {
-        write<float>(buffer, run.buffer_begin, values.subspan(first, size));
+        write_runs<float>(buffer, runs, begin, values);
       }
-    });
+    }
   }
 
+  /// `values` are elements from `values_begin` of the unit, `runs` ascend in the buffer. Those that
+  /// follow each other there are written at once: a rank that has a matrix's columns has a run per
+  /// row, and a device takes longer over a hundred thousand small writes than over all the bytes.
   template <class T>
-  void write(const StateBufferFacts& buffer, int64_t begin, std::span<const T> values) {
-    executors_[buffer.rank]->write(buffer.name, begin * static_cast<int64_t>(sizeof(T)),
-                                   std::as_bytes(values));
+  void write_runs(const StateBufferFacts& buffer, std::span<const StateRun> runs,
+                  int64_t values_begin, std::span<const T> values) {
+    for (size_t first = 0, end = 0; first < runs.size(); first = end) {
+      int64_t buffer_end = runs[first].buffer_begin;
+      for (end = first; end < runs.size() && runs[end].buffer_begin == buffer_end; ++end) {
+        buffer_end += runs[end].num_elems;
+      }
+      const auto adjacent = runs.subspan(first, end - first);
+      const auto begin = runs[first].buffer_begin;
+      const std::span<const T> packed =
+          adjacent.size() == 1
+              ? values.subspan(static_cast<size_t>(adjacent[0].unit_begin - values_begin),
+                               static_cast<size_t>(adjacent[0].num_elems))
+              : pack(adjacent, buffer_end - begin, values_begin, values);
+      executors_[buffer.rank]->write(buffer.name, begin * static_cast<int64_t>(sizeof(T)),
+                                     std::as_bytes(packed));
+    }
+  }
+
+  /// The elements of the runs one after the other.
+  template <class T>
+  std::span<const T> pack(std::span<const StateRun> runs, int64_t num_elems, int64_t values_begin,
+                          std::span<const T> values) {
+    constexpr int64_t kGrainRuns = 64;
+    const std::span<T> packed = elements_of<T>(packed_, num_elems);
+    const int64_t begin = runs[0].buffer_begin;
+    workers_.run(
+        static_cast<int64_t>(runs.size()), kGrainRuns, [&](int, int64_t first, int64_t end) {
+          for (const StateRun& run :
+               runs.subspan(static_cast<size_t>(first), static_cast<size_t>(end - first))) {
+            const auto* const source = values.data() + (run.unit_begin - values_begin);
+            std::copy_n(source, run.num_elems, packed.data() + (run.buffer_begin - begin));
+          }
+        });
+    return packed;
   }
 
   const StateSource& source_;
@@ -135,6 +174,7 @@ class StateWriter {
   WorkerPool& workers_;
   HostBlock piece_;
   HostBlock rounded_;
+  HostBlock packed_;
 };
 
 }  // namespace
