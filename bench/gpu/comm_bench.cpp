@@ -110,7 +110,7 @@ OpSpec gemm_spec() {
     return OperandSpec{.dtype = DType::kBF16, .access = access, .shape = Shape{rows, columns}};
   };
   return {.op = "linear",
-          .attributes = {{"has_bias", false}},
+          .attributes = {{"has_bias", false}, {"adds_bias", true}},
           .operands = {operand(Access::kRead, kGemmRows, kGemmWidth),
                        operand(Access::kRead, kGemmWidth, kGemmWidth),
                        operand(Access::kWrite, kGemmRows, kGemmWidth)}};
