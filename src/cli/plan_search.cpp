@@ -16,6 +16,7 @@
 #include "config/load.h"
 #include "config/reference.h"
 #include "config/validate.h"
+#include "plan/run_costs.h"
 #include "runtime/progress_bar.h"
 #include "sim/analytic_model.h"
 #include "sim/measured_model.h"
@@ -99,7 +100,8 @@ bool sets_ranks(const ConfigArguments& config) {
   });
 }
 
-/// The cluster, with as many nodes more as --ranks needs; or the profile's device.
+/// The cluster, with as many nodes more as --ranks needs; or the profile's device, of a CPU with
+/// the links of the run.
 std::unique_ptr<CostModel> search_model(const PlanSearchArguments& arguments, bool ranks_are_set,
                                         RunConfig& config) {
   if (arguments.cluster.empty() == arguments.profile.empty()) {
@@ -110,7 +112,9 @@ std::unique_ptr<CostModel> search_model(const PlanSearchArguments& arguments, bo
   int64_t& ranks = config.parallel.ranks;
   ranks = arguments.num_ranks > 0 ? arguments.num_ranks : ranks;
   if (!arguments.profile.empty()) {
-    return make_measured_model(load_profile(arguments.profile), static_cast<int>(ranks));
+    return with_links_of_run(
+        make_measured_model(load_profile(arguments.profile), static_cast<int>(ranks)),
+        config.links);
   }
   Cluster cluster = parse_cluster(arguments.cluster);
   if (arguments.num_ranks == 0 && !ranks_are_set) {

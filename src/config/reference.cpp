@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include "base/text.h"
+#include "config/overlap_defaults.h"
 #include "config/value.h"
 
 namespace braid {
@@ -54,6 +55,8 @@ void for_each_key(OnSection on_section, OnField on_field) {
 }  // namespace
 
 std::string to_toml(const RunConfig& config) {
+  RunConfig in_force = config;
+  in_force.overlap = overlap_in_force(config);
   std::string text;
   for_each_key(
       [&](const Section& section) {
@@ -61,8 +64,12 @@ std::string to_toml(const RunConfig& config) {
       },
       [&](const Field& field) {
         const std::optional<Value> value = value_of(field, config);
-        text += value ? fmt::format("{} = {}\n", field.name, to_text(*value))
-                      : fmt::format("# {} is not given\n", field.name);
+        text += value ? fmt::format("{} = {}", field.name, to_text(*value))
+                      : fmt::format("# {} is not given", field.name);
+        if (const std::optional<Value> other = value_of(field, in_force); other != value) {
+          text += fmt::format("  # in force: {}, by mode = \"auto\"", to_text(*other));
+        }
+        text += "\n";
       });
   return text;
 }

@@ -6,7 +6,8 @@
 
 namespace braid {
 
-/// The configuration as a run file with every key; keys that are not given stand as comments.
+/// The configuration as a run file with every key; keys that are not given stand as comments, and
+/// so does what overlap.mode = "auto" puts in the place of keys of mode = "manual".
 /// `parse_config` gives the same configuration back.
 std::string to_toml(const RunConfig& config);
 

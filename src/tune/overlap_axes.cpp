@@ -10,6 +10,7 @@
 #include "base/errors.h"
 #include "base/text.h"
 #include "config/fields.h"
+#include "config/overlap_defaults.h"
 #include "config/validate.h"
 #include "config/value.h"
 
@@ -286,21 +287,11 @@ OverlapConfig manual_nothing(const OverlapConfig& overlap) {
 }
 
 OverlapConfig manual_defaults(const RunConfig& config) {
-  const ParallelConfig& parallel = config.parallel;
-  OverlapConfig overlap = manual_nothing(config.overlap);
-  overlap.overlap_grad_reduce = true;
-  if (parallel.shard != "none" && parallel.data * parallel.context > 1) {
-    const bool updates_parts = parallel.shard != "parameters";
-    gather(updates_parts, updates_parts)(overlap);
-  }
-  overlap.overlap_context_comm = parallel.context > 1;
-  if (parallel.pipeline > 1) {
-    messages(true, true, true)(overlap);
-    delay(1, true)(overlap);
-  }
-  if (parallel.tensor > 1) {
-    bulk_overlap_only(overlap, parallel.sequence_parallel);
-  }
+  RunConfig usual = config;
+  usual.overlap = manual_nothing(config.overlap);
+  usual.overlap.mode = "auto";
+  OverlapConfig overlap = overlap_in_force(usual);
+  overlap.mode = "manual";
   return overlap;
 }
 

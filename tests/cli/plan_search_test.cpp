@@ -1,6 +1,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/cli_fixture.h"
+#include "sim/profile.h"
 
 namespace braid {
 namespace {
@@ -64,6 +65,17 @@ TEST_F(PlanSearch, WhatIsSetStays) {
 TEST_F(PlanSearch, RanksMayBeFewerThanDevices) {
   const std::string text = output_of(search({"--cluster", "h100x8", "--ranks", "2", "--json"}));
   EXPECT_THAT(text, HasSubstr("parallel.ranks=2"));
+}
+
+TEST_F(PlanSearch, TheProfileOfACpuHasTheLinksOfTheRun) {
+  write("cpu.json", print_profile({.device_kind = "cpu"}));
+  const auto step_ns = [this](const std::string& rate) {
+    const std::string text =
+        output_of(search({"--profile", "cpu.json", "--ranks", "2", "--set", "parallel.data=2",
+                          "--set", "links.data_gb_per_s=" + rate, "--json", "--top", "1"}));
+    return nlohmann::json::parse(text)["layouts"][0]["step_ns"].get<int64_t>();
+  };
+  EXPECT_GT(step_ns("0.001"), step_ns("100") + 1'000'000);
 }
 
 TEST_F(PlanSearch, BadRequestsAreRefused) {

@@ -103,6 +103,22 @@ TEST(ToToml, SaysWhatIsNotGiven) {
   EXPECT_THAT(to_toml(config), HasSubstr("layers = 3\n# width is not given\n"));
 }
 
+// Keys of mode = "manual" that another mode does not read are no answer to what a run does.
+TEST(ToToml, SaysWhatModeAutoPutsInForce) {
+  RunConfig config;
+  config.parallel.pipeline = 2;
+  config.parallel.tensor = 2;
+  const std::string text = to_toml(config);
+  EXPECT_THAT(text,
+              HasSubstr("overlap_grad_reduce = false  # in force: true, by mode = \"auto\"\n"));
+  EXPECT_THAT(text,
+              HasSubstr("overlap_p2p_wgrad_delayed_layer_number = 0  # in force: 1, by mode"));
+  EXPECT_THAT(text, HasSubstr("tp_comm_overlap_ag = true  # in force: false, by mode"));
+  EXPECT_THAT(text, HasSubstr("overlap_context_comm = false\n"));
+  config.overlap.mode = "off";
+  EXPECT_THAT(to_toml(config), ::testing::Not(HasSubstr("in force")));
+}
+
 TEST(ConfigHelp, NamesEveryKeyWithDefaultAndMeaning) {
   const std::string help = config_help();
   for (const Field& field : config_fields()) {

@@ -11,6 +11,7 @@
 #include "base/errors.h"
 #include "base/expect_error.h"
 #include "config/load.h"
+#include "config/overlap_defaults.h"
 #include "config/validate.h"
 #include "ir/text.h"
 #include "plan/simulated_run.h"
@@ -227,6 +228,25 @@ TEST(AutoOverlap, IsWantedWhereACostModelIsNamed) {
   EXPECT_TRUE(wants_auto_overlap(config));
   config.overlap.mode = "manual";
   EXPECT_FALSE(wants_auto_overlap(config));
+}
+
+// What `to_toml` says of mode = "auto" where products may be cut.
+TEST(OverlapAxes, KeysInForceMakeTheSamePrograms) {
+  for (const std::string layout :
+       {"ranks=2 tensor=2 sequence_parallel=true memory.recompute=norms", "ranks=2 tensor=2"}) {
+    SCOPED_TRACE(layout);
+    RunConfig config = config_of(layout + " train.sequence=512 model.width=256 model.ffn=512");
+    config.overlap.cost.clear();
+    config.overlap.may_change_rounding = true;
+    const RunPlan usual = plan_run(config, 0, {.one_rank_per_stage = true});
+    config.overlap = overlap_in_force(config);
+    config.overlap.mode = "manual";
+    config.overlap.may_change_rounding = false;
+    validate(config);
+    const RunPlan manual = plan_run(config, 0, {.one_rank_per_stage = true});
+    EXPECT_EQ(print_program(usual.ranks[0].programs[kTrainProgram]),
+              print_program(manual.ranks[0].programs[kTrainProgram]));
+  }
 }
 
 // What the search starts from is what auto does without one.
