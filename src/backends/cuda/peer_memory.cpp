@@ -3,12 +3,11 @@
 #include <cuda_runtime_api.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
-#include <cstring>
 #include <fstream>
 #include <random>
 #include <sstream>
+#include <utility>
 
 #include "backends/cuda/cuda_error.h"
 #include "base/errors.h"
