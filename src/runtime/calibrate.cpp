@@ -344,7 +344,7 @@ std::string describe_communication(const Profile& profile) {
   std::vector<std::string> rates;
   for (const CommPoint& point : profile.communication) {
     if (point.spec.placement.num_ranks == num_ranks && point.spec.bytes == largest) {
-      rates.push_back(fmt::format("{}{} {:.0f}", comm_kind_name(point.spec.kind),
+      rates.push_back(fmt::format("{}{} {:.3g}", comm_kind_name(point.spec.kind),
                                   uses_copy_engine(point.spec.algorithm) ? " by copies" : "",
                                   link_rate(point) * 1e-9));
     }

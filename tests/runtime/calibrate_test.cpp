@@ -139,6 +139,25 @@ TEST(Calibrate, MeasuresEveryTaskOfTheRunOnTheCpu) {
             prediction.compute_ns());
 }
 
+TEST(Calibrate, AProfileOfSeveralGpusIsNamedAndDescribedByThem) {
+  Profile profile{.device_kind = "h200",
+                  .origin = {.device = "NVIDIA H200", .software = "s", .date = "2026-01-01"}};
+  EXPECT_EQ(default_profile_path(profile), "profiles/h200.json");
+  // 2 * 7 / 8 of 512 MiB in 2.66 ms.
+  profile.communication = {
+      {{CommKind::kAllReduce, CommAlgorithm::kRing, {8, 1, 8}, 512 << 20}, {2'660'000, 0}},
+      {{CommKind::kAllGather, CommAlgorithm::kCopyEngineDirect, {8, 1, 8}, 512 << 20},
+       {1'500'000, 0}},
+      {{CommKind::kAllReduce, CommAlgorithm::kRing, {2, 1, 2}, 512 << 20}, {1'900'000, 0}}};
+  profile.contention = Contention{};
+  profile.contention->gemm_and_sm_comm.compute = 0.58;
+  EXPECT_EQ(default_profile_path(profile), "profiles/h200x8.json");
+  EXPECT_THAT(describe_profile(profile),
+              testing::AllOf(HasSubstr("links    3 points; 512 MiB between 8 ranks, in GB/s: "
+                                       "all_reduce 353, all_gather by copies 313\n"),
+                             HasSubstr("products run at 0.58, sums at 1 of their rates")));
+}
+
 TEST(Calibrate, UnknownStandInIsRefused) {
   EXPECT_THAT(message_of<ConfigError>([] { calibrate({.stand_in = "h300"}); }),
               testing::AllOf(HasSubstr("--like \"h300\""), HasSubstr("h200, b200, cpu")));
