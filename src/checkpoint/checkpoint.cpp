@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <future>
 #include <mutex>
+#include <sstream>
 #include <utility>
 
 #include "base/errors.h"
@@ -74,12 +75,20 @@ class Save {
   std::string run(std::span<const CheckpointShard> shards) {
     std::vector<std::vector<ShardFile>> files = files_of(shards);
     const std::string index = index_of(files);
-    prepare();
+    const bool leads = options_.together.leads;
+    if (leads) {
+      prepare();
+    }
+    target_ = all_gather("the folder of a checkpoint", temporary_).front();
     write_shards(files);
-    write_index(index);
-    write_state();
-    publish();
-    prune();
+    collect_records(files);
+    if (leads) {
+      write_index(index);
+      write_state();
+      publish();
+      prune();
+    }
+    all_gather("a checkpoint", {});
     return path_;
   }
 
@@ -101,6 +110,11 @@ class Save {
       pieces.emplace_back(file->stream->pieces);
     }
     return print_index(make_index(std::move(names), pieces));
+  }
+
+  std::vector<std::string> all_gather(std::string_view name, std::string bytes) const {
+    const auto& gather = options_.together.all_gather;
+    return gather ? gather(name, std::move(bytes)) : std::vector<std::string>{std::move(bytes)};
   }
 
   void begin(std::string_view step) {
@@ -143,15 +157,31 @@ class Save {
     if (error) {
       std::rethrow_exception(error);
     }
+  }
+
+  /// Of the files of all processes: a line for each.
+  void collect_records(const std::vector<std::vector<ShardFile>>& shards) {
+    std::string own;
     for (const std::vector<ShardFile>& shard : shards) {
       for (const ShardFile& file : shard) {
-        stored_.files.push_back(file.record);
+        own += file.stream->send ? fmt::format("{} {} {}\n", file.record.name,
+                                               file.record.size_bytes, file.record.checksum)
+                                 : "";
+      }
+    }
+    for (const std::string& records : all_gather("the files of a checkpoint", std::move(own))) {
+      std::istringstream lines(records);
+      for (FileRecord record; lines >> record.name >> record.size_bytes >> record.checksum;) {
+        stored_.files.push_back(record);
       }
     }
   }
 
   void write_shard(std::vector<ShardFile>& files) {
     for (ShardFile& file : files) {
+      if (!file.stream->send) {
+        continue;
+      }
       begin(file.name);
       std::vector<TensorInfo> tensors;
       for (const TensorPiece& piece : file.stream->pieces) {
@@ -159,7 +189,7 @@ class Save {
                            piece_shape(piece.shape, piece.range)});
       }
       // Loaders of other systems ask for this key: "pt" means row-major, weights as [out, in].
-      SafetensorsWriter writer(fmt::format("{}/{}", temporary_, file.name), tensors,
+      SafetensorsWriter writer(fmt::format("{}/{}", target_, file.name), tensors,
                                {{"format", "pt"}});
       file.stream->send([&](std::span<const std::byte> bytes) { writer.write(bytes); });
       writer.finish();
@@ -219,7 +249,8 @@ class Save {
   std::string path_;
   const SaveOptions& options_;
   std::mutex step_mutex_;
-  std::string temporary_;  // empty once there is nothing to remove
+  std::string temporary_;  // of the leader; empty once there is nothing to remove
+  std::string target_;     // the same folder while it is written, in every process
   StoredState stored_;
 };
 

@@ -51,8 +51,9 @@ struct TensorStream {
   using Write = std::function<void(std::span<const std::byte> bytes)>;
 
   std::vector<TensorPiece> pieces;  ///< in the order of their bytes; none: no file
-  /// Called once: hands the bytes of all pieces to `write`, in their order, cut as it likes, and
-  /// on any one thread at a time. Returns when `write` has taken them; throws what `write` threw.
+  /// Empty: another process does it. Called once: hands the bytes of all pieces to `write`, in
+  /// their order, cut as it likes, and on any one thread at a time. Returns when `write` has taken
+  /// them; throws what `write` threw.
   std::function<void(const Write& write)> send;
 };
 
@@ -73,17 +74,27 @@ struct NamedTensor {
 /// Tensors that are in memory anyway. Throws InternalError for one with the wrong number of bytes.
 TensorStream stream_of(std::vector<NamedTensor> tensors);
 
+/// Processes that write one checkpoint together, into a folder that all of them see. Each calls
+/// `save_checkpoint` with the same arguments, and with the streams of its own shards.
+struct SaveTogether {
+  bool leads = true;  ///< makes the folder, and publishes it when all have written; one of them
+  /// Gives bytes to all processes, and returns those of each, in the order of their shards. Empty:
+  /// there is one process.
+  std::function<std::vector<std::string>(std::string_view name, std::string bytes)> all_gather = {};
+};
+
 struct SaveOptions {
   int64_t keep = 2;  ///< newest checkpoints that stay, the new one included; 0: all
   /// For tests: called before each step of the publication, with its name, by one thread at a time.
   /// It may throw.
-  std::function<void(std::string_view step)> before_step;
+  std::function<void(std::string_view step)> before_step = {};
+  SaveTogether together = {};
 };
 
 /// Writes a checkpoint into `folder`, which is made if needed, each shard on a thread of its own,
 /// and then removes the oldest ones beyond `keep`, and what killed runs have left. Returns the path
 /// of the new checkpoint. If there is one of the same step already, it is replaced in one instant.
-/// One process may save into a folder at a time.
+/// One process, or those of SaveTogether, may save into a folder at a time.
 /// Throws InternalError unless the shards hold each element of their tensors once, DataError if the
 /// system refuses anything; the checkpoints that were there stay as they were.
 std::string save_checkpoint(const std::string& folder, const CheckpointState& state,

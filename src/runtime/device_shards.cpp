@@ -82,8 +82,10 @@ DeviceShards::DeviceShards(const StateMap& map, const ParameterLayout& whole,
   std::vector<std::vector<StatePiece>> pieces = assign_pieces(map, whole, model);
   std::vector<RankRuns> runs = runs_by_rank(map, whole, executors.size());
   for (size_t rank = 0; rank < pieces.size(); ++rank) {
-    sources_.push_back(
-        std::make_unique<RankState>(map, std::move(runs.at(rank)), *executors[rank]));
+    Executor* const executor = executors[rank];
+    sources_.push_back(executor == nullptr
+                           ? nullptr
+                           : std::make_unique<RankState>(map, std::move(runs.at(rank)), *executor));
     shards_.push_back({.source = sources_.back().get(), .pieces = std::move(pieces[rank])});
   }
 }

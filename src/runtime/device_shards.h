@@ -13,7 +13,8 @@ namespace braid {
 /// does: each shard is read from its own executor only, so several threads may read a shard each.
 class DeviceShards {
  public:
-  /// `executors` by rank of the map. All arguments must outlive it.
+  /// `executors` by rank of the map; null for ranks of other processes, whose shards have no source
+  /// here. All arguments must outlive it.
   DeviceShards(const StateMap& map, const ParameterLayout& whole, const ModelSpec& model,
                std::span<Executor* const> executors);
 
@@ -21,7 +22,7 @@ class DeviceShards {
   std::span<const StateShard> shards() const { return shards_; }
 
  private:
-  std::vector<std::unique_ptr<StateSource>> sources_;  // by rank
+  std::vector<std::unique_ptr<StateSource>> sources_;  // by rank; null elsewhere
   std::vector<StateShard> shards_;
 };
 

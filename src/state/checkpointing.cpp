@@ -73,10 +73,11 @@ class ShardWriter {
  public:
   ShardWriter(const ParameterLayout& layout, const ModelSpec& model, const StateShard& shard,
               int64_t block_bytes)
-      : layout_(layout),
-        model_(model),
-        shard_(shard),
-        blocks_{shard.source->host_block(block_bytes), shard.source->host_block(block_bytes)} {}
+      : layout_(layout), model_(model), shard_(shard) {
+    while (shard.source != nullptr && blocks_.size() < 2) {
+      blocks_.push_back(shard.source->host_block(block_bytes));
+    }
+  }
 
   CheckpointShard streams() {
     return {.weights = stream([](StatePart part) { return part == StatePart::kWeights; }),
@@ -94,6 +95,9 @@ class ShardWriter {
         result.pieces.push_back({stored_name(piece.part, parameter.name), DType::kF32,
                                  stored_shape(parameter, model_), piece.range});
       }
+    }
+    if (shard_.source == nullptr) {
+      return result;
     }
     result.send = [this, pieces = std::move(pieces)](const TensorStream::Write& write) {
       PiecePipe pipe(blocks_, write);
@@ -131,7 +135,8 @@ class ShardWriter {
 
 std::string save_model_state(const std::string& folder, const CheckpointState& progress,
                              const ParameterLayout& layout, const ModelSpec& model,
-                             std::span<const StateShard> shards, int64_t keep) {
+                             std::span<const StateShard> shards, int64_t keep,
+                             const SaveTogether& together) {
   const auto num_shards = static_cast<int64_t>(shards.size());
   const auto block_elems = std::max<int64_t>(1, piece_elems(layout) / num_shards);
   std::vector<std::unique_ptr<ShardWriter>> writers;
@@ -141,7 +146,7 @@ std::string save_model_state(const std::string& folder, const CheckpointState& p
         layout, model, shard, block_elems * static_cast<int64_t>(sizeof(float))));
     streams.push_back(writers.back()->streams());
   }
-  return save_checkpoint(folder, progress, streams, {.keep = keep});
+  return save_checkpoint(folder, progress, streams, {.keep = keep, .together = together});
 }
 
 bool is_weight(std::string_view tensor) {

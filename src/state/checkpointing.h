@@ -18,13 +18,15 @@ namespace braid {
 /// "<name>.exp_avg_sq", without the padding rows of the vocabulary, so that a checkpoint does not
 /// depend on any layout: the shards together are the state of `layout`, the model as one rank would
 /// hold it, but for moments that are zero, as before the first step. Each shard is written by a
-/// thread of its own. See `save_checkpoint`.
+/// thread of its own, in the process that has its source: `together` connects these. See
+/// `save_checkpoint`.
 ///
 /// Host memory: `checkpoint_host_bytes`, whatever the size of the model. The next piece is read
 /// from the source while the last one goes to the file.
 std::string save_model_state(const std::string& folder, const CheckpointState& progress,
                              const ParameterLayout& layout, const ModelSpec& model,
-                             std::span<const StateShard> shards, int64_t keep);
+                             std::span<const StateShard> shards, int64_t keep,
+                             const SaveTogether& together = {});
 
 /// What `save_model_state` holds on the host at once, all shards together: two pieces of
 /// state_transfer.h, or two of the largest parameter if that is smaller. (Loading holds one piece

@@ -20,7 +20,8 @@ struct StatePiece {
   friend bool operator==(const StatePiece&, const StatePiece&) = default;
 };
 
-/// What one writer of a checkpoint writes, and from where: `source` needs to have these only.
+/// What one writer of a checkpoint writes, and from where: `source` needs to have these only. Null:
+/// a writer in another process.
 struct StateShard {
   const StateSource* source = nullptr;
   std::vector<StatePiece> pieces;

@@ -25,6 +25,14 @@ int64_t largest_piece_elems(const ParameterLayout& layout) {
   return std::min(largest, kStatePieceElems);
 }
 
+/// Of a rank in this process.
+Executor& first_executor(std::span<Executor* const> executors) {
+  const auto found =
+      std::ranges::find_if(executors, [](const Executor* one) { return one != nullptr; });
+  check(found != executors.end(), "no rank is in this process");
+  return **found;
+}
+
 template <class T>
 std::span<T> elements_of(const HostBlock& block, int64_t count) {
   return {reinterpret_cast<T*>(block.bytes.data()), static_cast<size_t>(count)};
@@ -45,9 +53,10 @@ class StateWriter {
               std::span<Executor* const> executors, WorkerPool& workers)
       : source_(source), whole_(whole), map_(map), executors_(executors), workers_(workers) {
     const int64_t piece_elems = largest_piece_elems(whole);
-    piece_ = executors.front()->host_block(piece_elems * kFloatBytes);
-    rounded_ = executors.front()->host_block(piece_elems * kBFloat16Bytes);
-    packed_ = executors.front()->host_block(piece_elems * kFloatBytes);
+    Executor& first = first_executor(executors);
+    piece_ = first.host_block(piece_elems * kFloatBytes);
+    rounded_ = first.host_block(piece_elems * kBFloat16Bytes);
+    packed_ = first.host_block(piece_elems * kFloatBytes);
   }
 
   void run() {
@@ -68,7 +77,8 @@ class StateWriter {
   /// Those that nothing is written to, and those in which something is left out.
   void zero_buffers() {
     for (const StateBufferFacts& buffer : map_.buffers()) {
-      if (buffer.has_gaps || is_zero(buffer.kind)) {
+      const bool is_here = executors_[buffer.rank] != nullptr;
+      if (is_here && (buffer.has_gaps || is_zero(buffer.kind))) {
         executors_[buffer.rank]->zero(buffer.name);
       }
     }
@@ -76,6 +86,10 @@ class StateWriter {
 
   void write_weights(size_t unit) {
     for_each_piece(whole_.units[unit], [&](int64_t begin, int64_t count) {
+      if (!is_wanted(StateBuffer::kMainWeight, unit, begin, count) &&
+          !is_wanted(StateBuffer::kParam, unit, begin, count)) {
+        return;
+      }
       const auto values = elements_of<float>(piece_, count);
       source_.read(StatePart::kWeights, unit, begin, values, workers_);
       std::span<const BFloat16> narrow;
@@ -90,11 +104,23 @@ class StateWriter {
       return;
     }
     for_each_piece(whole_.units[unit], [&](int64_t begin, int64_t count) {
+      if (!is_wanted(kind, unit, begin, count)) {
+        return;
+      }
       const auto values = elements_of<float>(piece_, count);
       source_.read(part, unit, begin, values, workers_);
       std::span<const BFloat16> narrow;
       put(kind, unit, begin, values, narrow);
     });
+  }
+
+  /// Whether a rank of this process has any of it.
+  bool is_wanted(StateBuffer kind, size_t unit, int64_t begin, int64_t count) const {
+    bool wanted = false;
+    map_.for_each_copy(kind, unit, begin, count, [&](const StateRun& run) {
+      wanted = wanted || executors_[run.rank] != nullptr;
+    });
+    return wanted;
   }
 
   std::span<const BFloat16> rounded(std::span<const float> values) {
@@ -113,8 +139,12 @@ class StateWriter {
            std::span<const BFloat16>& narrow) {
     const auto count = static_cast<int64_t>(values.size());
     std::map<size_t, std::vector<StateRun>> of_buffer;
-    map_.for_each_copy(kind, unit, begin, count,
-                       [&](const StateRun& run) { of_buffer[run.buffer].push_back(run); });
+    map_.for_each_copy(kind, unit, begin, count, [&](const StateRun& run) {
+      if (executors_[run.rank] == nullptr) {
+        return;
+      }
+      of_buffer[run.buffer].push_back(run);
+    });
     for (const auto& [index, runs] : of_buffer) {
       const StateBufferFacts& buffer = map_.buffers()[index];
       if (buffer.dtype == DType::kBF16) {
@@ -200,7 +230,7 @@ void DeviceState::read(StatePart part, size_t unit, int64_t begin, std::span<flo
 }
 
 HostBlock DeviceState::host_block(int64_t size_bytes) const {
-  return executors_.front()->host_block(size_bytes);
+  return first_executor(executors_).host_block(size_bytes);
 }
 
 }  // namespace braid

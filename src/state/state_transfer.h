@@ -20,7 +20,8 @@ inline constexpr int64_t kStatePieceElems = int64_t{16} << 20;
 /// Fills what the ranks of `map` have of the model: parameters (rounded to nearest even if they are
 /// bf16), main weights, optimizer state. Parts that are zero are zeroed on the device. Each value
 /// is read from the source once, in units of `whole`, the layout of the model as one rank would
-/// hold it. The host holds one piece, and its rounded copy. `executors` by rank of the map.
+/// hold it. The host holds one piece, and its rounded copy. `executors` by rank of the map; null
+/// for ranks of other processes, which fill their own: what only they have is not read.
 void write_state(const StateSource& source, const ParameterLayout& whole, const StateMap& map,
                  std::span<Executor* const> executors, WorkerPool& workers);
 
