@@ -108,7 +108,7 @@ TEST(CpuExecutor, AnErrorOnOneRankReleasesTheOthers) {
   again[0].launch(0);
   again[1].launch(0);
   EXPECT_EQ(message_of<AbortedError>([&] { again[0].wait(); }),
-            "rank 0, stream dp, task 1 (all_reduce layers.5 bucket.0): " + cause);
+            "rank 0, stream dp, task 1 (all_reduce layers.5 bucket.0): in group data: " + cause);
   EXPECT_EQ(message_of<DeviceError>([&] { again[1].wait(); }), cause);
 }
 

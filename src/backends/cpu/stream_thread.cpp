@@ -136,7 +136,7 @@ bool StreamThread::run(const PreparedTask& task) {
 void StreamThread::execute(const PreparedTask& task) {
   const PreparedProgram& prepared = *step_.prepared;
   if (task.communicates()) {
-    return step_.transport->run(prepared.calls[task.call]);
+    return communicate(prepared.calls[task.call]);
   }
   if (task.is_nothing()) {
     return;
@@ -145,6 +145,15 @@ void StreamThread::execute(const PreparedTask& task) {
   task.kernel->run({.operands = prepared.operands_of(prepared.program.tasks[task.id.index()]),
                     .scratch = {scratch_.data(), static_cast<size_t>(scratch_.size_bytes())},
                     .workers = workers_});
+}
+
+/// Where it waited for a rank that has failed, the group is named too.
+void StreamThread::communicate(const CommCall& call) {
+  try {
+    step_.transport->run(call);
+  } catch (const AbortedError& error) {
+    throw AbortedError(fmt::format("in group {}: {}", call.group->name, error.what()));
+  }
 }
 
 void StreamThread::check_finite(TaskId id) const {

@@ -80,6 +80,7 @@ class StreamThread {
   bool wait_for_events(const Task& task) const;
   bool run(const PreparedTask& task);
   void execute(const PreparedTask& task);
+  void communicate(const CommCall& call);
   void check_finite(TaskId id) const;
   void fail(TaskId id, const std::string& cause, bool is_echo);
 
