@@ -113,6 +113,8 @@ int run_cli(int argc, char** argv) {
   const Console console;
   try {
     return run_command(app, console, argc, argv);
+  } catch (const EndOfProgram& end) {
+    return end.exit_code;
   } catch (const ConfigError& error) {
     return report(error.what(), kExitConfig);
   } catch (const DeviceError& error) {

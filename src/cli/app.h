@@ -9,6 +9,11 @@ namespace braid {
 /// wrong. Errors are one line on stderr.
 int run_cli(int argc, char** argv);
 
+/// Thrown where all has been said: the program ends with this status.
+struct EndOfProgram {
+  int exit_code = 0;
+};
+
 /// Says so and ends the process with the exit code of a failure, whatever other threads do: behind
 /// a DeviceError a task may be stuck, and still use what the end of `main` would destroy or wait
 /// for.

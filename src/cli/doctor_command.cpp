@@ -15,6 +15,7 @@
 #include "cli/commands.h"
 #include "runtime/host_cpu.h"
 #include "runtime/host_memory.h"
+#include "runtime/launch.h"
 
 namespace braid {
 namespace {
@@ -52,8 +53,8 @@ std::string gpu_lines() {
   }
   const CudaGpu& first = gpus.usable.front();
   return line("gpu",
-              fmt::format("{} x {}, {}; this build trains bfloat16 with 1 rank there",
-                          gpus.usable.size(), first.name, format_bytes(first.memory_bytes))) +
+              fmt::format("{} x {}, {}; this build trains bfloat16 there", gpus.usable.size(),
+                          first.name, format_bytes(first.memory_bytes))) +
          line("timelines", "by " + describe_cuda_tracing());
 }
 
@@ -74,6 +75,14 @@ std::string program_line(const std::string& program, std::string_view use,
                            : fmt::format("missing ({}); apt-get install {}", use, package));
 }
 
+std::string launcher_line() {
+  try {
+    return describe_launch(find_launch());
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+}
+
 std::string diagnosis() {
   struct utsname system {};
   uname(&system);
@@ -82,7 +91,7 @@ std::string diagnosis() {
          line("cpu", fmt::format("{}, {} cores: {}", host_cpu_info("model name"),
                                  std::thread::hardware_concurrency(), instruction_sets())) +
          line("memory", format_bytes(host_memory_bytes())) + disk_line() + gpu_lines() +
-         line("blas", blas_description()) +
+         line("launcher", launcher_line()) + line("blas", blas_description()) +
          program_line("chromium", "looks at report.html in tests", "chromium") +
          program_line("clang++-14", "sanitizers and fuzzers", "clang-14 libclang-rt-14-dev") +
          program_line("clang-format", "formatting check", "clang-format") +

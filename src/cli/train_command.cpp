@@ -1,19 +1,31 @@
 #include <CLI/CLI.hpp>
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
 
 #include "base/errors.h"
 #include "base/text.h"
+#include "cli/app.h"
 #include "cli/commands.h"
 #include "cli/config_arguments.h"
 #include "cli/validators.h"
+#include "comm/process_group.h"
 #include "config/load.h"
+#include "runtime/launch.h"
+#include "runtime/local_launch.h"
 #include "runtime/trainer.h"
 
 namespace braid {
 namespace {
+
+constexpr std::chrono::seconds kEndPatience{15};
 
 // The one thing that a signal handler may touch; there is one process, so there is one.
 std::atomic<bool> stop_signal{false};
@@ -83,6 +95,92 @@ std::string describe(const TrainingSummary& summary) {
   return text;
 }
 
+/// Starts a process per rank and waits for them. They print. Who does not end by itself has as long
+/// as it takes to notice a failure, and a little more.
+void start_processes(const RunConfig& config) {
+  constexpr int64_t kNsPerSecond = 1'000'000'000;
+  const int status = run_processes(
+      {.num_processes = static_cast<int>(config.parallel.ranks),
+       .stop_requested = [] { return stop_signal.load(); },
+       .patience_ns = (longest_silence_s(config) + 3) * kNsPerSecond,
+       .error = [](std::string_view line) { fmt::print(stderr, "braid: {}\n", line); }});
+  if (status != 0) {
+    throw EndOfProgram{status};
+  }
+}
+
+/// Ends this process where it does not end itself after another one's failure, because a task or a
+/// call of a library is stuck.
+class Watchdog {
+ public:
+  explicit Watchdog(const ProcessGroup& processes)
+      : processes_(processes), thread_([this] { watch(); }) {}
+  ~Watchdog() {
+    {
+      const std::scoped_lock lock(mutex_);
+      ended_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
+
+ private:
+  bool ends_within(std::chrono::milliseconds time) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, time, [&] { return ended_; });
+  }
+
+  void watch() {
+    std::optional<std::string> reason;
+    while (!reason && !ends_within(std::chrono::milliseconds(200))) {
+      reason = processes_.aborted();
+    }
+    if (reason && !ends_within(kEndPatience)) {
+      end_after_device_error(fmt::format("{} (this process did not end by itself)", *reason));
+    }
+  }
+
+  const ProcessGroup& processes_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool ended_ = false;
+  std::thread thread_;  // last: it uses the rest
+};
+
+/// Other processes than the first one keep silent: it knows of their errors, unless it is gone.
+[[noreturn]] void end_silently(const ProcessGroup& processes, const std::string& reason,
+                               int exit_code) {
+  if (processes.leader_is_lost()) {
+    end_after_device_error(reason);
+  }
+  std::fflush(nullptr);
+  std::_Exit(exit_code);  // as end_after_device_error: a task may be stuck
+}
+
+/// The part of one of the processes of a run.
+void train_one_process(const Launch& launch, const RunConfig& config, TrainerOptions options) {
+  end_with_parent(launch);
+  check_launch(launch, config);
+  const std::unique_ptr<ProcessGroup> processes = connect_processes(launch, config);
+  options.processes = processes.get();
+  options.local_process = launch.local_process;
+  const Watchdog watchdog(*processes);
+  try {
+    const TrainingSummary summary = train(config, options);
+    if (processes->leads()) {
+      options.print(describe(summary));
+    }
+  } catch (const std::exception& error) {
+    if (processes->leads()) {
+      throw;
+    }
+    const bool is_users = dynamic_cast<const ConfigError*>(&error) != nullptr;
+    end_silently(*processes, error.what(), is_users ? 2 : 1);
+  }
+}
+
 }  // namespace
 
 void add_train_command(CLI::App& app, const Console& console) {
@@ -120,9 +218,14 @@ void add_train_command(CLI::App& app, const Console& console) {
     if (arguments->stop_after > 0) {
       options.stop_after_step = arguments->stop_after;
     }
-    const TrainingSummary summary =
-        train(load_config(arguments->config.path, arguments->config.overrides), options);
-    output.print(describe(summary));
+    const RunConfig config = load_config(arguments->config.path, arguments->config.overrides);
+    if (const std::optional<Launch> launch = find_launch()) {
+      return train_one_process(*launch, config, options);
+    }
+    if (wants_processes(config)) {
+      return start_processes(config);
+    }
+    output.print(describe(train(config, options)));
   });
 }
 

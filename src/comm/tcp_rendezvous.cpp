@@ -217,8 +217,10 @@ void TcpRendezvous::beat() {
 
 void TcpRendezvous::take(const Frame& frame) {
   const auto type = static_cast<Message>(frame.type);
-  if (type == Message::kAborted) {
-    return set_reason(frame.body);
+  if (type == Message::kAborted) {  // all is said: process 0 need not wait for this one
+    set_reason(frame.body);
+    ends_ = true;
+    return socket_.shutdown();
   }
   if (type == Message::kDone) {
     ByteReader body(frame.body);

@@ -9,9 +9,14 @@ namespace braid {
 namespace {
 
 /// Why the GPUs here cannot run these ranks, of which there are several; empty if they can.
-std::string why_not_several(const ParallelConfig& parallel, const CudaGpus& gpus) {
+std::string why_not_several(const ParallelConfig& parallel, const CudaGpus& gpus,
+                            std::optional<int> local_process) {
   const auto num_gpus = static_cast<int64_t>(gpus.usable.size());
-  if (parallel.ranks > num_gpus) {
+  if (local_process && num_gpus > 1 && *local_process >= num_gpus) {
+    return fmt::format("this is process {} of its host, counted from 0, and there are {} GPUs",
+                       *local_process, num_gpus);
+  }
+  if (!local_process && parallel.ranks > num_gpus) {
     return fmt::format("parallel.ranks = {}, and there {} here", parallel.ranks,
                        num_gpus == 1 ? "is 1 GPU" : fmt::format("are {} GPUs", num_gpus));
   }
@@ -24,7 +29,8 @@ std::string why_not_several(const ParallelConfig& parallel, const CudaGpus& gpus
 }
 
 /// Why no GPU here can run this; empty if one can.
-std::string why_no_gpu_runs(const RunConfig& config, const CudaGpus& gpus) {
+std::string why_no_gpu_runs(const RunConfig& config, const CudaGpus& gpus,
+                            std::optional<int> local_process) {
   if (gpus.usable.empty()) {
     return gpus.why_none;
   }
@@ -34,19 +40,23 @@ std::string why_no_gpu_runs(const RunConfig& config, const CudaGpus& gpus) {
   if (config.parallel.ranks != 1 && emulates_links(config.links)) {
     return "section [links] emulates links, and only CPU ranks have such";
   }
-  return config.parallel.ranks == 1 ? "" : why_not_several(config.parallel, gpus);
+  return config.parallel.ranks == 1 ? "" : why_not_several(config.parallel, gpus, local_process);
 }
 
 }  // namespace
 
-Device choose_device(const RunConfig& config, const CudaGpus& gpus) {
+Device choose_device(const RunConfig& config, const CudaGpus& gpus,
+                     std::optional<int> local_process) {
   if (config.runtime.device == "cpu") {
     return {};
   }
-  const std::string reason = why_no_gpu_runs(config, gpus);
+  const std::string reason = why_no_gpu_runs(config, gpus, local_process);
   if (reason.empty()) {
-    Device device{.gpu = gpus.usable.front(), .reason = ""};
-    if (config.parallel.ranks > 1) {
+    Device device{.gpu = gpus.usable.front(), .reason = "", .num_ranks = config.parallel.ranks};
+    if (local_process) {
+      device.gpu =
+          gpus.usable.at(gpus.usable.size() == 1 ? 0 : static_cast<size_t>(*local_process));
+    } else if (config.parallel.ranks > 1) {
       device.gpus.assign(gpus.usable.begin(), gpus.usable.begin() + config.parallel.ranks);
     }
     return device;
@@ -61,7 +71,7 @@ Device choose_device(const RunConfig& config, const CudaGpus& gpus) {
 std::string describe_device(const Device& device) {
   if (device.gpu) {
     return fmt::format("device   cuda: {}{}, {}\n",
-                       !device.gpus.empty() ? fmt::format("{} x ", device.gpus.size()) : "",
+                       device.num_ranks > 1 ? fmt::format("{} x ", device.num_ranks) : "",
                        device.gpu->name, format_bytes(device.gpu->memory_bytes));
   }
   return device.reason.empty() ? "device   cpu\n"

@@ -11,17 +11,21 @@ namespace braid {
 
 /// Where a run happens.
 struct Device {
-  std::optional<CudaGpu> gpu;      ///< none: the CPU; else that of rank 0
+  std::optional<CudaGpu> gpu;      ///< none: the CPU; else that of the first rank of this process
   std::string reason;              ///< why "auto" is the CPU; else empty
-  std::vector<CudaGpu> gpus = {};  ///< by rank, if there are several
+  std::vector<CudaGpu> gpus = {};  ///< by rank, if there are several in this process
+  int64_t num_ranks = 1;           ///< of all processes
 
   /// Requires one.
   const CudaGpu& gpu_of(size_t rank) const { return gpus.empty() ? *gpu : gpus.at(rank); }
 };
 
 /// What runtime.device means on a machine with these GPUs: "auto" is a GPU where there is one that
-/// can run this configuration. Throws ConfigError with the reason if "cuda" cannot.
-Device choose_device(const RunConfig& config, const CudaGpus& gpus);
+/// can run this configuration. `local_process`: where each rank has a process, which of those of
+/// this host this one is; its GPU is the one with that number, or the only one that it sees. Throws
+/// ConfigError with the reason if "cuda" cannot.
+Device choose_device(const RunConfig& config, const CudaGpus& gpus,
+                     std::optional<int> local_process = std::nullopt);
 
 /// "device   cuda: NVIDIA H200, 140 GiB", of several ranks "device   cuda: 8 x ...", with the end
 /// of the line.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
+#include <numeric>
 #include <set>
 #include <string>
 #include <thread>
@@ -10,8 +12,10 @@
 
 #include "backends/run_ranks.h"
 #include "base/errors.h"
+#include "comm/socket_transport.h"
 #include "trace/peer_waits.h"
 #include "trace/rank_clocks.h"
+#include "trace/timeline_bytes.h"
 
 namespace braid {
 namespace {
@@ -53,42 +57,67 @@ Engine::Engine(RunPlan plan, const EngineOptions& options)
     : plan_(std::move(plan)),
       state_map_(make_state_map(plan_)),
       source_(options.device.gpu ? "cuda" : "cpu"),
-      num_threads_(options.threads_per_rank * plan_.mesh.num_ranks()) {
-  transports_ = make_in_process_transports({.num_ranks = plan_.mesh.num_ranks(),
-                                            .timeout_ns = options.timeout_ns,
-                                            .links = options.links});
-  rendezvous_ = make_in_process_rendezvous(plan_.mesh.num_ranks(), options.timeout_ns);
+      processes_(options.processes != nullptr && options.processes->size() > 1 ? options.processes
+                                                                               : nullptr) {
+  connect(options);
+  num_threads_ = options.threads_per_rank * static_cast<int>(ranks_.size());
   make_executors(options);
+}
+
+/// The ranks of this process with each other or with those of the others.
+void Engine::connect(const EngineOptions& options) {
+  const int num_ranks = plan_.mesh.num_ranks();
+  if (processes_ == nullptr) {
+    ranks_.resize(plan_.ranks.size());
+    std::iota(ranks_.begin(), ranks_.end(), size_t{0});
+    transports_ = make_in_process_transports(
+        {.num_ranks = num_ranks, .timeout_ns = options.timeout_ns, .links = options.links});
+    rendezvous_ = make_in_process_rendezvous(num_ranks, options.timeout_ns);
+    return;
+  }
+  check(processes_->size() == num_ranks, "{} processes of {} ranks", processes_->size(), num_ranks);
+  ranks_ = {static_cast<size_t>(processes_->index())};
+  if (!options.device.gpu) {
+    transports_.push_back(
+        make_socket_transport({.processes = processes_, .timeout_ns = options.timeout_ns}));
+  }
 }
 
 /// Side by side, because ranks on GPUs wait for each other.
 void Engine::make_executors(const EngineOptions& options) {
-  executors_.resize(plan_.ranks.size());
-  run_side_by_side(executors_.size(), [&](size_t rank) {
+  executors_.resize(ranks_.size());
+  run_side_by_side(executors_.size(), [&](size_t local) {
     try {
-      executors_[rank] = make_executor(rank, options);
+      executors_[local] = make_executor(local, options);
+    } catch (const AbortedError&) {
+      throw;
     } catch (const std::exception& error) {
-      rendezvous_[rank]->abort(error.what());
+      if (processes_ == nullptr) {  // else whoever ends the process tells the others
+        rendezvous_[local]->abort(error.what());
+      }
       throw;
     }
   });
 }
 
-std::unique_ptr<Executor> Engine::make_executor(size_t rank, const EngineOptions& options) {
+std::unique_ptr<Executor> Engine::make_executor(size_t local, const EngineOptions& options) {
+  const size_t rank = ranks_[local];
   const RankPlan& rank_plan = plan_.ranks[rank];
   if (options.device.gpu) {
-    return make_cuda_rank(rank_plan.programs, rank_plan.memory,
-                          {.device = options.device.gpu_of(rank).device,
-                           .cache_folder = options.cache_folder,
-                           .poison_step_arena = options.poison_step_arena,
-                           .eager = options.eager,
-                           .sync_each_task = options.sync_each_task,
-                           .repeatable = options.repeatable,
-                           .rendezvous = rendezvous_[rank].get()});
+    return make_cuda_rank(
+        rank_plan.programs, rank_plan.memory,
+        {.device = options.device.gpu_of(rank).device,
+         .cache_folder = options.cache_folder,
+         .poison_step_arena = options.poison_step_arena,
+         .eager = options.eager,
+         .sync_each_task = options.sync_each_task,
+         .repeatable = options.repeatable,
+         .rendezvous = processes_ != nullptr ? processes_ : rendezvous_[local].get(),
+         .timeout_ns = options.timeout_ns});
   }
   return std::make_unique<CpuExecutor>(
       rank_plan.programs, rank_plan.memory,
-      CpuExecutorOptions{.transport = transports_[rank].get(),
+      CpuExecutorOptions{.transport = transports_[local].get(),
                          .num_workers = options.threads_per_rank,
                          .poison_step_arena = options.poison_step_arena,
                          .make_kernel = options.cpu_kernels
@@ -100,7 +129,9 @@ std::unique_ptr<Executor> Engine::make_executor(size_t rank, const EngineOptions
 Engine::~Engine() = default;
 
 int64_t Engine::allocated_bytes(int rank) const {
-  return executors_.at(static_cast<size_t>(rank))->allocated_bytes();
+  const Executor* const executor = executors_by_rank().at(static_cast<size_t>(rank));
+  check(executor != nullptr, "rank {} is in another process", rank);
+  return executor->allocated_bytes();
 }
 
 std::vector<std::string> Engine::notes() const {
@@ -117,6 +148,15 @@ std::vector<Executor*> Engine::executors() const {
   std::vector<Executor*> executors;
   for (const auto& executor : executors_) {
     executors.push_back(executor.get());
+  }
+  return executors;
+}
+
+/// Null for ranks of other processes.
+std::vector<Executor*> Engine::executors_by_rank() const {
+  std::vector<Executor*> executors(plan_.ranks.size(), nullptr);
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    executors[ranks_[i]] = executors_[i].get();
   }
   return executors;
 }
@@ -139,8 +179,9 @@ std::vector<int64_t> Engine::positions_of(size_t rank, const StepBatch& batch) c
 /// Tokens go to ranks with the embedding, labels to those with the loss.
 void Engine::write_inputs(const StepBatch& batch) {
   const std::array scale{loss_scale_of(batch)};
-  for (size_t rank = 0; rank < executors_.size(); ++rank) {
-    Executor& executor = *executors_[rank];
+  for (size_t i = 0; i < executors_.size(); ++i) {
+    const size_t rank = ranks_[i];
+    Executor& executor = *executors_[i];
     const int data_rank = plan_.mesh.position(static_cast<int>(rank)).data;
     const std::vector<int64_t> positions = positions_of(rank, batch);
     const bool embeds = has_buffer(rank, kTrainProgram, "tokens");
@@ -195,44 +236,79 @@ void Engine::check_last_step() {
   }
 }
 
+/// The rank's tokens and labels of a microbatch.
+void Engine::write_eval_inputs(size_t local, const StepBatch& batch, int64_t microbatch) {
+  const size_t rank = ranks_[local];
+  Executor& executor = *executors_[local];
+  const int data_rank = plan_.mesh.position(static_cast<int>(rank)).data;
+  const std::vector<int64_t> positions = positions_of(rank, batch);
+  if (has_buffer(rank, kEvalProgram, "eval.tokens")) {
+    write_values<int32_t>(executor, "eval.tokens", 0,
+                          batch.tokens_at(data_rank, microbatch, positions));
+  }
+  if (has_buffer(rank, kEvalProgram, "eval.labels")) {
+    const std::array scale{loss_scale_of(batch)};
+    write_values<int32_t>(executor, "eval.labels", 0,
+                          batch.labels_at(data_rank, microbatch, positions));
+    write_values<float>(executor, "eval.loss_scale", 0, scale);
+  }
+}
+
 double Engine::evaluate(const StepBatch& batch) {
-  const std::array scale{loss_scale_of(batch)};
-  double loss = 0;
+  std::vector<float> own;  // by microbatch and rank of this process; 0 of those that have no part
   for (int64_t microbatch = 0; microbatch < plan_.num_microbatches; ++microbatch) {
-    for (size_t rank = 0; rank < executors_.size(); ++rank) {
-      const int data_rank = plan_.mesh.position(static_cast<int>(rank)).data;
-      const std::vector<int64_t> positions = positions_of(rank, batch);
-      if (has_buffer(rank, kEvalProgram, "eval.tokens")) {
-        write_values<int32_t>(*executors_[rank], "eval.tokens", 0,
-                              batch.tokens_at(data_rank, microbatch, positions));
-      }
-      if (has_buffer(rank, kEvalProgram, "eval.labels")) {
-        write_values<int32_t>(*executors_[rank], "eval.labels", 0,
-                              batch.labels_at(data_rank, microbatch, positions));
-        write_values<float>(*executors_[rank], "eval.loss_scale", 0, scale);
-      }
+    for (size_t local = 0; local < executors_.size(); ++local) {
+      write_eval_inputs(local, batch, microbatch);
     }
     run_all(kEvalProgram);
-    for (size_t rank = 0; rank < executors_.size(); ++rank) {
+    for (size_t local = 0; local < executors_.size(); ++local) {
+      const size_t rank = ranks_[local];
       const bool counts = plan_.mesh.position(static_cast<int>(rank)).tensor == 0 &&
                           has_buffer(rank, kEvalProgram, "eval.loss");
-      loss += counts ? read_values<float>(*executors_[rank], "eval.loss", 1).front() : 0.0f;
+      own.push_back(counts ? read_values<float>(*executors_[local], "eval.loss", 1).front() : 0.0f);
+    }
+  }
+  return sum_of_losses(own);
+}
+
+/// In the order of microbatches and ranks, whatever process has which.
+double Engine::sum_of_losses(const std::vector<float>& own) const {
+  std::vector<std::vector<float>> all{own};  // by process
+  if (processes_ != nullptr) {
+    const auto bytes = std::as_bytes(std::span(own));
+    all.clear();
+    for (const std::string& given : processes_->all_gather(
+             "losses", std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()))) {
+      std::vector<float>& losses = all.emplace_back(own.size());
+      check(given.size() == own.size() * sizeof(float), "{} bytes of losses", given.size());
+      std::memcpy(losses.data(), given.data(), given.size());
+    }
+  }
+  double loss = 0;
+  const auto num_microbatches = static_cast<size_t>(plan_.num_microbatches);
+  const size_t per_microbatch = own.size() / num_microbatches;
+  for (size_t microbatch = 0; microbatch < num_microbatches; ++microbatch) {
+    for (const std::vector<float>& losses : all) {
+      for (size_t i = 0; i < per_microbatch; ++i) {
+        loss += losses[microbatch * per_microbatch + i];
+      }
     }
   }
   return loss;
 }
 
 DeviceState Engine::state() const {
+  check(processes_ == nullptr, "the state of all ranks lies in several processes");
   return {state_map_, executors()};
 }
 
 DeviceShards Engine::state_shards() const {
-  return {state_map_, plan_.layout, plan_.model, executors()};
+  return {state_map_, plan_.layout, plan_.model, executors_by_rank()};
 }
 
 void Engine::write_state(const StateSource& source) {
   WorkerPool workers(num_threads_);
-  braid::write_state(source, plan_.layout, state_map_, executors(), workers);
+  braid::write_state(source, plan_.layout, state_map_, executors_by_rank(), workers);
 }
 
 void Engine::set_tracing(bool enabled) {
@@ -249,10 +325,28 @@ void Engine::set_tracing(bool enabled) {
   }
 }
 
+/// Of all ranks where there is one process; of several the first one gets those of all.
+std::vector<RankTimeline> Engine::collect_timelines() const {
+  std::vector<RankTimeline> timelines;
+  for (const auto& executor : executors_) {
+    timelines.push_back(executor->timeline());
+  }
+  if (processes_ != nullptr) {
+    const std::vector<std::string> all =
+        processes_->gather("timelines", timeline_bytes(timelines.front()));
+    timelines.clear();
+    for (const std::string& bytes : all) {
+      timelines.push_back(timeline_of_bytes(bytes));
+    }
+  }
+  return timelines;
+}
+
 Timeline Engine::timeline() const {
   Timeline timeline{.source = source_, .ranks = {}};
-  for (const auto& executor : executors_) {
-    timeline.ranks.push_back(executor->timeline());
+  timeline.ranks = collect_timelines();
+  if (timeline.ranks.empty()) {
+    return timeline;
   }
   const std::string method = timeline.ranks.empty() ? "" : timeline.ranks.front().method;
   if (!method.empty()) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "backends/cpu/cpu_executor.h"
+#include "comm/process_group.h"
 #include "comm/rendezvous.h"
 #include "comm/transport.h"
 #include "data/batch_loader.h"
@@ -24,6 +25,8 @@ class Executor;
 struct EngineOptions {
   int threads_per_rank = 1;  ///< of the CPU
   Device device = {};
+  /// Those of the run, a rank each; must outlive the engine. Null: all ranks are in this process.
+  ProcessGroup* processes = nullptr;
   std::string cache_folder = {};        ///< of measured algorithm choices; empty: nothing is kept
   int64_t timeout_ns = 60'000'000'000;  ///< how long a rank waits for others before the step fails
   int64_t stuck_timeout_ns = 2'000'000'000;  ///< and then for tasks that run, on the CPU
@@ -46,16 +49,17 @@ struct StepResult {
   bool skipped = false;  ///< the gradient norm was not finite, so that nothing was updated
 };
 
-/// Executors of all ranks of this process and what the host exchanges with them between steps.
-/// Not thread-safe. Any error of a step is a DeviceError, after which the engine is only good for
-/// destruction.
+/// Executors of the ranks of this process and what the host exchanges with them between steps.
+/// Where a run has several processes, each has an engine of the same plan, all make the same calls,
+/// and all get the same results. Not thread-safe. Any error of a step is a DeviceError, after which
+/// the engine is only good for destruction.
 class Engine {
  public:
   Engine(RunPlan plan, const EngineOptions& options);
   ~Engine();
 
   const RunPlan& plan() const { return plan_; }
-  /// Bytes of all arenas of a rank, as allocated.
+  /// Bytes of all arenas of a rank of this process, as allocated.
   int64_t allocated_bytes(int rank) const;
   /// `Executor::notes` of the ranks here, each once.
   std::vector<std::string> notes() const;
@@ -70,36 +74,45 @@ class Engine {
   /// Mean loss of a batch of the same shape, weights unchanged.
   double evaluate(const StepBatch& batch);
 
-  /// What is on the devices now, each element from the first rank that has it. The engine must
-  /// outlive it.
+  /// What is on the devices now, each element from the first rank that has it, if all of them are
+  /// in this process. The engine must outlive it.
   DeviceState state() const;
-  /// The same cut among the ranks, for a checkpoint that each of them writes a part of.
+  /// The same cut among the ranks, for a checkpoint that each of them writes a part of; what ranks
+  /// of other processes write has no source here.
   DeviceShards state_shards() const;
-  /// Fills the weights and the optimizer state of all ranks, piece by piece; `threads_per_rank` *
-  /// ranks threads share the work. See `write_state` of state_transfer.h.
+  /// Fills the weights and the optimizer state of the ranks here, piece by piece;
+  /// `threads_per_rank` threads for each of them share the work. See `write_state` of
+  /// state_transfer.h.
   void write_state(const StateSource& source);
 
   void set_tracing(bool enabled);
-  /// Last traced step of all ranks.
+  /// Last traced step of all ranks; in other processes than the first one nothing.
   Timeline timeline() const;
 
  private:
-  std::unique_ptr<Executor> make_executor(size_t rank, const EngineOptions& options);
+  void connect(const EngineOptions& options);
+  std::unique_ptr<Executor> make_executor(size_t local, const EngineOptions& options);
   void make_executors(const EngineOptions& options);
   std::vector<Executor*> executors() const;
+  std::vector<Executor*> executors_by_rank() const;
+  std::vector<RankTimeline> collect_timelines() const;
   void run_all(size_t program_index);
   std::vector<int64_t> positions_of(size_t rank, const StepBatch& batch) const;
   void write_inputs(const StepBatch& batch);
+  void write_eval_inputs(size_t local, const StepBatch& batch, int64_t microbatch);
+  double sum_of_losses(const std::vector<float>& own) const;
 
   bool has_buffer(size_t rank, size_t program_index, std::string_view name) const;
 
   RunPlan plan_;
   StateMap state_map_;
   std::string source_;                                   // of timelines
-  int num_threads_ = 1;                                  // of all ranks
+  ProcessGroup* processes_ = nullptr;                    // if there are several
+  std::vector<size_t> ranks_;                            // of this process; the rest is parallel
+  int num_threads_ = 1;                                  // of all of them
   std::vector<std::unique_ptr<Transport>> transports_;   // of ranks on the CPU
-  std::vector<std::unique_ptr<Rendezvous>> rendezvous_;  // of ranks on GPUs
-  std::vector<std::unique_ptr<Executor>> executors_;     // by rank
+  std::vector<std::unique_ptr<Rendezvous>> rendezvous_;  // of ranks in this one process
+  std::vector<std::unique_ptr<Executor>> executors_;
 };
 
 }  // namespace braid

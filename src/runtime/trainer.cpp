@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <memory>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -13,6 +14,8 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "checkpoint/checkpoint_folder.h"
+#include "comm/process_group.h"
+#include "config/load.h"
 #include "config/reference.h"
 #include "config/validate.h"
 #include "data/batch_loader.h"
@@ -21,6 +24,7 @@
 #include "plan/run_plan.h"
 #include "report/report_html.h"
 #include "report/run_file.h"
+#include "runtime/agreement.h"
 #include "runtime/choose_overlap.h"
 #include "runtime/device.h"
 #include "runtime/engine.h"
@@ -44,9 +48,12 @@ namespace fs = std::filesystem;
 constexpr int64_t kNsPerSecond = 1'000'000'000;
 
 /// The validated and resolved configuration; the run folder exists and can be written.
-RunConfig prepare(RunConfig config) {
+RunConfig prepare(RunConfig config, const ProcessGroup& processes) {
   validate(config);
   config = resolved(std::move(config));
+  if (!processes.leads()) {
+    return config;
+  }
   std::error_code error;
   fs::create_directories(config.logging.run_folder, error);
   if (error) {
@@ -56,9 +63,12 @@ RunConfig prepare(RunConfig config) {
   return config;
 }
 
-/// The folders that the run writes into, kept from other processes.
-std::vector<RunLock> lock_folders(const RunConfig& config) {
+/// The folders that the run writes into, kept from processes of other runs.
+std::vector<RunLock> lock_folders(const RunConfig& config, const ProcessGroup& processes) {
   std::vector<RunLock> locks;
+  if (!processes.leads()) {
+    return locks;
+  }
   locks.emplace_back("logging.run_folder", config.logging.run_folder);
   if (config.checkpoint.folder != config.logging.run_folder + "/checkpoints") {
     make_folders(config.checkpoint.folder);
@@ -97,12 +107,12 @@ double median(std::vector<double> values) {
 /// One run of `braid train`, from planning to the report.
 class TrainingRun {
  public:
-  TrainingRun(RunConfig config, const TrainerOptions& options)
-      : config_(prepare(std::move(config))),
-        options_(options),
-        locks_(lock_folders(config_)),
-        data_(config_, config_.logging.run_folder + "/data",
-              [this](const std::string& line) { print(line); }),
+  TrainingRun(RunConfig config, const TrainerOptions& options, ProcessGroup& processes)
+      : processes_(processes),
+        config_(prepare(std::move(config), processes)),
+        options_(processes.leads() ? options : silent(options)),
+        locks_(lock_folders(config_, processes)),
+        data_(opened_data()),
         device_(chosen_device()),
         engine_(planned(), engine_options()) {
     setup_.end("kernels");
@@ -112,6 +122,9 @@ class TrainingRun {
     for (const std::string& note : engine_.notes()) {
       print("note     " + note);
     }
+    if (!leads()) {
+      return;
+    }
     // Not before: a run that is refused must not describe the one that is in the folder.
     write_file_atomically(config_.logging.run_folder + "/config.toml", to_toml(config_));
     if (first_step_ == 1) {
@@ -120,11 +133,8 @@ class TrainingRun {
   }
 
   TrainingSummary run() {
-    RunLog log(log_options());
-    log_ = &log;
-    if (!log.metrics().steps.empty()) {  // both count from the start of the run
-      skipped_steps_ = log.metrics().steps.back().skipped_steps;
-      nan_steps_ = log.metrics().steps.back().nan_steps;
+    if (leads()) {
+      start_log();
     }
     if (data_.held_out() != nullptr && first_step_ == 1) {
       evaluate(0);
@@ -146,23 +156,60 @@ class TrainingRun {
         save(step);
       }
     }
-    log.finish();
-    const std::vector<EvalRecord>& evaluations = log.metrics().evaluations;
-    if (!evaluations.empty()) {
-      summary_.first_eval_loss = evaluations.front().loss;
-      summary_.last_eval_loss = evaluations.back().loss;
-    }
     summary_.last_step = step;
     summary_.stopped_early = step < config_.train.steps;
     summary_.tokens_per_s = median(tokens_per_s_);
     summary_.unigram_entropy = data_.held_out_entropy();
     summary_.run_folder = config_.logging.run_folder;
-    write_reports();
-    log_ = nullptr;
+    if (leads()) {
+      end_log();
+    }
     return summary_;
   }
 
  private:
+  bool leads() const { return processes_.leads(); }
+
+  static TrainerOptions silent(TrainerOptions options) {
+    options.print = [](std::string_view) {};
+    options.terminal = false;
+    return options;
+  }
+
+  void start_log() {
+    log_ = std::make_unique<RunLog>(log_options());
+    const std::vector<StepRecord>& steps = log_->metrics().steps;
+    if (!steps.empty()) {  // both count from the start of the run
+      skipped_steps_ = steps.back().skipped_steps;
+      nan_steps_ = steps.back().nan_steps;
+    }
+  }
+
+  void end_log() {
+    log_->finish();
+    const std::vector<EvalRecord>& evaluations = log_->metrics().evaluations;
+    if (!evaluations.empty()) {
+      summary_.first_eval_loss = evaluations.front().loss;
+      summary_.last_eval_loss = evaluations.back().loss;
+    }
+    write_reports();
+    log_.reset();
+  }
+
+  /// The first process makes what is missing in the run folder, then the others find it there.
+  TrainingData opened_data() {
+    agree_on_configuration(processes_, config_);
+    if (!leads()) {
+      processes_.barrier("the data");
+    }
+    TrainingData data(config_, config_.logging.run_folder + "/data",
+                      [this](const std::string& line) { print(line); });
+    if (leads()) {
+      processes_.barrier("the data");
+    }
+    return data;
+  }
+
   void print(const std::string& line) {
     if (log_ != nullptr) {
       log_->message(line);
@@ -175,6 +222,7 @@ class TrainingRun {
     EngineOptions options{
         .threads_per_rank = threads_per_rank(config_.runtime.threads, config_.parallel.ranks),
         .device = device_,
+        .processes = &processes_,
         .cache_folder = user_cache_folder(),
         .timeout_ns = config_.runtime.timeout_s * kNsPerSecond,
         .links = link_options(config_.links),
@@ -188,15 +236,24 @@ class TrainingRun {
 
   Device chosen_device() {
     setup_.end("data");
-    Device device = choose_device(config_, find_cuda_gpus());
+    Device device =
+        choose_device(config_, find_cuda_gpus(),
+                      processes_.size() > 1 ? std::optional(options_.local_process) : std::nullopt);
+    agree_on_device(processes_, device);
     setup_.end("device");
     return device;
   }
 
   /// Plans, and says what will happen before anything is allocated.
   RunPlan planned() {
-    config_ = choose_overlap(config_, data_.tokenizer().vocabulary_size(),
-                             {.print = options_.print, .progress_bar = shows_progress()});
+    if (leads()) {
+      config_ = choose_overlap(config_, data_.tokenizer().vocabulary_size(),
+                               {.print = options_.print, .progress_bar = shows_progress()});
+    }
+    const std::string chosen = processes_.broadcast("overlap", to_toml(config_));
+    if (!leads()) {
+      config_ = parse_config(chosen, "the configuration of rank 0");
+    }
     RunPlan plan = plan_run(config_, data_.tokenizer().vocabulary_size());
     options_.print(to_toml(config_));
     options_.print("\n" + describe_device(device_) + describe_run_plan(plan, config_) + "\n");
@@ -214,9 +271,17 @@ class TrainingRun {
   int64_t consumed_samples(int64_t steps) const { return steps * config_.train.global_batch; }
   int64_t tokens_per_step() const { return config_.train.global_batch * config_.train.sequence; }
 
+  /// As the first process finds it, since all must go on from one.
+  std::optional<std::string> found_checkpoint() {
+    const std::string path =
+        processes_.broadcast("the checkpoint to resume",
+                             leads() ? checkpoint_to_resume(config_.checkpoint).value_or("") : "");
+    return path.empty() ? std::nullopt : std::optional(path);
+  }
+
   void start_state() {
     const RunPlan& plan = engine_.plan();
-    const std::optional<std::string> path = checkpoint_to_resume(config_.checkpoint);
+    const std::optional<std::string> path = found_checkpoint();
     if (!path) {
       engine_.write_state(
           InitialWeights(plan.layout, plan.model, static_cast<uint64_t>(config_.train.seed)));
@@ -269,8 +334,9 @@ class TrainingRun {
     check(batch.has_value(), "the training data ends before step {}", step);
     const StepResult result = engine_.train_step(*batch, config_.optimizer, rate, step);
     const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-    if (traced) {
-      timelines_.push_back(engine_.timeline());
+    Timeline timeline = traced ? engine_.timeline() : Timeline{};
+    if (traced && leads()) {
+      timelines_.push_back(std::move(timeline));
       for (RankTimeline& rank : timelines_.back().ranks) {
         rank.step = step;
       }
@@ -302,7 +368,9 @@ class TrainingRun {
         .consumed_tokens = step * tokens_per_step(),
         .skipped_steps = skipped_steps_,
         .nan_steps = nan_steps_};
-    log_->step(record);
+    if (leads()) {
+      log_->step(record);
+    }
     if (config_.runtime.detect_nan != "off" && (!finite || result.skipped)) {
       throw_device_error(
           "step {}: loss {} with gradient norm {}; stopped because runtime.detect_nan = \"{}\"{}",
@@ -325,7 +393,15 @@ class TrainingRun {
   }
 
   bool should_stop(int64_t step) const {
-    return is_past_stop(step) || (options_.stop_requested && options_.stop_requested());
+    if (is_past_stop(step)) {
+      return true;
+    }
+    const bool asked = options_.stop_requested && options_.stop_requested();
+    if (processes_.size() == 1) {
+      return asked;
+    }
+    return std::ranges::count(processes_.all_gather("a stop", asked ? "1" : "0"),
+                              std::string("1")) > 0;
   }
 
   void evaluate(int64_t step) {
@@ -334,7 +410,9 @@ class TrainingRun {
     for (int64_t i = 0; i < config_.eval.batches; ++i) {
       sum += engine_.evaluate(*loader.next());
     }
-    log_->evaluation({.step = step, .loss = sum / static_cast<double>(config_.eval.batches)});
+    if (leads()) {
+      log_->evaluation({.step = step, .loss = sum / static_cast<double>(config_.eval.batches)});
+    }
   }
 
   void save(int64_t step) {
@@ -342,15 +420,18 @@ class TrainingRun {
     const Clock::time_point begin = Clock::now();
     const RunPlan& plan = engine_.plan();
     const DeviceShards state = engine_.state_shards();
-    summary_.checkpoint =
-        save_model_state(config_.checkpoint.folder,
-                         {.step = step,
-                          .consumed_samples = consumed_samples(step),
-                          .consumed_tokens = step * tokens_per_step(),
-                          .seed = config_.train.seed,
-                          .model = describe_model(plan.model),
-                          .config = to_toml(config_)},
-                         plan.layout, plan.model, state.shards(), config_.checkpoint.keep);
+    summary_.checkpoint = save_model_state(
+        config_.checkpoint.folder,
+        {.step = step,
+         .consumed_samples = consumed_samples(step),
+         .consumed_tokens = step * tokens_per_step(),
+         .seed = config_.train.seed,
+         .model = describe_model(plan.model),
+         .config = to_toml(config_)},
+        plan.layout, plan.model, state.shards(), config_.checkpoint.keep,
+        {.leads = leads(), .all_gather = [this](std::string_view name, std::string bytes) {
+           return processes_.all_gather(name, std::move(bytes));
+         }});
     print(fmt::format("saved    {} in {:.1f} s", summary_.checkpoint,
                       std::chrono::duration<double>(Clock::now() - begin).count()));
   }
@@ -428,10 +509,12 @@ class TrainingRun {
   }
 
   SetupClock setup_;  // first: it counts from here
+  ProcessGroup& processes_;
   RunConfig config_;
-  const TrainerOptions& options_;
+  const TrainerOptions options_;
   std::vector<RunLock> locks_;
-  RunLog* log_ = nullptr;  // while `run` runs; before data_, whose construction prints
+  std::unique_ptr<RunLog> log_;  // of the first process, while `run` runs; before data_, whose
+                                 // construction prints
   TrainingData data_;
   Device device_;
   Engine engine_;
@@ -446,7 +529,20 @@ class TrainingRun {
 }  // namespace
 
 TrainingSummary train(const RunConfig& config, const TrainerOptions& options) {
-  return TrainingRun(config, options).run();
+  const std::unique_ptr<ProcessGroup> lone =
+      options.processes == nullptr ? make_lone_process() : nullptr;
+  ProcessGroup& processes = lone != nullptr ? *lone : *options.processes;
+  try {
+    TrainingSummary summary = TrainingRun(config, options, processes).run();
+    processes.finish();
+    return summary;
+  } catch (const AbortedError& error) {
+    processes.abort(error.what());
+    throw;
+  } catch (const std::exception& error) {
+    abort_with_rank(processes, error.what());
+    throw;
+  }
 }
 
 }  // namespace braid

@@ -11,6 +11,7 @@
 
 namespace braid {
 
+class ProcessGroup;
 struct EngineOptions;
 
 struct TrainerOptions {
@@ -20,6 +21,10 @@ struct TrainerOptions {
   std::function<bool()> stop_requested;  ///< asked after each step; true: save and return (SIGTERM)
   std::optional<int64_t>
       stop_after_step;  ///< save and return after this step as if asked to stop then
+  /// Those of the run, where each rank has its own; null: this one has all ranks. It is finished,
+  /// or aborted, when `train` ends.
+  ProcessGroup* processes = nullptr;
+  int local_process = 0;  ///< which of those of its host this one is
   std::function<void(EngineOptions&)> adjust_engine = {};  ///< tests: last word on its options
 };
 
@@ -43,7 +48,8 @@ struct TrainingSummary {
 /// from the newest checkpoint, evaluates, checkpoints, writes logs, trace and report into the run
 /// folder. `config` as loaded; it is validated and resolved here. Throws ConfigError before
 /// anything is written if it cannot run, DataError for files, DeviceError for a failed step (the
-/// newest checkpoint is then intact).
+/// newest checkpoint is then intact). Of several processes, which all call it alike, the first one
+/// prints and writes; all get the errors of any (AbortedError where it is another one's).
 TrainingSummary train(const RunConfig& config, const TrainerOptions& options);
 
 }  // namespace braid

@@ -84,6 +84,8 @@ class ChildProcess {
   /// Closes the reading end of standard output, as `| head` does.
   void stop_reading() { close_pipe(0); }
 
+  pid_t pid() const { return pid_; }
+
   /// Reads until `is_enough` (given the standard output so far) or the end of the program's
   /// output; false in the latter case and after `limit`.
   bool read_until(const std::function<bool(const std::string&)>& is_enough,

@@ -18,7 +18,7 @@ TEST_F(Doctor, EveryLineIsAligned) {
     subjects.push_back(line.substr(0, line.find(' ')));
   }
   EXPECT_THAT(subjects, ::testing::IsSupersetOf({"braid", "system", "cpu", "memory", "disk", "gpu",
-                                                 "blas", "chromium", "tensorboard"}));
+                                                 "launcher", "blas", "chromium", "tensorboard"}));
 }
 
 TEST_F(Doctor, SaysHowToGetWhatIsMissing) {

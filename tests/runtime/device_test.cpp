@@ -66,6 +66,20 @@ TEST(Device, EveryRankHasAGpuOfItsOwn) {
       HasSubstr("\"cuda\": this build has no NCCL; change that"));
 }
 
+TEST(Device, AProcessTakesTheGpuWithItsNumberOrTheOnlyOne) {
+  const CudaGpu second{3, "GPU of the test", int64_t{1} << 30};
+  const CudaGpus gpus{.usable = {kOneGpu.usable[0], second}, .why_none = ""};
+  const RunConfig config = config_for("cuda", "bfloat16", 8);
+  const Device device = choose_device(config, gpus, 1);
+  ASSERT_TRUE(device.gpu.has_value());
+  EXPECT_EQ(device.gpu->device, 3);
+  EXPECT_TRUE(device.gpus.empty());
+  EXPECT_EQ(describe_device(device), "device   cuda: 8 x GPU of the test, 1.00 GiB\n");
+  EXPECT_EQ(choose_device(config, kOneGpu, 5).gpu->device, kOneGpu.usable[0].device);
+  EXPECT_THAT(message_of<ConfigError>([&] { choose_device(config, gpus, 2); }),
+              HasSubstr("this is process 2 of its host, counted from 0, and there are 2 GPUs"));
+}
+
 TEST(Device, ContextRanksAreOnTheCpu) {
   RunConfig config = config_for("auto", "bfloat16", 1);
   config.parallel.ranks = 2;

@@ -1,6 +1,7 @@
 #include "backends/cuda/cuda_executor.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <map>
 #include <optional>
@@ -45,6 +46,8 @@ struct CudaProgram {
   std::vector<size_t> streams;             // index of the device stream, by stream of the program
   CudaGraphExec graph;
   bool has_run = false;
+  int64_t num_ended = 0;                  // steps
+  std::chrono::nanoseconds longest = {};  // of them
 };
 
 /// An error with the task that it came from.
@@ -97,6 +100,7 @@ struct CudaExecutor::State {
   std::vector<DeviceStream> streams;
   std::vector<CudaProgram> programs;
 
+  CudaProgram* running = nullptr;  // of the last launch
   bool in_flight = false;
   bool finite_checks = false;
   int64_t num_launches = 0;
@@ -139,6 +143,7 @@ struct CudaExecutor::State {
     return has_graphs() && !one_by_one() && target.has_run;
   }
   void poison();
+  std::optional<std::chrono::nanoseconds> patience() const;
   void wait_for_device();
   void fail(std::string reason);
   void drain() noexcept;
@@ -440,13 +445,41 @@ void CudaExecutor::State::poison() {
   }
 }
 
-/// Waits for the end of the step. Throws DeviceError if another rank fails meanwhile: its part of
-/// the calls never comes.
+/// After what time a step must be stuck.
+std::optional<std::chrono::nanoseconds> CudaExecutor::State::patience() const {
+  if (options.timeout_ns <= 0) {
+    return std::nullopt;
+  }
+  constexpr int kMargin = 10;
+  const std::chrono::nanoseconds timeout(options.timeout_ns);
+  return running->num_ended < 2 ? kMargin * timeout : timeout + kMargin * running->longest;
+}
+
+/// Waits for the end of the step. Throws AbortedError if another rank fails meanwhile, whose part
+/// of the calls never comes, and TaskError if the step must be stuck.
 void CudaExecutor::State::wait_for_device() {
-  if (communicators != nullptr) {
-    communicators->wait(launch_stream);
-  } else {
+  if (communicators == nullptr) {
     BRAID_CUDA_CHECK(cudaStreamSynchronize(launch_stream));
+    return;
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  const auto step = [&] {
+    return fmt::format("rank {}, step {} of program {}", rank, num_launches - 1,
+                       running->program.name);
+  };
+  try {
+    const bool ended = communicators->wait(launch_stream, patience());
+    const std::chrono::nanoseconds taken = std::chrono::steady_clock::now() - begin;
+    if (!ended) {
+      throw TaskError(fmt::format(
+          "{} has not ended after {:.3g} s: this rank or one that it communicates with is stuck "
+          "(runtime.timeout_s is the limit, beside ten times the longest step before)",
+          step(), std::chrono::duration<double>(taken).count()));
+    }
+    ++running->num_ended;
+    running->longest = std::max(running->longest, taken);
+  } catch (const AbortedError& error) {
+    throw AbortedError(fmt::format("{}: {}", step(), error.what()));
   }
 }
 
@@ -488,6 +521,7 @@ void CudaExecutor::launch(size_t program_index) {
   check(!state.in_flight, "a step is launched while another one runs");
   check(!state.failure, "a step is launched after an error");
   CudaProgram& target = state.programs[program_index];
+  state.running = &target;
   state.step_range.begin(
       [&] { return fmt::format("step {} of {}", state.num_launches, target.program.name); });
   ++state.num_launches;
@@ -525,6 +559,9 @@ void CudaExecutor::wait() {
   } catch (const AbortedError& error) {
     state.fail(error.what());
     state.drain();
+    throw;
+  } catch (const TaskError& error) {
+    state.fail(error.what());
     throw;
   } catch (const DeviceError& error) {
     state.fail(fmt::format(

@@ -33,6 +33,10 @@ struct CudaExecutorOptions {
   CudaKernelFactory make_kernel = {};  ///< default: make_cuda_kernel
   /// Where ranks that communicate meet; must outlive the executor. Null: a run of one rank.
   Rendezvous* rendezvous = nullptr;
+  /// Of steps in which ranks communicate: one that takes so much longer than ten times the longest
+  /// step of its program before it fails, since a rank must be stuck; the first two of a program
+  /// may take ten times as long as this. 0: no limit.
+  int64_t timeout_ns = 0;
 };
 
 /// Runs the programs of one rank on one GPU: a stream per stream of the programs (those of one name

@@ -57,7 +57,8 @@ class CudaRank : private OwnContext, public CudaExecutor {
              .poison_step_arena = options.poison_step_arena,
              .sync_each_task = options.sync_each_task,
              .make_kernel = options.repeatable ? make_cuda_kernel : make_fastest_cuda_kernel,
-             .rendezvous = options.rendezvous}) {}
+             .rendezvous = options.rendezvous,
+             .timeout_ns = options.timeout_ns}) {}
 };
 
 }  // namespace

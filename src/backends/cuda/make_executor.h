@@ -54,6 +54,7 @@ struct CudaRankOptions {
   bool repeatable = true;  ///< false: the backward of attention may add in any order, which is
                            ///< faster
   Rendezvous* rendezvous = nullptr;  ///< as in CudaExecutorOptions
+  int64_t timeout_ns = 0;            ///< as in CudaExecutorOptions
 };
 
 /// A CudaExecutor with a context of its own. Throws as its constructor does, and ConfigError if

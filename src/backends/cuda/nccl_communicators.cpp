@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstring>
 #include <map>
 #include <set>
@@ -166,17 +167,21 @@ CudaKernel Communicators::make_kernel(const Program& program, const Task& task) 
                           place_of(*key, program.rank));
 }
 
-void Communicators::wait(cudaStream_t stream) const {
+bool Communicators::wait(cudaStream_t stream, std::optional<std::chrono::nanoseconds> limit) const {
   constexpr int kQueriesPerLook = 256;  // for faults: it takes a lock per communicator
+  const auto begin = std::chrono::steady_clock::now();
   for (int queries = 1;; ++queries) {
     const cudaError_t status = cudaStreamQuery(stream);
     if (status != cudaErrorNotReady) {
       cuda_check(status, "cudaStreamQuery");
-      return;
+      return true;
     }
     if (queries % kQueriesPerLook == 0) {
       if (const std::optional<std::string> reason = fault()) {
         throw AbortedError(*reason);
+      }
+      if (limit && std::chrono::steady_clock::now() - begin > *limit) {
+        return false;
       }
     }
     std::this_thread::yield();

@@ -18,7 +18,9 @@ CudaKernel Communicators::make_kernel(const Program&, const Task&) const {
   return {};
 }
 
-void Communicators::wait(cudaStream_t) const {}
+bool Communicators::wait(cudaStream_t, std::optional<std::chrono::nanoseconds>) const {
+  return true;
+}
 
 std::optional<std::string> Communicators::fault() const {
   return std::nullopt;
