@@ -102,11 +102,13 @@ TEST(DeviceCommTimer, FindsTheRateOfALink) {
   DeviceCommOptions options = options_for(2);
   options.make_ranks = cpu_ranks(links);
   options.sizes_bytes = {1 << 20};
+  options.timer.num_samples = 3;
   for (const CommPoint& point : time_device_communication(options)) {
     if (point.spec.kind == CommKind::kAllGather) {
       const double alone_ns = double{1 << 19} / 64e6 * 1e9;
-      EXPECT_GE(static_cast<double>(point.timing.ns), 0.85 * alone_ns);
-      EXPECT_LE(static_cast<double>(point.timing.ns), 4 * alone_ns);  // other work is here, too
+      // Other work is here, too, while the call and the overhead are timed.
+      EXPECT_GE(static_cast<double>(point.timing.ns), 0.6 * alone_ns);
+      EXPECT_LE(static_cast<double>(point.timing.ns), 4 * alone_ns);
     }
   }
 }
