@@ -133,6 +133,34 @@ TEST_P(GpuLayouts, AreBitwiseTheSameWithOverlapOffAndTaskByTask) {
   expect_same_bits(run(config, 4, options), overlapped);
 }
 
+TEST_P(GpuLayouts, AreBitwiseTheSameByCopyEnginesHoweverTheyOverlap) {
+  RunConfig config = config_of(GetParam());
+  config.overlap.comm_engine = "copy";
+  EngineOptions options = options_for(config);
+  const Outcome overlapped = run(config, 4, options);
+  config.overlap.mode = "off";
+  expect_same_bits(run(config, 4, options), overlapped);
+  options.eager = true;
+  expect_same_bits(run(config, 4, options), overlapped);
+  if (GetParam().ranks == 2) {  // a sum of two is the same in any order
+    config.overlap.comm_engine = "sm";
+    expect_same_bits(run(config, 4, options), overlapped);
+  }
+}
+
+// As above, beside one GPU: bf16 sums are rounded once here.
+TEST_P(GpuLayouts, HaveTheLossesOfOneGpuByCopyEngines) {
+  RunConfig config = config_of(GetParam());
+  config.overlap.comm_engine = "copy";
+  const Outcome several = run(config, 4, options_for(config));
+  config.parallel = {};
+  const Outcome one = run(config, 4, options_for(config));
+  for (size_t step = 0; step < one.losses.size(); ++step) {
+    EXPECT_NEAR(several.losses[step], one.losses[step], 0.01) << step;
+  }
+  EXPECT_LT(relative_difference(several.state.weights, one.state.weights), 0.02);
+}
+
 INSTANTIATE_TEST_SUITE_P(
     , GpuLayouts,
     ::testing::Values(
