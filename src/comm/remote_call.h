@@ -28,6 +28,6 @@ SentPart sent_part(const CommCall& call, size_t member, size_t to);
 /// Everything but the elements, which follow it.
 std::string pack_call(const CommCall& call, int64_t number, SentPart part);
 /// Throws DeviceError for what no process of this program sends.
-std::unique_ptr<RemoteCall> unpack_call(std::string body, int num_ranks);
+std::unique_ptr<RemoteCall> unpack_call(std::string bytes, int num_ranks);
 
 }  // namespace braid

@@ -279,9 +279,10 @@ double Engine::sum_of_losses(const std::vector<float>& own) const {
     all.clear();
     for (const std::string& given : processes_->all_gather(
              "losses", std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()))) {
-      std::vector<float>& losses = all.emplace_back(own.size());
+      std::vector<float> losses(own.size());
       check(given.size() == own.size() * sizeof(float), "{} bytes of losses", given.size());
       std::memcpy(losses.data(), given.data(), given.size());
+      all.push_back(std::move(losses));
     }
   }
   double loss = 0;
