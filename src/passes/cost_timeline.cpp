@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "ops/op.h"
+#include "passes/rank_independent.h"
 #include "passes/tensor_sites.h"
 
 namespace braid {
@@ -23,35 +24,24 @@ int64_t bounded(int64_t ns) {
   return std::min(ns, int64_t{1} << 46);
 }
 
-/// What communication costs does then not depend on the rank.
-Program moved_to_origin(const Program& program) {
-  Program moved = program;
-  moved.rank = 0;
-  for (Group& group : moved.groups) {
-    const int first = *std::ranges::min_element(group.ranks);
-    for (int& rank : group.ranks) {
-      rank -= first;
-    }
-  }
-  return moved;
-}
-
 }  // namespace
 
 StepPrices::StepPrices(const Program& program, const CostModel& model)
-    : program_(program), model_(model), prices_(program.specs.size()) {
-  const Program at_origin = moved_to_origin(program);
+    : program_(program),
+      model_(model),
+      priced_(at_first_ranks(program)),
+      prices_(program.specs.size()) {
   std::vector<bool> seen(program.specs.size());
   for (uint32_t task = 0; task < program.tasks.size(); ++task) {
     const size_t spec = program.tasks[task].spec.index();
     if (!seen[spec]) {
       seen[spec] = true;
-      prices_[spec] = price_of(at_origin, task);
+      prices_[spec] = price_of(task);
     }
   }
 }
 
-StepPrices::Price StepPrices::price_of(const Program& at_origin, uint32_t task) const {
+StepPrices::Price StepPrices::price_of(uint32_t task) const {
   const Task& it = program_.tasks[task];
   const OpSpec& spec = program_.spec(it);
   const OpClass op_class = find_op(spec.op).op_class;
@@ -63,7 +53,7 @@ StepPrices::Price StepPrices::price_of(const Program& at_origin, uint32_t task) 
   }
   Price price{.place = Place::kDevice,
               .is_compute = !communicates,
-              .ns = bounded(program_task_cost(model_, at_origin, TaskId(task)).ns)};
+              .ns = bounded(rank_independent_ns(model_, priced_, TaskId(task)))};
   if (communicates && program_.streams[it.stream.index()].kind != StreamKind::kCompute) {
     price.place = Place::kBeside;
   }
@@ -81,7 +71,8 @@ int64_t StepPrices::piece_ns(uint32_t task, const SplitRange& range) {
   if (found != pieces_.end()) {
     return found->second;
   }
-  const int64_t ns = bounded(model_.task_ns(piece_of_spec(program_.specs[spec], range)));
+  const int64_t ns =
+      bounded(model_.task_ns(piece_of_spec(at_first_rank(program_.specs[spec]), range)));
   pieces_.emplace(key, ns);
   return ns;
 }

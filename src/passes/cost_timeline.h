@@ -13,7 +13,7 @@
 namespace braid {
 
 /// What tasks of a program, and pieces of them, take. Each question is asked once. The same on all
-/// ranks whose programs are equal up to the rank: groups are looked at as if they began at rank 0.
+/// ranks of a tensor group (rank_independent.h).
 class StepPrices {
  public:
   /// Where a task runs, as far as a pass can tell in front of `assign_streams`.
@@ -40,10 +40,11 @@ class StepPrices {
   int64_t piece_ns(uint32_t task, const SplitRange& range);
 
  private:
-  Price price_of(const Program& at_origin, uint32_t task) const;
+  Price price_of(uint32_t task) const;
 
   const Program& program_;
   const CostModel& model_;
+  const Program priced_;       // at_first_ranks
   std::vector<Price> prices_;  // by spec
   std::map<std::tuple<uint32_t, int64_t, int64_t>, int64_t> pieces_;
 };

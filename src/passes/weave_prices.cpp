@@ -4,6 +4,7 @@
 #include <string>
 
 #include "ops/offload.h"
+#include "passes/rank_independent.h"
 #include "passes/weave.h"
 #include "sim/cost_model.h"
 
@@ -44,14 +45,7 @@ WeavePrices::WeavePrices(const Program& program, const CostModel* model)
       model_(has_context_ranks(program) ? nullptr : model),
       by_spec_(program.specs.size(), kUnknown) {
   if (model_ != nullptr) {
-    at_origin_ = program;
-    at_origin_.rank = 0;
-    for (Group& group : at_origin_.groups) {
-      const int first = *std::ranges::min_element(group.ranks);
-      for (int& rank : group.ranks) {
-        rank -= first;
-      }
-    }
+    priced_ = at_first_ranks(program);
   }
 }
 
@@ -79,7 +73,7 @@ int64_t WeavePrices::price(TaskId task) const {
     return 0;
   }
   if (model_ != nullptr) {
-    return program_task_cost(*model_, at_origin_, task).ns;
+    return rank_independent_ns(*model_, priced_, task);
   }
   return communicates || is_product(spec.op) ? kUnit : kNextToNothing;
 }

@@ -29,9 +29,7 @@ class WeavePrices {
 
   const Program& program_;
   const CostModel* model_;  // null: units
-  /// With a model, the program with each group as if it began at rank 0: what its communication
-  /// takes there does not depend on the rank.
-  Program at_origin_;
+  Program priced_;          // with a model: at_first_ranks
   std::vector<int64_t> by_spec_;
 };
 
