@@ -80,6 +80,17 @@ def end_as_one():
         signal.signal(number, leave)
 
 
+def end_with_this():
+    """Of a process that runs programs in threads: what asks it to end, as `timeout` does, at once ends all that was started since."""
+    tag = uuid.uuid4().hex
+    os.environ[TAG] = tag
+    def leave(number, _):
+        end_all(tag)
+        os._exit(128 + number)  # no thread waits for anything any more
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, leave)
+
+
 def run_together(command, limit_s, environments, log=None):
     """One process of `command` for each environment (which is added to this one's), all at once. Their outputs, errors included; all of
     them whole in the file `log`, whatever comes. Throws Failure if one fails or all have not ended after `limit_s`; in any case none

@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 
+import bounded_run
 import gpu_bench
 from gpu_bench import FOLDER, Failure
 
@@ -258,6 +259,7 @@ def stage_kernels(arguments, results):
 
 def main():
     arguments = parse_arguments()
+    bounded_run.end_with_this()
     results = gpu_bench.Results(arguments.results)
     results.add("machine", **gpu_bench.machine())
     stage = {"tests": stage_tests, "sanitizers": stage_sanitizers, "kernels": stage_kernels}[arguments.stage]

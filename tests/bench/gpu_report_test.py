@@ -2,7 +2,9 @@
 """Tests of what bench/gpu does without a GPU: reading results, the page, token files, test reports."""
 import json
 import pathlib
+import signal
 import struct
+import subprocess
 import sys
 import tempfile
 import time
@@ -133,6 +135,23 @@ class ProgramsTest(unittest.TestCase):
             while has_process(pid.read_text().strip()) and time.monotonic() - begin < 30:
                 time.sleep(0.01)
             self.assertFalse(has_process(pid.read_text().strip()))
+
+    def test_what_asks_the_checks_to_end_ends_all_that_they_started(self):
+        with tempfile.TemporaryDirectory() as folder:
+            pid = pathlib.Path(folder, "pid")
+            script = (f"import sys; sys.path.insert(0, {str(GPU)!r}); import concurrent.futures, bounded_run, checks; "
+                      "bounded_run.end_with_this(); "
+                      f"concurrent.futures.ThreadPoolExecutor(1).submit(checks.run_for, ['bash', '-c', 'echo $$ >{pid}; sleep 60'], 60)")
+            driver = subprocess.Popen([sys.executable, "-c", script])
+            begin = time.monotonic()
+            while not (pid.exists() and pid.read_text().strip()) and time.monotonic() - begin < 30:
+                time.sleep(0.01)
+            driver.terminate()
+            self.assertEqual(driver.wait(30), 128 + signal.SIGTERM)
+            while has_process(pid.read_text().strip()) and time.monotonic() - begin < 60:
+                time.sleep(0.01)
+            self.assertFalse(has_process(pid.read_text().strip()))
+            self.assertLess(time.monotonic() - begin, 50)
 
     def test_every_tool_runs_on_every_program_even_if_one_is_missing(self):
         with tempfile.TemporaryDirectory() as folder:
