@@ -6,12 +6,9 @@
 //   default: llama-405b 8 2 16 8 64 2048
 
 #include <fmt/core.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
-#include <ctime>
 #include <exception>
 #include <map>
 #include <string>
@@ -19,6 +16,7 @@
 #include <vector>
 
 #include "config/validate.h"
+#include "large_layout.h"
 #include "memory/memory_plan.h"
 #include "parallel/step_program.h"
 #include "parallel/verify_ranks.h"
@@ -26,27 +24,10 @@
 #include "passes/runner.h"
 #include "plan/model_setup.h"
 #include "plan/parallel_setup.h"
+#include "process_use.h"
 
 namespace braid {
 namespace {
-
-/// Processor time, so that other load on the machine matters less.
-class Clock {
- public:
-  double lap() {
-    const std::clock_t now = std::clock();
-    return static_cast<double>(now - std::exchange(last_, now)) / CLOCKS_PER_SEC;
-  }
-
- private:
-  std::clock_t last_ = std::clock();
-};
-
-double peak_gib() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return static_cast<double>(usage.ru_maxrss) / (1 << 20);
-}
 
 struct Seconds {
   double build = 0;
@@ -92,7 +73,7 @@ class LayoutPrograms {
 
  private:
   Program make_program(int rank) {
-    Clock clock;
+    ProcessorClock clock;
     Program program = build_train_program(
         model_, make_rank_layout(model_, mesh_, rank, parallel_), mesh_, rank,
         {.microbatch = config_.train.microbatch,
@@ -122,7 +103,7 @@ class LayoutPrograms {
 void measure(const RunConfig& config) {
   const LayoutPrograms layout(config);
   const double built_gib = peak_gib();
-  Clock clock;
+  ProcessorClock clock;
   const std::vector<Violation> violations =
       verify_ranks(layout.ranks(), {.one_order_of_collectives = true});
   const double verify_s = clock.lap();
@@ -149,26 +130,7 @@ void measure(const RunConfig& config) {
 }  // namespace braid
 
 int main(int argc, char** argv) {
-  std::array<int64_t, 6> sizes = {8, 2, 16, 8, 64, 2048};
-  for (int i = 2; i < argc && i <= 7; ++i) {
-    sizes[static_cast<size_t>(i - 2)] = std::atoll(argv[i]);
-  }
-  braid::RunConfig config;
-  config.model.preset = argc > 1 ? argv[1] : "llama-405b";
-  config.train.sequence = 8192;
-  config.train.global_batch = sizes[5];
-  config.train.dtype = "bfloat16";
-  config.parallel.tensor = sizes[0];
-  config.parallel.sequence_parallel = sizes[0] > 1;
-  config.parallel.context = sizes[1];
-  config.parallel.pipeline = sizes[2];
-  config.parallel.virtual_stages = sizes[3];
-  config.parallel.schedule = sizes[3] > 1 ? "interleaved" : "1f1b";
-  config.parallel.account_for_embedding = sizes[2] > 1;
-  config.parallel.account_for_loss = sizes[2] > 1;
-  config.parallel.data = sizes[4];
-  config.parallel.ranks = sizes[0] * sizes[1] * sizes[2] * sizes[4];
-  config.logging.run_folder = "unused";
+  const braid::RunConfig config = braid::layout_of_arguments(argc, argv);
   try {
     braid::validate(config);
     braid::measure(braid::resolved(config));

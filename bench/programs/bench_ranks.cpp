@@ -4,11 +4,9 @@
 //   8 64 64
 
 #include <fmt/core.h>
-#include <sys/resource.h>
 
 #include <array>
 #include <cstdlib>
-#include <ctime>
 #include <map>
 #include <string>
 #include <utility>
@@ -20,6 +18,7 @@
 #include "parallel/schedule_stats.h"
 #include "parallel/verify_ranks.h"
 #include "passes/insert_events.h"
+#include "process_use.h"
 
 namespace braid {
 namespace {
@@ -178,24 +177,6 @@ class RankWriter {
   Label label_;
 };
 
-/// Processor time, so that other load on the machine matters less.
-class Clock {
- public:
-  double lap() {
-    const std::clock_t now = std::clock();
-    return static_cast<double>(now - std::exchange(last_, now)) / CLOCKS_PER_SEC;
-  }
-
- private:
-  std::clock_t last_ = std::clock();
-};
-
-double peak_gib() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return static_cast<double>(usage.ru_maxrss) / (1 << 20);
-}
-
 void measure(const Sizes& sizes) {
   const Mesh mesh(sizes.mesh);
   const ScheduleOptions options{.kind = sizes.virtual_stages == 1
@@ -204,7 +185,7 @@ void measure(const Sizes& sizes) {
                                 .num_ranks = sizes.mesh.pipeline,
                                 .virtual_stages = sizes.virtual_stages,
                                 .num_microbatches = sizes.microbatches};
-  Clock clock;
+  ProcessorClock clock;
   const std::vector<Schedule> schedules = make_schedules(options);
   const double schedule_s = clock.lap();
   const double bubble = schedule_stats(options).bubble_fraction;
