@@ -85,34 +85,6 @@ struct BlockPair : BlockSizes {
 
 // ---- forward
 
-/// Of one worker.
-template <class T>
-struct ForwardScratch {
-  using W = Wide<T>;
-  W* scores;       // [kQueryBlock, kKeyBlock]
-  W* sum;          // [kQueryBlock, head_size], of exp(score - max) * value
-  W* max;          // [kQueryBlock]
-  W* total;        // [kQueryBlock], of exp(score - max)
-  W* q = nullptr;  // [kQueryBlock, head_size], bf16 only, as the next two
-  W* k = nullptr;  // [kKeyBlock, head_size]
-  W* v = nullptr;  // [kKeyBlock, head_size]
-  size_t bytes;
-
-  ForwardScratch(const Layout& layout, std::byte* base) {
-    ScratchCursor cursor(base);
-    scores = cursor.take<W>(kQueryBlock * kKeyBlock);
-    sum = cursor.take<W>(kQueryBlock * layout.head_size);
-    max = cursor.take<W>(kQueryBlock);
-    total = cursor.take<W>(kQueryBlock);
-    if (kIsNarrow<T>) {
-      q = cursor.take<W>(kQueryBlock * layout.head_size);
-      k = cursor.take<W>(kKeyBlock * layout.head_size);
-      v = cursor.take<W>(kKeyBlock * layout.head_size);
-    }
-    bytes = cursor.bytes();
-  }
-};
-
 /// Turns scores into exp(score - max so far), hidden ones into 0, and brings max, total and sum of
 /// each query up to date.
 template <class T>
@@ -211,9 +183,9 @@ void attend_item(const Layout& layout, const KernelArgs& args, int64_t item,
 template <class T>
 void forward(const Layout& layout, const KernelArgs& args) {
   const int64_t items = layout.batches * layout.heads * ((layout.query_blocks() + 1) / 2);
-  const size_t bytes = ForwardScratch<T>(layout, nullptr).bytes;
+  const size_t bytes = ForwardScratch<T>(layout.head_size, nullptr).bytes;
   run_pieces(args.workers, items, 1, [&](int worker, int64_t begin, int64_t end) {
-    const ForwardScratch<T> scratch(layout,
+    const ForwardScratch<T> scratch(layout.head_size,
                                     args.scratch.data() + static_cast<size_t>(worker) * bytes);
     for (int64_t item = begin; item < end; ++item) {
       attend_item(layout, args, item, scratch);
@@ -378,8 +350,8 @@ CpuKernel make_attention(const OpSpec& spec, int num_workers) {
   const Layout layout(spec);
   return dispatch_dtype(spec, 0, [&]<class T>() -> CpuKernel {
     return {.run = [layout](const KernelArgs& args) { forward<T>(layout, args); },
-            .scratch_bytes =
-                ForwardScratch<T>(layout, nullptr).bytes * static_cast<size_t>(num_workers)};
+            .scratch_bytes = ForwardScratch<T>(layout.head_size, nullptr).bytes *
+                             static_cast<size_t>(num_workers)};
   });
 }
 

@@ -170,6 +170,34 @@ W exponentiate(W* x, int64_t count, W max) {
   return sum;
 }
 
+/// What a worker needs for the blocks of a forward.
+template <class T>
+struct ForwardScratch {
+  using W = Wide<T>;
+  W* scores;       // [kQueryBlock, kKeyBlock]
+  W* sum;          // [kQueryBlock, head_size], of exp(score - max) * value
+  W* max;          // [kQueryBlock]
+  W* total;        // [kQueryBlock], of exp(score - max)
+  W* q = nullptr;  // [kQueryBlock, head_size], bf16 only, as the next two
+  W* k = nullptr;  // [kKeyBlock, head_size]
+  W* v = nullptr;  // [kKeyBlock, head_size]
+  size_t bytes;
+
+  ForwardScratch(int64_t head_size, std::byte* base) {
+    ScratchCursor cursor(base);
+    scores = cursor.take<W>(kQueryBlock * kKeyBlock);
+    sum = cursor.take<W>(kQueryBlock * head_size);
+    max = cursor.take<W>(kQueryBlock);
+    total = cursor.take<W>(kQueryBlock);
+    if (kIsNarrow<T>) {
+      q = cursor.take<W>(kQueryBlock * head_size);
+      k = cursor.take<W>(kKeyBlock * head_size);
+      v = cursor.take<W>(kKeyBlock * head_size);
+    }
+    bytes = cursor.bytes();
+  }
+};
+
 /// Dot products of the rows of a and b.
 template <class T>
 void row_dots(Head<const T> a, Head<const T> b, int64_t rows, int64_t head_size, Wide<T>* dots) {

@@ -65,38 +65,10 @@ struct StepPair : BlockSizes {
 
 // ---- forward
 
-/// Of one worker.
-template <class T>
-struct StepScratch {
-  using W = Wide<T>;
-  W* scores;       // [kQueryBlock, kKeyBlock]
-  W* sum;          // [kQueryBlock, head_size], of exp(score - max) * value
-  W* max;          // [kQueryBlock]
-  W* total;        // [kQueryBlock], of exp(score - max)
-  W* q = nullptr;  // [kQueryBlock, head_size], bf16 only, as the next two
-  W* k = nullptr;  // [kKeyBlock, head_size]
-  W* v = nullptr;  // [kKeyBlock, head_size]
-  size_t bytes;
-
-  StepScratch(const StepLayout& layout, std::byte* base) {
-    ScratchCursor cursor(base);
-    scores = cursor.take<W>(kQueryBlock * kKeyBlock);
-    sum = cursor.take<W>(kQueryBlock * layout.head_size);
-    max = cursor.take<W>(kQueryBlock);
-    total = cursor.take<W>(kQueryBlock);
-    if (kIsNarrow<T>) {
-      q = cursor.take<W>(kQueryBlock * layout.head_size);
-      k = cursor.take<W>(kKeyBlock * layout.head_size);
-      v = cursor.take<W>(kKeyBlock * layout.head_size);
-    }
-    bytes = cursor.bytes();
-  }
-};
-
 /// Turns scores into exp(score - max so far), hidden ones into 0, and brings max, total and sum of
 /// each query up to date.
 template <class T>
-void update_softmax(const StepPair& pair, int64_t head_size, const StepScratch<T>& scratch) {
+void update_softmax(const StepPair& pair, int64_t head_size, const ForwardScratch<T>& scratch) {
   using W = Wide<T>;
   for (int64_t row = 0; row < pair.queries; ++row) {
     W* const scores = scratch.scores + row * kKeyBlock;
@@ -118,7 +90,7 @@ void update_softmax(const StepPair& pair, int64_t head_size, const StepScratch<T
 
 /// Merges a block of queries into `out` and `lse`, or overwrites both.
 template <class T>
-void merge_queries(int64_t queries, const StepLayout& layout, const StepScratch<T>& scratch,
+void merge_queries(int64_t queries, const StepLayout& layout, const ForwardScratch<T>& scratch,
                    Head<Wide<T>> out, Wide<T>* lse) {
   using W = Wide<T>;
   for (int64_t row = 0; row < queries; ++row) {
@@ -140,7 +112,7 @@ void merge_queries(int64_t queries, const StepLayout& layout, const StepScratch<
 
 template <class T>
 void attend_query_block(const StepLayout& layout, const KernelArgs& args, int64_t item,
-                        const StepScratch<T>& scratch) {
+                        const ForwardScratch<T>& scratch) {
   using W = Wide<T>;
   const int64_t block = item % layout.query_blocks();
   const int64_t head = item / layout.query_blocks() % layout.heads;
@@ -194,14 +166,14 @@ void clear_other_queries(const StepLayout& layout, int64_t batch, W* sum, W* lse
 template <class T>
 void step(const StepLayout& layout, const KernelArgs& args) {
   using W = Wide<T>;
-  const size_t bytes = StepScratch<T>(layout, nullptr).bytes;
+  const size_t bytes = ForwardScratch<T>(layout.head_size, nullptr).bytes;
   for (int64_t batch = 0; batch < (layout.accumulate ? 0 : layout.batches); ++batch) {
     clear_other_queries(layout, batch, args.data<W>(2), args.data<W>(3));
   }
   run_pieces(args.workers, layout.batches * layout.heads * layout.query_blocks(), 1,
              [&](int worker, int64_t begin, int64_t end) {
-               const StepScratch<T> scratch(
-                   layout, args.scratch.data() + static_cast<size_t>(worker) * bytes);
+               const ForwardScratch<T> scratch(
+                   layout.head_size, args.scratch.data() + static_cast<size_t>(worker) * bytes);
                for (int64_t item = begin; item < end; ++item) {
                  attend_query_block(layout, args, item, scratch);
                }
@@ -358,9 +330,9 @@ void backward_item(const StepLayout& layout, const AttentionStepBackwardAttribut
 CpuKernel make_attention_step(const OpSpec& spec, int num_workers) {
   const StepLayout layout(attributes_of<AttentionStepAttributes>(spec), spec);
   return dispatch_dtype(spec, 0, [&]<class T>() -> CpuKernel {
-    return {
-        .run = [layout](const KernelArgs& args) { step<T>(layout, args); },
-        .scratch_bytes = StepScratch<T>(layout, nullptr).bytes * static_cast<size_t>(num_workers)};
+    return {.run = [layout](const KernelArgs& args) { step<T>(layout, args); },
+            .scratch_bytes = ForwardScratch<T>(layout.head_size, nullptr).bytes *
+                             static_cast<size_t>(num_workers)};
   });
 }
 
