@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 /// After what time, in s, a silent rank is missed.
-const std::string kPatienceOfRanks = kSanitized ? "15" : "2";
+const std::string kPatienceOfRanks = kSanitized ? "15" : "4";
 
 /// Runs of which each rank is a process, on the CPU.
 class Processes : public Cli {
