@@ -27,8 +27,7 @@ class ModelRun {
     int64_t shift = 0;
   };
 
-  ModelRun(int num_ranks, int num_replays, unsigned seed)
-      : num_ranks_(num_ranks), num_replays_(num_replays), random_(seed) {}
+  ModelRun(int num_replays, unsigned seed) : num_replays_(num_replays), random_(seed) {}
 
   void add(const Call& call, int stream) { calls_.push_back({call, stream, {}}); }
 
@@ -232,7 +231,6 @@ class ModelRun {
     }
   }
 
-  int num_ranks_;
   int num_replays_;
   std::mt19937 random_;
   std::vector<Entry> calls_;
@@ -251,7 +249,7 @@ TEST(CopySteps, NothingIsOverwrittenOrLostWhateverTheSpeedOfRanks) {
   for (int num_ranks = 2; num_ranks <= (kSanitized ? 3 : 8); ++num_ranks) {
     for (unsigned seed = 0; seed < (kSanitized ? 4u : 40u); ++seed) {
       SCOPED_TRACE(::testing::Message() << num_ranks << " ranks, seed " << seed);
-      ModelRun run(num_ranks, 6, seed);
+      ModelRun run(6, seed);
       const std::vector<int> all = first_ranks(num_ranks);
       run.add({.op = CommOp::kAllGather, .ranks = all, .block = 3}, 0);
       run.add({.op = CommOp::kAllToAll, .ranks = all, .block = 2}, 0);
