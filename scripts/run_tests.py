@@ -41,7 +41,7 @@ def without_address_randomisation(preset):
 
 def listed_cases(program, environment):
     """Names "Suite.Case" of a GoogleTest program."""
-    listing = subprocess.run([program, "--gtest_list_tests"], capture_output=True, text=True, check=True,
+    listing = subprocess.run([program, "--gtest_list_tests"], capture_output=True, text=True, errors="replace", check=True,
                              env=environment).stdout
     suite = ""
     for line in listing.splitlines():
