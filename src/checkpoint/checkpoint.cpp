@@ -169,7 +169,8 @@ class Save {
                                  : "";
       }
     }
-    for (const std::string& records : all_gather("the files of a checkpoint", std::move(own))) {
+    const std::vector<std::string> of_all = all_gather("the files of a checkpoint", std::move(own));
+    for (const std::string& records : of_all) {
       std::istringstream lines(records);
       for (FileRecord record; lines >> record.name >> record.size_bytes >> record.checksum;) {
         stored_.files.push_back(record);
