@@ -107,6 +107,18 @@ class Cli : public testing::Test {
                : result.err.substr(prefix.size(), result.err.size() - prefix.size() - 1);
   }
 
+  /// Whether the log shows at least that many steps.
+  static auto has_steps(int64_t steps) {
+    return [steps](const std::string& out) {
+      int64_t found = 0;
+      for (size_t at = out.find("] iteration "); at != std::string::npos;
+           at = out.find("] iteration ", at + 1)) {
+        ++found;
+      }
+      return found >= steps;
+    };
+  }
+
   /// corpus.txt, and run.toml, which trains a tiny model on it with two ranks.
   void write_run() const {
     write("corpus.txt", small_corpus());

@@ -121,18 +121,6 @@ struct Blow {
 
 class ProcessFailure : public Processes, public testing::WithParamInterface<Blow> {
  protected:
-  /// Whether the log shows at least that many steps.
-  static auto has_steps(int64_t steps) {
-    return [steps](const std::string& out) {
-      int64_t found = 0;
-      for (size_t at = out.find("] iteration "); at != std::string::npos;
-           at = out.find("] iteration ", at + 1)) {
-        ++found;
-      }
-      return found >= steps;
-    };
-  }
-
   Words run(const std::string& folder, const Words& options = {}) const {
     return per_rank(
         {"parallel.ranks=4", "parallel.tensor=2", "logging.run_folder=" + folder,

@@ -13,18 +13,6 @@ using ::testing::HasSubstr;
 class Stop : public Cli {
  protected:
   Stop() { write_run(); }
-
-  /// Whether the log shows at least `steps` steps.
-  static auto has_steps(int64_t steps) {
-    return [steps](const std::string& out) {
-      int64_t found = 0;
-      for (size_t at = out.find("] iteration "); at != std::string::npos;
-           at = out.find("] iteration ", at + 1)) {
-        ++found;
-      }
-      return found >= steps;
-    };
-  }
 };
 
 class StopSignal : public Stop, public testing::WithParamInterface<int> {};
