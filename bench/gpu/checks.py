@@ -33,7 +33,7 @@ NOT_SANITIZED = {"CudaExecutorTest.ErrorsOfTheDeviceSurfaceAtWait":
                  "a death test that reads a bad address on purpose; racecheck hangs in the process that it starts"}
 # Cases that a tool breaks, as patterns of their names: with them all cases after the first of them in the same process would fail.
 BROKEN_BY_TOOL = {
-    "racecheck": {r"^(LinearCudaTest|CudaEngine|CudaMemory|GpuLayouts)\.":
+    "racecheck": {r"^(LinearCudaTest|CudaEngine|CudaMemory|CudaGenerator|GpuLayouts|TracedRanks)\.":
                   "cuBLASLt's kernels meet an illegal address under racecheck, also unwatched (not without it, nor under memcheck); "
                   "the kernels of ours that these cases run have cases of their own"}}
 
