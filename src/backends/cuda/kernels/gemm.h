@@ -44,9 +44,9 @@ struct Gemm {
 };
 
 /// A GEMM by cuBLASLt with the algorithm that was measured to be the fastest among its heuristic's
-/// suggestions; the measurement (random operands that do not stay in L2, some 0.1 s and the memory
-/// of the operands) runs once per problem, device and library version and is remembered in
-/// `context.algorithms()`.
+/// suggestions, under steady load where the product is large; the measurement (random operands that
+/// do not stay in L2, some 0.1 s, 1 to 2 s for large products, and the memory of the operands) runs
+/// once per problem, device and library version and is remembered in `context.algorithms()`.
 ///
 /// Bitwise repeatable: only algorithms without a split of k, or whose partial sums are kept in fp32
 /// and added in a second step, are considered. Another algorithm may round differently, so runs
