@@ -16,6 +16,7 @@
 
 #include "config/load.h"
 #include "config/validate.h"
+#include "plan/schedule_plan.h"
 #include "sim/measured_model.h"
 #include "tune/auto_overlap.h"
 #include "tune/overlap_axes.h"
@@ -102,8 +103,8 @@ double seconds(const OverlapFigures& figures) {
 constexpr int kRandomSettings = 24;
 
 std::vector<OverlapConfig> random_settings(const RunConfig& config, int64_t num_microbatches) {
-  const std::vector<OverlapAxis> axes =
-      overlap_axes(config, {.layers_of_job = 8, .num_microbatches = num_microbatches});
+  const std::vector<OverlapAxis> axes = overlap_axes(
+      config, {.layers_of_job = 8, .num_microbatches = num_microbatches, .copy_engines = true});
   std::mt19937 random(1);
   std::vector<OverlapConfig> settings;
   for (int i = 0; i < kRandomSettings; ++i) {
@@ -123,9 +124,9 @@ struct Manual {
   size_t tried = 0;
 };
 
-/// The best that the keys of mode = "manual" can ask for without list scheduling: of the coordinate
-/// descent over them all, which is the first part of the search that `found` comes from, and of
-/// random settings.
+/// The best that the keys of mode = "manual" can ask for without what a simulation of the whole
+/// step decides (`is_scheduled`): of the coordinate descent over them all, which is the first part
+/// of the search that `found` comes from, and of random settings.
 Manual best_manual(const RunConfig& config, const CostModel& model, const AutoOverlap& found) {
   RunConfig searched = config;
   searched.train.global_batch =
@@ -135,7 +136,7 @@ Manual best_manual(const RunConfig& config, const CostModel& model, const AutoOv
   random.run(random_settings(config, found.num_microbatches));
   std::vector<OverlapTrial> all(random.all().begin(), random.all().end());
   for (const OverlapTrial& trial : found.trials) {
-    if (trial.overlap.mode == "manual" && !trial.overlap.list_schedule) {
+    if (trial.overlap.mode == "manual" && !is_scheduled(trial.overlap)) {
       all.push_back(trial);
     }
   }

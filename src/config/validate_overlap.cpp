@@ -131,6 +131,11 @@ void check_schedule_key(const OverlapConfig& overlap) {
         "overlap.list_schedule = true: fills waits for what other passes have put beside compute, "
         "and overlap.mode is \"off\"; set overlap.mode = \"auto\" or remove the key");
   }
+  if (overlap.comm_engine == "hidden" && overlap.mode == "off") {
+    throw_config_error(
+        "overlap.comm_engine = \"hidden\": is about what other passes have put beside compute, and "
+        "overlap.mode is \"off\"; set overlap.mode = \"auto\" or overlap.comm_engine = \"auto\"");
+  }
 }
 
 void check_pairs(const RunConfig& config) {

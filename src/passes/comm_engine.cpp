@@ -5,9 +5,11 @@
 #include <array>
 #include <map>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
+#include "base/errors.h"
 #include "ops/collectives.h"
 #include "ops/offload.h"
 #include "ops/op.h"
@@ -22,14 +24,39 @@ bool communicates(const OpSpec& spec) {
   return !does_nothing(spec) && find_op(spec.op).op_class == OpClass::kCommunication;
 }
 
-/// What is to become of a spec.
-struct Choice {
+/// What copy engines would do of a spec.
+struct Copied {
   bool communicates = false;  ///< with other ranks
-  bool by_copies = false;
+  bool is_one_task = false;
   std::optional<ReductionParts> parts = std::nullopt;
 
-  bool is_taken() const { return by_copies || parts.has_value(); }
+  bool is_possible() const { return is_one_task || parts.has_value(); }
 };
+
+Copied copied(const Program& program, const OpSpec& spec) {
+  const std::optional<GroupId> group = group_of(program, spec);
+  if (!group || !communicates(spec) || program.groups[group->index()].ranks.size() < 2) {
+    return {};
+  }
+  const auto num_ranks = static_cast<int64_t>(program.groups[group->index()].ranks.size());
+  return {.communicates = true,
+          .is_one_task = copies_suffice(spec.op),
+          .parts = reduction_parts(spec, num_ranks)};
+}
+
+std::vector<Copied> copied_specs(const Program& program) {
+  std::vector<Copied> specs;
+  for (const OpSpec& spec : program.specs.all()) {
+    specs.push_back(copied(program, spec));
+  }
+  return specs;
+}
+
+/// Without a model nobody knows where ranks are: they are taken to be in one node. Elsewhere a sum
+/// that is taken apart would only send more between nodes.
+bool reaches(const CostModel* model, const Group& group) {
+  return model == nullptr || has_copy_engines(*model, place_group(model->cluster(), group.ranks));
+}
 
 /// By copy engines rather than by SMs, with what compute beside those loses.
 bool costs_less(const CostModel& model, const Program& program, const OpSpec& spec,
@@ -43,38 +70,36 @@ bool costs_less(const CostModel& model, const Program& program, const OpSpec& sp
   return static_cast<double>(by_copies.ns) <= static_cast<double>(by_sms.ns) * (1.0 + lost);
 }
 
-Choice choose(const Program& program, const OpSpec& spec, CommEngine engine,
-              const CostModel* model) {
-  Choice choice;
-  const std::optional<GroupId> id = group_of(program, spec);
-  if (!id || !communicates(spec) || program.groups[id->index()].ranks.size() < 2) {
-    return choice;
+bool is_copied(const Program& program, const OpSpec& spec, const Copied& copied, CommEngine engine,
+               const CostModel* model) {
+  if (!copied.is_possible() || engine == CommEngine::kSm) {
+    return false;
   }
-  const Group& group = program.groups[id->index()];
-  choice.communicates = true;
+  const Group& group = program.groups[group_of(program, spec)->index()];
   if (engine == CommEngine::kCopy) {
-    choice.by_copies = copies_suffice(spec.op);
-    choice.parts = reduction_parts(spec, static_cast<int64_t>(group.ranks.size()));
-  } else if (engine == CommEngine::kAuto && model != nullptr && copies_suffice(spec.op)) {
-    choice.by_copies = costs_less(*model, program, spec, group);
+    return copied.is_one_task || reaches(model, group);
   }
-  return choice;
+  return copied.is_one_task && model != nullptr && costs_less(*model, program, spec, group);
 }
 
 /// Writes the program anew.
 class EngineWriter {
  public:
-  EngineWriter(const Program& program, std::vector<Choice> choices)
-      : program_(program), choices_(std::move(choices)), writer_(program) {}
+  EngineWriter(const Program& program, const std::vector<Copied>& copied)
+      : program_(program), copied_(copied), writer_(program) {}
 
-  Program run() {
-    for (size_t i = 0; i < program_.tasks.size(); ++i) {
+  Program run(std::span<const TaskEngine> engines) {
+    check(engines.size() == program_.tasks.size(), "engines of {} tasks for a program of {}",
+          engines.size(), program_.tasks.size());
+    for (size_t i = 0; i < engines.size(); ++i) {
       const Task& task = program_.tasks[i];
-      const Choice& choice = choices_[task.spec.index()];
-      if (choice.parts) {
-        append_parts(*choice.parts, task);
-      } else if (choice.by_copies) {
+      const Copied& copied = copied_[task.spec.index()];
+      if (engines[i] == TaskEngine::kCopy && copied.parts) {
+        append_parts(*copied.parts, task);
+      } else if (engines[i] == TaskEngine::kCopy && copied.is_one_task) {
         writer_.append(by_copy_engine(program_.spec(task)), program_.operands_of(task), task);
+      } else if (engines[i] == TaskEngine::kSm && copied.is_one_task) {
+        writer_.append(by_any_engine(program_.spec(task)), program_.operands_of(task), task);
       } else {
         writer_.append(TaskId(i));
       }
@@ -118,7 +143,7 @@ class EngineWriter {
   }
 
   const Program& program_;
-  std::vector<Choice> choices_;  // by spec
+  const std::vector<Copied>& copied_;  // by spec
   TaskWriter writer_;
   std::map<std::string, int64_t> num_named_;
 };
@@ -129,26 +154,41 @@ struct Counts {
   int64_t sums = 0;   // of these, taken apart
 };
 
-Counts count(const Program& program, const std::vector<Choice>& choices) {
+Counts count(const Program& program, const std::vector<Copied>& copied,
+             std::span<const TaskEngine> engines) {
   Counts counts;
-  for (const Task& task : program.tasks) {
-    const Choice& choice = choices[task.spec.index()];
-    counts.tasks += choice.communicates ? 1 : 0;
-    counts.moved += choice.is_taken() ? 1 : 0;
-    counts.sums += choice.parts ? 1 : 0;
+  for (size_t i = 0; i < engines.size(); ++i) {
+    const Copied& spec = copied[program.tasks[i].spec.index()];
+    const bool is_moved = engines[i] == TaskEngine::kCopy;
+    counts.tasks += spec.communicates ? 1 : 0;
+    counts.moved += is_moved ? 1 : 0;
+    counts.sums += is_moved && spec.parts ? 1 : 0;
   }
   return counts;
 }
 
 }  // namespace
 
+Program with_engines(const Program& program, std::span<const TaskEngine> engines) {
+  const std::vector<Copied> copied = copied_specs(program);
+  return EngineWriter(program, copied).run(engines);
+}
+
 PassResult comm_engine(Program program, const CommEngineOptions& options,
                        const PassContext& context) {
-  std::vector<Choice> choices;  // by spec
-  for (const OpSpec& spec : program.specs.all()) {
-    choices.push_back(choose(program, spec, options.engine, context.cost_model));
+  const std::vector<Copied> copied = copied_specs(program);
+  std::vector<TaskEngine> of_specs;
+  for (size_t i = 0; i < copied.size(); ++i) {
+    of_specs.push_back(
+        is_copied(program, program.specs.all()[i], copied[i], options.engine, context.cost_model)
+            ? TaskEngine::kCopy
+            : TaskEngine::kAsIs);
   }
-  const Counts counts = count(program, choices);
+  std::vector<TaskEngine> engines;
+  for (const Task& task : program.tasks) {
+    engines.push_back(of_specs[task.spec.index()]);
+  }
+  const Counts counts = count(program, copied, engines);
   std::string summary =
       fmt::format("copy engines do {} of {} communication tasks{}", counts.moved, counts.tasks,
                   counts.moved < counts.tasks ? ", SMs the others" : "");
@@ -158,7 +198,7 @@ PassResult comm_engine(Program program, const CommEngineOptions& options,
   if (counts.moved == 0) {
     return {std::move(program), {false, 0, std::move(summary)}};
   }
-  Program changed = EngineWriter(program, std::move(choices)).run();
+  Program changed = EngineWriter(program, copied).run(engines);
   return {std::move(changed), {true, counts.moved, std::move(summary)}};
 }
 

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cstdint>
+#include <span>
+
 #include "passes/pass.h"
 
 namespace braid {
@@ -24,7 +27,8 @@ struct CommEngineOptions {
 ///   after:  all_gather(w -> g) {group=0, engine=copy} comm.data
 /// A sum over n ranks (reduce_scatter, all_reduce) becomes copies into a buffer of its own and a
 /// sum on each rank (passes/reduction_parts.h), all on its stream; only with kCopy, because that
-/// buffer has the size of what is summed up, and only if ranks have equal shares:
+/// buffer has the size of what is summed up, only if ranks have equal shares, and not where a cost
+/// model says that the group is on several nodes:
 ///   before: reduce_scatter(x -> y) {group=0} comm.data
 ///   after:  all_to_all(x -> r) {group=0, engine=copy} comm.data
 ///           sum_blocks(r[0], ..., r[n-1] -> y) comm.data
@@ -39,5 +43,16 @@ struct CommEngineOptions {
 /// communication on streams, and looks for reductions to do so; in front of events.
 PassResult comm_engine(Program program, const CommEngineOptions& options,
                        const PassContext& context);
+
+/// What is to move the bytes of one task.
+enum class TaskEngine : uint8_t {
+  kAsIs,
+  kSm,    ///< without EngineAttribute
+  kCopy,  ///< as kCopy of CommEngine, wherever ranks are; as it is where copies do not suffice
+};
+
+/// The program with these engines, one per task, in the order of its tasks, with a task that is
+/// taken apart in one place. Events are dropped. Throws InternalError for another number of them.
+Program with_engines(const Program& program, std::span<const TaskEngine> engines);
 
 }  // namespace braid

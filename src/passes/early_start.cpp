@@ -117,10 +117,12 @@ class Arrangement {
     const DependencyGraph dependencies = build_dependencies(program_);
     for (const EarlyStart& start : starts) {
       for (const TaskId earlier : dependencies.of(start.task)) {
-        check(position_[earlier.index()] < position_[start.task.index()],
+        if (position_[earlier.index()] >= position_[start.task.index()]) {
+          throw_internal_error(
               "task #{} ({}) cannot start in front of task #{}: it depends on task #{} ({})",
               start.task.value, describe_task(program_, start.task), start.before.value,
               earlier.value, describe_task(program_, earlier));
+        }
       }
     }
   }

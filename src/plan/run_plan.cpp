@@ -176,11 +176,16 @@ PipelineResult run_pipeline(Program program, const PipelineOptions& passes,
   }
 }
 
-const CostModel& schedule_costs(const PlanOptions& options) {
-  if (options.cost_model == nullptr) {
+const CostModel& schedule_costs(const OverlapConfig& overlap, const PlanOptions& options) {
+  if (options.cost_model == nullptr && overlap.list_schedule) {
     throw_config_error(
         "overlap.list_schedule = true: orders tasks by what they take, which nothing says; set "
         "overlap.cost (for example \"h200x8\") or remove overlap.list_schedule");
+  }
+  if (options.cost_model == nullptr) {
+    throw_config_error(
+        "overlap.comm_engine = \"hidden\": goes by what tasks take, which nothing says; set "
+        "overlap.cost (for example \"h200x8\") or overlap.comm_engine = \"auto\"");
   }
   return *options.cost_model;
 }
@@ -304,15 +309,15 @@ RunPlan plan_run(const RunConfig& config, int64_t tokenizer_vocabulary,
   plan.num_microbatches = num_microbatches(config);
   std::vector<int> ranks = planned_ranks(options, plan.mesh);
   const size_t num_wanted = ranks.size();
-  if (config.overlap.list_schedule && !options.one_rank_per_stage) {
+  if (is_scheduled(config.overlap) && !options.one_rank_per_stage) {
     ranks = ranks_to_schedule(plan.mesh, std::move(ranks));
   }
   check_program_size(config, plan, ranks);
   for (const int rank : ranks) {
     plan.ranks.push_back(plan_rank(config, plan, rank, options));
   }
-  if (config.overlap.list_schedule) {
-    schedule_plan(plan, config, schedule_costs(options), options.verify);
+  if (is_scheduled(config.overlap)) {
+    schedule_plan(plan, config, schedule_costs(config.overlap, options), options.verify);
     plan.ranks.erase(plan.ranks.begin() + static_cast<ptrdiff_t>(num_wanted), plan.ranks.end());
   }
   const bool all = options.ranks.empty() && !options.one_rank_per_stage;

@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <map>
+#include <memory>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
-#include <tuple>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/env.h"
 #include "base/errors.h"
@@ -20,31 +20,29 @@
 #include "memory/quick_plan.h"
 #include "passes/insert_events.h"
 #include "passes/rearrange.h"
+#include "plan/choose_engines.h"
 #include "plan/memory_needs.h"
+#include "plan/microbatch_pairs.h"
+#include "plan/order_figures.h"
 #include "sim/list_schedule.h"
 #include "sim/simulate.h"
 
 namespace braid {
 namespace {
 
+constexpr std::string_view kHiddenCopies = "hidden";
+
 constexpr VerifyRanksOptions kOneOrder{.one_order_of_collectives = true,
                                        .one_order_of_messages = true};
 
-/// Beyond so many tasks, of all programs, each order takes a second or more.
-constexpr size_t kManyTasks = 150'000;
+/// Beyond so many tasks, of all programs, each order takes some tenths of a second or more.
+constexpr size_t kManyTasks = 20'000;
 
 /// How much slower than the fastest an order may be that needs less memory.
 constexpr double kWorthMemory = 0.005;
 
 /// Orders that turn out not to fit are tried again so often, with less memory.
 constexpr int kMaxRetries = 3;
-
-using Place = std::tuple<int, int, int>;
-
-Place place_of_rank(const Mesh& mesh, int rank) {
-  const MeshPosition at = mesh.position(rank);
-  return {at.tensor, at.context, at.pipeline};
-}
 
 RankPrograms with_programs(const RankPrograms& ranks, std::span<const Program> programs) {
   RankPrograms result = ranks;
@@ -54,71 +52,11 @@ RankPrograms with_programs(const RankPrograms& ranks, std::span<const Program> p
   return result;
 }
 
-/// Mean duration of the tasks of each spec in a simulated step.
-std::vector<std::vector<int64_t>> measured_spec_ns(const RankPrograms& ranks,
-                                                   const SimResult& result) {
-  std::vector<std::vector<int64_t>> sum_ns(ranks.programs.size());
-  std::vector<std::vector<int64_t>> num_tasks(ranks.programs.size());
-  for (const SimRank& rank : result.ranks) {
-    const Program& program = *ranks.programs[rank.program];
-    sum_ns[rank.program].resize(program.specs.size());
-    num_tasks[rank.program].resize(program.specs.size());
-    const auto times = times_of(ranks, result, rank);
-    for (size_t i = 0; i < times.size(); ++i) {
-      const size_t spec = program.tasks[i].spec.index();
-      sum_ns[rank.program][spec] += times[i].end_ns - times[i].start_ns;
-      ++num_tasks[rank.program][spec];
-    }
-  }
-  for (size_t program = 0; program < sum_ns.size(); ++program) {
-    for (size_t spec = 0; spec < sum_ns[program].size(); ++spec) {
-      int64_t& ns = sum_ns[program][spec];
-      ns = num_tasks[program][spec] == 0 ? -1 : ns / num_tasks[program][spec];
-    }
-  }
-  return sum_ns;
-}
-
-/// Weight gradients by how many other tasks of their stream stand in front of them.
-std::vector<uint32_t> places_of_wgrads(const Program& program, std::span<const TaskId> order) {
-  std::vector<uint32_t> places(program.tasks.size(), UINT32_MAX);
-  uint32_t num_others = 0;
-  for (const TaskId task : order) {
-    const Task& it = program.tasks[task.index()];
-    if (program.streams[it.stream.index()].kind != StreamKind::kCompute) {
-      continue;
-    }
-    if (it.label.phase == Phase::kWgrad) {
-      places[task.index()] = num_others;
-    } else {
-      num_others += program.spec(it).op == "undefine" ? 0 : 1;
-    }
-  }
-  return places;
-}
-
-struct Moved {
-  int64_t num_moved = 0;
-  int64_t num_wgrads = 0;
-};
-
-void count_moved(const Program& program, std::span<const TaskId> order, Moved& moved) {
-  std::vector<TaskId> as_it_is;
-  for (size_t i = 0; i < program.tasks.size(); ++i) {
-    as_it_is.emplace_back(i);
-  }
-  const std::vector<uint32_t> before = places_of_wgrads(program, as_it_is);
-  const std::vector<uint32_t> after = places_of_wgrads(program, order);
-  for (size_t i = 0; i < before.size(); ++i) {
-    moved.num_wgrads += before[i] != UINT32_MAX ? 1 : 0;
-    moved.num_moved += before[i] != after[i] ? 1 : 0;
-  }
-}
-
 /// An order of all ranks that has been tried.
 struct Candidate {
   std::vector<Program> programs;  // by planned rank
-  Moved moved;
+  MovedWgrads moved;
+  int64_t num_copied = 0;  // communications that copy engines have been chosen for
   int64_t step_ns = 0;
   size_t way = 0;  // to fill waits
 };
@@ -126,7 +64,12 @@ struct Candidate {
 class PlanScheduler {
  public:
   PlanScheduler(RunPlan& plan, const RunConfig& config, const CostModel& model, bool verify)
-      : plan_(plan), model_(model), verify_(verify), ranks_(rank_programs(plan)) {
+      : plan_(plan),
+        model_(model),
+        verify_(verify),
+        orders_(config.overlap.list_schedule),
+        chooses_engines_(config.overlap.comm_engine == kHiddenCopies),
+        ranks_(rank_programs(plan)) {
     is_one_order_ = verify_ranks(ranks_, kOneOrder).empty();
     const SimResult before = simulate(ranks_, model);
     before_ns_ = before.step_ns;
@@ -143,6 +86,7 @@ class PlanScheduler {
 
   void run() {
     const auto begin = std::chrono::steady_clock::now();
+    find_starts();
     std::vector<std::vector<int64_t>> level_limits = limits();
     std::vector<std::optional<Candidate>> levels(level_limits.size());
     for (size_t level = levels.size(); level-- > 0;) {
@@ -161,15 +105,22 @@ class PlanScheduler {
         return;
       }
       levels[*level].reset();
-      if (num_retries++ < kMaxRetries) {
+      if (orders_ && num_retries++ < kMaxRetries) {
         lower(level_limits[*level], memory);
         levels[*level] = best_within(level_limits[*level]);
       }
     }
-    note(begin, false, fmt::format("no order is faster than {}", format_step(before_ns_)));
+    note(begin, false,
+         fmt::format("no {} is faster than {}",
+                     !orders_           ? "choice of copy engines"
+                     : chooses_engines_ ? "order, and no choice of copy engines,"
+                                        : "order",
+                     format_step(before_ns_)));
   }
 
  private:
+  static constexpr size_t kNumWays = 5;
+
   /// With the host's part.
   std::string format_step(int64_t tasks_ns) const {
     const double ns = static_cast<double>(tasks_ns + model_.step_overhead_ns());
@@ -178,6 +129,9 @@ class PlanScheduler {
 
   /// Live bytes by planned rank: as now, a quarter more, all there is.
   std::vector<std::vector<int64_t>> limits() const {
+    if (!orders_) {
+      return {{}};
+    }
     std::vector<std::vector<int64_t>> levels(3);
     for (size_t i = 0; i < plan_.ranks.size(); ++i) {
       const int64_t now = plan_.ranks[i].memory.programs[kTrainProgram].max_live_bytes;
@@ -189,49 +143,149 @@ class PlanScheduler {
     return levels;
   }
 
-  std::vector<ListScheduleOptions> ways_to_fill(const std::vector<int64_t>& limit) const {
-    const ListScheduleOptions base{
-        .live_bytes_limit = limit, .least_hidden_part = 0, .spec_ns = spec_ns_};
-    std::vector<ListScheduleOptions> ways(kNumWays, base);
-    ways[1].wgrads_first = true;
-    ways[2].lookahead_jobs = 0;
-    ways[3].lookahead_jobs = 2;
-    ways[3].least_hidden_part = 0.5;
-    ways[4].lookahead_jobs = 2;
-    ways[4].wgrads_first = true;
-    ways[4].spec_ns.clear();
+  struct Way {
+    ListScheduleOptions options;
+    bool is_measured = true;  ///< durations: those of a simulation of what there is
+  };
+
+  /// What can be ordered: programs, with durations as measured and as each task takes alone.
+  struct Start {
+    RankPrograms ranks;
+    ListScheduler measured;
+    ListScheduler alone;
+
+    Start(const RankPrograms& programs, const CostModel& model, const SpecTimes& spec_ns)
+        : ranks(programs), measured(ranks, model, spec_ns), alone(ranks, model) {}
+  };
+
+  static std::array<Way, kNumWays> ways_to_fill(const std::vector<int64_t>& limit) {
+    const Way base{.options = {.live_bytes_limit = limit, .least_hidden_part = 0}};
+    std::array<Way, kNumWays> ways;
+    ways.fill(base);
+    ways[1].options.wgrads_first = true;
+    ways[2].options.lookahead_jobs = 0;
+    ways[3].options.lookahead_jobs = 2;
+    ways[3].options.least_hidden_part = 0.5;
+    ways[4].options.lookahead_jobs = 2;
+    ways[4].options.wgrads_first = true;
+    ways[4].is_measured = false;
     return ways;
   }
 
-  std::optional<Candidate> best_within(const std::vector<int64_t>& limit) const {
-    const std::vector<ListScheduleOptions> all = ways_to_fill(limit);
-    std::optional<Candidate> best;
-    for (const size_t way : ways_) {
-      std::optional<Candidate> candidate = tried(all[way]);
-      if (candidate && candidate->step_ns < (best ? best->step_ns : before_ns_)) {
-        best = std::move(candidate);
-        best->way = way;
-      }
+  void find_starts() {
+    if (!orders_) {
+      return;
     }
-    return best;
+    pair_microbatches();
+    starts_.push_back(std::make_unique<Start>(ranks_, model_, spec_ns_));
+    if (!paired_.empty()) {
+      starts_.push_back(std::make_unique<Start>(with_programs(ranks_, paired_), model_, spec_ns_));
+    }
   }
 
-  std::optional<Candidate> tried(const ListScheduleOptions& options) const {
-    const std::optional<ListSchedule> schedule = list_schedule(ranks_, model_, options);
+  std::optional<Candidate> best_within(const std::vector<int64_t>& limit) const {
+    const std::array<Way, kNumWays> all = ways_to_fill(limit);
+    std::optional<Candidate> best;
+    for (const size_t way : ways_) {
+      for (const std::unique_ptr<Start>& start : starts_) {
+        const ListScheduler& scheduler = all[way].is_measured ? start->measured : start->alone;
+        std::optional<Candidate> candidate = ordered(start->ranks, scheduler.run(all[way].options));
+        if (candidate && candidate->step_ns < (best ? best->step_ns : before_ns_)) {
+          best = std::move(candidate);
+          best->way = way;
+        }
+      }
+    }
+    return chooses_engines_ ? with_engines_of(std::move(best), all) : std::move(best);
+  }
+
+  /// Without a pipeline, whose schedule says which jobs are beside each other.
+  void pair_microbatches() {
+    if (plan_.mesh.sizes().pipeline > 1) {
+      return;
+    }
+    for (const Program* const program : ranks_.programs) {
+      const std::vector<TaskId> order = microbatches_in_pairs(*program, model_);
+      if (order.empty()) {
+        paired_.clear();
+        return;
+      }
+      paired_.push_back(insert_events(reorder_tasks(*program, order)).program);
+    }
+    if (!verify_ranks(with_programs(ranks_, paired_), kOneOrder).empty()) {
+      paired_.clear();
+    }
+  }
+
+  /// The tasks of these programs in that order.
+  std::optional<Candidate> ordered(const RankPrograms& ranks,
+                                   const std::optional<ListSchedule>& schedule) const {
     if (!schedule) {
       return std::nullopt;
     }
     Candidate candidate;
-    for (size_t i = 0; i < ranks_.programs.size(); ++i) {
+    for (size_t i = 0; i < ranks.programs.size(); ++i) {
       candidate.programs.push_back(
-          insert_events(rearrange(*ranks_.programs[i], schedule->orders[i], {})).program);
-      count_moved(*ranks_.programs[i], schedule->orders[i], candidate.moved);
+          insert_events(rearrange(*ranks.programs[i], schedule->orders[i], {})).program);
+      count_moved(*ranks.programs[i], schedule->orders[i], candidate.moved);
     }
+    return timed(std::move(candidate));
+  }
+
+  /// nullopt if ranks do not meet in one order any more.
+  std::optional<Candidate> timed(Candidate candidate) const {
     const RankPrograms ranks = with_programs(ranks_, candidate.programs);
     if (is_one_order_ && !verify_ranks(ranks, kOneOrder).empty()) {
       return std::nullopt;
     }
     candidate.step_ns = simulate(ranks, model_).step_ns;
+    return candidate;
+  }
+
+  /// The fastest of `best` (nothing: the plan as it is), of it with copy engines for what it
+  /// hides, and of that in an order anew, since what is hidden now takes other times.
+  std::optional<Candidate> with_engines_of(std::optional<Candidate> best,
+                                           const std::array<Way, kNumWays>& ways) const {
+    const Candidate as_it_is = best.value_or(Candidate{.programs = {}, .moved = {}});
+    const RankPrograms ranks = with_programs(ranks_, as_it_is.programs);
+    const SimResult result = simulate(ranks, model_);
+    const auto take_faster = [&](std::optional<Candidate> candidate) {
+      if (candidate && candidate->step_ns < (best ? best->step_ns : before_ns_)) {
+        best = std::move(candidate);
+        return true;
+      }
+      return false;
+    };
+    bool is_faster = false;
+    for (const LongerCopies longer : {LongerCopies::kWhereExposed, LongerCopies::kEverywhere}) {
+      is_faster |= take_faster(
+          timed(copied(as_it_is, ranks, choose_engines(ranks, result, model_, longer))));
+    }
+    if (orders_ && is_faster) {
+      const RankPrograms chosen = with_programs(ranks_, best->programs);
+      const Way& way = ways[as_it_is.way];
+      const SpecTimes spec_ns =
+          way.is_measured ? measured_spec_ns(chosen, simulate(chosen, model_)) : SpecTimes();
+      std::optional<Candidate> again =
+          ordered(chosen, ListScheduler(chosen, model_, spec_ns).run(way.options));
+      if (again) {
+        again->num_copied = best->num_copied;
+        again->moved = best->moved;
+        again->way = best->way;
+      }
+      take_faster(std::move(again));
+    }
+    return best;
+  }
+
+  static Candidate copied(const Candidate& from, const RankPrograms& ranks,
+                          const std::vector<std::vector<TaskEngine>>& engines) {
+    Candidate candidate{.programs = {}, .moved = from.moved, .way = from.way};
+    for (size_t i = 0; i < ranks.programs.size(); ++i) {
+      candidate.programs.push_back(
+          insert_events(with_engines(*ranks.programs[i], engines[i])).program);
+      candidate.num_copied += std::ranges::count(engines[i], TaskEngine::kCopy);
+    }
     return candidate;
   }
 
@@ -289,11 +343,18 @@ class PlanScheduler {
       before_bytes = std::max(before_bytes, plan_.ranks[i].memory.peak_bytes());
       after_bytes = std::max(after_bytes, memory[i].peak_bytes());
     }
-    return fmt::format(
-        "step {} instead of {}, {} of {} weight gradients moved, memory {} instead of {}",
-        format_step(candidate.step_ns), format_step(before_ns_),
-        format_count(candidate.moved.num_moved), format_count(candidate.moved.num_wgrads),
-        format_bytes(after_bytes), format_bytes(before_bytes));
+    std::string text = fmt::format("step {} instead of {}", format_step(candidate.step_ns),
+                                   format_step(before_ns_));
+    if (orders_) {
+      text +=
+          fmt::format(", {} of {} weight gradients moved", format_count(candidate.moved.num_moved),
+                      format_count(candidate.moved.num_wgrads));
+    }
+    if (chooses_engines_) {
+      text += fmt::format(", copy engines do {} collectives", format_count(candidate.num_copied));
+    }
+    return text + fmt::format(", memory {} instead of {}", format_bytes(after_bytes),
+                              format_bytes(before_bytes));
   }
 
   void keep(Candidate candidate, std::vector<MemoryPlan> memory) {
@@ -309,70 +370,32 @@ class PlanScheduler {
   void note(std::chrono::steady_clock::time_point begin, bool changed, const std::string& summary) {
     const std::chrono::nanoseconds duration = std::chrono::steady_clock::now() - begin;
     for (RankPlan& rank : plan_.ranks) {
-      rank.passes.push_back({.name = "list_schedule",
+      rank.passes.push_back({.name = orders_ ? "list_schedule" : "comm_engine",
                              .duration_ns = duration.count(),
                              .report = {.changed = changed, .summary = summary}});
     }
   }
 
-  static constexpr size_t kNumWays = 5;
-
   RunPlan& plan_;
   const CostModel& model_;
   bool verify_;
+  bool orders_;
+  bool chooses_engines_;
   RankPrograms ranks_;
+  std::vector<Program> paired_;  // by planned rank: microbatches in pairs, if there are any
+  std::vector<std::unique_ptr<Start>> starts_;
   bool is_one_order_ = false;
   int64_t before_ns_ = 0;
   size_t num_tasks_ = 0;
   std::vector<size_t> ways_ = {0, 1, 2, 3, 4};  // that are tried
-  std::vector<std::vector<int64_t>> spec_ns_;
+  SpecTimes spec_ns_;
   std::vector<int64_t> room_bytes_;  // for the step, by planned rank
 };
 
 }  // namespace
 
-RankPrograms rank_programs(const RunPlan& plan, size_t program) {
-  RankPrograms result;
-  std::map<int, uint32_t> by_rank;
-  std::map<Place, uint32_t> by_place;
-  std::map<int, uint32_t> by_stage;
-  for (uint32_t i = 0; i < plan.ranks.size(); ++i) {
-    const Program& it = plan.ranks[i].programs[program];
-    result.programs.push_back(&it);
-    by_rank.try_emplace(it.rank, i);
-    by_place.try_emplace(place_of_rank(plan.mesh, it.rank), i);
-    by_stage.try_emplace(plan.mesh.position(it.rank).pipeline, i);
-  }
-  for (int rank = 0; rank < plan.mesh.num_ranks(); ++rank) {
-    const auto exact = by_rank.find(rank);
-    const auto alike = by_place.find(place_of_rank(plan.mesh, rank));
-    const auto stage = by_stage.find(plan.mesh.position(rank).pipeline);
-    check(stage != by_stage.end(), "no rank of the stage of rank {} is planned", rank);
-    result.program_of.push_back(exact != by_rank.end()    ? exact->second
-                                : alike != by_place.end() ? alike->second
-                                                          : stage->second);
-  }
-  if (by_rank.size() < result.program_of.size()) {
-    result.ranks_of_group = [&plan, programs = result.programs, program_of = result.program_of](
-                                int rank, GroupId group) {
-      const Program& it = *programs[program_of[static_cast<size_t>(rank)]];
-      return plan.mesh.group(it.groups[group.index()].name, rank).ranks;
-    };
-  }
-  return result;
-}
-
-std::vector<int> ranks_to_schedule(const Mesh& mesh, std::vector<int> ranks) {
-  std::set<Place> places;
-  for (const int rank : ranks) {
-    places.insert(place_of_rank(mesh, rank));
-  }
-  for (int rank = 0; rank < mesh.num_ranks(); ++rank) {
-    if (places.insert(place_of_rank(mesh, rank)).second) {
-      ranks.push_back(rank);
-    }
-  }
-  return ranks;
+bool is_scheduled(const OverlapConfig& overlap) {
+  return overlap.list_schedule || overlap.comm_engine == kHiddenCopies;
 }
 
 void schedule_plan(RunPlan& plan, const RunConfig& config, const CostModel& cost_model,

@@ -28,7 +28,7 @@ RunPlan plan_first_ranks(const RunConfig& config, int64_t vocabulary, const Cost
                          PlannedRanks planned) {
   const OverlapConfig& overlap = config.overlap;
   const CostModel* const model =
-      overlap.list_schedule && overlap.cost.empty() ? &simulated : nullptr;
+      is_scheduled(overlap) && overlap.cost.empty() ? &simulated : nullptr;
   if (planned == PlannedRanks::kOnePerStage) {
     return plan_run(config, vocabulary,
                     {.one_rank_per_stage = true, .cost_model = model, .verify = false});

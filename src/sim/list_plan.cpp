@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 
 #include "sim/task_prices.h"
 
@@ -381,38 +382,71 @@ void ListPlan::find_job_peaks(const ProgramFacts& facts) {
   }
 }
 
-/// From the end of the step to its beginning, the ends of a meeting together.
+/// Calls of data ranks take turns on their stream. False if there are none behind one another.
+bool ListPlan::chain_data_calls(const ProgramFacts& facts, Chains& chains) const {
+  const Program& program = *facts.program;
+  std::vector<uint32_t> last(program.streams.size(), kNone);
+  bool found = false;
+  for (uint32_t i = 0; i < program.tasks.size(); ++i) {
+    const uint32_t node = facts.first_node + i;
+    const Task& task = program.tasks[i];
+    if (roles_[node] != ListRole::kSide || meeting_of_[node] == kNone) {
+      continue;
+    }
+    const std::optional<GroupId> group = group_of(program, program.spec(task));
+    if (!group || program.groups[group->index()].kind != GroupKind::kData) {
+      continue;
+    }
+    uint32_t& its_last = last[task.stream.index()];
+    if (its_last != kNone) {
+      chains.link(its_last, node);
+      found = true;
+    }
+    its_last = node;
+  }
+  return found;
+}
+
 void ListPlan::find_levels() {
-  std::vector<uint32_t> spine_next(num_nodes(), kNone);
-  std::vector<uint32_t> spine_before(num_nodes(), kNone);
+  Chains spine{.next = std::vector<uint32_t>(num_nodes(), kNone),
+               .before = std::vector<uint32_t>(num_nodes(), kNone)};
   for (const ProgramFacts& facts : programs_) {
     for (uint32_t i = facts.spine_begin; i + 1 < facts.spine_end; ++i) {
-      spine_next[spine_[i]] = spine_[i + 1];
-      spine_before[spine_[i + 1]] = spine_[i];
+      spine.link(spine_[i], spine_[i + 1]);
     }
   }
+  level_ = levels_with(spine);
+  bool has_chains = false;
+  for (const ProgramFacts& facts : programs_) {
+    has_chains |= chain_data_calls(facts, spine);
+  }
+  chained_level_ = has_chains ? levels_with(spine) : level_;
+}
+
+/// From the end of the step to its beginning, the ends of a meeting together.
+std::vector<int64_t> ListPlan::levels_with(const Chains& chains) const {
   std::vector<uint32_t> num_left(num_nodes());
   std::vector<uint32_t> ready;
   for (uint32_t node = 0; node < num_nodes(); ++node) {
     num_left[node] =
-        static_cast<uint32_t>(successors_[node].size()) + (spine_next[node] == kNone ? 0 : 1);
+        static_cast<uint32_t>(successors_[node].size()) + (chains.next[node] == kNone ? 0 : 1);
     if (num_left[node] == 0) {
       ready.push_back(node);
     }
   }
-  level_.resize(num_nodes());  // until a node is finished: of what follows it
+  std::vector<int64_t> levels(num_nodes());  // until a node is finished: of what follows it
   std::vector<uint32_t> num_ready_ends(meetings_.size());
   const auto finish = [&](uint32_t node, int64_t level) {
-    level_[node] = level;
+    levels[node] = level;
     const auto reach = [&](uint32_t before) {
-      level_[before] = std::max(level_[before], level);
+      levels[before] = std::max(levels[before], level);
       if (--num_left[before] == 0) {
         ready.push_back(before);
       }
     };
     std::ranges::for_each(predecessors_[node], reach);
-    if (spine_before[node] != kNone) {
-      reach(spine_before[node]);
+    if (chains.before[node] != kNone) {
+      reach(chains.before[node]);
     }
   };
   while (!ready.empty()) {
@@ -420,17 +454,18 @@ void ListPlan::find_levels() {
     ready.pop_back();
     const uint32_t meeting = meeting_of_[node];
     if (meeting == kNone) {
-      finish(node, level_[node] + ns_[node]);
+      finish(node, levels[node] + ns_[node]);
     } else if (++num_ready_ends[meeting] == meetings_[meeting].size()) {
       int64_t level = 0;
       for (const uint32_t end : meetings_[meeting]) {
-        level = std::max(level, level_[end] + ns_[end]);
+        level = std::max(level, levels[end] + ns_[end]);
       }
       for (const uint32_t end : meetings_[meeting]) {
         finish(end, level);
       }
     }
   }
+  return levels;
 }
 
 }  // namespace braid

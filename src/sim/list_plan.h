@@ -63,7 +63,7 @@ class ListPlan {
     uint32_t num_jobs = 0;
   };
 
-  /// `spec_ns` as in ListScheduleOptions. Both must outlive the plan.
+  /// `calls` must outlive the plan.
   ListPlan(const RankCalls& calls, const CostModel& model,
            const std::vector<std::vector<int64_t>>& spec_ns);
 
@@ -85,8 +85,12 @@ class ListPlan {
   uint32_t meeting(uint32_t node) const { return meeting_of_[node]; }  ///< kNone: meets nobody
   /// Of a meeting the longest of its ends.
   int64_t ns(uint32_t node) const { return ns_[node]; }
-  /// Longest path from the begin of the node to the end of the step.
+  /// Longest path from the begin of the node to the end of the step, with the order of the spine
+  /// and that of calls of data ranks.
   int64_t level(uint32_t node) const { return level_[node]; }
+  /// The same with calls of data ranks one after the other, in the order of the program: what many
+  /// gradients at the end of a step are to each other.
+  int64_t chained_level(uint32_t node) const { return chained_level_[node]; }
 
   const ListRows& meetings() const { return meetings_; }
   const ListRows& predecessors() const { return predecessors_; }
@@ -116,10 +120,24 @@ class ListPlan {
   void add_edges(const ProgramFacts& facts, const DependencyGraph& graph);
   void find_levels();
 
+  /// Nodes that follow others without depending on them.
+  struct Chains {
+    std::vector<uint32_t> next;    // by node, or kNone
+    std::vector<uint32_t> before;  // the same the other way round
+
+    void link(uint32_t node, uint32_t behind) {
+      next[node] = behind;
+      before[behind] = node;
+    }
+  };
+  bool chain_data_calls(const ProgramFacts& facts, Chains& chains) const;
+  std::vector<int64_t> levels_with(const Chains& chains) const;
+
   std::vector<ProgramFacts> programs_;
   std::vector<uint32_t> program_of_;  // by node
   std::vector<int64_t> ns_;
   std::vector<int64_t> level_;
+  std::vector<int64_t> chained_level_;
   std::vector<SimUnit> units_;
   std::vector<ListRole> roles_;
   std::vector<uint32_t> meeting_of_;

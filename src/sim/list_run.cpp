@@ -336,6 +336,10 @@ uint32_t ListRun::spine_next(uint32_t rank) {
 
 uint32_t ListRun::choose(uint32_t rank) {
   const uint32_t next = spine_next(rank);
+  const uint32_t urgent = urgent_float(rank, next);
+  if (urgent != kNone) {
+    return urgent;
+  }
   int64_t wait = kForever;
   bool has_memory = true;
   if (next != kNone && num_waits_[next] > 0) {
@@ -372,6 +376,27 @@ uint32_t ListRun::choose(uint32_t rank) {
   }
   const uint32_t ahead = choose_ahead(rank, next, wait);
   return ahead != kNone ? ahead : choose_float(rank, wait);
+}
+
+/// One of the oldest weight gradients that more is to follow on than on the spine's next task,
+/// because of sums over data ranks, one after the other.
+uint32_t ListRun::urgent_float(uint32_t rank, uint32_t next) const {
+  constexpr int kMaxTried = 4;
+  if (next == kNone) {
+    return kNone;
+  }
+  int num_tried = 0;
+  for (const uint32_t node : ranks_[rank].floats) {
+    if (num_tried++ == kMaxTried) {
+      break;
+    }
+    const bool is_chained = plan_.chained_level(node) > plan_.level(node);
+    if (is_chained && plan_.chained_level(node) > plan_.chained_level(next) && can_start(node) &&
+        has_room(node, rank)) {
+      return node;
+    }
+  }
+  return kNone;
 }
 
 /// kForever: not known.

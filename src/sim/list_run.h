@@ -80,6 +80,7 @@ class ListRun {
 
   uint32_t choose(uint32_t rank);
   uint32_t spine_next(uint32_t rank);
+  uint32_t urgent_float(uint32_t rank, uint32_t next) const;
   int64_t wait_ns(uint32_t node) const;
   uint32_t float_in_the_way(uint32_t node) const;
   bool has_room(uint32_t node, uint32_t rank) const;

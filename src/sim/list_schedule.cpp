@@ -43,14 +43,30 @@ RankCalls calls_of(const RankPrograms& ranks, const CostModel& model) {
 
 }  // namespace
 
+struct ListScheduler::State {
+  RankPrograms ranks;
+  RankCalls calls;
+  ListPlan plan;
+
+  State(const RankPrograms& given, const CostModel& model, const SpecTimes& spec_ns)
+      : ranks(given), calls(calls_of(ranks, model)), plan(calls, model, spec_ns) {}
+};
+
+ListScheduler::ListScheduler(const RankPrograms& ranks, const CostModel& model,
+                             const SpecTimes& spec_ns)
+    : state_(std::make_unique<State>(ranks, model, spec_ns)) {}
+ListScheduler::~ListScheduler() = default;
+
+std::optional<ListSchedule> ListScheduler::run(const ListScheduleOptions& options) const {
+  const size_t num_programs = state_->ranks.programs.size();
+  check(options.live_bytes_limit.empty() || options.live_bytes_limit.size() == num_programs,
+        "{} limits for {} programs", options.live_bytes_limit.size(), num_programs);
+  return ListRun(state_->plan, options).run();
+}
+
 std::optional<ListSchedule> list_schedule(const RankPrograms& ranks, const CostModel& model,
                                           const ListScheduleOptions& options) {
-  check(
-      options.live_bytes_limit.empty() || options.live_bytes_limit.size() == ranks.programs.size(),
-      "{} limits for {} programs", options.live_bytes_limit.size(), ranks.programs.size());
-  const RankCalls calls = calls_of(ranks, model);
-  const ListPlan plan(calls, model, options.spec_ns);
-  return ListRun(plan, options).run();
+  return ListScheduler(ranks, model).run(options);
 }
 
 int64_t peak_live_bytes(const Program& program) {

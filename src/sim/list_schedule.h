@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -24,10 +25,11 @@ struct ListScheduleOptions {
   /// How much of a task must fit into a wait whose end is known, for it to fill that: what is too
   /// long holds up the task that waits. 0: anything may.
   double least_hidden_part = 0.5;
-  /// Duration of tasks by program and spec, as measured in a simulation where tasks slow each
-  /// other; empty, or -1 for a spec: what it takes alone.
-  std::vector<std::vector<int64_t>> spec_ns;
 };
+
+/// Duration of tasks by program and spec, as measured in a simulation where tasks slow each other;
+/// empty, or -1 for a spec: what it takes alone.
+using SpecTimes = std::vector<std::vector<int64_t>>;
 
 struct ListSchedule {
   std::vector<std::vector<TaskId>> orders;  ///< by program: a permutation of its tasks
@@ -45,8 +47,9 @@ struct ListSchedule {
 ///    stream or memory, compute does weight gradients that are ready, or tasks of the next
 ///    `lookahead_jobs` jobs.
 ///  - Weight gradients (phase wgrad) and `undefine`s that take memory back float: they run when
-///    there is room for them. The order in which gradients are added up is that of the program,
-///    since such tasks conflict.
+///    there is room for them, and in front of the spine's next task where more is to follow on them
+///    than on that: sums over data ranks, one after the other. The order in which gradients are
+///    added up is that of the program, since such tasks conflict.
 ///  - A communication begins on all of its ranks at once, when it is ready on all and the streams
 ///    are free. Among several goes first the one with the longest path to the end of the step over
 ///    all ranks, with the spine's order as a part of paths. Messages between two ranks keep their
@@ -61,10 +64,29 @@ struct ListSchedule {
 /// sequence; Dijkstra 1965). Ranks that share a program get one order: they meet when all are
 /// ready. Tasks do not slow each other here; that is for `Simulator` to say.
 ///
-/// nullopt if it gets stuck, which a memory limit can bring about. Throws InternalError as
-/// `Simulator`. Near-linear in the tasks of the distinct programs. Deterministic.
+/// Made once for some programs, whose dependencies, meetings and prices it finds, it can run with
+/// several options.
+///
 /// Source: list scheduling (Graham 1969) with levels (Hu 1961); that weight gradients fill the
 /// bubbles of pipelines: Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024.
+class ListScheduler {
+ public:
+  /// The programs must outlive it. Throws InternalError as `Simulator`.
+  ListScheduler(const RankPrograms& ranks, const CostModel& model, const SpecTimes& spec_ns = {});
+  ~ListScheduler();
+  ListScheduler(const ListScheduler&) = delete;
+  ListScheduler& operator=(const ListScheduler&) = delete;
+
+  /// nullopt if it gets stuck, which a memory limit can bring about. Near-linear in the tasks of
+  /// the distinct programs. Deterministic.
+  std::optional<ListSchedule> run(const ListScheduleOptions& options = {}) const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+/// `ListScheduler` for one run.
 std::optional<ListSchedule> list_schedule(const RankPrograms& ranks, const CostModel& model,
                                           const ListScheduleOptions& options = {});
 

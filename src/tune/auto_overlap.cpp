@@ -9,6 +9,7 @@
 #include "base/errors.h"
 #include "base/text.h"
 #include "config/validate.h"
+#include "plan/schedule_plan.h"
 #include "plan/simulated_run.h"
 #include "trace/explain_exposed.h"
 #include "tune/overlap_axes.h"
@@ -90,9 +91,13 @@ std::vector<const OverlapTrial*> ranked_trials(const OverlapTrials& trials) {
 
 class OverlapSearch {
  public:
-  OverlapSearch(const RunConfig& config, OverlapTrials& trials, std::vector<OverlapAxis> axes,
+  OverlapSearch(const RunConfig& config, OverlapTrials& trials, const AxisLimits& limits,
                 const AutoOverlapOptions& options)
-      : config_(config), trials_(trials), axes_(std::move(axes)), options_(options) {}
+      : config_(config),
+        trials_(trials),
+        limits_(limits),
+        axes_(overlap_axes(config, limits)),
+        options_(options) {}
 
   void run() {
     trials_.run(starts());
@@ -152,7 +157,7 @@ class OverlapSearch {
       }
     }
     for (OverlapConfig& overlap : settings) {
-      list_schedule_axis().choices.back()(overlap);
+      schedule_whole_step(config_, limits_, overlap);
     }
     return settings;
   }
@@ -162,7 +167,7 @@ class OverlapSearch {
   void weave_scheduled() {
     const OverlapTrial* best = nullptr;
     for (const OverlapTrial* const trial : ranked_trials(trials_)) {
-      best = best == nullptr && trial->overlap.list_schedule ? trial : best;
+      best = best == nullptr && is_scheduled(trial->overlap) ? trial : best;
     }
     if (best == nullptr) {
       return;
@@ -213,7 +218,8 @@ class OverlapSearch {
 
   const RunConfig& config_;
   OverlapTrials& trials_;
-  std::vector<OverlapAxis> axes_;
+  const AxisLimits limits_;
+  const std::vector<OverlapAxis> axes_;
   const AutoOverlapOptions& options_;
 };
 
@@ -224,7 +230,7 @@ std::vector<OverlapConfig> finalists(const OverlapTrials& trials, const RunConfi
   size_t num_all = 0;
   size_t num_by_keys = 0;
   for (const OverlapTrial* const trial : ranked_trials(trials)) {
-    const bool is_by_keys = !trial->overlap.list_schedule;
+    const bool is_by_keys = !is_scheduled(trial->overlap);
     if (num_all < kFinalists || (is_by_keys && num_by_keys < kFinalistsByKeys)) {
       settings.push_back(trial->overlap);
       ++num_all;
@@ -269,7 +275,7 @@ const OverlapTrial* best_of(const std::vector<const OverlapTrial*>& trials) {
   const OverlapTrial* const best = *std::ranges::min_element(trials, better);
   std::vector<const OverlapTrial*> by_keys;
   std::ranges::copy_if(trials, std::back_inserter(by_keys),
-                       [](const auto* trial) { return !trial->overlap.list_schedule; });
+                       [](const auto* trial) { return !is_scheduled(trial->overlap); });
   const OverlapTrial* const best_by_keys = *std::ranges::min_element(by_keys, better);
   const bool is_worth_it =
       best->fits != best_by_keys->fits || best_by_keys->figures.step_ns - best->figures.step_ns >=
@@ -315,8 +321,9 @@ AutoOverlap auto_overlap(const RunConfig& config, int64_t vocabulary, const Cost
       .searched_microbatches = num_microbatches(trials.config()),
   };
   OverlapSearch search(config, trials,
-                       overlap_axes(config, {.layers_of_job = size.layers_of_job,
-                                             .num_microbatches = found.num_microbatches}),
+                       {.layers_of_job = size.layers_of_job,
+                        .num_microbatches = found.num_microbatches,
+                        .copy_engines = has_copy_engines(model)},
                        options);
   search.run();
   // What was searched may have been the whole step already.

@@ -251,7 +251,20 @@ void add_weaving_axes(const RunConfig& config, std::vector<OverlapAxis>& axes) {
   }
 }
 
+OverlapChange engine(const char* name) {
+  return [name](OverlapConfig& overlap) { overlap.comm_engine = name; };
+}
+
+/// Sums by copy engines are those of the CPU, which NCCL rounds more often.
+bool may_choose_engines(const RunConfig& config, const AxisLimits& limits) {
+  return limits.copy_engines && config.overlap.may_change_rounding;
+}
+
 }  // namespace
+
+bool has_copy_engines(const CostModel& model) {
+  return model.links() == nullptr && model.cluster().device.kind != "cpu";
+}
 
 std::vector<OverlapAxis> overlap_axes(const RunConfig& config, const AxisLimits& limits) {
   const ParallelConfig& parallel = config.parallel;
@@ -269,6 +282,13 @@ std::vector<OverlapAxis> overlap_axes(const RunConfig& config, const AxisLimits&
     add_tensor_axes(config, axes);
   }
   add_weaving_axes(config, axes);
+  if (parallel.ranks > 1 && limits.copy_engines) {
+    OverlapAxis engines{"engine", {engine("sm"), engine("auto")}};
+    if (may_choose_engines(config, limits)) {
+      engines.choices.push_back(engine("copy"));
+    }
+    axes.push_back(std::move(engines));
+  }
   return axes;
 }
 
@@ -276,6 +296,14 @@ OverlapAxis list_schedule_axis() {
   return {"list schedule",
           {[](OverlapConfig& overlap) { overlap.list_schedule = false; },
            [](OverlapConfig& overlap) { overlap.list_schedule = true; }}};
+}
+
+void schedule_whole_step(const RunConfig& config, const AxisLimits& limits,
+                         OverlapConfig& overlap) {
+  overlap.list_schedule = true;
+  if (may_choose_engines(config, limits)) {
+    overlap.comm_engine = "hidden";
+  }
 }
 
 OverlapConfig manual_nothing(const OverlapConfig& overlap) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "config/run_config.h"
+#include "sim/cost_model.h"
 
 namespace braid {
 
@@ -18,20 +19,29 @@ struct OverlapAxis {
   std::vector<OverlapChange> choices;
 };
 
-/// What a model's layers mean for the axes.
+/// What a model's layers and its machine mean for the axes.
 struct AxisLimits {
   int64_t layers_of_job = 1;  ///< layers of a backward job: more cannot wait
   int64_t num_microbatches = 1;
+  bool copy_engines = false;  ///< that could move bytes between ranks
 };
+
+/// Whether devices of the model have copy engines that reach others: GPUs.
+bool has_copy_engines(const CostModel& model);
 
 /// What mode = "manual" can choose for `config`, an otherwise validated and resolved one: only what
 /// its layout has ranks for, and, unless overlap.may_change_rounding, only what changes no bit.
-/// Without what list scheduling chooses, which is an axis of its own (`list_schedule_axis`). Some
-/// choices contradict each other: `validate` says so.
+/// Without what a simulation of the whole step decides, overlap.list_schedule and
+/// overlap.comm_engine = "hidden" (`schedule_whole_step`). Some choices contradict each other:
+/// `validate` says so.
 std::vector<OverlapAxis> overlap_axes(const RunConfig& config, const AxisLimits& limits);
 
 /// Without and with overlap.list_schedule.
 OverlapAxis list_schedule_axis();
+
+/// Turns on what `schedule_plan` can decide: list_schedule, and comm_engine = "hidden" where there
+/// are copy engines and sums may be rounded in another way.
+void schedule_whole_step(const RunConfig& config, const AxisLimits& limits, OverlapConfig& overlap);
 
 /// mode = "manual" with nothing on; keys that say what may be chosen are gone.
 OverlapConfig manual_nothing(const OverlapConfig& overlap);

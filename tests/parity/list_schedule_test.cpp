@@ -26,6 +26,21 @@ TEST_P(ListScheduleParity, ChangesNoBit) {
   expect_same_bits(run(config, kSteps), off);
 }
 
+// On CPUs, whose sums copies and a sum on each rank repeat bit for bit.
+TEST_P(ListScheduleParity, NeitherDoEnginesOfChoice) {
+  constexpr int64_t kSteps = 2;
+  RunConfig config = config_of(GetParam());
+  config.overlap.mode = "off";
+  const Outcome off = run(config, kSteps);
+  config.overlap.mode = "auto";
+  config.overlap.cost = "h200x8";
+  config.overlap.comm_engine = "hidden";
+  for (const bool orders : {false, true}) {
+    config.overlap.list_schedule = orders;
+    expect_same_bits(run(config, kSteps), off);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Layouts, ListScheduleParity,
     testing::ValuesIn(thinned<Layout>(
@@ -35,6 +50,9 @@ INSTANTIATE_TEST_SUITE_P(
          Layout{kLlamaModel, "ranks=2 pipeline=2 schedule=dualpipe-v virtual_stages=2"},
          Layout{kLlamaModel, "ranks=2 tensor=2 sequence_parallel=true memory.recompute=norms"},
          Layout{kLlamaModel, "ranks=2 tensor=2"},
+         Layout{kLlamaModel,
+                "ranks=4 tensor=2 data=2 sequence_parallel=true train.global_batch=16 "
+                "memory.recompute=norms"},
          Layout{kLlamaModel, "ranks=2 context=2 memory.recompute=full"},
          Layout{kLlamaModel, "ranks=2 shard=parameters"},
          Layout{kLlamaModel, "ranks=4 pipeline=2 shard=gradients grad_reduce_dtype=bfloat16"},

@@ -3,6 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+
+#include "base/errors.h"
+#include "base/expect_error.h"
 #include "ir/text.h"
 #include "ir/verify.h"
 #include "parallel/verify_ranks.h"
@@ -155,6 +159,43 @@ TEST(CommEngine, AutoGoesByCosts) {
   EXPECT_EQ(auto_choice("0,1", kMany, "h200x16"), gather);
   EXPECT_EQ(auto_choice("0,1", 64, "h200x16"), none);     // latency is all there is
   EXPECT_EQ(auto_choice("0,8", kMany, "h200x16"), none);  // of two nodes
+}
+
+TEST(CommEngine, CopyTakesSumsApartWithinNodesOnly) {
+  const auto model = make_analytic_model(parse_cluster("h200x16"));
+  const auto sums = [&](const std::string& ranks) {
+    const Program program = parse_program(
+        "program step rank=0 ranks=16 events=0\n"
+        "stream comm kind=comm priority=1\n"
+        "group data kind=data ranks=" +
+        ranks +
+        "\nbuffer x bf16 [64] grad persistent device\n"
+        "all_reduce(-> rw x) {group=0} comm comm\n");
+    return comm_engine(program, {.engine = CommEngine::kCopy}, {.cost_model = model.get()})
+        .report.num_changes;
+  };
+  EXPECT_EQ(sums("0,1"), 1);
+  EXPECT_EQ(sums("0,8"), 0);
+}
+
+TEST(CommEngine, EachTaskMayHaveAnEngineOfItsOwn) {
+  const Program program = program_of(
+      "all_gather(y -> x) {group=0, engine=\"copy\"} comm.data comm\n"
+      "all_gather(y -> x) {group=0} comm.data comm\n"
+      "reduce_scatter(x -> y) {group=0} comm.data comm\n"
+      "reduce_scatter(x -> y) {group=0} comm.data comm\n"
+      "copy(z -> z) compute forward\n");
+  using enum TaskEngine;
+  const Program changed = with_engines(program, std::array{kSm, kCopy, kSm, kCopy, kCopy});
+  const std::string text = print_program(changed);
+  EXPECT_THAT(text, HasSubstr("all_gather(y -> x) {group=0} comm.data comm\n"
+                              "all_gather(y -> x) {group=0, engine=\"copy\"} comm.data comm\n"
+                              "reduce_scatter(x -> y) {group=0} comm.data comm\n"
+                              "all_to_all(x [12] -> x.received) {group=0, engine=\"copy\"}"));
+  EXPECT_THAT(text, HasSubstr("copy(z -> z) compute forward"));
+  EXPECT_THAT(compare_meaning(StepMeaning(program), changed, StepMeaning(changed)), IsEmpty());
+  EXPECT_THAT(message_of<InternalError>([&] { with_engines(program, std::array{kSm}); }),
+              HasSubstr("engines of 1 tasks for a program of 5"));
 }
 
 }  // namespace

@@ -104,7 +104,7 @@ TEST(SchedulePlan, StaysWithinTheDevice) {
   DeviceSpec device = *find_device("h200");
   device.memory_bytes = 1;
   const auto model = make_analytic_model(make_cluster(device, 8));
-  schedule_plan(plan, config, *model);
+  schedule_plan(plan, scheduled(config), *model);
   for (size_t i = 0; i < plan.ranks.size(); ++i) {
     EXPECT_LE(plan.ranks[i].memory.step_bytes, step_bytes[i]);
   }
@@ -127,6 +127,38 @@ TEST(SchedulePlan, PlansMemoryQuicklyWithoutVerifying) {
   }
 }
 
+/// Tensor ranks that send as long as they compute.
+RunConfig tensor_config() {
+  return config_with({"parallel.ranks=8", "parallel.tensor=8", "parallel.sequence_parallel=true",
+                      "memory.recompute=norms", "model.width=4096", "model.heads=32",
+                      "train.sequence=8192", "train.global_batch=4"});
+}
+
+TEST(SchedulePlan, WeavesMicrobatchesInPairs) {
+  const RunConfig config = tensor_config();
+  const RunPlan before = plan_run(config, 0, {.one_rank_per_stage = true});
+  const RunPlan after = plan_run(scheduled(config), 0, {.one_rank_per_stage = true});
+  EXPECT_LT(static_cast<double>(step_ns(after)), 0.85 * static_cast<double>(step_ns(before)));
+}
+
+TEST(SchedulePlan, ChoosesEnginesByWhatIsHidden) {
+  RunConfig config = tensor_config();
+  config.overlap.cost = "h200x8";
+  const auto step_with = [&](const char* engine, bool orders) {
+    config.overlap.comm_engine = engine;
+    config.overlap.list_schedule = orders;
+    return step_ns(plan_run(config, 0, {.one_rank_per_stage = true}));
+  };
+  for (const bool orders : {false, true}) {
+    EXPECT_LT(step_with("hidden", orders), step_with("auto", orders));
+    EXPECT_LT(step_with("hidden", orders), step_with("sm", orders));
+  }
+  config.overlap.list_schedule = false;
+  const RunPlan plan = plan_run(config, 0);  // of all ranks, verified
+  EXPECT_THAT(plan.ranks.front().passes.back().report.summary,
+              AllOf(HasSubstr("copy engines do"), HasSubstr(" collectives, memory ")));
+}
+
 TEST(SchedulePlan, NeedsCosts) {
   RunConfig config = config_with({"parallel.ranks=2"});
   config.overlap.list_schedule = true;
@@ -135,6 +167,12 @@ TEST(SchedulePlan, NeedsCosts) {
   config.overlap.mode = "off";
   EXPECT_THAT(message_of<ConfigError>([&] { validate(config); }),
               AllOf(HasSubstr("overlap.list_schedule = true"), HasSubstr("overlap.mode")));
+  config.overlap = {.comm_engine = "hidden"};
+  EXPECT_THAT(message_of<ConfigError>([&] { plan_run(config, 0); }),
+              AllOf(HasSubstr("overlap.comm_engine = \"hidden\""), HasSubstr("set overlap.cost")));
+  config.overlap.mode = "off";
+  EXPECT_THAT(message_of<ConfigError>([&] { validate(config); }),
+              AllOf(HasSubstr("overlap.comm_engine = \"hidden\""), HasSubstr("overlap.mode")));
 }
 
 TEST(SchedulePlan, ASimulationHasCosts) {

@@ -115,6 +115,24 @@ TEST_F(ListScheduling, WhatIsNeededFirstIsSentFirst) {
   EXPECT_EQ(order({}, 1), first);
 }
 
+TEST_F(ListScheduling, GradientsWhoseSumsTakeLongAreMadeFirst) {
+  // Three sums of 50 ns, one after the other: longer than the compute that is left.
+  const std::string tasks =
+      "copy(x[200:210] -> y[200:210]) compute wgrad mb=0 vs=0\n"
+      "all_reduce(-> rw y[200:250]) {group=0} comm comm\n"
+      "copy(x[0:20] -> y[0:20]) compute dgrad mb=0 vs=0\n"
+      "copy(x[300:310] -> y[300:310]) compute wgrad mb=0 vs=0\n"
+      "all_reduce(-> rw y[300:350]) {group=0} comm comm\n"
+      "copy(y[0:20] -> y[20:40]) compute dgrad mb=0 vs=0\n"
+      "copy(x[400:410] -> y[400:410]) compute wgrad mb=0 vs=0\n"
+      "all_reduce(-> rw y[400:450]) {group=0} comm comm\n"
+      "copy(y[20:40] -> y[40:60]) compute dgrad mb=0 vs=0\n";
+  programs_ = {rank_program(0, 2, tasks), rank_program(1, 2, tasks)};
+  EXPECT_EQ(order()[0], 0U);
+  EXPECT_EQ(order()[1], 1U);  // beside what follows
+  EXPECT_EQ(schedule()->step_ns, 10 + 3 * 50);
+}
+
 TEST_F(ListScheduling, GradientsAreAddedUpInTheOrderOfTheProgram) {
   const std::string sums =
       "all_reduce(-> rw x[0:90]) {group=0} comm comm mb=0 vs=0\n"
@@ -173,8 +191,9 @@ TEST_F(ListScheduling, GoesOnWhereOtherStreamsHaveTakenTheMemory) {
 TEST_F(ListScheduling, UsesMeasuredDurations) {
   programs_ = {rank_program(0, 1, "copy(x[0:10] -> y[0:10]) compute forward\n")};
   EXPECT_EQ(schedule()->step_ns, 10);
-  EXPECT_EQ(schedule({.spec_ns = {{25}}})->step_ns, 25);
-  EXPECT_EQ(schedule({.spec_ns = {{-1}}})->step_ns, 10);
+  const RankPrograms ranks = one_program_per_rank(programs_);
+  EXPECT_EQ(ListScheduler(ranks, model_, {{25}}).run()->step_ns, 25);
+  EXPECT_EQ(ListScheduler(ranks, model_, {{-1}}).run()->step_ns, 10);
 }
 
 TEST_F(ListScheduling, SaysWhatDoesNotFitTogether) {

@@ -195,6 +195,7 @@ TEST(AutoOverlap, CutsProductsOnlyIfRoundingMayChange) {
   const AutoOverlap exact = found_for(config_of(layout), *model);
   for (const OverlapTrial& trial : exact.trials) {
     EXPECT_FALSE(trial.overlap.tp_comm_overlap && trial.overlap.tp_comm_overlap_ag);
+    EXPECT_TRUE(trial.overlap.comm_engine == "auto" || trial.overlap.comm_engine == "sm");
     for (const std::string& site : trial.overlap.tp_comm_overlap_sites) {
       EXPECT_THAT(site, Not(HasSubstr("ring")));
       EXPECT_THAT(site, Not(HasSubstr("chunked")));
@@ -206,6 +207,12 @@ TEST(AutoOverlap, CutsProductsOnlyIfRoundingMayChange) {
   EXPECT_TRUE(std::ranges::any_of(free.trials, [](const OverlapTrial& trial) {
     return trial.overlap.tp_comm_overlap && trial.overlap.tp_comm_overlap_ag;
   })) << "rings are tried where they are permitted";
+  for (const char* const engine : {"copy", "hidden"}) {
+    EXPECT_TRUE(std::ranges::any_of(
+        free.trials,
+        [engine](const OverlapTrial& trial) { return trial.overlap.comm_engine == engine; }))
+        << engine << ": sums by copy engines are tried, too";
+  }
   validate(free.config);
 }
 

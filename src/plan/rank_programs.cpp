@@ -1,0 +1,66 @@
+#include "plan/rank_programs.h"
+
+#include <map>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "base/errors.h"
+
+namespace braid {
+namespace {
+
+using Place = std::tuple<int, int, int>;
+
+Place place_of_rank(const Mesh& mesh, int rank) {
+  const MeshPosition at = mesh.position(rank);
+  return {at.tensor, at.context, at.pipeline};
+}
+
+}  // namespace
+
+RankPrograms rank_programs(const RunPlan& plan, size_t program) {
+  RankPrograms result;
+  std::map<int, uint32_t> by_rank;
+  std::map<Place, uint32_t> by_place;
+  std::map<int, uint32_t> by_stage;
+  for (uint32_t i = 0; i < plan.ranks.size(); ++i) {
+    const Program& it = plan.ranks[i].programs[program];
+    result.programs.push_back(&it);
+    by_rank.try_emplace(it.rank, i);
+    by_place.try_emplace(place_of_rank(plan.mesh, it.rank), i);
+    by_stage.try_emplace(plan.mesh.position(it.rank).pipeline, i);
+  }
+  for (int rank = 0; rank < plan.mesh.num_ranks(); ++rank) {
+    const auto exact = by_rank.find(rank);
+    const auto alike = by_place.find(place_of_rank(plan.mesh, rank));
+    const auto stage = by_stage.find(plan.mesh.position(rank).pipeline);
+    check(stage != by_stage.end(), "no rank of the stage of rank {} is planned", rank);
+    result.program_of.push_back(exact != by_rank.end()    ? exact->second
+                                : alike != by_place.end() ? alike->second
+                                                          : stage->second);
+  }
+  if (by_rank.size() < result.program_of.size()) {
+    result.ranks_of_group = [&plan, programs = result.programs, program_of = result.program_of](
+                                int rank, GroupId group) {
+      const Program& it = *programs[program_of[static_cast<size_t>(rank)]];
+      return plan.mesh.group(it.groups[group.index()].name, rank).ranks;
+    };
+  }
+  return result;
+}
+
+std::vector<int> ranks_to_schedule(const Mesh& mesh, std::vector<int> ranks) {
+  std::set<Place> places;
+  for (const int rank : ranks) {
+    places.insert(place_of_rank(mesh, rank));
+  }
+  for (int rank = 0; rank < mesh.num_ranks(); ++rank) {
+    if (places.insert(place_of_rank(mesh, rank)).second) {
+      ranks.push_back(rank);
+    }
+  }
+  return ranks;
+}
+
+}  // namespace braid

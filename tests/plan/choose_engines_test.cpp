@@ -1,0 +1,81 @@
+#include "plan/choose_engines.h"
+
+#include <gmock/gmock.h>
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "ir/text.h"
+#include "sim/analytic_model.h"
+
+namespace braid {
+namespace {
+
+using ::testing::Each;
+using ::testing::ElementsAre;
+
+/// The engines of rank 0 of two, in one node or in two. The product takes about 400 us, the sum and
+/// the gather of 64 MiB each a fourth of that.
+std::vector<TaskEngine> engines_of(const std::string& tasks, LongerCopies longer,
+                                   int devices_per_node = 8) {
+  std::vector<Program> programs;
+  for (const char* const rank : {"0", "1"}) {
+    programs.push_back(parse_program("program step rank=" + std::string(rank) +
+                                     " ranks=2 events=2\n"
+                                     "stream compute kind=compute priority=0\n"
+                                     "stream comm kind=comm priority=1\n"
+                                     "group data kind=data ranks=0,1\n"
+                                     "buffer x bf16 [8192,4096] activation persistent device\n"
+                                     "buffer w bf16 [4096,4096] param persistent device\n"
+                                     "buffer y bf16 [8192,4096] activation persistent device\n"
+                                     "buffer g bf16 [8192,4096] grad persistent device\n"
+                                     "buffer h bf16 [4096,4096] grad persistent device\n"
+                                     "buffer s bf16 [64] param persistent device\n"
+                                     "buffer t bf16 [128] gathered persistent device\n" +
+                                     tasks));
+  }
+  Cluster cluster = parse_cluster("h200x8");
+  cluster.devices_per_node = devices_per_node;
+  const auto model = make_analytic_model(cluster);
+  const RankPrograms ranks = one_program_per_rank(programs);
+  const auto engines = choose_engines(ranks, simulate(ranks, *model), *model, longer);
+  EXPECT_EQ(engines[0], engines[1]);
+  return engines[0];
+}
+
+const std::string kProduct =
+    "linear(x, w -> y) {has_bias=false, adds_bias=true} compute forward mb=0 vs=0\n";
+const std::string kSum = "reduce_scatter(g -> h) {group=0} comm comm\n";
+const std::string kShortGather =
+    "all_gather(s -> t) {group=0, engine=\"copy\"} comm comm\n";  // latency is all there is
+
+using enum TaskEngine;
+constexpr std::array kBoth = {LongerCopies::kWhereExposed, LongerCopies::kEverywhere};
+
+TEST(ChooseEngines, CopiesCarryWhatAProductHides) {
+  for (const LongerCopies longer : kBoth) {
+    EXPECT_THAT(engines_of(kProduct + kSum, longer), ElementsAre(kAsIs, kCopy));
+  }
+}
+
+TEST(ChooseEngines, SmsCarryWhatNothingHides) {
+  for (const LongerCopies longer : kBoth) {
+    EXPECT_THAT(engines_of(kSum + kShortGather, longer), Each(kSm));
+  }
+}
+
+TEST(ChooseEngines, EachCallIsLookedAt) {
+  // The first is hidden, the second follows on the product.
+  const std::string tasks =
+      "linear(x, w -> y) {has_bias=false, adds_bias=true} compute forward mb=0 vs=0 record=e0\n" +
+      kSum + "reduce_scatter(g -> h) {group=0} comm comm wait=e0\n";
+  EXPECT_THAT(engines_of(tasks, LongerCopies::kWhereExposed), ElementsAre(kAsIs, kCopy, kSm));
+}
+
+TEST(ChooseEngines, CopyEnginesReachOneNode) {
+  EXPECT_THAT(engines_of(kProduct + kSum, LongerCopies::kWhereExposed, 1), Each(kAsIs));
+}
+
+}  // namespace
+}  // namespace braid
