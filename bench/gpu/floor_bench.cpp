@@ -233,8 +233,9 @@ void measure(Line& line, SpecTimer& timer, CudaContext& context, double bytes_pe
   line.floor_ns = is_library_op(spec) ? line.timing.ns : line.bytes() / bytes_per_s * 1e9;
   line.floor_atomics_ns = line.floor_ns;
   if (spec.op == "attention_backward") {
-    line.with_atomics =
-        timer.time(spec, make_cuda_attention_backward(spec, context, {.repeatable = false}));
+    line.with_atomics = timer.time(
+        spec, make_cuda_attention_backward(
+                  spec, context, {.repeatable = false, .method = AttentionBackwardMethod::kCudnn}));
     line.floor_atomics_ns = std::min(line.floor_ns, line.with_atomics->ns);
   }
 }

@@ -392,13 +392,14 @@ void run_attention(Bench& bench) {
       {2, 8192, 32, 8, 64},  {16, 1024, 12, 12, 64}, {16, 1024, 28, 4, 128}, {2, 4096, 32, 8, 96}};
   const std::vector<int64_t> limits_mib = {128, 512, 1024, 2048, 4096};
   fmt::print(
-      "\n| sequences x tokens, heads/kv, head | forward TFLOP/s | backward, atomics | repeatable, "
-      "d_scores below");
+      "\n| sequences x tokens, heads/kv, head | forward TFLOP/s | backward, sm90 | cuDNN's, "
+      "atomics "
+      "| repeatable, d_scores below");
   for (const int64_t mib : limits_mib) {
     fmt::print(" {} MiB |", mib);
   }
   fmt::print(" made in s |\n|");
-  for (size_t column = 0; column < limits_mib.size() + 4; ++column) {
+  for (size_t column = 0; column < limits_mib.size() + 5; ++column) {
     fmt::print(" --- |");
   }
   fmt::print("\n");
@@ -416,12 +417,21 @@ void run_attention(Bench& bench) {
       return std::pair(attention_tflops(backward_spec, bench.time(kernel, sets)),
                        kernel.scratch_bytes);
     };
-    const auto [atomic_rate, atomic_scratch] = backward_rate({.repeatable = false});
-    fmt::print("| {} x {}, {}/{}, {} | {:.0f} | {:.0f}, {} MiB |", shape.batches, shape.sequence,
-               shape.heads, shape.kv_heads, shape.head_size, forward_rate, atomic_rate,
-               atomic_scratch >> 20);
+    fmt::print("| {} x {}, {}/{}, {} | {:.0f} |", shape.batches, shape.sequence, shape.heads,
+               shape.kv_heads, shape.head_size, forward_rate);
+    if (has_attention_backward_sm90(AttentionSizes(backward_spec))) {
+      const auto [rate, scratch] = backward_rate({.method = AttentionBackwardMethod::kSm90});
+      fmt::print(" {:.0f}, {} MiB |", rate, scratch >> 20);
+    } else {
+      fmt::print(" |");
+    }
+    constexpr auto kCudnn = AttentionBackwardMethod::kCudnn;
+    const auto [atomic_rate, atomic_scratch] =
+        backward_rate({.repeatable = false, .method = kCudnn});
+    fmt::print(" {:.0f}, {} MiB |", atomic_rate, atomic_scratch >> 20);
     for (const int64_t mib : limits_mib) {
-      const auto [rate, scratch] = backward_rate({.max_d_scores_bytes = mib << 20});
+      const auto [rate, scratch] =
+          backward_rate({.max_d_scores_bytes = mib << 20, .method = kCudnn});
       fmt::print(" {:.0f}, {} MiB |", rate, scratch >> 20);
     }
     fmt::print(" {:.2f} |\n", making_s);

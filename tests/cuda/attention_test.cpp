@@ -1,5 +1,6 @@
 #include "ops/attention.h"
 
+#include "backends/cuda/kernels/attention.h"
 #include "support/cuda_kernel_case.h"
 
 namespace braid {
@@ -76,6 +77,29 @@ KernelCase backward_case(const AttentionCase& c, uint64_t seed = 1) {
   return backward;
 }
 
+std::string_view name_of(AttentionBackwardMethod method) {
+  return method == AttentionBackwardMethod::kCudnn ? "cuDNN" : "sm90";
+}
+
+/// The methods that this build has for the case.
+std::vector<AttentionBackwardMethod> methods_of(const AttentionCase& c) {
+  std::vector<AttentionBackwardMethod> methods = {AttentionBackwardMethod::kCudnn};
+  if (has_attention_backward_sm90(AttentionSizes(c.backward()))) {
+    methods.push_back(AttentionBackwardMethod::kSm90);
+  }
+  return methods;
+}
+
+/// Runs the backward by one method, and expects the scratch that memory checks count with.
+void run_backward_by(AttentionBackwardMethod method, KernelCase& backward, CudaContext& context,
+                     CudaLaunch how = CudaLaunch::kEager) {
+  const AttentionBackwardOptions options{.method = method};
+  const CudaKernel kernel = make_cuda_attention_backward(backward.spec(), context, options);
+  EXPECT_LE(static_cast<int64_t>(kernel.scratch_bytes),
+            max_attention_scratch_bytes(backward.spec(), options));
+  run_on_cuda(backward, kernel, how);
+}
+
 // Inputs are in [-1, 1): out is a mean of such values, rounded to bf16 once, its weights twice.
 TEST_F(AttentionCudaTest, ForwardEqualsTheCpu) {
   for (const AttentionCase& c : awkward_cases()) {
@@ -89,20 +113,58 @@ TEST_F(AttentionCudaTest, ForwardEqualsTheCpu) {
   }
 }
 
-// cuDNN rounds probabilities and d_scores to bf16 before the products.
+// Both methods round probabilities and d_scores to bf16 before the products.
 TEST_F(AttentionCudaTest, BackwardEqualsTheCpu) {
   for (const AttentionCase& c : awkward_cases()) {
     if (c.attributes.sequence == 1) {
       EXPECT_THROW(make_cuda_kernel(c.backward(), context()), ConfigError);
       continue;
     }
-    KernelCase backward = backward_case(c);
-    const KernelCase expected = f64_reference(backward);
-    run_on_cuda(backward, context());
-    const auto actual = backward.values(kDQkv);
-    const auto reference = expected.values(kDQkv);
-    expect_close(actual, reference, {.absolute = 2e-2, .relative = 2e-2}, name_of(c));
-    EXPECT_LT(relative_distance(actual, reference), 6e-3) << name_of(c);
+    const KernelCase expected = f64_reference(backward_case(c));
+    for (const AttentionBackwardMethod method : methods_of(c)) {
+      SCOPED_TRACE(fmt::format("{} by {}", name_of(c), name_of(method)));
+      KernelCase backward = backward_case(c);
+      run_backward_by(method, backward, context());
+      const auto actual = backward.values(kDQkv);
+      const auto reference = expected.values(kDQkv);
+      expect_close(actual, reference, {.absolute = 2e-2, .relative = 2e-2}, name_of(c));
+      EXPECT_LT(relative_distance(actual, reference), 6e-3);
+    }
+  }
+}
+
+/// More blocks than the device has room for at once, so that some begin when others have ended and
+/// all wait for each other in the order of keys: heads of their own, groups, last tiles in part.
+std::vector<AttentionCase> many_block_cases() {
+  return {make_case(12, 12, 64, 1024, 5), make_case(28, 4, 64, 1000, 2),
+          make_case(16, 16, 128, 900, 4), make_case(14, 2, 128, 2100, 2)};
+}
+
+TEST_F(AttentionCudaTest, BackwardOfManyBlocksIsRepeatableAndTheSameByBothMethods) {
+  for (const AttentionCase& c : many_block_cases()) {
+    SCOPED_TRACE(name_of(c));
+    KernelCase forward(c.forward());
+    forward.set(0, KernelCase(c.backward()).values(0));
+    run_on_cuda(forward, context());
+    const auto make_backward = [&] {
+      KernelCase backward(c.backward());
+      backward.set(1, forward.values(kOut));
+      backward.set(kLseIn, forward.values(kLse));
+      return backward;
+    };
+    std::vector<std::vector<double>> results;
+    for (const AttentionBackwardMethod method : methods_of(c)) {
+      SCOPED_TRACE(name_of(method));
+      KernelCase first = make_backward();
+      run_backward_by(method, first, context());
+      for (const CudaLaunch how : {CudaLaunch::kEager, CudaLaunch::kEager, CudaLaunch::kGraph}) {
+        KernelCase again = make_backward();
+        run_backward_by(method, again, context(), how);
+        EXPECT_TRUE(again.bytes(kDQkv) == first.bytes(kDQkv));
+      }
+      results.push_back(first.values(kDQkv));
+    }
+    EXPECT_LT(relative_distance(results.back(), results.front()), 6e-3);
   }
 }
 
@@ -120,6 +182,28 @@ TEST_F(AttentionCudaTest, GraphAndRerunsAreBitwiseEqual) {
     run_on_cuda(forward_again, context(), how);
     EXPECT_TRUE(forward_again.bytes(kOut) == forward.bytes(kOut));
     EXPECT_TRUE(forward_again.bytes(kLse) == forward.bytes(kLse));
+  }
+}
+
+// What a step runs is what the rule names: the same bits, and another scratch than the other's.
+TEST_F(AttentionCudaTest, StepsTakeTheMethodOfTheRule) {
+  for (const AttentionCase& c :
+       {make_case(8, 2, 64, 300, 1), make_case(8, 2, 128, 300, 1), make_case(4, 4, 96, 300, 1)}) {
+    const AttentionBackwardMethod method = attention_backward_method(AttentionSizes(c.backward()));
+    KernelCase chosen = backward_case(c);
+    run_on_cuda(chosen, context());
+    KernelCase named = backward_case(c);
+    run_backward_by(method, named, context());
+    EXPECT_TRUE(chosen.bytes(kDQkv) == named.bytes(kDQkv)) << name_of(c);
+    const auto scratch_of = [&](AttentionBackwardMethod of) {
+      return make_cuda_attention_backward(c.backward(), context(), {.method = of}).scratch_bytes;
+    };
+    const CudaKernel kernel = make_cuda_kernel(c.backward(), context());
+    EXPECT_EQ(kernel.scratch_bytes, scratch_of(method)) << name_of(c);
+    if (methods_of(c).size() == 2) {
+      EXPECT_NE(scratch_of(AttentionBackwardMethod::kCudnn),
+                scratch_of(AttentionBackwardMethod::kSm90));
+    }
   }
 }
 

@@ -43,20 +43,62 @@ OpSpec attention_backward(AttentionShape s) {
            read(DType::kBF16, {rows, s.heads * s.head_size}), write(DType::kBF16, {rows, width})}};
 }
 
-// What an H200 took beside the planned bytes (bench/gpu/h200.md): 4.1 GiB of llama-1b and
-// llama-8b, where d_scores of a call reach their limit; less than 1 GiB of 16 short sequences.
-TEST(DeviceNeeds, AttentionCountsTheScoresOfACall) {
+// What an H200 took beside the planned bytes with cuDNN: 4.1 GiB of llama-1b and llama-8b, where
+// d_scores of a call reach their limit; less than 1 GiB of 16 short sequences.
+TEST(DeviceNeeds, AttentionByCudnnCountsTheScoresOfACall) {
+  const auto bytes_of = [](AttentionShape shape, bool repeatable) {
+    return max_attention_scratch_bytes(
+        attention_backward(shape),
+        {.repeatable = repeatable, .method = AttentionBackwardMethod::kCudnn});
+  };
   for (const AttentionShape shape : {AttentionShape{2, 32, 8, 64, 8192},  //
                                      AttentionShape{1, 32, 8, 128, 8192}}) {
-    const auto bytes =
-        static_cast<int64_t>(max_cuda_scratch_bytes(attention_backward(shape), true));
-    EXPECT_GE(bytes, 4 * kGiB);
-    EXPECT_LE(bytes, 5 * kGiB);
-    EXPECT_LE(max_cuda_scratch_bytes(attention_backward(shape), false), 1.0 * kGiB);
+    EXPECT_GE(bytes_of(shape, true), 4 * kGiB);
+    EXPECT_LE(bytes_of(shape, true), 5 * kGiB);
+    EXPECT_LE(bytes_of(shape, false), kGiB);
   }
   const OpSpec many_short = attention_backward({16, 28, 4, 128, 1024});
   EXPECT_GE(max_cuda_scratch_bytes(many_short, true), 16 * 28 * 2 * kMiB);
   EXPECT_LE(max_cuda_scratch_bytes(many_short, true), 16 * 28 * 2 * kMiB + kGiB);
+}
+
+// d_query in fp32; where heads share keys, also d_key and d_value of every query head: 384 MiB and
+// a little for llama-1b.
+TEST(DeviceNeeds, AttentionOfOurOwnIsCountedExactly) {
+  const AttentionSizes grouped(attention_backward({2, 32, 8, 64, 8192}));
+  const int64_t rows = int64_t{2} * 32 * 8192;
+  const Sm90Scratch scratch(grouped);
+  EXPECT_EQ(scratch.size_bytes, rows * 4 * (3 * 64 + 2) + rows / 128 * 4);
+  EXPECT_EQ(Sm90Scratch(AttentionSizes(attention_backward({2, 32, 32, 64, 8192}))).size_bytes,
+            rows * 4 * (64 + 2) + rows / 128 * 4);
+  const OpSpec spec = attention_backward({2, 32, 8, 64, 8192});
+  EXPECT_EQ(max_attention_scratch_bytes(spec, {.method = AttentionBackwardMethod::kSm90}),
+            scratch.size_bytes);
+  if (has_attention_backward_sm90(grouped)) {
+    EXPECT_EQ(static_cast<int64_t>(max_cuda_scratch_bytes(spec, true)), scratch.size_bytes);
+  }
+  const Sm90Scratch awkward(AttentionSizes(attention_backward({3, 6, 2, 128, 129})));
+  EXPECT_EQ(awkward.query_rows, 192);
+  EXPECT_EQ(awkward.key_rows, 256);
+  EXPECT_GE(awkward.size_bytes, 18 * 4 * (192 * 130 + 2 * 256 * 128 + 3));
+  EXPECT_EQ(awkward.semaphores_at % 256, 0);
+}
+
+// Grouped heads of short sequences are cuDNN's; so is every head size that we have no kernel for.
+TEST(DeviceNeeds, TheMethodOfAttentionFollowsItsShape) {
+  const auto method_of = [](AttentionShape shape) {
+    return attention_backward_method(AttentionSizes(attention_backward(shape)));
+  };
+  EXPECT_EQ(method_of({2, 32, 8, 96, 8192}), AttentionBackwardMethod::kCudnn);
+  EXPECT_EQ(method_of({16, 28, 4, 128, 1024}), AttentionBackwardMethod::kCudnn);
+  const AttentionShape long_grouped{1, 32, 8, 128, 8192};
+  const auto expected =
+      has_attention_backward_sm90(AttentionSizes(attention_backward(long_grouped)))
+          ? AttentionBackwardMethod::kSm90
+          : AttentionBackwardMethod::kCudnn;
+  EXPECT_EQ(method_of(long_grouped), expected);
+  EXPECT_EQ(method_of({16, 12, 12, 64, 1024}), expected);
+  EXPECT_EQ(method_of({2, 32, 8, 64, 8192}), expected);
 }
 
 TEST(DeviceNeeds, CallsHaveWholeSequencesOrHeadsOfOne) {

@@ -99,13 +99,9 @@ enum class CudaLaunch { kEager, kGraph };
 
 /// Runs the case on the device as KernelCase::run does on the host, in a stream of its own; its
 /// operands are then the device's. kGraph: captured into a CUDA graph that is replayed once.
-inline void run_on_cuda(KernelCase& kernel_case, CudaContext& context,
+inline void run_on_cuda(KernelCase& kernel_case, const CudaKernel& kernel,
                         CudaLaunch how = CudaLaunch::kEager) {
   const OpSpec& spec = kernel_case.spec();
-  check_spec(spec);
-  const CudaKernel kernel = make_cuda_kernel(spec, context);
-  EXPECT_LE(kernel.scratch_bytes, max_cuda_scratch_bytes(spec, /*repeatable=*/true))
-      << spec.op << ": more scratch than memory checks count with";
   GuardedDeviceBuffer scratch(kernel.scratch_bytes);
   scratch.poison();
   std::vector<GuardedDeviceBuffer> buffers;
@@ -145,6 +141,17 @@ inline void run_on_cuda(KernelCase& kernel_case, CudaContext& context,
     }
     kernel_case.set(i, to_doubles(spec.operands[i].dtype, after));
   }
+}
+
+/// With the kernel that steps use.
+inline void run_on_cuda(KernelCase& kernel_case, CudaContext& context,
+                        CudaLaunch how = CudaLaunch::kEager) {
+  const OpSpec& spec = kernel_case.spec();
+  check_spec(spec);
+  const CudaKernel kernel = make_cuda_kernel(spec, context);
+  EXPECT_LE(kernel.scratch_bytes, max_cuda_scratch_bytes(spec, /*repeatable=*/true))
+      << spec.op << ": more scratch than memory checks count with";
+  run_on_cuda(kernel_case, kernel, how);
 }
 
 /// The case with all floating-point operands in f64, holding the same values, after a run on the

@@ -12,8 +12,8 @@
 namespace braid {
 
 /// No CUDA kernel of the spec takes more scratch: exactly what our own kernels ask for, the limit
-/// that matrix products are given, and a bound for cuDNN's attention. `repeatable` as in
-/// CudaRankOptions.
+/// that matrix products are given, and a bound for cuDNN's attention. A build without our backward
+/// of attention counts cuDNN's, which needs more. `repeatable` as in CudaRankOptions.
 size_t max_cuda_scratch_bytes(const OpSpec& spec, bool repeatable);
 
 /// Bytes beside the arenas, none of which are known exactly before the run.

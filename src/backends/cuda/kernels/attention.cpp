@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "backends/cuda/cuda_context.h"
+#include "backends/cuda/kernels/attention_backward_sm90.h"
 #include "backends/cuda/kernels/factories.h"
 #include "backends/cuda/library_error.h"
 #include "base/errors.h"
@@ -272,6 +273,10 @@ CudaKernel make_cuda_attention_backward(const OpSpec& spec, CudaContext& context
     throw_config_error(
         "attention on CUDA needs a sequence of at least 2 tokens for its backward, not {}",
         layout.sequence);
+  }
+  if (options.method.value_or(attention_backward_method(layout)) ==
+      AttentionBackwardMethod::kSm90) {
+    return make_attention_backward_sm90(spec, context);
   }
   const AttentionCall call = attention_backward_call(layout, options);
   const Plan plan = backward_plan(spec, context, layout, call, options.repeatable);

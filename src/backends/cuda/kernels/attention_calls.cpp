@@ -1,6 +1,7 @@
 #include "backends/cuda/kernels/attention_calls.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "ops/attention.h"
 #include "ops/attributes.h"
@@ -56,12 +57,56 @@ AttentionCall attention_backward_call(const AttentionSizes& sizes,
   return {1, largest_divisor(sizes.kv_heads, kv_heads_that_fit)};
 }
 
+bool has_attention_backward_sm90([[maybe_unused]] const AttentionSizes& sizes) {
+#ifdef BRAID_HAS_ATTENTION_BACKWARD_SM90
+  return sizes.head_size == 64 || sizes.head_size == 128;
+#else
+  return false;
+#endif
+}
+
+// Where query heads share a key/value head, their d_key and d_value pass through memory: a time per
+// token, beside products that take longer the longer the sequence. TFLOP/s on an H200 with head
+// size 128 (bench/notes.md, "Attention"): 271 beside cuDNN's 313 with 7 heads of a group and 1,024
+// tokens, 439 beside 398 with 4 heads and 4,096 tokens.
+AttentionBackwardMethod attention_backward_method(const AttentionSizes& sizes) {
+  constexpr int64_t kLongSequence = 2048;
+  const bool is_faster =
+      sizes.group() == 1 || sizes.head_size == 64 || sizes.sequence > kLongSequence;
+  return is_faster && has_attention_backward_sm90(sizes) ? AttentionBackwardMethod::kSm90
+                                                         : AttentionBackwardMethod::kCudnn;
+}
+
+Sm90Scratch::Sm90Scratch(const AttentionSizes& sizes) {
+  constexpr int64_t kKeyTile = 128;
+  constexpr int64_t kWord = 4;  // bytes of a float, of an int
+  query_tile = sizes.head_size == 64 ? 128 : 64;
+  const auto rounded = [](int64_t value, int64_t step) { return (value + step - 1) / step * step; };
+  query_rows = rounded(sizes.sequence, query_tile);
+  key_rows = rounded(sizes.sequence, kKeyTile);
+  const auto take = [&](int64_t words) {
+    constexpr int64_t kPartAlignment = 256;
+    return std::exchange(size_bytes, rounded(size_bytes + words * kWord, kPartAlignment));
+  };
+  const int64_t heads = sizes.batches * sizes.heads;
+  d_query_at = take(heads * query_rows * sizes.head_size);
+  const int64_t grouped_heads = sizes.group() > 1 ? heads : 0;
+  d_key_at = take(grouped_heads * key_rows * sizes.head_size);
+  d_value_at = take(grouped_heads * key_rows * sizes.head_size);
+  lse_log2_at = take(heads * query_rows);
+  d_out_out_at = take(heads * query_rows);
+  semaphores_at = take(heads * (query_rows / query_tile));
+}
+
 int64_t max_attention_scratch_bytes(const OpSpec& spec, const AttentionBackwardOptions& options) {
   if (spec.op == kAttentionOp.name) {
     return kEngineBytes;
   }
   constexpr int64_t kFloat = sizeof(float);
   const AttentionSizes sizes(spec);
+  if (options.method.value_or(attention_backward_method(sizes)) == AttentionBackwardMethod::kSm90) {
+    return Sm90Scratch(sizes).size_bytes;
+  }
   const AttentionCall call = attention_backward_call(sizes, options);
   const int64_t rows = call.batches * call.kv_heads * sizes.group() * sizes.sequence;
   const int64_t head_rows_bytes = rows * sizes.head_size * kFloat;  // of all query heads, in fp32

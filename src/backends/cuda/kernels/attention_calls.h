@@ -1,12 +1,19 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "ir/op_spec.h"
 
 /// How many calls of cuDNN a task of attention makes, and what they need. Knows nothing of CUDA, so
 /// that memory can be counted before there is a device.
 namespace braid {
+
+/// Who computes the backward of attention.
+enum class AttentionBackwardMethod {
+  kCudnn,
+  kSm90,  ///< attention_backward_sm90.h
+};
 
 /// How the backward of attention runs; the defaults are what `make_cuda_kernel` uses.
 struct AttentionBackwardOptions {
@@ -16,6 +23,8 @@ struct AttentionBackwardOptions {
   /// Heads and sequences are processed in as many calls as it takes to keep d_scores of one call
   /// below this.
   int64_t max_d_scores_bytes = int64_t{4} << 30;
+  /// Not given: `attention_backward_method`.
+  std::optional<AttentionBackwardMethod> method;
 };
 
 /// Sizes of an attention or attention_backward.
@@ -40,6 +49,32 @@ struct AttentionCall {
 /// of lse of one head are no multiple of 16 bytes, a call cannot begin in the middle of it.
 AttentionCall attention_backward_call(const AttentionSizes& sizes,
                                       const AttentionBackwardOptions& options);
+
+/// Whether this build has the kernel of attention_backward_sm90.h
+/// (scripts/build_attention_kernels.sh makes it), and it can do these sizes.
+bool has_attention_backward_sm90(const AttentionSizes& sizes);
+
+/// The faster one for these sizes by a rule, with measurements in attention_calls.cpp: results are
+/// bitwise the same on all ranks and machines that have the same build, and memory can be counted
+/// without a GPU, which a choice by measurement at start-up could not promise.
+AttentionBackwardMethod attention_backward_method(const AttentionSizes& sizes);
+
+/// Scratch of the kernel of attention_backward_sm90.h: where its parts begin, in bytes, and how
+/// many rows of a head they have, up to whole tiles.
+struct Sm90Scratch {
+  int64_t query_tile = 0;
+  int64_t query_rows = 0;
+  int64_t key_rows = 0;
+  int64_t d_query_at = 0;     ///< [B, H, query_rows * D] f32
+  int64_t d_key_at = 0;       ///< [B, H, key_rows * D] f32, of each query head; if H > K
+  int64_t d_value_at = 0;     ///< [B, H, key_rows * D] f32, of each query head; if H > K
+  int64_t lse_log2_at = 0;    ///< [B, H, query_rows] f32
+  int64_t d_out_out_at = 0;   ///< [B, H, query_rows] f32
+  int64_t semaphores_at = 0;  ///< [B, H, query_rows / query_tile] int
+  int64_t size_bytes = 0;
+
+  explicit Sm90Scratch(const AttentionSizes& sizes);
+};
 
 /// No plan of cuDNN needs more: what cudnn-frontend lists for its graph (sums of d_out * out in
 /// fp32, d_query in fp32 if it is added to with atomics), d_scores of a call if not, d_key and

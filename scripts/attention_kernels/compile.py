@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+"""Compiles the backward of attention of flash-attn-4 (BSD-3-Clause; Dao et al., FlashAttention-3, 2024) for Hopper into objects
+that C++ links: usage: compile.py RESULT_FOLDER. Runs in an environment with the packages of requirements.txt, needs no GPU and no
+PyTorch. Our changes to the kernel, which fail loudly where its text is not the one they were made for, are `CHANGES`."""
+
+import importlib.util
+import os
+import pathlib
+import sys
+import types
+
+os.environ["CUTE_DSL_ARCH"] = "sm_90a"
+
+import cuda.bindings.driver as cuda
+import cutlass
+import cutlass.cute as cute
+import tvm_ffi  # noqa: F401  asks for PyTorch when first imported, so before there is a stand-in for it
+from cutlass import BFloat16, Float32, Int32, Int64
+from cutlass.cute.runtime import make_ptr
+from cutlass.cute.typing import AddressSpace
+
+KEY_TILE = 128
+# Text of flash_bwd_sm90.py, and what stands for it here.
+CHANGES = [
+    # d_key and d_value of every query head are stored on their own in fp32, and summed in the order of heads by a kernel of ours: to
+    # add them up here in a fixed order, the blocks of a group would wait for each other.
+    ("deterministic_KV = self.deterministic and self.qhead_per_kvhead > 1", "deterministic_KV = False"),
+    ("if const_expr(self.deterministic and self.qhead_per_kvhead > 1):", "if const_expr(False):"),
+    ("            head_idx_kv = head_idx // qhead_per_kvhead_divmod\n            if const_expr(deterministic_KV)",
+     "            head_idx_kv = head_idx\n            if const_expr(deterministic_KV)"),
+    ("copy_utils.cpasync_reduce_bulk_add_f32(\n                            sdKaccum[None",
+     "copy_utils.cpasync_bulk_s2g(\n                            sdKaccum[None"),
+    ("copy_utils.cpasync_reduce_bulk_add_f32(\n                            sdVaccum[None",
+     "copy_utils.cpasync_bulk_s2g(\n                            sdVaccum[None"),
+    # How many query heads share a key/value head is known at run time only.
+    ("FastDivmodDivisorV2(self.qhead_per_kvhead)",
+     "FastDivmodDivisorV2(cute.size(mQ.shape[2]) // cute.size(mK.shape[2]))"),
+    # The kernel in front zeroes the semaphores, which are read before the kernel would wait for it.
+    ("use_pdl=True", "use_pdl=False"),
+]
+
+
+def stand_in_for_torch():
+    """PyTorch's names that the modules of the kernel mention; none is called when there are no tensors."""
+
+    class Module(types.ModuleType):
+        def __getattr__(self, name):
+            if name.startswith("__"):
+                raise AttributeError(name)
+            return f"{self.__name__}.{name}"
+
+    for name in ("torch", "torch._subclasses", "torch._subclasses.fake_tensor"):
+        sys.modules[name] = Module(name)
+    sys.modules["torch"].Tensor = type("Tensor", (), {})
+    sys.modules["torch"].device = type("device", (), {})
+    sys.modules["torch._subclasses.fake_tensor"].FakeTensor = type("FakeTensor", (), {})
+
+
+def without_init(name):
+    """Makes a package importable by its parts: its __init__ would import all of them, PyTorch included."""
+    spec = importlib.util.find_spec(name)
+    module = types.ModuleType(name)
+    module.__path__ = list(spec.submodule_search_locations)
+    sys.modules[name] = module
+    return pathlib.Path(module.__path__[0])
+
+
+def changed_kernel(folder):
+    """The class of the kernel, with CHANGES made to a copy in `folder` (the compiler reads the source of what it compiles)."""
+    text = (without_init("flash_attn.cute") / "flash_bwd_sm90.py").read_text()
+    for old, new in CHANGES:
+        if text.count(old) != 1:
+            sys.exit(f"compile.py: flash_bwd_sm90.py has {text.count(old)} times: {old}")
+        text = text.replace(old, new)
+    path = folder / "flash_bwd_sm90_changed.py"
+    path.write_text(text)
+    spec = importlib.util.spec_from_file_location("flash_bwd_sm90_changed", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module.FlashAttentionBackwardSm90
+
+
+def backward(kernel_class, head_size, grouped):
+    """The host function: shapes and strides of the operands of braid's attention_backward and of its scratch. Grouped: several query
+    heads share a key/value head, and d_key and d_value are fp32 of every query head; else they are heads of a row of d_qkv."""
+    query_tile = 128 if head_size == 64 else 64
+    kernel = kernel_class(
+        BFloat16, head_size, qhead_per_kvhead=2 if grouped else 1, is_causal=True, deterministic=True, tile_m=query_tile,
+        tile_n=KEY_TILE, Q_stage=2, dO_stage=2, PdS_stage=2, SdP_swapAB=True, AtomLayoutMSdP=1, AtomLayoutNdKV=2,
+        AtomLayoutMdQ=query_tile // 64)
+
+    @cute.jit
+    def launch(qkv: cute.Pointer, d_out: cute.Pointer, lse_log2: cute.Pointer, d_out_out: cute.Pointer, d_query: cute.Pointer,
+               d_key: cute.Pointer, d_value: cute.Pointer, semaphores: cute.Pointer, batches: Int32, sequence: Int32, heads: Int32,
+               kv_heads: Int32, scale: Float32, stream: cuda.CUstream):
+        query_tiles = cute.ceil_div(sequence, query_tile)
+        query_rows = query_tiles * query_tile
+        key_rows = cute.ceil_div(sequence, KEY_TILE) * KEY_TILE
+        row_heads = heads + 2 * kv_heads  # of qkv and d_qkv
+
+        def times(value, step):
+            return cute.assume(Int64(value) * step, divby=step)
+
+        def packed(base, first, count, heads_of_row):
+            """[batch, token, head, element] of `count` heads from `first` on, in rows of `heads_of_row` heads."""
+            return cute.make_tensor(base + times(first, head_size), cute.make_layout(
+                (batches, sequence, count, head_size),
+                stride=(times(Int64(sequence) * heads_of_row, head_size), times(heads_of_row, head_size), head_size, 1)))
+
+        def per_head(base, rows, step):
+            """[batch, query head, `step` values per row]"""
+            return cute.make_tensor(base, cute.make_layout(
+                (batches, heads, rows * step), stride=(times(Int64(heads) * rows, step), times(rows, step), 1)))
+
+        def key_gradient(base):
+            return per_head(base, key_rows, head_size) if grouped else packed(base, 0, kv_heads, row_heads)
+
+        kernel(packed(qkv, 0, heads, row_heads),
+               packed(qkv, heads, kv_heads, row_heads),
+               packed(qkv, heads + kv_heads, kv_heads, row_heads),
+               packed(d_out, 0, heads, heads),
+               per_head(lse_log2, query_rows, 1),
+               per_head(d_out_out, query_rows, 1),
+               per_head(d_query, query_rows, head_size),
+               key_gradient(d_key),
+               key_gradient(d_value),
+               scale, None, None, None, None, None, None,
+               cute.make_tensor(semaphores, cute.make_layout(
+                   (batches, heads, query_tiles, 1), stride=(heads * query_tiles, query_tiles, 1, 1))),
+               stream=stream)
+
+    return launch
+
+
+def compile_into(folder, kernel_class, head_size, grouped):
+    def pointer(dtype, alignment=16):
+        return make_ptr(dtype, 0, AddressSpace.gmem, assumed_align=alignment)
+
+    sums, gradient = pointer(Float32), pointer(Float32 if grouped else BFloat16)
+    one = Int32(1)
+    compiled = cute.compile(backward(kernel_class, head_size, grouped), pointer(BFloat16), pointer(BFloat16), sums, sums, sums,
+                            gradient, gradient, pointer(Int32, 4), one, one, one, one, Float32(1), cuda.CUstream(0))
+    compiled.export_to_c(str(folder), f"attention_backward_{head_size}{'_grouped' if grouped else ''}")
+
+
+def main():
+    folder = pathlib.Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
+    stand_in_for_torch()
+    for name in ("flash_attn", "quack", "quack.dsl"):
+        without_init(name)
+    for name in ("cute_tensor_indexing", "cute_tensor", "mixed_constexpr_if"):  # what quack.dsl adds to the language
+        importlib.import_module(f"quack.dsl.{name}")
+    kernel_class = changed_kernel(folder)
+    for head_size in (64, 128):
+        for grouped in (False, True):
+            compile_into(folder, kernel_class, head_size, grouped)
+
+
+if __name__ == "__main__":
+    main()
