@@ -15,7 +15,7 @@ else()
 endif()
 # The name changes with the sources: a build folder may remember another.
 unset(ATTENTION_KERNELS_DIR CACHE)
-find_path(ATTENTION_KERNELS_DIR attention_backward_128_grouped.o
+find_path(ATTENTION_KERNELS_DIR attention_forward_128.o
   HINTS ${ATTENTION_KERNELS_ROOT} $ENV{ATTENTION_KERNELS_ROOT} ${user_cache}/braid/${name} NO_DEFAULT_PATH)
 
 include(FindPackageHandleStandardArgs)
@@ -25,8 +25,8 @@ find_package_handle_standard_args(AttentionKernels
 
 if(AttentionKernels_FOUND AND NOT TARGET braid::attention_kernels)
   set(objects "")
-  foreach(kernel 64 64_grouped 128 128_grouped)
-    list(APPEND objects ${ATTENTION_KERNELS_DIR}/attention_backward_${kernel}.o)
+  foreach(kernel forward_64 backward_64 backward_64_grouped forward_128 backward_128 backward_128_grouped)
+    list(APPEND objects ${ATTENTION_KERNELS_DIR}/attention_${kernel}.o)
   endforeach()
   add_library(braid::attention_kernels INTERFACE IMPORTED)
   set_target_properties(braid::attention_kernels PROPERTIES

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Compiles the repeatable backward of attention for Hopper (scripts/attention_kernels) into a cache of the user, where CMake finds
-# it; without it the CUDA backend's attention is all cuDNN's. Fetches 125 MB of wheels from PyPI for that, and keeps none of them.
+# Compiles attention and its repeatable backward for Hopper (scripts/attention_kernels) into a cache of the user, where CMake finds
+# them; without them the CUDA backend's attention is all cuDNN's. Fetches 125 MB of wheels from PyPI for that, and keeps none of them.
 # Does nothing when the objects are there.
 set -euo pipefail
 
@@ -15,7 +15,7 @@ fail() {
 checksum() { sha256sum "$here/$1" | cut -c1-8; }
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/braid
 target=$cache/attention-kernels-$(checksum compile.py)-$(checksum requirements.txt)
-if [ -f "$target/attention_backward_128_grouped.o" ]; then
+if [ -f "$target/attention_forward_128.o" ]; then
   echo "attention kernels: already in $target"
   exit 0
 fi

@@ -8,7 +8,7 @@ usage: scripts/setup.sh [--dev] [--bench] [--cuda]
   (none)    what building, testing and the demo need
   --dev     also what .ci/run needs: clang 14, sanitizers, linters
   --bench   also PyTorch, the other side of the speed comparison (about 1 GB)
-  --cuda    also the headers of cudnn-frontend, for attention on GPUs, and a faster backward of it for Hopper, compiled with
+  --cuda    also the headers of cudnn-frontend, for attention on GPUs, and a faster kernel of it for Hopper, compiled with
             packages of NVIDIA's from PyPI; CUDA and cuDNN themselves come from NVIDIA
 Needs root, or sudo, and only when a package is missing.
 TXT
@@ -52,7 +52,7 @@ finish() {
   echo "setup: $*"
   if [ $with_cuda = yes ]; then
     "$(dirname "$0")/fetch_cudnn_frontend.sh"
-    "$(dirname "$0")/build_attention_kernels.sh" || echo "setup: the backward of attention will be cuDNN's"
+    "$(dirname "$0")/build_attention_kernels.sh" || echo "setup: attention will be cuDNN's alone"
   fi
   exit 0
 }

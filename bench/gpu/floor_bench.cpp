@@ -235,7 +235,7 @@ void measure(Line& line, SpecTimer& timer, CudaContext& context, double bytes_pe
   if (spec.op == "attention_backward") {
     line.with_atomics = timer.time(
         spec, make_cuda_attention_backward(
-                  spec, context, {.repeatable = false, .method = AttentionBackwardMethod::kCudnn}));
+                  spec, context, {.repeatable = false, .method = AttentionMethod::kCudnn}));
     line.floor_atomics_ns = std::min(line.floor_ns, line.with_atomics->ns);
   }
 }

@@ -419,13 +419,13 @@ void run_attention(Bench& bench) {
     };
     fmt::print("| {} x {}, {}/{}, {} | {:.0f} |", shape.batches, shape.sequence, shape.heads,
                shape.kv_heads, shape.head_size, forward_rate);
-    if (has_attention_backward_sm90(AttentionSizes(backward_spec))) {
-      const auto [rate, scratch] = backward_rate({.method = AttentionBackwardMethod::kSm90});
+    if (has_attention_sm90(AttentionSizes(backward_spec))) {
+      const auto [rate, scratch] = backward_rate({.method = AttentionMethod::kSm90});
       fmt::print(" {:.0f}, {} MiB |", rate, scratch >> 20);
     } else {
       fmt::print(" |");
     }
-    constexpr auto kCudnn = AttentionBackwardMethod::kCudnn;
+    constexpr auto kCudnn = AttentionMethod::kCudnn;
     const auto [atomic_rate, atomic_scratch] =
         backward_rate({.repeatable = false, .method = kCudnn});
     fmt::print(" {:.0f}, {} MiB |", atomic_rate, atomic_scratch >> 20);

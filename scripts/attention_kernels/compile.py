@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Compiles the backward of attention of flash-attn-4 (BSD-3-Clause; Dao et al., FlashAttention-3, 2024) for Hopper into objects
+"""Compiles attention and its backward of flash-attn-4 (BSD-3-Clause; Shah et al., FlashAttention-3, 2024) for Hopper into objects
 that C++ links: usage: compile.py RESULT_FOLDER. Runs in an environment with the packages of requirements.txt, needs no GPU and no
-PyTorch. Our changes to the kernel, which fail loudly where its text is not the one they were made for, are `CHANGES`."""
+PyTorch. Our changes to the kernels, which fail loudly where their text is not the one they were made for, are `*_CHANGES`."""
 
 import importlib.util
 import os
@@ -20,8 +20,13 @@ from cutlass.cute.runtime import make_ptr
 from cutlass.cute.typing import AddressSpace
 
 KEY_TILE = 128
-# Text of flash_bwd_sm90.py, and what stands for it here.
-CHANGES = [
+# Text of flash_fwd_sm90.py, and what stands for it here.
+FORWARD_CHANGES = [
+    # How many query heads share a key/value head is known at run time only.
+    ("head_idx // self.qhead_per_kvhead if", "head_idx // (cute.size(mQ.shape[2]) // cute.size(mK.shape[2])) if"),
+]
+# The same of flash_bwd_sm90.py.
+BACKWARD_CHANGES = [
     # d_key and d_value of every query head are stored on their own in fp32, and summed in the order of heads by a kernel of ours: to
     # add them up here in a fixed order, the blocks of a group would wait for each other.
     ("deterministic_KV = self.deterministic and self.qhead_per_kvhead > 1", "deterministic_KV = False"),
@@ -32,7 +37,7 @@ CHANGES = [
      "copy_utils.cpasync_bulk_s2g(\n                            sdKaccum[None"),
     ("copy_utils.cpasync_reduce_bulk_add_f32(\n                            sdVaccum[None",
      "copy_utils.cpasync_bulk_s2g(\n                            sdVaccum[None"),
-    # How many query heads share a key/value head is known at run time only.
+    # The group again.
     ("FastDivmodDivisorV2(self.qhead_per_kvhead)",
      "FastDivmodDivisorV2(cute.size(mQ.shape[2]) // cute.size(mK.shape[2]))"),
     # The kernel in front zeroes the semaphores, which are read before the kernel would wait for it.
@@ -62,23 +67,57 @@ def without_init(name):
     module = types.ModuleType(name)
     module.__path__ = list(spec.submodule_search_locations)
     sys.modules[name] = module
-    return pathlib.Path(module.__path__[0])
 
 
-def changed_kernel(folder):
-    """The class of the kernel, with CHANGES made to a copy in `folder` (the compiler reads the source of what it compiles)."""
-    text = (without_init("flash_attn.cute") / "flash_bwd_sm90.py").read_text()
-    for old, new in CHANGES:
+def changed_module(folder, name, changes):
+    """A module of the package with changes made to a copy in `folder` (the compiler reads the source of what it compiles)."""
+    text = (pathlib.Path(sys.modules["flash_attn.cute"].__path__[0]) / f"{name}.py").read_text()
+    for old, new in changes:
         if text.count(old) != 1:
-            sys.exit(f"compile.py: flash_bwd_sm90.py has {text.count(old)} times: {old}")
+            sys.exit(f"compile.py: {name}.py has {text.count(old)} times: {old}")
         text = text.replace(old, new)
-    path = folder / "flash_bwd_sm90_changed.py"
+    path = folder / f"{name}_changed.py"
     path.write_text(text)
-    spec = importlib.util.spec_from_file_location("flash_bwd_sm90_changed", path)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
-    return module.FlashAttentionBackwardSm90
+    return module
+
+
+def times(value, step):
+    return cute.assume(Int64(value) * step, divby=step)
+
+
+def packed(base, sizes, first, count, heads_of_row):
+    """[batch, token, head, element] of `count` heads from `first` on, in rows of `heads_of_row` heads."""
+    batches, sequence, head_size = sizes
+    return cute.make_tensor(base + times(first, head_size), cute.make_layout(
+        (batches, sequence, count, head_size),
+        stride=(times(Int64(sequence) * heads_of_row, head_size), times(heads_of_row, head_size), head_size, 1)))
+
+
+def forward(kernel_class, head_size):
+    """The host function: shapes and strides of the operands of braid's attention."""
+    kernel = kernel_class(
+        BFloat16, head_size, head_size, 2, is_causal=True, is_local=False, pack_gqa=False, tile_m=192 if head_size == 64 else 128,
+        tile_n=128, num_stages=2, num_threads=384, Q_in_regs=False, intra_wg_overlap=True, mma_pv_is_rs=True)
+
+    @cute.jit
+    def launch(qkv: cute.Pointer, out: cute.Pointer, lse: cute.Pointer, batches: Int32, sequence: Int32, heads: Int32,
+               kv_heads: Int32, scale: Float32, stream: cuda.CUstream):
+        sizes = (batches, sequence, head_size)
+        row_heads = heads + 2 * kv_heads
+        kernel(packed(qkv, sizes, 0, heads, row_heads),
+               packed(qkv, sizes, heads, kv_heads, row_heads),
+               packed(qkv, sizes, heads + kv_heads, kv_heads, row_heads),
+               packed(out, sizes, 0, heads, heads),
+               cute.make_tensor(lse, cute.make_layout(
+                   (batches, heads, sequence), stride=(Int64(heads) * sequence, Int64(sequence), 1))),
+               scale,
+               stream=stream)
+
+    return launch
 
 
 def backward(kernel_class, head_size, grouped):
@@ -98,15 +137,7 @@ def backward(kernel_class, head_size, grouped):
         query_rows = query_tiles * query_tile
         key_rows = cute.ceil_div(sequence, KEY_TILE) * KEY_TILE
         row_heads = heads + 2 * kv_heads  # of qkv and d_qkv
-
-        def times(value, step):
-            return cute.assume(Int64(value) * step, divby=step)
-
-        def packed(base, first, count, heads_of_row):
-            """[batch, token, head, element] of `count` heads from `first` on, in rows of `heads_of_row` heads."""
-            return cute.make_tensor(base + times(first, head_size), cute.make_layout(
-                (batches, sequence, count, head_size),
-                stride=(times(Int64(sequence) * heads_of_row, head_size), times(heads_of_row, head_size), head_size, 1)))
+        sizes = (batches, sequence, head_size)
 
         def per_head(base, rows, step):
             """[batch, query head, `step` values per row]"""
@@ -114,12 +145,12 @@ def backward(kernel_class, head_size, grouped):
                 (batches, heads, rows * step), stride=(times(Int64(heads) * rows, step), times(rows, step), 1)))
 
         def key_gradient(base):
-            return per_head(base, key_rows, head_size) if grouped else packed(base, 0, kv_heads, row_heads)
+            return per_head(base, key_rows, head_size) if grouped else packed(base, sizes, 0, kv_heads, row_heads)
 
-        kernel(packed(qkv, 0, heads, row_heads),
-               packed(qkv, heads, kv_heads, row_heads),
-               packed(qkv, heads + kv_heads, kv_heads, row_heads),
-               packed(d_out, 0, heads, heads),
+        kernel(packed(qkv, sizes, 0, heads, row_heads),
+               packed(qkv, sizes, heads, kv_heads, row_heads),
+               packed(qkv, sizes, heads + kv_heads, kv_heads, row_heads),
+               packed(d_out, sizes, 0, heads, heads),
                per_head(lse_log2, query_rows, 1),
                per_head(d_out_out, query_rows, 1),
                per_head(d_query, query_rows, head_size),
@@ -133,29 +164,34 @@ def backward(kernel_class, head_size, grouped):
     return launch
 
 
-def compile_into(folder, kernel_class, head_size, grouped):
-    def pointer(dtype, alignment=16):
-        return make_ptr(dtype, 0, AddressSpace.gmem, assumed_align=alignment)
+def pointer(dtype, alignment=16):
+    return make_ptr(dtype, 0, AddressSpace.gmem, assumed_align=alignment)
 
-    sums, gradient = pointer(Float32), pointer(Float32 if grouped else BFloat16)
+
+def export(folder, name, function, pointers):
+    """Objects whose launcher takes these pointers, batches, sequence, heads, key/value heads, the scale and the stream."""
     one = Int32(1)
-    compiled = cute.compile(backward(kernel_class, head_size, grouped), pointer(BFloat16), pointer(BFloat16), sums, sums, sums,
-                            gradient, gradient, pointer(Int32, 4), one, one, one, one, Float32(1), cuda.CUstream(0))
-    compiled.export_to_c(str(folder), f"attention_backward_{head_size}{'_grouped' if grouped else ''}")
+    compiled = cute.compile(function, *pointers, one, one, one, one, Float32(1), cuda.CUstream(0))
+    compiled.export_to_c(str(folder), name)
 
 
 def main():
     folder = pathlib.Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     stand_in_for_torch()
-    for name in ("flash_attn", "quack", "quack.dsl"):
+    for name in ("flash_attn", "flash_attn.cute", "quack", "quack.dsl"):
         without_init(name)
     for name in ("cute_tensor_indexing", "cute_tensor", "mixed_constexpr_if"):  # what quack.dsl adds to the language
         importlib.import_module(f"quack.dsl.{name}")
-    kernel_class = changed_kernel(folder)
+    forward_class = changed_module(folder, "flash_fwd_sm90", FORWARD_CHANGES).FlashAttentionForwardSm90
+    backward_class = changed_module(folder, "flash_bwd_sm90", BACKWARD_CHANGES).FlashAttentionBackwardSm90
+    rows, sums = pointer(BFloat16), pointer(Float32)
     for head_size in (64, 128):
+        export(folder, f"attention_forward_{head_size}", forward(forward_class, head_size), [rows, rows, pointer(Float32, 4)])
         for grouped in (False, True):
-            compile_into(folder, kernel_class, head_size, grouped)
+            gradient = sums if grouped else rows
+            export(folder, f"attention_backward_{head_size}{'_grouped' if grouped else ''}",
+                   backward(backward_class, head_size, grouped), [rows, rows, sums, sums, sums, gradient, gradient, pointer(Int32, 4)])
 
 
 if __name__ == "__main__":

@@ -77,21 +77,21 @@ KernelCase backward_case(const AttentionCase& c, uint64_t seed = 1) {
   return backward;
 }
 
-std::string_view name_of(AttentionBackwardMethod method) {
-  return method == AttentionBackwardMethod::kCudnn ? "cuDNN" : "sm90";
+std::string_view name_of(AttentionMethod method) {
+  return method == AttentionMethod::kCudnn ? "cuDNN" : "sm90";
 }
 
 /// The methods that this build has for the case.
-std::vector<AttentionBackwardMethod> methods_of(const AttentionCase& c) {
-  std::vector<AttentionBackwardMethod> methods = {AttentionBackwardMethod::kCudnn};
-  if (has_attention_backward_sm90(AttentionSizes(c.backward()))) {
-    methods.push_back(AttentionBackwardMethod::kSm90);
+std::vector<AttentionMethod> methods_of(const AttentionCase& c) {
+  std::vector<AttentionMethod> methods = {AttentionMethod::kCudnn};
+  if (has_attention_sm90(AttentionSizes(c.backward()))) {
+    methods.push_back(AttentionMethod::kSm90);
   }
   return methods;
 }
 
 /// Runs the backward by one method, and expects the scratch that memory checks count with.
-void run_backward_by(AttentionBackwardMethod method, KernelCase& backward, CudaContext& context,
+void run_backward_by(AttentionMethod method, KernelCase& backward, CudaContext& context,
                      CudaLaunch how = CudaLaunch::kEager) {
   const AttentionBackwardOptions options{.method = method};
   const CudaKernel kernel = make_cuda_attention_backward(backward.spec(), context, options);
@@ -103,13 +103,16 @@ void run_backward_by(AttentionBackwardMethod method, KernelCase& backward, CudaC
 // Inputs are in [-1, 1): out is a mean of such values, rounded to bf16 once, its weights twice.
 TEST_F(AttentionCudaTest, ForwardEqualsTheCpu) {
   for (const AttentionCase& c : awkward_cases()) {
-    KernelCase forward(c.forward());
-    const KernelCase expected = f64_reference(forward);
-    run_on_cuda(forward, context());
-    expect_close(forward.values(kOut), expected.values(kOut), {.absolute = 4e-3, .relative = 8e-3},
-                 name_of(c));
-    expect_close(forward.values(kLse), expected.values(kLse), {.absolute = 2e-5, .relative = 2e-5},
-                 name_of(c) + " lse");
+    const KernelCase expected = f64_reference(KernelCase(c.forward()));
+    for (const AttentionMethod method : methods_of(c)) {
+      SCOPED_TRACE(fmt::format("{} by {}", name_of(c), name_of(method)));
+      KernelCase forward(c.forward());
+      run_on_cuda(forward, make_cuda_attention(c.forward(), context(), method));
+      expect_close(forward.values(kOut), expected.values(kOut),
+                   {.absolute = 4e-3, .relative = 8e-3}, name_of(c));
+      expect_close(forward.values(kLse), expected.values(kLse),
+                   {.absolute = 2e-5, .relative = 2e-5}, name_of(c) + " lse");
+    }
   }
 }
 
@@ -121,7 +124,7 @@ TEST_F(AttentionCudaTest, BackwardEqualsTheCpu) {
       continue;
     }
     const KernelCase expected = f64_reference(backward_case(c));
-    for (const AttentionBackwardMethod method : methods_of(c)) {
+    for (const AttentionMethod method : methods_of(c)) {
       SCOPED_TRACE(fmt::format("{} by {}", name_of(c), name_of(method)));
       KernelCase backward = backward_case(c);
       run_backward_by(method, backward, context());
@@ -140,6 +143,28 @@ std::vector<AttentionCase> many_block_cases() {
           make_case(16, 16, 128, 900, 4), make_case(14, 2, 128, 2100, 2)};
 }
 
+TEST_F(AttentionCudaTest, ForwardOfManyBlocksIsRepeatableAndTheSameByBothMethods) {
+  for (const AttentionCase& c : many_block_cases()) {
+    SCOPED_TRACE(name_of(c));
+    std::vector<KernelCase> results;
+    for (const AttentionMethod method : methods_of(c)) {
+      const CudaKernel kernel = make_cuda_attention(c.forward(), context(), method);
+      KernelCase& first = results.emplace_back(c.forward());
+      run_on_cuda(first, kernel);
+      for (const CudaLaunch how : {CudaLaunch::kEager, CudaLaunch::kGraph}) {
+        KernelCase again(c.forward());
+        run_on_cuda(again, kernel, how);
+        EXPECT_TRUE(again.bytes(kOut) == first.bytes(kOut)) << name_of(method);
+        EXPECT_TRUE(again.bytes(kLse) == first.bytes(kLse)) << name_of(method);
+      }
+    }
+    const KernelCase& a = results.back();
+    const KernelCase& b = results.front();
+    EXPECT_LT(relative_distance(a.values(kOut), b.values(kOut)), 6e-3);
+    expect_close(a.values(kLse), b.values(kLse), {.absolute = 4e-5, .relative = 4e-5}, "lse");
+  }
+}
+
 TEST_F(AttentionCudaTest, BackwardOfManyBlocksIsRepeatableAndTheSameByBothMethods) {
   for (const AttentionCase& c : many_block_cases()) {
     SCOPED_TRACE(name_of(c));
@@ -153,7 +178,7 @@ TEST_F(AttentionCudaTest, BackwardOfManyBlocksIsRepeatableAndTheSameByBothMethod
       return backward;
     };
     std::vector<std::vector<double>> results;
-    for (const AttentionBackwardMethod method : methods_of(c)) {
+    for (const AttentionMethod method : methods_of(c)) {
       SCOPED_TRACE(name_of(method));
       KernelCase first = make_backward();
       run_backward_by(method, first, context());
@@ -189,20 +214,19 @@ TEST_F(AttentionCudaTest, GraphAndRerunsAreBitwiseEqual) {
 TEST_F(AttentionCudaTest, StepsTakeTheMethodOfTheRule) {
   for (const AttentionCase& c :
        {make_case(8, 2, 64, 300, 1), make_case(8, 2, 128, 300, 1), make_case(4, 4, 96, 300, 1)}) {
-    const AttentionBackwardMethod method = attention_backward_method(AttentionSizes(c.backward()));
+    const AttentionMethod method = attention_backward_method(AttentionSizes(c.backward()));
     KernelCase chosen = backward_case(c);
     run_on_cuda(chosen, context());
     KernelCase named = backward_case(c);
     run_backward_by(method, named, context());
     EXPECT_TRUE(chosen.bytes(kDQkv) == named.bytes(kDQkv)) << name_of(c);
-    const auto scratch_of = [&](AttentionBackwardMethod of) {
+    const auto scratch_of = [&](AttentionMethod of) {
       return make_cuda_attention_backward(c.backward(), context(), {.method = of}).scratch_bytes;
     };
     const CudaKernel kernel = make_cuda_kernel(c.backward(), context());
     EXPECT_EQ(kernel.scratch_bytes, scratch_of(method)) << name_of(c);
     if (methods_of(c).size() == 2) {
-      EXPECT_NE(scratch_of(AttentionBackwardMethod::kCudnn),
-                scratch_of(AttentionBackwardMethod::kSm90));
+      EXPECT_NE(scratch_of(AttentionMethod::kCudnn), scratch_of(AttentionMethod::kSm90));
     }
   }
 }

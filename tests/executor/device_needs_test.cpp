@@ -48,8 +48,7 @@ OpSpec attention_backward(AttentionShape s) {
 TEST(DeviceNeeds, AttentionByCudnnCountsTheScoresOfACall) {
   const auto bytes_of = [](AttentionShape shape, bool repeatable) {
     return max_attention_scratch_bytes(
-        attention_backward(shape),
-        {.repeatable = repeatable, .method = AttentionBackwardMethod::kCudnn});
+        attention_backward(shape), {.repeatable = repeatable, .method = AttentionMethod::kCudnn});
   };
   for (const AttentionShape shape : {AttentionShape{2, 32, 8, 64, 8192},  //
                                      AttentionShape{1, 32, 8, 128, 8192}}) {
@@ -72,9 +71,9 @@ TEST(DeviceNeeds, AttentionOfOurOwnIsCountedExactly) {
   EXPECT_EQ(Sm90Scratch(AttentionSizes(attention_backward({2, 32, 32, 64, 8192}))).size_bytes,
             rows * 4 * (64 + 2) + rows / 128 * 4);
   const OpSpec spec = attention_backward({2, 32, 8, 64, 8192});
-  EXPECT_EQ(max_attention_scratch_bytes(spec, {.method = AttentionBackwardMethod::kSm90}),
+  EXPECT_EQ(max_attention_scratch_bytes(spec, {.method = AttentionMethod::kSm90}),
             scratch.size_bytes);
-  if (has_attention_backward_sm90(grouped)) {
+  if (has_attention_sm90(grouped)) {
     EXPECT_EQ(static_cast<int64_t>(max_cuda_scratch_bytes(spec, true)), scratch.size_bytes);
   }
   const Sm90Scratch awkward(AttentionSizes(attention_backward({3, 6, 2, 128, 129})));
@@ -89,16 +88,20 @@ TEST(DeviceNeeds, TheMethodOfAttentionFollowsItsShape) {
   const auto method_of = [](AttentionShape shape) {
     return attention_backward_method(AttentionSizes(attention_backward(shape)));
   };
-  EXPECT_EQ(method_of({2, 32, 8, 96, 8192}), AttentionBackwardMethod::kCudnn);
-  EXPECT_EQ(method_of({16, 28, 4, 128, 1024}), AttentionBackwardMethod::kCudnn);
+  EXPECT_EQ(method_of({2, 32, 8, 96, 8192}), AttentionMethod::kCudnn);
+  EXPECT_EQ(method_of({16, 28, 4, 128, 1024}), AttentionMethod::kCudnn);
   const AttentionShape long_grouped{1, 32, 8, 128, 8192};
-  const auto expected =
-      has_attention_backward_sm90(AttentionSizes(attention_backward(long_grouped)))
-          ? AttentionBackwardMethod::kSm90
-          : AttentionBackwardMethod::kCudnn;
+  const auto expected = has_attention_sm90(AttentionSizes(attention_backward(long_grouped)))
+                            ? AttentionMethod::kSm90
+                            : AttentionMethod::kCudnn;
   EXPECT_EQ(method_of(long_grouped), expected);
   EXPECT_EQ(method_of({16, 12, 12, 64, 1024}), expected);
   EXPECT_EQ(method_of({2, 32, 8, 64, 8192}), expected);
+  const auto forward_method_of = [](AttentionShape shape) {
+    return attention_method(AttentionSizes(attention_backward(shape)));
+  };
+  EXPECT_EQ(forward_method_of(long_grouped), expected);
+  EXPECT_EQ(forward_method_of({16, 12, 12, 64, 1024}), AttentionMethod::kCudnn);
 }
 
 TEST(DeviceNeeds, CallsHaveWholeSequencesOrHeadsOfOne) {

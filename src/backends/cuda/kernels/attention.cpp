@@ -12,6 +12,7 @@
 
 #include "backends/cuda/cuda_context.h"
 #include "backends/cuda/kernels/attention_backward_sm90.h"
+#include "backends/cuda/kernels/attention_sm90.h"
 #include "backends/cuda/kernels/factories.h"
 #include "backends/cuda/library_error.h"
 #include "base/errors.h"
@@ -244,8 +245,15 @@ void run_backward(const Plan& plan, CudaContext& context, const Layout& layout, 
 }  // namespace
 
 CudaKernel make_cuda_attention(const OpSpec& spec, CudaContext& context) {
+  return make_cuda_attention(spec, context, attention_method(AttentionSizes(spec)));
+}
+
+CudaKernel make_cuda_attention(const OpSpec& spec, CudaContext& context, AttentionMethod method) {
   const Layout layout(spec);
   check_supported(spec, layout);
+  if (method == AttentionMethod::kSm90) {
+    return make_attention_sm90(spec, context);
+  }
   const Plan plan = forward_plan(spec, context, layout);
   return {.launch =
               [plan, layout, &context](const CudaKernelArgs& args) {
@@ -274,8 +282,7 @@ CudaKernel make_cuda_attention_backward(const OpSpec& spec, CudaContext& context
         "attention on CUDA needs a sequence of at least 2 tokens for its backward, not {}",
         layout.sequence);
   }
-  if (options.method.value_or(attention_backward_method(layout)) ==
-      AttentionBackwardMethod::kSm90) {
+  if (options.method.value_or(attention_backward_method(layout)) == AttentionMethod::kSm90) {
     return make_attention_backward_sm90(spec, context);
   }
   const AttentionCall call = attention_backward_call(layout, options);

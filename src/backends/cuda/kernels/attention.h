@@ -5,6 +5,9 @@
 
 namespace braid {
 
+/// The forward by a method that need not be the one of the rule.
+CudaKernel make_cuda_attention(const OpSpec& spec, CudaContext& context, AttentionMethod method);
+
 CudaKernel make_cuda_attention_backward(const OpSpec& spec, CudaContext& context,
                                         const AttentionBackwardOptions& options);
 

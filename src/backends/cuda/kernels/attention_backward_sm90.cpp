@@ -9,13 +9,12 @@
 
 #include <algorithm>
 #include <array>
-#include <mutex>
-#include <vector>
 
 #include "backends/cuda/cuda_context.h"
 #include "backends/cuda/cuda_error.h"
 #include "backends/cuda/kernels/attention_backward_sm90_steps.h"
 #include "backends/cuda/kernels/launch.h"
+#include "backends/cuda/kernels/sm90_kernel.h"
 #include "ops/attention.h"
 #include "ops/attributes.h"
 
@@ -40,8 +39,7 @@ struct KernelArgs {
 struct CompiledKernel {
   int64_t head_size;
   bool grouped;
-  void (*load_library)(void** args);
-  void (*prepare_device)(void** args);
+  Sm90Kernel code;
   int32_t (*launch)(const KernelArgs& args, const AttentionSizes& sizes, float scale,
                     cudaStream_t stream);
 };
@@ -56,73 +54,32 @@ int32_t call(const KernelArgs& args, const AttentionSizes& sizes, float scale,
                   stream);
 }
 
-constexpr std::array kCompiled = {
-    CompiledKernel{64, false, _mlir_attention_backward_64_cuda_init,
-                   _mlir_attention_backward_64_cuda_load_to_device,
-                   call<cute_dsl_attention_backward_64_wrapper>},
-    CompiledKernel{64, true, _mlir_attention_backward_64_grouped_cuda_init,
-                   _mlir_attention_backward_64_grouped_cuda_load_to_device,
-                   call<cute_dsl_attention_backward_64_grouped_wrapper>},
-    CompiledKernel{128, false, _mlir_attention_backward_128_cuda_init,
-                   _mlir_attention_backward_128_cuda_load_to_device,
-                   call<cute_dsl_attention_backward_128_wrapper>},
-    CompiledKernel{128, true, _mlir_attention_backward_128_grouped_cuda_init,
-                   _mlir_attention_backward_128_grouped_cuda_load_to_device,
-                   call<cute_dsl_attention_backward_128_grouped_wrapper>}};
-
-/// The code of one object in this process, which the object keeps to itself: it is loaded once and
-/// never unloaded.
-class LoadedKernel {
- public:
-  /// Makes the kernel ready on a device, which is the current one: a capture must not load code.
-  void prepare(const CompiledKernel& compiled, int device) {
-    const std::lock_guard lock(mutex_);
-    cudaLibrary_t* library = &library_;
-    cudaError_t status = cudaSuccess;
-    if (library_ == nullptr) {
-      struct {
-        cudaLibrary_t** library;
-        cudaError_t* status;
-      } args{&library, &status};
-      compiled.load_library(reinterpret_cast<void**>(&args));
-      BRAID_CUDA_CHECK(status);
-    }
-    struct {
-      cudaLibrary_t** library;
-      int32_t* device;
-      cudaError_t* status;
-    } args{&library, &device, &status};
-    compiled.prepare_device(reinterpret_cast<void**>(&args));
-    BRAID_CUDA_CHECK(status);
-    load_code();
-  }
-
- private:
-  /// Asking for a function's attributes loads it.
-  void load_code() const {
-    unsigned count = 0;
-    BRAID_CUDA_CHECK(cudaLibraryGetKernelCount(&count, library_));
-    std::vector<cudaKernel_t> kernels(count);
-    BRAID_CUDA_CHECK(cudaLibraryEnumerateKernels(kernels.data(), count, library_));
-    for (const cudaKernel_t kernel : kernels) {
-      cudaFuncAttributes attributes;
-      BRAID_CUDA_CHECK(cudaFuncGetAttributes(&attributes, static_cast<const void*>(kernel)));
-    }
-  }
-
-  std::mutex mutex_;
-  cudaLibrary_t library_ = nullptr;
-};
-
-/// The kernel for these sizes, loaded and ready on the device.
+/// The kernel for these sizes, ready on the device.
 const CompiledKernel& ready_kernel(const AttentionSizes& sizes, int device) {
-  static std::array<LoadedKernel, kCompiled.size()> loaded;  // one per process, as the code is
-  const auto found =
-      std::find_if(kCompiled.begin(), kCompiled.end(), [&](const CompiledKernel& kernel) {
-        return kernel.head_size == sizes.head_size && kernel.grouped == (sizes.group() > 1);
-      });
-  check(found != kCompiled.end(), "attention_backward: head size {}", sizes.head_size);
-  loaded[static_cast<size_t>(found - kCompiled.begin())].prepare(*found, device);
+  static std::array<CompiledKernel, 4> kernels = {
+      {{64,
+        false,
+        {_mlir_attention_backward_64_cuda_init, _mlir_attention_backward_64_cuda_load_to_device},
+        call<cute_dsl_attention_backward_64_wrapper>},
+       {64,
+        true,
+        {_mlir_attention_backward_64_grouped_cuda_init,
+         _mlir_attention_backward_64_grouped_cuda_load_to_device},
+        call<cute_dsl_attention_backward_64_grouped_wrapper>},
+       {128,
+        false,
+        {_mlir_attention_backward_128_cuda_init, _mlir_attention_backward_128_cuda_load_to_device},
+        call<cute_dsl_attention_backward_128_wrapper>},
+       {128,
+        true,
+        {_mlir_attention_backward_128_grouped_cuda_init,
+         _mlir_attention_backward_128_grouped_cuda_load_to_device},
+        call<cute_dsl_attention_backward_128_grouped_wrapper>}}};
+  const auto found = std::find_if(kernels.begin(), kernels.end(), [&](const auto& kernel) {
+    return kernel.head_size == sizes.head_size && kernel.grouped == (sizes.group() > 1);
+  });
+  check(found != kernels.end(), "attention_backward: head size {}", sizes.head_size);
+  found->code.prepare(device);
   return *found;
 }
 

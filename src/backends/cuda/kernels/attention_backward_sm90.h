@@ -13,7 +13,7 @@ namespace braid {
 /// started before. Source: Shah et al., FlashAttention-3, 2024; our changes:
 /// scripts/attention_kernels/compile.py.
 ///
-/// Requires `has_attention_backward_sm90`. Scratch: Sm90Scratch.
+/// Requires `has_attention_sm90`. Scratch: Sm90Scratch.
 CudaKernel make_attention_backward_sm90(const OpSpec& spec, CudaContext& context);
 
 }  // namespace braid

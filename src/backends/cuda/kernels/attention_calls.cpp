@@ -57,24 +57,36 @@ AttentionCall attention_backward_call(const AttentionSizes& sizes,
   return {1, largest_divisor(sizes.kv_heads, kv_heads_that_fit)};
 }
 
-bool has_attention_backward_sm90([[maybe_unused]] const AttentionSizes& sizes) {
-#ifdef BRAID_HAS_ATTENTION_BACKWARD_SM90
+bool has_attention_sm90([[maybe_unused]] const AttentionSizes& sizes) {
+#ifdef BRAID_HAS_ATTENTION_SM90
   return sizes.head_size == 64 || sizes.head_size == 128;
 #else
   return false;
 #endif
 }
 
-// Where query heads share a key/value head, their d_key and d_value pass through memory: a time per
-// token, beside products that take longer the longer the sequence. TFLOP/s on an H200 with head
-// size 128 (bench/notes.md, "Attention"): 271 beside cuDNN's 313 with 7 heads of a group and 1,024
-// tokens, 439 beside 398 with 4 heads and 4,096 tokens.
-AttentionBackwardMethod attention_backward_method(const AttentionSizes& sizes) {
-  constexpr int64_t kLongSequence = 2048;
-  const bool is_faster =
-      sizes.group() == 1 || sizes.head_size == 64 || sizes.sequence > kLongSequence;
-  return is_faster && has_attention_backward_sm90(sizes) ? AttentionBackwardMethod::kSm90
-                                                         : AttentionBackwardMethod::kCudnn;
+namespace {
+
+constexpr int64_t kLongSequence = 2048;
+
+AttentionMethod method_of(const AttentionSizes& sizes, bool sm90_is_faster) {
+  return sm90_is_faster && has_attention_sm90(sizes) ? AttentionMethod::kSm90
+                                                     : AttentionMethod::kCudnn;
+}
+
+}  // namespace
+
+// TFLOP/s on an H200 (bench/notes.md, "Attention"). Forward, 8,192 tokens: 485 beside cuDNN's 424
+// at head size 64, 602 beside 549 at 128; 1,024 tokens: 406 beside 419. Backward at head size 128,
+// where d_key and d_value of query heads that share theirs pass through memory: 271 beside cuDNN's
+// 313 with 7 heads of a group and 1,024 tokens, 439 beside 398 with 4 heads and 4,096 tokens.
+AttentionMethod attention_method(const AttentionSizes& sizes) {
+  return method_of(sizes, sizes.sequence > kLongSequence);
+}
+
+AttentionMethod attention_backward_method(const AttentionSizes& sizes) {
+  return method_of(sizes,
+                   sizes.group() == 1 || sizes.head_size == 64 || sizes.sequence > kLongSequence);
 }
 
 Sm90Scratch::Sm90Scratch(const AttentionSizes& sizes) {
@@ -99,12 +111,12 @@ Sm90Scratch::Sm90Scratch(const AttentionSizes& sizes) {
 }
 
 int64_t max_attention_scratch_bytes(const OpSpec& spec, const AttentionBackwardOptions& options) {
-  if (spec.op == kAttentionOp.name) {
-    return kEngineBytes;
-  }
   constexpr int64_t kFloat = sizeof(float);
   const AttentionSizes sizes(spec);
-  if (options.method.value_or(attention_backward_method(sizes)) == AttentionBackwardMethod::kSm90) {
+  if (spec.op == kAttentionOp.name) {
+    return attention_method(sizes) == AttentionMethod::kSm90 ? 0 : kEngineBytes;
+  }
+  if (options.method.value_or(attention_backward_method(sizes)) == AttentionMethod::kSm90) {
     return Sm90Scratch(sizes).size_bytes;
   }
   const AttentionCall call = attention_backward_call(sizes, options);

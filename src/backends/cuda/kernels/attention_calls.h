@@ -9,10 +9,10 @@
 /// that memory can be counted before there is a device.
 namespace braid {
 
-/// Who computes the backward of attention.
-enum class AttentionBackwardMethod {
+/// Who computes attention or its backward.
+enum class AttentionMethod {
   kCudnn,
-  kSm90,  ///< attention_backward_sm90.h
+  kSm90,  ///< attention_sm90.h, attention_backward_sm90.h
 };
 
 /// How the backward of attention runs; the defaults are what `make_cuda_kernel` uses.
@@ -24,7 +24,7 @@ struct AttentionBackwardOptions {
   /// below this.
   int64_t max_d_scores_bytes = int64_t{4} << 30;
   /// Not given: `attention_backward_method`.
-  std::optional<AttentionBackwardMethod> method;
+  std::optional<AttentionMethod> method;
 };
 
 /// Sizes of an attention or attention_backward.
@@ -50,14 +50,15 @@ struct AttentionCall {
 AttentionCall attention_backward_call(const AttentionSizes& sizes,
                                       const AttentionBackwardOptions& options);
 
-/// Whether this build has the kernel of attention_backward_sm90.h
-/// (scripts/build_attention_kernels.sh makes it), and it can do these sizes.
-bool has_attention_backward_sm90(const AttentionSizes& sizes);
+/// Whether this build has the kernels of attention_sm90.h and attention_backward_sm90.h
+/// (scripts/build_attention_kernels.sh makes them), and they can do these sizes.
+bool has_attention_sm90(const AttentionSizes& sizes);
 
 /// The faster one for these sizes by a rule, with measurements in attention_calls.cpp: results are
 /// bitwise the same on all ranks and machines that have the same build, and memory can be counted
 /// without a GPU, which a choice by measurement at start-up could not promise.
-AttentionBackwardMethod attention_backward_method(const AttentionSizes& sizes);
+AttentionMethod attention_method(const AttentionSizes& sizes);
+AttentionMethod attention_backward_method(const AttentionSizes& sizes);
 
 /// Scratch of the kernel of attention_backward_sm90.h: where its parts begin, in bytes, and how
 /// many rows of a head they have, up to whole tiles.
