@@ -148,6 +148,22 @@ TEST_P(GpuLayouts, AreBitwiseTheSameByCopyEnginesHoweverTheyOverlap) {
   }
 }
 
+// Engines that a simulation chooses call by call, and its order of tasks.
+TEST_P(GpuLayouts, AreBitwiseTheSameWithEnginesOfChoiceTaskByTask) {
+  RunConfig config = config_of(GetParam());
+  config.overlap.cost = "h200x8";
+  config.overlap.list_schedule = true;
+  config.overlap.comm_engine = "hidden";
+  EngineOptions options = options_for(config);
+  const Outcome scheduled = run(config, 4, options);
+  options.eager = true;
+  expect_same_bits(run(config, 4, options), scheduled);
+  if (GetParam().ranks == 2) {  // a sum of two is the same in any order
+    config.overlap = {.mode = "off", .comm_engine = "sm"};
+    expect_same_bits(run(config, 4, options), scheduled);
+  }
+}
+
 // As above, beside one GPU: bf16 sums are rounded once here.
 TEST_P(GpuLayouts, HaveTheLossesOfOneGpuByCopyEngines) {
   RunConfig config = config_of(GetParam());
