@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <map>
 #include <mutex>
+#include <utility>
 
 #include "base/errors.h"
 #include "comm/transport.h"
@@ -65,7 +66,31 @@ class InProcessRendezvous final : public Rendezvous {
   std::chrono::nanoseconds timeout_;
 };
 
+/// Keys of the first place stay as they are, since they show in messages.
+class Place final : public Rendezvous {
+ public:
+  Place(Rendezvous& whole, int64_t number)
+      : whole_(whole), mark_(number == 0 ? "" : fmt::format(" (place {})", number + 1)) {}
+
+  void put(std::string_view key, std::string value) override {
+    whole_.put(marked(key), std::move(value));
+  }
+  std::string get(std::string_view key) override { return whole_.get(marked(key)); }
+  void abort(const std::string& reason) override { whole_.abort(reason); }
+  std::optional<std::string> aborted() const override { return whole_.aborted(); }
+
+ private:
+  std::string marked(std::string_view key) const { return std::string(key) + mark_; }
+
+  Rendezvous& whole_;
+  std::string mark_;
+};
+
 }  // namespace
+
+std::unique_ptr<Rendezvous> open_place(Rendezvous& whole) {
+  return std::make_unique<Place>(whole, whole.next_number());
+}
 
 std::vector<std::unique_ptr<Rendezvous>> make_in_process_rendezvous(int num_ranks,
                                                                     int64_t timeout_ns) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -27,7 +28,19 @@ class Rendezvous {
   virtual void abort(const std::string& reason) = 0;
   /// The reason; nullopt as long as no rank has failed.
   virtual std::optional<std::string> aborted() const = 0;
+
+  /// How often this end was asked before: what ranks do together in one order has one number on all
+  /// of them.
+  int64_t next_number() { return next_number_++; }
+
+ private:
+  std::atomic<int64_t> next_number_{0};
 };
+
+/// The same ranks at a place of their own: what is left there is not met by what is left at `whole`
+/// or at another place, whatever its keys; an abort is one of all. Ranks that open places in one
+/// order meet at the same ones. `whole` must outlive it.
+std::unique_ptr<Rendezvous> open_place(Rendezvous& whole);
 
 /// Between ranks that are threads of one process: element r is rank r's end.
 std::vector<std::unique_ptr<Rendezvous>> make_in_process_rendezvous(int num_ranks,

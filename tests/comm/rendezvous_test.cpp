@@ -71,5 +71,29 @@ TEST(Rendezvous, WhatWasLeftCanBeHadAfterAnAbort) {
   EXPECT_EQ(ends[1]->get("id"), "x");
 }
 
+// As two executors of one process do, one after the other, or both at once.
+TEST(Rendezvous, PlacesDoNotMeet) {
+  const auto ends = make_in_process_rendezvous(2, kLongNs);
+  for (const char* value : {"of the first", "of the second"}) {
+    const auto left = open_place(*ends[0]);
+    left->put("id of data", value);
+    EXPECT_EQ(open_place(*ends[1])->get("id of data"), value);
+    EXPECT_THROW(left->put("id of data", "again"), InternalError);
+  }
+  const auto place = open_place(*ends[0]);
+  ends[1]->abort("rank 1 has no memory");
+  EXPECT_EQ(place->aborted(), "rank 1 has no memory");
+  EXPECT_EQ(message_of<AbortedError>([&] { place->get("nothing"); }), "rank 1 has no memory");
+}
+
+TEST(Rendezvous, OnlyLaterPlacesShowInMessages) {
+  const auto ends = make_in_process_rendezvous(1, 1'000'000);
+  const auto first = open_place(*ends[0]);
+  const auto second = open_place(*ends[0]);
+  EXPECT_EQ(message_of<DeviceError>([&] { first->get("id"); }), "rank 0 waited 0.001 s for id");
+  EXPECT_EQ(message_of<DeviceError>([&] { second->get("id"); }),
+            "rank 0 waited 0.001 s for id (place 2)");
+}
+
 }  // namespace
 }  // namespace braid

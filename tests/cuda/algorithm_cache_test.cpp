@@ -1,9 +1,15 @@
 #include "backends/cuda/algorithm_cache.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <thread>
+#include <vector>
 
 #include "base/errors.h"
 #include "base/file.h"
@@ -54,6 +60,42 @@ TEST_F(AlgorithmCacheTest, KeepsWhatOtherProcessesWrote) {
   AlgorithmCache second(folder_);
   first.store("first", "1");
   second.store("second", "2");
+  EXPECT_EQ(AlgorithmCache(folder_).size(), 2u);
+}
+
+// As the ranks of a run do at its start: what one adds, another one must not write over.
+TEST_F(AlgorithmCacheTest, LosesNothingWhenSeveralStoreAtOnce) {
+  constexpr int kRanks = 4;
+  constexpr int kStores = 6;
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    ranks.emplace_back([this, rank] {
+      AlgorithmCache cache(folder_);
+      for (int i = 0; i < kStores; ++i) {
+        cache.store(fmt::format("rank {} number {}", rank, i), fmt::format("{}", i));
+      }
+    });
+  }
+  for (std::thread& rank : ranks) {
+    rank.join();
+  }
+  const AlgorithmCache reopened(folder_);
+  EXPECT_EQ(reopened.size(), static_cast<size_t>(kRanks * kStores));
+  EXPECT_EQ(reopened.find("rank 3 number 5"), "5");
+}
+
+// A process that was stopped while it wrote.
+TEST_F(AlgorithmCacheTest, GoesOnWhenAnotherOneHoldsTheLockForLong) {
+  fs::create_directories(folder_);
+  const int fd = ::open((folder_ + "/.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  ASSERT_EQ(::flock(fd, LOCK_EX), 0);
+  AlgorithmCache cache(folder_);
+  cache.store("key", "value");
+  EXPECT_TRUE(cache.is_saved());
+  const auto begin = std::chrono::steady_clock::now();
+  cache.store("another", "value");
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2));  // waits once
+  ::close(fd);
   EXPECT_EQ(AlgorithmCache(folder_).size(), 2u);
 }
 

@@ -1,7 +1,13 @@
 #include "backends/cuda/algorithm_cache.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
+#include <thread>
 #include <utility>
 
 #include "base/errors.h"
@@ -75,6 +81,39 @@ bool is_one_field(std::string_view text) {
   return text.find_first_of("\t\n") == std::string_view::npos;
 }
 
+/// Keeps other writers out between reading the file and replacing it, as long as this lives.
+/// Several ranks store at once at the start of a run. Whoever waits for longer than `patience` goes
+/// on without: a process that is stopped must hold up nobody, and what is lost is measured again.
+class WriterLock {
+ public:
+  WriterLock(const std::string& folder, std::chrono::milliseconds patience)
+      : fd_(::open((folder + "/.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
+    constexpr std::chrono::milliseconds kBetween{2};
+    const auto until = std::chrono::steady_clock::now() + patience;
+    while (!take() && std::chrono::steady_clock::now() < until) {
+      std::this_thread::sleep_for(kBetween);
+    }
+  }
+  ~WriterLock() {
+    if (fd_ >= 0) {
+      ::close(fd_);  // lets go of the lock
+    }
+  }
+  WriterLock(const WriterLock&) = delete;
+  WriterLock& operator=(const WriterLock&) = delete;
+
+  bool is_held() const { return is_held_; }
+
+ private:
+  bool take() {
+    is_held_ = fd_ >= 0 && ::flock(fd_, LOCK_EX | LOCK_NB) == 0;
+    return is_held_;
+  }
+
+  int fd_;
+  bool is_held_ = false;
+};
+
 }  // namespace
 
 AlgorithmCache::AlgorithmCache(std::string folder) : folder_(std::move(folder)) {
@@ -96,9 +135,12 @@ void AlgorithmCache::store(const std::string& key, const std::string& value) {
   if (folder_.empty()) {
     return;
   }
-  entries_.merge(read_entries(folder_));
   try {
     std::filesystem::create_directories(folder_);
+    constexpr std::chrono::milliseconds kPatience{3000};
+    const WriterLock lock(folder_, locks_answer_ ? kPatience : std::chrono::milliseconds(0));
+    locks_answer_ = lock.is_held();
+    entries_.merge(read_entries(folder_));
     write_file_atomically(file_in(folder_), to_text(entries_));
     is_saved_ = true;
   } catch (const DataError&) {

@@ -16,7 +16,8 @@ namespace braid {
 /// The file is `folder`/algorithms.txt: a format line, one line "key TAB value" per entry in order
 /// of keys, a line with a checksum. A file that is missing, truncated or changed counts as empty
 /// and is written anew by the next `store`: its content can always be measured again. Several
-/// processes may share a folder; each replaces the whole file in one instant.
+/// processes may share a folder: one after the other adds to the file and replaces it in one
+/// instant (`folder`/.lock).
 class AlgorithmCache {
  public:
   /// `folder` is created by the first `store`. Empty: nothing is kept on disk.
@@ -36,6 +37,7 @@ class AlgorithmCache {
   std::string folder_;
   std::map<std::string, std::string, std::less<>> entries_;
   bool is_saved_ = false;
+  bool locks_answer_ = true;  // else no store waits again
 };
 
 }  // namespace braid

@@ -20,6 +20,7 @@
 #include "backends/cuda/step_tracer.h"
 #include "backends/stream_scratch.h"
 #include "base/errors.h"
+#include "comm/rendezvous.h"
 #include "comm/transport.h"
 #include "ops/collectives.h"
 #include "ops/offload.h"
@@ -83,6 +84,7 @@ struct CudaExecutor::State {
   CudaExecutorOptions options;
   MemoryPlan plan;
   int rank = 0;
+  std::unique_ptr<Rendezvous> meeting;           // of this executor alone; null: nobody to meet
   std::unique_ptr<Communicators> communicators;  // before the graphs that use them; null: none
   std::unique_ptr<PeerCalls> copies;             // by copy engines; null: none
   SpecTable specs;                               // of all programs
@@ -163,9 +165,12 @@ CudaExecutor::State::State(std::vector<Program> sources, MemoryPlan memory,
   launch_stream = CudaStream(0);
   forked = CudaEvent(EventTiming::kNone);
   rank = sources.empty() ? 0 : sources[0].rank;
+  if (options.rendezvous != nullptr) {
+    meeting = open_place(*options.rendezvous);  // also where this rank has nothing to say
+  }
   if (!communicator_keys(sources).empty()) {
-    check(options.rendezvous != nullptr, "rank {} communicates, and has no rendezvous", rank);
-    communicators = std::make_unique<Communicators>(sources, *options.rendezvous);
+    check(meeting != nullptr, "rank {} communicates, and has no rendezvous", rank);
+    communicators = std::make_unique<Communicators>(sources, *meeting);
     copies = std::make_unique<PeerCalls>(rank, sources);
   }
   programs.reserve(sources.size());
@@ -312,7 +317,7 @@ void CudaExecutor::State::connect_copies() {
                               {step_arena.data(), step_arena.size_bytes()}},
                    .address = address,
                    .otherwise = by_nccl},
-                  *options.rendezvous);
+                  *meeting);
 }
 
 void CudaExecutor::State::capture(CudaProgram& target) {

@@ -31,7 +31,8 @@ struct CudaExecutorOptions {
       false;  ///< eager, and wait for each task before the next: errors of the device, which
               ///< otherwise name only the step, then name their task
   CudaKernelFactory make_kernel = {};  ///< default: make_cuda_kernel
-  /// Where ranks that communicate meet; must outlive the executor. Null: a run of one rank.
+  /// Where ranks that communicate meet; must outlive the executor. Several executors may share it
+  /// if all ranks construct theirs in one order. Null: a run of one rank.
   Rendezvous* rendezvous = nullptr;
   /// Of steps in which ranks communicate: one that takes so much longer than ten times the longest
   /// step of its program before it fails, since a rank must be stuck; the first two of a program
