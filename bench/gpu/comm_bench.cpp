@@ -1,9 +1,13 @@
 // Communication between GPUs of one host, by NCCL's kernels and by copy engines, alone and beside
 // matrix products: what it takes, what it costs the products, and what of it they do not hide.
 //
-//   braid_bench_comm [--gpus 2,4,8] [--mb 8,32,128,512] [--ops all_gather,...] [--engines
-//   nccl,copy]
-//                    [--eager]
+//   braid_bench_comm [--gpus 2,4,8] [--mb 8,32,128,512] [--ops all_gather,...]
+//                    [--engines nccl,copy,nccl_windows,nccl_copy] [--eager]
+//
+// Engines: nccl = its kernels; copy = our copies; nccl_windows = NCCL's kernels over symmetric
+// windows, of collectives but ring_shift and all_to_all, which are messages; nccl_copy = NCCL's
+// copies over windows (CTA policy zero), of all_gather and all_to_all. Without names: the first
+// two. NVLink multicast is off unless NCCL_NVLS_ENABLE says otherwise.
 //
 // One line of JSON per case. Ranks are threads, each with a GPU. Data is random bf16; MB (2^20) is
 // the larger operand of the call. A case is a graph of several calls on one stream and of products
@@ -18,6 +22,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <barrier>
 #include <chrono>
 #include <cmath>
@@ -25,6 +30,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -40,6 +46,7 @@
 #include "base/errors.h"
 #include "base/text.h"
 #include "ir/text.h"
+#include "ops/collectives.h"
 #include "passes/comm_engine.h"
 
 namespace braid {
@@ -63,9 +70,21 @@ struct Arguments {
 struct Case {
   std::string op;
   int64_t bytes = 0;
-  bool by_copies = false;
+  std::string engine;
   bool eager = false;
+
+  bool by_copies() const { return engine == "copy"; }
+  bool by_nccl_copies() const { return engine == "nccl_copy"; }
+  bool on_windows() const { return engine == "nccl_windows" || by_nccl_copies(); }
 };
+
+/// Whether an engine has another way for an op than NCCL's kernels have.
+bool has_way(const std::string& engine, const std::string& op) {
+  const bool is_message = op == "ring_shift" || op == "send_recv";
+  return engine == "nccl_copy"      ? nccl_copies_suffice(op)
+         : engine == "nccl_windows" ? !is_message && op != "all_to_all"
+                                    : true;
+}
 
 /// One call on this rank; none on the last of an odd number of ranks that exchange messages.
 Program program_of(const Case& c, int rank, int num_ranks) {
@@ -94,7 +113,9 @@ Program program_of(const Case& c, int rank, int num_ranks) {
                                               rank, num_ranks, ranks, gathers ? part : whole,
                                               scatters ? part : whole) +
                                   (task.empty() ? "" : task + " comm comm\n"));
-  const CommEngine engine = c.by_copies ? CommEngine::kCopy : CommEngine::kSm;
+  const CommEngine engine = c.by_copies()        ? CommEngine::kCopy
+                            : c.by_nccl_copies() ? CommEngine::kNcclCopy
+                                                 : CommEngine::kSm;
   return comm_engine(std::move(program), {.engine = engine}, {}).program;
 }
 
@@ -116,8 +137,9 @@ OpSpec gemm_spec() {
                        operand(Access::kWrite, kGemmRows, kGemmWidth)}};
 }
 
-DeviceArena random_arena(int64_t bytes, uint32_t seed, cudaStream_t stream) {
-  DeviceArena arena((bytes + 255) / 256 * 256, "operand");
+DeviceArena random_arena(int64_t bytes, uint32_t seed, cudaStream_t stream,
+                         const DeviceAllocator& allocator = cuda_allocator()) {
+  DeviceArena arena((bytes + 255) / 256 * 256, "operand", allocator);
   random_fill(arena.data(), bytes / 2, DType::kBF16, seed, stream);
   return arena;
 }
@@ -160,10 +182,15 @@ class Calls {
       offsets_.push_back(bytes);
       bytes += (buffer.size_bytes() + 511) / 512 * 512;
     }
-    memory_ = random_arena(bytes, static_cast<uint32_t>(100 + rank), stream);
+    memory_ = random_arena(bytes, static_cast<uint32_t>(100 + rank), stream,
+                           c.on_windows() ? nccl_window_allocator() : cuda_allocator());
     BRAID_CUDA_CHECK(cudaStreamSynchronize(stream));
-    if (!c.by_copies) {
-      communicators_ = std::make_unique<Communicators>(std::span(&program_, 1), rendezvous);
+    if (!c.by_copies()) {
+      communicators_ = std::make_unique<Communicators>(
+          std::span(&program_, 1), rendezvous, CommunicatorOptions{.windows = c.on_windows()});
+    }
+    if (c.on_windows()) {
+      register_windows();
     }
     for (size_t i = 0; i < program_.tasks.size(); ++i) {
       const OpSpec& spec = program_.spec(program_.tasks[i]);
@@ -172,7 +199,7 @@ class Calls {
                          ? make_cuda_kernel(spec, context)
                          : communicators_->make_kernel(program_, program_.tasks[i]));
     }
-    if (c.by_copies && num_ranks > 1 && !copies_.empty()) {
+    if (c.by_copies() && num_ranks > 1 && !copies_.empty()) {
       connect(rendezvous);
     }
   }
@@ -189,14 +216,28 @@ class Calls {
   }
 
  private:
+  std::byte* address(TaskId task, size_t operand) const { return operands_of(task)[operand]; }
+
+  /// The first calls that this makes leave other random numbers.
+  void register_windows() {
+    communicators_->register_windows(std::span(&program_, 1),
+                                     {.memory = {{memory_.data(), memory_.size_bytes()}},
+                                      .address = [this](size_t, TaskId task, size_t operand) {
+                                        return address(task, operand);
+                                      }});
+    for (const std::string& why : communicators_->without_windows()) {
+      throw_device_error("no windows, {}", why);
+    }
+  }
+
   void connect(Rendezvous& rendezvous) {
-    copies_.connect({.memory = {{memory_.data(), memory_.size_bytes()}},
-                     .address = [this](size_t, TaskId task,
-                                       size_t operand) { return operands_of(task)[operand]; },
-                     .otherwise = [](size_t, TaskId) -> CudaKernel {
-                       throw_device_error("these GPUs cannot reach each other's memory");
-                     }},
-                    rendezvous);
+    copies_.connect(
+        {.memory = {{memory_.data(), memory_.size_bytes()}},
+         .address = [this](size_t, TaskId task, size_t operand) { return address(task, operand); },
+         .otherwise = [](size_t, TaskId) -> CudaKernel {
+           throw_device_error("these GPUs cannot reach each other's memory");
+         }},
+        rendezvous);
   }
 
   std::vector<std::byte*> operands_of(TaskId task) const {
@@ -209,8 +250,8 @@ class Calls {
 
   Program program_;
   PeerCalls copies_;
-  std::unique_ptr<Communicators> communicators_;
   DeviceArena memory_;
+  std::unique_ptr<Communicators> communicators_;  // goes before the memory that it may know
   std::vector<int64_t> offsets_;
   std::vector<CudaKernel> own_;
 };
@@ -279,10 +320,9 @@ class RankBench {
         "\"launch\": \"{}\", \"alone_us\": {:.1f}, \"bus_gb_per_s\": {:.1f}, \"calls\": {}, "
         "\"gemms\": {}, \"gemms_alone_us\": {:.1f}, \"gemms_beside_us\": {:.1f}, "
         "\"gemm_rate\": {:.3f}, \"comm_beside_us\": {:.1f}, \"exposed_us\": {:.1f}}}\n",
-        num_ranks_, case_.op, case_.bytes >> 20, case_.by_copies ? "copy" : "nccl",
-        case_.eager ? "eager" : "graph", call_us,
-        bytes * bus_part(case_.op, num_ranks_) / call_us * 1e-3, num_calls, num_gemms, gemms.all,
-        both.gemms, gemms.all / both.gemms, both.calls / num_calls,
+        num_ranks_, case_.op, case_.bytes >> 20, case_.engine, case_.eager ? "eager" : "graph",
+        call_us, bytes * bus_part(case_.op, num_ranks_) / call_us * 1e-3, num_calls, num_gemms,
+        gemms.all, both.gemms, gemms.all / both.gemms, both.calls / num_calls,
         (both.all - gemms.all) / num_calls);
     std::fflush(stdout);
   }
@@ -348,7 +388,7 @@ class RankBench {
     while (cudaStreamQuery(stream_) == cudaErrorNotReady) {
       if (std::chrono::steady_clock::now() > until) {
         fmt::print(stderr, "braid_bench_comm: rank {} of {} hangs in {} of {} MB by {}\n", rank_,
-                   num_ranks_, case_.op, case_.bytes >> 20, case_.by_copies ? "copies" : "NCCL");
+                   num_ranks_, case_.op, case_.bytes >> 20, case_.engine);
         std::_Exit(1);
       }
     }
@@ -385,7 +425,7 @@ void run_case(const Case& c, int num_ranks) {
         RankBench(c, rank, num_ranks, *rendezvous[static_cast<size_t>(rank)], meeting).run();
       } catch (const std::exception& error) {
         fmt::print(stderr, "braid_bench_comm: rank {} of {}, {} of {} MB by {}: {}\n", rank,
-                   num_ranks, c.op, c.bytes >> 20, c.by_copies ? "copies" : "NCCL", error.what());
+                   num_ranks, c.op, c.bytes >> 20, c.engine, error.what());
         std::_Exit(1);  // the others wait at a barrier
       }
     });
@@ -429,6 +469,13 @@ Arguments parse_arguments(int argc, char** argv) {
     } else if (option == "--ops") {
       arguments.ops = words;
     } else if (option == "--engines") {
+      constexpr std::array<std::string_view, 4> kEngines = {"nccl", "copy", "nccl_windows",
+                                                            "nccl_copy"};
+      for (const std::string& word : words) {
+        if (std::ranges::find(kEngines, word) == kEngines.end()) {
+          throw_config_error("--engines {}: one of nccl, copy, nccl_windows, nccl_copy", word);
+        }
+      }
       arguments.engines = words;
     } else {
       throw_config_error("unknown argument {}", option);
@@ -455,11 +502,10 @@ void run(Arguments arguments) {
     for (const std::string& op : arguments.ops) {
       for (const int64_t mb : arguments.mb) {
         for (const std::string& engine : arguments.engines) {
-          run_case({.op = op,
-                    .bytes = mb << 20,
-                    .by_copies = engine == "copy",
-                    .eager = arguments.eager},
-                   gpus);
+          if (has_way(engine, op)) {
+            run_case({.op = op, .bytes = mb << 20, .engine = engine, .eager = arguments.eager},
+                     gpus);
+          }
         }
       }
     }
@@ -470,6 +516,8 @@ void run(Arguments arguments) {
 }  // namespace braid
 
 int main(int argc, char** argv) {
+  constexpr int kKeep = 0;
+  setenv("NCCL_NVLS_ENABLE", "0", kKeep);  // before NCCL reads it
   try {
     braid::run(braid::parse_arguments(argc, argv));
     return 0;

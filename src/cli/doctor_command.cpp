@@ -55,6 +55,7 @@ std::string gpu_lines() {
   return line("gpu",
               fmt::format("{} x {}, {}; this build trains bfloat16 there", gpus.usable.size(),
                           first.name, format_bytes(first.memory_bytes))) +
+         line("between gpus", describe_cuda_communication()) +
          line("timelines", "by " + describe_cuda_tracing());
 }
 

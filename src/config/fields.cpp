@@ -38,6 +38,7 @@ constexpr Limits one_of(const std::array<std::string_view, N>& names) {
 using Names2 = std::array<std::string_view, 2>;
 using Names3 = std::array<std::string_view, 3>;
 using Names4 = std::array<std::string_view, 4>;
+using Names5 = std::array<std::string_view, 5>;
 using Names6 = std::array<std::string_view, 6>;
 constexpr Names2 kFamilies = {"llama", "gpt2"};
 constexpr Names2 kDTypes = {"float32", "bfloat16"};
@@ -50,7 +51,7 @@ constexpr Names2 kGradDtypes = {"float32", "bfloat16"};
 constexpr Names4 kShards = {"none", "optimizer", "gradients", "parameters"};
 constexpr Names4 kRecompute = {"none", "norms", "attention", "full"};
 constexpr Names3 kModes = {"auto", "manual", "off"};
-constexpr Names4 kCommEngines = {"auto", "sm", "copy", "hidden"};
+constexpr Names5 kCommEngines = {"auto", "sm", "copy", "nccl_copy", "hidden"};
 constexpr Names3 kPairs = {"none", "forward_backward", "halves"};
 constexpr Names3 kProgress = {"auto", "on", "off"};
 constexpr Names3 kDevices = {"auto", "cpu", "cuda"};
@@ -148,7 +149,7 @@ constexpr std::array kFields = {
     Field{BRAID_KEY(overlap, cost), kAny, "What tasks take, for mode = \"auto\", which then searches the keys below in the simulator for the fastest step that fits, and for what weighs one order against another, such as list_schedule: a cluster like \"h200x8\" or the path of a profile of `braid calibrate`; empty = no search, auto takes the defaults of all passes."},
     Field{BRAID_KEY(overlap, may_change_rounding), kAny, "Whether mode = \"auto\" may also choose what can change results by rounding, such as products in pieces (docs/passes.md)."},
     Field{BRAID_KEY(overlap, list_schedule), kAny, "Order the tasks of all ranks at once by what overlap.cost says that they take: weight gradients and the next jobs fill waits (docs/passes.md); kept only where the simulated step is faster."},
-    Field{BRAID_KEY(overlap, comm_engine), one_of(kCommEngines), "What moves the bytes of communication between GPUs of one host: sm = kernels of NCCL, which take multiprocessors from compute beside them; copy = copy engines, which take none, wherever they can; auto = for each task what overlap.cost says costs the step less, and sm without it; hidden = copy for each collective for which a simulated step says that what it hides under gains by it, else sm; needs overlap.cost (docs/passes.md). On the CPU it makes no difference but for reductions that copy takes apart."},
+    Field{BRAID_KEY(overlap, comm_engine), one_of(kCommEngines), "What moves the bytes of communication between GPUs of one host: sm = kernels of NCCL, which take multiprocessors from compute beside them; copy = copy engines, which take none, wherever they can; nccl_copy = the same as NCCL drives them (all_gather and all_to_all; NCCL 2.28, symmetric windows); auto = for each task what overlap.cost says costs the step less, and sm without it; hidden = copy for each collective for which a simulated step says that what it hides under gains by it, else sm; needs overlap.cost (docs/passes.md). On the CPU it makes no difference but for reductions that copy takes apart."},
     Field{BRAID_KEY(overlap, overlap_grad_reduce), kAny, "Reduce gradients while the backward pass is still running; read with mode = \"manual\" only."},
     Field{BRAID_KEY(overlap, overlap_param_gather), kAny, "Gather weights while the units before are computed: sharded ones ahead of each use, updated ones in the next step, ahead of their first use; read, as the four keys below, with mode = \"manual\" only."},
     Field{BRAID_KEY(overlap, overlap_param_gather_with_optimizer_step), kAny, "With overlap_param_gather: gather what a step begins with while the optimizer updates the rest; for shard = \"optimizer\" and \"gradients\"."},
@@ -199,6 +200,7 @@ constexpr std::array kFields = {
     Field{BRAID_KEY(runtime, processes), one_of(kProcesses), "Processes of `braid train`: per_rank = one for each rank, which on one host it starts itself; one = all ranks in one process; auto = per_rank on several GPUs, and one on the CPU. Under torchrun, mpirun or srun it is per_rank, with the processes that those have started (docs/processes.md). The run is the same bit by bit."},
     Field{BRAID_KEY(runtime, threads), {.minimum = 0, .maximum = 4096}, "Compute threads per rank; 0 = all cores divided by the ranks on this host."},
     Field{BRAID_KEY(runtime, repeatable), kAny, "Whether two runs give the same bits, also on a GPU; false lets the backward of attention there add up gradients in any order, as PyTorch does, which is faster where cuDNN computes it (docs/numerics.md has figures)."},
+    Field{BRAID_KEY(runtime, nccl_windows), kAny, "On several GPUs of one host: register the memory of collectives with NCCL as symmetric windows, over which it has other kernels, whose sums may be rounded elsewhere; a line of `braid train` says of which groups it was not possible. overlap.comm_engine = \"nccl_copy\" registers what its tasks need in any case."},
     Field{BRAID_KEY(runtime, detect_nan), one_of(kNanChecks), "What happens when the loss or the gradient norm is not finite: off = the run goes on, without the update if the norm is not; loss = it stops and names the step; tensors = it stops after running the step once more, task by task, and also names microbatch, task, buffer and element of the first NaN or infinity. true and false, of older files, are loss and off.", FormerSwitch{"loss", "off"}},
     Field{BRAID_KEY(runtime, timeout_s), {.minimum = 1, .maximum = 86400}, "Seconds that a rank waits for others in a collective or a message before the run ends and names the missing ones; must be longer than any pause that is normal, as of a rank that computes while others already wait."},
 

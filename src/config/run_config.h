@@ -173,6 +173,7 @@ struct RuntimeConfig {
   std::string processes = "auto";
   int64_t threads = 0;
   bool repeatable = true;
+  bool nccl_windows = false;
   std::string detect_nan = "loss";
   int64_t timeout_s = 60;
 

@@ -17,6 +17,24 @@ namespace {
 
 constexpr std::string_view kEngine = "engine";
 constexpr std::string_view kCopyEngine = "copy";
+constexpr std::string_view kNcclCopies = "nccl_copy";
+
+std::string_view engine_of(const OpSpec& spec) {
+  const AttributeValue* const engine = spec.find_attribute(kEngine);
+  const auto* const name = engine == nullptr ? nullptr : std::get_if<std::string>(engine);
+  return name == nullptr ? std::string_view() : std::string_view(*name);
+}
+
+OpSpec with_engine(OpSpec spec, std::string_view engine) {
+  spec = by_any_engine(std::move(spec));
+  spec.attributes.push_back({std::string(kEngine), std::string(engine)});
+  return spec;
+}
+
+bool is_engine_of(std::string_view engine, std::string_view op) {
+  return (engine == kCopyEngine && copies_suffice(op)) ||
+         (engine == kNcclCopies && nccl_copies_suffice(op));
+}
 
 /// Rank of an operand that may have any.
 int rank_of(const OpSpec& spec, size_t operand) {
@@ -28,9 +46,10 @@ Attributes checked_attributes(const OpSpec& spec, const OperandChecker& operands
   auto attributes = attributes_of<Attributes>(spec);
   operands.require(attributes.group >= 0, "group must be an index into the program's groups");
   if constexpr (requires { attributes.by; }) {
-    operands.require(attributes.by.engine.empty() ||
-                         (attributes.by.engine == kCopyEngine && copies_suffice(spec.op)),
-                     "engine must be copy, of an op that adds nothing");
+    operands.require(
+        attributes.by.engine.empty() || is_engine_of(attributes.by.engine, spec.op),
+        "engine must be copy, of an op that adds nothing, or nccl_copy, of all_gather and "
+        "all_to_all");
   }
   return attributes;
 }
@@ -351,17 +370,30 @@ bool copies_suffice(std::string_view op) {
   return std::ranges::find(kOps, op) != kOps.end();
 }
 
+bool nccl_copies_suffice(std::string_view op) {
+  return op == "all_gather" || op == "all_to_all";
+}
+
 bool is_by_copy_engine(const OpSpec& spec) {
-  const AttributeValue* const engine = spec.find_attribute(kEngine);
-  const auto* const name = engine == nullptr ? nullptr : std::get_if<std::string>(engine);
-  return name != nullptr && *name == kCopyEngine;
+  return engine_of(spec) == kCopyEngine;
+}
+
+bool is_by_nccl_copies(const OpSpec& spec) {
+  return engine_of(spec) == kNcclCopies;
+}
+
+bool needs_no_sm(const OpSpec& spec) {
+  return is_by_copy_engine(spec) || is_by_nccl_copies(spec);
 }
 
 OpSpec by_copy_engine(OpSpec spec) {
   check(copies_suffice(spec.op), "copy engines cannot do op {}", spec.op);
-  spec = by_any_engine(std::move(spec));
-  spec.attributes.push_back({std::string(kEngine), std::string(kCopyEngine)});
-  return spec;
+  return with_engine(std::move(spec), kCopyEngine);
+}
+
+OpSpec by_nccl_copies(OpSpec spec) {
+  check(nccl_copies_suffice(spec.op), "NCCL has no copies for op {}", spec.op);
+  return with_engine(std::move(spec), kNcclCopies);
 }
 
 OpSpec by_any_engine(OpSpec spec) {

@@ -35,9 +35,10 @@ namespace braid {
 ///
 /// all_reduce and identity are the pair that Megatron-LM calls "reduce from" and "copy to" the
 /// tensor-parallel region: where y is the same on all ranks, its gradient is complete on each.
-/// What moves the bytes on a device that can choose: "copy" is its copy engines; without the
-/// attribute it is kernels. The CPU does the same either way. Of all_gather, all_to_all,
-/// ring_shift, send and recv; equal on all ranks. Pass comm_engine chooses.
+/// What moves the bytes on a device that can choose: "copy" is its copy engines, as braid drives
+/// them, of all_gather, all_to_all, ring_shift, send and recv; "nccl_copy" the same as NCCL drives
+/// them, of all_gather and all_to_all; without the attribute it is kernels. The CPU does the same
+/// either way. Equal on all ranks. Pass comm_engine chooses.
 struct EngineAttribute {
   std::string engine;
   void fields(auto&& visit) { visit("engine", engine); }
@@ -104,10 +105,18 @@ extern const OpDefinition kRingShiftOp;
 /// Whether copy engines can do all of an op: it moves blocks from one rank to another, and adds
 /// nothing.
 bool copies_suffice(std::string_view op);
-/// Whether copy engines are to do it.
+/// Whether NCCL has a collective by copy engines for an op (NCCL 2.28).
+bool nccl_copies_suffice(std::string_view op);
+/// Whether braid's copies are to do it.
 bool is_by_copy_engine(const OpSpec& spec);
+/// Whether NCCL's copies are to do it.
+bool is_by_nccl_copies(const OpSpec& spec);
+/// Whether copies, of whichever kind, are to do it: then it takes no SM.
+bool needs_no_sm(const OpSpec& spec);
 /// The spec of a communication, which copies suffice for, with copy engines to do it.
 OpSpec by_copy_engine(OpSpec spec);
+/// The same for what NCCL's copies suffice for.
+OpSpec by_nccl_copies(OpSpec spec);
 /// The same without anybody to do it: what it means.
 OpSpec by_any_engine(OpSpec spec);
 

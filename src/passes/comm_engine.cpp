@@ -28,6 +28,7 @@ bool communicates(const OpSpec& spec) {
 struct Copied {
   bool communicates = false;  ///< with other ranks
   bool is_one_task = false;
+  bool has_nccl_copies = false;
   std::optional<ReductionParts> parts = std::nullopt;
 
   bool is_possible() const { return is_one_task || parts.has_value(); }
@@ -41,6 +42,7 @@ Copied copied(const Program& program, const OpSpec& spec) {
   const auto num_ranks = static_cast<int64_t>(program.groups[group->index()].ranks.size());
   return {.communicates = true,
           .is_one_task = copies_suffice(spec.op),
+          .has_nccl_copies = nccl_copies_suffice(spec.op),
           .parts = reduction_parts(spec, num_ranks)};
 }
 
@@ -75,6 +77,9 @@ bool is_copied(const Program& program, const OpSpec& spec, const Copied& copied,
   if (!copied.is_possible() || engine == CommEngine::kSm) {
     return false;
   }
+  if (engine == CommEngine::kNcclCopy) {
+    return copied.has_nccl_copies;
+  }
   const Group& group = program.groups[group_of(program, spec)->index()];
   if (engine == CommEngine::kCopy) {
     return copied.is_one_task || reaches(model, group);
@@ -98,6 +103,8 @@ class EngineWriter {
         append_parts(*copied.parts, task);
       } else if (engines[i] == TaskEngine::kCopy && copied.is_one_task) {
         writer_.append(by_copy_engine(program_.spec(task)), program_.operands_of(task), task);
+      } else if (engines[i] == TaskEngine::kNcclCopy && copied.has_nccl_copies) {
+        writer_.append(by_nccl_copies(program_.spec(task)), program_.operands_of(task), task);
       } else if (engines[i] == TaskEngine::kSm && copied.is_one_task) {
         writer_.append(by_any_engine(program_.spec(task)), program_.operands_of(task), task);
       } else {
@@ -159,10 +166,10 @@ Counts count(const Program& program, const std::vector<Copied>& copied,
   Counts counts;
   for (size_t i = 0; i < engines.size(); ++i) {
     const Copied& spec = copied[program.tasks[i].spec.index()];
-    const bool is_moved = engines[i] == TaskEngine::kCopy;
+    const bool is_copy = engines[i] == TaskEngine::kCopy;
     counts.tasks += spec.communicates ? 1 : 0;
-    counts.moved += is_moved ? 1 : 0;
-    counts.sums += is_moved && spec.parts ? 1 : 0;
+    counts.moved += is_copy || engines[i] == TaskEngine::kNcclCopy ? 1 : 0;
+    counts.sums += is_copy && spec.parts ? 1 : 0;
   }
   return counts;
 }
@@ -177,11 +184,13 @@ Program with_engines(const Program& program, std::span<const TaskEngine> engines
 PassResult comm_engine(Program program, const CommEngineOptions& options,
                        const PassContext& context) {
   const std::vector<Copied> copied = copied_specs(program);
+  const TaskEngine by_copies =
+      options.engine == CommEngine::kNcclCopy ? TaskEngine::kNcclCopy : TaskEngine::kCopy;
   std::vector<TaskEngine> of_specs;
   for (size_t i = 0; i < copied.size(); ++i) {
     of_specs.push_back(
         is_copied(program, program.specs.all()[i], copied[i], options.engine, context.cost_model)
-            ? TaskEngine::kCopy
+            ? by_copies
             : TaskEngine::kAsIs);
   }
   std::vector<TaskEngine> engines;
@@ -190,7 +199,8 @@ PassResult comm_engine(Program program, const CommEngineOptions& options,
   }
   const Counts counts = count(program, copied, engines);
   std::string summary =
-      fmt::format("copy engines do {} of {} communication tasks{}", counts.moved, counts.tasks,
+      fmt::format("copy engines do {} of {} communication tasks{}{}", counts.moved, counts.tasks,
+                  options.engine == CommEngine::kNcclCopy ? " through NCCL" : "",
                   counts.moved < counts.tasks ? ", SMs the others" : "");
   if (counts.sums > 0) {
     summary += fmt::format("; {} sums are copies and a sum on each rank", counts.sums);

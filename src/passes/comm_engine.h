@@ -9,9 +9,10 @@ namespace braid {
 
 /// What moves the bytes of communication between GPUs of one host.
 enum class CommEngine {
-  kAuto,  ///< what the cost model says costs a step less; without a model kSm
-  kSm,    ///< kernels of a library
-  kCopy,  ///< copy engines, wherever they can
+  kAuto,      ///< what the cost model says costs a step less; without a model kSm
+  kSm,        ///< kernels of a library
+  kCopy,      ///< copy engines, wherever they can
+  kNcclCopy,  ///< copy engines as NCCL drives them, wherever it can; else kSm
 };
 
 struct CommEngineOptions {
@@ -34,6 +35,10 @@ struct CommEngineOptions {
 ///           sum_blocks(r[0], ..., r[n-1] -> y) comm.data
 /// The bits are those of the CPU's sum, whatever moves them. NCCL's rounds bf16 at every rank.
 ///
+/// kNcclCopy leaves the copies to NCCL (CTA policy zero, NCCL 2.28), which has them for all_gather
+/// and all_to_all, and needs windows (backends/cuda/communicators.h):
+///   after:  all_gather(w -> g) {group=0, engine=nccl_copy} comm.data
+///
 /// kAuto takes copy engines where the time that a task takes alone with them is at most that with
 /// multiprocessors plus what products beside it lose meanwhile (Contention::gemm_and_sm_comm), and
 /// its group is in one node. All of that is the same on all ranks of the group, so they agree;
@@ -47,8 +52,9 @@ PassResult comm_engine(Program program, const CommEngineOptions& options,
 /// What is to move the bytes of one task.
 enum class TaskEngine : uint8_t {
   kAsIs,
-  kSm,    ///< without EngineAttribute
-  kCopy,  ///< as kCopy of CommEngine, wherever ranks are; as it is where copies do not suffice
+  kSm,        ///< without EngineAttribute
+  kCopy,      ///< as kCopy of CommEngine, wherever ranks are; as it is where copies do not suffice
+  kNcclCopy,  ///< as kNcclCopy of CommEngine; as it is where NCCL has no copies
 };
 
 /// The program with these engines, one per task, in the order of its tasks, with a task that is

@@ -111,9 +111,10 @@ JobPairs job_pairs(const OverlapConfig& overlap) {
 
 OverlapSetup overlap_setup(const OverlapConfig& overlap) {
   OverlapSetup setup = setup_of_mode(overlap);
-  setup.options.comm_engine.engine = overlap.comm_engine == "copy" ? CommEngine::kCopy
-                                     : overlap.comm_engine == "sm" ? CommEngine::kSm
-                                                                   : CommEngine::kAuto;
+  setup.options.comm_engine.engine = overlap.comm_engine == "copy"        ? CommEngine::kCopy
+                                     : overlap.comm_engine == "sm"        ? CommEngine::kSm
+                                     : overlap.comm_engine == "nccl_copy" ? CommEngine::kNcclCopy
+                                                                          : CommEngine::kAuto;
   return setup;
 }
 

@@ -112,6 +112,7 @@ std::unique_ptr<Executor> Engine::make_executor(size_t local, const EngineOption
          .eager = options.eager,
          .sync_each_task = options.sync_each_task,
          .repeatable = options.repeatable,
+         .nccl_windows = options.nccl_windows,
          .rendezvous = processes_ != nullptr ? processes_ : rendezvous_[local].get(),
          .timeout_ns = options.timeout_ns});
   }

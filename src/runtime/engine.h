@@ -32,6 +32,7 @@ struct EngineOptions {
   int64_t stuck_timeout_ns = 2'000'000'000;  ///< and then for tasks that run, on the CPU
   LinkOptions links = {};                    ///< that are emulated between CPU ranks
   bool repeatable = true;       ///< on a GPU: the same bits in every run, at some cost in attention
+  bool nccl_windows = false;    ///< on several GPUs: as runtime.nccl_windows
   bool eager = false;           ///< on a GPU: task by task instead of one graph
   bool sync_each_task = false;  ///< on a GPU: wait for each task before the next
   bool poison_step_arena = false;  ///< tests: fill step memory with NaN before each step

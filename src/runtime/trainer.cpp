@@ -227,6 +227,7 @@ class TrainingRun {
         .timeout_ns = config_.runtime.timeout_s * kNsPerSecond,
         .links = link_options(config_.links),
         .repeatable = config_.runtime.repeatable,
+        .nccl_windows = config_.runtime.nccl_windows,
         .sync_each_task = read_debug_options().sync_tasks};
     if (options_.adjust_engine) {
       options_.adjust_engine(options);

@@ -153,7 +153,7 @@ ProgramComm comm_of(const CostModel& model, const OpSpec& spec, int rank, const 
   const std::optional<CommKind> kind = comm_kind_of(spec);
   check(kind.has_value(), "op {} does not communicate", spec.op);
   const GroupPlacement place = place_of(model.cluster(), spec, rank, group.ranks);
-  const CommChoice choice = has_copy_engines(model, place) && is_by_copy_engine(spec)
+  const CommChoice choice = has_copy_engines(model, place) && needs_no_sm(spec)
                                 ? copied(model, *kind, place, whole_bytes(spec))
                                 : cheapest_algorithm(model, *kind, place, whole_bytes(spec));
   ProgramComm comm{.spec = choice.spec, .cost = choice.cost, .own_cost = choice.cost, .link = {}};

@@ -67,6 +67,18 @@ TEST(CommunicatorKeys, CollectivesHaveOnePerGroupAndMessagesOnePerDirection) {
             "pipeline of ranks 1, 3");
 }
 
+// They have another policy than its kernels.
+TEST(CommunicatorKeys, CopiesOfNcclHaveOneOfTheirOwn) {
+  const Group group{"data", GroupKind::kData, {1, 3}};
+  const OpSpec gather = spec_of("all_gather", to_attributes(CollectiveAttributes{}), 8, 16);
+  const Program by_copies = one_call(3, group, by_nccl_copies(gather));
+  const auto key = communicator_key(by_copies, by_copies.tasks[0]).value();
+  EXPECT_TRUE(key.by_copies);
+  EXPECT_EQ(describe_key(key), "data by copies of ranks 1, 3");
+  const std::vector<Program> programs{by_copies, one_call(3, group, gather)};
+  EXPECT_EQ(communicator_keys(programs).size(), 2u);
+}
+
 TEST(CommunicatorKeys, NoneForGroupsOfOneRank) {
   const Program program =
       one_call(2, {"data", GroupKind::kData, {2}},

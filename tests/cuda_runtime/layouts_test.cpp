@@ -177,6 +177,34 @@ TEST_P(GpuLayouts, HaveTheLossesOfOneGpuByCopyEngines) {
   EXPECT_LT(relative_difference(several.state.weights, one.state.weights), 0.02);
 }
 
+// They only move bytes; each on a communicator of its own, over windows.
+TEST_P(GpuLayouts, AreBitwiseTheSameByCopiesOfNccl) {
+  RunConfig config = config_of(GetParam());
+  config.overlap.comm_engine = "sm";
+  EngineOptions options = options_for(config);
+  const Outcome by_sms = run(config, 4, options);
+  config.overlap.comm_engine = "nccl_copy";
+  expect_same_bits(run(config, 4, options), by_sms);
+  options.eager = true;
+  expect_same_bits(run(config, 4, options), by_sms);
+}
+
+// NCCL's kernels for windows may add in another order.
+TEST_P(GpuLayouts, HaveTheLossesOfOneGpuOnWindows) {
+  RunConfig config = config_of(GetParam());
+  EngineOptions options = options_for(config);
+  options.nccl_windows = true;
+  const Outcome several = run(config, 4, options);
+  options.eager = true;
+  expect_same_bits(run(config, 4, options), several);
+  config.parallel = {};
+  const Outcome one = run(config, 4, options_for(config));
+  for (size_t step = 0; step < one.losses.size(); ++step) {
+    EXPECT_NEAR(several.losses[step], one.losses[step], 0.01) << step;
+  }
+  EXPECT_LT(relative_difference(several.state.weights, one.state.weights), 0.02);
+}
+
 INSTANTIATE_TEST_SUITE_P(
     , GpuLayouts,
     ::testing::Values(

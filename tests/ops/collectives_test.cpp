@@ -57,6 +57,19 @@ TEST(CollectiveCheck, CopyEnginesDoWhatAddsNothing) {
   EXPECT_EQ(by_copy_engine(copied), copied);
   EXPECT_EQ(spec_cost(copied).comm_bytes, spec_cost(gather).comm_bytes);
   expect_refused(with_attribute(copied, "engine", std::string("tape")), "engine must be copy");
+  const OpSpec by_nccl = by_nccl_copies(copied);
+  EXPECT_NO_THROW(check_spec(by_nccl));
+  EXPECT_TRUE(is_by_nccl_copies(by_nccl));
+  EXPECT_FALSE(is_by_copy_engine(by_nccl));
+  EXPECT_TRUE(needs_no_sm(by_nccl) && needs_no_sm(copied) && !needs_no_sm(gather));
+  EXPECT_EQ(by_any_engine(by_nccl), gather);
+  const OpSpec shift = {.op = "ring_shift",
+                        .attributes = to_attributes(RingShiftAttributes{.group = 0, .shift = 1}),
+                        .operands = {read(kF32, {4}), write(kF32, {4})}};
+  EXPECT_THAT(message_of<InternalError>([&] { by_nccl_copies(shift); }),
+              HasSubstr("NCCL has no copies for op ring_shift"));
+  expect_refused(with_attribute(by_copy_engine(shift), "engine", std::string("nccl_copy")),
+                 "engine must be copy");
   const OpSpec sum = collective_spec("reduce_scatter", {read(kF32, {8}), write(kF32, {4})});
   EXPECT_THAT(message_of<InternalError>([&] { by_copy_engine(sum); }),
               HasSubstr("copy engines cannot do op reduce_scatter"));

@@ -67,6 +67,26 @@ TEST(CommEngine, CopyTakesWhatOnlyMovesBytes) {
   EXPECT_EQ(parse_program(text), result.program);
 }
 
+TEST(CommEngine, NcclCopyTakesWhatNcclHasCopiesFor) {
+  const Program program = program_of(
+      "all_gather(y -> x) {group=0} comm.data comm\n"
+      "all_to_all(x -> x) {group=0} comm.data comm\n"
+      "reduce_scatter(x -> y) {group=0} comm.data comm\n"
+      "all_to_all(y -> y) {group=1} comm.data comm\n"
+      "send(z) {group=2, peer=0, channel=1} compute comm\n");
+  const PassResult result = comm_engine(program, {.engine = CommEngine::kNcclCopy}, {});
+  const std::string text = print_program(result.program);
+  EXPECT_THAT(text, HasSubstr("all_gather(y -> x) {group=0, engine=\"nccl_copy\"} comm.data comm"));
+  EXPECT_THAT(text, HasSubstr("all_to_all(x -> x) {group=0, engine=\"nccl_copy\"} comm.data comm"));
+  EXPECT_THAT(text, HasSubstr("reduce_scatter(x -> y) {group=0} comm.data comm"));
+  EXPECT_THAT(text, HasSubstr("all_to_all(y -> y) {group=1} comm.data comm"));  // alone
+  EXPECT_THAT(text, HasSubstr("send(z) {group=2, peer=0, channel=1} compute comm"));
+  EXPECT_EQ(result.report.summary,
+            "copy engines do 2 of 4 communication tasks through NCCL, SMs the others");
+  EXPECT_EQ(parse_program(text), result.program);
+  expect_same_meaning(program, result);
+}
+
 TEST(CommEngine, CopyTakesSumsApart) {
   const Program program = program_of("reduce_scatter(x -> y) {group=0} comm.data comm\n");
   const PassResult result = forced(program);

@@ -32,6 +32,7 @@ TEST(OverlapSetup, TheEngineOfCommunicationIsChosenInAnyMode) {
     EXPECT_EQ(engine("sm"), CommEngine::kSm);
     EXPECT_EQ(engine("copy"), CommEngine::kCopy);
     EXPECT_EQ(engine("hidden"), CommEngine::kAuto);  // until the whole step is simulated
+    EXPECT_EQ(engine("nccl_copy"), CommEngine::kNcclCopy);
   }
 }
 

@@ -44,8 +44,12 @@ ProgramComm gather_of(const CostModel& model, std::vector<int> ranks, bool by_co
       .attributes = to_attributes(CollectiveAttributes{.group = 0}),
       .operands = {{.dtype = DType::kBF16, .access = Access::kRead, .shape = Shape{kElems}},
                    {.dtype = DType::kBF16, .access = Access::kWrite, .shape = Shape{2 * kElems}}}};
-  return comm_of(model, by_copies ? by_copy_engine(gather) : gather, ranks.front(),
-                 {.name = "data", .kind = GroupKind::kData, .ranks = ranks});
+  const Group group{.name = "data", .kind = GroupKind::kData, .ranks = ranks};
+  if (by_copies) {  // whoever drives them
+    EXPECT_EQ(comm_of(model, by_nccl_copies(gather), ranks.front(), group).spec,
+              comm_of(model, by_copy_engine(gather), ranks.front(), group).spec);
+  }
+  return comm_of(model, by_copies ? by_copy_engine(gather) : gather, ranks.front(), group);
 }
 
 TEST(CommOf, CopyEnginesCarryWhatSaysSoInsideANode) {

@@ -49,7 +49,9 @@ class RandomPasses {
                            .jobs_ahead = below(3)};
     options.prefetch_parameters = {.units = below(4), .aligns = one_in(2)};
     options.split_ops = {.enabled = true, .min_gain_ns = 1, .min_rows = 1};
-    options.comm_engine.engine = one_in(2) ? CommEngine::kCopy : CommEngine::kSm;
+    options.comm_engine.engine = one_in(2)   ? CommEngine::kCopy
+                                 : one_in(2) ? CommEngine::kNcclCopy
+                                             : CommEngine::kSm;
     return options;
   }
 

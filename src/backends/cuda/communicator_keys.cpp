@@ -14,7 +14,8 @@ std::string describe_key(const CommunicatorKey& key) {
   for (const int rank : key.ranks) {
     ranks.push_back(std::to_string(rank));
   }
-  return fmt::format("{} of ranks {}", key.name, join(ranks, ", "));
+  return fmt::format("{}{} of ranks {}", key.name, key.by_copies ? " by copies" : "",
+                     join(ranks, ", "));
 }
 
 std::optional<CommunicatorKey> communicator_key(const Program& program, const Task& task) {
@@ -29,7 +30,7 @@ std::optional<CommunicatorKey> communicator_key(const Program& program, const Ta
     return std::nullopt;
   }
   if (spec.op != kSendOp.name && spec.op != kRecvOp.name) {
-    return CommunicatorKey{group.name, group.ranks};
+    return CommunicatorKey{group.name, group.ranks, is_by_nccl_copies(spec)};
   }
   const auto peer = static_cast<size_t>(attributes_of<MessageAttributes>(spec).peer);
   check(peer < group.ranks.size(), "op {} has peer {} in a group of {}", spec.op, peer,
@@ -38,7 +39,7 @@ std::optional<CommunicatorKey> communicator_key(const Program& program, const Ta
   if (spec.op == kRecvOp.name) {
     std::swap(ends[0], ends[1]);
   }
-  return CommunicatorKey{group.name + " messages", std::move(ends)};
+  return CommunicatorKey{group.name + std::string(kMessages), std::move(ends), false};
 }
 
 std::vector<CommunicatorKey> communicator_keys(std::span<const Program> programs) {

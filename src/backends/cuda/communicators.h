@@ -1,27 +1,35 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "backends/cuda/device_arena.h"
 #include "backends/cuda/kernel.h"
+#include "backends/cuda/peer_memory.h"
 #include "comm/rendezvous.h"
 #include "ir/program.h"
 
 namespace braid {
 
+/// What names of communicators of messages end with.
+inline constexpr std::string_view kMessages = " messages";
+
 /// A set of ranks whose calls NCCL takes one after the other.
 struct CommunicatorKey {
   std::string name;        ///< of the group; of messages with " messages" behind it
   std::vector<int> ranks;  ///< in group order; of messages sender, receiver
+  bool by_copies = false;  ///< its collectives are by copy engines where NCCL can (CTA policy zero)
 
   friend auto operator<=>(const CommunicatorKey&, const CommunicatorKey&) = default;
 };
 
-/// "tensor of ranks 0, 1, 2, 3"
+/// "tensor of ranks 0, 1, 2, 3", "tensor by copies of ranks 0, 1"
 std::string describe_key(const CommunicatorKey& key);
 
 /// The communicator of a task that communicates with other ranks; nullopt for all other tasks.
@@ -38,6 +46,27 @@ std::vector<CommunicatorKey> communicator_keys(std::span<const Program> programs
 /// its library. Empty if there can.
 std::string why_no_nccl();
 
+/// "NCCL 2.28.9 (libnccl.so.2), with symmetric windows", or why there is none.
+std::string describe_nccl();
+
+/// Why there can be no windows: "... needs NCCL 2.28 or newer". Empty if there can, as far as the
+/// library goes.
+std::string why_no_nccl_windows();
+
+/// Memory that windows can be made of (ncclMemAlloc), and that GPUs of this process can reach. What
+/// it gives is rounded up to the driver's pages, of 2 MiB.
+const DeviceAllocator& nccl_window_allocator();
+
+struct CommunicatorOptions {
+  bool windows = false;  ///< of all collectives; else of those by copies, which need them
+};
+
+/// Where a rank's operands are.
+struct OperandMemory {
+  std::vector<SharedMemory> memory;  ///< as many on each rank
+  std::function<std::byte*(size_t program, TaskId task, size_t operand)> address;
+};
+
 /// The NCCL communicators of one rank, and kernels of their calls. One thread at a time. Sums of
 /// bf16 are rounded at each rank that they pass (unlike the CPU's, which are rounded once); equal
 /// on all ranks and in every run.
@@ -47,10 +76,26 @@ class Communicators {
   /// members by the first call of each kind, on memory of its own, together with the other ranks,
   /// which must do the same at the same time. `rendezvous` must outlive this. Throws
   /// DeviceError, ConfigError if this build has no NCCL, and AbortedError if another rank fails.
-  Communicators(std::span<const Program> programs, Rendezvous& rendezvous);
+  Communicators(std::span<const Program> programs, Rendezvous& rendezvous,
+                CommunicatorOptions options = {});
   ~Communicators();
   Communicators(const Communicators&) = delete;
   Communicators& operator=(const Communicators&) = delete;
+
+  /// Whether some communicator is to have windows: its operands should then be in memory of
+  /// `nccl_window_allocator`.
+  bool wants_windows() const;
+
+  /// Makes the memory of the operands windows of the communicators that are to have some, together
+  /// with the other ranks, which must do the same at the same time, and runs the first call of each
+  /// kind on it: the memory must be zero, so that this changes nothing. NCCL takes it that an
+  /// operand lies at one offset in the windows of all members, and does not look: where memory
+  /// plans differ, a communicator has no windows, and calls on it are as without. Before captures;
+  /// the memory must outlive this. `programs` are those of the construction.
+  void register_windows(std::span<const Program> programs, const OperandMemory& operands);
+
+  /// One line per communicator that was to have windows and has none, and why.
+  const std::vector<std::string>& without_windows() const;
 
   /// The kernel of a task that has a communicator.
   CudaKernel make_kernel(const Program& program, const Task& task) const;
@@ -64,8 +109,8 @@ class Communicators {
   /// An error that NCCL has met since, or why another rank failed; nullopt if all is well.
   std::optional<std::string> fault() const;
 
-  /// Ends all calls that wait, here; the communicators are then only good for destruction. Tells
-  /// the other ranks why.
+  /// Ends all calls that wait, here, except those on windows, which NCCL has no means to end; the
+  /// communicators are then only good for destruction. Tells the other ranks why.
   void abort(const std::string& reason) noexcept;
 
  private:

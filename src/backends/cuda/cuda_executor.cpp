@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "backends/buffer_addresses.h"
@@ -119,6 +120,7 @@ struct CudaExecutor::State {
   Arenas arenas() const { return {persistent_arena.data(), step_arena.data(), host_arena.data()}; }
   bool one_by_one() const { return options.sync_each_task || finite_checks; }
   /// Whether programs are captured: known at construction.
+  bool has_windows() const { return communicators != nullptr && communicators->wants_windows(); }
   bool has_graphs() const {
     return options.mode == CudaStepMode::kGraph && !options.sync_each_task;
   }
@@ -131,6 +133,9 @@ struct CudaExecutor::State {
   const CudaKernel& call_for(const Program& program, TaskId id);
   void allocate();
   void bind(CudaProgram& target, const StepPlan& step_plan);
+  std::vector<SharedMemory> operand_memory() const;
+  std::byte* operand_address(size_t program, TaskId task, size_t operand) const;
+  void register_windows();
   void connect_copies();
   void capture(CudaProgram& target);
 
@@ -148,7 +153,7 @@ struct CudaExecutor::State {
   std::optional<std::chrono::nanoseconds> patience() const;
   void wait_for_device();
   void fail(std::string reason);
-  void drain() noexcept;
+  bool drain() noexcept;
   std::span<std::byte> persistent_range(std::string_view buffer, int64_t offset_bytes,
                                         size_t size_bytes) const;
 };
@@ -170,7 +175,8 @@ CudaExecutor::State::State(std::vector<Program> sources, MemoryPlan memory,
   }
   if (!communicator_keys(sources).empty()) {
     check(meeting != nullptr, "rank {} communicates, and has no rendezvous", rank);
-    communicators = std::make_unique<Communicators>(sources, *meeting);
+    communicators = std::make_unique<Communicators>(
+        sources, *meeting, CommunicatorOptions{.windows = options.nccl_windows});
     copies = std::make_unique<PeerCalls>(rank, sources);
   }
   programs.reserve(sources.size());
@@ -181,6 +187,7 @@ CudaExecutor::State::State(std::vector<Program> sources, MemoryPlan memory,
   for (size_t i = 0; i < programs.size(); ++i) {
     bind(programs[i], plan.programs[i]);
   }
+  register_windows();
   connect_copies();
   for (CudaProgram& program : programs) {
     if (has_graphs()) {
@@ -190,8 +197,11 @@ CudaExecutor::State::State(std::vector<Program> sources, MemoryPlan memory,
 }
 
 CudaExecutor::State::~State() {
-  ignore_error(cudaSetDevice(context.device()));
-  drain();
+  if (has_windows()) {  // NCCL lets go of the memory before it is given back
+    tracer.reset();
+    programs.clear();  // with the graphs, which hold on to communicators
+    communicators.reset();
+  }
 }
 
 void CudaExecutor::State::add_program(Program source) {
@@ -283,9 +293,11 @@ const CudaKernel& CudaExecutor::State::call_for(const Program& program, TaskId i
 }
 
 void CudaExecutor::State::allocate() {
-  persistent_arena =
-      DeviceArena(plan.persistent_bytes, fmt::format("persistent buffers of rank {}", rank));
-  step_arena = DeviceArena(plan.step_bytes, fmt::format("step buffers of rank {}", rank));
+  const DeviceAllocator& allocator = has_windows() ? nccl_window_allocator() : cuda_allocator();
+  persistent_arena = DeviceArena(plan.persistent_bytes,
+                                 fmt::format("persistent buffers of rank {}", rank), allocator);
+  step_arena =
+      DeviceArena(plan.step_bytes, fmt::format("step buffers of rank {}", rank), allocator);
   host_arena = PinnedArena(plan.host_bytes, fmt::format("buffers on the host of rank {}", rank));
   for (size_t i = 0; i < streams.size(); ++i) {
     streams[i].scratch =
@@ -300,24 +312,46 @@ void CudaExecutor::State::bind(CudaProgram& target, const StepPlan& step_plan) {
   persistent_buffers.add(target.program, step_plan, arenas());
 }
 
+/// That peers may reach.
+std::vector<SharedMemory> CudaExecutor::State::operand_memory() const {
+  return {{persistent_arena.data(), persistent_arena.size_bytes()},
+          {step_arena.data(), step_arena.size_bytes()}};
+}
+
+std::byte* CudaExecutor::State::operand_address(size_t program, TaskId task, size_t operand) const {
+  const CudaProgram& of = programs[program];
+  return of.operands[of.program.tasks[task.index()].operands_begin + operand];
+}
+
+/// While the arenas are still zero.
+void CudaExecutor::State::register_windows() {
+  if (!has_windows()) {
+    return;
+  }
+  std::vector<Program> sources;
+  for (const CudaProgram& program : programs) {
+    sources.push_back(program.program);
+  }
+  communicators->register_windows(
+      sources,
+      {.memory = operand_memory(), .address = [this](size_t program, TaskId task, size_t operand) {
+         return operand_address(program, task, operand);
+       }});
+}
+
 /// Other ranks learn where operands are, and their kernels are made.
 void CudaExecutor::State::connect_copies() {
   if (copies == nullptr || copies->empty()) {
     return;
   }
   const auto address = [this](size_t program, TaskId task, size_t operand) {
-    const CudaProgram& of = programs[program];
-    return of.operands[of.program.tasks[task.index()].operands_begin + operand];
+    return operand_address(program, task, operand);
   };
   const auto by_nccl = [this](size_t program, TaskId task) {
     const Program& of = programs[program].program;
     return communicators->make_kernel(of, of.tasks[task.index()]);
   };
-  copies->connect({.memory = {{persistent_arena.data(), persistent_arena.size_bytes()},
-                              {step_arena.data(), step_arena.size_bytes()}},
-                   .address = address,
-                   .otherwise = by_nccl},
-                  *meeting);
+  copies->connect({.memory = operand_memory(), .address = address, .otherwise = by_nccl}, *meeting);
 }
 
 void CudaExecutor::State::capture(CudaProgram& target) {
@@ -497,12 +531,28 @@ void CudaExecutor::State::fail(std::string reason) {
   }
 }
 
-/// Lets the device finish what it has, whatever comes of it.
-void CudaExecutor::State::drain() noexcept {
+/// Lets the device finish what it has, whatever comes of it. False where it does not: what waits on
+/// windows of NCCL for a rank that has failed never ends.
+bool CudaExecutor::State::drain() noexcept {
+  if (failure && has_windows()) {
+    constexpr std::chrono::seconds kPatience{3};
+    const auto until = std::chrono::steady_clock::now() + kPatience;
+    const auto runs = [](cudaStream_t stream) {
+      return cudaStreamQuery(stream) == cudaErrorNotReady;
+    };
+    while (runs(launch_stream) ||
+           std::ranges::any_of(streams, [&](const auto& each) { return runs(each.handle); })) {
+      if (std::chrono::steady_clock::now() > until) {
+        return false;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
   ignore_error(cudaStreamSynchronize(launch_stream));
   for (const DeviceStream& stream : streams) {
     ignore_error(cudaStreamSynchronize(stream.handle));
   }
+  return true;
 }
 
 std::span<std::byte> CudaExecutor::State::persistent_range(std::string_view buffer,
@@ -517,7 +567,13 @@ CudaExecutor::CudaExecutor(std::vector<Program> programs, MemoryPlan plan, CudaC
     : state_(std::make_unique<State>(std::move(programs), std::move(plan), context,
                                      std::move(options))) {}
 
-CudaExecutor::~CudaExecutor() = default;
+/// What never ends is left behind with its memory: to give that back would wait for it.
+CudaExecutor::~CudaExecutor() {
+  ignore_error(cudaSetDevice(state_->context.device()));
+  if (!state_->drain()) {
+    static_cast<void>(state_.release());
+  }
+}
 
 void CudaExecutor::launch(size_t program_index) {
   State& state = *state_;
@@ -652,6 +708,11 @@ std::vector<std::string> CudaExecutor::notes() const {
   if (state_->copies != nullptr) {
     for (const std::string& why : state_->copies->apart()) {
       notes.push_back("SMs do the communication of copy engines: " + why);
+    }
+  }
+  if (state_->communicators != nullptr) {
+    for (const std::string& why : state_->communicators->without_windows()) {
+      notes.push_back("no NCCL windows, " + why);
     }
   }
   return notes;

@@ -34,6 +34,8 @@ struct CudaExecutorOptions {
   /// Where ranks that communicate meet; must outlive the executor. Several executors may share it
   /// if all ranks construct theirs in one order. Null: a run of one rank.
   Rendezvous* rendezvous = nullptr;
+  bool nccl_windows = false;  ///< register the memory of all collectives with NCCL: see
+                              ///< CommunicatorOptions
   /// Of steps in which ranks communicate: one that takes so much longer than ten times the longest
   /// step of its program before it fails, since a rank must be stuck; the first two of a program
   /// may take ten times as long as this. 0: no limit.

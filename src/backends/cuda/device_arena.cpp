@@ -27,36 +27,46 @@ std::byte* allocate(int64_t size_bytes, const std::string& what) {
 
 }  // namespace
 
-DeviceArena::DeviceArena(int64_t size_bytes, const std::string& what) {
+const DeviceAllocator& cuda_allocator() {
+  static constexpr DeviceAllocator kAllocator{
+      .allocate = allocate, .release = [](std::byte* data) { ignore_error(cudaFree(data)); }};
+  return kAllocator;
+}
+
+DeviceArena::DeviceArena(int64_t size_bytes, const std::string& what,
+                         const DeviceAllocator& allocator) {
   check(size_bytes >= 0, "{}: {} bytes", what, size_bytes);
   if (size_bytes == 0) {
     return;
   }
-  data_ = allocate(size_bytes, what);
+  data_ = allocator.allocate(size_bytes, what);
+  release_ = allocator.release;
   size_bytes_ = size_bytes;
   try {
     BRAID_CUDA_CHECK(cudaMemset(data_, 0, static_cast<size_t>(size_bytes_)));
     BRAID_CUDA_CHECK(
         cudaDeviceSynchronize());  // streams that never wait for the default one follow
   } catch (...) {
-    ignore_error(cudaFree(data_));
+    release_(data_);
     throw;
   }
 }
 
 DeviceArena::~DeviceArena() {
   if (data_ != nullptr) {
-    ignore_error(cudaFree(data_));
+    release_(data_);
   }
 }
 
 DeviceArena::DeviceArena(DeviceArena&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)),
-      size_bytes_(std::exchange(other.size_bytes_, 0)) {}
+      size_bytes_(std::exchange(other.size_bytes_, 0)),
+      release_(other.release_) {}
 
 DeviceArena& DeviceArena::operator=(DeviceArena&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(size_bytes_, other.size_bytes_);
+  std::swap(release_, other.release_);
   return *this;
 }
 

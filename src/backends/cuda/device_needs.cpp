@@ -56,13 +56,16 @@ size_t embedding_wgrad_bytes(const OpSpec& spec) {
   return 7 * sort_array_bytes(spec.operands[0].shape[0]) + kCounterBytes;
 }
 
-/// A copy per member and the words around it, of communication by copy engines.
+/// A copy per member and the words around it, of communication by copy engines. NCCL's have words
+/// of every member at both ends of a call, which are copies too.
 int64_t count_copy_nodes(const Program& program) {
   int64_t nodes = 0;
   for (const Task& task : program.tasks) {
     const OpSpec& spec = program.spec(task);
-    const auto group = is_by_copy_engine(spec) ? group_of(program, spec) : std::nullopt;
-    nodes += group ? 2 * static_cast<int64_t>(program.groups[group->index()].ranks.size()) : 0;
+    const auto group = needs_no_sm(spec) ? group_of(program, spec) : std::nullopt;
+    const int64_t per_member = is_by_nccl_copies(spec) ? 4 : 2;
+    nodes +=
+        group ? per_member * static_cast<int64_t>(program.groups[group->index()].ranks.size()) : 0;
   }
   return nodes;
 }

@@ -58,6 +58,7 @@ class CudaRank : private OwnContext, public CudaExecutor {
              .sync_each_task = options.sync_each_task,
              .make_kernel = options.repeatable ? make_cuda_kernel : make_fastest_cuda_kernel,
              .rendezvous = options.rendezvous,
+             .nccl_windows = options.nccl_windows,
              .timeout_ns = options.timeout_ns}) {}
 };
 
@@ -116,6 +117,10 @@ std::string cuda_software() {
 std::string describe_cuda_tracing() {
   const TraceMethod method = find_trace_method();
   return method.name == "CUPTI" ? method.detail : "events between tasks: " + method.detail;
+}
+
+std::string describe_cuda_communication() {
+  return describe_nccl();
 }
 
 std::unique_ptr<Executor> make_cuda_rank(std::vector<Program> programs, MemoryPlan plan,

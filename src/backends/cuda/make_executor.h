@@ -44,6 +44,10 @@ std::string cuda_software();
 /// tasks: " and why it is not CUPTI. Empty in a build without CUDA.
 std::string describe_cuda_tracing();
 
+/// "NCCL 2.28.9 (libnccl.so.2), with symmetric windows", or why ranks on GPUs have none. Empty in a
+/// build without CUDA.
+std::string describe_cuda_communication();
+
 struct CudaRankOptions {
   int device = 0;
   std::string
@@ -51,8 +55,9 @@ struct CudaRankOptions {
   bool poison_step_arena = false;  ///< as in CudaExecutorOptions
   bool eager = false;              ///< task by task instead of one graph
   bool sync_each_task = false;     ///< as in CudaExecutorOptions
-  bool repeatable = true;  ///< false: the backward of attention may add in any order, which is
-                           ///< faster
+  bool repeatable = true;     ///< false: the backward of attention may add in any order, which is
+                              ///< faster
+  bool nccl_windows = false;  ///< as in CudaExecutorOptions
   Rendezvous* rendezvous = nullptr;  ///< as in CudaExecutorOptions
   int64_t timeout_ns = 0;            ///< as in CudaExecutorOptions
 };

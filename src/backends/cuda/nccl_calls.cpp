@@ -5,6 +5,7 @@
 #include "backends/cuda/cuda_error.h"
 #include "backends/cuda/nccl_library.h"
 #include "base/errors.h"
+#include "ops/collectives.h"
 
 /// Checks a call of the library `nccl`.
 #define BRAID_NCCL_CHECK(call) nccl.check((call), #call)
@@ -36,15 +37,23 @@ struct NcclCall {
   ncclDataType_t dtype = ncclFloat32;
   size_t send_operand = 0;
   size_t recv_operand = 0;
+  bool by_copies = false;
 
   size_t send_elems() const { return static_cast<size_t>(call.send_elems); }
   size_t recv_elems() const { return static_cast<size_t>(call.recv_elems); }
   size_t bytes(size_t elems) const { return elems * dtype_bytes(call.dtype); }
 };
 
+/// By messages, but where copies are wanted, which NCCL has for its own all-to-all only.
 void exchange_blocks(const NcclLibrary& nccl, const NcclCall& c, const std::byte* x, std::byte* y,
                      cudaStream_t stream) {
   const size_t block = c.send_elems() / static_cast<size_t>(c.size);
+#if BRAID_HAS_NCCL_WINDOWS
+  if (c.by_copies) {
+    BRAID_NCCL_CHECK(nccl.all_to_all(x, y, block, c.dtype, c.communicator, stream));
+    return;
+  }
+#endif
   BRAID_NCCL_CHECK(nccl.group_start());
   for (int peer = 0; peer < c.size; ++peer) {
     const size_t offset = static_cast<size_t>(peer) * c.bytes(block);
@@ -127,7 +136,8 @@ CudaKernel make_nccl_kernel(const OpSpec& spec, const CommCall& call, ncclComm_t
              .communicator = communicator,
              .place = place,
              .size = static_cast<int>(call.group->ranks.size()),
-             .dtype = nccl_dtype(call.dtype)};
+             .dtype = nccl_dtype(call.dtype),
+             .by_copies = is_by_nccl_copies(spec)};
   for (size_t i = 0; i < spec.operands.size(); ++i) {
     c.send_operand = reads(spec.operands[i].access) ? i : c.send_operand;
     c.recv_operand = writes(spec.operands[i].access) ? i : c.recv_operand;

@@ -2,6 +2,7 @@
 #include <array>
 #include <chrono>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <set>
 #include <thread>
@@ -14,6 +15,8 @@
 #include "backends/cuda/device_arena.h"
 #include "backends/cuda/nccl_calls.h"
 #include "backends/cuda/nccl_library.h"
+#include "backends/cuda/nccl_windows.h"
+#include "backends/cuda/window_layout.h"
 #include "base/errors.h"
 #include "comm/transport.h"
 
@@ -52,6 +55,9 @@ ncclComm_t make_communicator(const NcclLibrary& nccl, const CommunicatorKey& key
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 1;
   config.commName = key.name.c_str();
+#if BRAID_HAS_NCCL_WINDOWS
+  config.CTAPolicy = key.by_copies ? NCCL_CTA_POLICY_ZERO : config.CTAPolicy;
+#endif
   ncclComm_t made = nullptr;
   BRAID_NCCL_CHECK(nccl.comm_init(&made, static_cast<int>(key.ranks.size()), id, place, &config));
   return made;
@@ -74,10 +80,11 @@ CallKind kind_of(const CommCall& call) {
 
 using TaskOfProgram = std::pair<const Program*, const Task*>;
 
+using FirstCalls = std::map<CommunicatorKey, std::vector<TaskOfProgram>>;
+
 /// The first task of each kind of call on each communicator: in one order on all its members.
-std::map<CommunicatorKey, std::vector<TaskOfProgram>> first_calls(
-    std::span<const Program> programs) {
-  std::map<CommunicatorKey, std::vector<TaskOfProgram>> calls;
+FirstCalls first_calls(std::span<const Program> programs) {
+  FirstCalls calls;
   std::set<std::pair<CommunicatorKey, CallKind>> seen;
   for (const Program& program : programs) {
     std::set<uint32_t> seen_specs;  // few, and perhaps a million tasks
@@ -94,7 +101,7 @@ std::map<CommunicatorKey, std::vector<TaskOfProgram>> first_calls(
 }
 
 /// Bytes of the largest operand.
-int64_t largest_operand(const std::map<CommunicatorKey, std::vector<TaskOfProgram>>& calls) {
+int64_t largest_operand(const FirstCalls& calls) {
   int64_t bytes = 0;
   for (const auto& [key, tasks] : calls) {
     for (const auto& [program, task] : tasks) {
@@ -104,30 +111,63 @@ int64_t largest_operand(const std::map<CommunicatorKey, std::vector<TaskOfProgra
   return bytes;
 }
 
+using OperandAddress =
+    std::function<std::byte*(const Program& program, const Task& task, size_t operand)>;
+
+/// Runs calls to their end.
+void run_calls(const Communicators& communicators, const FirstCalls& calls,
+               const OperandAddress& address) {
+  const CudaStream stream(0);
+  for (const auto& [key, tasks] : calls) {
+    for (const auto& [program, task] : tasks) {
+      std::vector<std::byte*> operands;
+      for (size_t i = 0; i < program->spec(*task).operands.size(); ++i) {
+        operands.push_back(address(*program, *task, i));
+      }
+      communicators.make_kernel(*program, *task)
+          .launch({.operands = operands, .scratch = nullptr, .stream = stream});
+    }
+  }
+  communicators.wait(stream);
+}
+
 }  // namespace
 
 struct Communicators::State {
   const NcclLibrary& nccl = NcclLibrary::get();
   Rendezvous& rendezvous;
   std::map<CommunicatorKey, ncclComm_t> made;
+  CommunicatorOptions options;
+  std::vector<std::string> without_windows;
   bool is_aborted = false;
 
-  explicit State(Rendezvous& given) : rendezvous(given) {}
+  State(Rendezvous& given, CommunicatorOptions chosen) : rendezvous(given), options(chosen) {}
 
   ~State() { end(); }
 
-  /// Communicators of a run that failed are aborted, since the others may never end their part.
+  /// Communicators of a run that failed are aborted, since the others may never end their part. But
+  /// what waits on windows asks for no abort, and the abort might wait for that: such communicators
+  /// are left behind.
   void end() {
     const bool failed = is_aborted || rendezvous.aborted().has_value();
     for (const auto& [key, communicator] : made) {
+      if (failed && wants_windows(key)) {
+        continue;
+      }
       (void)(failed ? nccl.comm_abort(communicator) : nccl.comm_destroy(communicator));
     }
     made.clear();
   }
+
+  /// Messages have none.
+  bool wants_windows(const CommunicatorKey& key) const {
+    return key.by_copies || (options.windows && !key.name.ends_with(kMessages));
+  }
 };
 
-Communicators::Communicators(std::span<const Program> programs, Rendezvous& rendezvous)
-    : state_(std::make_unique<State>(rendezvous)) {
+Communicators::Communicators(std::span<const Program> programs, Rendezvous& rendezvous,
+                             CommunicatorOptions options)
+    : state_(std::make_unique<State>(rendezvous, options)) {
   for (const CommunicatorKey& key : communicator_keys(programs)) {
     const int place = place_of(key, programs.front().rank);
     state_->made.emplace(key, make_communicator(state_->nccl, key, place, rendezvous));
@@ -144,16 +184,41 @@ void Communicators::connect(std::span<const Program> programs) {
   const DeviceArena x(bytes, "first calls of communicators");
   const DeviceArena y(bytes, "first calls of communicators");
   const std::array operands{x.data(), y.data()};
-  const CudaStream stream(0);
-  for (const auto& [key, tasks] : calls) {
-    for (const auto& [program, task] : tasks) {
-      make_kernel(*program, *task)
-          .launch({.operands = std::span(operands).first(program->spec(*task).operands.size()),
-                   .scratch = nullptr,
-                   .stream = stream});
+  run_calls(*this, calls,
+            [&](const Program&, const Task&, size_t operand) { return operands.at(operand); });
+}
+
+bool Communicators::wants_windows() const {
+  return std::ranges::any_of(state_->made,
+                             [&](const auto& entry) { return state_->wants_windows(entry.first); });
+}
+
+void Communicators::register_windows(std::span<const Program> programs,
+                                     const OperandMemory& operands) {
+  FirstCalls calls = first_calls(programs);
+  for (const auto& [key, communicator] : state_->made) {  // in one order on all ranks
+    if (!state_->wants_windows(key)) {
+      calls.erase(key);
+      continue;
+    }
+    const WindowLayout layout =
+        agree_on_windows(key, programs, operands, why_no_nccl_windows(), state_->rendezvous);
+    const std::string why_not = layout.why_not.empty()
+                                    ? make_windows(communicator, layout.memory, operands)
+                                    : layout.why_not;
+    if (!why_not.empty()) {
+      state_->without_windows.push_back(fmt::format("{}: {}", describe_key(key), why_not));
+      calls.erase(key);
     }
   }
-  wait(stream);
+  run_calls(*this, calls, [&](const Program& program, const Task& task, size_t operand) {
+    return operands.address(static_cast<size_t>(&program - programs.data()),
+                            TaskId(static_cast<size_t>(&task - program.tasks.data())), operand);
+  });
+}
+
+const std::vector<std::string>& Communicators::without_windows() const {
+  return state_->without_windows;
 }
 
 Communicators::~Communicators() = default;

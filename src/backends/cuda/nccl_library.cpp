@@ -35,6 +35,12 @@ NcclLibrary load() {
   library.find("ncclRecv", nccl.recv);
   library.find("ncclGroupStart", nccl.group_start);
   library.find("ncclGroupEnd", nccl.group_end);
+#if BRAID_HAS_NCCL_WINDOWS
+  library.find("ncclMemAlloc", nccl.mem_alloc);
+  library.find("ncclMemFree", nccl.mem_free);
+  library.find("ncclCommWindowRegister", nccl.window_register);
+  library.find("ncclAlltoAll", nccl.all_to_all);
+#endif
   nccl.path = library.path();
   int version = 0;
   nccl.check(nccl.get_version(&version), "ncclGetVersion");
@@ -62,6 +68,17 @@ void NcclLibrary::check(ncclResult_t status, const char* call) const {
   const bool has_detail = detail != nullptr && *detail != '\0';
   throw_device_error("{}: {}{}{}", call, get_error_string(status), has_detail ? ": " : "",
                      has_detail ? detail : "");
+}
+
+std::string describe_nccl() {
+  try {
+    const NcclLibrary& nccl = NcclLibrary::get();
+    const std::string windows = why_no_nccl_windows();
+    return fmt::format("NCCL {} ({}), {}", nccl.version, nccl.path,
+                       windows.empty() ? "with symmetric windows" : windows);
+  } catch (const DeviceError& error) {
+    return error.what();
+  }
 }
 
 std::string why_no_nccl() {

@@ -4,6 +4,9 @@
 
 #include <string>
 
+/// Symmetric windows, and collectives by copy engines over them.
+#define BRAID_HAS_NCCL_WINDOWS (NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0))
+
 namespace braid {
 
 /// The functions of libnccl that we use. Throws DeviceError where it cannot be loaded, or is older
@@ -26,6 +29,12 @@ struct NcclLibrary {
   decltype(&::ncclRecv) recv = nullptr;
   decltype(&::ncclGroupStart) group_start = nullptr;
   decltype(&::ncclGroupEnd) group_end = nullptr;
+#if BRAID_HAS_NCCL_WINDOWS
+  decltype(&::ncclMemAlloc) mem_alloc = nullptr;
+  decltype(&::ncclMemFree) mem_free = nullptr;
+  decltype(&::ncclCommWindowRegister) window_register = nullptr;
+  decltype(&::ncclAlltoAll) all_to_all = nullptr;
+#endif
   std::string path;
   std::string version;  ///< "2.28.9"
 

@@ -20,6 +20,10 @@ std::string describe_cuda_tracing() {
   return "";
 }
 
+std::string describe_cuda_communication() {
+  return "";
+}
+
 std::unique_ptr<Executor> make_cuda_rank(std::vector<Program>, MemoryPlan, const CudaRankOptions&) {
   throw_config_error(
       "runtime.device = \"cuda\": this build has no CUDA; build where nvcc is installed, or set "
