@@ -16,6 +16,8 @@ stages, in this order (default all):
   loss_curve   a model of 100 M parameters on real text beside the same in PyTorch
   report       the page, from all results so far; also runs after any other stage
 stages of a machine with 2, 4 or 8 GPUs, which run only if named:
+  connections  GPU tests of layouts and copies with 1, 8 and 32 hardware queues (CUDA_DEVICE_MAX_CONNECTIONS)
+  processes    a process per rank: the bits of one process, late ranks, ranks that are killed or stopped, resuming (processes.py)
   multi        training steps on all its GPUs beside PyTorch, in turns: layouts of cases/multi
   multi_report the page of that (bench/gpu/NAMExN.md), from all results so far; also runs after multi
 options:
@@ -36,7 +38,7 @@ TXT
 }
 
 all_stages=(tests sanitizers kernels end_to_end floors loss_curve)
-multi_stages=(multi multi_report)
+multi_stages=(connections processes multi multi_report)
 bin=$root/build/release results=$root/build/gpu_results report='' python=python3 small=()
 bench_options=() choose=() data=() tools=() programs=() multi_options=()
 
@@ -98,7 +100,7 @@ set_library_path
 device=cuda
 if ! has_gpu; then
   device=cpu
-  [ ${#small[@]} -gt 0 ] || [[ "${stages[*]}" =~ ^(report|multi_report|tests)$ ]] ||
+  [ ${#small[@]} -gt 0 ] || [[ "${stages[*]}" =~ ^(report|multi_report|tests|connections)$ ]] ||
     fail "there is no NVIDIA GPU here; --small rehearses on the CPU"
 fi
 
@@ -112,6 +114,10 @@ stage_sanitizers() {
   needs_gpu sanitizers || return 0
   "$python" "$here/checks.py" sanitizers --bin "$bin" --results "$results" "${small[@]}" "${tools[@]}" "${programs[@]}"
 }
+
+stage_connections() { "$python" "$here/checks.py" connections --bin "$bin" --results "$results" "${programs[@]}"; }
+
+stage_processes() { "$python" "$here/processes.py" --bin "$bin" --results "$results" --device $device; }
 
 stage_kernels() {
   needs_gpu kernels || return 0
@@ -144,9 +150,10 @@ write_page() {
 stage_report() { write_page report.py; }
 stage_multi_report() { write_page multi_report.py; }
 
-# The page of one GPU is written after the stages of one GPU, that of several after theirs.
+# The page of one GPU is written after the stages of one GPU, that of several after those that measure there.
 pages=()
 for stage in "${stages[@]}"; do
+  [[ $stage = connections || $stage = processes ]] && continue
   page=report
   [[ " ${multi_stages[*]} " == *" $stage "* ]] && page=multi_report
   [[ " ${pages[*]} " == *" $page "* ]] || pages+=("$page")

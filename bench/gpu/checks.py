@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The GPU tests, alone and under compute-sanitizer, and the benchmarks of single kernels.
+"""The GPU tests, alone, with other numbers of hardware queues, and under compute-sanitizer, and the benchmarks of single kernels.
 
-usage: checks.py tests|sanitizers|kernels --bin FOLDER --results FOLDER [--small] [--tool NAME...] [--program NAME...]
+usage: checks.py tests|connections|sanitizers|kernels --bin FOLDER --results FOLDER [--small] [--tool NAME...] [--program NAME...]
 """
 import argparse
 import collections
@@ -23,8 +23,13 @@ from gpu_bench import FOLDER, Failure
 
 PROGRAMS = ["braid_cuda_tests", "braid_cuda_runtime_tests"]
 NUM_PARTS = 8  # processes that share the GPU, each with a part of the cases: much of a case is its reference on the CPU
-LIMIT_S = {"tests": 300, "memcheck": 480, "racecheck": 480, "kernels": 300}
+LIMIT_S = {"tests": 300, "connections": 300, "memcheck": 480, "racecheck": 480, "kernels": 300}
 FOUND_ERRORS = 86  # exit status by which compute-sanitizer says so
+
+# With few hardware queues streams wait for each other; what must not depend on that: layouts that overlap, by either engine.
+CONNECTIONS = [1, 8, 32]
+CONNECTION_CASES = re.compile(r"^(GpuLayouts\.(AreBitwiseTheSame|HaveTheLossesOfOneGpuByCopyEngines).*/"
+                              r"(tensor2_sequence|parameters2|1f1b2|zbh1_2|dualpipev2|tensor2_pipeline2)$|PeerCalls)")
 
 # Cases that compare the device's free memory, so that nobody else may use it.
 ALONE = ["CudaExecutorTest.TakesFromTheDriverWhatIsPlannedAndNothingLater",
@@ -47,7 +52,7 @@ SUMMARY = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (.*)")
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("stage", choices=["tests", "sanitizers", "kernels"])
+    parser.add_argument("stage", choices=["tests", "connections", "sanitizers", "kernels"])
     parser.add_argument("--bin", required=True, type=pathlib.Path, help="build folder, or folder of the programs")
     parser.add_argument("--results", required=True, help="folder of raw.jsonl, which is appended to")
     parser.add_argument("--small", action="store_true", help="sanitizers: only the cases of our own kernels")
@@ -149,10 +154,12 @@ def run_parts(program, cases, limit_s, prefix=()):
     return parts
 
 
-def run_tests(program, results):
-    """Whether all cases of a test program passed or were skipped."""
+def run_tests(program, results, cases=None, kind="tests", **variables):
+    """Whether all cases of a test program, or these, passed or were skipped, with these environment variables."""
     begin = time.monotonic()
-    parts = run_parts(program, listed_cases(program), LIMIT_S["tests"])
+    prefix = ["env", *(f"{name}={value}" for name, value in variables.items())] if variables else []
+    parts = run_parts(program, listed_cases(program) if cases is None else cases, LIMIT_S[kind], prefix)
+    title = " ".join([program.name, *prefix[1:]])
     seconds = time.monotonic() - begin
     passed, failed, skipped = 0, [], collections.Counter()
     for part in parts:
@@ -161,14 +168,24 @@ def run_tests(program, results):
         failed += found["failed"]
         skipped += found["skipped"]
         if part.status != 0:
-            print(f"{program.name}: a part ended with status {part.status}:\n{part.output[-6000:]}")
+            print(f"{title}: a part ended with status {part.status}:\n{part.output[-6000:]}")
     for name in failed:
         print(f"failed: {name}")
     for reason, count in skipped.items():
         print(f"skipped: {count} cases: {reason}")
-    print(f"{program.name}: {passed} passed, {len(failed)} failed, {sum(skipped.values())} skipped in {seconds:.0f} s", flush=True)
-    results.add("tests", program=program.name, passed=passed, failed=failed, skipped=dict(skipped), seconds=seconds)
+    print(f"{title}: {passed} passed, {len(failed)} failed, {sum(skipped.values())} skipped in {seconds:.0f} s", flush=True)
+    results.add(kind, program=program.name, passed=passed, failed=failed, skipped=dict(skipped), seconds=seconds, **variables)
     return all(part.status == 0 for part in parts)
+
+
+def run_connections(program, results):
+    """Whether the cases that streams matter for pass with every number of hardware queues."""
+    cases = [case for case in listed_cases(program) if CONNECTION_CASES.search(case)]
+    return all([run_tests(program, results, cases, "connections", CUDA_DEVICE_MAX_CONNECTIONS=count) for count in CONNECTIONS])
+
+
+def stage_connections(arguments, results):
+    return for_each_program(arguments, results, "connections", lambda program: run_connections(program, results))
 
 
 def for_each_program(arguments, results, stage, check_program):
@@ -262,7 +279,7 @@ def main():
     bounded_run.end_with_this()
     results = gpu_bench.Results(arguments.results)
     results.add("machine", **gpu_bench.machine())
-    stage = {"tests": stage_tests, "sanitizers": stage_sanitizers, "kernels": stage_kernels}[arguments.stage]
+    stage = {"tests": stage_tests, "connections": stage_connections, "sanitizers": stage_sanitizers, "kernels": stage_kernels}[arguments.stage]
     try:
         return 0 if stage(arguments, results) else 1
     except Failure as failure:
