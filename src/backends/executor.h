@@ -18,10 +18,14 @@ namespace braid {
 ///  - tasks of a stream run in program order; a task starts after all events that it waits for were
 ///  recorded;
 ///  - `launch` returns at once or runs the step to its end, as the device likes; `wait` returns
-///  when all tasks have finished;
+///  when all tasks of the step have finished;
+///  - up to `max_steps_in_flight` steps may be launched before the first of them is waited for;
+///  each starts when the one in front has ended, and `wait` waits for them in the order of
+///  launches;
 ///  - an error in a task surfaces at the next `wait` as DeviceError naming rank, stream, task and
 ///  label; tasks that depend on
-///    it do not run; the executor is then only good for destruction;
+///    it do not run; all steps in flight are lost with it, and the executor is then only good for
+///    destruction;
 ///  - nothing is allocated on the device between construction and destruction.
 /// All programs of an executor share persistent buffers by name (training and evaluation use the
 /// same weights). Not thread-safe: one thread drives one executor.
@@ -29,12 +33,15 @@ class Executor {
  public:
   virtual ~Executor() = default;
 
-  /// Starts one step of program `program_index` (in the order given at construction).
+  /// Starts one step of program `program_index` (in the order given at construction), after the
+  /// steps that are in flight.
   virtual void launch(size_t program_index) = 0;
+  /// Steps that may be launched and not waited for. A traced step is always alone.
+  virtual int max_steps_in_flight() const { return 1; }
   /// Whether `launch` may wait for the launches of other ranks: then they must be made side by
   /// side.
   virtual bool launch_may_wait() const { return false; }
-  /// Blocks until the launched step has finished. Throws the first error of the step.
+  /// Blocks until the oldest launched step has finished. Throws the first error of the step.
   virtual void wait() = 0;
 
   void run(size_t program_index) {
@@ -42,17 +49,27 @@ class Executor {
     wait();
   }
 
-  /// Copies host bytes into or out of a persistent buffer, between steps only. `offset_bytes`
-  /// counts from the start of the buffer. Throws InternalError for an unknown name or a range
-  /// outside the buffer.
+  /// Copies host bytes into or out of a persistent buffer, while no step is in flight.
+  /// `offset_bytes` counts from the start of the buffer. Throws InternalError for an unknown name
+  /// or a range outside the buffer.
   virtual void write(std::string_view buffer, int64_t offset_bytes,
                      std::span<const std::byte> bytes) = 0;
   virtual void read(std::string_view buffer, int64_t offset_bytes, std::span<std::byte> bytes) = 0;
-  /// Sets all bytes of a persistent buffer to 0, between steps only. Throws InternalError for an
-  /// unknown name.
+  /// The same in the order of the steps, with others in flight. A write is done after all steps
+  /// that were launched before it and in front of the next one: its bytes, of a `host_block`, must
+  /// stay as they are until the `wait` for that next step has returned. A read gets what the step
+  /// that was launched last leaves behind: its bytes, also of a `host_block`, are there when the
+  /// `wait` for that step has returned, and not before. Around a traced step, whose timeline may
+  /// show them, use `write` and `read`.
+  virtual void enqueue_write(std::string_view buffer, int64_t offset_bytes,
+                             std::span<const std::byte> bytes) = 0;
+  virtual void enqueue_read(std::string_view buffer, int64_t offset_bytes,
+                            std::span<std::byte> bytes) = 0;
+  /// Sets all bytes of a persistent buffer to 0, while no step is in flight. Throws InternalError
+  /// for an unknown name.
   virtual void zero(std::string_view buffer) = 0;
-  /// Host memory that `write` and `read` copy fastest, for large transfers; zeroed. It must not
-  /// outlive the executor. Throws DeviceError if there is none.
+  /// Host memory that transfers are fastest with, and the only one that they may be enqueued for;
+  /// zeroed. It must not outlive the executor. Throws DeviceError if there is none.
   virtual HostBlock host_block(int64_t size_bytes) = 0;
 
   /// Looks for NaN and infinity in what each task wrote, right after the task, in the next steps.

@@ -50,6 +50,10 @@ class RootCause {
   std::string stuck_;  // a clause per rank
 };
 
+bool launches_may_wait(std::span<Executor* const> ranks) {
+  return std::ranges::any_of(ranks, [](const Executor* rank) { return rank->launch_may_wait(); });
+}
+
 }  // namespace
 
 void run_side_by_side(size_t num_ranks, const std::function<void(size_t rank)>& work) {
@@ -72,8 +76,17 @@ void run_side_by_side(size_t num_ranks, const std::function<void(size_t rank)>& 
 }
 
 void run_ranks(std::span<Executor* const> ranks, size_t program_index) {
-  if (std::ranges::any_of(ranks, [](const Executor* rank) { return rank->launch_may_wait(); })) {
+  if (launches_may_wait(ranks)) {
     run_side_by_side(ranks.size(), [&](size_t rank) { ranks[rank]->run(program_index); });
+    return;
+  }
+  launch_ranks(ranks, program_index);
+  wait_for_ranks(ranks);
+}
+
+void launch_ranks(std::span<Executor* const> ranks, size_t program_index) {
+  if (launches_may_wait(ranks)) {
+    run_side_by_side(ranks.size(), [&](size_t rank) { ranks[rank]->launch(program_index); });
     return;
   }
   RootCause errors;
@@ -82,7 +95,21 @@ void run_ranks(std::span<Executor* const> ranks, size_t program_index) {
          errors.guard([&] { ranks[num_launched]->launch(program_index); })) {
     ++num_launched;
   }
-  for (Executor* rank : ranks.first(num_launched)) {
+  if (num_launched < ranks.size()) {
+    for (Executor* rank : ranks.first(num_launched)) {
+      errors.guard([&] { rank->wait(); });
+    }
+  }
+  errors.rethrow();
+}
+
+void wait_for_ranks(std::span<Executor* const> ranks) {
+  if (launches_may_wait(ranks)) {  // and so their waits must look for faults side by side
+    run_side_by_side(ranks.size(), [&](size_t rank) { ranks[rank]->wait(); });
+    return;
+  }
+  RootCause errors;
+  for (Executor* rank : ranks) {
     errors.guard([&] { rank->wait(); });
   }
   errors.rethrow();

@@ -27,4 +27,11 @@ void run_side_by_side(size_t num_ranks, const std::function<void(size_t rank)>& 
 /// besides. None of the others is left running, except what is stuck.
 void run_ranks(std::span<Executor* const> ranks, size_t program_index);
 
+/// The two halves of it, for steps in flight. Where a launch fails, the step ends on those ranks
+/// that it was launched on before, unless launches wait for each other; all ranks are then only
+/// good for destruction.
+void launch_ranks(std::span<Executor* const> ranks, size_t program_index);
+/// For the oldest step of each rank.
+void wait_for_ranks(std::span<Executor* const> ranks);
+
 }  // namespace braid

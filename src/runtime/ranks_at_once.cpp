@@ -34,6 +34,16 @@ class RanksAtOnce final : public Executor {
   void read(std::string_view buffer, int64_t offset_bytes, std::span<std::byte> bytes) override {
     first().read(buffer, offset_bytes, bytes);
   }
+  void enqueue_write(std::string_view buffer, int64_t offset_bytes,
+                     std::span<const std::byte> bytes) override {
+    for (Executor* const rank : pointers_) {
+      rank->enqueue_write(buffer, offset_bytes, bytes);
+    }
+  }
+  void enqueue_read(std::string_view buffer, int64_t offset_bytes,
+                    std::span<std::byte> bytes) override {
+    first().enqueue_read(buffer, offset_bytes, bytes);
+  }
   void zero(std::string_view buffer) override {
     for (Executor* const rank : pointers_) {
       rank->zero(buffer);

@@ -105,7 +105,9 @@ class RankOnWindows {
     } else {
       enqueue();
     }
-    check(communicators_->wait(stream_, std::chrono::seconds(20)), "rank {} hangs", program_.rank);
+    const CudaEvent ended(EventTiming::kNone);
+    BRAID_CUDA_CHECK(cudaEventRecord(ended, stream_));
+    check(communicators_->wait(ended, std::chrono::seconds(20)), "rank {} hangs", program_.rank);
     Values y(y_elems);
     BRAID_CUDA_CHECK(cudaMemcpy(y.data(), place_of(BufferId(1)), y_elems * sizeof(float),
                                 cudaMemcpyDeviceToHost));

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <barrier>
 #include <functional>
 #include <vector>
 
@@ -28,6 +29,8 @@ class ScriptedExecutor : public Executor {
   }
   void write(std::string_view, int64_t, std::span<const std::byte>) override {}
   void read(std::string_view, int64_t, std::span<std::byte>) override {}
+  void enqueue_write(std::string_view, int64_t, std::span<const std::byte>) override {}
+  void enqueue_read(std::string_view, int64_t, std::span<std::byte>) override {}
   void zero(std::string_view) override {}
   HostBlock host_block(int64_t) override { return {}; }
   void set_finite_checks(bool) override {}
@@ -96,6 +99,38 @@ TEST(RunRanks, WaitsForWhatItLaunchedWhenALaunchFails) {
   EXPECT_EQ(good.num_waits, 1);
   EXPECT_EQ(bad.num_waits, 0);
   EXPECT_TRUE(never.launched.empty());
+}
+
+/// One whose launch may wait for those of other ranks.
+class MeetingExecutor : public ScriptedExecutor {
+ public:
+  explicit MeetingExecutor(std::barrier<>& barrier)
+      : ScriptedExecutor([&] { barrier.arrive_and_wait(); }, [&] { barrier.arrive_and_wait(); }) {}
+  bool launch_may_wait() const override { return true; }
+};
+
+TEST(RunRanks, HalvesAreSideBySideWhereRanksWaitForEachOther) {
+  std::barrier barrier(2);
+  MeetingExecutor a(barrier);
+  MeetingExecutor b(barrier);
+  Executor* const ranks[] = {&a, &b};
+  launch_ranks(ranks, 3);
+  launch_ranks(ranks, 4);
+  EXPECT_EQ(b.launched, (std::vector<size_t>{3, 4}));
+  EXPECT_EQ(a.num_waits, 0);
+  wait_for_ranks(ranks);
+  wait_for_ranks(ranks);
+  EXPECT_EQ(a.num_waits, 2);
+}
+
+TEST(RunRanks, AFailedWaitIsTheCauseAndAllAreWaitedFor) {
+  ScriptedExecutor echo([] { throw AbortedError("rank 0: rank 1: fire"); });
+  ScriptedExecutor cause([] { throw DeviceError("rank 1: fire"); });
+  ScriptedExecutor good;
+  Executor* const ranks[] = {&echo, &cause, &good};
+  launch_ranks(ranks, 0);
+  EXPECT_EQ(message_of<DeviceError>([&] { wait_for_ranks(ranks); }), "rank 1: fire");
+  EXPECT_EQ(good.num_waits, 1);
 }
 
 }  // namespace

@@ -148,6 +148,8 @@ class ClockedExecutor : public Executor {
   void wait() override {}
   void write(std::string_view, int64_t, std::span<const std::byte>) override {}
   void read(std::string_view, int64_t, std::span<std::byte>) override {}
+  void enqueue_write(std::string_view, int64_t, std::span<const std::byte>) override {}
+  void enqueue_read(std::string_view, int64_t, std::span<std::byte>) override {}
   void zero(std::string_view) override {}
   HostBlock host_block(int64_t) override { return {}; }
   void set_finite_checks(bool) override {}

@@ -27,6 +27,12 @@ namespace {
 constexpr std::chrono::milliseconds kFailurePoll{50};
 constexpr int kPoisonByte = 0xFF;  // all bytes of it: NaN in every floating-point type
 
+/// Bytes that the host gets when the step has ended.
+struct EnqueuedRead {
+  std::span<const std::byte> from;
+  std::span<std::byte> to;
+};
+
 void poison(const HostArena& arena) {
   if (arena.size_bytes() > 0) {
     std::memset(arena.data(), kPoisonByte, static_cast<size_t>(arena.size_bytes()));
@@ -47,6 +53,7 @@ struct CpuExecutor::State {
   PersistentBuffers persistent_buffers;
 
   bool in_flight = false;
+  std::vector<EnqueuedRead> reads;  // behind the step in flight
   bool tracing = false;
   int64_t num_launches = 0;
   std::optional<size_t> traced_program;
@@ -307,6 +314,10 @@ void CpuExecutor::wait() {
   if (failure) {
     throw AbortedError(failure->message);
   }
+  for (const EnqueuedRead& read : state.reads) {
+    std::copy(read.from.begin(), read.from.end(), read.to.begin());
+  }
+  state.reads.clear();
 }
 
 void CpuExecutor::write(std::string_view buffer, int64_t offset_bytes,
@@ -318,6 +329,19 @@ void CpuExecutor::write(std::string_view buffer, int64_t offset_bytes,
 void CpuExecutor::read(std::string_view buffer, int64_t offset_bytes, std::span<std::byte> bytes) {
   const auto source = state_->persistent_range(buffer, offset_bytes, bytes.size());
   std::copy(source.begin(), source.end(), bytes.begin());
+}
+
+/// One step is in flight at most, so that there is none in front of the write.
+void CpuExecutor::enqueue_write(std::string_view buffer, int64_t offset_bytes,
+                                std::span<const std::byte> bytes) {
+  write(buffer, offset_bytes, bytes);
+}
+
+void CpuExecutor::enqueue_read(std::string_view buffer, int64_t offset_bytes,
+                               std::span<std::byte> bytes) {
+  check(state_->in_flight, "buffer {} is to be read after a step, and none was launched", buffer);
+  state_->reads.push_back(
+      {state_->persistent_buffers.range(buffer, offset_bytes, bytes.size()), bytes});
 }
 
 void CpuExecutor::zero(std::string_view buffer) {

@@ -61,6 +61,10 @@ class CpuExecutor : public Executor {
   void write(std::string_view buffer, int64_t offset_bytes,
              std::span<const std::byte> bytes) override;
   void read(std::string_view buffer, int64_t offset_bytes, std::span<std::byte> bytes) override;
+  void enqueue_write(std::string_view buffer, int64_t offset_bytes,
+                     std::span<const std::byte> bytes) override;
+  void enqueue_read(std::string_view buffer, int64_t offset_bytes,
+                    std::span<std::byte> bytes) override;
   void zero(std::string_view buffer) override;
   HostBlock host_block(int64_t size_bytes) override;
   void set_finite_checks(bool enabled) override;

@@ -100,11 +100,10 @@ class Communicators {
   /// The kernel of a task that has a communicator.
   CudaKernel make_kernel(const Program& program, const Task& task) const;
 
-  /// Waits for the work on a stream. Throws DeviceError if it fails, AbortedError if there is a
-  /// fault meanwhile: the parts of other ranks then never come. False if it has not ended within
-  /// `limit`.
-  bool wait(cudaStream_t stream,
-            std::optional<std::chrono::nanoseconds> limit = std::nullopt) const;
+  /// Waits for the work that an event was recorded behind. Throws DeviceError if it fails,
+  /// AbortedError if there is a fault meanwhile: the parts of other ranks then never come. False if
+  /// it has not ended within `limit`.
+  bool wait(cudaEvent_t event, std::optional<std::chrono::nanoseconds> limit = std::nullopt) const;
 
   /// An error that NCCL has met since, or why another rank failed; nullopt if all is well.
   std::optional<std::string> fault() const;

@@ -1,6 +1,7 @@
 #include "backends/cuda/cuda_executor.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstring>
 #include <map>
@@ -31,6 +32,7 @@ namespace {
 
 constexpr int kPoisonByte = 0xFF;  // all bytes of it: NaN in every floating-point type
 constexpr int64_t kFoundBytes = 256;
+constexpr int kMaxStepsInFlight = 2;
 
 /// A stream of the programs on the device.
 struct DeviceStream {
@@ -50,6 +52,15 @@ struct CudaProgram {
   bool has_run = false;
   int64_t num_ended = 0;                  // steps
   std::chrono::nanoseconds longest = {};  // of them
+};
+
+/// A step that was launched, until it is waited for.
+struct LaunchedStep {
+  CudaProgram* program = nullptr;
+  int64_t number = 0;  // of the launches
+  std::chrono::steady_clock::time_point launched = {};
+  CudaEvent ended;  // behind the step and what is read after it
+  NvtxSpan range;
 };
 
 /// An error with the task that it came from.
@@ -103,13 +114,13 @@ struct CudaExecutor::State {
   std::vector<DeviceStream> streams;
   std::vector<CudaProgram> programs;
 
-  CudaProgram* running = nullptr;  // of the last launch
-  bool in_flight = false;
-  bool finite_checks = false;
+  std::array<LaunchedStep, kMaxStepsInFlight> steps;  // they take turns
   int64_t num_launches = 0;
+  int64_t num_waited = 0;                               // of the launches
+  std::chrono::steady_clock::time_point last_end = {};  // of the step that was waited for last
+  bool finite_checks = false;
   std::optional<std::string> failure;
   int64_t traced_launch = 0;
-  NvtxSpan step_range;
   std::unique_ptr<StepTracer> tracer;  // last: it goes before the streams and events do
 
   State(std::vector<Program> sources, MemoryPlan memory, CudaContext& cuda_context,
@@ -119,6 +130,14 @@ struct CudaExecutor::State {
   void use_device() const { BRAID_CUDA_CHECK(cudaSetDevice(context.device())); }
   Arenas arenas() const { return {persistent_arena.data(), step_arena.data(), host_arena.data()}; }
   bool one_by_one() const { return options.sync_each_task || finite_checks; }
+  int64_t num_in_flight() const { return num_launches - num_waited; }
+  LaunchedStep& oldest_step() { return steps[static_cast<size_t>(num_waited % kMaxStepsInFlight)]; }
+  LaunchedStep& newest_step() {
+    return steps[static_cast<size_t>((num_launches - 1) % kMaxStepsInFlight)];
+  }
+  void check_idle(const std::string& what) const {
+    check(num_in_flight() == 0, "{} while a step runs", what);
+  }
   /// Whether programs are captured: known at construction.
   bool has_windows() const { return communicators != nullptr && communicators->wants_windows(); }
   bool has_graphs() const {
@@ -150,12 +169,15 @@ struct CudaExecutor::State {
     return has_graphs() && !one_by_one() && target.has_run;
   }
   void poison();
-  std::optional<std::chrono::nanoseconds> patience() const;
-  void wait_for_device();
+  std::optional<std::chrono::nanoseconds> patience(const CudaProgram& program) const;
+  void begin_step(CudaProgram& target);
+  void wait_for_device(const LaunchedStep& step);
+  void end_step(LaunchedStep& step);
+  void wait_for_oldest();
+  void transfer(std::byte* to, const std::byte* from, size_t size_bytes);
+  std::string describe_failure(const DeviceError& error) const;
   void fail(std::string reason);
   bool drain() noexcept;
-  std::span<std::byte> persistent_range(std::string_view buffer, int64_t offset_bytes,
-                                        size_t size_bytes) const;
 };
 
 CudaExecutor::State::State(std::vector<Program> sources, MemoryPlan memory,
@@ -169,6 +191,9 @@ CudaExecutor::State::State(std::vector<Program> sources, MemoryPlan memory,
   use_device();
   launch_stream = CudaStream(0);
   forked = CudaEvent(EventTiming::kNone);
+  for (LaunchedStep& step : steps) {
+    step.ended = CudaEvent(EventTiming::kNone);
+  }
   rank = sources.empty() ? 0 : sources[0].rank;
   if (options.rendezvous != nullptr) {
     meeting = open_place(*options.rendezvous);  // also where this rank has nothing to say
@@ -480,46 +505,75 @@ void CudaExecutor::State::poison() {
                                      static_cast<size_t>(step_arena.size_bytes()), launch_stream));
   }
   if (options.poison_step_arena && host_arena.size_bytes() > 0) {
-    std::memset(host_arena.data(), kPoisonByte, static_cast<size_t>(host_arena.size_bytes()));
+    // In its turn: the step in front may still use this memory.
+    const auto poison_host = [](void* arena) {
+      const auto* const host = static_cast<const PinnedArena*>(arena);
+      std::memset(host->data(), kPoisonByte, static_cast<size_t>(host->size_bytes()));
+    };
+    BRAID_CUDA_CHECK(cudaLaunchHostFunc(launch_stream, poison_host, &host_arena));
   }
 }
 
 /// After what time a step must be stuck.
-std::optional<std::chrono::nanoseconds> CudaExecutor::State::patience() const {
+std::optional<std::chrono::nanoseconds> CudaExecutor::State::patience(
+    const CudaProgram& program) const {
   if (options.timeout_ns <= 0) {
     return std::nullopt;
   }
   constexpr int kMargin = 10;
   const std::chrono::nanoseconds timeout(options.timeout_ns);
-  return running->num_ended < 2 ? kMargin * timeout : timeout + kMargin * running->longest;
+  return program.num_ended < 2 ? kMargin * timeout : timeout + kMargin * program.longest;
 }
 
-/// Waits for the end of the step. Throws AbortedError if another rank fails meanwhile, whose part
-/// of the calls never comes, and TaskError if the step must be stuck.
-void CudaExecutor::State::wait_for_device() {
+/// Waits for the end of the oldest step. Throws AbortedError if another rank fails meanwhile, whose
+/// part of the calls never comes, and TaskError if the step must be stuck.
+void CudaExecutor::State::wait_for_device(const LaunchedStep& step) {
   if (communicators == nullptr) {
-    BRAID_CUDA_CHECK(cudaStreamSynchronize(launch_stream));
+    BRAID_CUDA_CHECK(cudaEventSynchronize(step.ended));
     return;
   }
   const auto begin = std::chrono::steady_clock::now();
-  const auto step = [&] {
-    return fmt::format("rank {}, step {} of program {}", rank, num_launches - 1,
-                       running->program.name);
+  const auto name = [&] {
+    return fmt::format("rank {}, step {} of program {}", rank, step.number,
+                       step.program->program.name);
   };
   try {
-    const bool ended = communicators->wait(launch_stream, patience());
-    const std::chrono::nanoseconds taken = std::chrono::steady_clock::now() - begin;
-    if (!ended) {
+    if (!communicators->wait(step.ended, patience(*step.program))) {
+      const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - begin;
       throw TaskError(fmt::format(
           "{} has not ended after {:.3g} s: this rank or one that it communicates with is stuck "
           "(runtime.timeout_s is the limit, beside ten times the longest step before)",
-          step(), std::chrono::duration<double>(taken).count()));
+          name(), waited.count()));
     }
-    ++running->num_ended;
-    running->longest = std::max(running->longest, taken);
   } catch (const AbortedError& error) {
-    throw AbortedError(fmt::format("{}: {}", step(), error.what()));
+    throw AbortedError(fmt::format("{}: {}", name(), error.what()));
   }
+}
+
+/// Waits for the oldest step, which begins when it was launched, or when the one in front of it
+/// has ended, as far as the host knows.
+void CudaExecutor::State::end_step(LaunchedStep& step) {
+  wait_for_device(step);
+  step.range.end();
+  const auto begin = std::max(step.launched, last_end);
+  last_end = std::chrono::steady_clock::now();
+  ++step.program->num_ended;
+  step.program->longest = std::max(step.program->longest, last_end - begin);
+}
+
+/// A copy in the order of the launch stream.
+void CudaExecutor::State::transfer(std::byte* to, const std::byte* from, size_t size_bytes) {
+  if (size_bytes > 0) {
+    use_device();
+    BRAID_CUDA_CHECK(cudaMemcpyAsync(to, from, size_bytes, cudaMemcpyDefault, launch_stream));
+  }
+}
+
+std::string CudaExecutor::State::describe_failure(const DeviceError& error) const {
+  return fmt::format(
+      "rank {}: a task failed on the device, which tells no more than this: {} (run again with "
+      "the environment variable BRAID_SYNC_TASKS=1 to see which)",
+      rank, error.what());
 }
 
 /// Other ranks are told, so that nobody waits for this one.
@@ -555,13 +609,6 @@ bool CudaExecutor::State::drain() noexcept {
   return true;
 }
 
-std::span<std::byte> CudaExecutor::State::persistent_range(std::string_view buffer,
-                                                           int64_t offset_bytes,
-                                                           size_t size_bytes) const {
-  check(!in_flight, "buffer {} is accessed while a step runs", buffer);
-  return persistent_buffers.range(buffer, offset_bytes, size_bytes);
-}
-
 CudaExecutor::CudaExecutor(std::vector<Program> programs, MemoryPlan plan, CudaContext& context,
                            CudaExecutorOptions options)
     : state_(std::make_unique<State>(std::move(programs), std::move(plan), context,
@@ -575,87 +622,128 @@ CudaExecutor::~CudaExecutor() {
   }
 }
 
+/// Enqueues the step and what tells its end.
+void CudaExecutor::State::begin_step(CudaProgram& target) {
+  LaunchedStep& step = steps[static_cast<size_t>(num_launches % kMaxStepsInFlight)];
+  step.program = &target;
+  step.number = num_launches;
+  step.launched = std::chrono::steady_clock::now();
+  step.range.begin([&] { return fmt::format("step {} of {}", step.number, target.program.name); });
+  ++num_launches;
+  try {
+    use_device();
+    start_step(target);
+    BRAID_CUDA_CHECK(cudaEventRecord(step.ended, launch_stream));
+  } catch (const TaskError& error) {
+    fail(error.what());
+  } catch (const std::exception& error) {
+    fail(fmt::format("rank {}, program {}: {}", rank, target.program.name, error.what()));
+  }
+}
+
 void CudaExecutor::launch(size_t program_index) {
   State& state = *state_;
   check(program_index < state.programs.size(), "program {} of {}", program_index,
         state.programs.size());
-  check(!state.in_flight, "a step is launched while another one runs");
+  check(state.num_in_flight() < max_steps_in_flight(), "a step is launched while {} run",
+        state.num_in_flight());
+  check(!state.is_traced() || state.num_in_flight() == 0,
+        "a traced step is launched while another one runs");
   check(!state.failure, "a step is launched after an error");
-  CudaProgram& target = state.programs[program_index];
-  state.running = &target;
-  state.step_range.begin(
-      [&] { return fmt::format("step {} of {}", state.num_launches, target.program.name); });
-  ++state.num_launches;
-  state.in_flight = true;
-  try {
-    state.use_device();
-    state.start_step(target);
-  } catch (const TaskError& error) {
-    state.fail(error.what());
-  } catch (const std::exception& error) {
-    state.fail(
-        fmt::format("rank {}, program {}: {}", state.rank, target.program.name, error.what()));
-  }
+  state.begin_step(state.programs[program_index]);
+}
+
+int CudaExecutor::max_steps_in_flight() const {
+  return kMaxStepsInFlight;
 }
 
 bool CudaExecutor::launch_may_wait() const {
   return state_->communicators != nullptr;
 }
 
-void CudaExecutor::wait() {
-  State& state = *state_;
-  check(state.in_flight, "no step was launched");
-  state.in_flight = false;
-  if (state.failure) {
-    state.drain();
-    throw DeviceError(*state.failure);
+void CudaExecutor::State::wait_for_oldest() {
+  if (failure) {
+    drain();
+    throw DeviceError(*failure);
   }
   try {
-    state.use_device();
-    state.wait_for_device();
-    state.step_range.end();
-    if (state.tracer != nullptr && state.tracer->is_open()) {
-      state.tracer->finish();
+    use_device();
+    end_step(oldest_step());
+    if (tracer != nullptr && tracer->is_open()) {
+      tracer->finish();
     }
   } catch (const AbortedError& error) {
-    state.fail(error.what());
-    state.drain();
+    fail(error.what());
+    drain();
     throw;
   } catch (const TaskError& error) {
-    state.fail(error.what());
+    fail(error.what());
     throw;
   } catch (const DeviceError& error) {
-    state.fail(fmt::format(
-        "rank {}: a task failed on the device, which tells no more than this: {} (run again with "
-        "the environment variable BRAID_SYNC_TASKS=1 to see which)",
-        state.rank, error.what()));
-    throw DeviceError(*state.failure);
+    fail(describe_failure(error));
+    throw DeviceError(*failure);
+  }
+}
+
+void CudaExecutor::wait() {
+  State& state = *state_;
+  check(state.num_in_flight() > 0, "no step was launched");
+  try {
+    state.wait_for_oldest();
+    ++state.num_waited;
+  } catch (...) {
+    state.num_waited = state.num_launches;  // all steps are lost
+    throw;
   }
 }
 
 void CudaExecutor::write(std::string_view buffer, int64_t offset_bytes,
                          std::span<const std::byte> bytes) {
-  const auto target = state_->persistent_range(buffer, offset_bytes, bytes.size());
-  if (!bytes.empty()) {
-    state_->use_device();
-    BRAID_CUDA_CHECK(cudaMemcpyAsync(target.data(), bytes.data(), bytes.size(),
-                                     cudaMemcpyHostToDevice, state_->launch_stream));
-    BRAID_CUDA_CHECK(cudaStreamSynchronize(state_->launch_stream));
-  }
+  state_->check_idle(fmt::format("buffer {} is accessed", buffer));
+  const auto target = state_->persistent_buffers.range(buffer, offset_bytes, bytes.size());
+  state_->transfer(target.data(), bytes.data(), bytes.size());
+  BRAID_CUDA_CHECK(cudaStreamSynchronize(state_->launch_stream));
 }
 
 void CudaExecutor::read(std::string_view buffer, int64_t offset_bytes, std::span<std::byte> bytes) {
-  const auto source = state_->persistent_range(buffer, offset_bytes, bytes.size());
-  if (!bytes.empty()) {
-    state_->use_device();
-    BRAID_CUDA_CHECK(cudaMemcpyAsync(bytes.data(), source.data(), bytes.size(),
-                                     cudaMemcpyDeviceToHost, state_->launch_stream));
-    BRAID_CUDA_CHECK(cudaStreamSynchronize(state_->launch_stream));
+  state_->check_idle(fmt::format("buffer {} is accessed", buffer));
+  const auto source = state_->persistent_buffers.range(buffer, offset_bytes, bytes.size());
+  state_->transfer(bytes.data(), source.data(), bytes.size());
+  BRAID_CUDA_CHECK(cudaStreamSynchronize(state_->launch_stream));
+}
+
+void CudaExecutor::enqueue_write(std::string_view buffer, int64_t offset_bytes,
+                                 std::span<const std::byte> bytes) {
+  State& state = *state_;
+  const auto target = state.persistent_buffers.range(buffer, offset_bytes, bytes.size());
+  check(!state.failure, "buffer {} is written after an error", buffer);
+  try {
+    state.transfer(target.data(), bytes.data(), bytes.size());
+  } catch (const DeviceError& error) {  // of the step in front
+    state.fail(state.describe_failure(error));
+    throw DeviceError(*state.failure);
+  }
+}
+
+void CudaExecutor::enqueue_read(std::string_view buffer, int64_t offset_bytes,
+                                std::span<std::byte> bytes) {
+  State& state = *state_;
+  check(state.num_in_flight() > 0, "buffer {} is to be read after a step, and none was launched",
+        buffer);
+  const auto source = state.persistent_buffers.range(buffer, offset_bytes, bytes.size());
+  if (state.failure) {
+    return;  // which the next wait throws
+  }
+  try {
+    state.transfer(bytes.data(), source.data(), bytes.size());
+    BRAID_CUDA_CHECK(cudaEventRecord(state.newest_step().ended, state.launch_stream));
+  } catch (const DeviceError& error) {
+    state.fail(state.describe_failure(error));
   }
 }
 
 void CudaExecutor::zero(std::string_view buffer) {
-  check(!state_->in_flight, "buffer {} is accessed while a step runs", buffer);
+  state_->check_idle(fmt::format("buffer {} is accessed", buffer));
   const auto target = state_->persistent_buffers.whole(buffer);
   state_->use_device();
   BRAID_CUDA_CHECK(cudaMemsetAsync(target.data(), 0, target.size(), state_->launch_stream));
@@ -669,13 +757,13 @@ HostBlock CudaExecutor::host_block(int64_t size_bytes) {
 }
 
 void CudaExecutor::set_finite_checks(bool enabled) {
-  check(!state_->in_flight, "checks are switched while a step runs");
+  state_->check_idle("checks are switched");
   state_->finite_checks = enabled;
 }
 
 void CudaExecutor::set_tracing(bool enabled) {
   State& state = *state_;
-  check(!state.in_flight, "tracing is switched while a step runs");
+  state.check_idle("tracing is switched");
   state.use_device();
   if (enabled) {
     if (state.tracer == nullptr) {
@@ -689,7 +777,7 @@ void CudaExecutor::set_tracing(bool enabled) {
 }
 
 RankTimeline CudaExecutor::timeline() const {
-  check(state_->tracer != nullptr && !state_->in_flight, "no step was traced");
+  check(state_->tracer != nullptr && state_->num_in_flight() == 0, "no step was traced");
   RankTimeline timeline = state_->tracer->timeline();
   timeline.step = state_->traced_launch;
   return timeline;

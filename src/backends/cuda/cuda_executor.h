@@ -53,6 +53,11 @@ struct CudaExecutorOptions {
 /// device refuses is an error of its task. A traced step runs in the same way if CUPTI can time it,
 /// else task by task with events between tasks (step_tracer.h); either gives the same bytes.
 ///
+/// Two steps may be in flight, so that the device goes from one to the next without the host: all
+/// steps, and the transfers that are enqueued between them, are in the order of one stream, and an
+/// event behind each step and its reads tells when it has ended. Ranks may then be a step apart;
+/// what orders the tasks of a step across ranks orders those of two (copy_steps.h says why).
+///
 /// Steps, tasks that the host enqueues, captures and launches of graphs are NVTX ranges of the
 /// domain "braid".
 ///
@@ -77,11 +82,16 @@ class CudaExecutor : public Executor {
   ~CudaExecutor() override;
 
   void launch(size_t program_index) override;
+  int max_steps_in_flight() const override;
   bool launch_may_wait() const override;
   void wait() override;
   void write(std::string_view buffer, int64_t offset_bytes,
              std::span<const std::byte> bytes) override;
   void read(std::string_view buffer, int64_t offset_bytes, std::span<std::byte> bytes) override;
+  void enqueue_write(std::string_view buffer, int64_t offset_bytes,
+                     std::span<const std::byte> bytes) override;
+  void enqueue_read(std::string_view buffer, int64_t offset_bytes,
+                    std::span<std::byte> bytes) override;
   void zero(std::string_view buffer) override;
   HostBlock host_block(int64_t size_bytes) override;
   void set_finite_checks(bool enabled) override;

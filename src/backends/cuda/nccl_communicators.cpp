@@ -128,7 +128,9 @@ void run_calls(const Communicators& communicators, const FirstCalls& calls,
           .launch({.operands = operands, .scratch = nullptr, .stream = stream});
     }
   }
-  communicators.wait(stream);
+  const CudaEvent ended(EventTiming::kNone);
+  BRAID_CUDA_CHECK(cudaEventRecord(ended, stream));
+  communicators.wait(ended);
 }
 
 }  // namespace
@@ -232,13 +234,13 @@ CudaKernel Communicators::make_kernel(const Program& program, const Task& task) 
                           place_of(*key, program.rank));
 }
 
-bool Communicators::wait(cudaStream_t stream, std::optional<std::chrono::nanoseconds> limit) const {
+bool Communicators::wait(cudaEvent_t event, std::optional<std::chrono::nanoseconds> limit) const {
   constexpr int kQueriesPerLook = 256;  // for faults: it takes a lock per communicator
   const auto begin = std::chrono::steady_clock::now();
   for (int queries = 1;; ++queries) {
-    const cudaError_t status = cudaStreamQuery(stream);
+    const cudaError_t status = cudaEventQuery(event);
     if (status != cudaErrorNotReady) {
-      cuda_check(status, "cudaStreamQuery");
+      cuda_check(status, "cudaEventQuery");
       return true;
     }
     if (queries % kQueriesPerLook == 0) {
