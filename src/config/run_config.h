@@ -175,6 +175,7 @@ struct RuntimeConfig {
   bool repeatable = true;
   bool nccl_windows = false;
   std::string detect_nan = "loss";
+  int64_t steps_in_flight = 2;
   int64_t timeout_s = 60;
 
   friend bool operator==(const RuntimeConfig&, const RuntimeConfig&) = default;

@@ -62,6 +62,14 @@ Engine::Engine(RunPlan plan, const EngineOptions& options)
   connect(options);
   num_threads_ = options.threads_per_rank * static_cast<int>(ranks_.size());
   make_executors(options);
+  max_in_flight_ = std::max(1, options.steps_in_flight);
+  for (const auto& executor : executors_) {
+    max_in_flight_ = std::min(max_in_flight_, executor->max_steps_in_flight());
+  }
+  for (size_t local = 0; local < executors_.size(); ++local) {
+    exchanges_.emplace_back(*executors_[local], plan_.ranks[ranks_[local]].programs[kTrainProgram],
+                            max_in_flight_);
+  }
 }
 
 /// The ranks of this process with each other or with those of the others.
@@ -89,6 +97,10 @@ void Engine::make_executors(const EngineOptions& options) {
   run_side_by_side(executors_.size(), [&](size_t local) {
     try {
       executors_[local] = make_executor(local, options);
+      if (options.wrap_executor) {
+        executors_[local] =
+            options.wrap_executor(std::move(executors_[local]), static_cast<int>(ranks_[local]));
+      }
     } catch (const AbortedError&) {
       throw;
     } catch (const std::exception& error) {
@@ -127,7 +139,15 @@ std::unique_ptr<Executor> Engine::make_executor(size_t local, const EngineOption
                          .stuck_timeout_ns = options.stuck_timeout_ns});
 }
 
-Engine::~Engine() = default;
+/// Steps in flight use the memory of the exchanges, and may end only because another rank fails.
+Engine::~Engine() {
+  for (; steps_in_flight() > 0; ++num_finished_) {
+    try {
+      wait_for_ranks(executors());
+    } catch (const std::exception&) {  // what came first is known
+    }
+  }
+}
 
 int64_t Engine::allocated_bytes(int rank) const {
   const Executor* const executor = executors_by_rank().at(static_cast<size_t>(rank));
@@ -163,6 +183,8 @@ std::vector<Executor*> Engine::executors_by_rank() const {
 }
 
 void Engine::run_all(size_t program_index) {
+  check(steps_in_flight() == 0, "program {} is to run with {} steps in flight", program_index,
+        steps_in_flight());
   run_ranks(executors(), program_index);
 }
 
@@ -178,53 +200,83 @@ std::vector<int64_t> Engine::positions_of(size_t rank, const StepBatch& batch) c
 }
 
 /// Tokens go to ranks with the embedding, labels to those with the loss.
-void Engine::write_inputs(const StepBatch& batch) {
-  const std::array scale{loss_scale_of(batch)};
-  for (size_t i = 0; i < executors_.size(); ++i) {
-    const size_t rank = ranks_[i];
-    Executor& executor = *executors_[i];
-    const int data_rank = plan_.mesh.position(static_cast<int>(rank)).data;
-    const std::vector<int64_t> positions = positions_of(rank, batch);
-    const bool embeds = has_buffer(rank, kTrainProgram, "tokens");
-    const bool has_loss = has_buffer(rank, kTrainProgram, "labels");
-    for (int64_t microbatch = 0; microbatch < plan_.num_microbatches; ++microbatch) {
-      const int64_t first =
-          microbatch * batch.shape().microbatch * static_cast<int64_t>(positions.size());
-      if (embeds) {
-        write_values<int32_t>(executor, "tokens", first,
-                              batch.tokens_at(data_rank, microbatch, positions));
-      }
-      if (has_loss) {
-        write_values<int32_t>(executor, "labels", first,
-                              batch.labels_at(data_rank, microbatch, positions));
-      }
+void Engine::fill_inputs(size_t local, const StepBatch& batch,
+                         const StepExchange::Values& values) const {
+  const size_t rank = ranks_[local];
+  const int data_rank = plan_.mesh.position(static_cast<int>(rank)).data;
+  const std::vector<int64_t> positions = positions_of(rank, batch);
+  const size_t rows = static_cast<size_t>(batch.shape().microbatch) * positions.size();
+  const auto fill = [&](std::span<int32_t> to, const std::vector<int32_t>& from,
+                        size_t microbatch) {
+    check(from.size() == rows && to.size() == rows * static_cast<size_t>(plan_.num_microbatches),
+          "{} tokens of a microbatch for {} microbatches of {}", from.size(),
+          plan_.num_microbatches, to.size());
+    std::ranges::copy(from, to.subspan(microbatch * rows, rows).begin());
+  };
+  for (int64_t microbatch = 0; microbatch < plan_.num_microbatches; ++microbatch) {
+    const auto index = static_cast<size_t>(microbatch);
+    if (!values.tokens.empty()) {
+      fill(values.tokens, batch.tokens_at(data_rank, microbatch, positions), index);
     }
-    if (has_loss) {
-      write_values<float>(executor, "loss_scale", 0, scale);
+    if (!values.labels.empty()) {
+      fill(values.labels, batch.labels_at(data_rank, microbatch, positions), index);
     }
   }
 }
 
-StepResult Engine::train_step(const StepBatch& batch, const OptimizerConfig& optimizer,
-                              double learning_rate, int64_t step) {
-  write_inputs(batch);
+void Engine::begin_step(const StepBatch& batch, const OptimizerConfig& optimizer,
+                        double learning_rate, int64_t step) {
+  check(steps_in_flight() < max_in_flight_, "step {} begins with {} in flight", step,
+        steps_in_flight());
+  const auto slot = static_cast<size_t>(num_begun_ % max_in_flight_);
   const auto t = static_cast<double>(step);
   const std::array scalars{static_cast<float>(learning_rate),
                            static_cast<float>(1.0 - std::pow(optimizer.beta1, t)),
                            static_cast<float>(1.0 - std::pow(optimizer.beta2, t))};
-  for (const auto& executor : executors_) {
-    write_values<float>(*executor, "optimizer_scalars", 0, scalars);
+  const float loss_scale = loss_scale_of(batch);
+  for (size_t local = 0; local < executors_.size(); ++local) {
+    const StepExchange::Values& values = exchanges_[local].slot(slot);
+    fill_inputs(local, batch, values);
+    std::ranges::fill(values.loss_scale, loss_scale);
+    check(values.optimizer_scalars.size() == scalars.size(), "the optimizer takes {} numbers",
+          values.optimizer_scalars.size());
+    std::ranges::copy(scalars, values.optimizer_scalars.begin());
+    if (tracing_) {
+      exchanges_[local].write_inputs(slot);
+    } else {
+      exchanges_[local].enqueue_inputs(slot);
+    }
   }
-  run_all(kTrainProgram);
-  Executor& first = *executors_.front();
+  launch_ranks(executors(), kTrainProgram);
+  if (!tracing_) {
+    exchanges_.front().enqueue_results(slot);
+  }
+  ++num_begun_;
+}
+
+StepResult Engine::finish_step() {
+  check(steps_in_flight() > 0, "no step has begun");
+  const auto slot = static_cast<size_t>(num_finished_++ % max_in_flight_);
+  wait_for_ranks(executors());
+  if (tracing_) {
+    exchanges_.front().read_results(slot);
+  }
+  const StepExchange::Values& values = exchanges_.front().slot(slot);
   StepResult result;
-  for (const float loss :
-       read_values<float>(first, "losses", static_cast<size_t>(plan_.num_microbatches))) {
+  for (const float loss : values.losses) {
     result.loss += loss;
   }
-  result.grad_norm = read_values<float>(first, "grad_norm", 1).front();
-  result.skipped = read_values<float>(first, "grad_scale", 1).front() == 0.0f;
+  result.grad_norm = values.grad_norm.front();
+  result.skipped = values.grad_scale.front() == 0.0f;
   return result;
+}
+
+StepResult Engine::train_step(const StepBatch& batch, const OptimizerConfig& optimizer,
+                              double learning_rate, int64_t step) {
+  check(steps_in_flight() == 0, "step {} is to run alone, with {} in flight", step,
+        steps_in_flight());
+  begin_step(batch, optimizer, learning_rate, step);
+  return finish_step();
 }
 
 void Engine::check_last_step() {
@@ -314,6 +366,8 @@ void Engine::write_state(const StateSource& source) {
 }
 
 void Engine::set_tracing(bool enabled) {
+  check(steps_in_flight() == 0, "tracing is switched with {} steps in flight", steps_in_flight());
+  tracing_ = enabled;
   // Ranks whose launches wait for each other capture their steps anew, together.
   const bool together = std::ranges::any_of(
       executors_, [](const auto& executor) { return executor->launch_may_wait(); });

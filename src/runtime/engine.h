@@ -14,13 +14,12 @@
 #include "plan/run_plan.h"
 #include "runtime/device.h"
 #include "runtime/device_shards.h"
+#include "runtime/step_exchange.h"
 #include "state/state_map.h"
 #include "state/state_transfer.h"
 #include "trace/timeline.h"
 
 namespace braid {
-
-class Executor;
 
 struct EngineOptions {
   int threads_per_rank = 1;  ///< of the CPU
@@ -35,9 +34,13 @@ struct EngineOptions {
   bool nccl_windows = false;    ///< on several GPUs: as runtime.nccl_windows
   bool eager = false;           ///< on a GPU: task by task instead of one graph
   bool sync_each_task = false;  ///< on a GPU: wait for each task before the next
+  int steps_in_flight = 2;      ///< at most; see Engine::begin_step
   bool poison_step_arena = false;  ///< tests: fill step memory with NaN before each step
   /// Tests: makes the kernels of a rank on the CPU.
   std::function<CpuKernelFactory(int rank)> cpu_kernels = {};
+  /// Tests: puts something in front of the executor of a rank.
+  std::function<std::unique_ptr<Executor>(std::unique_ptr<Executor> made, int rank)> wrap_executor =
+      {};
 };
 
 /// Threads for each of `num_ranks` ranks on this host: `configured`, or the cores divided by the
@@ -57,7 +60,10 @@ struct StepResult {
 class Engine {
  public:
   Engine(RunPlan plan, const EngineOptions& options);
+  /// Waits for the steps in flight.
   ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
 
   const RunPlan& plan() const { return plan_; }
   /// Bytes of all arenas of a rank of this process, as allocated.
@@ -65,7 +71,19 @@ class Engine {
   /// `Executor::notes` of the ranks here, each once.
   std::vector<std::string> notes() const;
 
-  /// One optimizer update with `batch`, which holds the data of all ranks. `step` counts from 1.
+  /// Steps that may have begun and not been finished: what the options say, as far as the executors
+  /// of the ranks can.
+  int max_steps_in_flight() const { return max_in_flight_; }
+  int steps_in_flight() const { return static_cast<int>(num_begun_ - num_finished_); }
+  /// Launches one optimizer update with `batch`, which holds the data of all ranks and is not
+  /// needed afterwards, behind the steps in flight: the device goes from one to the next without
+  /// the host. `step` counts from 1. The results are bitwise those of steps one by one. With steps
+  /// in flight, no other function of the engine may be called but this one and `finish_step`.
+  void begin_step(const StepBatch& batch, const OptimizerConfig& optimizer, double learning_rate,
+                  int64_t step);
+  /// Waits for the oldest step in flight.
+  StepResult finish_step();
+  /// Both.
   StepResult train_step(const StepBatch& batch, const OptimizerConfig& optimizer,
                         double learning_rate, int64_t step);
   /// Runs the last training step again, with its inputs, and looks at everything that its tasks
@@ -99,7 +117,7 @@ class Engine {
   std::vector<RankTimeline> collect_timelines() const;
   void run_all(size_t program_index);
   std::vector<int64_t> positions_of(size_t rank, const StepBatch& batch) const;
-  void write_inputs(const StepBatch& batch);
+  void fill_inputs(size_t local, const StepBatch& batch, const StepExchange::Values& values) const;
   void write_eval_inputs(size_t local, const StepBatch& batch, int64_t microbatch);
   double sum_of_losses(const std::vector<float>& own) const;
 
@@ -114,6 +132,11 @@ class Engine {
   std::vector<std::unique_ptr<Transport>> transports_;   // of ranks on the CPU
   std::vector<std::unique_ptr<Rendezvous>> rendezvous_;  // of ranks in this one process
   std::vector<std::unique_ptr<Executor>> executors_;
+  bool tracing_ = false;  // the transfers of a step are then none of its timeline
+  int max_in_flight_ = 1;
+  std::vector<StepExchange> exchanges_;  // with the executors
+  int64_t num_begun_ = 0;                // training steps
+  int64_t num_finished_ = 0;
 };
 
 }  // namespace braid

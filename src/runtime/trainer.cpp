@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <filesystem>
+#include <deque>
 #include <memory>
-#include <numeric>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -13,7 +13,7 @@
 #include "base/errors.h"
 #include "base/file.h"
 #include "base/text.h"
-#include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/checkpoint.h"
 #include "comm/process_group.h"
 #include "config/load.h"
 #include "config/reference.h"
@@ -22,78 +22,36 @@
 #include "plan/describe_layout.h"
 #include "plan/parallel_setup.h"
 #include "plan/run_plan.h"
-#include "report/report_html.h"
-#include "report/run_file.h"
 #include "runtime/agreement.h"
 #include "runtime/choose_overlap.h"
 #include "runtime/device.h"
 #include "runtime/engine.h"
 #include "runtime/learning_rate.h"
 #include "runtime/memory_check.h"
+#include "runtime/run_folder.h"
 #include "runtime/run_lock.h"
 #include "runtime/run_log.h"
 #include "runtime/setup_clock.h"
+#include "runtime/step_loop.h"
 #include "runtime/training_data.h"
+#include "runtime/training_report.h"
 #include "state/checkpointing.h"
 #include "state/initial_weights.h"
 #include "trace/breakdown.h"
-#include "trace/chrome_trace.h"
 #include "trace/explain_exposed.h"
 
 namespace braid {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr int64_t kNsPerSecond = 1'000'000'000;
 
-/// The validated and resolved configuration; the run folder exists and can be written.
-RunConfig prepare(RunConfig config, const ProcessGroup& processes) {
-  validate(config);
-  config = resolved(std::move(config));
-  if (!processes.leads()) {
-    return config;
-  }
-  std::error_code error;
-  fs::create_directories(config.logging.run_folder, error);
-  if (error) {
-    throw_data_error("logging.run_folder = \"{}\": cannot make the folder: {}",
-                     config.logging.run_folder, error.message());
-  }
-  return config;
-}
+using Clock = std::chrono::steady_clock;
 
-/// The folders that the run writes into, kept from processes of other runs.
-std::vector<RunLock> lock_folders(const RunConfig& config, const ProcessGroup& processes) {
-  std::vector<RunLock> locks;
-  if (!processes.leads()) {
-    return locks;
-  }
-  locks.emplace_back("logging.run_folder", config.logging.run_folder);
-  if (config.checkpoint.folder != config.logging.run_folder + "/checkpoints") {
-    make_folders(config.checkpoint.folder);
-    locks.emplace_back("checkpoint.folder", config.checkpoint.folder);
-  }
-  return locks;
-}
-
-/// Newest checkpoint that checkpoint.resume allows.
-std::optional<std::string> checkpoint_to_resume(const CheckpointConfig& config) {
-  if (config.resume == "none") {
-    return std::nullopt;
-  }
-  if (config.resume == "auto") {
-    return find_latest_checkpoint(config.folder);
-  }
-  if (fs::is_directory(config.resume) && !fs::exists(config.resume + "/state.json")) {
-    const std::optional<std::string> latest = find_latest_checkpoint(config.resume);
-    if (!latest) {
-      throw_data_error("checkpoint.resume = \"{}\": the folder has no checkpoint", config.resume);
-    }
-    return latest;
-  }
-  return config.resume;
-}
+/// Of a step in flight.
+struct BegunStep {
+  double learning_rate = 0;
+  Clock::time_point begin = {};
+};
 
 double median(std::vector<double> values) {
   if (values.empty()) {
@@ -109,9 +67,9 @@ class TrainingRun {
  public:
   TrainingRun(RunConfig config, const TrainerOptions& options, ProcessGroup& processes)
       : processes_(processes),
-        config_(prepare(std::move(config), processes)),
+        config_(prepare_run(std::move(config), processes)),
         options_(processes.leads() ? options : silent(options)),
-        locks_(lock_folders(config_, processes)),
+        locks_(lock_run_folders(config_, processes)),
         data_(opened_data()),
         device_(chosen_device()),
         engine_(planned(), engine_options()) {
@@ -127,8 +85,12 @@ class TrainingRun {
     }
     // Not before: a run that is refused must not describe the one that is in the folder.
     write_file_atomically(config_.logging.run_folder + "/config.toml", to_toml(config_));
+    report_.emplace(TrainingReport::Source{.config = config_,
+                                           .plan = engine_.plan(),
+                                           .first_step = first_step_,
+                                           .unigram_entropy = data_.held_out_entropy()});
     if (first_step_ == 1) {
-      save_report();
+      report_->save({});
     }
   }
 
@@ -141,21 +103,16 @@ class TrainingRun {
     }
     BatchLoader loader(data_.training(), {.shape = batch_shape(),
                                           .consumed_samples = consumed_samples(first_step_ - 1)});
-    int64_t step = first_step_ - 1;
-    bool stop = is_past_stop(step);
-    while (step < config_.train.steps && !stop) {
-      ++step;
-      train_one_step(loader, step);
-      stop = should_stop(step);
-      const bool last = step == config_.train.steps;
-      if (data_.held_out() != nullptr && (last || step % config_.eval.interval == 0)) {
-        evaluate(step);
-      }
-      if (((last || stop) && config_.checkpoint.at_end) ||
-          (config_.checkpoint.interval > 0 && step % config_.checkpoint.interval == 0)) {
-        save(step);
-      }
-    }
+    const int64_t step =
+        run_steps({.first_step = first_step_,
+                   .last_step = std::min(config_.train.steps,
+                                         options_.stop_after_step.value_or(config_.train.steps)),
+                   .max_in_flight = engine_.max_steps_in_flight(),
+                   .begin = [&](int64_t next) { begin_step(loader, next); },
+                   .end = [this](int64_t oldest) { end_step(oldest); },
+                   .is_boundary = [this](int64_t of) { return is_boundary(of); },
+                   .should_stop = [this](int64_t) { return should_stop(); },
+                   .at_boundary = [this](int64_t of, bool stops) { at_boundary(of, stops); }});
     summary_.last_step = step;
     summary_.stopped_early = step < config_.train.steps;
     summary_.tokens_per_s = median(tokens_per_s_);
@@ -228,7 +185,11 @@ class TrainingRun {
         .links = link_options(config_.links),
         .repeatable = config_.runtime.repeatable,
         .nccl_windows = config_.runtime.nccl_windows,
-        .sync_each_task = read_debug_options().sync_tasks};
+        .sync_each_task = read_debug_options().sync_tasks,
+        // A step that is run again must not have another one behind it, which changes the weights.
+        .steps_in_flight = config_.runtime.detect_nan == "tensors"
+                               ? 1
+                               : static_cast<int>(config_.runtime.steps_in_flight)};
     if (options_.adjust_engine) {
       options_.adjust_engine(options);
     }
@@ -325,28 +286,71 @@ class TrainingRun {
     return std::find(steps.begin(), steps.end(), step) != steps.end();
   }
 
-  void train_one_step(BatchLoader& loader, int64_t step) {
-    using Clock = std::chrono::steady_clock;
-    const bool traced = is_traced(step);
-    engine_.set_tracing(traced);
-    const double rate = learning_rate_at(config_.optimizer, config_.train.steps, step);
-    const Clock::time_point begin = Clock::now();
+  bool is_evaluated(int64_t step) const {
+    return data_.held_out() != nullptr &&
+           (step == config_.train.steps || step % config_.eval.interval == 0);
+  }
+
+  bool is_saved(int64_t step) const {
+    return config_.checkpoint.interval > 0 && step % config_.checkpoint.interval == 0;
+  }
+
+  /// What is done at the end of a step finds it as the last one that has begun, and a traced step
+  /// runs alone.
+  bool is_boundary(int64_t step) const {
+    return is_evaluated(step) || is_saved(step) || is_traced(step) || is_traced(step + 1);
+  }
+
+  void at_boundary(int64_t step, bool stops) {
+    if (is_evaluated(step)) {
+      evaluate(step);
+    }
+    const bool ends = stops || step == config_.train.steps || is_past_stop(step);
+    if ((ends && config_.checkpoint.at_end) || is_saved(step)) {
+      save(step);
+    }
+  }
+
+  void begin_step(BatchLoader& loader, int64_t step) {
+    if (tracing_ != is_traced(step)) {  // no step is in flight then
+      tracing_ = !tracing_;
+      engine_.set_tracing(tracing_);
+    }
+    begun_.push_back(
+        {.learning_rate = learning_rate_at(config_.optimizer, config_.train.steps, step),
+         .begin = Clock::now()});
     const std::optional<StepBatch> batch = loader.next();
     check(batch.has_value(), "the training data ends before step {}", step);
-    const StepResult result = engine_.train_step(*batch, config_.optimizer, rate, step);
-    const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-    Timeline timeline = traced ? engine_.timeline() : Timeline{};
-    if (traced && leads()) {
-      timelines_.push_back(std::move(timeline));
-      for (RankTimeline& rank : timelines_.back().ranks) {
-        rank.step = step;
-      }
-      if (timelines_.size() == 1) {
-        print("timeline " + describe_step(timelines_.front()));
-      }
-      save_report();  // now already: what a run that is killed leaves for `braid report`
+    engine_.begin_step(*batch, config_.optimizer, begun_.back().learning_rate, step);
+  }
+
+  /// A step takes from the end of the one in front of it, or from its own begin if that is later,
+  /// to its end, as this thread sees them.
+  void end_step(int64_t step) {
+    const StepResult result = engine_.finish_step();
+    const Clock::time_point now = Clock::now();
+    const BegunStep begun = begun_.front();
+    begun_.pop_front();
+    const double seconds =
+        std::chrono::duration<double>(now - std::max(begun.begin, last_end_)).count();
+    last_end_ = now;
+    if (is_traced(step)) {
+      add_timeline(step);
     }
-    log_step(step, rate, result, seconds);
+    log_step(step, begun.learning_rate, result, seconds);
+  }
+
+  void add_timeline(int64_t step) {
+    Timeline timeline = engine_.timeline();  // which all processes make together
+    if (!leads()) {
+      return;
+    }
+    report_->add(step, std::move(timeline));
+    if (report_->timelines().size() == 1) {
+      print("timeline " + describe_step(report_->timelines().front()));
+    }
+    report_->save(
+        log_->metrics());  // now already: what a run that is killed leaves for `braid report`
   }
 
   void log_step(int64_t step, double rate, const StepResult& result, double seconds) {
@@ -393,10 +397,7 @@ class TrainingRun {
     return options_.stop_after_step && step >= *options_.stop_after_step;
   }
 
-  bool should_stop(int64_t step) const {
-    if (is_past_stop(step)) {
-      return true;
-    }
+  bool should_stop() const {
     const bool asked = options_.stop_requested && options_.stop_requested();
     if (processes_.size() == 1) {
       return asked;
@@ -417,7 +418,6 @@ class TrainingRun {
   }
 
   void save(int64_t step) {
-    using Clock = std::chrono::steady_clock;
     const Clock::time_point begin = Clock::now();
     const RunPlan& plan = engine_.plan();
     const DeviceShards state = engine_.state_shards();
@@ -437,76 +437,15 @@ class TrainingRun {
                       std::chrono::duration<double>(Clock::now() - begin).count()));
   }
 
-  /// What the rank with this number runs in a training step.
-  const RankPlan* plan_of(int rank) const {
-    const std::vector<RankPlan>& ranks = engine_.plan().ranks;
-    const auto found = std::find_if(ranks.begin(), ranks.end(), [&](const RankPlan& plan) {
-      return plan.programs[kTrainProgram].rank == rank;
-    });
-    return found == ranks.end() ? nullptr : &*found;
-  }
-
-  std::vector<MemoryCurve> memory_over_time(const Timeline& timeline) const {
-    constexpr size_t kMaxPoints = 800;  // a chart has fewer pixels
-    std::vector<MemoryCurve> curves;
-    for (const RankTimeline& rank : timeline.ranks) {
-      if (const RankPlan* plan = plan_of(rank.rank)) {
-        curves.push_back(
-            memory_curve(plan->programs[kTrainProgram], rank, plan->memory, kMaxPoints));
-      }
-    }
-    return curves;
-  }
-
-  ReportInput report_input() const {
-    const RunPlan& plan = engine_.plan();
-    ReportInput report{.title = fs::path(config_.logging.run_folder).filename().string(),
-                       .config_toml = to_toml(config_),
-                       .model = describe_model(plan.model),
-                       .passes = plan.ranks.front().passes,
-                       .memory = plan.ranks.front().memory,
-                       .unigram_entropy = data_.held_out_entropy(),
-                       .timeline = timelines_.empty() ? Timeline{} : timelines_.back()};
-    if (log_ != nullptr) {
-      report.steps = log_->metrics().steps;
-      report.evaluations = log_->metrics().evaluations;
-    }
-    for (const Timeline& timeline : timelines_) {
-      report.traced_steps.push_back({timeline.ranks.front().step, summarize_step(timeline)});
-    }
-    report.memory_over_time = memory_over_time(report.timeline);
-    if (plan.mesh.num_ranks() > 1) {
-      report.layout = describe_layout(config_, plan.model);
-      report.stages = stage_table(plan);
-      report.jobs = pipeline_jobs(config_, plan.model);
-    }
-    return report;
-  }
-
-  /// For `braid report`.
-  RunReport save_report() const {
-    const std::string path = config_.logging.run_folder + "/" + kRunReportFile;
-    RunReport report = run_report(report_input());
-    if (first_step_ > 1 && timelines_.empty()) {  // what was traced before stays
-      report = with_earlier_trace(
-          std::move(report), path,
-          fmt::format("traced before the run was resumed after step {}", first_step_ - 1));
-    }
-    save_run_report(path, report);
-    return report;
-  }
-
   void write_reports() {
-    if (!timelines_.empty()) {
-      write_chrome_trace(config_.logging.run_folder + "/trace.json", timelines_);
-      summary_.traced_step = describe_times(timelines_.back());
-      for (const ExplainedCommunication& one : explain_exposed(timelines_.back())) {
+    summary_.report = report_->write(log_->metrics());
+    if (!report_->timelines().empty()) {
+      const Timeline& last = report_->timelines().back();
+      summary_.traced_step = describe_times(last);
+      for (const ExplainedCommunication& one : explain_exposed(last)) {
         summary_.communication.push_back(describe_exposed(one));
       }
     }
-    const RunReport report = save_report();
-    summary_.report = config_.logging.run_folder + "/report.html";
-    write_file_atomically(summary_.report, report_html({&report, 1}));
   }
 
   SetupClock setup_;  // first: it counts from here
@@ -523,7 +462,10 @@ class TrainingRun {
   int64_t skipped_steps_ = 0;
   int64_t nan_steps_ = 0;
   std::vector<double> tokens_per_s_;
-  std::vector<Timeline> timelines_;
+  std::optional<TrainingReport> report_;  // of the first process
+  bool tracing_ = false;
+  std::deque<BegunStep> begun_;      // steps in flight, in their order
+  Clock::time_point last_end_ = {};  // of a step
   TrainingSummary summary_;
 };
 

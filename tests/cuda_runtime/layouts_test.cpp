@@ -8,6 +8,7 @@
 
 #include "config/load.h"
 #include "support/engine_runs.h"
+#include "support/whole_runs.h"
 
 namespace braid {
 namespace {
@@ -161,6 +162,26 @@ TEST_P(GpuLayouts, AreBitwiseTheSameWithEnginesOfChoiceTaskByTask) {
   if (GetParam().ranks == 2) {  // a sum of two is the same in any order
     config.overlap = {.mode = "off", .comm_engine = "sm"};
     expect_same_bits(run(config, 4, options), scheduled);
+  }
+}
+
+// Nothing but the order of each rank's streams, and of communication, keeps ranks that are a step
+// apart from each other's memory.
+TEST_P(GpuLayouts, AreBitwiseTheSameWithOneStepInFlight) {
+  for (const std::string engine : {"sm", "copy"}) {
+    SCOPED_TRACE(engine);
+    RunConfig config = config_of(GetParam());
+    config.overlap.comm_engine = engine;
+    config = resolved(config);
+    EngineOptions options = options_for(config);
+    options.poison_step_arena = true;
+    ASSERT_EQ(options.steps_in_flight, 2);
+    const Outcome two = train_steps(config, options, 20);
+    options.eager = true;
+    expect_same_bits(train_steps(config, options, 20), two);
+    options.eager = false;
+    options.steps_in_flight = 1;
+    expect_same_bits(train_steps(config, options, 20), two);
   }
 }
 

@@ -1,0 +1,114 @@
+#include "runtime/step_exchange.h"
+
+#include <algorithm>
+
+#include "base/errors.h"
+
+namespace braid {
+namespace {
+
+constexpr int64_t kAlignBytes = 256;  // of every span of a slot: what copies are fastest with
+
+/// Calls `visit(name, span)` for the inputs, or for the results.
+template <class Values, class Visit>
+void visit_inputs(Values& values, Visit&& visit) {
+  visit("tokens", values.tokens);
+  visit("labels", values.labels);
+  visit("loss_scale", values.loss_scale);
+  visit("optimizer_scalars", values.optimizer_scalars);
+}
+
+template <class Values, class Visit>
+void visit_results(Values& values, Visit&& visit) {
+  visit("losses", values.losses);
+  visit("grad_norm", values.grad_norm);
+  visit("grad_scale", values.grad_scale);
+}
+
+int64_t padded(int64_t size_bytes) {
+  return (size_bytes + kAlignBytes - 1) / kAlignBytes * kAlignBytes;
+}
+
+/// 0 if there is none of that name.
+int64_t elems_of(const Program& program, std::string_view name) {
+  const auto found = std::ranges::find(program.buffers, name, &Buffer::name);
+  return found == program.buffers.end() ? 0 : found->shape.num_elems();
+}
+
+/// Deals a block out.
+class SlotCutter {
+ public:
+  SlotCutter(const Program& program, std::span<std::byte> block)
+      : program_(program), block_(block) {}
+
+  template <class T>
+  void operator()(std::string_view name, std::span<T>& values) {
+    const auto elems = static_cast<size_t>(elems_of(program_, name));
+    const std::span<std::byte> bytes = block_.subspan(begin_bytes_, elems * sizeof(T));
+    values = {reinterpret_cast<T*>(bytes.data()), elems};
+    begin_bytes_ += static_cast<size_t>(padded(static_cast<int64_t>(bytes.size())));
+  }
+
+ private:
+  const Program& program_;
+  std::span<std::byte> block_;
+  size_t begin_bytes_ = 0;
+};
+
+int64_t slot_bytes(const Program& program) {
+  StepExchange::Values none;
+  int64_t size_bytes = 0;
+  const auto add = [&](std::string_view name, auto& values) {
+    const auto elem_bytes = static_cast<int64_t>(sizeof(*values.data()));
+    size_bytes += padded(elems_of(program, name) * elem_bytes);
+  };
+  visit_inputs(none, add);
+  visit_results(none, add);
+  return size_bytes;
+}
+
+}  // namespace
+
+StepExchange::StepExchange(Executor& executor, const Program& program, int num_slots)
+    : executor_(executor), block_(executor.host_block(num_slots * slot_bytes(program))) {
+  SlotCutter cut(program, block_.bytes);
+  for (int i = 0; i < num_slots; ++i) {
+    Values& values = slots_.emplace_back();
+    visit_inputs(values, cut);
+    visit_results(values, cut);
+  }
+}
+
+void StepExchange::enqueue_inputs(size_t slot) {
+  visit_inputs(slots_.at(slot), [&](std::string_view name, auto values) {
+    if (!values.empty()) {
+      executor_.enqueue_write(name, 0, std::as_bytes(values));
+    }
+  });
+}
+
+void StepExchange::enqueue_results(size_t slot) {
+  visit_results(slots_.at(slot), [&](std::string_view name, auto values) {
+    if (!values.empty()) {
+      executor_.enqueue_read(name, 0, std::as_writable_bytes(values));
+    }
+  });
+}
+
+void StepExchange::write_inputs(size_t slot) {
+  visit_inputs(slots_.at(slot), [&](std::string_view name, auto values) {
+    if (!values.empty()) {
+      executor_.write(name, 0, std::as_bytes(values));
+    }
+  });
+}
+
+void StepExchange::read_results(size_t slot) {
+  visit_results(slots_.at(slot), [&](std::string_view name, auto values) {
+    if (!values.empty()) {
+      executor_.read(name, 0, std::as_writable_bytes(values));
+    }
+  });
+}
+
+}  // namespace braid

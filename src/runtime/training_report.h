@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "config/run_config.h"
+#include "plan/run_plan.h"
+#include "report/metrics_file.h"
+#include "report/report_html.h"
+#include "report/run_file.h"
+#include "trace/timeline.h"
+
+namespace braid {
+
+/// What a training run says of itself in its folder, besides its metrics: report.json for `braid
+/// report`, and at its end report.html and trace.json.
+class TrainingReport {
+ public:
+  struct Source {
+    const RunConfig& config;
+    const RunPlan& plan;  ///< both must outlive the report
+    int64_t first_step = 1;
+    double unigram_entropy = 0;
+  };
+  explicit TrainingReport(const Source& source) : source_(source) {}
+
+  /// Adds a traced step.
+  void add(int64_t step, Timeline timeline);
+  /// Of the traced steps, in their order.
+  const std::vector<Timeline>& timelines() const { return timelines_; }
+
+  /// Writes report.json. Throws DataError.
+  RunReport save(const Metrics& metrics) const;
+  /// Writes all files, and returns the path of report.html. Throws DataError.
+  std::string write(const Metrics& metrics) const;
+
+ private:
+  const RankPlan* plan_of(int rank) const;
+  std::vector<MemoryCurve> memory_over_time(const Timeline& timeline) const;
+  ReportInput input(const Metrics& metrics) const;
+
+  Source source_;
+  std::vector<Timeline> timelines_;
+};
+
+}  // namespace braid
