@@ -3,12 +3,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "base/errors.h"
 #include "base/expect_error.h"
 #include "runtime/device.h"
+#include "support/time_limit.h"
 #include "support/whole_runs.h"
 
 namespace braid {
@@ -48,6 +54,7 @@ class CudaRunsInFlight : public WholeRuns, public ::testing::WithParamInterface<
   }
 
   const CudaGpus gpus_ = find_cuda_gpus();
+  const TimeLimit limit_{240};
 };
 
 TEST_P(CudaRunsInFlight, GiveTheBitsOfOneAfterTheOther) {
@@ -107,6 +114,73 @@ TEST_P(CudaRunsInFlight, ALossThatIsNotFiniteStopsWithItsStep) {
   c.logging.run_folder = path("tensors");
   EXPECT_THAT(message_of<DeviceError>([&] { train_in(c); }),
               ContainsRegex("run again: rank [0-9]+, stream .* wrote NaN or infinity"));
+}
+
+/// A rank that launches some steps, and then no more.
+class LeavingExecutor final : public Executor {
+ public:
+  LeavingExecutor(std::unique_ptr<Executor> rank, int num_steps)
+      : rank_(std::move(rank)), num_steps_(num_steps) {}
+
+  void launch(size_t program_index) override {
+    if (num_launched_++ < num_steps_) {
+      rank_->launch(program_index);
+    }
+  }
+  int max_steps_in_flight() const override { return rank_->max_steps_in_flight(); }
+  bool launch_may_wait() const override { return rank_->launch_may_wait(); }
+  void wait() override {
+    if (num_waited_++ < num_steps_) {
+      rank_->wait();
+    }
+  }
+  void write(std::string_view buffer, int64_t offset_bytes,
+             std::span<const std::byte> bytes) override {
+    rank_->write(buffer, offset_bytes, bytes);
+  }
+  void read(std::string_view buffer, int64_t offset_bytes, std::span<std::byte> bytes) override {
+    rank_->read(buffer, offset_bytes, bytes);
+  }
+  void enqueue_write(std::string_view buffer, int64_t offset_bytes,
+                     std::span<const std::byte> bytes) override {
+    rank_->enqueue_write(buffer, offset_bytes, bytes);
+  }
+  void enqueue_read(std::string_view buffer, int64_t offset_bytes,
+                    std::span<std::byte> bytes) override {
+    rank_->enqueue_read(buffer, offset_bytes, bytes);
+  }
+  void zero(std::string_view buffer) override { rank_->zero(buffer); }
+  HostBlock host_block(int64_t size_bytes) override { return rank_->host_block(size_bytes); }
+  void set_finite_checks(bool enabled) override { rank_->set_finite_checks(enabled); }
+  void set_tracing(bool enabled) override { rank_->set_tracing(enabled); }
+  RankTimeline timeline() const override { return rank_->timeline(); }
+  int64_t allocated_bytes() const override { return rank_->allocated_bytes(); }
+
+ private:
+  std::unique_ptr<Executor> rank_;
+  int num_steps_;
+  int num_launched_ = 0;
+  int num_waited_ = 0;
+};
+
+// The step behind the one that is stuck is launched, and must not hold up what ends it.
+TEST_P(CudaRunsInFlight, ARankThatLeavesEndsTheRunWithinTheTimeout) {
+  if (GetParam() < 2) {
+    GTEST_SKIP() << "one rank waits for nobody";
+  }
+  RunConfig config = on_gpus(small_config(), GetParam());
+  config.model.layers = 24;  // some 1,000 tasks
+  config = resolved(config);
+  const auto begin = std::chrono::steady_clock::now();
+  {
+    EngineOptions options{.device = choose_device(config, gpus_), .timeout_ns = 2'000'000'000};
+    options.wrap_executor = [](std::unique_ptr<Executor> made, int rank) {
+      return std::make_unique<LeavingExecutor>(std::move(made), rank == 1 ? 4 : 1'000);
+    };
+    EXPECT_THAT(message_of<DeviceError>([&] { train_steps(config, options, 20); }),
+                ContainsRegex("^rank [0-9]+, step 4 of program .* has not ended after .* s"));
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(90));
 }
 
 INSTANTIATE_TEST_SUITE_P(, CudaRunsInFlight, ::testing::Values(1, 2, 4),

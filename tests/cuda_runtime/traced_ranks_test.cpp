@@ -2,15 +2,13 @@
 // axis of time. Prints what it measures, so that one log tells what a machine does.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <csignal>
 #include <cstdio>
 #include <string>
-#include <string_view>
 
 #include "backends/cuda/make_executor.h"
 #include "support/engine_runs.h"
+#include "support/time_limit.h"
 #include "trace/breakdown.h"
 #include "trace/explain_exposed.h"
 #include "trace/exposed.h"
@@ -22,27 +20,6 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
-
-/// Ends the program if a test hangs: GPUs that wait for each other may do so for ever.
-class TimeLimit {
- public:
-  explicit TimeLimit(unsigned seconds) : before_(std::signal(SIGALRM, end)) { alarm(seconds); }
-  ~TimeLimit() {
-    alarm(0);
-    std::signal(SIGALRM, before_);
-  }
-  TimeLimit(const TimeLimit&) = delete;
-  TimeLimit& operator=(const TimeLimit&) = delete;
-
- private:
-  static void end(int) {
-    constexpr std::string_view kMessage = "traced_ranks_test: a test hangs, time limit\n";
-    [[maybe_unused]] const ssize_t written = write(2, kMessage.data(), kMessage.size());
-    _exit(3);
-  }
-
-  void (*before_)(int);
-};
 
 struct TracedLayout {
   const char* name;
