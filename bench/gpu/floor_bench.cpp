@@ -30,6 +30,7 @@
 #include "ops/op.h"
 #include "plan/run_plan.h"
 #include "runtime/device.h"
+#include "sim/op_family.h"
 #include "spec_timer.h"
 
 namespace braid {
@@ -224,7 +225,7 @@ std::vector<Line> lines_of(const Program& program) {
 
 /// At the rate of a library: its time alone is the floor.
 bool is_library_op(const OpSpec& spec) {
-  return spec.op.starts_with("linear") || spec.op.starts_with("attention");
+  return family_of(spec) == OpFamily::kGemm || family_of(spec) == OpFamily::kAttention;
 }
 
 void measure(Line& line, SpecTimer& timer, CudaContext& context, double bytes_per_s) {
@@ -236,6 +237,11 @@ void measure(Line& line, SpecTimer& timer, CudaContext& context, double bytes_pe
     line.with_atomics = timer.time(
         spec, make_cuda_attention_backward(
                   spec, context, {.repeatable = false, .method = AttentionMethod::kCudnn}));
+  } else if (spec.op == "attention_step_backward") {
+    line.with_atomics =
+        timer.time(spec, make_cuda_attention_step_backward(spec, context, {.repeatable = false}));
+  }
+  if (line.with_atomics) {
     line.floor_atomics_ns = std::min(line.floor_ns, line.with_atomics->ns);
   }
 }

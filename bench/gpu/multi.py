@@ -234,6 +234,10 @@ class Bench:
         what = f"{side} {technique}".strip()
         if (case.name, what) in self.given_up or (side == "torch_async_tp" and multi_cases.layout(case.name, self.gpus)["tensor"] == 1):
             return None
+        if side.startswith("torch") and (reason := multi_cases.why_not_torch(case.name, self.gpus)):
+            self.given_up.add((case.name, what))
+            self.skip(case.name, what, reason)
+            return None
         if not self.budget.has_time((case.name, side)):
             self.skip(case.name, what, f"no time for round {number}")
             return None

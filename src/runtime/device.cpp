@@ -20,11 +20,6 @@ std::string why_not_several(const ParallelConfig& parallel, const CudaGpus& gpus
     return fmt::format("parallel.ranks = {}, and there {} here", parallel.ranks,
                        num_gpus == 1 ? "is 1 GPU" : fmt::format("are {} GPUs", num_gpus));
   }
-  if (parallel.context > 1) {
-    return fmt::format(
-        "parallel.context = {}, and attention over context ranks has no kernels for GPUs yet",
-        parallel.context);
-  }
   return gpus.why_alone;
 }
 

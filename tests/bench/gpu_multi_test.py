@@ -122,6 +122,9 @@ class CasesTest(unittest.TestCase):
         self.assertEqual(multi_cases.changes("llama-8b-pp", 4)["train.global_batch"], 32)
         self.assertEqual(multi_cases.changes("llama-8b-pp-dp", 4)["train.global_batch"], 64)
 
+    def test_pytorch_has_no_context_ranks(self):
+        self.assertEqual([name for name in multi_cases.CASES if multi_cases.why_not_torch(name, 8)], ["llama-8b-cp"])
+
     def test_a_model_that_was_cut_says_so_in_its_name(self):
         self.assertEqual(multi_cases.title("llama-8b-pp", 2), "llama-8b-l24-pp")
         self.assertEqual(multi_cases.title("qwen2.5-7b-zero1", 2), "qwen2.5-7b-l20-zero1")
@@ -139,8 +142,7 @@ class CasesTest(unittest.TestCase):
         settings = [*(changes for _, changes in multi_cases.TECHNIQUES.values()), *multi_cases.VARIANTS.values()]
         measured = {key.removeprefix("overlap.") for changes in settings for key in changes}
         self.assertIn("overlap_grad_reduce", switches)
-        unmeasured = {"overlap_context_comm"}  # context ranks are not on GPUs yet
-        self.assertEqual(switches - measured, unmeasured, "a new key belongs into TECHNIQUES of bench/gpu/multi_cases.py")
+        self.assertEqual(switches - measured, set(), "a new key belongs into TECHNIQUES of bench/gpu/multi_cases.py")
 
     @unittest.skipUnless(BRAID, "without the program")
     def test_braid_takes_all_cases(self):
@@ -297,9 +299,14 @@ class OrderTest(unittest.TestCase):
         self.assertEqual([r["technique"] for r in records if r["kind"] == "multi_run"][:3], ["", "off", "grad_reduce"])
 
     def test_cases_without_a_version_for_these_gpus_say_why(self):
-        _, records = self.run_all("--case", "qwen2.5-32b-zero3", "--case", "llama-8b-cp")
-        self.assertEqual([r["reason"] for r in records if r["kind"] == "multi_skip"],
-                         ["needs 8 GPUs", "attention over context ranks has no kernels for GPUs yet"])
+        _, records = self.run_all("--case", "qwen2.5-32b-zero3", "--case", "llama-8b-pp-dp")
+        self.assertEqual([r["reason"] for r in records if r["kind"] == "multi_skip"], ["needs 8 GPUs", "needs 4 GPUs"])
+
+    def test_a_side_that_cannot_run_a_case_is_left_out_once(self):
+        bench, records = self.run_all("--case", "llama-8b-cp", "--rounds", "2", "--side", "braid", "--side", "torch", "--no-trace")
+        self.assertEqual([each[1] for each in bench.order], ["braid", "braid"])
+        self.assertEqual([(r["what"], r["reason"]) for r in records if r["kind"] == "multi_skip"],
+                         [("torch", "torch_multi.py has no context ranks")])
 
 
 class FiguresTest(unittest.TestCase):

@@ -40,6 +40,12 @@ ParallelConfig pipeline(int64_t ranks, int64_t size, const std::string& schedule
   return parallel;
 }
 
+ParallelConfig context(ParallelConfig parallel, int64_t size, const std::string& method) {
+  parallel.context = size;
+  parallel.context_method = method;
+  return parallel;
+}
+
 ParallelConfig sharded(ParallelConfig parallel, const std::string& shard) {
   parallel.shard = shard;
   return parallel;
@@ -242,6 +248,10 @@ INSTANTIATE_TEST_SUITE_P(
         GpuLayout{"zbh1_2", 2, pipeline(2, 2, "zb-h1")},
         GpuLayout{"zbv2", 2, pipeline(2, 2, "zb-v", 2)},
         GpuLayout{"dualpipev2", 2, pipeline(2, 2, "dualpipe-v", 2)},
+        GpuLayout{"ring2", 2, context(data(2, "none"), 2, "ring")},
+        GpuLayout{"ring2_gpt2", 2, context(data(2, "optimizer"), 2, "ring"), "gpt2"},
+        GpuLayout{"all_gather2", 2, context(data(2, "none"), 2, "all_gather")},
+        GpuLayout{"a2a2", 2, context(data(2, "parameters"), 2, "a2a")},
         GpuLayout{"data4", 4, data(4, "none")}, GpuLayout{"parameters4", 4, data(4, "parameters")},
         GpuLayout{"tensor4", 4, tensor(4, 4, true)},
         GpuLayout{"tensor2_data2", 4, tensor(4, 2, true)},
@@ -249,8 +259,17 @@ INSTANTIATE_TEST_SUITE_P(
         GpuLayout{"1f1b4", 4, pipeline(4, 4, "1f1b")},
         GpuLayout{"pipeline2_optimizer2", 4, sharded(pipeline(4, 2, "1f1b"), "optimizer")},
         GpuLayout{"tensor2_pipeline2", 4, all_dimensions(4)},
+        GpuLayout{"ring4", 4, context(data(4, "parameters"), 4, "ring")},
+        GpuLayout{"all_gather4", 4, context(data(4, "none"), 4, "all_gather")},
+        GpuLayout{"a2a4", 4, context(data(4, "none"), 4, "a2a")},
+        GpuLayout{"a2a2_ring2", 4, context(data(4, "optimizer"), 4, "a2a+ring"), "gpt2"},
+        GpuLayout{"ring2_data2", 4, context(data(4, "optimizer"), 2, "ring")},
+        GpuLayout{"ring2_tensor2", 4, context(tensor(4, 2, true), 2, "ring")},
+        GpuLayout{"all_gather2_pipeline2", 4, context(pipeline(4, 2, "1f1b"), 2, "all_gather")},
         GpuLayout{"parameters8", 8, data(8, "parameters")},
         GpuLayout{"tensor8", 8, tensor(8, 8, true), "gpt2"},
+        GpuLayout{"ring8", 8, context(data(8, "optimizer"), 8, "ring")},
+        GpuLayout{"tensor2_pipeline2_ring2", 8, context(all_dimensions(8), 2, "ring")},
         GpuLayout{"tensor2_pipeline2_data2", 8, all_dimensions(8)},
         GpuLayout{"tensor2_pipeline2_optimizer2", 8, sharded(all_dimensions(8), "optimizer")}),
     [](const auto& layout) { return std::string(layout.param.name); });

@@ -10,6 +10,7 @@
 #include "backends/cuda/kernels/scratch_sizes.h"
 #include "ir/text.h"
 #include "ops/attention.h"
+#include "ops/attention_step.h"
 #include "ops/attributes.h"
 #include "ops/linear.h"
 #include "ops/norm.h"
@@ -102,6 +103,70 @@ TEST(DeviceNeeds, TheMethodOfAttentionFollowsItsShape) {
   };
   EXPECT_EQ(forward_method_of(long_grouped), expected);
   EXPECT_EQ(forward_method_of({16, 12, 12, 64, 1024}), AttentionMethod::kCudnn);
+}
+
+/// Of a rank that holds `sequence` rows: these queries see the first `keys` rows of as many.
+OpSpec attention_step(AttentionShape s, int64_t queries, int64_t keys, bool is_backward) {
+  const int64_t rows = s.batches * s.sequence;
+  const Shape qkv{rows, (s.heads + 2 * s.kv_heads) * s.head_size};
+  const Shape kv{rows, 2 * s.kv_heads * s.head_size};
+  const Shape out{rows, s.heads * s.head_size};
+  const Shape lse{s.batches, s.heads, s.sequence};
+  const AttentionStepAttributes step{.heads = s.heads,
+                                     .kv_heads = s.kv_heads,
+                                     .head_size = s.head_size,
+                                     .sequence = s.sequence,
+                                     .kv_sequence = s.sequence,
+                                     .queries = queries,
+                                     .keys = keys};
+  OpSpec spec{"attention_step", to_attributes(step), {read(DType::kBF16, qkv)}};
+  spec.operands.push_back(read(DType::kBF16, kv));
+  if (!is_backward) {
+    spec.operands.push_back(write(DType::kF32, out));
+    spec.operands.push_back(write(DType::kF32, lse));
+    return spec;
+  }
+  spec.op = "attention_step_backward";
+  spec.attributes = to_attributes(AttentionStepBackwardAttributes{.step = step});
+  for (const OperandSpec& operand :
+       {read(DType::kBF16, out), read(DType::kF32, lse), read(DType::kBF16, out),
+        write(DType::kF32, out), write(DType::kF32, kv)}) {
+    spec.operands.push_back(operand);
+  }
+  return spec;
+}
+
+// Beside what cuDNN takes for so many queries and keys: out and lse of the step, or lse, d_q and
+// d_kv, in bf16.
+TEST(DeviceNeeds, StepsOfAttentionCountWhatIsMergedBehindThem) {
+  const AttentionShape shape{1, 32, 8, 128, 8192};
+  const int64_t out_bytes = int64_t{4096} * 4096 * 2;
+  const int64_t lse_bytes = int64_t{32} * 4096 * 4;
+  const OpSpec forward = attention_step(shape, 4096, 8192, false);
+  check_spec(forward);
+  EXPECT_EQ(max_cuda_scratch_bytes(forward, true),
+            static_cast<size_t>(16 * kMiB + out_bytes + lse_bytes));
+  const OpSpec backward = attention_step(shape, 4096, 8192, true);
+  check_spec(backward);
+  const int64_t own_bytes = out_bytes + lse_bytes + int64_t{8192} * 2048 * 2;
+  const int64_t d_scores_bytes = int64_t{32} * 4096 * 8192 * 2;  // of all heads
+  const auto bytes = static_cast<int64_t>(max_cuda_scratch_bytes(backward, true));
+  EXPECT_GE(bytes, own_bytes + d_scores_bytes);
+  EXPECT_LE(bytes, own_bytes + d_scores_bytes + kGiB);
+  EXPECT_LE(max_cuda_scratch_bytes(backward, false), 1.0 * kGiB);
+}
+
+TEST(DeviceNeeds, PartsOfAStepDoNotOverlap) {
+  const AttentionSizes sizes(attention_step({3, 4, 2, 24, 10}, 5, 7, true));
+  const AttentionStepParts parts(sizes, true);
+  EXPECT_EQ(parts.lse, 0);
+  EXPECT_GE(parts.query_rows, parts.lse + 3 * 4 * 5 * 4);
+  EXPECT_GE(parts.kv_rows, parts.query_rows + 3 * 5 * 96 * 2);
+  EXPECT_GE(parts.rest, parts.kv_rows + 3 * 7 * 96 * 2);
+  for (const int64_t begin : {parts.query_rows, parts.kv_rows, parts.rest}) {
+    EXPECT_EQ(begin % 256, 0);
+  }
+  EXPECT_EQ(AttentionStepParts(sizes, false).rest, parts.kv_rows);
 }
 
 TEST(DeviceNeeds, CallsHaveWholeSequencesOrHeadsOfOne) {

@@ -80,12 +80,12 @@ TEST(Device, AProcessTakesTheGpuWithItsNumberOrTheOnlyOne) {
               HasSubstr("this is process 2 of its host, counted from 0, and there are 2 GPUs"));
 }
 
-TEST(Device, ContextRanksAreOnTheCpu) {
+TEST(Device, ContextRanksHaveGpusLikeOthers) {
   RunConfig config = config_for("auto", "bfloat16", 1);
   config.parallel.ranks = 2;
   config.parallel.context = 2;
   const CudaGpus gpus{.usable = {kOneGpu.usable[0], kOneGpu.usable[0]}, .why_none = ""};
-  EXPECT_THAT(choose_device(resolved(config), gpus).reason, HasSubstr("parallel.context = 2"));
+  EXPECT_EQ(choose_device(resolved(config), gpus).gpus.size(), 2u);
 }
 
 TEST(Device, CpuIsTheCpu) {

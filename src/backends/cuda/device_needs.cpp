@@ -6,6 +6,7 @@
 #include "backends/cuda/kernels/scratch_sizes.h"
 #include "backends/stream_scratch.h"
 #include "ops/attention.h"
+#include "ops/attention_step.h"
 #include "ops/attributes.h"
 #include "ops/collectives.h"
 #include "ops/cross_entropy.h"
@@ -80,7 +81,8 @@ size_t max_cuda_scratch_bytes(const OpSpec& spec, bool repeatable) {
   if (is_one_of(spec.op, {&kLinearOp, &kLinearDgradOp, &kLinearWgradOp})) {
     return linear_bytes(spec);
   }
-  if (is_one_of(spec.op, {&kAttentionOp, &kAttentionBackwardOp})) {
+  if (is_one_of(spec.op, {&kAttentionOp, &kAttentionBackwardOp, &kAttentionStepOp,
+                          &kAttentionStepBackwardOp})) {
     return static_cast<size_t>(max_attention_scratch_bytes(spec, {.repeatable = repeatable}));
   }
   if (is_one_of(spec.op, {&kRmsnormBackwardOp, &kLayernormBackwardOp})) {

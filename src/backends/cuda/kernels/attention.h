@@ -10,5 +10,7 @@ CudaKernel make_cuda_attention(const OpSpec& spec, CudaContext& context, Attenti
 
 CudaKernel make_cuda_attention_backward(const OpSpec& spec, CudaContext& context,
                                         const AttentionBackwardOptions& options);
+CudaKernel make_cuda_attention_step_backward(const OpSpec& spec, CudaContext& context,
+                                             const AttentionBackwardOptions& options);
 
 }  // namespace braid

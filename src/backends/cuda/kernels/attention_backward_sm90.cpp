@@ -50,7 +50,7 @@ int32_t call(const KernelArgs& args, const AttentionSizes& sizes, float scale,
   const auto narrowed = [](int64_t value) { return static_cast<int32_t>(value); };
   return kWrapper(nullptr, args.qkv, args.d_out, args.lse_log2, args.d_out_out, args.d_query,
                   args.d_key, args.d_value, args.semaphores, narrowed(sizes.batches),
-                  narrowed(sizes.sequence), narrowed(sizes.heads), narrowed(sizes.kv_heads), scale,
+                  narrowed(sizes.queries), narrowed(sizes.heads), narrowed(sizes.kv_heads), scale,
                   stream);
 }
 

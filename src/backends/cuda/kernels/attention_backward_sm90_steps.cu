@@ -173,9 +173,8 @@ void attention_prepare(const AttentionSizes& sizes, const AttentionPrepareArgs& 
   const Sm90Scratch scratch(sizes);
   const unsigned grid = grid_of(sizes.batches * sizes.heads * (scratch.query_rows / kSlabRows));
   dispatch_head_size(sizes.head_size, [&]<int kHeadSize>() {
-    prepare<kHeadSize><<<grid, kPrepareThreads, 0, stream>>>(args, sizes.heads, sizes.sequence,
-                                                             scratch.query_rows,
-                                                             static_cast<int>(scratch.query_tile));
+    prepare<kHeadSize><<<grid, kPrepareThreads, 0, stream>>>(
+        args, sizes.heads, sizes.queries, scratch.query_rows, static_cast<int>(scratch.query_tile));
   });
 }
 
@@ -188,7 +187,7 @@ void attention_finish(const AttentionSizes& sizes, const AttentionFinishArgs& ar
   const unsigned grid = grid_of(sizes.batches * (query_slabs + key_slabs));
   dispatch_head_size(sizes.head_size, [&]<int kHeadSize>() {
     finish<kHeadSize><<<grid, kWarpgroup, 0, stream>>>(args, sizes.batches, sizes.heads,
-                                                       sizes.kv_heads, sizes.sequence,
+                                                       sizes.kv_heads, sizes.queries,
                                                        scratch.query_rows, scratch.key_rows);
   });
 }

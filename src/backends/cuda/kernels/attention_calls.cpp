@@ -4,14 +4,22 @@
 #include <utility>
 
 #include "ops/attention.h"
+#include "ops/attention_step.h"
 #include "ops/attributes.h"
 
 namespace braid {
 namespace {
 
 constexpr int64_t kAlignment = 16;
+constexpr int64_t kPartAlignment = 256;
+constexpr int64_t kElemBytes = 2;  ///< bf16
+constexpr int64_t kFloat = sizeof(float);
 constexpr int64_t kEngineBytes = int64_t{16}
                                  << 20;  // of its own: a few KB in all that we have seen
+
+int64_t round_up(int64_t size, int64_t step) {
+  return (size + step - 1) / step * step;
+}
 
 /// The largest divisor of `count` that is at most `limit`, at least 1.
 int64_t largest_divisor(int64_t count, int64_t limit) {
@@ -27,26 +35,56 @@ int64_t largest_divisor(int64_t count, int64_t limit) {
 int64_t d_scores_bytes(const AttentionSizes& sizes) {
   constexpr int64_t kQueryTile = 64;
   constexpr int64_t kKeyTile = 128;
-  constexpr int64_t kElemBytes = 2;
-  const auto padded = [&](int64_t tile) { return (sizes.sequence + tile - 1) / tile * tile; };
-  return sizes.group() * padded(kQueryTile) * padded(kKeyTile) * kElemBytes;
+  return sizes.group() * round_up(sizes.queries, kQueryTile) * round_up(sizes.keys, kKeyTile) *
+         kElemBytes;
+}
+
+int64_t backward_bytes(const AttentionSizes& sizes, const AttentionBackwardOptions& options) {
+  const AttentionCall call = attention_backward_call(sizes, options);
+  const int64_t heads = call.batches * call.kv_heads * sizes.group();
+  const int64_t query_rows = heads * sizes.queries;
+  int64_t size_bytes = kEngineBytes + query_rows * kFloat;
+  size_bytes += options.repeatable ? call.batches * call.kv_heads * d_scores_bytes(sizes)
+                                   : query_rows * sizes.head_size * kFloat;
+  return size_bytes + (sizes.group() > 1 ? 2 * heads * sizes.keys * sizes.head_size * kFloat : 0);
+}
+
+bool is_step(const OpSpec& spec) {
+  return spec.op == kAttentionStepOp.name || spec.op == kAttentionStepBackwardOp.name;
+}
+
+bool is_forward(const OpSpec& spec) {
+  return spec.op == kAttentionOp.name || spec.op == kAttentionStepOp.name;
+}
+
+AttentionStepAttributes step_of(const OpSpec& spec) {
+  return is_forward(spec) ? attributes_of<AttentionStepAttributes>(spec)
+                          : attributes_of<AttentionStepBackwardAttributes>(spec).step;
 }
 
 }  // namespace
 
 AttentionSizes::AttentionSizes(const OpSpec& spec) {
-  const auto attributes = attributes_of<AttentionAttributes>(spec);
-  batches = spec.operands[0].shape[0] / attributes.sequence;
-  heads = attributes.heads;
-  kv_heads = attributes.kv_heads;
-  head_size = attributes.head_size;
-  sequence = attributes.sequence;
+  const auto take = [&](const auto& attributes, int64_t num_queries, int64_t num_keys) {
+    batches = spec.operands[0].shape[0] / attributes.sequence;
+    heads = attributes.heads;
+    kv_heads = attributes.kv_heads;
+    head_size = attributes.head_size;
+    queries = num_queries;
+    keys = num_keys;
+  };
+  if (is_step(spec)) {
+    const AttentionStepAttributes step = step_of(spec);
+    take(step, step.queries, step.keys);
+  } else {
+    const auto attributes = attributes_of<AttentionAttributes>(spec);
+    take(attributes, attributes.sequence, attributes.sequence);
+  }
 }
 
 AttentionCall attention_backward_call(const AttentionSizes& sizes,
                                       const AttentionBackwardOptions& options) {
-  const auto lse_row_bytes = sizes.sequence * static_cast<int64_t>(sizeof(float));
-  if (!options.repeatable || lse_row_bytes % kAlignment != 0) {
+  if (!options.repeatable || sizes.queries * kFloat % kAlignment != 0) {
     return {sizes.batches, sizes.kv_heads};
   }
   const int64_t kv_heads_that_fit =
@@ -81,24 +119,22 @@ AttentionMethod method_of(const AttentionSizes& sizes, bool sm90_is_faster) {
 // where d_key and d_value of query heads that share theirs pass through memory: 271 beside cuDNN's
 // 313 with 7 heads of a group and 1,024 tokens, 439 beside 398 with 4 heads and 4,096 tokens.
 AttentionMethod attention_method(const AttentionSizes& sizes) {
-  return method_of(sizes, sizes.sequence > kLongSequence);
+  return method_of(sizes, sizes.queries > kLongSequence);
 }
 
 AttentionMethod attention_backward_method(const AttentionSizes& sizes) {
   return method_of(sizes,
-                   sizes.group() == 1 || sizes.head_size == 64 || sizes.sequence > kLongSequence);
+                   sizes.group() == 1 || sizes.head_size == 64 || sizes.queries > kLongSequence);
 }
 
 Sm90Scratch::Sm90Scratch(const AttentionSizes& sizes) {
   constexpr int64_t kKeyTile = 128;
   constexpr int64_t kWord = 4;  // bytes of a float, of an int
   query_tile = sizes.head_size == 64 ? 128 : 64;
-  const auto rounded = [](int64_t value, int64_t step) { return (value + step - 1) / step * step; };
-  query_rows = rounded(sizes.sequence, query_tile);
-  key_rows = rounded(sizes.sequence, kKeyTile);
+  query_rows = round_up(sizes.queries, query_tile);
+  key_rows = round_up(sizes.keys, kKeyTile);
   const auto take = [&](int64_t words) {
-    constexpr int64_t kPartAlignment = 256;
-    return std::exchange(size_bytes, rounded(size_bytes + words * kWord, kPartAlignment));
+    return std::exchange(size_bytes, round_up(size_bytes + words * kWord, kPartAlignment));
   };
   const int64_t heads = sizes.batches * sizes.heads;
   d_query_at = take(heads * query_rows * sizes.head_size);
@@ -110,22 +146,29 @@ Sm90Scratch::Sm90Scratch(const AttentionSizes& sizes) {
   semaphores_at = take(heads * (query_rows / query_tile));
 }
 
+AttentionStepParts::AttentionStepParts(const AttentionSizes& sizes, bool is_backward) {
+  const auto behind = [](int64_t begin, int64_t elems, int64_t elem_bytes) {
+    return begin + round_up(elems * elem_bytes, kPartAlignment);
+  };
+  query_rows = behind(lse, sizes.batches * sizes.heads * sizes.queries, kFloat);
+  kv_rows = behind(query_rows, sizes.batches * sizes.queries * sizes.out_width(), kElemBytes);
+  rest = is_backward ? behind(kv_rows, sizes.batches * sizes.keys * sizes.kv_width(), kElemBytes)
+                     : kv_rows;
+}
+
 int64_t max_attention_scratch_bytes(const OpSpec& spec, const AttentionBackwardOptions& options) {
-  constexpr int64_t kFloat = sizeof(float);
   const AttentionSizes sizes(spec);
-  if (spec.op == kAttentionOp.name) {
-    return attention_method(sizes) == AttentionMethod::kSm90 ? 0 : kEngineBytes;
+  if (spec.op == kAttentionOp.name && attention_method(sizes) == AttentionMethod::kSm90) {
+    return 0;
   }
-  if (options.method.value_or(attention_backward_method(sizes)) == AttentionMethod::kSm90) {
+  const bool is_by_sm90 =
+      spec.op == kAttentionBackwardOp.name &&
+      options.method.value_or(attention_backward_method(sizes)) == AttentionMethod::kSm90;
+  if (is_by_sm90) {
     return Sm90Scratch(sizes).size_bytes;
   }
-  const AttentionCall call = attention_backward_call(sizes, options);
-  const int64_t rows = call.batches * call.kv_heads * sizes.group() * sizes.sequence;
-  const int64_t head_rows_bytes = rows * sizes.head_size * kFloat;  // of all query heads, in fp32
-  int64_t size_bytes = kEngineBytes + rows * kFloat;
-  size_bytes +=
-      options.repeatable ? call.batches * call.kv_heads * d_scores_bytes(sizes) : head_rows_bytes;
-  return size_bytes + (sizes.group() > 1 ? 2 * head_rows_bytes : 0);
+  const int64_t parts_bytes = is_step(spec) ? AttentionStepParts(sizes, !is_forward(spec)).rest : 0;
+  return parts_bytes + (is_forward(spec) ? kEngineBytes : backward_bytes(sizes, options));
 }
 
 }  // namespace braid

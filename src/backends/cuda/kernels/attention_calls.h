@@ -9,7 +9,7 @@
 /// that memory can be counted before there is a device.
 namespace braid {
 
-/// Who computes attention or its backward.
+/// Who computes attention or its backward; a step of it is always cuDNN's.
 enum class AttentionMethod {
   kCudnn,
   kSm90,  ///< attention_sm90.h, attention_backward_sm90.h
@@ -27,16 +27,20 @@ struct AttentionBackwardOptions {
   std::optional<AttentionMethod> method;
 };
 
-/// Sizes of an attention or attention_backward.
+/// Sizes of an attention, an attention_step or a backward of one: how many queries of each sequence
+/// see how many keys.
 struct AttentionSizes {
   int64_t batches = 0;
   int64_t heads = 0;
   int64_t kv_heads = 0;
   int64_t head_size = 0;
-  int64_t sequence = 0;
+  int64_t queries = 0;
+  int64_t keys = 0;
 
   explicit AttentionSizes(const OpSpec& spec);
   int64_t group() const { return heads / kv_heads; }
+  int64_t out_width() const { return heads * head_size; }
+  int64_t kv_width() const { return 2 * kv_heads * head_size; }
 };
 
 /// One call of cuDNN: these heads of these sequences, with the strides of the whole.
@@ -77,9 +81,21 @@ struct Sm90Scratch {
   explicit Sm90Scratch(const AttentionSizes& sizes);
 };
 
+/// Where scratch of an attention_step, or of its backward, has what cuDNN reads and writes beside
+/// the operands: offsets in bytes, multiples of 256.
+struct AttentionStepParts {
+  int64_t lse = 0;         ///< f32 [batches, heads, queries], of this step; backward: of all keys
+  int64_t query_rows = 0;  ///< bf16 [batches * queries, out_width]: out; backward: d_q
+  int64_t kv_rows = 0;     ///< bf16 [batches * keys, kv_width]: d_kv; nothing in the forward
+  int64_t rest = 0;        ///< behind them, where cuDNN's own scratch begins
+
+  AttentionStepParts(const AttentionSizes& sizes, bool is_backward);
+};
+
 /// No plan of cuDNN needs more: what cudnn-frontend lists for its graph (sums of d_out * out in
 /// fp32, d_query in fp32 if it is added to with atomics), d_scores of a call if not, d_key and
-/// d_value of all query heads where several share one, and a little of the engine's own.
+/// d_value of all query heads where several share one, and a little of the engine's own. Of a step
+/// also its AttentionStepParts.
 int64_t max_attention_scratch_bytes(const OpSpec& spec, const AttentionBackwardOptions& options);
 
 }  // namespace braid

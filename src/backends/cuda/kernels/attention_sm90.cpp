@@ -23,10 +23,9 @@ void launch(const AttentionSizes& sizes, float scale, const CudaKernelArgs& args
   check(all_aligned(kAlignment, {args.operands[0], args.operands[1]}),
         "attention: an operand is not {}-byte aligned", kAlignment);
   const auto narrowed = [](int64_t value) { return static_cast<int32_t>(value); };
-  const int32_t status =
-      kWrapper(nullptr, args.operands[0], args.operands[1], args.operands[2],
-               narrowed(sizes.batches), narrowed(sizes.sequence), narrowed(sizes.heads),
-               narrowed(sizes.kv_heads), scale, args.stream);
+  const int32_t status = kWrapper(
+      nullptr, args.operands[0], args.operands[1], args.operands[2], narrowed(sizes.batches),
+      narrowed(sizes.queries), narrowed(sizes.heads), narrowed(sizes.kv_heads), scale, args.stream);
   cuda_check(static_cast<cudaError_t>(status), "launch of attention");
 }
 

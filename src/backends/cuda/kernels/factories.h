@@ -13,6 +13,14 @@ CudaKernel make_cuda_gelu_backward(const OpSpec& spec, CudaContext& context);
 
 CudaKernel make_cuda_attention(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_attention_backward(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_attention_step(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_attention_step_backward(const OpSpec& spec, CudaContext& context);
+
+CudaKernel make_cuda_pack_kv(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_assemble_qkv(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_zigzag_order(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_split_heads(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_swap_blocks(const OpSpec& spec, CudaContext& context);
 
 CudaKernel make_cuda_cross_entropy(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_cross_entropy_partial(const OpSpec& spec, CudaContext& context);

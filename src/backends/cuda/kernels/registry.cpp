@@ -24,7 +24,15 @@ constexpr std::array kKernels = {
 #ifdef BRAID_HAS_CUDA_ATTENTION  // cudnn-frontend was found
     KernelEntry{"attention", make_cuda_attention},
     KernelEntry{"attention_backward", make_cuda_attention_backward},
+    KernelEntry{"attention_step", make_cuda_attention_step},
+    KernelEntry{"attention_step_backward", make_cuda_attention_step_backward},
 #endif
+    KernelEntry{"attention_finish", make_cuda_cast},
+    KernelEntry{"pack_kv", make_cuda_pack_kv},
+    KernelEntry{"assemble_qkv", make_cuda_assemble_qkv},
+    KernelEntry{"zigzag_order", make_cuda_zigzag_order},
+    KernelEntry{"split_heads", make_cuda_split_heads},
+    KernelEntry{"swap_blocks", make_cuda_swap_blocks},
     KernelEntry{"cross_entropy", make_cuda_cross_entropy},
     KernelEntry{"cross_entropy_partial", make_cuda_cross_entropy_partial},
     KernelEntry{"cross_entropy_merge", make_cuda_cross_entropy_merge},
@@ -71,6 +79,9 @@ CudaKernel make_fastest_cuda_kernel(const OpSpec& spec, CudaContext& context) {
 #ifdef BRAID_HAS_CUDA_ATTENTION
   if (spec.op == "attention_backward") {
     return make_cuda_attention_backward(spec, context, {.repeatable = false});
+  }
+  if (spec.op == "attention_step_backward") {
+    return make_cuda_attention_step_backward(spec, context, {.repeatable = false});
   }
 #endif
   return make_cuda_kernel(spec, context);
