@@ -135,13 +135,14 @@ class EngineChooser {
     }
     std::vector<std::vector<TaskEngine>> engines;
     for (const ListPlan::ProgramFacts& facts : plan_.programs()) {
-      std::vector<TaskEngine>& of_tasks = engines.emplace_back();
+      std::vector<TaskEngine> of_tasks;
       for (uint32_t i = 0; i < facts.program->tasks.size(); ++i) {
         const uint32_t meeting = plan_.meeting(facts.first_node + i);
         of_tasks.push_back(meeting == ListPlan::kNone || !is_possible_[meeting] ? TaskEngine::kAsIs
                            : gain_ns_[meeting] > 0                              ? TaskEngine::kCopy
                                                                                 : TaskEngine::kSm);
       }
+      engines.push_back(std::move(of_tasks));
     }
     return engines;
   }
