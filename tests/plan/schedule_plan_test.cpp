@@ -154,7 +154,8 @@ TEST(SchedulePlan, ChoosesEnginesByWhatIsHidden) {
     EXPECT_LT(step_with("hidden", orders), step_with("sm", orders));
   }
   config.overlap.list_schedule = false;
-  const RunPlan plan = plan_run(config, 0, {.one_rank_per_stage = true});
+  config.overlap.comm_engine = "hidden";
+  const RunPlan plan = plan_run(config, 0);  // of all ranks, verified
   EXPECT_THAT(plan.ranks.front().passes.back().report.summary,
               AllOf(HasSubstr("copy engines do"), HasSubstr(" collectives, memory ")));
 }
