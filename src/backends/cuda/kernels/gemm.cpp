@@ -68,7 +68,8 @@ bool is_repeatable(const cublasLtMatmulAlgo_t& algorithm) {
 std::string cache_key(const GemmProblem& p, const CudaContext& context) {
   cudaDeviceProp properties;
   BRAID_CUDA_CHECK(cudaGetDeviceProperties(&properties, context.device()));
-  return fmt::format("gemm {}{} {}x{}x{} {} {}{}{}{}; {}, {} multiprocessors; cuBLASLt {}",
+  // "2": what was chosen before large products ran under their own steady load is chosen anew.
+  return fmt::format("gemm 2 {}{} {}x{}x{} {} {}{}{}{}; {}, {} multiprocessors; cuBLASLt {}",
                      p.transpose_a ? 'T' : 'N', p.transpose_b ? 'T' : 'N', p.m, p.n, p.k,
                      dtype_name(p.input), dtype_name(p.output), p.has_bias ? " bias" : "",
                      p.accumulate ? " accumulate" : "",
