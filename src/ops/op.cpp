@@ -15,6 +15,7 @@
 #include "ops/elementwise.h"
 #include "ops/embedding.h"
 #include "ops/linear.h"
+#include "ops/linear_swiglu.h"
 #include "ops/norm.h"
 #include "ops/offload.h"
 #include "ops/optimizer.h"
@@ -30,6 +31,8 @@ constexpr std::array kOps = {
     &kLinearOp,
     &kLinearDgradOp,
     &kLinearWgradOp,
+    &kLinearSwigluOp,
+    &kLinearDgradSwigluBackwardOp,
     &kRmsnormOp,
     &kAddRmsnormOp,
     &kRmsnormBackwardOp,

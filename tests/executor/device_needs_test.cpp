@@ -191,6 +191,11 @@ TEST(DeviceNeeds, OwnKernelsAreCountedExactly) {
             2 * NormBackwardGrid(5000, 128).partial_bytes(1024));
   const OpSpec product{"linear", to_attributes(LinearAttributes{}), {}};
   EXPECT_EQ(max_cuda_scratch_bytes(product, true), kMaxGemmScratchBytes);
+  // d_h [1000, 301] in bf16 is 602000 bytes, and what follows it begins at a multiple of 256.
+  const OpSpec with_activation{"linear_dgrad_swiglu_backward",
+                               {},
+                               {read(DType::kBF16, {1000, 64}), read(DType::kBF16, {64, 301})}};
+  EXPECT_EQ(max_cuda_scratch_bytes(with_activation, true), kMaxGemmScratchBytes + 602112);
   const OpSpec copy{"copy", {}, {}};
   EXPECT_EQ(max_cuda_scratch_bytes(copy, true), 0u);
 }

@@ -109,6 +109,21 @@ class DeclaredForms {
            {"x", "dy", "dw"},
            {{1, 1}}});
     }
+    add_linear_swiglu();
+  }
+
+  void add_linear_swiglu() {
+    const OperandSpec gate_up = read(data_, {kRows, kOut});
+    add({{"linear_swiglu",
+          {},
+          {read(data_, {kRows, kWidth}), read(data_, {kOut, kWidth}), write(data_, {kRows, kOut}),
+           write(data_, {kRows, kOut / 2})}},
+         {"x", "w", "gate_up", "y"}});
+    add({{"linear_dgrad_swiglu_backward",
+          {},
+          {read(data_, {kRows, kWidth}), read(data_, {kWidth, kOut / 2}), gate_up,
+           write(data_, {kRows, kOut})}},
+         {"dy", "w", "gate_up", "d_gate_up"}});
   }
 
   void add_norm() {

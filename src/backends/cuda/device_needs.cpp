@@ -12,6 +12,7 @@
 #include "ops/cross_entropy.h"
 #include "ops/embedding.h"
 #include "ops/linear.h"
+#include "ops/linear_swiglu.h"
 #include "ops/norm.h"
 #include "ops/optimizer.h"
 
@@ -39,6 +40,13 @@ size_t linear_bytes(const OpSpec& spec) {
   }
   const Shape& dy = spec.operands[1].shape;
   return std::max<size_t>(kMaxGemmScratchBytes, bias_grad_scratch_bytes(dy[0], dy[1]));
+}
+
+/// The gradient between product and activation's backward beside what the product needs.
+size_t dgrad_swiglu_backward_bytes(const OpSpec& spec) {
+  const OperandSpec& dy = spec.operands[0];
+  return kMaxGemmScratchBytes +
+         product_in_scratch_bytes(dy.shape[0], spec.operands[1].shape[1], dtype_bytes(dy.dtype));
 }
 
 size_t norm_backward_bytes(const OpSpec& spec) {
@@ -78,8 +86,11 @@ bool is_one_of(std::string_view name, std::initializer_list<const OpDefinition*>
 }  // namespace
 
 size_t max_cuda_scratch_bytes(const OpSpec& spec, bool repeatable) {
-  if (is_one_of(spec.op, {&kLinearOp, &kLinearDgradOp, &kLinearWgradOp})) {
+  if (is_one_of(spec.op, {&kLinearOp, &kLinearDgradOp, &kLinearWgradOp, &kLinearSwigluOp})) {
     return linear_bytes(spec);
+  }
+  if (spec.op == kLinearDgradSwigluBackwardOp.name) {
+    return dgrad_swiglu_backward_bytes(spec);
   }
   if (is_one_of(spec.op, {&kAttentionOp, &kAttentionBackwardOp, &kAttentionStepOp,
                           &kAttentionStepBackwardOp})) {

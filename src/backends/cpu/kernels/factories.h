@@ -45,6 +45,9 @@ CpuKernel make_linear(const OpSpec& spec, int num_workers);
 CpuKernel make_linear_dgrad(const OpSpec& spec, int num_workers);
 CpuKernel make_linear_wgrad(const OpSpec& spec, int num_workers);
 
+CpuKernel make_linear_swiglu(const OpSpec& spec, int num_workers);
+CpuKernel make_linear_dgrad_swiglu_backward(const OpSpec& spec, int num_workers);
+
 CpuKernel make_rmsnorm(const OpSpec& spec, int num_workers);
 CpuKernel make_add_rmsnorm(const OpSpec& spec, int num_workers);
 CpuKernel make_rmsnorm_backward(const OpSpec& spec, int num_workers);

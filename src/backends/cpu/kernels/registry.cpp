@@ -47,6 +47,8 @@ constexpr std::array kKernels = {
     KernelEntry{"linear", make_linear},
     KernelEntry{"linear_dgrad", make_linear_dgrad},
     KernelEntry{"linear_wgrad", make_linear_wgrad},
+    KernelEntry{"linear_swiglu", make_linear_swiglu},
+    KernelEntry{"linear_dgrad_swiglu_backward", make_linear_dgrad_swiglu_backward},
     KernelEntry{"rmsnorm", make_rmsnorm},
     KernelEntry{"add_rmsnorm", make_add_rmsnorm},
     KernelEntry{"rmsnorm_backward", make_rmsnorm_backward},

@@ -44,6 +44,9 @@ CudaKernel make_cuda_linear(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_linear_dgrad(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_linear_wgrad(const OpSpec& spec, CudaContext& context);
 
+CudaKernel make_cuda_linear_swiglu(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_linear_dgrad_swiglu_backward(const OpSpec& spec, CudaContext& context);
+
 CudaKernel make_cuda_rmsnorm(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_add_rmsnorm(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_rmsnorm_backward(const OpSpec& spec, CudaContext& context);

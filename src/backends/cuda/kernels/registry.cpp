@@ -51,6 +51,8 @@ constexpr std::array kKernels = {
     KernelEntry{"linear", make_cuda_linear},
     KernelEntry{"linear_dgrad", make_cuda_linear_dgrad},
     KernelEntry{"linear_wgrad", make_cuda_linear_wgrad},
+    KernelEntry{"linear_swiglu", make_cuda_linear_swiglu},
+    KernelEntry{"linear_dgrad_swiglu_backward", make_cuda_linear_dgrad_swiglu_backward},
     KernelEntry{"rmsnorm", make_cuda_rmsnorm},
     KernelEntry{"add_rmsnorm", make_cuda_add_rmsnorm},
     KernelEntry{"rmsnorm_backward", make_cuda_rmsnorm_backward},

@@ -13,6 +13,12 @@ int64_t ceil_div(int64_t a, int64_t b) {
 
 }  // namespace
 
+size_t product_in_scratch_bytes(int64_t rows, int64_t columns, size_t elem_bytes) {
+  constexpr int64_t kAlignmentBytes = 256;
+  const int64_t bytes = rows * columns * static_cast<int64_t>(elem_bytes);
+  return static_cast<size_t>(ceil_div(bytes, kAlignmentBytes) * kAlignmentBytes);
+}
+
 int64_t bias_grad_chunks(int64_t rows, int64_t columns) {
   constexpr int64_t kNarrowestTile = 256;  // columns: 32 lanes of 8
   constexpr int64_t kTargetBlocks = 1056;  // 8 blocks of 256 threads fill each of 132 processors

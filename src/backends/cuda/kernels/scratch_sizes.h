@@ -10,6 +10,10 @@ namespace braid {
 /// No matrix product is given an algorithm that needs more.
 inline constexpr uint64_t kMaxGemmScratchBytes = uint64_t{64} << 20;
 
+/// A product [rows, columns] that is only handed on to the next kernel of the same task, with what
+/// keeps scratch behind it aligned.
+size_t product_in_scratch_bytes(int64_t rows, int64_t columns, size_t elem_bytes);
+
 /// What bias_grad sums into first: [chunks of rows, columns] f32. The chunks are a function of the
 /// shape, for the narrowest tile of its kernel, so that scratch is enough for all.
 int64_t bias_grad_chunks(int64_t rows, int64_t columns);
