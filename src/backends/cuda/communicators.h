@@ -108,8 +108,9 @@ class Communicators {
   /// An error that NCCL has met since, or why another rank failed; nullopt if all is well.
   std::optional<std::string> fault() const;
 
-  /// Ends all calls that wait, here, except those on windows, which NCCL has no means to end; the
-  /// communicators are then only good for destruction. Tells the other ranks why.
+  /// Ends all calls that wait, here, except those on windows, which NCCL has no means to end; waits
+  /// for nothing. The communicators are then only good for destruction, which waits until no graph
+  /// has calls of theirs. Tells the other ranks why.
   void abort(const std::string& reason) noexcept;
 
  private:

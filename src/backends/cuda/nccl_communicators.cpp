@@ -141,22 +141,36 @@ struct Communicators::State {
   std::map<CommunicatorKey, ncclComm_t> made;
   CommunicatorOptions options;
   std::vector<std::string> without_windows;
-  bool is_aborted = false;
+  std::vector<std::thread> aborts;
 
   State(Rendezvous& given, CommunicatorOptions chosen) : rendezvous(given), options(chosen) {}
 
-  ~State() { end(); }
+  ~State() {
+    if (rendezvous.aborted()) {
+      abort();
+    }
+    for (std::thread& each : aborts) {
+      each.join();
+    }
+    for (const auto& [key, communicator] : made) {
+      (void)nccl.comm_destroy(communicator);
+    }
+  }
 
   /// Communicators of a run that failed are aborted, since the others may never end their part. But
   /// what waits on windows asks for no abort, and the abort might wait for that: such communicators
-  /// are left behind.
-  void end() {
-    const bool failed = is_aborted || rendezvous.aborted().has_value();
+  /// are left behind. An abort ends the calls at once and returns when no graph holds the
+  /// communicator any more, and a graph may hold several: so each has a thread.
+  void abort() {
+    int device = 0;
+    ignore_error(cudaGetDevice(&device));
     for (const auto& [key, communicator] : made) {
-      if (failed && wants_windows(key)) {
-        continue;
+      if (!wants_windows(key)) {
+        aborts.emplace_back([this, device, communicator] {
+          ignore_error(cudaSetDevice(device));
+          (void)nccl.comm_abort(communicator);
+        });
       }
-      (void)(failed ? nccl.comm_abort(communicator) : nccl.comm_destroy(communicator));
     }
     made.clear();
   }
@@ -272,8 +286,7 @@ std::optional<std::string> Communicators::fault() const {
 
 void Communicators::abort(const std::string& reason) noexcept {
   state_->rendezvous.abort(reason);
-  state_->is_aborted = true;
-  state_->end();
+  state_->abort();
 }
 
 }  // namespace braid
