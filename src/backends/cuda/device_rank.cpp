@@ -1,0 +1,146 @@
+#include "backends/cuda/device_rank.h"
+
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "backends/cuda/cuda_context.h"
+#include "backends/cuda/cuda_error.h"
+#include "backends/cuda/nvtx_range.h"
+#include "base/errors.h"
+
+namespace braid {
+namespace {
+
+/// Throws InternalError if they and the plan are not those of one rank.
+std::vector<Program> checked(std::vector<Program> programs, const MemoryPlan& plan) {
+  check(programs.size() == plan.programs.size(), "{} programs, but a memory plan of {}",
+        programs.size(), plan.programs.size());
+  for (const Program& program : programs) {
+    check(program.rank == programs[0].rank, "programs of ranks {} and {} for one executor",
+          programs[0].rank, program.rank);
+    for (const Buffer& buffer : program.buffers) {
+      check(buffer.placement != Placement::kSymmetric,
+            "program {}: buffer {} is placed in {} memory, which the CUDA executor does not have",
+            program.name, buffer.name, placement_name(buffer.placement));
+    }
+  }
+  return programs;
+}
+
+ProgramKernels::ComputeFactory factory_of(const CudaExecutorOptions& options,
+                                          CudaContext& context) {
+  const CudaKernelFactory make = options.make_kernel ? options.make_kernel : make_cuda_kernel;
+  return [make, &context](const OpSpec& spec) { return make(spec, context); };
+}
+
+/// Whose device is current from here on.
+CudaContext& made_current(CudaContext& context) {
+  BRAID_CUDA_CHECK(cudaSetDevice(context.device()));
+  return context;
+}
+
+}  // namespace
+
+DeviceRank::DeviceRank(std::vector<Program> programs, MemoryPlan plan, CudaContext& context,
+                       const CudaExecutorOptions& options)
+    : context_(made_current(context)),
+      programs_(checked(std::move(programs), plan)),
+      rank_(programs_.empty() ? 0 : programs_[0].rank),
+      has_graphs_(options.mode == CudaStepMode::kGraph && !options.sync_each_task),
+      communication_(programs_, options.rendezvous, {.windows = options.nccl_windows}),
+      kernels_(factory_of(options, context), communication_),
+      enqueuer_(rank_, streams_),
+      bound_(programs_.size()) {
+  for (size_t i = 0; i < programs_.size(); ++i) {
+    add_program(i);
+  }
+  // After the kernels, which may need memory while they measure algorithms.
+  memory_.emplace(std::move(plan), rank_, communication_.allocator());
+  streams_.allocate_scratch(rank_);
+  bind();
+  connect();
+  if (has_graphs_) {
+    capture();
+  }
+}
+
+/// NCCL lets go of the memory before it is given back, and graphs hold on to communicators.
+DeviceRank::~DeviceRank() {
+  graphs_.clear();
+  if (communication_.has_windows()) {
+    communication_.forget_windows();
+  }
+}
+
+int DeviceRank::device() const {
+  return context_.device();
+}
+
+void DeviceRank::use_device() const {
+  BRAID_CUDA_CHECK(cudaSetDevice(context_.device()));
+}
+
+void DeviceRank::add_program(size_t index) {
+  const Program& program = programs_[index];
+  BoundProgram& bound = bound_[index];
+  bound.program = &program;
+  bound.streams = streams_.add(program);
+  bound.kernels = kernels_.add(program, index);
+  for (size_t i = 0; i < program.tasks.size(); ++i) {
+    if (bound.kernels[i] != nullptr) {
+      streams_.need_scratch(bound.streams[program.tasks[i].stream.index()],
+                            bound.kernels[i]->scratch_bytes);
+    }
+  }
+}
+
+void DeviceRank::bind() {
+  for (size_t i = 0; i < programs_.size(); ++i) {
+    bound_[i].operands = memory_->bind(programs_[i], i);
+  }
+}
+
+void DeviceRank::connect() {
+  const auto address = [this](size_t program, TaskId task, size_t operand) {
+    const Task& of = programs_[program].tasks[task.index()];
+    return bound_[program].operands[of.operands_begin + operand];
+  };
+  communication_.connect({.memory = memory_->shared(), .address = address});
+}
+
+void DeviceRank::capture() {
+  for (const BoundProgram& bound : bound_) {
+    graphs_.push_back(enqueuer_.capture(bound));
+  }
+}
+
+void DeviceRank::launch_graph(size_t program_index) {
+  const NvtxRange range([&] { return "launch " + programs_[program_index].name; });
+  BRAID_CUDA_CHECK(cudaGraphLaunch(graphs_.at(program_index), launch_stream()));
+}
+
+void DeviceRank::enqueue(size_t program_index, const EnqueueOptions& options) {
+  enqueuer_.enqueue(bound_[program_index], options);
+}
+
+bool DeviceRank::drain(bool has_failed) const noexcept {
+  if (has_failed && communication_.has_windows()) {
+    constexpr std::chrono::seconds kPatience{3};
+    const auto until = std::chrono::steady_clock::now() + kPatience;
+    while (streams_.are_busy()) {
+      if (std::chrono::steady_clock::now() > until) {
+        return false;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+  streams_.synchronize();
+  return true;
+}
+
+int64_t DeviceRank::workspace_bytes() const {
+  return enqueuer_.workspace_bytes() + communication_.flag_bytes() + streams_.scratch_bytes();
+}
+
+}  // namespace braid

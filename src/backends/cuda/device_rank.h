@@ -1,0 +1,80 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "backends/cuda/cuda_executor.h"
+#include "backends/cuda/cuda_handle.h"
+#include "backends/cuda/device_streams.h"
+#include "backends/cuda/program_kernels.h"
+#include "backends/cuda/rank_communication.h"
+#include "backends/cuda/rank_memory.h"
+#include "backends/cuda/step_enqueuer.h"
+#include "ir/program.h"
+#include "memory/memory_plan.h"
+
+namespace braid {
+
+/// All that the programs of one rank need on its device, made once: streams, events, kernels,
+/// communication, memory, addresses and graphs. What is in it may be used, and is not made anew.
+class DeviceRank {
+ public:
+  /// As CudaExecutor's.
+  DeviceRank(std::vector<Program> programs, MemoryPlan plan, CudaContext& context,
+             const CudaExecutorOptions& options);
+  /// Only after `drain`, and after all graphs that others made of the programs.
+  ~DeviceRank();
+  DeviceRank(const DeviceRank&) = delete;
+  DeviceRank& operator=(const DeviceRank&) = delete;
+
+  int rank() const { return rank_; }
+  int device() const;
+  std::span<const Program> programs() const { return programs_; }
+
+  /// The device becomes the current one of this thread.
+  void use_device() const;
+
+  RankCommunication& communication() { return communication_; }
+  const RankCommunication& communication() const { return communication_; }
+  RankMemory& memory() { return *memory_; }
+  const RankMemory& memory() const { return *memory_; }
+  cudaStream_t launch_stream() const { return streams_.launch_stream(); }
+
+  /// Whether programs were captured.
+  bool has_graphs() const { return has_graphs_; }
+  /// Starts a step behind all that the launch stream has to do; it goes on behind the step.
+  void launch_graph(size_t program_index);
+  /// The same task by task. Throws TaskError.
+  void enqueue(size_t program_index, const EnqueueOptions& options);
+
+  /// Lets the device finish what it has, whatever comes of it. False where it does not: what waits
+  /// on windows of NCCL for a rank that has failed never ends.
+  bool drain(bool has_failed) const noexcept;
+
+  /// Device memory besides RankMemory's.
+  int64_t workspace_bytes() const;
+
+ private:
+  void add_program(size_t index);
+  void bind();
+  void connect();
+  void capture();
+
+  // What comes later needs what is in front of it, and goes first.
+  CudaContext& context_;
+  std::vector<Program> programs_;
+  int rank_;
+  bool has_graphs_;
+  RankCommunication communication_;
+  ProgramKernels kernels_;
+  std::optional<RankMemory> memory_;
+  DeviceStreams streams_;
+  StepEnqueuer enqueuer_;
+  std::vector<BoundProgram> bound_;    // by program
+  std::vector<CudaGraphExec> graphs_;  // by program, if there are any
+};
+
+}  // namespace braid

@@ -1,0 +1,89 @@
+#include "backends/cuda/rank_communication.h"
+
+#include "backends/cuda/cuda_error.h"
+#include "base/errors.h"
+
+namespace braid {
+
+RankCommunication::RankCommunication(std::span<const Program> programs, Rendezvous* rendezvous,
+                                     CommunicatorOptions options)
+    : programs_(programs) {
+  if (rendezvous != nullptr) {
+    meeting_ = open_place(*rendezvous);  // also where this rank has nothing to say
+  }
+  if (communicator_keys(programs).empty()) {
+    return;
+  }
+  const int rank = programs.front().rank;
+  check(meeting_ != nullptr, "rank {} communicates, and has no rendezvous", rank);
+  communicators_ = std::make_unique<Communicators>(programs, *meeting_, options);
+  copies_ = std::make_unique<PeerCalls>(rank, programs);
+}
+
+RankCommunication::~RankCommunication() = default;
+
+bool RankCommunication::has_windows() const {
+  return communicators_ != nullptr && communicators_->wants_windows();
+}
+
+const DeviceAllocator& RankCommunication::allocator() const {
+  return has_windows() ? nccl_window_allocator() : cuda_allocator();
+}
+
+const CudaKernel* RankCommunication::copy_kernel(size_t program, TaskId task) const {
+  return copies_ != nullptr ? copies_->kernel(program, task) : nullptr;
+}
+
+CudaKernel RankCommunication::make_nccl_kernel(const Program& program, const Task& task) const {
+  return communicators_->make_kernel(program, task);
+}
+
+void RankCommunication::connect(const OperandMemory& operands) {
+  if (has_windows()) {
+    communicators_->register_windows(programs_, operands);
+  }
+  if (copies_ != nullptr && !copies_->empty()) {
+    const auto by_nccl = [this](size_t program, TaskId task) {
+      return make_nccl_kernel(programs_[program], programs_[program].tasks[task.index()]);
+    };
+    copies_->connect({.memory = operands.memory, .address = operands.address, .otherwise = by_nccl},
+                     *meeting_);
+  }
+}
+
+bool RankCommunication::wait(cudaEvent_t event,
+                             std::optional<std::chrono::nanoseconds> limit) const {
+  if (communicators_ != nullptr) {
+    return communicators_->wait(event, limit);
+  }
+  BRAID_CUDA_CHECK(cudaEventSynchronize(event));
+  return true;
+}
+
+void RankCommunication::fail(const std::string& reason) noexcept {
+  if (communicators_ != nullptr) {
+    copies_->release();  // first: behind what it holds up may be calls that the abort ends
+    communicators_->abort(reason);
+  }
+}
+
+std::vector<std::string> RankCommunication::notes() const {
+  std::vector<std::string> notes;
+  if (copies_ != nullptr) {
+    for (const std::string& why : copies_->apart()) {
+      notes.push_back("SMs do the communication of copy engines: " + why);
+    }
+  }
+  if (communicators_ != nullptr) {
+    for (const std::string& why : communicators_->without_windows()) {
+      notes.push_back("no NCCL windows, " + why);
+    }
+  }
+  return notes;
+}
+
+int64_t RankCommunication::flag_bytes() const {
+  return copies_ != nullptr ? copies_->flag_bytes() : 0;
+}
+
+}  // namespace braid

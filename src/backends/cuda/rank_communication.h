@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backends/cuda/communicators.h"
+#include "backends/cuda/kernel.h"
+#include "backends/cuda/peer_calls.h"
+#include "comm/rendezvous.h"
+#include "ir/program.h"
+
+namespace braid {
+
+/// How one rank communicates with the others: by NCCL (communicators.h) or by copy engines
+/// (peer_calls.h), as its tasks ask for; and how ranks tell each other that one has failed.
+///
+/// Used in this order, by all ranks at the same time, with the device current: construct; make
+/// kernels; `connect` once operands have addresses; launch.
+class RankCommunication {
+ public:
+  /// `programs` of the rank; they and `rendezvous` must outlive this. Throws InternalError if a
+  /// task communicates with other ranks and there is no rendezvous, and what Communicators throws.
+  RankCommunication(std::span<const Program> programs, Rendezvous* rendezvous,
+                    CommunicatorOptions options);
+  ~RankCommunication();
+  RankCommunication(const RankCommunication&) = delete;
+  RankCommunication& operator=(const RankCommunication&) = delete;
+
+  /// Whether no task communicates with another rank.
+  bool empty() const { return communicators_ == nullptr; }
+
+  /// Whether NCCL has windows on the memory of operands: `allocator` then gives such memory, and
+  /// `forget_windows` must be called before that is given back.
+  bool has_windows() const;
+  const DeviceAllocator& allocator() const;
+
+  /// The kernel of a task that copy engines do, which is made by `connect`: its address does not
+  /// change. Null for all other tasks.
+  const CudaKernel* copy_kernel(size_t program, TaskId task) const;
+  /// The kernel of a task that NCCL does.
+  CudaKernel make_nccl_kernel(const Program& program, const Task& task) const;
+
+  /// Ranks learn where operands are; the memory must still be zero.
+  void connect(const OperandMemory& operands);
+
+  /// Waits for the work that an event was recorded behind. Throws AbortedError if another rank
+  /// fails meanwhile, whose part of the calls never comes. False if it has not ended within
+  /// `limit`.
+  bool wait(cudaEvent_t event, std::optional<std::chrono::nanoseconds> limit) const;
+
+  /// This rank has failed: tells the others, and ends what waits for them here.
+  void fail(const std::string& reason) noexcept;
+
+  /// All communicators end, since NCCL must let go of memory first. Only destruction may follow.
+  void forget_windows() noexcept { communicators_.reset(); }
+
+  /// What a user should know of how calls are done, one clause each.
+  std::vector<std::string> notes() const;
+  /// Device memory besides the operands'.
+  int64_t flag_bytes() const;
+
+ private:
+  std::span<const Program> programs_;
+  std::unique_ptr<Rendezvous> meeting_;  // of this object alone; null: nobody to meet
+  std::unique_ptr<Communicators> communicators_;
+  std::unique_ptr<PeerCalls> copies_;
+};
+
+}  // namespace braid

@@ -1,0 +1,98 @@
+#include "backends/cuda/step_enqueuer.h"
+
+#include "backends/cuda/cuda_error.h"
+#include "backends/cuda/finite_check.h"
+#include "backends/cuda/nvtx_range.h"
+
+namespace braid {
+namespace {
+
+constexpr int64_t kFoundBytes = 256;
+
+void launch(const BoundProgram& bound, TaskId id, std::byte* scratch, cudaStream_t stream) {
+  const Task& task = bound.program->tasks[id.index()];
+  bound.kernels[id.index()]->launch({.operands = {bound.operands.data() + task.operands_begin,
+                                                  bound.program->spec(task).operands.size()},
+                                     .scratch = scratch,
+                                     .stream = stream});
+  cuda_check(cudaGetLastError(), "kernel launch");
+}
+
+}  // namespace
+
+StepEnqueuer::StepEnqueuer(int rank, DeviceStreams& streams)
+    : rank_(rank),
+      streams_(streams),
+      found_(kFoundBytes, fmt::format("search for NaN of rank {}", rank)) {}
+
+void StepEnqueuer::enqueue(const BoundProgram& bound, const EnqueueOptions& options) {
+  streams_.fork(bound.streams);
+  for (size_t i = 0; i < bound.program->tasks.size(); ++i) {
+    enqueue_task(bound, TaskId(i), options);
+  }
+  streams_.join(bound.streams);
+}
+
+CudaGraphExec StepEnqueuer::capture(const BoundProgram& bound) {
+  const NvtxRange range([&] { return "capture " + bound.program->name; });
+  CudaCapture capturing(streams_.launch_stream());
+  enqueue(bound, {});
+  return {capturing.end(), streams_.launch_stream()};
+}
+
+void StepEnqueuer::enqueue_task(const BoundProgram& bound, TaskId id,
+                                const EnqueueOptions& options) {
+  const Program& program = *bound.program;
+  const Task& task = program.tasks[id.index()];
+  const DeviceStream& on = streams_[bound.streams[task.stream.index()]];
+  const bool has_work = bound.kernels[id.index()] != nullptr;
+  const NvtxRange range([&] { return describe_task(program, id); });
+  try {
+    for (const EventId event : program.waits_of(task)) {
+      BRAID_CUDA_CHECK(cudaStreamWaitEvent(on.handle, streams_.event(event)));
+    }
+    if (options.observer != nullptr) {
+      options.observer->start_task(id.index(), on.handle);
+    }
+    if (has_work) {
+      launch(bound, id, on.scratch.data(), on.handle);
+    }
+    if (options.observer != nullptr) {
+      options.observer->end_task(id.index(), on.handle);
+    }
+    if (task.record.valid()) {
+      BRAID_CUDA_CHECK(cudaEventRecord(streams_.event(task.record), on.handle));
+    }
+    if (options.wait_for_each) {
+      BRAID_CUDA_CHECK(cudaStreamSynchronize(on.handle));
+      if (options.finite_checks && has_work) {
+        check_finite(bound, id, on.handle);
+      }
+    }
+  } catch (const std::exception& error) {
+    throw TaskError(fmt::format("rank {}, stream {}, task {} ({}): {}", rank_, on.stream.name,
+                                id.value, describe_task(program, id), error.what()));
+  }
+}
+
+void StepEnqueuer::check_finite(const BoundProgram& bound, TaskId id, cudaStream_t stream) {
+  const Program& program = *bound.program;
+  const Task& task = program.tasks[id.index()];
+  const OpSpec& spec = program.spec(task);
+  const auto ranges = program.operands_of(task);
+  for (size_t i = 0; i < ranges.size(); ++i) {
+    if (!writes(spec.operands[i].access)) {
+      continue;
+    }
+    const auto element = find_non_finite_on_device(
+        bound.operands[task.operands_begin + i], ranges[i].end - ranges[i].begin,
+        spec.operands[i].dtype, reinterpret_cast<uint64_t*>(found_.data()), stream);
+    if (element) {
+      throw_device_error("wrote NaN or infinity to element {} of buffer {}",
+                         ranges[i].begin + *element,
+                         program.buffers[ranges[i].buffer.index()].name);
+    }
+  }
+}
+
+}  // namespace braid

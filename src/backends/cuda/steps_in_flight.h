@@ -1,0 +1,80 @@
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backends/cuda/cuda_handle.h"
+#include "backends/cuda/nvtx_range.h"
+#include "backends/cuda/rank_communication.h"
+#include "ir/program.h"
+
+namespace braid {
+
+/// The steps that were launched and not waited for, oldest first: an event behind each tells its
+/// end. How long steps of a program take tells when a later one must be stuck.
+class StepsInFlight {
+ public:
+  static constexpr int kMost = 2;
+
+  /// Of these programs; events are of the device that is current. `timeout_ns` as in
+  /// CudaExecutorOptions. `programs` and `communication` must outlive this.
+  StepsInFlight(std::span<const Program> programs, const RankCommunication& communication,
+                int64_t timeout_ns);
+
+  int count() const { return static_cast<int>(num_launched_ - num_waited_); }
+  /// Launches so far.
+  int64_t num_launched() const { return num_launched_; }
+
+  /// A step that the caller launches now.
+  void add(size_t program_index);
+  /// The newest one ends behind all that `stream` has to do so far.
+  void mark_end(cudaStream_t stream);
+
+  /// Waits for the end of the oldest one, which stays. Throws AbortedError if another rank fails
+  /// meanwhile, whose part of the calls never comes, TaskError if the step must be stuck, and
+  /// DeviceError if it fails.
+  void wait_for_oldest();
+  /// It is not in flight any more.
+  void drop_oldest() { ++num_waited_; }
+  void drop_all() { num_waited_ = num_launched_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  struct Step {
+    size_t program_index = 0;
+    int64_t number = 0;  // of the launches
+    Clock::time_point launched = {};
+    CudaEvent ended;  // behind the step and what is read after it
+    NvtxSpan range;
+  };
+
+  /// Of the steps of a program.
+  struct History {
+    int64_t num_ended = 0;
+    std::chrono::nanoseconds longest = {};
+  };
+
+  Step& oldest() { return steps_[static_cast<size_t>(num_waited_ % kMost)]; }
+  Step& newest() { return steps_[static_cast<size_t>((num_launched_ - 1) % kMost)]; }
+  std::optional<std::chrono::nanoseconds> patience(const History& history) const;
+  std::string describe(const Step& step) const;
+  void wait_on_device(const Step& step) const;
+
+  std::span<const Program> programs_;
+  const RankCommunication& communication_;
+  std::chrono::nanoseconds timeout_;
+  std::vector<History> histories_;  // by program
+  std::array<Step, kMost> steps_;   // they take turns
+  int64_t num_launched_ = 0;
+  int64_t num_waited_ = 0;           // of the launches
+  Clock::time_point last_end_ = {};  // of the step that was waited for last
+};
+
+}  // namespace braid
