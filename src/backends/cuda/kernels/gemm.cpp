@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <cstring>
+#include <optional>
+#include <string_view>
 
-#include "backends/cuda/algorithm_cache.h"
+#include "backends/cuda/kernels/fastest_kernel.h"
 #include "backends/cuda/kernels/gemm_plan.h"
 #include "base/errors.h"
 #include "base/text.h"
@@ -66,15 +67,13 @@ bool is_repeatable(const cublasLtMatmulAlgo_t& algorithm) {
 // workspace
 
 std::string cache_key(const GemmProblem& p, const CudaContext& context) {
-  cudaDeviceProp properties;
-  BRAID_CUDA_CHECK(cudaGetDeviceProperties(&properties, context.device()));
   // "2": what was chosen before large products ran under their own steady load is chosen anew.
-  return fmt::format("gemm 2 {}{} {}x{}x{} {} {}{}{}{}; {}, {} multiprocessors; cuBLASLt {}",
-                     p.transpose_a ? 'T' : 'N', p.transpose_b ? 'T' : 'N', p.m, p.n, p.k,
-                     dtype_name(p.input), dtype_name(p.output), p.has_bias ? " bias" : "",
+  return fmt::format("gemm 2 {}{} {}x{}x{} {} {}{}{}{}; {}; cuBLASLt {}", p.transpose_a ? 'T' : 'N',
+                     p.transpose_b ? 'T' : 'N', p.m, p.n, p.k, dtype_name(p.input),
+                     dtype_name(p.output), p.has_bias ? " bias" : "",
                      p.accumulate ? " accumulate" : "",
                      p.stride_b != 0 ? fmt::format(" stride b {}", p.stride_b) : "",
-                     properties.name, context.num_sms(), cublasLtGetVersion());
+                     device_text(context), cublasLtGetVersion());
 }
 
 std::string to_text(const GemmAlgorithm& algorithm) {
@@ -105,30 +104,57 @@ std::optional<GemmAlgorithm> parse_algorithm(std::string_view text) {
 }
 
 /// The remembered algorithm, if the library still accepts it for this plan.
-std::optional<GemmAlgorithm> recall(const GemmPlan& plan, CudaContext& context,
-                                    const std::string& key) {
-  const auto text = context.algorithms().find(key);
-  auto remembered = text ? parse_algorithm(*text) : std::nullopt;
+std::optional<GemmAlgorithm> accepted_algorithm(const GemmPlan& plan, cublasLtHandle_t handle,
+                                                std::string_view text) {
+  auto remembered = parse_algorithm(text);
   if (!remembered) {
     return std::nullopt;
   }
   cublasLtMatmulHeuristicResult_t result;
   GemmPlan copy = plan;
-  const cublasStatus_t status =
-      cublasLtMatmulAlgoCheck(context.cublas_lt(), &copy.product, &copy.a, &copy.b, &copy.d,
-                              &copy.d, &remembered->algorithm, &result);
+  const cublasStatus_t status = cublasLtMatmulAlgoCheck(
+      handle, &copy.product, &copy.a, &copy.b, &copy.d, &copy.d, &remembered->algorithm, &result);
   const bool fits = status == CUBLAS_STATUS_SUCCESS &&
                     result.workspaceSize <= remembered->scratch_bytes &&
                     remembered->scratch_bytes <= kMaxGemmScratchBytes;
   return fits ? remembered : std::nullopt;
 }
 
-void check_alignment(const GemmOperands& operands) {
-  for (const void* pointer :
-       {operands.a, operands.b, operands.bias, static_cast<const void*>(operands.d)}) {
+void check_alignment(std::span<std::byte* const> operands) {
+  for (const std::byte* const pointer : operands) {
     check(reinterpret_cast<uintptr_t>(pointer) % kGemmAlignment == 0,
-          "operand {} of a matrix product is not {}-byte aligned", pointer, kGemmAlignment);
+          "operand {} of a matrix product is not {}-byte aligned",
+          static_cast<const void*>(pointer), kGemmAlignment);
   }
+}
+
+CudaKernel gemm_kernel(const GemmPlan& plan, bool has_bias, cublasLtHandle_t handle,
+                       const GemmAlgorithm& algorithm) {
+  return {.launch =
+              [=](const CudaKernelArgs& args) {
+                check_alignment(args.operands);
+                plan.launch(handle, algorithm,
+                            {.a = args.operands[0],
+                             .b = args.operands[1],
+                             .bias = has_bias ? args.operands[2] : nullptr,
+                             .d = args.operands.back(),
+                             .scratch = args.scratch,
+                             .stream = args.stream});
+              },
+          .scratch_bytes = algorithm.scratch_bytes};
+}
+
+TimedWork timed_work(const GemmProblem& p) {
+  const int64_t columns_of_b = p.transpose_b ? p.k : p.n;
+  const int64_t b_elems = p.stride_b == 0 ? p.k * p.n : p.stride_b * columns_of_b;
+  TimedWork work{.operands = {{p.m * p.k, p.input}, {b_elems, p.input}},
+                 .flops = 2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) *
+                          static_cast<double>(p.k)};
+  if (p.has_bias) {
+    work.operands.push_back({p.m, p.output});
+  }
+  work.operands.push_back({p.m * p.n, p.output});
+  return work;
 }
 
 }  // namespace
@@ -192,21 +218,28 @@ void GemmPlan::launch(cublasLtHandle_t handle, const GemmAlgorithm& algorithm,
                                   operands.stream));
 }
 
-Gemm make_gemm(const GemmProblem& problem, CudaContext& context) {
+CudaKernel make_gemm(const GemmProblem& problem, CudaContext& context) {
   const GemmPlan plan(problem);
-  const std::string key = cache_key(problem, context);
-  auto chosen = recall(plan, context, key);
-  if (!chosen) {
-    chosen = fastest_algorithm(plan, problem, context.cublas_lt());
-    context.algorithms().store(key, to_text(*chosen));
-  }
-  return {
-      .launch =
-          [plan, algorithm = *chosen, handle = context.cublas_lt()](const GemmOperands& operands) {
-            check_alignment(operands);
-            plan.launch(handle, algorithm, operands);
-          },
-      .scratch_bytes = chosen->scratch_bytes};
+  cublasLtHandle_t const handle = context.cublas_lt();
+  const auto kernel_of = [&](const GemmAlgorithm& algorithm) {
+    return gemm_kernel(plan, problem.has_bias, handle, algorithm);
+  };
+  const auto candidates = [&] {
+    std::vector<NamedKernel> list;
+    for (const GemmAlgorithm& algorithm : plan.candidates(handle)) {
+      list.push_back({.name = to_text(algorithm), .kernel = kernel_of(algorithm)});
+    }
+    return list;
+  };
+  const auto recall = [&](std::string_view name) -> std::optional<CudaKernel> {
+    const auto algorithm = accepted_algorithm(plan, handle, name);
+    return algorithm ? std::optional(kernel_of(*algorithm)) : std::nullopt;
+  };
+  return fastest_kernel({.key = cache_key(problem, context),
+                         .work = timed_work(problem),
+                         .candidates = candidates,
+                         .recall = recall},
+                        context);
 }
 
 }  // namespace braid

@@ -1,11 +1,9 @@
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <functional>
-#include <string>
 
 #include "backends/cuda/cuda_context.h"
+#include "backends/cuda/kernel.h"
 #include "base/dtype.h"
 
 namespace braid {
@@ -28,30 +26,14 @@ struct GemmProblem {
   bool accumulate = false;
 };
 
-/// Device pointers, 16-byte aligned; bias is null where there is none.
-struct GemmOperands {
-  const void* a = nullptr;
-  const void* b = nullptr;
-  const void* bias = nullptr;
-  void* d = nullptr;
-  std::byte* scratch = nullptr;  ///< Gemm::scratch_bytes
-  cudaStream_t stream = nullptr;
-};
-
-struct Gemm {
-  std::function<void(const GemmOperands&)> launch;
-  size_t scratch_bytes = 0;
-};
-
 /// A GEMM by cuBLASLt with the algorithm that was measured to be the fastest among its heuristic's
-/// suggestions, under steady load where the product is large; the measurement (random operands that
-/// do not stay in L2, some 0.1 s, 1 to 2 s for large products, and the memory of the operands) runs
-/// once per problem, device and library version and is remembered in `context.algorithms()`.
+/// suggestions (fastest_kernel.h), once per problem, device and library version. Operands: a, b,
+/// the bias where there is one, d; all 16-byte aligned.
 ///
 /// Bitwise repeatable: only algorithms without a split of k, or whose partial sums are kept in fp32
 /// and added in a second step, are considered. Another algorithm may round differently, so runs
 /// agree bitwise where they share a cache folder. Throws InternalError where cuBLASLt has no
 /// algorithm.
-Gemm make_gemm(const GemmProblem& problem, CudaContext& context);
+CudaKernel make_gemm(const GemmProblem& problem, CudaContext& context);
 
 }  // namespace braid

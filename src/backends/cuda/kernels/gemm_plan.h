@@ -2,14 +2,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "backends/cuda/kernels/gemm.h"
 #include "backends/cuda/kernels/scratch_sizes.h"
 #include "backends/cuda/library_error.h"
 
-/// What gemm.cpp and the measurement of algorithms share.
+/// cuBLASLt's side of a product.
 namespace braid {
 
 inline constexpr uint32_t kGemmAlignment = 16;
@@ -18,6 +17,16 @@ inline constexpr uint32_t kGemmAlignment = 16;
 struct GemmAlgorithm {
   cublasLtMatmulAlgo_t algorithm{};
   size_t scratch_bytes = 0;
+};
+
+/// Device pointers, 16-byte aligned; bias is null where there is none.
+struct GemmOperands {
+  const void* a = nullptr;
+  const void* b = nullptr;
+  const void* bias = nullptr;
+  void* d = nullptr;
+  std::byte* scratch = nullptr;  ///< GemmAlgorithm::scratch_bytes
+  cudaStream_t stream = nullptr;
 };
 
 /// A GemmProblem in cuBLASLt's terms. A plain value, so copies are independent.
@@ -37,11 +46,5 @@ struct GemmPlan {
   void launch(cublasLtHandle_t handle, const GemmAlgorithm& algorithm,
               const GemmOperands& operands) const;
 };
-
-/// Times all candidates of the plan on the current device and returns the fastest. Of those that
-/// cannot be told apart it takes the heuristic's favourite, so that the choice seldom changes
-/// between runs.
-GemmAlgorithm fastest_algorithm(const GemmPlan& plan, const GemmProblem& problem,
-                                cublasLtHandle_t handle);
 
 }  // namespace braid

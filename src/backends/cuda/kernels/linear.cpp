@@ -3,6 +3,8 @@
 #include "ops/linear.h"
 
 #include <algorithm>
+#include <array>
+#include <vector>
 
 #include "backends/cuda/kernels/bias_grad.h"
 #include "backends/cuda/kernels/factories.h"
@@ -18,22 +20,22 @@ CudaKernel make_cuda_linear(const OpSpec& spec, CudaContext& context) {
   const auto attributes = attributes_of<LinearAttributes>(spec);
   const size_t result = attributes.has_bias ? 3 : 2;
   const bool adds_bias = attributes.has_bias && attributes.adds_bias;
-  const Gemm gemm = make_gemm({.transpose_a = true,
-                               .m = w.shape[0],
-                               .n = x.shape[0],
-                               .k = x.shape[1],
-                               .input = x.dtype,
-                               .output = x.dtype,
-                               .has_bias = adds_bias},
-                              context);
+  const CudaKernel gemm = make_gemm({.transpose_a = true,
+                                     .m = w.shape[0],
+                                     .n = x.shape[0],
+                                     .k = x.shape[1],
+                                     .input = x.dtype,
+                                     .output = x.dtype,
+                                     .has_bias = adds_bias},
+                                    context);
   return {.launch =
               [gemm, result, adds_bias](const CudaKernelArgs& args) {
-                gemm.launch({.a = args.operands[1],
-                             .b = args.operands[0],
-                             .bias = adds_bias ? args.operands[2] : nullptr,
-                             .d = args.operands[result],
-                             .scratch = args.scratch,
-                             .stream = args.stream});
+                std::vector<std::byte*> operands{args.operands[1], args.operands[0]};
+                if (adds_bias) {
+                  operands.push_back(args.operands[2]);
+                }
+                operands.push_back(args.operands[result]);
+                gemm.launch({.operands = operands, .scratch = args.scratch, .stream = args.stream});
               },
           .scratch_bytes = gemm.scratch_bytes};
 }
@@ -41,20 +43,18 @@ CudaKernel make_cuda_linear(const OpSpec& spec, CudaContext& context) {
 CudaKernel make_cuda_linear_dgrad(const OpSpec& spec, CudaContext& context) {
   const OperandSpec& dy = spec.operands[0];
   const OperandSpec& w = spec.operands[1];
-  const Gemm gemm = make_gemm({.m = w.shape[1],
-                               .n = dy.shape[0],
-                               .k = dy.shape[1],
-                               .input = dy.dtype,
-                               .output = dy.dtype,
-                               .accumulate = attributes_of<LinearDgradAttributes>(spec).accumulate},
-                              context);
+  const CudaKernel gemm =
+      make_gemm({.m = w.shape[1],
+                 .n = dy.shape[0],
+                 .k = dy.shape[1],
+                 .input = dy.dtype,
+                 .output = dy.dtype,
+                 .accumulate = attributes_of<LinearDgradAttributes>(spec).accumulate},
+                context);
   return {.launch =
               [gemm](const CudaKernelArgs& args) {
-                gemm.launch({.a = args.operands[1],
-                             .b = args.operands[0],
-                             .d = args.operands[2],
-                             .scratch = args.scratch,
-                             .stream = args.stream});
+                const std::array operands{args.operands[1], args.operands[0], args.operands[2]};
+                gemm.launch({.operands = operands, .scratch = args.scratch, .stream = args.stream});
               },
           .scratch_bytes = gemm.scratch_bytes};
 }
@@ -66,15 +66,15 @@ CudaKernel make_cuda_linear_wgrad(const OpSpec& spec, CudaContext& context) {
   const OperandSpec& dy = spec.operands[1];
   const auto attributes = attributes_of<LinearWgradAttributes>(spec);
   const FeatureSlice& slice = attributes.features;
-  const Gemm gemm = make_gemm({.transpose_b = true,
-                               .m = x.shape[1],
-                               .n = spec.operands[2].shape[0],
-                               .k = x.shape[0],
-                               .stride_b = slice.is_all() ? 0 : dy.shape[1],
-                               .input = x.dtype,
-                               .output = spec.operands[2].dtype,
-                               .accumulate = attributes.accumulate},
-                              context);
+  const CudaKernel gemm = make_gemm({.transpose_b = true,
+                                     .m = x.shape[1],
+                                     .n = spec.operands[2].shape[0],
+                                     .k = x.shape[0],
+                                     .stride_b = slice.is_all() ? 0 : dy.shape[1],
+                                     .input = x.dtype,
+                                     .output = spec.operands[2].dtype,
+                                     .accumulate = attributes.accumulate},
+                                    context);
   const BiasGradArgs sums{.dtype = dy.dtype,
                           .rows = dy.shape[0],
                           .columns = dy.shape[1],
@@ -92,11 +92,9 @@ CudaKernel make_cuda_linear_wgrad(const OpSpec& spec, CudaContext& context) {
                   bias.scratch = reinterpret_cast<float*>(args.scratch);
                   bias_grad(bias, args.stream);
                 }
-                gemm.launch({.a = args.operands[0],
-                             .b = args.data<std::byte>(1) + skipped_bytes,
-                             .d = args.operands[2],
-                             .scratch = args.scratch,
-                             .stream = args.stream});
+                const std::array operands{args.operands[0], args.operands[1] + skipped_bytes,
+                                          args.operands[2]};
+                gemm.launch({.operands = operands, .scratch = args.scratch, .stream = args.stream});
               },
           // The sums are done before the product needs the same memory.
           .scratch_bytes = std::max(sums_bytes, gemm.scratch_bytes)};

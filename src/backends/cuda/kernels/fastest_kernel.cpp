@@ -1,15 +1,20 @@
-// Algorithms are timed as they will run: back to back in a CUDA graph, on operands that the L2
+// Kernels are timed as they will run: back to back in a CUDA graph, on operands that the L2
 // cache does not hold from one launch to the next, and in turns.
 //
 // Large products run into the power limit of the device, which lowers the clock within tens of
-// milliseconds. In short turns all algorithms share one clock, so those that need fewer cycles win
+// milliseconds. In short turns all kernels share one clock, so those that need fewer cycles win
 // although they may draw more power; hence each of the best runs alone until the clock has settled
 // to what its own power allows.
+#include "backends/cuda/kernels/fastest_kernel.h"
+
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <memory>
 #include <numeric>
 
-#include "backends/cuda/kernels/gemm_plan.h"
+#include "backends/cuda/algorithm_cache.h"
+#include "backends/cuda/cuda_error.h"
 #include "backends/cuda/kernels/random_fill.h"
 #include "base/errors.h"
 
@@ -25,7 +30,7 @@ constexpr double kPowerLimitedFlops = 1e11;  ///< smaller products leave the dev
 constexpr double kSettleNs = 60e6;           ///< until the clock follows the power drawn
 constexpr double kSteadyNs = 40e6;
 constexpr int kSteadyRounds = 3;
-constexpr double kSameTime = 1.005;  ///< medians of one algorithm differ by this much between runs
+constexpr double kSameTime = 1.005;  ///< medians of one kernel differ by this much between runs
 constexpr size_t kColdBytes = size_t{160} << 20;  ///< several times the L2 of an H200 (60 MB)
 constexpr size_t kMaxSets = 16;
 
@@ -66,58 +71,41 @@ Owned<cudaEvent_t, DestroyEvent> make_event() {
   return Owned<cudaEvent_t, DestroyEvent>(event);
 }
 
-size_t aligned(int64_t elems, DType dtype) {
-  return (static_cast<size_t>(elems) * dtype_bytes(dtype) + 255) / 256 * 256;
-}
-
-int64_t stored_elems_of_b(const GemmProblem& problem) {
-  const int64_t columns = problem.transpose_b ? problem.k : problem.n;
-  return problem.stride_b == 0 ? problem.k * problem.n : problem.stride_b * columns;
-}
-
-double flops_of(const GemmProblem& problem) {
-  return 2.0 * static_cast<double>(problem.m) * static_cast<double>(problem.n) *
-         static_cast<double>(problem.k);
+size_t aligned_bytes(const TimedWork::Operand& operand) {
+  return (static_cast<size_t>(operand.num_elems) * dtype_bytes(operand.dtype) + 255) / 256 * 256;
 }
 
 /// The bench: operands in as many copies as L2 asks for, a stream, a clock.
 class Stopwatch {
  public:
-  Stopwatch(const GemmPlan& plan, const GemmProblem& problem, cublasLtHandle_t handle,
-            size_t scratch_bytes)
-      : plan_(plan),
-        problem_(problem),
-        handle_(handle),
-        a_bytes_(aligned(problem.m * problem.k, problem.input)),
-        b_bytes_(aligned(stored_elems_of_b(problem), problem.input)),
-        d_bytes_(aligned(problem.m * problem.n, problem.output)),
-        bias_bytes_(problem.has_bias ? aligned(problem.m, problem.output) : 0),
-        num_sets_(std::clamp<size_t>(kColdBytes / set_bytes(), 1, kMaxSets)),
-        operands_(allocate(num_sets_ * set_bytes())),
-        scratch_(allocate(std::max<size_t>(scratch_bytes, 256))),
+  Stopwatch(const TimedWork& work, size_t scratch_bytes)
+      : scratch_(allocate(std::max<size_t>(scratch_bytes, 256))),
         stream_(make_stream()),
         begin_(make_event()),
         end_(make_event()) {
-    for (size_t set = 0; set < num_sets_; ++set) {
-      fill(set);
+    size_t set_bytes = 0;
+    for (const TimedWork::Operand& operand : work.operands) {
+      set_bytes += aligned_bytes(operand);
     }
-    const double flops = flops_of(problem);
+    const size_t num_sets = std::clamp<size_t>(kColdBytes / set_bytes, 1, kMaxSets);
+    memory_ = allocate(num_sets * set_bytes);
+    fill(work, num_sets);
     // Rough rates of the device in operations and bytes per ns; f32 without tensor cores is slower.
-    const double per_ns = problem.input == DType::kBF16 ? 6e5 : 4e4;
-    const double guess_ns = flops / per_ns + static_cast<double>(set_bytes()) / 4e3 + 2e3;
+    const double per_ns = work.operands.front().dtype == DType::kBF16 ? 6e5 : 4e4;
+    const double guess_ns = work.flops / per_ns + static_cast<double>(set_bytes) / 4e3 + 2e3;
     num_launches_ = static_cast<int>(std::clamp(kMeasuredNs / guess_ns, 2.0, double{kMaxLaunches}));
   }
 
-  /// Launches of one algorithm as a graph; the first replay warms up.
+  /// Launches of one kernel as a graph; the first replay warms up.
   class Runner {
    public:
-    Runner(Stopwatch& watch, const GemmAlgorithm& algorithm) : watch_(&watch) {
+    Runner(Stopwatch& watch, const CudaKernel& kernel) : watch_(&watch) {
       cudaStream_t stream = watch.stream_.get();
       cudaGraph_t graph = nullptr;
-      watch.launch(0, algorithm);  // loads the kernel's module, which a capture must not do
+      watch.launch(0, kernel);  // loads the kernel's module, which a capture must not do
       BRAID_CUDA_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
       for (int i = 0; i < watch.num_launches_; ++i) {
-        watch.launch(static_cast<size_t>(i) % watch.num_sets_, algorithm);
+        watch.launch(static_cast<size_t>(i) % watch.sets_.size(), kernel);
       }
       BRAID_CUDA_CHECK(cudaStreamEndCapture(stream, &graph));
       const Owned<cudaGraph_t, DestroyGraph> owned(graph);
@@ -159,46 +147,26 @@ class Stopwatch {
   };
 
  private:
-  size_t set_bytes() const { return a_bytes_ + b_bytes_ + d_bytes_ + bias_bytes_; }
-
-  void fill(size_t set) {
-    const GemmOperands to = operands(set);
-    const auto seed = static_cast<uint32_t>(set * 4);
-    random_fill(const_cast<void*>(to.a), problem_.m * problem_.k, problem_.input, seed, to.stream);
-    random_fill(const_cast<void*>(to.b), problem_.k * problem_.n, problem_.input, seed + 1,
-                to.stream);
-    random_fill(to.d, problem_.m * problem_.n, problem_.output, seed + 2, to.stream);
-    if (to.bias != nullptr) {
-      random_fill(const_cast<void*>(to.bias), problem_.m, problem_.output, seed + 3, to.stream);
+  void fill(const TimedWork& work, size_t num_sets) {
+    std::byte* next = memory_.get();
+    uint32_t seed = 0;
+    for (size_t set = 0; set < num_sets; ++set) {
+      std::vector<std::byte*>& operands = sets_.emplace_back();
+      for (const TimedWork::Operand& operand : work.operands) {
+        random_fill(next, operand.num_elems, operand.dtype, seed++, stream_.get());
+        operands.push_back(next);
+        next += aligned_bytes(operand);
+      }
     }
   }
 
-  GemmOperands operands(size_t set) const {
-    std::byte* const a = operands_.get() + set * set_bytes();
-    std::byte* const b = a + a_bytes_;
-    std::byte* const d = b + b_bytes_;
-    return {.a = a,
-            .b = b,
-            .bias = bias_bytes_ > 0 ? d + d_bytes_ : nullptr,
-            .d = d,
-            .scratch = scratch_.get(),
-            .stream = stream_.get()};
+  void launch(size_t set, const CudaKernel& kernel) {
+    kernel.launch({.operands = sets_[set], .scratch = scratch_.get(), .stream = stream_.get()});
   }
 
-  void launch(size_t set, const GemmAlgorithm& algorithm) {
-    plan_.launch(handle_, algorithm, operands(set));
-  }
-
-  const GemmPlan& plan_;
-  const GemmProblem problem_;
-  cublasLtHandle_t handle_;
-  size_t a_bytes_;
-  size_t b_bytes_;
-  size_t d_bytes_;
-  size_t bias_bytes_;
-  size_t num_sets_;
-  DeviceBytes operands_;
   DeviceBytes scratch_;
+  DeviceBytes memory_;
+  std::vector<std::vector<std::byte*>> sets_;  ///< of operands, in `memory_`
   Owned<cudaStream_t, DestroyStream> stream_;
   Owned<cudaEvent_t, DestroyEvent> begin_;
   Owned<cudaEvent_t, DestroyEvent> end_;
@@ -211,7 +179,7 @@ double median(std::vector<double> list) {
   return *middle;
 }
 
-/// Candidates that a single timing does not rule out, the heuristic's order kept.
+/// Candidates that a single timing does not rule out, their order kept.
 std::vector<size_t> finalists_of(const std::vector<double>& times) {
   std::vector<size_t> order(times.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -225,30 +193,27 @@ std::vector<size_t> finalists_of(const std::vector<double>& times) {
   return order;
 }
 
-size_t largest_scratch(const std::vector<GemmAlgorithm>& candidates) {
+size_t largest_scratch(const std::vector<NamedKernel>& candidates) {
   size_t bytes = 0;
-  for (const GemmAlgorithm& candidate : candidates) {
-    bytes = std::max(bytes, candidate.scratch_bytes);
+  for (const NamedKernel& candidate : candidates) {
+    bytes = std::max(bytes, candidate.kernel.scratch_bytes);
   }
   return bytes;
 }
 
-}  // namespace
-
-GemmAlgorithm fastest_algorithm(const GemmPlan& plan, const GemmProblem& problem,
-                                cublasLtHandle_t handle) {
-  const std::vector<GemmAlgorithm> candidates = plan.candidates(handle);
+/// Of those that cannot be told apart the first, so that the choice seldom changes between runs.
+size_t index_of_fastest(const std::vector<NamedKernel>& candidates, const TimedWork& work) {
   if (candidates.size() == 1) {
-    return candidates.front();
+    return 0;
   }
-  Stopwatch watch(plan, problem, handle, largest_scratch(candidates));
+  Stopwatch watch(work, largest_scratch(candidates));
   std::vector<Stopwatch::Runner> runners;
   std::vector<double> once;
-  for (const GemmAlgorithm& candidate : candidates) {
-    once.push_back(runners.emplace_back(watch, candidate).time_ns());
+  for (const NamedKernel& candidate : candidates) {
+    once.push_back(runners.emplace_back(watch, candidate.kernel).time_ns());
   }
   const std::vector<size_t> finalists = finalists_of(once);
-  const bool limited_by_power = flops_of(problem) >= kPowerLimitedFlops;
+  const bool limited_by_power = work.flops >= kPowerLimitedFlops;
   std::vector<std::vector<double>> times(finalists.size());
   for (int round = 0; round < (limited_by_power ? kSteadyRounds : kRounds); ++round) {
     for (size_t i = 0; i < finalists.size(); ++i) {
@@ -261,7 +226,27 @@ GemmAlgorithm fastest_algorithm(const GemmPlan& plan, const GemmProblem& problem
   const double limit = *std::min_element(medians.begin(), medians.end()) * kSameTime;
   const auto chosen =
       std::find_if(medians.begin(), medians.end(), [&](double ns) { return ns <= limit; });
-  return candidates[finalists[static_cast<size_t>(chosen - medians.begin())]];
+  return finalists[static_cast<size_t>(chosen - medians.begin())];
+}
+
+}  // namespace
+
+CudaKernel fastest_kernel(const KernelChoice& choice, CudaContext& context) {
+  if (const auto name = context.algorithms().find(choice.key)) {
+    if (auto kernel = choice.recall(*name)) {
+      return *std::move(kernel);
+    }
+  }
+  std::vector<NamedKernel> candidates = choice.candidates();
+  NamedKernel& chosen = candidates[index_of_fastest(candidates, choice.work)];
+  context.algorithms().store(choice.key, chosen.name);
+  return std::move(chosen.kernel);
+}
+
+std::string device_text(const CudaContext& context) {
+  cudaDeviceProp properties;
+  BRAID_CUDA_CHECK(cudaGetDeviceProperties(&properties, context.device()));
+  return fmt::format("{}, {} multiprocessors", properties.name, context.num_sms());
 }
 
 }  // namespace braid
