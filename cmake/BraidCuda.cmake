@@ -71,8 +71,8 @@ if(BRAID_HAS_CUDA)
   find_package(CUDAToolkit 12.8 REQUIRED)
   # Optional: without it there is no attention on CUDA.
   find_package(CudnnFrontend)
-  # Optional: without it attention is cuDNN's alone.
-  find_package(AttentionKernels)
+  # Optional: without it attention is cuDNN's alone, and no product has an activation in its epilogue.
+  find_package(Sm90Kernels)
   # Optional, the header only, since the library is loaded at run time: without it timelines are measured by events.
   find_path(BRAID_CUPTI_INCLUDE_DIR cupti.h HINTS ${CUDAToolkit_INCLUDE_DIRS} ${CUDAToolkit_LIBRARY_ROOT}/extras/CUPTI
     PATH_SUFFIXES include)

@@ -52,7 +52,7 @@ finish() {
   echo "setup: $*"
   if [ $with_cuda = yes ]; then
     "$(dirname "$0")/fetch_cudnn_frontend.sh"
-    "$(dirname "$0")/build_attention_kernels.sh" || echo "setup: attention will be cuDNN's alone"
+    "$(dirname "$0")/build_sm90_kernels.sh" || echo "setup: there will be no kernels for Hopper beside the libraries' and our own"
   fi
   exit 0
 }

@@ -35,7 +35,7 @@ struct KernelArgs {
   void* semaphores = nullptr;
 };
 
-/// What an object made by scripts/attention_kernels exports: machine code, and its launcher.
+/// What an object made by scripts/sm90_kernels exports: machine code, and its launcher.
 struct CompiledKernel {
   int64_t head_size;
   bool grouped;

@@ -55,7 +55,7 @@ AttentionCall attention_backward_call(const AttentionSizes& sizes,
                                       const AttentionBackwardOptions& options);
 
 /// Whether this build has the kernels of attention_sm90.h and attention_backward_sm90.h
-/// (scripts/build_attention_kernels.sh makes them), and they can do these sizes.
+/// (scripts/build_sm90_kernels.sh makes them), and they can do these sizes.
 bool has_attention_sm90(const AttentionSizes& sizes);
 
 /// The faster one for these sizes by a rule, with measurements in attention_calls.cpp: results are

@@ -4,7 +4,7 @@
 
 namespace braid {
 
-/// attention by flash-attn-4's kernel for Hopper, which scripts/attention_kernels compiles. Bitwise
+/// attention by flash-attn-4's kernel for Hopper, which scripts/sm90_kernels compiles. Bitwise
 /// repeatable: a block computes its queries alone. Source: Shah et al., FlashAttention-3, 2024.
 ///
 /// Requires `has_attention_sm90` (attention_calls.h). No scratch.

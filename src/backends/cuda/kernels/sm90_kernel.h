@@ -6,7 +6,7 @@
 
 namespace braid {
 
-/// The machine code of an object made by scripts/attention_kernels, in this process. The object
+/// The machine code of an object made by scripts/sm90_kernels, in this process. The object
 /// keeps what it loads to itself, so it is loaded once and never unloaded: one Sm90Kernel per
 /// object and process.
 class Sm90Kernel {

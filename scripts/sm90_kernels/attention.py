@@ -1,23 +1,15 @@
-#!/usr/bin/env python3
-"""Compiles attention and its backward of flash-attn-4 (BSD-3-Clause; Shah et al., FlashAttention-3, 2024) for Hopper into objects
-that C++ links: usage: compile.py RESULT_FOLDER. Runs in an environment with the packages of requirements.txt, needs no GPU and no
-PyTorch. Our changes to the kernels, which fail loudly where their text is not the one they were made for, are `*_CHANGES`."""
+"""Attention and its backward of flash-attn-4 (BSD-3-Clause; Shah et al., FlashAttention-3, 2024). Our changes to the kernels, which fail
+loudly where their text is not the one they were made for, are `*_CHANGES`."""
 
 import importlib.util
-import os
 import pathlib
 import sys
-import types
-
-os.environ["CUTE_DSL_ARCH"] = "sm_90a"
 
 import cuda.bindings.driver as cuda
-import cutlass
 import cutlass.cute as cute
-import tvm_ffi  # noqa: F401  asks for PyTorch when first imported, so before there is a stand-in for it
 from cutlass import BFloat16, Float32, Int32, Int64
-from cutlass.cute.runtime import make_ptr
-from cutlass.cute.typing import AddressSpace
+
+from export import export, pointer
 
 KEY_TILE = 128
 # Text of flash_fwd_sm90.py, and what stands for it here.
@@ -43,30 +35,6 @@ BACKWARD_CHANGES = [
     # The kernel in front zeroes the semaphores, which are read before the kernel would wait for it.
     ("use_pdl=True", "use_pdl=False"),
 ]
-
-
-def stand_in_for_torch():
-    """PyTorch's names that the modules of the kernel mention; none is called when there are no tensors."""
-
-    class Module(types.ModuleType):
-        def __getattr__(self, name):
-            if name.startswith("__"):
-                raise AttributeError(name)
-            return f"{self.__name__}.{name}"
-
-    for name in ("torch", "torch._subclasses", "torch._subclasses.fake_tensor"):
-        sys.modules[name] = Module(name)
-    sys.modules["torch"].Tensor = type("Tensor", (), {})
-    sys.modules["torch"].device = type("device", (), {})
-    sys.modules["torch._subclasses.fake_tensor"].FakeTensor = type("FakeTensor", (), {})
-
-
-def without_init(name):
-    """Makes a package importable by its parts: its __init__ would import all of them, PyTorch included."""
-    spec = importlib.util.find_spec(name)
-    module = types.ModuleType(name)
-    module.__path__ = list(spec.submodule_search_locations)
-    sys.modules[name] = module
 
 
 def changed_module(folder, name, changes):
@@ -164,35 +132,16 @@ def backward(kernel_class, head_size, grouped):
     return launch
 
 
-def pointer(dtype, alignment=16):
-    return make_ptr(dtype, 0, AddressSpace.gmem, assumed_align=alignment)
-
-
-def export(folder, name, function, pointers):
-    """Objects whose launcher takes these pointers, batches, sequence, heads, key/value heads, the scale and the stream."""
-    one = Int32(1)
-    compiled = cute.compile(function, *pointers, one, one, one, one, Float32(1), cuda.CUstream(0))
-    compiled.export_to_c(str(folder), name)
-
-
-def main():
-    folder = pathlib.Path(sys.argv[1])
-    folder.mkdir(parents=True, exist_ok=True)
-    stand_in_for_torch()
-    for name in ("flash_attn", "flash_attn.cute", "quack", "quack.dsl"):
-        without_init(name)
-    for name in ("cute_tensor_indexing", "cute_tensor", "mixed_constexpr_if"):  # what quack.dsl adds to the language
-        importlib.import_module(f"quack.dsl.{name}")
+def compile_into(folder):
     forward_class = changed_module(folder, "flash_fwd_sm90", FORWARD_CHANGES).FlashAttentionForwardSm90
     backward_class = changed_module(folder, "flash_bwd_sm90", BACKWARD_CHANGES).FlashAttentionBackwardSm90
+    one = Int32(1)
+    sizes = [one, one, one, one, Float32(1)]  # batches, sequence, heads, key/value heads, scale
     rows, sums = pointer(BFloat16), pointer(Float32)
     for head_size in (64, 128):
-        export(folder, f"attention_forward_{head_size}", forward(forward_class, head_size), [rows, rows, pointer(Float32, 4)])
+        export(folder, f"attention_forward_{head_size}", forward(forward_class, head_size), rows, rows, pointer(Float32, 4), *sizes)
         for grouped in (False, True):
             gradient = sums if grouped else rows
             export(folder, f"attention_backward_{head_size}{'_grouped' if grouped else ''}",
-                   backward(backward_class, head_size, grouped), [rows, rows, sums, sums, sums, gradient, gradient, pointer(Int32, 4)])
-
-
-if __name__ == "__main__":
-    main()
+                   backward(backward_class, head_size, grouped), rows, rows, sums, sums, sums, gradient, gradient, pointer(Int32, 4),
+                   *sizes)

@@ -1,0 +1,139 @@
+"""Matrix products with SwiGLU or its backward in their epilogue, from quack-kernels (Apache-2.0; GemmSm90: tiles by TMA and wgmma, one
+tile after the other on each multiprocessor; Han Guo and Tri Dao). What the epilogues compute is ours."""
+
+from typing import NamedTuple, Optional
+
+import cuda.bindings.driver as cuda
+import cutlass.cute as cute
+from cutlass import BFloat16, Float32, Int32, Int64
+from cutlass._mlir.dialects import llvm
+from cutlass._mlir.dialects import math as mlir_math
+from cutlass.cutlass_dsl import dsl_user_op
+from quack.activation import sigmoid
+from quack.cute_dsl_utils import mlir_namedtuple
+from quack.epilogue.math import pack, unpack
+from quack.epilogue.ops import TileStore
+from quack.epilogue.visit import _EpiModMixinBase
+from quack.gemm_sm90 import GemmSm90
+from quack.rounding import RoundingMode
+from quack.tile_scheduler import TileSchedulerOptions
+
+from export import export, pointer
+
+# Rows and columns of a tile, multiprocessors that share what they load (along rows), and whether two tiles of a multiprocessor take
+# turns, one in its product and the other in its epilogue (pingpong), or two halves of a tile go together.
+TILES = {
+    "linear_swiglu": [(128, 192, 2, True), (128, 192, 1, True), (128, 128, 2, True), (128, 256, 2, False), (256, 128, 2, False)],
+    "linear_dgrad_swiglu_backward": [(128, 128, 2, True), (128, 128, 1, True), (128, 160, 2, True), (128, 256, 2, False),
+                                     (256, 128, 2, False)],
+}
+
+
+@dsl_user_op
+def rounded(value, *, loc=None, ip=None):
+    """To bf16, as the activation's own kernel would read it. One instruction: in front of a zero, bf16 is fp32. (The language's own
+    conversion of a single value is one of the slow unit's.)"""
+    code = "{\n.reg .b32 both;\ncvt.rn.bf16x2.f32 both, $1, 0f00000000;\nmov.b32 $0, both;\n}"
+    return Float32(llvm.inline_asm(Float32.mlir_type, [Float32(value).ir_value(loc=loc, ip=ip)], code, "=f,f", loc=loc, ip=ip))
+
+
+def fma(a, b, c):
+    return Float32(mlir_math.fma(a.ir_value(), b.ir_value(), c.ir_value()))
+
+
+# The two below have the same operations in the same order as src/backends/cuda/kernels/swiglu.cuh, for the same bits.
+def swiglu(acc):
+    gate, up = (rounded(value) for value in unpack(acc))
+    return {"D": pack(gate, up), "y": gate * sigmoid(gate) * up}
+
+
+def swiglu_backward(acc, c):
+    gate, up = unpack(c)
+    d_y = rounded(acc)
+    s = sigmoid(gate)
+    silu = gate * s
+    return {"D": pack(d_y * up * fma(silu, 1.0 - s, s), d_y * silu)}
+
+
+def kernel_class(name, epilogue, stores, operands, outputs, accumulators_per_call, packs_c_and_d):
+    """What quack's @gemm_epilogue makes of a function, without its PyTorch side."""
+    fields = [(op.name, op.arg_spec_type(const=False)) for op in stores]
+    split_k = ("split_k_semaphore", "split_k_workspace")  # unused
+    fields += [(field, Optional[cute.Tensor]) for field in split_k]
+    arguments = NamedTuple("EpilogueArguments", fields)
+    arguments.__new__.__defaults__ = (None,) * len(fields)
+    arguments = mlir_namedtuple(arguments)
+    arguments.add_to_output = False
+    members = dict(
+        _epi_ops=tuple(stores), _epi_mod_fn=staticmethod(epilogue), _epi_mod_operands=operands, _epi_mod_outputs=outputs,
+        _epi_mod_sinks=(), _epi_mod_group_n=accumulators_per_call, _epi_mod_packed_cd=packs_c_and_d, _epi_mod_prepass_fn=None,
+        _epi_mod_prepass_operands=(), _epi_mod_prepass_outs=(), _epi_mod_rounding=RoundingMode.RN, _epi_mod_vectorize=None,
+        _extra_param_fields=tuple((field, Optional[cute.Tensor], None) for field in split_k),
+        EpilogueArguments=arguments, __module__=__name__, __qualname__=name)
+    globals()[name] = type(name, (_EpiModMixinBase, GemmSm90), members)
+    return globals()[name]
+
+
+LinearSwiglu = kernel_class("LinearSwiglu", swiglu, [TileStore("y", gated=True)], (), ("y",), 2, False)
+LinearDgradSwigluBackward = kernel_class("LinearDgradSwigluBackward", swiglu_backward, [], (("c", "c"),), (), 1, True)
+
+
+def rows(base, count, width):
+    """[count, width], dense; width is a multiple of 8."""
+    return cute.make_tensor(base, cute.make_layout((count, width), stride=(cute.assume(Int64(width), divby=8), 1)))
+
+
+def transposed(base, count, width):
+    """The transpose of rows(base, count, width): [width, count]."""
+    return cute.make_tensor(base, cute.make_layout((width, count), stride=(1, cute.assume(Int64(width), divby=8))))
+
+
+def product(kernel_of, tile):
+    tile_rows, tile_columns, cluster, pingpong = tile
+    return kernel_of(Float32, BFloat16, (tile_rows, tile_columns), (cluster, 1, 1), pingpong=pingpong, is_persistent=True,
+                     use_pdl=False)
+
+
+def linear_swiglu(tile):
+    """x [m, k], w [n, k] -> gate_up [m, n], y [m, n / 2]"""
+    kernel = product(LinearSwiglu, tile)
+
+    @cute.jit
+    def launch(x: cute.Pointer, w: cute.Pointer, gate_up: cute.Pointer, y: cute.Pointer, m: Int32, n: Int32, k: Int32,
+               clusters: Int32, stream: cuda.CUstream):
+        kernel(rows(x, m, k), rows(w, n, k), rows(gate_up, m, n), None, LinearSwiglu.EpilogueArguments(rows(y, m, n // 2)),
+               TileSchedulerOptions(max_active_clusters=clusters), None, stream)
+
+    return launch
+
+
+def linear_dgrad_swiglu_backward(tile):
+    """dy [m, k], w [k, n], gate_up [m, 2 n] -> d_gate_up [m, 2 n]"""
+    kernel = product(LinearDgradSwigluBackward, tile)
+    kernel.cd_packed = "n"
+    kernel.implicit_dtype = BFloat16
+
+    @cute.jit
+    def launch(dy: cute.Pointer, w: cute.Pointer, gate_up: cute.Pointer, d_gate_up: cute.Pointer, m: Int32, n: Int32, k: Int32,
+               clusters: Int32, stream: cuda.CUstream):
+        kernel(rows(dy, m, k), transposed(w, k, n), rows(d_gate_up, m, 2 * n), rows(gate_up, m, 2 * n),
+               LinearDgradSwigluBackward.EpilogueArguments(), TileSchedulerOptions(max_active_clusters=clusters), None, stream)
+
+    return launch
+
+
+def compile_into(folder):
+    """The objects, products.h that includes their headers, and products.inc, which lists them."""
+    bf16, one = pointer(BFloat16), Int32(1)
+    headers, entries = [], []
+    for op, function in (("linear_swiglu", linear_swiglu), ("linear_dgrad_swiglu_backward", linear_dgrad_swiglu_backward)):
+        for tile in TILES[op]:
+            tile_rows, tile_columns, cluster, pingpong = tile
+            variant = f"{tile_rows}x{tile_columns}x{cluster}{'_pingpong' if pingpong else ''}"
+            name = f"{op}_{variant}"
+            export(folder, name, function(tile), bf16, bf16, bf16, bf16, one, one, one, one)
+            headers.append(f"#include <{name}.h>\n")
+            entries.append(f'{{"{op}", "{variant}", {cluster}, _mlir_{name}_cuda_init, _mlir_{name}_cuda_load_to_device,\n'
+                           f"  [](auto... arguments) {{ return cute_dsl_{name}_wrapper(nullptr, arguments...); }}}},\n")
+    (folder / "products.h").write_text("".join(headers))
+    (folder / "products.inc").write_text("".join(entries))
