@@ -107,7 +107,8 @@ class Block(nn.Module):
 
 
 class Model(nn.Module):
-    """Names of parameters as in braid's checkpoints, but for `embedding`, `positions`, `norm` and `output` (see NAMES)."""
+    """Names of parameters as in braid's checkpoints, but for `embedding`, `positions`, `norm` and `output` (see NAMES); Llama's fc1
+    has its gate rows in front of its up rows here, and in turns with them there."""
 
     def __init__(self, shape):
         super().__init__()

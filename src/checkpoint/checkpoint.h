@@ -127,6 +127,8 @@ class LoadedCheckpoint {
 
   const std::string& path() const { return path_; }
   const CheckpointState& state() const { return state_; }
+  /// Of the format that it was written in (state_file.h).
+  int64_t version() const { return version_; }
   const TensorIndex& index() const { return index_; }
   /// Those of the index, in its order.
   std::span<const FileRecord> files() const { return files_; }
@@ -146,6 +148,7 @@ class LoadedCheckpoint {
 
   std::string path_;
   CheckpointState state_;
+  int64_t version_ = 0;
   TensorIndex index_;
   std::vector<FileRecord> files_;                         // by TensorIndex::files
   std::vector<std::unique_ptr<SafetensorsFile>> opened_;  // parallel; null if not needed

@@ -56,33 +56,13 @@ const FileRecord& record_of(std::span<const FileRecord> recorded, std::string_vi
   return *record;
 }
 
-/// Copies what a piece has of elements [begin, begin + out.size() / size) of its tensor.
-void copy_overlap(const PieceRange& range, int64_t pitch, std::span<const std::byte> piece,
-                  int64_t begin, std::span<std::byte> out, int64_t elem_bytes) {
-  const int64_t end = begin + static_cast<int64_t>(out.size()) / elem_bytes;
-  const int64_t before =
-      begin - range.begin - range.run_elems;  // the first run ends there or later
-  for (int64_t run = before < 0 ? 0 : before / pitch + 1; run < range.num_runs; ++run) {
-    const int64_t run_begin = range.begin + run * pitch;
-    const int64_t from = std::max(begin, run_begin);
-    const int64_t to = std::min(end, run_begin + range.run_elems);
-    if (run_begin >= end) {
-      return;
-    }
-    if (from < to) {
-      std::memcpy(out.data() + (from - begin) * elem_bytes,
-                  piece.data() + (run * range.run_elems + from - run_begin) * elem_bytes,
-                  static_cast<size_t>((to - from) * elem_bytes));
-    }
-  }
-}
-
 }  // namespace
 
 LoadedCheckpoint::LoadedCheckpoint(const std::string& path, const Needs& needs) : path_(path) {
   const std::string state_path = fmt::format("{}/{}", path, kStateFile);
   StoredState stored = parse_state(read_text_file(state_path, kMaxStateBytes), state_path);
   state_ = std::move(stored.state);
+  version_ = stored.version;
   if (stored.version == 1) {
     open_first_version(stored.files);
   } else {
@@ -184,14 +164,24 @@ void LoadedCheckpoint::read(const StoredTensor& tensor, int64_t begin,
             begin + out_bytes / elem_bytes <= tensor.shape.num_elems(),
         "{} bytes from element {} are outside tensor {} of {}", out_bytes, begin, tensor.name,
         to_string(tensor.shape));
+  const int64_t end = begin + out_bytes / elem_bytes;
+  const int64_t pitch = row_elems(tensor.shape);
   for (const StoredPiece& piece : tensor.pieces) {
-    if (piece.range.begin >= begin + out_bytes / elem_bytes) {
+    if (piece.range.begin >= end) {
       return;
+    }
+    if (piece.range.end(pitch) <= begin) {
+      continue;
     }
     const SafetensorsFile* const file = opened_[piece.file].get();
     check(file != nullptr, "tensor {} was not asked for", tensor.name);
-    const TensorEntry& entry = file->entry(piece_name(tensor.name, tensor.shape, piece.range));
-    copy_overlap(piece.range, row_elems(tensor.shape), file->bytes(entry), begin, out, elem_bytes);
+    const auto bytes = file->bytes(file->entry(piece_name(tensor.name, tensor.shape, piece.range)));
+    for_each_overlap(piece.range, pitch, begin, end,
+                     [&](int64_t of_piece, int64_t of_tensor, int64_t count) {
+                       std::memcpy(out.data() + (of_tensor - begin) * elem_bytes,
+                                   bytes.data() + of_piece * elem_bytes,
+                                   static_cast<size_t>(count * elem_bytes));
+                     });
   }
 }
 

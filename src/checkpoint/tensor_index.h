@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -25,6 +26,8 @@ struct PieceRange {
   int64_t run_elems = 0;
 
   int64_t num_elems() const { return num_runs * run_elems; }
+  /// Behind the last element; `pitch` is row_elems.
+  int64_t end(int64_t pitch) const { return begin + (num_runs - 1) * pitch + run_elems; }
   friend bool operator==(const PieceRange&, const PieceRange&) = default;
 };
 
@@ -32,6 +35,27 @@ struct PieceRange {
 int64_t row_elems(const Shape& shape);
 /// All of a tensor.
 PieceRange whole_range(const Shape& shape);
+
+/// Calls visit(of_piece, of_tensor, count) for each run of elements [begin, end) of a tensor that a
+/// piece of it has, ascending: they are [of_piece, of_piece + count) of the piece and [of_tensor,
+/// of_tensor + count) of the tensor. `pitch` is from the beginning of one run of the piece to that
+/// of the next one, in elements of the tensor.
+template <class Visit>
+void for_each_overlap(const PieceRange& range, int64_t pitch, int64_t begin, int64_t end,
+                      const Visit& visit) {
+  const int64_t before = begin - range.begin - range.run_elems;  // >= 0: no need of the first run
+  for (int64_t run = before < 0 ? 0 : before / pitch + 1; run < range.num_runs; ++run) {
+    const int64_t run_begin = range.begin + run * pitch;
+    if (run_begin >= end) {
+      return;
+    }
+    const int64_t from = std::max(begin, run_begin);
+    const int64_t to = std::min(end, run_begin + range.run_elems);
+    if (from < to) {
+      visit(run * range.run_elems + from - run_begin, from, to - from);
+    }
+  }
+}
 
 /// A piece as somebody writes it.
 struct TensorPiece {

@@ -15,11 +15,13 @@ class TensorList {
     ours_ = std::move(ours);
   }
 
-  void add(std::string_view theirs, Shape shape, std::string_view ours, int64_t first_row = 0) {
+  void add(std::string_view theirs, Shape shape, std::string_view ours, int64_t first_row = 0,
+           int64_t row_stride = 1) {
     list_.push_back({.name = fmt::format("{}{}", theirs_, theirs),
                      .shape = shape,
                      .parameter = fmt::format("{}{}", ours_, ours),
-                     .first_row = first_row});
+                     .first_row = first_row,
+                     .row_stride = row_stride});
   }
 
   /// Weight [in, out] and bias [out].
@@ -71,8 +73,8 @@ std::vector<HfTensor> llama_tensors(const ModelSpec& model) {
     list.add("input_layernorm.weight", {model.width}, "attention_norm.weight");
     add_llama_attention(list, model);
     list.add("post_attention_layernorm.weight", {model.width}, "mlp_norm.weight");
-    list.add("mlp.gate_proj.weight", {model.ffn, model.width}, "mlp.fc1.weight");
-    list.add("mlp.up_proj.weight", {model.ffn, model.width}, "mlp.fc1.weight", model.ffn);
+    list.add("mlp.gate_proj.weight", {model.ffn, model.width}, "mlp.fc1.weight", 0, 2);
+    list.add("mlp.up_proj.weight", {model.ffn, model.width}, "mlp.fc1.weight", 1, 2);
     list.add("mlp.down_proj.weight", {model.width, model.ffn}, "mlp.fc2.weight");
   }
   list.enter("", "");
@@ -120,6 +122,12 @@ void check_gpt2(const ModelSpec& model) {
 }
 
 }  // namespace
+
+PieceRange HfTensor::range() const {
+  const int64_t begin = first_row * num_columns();
+  return row_stride == 1 ? PieceRange{begin, 1, num_rows() * num_columns()}
+                         : PieceRange{begin, num_rows(), num_columns()};
+}
 
 std::vector<HfTensor> hf_tensors(const ModelSpec& model) {
   if (model.family == ModelFamily::kLlama) {

@@ -42,10 +42,6 @@ std::vector<IndexRange> ranges_of(const ModelSpec& spec, const Parameter& parame
       return {equal_part(rows, tensor)};
     case TensorSplit::kColumns:
       return {equal_part(parameter.shape[1], tensor)};
-    case TensorSplit::kHalves: {
-      const IndexRange first = equal_part(rows / 2, tensor);
-      return {first, {rows / 2 + first.begin, rows / 2 + first.end}};
-    }
     case TensorSplit::kHeads:
       return head_rows(spec, tensor);
     case TensorSplit::kVocabulary:

@@ -49,12 +49,14 @@ class ParameterList {
     bool bias = false;
     TensorSplit split = TensorSplit::kRows;
     double std_scale = 1.0;
+    bool gate_up_rows = false;
   };
 
   void linear(std::string_view name, const Linear& facts) {
     add({.name = scoped(fmt::format("{}.weight", name)),
          .shape = {facts.out, facts.in},
          .init_std = spec_.init_std * facts.std_scale,
+         .gate_up_rows = facts.gate_up_rows,
          .split = facts.split});
     if (facts.bias) {
       const bool columns = facts.split == TensorSplit::kColumns;
@@ -95,10 +97,10 @@ void add_layer(ParameterList& list, const ModelSpec& spec) {
                                  .split = TensorSplit::kColumns,
                                  .std_scale = residual_scale});
   list.norm("mlp_norm");
-  list.linear("mlp.fc1", {.out = gpt2 ? spec.ffn : 2 * spec.ffn,  // Llama: gate rows, then up rows
+  list.linear("mlp.fc1", {.out = gpt2 ? spec.ffn : 2 * spec.ffn,
                           .in = spec.width,
                           .bias = gpt2,
-                          .split = gpt2 ? TensorSplit::kRows : TensorSplit::kHalves});
+                          .gate_up_rows = !gpt2});
   list.linear("mlp.fc2", {.out = spec.width,
                           .in = spec.ffn,
                           .bias = gpt2,

@@ -19,7 +19,6 @@ enum class TensorSplit : uint8_t {
   kNorm,     ///< the same, but its gradient is over the rank's rows: part of it if rows are split
   kRows,     ///< an equal run of rows each
   kColumns,  ///< an equal run of columns each
-  kHalves,   ///< an equal run of the gate rows and one of the up rows
   kHeads,    ///< rows of query, key and value heads
   kVocabulary,  ///< an equal run of the rows of the padded vocabulary
 };
@@ -32,6 +31,9 @@ struct Parameter {
   double init_std = 0.02;
   bool weight_decay = true;      ///< matrices and embeddings decay; norms and biases do not
   bool vocabulary_rows = false;  ///< dimension 0 is the padded vocabulary
+  /// Rows of a gate and an up projection take turns: gate_0, up_0, gate_1, up_1, ..., as swiglu
+  /// (ops/activation.h) wants its columns. A run of whole pairs is a shard that it can work on.
+  bool gate_up_rows = false;
   TensorSplit split = TensorSplit::kWhole;
   int32_t layer = -1;  ///< -1: embedding and head
   std::string

@@ -13,7 +13,7 @@ void check_swiglu(const OpSpec& spec) {
   static_cast<void>(attributes_of<NoAttributes>(spec));
   OperandChecker operands(spec);
   const OperandSpec& gate_up = operands.next_floating("gate_up", Access::kRead, 2);
-  operands.require(gate_up.shape[1] % 2 == 0, "gate_up must hold two equal halves");
+  operands.require(gate_up.shape[1] % 2 == 0, "gate_up must hold pairs of gate and up");
   operands.expect("y", Access::kWrite, gate_up.dtype, {gate_up.shape[0], gate_up.shape[1] / 2});
   operands.done();
 }
@@ -22,7 +22,7 @@ void check_swiglu_backward(const OpSpec& spec) {
   static_cast<void>(attributes_of<NoAttributes>(spec));
   OperandChecker operands(spec);
   const OperandSpec& gate_up = operands.next_floating("gate_up", Access::kRead, 2);
-  operands.require(gate_up.shape[1] % 2 == 0, "gate_up must hold two equal halves");
+  operands.require(gate_up.shape[1] % 2 == 0, "gate_up must hold pairs of gate and up");
   operands.expect("dy", Access::kRead, gate_up.dtype, {gate_up.shape[0], gate_up.shape[1] / 2});
   operands.expect("d_gate_up", Access::kWrite, gate_up.dtype, gate_up.shape);
   operands.done();
@@ -71,7 +71,7 @@ void gelu_backward(BackwardBuilder& builder, const Node& node) {
 
 const OpDefinition kSwigluOp{
     .name = "swiglu",
-    .summary = "silu(gate) * up over the two halves of a row.",
+    .summary = "silu(gate) * up of each pair of neighbours in a row.",
     .check = check_swiglu,
     .cost = elementwise_cost<3>,
     .backward = swiglu_backward,
@@ -80,7 +80,7 @@ const OpDefinition kSwigluOp{
 
 const OpDefinition kSwigluBackwardOp{
     .name = "swiglu_backward",
-    .summary = "Gradient of swiglu with respect to both halves.",
+    .summary = "Gradient of swiglu with respect to gate and up.",
     .check = check_swiglu_backward,
     .cost = elementwise_cost<6>,
 };

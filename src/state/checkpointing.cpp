@@ -16,6 +16,7 @@ namespace {
 
 constexpr std::string_view kExpAvgSuffix = ".exp_avg";
 constexpr std::string_view kExpAvgSqSuffix = ".exp_avg_sq";
+constexpr int64_t kFirstVersionOfPairs = 3;  // of StoredState: gate and up rows take turns
 
 std::string stored_name(StatePart part, const std::string& parameter) {
   switch (part) {
@@ -170,9 +171,10 @@ CheckpointedState::CheckpointedState(const LoadedCheckpoint& checkpoint,
                                      const ParameterLayout& layout, const ModelSpec& model)
     : checkpoint_(checkpoint),
       layout_(layout),
-      has_moments_(std::ranges::any_of(checkpoint.index().tensors, [](const StoredTensor& tensor) {
-        return !is_weight(tensor.name);
-      })) {
+      has_moments_(
+          std::ranges::any_of(checkpoint.index().tensors,
+                              [](const StoredTensor& tensor) { return !is_weight(tensor.name); })),
+      has_gates_in_front_(checkpoint.version() < kFirstVersionOfPairs) {
   for (const StatePart part : kStateParts) {
     if (is_zero(part)) {
       continue;
@@ -192,14 +194,41 @@ void CheckpointedState::read(StatePart part, size_t unit, int64_t begin, std::sp
   }
   fill_unit_range(layout_, unit, begin, out, workers,
                   [&](const Parameter& parameter, int64_t first, std::span<float> values) {
-                    const StoredTensor& stored =
-                        *checkpoint_.find(stored_name(part, parameter.name));
-                    const int64_t there = std::max<int64_t>(0, stored.shape.num_elems() - first);
-                    const size_t count = std::min(values.size(), static_cast<size_t>(there));
-                    if (count > 0) {  // none of rows that are padding
-                      checkpoint_.read(stored, first, std::as_writable_bytes(values.first(count)));
-                    }
+                    const std::string name = stored_name(part, parameter.name);
+                    fill(*checkpoint_.find(name), parameter, first, values);
                   });
+}
+
+/// Elements [first, first + values.size()) of a parameter.
+void CheckpointedState::fill(const StoredTensor& stored, const Parameter& parameter, int64_t first,
+                             std::span<float> values) const {
+  if (parameter.gate_up_rows && has_gates_in_front_) {
+    fill_in_turns(stored, first, values);
+    return;
+  }
+  const int64_t there = std::max<int64_t>(0, stored.shape.num_elems() - first);
+  const size_t count = std::min(values.size(), static_cast<size_t>(there));
+  if (count > 0) {  // none of rows that are padding
+    checkpoint_.read(stored, first, std::as_writable_bytes(values.first(count)));
+  }
+}
+
+/// The same where rows 0, 2, 4, ... are the first half of the file's rows, the others the second.
+void CheckpointedState::fill_in_turns(const StoredTensor& stored, int64_t first,
+                                      std::span<float> values) const {
+  const int64_t half_elems = stored.shape.num_elems() / 2;
+  const int64_t columns = row_elems(stored.shape);
+  const auto last = first + static_cast<int64_t>(values.size());
+  for (const int64_t half : {0, 1}) {
+    const PieceRange rows{
+        .begin = half * columns, .num_runs = stored.shape[0] / 2, .run_elems = columns};
+    for_each_overlap(
+        rows, 2 * columns, first, last, [&](int64_t of_half, int64_t ours, int64_t count) {
+          const auto target =
+              values.subspan(static_cast<size_t>(ours - first), static_cast<size_t>(count));
+          checkpoint_.read(stored, half * half_elems + of_half, std::as_writable_bytes(target));
+        });
+  }
 }
 
 }  // namespace braid

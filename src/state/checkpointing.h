@@ -42,7 +42,9 @@ bool is_weight(std::string_view tensor);
 /// has, whatever tokenizer is at hand now.
 ModelSpec checkpointed_model(const LoadedCheckpoint& checkpoint, const RunConfig& config);
 
-/// What `save_model_state` wrote, for any layout. Vocabulary rows that are padding are 0.
+/// What `save_model_state` of this version or an earlier one wrote, for any layout. Vocabulary rows
+/// that are padding are 0. Where gate rows were stored in front of up rows (StoredState::version),
+/// weights and moments are read in today's order.
 class CheckpointedState final : public StateSource {
  public:
   /// All arguments must outlive this. Throws DataError naming the tensor that is missing or has
@@ -58,9 +60,14 @@ class CheckpointedState final : public StateSource {
             WorkerPool& workers) const override;
 
  private:
+  void fill(const StoredTensor& stored, const Parameter& parameter, int64_t first,
+            std::span<float> values) const;
+  void fill_in_turns(const StoredTensor& stored, int64_t first, std::span<float> values) const;
+
   const LoadedCheckpoint& checkpoint_;
   const ParameterLayout& layout_;
   bool has_moments_ = false;
+  bool has_gates_in_front_ = false;
 };
 
 }  // namespace braid

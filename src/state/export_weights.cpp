@@ -33,12 +33,21 @@ class WeightExport {
   }
 
  private:
-  /// Elements of our rows of the tensor.
+  /// Elements [begin, begin + count) of our rows of the tensor.
   void read(const HfTensor& tensor, int64_t begin, int64_t count) {
     values_.resize(static_cast<size_t>(count));
     const ParameterSlot& slot = layout_.slot(tensor.parameter);
-    const int64_t first = slot.begin + tensor.first_row * tensor.num_columns() + begin;
-    state_.read(StatePart::kWeights, slot.unit, first, values_, workers_);
+    const PieceRange range = tensor.range();
+    for (int64_t done = 0; done < count;) {
+      const int64_t run = (begin + done) / range.run_elems;
+      const int64_t of_run = (begin + done) % range.run_elems;
+      const int64_t step = std::min(range.run_elems - of_run, count - done);
+      state_.read(StatePart::kWeights, slot.unit,
+                  slot.begin + range.begin + run * tensor.pitch() + of_run,
+                  std::span(values_).subspan(static_cast<size_t>(done), static_cast<size_t>(step)),
+                  workers_);
+      done += step;
+    }
   }
 
   void transpose(const HfTensor& tensor) {

@@ -124,21 +124,17 @@ void HuggingFaceSource::fill(const Parameter& parameter, int64_t first,
                              std::span<float> values) const {
   const int64_t last = first + static_cast<int64_t>(values.size());
   for (const Part& part : parts_.at(parameter.name)) {
-    const int64_t part_begin = part.tensor.first_row * part.tensor.num_columns();
-    const int64_t part_end = part_begin + part.tensor.shape.num_elems();
-    const int64_t from = std::max(first, part_begin);
-    const int64_t to = std::min(last, part_end);
-    if (from >= to) {
-      continue;
-    }
-    const auto target =
-        values.subspan(static_cast<size_t>(from - first), static_cast<size_t>(to - from));
-    if (part.tensor.transposed) {
-      fill_transposed(part.tensor, part.place, from - part_begin, target);
-    } else {
-      widen(part.place.entry->dtype, part.place.bytes(),
-            {.first = static_cast<size_t>(from - part_begin)}, target);
-    }
+    for_each_overlap(part.tensor.range(), part.tensor.pitch(), first, last,
+                     [&](int64_t theirs, int64_t ours, int64_t count) {
+                       const auto target = values.subspan(static_cast<size_t>(ours - first),
+                                                          static_cast<size_t>(count));
+                       if (part.tensor.transposed) {
+                         fill_transposed(part.tensor, part.place, theirs, target);
+                       } else {
+                         widen(part.place.entry->dtype, part.place.bytes(),
+                               {.first = static_cast<size_t>(theirs)}, target);
+                       }
+                     });
   }
 }
 

@@ -37,7 +37,7 @@ class HuggingFaceSource final : public StateSource {
   void fill(const Parameter& parameter, int64_t first, std::span<float> values) const;
 
   const ParameterLayout& layout_;
-  std::unordered_map<std::string, std::vector<Part>> parts_;  // by parameter, ascending rows
+  std::unordered_map<std::string, std::vector<Part>> parts_;  // by parameter
 };
 
 }  // namespace braid

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <iterator>
 #include <random>
 
 #include "base/errors.h"
@@ -42,6 +44,37 @@ TEST(TensorIndex, HasALinePerTensor) {
   EXPECT_THAT(print_index(sample()),
               HasSubstr("\n{\"name\":\"a\",\"dtype\":\"f32\",\"shape\":[3,4],\"pieces\":[[0,0,3,2],"
                         "[1,2,3,2]]},\n"));
+}
+
+// A piece as a list of elements, in the order of its runs, against any part of a tensor of 30.
+TEST(PieceRange, OverlapsAreThoseOfItsElements) {
+  struct Case {
+    PieceRange range;
+    int64_t pitch;
+  };
+  for (const auto& [range, pitch] :
+       {Case{{0, 1, 30}, 5}, {{7, 1, 12}, 5}, {{1, 6, 2}, 5}, {{3, 3, 4}, 8}, {{4, 2, 1}, 25}}) {
+    std::vector<int64_t> elements;
+    for (int64_t i = 0; i < range.num_elems(); ++i) {
+      elements.push_back(range.begin + i / range.run_elems * pitch + i % range.run_elems);
+    }
+    EXPECT_EQ(range.end(pitch), elements.back() + 1);
+    for (int64_t begin = 0; begin <= 30; ++begin) {
+      for (int64_t end = begin; end <= 30; ++end) {
+        std::vector<int64_t> expected;
+        std::ranges::copy_if(elements, std::back_inserter(expected),
+                             [&](int64_t element) { return element >= begin && element < end; });
+        std::vector<int64_t> found;
+        for_each_overlap(range, pitch, begin, end, [&](int64_t piece, int64_t at, int64_t count) {
+          for (int64_t i = 0; i < count; ++i) {
+            EXPECT_EQ(elements.at(static_cast<size_t>(piece + i)), at + i);
+            found.push_back(at + i);
+          }
+        });
+        EXPECT_EQ(found, expected) << range.begin << " from " << begin << " to " << end;
+      }
+    }
+  }
 }
 
 TEST(TensorIndex, IsMadeOfWhatWritersWrite) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 
 #include "base/errors.h"
@@ -66,18 +67,39 @@ TEST(HfTensors, Gpt2HasItsNamesAndShapes) {
 
 TEST(HfTensors, CoverEveryParameterOnce) {
   for (const ModelPreset& preset : model_presets()) {
-    std::map<std::string, int64_t> rows;
+    std::map<std::string, std::vector<int>> rows;  // how often each row is in a tensor
     for (const HfTensor& tensor : hf_tensors(preset.spec)) {
-      EXPECT_EQ(tensor.first_row, rows[tensor.parameter]) << tensor.name;
-      rows[tensor.parameter] += tensor.num_rows();
+      std::vector<int>& counts = rows[tensor.parameter];
+      const int64_t last = tensor.first_row + (tensor.num_rows() - 1) * tensor.row_stride;
+      counts.resize(std::max(counts.size(), static_cast<size_t>(last + 1)));
+      for (int64_t row = tensor.first_row; row <= last; row += tensor.row_stride) {
+        ++counts[static_cast<size_t>(row)];
+      }
     }
     const std::vector<Parameter> parameters = model_parameters(preset.spec);
     EXPECT_EQ(rows.size(), parameters.size());
     for (const Parameter& parameter : parameters) {
       const int64_t expected =
           parameter.vocabulary_rows ? preset.spec.vocabulary : parameter.shape[0];
-      EXPECT_EQ(rows[parameter.name], expected) << preset.name << " " << parameter.name;
+      EXPECT_EQ(rows[parameter.name], std::vector<int>(static_cast<size_t>(expected), 1))
+          << preset.name << " " << parameter.name;
     }
+  }
+}
+
+// Four rows of three elements on each side: gate is rows 0, 2, 4, 6 of ours.
+TEST(HfTensors, GateAndUpTakeTurnsInOurRows) {
+  ModelSpec model = find_preset("llama-8b").spec;
+  model.width = 3;
+  model.ffn = 4;
+  for (const HfTensor& tensor : hf_tensors(model)) {
+    if (tensor.parameter != "layers.1.mlp.fc1.weight") {
+      continue;
+    }
+    const bool is_up = tensor.name == "model.layers.1.mlp.up_proj.weight";
+    EXPECT_TRUE(is_up || tensor.name == "model.layers.1.mlp.gate_proj.weight") << tensor.name;
+    EXPECT_EQ(tensor.range(), (PieceRange{is_up ? 3 : 0, 4, 3})) << tensor.name;
+    EXPECT_EQ(tensor.pitch(), 6) << tensor.name;
   }
 }
 

@@ -94,14 +94,14 @@ TEST(ParameterShard, SplitsColumnsOfWhatFollowsASplitActivation) {
   EXPECT_EQ(runs[3], (ElementRun{3 * 24 + 12, 3 * 6, 6}));
 }
 
-TEST(ParameterShard, SplitsGateAndUpEach) {
+// Rows gate_0, up_0, gate_1, ...: whole pairs.
+TEST(ParameterShard, SplitsGateAndUpTogether) {
   const ParameterShard shard =
       shard_of(llama(12, 4), "layers.0.mlp.fc1.weight", {.size = 2, .index = 1});
   EXPECT_EQ(shard.axis, 0);
-  EXPECT_EQ(shard.ranges, (std::vector<IndexRange>{{12, 24}, {36, 48}}));
+  EXPECT_EQ(shard.ranges, (std::vector<IndexRange>{{24, 48}}));
   EXPECT_EQ(shard.local_shape, (Shape{24, 10}));
-  EXPECT_EQ(element_runs({48, 10}, shard),
-            (std::vector<ElementRun>{{120, 0, 120}, {360, 120, 120}}));
+  EXPECT_EQ(element_runs({48, 10}, shard), (std::vector<ElementRun>{{240, 0, 240}}));
 }
 
 TEST(ParameterShard, SplitsQueriesKeysAndValuesEach) {

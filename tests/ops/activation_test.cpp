@@ -10,10 +10,10 @@ const OperandSpec kWhole = read(DType::kBF16, {3, 8});
 const OpSpec kSwiglu{"swiglu", {}, {kWhole, write(DType::kBF16, {3, 4})}};
 const OpSpec kSwigluBackward{"swiglu_backward", {}, {kWhole, kHalf, write(DType::kBF16, {3, 8})}};
 
-TEST(SwigluCheck, NeedsTwoEqualHalves) {
+TEST(SwigluCheck, NeedsPairs) {
   const OperandSpec odd = read(DType::kBF16, {3, 9});
-  expect_refused(with_operand(kSwiglu, 0, odd), "gate_up must hold two equal halves");
-  expect_refused(with_operand(kSwigluBackward, 0, odd), "gate_up must hold two equal halves");
+  expect_refused(with_operand(kSwiglu, 0, odd), "gate_up must hold pairs of gate and up");
+  expect_refused(with_operand(kSwigluBackward, 0, odd), "gate_up must hold pairs of gate and up");
 }
 
 TEST(SwigluCheck, OutputIsHalfAsWide) {

@@ -10,7 +10,9 @@
 
 #include "base/errors.h"
 #include "base/expect_error.h"
+#include "base/file.h"
 #include "base/temp_folder.h"
+#include "checkpoint/state_file.h"
 #include "state/initial_weights.h"
 #include "state/state_transfer.h"
 #include "support/model_state.h"
@@ -111,25 +113,116 @@ TEST_F(Checkpointing, WeightsAloneNeedNoOptimizerFile) {
   EXPECT_TRUE(std::equal(values.begin(), values.end(), state.weights[0].begin()));
 }
 
-// Three writers with everything cut into pieces of at most 100 elements, dealt out in turns.
-TEST_F(Checkpointing, ManyWritersMakeTheSameState) {
-  const ModelState state = random_state(layout_, model_, 7);
+/// Three writers with everything cut into pieces of at most 100 elements, dealt out in turns.
+std::vector<StateShard> dealt_out(const ParameterLayout& layout, const ModelSpec& model,
+                                  const StateSource& state) {
   std::vector<StateShard> shards(3, StateShard{.source = &state, .pieces = {}});
   size_t next = 0;
-  for (const StatePiece& whole : whole_shard(layout_, model_, state).pieces) {
+  for (const StatePiece& whole : whole_shard(layout, model, state).pieces) {
     for (int64_t begin = 0; begin < whole.range.run_elems; begin += 100) {
       StatePiece piece = whole;
       piece.range = {begin, 1, std::min<int64_t>(100, whole.range.run_elems - begin)};
       shards[next++ % 3].pieces.push_back(piece);
     }
   }
-  const LoadedCheckpoint checkpoint(
-      save_model_state(folder_ / "c", {.step = 3}, layout_, model_, shards, 0));
+  return shards;
+}
+
+TEST_F(Checkpointing, ManyWritersMakeTheSameState) {
+  const ModelState state = random_state(layout_, model_, 7);
+  const LoadedCheckpoint checkpoint(save_model_state(folder_ / "c", {.step = 3}, layout_, model_,
+                                                     dealt_out(layout_, model_, state), 0));
   EXPECT_EQ(checkpoint.files().size(), 6u);
   const ModelState read = whole_state(layout_, CheckpointedState(checkpoint, layout_, model_), 61);
   EXPECT_EQ(read.weights, state.weights);
   EXPECT_EQ(read.exp_avg, state.exp_avg);
   EXPECT_EQ(read.exp_avg_sq, state.exp_avg_sq);
+}
+
+ModelSpec small_llama() {
+  ModelSpec spec = small_gpt2();
+  spec.family = ModelFamily::kLlama;
+  spec.qkv_bias = false;
+  return spec;
+}
+
+/// The state as versions 1 and 2 stored it: all gate rows, then all up rows.
+ModelState with_gates_in_front(const ParameterLayout& layout, ModelState state) {
+  for (const int layer : {0, 1}) {
+    const std::string name = fmt::format("layers.{}.mlp.fc1.weight", layer);
+    const auto columns = static_cast<size_t>(layout.parameters[layout.by_name.at(name)].shape[1]);
+    for (const StatePart part : kStateParts) {
+      const std::span<float> values = elements_of(layout, name, state.part(part));
+      const std::vector<float> in_turns(values.begin(), values.end());
+      const size_t half = values.size() / columns / 2;
+      for (size_t row = 0; row < 2 * half; ++row) {
+        const size_t from = row < half ? 2 * row : 2 * (row - half) + 1;
+        std::copy_n(in_turns.begin() + static_cast<std::ptrdiff_t>(from * columns), columns,
+                    values.begin() + static_cast<std::ptrdiff_t>(row * columns));
+      }
+    }
+  }
+  return state;
+}
+
+/// Makes a checkpoint say that an earlier version wrote it; the first one had no index.
+void set_version(const std::string& path, int64_t version) {
+  const std::string file = path + "/state.json";
+  StoredState stored = parse_state(read_text_file(file, 1 << 20), file);
+  stored.version = version;
+  if (version == 1) {
+    std::erase_if(stored.files, [](const FileRecord& record) { return record.name == kIndexFile; });
+  }
+  write_test_file(file, print_state(stored));
+}
+
+void expect_reads(const std::string& path, const ParameterLayout& layout, const ModelSpec& model,
+                  const ModelState& expected) {
+  const LoadedCheckpoint checkpoint(path);
+  const CheckpointedState loaded(checkpoint, layout, model);
+  for (const int64_t piece_elems : {int64_t{1} << 20, int64_t{999}, int64_t{61}, int64_t{7}}) {
+    const ModelState read = whole_state(layout, loaded, piece_elems);
+    EXPECT_EQ(read.weights, expected.weights) << "in pieces of " << piece_elems;
+    EXPECT_EQ(read.exp_avg, expected.exp_avg) << "in pieces of " << piece_elems;
+    EXPECT_EQ(read.exp_avg_sq, expected.exp_avg_sq) << "in pieces of " << piece_elems;
+  }
+}
+
+TEST_F(Checkpointing, EarlierVersionsHaveGateRowsInFrontOfUpRows) {
+  const ModelSpec model = small_llama();
+  const ParameterLayout layout = make_parameter_layout(model_parameters(model));
+  const ModelState state = random_state(layout, model, 8);
+  const ModelState old = with_gates_in_front(layout, state);
+  ASSERT_NE(old.weights, state.weights);
+  const auto save_in = [&](const std::string& folder, const ModelState& stored) {
+    return save_model_state(folder_ / folder, {.step = 3}, layout, model,
+                            std::array{whole_shard(layout, model, stored)}, 0);
+  };
+  expect_reads(save_in("now", state), layout, model, state);
+  for (const int64_t version : {1, 2}) {
+    const std::string path = save_in(fmt::format("version_{}", version), old);
+    set_version(path, version);
+    expect_reads(path, layout, model, state);
+  }
+}
+
+// As many ranks wrote them: pieces that end within rows, and in other halves than they begin in.
+TEST_F(Checkpointing, EarlierVersionsOfManyWritersAreReadInTodaysOrder) {
+  const ModelSpec model = small_llama();
+  const ParameterLayout layout = make_parameter_layout(model_parameters(model));
+  const ModelState state = random_state(layout, model, 9);
+  const ModelState old = with_gates_in_front(layout, state);
+  const std::string path =
+      save_model_state(folder_ / "c", {.step = 3}, layout, model, dealt_out(layout, model, old), 0);
+  set_version(path, 2);
+  expect_reads(path, layout, model, state);
+}
+
+TEST_F(Checkpointing, EarlierVersionsOfGpt2AreReadAsTheyAre) {
+  const ModelState state = random_state(layout_, model_, 10);
+  const std::string path = save(state);
+  set_version(path, 2);
+  expect_reads(path, layout_, model_, state);
 }
 
 /// A source that counts what it lends and how much is asked for at once.

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "base/errors.h"
@@ -118,6 +119,26 @@ TEST_F(ExportWeights, ElementsLieWhereTheirModelsWantThem) {
   float value = 0;  // row 2 = input 2, column 7 = output 7
   std::memcpy(&value, theirs.data() + (2 * 36 + 7) * sizeof(float), sizeof(float));
   EXPECT_EQ(value, ours[7 * 20 + 2]);
+}
+
+TEST_F(ExportWeights, GateAndUpComeApart) {
+  const ModelSpec model = small_llama(false, false);
+  const ParameterLayout layout = make_parameter_layout(model_parameters(model));
+  save(model);
+  const SafetensorsFile file(folder_ / "out/model.safetensors");
+  ModelState state = state_of(layout, model);
+  const auto ours = elements_of(layout, "layers.1.mlp.fc1.weight", state.weights);
+  for (const bool is_up : {false, true}) {
+    const auto theirs =
+        file.tensor(fmt::format("model.layers.1.mlp.{}_proj.weight", is_up ? "up" : "gate"),
+                    DType::kF32, {28, 20});
+    for (size_t row = 0; row < 28; ++row) {
+      const auto expected = ours.subspan((2 * row + (is_up ? 1 : 0)) * 20, 20);
+      EXPECT_TRUE(std::ranges::equal(
+          theirs.subspan(row * 20 * sizeof(float), expected.size_bytes()), std::as_bytes(expected)))
+          << (is_up ? "up" : "gate") << " row " << row;
+    }
+  }
 }
 
 TEST_F(ExportWeights, RefusesAFolderThatIsTakenAndLeavesNothing) {

@@ -25,40 +25,21 @@ W gelu_slope(W x) {
   return s + x * s * (W(1) - s) * W(kTwoSqrtTwoOverPi) * (W(1) + W(3 * kCubic) * x * x);
 }
 
-template <class T>
-void swiglu_row(const T* gate_up, int64_t width, T* y) {
-#pragma omp simd
-  for (int64_t i = 0; i < width; ++i) {
-    const Wide<T> gate = gate_up[i];
-    const Wide<T> up = gate_up[width + i];
-    store(y, i, gate * vector_math::sigmoid(gate) * up);
-  }
-}
-
-template <class T>
-void swiglu_backward_row(const T* gate_up, const T* dy, int64_t width, T* d_gate_up) {
-#pragma omp simd
-  for (int64_t i = 0; i < width; ++i) {
-    const Wide<T> gate = gate_up[i];
-    const Wide<T> up = gate_up[width + i];
-    const Wide<T> d = dy[i];
-    const Wide<T> s = vector_math::sigmoid(gate);
-    const Wide<T> silu = gate * s;
-    store(d_gate_up, i, d * up * (s + silu * (Wide<T>(1) - s)));
-    store(d_gate_up, width + i, d * silu);
-  }
-}
-
 }  // namespace
 
+// Pairs of gate and up: rows play no part.
 CpuKernel make_swiglu(const OpSpec& spec, int /*num_workers*/) {
-  const int64_t rows = spec.operands[1].shape[0];
-  const int64_t width = spec.operands[1].shape[1];
+  const int64_t count = spec.operands[1].shape.num_elems();
   return dispatch_dtype(spec, 0, [&]<class T>() -> CpuKernel {
-    return {.run = [rows, width](const KernelArgs& args) {
-      run_pieces(args.workers, rows, row_grain(width), [&](int, int64_t begin, int64_t end) {
-        for (int64_t n = begin; n < end; ++n) {
-          swiglu_row(args.data<const T>(0) + n * 2 * width, width, args.data<T>(1) + n * width);
+    return {.run = [count](const KernelArgs& args) {
+      const T* const gate_up = args.data<const T>(0);
+      T* const y = args.data<T>(1);
+      run_pieces(args.workers, count, kMinElemsPerPiece, [&](int, int64_t begin, int64_t end) {
+#pragma omp simd
+        for (int64_t i = begin; i < end; ++i) {
+          const Wide<T> gate = gate_up[2 * i];
+          const Wide<T> up = gate_up[2 * i + 1];
+          store(y, i, gate * vector_math::sigmoid(gate) * up);
         }
       });
     }};
@@ -66,15 +47,22 @@ CpuKernel make_swiglu(const OpSpec& spec, int /*num_workers*/) {
 }
 
 CpuKernel make_swiglu_backward(const OpSpec& spec, int /*num_workers*/) {
-  const int64_t rows = spec.operands[1].shape[0];
-  const int64_t width = spec.operands[1].shape[1];
+  const int64_t count = spec.operands[1].shape.num_elems();
   return dispatch_dtype(spec, 0, [&]<class T>() -> CpuKernel {
-    return {.run = [rows, width](const KernelArgs& args) {
-      run_pieces(args.workers, rows, row_grain(width), [&](int, int64_t begin, int64_t end) {
-        for (int64_t n = begin; n < end; ++n) {
-          swiglu_backward_row(args.data<const T>(0) + n * 2 * width,
-                              args.data<const T>(1) + n * width, width,
-                              args.data<T>(2) + n * 2 * width);
+    return {.run = [count](const KernelArgs& args) {
+      const T* const gate_up = args.data<const T>(0);
+      const T* const dy = args.data<const T>(1);
+      T* const d_gate_up = args.data<T>(2);
+      run_pieces(args.workers, count, kMinElemsPerPiece, [&](int, int64_t begin, int64_t end) {
+#pragma omp simd
+        for (int64_t i = begin; i < end; ++i) {
+          const Wide<T> gate = gate_up[2 * i];
+          const Wide<T> up = gate_up[2 * i + 1];
+          const Wide<T> d = dy[i];
+          const Wide<T> s = vector_math::sigmoid(gate);
+          const Wide<T> silu = gate * s;
+          store(d_gate_up, 2 * i, d * up * (s + silu * (Wide<T>(1) - s)));
+          store(d_gate_up, 2 * i + 1, d * silu);
         }
       });
     }};

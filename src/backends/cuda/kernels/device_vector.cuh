@@ -74,7 +74,7 @@ __device__ DeviceVector<T, V> load_vector(const T* __restrict__ from, int64_t va
   } else {
 #pragma unroll
     for (int i = 0; i < V; ++i) {
-      vector.elems[i] = i < valid ? from[i] : static_cast<T>(0.0f);
+      vector.elems[i] = i < valid ? from[i] : T{};
     }
   }
   return vector;
