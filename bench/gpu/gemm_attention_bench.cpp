@@ -7,6 +7,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <functional>
@@ -22,11 +23,13 @@
 #include "backends/cuda/kernels/attention.h"
 #include "backends/cuda/kernels/bias_grad.h"
 #include "backends/cuda/kernels/gemm_plan.h"
+#include "backends/cuda/kernels/linear_swiglu.h"
 #include "backends/cuda/kernels/random_fill.h"
 #include "base/errors.h"
 #include "ops/attention.h"
 #include "ops/attributes.h"
 #include "ops/linear.h"
+#include "ops/linear_swiglu.h"
 #include "ops/op.h"
 
 namespace braid {
@@ -306,6 +309,105 @@ void run_products(Bench& bench) {
   }
 }
 
+// ---- products with SwiGLU in their epilogue
+
+struct FusedShape {
+  int64_t rows;
+  int64_t width;
+  int64_t ffn;
+};
+
+OpSpec fused_spec(const FusedShape& s, bool is_forward) {
+  const auto bf16 = [](Access access, Shape shape) { return operand(DType::kBF16, access, shape); };
+  const Shape gate_up{s.rows, 2 * s.ffn};
+  if (is_forward) {
+    return {"linear_swiglu",
+            {},
+            {bf16(Access::kRead, {s.rows, s.width}), bf16(Access::kRead, {2 * s.ffn, s.width}),
+             bf16(Access::kWrite, gate_up), bf16(Access::kWrite, {s.rows, s.ffn})}};
+  }
+  return {"linear_dgrad_swiglu_backward",
+          {},
+          {bf16(Access::kRead, {s.rows, s.width}), bf16(Access::kRead, {s.width, s.ffn}),
+           bf16(Access::kRead, gate_up), bf16(Access::kWrite, gate_up)}};
+}
+
+/// The product, and the activation behind it.
+class TwoKernels {
+ public:
+  TwoKernels(Bench& bench, const OpSpec& fused)
+      : stream_(bench.stream()),
+        is_forward_(fused.op == kLinearSwigluOp.name),
+        product_(make_cuda_kernel(unfused(fused).product, bench.context())),
+        activation_(make_cuda_kernel(unfused(fused).activation, bench.context())),
+        scratch_(allocate(std::max(product_.scratch_bytes, activation_.scratch_bytes))),
+        d_h_(allocate(static_cast<size_t>(unfused(fused).product.operands[2].shape.num_elems()) *
+                      dtype_bytes(DType::kBF16))) {}
+
+  void launch_product(std::span<std::byte* const> operands) const {
+    const std::array args{operands[0], operands[1], is_forward_ ? operands[2] : d_h_.get()};
+    product_.launch({.operands = args, .scratch = scratch_.get(), .stream = stream_});
+  }
+  void launch_both(std::span<std::byte* const> operands) const {
+    launch_product(operands);
+    std::vector<std::byte*> args{operands[2], operands[3]};
+    if (!is_forward_) {
+      args.insert(args.begin() + 1, d_h_.get());
+    }
+    activation_.launch({.operands = args, .scratch = scratch_.get(), .stream = stream_});
+  }
+
+ private:
+  cudaStream_t stream_;
+  bool is_forward_;
+  CudaKernel product_;
+  CudaKernel activation_;
+  DeviceBytes scratch_;
+  DeviceBytes d_h_;
+};
+
+void run_fused_product(Bench& bench, const FusedShape& shape, bool is_forward) {
+  const OpSpec spec = fused_spec(shape, is_forward);
+  const OperandSets sets(spec, bench.stream());
+  const auto set = [&](int i) { return sets[static_cast<size_t>(i) % sets.size()]; };
+  const TwoKernels two(bench, spec);
+  CudaKernel chosen;
+  const double choosing_s = seconds_of([&] { chosen = make_cuda_kernel(spec, bench.context()); });
+  const DeviceBytes scratch = allocate(chosen.scratch_bytes);
+  std::vector<Bench::Launch> contestants = {
+      [&](int i) { two.launch_product(set(i)); }, [&](int i) { two.launch_both(set(i)); },
+      [&](int i) {
+        chosen.launch({.operands = set(i), .scratch = scratch.get(), .stream = bench.stream()});
+      }};
+  const std::vector<std::string> names = fused_kernel_names(spec);
+  for (const std::string& name : names) {
+    contestants.push_back([&, kernel = make_fused_kernel(spec, name, bench.context())](int i) {
+      kernel.launch({.operands = set(i), .stream = bench.stream()});
+    });
+  }
+  const std::vector<Timing> timings = bench.time_in_turns(contestants);
+  fmt::print("| {} {}x{}, F {} | {:.1f} | {:.1f} | {:.1f} | {:.2f} |", spec.op, shape.rows,
+             shape.width, shape.ffn, timings[0].ns / 1e3, timings[1].ns / 1e3, timings[2].ns / 1e3,
+             choosing_s);
+  for (size_t i = 0; i < names.size(); ++i) {
+    fmt::print("{} {} {:.1f}", i == 0 ? "" : ",", names[i], timings[3 + i].ns / 1e3);
+  }
+  fmt::print(" |\n");
+}
+
+void run_fused_products(Bench& bench) {
+  fmt::print(
+      "\n| op | product alone, us | both kernels | as chosen | chosen in s | one kernel |\n");
+  fmt::print("| --- | --- | --- | --- | --- | --- |\n");
+  for (const FusedShape& shape :
+       {FusedShape{8192, 4096, 14336}, FusedShape{16384, 2048, 8192}, FusedShape{8192, 5120, 27648},
+        FusedShape{8192, 4096, 1792}, FusedShape{2048, 4096, 14336}}) {
+    for (const bool is_forward : {true, false}) {
+      run_fused_product(bench, shape, is_forward);
+    }
+  }
+}
+
 // ---- bias gradients
 
 void run_bias_grads(Bench& bench) {
@@ -442,6 +544,7 @@ void run(std::string cache_folder) {
   Bench bench(std::move(cache_folder));
   fmt::print("cuBLASLt {}, cuDNN {}\n\n", cublasLtGetVersion(), cudnnGetVersion());
   run_products(bench);
+  run_fused_products(bench);
   run_bias_grads(bench);
   run_attention(bench);
 }

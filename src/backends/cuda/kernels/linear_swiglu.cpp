@@ -1,15 +1,28 @@
-// The two kernels one behind the other on the stream.
-#include "ops/linear_swiglu.h"
+// One kernel, where this build has one for the operands and it is the faster, or else the two
+// kernels one behind the other on the stream.
+#include "backends/cuda/kernels/linear_swiglu.h"
+
+#include <cublasLt.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 
 #include "backends/cuda/kernels/factories.h"
+#include "backends/cuda/kernels/fastest_kernel.h"
 #include "backends/cuda/kernels/scratch_sizes.h"
+#include "backends/cuda/kernels/sm90_products.h"
+#include "ops/linear_swiglu.h"
+#include "ops/op.h"
 
 namespace braid {
+namespace {
 
-CudaKernel make_cuda_linear_swiglu(const OpSpec& spec, CudaContext& context) {
+using MakeKernel = CudaKernel (*)(const OpSpec& spec, CudaContext& context);
+
+constexpr std::string_view kTwoKernels = "two kernels";
+
+CudaKernel linear_then_swiglu(const OpSpec& spec, CudaContext& context) {
   const ProductAndActivation parts = unfused(spec);
   const CudaKernel product = make_cuda_linear(parts.product, context);
   const CudaKernel activation = make_cuda_swiglu(parts.activation, context);
@@ -25,13 +38,13 @@ CudaKernel make_cuda_linear_swiglu(const OpSpec& spec, CudaContext& context) {
           .scratch_bytes = std::max(product.scratch_bytes, activation.scratch_bytes)};
 }
 
-CudaKernel make_cuda_linear_dgrad_swiglu_backward(const OpSpec& spec, CudaContext& context) {
+CudaKernel dgrad_then_swiglu_backward(const OpSpec& spec, CudaContext& context) {
   const ProductAndActivation parts = unfused(spec);
   const CudaKernel product = make_cuda_linear_dgrad(parts.product, context);
   const CudaKernel activation = make_cuda_swiglu_backward(parts.activation, context);
-  const OperandSpec& handed_on = parts.product.operands[2];
-  const size_t d_h_bytes = product_in_scratch_bytes(handed_on.shape[0], handed_on.shape[1],
-                                                    dtype_bytes(handed_on.dtype));
+  const OperandSpec& product_spec = parts.product.operands[2];
+  const size_t d_h_bytes = product_in_scratch_bytes(product_spec.shape[0], product_spec.shape[1],
+                                                    dtype_bytes(product_spec.dtype));
   return {.launch =
               [product, activation, d_h_bytes](const CudaKernelArgs& args) {
                 std::byte* const d_h = args.scratch;
@@ -44,6 +57,78 @@ CudaKernel make_cuda_linear_dgrad_swiglu_backward(const OpSpec& spec, CudaContex
                     {.operands = activation_operands, .scratch = scratch, .stream = args.stream});
               },
           .scratch_bytes = d_h_bytes + std::max(product.scratch_bytes, activation.scratch_bytes)};
+}
+
+std::string key_of(const OpSpec& spec, const CudaContext& context) {
+  const Shape& x = spec.operands[0].shape;
+  const Shape& w = spec.operands[1].shape;
+  return fmt::format("{} 1 [{},{}] [{},{}] {}; {}; sm90 kernels {}; cuBLASLt {}", spec.op, x[0],
+                     x[1], w[0], w[1], dtype_name(spec.operands[0].dtype), device_text(context),
+                     sm90_products_version(), cublasLtGetVersion());
+}
+
+TimedWork timed_work(const OpSpec& spec) {
+  TimedWork work{.flops = spec_cost(unfused(spec).product).flops};
+  for (const OperandSpec& operand : spec.operands) {
+    work.operands.push_back({operand.shape.num_elems(), operand.dtype});
+  }
+  return work;
+}
+
+CudaKernel one_or_two_kernels(const OpSpec& spec, CudaContext& context, MakeKernel make_two) {
+  const std::vector<std::string> names = fused_kernel_names(spec);
+  if (names.empty()) {
+    return make_two(spec, context);
+  }
+  const auto recall = [&](std::string_view name) -> std::optional<CudaKernel> {
+    if (name == kTwoKernels) {
+      return make_two(spec, context);
+    }
+    return std::find(names.begin(), names.end(), name) != names.end()
+               ? std::optional(make_fused_kernel(spec, name, context))
+               : std::nullopt;
+  };
+  const auto candidates = [&] {
+    std::vector<NamedKernel> list;
+    for (const std::string& name : names) {
+      list.push_back({.name = name, .kernel = make_fused_kernel(spec, name, context)});
+    }
+    list.push_back({.name = std::string(kTwoKernels), .kernel = make_two(spec, context)});
+    return list;
+  };
+  return fastest_kernel({.key = key_of(spec, context),
+                         .work = timed_work(spec),
+                         .candidates = candidates,
+                         .recall = recall},
+                        context);
+}
+
+Sm90ProductSizes sizes_of(const OpSpec& spec) {
+  return {.m = spec.operands[0].shape[0],
+          .n = spec.operands[1].shape[spec.op == kLinearSwigluOp.name ? 0 : 1],
+          .k = spec.operands[0].shape[1]};
+}
+
+}  // namespace
+
+std::vector<std::string> fused_kernel_names(const OpSpec& spec) {
+  const bool fits =
+      std::all_of(spec.operands.begin(), spec.operands.end(), [](const OperandSpec& operand) {
+        return operand.dtype == DType::kBF16 && is_whole_vectors(operand.shape[1]);
+      });
+  return fits ? sm90_product_names(spec.op) : std::vector<std::string>();
+}
+
+CudaKernel make_fused_kernel(const OpSpec& spec, std::string_view name, CudaContext& context) {
+  return make_sm90_product(spec.op, name, sizes_of(spec), context);
+}
+
+CudaKernel make_cuda_linear_swiglu(const OpSpec& spec, CudaContext& context) {
+  return one_or_two_kernels(spec, context, linear_then_swiglu);
+}
+
+CudaKernel make_cuda_linear_dgrad_swiglu_backward(const OpSpec& spec, CudaContext& context) {
+  return one_or_two_kernels(spec, context, dgrad_then_swiglu_backward);
 }
 
 }  // namespace braid

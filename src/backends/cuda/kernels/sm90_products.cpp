@@ -1,0 +1,99 @@
+// The objects' launchers are declared by generated headers; what these print about errors is not
+// used.
+#include "backends/cuda/kernels/sm90_products.h"
+
+#include <products.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <list>
+
+#include "backends/cuda/cuda_error.h"
+#include "backends/cuda/kernels/launch.h"
+#include "backends/cuda/kernels/sm90_kernel.h"
+#include "base/errors.h"
+
+namespace braid {
+namespace {
+
+constexpr size_t kAlignment = 16;
+constexpr size_t kNumPointers = 4;
+
+/// Operands and sizes as the kind has them; how many clusters run at a time.
+using Launcher = int32_t (*)(void*, void*, void*, void*, int32_t m, int32_t n, int32_t k,
+                             int32_t clusters, cudaStream_t stream);
+
+/// A generated object.
+struct Product {
+  std::string_view kind;
+  std::string_view name;
+  int cluster_blocks;  ///< multiprocessors that a cluster takes
+  Sm90Kernel::Call load_library;
+  Sm90Kernel::Call prepare_device;
+  Launcher launch;
+};
+
+const std::vector<Product>& products() {
+  static const std::vector<Product> list = {
+#include <products.inc>
+  };
+  return list;
+}
+
+/// Machine code of each product, loaded when it is first asked for.
+Sm90Kernel& code_of(const Product& product) {
+  static std::list<Sm90Kernel> kernels = [] {
+    std::list<Sm90Kernel> list;
+    for (const Product& each : products()) {
+      list.emplace_back(each.load_library, each.prepare_device);
+    }
+    return list;
+  }();
+  return *std::next(kernels.begin(), &product - products().data());
+}
+
+int32_t narrowed(int64_t size) {
+  // Half: the widest matrix has two columns of memory per column of the product.
+  check(size > 0 && size <= std::numeric_limits<int32_t>::max() / 2, "a product of size {}", size);
+  return static_cast<int32_t>(size);
+}
+
+}  // namespace
+
+std::vector<std::string> sm90_product_names(std::string_view kind) {
+  std::vector<std::string> names;
+  for (const Product& product : products()) {
+    if (product.kind == kind) {
+      names.emplace_back(product.name);
+    }
+  }
+  return names;
+}
+
+CudaKernel make_sm90_product(std::string_view kind, std::string_view name,
+                             const Sm90ProductSizes& sizes, CudaContext& context) {
+  const auto product = std::find_if(products().begin(), products().end(), [&](const Product& each) {
+    return each.kind == kind && each.name == name;
+  });
+  check(product != products().end(), "no product {} {}", kind, name);
+  code_of(*product).prepare(context.device());
+  return {.launch = [launch = product->launch, m = narrowed(sizes.m), n = narrowed(sizes.n),
+                     k = narrowed(sizes.k), clusters = context.num_sms() / product->cluster_blocks](
+                        const CudaKernelArgs& args) {
+    std::array<void*, kNumPointers> pointers{};  // the last stays null where there are three
+    check(args.operands.size() <= kNumPointers, "a product of {} operands", args.operands.size());
+    std::copy(args.operands.begin(), args.operands.end(), pointers.begin());
+    check(all_aligned(kAlignment, {pointers[0], pointers[1], pointers[2], pointers[3]}),
+          "an operand of a matrix product is not {}-byte aligned", kAlignment);
+    const int32_t status =
+        launch(pointers[0], pointers[1], pointers[2], pointers[3], m, n, k, clusters, args.stream);
+    cuda_check(static_cast<cudaError_t>(status), "launch of a matrix product");
+  }};
+}
+
+std::string_view sm90_products_version() {
+  return BRAID_SM90_KERNELS_VERSION;
+}
+
+}  // namespace braid

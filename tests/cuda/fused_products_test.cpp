@@ -1,0 +1,277 @@
+// linear_swiglu_test.cpp holds the ops to the CPU's with the kernel that was measured to be the
+// fastest; here are all that could be.
+#include "backends/cuda/kernels/linear_swiglu.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "backends/cuda/algorithm_cache.h"
+#include "ops/linear_swiglu.h"
+#include "support/cuda_kernel_case.h"
+
+namespace braid {
+namespace {
+
+/// N; K or M, the depth of the product; F.
+struct Sizes {
+  int64_t rows;
+  int64_t depth;
+  int64_t ffn;
+};
+
+/// One row, less than a tile, odd multiples of 8, one row more than the tiles of a cluster, and
+/// more tiles than multiprocessors.
+constexpr Sizes kSizes[] = {{1, 8, 8},       {3, 24, 40},      {129, 264, 136},  {257, 72, 1032},
+                            {300, 1000, 88}, {1031, 136, 776}, {2048, 512, 1536}};
+
+OpSpec forward_spec(Sizes s, DType dtype = DType::kBF16) {
+  return {"linear_swiglu",
+          {},
+          {read(dtype, {s.rows, s.depth}), read(dtype, {2 * s.ffn, s.depth}),
+           write(dtype, {s.rows, 2 * s.ffn}), write(dtype, {s.rows, s.ffn})}};
+}
+
+OpSpec backward_spec(Sizes s, DType dtype = DType::kBF16) {
+  return {"linear_dgrad_swiglu_backward",
+          {},
+          {read(dtype, {s.rows, s.depth}), read(dtype, {s.depth, s.ffn}),
+           read(dtype, {s.rows, 2 * s.ffn}), write(dtype, {s.rows, 2 * s.ffn})}};
+}
+
+constexpr OpSpec (*kSpecs[])(Sizes, DType) = {forward_spec, backward_spec};
+
+bool is_forward(const OpSpec& spec) {
+  return spec.op == kLinearSwigluOp.name;
+}
+
+size_t num_written(const OpSpec& spec) {
+  return is_forward(spec) ? 2 : 1;
+}
+
+std::string name_of(const OpSpec& spec, const std::string& kernel) {
+  const Shape& x = spec.operands[0].shape;
+  const Shape& w = spec.operands[1].shape;
+  return fmt::format("{} {} [{},{}] [{},{}]", spec.op, kernel, x[0], x[1], w[0], w[1]);
+}
+
+/// Skipped where the build has no such kernels.
+class FusedProductsTest : public CudaKernelTest {
+ protected:
+  void SetUp() override {
+    CudaKernelTest::SetUp();
+    if (!IsSkipped() && fused_kernel_names(forward_spec(kSizes[0])).empty()) {
+      GTEST_SKIP() << "scripts/build_sm90_kernels.sh was not run before the build";
+    }
+  }
+
+  /// With each kernel of the spec.
+  static void for_each_kernel(
+      const OpSpec& spec,
+      const std::function<void(const CudaKernel& kernel, const std::string& name)>& check) {
+    for (const std::string& kernel : fused_kernel_names(spec)) {
+      check(make_fused_kernel(spec, kernel, context()), name_of(spec, kernel));
+    }
+  }
+};
+
+/// y of the gate_up that was written, in f64.
+std::vector<double> swiglu_of_written(const KernelCase& forward) {
+  OpSpec spec = unfused(forward.spec()).activation;
+  for (OperandSpec& operand : spec.operands) {
+    operand.dtype = DType::kF64;
+  }
+  KernelCase swiglu(spec);
+  swiglu.set(0, forward.values(2));
+  swiglu.run(2);
+  return swiglu.values(1);
+}
+
+/// The two kernels that the op stands for, on the device; the written operands.
+KernelCase two_kernels(const KernelCase& inputs, CudaContext& context) {
+  const ProductAndActivation parts = unfused(inputs.spec());
+  KernelCase product(parts.product);
+  KernelCase activation(parts.activation);
+  product.set(0, inputs.values(0));
+  product.set(1, inputs.values(1));
+  run_on_cuda(product, context);
+  KernelCase both(inputs.spec());
+  if (is_forward(inputs.spec())) {
+    activation.set(0, product.values(2));
+    run_on_cuda(activation, context);
+    both.set(2, product.values(2));
+    both.set(3, activation.values(1));
+  } else {
+    activation.set(0, inputs.values(2));
+    activation.set(1, product.values(2));
+    run_on_cuda(activation, context);
+    both.set(3, activation.values(2));
+  }
+  return both;
+}
+
+/// Elements of the written operands whose bits differ.
+size_t num_different(const KernelCase& a, const KernelCase& b) {
+  size_t count = 0;
+  for (size_t i = a.spec().operands.size() - num_written(a.spec()); i < a.spec().operands.size();
+       ++i) {
+    const std::vector<std::byte> left = a.bytes(i);
+    const std::vector<std::byte> right = b.bytes(i);
+    for (size_t at = 0; at < left.size(); at += 2) {
+      count += left[at] != right[at] || left[at + 1] != right[at + 1] ? 1 : 0;
+    }
+  }
+  return count;
+}
+
+// Gates of the backward reach into both tails of the exponential.
+KernelCase random_case(const OpSpec& spec) {
+  KernelCase kernel_case(spec, /*seed=*/5);
+  if (!is_forward(spec)) {
+    TestRandom random(7);
+    kernel_case.set(2, random.uniforms(kernel_case.num_elems(2), -30.0, 30.0));
+  }
+  return kernel_case;
+}
+
+/// Multiples of 1/8 whose products any order of additions sums up exactly in fp32, to more bits
+/// than bf16 has.
+KernelCase exact_case(const OpSpec& spec) {
+  KernelCase kernel_case = random_case(spec);
+  TestRandom random(11);
+  for (const size_t i : {0, 1}) {
+    std::vector<double> values(static_cast<size_t>(kernel_case.num_elems(i)));
+    std::generate(values.begin(), values.end(),
+                  [&] { return static_cast<double>(random.below(17) - 8) / 8; });
+    kernel_case.set(i, values);
+  }
+  return kernel_case;
+}
+
+TEST_F(FusedProductsTest, ForwardEqualsTheCpu) {
+  for (const Sizes s : kSizes) {
+    const OpSpec spec = forward_spec(s);
+    const KernelCase expected = f64_reference(random_case(spec));
+    for_each_kernel(spec, [&](const CudaKernel& kernel, const std::string& name) {
+      KernelCase actual = random_case(spec);
+      run_on_cuda(actual, kernel);
+      expect_close(actual.values(2), expected.values(2),
+                   sum_tolerance(DType::kBF16, static_cast<double>(s.depth)), name + " gate_up");
+      expect_close(actual.values(3), swiglu_of_written(actual),
+                   {.absolute = 1e-4, .relative = 1.01 * rounding_error(DType::kBF16) + 1e-5},
+                   name + " y");
+    });
+  }
+}
+
+// d_h and the result are each rounded once; factors behind d_h are 33 at most.
+TEST_F(FusedProductsTest, BackwardEqualsTheCpu) {
+  for (const Sizes s : kSizes) {
+    const OpSpec spec = backward_spec(s);
+    const KernelCase expected = f64_reference(random_case(spec));
+    Tolerance tolerance = sum_tolerance(DType::kBF16, static_cast<double>(s.depth));
+    tolerance.absolute *= 33;
+    tolerance.relative = 2.02 * rounding_error(DType::kBF16) + 1e-5;
+    for_each_kernel(spec, [&](const CudaKernel& kernel, const std::string& name) {
+      KernelCase actual = random_case(spec);
+      run_on_cuda(actual, kernel);
+      expect_close(actual.values(3), expected.values(3), tolerance, name);
+    });
+  }
+}
+
+// Where all sums are exact, the product has no choice, and the epilogue is the activation's kernel
+// to the bit, the rounding between them included.
+TEST_F(FusedProductsTest, EpiloguesHaveTheBitsOfTheKernelsOfSwiglu) {
+  for (const auto make_spec : kSpecs) {
+    for (const Sizes s : kSizes) {
+      const OpSpec spec = make_spec(s, DType::kBF16);
+      const KernelCase expected = two_kernels(exact_case(spec), context());
+      for_each_kernel(spec, [&](const CudaKernel& kernel, const std::string& name) {
+        KernelCase actual = exact_case(spec);
+        run_on_cuda(actual, kernel);
+        EXPECT_EQ(num_different(actual, expected), 0u) << name;
+      });
+    }
+  }
+}
+
+// Products add up the same terms in fp32; where another order of them changes the bits at all, the
+// rounding to bf16 hides that nearly everywhere.
+TEST_F(FusedProductsTest, NearlyAllBitsAreThoseOfTheTwoKernels) {
+  for (const auto make_spec : kSpecs) {
+    const OpSpec spec = make_spec({2048, 1024, 1536}, DType::kBF16);
+    const KernelCase expected = two_kernels(KernelCase(spec), context());
+    for_each_kernel(spec, [&](const CudaKernel& kernel, const std::string& name) {
+      KernelCase actual(spec);
+      run_on_cuda(actual, kernel);
+      const size_t count = num_different(actual, expected);
+      RecordProperty(name, fmt::format("{} elements differ", count));
+      EXPECT_LT(count, static_cast<size_t>(expected.num_elems(3)) / 100) << name;
+    });
+  }
+}
+
+TEST_F(FusedProductsTest, GraphAndRerunsAreBitwiseEqual) {
+  for (const auto make_spec : kSpecs) {
+    const OpSpec spec = make_spec({1031, 520, 1544}, DType::kBF16);
+    for_each_kernel(spec, [&](const CudaKernel& kernel, const std::string& name) {
+      KernelCase first = random_case(spec);
+      run_on_cuda(first, kernel);
+      for (const CudaLaunch how : {CudaLaunch::kEager, CudaLaunch::kGraph}) {
+        KernelCase again = random_case(spec);
+        run_on_cuda(again, kernel, how);
+        EXPECT_EQ(num_different(again, first), 0u) << name;
+      }
+    });
+  }
+}
+
+// In a process with several devices each has the code; a kernel belongs to the one it was made on.
+TEST_F(FusedProductsTest, RunsOnAnotherDevice) {
+  int devices = 0;
+  BRAID_CUDA_CHECK(cudaGetDeviceCount(&devices));
+  if (devices < 2) {
+    GTEST_SKIP() << "one GPU";
+  }
+  for (const auto make_spec : kSpecs) {
+    const OpSpec spec = make_spec({257, 72, 1032}, DType::kBF16);
+    const std::string name = fused_kernel_names(spec).front();
+    KernelCase here = random_case(spec);
+    run_on_cuda(here, make_fused_kernel(spec, name, context()));
+    KernelCase there = random_case(spec);
+    BRAID_CUDA_CHECK(cudaSetDevice(1));
+    {
+      CudaContext other(1, "");
+      run_on_cuda(there, make_fused_kernel(spec, name, other));
+    }
+    BRAID_CUDA_CHECK(cudaSetDevice(0));
+    EXPECT_EQ(num_different(there, here), 0u) << spec.op;
+  }
+}
+
+TEST_F(FusedProductsTest, TheChoiceIsRemembered) {
+  CudaContext remembering(0, "");
+  for (const auto make_spec : kSpecs) {
+    const OpSpec spec = make_spec({512, 256, 1024}, DType::kBF16);
+    make_cuda_kernel(spec, remembering);
+    const size_t entries = remembering.algorithms().size();
+    make_cuda_kernel(spec, remembering);
+    EXPECT_EQ(remembering.algorithms().size(), entries);
+  }
+  // Each op's own, and the product's of its two kernels.
+  EXPECT_EQ(remembering.algorithms().size(), 4u);
+}
+
+/// What copies of tiles cannot do has the two kernels. No GPU is asked.
+TEST(FusedProductNames, AreOfBf16InWholeVectorsOnly) {
+  for (const auto make_spec : kSpecs) {
+    EXPECT_TRUE(fused_kernel_names(make_spec({64, 64, 64}, DType::kF32)).empty());
+    for (const Sizes s : {Sizes{64, 60, 64}, Sizes{64, 64, 60}, Sizes{64, 7, 3}}) {
+      EXPECT_TRUE(fused_kernel_names(make_spec(s, DType::kBF16)).empty());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace braid
