@@ -86,10 +86,41 @@ class Place final : public Rendezvous {
   std::string mark_;
 };
 
+/// `get` with more patience: what ranks do in front of a barrier may take one longer than another.
+std::string get_patiently(Rendezvous& rendezvous, const std::string& key) {
+  constexpr int kTimeouts = 10;
+  for (int timeout = 1;; ++timeout) {
+    try {
+      return rendezvous.get(key);
+    } catch (const AbortedError&) {
+      throw;
+    } catch (const DeviceError&) {
+      if (timeout == kTimeouts) {
+        throw;
+      }
+    }
+  }
+}
+
 }  // namespace
 
 std::unique_ptr<Rendezvous> open_place(Rendezvous& whole) {
   return std::make_unique<Place>(whole, whole.next_number());
+}
+
+/// Rank 0 looks who has come, so that there are two messages per rank.
+void barrier(Rendezvous& rendezvous, std::string_view name, int rank, int num_ranks) {
+  const std::string all = fmt::format("all ranks at {}", name);
+  const auto one = [&](int which) { return fmt::format("rank {} at {}", which, name); };
+  if (rank > 0) {
+    rendezvous.put(one(rank), "");
+    get_patiently(rendezvous, all);
+    return;
+  }
+  for (int other = 1; other < num_ranks; ++other) {
+    get_patiently(rendezvous, one(other));
+  }
+  rendezvous.put(all, "");
 }
 
 std::vector<std::unique_ptr<Rendezvous>> make_in_process_rendezvous(int num_ranks,

@@ -42,6 +42,10 @@ class Rendezvous {
 /// order meet at the same ones. `whole` must outlive it.
 std::unique_ptr<Rendezvous> open_place(Rendezvous& whole);
 
+/// Returns when all of `num_ranks` ranks have come here, or throws what `get` does; one that is ten
+/// timeouts late is missed. Once per `name` and place.
+void barrier(Rendezvous& rendezvous, std::string_view name, int rank, int num_ranks);
+
 /// Between ranks that are threads of one process: element r is rank r's end.
 std::vector<std::unique_ptr<Rendezvous>> make_in_process_rendezvous(int num_ranks,
                                                                     int64_t timeout_ns);

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <atomic>
+#include <chrono>
 #include <thread>
 
 #include "base/errors.h"
@@ -84,6 +86,64 @@ TEST(Rendezvous, PlacesDoNotMeet) {
   ends[1]->abort("rank 1 has no memory");
   EXPECT_EQ(place->aborted(), "rank 1 has no memory");
   EXPECT_EQ(message_of<AbortedError>([&] { place->get("nothing"); }), "rank 1 has no memory");
+}
+
+TEST(Rendezvous, NobodyPassesABarrierBeforeAllHaveCome) {
+  constexpr int kRanks = 5;
+  const auto ends = make_in_process_rendezvous(kRanks, kLongNs);
+  std::atomic<int> num_come{0};
+  std::vector<int> seen(2 * kRanks);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    threads.emplace_back([&, rank] {
+      for (int round = 0; round < 2; ++round) {
+        // In one round the first rank is the last to come, in the other it is the first.
+        std::this_thread::sleep_for(
+            std::chrono::milliseconds(round == 0 ? 4 * (kRanks - rank) : 4 * rank));
+        ++num_come;
+        barrier(*ends[static_cast<size_t>(rank)], fmt::format("gate {}", round), rank, kRanks);
+        seen[static_cast<size_t>(round * kRanks + rank)] = num_come;
+      }
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  for (int rank = 0; rank < kRanks; ++rank) {
+    EXPECT_GE(seen[static_cast<size_t>(rank)], kRanks) << rank;
+    EXPECT_EQ(seen[static_cast<size_t>(kRanks + rank)], 2 * kRanks) << rank;
+  }
+}
+
+TEST(Rendezvous, ABarrierWaitsForTenTimeouts) {
+  const auto ends = make_in_process_rendezvous(2, 20'000'000);
+  std::thread late([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(60));
+    barrier(*ends[1], "the gate", 1, 2);
+  });
+  barrier(*ends[0], "the gate", 0, 2);
+  late.join();
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(message_of<DeviceError>([&] { barrier(*ends[0], "another", 0, 2); }),
+            "rank 0 waited 0.02 s for rank 1 at another");
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(200));
+}
+
+TEST(Rendezvous, AnAbortEndsABarrierAtOnce) {
+  const auto ends = make_in_process_rendezvous(3, kLongNs);
+  std::vector<std::string> said(2);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      const auto at = static_cast<size_t>(rank);
+      said[at] = message_of<AbortedError>([&] { barrier(*ends[at], "the gate", rank, 3); });
+    });
+  }
+  ends[2]->abort("rank 2 has no memory");
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  EXPECT_THAT(said, ::testing::Each(std::string("rank 2 has no memory")));
 }
 
 TEST(Rendezvous, OnlyLaterPlacesShowInMessages) {

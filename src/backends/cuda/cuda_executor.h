@@ -68,8 +68,10 @@ struct CudaExecutorOptions {
 /// the process on that device; see sync_each_task.
 ///
 /// Where tasks communicate with other ranks (communicators.h), all ranks construct their executors
-/// at the same time, and launch at the same time: either waits for the others. When a rank fails,
-/// `wait` ends on all of them.
+/// at the same time, and launch at the same time: either waits for the others. When the constructor
+/// returns, all ranks have what their steps take of the driver: memory and access to that of
+/// others, kernels, graphs. What takes more later (host_block, set_tracing) must come while no rank
+/// of the process has a step in flight. When a rank fails, `wait` ends on all of them.
 class CudaExecutor : public Executor {
  public:
   /// `programs` of one rank with their events, and the plan that was made for them, in this order.

@@ -62,15 +62,10 @@ DeviceRank::DeviceRank(std::vector<Program> programs, MemoryPlan plan, CudaConte
   connect();
   if (has_graphs_) {
     capture();
+  } else if (!communication_.empty()) {
+    load_kernels();
   }
-}
-
-/// NCCL lets go of the memory before it is given back, and graphs hold on to communicators.
-DeviceRank::~DeviceRank() {
-  graphs_.clear();
-  if (communication_.has_windows()) {
-    communication_.forget_windows();
-  }
+  communication_.await_others();
 }
 
 int DeviceRank::device() const {
@@ -112,6 +107,12 @@ void DeviceRank::connect() {
 void DeviceRank::capture() {
   for (const BoundProgram& bound : bound_) {
     graphs_.push_back(enqueuer_.capture(bound));
+  }
+}
+
+void DeviceRank::load_kernels() {
+  for (const BoundProgram& bound : bound_) {
+    enqueuer_.load_kernels(bound);
   }
 }
 

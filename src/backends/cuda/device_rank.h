@@ -19,14 +19,14 @@
 namespace braid {
 
 /// All that the programs of one rank need on its device, made once: streams, events, kernels,
-/// communication, memory, addresses and graphs. What is in it may be used, and is not made anew.
+/// communication, memory, addresses and graphs. When it is made, so are those of all ranks, and no
+/// step takes anything more of the driver (RankCommunication::await_others says why that matters).
+/// It may go after `drain`, and after all graphs that others made of the programs.
 class DeviceRank {
  public:
   /// As CudaExecutor's.
   DeviceRank(std::vector<Program> programs, MemoryPlan plan, CudaContext& context,
              const CudaExecutorOptions& options);
-  /// Only after `drain`, and after all graphs that others made of the programs.
-  ~DeviceRank();
   DeviceRank(const DeviceRank&) = delete;
   DeviceRank& operator=(const DeviceRank&) = delete;
 
@@ -62,15 +62,16 @@ class DeviceRank {
   void bind();
   void connect();
   void capture();
+  void load_kernels();
 
   // What comes later needs what is in front of it, and goes first.
   CudaContext& context_;
   std::vector<Program> programs_;
   int rank_;
   bool has_graphs_;
+  std::optional<RankMemory> memory_;  // NCCL lets go of it before it is given back
   RankCommunication communication_;
   ProgramKernels kernels_;
-  std::optional<RankMemory> memory_;
   DeviceStreams streams_;
   StepEnqueuer enqueuer_;
   std::vector<BoundProgram> bound_;    // by program

@@ -51,6 +51,13 @@ void RankCommunication::connect(const OperandMemory& operands) {
   }
 }
 
+void RankCommunication::await_others() {
+  if (meeting_ != nullptr && !programs_.empty()) {
+    const Program& any = programs_.front();
+    barrier(*meeting_, "its first step", any.rank, any.num_ranks);
+  }
+}
+
 bool RankCommunication::wait(cudaEvent_t event,
                              std::optional<std::chrono::nanoseconds> limit) const {
   if (communicators_ != nullptr) {

@@ -21,7 +21,7 @@ namespace braid {
 /// (peer_calls.h), as its tasks ask for; and how ranks tell each other that one has failed.
 ///
 /// Used in this order, by all ranks at the same time, with the device current: construct; make
-/// kernels; `connect` once operands have addresses; launch.
+/// kernels; `connect` once operands have addresses; make graphs; `await_others`; launch.
 class RankCommunication {
  public:
   /// `programs` of the rank; they and `rendezvous` must outlive this. Throws InternalError if a
@@ -35,9 +35,9 @@ class RankCommunication {
   /// Whether no task communicates with another rank.
   bool empty() const { return communicators_ == nullptr; }
 
-  /// Whether NCCL has windows on the memory of operands: `allocator` then gives such memory, and
-  /// `forget_windows` must be called before that is given back.
+  /// Whether NCCL has windows on the memory of operands, which must then outlive this.
   bool has_windows() const;
+  /// Who gives the memory of operands.
   const DeviceAllocator& allocator() const;
 
   /// The kernel of a task that copy engines do, which is made by `connect`: its address does not
@@ -49,6 +49,12 @@ class RankCommunication {
   /// Ranks learn where operands are; the memory must still be zero.
   void connect(const OperandMemory& operands);
 
+  /// Returns when all ranks have come here. On no rank may anything that waits for the whole
+  /// device, or for all devices of the process, come later: another rank's memory made accessible,
+  /// memory allocated, a kernel loaded, a graph made. It could wait, with a lock of the driver, for
+  /// a step that waits for another rank of this process, which waits for the lock.
+  void await_others();
+
   /// Waits for the work that an event was recorded behind. Throws AbortedError if another rank
   /// fails meanwhile, whose part of the calls never comes. False if it has not ended within
   /// `limit`.
@@ -56,9 +62,6 @@ class RankCommunication {
 
   /// This rank has failed: tells the others, and ends what waits for them here.
   void fail(const std::string& reason) noexcept;
-
-  /// All communicators end, since NCCL must let go of memory first. Only destruction may follow.
-  void forget_windows() noexcept { communicators_.reset(); }
 
   /// What a user should know of how calls are done, one clause each.
   std::vector<std::string> notes() const;

@@ -1,8 +1,13 @@
 #include "backends/cuda/step_enqueuer.h"
 
+#include <cstdint>
+#include <set>
+#include <utility>
+
 #include "backends/cuda/cuda_error.h"
 #include "backends/cuda/finite_check.h"
 #include "backends/cuda/nvtx_range.h"
+#include "ops/op.h"
 
 namespace braid {
 namespace {
@@ -16,6 +21,37 @@ void launch(const BoundProgram& bound, TaskId id, std::byte* scratch, cudaStream
                                      .scratch = scratch,
                                      .stream = stream});
   cuda_check(cudaGetLastError(), "kernel launch");
+}
+
+/// What a launcher may choose kernels by: its own kernel, and how operands are aligned.
+using LaunchForm = std::pair<const CudaKernel*, std::vector<uintptr_t>>;
+
+LaunchForm form_of(const BoundProgram& bound, TaskId id) {
+  constexpr uintptr_t kLargestAlignment = 256;
+  const Task& task = bound.program->tasks[id.index()];
+  LaunchForm form{bound.kernels[id.index()], {}};
+  for (size_t i = 0; i < bound.program->spec(task).operands.size(); ++i) {
+    const auto address = reinterpret_cast<uintptr_t>(bound.operands[task.operands_begin + i]);
+    form.second.push_back(address % kLargestAlignment);
+  }
+  return form;
+}
+
+/// The first compute task of each form.
+std::vector<TaskId> compute_tasks_by_form(const BoundProgram& bound) {
+  const Program& program = *bound.program;
+  const auto is_compute = [&](const Task& task) {
+    return find_op(program.spec(task).op).op_class != OpClass::kCommunication;
+  };
+  std::vector<TaskId> tasks;
+  std::set<LaunchForm> seen;
+  for (size_t i = 0; i < program.tasks.size(); ++i) {
+    if (bound.kernels[i] != nullptr && seen.insert(form_of(bound, TaskId(i))).second &&
+        is_compute(program.tasks[i])) {
+      tasks.emplace_back(i);
+    }
+  }
+  return tasks;
 }
 
 }  // namespace
@@ -38,6 +74,19 @@ CudaGraphExec StepEnqueuer::capture(const BoundProgram& bound) {
   CudaCapture capturing(streams_.launch_stream());
   enqueue(bound, {});
   return {capturing.end(), streams_.launch_stream()};
+}
+
+void StepEnqueuer::load_kernels(const BoundProgram& bound) {
+  const cudaStream_t stream = streams_.launch_stream();
+  try {
+    CudaCapture capturing(stream);
+    for (const TaskId id : compute_tasks_by_form(bound)) {
+      const Task& task = bound.program->tasks[id.index()];
+      launch(bound, id, streams_[bound.streams[task.stream.index()]].scratch.data(), stream);
+    }
+    const CudaGraphExec loaded(capturing.end(), stream);
+  } catch (const std::exception&) {  // an error of the task, once a step runs it
+  }
 }
 
 void StepEnqueuer::enqueue_task(const BoundProgram& bound, TaskId id,

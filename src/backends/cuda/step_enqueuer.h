@@ -47,6 +47,13 @@ class StepEnqueuer {
   /// A step as a graph, which the device has when this returns. Throws TaskError.
   CudaGraphExec capture(const BoundProgram& bound);
 
+  /// Loads the kernels of all compute tasks, which the driver otherwise does at their first launch
+  /// (unless CUDA_MODULE_LOADING=EAGER, which loads all kernels of all libraries): it then waits,
+  /// with a lock, until the device is idle, and a device whose streams wait for another rank of
+  /// this process, whose thread waits for the lock, never is. Captures do it, so this makes a graph
+  /// and drops it. What cannot be captured stays as it is. NCCL's are loaded by its first calls.
+  void load_kernels(const BoundProgram& bound);
+
   /// Device memory for finite checks.
   int64_t workspace_bytes() const { return found_.size_bytes(); }
 
