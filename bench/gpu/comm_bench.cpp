@@ -138,7 +138,7 @@ OpSpec gemm_spec() {
 }
 
 DeviceArena random_arena(int64_t bytes, uint32_t seed, cudaStream_t stream,
-                         const DeviceAllocator& allocator = cuda_allocator()) {
+                         const Allocator& allocator = cuda_allocator()) {
   DeviceArena arena((bytes + 255) / 256 * 256, "operand", allocator);
   random_fill(arena.data(), bytes / 2, DType::kBF16, seed, stream);
   return arena;

@@ -55,7 +55,7 @@ std::string why_no_nccl_windows();
 
 /// Memory that windows can be made of (ncclMemAlloc), and that GPUs of this process can reach. What
 /// it gives is rounded up to the driver's pages, of 2 MiB.
-const DeviceAllocator& nccl_window_allocator();
+const Allocator& nccl_window_allocator();
 
 struct CommunicatorOptions {
   bool windows = false;  ///< of all collectives; else of those by copies, which need them

@@ -2,10 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include <utility>
-
 #include "backends/cuda/cuda_error.h"
-#include "base/errors.h"
 
 namespace braid {
 namespace {
@@ -25,49 +22,24 @@ std::byte* allocate(int64_t size_bytes, const std::string& what) {
   return static_cast<std::byte*>(data);
 }
 
+void release(std::byte* data, int64_t /*size_bytes*/) {
+  ignore_error(cudaFree(data));
+}
+
 }  // namespace
 
-const DeviceAllocator& cuda_allocator() {
-  static constexpr DeviceAllocator kAllocator{
-      .allocate = allocate, .release = [](std::byte* data) { ignore_error(cudaFree(data)); }};
+const Allocator& cuda_allocator() {
+  static constexpr Allocator kAllocator{.allocate = allocate, .release = release};
   return kAllocator;
 }
 
-DeviceArena::DeviceArena(int64_t size_bytes, const std::string& what,
-                         const DeviceAllocator& allocator) {
-  check(size_bytes >= 0, "{}: {} bytes", what, size_bytes);
-  if (size_bytes == 0) {
-    return;
+DeviceArena::DeviceArena(int64_t size_bytes, const std::string& what, const Allocator& allocator)
+    : Arena(size_bytes, what, allocator) {
+  if (size_bytes > 0) {
+    BRAID_CUDA_CHECK(cudaMemset(data(), 0, static_cast<size_t>(size_bytes)));
+    // Streams that never wait for the default one follow.
+    BRAID_CUDA_CHECK(cudaDeviceSynchronize());
   }
-  data_ = allocator.allocate(size_bytes, what);
-  release_ = allocator.release;
-  size_bytes_ = size_bytes;
-  try {
-    BRAID_CUDA_CHECK(cudaMemset(data_, 0, static_cast<size_t>(size_bytes_)));
-    BRAID_CUDA_CHECK(
-        cudaDeviceSynchronize());  // streams that never wait for the default one follow
-  } catch (...) {
-    release_(data_);
-    throw;
-  }
-}
-
-DeviceArena::~DeviceArena() {
-  if (data_ != nullptr) {
-    release_(data_);
-  }
-}
-
-DeviceArena::DeviceArena(DeviceArena&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)),
-      size_bytes_(std::exchange(other.size_bytes_, 0)),
-      release_(other.release_) {}
-
-DeviceArena& DeviceArena::operator=(DeviceArena&& other) noexcept {
-  std::swap(data_, other.data_);
-  std::swap(size_bytes_, other.size_bytes_);
-  std::swap(release_, other.release_);
-  return *this;
 }
 
 }  // namespace braid

@@ -21,7 +21,7 @@ std::byte* allocate(int64_t size_bytes, const std::string& what) {
   return static_cast<std::byte*>(data);
 }
 
-void release(std::byte* data) {
+void release(std::byte* data, int64_t /*size_bytes*/) {
   (void)NcclLibrary::get().mem_free(data);
 }
 
@@ -52,8 +52,8 @@ std::string why_no_nccl_windows() {
   return "";
 }
 
-const DeviceAllocator& nccl_window_allocator() {
-  static constexpr DeviceAllocator kAllocator{.allocate = allocate, .release = release};
+const Allocator& nccl_window_allocator() {
+  static constexpr Allocator kAllocator{.allocate = allocate, .release = release};
   return kAllocator;
 }
 
@@ -68,7 +68,7 @@ std::string why_no_nccl_windows() {
                      NCCL_MINOR);
 }
 
-const DeviceAllocator& nccl_window_allocator() {
+const Allocator& nccl_window_allocator() {
   return cuda_allocator();
 }
 

@@ -51,7 +51,7 @@ std::string why_no_nccl_windows() {
   return why_no_nccl();
 }
 
-const DeviceAllocator& nccl_window_allocator() {
+const Allocator& nccl_window_allocator() {
   return cuda_allocator();
 }
 

@@ -26,7 +26,7 @@ bool RankCommunication::has_windows() const {
   return communicators_ != nullptr && communicators_->wants_windows();
 }
 
-const DeviceAllocator& RankCommunication::allocator() const {
+const Allocator& RankCommunication::allocator() const {
   return has_windows() ? nccl_window_allocator() : cuda_allocator();
 }
 

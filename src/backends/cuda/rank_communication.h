@@ -38,7 +38,7 @@ class RankCommunication {
   /// Whether NCCL has windows on the memory of operands, which must then outlive this.
   bool has_windows() const;
   /// Who gives the memory of operands.
-  const DeviceAllocator& allocator() const;
+  const Allocator& allocator() const;
 
   /// The kernel of a task that copy engines do, which is made by `connect`: its address does not
   /// change. Null for all other tasks.

@@ -13,7 +13,7 @@ constexpr int kPoisonByte = 0xFF;
 
 }  // namespace
 
-RankMemory::RankMemory(MemoryPlan plan, int rank, const DeviceAllocator& allocator)
+RankMemory::RankMemory(MemoryPlan plan, int rank, const Allocator& allocator)
     : plan_(std::move(plan)),
       persistent_(plan_.persistent_bytes, fmt::format("persistent buffers of rank {}", rank),
                   allocator),

@@ -20,7 +20,7 @@ namespace braid {
 class RankMemory {
  public:
   /// `rank` is for errors. Throws DeviceError if there is not so much.
-  RankMemory(MemoryPlan plan, int rank, const DeviceAllocator& allocator);
+  RankMemory(MemoryPlan plan, int rank, const Allocator& allocator);
   RankMemory(const RankMemory&) = delete;
   RankMemory& operator=(const RankMemory&) = delete;
 
