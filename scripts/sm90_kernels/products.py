@@ -1,5 +1,5 @@
-"""Matrix products with SwiGLU or its backward in their epilogue, from quack-kernels (Apache-2.0; GemmSm90: tiles by TMA and wgmma, one
-tile after the other on each multiprocessor; Han Guo and Tri Dao). What the epilogues compute is ours."""
+"""Matrix products, plain or with SwiGLU or its backward in their epilogue, from quack-kernels (Apache-2.0; GemmSm90: tiles by TMA and
+wgmma, one tile after the other on each multiprocessor; Han Guo and Tri Dao). What the epilogues compute is ours."""
 
 from typing import NamedTuple, Optional
 
@@ -20,12 +20,35 @@ from quack.tile_scheduler import TileSchedulerOptions
 
 from export import export, pointer
 
-# Rows and columns of a tile, multiprocessors that share what they load (along rows), and whether two tiles of a multiprocessor take
-# turns, one in its product and the other in its epilogue (pingpong), or two halves of a tile go together.
+
+class Tile(NamedTuple):
+    rows: int
+    columns: int
+    # Two tiles of a multiprocessor take turns, one in its product and the other in its epilogue; else two halves of a tile go together.
+    pingpong: bool
+    # Multiprocessors ask for their next tile. Otherwise each has its share from the start: where kernels of communication hold some of
+    # them, the shares of these begin when others are through.
+    dynamic: bool
+
+    def __str__(self):
+        return f"{self.rows}x{self.columns}{'_pingpong' if self.pingpong else ''}{'_dynamic' if self.dynamic else ''}"
+
+
+CLUSTER = 2  # multiprocessors that share columns of what they load
+
+
+def tiles(columns_of_pingpong, dynamic):
+    pingpong = [Tile(128, columns, True, dynamic) for columns in columns_of_pingpong]
+    return pingpong + [Tile(128, 256, False, dynamic), Tile(256, 128, False, dynamic)]
+
+
+# Those to take where times cannot be told apart come first.
 TILES = {
-    "linear_swiglu": [(128, 192, 2, True), (128, 192, 1, True), (128, 128, 2, True), (128, 256, 2, False), (256, 128, 2, False)],
-    "linear_dgrad_swiglu_backward": [(128, 128, 2, True), (128, 128, 1, True), (128, 160, 2, True), (128, 256, 2, False),
-                                     (256, 128, 2, False)],
+    "linear_swiglu": tiles((192, 128), True) + tiles((192, 128), False),
+    "linear_dgrad_swiglu_backward": tiles((128, 160), True) + tiles((128, 160), False),
+    "product_nt": tiles((192, 128), True),
+    "product_nn": tiles((192, 128), True),
+    "product_tn_added": tiles((192, 128), True),
 }
 
 
@@ -55,6 +78,14 @@ def swiglu_backward(acc, c):
     return {"D": pack(d_y * up * fma(silu, 1.0 - s, s), d_y * silu)}
 
 
+def plain(acc):
+    return {"D": acc}
+
+
+def added(acc, c):
+    return {"D": acc + c}
+
+
 def kernel_class(name, epilogue, stores, operands, outputs, accumulators_per_call, packs_c_and_d):
     """What quack's @gemm_epilogue makes of a function, without its PyTorch side."""
     fields = [(op.name, op.arg_spec_type(const=False)) for op in stores]
@@ -77,6 +108,9 @@ def kernel_class(name, epilogue, stores, operands, outputs, accumulators_per_cal
 LinearSwiglu = kernel_class("LinearSwiglu", swiglu, [TileStore("y", gated=True)], (), ("y",), 2, False)
 LinearDgradSwigluBackward = kernel_class("LinearDgradSwigluBackward", swiglu_backward, [], (("c", "c"),), (), 1, True)
 
+Product = kernel_class("Product", plain, [], (), (), 1, False)
+AddedProduct = kernel_class("AddedProduct", added, [], (("c", "c"),), (), 1, False)
+
 
 def rows(base, count, width):
     """[count, width], dense; width is a multiple of 8."""
@@ -89,9 +123,13 @@ def transposed(base, count, width):
 
 
 def product(kernel_of, tile):
-    tile_rows, tile_columns, cluster, pingpong = tile
-    return kernel_of(Float32, BFloat16, (tile_rows, tile_columns), (cluster, 1, 1), pingpong=pingpong, is_persistent=True,
+    return kernel_of(Float32, BFloat16, (tile.rows, tile.columns), (CLUSTER, 1, 1), pingpong=tile.pingpong, is_persistent=True,
                      use_pdl=False)
+
+
+def schedule(tile, clusters, next_tile):
+    """next_tile: 0, and 0 again at the end."""
+    return TileSchedulerOptions(max_active_clusters=clusters, tile_count_semaphore=next_tile if tile.dynamic else None)
 
 
 def linear_swiglu(tile):
@@ -99,10 +137,10 @@ def linear_swiglu(tile):
     kernel = product(LinearSwiglu, tile)
 
     @cute.jit
-    def launch(x: cute.Pointer, w: cute.Pointer, gate_up: cute.Pointer, y: cute.Pointer, m: Int32, n: Int32, k: Int32,
-               clusters: Int32, stream: cuda.CUstream):
+    def launch(x: cute.Pointer, w: cute.Pointer, gate_up: cute.Pointer, y: cute.Pointer, next_tile: cute.Pointer,
+               m: Int32, n: Int32, k: Int32, clusters: Int32, stream: cuda.CUstream):
         kernel(rows(x, m, k), rows(w, n, k), rows(gate_up, m, n), None, LinearSwiglu.EpilogueArguments(rows(y, m, n // 2)),
-               TileSchedulerOptions(max_active_clusters=clusters), None, stream)
+               schedule(tile, clusters, next_tile), None, stream)
 
     return launch
 
@@ -114,26 +152,66 @@ def linear_dgrad_swiglu_backward(tile):
     kernel.implicit_dtype = BFloat16
 
     @cute.jit
-    def launch(dy: cute.Pointer, w: cute.Pointer, gate_up: cute.Pointer, d_gate_up: cute.Pointer, m: Int32, n: Int32, k: Int32,
-               clusters: Int32, stream: cuda.CUstream):
+    def launch(dy: cute.Pointer, w: cute.Pointer, gate_up: cute.Pointer, d_gate_up: cute.Pointer, next_tile: cute.Pointer,
+               m: Int32, n: Int32, k: Int32, clusters: Int32, stream: cuda.CUstream):
         kernel(rows(dy, m, k), transposed(w, k, n), rows(d_gate_up, m, 2 * n), rows(gate_up, m, 2 * n),
-               LinearDgradSwigluBackward.EpilogueArguments(), TileSchedulerOptions(max_active_clusters=clusters), None, stream)
+               LinearDgradSwigluBackward.EpilogueArguments(), schedule(tile, clusters, next_tile), None, stream)
+
+    return launch
+
+
+def product_nt(tile):
+    """a [m, k], b [n, k] -> d [m, n] = a b^T"""
+    kernel = product(Product, tile)
+
+    @cute.jit
+    def launch(a: cute.Pointer, b: cute.Pointer, d: cute.Pointer, unused: cute.Pointer, next_tile: cute.Pointer,
+               m: Int32, n: Int32, k: Int32, clusters: Int32, stream: cuda.CUstream):
+        kernel(rows(a, m, k), rows(b, n, k), rows(d, m, n), None, Product.EpilogueArguments(),
+               schedule(tile, clusters, next_tile), None, stream)
+
+    return launch
+
+
+def product_nn(tile):
+    """a [m, k], b [k, n] -> d [m, n] = a b"""
+    kernel = product(Product, tile)
+
+    @cute.jit
+    def launch(a: cute.Pointer, b: cute.Pointer, d: cute.Pointer, unused: cute.Pointer, next_tile: cute.Pointer,
+               m: Int32, n: Int32, k: Int32, clusters: Int32, stream: cuda.CUstream):
+        kernel(rows(a, m, k), transposed(b, k, n), rows(d, m, n), None, Product.EpilogueArguments(),
+               schedule(tile, clusters, next_tile), None, stream)
+
+    return launch
+
+
+def product_tn_added(tile):
+    """a [k, m], b [k, n], d [m, n] fp32 += a^T b"""
+    kernel = product(AddedProduct, tile)
+
+    @cute.jit
+    def launch(a: cute.Pointer, b: cute.Pointer, d: cute.Pointer, unused: cute.Pointer, next_tile: cute.Pointer,
+               m: Int32, n: Int32, k: Int32, clusters: Int32, stream: cuda.CUstream):
+        kernel(transposed(a, k, m), transposed(b, k, n), rows(d, m, n), rows(d, m, n), AddedProduct.EpilogueArguments(),
+               schedule(tile, clusters, next_tile), None, stream)
 
     return launch
 
 
 def compile_into(folder):
     """The objects, products.h that includes their headers, and products.inc, which lists them."""
-    bf16, one = pointer(BFloat16), Int32(1)
+    bf16, fp32, one = pointer(BFloat16), pointer(Float32), Int32(1)
     headers, entries = [], []
-    for op, function in (("linear_swiglu", linear_swiglu), ("linear_dgrad_swiglu_backward", linear_dgrad_swiglu_backward)):
-        for tile in TILES[op]:
-            tile_rows, tile_columns, cluster, pingpong = tile
-            variant = f"{tile_rows}x{tile_columns}x{cluster}{'_pingpong' if pingpong else ''}"
-            name = f"{op}_{variant}"
-            export(folder, name, function(tile), bf16, bf16, bf16, bf16, one, one, one, one)
+    for function in (linear_swiglu, linear_dgrad_swiglu_backward, product_nt, product_nn, product_tn_added):
+        kind = function.__name__
+        third = fp32 if function is product_tn_added else bf16
+        for tile in TILES[kind]:
+            name = f"{kind}_{tile}"
+            export(folder, name, function(tile), bf16, bf16, third, bf16, pointer(Int32, 4), one, one, one, one)
             headers.append(f"#include <{name}.h>\n")
-            entries.append(f'{{"{op}", "{variant}", {cluster}, _mlir_{name}_cuda_init, _mlir_{name}_cuda_load_to_device,\n'
+            entries.append(f'{{"{kind}", "{tile}", {CLUSTER}, {str(tile.dynamic).lower()},\n'
+                           f'  _mlir_{name}_cuda_init, _mlir_{name}_cuda_load_to_device,\n'
                            f"  [](auto... arguments) {{ return cute_dsl_{name}_wrapper(nullptr, arguments...); }}}},\n")
     (folder / "products.h").write_text("".join(headers))
     (folder / "products.inc").write_text("".join(entries))

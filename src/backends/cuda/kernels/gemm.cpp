@@ -8,6 +8,8 @@
 
 #include "backends/cuda/kernels/fastest_kernel.h"
 #include "backends/cuda/kernels/gemm_plan.h"
+#include "backends/cuda/kernels/gemm_sm90.h"
+#include "backends/cuda/kernels/sm90_products.h"
 #include "base/errors.h"
 #include "base/text.h"
 
@@ -15,6 +17,7 @@ namespace braid {
 namespace {
 
 constexpr int kMaxCandidates = 32;
+constexpr std::string_view kSm90Prefix = "sm90 ";  ///< of names that are not cuBLASLt's
 constexpr uint32_t kRepeatableSchemes =
     CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
 
@@ -63,17 +66,18 @@ bool is_repeatable(const cublasLtMatmulAlgo_t& algorithm) {
   return (scheme & ~kRepeatableSchemes) == 0;
 }
 
-// ---- what the cache holds: the algorithm's words in hexadecimal, opaque to us, then bytes of its
-// workspace
+// ---- what the cache holds: a name of gemm_sm90.h's, or the words of cuBLASLt's algorithm in
+// hexadecimal, opaque to us, then bytes of its workspace
 
 std::string cache_key(const GemmProblem& p, const CudaContext& context) {
   // "2": what was chosen before large products ran under their own steady load is chosen anew.
-  return fmt::format("gemm 2 {}{} {}x{}x{} {} {}{}{}{}; {}; cuBLASLt {}", p.transpose_a ? 'T' : 'N',
-                     p.transpose_b ? 'T' : 'N', p.m, p.n, p.k, dtype_name(p.input),
-                     dtype_name(p.output), p.has_bias ? " bias" : "",
-                     p.accumulate ? " accumulate" : "",
-                     p.stride_b != 0 ? fmt::format(" stride b {}", p.stride_b) : "",
-                     device_text(context), cublasLtGetVersion());
+  return fmt::format(
+      "gemm 2 {}{} {}x{}x{} {} {}{}{}{}; {}; cuBLASLt {}{}", p.transpose_a ? 'T' : 'N',
+      p.transpose_b ? 'T' : 'N', p.m, p.n, p.k, dtype_name(p.input), dtype_name(p.output),
+      p.has_bias ? " bias" : "", p.accumulate ? " accumulate" : "",
+      p.stride_b != 0 ? fmt::format(" stride b {}", p.stride_b) : "", device_text(context),
+      cublasLtGetVersion(),
+      gemm_sm90_names(p).empty() ? "" : fmt::format("; sm90 kernels {}", sm90_products_version()));
 }
 
 std::string to_text(const GemmAlgorithm& algorithm) {
@@ -142,6 +146,22 @@ CudaKernel gemm_kernel(const GemmPlan& plan, bool has_bias, cublasLtHandle_t han
                              .stream = args.stream});
               },
           .scratch_bytes = algorithm.scratch_bytes};
+}
+
+std::optional<CudaKernel> recall(const GemmProblem& problem, CudaContext& context,
+                                 std::string_view name) {
+  if (name.starts_with(kSm90Prefix)) {
+    name.remove_prefix(kSm90Prefix.size());
+    const std::vector<std::string> names = gemm_sm90_names(problem);
+    return std::find(names.begin(), names.end(), name) != names.end()
+               ? std::optional(make_gemm_sm90(problem, name, context))
+               : std::nullopt;
+  }
+  const GemmPlan plan(problem);
+  const auto algorithm = accepted_algorithm(plan, context.cublas_lt(), name);
+  return algorithm
+             ? std::optional(gemm_kernel(plan, problem.has_bias, context.cublas_lt(), *algorithm))
+             : std::nullopt;
 }
 
 TimedWork timed_work(const GemmProblem& p) {
@@ -218,28 +238,27 @@ void GemmPlan::launch(cublasLtHandle_t handle, const GemmAlgorithm& algorithm,
                                   operands.stream));
 }
 
-CudaKernel make_gemm(const GemmProblem& problem, CudaContext& context) {
+std::vector<NamedKernel> gemm_candidates(const GemmProblem& problem, CudaContext& context) {
   const GemmPlan plan(problem);
-  cublasLtHandle_t const handle = context.cublas_lt();
-  const auto kernel_of = [&](const GemmAlgorithm& algorithm) {
-    return gemm_kernel(plan, problem.has_bias, handle, algorithm);
-  };
-  const auto candidates = [&] {
-    std::vector<NamedKernel> list;
-    for (const GemmAlgorithm& algorithm : plan.candidates(handle)) {
-      list.push_back({.name = to_text(algorithm), .kernel = kernel_of(algorithm)});
-    }
-    return list;
-  };
-  const auto recall = [&](std::string_view name) -> std::optional<CudaKernel> {
-    const auto algorithm = accepted_algorithm(plan, handle, name);
-    return algorithm ? std::optional(kernel_of(*algorithm)) : std::nullopt;
-  };
-  return fastest_kernel({.key = cache_key(problem, context),
-                         .work = timed_work(problem),
-                         .candidates = candidates,
-                         .recall = recall},
-                        context);
+  std::vector<NamedKernel> list;
+  for (const GemmAlgorithm& algorithm : plan.candidates(context.cublas_lt())) {
+    list.push_back({.name = to_text(algorithm),
+                    .kernel = gemm_kernel(plan, problem.has_bias, context.cublas_lt(), algorithm)});
+  }
+  for (const std::string& name : gemm_sm90_names(problem)) {
+    list.push_back({.name = fmt::format("{}{}", kSm90Prefix, name),
+                    .kernel = make_gemm_sm90(problem, name, context)});
+  }
+  return list;
+}
+
+CudaKernel make_gemm(const GemmProblem& problem, CudaContext& context) {
+  return fastest_kernel(
+      {.key = cache_key(problem, context),
+       .work = timed_work(problem),
+       .candidates = [&] { return gemm_candidates(problem, context); },
+       .recall = [&](std::string_view name) { return recall(problem, context, name); }},
+      context);
 }
 
 }  // namespace braid

@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "backends/cuda/cuda_context.h"
 #include "backends/cuda/kernel.h"
+#include "backends/cuda/kernels/fastest_kernel.h"
 #include "base/dtype.h"
 
 namespace braid {
@@ -26,14 +28,17 @@ struct GemmProblem {
   bool accumulate = false;
 };
 
-/// A GEMM by cuBLASLt with the algorithm that was measured to be the fastest among its heuristic's
-/// suggestions (fastest_kernel.h), once per problem, device and library version. Operands: a, b,
-/// the bias where there is one, d; all 16-byte aligned.
+/// Ways to compute it: cuBLASLt's heuristic's suggestions, then gemm_sm90.h's. Operands: a, b, the
+/// bias where there is one, d; all 16-byte aligned.
 ///
-/// Bitwise repeatable: only algorithms without a split of k, or whose partial sums are kept in fp32
-/// and added in a second step, are considered. Another algorithm may round differently, so runs
-/// agree bitwise where they share a cache folder. Throws InternalError where cuBLASLt has no
-/// algorithm.
+/// All are bitwise repeatable: only algorithms without a split of k, or whose partial sums are kept
+/// in fp32 and added in a second step, are considered. Throws InternalError where cuBLASLt has
+/// none.
+std::vector<NamedKernel> gemm_candidates(const GemmProblem& problem, CudaContext& context);
+
+/// The one that was measured to be the fastest (fastest_kernel.h), once per problem, device and
+/// versions of the libraries. Another may round differently, so runs agree bitwise where they share
+/// a cache folder.
 CudaKernel make_gemm(const GemmProblem& problem, CudaContext& context);
 
 }  // namespace braid

@@ -20,15 +20,19 @@ namespace {
 constexpr size_t kAlignment = 16;
 constexpr size_t kNumPointers = 4;
 
-/// Operands and sizes as the kind has them; how many clusters run at a time.
-using Launcher = int32_t (*)(void*, void*, void*, void*, int32_t m, int32_t n, int32_t k,
-                             int32_t clusters, cudaStream_t stream);
+constexpr size_t kNextTileBytes = sizeof(int32_t);
+
+/// Operands and sizes as the kind has them; the next tile where multiprocessors ask for it; how
+/// many clusters run at a time.
+using Launcher = int32_t (*)(void*, void*, void*, void*, void* next_tile, int32_t m, int32_t n,
+                             int32_t k, int32_t clusters, cudaStream_t stream);
 
 /// A generated object.
 struct Product {
   std::string_view kind;
   std::string_view name;
   int cluster_blocks;  ///< multiprocessors that a cluster takes
+  bool is_dynamic;     ///< multiprocessors ask for their next tile
   Sm90Kernel::Call load_library;
   Sm90Kernel::Call prepare_device;
   Launcher launch;
@@ -78,18 +82,23 @@ CudaKernel make_sm90_product(std::string_view kind, std::string_view name,
   });
   check(product != products().end(), "no product {} {}", kind, name);
   code_of(*product).prepare(context.device());
-  return {.launch = [launch = product->launch, m = narrowed(sizes.m), n = narrowed(sizes.n),
-                     k = narrowed(sizes.k), clusters = context.num_sms() / product->cluster_blocks](
-                        const CudaKernelArgs& args) {
-    std::array<void*, kNumPointers> pointers{};  // the last stays null where there are three
+  const auto launch = [launch = product->launch, is_dynamic = product->is_dynamic,
+                       m = narrowed(sizes.m), n = narrowed(sizes.n), k = narrowed(sizes.k),
+                       clusters = context.num_sms() /
+                                  product->cluster_blocks](const CudaKernelArgs& args) {
+    std::array<void*, kNumPointers> p{};  // the last stays null where there are three
     check(args.operands.size() <= kNumPointers, "a product of {} operands", args.operands.size());
-    std::copy(args.operands.begin(), args.operands.end(), pointers.begin());
-    check(all_aligned(kAlignment, {pointers[0], pointers[1], pointers[2], pointers[3]}),
+    std::copy(args.operands.begin(), args.operands.end(), p.begin());
+    check(all_aligned(kAlignment, {p[0], p[1], p[2], p[3]}),
           "an operand of a matrix product is not {}-byte aligned", kAlignment);
+    if (is_dynamic) {
+      BRAID_CUDA_CHECK(cudaMemsetAsync(args.scratch, 0, kNextTileBytes, args.stream));
+    }
     const int32_t status =
-        launch(pointers[0], pointers[1], pointers[2], pointers[3], m, n, k, clusters, args.stream);
+        launch(p[0], p[1], p[2], p[3], args.scratch, m, n, k, clusters, args.stream);
     cuda_check(static_cast<cudaError_t>(status), "launch of a matrix product");
-  }};
+  };
+  return {.launch = launch, .scratch_bytes = product->is_dynamic ? kNextTileBytes : 0};
 }
 
 std::string_view sm90_products_version() {

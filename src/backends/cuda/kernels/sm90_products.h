@@ -11,6 +11,10 @@
 /// Products of bf16 matrices by quack-kernels' GEMM for Hopper with epilogues of ours, of several
 /// kinds, each with several sizes of tiles (scripts/sm90_kernels/products.py says what the kinds
 /// compute). Bitwise repeatable: one multiprocessor adds up an element in the order of k, in fp32.
+///
+/// A kernel occupies its multiprocessors whole until it ends. Where others run beside it (NCCL's),
+/// those called "dynamic" leave the tiles to the multiprocessors that are free; the rest have them
+/// divided up beforehand, so that a multiprocessor that comes late does its share alone.
 namespace braid {
 
 /// Names of the kernels that this build has of a kind, without any where
@@ -30,7 +34,7 @@ constexpr bool is_whole_vectors(int64_t bf16_elems) {
 }
 
 /// One of those kernels. Operands: three or four dense row-major matrices, 16-byte aligned, as the
-/// kind has them; all rows of bf16 are whole vectors. No scratch.
+/// kind has them; all rows of bf16 are whole vectors.
 CudaKernel make_sm90_product(std::string_view kind, std::string_view name,
                              const Sm90ProductSizes& sizes, CudaContext& context);
 
