@@ -2,12 +2,16 @@
 // matrix products: what it takes, what it costs the products, and what of it they do not hide.
 //
 //   braid_bench_comm [--gpus 2,4,8] [--mb 8,32,128,512] [--ops all_gather,...]
-//                    [--engines nccl,copy,nccl_windows,nccl_copy] [--eager]
+//                    [--engines nccl,copy,nccl_windows,nccl_copy] [--product linear] [--eager]
 //
 // Engines: nccl = its kernels; copy = our copies; nccl_windows = NCCL's kernels over symmetric
 // windows, of collectives but ring_shift and all_to_all, which are messages; nccl_copy = NCCL's
 // copies over windows (CTA policy zero), of all_gather and all_to_all. Without names: the first
 // two. NVLink multicast is off unless NCCL_NVLS_ENABLE says otherwise.
+//
+// Products: linear or linear_swiglu, by the kernel that is the fastest alone; with :KERNEL behind
+// it by one of those of linear_swiglu.h (linear_swiglu:128x192_pingpong), or of gemm.h's candidates
+// ("linear:sm90 128x192_pingpong_dynamic", or linear:first for cuBLASLt's first suggestion).
 //
 // One line of JSON per case. Ranks are threads, each with a GPU. Data is random bf16; MB (2^20) is
 // the larger operand of the call. A case is a graph of several calls on one stream and of products
@@ -40,6 +44,8 @@
 #include "backends/cuda/cuda_handle.h"
 #include "backends/cuda/device_arena.h"
 #include "backends/cuda/kernel.h"
+#include "backends/cuda/kernels/gemm.h"
+#include "backends/cuda/kernels/linear_swiglu.h"
 #include "backends/cuda/kernels/random_fill.h"
 #include "backends/cuda/peer_calls.h"
 #include "backends/run_ranks.h"
@@ -64,6 +70,7 @@ struct Arguments {
   std::vector<std::string> ops = {"all_gather", "reduce_scatter", "all_reduce",
                                   "all_to_all", "ring_shift",     "send_recv"};
   std::vector<std::string> engines = {"nccl", "copy"};
+  std::string product = "linear";
   bool eager = false;
 };
 
@@ -71,6 +78,7 @@ struct Case {
   std::string op;
   int64_t bytes = 0;
   std::string engine;
+  std::string product;
   bool eager = false;
 
   bool by_copies() const { return engine == "copy"; }
@@ -125,16 +133,50 @@ double bus_part(const std::string& op, int num_ranks) {
   return op == "all_reduce" ? 2 * others : op == "ring_shift" || op == "send_recv" ? 1.0 : others;
 }
 
-/// Products that a step could run.
-OpSpec gemm_spec() {
+/// Products that a step could run; linear_swiglu's writes half as many columns more.
+OpSpec product_spec(const std::string& op) {
   const auto operand = [](Access access, int64_t rows, int64_t columns) {
     return OperandSpec{.dtype = DType::kBF16, .access = access, .shape = Shape{rows, columns}};
   };
-  return {.op = "linear",
-          .attributes = {{"has_bias", false}, {"adds_bias", true}},
-          .operands = {operand(Access::kRead, kGemmRows, kGemmWidth),
-                       operand(Access::kRead, kGemmWidth, kGemmWidth),
-                       operand(Access::kWrite, kGemmRows, kGemmWidth)}};
+  OpSpec spec{.op = op,
+              .operands = {operand(Access::kRead, kGemmRows, kGemmWidth),
+                           operand(Access::kRead, kGemmWidth, kGemmWidth),
+                           operand(Access::kWrite, kGemmRows, kGemmWidth)}};
+  if (op == "linear") {
+    spec.attributes = {{"has_bias", false}, {"adds_bias", true}};
+  } else {
+    spec.operands.push_back(operand(Access::kWrite, kGemmRows, kGemmWidth / 2));
+  }
+  return spec;
+}
+
+/// By one of make_gemm's candidates, which take the weight in front.
+CudaKernel linear_by(const std::string& kernel, CudaContext& context) {
+  const std::vector<NamedKernel> candidates = gemm_candidates(
+      {.transpose_a = true, .m = kGemmWidth, .n = kGemmRows, .k = kGemmWidth}, context);
+  const auto chosen = kernel == "first" ? candidates.begin()
+                                        : std::ranges::find(candidates, kernel, &NamedKernel::name);
+  if (chosen == candidates.end()) {
+    throw_config_error("--product linear:{}: linear:first, or one that this build has", kernel);
+  }
+  return {.launch =
+              [launch = chosen->kernel.launch](const CudaKernelArgs& args) {
+                const std::array operands{args.operands[1], args.operands[0], args.operands[2]};
+                launch({.operands = operands, .scratch = args.scratch, .stream = args.stream});
+              },
+          .scratch_bytes = chosen->kernel.scratch_bytes};
+}
+
+/// Of `product_spec`, as --product says.
+CudaKernel product_kernel(const std::string& product, CudaContext& context) {
+  const size_t colon = product.find(':');
+  const OpSpec spec = product_spec(product.substr(0, colon));
+  if (colon == std::string::npos) {
+    return make_cuda_kernel(spec, context);
+  }
+  const std::string kernel = product.substr(colon + 1);
+  return spec.op == "linear" ? linear_by(kernel, context)
+                             : make_fused_kernel(spec, kernel, context);
 }
 
 DeviceArena random_arena(int64_t bytes, uint32_t seed, cudaStream_t stream,
@@ -150,9 +192,9 @@ struct Gemms {
   std::vector<DeviceArena> operands;
   DeviceArena scratch;
 
-  Gemms(CudaContext& context, cudaStream_t stream) {
-    const OpSpec spec = gemm_spec();
-    kernel = make_cuda_kernel(spec, context);
+  Gemms(const std::string& product, CudaContext& context, cudaStream_t stream)
+      : kernel(product_kernel(product, context)) {
+    const OpSpec spec = product_spec(product.substr(0, product.find(':')));
     uint32_t seed = 1;
     for (const OperandSpec& each : spec.operands) {
       operands.push_back(random_arena(each.shape.num_elems() * 2, seed++, stream));
@@ -290,7 +332,7 @@ class RankBench {
         stream_(0),
         compute_(0),
         comm_(1),
-        gemms_(context_, stream_),
+        gemms_(c.product, context_, stream_),
         calls_(c, rank, num_ranks, context_, rendezvous, stream_) {
     BRAID_CUDA_CHECK(cudaStreamSynchronize(stream_));
   }
@@ -317,12 +359,13 @@ class RankBench {
     const auto bytes = static_cast<double>(case_.bytes);
     fmt::print(
         "{{\"kind\": \"comm\", \"gpus\": {}, \"op\": \"{}\", \"mb\": {}, \"engine\": \"{}\", "
-        "\"launch\": \"{}\", \"alone_us\": {:.1f}, \"bus_gb_per_s\": {:.1f}, \"calls\": {}, "
+        "\"launch\": \"{}\", \"product\": \"{}\", \"alone_us\": {:.1f}, \"bus_gb_per_s\": {:.1f}, "
+        "\"calls\": {}, "
         "\"gemms\": {}, \"gemms_alone_us\": {:.1f}, \"gemms_beside_us\": {:.1f}, "
         "\"gemm_rate\": {:.3f}, \"comm_beside_us\": {:.1f}, \"exposed_us\": {:.1f}}}\n",
         num_ranks_, case_.op, case_.bytes >> 20, case_.engine, case_.eager ? "eager" : "graph",
-        call_us, bytes * bus_part(case_.op, num_ranks_) / call_us * 1e-3, num_calls, num_gemms,
-        gemms.all, both.gemms, gemms.all / both.gemms, both.calls / num_calls,
+        case_.product, call_us, bytes * bus_part(case_.op, num_ranks_) / call_us * 1e-3, num_calls,
+        num_gemms, gemms.all, both.gemms, gemms.all / both.gemms, both.calls / num_calls,
         (both.all - gemms.all) / num_calls);
     std::fflush(stdout);
   }
@@ -477,6 +520,13 @@ Arguments parse_arguments(int argc, char** argv) {
         }
       }
       arguments.engines = words;
+    } else if (option == "--product") {
+      arguments.product = argv[i];
+      const std::string op = arguments.product.substr(0, arguments.product.find(':'));
+      if (op != "linear" && op != "linear_swiglu") {
+        throw_config_error("--product {}: linear or linear_swiglu, with or without :KERNEL",
+                           arguments.product);
+      }
     } else {
       throw_config_error("unknown argument {}", option);
     }
@@ -503,7 +553,11 @@ void run(Arguments arguments) {
       for (const int64_t mb : arguments.mb) {
         for (const std::string& engine : arguments.engines) {
           if (has_way(engine, op)) {
-            run_case({.op = op, .bytes = mb << 20, .engine = engine, .eager = arguments.eager},
+            run_case({.op = op,
+                      .bytes = mb << 20,
+                      .engine = engine,
+                      .product = arguments.product,
+                      .eager = arguments.eager},
                      gpus);
           }
         }
