@@ -23,6 +23,7 @@ struct CudaExecutor::State {
   bool sync_each_task;
   bool finite_checks = false;
   std::optional<std::string> failure;
+  bool is_failure_of_another = false;
   int64_t traced_launch = 0;
   std::unique_ptr<StepTracer> tracer;  // last: its graphs go before what they use does
 
@@ -43,6 +44,7 @@ struct CudaExecutor::State {
   }
 
   void begin_step(size_t program_index);
+  void fail_at_launch(std::string error);
   void start_step(size_t program_index);
   void enqueue_step(size_t program_index, TaskObserver* observer);
   void wait_for_oldest();
@@ -70,11 +72,19 @@ void CudaExecutor::State::begin_step(size_t program_index) {
     start_step(program_index);
     steps.mark_end(rank.launch_stream());
   } catch (const TaskError& error) {
-    fail(error.what());
+    fail_at_launch(error.what());
   } catch (const std::exception& error) {
-    fail(fmt::format("rank {}, program {}: {}", rank.rank(), rank.programs()[program_index].name,
-                     error.what()));
+    fail_at_launch(fmt::format("rank {}, program {}: {}", rank.rank(),
+                               rank.programs()[program_index].name, error.what()));
   }
+}
+
+/// The fault of another rank, if there is one, is the reason of what this one met: the memory of
+/// one that has gone cannot be written any more.
+void CudaExecutor::State::fail_at_launch(std::string error) {
+  const std::optional<std::string> fault = rank.communication().fault();
+  is_failure_of_another = fault.has_value();
+  fail(fault ? fmt::format("{}: {}", steps.describe_newest(), *fault) : std::move(error));
 }
 
 /// The first step of a program runs task by task, so that a launch that the device refuses is an
@@ -107,6 +117,9 @@ void CudaExecutor::State::enqueue_step(size_t program_index, TaskObserver* obser
 void CudaExecutor::State::wait_for_oldest() {
   if (failure) {
     drain();
+    if (is_failure_of_another) {
+      throw AbortedError(*failure);
+    }
     throw DeviceError(*failure);
   }
   try {

@@ -141,6 +141,7 @@ struct Communicators::State {
   std::map<CommunicatorKey, ncclComm_t> made;
   CommunicatorOptions options;
   std::vector<std::string> without_windows;
+  bool is_aborted = false;
   std::vector<std::thread> aborts;
 
   State(Rendezvous& given, CommunicatorOptions chosen) : rendezvous(given), options(chosen) {}
@@ -153,7 +154,9 @@ struct Communicators::State {
       each.join();
     }
     for (const auto& [key, communicator] : made) {
-      (void)nccl.comm_destroy(communicator);
+      if (!is_aborted) {
+        (void)nccl.comm_destroy(communicator);
+      }
     }
   }
 
@@ -162,17 +165,19 @@ struct Communicators::State {
   /// are left behind. An abort ends the calls at once and returns when no graph holds the
   /// communicator any more, and a graph may hold several: so each has a thread.
   void abort() {
+    if (std::exchange(is_aborted, true)) {
+      return;
+    }
     int device = 0;
     ignore_error(cudaGetDevice(&device));
     for (const auto& [key, communicator] : made) {
       if (!wants_windows(key)) {
-        aborts.emplace_back([this, device, communicator] {
+        aborts.emplace_back([this, device, aborted = communicator] {
           ignore_error(cudaSetDevice(device));
-          (void)nccl.comm_abort(communicator);
+          (void)nccl.comm_abort(aborted);
         });
       }
     }
-    made.clear();
   }
 
   /// Messages have none.
@@ -273,6 +278,7 @@ std::optional<std::string> Communicators::fault() const {
   if (auto reason = state_->rendezvous.aborted()) {
     return reason;
   }
+  check(!state_->is_aborted, "a fault is looked for after an abort");
   for (const auto& [key, communicator] : state_->made) {
     ncclResult_t status = ncclSuccess;
     const ncclResult_t asked = state_->nccl.comm_get_async_error(communicator, &status);

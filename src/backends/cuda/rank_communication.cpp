@@ -67,6 +67,10 @@ bool RankCommunication::wait(cudaEvent_t event,
   return true;
 }
 
+std::optional<std::string> RankCommunication::fault() const {
+  return communicators_ != nullptr ? communicators_->fault() : std::nullopt;
+}
+
 void RankCommunication::fail(const std::string& reason) noexcept {
   if (communicators_ != nullptr) {
     copies_->release();  // first: behind what it holds up may be calls that the abort ends

@@ -60,6 +60,9 @@ class RankCommunication {
   /// `limit`.
   bool wait(cudaEvent_t event, std::optional<std::chrono::nanoseconds> limit) const;
 
+  /// Why another rank failed, or what NCCL has met; nullopt if all is well, as far as is known.
+  std::optional<std::string> fault() const;
+
   /// This rank has failed: tells the others, and ends what waits for them here.
   void fail(const std::string& reason) noexcept;
 

@@ -36,6 +36,9 @@ class StepsInFlight {
   /// The newest one ends behind all that `stream` has to do so far.
   void mark_end(cudaStream_t stream);
 
+  /// "rank 0, step 5 of program step"
+  std::string describe_newest() const { return describe(newest()); }
+
   /// Waits for the end of the oldest one, which stays. Throws AbortedError if another rank fails
   /// meanwhile, whose part of the calls never comes, TaskError if the step must be stuck, and
   /// DeviceError if it fails.
@@ -63,6 +66,7 @@ class StepsInFlight {
 
   Step& oldest() { return steps_[static_cast<size_t>(num_waited_ % kMost)]; }
   Step& newest() { return steps_[static_cast<size_t>((num_launched_ - 1) % kMost)]; }
+  const Step& newest() const { return steps_[static_cast<size_t>((num_launched_ - 1) % kMost)]; }
   std::optional<std::chrono::nanoseconds> patience(const History& history) const;
   std::string describe(const Step& step) const;
   void wait_on_device(const Step& step) const;
