@@ -1,11 +1,15 @@
 #include "plan/rank_programs.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <tuple>
 #include <utility>
 
 #include "base/errors.h"
+#include "plan/model_setup.h"
+#include "plan/parallel_setup.h"
+#include "plan/schedule_plan.h"
 
 namespace braid {
 namespace {
@@ -48,6 +52,24 @@ RankPrograms rank_programs(const RunPlan& plan, size_t program) {
     };
   }
   return result;
+}
+
+RunPlan plan_for_rank(const RunConfig& config, int64_t tokenizer_vocabulary, int rank) {
+  if (rank == 0 || is_scheduled(config.overlap)) {
+    return plan_run(config, tokenizer_vocabulary);
+  }
+  const ModelSpec model = resolve_model(config.model, config.train.sequence, tokenizer_vocabulary);
+  const std::vector<int> firsts = first_rank_of_stages(Mesh(mesh_sizes(config, model)));
+  std::set<int> ranks(firsts.begin(), firsts.end());
+  ranks.insert(rank);
+  return plan_run(config, tokenizer_vocabulary, {.ranks = {ranks.begin(), ranks.end()}});
+}
+
+const RankPlan& plan_of_rank(const RunPlan& plan, int rank) {
+  const auto found = std::ranges::find_if(
+      plan.ranks, [&](const RankPlan& each) { return each.programs[kTrainProgram].rank == rank; });
+  check(found != plan.ranks.end(), "rank {} is not planned", rank);
+  return *found;
 }
 
 std::vector<int> ranks_to_schedule(const Mesh& mesh, std::vector<int> ranks) {

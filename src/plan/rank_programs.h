@@ -18,4 +18,13 @@ RankPrograms rank_programs(const RunPlan& plan, size_t program = kTrainProgram);
 /// run: `ranks` and the first one of each place in the tensor, context and pipeline dimensions.
 std::vector<int> ranks_to_schedule(const Mesh& mesh, std::vector<int> ranks);
 
+/// Plans what a process needs that runs one rank of several: this rank, and the first rank of each
+/// pipeline stage, whose state the others of the stage have too. All ranks for rank 0, which checks
+/// them against each other, and where the order of tasks is chosen for all ranks at once
+/// (`is_scheduled`), so that processes agree on it. Arguments and errors are `plan_run`'s.
+RunPlan plan_for_rank(const RunConfig& config, int64_t tokenizer_vocabulary, int rank);
+
+/// Throws InternalError if that rank is not planned.
+const RankPlan& plan_of_rank(const RunPlan& plan, int rank);
+
 }  // namespace braid

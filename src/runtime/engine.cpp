@@ -13,6 +13,7 @@
 #include "backends/run_ranks.h"
 #include "base/errors.h"
 #include "comm/socket_transport.h"
+#include "plan/rank_programs.h"
 #include "trace/peer_waits.h"
 #include "trace/rank_clocks.h"
 #include "trace/timeline_bytes.h"
@@ -67,8 +68,10 @@ Engine::Engine(RunPlan plan, const EngineOptions& options)
     max_in_flight_ = std::min(max_in_flight_, executor->max_steps_in_flight());
   }
   for (size_t local = 0; local < executors_.size(); ++local) {
-    exchanges_.emplace_back(*executors_[local], plan_.ranks[ranks_[local]].programs[kTrainProgram],
-                            max_in_flight_);
+    exchanges_.emplace_back(
+        *executors_[local],
+        plan_of_rank(plan_, static_cast<int>(ranks_[local])).programs[kTrainProgram],
+        max_in_flight_);
   }
 }
 
@@ -76,7 +79,7 @@ Engine::Engine(RunPlan plan, const EngineOptions& options)
 void Engine::connect(const EngineOptions& options) {
   const int num_ranks = plan_.mesh.num_ranks();
   if (processes_ == nullptr) {
-    ranks_.resize(plan_.ranks.size());
+    ranks_.resize(static_cast<size_t>(num_ranks));
     std::iota(ranks_.begin(), ranks_.end(), size_t{0});
     transports_ = make_in_process_transports(
         {.num_ranks = num_ranks, .timeout_ns = options.timeout_ns, .links = options.links});
@@ -114,7 +117,7 @@ void Engine::make_executors(const EngineOptions& options) {
 
 std::unique_ptr<Executor> Engine::make_executor(size_t local, const EngineOptions& options) {
   const size_t rank = ranks_[local];
-  const RankPlan& rank_plan = plan_.ranks[rank];
+  const RankPlan& rank_plan = plan_of_rank(plan_, static_cast<int>(rank));
   if (options.device.gpu) {
     return make_cuda_rank(
         rank_plan.programs, rank_plan.memory,
@@ -175,7 +178,7 @@ std::vector<Executor*> Engine::executors() const {
 
 /// Null for ranks of other processes.
 std::vector<Executor*> Engine::executors_by_rank() const {
-  std::vector<Executor*> executors(plan_.ranks.size(), nullptr);
+  std::vector<Executor*> executors(static_cast<size_t>(plan_.mesh.num_ranks()), nullptr);
   for (size_t i = 0; i < ranks_.size(); ++i) {
     executors[ranks_[i]] = executors_[i].get();
   }
@@ -189,8 +192,9 @@ void Engine::run_all(size_t program_index) {
 }
 
 bool Engine::has_buffer(size_t rank, size_t program_index, std::string_view name) const {
-  return std::ranges::any_of(plan_.ranks[rank].programs[program_index].buffers,
-                             [&](const Buffer& buffer) { return buffer.name == name; });
+  return std::ranges::any_of(
+      plan_of_rank(plan_, static_cast<int>(rank)).programs[program_index].buffers,
+      [&](const Buffer& buffer) { return buffer.name == name; });
 }
 
 /// Where in a sequence the tokens of a rank stand.

@@ -21,6 +21,7 @@
 #include "data/batch_loader.h"
 #include "plan/describe_layout.h"
 #include "plan/parallel_setup.h"
+#include "plan/rank_programs.h"
 #include "plan/run_plan.h"
 #include "runtime/agreement.h"
 #include "runtime/choose_overlap.h"
@@ -216,10 +217,13 @@ class TrainingRun {
     if (!leads()) {
       config_ = parse_config(chosen, "the configuration of rank 0");
     }
-    RunPlan plan = plan_run(config_, data_.tokenizer().vocabulary_size());
+    const int64_t vocabulary = data_.tokenizer().vocabulary_size();
+    RunPlan plan = processes_.size() > 1 ? plan_for_rank(config_, vocabulary, processes_.index())
+                                         : plan_run(config_, vocabulary);
+    processes_.barrier("plan");  // rank 0 plans more than others, who would miss it later
     options_.print(to_toml(config_));
     options_.print("\n" + describe_device(device_) + describe_run_plan(plan, config_) + "\n");
-    check_memory(plan, config_, data_.tokenizer().vocabulary_size(), free_memory(device_, config_));
+    check_memory(plan, config_, vocabulary, free_memory(device_, config_));
     setup_.end("plan");
     return plan;
   }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "plan/rank_programs.h"
 
 namespace braid {
 namespace {
@@ -128,14 +129,19 @@ void StateMap::for_each_element(StateBuffer kind, size_t unit, int64_t begin, in
 }
 
 StateMap make_state_map(const RunPlan& plan) {
+  const RankPrograms programs = rank_programs(plan);
+  std::vector<ParameterLayout> layouts;
+  for (int rank = 0; rank < plan.mesh.num_ranks(); ++rank) {
+    layouts.push_back(make_rank_layout(plan.model, plan.mesh, rank, plan.parallel));
+  }
   std::vector<StateRank> ranks;
-  for (const RankPlan& rank : plan.ranks) {
-    const Program& program = rank.programs[kTrainProgram];
-    ranks.push_back({.layout = &rank.layout,
-                     .program = &program,
+  for (int rank = 0; rank < plan.mesh.num_ranks(); ++rank) {
+    const auto at = static_cast<size_t>(rank);
+    ranks.push_back({.layout = &layouts[at],
+                     .program = programs.programs[programs.program_of[at]],
                      .shard_index = plan.parallel.shard == ShardKind::kNone
                                         ? 0
-                                        : plan.mesh.index_in("gradient.shard", program.rank)});
+                                        : plan.mesh.index_in("gradient.shard", rank)});
   }
   return StateMap(plan.layout, ranks);
 }

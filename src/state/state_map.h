@@ -75,7 +75,7 @@ class StateMap {
   std::vector<Runs> owners_;  // by kind
 };
 
-/// That of the training programs of a plan.
+/// Of all ranks; one that is not planned has the buffers of its stand-in (`rank_programs`).
 StateMap make_state_map(const RunPlan& plan);
 
 }  // namespace braid
