@@ -61,7 +61,7 @@ std::string shown(const toml::node& node) {
 
 struct Convert {
   const toml::node& node;
-  using Result = std::optional<Value>;
+  using Result = std::optional<ConfigValue>;
 
   Result operator()(bool) const { return exact<bool>(); }
   Result operator()(int64_t) const { return exact<int64_t>(); }
@@ -93,7 +93,7 @@ struct Convert {
   }
 };
 
-std::optional<Value> convert(const toml::node& node, const Field& field) {
+std::optional<ConfigValue> convert(const toml::node& node, const Field& field) {
   const auto former = field.former ? node.value_exact<bool>() : std::nullopt;
   if (former) {
     return std::string(*former ? field.former->when_true : field.former->when_false);
@@ -104,7 +104,7 @@ std::optional<Value> convert(const toml::node& node, const Field& field) {
 /// What would have been right, where that can be guessed: 1e3 or "5" for an integer, 5 for a
 /// string.
 std::string type_hint(const toml::node& node, const Field& field) {
-  const Value wanted = empty_value(field);
+  const ConfigValue wanted = empty_value(field);
   const auto number = node.value_exact<double>();
   if (std::holds_alternative<int64_t>(wanted) && number && *number == std::floor(*number) &&
       std::abs(*number) < 1e15) {
@@ -122,7 +122,8 @@ std::string type_hint(const toml::node& node, const Field& field) {
                      type_name(empty_value(field)), hint);
 }
 
-void store(std::string_view where, const Field& field, const Value& value, RunConfig& config) {
+void store(std::string_view where, const Field& field, const ConfigValue& value,
+           RunConfig& config) {
   if (const auto broken = broken_limit(field, value)) {
     throw_config_error("{}: {} = {}: {}", where, full_name(field), to_text(value, kShownBytes),
                        *broken);
@@ -208,7 +209,7 @@ void apply(const Assignment& assignment, std::string_view source, RunConfig& con
                        shown_name(assignment.key), shown(*assignment.node),
                        suggest_key(assignment.section, assignment.key));
   }
-  const std::optional<Value> value = convert(*assignment.node, *field);
+  const std::optional<ConfigValue> value = convert(*assignment.node, *field);
   if (!value) {
     throw_wrong_type(where, *field, shown(*assignment.node), type_hint(*assignment.node, *field));
   }
@@ -247,7 +248,7 @@ std::optional<toml::table> parse_value(std::string_view text) {
 /// nothing.
 struct BareValue {
   std::string_view text;
-  using Result = std::optional<Value>;
+  using Result = std::optional<ConfigValue>;
 
   Result operator()(const std::string&) const {
     const bool broken_quotes = !text.empty() && (text[0] == '"' || text[0] == '\'');
@@ -267,15 +268,15 @@ struct BareValue {
   }
 };
 
-Value override_value(std::string_view where, const Field& field, std::string_view text) {
+ConfigValue override_value(std::string_view where, const Field& field, std::string_view text) {
   const std::optional<toml::table> document = parse_value(text);
   const toml::node* node = document ? document->get("v") : nullptr;
   if (node != nullptr) {
-    if (const std::optional<Value> value = convert(*node, field)) {
+    if (const std::optional<ConfigValue> value = convert(*node, field)) {
       return *value;
     }
   }
-  if (const std::optional<Value> value = std::visit(BareValue{text}, empty_value(field))) {
+  if (const std::optional<ConfigValue> value = std::visit(BareValue{text}, empty_value(field))) {
     return *value;
   }
   throw_wrong_type(where, field, node != nullptr ? shown(*node) : quote(text, kShownBytes),

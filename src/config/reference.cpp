@@ -22,7 +22,7 @@ constexpr std::string_view kIntroduction =
     "This page is made from the table in `src/config/fields.cpp`; a test keeps the two equal.\n";
 
 std::string default_text(const Field& field) {
-  const std::optional<Value> value = value_of(field, RunConfig());
+  const std::optional<ConfigValue> value = value_of(field, RunConfig());
   return value ? to_text(*value) : "not given";
 }
 
@@ -63,10 +63,10 @@ std::string to_toml(const RunConfig& config) {
         text += fmt::format("{}[{}]\n", text.empty() ? "" : "\n", section.name);
       },
       [&](const Field& field) {
-        const std::optional<Value> value = value_of(field, config);
+        const std::optional<ConfigValue> value = value_of(field, config);
         text += value ? fmt::format("{} = {}", field.name, to_text(*value))
                       : fmt::format("# {} is not given", field.name);
-        if (const std::optional<Value> other = value_of(field, in_force); other != value) {
+        if (const std::optional<ConfigValue> other = value_of(field, in_force); other != value) {
           text += fmt::format("  # in force: {}, by mode = \"auto\"", to_text(*other));
         }
         text += "\n";

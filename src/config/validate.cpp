@@ -26,8 +26,8 @@ void require(bool holds, fmt::format_string<Args...> format, Args&&... args) {
 template <class T, class Only = T>
 void runs_only(std::string_view key, const T& value, const Only& only) {
   require(value == only, "{} = {}: this build runs {} = {} only; set {} = {}", key,
-          to_text(Value(value)), key.substr(key.find('.') + 1), to_text(Value(T(only))), key,
-          to_text(Value(T(only))));
+          to_text(ConfigValue(value)), key.substr(key.find('.') + 1), to_text(ConfigValue(T(only))),
+          key, to_text(ConfigValue(T(only))));
 }
 
 /// "the nearest are 4 and 8".
@@ -48,7 +48,7 @@ int64_t nearest_divisor(int64_t value, int64_t wanted) {
 
 void check_each_key(const RunConfig& config) {
   for (const Field& field : config_fields()) {
-    const std::optional<Value> value = value_of(field, config);
+    const std::optional<ConfigValue> value = value_of(field, config);
     const auto broken = value ? broken_limit(field, *value) : std::nullopt;
     require(!broken, "{} = {}: {}", full_name(field), value ? to_text(*value, 60) : "",
             broken.value_or(""));

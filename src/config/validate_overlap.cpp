@@ -15,7 +15,7 @@ namespace {
 struct ManualKey {
   std::string_view name;
   bool is_set;
-  Value value;
+  ConfigValue value;
   bool needs_stages = true;  ///< it is about a pipeline of several stages
 };
 
@@ -94,7 +94,7 @@ void check_gathers(const OverlapConfig& overlap, const ParallelConfig& parallel)
         "and parallel.shard is \"none\"; set parallel.shard = \"optimizer\" or remove the key");
   }
   const bool updates_parts = parallel.shard == "optimizer" || parallel.shard == "gradients";
-  const auto check_extension = [&](std::string_view key, const Value& value, bool is_set,
+  const auto check_extension = [&](std::string_view key, const ConfigValue& value, bool is_set,
                                    bool needs_updates) {
     if (is_set && !overlap.overlap_param_gather) {
       throw_config_error(
@@ -227,7 +227,7 @@ void validate_overlap(const RunConfig& config) {
     if (pass.empty()) {
       throw_config_error(
           "overlap.disable_passes = {}: has an empty name; `braid passes` lists the names",
-          to_text(Value(overlap.disable_passes), 60));
+          to_text(ConfigValue(overlap.disable_passes), 60));
     }
   }
 }

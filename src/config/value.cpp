@@ -13,29 +13,29 @@ namespace {
 
 struct ReadValue {
   template <class T>
-  std::optional<Value> operator()(const T* value) const {
-    return Value(*value);
+  std::optional<ConfigValue> operator()(const T* value) const {
+    return ConfigValue(*value);
   }
   template <class T>
-  std::optional<Value> operator()(const std::optional<T>* value) const {
-    return *value ? std::optional<Value>(**value) : std::nullopt;
+  std::optional<ConfigValue> operator()(const std::optional<T>* value) const {
+    return *value ? std::optional<ConfigValue>(**value) : std::nullopt;
   }
 };
 
 struct EmptyValue {
   template <class T>
-  Value operator()(const T*) const {
+  ConfigValue operator()(const T*) const {
     return T();
   }
   template <class T>
-  Value operator()(const std::optional<T>*) const {
+  ConfigValue operator()(const std::optional<T>*) const {
     return T();
   }
 };
 
 struct SetValue {
   const Field& field;
-  const Value& value;
+  const ConfigValue& value;
 
   template <class T>
   void operator()(T* target) const {
@@ -123,30 +123,30 @@ struct ToText {
 
 }  // namespace
 
-std::optional<Value> value_of(const Field& field, const RunConfig& config) {
+std::optional<ConfigValue> value_of(const Field& field, const RunConfig& config) {
   // One accessor per key serves reading and writing; here the reference is only read.
   return std::visit(ReadValue(), field.value(const_cast<RunConfig&>(config)));
 }
 
-Value empty_value(const Field& field) {
+ConfigValue empty_value(const Field& field) {
   RunConfig config;
   return std::visit(EmptyValue(), field.value(config));
 }
 
-void set_value(const Field& field, RunConfig& config, const Value& value) {
+void set_value(const Field& field, RunConfig& config, const ConfigValue& value) {
   std::visit(SetValue{field, value}, field.value(config));
 }
 
-std::optional<std::string> broken_limit(const Field& field, const Value& value) {
+std::optional<std::string> broken_limit(const Field& field, const ConfigValue& value) {
   return std::visit(BrokenLimit{field.limits}, value);
 }
 
-std::string to_text(const Value& value, size_t max_bytes) {
+std::string to_text(const ConfigValue& value, size_t max_bytes) {
   return std::visit(ToText{max_bytes}, value);
 }
 
-std::string_view type_name(const Value& value) {
-  constexpr std::array<std::string_view, std::variant_size_v<Value>> kNames = {
+std::string_view type_name(const ConfigValue& value) {
+  constexpr std::array<std::string_view, std::variant_size_v<ConfigValue>> kNames = {
       "true or false", "an integer",         "a number",
       "a string",      "a list of integers", "a list of strings"};
   return kNames[value.index()];

@@ -23,8 +23,8 @@ const Field& field_of(const SettingChange& change) {
   return *field;
 }
 
-Value value_of(const SettingChange& change) {
-  return std::visit([](const auto& value) { return Value(value); }, change.value);
+ConfigValue value_of(const SettingChange& change) {
+  return std::visit([](const auto& value) { return ConfigValue(value); }, change.value);
 }
 
 /// Whether `level` saves more than `current`, which is one of the levels or before all of them.

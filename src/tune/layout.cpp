@@ -20,8 +20,8 @@ const Field& field_of(std::string_view key) {
 }
 
 /// Keys and values of a layout, in the order of the run file.
-std::vector<std::pair<std::string_view, Value>> keys_of(const Layout& layout) {
-  const auto text = [](std::string_view name) { return Value(std::string(name)); };
+std::vector<std::pair<std::string_view, ConfigValue>> keys_of(const Layout& layout) {
+  const auto text = [](std::string_view name) { return ConfigValue(std::string(name)); };
   return {{"train.microbatch", layout.microbatch},
           {"parallel.ranks", layout.tensor * layout.context * layout.data * layout.pipeline},
           {"parallel.data", layout.data},
@@ -86,7 +86,7 @@ std::vector<std::string> layout_overrides(const RunConfig& config, const Layout&
   const RunConfig defaults;
   std::vector<std::string> overrides;
   for (const Field& field : config_fields()) {
-    const std::optional<Value> value = value_of(field, laid_out);
+    const std::optional<ConfigValue> value = value_of(field, laid_out);
     const std::string key = full_name(field);
     const bool searched = std::ranges::find(searched_keys(), key) != searched_keys().end();
     const bool shown = searched || key == "parallel.ranks" || key == "parallel.data";

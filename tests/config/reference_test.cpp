@@ -22,9 +22,9 @@ class RandomValue {
  public:
   RandomValue(const Limits& limits, std::mt19937_64& random) : limits_(limits), random_(random) {}
 
-  Value operator()(bool) { return chance(); }
-  Value operator()(int64_t) { return integer(); }
-  Value operator()(double) {
+  ConfigValue operator()(bool) { return chance(); }
+  ConfigValue operator()(int64_t) { return integer(); }
+  ConfigValue operator()(double) {
     const double low = std::max(limits_.minimum, -1e300);
     const double high = std::min(limits_.maximum, 1e300);
     // Half of the time over many orders of magnitude, where printing could lose digits.
@@ -33,13 +33,13 @@ class RandomValue {
     const double value = low + (high - low) * shrunk;
     return limits_.excludes_maximum && value >= high ? low : value;
   }
-  Value operator()(const std::string&) { return text(); }
-  Value operator()(const std::vector<int64_t>&) {
+  ConfigValue operator()(const std::string&) { return text(); }
+  ConfigValue operator()(const std::vector<int64_t>&) {
     std::vector<int64_t> values(random_() % 4);
     std::generate(values.begin(), values.end(), [&] { return integer(); });
     return values;
   }
-  Value operator()(const std::vector<std::string>&) {
+  ConfigValue operator()(const std::vector<std::string>&) {
     std::vector<std::string> values(random_() % 4);
     std::generate(values.begin(), values.end(), [&] { return text(); });
     return values;

@@ -15,23 +15,23 @@ const Field& field(std::string_view section, std::string_view name) {
   return *found;
 }
 
-TEST(Value, ReadsWhatWasSet) {
+TEST(ConfigValue, ReadsWhatWasSet) {
   RunConfig config;
   set_value(field("train", "steps"), config, int64_t{5});
   set_value(field("model", "layers"), config, int64_t{7});
   EXPECT_EQ(config.train.steps, 5);
   EXPECT_EQ(config.model.layers, 7);
-  EXPECT_EQ(value_of(field("train", "steps"), config), Value(int64_t{5}));
-  EXPECT_EQ(value_of(field("model", "layers"), config), Value(int64_t{7}));
+  EXPECT_EQ(value_of(field("train", "steps"), config), ConfigValue(int64_t{5}));
+  EXPECT_EQ(value_of(field("model", "layers"), config), ConfigValue(int64_t{7}));
   EXPECT_EQ(value_of(field("model", "heads"), config), std::nullopt);
 }
 
-TEST(Value, OfAnotherTypeIsOurBug) {
+TEST(ConfigValue, OfAnotherTypeIsOurBug) {
   RunConfig config;
   EXPECT_THROW(set_value(field("train", "steps"), config, std::string("5")), InternalError);
 }
 
-TEST(Value, PrintsAsToml) {
+TEST(ConfigValue, PrintsAsToml) {
   EXPECT_EQ(to_text(true), "true");
   EXPECT_EQ(to_text(int64_t{-3}), "-3");
   EXPECT_EQ(to_text(3.0), "3.0") << "a TOML float needs a point or an exponent";
@@ -44,7 +44,7 @@ TEST(Value, PrintsAsToml) {
   EXPECT_EQ(to_text(std::vector<std::string>{}), "[]");
 }
 
-TEST(Value, NamesItsType) {
+TEST(ConfigValue, NamesItsType) {
   for (const Field& each : config_fields()) {
     EXPECT_FALSE(type_name(empty_value(each)).empty());
   }
@@ -56,7 +56,7 @@ TEST(Value, NamesItsType) {
   EXPECT_EQ(type_name(empty_value(field("overlap", "disable_passes"))), "a list of strings");
 }
 
-TEST(Value, KeepsItsLimits) {
+TEST(ConfigValue, KeepsItsLimits) {
   EXPECT_EQ(broken_limit(field("train", "steps"), int64_t{1}), std::nullopt);
   EXPECT_EQ(broken_limit(field("train", "steps"), int64_t{0}), "must be at least 1");
   EXPECT_EQ(broken_limit(field("optimizer", "beta1"), 0.0), std::nullopt);
@@ -70,9 +70,9 @@ TEST(Value, KeepsItsLimits) {
             "each entry must be UTF-8 text without control characters");
 }
 
-TEST(Value, DefaultsAreWithinTheirLimits) {
+TEST(ConfigValue, DefaultsAreWithinTheirLimits) {
   for (const Field& each : config_fields()) {
-    if (const std::optional<Value> value = value_of(each, RunConfig())) {
+    if (const std::optional<ConfigValue> value = value_of(each, RunConfig())) {
       EXPECT_EQ(broken_limit(each, *value), std::nullopt) << full_name(each);
     }
   }
