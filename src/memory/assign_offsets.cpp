@@ -13,11 +13,16 @@ constexpr int64_t kSweepNsPerBlock = 300;  // a buffer in the free blocks of one
 constexpr int64_t kGreedyNsPerPair = 60;
 constexpr int64_t kMaxRounds = 32;
 
+// Half a percent of a small arena is less than anybody gains: devices hand out pages of this size
+// and more.
+constexpr int64_t kLeastGainBytes = 64 * 1024;
+
 /// Keeps the best packing so far and says whether looking for a better one is worth it.
 class Search {
  public:
   Search(int64_t lower_bound_bytes, int64_t budget_ns)
-      : good_enough_bytes_(lower_bound_bytes + lower_bound_bytes / 200), budget_ns_(budget_ns) {}
+      : good_enough_bytes_(lower_bound_bytes + std::max(lower_bound_bytes / 200, kLeastGainBytes)),
+        budget_ns_(budget_ns) {}
 
   /// Tries `pack()`, if the result so far may be improved at that cost. The first is always tried.
   template <class Pack>

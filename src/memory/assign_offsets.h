@@ -18,8 +18,8 @@ inline constexpr int64_t kOffsetSearchNs = 500'000'000;
 
 /// Places buffers so that those that interfere do not overlap, and keeps the arena small: the best
 /// of several heuristics, where the size of the problem allows more than one (the problem is
-/// NP-hard: dynamic storage allocation). Stops at the first that comes within half a percent of
-/// `lower_bound_bytes`.
+/// NP-hard: dynamic storage allocation). Stops at the first that comes within half a percent, or
+/// 64 KiB, of `lower_bound_bytes`.
 /// `sizes_bytes` is by BufferId; `budget_ns` is about what more than the first heuristic may take,
 /// counted in steps instead of measured, so that equal programs get equal plans; the offsets are
 /// multiples of whatever divides all sizes.

@@ -45,12 +45,12 @@ struct MemoryPlan {
 /// Plans the memory of programs that have their events (after `insert_events`).
 /// Two step buffers may share bytes only if all accesses of one happen before all accesses of the
 /// other in the order given by streams and events; so a plan adds no dependency and cannot cause a
-/// race. A step arena is within half a percent of `max_live_bytes` where half a second of search
-/// can bring it there, and a plan depends on nothing but its programs. Offsets are multiples of
-/// kBufferAlignmentBytes. Step buffers on the host (Placement::kHost) are placed in an arena of
-/// their own by the same rules. Symmetric buffers lie among the others: ranks whose programs are
-/// equal, names aside, get equal offsets. Throws InternalError if persistent buffers of one name
-/// differ in dtype or size, or for a persistent buffer on the host.
+/// race. A step arena is within half a percent, or 64 KiB, of `max_live_bytes` where half a second
+/// of search can bring it there, and a plan depends on nothing but its programs. Offsets are
+/// multiples of kBufferAlignmentBytes. Step buffers on the host (Placement::kHost) are placed in an
+/// arena of their own by the same rules. Symmetric buffers lie among the others: ranks whose
+/// programs are equal, names aside, get equal offsets. Throws InternalError if persistent buffers
+/// of one name differ in dtype or size, or for a persistent buffer on the host.
 MemoryPlan plan_memory(std::span<const Program* const> programs);
 
 /// Table of the plan by class for people, one line each, ending with the peak, and the memory of
