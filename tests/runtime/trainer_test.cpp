@@ -11,9 +11,8 @@
 #include "base/errors.h"
 #include "base/expect_error.h"
 #include "base/file.h"
-#include "base/temp_folder.h"
 #include "checkpoint/checkpoint.h"
-#include "report/metrics_file.h"
+#include "support/whole_runs.h"
 
 namespace braid {
 namespace {
@@ -36,48 +35,21 @@ std::string corpus() {
   return text;
 }
 
-class Trainer : public testing::Test {
+class Trainer : public WholeRuns {
  protected:
-  Trainer() { write_test_file(path("corpus.txt"), corpus()); }
+  Trainer() : WholeRuns(corpus()) {}
 
   RunConfig config(const std::string& run) const {
-    RunConfig config;
-    config.model.layers = 2;
-    config.model.width = 32;
-    config.model.heads = 2;
-    config.train.sequence = 32;
-    config.train.microbatch = 2;
-    config.train.global_batch = 8;
-    config.train.steps = 12;
-    config.optimizer.learning_rate = 3e-3;
-    config.optimizer.warmup_steps = 3;
-    config.parallel.ranks = 2;
-    config.data.train = path("corpus.txt");
-    config.data.split = "90,10,0";
-    config.eval.interval = 5;
-    config.eval.batches = 2;
-    config.checkpoint.interval = 4;
-    config.checkpoint.keep = 0;
-    config.logging.run_folder = path(run);
+    RunConfig config = WholeRuns::config(run);
     config.logging.trace_steps = {2};
     return config;
   }
 
   TrainingSummary run(const RunConfig& config, std::optional<int64_t> stop_after = std::nullopt) {
     TrainerOptions options;
-    options.print = [this](std::string_view text) { output_ += text; };
     options.stop_after_step = stop_after;
-    return train(config, options);
+    return train_in(config, options);
   }
-
-  std::string path(const std::string& relative) const { return folder_ / relative; }
-
-  std::string read(const std::string& relative) const {
-    return read_text_file(path(relative), int64_t{1} << 30);
-  }
-
-  TempFolder folder_;
-  std::string output_;
 };
 
 TEST_F(Trainer, LearnsAndLeavesACompleteRunFolder) {
@@ -115,24 +87,10 @@ TEST_F(Trainer, ResumeIsBitwise) {
   EXPECT_TRUE(run(c, 5).stopped_early);  // between two checkpoint intervals
   EXPECT_TRUE(run(c, 6).stopped_early);
   EXPECT_FALSE(run(c).stopped_early);
-  for (const char* file :
-       {"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors",
-        "optimizer-00001-of-00002.safetensors", "optimizer-00002-of-00002.safetensors"}) {
-    EXPECT_EQ(read(std::string("parts/checkpoints/step_00000012/") + file),
-              read(std::string("whole/checkpoints/step_00000012/") + file))
-        << file;
-  }
-  const Metrics whole = read_metrics(path("whole/metrics.jsonl"));
-  const Metrics parts = read_metrics(path("parts/metrics.jsonl"));
-  ASSERT_EQ(parts.steps.size(), whole.steps.size());
-  for (size_t i = 0; i < whole.steps.size(); ++i) {
-    EXPECT_EQ(parts.steps[i].step, whole.steps[i].step);
-    EXPECT_EQ(parts.steps[i].loss, whole.steps[i].loss);
-    EXPECT_EQ(parts.steps[i].grad_norm, whole.steps[i].grad_norm);
-    EXPECT_EQ(parts.steps[i].learning_rate, whole.steps[i].learning_rate);
-  }
-  ASSERT_EQ(parts.evaluations.size(), whole.evaluations.size());
-  EXPECT_EQ(parts.evaluations.back().loss, whole.evaluations.back().loss);
+  expect_same_files("parts", "whole", 12, 2);
+  EXPECT_EQ(records_of(metrics("parts")), records_of(metrics("whole")));
+  EXPECT_EQ(metrics("whole").steps.size(), 12u);
+  EXPECT_EQ(metrics("whole").evaluations.size(), 4u);  // before the first step, after 5, 10 and 12
 }
 
 TEST_F(Trainer, AResumedRunKeepsTheStepThatWasTracedBefore) {

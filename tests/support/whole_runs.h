@@ -54,16 +54,22 @@ inline Outcome train_steps(const RunConfig& config, const EngineOptions& options
   return outcome;
 }
 
+/// Lines of random letters out of five, a blank line after each.
+inline std::string random_letters() {
+  std::mt19937 random(3);
+  std::string text;
+  for (int i = 0; i < 3000; ++i) {
+    text += std::string(1, static_cast<char>('a' + random() % 5)) + (i % 40 == 39 ? "\n\n" : " ");
+  }
+  return text;
+}
+
 /// Whole runs of `train` in folders of a test, with evaluations, checkpoints and traced steps in
 /// the middle.
 class WholeRuns : public testing::Test {
  protected:
-  WholeRuns() {
-    std::mt19937 random(3);
-    std::string text;
-    for (int i = 0; i < 3000; ++i) {
-      text += std::string(1, static_cast<char>('a' + random() % 5)) + (i % 40 == 39 ? "\n\n" : " ");
-    }
+  /// Runs that train on this text.
+  explicit WholeRuns(const std::string& text = random_letters()) {
     write_test_file(path("corpus.txt"), text);
   }
 
