@@ -20,12 +20,14 @@ endfunction()
 # Every program that starts threads: what the TSan build makes and runs.
 add_custom_target(braid_threaded_tests)
 
-# braid_tests(NAME [FOLDER path] [DEPS targets...] [LABELS labels...])
+# braid_tests(NAME [FOLDER path] [DEPS targets...] [LABELS labels...] [COST seconds])
 # Test program braid_NAME_tests out of all *_test.cpp of tests/FOLDER (default: NAME), registered with ctest as NAME.
+# COST: about what it takes in a Release build, if that is long; ctest starts what takes longest first, so that none is
+# alone at the end.
 # Labels: "threads" (run under TSan too), "slow" (left out by ./test.sh --quick), "gpu" (skips itself without a GPU).
 # Each run leaves its cases in reports/NAME.json, where scripts/run_tests.py counts them.
 function(braid_tests name)
-  cmake_parse_arguments(ARG "" "FOLDER" "DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "" "FOLDER;COST" "DEPS;LABELS" ${ARGN})
   if(NOT ARG_FOLDER)
     set(ARG_FOLDER ${name})
   endif()
@@ -42,6 +44,9 @@ function(braid_tests name)
     ENVIRONMENT GTEST_OUTPUT=json:${CMAKE_BINARY_DIR}/reports/${name}.json
     LABELS "${ARG_LABELS}"
     TIMEOUT 1500)
+  if(ARG_COST)
+    set_tests_properties(${name} PROPERTIES COST ${ARG_COST})
+  endif()
   if("threads" IN_LIST ARG_LABELS)
     add_dependencies(braid_threaded_tests braid_${name}_tests)
   endif()
