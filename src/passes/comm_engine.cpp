@@ -29,9 +29,9 @@ struct Copied {
   bool communicates = false;  ///< with other ranks
   bool is_one_task = false;
   bool has_nccl_copies = false;
-  std::optional<ReductionParts> parts = std::nullopt;
+  std::vector<ReductionParts> parts = {};
 
-  bool is_possible() const { return is_one_task || parts.has_value(); }
+  bool is_possible() const { return is_one_task || !parts.empty(); }
 };
 
 Copied copied(const Program& program, const OpSpec& spec) {
@@ -99,8 +99,10 @@ class EngineWriter {
     for (size_t i = 0; i < engines.size(); ++i) {
       const Task& task = program_.tasks[i];
       const Copied& copied = copied_[task.spec.index()];
-      if (engines[i] == TaskEngine::kCopy && copied.parts) {
-        append_parts(*copied.parts, task);
+      if (engines[i] == TaskEngine::kCopy && !copied.parts.empty()) {
+        for (const ReductionParts& parts : copied.parts) {
+          append_parts(parts, task);
+        }
       } else if (engines[i] == TaskEngine::kCopy && copied.is_one_task) {
         writer_.append(by_copy_engine(program_.spec(task)), program_.operands_of(task), task);
       } else if (engines[i] == TaskEngine::kNcclCopy && copied.has_nccl_copies) {
@@ -117,22 +119,27 @@ class EngineWriter {
  private:
   void append_parts(const ReductionParts& parts, const Task& task) {
     const auto ranges = program_.operands_of(task);
-    const BufferRange received =
-        add_buffer(ranges.front(), "received", parts.exchange.operands.back());
-    writer_.append(by_copy_engine(parts.exchange), std::array{ranges.front(), received}, task);
-    BufferRange sum = ranges.back();
+    const BufferRange x = part_of(ranges.front(), parts.first_elem, parts.num_elems());
+    const BufferRange y = part_of(ranges.back(), parts.first_elem, parts.num_results());
+    const BufferRange received = add_buffer(x, "received", parts.exchange.operands.back());
+    writer_.append(by_copy_engine(parts.exchange), std::array{x, received}, task);
+    BufferRange sum = y;
     if (parts.gather) {
-      sum = add_buffer(ranges.front(), "sum", parts.gather->operands.front());
+      sum = add_buffer(x, "sum", parts.gather->operands.front());
     }
     std::vector<BufferRange> blocks;
     for (int64_t i = 0; i < parts.num_ranks; ++i) {
-      blocks.push_back({received.buffer, i * parts.block_elems, (i + 1) * parts.block_elems});
+      blocks.push_back(part_of(received, i * parts.block_elems, parts.block_elems));
     }
     blocks.push_back(sum);
     writer_.append(parts.sum, blocks, task);
     if (parts.gather) {
-      writer_.append(by_copy_engine(*parts.gather), std::array{sum, ranges.back()}, task);
+      writer_.append(by_copy_engine(*parts.gather), std::array{sum, y}, task);
     }
+  }
+
+  static BufferRange part_of(const BufferRange& range, int64_t first_elem, int64_t num_elems) {
+    return {range.buffer, range.begin + first_elem, range.begin + first_elem + num_elems};
   }
 
   /// Memory of one reduction, named after what is summed up.
@@ -169,7 +176,7 @@ Counts count(const Program& program, const std::vector<Copied>& copied,
     const bool is_copy = engines[i] == TaskEngine::kCopy;
     counts.tasks += spec.communicates ? 1 : 0;
     counts.moved += is_copy || engines[i] == TaskEngine::kNcclCopy ? 1 : 0;
-    counts.sums += is_copy && spec.parts ? 1 : 0;
+    counts.sums += is_copy && !spec.parts.empty() ? 1 : 0;
   }
   return counts;
 }

@@ -28,12 +28,14 @@ struct CommEngineOptions {
 ///   after:  all_gather(w -> g) {group=0, engine=copy} comm.data
 /// A sum over n ranks (reduce_scatter, all_reduce) becomes copies into a buffer of its own and a
 /// sum on each rank (passes/reduction_parts.h), all on its stream; only with kCopy, because that
-/// buffer has the size of what is summed up, only if ranks have equal shares, and not where a cost
-/// model says that the group is on several nodes:
+/// buffer has at least the size of what is summed up, and not where a cost model says that the
+/// group is on several nodes:
 ///   before: reduce_scatter(x -> y) {group=0} comm.data
 ///   after:  all_to_all(x -> r) {group=0, engine=copy} comm.data
 ///           sum_blocks(r[0], ..., r[n-1] -> y) comm.data
-/// The bits are those of the CPU's sum, whatever moves them. NCCL's rounds bf16 at every rank.
+/// With kCopy a run of one host leaves nothing to a library: no step of training or evaluation has
+/// a broadcast or a reduce, which stay as they are. The bits are those of the CPU's sum, whatever
+/// moves them. NCCL's rounds bf16 at every rank.
 ///
 /// kNcclCopy leaves the copies to NCCL (CTA policy zero, NCCL 2.28), which has them for all_gather
 /// and all_to_all, and needs windows (backends/cuda/communicators.h):

@@ -7,48 +7,81 @@
 namespace braid {
 namespace {
 
-OperandSpec flat(DType dtype, Access access, int64_t num_elems) {
-  return {.dtype = dtype, .access = access, .shape = Shape{num_elems}};
-}
+/// Writes the parts of one spec.
+class PartsOf {
+ public:
+  PartsOf(const OpSpec& spec, int64_t num_ranks)
+      : attributes_(spec.attributes), dtype_(spec.operands.front().dtype), num_ranks_(num_ranks) {}
 
-OpSpec sum_spec(DType dtype, int64_t num_ranks, int64_t block_elems) {
-  OpSpec spec{.op = "sum_blocks", .attributes = {}, .operands = {}};
-  for (int64_t i = 0; i < num_ranks; ++i) {
-    spec.operands.push_back(flat(dtype, Access::kRead, block_elems));
+  /// Of n*k elements; each rank adds a block.
+  ReductionParts in_shares(int64_t num_elems, bool scatters) const {
+    const int64_t block = num_elems / num_ranks_;
+    ReductionParts parts = make("all_to_all", num_elems, block);
+    if (!scatters) {
+      parts.gather = moves("all_gather", block, num_elems);
+    }
+    return parts;
   }
-  spec.operands.push_back(flat(dtype, Access::kWrite, block_elems));
-  return spec;
-}
+
+  /// Of k elements; each rank adds all.
+  ReductionParts gathered(int64_t num_elems, int64_t first_elem) const {
+    ReductionParts parts = make("all_gather", num_elems, num_elems);
+    parts.first_elem = first_elem;
+    return parts;
+  }
+
+ private:
+  OperandSpec flat(Access access, int64_t num_elems) const {
+    return {.dtype = dtype_, .access = access, .shape = Shape{num_elems}};
+  }
+
+  OpSpec moves(const char* op, int64_t x_elems, int64_t y_elems) const {
+    return {.op = op,
+            .attributes = attributes_,
+            .operands = {flat(Access::kRead, x_elems), flat(Access::kWrite, y_elems)}};
+  }
+
+  ReductionParts make(const char* exchange, int64_t x_elems, int64_t block_elems) const {
+    OpSpec sum{.op = "sum_blocks", .attributes = {}, .operands = {}};
+    sum.operands.assign(static_cast<size_t>(num_ranks_), flat(Access::kRead, block_elems));
+    sum.operands.push_back(flat(Access::kWrite, block_elems));
+    return {.exchange = moves(exchange, x_elems, num_ranks_ * block_elems),
+            .sum = std::move(sum),
+            .gather = std::nullopt,
+            .num_ranks = num_ranks_,
+            .block_elems = block_elems};
+  }
+
+  std::vector<Attribute> attributes_;
+  DType dtype_;
+  int64_t num_ranks_;
+};
 
 }  // namespace
 
-std::optional<ReductionParts> reduction_parts(const OpSpec& spec, int64_t num_ranks) {
+std::vector<ReductionParts> reduction_parts(const OpSpec& spec, int64_t num_ranks) {
   const bool scatters = spec.op == "reduce_scatter";
   if ((!scatters && spec.op != "all_reduce") || spec.operands.empty()) {
-    return std::nullopt;
+    return {};
   }
   const int64_t num_elems = spec.operands.front().shape.num_elems();
-  if (num_ranks < 2 || num_ranks > static_cast<int64_t>(kMaxBlocks) || num_elems == 0 ||
-      num_elems % num_ranks != 0) {
-    return std::nullopt;
+  if (num_ranks < 2 || num_ranks > static_cast<int64_t>(kMaxBlocks) || num_elems == 0) {
+    return {};
   }
-  const DType dtype = spec.operands.front().dtype;
-  const int64_t block_elems = num_elems / num_ranks;
-  ReductionParts parts{.exchange = {.op = "all_to_all",
-                                    .attributes = spec.attributes,
-                                    .operands = {flat(dtype, Access::kRead, num_elems),
-                                                 flat(dtype, Access::kWrite, num_elems)}},
-                       .sum = sum_spec(dtype, num_ranks, block_elems),
-                       .gather = std::nullopt,
-                       .num_ranks = num_ranks,
-                       .block_elems = block_elems};
-  if (!scatters) {
-    parts.gather = OpSpec{.op = "all_gather",
-                          .attributes = spec.attributes,
-                          .operands = {flat(dtype, Access::kRead, block_elems),
-                                       flat(dtype, Access::kWrite, num_elems)}};
+  const PartsOf parts(spec, num_ranks);
+  if (scatters) {
+    return {parts.in_shares(num_elems, true)};
   }
-  return parts;
+  const auto bytes = num_elems * static_cast<int64_t>(dtype_bytes(spec.operands.front().dtype));
+  if (bytes < kGatheredSumBytes) {
+    return {parts.gathered(num_elems, 0)};
+  }
+  const int64_t left = num_elems % num_ranks;
+  std::vector<ReductionParts> all{parts.in_shares(num_elems - left, false)};
+  if (left > 0) {
+    all.push_back(parts.gathered(left, num_elems - left));
+  }
+  return all;
 }
 
 }  // namespace braid

@@ -156,26 +156,32 @@ Effect effect_of(const Program& program, const OpSpec& spec) {
                                                : Effect::kCompute;
 }
 
+/// With hashes of the specs.
+struct PartsMeaning {
+  ReductionParts parts;
+  uint64_t exchange_hash = 0;
+  uint64_t sum_hash = 0;
+  uint64_t gather_hash = 0;
+};
+
 /// A spec, once for all tasks that have it.
 struct SpecMeaning {
   Effect effect = Effect::kCompute;
   uint64_t hash = 0;
   std::span<const size_t> replayed = {};  ///< operands of the replay, as positions
   OpSpec replay = {};
-  std::optional<ReductionParts> parts = std::nullopt;  ///< with hashes of their specs
-  uint64_t exchange_hash = 0;
-  uint64_t sum_hash = 0;
-  uint64_t gather_hash = 0;
+  std::vector<PartsMeaning> parts = {};
 };
 
 SpecMeaning meaning_of(const Program& program, const OpSpec& spec) {
   SpecMeaning meaning{.effect = effect_of(program, spec), .hash = hash_value(by_any_engine(spec))};
-  if (auto parts = reduction_parts(spec, ranks_of_group(program, spec))) {
+  for (ReductionParts& parts : reduction_parts(spec, ranks_of_group(program, spec))) {
     meaning.effect = Effect::kReduction;
-    meaning.exchange_hash = hash_value(parts->exchange);
-    meaning.sum_hash = hash_value(parts->sum);
-    meaning.gather_hash = parts->gather ? hash_value(*parts->gather) : 0;
-    meaning.parts = std::move(parts);
+    PartsMeaning& added = meaning.parts.emplace_back();
+    added.exchange_hash = hash_value(parts.exchange);
+    added.sum_hash = hash_value(parts.sum);
+    added.gather_hash = parts.gather ? hash_value(*parts.gather) : 0;
+    added.parts = std::move(parts);
   }
   for (const OpDefinition* const op : all_ops()) {
     if (op->name == spec.op && !op->replay.op.empty()) {
@@ -233,7 +239,9 @@ class Interpreter {
         shown_.push_back(compute(program_.spec(task), ranges, spec.hash, id));
         break;
       case Effect::kReduction:
-        reduce(spec, ranges, id);
+        for (const PartsMeaning& parts : spec.parts) {
+          reduce(parts, ranges, id);
+        }
         return;
       case Effect::kCompute:
         compute(program_.spec(task), ranges, spec.hash, id);
@@ -278,9 +286,10 @@ class Interpreter {
   }
 
   /// What `compute` makes of the parts, one after the other.
-  void reduce(const SpecMeaning& spec, std::span<const BufferRange> ranges, TaskId id) {
-    const ReductionParts& parts = *spec.parts;
-    const uint64_t seen = seen_by(parts.exchange, ranges.first(1), spec.exchange_hash);
+  void reduce(const PartsMeaning& spec, std::span<const BufferRange> ranges, TaskId id) {
+    const ReductionParts& parts = spec.parts;
+    const BufferRange x = part_of(ranges.front(), parts.first_elem, parts.num_elems());
+    const uint64_t seen = seen_by(parts.exchange, std::span(&x, 1), spec.exchange_hash);
     shown_.push_back(seen);
     const uint64_t received = mixed(seen, 2);
     uint64_t sum = spec.sum_hash;
@@ -297,7 +306,11 @@ class Interpreter {
       shown_.push_back(gathered);
       sum = mixed(gathered, 2);
     }
-    write(ranges.back(), sum, id);
+    write(part_of(ranges.back(), parts.first_elem, parts.num_results()), sum, id);
+  }
+
+  static BufferRange part_of(const BufferRange& range, int64_t first_elem, int64_t num_elems) {
+    return {range.buffer, range.begin + first_elem, range.begin + first_elem + num_elems};
   }
 
   static uint64_t with_piece(uint64_t hash, const Piece& piece) {

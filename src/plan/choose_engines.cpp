@@ -50,11 +50,17 @@ std::optional<EngineCosts> engine_costs(const Program& program, const OpSpec& sp
   if (copies_suffice(spec.op)) {
     return costs_with(copied_ns(spec), 0);
   }
-  if (const auto parts = reduction_parts(spec, static_cast<int64_t>(group.ranks.size()))) {
-    return costs_with(copied_ns(parts->exchange) + (parts->gather ? copied_ns(*parts->gather) : 0),
-                      model.task_ns(parts->sum));
+  const auto all_parts = reduction_parts(spec, static_cast<int64_t>(group.ranks.size()));
+  if (all_parts.empty()) {
+    return std::nullopt;
   }
-  return std::nullopt;
+  int64_t copy_ns = 0;
+  int64_t sum_ns = 0;
+  for (const ReductionParts& parts : all_parts) {
+    copy_ns += copied_ns(parts.exchange) + (parts.gather ? copied_ns(*parts.gather) : 0);
+    sum_ns += model.task_ns(parts.sum);
+  }
+  return costs_with(copy_ns, sum_ns);
 }
 
 /// Compute of one rank in a simulated step, in the order in which it runs.

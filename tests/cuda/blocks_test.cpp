@@ -35,6 +35,16 @@ TEST_F(BlocksCudaTest, GivesTheNumbersOfTheCpu) {
   }
 }
 
+// Of the gradients' norm.
+TEST_F(BlocksCudaTest, AddsF64InF64) {
+  for (const size_t num_blocks : {size_t{2}, size_t{3}, kMaxBlocks}) {
+    for (const int64_t count : {1, 2, 31, 4096}) {
+      expect_same_as_cpu([&] { return sum_case(DType::kF64, num_blocks, count); }, context(),
+                         fmt::format("{} x [{}]", num_blocks, count));
+    }
+  }
+}
+
 TEST_F(BlocksCudaTest, IsBitwiseRepeatable) {
   for (const DType dtype : kCudaDtypes) {
     expect_repeatable([&] { return sum_case(dtype, 8, 10008); }, context());

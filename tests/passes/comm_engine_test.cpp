@@ -100,19 +100,71 @@ TEST(CommEngine, CopyTakesSumsApart) {
   expect_same_meaning(program, result);
 }
 
-TEST(CommEngine, CopyGathersTheSumsOfAllReduce) {
+TEST(CommEngine, CopyGathersSmallSumsWhole) {
   const Program program = program_of(
       "all_reduce(-> rw x) {group=0} comm.data comm\n"
-      "all_reduce(-> rw x) {group=0} comm.data comm\n"
-      "all_reduce(-> rw z) {group=0} comm.data comm\n"    // 3 elements for 2 ranks
+      "all_reduce(-> rw z) {group=0} comm.data comm\n"  // 3 elements for 2 ranks
+      "all_reduce(x -> x) {group=0} comm.data comm\n"
       "all_reduce(-> rw z) {group=1} comm.data comm\n");  // of one rank
   const PassResult result = forced(program);
-  const std::string text = print_program(result.program);
-  EXPECT_THAT(text, HasSubstr("all_gather(x.sum -> x [12]) {group=0, engine=\"copy\"} comm.data"));
-  EXPECT_THAT(text, HasSubstr("all_gather(x.sum1 -> x [12])"));
-  EXPECT_THAT(text, HasSubstr("all_reduce(-> rw z) {group=0} comm.data"));
-  EXPECT_EQ(result.report.num_changes, 2);
+  EXPECT_THAT(
+      print_program(result.program),
+      HasSubstr("all_gather(x [12] -> x.received) {group=0, engine=\"copy\"} comm.data comm\n"
+                "sum_blocks(x.received[0:12], x.received[12:24] -> x [12]) comm.data comm\n"
+                "all_gather(z -> z.received) {group=0, engine=\"copy\"} comm.data comm\n"
+                "sum_blocks(z.received[0:3], z.received[3:6] -> z) comm.data comm\n"
+                "all_gather(x [12] -> x.received1) {group=0, engine=\"copy\"} comm.data comm\n"
+                "sum_blocks(x.received1[0:12], x.received1[12:24] -> x [12]) comm.data comm\n"
+                "all_reduce(-> rw z) {group=1} comm.data comm\n"));
+  EXPECT_EQ(result.report.num_changes, 3);
+  EXPECT_EQ(result.report.summary,
+            "copy engines do 3 of 3 communication tasks; 3 sums are copies and a sum on each rank");
   expect_same_meaning(program, result);
+}
+
+/// In place, or to another buffer, of so many f32.
+Program large_sum(int64_t elems, bool in_place) {
+  return parse_program(kHead + "group data kind=data ranks=0,1\nbuffer a f32 [" +
+                       std::to_string(elems) +
+                       "] grad persistent device\n"
+                       "buffer b f32 [" +
+                       std::to_string(elems) + "] grad persistent device\n" +
+                       (in_place ? "all_reduce(-> rw a) {group=0} comm.data comm\n"
+                                 : "all_reduce(a -> b) {group=0} comm.data comm\n"));
+}
+
+TEST(CommEngine, CopyGathersTheSharesOfLargeSums) {
+  for (const bool in_place : {true, false}) {
+    const Program program = large_sum(16384, in_place);  // 64 KiB
+    const PassResult result = forced(program);
+    EXPECT_THAT(
+        print_program(result.program),
+        HasSubstr(
+            std::string("all_to_all(a -> a.received) {group=0, engine=\"copy\"} comm.data comm\n"
+                        "sum_blocks(a.received[0:8192], a.received[8192:16384] -> a.sum) comm.data "
+                        "comm\nall_gather(a.sum -> ") +
+            (in_place ? "a" : "b") + ") {group=0, engine=\"copy\"} comm.data comm\n"));
+    expect_same_meaning(program, result);
+  }
+}
+
+// Which come out even but for some elements.
+TEST(CommEngine, CopyTakesLargeSumsOfUnequalSharesApart) {
+  for (const bool in_place : {true, false}) {
+    const std::string y = in_place ? "a" : "b";
+    const Program program = large_sum(16385, in_place);
+    const PassResult result = forced(program);
+    const std::string text = print_program(result.program);
+    EXPECT_THAT(text, HasSubstr("all_to_all(a[0:16384] -> a.received) {group=0"));
+    EXPECT_THAT(text, HasSubstr("all_gather(a.sum -> " + y + "[0:16384]) {group=0"));
+    EXPECT_THAT(text, HasSubstr("all_gather(a[16384:16385] -> a.received1) {group=0"));
+    EXPECT_THAT(text, HasSubstr("sum_blocks(a.received1[0:1], a.received1[1:2] -> " + y +
+                                "[16384:16385]) comm.data"));
+    EXPECT_EQ(result.report.summary,
+              "copy engines do 1 of 1 communication tasks; 1 sums are copies and a sum on each "
+              "rank");
+    expect_same_meaning(program, result);
+  }
 }
 
 TEST(CommEngine, AnotherSumIsAnotherMeaning) {

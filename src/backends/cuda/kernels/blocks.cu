@@ -1,5 +1,6 @@
 #include "ops/blocks.h"
 
+#include <type_traits>
 #include <vector>
 
 #include "backends/cuda/cuda_error.h"
@@ -20,6 +21,10 @@ struct SumArgs {
   int64_t count = 0;
 };
 
+/// What blocks are added in: f64 for f64, else f32.
+template <class T>
+using Sum = std::conditional_t<std::is_same_v<T, double>, double, float>;
+
 /// One vector of 16 bytes per thread: the blocks' loads do not depend on each other, so as many are
 /// in flight as there are blocks.
 template <bool kAligned, class T>
@@ -30,7 +35,7 @@ __global__ void __launch_bounds__(kThreads)
   if (at >= args.count) {
     return;
   }
-  float sums[V];
+  Sum<T> sums[V];
   const auto first = load_vector<V, kAligned>(args.blocks[0] + at, args.count - at);
 #pragma unroll
   for (int i = 0; i < V; ++i) {
@@ -80,9 +85,11 @@ void launch_sum(const CudaKernelArgs& args, int num_blocks, int64_t count) {
 CudaKernel make_cuda_sum_blocks(const OpSpec& spec, CudaContext& /*context*/) {
   const int64_t count = spec.operands[0].shape.num_elems();
   const int num_blocks = static_cast<int>(spec.operands.size()) - 1;
-  return dispatch_cuda_dtype(spec, 0, [=]<class T>() -> CudaKernel {
+  const auto make = [=]<class T>() -> CudaKernel {
     return {.launch = [=](const CudaKernelArgs& args) { launch_sum<T>(args, num_blocks, count); }};
-  });
+  };
+  return spec.operands[0].dtype == DType::kF64 ? make.template operator()<double>()
+                                               : dispatch_cuda_dtype(spec, 0, make);
 }
 
 // A copy of rows at two distances is one node of a graph, and any alignment will do.
