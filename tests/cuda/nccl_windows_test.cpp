@@ -14,6 +14,7 @@
 #include "backends/cuda/communicators.h"
 #include "backends/cuda/cuda_error.h"
 #include "backends/cuda/cuda_handle.h"
+#include "backends/cuda/wait_for_event.h"
 #include "backends/run_ranks.h"
 #include "base/errors.h"
 #include "ir/text.h"
@@ -107,7 +108,9 @@ class RankOnWindows {
     }
     const CudaEvent ended(EventTiming::kNone);
     BRAID_CUDA_CHECK(cudaEventRecord(ended, stream_));
-    check(communicators_->wait(ended, std::chrono::seconds(20)), "rank {} hangs", program_.rank);
+    check(wait_for_event(
+              ended, [&] { return communicators_->fault(); }, std::chrono::seconds(20)),
+          "rank {} hangs", program_.rank);
     Values y(y_elems);
     BRAID_CUDA_CHECK(cudaMemcpy(y.data(), place_of(BufferId(1)), y_elems * sizeof(float),
                                 cudaMemcpyDeviceToHost));

@@ -21,7 +21,9 @@
 namespace braid {
 namespace {
 
+using ::testing::Contains;
 using ::testing::Each;
+using ::testing::Not;
 
 constexpr int kRanks = 2;
 constexpr int kGoodSteps = 5;
@@ -70,6 +72,9 @@ std::string why_not_here(CommEngine engine) {
   int num_gpus = 0;
   if (cudaGetDeviceCount(&num_gpus) != cudaSuccess || num_gpus < kRanks) {
     return "needs 2 GPUs";
+  }
+  if (engine == CommEngine::kCopy) {
+    return "";
   }
   const std::string why = why_no_nccl();
   return why.empty() && engine == CommEngine::kNcclCopy ? why_no_nccl_windows() : why;
@@ -199,6 +204,51 @@ INSTANTIATE_TEST_SUITE_P(
                       FailureCase{"nccl_copy_throws", CommEngine::kNcclCopy, Fault::kThrows},
                       FailureCase{"nccl_copy_aborts", CommEngine::kNcclCopy, Fault::kAborts}),
     [](const auto& failure) { return std::string(failure.param.name); });
+
+/// Notes under which keys ranks leave something.
+class NotingRendezvous final : public Rendezvous {
+ public:
+  explicit NotingRendezvous(Rendezvous& whole) : whole_(whole) {}
+  void put(std::string_view key, std::string value) override {
+    keys_.emplace_back(key);
+    whole_.put(key, std::move(value));
+  }
+  std::string get(std::string_view key) override { return whole_.get(key); }
+  void abort(const std::string& reason) override { whole_.abort(reason); }
+  std::optional<std::string> aborted() const override { return whole_.aborted(); }
+
+  const std::vector<std::string>& keys() const { return keys_; }
+
+ private:
+  Rendezvous& whole_;
+  std::vector<std::string> keys_;
+};
+
+// The first member of each communicator leaves its id for the others.
+TEST(CudaExecutorByCopies, MakesNoCommunicator) {
+  if (const std::string reason = why_not_here(CommEngine::kCopy); !reason.empty()) {
+    GTEST_SKIP() << reason;
+  }
+  for (const CommEngine engine : {CommEngine::kCopy, CommEngine::kSm}) {
+    if (!why_not_here(engine).empty()) {
+      continue;
+    }
+    const auto meeting = make_in_process_rendezvous(kRanks, 60'000'000'000);
+    NotingRendezvous first(*meeting[0]);
+    run_side_by_side(kRanks, [&](size_t rank) {
+      RankOnDevice on_device(static_cast<int>(rank), engine,
+                             {.rendezvous = rank == 0 ? &first : meeting[rank].get()});
+      EXPECT_THAT(on_device.run(3.0f), Each(3.0f));
+    });
+    const auto of_communicator = ::testing::HasSubstr("communicator");
+    if (engine == CommEngine::kCopy) {
+      EXPECT_THAT(first.keys(), Not(Contains(of_communicator)));
+      EXPECT_THAT(first.keys(), Contains(::testing::HasSubstr("operands of rank 0")));
+    } else {
+      EXPECT_THAT(first.keys(), Contains(of_communicator));
+    }
+  }
+}
 
 // Their communicators and memory do not meet.
 TEST(CudaExecutorsOfOneRendezvous, RunBesideEachOther) {

@@ -42,11 +42,20 @@ std::optional<CommunicatorKey> communicator_key(const Program& program, const Ta
   return CommunicatorKey{group.name + std::string(kMessages), std::move(ends), false};
 }
 
-std::vector<CommunicatorKey> communicator_keys(std::span<const Program> programs) {
+std::vector<CommunicatorKey> communicator_keys(std::span<const Program> programs,
+                                               const TaskFilter& is_needed) {
   std::vector<CommunicatorKey> keys;
-  for (const Program& program : programs) {
-    for (const Task& task : program.tasks) {
-      if (auto key = communicator_key(program, task)) {
+  for (size_t i = 0; i < programs.size(); ++i) {
+    const Program& program = programs[i];
+    std::vector<bool> seen(program.specs.size());  // few, and perhaps a million tasks
+    for (size_t task = 0; task < program.tasks.size(); ++task) {
+      const size_t spec = program.tasks[task].spec.index();
+      if (seen[spec]) {
+        continue;
+      }
+      seen[spec] = true;
+      auto key = communicator_key(program, program.tasks[task]);
+      if (key && (!is_needed || is_needed(i, TaskId(task)))) {
         keys.push_back(*std::move(key));
       }
     }

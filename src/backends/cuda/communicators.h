@@ -1,6 +1,5 @@
 #pragma once
 
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -38,9 +37,14 @@ std::string describe_key(const CommunicatorKey& key);
 /// by streams (passes/p2p_streams.h) then waits for nothing else.
 std::optional<CommunicatorKey> communicator_key(const Program& program, const Task& task);
 
+/// Which tasks are asked about: it gives the same answer for tasks of one spec of a program.
+using TaskFilter = std::function<bool(size_t program, TaskId task)>;
+
 /// All of the programs of a rank, in the one order in which every rank makes its own: then the
-/// first in that order that is not made yet has no member that waits for another one.
-std::vector<CommunicatorKey> communicator_keys(std::span<const Program> programs);
+/// first in that order that is not made yet has no member that waits for another one. With a filter
+/// those that its tasks need.
+std::vector<CommunicatorKey> communicator_keys(std::span<const Program> programs,
+                                               const TaskFilter& is_needed = {});
 
 /// Why there can be no communicators: "this build has no NCCL (...)", or what the loader says of
 /// its library. Empty if there can.
@@ -59,6 +63,8 @@ const Allocator& nccl_window_allocator();
 
 struct CommunicatorOptions {
   bool windows = false;  ///< of all collectives; else of those by copies, which need them
+  /// Makes only these: all members of each agree on that. Nullopt: those of all tasks.
+  std::optional<std::vector<CommunicatorKey>> keys = std::nullopt;
 };
 
 /// Where a rank's operands are.
@@ -72,7 +78,7 @@ struct OperandMemory {
 /// on all ranks and in every run.
 class Communicators {
  public:
-  /// Makes the communicators of these programs on the device that is current, and connects their
+  /// Makes communicators of these programs on the device that is current, and connects their
   /// members by the first call of each kind, on memory of its own, together with the other ranks,
   /// which must do the same at the same time. `rendezvous` must outlive this. Throws
   /// DeviceError, ConfigError if this build has no NCCL, and AbortedError if another rank fails.
@@ -99,11 +105,6 @@ class Communicators {
 
   /// The kernel of a task that has a communicator.
   CudaKernel make_kernel(const Program& program, const Task& task) const;
-
-  /// Waits for the work that an event was recorded behind. Throws DeviceError if it fails,
-  /// AbortedError if there is a fault meanwhile: the parts of other ranks then never come. False if
-  /// it has not ended within `limit`.
-  bool wait(cudaEvent_t event, std::optional<std::chrono::nanoseconds> limit = std::nullopt) const;
 
   /// An error that NCCL has met since, or why another rank failed; nullopt if all is well.
   std::optional<std::string> fault() const;

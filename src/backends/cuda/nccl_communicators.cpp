@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstring>
 #include <functional>
 #include <map>
@@ -16,6 +15,7 @@
 #include "backends/cuda/nccl_calls.h"
 #include "backends/cuda/nccl_library.h"
 #include "backends/cuda/nccl_windows.h"
+#include "backends/cuda/wait_for_event.h"
 #include "backends/cuda/window_layout.h"
 #include "base/errors.h"
 #include "comm/transport.h"
@@ -82,8 +82,10 @@ using TaskOfProgram = std::pair<const Program*, const Task*>;
 
 using FirstCalls = std::map<CommunicatorKey, std::vector<TaskOfProgram>>;
 
-/// The first task of each kind of call on each communicator: in one order on all its members.
-FirstCalls first_calls(std::span<const Program> programs) {
+/// The first task of each kind of call on each of these communicators (in their order): in one
+/// order on all members.
+FirstCalls first_calls(std::span<const Program> programs,
+                       const std::map<CommunicatorKey, ncclComm_t>& made) {
   FirstCalls calls;
   std::set<std::pair<CommunicatorKey, CallKind>> seen;
   for (const Program& program : programs) {
@@ -92,7 +94,8 @@ FirstCalls first_calls(std::span<const Program> programs) {
       const std::optional<CommunicatorKey> key = seen_specs.insert(task.spec.value).second
                                                      ? communicator_key(program, task)
                                                      : std::nullopt;
-      if (key && seen.emplace(*key, kind_of(call_of(program, task))).second) {
+      if (key && made.contains(*key) &&
+          seen.emplace(*key, kind_of(call_of(program, task))).second) {
         calls[*key].emplace_back(&program, &task);
       }
     }
@@ -130,7 +133,7 @@ void run_calls(const Communicators& communicators, const FirstCalls& calls,
   }
   const CudaEvent ended(EventTiming::kNone);
   BRAID_CUDA_CHECK(cudaEventRecord(ended, stream));
-  communicators.wait(ended);
+  wait_for_event(ended, [&] { return communicators.fault(); });
 }
 
 }  // namespace
@@ -144,7 +147,8 @@ struct Communicators::State {
   bool is_aborted = false;
   std::vector<std::thread> aborts;
 
-  State(Rendezvous& given, CommunicatorOptions chosen) : rendezvous(given), options(chosen) {}
+  State(Rendezvous& given, CommunicatorOptions chosen)
+      : rendezvous(given), options(std::move(chosen)) {}
 
   ~State() {
     if (rendezvous.aborted()) {
@@ -188,8 +192,9 @@ struct Communicators::State {
 
 Communicators::Communicators(std::span<const Program> programs, Rendezvous& rendezvous,
                              CommunicatorOptions options)
-    : state_(std::make_unique<State>(rendezvous, options)) {
-  for (const CommunicatorKey& key : communicator_keys(programs)) {
+    : state_(std::make_unique<State>(rendezvous, std::move(options))) {
+  for (const CommunicatorKey& key :
+       state_->options.keys ? *state_->options.keys : communicator_keys(programs)) {
     const int place = place_of(key, programs.front().rank);
     state_->made.emplace(key, make_communicator(state_->nccl, key, place, rendezvous));
   }
@@ -200,7 +205,7 @@ Communicators::Communicators(std::span<const Program> programs, Rendezvous& rend
 /// the capture of a graph does not allow. Every rank takes its communicators in the one order, so
 /// that no call waits for a member that waits for another one.
 void Communicators::connect(std::span<const Program> programs) {
-  const auto calls = first_calls(programs);
+  const auto calls = first_calls(programs, state_->made);
   const int64_t bytes = largest_operand(calls);
   const DeviceArena x(bytes, "first calls of communicators");
   const DeviceArena y(bytes, "first calls of communicators");
@@ -216,7 +221,7 @@ bool Communicators::wants_windows() const {
 
 void Communicators::register_windows(std::span<const Program> programs,
                                      const OperandMemory& operands) {
-  FirstCalls calls = first_calls(programs);
+  FirstCalls calls = first_calls(programs, state_->made);
   for (const auto& [key, communicator] : state_->made) {  // in one order on all ranks
     if (!state_->wants_windows(key)) {
       calls.erase(key);
@@ -251,27 +256,6 @@ CudaKernel Communicators::make_kernel(const Program& program, const Task& task) 
   check(found != state_->made.end(), "there is no communicator {}", describe_key(*key));
   return make_nccl_kernel(program.spec(task), call_of(program, task), found->second,
                           place_of(*key, program.rank));
-}
-
-bool Communicators::wait(cudaEvent_t event, std::optional<std::chrono::nanoseconds> limit) const {
-  constexpr int kQueriesPerLook = 256;  // for faults: it takes a lock per communicator
-  const auto begin = std::chrono::steady_clock::now();
-  for (int queries = 1;; ++queries) {
-    const cudaError_t status = cudaEventQuery(event);
-    if (status != cudaErrorNotReady) {
-      cuda_check(status, "cudaEventQuery");
-      return true;
-    }
-    if (queries % kQueriesPerLook == 0) {
-      if (const std::optional<std::string> reason = fault()) {
-        throw AbortedError(*reason);
-      }
-      if (limit && std::chrono::steady_clock::now() - begin > *limit) {
-        return false;
-      }
-    }
-    std::this_thread::yield();
-  }
 }
 
 std::optional<std::string> Communicators::fault() const {

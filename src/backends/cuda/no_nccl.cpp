@@ -8,8 +8,8 @@ struct Communicators::State {};
 
 Communicators::Communicators(std::span<const Program>, Rendezvous&, CommunicatorOptions) {
   throw_config_error(
-      "parallel.ranks: this build has no NCCL (nccl.h was not found), so a run has one GPU; build "
-      "where NCCL is installed, or set parallel.ranks = 1");
+      "parallel.ranks: this build has no NCCL (nccl.h was not found), so ranks on GPUs communicate "
+      "by copy engines only; build where NCCL is installed, or set overlap.comm_engine = \"copy\"");
 }
 
 Communicators::~Communicators() = default;
@@ -27,10 +27,6 @@ const std::vector<std::string>& Communicators::without_windows() const {
 
 CudaKernel Communicators::make_kernel(const Program&, const Task&) const {
   return {};
-}
-
-bool Communicators::wait(cudaEvent_t, std::optional<std::chrono::nanoseconds>) const {
-  return true;
 }
 
 std::optional<std::string> Communicators::fault() const {

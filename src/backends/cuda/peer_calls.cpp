@@ -21,10 +21,8 @@ namespace braid {
 namespace {
 
 constexpr int64_t kWordBytes = 4;
-/// Allocations of other processes are mapped in pages of this size; smaller ones share a page.
-constexpr int64_t kPageBytes = int64_t{2} << 20;
-/// Number of the flags among the memory that peers see; operands are behind them.
-constexpr size_t kFlagPart = 0;
+/// What a rank whose operands cannot be mapped notes beside its flags.
+constexpr const char* kPrivateOperands = "private operands";
 /// All bytes of the flags of a run that failed: as a number more than any wait asks for.
 constexpr int kReleasedByte = 1;
 
@@ -84,6 +82,17 @@ CudaKernel kernel_of(std::vector<Stage> stages, size_t send_operand) {
           .scratch_bytes = 0};
 }
 
+std::string why_apart_in(const PeerMemory& memory, const std::vector<int>& ranks) {
+  for (const int from : ranks) {
+    for (const int to : ranks) {
+      if (std::string why = from < to ? memory.why_apart(from, to) : ""; !why.empty()) {
+        return why;
+      }
+    }
+  }
+  return "";
+}
+
 }  // namespace
 
 struct PeerCalls::State {
@@ -93,7 +102,8 @@ struct PeerCalls::State {
   DeviceArena flags;
   PinnedArena released;  // what `release` writes over them
   CudaStream release_stream;
-  std::optional<PeerMemory> memory;
+  std::optional<PeerMemory> flag_memory;
+  std::optional<PeerMemory> memory;  // with the operands
   std::map<int, CallPlaces> places;  // by rank
   std::vector<std::string> apart;
 
@@ -122,8 +132,9 @@ struct PeerCalls::State {
   }
 
   void allocate_flags() {
-    const int64_t bytes = std::max(num_flags() * kWordBytes, kPageBytes);
-    flags = DeviceArena(bytes, fmt::format("flags of copies of rank {}", rank));
+    const int64_t bytes = num_flags() * kWordBytes;
+    flags = DeviceArena(bytes, fmt::format("flags of copies of rank {}", rank),
+                        peer_memory_allocator());
     released = PinnedArena(bytes, fmt::format("flags of copies of rank {}, on the host", rank));
     std::memset(released.data(), kReleasedByte, static_cast<size_t>(bytes));
     constexpr int kHighest = 5;
@@ -132,6 +143,7 @@ struct PeerCalls::State {
 
   CallPlaces own_places(const Connection& connection) const;
   std::string why_apart(const CopyCall& call) const;
+  bool may_be_apart(const CopyCall& call) const;
   const CallPlace& place_at(const CopyCall& call, int member) const;
   std::byte* flag_at(const CopyCall& call, int member, int64_t flag) const;
   std::vector<Stage> stages_of(const CopyCall& call, const Connection& connection) const;
@@ -149,7 +161,7 @@ CallPlaces PeerCalls::State::own_places(const Connection& connection) const {
       });
       check(found != connection.memory.end(), "{}: y is in memory that peers do not see",
             call.name);
-      place.part = kFlagPart + 1 + static_cast<size_t>(found - connection.memory.begin());
+      place.part = static_cast<size_t>(found - connection.memory.begin());
       place.offset = y - found->data;
     }
     const bool is_new = own.emplace(call.name, place).second;
@@ -160,14 +172,15 @@ CallPlaces PeerCalls::State::own_places(const Connection& connection) const {
 
 /// All members come to the same answer.
 std::string PeerCalls::State::why_apart(const CopyCall& call) const {
-  for (const int from : call.ranks) {
-    for (const int to : call.ranks) {
-      if (std::string why = from < to ? memory->why_apart(from, to) : ""; !why.empty()) {
-        return why;
-      }
-    }
-  }
-  return "";
+  std::string why = why_apart_in(*flag_memory, call.ranks);
+  return why.empty() ? why_apart_in(*memory, call.ranks) : why;
+}
+
+/// The same.
+bool PeerCalls::State::may_be_apart(const CopyCall& call) const {
+  return !why_apart_in(*flag_memory, call.ranks).empty() ||
+         std::ranges::any_of(
+             call.ranks, [&](int member) { return flag_memory->note(member) == kPrivateOperands; });
 }
 
 const CallPlace& PeerCalls::State::place_at(const CopyCall& call, int member) const {
@@ -183,7 +196,7 @@ const CallPlace& PeerCalls::State::place_at(const CopyCall& call, int member) co
 
 std::byte* PeerCalls::State::flag_at(const CopyCall& call, int member, int64_t flag) const {
   const int at = call.ranks[static_cast<size_t>(member)];
-  return memory->data(at, kFlagPart) + (place_at(call, member).first_flag + flag) * kWordBytes;
+  return flag_memory->data(at, 0) + (place_at(call, member).first_flag + flag) * kWordBytes;
 }
 
 std::vector<Stage> PeerCalls::State::stages_of(const CopyCall& call,
@@ -235,15 +248,34 @@ const CudaKernel* PeerCalls::kernel(size_t program, TaskId task) const {
   return found == state_->kernels.end() ? nullptr : &found->second;
 }
 
-void PeerCalls::connect(const Connection& connection, Rendezvous& rendezvous) {
+void PeerCalls::find_peers(bool shares_operands, Rendezvous& rendezvous) {
   State& state = *state_;
   state.allocate_flags();
-  PeerMemory::Own own{.rank = state.rank,
-                      .memory = connection.memory,
-                      .note = to_text(state.own_places(connection))};
-  own.memory.insert(own.memory.begin(), {state.flags.data(), state.flags.size_bytes()});
+  state.flag_memory.emplace(
+      PeerMemory::Own{.what = "flags",
+                      .rank = state.rank,
+                      .memory = {{state.flags.data(), state.flags.size_bytes()}},
+                      .note = shares_operands ? "" : kPrivateOperands},
+      state.peers(), rendezvous);
+}
+
+bool PeerCalls::may_be_apart(size_t program, TaskId task) const {
+  const auto found = std::ranges::find_if(state_->calls, [&](const CopyCall& call) {
+    return call.program == program && call.task == task;
+  });
+  check(found != state_->calls.end(), "task {} of program {} is no copy", task.value, program);
+  return state_->may_be_apart(*found);
+}
+
+void PeerCalls::connect(const Connection& connection, Rendezvous& rendezvous) {
+  State& state = *state_;
+  check(state.flag_memory.has_value(), "rank {} connects before it looks for peers", state.rank);
   const std::vector<int> peers = state.peers();
-  state.memory.emplace(own, peers, rendezvous);
+  state.memory.emplace(PeerMemory::Own{.what = "operands",
+                                       .rank = state.rank,
+                                       .memory = connection.memory,
+                                       .note = to_text(state.own_places(connection))},
+                       peers, rendezvous);
   state.places[state.rank] = from_text(state.memory->note(state.rank));
   for (const int rank : peers) {
     state.places[rank] = from_text(state.memory->note(rank));
@@ -252,6 +284,9 @@ void PeerCalls::connect(const Connection& connection, Rendezvous& rendezvous) {
   for (const CopyCall& call : state.calls) {
     CudaKernel& kernel = state.kernels.at({call.program, call.task});
     const std::string why = state.why_apart(call);
+    if (!why.empty() && !state.may_be_apart(call)) {
+      throw_device_error("{}: {}", call.name, why);
+    }
     kernel = why.empty() ? kernel_of(state.stages_of(call, connection), call.send_operand)
                          : connection.otherwise(call.program, call.task);
     if (!why.empty()) {

@@ -21,8 +21,8 @@ namespace braid {
 /// others that share its hardware queue: streams of one priority share queues where there are more
 /// of them than CUDA_DEVICE_MAX_CONNECTIONS (8, at most 32), which programs of today do not have.
 ///
-/// Used in this order: construct; give the kernels to whoever launches them; `connect` once the
-/// operands have addresses; launch. Each rank of a run does so at the same time.
+/// Used in this order: construct; `find_peers`; give the kernels to whoever launches them;
+/// `connect` once the operands have addresses; launch. Each rank of a run does so at the same time.
 class PeerCalls {
  public:
   /// Throws InternalError for a task that copies do not suffice for.
@@ -37,16 +37,27 @@ class PeerCalls {
   /// can be launched once the calls are connected.
   const CudaKernel* kernel(size_t program, TaskId task) const;
 
+  /// Makes the flags, and finds out together with the other ranks of these calls who reaches whose
+  /// memory. `shares_operands`: false if this rank's operands are in memory that other processes
+  /// cannot map (windows of NCCL). Throws what PeerMemory does.
+  void find_peers(bool shares_operands, Rendezvous& rendezvous);
+
+  /// Whether the ranks of a task that has a kernel here may be unable to reach each other's memory,
+  /// so that `connect` may take its kernel from elsewhere. The same answer on all of them.
+  bool may_be_apart(size_t program, TaskId task) const;
+
   struct Connection {
     std::vector<SharedMemory> memory;  ///< that has the operands; as many on each rank
     /// The address of an operand of a task.
     std::function<std::byte*(size_t program, TaskId task, size_t operand)> address;
-    /// The kernel of a task whose ranks cannot reach each other's memory.
+    /// The kernel of a task whose ranks cannot reach each other's memory; of none but those that
+    /// `may_be_apart`.
     std::function<CudaKernel(size_t program, TaskId task)> otherwise;
   };
 
   /// Tells the other ranks of these calls where its operands and flags are, and waits for theirs.
-  /// Throws what PeerMemory does, and InternalError if ranks do not know of each other's calls.
+  /// Throws what PeerMemory does, DeviceError if memory can no more be reached than the flags could
+  ///, and InternalError if ranks do not know of each other's calls.
   void connect(const Connection& connection, Rendezvous& rendezvous);
 
   /// One line per set of ranks that cannot reach each other's memory, and why.

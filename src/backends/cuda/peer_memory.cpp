@@ -15,6 +15,11 @@
 namespace braid {
 namespace {
 
+int64_t whole_pages(int64_t size_bytes) {
+  constexpr int64_t kPageBytes = int64_t{2} << 20;
+  return (size_bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+}
+
 /// Names this boot of this machine; host names may be equal in containers.
 std::string host_name() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
@@ -74,6 +79,19 @@ std::string describe(const PeerMemory::Own& own, int device) {
 
 }  // namespace
 
+const Allocator& peer_memory_allocator() {
+  static constexpr Allocator kAllocator{
+      .allocate =
+          [](int64_t size_bytes, const std::string& what) {
+            return cuda_allocator().allocate(whole_pages(size_bytes), what);
+          },
+      .release =
+          [](std::byte* data, int64_t size_bytes) {
+            cuda_allocator().release(data, whole_pages(size_bytes));
+          }};
+  return kAllocator;
+}
+
 struct PeerMemory::Peer {
   struct Part {
     uintptr_t address = 0;  // in its process
@@ -117,8 +135,10 @@ struct PeerMemory::Peer {
 PeerMemory::PeerMemory(const Own& own, std::span<const int> peers, Rendezvous& rendezvous)
     : rank_(own.rank) {
   BRAID_CUDA_CHECK(cudaGetDevice(&device_));
-  const auto key = [](int rank) { return fmt::format("memory of rank {}", rank); };
-  const auto answer = [](int rank) { return fmt::format("what rank {} cannot reach", rank); };
+  const auto key = [&](int rank) { return fmt::format("{} of rank {}", own.what, rank); };
+  const auto answer = [&](int rank) {
+    return fmt::format("{} that rank {} cannot reach", own.what, rank);
+  };
   rendezvous.put(key(rank_), describe(own, device_));
   peers_.emplace(rank_, std::make_unique<Peer>(rendezvous.get(key(rank_))));
   for (const int rank : peers) {

@@ -8,11 +8,15 @@
 #include <string>
 #include <vector>
 
+#include "backends/cuda/device_arena.h"
 #include "comm/rendezvous.h"
 
 namespace braid {
 
-/// An allocation of one rank (cudaMalloc) that others may write.
+/// cudaMalloc of whole pages: smaller blocks share one, and CUDA IPC maps pages.
+const Allocator& peer_memory_allocator();
+
+/// An allocation of one rank (`peer_memory_allocator`) that others may write.
 struct SharedMemory {
   std::byte* data = nullptr;
   int64_t size_bytes = 0;  ///< 0: there is none
@@ -20,13 +24,15 @@ struct SharedMemory {
 
 /// Where the memory of other ranks is, as this one's device addresses it: of ranks in this process
 /// their own addresses, with peer access enabled; of other processes of this host mappings of their
-/// allocations (CUDA IPC), which end with this object. Memory of another host cannot be reached.
+/// allocations (CUDA IPC), also where they are on one device, which end with this object. Memory of
+/// another host cannot be reached.
 ///
 /// All ranks construct theirs at the same time, with the device current. Each waits for the others
 /// over the rendezvous; what it throws is that of Rendezvous::get, and DeviceError.
 class PeerMemory {
  public:
   struct Own {
+    std::string what;  ///< for keys of the rendezvous: a second object there has another one
     int rank = 0;
     std::vector<SharedMemory> memory;  ///< as many on each rank
     std::string note;                  ///< for the others: see `note`

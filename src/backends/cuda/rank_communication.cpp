@@ -1,7 +1,12 @@
 #include "backends/cuda/rank_communication.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "backends/cuda/cuda_error.h"
+#include "backends/cuda/wait_for_event.h"
 #include "base/errors.h"
+#include "ops/collectives.h"
 
 namespace braid {
 
@@ -16,8 +21,20 @@ RankCommunication::RankCommunication(std::span<const Program> programs, Rendezvo
   }
   const int rank = programs.front().rank;
   check(meeting_ != nullptr, "rank {} communicates, and has no rendezvous", rank);
-  communicators_ = std::make_unique<Communicators>(programs, *meeting_, options);
   copies_ = std::make_unique<PeerCalls>(rank, programs);
+  if (!copies_->empty()) {
+    const bool may_have_windows =
+        options.windows || std::ranges::any_of(programs, [](const Program& program) {
+          return std::ranges::any_of(program.specs.all(), is_by_nccl_copies);
+        });
+    copies_->find_peers(!may_have_windows, *meeting_);
+  }
+  options.keys = communicator_keys(programs, [this](size_t program, TaskId task) {
+    return copies_->kernel(program, task) == nullptr || copies_->may_be_apart(program, task);
+  });
+  if (!options.keys->empty()) {
+    communicators_ = std::make_unique<Communicators>(programs, *meeting_, std::move(options));
+  }
 }
 
 RankCommunication::~RankCommunication() = default;
@@ -27,7 +44,9 @@ bool RankCommunication::has_windows() const {
 }
 
 const Allocator& RankCommunication::allocator() const {
-  return has_windows() ? nccl_window_allocator() : cuda_allocator();
+  return has_windows()                             ? nccl_window_allocator()
+         : copies_ != nullptr && !copies_->empty() ? peer_memory_allocator()
+                                                   : cuda_allocator();
 }
 
 const CudaKernel* RankCommunication::copy_kernel(size_t program, TaskId task) const {
@@ -35,6 +54,7 @@ const CudaKernel* RankCommunication::copy_kernel(size_t program, TaskId task) co
 }
 
 CudaKernel RankCommunication::make_nccl_kernel(const Program& program, const Task& task) const {
+  check(communicators_ != nullptr, "a task of NCCL, and there are no communicators");
   return communicators_->make_kernel(program, task);
 }
 
@@ -43,7 +63,7 @@ void RankCommunication::connect(const OperandMemory& operands) {
     communicators_->register_windows(programs_, operands);
   }
   if (copies_ != nullptr && !copies_->empty()) {
-    const auto by_nccl = [this](size_t program, TaskId task) {
+    const auto by_nccl = [this](size_t program, TaskId task) {  // whose ranks may be apart
       return make_nccl_kernel(programs_[program], programs_[program].tasks[task.index()]);
     };
     copies_->connect({.memory = operands.memory, .address = operands.address, .otherwise = by_nccl},
@@ -60,21 +80,30 @@ void RankCommunication::await_others() {
 
 bool RankCommunication::wait(cudaEvent_t event,
                              std::optional<std::chrono::nanoseconds> limit) const {
-  if (communicators_ != nullptr) {
-    return communicators_->wait(event, limit);
+  if (empty()) {
+    BRAID_CUDA_CHECK(cudaEventSynchronize(event));
+    return true;
   }
-  BRAID_CUDA_CHECK(cudaEventSynchronize(event));
-  return true;
+  return wait_for_event(
+      event, [this] { return fault(); }, limit);
 }
 
 std::optional<std::string> RankCommunication::fault() const {
-  return communicators_ != nullptr ? communicators_->fault() : std::nullopt;
+  if (empty()) {
+    return std::nullopt;
+  }
+  return communicators_ != nullptr ? communicators_->fault() : meeting_->aborted();
 }
 
 void RankCommunication::fail(const std::string& reason) noexcept {
+  if (empty()) {
+    return;
+  }
+  copies_->release();  // first: behind what it holds up may be calls that the abort ends
   if (communicators_ != nullptr) {
-    copies_->release();  // first: behind what it holds up may be calls that the abort ends
     communicators_->abort(reason);
+  } else {
+    meeting_->abort(reason);
   }
 }
 

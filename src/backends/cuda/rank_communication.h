@@ -18,7 +18,9 @@
 namespace braid {
 
 /// How one rank communicates with the others: by NCCL (communicators.h) or by copy engines
-/// (peer_calls.h), as its tasks ask for; and how ranks tell each other that one has failed.
+/// (peer_calls.h), as its tasks ask for; and how ranks tell each other that one has failed. Where
+/// copy engines do all of it, and ranks reach each other's memory, there is no NCCL: no
+/// communicator is made, and its library need not be there.
 ///
 /// Used in this order, by all ranks at the same time, with the device current: construct; make
 /// kernels; `connect` once operands have addresses; make graphs; `await_others`; launch.
@@ -33,7 +35,7 @@ class RankCommunication {
   RankCommunication& operator=(const RankCommunication&) = delete;
 
   /// Whether no task communicates with another rank.
-  bool empty() const { return communicators_ == nullptr; }
+  bool empty() const { return copies_ == nullptr; }
 
   /// Whether NCCL has windows on the memory of operands, which must then outlive this.
   bool has_windows() const;
@@ -73,9 +75,9 @@ class RankCommunication {
 
  private:
   std::span<const Program> programs_;
-  std::unique_ptr<Rendezvous> meeting_;  // of this object alone; null: nobody to meet
-  std::unique_ptr<Communicators> communicators_;
-  std::unique_ptr<PeerCalls> copies_;
+  std::unique_ptr<Rendezvous> meeting_;           // of this object alone; null: nobody to meet
+  std::unique_ptr<Communicators> communicators_;  // null: no task needs one
+  std::unique_ptr<PeerCalls> copies_;             // null: no task communicates
 };
 
 }  // namespace braid
