@@ -2,6 +2,7 @@
 would keep its GPU from every run after it."""
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -29,6 +30,48 @@ def tagged(tag):
         except OSError:
             pass  # ended meanwhile, or is somebody else's
     return found
+
+
+def describe_threads(tag):
+    """Where the processes of a run stand: a line each, and their stacks where a debugger is at hand, else what their threads wait in."""
+    lines = []
+    for process in tagged(tag):
+        lines.append(f"process {process}: {describe_process(process)}")
+        debugger = shutil.which("gdb")
+        if debugger:
+            try:
+                done = subprocess.run([debugger, "-p", str(process), "-batch", "-ex", "thread apply all bt 12"], capture_output=True,
+                                      text=True, timeout=20, check=False, stdin=subprocess.DEVNULL, errors="replace")
+                lines += [line for line in done.stdout.splitlines() if line.startswith(("#", "Thread"))]
+            except subprocess.TimeoutExpired:
+                lines.append("  the debugger did not answer")
+        else:
+            lines += threads_of(process)
+    return "\n".join(lines)
+
+
+def describe_process(process):
+    try:
+        folder = pathlib.Path(f"/proc/{process}")
+        variables = (folder / "environ").read_bytes().split(b"\0")
+        rank = [value[5:].decode() for value in variables if value.startswith(b"RANK=")]
+        words = (folder / "cmdline").read_bytes().split(b"\0")
+        return f"{'rank ' + rank[0] if rank else 'no rank'}, {words[0].decode(errors='replace')}"
+    except OSError:
+        return "has ended"
+
+
+def threads_of(process):
+    """What the kernel says of each thread: its name, state and where it sleeps."""
+    lines = []
+    for folder in sorted(pathlib.Path(f"/proc/{process}/task").glob("*")):
+        try:
+            name = (folder / "comm").read_text().strip()
+            state = (folder / "stat").read_text().rsplit(") ", 1)[1][0]
+            lines.append(f"  thread {folder.name} {name}: {state} {(folder / 'wchan').read_text().strip()}")
+        except OSError:
+            pass  # has ended meanwhile, or is not ours to see
+    return lines
 
 
 def end_all(tag):

@@ -95,6 +95,7 @@ CalibrateOptions options_of(const Arguments& arguments) {
   if (arguments.device != "auto") {
     config.runtime.device = arguments.device;
   }
+  config.runtime.ranks_per_gpu = 1;  // what is measured has a GPU of its own
   const CudaGpus gpus = find_cuda_gpus();
   config.parallel.ranks = num_ranks(arguments, config, gpus);
   options.device = choose_device(config, gpus);

@@ -171,6 +171,7 @@ struct LoggingConfig {
 struct RuntimeConfig {
   std::string device = "auto";
   std::string processes = "auto";
+  int64_t ranks_per_gpu = 1;
   int64_t threads = 0;
   bool repeatable = true;
   bool nccl_windows = false;

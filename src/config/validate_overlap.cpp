@@ -1,5 +1,6 @@
 #include "config/validate_overlap.h"
 
+#include <algorithm>
 #include <array>
 #include <string_view>
 
@@ -209,6 +210,37 @@ void check_split_ops(const OverlapConfig& overlap, const ParallelConfig& paralle
   }
 }
 
+/// NCCL refuses two ranks of one GPU, and streams of one process would wait for each other.
+void check_shared_gpus(const RunConfig& config) {
+  const OverlapConfig& overlap = config.overlap;
+  const auto refuse = [&](const std::string& what) {
+    throw_config_error("runtime.ranks_per_gpu = {}: ranks that share a GPU {}",
+                       config.runtime.ranks_per_gpu, what);
+  };
+  const std::string copies = "communicate by copy engines only (NCCL takes one rank per GPU), and ";
+  if (config.runtime.ranks_per_gpu == 1) {
+    return;
+  }
+  if (overlap.comm_engine != "copy") {
+    refuse(copies + fmt::format("overlap.comm_engine is {}; set overlap.comm_engine = \"copy\"",
+                                quote(overlap.comm_engine)));
+  }
+  if (overlap.mode == "auto" && !overlap.cost.empty()) {
+    refuse(copies + fmt::format("the search that overlap.cost = {} asks for may choose others; set "
+                                "overlap.cost = \"\" or overlap.mode = \"manual\"",
+                                quote(overlap.cost)));
+  }
+  if (std::ranges::find(overlap.disable_passes, "comm_engine") != overlap.disable_passes.end()) {
+    refuse(copies + "overlap.disable_passes has comm_engine, which chooses them; remove it there");
+  }
+  if (config.runtime.nccl_windows) {
+    refuse(copies + "runtime.nccl_windows is true; set runtime.nccl_windows = false");
+  }
+  if (config.runtime.processes == "one") {
+    refuse("are processes, and runtime.processes is \"one\"; set runtime.processes = \"auto\"");
+  }
+}
+
 }  // namespace
 
 void validate_overlap(const RunConfig& config) {
@@ -222,6 +254,7 @@ void validate_overlap(const RunConfig& config) {
   check_schedule_key(overlap);
   check_wgrads(overlap);
   check_split_ops(overlap, config.parallel);
+  check_shared_gpus(config);
   validate_tensor_overlap(overlap, config.parallel);
   for (const std::string& pass : overlap.disable_passes) {
     if (pass.empty()) {

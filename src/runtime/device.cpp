@@ -1,5 +1,7 @@
 #include "runtime/device.h"
 
+#include <algorithm>
+
 #include "base/env.h"
 #include "base/errors.h"
 #include "base/text.h"
@@ -8,19 +10,27 @@
 namespace braid {
 namespace {
 
+/// "", or " with runtime.ranks_per_gpu = 4".
+std::string describe_shares(int64_t ranks_per_gpu) {
+  return ranks_per_gpu == 1 ? "" : fmt::format(" with runtime.ranks_per_gpu = {}", ranks_per_gpu);
+}
+
 /// Why the GPUs here cannot run these ranks, of which there are several; empty if they can.
-std::string why_not_several(const ParallelConfig& parallel, const CudaGpus& gpus,
+std::string why_not_several(const RunConfig& config, const CudaGpus& gpus,
                             std::optional<int> local_process) {
   const auto num_gpus = static_cast<int64_t>(gpus.usable.size());
-  if (local_process && num_gpus > 1 && *local_process >= num_gpus) {
-    return fmt::format("this is process {} of its host, counted from 0, and there are {} GPUs",
-                       *local_process, num_gpus);
+  const int64_t shares = config.runtime.ranks_per_gpu;
+  const int64_t num_ranks = config.parallel.ranks;
+  if (local_process && num_gpus > 1 && *local_process >= num_gpus * shares) {
+    return fmt::format("this is process {} of its host, counted from 0, and there are {} GPUs{}",
+                       *local_process, num_gpus, describe_shares(shares));
   }
-  if (!local_process && parallel.ranks > num_gpus) {
-    return fmt::format("parallel.ranks = {}, and there {} here", parallel.ranks,
+  if (!local_process && num_ranks > num_gpus * shares) {
+    return fmt::format("parallel.ranks = {}{}, and there {} here", num_ranks,
+                       describe_shares(shares),
                        num_gpus == 1 ? "is 1 GPU" : fmt::format("are {} GPUs", num_gpus));
   }
-  return gpus.why_alone;
+  return config.overlap.comm_engine == "copy" ? "" : gpus.why_alone;  // which is about NCCL
 }
 
 /// Why no GPU here can run this; empty if one can.
@@ -35,7 +45,7 @@ std::string why_no_gpu_runs(const RunConfig& config, const CudaGpus& gpus,
   if (config.parallel.ranks != 1 && emulates_links(config.links)) {
     return "section [links] emulates links, and only CPU ranks have such";
   }
-  return config.parallel.ranks == 1 ? "" : why_not_several(config.parallel, gpus, local_process);
+  return config.parallel.ranks == 1 ? "" : why_not_several(config, gpus, local_process);
 }
 
 }  // namespace
@@ -47,12 +57,19 @@ Device choose_device(const RunConfig& config, const CudaGpus& gpus,
   }
   const std::string reason = why_no_gpu_runs(config, gpus, local_process);
   if (reason.empty()) {
-    Device device{.gpu = gpus.usable.front(), .reason = "", .num_ranks = config.parallel.ranks};
+    Device device{.gpu = gpus.usable.front(),
+                  .reason = "",
+                  .num_ranks = config.parallel.ranks,
+                  .ranks_per_gpu = std::min(config.runtime.ranks_per_gpu, config.parallel.ranks)};
+    const auto gpu_at = [&](int64_t local) -> const CudaGpu& {
+      return gpus.usable.at(static_cast<size_t>(local / device.ranks_per_gpu));
+    };
     if (local_process) {
-      device.gpu =
-          gpus.usable.at(gpus.usable.size() == 1 ? 0 : static_cast<size_t>(*local_process));
+      device.gpu = gpus.usable.size() == 1 ? gpus.usable.front() : gpu_at(*local_process);
     } else if (config.parallel.ranks > 1) {
-      device.gpus.assign(gpus.usable.begin(), gpus.usable.begin() + config.parallel.ranks);
+      for (int64_t rank = 0; rank < config.parallel.ranks; ++rank) {
+        device.gpus.push_back(gpu_at(rank));
+      }
     }
     return device;
   }
@@ -64,6 +81,11 @@ Device choose_device(const RunConfig& config, const CudaGpus& gpus,
 }
 
 std::string describe_device(const Device& device) {
+  if (device.gpu && device.ranks_per_gpu > 1) {
+    return fmt::format("device   cuda: {} ranks, {} on each {}, {}\n", device.num_ranks,
+                       device.ranks_per_gpu, device.gpu->name,
+                       format_bytes(device.gpu->memory_bytes));
+  }
   if (device.gpu) {
     return fmt::format("device   cuda: {}{}, {}\n",
                        device.num_ranks > 1 ? fmt::format("{} x ", device.num_ranks) : "",

@@ -15,6 +15,7 @@ struct Device {
   std::string reason;              ///< why "auto" is the CPU; else empty
   std::vector<CudaGpu> gpus = {};  ///< by rank, if there are several in this process
   int64_t num_ranks = 1;           ///< of all processes
+  int64_t ranks_per_gpu = 1;       ///< runtime.ranks_per_gpu, and never more than there are ranks
 
   /// Requires one.
   const CudaGpu& gpu_of(size_t rank) const { return gpus.empty() ? *gpu : gpus.at(rank); }
@@ -22,13 +23,13 @@ struct Device {
 
 /// What runtime.device means on a machine with these GPUs: "auto" is a GPU where there is one that
 /// can run this configuration. `local_process`: where each rank has a process, which of those of
-/// this host this one is; its GPU is the one with that number, or the only one that it sees. Throws
-/// ConfigError with the reason if "cuda" cannot.
+/// this host this one is; its GPU is the one with that number (divided by runtime.ranks_per_gpu),
+/// or the only one that it sees. Throws ConfigError with the reason if "cuda" cannot.
 Device choose_device(const RunConfig& config, const CudaGpus& gpus,
                      std::optional<int> local_process = std::nullopt);
 
-/// "device   cuda: NVIDIA H200, 140 GiB", of several ranks "device   cuda: 8 x ...", with the end
-/// of the line.
+/// "device   cuda: NVIDIA H200, 140 GiB", of several ranks "device   cuda: 8 x ...", or "device
+/// cuda: 8 ranks, 4 on each NVIDIA H200, 140 GiB", with the end of the line.
 std::string describe_device(const Device& device);
 
 /// Folder in which this user's braid keeps what it can always make again; empty if there is no

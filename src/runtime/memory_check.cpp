@@ -21,9 +21,13 @@ GpuNeedsOptions gpu_options(const RunConfig& config, const GpuMemory& gpu) {
   return {.repeatable = config.runtime.repeatable, .with_context = !gpu.has_context};
 }
 
-/// Of the planned rank that needs most.
+/// Of the planned rank that needs most, in its share of a GPU.
 MemoryUse gpu_use(const RunPlan& plan, const RunConfig& config, const GpuMemory& gpu) {
-  MemoryUse use{.needs = {}, .owner = gpu.name, .kind = "GPU memory", .free_bytes = gpu.free_bytes};
+  const int64_t sharers = std::min(config.runtime.ranks_per_gpu, config.parallel.ranks);
+  MemoryUse use{.needs = {},
+                .owner = sharers == 1 ? gpu.name : "each rank's share of " + gpu.name,
+                .kind = "GPU memory",
+                .free_bytes = gpu.free_bytes / sharers};
   for (const RankPlan& rank : plan.ranks) {
     MemoryNeeds needs = gpu_needs(rank, gpu_options(config, gpu));
     if (needs.bytes() > use.needs.bytes()) {

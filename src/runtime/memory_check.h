@@ -12,11 +12,12 @@
 
 namespace braid {
 
-/// Memory of the GPU of each rank.
+/// Memory of the GPU of each rank, all of it: ranks that share one (runtime.ranks_per_gpu) have
+/// equal parts.
 struct GpuMemory {
   std::string name;          ///< for people: "the NVIDIA H200", "a device of 80.0 GiB"
   int64_t free_bytes = 0;    ///< free now, or all that there is
-  bool has_context = false;  ///< CUDA's context of this process is there already, not in free_bytes
+  bool has_context = false;  ///< CUDA's contexts of its ranks are there already, not in free_bytes
 };
 
 /// Where a run is to happen.
@@ -27,7 +28,7 @@ struct RunMemory {
 };
 
 /// What is free now on this machine for a run on that device, with a context on its GPU if it has
-/// one. Throws DeviceError.
+/// one: where other processes share it, when theirs are there, too. Throws DeviceError.
 RunMemory free_memory(const Device& device, const RunConfig& config);
 
 /// What one memory must hold beside what it has.

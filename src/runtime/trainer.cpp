@@ -223,9 +223,23 @@ class TrainingRun {
     processes_.barrier("plan");  // rank 0 plans more than others, who would miss it later
     options_.print(to_toml(config_));
     options_.print("\n" + describe_device(device_) + describe_run_plan(plan, config_) + "\n");
-    check_memory(plan, config_, vocabulary, free_memory(device_, config_));
+    check_memory(plan, config_, vocabulary, memory_for_all());
     setup_.end("plan");
     return plan;
+  }
+
+  /// What is free before a rank takes any: ranks that share a GPU look at one time.
+  RunMemory memory_for_all() {
+    const bool shares = device_.gpu && device_.ranks_per_gpu > 1;
+    if (shares) {
+      free_memory(device_, config_);  // makes the context
+      processes_.barrier("contexts on shared GPUs");
+    }
+    RunMemory memory = free_memory(device_, config_);
+    if (shares) {
+      processes_.barrier("free memory of shared GPUs");
+    }
+    return memory;
   }
 
   BatchShape batch_shape() const {

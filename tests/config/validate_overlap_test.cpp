@@ -53,6 +53,42 @@ TEST(ValidateOverlap, RefusesKeysThatTheModeDoesNotRead) {
             "only; mode is \"off\"");
 }
 
+TEST(ValidateOverlap, RanksThatShareAGpuNeedCopiesAndProcesses) {
+  const std::string begin = "runtime.ranks_per_gpu = 4: ranks that share a GPU ";
+  const std::string copies =
+      begin + "communicate by copy engines only (NCCL takes one rank per GPU), and ";
+  RunConfig good;
+  good.runtime.ranks_per_gpu = 4;
+  good.overlap.comm_engine = "copy";
+  EXPECT_NO_THROW(validate_overlap(good));
+  RunConfig config = good;
+  config.overlap.comm_engine = "auto";
+  EXPECT_EQ(refusal(config),
+            copies + "overlap.comm_engine is \"auto\"; set overlap.comm_engine = \"copy\"");
+  config = good;
+  config.overlap.cost = "h200x8";
+  EXPECT_EQ(refusal(config), copies +
+                                 "the search that overlap.cost = \"h200x8\" asks for may choose "
+                                 "others; set overlap.cost = \"\" or overlap.mode = \"manual\"");
+  config.overlap.mode = "manual";
+  EXPECT_NO_THROW(validate_overlap(config));
+  config = good;
+  config.overlap.disable_passes = {"late_moves", "comm_engine"};
+  EXPECT_EQ(refusal(config),
+            copies + "overlap.disable_passes has comm_engine, which chooses them; remove it there");
+  config = good;
+  config.runtime.nccl_windows = true;
+  EXPECT_EQ(refusal(config),
+            copies + "runtime.nccl_windows is true; set runtime.nccl_windows = false");
+  config = good;
+  config.runtime.processes = "one";
+  EXPECT_EQ(refusal(config), begin +
+                                 "are processes, and runtime.processes is \"one\"; set "
+                                 "runtime.processes = \"auto\"");
+  config.runtime.ranks_per_gpu = 1;
+  EXPECT_NO_THROW(validate_overlap(config));
+}
+
 TEST(ValidateOverlap, TakesPermissionsForAutoAlone) {
   RunConfig config;
   config.overlap.may_change_rounding = true;

@@ -80,6 +80,50 @@ TEST(Device, AProcessTakesTheGpuWithItsNumberOrTheOnlyOne) {
               HasSubstr("this is process 2 of its host, counted from 0, and there are 2 GPUs"));
 }
 
+RunConfig shared_config(int64_t ranks, int64_t ranks_per_gpu) {
+  RunConfig config = config_for("cuda", "bfloat16", ranks);
+  config.runtime.ranks_per_gpu = ranks_per_gpu;
+  config.overlap.comm_engine = "copy";
+  return config;
+}
+
+TEST(Device, RanksShareAGpu) {
+  const CudaGpu second{3, "GPU of the test", int64_t{1} << 30};
+  const CudaGpus gpus{
+      .usable = {kOneGpu.usable[0], second}, .why_none = "", .why_alone = "there is no NCCL"};
+  const RunConfig config = shared_config(8, 4);
+  std::vector<int> devices;
+  for (int process = 0; process < 8; ++process) {
+    devices.push_back(choose_device(config, gpus, process).gpu->device);
+  }
+  EXPECT_EQ(devices, (std::vector{0, 0, 0, 0, 3, 3, 3, 3}));
+  EXPECT_EQ(describe_device(choose_device(config, gpus, 5)),
+            "device   cuda: 8 ranks, 4 on each GPU of the test, 1.00 GiB\n");
+  EXPECT_TRUE(choose_device(config, gpus).gpu.has_value());  // as before processes are started
+  EXPECT_EQ(choose_device(shared_config(8, 8), kOneGpu, 7).gpu->device, 0);
+  EXPECT_EQ(choose_device(shared_config(3, 8), kOneGpu, 2).ranks_per_gpu, 3);
+}
+
+TEST(Device, TooManyRanksOfAGpuAreRefused) {
+  const CudaGpus gpus{.usable = {kOneGpu.usable[0], kOneGpu.usable[0]}, .why_none = ""};
+  EXPECT_THAT(message_of<ConfigError>([&] { choose_device(shared_config(8, 3), gpus, 6); }),
+              HasSubstr("this is process 6 of its host, counted from 0, and there are 2 GPUs with "
+                        "runtime.ranks_per_gpu = 3"));
+  EXPECT_THAT(message_of<ConfigError>([&] { choose_device(shared_config(8, 3), gpus); }),
+              HasSubstr("parallel.ranks = 8 with runtime.ranks_per_gpu = 3, and there are 2 GPUs"));
+}
+
+TEST(Device, CopiesNeedNoNccl) {
+  const CudaGpus gpus{.usable = {kOneGpu.usable[0], kOneGpu.usable[0]},
+                      .why_none = "",
+                      .why_alone = "this build has no NCCL"};
+  RunConfig config = shared_config(2, 1);
+  EXPECT_EQ(choose_device(config, gpus).gpus.size(), 2u);
+  config.overlap.comm_engine = "auto";
+  EXPECT_THAT(message_of<ConfigError>([&] { choose_device(config, gpus); }),
+              HasSubstr("this build has no NCCL"));
+}
+
 TEST(Device, ContextRanksHaveGpusLikeOthers) {
   RunConfig config = config_for("auto", "bfloat16", 1);
   config.parallel.ranks = 2;

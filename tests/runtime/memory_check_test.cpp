@@ -54,6 +54,20 @@ std::string refusal_of(const RunConfig& config, const RunMemory& memory) {
   return message_of<ConfigError>([&] { check_memory(plan, config, kVocabulary, memory); });
 }
 
+TEST(MemoryCheck, RanksOfAGpuHaveEqualPartsOfIt) {
+  const RunConfig alone = config_with({"parallel.ranks=2"});
+  const RunConfig shared =
+      config_with({"parallel.ranks=2", "runtime.ranks_per_gpu=8", "overlap.comm_engine=copy"});
+  RunConfig by_copies = alone;
+  by_copies.overlap.comm_engine = "copy";
+  const int64_t needed = needed_bytes(by_copies, gpu_of);
+  EXPECT_EQ(needed_bytes(shared, gpu_of), needed);
+  const RunPlan plan = plan_run(shared, kVocabulary);
+  check_memory(plan, shared, kVocabulary, gpu_of(2 * needed));
+  EXPECT_THAT(refusal_of(shared, gpu_of(2 * needed - 1)),
+              HasSubstr("each rank's share of the GPU of the test has"));
+}
+
 TEST(MemoryCheck, RefusesOneByteTooMany) {
   for (const MakeMemory make_memory : {gpu_of, host_of}) {
     const RunConfig config = config_with({});

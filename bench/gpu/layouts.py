@@ -1,0 +1,374 @@
+#!/usr/bin/env python3
+"""Every layout of tests/cuda_runtime/layouts_test.cpp as a run of `braid train` with a process per rank, on however many GPUs there are
+(ranks share them, runtime.ranks_per_gpu) or on the CPU: the losses and weights of one rank, and the same bits in a second run, without
+overlap, and in one task by task. For correctness; what runs take says nothing about speed.
+
+usage: layouts.py --bin FOLDER --results FOLDER [--device cuda|cpu] [--gpus N] [--only LAYOUT...] [--slots N] [--limit S] [--report FILE]
+"""
+import argparse
+import array
+import json
+import math
+import os
+import pathlib
+import shutil
+import signal
+import struct
+import sys
+import tempfile
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import bounded_run
+import gpu_bench
+import processes
+from gpu_bench import FOLDER, Failure
+from report import table
+
+STEPS = 6
+LOSS_TOLERANCE = 0.01  # as in layouts_test.cpp: bf16 sums of ranks are rounded in other places than those of one
+WEIGHT_TOLERANCE = 0.02  # root mean square of the difference, relative to that of one rank's
+SKIPPED = 0
+
+ZERO = {stage: {"shard": stage} for stage in ("optimizer", "gradients", "parameters")}
+SEQUENCE = {"sequence_parallel": "true"}
+BLOCK = {"tensor": 2, "pipeline": 2, **SEQUENCE}  # of larger layouts
+
+
+def pipeline(stages, schedule, virtual_stages=1):
+    return {"pipeline": stages, "schedule": schedule, "virtual_stages": virtual_stages}
+
+
+def context(ranks, method, **more):
+    return {"context": ranks, "context_method": method, **more}
+
+
+# Ranks, what is set in [parallel] beside them, and the model's family. A test keeps names and ranks equal to those of layouts_test.cpp.
+LAYOUTS = {
+    "data2": (2, {}), "optimizer2": (2, ZERO["optimizer"]), "gradients2": (2, ZERO["gradients"]),
+    "parameters2": (2, ZERO["parameters"]), "parameters2_gpt2": (2, ZERO["parameters"], "gpt2"),
+    "tensor2": (2, {"tensor": 2}), "tensor2_sequence": (2, {"tensor": 2, **SEQUENCE}),
+    "tensor2_gpt2": (2, {"tensor": 2, **SEQUENCE}, "gpt2"),
+    "gpipe2": (2, pipeline(2, "gpipe")), "1f1b2": (2, pipeline(2, "1f1b")), "interleaved2": (2, pipeline(2, "interleaved", 2)),
+    "zbh1_2": (2, pipeline(2, "zb-h1")), "zbv2": (2, pipeline(2, "zb-v", 2)), "dualpipev2": (2, pipeline(2, "dualpipe-v", 2)),
+    "ring2": (2, context(2, "ring")), "ring2_gpt2": (2, context(2, "ring", **ZERO["optimizer"]), "gpt2"),
+    "all_gather2": (2, context(2, "all_gather")), "a2a2": (2, context(2, "a2a", **ZERO["parameters"])),
+    "data4": (4, {}), "parameters4": (4, ZERO["parameters"]), "tensor4": (4, {"tensor": 4, **SEQUENCE}),
+    "tensor2_data2": (4, {"tensor": 2, **SEQUENCE}), "tensor2_parameters2": (4, {"tensor": 2, **SEQUENCE, **ZERO["parameters"]}),
+    "1f1b4": (4, pipeline(4, "1f1b")), "pipeline2_optimizer2": (4, {**pipeline(2, "1f1b"), **ZERO["optimizer"]}),
+    "tensor2_pipeline2": (4, BLOCK), "ring4": (4, context(4, "ring", **ZERO["parameters"])), "all_gather4": (4, context(4, "all_gather")),
+    "a2a4": (4, context(4, "a2a")), "a2a2_ring2": (4, context(4, "a2a+ring", **ZERO["optimizer"]), "gpt2"),
+    "ring2_data2": (4, context(2, "ring", **ZERO["optimizer"])), "ring2_tensor2": (4, context(2, "ring", tensor=2, **SEQUENCE)),
+    "all_gather2_pipeline2": (4, context(2, "all_gather", **pipeline(2, "1f1b"))),
+    "parameters8": (8, ZERO["parameters"]), "tensor8": (8, {"tensor": 8, **SEQUENCE}, "gpt2"),
+    "ring8": (8, context(8, "ring", **ZERO["optimizer"])), "tensor2_pipeline2_ring2": (8, context(2, "ring", **BLOCK)),
+    "tensor2_pipeline2_data2": (8, BLOCK), "tensor2_pipeline2_optimizer2": (8, {**BLOCK, **ZERO["optimizer"]}),
+}
+
+PAGE = """# Layouts on {gpus}
+
+Written by `bench/gpu/check.sh layouts` ([layouts.py](layouts.py)); {date} (UTC). Each layout is a run of `braid train` with a process per
+rank and all communication by copy engines (`overlap.comm_engine = "copy"`), {ranks}; {steps} steps of a small model.
+
+{table}
+Loss: the largest difference of a step's loss to that of one rank (tolerance {loss}). Weights: root mean square of their difference after the
+last step, relative to one rank's (tolerance {weights}). The same bits: losses, norms, and all tensors of the checkpoint.
+"""
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--bin", required=True, type=lambda path: pathlib.Path(path).resolve(), help="build folder, or folder of the programs")
+    parser.add_argument("--results", required=True, type=pathlib.Path, help="folder of raw.jsonl, which is appended to")
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    parser.add_argument("--gpus", type=int, help="use the first N of the GPUs that are visible (all)")
+    parser.add_argument("--only", action="append", choices=LAYOUTS, help="only this layout; may be repeated")
+    parser.add_argument("--slots", type=int, help="ranks that run at once, of several layouts (cores)", default=os.cpu_count())
+    parser.add_argument("--limit", type=float, help="seconds of one run (120)", default=120)
+    parser.add_argument("--report", type=pathlib.Path, help="the page (bench/gpu/layouts_NAMExN.md; of a rehearsal in the results)")
+    return parser.parse_args()
+
+
+def run_file(device, family):
+    """The model and batch of layouts_test.cpp; a smaller one on the CPU."""
+    heads, width, sequence = (8, 256, 64) if device == "cuda" else (8, 64, 32)
+    kv_heads = 4 if family == "llama" else heads
+    more = f"max_positions = {sequence}\n" if family == "gpt2" else ""
+    return (f"[model]\nfamily = \"{family}\"\nlayers = 8\nwidth = {width}\nheads = {heads}\nkv_heads = {kv_heads}\n{more}"
+            f"[train]\nsequence = {sequence}\nmicrobatch = 1\nglobal_batch = 16\nsteps = {STEPS}\ndtype = \"bfloat16\"\n"
+            "[optimizer]\nlearning_rate = 1e-3\nschedule = \"constant\"\n[overlap]\ncomm_engine = \"copy\"\n"
+            "[data]\ntrain = \"corpus.txt\"\nsplit = \"90,10,0\"\n[eval]\ninterval = 0\n"
+            "[logging]\ninterval = 1\ntensorboard = false\ntrace_steps = []\n"
+            f"[runtime]\ndevice = \"{device}\"\nthreads = 1\n")
+
+
+class Slots:
+    """Ranks that may run at once. A layout with more of them runs alone."""
+
+    def __init__(self, count):
+        self.count, self.free, self.changed = count, count, threading.Condition()
+
+    def take(self, ranks):
+        ranks = min(ranks, self.count)
+        with self.changed:
+            self.changed.wait_for(lambda: self.free >= ranks)
+            self.free -= ranks
+        return ranks
+
+    def give(self, ranks):
+        with self.changed:
+            self.free += ranks
+            self.changed.notify_all()
+
+
+class LayoutRuns(processes.Runs):
+    """The runs of one layout, or of one rank, in a folder of their own. What they are at can be asked meanwhile."""
+
+    def __init__(self, arguments, folder, family, cache=None):
+        self.braid = gpu_bench.find_program(arguments.bin, "braid")
+        self.arguments, self.folder = arguments, pathlib.Path(folder)
+        self.folder.mkdir()
+        (self.folder / "corpus.txt").write_text(processes.corpus(), encoding="utf-8")
+        (self.folder / "run.toml").write_text(run_file(arguments.device, family), encoding="utf-8")
+        self.cache = self.folder / "cache"
+        if cache and cache.is_dir():  # others may write theirs meanwhile: a choice must not change between runs
+            shutil.copytree(cache, self.cache)
+        self.environment = {**os.environ, "XDG_CACHE_HOME": str(self.cache)}
+        if arguments.device == "cuda" and arguments.gpus:
+            self.environment["CUDA_VISIBLE_DEVICES"] = ",".join(visible_gpus()[:arguments.gpus])
+        self.process, self.since = None, time.monotonic()
+
+    def begin(self, name, settings, environment):
+        """A run that must succeed in time; what it printed and where it stood if not."""
+        self.since = time.monotonic()
+        before = self.environment
+        self.environment = {**before, **environment}
+        try:
+            self.process = self.start(name, "per_rank" if settings.get("parallel.ranks", 1) > 1 else "auto", settings)
+        finally:
+            self.environment = before
+        try:
+            self.process.wait(self.arguments.limit)
+        except Exception:
+            where = bounded_run.describe_threads(self.process.tag)
+            try:
+                self.finish(self.process, limit_s=0)
+            except Failure as error:
+                raise Failure(f"run {name} took more than {self.arguments.limit:.0f} s: {error}\n{where}") from None
+        finally:
+            bounded_run.end_all(self.process.tag)
+        self.finish(self.process)
+
+    def standing(self):
+        """What is there to say of the run that goes on."""
+        if not self.process or self.process.poll() is not None:
+            return "between two runs"
+        text = self.process.out.read_text(errors="replace") + self.process.err.read_text(errors="replace")
+        return (f"run {self.process.name}, for {time.monotonic() - self.since:.0f} s:\n{bounded_run.tail(text, 12)}\n"
+                f"{bounded_run.describe_threads(self.process.tag)}")
+
+    def losses(self, name):
+        return [value for key, value in self.numbers(name) if key == "loss"]
+
+    def weights(self, name):
+        """All weights by name, in f32."""
+        folder = self.folder / f"{name}.exported"
+        gpu_bench.run([self.braid, "export", self.folder / name, folder, "--dtype", "f32"], 120)
+        found = {}
+        for path in sorted(folder.glob("*.safetensors")):
+            found |= read_safetensors(path)
+        shutil.rmtree(folder)
+        return found
+
+
+def visible_gpus():
+    given = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return given.split(",") if given else [str(i) for i in range(gpu_bench.num_gpus())]
+
+
+def read_safetensors(path):
+    """F32 tensors by name: the length of the header, the header as JSON, the bytes."""
+    data = path.read_bytes()
+    (length,) = struct.unpack_from("<Q", data)
+    header = json.loads(data[8:8 + length])
+    found = {}
+    for name, tensor in header.items():
+        if name == "__metadata__":
+            continue
+        if tensor["dtype"] != "F32":
+            raise Failure(f"{path}: {name} is {tensor['dtype']}")
+        begin, end = tensor["data_offsets"]
+        found[name] = array.array("f", data[8 + length + begin:8 + length + end])
+    return found
+
+
+def relative_difference(weights, reference):
+    """Root mean square of the difference over that of the reference; Failure unless both have the same tensors."""
+    if not reference or {name: len(values) for name, values in weights.items()} != {name: len(v) for name, v in reference.items()}:
+        raise Failure(f"{len(weights)} exported tensors, or their sizes, are not the {len(reference)} of one rank")
+    difference = sum(math.sumprod(d, d) if hasattr(math, "sumprod") else sum(x * x for x in d)
+                     for d in ([a - b for a, b in zip(weights[name], reference[name])] for name in reference))
+    norm = sum(x * x for values in reference.values() for x in values)
+    return math.sqrt(difference / norm)
+
+
+class Reference:
+    """One rank, once for each family."""
+
+    def __init__(self, check, family):
+        arguments, name = check.arguments, f"one_rank_{family}"
+        self.runs = check.going[name] = LayoutRuns(arguments, check.folder / name, family)
+        if arguments.device == "cuda":
+            self.runs.begin("first", {"train.steps": 1}, {})  # fills the cache of measured algorithms
+        self.runs.begin("one", {}, {})
+        self.losses, self.weights = self.runs.losses("one"), self.runs.weights("one")
+        if len(self.losses) != STEPS or not all(map(math.isfinite, self.losses)):
+            raise Failure(f"one rank has the losses {self.losses}")
+        del check.going[name]
+
+
+def settings_of(layout, gpus):
+    ranks, parallel = LAYOUTS[layout][:2]
+    return {"parallel.ranks": ranks, **{f"parallel.{key}": value for key, value in parallel.items()},
+            "runtime.ranks_per_gpu": max(1, math.ceil(ranks / gpus))}
+
+
+def check_layout(runs, settings, reference, facts):
+    """Adds to `facts` what is equal; Failure with the first thing that is not."""
+    on_gpus = runs.arguments.device == "cuda"
+    if on_gpus:
+        runs.begin("first", {**settings, "train.steps": 1}, {})  # the ranks may choose differently; those behind read one file
+    runs.begin("run", settings, {})
+    losses = runs.losses("run")
+    loss = max((abs(a - b) for a, b in zip(losses, reference.losses)), default=math.inf)
+    weights = relative_difference(runs.weights("run"), reference.weights)
+    facts |= {"loss_difference": loss, "weight_difference": weights, "same": []}
+    if len(losses) != STEPS or not loss <= LOSS_TOLERANCE or not weights <= WEIGHT_TOLERANCE:
+        raise Failure(f"losses {losses}, of one rank {reference.losses}; weights differ by {weights:.2g}")
+    variants = {"second run": ({}, {}), "no overlap": ({"overlap.mode": "off"}, {})}
+    if on_gpus:
+        # No graphs, and the host waits for each task: without overlap, whose order relies on streams that run at the same time.
+        variants["task by task"] = ({"overlap.mode": "off"}, {"BRAID_SYNC_TASKS": "1"})
+    for number, (name, (changes, environment)) in enumerate(variants.items()):
+        runs.begin(f"variant{number}", {**settings, **changes}, environment)
+        try:
+            runs.expect_same("run", f"variant{number}")
+        except Failure as error:
+            raise Failure(f"{name}: {error}") from None
+        shutil.rmtree(runs.folder / f"variant{number}")
+        facts["same"].append(name)
+
+
+class Check:
+    """All layouts, several at once."""
+
+    def __init__(self, arguments, folder, gpus):
+        self.arguments, self.folder, self.gpus = arguments, pathlib.Path(folder), gpus
+        self.slots, self.results = Slots(arguments.slots), gpu_bench.Results(arguments.results)
+        self.going, self.lock = {}, threading.Lock()
+
+    def one(self, layout, reference):
+        """The record of a layout."""
+        ranks = LAYOUTS[layout][0]
+        settings = settings_of(layout, self.gpus)
+        taken = self.slots.take(ranks)
+        begin, failure, facts = time.monotonic(), "", {}
+        runs = LayoutRuns(self.arguments, self.folder / layout, family_of(layout), reference.runs.cache)
+        with self.lock:
+            self.going[layout] = runs
+        try:
+            check_layout(runs, settings, reference, facts)
+        except Failure as error:
+            failure = str(error)
+        finally:
+            self.slots.give(taken)
+            with self.lock:
+                del self.going[layout]
+        shutil.rmtree(runs.folder)
+        record = {"layout": layout, "ranks": ranks, "gpus": self.gpus, "ranks_per_gpu": settings["runtime.ranks_per_gpu"],
+                  "device": self.arguments.device, **facts, "failure": failure[-6000:], "seconds": round(time.monotonic() - begin, 1)}
+        with self.lock:
+            self.results.add("layout", **record)
+            print(json.dumps(record if not failure else {**record, "failure": failure.splitlines()[0]}), flush=True)
+            if failure:
+                print(failure, file=sys.stderr, flush=True)
+        return not failure
+
+    def run(self, layouts):
+        """Whether all are good. The largest first, so that none of them is alone at the end."""
+        families = sorted({family_of(layout) for layout in layouts})
+        references = {family: Reference(self, family) for family in families}
+        order = sorted(layouts, key=lambda layout: -LAYOUTS[layout][0])
+        with ThreadPoolExecutor(max_workers=len(order)) as pool:
+            return all(list(pool.map(lambda layout: self.one(layout, references[family_of(layout)]), order)))
+
+    def end(self, number, _):
+        """Whoever asks this to end, as `timeout` does, gets to see where it stands; nothing is left running."""
+        for layout, runs in list(self.going.items()):
+            print(f"== {layout}: {runs.standing()}", file=sys.stderr, flush=True)
+        for runs in list(self.going.values()):
+            if runs.process:
+                bounded_run.end_all(runs.process.tag)
+        os._exit(128 + number)
+
+
+def family_of(layout):
+    return LAYOUTS[layout][2] if len(LAYOUTS[layout]) > 2 else "llama"
+
+
+def page(records, machine):
+    """Of the newest record of each layout."""
+    newest = {record["layout"]: record for record in records}
+    rows = []
+    for layout in filter(newest.__contains__, LAYOUTS):
+        record = newest[layout]
+        good = not record["failure"]
+        rows.append([layout, record["ranks"], record["ranks_per_gpu"], f"{record['loss_difference']:.1e}" if good else "",
+                     f"{record['weight_difference']:.1e}" if good else "",
+                     ", ".join(record["same"]) if good else f"**failed**: {record['failure'].splitlines()[0][:120]}"])
+    first = records[0]
+    on_gpus = first["device"] == "cuda"
+    name = (machine["gpu"] or "").removeprefix("NVIDIA ")
+    return PAGE.format(gpus=f"{first['gpus']} x {name}" if on_gpus else "the CPU, a rehearsal",
+                       ranks="which share the GPUs where there are more of them" if on_gpus else "which have no GPU",
+                       date=max(record["time"] for record in newest.values())[:10], steps=STEPS, loss=LOSS_TOLERANCE,
+                       weights=WEIGHT_TOLERANCE,
+                       table=table(["layout", "ranks", "ranks per GPU", "loss", "weights", "the same bits"], rows))
+
+
+def write_page(arguments, gpus):
+    machine = gpu_bench.machine()
+    records = [record for record in gpu_bench.Results(arguments.results).read()
+               if record["kind"] == "layout" and record["device"] == arguments.device and record["gpus"] == gpus]
+    if not records:
+        return
+    name = (machine["gpu"] or "cpu").removeprefix("NVIDIA ").replace(" ", "_").lower()
+    path = arguments.report or (FOLDER / f"layouts_{name}x{gpus}.md" if arguments.device == "cuda" else arguments.results / "layouts.md")
+    gpu_bench.write_whole(path, page(records, machine))
+    print(f"wrote {path}")
+
+
+def main():
+    arguments = parse_arguments()
+    gpus = min(arguments.gpus or 64, len(visible_gpus())) if arguments.device == "cuda" else arguments.gpus or 2
+    if gpus == 0:
+        print("skipped: there is no GPU")
+        return SKIPPED
+    with tempfile.TemporaryDirectory() as folder:
+        check = Check(arguments, folder, gpus)
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            signal.signal(number, check.end)
+        begin = time.monotonic()
+        try:
+            good = check.run(arguments.only or list(LAYOUTS))
+        except Failure as error:  # of one rank
+            print(f"layouts.py: {error}", file=sys.stderr)
+            return 1
+    print(f"{'all layouts are good' if good else 'FAILED'} ({time.monotonic() - begin:.0f} s)", flush=True)
+    write_page(arguments, gpus)
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
