@@ -111,6 +111,7 @@ class Runs:
         self.session = runs[-1]["session"] if runs else None
         runs = [r for r in runs if r["session"] == self.session]
         self.of = {side: self.chosen([r for r in runs if r["side"] == side]) for side in SIDES}
+        self.failed = {r["side"] for r in records if r["kind"] == "failure" and r["case"] == case and r["session"] == self.session}
 
     @staticmethod
     def chosen(runs):
@@ -131,7 +132,7 @@ class Runs:
 
     def cell(self, side):
         if not self.of[side]:
-            return "failed"
+            return "failed" if side in self.failed else ""
         speeds = self.speeds(side)
         return f"{statistics.median(speeds):,.0f} ({min(speeds):,.0f} to {max(speeds):,.0f})"
 
