@@ -33,8 +33,8 @@ struct DebugOptions {
 /// Looks a variable up; nullopt if it is not set.
 using EnvLookup = std::function<std::optional<std::string>(std::string_view name)>;
 
-/// The environment of this process. Not safe while another thread changes the environment, which
-/// braid never does.
+/// The environment of this process. Not safe while another thread changes the environment: braid
+/// does so once, before it looks for GPUs (backends/cuda/hardware_queues.h).
 EnvLookup process_environment();
 
 /// Throws ConfigError naming variable, value and allowed values.

@@ -58,7 +58,7 @@ class RankOnGpu {
                                                              : CudaKernel());
       kernels_.push_back(calls_.kernel(0, id));
     }
-    calls_.find_peers(/*shares_operands=*/true, rendezvous);
+    calls_.find_peers({}, rendezvous);
     calls_.connect(
         {.memory = {{memory_.data(), memory_.size_bytes()}},
          .address = [this](size_t, TaskId task, size_t operand) { return address(task, operand); },

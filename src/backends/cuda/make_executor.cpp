@@ -11,6 +11,7 @@
 #include "backends/cuda/cuda_context.h"
 #include "backends/cuda/cuda_error.h"
 #include "backends/cuda/cuda_executor.h"
+#include "backends/cuda/hardware_queues.h"
 #include "backends/cuda/step_tracer.h"
 #include "base/errors.h"
 
@@ -65,6 +66,7 @@ class CudaRank : private OwnContext, public CudaExecutor {
 }  // namespace
 
 CudaGpus find_cuda_gpus() {
+  ask_for_hardware_queues();
   CudaGpus found;
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);

@@ -102,6 +102,7 @@ struct PeerCalls::State {
   DeviceArena flags;
   PinnedArena released;  // what `release` writes over them
   CudaStream release_stream;
+  std::string fault;  // Reach::fault
   std::optional<PeerMemory> flag_memory;
   std::optional<PeerMemory> memory;  // with the operands
   std::map<int, CallPlaces> places;  // by rank
@@ -248,14 +249,16 @@ const CudaKernel* PeerCalls::kernel(size_t program, TaskId task) const {
   return found == state_->kernels.end() ? nullptr : &found->second;
 }
 
-void PeerCalls::find_peers(bool shares_operands, Rendezvous& rendezvous) {
+void PeerCalls::find_peers(const Reach& reach, Rendezvous& rendezvous) {
   State& state = *state_;
+  state.fault = reach.fault;
   state.allocate_flags();
   state.flag_memory.emplace(
       PeerMemory::Own{.what = "flags",
                       .rank = state.rank,
                       .memory = {{state.flags.data(), state.flags.size_bytes()}},
-                      .note = shares_operands ? "" : kPrivateOperands},
+                      .note = reach.shares_operands ? "" : kPrivateOperands,
+                      .fault = state.fault},
       state.peers(), rendezvous);
 }
 
@@ -274,7 +277,8 @@ void PeerCalls::connect(const Connection& connection, Rendezvous& rendezvous) {
   state.memory.emplace(PeerMemory::Own{.what = "operands",
                                        .rank = state.rank,
                                        .memory = connection.memory,
-                                       .note = to_text(state.own_places(connection))},
+                                       .note = to_text(state.own_places(connection)),
+                                       .fault = state.fault},
                        peers, rendezvous);
   state.places[state.rank] = from_text(state.memory->note(state.rank));
   for (const int rank : peers) {

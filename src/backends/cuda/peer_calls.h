@@ -17,9 +17,8 @@ namespace braid {
 
 /// The communication that copy engines do (copy_steps.h) for the programs of one rank: pushes into
 /// the operands of other ranks, with flags in device memory that streams set and await. Nothing of
-/// it needs an SM, and all of it can be captured into a graph. A stream that waits may hold up
-/// others that share its hardware queue: streams of one priority share queues where there are more
-/// of them than CUDA_DEVICE_MAX_CONNECTIONS (8, at most 32), which programs of today do not have.
+/// it needs an SM, and all of it can be captured into a graph. A stream that waits holds up others
+/// that share its hardware queue (hardware_queues.h).
 ///
 /// Used in this order: construct; `find_peers`; give the kernels to whoever launches them;
 /// `connect` once the operands have addresses; launch. Each rank of a run does so at the same time.
@@ -37,10 +36,16 @@ class PeerCalls {
   /// can be launched once the calls are connected.
   const CudaKernel* kernel(size_t program, TaskId task) const;
 
+  /// What may keep this rank from its peers.
+  struct Reach {
+    bool shares_operands =
+        true;           ///< no: in memory that other processes cannot map (NCCL's windows)
+    std::string fault;  ///< why this rank must neither push nor wait; empty if it may
+  };
+
   /// Makes the flags, and finds out together with the other ranks of these calls who reaches whose
-  /// memory. `shares_operands`: false if this rank's operands are in memory that other processes
-  /// cannot map (windows of NCCL). Throws what PeerMemory does.
-  void find_peers(bool shares_operands, Rendezvous& rendezvous);
+  /// memory. Throws what PeerMemory does.
+  void find_peers(const Reach& reach, Rendezvous& rendezvous);
 
   /// Whether the ranks of a task that has a kernel here may be unable to reach each other's memory,
   /// so that `connect` may take its kernel from elsewhere. The same answer on all of them.

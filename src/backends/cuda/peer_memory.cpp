@@ -146,7 +146,11 @@ PeerMemory::PeerMemory(const Own& own, std::span<const int> peers, Rendezvous& r
   }
   std::string faults;
   for (auto& [rank, peer] : peers_) {
-    open(rank, *peer);
+    if (own.fault.empty() || rank == rank_) {
+      open(rank, *peer);
+    } else {
+      peers_.at(rank_)->faults[rank] = own.fault;
+    }
     if (const auto fault = peers_.at(rank_)->faults.find(rank);
         fault != peers_.at(rank_)->faults.end()) {
       faults += fmt::format("{} {}\n", rank, fault->second);

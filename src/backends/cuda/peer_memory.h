@@ -36,6 +36,7 @@ class PeerMemory {
     int rank = 0;
     std::vector<SharedMemory> memory;  ///< as many on each rank
     std::string note;                  ///< for the others: see `note`
+    std::string fault;                 ///< why this rank and others must not share memory
   };
 
   /// `peers`: the ranks to look at, of which each looks at this one, too. `rendezvous` must outlive

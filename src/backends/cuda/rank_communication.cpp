@@ -4,7 +4,9 @@
 #include <utility>
 
 #include "backends/cuda/cuda_error.h"
+#include "backends/cuda/hardware_queues.h"
 #include "backends/cuda/wait_for_event.h"
+#include "base/env.h"
 #include "base/errors.h"
 #include "ops/collectives.h"
 
@@ -27,7 +29,10 @@ RankCommunication::RankCommunication(std::span<const Program> programs, Rendezvo
         options.windows || std::ranges::any_of(programs, [](const Program& program) {
           return std::ranges::any_of(program.specs.all(), is_by_nccl_copies);
         });
-    copies_->find_peers(!may_have_windows, *meeting_);
+    copies_->find_peers({.shares_operands = !may_have_windows,
+                         .fault = why_queues_are_shared(
+                             programs, process_environment()("CUDA_DEVICE_MAX_CONNECTIONS"))},
+                        *meeting_);
   }
   options.keys = communicator_keys(programs, [this](size_t program, TaskId task) {
     return copies_->kernel(program, task) == nullptr || copies_->may_be_apart(program, task);

@@ -1,0 +1,55 @@
+#include "backends/cuda/hardware_queues.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+
+#include "backends/stream_scratch.h"
+
+namespace braid {
+namespace {
+
+constexpr const char* kVariable = "CUDA_DEVICE_MAX_CONNECTIONS";
+constexpr size_t kMost = 32;
+constexpr size_t kDefault = 8;
+constexpr size_t kExecutorStreams = 2;  // the launch stream, and the one that ends waits
+
+/// What the driver makes of the variable.
+size_t num_queues(const std::optional<std::string>& asked) {
+  size_t number = 0;
+  if (!asked ||
+      std::from_chars(asked->data(), asked->data() + asked->size(), number).ec != std::errc() ||
+      number == 0) {
+    return kDefault;
+  }
+  return std::min(number, kMost);
+}
+
+}  // namespace
+
+void ask_for_hardware_queues() {
+  setenv(kVariable, std::to_string(kMost).c_str(), /*overwrite=*/0);
+}
+
+std::string why_queues_are_shared(std::span<const Program> programs,
+                                  const std::optional<std::string>& asked) {
+  StreamScratch streams;  // programs share streams of equal name and kind
+  for (const Program& program : programs) {
+    for (const Stream& stream : program.streams) {
+      streams.add(stream);
+    }
+  }
+  const size_t num_streams = streams.num_streams() + kExecutorStreams;
+  if (num_streams <= num_queues(asked)) {
+    return "";
+  }
+  const std::string advice = num_streams <= kMost
+                                 ? fmt::format("set it to {}, or leave it unset", kMost)
+                                 : fmt::format("a device has at most {}", kMost);
+  return fmt::format("rank {} has {} streams and {} hardware queues ({}): {}",
+                     programs.front().rank, num_streams, num_queues(asked), kVariable, advice);
+}
+
+}  // namespace braid

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+
+#include "ir/program.h"
+
+/// Hardware queues of a device, which its streams share where there are more streams. A kernel that
+/// waits holds up nobody, but a stream that waits on the device for a word of memory, as copies of
+/// peer_calls.h do, holds up all that share its queue: among them perhaps what the word waits for.
+namespace braid {
+
+/// Asks the driver for as many as it has (CUDA_DEVICE_MAX_CONNECTIONS), unless the user has said
+/// how many. Only before the first call of CUDA in a process, and before its threads.
+void ask_for_hardware_queues();
+
+/// Why the streams of these programs of one rank, with those of its executor, cannot have a queue
+/// each: "rank 0 has 9 streams and 8 hardware queues (CUDA_DEVICE_MAX_CONNECTIONS): ...". Empty if
+/// they can. `asked`: the value of the variable, if it is set.
+std::string why_queues_are_shared(std::span<const Program> programs,
+                                  const std::optional<std::string>& asked);
+
+}  // namespace braid
