@@ -53,7 +53,7 @@ constexpr Names4 kRecompute = {"none", "norms", "attention", "full"};
 constexpr Names3 kModes = {"auto", "manual", "off"};
 constexpr Names5 kCommEngines = {"auto", "sm", "copy", "nccl_copy", "hidden"};
 constexpr Names3 kPairs = {"none", "forward_backward", "halves"};
-constexpr Names3 kProgress = {"auto", "on", "off"};
+constexpr Names3 kAutoOnOff = {"auto", "on", "off"};
 constexpr Names3 kDevices = {"auto", "cpu", "cuda"};
 constexpr Names3 kProcesses = {"auto", "one", "per_rank"};
 constexpr Names3 kNanChecks = {"off", "loss", "tensors"};
@@ -194,13 +194,14 @@ constexpr std::array kFields = {
     Field{BRAID_KEY(logging, interval), kSteps, "Steps between log lines; the first step always has one."},
     Field{BRAID_KEY(logging, tensorboard), kAny, "Whether TensorBoard events are written next to metrics.jsonl."},
     Field{BRAID_KEY(logging, trace_steps), kSteps, "Steps, counted from 1, whose timeline goes to trace.json and report.html; steps that the run does not reach are passed over."},
-    Field{BRAID_KEY(logging, progress), one_of(kProgress), "Progress bar; auto = if the output is a terminal."},
+    Field{BRAID_KEY(logging, progress), one_of(kAutoOnOff), "Progress bar; auto = if the output is a terminal."},
 
     Field{BRAID_KEY(runtime, device), one_of(kDevices), "Device that runs the step; auto = a GPU where there is one that can run this (this build: bfloat16, 1 rank), else the CPU."},
     Field{BRAID_KEY(runtime, processes), one_of(kProcesses), "Processes of `braid train`: per_rank = one for each rank, which on one host it starts itself; one = all ranks in one process; auto = per_rank on several GPUs, and one on the CPU. Under torchrun, mpirun or srun it is per_rank, with the processes that those have started (docs/processes.md). The run is the same bit by bit."},
     Field{BRAID_KEY(runtime, ranks_per_gpu), kRanks, "Ranks that share a GPU, to run a layout of many ranks on few GPUs: for correctness and debugging, not for speed, since they take turns. Rank r of a host is on its GPU r / ranks_per_gpu, in a process of its own, and all communication is by copy engines (overlap.comm_engine = \"copy\"), because NCCL takes one rank per GPU. On the CPU it makes no difference."},
     Field{BRAID_KEY(runtime, threads), {.minimum = 0, .maximum = 4096}, "Compute threads per rank; 0 = all cores divided by the ranks on this host."},
     Field{BRAID_KEY(runtime, repeatable), kAny, "Whether two runs give the same bits, also on a GPU; false lets the backward of attention there add up gradients in any order, as PyTorch does, which is faster where cuDNN computes it (docs/numerics.md has figures)."},
+    Field{BRAID_KEY(runtime, fuse_swiglu), one_of(kAutoOnOff), "Whether a matrix product and the SwiGLU beside it are one task, with a kernel of its own on GPUs (docs/passes.md); auto = on where GPUs run the step (train.dtype = \"bfloat16\", and runtime.device is not \"cpu\"), off on the CPU, which gains nothing by it and has the same bits either way."},
     Field{BRAID_KEY(runtime, nccl_windows), kAny, "On several GPUs of one host: register the memory of collectives with NCCL as symmetric windows, over which it has other kernels, whose sums may be rounded elsewhere; a line of `braid train` says of which groups it was not possible. overlap.comm_engine = \"nccl_copy\" registers what its tasks need in any case."},
     Field{BRAID_KEY(runtime, detect_nan), one_of(kNanChecks), "What happens when the loss or the gradient norm is not finite: off = the run goes on, without the update if the norm is not; loss = it stops and names the step; tensors = it stops after running the step once more, task by task, and also names microbatch, task, buffer and element of the first NaN or infinity. true and false, of older files, are loss and off.", FormerSwitch{"loss", "off"}},
     Field{BRAID_KEY(runtime, steps_in_flight), {.minimum = 1, .maximum = 2}, "Steps that are launched on GPUs before the first of them has ended: 2 = the next step is on the device when one ends, which then never waits for the host; 1 = one after the other, as on the CPU and with detect_nan = \"tensors\". The run is the same bit by bit; one that is stopped ends a step later."},

@@ -174,6 +174,7 @@ struct RuntimeConfig {
   int64_t ranks_per_gpu = 1;
   int64_t threads = 0;
   bool repeatable = true;
+  std::string fuse_swiglu = "auto";
   bool nccl_windows = false;
   std::string detect_nan = "loss";
   int64_t steps_in_flight = 2;

@@ -331,6 +331,7 @@ RunConfig resolved(RunConfig config) {
   if (config.checkpoint.folder.empty()) {
     config.checkpoint.folder = config.logging.run_folder + "/checkpoints";
   }
+  config.runtime.fuse_swiglu = fuses_swiglu(config) ? "on" : "off";
   return config;
 }
 
@@ -341,6 +342,11 @@ int64_t microbatch_sequences(const RunConfig& config) {
 
 int64_t num_microbatches(const RunConfig& config) {
   return config.train.global_batch / (microbatch_sequences(config) * data_ranks(config.parallel));
+}
+
+bool fuses_swiglu(const RunConfig& config) {
+  const bool may_be_gpu = config.train.dtype == "bfloat16" && config.runtime.device != "cpu";
+  return config.runtime.fuse_swiglu == "on" || (config.runtime.fuse_swiglu == "auto" && may_be_gpu);
 }
 
 bool emulates_links(const LinksConfig& links) {

@@ -15,8 +15,8 @@ namespace braid {
 void validate(const RunConfig& config);
 
 /// The same run with every "0 or empty = derived" number written out: parallel.data, data.seed,
-/// optimizer.decay_steps of a cosine schedule, checkpoint.folder. What the trainer prints, saves
-/// and works from. Requires a validated config.
+/// optimizer.decay_steps of a cosine schedule, checkpoint.folder, runtime.fuse_swiglu. What the
+/// trainer prints, saves and works from. Requires a validated config.
 RunConfig resolved(RunConfig config);
 
 /// Sequences of one microbatch as it runs: train.microbatch, or half of that where
@@ -26,6 +26,9 @@ int64_t microbatch_sequences(const RunConfig& config);
 /// Microbatches that one rank runs per step: global_batch / (sequences of one * data-parallel
 /// ranks). Requires a validated config.
 int64_t num_microbatches(const RunConfig& config);
+
+/// What runtime.fuse_swiglu says, or "auto" means.
+bool fuses_swiglu(const RunConfig& config);
 
 /// Whether section [links] asks for any link.
 bool emulates_links(const LinksConfig& links);

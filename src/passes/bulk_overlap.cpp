@@ -17,8 +17,7 @@ constexpr uint32_t kNone = UINT32_MAX;
 
 bool is_product(const Program& program, const Task& task) {
   const std::string& op = program.spec(task).op;
-  return op == "linear" || op == "linear_dgrad" || op == "linear_wgrad" ||
-         op.starts_with("attention");
+  return op.starts_with("linear") || op.starts_with("attention");
 }
 
 /// The name of the product's site with another ending: "qkv_dgrad" -> "qkv_wgrad".

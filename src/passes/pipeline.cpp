@@ -105,6 +105,12 @@ std::vector<Pass> default_pipeline(const PipelineOptions& options) {
            [engine = options.comm_engine](Program program, const PassContext& context) {
              return comm_engine(std::move(program), engine, context);
            }},
+      // Behind what knows products and activations as two tasks: nearly everything.
+      {.name = "fuse_swiglu",
+       .summary = "Makes a product and the SwiGLU, or SwiGLU's backward, beside it one task.",
+       .run = [fuse = options.fuse_swiglu](
+                  Program program,
+                  const PassContext&) { return fuse_swiglu(std::move(program), fuse); }},
       {.name = "insert_events",
        .summary = "Turns dependencies between streams into as few events and waits as are needed.",
        .run = [](Program program, const PassContext&) { return insert_events(std::move(program)); },

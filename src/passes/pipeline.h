@@ -7,6 +7,7 @@
 #include "passes/comm_engine.h"
 #include "passes/defer_head_wgrad.h"
 #include "passes/delay_wgrad.h"
+#include "passes/fuse_swiglu.h"
 #include "passes/offload.h"
 #include "passes/p2p_streams.h"
 #include "passes/pair_forward_backward.h"
@@ -32,11 +33,13 @@ struct PipelineOptions {
   PrefetchParametersOptions prefetch_parameters;
   AssignStreamsOptions assign_streams;
   CommEngineOptions comm_engine;
+  FuseSwigluOptions fuse_swiglu;
 };
 
 /// All passes, in the order in which they must run: first what removes tasks, then what decides
 /// what is kept from forward to backward, then what orders tasks, then what places them on streams,
-/// and last what turns the dependencies between streams into events.
+/// then what makes one task of two, and last what turns the dependencies between streams into
+/// events.
 std::vector<Pass> default_pipeline(const PipelineOptions& options = {});
 
 }  // namespace braid

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "ops/collectives.h"
+#include "ops/linear_swiglu.h"
 #include "ops/offload.h"
 #include "ops/op.h"
 #include "passes/reduction_parts.h"
@@ -133,6 +134,7 @@ enum class Effect : uint8_t {
   kCompute,
   kCollective,
   kReduction,  ///< a collective that may be taken apart: it means its parts
+  kFused,      ///< a product with an activation function: it means the two
   kSend,
   kRecv,
   kMove,  ///< values of operand 0 to operand 1
@@ -149,6 +151,9 @@ Effect effect_of(const Program& program, const OpSpec& spec) {
   }
   if (spec.op == "all_reduce" && spec.operands.size() == 1 && has_one_rank(program, spec)) {
     return Effect::kNothing;
+  }
+  if (is_fused_product(spec)) {
+    return Effect::kFused;
   }
   return spec.op == "send"                     ? Effect::kSend
          : spec.op == "recv"                   ? Effect::kRecv
@@ -171,6 +176,7 @@ struct SpecMeaning {
   std::span<const size_t> replayed = {};  ///< operands of the replay, as positions
   OpSpec replay = {};
   std::vector<PartsMeaning> parts = {};
+  std::optional<ProductAndActivation> unfused = std::nullopt;
 };
 
 SpecMeaning meaning_of(const Program& program, const OpSpec& spec) {
@@ -182,6 +188,9 @@ SpecMeaning meaning_of(const Program& program, const OpSpec& spec) {
     added.sum_hash = hash_value(parts.sum);
     added.gather_hash = parts.gather ? hash_value(*parts.gather) : 0;
     added.parts = std::move(parts);
+  }
+  if (meaning.effect == Effect::kFused) {
+    meaning.unfused = unfused(spec);
   }
   for (const OpDefinition* const op : all_ops()) {
     if (op->name == spec.op && !op->replay.op.empty()) {
@@ -243,6 +252,9 @@ class Interpreter {
           reduce(parts, ranges, id);
         }
         return;
+      case Effect::kFused:
+        compute_both(*spec.unfused, ranges, id);
+        return;
       case Effect::kCompute:
         compute(program_.spec(task), ranges, spec.hash, id);
         break;
@@ -283,6 +295,28 @@ class Interpreter {
       }
     }
     return seen;
+  }
+
+  /// What `compute` makes of the product and then of the activation.
+  void compute_both(const ProductAndActivation& parts, std::span<const BufferRange> ranges,
+                    TaskId id) {
+    const uint64_t activation_hash = hash_value(parts.activation);
+    if (parts.activation.operands.size() == 2) {  // swiglu: all that is handed on is an operand
+      compute(parts.product, ranges.first(3), hash_value(parts.product), id);
+      compute(parts.activation, ranges.last(2), activation_hash, id);
+      return;
+    }
+    uint64_t seen = activation_hash;
+    for (const Piece& piece : read(ranges[2])) {
+      seen = with_piece(seen, piece);
+    }
+    const int64_t num_elems = parts.product.operands[2].shape.num_elems();
+    const uint64_t product =
+        mixed(seen_by(parts.product, ranges.first(2), hash_value(parts.product)), 3);
+    if (num_elems > 0) {
+      seen = with_piece(seen, {.begin = 0, .end = num_elems, .value = product});
+    }
+    write(ranges[3], mixed(seen, 3), id);
   }
 
   /// What `compute` makes of the parts, one after the other.

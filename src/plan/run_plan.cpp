@@ -154,11 +154,17 @@ Recompute recompute_policy(const MemoryConfig& memory) {
                                            : Recompute::kNone;
 }
 
-/// `pairs`: which jobs of the training program are woven.
+/// What a run says to its passes beside sections [overlap] and [memory].
+struct PassSetup {
+  std::vector<JobPair> pairs = {};  ///< jobs of the training program that are woven
+  FuseSwigluOptions fuse_swiglu = {};
+};
+
 PipelineOptions pipeline_options(const OverlapConfig& overlap, const MemoryConfig& memory,
-                                 const std::vector<JobPair>& pairs) {
+                                 const PassSetup& setup) {
   PipelineOptions options = overlap_setup(overlap).options;
-  options.pair_forward_backward.pairs = pairs;
+  options.pair_forward_backward.pairs = setup.pairs;
+  options.fuse_swiglu = setup.fuse_swiglu;
   options.recompute = {.policy = recompute_policy(memory), .num_layers = memory.recompute_layers};
   options.offload = {.num_layers = memory.offload_layers,
                      .prefetch_layers = memory.offload_prefetch_layers,
@@ -190,9 +196,9 @@ const CostModel& schedule_costs(const OverlapConfig& overlap, const PlanOptions&
   return *options.cost_model;
 }
 
-RankPlan plan_woven(std::vector<Program> programs, const OverlapConfig& overlap,
-                    const MemoryConfig& memory, const PlanOptions& plan_options,
-                    const std::vector<JobPair>& pairs) {
+RankPlan plan_with_setup(std::vector<Program> programs, const OverlapConfig& overlap,
+                         const MemoryConfig& memory, const PlanOptions& plan_options,
+                         const PassSetup& setup) {
   const DebugOptions debug = read_debug_options();
   PassContext context = overlap_setup(overlap).context;
   context.cost_model = plan_options.cost_model;
@@ -205,7 +211,7 @@ RankPlan plan_woven(std::vector<Program> programs, const OverlapConfig& overlap,
                                         programs[i].name);
     }
     PipelineResult result =
-        run_pipeline(std::move(programs[i]), pipeline_options(overlap, memory, pairs), context,
+        run_pipeline(std::move(programs[i]), pipeline_options(overlap, memory, setup), context,
                      options, disabling_options(overlap, debug));
     plan.programs.push_back(std::move(result.program));
     if (i == kTrainProgram) {
@@ -254,7 +260,7 @@ RankPlan plan_rank(std::vector<Program> programs, const OverlapConfig& overlap,
   PlanOptions options;
   options.cost_model = cost_model;
   options.verify = verify;
-  return plan_woven(std::move(programs), overlap, memory, options, {});
+  return plan_with_setup(std::move(programs), overlap, memory, options, {});
 }
 
 RankPlan plan_rank(const RunConfig& config, const RunPlan& run, int rank,
@@ -271,10 +277,12 @@ RankPlan plan_rank(const RunConfig& config, const RunPlan& run, int rank,
                                          .sequence = config.train.sequence,
                                          .dtype = train.dtype,
                                          .parallel = run.parallel}));
-  const std::vector<JobPair> pairs =
-      paired_jobs(schedule_options(run.mesh, run.parallel, run.num_microbatches),
-                  run.mesh.position(rank).pipeline);
-  RankPlan plan = plan_woven(std::move(programs), config.overlap, config.memory, options, pairs);
+  const PassSetup setup{
+      .pairs = paired_jobs(schedule_options(run.mesh, run.parallel, run.num_microbatches),
+                           run.mesh.position(rank).pipeline),
+      .fuse_swiglu = {.enabled = fuses_swiglu(config)}};
+  RankPlan plan =
+      plan_with_setup(std::move(programs), config.overlap, config.memory, options, setup);
   plan.layout = std::move(layout);
   return plan;
 }

@@ -20,12 +20,17 @@ namespace braid {
 ///
 /// Attention: flops of the causal half over peak * fraction * e(head size) * sequence / (sequence +
 /// 450) * blocks / (blocks + SMs): about one wave is lost, since blocks of causal rows differ.
+/// A product with an activation function: `fused_product_ns`, but no less than its own bytes take.
 /// Everything else: bytes over bandwidth, plus launch. Communication: alpha + beta per step of the
 /// algorithm, with NCCL's latencies.
 std::unique_ptr<CostModel> make_analytic_model(Cluster cluster);
 
 /// The parts of it, in nanoseconds with fraction, for models that correct them by measurements.
 double analytic_task_ns(const DeviceSpec& device, const OpSpec& spec);
+/// A product with SwiGLU in its epilogue (ops/linear_swiglu.h), from what its two ops take apart.
+/// On Hopper, which has such kernels, a little more than the product; elsewhere both.
+double fused_product_ns(const DeviceSpec& device, const OpSpec& spec, double product_ns,
+                        double activation_ns);
 double analytic_comm_ns(const Cluster& cluster, const CommSpec& spec);
 double analytic_host_copy_ns(const DeviceSpec& device, int64_t bytes);
 

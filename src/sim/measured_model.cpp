@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/errors.h"
+#include "ops/linear_swiglu.h"
 #include "ops/op.h"
 #include "sim/analytic_model.h"
 #include "sim/interpolate.h"
@@ -184,6 +185,9 @@ class MeasuredModel final : public CostModel {
                                     : curve_cost(curve->second, bytes_of(spec), analytic_ns);
     }
     const auto table = tables_.find(table_key(spec));
+    if (table == tables_.end() && is_fused_product(spec)) {
+      return cost_of_parts(spec);
+    }
     return table == tables_.end() ? analytic(analytic_ns)
                                   : table->second.cost(coordinates_of(spec, family), analytic_ns);
   }
@@ -218,6 +222,17 @@ class MeasuredModel final : public CostModel {
   std::string description() const override { return description_; }
 
  private:
+  /// Of a product with an activation function where such have not been timed.
+  Cost cost_of_parts(const OpSpec& spec) const {
+    const ProductAndActivation parts = unfused(spec);
+    const Cost product = task_cost(parts.product);
+    const Cost activation = task_cost(parts.activation);
+    const double ns = fused_product_ns(cluster_.device, spec, static_cast<double>(product.ns),
+                                       static_cast<double>(activation.ns));
+    return {.ns = round_cost_ns(ns),
+            .source = std::max({product.source, activation.source, CostSource::kInterpolated})};
+  }
+
   /// Where a library was timed and not its algorithms, "ring" is whatever it chose: then a tree
   /// takes no less.
   CommSpec as_measured(const CommSpec& spec) const {

@@ -7,6 +7,7 @@
 #include "ops/attention.h"
 #include "ops/attention_step.h"
 #include "ops/attributes.h"
+#include "ops/linear_swiglu.h"
 #include "ops/op.h"
 
 namespace braid {
@@ -42,7 +43,8 @@ std::string_view family_name(OpFamily family) {
 }
 
 OpFamily family_of(const OpSpec& spec) {
-  if (spec.op == "linear" || spec.op == "linear_dgrad" || spec.op == "linear_wgrad") {
+  if (spec.op == "linear" || spec.op == "linear_dgrad" || spec.op == "linear_wgrad" ||
+      is_fused_product(spec)) {
     return OpFamily::kGemm;
   }
   if (spec.op == "attention" || spec.op == "attention_backward" || is_attention_step(spec)) {
@@ -68,6 +70,9 @@ int64_t host_copy_bytes(const OpSpec& spec) {
 }
 
 GemmShape gemm_shape(const OpSpec& spec) {
+  if (is_fused_product(spec)) {
+    return gemm_shape(unfused(spec).product);
+  }
   const Shape& a = spec.operands.at(0).shape;
   const Shape& b = spec.operands.at(1).shape;
   const DType dtype = spec.operands[0].dtype;

@@ -11,7 +11,7 @@ namespace braid {
 
 /// What bounds an op, hence how its time follows from its shape.
 enum class OpFamily : uint8_t {
-  kGemm,         ///< one matrix product
+  kGemm,         ///< one matrix product, also with an activation function behind it
   kAttention,    ///< fused attention and its backward
   kMemoryBound,  ///< everything else that computes or copies on the device
   kHostCopy,     ///< between device and host memory
@@ -41,8 +41,8 @@ struct GemmShape {
   friend bool operator==(const GemmShape&, const GemmShape&) = default;
 };
 
-/// The product that a spec of family kGemm is; the result's rows and columns are those of the
-/// operand that it writes. The spec must have passed `check_spec`.
+/// The product that a spec of family kGemm is, or has; the result's rows and columns are those of
+/// the operand that the product writes. The spec must have passed `check_spec`.
 GemmShape gemm_shape(const OpSpec& spec);
 
 /// Sizes of a spec of family kAttention, which must have passed `check_spec`.

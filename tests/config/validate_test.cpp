@@ -267,10 +267,25 @@ TEST(Resolved, WritesOutWhatIsDerived) {
 
 TEST(Resolved, KeepsWhatIsGiven) {
   const RunConfig config = changed(
-      "parallel.data=1\ndata.seed=3\noptimizer.decay_steps=20\ncheckpoint.folder=elsewhere");
+      "parallel.data=1\ndata.seed=3\noptimizer.decay_steps=20\ncheckpoint.folder=elsewhere\n"
+      "runtime.fuse_swiglu=on");
   EXPECT_EQ(resolved(config), config);
   const RunConfig constant = resolved(changed("optimizer.schedule=constant"));
   EXPECT_EQ(constant.optimizer.decay_steps, 0);
+}
+
+// GPUs run bfloat16 only.
+TEST(Resolved, FusesSwigluWhereGpusRunTheStep) {
+  const auto choice = [](const std::string& text) {
+    return resolved(changed(text)).runtime.fuse_swiglu;
+  };
+  EXPECT_EQ(choice("train.dtype=float32"), "off");
+  EXPECT_EQ(choice("train.dtype=bfloat16"), "on");
+  EXPECT_EQ(choice("train.dtype=bfloat16\noverlap.mode=off"), "on");
+  EXPECT_EQ(choice("train.dtype=bfloat16\nruntime.device=cuda"), "on");
+  EXPECT_EQ(choice("train.dtype=bfloat16\nruntime.device=cpu"), "off");
+  EXPECT_EQ(choice("train.dtype=bfloat16\nruntime.fuse_swiglu=off"), "off");
+  EXPECT_EQ(choice("train.dtype=float32\nruntime.fuse_swiglu=on"), "on");
 }
 
 TEST(NumMicrobatches, IsTheShareOfOneRank) {

@@ -148,6 +148,36 @@ bool same_persistent(const Program& program, const SymbolicState& a, const Symbo
   return true;
 }
 
+// A product with an activation function is the two, whatever keeps what one hands to the other.
+TEST(StepMeaning, OfAFusedProductIsThatOfItsParts) {
+  const std::string tables =
+      "program step rank=0 ranks=1 events=0\n"
+      "stream s kind=compute priority=0\n"
+      "buffer x f32 [4,3] activation persistent device\n"
+      "buffer w f32 [4,3] param persistent device\n"
+      "buffer v f32 [3,2] param persistent device\n"
+      "buffer u f32 [3,2] param persistent device\n"
+      "buffer g f32 [4,4] activation persistent device\n"
+      "buffer y f32 [4,2] activation persistent device\n"
+      "buffer d f32 [2,4,2] activation step device\n"
+      "buffer dg f32 [4,4] activation persistent device\n";
+  const auto changed = [&](const std::string& before, const std::string& after) {
+    return changes(parse_program(tables + before), parse_program(tables + after));
+  };
+  const std::string linear = "linear(x, w -> g) {has_bias=false, adds_bias=true} s forward\n";
+  const std::string two = linear + "swiglu(g -> y) s forward\n";
+  EXPECT_THAT(changed(two, "linear_swiglu(x, w -> g, y) s forward\n"), IsEmpty());
+  EXPECT_THAT(changed(two, "linear_swiglu(w, x -> g, y) s forward\n"), SizeIs(2));
+  const std::string both = "linear_dgrad_swiglu_backward(x, v, g -> dg) s dgrad\n";
+  const std::string dgrad = "linear_dgrad(x, v -> d[8:16] [4,2]) {accumulate=false} s dgrad\n";
+  const std::string backward = "swiglu_backward(g, d[8:16] [4,2] -> dg) s dgrad\n";
+  EXPECT_THAT(changed(dgrad + backward, both), IsEmpty());
+  EXPECT_THAT(changed(linear + dgrad + backward, linear + both), IsEmpty());
+  EXPECT_THAT(changed(linear + dgrad + backward, both + linear), SizeIs(1));
+  EXPECT_THAT(changed(dgrad + backward, "linear_dgrad_swiglu_backward(x, u, g -> dg) s dgrad\n"),
+              SizeIs(1));
+}
+
 // Against a reference that hashes every element on its own.
 TEST(StepMeaning, DiffersExactlyWhereAnElementDoes) {
   int num_equal = 0;

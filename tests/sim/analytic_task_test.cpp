@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "ops/linear_swiglu.h"
 #include "sim/analytic_model.h"
 #include "sim/sim_specs.h"
 
@@ -145,6 +146,41 @@ TEST(AnalyticGemm, IsBelowTheBestProductsOfOtherDevices) {
     const double expected = rate(*model_of(device), linear_spec(16384, 16384, 16384));
     EXPECT_LT(expected, tflops_per_s) << device;
     EXPECT_GT(expected, 0.85 * tflops_per_s) << device;
+  }
+}
+
+// A little more than the product on Hopper, where kernels do both, and both elsewhere.
+TEST(AnalyticGemm, WithSwigluCostsWhatItsEpilogueAdds) {
+  const OpSpec forward = linear_swiglu_spec(8192, 14336, 4096);
+  const OpSpec backward = linear_dgrad_swiglu_backward_spec(8192, 4096, 14336);
+  const auto in_products = [](const CostModel& model, const OpSpec& spec) {
+    return static_cast<double>(model.task_ns(spec)) /
+           static_cast<double>(model.task_ns(unfused(spec).product));
+  };
+  for (const char* const device : {"h100", "h200"}) {
+    EXPECT_NEAR(in_products(*model_of(device), forward), 1.01, 1e-4) << device;
+    EXPECT_NEAR(in_products(*model_of(device), backward), 1.03, 1e-4) << device;
+  }
+  for (const char* const device : {"a100", "b200", "cpu"}) {
+    const auto model = model_of(device);
+    for (const OpSpec& spec : {forward, backward}) {
+      const int64_t both =
+          model->task_ns(unfused(spec).product) + model->task_ns(unfused(spec).activation);
+      EXPECT_NEAR(static_cast<double>(model->task_ns(spec)), static_cast<double>(both), 1.0)
+          << device << " " << spec.op;
+    }
+  }
+  // Never more than both, and never less than its bytes take.
+  const auto model = model_of("h200");
+  for (const int64_t depth : {8, 64, 512, 2048, 3000, 4096, 16384}) {
+    const OpSpec spec = linear_dgrad_swiglu_backward_spec(4096, depth, 4096);
+    const int64_t product = model->task_ns(unfused(spec).product);
+    EXPECT_GE(model->task_ns(spec), product) << depth;
+    const OpCost cost = spec_cost(spec);
+    EXPECT_GE(static_cast<double>(model->task_ns(spec)),
+              (cost.bytes_read + cost.bytes_written) / (4.8e12 * 0.875) * 1e9)
+        << depth;
+    EXPECT_LE(model->task_ns(spec), product + model->task_ns(unfused(spec).activation)) << depth;
   }
 }
 

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/temp_folder.h"
+#include "ops/linear_swiglu.h"
 #include "sim/analytic_model.h"
 #include "sim/sim_specs.h"
 
@@ -162,6 +163,40 @@ TEST(MeasuredModel, RefusesBadSpecsAsTheAnalyticModelDoes) {
   bad.operands.pop_back();
   EXPECT_THROW(static_cast<void>(model->task_cost(bad)), InternalError);
   EXPECT_THROW(static_cast<void>(model->task_cost(all_reduce_spec(8))), InternalError);
+}
+
+// Figures of bench/notes.md: of a profile from before there were such ops.
+TEST(MeasuredModel, PricesAProductWithSwigluByItsTwoOps) {
+  const OpSpec forward = linear_swiglu_spec(8192, 14336, 4096);
+  const OpSpec deep = linear_dgrad_swiglu_backward_spec(8192, 4096, 14336);
+  const OpSpec shallow = linear_dgrad_swiglu_backward_spec(16384, 2048, 8192);
+  const std::vector<TaskPoint> tasks = {
+      {unfused(forward).product, {2'849'000, 0}}, {unfused(forward).activation, {162'000, 0}},
+      {unfused(deep).product, {1'462'000, 0}},    {unfused(deep).activation, {274'000, 0}},
+      {unfused(shallow).product, {816'000, 0}},   {unfused(shallow).activation, {314'000, 0}}};
+  const auto model = model_of(tasks);
+  EXPECT_EQ(model->task_cost(forward), (Cost{2'877'490, CostSource::kInterpolated}));
+  EXPECT_EQ(model->task_cost(deep), (Cost{1'505'860, CostSource::kInterpolated}));
+  EXPECT_EQ(model->task_cost(shallow), (Cost{971'040, CostSource::kInterpolated}));
+  Profile profile = h200_profile(tasks);
+  profile.device_kind = "cpu";
+  EXPECT_EQ(make_measured_model(profile, 1)->task_ns(forward), 3'011'000);
+  profile.device_kind = "a100";
+  EXPECT_EQ(make_measured_model(profile, 1)->task_ns(deep), 1'736'000);
+}
+
+TEST(MeasuredModel, AProductWithSwigluThatWasMeasuredCostsThat) {
+  const OpSpec forward = linear_swiglu_spec(8192, 14336, 4096);
+  const auto model = model_of({{forward, {2'800'000, 0}}, {unfused(forward).product, {1, 0}}});
+  EXPECT_EQ(model->task_cost(forward), (Cost{2'800'000, CostSource::kMeasured}));
+  const auto analytic = make_analytic_model(parse_cluster("h200"));
+  const OpSpec other = linear_swiglu_spec(4096, 14336, 4096);
+  const Cost cost = model->task_cost(other);
+  EXPECT_EQ(cost.source, CostSource::kExtrapolated);
+  EXPECT_NEAR(static_cast<double>(cost.ns),
+              2.8e6 * static_cast<double>(analytic->task_ns(other)) /
+                  static_cast<double>(analytic->task_ns(forward)),
+              1.0);
 }
 
 TEST(LoadCostModel, TakesProfilesAndClusters) {

@@ -29,6 +29,14 @@ TEST(GemmShape, OfAllThreeProducts) {
   EXPECT_THROW(gemm_shape(add_spec(3)), std::exception);
 }
 
+TEST(GemmShape, OfAProductWithSwigluIsTheProducts) {
+  EXPECT_EQ(family_of(linear_swiglu_spec(24, 5, 7)), OpFamily::kGemm);
+  EXPECT_EQ(gemm_shape(linear_swiglu_spec(24, 5, 7)), gemm_shape(linear_spec(24, 10, 7)));
+  EXPECT_EQ(family_of(linear_dgrad_swiglu_backward_spec(24, 10, 7)), OpFamily::kGemm);
+  EXPECT_EQ(gemm_shape(linear_dgrad_swiglu_backward_spec(24, 10, 7)),
+            gemm_shape(linear_dgrad_spec(24, 10, 7)));
+}
+
 TEST(AttentionShape, OfBothDirections) {
   const AttentionShape shape = attention_shape(attention_spec({3, 512, 8, 2, 64}, true));
   EXPECT_EQ(shape.sequences, 3);

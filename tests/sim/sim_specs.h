@@ -32,6 +32,22 @@ inline OpSpec linear_wgrad_spec(int64_t n, int64_t m, int64_t k) {
       {read(DType::kBF16, {n, k}), read(DType::kBF16, {n, m}), read_write(DType::kF32, {m, k})}};
 }
 
+/// x [n, k] times a weight [2 f, k], and SwiGLU behind it.
+inline OpSpec linear_swiglu_spec(int64_t n, int64_t f, int64_t k, DType dtype = DType::kBF16) {
+  return {"linear_swiglu",
+          {},
+          {read(dtype, {n, k}), read(dtype, {2 * f, k}), write(dtype, {n, 2 * f}),
+           write(dtype, {n, f})}};
+}
+
+/// dy [n, m] times a weight [m, f], and SwiGLU's backward behind it.
+inline OpSpec linear_dgrad_swiglu_backward_spec(int64_t n, int64_t m, int64_t f) {
+  return {"linear_dgrad_swiglu_backward",
+          {},
+          {read(DType::kBF16, {n, m}), read(DType::kBF16, {m, f}), read(DType::kBF16, {n, 2 * f}),
+           write(DType::kBF16, {n, 2 * f})}};
+}
+
 struct AttentionSizes {
   int64_t sequences = 1;
   int64_t sequence = 4096;

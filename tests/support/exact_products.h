@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "backends/cpu/cpu_executor.h"
@@ -7,6 +8,7 @@
 #include "base/dtype.h"
 #include "ops/attributes.h"
 #include "ops/linear.h"
+#include "ops/linear_swiglu.h"
 
 namespace braid {
 
@@ -88,9 +90,32 @@ CpuKernel exact_linear_wgrad(const OpSpec& spec) {
   }};
 }
 
+/// The product, and then the activation's own kernel; activations have no scratch.
+template <class T>
+CpuKernel exact_fused_product(const OpSpec& spec, int num_workers) {
+  const ProductAndActivation parts = unfused(spec);
+  const CpuKernel activation = make_cpu_kernel(parts.activation, num_workers);
+  if (spec.op == kLinearSwigluOp.name) {
+    return {.run = [product = exact_linear<T>(parts.product), activation](const KernelArgs& args) {
+      product.run({args.operands.first(3), {}, args.workers});
+      activation.run({args.operands.last(2), {}, args.workers});
+    }};
+  }
+  const int64_t num_elems = parts.product.operands[2].shape.num_elems();
+  return {.run =
+              [product = exact_linear_dgrad<T>(parts.product), activation](const KernelArgs& args) {
+                const auto& o = args.operands;
+                std::byte* const d_h = args.scratch.data();
+                product.run({std::array{o[0], o[1], d_h}, {}, args.workers});
+                activation.run({std::array{o[2], d_h, o[3]}, {}, args.workers});
+              },
+          .scratch_bytes = static_cast<size_t>(num_elems) * sizeof(T)};
+}
+
 template <class T>
 CpuKernel make_exact_product(const OpSpec& spec, int num_workers) {
-  return spec.op == "linear"         ? exact_linear<T>(spec)
+  return is_fused_product(spec)      ? exact_fused_product<T>(spec, num_workers)
+         : spec.op == "linear"       ? exact_linear<T>(spec)
          : spec.op == "linear_dgrad" ? exact_linear_dgrad<T>(spec)
          : spec.op == "linear_wgrad" ? exact_linear_wgrad<T>(spec)
                                      : make_cpu_kernel(spec, num_workers);
