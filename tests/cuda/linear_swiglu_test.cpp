@@ -49,7 +49,8 @@ std::vector<double> swiglu_of(const KernelCase& forward) {
 }
 
 // y is a function of the rounded product: of what was not rounded it would be off by more than its
-// own rounding. Sums are some 100 at most: an exponent that is off by as many half units gives 1e-5.
+// own rounding. Sums are some 100 at most: an exponent that is off by as many half units gives
+// 1e-5.
 TEST_F(LinearSwigluCudaTest, ForwardEqualsTheCpu) {
   for (const DType dtype : kCudaDtypes) {
     for (const Sizes s : kSizes) {
