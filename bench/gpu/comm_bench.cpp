@@ -273,7 +273,7 @@ class Calls {
   }
 
   void connect(Rendezvous& rendezvous) {
-    copies_.find_peers(/*shares_operands=*/true, rendezvous);
+    copies_.find_peers({}, rendezvous);
     copies_.connect(
         {.memory = {{memory_.data(), memory_.size_bytes()}},
          .address = [this](size_t, TaskId task, size_t operand) { return address(task, operand); },

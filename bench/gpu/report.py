@@ -111,7 +111,7 @@ class Runs:
         self.session = runs[-1]["session"] if runs else None
         runs = [r for r in runs if r["session"] == self.session]
         self.of = {side: self.chosen([r for r in runs if r["side"] == side]) for side in SIDES}
-        self.failed = {r["side"] for r in records if r["kind"] == "failure" and r["case"] == case and r["session"] == self.session}
+        self.failed = {r["side"] for r in records if r["kind"] == "failure" and r.get("case") == case and r["time"] >= (self.session or "")}
 
     @staticmethod
     def chosen(runs):

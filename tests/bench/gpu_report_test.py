@@ -60,7 +60,16 @@ class PageTest(unittest.TestCase):
         self.assertIn("| llama-1b | 46.0 | 4.0 | 50.0 | 40.0 | 45.0 | 50.0 |", text)
 
     def test_a_side_that_failed_leaves_a_hole_and_nothing_else(self):
-        self.assertIn("| llama-1b | 50,000 (50,000 to 50,000) | failed |  |", page(run("braid", 50000, 1)))
+        failure = {"kind": "failure", "time": "2026-01-01 00:00:01", "stage": "end_to_end", "case": "llama-1b", "side": "torch",
+                   "options": {}, "message": "no"}
+        self.assertIn("| llama-1b | 50,000 (50,000 to 50,000) | failed |  |",
+                      page(run("braid", 50000, 1, session="2026-01-01 00:00:00"), failure))
+
+    def test_a_side_that_was_not_run_leaves_a_hole_and_no_failure(self):
+        earlier = {"kind": "failure", "time": "2025-12-31 00:00:00", "stage": "end_to_end", "case": "llama-1b", "side": "torch",
+                   "options": {}, "message": "no"}
+        self.assertIn("| llama-1b | 50,000 (50,000 to 50,000) |  |  |",
+                      page(earlier, run("braid", 50000, 1, session="2026-01-01 00:00:00")))
 
     def test_rehearsals_stay_out(self):
         self.assertNotIn("llama-1b", page({**run("braid", 50000, 1), "small": True}))
