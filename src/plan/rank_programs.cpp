@@ -60,9 +60,10 @@ RunPlan plan_for_rank(const RunConfig& config, int64_t tokenizer_vocabulary, int
   }
   const ModelSpec model = resolve_model(config.model, config.train.sequence, tokenizer_vocabulary);
   const std::vector<int> firsts = first_rank_of_stages(Mesh(mesh_sizes(config, model)));
-  std::set<int> ranks(firsts.begin(), firsts.end());
-  ranks.insert(rank);
-  return plan_run(config, tokenizer_vocabulary, {.ranks = {ranks.begin(), ranks.end()}});
+  std::set<int> planned(firsts.begin(), firsts.end());
+  planned.insert(rank);
+  const std::vector<int> in_order(planned.begin(), planned.end());
+  return plan_run(config, tokenizer_vocabulary, {.ranks = in_order});
 }
 
 const RankPlan& plan_of_rank(const RunPlan& plan, int rank) {
