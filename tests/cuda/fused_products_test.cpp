@@ -9,37 +9,19 @@
 #include "backends/cuda/algorithm_cache.h"
 #include "ops/linear_swiglu.h"
 #include "support/cuda_kernel_case.h"
+#include "support/linear_swiglu_cases.h"
 
 namespace braid {
 namespace {
 
-/// N; K or M, the depth of the product; F.
-struct Sizes {
-  int64_t rows;
-  int64_t depth;
-  int64_t ffn;
-};
-
 /// One row, less than a tile, odd multiples of 8, one row more than the tiles of a cluster, and
 /// more tiles than multiprocessors.
-constexpr Sizes kSizes[] = {{1, 8, 8},       {3, 24, 40},      {129, 264, 136},  {257, 72, 1032},
-                            {300, 1000, 88}, {1031, 136, 776}, {2048, 512, 1536}};
+constexpr SwigluSizes kSizes[] = {{1, 8, 8},        {3, 24, 40},     {129, 264, 136},
+                                  {257, 72, 1032},  {300, 1000, 88}, {1031, 136, 776},
+                                  {2048, 512, 1536}};
 
-OpSpec forward_spec(Sizes s, DType dtype = DType::kBF16) {
-  return {"linear_swiglu",
-          {},
-          {read(dtype, {s.rows, s.depth}), read(dtype, {2 * s.ffn, s.depth}),
-           write(dtype, {s.rows, 2 * s.ffn}), write(dtype, {s.rows, s.ffn})}};
-}
-
-OpSpec backward_spec(Sizes s, DType dtype = DType::kBF16) {
-  return {"linear_dgrad_swiglu_backward",
-          {},
-          {read(dtype, {s.rows, s.depth}), read(dtype, {s.depth, s.ffn}),
-           read(dtype, {s.rows, 2 * s.ffn}), write(dtype, {s.rows, 2 * s.ffn})}};
-}
-
-constexpr OpSpec (*kSpecs[])(Sizes, DType) = {forward_spec, backward_spec};
+constexpr OpSpec (*kSpecs[])(DType, SwigluSizes) = {linear_swiglu_spec,
+                                                    linear_dgrad_swiglu_backward_spec};
 
 bool is_forward(const OpSpec& spec) {
   return spec.op == kLinearSwigluOp.name;
@@ -60,7 +42,7 @@ class FusedProductsTest : public CudaKernelTest {
  protected:
   void SetUp() override {
     CudaKernelTest::SetUp();
-    if (!IsSkipped() && fused_kernel_names(forward_spec(kSizes[0])).empty()) {
+    if (!IsSkipped() && fused_kernel_names(linear_swiglu_spec(DType::kBF16, kSizes[0])).empty()) {
       GTEST_SKIP() << "scripts/build_sm90_kernels.sh was not run before the build";
     }
   }
@@ -74,18 +56,6 @@ class FusedProductsTest : public CudaKernelTest {
     }
   }
 };
-
-/// y of the gate_up that was written, in f64.
-std::vector<double> swiglu_of_written(const KernelCase& forward) {
-  OpSpec spec = unfused(forward.spec()).activation;
-  for (OperandSpec& operand : spec.operands) {
-    operand.dtype = DType::kF64;
-  }
-  KernelCase swiglu(spec);
-  swiglu.set(0, forward.values(2));
-  swiglu.run(2);
-  return swiglu.values(1);
-}
 
 /// The two kernels that the op stands for, on the device; the written operands.
 KernelCase two_kernels(const KernelCase& inputs, CudaContext& context) {
@@ -149,8 +119,8 @@ KernelCase exact_case(const OpSpec& spec) {
 }
 
 TEST_F(FusedProductsTest, ForwardEqualsTheCpu) {
-  for (const Sizes s : kSizes) {
-    const OpSpec spec = forward_spec(s);
+  for (const SwigluSizes s : kSizes) {
+    const OpSpec spec = linear_swiglu_spec(DType::kBF16, s);
     const KernelCase expected = f64_reference(random_case(spec));
     for_each_kernel(spec, [&](const CudaKernel& kernel, const std::string& name) {
       KernelCase actual = random_case(spec);
@@ -166,8 +136,8 @@ TEST_F(FusedProductsTest, ForwardEqualsTheCpu) {
 
 // d_h and the result are each rounded once; factors behind d_h are 33 at most.
 TEST_F(FusedProductsTest, BackwardEqualsTheCpu) {
-  for (const Sizes s : kSizes) {
-    const OpSpec spec = backward_spec(s);
+  for (const SwigluSizes s : kSizes) {
+    const OpSpec spec = linear_dgrad_swiglu_backward_spec(DType::kBF16, s);
     const KernelCase expected = f64_reference(random_case(spec));
     Tolerance tolerance = sum_tolerance(DType::kBF16, static_cast<double>(s.depth));
     tolerance.absolute *= 33;
@@ -184,8 +154,8 @@ TEST_F(FusedProductsTest, BackwardEqualsTheCpu) {
 // to the bit, the rounding between them included.
 TEST_F(FusedProductsTest, EpiloguesHaveTheBitsOfTheKernelsOfSwiglu) {
   for (const auto make_spec : kSpecs) {
-    for (const Sizes s : kSizes) {
-      const OpSpec spec = make_spec(s, DType::kBF16);
+    for (const SwigluSizes s : kSizes) {
+      const OpSpec spec = make_spec(DType::kBF16, s);
       const KernelCase expected = two_kernels(exact_case(spec), context());
       for_each_kernel(spec, [&](const CudaKernel& kernel, const std::string& name) {
         KernelCase actual = exact_case(spec);
@@ -200,7 +170,7 @@ TEST_F(FusedProductsTest, EpiloguesHaveTheBitsOfTheKernelsOfSwiglu) {
 // rounding to bf16 hides that nearly everywhere.
 TEST_F(FusedProductsTest, NearlyAllBitsAreThoseOfTheTwoKernels) {
   for (const auto make_spec : kSpecs) {
-    const OpSpec spec = make_spec({2048, 1024, 1536}, DType::kBF16);
+    const OpSpec spec = make_spec(DType::kBF16, {2048, 1024, 1536});
     const KernelCase expected = two_kernels(KernelCase(spec), context());
     for_each_kernel(spec, [&](const CudaKernel& kernel, const std::string& name) {
       KernelCase actual(spec);
@@ -214,7 +184,7 @@ TEST_F(FusedProductsTest, NearlyAllBitsAreThoseOfTheTwoKernels) {
 
 TEST_F(FusedProductsTest, GraphAndRerunsAreBitwiseEqual) {
   for (const auto make_spec : kSpecs) {
-    const OpSpec spec = make_spec({1031, 520, 1544}, DType::kBF16);
+    const OpSpec spec = make_spec(DType::kBF16, {1031, 520, 1544});
     for_each_kernel(spec, [&](const CudaKernel& kernel, const std::string& name) {
       KernelCase first = random_case(spec);
       run_on_cuda(first, kernel);
@@ -235,7 +205,7 @@ TEST_F(FusedProductsTest, RunsOnAnotherDevice) {
     GTEST_SKIP() << "one GPU";
   }
   for (const auto make_spec : kSpecs) {
-    const OpSpec spec = make_spec({257, 72, 1032}, DType::kBF16);
+    const OpSpec spec = make_spec(DType::kBF16, {257, 72, 1032});
     const std::string name = fused_kernel_names(spec).front();
     KernelCase here = random_case(spec);
     run_on_cuda(here, make_fused_kernel(spec, name, context()));
@@ -253,7 +223,7 @@ TEST_F(FusedProductsTest, RunsOnAnotherDevice) {
 TEST_F(FusedProductsTest, TheChoiceIsRemembered) {
   CudaContext remembering(0, "");
   for (const auto make_spec : kSpecs) {
-    const OpSpec spec = make_spec({512, 256, 1024}, DType::kBF16);
+    const OpSpec spec = make_spec(DType::kBF16, {512, 256, 1024});
     make_cuda_kernel(spec, remembering);
     const size_t entries = remembering.algorithms().size();
     make_cuda_kernel(spec, remembering);
@@ -266,9 +236,10 @@ TEST_F(FusedProductsTest, TheChoiceIsRemembered) {
 /// What copies of tiles cannot do has the two kernels. No GPU is asked.
 TEST(FusedProductNames, AreOfBf16InWholeVectorsOnly) {
   for (const auto make_spec : kSpecs) {
-    EXPECT_TRUE(fused_kernel_names(make_spec({64, 64, 64}, DType::kF32)).empty());
-    for (const Sizes s : {Sizes{64, 60, 64}, Sizes{64, 64, 60}, Sizes{64, 7, 3}}) {
-      EXPECT_TRUE(fused_kernel_names(make_spec(s, DType::kBF16)).empty());
+    EXPECT_TRUE(fused_kernel_names(make_spec(DType::kF32, {64, 64, 64})).empty());
+    for (const SwigluSizes s :
+         {SwigluSizes{64, 60, 64}, SwigluSizes{64, 64, 60}, SwigluSizes{64, 7, 3}}) {
+      EXPECT_TRUE(fused_kernel_names(make_spec(DType::kBF16, s)).empty());
     }
   }
 }

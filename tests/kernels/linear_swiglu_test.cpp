@@ -2,31 +2,12 @@
 
 #include "ops/linear.h"
 #include "support/kernel_harness.h"
+#include "support/linear_swiglu_cases.h"
 
 namespace braid {
 namespace {
 
-struct Sizes {
-  int64_t rows;
-  int64_t width;  // K; M of the backward
-  int64_t ffn;    // F
-};
-
-constexpr Sizes kAwkward[] = {{1, 1, 1}, {1, 7, 3}, {5, 1, 2}, {13, 31, 17}, {67, 48, 101}};
-
-KernelCase forward_case(DType dtype, Sizes s) {
-  return KernelCase({"linear_swiglu",
-                     {},
-                     {read(dtype, {s.rows, s.width}), read(dtype, {2 * s.ffn, s.width}),
-                      write(dtype, {s.rows, 2 * s.ffn}), write(dtype, {s.rows, s.ffn})}});
-}
-
-KernelCase backward_case(DType dtype, Sizes s) {
-  return KernelCase({"linear_dgrad_swiglu_backward",
-                     {},
-                     {read(dtype, {s.rows, s.width}), read(dtype, {s.width, s.ffn}),
-                      read(dtype, {s.rows, 2 * s.ffn}), write(dtype, {s.rows, 2 * s.ffn})}});
-}
+constexpr SwigluSizes kAwkward[] = {{1, 1, 1}, {1, 7, 3}, {5, 1, 2}, {13, 31, 17}, {67, 48, 101}};
 
 /// The product and the activation as ops of their own, on what the fused case reads.
 struct TwoKernels {
@@ -49,8 +30,8 @@ struct TwoKernels {
 
 TEST(LinearSwiglu, GivesTheBitsOfTheTwoKernels) {
   for (const DType dtype : kFloatDtypes) {
-    for (const Sizes s : kAwkward) {
-      KernelCase kernel = forward_case(dtype, s);
+    for (const SwigluSizes s : kAwkward) {
+      KernelCase kernel(linear_swiglu_spec(dtype, s));
       const TwoKernels expected(kernel, 2);
       kernel.run(2);
       EXPECT_TRUE(kernel.bytes(2) == expected.product.bytes(2)) << dtype_name(dtype);
@@ -61,8 +42,8 @@ TEST(LinearSwiglu, GivesTheBitsOfTheTwoKernels) {
 
 TEST(LinearDgradSwigluBackward, GivesTheBitsOfTheTwoKernels) {
   for (const DType dtype : kFloatDtypes) {
-    for (const Sizes s : kAwkward) {
-      KernelCase kernel = backward_case(dtype, s);
+    for (const SwigluSizes s : kAwkward) {
+      KernelCase kernel(linear_dgrad_swiglu_backward_spec(dtype, s));
       const TwoKernels expected(kernel, 2);
       kernel.run(2);
       EXPECT_TRUE(kernel.bytes(3) == expected.activation.bytes(2)) << dtype_name(dtype);
@@ -72,8 +53,8 @@ TEST(LinearDgradSwigluBackward, GivesTheBitsOfTheTwoKernels) {
 
 // By differences of the forward in f64: d_gate_up of a loss that weighs y's features by w.
 TEST(LinearDgradSwigluBackward, AgreesWithDifferences) {
-  const Sizes s{.rows = 3, .width = 5, .ffn = 7};
-  KernelCase backward = backward_case(DType::kF64, s);
+  const SwigluSizes s{.rows = 3, .depth = 5, .ffn = 7};
+  KernelCase backward(linear_dgrad_swiglu_backward_spec(DType::kF64, s));
   backward.run();
   const auto dy = backward.values(0);
   const auto loss = [&](const std::vector<double>& gate_up) {
@@ -85,12 +66,12 @@ TEST(LinearDgradSwigluBackward, AgreesWithDifferences) {
     swiglu.run();
     KernelCase next({"linear_dgrad",  // y w^T, with w as it is in memory
                      to_attributes(LinearDgradAttributes{}),
-                     {read(DType::kF64, {s.rows, s.ffn}), read(DType::kF64, {s.ffn, s.width}),
-                      write(DType::kF64, {s.rows, s.width})}});
+                     {read(DType::kF64, {s.rows, s.ffn}), read(DType::kF64, {s.ffn, s.depth}),
+                      write(DType::kF64, {s.rows, s.depth})}});
     std::vector<double> transposed;
     const auto w = backward.values(1);
     for (int64_t f = 0; f < s.ffn; ++f) {
-      for (int64_t m = 0; m < s.width; ++m) {
+      for (int64_t m = 0; m < s.depth; ++m) {
         transposed.push_back(w[static_cast<size_t>(m * s.ffn + f)]);
       }
     }
@@ -103,10 +84,11 @@ TEST(LinearDgradSwigluBackward, AgreesWithDifferences) {
 }
 
 TEST(LinearSwiglu, DoesNotDependOnTheNumberOfWorkers) {
-  const Sizes s{.rows = 1024, .width = 96, .ffn = 160};
+  const SwigluSizes s{.rows = 1024, .depth = 96, .ffn = 160};
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    expect_same_for_any_workers([&] { return forward_case(dtype, s); });
-    expect_same_for_any_workers([&] { return backward_case(dtype, s); });
+    expect_same_for_any_workers([&] { return KernelCase(linear_swiglu_spec(dtype, s)); });
+    expect_same_for_any_workers(
+        [&] { return KernelCase(linear_dgrad_swiglu_backward_spec(dtype, s)); });
   }
 }
 
