@@ -22,7 +22,8 @@ namespace {
 
 struct Arguments {
   std::string device = "auto";
-  ConfigArguments config;
+  std::vector<std::string> configs;
+  std::vector<std::string> overrides;
   std::string out;
   std::string like;
   int64_t threads = 0;
@@ -75,22 +76,41 @@ int64_t num_ranks(const Arguments& arguments, const RunConfig& config, const Cud
   if (arguments.ranks_at_once > 0) {
     return arguments.ranks_at_once;
   }
-  const bool all = arguments.config.path.empty() && gpus.why_alone.empty();
+  const bool all = arguments.configs.empty() && gpus.why_alone.empty();
   return all ? std::ssize(gpus.usable) : config.parallel.ranks;
 }
 
-/// The run whose shapes are measured, and the device as runtime.device would choose it for that
-/// run, or for bfloat16 on one rank where no run is given.
+/// The runs whose shapes are measured. Their tasks are timed as one device runs them, so they must
+/// agree about what decides how it does.
+std::vector<CalibratedRun> runs_of(const Arguments& arguments) {
+  std::vector<CalibratedRun> runs;
+  for (const std::string& path : arguments.configs) {
+    PlannedConfig planned = load_planned_config({.path = path, .overrides = arguments.overrides});
+    const RunConfig& first = runs.empty() ? planned.config : runs.front().config;
+    if (planned.config.train.dtype != first.train.dtype ||
+        planned.config.runtime.repeatable != first.runtime.repeatable) {
+      throw_config_error(
+          "--config {}: train.dtype is {} and runtime.repeatable {}, of {} they are {} and {}; "
+          "runs "
+          "that are measured together agree about both",
+          quote(path, 128), planned.config.train.dtype, planned.config.runtime.repeatable,
+          quote(arguments.configs.front(), 128), first.train.dtype, first.runtime.repeatable);
+    }
+    runs.push_back({std::move(planned.config), planned.tokenizer_vocabulary});
+  }
+  return runs;
+}
+
+/// The runs whose shapes are measured, and the device as runtime.device would choose it for the
+/// first, or for bfloat16 on one rank where no run is given.
 CalibrateOptions options_of(const Arguments& arguments) {
   CalibrateOptions options{
       .stand_in = arguments.like, .quick = arguments.quick, .cache_folder = user_cache_folder()};
   RunConfig config;
   config.train.dtype = "bfloat16";
-  if (!arguments.config.path.empty()) {
-    PlannedConfig planned = load_planned_config(arguments.config);
-    config = planned.config;
-    options.config = std::move(planned.config);
-    options.tokenizer_vocabulary = planned.tokenizer_vocabulary;
+  options.runs = runs_of(arguments);
+  if (!options.runs.empty()) {
+    config = options.runs.front().config;
   }
   if (arguments.device != "auto") {
     config.runtime.device = arguments.device;
@@ -153,12 +173,14 @@ void add_calibrate_command(CLI::App& app, const Console& console) {
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
       ->capture_default_str();
   command
-      ->add_option("--config", arguments->config.path,
-                   "Run file whose shapes are measured too, in its dtype")
-      ->type_name("FILE");
+      ->add_option("--config", arguments->configs,
+                   "Run file whose shapes are measured too, in its dtype; may be repeated")
+      ->type_name("FILE")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   command
-      ->add_option("--set", arguments->config.overrides,
-                   "Override a key of the run file: section.key=value; may be repeated")
+      ->add_option("--set", arguments->overrides,
+                   "Override a key of all run files: section.key=value; may be repeated")
       ->type_name("KEY=VALUE")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
@@ -188,7 +210,8 @@ void add_calibrate_command(CLI::App& app, const Console& console) {
                     "Of several GPUs: also time what copy engines can do (overlap.comm_engine)");
   command->add_flag("--quick", arguments->quick, "Some seconds: few shapes, few repetitions");
   command->footer(
-      "Takes a minute or two; an idle machine measures best. docs/profiles.md explains the "
+      "Takes a minute or two, on a GPU three where it must choose its kernels first; an idle "
+      "machine measures best. docs/profiles.md explains the "
       "file.\n\n"
       "  braid calibrate --config examples/tiny_cpu.toml --out my.json\n"
       "  braid plan examples/tiny_cpu.toml --cost my.json");

@@ -39,6 +39,13 @@ constexpr std::array<int64_t, 8> kGpuCommunicationBytes = {
     64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20, 512 << 20};
 constexpr std::array<int64_t, 2> kQuickGpuCommunicationBytes = {1 << 20, 64 << 20};
 constexpr int64_t kNumContentions = 1;
+
+// Products take a GPU to its power limit, and it is tens of milliseconds until the clock has
+// settled there, as in a step; what comes before the samples lasts longer. Compute beside
+// communication draws another power than either alone, so its samples are long, too.
+constexpr int64_t kSettleNs = 60'000'000;
+constexpr int64_t kGpuSampleNs = 5'000'000;
+constexpr int64_t kContentionSampleNs = 20'000'000;
 constexpr int64_t kMeetingTimeoutNs = 60'000'000'000;
 
 std::string today() {
@@ -139,10 +146,14 @@ class Calibration {
  private:
   bool is_gpu() const { return options_.device.gpu.has_value(); }
   int num_gpus() const { return static_cast<int>(options_.device.gpus.size()); }
-  bool is_repeatable() const { return !options_.config || options_.config->runtime.repeatable; }
+  bool is_repeatable() const {
+    return options_.runs.empty() || options_.runs.front().config.runtime.repeatable;
+  }
   int num_samples() const { return options_.quick ? 3 : 9; }
   std::string dtype() const {
-    return options_.config ? options_.config->train.dtype : is_gpu() ? "bfloat16" : "float32";
+    return !options_.runs.empty() ? options_.runs.front().config.train.dtype
+           : is_gpu()             ? "bfloat16"
+                                  : "float32";
   }
   GridSize grid_size() const {
     if (is_gpu()) {
@@ -199,6 +210,10 @@ class Calibration {
                            .rotation_bytes = 3 * cache_bytes(),
                            .max_bytes = memory_bytes() / 4,
                            .num_samples = num_samples()};
+    if (is_gpu()) {
+      timer.warm_up_ns = kSettleNs;
+      timer.sample_ns = kGpuSampleNs;
+    }
     if (options_.quick) {
       timer.rotation_bytes /= 12;
       timer.warm_up_ns = 2'000'000;
@@ -222,11 +237,12 @@ class Calibration {
     return {"add", {}, {operand, operand, result}};
   }
 
-  /// Those of the run, then those of the grid that do not take too long.
+  /// Those of the runs, then those of the grid that do not take too long.
   std::vector<OpSpec> all_specs() const {
     std::vector<OpSpec> specs;
-    if (options_.config) {
-      specs = program_specs(plan_run(*options_.config, options_.tokenizer_vocabulary));
+    for (const CalibratedRun& run : options_.runs) {
+      const auto of_run = program_specs(plan_run(run.config, run.tokenizer_vocabulary));
+      specs.insert(specs.end(), of_run.begin(), of_run.end());
     }
     const double longest_ns = is_gpu() ? kMaxGpuTaskNs : kMaxCpuTaskNs;
     for (const OpSpec& spec : grid_specs(grid_, dtype())) {
@@ -277,6 +293,10 @@ class Calibration {
     DeviceCommOptions comm = device_comm_options();
     comm.on_point = [&] { report(++done); };
     profile.communication = time_device_communication(comm);
+    if (!options_.quick) {
+      comm.timer.warm_up_ns = kSettleNs;
+      comm.timer.sample_ns = kContentionSampleNs;
+    }
     profile.contention = time_contention(comm, default_contention());
   }
 

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,12 +16,17 @@ struct CalibrationProgress {
   int64_t total = 0;
 };
 
-struct CalibrateOptions {
-  Device device;                     ///< none chosen: the CPU
-  int64_t threads = 0;               ///< of a CPU rank; 0: its share of the cores
-  int64_t ranks_at_once = 1;         ///< of a CPU: all do what is timed at the same time
-  std::optional<RunConfig> config;   ///< resolved; its programs' specs are measured too
+/// A run whose programs' specs are measured.
+struct CalibratedRun {
+  RunConfig config;                  ///< resolved
   int64_t tokenizer_vocabulary = 0;  ///< as in plan_run
+};
+
+struct CalibrateOptions {
+  Device device;                    ///< none chosen: the CPU
+  int64_t threads = 0;              ///< of a CPU rank; 0: its share of the cores
+  int64_t ranks_at_once = 1;        ///< of a CPU: all do what is timed at the same time
+  std::vector<CalibratedRun> runs;  ///< all with the same train.dtype and runtime.repeatable
   std::string stand_in;       ///< kind of known device for what is not measured; empty: by the
                               ///< device's name
   bool quick = false;         ///< fewer shapes and samples
@@ -34,10 +38,11 @@ struct CalibrateOptions {
 /// Communication between ranks too: on a CPU over no link (comm_timer.h); on several GPUs
 /// (Device::gpus) as the library does it, alone and beside compute (device_comm_timer.h).
 /// Measures the device: products, attention and memory-bound ops at the shapes of a grid that
-/// covers the model presets (on a CPU: of small models), and at those of `config`; copies to and
-/// from the host; overheads. Takes a minute or two; "quick" some seconds. Every spec is timed
+/// covers the model presets (on a CPU: of small models), and at those of `runs`; copies to and
+/// from the host; overheads. Takes a minute or two, and what the device needs to choose kernels for
+/// shapes that it sees first; "quick" some seconds. Every spec is timed
 /// through the executor of the device, so by the kernels of a training step. Throws ConfigError for
-/// a device without a stand-in, and whatever planning `config` or running its kernels throws.
+/// a device without a stand-in, and whatever planning `runs` or running its kernels throws.
 Profile calibrate(const CalibrateOptions& options);
 
 /// File that a calibration writes unless told otherwise: "profiles/h200.json", of several GPUs

@@ -8,6 +8,7 @@
 #include "ops/attention.h"
 #include "ops/attributes.h"
 #include "ops/linear.h"
+#include "ops/linear_swiglu.h"
 #include "ops/operand_checker.h"
 #include "sim/op_family.h"
 
@@ -96,12 +97,16 @@ void add_attention(std::vector<OpSpec>& specs, int64_t sequences, int64_t sequen
        {read(dtype, qkv), read(dtype, out), read(wide, lse), read(dtype, out), write(dtype, qkv)}});
 }
 
+// Few products besides those of models: a GPU takes seconds to choose the kernel of a large one,
+// and what is between them costs what it does relative to a model of tiles (docs/profiles.md).
+// Sequences on both sides of where attention changes its kernels.
 CalibrationGrid gpu_grid(const std::string& dtype) {
   return {.models = {preset("llama-1b", dtype, 8192, 2), preset("llama-8b", dtype, 8192, 1),
-                     preset("gpt2-124m", dtype, 1024, 16), preset("llama-1b", dtype, 1024, 1)},
-          .tokens = {1024, 4096, 16384},
-          .widths = {1024, 4096, 16384},
-          .sequences = {1024, 4096, 16384},
+                     preset("qwen2.5-7b", dtype, 1024, 8), preset("gpt2-124m", dtype, 1024, 16),
+                     preset("llama-1b", dtype, 1024, 1)},
+          .tokens = {1024, 8192},
+          .widths = {1024, 8192},
+          .sequences = {1024, 2048, 4096, 16384},
           .head_sizes = {64, 128},
           .attention_tokens = 16384,
           .copy_bytes = {1 << 20, 16 << 20, 256 << 20, 1 << 30},
@@ -123,6 +128,35 @@ CalibrationGrid cpu_grid(const std::string& dtype) {
           .host_copy_bytes = {64 << 10, 1 << 20, 16 << 20}};
 }
 
+/// Of the tasks of a program, each once.
+std::vector<OpSpec> specs_of_tasks(const Program& program) {
+  std::vector<bool> is_seen(program.specs.all().size());
+  std::vector<OpSpec> specs;
+  for (const Task& task : program.tasks) {
+    if (!is_seen[task.spec.index()]) {
+      is_seen[task.spec.index()] = true;
+      specs.push_back(program.spec(task));
+    }
+  }
+  return specs;
+}
+
+/// What a device takes time for; of a product with an activation function also both alone: shapes
+/// of theirs that no kernel has together cost that.
+void add_timed(std::vector<OpSpec>& specs, const OpSpec& spec) {
+  const OpFamily family = family_of(spec);
+  if (family != OpFamily::kGemm && family != OpFamily::kAttention &&
+      family != OpFamily::kMemoryBound) {
+    return;
+  }
+  specs.push_back(spec);
+  if (is_fused_product(spec)) {
+    const ProductAndActivation parts = unfused(spec);
+    specs.push_back(parts.product);
+    specs.push_back(parts.activation);
+  }
+}
+
 }  // namespace
 
 CalibrationGrid calibration_grid(GridSize size, const std::string& dtype) {
@@ -132,8 +166,6 @@ CalibrationGrid calibration_grid(GridSize size, const std::string& dtype) {
     case GridSize::kGpuQuick: {
       CalibrationGrid grid = gpu_grid(dtype);
       grid.models = {preset("llama-1b", dtype, 1024, 1)};
-      grid.tokens = {1024, 16384};
-      grid.widths = {1024, 8192};
       return grid;
     }
     case GridSize::kCpu:
@@ -169,12 +201,8 @@ std::vector<OpSpec> program_specs(const RunPlan& plan) {
   std::vector<OpSpec> specs;
   for (const RankPlan& rank : plan.ranks) {
     for (const Program& program : rank.programs) {
-      for (const OpSpec& spec : program.specs.all()) {
-        const OpFamily family = family_of(spec);
-        if (family == OpFamily::kGemm || family == OpFamily::kAttention ||
-            family == OpFamily::kMemoryBound) {
-          specs.push_back(spec);
-        }
+      for (const OpSpec& spec : specs_of_tasks(program)) {
+        add_timed(specs, spec);
       }
     }
   }

@@ -8,7 +8,7 @@
 
 namespace braid {
 
-/// The shapes that a calibration measures besides those of a run.
+/// The shapes that a calibration measures besides those of runs.
 struct CalibrationGrid {
   std::vector<RunConfig> models;   ///< resolved; of one layer, one rank
   std::vector<int64_t> tokens;     ///< rows of products
@@ -29,7 +29,7 @@ CalibrationGrid calibration_grid(GridSize size, const std::string& dtype);
 std::vector<OpSpec> grid_specs(const CalibrationGrid& grid, const std::string& dtype);
 
 /// What a device takes time for in all programs of all ranks of a run, each spec once: no
-/// communication, no copies to the host.
+/// communication, no copies to the host. Of products with SwiGLU also both ops alone.
 std::vector<OpSpec> program_specs(const RunPlan& plan);
 
 /// Without specs that time as an earlier one does (`timing_key`).

@@ -28,6 +28,16 @@ TEST_F(CalibrateCommand, MeasuresWritesAndPredicts) {
   EXPECT_THAT(plan, AllOf(HasSubstr("cost     cpux2, measured"), HasSubstr("tokens/s, MFU")));
 }
 
+TEST_F(CalibrateCommand, RunsThatAreMeasuredTogetherHaveOneDtype) {
+  std::string text = read("run.toml");
+  write("bfloat16.toml", text.replace(text.find("steps = 6"), 0, "dtype = \"bfloat16\"\n"));
+  EXPECT_THAT(
+      error_of(
+          {"calibrate", "--device", "cpu", "--config", "run.toml", "--config", "bfloat16.toml"}, 2),
+      AllOf(HasSubstr("bfloat16.toml"), HasSubstr("train.dtype is bfloat16"),
+            HasSubstr("of \"run.toml\" they are float32")));
+}
+
 TEST_F(CalibrateCommand, WrongOptionsAreOneLine) {
   EXPECT_THAT(error_of({"calibrate", "--device", "tpu"}, 2), HasSubstr("{auto,cpu,cuda}"));
   EXPECT_THAT(error_of({"calibrate", "--set", "train.steps=3"}, 2), HasSubstr("--config"));

@@ -5,10 +5,15 @@
 
 #include <algorithm>
 #include <set>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <vector>
 
 #include "base/errors.h"
 #include "base/expect_error.h"
 #include "config/validate.h"
+#include "ops/linear_swiglu.h"
 #include "ops/op.h"
 #include "plan/run_plan.h"
 #include "runtime/calibration_specs.h"
@@ -78,7 +83,7 @@ TEST(CalibrationGrid, CoversTheOpsOfAStep) {
 TEST(CalibrationGrid, CoversTheProductsOfThePresets) {
   const std::vector<OpSpec> specs =
       grid_specs(calibration_grid(GridSize::kGpu, "bfloat16"), "bfloat16");
-  for (const int64_t size : {1024, 16384}) {
+  for (const int64_t size : {1024, 8192, 16384}) {
     EXPECT_TRUE(std::any_of(specs.begin(), specs.end(), [&](const OpSpec& spec) {
       return spec.op == "linear_dgrad" && gemm_shape(spec).rows == size;
     })) << size;
@@ -89,6 +94,45 @@ TEST(CalibrationGrid, CoversTheProductsOfThePresets) {
   }));
 }
 
+// Where GPUs run the step, products with SwiGLU are one task; both are timed together and apart.
+TEST(CalibrationGrid, HasProductsWithSwigluTogetherAndApart) {
+  const std::vector<OpSpec> specs =
+      grid_specs(calibration_grid(GridSize::kGpu, "bfloat16"), "bfloat16");
+  for (const int64_t depth : {2048, 3584, 4096}) {
+    for (const std::string_view op : {kLinearSwigluOp.name, kLinearDgradSwigluBackwardOp.name}) {
+      const auto fused = std::find_if(specs.begin(), specs.end(), [&](const OpSpec& spec) {
+        return spec.op == op && gemm_shape(spec).depth == depth;
+      });
+      ASSERT_NE(fused, specs.end()) << op << " of depth " << depth;
+      const ProductAndActivation parts = unfused(*fused);
+      EXPECT_THAT(specs, testing::Contains(parts.product)) << op;
+      EXPECT_THAT(specs, testing::Contains(parts.activation)) << op;
+    }
+  }
+}
+
+// GPUs have other kernels for long sequences than for short ones, and others where query heads
+// share keys.
+TEST(CalibrationGrid, HasAttentionOfSeveralKinds) {
+  const std::vector<OpSpec> specs =
+      grid_specs(calibration_grid(GridSize::kGpu, "bfloat16"), "bfloat16");
+  for (const std::string_view op : {"attention", "attention_backward"}) {
+    std::set<std::tuple<int64_t, int64_t, bool>> kinds;
+    for (const OpSpec& spec : specs) {
+      if (spec.op == op) {
+        const AttentionShape shape = attention_shape(spec);
+        kinds.emplace(shape.sequence, shape.head_size, shape.heads > shape.kv_heads);
+      }
+    }
+    EXPECT_THAT(kinds,
+                testing::IsSupersetOf({std::tuple(1024, 64, true), std::tuple(1024, 64, false),
+                                       std::tuple(1024, 128, true), std::tuple(2048, 128, true),
+                                       std::tuple(4096, 64, true), std::tuple(8192, 128, true),
+                                       std::tuple(16384, 128, true)}))
+        << op;
+  }
+}
+
 TEST(DistinctSpecs, KeepsTheFirstOfThoseThatTimeAlike) {
   const OpSpec fill{"fill", {{"value", 1.0}}, {{DType::kF32, Access::kWrite, {4}}}};
   OpSpec other = fill;
@@ -96,6 +140,15 @@ TEST(DistinctSpecs, KeepsTheFirstOfThoseThatTimeAlike) {
   EXPECT_EQ(distinct_specs({fill, other, fill}), std::vector{fill});
   other.operands[0].shape = {5};
   EXPECT_EQ(distinct_specs({fill, other}), (std::vector{fill, other}));
+}
+
+// Passes leave specs behind that no task has any more.
+TEST(ProgramSpecs, AreThoseOfTasks) {
+  RunPlan plan = plan_run(tiny_config(), 0);
+  const std::vector<OpSpec> before = program_specs(plan);
+  const OpSpec unused{"fill", {{"value", 1.0}}, {{DType::kF32, Access::kWrite, {12345}}}};
+  plan.ranks.front().programs.front().specs.intern(unused);
+  EXPECT_EQ(program_specs(plan), before);
 }
 
 TEST(ProgramSpecs, AreWhatADeviceTakesTimeFor) {
@@ -111,7 +164,7 @@ TEST(ProgramSpecs, AreWhatADeviceTakesTimeFor) {
 // the profile survives the way through its file.
 TEST(Calibrate, MeasuresEveryTaskOfTheRunOnTheCpu) {
   std::vector<CalibrationProgress> steps;
-  CalibrateOptions options{.threads = 1, .config = tiny_config(), .quick = true};
+  CalibrateOptions options{.threads = 1, .runs = {{tiny_config()}}, .quick = true};
   options.on_progress = [&](const CalibrationProgress& progress) { steps.push_back(progress); };
   const Profile profile = calibrate(options);
 
@@ -137,6 +190,19 @@ TEST(Calibrate, MeasuresEveryTaskOfTheRunOnTheCpu) {
       predict_serial(plan.ranks.front().programs[kTrainProgram], *model);
   EXPECT_EQ(prediction.source_ns[static_cast<size_t>(CostSource::kMeasured)],
             prediction.compute_ns());
+}
+
+TEST(Calibrate, MeasuresTheShapesOfSeveralRuns) {
+  RunConfig other = tiny_config();
+  other.train.sequence = 24;
+  const Profile profile =
+      calibrate({.threads = 1, .runs = {{tiny_config()}, {other}}, .quick = true});
+  const auto model = make_measured_model(profile, 1);
+  for (const RunConfig& config : {tiny_config(), other}) {
+    for (const OpSpec& spec : program_specs(plan_run(config, 0))) {
+      EXPECT_EQ(model->task_cost(spec).source, CostSource::kMeasured) << describe_spec(spec);
+    }
+  }
 }
 
 TEST(Calibrate, AProfileOfSeveralGpusIsNamedAndDescribedByThem) {
