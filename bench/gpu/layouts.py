@@ -7,6 +7,7 @@ usage: layouts.py --bin FOLDER --results FOLDER [--device cuda|cpu] [--gpus N] [
 """
 import argparse
 import array
+import contextlib
 import json
 import math
 import os
@@ -22,6 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import bounded_run
 import gpu_bench
+import mps
 import processes
 from gpu_bench import FOLDER, Failure
 from report import table
@@ -30,6 +32,7 @@ STEPS = 6
 LOSS_TOLERANCE = 0.01  # as in layouts_test.cpp: bf16 sums of ranks are rounded in other places than those of one
 WEIGHT_TOLERANCE = 0.02  # root mean square of the difference, relative to that of one rank's
 SKIPPED = 0
+RANKS_PER_GPU = 8  # at once: more exhaust the hardware queues that processes share
 
 ZERO = {stage: {"shard": stage} for stage in ("optimizer", "gradients", "parameters")}
 SEQUENCE = {"sequence_parallel": "true"}
@@ -84,7 +87,7 @@ def parse_arguments():
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--gpus", type=int, help="use the first N of the GPUs that are visible (all)")
     parser.add_argument("--only", action="append", choices=LAYOUTS, help="only this layout; may be repeated")
-    parser.add_argument("--slots", type=int, help="ranks that run at once, of several layouts (cores)", default=os.cpu_count())
+    parser.add_argument("--slots", type=int, help=f"ranks that run at once, of several layouts (cores, and {RANKS_PER_GPU} per GPU)")
     parser.add_argument("--limit", type=float, help="seconds of one run (120)", default=120)
     parser.add_argument("--report", type=pathlib.Path, help="the page (bench/gpu/layouts_NAMExN.md; of a rehearsal in the results)")
     return parser.parse_args()
@@ -134,9 +137,7 @@ class LayoutRuns(processes.Runs):
         self.cache = self.folder / "cache"
         if cache and cache.is_dir():  # others may write theirs meanwhile: a choice must not change between runs
             shutil.copytree(cache, self.cache)
-        self.environment = {**os.environ, "XDG_CACHE_HOME": str(self.cache)}
-        if arguments.device == "cuda" and arguments.gpus:
-            self.environment["CUDA_VISIBLE_DEVICES"] = ",".join(visible_gpus()[:arguments.gpus])
+        self.environment = {**os.environ, **arguments.environment, "XDG_CACHE_HOME": str(self.cache)}
         self.process, self.since = None, time.monotonic()
 
     def begin(self, name, settings, environment):
@@ -310,6 +311,7 @@ class Check:
         for runs in list(self.going.values()):
             if runs.process:
                 bounded_run.end_all(runs.process.tag)
+        mps.end_daemon(self.arguments.environment)
         os._exit(128 + number)
 
 
@@ -351,11 +353,14 @@ def write_page(arguments, gpus):
 
 def main():
     arguments = parse_arguments()
-    gpus = min(arguments.gpus or 64, len(visible_gpus())) if arguments.device == "cuda" else arguments.gpus or 2
+    on_gpus = arguments.device == "cuda"
+    gpus = min(arguments.gpus or 64, len(visible_gpus())) if on_gpus else arguments.gpus or 2
     if gpus == 0:
         print("skipped: there is no GPU")
         return SKIPPED
-    with tempfile.TemporaryDirectory() as folder:
+    arguments.slots = arguments.slots or min(os.cpu_count(), RANKS_PER_GPU * gpus if on_gpus else os.cpu_count())
+    with (mps.shared_gpus(visible_gpus()[:gpus]) if on_gpus else contextlib.nullcontext({}) as arguments.environment,
+          tempfile.TemporaryDirectory() as folder):
         check = Check(arguments, folder, gpus)
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             signal.signal(number, check.end)
