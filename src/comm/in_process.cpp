@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/errors.h"
+#include "comm/ended_steps.h"
 #include "comm/ledger.h"
 #include "comm/links.h"
 #include "comm/meeting.h"
@@ -50,7 +51,7 @@ class Hub {
   explicit Hub(const InProcessOptions& options)
       : timeout_ns_(std::min(options.timeout_ns, kLongestTimeoutNs)),
         ledger_(options.num_ranks),
-        steps_(static_cast<size_t>(options.num_ranks)),
+        steps_(options.num_ranks),
         links_(options.links, options.num_ranks) {}
 
   void prepare(int rank, const CommCall& call);
@@ -63,11 +64,6 @@ class Hub {
  private:
   using Lock = std::unique_lock<std::mutex>;
   class Visit;
-  /// Of one rank.
-  struct Steps {
-    int64_t num_ended = 0;
-    int64_t last_end_ns = 0;
-  };
 
   size_t member_of(int rank, const CommCall& call) const;
   Meeting& meeting_of(const CommCall& call, size_t member);
@@ -82,7 +78,7 @@ class Hub {
   std::mutex mutex_;
   std::optional<Abort> abort_;
   Ledger ledger_;
-  std::vector<Steps> steps_;  // by rank
+  EndedSteps steps_;
   LinkSchedule links_;
   std::unordered_multimap<size_t, std::unique_ptr<Meeting>> meetings_;
 };
@@ -248,26 +244,16 @@ std::optional<Abort> Hub::aborted() {
 
 void Hub::end_step(int rank) {
   const Lock lock(mutex_);
-  Steps& steps = steps_[static_cast<size_t>(rank)];
-  ++steps.num_ended;
-  steps.last_end_ns = now_ns();
+  steps_.add(rank, Clock::now());
 }
 
 std::optional<std::string> Hub::overdue(int rank) {
   const Lock lock(mutex_);
-  if (abort_ || ledger_.is_in_call(rank)) {
+  if (abort_) {
     return std::nullopt;
   }
-  const int64_t own = steps_[static_cast<size_t>(rank)].num_ended;
-  const int64_t late_ns = now_ns() - timeout_ns_;
-  for (size_t other = 0; other < steps_.size(); ++other) {
-    if (steps_[other].num_ended > own && steps_[other].last_end_ns < late_ns) {
-      return fmt::format("rank {} has not ended the step that rank {} ended {} s ago; rank {}: {}",
-                         rank, other, static_cast<double>(timeout_ns_) / 1e9, rank,
-                         ledger_.describe_rank(rank));
-    }
-  }
-  return std::nullopt;
+  return steps_.describe_overdue(rank, std::chrono::nanoseconds(timeout_ns_), Clock::now(),
+                                 ledger_);
 }
 
 std::string Hub::missing_message(const Meeting& meeting, size_t party) const {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
-#include <cstring>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -13,11 +12,13 @@
 
 #include "base/byte_fields.h"
 #include "base/errors.h"
+#include "comm/ended_steps.h"
 #include "comm/frame.h"
 #include "comm/ledger.h"
 #include "comm/meeting.h"
-#include "comm/reduce.h"
+#include "comm/received_parts.h"
 #include "comm/remote_call.h"
+#include "comm/remote_meeting.h"
 #include "comm/socket_mesh.h"
 
 namespace braid {
@@ -38,99 +39,6 @@ enum class Word : uint8_t {
   kTell,      // Ledger::Told
 };
 
-/// A meeting, of which this process has one party; the others come in by frames.
-struct Place {
-  Place(const CommCall& call, size_t member) : meeting(call, member), given(meeting.ranks.size()) {}
-
-  Meeting meeting;
-  /// By party: its calls that this rank has not been in yet. A party is ahead by one at most.
-  std::vector<std::vector<std::unique_ptr<RemoteCall>>> given;
-  bool is_open = false;
-
-  /// The calls that came for the one that is open.
-  void look() {
-    for (size_t i = 0; i < given.size(); ++i) {
-      if (!given[i].empty()) {
-        meeting.calls[i] = &given[i].front()->call;
-      }
-    }
-  }
-  bool all_here() const {
-    return std::ranges::none_of(meeting.calls, [](const CommCall* call) { return !call; });
-  }
-  void close() {
-    std::ranges::fill(meeting.calls, nullptr);
-    is_open = false;
-  }
-};
-
-/// What each member has for this one of a call that all are in.
-class Share {
- public:
-  Share(const CommCall& call, size_t party, std::vector<const std::byte*> parts)
-      : call_(call), party_(party), parts_(std::move(parts)) {}
-
-  void run() const {
-    const auto n = static_cast<int64_t>(parts_.size());
-    switch (call_.op) {
-      case CommOp::kAllReduce:
-        return sum(call_.send_elems);
-      case CommOp::kReduce:
-        return reduce();
-      case CommOp::kReduceScatter:
-        return sum(call_.recv_elems);
-      case CommOp::kAllGather:
-        return gather(call_.send_elems);
-      case CommOp::kAllToAll:
-        return gather(call_.send_elems / n);
-      case CommOp::kBroadcast:
-        return copy(static_cast<size_t>(call_.root), 0, call_.recv_elems);
-      case CommOp::kRingShift: {
-        const int64_t from = ((static_cast<int64_t>(party_) - call_.shift) % n + n) % n;
-        return copy(static_cast<size_t>(from), 0, call_.recv_elems);
-      }
-      case CommOp::kRecv:
-        return copy(0, 0, call_.recv_elems);
-      case CommOp::kSend:
-        return;
-    }
-  }
-
- private:
-  void copy(size_t from, int64_t to, int64_t num_elems) const {
-    std::byte* const y = call_.recv + static_cast<size_t>(to) * dtype_bytes(call_.dtype);
-    if (num_elems > 0 && y != parts_[from]) {
-      std::memcpy(y, parts_[from], static_cast<size_t>(num_elems) * dtype_bytes(call_.dtype));
-    }
-  }
-
-  void gather(int64_t block) const {
-    for (size_t i = 0; i < parts_.size(); ++i) {
-      copy(i, static_cast<int64_t>(i) * block, block);
-    }
-  }
-
-  void sum(int64_t count) const {
-    sum_elems({.sources = parts_,
-               .targets = {&call_.recv, 1},
-               .dtype = call_.dtype,
-               .begin = 0,
-               .count = count});
-  }
-
-  void reduce() const {
-    if (static_cast<int64_t>(party_) == call_.root) {
-      sum(call_.send_elems);
-    } else if (call_.recv_elems > 0) {
-      std::memset(call_.recv, 0, static_cast<size_t>(call_.num_bytes()));
-    }
-  }
-
-  const CommCall& call_;
-  size_t party_;
-  std::vector<const std::byte*> parts_;
-};
-
 class SocketTransport final : public Transport {
  public:
   explicit SocketTransport(const SocketTransportOptions& options)
@@ -139,7 +47,7 @@ class SocketTransport final : public Transport {
         num_ranks_(processes_.size()),
         timeout_(std::min(options.timeout_ns, kLongestTimeoutNs)),
         ledger_(num_ranks_),
-        steps_(static_cast<size_t>(num_ranks_)),
+        steps_(num_ranks_),
         told_(static_cast<size_t>(num_ranks_)),
         mesh_(processes_, std::max(options.timeout_ns, kLeastConnectNs),
               [this](int from, Frame frame) { receive(from, std::move(frame)); }) {}
@@ -153,20 +61,15 @@ class SocketTransport final : public Transport {
 
  private:
   static constexpr int64_t kLongestTimeoutNs = int64_t{365} * 24 * 3600 * 1'000'000'000;
-  struct Steps {
-    int64_t num_ended = 0;
-    Clock::time_point last_end;
-  };
 
   size_t member_of(const CommCall& call) const;
-  Place& place_of(const CommCall& call, size_t member);
-  void open(Place& place, size_t party, const CommCall& call);
-  void send_parts(const Place& place, size_t member, const CommCall& call, int64_t number);
-  void arrive(Lock& lock, Place& place, size_t party);
-  void share(Lock& lock, Place& place, size_t party, size_t member, const CommCall& call);
+  RemoteMeeting& place_of(const CommCall& call, size_t member);
+  void send_parts(const Meeting& meeting, size_t member, const CommCall& call, int64_t number);
+  void arrive(Lock& lock, RemoteMeeting& place, size_t party);
+  void share(Lock& lock, RemoteMeeting& place, size_t party, size_t member, const CommCall& call);
   void throw_if_aborted() const;
   [[noreturn]] void fail(Lock& lock, const std::string& message);
-  std::string missing_message(Lock& lock, Place& place, size_t party);
+  std::string missing_message(Lock& lock, const Meeting& meeting, size_t party);
 
   void receive(int from, Frame frame);
   void take_call(int from, std::string body);
@@ -180,20 +83,11 @@ class SocketTransport final : public Transport {
   std::condition_variable changed_;
   mutable std::optional<Abort> abort_;  // once it was noticed
   Ledger ledger_;
-  std::map<std::string, std::unique_ptr<Place>> places_;
-  std::vector<Steps> steps_;                       // by rank
+  std::map<std::string, std::unique_ptr<RemoteMeeting>> places_;  // by meeting_key
+  EndedSteps steps_;
   std::vector<std::optional<Ledger::Told>> told_;  // by rank: answers to the last question
   SocketMesh mesh_;                                // last: its threads use the rest
 };
-
-/// Equal for calls that meet, and for no others.
-std::string place_key(const Meeting& meeting) {
-  std::string key = meeting.place();
-  for (const int rank : meeting.group.ranks) {
-    key += fmt::format(" {}", rank);
-  }
-  return key;
-}
 
 size_t SocketTransport::member_of(const CommCall& call) const {
   const std::vector<int>& ranks = call.group->ranks;
@@ -204,9 +98,9 @@ size_t SocketTransport::member_of(const CommCall& call) const {
   return check_comm_call(call, rank_);
 }
 
-Place& SocketTransport::place_of(const CommCall& call, size_t member) {
-  auto place = std::make_unique<Place>(call, member);
-  const std::string key = place_key(place->meeting);
+RemoteMeeting& SocketTransport::place_of(const CommCall& call, size_t member) {
+  auto place = std::make_unique<RemoteMeeting>(call, member);
+  const std::string key = meeting_key(place->meeting());
   return *places_.try_emplace(key, std::move(place)).first->second;
 }
 
@@ -228,54 +122,44 @@ void SocketTransport::run(const CommCall& call) {
   const size_t party = party_of(call, member);
   throw_if_aborted();
   Lock lock(mutex_);
-  Place& place = place_of(call, member);
-  if (place.meeting.ranks.size() == 1) {  // nobody minds the order of such calls
-    ledger_.begin(rank_, place.meeting, call);
-    ++place.meeting.num_met;
-    ledger_.end(rank_, place.meeting);
+  RemoteMeeting& place = place_of(call, member);
+  Meeting& meeting = place.meeting();
+  if (meeting.ranks.size() == 1) {  // nobody minds the order of such calls
+    ledger_.begin(rank_, meeting, call);
+    ++meeting.num_met;
+    ledger_.end(rank_, meeting);
     lock.unlock();
     return run_alone(call);
   }
-  open(place, party, call);
+  place.open(party, call);
+  ledger_.begin(rank_, meeting, call);
   struct Close {
     SocketTransport& transport;
-    Place& place;
+    RemoteMeeting& place;
     Lock& lock;
     ~Close() {
       if (!lock.owns_lock()) {
         lock.lock();
       }
       place.close();
-      transport.ledger_.end(transport.rank_, place.meeting);
+      transport.ledger_.end(transport.rank_, place.meeting());
     }
   } const closing{*this, place, lock};
-  const int64_t number = place.meeting.num_met + 1;
+  const int64_t number = meeting.num_met + 1;
   lock.unlock();
-  send_parts(place, member, call, number);
+  send_parts(meeting, member, call, number);
   lock.lock();
   arrive(lock, place, party);
   share(lock, place, party, member, call);
 }
 
-void SocketTransport::open(Place& place, size_t party, const CommCall& call) {
-  if (place.is_open) {
-    throw_internal_error("rank {} is in two calls of {} at once: {} and {}", rank_,
-                         place.meeting.place(), describe_call(*place.meeting.calls[party]),
-                         describe_call(call));
-  }
-  place.is_open = true;
-  ledger_.begin(rank_, place.meeting, call);
-  place.meeting.calls[party] = &call;
-  place.look();
-}
-
 /// To each other party, those behind this one first, so that not all begin with the same.
-void SocketTransport::send_parts(const Place& place, size_t member, const CommCall& call,
+void SocketTransport::send_parts(const Meeting& meeting, size_t member, const CommCall& call,
                                  int64_t number) {
   const std::vector<int>& members = call.group->ranks;
   for (size_t i = 1; i < members.size(); ++i) {
     const size_t to = (member + i) % members.size();
-    if (std::ranges::find(place.meeting.ranks, members[to]) == place.meeting.ranks.end()) {
+    if (std::ranges::find(meeting.ranks, members[to]) == meeting.ranks.end()) {
       continue;  // of the group, but not of this message
     }
     const SentPart part = sent_part(call, member, to);
@@ -288,42 +172,36 @@ void SocketTransport::send_parts(const Place& place, size_t member, const CommCa
 }
 
 /// Returns when the calls of all parties are here, and belong together.
-void SocketTransport::arrive(Lock& lock, Place& place, size_t party) {
+void SocketTransport::arrive(Lock& lock, RemoteMeeting& place, size_t party) {
   const Clock::time_point deadline = Clock::now() + timeout_;
   while (!place.all_here()) {
     throw_if_aborted();
     if (Clock::now() >= deadline) {
-      fail(lock, missing_message(lock, place, party));
+      fail(lock, missing_message(lock, place.meeting(), party));
     }
     changed_.wait_for(lock, std::min<Clock::duration>(kLook, deadline - Clock::now()));
   }
-  const std::string mismatch = place.meeting.find_mismatch();
+  const std::string mismatch = place.meeting().find_mismatch();
   if (!mismatch.empty()) {
     fail(lock, mismatch);
   }
-  ++place.meeting.num_met;
+  ++place.meeting().num_met;
 }
 
-void SocketTransport::share(Lock& lock, Place& place, size_t party, size_t member,
+void SocketTransport::share(Lock& lock, RemoteMeeting& place, size_t party, size_t member,
                             const CommCall& call) {
-  std::vector<std::unique_ptr<RemoteCall>> remote;  // lives until its elements are used
+  const std::vector<std::unique_ptr<RemoteCall>> remote = place.take(party);
+  lock.unlock();
   std::vector<const std::byte*> parts;
   const size_t own = static_cast<size_t>(sent_part(call, member, member).begin);
-  for (size_t i = 0; i < place.given.size(); ++i) {
-    if (i == party) {
+  for (size_t i = 0; i < remote.size(); ++i) {
+    if (i != party) {
+      parts.push_back(reinterpret_cast<const std::byte*>(remote[i]->bytes.data()));
+    } else {
       parts.push_back(call.send == nullptr ? nullptr : call.send + own * dtype_bytes(call.dtype));
-      continue;
     }
-    remote.push_back(std::move(place.given[i].front()));
-    check(remote.back()->number == place.meeting.num_met, "{} of rank {} in {} comes as {}",
-          place.meeting.number(remote.back()->number), place.meeting.ranks[i],
-          place.meeting.place(), place.meeting.number(place.meeting.num_met));
-    place.given[i].erase(place.given[i].begin());
-    place.meeting.calls[i] = &call;  // somebody is there, who fits
-    parts.push_back(reinterpret_cast<const std::byte*>(remote.back()->bytes.data()));
   }
-  lock.unlock();
-  Share(call, party, std::move(parts)).run();
+  write_result(call, party, parts);
   throw_if_aborted();
 }
 
@@ -339,7 +217,7 @@ void SocketTransport::fail(Lock& lock, const std::string& message) {
 }
 
 /// Asks the other ranks what they do, and does not wait long for those that do not answer.
-std::string SocketTransport::missing_message(Lock& lock, Place& place, size_t party) {
+std::string SocketTransport::missing_message(Lock& lock, const Meeting& meeting, size_t party) {
   std::ranges::fill(told_, std::nullopt);
   lock.unlock();
   for (int rank = 0; rank < num_ranks_; ++rank) {
@@ -358,7 +236,6 @@ std::string SocketTransport::missing_message(Lock& lock, Place& place, size_t pa
                    told_[static_cast<size_t>(rank)].value_or(Ledger::Told{"does not answer", {}}));
     }
   }
-  const Meeting& meeting = place.meeting;
   return fmt::format("rank {} waited {} s in {}, {}, {}, {}", rank_,
                      std::chrono::duration<double>(timeout_).count(), meeting.place(),
                      meeting.number(meeting.num_met + 1), describe_call(*meeting.calls[party]),
@@ -368,9 +245,7 @@ std::string SocketTransport::missing_message(Lock& lock, Place& place, size_t pa
 void SocketTransport::end_step() {
   {
     const Lock lock(mutex_);
-    Steps& own = steps_[static_cast<size_t>(rank_)];
-    ++own.num_ended;
-    own.last_end = Clock::now();
+    steps_.add(rank_, Clock::now());
   }
   for (int rank = 0; rank < num_ranks_; ++rank) {
     if (rank != rank_ && !processes_.aborted()) {
@@ -384,19 +259,7 @@ std::optional<std::string> SocketTransport::overdue() const {
     return std::nullopt;
   }
   const Lock lock(mutex_);
-  if (ledger_.is_in_call(rank_)) {
-    return std::nullopt;
-  }
-  const int64_t own = steps_[static_cast<size_t>(rank_)].num_ended;
-  const Clock::time_point late = Clock::now() - timeout_;
-  for (size_t other = 0; other < steps_.size(); ++other) {
-    if (steps_[other].num_ended > own && steps_[other].last_end < late) {
-      return fmt::format("rank {} has not ended the step that rank {} ended {} s ago; rank {}: {}",
-                         rank_, other, std::chrono::duration<double>(timeout_).count(), rank_,
-                         ledger_.describe_rank(rank_));
-    }
-  }
-  return std::nullopt;
+  return steps_.describe_overdue(rank_, timeout_, Clock::now(), ledger_);
 }
 
 std::optional<Abort> SocketTransport::aborted() const {
@@ -416,10 +279,7 @@ void SocketTransport::receive(int from, Frame frame) {
       return answer(from);
     case Word::kStep: {
       const Lock lock(mutex_);
-      Steps& steps = steps_[static_cast<size_t>(from)];
-      ++steps.num_ended;
-      steps.last_end = Clock::now();
-      return;
+      return steps_.add(from, Clock::now());
     }
     case Word::kTell: {
       ByteReader body(frame.body);
@@ -445,10 +305,8 @@ void SocketTransport::take_call(int from, std::string body) {
   const auto member = static_cast<size_t>(found - ranks.begin());
   const size_t party = party_of(remote->call, member);
   const Lock lock(mutex_);
-  Place& place = place_of(remote->call, member);
-  place.given[party].push_back(std::move(remote));
-  if (place.is_open && place.meeting.calls[party] == nullptr) {
-    place.look();
+  RemoteMeeting& place = place_of(remote->call, member);
+  if (place.add(party, std::move(remote))) {
     changed_.notify_all();
   }
 }
