@@ -24,7 +24,7 @@ import time
 import bounded_run
 import gpu_bench
 import multi_cases
-from end_to_end import LOG_LINE, WARMUP_STEPS
+from end_to_end import LOG_LINE, SPARE_STEPS, WARMUP_STEPS
 from gpu_bench import FOLDER, Failure
 
 TRACED_STEPS = 2
@@ -189,10 +189,11 @@ class Bench:
             return self.run_braid_in(pathlib.Path(folder), case, shape, what, technique, trace)
 
     def run_braid_in(self, folder, case, shape, what, technique, trace):
-        steps = shape["steps"] + (TRACED_STEPS if trace else 0)
+        first_traced = shape["steps"] + SPARE_STEPS + 1
+        steps = first_traced - 1 + (TRACED_STEPS if trace else 0)
         command = [self.program("braid"), "train", *case.words(**{
             "data.train": self.tokens(shape["vocabulary"]), "logging.run_folder": folder, "checkpoint.folder": folder / "checkpoints",
-            "train.steps": steps, "logging.trace_steps": list(range(shape["steps"] + 1, steps + 1))})]
+            "train.steps": steps, "logging.trace_steps": list(range(first_traced, steps + 1))})]
         result = braid_figures(bounded_run.run_together(command, self.budget.limit(), [ENVIRONMENT], self.new_log(case, what))[0], shape)
         if trace:
             report = json.loads((folder / "report.json").read_text(encoding="utf-8"))

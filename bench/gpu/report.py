@@ -40,9 +40,7 @@ end of the last one. Random token ids; bf16 with fp32 main weights and AdamW sta
   over 989 TFLOP/s.
 - Floor of a step: matrix products and attention at the rate that their libraries reach alone, everything else at the bytes that must
   cross memory over the bandwidth of a copy, all measured on the same kind of machine. Attention's backward is the bitwise repeatable
-  one that braid runs; PyTorch's adds with atomics in no fixed order. "With atomics" is against the faster of the two. Alone, a
-  product draws all the power that the card may take and runs at a lower clock than in a step, where kernels that memory limits
-  leave some over: hence more than 100%.
+  one that braid runs; PyTorch's adds with atomics in no fixed order. "With atomics" is against the faster of the two.
 
 {settings}"""
 
