@@ -141,22 +141,30 @@ Parameter local_parameter(const ModelSpec& spec, const Parameter& parameter,
   return local;
 }
 
-std::vector<ElementRun> element_runs(const Shape& full_shape, const ParameterShard& shard) {
+std::vector<ElementBlock> element_blocks(const Shape& full_shape, const ParameterShard& shard) {
   const int64_t rows = shard.axis == 0 ? 1 : full_shape[0];
   const int64_t full_stride = full_shape.num_elems() / rows;
   const int64_t local_stride = shard.local_shape.num_elems() / rows;
   const int64_t inner = full_stride / full_shape[shard.axis];
-  std::vector<ElementRun> runs;
+  const IndexRange first = shard.ranges.empty() ? IndexRange() : shard.ranges.front();
+  const int64_t run_elems = first.size() * inner;
+  if (run_elems == full_stride) {
+    return {{.full_begin = 0, .local_begin = 0, .num_runs = 1, .run_elems = rows * full_stride}};
+  }
+  if (rows > 1 && run_elems == local_stride) {
+    return {{first.begin * inner, 0, rows, run_elems}};
+  }
+  std::vector<ElementBlock> blocks;
   for (int64_t row = 0; row < rows; ++row) {
     int64_t local = row * local_stride;
     for (const IndexRange& range : shard.ranges) {
       if (range.size() > 0) {
-        runs.push_back({row * full_stride + range.begin * inner, local, range.size() * inner});
+        blocks.push_back({row * full_stride + range.begin * inner, local, 1, range.size() * inner});
         local += range.size() * inner;
       }
     }
   }
-  return runs;
+  return blocks;
 }
 
 }  // namespace braid

@@ -49,18 +49,22 @@ ParameterShard shard_parameter(const ModelSpec& spec, const Parameter& parameter
 Parameter local_parameter(const ModelSpec& spec, const Parameter& parameter,
                           const TensorShard& tensor);
 
-/// Elements [full_begin, + count) of a full tensor are [local_begin, + count) of a shard.
-struct ElementRun {
+/// Elements of a shard, one behind the other from `local_begin` on, that are `num_runs` runs of
+/// `run_elems` in the full tensor: the first from `full_begin`, each next one a row (elements per
+/// index of the first dimension) behind.
+struct ElementBlock {
   int64_t full_begin = 0;
   int64_t local_begin = 0;
-  int64_t count = 0;
+  int64_t num_runs = 1;
+  int64_t run_elems = 0;
 
-  friend bool operator==(const ElementRun&, const ElementRun&) = default;
+  int64_t num_elems() const { return num_runs * run_elems; }
+  friend bool operator==(const ElementBlock&, const ElementBlock&) = default;
 };
 
-/// All elements that the shard has of the full tensor, in ascending local order and in as few runs
-/// as there are: one for a run of rows, one per row for columns. What the runs leave out of the
-/// local tensor is padding.
-std::vector<ElementRun> element_runs(const Shape& full_shape, const ParameterShard& shard);
+/// All elements that the shard has of the full tensor, in ascending local order and in as few
+/// blocks as there are: one for rows that follow each other, and one for columns that do. What they
+/// leave out of the local tensor is padding.
+std::vector<ElementBlock> element_blocks(const Shape& full_shape, const ParameterShard& shard);
 
 }  // namespace braid

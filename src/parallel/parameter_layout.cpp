@@ -109,6 +109,26 @@ class UnitNames {
   int64_t unit_bytes_ = 0;
 };
 
+/// Elements [begin, end) of a block, counted from its first one: what is left of its first run, the
+/// runs that are whole, and what is left of the last one.
+template <class Visit>
+void visit_part(const ElementBlock& block, int64_t pitch, int64_t begin, int64_t end,
+                const Visit& visit) {
+  while (begin < end) {
+    const int64_t run = begin / block.run_elems;
+    const int64_t in_run = begin % block.run_elems;
+    const int64_t whole_runs = in_run == 0 ? (end - begin) / block.run_elems : 0;
+    const int64_t run_elems =
+        whole_runs > 0 ? block.run_elems : std::min(end - begin, block.run_elems - in_run);
+    const ElementBlock part{.full_begin = block.full_begin + run * pitch + in_run,
+                            .local_begin = block.local_begin + begin,
+                            .num_runs = std::max<int64_t>(1, whole_runs),
+                            .run_elems = run_elems};
+    visit(part);
+    begin += part.num_elems();
+  }
+}
+
 }  // namespace
 
 const ParameterSlot& ParameterLayout::slot(const std::string& name) const {
@@ -214,24 +234,26 @@ UnitRange shard_of(const ParameterUnit& unit, int64_t num_shards, int64_t index)
   return {index * size, (index + 1) * size};
 }
 
-void for_each_run(const ParameterLayout& layout, size_t unit, UnitRange range,
-                  const std::function<void(const ParameterRun&)>& visit) {
+void for_each_block(const ParameterLayout& layout, size_t unit, UnitRange range,
+                    const std::function<void(const ParameterBlock&)>& visit) {
   for (const size_t index : layout.units[unit].slots) {
     const ParameterSlot& slot = layout.slots[index];
     if (slot.end <= range.begin || slot.begin >= range.end) {
       continue;
     }
-    for (const ElementRun& run :
-         element_runs(layout.parameters[slot.parameter].shape, layout.shards[index])) {
-      const int64_t run_begin = slot.begin + run.local_begin;
-      const int64_t begin = std::max(range.begin, run_begin);
-      const int64_t end = std::min(range.end, run_begin + run.count);
-      if (begin < end) {
+    const Shape& shape = layout.parameters[slot.parameter].shape;
+    const int64_t pitch = shape.num_elems() / shape[0];
+    for (const ElementBlock& block : element_blocks(shape, layout.shards[index])) {
+      const int64_t block_begin = slot.begin + block.local_begin;
+      const int64_t begin = std::max(range.begin, block_begin) - block_begin;
+      const int64_t end = std::min(range.end - block_begin, block.num_elems());
+      visit_part(block, pitch, begin, end, [&](const ElementBlock& part) {
         visit({.parameter = slot.parameter,
-               .unit_begin = begin,
-               .full_begin = run.full_begin + (begin - run_begin),
-               .num_elems = end - begin});
-      }
+               .unit_begin = slot.begin + part.local_begin,
+               .full_begin = part.full_begin,
+               .num_runs = part.num_runs,
+               .run_elems = part.run_elems});
+      });
     }
   }
 }

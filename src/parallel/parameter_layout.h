@@ -89,18 +89,23 @@ struct UnitRange {
 /// What shard `index` of `num_shards` holds of a unit.
 UnitRange shard_of(const ParameterUnit& unit, int64_t num_shards, int64_t index);
 
-/// Consecutive elements of a unit that are consecutive in a whole parameter too.
-struct ParameterRun {
+/// Elements of a unit, one behind the other from `unit_begin` on, that are `num_runs` runs of
+/// `run_elems` in a whole parameter: the first from `full_begin`, each next one a row behind.
+struct ParameterBlock {
   size_t parameter = 0;    ///< index into ParameterLayout::parameters
   int64_t unit_begin = 0;  ///< first element in the unit
   int64_t full_begin = 0;  ///< first element in the whole parameter, row-major
-  int64_t num_elems = 0;
+  int64_t num_runs = 1;
+  int64_t run_elems = 0;
+
+  int64_t num_elems() const { return num_runs * run_elems; }
 };
 
-/// Calls `visit` for all runs inside `range` of a unit, ascending. Gaps, and rows past the end of a
-/// whole parameter (a padded vocabulary), are in no run.
-void for_each_run(const ParameterLayout& layout, size_t unit, UnitRange range,
-                  const std::function<void(const ParameterRun&)>& visit);
+/// Calls `visit` for all blocks inside `range` of a unit, ascending: a handful per parameter,
+/// however many rows it has. Gaps, and rows past the end of a whole parameter (a padded
+/// vocabulary), are in no block.
+void for_each_block(const ParameterLayout& layout, size_t unit, UnitRange range,
+                    const std::function<void(const ParameterBlock&)>& visit);
 
 /// Names of a unit's flat buffers.
 std::string param_buffer_name(const ParameterUnit& unit);

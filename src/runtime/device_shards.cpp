@@ -16,9 +16,10 @@ struct RankRuns {
   std::array<std::vector<std::vector<StateRun>>, kStateParts.size()> by_part;
 };
 
+/// Of the ranks that have an executor here.
 std::vector<RankRuns> runs_by_rank(const StateMap& map, const ParameterLayout& whole,
-                                   size_t num_ranks) {
-  std::vector<RankRuns> ranks(num_ranks);
+                                   std::span<Executor* const> executors) {
+  std::vector<RankRuns> ranks(executors.size());
   for (size_t part = 0; part < kStateParts.size(); ++part) {
     for (RankRuns& rank : ranks) {
       rank.by_part[part].resize(whole.units.size());
@@ -26,7 +27,11 @@ std::vector<RankRuns> runs_by_rank(const StateMap& map, const ParameterLayout& w
     for (size_t unit = 0; unit < whole.units.size(); ++unit) {
       map.for_each_copy(
           buffer_of(kStateParts[part], map), unit, 0, whole.units[unit].num_elems,
-          [&](const StateRun& run) { ranks.at(run.rank).by_part[part][unit].push_back(run); });
+          [&](const StateRun& run) { ranks.at(run.rank).by_part[part][unit].push_back(run); },
+          [&](size_t rank) { return executors[rank] != nullptr; });
+      for (RankRuns& rank : ranks) {
+        std::ranges::sort(rank.by_part[part][unit], {}, &StateRun::unit_begin);
+      }
     }
   }
   return ranks;
@@ -80,7 +85,7 @@ class RankState final : public StateSource {
 DeviceShards::DeviceShards(const StateMap& map, const ParameterLayout& whole,
                            const ModelSpec& model, std::span<Executor* const> executors) {
   std::vector<std::vector<StatePiece>> pieces = assign_pieces(map, whole, model);
-  std::vector<RankRuns> runs = runs_by_rank(map, whole, executors.size());
+  std::vector<RankRuns> runs = runs_by_rank(map, whole, executors);
   for (size_t rank = 0; rank < pieces.size(); ++rank) {
     Executor* const executor = executors[rank];
     sources_.push_back(executor == nullptr

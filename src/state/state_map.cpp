@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <unordered_map>
+#include <map>
 #include <utility>
 
 #include "base/errors.h"
+#include "checkpoint/tensor_index.h"
 #include "plan/rank_programs.h"
 
 namespace braid {
@@ -16,46 +17,39 @@ constexpr std::array<NameOfUnit, kNumStateBuffers> kNames = {
     param_buffer_name, main_weight_buffer_name, main_grad_buffer_name, exp_avg_buffer_name,
     exp_avg_sq_buffer_name};
 
-void sort_by_begin(std::vector<StateRun>& runs) {
-  std::stable_sort(runs.begin(), runs.end(), [](const StateRun& a, const StateRun& b) {
-    return a.unit_begin < b.unit_begin;
-  });
-}
-
-StateRun clipped(const StateRun& run, int64_t begin, int64_t end) {
-  StateRun part = run;
-  part.unit_begin = std::max(run.unit_begin, begin);
-  part.num_elems = std::min(run.unit_begin + run.num_elems, end) - part.unit_begin;
-  part.buffer_begin += part.unit_begin - run.unit_begin;
-  return part;
+/// By name.
+std::unordered_map<std::string_view, const Buffer*> persistent_buffers(const Program& program) {
+  std::unordered_map<std::string_view, const Buffer*> by_name;
+  for (const Buffer& buffer : program.buffers) {
+    if (buffer.lifetime == Lifetime::kPersistent) {
+      by_name.emplace(buffer.name, &buffer);
+    }
+  }
+  return by_name;
 }
 
 }  // namespace
 
 StateMap::StateMap(const ParameterLayout& whole, std::span<const StateRank> ranks)
-    : copies_(kNumStateBuffers, Runs(whole.units.size())) {
+    : copies_(kNumStateBuffers, Blocks(whole.units.size())) {
+  std::map<const Program*, BuffersByName> persistent;  // ranks share programs
   for (size_t i = 0; i < ranks.size(); ++i) {
-    add_rank(whole, ranks[i], i);
-  }
-  for (Runs& units : copies_) {
-    for (std::vector<StateRun>& runs : units) {
-      sort_by_begin(runs);
+    const auto [found, is_new] = persistent.try_emplace(ranks[i].program);
+    if (is_new) {
+      found->second = persistent_buffers(*ranks[i].program);
     }
-    owners_.push_back(each_once(units));
+    add_rank(whole, ranks[i], i, found->second);
   }
 }
 
-void StateMap::add_rank(const ParameterLayout& whole, const StateRank& rank, size_t index) {
+void StateMap::add_rank(const ParameterLayout& whole, const StateRank& rank, size_t index,
+                        const BuffersByName& by_name) {
   const ParameterLayout& layout = *rank.layout;
-  std::unordered_map<std::string_view, const Buffer*> by_name;
-  for (const Buffer& buffer : rank.program->buffers) {
-    by_name.emplace(buffer.name, &buffer);
-  }
   for (size_t unit = 0; unit < layout.units.size(); ++unit) {
     const ParameterUnit& facts = layout.units[unit];
     for (size_t kind = 0; kind < kNumStateBuffers; ++kind) {
       const auto found = by_name.find(kNames[kind](facts));
-      if (found == by_name.end() || found->second->lifetime != Lifetime::kPersistent) {
+      if (found == by_name.end()) {
         continue;
       }
       const Buffer& buffer = *found->second;
@@ -65,14 +59,17 @@ void StateMap::add_rank(const ParameterLayout& whole, const StateRank& rank, siz
       check(buffer.num_elems() == range.num_elems(), "buffer {} has {} elements, its range {}",
             buffer.name, buffer.num_elems(), range.num_elems());
       int64_t num_mapped = 0;
-      for_each_run(layout, unit, range, [&](const ParameterRun& run) {
-        const ParameterSlot& slot = whole.slot(layout.parameters[run.parameter].name);
-        copies_[kind][slot.unit].push_back({.unit_begin = slot.begin + run.full_begin,
-                                            .num_elems = run.num_elems,
+      for_each_block(layout, unit, range, [&](const ParameterBlock& block) {
+        const Parameter& parameter = layout.parameters[block.parameter];
+        const ParameterSlot& slot = whole.slot(parameter.name);
+        copies_[kind][slot.unit].push_back({.unit_begin = slot.begin + block.full_begin,
+                                            .num_runs = block.num_runs,
+                                            .run_elems = block.run_elems,
+                                            .pitch = row_elems(parameter.shape),
                                             .rank = index,
                                             .buffer = buffers_.size(),
-                                            .buffer_begin = run.unit_begin - range.begin});
-        num_mapped += run.num_elems;
+                                            .buffer_begin = block.unit_begin - range.begin});
+        num_mapped += block.num_elems();
       });
       buffers_.push_back({.kind = static_cast<StateBuffer>(kind),
                           .name = buffer.name,
@@ -83,62 +80,63 @@ void StateMap::add_rank(const ParameterLayout& whole, const StateRank& rank, siz
   }
 }
 
-StateMap::Runs StateMap::each_once(const Runs& copies) {
-  Runs owners(copies.size());
-  for (size_t unit = 0; unit < copies.size(); ++unit) {
-    int64_t covered = 0;
-    for (const StateRun& run : copies[unit]) {
-      const int64_t end = run.unit_begin + run.num_elems;
-      if (end > covered) {
-        owners[unit].push_back(clipped(run, covered, end));
-        covered = end;
-      }
-    }
-  }
-  return owners;
-}
-
 bool StateMap::has(StateBuffer kind) const {
   return std::ranges::any_of(copies_[static_cast<size_t>(kind)],
-                             [](const auto& runs) { return !runs.empty(); });
+                             [](const auto& blocks) { return !blocks.empty(); });
 }
 
 void StateMap::for_each_copy(StateBuffer kind, size_t unit, int64_t begin, int64_t count,
-                             const std::function<void(const StateRun&)>& visit) const {
-  // Copies of one place may differ in length, so no search by end is possible; their begins are
-  // ascending.
-  for (const StateRun& run : copies_[static_cast<size_t>(kind)].at(unit)) {
-    if (run.unit_begin >= begin + count) {
-      return;
+                             const std::function<void(const StateRun&)>& visit,
+                             const std::function<bool(size_t rank)>& of_rank) const {
+  for (const StateBlock& block : copies_[static_cast<size_t>(kind)].at(unit)) {
+    if (of_rank && !of_rank(block.rank)) {
+      continue;
     }
-    if (run.unit_begin + run.num_elems > begin) {
-      visit(clipped(run, begin, begin + count));
-    }
+    const PieceRange runs{block.unit_begin, block.num_runs, block.run_elems};
+    for_each_overlap(runs, block.pitch, begin, begin + count,
+                     [&](int64_t of_block, int64_t of_unit, int64_t num_elems) {
+                       visit({.unit_begin = of_unit,
+                              .num_elems = num_elems,
+                              .rank = block.rank,
+                              .buffer = block.buffer,
+                              .buffer_begin = block.buffer_begin + of_block});
+                     });
   }
 }
 
 void StateMap::for_each_element(StateBuffer kind, size_t unit, int64_t begin, int64_t count,
                                 const std::function<void(const StateRun&)>& visit) const {
-  const std::vector<StateRun>& runs = owners_[static_cast<size_t>(kind)].at(unit);
-  auto run = std::partition_point(runs.begin(), runs.end(), [&](const StateRun& candidate) {
-    return candidate.unit_begin + candidate.num_elems <= begin;
-  });
-  for (; run != runs.end() && run->unit_begin < begin + count; ++run) {
-    visit(clipped(*run, begin, begin + count));
+  std::vector<StateRun> runs;
+  for_each_copy(kind, unit, begin, count, [&](const StateRun& run) { runs.push_back(run); });
+  std::ranges::stable_sort(runs, {}, &StateRun::unit_begin);
+  int64_t covered = begin;
+  for (const StateRun& run : runs) {
+    const int64_t end = run.unit_begin + run.num_elems;
+    if (end > covered) {
+      const int64_t skipped = std::max<int64_t>(0, covered - run.unit_begin);
+      visit({.unit_begin = run.unit_begin + skipped,
+             .num_elems = run.num_elems - skipped,
+             .rank = run.rank,
+             .buffer = run.buffer,
+             .buffer_begin = run.buffer_begin + skipped});
+      covered = end;
+    }
   }
 }
 
 StateMap make_state_map(const RunPlan& plan) {
+  using Place = std::pair<int, int>;  // in the tensor and pipeline dimensions
   const RankPrograms programs = rank_programs(plan);
-  std::vector<ParameterLayout> layouts;
-  for (int rank = 0; rank < plan.mesh.num_ranks(); ++rank) {
-    layouts.push_back(make_rank_layout(plan.model, plan.mesh, rank, plan.parallel));
-  }
+  std::map<Place, ParameterLayout> layouts;
   std::vector<StateRank> ranks;
   for (int rank = 0; rank < plan.mesh.num_ranks(); ++rank) {
-    const auto at = static_cast<size_t>(rank);
-    ranks.push_back({.layout = &layouts[at],
-                     .program = programs.programs[programs.program_of[at]],
+    const MeshPosition at = plan.mesh.position(rank);
+    const auto [layout, is_new] = layouts.try_emplace({at.tensor, at.pipeline});
+    if (is_new) {
+      layout->second = make_rank_layout(plan.model, plan.mesh, rank, plan.parallel);
+    }
+    ranks.push_back({.layout = &layout->second,
+                     .program = programs.programs[programs.program_of[static_cast<size_t>(rank)]],
                      .shard_index = plan.parallel.shard == ShardKind::kNone
                                         ? 0
                                         : plan.mesh.index_in("gradient.shard", rank)});

@@ -5,6 +5,8 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "ir/program.h"
@@ -42,13 +44,25 @@ struct StateRank {
   int64_t shard_index = 0;           ///< in "gradient.shard"
 };
 
+/// `num_runs` runs of `run_elems` elements that lie one behind the other in a buffer, and `pitch`
+/// apart in a unit of the whole model.
+struct StateBlock {
+  int64_t unit_begin = 0;
+  int64_t num_runs = 1;
+  int64_t run_elems = 0;
+  int64_t pitch = 0;
+  size_t rank = 0;
+  size_t buffer = 0;  ///< index into StateMap::buffers
+  int64_t buffer_begin = 0;
+};
+
 /// Where the ranks of a run hold what parameters, main weights, main gradients and moments have as
 /// one rank would hold them. What files, fresh weights and comparisons see are units of the whole
 /// model; what executors have are shards of the units of their stages.
 class StateMap {
  public:
-  /// `whole` is the layout of the model as one rank would hold it. Time and memory: a run per row
-  /// of a matrix that tensor ranks split by columns.
+  /// `whole` is the layout of the model as one rank would hold it. Time and memory: a few blocks
+  /// per parameter and rank that holds some of it, however large the model.
   StateMap(const ParameterLayout& whole, std::span<const StateRank> ranks);
 
   const std::vector<StateBufferFacts>& buffers() const { return buffers_; }
@@ -56,23 +70,25 @@ class StateMap {
   bool has(StateBuffer kind) const;
 
   /// Calls `visit` for all runs that have elements of [begin, begin + count) of the unit, clipped
-  /// to it, on all ranks.
+  /// to it, on all ranks or on those that `of_rank` says; of each buffer in ascending order.
   void for_each_copy(StateBuffer kind, size_t unit, int64_t begin, int64_t count,
-                     const std::function<void(const StateRun&)>& visit) const;
+                     const std::function<void(const StateRun&)>& visit,
+                     const std::function<bool(size_t rank)>& of_rank = {}) const;
   /// The same with each element in one run only, in ascending order: that of the first rank that
   /// has it.
   void for_each_element(StateBuffer kind, size_t unit, int64_t begin, int64_t count,
                         const std::function<void(const StateRun&)>& visit) const;
 
  private:
-  using Runs = std::vector<std::vector<StateRun>>;  // by unit of the whole model, ascending begin
+  using Blocks = std::vector<std::vector<StateBlock>>;  // by unit of the whole model, by rank
 
-  void add_rank(const ParameterLayout& whole, const StateRank& rank, size_t index);
-  static Runs each_once(const Runs& copies);
+  using BuffersByName = std::unordered_map<std::string_view, const Buffer*>;
+
+  void add_rank(const ParameterLayout& whole, const StateRank& rank, size_t index,
+                const BuffersByName& by_name);
 
   std::vector<StateBufferFacts> buffers_;
-  std::vector<Runs> copies_;  // by kind
-  std::vector<Runs> owners_;  // by kind
+  std::vector<Blocks> copies_;  // by kind
 };
 
 /// Of all ranks; one that is not planned has the buffers of its stand-in (`rank_programs`).

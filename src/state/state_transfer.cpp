@@ -77,8 +77,7 @@ class StateWriter {
   /// Those that nothing is written to, and those in which something is left out.
   void zero_buffers() {
     for (const StateBufferFacts& buffer : map_.buffers()) {
-      const bool is_here = executors_[buffer.rank] != nullptr;
-      if (is_here && (buffer.has_gaps || is_zero(buffer.kind))) {
+      if (is_here(buffer.rank) && (buffer.has_gaps || is_zero(buffer.kind))) {
         executors_[buffer.rank]->zero(buffer.name);
       }
     }
@@ -117,11 +116,13 @@ class StateWriter {
   /// Whether a rank of this process has any of it.
   bool is_wanted(StateBuffer kind, size_t unit, int64_t begin, int64_t count) const {
     bool wanted = false;
-    map_.for_each_copy(kind, unit, begin, count, [&](const StateRun& run) {
-      wanted = wanted || executors_[run.rank] != nullptr;
-    });
+    map_.for_each_copy(
+        kind, unit, begin, count, [&](const StateRun&) { wanted = true; },
+        [this](size_t rank) { return is_here(rank); });
     return wanted;
   }
+
+  bool is_here(size_t rank) const { return executors_[rank] != nullptr; }
 
   std::span<const BFloat16> rounded(std::span<const float> values) {
     constexpr int64_t kGrainElems = 1 << 16;
@@ -139,12 +140,10 @@ class StateWriter {
            std::span<const BFloat16>& narrow) {
     const auto count = static_cast<int64_t>(values.size());
     std::map<size_t, std::vector<StateRun>> of_buffer;
-    map_.for_each_copy(kind, unit, begin, count, [&](const StateRun& run) {
-      if (executors_[run.rank] == nullptr) {
-        return;
-      }
-      of_buffer[run.buffer].push_back(run);
-    });
+    map_.for_each_copy(
+        kind, unit, begin, count,
+        [&](const StateRun& run) { of_buffer[run.buffer].push_back(run); },
+        [this](size_t rank) { return is_here(rank); });
     for (const auto& [index, runs] : of_buffer) {
       const StateBufferFacts& buffer = map_.buffers()[index];
       if (buffer.dtype == DType::kBF16) {

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/errors.h"
+#include "support/shard_elements.h"
 
 namespace braid {
 namespace {
@@ -72,12 +73,9 @@ TEST(ParameterShard, OfOneRankIsTheParameter) {
       EXPECT_TRUE(shard.partial_sums.empty()) << parameter.name;
       EXPECT_EQ(shard.counted, (std::vector<IndexRange>{{0, elems}})) << parameter.name;
       EXPECT_EQ(local_parameter(spec, parameter, {}).shape, parameter.shape);
-      const auto runs = element_runs(parameter.shape, shard);
-      if (shard.axis == 0) {
-        EXPECT_EQ(runs, (std::vector<ElementRun>{{0, 0, elems}})) << parameter.name;
-      } else {
-        EXPECT_EQ(static_cast<int64_t>(runs.size()), parameter.shape[0]) << parameter.name;
-      }
+      EXPECT_EQ(element_blocks(parameter.shape, shard),
+                (std::vector<ElementBlock>{{0, 0, 1, elems}}))
+          << parameter.name;
     }
   }
 }
@@ -89,9 +87,7 @@ TEST(ParameterShard, SplitsColumnsOfWhatFollowsASplitActivation) {
   EXPECT_EQ(shard.ranges, (std::vector<IndexRange>{{12, 18}}));
   EXPECT_EQ(shard.local_shape, (Shape{10, 6}));
   EXPECT_EQ(shard.counted, (std::vector<IndexRange>{{0, 60}}));
-  const auto runs = element_runs({10, 24}, shard);
-  ASSERT_EQ(runs.size(), 10u);
-  EXPECT_EQ(runs[3], (ElementRun{3 * 24 + 12, 3 * 6, 6}));
+  EXPECT_EQ(element_blocks({10, 24}, shard), (std::vector<ElementBlock>{{12, 0, 10, 6}}));
 }
 
 // Rows gate_0, up_0, gate_1, ...: whole pairs.
@@ -101,7 +97,7 @@ TEST(ParameterShard, SplitsGateAndUpTogether) {
   EXPECT_EQ(shard.axis, 0);
   EXPECT_EQ(shard.ranges, (std::vector<IndexRange>{{24, 48}}));
   EXPECT_EQ(shard.local_shape, (Shape{24, 10}));
-  EXPECT_EQ(element_runs({48, 10}, shard), (std::vector<ElementRun>{{240, 0, 240}}));
+  EXPECT_EQ(element_blocks({48, 10}, shard), (std::vector<ElementBlock>{{240, 0, 1, 240}}));
 }
 
 TEST(ParameterShard, SplitsQueriesKeysAndValuesEach) {
@@ -154,7 +150,7 @@ TEST(ParameterShard, LastVocabularyShardsEndInPadding) {
     EXPECT_EQ(shard.ranges, (std::vector<IndexRange>{expected[index]}));
   }
   EXPECT_TRUE(
-      element_runs(table.shape, shard_parameter(gpt2(), table, {.size = 3, .index = 2})).empty());
+      element_blocks(table.shape, shard_parameter(gpt2(), table, {.size = 3, .index = 2})).empty());
 }
 
 /// How often the ranks of a group hold and count each element of the full tensor.
@@ -175,21 +171,18 @@ Coverage coverage_of(const Case& c, const Parameter& parameter, bool sequence_pa
       return i >= range.begin && i < range.end;
     };
     std::set<int64_t> local_elements;
-    for (const ElementRun& run : element_runs(parameter.shape, shard)) {
-      for (int64_t i = 0; i < run.count; ++i) {
-        const int64_t local = run.local_begin + i;
-        const auto full = static_cast<size_t>(run.full_begin + i);
-        EXPECT_TRUE(local_elements.insert(local).second);
-        EXPECT_LT(local, shard.local_shape.num_elems());
-        ++coverage.held.at(full);
-        for (const IndexRange& range : shard.counted) {
-          coverage.counted[full] += is_in(range, local) ? 1 : 0;
-        }
-        for (const PartialSum& partial : shard.partial_sums) {
-          coverage.partial[full] += is_in(partial.elements, local) ? 1 : 0;
-        }
+    for_each_shard_element(parameter.shape, shard, [&](size_t full, size_t in_shard) {
+      const auto local = static_cast<int64_t>(in_shard);
+      EXPECT_TRUE(local_elements.insert(local).second);
+      EXPECT_LT(local, shard.local_shape.num_elems());
+      ++coverage.held.at(full);
+      for (const IndexRange& range : shard.counted) {
+        coverage.counted[full] += is_in(range, local) ? 1 : 0;
       }
-    }
+      for (const PartialSum& partial : shard.partial_sums) {
+        coverage.partial[full] += is_in(partial.elements, local) ? 1 : 0;
+      }
+    });
   }
   return coverage;
 }

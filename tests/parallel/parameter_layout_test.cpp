@@ -2,7 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
+#include <random>
+#include <utility>
+
 #include "base/errors.h"
+#include "support/shard_elements.h"
 
 namespace braid {
 namespace {
@@ -39,6 +45,53 @@ TEST(ParameterLayout, RealModelsHaveNoGaps) {
     total += unit.num_elems;
   }
   EXPECT_EQ(total, num_parameters(find_preset("llama-8b").spec));
+}
+
+// Any part of a unit, whole rows or not: every element of it once, in order, where the shard of its
+// parameter has it.
+TEST(ParameterLayout, BlocksOfARangeAreItsElements) {
+  const ModelSpec spec{.layers = 1,
+                       .width = 10,
+                       .heads = 12,
+                       .kv_heads = 2,
+                       .head_size = 2,
+                       .ffn = 24,
+                       .vocabulary = 50};
+  const Mesh mesh({.tensor = 4, .kv_replicas = 2});
+  std::mt19937 random(7);
+  for (int rank = 0; rank < mesh.num_ranks(); ++rank) {
+    const ParameterLayout layout = make_rank_layout(spec, mesh, rank, {});
+    for (size_t unit = 0; unit < layout.units.size(); ++unit) {
+      std::map<int64_t, std::pair<size_t, int64_t>> expected;  // by element of the unit
+      for (const size_t index : layout.units[unit].slots) {
+        const ParameterSlot& slot = layout.slots[index];
+        for_each_shard_element(layout.parameters[slot.parameter].shape, layout.shards[index],
+                               [&](size_t full, size_t local) {
+                                 expected[slot.begin + static_cast<int64_t>(local)] = {
+                                     slot.parameter, static_cast<int64_t>(full)};
+                               });
+      }
+      for (int i = 0; i < 20; ++i) {
+        const auto size = static_cast<uint64_t>(layout.units[unit].num_elems);
+        UnitRange range{static_cast<int64_t>(random() % size),
+                        static_cast<int64_t>(random() % size)};
+        range.end = std::max(range.begin, range.end);
+        std::map<int64_t, std::pair<size_t, int64_t>> found;
+        for_each_block(layout, unit, range, [&](const ParameterBlock& block) {
+          const Shape& shape = layout.parameters[block.parameter].shape;
+          for (int64_t at = 0; at < block.num_elems(); ++at) {
+            const int64_t full = block.full_begin +
+                                 at / block.run_elems * (shape.num_elems() / shape[0]) +
+                                 at % block.run_elems;
+            EXPECT_TRUE(
+                found.emplace(block.unit_begin + at, std::pair(block.parameter, full)).second);
+          }
+        });
+        EXPECT_EQ(found, (std::map<int64_t, std::pair<size_t, int64_t>>(
+                             expected.lower_bound(range.begin), expected.lower_bound(range.end))));
+      }
+    }
+  }
 }
 
 TEST(ParameterLayout, TwoParametersOfOneNameAreABug) {

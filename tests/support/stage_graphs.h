@@ -23,6 +23,7 @@
 #include "parallel/unit_buffers.h"
 #include "passes/remove_identities.h"
 #include "support/kernel_harness.h"
+#include "support/shard_elements.h"
 
 /// Runs stage graphs on CPU ranks without schedule, reduction of gradients or optimizer, so that
 /// what the graphs themselves compute can be compared with one rank.
@@ -203,9 +204,8 @@ class StageGraphs {
       // Padding of this rank: anything finite.
       std::vector<double> local =
           TestRandom(rank).uniforms(place->slot->end - place->slot->begin, -1.0, 1.0);
-      for (const ElementRun& run : element_runs(parameter.shape, *place->shard)) {
-        std::copy_n(values.begin() + run.full_begin, run.count, local.begin() + run.local_begin);
-      }
+      for_each_shard_element(parameter.shape, *place->shard,
+                             [&](size_t full, size_t in_shard) { local[in_shard] = values[full]; });
       ranks_[rank]->write(param_buffer_name(*place->unit), options_.dtype, place->slot->begin,
                           local);
     }
@@ -369,18 +369,15 @@ class StageGraphs {
     std::vector<char> held(whole.size());
     for (size_t rank = 0; rank < locals.size(); ++rank) {
       const Place place = *place_of(*of_stage(stage)[rank], parameter.name);
-      for (const ElementRun& run : element_runs(parameter.shape, *place.shard)) {
-        for (int64_t i = 0; i < run.count; ++i) {
-          const auto full = static_cast<size_t>(run.full_begin + i);
-          double& local = locals[rank][static_cast<size_t>(run.local_begin + i)];
-          if (held[full]) {
-            EXPECT_EQ(local, whole[full]) << parameter.name << " element " << full;
-          }
-          held[full] = 1;
-          whole[full] = local;
-          local = 0;
+      for_each_shard_element(parameter.shape, *place.shard, [&](size_t full, size_t in_shard) {
+        double& local = locals[rank][in_shard];
+        if (held[full]) {
+          EXPECT_EQ(local, whole[full]) << parameter.name << " element " << full;
         }
-      }
+        held[full] = 1;
+        whole[full] = local;
+        local = 0;
+      });
       for (const double padding : locals[rank]) {
         EXPECT_EQ(padding, 0.0) << parameter.name << ": gradient of padding";
       }
