@@ -1,5 +1,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,14 +15,20 @@
 #include "config/reference.h"
 #include "ir/text.h"
 #include "plan/describe_layout.h"
+#include "plan/model_setup.h"
+#include "plan/parallel_setup.h"
+#include "plan/rank_kinds.h"
+#include "plan/rank_programs.h"
 #include "plan/run_costs.h"
 #include "plan/run_plan.h"
 #include "plan/step_prediction.h"
 #include "runtime/choose_overlap.h"
+#include "runtime/host_memory.h"
 #include "runtime/memory_check.h"
 #include "runtime/progress_bar.h"
 #include "sim/device_spec.h"
 #include "sim/measured_model.h"
+#include "state/state_map.h"
 
 namespace braid {
 namespace {
@@ -67,6 +74,44 @@ std::optional<GpuMemory> given_memory(const std::string& text) {
   return memory;
 }
 
+class Stopwatch {
+ public:
+  double seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+};
+
+/// All that a process plans before it allocates anything, and what that took.
+std::string describe_start(const RunConfig& config, int64_t vocabulary, int rank) {
+  if (rank >= config.parallel.ranks) {
+    throw_config_error("--rank {}: the ranks are 0 to {}", rank, config.parallel.ranks - 1);
+  }
+  const Stopwatch watch;
+  const RunPlan plan = plan_for_rank(config, vocabulary, rank);
+  const ShownCalls shown = shown_calls(plan_of_rank(plan, rank));
+  const StateMap state = make_state_map(plan);
+  return describe_layout(config, plan.model) + describe_ranks(plan) +
+         fmt::format(
+             "process   rank {} plans {} programs and finds {} buffers of state in {:.1f} "
+             "s; peak memory {}\n",
+             rank, shown.size() * plan.ranks.size(), state.buffers().size(), watch.seconds(),
+             format_bytes(peak_process_bytes()));
+}
+
+std::string describe_all_ranks(const RunConfig& config, int64_t vocabulary) {
+  const Stopwatch watch;
+  const ModelSpec model = resolve_model(config.model, config.train.sequence, vocabulary);
+  const PlannedKinds kinds = plan_every_rank(config, vocabulary);
+  verify_kinds(Mesh(mesh_sizes(config, model)), kinds);
+  return describe_layout(config, model) +
+         fmt::format("verified  {} ranks, of {} kinds, fit together; {:.1f} s, peak memory {}\n",
+                     config.parallel.ranks, kinds.num_kinds(), watch.seconds(),
+                     format_bytes(peak_process_bytes()));
+}
+
 }  // namespace
 
 void add_plan_command(CLI::App& app, const Console& console) {
@@ -74,6 +119,8 @@ void add_plan_command(CLI::App& app, const Console& console) {
     ConfigArguments config;
     bool print_program = false;
     bool dry_run = false;
+    bool all_ranks = false;
+    std::optional<int> rank;
     std::string cost;
     std::string device_memory;
     PlanSearchArguments search;
@@ -104,6 +151,20 @@ void add_plan_command(CLI::App& app, const Console& console) {
           "--cost compares that device's memory in any case")
       ->type_name("SIZE|DEVICE")
       ->excludes(program);
+  CLI::Option* rank =
+      command
+          ->add_option("--rank", arguments->rank,
+                       "Plan what a process of this rank plans when it starts, and print how long "
+                       "that took and the memory it needed, instead")
+          ->check(CLI::NonNegativeNumber)
+          ->excludes(program);
+  CLI::Option* all_ranks =
+      command
+          ->add_flag("--all-ranks", arguments->all_ranks,
+                     "Plan all ranks, one after the other, and check that they fit together, as "
+                     "`braid train` does by one of each kind")
+          ->excludes(program)
+          ->excludes(rank);
   command->footer(
       "Needs no data and no device; a model whose vocabulary is given needs no tokenizer "
       "either. Of a run with\nmany ranks, one rank per pipeline stage is planned.\n\n"
@@ -111,7 +172,7 @@ void add_plan_command(CLI::App& app, const Console& console) {
       "  braid plan examples/tiny_cpu.toml --set model.preset=llama-8b --device-memory 80GiB\n"
       "  braid plan run.toml --search --cluster h200x64 --save-best best.toml");
   add_search_options(*command, arguments->search);
-  for (CLI::Option* const other : {program, dry_run, cost}) {
+  for (CLI::Option* const other : {program, dry_run, cost, rank, all_ranks}) {
     command->get_option("--search")->excludes(other);
   }
   command->callback([arguments, &console] {
@@ -132,6 +193,14 @@ void add_plan_command(CLI::App& app, const Console& console) {
     if (arguments->print_program) {
       const RunPlan plan = plan_run(config, vocabulary, {.ranks = {0}});
       console.print(print_program(plan.ranks.front().programs[kTrainProgram]));
+      return;
+    }
+    if (arguments->rank) {
+      console.print(describe_start(config, vocabulary, *arguments->rank));
+      return;
+    }
+    if (arguments->all_ranks) {
+      console.print(describe_all_ranks(config, vocabulary));
       return;
     }
     const RunPlan plan = plan_run(config, vocabulary, {.one_rank_per_stage = true});

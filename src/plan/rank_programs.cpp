@@ -45,17 +45,21 @@ RankPrograms rank_programs(const RunPlan& plan, size_t program) {
                                                           : stage->second);
   }
   if (by_rank.size() < result.program_of.size()) {
-    result.ranks_of_group = [&plan, programs = result.programs, program_of = result.program_of](
-                                int rank, GroupId group) {
-      const Program& it = *programs[program_of[static_cast<size_t>(rank)]];
-      return plan.mesh.group(it.groups[group.index()].name, rank).ranks;
-    };
+    take_groups_of(plan.mesh, result);
   }
   return result;
 }
 
+void take_groups_of(const Mesh& mesh, RankPrograms& ranks) {
+  ranks.ranks_of_group = [&mesh, programs = ranks.programs, program_of = ranks.program_of](
+                             int rank, GroupId group) {
+    const Program& it = *programs[program_of[static_cast<size_t>(rank)]];
+    return mesh.group(it.groups[group.index()].name, rank).ranks;
+  };
+}
+
 RunPlan plan_for_rank(const RunConfig& config, int64_t tokenizer_vocabulary, int rank) {
-  if (rank == 0 || is_scheduled(config.overlap)) {
+  if (is_scheduled(config.overlap)) {
     return plan_run(config, tokenizer_vocabulary);
   }
   const ModelSpec model = resolve_model(config.model, config.train.sequence, tokenizer_vocabulary);

@@ -14,14 +14,18 @@ namespace braid {
 /// Throws InternalError if a stage has no planned rank.
 RankPrograms rank_programs(const RunPlan& plan, size_t program = kTrainProgram);
 
+/// Gives each rank the groups of the mesh that have the names of its program's groups, where ranks
+/// share a program. `mesh` must outlive `ranks`.
+void take_groups_of(const Mesh& mesh, RankPrograms& ranks);
+
 /// The ranks to plan for `schedule_plan`, so that these get the order that they have in the whole
 /// run: `ranks` and the first one of each place in the tensor, context and pipeline dimensions.
 std::vector<int> ranks_to_schedule(const Mesh& mesh, std::vector<int> ranks);
 
 /// Plans what a process needs that runs one rank of several: this rank, and the first rank of each
-/// pipeline stage, whose state the others of the stage have too. All ranks for rank 0, which checks
-/// them against each other, and where the order of tasks is chosen for all ranks at once
-/// (`is_scheduled`), so that processes agree on it. Arguments and errors are `plan_run`'s.
+/// pipeline stage, whose state the others of the stage have too. All ranks where the order of tasks
+/// is chosen for all ranks at once (`is_scheduled`), so that processes agree on it. Whether ranks
+/// fit together is checked by rank_kinds.h. Arguments and errors are `plan_run`'s.
 RunPlan plan_for_rank(const RunConfig& config, int64_t tokenizer_vocabulary, int rank);
 
 /// Throws InternalError if that rank is not planned.

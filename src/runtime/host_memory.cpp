@@ -1,5 +1,6 @@
 #include "runtime/host_memory.h"
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -60,6 +61,13 @@ int64_t free_host_bytes(const HostMemoryFiles& files) {
                    free_in_group(files.cgroup, "memory.max", "memory.current", "file"),
                    free_in_group(files.cgroup + "/memory", "memory.limit_in_bytes",
                                  "memory.usage_in_bytes", "total_cache")});
+}
+
+int64_t peak_process_bytes() {
+  constexpr int64_t kUnitBytes = 1024;  // of ru_maxrss, on Linux
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_maxrss * kUnitBytes;
 }
 
 }  // namespace braid

@@ -20,4 +20,7 @@ struct HostMemoryFiles {
 /// as free, since the system takes it back. The largest number there is if nothing is known.
 int64_t free_host_bytes(const HostMemoryFiles& files = {});
 
+/// The most that this process has had in memory so far.
+int64_t peak_process_bytes();
+
 }  // namespace braid

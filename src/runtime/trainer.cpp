@@ -220,7 +220,10 @@ class TrainingRun {
     const int64_t vocabulary = data_.tokenizer().vocabulary_size();
     RunPlan plan = processes_.size() > 1 ? plan_for_rank(config_, vocabulary, processes_.index())
                                          : plan_run(config_, vocabulary);
-    processes_.barrier("plan");  // rank 0 plans more than others, who would miss it later
+    if (processes_.size() > 1) {
+      agree_on_programs(processes_, config_, vocabulary, plan);
+    }
+    processes_.barrier("plan");  // rank 0 checks more than others, who would miss it later
     options_.print(to_toml(config_));
     options_.print("\n" + describe_device(device_) + describe_run_plan(plan, config_) + "\n");
     check_memory(plan, config_, vocabulary, memory_for_all());

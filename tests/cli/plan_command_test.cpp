@@ -5,6 +5,7 @@
 namespace braid {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
 class PlanCommand : public Cli {
@@ -62,6 +63,24 @@ TEST_F(PlanCommand, ThousandsOfRanksTakeAsLongAsTheirStages) {
   const std::string text = output_of({"plan", "large.toml", "--dry-run"});
   EXPECT_THAT(text, HasSubstr("planned   16 of 16384 ranks, the first of each stage"));
   EXPECT_THAT(text, HasSubstr("\n 15360     15 "));
+}
+
+TEST_F(PlanCommand, SaysWhatAProcessOfTheRunPlans) {
+  const std::vector<std::string> run = {"plan",  "run.toml",
+                                        "--set", "parallel.ranks=4",
+                                        "--set", "parallel.pipeline=2",
+                                        "--set", "train.global_batch=4"};
+  const auto with = [&](const std::vector<std::string>& options) {
+    std::vector<std::string> words = run;
+    words.insert(words.end(), options.begin(), options.end());
+    return words;
+  };
+  const std::string text = output_of(with({"--rank", "3"}));
+  EXPECT_THAT(text, HasSubstr("planned   3 of 4 ranks"));
+  EXPECT_THAT(text, ContainsRegex("process   rank 3 plans 6 programs .* peak memory [0-9.]+ MiB"));
+  EXPECT_THAT(output_of(with({"--all-ranks"})),
+              HasSubstr("verified  4 ranks, of 2 kinds, fit together; "));
+  EXPECT_THAT(error_of(with({"--rank", "4"}), 2), HasSubstr("--rank 4: the ranks are 0 to 3"));
 }
 
 TEST_F(PlanCommand, TensorBeyondAllLimitsIsRefused) {

@@ -51,7 +51,7 @@ void expect_part_of_whole(const RunConfig& config) {
   const RunPlan whole = plan_run(config, 0);
   const MapFacts state(make_state_map(whole), whole.layout);
   ASSERT_FALSE(state.runs.empty());
-  for (int rank = 1; rank < whole.mesh.num_ranks(); ++rank) {
+  for (int rank = 0; rank < whole.mesh.num_ranks(); ++rank) {
     SCOPED_TRACE(fmt::format("rank {}", rank));
     const RunPlan part = plan_for_rank(config, 0, rank);
     EXPECT_LE(static_cast<int64_t>(part.ranks.size()), config.parallel.pipeline + 1);
@@ -98,15 +98,10 @@ TEST(PlanForRank, CountsTheMemoryOfAllRanks) {
     const RunConfig config =
         config_of({kLlamaModel, layout + std::string(" train.global_batch=12")});
     const int64_t whole = cpu_needs(plan_run(config, 0), 2).bytes();
-    for (int rank = 1; rank < config.parallel.ranks; ++rank) {
+    for (int rank = 0; rank < config.parallel.ranks; ++rank) {
       EXPECT_EQ(cpu_needs(plan_for_rank(config, 0, rank), 2).bytes(), whole) << rank;
     }
   }
-}
-
-TEST(PlanForRank, IsWholeForTheRankThatChecksAll) {
-  const RunConfig config = config_of({kLlamaModel, "ranks=4 pipeline=2"});
-  EXPECT_EQ(plan_for_rank(config, 0, 0).ranks.size(), 4u);
 }
 
 TEST(PlanForRank, IsWholeWhereOrdersAreChosenForAllRanks) {
