@@ -21,7 +21,7 @@ std::optional<std::string> EndedSteps::describe_overdue(int rank, std::chrono::n
     if (ranks_[other].num_ended > own && ranks_[other].last_end < late) {
       return fmt::format("rank {} has not ended the step that rank {} ended {} s ago; rank {}: {}",
                          rank, other, std::chrono::duration<double>(timeout).count(), rank,
-                         ledger.describe_rank(rank));
+                         ledger.account(rank).description);
     }
   }
   return std::nullopt;

@@ -20,15 +20,6 @@ std::vector<int> missing_ranks(const Meeting& meeting) {
   return missing;
 }
 
-/// "rank 3", "ranks 1, 3".
-std::string name_ranks(const std::vector<int>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (size_t i = 0; i < ranks.size(); ++i) {
-    text += fmt::format("{}{}", i == 0 ? "" : ", ", ranks[i]);
-  }
-  return text;
-}
-
 void add_new(const std::vector<int>& more, std::vector<int>& ranks) {
   for (const int rank : more) {
     if (std::find(ranks.begin(), ranks.end(), rank) == ranks.end()) {
@@ -38,6 +29,30 @@ void add_new(const std::vector<int>& more, std::vector<int>& ranks) {
 }
 
 }  // namespace
+
+std::string name_ranks(const std::vector<int>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    text += fmt::format("{}{}", i == 0 ? "" : ", ", ranks[i]);
+  }
+  return text;
+}
+
+std::string describe_missing(int rank, std::vector<int> missing,
+                             const std::function<RankAccount(int)>& account_of) {
+  std::string text = fmt::format("for {}", name_ranks(missing));
+  bool all_wait = true;
+  for (size_t i = 0; i < missing.size(); ++i) {
+    if (missing[i] == rank) {
+      continue;
+    }
+    const RankAccount account = account_of(missing[i]);
+    text += fmt::format("; rank {}: {}", missing[i], account.description);
+    all_wait = all_wait && !account.awaited.empty();
+    add_new(account.awaited, missing);
+  }
+  return all_wait ? text + "; all of these ranks wait for each other" : text;
+}
 
 void Ledger::reserve(int rank, const CommCall& call) {
   Rank& entry = ranks_[static_cast<size_t>(rank)];
@@ -60,39 +75,25 @@ void Ledger::end(int rank, const Meeting& meeting) {
 }
 
 std::string Ledger::describe_missing(const Meeting& meeting, size_t party) const {
-  std::vector<int> told = missing_ranks(meeting);
-  std::string text = fmt::format("for {}", name_ranks(told));
-  bool all_wait = true;
-  for (size_t i = 0; i < told.size(); ++i) {
-    if (told[i] == meeting.ranks[party]) {
-      continue;
-    }
-    text += fmt::format("; rank {}: {}", told[i], describe_rank(told[i]));
-    const std::vector<int> next = awaited(told[i]);
-    all_wait = all_wait && !next.empty();
-    add_new(next, told);
-  }
-  return all_wait ? text + "; all of these ranks wait for each other" : text;
+  return braid::describe_missing(meeting.ranks[party], missing_ranks(meeting),
+                                 [this](int rank) { return account(rank); });
 }
 
-std::vector<int> Ledger::awaited(int rank) const {
-  if (of(rank).told) {
-    return of(rank).told->awaited;
-  }
-  std::vector<int> ranks;
-  for (const OpenCall& open : of(rank).open) {
-    if (waits(open)) {
-      add_new(missing_ranks(*open.meeting), ranks);
-    }
-  }
-  return ranks;
-}
-
-std::string Ledger::describe_rank(int rank) const {
+RankAccount Ledger::account(int rank) const {
   const Rank& entry = of(rank);
   if (entry.told) {
-    return entry.told->description;
+    return *entry.told;
   }
+  RankAccount account{.description = describe(entry), .awaited = {}};
+  for (const OpenCall& open : entry.open) {
+    if (waits(open)) {
+      add_new(missing_ranks(*open.meeting), account.awaited);
+    }
+  }
+  return account;
+}
+
+std::string Ledger::describe(const Rank& entry) {
   if (entry.num_calls == 0) {
     return "no call yet";
   }

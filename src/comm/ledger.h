@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -10,6 +11,20 @@
 #include "comm/meeting.h"
 
 namespace braid {
+
+/// "rank 3", "ranks 1, 3".
+std::string name_ranks(const std::vector<int>& ranks);
+
+/// What is known of a rank that is missing somewhere.
+struct RankAccount {
+  std::string description;   ///< a clause: "waits with ... for rank 2"
+  std::vector<int> awaited;  ///< ranks that are missing where this one waits
+};
+
+/// "for rank 2; rank 2: last call ..., finished": who is missing where `rank` waits, what they do,
+/// and so on for all for whom they wait. `account_of` is asked once per rank, and never for `rank`.
+std::string describe_missing(int rank, std::vector<int> missing,
+                             const std::function<RankAccount(int)>& account_of);
 
 /// What each rank has asked for: the call it began last, in any group, and those that it is in. So
 /// a rank that is missing somewhere can be described, and also for whom it waits itself.
@@ -28,20 +43,14 @@ class Ledger {
   bool is_in_call(int rank) const { return !of(rank).open.empty(); }
 
   /// What the ledger of another process says of its rank; to be used in the next description.
-  struct Told {
-    std::string description;  ///< describe_rank
-    std::vector<int> awaited;
-  };
-  void tell(int rank, Told told) { ranks_[static_cast<size_t>(rank)].told = std::move(told); }
+  void tell(int rank, RankAccount told) {
+    ranks_[static_cast<size_t>(rank)].told = std::move(told);
+  }
 
-  /// Ranks that are missing where this one waits.
-  std::vector<int> awaited(int rank) const;
+  /// "last call ... in group data, call 7, finished", and for whom it waits.
+  RankAccount account(int rank) const;
 
-  /// "last call ... in group data, call 7, finished".
-  std::string describe_rank(int rank) const;
-
-  /// "for rank 2; rank 2: last call ... in group data, call 7, finished": who is missing where
-  /// party `party` of `meeting` waits, and what they do, and so on for all for whom they wait.
+  /// Who is missing where party `party` of `meeting` waits, as the function of this name says it.
   std::string describe_missing(const Meeting& meeting, size_t party) const;
 
  private:
@@ -55,11 +64,12 @@ class Ledger {
     CommCall last;        ///< copy of the call that began last; its group may be gone
     OpenCall last_place;  ///< of that call, which may be gone, too
     std::vector<OpenCall> open;
-    std::optional<Told> told;  ///< of a rank in another process
+    std::optional<RankAccount> told;  ///< of a rank in another process
   };
 
   const Rank& of(int rank) const { return ranks_[static_cast<size_t>(rank)]; }
   static bool waits(const OpenCall& open) { return open.meeting->num_met < open.number; }
+  static std::string describe(const Rank& entry);
   static std::string describe_open(const OpenCall& open);
 
   std::vector<Rank> ranks_;

@@ -25,6 +25,13 @@ class LoneProcess final : public ProcessGroup {
   std::string get(std::string_view key) override { return board_->get(key); }
   void abort(const std::string& reason) override { board_->abort(reason); }
   std::optional<std::string> aborted() const override { return board_->aborted(); }
+  void set_answer(std::string_view question, std::function<std::string()> answer) override {
+    board_->set_answer(question, std::move(answer));
+  }
+  std::map<int, std::string> ask_others(std::string_view question,
+                                        std::chrono::nanoseconds patience) override {
+    return board_->ask_others(question, patience);
+  }
 
  private:
   std::unique_ptr<Rendezvous> board_ = std::move(make_in_process_rendezvous(1, 1).front());

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "comm/answers.h"
 #include "comm/transport.h"
 
 namespace braid {
@@ -14,7 +15,11 @@ namespace {
 
 /// What all ranks see.
 struct Board {
-  std::mutex mutex;
+  explicit Board(int size) : num_ranks(size) {}
+
+  const int num_ranks;
+  Answers answers;
+  std::mutex mutex;  // of the rest
   std::condition_variable changed;
   std::map<std::string, std::string, std::less<>> values;
   std::optional<std::string> reason;  // of the abort
@@ -60,6 +65,21 @@ class InProcessRendezvous final : public Rendezvous {
     return board_->reason;
   }
 
+  void set_answer(std::string_view question, std::function<std::string()> answer) override {
+    board_->answers.set(rank_, question, std::move(answer));
+  }
+
+  std::map<int, std::string> ask_others(std::string_view question,
+                                        std::chrono::nanoseconds /*patience*/) override {
+    std::map<int, std::string> said;
+    for (int rank = 0; rank < board_->num_ranks; ++rank) {
+      if (const auto answer = rank != rank_ ? board_->answers.of(rank, question) : std::nullopt) {
+        said.emplace(rank, *answer);
+      }
+    }
+    return said;
+  }
+
  private:
   std::shared_ptr<Board> board_;
   int rank_;
@@ -78,6 +98,13 @@ class Place final : public Rendezvous {
   std::string get(std::string_view key) override { return whole_.get(marked(key)); }
   void abort(const std::string& reason) override { whole_.abort(reason); }
   std::optional<std::string> aborted() const override { return whole_.aborted(); }
+  void set_answer(std::string_view question, std::function<std::string()> answer) override {
+    whole_.set_answer(marked(question), std::move(answer));
+  }
+  std::map<int, std::string> ask_others(std::string_view question,
+                                        std::chrono::nanoseconds patience) override {
+    return whole_.ask_others(marked(question), patience);
+  }
 
  private:
   std::string marked(std::string_view key) const { return std::string(key) + mark_; }
@@ -125,7 +152,7 @@ void barrier(Rendezvous& rendezvous, std::string_view name, int rank, int num_ra
 
 std::vector<std::unique_ptr<Rendezvous>> make_in_process_rendezvous(int num_ranks,
                                                                     int64_t timeout_ns) {
-  const auto board = std::make_shared<Board>();
+  const auto board = std::make_shared<Board>(num_ranks);
   std::vector<std::unique_ptr<Rendezvous>> ends;
   for (int rank = 0; rank < num_ranks; ++rank) {
     ends.push_back(std::make_unique<InProcessRendezvous>(board, rank, timeout_ns));

@@ -1,11 +1,15 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace braid {
@@ -29,12 +33,39 @@ class Rendezvous {
   /// The reason; nullopt as long as no rank has failed.
   virtual std::optional<std::string> aborted() const = 0;
 
+  /// What this rank says to others that ask `question`, until it is replaced; an empty function
+  /// ends it, when a call that runs has returned. It is called by any thread, must return soon, and
+  /// must not use the rendezvous.
+  virtual void set_answer(std::string_view question, std::function<std::string()> answer) = 0;
+  /// What the other ranks answer, by rank. Those that have no answer are not there, nor those that
+  /// do not give it within `patience`: a rank whose process is stopped, or all of them once the run
+  /// was aborted.
+  virtual std::map<int, std::string> ask_others(std::string_view question,
+                                                std::chrono::nanoseconds patience) = 0;
+
   /// How often this end was asked before: what ranks do together in one order has one number on all
   /// of them.
   int64_t next_number() { return next_number_++; }
 
  private:
   std::atomic<int64_t> next_number_{0};
+};
+
+/// An answer of this rank for as long as it lives.
+class StandingAnswer {
+ public:
+  /// `rendezvous` must outlive it.
+  StandingAnswer(Rendezvous& rendezvous, std::string question, std::function<std::string()> answer)
+      : rendezvous_(rendezvous), question_(std::move(question)) {
+    rendezvous_.set_answer(question_, std::move(answer));
+  }
+  ~StandingAnswer() { rendezvous_.set_answer(question_, {}); }
+  StandingAnswer(const StandingAnswer&) = delete;
+  StandingAnswer& operator=(const StandingAnswer&) = delete;
+
+ private:
+  Rendezvous& rendezvous_;
+  std::string question_;
 };
 
 /// The same ranks at a place of their own: what is left there is not met by what is left at `whole`

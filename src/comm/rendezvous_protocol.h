@@ -17,12 +17,16 @@ enum class RendezvousMessage : uint8_t {
   kAbort,      ///< reason
   kPing,       ///< -> kPong
   kGoodbye,    ///< the run has ended well
+  kAsk,        ///< request, question -> kQuestion at all others, and kAnswered for each of theirs
+  kAnswer,     ///< asking process, its request, whether there is an answer, answer
   // From the server.
   kWelcome = 64,  ///< name of process 0
   kRefused,       ///< reason
   kDone,          ///< request, and what it asked for
   kAborted,       ///< reason
   kPong,
+  kQuestion,  ///< asking process, its request, question -> kAnswer
+  kAnswered,  ///< request, answering process, whether it has an answer, answer
 };
 
 inline constexpr std::string_view kRendezvousMagic = "braid rendezvous 1";

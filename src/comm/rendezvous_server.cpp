@@ -93,6 +93,8 @@ struct RendezvousServer::State {
   void put(Connection& from, const Frame& frame);
   void get(Connection& from, const Frame& frame);
   void gather(Connection& from, const Frame& frame);
+  void ask(const Connection& from, const Frame& frame);
+  void answer(const Connection& from, const Frame& frame);
   static void finish(const Gathering& all);
   void lose(Connection& connection);
   void drop(Connection& connection);
@@ -205,6 +207,10 @@ void RendezvousServer::State::take(Connection& from, const Frame& frame) {
       return from.say(Message::kPong, {});
     case Message::kGoodbye:
       return drop(from);
+    case Message::kAsk:
+      return ask(from, frame);
+    case Message::kAnswer:
+      return answer(from, frame);
     default:
       throw_device_error("a message of unknown type {}", frame.type);
   }
@@ -304,6 +310,30 @@ void RendezvousServer::State::finish(const Gathering& all) {
   const std::string nothing = ByteWriter().number(uint64_t{0}).take();
   for (const auto& [process, asker] : all.askers) {
     asker.answer(all.for_all || process == 0 ? everything : nothing);
+  }
+}
+
+/// Passes a question on.
+void RendezvousServer::State::ask(const Connection& from, const Frame& frame) {
+  const std::string body = ByteWriter().number(int32_t{from.process}).take() + frame.body;
+  for (Connection& connection : connections) {
+    if (connection.is_known() && !connection.gone && &connection != &from) {
+      connection.say(Message::kQuestion, body);
+    }
+  }
+}
+
+/// Passes an answer back. Whoever asked may have gone.
+void RendezvousServer::State::answer(const Connection& from, const Frame& frame) {
+  ByteReader body(frame.body);
+  const auto asker = body.number<int32_t>();
+  const auto request = body.number<uint32_t>();
+  std::string answer = ByteWriter().number(request).number(int32_t{from.process}).take();
+  answer += body.rest();
+  for (Connection& connection : connections) {
+    if (connection.is_known() && !connection.gone && connection.process == asker) {
+      connection.say(Message::kAnswered, answer);
+    }
   }
 }
 

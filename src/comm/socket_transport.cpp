@@ -7,6 +7,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -19,6 +20,7 @@
 #include "comm/received_parts.h"
 #include "comm/remote_call.h"
 #include "comm/remote_meeting.h"
+#include "comm/rendezvous.h"
 #include "comm/socket_mesh.h"
 
 namespace braid {
@@ -30,13 +32,12 @@ using Lock = std::unique_lock<std::mutex>;
 constexpr std::chrono::milliseconds kLook{20};          // for aborts, which ring no bell here
 constexpr int64_t kLeastConnectNs = 10'000'000'000;     // however soon calls give up
 constexpr std::chrono::milliseconds kAskPatience{500};  // for what other ranks do
+constexpr std::string_view kQuestion = "last calls";    // to other ranks: RankAccount
 
 /// Between ranks.
 enum class Word : uint8_t {
   kCall = 1,  // of a meeting: pack_call, elements
   kStep,      // has ended one more
-  kAsk,       // what the other is at
-  kTell,      // Ledger::Told
 };
 
 class SocketTransport final : public Transport {
@@ -48,9 +49,10 @@ class SocketTransport final : public Transport {
         timeout_(std::min(options.timeout_ns, kLongestTimeoutNs)),
         ledger_(num_ranks_),
         steps_(num_ranks_),
-        told_(static_cast<size_t>(num_ranks_)),
         mesh_(processes_, std::max(options.timeout_ns, kLeastConnectNs),
-              [this](int from, Frame frame) { receive(from, std::move(frame)); }) {}
+              [this](int from, Frame frame) { receive(from, std::move(frame)); }),
+        questions_(open_place(processes_)),
+        answer_(*questions_, std::string(kQuestion), [this] { return answer(); }) {}
 
   void prepare(const CommCall& call) override;
   void run(const CommCall& call) override;
@@ -73,7 +75,7 @@ class SocketTransport final : public Transport {
 
   void receive(int from, Frame frame);
   void take_call(int from, std::string body);
-  void answer(int asker);
+  std::string answer() const;
 
   ProcessGroup& processes_;
   const int rank_;
@@ -85,9 +87,28 @@ class SocketTransport final : public Transport {
   Ledger ledger_;
   std::map<std::string, std::unique_ptr<RemoteMeeting>> places_;  // by meeting_key
   EndedSteps steps_;
-  std::vector<std::optional<Ledger::Told>> told_;  // by rank: answers to the last question
-  SocketMesh mesh_;                                // last: its threads use the rest
+  SocketMesh mesh_;  // behind what its threads use
+  std::unique_ptr<Rendezvous> questions_;
+  StandingAnswer answer_;  // likewise
 };
+
+std::string to_bytes(const RankAccount& account) {
+  ByteWriter bytes;
+  bytes.text(account.description).number(static_cast<uint64_t>(account.awaited.size()));
+  for (const int rank : account.awaited) {
+    bytes.number(static_cast<int32_t>(rank));
+  }
+  return bytes.take();
+}
+
+RankAccount account_from_bytes(std::string_view bytes) {
+  ByteReader reader(bytes);
+  RankAccount account{.description = reader.text(), .awaited = {}};
+  for (size_t left = reader.count(sizeof(int32_t)); left > 0; --left) {
+    account.awaited.push_back(reader.number<int32_t>());
+  }
+  return account;
+}
 
 size_t SocketTransport::member_of(const CommCall& call) const {
   const std::vector<int>& ranks = call.group->ranks;
@@ -218,22 +239,14 @@ void SocketTransport::fail(Lock& lock, const std::string& message) {
 
 /// Asks the other ranks what they do, and does not wait long for those that do not answer.
 std::string SocketTransport::missing_message(Lock& lock, const Meeting& meeting, size_t party) {
-  std::ranges::fill(told_, std::nullopt);
   lock.unlock();
-  for (int rank = 0; rank < num_ranks_; ++rank) {
-    if (rank != rank_) {
-      mesh_.send(rank, static_cast<uint8_t>(Word::kAsk), {});
-    }
-  }
+  const std::map<int, std::string> answers = questions_->ask_others(kQuestion, kAskPatience);
   lock.lock();
-  changed_.wait_for(lock, kAskPatience, [&] {
-    return std::ranges::count_if(told_, [](const auto& told) { return told.has_value(); }) + 1 ==
-           num_ranks_;
-  });
   for (int rank = 0; rank < num_ranks_; ++rank) {
     if (rank != rank_) {
-      ledger_.tell(rank,
-                   told_[static_cast<size_t>(rank)].value_or(Ledger::Told{"does not answer", {}}));
+      const auto found = answers.find(rank);
+      ledger_.tell(rank, found == answers.end() ? RankAccount{"does not answer", {}}
+                                                : account_from_bytes(found->second));
     }
   }
   return fmt::format("rank {} waited {} s in {}, {}, {}, {}", rank_,
@@ -275,21 +288,9 @@ void SocketTransport::receive(int from, Frame frame) {
   switch (static_cast<Word>(frame.type)) {
     case Word::kCall:
       return take_call(from, std::move(frame.body));
-    case Word::kAsk:
-      return answer(from);
     case Word::kStep: {
       const Lock lock(mutex_);
       return steps_.add(from, Clock::now());
-    }
-    case Word::kTell: {
-      ByteReader body(frame.body);
-      Ledger::Told told{body.text(), {}};
-      for (size_t left = body.count(sizeof(int32_t)); left > 0; --left) {
-        told.awaited.push_back(body.number<int32_t>());
-      }
-      const Lock lock(mutex_);
-      told_[static_cast<size_t>(from)] = std::move(told);
-      return changed_.notify_all();
     }
   }
   throw_device_error("a message of unknown type {}", frame.type);
@@ -311,17 +312,9 @@ void SocketTransport::take_call(int from, std::string body) {
   }
 }
 
-void SocketTransport::answer(int asker) {
-  ByteWriter body;
-  {
-    const Lock lock(mutex_);
-    const std::vector<int> awaited = ledger_.awaited(rank_);
-    body.text(ledger_.describe_rank(rank_)).number(static_cast<uint64_t>(awaited.size()));
-    for (const int rank : awaited) {
-      body.number(static_cast<int32_t>(rank));
-    }
-  }
-  mesh_.send(asker, static_cast<uint8_t>(Word::kTell), body.take());
+std::string SocketTransport::answer() const {
+  const Lock lock(mutex_);
+  return to_bytes(ledger_.account(rank_));
 }
 
 }  // namespace

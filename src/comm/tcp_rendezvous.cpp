@@ -13,6 +13,7 @@
 
 #include "base/byte_fields.h"
 #include "base/errors.h"
+#include "comm/answers.h"
 #include "comm/frame.h"
 #include "comm/rendezvous_protocol.h"
 #include "comm/rendezvous_server.h"
@@ -52,13 +53,27 @@ class TcpRendezvous final : public ProcessGroup {
   std::string get(std::string_view key) override;
   void abort(const std::string& reason) override;
   std::optional<std::string> aborted() const override;
+  void set_answer(std::string_view question, std::function<std::string()> answer) override {
+    own_answers_.set(process_, question, std::move(answer));
+  }
+  std::map<int, std::string> ask_others(std::string_view question,
+                                        std::chrono::nanoseconds patience) override;
 
  private:
+  /// What the others have answered so far.
+  struct Question {
+    int num_heard = 0;
+    std::map<int, std::string> answers;
+  };
+
   void connect(TcpRendezvousOptions& options);
   void serve(TcpRendezvousOptions& options);
   std::string hello(const TcpRendezvousOptions& options) const;
   void listen();
   void take(const Frame& frame);
+  void take_done(std::string_view bytes);
+  void take_question(std::string_view bytes);
+  void take_answer(std::string_view bytes);
   void beat();
   void set_reason(const std::string& reason);
   void lose_leader(const std::string& what);
@@ -76,15 +91,17 @@ class TcpRendezvous final : public ProcessGroup {
   const std::string leader_host_;             // of process 0, as this one was told
   std::unique_ptr<RendezvousServer> server_;  // of process 0
   Socket socket_;
-  std::string host_;          // see ProcessGroup::host
-  FrameBuffer in_;            // of the thread below
-  std::string leader_name_;   // "host:pid" of process 0
-  Clock::time_point heard_;   // of that thread
+  std::string host_;         // see ProcessGroup::host
+  FrameBuffer in_;           // of the thread below
+  std::string leader_name_;  // "host:pid" of process 0
+  Clock::time_point heard_;  // of that thread
+  Answers own_answers_;
   std::mutex send_mutex_;     // one frame after the other
   mutable std::mutex mutex_;  // guards the rest
   std::condition_variable changed_;
   uint32_t num_requests_ = 0;
   std::map<uint32_t, std::optional<std::string>> answers_;  // of requests that wait
+  std::map<uint32_t, Question> questions_;                  // that wait
   std::optional<std::string> reason_;                       // of the abort
   std::atomic<bool> finished_{false};
   std::atomic<bool> leader_is_lost_{false};
@@ -223,15 +240,55 @@ void TcpRendezvous::take(const Frame& frame) {
     return socket_.shutdown();
   }
   if (type == Message::kDone) {
-    ByteReader body(frame.body);
-    const auto number = body.number<uint32_t>();
-    const std::scoped_lock lock(mutex_);
-    const auto found = answers_.find(number);
-    if (found != answers_.end()) {
-      found->second = std::string(body.rest());
-      changed_.notify_all();
-    }
+    return take_done(frame.body);
   }
+  if (type == Message::kQuestion) {
+    return take_question(frame.body);
+  }
+  if (type == Message::kAnswered) {
+    return take_answer(frame.body);
+  }
+}
+
+void TcpRendezvous::take_done(std::string_view bytes) {
+  ByteReader body(bytes);
+  const auto number = body.number<uint32_t>();
+  const std::scoped_lock lock(mutex_);
+  const auto found = answers_.find(number);
+  if (found != answers_.end()) {
+    found->second = std::string(body.rest());
+    changed_.notify_all();
+  }
+}
+
+void TcpRendezvous::take_question(std::string_view bytes) {
+  ByteReader body(bytes);
+  const auto asker = body.number<int32_t>();
+  const auto request = body.number<uint32_t>();
+  const std::optional<std::string> answer = own_answers_.of(process_, body.text());
+  say(Message::kAnswer, ByteWriter()
+                            .number(asker)
+                            .number(request)
+                            .number(static_cast<uint8_t>(answer.has_value()))
+                            .text(answer.value_or(""))
+                            .take());
+}
+
+void TcpRendezvous::take_answer(std::string_view bytes) {
+  ByteReader body(bytes);
+  const auto request = body.number<uint32_t>();
+  const auto process = body.number<int32_t>();
+  const bool is_there = body.number<uint8_t>() != 0;
+  const std::scoped_lock lock(mutex_);
+  const auto question = questions_.find(request);
+  if (question == questions_.end()) {
+    return;  // its patience is over
+  }
+  ++question->second.num_heard;
+  if (is_there) {
+    question->second.answers.emplace(process, body.text());
+  }
+  changed_.notify_all();
 }
 
 void TcpRendezvous::set_reason(const std::string& reason) {
@@ -313,6 +370,24 @@ std::vector<std::string> TcpRendezvous::gather(std::string_view name, const std:
     one = body.text();
   }
   return all;
+}
+
+std::map<int, std::string> TcpRendezvous::ask_others(std::string_view question,
+                                                     std::chrono::nanoseconds patience) {
+  uint32_t number = 0;
+  {
+    const std::scoped_lock lock(mutex_);
+    number = ++num_requests_;
+    questions_[number] = {};
+  }
+  say(Message::kAsk, ByteWriter().number(number).text(question).take());
+  std::unique_lock lock(mutex_);
+  const Question& asked = questions_.at(number);
+  changed_.wait_for(lock, patience,
+                    [&] { return asked.num_heard == num_processes_ - 1 || reason_; });
+  std::map<int, std::string> answers = asked.answers;
+  questions_.erase(number);
+  return answers;
 }
 
 /// The first reason of all processes stays, so this one asks the server and takes what it says.

@@ -12,7 +12,9 @@
 namespace braid {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Pair;
 
 constexpr int64_t kLongNs = 60'000'000'000;
 
@@ -71,6 +73,32 @@ TEST(Rendezvous, WhatWasLeftCanBeHadAfterAnAbort) {
   ends[0]->put("id", "x");
   ends[0]->abort("late");
   EXPECT_EQ(ends[1]->get("id"), "x");
+}
+
+TEST(Rendezvous, OthersAnswerWhatARankAsks) {
+  const auto ends = make_in_process_rendezvous(3, kLongNs);
+  const StandingAnswer of_0(*ends[0], "where", [] { return "here"; });
+  const StandingAnswer of_1(*ends[1], "where", [] { return std::string("a\0b", 3); });
+  const StandingAnswer other(*ends[2], "why", [] { return "because"; });
+  {
+    const StandingAnswer of_2(*ends[2], "where", [] { return ""; });
+    EXPECT_THAT(ends[0]->ask_others("where", std::chrono::seconds(9)),
+                ElementsAre(Pair(1, std::string("a\0b", 3)), Pair(2, "")));
+  }
+  ends[0]->abort("over");
+  EXPECT_THAT(ends[2]->ask_others("where", std::chrono::seconds(9)),
+              ElementsAre(Pair(0, "here"), Pair(1, std::string("a\0b", 3))));
+  EXPECT_THAT(ends[1]->ask_others("where", std::chrono::seconds(9)), ElementsAre(Pair(0, "here")));
+}
+
+TEST(Rendezvous, QuestionsOfPlacesDoNotMeet) {
+  const auto ends = make_in_process_rendezvous(2, kLongNs);
+  for (const char* value : {"of the first", "of the second"}) {
+    const auto asked = open_place(*ends[0]);
+    const auto asking = open_place(*ends[1]);
+    const StandingAnswer answer(*asked, "where", [=] { return value; });
+    EXPECT_THAT(asking->ask_others("where", std::chrono::seconds(9)), ElementsAre(Pair(0, value)));
+  }
 }
 
 // As two executors of one process do, one after the other, or both at once.

@@ -12,6 +12,8 @@ using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Pair;
 
 constexpr int64_t kSecond = 1'000'000'000;
 
@@ -98,6 +100,33 @@ TEST(TcpRendezvous, AProcessThatGivesUpEndsTheRun) {
   EXPECT_EQ(reason_at(processes[1]), reason_at(processes[0]));
 }
 
+// While all of them wait for something else.
+TEST(TcpRendezvous, EveryProcessAnswersTheOthers) {
+  LocalProcesses processes(4);
+  const std::string large(300'000, 'x');
+  std::vector<std::unique_ptr<StandingAnswer>> answers;
+  for (const int i : {0, 1, 3}) {  // 2 has none
+    answers.push_back(std::make_unique<StandingAnswer>(
+        processes[i], "where", [&large, i] { return fmt::format("{} {}", i, large); }));
+  }
+  const auto errors = on_threads(4, [&](int i) {
+    for (int round = 0; round < 20; ++round) {
+      std::map<int, std::string> expected;
+      for (const int other : {0, 1, 3}) {
+        expected[other] = fmt::format("{} {}", other, large);
+      }
+      expected.erase(i);
+      EXPECT_EQ(processes[i].ask_others("where", std::chrono::seconds(60)), expected);
+      EXPECT_THAT(processes[i].ask_others("why", std::chrono::seconds(60)), IsEmpty());
+    }
+    processes[i].barrier("all");
+  });
+  EXPECT_THAT(errors, Each(""));
+  answers.erase(answers.begin());  // 0's
+  EXPECT_THAT(processes[2].ask_others("where", std::chrono::seconds(60)),
+              ElementsAre(Pair(1, "1 " + large), Pair(3, "3 " + large)));
+}
+
 /// A client that speaks the protocol by hand, as far as a test wants.
 class HandMade {
  public:
@@ -159,6 +188,45 @@ TEST(TcpRendezvous, NamesAProcessThatIsSilent) {
   Leader leader(2, 60 * kSecond, kSecond / 2);
   HandMade other(leader.port, "right", 2, 1);
   EXPECT_EQ(reason_at(*leader.group), "rank 1 (box:7) has not answered for 0.5 s");
+}
+
+// A rank whose process is stopped.
+TEST(TcpRendezvous, WhoDoesNotAnswerIsNotWaitedForLong) {
+  Leader leader(3);
+  HandMade silent(leader.port, "right", 3, 1);
+  HandMade other(leader.port, "right", 3, 2);
+  EXPECT_EQ(silent.next().type, static_cast<uint8_t>(RendezvousMessage::kWelcome));
+  EXPECT_EQ(other.next().type, static_cast<uint8_t>(RendezvousMessage::kWelcome));
+  std::map<int, std::string> answers;
+  std::thread asking([&] { answers = leader.group->ask_others("where", std::chrono::seconds(2)); });
+  const Frame question = other.next();
+  EXPECT_EQ(question.type, static_cast<uint8_t>(RendezvousMessage::kQuestion));
+  ByteReader body(question.body);
+  const auto asker = body.number<int32_t>();
+  const auto request = body.number<uint32_t>();
+  EXPECT_EQ(asker, 0);
+  EXPECT_EQ(body.text(), "where");
+  const auto answer = [&](uint32_t number) {
+    return ByteWriter().number(asker).number(number).number(uint8_t{1}).text("there").take();
+  };
+  other.send(RendezvousMessage::kAnswer, answer(request + 1));  // to no question of ours
+  other.send(RendezvousMessage::kAnswer, answer(request));
+  asking.join();
+  EXPECT_THAT(answers, ElementsAre(Pair(2, "there")));
+  other.send(RendezvousMessage::kAnswer, answer(request));  // too late
+  other.send(RendezvousMessage::kAnswer, "xy");
+  EXPECT_THAT(reason_at(*leader.group), HasSubstr("rank 2 (box:7): a message of another process"));
+}
+
+TEST(TcpRendezvous, AnAbortEndsAQuestion) {
+  Leader leader(2);
+  HandMade other(leader.port, "right", 2, 1);
+  EXPECT_EQ(other.next().type, static_cast<uint8_t>(RendezvousMessage::kWelcome));
+  std::thread asking(
+      [&] { EXPECT_THAT(leader.group->ask_others("where", std::chrono::hours(1)), IsEmpty()); });
+  EXPECT_EQ(other.next().type, static_cast<uint8_t>(RendezvousMessage::kQuestion));
+  other.send(RendezvousMessage::kAbort, "over");
+  asking.join();
 }
 
 TEST(TcpRendezvous, NamesAProcessThatDoesNotCome) {

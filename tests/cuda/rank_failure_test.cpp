@@ -7,8 +7,11 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <future>
+#include <map>
 #include <stdexcept>
+#include <string_view>
 #include <thread>
 
 #include "backends/cuda/communicators.h"
@@ -216,6 +219,13 @@ class NotingRendezvous final : public Rendezvous {
   std::string get(std::string_view key) override { return whole_.get(key); }
   void abort(const std::string& reason) override { whole_.abort(reason); }
   std::optional<std::string> aborted() const override { return whole_.aborted(); }
+  void set_answer(std::string_view question, std::function<std::string()> answer) override {
+    whole_.set_answer(question, std::move(answer));
+  }
+  std::map<int, std::string> ask_others(std::string_view question,
+                                        std::chrono::nanoseconds patience) override {
+    return whole_.ask_others(question, patience);
+  }
 
   const std::vector<std::string>& keys() const { return keys_; }
 
