@@ -1,0 +1,103 @@
+#include "runtime/training_setup.h"
+
+#include <optional>
+#include <utility>
+
+#include "base/env.h"
+#include "config/load.h"
+#include "config/reference.h"
+#include "plan/parallel_setup.h"
+#include "plan/rank_programs.h"
+#include "runtime/agreement.h"
+#include "runtime/choose_overlap.h"
+#include "runtime/memory_check.h"
+
+namespace braid {
+namespace {
+
+constexpr int64_t kNsPerSecond = 1'000'000'000;
+
+/// As the first process chooses it.
+RunConfig chosen_overlap(const RunConfig& config, int64_t vocabulary, ProcessGroup& processes,
+                         const PlanOutput& output) {
+  if (!processes.leads()) {
+    return parse_config(processes.broadcast("overlap", {}), "the configuration of rank 0");
+  }
+  RunConfig chosen = choose_overlap(config, vocabulary,
+                                    {.print = output.print, .progress_bar = output.progress_bar});
+  processes.broadcast("overlap", to_toml(chosen));
+  return chosen;
+}
+
+/// What is free before a rank takes any: ranks that share a GPU look at one time.
+RunMemory memory_for_all(const RunConfig& config, const Device& device, ProcessGroup& processes) {
+  const bool shares = device.gpu && device.ranks_per_gpu > 1;
+  if (shares) {
+    free_memory(device, config);  // makes the context
+    processes.barrier("contexts on shared GPUs");
+  }
+  RunMemory memory = free_memory(device, config);
+  if (shares) {
+    processes.barrier("free memory of shared GPUs");
+  }
+  return memory;
+}
+
+}  // namespace
+
+TrainingData open_training_data(const RunConfig& config, ProcessGroup& processes,
+                                const std::function<void(const std::string&)>& message) {
+  agree_on_configuration(processes, config);
+  if (!processes.leads()) {
+    processes.barrier("the data");
+  }
+  TrainingData data(config, config.logging.run_folder + "/data", message);
+  if (processes.leads()) {
+    processes.barrier("the data");
+  }
+  return data;
+}
+
+Device device_of_process(const RunConfig& config, int local_process, ProcessGroup& processes) {
+  Device device = choose_device(config, find_cuda_gpus(),
+                                processes.size() > 1 ? std::optional(local_process) : std::nullopt);
+  agree_on_device(processes, device);
+  return device;
+}
+
+PlannedTraining plan_training(const RunConfig& config, int64_t tokenizer_vocabulary,
+                              const Device& device, ProcessGroup& processes,
+                              const PlanOutput& output) {
+  RunConfig chosen = chosen_overlap(config, tokenizer_vocabulary, processes, output);
+  RunPlan plan = processes.size() > 1
+                     ? plan_for_rank(chosen, tokenizer_vocabulary, processes.index())
+                     : plan_run(chosen, tokenizer_vocabulary);
+  if (processes.size() > 1) {
+    agree_on_programs(processes, chosen, tokenizer_vocabulary, plan);
+  }
+  processes.barrier("plan");  // rank 0 checks more than others, who would miss it later
+  output.print(to_toml(chosen));
+  output.print("\n" + describe_device(device) + describe_run_plan(plan, chosen) + "\n");
+  check_memory(plan, chosen, tokenizer_vocabulary, memory_for_all(chosen, device, processes));
+  return {std::move(chosen), std::move(plan)};
+}
+
+EngineOptions training_engine_options(const RunConfig& config, const Device& device,
+                                      ProcessGroup& processes) {
+  return {
+      .threads_per_rank = threads_per_rank(config.runtime.threads, config.parallel.ranks),
+      .device = device,
+      .processes = &processes,
+      .cache_folder = user_cache_folder(),
+      .timeout_ns = config.runtime.timeout_s * kNsPerSecond,
+      .links = link_options(config.links),
+      .repeatable = config.runtime.repeatable,
+      .nccl_windows = config.runtime.nccl_windows,
+      .sync_each_task = read_debug_options().sync_tasks,
+      // A step that is run again must not have another one behind it, which changes the weights.
+      .steps_in_flight = config.runtime.detect_nan == "tensors"
+                             ? 1
+                             : static_cast<int>(config.runtime.steps_in_flight)};
+}
+
+}  // namespace braid

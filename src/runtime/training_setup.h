@@ -1,0 +1,47 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "comm/process_group.h"
+#include "config/run_config.h"
+#include "plan/run_plan.h"
+#include "runtime/device.h"
+#include "runtime/engine.h"
+#include "runtime/training_data.h"
+
+/// What a training run decides before its engine is made. Each is called by all processes.
+namespace braid {
+
+/// The first process makes what is missing in the run folder, then the others find it there.
+/// Throws ConfigError where a process has another configuration than the first, and what
+/// TrainingData throws.
+TrainingData open_training_data(const RunConfig& config, ProcessGroup& processes,
+                                const std::function<void(const std::string&)>& message);
+
+/// Throws ConfigError where runtime.device cannot be had, or not by all processes.
+Device device_of_process(const RunConfig& config, int local_process, ProcessGroup& processes);
+
+/// Receives what a plan is, for the terminal, "\n" included.
+struct PlanOutput {
+  std::function<void(std::string_view)> print;
+  bool progress_bar = false;  ///< through `print`, while overlap settings are tried
+};
+
+struct PlannedTraining {
+  RunConfig config;  ///< with the overlap that was chosen
+  RunPlan plan;
+};
+
+/// Plans, and prints what will happen before anything is allocated. Throws ConfigError where the
+/// run cannot be planned, or does not fit into memory, and what agree_on_programs does.
+PlannedTraining plan_training(const RunConfig& config, int64_t tokenizer_vocabulary,
+                              const Device& device, ProcessGroup& processes,
+                              const PlanOutput& output);
+
+/// Of this process. `processes` must outlive the engine.
+EngineOptions training_engine_options(const RunConfig& config, const Device& device,
+                                      ProcessGroup& processes);
+
+}  // namespace braid
