@@ -15,6 +15,7 @@
 #include "config/reference.h"
 #include "ir/text.h"
 #include "plan/describe_layout.h"
+#include "plan/memory_needs.h"
 #include "plan/model_setup.h"
 #include "plan/parallel_setup.h"
 #include "plan/rank_kinds.h"
@@ -218,7 +219,9 @@ void add_plan_command(CLI::App& app, const Console& console) {
       gpu = gpu ? gpu : memory_of(model->cluster().device);
     }
     const RunMemory memory{.gpu = gpu, .host_bytes = std::nullopt};
-    console.print(text + describe_uses(memory_uses(plan, config, memory)));
+    const std::vector<MemoryUse> uses = memory_uses(plan, config, memory);
+    console.print(text + describe_uses(uses) +
+                  (gpu ? describe_nccl_needs(plan_of_rank(plan, uses.front().rank.value())) : ""));
     if (!arguments->device_memory.empty()) {
       check_memory(plan, config, vocabulary, memory);
     }

@@ -58,7 +58,28 @@ MemoryNeeds gpu_needs(const RankPlan& rank, const GpuNeedsOptions& options) {
   const CudaNeeds beside = cuda_needs(rank.programs, options.repeatable);
   needs.add(kKernelScratch, beside.scratch_bytes);
   needs.add("CUDA", beside.driver_bytes + (options.with_context ? kCudaContextBytes : 0));
+  needs.add("NCCL", beside.nccl_bytes());
   return needs;
+}
+
+std::string describe_nccl_needs(const RankPlan& rank) {
+  constexpr size_t kMaxShownRanks = 8;
+  const std::vector<NcclNeed> needs = nccl_needs(rank.programs);
+  int64_t sum_bytes = 0;
+  std::vector<std::string> texts;
+  for (const NcclNeed& need : needs) {
+    sum_bytes += need.bytes;
+    texts.push_back(
+        fmt::format("{} {}",
+                    need.key.ranks.size() <= kMaxShownRanks
+                        ? describe_key(need.key)
+                        : fmt::format("{} of {} ranks", need.key.name, need.key.ranks.size()),
+                    format_bytes(need.bytes)));
+  }
+  return needs.empty()
+             ? ""
+             : fmt::format("nccl      about {} of {} communicator{}: {}\n", format_bytes(sum_bytes),
+                           needs.size(), needs.size() == 1 ? "" : "s", join(texts, "; "));
 }
 
 }  // namespace braid

@@ -41,7 +41,12 @@ struct GpuNeedsOptions {
 };
 
 /// Of a rank on a GPU: the arenas of its plan, which is exactly what is allocated for them,
-/// kernels' scratch and what the driver takes (backends/cuda/device_needs.h), which are bounds.
+/// kernels' scratch and what the driver and NCCL take (backends/cuda/device_needs.h), which are
+/// bounds.
 MemoryNeeds gpu_needs(const RankPlan& rank, const GpuNeedsOptions& options);
+
+/// What of that is NCCL's, by communicator: "nccl      about 1.78 GiB of 3 communicators:
+/// gradient.shard of ranks 0, 1 608 MiB; ..." and the end of the line; empty if there are none.
+std::string describe_nccl_needs(const RankPlan& rank);
 
 }  // namespace braid

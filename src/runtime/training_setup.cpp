@@ -6,6 +6,7 @@
 #include "base/env.h"
 #include "config/load.h"
 #include "config/reference.h"
+#include "plan/memory_needs.h"
 #include "plan/parallel_setup.h"
 #include "plan/rank_programs.h"
 #include "runtime/agreement.h"
@@ -77,7 +78,8 @@ PlannedTraining plan_training(const RunConfig& config, int64_t tokenizer_vocabul
   }
   processes.barrier("plan");  // rank 0 checks more than others, who would miss it later
   output.print(to_toml(chosen));
-  output.print("\n" + describe_device(device) + describe_run_plan(plan, chosen) + "\n");
+  output.print("\n" + describe_device(device) + describe_run_plan(plan, chosen) +
+               (device.gpu ? describe_nccl_needs(plan.ranks.front()) : "") + "\n");
   check_memory(plan, chosen, tokenizer_vocabulary, memory_for_all(chosen, device, processes));
   return {std::move(chosen), std::move(plan)};
 }

@@ -115,7 +115,9 @@ TEST_F(PlanCommand, RefusesADeviceThatIsTooSmallWithTheNearestSetting) {
                  "--set",
                  "train.global_batch=128",
                  "--set",
-                 "train.dtype=bfloat16"};
+                 "train.dtype=bfloat16",
+                 "--set",
+                 "overlap.comm_engine=copy"};
   };
   const ChildResult result = braid(with("800MiB"));
   EXPECT_EQ(result.exit_code, 2);

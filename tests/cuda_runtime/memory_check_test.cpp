@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <array>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "backends/cuda/device_needs.h"
 #include "support/engine_runs.h"
@@ -19,6 +22,7 @@ class CudaMemory : public ::testing::Test {
     }
   }
   Device gpu() const { return {.gpu = gpus_.usable.front(), .reason = ""}; }
+  const CudaGpus& gpus() const { return gpus_; }
   int64_t free_bytes() const { return free_cuda_bytes(gpus_.usable.front().device); }
 
  private:
@@ -64,6 +68,41 @@ TEST_F(CudaMemory, TheDriverGivesWhatIsPlannedAndNoMoreThanIsCounted) {
       least = std::min(least, free_bytes());
     }
     EXPECT_LE(before - least, needs.bytes());
+  }
+}
+
+// The same of two GPUs, with NCCL's communicators.
+TEST_F(CudaMemory, NcclTakesNoMoreThanIsCounted) {
+  if (gpus().usable.size() < 2) {
+    GTEST_SKIP() << "needs two GPUs";
+  }
+  RunConfig config = config_of("llama");
+  config.parallel.ranks = 2;
+  config.parallel.data = 2;
+  config.parallel.shard = "optimizer";
+  const Device device = choose_device(config, gpus());
+  const auto free_on = [&](size_t rank) { return free_cuda_bytes(device.gpu_of(rank).device); };
+  const std::array before{free_on(0), free_on(1)};  // with CUDA's contexts
+  RunPlan plan = plan_run(config, 50);
+  std::vector<MemoryNeeds> needs;
+  for (const RankPlan& rank : plan.ranks) {
+    EXPECT_FALSE(nccl_needs(rank.programs).empty());
+    needs.push_back(gpu_needs(rank, {}));
+  }
+  Engine engine(std::move(plan), {.device = device});
+  engine.write_state(initial_state(engine.plan().layout, engine.plan().model, 5));
+  const NoisySequences source(config.train.sequence);
+  BatchLoader loader(source, {.shape = {.num_ranks = 2,
+                                        .num_microbatches = num_microbatches(config),
+                                        .microbatch = microbatch_sequences(config)}});
+  for (int step = 1; step <= 2; ++step) {
+    engine.train_step(*loader.next(), config.optimizer, 1e-3, step);
+  }
+  for (size_t rank = 0; rank < 2; ++rank) {
+    EXPECT_LE(before.at(rank) - free_on(rank), needs[rank].bytes()) << "rank " << rank;
+    // Counted is not far from taken either.
+    EXPECT_GE(before.at(rank) - free_on(rank), needs[rank].bytes() - (int64_t{3} << 29))
+        << "rank " << rank;
   }
 }
 

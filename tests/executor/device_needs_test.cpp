@@ -252,5 +252,36 @@ TEST(DeviceNeeds, CopyEnginesNeedFlagsAndNodesPerRank) {
   EXPECT_GT(needs("0,1,2,3", copy), needs("0,1", copy));
 }
 
+// Collectives of a group share a communicator, messages have one per direction.
+TEST(DeviceNeeds, NcclTakesBuffersPerCommunicatorAndMember) {
+  const auto of = [](const std::string& ranks, const std::string& task) {
+    return nccl_needs(
+        std::array{parse_program("program step rank=0 ranks=16 events=0\n"
+                                 "stream comm kind=comm priority=1\n"
+                                 "group data kind=data ranks=" +
+                                 ranks +
+                                 "\nbuffer x f32 [16] param persistent device\n"
+                                 "buffer y f32 [16] gathered persistent device\n" +
+                                 task)});
+  };
+  const auto bytes = [&](const std::string& ranks, const std::string& task) {
+    return of(ranks, task).at(0).bytes;
+  };
+  const std::string sum = "all_reduce(x) {group=0} comm comm\n";
+  const std::string exchange = "all_to_all(x -> y) {group=0} comm comm\n";
+  const std::string send = "send(x) {group=0, peer=1, channel=0} comm comm\n";
+  const std::string recv = "recv(y) {group=0, peer=1, channel=1} comm comm\n";
+  EXPECT_TRUE(of("0", sum).empty());
+  EXPECT_EQ(of("0,1", sum + sum).size(), 1u);
+  EXPECT_EQ(of("0,1", sum + send + recv).size(), 3u);
+  // By the driver, H200: 0.57 GiB each of three communicators of two, 1.17 GiB each of four.
+  EXPECT_NEAR(static_cast<double>(bytes("0,1", sum)), 0.57 * kGiB, 0.05 * kGiB);
+  EXPECT_NEAR(static_cast<double>(bytes("0,1,2,3", sum)), 1.17 * kGiB, 0.05 * kGiB);
+  EXPECT_EQ(bytes("0,1,2,3,4,5,6,7", sum), bytes("0,1,2,3", sum));
+  EXPECT_GT(bytes("0,1,2,3,4,5,6,7", exchange), 2 * bytes("0,1,2,3,4,5,6,7", sum));
+  EXPECT_EQ(bytes("0,1,2,3", send), bytes("0,1", send));
+  EXPECT_TRUE(of("0,1", "all_to_all(x -> y) {group=0, engine=\"copy\"} comm comm\n").empty());
+}
+
 }  // namespace
 }  // namespace braid

@@ -44,6 +44,25 @@ TEST(MemoryNeeds, OfAGpuAreThePlanScratchAndTheDriver) {
   EXPECT_THAT(describe_parts(needs), HasSubstr(", scratch of kernels "));
 }
 
+TEST(MemoryNeeds, OfSeveralGpusHaveNcclUnlessCopyEnginesDoAll) {
+  RunConfig config = small_config(2, "bfloat16");
+  config.parallel.shard = "optimizer";
+  const RunPlan plan = plan_run(config, 257);
+  const CudaNeeds beside = cuda_needs(plan.ranks[0].programs, true);
+  ASSERT_EQ(beside.nccl.size(), 3u);
+  EXPECT_GT(beside.nccl_bytes(), 0);
+  EXPECT_EQ(bytes_of(gpu_needs(plan.ranks[0], {}), "NCCL"), beside.nccl_bytes());
+  EXPECT_EQ(describe_nccl_needs(plan.ranks[0]),
+            "nccl      about 1.78 GiB of 3 communicators: gradient.shard of ranks 0, 1 608 MiB; "
+            "loss of ranks 0, 1 608 MiB; model.shard of ranks 0, 1 608 MiB\n");
+  config.overlap.comm_engine = "copy";
+  const RunPlan by_copies = plan_run(config, 257);
+  EXPECT_TRUE(nccl_needs(by_copies.ranks[0].programs).empty());
+  EXPECT_EQ(bytes_of(gpu_needs(by_copies.ranks[0], {}), "NCCL"), 0);
+  EXPECT_EQ(describe_nccl_needs(by_copies.ranks[0]), "");
+  EXPECT_EQ(describe_nccl_needs(plan_run(small_config(1, "bfloat16"), 257).ranks[0]), "");
+}
+
 TEST(MemoryNeeds, PartsOfOneNameAreAdded) {
   MemoryNeeds needs;
   needs.add("a", 3);

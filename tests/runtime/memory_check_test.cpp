@@ -137,12 +137,14 @@ INSTANTIATE_TEST_SUITE_P(
         Proposal{"smaller_microbatch", gpu_of, {}, {"train.microbatch=1"}, "train.microbatch = 1"},
         Proposal{"shard_optimizer",
                  gpu_of,
-                 {"parallel.ranks=4", "train.sequence=16"},
+                 // Else NCCL needs more than the rank.
+                 {"parallel.ranks=4", "train.sequence=16", "overlap.comm_engine=copy"},
                  {"parallel.shard=optimizer"},
                  "parallel.shard = \"optimizer\""},
         Proposal{"shard_gradients",
                  gpu_of,
-                 {"parallel.ranks=4", "train.sequence=16"},
+                 // Else NCCL needs more than the rank.
+                 {"parallel.ranks=4", "train.sequence=16", "overlap.comm_engine=copy"},
                  {"parallel.shard=gradients"},
                  "parallel.shard = \"gradients\""},
         Proposal{"offload",

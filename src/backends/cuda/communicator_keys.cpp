@@ -1,6 +1,7 @@
+#include "backends/cuda/communicator_keys.h"
+
 #include <algorithm>
 
-#include "backends/cuda/communicators.h"
 #include "base/errors.h"
 #include "base/text.h"
 #include "ops/attributes.h"

@@ -34,6 +34,13 @@ constexpr int64_t kGraphBytesPerNode = int64_t{4} << 10;
 /// Flags of communication by copy engines (peer_calls.cpp), for some hundred thousand calls.
 constexpr int64_t kFlagBytes = 8 * kMiB;
 
+/// See `nccl_needs`.
+constexpr int64_t kCommunicatorBytes = 320 * kMiB;
+constexpr int64_t kConnectionBytes = 12 * kMiB;
+constexpr int64_t kRingChannels = 24;
+constexpr int64_t kRingPeers = 3;
+constexpr int64_t kMessageChannels = 32;
+
 size_t linear_bytes(const OpSpec& spec) {
   if (spec.op != kLinearWgradOp.name || !attributes_of<LinearWgradAttributes>(spec).has_bias) {
     return kMaxGemmScratchBytes;
@@ -79,6 +86,23 @@ int64_t count_copy_nodes(const Program& program) {
   return nodes;
 }
 
+bool has_all_to_all(std::span<const Program> programs, const CommunicatorKey& key) {
+  return !communicator_keys(programs, [&](size_t program, TaskId task) {
+            const Task& it = programs[program].tasks[task.index()];
+            return programs[program].spec(it).op == kAllToAllOp.name &&
+                   communicator_key(programs[program], it) == key;
+          }).empty();
+}
+
+int64_t count_connections(std::span<const Program> programs, const CommunicatorKey& key) {
+  const int64_t others = static_cast<int64_t>(key.ranks.size()) - 1;
+  if (key.name.ends_with(kMessages)) {
+    return kMessageChannels;
+  }
+  const int64_t direct = has_all_to_all(programs, key) ? kMessageChannels * others : 0;
+  return std::max(kRingChannels * std::min(others, kRingPeers), direct);
+}
+
 bool is_one_of(std::string_view name, std::initializer_list<const OpDefinition*> ops) {
   return std::any_of(ops.begin(), ops.end(), [&](const auto* op) { return op->name == name; });
 }
@@ -110,6 +134,26 @@ size_t max_cuda_scratch_bytes(const OpSpec& spec, bool repeatable) {
              : 0;
 }
 
+int64_t CudaNeeds::nccl_bytes() const {
+  int64_t bytes = 0;
+  for (const NcclNeed& need : nccl) {
+    bytes += need.bytes;
+  }
+  return bytes;
+}
+
+std::vector<NcclNeed> nccl_needs(std::span<const Program> programs) {
+  std::vector<NcclNeed> needs;
+  for (CommunicatorKey& key : communicator_keys(programs, [&](size_t program, TaskId task) {
+         return !is_by_copy_engine(programs[program].spec(programs[program].tasks[task.index()]));
+       })) {
+    const int64_t connections = count_connections(programs, key);
+    needs.push_back(
+        {.key = std::move(key), .bytes = kCommunicatorBytes + connections * kConnectionBytes});
+  }
+  return needs;
+}
+
 CudaNeeds cuda_needs(std::span<const Program> programs, bool repeatable) {
   StreamScratch scratch;
   int64_t num_tasks = 0;
@@ -125,7 +169,8 @@ CudaNeeds cuda_needs(std::span<const Program> programs, bool repeatable) {
   return {.scratch_bytes = scratch.size_bytes(),
           .driver_bytes =
               kCodeBytes + kTracingBytes + 2 * kGraphsBytes + 2 * num_tasks * kGraphBytesPerTask +
-              (num_copy_nodes > 0 ? kFlagBytes + 2 * num_copy_nodes * kGraphBytesPerNode : 0)};
+              (num_copy_nodes > 0 ? kFlagBytes + 2 * num_copy_nodes * kGraphBytesPerNode : 0),
+          .nccl = nccl_needs(programs)};
 }
 
 }  // namespace braid

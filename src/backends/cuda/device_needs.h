@@ -3,7 +3,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
+#include "backends/cuda/communicator_keys.h"
 #include "ir/op_spec.h"
 #include "ir/program.h"
 
@@ -16,6 +18,12 @@ namespace braid {
 /// of attention counts cuDNN's, which needs more. `repeatable` as in CudaRankOptions.
 size_t max_cuda_scratch_bytes(const OpSpec& spec, bool repeatable);
 
+/// A communicator of NCCL, and about what it takes of a GPU.
+struct NcclNeed {
+  CommunicatorKey key;
+  int64_t bytes = 0;
+};
+
 /// Bytes beside the arenas, none of which are known exactly before the run.
 struct CudaNeeds {
   /// Of kernels, one block per stream (stream_scratch.h), with `max_cuda_scratch_bytes`.
@@ -23,11 +31,26 @@ struct CudaNeeds {
   /// Executable graphs of the programs, twice while a step is traced; streams and events; CUPTI's
   /// buffers on the device; code that is loaded when it is first used.
   int64_t driver_bytes = 0;
+  /// By communicator; none where copy engines do all communication.
+  std::vector<NcclNeed> nccl;
+
+  int64_t nccl_bytes() const;
 };
 
 /// CUDA's context in a process that has done nothing yet. With what `driver_bytes` counts, 0.5 to
 /// 0.6 GiB on an H200 with driver 580 (bench/gpu/h200.md: by the driver, less planned and scratch).
 inline constexpr int64_t kCudaContextBytes = int64_t{384} << 20;
+
+/// Communicators that the programs of a rank need if its copy engines reach all that they are to.
+///
+/// An estimate, from above: 320 MiB of its own, and 12 MiB per channel and member that
+/// it is connected with. Rings and trees have 24 channels between GPUs on NVSwitch, and connections
+/// to three members at most; all-to-all has 32 to each member, messages 32 to one. A connection has
+/// the buffers of NCCL's three protocols at the receiver (4 MiB of NCCL_BUFFSIZE, 4.7 and 0.5 MiB)
+/// and its counters at the sender, in pages of 2 MiB. So 1.78 GiB of the three communicators of
+/// two H200 whose driver says 1.69, and 3.47 of 3.5 on four (bench/gpu/h200x2.md, h200x4.md: by the
+/// driver, less planned, scratch and what `driver_bytes` and the context are counted with).
+std::vector<NcclNeed> nccl_needs(std::span<const Program> programs);
 
 /// Of the programs of one rank after all passes.
 CudaNeeds cuda_needs(std::span<const Program> programs, bool repeatable);
