@@ -50,9 +50,11 @@ class TrainingRun {
         config_(prepare_run(std::move(config), processes)),
         options_(processes.leads() ? options : silent(options)),
         locks_(lock_run_folders(config_, processes)),
-        data_(opened_data()),
+        tokenizer_(tokenizer_of_run(config_, processes)),
         device_(chosen_device()),
-        engine_(planned(), engine_options()),
+        plan_(planned()),
+        data_(opened_data()),
+        engine_(*std::exchange(plan_, std::nullopt), engine_options()),
         calendar_(config_, options_.stop_after_step),
         meter_(meter_options()) {
     setup_.end("kernels");
@@ -142,13 +144,14 @@ class TrainingRun {
   }
 
   TrainingData opened_data() {
-    TrainingData data =
-        open_training_data(config_, processes_, [this](const std::string& line) { print(line); });
+    TrainingData data = open_training_data(config_, *tokenizer_, processes_,
+                                           [this](const std::string& line) { print(line); });
     setup_.end("data");
     return data;
   }
 
   Device chosen_device() {
+    setup_.end("data");
     Device device = device_of_process(config_, options_.local_process, processes_);
     setup_.end("device");
     return device;
@@ -156,7 +159,7 @@ class TrainingRun {
 
   RunPlan planned() {
     PlannedTraining planned =
-        plan_training(config_, data_.tokenizer().vocabulary_size(), device_, processes_,
+        plan_training(config_, tokenizer_->vocabulary_size(), device_, processes_,
                       {.print = options_.print, .progress_bar = shows_progress()});
     config_ = std::move(planned.config);
     setup_.end("plan");
@@ -334,8 +337,10 @@ class TrainingRun {
   std::vector<RunLock> locks_;
   std::unique_ptr<RunLog> log_;  // of the first process, while `run` runs; before data_, whose
                                  // construction prints
-  TrainingData data_;
+  std::unique_ptr<Tokenizer> tokenizer_;
   Device device_;
+  std::optional<RunPlan> plan_;  // until the engine has it
+  TrainingData data_;
   Engine engine_;
   StepCalendar calendar_;
   StepMeter meter_;

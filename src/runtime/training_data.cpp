@@ -14,6 +14,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
+bool is_pair(const std::string& source) {
+  const std::string prefix = dataset_prefix(source);
+  return fs::exists(prefix + ".idx") || fs::exists(prefix + ".bin");
+}
+
 /// Changes whenever the tokens could: with the bytes of text and tokenizer, and the options.
 std::string content_key(const RunConfig& config) {
   const auto hash_of = [](const std::string& path) {
@@ -28,14 +33,10 @@ std::string content_key(const RunConfig& config) {
 std::string tokenized(const RunConfig& config, const Tokenizer& tokenizer,
                       const std::string& cache_folder,
                       const std::function<void(const std::string&)>& message) {
+  check_source(config);
   const std::string& source = config.data.train;
-  const std::string pair = dataset_prefix(source);
-  if (fs::exists(pair + ".idx") || fs::exists(pair + ".bin")) {
-    return pair;
-  }
-  if (!fs::is_regular_file(source)) {
-    throw_data_error("data.train = \"{}\": no such text file, and no {}.bin and {}.idx", source,
-                     pair, pair);
+  if (is_pair(source)) {
+    return dataset_prefix(source);
   }
   const std::string prefix = fmt::format("{}/tokens_{}", cache_folder, content_key(config));
   if (!fs::exists(prefix + ".idx")) {
@@ -62,14 +63,23 @@ int64_t training_samples(const RunConfig& config) {
 
 }  // namespace
 
-TrainingData::TrainingData(const RunConfig& config, const std::string& cache_folder,
-                           const std::function<void(const std::string&)>& message)
-    : tokenizer_(load_tokenizer(config.data.tokenizer)) {
-  if (config.data.train.empty()) {
+void check_source(const RunConfig& config) {
+  const std::string& source = config.data.train;
+  if (source.empty()) {
     throw_config_error(
         "data.train: not given; set it to a text file or to the prefix of a .bin/.idx pair");
   }
-  tokens_ = std::make_unique<IndexedDataset>(tokenized(config, *tokenizer_, cache_folder, message));
+  if (!is_pair(source) && !fs::is_regular_file(source)) {
+    const std::string prefix = dataset_prefix(source);
+    throw_data_error("data.train = \"{}\": no such text file, and no {}.bin and {}.idx", source,
+                     prefix, prefix);
+  }
+}
+
+TrainingData::TrainingData(const RunConfig& config, const Tokenizer& tokenizer,
+                           const std::string& cache_folder,
+                           const std::function<void(const std::string&)>& message) {
+  tokens_ = std::make_unique<IndexedDataset>(tokenized(config, tokenizer, cache_folder, message));
   const DatasetSplit split = split_sequences(config.data.split, tokens_->index().num_sequences());
   const auto seed = static_cast<uint64_t>(config.data.seed);
   training_ = std::make_unique<GptDataset>(
@@ -78,7 +88,7 @@ TrainingData::TrainingData(const RunConfig& config, const std::string& cache_fol
                         .sequence_tokens = config.train.sequence,
                         .num_samples = training_samples(config),
                         .seed = seed,
-                        .vocabulary_size = tokenizer_->vocabulary_size()});
+                        .vocabulary_size = tokenizer.vocabulary_size()});
   if (config.eval.interval > 0) {
     held_out_ = std::make_unique<GptDataset>(
         *tokens_, split[1],
@@ -86,7 +96,7 @@ TrainingData::TrainingData(const RunConfig& config, const std::string& cache_fol
                           .sequence_tokens = config.train.sequence,
                           .num_samples = config.eval.batches * config.train.global_batch,
                           .seed = seed,
-                          .vocabulary_size = tokenizer_->vocabulary_size()});
+                          .vocabulary_size = tokenizer.vocabulary_size()});
     held_out_entropy_ = unigram_entropy(*tokens_, split[1]);
   }
 }

@@ -13,17 +13,20 @@
 
 namespace braid {
 
-/// The data of a run: tokenizer, token file, and its training and held-out parts.
+/// Throws ConfigError or DataError unless data.train names something, without opening it.
+void check_source(const RunConfig& config);
+
+/// The data of a run: token file, and the order of its training and held-out parts. That takes time
+/// and memory with the samples of the run, so what can refuse a run comes before it.
 class TrainingData {
  public:
   /// Opens data.train. A text file (anything that is not a .bin/.idx pair) is tokenized once into
   /// `cache_folder`, one document per paragraph, and reused as long as text, tokenizer and options
-  /// stay the same. `message` gets a line for people when that happens. `config` must be resolved.
-  /// Throws ConfigError or DataError.
-  TrainingData(const RunConfig& config, const std::string& cache_folder,
+  /// stay the same. `message` gets a line for people when that happens. `config` must be resolved,
+  /// `tokenizer` is its own. Throws ConfigError or DataError.
+  TrainingData(const RunConfig& config, const Tokenizer& tokenizer, const std::string& cache_folder,
                const std::function<void(const std::string&)>& message);
 
-  const Tokenizer& tokenizer() const { return *tokenizer_; }
   const GptDataset& training() const { return *training_; }
   /// Null if nothing is evaluated (eval.interval = 0).
   const GptDataset* held_out() const { return held_out_.get(); }
@@ -31,7 +34,6 @@ class TrainingData {
   double held_out_entropy() const { return held_out_entropy_; }
 
  private:
-  std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<IndexedDataset> tokens_;
   std::unique_ptr<GptDataset> training_;
   std::unique_ptr<GptDataset> held_out_;

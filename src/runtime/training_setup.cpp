@@ -46,17 +46,10 @@ RunMemory memory_for_all(const RunConfig& config, const Device& device, ProcessG
 
 }  // namespace
 
-TrainingData open_training_data(const RunConfig& config, ProcessGroup& processes,
-                                const std::function<void(const std::string&)>& message) {
+std::unique_ptr<Tokenizer> tokenizer_of_run(const RunConfig& config, ProcessGroup& processes) {
   agree_on_configuration(processes, config);
-  if (!processes.leads()) {
-    processes.barrier("the data");
-  }
-  TrainingData data(config, config.logging.run_folder + "/data", message);
-  if (processes.leads()) {
-    processes.barrier("the data");
-  }
-  return data;
+  check_source(config);
+  return load_tokenizer(config.data.tokenizer);
 }
 
 Device device_of_process(const RunConfig& config, int local_process, ProcessGroup& processes) {
@@ -82,6 +75,19 @@ PlannedTraining plan_training(const RunConfig& config, int64_t tokenizer_vocabul
                (device.gpu ? describe_nccl_needs(plan.ranks.front()) : "") + "\n");
   check_memory(plan, chosen, tokenizer_vocabulary, memory_for_all(chosen, device, processes));
   return {std::move(chosen), std::move(plan)};
+}
+
+TrainingData open_training_data(const RunConfig& config, const Tokenizer& tokenizer,
+                                ProcessGroup& processes,
+                                const std::function<void(const std::string&)>& message) {
+  if (!processes.leads()) {
+    processes.barrier("the data");
+  }
+  TrainingData data(config, tokenizer, config.logging.run_folder + "/data", message);
+  if (processes.leads()) {
+    processes.barrier("the data");
+  }
+  return data;
 }
 
 EngineOptions training_engine_options(const RunConfig& config, const Device& device,
