@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "backends/cuda/kernels/attention_calls.h"
+#include "backends/cuda/kernels/fused_kernels.h"
 #include "backends/cuda/kernels/scratch_sizes.h"
 #include "ir/text.h"
 #include "ops/attention.h"
@@ -15,6 +16,7 @@
 #include "ops/linear.h"
 #include "ops/norm.h"
 #include "support/kernel_harness.h"
+#include "support/linear_swiglu_cases.h"
 #include "support/step_program.h"
 
 namespace braid {
@@ -196,6 +198,13 @@ TEST(DeviceNeeds, OwnKernelsAreCountedExactly) {
                                {},
                                {read(DType::kBF16, {1000, 64}), read(DType::kBF16, {64, 301})}};
   EXPECT_EQ(max_cuda_scratch_bytes(with_activation, true), kMaxGemmScratchBytes + 602112);
+  // What one kernel does has no d_h in memory.
+  const OpSpec whole_vectors =
+      linear_dgrad_swiglu_backward_spec(DType::kBF16, {.rows = 1000, .depth = 64, .ffn = 304});
+  EXPECT_EQ(max_cuda_scratch_bytes(whole_vectors, true),
+            kMaxGemmScratchBytes + (has_fused_kernels(whole_vectors) ? 0 : 608256));
+  EXPECT_FALSE(has_fused_kernels(
+      linear_dgrad_swiglu_backward_spec(DType::kF32, {.rows = 1000, .depth = 64, .ffn = 304})));
   const OpSpec copy{"copy", {}, {}};
   EXPECT_EQ(max_cuda_scratch_bytes(copy, true), 0u);
 }

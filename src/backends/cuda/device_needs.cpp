@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backends/cuda/kernels/attention_calls.h"
+#include "backends/cuda/kernels/fused_kernels.h"
 #include "backends/cuda/kernels/scratch_sizes.h"
 #include "backends/stream_scratch.h"
 #include "ops/attention.h"
@@ -49,8 +50,11 @@ size_t linear_bytes(const OpSpec& spec) {
   return std::max<size_t>(kMaxGemmScratchBytes, bias_grad_scratch_bytes(dy[0], dy[1]));
 }
 
-/// The gradient between product and activation's backward beside what the product needs.
+/// Of two kernels the gradient between them, beside what the product needs.
 size_t dgrad_swiglu_backward_bytes(const OpSpec& spec) {
+  if (has_fused_kernels(spec)) {
+    return kMaxGemmScratchBytes;
+  }
   const OperandSpec& dy = spec.operands[0];
   return kMaxGemmScratchBytes +
          product_in_scratch_bytes(dy.shape[0], spec.operands[1].shape[1], dtype_bytes(dy.dtype));

@@ -15,7 +15,8 @@ namespace braid {
 
 /// No CUDA kernel of the spec takes more scratch: exactly what our own kernels ask for, the limit
 /// that matrix products are given, and a bound for cuDNN's attention. A build without our backward
-/// of attention counts cuDNN's, which needs more. `repeatable` as in CudaRankOptions.
+/// of attention counts cuDNN's, which needs more, and one without kernels that fuse a product with
+/// SwiGLU's backward the gradient between the two. `repeatable` as in CudaRankOptions.
 size_t max_cuda_scratch_bytes(const OpSpec& spec, bool repeatable);
 
 /// A communicator of NCCL, and about what it takes of a GPU.

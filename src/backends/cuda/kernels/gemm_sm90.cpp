@@ -4,6 +4,7 @@
 
 #include <array>
 
+#include "backends/cuda/kernels/fused_kernels.h"
 #include "backends/cuda/kernels/sm90_products.h"
 
 namespace braid {

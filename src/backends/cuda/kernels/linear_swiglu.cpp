@@ -1,5 +1,7 @@
-// One kernel, where this build has one for the operands and it is the faster, or else the two
-// kernels one behind the other on the stream.
+// One kernel, where this build has one for the operands, or else the two kernels one behind the
+// other on the stream. Forward these are taken, too, where they are faster. Backward they never are
+// (bench/notes.md, "Matrix products and attention"), and would need memory for d_h, which
+// is counted before a device can be asked.
 #include "backends/cuda/kernels/linear_swiglu.h"
 
 #include <cublasLt.h>
@@ -10,6 +12,7 @@
 
 #include "backends/cuda/kernels/factories.h"
 #include "backends/cuda/kernels/fastest_kernel.h"
+#include "backends/cuda/kernels/fused_kernels.h"
 #include "backends/cuda/kernels/scratch_sizes.h"
 #include "backends/cuda/kernels/sm90_products.h"
 #include "ops/linear_swiglu.h"
@@ -75,13 +78,11 @@ TimedWork timed_work(const OpSpec& spec) {
   return work;
 }
 
-CudaKernel one_or_two_kernels(const OpSpec& spec, CudaContext& context, MakeKernel make_two) {
+/// `make_two` null: not among the choices where there is one kernel.
+CudaKernel fastest_fused(const OpSpec& spec, CudaContext& context, MakeKernel make_two) {
   const std::vector<std::string> names = fused_kernel_names(spec);
-  if (names.empty()) {
-    return make_two(spec, context);
-  }
   const auto recall = [&](std::string_view name) -> std::optional<CudaKernel> {
-    if (name == kTwoKernels) {
+    if (name == kTwoKernels && make_two != nullptr) {
       return make_two(spec, context);
     }
     return std::find(names.begin(), names.end(), name) != names.end()
@@ -93,7 +94,9 @@ CudaKernel one_or_two_kernels(const OpSpec& spec, CudaContext& context, MakeKern
     for (const std::string& name : names) {
       list.push_back({.name = name, .kernel = make_fused_kernel(spec, name, context)});
     }
-    list.push_back({.name = std::string(kTwoKernels), .kernel = make_two(spec, context)});
+    if (make_two != nullptr) {
+      list.push_back({.name = std::string(kTwoKernels), .kernel = make_two(spec, context)});
+    }
     return list;
   };
   return fastest_kernel({.key = key_of(spec, context),
@@ -112,11 +115,7 @@ Sm90ProductSizes sizes_of(const OpSpec& spec) {
 }  // namespace
 
 std::vector<std::string> fused_kernel_names(const OpSpec& spec) {
-  const bool fits =
-      std::all_of(spec.operands.begin(), spec.operands.end(), [](const OperandSpec& operand) {
-        return operand.dtype == DType::kBF16 && is_whole_vectors(operand.shape[1]);
-      });
-  return fits ? sm90_product_names(spec.op) : std::vector<std::string>();
+  return has_fused_kernels(spec) ? sm90_product_names(spec.op) : std::vector<std::string>();
 }
 
 CudaKernel make_fused_kernel(const OpSpec& spec, std::string_view name, CudaContext& context) {
@@ -124,11 +123,13 @@ CudaKernel make_fused_kernel(const OpSpec& spec, std::string_view name, CudaCont
 }
 
 CudaKernel make_cuda_linear_swiglu(const OpSpec& spec, CudaContext& context) {
-  return one_or_two_kernels(spec, context, linear_then_swiglu);
+  return has_fused_kernels(spec) ? fastest_fused(spec, context, linear_then_swiglu)
+                                 : linear_then_swiglu(spec, context);
 }
 
 CudaKernel make_cuda_linear_dgrad_swiglu_backward(const OpSpec& spec, CudaContext& context) {
-  return one_or_two_kernels(spec, context, dgrad_then_swiglu_backward);
+  return has_fused_kernels(spec) ? fastest_fused(spec, context, nullptr)
+                                 : dgrad_then_swiglu_backward(spec, context);
 }
 
 }  // namespace braid

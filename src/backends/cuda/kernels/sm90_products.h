@@ -28,11 +28,6 @@ struct Sm90ProductSizes {
   int64_t k = 0;
 };
 
-/// What copies of tiles ask of a row: whole pieces of 16 bytes.
-constexpr bool is_whole_vectors(int64_t bf16_elems) {
-  return bf16_elems % 8 == 0;
-}
-
 /// One of those kernels. Operands: three or four dense row-major matrices, 16-byte aligned, as the
 /// kind has them; all rows of bf16 are whole vectors.
 CudaKernel make_sm90_product(std::string_view kind, std::string_view name,
