@@ -3,6 +3,7 @@
 //
 //   braid_bench_comm [--gpus 2,4,8] [--mb 8,32,128,512] [--ops all_gather,...]
 //                    [--engines nccl,copy,nccl_windows,nccl_copy] [--product linear] [--eager]
+//                    [--marks]
 //
 // Engines: nccl = its kernels; copy = our copies; nccl_windows = NCCL's kernels over symmetric
 // windows, of collectives but ring_shift and all_to_all, which are messages; nccl_copy = NCCL's
@@ -12,6 +13,9 @@
 // Products: linear or linear_swiglu, by the kernel that is the fastest alone; with :KERNEL behind
 // it by one of those of linear_swiglu.h (linear_swiglu:128x192_pingpong), or of gemm.h's candidates
 // ("linear:sm90 128x192_pingpong_dynamic", or linear:first for cuBLASLt's first suggestion).
+//
+// Marks: in front of and behind each task, as a step of several ranks leaves them (mark_words.h):
+// what they take is the difference to a run without.
 //
 // One line of JSON per case. Ranks are threads, each with a GPU. Data is random bf16; MB (2^20) is
 // the larger operand of the call. A case is a graph of several calls on one stream and of products
@@ -47,8 +51,10 @@
 #include "backends/cuda/kernels/gemm.h"
 #include "backends/cuda/kernels/linear_swiglu.h"
 #include "backends/cuda/kernels/random_fill.h"
+#include "backends/cuda/mark_words.h"
 #include "backends/cuda/peer_calls.h"
 #include "backends/run_ranks.h"
+#include "backends/step_progress.h"
 #include "base/errors.h"
 #include "base/text.h"
 #include "ir/text.h"
@@ -72,6 +78,7 @@ struct Arguments {
   std::vector<std::string> engines = {"nccl", "copy"};
   std::string product = "linear";
   bool eager = false;
+  bool marks = false;
 };
 
 struct Case {
@@ -80,6 +87,7 @@ struct Case {
   std::string engine;
   std::string product;
   bool eager = false;
+  bool marks = false;
 
   bool by_copies() const { return engine == "copy"; }
   bool by_nccl_copies() const { return engine == "nccl_copy"; }
@@ -246,13 +254,22 @@ class Calls {
     }
   }
 
-  void enqueue(int count, cudaStream_t stream) const {
+  /// With marks, unless they are null.
+  void enqueue(int count, cudaStream_t stream, const MarkWords* marks) const {
     for (int i = 0; i < count; ++i) {
       for (size_t task = 0; task < program_.tasks.size(); ++task) {
         const CudaKernel* const copy = copies_.kernel(0, TaskId(task));
         const std::vector<std::byte*> operands = operands_of(TaskId(task));
+        const MarkWords* const of_task =
+            meets_others(program_, program_.tasks[task]) ? marks : nullptr;
+        if (of_task != nullptr) {
+          of_task->begin_task(0, TaskId(task), stream);
+        }
         (copy != nullptr ? *copy : own_[task])
             .launch({.operands = operands, .scratch = nullptr, .stream = stream});
+        if (of_task != nullptr) {
+          of_task->end_task(0, TaskId(task), stream);
+        }
       }
     }
   }
@@ -334,7 +351,8 @@ class RankBench {
         compute_(0),
         comm_(1),
         gemms_(c.product, context_, stream_),
-        calls_(c, rank, num_ranks, context_, rendezvous, stream_) {
+        calls_(c, rank, num_ranks, context_, rendezvous, stream_),
+        marks_(1, stream_) {
     BRAID_CUDA_CHECK(cudaStreamSynchronize(stream_));
   }
 
@@ -360,13 +378,15 @@ class RankBench {
     const auto bytes = static_cast<double>(case_.bytes);
     fmt::print(
         "{{\"kind\": \"comm\", \"gpus\": {}, \"op\": \"{}\", \"mb\": {}, \"engine\": \"{}\", "
-        "\"launch\": \"{}\", \"product\": \"{}\", \"alone_us\": {:.1f}, \"bus_gb_per_s\": {:.1f}, "
+        "\"launch\": \"{}\", \"marks\": {}, \"product\": \"{}\", \"alone_us\": {:.1f}, "
+        "\"bus_gb_per_s\": {:.1f}, "
         "\"calls\": {}, "
         "\"gemms\": {}, \"gemms_alone_us\": {:.1f}, \"gemms_beside_us\": {:.1f}, "
         "\"gemm_rate\": {:.3f}, \"comm_beside_us\": {:.1f}, \"exposed_us\": {:.1f}}}\n",
         num_ranks_, case_.op, case_.bytes >> 20, case_.engine, case_.eager ? "eager" : "graph",
-        case_.product, call_us, bytes * bus_part(case_.op, num_ranks_) / call_us * 1e-3, num_calls,
-        num_gemms, gemms.all, both.gemms, gemms.all / both.gemms, both.calls / num_calls,
+        case_.marks, case_.product, call_us,
+        bytes * bus_part(case_.op, num_ranks_) / call_us * 1e-3, num_calls, num_gemms, gemms.all,
+        both.gemms, gemms.all / both.gemms, both.calls / num_calls,
         (both.all - gemms.all) / num_calls);
     std::fflush(stdout);
   }
@@ -376,7 +396,7 @@ class RankBench {
     BRAID_CUDA_CHECK(cudaEventRecord(forked_, stream_));
     BRAID_CUDA_CHECK(cudaStreamWaitEvent(comm_, forked_));
     BRAID_CUDA_CHECK(cudaStreamWaitEvent(compute_, forked_));
-    calls_.enqueue(num_calls, comm_);
+    calls_.enqueue(num_calls, comm_, case_.marks ? &marks_ : nullptr);
     gemms_.enqueue(num_gemms, compute_);
     BRAID_CUDA_CHECK(cudaEventRecordWithFlags(calls_end_, comm_, flags));
     BRAID_CUDA_CHECK(cudaEventRecordWithFlags(gemms_end_, compute_, flags));
@@ -456,6 +476,7 @@ class RankBench {
   CudaEvent compute_joined_{EventTiming::kNone};
   Gemms gemms_;
   Calls calls_;
+  MarkWords marks_;  // of the stream of the calls
 };
 
 void run_case(const Case& c, int num_ranks) {
@@ -493,8 +514,8 @@ Arguments parse_arguments(int argc, char** argv) {
   Arguments arguments;
   for (int i = 1; i < argc; ++i) {
     const std::string option = argv[i];
-    if (option == "--eager") {
-      arguments.eager = true;
+    if (option == "--eager" || option == "--marks") {
+      (option == "--eager" ? arguments.eager : arguments.marks) = true;
       continue;
     }
     if (i + 1 == argc) {
@@ -558,7 +579,8 @@ void run(Arguments arguments) {
                       .bytes = mb << 20,
                       .engine = engine,
                       .product = arguments.product,
-                      .eager = arguments.eager},
+                      .eager = arguments.eager,
+                      .marks = arguments.marks},
                      gpus);
           }
         }

@@ -94,7 +94,7 @@ class TrainingRun {
                    .begin = [&](int64_t next) { begin_step(loader, next); },
                    .end = [this](int64_t oldest) { end_step(oldest); },
                    .is_boundary = [this](int64_t of) { return calendar_.is_boundary(of); },
-                   .should_stop = [this](int64_t) { return should_stop(); },
+                   .should_stop = [this](int64_t ended) { return should_stop(ended); },
                    .at_boundary = [this](int64_t of, bool stops) { at_boundary(of, stops); }});
     summary_.last_step = step;
     summary_.stopped_early = step < config_.train.steps;
@@ -279,13 +279,28 @@ class TrainingRun {
     return "; run again, it writes neither NaN nor infinity (its update has changed the weights)";
   }
 
-  bool should_stop() const {
+  /// After the end of that step.
+  bool should_stop(int64_t step) {
     const bool asked = options_.stop_requested && options_.stop_requested();
     if (processes_.size() == 1) {
       return asked;
     }
-    return std::ranges::count(processes_.all_gather("a stop", asked ? "1" : "0"),
-                              std::string("1")) > 0;
+    try {
+      return std::ranges::count(processes_.all_gather("a stop", asked ? "1" : "0"),
+                                std::string("1")) > 0;
+    } catch (const AbortedError& error) {
+      throw_from_steps_in_flight();
+      throw AbortedError(
+          fmt::format("after step {}, in which no task waits: {}", step, error.what()));
+    }
+  }
+
+  /// The host has heard that another rank has failed. Where a task waits for it, that is what the
+  /// message should name.
+  void throw_from_steps_in_flight() {
+    while (engine_.steps_in_flight() > 0) {
+      engine_.finish_step();
+    }
   }
 
   void evaluate(int64_t step) {

@@ -189,10 +189,17 @@ TEST_P(RankFailure, EndsTheOtherRankSoonWithTheReason) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const char* const expected =
       GetParam().fault == Fault::kThrows
-          ? "rank 0 said: .*rank 1, stream comm, task 0 .copy.*broken on purpose"
+          ? "rank 0 said: rank 0, step 5 of program step, stream comm, task 1 .all_gather.: in "
+            "group "
+            "pair: rank 1, stream comm, task 0 .copy.*broken on purpose"
       : GetParam().fault == Fault::kAborts
-          ? "rank 0 said: rank 0, step 5 of program step: rank 1 has met an error"
-          : "rank 0 said: rank 0, step 5 of program step has not ended after .* is stuck";
+          ? "rank 0 said: rank 0, step 5 of program step, stream comm, task 1 .all_gather.: in "
+            "group "
+            "pair: rank 1 has met an error"
+          : "rank 0 said: rank 0, step 5 of program step, stream comm, task 1 .all_gather.: waits "
+            "with all_gather of 2000 f32 .all_gather. in group pair, call 1, for rank 1; rank 1: "
+            "in "
+            "step 4, last call all_gather .*, call 1, finished; the step has not ended after ";
   EXPECT_EXIT(fail_in_this_process(GetParam()), ::testing::ExitedWithCode(0), expected);
 }
 

@@ -4,10 +4,15 @@
 #include <gmock/gmock.h>
 
 #include <array>
+#include <atomic>
+#include <chrono>
 #include <optional>
+#include <thread>
 #include <vector>
 
 #include "backends/cuda/cuda_error.h"
+#include "backends/cuda/memory_ops.h"
+#include "backends/cuda/pinned_arena.h"
 #include "base/expect_error.h"
 #include "support/cuda_kernel_case.h"
 #include "support/step_program.h"
@@ -115,6 +120,40 @@ TEST_F(StepEnqueuerTest, AGraphHasEveryTaskAndRunsNoneByItself) {
   const std::vector<std::byte> values = bytes();
   for (size_t buffer = 0; buffer < 3; ++buffer) {
     EXPECT_EQ(values[buffer * kSlotBytes], std::byte{7}) << buffer;
+  }
+}
+
+// The kernel of task 3 waits for the host, as one of communication waits for another rank.
+TEST_F(StepEnqueuerTest, ATaskThatMeetsOthersIsMarkedAsBegunUntilItHasEnded) {
+  const PinnedArena gate(4, "a gate");
+  kernels_[kAllReduce].launch = [&](const CudaKernelArgs& args) {
+    MemoryOps ops;
+    ops.await(gate.data(), 1);
+    ops.set(gate.data(), 0);
+    ops.enqueue(args.stream);
+  };
+  const MarkWords marks(streams_->size(), streams_->launch_stream());
+  bound_.marks = &marks;
+  bound_.is_marked = tasks_that_meet_others(program_);
+  StepEnqueuer enqueuer(0, *streams_);
+  const CudaGraphExec graph = enqueuer.capture(bound_);
+  for (const int64_t step : {0, 1, 2}) {
+    marks.begin_step(step, 0, streams_->launch_stream());
+    if (step == 0) {
+      enqueuer.enqueue(bound_, {});
+    } else {
+      BRAID_CUDA_CHECK(cudaGraphLaunch(graph, streams_->launch_stream()));
+    }
+    const StepMarks waiting{.step = step, .program = 0, .marks = {begin_mark(TaskId(3))}};
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (marks.read() != waiting && std::chrono::steady_clock::now() < until) {
+      std::this_thread::yield();
+    }
+    EXPECT_EQ(marks.read(), waiting);
+    std::atomic_ref<uint32_t>(*reinterpret_cast<uint32_t*>(gate.data())).store(1);
+    BRAID_CUDA_CHECK(cudaDeviceSynchronize());
+    EXPECT_EQ(marks.read(),
+              (StepMarks{.step = step, .program = 0, .marks = {end_mark(TaskId(3))}}));
   }
 }
 

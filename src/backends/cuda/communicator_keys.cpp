@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
+#include "backends/step_progress.h"
 #include "base/errors.h"
 #include "base/text.h"
 #include "ops/attributes.h"
 #include "ops/collectives.h"
-#include "ops/offload.h"
 
 namespace braid {
 
@@ -20,16 +20,11 @@ std::string describe_key(const CommunicatorKey& key) {
 }
 
 std::optional<CommunicatorKey> communicator_key(const Program& program, const Task& task) {
+  if (!meets_others(program, task)) {
+    return std::nullopt;
+  }
   const OpSpec& spec = program.spec(task);
-  if (find_op(spec.op).op_class != OpClass::kCommunication || does_nothing(spec)) {
-    return std::nullopt;
-  }
-  const auto id = group_of(program, spec);
-  check(id.has_value(), "op {} has no group", spec.op);
-  const Group& group = program.groups[id->index()];
-  if (group.ranks.size() == 1) {
-    return std::nullopt;
-  }
+  const Group& group = program.groups[group_of(program, spec)->index()];
   if (spec.op != kSendOp.name && spec.op != kRecvOp.name) {
     return CommunicatorKey{group.name, group.ranks, is_by_nccl_copies(spec)};
   }

@@ -30,7 +30,7 @@ struct CudaExecutor::State {
   State(std::vector<Program> programs, MemoryPlan plan, CudaContext& context,
         const CudaExecutorOptions& options)
       : rank(std::move(programs), std::move(plan), context, options),
-        steps(rank.programs(), rank.communication(), options.timeout_ns),
+        steps(rank, options.timeout_ns),
         has_run(rank.programs().size()),
         poison_step_arena(options.poison_step_arena),
         sync_each_task(options.sync_each_task) {}
@@ -84,7 +84,7 @@ void CudaExecutor::State::begin_step(size_t program_index) {
 void CudaExecutor::State::fail_at_launch(std::string error) {
   const std::optional<std::string> fault = rank.communication().fault();
   is_failure_of_another = fault.has_value();
-  fail(fault ? fmt::format("{}: {}", steps.describe_newest(), *fault) : std::move(error));
+  fail(fault ? steps.describe_oldest(*fault) : std::move(error));
 }
 
 /// The first step of a program runs task by task, so that a launch that the device refuses is an
@@ -99,6 +99,7 @@ void CudaExecutor::State::start_step(size_t program_index) {
   if (poison_step_arena) {
     rank.memory().poison_step_buffers(rank.launch_stream());
   }
+  rank.begin_step(steps.num_launched() - 1, program_index);
   if (is_traced()) {
     tracer->run();
   } else if (as_graph) {
@@ -322,7 +323,7 @@ int64_t CudaExecutor::allocated_host_bytes() const {
 }
 
 std::vector<std::string> CudaExecutor::notes() const {
-  return state_->rank.communication().notes();
+  return state_->rank.notes();
 }
 
 int64_t CudaExecutor::workspace_bytes() const {

@@ -34,6 +34,10 @@ ProgramKernels::ComputeFactory factory_of(const CudaExecutorOptions& options,
   return [make, &context](const OpSpec& spec) { return make(spec, context); };
 }
 
+/// To other ranks: RankProgress.
+constexpr const char* kQuestion = "progress of the step";
+constexpr std::chrono::seconds kAskPatience{2};
+
 /// Whose device is current from here on.
 CudaContext& made_current(CudaContext& context) {
   BRAID_CUDA_CHECK(cudaSetDevice(context.device()));
@@ -58,6 +62,7 @@ DeviceRank::DeviceRank(std::vector<Program> programs, MemoryPlan plan, CudaConte
   // After the kernels, which may need memory while they measure algorithms.
   memory_.emplace(std::move(plan), rank_, communication_.allocator());
   streams_.allocate_scratch(rank_);
+  make_marks();
   bind();
   connect();
   if (has_graphs_) {
@@ -90,6 +95,25 @@ void DeviceRank::add_program(size_t index) {
   }
 }
 
+/// Where a rank can wait for others.
+void DeviceRank::make_marks() {
+  if (communication_.empty()) {
+    return;
+  }
+  try {
+    marks_.emplace(streams_.size(), launch_stream());
+  } catch (const DeviceError& error) {
+    why_no_marks_ = error.what();
+    return;
+  }
+  for (BoundProgram& bound : bound_) {
+    bound.marks = &*marks_;
+    bound.is_marked = tasks_that_meet_others(*bound.program);
+  }
+  answer_.emplace(communication_.meeting(), kQuestion,
+                  [this] { return to_bytes(progress(*marks())); });
+}
+
 void DeviceRank::bind() {
   for (size_t i = 0; i < programs_.size(); ++i) {
     bound_[i].operands = memory_->bind(programs_[i], i);
@@ -116,6 +140,36 @@ void DeviceRank::load_kernels() {
   }
 }
 
+void DeviceRank::begin_step(int64_t step, size_t program_index) {
+  if (marks_) {
+    marks_->begin_step(step, program_index, launch_stream());
+  }
+}
+
+std::optional<StepMarks> DeviceRank::marks() const {
+  if (!marks_) {
+    return std::nullopt;
+  }
+  const StepMarks all = marks_->read();
+  StepMarks of_program{.step = all.step, .program = all.program};
+  for (const size_t stream : bound_[all.program].streams) {
+    of_program.marks.push_back(all.marks[stream]);
+  }
+  return of_program;
+}
+
+RankProgress DeviceRank::progress(const StepMarks& marks) const {
+  return progress_of(programs_[marks.program], marks);
+}
+
+ProgressOfRanks DeviceRank::progress_of_ranks() const {
+  ProgressOfRanks ranks{{rank_, progress(*marks())}};
+  for (const auto& [rank, answer] : communication_.meeting().ask_others(kQuestion, kAskPatience)) {
+    ranks.emplace(rank, progress_from_bytes(answer));
+  }
+  return ranks;
+}
+
 void DeviceRank::launch_graph(size_t program_index) {
   const NvtxRange range([&] { return "launch " + programs_[program_index].name; });
   BRAID_CUDA_CHECK(cudaGraphLaunch(graphs_.at(program_index), launch_stream()));
@@ -138,6 +192,14 @@ bool DeviceRank::drain(bool has_failed) const noexcept {
   }
   streams_.synchronize();
   return true;
+}
+
+std::vector<std::string> DeviceRank::notes() const {
+  std::vector<std::string> notes = communication_.notes();
+  if (!why_no_marks_.empty()) {
+    notes.push_back("a step that does not end is named without its task: " + why_no_marks_);
+  }
+  return notes;
 }
 
 int64_t DeviceRank::workspace_bytes() const {

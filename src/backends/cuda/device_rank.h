@@ -4,15 +4,19 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "backends/cuda/cuda_executor.h"
 #include "backends/cuda/cuda_handle.h"
 #include "backends/cuda/device_streams.h"
+#include "backends/cuda/mark_words.h"
 #include "backends/cuda/program_kernels.h"
 #include "backends/cuda/rank_communication.h"
 #include "backends/cuda/rank_memory.h"
 #include "backends/cuda/step_enqueuer.h"
+#include "backends/step_progress.h"
+#include "comm/rendezvous.h"
 #include "ir/program.h"
 #include "memory/memory_plan.h"
 
@@ -43,6 +47,16 @@ class DeviceRank {
   const RankMemory& memory() const { return *memory_; }
   cudaStream_t launch_stream() const { return streams_.launch_stream(); }
 
+  /// What the launch stream does from here on is of launch number `step`, of that program.
+  void begin_step(int64_t step, size_t program_index);
+  /// What its streams have left of that. Nullopt if there is nobody to wait for, or the driver has
+  /// no means to (`notes`).
+  std::optional<StepMarks> marks() const;
+  /// What they mean.
+  RankProgress progress(const StepMarks& marks) const;
+  /// Of this rank, which has marks, and of those others that answer soon.
+  ProgressOfRanks progress_of_ranks() const;
+
   /// Whether programs were captured.
   bool has_graphs() const { return has_graphs_; }
   /// Starts a step behind all that the launch stream has to do; it goes on behind the step.
@@ -54,11 +68,15 @@ class DeviceRank {
   /// on windows of NCCL for a rank that has failed never ends.
   bool drain(bool has_failed) const noexcept;
 
+  /// As Executor::notes.
+  std::vector<std::string> notes() const;
+
   /// Device memory besides RankMemory's.
   int64_t workspace_bytes() const;
 
  private:
   void add_program(size_t index);
+  void make_marks();
   void bind();
   void connect();
   void capture();
@@ -73,9 +91,12 @@ class DeviceRank {
   RankCommunication communication_;
   ProgramKernels kernels_;
   DeviceStreams streams_;
+  std::optional<MarkWords> marks_;
+  std::string why_no_marks_;
   StepEnqueuer enqueuer_;
   std::vector<BoundProgram> bound_;    // by program
   std::vector<CudaGraphExec> graphs_;  // by program, if there are any
+  std::optional<StandingAnswer> answer_;
 };
 
 }  // namespace braid

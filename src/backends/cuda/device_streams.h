@@ -40,6 +40,7 @@ class DeviceStreams {
   void allocate_scratch(int rank);
   int64_t scratch_bytes() const;
 
+  size_t size() const { return streams_.size(); }
   const DeviceStream& operator[](size_t stream) const { return streams_[stream]; }
   cudaStream_t launch_stream() const { return launch_stream_; }
   cudaEvent_t event(EventId event) const { return events_[event.index()]; }

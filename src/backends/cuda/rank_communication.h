@@ -37,6 +37,9 @@ class RankCommunication {
   /// Whether no task communicates with another rank.
   bool empty() const { return copies_ == nullptr; }
 
+  /// Where all ranks of this executor, and no others, meet; there is one unless this is `empty`.
+  Rendezvous& meeting() const { return *meeting_; }
+
   /// Whether NCCL has windows on the memory of operands, which must then outlive this.
   bool has_windows() const;
   /// Who gives the memory of operands.

@@ -95,10 +95,14 @@ void StepEnqueuer::enqueue_task(const BoundProgram& bound, TaskId id,
   const Task& task = program.tasks[id.index()];
   const DeviceStream& on = streams_[bound.streams[task.stream.index()]];
   const bool has_work = bound.kernels[id.index()] != nullptr;
+  const bool is_marked = bound.marks != nullptr && bound.is_marked[id.index()];
   const NvtxRange range([&] { return describe_task(program, id); });
   try {
     for (const EventId event : program.waits_of(task)) {
       BRAID_CUDA_CHECK(cudaStreamWaitEvent(on.handle, streams_.event(event)));
+    }
+    if (is_marked) {
+      bound.marks->begin_task(bound.streams[task.stream.index()], id, on.handle);
     }
     if (options.observer != nullptr) {
       options.observer->start_task(id.index(), on.handle);
@@ -111,6 +115,9 @@ void StepEnqueuer::enqueue_task(const BoundProgram& bound, TaskId id,
     }
     if (task.record.valid()) {
       BRAID_CUDA_CHECK(cudaEventRecord(streams_.event(task.record), on.handle));
+    }
+    if (is_marked) {  // behind the event: whoever waits for the task does not wait for the mark
+      bound.marks->end_task(bound.streams[task.stream.index()], id, on.handle);
     }
     if (options.wait_for_each) {
       BRAID_CUDA_CHECK(cudaStreamSynchronize(on.handle));

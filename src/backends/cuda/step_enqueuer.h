@@ -7,6 +7,7 @@
 #include "backends/cuda/device_arena.h"
 #include "backends/cuda/device_streams.h"
 #include "backends/cuda/kernel.h"
+#include "backends/cuda/mark_words.h"
 #include "backends/cuda/task_observer.h"
 #include "base/errors.h"
 #include "ir/program.h"
@@ -19,6 +20,8 @@ struct BoundProgram {
   std::vector<size_t> streams;             ///< of DeviceStreams, by stream of the program
   std::vector<const CudaKernel*> kernels;  ///< by task; null: nothing is to be done
   std::vector<std::byte*> operands;        ///< parallel to Program::operands
+  const MarkWords* marks = nullptr;        ///< null: nobody looks
+  std::vector<bool> is_marked = {};        ///< by task: leaves marks, where there are words
 };
 
 /// An error with the task that it came from.

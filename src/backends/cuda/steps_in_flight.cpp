@@ -1,20 +1,19 @@
 #include "backends/cuda/steps_in_flight.h"
 
 #include <algorithm>
+#include <thread>
+#include <utility>
 
 #include "backends/cuda/cuda_error.h"
+#include "backends/cuda/device_rank.h"
 #include "backends/cuda/step_enqueuer.h"
 #include "base/errors.h"
 #include "comm/transport.h"
 
 namespace braid {
 
-StepsInFlight::StepsInFlight(std::span<const Program> programs,
-                             const RankCommunication& communication, int64_t timeout_ns)
-    : programs_(programs),
-      communication_(communication),
-      timeout_(timeout_ns),
-      histories_(programs.size()) {
+StepsInFlight::StepsInFlight(const DeviceRank& rank, int64_t timeout_ns)
+    : rank_(rank), timeout_(timeout_ns), histories_(rank.programs().size()) {
   for (Step& step : steps_) {
     step.ended = CudaEvent(EventTiming::kNone);
   }
@@ -25,8 +24,9 @@ void StepsInFlight::add(size_t program_index) {
   step.program_index = program_index;
   step.number = num_launched_;
   step.launched = Clock::now();
-  step.range.begin(
-      [&] { return fmt::format("step {} of {}", step.number, programs_[program_index].name); });
+  step.range.begin([&] {
+    return fmt::format("step {} of {}", step.number, rank_.programs()[program_index].name);
+  });
   ++num_launched_;
 }
 
@@ -44,22 +44,59 @@ std::optional<std::chrono::nanoseconds> StepsInFlight::patience(const History& h
 }
 
 std::string StepsInFlight::describe(const Step& step) const {
-  const Program& program = programs_[step.program_index];
-  return fmt::format("rank {}, step {} of program {}", program.rank, step.number, program.name);
+  return fmt::format("rank {}, step {} of program {}", rank_.rank(), step.number,
+                     rank_.programs()[step.program_index].name);
 }
 
+/// That a rank has failed is often known before the device has come to where it matters. Returns
+/// when a task has waited for a while, the step has ended after all, or it takes too long.
+void StepsInFlight::await_standstill(const Step& step) const {
+  constexpr std::chrono::milliseconds kStill{200};
+  constexpr std::chrono::seconds kLongest{5};
+  const auto end = Clock::now() + kLongest;
+  std::optional<StepMarks> marks = rank_.marks();
+  auto since = Clock::now();
+  while (marks && Clock::now() < end && cudaEventQuery(step.ended) == cudaErrorNotReady) {
+    std::optional<StepMarks> now = rank_.marks();
+    if (now != marks) {
+      marks = std::move(now);
+      since = Clock::now();
+    } else if (std::ranges::any_of(marks->marks, is_begin_mark) && Clock::now() - since > kStill) {
+      return;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+std::string StepsInFlight::describe_oldest(const std::string& reason) const {
+  await_standstill(oldest());
+  const std::optional<StepMarks> marks = rank_.marks();
+  return describe(oldest()) + wait_clause(marks ? rank_.progress(*marks) : RankProgress(), reason);
+}
+
+std::string StepsInFlight::describe_stuck(const Step& step,
+                                          std::chrono::duration<double> waited) const {
+  const std::string where = rank_.marks() ? wait_clause(rank_.rank(), rank_.progress_of_ranks())
+                                          : ": this rank or one that it communicates with is stuck";
+  return fmt::format(
+      "{}{}; the step has not ended after {:.3g} s (runtime.timeout_s is the limit, beside ten "
+      "times the longest step before)",
+      describe(step), where, waited.count());
+}
+
+/// Whoever finds out first that the step is stuck tells the others, who then say where they wait.
 void StepsInFlight::wait_on_device(const Step& step) const {
   const auto begin = Clock::now();
   try {
-    if (!communication_.wait(step.ended, patience(histories_[step.program_index]))) {
-      const std::chrono::duration<double> waited = Clock::now() - begin;
-      throw TaskError(fmt::format(
-          "{} has not ended after {:.3g} s: this rank or one that it communicates with is stuck "
-          "(runtime.timeout_s is the limit, beside ten times the longest step before)",
-          describe(step), waited.count()));
+    if (!rank_.communication().wait(step.ended, patience(histories_[step.program_index]))) {
+      const std::string stuck = describe_stuck(step, Clock::now() - begin);
+      if (const std::optional<std::string> fault = rank_.communication().fault()) {
+        throw AbortedError(*fault);
+      }
+      throw TaskError(stuck);
     }
   } catch (const AbortedError& error) {
-    throw AbortedError(fmt::format("{}: {}", describe(step), error.what()));
+    throw AbortedError(describe_oldest(error.what()));
   }
 }
 

@@ -11,10 +11,11 @@
 
 #include "backends/cuda/cuda_handle.h"
 #include "backends/cuda/nvtx_range.h"
-#include "backends/cuda/rank_communication.h"
-#include "ir/program.h"
+#include "backends/step_progress.h"
 
 namespace braid {
+
+class DeviceRank;
 
 /// The steps that were launched and not waited for, oldest first: an event behind each tells its
 /// end. How long steps of a program take tells when a later one must be stuck.
@@ -22,10 +23,9 @@ class StepsInFlight {
  public:
   static constexpr int kMost = 2;
 
-  /// Of these programs; events are of the device that is current. `timeout_ns` as in
-  /// CudaExecutorOptions. `programs` and `communication` must outlive this.
-  StepsInFlight(std::span<const Program> programs, const RankCommunication& communication,
-                int64_t timeout_ns);
+  /// Of this rank, which must outlive this; events are of the device that is current. `timeout_ns`
+  /// as in CudaExecutorOptions.
+  StepsInFlight(const DeviceRank& rank, int64_t timeout_ns);
 
   int count() const { return static_cast<int>(num_launched_ - num_waited_); }
   /// Launches so far.
@@ -36,8 +36,9 @@ class StepsInFlight {
   /// The newest one ends behind all that `stream` has to do so far.
   void mark_end(cudaStream_t stream);
 
-  /// "rank 0, step 5 of program step"
-  std::string describe_newest() const { return describe(newest()); }
+  /// That another rank has failed, and where the oldest one waits for it: "rank 0, step 5 of
+  /// program step, stream comm.data, task 31 (all_reduce head): in group data: rank 1 has ended".
+  std::string describe_oldest(const std::string& reason) const;
 
   /// Waits for the end of the oldest one, which stays. Throws AbortedError if another rank fails
   /// meanwhile, whose part of the calls never comes, TaskError if the step must be stuck, and
@@ -65,14 +66,15 @@ class StepsInFlight {
   };
 
   Step& oldest() { return steps_[static_cast<size_t>(num_waited_ % kMost)]; }
+  const Step& oldest() const { return steps_[static_cast<size_t>(num_waited_ % kMost)]; }
   Step& newest() { return steps_[static_cast<size_t>((num_launched_ - 1) % kMost)]; }
-  const Step& newest() const { return steps_[static_cast<size_t>((num_launched_ - 1) % kMost)]; }
   std::optional<std::chrono::nanoseconds> patience(const History& history) const;
   std::string describe(const Step& step) const;
+  void await_standstill(const Step& step) const;
+  std::string describe_stuck(const Step& step, std::chrono::duration<double> waited) const;
   void wait_on_device(const Step& step) const;
 
-  std::span<const Program> programs_;
-  const RankCommunication& communication_;
+  const DeviceRank& rank_;
   std::chrono::nanoseconds timeout_;
   std::vector<History> histories_;  // by program
   std::array<Step, kMost> steps_;   // they take turns
