@@ -37,8 +37,8 @@ function(braid_tests name)
   endif()
   add_executable(braid_${name}_tests ${sources})
   target_include_directories(braid_${name}_tests PRIVATE ${CMAKE_SOURCE_DIR}/tests)
-  target_compile_definitions(braid_${name}_tests PRIVATE BRAID_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
-  target_link_libraries(braid_${name}_tests PRIVATE ${ARG_DEPS} GTest::gmock GTest::gtest_main)
+  target_link_libraries(braid_${name}_tests PRIVATE ${ARG_DEPS} braid_test_support GTest::gtest_main)
+  target_precompile_headers(braid_${name}_tests REUSE_FROM braid_test_support)
   add_test(NAME ${name} COMMAND braid_${name}_tests)
   set_tests_properties(${name} PROPERTIES
     ENVIRONMENT GTEST_OUTPUT=json:${CMAKE_BINARY_DIR}/reports/${name}.json

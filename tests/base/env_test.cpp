@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "base/errors.h"
+#include "support/source_path.h"
 
 namespace braid {
 namespace {
@@ -87,8 +88,7 @@ TEST(Env, DocumentListsExactlyTheTable) {
   for (const EnvVariable& variable : env_variables()) {
     table += fmt::format("| `{}` | {} | {} |\n", variable.name, variable.value, variable.doc);
   }
-  const std::string document =
-      read_file(std::filesystem::path(BRAID_SOURCE_DIR) / "docs" / "env.md");
+  const std::string document = read_file(source_path("docs/env.md"));
   const std::string rule = "| --- | --- | --- |\n";
   ASSERT_NE(document.find(rule), std::string::npos);
   EXPECT_EQ(document.substr(document.find(rule) + rule.size()), table);
@@ -108,7 +108,7 @@ bool reads_our_variables(const std::string& source) {
 }
 
 TEST(Env, NoOtherFileReadsOurVariables) {
-  const std::filesystem::path sources = std::filesystem::path(BRAID_SOURCE_DIR) / "src";
+  const std::filesystem::path sources = source_path("src");
   for (const auto& entry : std::filesystem::recursive_directory_iterator(sources)) {
     const std::string extension = entry.path().extension().string();
     if (extension == ".cpp" || extension == ".h" || extension == ".cu" || extension == ".cuh") {

@@ -11,6 +11,7 @@
 
 #include "config/load.h"
 #include "config/value.h"
+#include "support/source_path.h"
 
 namespace braid {
 namespace {
@@ -130,8 +131,7 @@ TEST(ConfigHelp, NamesEveryKeyWithDefaultAndMeaning) {
 }
 
 TEST(ConfigReference, IsTheDocument) {
-  const std::filesystem::path path =
-      std::filesystem::path(BRAID_SOURCE_DIR) / "docs" / "configuration.md";
+  const std::string path = source_path("docs/configuration.md");
   std::ifstream stream(path);
   std::ostringstream document;
   document << stream.rdbuf();

@@ -8,6 +8,7 @@
 
 #include "config/config_text.h"
 #include "config/reference.h"
+#include "support/source_path.h"
 
 namespace braid {
 namespace {
@@ -245,8 +246,7 @@ TEST(Validate, ChecksEachKeyOfAConfigMadeInCode) {
 
 TEST(Validate, EveryExampleRuns) {
   int num_examples = 0;
-  const std::filesystem::path folder = std::filesystem::path(BRAID_SOURCE_DIR) / "examples";
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(source_path("examples"))) {
     if (entry.path().extension() == ".toml") {
       EXPECT_EQ(config_error_of([&] { validate(load_config(entry.path())); }), "no error");
       ++num_examples;

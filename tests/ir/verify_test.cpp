@@ -6,6 +6,7 @@
 #include "base/expect_error.h"
 #include "support/program_files.h"
 #include "support/random_program.h"
+#include "support/source_path.h"
 
 namespace braid {
 namespace {
@@ -59,7 +60,7 @@ TEST(Verify, IgnoresStreamsInProgramOrder) {
   EXPECT_THAT(verify(racy, 1, Ordering::kProgramOrder), IsEmpty());
   // But not structure, nor what was never written.
   for (const char* name : {"read_before_write", "missing_buffer", "wait_before_record"}) {
-    const std::string path = std::string(BRAID_SOURCE_DIR) + "/tests/reject/" + name + ".txt";
+    const std::string path = source_path(std::string("tests/reject/") + name + ".txt");
     const Program bad = parse_program(read_program_text(path));
     EXPECT_EQ(verify(bad, 1, Ordering::kProgramOrder).size(), 1u) << name;
   }

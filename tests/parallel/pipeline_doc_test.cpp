@@ -5,6 +5,7 @@
 
 #include "base/file.h"
 #include "parallel/schedule_table.h"
+#include "support/source_path.h"
 
 namespace braid {
 namespace {
@@ -25,7 +26,7 @@ ScheduleOptions named_schedule(const std::string& words) {
 }
 
 TEST(PipelineDoc, PicturesAreTheSchedules) {
-  const std::string page = read_text_file(BRAID_SOURCE_DIR "/docs/pipeline.md", 1 << 20);
+  const std::string page = read_text_file(source_path("docs/pipeline.md"), 1 << 20);
   const std::string fence = "```schedule ";
   int pictures = 0;
   for (size_t at = page.find(fence); at != std::string::npos; at = page.find(fence, at + 1)) {

@@ -10,12 +10,13 @@
 #include "ops/op.h"
 #include "passes/insert_events.h"
 #include "passes/pipeline.h"
+#include "support/source_path.h"
 
 namespace braid {
 namespace {
 
 std::vector<std::string> lines_of(const std::string& document) {
-  const std::string path = std::string(BRAID_SOURCE_DIR) + "/docs/" + document;
+  const std::string path = source_path("docs/" + document);
   std::ifstream file(path);
   EXPECT_TRUE(file.good()) << path;
   std::vector<std::string> lines;

@@ -9,13 +9,14 @@
 #include "sim/measured_model.h"
 #include "sim/op_family.h"
 #include "sim/profile.h"
+#include "support/source_path.h"
 
 namespace braid {
 namespace {
 
 std::vector<std::string> checked_in_profiles() {
   std::vector<std::string> paths;
-  for (const auto& entry : std::filesystem::directory_iterator(BRAID_SOURCE_DIR "/profiles")) {
+  for (const auto& entry : std::filesystem::directory_iterator(source_path("profiles"))) {
     if (entry.path().extension() == ".json") {
       paths.push_back(entry.path().string());
     }
@@ -68,7 +69,7 @@ std::map<OpFamily, double> mean_errors(const Profile& profile, bool leave_out,
 // How far the models are off on an H200, for tasks of 20 us and more: 0.047, 0.046 and 0.10 when
 // the profile was measured; interpolated 0.034, 0.047 and 0.06. Limits leave a quarter.
 TEST(CheckedInProfiles, ModelsAgreeWithTheMeasurementsOfAnH200) {
-  const Profile profile = load_profile(BRAID_SOURCE_DIR "/profiles/h200.json");
+  const Profile profile = load_profile(source_path("profiles/h200.json"));
   const auto analytic = mean_errors(profile, false, 20'000);
   EXPECT_LT(analytic.at(OpFamily::kGemm), 0.06);
   EXPECT_LT(analytic.at(OpFamily::kAttention), 0.055);

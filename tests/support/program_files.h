@@ -7,14 +7,14 @@
 
 #include "base/file.h"
 #include "ir/text.h"
+#include "support/source_path.h"
 
 namespace braid {
 
 /// Paths of the program texts in tests/`folder`, sorted.
 inline std::vector<std::string> program_files(const std::string& folder) {
   std::vector<std::string> paths;
-  for (const auto& entry :
-       std::filesystem::directory_iterator(std::string(BRAID_SOURCE_DIR) + "/tests/" + folder)) {
+  for (const auto& entry : std::filesystem::directory_iterator(source_path("tests/" + folder))) {
     if (entry.path().extension() == ".txt") {
       paths.push_back(entry.path().string());
     }
@@ -29,8 +29,7 @@ inline std::string read_program_text(const std::string& path) {
 
 /// The program tests/programs/`name`.txt.
 inline Program read_program(const std::string& name) {
-  return parse_program(
-      read_program_text(std::string(BRAID_SOURCE_DIR) + "/tests/programs/" + name + ".txt"));
+  return parse_program(read_program_text(source_path("tests/programs/" + name + ".txt")));
 }
 
 /// The text without lines that are comments.
