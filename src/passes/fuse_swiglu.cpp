@@ -12,6 +12,7 @@
 #include "ops/linear_swiglu.h"
 #include "ops/offload.h"
 #include "ops/op.h"
+#include "passes/split_task.h"
 #include "passes/task_writer.h"
 
 namespace braid {
@@ -42,7 +43,7 @@ struct Use {
 /// All uses of each buffer, in program order.
 class Uses {
  public:
-  explicit Uses(const Program& program) : program_(program), rows_(program.buffers.size()) {
+  explicit Uses(const Program& program) : rows_(program.buffers.size()) {
     for (uint32_t i = 0; i < program.tasks.size(); ++i) {
       const auto ranges = program.operands_of(program.tasks[i]);
       const OpSpec& spec = program.spec(program.tasks[i]);
@@ -75,16 +76,38 @@ class Uses {
     return nullptr;
   }
 
-  /// Whether the task conflicts with none behind `first` and in front of `last`.
-  bool may_pass(uint32_t task, uint32_t first, uint32_t last) const {
-    const Task& it = program_.tasks[task];
-    const auto ranges = program_.operands_of(it);
-    const OpSpec& spec = program_.spec(it);
-    for (size_t k = 0; k < ranges.size(); ++k) {
-      const Access access = spec.operands[k].access;
-      const auto others = between(ranges[k].buffer, first, last);
+  /// The last writes in front of `before` that make up the range, by place in it; empty if there
+  /// are none that do so and write nothing else.
+  std::vector<Use> last_writes(const BufferRange& range, uint32_t before) const {
+    std::vector<Use> found;
+    int64_t missing = range.end - range.begin;
+    while (missing > 0) {
+      const Use* const write = last_write(range, found.empty() ? before : found.back().task);
+      if (write == nullptr) {
+        return {};
+      }
+      found.push_back(*write);
+      missing -= write->range.end - write->range.begin;
+    }
+    std::ranges::sort(found, {}, [](const Use& use) { return use.range.begin; });
+    int64_t end = range.begin;
+    for (const Use& use : found) {
+      if (use.range.begin != end) {
+        return {};
+      }
+      end = use.range.end;
+    }
+    return end == range.end ? found : std::vector<Use>();
+  }
+
+  /// Whether such a task conflicts with none behind `first` and in front of `last`.
+  bool may_pass(const TaskPiece& task, uint32_t first, uint32_t last) const {
+    for (size_t k = 0; k < task.operands.size(); ++k) {
+      const BufferRange& range = task.operands[k];
+      const Access access = task.spec.operands[k].access;
+      const auto others = between(range.buffer, first, last);
       if (std::ranges::any_of(others,
-                              [&](const Use& use) { return use.conflicts(ranges[k], access); })) {
+                              [&](const Use& use) { return use.conflicts(range, access); })) {
         return false;
       }
     }
@@ -92,25 +115,26 @@ class Uses {
   }
 
  private:
-  const Program& program_;
   std::vector<std::vector<Use>> rows_;  // by buffer
 };
 
+/// A product, and the activation of what it makes: of all that the activation reads, or of some
+/// rows.
 struct Pair {
   uint32_t product = 0;
   uint32_t activation = 0;
-  OpSpec spec;
+  TaskPiece rows;  ///< of the activation
+  OpSpec spec;     ///< of both as one
   std::vector<BufferRange> ranges;
 };
 
 /// Of both tasks as one, in the order of its operands.
-std::vector<BufferRange> fused_ranges(const Program& program, const Task& product,
-                                      const Task& activation) {
-  const auto p = program.operands_of(product);
-  const auto a = program.operands_of(activation);
-  return program.spec(activation).op == kSwigluOp.name
-             ? std::vector<BufferRange>{p[0], p[1], p[2], a[1]}
-             : std::vector<BufferRange>{p[0], p[1], a[0], a[2]};
+std::vector<BufferRange> fused_ranges(std::span<const BufferRange> product,
+                                      const TaskPiece& activation) {
+  const std::span<const BufferRange> p = product;
+  const std::vector<BufferRange>& a = activation.operands;
+  return activation.spec.op == kSwigluOp.name ? std::vector<BufferRange>{p[0], p[1], p[2], a[1]}
+                                              : std::vector<BufferRange>{p[0], p[1], a[0], a[2]};
 }
 
 bool belong_together(const Task& a, const Task& b) {
@@ -120,10 +144,10 @@ bool belong_together(const Task& a, const Task& b) {
 }
 
 /// What the activation writes must be none of the product's.
-bool are_apart(const Program& program, const Task& product, const Task& activation) {
-  const BufferRange& result = program.operands_of(activation).back();
-  return std::ranges::none_of(program.operands_of(product),
-                              [&](const BufferRange& range) { return range.overlaps(result); });
+bool are_apart(std::span<const BufferRange> product, const TaskPiece& activation) {
+  return std::ranges::none_of(product, [&](const BufferRange& range) {
+    return range.overlaps(activation.operands.back());
+  });
 }
 
 /// Whether these two tasks are all that touches the range.
@@ -133,25 +157,67 @@ bool is_only_handed_on(const Uses& uses, const BufferRange& range, const Pair& p
   });
 }
 
-/// The activation and the product that could be one task with it, wherever that has its place.
-std::optional<Pair> pair_of(const Program& program, const Uses& uses, uint32_t activation) {
+/// The rows of an activation that read just this part of their operand, if it can be cut there.
+std::optional<TaskPiece> rows_reading(const Program& program, uint32_t activation,
+                                      const BufferRange& part) {
   const Task& task = program.tasks[activation];
   const OpSpec& spec = program.spec(task);
-  const BufferRange& range = program.operands_of(task)[handed_on(spec)];
-  const Use* const write = uses.last_write(range, activation);
-  if (write == nullptr || write->range != range ||
-      program.buffers[range.buffer.index()].lifetime != Lifetime::kStep) {
+  const auto ranges = program.operands_of(task);
+  const BufferRange& whole = ranges[handed_on(spec)];
+  if (part == whole) {
+    return TaskPiece{spec, {ranges.begin(), ranges.end()}};
+  }
+  const std::optional<SplitRule> rule = split_rule(spec);
+  if (!rule) {
     return std::nullopt;
   }
-  const Task& product = program.tasks[write->task];
-  const auto whole = fused({program.spec(product), spec});
-  if (!whole || !belong_together(product, task) || !are_apart(program, product, task)) {
+  const int64_t width = (whole.end - whole.begin) / rule->count;
+  const int64_t begin = part.begin - whole.begin;
+  const int64_t end = part.end - whole.begin;
+  const int64_t unit = rule->unit * width;
+  if (begin % unit != 0 || (end % unit != 0 && part.end != whole.end)) {
     return std::nullopt;
   }
-  Pair pair{write->task, activation, *whole, fused_ranges(program, product, task)};
-  const bool is_kept = spec.op == kSwigluOp.name;  // the product is an operand of the whole
-  return is_kept || is_only_handed_on(uses, range, pair) ? std::optional(std::move(pair))
-                                                         : std::nullopt;
+  return piece_of_task(program, TaskId(activation), {begin / width, end / width});
+}
+
+/// The activation, or the rows of it that read what `write` has made, and that product, if they
+/// could be one task, wherever that has its place.
+std::optional<Pair> pair_of(const Program& program, const Uses& uses, const Use& write,
+                            uint32_t activation) {
+  const Task& product = program.tasks[write.task];
+  const auto product_ranges = program.operands_of(product);
+  std::optional<TaskPiece> rows = rows_reading(program, activation, write.range);
+  if (!rows || !belong_together(product, program.tasks[activation])) {
+    return std::nullopt;
+  }
+  auto whole = fused({program.spec(product), rows->spec});
+  if (!whole || !are_apart(product_ranges, *rows)) {
+    return std::nullopt;
+  }
+  const bool is_kept = rows->spec.op == kSwigluOp.name;  // the product is an operand of the whole
+  std::vector<BufferRange> ranges = fused_ranges(product_ranges, *rows);
+  Pair pair{write.task, activation, *std::move(rows), *std::move(whole), std::move(ranges)};
+  return is_kept || is_only_handed_on(uses, write.range, pair) ? std::optional(std::move(pair))
+                                                               : std::nullopt;
+}
+
+/// The activation's pairs with the products that hand it its rows: with all of them, or none.
+std::vector<Pair> pairs_of(const Program& program, const Uses& uses, uint32_t activation) {
+  const Task& task = program.tasks[activation];
+  const BufferRange& range = program.operands_of(task)[handed_on(program.spec(task))];
+  std::vector<Pair> pairs;
+  if (program.buffers[range.buffer.index()].lifetime != Lifetime::kStep) {
+    return pairs;
+  }
+  for (const Use& write : uses.last_writes(range, activation)) {
+    std::optional<Pair> pair = pair_of(program, uses, write, activation);
+    if (!pair) {
+      return {};
+    }
+    pairs.push_back(*std::move(pair));
+  }
+  return pairs;
 }
 
 /// Whether the op communicates, or fetches from the host.
@@ -192,6 +258,18 @@ bool hides_something(const Program& program, const Uses& uses, const Pair& pair)
 
 enum class At : uint8_t { kProduct, kActivation };
 
+/// Whether the two can be one task there.
+bool may_be_at(At at, const Program& program, const Uses& uses, const Pair& pair) {
+  if (at == At::kProduct) {
+    return uses.may_pass(pair.rows, pair.product, pair.activation);
+  }
+  const Task& product = program.tasks[pair.product];
+  const auto ranges = program.operands_of(product);
+  return uses.may_pass({program.spec(product), {ranges.begin(), ranges.end()}}, pair.product,
+                       pair.activation) &&
+         !hides_something(program, uses, pair);
+}
+
 /// Pairs that can be one task at that place, all at once: of two tasks that change places one
 /// passes the other, which has been looked at.
 std::vector<Pair> find_pairs(const Program& program, At at) {
@@ -202,15 +280,17 @@ std::vector<Pair> find_pairs(const Program& program, At at) {
     if (!is_activation(program.spec(program.tasks[i]))) {
       continue;
     }
-    std::optional<Pair> pair = pair_of(program, uses, i);
-    if (!pair || is_taken[pair->product]) {
+    std::vector<Pair> found = pairs_of(program, uses, i);
+    // A product in pieces is so for what it runs beside: no piece of it moves.
+    const bool may_move = at == At::kProduct || found.size() == 1;
+    if (!may_move || !std::ranges::all_of(found, [&](const Pair& pair) {
+          return !is_taken[pair.product] && may_be_at(at, program, uses, pair);
+        })) {
       continue;
     }
-    const uint32_t moved = at == At::kProduct ? pair->activation : pair->product;
-    if (uses.may_pass(moved, pair->product, pair->activation) &&
-        (at == At::kProduct || !hides_something(program, uses, *pair))) {
-      is_taken[pair->product] = true;
-      pairs.push_back(*std::move(pair));
+    for (Pair& pair : found) {
+      is_taken[pair.product] = true;
+      pairs.push_back(std::move(pair));
     }
   }
   return pairs;
@@ -239,26 +319,27 @@ Program with_pairs(const Program& program, const std::vector<Pair>& pairs, At at
 }  // namespace
 
 PassResult fuse_swiglu(Program program, const FuseSwigluOptions& options) {
-  const auto num_activations = std::ranges::count_if(
-      program.tasks, [&](const Task& task) { return is_activation(program.spec(task)); });
-  int64_t num_pairs = 0;
-  if (options.enabled && num_activations > 0) {
-    // One behind the other: tasks that move in both directions at once could change places unseen.
-    for (const At at : {At::kProduct, At::kActivation}) {
-      if (num_pairs == num_activations) {
-        break;
-      }
-      const std::vector<Pair> pairs = find_pairs(program, at);
-      if (!pairs.empty()) {
-        program = with_pairs(program, pairs, at);
-      }
-      num_pairs += static_cast<int64_t>(pairs.size());
+  const auto num_activations = [&] {
+    return std::ranges::count_if(
+        program.tasks, [&](const Task& task) { return is_activation(program.spec(task)); });
+  };
+  const int64_t num_before = num_activations();
+  int64_t num_left = num_before;
+  // One behind the other: tasks that move in both directions at once could change places unseen.
+  for (const At at : {At::kProduct, At::kActivation}) {
+    if (!options.enabled || num_left == 0) {
+      break;
+    }
+    const std::vector<Pair> pairs = find_pairs(program, at);
+    if (!pairs.empty()) {
+      program = with_pairs(program, pairs, at);
+      num_left = num_activations();
     }
   }
-  return {
-      std::move(program),
-      {num_pairs > 0, num_pairs,
-       fmt::format("{} of {} SwiGLU tasks are one with a product", num_pairs, num_activations)}};
+  const int64_t num_fused = num_before - num_left;
+  return {std::move(program),
+          {num_fused > 0, num_fused,
+           fmt::format("{} of {} SwiGLU tasks are one with a product", num_fused, num_before)}};
 }
 
 }  // namespace braid

@@ -67,6 +67,18 @@ int64_t sequence_of(const OpSpec& spec) {
   return spec.op.starts_with("attention") ? attributes_of<AttentionAttributes>(spec).sequence : 1;
 }
 
+/// The least number of rows that is `kAlignedElems` times something of every operand in rows.
+int64_t aligned_rows(const RowRule& rule, const OpSpec& spec, int64_t rows) {
+  int64_t aligned = 1;
+  for (size_t i = 0; i < spec.operands.size(); ++i) {
+    if (!is_whole(rule, spec, i)) {
+      const int64_t row_elems = spec.operands[i].shape.num_elems() / std::max<int64_t>(1, rows);
+      aligned = std::lcm(aligned, kAlignedElems / std::gcd(kAlignedElems, row_elems));
+    }
+  }
+  return aligned;
+}
+
 std::optional<SplitRule> rule_of(const OpSpec& spec) {
   if (spec.op == "linear_wgrad") {
     const bool is_all = attributes_of<LinearWgradAttributes>(spec).features.is_all();
@@ -79,10 +91,12 @@ std::optional<SplitRule> rule_of(const OpSpec& spec) {
   if (rule == nullptr || spec.operands[0].shape.rank() == 0) {
     return std::nullopt;
   }
-  return SplitRule{.dimension = "rows",
-                   .count = spec.operands[0].shape[0],
-                   .unit = std::lcm(kAlignedElems, std::max<int64_t>(1, sequence_of(spec))),
-                   .keeps_bits = rule->keeps_bits};
+  const int64_t rows = spec.operands[0].shape[0];
+  return SplitRule{
+      .dimension = "rows",
+      .count = rows,
+      .unit = std::lcm(aligned_rows(*rule, spec, rows), std::max<int64_t>(1, sequence_of(spec))),
+      .keeps_bits = rule->keeps_bits};
 }
 
 void check_range(const OpSpec& spec, const SplitRange& range) {

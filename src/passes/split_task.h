@@ -26,8 +26,9 @@ namespace braid {
 struct SplitRule {
   std::string_view dimension;  ///< "rows" or "features"
   int64_t count = 0;           ///< along it
-  /// Pieces begin at multiples of this: of whole sequences, and of 16 rows or features, so that
-  /// operands of a piece are as well aligned for kernels as those of the whole.
+  /// Pieces begin at multiples of this: of whole sequences, and of 16 features or as few rows as
+  /// are a multiple of 16 elements of every operand in rows, so that operands of a piece are as
+  /// well aligned for kernels as those of the whole.
   int64_t unit = 1;
   /// A piece has the bits of the whole. Not of products and attention, whose libraries choose a
   /// kernel by the size: f32 blocks of rows of OpenBLAS, for example.

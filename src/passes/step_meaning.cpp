@@ -14,22 +14,17 @@
 #include "ops/linear_swiglu.h"
 #include "ops/offload.h"
 #include "ops/op.h"
+#include "passes/mixed_hash.h"
 #include "passes/reduction_parts.h"
+#include "passes/row_values.h"
 
 namespace braid {
 namespace {
 
 using Piece = StepMeaning::Piece;
 
-uint64_t mixed(uint64_t a, uint64_t b) {
-  uint64_t x = a * 0x9E3779B97F4A7C15u + b;  // splitmix64
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-  return x ^ (x >> 31);
-}
-
 uint64_t signed_mixed(uint64_t a, int64_t b) {
-  return mixed(a, static_cast<uint64_t>(b));
+  return mixed_hash(a, static_cast<uint64_t>(b));
 }
 
 // ---- what buffers hold
@@ -132,6 +127,7 @@ bool moves_bytes(const Program& program, const OpSpec& spec) {
 
 enum class Effect : uint8_t {
   kCompute,
+  kRows,  ///< computes each row of its result for itself
   kCollective,
   kReduction,  ///< a collective that may be taken apart: it means its parts
   kFused,      ///< a product with an activation function: it means the two
@@ -154,6 +150,9 @@ Effect effect_of(const Program& program, const OpSpec& spec) {
   }
   if (is_fused_product(spec)) {
     return Effect::kFused;
+  }
+  if (is_row_wise(spec)) {
+    return Effect::kRows;
   }
   return spec.op == "send"                     ? Effect::kSend
          : spec.op == "recv"                   ? Effect::kRecv
@@ -207,8 +206,9 @@ class Interpreter {
   explicit Interpreter(const Program& program) : program_(program) {
     for (const Buffer& buffer : program.buffers) {
       const bool is_persistent = buffer.lifetime == Lifetime::kPersistent;
-      contents_.emplace_back(buffer.num_elems(),
-                             is_persistent ? mixed(std::hash<std::string>()(buffer.name), 1) : 0);
+      contents_.emplace_back(
+          buffer.num_elems(),
+          is_persistent ? mixed_hash(std::hash<std::string>()(buffer.name), 1) : 0);
     }
     for (const OpSpec& spec : program.specs.all()) {
       specs_.push_back(meaning_of(program, spec));
@@ -255,6 +255,9 @@ class Interpreter {
       case Effect::kFused:
         compute_both(*spec.unfused, ranges, id);
         return;
+      case Effect::kRows:
+        compute_rows(program_.spec(task), ranges, id);
+        return;
       case Effect::kCompute:
         compute(program_.spec(task), ranges, spec.hash, id);
         break;
@@ -269,9 +272,9 @@ class Interpreter {
       hash = signed_mixed(hash, part);
     }
     if (label.site.valid()) {
-      hash = mixed(hash, std::hash<std::string>()(program_.sites[label.site.index()]));
+      hash = mixed_hash(hash, std::hash<std::string>()(program_.sites[label.site.index()]));
     }
-    return mixed(hash, num_messages_[hash]++);
+    return mixed_hash(hash, num_messages_[hash]++);
   }
 
   uint64_t seen_by(const OpSpec& spec, std::span<const BufferRange> ranges, uint64_t hash) const {
@@ -291,32 +294,58 @@ class Interpreter {
     const uint64_t seen = seen_by(spec, ranges, hash);
     for (size_t i = 0; i < ranges.size(); ++i) {
       if (writes(spec.operands[i].access)) {
-        write(ranges[i], mixed(seen, i + 1), id);
+        write(ranges[i], mixed_hash(seen, i + 1), id);
       }
     }
     return seen;
   }
 
-  /// What `compute` makes of the product and then of the activation.
-  void compute_both(const ProductAndActivation& parts, std::span<const BufferRange> ranges,
-                    TaskId id) {
-    const uint64_t activation_hash = hash_value(parts.activation);
-    if (parts.activation.operands.size() == 2) {  // swiglu: all that is handed on is an operand
-      compute(parts.product, ranges.first(3), hash_value(parts.product), id);
-      compute(parts.activation, ranges.last(2), activation_hash, id);
+  /// Of an op that works row by row; its last operand is what it writes.
+  void compute_rows(const OpSpec& spec, std::span<const BufferRange> ranges, TaskId id) {
+    std::vector<std::vector<Piece>> read_pieces;
+    for (const BufferRange& range : ranges.first(ranges.size() - 1)) {
+      read_pieces.push_back(read_from_begin(range));
+    }
+    write_rows(spec, std::move(read_pieces), ranges.back(), id);
+  }
+
+  /// `read_pieces`: what it reads, operand by operand.
+  void write_rows(const OpSpec& spec, std::vector<std::vector<Piece>> read_pieces,
+                  const BufferRange& result, TaskId id) {
+    const int64_t rows = spec.operands[0].shape[0];
+    if (result.begin == result.end) {
       return;
     }
-    uint64_t seen = activation_hash;
-    for (const Piece& piece : read(ranges[2])) {
-      seen = with_piece(seen, piece);
+    std::vector<RowOperand> operands;
+    for (size_t i = 0; i < read_pieces.size(); ++i) {
+      operands.push_back({std::move(read_pieces[i]), spec.operands[i].shape.num_elems() / rows});
     }
-    const int64_t num_elems = parts.product.operands[2].shape.num_elems();
-    const uint64_t product =
-        mixed(seen_by(parts.product, ranges.first(2), hash_value(parts.product)), 3);
-    if (num_elems > 0) {
-      seen = with_piece(seen, {.begin = 0, .end = num_elems, .value = product});
+    const int64_t width = spec.operands.back().shape.num_elems() / rows;
+    std::vector<Piece> written;
+    for (const RowValue& value : row_values(row_wise_hash(spec), operands, rows)) {
+      written.push_back({.begin = result.begin + value.begin * width,
+                         .end = result.begin + value.end * width,
+                         .value = value.value,
+                         .first = value.first_row * width,
+                         .maker = id});
     }
-    write(ranges[3], mixed(seen, 3), id);
+    contents_[result.buffer.index()].write(result.begin, result.end, written);
+  }
+
+  /// A product, and then the activation.
+  void compute_both(const ProductAndActivation& parts, std::span<const BufferRange> ranges,
+                    TaskId id) {
+    const uint64_t product_hash = hash_value(parts.product);
+    if (parts.activation.operands.size() == 2) {  // swiglu: all that is handed on is an operand
+      compute(parts.product, ranges.first(3), product_hash, id);
+      compute_rows(parts.activation, ranges.last(2), id);
+      return;
+    }
+    const Piece product{
+        .begin = 0,
+        .end = parts.product.operands[2].shape.num_elems(),
+        .value = mixed_hash(seen_by(parts.product, ranges.first(2), product_hash), 3)};
+    write_rows(parts.activation, {read_from_begin(ranges[2]), {product}}, ranges[3], id);
   }
 
   /// What `compute` makes of the parts, one after the other.
@@ -325,7 +354,7 @@ class Interpreter {
     const BufferRange x = part_of(ranges.front(), parts.first_elem, parts.num_elems());
     const uint64_t seen = seen_by(parts.exchange, std::span(&x, 1), spec.exchange_hash);
     shown_.push_back(seen);
-    const uint64_t received = mixed(seen, 2);
+    const uint64_t received = mixed_hash(seen, 2);
     uint64_t sum = spec.sum_hash;
     for (int64_t i = 0; i < parts.num_ranks; ++i) {
       sum = with_piece(sum, {.begin = 0,
@@ -333,12 +362,12 @@ class Interpreter {
                              .value = received,
                              .first = i * parts.block_elems});
     }
-    sum = mixed(sum, static_cast<uint64_t>(parts.num_ranks) + 1);
+    sum = mixed_hash(sum, static_cast<uint64_t>(parts.num_ranks) + 1);
     if (parts.gather) {
       const uint64_t gathered =
           with_piece(spec.gather_hash, {.begin = 0, .end = parts.block_elems, .value = sum});
       shown_.push_back(gathered);
-      sum = mixed(gathered, 2);
+      sum = mixed_hash(gathered, 2);
     }
     write(part_of(ranges.back(), parts.first_elem, parts.num_results()), sum, id);
   }
@@ -348,7 +377,7 @@ class Interpreter {
   }
 
   static uint64_t with_piece(uint64_t hash, const Piece& piece) {
-    return signed_mixed(signed_mixed(mixed(hash, piece.value), piece.first),
+    return signed_mixed(signed_mixed(mixed_hash(hash, piece.value), piece.first),
                         piece.end - piece.begin);
   }
 
@@ -365,6 +394,16 @@ class Interpreter {
 
   std::vector<Piece> read(const BufferRange& range) const {
     return contents_[range.buffer.index()].read(range.begin, range.end);
+  }
+
+  /// With elements counted from the first of the range.
+  std::vector<Piece> read_from_begin(const BufferRange& range) const {
+    std::vector<Piece> pieces = read(range);
+    for (Piece& piece : pieces) {
+      piece.begin -= range.begin;
+      piece.end -= range.begin;
+    }
+    return pieces;
   }
 
   void write(const BufferRange& range, uint64_t value, TaskId maker) {

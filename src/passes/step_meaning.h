@@ -21,7 +21,9 @@ namespace braid {
 /// the host, `identity`, collectives of one rank) passes values on; results of an op with a
 /// ReplayRule are those of the replay, and a sum over ranks that can be taken apart means its parts
 /// (reduction_parts.h). Who moves bytes (EngineAttribute) is no part of the meaning. What
-/// `undefine` has touched is no value until it is written.
+/// `undefine` has touched is no value until it is written. Results of activation functions are
+/// values by row (row_values.h), so that one in pieces, cut between rows, means what the whole
+/// does.
 class StepMeaning {
  public:
   /// Neighbouring elements of one value, in order.

@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <span>
 
 #include "backends/cuda/algorithm_cache.h"
 #include "ops/linear_swiglu.h"
@@ -179,6 +181,60 @@ TEST_F(FusedProductsTest, NearlyAllBitsAreThoseOfTheTwoKernels) {
       RecordProperty(name, fmt::format("{} elements differ", count));
       EXPECT_LT(count, static_cast<size_t>(expected.num_elems(3)) / 100) << name;
     });
+  }
+}
+
+/// The case after a run of the kernel of that name on each block of rows between `borders` (the
+/// first is 0, the last all), every other block first: what one wrote outside of its rows would be
+/// in rows of another that came before it, or of one that came behind it and did not write them.
+KernelCase run_blocks_of_rows(KernelCase kernel_case, const std::string& kernel,
+                              std::span<const int64_t> borders, CudaContext& context) {
+  const OpSpec& whole = kernel_case.spec();
+  std::vector<GuardedDeviceBuffer> buffers;
+  for (size_t i = 0; i < whole.operands.size(); ++i) {
+    buffers.emplace_back(kernel_case.bytes(i).size());
+    buffers.back().upload(kernel_case.bytes(i));
+  }
+  for (const size_t parity : {0, 1}) {
+    for (size_t block = parity; block + 1 < borders.size(); block += 2) {
+      OpSpec spec = whole;
+      std::vector<std::byte*> operands;
+      for (size_t i = 0; i < spec.operands.size(); ++i) {
+        const bool has_rows = i != 1;  // all but the weight
+        const int64_t skipped = has_rows ? borders[block] * spec.operands[i].shape[1] : 0;
+        operands.push_back(buffers[i].data() + skipped * 2);
+        if (has_rows) {
+          spec.operands[i].shape[0] = borders[block + 1] - borders[block];
+        }
+      }
+      check_spec(spec);
+      const CudaKernel piece = make_fused_kernel(spec, kernel, context);
+      GuardedDeviceBuffer scratch(piece.scratch_bytes);
+      piece.launch({.operands = operands, .scratch = scratch.data(), .stream = cudaStreamLegacy});
+      BRAID_CUDA_CHECK(cudaDeviceSynchronize());
+    }
+  }
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    EXPECT_TRUE(buffers[i].guards_intact()) << whole.op << ": wrote outside of operand " << i;
+    kernel_case.set(i, to_doubles(DType::kBF16, buffers[i].download()));
+  }
+  return kernel_case;
+}
+
+// Blocks of rows of larger matrices, as rings have them. A row is summed up in one order wherever
+// it is in a tile.
+TEST_F(FusedProductsTest, BlocksOfRowsHaveTheBitsOfTheWhole) {
+  for (const auto make_spec : kSpecs) {
+    for (const SwigluSizes s : {SwigluSizes{300, 1000, 88}, SwigluSizes{1031, 136, 776}}) {
+      const OpSpec spec = make_spec(DType::kBF16, s);
+      const std::array<int64_t, 6> borders{0, 1, 8, 129, 257, s.rows};
+      for (const std::string& kernel : fused_kernel_names(spec)) {
+        KernelCase expected = random_case(spec);
+        run_on_cuda(expected, make_fused_kernel(spec, kernel, context()));
+        const KernelCase actual = run_blocks_of_rows(random_case(spec), kernel, borders, context());
+        EXPECT_EQ(num_different(actual, expected), 0u) << name_of(spec, kernel);
+      }
+    }
   }
 }
 

@@ -29,6 +29,10 @@ PassReport report_of(const RunConfig& config) {
   return found == passes.end() ? PassReport{} : found->report;
 }
 
+/// Products in as many blocks of rows as there are ranks.
+constexpr const char* kRings =
+    " overlap.mode=manual overlap.tp_comm_overlap=true overlap.tp_comm_overlap_min_rows=1";
+
 class FuseSwigluOf : public testing::TestWithParam<Layout> {};
 
 TEST_P(FuseSwigluOf, ChangesNoBit) {
@@ -61,6 +65,16 @@ INSTANTIATE_TEST_SUITE_P(
                "overlap.tp_comm_overlap_min_rows=1 overlap.tp_comm_overlap_rs_dgrad=true "
                "overlap.tp_comm_bulk_wgrad=false "
                "overlap.tp_comm_overlap_sites=[\"fc2_fprop=ring\",\"fc2_dgrad=none\"]"},
+        Layout{kLlamaModel, std::string("ranks=4 tensor=4 sequence_parallel=true") + kRings +
+                                " train.sequence=16"},
+        Layout{kQwenModel, std::string("ranks=4 tensor=2 pipeline=2 schedule=zb-h1 "
+                                       "sequence_parallel=true train.dtype=bfloat16 "
+                                       "memory.recompute=full") +
+                               kRings},
+        Layout{kLlamaModel, std::string("ranks=4 tensor=2 sequence_parallel=true "
+                                        "memory.recompute=attention overlap.list_schedule=true "
+                                        "overlap.split_ops=true overlap.cost=h200x4") +
+                                kRings},
         Layout{kLlamaModel,
                "ranks=2 tensor=2 sequence_parallel=true overlap.mode=manual "
                "overlap.tp_comm_overlap=true overlap.tp_comm_overlap_ag=false "
@@ -72,11 +86,12 @@ INSTANTIATE_TEST_SUITE_P(
                "ranks=8 tensor=2 context=2 pipeline=2 virtual_stages=2 schedule=zb-v "
                "sequence_parallel=true shard=gradients train.dtype=bfloat16"}));
 
+std::string summary(const std::string& overrides) {
+  return report_of(with_fuse_swiglu({kLlamaModel, overrides}, "on")).summary;
+}
+
 // All of them, also where the whole layer is made again: then in front of the backward's product.
 TEST(FuseSwiglu, LeavesNoSwigluAloneWhereProductsAreWhole) {
-  const auto summary = [](const std::string& overrides) {
-    return report_of(with_fuse_swiglu({kLlamaModel, overrides}, "on")).summary;
-  };
   // 4 layers, 8 microbatches, forward and backward.
   EXPECT_THAT(summary("ranks=1"), HasSubstr("64 of 64 "));
   EXPECT_THAT(summary("ranks=2 tensor=2 sequence_parallel=true"), HasSubstr("64 of 64 "));
@@ -85,6 +100,21 @@ TEST(FuseSwiglu, LeavesNoSwigluAloneWhereProductsAreWhole) {
   EXPECT_THAT(summary("ranks=2 shard=parameters memory.recompute=full"), HasSubstr("48 of 48 "));
   // What is made again of a product that is kept stays alone.
   EXPECT_THAT(summary("ranks=1 memory.recompute=norms"), HasSubstr("64 of 96 "));
+}
+
+// Blocks of rows take their rows of SwiGLU. What is made again of a product that is kept is whole,
+// and so is the backward's where all of the layer is made again, behind a ring that its product
+// hides.
+TEST(FuseSwiglu, LeavesNoSwigluAloneWhereProductsAreInBlocks) {
+  const std::string two = std::string("ranks=2 tensor=2 sequence_parallel=true") + kRings;
+  EXPECT_THAT(summary(two), HasSubstr("64 of 64 "));
+  EXPECT_THAT(summary(two + " memory.recompute=norms"), HasSubstr("64 of 96 "));
+  EXPECT_THAT(summary(two + " memory.recompute=full"), HasSubstr("64 of 96 "));
+  EXPECT_THAT(summary(two + " overlap.tp_comm_overlap_sites=[\"fc2_dgrad=none\"]"),
+              HasSubstr("64 of 64 "));
+  EXPECT_THAT(
+      summary(std::string("ranks=4 tensor=4 sequence_parallel=true train.sequence=16") + kRings),
+      HasSubstr("64 of 64 "));
 }
 
 // Else a GPU, where one kernel may round the product in another way than two, could give other bits

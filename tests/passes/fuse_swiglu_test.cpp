@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <random>
 #include <string>
@@ -47,15 +48,16 @@ const std::string kBothBackward =
     "linear_dgrad_swiglu_backward(x, w2, g -> dg) s dgrad mb=0 layer=0 site=fc2\n";
 const std::string kOther = "cast(w2 -> y2) s forward mb=0 layer=0 site=other\n";
 
-Program program_of(const std::string& tasks) {
-  Program program = parse_program(kTables + tasks);
+Program program_of(const std::string& tasks, const std::string& tables = kTables) {
+  Program program = parse_program(tables + tasks);
   EXPECT_THAT(verify(program, 4, Ordering::kProgramOrder), IsEmpty());
   return program;
 }
 
 /// The tasks after the pass, which must leave the meaning.
-std::string fused_tasks(const std::string& tasks, int64_t num_pairs) {
-  const Program before = program_of(tasks);
+std::string fused_tasks(const std::string& tasks, int64_t num_pairs,
+                        const std::string& tables = kTables) {
+  const Program before = program_of(tasks, tables);
   const PassResult result = fuse_swiglu(before, {});
   EXPECT_EQ(result.report.num_changes, num_pairs);
   EXPECT_EQ(result.report.changed, num_pairs > 0);
@@ -69,7 +71,7 @@ std::string fused_tasks(const std::string& tasks, int64_t num_pairs) {
       EXPECT_NO_THROW(check_spec(spec));
     }
   }
-  return print_program(result.program).substr(kTables.size());
+  return print_program(result.program).substr(tables.size());
 }
 
 void expect_apart(const std::string& tasks) {
@@ -204,6 +206,174 @@ TEST(FuseSwiglu, KeepsTheOrderOfConflicts) {
   // The activation writes what the product reads.
   expect_apart("linear(h, w1 -> g) {has_bias=false, adds_bias=true} s forward mb=0 layer=0\n" +
                std::string("swiglu(g -> h[0:8]) s forward mb=0 layer=0\n"));
+}
+
+// N = 8 rows, K = M = 3, F = 16: a row of every operand of SwiGLU is as many elements as a piece
+// must have.
+const std::string kWideTables =
+    "program step rank=0 ranks=1 events=0\n"
+    "stream s kind=compute priority=0\n"
+    "stream c kind=comm priority=0\n"
+    "buffer x f32 [8,3] activation persistent device\n"
+    "buffer w1 f32 [32,3] param persistent device\n"
+    "buffer w2 f32 [3,16] param persistent device\n"
+    "buffer g f32 [8,32] activation step device\n"
+    "buffer y f32 [8,16] activation persistent device\n"
+    "buffer d f32 [8,16] activation step device\n"
+    "buffer dg f32 [8,32] activation persistent device\n";
+
+/// Rows of the buffer of that width.
+std::string rows(const char* buffer, int64_t begin, int64_t end, int64_t width) {
+  return begin == 0 && end == 8 ? std::string(buffer)
+                                : fmt::format("{}[{}:{}] [{},{}]", buffer, begin * width,
+                                              end * width, end - begin, width);
+}
+
+std::string linear(int64_t begin, int64_t end) {
+  return fmt::format(
+      "linear({}, w1 -> {}) {{has_bias=false, adds_bias=true}} s forward mb=0 site=fc1\n",
+      rows("x", begin, end, 3), rows("g", begin, end, 32));
+}
+
+std::string swiglu(int64_t begin, int64_t end) {
+  return fmt::format("swiglu({} -> {}) s forward mb=0 site=act\n", rows("g", begin, end, 32),
+                     rows("y", begin, end, 16));
+}
+
+std::string both(int64_t begin, int64_t end) {
+  return fmt::format("linear_swiglu({}, w1 -> {}, {}) s forward mb=0 site=fc1\n",
+                     rows("x", begin, end, 3), rows("g", begin, end, 32),
+                     rows("y", begin, end, 16));
+}
+
+std::string dgrad(int64_t begin, int64_t end) {
+  return fmt::format("linear_dgrad({}, w2 -> {}) {{accumulate=false}} s dgrad mb=0 site=fc2\n",
+                     rows("x", begin, end, 3), rows("d", begin, end, 16));
+}
+
+std::string swiglu_backward(int64_t begin, int64_t end) {
+  return fmt::format("swiglu_backward({}, {} -> {}) s dgrad mb=0 site=act\n",
+                     rows("g", begin, end, 32), rows("d", begin, end, 16),
+                     rows("dg", begin, end, 32));
+}
+
+std::string both_backward(int64_t begin, int64_t end) {
+  return fmt::format("linear_dgrad_swiglu_backward({}, w2, {} -> {}) s dgrad mb=0 site=fc2\n",
+                     rows("x", begin, end, 3), rows("g", begin, end, 32),
+                     rows("dg", begin, end, 32));
+}
+
+std::string fused_rows(const std::string& tasks, int64_t num_activations) {
+  return fused_tasks(tasks, num_activations, kWideTables);
+}
+
+TEST(FuseSwiglu, PiecesOfAProductTakeTheirRows) {
+  const std::string other = "cast(w2 -> dg[0:48] [3,16]) s forward mb=0\n";
+  EXPECT_EQ(fused_rows(linear(5, 8) + other + linear(0, 2) + linear(2, 5) + swiglu(0, 8), 1),
+            both(5, 8) + other + both(0, 2) + both(2, 5));
+  EXPECT_EQ(fused_rows(linear(0, 8) + dgrad(4, 8) + dgrad(0, 4) + swiglu_backward(0, 8), 1),
+            linear(0, 8) + both_backward(4, 8) + both_backward(0, 4));
+  // The product has other pieces than the one that the gates come from.
+  EXPECT_EQ(fused_rows(linear(0, 3) + linear(3, 8) + swiglu(0, 8) + dgrad(4, 8) + dgrad(0, 4) +
+                           swiglu_backward(0, 8),
+                       2),
+            both(0, 3) + both(3, 8) + both_backward(4, 8) + both_backward(0, 4));
+  // Some of the rows, in pieces.
+  EXPECT_EQ(fused_rows(linear(0, 2) + linear(2, 5) + linear(5, 8) + swiglu(2, 8), 1),
+            linear(0, 2) + both(2, 5) + both(5, 8));
+}
+
+TEST(FuseSwiglu, AllPiecesTakeTheirRowsOrNone) {
+  const auto expect_whole = [](const std::string& tasks) {
+    EXPECT_EQ(fused_rows(tasks, 0), tasks);
+  };
+  const std::string pieces = linear(0, 4) + linear(4, 8);
+  expect_whole(pieces + "f(-> g[5:6]) s forward\n" + swiglu(0, 8));
+  expect_whole("f(-> g[0:128]) s forward\n" + linear(4, 8) + swiglu(0, 8));
+  expect_whole(linear(0, 5) + linear(4, 8) + swiglu(0, 8));
+  expect_whole(pieces + swiglu(0, 3) + swiglu(3, 8));
+  expect_whole(linear(0, 4) + "f(y[64:65] -> w2) s forward\n" + linear(4, 8) +
+               "f(-> y[3:4]) s forward\n" + swiglu(0, 8));
+  expect_whole(linear(0, 4) +
+               "linear(x[12:24] [4,3], w1 -> g[128:256] [4,32]) {has_bias=false, adds_bias=true} s "
+               "forward mb=1 site=fc1\n" +
+               swiglu(0, 8));
+  // Something else reads some of what one piece hands on.
+  expect_whole(linear(0, 8) + dgrad(0, 4) + dgrad(4, 8) + swiglu_backward(0, 8) +
+               "f(d[70:71] -> y) s dgrad\n");
+  // Not one behind the other where the gates are made again: the first would hide no more.
+  expect_whole(dgrad(0, 4) + dgrad(4, 8) +
+               "linear(x, w1 -> g) {has_bias=false, adds_bias=true} s dgrad mb=0 site=fc1\n" +
+               swiglu_backward(0, 8));
+}
+
+// Half a row has no place of its own, nor have 8 elements.
+TEST(FuseSwiglu, CutsBetweenRowsAndWhereKernelsAreAligned) {
+  const std::string halves =
+      "linear(x, w1[0:48] [16,3] -> g[0:128] [8,16]) {has_bias=false, adds_bias=true} s forward "
+      "mb=0 site=fc1\n"
+      "linear(x, w1[48:96] [16,3] -> g[128:256] [8,16]) {has_bias=false, adds_bias=true} s forward "
+      "mb=0 site=fc1\n";
+  EXPECT_EQ(fused_rows(halves + swiglu(0, 8), 0), halves + swiglu(0, 8));
+  const std::string narrow =
+      "linear(x[0:9] [3,3], w1[0:48] [16,3] -> g[0:48] [3,16]) {has_bias=false, adds_bias=true} s "
+      "forward mb=0 site=fc1\n"
+      "linear(x[9:24] [5,3], w1[0:48] [16,3] -> g[48:128] [5,16]) {has_bias=false, adds_bias=true} "
+      "s forward mb=0 site=fc1\n"
+      "swiglu(g[0:128] [8,16] -> y[0:64] [8,8]) s forward mb=0 site=act\n";
+  EXPECT_EQ(fused_rows(narrow, 0), narrow);
+}
+
+/// Products of some rows, activations of some rows, and tasks between them.
+Program random_pieces(uint64_t seed) {
+  std::mt19937_64 random(seed);
+  const auto below = [&](int64_t limit) {
+    return static_cast<int64_t>(random() % static_cast<uint64_t>(limit));
+  };
+  std::string tasks = "f(-> g) s forward\nf(-> d) s forward\n";
+  for (int64_t left = 1 + below(4); left > 0; --left) {
+    const bool is_forward = below(2) == 0;
+    const int64_t middle = 1 + below(7);
+    std::vector<std::string> group = is_forward ? std::vector{linear(0, middle), linear(middle, 8)}
+                                                : std::vector{dgrad(0, middle), dgrad(middle, 8)};
+    if (below(2) == 0) {
+      std::swap(group[0], group[1]);
+    }
+    if (below(3) == 0) {
+      constexpr std::array kNames = {"x", "g", "y", "d", "dg"};
+      const int64_t begin = below(20);
+      group.insert(group.begin() + below(3),
+                   fmt::format("f({}[{}:{}] -> {}[{}:{}]) s forward\n", kNames[random() % 5], begin,
+                               begin + 1, kNames[random() % 5], begin, begin + 1 + below(4)));
+    }
+    for (const std::string& task : group) {
+      tasks += task;
+    }
+    const int64_t first = below(4) == 0 ? below(8) : 0;
+    tasks += is_forward ? swiglu(first, 8) : swiglu_backward(first, 8);
+  }
+  return parse_program(kWideTables + tasks + "f(g -> x) s forward\n");
+}
+
+TEST(FuseSwiglu, KeepsTheMeaningOfRandomPieces) {
+  int64_t num_fused = 0;
+  int64_t num_alone = 0;
+  for (uint64_t seed = 0; seed < 2000 && !testing::Test::HasFailure(); ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    const Program before = random_pieces(seed);
+    const PassResult result = fuse_swiglu(before, {});
+    ASSERT_THAT(verify(result.program, 1, Ordering::kProgramOrder), IsEmpty());
+    ASSERT_THAT(compare_meaning(StepMeaning(before), result.program, StepMeaning(result.program)),
+                IsEmpty())
+        << print_program(before) << print_program(result.program);
+    ASSERT_FALSE(fuse_swiglu(result.program, {}).report.changed);
+    num_fused += result.report.num_changes;
+    num_alone += std::ranges::count_if(result.program.tasks, [&](const Task& task) {
+      return result.program.spec(task).op.starts_with("swiglu");
+    });
+  }
+  EXPECT_GT(num_fused, 1000);
+  EXPECT_GT(num_alone, 500);
 }
 
 /// Programs of products, activations and tasks between them, on ranges of a few buffers.

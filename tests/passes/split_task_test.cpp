@@ -46,17 +46,18 @@ std::string split(const std::string& task, int64_t pieces) {
   return text.substr(text.find("device\n", text.find("buffer lse")) + 7);
 }
 
-TEST(SplitTask, CutsProductsByRowsOfSixteen) {
+// Four rows of x have 16 elements.
+TEST(SplitTask, CutsProductsByRows) {
   EXPECT_EQ(split("linear(x, w, b -> y) {has_bias=true, adds_bias=true} s forward mb=0\n", 2),
-            "linear(x[0:64] [16,4], w, b -> y[0:768] [16,48]) {has_bias=true, adds_bias=true} s "
+            "linear(x[0:80] [20,4], w, b -> y[0:960] [20,48]) {has_bias=true, adds_bias=true} s "
             "forward mb=0\n"
-            "linear(x[64:160] [24,4], w, b -> y[768:1920] [24,48]) {has_bias=true, "
+            "linear(x[80:160] [20,4], w, b -> y[960:1920] [20,48]) {has_bias=true, "
             "adds_bias=true} s forward mb=0\n");
   EXPECT_EQ(split("linear_dgrad(y, w -> x) {accumulate=false} s dgrad mb=0\n", 3),
-            "linear_dgrad(y[0:768] [16,48], w -> x[0:64] [16,4]) {accumulate=false} s dgrad mb=0\n"
-            "linear_dgrad(y[768:1536] [16,48], w -> x[64:128] [16,4]) {accumulate=false} s dgrad "
+            "linear_dgrad(y[0:576] [12,48], w -> x[0:48] [12,4]) {accumulate=false} s dgrad mb=0\n"
+            "linear_dgrad(y[576:1152] [12,48], w -> x[48:96] [12,4]) {accumulate=false} s dgrad "
             "mb=0\n"
-            "linear_dgrad(y[1536:1920] [8,48], w -> x[128:160] [8,4]) {accumulate=false} s dgrad "
+            "linear_dgrad(y[1152:1920] [16,48], w -> x[96:160] [16,4]) {accumulate=false} s dgrad "
             "mb=0\n");
 }
 
@@ -70,6 +71,7 @@ TEST(SplitTask, CutsWeightGradientsByFeatures) {
       "first_feature=16, end_feature=48} s wgrad mb=0\n");
 }
 
+// r has one element per row.
 TEST(SplitTask, KeepsWhatAllRowsReadWhole) {
   EXPECT_EQ(split("rmsnorm(x, norm -> n, r) {epsilon=1e-05} s forward mb=0\n", 2),
             "rmsnorm(x[0:64] [16,4], norm -> n[0:64] [16,4], r[0:16]) {epsilon=1e-05} s "
@@ -82,10 +84,10 @@ TEST(SplitTask, KeepsSequencesWhole) {
   const std::string attributes =
       " {heads=2, kv_heads=2, head_size=2, sequence=8, scale=1.0} s forward mb=0\n";
   EXPECT_EQ(
-      split("attention(qkv -> a, lse)" + attributes, 8),
-      "attention(qkv[0:192] [16,12] -> a[0:64] [16,4], lse[0:32] [2,2,8])" + attributes +
-          "attention(qkv[192:384] [16,12] -> a[64:128] [16,4], lse[32:64] [2,2,8])" + attributes +
-          "attention(qkv[384:480] [8,12] -> a[128:160] [8,4], lse[64:80] [1,2,8])" + attributes);
+      split("attention(qkv -> a, lse)" + attributes, 3),
+      "attention(qkv[0:96] [8,12] -> a[0:32] [8,4], lse[0:16] [1,2,8])" + attributes +
+          "attention(qkv[96:288] [16,12] -> a[32:96] [16,4], lse[16:48] [2,2,8])" + attributes +
+          "attention(qkv[288:480] [16,12] -> a[96:160] [16,4], lse[48:80] [2,2,8])" + attributes);
 }
 
 TEST(SplitTask, OnePieceIsTheTask) {
@@ -99,7 +101,7 @@ TEST(SplitTask, RefusesWhatHasNoPieces) {
   EXPECT_EQ(split_rule(norm.spec(norm.tasks[0])), std::nullopt);
   EXPECT_THAT(message_of<InternalError>([&] { split_task(norm, TaskId(0), 2); }),
               HasSubstr("a task of op rmsnorm_backward cannot be cut into 2"));
-  const Program one_unit = parse("copy(x[0:64] [16,4] -> n[0:64] [16,4]) s forward\n");
+  const Program one_unit = parse("copy(x[0:16] [4,4] -> n[0:16] [4,4]) s forward\n");
   EXPECT_EQ(split_rule(one_unit.spec(one_unit.tasks[0])), std::nullopt);
 }
 
@@ -108,9 +110,9 @@ TEST(SplitTask, RefusesRangesThatAreNoPieces) {
   EXPECT_EQ(piece_of_task(program, TaskId(0), {16, 40}).operands[1],
             (BufferRange{BufferId(7), 64, 160}));
   for (const SplitRange& wrong :
-       {SplitRange{0, 8}, SplitRange{8, 40}, SplitRange{16, 16}, SplitRange{0, 48}}) {
+       {SplitRange{0, 6}, SplitRange{6, 40}, SplitRange{16, 16}, SplitRange{0, 48}}) {
     EXPECT_THAT(message_of<InternalError>([&] { piece_of_task(program, TaskId(0), wrong); }),
-                HasSubstr("of 40 are no piece of whole units of 16"));
+                HasSubstr("of 40 are no piece of whole units of 4"));
   }
 }
 

@@ -16,7 +16,8 @@ namespace braid {
 /// What each element of each buffer holds at the end, as a hash of how it came about: two programs
 /// with equal states compute the same from the same start, whatever the ops do. A copy moves
 /// values, also from or to the host, and an all-reduce over one rank keeps them; every other
-/// written element is hash(op, operand, element, all values read). What a ReplayRule promises
+/// written element is hash(op, operand, element, all values read), of activation functions hash(op,
+/// element of the row, all values of the row that it reads). What a ReplayRule promises
 /// holds: the results of such an op are, but for the one that the replay reads, those of the
 /// replay. What `undefine` has touched is kUndefined until it is written again.
 using SymbolicState = std::vector<std::vector<uint64_t>>;
@@ -54,6 +55,34 @@ inline const ReplayRule* replay_rule(const OpSpec& spec) {
   return found == ops.end() || (*found)->replay.op.empty() ? nullptr : &(*found)->replay;
 }
 
+inline bool is_by_row(const OpSpec& spec) {
+  return spec.op.starts_with("swiglu") || spec.op.starts_with("gelu");
+}
+
+/// Each row of the last operand, which is all that is written, of that row of the others.
+inline void run_by_row(OpSpec spec, std::span<const BufferRange> operands, SymbolicState& state) {
+  const int64_t rows = spec.operands[0].shape[0];
+  for (OperandSpec& operand : spec.operands) {
+    operand.shape[0] = 1;
+  }
+  const auto row_of = [&](const BufferRange& range, int64_t row) {
+    const int64_t width = (range.end - range.begin) / rows;
+    return std::span(state[range.buffer.index()])
+        .subspan(static_cast<size_t>(range.begin + row * width), static_cast<size_t>(width));
+  };
+  for (int64_t row = 0; row < rows; ++row) {
+    uint64_t seen = hash_value(spec);
+    for (const BufferRange& range : operands.first(operands.size() - 1)) {
+      for (const uint64_t value : row_of(range, row)) {
+        seen = mix_hash(seen, value);
+      }
+    }
+    for (uint64_t& value : row_of(operands.back(), row)) {
+      value = seen = mix_hash(seen, 1);
+    }
+  }
+}
+
 inline void run_operation(const OpSpec& spec, std::span<const BufferRange> operands,
                           SymbolicState& state) {
   const auto values_of = [&](const BufferRange& range) {
@@ -68,6 +97,10 @@ inline void run_operation(const OpSpec& spec, std::span<const BufferRange> opera
   }
   if (spec.op == "undefine") {
     std::ranges::fill(values_of(operands[0]), kUndefined);
+    return;
+  }
+  if (is_by_row(spec)) {
+    run_by_row(spec, operands, state);
     return;
   }
   uint64_t seen = hash_value(spec);
