@@ -7,6 +7,9 @@ Inputs of a source are all files that the compiler reads for it, its command lin
 version of clang-tidy and .clang-tidy. That a source was clean is remembered in the user's cache, as an empty file whose
 name is a checksum of them, like compiled files in ccache: a second clone finds it too. What was not clean is not
 remembered. Exit status 1 if any source is not clean.
+
+Most of the time goes into headers, so clang-tidy looks at several sources as one file; where that is not clean, at parts of
+them, down to one source, where its words are printed.
 """
 import argparse
 import concurrent.futures
@@ -15,12 +18,15 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 import shlex
 import subprocess
 import sys
+import tempfile
 import time
 
 KEPT_DAYS = 30  # how long a result is remembered that nobody asks for
+MOST_AT_ONCE = 10  # sources in one file
 
 
 def parse_arguments():
@@ -79,18 +85,60 @@ def key_of(entry, common):
     return hashlib.sha256("\n".join(lines).replace(os.getcwd() + "/", "").encode()).hexdigest()
 
 
-def is_clean(source, entry, build, common, cache):
-    """Whether the source is clean, and whether clang-tidy had to look; prints what it found."""
-    remembered = cache / key_of(entry, common)
-    if remembered.exists():
-        remembered.touch()
-        return True, False
-    result = subprocess.run(["clang-tidy-14", "-p", build, "--quiet", source], capture_output=True, text=True)
+def top_level_names(source):
+    """Roughly what the source defines outside of classes and functions: words at the start of a line of code, up to the name."""
+    text = pathlib.Path(source).read_text()
+    names = re.findall(r"^(?:[\w:<>,&*\[\]]+ +)*[&*]*(\w+)(?=\[|\(| =|\{)", text, re.M)
+    return {*names, *re.findall(r"^(?:class|struct|enum class|enum|using) (\w+)", text, re.M)}
+
+
+def batches_of(sources, commands):
+    """Lists of sources that can be one file: of one command line, and without a name that two of them define. A name that
+    this overlooks costs time, no more."""
+    batches = []
+    for source in sources:
+        entry, names = commands[os.path.abspath(source)], top_level_names(source)
+        flags = flags_of(entry["command"], entry["file"])
+        fitting = (batch for batch in batches
+                   if batch[0] == flags and not batch[1] & names and len(batch[2]) < MOST_AT_ONCE)
+        found = next(fitting, None)
+        if found:
+            found[1].update(names)
+            found[2].append(source)
+        else:
+            batches.append((flags, names, [source]))
+    return [sources for _, _, sources in batches]
+
+
+def run_clang_tidy(build, source):
+    command = ["clang-tidy-14", "-p", build, "--config-file=.clang-tidy", "--quiet", source]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def is_clean_together(sources, commands):
+    with tempfile.TemporaryDirectory() as folder:
+        joined = os.path.join(folder, "joined.cpp")
+        pathlib.Path(joined).write_text("".join(pathlib.Path(source).read_text() for source in sources))
+        entry = commands[os.path.abspath(sources[0])]
+        flags = flags_of(entry["command"], entry["file"])
+        pathlib.Path(folder, "compile_commands.json").write_text(json.dumps([
+            {"directory": entry["directory"], "file": joined, "command": shlex.join([*flags, "-o", "joined.o", "-c", joined])}]))
+        return run_clang_tidy(folder, joined).returncode == 0
+
+
+def unclean_of(sources, commands, build):
+    """Those of the sources that are not clean; prints what clang-tidy found in them. Halves of what is not clean together
+    may be."""
+    if len(sources) > 1:
+        if is_clean_together(sources, commands):
+            return []
+        middle = len(sources) // 2
+        return unclean_of(sources[:middle], commands, build) + unclean_of(sources[middle:], commands, build)
+    result = run_clang_tidy(build, sources[0])
     if result.returncode == 0:
-        remembered.touch()
-    else:
-        print(result.stdout + result.stderr, end="", flush=True)
-    return result.returncode == 0, True
+        return []
+    print(result.stdout + result.stderr, end="", flush=True)
+    return sources
 
 
 def main():
@@ -105,11 +153,19 @@ def main():
         return 1
     common = checked_output(["clang-tidy-14", "--version"]) + checksum(".clang-tidy")
     with concurrent.futures.ThreadPoolExecutor(arguments.j) as pool:
-        results = list(pool.map(
-            lambda source: is_clean(source, commands[os.path.abspath(source)], arguments.p, common, cache), arguments.sources))
-    looked_at = sum(looked for _, looked in results)
-    unclean = sum(not clean for clean, _ in results)
-    print(f"{len(results)} sources: {len(results) - looked_at} known to be clean, {looked_at} looked at, {unclean} not clean")
+        keys = pool.map(lambda source: key_of(commands[os.path.abspath(source)], common), arguments.sources)
+        remembered = dict(zip(arguments.sources, (cache / key for key in keys)))
+        unknown = [source for source in arguments.sources if not remembered[source].exists()]
+        batches = batches_of(unknown, commands)
+        unclean = []
+        for batch, found in zip(batches, pool.map(lambda batch: unclean_of(batch, commands, arguments.p), batches)):
+            unclean += found
+            for source in set(batch) - set(found):
+                remembered[source].touch()
+    for source in set(arguments.sources) - set(unknown):
+        remembered[source].touch()
+    print(f"{len(remembered)} sources: {len(remembered) - len(unknown)} known to be clean, {len(unknown)} looked at, "
+          f"{len(unclean)} not clean")
     return 1 if unclean else 0
 
 

@@ -67,6 +67,14 @@ class Tidy(unittest.TestCase):
         self.expect(looked_at=2, unclean=1)
         self.assertIn("b.cpp:1:5: error: invalid case style for function 'One'", self.expect(looked_at=1, unclean=1))
 
+    def test_sources_that_cannot_be_one_file_are_looked_at_alone(self):
+        (self.root / "a.cpp").write_text("namespace {\n  int helper() { return 1; }\n}\nint four() { return helper(); }\n")
+        (self.root / "b.cpp").write_text("namespace {\n  int helper() { return 2; }\n}\nint one() { return helper(); }\n")
+        self.expect(looked_at=2)  # a name that is not at the start of a line is overlooked
+        self.expect(looked_at=0)
+        (self.root / "b.cpp").write_text("namespace {\nint helper() { return 3; }\n}\nint One() { return helper(); }\n")
+        self.assertIn("b.cpp:4:5: error: invalid case style for function 'One'", self.expect(looked_at=1, unclean=1))
+
     def test_comments_that_silence_a_line_count(self):
         (self.root / "b.cpp").write_text("int One() { return 1; }  // NOLINT\n")
         self.expect(looked_at=2)
