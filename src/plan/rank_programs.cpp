@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "base/philox.h"
+#include "ir/text.h"
 #include "plan/model_setup.h"
 #include "plan/parallel_setup.h"
 #include "plan/schedule_plan.h"
@@ -19,6 +21,25 @@ using Place = std::tuple<int, int, int>;
 Place place_of_rank(const Mesh& mesh, int rank) {
   const MeshPosition at = mesh.position(rank);
   return {at.tensor, at.context, at.pipeline};
+}
+
+/// By rank: the first one with an equal hash.
+std::vector<int> first_of_equal(const std::vector<uint64_t>& hashes) {
+  std::map<uint64_t, int> first;
+  std::vector<int> by_rank;
+  for (const uint64_t hash : hashes) {
+    by_rank.push_back(first.try_emplace(hash, static_cast<int>(by_rank.size())).first->second);
+  }
+  return by_rank;
+}
+
+template <class OfRank>
+std::vector<uint64_t> of_all(const Mesh& mesh, const OfRank& of_rank) {
+  std::vector<uint64_t> all;
+  for (int rank = 0; rank < mesh.num_ranks(); ++rank) {
+    all.push_back(of_rank(rank));
+  }
+  return all;
 }
 
 }  // namespace
@@ -36,7 +57,9 @@ RankPrograms rank_programs(const RunPlan& plan, size_t program) {
     by_stage.try_emplace(plan.mesh.position(it.rank).pipeline, i);
   }
   for (int rank = 0; rank < plan.mesh.num_ranks(); ++rank) {
-    const auto exact = by_rank.find(rank);
+    const auto exact = by_rank.find(plan.stand_ins.empty() || by_rank.contains(rank)
+                                        ? rank
+                                        : plan.stand_ins[static_cast<size_t>(rank)]);
     const auto alike = by_place.find(place_of_rank(plan.mesh, rank));
     const auto stage = by_stage.find(plan.mesh.position(rank).pipeline);
     check(stage != by_stage.end(), "no rank of the stage of rank {} is planned", rank);
@@ -58,16 +81,37 @@ void take_groups_of(const Mesh& mesh, RankPrograms& ranks) {
   };
 }
 
-RunPlan plan_for_rank(const RunConfig& config, int64_t tokenizer_vocabulary, int rank) {
-  if (is_scheduled(config.overlap)) {
-    return plan_run(config, tokenizer_vocabulary);
-  }
+RunPlan plan_for_rank(const RunConfig& config, int64_t tokenizer_vocabulary, int rank,
+                      const GiveToAll& give_to_all) {
   const ModelSpec model = resolve_model(config.model, config.train.sequence, tokenizer_vocabulary);
-  const std::vector<int> firsts = first_rank_of_stages(Mesh(mesh_sizes(config, model)));
+  const Mesh mesh(mesh_sizes(config, model));
+  std::vector<int> firsts = first_rank_of_stages(mesh);
+  std::vector<int> stand_ins;
+  if (is_scheduled(config.overlap)) {
+    const auto hash_of = [&](int of) {
+      return structure_hash(plan_run(config, tokenizer_vocabulary,
+                                     {.ranks = {of}, .schedule = false, .verify = false})
+                                .ranks.front());
+    };
+    stand_ins = first_of_equal(give_to_all ? give_to_all(hash_of(rank)) : of_all(mesh, hash_of));
+    firsts = stand_ins;
+  }
   std::set<int> planned(firsts.begin(), firsts.end());
   planned.insert(rank);
   const std::vector<int> in_order(planned.begin(), planned.end());
-  return plan_run(config, tokenizer_vocabulary, {.ranks = in_order});
+  return plan_run(config, tokenizer_vocabulary, {.ranks = in_order, .stand_ins = stand_ins});
+}
+
+uint64_t structure_hash(const RankPlan& rank) {
+  std::string text;
+  for (Program program : rank.programs) {
+    program.rank = 0;
+    for (Group& group : program.groups) {
+      group.ranks = {static_cast<int>(group.ranks.size())};
+    }
+    text += print_program(program);
+  }
+  return stable_hash(text.data(), text.size());
 }
 
 const RankPlan& plan_of_rank(const RunPlan& plan, int rank) {

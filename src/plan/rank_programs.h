@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "parallel/verify_ranks.h"
@@ -9,9 +11,9 @@
 namespace braid {
 
 /// The programs of all ranks of the run, by those that are planned: a rank that is not is taken to
-/// have the program of the first planned one at its place in the tensor, context and pipeline
-/// dimensions, or else at its pipeline stage. `plan` must outlive the result and stay where it is.
-/// Throws InternalError if a stage has no planned rank.
+/// have the program of its stand-in; where none is known, that of the first planned one at its
+/// place in the tensor, context and pipeline dimensions, or else at its pipeline stage. `plan` must
+/// outlive the result and stay where it is. Throws InternalError if a stage has no planned rank.
 RankPrograms rank_programs(const RunPlan& plan, size_t program = kTrainProgram);
 
 /// Gives each rank the groups of the mesh that have the names of its program's groups, where ranks
@@ -22,11 +24,21 @@ void take_groups_of(const Mesh& mesh, RankPrograms& ranks);
 /// run: `ranks` and the first one of each place in the tensor, context and pipeline dimensions.
 std::vector<int> ranks_to_schedule(const Mesh& mesh, std::vector<int> ranks);
 
+/// Hash of the programs of a rank but for its number and the ranks of its groups, whose sizes
+/// count.
+uint64_t structure_hash(const RankPlan& rank);
+
+/// What each rank of the run gave, by rank. Called by the processes of all ranks.
+using GiveToAll = std::function<std::vector<uint64_t>(uint64_t own)>;
+
 /// Plans what a process needs that runs one rank of several: this rank, and the first rank of each
-/// pipeline stage, whose state the others of the stage have too. All ranks where the order of tasks
-/// is chosen for all ranks at once (`is_scheduled`), so that processes agree on it. Whether ranks
-/// fit together is checked by rank_kinds.h. Arguments and errors are `plan_run`'s.
-RunPlan plan_for_rank(const RunConfig& config, int64_t tokenizer_vocabulary, int rank);
+/// pipeline stage, whose state the others of the stage have too. Where the order of tasks is chosen
+/// for all ranks at once (`is_scheduled`), the first rank of each `structure_hash` instead of each
+/// stage, so that processes agree on the order; the hashes are learned through `give_to_all`, and
+/// without it all ranks are planned for that, one after the other. Whether ranks fit together is
+/// checked by rank_kinds.h. Arguments and errors are `plan_run`'s.
+RunPlan plan_for_rank(const RunConfig& config, int64_t tokenizer_vocabulary, int rank,
+                      const GiveToAll& give_to_all = {});
 
 /// Throws InternalError if that rank is not planned.
 const RankPlan& plan_of_rank(const RunPlan& plan, int rank);

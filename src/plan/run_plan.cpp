@@ -317,15 +317,17 @@ RunPlan plan_run(const RunConfig& config, int64_t tokenizer_vocabulary,
   plan.num_microbatches = num_microbatches(config);
   std::vector<int> ranks = planned_ranks(options, plan.mesh);
   const size_t num_wanted = ranks.size();
-  if (is_scheduled(config.overlap) && !options.one_rank_per_stage) {
+  plan.stand_ins = options.stand_ins;
+  const bool is_ordered = is_scheduled(config.overlap) && options.schedule;
+  if (is_ordered && !options.one_rank_per_stage && options.stand_ins.empty()) {
     ranks = ranks_to_schedule(plan.mesh, std::move(ranks));
   }
   check_program_size(config, plan, ranks);
   for (const int rank : ranks) {
     plan.ranks.push_back(plan_rank(config, plan, rank, options));
   }
-  if (is_scheduled(config.overlap)) {
-    schedule_plan(plan, config, schedule_costs(config.overlap, options), options.verify);
+  if (is_ordered) {
+    schedule_kinds(plan, config, schedule_costs(config.overlap, options), options.verify);
     plan.ranks.erase(plan.ranks.begin() + static_cast<ptrdiff_t>(num_wanted), plan.ranks.end());
   }
   const bool all = options.ranks.empty() && !options.one_rank_per_stage;

@@ -37,6 +37,8 @@ struct RunPlan {
   ParallelOptions parallel;
   int64_t num_microbatches = 1;  ///< per rank and step
   std::vector<RankPlan> ranks;
+  /// As PlanOptions::stand_ins.
+  std::vector<int> stand_ins;
 };
 
 struct PlanOptions {
@@ -50,6 +52,11 @@ struct PlanOptions {
   /// Plan only the first rank of each pipeline stage (`first_rank_of_stages`), which stands for
   /// those that hold other parts or copies of the same layers. Not together with `ranks`.
   bool one_rank_per_stage = false;
+  /// By rank of the run: a planned one whose programs are equal but for the ranks of their groups
+  /// (`structure_hash`). Empty: not known (see `rank_programs`).
+  std::vector<int> stand_ins = {};
+  /// False: orders that are chosen for all ranks at once (`is_scheduled`) are not.
+  bool schedule = true;
   /// For passes that weigh costs, see PassContext; must have a device for every rank of the
   /// run. Null: `overlap_cost_model`, and without one such passes do without. Not owned.
   const CostModel* cost_model = nullptr;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -392,6 +393,19 @@ class PlanScheduler {
   std::vector<int64_t> room_bytes_;  // for the step, by planned rank
 };
 
+/// The programs of a rank of the same kind, with its own groups.
+void take_order(const RankPlan& from, RankPlan& to) {
+  for (size_t i = 0; i < to.programs.size(); ++i) {
+    const int rank = to.programs[i].rank;
+    std::vector<Group> groups = std::move(to.programs[i].groups);
+    to.programs[i] = from.programs[i];
+    to.programs[i].rank = rank;
+    to.programs[i].groups = std::move(groups);
+  }
+  to.memory = from.memory;
+  to.passes = from.passes;
+}
+
 }  // namespace
 
 bool is_scheduled(const OverlapConfig& overlap) {
@@ -401,6 +415,31 @@ bool is_scheduled(const OverlapConfig& overlap) {
 void schedule_plan(RunPlan& plan, const RunConfig& config, const CostModel& cost_model,
                    bool verify) {
   PlanScheduler(plan, config, cost_model, verify).run();
+}
+
+void schedule_kinds(RunPlan& plan, const RunConfig& config, const CostModel& cost_model,
+                    bool verify) {
+  const std::vector<uint32_t> planned_of = rank_programs(plan).program_of;
+  std::vector<RankPlan> planned = std::exchange(plan.ranks, {});
+  std::map<uint64_t, size_t> kinds;  // by hash: index into plan.ranks
+  std::vector<size_t> kind_of;       // by planned rank
+  for (const RankPlan& rank : planned) {
+    const auto [kind, is_new] = kinds.try_emplace(structure_hash(rank), plan.ranks.size());
+    kind_of.push_back(kind->second);
+    if (is_new) {
+      plan.ranks.push_back(rank);
+    }
+  }
+  const std::vector<int> stand_ins = std::exchange(plan.stand_ins, {});
+  for (const uint32_t of_rank : planned_of) {
+    plan.stand_ins.push_back(plan.ranks[kind_of[of_rank]].programs[kTrainProgram].rank);
+  }
+  schedule_plan(plan, config, cost_model, verify);
+  for (size_t i = 0; i < planned.size(); ++i) {
+    take_order(plan.ranks[kind_of[i]], planned[i]);
+  }
+  plan.ranks = std::move(planned);
+  plan.stand_ins = stand_ins;
 }
 
 }  // namespace braid

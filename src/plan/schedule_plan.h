@@ -27,4 +27,10 @@ bool is_scheduled(const OverlapConfig& overlap);
 void schedule_plan(RunPlan& plan, const RunConfig& config, const CostModel& cost_model,
                    bool verify = true);
 
+/// The same by one planned rank of each `structure_hash`: the others have programs equal to its
+/// own, and the same order. So it does not matter which of them are planned, where the rest have
+/// RunPlan::stand_ins.
+void schedule_kinds(RunPlan& plan, const RunConfig& config, const CostModel& cost_model,
+                    bool verify = true);
+
 }  // namespace braid

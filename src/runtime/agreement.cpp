@@ -87,13 +87,20 @@ std::string all_calls(const RankPlan& rank) {
 }  // namespace
 
 void agree_on_configuration(ProcessGroup& processes, const RunConfig& config) {
-  const std::vector<std::string> all = processes.all_gather("the configuration", to_toml(config));
+  const std::string own = to_toml(config);
+  const std::string first = processes.broadcast("the configuration", own);
+  // Of each process no more than this goes to all others.
+  const std::string difference =
+      own == first ? ""
+                   : fmt::format("{}, and rank 0: {}", first_difference(own, first),
+                                 first_difference(first, own));
+  const std::vector<std::string> all = processes.all_gather("another configuration", difference);
   for (size_t i = 1; i < all.size(); ++i) {
-    if (all[i] != all[0]) {
+    if (!all[i].empty()) {
       throw_config_error(
-          "rank {} has read another configuration than rank 0: {}, and rank 0: {}; give all "
-          "processes the same run file and options",
-          i, first_difference(all[i], all[0]), first_difference(all[0], all[i]));
+          "rank {} has read another configuration than rank 0: {}; give all processes the same run "
+          "file and options",
+          i, all[i]);
     }
   }
 }

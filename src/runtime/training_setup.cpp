@@ -1,8 +1,11 @@
 #include "runtime/training_setup.h"
 
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
+#include "base/byte_fields.h"
 #include "base/env.h"
 #include "config/load.h"
 #include "config/reference.h"
@@ -44,6 +47,16 @@ RunMemory memory_for_all(const RunConfig& config, const Device& device, ProcessG
   return memory;
 }
 
+/// By process.
+std::vector<uint64_t> give_to_all(ProcessGroup& processes, uint64_t own) {
+  std::vector<uint64_t> all;
+  for (const std::string& bytes :
+       processes.all_gather("the programs of each rank", ByteWriter().number(own).take())) {
+    all.push_back(ByteReader(bytes).number<uint64_t>());
+  }
+  return all;
+}
+
 }  // namespace
 
 std::unique_ptr<Tokenizer> tokenizer_of_run(const RunConfig& config, ProcessGroup& processes) {
@@ -64,7 +77,8 @@ PlannedTraining plan_training(const RunConfig& config, int64_t tokenizer_vocabul
                               const PlanOutput& output) {
   RunConfig chosen = chosen_overlap(config, tokenizer_vocabulary, processes, output);
   RunPlan plan = processes.size() > 1
-                     ? plan_for_rank(chosen, tokenizer_vocabulary, processes.index())
+                     ? plan_for_rank(chosen, tokenizer_vocabulary, processes.index(),
+                                     [&](uint64_t own) { return give_to_all(processes, own); })
                      : plan_run(chosen, tokenizer_vocabulary);
   if (processes.size() > 1) {
     agree_on_programs(processes, chosen, tokenizer_vocabulary, plan);

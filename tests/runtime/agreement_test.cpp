@@ -63,5 +63,20 @@ TEST(AgreeOnPrograms, NamesTheFirstCallThatAProcessHasPlannedOtherwise) {
   }
 }
 
+TEST(AgreeOnConfiguration, NamesTheFirstRankThatDiffers) {
+  const RunConfig config = config_of({kLlamaModel, "ranks=4 pipeline=2"});
+  RunConfig other = config;
+  other.train.seed = 77;
+  LocalProcesses processes(4);
+  const std::vector<std::string> errors = on_threads(4, [&](int rank) {
+    agree_on_configuration(processes[rank], config);
+    agree_on_configuration(processes[rank], rank == 2 ? other : config);
+  });
+  EXPECT_THAT(errors,
+              Each(AllOf(StartsWith("rank 2 has read another configuration than rank 0: seed = 77, "
+                                    "and rank 0: seed = "),
+                         HasSubstr("give all processes the same run file"))));
+}
+
 }  // namespace
 }  // namespace braid

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -104,16 +105,62 @@ TEST(PlanForRank, CountsTheMemoryOfAllRanks) {
   }
 }
 
-TEST(PlanForRank, IsWholeWhereOrdersAreChosenForAllRanks) {
+// The order of all ranks, from one rank of each kind of program, whoever has planned which.
+TEST(PlanForRank, HasTheOrderThatIsChosenForAllRanks) {
+  for (const char* const layout :
+       {"ranks=4 pipeline=2", "ranks=8 pipeline=2 tensor=2 sequence_parallel=true shard=optimizer",
+        "ranks=4 context=2 shard=parameters"}) {
+    SCOPED_TRACE(layout);
+    RunConfig config = config_of({kLlamaModel, layout});
+    config.overlap.cost = "h200x8";
+    const RunPlan before = plan_run(config, 0);
+    config.overlap.list_schedule = true;
+    const RunPlan whole = plan_run(config, 0);
+    std::vector<uint64_t> hashes;
+    for (const RankPlan& rank : before.ranks) {
+      hashes.push_back(structure_hash(rank));
+    }
+    const size_t num_kinds = std::set<uint64_t>(hashes.begin(), hashes.end()).size();
+    for (int rank = 0; rank < whole.mesh.num_ranks(); ++rank) {
+      SCOPED_TRACE(rank);
+      std::vector<uint64_t> given;
+      const RunPlan part = plan_for_rank(config, 0, rank, [&](uint64_t own) {
+        given.push_back(own);
+        return hashes;
+      });
+      EXPECT_EQ(given, std::vector<uint64_t>{hashes[static_cast<size_t>(rank)]});
+      EXPECT_LE(part.ranks.size(), num_kinds + 1);
+      for (const RankPlan& each : part.ranks) {
+        const RankPlan& same = plan_of_rank(whole, each.programs[kTrainProgram].rank);
+        EXPECT_TRUE(each.programs == same.programs);
+        EXPECT_EQ(each.memory.peak_bytes(), same.memory.peak_bytes());
+      }
+      EXPECT_TRUE(MapFacts(make_state_map(part), part.layout) ==
+                  MapFacts(make_state_map(whole), whole.layout));
+    }
+  }
+}
+
+TEST(PlanForRank, LearnsFromAllRanksWhatNobodyTells) {
   RunConfig config = config_of({kLlamaModel, "ranks=4 pipeline=2"});
   config.overlap.cost = "h200x8";
   config.overlap.list_schedule = true;
-  const RunPlan whole = plan_run(config, 0);
   const RunPlan part = plan_for_rank(config, 0, 3);
-  ASSERT_EQ(part.ranks.size(), 4u);
-  for (size_t rank = 0; rank < 4; ++rank) {
-    EXPECT_TRUE(part.ranks[rank].programs == whole.ranks[rank].programs) << rank;
-  }
+  ASSERT_EQ(part.ranks.size(), 3u);  // of the first of each stage, and itself
+  EXPECT_EQ(part.stand_ins, (std::vector<int>{0, 0, 2, 2}));
+  EXPECT_TRUE(plan_of_rank(part, 3).programs == plan_of_rank(plan_run(config, 0), 3).programs);
+}
+
+TEST(StructureHash, LeavesOutTheRanksOfGroupsOnly) {
+  const RunPlan plan = plan_run(config_of({kLlamaModel, "ranks=4 pipeline=2"}), 0);
+  RankPlan other = plan.ranks[0];
+  EXPECT_EQ(structure_hash(plan.ranks[0]), structure_hash(plan.ranks[1]));
+  EXPECT_NE(structure_hash(plan.ranks[0]), structure_hash(plan.ranks[2]));
+  other.programs[kEvalProgram].tasks.back().label.microbatch += 1;
+  EXPECT_NE(structure_hash(other), structure_hash(plan.ranks[0]));
+  other = plan.ranks[0];
+  other.programs[kTrainProgram].groups.front().ranks.push_back(3);
+  EXPECT_NE(structure_hash(other), structure_hash(plan.ranks[0]));
 }
 
 }  // namespace
