@@ -18,11 +18,12 @@ namespace braid {
 ///   parts,
 ///               bytes / bandwidth) + launch
 ///
-/// Attention: flops of the causal half over peak * fraction * e(head size) * sequence / (sequence +
-/// 450) * blocks / (blocks + SMs): about one wave is lost, since blocks of causal rows differ.
-/// A product with an activation function: `fused_product_ns`, but no less than its own bytes take.
-/// Everything else: bytes over bandwidth, plus launch. Communication: alpha + beta per step of the
-/// algorithm, with NCCL's latencies.
+/// Attention: flops of the causal half over peak * fraction * head size / padded head size *
+/// sequence / (sequence + half) * blocks / (blocks + SMs), with the head size's AttentionRate:
+/// about one wave is lost, since blocks of causal rows differ. A product with an activation
+/// function: `fused_product_ns`, but no less than its own bytes take. Everything else: bytes over
+/// bandwidth, plus launch. Communication: alpha + beta per step of the algorithm, with NCCL's
+/// latencies.
 std::unique_ptr<CostModel> make_analytic_model(Cluster cluster);
 
 /// The parts of it, in nanoseconds with fraction, for models that correct them by measurements.

@@ -25,8 +25,8 @@ constexpr std::array<int64_t, 5> kSplits = {1, 2, 4, 8, 16};
 constexpr int64_t kDepthStep = 64;     ///< of a tile's loop
 constexpr double kFillNs = 1000.0;     ///< until a tile's loop runs, and to write the result
 constexpr double kPartialBytes = 8.0;  ///< an fp32 sum of a part is written and read
-constexpr double kSequenceHalf = 450;  ///< tokens at which attention has half its rate
 constexpr int64_t kQueryTile = 128;
+constexpr int64_t kHeadStep = 64;
 
 int64_t ceil_div(int64_t a, int64_t b) {
   return (a + b - 1) / b;
@@ -66,35 +66,31 @@ double product_ns(const DeviceSpec& device, const GemmShape& shape, double flops
   return best;
 }
 
-/// Of the rate at head size 128, as we measured on H200: 64 loads twice the bytes per product, and
-/// cuDNN pads other sizes to the next of 64, 128, 192, 256.
-double head_size_efficiency(const AttentionShape& shape) {
-  const int64_t padded = ceil_div(shape.head_size, 64) * 64;
-  const double of_padded = padded > 64 ? 1.0 : shape.backward ? 0.67 : 0.70;
-  return of_padded * static_cast<double>(shape.head_size) / static_cast<double>(padded);
-}
-
+/// Head sizes are padded to the next of 64, 128, 192, 256; those above 128 have its rate.
 double attention_ns(const DeviceSpec& device, const AttentionShape& shape, double flops) {
-  double rate = device.peak_flops_per_s(shape.dtype) * 1e-9 *
-                (shape.backward ? device.attention_backward_fraction : device.attention_fraction);
+  const AttentionRates& rates = shape.backward ? device.attention_backward : device.attention;
+  const int64_t padded = ceil_div(shape.head_size, kHeadStep) * kHeadStep;
+  const AttentionRate& reached = padded > kHeadStep ? rates.head_128 : rates.head_64;
+  double rate = device.peak_flops_per_s(shape.dtype) * 1e-9 * reached.fraction;
   if (device.num_sms > 0) {
     const auto sequence = static_cast<double>(shape.sequence);
     const double blocks = static_cast<double>(shape.sequences * shape.heads) *
                           static_cast<double>(ceil_div(shape.queries, kQueryTile));
-    rate *= head_size_efficiency(shape) * sequence / (sequence + kSequenceHalf) * blocks /
-            (blocks + device.num_sms);
+    rate *= static_cast<double>(shape.head_size) / static_cast<double>(padded) * sequence /
+            (sequence + reached.half_tokens) * blocks / (blocks + device.num_sms);
   }
   return flops / rate;
 }
 
-/// What the epilogue adds to a product, as a part of it. Measured on H200 (bench/notes.md): 0.7%
-/// and 1.2% forward, at depths 4096 and 2048; backward, which reads and writes twice as much for
-/// each element of the product, 3.1% and 19%, since tiles of half the depth take half the time to
-/// hide the same. In between by the logarithm of the depth; beyond, that of the nearest.
+/// What the epilogue adds to a product, as a part of it. Measured on H200 (bench/gpu/h200.md), over
+/// what this model says of the products: forward between -2% and 2%; backward, which reads and
+/// writes twice as much for each element of the product, 10% and 12% at depths 4096 and 3584, 15%
+/// at 2048, since tiles of half the depth take half the time to hide the same. In between by the
+/// logarithm of the depth; beyond, that of the nearest.
 double epilogue_part(const OpSpec& spec) {
-  constexpr double kForward = 0.01;
-  constexpr double kBackward = 0.03;
-  constexpr double kShallowBackward = 0.19;
+  constexpr double kForward = 0.0;
+  constexpr double kBackward = 0.105;
+  constexpr double kShallowBackward = 0.155;
   if (spec.op == kLinearSwigluOp.name) {
     return kForward;
   }

@@ -10,12 +10,17 @@ namespace braid {
 namespace {
 
 // Data sheets: NVIDIA A100 80GB SXM, H100 SXM, H200 SXM, HGX B200. What products reach of the peak:
-// of H200 ours, between steady load (0.70 to 0.72, profiles/h200.json) and bursts (0.80). The best
-// products of others are published (Bekman, Machine Learning Engineering, "Maximum achievable
-// matmul FLOPS": A100 0.87, H100 0.80, B200 0.78); 0.92 of these are taken, as it is of H100's.
-// Attention and memory: of H200 ours, of the others the same.
-constexpr double kAttention = 0.66;
-constexpr double kAttentionBackward = 0.49;
+// of H200 ours, at which the tiles of this model cost what 74 products of llama-1b, llama-8b and
+// qwen2.5-7b took under steady load (bench/gpu/h200.md; 2.7% rms). The best products of others are
+// published (Bekman, Machine Learning Engineering, "Maximum achievable matmul FLOPS": A100 0.87,
+// H100 0.80, B200 0.78); 0.895 of these are taken, as it is of H100's.
+// Memory: of H200 ours, of the others the same. Attention on Hopper is by flash-attn-4's kernels
+// where these are the faster, else by cuDNN's, as it is on other devices: fits to bench/notes.md
+// ("Attention") and bench/gpu/h200.md, 3% rms.
+constexpr AttentionRates kHopper = {.head_64 = {0.534, 610}, .head_128 = {0.690, 590}};
+constexpr AttentionRates kHopperBackward = {.head_64 = {0.514, 680}, .head_128 = {0.566, 790}};
+constexpr AttentionRates kCudnn = {.head_64 = {0.478, 430}, .head_128 = {0.629, 420}};
+constexpr AttentionRates kCudnnBackward = {.head_64 = {0.341, 480}, .head_128 = {0.489, 510}};
 constexpr double kMemory = 0.875;          // a copy of 4 GiB: 4.19 of 4.80 TB/s
 constexpr int64_t kGraphLaunchNs = 1'600;  // the smallest kernel in a graph of them
 constexpr int64_t kStepNs = 30'000;
@@ -26,9 +31,9 @@ DeviceSpec a100() {
           .bf16_flops_per_s = 312e12,
           .f32_flops_per_s = 19.5e12,
           .f64_flops_per_s = 19.5e12,
-          .gemm_fraction = 0.80,
-          .attention_fraction = kAttention,
-          .attention_backward_fraction = kAttentionBackward,
+          .gemm_fraction = 0.78,
+          .attention = kCudnn,
+          .attention_backward = kCudnnBackward,
           .num_sms = 108,
           .memory_bytes = int64_t{80} << 30,
           .memory_bytes_per_s = 2.039e12,
@@ -47,9 +52,9 @@ DeviceSpec h100() {
           .fp8_flops_per_s = 1979e12,
           .f32_flops_per_s = 67e12,
           .f64_flops_per_s = 67e12,
-          .gemm_fraction = 0.735,
-          .attention_fraction = kAttention,
-          .attention_backward_fraction = kAttentionBackward,
+          .gemm_fraction = 0.715,
+          .attention = kHopper,
+          .attention_backward = kHopperBackward,
           .num_sms = 132,
           .memory_bytes = int64_t{80} << 30,
           .memory_bytes_per_s = 3.35e12,
@@ -78,7 +83,9 @@ DeviceSpec b200() {
   device.fp8_flops_per_s = 4500e12;
   device.f32_flops_per_s = 75e12;
   device.f64_flops_per_s = 37e12;
-  device.gemm_fraction = 0.715;
+  device.gemm_fraction = 0.70;
+  device.attention = kCudnn;
+  device.attention_backward = kCudnnBackward;
   device.num_sms = 148;
   device.memory_bytes = int64_t{180} << 30;
   device.memory_bytes_per_s = 7.7e12;
@@ -95,8 +102,8 @@ DeviceSpec cpu() {
           .f32_flops_per_s = 768e9,
           .f64_flops_per_s = 384e9,
           .gemm_fraction = 0.85,
-          .attention_fraction = 0.35,
-          .attention_backward_fraction = 0.35,
+          .attention = {{0.35, 0}, {0.35, 0}},
+          .attention_backward = {{0.35, 0}, {0.35, 0}},
           .memory_bytes = int64_t{64} << 30,
           .memory_bytes_per_s = 40e9,
           .memory_fraction = 1.0,

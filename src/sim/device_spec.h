@@ -9,6 +9,19 @@
 
 namespace braid {
 
+/// What attention reaches of the peak for products: `fraction` over long sequences, half of that
+/// at `half_tokens`.
+struct AttentionRate {
+  double fraction = 1;
+  double half_tokens = 0;
+};
+
+/// Of one direction, by head size.
+struct AttentionRates {
+  AttentionRate head_64;
+  AttentionRate head_128;
+};
+
 /// What the analytic cost model knows about one device. Peaks are those of the data sheet; the
 /// fractions say what long, well-shaped work reaches of them.
 struct DeviceSpec {
@@ -19,9 +32,9 @@ struct DeviceSpec {
   double fp8_flops_per_s = 0;   ///< 0: has none
   double f32_flops_per_s = 0;   ///< without tensor cores
   double f64_flops_per_s = 0;
-  double gemm_fraction = 1;       ///< of the peak, in long products of good shape under steady load
-  double attention_fraction = 1;  ///< of the peak, forward, long sequences, head size 128
-  double attention_backward_fraction = 1;
+  double gemm_fraction = 1;  ///< of the peak, in long products of good shape under steady load
+  AttentionRates attention;
+  AttentionRates attention_backward;  ///< bitwise repeatable
   int num_sms = 0;  ///< blocks that run at once; 0: work splits without remainder (a CPU)
 
   int64_t memory_bytes = 0;

@@ -150,9 +150,11 @@ TEST(SchedulePlan, ChoosesEnginesByWhatIsHidden) {
     return step_ns(plan_run(config, 0, {.one_rank_per_stage = true}));
   };
   for (const bool orders : {false, true}) {
-    EXPECT_LT(step_with("hidden", orders), step_with("auto", orders));
+    EXPECT_LE(step_with("hidden", orders), step_with("auto", orders));
     EXPECT_LT(step_with("hidden", orders), step_with("sm", orders));
   }
+  // Where tasks have an order of their own, what copies gain may be what auto gives them, too.
+  EXPECT_LT(step_with("hidden", false), step_with("auto", false));
   config.overlap.list_schedule = false;
   config.overlap.comm_engine = "hidden";
   const RunPlan plan = plan_run(config, 0);  // of all ranks, verified

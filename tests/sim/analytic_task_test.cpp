@@ -46,27 +46,55 @@ TEST(AnalyticGemm, IsWithin15PercentOfH200) {
   }
 }
 
-// cuDNN on an H200, forward and repeatable backward (bench/notes.md), the last forward in a short
-// run. 15%: half of that lies between the two kinds of runs.
-TEST(AnalyticAttention, IsWithin15PercentOfH200) {
-  const auto model = model_of("h200");
-  struct Case {
-    AttentionSizes sizes;
-    double forward;
-    double backward;
-  };
-  const std::vector<Case> cases = {
-      {{4, 2048, 32, 8, 128}, 486, 364},  {{2, 4096, 32, 8, 128}, 527, 398},
-      {{1, 8192, 32, 8, 128}, 558, 433},  {{2, 4096, 32, 8, 64}, 402, 288},
-      {{2, 8192, 32, 8, 64}, 435, 304},   {{16, 1024, 12, 12, 64}, 306, 211},
-      {{16, 1024, 28, 4, 128}, 430, 313}, {{2, 4096, 32, 8, 96}, 412, 311},
-      {{1, 8192, 32, 8, 128}, 611, 433}};
-  for (const Case& point : cases) {
-    EXPECT_NEAR(rate(*model, attention_spec(point.sizes)) / point.forward, 1.0, 0.15)
-        << point.sizes.sequence << " " << point.sizes.head_size;
-    EXPECT_NEAR(rate(*model, attention_spec(point.sizes, true)) / point.backward, 1.0, 0.15)
-        << point.sizes.sequence << " " << point.sizes.head_size;
+struct AttentionCase {
+  AttentionSizes sizes;
+  double forward;
+  double backward;  ///< bitwise repeatable
+};
+
+void expect_rates(const CostModel& model, const std::vector<AttentionCase>& cases, double part) {
+  for (const AttentionCase& point : cases) {
+    EXPECT_NEAR(rate(model, attention_spec(point.sizes)) / point.forward, 1.0, part)
+        << point.sizes.sequences << " x " << point.sizes.sequence << " " << point.sizes.head_size;
+    EXPECT_NEAR(rate(model, attention_spec(point.sizes, true)) / point.backward, 1.0, part)
+        << point.sizes.sequences << " x " << point.sizes.sequence << " " << point.sizes.head_size;
   }
+}
+
+// By the kernels that steps take on an H200: those of flash-attn-4 and, for short sequences,
+// cuDNN's (bench/gpu/h200.md; forward of 2048 and backward of 2048 and 4096 tokens:
+// bench/notes.md).
+TEST(AnalyticAttention, IsWithin8PercentOfH200) {
+  const auto model = model_of("h200");
+  expect_rates(*model,
+               {{{1, 8192, 32, 8, 128}, 605, 493},
+                {{2, 8192, 32, 8, 64}, 492, 470},
+                {{4, 8192, 32, 8, 64}, 454, 473},
+                {{64, 1024, 12, 12, 64}, 323, 302},
+                {{16, 1024, 28, 4, 128}, 423, 312},
+                {{4, 2048, 32, 8, 128}, 486, 364}},
+               0.08);
+  EXPECT_NEAR(rate(*model, attention_spec({2, 4096, 32, 8, 64}, true)) / 383, 1.0, 0.08);
+  EXPECT_NEAR(rate(*model, attention_spec({2, 4096, 32, 8, 128}, true)) / 433, 1.0, 0.08);
+}
+
+// cuDNN's, on a device that has no others: those of an H200 (bench/notes.md), as parts of the peak.
+TEST(AnalyticAttention, IsWithin8PercentOfCudnn) {
+  Cluster cluster = parse_cluster("h200");
+  cluster.device.attention = parse_cluster("b200").device.attention;
+  cluster.device.attention_backward = parse_cluster("b200").device.attention_backward;
+  const auto model = make_analytic_model(cluster);
+  expect_rates(*model,
+               {{{4, 2048, 32, 8, 128}, 486, 364},
+                {{2, 4096, 32, 8, 128}, 527, 398},
+                {{1, 8192, 32, 8, 128}, 558, 433},
+                {{2, 4096, 32, 8, 64}, 402, 288},
+                {{2, 8192, 32, 8, 64}, 435, 304},
+                {{16, 1024, 12, 12, 64}, 306, 211},
+                {{16, 1024, 28, 4, 128}, 430, 313}},
+               0.08);
+  // Padded to 128.
+  expect_rates(*model, {{{2, 4096, 32, 8, 96}, 412, 311}}, 0.08);
 }
 
 // 218 M bf16 numbers added: 1.31 GB at the bandwidth of a copy, 4.19 TB/s of 4.80.
@@ -91,7 +119,7 @@ TEST(AnalyticGemm, HasWaves) {
 TEST(AnalyticGemm, SplitsTheDepthWhereTilesAreFew) {
   const auto model = model_of("h200");
   const OpSpec deep = linear_spec(256, 256, 131072);
-  const double one_sm_each = 4.0 / 132 * 989 * 0.735;  // TFLOP/s of four 128 x 128 tiles
+  const double one_sm_each = 4.0 / 132 * 989 * 0.715;  // TFLOP/s of four 128 x 128 tiles
   EXPECT_GT(rate(*model, deep), 4 * one_sm_each);
 }
 
@@ -149,7 +177,23 @@ TEST(AnalyticGemm, IsBelowTheBestProductsOfOtherDevices) {
   }
 }
 
-// A little more than the product on Hopper, where kernels do both, and both elsewhere.
+// A little more than the product on Hopper, where kernels do both, and both elsewhere. Measured,
+// against products of as many operations (bench/gpu/h200.md): 669, 675, 681 and 613, 572, 614.
+TEST(AnalyticGemm, WithSwigluIsWithin4PercentOfH200) {
+  const auto model = model_of("h200");
+  const std::vector<MeasuredRate> measured = {
+      {linear_swiglu_spec(8192, 14336, 4096), 669},
+      {linear_swiglu_spec(16384, 8192, 2048), 675},
+      {linear_swiglu_spec(16384, 18944, 3584), 681},
+      {linear_dgrad_swiglu_backward_spec(8192, 4096, 14336), 613},
+      {linear_dgrad_swiglu_backward_spec(16384, 2048, 8192), 572},
+      {linear_dgrad_swiglu_backward_spec(16384, 3584, 18944), 614}};
+  for (const MeasuredRate& point : measured) {
+    EXPECT_NEAR(rate(*model, point.spec) / point.tflops_per_s, 1.0, 0.04)
+        << point.spec.op << " " << to_string(point.spec.operands[0].shape);
+  }
+}
+
 TEST(AnalyticGemm, WithSwigluCostsWhatItsEpilogueAdds) {
   const OpSpec forward = linear_swiglu_spec(8192, 14336, 4096);
   const OpSpec backward = linear_dgrad_swiglu_backward_spec(8192, 4096, 14336);
@@ -158,8 +202,8 @@ TEST(AnalyticGemm, WithSwigluCostsWhatItsEpilogueAdds) {
            static_cast<double>(model.task_ns(unfused(spec).product));
   };
   for (const char* const device : {"h100", "h200"}) {
-    EXPECT_NEAR(in_products(*model_of(device), forward), 1.01, 1e-4) << device;
-    EXPECT_NEAR(in_products(*model_of(device), backward), 1.03, 1e-4) << device;
+    EXPECT_NEAR(in_products(*model_of(device), forward), 1.0, 1e-4) << device;
+    EXPECT_NEAR(in_products(*model_of(device), backward), 1.105, 1e-4) << device;
   }
   for (const char* const device : {"a100", "b200", "cpu"}) {
     const auto model = model_of(device);
