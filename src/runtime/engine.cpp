@@ -128,6 +128,7 @@ std::unique_ptr<Executor> Engine::make_executor(size_t local, const EngineOption
          .sync_each_task = options.sync_each_task,
          .repeatable = options.repeatable,
          .nccl_windows = options.nccl_windows,
+         .shares_gpu = options.device.ranks_per_gpu > 1,
          .rendezvous = processes_ != nullptr ? processes_ : rendezvous_[local].get(),
          .timeout_ns = options.timeout_ns});
   }

@@ -5,6 +5,9 @@
 
 #include <vector>
 
+#include "base/errors.h"
+#include "base/expect_error.h"
+
 namespace braid {
 namespace {
 
@@ -32,6 +35,15 @@ TEST(HardwareQueues, ProgramsShareStreamsOfEqualName) {
   EXPECT_EQ(why_queues_are_shared(same, "5"), "");
   const std::vector<Program> other{program_with({"a", "b", "c"}), program_with({"d", "e", "f"})};
   EXPECT_NE(why_queues_are_shared(other, "5"), "");
+}
+
+TEST(HardwareQueues, ARankThatSharesItsGpuMustHaveItsOwn) {
+  const std::vector<Program> programs{program_with({"a", "b", "c"})};
+  EXPECT_NO_THROW(require_own_queues(programs, std::nullopt));
+  EXPECT_EQ(message_of<ConfigError>([&] { require_own_queues(programs, "1"); }),
+            "runtime.ranks_per_gpu: ranks that share a GPU communicate by copies, for which each "
+            "stream must have a hardware queue of its own, and rank 3 has 5 streams and 1 hardware "
+            "queues (CUDA_DEVICE_MAX_CONNECTIONS): set it to 32, or leave it unset");
 }
 
 TEST(HardwareQueues, AreAtMost32) {

@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "backends/stream_scratch.h"
+#include "base/errors.h"
 
 namespace braid {
 namespace {
@@ -50,6 +51,17 @@ std::string why_queues_are_shared(std::span<const Program> programs,
                                  : fmt::format("a device has at most {}", kMost);
   return fmt::format("rank {} has {} streams and {} hardware queues ({}): {}",
                      programs.front().rank, num_streams, num_queues(asked), kVariable, advice);
+}
+
+void require_own_queues(std::span<const Program> programs,
+                        const std::optional<std::string>& asked) {
+  const std::string why = why_queues_are_shared(programs, asked);
+  if (!why.empty()) {
+    throw_config_error(
+        "runtime.ranks_per_gpu: ranks that share a GPU communicate by copies, for which each "
+        "stream must have a hardware queue of its own, and {}",
+        why);
+  }
 }
 
 }  // namespace braid

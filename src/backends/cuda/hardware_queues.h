@@ -21,4 +21,8 @@ void ask_for_hardware_queues();
 std::string why_queues_are_shared(std::span<const Program> programs,
                                   const std::optional<std::string>& asked);
 
+/// Of a rank that shares its GPU with others (runtime.ranks_per_gpu), which must communicate by
+/// copies, since NCCL takes one rank per GPU: throws ConfigError where its streams share queues.
+void require_own_queues(std::span<const Program> programs, const std::optional<std::string>& asked);
+
 }  // namespace braid

@@ -13,6 +13,7 @@
 #include "backends/cuda/cuda_executor.h"
 #include "backends/cuda/hardware_queues.h"
 #include "backends/cuda/step_tracer.h"
+#include "base/env.h"
 #include "base/errors.h"
 
 namespace braid {
@@ -127,6 +128,9 @@ std::string describe_cuda_communication() {
 
 std::unique_ptr<Executor> make_cuda_rank(std::vector<Program> programs, MemoryPlan plan,
                                          const CudaRankOptions& options) {
+  if (options.shares_gpu) {
+    require_own_queues(programs, process_environment()("CUDA_DEVICE_MAX_CONNECTIONS"));
+  }
   return std::make_unique<CudaRank>(std::move(programs), std::move(plan), options);
 }
 

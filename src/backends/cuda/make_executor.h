@@ -58,12 +58,13 @@ struct CudaRankOptions {
   bool repeatable = true;     ///< false: the backward of attention may add in any order, which is
                               ///< faster
   bool nccl_windows = false;  ///< as in CudaExecutorOptions
+  bool shares_gpu = false;    ///< ranks of this run have the same device
   Rendezvous* rendezvous = nullptr;  ///< as in CudaExecutorOptions
   int64_t timeout_ns = 0;            ///< as in CudaExecutorOptions
 };
 
 /// A CudaExecutor with a context of its own. Throws as its constructor does, and ConfigError if
-/// this build has no CUDA.
+/// this build has no CUDA, or `require_own_queues` does for a rank that shares its GPU.
 std::unique_ptr<Executor> make_cuda_rank(std::vector<Program> programs, MemoryPlan plan,
                                          const CudaRankOptions& options);
 
