@@ -1,7 +1,8 @@
 """Matrix products, plain or with SwiGLU or its backward in their epilogue, from quack-kernels (Apache-2.0; GemmSm90: tiles by TMA and
 wgmma, one tile after the other on each multiprocessor; Han Guo and Tri Dao). What the epilogues compute is ours."""
 
-from typing import NamedTuple, Optional
+from functools import partial
+from typing import Callable, NamedTuple, Optional
 
 import cuda.bindings.driver as cuda
 import cutlass.cute as cute
@@ -117,9 +118,9 @@ def rows(base, count, width):
     return cute.make_tensor(base, cute.make_layout((count, width), stride=(cute.assume(Int64(width), divby=8), 1)))
 
 
-def transposed(base, count, width):
-    """The transpose of rows(base, count, width): [width, count]."""
-    return cute.make_tensor(base, cute.make_layout((width, count), stride=(1, cute.assume(Int64(width), divby=8))))
+def columns(base, count, width):
+    """[count, width] whose transpose is dense; count is a multiple of 8."""
+    return cute.make_tensor(base, cute.make_layout((count, width), stride=(1, cute.assume(Int64(count), divby=8))))
 
 
 def product(kernel_of, tile):
@@ -154,46 +155,38 @@ def linear_dgrad_swiglu_backward(tile):
     @cute.jit
     def launch(dy: cute.Pointer, w: cute.Pointer, gate_up: cute.Pointer, d_gate_up: cute.Pointer, next_tile: cute.Pointer,
                m: Int32, n: Int32, k: Int32, clusters: Int32, stream: cuda.CUstream):
-        kernel(rows(dy, m, k), transposed(w, k, n), rows(d_gate_up, m, 2 * n), rows(gate_up, m, 2 * n),
+        kernel(rows(dy, m, k), columns(w, n, k), rows(d_gate_up, m, 2 * n), rows(gate_up, m, 2 * n),
                LinearDgradSwigluBackward.EpilogueArguments(), schedule(tile, clusters, next_tile), None, stream)
 
     return launch
 
 
-def product_nt(tile):
-    """a [m, k], b [n, k] -> d [m, n] = a b^T"""
-    kernel = product(Product, tile)
+class PlainProduct(NamedTuple):
+    """a [m, k], b [n, k] -> d [m, n] = a b^T in bf16, or fp32 += a b^T"""
+    a: Callable  # rows; or columns, if memory has [k, m]
+    b: Callable  # rows; or columns, if memory has [k, n]
+    adds: bool
+
+
+PLAIN_PRODUCTS = {
+    "product_nt": PlainProduct(rows, rows, False),
+    "product_nn": PlainProduct(rows, columns, False),
+    "product_tn_added": PlainProduct(columns, columns, True),
+}
+
+
+def plain_product(name, tile):
+    a_of, b_of, adds = PLAIN_PRODUCTS[name]
+    of = AddedProduct if adds else Product
+    kernel = product(of, tile)
+
+    def added_to(d):
+        return d if adds else None
 
     @cute.jit
     def launch(a: cute.Pointer, b: cute.Pointer, d: cute.Pointer, unused: cute.Pointer, next_tile: cute.Pointer,
                m: Int32, n: Int32, k: Int32, clusters: Int32, stream: cuda.CUstream):
-        kernel(rows(a, m, k), rows(b, n, k), rows(d, m, n), None, Product.EpilogueArguments(),
-               schedule(tile, clusters, next_tile), None, stream)
-
-    return launch
-
-
-def product_nn(tile):
-    """a [m, k], b [k, n] -> d [m, n] = a b"""
-    kernel = product(Product, tile)
-
-    @cute.jit
-    def launch(a: cute.Pointer, b: cute.Pointer, d: cute.Pointer, unused: cute.Pointer, next_tile: cute.Pointer,
-               m: Int32, n: Int32, k: Int32, clusters: Int32, stream: cuda.CUstream):
-        kernel(rows(a, m, k), transposed(b, k, n), rows(d, m, n), None, Product.EpilogueArguments(),
-               schedule(tile, clusters, next_tile), None, stream)
-
-    return launch
-
-
-def product_tn_added(tile):
-    """a [k, m], b [k, n], d [m, n] fp32 += a^T b"""
-    kernel = product(AddedProduct, tile)
-
-    @cute.jit
-    def launch(a: cute.Pointer, b: cute.Pointer, d: cute.Pointer, unused: cute.Pointer, next_tile: cute.Pointer,
-               m: Int32, n: Int32, k: Int32, clusters: Int32, stream: cuda.CUstream):
-        kernel(transposed(a, k, m), transposed(b, k, n), rows(d, m, n), rows(d, m, n), AddedProduct.EpilogueArguments(),
+        kernel(a_of(a, m, k), b_of(b, n, k), rows(d, m, n), added_to(rows(d, m, n)), of.EpilogueArguments(),
                schedule(tile, clusters, next_tile), None, stream)
 
     return launch
@@ -203,9 +196,10 @@ def compile_into(folder):
     """The objects, products.h that includes their headers, and products.inc, which lists them."""
     bf16, fp32, one = pointer(BFloat16), pointer(Float32), Int32(1)
     headers, entries = [], []
-    for function in (linear_swiglu, linear_dgrad_swiglu_backward, product_nt, product_nn, product_tn_added):
-        kind = function.__name__
-        third = fp32 if function is product_tn_added else bf16
+    functions = {function.__name__: function for function in (linear_swiglu, linear_dgrad_swiglu_backward)}
+    functions.update((name, partial(plain_product, name)) for name in PLAIN_PRODUCTS)
+    for kind, function in functions.items():
+        third = fp32 if kind in PLAIN_PRODUCTS and PLAIN_PRODUCTS[kind].adds else bf16
         for tile in TILES[kind]:
             name = f"{kind}_{tile}"
             export(folder, name, function(tile), bf16, bf16, third, bf16, pointer(Int32, 4), one, one, one, one)
