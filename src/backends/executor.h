@@ -88,6 +88,11 @@ class Executor {
   /// MemoryPlan::host_bytes.
   virtual int64_t allocated_host_bytes() const { return 0; }
 
+  /// The task by which this rank met others last in its newest step, and where, for messages:
+  /// "stream comm.data, task 31 (all_reduce head) in group data". Empty if there is none, or the
+  /// executor does not know.
+  virtual std::string last_meeting() const { return ""; }
+
   /// What a user should know of how programs run here, one clause each: where a device cannot do
   /// what they ask for and something else takes its place.
   virtual std::vector<std::string> notes() const { return {}; }

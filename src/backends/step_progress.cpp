@@ -220,6 +220,10 @@ RankProgress progress_of(const Program& program, const StepMarks& marks) {
   return ProgressReader(program, marks).read();
 }
 
+std::string describe_last(const RankProgress& progress) {
+  return progress.last ? fmt::format("{} in {}", progress.last->task, progress.last->place) : "";
+}
+
 std::string to_bytes(const RankProgress& progress) {
   ByteWriter bytes;
   bytes.number(progress.step);

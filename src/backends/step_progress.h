@@ -64,6 +64,10 @@ struct RankProgress {
 /// `program` is the one that the marks are of.
 RankProgress progress_of(const Program& program, const StepMarks& marks);
 
+/// "stream comm.data, task 31 (all_reduce head) in group data", of the call that ended last; empty
+/// if none has.
+std::string describe_last(const RankProgress& progress);
+
 /// For other processes of the run.
 std::string to_bytes(const RankProgress& progress);
 /// Throws DeviceError for other bytes.

@@ -74,6 +74,8 @@ class Engine {
   /// Steps that may have begun and not been finished: what the options say, as far as the executors
   /// of the ranks can.
   int max_steps_in_flight() const { return max_in_flight_; }
+  /// Of the first rank of this process: see Executor.
+  std::string last_meeting() const { return executors_.front()->last_meeting(); }
   int steps_in_flight() const { return static_cast<int>(num_begun_ - num_finished_); }
   /// Launches one optimizer update with `batch`, which holds the data of all ranks and is not
   /// needed afterwards, behind the steps in flight: the device goes from one to the next without

@@ -290,8 +290,10 @@ class TrainingRun {
                                 std::string("1")) > 0;
     } catch (const AbortedError& error) {
       throw_from_steps_in_flight();
-      throw AbortedError(
-          fmt::format("after step {}, in which no task waits: {}", step, error.what()));
+      const std::string last = engine_.last_meeting();
+      throw AbortedError(fmt::format("after step {}, in which no task waits{}: {}", step,
+                                     last.empty() ? "" : fmt::format(" (the last was {})", last),
+                                     error.what()));
     }
   }
 

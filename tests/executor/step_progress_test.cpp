@@ -70,6 +70,7 @@ TEST(StepProgress, IsWhatTheMarksSay) {
   EXPECT_EQ(none.step, 7);
   EXPECT_THAT(none.open, IsEmpty());
   EXPECT_FALSE(none.last);
+  EXPECT_EQ(describe_last(none), "");
   EXPECT_THAT(none.num_begun, IsEmpty());
 
   const RankProgress some = at(2, 5, {kNoMark, begin_mark(TaskId(4)), end_mark(TaskId(2))});
@@ -81,6 +82,7 @@ TEST(StepProgress, IsWhatTheMarksSay) {
   EXPECT_EQ(some.open[0].task, "stream comm.tensor, task 4 (all_reduce layers.2)");
   ASSERT_TRUE(some.last);
   EXPECT_EQ(some.last->task, "stream comm.data, task 2 (all_reduce layers.1)");
+  EXPECT_EQ(describe_last(some), "stream comm.data, task 2 (all_reduce layers.1) in group data");
   EXPECT_THAT(some.num_begun, ElementsAre(Pair("group data of ranks 0, 2", 1),
                                           Pair("group tensor of ranks 2, 3", 2)));
 }

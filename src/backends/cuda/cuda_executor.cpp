@@ -322,6 +322,11 @@ int64_t CudaExecutor::allocated_host_bytes() const {
   return state_->rank.memory().host_bytes();
 }
 
+std::string CudaExecutor::last_meeting() const {
+  const std::optional<StepMarks> marks = state_->rank.marks();
+  return marks ? describe_last(state_->rank.progress(*marks)) : "";
+}
+
 std::vector<std::string> CudaExecutor::notes() const {
   return state_->rank.notes();
 }

@@ -71,7 +71,10 @@ struct CudaExecutorOptions {
 /// at the same time, and launch at the same time: either waits for the others. When the constructor
 /// returns, all ranks have what their steps take of the driver: memory and access to that of
 /// others, kernels, graphs. What takes more later (host_block, set_tracing) must come while no rank
-/// of the process has a step in flight. When a rank fails, `wait` ends on all of them.
+/// of the process has a step in flight. When a rank fails, `wait` ends on all of them, and names
+/// the task that waits for it, in a graph, too (step_progress.h): AbortedError
+///   "rank 0, step 5 of program step, stream comm.data, task 31 (all_reduce head): in group data:
+///   <reason>".
 class CudaExecutor : public Executor {
  public:
   /// `programs` of one rank with their events, and the plan that was made for them, in this order.
@@ -103,6 +106,7 @@ class CudaExecutor : public Executor {
   RankTimeline timeline() const override;
   int64_t allocated_bytes() const override;
   int64_t allocated_host_bytes() const override;
+  std::string last_meeting() const override;
   std::vector<std::string> notes() const override;
 
   /// Device memory besides the arenas: scratch of the kernels, one block per stream, and a word for
