@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -43,6 +44,9 @@ class Executor {
   virtual bool launch_may_wait() const { return false; }
   /// Blocks until the oldest launched step has finished. Throws the first error of the step.
   virtual void wait() = 0;
+  /// For how long the step that was waited for last had ended when its `wait` returned, because
+  /// the caller was elsewhere; 0 where the device does not tell.
+  virtual std::chrono::nanoseconds lateness() const { return {}; }
 
   void run(size_t program_index) {
     launch(program_index);
@@ -72,7 +76,8 @@ class Executor {
   /// zeroed. It must not outlive the executor. Throws DeviceError if there is none.
   virtual HostBlock host_block(int64_t size_bytes) = 0;
 
-  /// Looks for NaN and infinity in what each task wrote, right after the task, in the next steps.
+  /// Looks for NaN and infinity in what each task wrote, right after the task, in the next steps
+  /// (on GPUs not for tasks that meet other ranks: what reads their result is looked at).
   /// The first is an error of its task: "...: wrote NaN or infinity to element 5 of buffer x".
   /// Steps are slower and give the same bytes.
   virtual void set_finite_checks(bool enabled) = 0;

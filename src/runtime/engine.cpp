@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <numeric>
+#include <ranges>
 #include <set>
 #include <string>
 #include <thread>
@@ -273,6 +274,10 @@ StepResult Engine::finish_step() {
   }
   result.grad_norm = values.grad_norm.front();
   result.skipped = values.grad_scale.front() == 0.0f;
+  result.lateness_ns =
+      std::ranges::min(executors_ | std::views::transform([](const auto& executor) {
+                         return executor->lateness().count();
+                       }));
   return result;
 }
 

@@ -51,6 +51,7 @@ struct StepResult {
   double loss = 0;       ///< mean over the global batch, in nats per token
   double grad_norm = 0;  ///< before clipping
   bool skipped = false;  ///< the gradient norm was not finite, so that nothing was updated
+  int64_t lateness_ns = 0;  ///< for how long the step had ended when it was finished here
 };
 
 /// Executors of the ranks of this process and what the host exchanges with them between steps.

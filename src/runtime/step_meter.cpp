@@ -38,12 +38,12 @@ void StepMeter::begin(int64_t step, double learning_rate) {
 
 StepRecord StepMeter::end(const StepResult& result) {
   check(!begun_.empty(), "a step ends that has not begun");
-  const int64_t now_ns = options_.now_ns();
+  const int64_t end_ns = options_.now_ns() - result.lateness_ns;
   const BegunStep begun = begun_.front();
   begun_.pop_front();
   const double seconds =
-      static_cast<double>(now_ns - std::max(begun.begin_ns, last_end_ns_)) * 1e-9;
-  last_end_ns_ = now_ns;
+      static_cast<double>(end_ns - std::max(begun.begin_ns, last_end_ns_)) * 1e-9;
+  last_end_ns_ = end_ns;
   skipped_steps_ += result.skipped ? 1 : 0;
   nan_steps_ += std::isfinite(result.loss) ? 0 : 1;
   tokens_per_s_.push_back(static_cast<double>(options_.tokens_per_step) / seconds);

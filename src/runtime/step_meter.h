@@ -30,7 +30,7 @@ class StepMeter {
   /// Steps may begin before those in front have ended; they end in the order of their begins.
   void begin(int64_t step, double learning_rate);
   /// Of the oldest step that has begun. It takes from the end of the one in front of it, or from
-  /// its own begin if that is later, to now.
+  /// its own begin if that is later, to its end: now, less `lateness_ns`.
   StepRecord end(const StepResult& result);
 
   /// Over the steps that ended here; 0 if none did.

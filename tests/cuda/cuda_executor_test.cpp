@@ -2,11 +2,13 @@
 
 #include <gmock/gmock.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
 #include <map>
+#include <thread>
 
 #include "base/expect_error.h"
 #include "support/cuda_executors.h"
@@ -130,6 +132,20 @@ Program fills_on_two_streams() {
   Program program = builder.finish();
   program.streams[comm.index()].priority = 2;
   return program;
+}
+
+TEST_F(CudaExecutorTest, KnowsWhenAStepEndedThatTheHostWaitsForLate) {
+  make_cuda_executor(large_program())->run(0);  // loads the kernels
+  const auto executor = make_cuda_executor(large_program());
+  constexpr std::chrono::milliseconds kElsewhere{300};
+  for (int step = 0; step < 3; ++step) {
+    executor->launch(0);
+    std::this_thread::sleep_for(kElsewhere);
+    executor->wait();
+    EXPECT_GT(executor->lateness(), kElsewhere / 2);  // the step takes less than a millisecond
+    executor->run(0);
+    EXPECT_LT(executor->lateness(), kElsewhere / 2);
+  }
 }
 
 TEST_F(CudaExecutorTest, EachStreamHasTheScratchOfItsLargestKernel) {

@@ -59,6 +59,16 @@ TEST_F(Meter, AStepInFlightBehindAnotherCountsFromItsEnd) {
   EXPECT_DOUBLE_EQ(meter.median_tokens_per_s(), 4 * 32 / 0.08);
 }
 
+TEST_F(Meter, StepsEndWhenTheDeviceEndsThemAndNotWhenTheHostLooks) {
+  StepMeter meter = make();
+  meter.begin(1, 0.1);
+  meter.begin(2, 0.1);
+  now_ns_ += 130 * kMs;  // the launch of the second took so long
+  EXPECT_DOUBLE_EQ(meter.end({.lateness_ns = 30 * kMs}).step_ms, 100);
+  now_ns_ += 70 * kMs;  // no launch behind it
+  EXPECT_DOUBLE_EQ(meter.end({}).step_ms, 100);
+}
+
 TEST_F(Meter, CountsOnFromTheRecordsOfAnEarlierProcess) {
   StepMeter meter = make();
   meter.continue_from({.skipped_steps = 5, .nan_steps = 2});

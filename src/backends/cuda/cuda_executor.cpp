@@ -69,6 +69,7 @@ void CudaExecutor::State::begin_step(size_t program_index) {
   steps.add(program_index);
   try {
     rank.use_device();
+    steps.mark_begin(rank.launch_stream());
     start_step(program_index);
     steps.mark_end(rank.launch_stream());
   } catch (const TaskError& error) {
@@ -210,6 +211,10 @@ void CudaExecutor::launch(size_t program_index) {
 
 int CudaExecutor::max_steps_in_flight() const {
   return StepsInFlight::kMost;
+}
+
+std::chrono::nanoseconds CudaExecutor::lateness() const {
+  return state_->steps.lateness();
 }
 
 bool CudaExecutor::launch_may_wait() const {

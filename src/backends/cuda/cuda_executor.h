@@ -28,8 +28,8 @@ struct CudaExecutorOptions {
   bool poison_step_arena = false;  ///< fill all memory of step buffers with NaN (0xFF) before each
                                    ///< step, so that reads of undefined memory show
   bool sync_each_task =
-      false;  ///< eager, and wait for each task before the next: errors of the device, which
-              ///< otherwise name only the step, then name their task
+      false;  ///< eager, and wait for each task, unless it meets other ranks, before the next:
+              ///< errors of the device, which otherwise name only the step, then name their task
   CudaKernelFactory make_kernel = {};  ///< default: make_cuda_kernel
   /// Where ranks that communicate meet; must outlive the executor. Several executors may share it
   /// if all ranks construct theirs in one order. Null: a run of one rank.
@@ -88,6 +88,7 @@ class CudaExecutor : public Executor {
 
   void launch(size_t program_index) override;
   int max_steps_in_flight() const override;
+  std::chrono::nanoseconds lateness() const override;
   bool launch_may_wait() const override;
   void wait() override;
   void write(std::string_view buffer, int64_t offset_bytes,

@@ -15,8 +15,9 @@ namespace braid {
 StepsInFlight::StepsInFlight(const DeviceRank& rank, int64_t timeout_ns)
     : rank_(rank), timeout_(timeout_ns), histories_(rank.programs().size()) {
   for (Step& step : steps_) {
-    step.ended = CudaEvent(EventTiming::kNone);
+    step.ended = CudaEvent(EventTiming::kTimed);
   }
+  last_ended_ = CudaEvent(EventTiming::kTimed);
 }
 
 void StepsInFlight::add(size_t program_index) {
@@ -28,6 +29,13 @@ void StepsInFlight::add(size_t program_index) {
     return fmt::format("step {} of {}", step.number, rank_.programs()[program_index].name);
   });
   ++num_launched_;
+}
+
+void StepsInFlight::mark_begin(cudaStream_t stream) {
+  if (count() == 1) {
+    BRAID_CUDA_CHECK(cudaEventRecord(last_ended_, stream));
+    last_end_ = Clock::now();
+  }
 }
 
 void StepsInFlight::mark_end(cudaStream_t stream) {
@@ -100,14 +108,30 @@ void StepsInFlight::wait_on_device(const Step& step) const {
   }
 }
 
-/// A step begins when it was launched, or when the one in front of it has ended, as far as the host
-/// knows.
+/// Of a step that has ended, on the host's clock: now, unless it `had_ended` before the host
+/// looked. The launch of a large graph keeps the host for part of the step in front. Then the
+/// device knows how long after the end of the one before the step ended.
+StepsInFlight::Clock::time_point StepsInFlight::end_of(const Step& step, bool had_ended) const {
+  const Clock::time_point now = Clock::now();
+  if (!had_ended) {
+    return now;
+  }
+  float ms = 0;
+  BRAID_CUDA_CHECK(cudaEventElapsedTime(&ms, last_ended_, step.ended));
+  const std::chrono::duration<double, std::milli> since_last(ms);
+  return std::min(now, last_end_ + std::chrono::duration_cast<Clock::duration>(since_last));
+}
+
+/// A step begins when it was launched, or when the one in front of it has ended.
 void StepsInFlight::wait_for_oldest() {
   Step& step = oldest();
+  const bool had_ended = cudaEventQuery(step.ended) == cudaSuccess;
   wait_on_device(step);
   step.range.end();
   const auto begin = std::max(step.launched, last_end_);
-  last_end_ = Clock::now();
+  last_end_ = end_of(step, had_ended);
+  lateness_ = Clock::now() - last_end_;
+  std::swap(last_ended_, step.ended);
   History& history = histories_[step.program_index];
   ++history.num_ended;
   history.longest = std::max<std::chrono::nanoseconds>(history.longest, last_end_ - begin);

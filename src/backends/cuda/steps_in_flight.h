@@ -33,6 +33,9 @@ class StepsInFlight {
 
   /// A step that the caller launches now.
   void add(size_t program_index);
+  /// The newest one begins behind all that `stream` has to do so far. With none in front of it that
+  /// is now: from there on the clock of the device is that of the host.
+  void mark_begin(cudaStream_t stream);
   /// The newest one ends behind all that `stream` has to do so far.
   void mark_end(cudaStream_t stream);
 
@@ -44,6 +47,8 @@ class StepsInFlight {
   /// meanwhile, whose part of the calls never comes, TaskError if the step must be stuck, and
   /// DeviceError if it fails.
   void wait_for_oldest();
+  /// For how long the step of the last such wait had ended when it returned.
+  std::chrono::nanoseconds lateness() const { return lateness_; }
   /// It is not in flight any more.
   void drop_oldest() { ++num_waited_; }
   void drop_all() { num_waited_ = num_launched_; }
@@ -73,6 +78,7 @@ class StepsInFlight {
   void await_standstill(const Step& step) const;
   std::string describe_stuck(const Step& step, std::chrono::duration<double> waited) const;
   void wait_on_device(const Step& step) const;
+  Clock::time_point end_of(const Step& step, bool had_ended) const;
 
   const DeviceRank& rank_;
   std::chrono::nanoseconds timeout_;
@@ -80,7 +86,9 @@ class StepsInFlight {
   std::array<Step, kMost> steps_;   // they take turns
   int64_t num_launched_ = 0;
   int64_t num_waited_ = 0;           // of the launches
-  Clock::time_point last_end_ = {};  // of the step that was waited for last
+  CudaEvent last_ended_;             // the step that was waited for last: on the device, and
+  Clock::time_point last_end_ = {};  // on the host's clock
+  std::chrono::nanoseconds lateness_ = {};
 };
 
 }  // namespace braid
