@@ -7,6 +7,7 @@
 #include "backends/cuda/cuda_error.h"
 #include "backends/cuda/finite_check.h"
 #include "backends/cuda/nvtx_range.h"
+#include "backends/step_progress.h"
 #include "ops/op.h"
 
 namespace braid {
@@ -119,7 +120,8 @@ void StepEnqueuer::enqueue_task(const BoundProgram& bound, TaskId id,
     if (is_marked) {  // behind the event: whoever waits for the task does not wait for the mark
       bound.marks->end_task(bound.streams[task.stream.index()], id, on.handle);
     }
-    if (options.wait_for_each) {
+    // Other ranks may wait for what this one enqueues behind a task that waits for them.
+    if (options.wait_for_each && !meets_others(program, task)) {
       BRAID_CUDA_CHECK(cudaStreamSynchronize(on.handle));
       if (options.finite_checks && has_work) {
         check_finite(bound, id, on.handle);

@@ -32,8 +32,9 @@ class TaskError : public DeviceError {
 
 struct EnqueueOptions {
   TaskObserver* observer = nullptr;  ///< null: nobody
-  bool wait_for_each = false;        ///< for the end of each task before the next is enqueued
-  bool finite_checks = false;        ///< with `wait_for_each`: look for NaN and infinity in between
+  /// For the end of each task before the next is enqueued, but for those that meet other ranks.
+  bool wait_for_each = false;
+  bool finite_checks = false;  ///< with `wait_for_each`: look for NaN and infinity in between
 };
 
 /// Puts the tasks of a step on the streams of a rank, one by one in the order of the program, with
