@@ -100,7 +100,7 @@ def run_file(device, family):
     more = f"max_positions = {sequence}\n" if family == "gpt2" else ""
     return (f"[model]\nfamily = \"{family}\"\nlayers = 8\nwidth = {width}\nheads = {heads}\nkv_heads = {kv_heads}\n{more}"
             f"[train]\nsequence = {sequence}\nmicrobatch = 1\nglobal_batch = 16\nsteps = {STEPS}\ndtype = \"bfloat16\"\n"
-            "[optimizer]\nlearning_rate = 1e-3\nschedule = \"constant\"\n[overlap]\ncomm_engine = \"copy\"\n"
+            "[optimizer]\nlearning_rate = 3e-4\nschedule = \"constant\"\n[overlap]\ncomm_engine = \"copy\"\n"
             "[data]\ntrain = \"corpus.txt\"\nsplit = \"90,10,0\"\n[eval]\ninterval = 0\n"
             "[logging]\ninterval = 1\ntensorboard = false\ntrace_steps = []\n"
             f"[runtime]\ndevice = \"{device}\"\nthreads = 1\n")
