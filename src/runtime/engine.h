@@ -48,9 +48,9 @@ struct EngineOptions {
 int threads_per_rank(int64_t configured, int64_t num_ranks);
 
 struct StepResult {
-  double loss = 0;       ///< mean over the global batch, in nats per token
-  double grad_norm = 0;  ///< before clipping
-  bool skipped = false;  ///< the gradient norm was not finite, so that nothing was updated
+  double loss = 0;          ///< mean over the global batch, in nats per token
+  double grad_norm = 0;     ///< before clipping
+  bool skipped = false;     ///< the gradient norm was not finite, so that nothing was updated
   int64_t lateness_ns = 0;  ///< for how long the step had ended when it was finished here
 };
 
