@@ -29,10 +29,10 @@ constexpr std::array kVariables = {
     EnvVariable{
         kTrace, "0 or 1",
         "1 records the timeline of every step, 0 of none, whatever logging.trace_steps says."},
-    EnvVariable{
-        kSyncTasks, "0 or 1",
-        "1 waits for each task on a GPU before the next one starts, so that an error of the "
-        "device, such as an illegal address, names its task; slow, the same results."},
+    EnvVariable{kSyncTasks, "0 or 1",
+                "1 waits for each task on a GPU before the next one starts, but for those that "
+                "communicate, so that an error of the "
+                "device, such as an illegal address, names its task; slow, the same results."},
 };
 
 std::string value_of(const EnvLookup& lookup, std::string_view name) {
