@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstring>
 #include <numeric>
-#include <ranges>
 #include <set>
 #include <string>
 #include <thread>
@@ -274,10 +273,10 @@ StepResult Engine::finish_step() {
   }
   result.grad_norm = values.grad_norm.front();
   result.skipped = values.grad_scale.front() == 0.0f;
-  result.lateness_ns =
-      std::ranges::min(executors_ | std::views::transform([](const auto& executor) {
-                         return executor->lateness().count();
-                       }));
+  result.lateness_ns = executors_.front()->lateness().count();
+  for (const auto& executor : executors_) {  // the step ends with the last of them
+    result.lateness_ns = std::min<int64_t>(result.lateness_ns, executor->lateness().count());
+  }
   return result;
 }
 
