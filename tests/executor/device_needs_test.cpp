@@ -202,7 +202,7 @@ TEST(DeviceNeeds, OwnKernelsAreCountedExactly) {
   const OpSpec whole_vectors =
       linear_dgrad_swiglu_backward_spec(DType::kBF16, {.rows = 1000, .depth = 64, .ffn = 304});
   EXPECT_EQ(max_cuda_scratch_bytes(whole_vectors, true),
-            kMaxGemmScratchBytes + (has_fused_kernels(whole_vectors) ? 0 : 608256));
+            kMaxGemmScratchBytes + (has_fused_kernels(whole_vectors) ? 0 : 608000));
   EXPECT_FALSE(has_fused_kernels(
       linear_dgrad_swiglu_backward_spec(DType::kF32, {.rows = 1000, .depth = 64, .ffn = 304})));
   const OpSpec copy{"copy", {}, {}};
