@@ -78,8 +78,9 @@ void check_source(const RunConfig& config) {
 
 TrainingData::TrainingData(const RunConfig& config, const Tokenizer& tokenizer,
                            const std::string& cache_folder,
-                           const std::function<void(const std::string&)>& message) {
-  tokens_ = std::make_unique<IndexedDataset>(tokenized(config, tokenizer, cache_folder, message));
+                           const std::function<void(const std::string&)>& message)
+    : tokens_(
+          std::make_unique<IndexedDataset>(tokenized(config, tokenizer, cache_folder, message))) {
   const DatasetSplit split = split_sequences(config.data.split, tokens_->index().num_sequences());
   const auto seed = static_cast<uint64_t>(config.data.seed);
   training_ = std::make_unique<GptDataset>(
