@@ -2,8 +2,10 @@
 """Tokens per second and GPU of training steps on all GPUs of a machine, braid beside PyTorch: the cases of cases/multi, in turns.
 
 usage: multi.py --bin FOLDER --results FOLDER [--gpus N] [--case NAME]... [--side NAME]... [--rounds N] [--seconds N] [--limit S]
-                [--set KEY=VALUE]... [--profile FILE] [--no-trace] [--techniques | --technique NAME...] [--floors] [--small]
+                [--set KEY=VALUE]... [--profile FILE] [--defaults] [--no-trace] [--techniques | --technique NAME...] [--floors]
+                [--small]
 
+braid's side runs with the overlap that `braid simulate --auto-overlap` finds for the machine, once per case, kept in RESULTS/found.
 Rounds come first: all cases once on both sides, the most important first, then all again. So whatever --seconds cuts off, the figures
 of a case are of both sides. Each run has a time limit, after which all its processes are killed, and the next run begins; what failed
 is not tried again. What runs print is whole in RESULTS/logs. The first braid run of a case traces two steps behind the timed ones,
@@ -20,6 +22,7 @@ import statistics
 import sys
 import tempfile
 import time
+import tomllib
 
 import bounded_run
 import gpu_bench
@@ -30,6 +33,7 @@ from gpu_bench import FOLDER, Failure
 TRACED_STEPS = 2
 LOSS = re.compile(r"lm loss: ([^ ]+)")
 DESCRIBE_LIMIT_S = 120
+SEARCH_LIMIT_S = 120
 FIRST_GUESS_S = 60  # of a run nothing is known about
 # Two programs, braid with attention's backward adding in any order, as PyTorch's does, and PyTorch with products of tensor ranks in pieces.
 SIDES = {"braid": {}, "torch": {}, "braid_any_order": {"runtime.repeatable": "false"}, "torch_async_tp": {}}
@@ -53,6 +57,7 @@ def parse_arguments(words=None):
     parser.add_argument("--limit", type=int, default=300, help="seconds of one run (300)")
     parser.add_argument("--set", action="append", default=[], dest="changes", metavar="KEY=VALUE", help="for braid's runs of all cases")
     parser.add_argument("--profile", type=pathlib.Path, help="of `braid calibrate`: predictions by it too")
+    parser.add_argument("--defaults", action="store_true", help="braid's side: overlap as its run files say, no search")
     parser.add_argument("--no-trace", action="store_true", help="trace no step")
     parser.add_argument("--techniques", action="store_true", help="after the rounds: overlap techniques, one after the other")
     parser.add_argument("--technique", action="append", default=[], dest="chosen_techniques",
@@ -73,6 +78,14 @@ def as_changes(words):
         if "=" not in word:
             raise Failure(f"--set {word}: is not KEY=VALUE")
     return dict(word.split("=", 1) for word in words)
+
+
+def overlap_of(run_file):
+    """What a run file turns on in [overlap], as key: value."""
+    keys = tomllib.loads(run_file.read_text(encoding="utf-8")).get("overlap", {})
+    if not keys.get("tp_comm_overlap"):
+        keys = {key: value for key, value in keys.items() if not key.startswith("tp_")}
+    return {key: value for key, value in keys.items() if value and value not in ("none", "sm") and key not in ("mode", "cost")}
 
 
 class Budget:
@@ -99,18 +112,28 @@ class Budget:
 
 
 class Case:
-    """A case on so many ranks, with changes of settings on braid's side."""
+    """A case on so many ranks, with changes of settings on braid's side; `found`: a run file with settings instead of its own."""
 
-    def __init__(self, name, bench, changes=None):
+    def __init__(self, name, bench, changes=None, found=None):
         self.name, self.bench = name, bench
         arguments = bench.arguments
-        self.run_file = multi_cases.run_file(name)
+        self.run_file = found or multi_cases.run_file(name)
         self.changes = {**multi_cases.changes(name, bench.gpus, arguments.small, arguments.device), **as_changes(arguments.changes),
                         **(changes or {})}
         self.facts = {"case": name, "gpus": bench.gpus, "small": arguments.small, "session": bench.session}
 
     def with_changes(self, changes):
-        return Case(self.name, self.bench, {**self.changes, **changes})
+        return Case(self.name, self.bench, {**self.changes, **changes}, self.run_file)
+
+    def with_run_file(self, path):
+        return Case(self.name, self.bench, self.changes, path)
+
+    def as_written(self):
+        """With the settings of its own run file."""
+        return self.with_run_file(None)
+
+    def is_searched(self):
+        return self.run_file != multi_cases.run_file(self.name)
 
     def words(self, **more):
         return [self.run_file, *gpu_bench.as_arguments({**self.changes, **more})]
@@ -225,7 +248,7 @@ class Bench:
                          reason=reason)
 
     def shape_of(self, case):
-        key = json.dumps([case.name, case.changes], default=str)
+        key = json.dumps([str(case.run_file), case.changes], default=str)
         if key not in self.shapes:
             self.shapes[key] = case.describe()
         return self.shapes[key]
@@ -257,6 +280,8 @@ class Bench:
                 self.may_trace = False
                 return self.measure(case, side, number, technique)
             self.given_up.add((case.name, what))
+            if side == "braid" and case.is_searched():  # a figure all the same
+                return self.measure(case.as_written(), side, number, "defaults")
             return None
         result |= monitor.summary()
         speed = result.pop("tokens_per_s") / self.gpus
@@ -266,12 +291,29 @@ class Bench:
         print(f"round {number}  {case.name:28} {what:34} {speed:10,.0f} tokens/s/GPU  ({result['total_s']:.0f} s)", flush=True)
         return speed
 
-    def simulate(self, case):
-        """What the simulator says of the step, by data sheets and by the profile that was given."""
+    def costs(self):
+        """By name, what says how long tasks take: data sheets, and the profile that was given."""
         costs = {f"h200x{self.gpus}": ["--cluster", f"h200x{self.gpus}"]}
         if self.arguments.profile:
             costs[self.arguments.profile.name] = ["--profile", self.arguments.profile]
-        for name, words in costs.items():
+        return costs
+
+    def with_found_overlap(self, case):
+        """The case with the fastest overlap that a search by the best costs at hand finds; as it is where it finds none."""
+        path = self.results.folder / "found" / f"{case.name}x{self.gpus}.toml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        command = [self.program("braid"), "simulate", *case.words(**multi_cases.SEARCHED), *list(self.costs().values())[-1],
+                   "--auto-overlap", "--save-config", path]
+        try:
+            bounded_run.run_together(command, SEARCH_LIMIT_S, [ENVIRONMENT], self.new_log(case, "search"))
+            return case.with_run_file(path)
+        except Failure as failure:
+            self.fail(case, "search", failure)
+            return case
+
+    def simulate(self, case):
+        """What the simulator says of the step."""
+        for name, words in self.costs().items():
             try:
                 text = bounded_run.run_together([self.program("braid"), "simulate", *case.words(), *words, "--json"],
                                                 DESCRIBE_LIMIT_S, [ENVIRONMENT])[0]
@@ -288,12 +330,14 @@ class Bench:
             self.skip(name, "", reason)
             return None
         case = Case(name, self)
+        if not self.arguments.defaults:
+            case = self.with_found_overlap(case)
         try:
             shape = self.shape_of(case)
         except Failure as failure:
             self.fail(case, "describe", failure)
             return None
-        self.results.add("multi_case", **case.facts, title=multi_cases.title(name, self.gpus), **shape)
+        self.results.add("multi_case", **case.facts, title=multi_cases.title(name, self.gpus), overlap=overlap_of(case.run_file), **shape)
         self.simulate(case)
         return case
 
@@ -324,7 +368,7 @@ class Bench:
                 self.skip(case.name, "floor", "no time")
         for case in cases:
             for technique, changes in self.techniques(case).items():
-                self.measure(case.with_changes(changes), "braid", 1, technique)
+                self.measure(case.as_written().with_changes(changes), "braid", 1, technique)
 
     def techniques(self, case):
         """By name, the changes that make them."""

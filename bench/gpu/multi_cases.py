@@ -77,10 +77,14 @@ TECHNIQUES = {
     "list_schedule": ("pipeline", only(overlap_p2p_comm="true", list_schedule="true", cost="{cost}")),
 }
 
-# Whole settings beside the case's own: what the simulator finds fastest, copies by copy engines, all ranks in one process.
+# What braid's side runs with: the settings that a search by simulation finds fastest for the machine, found once per case (multi.py).
+SEARCHED = {"overlap.may_change_rounding": "true"}
+
+# Whole settings of the run file: what braid does without a cost model, what a search finds that may change no bit, copies by copy
+# engines, all ranks in one process.
 VARIANTS = {
-    "search": {"overlap.cost": "{cost}"},
-    "search_may_round": {"overlap.cost": "{cost}", "overlap.may_change_rounding": "true"},
+    "defaults": {},
+    "search_same_bits": {"overlap.cost": "{cost}"},
     "copy_engines": {"overlap.comm_engine": "copy"},
     "one_process": {"runtime.processes": "one"},
 }
@@ -146,7 +150,7 @@ def changes(name, gpus, small=False, device="cuda"):
 
 
 def techniques(name, gpus, cost):
-    """Settings to measure for a case, by name; the first is no overlap at all. `cost`: what a search for overlap goes by."""
+    """Changes of its run file to measure for a case, by name; the first is no overlap at all. `cost`: what a search goes by."""
     ranks, file = layout(name, gpus), load(name)
     never = {*(NOT_WITH_SHARDED_WEIGHTS if file["parallel"].get("shard") == "parameters" else ()),
              *(NOT_WITH_ONE_SEQUENCE if file["train"]["microbatch"] == 1 else ())}

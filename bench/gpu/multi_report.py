@@ -38,7 +38,9 @@ reduction; clipping to norm 1. NVLink multicast is off on both sides.
 - Floor: the compute of the rank with the most of it, as if no communication were exposed and nothing waited; how it is measured,
   [h200.md](h200.md) says.
 
-{settings}"""
+{settings}
+Overlap: the keys that are on, as `braid simulate --auto-overlap` found them for these GPUs, or as the run file says (none: defaults).
+"""
 
 TRACES = """## Where the step goes
 
@@ -180,13 +182,14 @@ class Page:
             extras += ["sequence parallel"] if layout["sequence_parallel"] else []
             extras += [f"recompute {layout['recompute']}"] if layout["recompute"] != "none" else []
             changed = dict(item for r in runs.of("braid") for item in r["changes"].items())
+            overlap = ", ".join(key if value is True else f"{key} = {value}" for key, value in case.get("overlap", {}).items())
             rows.append([case["title"], f"{case['parameters'] / 1e6:,.0f} M", ", ".join([sizes, *extras]),
                          f"{case['microbatches']} x {case['microbatch']} x {case['sequence']}",
-                         ", ".join(f"{key} = {value}" for key, value in changed.items()), *(len(runs.of(side)) for side in SIDES),
+                         ", ".join(f"{key} = {value}" for key, value in changed.items()), overlap, *(len(runs.of(side)) for side in SIDES),
                          *(number(runs.value(side, key)) for key in ("clock_mhz", "power_w") for side in SIDES),
                          *(number(runs.value(side, "loss"), "{:.3f}") for side in SIDES)])
-        heads = ["case", "parameters", "layout", "per data rank and step", "braid's settings besides", "rounds, braid", "PyTorch",
-                 "MHz, braid", "PyTorch", "W, braid", "PyTorch", "last loss, braid", "PyTorch"]
+        heads = ["case", "parameters", "layout", "per data rank and step", "braid's settings besides", "overlap", "rounds, braid",
+                 "PyTorch", "MHz, braid", "PyTorch", "W, braid", "PyTorch", "last loss, braid", "PyTorch"]
         return table(heads, rows)
 
     def traces(self):
@@ -230,7 +233,7 @@ class Page:
             lines += [(r["technique"], r["tokens_per_s_per_gpu"]) for r in runs.techniques]
             for name, speed in lines:
                 trace = runs.traces.get(name)
-                rows.append([runs.case["title"], name or "as the case says", f"{speed:,.0f}",
+                rows.append([runs.case["title"], name or "as above", f"{speed:,.0f}",
                              f"{100 * (speed / off - 1):+.1f}%" if off else "",
                              number(trace and trace["communication"]["exposed_ns"] / 1e6, "{:.1f}"),
                              self.by_kind(trace["by_group"]) if trace else ""])

@@ -51,7 +51,12 @@ class PageTest(unittest.TestCase):
                     run("torch", 39000))
         self.assertIn("| llama-1b-zero1 | 56,000 (50,000 to 60,000) | 40,000 (39,000 to 48,000) | 1.40 | 50.9% | 36.4% | 292.6 |", text)
         self.assertIn("# 2 x NVIDIA H200", text)
-        self.assertIn("| 1,498 M | data 2, optimizer sharded | 1 x 2 x 8192 |  | 3 | 3 |", text)
+        self.assertIn("| 1,498 M | data 2, optimizer sharded | 1 x 2 x 8192 |  |  | 3 | 3 |", text)
+
+    def test_what_was_found_is_named(self):
+        overlap = {"overlap_grad_reduce": True, "comm_engine": "copy"}
+        text = page({**CASE, "overlap": overlap}, run("braid", 5))
+        self.assertIn("| 1 x 2 x 8192 |  | overlap_grad_reduce, comm_engine = copy | 1 |", text)
 
     def test_only_the_newest_call_counts(self):
         text = page(run("braid", 90000, session="a"), run("braid", 50000))
@@ -82,7 +87,7 @@ class PageTest(unittest.TestCase):
     def test_techniques_beside_off_stay_out_of_the_medians(self):
         text = page(run("braid", 60000), run("braid", 50000, "off"), run("braid", 55000, "grad_reduce"))
         self.assertIn("| llama-1b-zero1 | 60,000 (60,000 to 60,000) |", text)
-        self.assertIn("| llama-1b-zero1 | as the case says | 60,000 | +20.0% |  |  |\n| llama-1b-zero1 | off | 50,000 | +0.0% |  |  |\n"
+        self.assertIn("| llama-1b-zero1 | as above | 60,000 | +20.0% |  |  |\n| llama-1b-zero1 | off | 50,000 | +0.0% |  |  |\n"
                       "| llama-1b-zero1 | grad_reduce | 55,000 | +10.0% |  |  |", text)
 
     def test_what_was_skipped_is_said_until_it_is_measured(self):
@@ -133,13 +138,13 @@ class CasesTest(unittest.TestCase):
     def test_techniques_are_those_of_the_layout(self):
         self.assertEqual(list(multi_cases.techniques("llama-8b-zero3", 2, "h200x2"))[:2], ["off", "grad_reduce"])
         self.assertNotIn("grad_reduce", multi_cases.techniques("llama-8b-tp", 2, "h200x2"))
-        self.assertEqual(multi_cases.techniques("llama-8b-tp", 2, "h200x2")["search"], {"overlap.cost": "h200x2"})
+        self.assertEqual(multi_cases.techniques("llama-8b-tp", 2, "h200x2")["search_same_bits"], {"overlap.cost": "h200x2"})
 
     def test_every_switch_of_overlap_is_a_technique(self):
         reference = (GPU.parent.parent / "docs" / "configuration.md").read_text(encoding="utf-8")
         section = reference.split("## [overlap]")[1].split("\n## ")[0]
         switches = set(re.findall(r"^\| `(\w+)` \| `\w+` \| true or false", section, re.MULTILINE))
-        settings = [*(changes for _, changes in multi_cases.TECHNIQUES.values()), *multi_cases.VARIANTS.values()]
+        settings = [*(changes for _, changes in multi_cases.TECHNIQUES.values()), *multi_cases.VARIANTS.values(), multi_cases.SEARCHED]
         measured = {key.removeprefix("overlap.") for changes in settings for key in changes}
         self.assertIn("overlap_grad_reduce", switches)
         self.assertEqual(switches - measured, set(), "a new key belongs into TECHNIQUES of bench/gpu/multi_cases.py")
@@ -158,6 +163,17 @@ class CasesTest(unittest.TestCase):
                     self.plan(name, 2, changes)
                     seen.add(technique)
         self.assertEqual(seen, {"off", *multi_cases.TECHNIQUES, *multi_cases.VARIANTS})
+
+    @unittest.skipUnless(BRAID, "without the program")
+    def test_a_search_finds_a_run_file_that_braid_takes(self):
+        with tempfile.TemporaryDirectory() as folder:
+            words = ["--bin", str(pathlib.Path(BRAID).parent), "--results", folder, "--gpus", "8", "--small", "--device", "cpu"]
+            bench = multi.Bench(multi.parse_arguments(words), pathlib.Path(folder))
+            found = bench.with_found_overlap(multi.Case("llama-8b-tp", bench))
+            self.assertEqual(bench.failures, 0)
+            self.assertIn("tp_comm_overlap", multi.overlap_of(found.run_file))
+            done = subprocess.run([BRAID, "plan", *map(str, found.words())], capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 0, done.stderr)
 
     def plan(self, name, gpus, technique):
         words = gpu_bench.as_arguments({**multi_cases.changes(name, gpus, small=True, device="cpu"), **technique})
@@ -226,7 +242,7 @@ class FakeBench(multi.Bench):
     """Runs that take no time and are remembered."""
 
     def __init__(self, folder, *words):
-        self.order = []
+        self.order, self.words = [], words
         super().__init__(multi.parse_arguments(["--bin", folder, "--results", folder, "--gpus", "2", *words]), pathlib.Path(folder))
 
     def shape_of(self, case):
@@ -235,8 +251,15 @@ class FakeBench(multi.Bench):
     def simulate(self, case):
         pass
 
+    def with_found_overlap(self, case):
+        path = self.work / "found.toml"
+        path.write_text('[overlap]\nmode = "manual"\ncomm_engine = "copy"\noverlap_grad_reduce = true\nsplit_ops = false\n')
+        return case.with_run_file(path)
+
     def run_braid(self, case, shape, what, technique, trace):
         self.order.append((case.name, "braid", trace, case.changes.get("overlap.mode")))
+        if case.name == "llama-1b-tp" and case.is_searched() and "--small" in self.words:
+            raise gpu_bench.Failure("copies hang")
         if trace and case.name == "llama-8b-zero3":
             raise gpu_bench.Failure("tracing hangs")
         return {"tokens_per_s": 10.0}
@@ -268,6 +291,18 @@ class OrderTest(unittest.TestCase):
                          [("llama-8b-zero3", "braid", True), ("llama-8b-zero3", "braid", False), ("llama-1b-tp", "braid", False)])
         self.assertEqual([r["message"] for r in records if r["kind"] == "failure"], ["tracing hangs"])
         self.assertEqual(bench.failures, 1)
+
+    def test_a_case_says_what_was_found(self):
+        _, records = self.run_all("--case", "llama-1b-zero1", "--rounds", "1")
+        self.assertEqual([r["overlap"] for r in records if r["kind"] == "multi_case"],
+                         [{"comm_engine": "copy", "overlap_grad_reduce": True}])
+        _, records = self.run_all("--case", "llama-1b-zero1", "--rounds", "1", "--defaults")
+        self.assertEqual([r["overlap"] for r in records if r["kind"] == "multi_case"], [{}])
+
+    def test_where_what_was_found_fails_the_defaults_are_measured(self):
+        bench, records = self.run_all("--case", "llama-1b-tp", "--rounds", "1", "--side", "braid", "--no-trace", "--small")
+        self.assertEqual([each[0] for each in bench.order], ["llama-1b-tp", "llama-1b-tp"])
+        self.assertEqual([r["technique"] for r in records if r["kind"] == "multi_run"], ["defaults"])
 
     def test_what_failed_is_not_tried_again(self):
         bench, records = self.run_all("--case", "qwen2.5-1.5b-zero1", "--rounds", "3", "--side", "torch")
