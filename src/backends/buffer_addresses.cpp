@@ -18,7 +18,23 @@ Arena arena_of(const Buffer& buffer, const MemoryPlan& plan, const Arenas& arena
                                               : Arena{arenas.step, plan.step_bytes};
 }
 
-/// The address of each buffer; checks that it lies inside its arena.
+/// Persistent buffers, which the host reaches by name, and those of which a task touches elements.
+/// No others have memory (LiveRanges::is_used).
+std::vector<bool> has_memory(const Program& program) {
+  std::vector<bool> has(program.buffers.size());
+  for (size_t i = 0; i < program.buffers.size(); ++i) {
+    has[i] = program.buffers[i].lifetime == Lifetime::kPersistent;
+  }
+  for (const BufferRange& range : program.operands) {
+    if (range.begin != range.end) {
+      has[range.buffer.index()] = true;
+    }
+  }
+  return has;
+}
+
+/// The address of each buffer that has memory, which is checked to lie inside its arena; of any
+/// other the begin of its arena.
 std::vector<std::byte*> buffer_addresses(const Program& program, const MemoryPlan& plan,
                                          const StepPlan& step_plan, const Arenas& arenas) {
   check(step_plan.offset_bytes.size() == program.buffers.size(),
@@ -26,9 +42,14 @@ std::vector<std::byte*> buffer_addresses(const Program& program, const MemoryPla
         step_plan.offset_bytes.size());
   std::vector<std::byte*> addresses;
   addresses.reserve(program.buffers.size());
+  const std::vector<bool> is_placed = has_memory(program);
   for (size_t i = 0; i < program.buffers.size(); ++i) {
     const Buffer& buffer = program.buffers[i];
     const Arena arena = arena_of(buffer, plan, arenas);
+    if (!is_placed[i]) {
+      addresses.push_back(arena.data);
+      continue;
+    }
     const int64_t offset_bytes = step_plan.offset_bytes[i];
     check(offset_bytes >= 0 && offset_bytes + buffer.size_bytes() <= arena.size_bytes,
           "program {}: buffer {} of {} bytes at offset {} is outside its arena of {} bytes",
@@ -61,8 +82,9 @@ std::vector<std::byte*> operand_addresses(const Program& program, const MemoryPl
   operands.reserve(program.operands.size());
   for (const BufferRange& range : program.operands) {
     const Buffer& buffer = program.buffers[range.buffer.index()];
+    const int64_t begin = range.begin == range.end ? 0 : range.begin;  // may lie behind the arena
     operands.push_back(addresses[range.buffer.index()] +
-                       range.begin * static_cast<int64_t>(dtype_bytes(buffer.dtype)));
+                       begin * static_cast<int64_t>(dtype_bytes(buffer.dtype)));
   }
   return operands;
 }

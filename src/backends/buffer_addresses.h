@@ -21,9 +21,9 @@ struct Arenas {
   std::byte* host = nullptr;  ///< step buffers in host memory
 };
 
-/// The address of each operand, parallel to Program::operands. Throws InternalError if plan and
-/// program do not fit together, or a task names a stream or an event that the program does not
-/// have.
+/// The address of each operand, parallel to Program::operands; of one without elements some address
+/// in its arena. Throws InternalError if plan and program do not fit together, or a task names a
+/// stream or an event that the program does not have.
 std::vector<std::byte*> operand_addresses(const Program& program, const MemoryPlan& plan,
                                           const StepPlan& step_plan, const Arenas& arenas);
 

@@ -243,6 +243,24 @@ TEST(CpuExecutor, MakesOneKernelPerSpec) {
   EXPECT_EQ(num_made, 2);
 }
 
+TEST(CpuExecutor, ABufferThatNoTaskTouchesNeedsNoMemory) {
+  StepProgram builder;
+  const StreamId stream = builder.stream("compute");
+  const BufferId out = builder.persistent("out", 4);
+  const BufferId used = builder.step("used", 4);
+  builder.fill(stream, used, 3);
+  builder.copy(stream, used, out);
+  builder.step("unused", 1'000'000);
+  builder.on_host("unused on the host", 1'000'000);
+  const Program program = builder.finish();
+  const MemoryPlan plan = plan_of({program});
+  EXPECT_EQ(plan.step_bytes, kBufferAlignmentBytes);
+  EXPECT_EQ(plan.host_bytes, 0);
+  CpuExecutor executor({program}, plan, {});
+  executor.run(0);
+  EXPECT_THAT(read_floats(executor, "out", 4), Each(3.0f));
+}
+
 TEST(CpuExecutor, RefusesWhatDoesNotFitTogether) {
   const Program lone = infinite_program();
   const auto make = [](std::vector<Program> programs, const std::vector<Program>& planned) {
