@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <numeric>
 #include <set>
 #include <span>
 #include <string>
@@ -31,18 +32,36 @@ bool has_all_stages(const RunPlan& plan) {
   return static_cast<int64_t>(stages.size()) == plan.mesh.sizes().pipeline;
 }
 
-/// By planned rank: for how many ranks of the run it counts, itself included.
-std::vector<int64_t> ranks_per_plan(const RunPlan& plan) {
+/// Those of a host, or all of the run where none are named.
+std::vector<int> ranks_on_host(const RunPlan& plan, std::span<const int> host_ranks) {
+  std::vector<int> ranks(host_ranks.begin(), host_ranks.end());
+  if (ranks.empty()) {
+    ranks.resize(static_cast<size_t>(plan.mesh.num_ranks()));
+    std::iota(ranks.begin(), ranks.end(), 0);
+  }
+  return ranks;
+}
+
+/// "8 ranks", or "8 of 16 ranks".
+std::string whose(const RunPlan& plan, std::span<const int> host_ranks) {
+  const int64_t all = plan.mesh.num_ranks();
+  const auto here = static_cast<int64_t>(ranks_on_host(plan, host_ranks).size());
+  return here == all ? count_ranks(all) : fmt::format("{} of {}", here, count_ranks(all));
+}
+
+/// By planned rank: for how many ranks of the host it counts.
+std::vector<int64_t> ranks_per_plan(const RunPlan& plan, std::span<const int> host_ranks) {
   const size_t num_planned = plan.ranks.size();
   check(num_planned > 0, "no rank is planned");
-  const auto num_ranks = static_cast<size_t>(plan.mesh.num_ranks());
+  const std::vector<int> ranks = ranks_on_host(plan, host_ranks);
   if (!has_all_stages(plan)) {
-    return std::vector<int64_t>(num_planned,
-                                static_cast<int64_t>((num_ranks + num_planned - 1) / num_planned));
+    return std::vector<int64_t>(
+        num_planned, static_cast<int64_t>((ranks.size() + num_planned - 1) / num_planned));
   }
+  const RankPrograms programs = rank_programs(plan);
   std::vector<int64_t> counts(num_planned, 0);
-  for (const uint32_t planned : rank_programs(plan).program_of) {
-    ++counts[planned];
+  for (const int rank : ranks) {
+    ++counts[programs.program_of.at(static_cast<size_t>(rank))];
   }
   return counts;
 }
@@ -63,9 +82,9 @@ MemoryNeeds ranks_on_cpu(std::span<const RankPlan> ranks, int threads_per_rank,
 
 }  // namespace
 
-MemoryNeeds cpu_needs(const RunPlan& plan, int threads_per_rank) {
-  MemoryNeeds needs = ranks_on_cpu(plan.ranks, threads_per_rank, ranks_per_plan(plan));
-  needs.whose = count_ranks(plan.mesh.num_ranks());
+MemoryNeeds cpu_needs(const RunPlan& plan, int threads_per_rank, std::span<const int> host_ranks) {
+  MemoryNeeds needs = ranks_on_cpu(plan.ranks, threads_per_rank, ranks_per_plan(plan, host_ranks));
+  needs.whose = whose(plan, host_ranks);
   needs.add(kPieces, checkpoint_host_bytes(plan.layout));
   return needs;
 }
@@ -78,9 +97,9 @@ MemoryNeeds cpu_needs(const RankPlan& rank, const ParameterLayout& layout, int t
   return needs;
 }
 
-MemoryNeeds staging_needs(const RunPlan& plan) {
-  MemoryNeeds needs{.whose = count_ranks(plan.mesh.num_ranks()), .parts = {}};
-  const std::vector<int64_t> times = ranks_per_plan(plan);
+MemoryNeeds staging_needs(const RunPlan& plan, std::span<const int> host_ranks) {
+  MemoryNeeds needs{.whose = whose(plan, host_ranks), .parts = {}};
+  const std::vector<int64_t> times = ranks_per_plan(plan, host_ranks);
   for (size_t i = 0; i < plan.ranks.size(); ++i) {
     needs.add(kOffloaded, times[i] * plan.ranks[i].memory.host_bytes);
   }

@@ -162,9 +162,10 @@ std::vector<MemoryUse> memory_uses(const RunPlan& plan, const RunConfig& config,
     uses.push_back(gpu_use(plan, config, *memory.gpu));
   }
   if (memory.host_bytes) {
-    uses.push_back(
-        host_use(memory.gpu ? staging_needs(plan) : cpu_needs(plan, memory.threads_per_rank),
-                 *memory.host_bytes));
+    uses.push_back(host_use(memory.gpu
+                                ? staging_needs(plan, memory.host_ranks)
+                                : cpu_needs(plan, memory.threads_per_rank, memory.host_ranks),
+                            *memory.host_bytes));
   }
   return uses;
 }
@@ -181,9 +182,11 @@ std::string describe_uses(const std::vector<MemoryUse>& uses) {
 }
 
 std::string describe_shortage(const MemoryUse& use) {
-  return fmt::format("{} need{} {} of {}, {} has {} free: {}", use.needs.whose,
-                     use.needs.whose.ends_with("ranks") ? "" : "s", format_bytes(use.needs.bytes()),
-                     use.kind, use.owner, format_bytes(use.free_bytes), describe_parts(use.needs));
+  return fmt::format(
+      "{} need{} {} of {}, {} has {} free: {}", use.needs.whose,
+      use.needs.whose.ends_with("ranks") && !use.needs.whose.starts_with("1 ") ? "" : "s",
+      format_bytes(use.needs.bytes()), use.kind, use.owner, format_bytes(use.free_bytes),
+      describe_parts(use.needs));
 }
 
 void check_memory(const RunPlan& plan, const RunConfig& config, int64_t tokenizer_vocabulary,

@@ -25,6 +25,7 @@ struct RunMemory {
   std::optional<GpuMemory> gpu;       ///< none: on the CPU
   std::optional<int64_t> host_bytes;  ///< free on the host; none: not known, and not checked
   int threads_per_rank = 1;           ///< of the CPU: kernels have scratch per thread
+  std::vector<int> host_ranks = {};   ///< that share the host's; none: all ranks of the run
 };
 
 /// What is free now on this machine for a run on that device, with a context on its GPU if it has

@@ -7,6 +7,7 @@
 
 #include "base/byte_fields.h"
 #include "base/env.h"
+#include "base/host_name.h"
 #include "config/load.h"
 #include "config/reference.h"
 #include "plan/memory_needs.h"
@@ -33,7 +34,7 @@ RunConfig chosen_overlap(const RunConfig& config, int64_t vocabulary, ProcessGro
   return chosen;
 }
 
-/// What is free before a rank takes any: ranks that share a GPU look at one time.
+/// What is free before a rank takes any: ranks that share a GPU or a host look at one time.
 RunMemory memory_for_all(const RunConfig& config, const Device& device, ProcessGroup& processes) {
   const bool shares = device.gpu && device.ranks_per_gpu > 1;
   if (shares) {
@@ -41,8 +42,8 @@ RunMemory memory_for_all(const RunConfig& config, const Device& device, ProcessG
     processes.barrier("contexts on shared GPUs");
   }
   RunMemory memory = free_memory(device, config);
-  if (shares) {
-    processes.barrier("free memory of shared GPUs");
+  if (processes.size() > 1) {
+    memory.host_ranks = processes_of_host(processes, host_name());
   }
   return memory;
 }
@@ -70,6 +71,17 @@ Device device_of_process(const RunConfig& config, int local_process, ProcessGrou
                                 processes.size() > 1 ? std::optional(local_process) : std::nullopt);
   agree_on_device(processes, device);
   return device;
+}
+
+std::vector<int> processes_of_host(ProcessGroup& processes, const std::string& host) {
+  const std::vector<std::string> hosts = processes.all_gather("hosts", host);
+  std::vector<int> same;
+  for (int process = 0; process < processes.size(); ++process) {
+    if (hosts[static_cast<size_t>(process)] == host) {
+      same.push_back(process);
+    }
+  }
+  return same;
 }
 
 PlannedTraining plan_training(const RunConfig& config, int64_t tokenizer_vocabulary,

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "comm/process_group.h"
 #include "config/run_config.h"
@@ -24,6 +25,10 @@ std::unique_ptr<Tokenizer> tokenizer_of_run(const RunConfig& config, ProcessGrou
 
 /// Throws ConfigError where runtime.device cannot be had, or not by all processes.
 Device device_of_process(const RunConfig& config, int local_process, ProcessGroup& processes);
+
+/// The processes that gave the same name as this one (`host_name` of theirs), ascending. Called by
+/// all; afterwards each has come as far as this.
+std::vector<int> processes_of_host(ProcessGroup& processes, const std::string& host);
 
 /// Receives what a plan is, for the terminal, "\n" included.
 struct PlanOutput {

@@ -55,6 +55,40 @@ TEST(HostNeeds, OffloadedActivationsAreOnTheHost) {
   EXPECT_EQ(needs.bytes(), plan.ranks[0].memory.host_bytes + checkpoint_host_bytes(plan.layout));
 }
 
+// Two hosts of two ranks each, a pipeline stage a host: layers that are offloaded differ.
+TEST(HostNeeds, OfAHostAreThoseOfItsRanks) {
+  RunConfig config = small_config(2, "float32");  // of each stage
+  config.parallel.pipeline = 2;
+  config.parallel.last_stage_layers = 1;
+  config.memory.offload_layers = 2;
+  config.memory.offload_min_bytes = 1;
+  const RunPlan all = plan_run(config, 257);
+  const RunPlan stages = plan_run(config, 257, {.one_rank_per_stage = true});
+  const int64_t pieces = checkpoint_host_bytes(all.layout);
+  int64_t of_hosts = 0;
+  for (const std::vector<int>& host : {std::vector{0, 1}, std::vector{2, 3}}) {
+    SCOPED_TRACE(host.front());
+    int64_t offloaded = 0;
+    int64_t on_cpu = pieces;
+    for (const int rank : host) {
+      const RankPlan& planned = all.ranks[static_cast<size_t>(rank)];
+      offloaded += planned.memory.host_bytes;
+      on_cpu += planned.memory.peak_bytes() + planned.memory.host_bytes +
+                cpu_scratch_bytes(planned.programs, 3);
+    }
+    of_hosts += offloaded;
+    for (const RunPlan* const plan : {&all, &stages}) {
+      const MemoryNeeds needs = staging_needs(*plan, host);
+      EXPECT_EQ(bytes_of(needs, "activations on the host"), offloaded);
+      EXPECT_EQ(needs.bytes(), offloaded + pieces);
+      EXPECT_EQ(needs.whose, "2 of 4 ranks");
+      EXPECT_EQ(cpu_needs(*plan, 3, host).bytes(), on_cpu);
+    }
+  }
+  EXPECT_NE(of_hosts, 0);
+  EXPECT_EQ(bytes_of(staging_needs(all), "activations on the host"), of_hosts);
+}
+
 // What the executor allocates beside its arenas grows with its workers by their scratch alone.
 TEST(HostNeeds, CpuScratchIsWhatTheExecutorAllocates) {
   for (const std::string dtype : {"float32", "bfloat16"}) {

@@ -191,6 +191,20 @@ TEST(MemoryCheck, ARunOnGpusNeedsTheHostToo) {
                     HasSubstr("activations on the host ")));
 }
 
+TEST(MemoryCheck, AHostNeedsRoomForItsOwnRanks) {
+  const RunConfig config = config_with({"parallel.ranks=4", "train.microbatch=1"});
+  const RunPlan plan = plan_run(config, kVocabulary);
+  const int64_t needed = needed_bytes(config, host_of);
+  RunMemory half = host_of(needed * 3 / 4);
+  EXPECT_THROW(check_memory(plan, config, kVocabulary, half), ConfigError);
+  half.host_ranks = {2, 3};
+  EXPECT_NO_THROW(check_memory(plan, config, kVocabulary, half));
+  half.host_bytes = 1 << 20;
+  EXPECT_THAT(refusal_of(config, half), StartsWith("2 of 4 ranks need "));
+  half.host_ranks = {1};
+  EXPECT_THAT(refusal_of(config, half), StartsWith("1 of 4 ranks needs "));
+}
+
 TEST(MemoryCheck, TheRankThatNeedsMostCounts) {
   const RunConfig config = config_with({"parallel.ranks=2", "parallel.pipeline=2",
                                         "model.vocabulary=4096", "parallel.last_stage_layers=1"});

@@ -3,14 +3,13 @@
 #include <cuda_runtime_api.h>
 #include <unistd.h>
 
-#include <array>
-#include <fstream>
 #include <random>
 #include <sstream>
 #include <utility>
 
 #include "backends/cuda/cuda_error.h"
 #include "base/errors.h"
+#include "base/host_name.h"
 
 namespace braid {
 namespace {
@@ -18,16 +17,6 @@ namespace {
 int64_t whole_pages(int64_t size_bytes) {
   constexpr int64_t kPageBytes = int64_t{2} << 20;
   return (size_bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
-}
-
-/// Names this boot of this machine; host names may be equal in containers.
-std::string host_name() {
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string boot;
-  file >> boot;
-  std::array<char, 256> name{};
-  static_cast<void>(gethostname(name.data(), name.size() - 1));
-  return fmt::format("{}/{}", boot.empty() ? "?" : boot, name.data());
 }
 
 /// Names this process: process numbers may be equal in containers.
