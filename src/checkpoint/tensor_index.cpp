@@ -21,49 +21,16 @@ constexpr std::string_view kFormat = "braid tensor index";
 constexpr size_t kMaxQuotedBytes = 80;
 constexpr int64_t kMaxElems = int64_t{1} << 56;  // products with the size of an element fit 64 bits
 
-/// Rows [row_begin, row_end) x columns [column_begin, column_end) of a tensor as a matrix of
-/// `row_elems` columns.
-struct Block {
-  int64_t row_begin = 0;
-  int64_t row_end = 0;
-  int64_t column_begin = 0;
-  int64_t column_end = 0;
-
-  int64_t area() const { return (row_end - row_begin) * (column_end - column_begin); }
-};
-
-/// A piece as up to three blocks: the end of a row, whole rows, the beginning of a row.
-void add_blocks(const PieceRange& range, int64_t columns, std::vector<Block>& blocks) {
-  const int64_t row = range.begin / columns;
-  const int64_t column = range.begin % columns;
-  if (range.num_runs > 1 || column + range.run_elems <= columns) {
-    blocks.push_back({row, row + range.num_runs, column, column + range.run_elems});
-    return;
-  }
-  const int64_t end = range.begin + range.run_elems;
-  const int64_t full_begin = column == 0 ? row : row + 1;
-  const int64_t full_end = end / columns;
-  if (column != 0) {
-    blocks.push_back({row, row + 1, column, columns});
-  }
-  if (full_begin < full_end) {
-    blocks.push_back({full_begin, full_end, 0, columns});
-  }
-  if (end % columns != 0) {
-    blocks.push_back({full_end, full_end + 1, 0, end % columns});
-  }
-}
-
 /// Whether two blocks share an element: a line sweeps over the rows, and the columns of the blocks
 /// that it crosses must be disjoint.
-bool overlap(const std::vector<Block>& blocks) {
+bool overlap(const std::vector<MatrixBlock>& blocks) {
   struct Event {
     int64_t row;
     bool begins;  // ends come first
-    const Block* block;
+    const MatrixBlock* block;
   };
   std::vector<Event> events;
-  for (const Block& block : blocks) {
+  for (const MatrixBlock& block : blocks) {
     events.push_back({block.row_begin, true, &block});
     events.push_back({block.row_end, false, &block});
   }
@@ -220,6 +187,27 @@ class IndexReader {
 
 }  // namespace
 
+void add_blocks(const PieceRange& range, int64_t columns, std::vector<MatrixBlock>& blocks) {
+  const int64_t row = range.begin / columns;
+  const int64_t column = range.begin % columns;
+  if (range.num_runs > 1 || column + range.run_elems <= columns) {
+    blocks.push_back({row, row + range.num_runs, column, column + range.run_elems});
+    return;
+  }
+  const int64_t end = range.begin + range.run_elems;
+  const int64_t full_begin = column == 0 ? row : row + 1;
+  const int64_t full_end = end / columns;
+  if (column != 0) {
+    blocks.push_back({row, row + 1, column, columns});
+  }
+  if (full_begin < full_end) {
+    blocks.push_back({full_begin, full_end, 0, columns});
+  }
+  if (end % columns != 0) {
+    blocks.push_back({full_end, full_end + 1, 0, end % columns});
+  }
+}
+
 int64_t row_elems(const Shape& shape) {
   int64_t elems = 1;
   for (int axis = 1; axis < shape.rank(); ++axis) {
@@ -255,7 +243,7 @@ Shape piece_shape(const Shape& shape, const PieceRange& range) {
 
 std::string fault_of_pieces(const StoredTensor& tensor) {
   const std::string title = quote(tensor.name, kMaxQuotedBytes);
-  std::vector<Block> blocks;
+  std::vector<MatrixBlock> blocks;
   int64_t area = 0;
   for (const StoredPiece& piece : tensor.pieces) {
     if (!is_inside(piece.range, tensor.shape)) {

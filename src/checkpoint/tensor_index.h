@@ -36,6 +36,20 @@ int64_t row_elems(const Shape& shape);
 /// All of a tensor.
 PieceRange whole_range(const Shape& shape);
 
+/// Rows [row_begin, row_end) x columns [column_begin, column_end) of a tensor as a matrix of
+/// `row_elems` columns.
+struct MatrixBlock {
+  int64_t row_begin = 0;
+  int64_t row_end = 0;
+  int64_t column_begin = 0;
+  int64_t column_end = 0;
+
+  int64_t area() const { return (row_end - row_begin) * (column_end - column_begin); }
+};
+
+/// Appends a piece as up to three blocks: the end of a row, whole rows, the beginning of a row.
+void add_blocks(const PieceRange& range, int64_t columns, std::vector<MatrixBlock>& blocks);
+
 /// Calls visit(of_piece, of_tensor, count) for each run of elements [begin, end) of a tensor that a
 /// piece of it has, ascending: they are [of_piece, of_piece + count) of the piece and [of_tensor,
 /// of_tensor + count) of the tensor. `pitch` is from the beginning of one run of the piece to that

@@ -69,6 +69,11 @@ class StateMap {
   /// Whether any rank has such buffers.
   bool has(StateBuffer kind) const;
 
+  /// Of all ranks that hold something of the unit; those of a rank one behind the other.
+  std::span<const StateBlock> blocks(StateBuffer kind, size_t unit) const {
+    return copies_[static_cast<size_t>(kind)].at(unit);
+  }
+
   /// Calls `visit` for all runs that have elements of [begin, begin + count) of the unit, clipped
   /// to it, on all ranks or on those that `of_rank` says; of each buffer in ascending order.
   void for_each_copy(StateBuffer kind, size_t unit, int64_t begin, int64_t count,

@@ -1,7 +1,9 @@
 #include "state/state_shards.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
+#include <span>
 #include <utility>
 
 #include "base/errors.h"
@@ -12,58 +14,139 @@ namespace {
 /// Elements that the same ranks hold, ascending.
 using Holdings = std::map<std::vector<size_t>, std::vector<PieceRange>>;
 
-/// Makes the last range longer by [begin, end), or begins another one.
-void append_run(std::vector<PieceRange>& ranges, int64_t begin, int64_t end, int64_t pitch) {
-  const int64_t run_elems = end - begin;
+/// What a rank holds of a parameter, as a matrix of `row_elems` columns.
+struct HeldBlock {
+  MatrixBlock place;
+  size_t rank = 0;
+};
+
+/// Makes the last range longer by these elements, or begins another one.
+void append_range(std::vector<PieceRange>& ranges, const PieceRange& next, int64_t pitch) {
   if (!ranges.empty()) {
     PieceRange& last = ranges.back();
-    if (last.num_runs == 1 && last.begin + last.run_elems == begin) {
-      last.run_elems += run_elems;
+    if (last.num_runs == 1 && next.num_runs == 1 && last.begin + last.run_elems == next.begin) {
+      last.run_elems += next.run_elems;
       return;
     }
-    const bool is_block = last.run_elems == run_elems && last.begin % pitch + run_elems <= pitch;
-    if (is_block && last.begin + last.num_runs * pitch == begin) {
-      ++last.num_runs;
+    const bool is_block =
+        last.run_elems == next.run_elems && last.begin % pitch + last.run_elems <= pitch;
+    if (is_block && last.begin + last.num_runs * pitch == next.begin) {
+      last.num_runs += next.num_runs;
       return;
     }
   }
-  ranges.push_back({.begin = begin, .num_runs = 1, .run_elems = run_elems});
+  ranges.push_back(next);
 }
 
-/// Who holds elements [0, num_elems) of a parameter: a sweep over where the copies begin and end.
-Holdings holdings_of(const StateMap& map, StateBuffer kind, const ParameterSlot& slot,
-                     const Shape& shape) {
+PieceRange range_of(const MatrixBlock& block, int64_t pitch) {
+  const int64_t begin = block.row_begin * pitch + block.column_begin;
+  const bool has_whole_rows = block.column_end - block.column_begin == pitch;
+  return has_whole_rows ? PieceRange{begin, 1, block.area()}
+                        : PieceRange{begin, block.row_end - block.row_begin,
+                                     block.column_end - block.column_begin};
+}
+
+/// Who holds which columns of rows [row_begin, row_end): `held` are the blocks that have all of
+/// these rows. A sweep over where they begin and end.
+void add_rows(Holdings& holdings, std::span<const HeldBlock> held, int64_t row_begin,
+              int64_t row_end, int64_t pitch) {
   struct Edge {
-    int64_t at;
-    bool begins;
+    int64_t column;
+    int change;
     size_t rank;
   };
   std::vector<Edge> edges;
-  map.for_each_copy(kind, slot.unit, slot.begin, shape.num_elems(), [&](const StateRun& run) {
-    const int64_t begin = run.unit_begin - slot.begin;
-    edges.push_back({begin, true, run.rank});
-    edges.push_back({begin + run.num_elems, false, run.rank});
-  });
-  std::sort(edges.begin(), edges.end(), [](const Edge& a, const Edge& b) { return a.at < b.at; });
-  Holdings holdings;
+  for (const HeldBlock& block : held) {
+    edges.push_back({block.place.column_begin, 1, block.rank});
+    edges.push_back({block.place.column_end, -1, block.rank});
+  }
+  std::ranges::sort(edges, {}, &Edge::column);
   std::map<size_t, int> active;  // copies by rank
   for (size_t i = 0; i < edges.size(); ++i) {
-    active[edges[i].rank] += edges[i].begins ? 1 : -1;
-    if (active[edges[i].rank] == 0) {
-      active.erase(edges[i].rank);
+    const auto copies = active.try_emplace(edges[i].rank, 0).first;
+    copies->second += edges[i].change;
+    if (copies->second == 0) {
+      active.erase(copies);
     }
-    const bool ends = i + 1 == edges.size() || edges[i + 1].at == edges[i].at;
+    const bool ends = i + 1 == edges.size() || edges[i + 1].column == edges[i].column;
     if (ends || active.empty()) {
       continue;
     }
     std::vector<size_t> ranks;
-    for (const auto& [rank, copies] : active) {
+    for (const auto& [rank, count] : active) {
       ranks.push_back(rank);
     }
-    append_run(holdings[std::move(ranks)], edges[i].at, edges[i + 1].at, row_elems(shape));
+    const MatrixBlock part{row_begin, row_end, edges[i].column, edges[i + 1].column};
+    append_range(holdings[std::move(ranks)], range_of(part, pitch), pitch);
+  }
+}
+
+/// Who holds which elements of a parameter, in bands of rows between which nothing begins or ends.
+/// Time: n log n in the number of blocks, whatever their sizes, but for bands that many blocks
+/// cross.
+Holdings holdings_of(std::vector<HeldBlock> held, int64_t pitch) {
+  std::vector<int64_t> edges;
+  for (const HeldBlock& block : held) {
+    edges.push_back(block.place.row_begin);
+    edges.push_back(block.place.row_end);
+  }
+  std::ranges::sort(edges);
+  edges.erase(std::ranges::unique(edges).begin(), edges.end());
+  std::ranges::stable_sort(held, {}, [](const HeldBlock& block) { return block.place.row_begin; });
+  Holdings holdings;
+  std::vector<HeldBlock> crossing;
+  auto next = held.begin();
+  for (size_t i = 0; i + 1 < edges.size(); ++i) {
+    std::erase_if(crossing,
+                  [&](const HeldBlock& block) { return block.place.row_end == edges[i]; });
+    for (; next != held.end() && next->place.row_begin == edges[i]; ++next) {
+      crossing.push_back(*next);
+    }
+    add_rows(holdings, crossing, edges[i], edges[i + 1], pitch);
   }
   return holdings;
 }
+
+/// What the ranks hold of each parameter, without padding rows of the vocabulary.
+class HeldParameters {
+ public:
+  HeldParameters(const StateMap& map, StateBuffer kind, const ParameterLayout& whole,
+                 const ModelSpec& model)
+      : whole_(whole), model_(model), held_(whole.parameters.size()) {
+    for (size_t unit = 0; unit < whole.units.size(); ++unit) {
+      for (const StateBlock& block : map.blocks(kind, unit)) {
+        add(unit, block);
+      }
+    }
+  }
+
+  /// Once of each.
+  std::vector<HeldBlock> take(size_t parameter) { return std::move(held_[parameter]); }
+
+ private:
+  void add(size_t unit, const StateBlock& block) {
+    const std::vector<size_t>& slots = whole_.units[unit].slots;
+    const auto behind = std::ranges::upper_bound(
+        slots, block.unit_begin, {}, [&](size_t slot) { return whole_.slots[slot].begin; });
+    check(behind != slots.begin(), "element {} of unit {} is of no parameter", block.unit_begin,
+          unit);
+    const ParameterSlot& slot = whole_.slots[*std::prev(behind)];
+    const Shape shape = stored_shape(whole_.parameters[slot.parameter], model_);
+    std::vector<MatrixBlock> places;
+    add_blocks({block.unit_begin - slot.begin, block.num_runs, block.run_elems}, row_elems(shape),
+               places);
+    for (MatrixBlock& place : places) {
+      place.row_end = std::min(place.row_end, shape[0]);
+      if (place.row_begin < place.row_end) {
+        held_[slot.parameter].push_back({place, block.rank});
+      }
+    }
+  }
+
+  const ParameterLayout& whole_;
+  const ModelSpec& model_;
+  std::vector<std::vector<HeldBlock>> held_;
+};
 
 /// The range in pieces of at most `max_elems`, whole rows each where that is possible.
 std::vector<PieceRange> cut(const PieceRange& range, int64_t pitch, int64_t max_elems) {
@@ -134,13 +217,12 @@ std::vector<std::vector<StatePiece>> assign_pieces(const StateMap& map,
   std::vector<std::vector<StatePiece>> pieces(num_ranks(map));
   std::vector<int64_t> load(pieces.size(), 0);  // elements
   for (const StatePart part : kStateParts) {
+    HeldParameters held(map, buffer_of(part, map), whole, model);
     for (size_t parameter = 0; parameter < whole.parameters.size(); ++parameter) {
-      const Shape shape = stored_shape(whole.parameters[parameter], model);
-      const Holdings holdings =
-          holdings_of(map, buffer_of(part, map), whole.slots[parameter], shape);
-      for (const auto& [ranks, ranges] : holdings) {
+      const int64_t pitch = row_elems(whole.parameters[parameter].shape);
+      for (const auto& [ranks, ranges] : holdings_of(held.take(parameter), pitch)) {
         for (const PieceRange& range : ranges) {
-          for (const PieceRange& piece : cut(range, row_elems(shape), max_piece_elems)) {
+          for (const PieceRange& piece : cut(range, pitch, max_piece_elems)) {
             const size_t owner = *std::min_element(
                 ranks.begin(), ranks.end(), [&](size_t a, size_t b) { return load[a] < load[b]; });
             load[owner] += piece.num_elems();

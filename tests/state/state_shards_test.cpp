@@ -3,8 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <ctime>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "config/validate.h"
+#include "parity/layout_config.h"
 #include "plan/run_plan.h"
 
 namespace braid {
@@ -18,7 +25,7 @@ RunConfig laid_out(int64_t tensor, int64_t pipeline, int64_t data, const std::st
   config.model.kv_heads = 2;
   config.train.sequence = 16;
   config.train.microbatch = 1;
-  config.train.global_batch = 8;
+  config.train.global_batch = 8 * data;
   config.parallel.ranks = tensor * pipeline * data;
   config.parallel.tensor = tensor;
   config.parallel.pipeline = pipeline;
@@ -125,6 +132,86 @@ TEST(AssignPieces, OfShardsAreRuns) {
   for (size_t rank = 0; rank < 4; ++rank) {
     EXPECT_GT(assigned.elems_of(rank), all / 10);
   }
+}
+
+/// Elements of a unit that a rank holds, as their buffers say.
+std::set<int64_t> held_elements(const StateMap& map, StateBuffer kind, size_t unit,
+                                const ParameterLayout& whole, size_t rank) {
+  std::set<int64_t> held;
+  map.for_each_copy(
+      kind, unit, 0, whole.units[unit].num_elems,
+      [&](const StateRun& run) {
+        for (int64_t i = 0; i < run.num_elems; ++i) {
+          held.insert(run.unit_begin + i);
+        }
+      },
+      [&](size_t of) { return of == rank; });
+  return held;
+}
+
+class AssignPiecesOf : public ::testing::TestWithParam<const char*> {};
+
+// Element by element, against what the map says of each rank.
+TEST_P(AssignPiecesOf, EachElementIsWrittenOnceByARankThatHoldsIt) {
+  const RunPlan plan = plan_run(config_of({kThreeKvHeads, GetParam()}), 0);
+  const StateMap map = make_state_map(plan);
+  const auto pieces = assign_pieces(map, plan.layout, plan.model, 200);
+  for (const StatePart part : kStateParts) {
+    std::map<size_t, std::set<int64_t>> written;  // by parameter
+    for (size_t rank = 0; rank < pieces.size(); ++rank) {
+      std::map<size_t, std::set<int64_t>> held;  // by unit
+      for (const StatePiece& piece : pieces[rank]) {
+        if (piece.part != part) {
+          continue;
+        }
+        const ParameterSlot& slot = plan.layout.slots[piece.parameter];
+        const auto [of_unit, is_new] = held.try_emplace(slot.unit);
+        if (is_new) {
+          of_unit->second = held_elements(map, buffer_of(part, map), slot.unit, plan.layout, rank);
+        }
+        const int64_t pitch = row_elems(plan.layout.parameters[piece.parameter].shape);
+        for (int64_t run = 0; run < piece.range.num_runs; ++run) {
+          for (int64_t i = 0; i < piece.range.run_elems; ++i) {
+            const int64_t element = piece.range.begin + run * pitch + i;
+            ASSERT_TRUE(written[piece.parameter].insert(element).second) << element;
+            ASSERT_TRUE(of_unit->second.contains(slot.begin + element)) << element;
+          }
+        }
+      }
+    }
+    for (size_t i = 0; i < plan.layout.parameters.size(); ++i) {
+      EXPECT_EQ(static_cast<int64_t>(written[i].size()),
+                stored_shape(plan.layout.parameters[i], plan.model).num_elems());
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Layouts, AssignPiecesOf,
+    ::testing::Values("ranks=1", "ranks=4", "ranks=6 tensor=3", "ranks=12 tensor=3 shard=optimizer",
+                      "ranks=12 tensor=6 sequence_parallel=true shard=parameters",
+                      "ranks=12 tensor=3 pipeline=2 shard=gradients",
+                      "ranks=12 tensor=3 shard=parameters shard_replicas=2"));
+
+// 64 copies of matrices whose columns are in eight parts: a visit of each row of each rank takes
+// more than a minute.
+TEST(AssignPieces, TimeDoesNotGrowWithRows) {
+  RunConfig config = laid_out(8, 1, 64, "none");
+  config.model.width = 16384;
+  config.model.heads = 128;
+  config.model.kv_heads = 8;
+  const RunPlan plan = plan_run(resolved(config), 50, {.one_rank_per_stage = true});
+  const StateMap map = make_state_map(plan);
+  const std::clock_t begin = std::clock();
+  const auto pieces = assign_pieces(map, plan.layout, plan.model);
+  EXPECT_LT(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC, 5.0);
+  int64_t sum = 0;
+  for (const auto& of_rank : pieces) {
+    for (const StatePiece& piece : of_rank) {
+      sum += piece.range.num_elems();
+    }
+  }
+  EXPECT_EQ(sum, 3 * num_parameters(plan.model));
 }
 
 TEST(AssignPieces, RanksWriteWhatTheyHold) {
