@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <optional>
+#include <string_view>
 
 #include "base/errors.h"
 #include "base/text.h"
@@ -13,6 +14,9 @@ namespace {
 
 using LayerCounts = std::vector<int64_t>;  // by stage
 
+constexpr std::string_view kBalanced = "balanced";
+constexpr std::string_view kEven = "even";
+
 template <class... Args>
 void require(bool holds, fmt::format_string<Args...> format, Args&&... args) {
   if (!holds) {
@@ -20,14 +24,11 @@ void require(bool holds, fmt::format_string<Args...> format, Args&&... args) {
   }
 }
 
-int64_t num_stages(const PipelineLayoutOptions& options) {
-  return int64_t{options.num_ranks} * options.virtual_stages;
-}
-
 /// "4 stages (parallel.pipeline = 2 * parallel.virtual_stages = 2)".
 std::string describe_stages(const PipelineLayoutOptions& options) {
   return fmt::format("{} stages (parallel.pipeline = {} * parallel.virtual_stages = {})",
-                     num_stages(options), options.num_ranks, options.virtual_stages);
+                     options.schedule.num_stages(), options.schedule.num_ranks,
+                     options.schedule.virtual_stages);
 }
 
 /// Embedding before the first layer, head behind the last.
@@ -50,48 +51,53 @@ bool has_empty_stage(const std::vector<StageSlice>& stages) {
   });
 }
 
-/// As even as it gets: what does not divide goes to the stages without embedding and head.
-/// Nothing if that would leave one of them empty.
-std::optional<std::string> nearly_even_layout(const PipelineLayoutOptions& options) {
-  const int64_t stages = num_stages(options);
-  LayerCounts layers(static_cast<size_t>(stages), options.layers / stages);
-  const int64_t rest = options.layers % stages;
-  for (int64_t i = 0; i < rest; ++i) {
-    ++layers[static_cast<size_t>(stages < 3 ? i : 1 + i % (stages - 2))];
-  }
-  const std::vector<StageSlice> result = stages_of(layers);
-  return has_empty_stage(result) ? std::nullopt : std::optional(layout_text(result));
-}
-
 /// The number of pipeline ranks nearest to the given one over which `layers` divide.
 std::optional<int64_t> nearest_pipeline(const PipelineLayoutOptions& options, int64_t layers) {
   std::optional<int64_t> nearest;
-  for (int64_t ranks = 1; ranks * options.virtual_stages <= layers; ++ranks) {
-    const bool nearer =
-        !nearest || std::abs(ranks - options.num_ranks) < std::abs(*nearest - options.num_ranks);
-    if (layers % (ranks * options.virtual_stages) == 0 && nearer) {
+  for (int64_t ranks = 1; ranks * options.schedule.virtual_stages <= layers; ++ranks) {
+    const bool nearer = !nearest || std::abs(ranks - options.schedule.num_ranks) <
+                                        std::abs(*nearest - options.schedule.num_ranks);
+    if (layers % (ranks * options.schedule.virtual_stages) == 0 && nearer) {
       nearest = ranks;
     }
   }
   return nearest;
 }
 
-/// "; the nearest is parallel.pipeline = 4, or set parallel.pipeline_layout = \"...\"".
+/// Whether every stage between the first and the last can have a layer.
+bool can_be_balanced(const PipelineLayoutOptions& options) {
+  return options.layers >= options.schedule.num_stages() - 2;
+}
+
+/// "; the nearest is parallel.pipeline = 4, or set parallel.pipeline_layout = \"balanced\" ...".
 std::string what_would_fit(const PipelineLayoutOptions& options, int64_t layers) {
   std::vector<std::string> ways;
   if (const auto ranks = nearest_pipeline(options, layers)) {
     ways.push_back(fmt::format("the nearest is parallel.pipeline = {}", *ranks));
   }
-  if (const auto layout = nearly_even_layout(options)) {
-    ways.push_back(fmt::format("set parallel.pipeline_layout = {}", quote(*layout)));
+  if (can_be_balanced(options)) {
+    ways.emplace_back("set parallel.pipeline_layout = \"balanced\" alone");
   }
   return ways.empty() ? "" : "; " + join(ways, ", or ");
+}
+
+LayerCounts balanced(const PipelineLayoutOptions& options) {
+  const int64_t most_ranks = (options.layers + 2) / options.schedule.virtual_stages;
+  require(can_be_balanced(options),
+          "model.layers = {}: too few for {}, of which each but the first and the last needs one; "
+          "{}",
+          options.layers, describe_stages(options),
+          most_ranks > 0 ? fmt::format("the most is parallel.pipeline = {}", most_ranks)
+                         : fmt::format("the most is parallel.virtual_stages = {} with "
+                                       "parallel.pipeline = 1",
+                                       options.layers + 2));
+  return balanced_layers(options.schedule, options.layers, options.costs);
 }
 
 LayerCounts even_layers(const PipelineLayoutOptions& options) {
   const int64_t counted =
       options.layers + (options.account_for_embedding ? 1 : 0) + (options.account_for_loss ? 1 : 0);
-  const int64_t stages = num_stages(options);
+  const int64_t stages = options.schedule.num_stages();
   require(counted % stages == 0, "model.layers = {}{}{}: {} do not divide over {}{}",
           options.layers, options.account_for_embedding ? " + 1 for the embedding" : "",
           options.account_for_loss ? " + 1 for the loss" : "",
@@ -107,7 +113,7 @@ LayerCounts even_layers(const PipelineLayoutOptions& options) {
 int64_t layers_per_stage(const PipelineLayoutOptions& options, const char* key, int64_t given) {
   require(given >= 1 && given <= options.layers, "{} = {}: 1 to model.layers = {} are possible",
           key, given, options.layers);
-  const int64_t stages = options.virtual_stages;
+  const int64_t stages = options.schedule.virtual_stages;
   const int64_t below = given / stages * stages;
   require(given % stages == 0,
           "{} = {}: the layers do not divide over parallel.virtual_stages = {} of the rank; the "
@@ -121,11 +127,11 @@ int64_t layers_per_stage(const PipelineLayoutOptions& options, const char* key, 
 LayerCounts overridden_layers(const PipelineLayoutOptions& options) {
   const int64_t first = options.first_stage_layers;
   const int64_t last = options.last_stage_layers;
-  require(options.num_ranks > 1 || first == 0 || last == 0 || first == last,
+  require(options.schedule.num_ranks > 1 || first == 0 || last == 0 || first == last,
           "parallel.first_stage_layers = {}, parallel.last_stage_layers = {}: the first rank is "
           "the last one with parallel.pipeline = 1",
           first, last);
-  LayerCounts by_rank(static_cast<size_t>(options.num_ranks), -1);  // -1: not given
+  LayerCounts by_rank(static_cast<size_t>(options.schedule.num_ranks), -1);  // -1: not given
   if (last != 0) {
     by_rank.back() = layers_per_stage(options, "parallel.last_stage_layers", last);
   }
@@ -133,9 +139,9 @@ LayerCounts overridden_layers(const PipelineLayoutOptions& options) {
     by_rank.front() = layers_per_stage(options, "parallel.first_stage_layers", first);
   }
   const auto others = std::ranges::count(by_rank, -1);
-  const int64_t given = options.num_ranks == 1 ? std::max(first, last) : first + last;
+  const int64_t given = options.schedule.num_ranks == 1 ? std::max(first, last) : first + last;
   const int64_t rest = options.layers - given;
-  const int64_t other_stages = others * options.virtual_stages;
+  const int64_t other_stages = others * options.schedule.virtual_stages;
   require(other_stages == 0 ? rest == 0 : rest > 0 && rest % other_stages == 0,
           "model.layers = {} less parallel.first_stage_layers = {} and parallel.last_stage_layers "
           "= {}: the other {} do not divide over the other {} stages{}",
@@ -143,12 +149,8 @@ LayerCounts overridden_layers(const PipelineLayoutOptions& options) {
   std::ranges::replace(by_rank, -1, other_stages == 0 ? 0 : rest / other_stages);
 
   LayerCounts layers;
-  for (int virtual_stage = 0; virtual_stage < options.virtual_stages; ++virtual_stage) {
-    if (options.v_shape && virtual_stage % 2 == 1) {
-      layers.insert(layers.end(), by_rank.rbegin(), by_rank.rend());
-    } else {
-      layers.insert(layers.end(), by_rank.begin(), by_rank.end());
-    }
+  for (int stage = 0; stage < options.schedule.num_stages(); ++stage) {
+    layers.push_back(by_rank[static_cast<size_t>(place_of(options.schedule, stage).rank)]);
   }
   return layers;
 }
@@ -176,11 +178,12 @@ LayerCounts counted_layers(const PipelineLayoutOptions& options,
 std::vector<StageSlice> stages_of_string(const PipelineLayoutOptions& options) {
   const std::vector<std::string> letters = parse_layout_string(options.layout);
   const auto given = static_cast<int64_t>(letters.size());
-  require(given == num_stages(options), "parallel.pipeline_layout = {}: {} stages, not {}{}",
-          quote(options.layout, 200), given, describe_stages(options),
-          given % options.num_ranks == 0
-              ? fmt::format("; set parallel.virtual_stages = {}", given / options.num_ranks)
-              : "");
+  require(
+      given == options.schedule.num_stages(), "parallel.pipeline_layout = {}: {} stages, not {}{}",
+      quote(options.layout, 200), given, describe_stages(options),
+      given % options.schedule.num_ranks == 0
+          ? fmt::format("; set parallel.virtual_stages = {}", given / options.schedule.num_ranks)
+          : "");
   std::vector<StageSlice> stages = stages_of(counted_layers(options, letters));
   require(letters.front().starts_with('E') && letters.back().ends_with('L'),
           "parallel.pipeline_layout = {}: the embedding must be in the first stage and the head in "
@@ -190,19 +193,28 @@ std::vector<StageSlice> stages_of_string(const PipelineLayoutOptions& options) {
 }
 
 void check_options(const PipelineLayoutOptions& options) {
-  check(options.layers >= 1 && options.num_ranks >= 1 && options.virtual_stages >= 1,
-        "{} layers over {} ranks of {} virtual stages", options.layers, options.num_ranks,
-        options.virtual_stages);
+  check(options.layers >= 1 && options.schedule.num_ranks >= 1 &&
+            options.schedule.virtual_stages >= 1,
+        "{} layers over {} ranks of {} virtual stages", options.layers, options.schedule.num_ranks,
+        options.schedule.virtual_stages);
   const bool accounts = options.account_for_embedding || options.account_for_loss;
   const bool overrides = options.first_stage_layers != 0 || options.last_stage_layers != 0;
-  const int ways = (accounts ? 1 : 0) + (overrides ? 1 : 0) + (options.layout.empty() ? 0 : 1);
+  const bool places = !options.layout.empty() && options.layout != kEven;
+  const int ways = (accounts ? 1 : 0) + (overrides ? 1 : 0) + (places ? 1 : 0);
   require(ways <= 1,
           "parallel.pipeline_layout = {}, parallel.first_stage_layers = {}, "
           "parallel.last_stage_layers = {}, parallel.account_for_embedding = {}, "
-          "parallel.account_for_loss = {}: a layout string, numbers of layers, and what counts as "
-          "a layer exclude each other; give one of them",
+          "parallel.account_for_loss = {}: a layout, numbers of layers, and what counts as a "
+          "layer exclude each other; give one of them",
           quote(options.layout, 60), options.first_stage_layers, options.last_stage_layers,
           options.account_for_embedding, options.account_for_loss);
+}
+
+LayerCounts layer_counts(const PipelineLayoutOptions& options) {
+  if (options.first_stage_layers != 0 || options.last_stage_layers != 0) {
+    return overridden_layers(options);
+  }
+  return options.layout == kBalanced ? balanced(options) : even_layers(options);
 }
 
 void append_stage(std::string& text, const StageSlice& stage) {
@@ -219,11 +231,12 @@ void append_stage(std::string& text, const StageSlice& stage) {
 
 std::vector<StageSlice> make_pipeline_layout(const PipelineLayoutOptions& options) {
   check_options(options);
-  if (!options.layout.empty()) {
+  const bool named =
+      options.layout.empty() || options.layout == kEven || options.layout == kBalanced;
+  if (!named) {
     return stages_of_string(options);
   }
-  const bool overrides = options.first_stage_layers != 0 || options.last_stage_layers != 0;
-  const auto stages = stages_of(overrides ? overridden_layers(options) : even_layers(options));
+  const auto stages = stages_of(layer_counts(options));
   check(!has_empty_stage(stages), "layout {} has an empty stage", layout_text(stages));
   return stages;
 }

@@ -3,6 +3,7 @@
 #include "comm/links.h"
 #include "config/run_config.h"
 #include "model/model_spec.h"
+#include "parallel/balance_stages.h"
 #include "parallel/mesh.h"
 #include "parallel/parallel_options.h"
 
@@ -15,6 +16,13 @@ MeshSizes mesh_sizes(const RunConfig& config, const ModelSpec& model);
 /// The rest of section [parallel]: stages, schedule, shards. Throws ConfigError naming rule, values
 /// and nearest valid settings for a pipeline that does not exist.
 ParallelOptions parallel_options(const RunConfig& config, const ModelSpec& model);
+
+/// What stages are balanced by: multiplications of products and causal attention per token, in
+/// ten-thousandths of a layer's forward (capped at 100 layers for a part). From the model alone, so
+/// that a layout is the same on each rank and every device; microbatch, tensor and context ranks
+/// make all parts larger or smaller alike. What is looked up or memory-bound counts as nothing, and
+/// layers that are made again in part (memory.recompute_layers) as alike.
+PartCosts part_costs(const ModelSpec& model, int64_t sequence, const MemoryConfig& memory);
 
 /// Section [links] in ns and bytes/s.
 LinkOptions link_options(const LinksConfig& links);

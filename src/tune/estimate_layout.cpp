@@ -7,6 +7,7 @@
 #include "config/validate.h"
 #include "parallel/mesh.h"
 #include "parallel/pipeline_layout.h"
+#include "plan/parallel_setup.h"
 
 namespace braid {
 namespace {
@@ -94,17 +95,21 @@ ScheduleOptions LayoutEstimator::schedule_of(const Layout& layout) const {
       .group_size = layout.schedule == "interleaved" ? config_.parallel.microbatch_group_size : 0};
 }
 
+PartCosts LayoutEstimator::costs_of(const Layout& layout) const {
+  MemoryConfig memory = config_.memory;
+  memory.recompute = layout.recompute;
+  return part_costs(spec_, config_.train.sequence, memory);
+}
+
 std::vector<StageSlice> LayoutEstimator::slices_of(const Layout& layout) const {
-  return make_pipeline_layout(
-      {.layers = spec_.layers,
-       .num_ranks = static_cast<int>(layout.pipeline),
-       .virtual_stages = static_cast<int>(layout.virtual_stages),
-       .v_shape = layout.schedule == "zb-v" || layout.schedule == "dualpipe-v",
-       .layout = config_.parallel.pipeline_layout,
-       .first_stage_layers = config_.parallel.first_stage_layers,
-       .last_stage_layers = config_.parallel.last_stage_layers,
-       .account_for_embedding = layout.account_for_embedding,
-       .account_for_loss = layout.account_for_loss});
+  return make_pipeline_layout({.layers = spec_.layers,
+                               .schedule = schedule_of(layout),
+                               .costs = costs_of(layout),
+                               .layout = config_.parallel.pipeline_layout,
+                               .first_stage_layers = config_.parallel.first_stage_layers,
+                               .last_stage_layers = config_.parallel.last_stage_layers,
+                               .account_for_embedding = layout.account_for_embedding,
+                               .account_for_loss = layout.account_for_loss});
 }
 
 LayoutEstimator::DataTimes LayoutEstimator::data_times(const Layout& layout, double elems) const {
@@ -262,19 +267,18 @@ int64_t LayoutEstimator::message_ns(const Layout& layout) const {
       .ns;
 }
 
-std::shared_ptr<const std::vector<Schedule>> LayoutEstimator::schedules(
-    const ScheduleOptions& options) const {
+std::shared_ptr<const PipelineClock> LayoutEstimator::clock(const ScheduleOptions& options) const {
   const ScheduleKey key{options.kind, options.num_ranks, options.virtual_stages,
                         options.num_microbatches};
   {
     const std::lock_guard lock(mutex_);
-    if (const auto found = schedules_.find(key); found != schedules_.end()) {
+    if (const auto found = clocks_.find(key); found != clocks_.end()) {
       return found->second;
     }
   }
-  auto made = std::make_shared<const std::vector<Schedule>>(make_schedules(options));
+  auto made = std::make_shared<const PipelineClock>(options);
   const std::lock_guard lock(mutex_);
-  return schedules_.emplace(key, std::move(made)).first->second;
+  return clocks_.emplace(key, std::move(made)).first->second;
 }
 
 double LayoutEstimator::step_ns(const Layout& layout, const LayerPrices& prices) const {
@@ -290,7 +294,7 @@ double LayoutEstimator::step_ns(const Layout& layout, const LayerPrices& prices)
     const StageTimes& only = stages.front();
     ends.push_back(schedule.num_microbatches * (only.forward_ns + only.dgrad_ns + only.wgrad_ns));
   } else {
-    ends = end_times(schedule, *schedules(schedule), stages, message_ns(layout));
+    ends = clock(schedule)->end_times(stages, message_ns(layout));
   }
   double all_reduced = 0;
   double update = 0;

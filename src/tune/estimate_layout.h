@@ -11,11 +11,11 @@
 #include "config/run_config.h"
 #include "model/model_spec.h"
 #include "model/stage_slice.h"
-#include "parallel/schedule.h"
+#include "parallel/balance_stages.h"
+#include "parallel/pipeline_times.h"
 #include "sim/cost_model.h"
 #include "tune/layer_prices.h"
 #include "tune/layout_space.h"
-#include "tune/pipeline_times.h"
 
 namespace braid {
 
@@ -26,8 +26,8 @@ struct LayoutEstimate {
 };
 
 /// Reckons layouts of one run from the prices of their layers. Layers of a stage cost what one
-/// costs times their number; jobs then run as `end_times` says; sums and gathers of data ranks take
-/// what the cost model says and hide under the compute that the passes put them under. Not
+/// costs times their number; jobs then run as `PipelineClock` says; sums and gathers of data ranks
+/// take what the cost model says and hide under the compute that the passes put them under. Not
 /// reckoned: what messages between stages slow, uneven ranks, and the host copies of offload.
 /// Thread-safe.
 class LayoutEstimator {
@@ -43,6 +43,7 @@ class LayoutEstimator {
   struct DataTimes;  ///< what data and context ranks do for each other
 
   ScheduleOptions schedule_of(const Layout& layout) const;
+  PartCosts costs_of(const Layout& layout) const;
   std::vector<StageSlice> slices_of(const Layout& layout) const;
   DataTimes data_times(const Layout& layout, double elems) const;
   double rank_bytes(const Layout& layout, const LayerPrices& prices,
@@ -51,7 +52,7 @@ class LayoutEstimator {
                        const std::vector<StageSlice>& slices, int rank) const;
   StageTimes stage_times(const Layout& layout, const LayerPrices& prices, const StageSlice& slice,
                          const DataTimes& layer_data) const;
-  std::shared_ptr<const std::vector<Schedule>> schedules(const ScheduleOptions& options) const;
+  std::shared_ptr<const PipelineClock> clock(const ScheduleOptions& options) const;
   int64_t message_ns(const Layout& layout) const;
   double tail_ns(const Layout& layout, const LayerPrices& prices,
                  const std::vector<StageSlice>& slices, int rank,
@@ -64,7 +65,7 @@ class LayoutEstimator {
   const CostModel& model_;
   using ScheduleKey = std::tuple<ScheduleKind, int, int, int64_t>;
   mutable std::mutex mutex_;
-  mutable std::map<ScheduleKey, std::shared_ptr<const std::vector<Schedule>>> schedules_;
+  mutable std::map<ScheduleKey, std::shared_ptr<const PipelineClock>> clocks_;
 };
 
 }  // namespace braid

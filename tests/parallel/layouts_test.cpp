@@ -41,9 +41,8 @@ ParallelOptions pipelined(const MeshSizes& mesh, ScheduleKind kind, int virtual_
   options.virtual_stages = virtual_stages;
   options.stages = make_pipeline_layout(
       {.layers = 4,
-       .num_ranks = mesh.pipeline,
-       .virtual_stages = virtual_stages,
-       .v_shape = kind == ScheduleKind::kZbV || kind == ScheduleKind::kDualpipeV});
+       .schedule = {.kind = kind, .num_ranks = mesh.pipeline, .virtual_stages = virtual_stages},
+       .layout = "even"});
   return options;
 }
 

@@ -28,62 +28,70 @@ TEST(PipelineLayout, OneStageHasEverything) {
 
 TEST(PipelineLayout, Even) {
   EXPECT_EQ(
-      make_pipeline_layout({.layers = 6, .num_ranks = 3}),
+      make_pipeline_layout({.layers = 6, .schedule = {.num_ranks = 3}}),
       (std::vector<StageSlice>{{0, 2, true, false}, {2, 2, false, false}, {4, 2, false, true}}));
-  EXPECT_EQ(layout_of({.layers = 12, .num_ranks = 2, .virtual_stages = 2}), "Et*3|t*3|t*3|t*3L");
+  EXPECT_EQ(layout_of({.layers = 12, .schedule = {.num_ranks = 2, .virtual_stages = 2}}),
+            "Et*3|t*3|t*3|t*3L");
 }
 
 TEST(PipelineLayout, EmbeddingAndLossMayCountAsLayers) {
-  EXPECT_EQ(layout_of({.layers = 11, .num_ranks = 4, .account_for_embedding = true}),
+  EXPECT_EQ(layout_of({.layers = 11, .schedule = {.num_ranks = 4}, .account_for_embedding = true}),
             "Ett|t*3|t*3|t*3L");
-  EXPECT_EQ(layout_of({.layers = 11, .num_ranks = 4, .account_for_loss = true}),
+  EXPECT_EQ(layout_of({.layers = 11, .schedule = {.num_ranks = 4}, .account_for_loss = true}),
             "Et*3|t*3|t*3|ttL");
   EXPECT_EQ(layout_of({.layers = 14,
-                       .num_ranks = 4,
-                       .virtual_stages = 2,
+                       .schedule = {.num_ranks = 4, .virtual_stages = 2},
                        .account_for_embedding = true,
                        .account_for_loss = true}),
             "Et|tt|tt|tt|tt|tt|tt|tL");
-  EXPECT_EQ(
-      layout_of(
-          {.layers = 2, .num_ranks = 4, .account_for_embedding = true, .account_for_loss = true}),
-      "E|t|t|L");
+  EXPECT_EQ(layout_of({.layers = 2,
+                       .schedule = {.num_ranks = 4},
+                       .account_for_embedding = true,
+                       .account_for_loss = true}),
+            "E|t|t|L");
 }
 
 TEST(PipelineLayout, FirstAndLastRankMayHaveOtherNumbers) {
-  EXPECT_EQ(layout_of({.layers = 10, .num_ranks = 4, .first_stage_layers = 1}), "Et|t*3|t*3|t*3L");
-  EXPECT_EQ(layout_of({.layers = 10, .num_ranks = 4, .last_stage_layers = 1}), "Et*3|t*3|t*3|tL");
-  EXPECT_EQ(
-      layout_of({.layers = 9, .num_ranks = 4, .first_stage_layers = 1, .last_stage_layers = 2}),
-      "Et|t*3|t*3|ttL");
-  EXPECT_EQ(
-      layout_of({.layers = 5, .num_ranks = 2, .first_stage_layers = 3, .last_stage_layers = 2}),
-      "Et*3|ttL");
+  EXPECT_EQ(layout_of({.layers = 10, .schedule = {.num_ranks = 4}, .first_stage_layers = 1}),
+            "Et|t*3|t*3|t*3L");
+  EXPECT_EQ(layout_of({.layers = 10, .schedule = {.num_ranks = 4}, .last_stage_layers = 1}),
+            "Et*3|t*3|t*3|tL");
+  EXPECT_EQ(layout_of({.layers = 9,
+                       .schedule = {.num_ranks = 4},
+                       .first_stage_layers = 1,
+                       .last_stage_layers = 2}),
+            "Et|t*3|t*3|ttL");
+  EXPECT_EQ(layout_of({.layers = 5,
+                       .schedule = {.num_ranks = 2},
+                       .first_stage_layers = 3,
+                       .last_stage_layers = 2}),
+            "Et*3|ttL");
   EXPECT_EQ(layout_of({.layers = 5, .first_stage_layers = 5}), "Et*5L");
 }
 
 TEST(PipelineLayout, FirstAndLastAreRanksWithAllTheirVirtualStages) {
   PipelineLayoutOptions options{.layers = 14,
-                                .num_ranks = 3,
-                                .virtual_stages = 2,
+                                .schedule = {.num_ranks = 3, .virtual_stages = 2},
                                 .first_stage_layers = 2,
                                 .last_stage_layers = 4};
   EXPECT_EQ(layout_of(options), "Et|t*4|tt|t|t*4|ttL");
-  options.v_shape = true;
+  options.schedule.kind = ScheduleKind::kZbV;
   EXPECT_EQ(layout_of(options), "Et|t*4|tt|tt|t*4|tL");
 }
 
 TEST(PipelineLayout, String) {
   EXPECT_EQ(
-      make_pipeline_layout(
-          {.layers = 5, .num_ranks = 2, .virtual_stages = 2, .layout = "E|t*2|ttt|L"}),
+      make_pipeline_layout({.layers = 5,
+                            .schedule = {.num_ranks = 2, .virtual_stages = 2},
+                            .layout = "E|t*2|ttt|L"}),
       (std::vector<StageSlice>{
           {0, 0, true, false}, {0, 2, false, false}, {2, 3, false, false}, {5, 0, false, true}}));
 }
 
 TEST(PipelineLayout, StringOfManyStages) {
-  const auto stages = make_pipeline_layout(
-      {.layers = 61, .num_ranks = 16, .virtual_stages = 2, .layout = "Et*3|(tt|)*28t|t|L"});
+  const auto stages = make_pipeline_layout({.layers = 61,
+                                            .schedule = {.num_ranks = 16, .virtual_stages = 2},
+                                            .layout = "Et*3|(tt|)*28t|t|L"});
   ASSERT_EQ(stages.size(), 32u);
   EXPECT_EQ(stages[28], (StageSlice{57, 2, false, false}));
   EXPECT_EQ(stages[30], (StageSlice{60, 1, false, false}));
@@ -91,8 +99,10 @@ TEST(PipelineLayout, StringOfManyStages) {
 }
 
 TEST(PipelineLayout, CommasAndBlanksMeanNothing) {
-  EXPECT_EQ(layout_of({.layers = 8, .num_ranks = 4, .layout = "E,t t | (t, t |)*2 t*2 , L"}),
-            "Ett|tt|tt|ttL");
+  EXPECT_EQ(
+      layout_of(
+          {.layers = 8, .schedule = {.num_ranks = 4}, .layout = "E,t t | (t, t |)*2 t*2 , L"}),
+      "Ett|tt|tt|ttL");
 }
 
 TEST(LayoutString, WritesOutRepetitions) {
@@ -108,7 +118,7 @@ TEST(LayoutString, WritesOutRepetitions) {
 TEST(PipelineLayout, RefusesStringsThatAreNone) {
   const auto why = [](const std::string& layout) {
     const std::string message =
-        refusal({.layers = 4, .num_ranks = 2, .virtual_stages = 1, .layout = layout});
+        refusal({.layers = 4, .schedule = {.num_ranks = 2, .virtual_stages = 1}, .layout = layout});
     EXPECT_THAT(message, HasSubstr("parallel.pipeline_layout = \""));
     return message.substr(message.find("\": ") + 3);
   };
@@ -145,7 +155,7 @@ TEST(PipelineLayout, RefusesStringsThatAreNone) {
 
 TEST(PipelineLayout, StagesInTheMiddleMayBeEmpty) {
   const std::vector<StageSlice> stages = make_pipeline_layout(
-      {.layers = 4, .num_ranks = 4, .virtual_stages = 1, .layout = "Ettt||t|L"});
+      {.layers = 4, .schedule = {.num_ranks = 4, .virtual_stages = 1}, .layout = "Ettt||t|L"});
   ASSERT_EQ(stages.size(), 4u);
   EXPECT_EQ(
       stages[1],
@@ -154,55 +164,87 @@ TEST(PipelineLayout, StagesInTheMiddleMayBeEmpty) {
 }
 
 TEST(PipelineLayout, RefusesLayersThatDoNotDivide) {
-  EXPECT_EQ(refusal({.layers = 22, .num_ranks = 4}),
+  EXPECT_EQ(refusal({.layers = 22, .schedule = {.num_ranks = 4}}),
             "model.layers = 22: the layers do not divide over 4 stages (parallel.pipeline = 4 * "
             "parallel.virtual_stages = 1); the nearest is parallel.pipeline = 2, or set "
-            "parallel.pipeline_layout = \"Et*5|t*6|t*6|t*5L\"");
-  EXPECT_EQ(refusal({.layers = 12, .num_ranks = 4, .account_for_embedding = true}),
+            "parallel.pipeline_layout = \"balanced\" alone");
+  EXPECT_EQ(refusal({.layers = 12, .schedule = {.num_ranks = 4}, .account_for_embedding = true}),
             "model.layers = 12 + 1 for the embedding: 13 layers do not divide over 4 stages "
             "(parallel.pipeline = 4 * parallel.virtual_stages = 1); the nearest is "
-            "parallel.pipeline = 1, or set parallel.pipeline_layout = \"Et*3|t*3|t*3|t*3L\"");
-  // No number of ranks fits five virtual stages of 4 layers, and no string either.
-  EXPECT_EQ(refusal({.layers = 2, .num_ranks = 2, .virtual_stages = 5}),
+            "parallel.pipeline = 1, or set parallel.pipeline_layout = \"balanced\" alone");
+  // No number of ranks fits five virtual stages of 4 layers, and nothing balances them.
+  EXPECT_EQ(refusal({.layers = 2, .schedule = {.num_ranks = 2, .virtual_stages = 5}}),
             "model.layers = 2: the layers do not divide over 10 stages (parallel.pipeline = 2 * "
             "parallel.virtual_stages = 5)");
-  EXPECT_THAT(refusal({.layers = 3, .num_ranks = 2}), HasSubstr("\"Ett|tL\""));
-  EXPECT_THAT(refusal({.layers = 2, .num_ranks = 4}), HasSubstr("\"E|t|t|L\""));
+}
+
+TEST(PipelineLayout, Balanced) {
+  const PartCosts costs{.layer = {.forward = 10, .dgrad = 10, .wgrad = 10},
+                        .embedding = {},
+                        .head = {.forward = 20, .dgrad = 20, .wgrad = 20}};
+  PipelineLayoutOptions options{.layers = 10,
+                                .schedule = {.num_ranks = 3, .num_microbatches = 6},
+                                .costs = costs,
+                                .layout = "balanced"};
+  EXPECT_EQ(layout_of(options), "Et*4|t*4|ttL");
+  options.layers = 1;
+  EXPECT_EQ(layout_of(options), "E|t|L");
+  options.schedule.num_ranks = 4;
+  EXPECT_EQ(refusal(options),
+            "model.layers = 1: too few for 4 stages (parallel.pipeline = 4 * "
+            "parallel.virtual_stages = 1), of which each but the first and the last needs one; the "
+            "most is parallel.pipeline = 3");
+  options.schedule = {.kind = ScheduleKind::kInterleaved, .virtual_stages = 4};
+  EXPECT_EQ(refusal(options),
+            "model.layers = 1: too few for 4 stages (parallel.pipeline = 1 * "
+            "parallel.virtual_stages = 4), of which each but the first and the last needs one; the "
+            "most is parallel.virtual_stages = 3 with parallel.pipeline = 1");
 }
 
 TEST(PipelineLayout, RefusesNumbersThatDoNotFit) {
-  EXPECT_EQ(refusal({.layers = 12, .num_ranks = 2, .virtual_stages = 2, .first_stage_layers = 3}),
+  EXPECT_EQ(refusal({.layers = 12,
+                     .schedule = {.num_ranks = 2, .virtual_stages = 2},
+                     .first_stage_layers = 3}),
             "parallel.first_stage_layers = 3: the layers do not divide over "
             "parallel.virtual_stages = 2 of the rank; the nearest are 2 and 4");
-  EXPECT_THAT(refusal({.layers = 12, .num_ranks = 2, .virtual_stages = 2, .last_stage_layers = 1}),
+  EXPECT_THAT(refusal({.layers = 12,
+                       .schedule = {.num_ranks = 2, .virtual_stages = 2},
+                       .last_stage_layers = 1}),
               HasSubstr("parallel.last_stage_layers = 1: the layers do not divide over "
                         "parallel.virtual_stages = 2 of the rank; the nearest is 2"));
-  EXPECT_EQ(refusal({.layers = 12, .num_ranks = 4, .first_stage_layers = 2}),
+  EXPECT_EQ(refusal({.layers = 12, .schedule = {.num_ranks = 4}, .first_stage_layers = 2}),
             "model.layers = 12 less parallel.first_stage_layers = 2 and "
             "parallel.last_stage_layers = 0: the other 10 do not divide over the other 3 stages; "
             "the nearest is parallel.pipeline = 4, or set parallel.pipeline_layout = "
-            "\"Et*3|t*3|t*3|t*3L\"");
-  EXPECT_THAT(refusal({.layers = 12, .num_ranks = 2, .first_stage_layers = 13}),
+            "\"balanced\" alone");
+  EXPECT_THAT(refusal({.layers = 12, .schedule = {.num_ranks = 2}, .first_stage_layers = 13}),
               HasSubstr("parallel.first_stage_layers = 13: 1 to model.layers = 12 are possible"));
-  EXPECT_THAT(refusal({.layers = 12, .num_ranks = 2, .last_stage_layers = -1}),
+  EXPECT_THAT(refusal({.layers = 12, .schedule = {.num_ranks = 2}, .last_stage_layers = -1}),
               HasSubstr("parallel.last_stage_layers = -1: 1 to model.layers = 12"));
   // Layers are left over although all stages have theirs, and the other way round.
-  EXPECT_THAT(
-      refusal({.layers = 12, .num_ranks = 2, .first_stage_layers = 4, .last_stage_layers = 4}),
-      HasSubstr("the other 4 do not divide over the other 0 stages"));
-  EXPECT_THAT(
-      refusal({.layers = 12, .num_ranks = 3, .first_stage_layers = 4, .last_stage_layers = 8}),
-      HasSubstr("the other 0 do not divide over the other 1 stages"));
+  EXPECT_THAT(refusal({.layers = 12,
+                       .schedule = {.num_ranks = 2},
+                       .first_stage_layers = 4,
+                       .last_stage_layers = 4}),
+              HasSubstr("the other 4 do not divide over the other 0 stages"));
+  EXPECT_THAT(refusal({.layers = 12,
+                       .schedule = {.num_ranks = 3},
+                       .first_stage_layers = 4,
+                       .last_stage_layers = 8}),
+              HasSubstr("the other 0 do not divide over the other 1 stages"));
   EXPECT_THAT(refusal({.layers = 12, .first_stage_layers = 12, .last_stage_layers = 6}),
               HasSubstr("the first rank is the last one"));
 }
 
 TEST(PipelineLayout, RefusesTwoWaysAtOnce) {
-  EXPECT_EQ(refusal({.layers = 4, .num_ranks = 2, .layout = "Ett|ttL", .first_stage_layers = 2}),
+  EXPECT_EQ(refusal({.layers = 4,
+                     .schedule = {.num_ranks = 2},
+                     .layout = "Ett|ttL",
+                     .first_stage_layers = 2}),
             "parallel.pipeline_layout = \"Ett|ttL\", parallel.first_stage_layers = 2, "
             "parallel.last_stage_layers = 0, parallel.account_for_embedding = false, "
-            "parallel.account_for_loss = false: a layout string, numbers of layers, and what "
-            "counts as a layer exclude each other; give one of them");
+            "parallel.account_for_loss = false: a layout, numbers of layers, and what counts "
+            "as a layer exclude each other; give one of them");
   EXPECT_THAT(refusal({.layers = 4, .last_stage_layers = 2, .account_for_loss = true}),
               HasSubstr("exclude each other"));
   EXPECT_THAT(refusal({.layers = 4, .layout = "Et*4L", .account_for_embedding = true}),
@@ -214,7 +256,8 @@ TEST(PipelineLayout, TextIsReadBack) {
   for (int round = 0; round < 200; ++round) {
     const int ranks = 1 + static_cast<int>(random() % 6);
     const int stages = 1 + static_cast<int>(random() % 3);
-    PipelineLayoutOptions options{.layers = 0, .num_ranks = ranks, .virtual_stages = stages};
+    PipelineLayoutOptions options{.layers = 0,
+                                  .schedule = {.num_ranks = ranks, .virtual_stages = stages}};
     for (int stage = 0; stage < ranks * stages; ++stage) {
       const auto layers = static_cast<int64_t>(random() % 5);
       options.layout += stage == 0 ? "E" : "|";
@@ -234,24 +277,23 @@ TEST(PipelineLayout, TextIsReadBack) {
 TEST(PipelineLayout, WhatARefusalNamesIsAccepted) {
   for (int64_t layers = 1; layers <= 40; ++layers) {
     for (int ranks = 1; ranks <= 9; ++ranks) {
-      PipelineLayoutOptions options{.layers = layers, .num_ranks = ranks};
+      PipelineLayoutOptions options{
+          .layers = layers, .schedule = {.num_ranks = ranks}, .layout = "even"};
       try {
         make_pipeline_layout(options);
       } catch (const ConfigError& error) {
         const std::string message = error.what();
-        const std::string option = "parallel.pipeline_layout = \"";
-        if (const size_t at = message.find(option); at != std::string::npos) {
-          options.layout = message.substr(at + option.size());
-          options.layout.pop_back();
-          ASSERT_EQ(layout_of(options), options.layout);
+        if (message.find("parallel.pipeline_layout = \"balanced\"") != std::string::npos) {
+          options.layout = "balanced";
+          make_pipeline_layout(options);
         } else {
           ASSERT_LT(layers, ranks - 2);
         }
         const std::string nearest = "the nearest is parallel.pipeline = ";
         const size_t at = message.find(nearest);
         ASSERT_NE(at, std::string::npos);
-        options.layout.clear();
-        options.num_ranks = std::stoi(message.substr(at + nearest.size()));
+        options.layout = "even";
+        options.schedule.num_ranks = std::stoi(message.substr(at + nearest.size()));
         make_pipeline_layout(options);
       }
     }

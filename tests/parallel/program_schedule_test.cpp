@@ -50,11 +50,11 @@ std::vector<Program> programs_of(const Pipeline& pipeline) {
                               .parallel = {.schedule = pipeline.kind,
                                            .virtual_stages = pipeline.stages,
                                            .group_size = pipeline.group_size}};
-  options.parallel.stages = make_pipeline_layout(
-      {.layers = model.layers,
-       .num_ranks = pipeline.ranks,
-       .virtual_stages = pipeline.stages,
-       .v_shape = pipeline.kind == Kind::kZbV || pipeline.kind == Kind::kDualpipeV});
+  options.parallel.stages = make_pipeline_layout({.layers = model.layers,
+                                                  .schedule = {.kind = pipeline.kind,
+                                                               .num_ranks = pipeline.ranks,
+                                                               .virtual_stages = pipeline.stages},
+                                                  .layout = "even"});
   std::vector<Program> programs;
   for (int rank = 0; rank < pipeline.ranks; ++rank) {
     const ParameterLayout layout = make_rank_layout(model, mesh, rank, options.parallel);

@@ -53,10 +53,10 @@ std::vector<Program> programs_of(const Step& step) {
                            .shard = step.shard};
   if (step.mesh.pipeline > 1) {
     parallel.stages = make_pipeline_layout({.layers = step.layers,
-                                            .num_ranks = step.mesh.pipeline,
-                                            .virtual_stages = step.virtual_stages,
-                                            .v_shape = step.schedule == ScheduleKind::kZbV ||
-                                                       step.schedule == ScheduleKind::kDualpipeV});
+                                            .schedule = {.kind = step.schedule,
+                                                         .num_ranks = step.mesh.pipeline,
+                                                         .virtual_stages = step.virtual_stages},
+                                            .layout = "even"});
   }
   std::vector<Program> programs;
   for (int rank = 0; rank < mesh.num_ranks(); ++rank) {

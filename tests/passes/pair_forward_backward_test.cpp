@@ -37,7 +37,8 @@ Program program_of(JobPairs pairs, int64_t microbatches, bool has_stages = true,
                            .max_positions = 8};
   ParallelOptions parallel{.sequence_parallel = scatters, .pairs = pairs};
   if (has_stages) {
-    parallel.stages = make_pipeline_layout({.layers = 6, .num_ranks = 3});
+    parallel.stages =
+        make_pipeline_layout({.layers = 6, .schedule = {.num_ranks = 3}, .layout = "even"});
   }
   const int rank = mesh.rank_at({.pipeline = has_stages ? 1 : 0});
   const ParameterLayout layout = make_rank_layout(model, mesh, rank, parallel);

@@ -1,10 +1,11 @@
-#include "tune/pipeline_times.h"
+#include "parallel/pipeline_times.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <random>
 
+#include "base/errors.h"
 #include "parallel/schedule_stats.h"
 
 namespace braid {
@@ -41,7 +42,7 @@ TEST(PipelineTimes, EvenStagesTakeWhatTheScheduleSays) {
   for (const ScheduleOptions& options : random_schedules()) {
     const std::vector<Schedule> schedules = make_schedules(options);
     const std::vector<StageTimes> stages(static_cast<size_t>(options.num_stages()), {7, 9, 5, 0});
-    const std::vector<int64_t> ends = end_times(options, schedules, stages, 0);
+    const std::vector<int64_t> ends = PipelineClock(options).end_times(stages, 0);
     const auto slots = time_schedules(options, schedules, {.forward = 7, .dgrad = 9, .wgrad = 5});
     ASSERT_EQ(ends.size(), slots.size());
     for (size_t rank = 0; rank < slots.size(); ++rank) {
@@ -52,11 +53,47 @@ TEST(PipelineTimes, EvenStagesTakeWhatTheScheduleSays) {
 
 TEST(PipelineTimes, MessagesAndSlowStagesTakeTime) {
   const ScheduleOptions options{.num_ranks = 2, .num_microbatches = 1};
-  const std::vector<Schedule> schedules = make_schedules(options);
   const std::vector<StageTimes> stages{{10, 20, 30, 0}, {40, 50, 60, 60}};
   // F 10, message 3, F 40, dgrad 50, message 3 in front of the wgrad of 60, backward 20 + 30.
-  EXPECT_EQ(end_times(options, schedules, stages, 3),
+  EXPECT_EQ(PipelineClock(options).end_times(stages, 3),
             (std::vector<int64_t>{10 + 3 + 40 + 50 + 3 + 50, 10 + 3 + 40 + 50 + 60}));
+}
+
+TEST(PipelineTimes, CriticalJobsAddUpToTheLastEnd) {
+  for (const ScheduleOptions& options : random_schedules()) {
+    const PipelineClock clock(options);
+    std::vector<StageTimes> stages;
+    for (int stage = 0; stage < options.num_stages(); ++stage) {
+      stages.push_back({7 + stage % 3, 9 + 2 * (stage % 4), 5 + stage % 2, 0});
+    }
+    const std::vector<JobCounts> jobs = clock.critical_jobs(stages);
+    int64_t sum = 0;
+    for (size_t stage = 0; stage < stages.size(); ++stage) {
+      sum += jobs[stage].forwards * stages[stage].forward_ns +
+             jobs[stage].dgrads * stages[stage].dgrad_ns +
+             jobs[stage].wgrads * stages[stage].wgrad_ns;
+    }
+    EXPECT_EQ(sum, std::ranges::max(clock.end_times(stages, 0))) << describe(options);
+  }
+}
+
+TEST(PipelineTimes, PeakActivationsAreThoseOfTheSchedule) {
+  for (const ScheduleOptions& options : random_schedules()) {
+    const std::vector<int64_t> sizes(static_cast<size_t>(options.num_stages()), 1);
+    EXPECT_EQ(PipelineClock(options).peak_activations(sizes),
+              schedule_stats(options).peak_activations)
+        << describe(options);
+  }
+  // Rank 0 holds two microbatches, rank 1 one.
+  const ScheduleOptions two{.num_ranks = 2, .num_microbatches = 4};
+  EXPECT_EQ(PipelineClock(two).peak_activations(std::vector<int64_t>{3, 5}),
+            (std::vector<int64_t>{6, 5}));
+}
+
+TEST(PipelineTimes, RefusesRanksThatWaitForEachOther) {
+  const ScheduleOptions options{.num_ranks = 2, .num_microbatches = 1};
+  const std::vector<Schedule> schedules{parse_schedule("B0.0 F0.0"), parse_schedule("F0.0 B0.0")};
+  EXPECT_THROW(PipelineClock(options, schedules), InternalError);
 }
 
 TEST(PipelineTimes, ActivationsAreBounds) {

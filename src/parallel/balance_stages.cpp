@@ -1,0 +1,278 @@
+#include "parallel/balance_stages.h"
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+#include "base/errors.h"
+#include "parallel/pipeline_times.h"
+
+namespace braid {
+namespace {
+
+using Layers = std::vector<int64_t>;  // by stage
+
+/// Jobs that one search may run, over all layouts it tries: some hundredths of a second.
+constexpr size_t kMaxJobs = 4'000'000;
+constexpr size_t kClimbs = 3;
+/// A layout whose rank with the most activations has twice as many is worth a step that is such a
+/// part shorter.
+constexpr int64_t kMemoryPart = 20;
+
+/// Less is better.
+struct Score {
+  int64_t end_and_peak = 0;
+  int64_t squares = 0;  // of numbers of layers: least where they are most even
+
+  friend auto operator<=>(const Score&, const Score&) = default;
+};
+
+int64_t sum(const Layers& layers) {
+  return std::accumulate(layers.begin(), layers.end(), int64_t{0});
+}
+
+class Balancer {
+ public:
+  Balancer(const ScheduleOptions& schedule, int64_t layers, const PartCosts& costs)
+      : num_ranks_(static_cast<size_t>(schedule.num_ranks)),
+        num_stages_(static_cast<size_t>(schedule.num_stages())),
+        layers_(layers),
+        costs_(costs),
+        clock_(balancing_schedule(schedule)) {
+    for (int stage = 0; stage < schedule.num_stages(); ++stage) {
+      rank_of_.push_back(static_cast<size_t>(place_of(schedule, stage).rank));
+    }
+    even_end_ = end_of(nearly_even());
+    even_peak_ = std::ranges::max(clock_.peak_activations(nearly_even()));
+  }
+
+  Layers run() {
+    std::vector<std::pair<Score, Layers>> starts;
+    for (Layers& layers : start_layouts()) {
+      const Score score = score_of(layers);
+      starts.emplace_back(score, std::move(layers));
+    }
+    std::ranges::sort(starts);
+    starts.erase(std::unique(starts.begin(), starts.end()), starts.end());
+    starts.resize(std::min(starts.size(), kClimbs));
+    for (auto& [score, layers] : starts) {
+      climb(layers, score);
+    }
+    return std::ranges::min_element(starts)->second;
+  }
+
+ private:
+  /// The first and the last stage may have embedding or head alone.
+  int64_t least_layers(size_t stage) const {
+    return stage == 0 || stage + 1 == num_stages_ ? 0 : 1;
+  }
+
+  std::vector<StageTimes> times_of(const Layers& layers) const {
+    std::vector<StageTimes> times;
+    times.reserve(layers.size());
+    for (const int64_t count : layers) {
+      times.push_back({.forward_ns = count * costs_.layer.forward,
+                       .dgrad_ns = count * costs_.layer.dgrad,
+                       .wgrad_ns = count * costs_.layer.wgrad});
+    }
+    add(times.front(), costs_.embedding);
+    add(times.back(), costs_.head);
+    return times;
+  }
+
+  static void add(StageTimes& times, const PartCost& cost) {
+    times.forward_ns += cost.forward;
+    times.dgrad_ns += cost.dgrad;
+    times.wgrad_ns += cost.wgrad;
+  }
+
+  int64_t end_of(const Layers& layers) {
+    num_jobs_run_ += clock_.num_jobs();
+    return std::ranges::max(clock_.end_times(times_of(layers), 0));
+  }
+
+  static int64_t squares_of(const Layers& layers) {
+    return std::inner_product(layers.begin(), layers.end(), layers.begin(), int64_t{0});
+  }
+
+  /// `peak`: activations in layers, of the rank that holds most.
+  Score score_of(const Layers& layers, int64_t end, int64_t peak) const {
+    return {kMemoryPart * end * even_peak_ + even_end_ * peak, squares_of(layers)};
+  }
+
+  Score score_of(const Layers& layers) {
+    return score_of(layers, end_of(layers), std::ranges::max(clock_.peak_activations(layers)));
+  }
+
+  /// Layers that cost as much as a part, rounded.
+  int64_t in_layers(const PartCost& part) const {
+    const PartCost& layer = costs_.layer;
+    const int64_t one = std::max<int64_t>(layer.forward + layer.dgrad + layer.wgrad, 1);
+    return (part.forward + part.dgrad + part.wgrad + one / 2) / one;
+  }
+
+  /// Rounds of `low` layers per stage, and of one more in `num_high` of them, from round `first`
+  /// on (past the last, the first again); the ends have less by what they hold besides. What is
+  /// too much is taken off one high round, rank by rank from either end.
+  std::optional<Layers> in_rounds(int64_t low, size_t num_high, size_t first, int64_t head,
+                                  bool from_back) const {
+    const size_t rounds = num_stages_ / num_ranks_;
+    Layers layers(num_stages_, low);
+    for (size_t i = 0; i < num_high; ++i) {
+      const size_t round = (first + i) % rounds;
+      for (size_t rank = 0; rank < num_ranks_; ++rank) {
+        ++layers[round * num_ranks_ + rank];
+      }
+    }
+    layers.front() -= std::min(layers.front(), in_layers(costs_.embedding));
+    layers.back() -= std::min(layers.back(), head);
+    int64_t rest = sum(layers) - layers_;
+    const size_t last = (first + std::max<size_t>(num_high, 1) - 1) % rounds;
+    for (size_t i = 0; i < num_ranks_ && rest > 0; ++i) {
+      const size_t rank = from_back ? num_ranks_ - 1 - i : i;
+      int64_t& count = layers[last * num_ranks_ + rank];
+      const bool may_lose = count > least_layers(last * num_ranks_ + rank);
+      count -= may_lose ? 1 : 0;
+      rest -= may_lose ? 1 : 0;
+    }
+    return rest == 0 ? std::optional(layers) : std::nullopt;
+  }
+
+  /// As even as it gets; what does not divide goes to the middle.
+  Layers nearly_even() const {
+    Layers layers(num_stages_, layers_ / static_cast<int64_t>(num_stages_));
+    for (size_t stage = 0; stage < num_stages_; ++stage) {
+      layers[stage] = std::max(layers[stage], least_layers(stage));
+    }
+    int64_t rest = layers_ - sum(layers);
+    for (size_t i = 0; rest > 0; ++i, --rest) {
+      ++layers[num_stages_ < 3 ? i % num_stages_ : 1 + i % (num_stages_ - 2)];
+    }
+    return layers;
+  }
+
+  std::vector<Layers> start_layouts() const {
+    std::vector<Layers> starts{nearly_even()};
+    const size_t rounds = num_stages_ / num_ranks_;
+    const auto stages = static_cast<int64_t>(num_stages_);
+    const int64_t heads = in_layers(costs_.head);
+    const int64_t low = std::max<int64_t>((layers_ + heads) / stages - 1, 1);
+    for (int64_t level = low; level <= low + 2; ++level) {
+      for (int64_t head = std::max<int64_t>(heads - 1, 0); head <= heads + 1; ++head) {
+        for (size_t num_high = 0; num_high < rounds; ++num_high) {
+          for (size_t first = 0; first < (num_high == 0 ? 1 : rounds); ++first) {
+            for (const bool from_back : {false, true}) {
+              if (auto layers = in_rounds(level, num_high, first, head, from_back)) {
+                starts.push_back(std::move(*layers));
+              }
+            }
+          }
+        }
+      }
+    }
+    return starts;
+  }
+
+  /// A layer's time on a longest chain, by stage: what the end could gain by moving it away, and
+  /// surely loses by adding another.
+  std::vector<int64_t> critical_times(const Layers& layers) const {
+    std::vector<int64_t> times;
+    for (const JobCounts& jobs : clock_.critical_jobs(times_of(layers))) {
+      times.push_back(jobs.forwards * costs_.layer.forward + jobs.dgrads * costs_.layer.dgrad +
+                      jobs.wgrads * costs_.layer.wgrad);
+    }
+    return times;
+  }
+
+  struct Move {
+    int64_t gain = 0;  // at most
+    size_t from = 0;
+    size_t to = 0;
+  };
+
+  /// Those that may gain something, most promising first.
+  std::vector<Move> moves(const Layers& layers) const {
+    const std::vector<int64_t> times = critical_times(layers);
+    std::vector<Move> list;
+    for (size_t from = 0; from < num_stages_; ++from) {
+      for (size_t to = 0; to < num_stages_; ++to) {
+        if (from != to && layers[from] > least_layers(from) && times[from] > times[to]) {
+          list.push_back({times[from] - times[to], from, to});
+        }
+      }
+    }
+    std::ranges::stable_sort(list, std::ranges::greater{}, &Move::gain);
+    return list;
+  }
+
+  void climb(Layers& layers, Score& score) {
+    const size_t limit = num_jobs_run_ + kMaxJobs / kClimbs;
+    while (num_jobs_run_ < limit && improve(layers, score, limit)) {
+    }
+  }
+
+  /// Makes the first move that gains.
+  bool improve(Layers& layers, Score& score, size_t limit) {
+    const std::vector<int64_t> peaks = clock_.peak_activations(layers);
+    const int64_t peak = std::ranges::max(peaks);
+    for (const Move& move : moves(layers)) {
+      if (num_jobs_run_ > limit) {
+        return false;
+      }
+      Layers next = layers;
+      --next[move.from];
+      ++next[move.to];
+      // The peak does not fall where another rank has it.
+      const bool may_fall = peaks[rank_of_[move.from]] == peak;
+      const int64_t end = end_of(next);
+      if (!may_fall && score <= score_of(next, end, peak)) {
+        continue;
+      }
+      const Score next_score = score_of(next, end, std::ranges::max(clock_.peak_activations(next)));
+      if (next_score < score) {
+        layers = std::move(next);
+        score = next_score;
+        return true;
+      }
+    }
+    return false;
+  }
+
+  size_t num_ranks_;
+  size_t num_stages_;
+  int64_t layers_;
+  const PartCosts& costs_;
+  PipelineClock clock_;
+  std::vector<size_t> rank_of_;  // by stage
+  size_t num_jobs_run_ = 0;
+  int64_t even_end_ = 0;  // of the most even layout, with which others are compared
+  int64_t even_peak_ = 0;
+};
+
+}  // namespace
+
+ScheduleOptions balancing_schedule(ScheduleOptions schedule) {
+  constexpr int64_t kGroups = 4;
+  constexpr int64_t kRanksPerGroup = 4;
+  schedule.pairs = JobPairs::kNone;
+  const int64_t ranks = schedule.num_ranks;
+  int64_t group = schedule.group_size > 0 ? schedule.group_size : ranks;
+  int64_t rest = schedule.num_microbatches % group;
+  if (group > kRanksPerGroup * ranks &&
+      schedule.num_microbatches > kGroups * kRanksPerGroup * ranks) {
+    schedule.group_size = group = kRanksPerGroup * ranks;
+    rest = 0;
+  }
+  schedule.num_microbatches = std::min(schedule.num_microbatches, kGroups * group + rest);
+  return schedule;
+}
+
+std::vector<int64_t> balanced_layers(const ScheduleOptions& schedule, int64_t layers,
+                                     const PartCosts& costs) {
+  check(layers >= 1 && layers >= schedule.num_stages() - 2, "{} layers for {} stages", layers,
+        schedule.num_stages());
+  return schedule.num_stages() == 1 ? Layers{layers} : Balancer(schedule, layers, costs).run();
+}
+
+}  // namespace braid
