@@ -87,6 +87,7 @@ VARIANTS = {
     "search_same_bits": {"overlap.cost": "{cost}"},
     "copy_engines": {"overlap.comm_engine": "copy"},
     "one_process": {"runtime.processes": "one"},
+    "recompute_auto": {"overlap.cost": "{cost}", "overlap.may_change_rounding": "true", "memory.recompute": "auto"},
 }
 
 NOT_WITH_SHARDED_WEIGHTS = {"param_gather_with_optimizer", "align_param_gather"}  # these are gathered for each use
@@ -152,8 +153,9 @@ def changes(name, gpus, small=False, device="cuda"):
 def techniques(name, gpus, cost):
     """Changes of its run file to measure for a case, by name; the first is no overlap at all. `cost`: what a search goes by."""
     ranks, file = layout(name, gpus), load(name)
-    never = {*(NOT_WITH_SHARDED_WEIGHTS if file["parallel"].get("shard") == "parameters" else ()),
+    never = {*(() if file.get("memory", {}).get("recompute", "none") != "none" else ("recompute_auto",)),
+             *(NOT_WITH_SHARDED_WEIGHTS if file["parallel"].get("shard") == "parameters" else ()),
              *(NOT_WITH_ONE_SEQUENCE if file["train"]["microbatch"] == 1 else ())}
     alone = {key: values for key, (dimension, values) in TECHNIQUES.items() if ranks[dimension] > 1 and key not in never}
-    chosen = {"off": OFF} | alone | VARIANTS
+    chosen = {"off": OFF} | alone | {key: values for key, values in VARIANTS.items() if key not in never}
     return {key: {name: text.format(cost=cost) for name, text in values.items()} for key, values in chosen.items()}

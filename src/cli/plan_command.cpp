@@ -23,7 +23,7 @@
 #include "plan/run_costs.h"
 #include "plan/run_plan.h"
 #include "plan/step_prediction.h"
-#include "runtime/choose_overlap.h"
+#include "runtime/choose_settings.h"
 #include "runtime/host_memory.h"
 #include "runtime/memory_check.h"
 #include "runtime/progress_bar.h"
@@ -38,13 +38,6 @@ namespace {
 int table_width(const Console& console) {
   constexpr int kNarrowest = 40;
   return console.is_terminal() ? std::max(kNarrowest, terminal_columns()) : 160;
-}
-
-/// Of a device that the analytic model knows; a CPU's is a guess, and ranks share it.
-std::optional<GpuMemory> memory_of(const DeviceSpec& device) {
-  return device.kind == "cpu" ? std::nullopt
-                              : std::optional(GpuMemory{.name = "one " + device.description,
-                                                        .free_bytes = device.memory_bytes});
 }
 
 std::string known_gpu_names() {
@@ -190,7 +183,17 @@ void add_plan_command(CLI::App& app, const Console& console) {
       choice = {.print = [&console](std::string_view text) { console.print(text); },
                 .progress_bar = console.is_terminal()};
     }
-    const RunConfig config = choose_overlap(loaded.config, vocabulary, choice);
+    std::unique_ptr<CostModel> model;
+    std::optional<GpuMemory> gpu = given_memory(arguments->device_memory);
+    if (!arguments->cost.empty()) {
+      model = with_links_of_run(
+          load_cost_model(arguments->cost, static_cast<int>(loaded.config.parallel.ranks)),
+          loaded.config.links);
+      gpu = gpu ? gpu : memory_of(model->cluster().device);
+    }
+    const RunMemory memory{.gpu = gpu, .host_bytes = std::nullopt};
+    const RunConfig config = choose_settings(loaded.config, vocabulary,
+                                             gpu ? std::optional(memory) : std::nullopt, choice);
     if (arguments->print_program) {
       const RunPlan plan = plan_run(config, vocabulary, {.ranks = {0}});
       console.print(print_program(plan.ranks.front().programs[kTrainProgram]));
@@ -211,14 +214,9 @@ void add_plan_command(CLI::App& app, const Console& console) {
     }
     text += describe_layout(config, plan.model) + describe_ranks(plan) +
             describe_schedule(config, plan.model, table_width(console));
-    std::optional<GpuMemory> gpu = given_memory(arguments->device_memory);
-    if (!arguments->cost.empty()) {
-      const auto model =
-          with_links_of_run(load_cost_model(arguments->cost, plan.mesh.num_ranks()), config.links);
+    if (model) {
       text += describe_prediction(plan, config, *model);
-      gpu = gpu ? gpu : memory_of(model->cluster().device);
     }
-    const RunMemory memory{.gpu = gpu, .host_bytes = std::nullopt};
     const std::vector<MemoryUse> uses = memory_uses(plan, config, memory);
     console.print(text + describe_uses(uses) +
                   (gpu ? describe_nccl_needs(plan_of_rank(plan, uses.front().rank.value())) : ""));

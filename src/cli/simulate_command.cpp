@@ -1,6 +1,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,7 +16,8 @@
 #include "plan/run_costs.h"
 #include "plan/simulated_report.h"
 #include "plan/simulated_run.h"
-#include "runtime/choose_overlap.h"
+#include "runtime/choose_settings.h"
+#include "runtime/memory_check.h"
 #include "sim/analytic_model.h"
 #include "sim/measured_model.h"
 #include "trace/chrome_trace.h"
@@ -70,9 +72,10 @@ std::string cost_name(const Arguments& arguments, int num_ranks) {
   return arguments.profile.empty() ? cluster_of(arguments, num_ranks).name : arguments.profile;
 }
 
-/// Resolves overlap.mode = "auto", with the costs of the simulation if --auto-overlap asks for it.
-RunConfig with_overlap(RunConfig config, int64_t vocabulary, const CostModel& model,
-                       const Arguments& arguments, const Console& console) {
+/// Resolves what the run leaves open, with the device that is simulated, and overlap with its costs
+/// if --auto-overlap asks for it.
+RunConfig with_settings(RunConfig config, int64_t vocabulary, const CostModel& model,
+                        const Arguments& arguments, const Console& console) {
   ChooseOverlapOptions options;
   if (!arguments.json) {
     options.print = [&console](std::string_view text) { console.print(text); };
@@ -86,7 +89,11 @@ RunConfig with_overlap(RunConfig config, int64_t vocabulary, const CostModel& mo
                       .disable_passes = config.overlap.disable_passes};
     options.model = &model;
   }
-  return choose_overlap(config, vocabulary, options);
+  const std::optional<GpuMemory> gpu = memory_of(model.cluster().device);
+  return choose_settings(
+      config, vocabulary,
+      gpu ? std::optional(RunMemory{.gpu = gpu, .host_bytes = std::nullopt}) : std::nullopt,
+      options);
 }
 
 void run(const Arguments& arguments, const Console& console) {
@@ -96,7 +103,7 @@ void run(const Arguments& arguments, const Console& console) {
   }
   const auto model = with_links_of_run(
       cost_model(arguments, static_cast<int>(config.parallel.ranks)), config.links);
-  config = with_overlap(std::move(config), vocabulary, *model, arguments, console);
+  config = with_settings(std::move(config), vocabulary, *model, arguments, console);
   if (!arguments.save_config.empty()) {
     write_file_atomically(arguments.save_config, to_toml(config));
   }

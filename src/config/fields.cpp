@@ -49,7 +49,7 @@ constexpr Names4 kContextMethods = {"ring", "all_gather", "a2a", "a2a+ring"};
 constexpr Names3 kBuckets = {"layer", "virtual_stage", "bytes"};
 constexpr Names2 kGradDtypes = {"float32", "bfloat16"};
 constexpr Names4 kShards = {"none", "optimizer", "gradients", "parameters"};
-constexpr Names4 kRecompute = {"none", "norms", "attention", "full"};
+constexpr Names5 kRecompute = {"none", "norms", "attention", "full", "auto"};
 constexpr Names3 kModes = {"auto", "manual", "off"};
 constexpr Names5 kCommEngines = {"auto", "sm", "copy", "nccl_copy", "hidden"};
 constexpr Names3 kPairs = {"none", "forward_backward", "halves"};
@@ -139,7 +139,7 @@ constexpr std::array kFields = {
     Field{BRAID_KEY(parallel, bucket_bytes), {.minimum = 1, .maximum = 1e15}, "With bucket = \"bytes\": fp32 gradient bytes that complete a bucket."},
     Field{BRAID_KEY(parallel, grad_reduce_dtype), one_of(kGradDtypes), "Type in which gradients cross between data- and context-parallel ranks; each rank adds them up in float32 either way."},
 
-    Field{BRAID_KEY(memory, recompute), one_of(kRecompute), "Activations that the backward makes again instead of keeping them: those of norms and activation functions, also attention's, or all of a layer but one; the losses stay the same bit for bit (docs/passes.md)."},
+    Field{BRAID_KEY(memory, recompute), one_of(kRecompute), "Activations that the backward makes again instead of keeping them: those of norms and activation functions, also attention's, or all of a layer but one; \"auto\" = what of that fits the memory and repeats least. The losses stay the same bit for bit (docs/passes.md)."},
     Field{BRAID_KEY(memory, recompute_layers), {.minimum = 0, .maximum = 4096}, "Do so in this many layers, the first of the model; 0 = in all."},
     Field{BRAID_KEY(memory, offload_layers), {.minimum = 0, .maximum = 4096}, "First layers of the model whose activations wait in host memory for the backward; 0 = none."},
     Field{BRAID_KEY(memory, offload_prefetch_layers), {.minimum = 0, .maximum = 4096}, "Layers ahead of their use at which they come back, and that their way out may take."},

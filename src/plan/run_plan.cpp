@@ -147,6 +147,7 @@ std::vector<int> planned_ranks(const PlanOptions& options, const Mesh& mesh) {
   return ranks;
 }
 
+/// "auto" is for those who know the memory (choose_recompute.h): until then, nothing.
 Recompute recompute_policy(const MemoryConfig& memory) {
   return memory.recompute == "norms"       ? Recompute::kNorms
          : memory.recompute == "attention" ? Recompute::kAttention

@@ -60,21 +60,6 @@ int64_t state_bytes(const RunPlan& plan) {
   return most;
 }
 
-/// The first and the last rank of each pipeline stage, ascending: shards of ranks between them are
-/// as large.
-std::vector<int> edge_ranks(const Mesh& mesh) {
-  std::set<int> ranks;
-  const MeshSizes& sizes = mesh.sizes();
-  for (int stage = 0; stage < sizes.pipeline; ++stage) {
-    ranks.insert(mesh.rank_at({.pipeline = stage}));
-    ranks.insert(mesh.rank_at({.tensor = sizes.tensor - 1,
-                               .context = sizes.context - 1,
-                               .data = sizes.data - 1,
-                               .pipeline = stage}));
-  }
-  return {ranks.begin(), ranks.end()};
-}
-
 /// Plans other settings of a run that does not fit.
 class Replanner {
  public:
@@ -141,6 +126,25 @@ std::string last_resort(const RunConfig& config, const MemoryUse& shortage) {
 }
 
 }  // namespace
+
+std::vector<int> edge_ranks(const Mesh& mesh) {
+  std::set<int> ranks;
+  const MeshSizes& sizes = mesh.sizes();
+  for (int stage = 0; stage < sizes.pipeline; ++stage) {
+    ranks.insert(mesh.rank_at({.pipeline = stage}));
+    ranks.insert(mesh.rank_at({.tensor = sizes.tensor - 1,
+                               .context = sizes.context - 1,
+                               .data = sizes.data - 1,
+                               .pipeline = stage}));
+  }
+  return {ranks.begin(), ranks.end()};
+}
+
+std::optional<GpuMemory> memory_of(const DeviceSpec& device) {
+  return device.kind == "cpu" ? std::nullopt
+                              : std::optional(GpuMemory{.name = "one " + device.description,
+                                                        .free_bytes = device.memory_bytes});
+}
 
 RunMemory free_memory(const Device& device, const RunConfig& config) {
   RunMemory memory{

@@ -9,6 +9,7 @@
 #include "plan/memory_needs.h"
 #include "plan/run_plan.h"
 #include "runtime/device.h"
+#include "sim/device_spec.h"
 
 namespace braid {
 
@@ -19,6 +20,9 @@ struct GpuMemory {
   int64_t free_bytes = 0;    ///< free now, or all that there is
   bool has_context = false;  ///< CUDA's contexts of its ranks are there already, not in free_bytes
 };
+
+/// Of a device that the analytic model knows; nothing of a CPU, whose is a guess that ranks share.
+std::optional<GpuMemory> memory_of(const DeviceSpec& device);
 
 /// Where a run is to happen.
 struct RunMemory {
@@ -42,6 +46,10 @@ struct MemoryUse {
 
   bool fits() const { return needs.bytes() <= free_bytes; }
 };
+
+/// The first and the last rank of each pipeline stage, ascending: shards of ranks between them are
+/// as large, so what they need says whether a run fits.
+std::vector<int> edge_ranks(const Mesh& mesh);
 
 /// The GPU of the planned rank that needs most, or the host of a run on the CPU; and the host of a
 /// run on GPUs.

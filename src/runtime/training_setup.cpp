@@ -14,7 +14,7 @@
 #include "plan/parallel_setup.h"
 #include "plan/rank_programs.h"
 #include "runtime/agreement.h"
-#include "runtime/choose_overlap.h"
+#include "runtime/choose_settings.h"
 #include "runtime/memory_check.h"
 
 namespace braid {
@@ -22,15 +22,33 @@ namespace {
 
 constexpr int64_t kNsPerSecond = 1'000'000'000;
 
-/// As the first process chooses it.
-RunConfig chosen_overlap(const RunConfig& config, int64_t vocabulary, ProcessGroup& processes,
-                         const PlanOutput& output) {
-  if (!processes.leads()) {
-    return parse_config(processes.broadcast("overlap", {}), "the configuration of rank 0");
+/// What is free on the GPU of every process, and on its host.
+RunMemory least_memory(RunMemory memory, ProcessGroup& processes) {
+  const auto least = [&](const char* what, int64_t own) {
+    for (const std::string& bytes : processes.all_gather(what, ByteWriter().number(own).take())) {
+      own = std::min(own, ByteReader(bytes).number<int64_t>());
+    }
+    return own;
+  };
+  if (memory.gpu) {
+    memory.gpu->free_bytes = least("free memory of GPUs", memory.gpu->free_bytes);
   }
-  RunConfig chosen = choose_overlap(config, vocabulary,
-                                    {.print = output.print, .progress_bar = output.progress_bar});
-  processes.broadcast("overlap", to_toml(chosen));
+  if (memory.host_bytes) {
+    memory.host_bytes = least("free memory of hosts", *memory.host_bytes);
+  }
+  return memory;
+}
+
+/// As the first process chooses them.
+RunConfig chosen_settings(const RunConfig& config, int64_t vocabulary, const RunMemory& memory,
+                          ProcessGroup& processes, const PlanOutput& output) {
+  const RunMemory least = least_memory(memory, processes);
+  if (!processes.leads()) {
+    return parse_config(processes.broadcast("settings", {}), "the configuration of rank 0");
+  }
+  RunConfig chosen = choose_settings(config, vocabulary, least,
+                                     {.print = output.print, .progress_bar = output.progress_bar});
+  processes.broadcast("settings", to_toml(chosen));
   return chosen;
 }
 
@@ -87,7 +105,8 @@ std::vector<int> processes_of_host(ProcessGroup& processes, const std::string& h
 PlannedTraining plan_training(const RunConfig& config, int64_t tokenizer_vocabulary,
                               const Device& device, ProcessGroup& processes,
                               const PlanOutput& output) {
-  RunConfig chosen = chosen_overlap(config, tokenizer_vocabulary, processes, output);
+  const RunMemory memory = memory_for_all(config, device, processes);
+  RunConfig chosen = chosen_settings(config, tokenizer_vocabulary, memory, processes, output);
   RunPlan plan = processes.size() > 1
                      ? plan_for_rank(chosen, tokenizer_vocabulary, processes.index(),
                                      [&](uint64_t own) { return give_to_all(processes, own); })
@@ -99,7 +118,7 @@ PlannedTraining plan_training(const RunConfig& config, int64_t tokenizer_vocabul
   output.print(to_toml(chosen));
   output.print("\n" + describe_device(device) + describe_run_plan(plan, chosen) +
                (device.gpu ? describe_nccl_needs(plan.ranks.front()) : "") + "\n");
-  check_memory(plan, chosen, tokenizer_vocabulary, memory_for_all(chosen, device, processes));
+  check_memory(plan, chosen, tokenizer_vocabulary, memory);
   return {std::move(chosen), std::move(plan)};
 }
 

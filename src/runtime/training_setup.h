@@ -37,7 +37,7 @@ struct PlanOutput {
 };
 
 struct PlannedTraining {
-  RunConfig config;  ///< with the overlap that was chosen
+  RunConfig config;  ///< with the overlap and recompute that were chosen
   RunPlan plan;
 };
 

@@ -264,7 +264,10 @@ class Enumerator {
     const bool alone = layout.data * layout.context == 1;
     const auto shards = alone ? names("parallel.shard", config_.parallel.shard, kNoShard)
                               : names("parallel.shard", config_.parallel.shard, kShards);
-    const auto policies = names("memory.recompute", config_.memory.recompute, kPolicies);
+    const bool is_open = config_.memory.recompute == "auto";
+    const auto policies = is_open
+                              ? std::vector<std::string_view>(kPolicies.begin(), kPolicies.end())
+                              : names("memory.recompute", config_.memory.recompute, kPolicies);
     for (const std::string_view shard : shards) {
       for (const int64_t copies : replicas(layout, shard)) {
         for (const std::string_view recompute : policies) {

@@ -140,6 +140,10 @@ class CasesTest(unittest.TestCase):
         self.assertNotIn("grad_reduce", multi_cases.techniques("llama-8b-tp", 2, "h200x2"))
         self.assertEqual(multi_cases.techniques("llama-8b-tp", 2, "h200x2")["search_same_bits"], {"overlap.cost": "h200x2"})
 
+    def test_recompute_is_chosen_where_a_case_has_some(self):
+        self.assertIn("recompute_auto", multi_cases.techniques("qwen2.5-32b-zero3", 8, "h200x8"))
+        self.assertNotIn("recompute_auto", multi_cases.techniques("llama-8b-zero3", 8, "h200x8"))
+
     def test_every_switch_of_overlap_is_a_technique(self):
         reference = (GPU.parent.parent / "docs" / "configuration.md").read_text(encoding="utf-8")
         section = reference.split("## [overlap]")[1].split("\n## ")[0]
@@ -330,7 +334,7 @@ class OrderTest(unittest.TestCase):
 
     def test_techniques_come_last_each_alone(self):
         bench, records = self.run_all("--case", "llama-1b-zero1", "--rounds", "1", "--side", "braid", "--techniques", "--no-trace")
-        self.assertEqual([each[3] for each in bench.order], [None, "off", *["manual"] * 4, *[None] * len(multi_cases.VARIANTS)])
+        self.assertEqual([each[3] for each in bench.order], [None, "off", *["manual"] * 4, *[None] * (len(multi_cases.VARIANTS) - 1)])
         self.assertEqual([r["technique"] for r in records if r["kind"] == "multi_run"][:3], ["", "off", "grad_reduce"])
 
     def test_cases_without_a_version_for_these_gpus_say_why(self):

@@ -137,6 +137,19 @@ TEST_F(PlanCommand, DeviceMemoryIsASizeOrAGpu) {
   }
 }
 
+TEST_F(PlanCommand, ChoosesRecomputeThatFitsTheDevice) {
+  write(
+      "large.toml",
+      "[model]\npreset = \"llama-1b\"\n[train]\nsequence = 8192\nmicrobatch = 4\nglobal_batch = 4\n"
+      "dtype = \"bfloat16\"\n[memory]\nrecompute = \"auto\"\n");
+  const std::string text = output_of({"plan", "large.toml", "--device-memory", "64GiB"});
+  EXPECT_THAT(text, ContainsRegex("recompute [a-z]+ in [0-9]+ of 16 layers: [0-9.]+ GiB of 64.0 "
+                                  "GiB, would be [0-9.]+ GiB without\n"));
+  EXPECT_THAT(text, HasSubstr("\nfits      "));
+  EXPECT_THAT(output_of({"plan", "large.toml"}),
+              HasSubstr("recompute auto: the memory of a device is not known here"));
+}
+
 TEST_F(PlanCommand, CostOfADeviceComparesItsMemory) {
   write("large.toml", "[model]\npreset = \"llama-8b\"\n[train]\ndtype = \"bfloat16\"\n");
   EXPECT_THAT(output_of({"plan", "large.toml", "--dry-run", "--cost", "h100"}),

@@ -109,6 +109,9 @@ INSTANTIATE_TEST_SUITE_P(
         Broken{"memory.recompute_layers=2",
                "memory.recompute_layers = 2: is read with recompute = \"norms\", \"attention\" or "
                "\"full\" only; recompute is \"none\""},
+        Broken{
+            "memory.recompute=auto\nmemory.recompute_layers=2",
+            "memory.recompute_layers = 2: recompute = \"auto\" chooses the layers; leave it out"},
         Broken{"memory.offload_prefetch_layers=2",
                "memory.offload_prefetch_layers = 2: is read with offload_layers above 0 only"},
         Broken{"memory.offload_min_bytes=4096",

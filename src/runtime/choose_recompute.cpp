@@ -1,0 +1,186 @@
+#include "runtime/choose_recompute.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/text.h"
+#include "ops/op.h"
+#include "plan/model_setup.h"
+#include "plan/parallel_setup.h"
+
+namespace braid {
+namespace {
+
+constexpr std::array<const char*, 3> kPolicies = {"norms", "attention", "full"};
+
+/// One of so many parts of a memory stays free: what the driver and NCCL take is estimated, and
+/// other programs come and go.
+constexpr int64_t kSpareParts = 128;
+
+/// What a GPU does while a byte crosses its memory: 700 TFLOP/s and 300 GB/s between GPUs beside
+/// 4.2 TB/s, as on H200. Only the order of policies depends on it, and they lie far apart.
+constexpr double kFlopsPerByte = 170;
+constexpr double kBytesPerCommByte = 14;
+
+/// The work of all planned ranks in a step, in bytes.
+double work_of(const RunPlan& plan) {
+  double bytes = 0;
+  for (const RankPlan& rank : plan.ranks) {
+    const Program& program = rank.programs[kTrainProgram];
+    for (const Task& task : program.tasks) {
+      const OpCost cost = spec_cost(program.spec(task));
+      bytes += cost.bytes_read + cost.bytes_written + cost.flops / kFlopsPerByte +
+               cost.comm_bytes * kBytesPerCommByte;
+    }
+  }
+  return bytes;
+}
+
+/// Above 0 where not so much is free as should be.
+int64_t missing_bytes(const MemoryUse& use) {
+  return use.needs.bytes() - (use.free_bytes - use.free_bytes / kSpareParts);
+}
+
+struct Trial {
+  RunConfig config;
+  std::vector<MemoryUse> uses;
+  double work = 0;
+
+  /// Of the memory that is fullest; above 0 where the run does not fit.
+  int64_t bytes_too_many() const {
+    int64_t most = std::numeric_limits<int64_t>::min();
+    for (const MemoryUse& use : uses) {
+      most = std::max(most, missing_bytes(use));
+    }
+    return most;
+  }
+  bool fits() const { return bytes_too_many() <= 0; }
+  /// The memory that is fullest.
+  const MemoryUse& fullest() const {
+    return *std::ranges::max_element(
+        uses, {}, [](const MemoryUse& use) { return use.needs.bytes() - use.free_bytes; });
+  }
+};
+
+/// Plans a run with one policy or another.
+class Trials {
+ public:
+  Trials(const RunConfig& config, int64_t vocabulary, const RunMemory& memory)
+      : config_(config), vocabulary_(vocabulary), memory_(memory) {
+    const ModelSpec model = resolve_model(config.model, config.train.sequence, vocabulary);
+    num_layers_ = model.layers;
+    ranks_ = edge_ranks(Mesh(mesh_sizes(config, model)));
+  }
+
+  int64_t num_layers() const { return num_layers_; }
+
+  /// In the first `layers` layers.
+  Trial run(const char* policy, int64_t layers) const {
+    Trial trial{.config = with(policy, layers == num_layers_ ? 0 : layers), .uses = {}};
+    const RunPlan plan = plan_run(trial.config, vocabulary_, {.ranks = ranks_, .verify = false});
+    trial.uses = memory_uses(plan, trial.config, memory_);
+    trial.work = work_of(plan);
+    return trial;
+  }
+
+  /// With the fewest layers that fit; nothing where all of them do not. What is needed falls nearly
+  /// in a straight line with the layers, so each next guess lies on it.
+  std::optional<Trial> fewest_layers(const char* policy, const Trial& none) const {
+    Trial fitting = run(policy, num_layers_);
+    if (!fitting.fits()) {
+      return std::nullopt;
+    }
+    int64_t too_few = 0;
+    int64_t enough = num_layers_;
+    int64_t missing = none.bytes_too_many();
+    while (enough - too_few > 1) {
+      const auto spare = static_cast<double>(-fitting.bytes_too_many());
+      const double part = static_cast<double>(missing) / (static_cast<double>(missing) + spare);
+      const auto step =
+          static_cast<int64_t>(std::ceil(part * static_cast<double>(enough - too_few)));
+      const int64_t layers = std::clamp(too_few + step, too_few + 1, enough - 1);
+      Trial trial = run(policy, layers);
+      if (trial.fits()) {
+        enough = layers;
+        fitting = std::move(trial);
+      } else {
+        too_few = layers;
+        missing = trial.bytes_too_many();
+      }
+    }
+    return fitting;
+  }
+
+ private:
+  RunConfig with(const char* policy, int64_t layers) const {
+    RunConfig config = config_;
+    config.memory.recompute = policy;
+    config.memory.recompute_layers = layers;
+    return config;
+  }
+
+  const RunConfig& config_;
+  int64_t vocabulary_;
+  const RunMemory& memory_;
+  int64_t num_layers_ = 0;
+  std::vector<int> ranks_;
+};
+
+std::string describe_needs(const Trial& trial) {
+  const MemoryUse& use = trial.fullest();
+  return fmt::format("{} of {}", format_bytes(use.needs.bytes()), format_bytes(use.free_bytes));
+}
+
+std::string describe(const Trial& chosen, const Trial& none, int64_t num_layers) {
+  const MemoryConfig& memory = chosen.config.memory;
+  if (memory.recompute == "none") {
+    return fmt::format("recompute none: everything fits, {}\n", describe_needs(none));
+  }
+  const int64_t layers = memory.recompute_layers == 0 ? num_layers : memory.recompute_layers;
+  return fmt::format("recompute {} in {} of {} layers: {}, would be {} without{}\n",
+                     memory.recompute, layers, num_layers, describe_needs(chosen),
+                     format_bytes(none.fullest().needs.bytes()),
+                     chosen.fits() ? "" : "; no policy fits");
+}
+
+}  // namespace
+
+bool wants_auto_recompute(const RunConfig& config) {
+  return config.memory.recompute == "auto";
+}
+
+RunConfig choose_recompute(const RunConfig& config, int64_t tokenizer_vocabulary,
+                           const RunMemory& memory,
+                           const std::function<void(std::string_view)>& print) {
+  if (!wants_auto_recompute(config)) {
+    return config;
+  }
+  const Trials trials(config, tokenizer_vocabulary, memory);
+  const Trial none = trials.run("none", trials.num_layers());
+  std::optional<Trial> chosen = none.fits() ? std::optional(none) : std::nullopt;
+  if (!chosen) {
+    for (const char* const policy : kPolicies) {
+      std::optional<Trial> trial = trials.fewest_layers(policy, none);
+      if (trial && (!chosen || trial->work < chosen->work)) {
+        chosen = std::move(trial);
+      }
+    }
+  }
+  if (!chosen) {
+    chosen = trials.run("full", trials.num_layers());
+  }
+  if (print) {
+    print(describe(*chosen, none, trials.num_layers()));
+  }
+  return chosen->config;
+}
+
+}  // namespace braid
