@@ -1,7 +1,8 @@
 // What braid chooses to overlap against the best that its keys can ask for: named layouts on
 // simulated H200 nodes, each with overlap off, with the defaults of all passes, with the best of a
 // wide search over the keys of mode = "manual", and with mode = "auto" and its search.
-//   braid_bench_auto_overlap [--exact] [NAME ...]     default: all layouts; --exact: no rounding
+//   braid_bench_auto_overlap [--exact] [--search] [NAME ...]
+//                default: all layouts; --exact: no rounding; --search: only what the search finds
 
 #include <fmt/core.h>
 
@@ -158,13 +159,25 @@ std::string figures(const OverlapFigures& one) {
                      static_cast<double>(one.needed_bytes) / (1 << 30));
 }
 
-void measure(const Case& one, bool exact) {
-  const RunConfig config = config_of(one, exact);
+struct Options {
+  bool exact = false;        // rounding must not change
+  bool only_search = false;  // without the best manual setting, which takes longer to find
+};
+
+void measure(const Case& one, const Options& options) {
+  const RunConfig config = config_of(one, options.exact);
   const auto model = load_cost_model(one.cluster, static_cast<int>(config.parallel.ranks));
   const auto begin = std::chrono::steady_clock::now();
   const AutoOverlap found = auto_overlap(config, 0, *model);
   const double search_s =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  if (options.only_search) {
+    fmt::print("| {} | {} | {} | | {} | | | {} in {:.1f} s |\n", one.name, figures(found.off),
+               figures(found.defaults), figures(found.chosen), found.trials.size(), search_s);
+    fmt::print("{}", describe(found));
+    std::fflush(stdout);
+    return;
+  }
   const Manual manual = best_manual(config, *model, found);
   fmt::print("| {} | {} | {} | {} ({}) | {} | {:.1f}% | {:.1f}% | {} in {:.1f} s |\n", one.name,
              figures(found.off), figures(found.defaults), figures(manual.best.figures),
@@ -179,14 +192,14 @@ void measure(const Case& one, bool exact) {
 }  // namespace braid
 
 int main(int argc, char** argv) {
-  const std::vector<std::string> arguments(argv + 1, argv + argc);
-  const bool exact = std::ranges::count(arguments, "--exact") > 0;
+  std::vector<std::string> names(argv + 1, argv + argc);
+  const braid::Options options{.exact = std::erase(names, "--exact") > 0,
+                               .only_search = std::erase(names, "--search") > 0};
   try {
     fmt::print("| layout | off | defaults | best manual | auto | gain | busiest | search |\n");
     for (const braid::Case& one : braid::kCases) {
-      const bool named = std::ranges::count(arguments, one.name) > 0;
-      if (named || arguments.size() == (exact ? 1 : 0)) {
-        braid::measure(one, exact);
+      if (names.empty() || std::ranges::count(names, one.name) > 0) {
+        braid::measure(one, options);
       }
     }
   } catch (const std::exception& error) {

@@ -305,7 +305,20 @@ class PlanScheduler {
     return std::nullopt;
   }
 
+  /// Found quickly where that fits: a longer search, as for what is kept, finds no larger arenas.
   std::vector<MemoryPlan> memory_of(const std::vector<Program>& programs) const {
+    if (!verify_) {
+      std::vector<MemoryPlan> quick = memory_of(programs, plan_memory_quickly);
+      if (fits(quick)) {
+        return quick;
+      }
+    }
+    return memory_of(programs, plan_memory);
+  }
+
+  template <class PlanMemory>
+  std::vector<MemoryPlan> memory_of(const std::vector<Program>& programs,
+                                    const PlanMemory& plan_memory_of) const {
     std::vector<MemoryPlan> plans;
     for (size_t i = 0; i < programs.size(); ++i) {
       std::vector<const Program*> of_rank;
@@ -313,7 +326,7 @@ class PlanScheduler {
         of_rank.push_back(&program);
       }
       of_rank[kTrainProgram] = &programs[i];
-      plans.push_back(verify_ ? plan_memory(of_rank) : plan_memory_quickly(of_rank));
+      plans.push_back(plan_memory_of(of_rank));
     }
     return plans;
   }

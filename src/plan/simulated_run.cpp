@@ -35,7 +35,9 @@ RunPlan plan_first_ranks(const RunConfig& config, int64_t vocabulary, const Cost
   }
   const ModelSpec spec = resolve_model(config.model, config.train.sequence, vocabulary);
   return plan_run(config, vocabulary,
-                  {.ranks = first_ranks(Mesh(mesh_sizes(config, spec))), .cost_model = model});
+                  {.ranks = first_ranks(Mesh(mesh_sizes(config, spec))),
+                   .cost_model = model,
+                   .verify = planned == PlannedRanks::kEveryPlace});
 }
 
 double as_double(int64_t value) {

@@ -60,7 +60,8 @@ enum class PlannedRanks : uint8_t {
   kOnePerStage,  ///< a rank per pipeline stage, which also stands for the tensor and context ranks
                  ///< beside it: these do as much (context ranks hold two chunks of each sequence,
                  ///< so that causal attention comes out even), in tasks of the same shapes. For
-                 ///< searches: programs are not verified
+                 ///< searches: programs are not verified, and memory is planned quickly
+  kEveryPlaceQuickly,  ///< as kEveryPlace, for searches
 };
 
 /// A training step of a run, simulated. All that a device has to do with it is the cost model.

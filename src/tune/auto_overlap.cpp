@@ -36,15 +36,19 @@ OverlapConfig switched_off(const OverlapConfig& overlap) {
   return off;
 }
 
-/// Layers of the largest job, and tasks of one rank per stage.
+/// What a step without overlap is: layers of the model and of the largest job, tasks of one rank
+/// per stage, memory of the rank that needs most.
 struct StepSize {
+  int64_t num_layers = 0;
   int64_t layers_of_job = 1;
   int64_t num_tasks = 0;
+  int64_t needed_bytes = 0;
 };
 
-StepSize step_size(const RunConfig& config, int64_t vocabulary) {
-  const RunPlan plan = plan_run(config, vocabulary, {.one_rank_per_stage = true});
-  StepSize size;
+StepSize step_size(const RunConfig& config, int64_t vocabulary, const CostModel& model) {
+  const RunPlan plan = plan_run(config, vocabulary, {.one_rank_per_stage = true, .verify = false});
+  StepSize size{.num_layers = plan.model.layers,
+                .needed_bytes = needed_bytes(plan, config, model, {})};
   for (const StageSlice& stage : plan.parallel.stages) {
     size.layers_of_job = std::max<int64_t>(size.layers_of_job, stage.num_layers);
   }
@@ -54,9 +58,19 @@ StepSize step_size(const RunConfig& config, int64_t vocabulary) {
   return size;
 }
 
+/// `config`, or `reduced` if that is a run as well.
+RunConfig if_valid(const RunConfig& reduced, const RunConfig& config) {
+  try {
+    validate(reduced);
+    return reduced;
+  } catch (const ConfigError&) {
+    return config;
+  }
+}
+
 /// Fewer microbatches, in which a pipeline still reaches its steady state; the data dimension, and
 /// so what gradients cost, stays. The run itself if it is small enough, or cannot have fewer.
-RunConfig searched_run(const RunConfig& config, int64_t num_tasks, int64_t max_tasks) {
+RunConfig with_fewer_microbatches(const RunConfig& config, int64_t num_tasks, int64_t max_tasks) {
   const int64_t stages = config.parallel.pipeline;
   const int64_t microbatches = num_microbatches(config);
   const int64_t group =
@@ -69,12 +83,31 @@ RunConfig searched_run(const RunConfig& config, int64_t num_tasks, int64_t max_t
   }
   RunConfig reduced = config;
   reduced.train.global_batch = config.train.global_batch / microbatches * fewer;
-  try {
-    validate(reduced);
-  } catch (const ConfigError&) {
+  return if_valid(reduced, config);
+}
+
+/// Fewer of layers that do one thing again and again, if no stages share them out, and memory, of
+/// which settings take more per layer, does not decide what is fast.
+RunConfig with_fewer_layers(const RunConfig& config, const StepSize& size, int64_t max_layers,
+                            std::optional<int64_t> memory_bytes) {
+  const bool are_alike = config.parallel.pipeline == 1 && config.memory.recompute_layers == 0 &&
+                         config.memory.offload_layers == 0;
+  const bool has_room = !memory_bytes || size.needed_bytes <= *memory_bytes / 2;
+  if (!are_alike || !has_room || size.num_layers < 2 * max_layers) {
     return config;
   }
-  return reduced;
+  RunConfig reduced = config;
+  reduced.model.layers = max_layers;
+  return if_valid(reduced, config);
+}
+
+/// What settings are tried on: the run, or a smaller one in which the same ones are fast.
+RunConfig searched_run(const RunConfig& config, const StepSize& size,
+                       std::optional<int64_t> memory_bytes, const AutoOverlapOptions& options) {
+  const RunConfig few_layers = with_fewer_layers(config, size, options.max_layers, memory_bytes);
+  const int64_t num_layers = few_layers == config ? size.num_layers : options.max_layers;
+  return with_fewer_microbatches(few_layers, size.num_tasks * num_layers / size.num_layers,
+                                 options.max_tasks);
 }
 
 /// Those that were simulated, the best first.
@@ -251,12 +284,14 @@ std::vector<std::string> explain_communication(const RunConfig& config, int64_t 
   return sentences;
 }
 
-/// Few ranks are all simulated at the end: those of a context ring do not do quite the same.
+/// Few ranks are all simulated at the end: those of a context ring do not do quite the same. Those
+/// of the tensor dimension do.
 PlannedRanks planned_at_the_end(const RunConfig& config) {
   constexpr int64_t kMaxPlaces = 16;
   const ParallelConfig& parallel = config.parallel;
-  return parallel.tensor * parallel.context * parallel.pipeline <= kMaxPlaces
-             ? PlannedRanks::kEveryPlace
+  return parallel.context > 1 &&
+                 parallel.tensor * parallel.context * parallel.pipeline <= kMaxPlaces
+             ? PlannedRanks::kEveryPlaceQuickly
              : PlannedRanks::kOnePerStage;
 }
 
@@ -311,14 +346,17 @@ AutoOverlap auto_overlap(const RunConfig& config, int64_t vocabulary, const Cost
   settings.planned = planned_at_the_end(config);
   OverlapTrials whole(config, vocabulary, model, settings);
   settings.planned = PlannedRanks::kOnePerStage;
-  const StepSize size = step_size(whole.with(switched_off(config.overlap)), vocabulary);
+  const StepSize size = step_size(whole.with(switched_off(config.overlap)), vocabulary, model);
   settings.on_trial = progress_of(options);
-  OverlapTrials trials(searched_run(config, size.num_tasks, options.max_tasks), vocabulary, model,
-                       settings);
+  OverlapTrials trials(searched_run(config, size, settings.memory_bytes, options), vocabulary,
+                       model, settings);
   AutoOverlap found{
       .config = config,
       .num_microbatches = num_microbatches(config),
       .searched_microbatches = num_microbatches(trials.config()),
+      .num_layers = size.num_layers,
+      .searched_layers =
+          trials.config().model == config.model ? size.num_layers : options.max_layers,
   };
   OverlapSearch search(config, trials,
                        {.layers_of_job = size.layers_of_job,
@@ -355,12 +393,20 @@ std::string summarize(const AutoOverlap& found, double search_s) {
 
 std::string describe(const AutoOverlap& found, double search_s) {
   std::string text = summarize(found, search_s) + "\n";
+  std::vector<std::string> fewer;
   if (found.searched_microbatches < found.num_microbatches) {
-    text += fmt::format(
-        "auto     searched with {} microbatches instead of {}, {} settings then tried with all\n",
-        found.searched_microbatches, found.num_microbatches, found.num_whole_trials);
+    fewer.push_back(fmt::format("{} microbatches instead of {}", found.searched_microbatches,
+                                found.num_microbatches));
   }
-  text += fmt::format("auto     memory {} instead of {} (off) and {} (defaults){}\n",
+  if (found.searched_layers < found.num_layers) {
+    fewer.push_back(
+        fmt::format("{} layers instead of {}", found.searched_layers, found.num_layers));
+  }
+  if (!fewer.empty()) {
+    text += fmt::format("auto     searched with {}, {} settings then tried with all\n",
+                        join(fewer, " and "), found.num_whole_trials);
+  }
+  text += fmt::format("auto     memory about {} instead of {} (off) and {} (defaults){}\n",
                       format_bytes(found.chosen.needed_bytes), format_bytes(found.off.needed_bytes),
                       format_bytes(found.defaults.needed_bytes),
                       found.fits ? "" : ": no setting fits, this one needs least");

@@ -24,7 +24,10 @@ struct AutoOverlapOptions {
   int64_t max_trials = 200;  ///< about as many; those that say why come on top
   /// Programs with more tasks than these (of one rank per pipeline stage together) are searched
   /// with fewer microbatches; the best settings are then simulated with all of them.
-  int64_t max_tasks = 60'000;
+  int64_t max_tasks = 15'000;
+  /// Models with twice these layers or more, on one pipeline stage and with half of the memory to
+  /// spare, are searched with so many; the best settings are then simulated with all of them.
+  int64_t max_layers = 8;
   bool list_schedule = true;  ///< also try orders of tasks that no other key can ask for
   int num_threads = 0;        ///< 0: those of the machine; makes no difference to the result
   std::function<void(const AutoOverlapProgress&)> on_progress = {};
@@ -36,6 +39,8 @@ struct AutoOverlap {
   std::vector<OverlapTrial> trials;   ///< in the order of the search
   int64_t num_microbatches = 0;       ///< of a step
   int64_t searched_microbatches = 0;  ///< of the step that was searched; not more than of a step
+  int64_t num_layers = 0;             ///< of the model
+  int64_t searched_layers = 0;        ///< of the one that was searched; not more
   int64_t num_whole_trials = 0;       ///< settings that were then simulated on the whole step
   OverlapFigures off;                 ///< overlap.mode = "off"
   OverlapFigures defaults;            ///< mode = "auto" without a cost model
@@ -51,7 +56,7 @@ bool wants_auto_overlap(const RunConfig& config);
 /// Searches the setting of [overlap] with the fastest simulated step that fits the memory:
 /// coordinate descent over `overlap_axes` from the best of some starts (nothing, the defaults of
 /// all passes, rings), then the same with list scheduling. The best of the search are simulated
-/// once more, on the whole step and, where there are few, on all ranks. What is chosen is no slower
+/// once more, on the whole step and, of few context ranks, on all. What is chosen is no slower
 /// than mode = "off" and than the defaults; a descent may miss what only several changes at once
 /// would find. Depends on its arguments alone: no clock decides.
 ///

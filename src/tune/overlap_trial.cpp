@@ -9,22 +9,18 @@
 #include "base/errors.h"
 #include "base/text.h"
 #include "config/validate.h"
+#include "memory/memory_plan.h"
 #include "plan/memory_needs.h"
 #include "tune/parallel_for.h"
 
 namespace braid {
 namespace {
 
-/// Of the planned rank that needs most.
-int64_t needed_bytes(const RunPlan& plan, const RunConfig& config, bool on_gpu) {
-  int64_t most = 0;
-  for (const RankPlan& rank : plan.ranks) {
-    most = std::max(most, on_gpu ? gpu_needs(rank, {.repeatable = config.runtime.repeatable,
-                                                    .with_context = true})
-                                       .bytes()
-                                 : rank.memory.peak_bytes());
-  }
-  return most;
+int64_t needed_bytes(const RankPlan& rank, const RunConfig& config, const CostModel& model) {
+  return model.cluster().device.kind == "cpu"
+             ? rank.memory.peak_bytes()
+             : gpu_needs(rank, {.repeatable = config.runtime.repeatable, .with_context = true})
+                   .bytes();
 }
 
 int64_t most_compute_ns(const SimulatedRun& run) {
@@ -44,6 +40,23 @@ bool is_better(const OverlapTrial& a, const OverlapTrial& b) {
                       : std::tuple{trial.simulated ? 1 : 2, figures.needed_bytes, figures.step_ns};
   };
   return rank(a) < rank(b);
+}
+
+int64_t needed_bytes(const RunPlan& plan, const RunConfig& config, const CostModel& model,
+                     std::optional<int64_t> limit_bytes) {
+  int64_t most = 0;
+  for (const RankPlan& rank : plan.ranks) {
+    int64_t bytes = needed_bytes(rank, config, model);
+    if (limit_bytes && bytes > *limit_bytes) {
+      std::vector<const Program*> programs;
+      for (const Program& program : rank.programs) {
+        programs.push_back(&program);
+      }
+      bytes += plan_memory(programs).peak_bytes() - rank.memory.peak_bytes();
+    }
+    most = std::max(most, bytes);
+  }
+  return most;
 }
 
 std::optional<int64_t> device_memory_bytes(const CostModel& model) {
@@ -75,13 +88,13 @@ OverlapTrial OverlapTrials::simulate(const OverlapConfig& overlap) const {
     const RunConfig config = with(overlap);
     validate(config);
     const SimulatedRun run(config, vocabulary_, model_, {}, options_.planned);
-    const bool on_gpu = model_.cluster().device.kind != "cpu";
     const auto step_ns = static_cast<double>(std::max<int64_t>(run.result().step_ns, 1));
     trial.simulated = true;
-    trial.figures = {.step_ns = run.step_ns(),
-                     .needed_bytes = needed_bytes(run.plan(), config, on_gpu),
-                     .exposed = run.means().all_exposed_ns / step_ns,
-                     .most_compute = static_cast<double>(most_compute_ns(run)) / step_ns};
+    trial.figures = {
+        .step_ns = run.step_ns(),
+        .needed_bytes = needed_bytes(run.plan(), config, model_, options_.memory_bytes),
+        .exposed = run.means().all_exposed_ns / step_ns,
+        .most_compute = static_cast<double>(most_compute_ns(run)) / step_ns};
     trial.fits = !options_.memory_bytes || trial.figures.needed_bytes <= *options_.memory_bytes;
     if (!trial.fits) {
       trial.why_not = fmt::format("needs {} of {}", format_bytes(trial.figures.needed_bytes),

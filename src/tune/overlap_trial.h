@@ -16,7 +16,7 @@ namespace braid {
 /// A simulated step with some setting of [overlap].
 struct OverlapFigures {
   int64_t step_ns = 0;       ///< of the tasks and the host's part
-  int64_t needed_bytes = 0;  ///< of the rank that needs most, with kernels and driver on a GPU
+  int64_t needed_bytes = 0;  ///< of the rank that needs most, as `needed_bytes`
   /// Part of the step with communication that nothing hides, mean of all ranks.
   double exposed = 0;
   /// Part of the step in which the rank that computes most does so: no order makes it shorter.
@@ -35,6 +35,12 @@ struct OverlapTrial {
 /// The order of candidates: those that fit, the faster first; then those that do not, the smaller
 /// first; then those that were refused. Of equal steps the one with less memory is better.
 bool is_better(const OverlapTrial& a, const OverlapTrial& b);
+
+/// Bytes that the planned rank that needs most takes on a device of `model`: on a GPU with kernels
+/// and driver. What a quick plan has above `limit_bytes` is planned as a run does it, which takes
+/// longer and finds offsets for a little less.
+int64_t needed_bytes(const RunPlan& plan, const RunConfig& config, const CostModel& model,
+                     std::optional<int64_t> limit_bytes);
 
 /// What the device of `model` has for a rank; nothing for CPUs, whose memory ranks share.
 std::optional<int64_t> device_memory_bytes(const CostModel& model);

@@ -197,6 +197,25 @@ TEST(AutoOverlap, SearchesLongStepsWithFewerMicrobatches) {
   EXPECT_THAT(describe(found), HasSubstr("searched with 4 microbatches instead of 16, "));
 }
 
+TEST(AutoOverlap, SearchesManyLayersByAFewWhereMemoryDoesNotDecide) {
+  const auto model = slow_links();
+  const RunConfig config =
+      config_of("ranks=2 tensor=2 sequence_parallel=true train.global_batch=4");
+  const AutoOverlap found = found_for(config, *model, {.max_layers = 2});
+  EXPECT_EQ(found.num_layers, 4);
+  EXPECT_EQ(found.searched_layers, 2);
+  EXPECT_EQ(found.config.model, config.model);
+  EXPECT_LT(found.chosen.step_ns, found.off.step_ns);
+  EXPECT_EQ(SimulatedRun(found.config, 0, *model).step_ns(), found.chosen.step_ns);
+  EXPECT_THAT(describe(found), HasSubstr("searched with 2 layers instead of 4, "));
+
+  const AutoOverlap tight =
+      found_for(config, *model, {.memory_bytes = found.off.needed_bytes + 1, .max_layers = 2});
+  EXPECT_EQ(tight.searched_layers, 4);
+  const RunConfig stages = config_of("ranks=2 pipeline=2 schedule=1f1b train.global_batch=4");
+  EXPECT_EQ(found_for(stages, *model, {.max_layers = 2}).searched_layers, 4);
+}
+
 TEST(AutoOverlap, CutsProductsOnlyIfRoundingMayChange) {
   const auto model = slow_links();
   const std::string layout =
