@@ -27,6 +27,12 @@ Line line_of(const Program& program, const Task& task) {
   return {group_of(program, spec)->index(), peer == nullptr ? 0 : std::get<int64_t>(*peer)};
 }
 
+/// The rank at the other end. Members of the group are the ranks of a pipeline in order.
+int peer_of(const Program& program, const Task& task) {
+  const Line line = line_of(program, task);
+  return program.groups[line.first].ranks[static_cast<size_t>(line.second)];
+}
+
 bool is_on_compute(const Program& program, const Task& task) {
   return program.streams[task.stream.index()].kind == StreamKind::kCompute;
 }
@@ -84,10 +90,17 @@ class Receiver {
     return options_.warmup_flush || (job >= first_steady_ && job < end_steady_);
   }
 
-  /// The beginning of the job that is `jobs_ahead` in front of it, or behind what the message
-  /// depends on.
+  /// Its sender computes nothing until the message has been taken.
+  bool holds_up_sender(uint32_t task, uint32_t job) const {
+    return !options_.backward_on_comm_stream && jobs_.jobs()[job].is_backward &&
+           peer_of(program_, program_.tasks[task]) > program_.rank;
+  }
+
+  /// The beginning of the job that is `jobs_ahead` in front of it, one more for a message that
+  /// holds up its sender, or behind what the message depends on.
   uint32_t place(uint32_t task, uint32_t job) const {
-    const auto ahead = static_cast<uint32_t>(std::min<int64_t>(options_.jobs_ahead, job));
+    const int64_t more = options_.jobs_ahead > 0 && holds_up_sender(task, job) ? 1 : 0;
+    const auto ahead = static_cast<uint32_t>(std::min<int64_t>(options_.jobs_ahead + more, job));
     uint32_t before = ahead == 0 ? task : jobs_.jobs()[job - ahead].begin;
     for (const TaskId earlier : dependencies_.of(TaskId(task))) {
       before = std::max(before, earlier.value + 1);
@@ -119,12 +132,6 @@ class Receiver {
   std::map<Line, StreamId> streams_;
 };
 
-/// To a rank in front of this one in the group, which are the ranks of a pipeline in order.
-bool goes_to_earlier_rank(const Program& program, const Task& task) {
-  const Line line = line_of(program, task);
-  return program.groups[line.first].ranks[static_cast<size_t>(line.second)] < program.rank;
-}
-
 /// The stream that computes.
 StreamId compute_stream(const Program& program) {
   const auto found = std::ranges::find(program.streams, StreamKind::kCompute, &Stream::kind);
@@ -139,7 +146,7 @@ int64_t send_on_compute(Program& program, const JobSpans& jobs) {
     const uint32_t job = jobs.job_of(task);
     if (program.spec(it).op == "send" && job != kNone && jobs.jobs()[job].is_backward &&
         is_stage_message(program, it) && !is_on_compute(program, it) &&
-        goes_to_earlier_rank(program, it)) {
+        peer_of(program, it) < program.rank) {
       it.stream = compute_stream(program);  // a job may begin with a copy, on a stream of its own
       ++num_moved;
     }

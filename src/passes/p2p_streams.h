@@ -15,7 +15,9 @@ struct P2pStreamsOptions {
   /// Messages of the backward leave beside compute, and no compute that they do not concern waits
   /// for them (see below). False: those to an earlier rank leave on the compute stream, which waits
   /// for the receiver. Those to a later rank (where stages go round the ranks or lie in a V) never
-  /// do: both ends could wait for each other.
+  /// do: both ends could wait for each other. Each that does is awaited one job more ahead: where
+  /// stages go round the ranks, every rank has the result of a backward ready in front of the job
+  /// with which its receiver would begin to wait for it, and all would stand still, one job in two.
   bool backward_on_comm_stream = true;
   /// Jobs that a message is awaited ahead of the one that reads it. Each holds the memory of one
   /// message per direction.
@@ -30,8 +32,9 @@ struct P2pStreamsOptions {
 ///   compute
 /// A job is the forward or the backward of a microbatch through a virtual stage, as labels say; it
 /// begins with its first task. Messages of one direction and peer are taken in the order in which
-/// they were, none passes another, and no more than `jobs_ahead` jobs' are awaited at a time,
-/// because each holds memory from there on. With `jobs_ahead` = 0 only the streams change.
+/// they were, none passes another, and no more than `jobs_ahead` jobs' are awaited at a time (one
+/// more, see backward_on_comm_stream), because each holds memory from there on. With `jobs_ahead` =
+/// 0 only the streams change.
 ///
 /// With `backward_on_comm_stream`, compute that a message would hold up for nothing runs before it:
 /// where a forward is woven into a backward that waits for a message, what the forward does up to

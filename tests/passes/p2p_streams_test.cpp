@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <string>
 #include <vector>
@@ -189,6 +190,22 @@ TEST(P2pStreams, BackwardMessagesMayLeaveOnTheComputeStream) {
   EXPECT_THAT(names, ::testing::Contains("send F0 f"));
   EXPECT_THAT(result.report.summary, HasSubstr(", 3 messages leave on the compute stream"));
   EXPECT_EQ(result.report.num_changes, 9);
+}
+
+// The rank behind computes nothing until its message has been taken.
+TEST(P2pStreams, MessagesThatHoldUpTheirSendersAreAwaitedAJobEarlier) {
+  const auto place_of = [](const P2pStreamsOptions& options, const std::string& task) {
+    const Names names = names_of(take(step(), options).program);
+    return std::ranges::find(names, task) - names.begin();
+  };
+  const P2pStreamsOptions blocking = {.backward_on_comm_stream = false};
+  // B1 is awaited from the beginning of the job in front of F2, not of F2; forwards as without.
+  EXPECT_LT(place_of(blocking, "recv B1" + kB), place_of(blocking, "linear_dgrad B0 s"));
+  EXPECT_GT(place_of({}, "recv B1" + kB), place_of({}, "linear_dgrad B0 s"));
+  EXPECT_GT(place_of(blocking, "recv F2" + kF), place_of(blocking, "linear F1 s"));
+  // Without look-ahead only streams change.
+  const P2pStreamsOptions at_use = {.backward_on_comm_stream = false, .jobs_ahead = 0};
+  EXPECT_GT(place_of(at_use, "recv B1" + kB), place_of(at_use, "linear F2 s"));
 }
 
 TEST(P2pStreams, PeersOfOneDirectionHaveStreamsOfTheirOwn) {
