@@ -73,6 +73,7 @@ TECHNIQUES = {
     "p2p_backward_on_comm_stream": ("pipeline", only(overlap_p2p_comm="true", overlap_p2p_backward_on_comm_stream="true")),
     "p2p_delayed_wgrad": ("pipeline", only(overlap_p2p_comm="true", overlap_p2p_wgrad_delayed_layer_number="1",
                                            overlap_p2p_with_transformer_layer_wgrad="true")),
+    "fill_cooldown": ("pipeline", only(overlap_p2p_comm="true", fill_cooldown="true")),
     "defer_embedding_wgrad": ("pipeline", only(defer_embedding_wgrad_compute="true")),
     "list_schedule": ("pipeline", only(overlap_p2p_comm="true", list_schedule="true", cost="{cost}")),
 }

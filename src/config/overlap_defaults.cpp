@@ -9,6 +9,7 @@ void add_messages(OverlapConfig& overlap) {
   overlap.overlap_p2p_backward_on_comm_stream = true;
   overlap.overlap_p2p_wgrad_delayed_layer_number = 1;
   overlap.overlap_p2p_with_transformer_layer_wgrad = true;
+  overlap.fill_cooldown = true;
 }
 
 /// Products in pieces only if rounding may change; without sequence parallelism there are only

@@ -117,6 +117,7 @@ struct OverlapConfig {
   bool overlap_p2p_with_transformer_layer_wgrad = false;
   bool defer_embedding_wgrad_compute = false;
   int64_t wgrad_deferral_limit = 0;
+  bool fill_cooldown = false;
   bool tp_comm_overlap = false;
   bool tp_comm_overlap_ag = true;
   bool tp_comm_overlap_rs = true;

@@ -20,7 +20,7 @@ struct ManualKey {
   bool needs_stages = true;  ///< it is about a pipeline of several stages
 };
 
-std::array<ManualKey, 14> manual_keys(const OverlapConfig& overlap) {
+std::array<ManualKey, 15> manual_keys(const OverlapConfig& overlap) {
   const bool gather = overlap.overlap_param_gather;
   const bool gather_early = overlap.overlap_param_gather_with_optimizer_step;
   const bool align = overlap.align_param_gather;
@@ -34,6 +34,7 @@ std::array<ManualKey, 14> manual_keys(const OverlapConfig& overlap) {
   const bool whole = overlap.overlap_p2p_with_transformer_layer_wgrad;
   const bool defer = overlap.defer_embedding_wgrad_compute;
   const int64_t limit = overlap.wgrad_deferral_limit;
+  const bool fill = overlap.fill_cooldown;
   return {{{"overlap_grad_reduce", overlap.overlap_grad_reduce, overlap.overlap_grad_reduce, false},
            {"overlap_param_gather", gather, gather, false},
            {"overlap_param_gather_with_optimizer_step", gather_early, gather_early, false},
@@ -47,7 +48,8 @@ std::array<ManualKey, 14> manual_keys(const OverlapConfig& overlap) {
            {"overlap_p2p_wgrad_delayed_layer_number", layers != 0, layers},
            {"overlap_p2p_with_transformer_layer_wgrad", whole, whole},
            {"defer_embedding_wgrad_compute", defer, defer},
-           {"wgrad_deferral_limit", limit != 0, limit}}};
+           {"wgrad_deferral_limit", limit != 0, limit},
+           {"fill_cooldown", fill, fill}}};
 }
 
 void check_is_read(const OverlapConfig& overlap, const ParallelConfig& parallel) {

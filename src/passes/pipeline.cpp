@@ -46,6 +46,13 @@ std::vector<Pass> default_pipeline(const PipelineOptions& options) {
        .run = [defer = options.defer_head_wgrad](
                   Program program,
                   const PassContext&) { return defer_head_wgrad(std::move(program), defer); }},
+      {.name = "fill_cooldown",
+       .summary =
+           "Moves weight gradients of the last backwards to where a rank waits for the stages "
+           "in front of it.",
+       .run = [fill = options.fill_cooldown](
+                  Program program,
+                  const PassContext&) { return fill_cooldown(std::move(program), fill); }},
       // Behind what moves weight gradients away, in front of what takes streams as they are.
       {.name = "bulk_overlap",
        .summary = "Starts tensor communication early, beside a product that does not depend on it.",

@@ -7,6 +7,7 @@
 #include "passes/comm_engine.h"
 #include "passes/defer_head_wgrad.h"
 #include "passes/delay_wgrad.h"
+#include "passes/fill_cooldown.h"
 #include "passes/fuse_swiglu.h"
 #include "passes/offload.h"
 #include "passes/p2p_streams.h"
@@ -27,6 +28,7 @@ struct PipelineOptions {
   BulkOverlapOptions bulk_overlap;
   DelayWgradOptions delay_wgrad;
   DeferHeadWgradOptions defer_head_wgrad;
+  FillCooldownOptions fill_cooldown;
   PairForwardBackwardOptions pair_forward_backward;
   SplitOpsOptions split_ops;
   P2pStreamsOptions p2p_streams;

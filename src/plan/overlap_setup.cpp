@@ -41,6 +41,7 @@ PipelineOptions manual_options(const OverlapConfig& overlap) {
                          .whole_layers = overlap.overlap_p2p_with_transformer_layer_wgrad};
   options.defer_head_wgrad = {.enabled = overlap.defer_embedding_wgrad_compute,
                               .limit = overlap.wgrad_deferral_limit};
+  options.fill_cooldown.enabled = overlap.fill_cooldown;
   // Gathers at their use still go to a stream of their own, which that of gradients needs: both are
   // calls of one communicator.
   options.prefetch_parameters = {
@@ -86,9 +87,9 @@ OverlapSetup setup_of_mode(const OverlapConfig& overlap) {
   if (overlap.mode == "off") {
     // Without streams of its own, communication stays between the compute tasks.
     return {.options = {},
-            .disabled_passes = {"ring_exchange", "delay_wgrad", "defer_head_wgrad", "bulk_overlap",
-                                "overlap_grad_reduce", "prefetch_parameters", "context_ring",
-                                "p2p_streams", "assign_streams"}};
+            .disabled_passes = {"ring_exchange", "delay_wgrad", "defer_head_wgrad", "fill_cooldown",
+                                "bulk_overlap", "overlap_grad_reduce", "prefetch_parameters",
+                                "context_ring", "p2p_streams", "assign_streams"}};
   }
   return {.options = {},
           .disabled_passes = {},

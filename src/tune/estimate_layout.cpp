@@ -196,24 +196,21 @@ LayoutEstimate LayoutEstimator::bounds(const Layout& layout, const LayerPrices& 
   const std::vector<StageSlice> slices = slices_of(layout);
   const auto microbatches = static_cast<double>(schedule.num_microbatches);
   std::vector<double> work(static_cast<size_t>(schedule.num_ranks), 0);
-  // From the first stage to a rank's first one, and back. Where weight gradients are jobs of their
-  // own, a rank may do those while its last result is on its way back.
+  // From the first stage to a rank's first one. While its last result is on its way back, a rank
+  // may do weight gradients: jobs of their own, or those that fill_cooldown keeps for then.
   std::vector<double> way(slices.size() + 1, 0);
-  const bool splits = splits_backward(schedule.kind);
   for (size_t stage = 0; stage < slices.size(); ++stage) {
     const StageTimes times = stage_times(layout, prices, slices[stage], {});
-    const auto sum = static_cast<double>(times.forward_ns + times.dgrad_ns);
     work[static_cast<size_t>(place_of(schedule, static_cast<int>(stage)).rank)] +=
-        microbatches * (sum + static_cast<double>(times.wgrad_ns));
-    way[stage + 1] = way[stage] + (splits ? static_cast<double>(times.forward_ns) : sum);
+        microbatches * static_cast<double>(times.forward_ns + times.dgrad_ns + times.wgrad_ns);
+    way[stage + 1] = way[stage] + static_cast<double>(times.forward_ns);
   }
   LayoutEstimate estimate;
   for (int rank = 0; rank < schedule.num_ranks; ++rank) {
     const auto index = static_cast<size_t>(rank);
     estimate.peak_bytes = std::max(estimate.peak_bytes, rank_bytes(layout, prices, slices, rank));
-    const double delayed = splits || rank == 0 ? 0 : prices.layer.wgrad_ns;
-    estimate.least_ns = std::max(estimate.least_ns, work[index] + way[index] - delayed +
-                                                        update_ns(layout, prices, slices, rank));
+    estimate.least_ns = std::max(
+        estimate.least_ns, work[index] + way[index] + update_ns(layout, prices, slices, rank));
   }
   return estimate;
 }

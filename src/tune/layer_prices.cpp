@@ -31,6 +31,7 @@ OverlapConfig without_messages(OverlapConfig overlap) {
       defaults.overlap_p2p_with_transformer_layer_wgrad;
   overlap.defer_embedding_wgrad_compute = defaults.defer_embedding_wgrad_compute;
   overlap.wgrad_deferral_limit = defaults.wgrad_deferral_limit;
+  overlap.fill_cooldown = defaults.fill_cooldown;
   return overlap;
 }
 

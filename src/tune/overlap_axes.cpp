@@ -168,6 +168,9 @@ void add_pipeline_axes(const AxisLimits& limits, int64_t stages, std::vector<Ove
     }
   }
   axes.push_back(std::move(heads));
+  axes.push_back({"cool-down",
+                  {[](OverlapConfig& overlap) { overlap.fill_cooldown = false; },
+                   [](OverlapConfig& overlap) { overlap.fill_cooldown = true; }}});
 }
 
 /// All choices of products with tensor ranks; those that cut products only if rounding may change.

@@ -19,6 +19,7 @@ TEST(OverlapSetup, AutoTakesTheDefaultsOfThePasses) {
   EXPECT_EQ(setup.options.delay_wgrad.num_layers, 1);
   EXPECT_TRUE(setup.options.delay_wgrad.whole_layers);
   EXPECT_FALSE(setup.options.defer_head_wgrad.enabled);
+  EXPECT_TRUE(setup.options.fill_cooldown.enabled);
   EXPECT_FALSE(setup.context.may_change_rounding);
   EXPECT_TRUE(overlap_setup({.may_change_rounding = true}).context.may_change_rounding);
 }
@@ -38,8 +39,8 @@ TEST(OverlapSetup, TheEngineOfCommunicationIsChosenInAnyMode) {
 
 TEST(OverlapSetup, OffTurnsOffWhatOnlyOverlaps) {
   const std::vector<std::string> disabled = overlap_setup({.mode = "off"}).disabled_passes;
-  for (const char* const pass : {"delay_wgrad", "defer_head_wgrad", "overlap_grad_reduce",
-                                 "p2p_streams", "assign_streams"}) {
+  for (const char* const pass : {"delay_wgrad", "defer_head_wgrad", "fill_cooldown",
+                                 "overlap_grad_reduce", "p2p_streams", "assign_streams"}) {
     EXPECT_THAT(disabled, Contains(pass));
   }
   EXPECT_THAT(disabled, Not(Contains("insert_events")));
@@ -51,6 +52,7 @@ TEST(OverlapSetup, ManualDoesWhatTheKeysSay) {
   EXPECT_FALSE(none.options.p2p_streams.enabled);
   EXPECT_EQ(none.options.delay_wgrad.num_layers, 0);
   EXPECT_FALSE(none.options.defer_head_wgrad.enabled);
+  EXPECT_FALSE(none.options.fill_cooldown.enabled);
   const OverlapSetup all = overlap_setup({.mode = "manual",
                                           .overlap_grad_reduce = true,
                                           .overlap_p2p_comm = true,
@@ -59,7 +61,8 @@ TEST(OverlapSetup, ManualDoesWhatTheKeysSay) {
                                           .overlap_p2p_wgrad_delayed_layer_number = 3,
                                           .overlap_p2p_with_transformer_layer_wgrad = true,
                                           .defer_embedding_wgrad_compute = true,
-                                          .wgrad_deferral_limit = 5});
+                                          .wgrad_deferral_limit = 5,
+                                          .fill_cooldown = true});
   EXPECT_THAT(all.disabled_passes, Not(Contains("overlap_grad_reduce")));
   EXPECT_TRUE(all.options.p2p_streams.enabled);
   EXPECT_TRUE(all.options.p2p_streams.warmup_flush);
@@ -68,6 +71,7 @@ TEST(OverlapSetup, ManualDoesWhatTheKeysSay) {
   EXPECT_TRUE(all.options.delay_wgrad.whole_layers);
   EXPECT_TRUE(all.options.defer_head_wgrad.enabled);
   EXPECT_EQ(all.options.defer_head_wgrad.limit, 5);
+  EXPECT_TRUE(all.options.fill_cooldown.enabled);
   // Each key is one option.
   EXPECT_FALSE(overlap_setup({.mode = "manual", .overlap_p2p_comm = true})
                    .options.p2p_streams.backward_on_comm_stream);

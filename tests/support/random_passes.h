@@ -43,6 +43,7 @@ class RandomPasses {
     options.bulk_overlap.sites = one_in(2) ? options.ring_exchange.sites : default_site_overlaps();
     options.delay_wgrad = {.num_layers = below(4), .whole_layers = one_in(2)};
     options.defer_head_wgrad = {.enabled = !one_in(4), .limit = below(4)};
+    options.fill_cooldown.enabled = !one_in(4);
     options.p2p_streams = {.enabled = !one_in(8),
                            .warmup_flush = one_in(2),
                            .backward_on_comm_stream = one_in(2),

@@ -331,9 +331,9 @@ TEST(OverlapAxes, AreThoseOfTheLayout) {
   EXPECT_THAT(names("ranks=1"), IsEmpty());
   EXPECT_THAT(names("ranks=2"), ElementsAre("gradients"));
   EXPECT_THAT(names("ranks=2 shard=optimizer"), ElementsAre("gradients", "gathers", "prefetch"));
-  EXPECT_THAT(
-      names("ranks=2 pipeline=2 schedule=1f1b"),
-      ElementsAre("messages", "delayed weight gradients", "head's weight gradients", "gradients"));
+  EXPECT_THAT(names("ranks=2 pipeline=2 schedule=1f1b"),
+              ElementsAre("messages", "delayed weight gradients", "head's weight gradients",
+                          "cool-down", "gradients"));
   EXPECT_THAT(names("ranks=2 tensor=2"),
               ElementsAre("gradients", "tensor", "qkv", "fc1", "logits", "pairs"));
   EXPECT_THAT(names("ranks=4 tensor=2 pipeline=2 schedule=1f1b"), Contains("pairs"));

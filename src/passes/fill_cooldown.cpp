@@ -1,0 +1,154 @@
+#include "passes/fill_cooldown.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "ops/op.h"
+#include "passes/job_spans.h"
+#include "passes/late_moves.h"
+#include "passes/stage_messages.h"
+
+namespace braid {
+namespace {
+
+class CooldownFiller {
+ public:
+  explicit CooldownFiller(const Program& program)
+      : program_(program), jobs_(program), message_of_(jobs_.jobs().size()) {
+    cooldown_ = static_cast<uint32_t>(jobs_.jobs().size());
+    while (cooldown_ > 0 && jobs_.jobs()[cooldown_ - 1].is_backward) {
+      --cooldown_;
+    }
+    for (uint32_t task = 0; task < program.tasks.size(); ++task) {
+      const Task& it = program.tasks[task];
+      last_stage_ = std::max(last_stage_, it.label.virtual_stage);
+      if (is_backward(task) && program.spec(it).op == "send" && is_stage_message(program, it)) {
+        message_of_[jobs_.job_of(task)] = TaskId(task);
+      }
+    }
+    if (!message_of_.empty()) {
+      last_message_ = message_of_.back();
+    }
+  }
+
+  std::vector<LateMove> moves() const {
+    const uint32_t first_waiting = first_that_waits();
+    std::vector<LateMove> moves;
+    for (uint32_t task = 0; task < program_.tasks.size(); ++task) {
+      if (!is_wgrad(task)) {
+        continue;
+      }
+      const uint32_t job = jobs_.job_of(task);
+      std::optional<TaskId> behind = job >= cooldown_ ? message_of_[job] : std::nullopt;
+      if (task >= first_waiting && is_of_last_stage(task)) {
+        behind = last_message_;
+      }
+      if (behind && TaskId(task) < *behind) {
+        moves.push_back({TaskId(task), *behind});
+      }
+    }
+    return moves;
+  }
+
+ private:
+  bool is_backward(uint32_t task) const {
+    const uint32_t job = jobs_.job_of(task);
+    return job != JobSpans::kNone && jobs_.jobs()[job].is_backward;
+  }
+  bool is_wgrad(uint32_t task) const {
+    return program_.tasks[task].label.phase == Phase::kWgrad && is_backward(task);
+  }
+  bool is_of_last_stage(uint32_t task) const {
+    return program_.tasks[task].label.virtual_stage == last_stage_;
+  }
+  bool is_of_last_job(uint32_t task) const { return jobs_.job_of(task) + 1 == jobs_.jobs().size(); }
+  double flops_of(uint32_t task) const {
+    return spec_cost(program_.spec(program_.tasks[task])).flops;
+  }
+
+  /// Arithmetic of the dgrads that the last message still has to pass: of as many layers as are in
+  /// front of the sender's first one, each like the sender's.
+  double flops_to_pass() const {
+    std::set<int32_t> layers;
+    double flops = 0;
+    for (uint32_t task = jobs_.jobs().back().begin; task < last_message_->value; ++task) {
+      const Label& label = program_.tasks[task].label;
+      if (is_of_last_job(task) && label.phase == Phase::kDgrad && label.layer >= 0) {
+        layers.insert(label.layer);
+        flops += flops_of(task);
+      }
+    }
+    return layers.empty() ? 0 : flops / static_cast<double>(layers.size()) * *layers.begin();
+  }
+
+  /// What the first rank of the pipeline keeps more than this one: a forward per rank between them,
+  /// two if stages go round the ranks.
+  size_t most_before_cooldown() const {
+    const OpSpec& spec = program_.spec(program_.tasks[last_message_->index()]);
+    const std::vector<int>& ranks = program_.groups[group_of(program_, spec)->index()].ranks;
+    const auto in_front = std::ranges::find(ranks, program_.rank) - ranks.begin();
+    return static_cast<size_t>(in_front) * (last_stage_ > 0 ? 2 : 1);
+  }
+
+  /// It stands behind the last message, or goes there with the rest of its job.
+  bool waits_anyway(uint32_t task) const {
+    return task > last_message_->value || is_of_last_job(task);
+  }
+
+  /// The first weight gradient that waits for the last message; all of the last virtual stage
+  /// behind it do, too.
+  uint32_t first_that_waits() const {
+    auto first = static_cast<uint32_t>(program_.tasks.size());
+    if (!last_message_) {
+      return first;
+    }
+    double flops = flops_to_pass();
+    std::set<uint32_t> before_cooldown;
+    for (uint32_t task = first; task-- > 0;) {
+      const uint32_t job = jobs_.job_of(task);
+      if (!is_wgrad(task) || !(waits_anyway(task) || is_of_last_stage(task))) {
+        continue;
+      }
+      flops -= flops_of(task);
+      if (job < cooldown_) {
+        before_cooldown.insert(job);
+      }
+      if (flops < 0 || before_cooldown.size() > most_before_cooldown()) {
+        break;
+      }
+      first = task;
+    }
+    return first;
+  }
+
+  const Program& program_;
+  JobSpans jobs_;
+  std::vector<std::optional<TaskId>> message_of_;  // by job: that of a backward
+  std::optional<TaskId> last_message_;             // of the last job
+  int32_t last_stage_ = 0;
+  uint32_t cooldown_ = 0;  // the first job behind the last forward
+};
+
+}  // namespace
+
+PassResult fill_cooldown(Program program, const FillCooldownOptions& options) {
+  if (!options.enabled) {
+    return {std::move(program), {false, 0, "moves nothing"}};
+  }
+  const LateMoves late = move_late(program, CooldownFiller(program).moves());
+  std::string summary = fmt::format("moved {} weight gradients into the cool-down", late.num_moved);
+  if (late.num_stuck > 0) {
+    summary += fmt::format("; {} are needed before", late.num_stuck);
+  }
+  if (late.num_moved == 0) {
+    return {std::move(program), {false, 0, std::move(summary)}};
+  }
+  return {reorder_tasks(program, late.order), {true, late.num_moved, std::move(summary)}};
+}
+
+}  // namespace braid
