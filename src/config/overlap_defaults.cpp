@@ -34,6 +34,7 @@ OverlapConfig overlap_in_force(const RunConfig& config) {
     return overlap;
   }
   overlap.overlap_grad_reduce = true;
+  overlap.overlap_grad_reduce_delayed_wgrad_layers = 1;
   if (parallel.shard != "none" && parallel.data * parallel.context > 1) {
     const bool updates_parts = parallel.shard != "parameters";
     overlap.overlap_param_gather = true;

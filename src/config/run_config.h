@@ -104,6 +104,7 @@ struct OverlapConfig {
   bool list_schedule = false;
   std::string comm_engine = "auto";
   bool overlap_grad_reduce = false;
+  int64_t overlap_grad_reduce_delayed_wgrad_layers = 0;
   bool overlap_param_gather = false;
   bool overlap_param_gather_with_optimizer_step = false;
   bool align_param_gather = false;

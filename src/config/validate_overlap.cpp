@@ -20,7 +20,8 @@ struct ManualKey {
   bool needs_stages = true;  ///< it is about a pipeline of several stages
 };
 
-std::array<ManualKey, 15> manual_keys(const OverlapConfig& overlap) {
+std::array<ManualKey, 16> manual_keys(const OverlapConfig& overlap) {
+  const int64_t tail = overlap.overlap_grad_reduce_delayed_wgrad_layers;
   const bool gather = overlap.overlap_param_gather;
   const bool gather_early = overlap.overlap_param_gather_with_optimizer_step;
   const bool align = overlap.align_param_gather;
@@ -36,6 +37,7 @@ std::array<ManualKey, 15> manual_keys(const OverlapConfig& overlap) {
   const int64_t limit = overlap.wgrad_deferral_limit;
   const bool fill = overlap.fill_cooldown;
   return {{{"overlap_grad_reduce", overlap.overlap_grad_reduce, overlap.overlap_grad_reduce, false},
+           {"overlap_grad_reduce_delayed_wgrad_layers", tail != 0, tail, false},
            {"overlap_param_gather", gather, gather, false},
            {"overlap_param_gather_with_optimizer_step", gather_early, gather_early, false},
            {"align_param_gather", align, align, false},
@@ -168,6 +170,13 @@ void check_pairs(const RunConfig& config) {
 }
 
 void check_wgrads(const OverlapConfig& overlap) {
+  if (overlap.overlap_grad_reduce_delayed_wgrad_layers != 0 && !overlap.overlap_grad_reduce) {
+    throw_config_error(
+        "overlap.overlap_grad_reduce_delayed_wgrad_layers = {}: says what a reduction beside the "
+        "backward runs under, and overlap_grad_reduce is false; set overlap.overlap_grad_reduce = "
+        "true",
+        overlap.overlap_grad_reduce_delayed_wgrad_layers);
+  }
   if (overlap.overlap_p2p_with_transformer_layer_wgrad &&
       overlap.overlap_p2p_wgrad_delayed_layer_number == 0) {
     throw_config_error(

@@ -94,6 +94,39 @@ std::vector<TaskId> order_by_slot(const std::vector<uint32_t>& slots) {
   return order;
 }
 
+bool is_norm(const Program& program, TaskId task) {
+  return program.spec(program.tasks[task.index()]).op == "squared_norm";
+}
+
+/// Norms of gradients that stand side by side, in the order in which their gradients are reduced:
+/// so the first ones run beside the last reductions. Returns how many change places.
+int64_t sort_norms(const Program& program, std::vector<TaskId>& order) {
+  const auto is_one = [&](TaskId task) { return is_norm(program, task); };
+  const DependencyGraph dependencies = build_dependencies(program);
+  std::vector<uint32_t> places(order.size());
+  for (uint32_t place = 0; place < order.size(); ++place) {
+    places[order[place].index()] = place;
+  }
+  const auto is_ready_at = [&](TaskId norm) {
+    uint32_t last = 0;
+    for (const TaskId earlier : dependencies.of(norm)) {
+      last = std::max(last, places[earlier.index()]);
+    }
+    return last;
+  };
+  int64_t num_moved = 0;
+  for (auto begin = std::ranges::find_if(order, is_one); begin != order.end();) {
+    const auto end = std::find_if_not(begin, order.end(), is_one);
+    const std::vector<TaskId> before(begin, end);
+    std::ranges::stable_sort(begin, end, {}, is_ready_at);
+    for (size_t i = 0; i < before.size(); ++i) {
+      num_moved += before[i] == begin[static_cast<std::ptrdiff_t>(i)] ? 0 : 1;
+    }
+    begin = std::find_if(end, order.end(), is_one);
+  }
+  return num_moved;
+}
+
 struct MoveCounts {
   int64_t num_moved = 0;
   int64_t num_communications_moved = 0;
@@ -115,7 +148,8 @@ MoveCounts count_moves(const Slots& slots) {
 }
 
 /// The whole gradients that a compute stream makes and a communication reads, each given back
-/// when the next is reduced, and the one after that begins.
+/// when the next is reduced, and another one begins. At the end of a step, where none begins any
+/// more, nobody needs their memory: they are kept until all are reduced.
 class GivingBack {
  public:
   GivingBack(const Program& program, const Slots& slots, std::span<const TaskId> order)
@@ -140,11 +174,18 @@ class GivingBack {
         all.push_back(std::move(here));
       }
     }
+    std::vector<uint32_t> begins;
+    for (const std::vector<Reduction>& reductions : all) {
+      begins.push_back(begin_of(reductions));
+    }
+    std::ranges::sort(begins);
     std::vector<HandOver> hand_overs;
-    for (size_t i = 0; i + 1 < all.size(); ++i) {
-      const uint32_t next_is_reduced = end_of_slot(all[i + 1].front().place);
+    for (size_t i = 0; i < all.size(); ++i) {
+      const size_t next = std::min(i + 1, all.size() - 1);
+      const uint32_t next_is_reduced = end_of_slot(all[next].front().place);
+      const auto next_begin = std::ranges::lower_bound(begins, next_is_reduced);
       const uint32_t position =
-          i + 2 < all.size() ? std::max(next_is_reduced, begin_of(all[i + 2])) : next_is_reduced;
+          next_begin != begins.end() ? *next_begin : behind_norms(all.back().front().place);
       for (const Reduction& reduction : all[i]) {
         add(reduction, position, hand_overs);
       }
@@ -178,6 +219,15 @@ class GivingBack {
       ++place;
     }
     return place;
+  }
+
+  /// The same, and behind the norms that follow: the first ones need not wait.
+  uint32_t behind_norms(uint32_t place) const {
+    uint32_t behind = end_of_slot(place);
+    for (uint32_t later = behind; later < order_.size(); ++later) {
+      behind = is_norm(program_, order_[later]) ? later + 1 : behind;
+    }
+    return behind;
   }
 
   /// The gradients that compute has made and that the communication at this place reads.
@@ -232,10 +282,12 @@ std::string describe(int64_t num_moved, int64_t num_found, size_t num_given_back
 
 PassResult overlap_grad_reduce(Program program) {
   const Slots slots = find_slots(program);
-  const std::vector<TaskId> order = order_by_slot(slots.of_task);
+  std::vector<TaskId> order = order_by_slot(slots.of_task);
+  const int64_t num_norms_moved = sort_norms(program, order);
   const std::vector<HandOver> hand_overs = GivingBack(program, slots, order).find();
   const MoveCounts counts = count_moves(slots);
-  const int64_t num_changes = counts.num_moved + static_cast<int64_t>(hand_overs.size());
+  const int64_t num_changes =
+      counts.num_moved + num_norms_moved + static_cast<int64_t>(hand_overs.size());
   PassReport report{num_changes > 0, num_changes,
                     describe(counts.num_communications_moved,
                              std::ranges::count(slots.communicates, true), hand_overs.size())};

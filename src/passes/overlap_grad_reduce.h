@@ -15,13 +15,18 @@ namespace braid {
 /// is: it cannot leave the compute stream, which would wait there for the first. One between stages
 /// (a tied embedding) stays behind the last message: the other stage comes to it later than that.
 ///
+/// Norms of gradients that stand side by side take the order of the reductions: all but those of
+/// the last gradients run beside the last reductions.
+///
 /// Where gradients are sharded, the whole gradient of a unit is a step buffer (role grad). It is
-/// given back to the compute stream when the next unit's is reduced and the one after that begins:
+/// given back to the compute stream when the next unit's is reduced and another one begins:
 ///   before: wgrad(c -> gc)  wgrad(b -> gb)  reduce_scatter(gc -> sc)  reduce_scatter(gb -> sb) ...
 ///   after:  wgrad(c -> gc)  reduce_scatter(gc -> sc)  wgrad(b -> gb)  reduce_scatter(gb -> sb)
 ///           undefine(-> gc)  wgrad(a -> ga)  reduce_scatter(ga -> sa)  undefine(-> gb)  ...
 /// so a reduction may take as long as the backward of a unit, and at most two whole gradients exist
-/// at a time, as long as a unit's backward is not cut in two (zero-bubble schedules).
+/// at a time, as long as a unit's backward is not cut in two (zero-bubble schedules,
+/// `delay_last_wgrad`). Those behind which none begins are given back behind the norms: nobody
+/// needs their memory, and compute would wait for all reductions in front of the first norm.
 ///
 /// Counts moved tasks and buffers given back. Rounding does not change. Ensures: tasks that
 /// conflict keep their order. The order of collectives of a group may change, in the same way on

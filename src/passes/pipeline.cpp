@@ -40,6 +40,12 @@ std::vector<Pass> default_pipeline(const PipelineOptions& options) {
        .run = [delay = options.delay_wgrad](
                   Program program,
                   const PassContext&) { return delay_wgrad(std::move(program), delay); }},
+      {.name = "delay_last_wgrad",
+       .summary = "Moves weight gradients of the first layers behind the embedding's, so that they "
+                  "hide the reduction of that.",
+       .run = [delay = options.delay_last_wgrad](
+                  Program program,
+                  const PassContext&) { return delay_last_wgrad(std::move(program), delay); }},
       {.name = "defer_head_wgrad",
        .summary = "Moves weight gradients of the output projection into the bubble behind the last "
                   "backward.",

@@ -6,6 +6,7 @@
 #include "passes/bulk_overlap.h"
 #include "passes/comm_engine.h"
 #include "passes/defer_head_wgrad.h"
+#include "passes/delay_last_wgrad.h"
 #include "passes/delay_wgrad.h"
 #include "passes/fill_cooldown.h"
 #include "passes/fuse_swiglu.h"
@@ -27,6 +28,7 @@ struct PipelineOptions {
   RingExchangeOptions ring_exchange;
   BulkOverlapOptions bulk_overlap;
   DelayWgradOptions delay_wgrad;
+  DelayLastWgradOptions delay_last_wgrad;
   DeferHeadWgradOptions defer_head_wgrad;
   FillCooldownOptions fill_cooldown;
   PairForwardBackwardOptions pair_forward_backward;

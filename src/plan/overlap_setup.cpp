@@ -39,6 +39,7 @@ PipelineOptions manual_options(const OverlapConfig& overlap) {
   PipelineOptions options;
   options.delay_wgrad = {.num_layers = overlap.overlap_p2p_wgrad_delayed_layer_number,
                          .whole_layers = overlap.overlap_p2p_with_transformer_layer_wgrad};
+  options.delay_last_wgrad = {.num_layers = overlap.overlap_grad_reduce_delayed_wgrad_layers};
   options.defer_head_wgrad = {.enabled = overlap.defer_embedding_wgrad_compute,
                               .limit = overlap.wgrad_deferral_limit};
   options.fill_cooldown.enabled = overlap.fill_cooldown;
@@ -87,9 +88,10 @@ OverlapSetup setup_of_mode(const OverlapConfig& overlap) {
   if (overlap.mode == "off") {
     // Without streams of its own, communication stays between the compute tasks.
     return {.options = {},
-            .disabled_passes = {"ring_exchange", "delay_wgrad", "defer_head_wgrad", "fill_cooldown",
-                                "bulk_overlap", "overlap_grad_reduce", "prefetch_parameters",
-                                "context_ring", "p2p_streams", "assign_streams"}};
+            .disabled_passes = {"ring_exchange", "delay_wgrad", "delay_last_wgrad",
+                                "defer_head_wgrad", "fill_cooldown", "bulk_overlap",
+                                "overlap_grad_reduce", "prefetch_parameters", "context_ring",
+                                "p2p_streams", "assign_streams"}};
   }
   return {.options = {},
           .disabled_passes = {},

@@ -124,15 +124,38 @@ OverlapChange defer_head(bool enabled, int64_t limit) {
   };
 }
 
-void add_data_axes(const RunConfig& config, std::vector<OverlapAxis>& axes) {
+void no_grad_reduce(OverlapConfig& overlap) {
+  overlap.overlap_grad_reduce = false;
+  overlap.overlap_grad_reduce_delayed_wgrad_layers = 0;
+}
+
+/// What the last reduction of a step, that of the embedding, is to run under.
+OverlapAxis last_reduction_axis(const AxisLimits& limits) {
+  OverlapAxis axis{"last reduction", {}};
+  for (const int64_t layers : {0, 1, 4}) {
+    if (layers <= limits.layers_of_job) {
+      axis.choices.push_back([layers](OverlapConfig& overlap) {
+        overlap.overlap_grad_reduce_delayed_wgrad_layers = overlap.overlap_grad_reduce ? layers : 0;
+      });
+    }
+  }
+  return axis;
+}
+
+void add_data_axes(const RunConfig& config, const AxisLimits& limits,
+                   std::vector<OverlapAxis>& axes) {
   const ParallelConfig& parallel = config.parallel;
   if (parallel.ranks == 1) {
     return;
   }
-  axes.push_back({"gradients",
-                  {[](OverlapConfig& overlap) { overlap.overlap_grad_reduce = false; },
-                   [](OverlapConfig& overlap) { overlap.overlap_grad_reduce = true; }}});
-  if (parallel.shard == "none" || parallel.data * parallel.context == 1) {
+  axes.push_back({"gradients", {no_grad_reduce, [](OverlapConfig& overlap) {
+                                  overlap.overlap_grad_reduce = true;
+                                }}});
+  if (parallel.data * parallel.context == 1) {
+    return;
+  }
+  axes.push_back(last_reduction_axis(limits));
+  if (parallel.shard == "none") {
     return;
   }
   OverlapAxis gathers{"gathers", {no_gather, gather(false, false)}};
@@ -275,7 +298,7 @@ std::vector<OverlapAxis> overlap_axes(const RunConfig& config, const AxisLimits&
   if (parallel.pipeline > 1) {
     add_pipeline_axes(limits, parallel.pipeline, axes);
   }
-  add_data_axes(config, axes);
+  add_data_axes(config, limits, axes);
   if (parallel.context > 1) {
     axes.push_back({"context",
                     {[](OverlapConfig& overlap) { overlap.overlap_context_comm = false; },

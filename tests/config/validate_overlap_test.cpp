@@ -25,6 +25,7 @@ std::string refusal(const RunConfig& config) {
 TEST(ValidateOverlap, AcceptsEveryKeyBesideTheOthers) {
   RunConfig config = manual();
   config.overlap.overlap_grad_reduce = true;
+  config.overlap.overlap_grad_reduce_delayed_wgrad_layers = 2;
   config.overlap.overlap_p2p_comm = true;
   EXPECT_NO_THROW(validate_overlap(config));
   config.overlap.overlap_p2p_comm_warmup_flush = true;
@@ -51,6 +52,22 @@ TEST(ValidateOverlap, RefusesKeysThatTheModeDoesNotRead) {
   EXPECT_EQ(refusal(config),
             "overlap.overlap_p2p_wgrad_delayed_layer_number = 2: is read with mode = \"manual\" "
             "only; mode is \"off\"");
+}
+
+TEST(ValidateOverlap, RefusesToDelayWgradsForAReductionThatIsNotBesideThem) {
+  RunConfig config = manual();
+  config.overlap.overlap_grad_reduce_delayed_wgrad_layers = 2;
+  EXPECT_EQ(refusal(config),
+            "overlap.overlap_grad_reduce_delayed_wgrad_layers = 2: says what a reduction beside "
+            "the backward runs under, and overlap_grad_reduce is false; set "
+            "overlap.overlap_grad_reduce = true");
+  config.overlap.overlap_grad_reduce = true;
+  EXPECT_NO_THROW(validate_overlap(config));
+  config.overlap.mode = "auto";
+  config.overlap.overlap_grad_reduce = false;
+  EXPECT_EQ(refusal(config),
+            "overlap.overlap_grad_reduce_delayed_wgrad_layers = 2: is read with mode = \"manual\" "
+            "only; mode is \"auto\"");
 }
 
 TEST(ValidateOverlap, RanksThatShareAGpuNeedCopiesAndProcesses) {

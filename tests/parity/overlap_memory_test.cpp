@@ -75,10 +75,16 @@ TEST(OverlapMemory, ATiedEmbeddingIsGatheredBesides) {
   EXPECT_EQ(most_live(plan.programs[kTrainProgram], BufferRole::kGathered, "gathered."), 3);
 }
 
+// At the end of a step that of each layer whose weight gradients wait for the embedding's, too.
 TEST(OverlapMemory, TwoWholeGradientsExistAtATime) {
   for (const char* const shard : {"parallel.shard=gradients", "parallel.shard=parameters"}) {
-    const RankPlan plan = plan_of({shard});
-    EXPECT_EQ(most_live(plan.programs[kTrainProgram], BufferRole::kGrad, "grads."), 2) << shard;
+    for (const int layers : {0, 1, 2}) {
+      const RankPlan plan =
+          plan_of({shard, "overlap.mode=manual", "overlap.overlap_grad_reduce=true",
+                   "overlap.overlap_grad_reduce_delayed_wgrad_layers=" + std::to_string(layers)});
+      EXPECT_EQ(most_live(plan.programs[kTrainProgram], BufferRole::kGrad, "grads."), 2 + layers)
+          << shard;
+    }
   }
   // Where they are rounded to be reduced, these are the whole ones on their way.
   const RankPlan narrow =

@@ -75,6 +75,7 @@ const std::map<std::string_view, std::vector<std::string>>& companions() {
   static const std::vector<std::string> gather = {"overlap_param_gather=true"};
   static const std::vector<std::string> messages = {"overlap_p2p_comm=true"};
   static const std::map<std::string_view, std::vector<std::string>> list = {
+      {"overlap_grad_reduce_delayed_wgrad_layers", {"overlap_grad_reduce=true"}},
       {"overlap_param_gather_with_optimizer_step", gather},
       {"align_param_gather", gather},
       {"param_gather_prefetch_units", gather},

@@ -127,10 +127,11 @@ TEST(OverlapGradReduce, GivesAWholeGradientBackWhenTheNextIsReduced) {
                     reduce('b') + add('b') + reduce('a') + add('a')));
   EXPECT_EQ(print_program(result.program).substr(head.size()),
             make('c') + reduce('c') + add('c') + make('b') + reduce('b') + add('b') +
-                give_back('c') + make('a') + reduce('a') + add('a') + give_back('b'));
+                give_back('c') + make('a') + reduce('a') + add('a') + give_back('b') +
+                give_back('a'));
   EXPECT_EQ(result.report.summary,
-            "moved 2 of 3 gradient communications and gives 2 whole gradients back a unit later");
-  EXPECT_EQ(result.report.num_changes, 6);
+            "moved 2 of 3 gradient communications and gives 3 whole gradients back a unit later");
+  EXPECT_EQ(result.report.num_changes, 7);
   EXPECT_FALSE(overlap_grad_reduce(result.program).report.changed);
 }
 
@@ -143,7 +144,8 @@ TEST(OverlapGradReduce, KeepsAWholeGradientUntilAThirdBegins) {
                     forward + make('c') + reduce('c') + add('c')));
   EXPECT_EQ(print_program(result.program).substr(head.size()),
             make('b') + reduce('b') + add('b') + make('a') + reduce('a') + add('a') + forward +
-                give_back('b') + make('c') + reduce('c') + add('c') + give_back('a'));
+                give_back('b') + make('c') + reduce('c') + add('c') + give_back('a') +
+                give_back('c'));
 }
 
 // 512 bytes each, and one sum of 256.
@@ -166,6 +168,44 @@ TEST(OverlapGradReduce, NoMoreThanTwoWholeGradientsExist) {
   }
 }
 
+// At the end of a step nobody needs the memory: compute does not wait for it.
+TEST(OverlapGradReduce, KeepsWholeGradientsOfTheLastUnitsUntilAllAreReduced) {
+  const std::string head = sharded_tables(4);
+  const std::string begins = "dgrad(x -> ga[0:8], gb[0:8]) s dgrad mb=0\n";
+  const auto rest = [](char unit) {
+    return fmt::format("wgrad(x -> g{}[8:128]) s wgrad mb=0\n", unit);
+  };
+  const PassResult result = overlap_grad_reduce(
+      parse_program(head + make('d') + begins + make('c') + rest('b') + rest('a') + reduce('d') +
+                    reduce('c') + reduce('b') + reduce('a')));
+  EXPECT_EQ(print_program(result.program).substr(head.size()),
+            make('d') + reduce('d') + begins + make('c') + reduce('c') + rest('b') + reduce('b') +
+                rest('a') + reduce('a') + give_back('d') + give_back('c') + give_back('b') +
+                give_back('a'));
+}
+
+// The norm of what is reduced last would else hold up those of all others.
+TEST(OverlapGradReduce, NormsFollowTheOrderOfReductions) {
+  const std::string header = std::string(kHeader) + "buffer p f64 [3] scratch persistent device\n";
+  const auto norm = [](char gradient, int place) {
+    return fmt::format("squared_norm({} -> p[{}:{}]) s optimizer\n", gradient, place, place + 1);
+  };
+  const std::string backward =
+      "wgrad(-> rw b) s wgrad\n"
+      "reduce(-> rw b) s comm\n"
+      "wgrad(-> rw c) s wgrad\n"
+      "reduce(-> rw c) s comm\n"
+      "wgrad(-> rw a) s wgrad\n"
+      "reduce(-> rw a) s comm\n";
+  const std::string sum = "sum(p -> x[0:1]) s optimizer\n";
+  const PassResult result = overlap_grad_reduce(
+      parse_program(header + backward + norm('a', 0) + norm('b', 1) + norm('c', 2) + sum));
+  EXPECT_EQ(print_program(result.program).substr(header.size()),
+            backward + norm('b', 1) + norm('c', 2) + norm('a', 0) + sum);
+  EXPECT_EQ(result.report.num_changes, 3);
+  EXPECT_FALSE(overlap_grad_reduce(result.program).report.changed);
+}
+
 // What rounds a gradient is compute; what widens its sum again follows the communication.
 TEST(OverlapGradReduce, RoundingMovesAlong) {
   const std::string head = sharded_tables(2) + "buffer n f32 [128] grad step device\n";
@@ -176,7 +216,7 @@ TEST(OverlapGradReduce, RoundingMovesAlong) {
       parse_program(head + make('b') + make('a') + round + sum + widen + reduce('a') + add('a')));
   EXPECT_EQ(print_program(result.program).substr(head.size()),
             make('b') + round + sum + widen + make('a') + reduce('a') + add('a') +
-                "undefine(-> n) s wgrad\n");
+                "undefine(-> n) s wgrad\n" + give_back('a'));
 }
 
 // It could not leave the compute stream, which would wait there for the sum over data ranks.
@@ -184,13 +224,15 @@ TEST(OverlapGradReduce, PartialSumsOfTensorRanksStay) {
   const std::string head = sharded_tables(2);
   const std::string activations = "all_reduce(-> rw x) {group=1} s comm\n";
   const std::string partial = "all_reduce(-> rw mb[0:8]) {group=1} s comm\n";
-  const std::string tasks = make('b') + reduce('b') + add('b') + make('a') + partial;
+  const std::string sum = make('b') + reduce('b') + add('b');
+  const std::string tasks = sum + make('a') + partial;
   const PassResult result = overlap_grad_reduce(parse_program(head + activations + tasks));
-  EXPECT_EQ(print_program(result.program).substr(head.size()), activations + tasks);
+  EXPECT_EQ(print_program(result.program).substr(head.size()),
+            activations + sum + give_back('b') + make('a') + partial);
   // A group of its own may.
   const PassResult alone = overlap_grad_reduce(parse_program(head + tasks));
   EXPECT_EQ(print_program(alone.program).substr(head.size()),
-            make('b') + reduce('b') + add('b') + partial + make('a'));
+            sum + partial + give_back('b') + make('a'));
 }
 
 TEST(OverlapGradReduce, SumsOverStagesStayBehindTheLastMessage) {

@@ -39,8 +39,9 @@ TEST(OverlapSetup, TheEngineOfCommunicationIsChosenInAnyMode) {
 
 TEST(OverlapSetup, OffTurnsOffWhatOnlyOverlaps) {
   const std::vector<std::string> disabled = overlap_setup({.mode = "off"}).disabled_passes;
-  for (const char* const pass : {"delay_wgrad", "defer_head_wgrad", "fill_cooldown",
-                                 "overlap_grad_reduce", "p2p_streams", "assign_streams"}) {
+  for (const char* const pass :
+       {"delay_wgrad", "delay_last_wgrad", "defer_head_wgrad", "fill_cooldown",
+        "overlap_grad_reduce", "p2p_streams", "assign_streams"}) {
     EXPECT_THAT(disabled, Contains(pass));
   }
   EXPECT_THAT(disabled, Not(Contains("insert_events")));
@@ -51,10 +52,12 @@ TEST(OverlapSetup, ManualDoesWhatTheKeysSay) {
   EXPECT_THAT(none.disabled_passes, Contains("overlap_grad_reduce"));
   EXPECT_FALSE(none.options.p2p_streams.enabled);
   EXPECT_EQ(none.options.delay_wgrad.num_layers, 0);
+  EXPECT_EQ(none.options.delay_last_wgrad.num_layers, 0);
   EXPECT_FALSE(none.options.defer_head_wgrad.enabled);
   EXPECT_FALSE(none.options.fill_cooldown.enabled);
   const OverlapSetup all = overlap_setup({.mode = "manual",
                                           .overlap_grad_reduce = true,
+                                          .overlap_grad_reduce_delayed_wgrad_layers = 4,
                                           .overlap_p2p_comm = true,
                                           .overlap_p2p_comm_warmup_flush = true,
                                           .overlap_p2p_backward_on_comm_stream = true,
@@ -69,6 +72,7 @@ TEST(OverlapSetup, ManualDoesWhatTheKeysSay) {
   EXPECT_TRUE(all.options.p2p_streams.backward_on_comm_stream);
   EXPECT_EQ(all.options.delay_wgrad.num_layers, 3);
   EXPECT_TRUE(all.options.delay_wgrad.whole_layers);
+  EXPECT_EQ(all.options.delay_last_wgrad.num_layers, 4);
   EXPECT_TRUE(all.options.defer_head_wgrad.enabled);
   EXPECT_EQ(all.options.defer_head_wgrad.limit, 5);
   EXPECT_TRUE(all.options.fill_cooldown.enabled);

@@ -249,7 +249,8 @@ TEST(AutoOverlap, SaysWhatItChoseAndWhy) {
   const AutoOverlap& found = found_on_slow_links("ranks=4 shard=optimizer");
   EXPECT_THAT(summarize(found), HasSubstr(" settings tried, step "));
   EXPECT_THAT(found.communication, Contains(HasSubstr("data: ")));
-  EXPECT_THAT(describe(found), HasSubstr("auto     overlap_grad_reduce = true: "));
+  EXPECT_THAT(describe(found), HasSubstr("auto     overlap_grad_reduce = true, "
+                                         "overlap_grad_reduce_delayed_wgrad_layers = 1: "));
   EXPECT_GT(found.chosen.most_compute, found.off.most_compute);  // the same in a shorter step
   EXPECT_LE(found.chosen.most_compute, 1);
   EXPECT_THAT(describe(found), HasSubstr("auto     the rank that computes most does so for "));
@@ -329,8 +330,9 @@ TEST(OverlapAxes, AreThoseOfTheLayout) {
     return list;
   };
   EXPECT_THAT(names("ranks=1"), IsEmpty());
-  EXPECT_THAT(names("ranks=2"), ElementsAre("gradients"));
-  EXPECT_THAT(names("ranks=2 shard=optimizer"), ElementsAre("gradients", "gathers", "prefetch"));
+  EXPECT_THAT(names("ranks=2"), ElementsAre("gradients", "last reduction"));
+  EXPECT_THAT(names("ranks=2 shard=optimizer"),
+              ElementsAre("gradients", "last reduction", "gathers", "prefetch"));
   EXPECT_THAT(names("ranks=2 pipeline=2 schedule=1f1b"),
               ElementsAre("messages", "delayed weight gradients", "head's weight gradients",
                           "cool-down", "gradients"));
