@@ -97,7 +97,16 @@ Case load_case(const Arguments& arguments) {
   return {std::move(config), std::move(plan)};
 }
 
-Json describe_layout(const RunConfig& config) {
+/// By pipeline stage, in the order of the model.
+std::vector<int64_t> layers_of_stages(const RunPlan& plan) {
+  std::vector<int64_t> layers;
+  for (const StageSlice& stage : plan.parallel.stages) {
+    layers.push_back(stage.num_layers);
+  }
+  return layers;
+}
+
+Json describe_layout(const RunConfig& config, const RunPlan& plan) {
   const ParallelConfig& parallel = config.parallel;
   return {{"ranks", parallel.ranks},
           {"data", parallel.data},
@@ -105,6 +114,7 @@ Json describe_layout(const RunConfig& config) {
           {"context", parallel.context},
           {"pipeline", parallel.pipeline},
           {"virtual_stages", parallel.virtual_stages},
+          {"stage_layers", layers_of_stages(plan)},
           {"sequence_parallel", parallel.sequence_parallel},
           {"shard", parallel.shard},
           {"recompute", config.memory.recompute}};
@@ -164,7 +174,7 @@ Json describe(const Case& c) {
           {"planned_bytes", memory.peak_bytes()},
           {"persistent_bytes", memory.persistent_bytes},
           {"step_bytes", memory.step_bytes},
-          {"layout", describe_layout(c.config)}};
+          {"layout", describe_layout(c.config, c.plan)}};
 }
 
 /// All tasks of one spec.

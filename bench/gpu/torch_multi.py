@@ -36,15 +36,16 @@ from torch_llm import ATTENTIONS, Block, Clock, make_norm, random_microbatch
 
 
 class Stage(nn.Module):
-    """Layers [first, last) of the model; the first stage begins with the embedding, the last ends with the logits. Sizes are those
-    of the whole model."""
+    """One stage of a pipeline; the first begins with the embedding, the last ends with the logits, which may be all that they have.
+    Sizes are those of the whole model."""
 
-    def __init__(self, shape, first, last):
+    def __init__(self, shape, index):
         super().__init__()
         rows, width = shape["padded_vocabulary"], shape["width"]
-        begins, ends = first == 0, last == shape["layers"]
+        layers = shape["layout"]["stage_layers"]
+        begins, ends = index == 0, index == len(layers) - 1
         self.embedding = nn.Embedding(rows, width) if begins else None
-        self.layers = nn.ModuleList(Block(shape) for _ in range(first, last))
+        self.layers = nn.ModuleList(Block(shape) for _ in range(layers[index]))
         self.norm = make_norm(shape) if ends else None
         self.output = nn.Linear(width, rows, bias=False) if ends and not shape["tied_embeddings"] else None
         self.angles = None
@@ -134,9 +135,8 @@ class Trainer:
         return range(self.mesh["pp"].get_local_rank(), self.num_stages(), self.pipeline)
 
     def make_stage(self, index, arguments):
-        layers = self.shape["layers"] // self.num_stages()
         with torch.device("meta"):
-            stage = Stage(self.shape, index * layers, (index + 1) * layers)
+            stage = Stage(self.shape, index)
         if self.tensor > 1:
             shard_over_tensor_ranks(stage, self.mesh["tp"])
         if self.shape["layout"]["recompute"] == "full":

@@ -74,6 +74,7 @@ RunConfig config_of(const Row& row) {
   config.parallel.schedule = virtual_stages > 1 ? "interleaved" : "1f1b";
   config.parallel.account_for_embedding = config.parallel.account_for_loss =
       row.model.preset == "llama-405b" && pipeline > 1;  // 126 layers
+  config.parallel.pipeline_layout = "even";              // as published
   config.parallel.shard = "optimizer";
   config.parallel.grad_reduce_dtype = "bfloat16";
   config.logging.run_folder = "unused";

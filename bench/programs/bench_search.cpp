@@ -56,9 +56,7 @@ std::vector<Case> cases() {
         .virtual_stages = 8,
         .schedule = "interleaved",
         .shard = "optimizer",
-        .sequence_parallel = true,
-        .account_for_embedding = true,
-        .account_for_loss = true}},
+        .sequence_parallel = true}},
   };
 }
 

@@ -126,7 +126,7 @@ constexpr std::array kFields = {
     Field{BRAID_KEY(parallel, virtual_stages), {.minimum = 1, .maximum = 4096}, "Pieces of the layers per pipeline rank: 1 with gpipe, 1f1b and zb-h1, 2 with zb-v and dualpipe-v, 2 or more with interleaved."},
     Field{BRAID_KEY(parallel, schedule), one_of(kSchedules), "Order of forward and backward jobs of a pipeline; docs/pipeline.md has pictures."},
     Field{BRAID_KEY(parallel, microbatch_group_size), {.minimum = 0, .maximum = kMaxSize}, "With interleaved: microbatches that pass a virtual stage before the next one's turn; 0 = parallel.pipeline."},
-    Field{BRAID_KEY(parallel, pipeline_layout), kAny, "Which layers each stage holds: balanced (by what layers and head cost), even, or a layout string of docs/pipeline.md: E embedding, t layer, L head, a bar between stages; empty = even."},
+    Field{BRAID_KEY(parallel, pipeline_layout), kAny, "Which layers each stage holds: balanced (by what layers and head cost), even, or a layout string of docs/pipeline.md: E embedding, t layer, L head, a bar between stages; empty = balanced, unless one of the next four keys is given."},
     Field{BRAID_KEY(parallel, first_stage_layers), {.minimum = 0, .maximum = kMaxSize}, "Layers of the first pipeline rank, the others sharing the rest evenly; 0 = as many as the others."},
     Field{BRAID_KEY(parallel, last_stage_layers), {.minimum = 0, .maximum = kMaxSize}, "The same for the last pipeline rank."},
     Field{BRAID_KEY(parallel, account_for_embedding), kAny, "Whether the embedding counts as a layer when layers are spread evenly."},

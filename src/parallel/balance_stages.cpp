@@ -16,6 +16,8 @@ using Layers = std::vector<int64_t>;  // by stage
 /// Jobs that one search may run, over all layouts it tries: some hundredths of a second.
 constexpr size_t kMaxJobs = 4'000'000;
 constexpr size_t kClimbs = 3;
+/// Of the rounds over the ranks, those that are tried as the first one with more layers.
+constexpr size_t kMaxFirstRounds = 8;
 /// A layout whose rank with the most activations has twice as many is worth a step that is such a
 /// part shorter.
 constexpr int64_t kMemoryPart = 20;
@@ -47,7 +49,7 @@ class Balancer {
     even_peak_ = std::ranges::max(clock_.peak_activations(nearly_even()));
   }
 
-  Layers run() {
+  Layers run(BalanceEffort effort) {
     std::vector<std::pair<Score, Layers>> starts;
     for (Layers& layers : start_layouts()) {
       const Score score = score_of(layers);
@@ -55,6 +57,9 @@ class Balancer {
     }
     std::ranges::sort(starts);
     starts.erase(std::unique(starts.begin(), starts.end()), starts.end());
+    if (effort == BalanceEffort::kRough) {
+      return starts.front().second;
+    }
     starts.resize(std::min(starts.size(), kClimbs));
     for (auto& [score, layers] : starts) {
       climb(layers, score);
@@ -155,13 +160,14 @@ class Balancer {
   std::vector<Layers> start_layouts() const {
     std::vector<Layers> starts{nearly_even()};
     const size_t rounds = num_stages_ / num_ranks_;
+    const size_t step = std::max<size_t>(rounds / kMaxFirstRounds, 1);
     const auto stages = static_cast<int64_t>(num_stages_);
     const int64_t heads = in_layers(costs_.head);
     const int64_t low = std::max<int64_t>((layers_ + heads) / stages - 1, 1);
     for (int64_t level = low; level <= low + 2; ++level) {
       for (int64_t head = std::max<int64_t>(heads - 1, 0); head <= heads + 1; ++head) {
         for (size_t num_high = 0; num_high < rounds; ++num_high) {
-          for (size_t first = 0; first < (num_high == 0 ? 1 : rounds); ++first) {
+          for (size_t first = 0; first < (num_high == 0 ? 1 : rounds); first += step) {
             for (const bool from_back : {false, true}) {
               if (auto layers = in_rounds(level, num_high, first, head, from_back)) {
                 starts.push_back(std::move(*layers));
@@ -269,10 +275,11 @@ ScheduleOptions balancing_schedule(ScheduleOptions schedule) {
 }
 
 std::vector<int64_t> balanced_layers(const ScheduleOptions& schedule, int64_t layers,
-                                     const PartCosts& costs) {
+                                     const PartCosts& costs, BalanceEffort effort) {
   check(layers >= 1 && layers >= schedule.num_stages() - 2, "{} layers for {} stages", layers,
         schedule.num_stages());
-  return schedule.num_stages() == 1 ? Layers{layers} : Balancer(schedule, layers, costs).run();
+  return schedule.num_stages() == 1 ? Layers{layers}
+                                    : Balancer(schedule, layers, costs).run(effort);
 }
 
 }  // namespace braid

@@ -24,6 +24,11 @@ struct PartCosts {
   PartCost head;  ///< and loss
 };
 
+enum class BalanceEffort : uint8_t {
+  kSearch,
+  kRough,  ///< the best of the layouts that the search starts from: to estimate many pipelines
+};
+
 /// How many layers each stage gets, in the order of the model, so that the jobs of `schedule` end
 /// soonest: embedding in front of the first, head behind the last. Every stage has a layer but the
 /// first and the last, which may have embedding or head alone. Memory counts a little: of two
@@ -39,10 +44,11 @@ struct PartCosts {
 /// and messages take no time: the result depends on no device.
 ///
 /// The same result everywhere: integers, no clock. Takes some ms for tens of stages, below 0.2 s
-/// for a hundred. `schedule` is valid (check_schedule), costs are 0 to 2^20, `layers` at least
+/// for a hundred; with BalanceEffort::kRough a tenth of that. `schedule` is valid (check_schedule), costs are 0 to 2^20, `layers` at least
 /// num_stages() - 2 and at least 1.
 std::vector<int64_t> balanced_layers(const ScheduleOptions& schedule, int64_t layers,
-                                     const PartCosts& costs);
+                                     const PartCosts& costs,
+                                     BalanceEffort effort = BalanceEffort::kSearch);
 
 /// What `balanced_layers` runs of a schedule; of schedules for which it is the same, layouts are
 /// the same. Four groups of microbatches and what is left over of a group: once all ranks are busy,

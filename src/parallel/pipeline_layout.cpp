@@ -91,7 +91,7 @@ LayerCounts balanced(const PipelineLayoutOptions& options) {
                          : fmt::format("the most is parallel.virtual_stages = {} with "
                                        "parallel.pipeline = 1",
                                        options.layers + 2));
-  return balanced_layers(options.schedule, options.layers, options.costs);
+  return balanced_layers(options.schedule, options.layers, options.costs, options.effort);
 }
 
 LayerCounts even_layers(const PipelineLayoutOptions& options) {
@@ -214,7 +214,9 @@ LayerCounts layer_counts(const PipelineLayoutOptions& options) {
   if (options.first_stage_layers != 0 || options.last_stage_layers != 0) {
     return overridden_layers(options);
   }
-  return options.layout == kBalanced ? balanced(options) : even_layers(options);
+  const bool even =
+      options.layout == kEven || options.account_for_embedding || options.account_for_loss;
+  return even ? even_layers(options) : balanced(options);
 }
 
 void append_stage(std::string& text, const StageSlice& stage) {

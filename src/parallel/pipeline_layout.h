@@ -11,14 +11,16 @@
 
 namespace braid {
 
-/// Which layers each stage of a pipeline holds. At most one of four ways: evenly (nothing below
-/// given, or with the embedding or the loss counted as a layer), balanced, by the number of layers
-/// of the first or last rank, or by a layout string.
+/// Which layers each stage of a pipeline holds. At most one of four ways: balanced (nothing below
+/// given), evenly (perhaps with the embedding or the loss counted as a layer), by the number of
+/// layers of the first or last rank, or by a layout string.
 struct PipelineLayoutOptions {
   int64_t layers = 1;
-  ScheduleOptions schedule;  ///< valid (check_schedule)
-  PartCosts costs;           ///< what balanced layouts balance
-  /// parallel.pipeline_layout: empty or "even", "balanced" (balanced_layers), or a layout string:
+  ScheduleOptions schedule;                       ///< valid (check_schedule)
+  PartCosts costs;                                ///< what balanced layouts balance
+  BalanceEffort effort = BalanceEffort::kSearch;  ///< of balanced layouts
+  /// parallel.pipeline_layout: "balanced" (balanced_layers; also if empty and nothing below is
+  /// given), "even", or a layout string:
   /// stages in the order of the model, "|" between them; E embedding, t layer, L head and loss.
   /// "x*n" repeats a letter, "(...)*n" a group (groups do not nest; groups are repeated first);
   /// commas and blanks mean nothing. "Et*3|(tt|)*2t*3L" is Ettt|tt|tt|tttL.

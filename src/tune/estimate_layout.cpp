@@ -7,7 +7,6 @@
 #include "config/validate.h"
 #include "parallel/mesh.h"
 #include "parallel/pipeline_layout.h"
-#include "plan/parallel_setup.h"
 
 namespace braid {
 namespace {
@@ -86,30 +85,20 @@ LayoutEstimator::LayoutEstimator(const RunConfig& config, const ModelSpec& spec,
                                  const CostModel& model)
     : config_(config), spec_(spec), model_(model) {}
 
-ScheduleOptions LayoutEstimator::schedule_of(const Layout& layout) const {
-  return {
-      .kind = schedule_kind(layout.schedule),
-      .num_ranks = static_cast<int>(layout.pipeline),
-      .virtual_stages = static_cast<int>(layout.virtual_stages),
-      .num_microbatches = config_.train.global_batch / (layout.data * layout.microbatch),
-      .group_size = layout.schedule == "interleaved" ? config_.parallel.microbatch_group_size : 0};
-}
-
-PartCosts LayoutEstimator::costs_of(const Layout& layout) const {
-  MemoryConfig memory = config_.memory;
-  memory.recompute = layout.recompute;
-  return part_costs(spec_, config_.train.sequence, memory);
-}
-
-std::vector<StageSlice> LayoutEstimator::slices_of(const Layout& layout) const {
-  return make_pipeline_layout({.layers = spec_.layers,
-                               .schedule = schedule_of(layout),
-                               .costs = costs_of(layout),
-                               .layout = config_.parallel.pipeline_layout,
-                               .first_stage_layers = config_.parallel.first_stage_layers,
-                               .last_stage_layers = config_.parallel.last_stage_layers,
-                               .account_for_embedding = layout.account_for_embedding,
-                               .account_for_loss = layout.account_for_loss});
+LayoutEstimator::Slices LayoutEstimator::slices_of(const Layout& layout) const {
+  const PipelineLayoutOptions options = pipeline_layout_options(config_, spec_, layout);
+  const ScheduleOptions schedule = balancing_schedule(options.schedule);
+  const SliceKey key{schedule.kind, schedule.num_ranks, schedule.virtual_stages,
+                     schedule.num_microbatches, options.costs.layer.dgrad};
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = slices_.find(key); found != slices_.end()) {
+      return found->second;
+    }
+  }
+  auto made = std::make_shared<const std::vector<StageSlice>>(make_pipeline_layout(options));
+  const std::lock_guard lock(mutex_);
+  return slices_.emplace(key, std::move(made)).first->second;
 }
 
 LayoutEstimator::DataTimes LayoutEstimator::data_times(const Layout& layout, double elems) const {
@@ -147,14 +136,14 @@ LayoutEstimator::DataTimes LayoutEstimator::data_times(const Layout& layout, dou
 
 double LayoutEstimator::parameters_of(const Layout& layout, const LayerPrices& prices,
                                       const std::vector<StageSlice>& slices, int rank) const {
-  const RankParts parts = parts_of(schedule_of(layout), slices, rank);
+  const RankParts parts = parts_of(schedule_of(config_, layout), slices, rank);
   const double ends = spec_.tied_embeddings && parts.ends > 0 ? 1.0 : parts.ends;
   return parts.layers * prices.layer.parameters + ends * prices.ends.parameters;
 }
 
 double LayoutEstimator::rank_bytes(const Layout& layout, const LayerPrices& prices,
                                    const std::vector<StageSlice>& slices, int rank) const {
-  const ScheduleOptions schedule = schedule_of(layout);
+  const ScheduleOptions schedule = schedule_of(config_, layout);
   const RankParts parts = parts_of(schedule, slices, rank);
   const double elems = parameters_of(layout, prices, slices, rank);
   const double unit = std::max(prices.layer.parameters, parts.ends * prices.ends.parameters);
@@ -192,8 +181,9 @@ StageTimes LayoutEstimator::stage_times(const Layout& layout, const LayerPrices&
 }
 
 LayoutEstimate LayoutEstimator::bounds(const Layout& layout, const LayerPrices& prices) const {
-  const ScheduleOptions schedule = schedule_of(layout);
-  const std::vector<StageSlice> slices = slices_of(layout);
+  const ScheduleOptions schedule = schedule_of(config_, layout);
+  const Slices shared_slices = slices_of(layout);
+  const std::vector<StageSlice>& slices = *shared_slices;
   const auto microbatches = static_cast<double>(schedule.num_microbatches);
   std::vector<double> work(static_cast<size_t>(schedule.num_ranks), 0);
   // From the first stage to a rank's first one. While its last result is on its way back, a rank
@@ -217,7 +207,7 @@ LayoutEstimate LayoutEstimator::bounds(const Layout& layout, const LayerPrices& 
 
 double LayoutEstimator::update_ns(const Layout& layout, const LayerPrices& prices,
                                   const std::vector<StageSlice>& slices, int rank) const {
-  const RankParts parts = parts_of(schedule_of(layout), slices, rank);
+  const RankParts parts = parts_of(schedule_of(config_, layout), slices, rank);
   return (parts.layers * prices.layer.update_ns + parts.ends * prices.ends.update_ns) /
          num_shards(layout);
 }
@@ -230,7 +220,7 @@ double LayoutEstimator::tail_ns(const Layout& layout, const LayerPrices& prices,
   if (layout.shard == "parameters" || layout.data * layout.context == 1) {
     return 0;
   }
-  const ScheduleOptions schedule = schedule_of(layout);
+  const ScheduleOptions schedule = schedule_of(config_, layout);
   double forward = 0;
   double backward = 0;
   for (int stage = 0; stage < schedule.num_stages(); ++stage) {
@@ -279,8 +269,9 @@ std::shared_ptr<const PipelineClock> LayoutEstimator::clock(const ScheduleOption
 }
 
 double LayoutEstimator::step_ns(const Layout& layout, const LayerPrices& prices) const {
-  const ScheduleOptions schedule = schedule_of(layout);
-  const std::vector<StageSlice> slices = slices_of(layout);
+  const ScheduleOptions schedule = schedule_of(config_, layout);
+  const Slices shared_slices = slices_of(layout);
+  const std::vector<StageSlice>& slices = *shared_slices;
   const DataTimes layer_data = data_times(layout, prices.layer.parameters);
   std::vector<StageTimes> stages;
   for (const StageSlice& slice : slices) {

@@ -11,7 +11,6 @@
 #include "config/run_config.h"
 #include "model/model_spec.h"
 #include "model/stage_slice.h"
-#include "parallel/balance_stages.h"
 #include "parallel/pipeline_times.h"
 #include "sim/cost_model.h"
 #include "tune/layer_prices.h"
@@ -42,9 +41,9 @@ class LayoutEstimator {
  private:
   struct DataTimes;  ///< what data and context ranks do for each other
 
-  ScheduleOptions schedule_of(const Layout& layout) const;
-  PartCosts costs_of(const Layout& layout) const;
-  std::vector<StageSlice> slices_of(const Layout& layout) const;
+  using Slices = std::shared_ptr<const std::vector<StageSlice>>;
+
+  Slices slices_of(const Layout& layout) const;
   DataTimes data_times(const Layout& layout, double elems) const;
   double rank_bytes(const Layout& layout, const LayerPrices& prices,
                     const std::vector<StageSlice>& slices, int rank) const;
@@ -66,6 +65,8 @@ class LayoutEstimator {
   using ScheduleKey = std::tuple<ScheduleKind, int, int, int64_t>;
   mutable std::mutex mutex_;
   mutable std::map<ScheduleKey, std::shared_ptr<const PipelineClock>> clocks_;
+  using SliceKey = std::tuple<ScheduleKind, int, int, int64_t, int64_t>;
+  mutable std::map<SliceKey, Slices> slices_;
 };
 
 }  // namespace braid

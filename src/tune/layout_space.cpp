@@ -11,7 +11,7 @@
 #include "config/fields.h"
 #include "model/context_shard.h"
 #include "model/tensor_shard.h"
-#include "parallel/schedule.h"
+#include "plan/parallel_setup.h"
 
 namespace braid {
 namespace {
@@ -199,48 +199,49 @@ class Enumerator {
   }
 
   bool has_schedule(const Layout& layout) const {
-    const int64_t microbatches = config_.train.global_batch / (layout.data * layout.microbatch);
     try {
-      check_schedule({.kind = schedule_kind(layout.schedule),
-                      .num_ranks = static_cast<int>(layout.pipeline),
-                      .virtual_stages = static_cast<int>(layout.virtual_stages),
-                      .num_microbatches = microbatches,
-                      .group_size = layout.schedule == "interleaved"
-                                        ? config_.parallel.microbatch_group_size
-                                        : 0});
+      check_schedule(schedule_of(config_, layout));
       return true;
     } catch (const ConfigError&) {
       return false;
     }
   }
 
-  /// Layers divide over the stages, with embedding and loss counted as a layer each or not.
-  void add_stage_layouts(Layout layout) {
-    if (!has_schedule(layout)) {
-      ++space_.num_refused;
-      return;
-    }
+  /// Stages of about the same size: interleaved ones are in lockstep, so many of some other sizes
+  /// are of no use.
+  bool has_like_stages(const Layout& layout) const {
+    const int64_t stages = layout.pipeline * layout.virtual_stages;
+    return layout.virtual_stages == 1 || model_.layers % stages == 0 ||
+           (model_.layers + 1) % stages == 0 || (model_.layers + 2) % stages == 0;
+  }
+
+  /// Whether the layers lie on the stages as the fixed keys say, or balanced.
+  bool has_stages(const Layout& layout) const {
     const ParallelConfig& given = config_.parallel;
-    const bool is_given = !given.pipeline_layout.empty() || given.first_stage_layers > 0 ||
-                          given.last_stage_layers > 0;
-    bool any = false;
-    for (const auto& [embedding, loss] :
-         {std::pair{false, false}, std::pair{true, true}, std::pair{false, true}}) {
-      const bool fixed_otherwise =
-          (is_fixed("parallel.account_for_loss") && loss != given.account_for_loss) ||
-          (is_fixed("parallel.account_for_embedding") && embedding != given.account_for_embedding);
-      const int64_t counted = model_.layers + (embedding ? 1 : 0) + (loss ? 1 : 0);
-      const int64_t stages = layout.pipeline * layout.virtual_stages;
-      const bool divides = counted % stages == 0 && (counted == model_.layers || stages > 1);
-      if (is_given ? (embedding || loss) : (!divides || fixed_otherwise)) {
-        continue;
-      }
-      any = true;
-      layout.account_for_embedding = embedding;
-      layout.account_for_loss = loss;
-      add_states(layout);
+    const bool balanced = given.pipeline_layout.empty() || given.pipeline_layout == "balanced";
+    if (balanced && given.first_stage_layers == 0 && given.last_stage_layers == 0 &&
+        !layout.account_for_embedding && !layout.account_for_loss) {
+      return model_.layers + 2 >= layout.pipeline * layout.virtual_stages &&
+             has_like_stages(layout);
     }
-    space_.num_refused += any ? 0 : 1;
+    try {
+      make_pipeline_layout(pipeline_layout_options(config_, model_, layout));
+      return true;
+    } catch (const ConfigError&) {
+      return false;
+    }
+  }
+
+  void add_stage_layouts(Layout layout) {
+    layout.account_for_embedding =
+        is_fixed("parallel.account_for_embedding") && config_.parallel.account_for_embedding;
+    layout.account_for_loss =
+        is_fixed("parallel.account_for_loss") && config_.parallel.account_for_loss;
+    if (has_schedule(layout) && has_stages(layout)) {
+      add_states(layout);
+    } else {
+      ++space_.num_refused;
+    }
   }
 
   /// One copy of sharded state, and one per group of shards that fits a node beside tensor ranks.
@@ -288,6 +289,30 @@ class Enumerator {
 };
 
 }  // namespace
+
+ScheduleOptions schedule_of(const RunConfig& config, const Layout& layout) {
+  return {
+      .kind = schedule_kind(layout.schedule),
+      .num_ranks = static_cast<int>(layout.pipeline),
+      .virtual_stages = static_cast<int>(layout.virtual_stages),
+      .num_microbatches = config.train.global_batch / (layout.data * layout.microbatch),
+      .group_size = layout.schedule == "interleaved" ? config.parallel.microbatch_group_size : 0};
+}
+
+PipelineLayoutOptions pipeline_layout_options(const RunConfig& config, const ModelSpec& model,
+                                              const Layout& layout) {
+  MemoryConfig memory = config.memory;
+  memory.recompute = layout.recompute;
+  return {.layers = model.layers,
+          .schedule = schedule_of(config, layout),
+          .costs = part_costs(model, config.train.sequence, memory),
+          .effort = BalanceEffort::kRough,
+          .layout = config.parallel.pipeline_layout,
+          .first_stage_layers = config.parallel.first_stage_layers,
+          .last_stage_layers = config.parallel.last_stage_layers,
+          .account_for_embedding = layout.account_for_embedding,
+          .account_for_loss = layout.account_for_loss};
+}
 
 LayoutSpace enumerate_layouts(const RunConfig& config, const ModelSpec& model,
                               const Cluster& cluster, const LayoutLimits& limits) {

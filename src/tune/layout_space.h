@@ -7,6 +7,8 @@
 
 #include "config/run_config.h"
 #include "model/model_spec.h"
+#include "parallel/pipeline_layout.h"
+#include "parallel/schedule.h"
 #include "sim/cluster.h"
 #include "tune/layout.h"
 
@@ -26,6 +28,11 @@ struct LayoutSpace {
   std::vector<Layout> layouts;  ///< in the order of their dimensions
   int64_t num_refused = 0;      ///< combinations that no run could have, by the rules of the keys
 };
+
+/// The pipeline of a layout of `config`; balanced roughly, for there are many.
+ScheduleOptions schedule_of(const RunConfig& config, const Layout& layout);
+PipelineLayoutOptions pipeline_layout_options(const RunConfig& config, const ModelSpec& model,
+                                              const Layout& layout);
 
 /// All layouts of `config.parallel.ranks` ranks that the rules of the run file allow, bounded by
 /// what makes sense: tensor ranks lie in a node (with sequence parallelism), context ranks have

@@ -120,6 +120,17 @@ TEST(BalanceStages, NoLayoutIsMuchBetter) {
   }
 }
 
+TEST(BalanceStages, ARoughSearchIsClose) {
+  for (const SmallCase& it : small_cases()) {
+    const PartCosts costs = costs_with_head(2.1);
+    const PipelineClock clock(balancing_schedule(it.schedule));
+    const Layers found = balanced_layers(it.schedule, it.layers, costs);
+    const Layers rough = balanced_layers(it.schedule, it.layers, costs, BalanceEffort::kRough);
+    EXPECT_LE(score_of(clock, rough, costs, found), 1.06 * score_of(clock, found, costs, found))
+        << schedule_name(it.schedule.kind) << ": " << text_of(rough) << "not " << text_of(found);
+  }
+}
+
 TEST(BalanceStages, HeadHeavierThanALayerTakesThePlaceOfLayers) {
   // 34 layers' worth over 4 ranks: 8.5 each.
   const Layers layers =

@@ -28,10 +28,16 @@ TEST(PipelineLayout, OneStageHasEverything) {
 
 TEST(PipelineLayout, Even) {
   EXPECT_EQ(
-      make_pipeline_layout({.layers = 6, .schedule = {.num_ranks = 3}}),
+      make_pipeline_layout({.layers = 6, .schedule = {.num_ranks = 3}, .layout = "even"}),
       (std::vector<StageSlice>{{0, 2, true, false}, {2, 2, false, false}, {4, 2, false, true}}));
-  EXPECT_EQ(layout_of({.layers = 12, .schedule = {.num_ranks = 2, .virtual_stages = 2}}),
-            "Et*3|t*3|t*3|t*3L");
+  EXPECT_EQ(
+      layout_of(
+          {.layers = 12, .schedule = {.num_ranks = 2, .virtual_stages = 2}, .layout = "even"}),
+      "Et*3|t*3|t*3|t*3L");
+  EXPECT_EQ(
+      layout_of(
+          {.layers = 5, .schedule = {.num_ranks = 2}, .layout = "even", .account_for_loss = true}),
+      "Et*3|ttL");
 }
 
 TEST(PipelineLayout, EmbeddingAndLossMayCountAsLayers) {
@@ -164,7 +170,7 @@ TEST(PipelineLayout, StagesInTheMiddleMayBeEmpty) {
 }
 
 TEST(PipelineLayout, RefusesLayersThatDoNotDivide) {
-  EXPECT_EQ(refusal({.layers = 22, .schedule = {.num_ranks = 4}}),
+  EXPECT_EQ(refusal({.layers = 22, .schedule = {.num_ranks = 4}, .layout = "even"}),
             "model.layers = 22: the layers do not divide over 4 stages (parallel.pipeline = 4 * "
             "parallel.virtual_stages = 1); the nearest is parallel.pipeline = 2, or set "
             "parallel.pipeline_layout = \"balanced\" alone");
@@ -173,9 +179,10 @@ TEST(PipelineLayout, RefusesLayersThatDoNotDivide) {
             "(parallel.pipeline = 4 * parallel.virtual_stages = 1); the nearest is "
             "parallel.pipeline = 1, or set parallel.pipeline_layout = \"balanced\" alone");
   // No number of ranks fits five virtual stages of 4 layers, and nothing balances them.
-  EXPECT_EQ(refusal({.layers = 2, .schedule = {.num_ranks = 2, .virtual_stages = 5}}),
-            "model.layers = 2: the layers do not divide over 10 stages (parallel.pipeline = 2 * "
-            "parallel.virtual_stages = 5)");
+  EXPECT_EQ(
+      refusal({.layers = 2, .schedule = {.num_ranks = 2, .virtual_stages = 5}, .layout = "even"}),
+      "model.layers = 2: the layers do not divide over 10 stages (parallel.pipeline = 2 * "
+      "parallel.virtual_stages = 5)");
 }
 
 TEST(PipelineLayout, Balanced) {
@@ -186,6 +193,8 @@ TEST(PipelineLayout, Balanced) {
                                 .schedule = {.num_ranks = 3, .num_microbatches = 6},
                                 .costs = costs,
                                 .layout = "balanced"};
+  EXPECT_EQ(layout_of(options), "Et*4|t*4|ttL");
+  options.layout.clear();  // the default
   EXPECT_EQ(layout_of(options), "Et*4|t*4|ttL");
   options.layers = 1;
   EXPECT_EQ(layout_of(options), "E|t|L");
