@@ -7,29 +7,43 @@
 namespace braid {
 namespace {
 
-// Parts of a link's rate on paper that long messages reach, measured on 8 x H200 with NCCL 2.28
-// without NVLink multicast: bus bandwidth 365, 340, 318, 353 GB/s of 450.
-constexpr double kAllReduceFraction = 0.81;
-constexpr double kGatherFraction = 0.755;
+// Parts of a link's rate on paper that long messages reach, measured on 2 and 8 x H200 with NCCL
+// 2.28 without NVLink multicast: bus bandwidth 365, 340, 318, 353 GB/s of 450 on 8.
+constexpr double kAllReduceFraction = 0.825;
+constexpr double kGatherFraction = 0.8;
 constexpr double kAllToAllFraction = 0.706;
 constexpr double kSendFraction = 0.784;
-constexpr double kDirectFraction = 0.78;      // pushes of 32 blocks: 352 GB/s
-constexpr double kCopyEngineFraction = 0.88;  // 396 GB/s
-constexpr double kNetworkFraction = 0.92;     // of a NIC: headers
+constexpr double kDirectFraction = 0.78;        // pushes of 32 blocks: 352 GB/s
+constexpr double kCopyEngineFraction = 0.88;    // 396 GB/s
+constexpr double kCopyRotationFraction = 0.78;  // 332 GB/s between 2 ranks, 365 between 8
+constexpr double kNetworkFraction = 0.92;       // of a NIC: headers
+
+// A ring takes its steps loop by loop, and loses this part of a step in each: between 2 ranks,
+// whose loops are of one step, gathers reach 255 GB/s and sums 315.
+constexpr double kRingLoopLoss = 0.38;
 
 // NCCL's tuning tables (see cluster.cpp), microseconds in them; LL sends a flag with every word and
-// in small stores, which leaves about a quarter of the rate.
+// in small stores, which leaves about a quarter of the rate; with LL128 in between, 0.4.
 constexpr double kRingBaseNs = 8'400;
 constexpr double kRingSmallBaseNs = 3'600;
 constexpr double kTreeBaseNs = 0;
 constexpr double kTreeSmallBaseNs = 4'400;
-constexpr double kSmallRate = 0.25;
+constexpr double kSmallRate = 0.4;
+
+// What a call of NCCL in a step takes at least before its bytes count, few as its steps may be: its
+// kernels start, and the ranks meet. Between 2 x H200, in graphs, from 64 KiB on; of long messages
+// it is seen as what remains when the bytes are taken off.
+constexpr double kSmallCallNs = 18'500;
+constexpr double kMessageCallNs = 19'000;
+constexpr double kCollectiveCallNs = 36'000;
 
 // Copy engines: a push of 64 KiB to 16 MiB takes this and its bytes; a step of a ring waits for a
-// flag besides, a step of the rotation for its slowest rank.
+// flag besides, a step of the rotation for its slowest rank, and a call of it starts with a
+// meeting.
 constexpr double kCopyNs = 2'700;
 constexpr double kCopyRingStepNs = 3'700;
-constexpr double kCopyDirectStepNs = 13'300;
+constexpr double kCopyCallNs = 20'000;
+constexpr double kCopyDirectStepNs = 8'700;
 
 double kind_fraction(CommKind kind) {
   switch (kind) {
@@ -78,9 +92,15 @@ double sent_part(CommKind kind, int num_ranks) {
   }
 }
 
+bool is_message(CommKind kind) {
+  return kind == CommKind::kSendRecv || kind == CommKind::kBroadcast || kind == CommKind::kReduce;
+}
+
 /// Bytes per ns of a device's link, inside a node and between nodes.
-double inside_rate(const Cluster& cluster, CommKind kind) {
-  return cluster.intra_node.bytes_per_s * kind_fraction(kind) * 1e-9;
+double inside_rate(const Cluster& cluster, const CommSpec& spec) {
+  const bool in_loops = !is_message(spec.kind) && spec.kind != CommKind::kAllToAll;
+  const double lost = in_loops ? kRingLoopLoss / ring_steps(spec.kind, spec.placement).all : 0.0;
+  return cluster.intra_node.bytes_per_s * kind_fraction(spec.kind) / (1.0 + lost) * 1e-9;
 }
 
 double outside_rate(const Cluster& cluster) {
@@ -92,7 +112,7 @@ double outside_rate(const Cluster& cluster) {
 double bytes_ns(const Cluster& cluster, const CommSpec& spec) {
   const GroupPlacement& place = spec.placement;
   const auto whole = static_cast<double>(spec.bytes);
-  const double inside = inside_rate(cluster, spec.kind);
+  const double inside = inside_rate(cluster, spec);
   const double outside = outside_rate(cluster);
   const double sent = sent_part(spec.kind, place.num_ranks) * whole;
   if (place.num_nodes == 1) {
@@ -110,12 +130,19 @@ struct Latency {
   double base_ns;
   double intra_ns;
   double inter_ns;
-  double rate;  ///< part of the bandwidth
+  double rate;      ///< part of the bandwidth
+  double least_ns;  ///< of all steps together
 };
 
 double step_ns(const Steps& steps, const Latency& latency) {
-  return latency.base_ns + (steps.all - steps.between_nodes) * latency.intra_ns +
-         steps.between_nodes * latency.inter_ns;
+  return std::max(latency.least_ns, latency.base_ns +
+                                        (steps.all - steps.between_nodes) * latency.intra_ns +
+                                        steps.between_nodes * latency.inter_ns);
+}
+
+/// What a call with long messages takes at least.
+double least_ns(CommKind kind) {
+  return is_message(kind) ? kMessageCallNs : kCollectiveCallNs;
 }
 
 double faster(const Steps& steps, const Latency& large, const Latency& small, double bytes_ns) {
@@ -127,9 +154,9 @@ double ring_ns(const Cluster& cluster, const CommSpec& spec) {
   const FabricSpec& in = cluster.intra_node;
   const FabricSpec& out = cluster.inter_node;
   const Latency large{kRingBaseNs, static_cast<double>(in.ring_step_ns),
-                      static_cast<double>(out.ring_step_ns), 1.0};
+                      static_cast<double>(out.ring_step_ns), 1.0, least_ns(spec.kind)};
   const Latency small{kRingSmallBaseNs, static_cast<double>(in.ring_step_small_ns),
-                      static_cast<double>(out.ring_step_small_ns), kSmallRate};
+                      static_cast<double>(out.ring_step_small_ns), kSmallRate, kSmallCallNs};
   const Steps steps = ring_steps(spec.kind, spec.placement);
   return faster(steps, large, small, bytes_ns(cluster, spec));
 }
@@ -144,9 +171,9 @@ double tree_ns(const Cluster& cluster, const CommSpec& spec) {
   const FabricSpec& in = cluster.intra_node;
   const FabricSpec& out = cluster.inter_node;
   const Latency large{kTreeBaseNs, static_cast<double>(in.tree_step_ns),
-                      static_cast<double>(out.tree_step_ns), 1.0};
+                      static_cast<double>(out.tree_step_ns), 1.0, least_ns(spec.kind)};
   const Latency small{kTreeSmallBaseNs, static_cast<double>(in.tree_step_small_ns),
-                      static_cast<double>(out.tree_step_small_ns), kSmallRate};
+                      static_cast<double>(out.tree_step_small_ns), kSmallRate, kSmallCallNs};
   return faster(steps, large, small, bytes_ns(cluster, spec));
 }
 
@@ -158,13 +185,15 @@ double direct_ns(const Cluster& cluster, const CommSpec& spec, double sent_bytes
 }
 
 double copy_engine_ns(const Cluster& cluster, const CommSpec& spec, double sent_bytes) {
-  const bool one_copy = spec.kind == CommKind::kSendRecv;
-  const double steps = one_copy ? 1.0 : spec.placement.num_ranks - 1.0;
-  const double per_step = one_copy                                           ? kCopyNs
-                          : spec.algorithm == CommAlgorithm::kCopyEngineRing ? kCopyRingStepNs
-                                                                             : kCopyDirectStepNs;
-  return steps * per_step +
-         sent_bytes / (cluster.intra_node.bytes_per_s * kCopyEngineFraction * 1e-9);
+  const double link = cluster.intra_node.bytes_per_s * 1e-9;
+  const bool meets = spec.algorithm == CommAlgorithm::kCopyEngineDirect;
+  const double start = meets ? kCopyCallNs : 0.0;
+  if (spec.kind == CommKind::kSendRecv) {
+    return start + kCopyNs + sent_bytes / (link * kCopyEngineFraction);
+  }
+  const double steps = spec.placement.num_ranks - 1.0;
+  return start + steps * (meets ? kCopyDirectStepNs : kCopyRingStepNs) +
+         sent_bytes / (link * (meets ? kCopyRotationFraction : kCopyEngineFraction));
 }
 
 }  // namespace
@@ -180,7 +209,7 @@ LinkLoad analytic_link_load(const Cluster& cluster, const CommSpec& spec) {
   if (place.fewest_per_node == 1 || spec.kind == CommKind::kSendRecv) {
     return {.inter_node = 1.0};
   }
-  const double inside = inside_rate(cluster, spec.kind);
+  const double inside = inside_rate(cluster, spec);
   const double outside = outside_rate(cluster) * place.fewest_per_node;
   const double rate = std::min(inside, outside);
   return {.intra_node = rate / inside, .inter_node = rate / outside};
