@@ -24,8 +24,9 @@ struct DeferHeadWgradOptions {
 /// embedding's gradient where rank and weight are the same) move along; where another would have
 /// to, nothing moves. A program that sends no backward message has no bubble, and is left alone.
 /// Counts moved weight gradients. Rounding does not change. Place: in front of what moves
-/// reductions of gradients to where these are ready. Source: Megatron-LM's
-/// defer_embedding_wgrad_compute and wgrad_deferral_limit.
+/// reductions of gradients to where these are ready, and of split_ops, which may leave a gradient
+/// behind the losses, on some ranks only: there would not be the last backward. Source:
+/// Megatron-LM's defer_embedding_wgrad_compute and wgrad_deferral_limit.
 PassResult defer_head_wgrad(Program program, const DeferHeadWgradOptions& options = {});
 
 }  // namespace braid

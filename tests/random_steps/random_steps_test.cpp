@@ -106,10 +106,7 @@ TEST_P(RandomSteps, KeepsEveryBit) {
   ++num_seeds_;
   const RandomRun run = random_run(seed);
   RandomPasses random(seed);
-  PipelineOptions options = random.options(run.config.memory);
-  // Only at its place in the list: it goes by prices of one rank, and of ranks whose tasks differ
-  // the passes that belong in front of it would then make one order no more.
-  options.split_ops.enabled = seed % 2 == 0;
+  const PipelineOptions options = random.options(run.config.memory);
   const PassSequence sequence =
       seed % 2 == 0 ? random.some_in_order(options) : random.some_in_any_order(options);
   SCOPED_TRACE(testing::Message() << "seed " << seed << "\n  layout " << run.words << "\n  passes "
