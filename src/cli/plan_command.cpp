@@ -15,6 +15,7 @@
 #include "config/reference.h"
 #include "ir/text.h"
 #include "plan/describe_layout.h"
+#include "plan/device_cost.h"
 #include "plan/memory_needs.h"
 #include "plan/model_setup.h"
 #include "plan/parallel_setup.h"
@@ -176,7 +177,10 @@ void add_plan_command(CLI::App& app, const Console& console) {
                       console);
       return;
     }
-    const PlannedConfig loaded = load_planned_config(arguments->config);
+    PlannedConfig loaded = load_planned_config(arguments->config);
+    if (loaded.config.overlap.cost == kDeviceCost && !arguments->cost.empty()) {
+      loaded.config.overlap.cost = arguments->cost;
+    }
     const int64_t vocabulary = loaded.tokenizer_vocabulary;
     ChooseOverlapOptions choice;
     if (!arguments->print_program) {

@@ -13,6 +13,7 @@
 #include "cli/validators.h"
 #include "config/reference.h"
 #include "plan/describe_simulation.h"
+#include "plan/device_cost.h"
 #include "plan/run_costs.h"
 #include "plan/simulated_report.h"
 #include "plan/simulated_run.h"
@@ -72,6 +73,17 @@ std::string cost_name(const Arguments& arguments, int num_ranks) {
   return arguments.profile.empty() ? cluster_of(arguments, num_ranks).name : arguments.profile;
 }
 
+/// What --auto-overlap begins with: what mode = "auto" reads, which in another mode are other
+/// choices.
+OverlapConfig searched_overlap(const OverlapConfig& overlap) {
+  OverlapConfig searched = overlap;
+  if (overlap.mode != "auto") {
+    searched = OverlapConfig();
+    searched.disable_passes = overlap.disable_passes;
+  }
+  return searched;
+}
+
 /// Resolves what the run leaves open, with the device that is simulated, and overlap with its costs
 /// if --auto-overlap asks for it.
 RunConfig with_settings(RunConfig config, int64_t vocabulary, const CostModel& model,
@@ -81,12 +93,13 @@ RunConfig with_settings(RunConfig config, int64_t vocabulary, const CostModel& m
     options.print = [&console](std::string_view text) { console.print(text); };
     options.progress_bar = console.is_terminal();
   }
+  const std::string cost = cost_name(arguments, static_cast<int>(config.parallel.ranks));
+  if (config.overlap.cost == kDeviceCost) {
+    config.overlap.cost = cost;
+  }
   if (arguments.auto_overlap) {
-    const bool may_change_rounding = config.overlap.may_change_rounding;
-    config.overlap = {.mode = "auto",
-                      .cost = cost_name(arguments, static_cast<int>(config.parallel.ranks)),
-                      .may_change_rounding = may_change_rounding,
-                      .disable_passes = config.overlap.disable_passes};
+    config.overlap = searched_overlap(config.overlap);
+    config.overlap.cost = cost;
     options.model = &model;
   }
   const std::optional<GpuMemory> gpu = memory_of(model.cluster().device);
@@ -168,7 +181,8 @@ void add_simulate_command(CLI::App& app, const Console& console) {
                     "Let nothing slow anything else: the difference is what contention costs");
   command->add_flag("--auto-overlap", arguments->auto_overlap,
                     "Search the fastest overlap that fits the memory, as overlap.mode = \"auto\" "
-                    "with overlap.cost does, for the machine that is simulated");
+                    "with overlap.cost does, for the machine that is simulated; instead of what a "
+                    "run file with another mode says");
   command
       ->add_option("--save-config", arguments->save_config,
                    "Write the run file that was simulated, every key and what was found included")

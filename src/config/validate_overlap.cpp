@@ -236,11 +236,6 @@ void check_shared_gpus(const RunConfig& config) {
     refuse(copies + fmt::format("overlap.comm_engine is {}; set overlap.comm_engine = \"copy\"",
                                 quote(overlap.comm_engine)));
   }
-  if (overlap.mode == "auto" && !overlap.cost.empty()) {
-    refuse(copies + fmt::format("the search that overlap.cost = {} asks for may choose others; set "
-                                "overlap.cost = \"\" or overlap.mode = \"manual\"",
-                                quote(overlap.cost)));
-  }
   if (std::ranges::find(overlap.disable_passes, "comm_engine") != overlap.disable_passes.end()) {
     refuse(copies + "overlap.disable_passes has comm_engine, which chooses them; remove it there");
   }

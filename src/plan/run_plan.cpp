@@ -19,6 +19,7 @@
 #include "parallel/step_program.h"
 #include "parallel/verify_ranks.h"
 #include "passes/pipeline.h"
+#include "plan/device_cost.h"
 #include "plan/model_setup.h"
 #include "plan/overlap_setup.h"
 #include "plan/parallel_setup.h"
@@ -293,6 +294,7 @@ std::unique_ptr<CostModel> overlap_cost_model(const RunConfig& config) {
   if (name.empty()) {
     return nullptr;
   }
+  check_cost_is_named(config);
   try {
     return with_links_of_run(load_cost_model(name, static_cast<int>(config.parallel.ranks)),
                              config.links);

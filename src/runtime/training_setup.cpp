@@ -10,6 +10,7 @@
 #include "base/host_name.h"
 #include "config/load.h"
 #include "config/reference.h"
+#include "plan/device_cost.h"
 #include "plan/memory_needs.h"
 #include "plan/parallel_setup.h"
 #include "plan/rank_programs.h"
@@ -40,13 +41,16 @@ RunMemory least_memory(RunMemory memory, ProcessGroup& processes) {
 }
 
 /// As the first process chooses them.
-RunConfig chosen_settings(const RunConfig& config, int64_t vocabulary, const RunMemory& memory,
-                          ProcessGroup& processes, const PlanOutput& output) {
+RunConfig chosen_settings(const RunConfig& config, int64_t vocabulary, const Device& device,
+                          const RunMemory& memory, ProcessGroup& processes,
+                          const PlanOutput& output) {
   const RunMemory least = least_memory(memory, processes);
   if (!processes.leads()) {
     return parse_config(processes.broadcast("settings", {}), "the configuration of rank 0");
   }
-  RunConfig chosen = choose_settings(config, vocabulary, least,
+  const RunConfig priced =
+      with_device_cost(config, device.gpu ? std::optional(device.gpu->name) : std::nullopt);
+  RunConfig chosen = choose_settings(priced, vocabulary, least,
                                      {.print = output.print, .progress_bar = output.progress_bar});
   processes.broadcast("settings", to_toml(chosen));
   return chosen;
@@ -106,7 +110,8 @@ PlannedTraining plan_training(const RunConfig& config, int64_t tokenizer_vocabul
                               const Device& device, ProcessGroup& processes,
                               const PlanOutput& output) {
   const RunMemory memory = memory_for_all(config, device, processes);
-  RunConfig chosen = chosen_settings(config, tokenizer_vocabulary, memory, processes, output);
+  RunConfig chosen =
+      chosen_settings(config, tokenizer_vocabulary, device, memory, processes, output);
   RunPlan plan = processes.size() > 1
                      ? plan_for_rank(chosen, tokenizer_vocabulary, processes.index(),
                                      [&](uint64_t own) { return give_to_all(processes, own); })

@@ -3,7 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <iterator>
+#include <functional>
 #include <utility>
 
 #include "base/errors.h"
@@ -32,6 +32,7 @@ OverlapConfig switched_off(const OverlapConfig& overlap) {
   OverlapConfig off;
   off.mode = "off";
   off.cost = overlap.cost;
+  off.comm_engine = overlap.comm_engine == "hidden" ? off.comm_engine : overlap.comm_engine;
   off.disable_passes = overlap.disable_passes;
   return off;
 }
@@ -146,22 +147,24 @@ class OverlapSearch {
     return *std::min_element(all.begin(), all.end(), is_better);
   }
 
-  /// What each axis gains: the chosen setting, and what it is without what the axis is about; list
-  /// scheduling, which costs more to try than all the others, on top of them.
+  /// What each axis gains, most first: the chosen setting, and what it is without what the axis is
+  /// about; list scheduling, which costs more to try than all the others, on top of them. Last what
+  /// makes no difference that can be seen.
   std::vector<std::string> reasons(const OverlapConfig& chosen) {
     const OverlapAxis schedule = list_schedule_axis();
     const OverlapTrial& keys = trials_.run(apply(schedule.choices.front(), chosen));
-    std::vector<std::string> texts;
+    std::vector<Gain> gains;
     for (const OverlapAxis& axis : axes_) {
       const OverlapConfig without = apply(axis.choices.front(), keys.overlap);
       if (without != keys.overlap && trials_.run(without).simulated) {
-        texts.push_back(reason(trials_.run(without), keys));
+        gains.push_back({&trials_.run(without), &keys});
       }
     }
     if (chosen.list_schedule) {
-      texts.push_back(reason(keys, trials_.run(chosen)));
+      gains.push_back({&keys, &trials_.run(chosen)});
     }
-    return texts;
+    std::ranges::stable_sort(gains, std::ranges::greater(), &Gain::ns);
+    return texts_of(gains);
   }
 
  private:
@@ -216,7 +219,7 @@ class OverlapSearch {
   /// there are enough trials.
   void descend(OverlapConfig overlap) {
     if (overlap.mode != "manual") {
-      overlap = manual_nothing(overlap);
+      overlap = manual_nothing(config_.overlap);
     }
     const OverlapTrial* current = &trials_.run(overlap);
     for (int round = 0; round < kMaxRounds; ++round) {
@@ -243,10 +246,33 @@ class OverlapSearch {
     return current;
   }
 
-  static std::string reason(const OverlapTrial& without, const OverlapTrial& chosen) {
-    return fmt::format("{}: {} -> {}{}", describe_overlap_change(without.overlap, chosen.overlap),
-                       step_text(without.figures), step_text(chosen.figures),
-                       without.fits ? "" : fmt::format(" (without: {})", without.why_not));
+  struct Gain {
+    const OverlapTrial* without;
+    const OverlapTrial* chosen;
+
+    int64_t ns() const { return without->figures.step_ns - chosen->figures.step_ns; }
+  };
+
+  static std::vector<std::string> texts_of(const std::vector<Gain>& gains) {
+    std::vector<std::string> texts;
+    std::vector<std::string> no_difference;
+    for (const Gain& gain : gains) {
+      const std::string change =
+          describe_overlap_change(gain.without->overlap, gain.chosen->overlap);
+      const std::string before = step_text(gain.without->figures);
+      const std::string after = step_text(gain.chosen->figures);
+      if (before == after && gain.without->fits) {
+        no_difference.push_back(change);
+      } else {
+        texts.push_back(fmt::format(
+            "{}: {} -> {}{}", change, before, after,
+            gain.without->fits ? "" : fmt::format(" (without: {})", gain.without->why_not)));
+      }
+    }
+    if (!no_difference.empty()) {
+      texts.push_back("no difference: " + join(no_difference, ", "));
+    }
+    return texts;
   }
 
   const RunConfig& config_;
@@ -260,12 +286,16 @@ class OverlapSearch {
 /// gain nothing where there are more microbatches, and some of all.
 std::vector<OverlapConfig> finalists(const OverlapTrials& trials, const RunConfig& config) {
   std::vector<OverlapConfig> settings = {switched_off(config.overlap), manual_defaults(config)};
+  settings.back().list_schedule = config.overlap.list_schedule;
   size_t num_all = 0;
   size_t num_by_keys = 0;
   for (const OverlapTrial* const trial : ranked_trials(trials)) {
     const bool is_by_keys = !is_scheduled(trial->overlap);
     if (num_all < kFinalists || (is_by_keys && num_by_keys < kFinalistsByKeys)) {
       settings.push_back(trial->overlap);
+      if (config.overlap.list_schedule && trial->overlap.mode != "off") {
+        settings.back().list_schedule = true;
+      }
       ++num_all;
       num_by_keys += is_by_keys ? 1 : 0;
     }
@@ -302,19 +332,33 @@ OverlapTrials::Options trial_options(const CostModel& model, const AutoOverlapOp
           .on_trial = {}};
 }
 
-/// The best of them; a list-scheduled order, which takes memory and time to plan, only where it
-/// gains something.
-const OverlapTrial* best_of(const std::vector<const OverlapTrial*>& trials) {
+/// Whether a setting has what the run file says beside mode = "auto".
+bool keeps_given(const OverlapConfig& overlap, const OverlapConfig& given) {
+  return (given.comm_engine == "auto" || overlap.comm_engine == given.comm_engine) &&
+         (!given.list_schedule || overlap.list_schedule);
+}
+
+/// The best of those that keep what is given; a list-scheduled order, which takes memory and time
+/// to plan, only where it gains something.
+const OverlapTrial* best_of(const std::vector<const OverlapTrial*>& trials,
+                            const OverlapConfig& given) {
   constexpr int64_t kLeastGainPart = 500;  // 0.2% of the step
-  const auto better = [](const auto* a, const auto* b) { return is_better(*a, *b); };
-  const OverlapTrial* const best = *std::ranges::min_element(trials, better);
-  std::vector<const OverlapTrial*> by_keys;
-  std::ranges::copy_if(trials, std::back_inserter(by_keys),
-                       [](const auto* trial) { return !is_scheduled(trial->overlap); });
-  const OverlapTrial* const best_by_keys = *std::ranges::min_element(by_keys, better);
-  const bool is_worth_it =
-      best->fits != best_by_keys->fits || best_by_keys->figures.step_ns - best->figures.step_ns >=
-                                              best_by_keys->figures.step_ns / kLeastGainPart;
+  const auto best_where = [&](const auto& is_wanted) {
+    const OverlapTrial* best = nullptr;
+    for (const OverlapTrial* const trial : trials) {
+      if (keeps_given(trial->overlap, given) && is_wanted(*trial) &&
+          (best == nullptr || is_better(*trial, *best))) {
+        best = trial;
+      }
+    }
+    return best;
+  };
+  const OverlapTrial* const best = best_where([](const OverlapTrial&) { return true; });
+  const OverlapTrial* const best_by_keys =
+      best_where([](const OverlapTrial& trial) { return !is_scheduled(trial.overlap); });
+  const bool is_worth_it = best_by_keys == nullptr || best->fits != best_by_keys->fits ||
+                           best_by_keys->figures.step_ns - best->figures.step_ns >=
+                               best_by_keys->figures.step_ns / kLeastGainPart;
   return is_worth_it ? best : best_by_keys;
 }
 
@@ -368,7 +412,7 @@ AutoOverlap auto_overlap(const RunConfig& config, int64_t vocabulary, const Cost
   OverlapTrials& finals =
       trials.config() == config && planned_at_the_end(config) == settings.planned ? trials : whole;
   const std::vector<const OverlapTrial*> ends = finals.run(finalists(trials, config));
-  const OverlapTrial* const chosen = best_of(ends);
+  const OverlapTrial* const chosen = best_of(ends, config.overlap);
   if (!chosen->simulated) {
     throw_config_error("overlap.mode = \"auto\": no setting can be simulated: {}", chosen->why_not);
   }
@@ -403,8 +447,9 @@ std::string describe(const AutoOverlap& found, double search_s) {
         fmt::format("{} layers instead of {}", found.searched_layers, found.num_layers));
   }
   if (!fewer.empty()) {
-    text += fmt::format("auto     searched with {}, {} settings then tried with all\n",
-                        join(fewer, " and "), found.num_whole_trials);
+    text += fmt::format(
+        "auto     searched with {}, whose steps are below; {} settings then tried with all\n",
+        join(fewer, " and "), found.num_whole_trials);
   }
   text += fmt::format("auto     memory about {} instead of {} (off) and {} (defaults){}\n",
                       format_bytes(found.chosen.needed_bytes), format_bytes(found.off.needed_bytes),

@@ -46,7 +46,7 @@ struct AutoOverlap {
   OverlapFigures defaults;            ///< mode = "auto" without a cost model
   OverlapFigures chosen;
   bool fits = false;  ///< what was chosen; false: nothing fits, and it is what needs least
-  std::vector<std::string> reasons;        ///< "KEY = VALUE: 5.94 s -> 5.54 s"
+  std::vector<std::string> reasons;        ///< "KEY = VALUE: 5.94 s -> 5.54 s", by gain
   std::vector<std::string> communication;  ///< a sentence per kind, as `describe_exposed`
 };
 
@@ -59,6 +59,9 @@ bool wants_auto_overlap(const RunConfig& config);
 /// once more, on the whole step and, of few context ranks, on all. What is chosen is no slower
 /// than mode = "off" and than the defaults; a descent may miss what only several changes at once
 /// would find. Depends on its arguments alone: no clock decides.
+///
+/// What the run file says of keys that mode = "auto" reads stays: comm_engine, if it is not "auto",
+/// list_schedule, if it is true, and disable_passes.
 ///
 /// `config` must be validated and resolved, `model` as PlanOptions::cost_model; overlap.cost, if
 /// it is given, should name `model`. Unless overlap.may_change_rounding, a run with the chosen

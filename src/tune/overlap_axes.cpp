@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -11,6 +13,7 @@
 #include "base/text.h"
 #include "config/fields.h"
 #include "config/overlap_defaults.h"
+#include "config/tensor_sites.h"
 #include "config/validate.h"
 #include "config/value.h"
 
@@ -283,7 +286,36 @@ OverlapChange engine(const char* name) {
 
 /// Sums by copy engines are those of the CPU, which NCCL rounds more often.
 bool may_choose_engines(const RunConfig& config, const AxisLimits& limits) {
-  return limits.copy_engines && config.overlap.may_change_rounding;
+  return limits.copy_engines && config.overlap.may_change_rounding &&
+         config.overlap.comm_engine == "auto";
+}
+
+std::string method_of(std::string_view site, const OverlapConfig& overlap) {
+  for (const TensorSiteChoice& choice : tensor_site_choices(overlap)) {
+    if (choice.site == site) {
+      return choice.method == "chunked" ? fmt::format("chunked:{}", choice.splits) : choice.method;
+    }
+  }
+  return "none";
+}
+
+/// "fc1_fprop = ring instead of none", for each product whose method changes.
+std::vector<std::string> site_changes(const OverlapConfig& from, const OverlapConfig& to) {
+  std::set<std::string> sites;
+  for (const OverlapConfig* const overlap : {&from, &to}) {
+    for (const TensorSiteChoice& choice : tensor_site_choices(*overlap)) {
+      sites.insert(choice.site);
+    }
+  }
+  std::vector<std::string> texts;
+  for (const std::string& site : sites) {
+    const std::string before = method_of(site, from);
+    const std::string after = method_of(site, to);
+    if (before != after) {
+      texts.push_back(fmt::format("{} = {} instead of {}", site, after, before));
+    }
+  }
+  return texts;
 }
 
 }  // namespace
@@ -308,7 +340,7 @@ std::vector<OverlapAxis> overlap_axes(const RunConfig& config, const AxisLimits&
     add_tensor_axes(config, axes);
   }
   add_weaving_axes(config, axes);
-  if (parallel.ranks > 1 && limits.copy_engines) {
+  if (parallel.ranks > 1 && limits.copy_engines && config.overlap.comm_engine == "auto") {
     OverlapAxis engines{"engine", {engine("sm"), engine("auto")}};
     if (may_choose_engines(config, limits)) {
       engines.choices.push_back(engine("copy"));
@@ -336,6 +368,7 @@ OverlapConfig manual_nothing(const OverlapConfig& overlap) {
   OverlapConfig nothing;
   nothing.mode = "manual";
   nothing.cost = overlap.cost;
+  nothing.comm_engine = overlap.comm_engine;
   nothing.disable_passes = overlap.disable_passes;
   return nothing;
 }
@@ -362,9 +395,18 @@ std::string describe_overlap_change(const OverlapConfig& from, const OverlapConf
   after.overlap = to;
   std::vector<std::string> texts;
   for (const Field& field : config_fields()) {
-    if (field.section == "overlap" && field.name != "mode" &&
-        value_of(field, before) != value_of(field, after)) {
-      texts.push_back(fmt::format("{} = {}", field.name, to_text(*value_of(field, after))));
+    const std::optional<ConfigValue> old_value = value_of(field, before);
+    const std::optional<ConfigValue> value = value_of(field, after);
+    if (field.section != "overlap" || field.name == "mode" || old_value == value) {
+      continue;
+    }
+    if (field.name == "tp_comm_overlap_sites" && from.tp_comm_overlap && to.tp_comm_overlap) {
+      std::ranges::move(site_changes(from, to), std::back_inserter(texts));
+    } else if (std::holds_alternative<std::string>(*value)) {
+      texts.push_back(
+          fmt::format("{} = {} instead of {}", field.name, to_text(*value), to_text(*old_value)));
+    } else if (field.name != "tp_comm_overlap_sites") {
+      texts.push_back(fmt::format("{} = {}", field.name, to_text(*value)));
     }
   }
   return join(texts, ", ");

@@ -31,6 +31,7 @@ bool has_copy_engines(const CostModel& model);
 
 /// What mode = "manual" can choose for `config`, an otherwise validated and resolved one: only what
 /// its layout has ranks for, and, unless overlap.may_change_rounding, only what changes no bit.
+/// comm_engine is one only if it is "auto": another one is the user's.
 /// Without what a simulation of the whole step decides, overlap.list_schedule and
 /// overlap.comm_engine = "hidden" (`schedule_whole_step`). Some choices contradict each other:
 /// `validate` says so.
@@ -43,7 +44,8 @@ OverlapAxis list_schedule_axis();
 /// are copy engines and sums may be rounded in another way.
 void schedule_whole_step(const RunConfig& config, const AxisLimits& limits, OverlapConfig& overlap);
 
-/// mode = "manual" with nothing on; keys that say what may be chosen are gone.
+/// mode = "manual" with nothing on, and the comm_engine that there is; keys that say what may be
+/// chosen are gone.
 OverlapConfig manual_nothing(const OverlapConfig& overlap);
 
 /// mode = "manual" with the keys that stand for what mode = "auto" does without a cost model: the
@@ -54,8 +56,9 @@ OverlapConfig manual_defaults(const RunConfig& config);
 /// Requires tensor ranks and sequence parallelism.
 OverlapConfig manual_rings(const RunConfig& config);
 
-/// "overlap_p2p_comm = true, overlap_p2p_comm_warmup_flush = true": the keys whose values in `to`
-/// are not those in `from`, without mode; empty if there are none.
+/// "overlap_p2p_comm = true, comm_engine = "hidden" instead of "sm", fc1_fprop = ring instead of
+/// none": the keys whose values in `to` are not those in `from`, without mode, and products whose
+/// method is another one where both have `tp_comm_overlap`; empty if there are none.
 std::string describe_overlap_change(const OverlapConfig& from, const OverlapConfig& to);
 
 }  // namespace braid

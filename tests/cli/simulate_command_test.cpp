@@ -7,6 +7,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class SimulateCommand : public Cli {
  protected:
@@ -50,6 +51,34 @@ TEST_F(SimulateCommand, PartsOfTheStepAddUp) {
   EXPECT_GT(mean["communication"]["pipeline"]["total_ns"].get<double>(), 0);
   EXPECT_NEAR(json["tokens_per_s"].get<double>(), 16 * 32 / (json["step_ns"].get<double>() * 1e-9),
               1);
+}
+
+TEST_F(SimulateCommand, SearchKeepsTheEngineThatIsGiven) {
+  const Words words{"simulate", "run.toml", "--cluster", "h200x2", "--auto-overlap"};
+  const auto found_with = [&](const Words& more) {
+    Words all = words;
+    all.insert(all.end(), more.begin(), more.end());
+    all.insert(all.end(), {"--save-config", "found.toml"});
+    output_of(all);
+    return read("found.toml");
+  };
+  EXPECT_THAT(found_with({"--set", "overlap.comm_engine=nccl_copy"}),
+              HasSubstr("comm_engine = \"nccl_copy\""));
+  // The choices of another mode are what the search is asked to replace.
+  EXPECT_THAT(
+      found_with({"--set", "overlap.comm_engine=nccl_copy", "--set", "overlap.mode=manual"}),
+      Not(HasSubstr("comm_engine = \"nccl_copy\"")));
+}
+
+TEST_F(SimulateCommand, TheDeviceOfCostsIsTheOneThatIsSimulated) {
+  const Words cost{"--set", "overlap.cost=device", "--cluster", "h200x2"};
+  Words named = cost;
+  named[1] = "overlap.cost=h200x2";
+  EXPECT_EQ(json_of(cost), json_of(named));
+  EXPECT_THAT(error_of({"plan", "run.toml", "--set", "overlap.cost=device"}, 2),
+              HasSubstr("overlap.cost = \"device\": stands for the GPU that `braid train` finds"));
+  EXPECT_THAT(output_of({"plan", "run.toml", "--set", "overlap.cost=device", "--cost", "h200x2"}),
+              HasSubstr("auto overlap: "));
 }
 
 TEST_F(SimulateCommand, SearchesTheOverlapAndKeepsWhatItFound) {

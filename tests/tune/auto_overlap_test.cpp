@@ -218,6 +218,24 @@ TEST(AutoOverlap, SearchesManyLayersByAFewWhereMemoryDoesNotDecide) {
   EXPECT_EQ(found_for(stages, *model, {.max_layers = 2}).searched_layers, 4);
 }
 
+TEST(AutoOverlap, KeepsWhatIsGivenBesideIt) {
+  const auto model = slow_links();
+  const std::string layout =
+      "ranks=4 shard=optimizer train.global_batch=8 overlap.may_change_rounding=true ";
+  for (const std::string engine : {"sm", "copy", "hidden"}) {
+    SCOPED_TRACE(engine);
+    const AutoOverlap found =
+        found_for(config_of(layout + "overlap.comm_engine=" + engine), *model);
+    EXPECT_EQ(found.config.overlap.comm_engine, engine);
+    EXPECT_TRUE(found.config.overlap.overlap_grad_reduce) << "the rest is searched";
+    for (const OverlapTrial& trial : found.trials) {
+      EXPECT_TRUE(trial.overlap.comm_engine == engine || trial.overlap.mode == "off");
+    }
+  }
+  const AutoOverlap scheduled = found_for(config_of(layout + "overlap.list_schedule=true"), *model);
+  EXPECT_TRUE(scheduled.config.overlap.list_schedule);
+}
+
 TEST(AutoOverlap, CutsProductsOnlyIfRoundingMayChange) {
   const auto model = slow_links();
   const std::string layout =
@@ -266,6 +284,21 @@ TEST(AutoOverlap, IsWantedWhereACostModelIsNamed) {
   EXPECT_TRUE(wants_auto_overlap(config));
   config.overlap.mode = "manual";
   EXPECT_FALSE(wants_auto_overlap(config));
+}
+
+TEST(OverlapAxes, SayOfListsWhatDiffers) {
+  OverlapConfig before{.mode = "manual", .comm_engine = "sm", .tp_comm_overlap = true};
+  OverlapConfig after = before;
+  before.tp_comm_overlap_sites = {"fc1_fprop=none", "proj_fprop=ring", "qkv_fprop=ring"};
+  after.tp_comm_overlap_sites = {"fc2_fprop=chunked:2", "proj_fprop=ring"};
+  after.comm_engine = "hidden";
+  EXPECT_EQ(describe_overlap_change(before, after),
+            "comm_engine = \"hidden\" instead of \"sm\", fc1_fprop = ring instead of none, "
+            "fc2_fprop = chunked:2 instead of chunked:4");
+  after.tp_comm_overlap = false;
+  EXPECT_EQ(describe_overlap_change(after, before),
+            "comm_engine = \"sm\" instead of \"hidden\", tp_comm_overlap = true");
+  EXPECT_EQ(describe_overlap_change(before, before), "");
 }
 
 // What `to_toml` says of mode = "auto" where products may be cut.

@@ -1,0 +1,52 @@
+#include "plan/device_cost.h"
+
+#include <gmock/gmock.h>
+
+#include "base/errors.h"
+#include "base/expect_error.h"
+#include "plan/run_plan.h"
+
+namespace braid {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+RunConfig config_of(int64_t ranks) {
+  RunConfig config;
+  config.parallel.ranks = ranks;
+  config.overlap.cost = "device";
+  return config;
+}
+
+std::string cost_of(int64_t ranks, const std::string& gpu) {
+  return with_device_cost(config_of(ranks), gpu).overlap.cost;
+}
+
+TEST(DeviceCost, IsTheClusterOfTheGpu) {
+  EXPECT_EQ(cost_of(2, "NVIDIA H200"), "h200x2");
+  EXPECT_EQ(cost_of(8, "NVIDIA H100 80GB HBM3"), "h100x8");
+  EXPECT_EQ(cost_of(12, "NVIDIA A100-SXM4-80GB"), "a100x16");
+  const RunConfig named = with_device_cost(config_of(12), "NVIDIA B200");
+  EXPECT_EQ(overlap_cost_model(named)->cluster().name, "b200x16");
+  RunConfig other = config_of(2);
+  other.overlap.cost = "h100x2";
+  EXPECT_EQ(with_device_cost(other, std::nullopt), other);
+}
+
+TEST(DeviceCost, RefusesDevicesThatNothingIsKnownOf) {
+  EXPECT_THAT(message_of<ConfigError>([] { with_device_cost(config_of(2), std::nullopt); }),
+              HasSubstr("overlap.cost = \"device\": the run is on a CPU"));
+  EXPECT_THAT(message_of<ConfigError>([] { cost_of(4, "Tesla T4"); }),
+              AllOf(HasSubstr("no data sheet of \"Tesla T4\", but of a100, h100, h200"),
+                    HasSubstr("as in overlap.cost = \"a100x4\"")));
+}
+
+TEST(DeviceCost, IsNamedWhereNoDeviceIsLookedFor) {
+  EXPECT_THAT(message_of<ConfigError>([] { overlap_cost_model(config_of(9)); }),
+              AllOf(HasSubstr("none is looked for here; name one of a100, h100, h200"),
+                    HasSubstr("--set overlap.cost=h200x16, or `braid plan --cost`")));
+}
+
+}  // namespace
+}  // namespace braid
