@@ -91,19 +91,18 @@ ParallelOptions parallel_options(const RunConfig& config, const ModelSpec& model
   }
   const ScheduleOptions schedule = schedule_options(mesh, options, num_microbatches(config));
   check_schedule(schedule);
-  options.stages =
-      make_pipeline_layout({.layers = model.layers,
-                            .schedule = schedule,
-                            .costs = part_costs(model, config.train.sequence, config.memory),
-                            .layout = parallel.pipeline_layout,
-                            .first_stage_layers = parallel.first_stage_layers,
-                            .last_stage_layers = parallel.last_stage_layers,
-                            .account_for_embedding = parallel.account_for_embedding,
-                            .account_for_loss = parallel.account_for_loss});
+  options.stages = make_pipeline_layout({.layers = model.layers,
+                                         .schedule = schedule,
+                                         .costs = part_costs(model, config.train.sequence),
+                                         .layout = parallel.pipeline_layout,
+                                         .first_stage_layers = parallel.first_stage_layers,
+                                         .last_stage_layers = parallel.last_stage_layers,
+                                         .account_for_embedding = parallel.account_for_embedding,
+                                         .account_for_loss = parallel.account_for_loss});
   return options;
 }
 
-PartCosts part_costs(const ModelSpec& model, int64_t sequence, const MemoryConfig& memory) {
+PartCosts part_costs(const ModelSpec& model, int64_t sequence) {
   constexpr double kLayer = 10'000;           // of a forward: far finer than FLOPs tell times
   constexpr double kAttentionBackward = 2.5;  // five products instead of two
   const int64_t in_layers = num_matrix_parameters(model) - model.width * model.vocabulary;
@@ -111,18 +110,11 @@ PartCosts part_costs(const ModelSpec& model, int64_t sequence, const MemoryConfi
   const auto attention = static_cast<double>(model.heads * model.head_size * sequence);
   const auto head = static_cast<double>(model.width * model.padded_vocabulary());
   const double forward = products + attention;
-  const double again = memory.recompute == "full"        ? forward
-                       : memory.recompute == "attention" ? attention
-                                                         : 0;
-  const double part_again = memory.recompute_layers == 0
-                                ? 1.0
-                                : std::min(1.0, static_cast<double>(memory.recompute_layers) /
-                                                    static_cast<double>(model.layers));
   const auto units = [&](double multiplications) {
     return static_cast<int64_t>(std::llround(std::min(multiplications / forward, 100.0) * kLayer));
   };
   return {.layer = {.forward = units(forward),
-                    .dgrad = units(products + kAttentionBackward * attention + part_again * again),
+                    .dgrad = units(products + kAttentionBackward * attention),
                     .wgrad = units(products)},
           .embedding = {},
           .head = {.forward = units(head), .dgrad = units(head), .wgrad = units(head)}};

@@ -20,9 +20,10 @@ ParallelOptions parallel_options(const RunConfig& config, const ModelSpec& model
 /// What stages are balanced by: multiplications of products and causal attention per token, in
 /// ten-thousandths of a layer's forward (capped at 100 layers for a part). From the model alone, so
 /// that a layout is the same on each rank and every device; microbatch, tensor and context ranks
-/// make all parts larger or smaller alike. What is looked up or memory-bound counts as nothing, and
-/// layers that are made again in part (memory.recompute_layers) as alike.
-PartCosts part_costs(const ModelSpec& model, int64_t sequence, const MemoryConfig& memory);
+/// make all parts larger or smaller alike. What is looked up or memory-bound counts as nothing.
+/// What layers make again does neither: recompute must change no bit, and the gradient norm adds up
+/// by rank.
+PartCosts part_costs(const ModelSpec& model, int64_t sequence);
 
 /// Section [links] in ns and bytes/s.
 LinkOptions link_options(const LinksConfig& links);

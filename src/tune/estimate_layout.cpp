@@ -89,7 +89,7 @@ LayoutEstimator::Slices LayoutEstimator::slices_of(const Layout& layout) const {
   const PipelineLayoutOptions options = pipeline_layout_options(config_, spec_, layout);
   const ScheduleOptions schedule = balancing_schedule(options.schedule);
   const SliceKey key{schedule.kind, schedule.num_ranks, schedule.virtual_stages,
-                     schedule.num_microbatches, options.costs.layer.dgrad};
+                     schedule.num_microbatches};
   {
     const std::lock_guard lock(mutex_);
     if (const auto found = slices_.find(key); found != slices_.end()) {

@@ -65,7 +65,7 @@ class LayoutEstimator {
   using ScheduleKey = std::tuple<ScheduleKind, int, int, int64_t>;
   mutable std::mutex mutex_;
   mutable std::map<ScheduleKey, std::shared_ptr<const PipelineClock>> clocks_;
-  using SliceKey = std::tuple<ScheduleKind, int, int, int64_t, int64_t>;
+  using SliceKey = std::tuple<ScheduleKind, int, int, int64_t>;
   mutable std::map<SliceKey, Slices> slices_;
 };
 

@@ -301,11 +301,9 @@ ScheduleOptions schedule_of(const RunConfig& config, const Layout& layout) {
 
 PipelineLayoutOptions pipeline_layout_options(const RunConfig& config, const ModelSpec& model,
                                               const Layout& layout) {
-  MemoryConfig memory = config.memory;
-  memory.recompute = layout.recompute;
   return {.layers = model.layers,
           .schedule = schedule_of(config, layout),
-          .costs = part_costs(model, config.train.sequence, memory),
+          .costs = part_costs(model, config.train.sequence),
           .effort = BalanceEffort::kRough,
           .layout = config.parallel.pipeline_layout,
           .first_stage_layers = config.parallel.first_stage_layers,
