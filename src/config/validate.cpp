@@ -252,10 +252,11 @@ void check_optimizer(const OptimizerConfig& optimizer, int64_t steps) {
 }
 
 void check_memory(const MemoryConfig& memory) {
-  require(memory.recompute_layers == 0 || memory.recompute != "auto",
-          "memory.recompute_layers = {}: recompute = \"auto\" chooses the layers; leave it out, or set "
-          "recompute to \"norms\", \"attention\" or \"full\"",
-          memory.recompute_layers);
+  require(
+      memory.recompute_layers == 0 || memory.recompute != "auto",
+      "memory.recompute_layers = {}: recompute = \"auto\" chooses the layers; leave it out, or set "
+      "recompute to \"norms\", \"attention\" or \"full\"",
+      memory.recompute_layers);
   require(memory.recompute_layers == 0 || memory.recompute != "none",
           "memory.recompute_layers = {}: is read with recompute = \"norms\", \"attention\" or "
           "\"full\" only; recompute is \"none\"",

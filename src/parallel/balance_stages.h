@@ -44,8 +44,8 @@ enum class BalanceEffort : uint8_t {
 /// and messages take no time: the result depends on no device.
 ///
 /// The same result everywhere: integers, no clock. Takes some ms for tens of stages, below 0.2 s
-/// for a hundred; with BalanceEffort::kRough a tenth of that. `schedule` is valid (check_schedule), costs are 0 to 2^20, `layers` at least
-/// num_stages() - 2 and at least 1.
+/// for a hundred; with BalanceEffort::kRough a tenth of that. `schedule` is valid (check_schedule),
+/// costs are 0 to 2^20, `layers` at least num_stages() - 2 and at least 1.
 std::vector<int64_t> balanced_layers(const ScheduleOptions& schedule, int64_t layers,
                                      const PartCosts& costs,
                                      BalanceEffort effort = BalanceEffort::kSearch);
