@@ -110,16 +110,6 @@ TEST(ChooseRecompute, WhereNothingFitsLeavesTheRefusalToTheCheck) {
                           HasSubstr("; no policy fits\n")));
 }
 
-TEST(ChooseRecompute, CountsTheStageThatNeedsMost) {
-  const RunConfig config =
-      config_with({"memory.recompute=auto", "parallel.ranks=2", "parallel.pipeline=2",
-                   "model.layers=6", "train.microbatch=1", "train.global_batch=8"});
-  const int64_t needed = needed_bytes(with_recompute(config, "full", 3));
-  const RunConfig chosen = choose_recompute(config, kVocabulary, gpu_of(enough_for(needed)));
-  EXPECT_NE(chosen.memory.recompute, "none");
-  EXPECT_LE(needed_bytes(chosen), enough_for(needed));
-}
-
 TEST(ChooseSettings, ChoosesRecomputeThatFitsBesideTheOverlapThatWasFound) {
   const RunConfig config =
       config_with({"memory.recompute=auto", "overlap.cost=h200x2", "parallel.ranks=2",
