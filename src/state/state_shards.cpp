@@ -91,7 +91,7 @@ Holdings holdings_of(std::vector<HeldBlock> held, int64_t pitch) {
     edges.push_back(block.place.row_end);
   }
   std::ranges::sort(edges);
-  edges.erase(std::ranges::unique(edges).begin(), edges.end());
+  edges.erase(std::unique(edges.begin(), edges.end()), edges.end());
   std::ranges::stable_sort(held, {}, [](const HeldBlock& block) { return block.place.row_begin; });
   Holdings holdings;
   std::vector<HeldBlock> crossing;
