@@ -106,7 +106,7 @@ PartCosts part_costs(const ModelSpec& model, int64_t sequence) {
   constexpr double kLayer = 10'000;           // of a forward: far finer than FLOPs tell times
   constexpr double kAttentionBackward = 2.5;  // five products instead of two
   const int64_t in_layers = num_matrix_parameters(model) - model.width * model.vocabulary;
-  const auto products = static_cast<double>(in_layers / model.layers);
+  const auto products = static_cast<double>(in_layers) / static_cast<double>(model.layers);
   const auto attention = static_cast<double>(model.heads * model.head_size * sequence);
   const auto head = static_cast<double>(model.width * model.padded_vocabulary());
   const double forward = products + attention;
