@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "passes/late_moves.h"
@@ -77,17 +78,9 @@ PassResult defer_head_wgrad(Program program, const DeferHeadWgradOptions& option
       }
     }
   }
-  const LateMoves late = move_late(program, moves);
-  std::string summary =
-      fmt::format("moved {} of {} weight gradients of the head behind the last backward",
-                  late.num_moved, step.head_wgrads.size());
-  if (late.num_stuck > 0) {
-    summary += fmt::format("; {} are needed before", late.num_stuck);
-  }
-  if (late.num_moved == 0) {
-    return {std::move(program), {false, 0, std::move(summary)}};
-  }
-  return {reorder_tasks(program, late.order), {true, late.num_moved, std::move(summary)}};
+  return move_late(std::move(program), moves,
+                   fmt::format("of {} weight gradients of the head behind the last backward",
+                               step.head_wgrads.size()));
 }
 
 }  // namespace braid

@@ -1,10 +1,9 @@
 #include "passes/delay_last_wgrad.h"
 
-#include <fmt/core.h>
-
 #include <algorithm>
 #include <optional>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "ir/dependencies.h"
@@ -82,16 +81,7 @@ PassResult delay_last_wgrad(Program program, const DelayLastWgradOptions& option
   if (options.num_layers > 0 && embedding && is_reduced(program, *embedding)) {
     moves = moves_behind(program, *embedding, options.num_layers);
   }
-  const LateMoves late = move_late(program, moves);
-  std::string summary =
-      fmt::format("moved {} weight gradients behind that of the embedding", late.num_moved);
-  if (late.num_stuck > 0) {
-    summary += fmt::format("; {} are needed before", late.num_stuck);
-  }
-  if (late.num_moved == 0) {
-    return {std::move(program), {false, 0, std::move(summary)}};
-  }
-  return {reorder_tasks(program, late.order), {true, late.num_moved, std::move(summary)}};
+  return move_late(std::move(program), moves, "weight gradients behind that of the embedding");
 }
 
 }  // namespace braid

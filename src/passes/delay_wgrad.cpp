@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "passes/late_moves.h"
@@ -76,16 +77,8 @@ PassResult delay_wgrad(Program program, const DelayWgradOptions& options) {
       delay(program, options, backward, TaskId(i), moves);
     }
   }
-  const LateMoves late = move_late(program, moves);
-  std::string summary = fmt::format("moved {} weight gradients behind {} backward messages",
-                                    late.num_moved, num_messages);
-  if (late.num_stuck > 0) {
-    summary += fmt::format("; {} are needed before", late.num_stuck);
-  }
-  if (late.num_moved == 0) {
-    return {std::move(program), {false, 0, std::move(summary)}};
-  }
-  return {reorder_tasks(program, late.order), {true, late.num_moved, std::move(summary)}};
+  return move_late(std::move(program), moves,
+                   fmt::format("weight gradients behind {} backward messages", num_messages));
 }
 
 }  // namespace braid

@@ -1,7 +1,5 @@
 #include "passes/fill_cooldown.h"
 
-#include <fmt/core.h>
-
 #include <algorithm>
 #include <optional>
 #include <set>
@@ -140,15 +138,8 @@ PassResult fill_cooldown(Program program, const FillCooldownOptions& options) {
   if (!options.enabled) {
     return {std::move(program), {false, 0, "moves nothing"}};
   }
-  const LateMoves late = move_late(program, CooldownFiller(program).moves());
-  std::string summary = fmt::format("moved {} weight gradients into the cool-down", late.num_moved);
-  if (late.num_stuck > 0) {
-    summary += fmt::format("; {} are needed before", late.num_stuck);
-  }
-  if (late.num_moved == 0) {
-    return {std::move(program), {false, 0, std::move(summary)}};
-  }
-  return {reorder_tasks(program, late.order), {true, late.num_moved, std::move(summary)}};
+  const std::vector<LateMove> moves = CooldownFiller(program).moves();
+  return move_late(std::move(program), moves, "weight gradients into the cool-down");
 }
 
 }  // namespace braid

@@ -1,6 +1,12 @@
 #include "passes/late_moves.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "base/errors.h"
 #include "ir/dependencies.h"
@@ -15,6 +21,12 @@ bool may_move_along(const Program& program, const Task& task) {
   return task.label.phase == Phase::kWgrad ||
          (task.label.phase == Phase::kComm && op != "send" && op != "recv");
 }
+
+struct LateMoves {
+  std::vector<TaskId> order;  // of all tasks
+  int64_t num_moved = 0;      // of those asked for
+  int64_t num_stuck = 0;      // asked for, but they stay
+};
 
 class LateMover {
  public:
@@ -91,8 +103,16 @@ class LateMover {
 
 }  // namespace
 
-LateMoves move_late(const Program& program, std::span<const LateMove> moves) {
-  return LateMover(program, moves).run();
+PassResult move_late(Program program, std::span<const LateMove> moves, std::string_view what) {
+  const LateMoves late = LateMover(program, moves).run();
+  std::string summary = fmt::format("moved {} {}", late.num_moved, what);
+  if (late.num_stuck > 0) {
+    summary += fmt::format("; {} are needed before", late.num_stuck);
+  }
+  if (late.num_moved == 0) {
+    return {std::move(program), {false, 0, std::move(summary)}};
+  }
+  return {reorder_tasks(program, late.order), {true, late.num_moved, std::move(summary)}};
 }
 
 }  // namespace braid

@@ -1,10 +1,9 @@
 #pragma once
 
-#include <cstdint>
 #include <span>
-#include <vector>
+#include <string_view>
 
-#include "ir/program.h"
+#include "passes/pass.h"
 
 namespace braid {
 
@@ -15,17 +14,12 @@ struct LateMove {
   TaskId behind;
 };
 
-struct LateMoves {
-  std::vector<TaskId> order;  ///< of all tasks
-  int64_t num_moved = 0;      ///< of those asked for
-  int64_t num_stuck = 0;      ///< asked for, but they stay: see below
-};
-
-/// The order after moving tasks to later places. What stands on the way and depends on a moved task
-/// moves along if it makes or reduces gradients (phases wgrad and comm, but no messages); if
-/// anything else depends on it, the task stays where it is. So tasks that conflict keep their
-/// order. Several at one place keep theirs. Near-linear in operands. Throws InternalError for moves
-/// that are none.
-LateMoves move_late(const Program& program, std::span<const LateMove> moves);
+/// A pass that moves tasks to later places and does nothing else. What stands on the way and
+/// depends on a moved task moves along if it makes or reduces gradients (phases wgrad and comm, but
+/// no messages); if anything else depends on it, the task stays where it is. So tasks that conflict
+/// keep their order. Several at one place keep theirs. The report counts moves that were asked for
+/// and made; `what` follows their number in its summary: "weight gradients behind 3 messages".
+/// Near-linear in operands. Throws InternalError for moves that are none.
+PassResult move_late(Program program, std::span<const LateMove> moves, std::string_view what);
 
 }  // namespace braid

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <random>
+#include <span>
 #include <string>
 
 #include "base/expect_error.h"
@@ -28,16 +29,14 @@ const std::string kTables =
 
 struct Moved {
   std::string tasks;
-  LateMoves moves;
+  PassReport report;
 };
 
 Moved move(const std::string& tasks, std::span<const LateMove> moves) {
   const Program program = parse_program(kTables + tasks);
-  Moved moved{.tasks = {}, .moves = move_late(program, moves)};
-  const Program result = reorder_tasks(program, moved.moves.order);
-  EXPECT_EQ(run_in_order(result), run_in_order(program));
-  moved.tasks = print_program(result).substr(kTables.size());
-  return moved;
+  const PassResult result = move_late(program, moves, "tasks");
+  EXPECT_EQ(run_in_order(result.program), run_in_order(program));
+  return {print_program(result.program).substr(kTables.size()), result.report};
 }
 
 TEST(LateMoves, MovesBehindTheTaskInOrder) {
@@ -55,8 +54,9 @@ TEST(LateMoves, MovesBehindTheTaskInOrder) {
             "wgrad(x -> rw g) s wgrad layer=1\n"
             "wgrad(x -> rw h) s wgrad layer=0\n"
             "next() s forward\n");
-  EXPECT_EQ(moved.moves.num_moved, 2);
-  EXPECT_EQ(moved.moves.num_stuck, 0);
+  EXPECT_TRUE(moved.report.changed);
+  EXPECT_EQ(moved.report.num_changes, 2);
+  EXPECT_EQ(moved.report.summary, "moved 2 tasks");
 }
 
 TEST(LateMoves, TakesGradientsThatDependOnItAlong) {
@@ -75,7 +75,7 @@ TEST(LateMoves, TakesGradientsThatDependOnItAlong) {
             "reduce(-> rw g) s comm mb=0\n"
             "add(g -> rw h) s wgrad\n"
             "wgrad(x -> rw h) s wgrad mb=1\n");
-  EXPECT_EQ(moved.moves.num_moved, 1);
+  EXPECT_EQ(moved.report.num_changes, 1);
 }
 
 TEST(LateMoves, WhatOthersNeedBeforeStays) {
@@ -87,8 +87,8 @@ TEST(LateMoves, WhatOthersNeedBeforeStays) {
       "end() s forward\n";
   const std::array both = {LateMove{TaskId(0), TaskId(4)}, LateMove{TaskId(1), TaskId(4)}};
   const Moved moved = move(tasks, both);
-  EXPECT_EQ(moved.moves.num_moved, 1);
-  EXPECT_EQ(moved.moves.num_stuck, 1);
+  EXPECT_EQ(moved.report.num_changes, 1);
+  EXPECT_EQ(moved.report.summary, "moved 1 tasks; 1 are needed before");
   EXPECT_EQ(moved.tasks,
             "wgrad(x -> rw g) s wgrad\n"
             "reduce(-> rw g) s comm\n"
@@ -97,28 +97,29 @@ TEST(LateMoves, WhatOthersNeedBeforeStays) {
             "wgrad(x -> rw h) s wgrad\n");
   // The task behind which it should go is one that needs it.
   const std::array behind_its_reader = {LateMove{TaskId(0), TaskId(3)}};
-  EXPECT_EQ(move(tasks, behind_its_reader).moves.num_stuck, 1);
+  EXPECT_EQ(move(tasks, behind_its_reader).report.summary, "moved 0 tasks; 1 are needed before");
   EXPECT_EQ(move(tasks, behind_its_reader).tasks, tasks);
 }
 
 TEST(LateMoves, MessagesDoNotMoveAlong) {
   const std::array moves = {LateMove{TaskId(0), TaskId(2)}};
-  EXPECT_EQ(
-      move("wgrad(x -> rw g) s wgrad\nsend(g) s comm\nend() s forward\n", moves).moves.num_stuck,
-      1);
+  const Moved moved = move("wgrad(x -> rw g) s wgrad\nsend(g) s comm\nend() s forward\n", moves);
+  EXPECT_FALSE(moved.report.changed);
+  EXPECT_EQ(moved.report.summary, "moved 0 tasks; 1 are needed before");
 }
 
 TEST(LateMoves, WithoutMovesTheOrderIsThatOfTheProgram) {
   const Moved moved = move("a() s forward\nb() s forward\n", {});
   EXPECT_EQ(moved.tasks, "a() s forward\nb() s forward\n");
-  EXPECT_EQ(moved.moves.num_moved, 0);
+  EXPECT_FALSE(moved.report.changed);
+  EXPECT_EQ(moved.report.num_changes, 0);
 }
 
 TEST(LateMoves, RefusesWhatIsNoMove) {
   const Program program = parse_program(kTables + "w() s wgrad\nd() s dgrad\nw() s wgrad\n");
   for (const LateMove& wrong : {LateMove{TaskId(0), TaskId(0)}, LateMove{TaskId(2), TaskId(1)},
                                 LateMove{TaskId(1), TaskId(2)}, LateMove{TaskId(0), TaskId(9)}}) {
-    EXPECT_THROW(move_late(program, std::span(&wrong, 1)), InternalError);
+    EXPECT_THROW(move_late(program, std::span(&wrong, 1), "tasks"), InternalError);
   }
 }
 
@@ -135,11 +136,10 @@ TEST(LateMoves, KeepTheMeaningOfRandomPrograms) {
         moves.push_back({TaskId(i), TaskId(i + 1 + random() % (program.tasks.size() - i - 1))});
       }
     }
-    const LateMoves moved = move_late(program, moves);
-    EXPECT_LE(moved.num_moved + moved.num_stuck, static_cast<int64_t>(moves.size()));
-    const Program result = reorder_tasks(program, moved.order);
-    EXPECT_EQ(run_in_order(result), run_in_order(program));
-    EXPECT_THAT(verify(result, 1, Ordering::kProgramOrder), IsEmpty());
+    const PassResult result = move_late(program, moves, "tasks");
+    EXPECT_LE(result.report.num_changes, static_cast<int64_t>(moves.size()));
+    EXPECT_EQ(run_in_order(result.program), run_in_order(program));
+    EXPECT_THAT(verify(result.program, 1, Ordering::kProgramOrder), IsEmpty());
   }
 }
 
