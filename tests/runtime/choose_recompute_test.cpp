@@ -2,49 +2,31 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <numeric>
 #include <string>
 #include <vector>
 
-#include "config/load.h"
+#include "base/errors.h"
 #include "config/reference.h"
-#include "config/validate.h"
-#include "plan/run_plan.h"
 #include "runtime/choose_settings.h"
+#include "support/memory_runs.h"
 
 namespace braid {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::Gt;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-constexpr int64_t kVocabulary = 257;
-constexpr int64_t kLayers = 5;
-
-RunConfig config_with(const std::vector<std::string>& settings) {
-  std::vector<std::string> overrides = {"model.layers=5",       "model.width=128",
-                                        "model.heads=4",        "train.sequence=1024",
-                                        "train.microbatch=4",   "train.global_batch=8",
-                                        "train.dtype=bfloat16", "logging.run_folder=unused"};
-  overrides.insert(overrides.end(), settings.begin(), settings.end());
-  const RunConfig config = parse_config("", "the test", overrides);
-  validate(config);
-  return resolved(config);
-}
-
-RunMemory gpu_of(int64_t free_bytes) {
-  return {.gpu = GpuMemory{.name = "the GPU of the test", .free_bytes = free_bytes},
-          .host_bytes = std::nullopt};
-}
+constexpr int64_t kLayers = 4;
 
 RunConfig with_recompute(RunConfig config, const std::string& policy, int64_t layers) {
   config.memory.recompute = policy;
   config.memory.recompute_layers = layers == kLayers ? 0 : layers;
   return config;
-}
-
-int64_t needed_bytes(const RunConfig& config) {
-  return memory_uses(plan_run(config, kVocabulary), config, gpu_of(0)).front().needs.bytes();
 }
 
 /// As much as makes a run of these needs fit.
@@ -53,9 +35,9 @@ int64_t enough_for(int64_t needed) {
 }
 
 TEST(ChooseRecompute, LeavesWhatIsSaidAlone) {
-  const RunConfig config = config_with({"memory.recompute=norms", "memory.recompute_layers=2"});
+  const RunConfig config = memory_config({"memory.recompute=norms", "memory.recompute_layers=2"});
   std::string text;
-  const RunConfig chosen = choose_recompute(config, kVocabulary, gpu_of(1),
+  const RunConfig chosen = choose_recompute(config, kMemoryVocabulary, gpu_of(1),
                                             [&](std::string_view line) { text += line; });
   EXPECT_EQ(to_toml(chosen), to_toml(config));
   EXPECT_EQ(text, "");
@@ -64,19 +46,20 @@ TEST(ChooseRecompute, LeavesWhatIsSaidAlone) {
 TEST(ChooseRecompute, MakesNothingAgainWhereEverythingFits) {
   std::string text;
   const RunConfig chosen =
-      choose_recompute(config_with({"memory.recompute=auto"}), kVocabulary,
+      choose_recompute(memory_config({"memory.recompute=auto"}), kMemoryVocabulary,
                        gpu_of(int64_t{1} << 40), [&](std::string_view line) { text += line; });
   EXPECT_EQ(chosen.memory.recompute, "none");
   EXPECT_THAT(text, AllOf(StartsWith("recompute none: everything fits, "), HasSubstr("1.00 TiB")));
 }
 
 TEST(ChooseRecompute, TakesTheFewestLayersThatFit) {
-  const RunConfig config = config_with({"memory.recompute=auto"});
+  const RunConfig config = memory_config({"memory.recompute=auto"});
   const RunConfig plain = with_recompute(config, "none", 0);
   for (const char* const policy : {"norms", "full"}) {
-    for (const int64_t layers : {int64_t{1}, int64_t{3}, kLayers}) {
+    for (const int64_t layers : {int64_t{1}, int64_t{2}, kLayers}) {
       const int64_t needed = needed_bytes(with_recompute(plain, policy, layers));
-      const RunConfig chosen = choose_recompute(config, kVocabulary, gpu_of(enough_for(needed)));
+      const RunConfig chosen =
+          choose_recompute(config, kMemoryVocabulary, gpu_of(enough_for(needed)));
       const std::string& found = chosen.memory.recompute;
       const int64_t found_layers =
           chosen.memory.recompute_layers == 0 ? kLayers : chosen.memory.recompute_layers;
@@ -90,10 +73,10 @@ TEST(ChooseRecompute, TakesTheFewestLayersThatFit) {
 }
 
 TEST(ChooseRecompute, TakesTheCheapestPolicyThatFits) {
-  const RunConfig config = config_with({"memory.recompute=auto"});
+  const RunConfig config = memory_config({"memory.recompute=auto"});
   const auto choose_for = [&](const char* policy, int64_t layers) {
     const int64_t needed = needed_bytes(with_recompute(config, policy, layers));
-    return choose_recompute(config, kVocabulary, gpu_of(enough_for(needed))).memory.recompute;
+    return choose_recompute(config, kMemoryVocabulary, gpu_of(enough_for(needed))).memory.recompute;
   };
   EXPECT_EQ(choose_for("norms", kLayers), "norms");
   EXPECT_EQ(choose_for("full", kLayers), "full");
@@ -102,22 +85,50 @@ TEST(ChooseRecompute, TakesTheCheapestPolicyThatFits) {
 TEST(ChooseRecompute, WhereNothingFitsLeavesTheRefusalToTheCheck) {
   std::string text;
   const RunConfig chosen =
-      choose_recompute(config_with({"memory.recompute=auto"}), kVocabulary, gpu_of(1),
+      choose_recompute(memory_config({"memory.recompute=auto"}), kMemoryVocabulary, gpu_of(1),
                        [&](std::string_view line) { text += line; });
   EXPECT_EQ(chosen.memory.recompute, "full");
   EXPECT_EQ(chosen.memory.recompute_layers, 0);
-  EXPECT_THAT(text, AllOf(StartsWith("recompute full in 5 of 5 layers: "),
+  EXPECT_THAT(text, AllOf(StartsWith("recompute full in 4 of 4 layers: "),
                           HasSubstr("; no policy fits\n")));
+}
+
+/// By rank: tasks of a step that do again what the forward did.
+std::vector<int64_t> repeated_tasks(const RunPlan& plan) {
+  std::vector<int64_t> counts;
+  for (const RankPlan& rank : plan.ranks) {
+    const auto pass = std::ranges::find(rank.passes, "recompute", &PassRecord::name);
+    counts.push_back(pass == rank.passes.end() ? 0 : pass->report.num_changes);
+  }
+  return counts;
+}
+
+// The first stage keeps four microbatches, the next one three: the first alone repeats its layers.
+// fill_cooldown would keep as much on all of them.
+TEST(ChooseRecompute, StagesOfAPipelineThatHaveRoomRepeatNothing) {
+  const RunConfig config = memory_config(
+      {"memory.recompute=auto", "parallel.ranks=4", "parallel.pipeline=4", "parallel.schedule=1f1b",
+       "parallel.pipeline_layout=even", "model.layers=8", "train.global_batch=32",
+       "overlap.comm_engine=copy", "overlap.disable_passes=[\"fill_cooldown\"]"});
+  const RunConfig plain = with_recompute(config, "none", 0);
+  const int64_t limit =
+      std::midpoint(needed_bytes(plain), needed_bytes(with_recompute(plain, "full", 2)));
+  EXPECT_THROW(check_memory(memory_plan_of(plain), plain, kMemoryVocabulary, gpu_of(limit)),
+               ConfigError);
+  const RunConfig chosen = choose_recompute(config, kMemoryVocabulary, gpu_of(limit));
+  const RunPlan plan = memory_plan_of(chosen);
+  EXPECT_NO_THROW(check_memory(plan, chosen, kMemoryVocabulary, gpu_of(limit)));
+  EXPECT_THAT(repeated_tasks(plan), ElementsAre(Gt(0), 0, 0, 0));
 }
 
 TEST(ChooseSettings, ChoosesRecomputeThatFitsBesideTheOverlapThatWasFound) {
   const RunConfig config =
-      config_with({"memory.recompute=auto", "overlap.cost=h200x2", "parallel.ranks=2",
-                   "parallel.shard=parameters", "runtime.device=cuda"});
+      memory_config({"memory.recompute=auto", "overlap.cost=h200x2", "parallel.ranks=2",
+                     "parallel.shard=parameters", "runtime.device=cuda"});
   const int64_t needed = needed_bytes(with_recompute(config, "full", kLayers));
   const RunMemory memory = gpu_of(enough_for(needed) + (int64_t{8} << 20));
   std::string text;
-  const RunConfig chosen = choose_settings(config, kVocabulary, memory,
+  const RunConfig chosen = choose_settings(config, kMemoryVocabulary, memory,
                                            {.print = [&](std::string_view line) { text += line; }});
   EXPECT_EQ(chosen.overlap.mode, "manual");
   EXPECT_NE(chosen.memory.recompute, "auto");
@@ -128,7 +139,7 @@ TEST(ChooseSettings, ChoosesRecomputeThatFitsBesideTheOverlapThatWasFound) {
 TEST(ChooseSettings, SaysWhereTheMemoryIsNotKnown) {
   std::string text;
   const RunConfig chosen =
-      choose_settings(config_with({"memory.recompute=auto"}), kVocabulary, std::nullopt,
+      choose_settings(memory_config({"memory.recompute=auto"}), kMemoryVocabulary, std::nullopt,
                       {.print = [&](std::string_view line) { text += line; }});
   EXPECT_EQ(chosen.memory.recompute, "auto");
   EXPECT_THAT(text, StartsWith("recompute auto: the memory of a device is not known here"));

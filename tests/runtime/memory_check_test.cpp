@@ -10,8 +10,7 @@
 #include "base/errors.h"
 #include "base/expect_error.h"
 #include "base/text.h"
-#include "config/load.h"
-#include "config/validate.h"
+#include "support/memory_runs.h"
 
 namespace braid {
 namespace {
@@ -20,73 +19,45 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-constexpr int64_t kVocabulary = 257;
-
-/// Whatever saves memory saves some here: activations are most of it.
-RunConfig config_with(const std::vector<std::string>& settings) {
-  std::vector<std::string> overrides = {"model.layers=4",       "model.width=128",
-                                        "model.heads=4",        "train.sequence=2048",
-                                        "train.microbatch=4",   "train.global_batch=16",
-                                        "train.dtype=bfloat16", "logging.run_folder=unused"};
-  overrides.insert(overrides.end(), settings.begin(), settings.end());
-  const RunConfig config = parse_config("", "the test", overrides);
-  validate(config);
-  return resolved(config);
-}
-
-RunMemory gpu_of(int64_t free_bytes) {
-  return {.gpu = GpuMemory{.name = "the GPU of the test", .free_bytes = free_bytes},
-          .host_bytes = std::nullopt};
-}
-
-RunMemory host_of(int64_t free_bytes) {
-  return {.gpu = std::nullopt, .host_bytes = free_bytes, .threads_per_rank = 2};
-}
-
-using MakeMemory = RunMemory (*)(int64_t free_bytes);
-
-int64_t needed_bytes(const RunConfig& config, MakeMemory make_memory) {
-  return memory_uses(plan_run(config, kVocabulary), config, make_memory(0)).front().needs.bytes();
-}
-
 std::string refusal_of(const RunConfig& config, const RunMemory& memory) {
-  const RunPlan plan = plan_run(config, kVocabulary);
-  return message_of<ConfigError>([&] { check_memory(plan, config, kVocabulary, memory); });
+  const RunPlan plan = memory_plan_of(config);
+  return message_of<ConfigError>([&] { check_memory(plan, config, kMemoryVocabulary, memory); });
 }
 
 TEST(MemoryCheck, RanksOfAGpuHaveEqualPartsOfIt) {
-  const RunConfig alone = config_with({"parallel.ranks=2"});
+  const RunConfig alone = memory_config({"parallel.ranks=2"});
   const RunConfig shared =
-      config_with({"parallel.ranks=2", "runtime.ranks_per_gpu=8", "overlap.comm_engine=copy"});
+      memory_config({"parallel.ranks=2", "runtime.ranks_per_gpu=8", "overlap.comm_engine=copy"});
   RunConfig by_copies = alone;
   by_copies.overlap.comm_engine = "copy";
-  const int64_t needed = needed_bytes(by_copies, gpu_of);
-  EXPECT_EQ(needed_bytes(shared, gpu_of), needed);
-  const RunPlan plan = plan_run(shared, kVocabulary);
-  check_memory(plan, shared, kVocabulary, gpu_of(2 * needed));
+  const int64_t needed = needed_bytes(by_copies);
+  EXPECT_EQ(needed_bytes(shared), needed);
+  const RunPlan plan = memory_plan_of(shared);
+  check_memory(plan, shared, kMemoryVocabulary, gpu_of(2 * needed));
   EXPECT_THAT(refusal_of(shared, gpu_of(2 * needed - 1)),
               HasSubstr("each rank's share of the GPU of the test has"));
 }
 
 TEST(MemoryCheck, RefusesOneByteTooMany) {
   for (const MakeMemory make_memory : {gpu_of, host_of}) {
-    const RunConfig config = config_with({});
-    const RunPlan plan = plan_run(config, kVocabulary);
+    const RunConfig config = memory_config({});
+    const RunPlan plan = memory_plan_of(config);
     const int64_t needed = needed_bytes(config, make_memory);
-    EXPECT_NO_THROW(check_memory(plan, config, kVocabulary, make_memory(needed)));
-    EXPECT_THROW(check_memory(plan, config, kVocabulary, make_memory(needed - 1)), ConfigError);
+    EXPECT_NO_THROW(check_memory(plan, config, kMemoryVocabulary, make_memory(needed)));
+    EXPECT_THROW(check_memory(plan, config, kMemoryVocabulary, make_memory(needed - 1)),
+                 ConfigError);
   }
 }
 
 TEST(MemoryCheck, SaysWhatIsNeededByClass) {
-  EXPECT_THAT(refusal_of(config_with({}), gpu_of(int64_t{700} << 20)),
+  EXPECT_THAT(refusal_of(memory_config({}), gpu_of(int64_t{700} << 20)),
               AllOf(StartsWith("rank 0 needs "),
                     HasSubstr(" of GPU memory, the GPU of the test has 700 MiB free: weights "),
                     HasSubstr(", main weights "), HasSubstr(", main gradients "),
                     HasSubstr(", optimizer state "), HasSubstr(", activations "),
                     HasSubstr(", inputs and outputs "), HasSubstr(", scratch of kernels "),
                     HasSubstr(", CUDA ")));
-  EXPECT_THAT(refusal_of(config_with({"parallel.ranks=2"}), host_of(1 << 20)),
+  EXPECT_THAT(refusal_of(memory_config({"parallel.ranks=2"}), host_of(1 << 20)),
               AllOf(StartsWith("2 ranks need "),
                     HasSubstr(" of memory, this machine has 1.00 MiB free: weights "),
                     HasSubstr(", loading and saving ")));
@@ -111,11 +82,12 @@ TEST_P(Proposes, TheCheapestChangeThatFits) {
   const Proposal& proposal = GetParam();
   std::vector<std::string> changed = proposal.settings;
   changed.insert(changed.end(), proposal.changes.begin(), proposal.changes.end());
-  const int64_t needed = needed_bytes(config_with(changed), proposal.memory);
+  const int64_t needed = needed_bytes(memory_config(changed), proposal.memory);
   EXPECT_THAT(
-      refusal_of(config_with(proposal.settings), proposal.memory(needed)),
+      refusal_of(memory_config(proposal.settings), proposal.memory(needed)),
       HasSubstr("; nearest valid setting: " + proposal.text + " (" + format_bytes(needed) + ")"));
-  const std::string less = refusal_of(config_with(proposal.settings), proposal.memory(needed - 1));
+  const std::string less =
+      refusal_of(memory_config(proposal.settings), proposal.memory(needed - 1));
   EXPECT_THAT(less, ::testing::Not(HasSubstr("setting: " + proposal.text + " (")));
 }
 
@@ -172,7 +144,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& each) { return each.param.name; });
 
 TEST(MemoryCheck, WhereNothingHelpsNamesTheClassThatTakesMost) {
-  const RunConfig config = config_with({"model.width=512", "train.microbatch=1"});
+  const RunConfig config = memory_config({"model.width=512", "train.microbatch=1"});
   EXPECT_THAT(refusal_of(config, gpu_of(int64_t{700} << 20)),
               AllOf(HasSubstr("do not make it fit, not even together; "),
                     HasSubstr(" are the most: lower train.sequence = 2048 or the sizes in [model], "
@@ -183,7 +155,7 @@ TEST(MemoryCheck, WhereNothingHelpsNamesTheClassThatTakesMost) {
 }
 
 TEST(MemoryCheck, ARunOnGpusNeedsTheHostToo) {
-  const RunConfig config = config_with({"memory.offload_layers=4", "memory.offload_min_bytes=1"});
+  const RunConfig config = memory_config({"memory.offload_layers=4", "memory.offload_min_bytes=1"});
   RunMemory memory = gpu_of(int64_t{1} << 40);
   memory.host_bytes = 1 << 10;
   EXPECT_THAT(refusal_of(config, memory),
@@ -192,13 +164,13 @@ TEST(MemoryCheck, ARunOnGpusNeedsTheHostToo) {
 }
 
 TEST(MemoryCheck, AHostNeedsRoomForItsOwnRanks) {
-  const RunConfig config = config_with({"parallel.ranks=4", "train.microbatch=1"});
-  const RunPlan plan = plan_run(config, kVocabulary);
+  const RunConfig config = memory_config({"parallel.ranks=4", "train.microbatch=1"});
+  const RunPlan plan = memory_plan_of(config);
   const int64_t needed = needed_bytes(config, host_of);
   RunMemory half = host_of(needed * 3 / 4);
-  EXPECT_THROW(check_memory(plan, config, kVocabulary, half), ConfigError);
+  EXPECT_THROW(check_memory(plan, config, kMemoryVocabulary, half), ConfigError);
   half.host_ranks = {2, 3};
-  EXPECT_NO_THROW(check_memory(plan, config, kVocabulary, half));
+  EXPECT_NO_THROW(check_memory(plan, config, kMemoryVocabulary, half));
   half.host_bytes = 1 << 20;
   EXPECT_THAT(refusal_of(config, half), StartsWith("2 of 4 ranks need "));
   half.host_ranks = {1};
@@ -206,9 +178,9 @@ TEST(MemoryCheck, AHostNeedsRoomForItsOwnRanks) {
 }
 
 TEST(MemoryCheck, TheRankThatNeedsMostCounts) {
-  const RunConfig config = config_with({"parallel.ranks=2", "parallel.pipeline=2",
-                                        "model.vocabulary=4096", "parallel.last_stage_layers=1"});
-  const RunPlan plan = plan_run(config, kVocabulary);
+  const RunConfig config = memory_config({"parallel.ranks=2", "parallel.pipeline=2",
+                                          "model.vocabulary=4096", "parallel.last_stage_layers=1"});
+  const RunPlan plan = memory_plan_of(config);
   int64_t most = 0;
   for (const RankPlan& rank : plan.ranks) {
     most = std::max(most, gpu_needs(rank, {.with_context = true}).bytes());
@@ -217,8 +189,8 @@ TEST(MemoryCheck, TheRankThatNeedsMostCounts) {
 }
 
 TEST(MemoryCheck, DescribesWhatFitsAndWhatDoesNot) {
-  const RunConfig config = config_with({});
-  const RunPlan plan = plan_run(config, kVocabulary);
+  const RunConfig config = memory_config({});
+  const RunPlan plan = memory_plan_of(config);
   EXPECT_THAT(describe_uses(memory_uses(plan, config, gpu_of(int64_t{4} << 30))),
               AllOf(StartsWith("fits      "),
                     HasSubstr(" of 4.00 GiB in the GPU of the test: rank 0, weights ")));
@@ -227,7 +199,7 @@ TEST(MemoryCheck, DescribesWhatFitsAndWhatDoesNot) {
 }
 
 TEST(MemoryCheck, KnowsWhatIsFreeHere) {
-  const RunMemory memory = free_memory({}, config_with({"runtime.threads=3"}));
+  const RunMemory memory = free_memory({}, memory_config({"runtime.threads=3"}));
   EXPECT_FALSE(memory.gpu.has_value());
   EXPECT_GT(memory.host_bytes.value_or(0), 0);
   EXPECT_EQ(memory.threads_per_rank, 3);
