@@ -3,7 +3,10 @@
 
 usage: gpu_layouts_test.py BRAID
 """
+import argparse
 import array
+import contextlib
+import io
 import json
 import os
 import pathlib
@@ -14,6 +17,7 @@ import sys
 import tempfile
 import time
 import unittest
+from unittest import mock
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.dont_write_bytecode = True
@@ -60,6 +64,43 @@ class LayoutsTest(unittest.TestCase):
         for other in ({"w": one["w"]}, {**one, "w": one["b"]}):
             with self.assertRaises(Failure):
                 layouts.relative_difference(other, one)
+
+    def checked(self, outcomes, losses_of_service=()):
+        """The records of ring2 whose attempts raise `outcomes` (None: it is good). The service goes away during the attempts numbered
+        in `losses_of_service`; somebody else notices where the number is negative."""
+        service = mock.Mock(number=1, environment={})
+        attempts = []
+
+        def attempt(*_):
+            attempts.append(None)
+            if -len(attempts) in losses_of_service:
+                service.number += 1
+            if outcomes[len(attempts) - 1]:
+                raise outcomes[len(attempts) - 1]
+
+        def renew():
+            if len(attempts) in losses_of_service:
+                service.number += 1
+        service.renew_if_gone.side_effect = renew
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(layouts, "check_layout", attempt):
+            results = pathlib.Path(folder) / "results"
+            arguments = argparse.Namespace(bin=BRAID.parent, device="cpu", results=results, slots=2, limit=1, service=service)
+            with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+                good = layouts.Check(arguments, folder, 1).one("ring2", mock.Mock(**{"runs.cache": None}))
+            (record,) = records(results)
+        self.assertEqual(len(attempts), len(outcomes))
+        self.assertEqual(good, not record["failure"])
+        return record["failure"]
+
+    def test_a_layout_under_which_the_service_went_away_starts_again(self):
+        broken, late = Failure("no GPU"), layouts.Overrun("too long")
+        self.assertEqual(self.checked([None]), "")
+        self.assertEqual(self.checked([broken]), "no GPU")
+        self.assertEqual(self.checked([broken, None], [1]), "")
+        self.assertEqual(self.checked([broken, broken], [1, 2]), "no GPU")
+        self.assertEqual(self.checked([broken, None], [-1]), "")
+        self.assertEqual(self.checked([late], [1]), "too long")  # it took the service down
+        self.assertEqual(self.checked([late, None], [-1]), "")  # it waited for ranks whose service had gone
 
     def test_a_rehearsal(self):
         with tempfile.TemporaryDirectory() as results:
