@@ -67,6 +67,7 @@ TECHNIQUES = {
     "tp_all": ("tensor", only(tp_comm_overlap="true")),
     "split_ops": ("tensor", only(tp_comm_overlap="true", split_ops="true", cost="{cost}")),
     "halves": ("tensor", only(pair_forward_backward='"halves"')),
+    "forward_halves": ("tensor", only(pair_forward_backward='"forward_halves"')),
     "context": ("context", only(overlap_context_comm="true")),
     "p2p": ("pipeline", only(overlap_p2p_comm="true")),
     "p2p_warmup_flush": ("pipeline", only(overlap_p2p_comm="true", overlap_p2p_comm_warmup_flush="true")),

@@ -52,7 +52,8 @@ constexpr Names4 kShards = {"none", "optimizer", "gradients", "parameters"};
 constexpr Names5 kRecompute = {"none", "norms", "attention", "full", "auto"};
 constexpr Names3 kModes = {"auto", "manual", "off"};
 constexpr Names5 kCommEngines = {"auto", "sm", "copy", "nccl_copy", "hidden"};
-constexpr Names3 kPairs = {"none", "forward_backward", "halves"};
+constexpr std::array<std::string_view, 4> kPairs = {"none", "forward_backward", "halves",
+                                                    "forward_halves"};
 constexpr Names3 kAutoOnOff = {"auto", "on", "off"};
 constexpr Names3 kDevices = {"auto", "cpu", "cuda"};
 constexpr Names3 kProcesses = {"auto", "one", "per_rank"};
@@ -157,7 +158,7 @@ constexpr std::array kFields = {
     Field{BRAID_KEY(overlap, align_param_gather), kAny, "With overlap_param_gather: start gathers of updated weights at the beginning of the step on all pipeline ranks; false: param_gather_prefetch_units ahead of their use."},
     Field{BRAID_KEY(overlap, param_gather_prefetch_units), {.minimum = 0, .maximum = 4096}, "With overlap_param_gather: units (buckets) ahead of its use at which a gather starts; one more than these is in memory."},
     Field{BRAID_KEY(overlap, overlap_context_comm), kAny, "Send keys, values and their gradients to the next context rank while attention is computed."},
-    Field{BRAID_KEY(overlap, pair_forward_backward), one_of(kPairs), "Weave neighbouring jobs, so that communication of tensor and context ranks of one runs under compute of the other: forward_backward (a forward and the backward of another microbatch; more activations are kept), halves (the two halves of a microbatch; without a pipeline; sums are rounded as with half the microbatch); read with mode = \"manual\" only."},
+    Field{BRAID_KEY(overlap, pair_forward_backward), one_of(kPairs), "Weave neighbouring jobs, so that communication of tensor and context ranks of one runs under compute of the other: forward_backward (a forward and the backward of another microbatch; more activations are kept), halves (the two halves of a microbatch; without a pipeline; sums are rounded as with half the microbatch), forward_halves (those of a forward; the backward stays whole; without context ranks); read with mode = \"manual\" only."},
     Field{BRAID_KEY(overlap, overlap_p2p_comm), kAny, "Take messages between pipeline stages beside compute, a job ahead of the one that reads them; read, as the seven keys below, with mode = \"manual\" and a pipeline only."},
     Field{BRAID_KEY(overlap, overlap_p2p_comm_warmup_flush), kAny, "With overlap_p2p_comm: also before the first backward and after the last forward of a rank."},
     Field{BRAID_KEY(overlap, overlap_p2p_backward_on_comm_stream), kAny, "With overlap_p2p_comm: messages of the backward leave beside compute; false: compute waits until those to an earlier rank have left."},

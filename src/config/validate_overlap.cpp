@@ -155,17 +155,34 @@ void check_pairs(const RunConfig& config) {
         "parallel.tensor = 1 and parallel.context = 1; set either above 1 or remove the key",
         quote(pairs));
   }
+  const bool are_halves = pairs == "halves" || pairs == "forward_halves";
   if (pairs == "halves" && parallel.pipeline > 1) {
     throw_config_error(
         "overlap.pair_forward_backward = \"halves\": is for runs without a pipeline, and "
-        "parallel.pipeline = {}; set overlap.pair_forward_backward = \"forward_backward\"",
+        "parallel.pipeline = {}; set overlap.pair_forward_backward = \"forward_halves\"",
         parallel.pipeline);
   }
-  if (const int64_t odd = config.train.microbatch; pairs == "halves" && odd % 2 != 0) {
+  if (pairs == "forward_halves" && parallel.context > 1) {
     throw_config_error(
-        "overlap.pair_forward_backward = \"halves\": cuts a microbatch in two, and "
+        "overlap.pair_forward_backward = \"forward_halves\": is for runs without context ranks, "
+        "and "
+        "parallel.context = {}; set overlap.pair_forward_backward = \"{}\"",
+        parallel.context, parallel.pipeline > 1 ? "forward_backward" : "halves");
+  }
+  if (const int64_t odd = config.train.microbatch; are_halves && odd % 2 != 0) {
+    throw_config_error(
+        "overlap.pair_forward_backward = {}: cuts a microbatch in two, and "
         "train.microbatch = {} is odd; the nearest {}",
-        odd, odd == 1 ? "is 2" : fmt::format("are {} and {}", odd - 1, odd + 1));
+        quote(pairs), odd, odd == 1 ? "is 2" : fmt::format("are {} and {}", odd - 1, odd + 1));
+  }
+  const int64_t half = config.train.microbatch / 2 * config.train.sequence;
+  if (pairs == "forward_halves" && parallel.sequence_parallel && half % parallel.tensor != 0) {
+    throw_config_error(
+        "overlap.pair_forward_backward = \"forward_halves\": with parallel.sequence_parallel = "
+        "true "
+        "parallel.tensor = {} must divide the {} rows of half a microbatch (train.microbatch / 2 * "
+        "train.sequence); set parallel.sequence_parallel = false",
+        parallel.tensor, half);
   }
 }
 

@@ -24,6 +24,15 @@ std::vector<Pass> default_pipeline(const PipelineOptions& options) {
        .run = [offload_options = options.offload](
                   Program program,
                   const PassContext&) { return offload(std::move(program), offload_options); }},
+      // After what knows activations as wholes, in front of what cuts products for other reasons.
+      {.name = "halve_forward",
+       .summary = "Weaves the halves of a microbatch's forward, so that each hides the other's "
+                  "tensor communication.",
+       .run =
+           [halves = options.halve_forward](Program program, const PassContext& context) {
+             return halve_forward(std::move(program), halves, context);
+           },
+       .changes_rounding = true},
       // After recompute, which decides what is gathered again.
       {.name = "ring_exchange",
        .summary = "Cuts products and the tensor communication that they depend on into pieces that "

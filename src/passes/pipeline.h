@@ -10,6 +10,7 @@
 #include "passes/delay_wgrad.h"
 #include "passes/fill_cooldown.h"
 #include "passes/fuse_swiglu.h"
+#include "passes/halve_forward.h"
 #include "passes/offload.h"
 #include "passes/p2p_streams.h"
 #include "passes/pair_forward_backward.h"
@@ -25,6 +26,7 @@ namespace braid {
 struct PipelineOptions {
   RecomputeOptions recompute;
   OffloadOptions offload;
+  HalveForwardOptions halve_forward;
   RingExchangeOptions ring_exchange;
   BulkOverlapOptions bulk_overlap;
   DelayWgradOptions delay_wgrad;

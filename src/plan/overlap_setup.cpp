@@ -83,7 +83,8 @@ OverlapSetup setup_of_mode(const OverlapConfig& overlap) {
   if (overlap.mode == "manual") {
     return {.options = manual_options(overlap),
             .disabled_passes = not_asked_for(overlap),
-            .context = {.may_change_rounding = splits_products(overlap) || overlap.split_ops}};
+            .context = {.may_change_rounding = splits_products(overlap) || overlap.split_ops ||
+                                               halves_forwards(overlap)}};
   }
   if (overlap.mode == "off") {
     // Without streams of its own, communication stays between the compute tasks.
@@ -104,6 +105,10 @@ WeightGather weight_gather(const OverlapConfig& overlap) {
   return overlap.mode == "off"      ? WeightGather::kAfterUpdate
          : overlap.mode == "manual" ? manual_gather(overlap)
                                     : WeightGather::kFirstAfterUpdate;
+}
+
+bool halves_forwards(const OverlapConfig& overlap) {
+  return overlap.pair_forward_backward == "forward_halves";
 }
 
 JobPairs job_pairs(const OverlapConfig& overlap) {

@@ -28,5 +28,7 @@ WeightGather weight_gather(const OverlapConfig& overlap);
 
 /// Which jobs the schedule brings together for pass pair_forward_backward.
 JobPairs job_pairs(const OverlapConfig& overlap);
+/// Whether pass halve_forward is asked for.
+bool halves_forwards(const OverlapConfig& overlap);
 
 }  // namespace braid

@@ -160,6 +160,7 @@ Recompute recompute_policy(const MemoryConfig& memory) {
 struct PassSetup {
   std::vector<JobPair> pairs = {};  ///< jobs of the training program that are woven
   FuseSwigluOptions fuse_swiglu = {};
+  HalveForwardOptions halve_forward = {};
 };
 
 PipelineOptions pipeline_options(const OverlapConfig& overlap, const MemoryConfig& memory,
@@ -167,6 +168,7 @@ PipelineOptions pipeline_options(const OverlapConfig& overlap, const MemoryConfi
   PipelineOptions options = overlap_setup(overlap).options;
   options.pair_forward_backward.pairs = setup.pairs;
   options.fuse_swiglu = setup.fuse_swiglu;
+  options.halve_forward = setup.halve_forward;
   options.recompute = {.policy = recompute_policy(memory), .num_layers = memory.recompute_layers};
   options.offload = {.num_layers = memory.offload_layers,
                      .prefetch_layers = memory.offload_prefetch_layers,
@@ -282,7 +284,10 @@ RankPlan plan_rank(const RunConfig& config, const RunPlan& run, int rank,
   const PassSetup setup{
       .pairs = paired_jobs(schedule_options(run.mesh, run.parallel, run.num_microbatches),
                            run.mesh.position(rank).pipeline),
-      .fuse_swiglu = {.enabled = fuses_swiglu(config)}};
+      .fuse_swiglu = {.enabled = fuses_swiglu(config)},
+      .halve_forward = {.rows = halves_forwards(config.overlap)
+                                    ? config.train.microbatch * config.train.sequence
+                                    : 0}};
   RankPlan plan =
       plan_with_setup(std::move(programs), config.overlap, config.memory, options, setup);
   plan.layout = std::move(layout);

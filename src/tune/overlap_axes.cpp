@@ -264,9 +264,9 @@ void add_weaving_axes(const RunConfig& config, std::vector<OverlapAxis>& axes) {
   const ParallelConfig& parallel = config.parallel;
   const bool rounding = config.overlap.may_change_rounding;
   OverlapAxis pairs{"pairs", {pair("none")}};
-  for (const char* const kind : {"forward_backward", "halves"}) {
-    // Halves of a microbatch add weight gradients in another order.
-    if ((rounding || kind != std::string_view("halves")) && can_pair(config, kind)) {
+  for (const char* const kind : {"forward_backward", "halves", "forward_halves"}) {
+    // Halves of a microbatch add weight gradients in another order, or those of norms.
+    if ((rounding || kind == std::string_view("forward_backward")) && can_pair(config, kind)) {
       pairs.choices.push_back(pair(kind));
     }
   }

@@ -212,7 +212,7 @@ TEST(ValidateOverlap, HalvesAreOfEvenMicrobatchesWithoutAPipeline) {
   config.train.microbatch = 4;
   EXPECT_EQ(refusal(config),
             "overlap.pair_forward_backward = \"halves\": is for runs without a pipeline, and "
-            "parallel.pipeline = 2; set overlap.pair_forward_backward = \"forward_backward\"");
+            "parallel.pipeline = 2; set overlap.pair_forward_backward = \"forward_halves\"");
   config.parallel.pipeline = 1;
   EXPECT_NO_THROW(validate_overlap(config));
   config.train.microbatch = 3;
@@ -223,6 +223,32 @@ TEST(ValidateOverlap, HalvesAreOfEvenMicrobatchesWithoutAPipeline) {
   EXPECT_EQ(refusal(config),
             "overlap.pair_forward_backward = \"halves\": cuts a microbatch in two, and "
             "train.microbatch = 1 is odd; the nearest is 2");
+}
+
+TEST(ValidateOverlap, HalvesOfForwardsAreWholeSequencesThatTensorRanksShare) {
+  RunConfig config = manual();
+  config.parallel.tensor = 2;
+  config.overlap.pair_forward_backward = "forward_halves";
+  config.train.microbatch = 2;
+  config.train.sequence = 7;
+  EXPECT_NO_THROW(validate_overlap(config));
+  config.parallel.sequence_parallel = true;
+  EXPECT_EQ(refusal(config),
+            "overlap.pair_forward_backward = \"forward_halves\": with parallel.sequence_parallel = "
+            "true parallel.tensor = 2 must divide the 7 rows of half a microbatch "
+            "(train.microbatch / 2 * train.sequence); set parallel.sequence_parallel = false");
+  config.train.microbatch = 4;
+  EXPECT_NO_THROW(validate_overlap(config));
+  config.train.microbatch = 3;
+  EXPECT_EQ(refusal(config),
+            "overlap.pair_forward_backward = \"forward_halves\": cuts a microbatch in two, and "
+            "train.microbatch = 3 is odd; the nearest are 2 and 4");
+  config.train.microbatch = 4;
+  config.parallel.context = 2;
+  EXPECT_EQ(
+      refusal(config),
+      "overlap.pair_forward_backward = \"forward_halves\": is for runs without context ranks, "
+      "and parallel.context = 2; set overlap.pair_forward_backward = \"forward_backward\"");
 }
 
 }  // namespace

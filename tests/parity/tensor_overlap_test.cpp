@@ -27,6 +27,9 @@ constexpr const char* kRowPieces =
 constexpr const char* kAllRings =
     " overlap.tp_comm_overlap_rs_dgrad=true overlap.tp_comm_bulk_wgrad=false "
     "overlap.tp_comm_overlap_sites=[\"proj_fprop=ring\",\"fc2_fprop=ring\"]";
+/// The halves of forwards, whose microbatches are of two sequences.
+constexpr const char* kForwardHalves =
+    " overlap.mode=manual overlap.pair_forward_backward=forward_halves train.sequence=32";
 /// Features in pieces that are not equal.
 constexpr const char* kFeaturePieces =
     " overlap.tp_comm_overlap_sites=[\"proj_fprop=chunked:5\",\"fc2_fprop=chunked:7\"]";
@@ -92,6 +95,21 @@ std::vector<Layout> piece_layouts() {
           "ranks=4 pipeline=2 schedule=zb-h1 " + sequence,
           "ranks=4 shard=parameters " + sequence + kAllRings,
           "ranks=4 context=2 " + sequence + kAllRings}) {
+      list.push_back({model, layout});
+    }
+    const std::string halves = std::string(kForwardHalves) + " tensor=2 ";
+    for (const std::string& layout :
+         {"ranks=2" + halves, "ranks=2 sequence_parallel=true" + halves,
+          "ranks=2 sequence_parallel=true memory.recompute=norms overlap.tp_comm_overlap=true" +
+              halves,
+          "ranks=4 sequence_parallel=true memory.recompute=full shard=parameters "
+          "overlap.overlap_param_gather=true overlap.overlap_grad_reduce=true" +
+              halves,
+          "ranks=4 pipeline=2 sequence_parallel=true overlap.overlap_p2p_comm=true" + halves,
+          "ranks=4 pipeline=2 schedule=zb-h1 sequence_parallel=true memory.recompute=norms" +
+              halves,
+          "ranks=2 sequence_parallel=true memory.offload_layers=2 memory.offload_min_bytes=1" +
+              halves}) {
       list.push_back({model, layout});
     }
   }

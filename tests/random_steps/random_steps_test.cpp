@@ -41,10 +41,11 @@ std::vector<std::string> messages(const std::vector<Violation>& violations) {
   return list;
 }
 
-/// Needs more than a program: a schedule that is made for pairs. It has tests of its own in
-/// tests/passes, tests/parallel and tests/parity, and does nothing with the options drawn here.
+/// Needs more than a program: a schedule that is made for pairs; or changes more bits than those of
+/// products: sums over other rows. They have tests of their own in tests/passes, tests/parallel and
+/// tests/parity, and do nothing with the options drawn here.
 bool needs_more(std::string_view pass) {
-  return pass == "pair_forward_backward";
+  return pass == "pair_forward_backward" || pass == "halve_forward";
 }
 
 /// Prices for passes that weigh them.

@@ -1,0 +1,282 @@
+#include "passes/halve_forward.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/errors.h"
+#include "passes/cost_timeline.h"
+#include "passes/job_spans.h"
+#include "passes/region_weaver.h"
+#include "passes/split_task.h"
+#include "passes/task_writer.h"
+#include "passes/tensor_sites.h"
+
+namespace braid {
+namespace {
+
+using Halves = std::array<TaskPiece, 2>;
+
+/// What a product of the backward may take in halves: waves of tiles that do not come out even cost
+/// more than what the other half hides.
+constexpr int64_t kMostPercentInHalves = 105;
+
+/// A call over the rows of a microbatch.
+bool is_row_call(const Program& program, const Task& task, int64_t rows) {
+  const OpSpec& spec = program.spec(task);
+  if (!is_tensor_communication(program, task) || task.label.microbatch < 0) {
+    return false;
+  }
+  const OperandSpec& whole = spec.op == "all_gather" ? spec.operands.back() : spec.operands[0];
+  return (spec.op == "all_gather" || spec.op == "reduce_scatter" || spec.op == "all_reduce") &&
+         whole.shape.rank() == 2 && whole.shape[0] == rows;
+}
+
+/// Half of the leading dimension of every operand.
+TaskPiece half_of_call(const OpSpec& spec, std::span<const BufferRange> ranges, int64_t half) {
+  TaskPiece piece{spec, {ranges.begin(), ranges.end()}};
+  for (size_t i = 0; i < ranges.size(); ++i) {
+    const int64_t elems = (ranges[i].end - ranges[i].begin) / 2;
+    piece.spec.operands[i].shape[0] /= 2;
+    piece.operands[i].begin += half * elems;
+    piece.operands[i].end = piece.operands[i].begin + elems;
+  }
+  return piece;
+}
+
+/// A task, or half of one, that is to be written.
+struct Item {
+  uint32_t task = 0;
+  TaskPiece piece;
+};
+
+/// What the second half of a forward has touched so far.
+class Touched {
+ public:
+  explicit Touched(size_t num_buffers) : by_buffer_(num_buffers) {}
+
+  void add(const TaskPiece& piece) {
+    for (size_t i = 0; i < piece.operands.size(); ++i) {
+      const BufferRange& range = piece.operands[i];
+      by_buffer_[range.buffer.index()].push_back({range, piece.spec.operands[i].access});
+      touched_.push_back(range.buffer);
+    }
+  }
+
+  bool conflicts(const TaskPiece& piece) const {
+    for (size_t i = 0; i < piece.operands.size(); ++i) {
+      const BufferRange& range = piece.operands[i];
+      const bool is_written = writes(piece.spec.operands[i].access);
+      if (std::ranges::any_of(by_buffer_[range.buffer.index()], [&](const Use& use) {
+            return (is_written || writes(use.access)) && use.range.overlaps(range);
+          })) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  void clear() {
+    for (const BufferId buffer : touched_) {
+      by_buffer_[buffer.index()].clear();
+    }
+    touched_.clear();
+  }
+
+ private:
+  struct Use {
+    BufferRange range;
+    Access access;
+  };
+  std::vector<std::vector<Use>> by_buffer_;
+  std::vector<BufferId> touched_;
+};
+
+/// Writes the program with its forwards in halves, one behind the other.
+class Halver {
+ public:
+  /// `model` may be null. Both must outlive this.
+  Halver(const Program& program, int64_t rows, const CostModel* model)
+      : program_(program),
+        rows_(rows),
+        spans_(program),
+        writer_(program),
+        touches_rows_(program.buffers.size()),
+        second_touches_(program.buffers.size()) {
+    if (model != nullptr) {
+      prices_.emplace(program, *model);
+    }
+  }
+
+  Program run() {
+    find_rows();
+    std::vector<uint32_t> begins(program_.tasks.size(), JobSpans::kNone);
+    for (uint32_t job = 0; job < spans_.jobs().size(); ++job) {
+      begins[spans_.jobs()[job].begin] = job;
+    }
+    for (uint32_t task = 0; task < program_.tasks.size(); ++task) {
+      if (begins[task] != JobSpans::kNone) {
+        end_region();
+        forward_ = spans_.jobs()[begins[task]].is_backward ? JobSpans::kNone : begins[task];
+      }
+      add(task);
+    }
+    end_region();
+    return writer_.take();
+  }
+
+  /// Of the result.
+  const std::vector<JobRegion>& regions() const { return regions_; }
+
+ private:
+  void add(uint32_t task) {
+    std::optional<Halves> halves = halves_of(task);
+    if (forward_ == JobSpans::kNone) {
+      return append(task, std::move(halves));
+    }
+    TaskPiece first = halves ? std::move((*halves)[0]) : whole(task);
+    bool is_behind = second_touches_.conflicts(first);
+    if (is_behind && halves) {
+      end_region();
+      is_behind = false;
+    }
+    if (halves) {
+      second_touches_.add((*halves)[1]);
+      second_.push_back({task, std::move((*halves)[1])});
+    }
+    if (is_behind) {
+      second_touches_.add(first);
+    }
+    (is_behind ? second_ : first_).push_back({task, std::move(first)});
+  }
+
+  void append(uint32_t task, std::optional<Halves> halves) {
+    if (!halves) {
+      write({task, whole(task)});
+      return;
+    }
+    for (TaskPiece& half : *halves) {
+      write({task, std::move(half)});
+    }
+  }
+
+  /// Buffers that are gathered, or scattered, in two halves.
+  void find_rows() {
+    for (const Task& task : program_.tasks) {
+      if (is_row_call(program_, task, rows_) && program_.spec(task).op != "all_reduce") {
+        const bool gathers = program_.spec(task).op == "all_gather";
+        const BufferRange& whole = program_.operands_of(task)[gathers ? 1 : 0];
+        touches_rows_[whole.buffer.index()] = true;
+      }
+    }
+  }
+
+  bool is_of_forward(uint32_t task) const {
+    return forward_ != JobSpans::kNone && spans_.job_of(task) == forward_;
+  }
+
+  std::optional<Halves> halves_of(uint32_t task) {
+    if (is_row_call(program_, program_.tasks[task], rows_)) {
+      const OpSpec& spec = program_.spec(program_.tasks[task]);
+      const auto ranges = program_.operands_of(program_.tasks[task]);
+      return is_of_forward(task) || spec.op != "all_reduce"
+                 ? std::optional(
+                       Halves{half_of_call(spec, ranges, 0), half_of_call(spec, ranges, 1)})
+                 : std::nullopt;
+    }
+    return is_of_forward(task) || hides_a_half(task) ? halves_of_compute(task) : std::nullopt;
+  }
+
+  /// An input gradient beside calls in halves, which does not take much longer in two.
+  bool hides_a_half(uint32_t task) {
+    const OpSpec& spec = program_.spec(program_.tasks[task]);
+    const auto ranges = program_.operands_of(program_.tasks[task]);
+    if (spec.op != "linear_dgrad" || (!touches_rows_[ranges.front().buffer.index()] &&
+                                      !touches_rows_[ranges.back().buffer.index()])) {
+      return false;
+    }
+    const std::optional<int64_t> half = half_of_rows(spec);
+    return half && (!prices_ || 2 * prices_->piece_ns(task, {0, *half}) <=
+                                    prices_->of(task).ns / 100 * kMostPercentInHalves);
+  }
+
+  static std::optional<int64_t> half_of_rows(const OpSpec& spec) {
+    const std::optional<SplitRule> rule = split_rule(spec);
+    return rule && rule->dimension == "rows" && rule->count % 2 == 0 &&
+                   rule->count / 2 % rule->unit == 0
+               ? std::optional(rule->count / 2)
+               : std::nullopt;
+  }
+
+  std::optional<Halves> halves_of_compute(uint32_t task) const {
+    const std::optional<int64_t> half = half_of_rows(program_.spec(program_.tasks[task]));
+    return half ? std::optional(Halves{piece_of_task(program_, TaskId(task), {0, *half}),
+                                       piece_of_task(program_, TaskId(task), {*half, 2 * *half})})
+                : std::nullopt;
+  }
+
+  TaskPiece whole(uint32_t task) const {
+    const Task& it = program_.tasks[task];
+    const auto ranges = program_.operands_of(it);
+    return {program_.spec(it), {ranges.begin(), ranges.end()}};
+  }
+
+  void write(const Item& item) {
+    writer_.append(item.piece.spec, item.piece.operands, program_.tasks[item.task]);
+    ++num_written_;
+  }
+
+  void end_region() {
+    JobRegion region{.begin = num_written_};
+    std::ranges::for_each(first_, [&](const Item& item) { write(item); });
+    region.middle = num_written_;
+    std::ranges::for_each(second_, [&](const Item& item) { write(item); });
+    region.end = num_written_;
+    if (region.begin < region.middle && region.middle < region.end) {
+      regions_.push_back(region);
+    }
+    first_.clear();
+    second_.clear();
+    second_touches_.clear();
+  }
+
+  const Program& program_;
+  int64_t rows_;
+  JobSpans spans_;
+  TaskWriter writer_;
+  std::vector<bool> touches_rows_;  // by buffer
+  std::optional<StepPrices> prices_;
+  uint32_t num_written_ = 0;
+  uint32_t forward_ = JobSpans::kNone;  // the forward that is being cut
+  std::vector<Item> first_;             // of it, not written yet
+  std::vector<Item> second_;
+  Touched second_touches_;
+  std::vector<JobRegion> regions_;
+};
+
+}  // namespace
+
+PassResult halve_forward(Program program, const HalveForwardOptions& options,
+                         const PassContext& context) {
+  if (options.rows == 0) {
+    return {std::move(program), {false, 0, "not asked for"}};
+  }
+  Halver halver(program, options.rows, context.cost_model);
+  Program halved = halver.run();
+  RegionWeaver weaver(halved, context.cost_model);
+  int64_t num_woven = 0;
+  for (const JobRegion& region : halver.regions()) {
+    num_woven += weaver.weave_region(region) ? 1 : 0;
+  }
+  std::string summary =
+      fmt::format("wove the halves of {} of {} forwards", num_woven, halver.regions().size());
+  program = reorder_tasks(halved, weaver.order());
+  move_tensor_communication(program, options.comm_priority);
+  return {std::move(program), {true, num_woven, std::move(summary)}};
+}
+
+}  // namespace braid
