@@ -26,7 +26,23 @@ class Touches {
     }
   }
 
-  const std::vector<uint32_t>& of(BufferId buffer) const { return tasks_[buffer.index()]; }
+  /// Those that touch some of the range: the first two, and whether there are others.
+  struct Users {
+    uint32_t first = 0;
+    uint32_t second = 0;
+    size_t count = 0;
+  };
+
+  Users of(const BufferRange& range) const {
+    Users users;
+    for (const uint32_t task : tasks_[range.buffer.index()]) {
+      if (overlaps(task, range)) {
+        ++users.count;
+        (users.count == 1 ? users.first : users.second) = users.count < 3 ? task : users.second;
+      }
+    }
+    return users;
+  }
 
   bool is_touched_between(const BufferRange& range, uint32_t first, uint32_t last) const {
     return any_between(range, first, last, [](Access) { return true; });
@@ -36,10 +52,15 @@ class Touches {
   }
 
  private:
+  bool overlaps(uint32_t task, const BufferRange& range) const {
+    return std::ranges::any_of(program_.operands_of(program_.tasks[task]),
+                               [&](const BufferRange& it) { return it.overlaps(range); });
+  }
+
   template <class Wanted>
   bool any_between(const BufferRange& range, uint32_t first, uint32_t last,
                    const Wanted& wanted) const {
-    const std::vector<uint32_t>& list = of(range.buffer);
+    const std::vector<uint32_t>& list = tasks_[range.buffer.index()];
     for (auto at = std::upper_bound(list.begin(), list.end(), first);
          at != list.end() && *at < last; ++at) {
       const auto ranges = program_.operands_of(program_.tasks[*at]);
@@ -62,10 +83,9 @@ bool is_product(const OpSpec& spec) {
          (spec.op == "linear_dgrad" && !attributes_of<LinearDgradAttributes>(spec).accumulate);
 }
 
-bool is_whole_step_buffer(const Program& program, const BufferRange& range) {
+bool is_in_step_buffer(const Program& program, const BufferRange& range) {
   const Buffer& buffer = program.buffers[range.buffer.index()];
-  return buffer.lifetime == Lifetime::kStep && buffer.placement == Placement::kDevice &&
-         range.begin == 0 && range.end == buffer.num_elems();
+  return buffer.lifetime == Lifetime::kStep && buffer.placement == Placement::kDevice;
 }
 
 class Finder {
@@ -94,9 +114,10 @@ class Finder {
   }
 
  private:
-  /// One place of the model computes one product, unless it has been cut up.
+  /// One place of the model computes one product of some rows, unless that has been cut up.
   bool is_same_product(uint32_t a, uint32_t b) const {
-    return program_.tasks[a].label == program_.tasks[b].label && spec(a).op == spec(b).op;
+    return program_.tasks[a].label == program_.tasks[b].label && spec(a).op == spec(b).op &&
+           operand(a, 0) == operand(b, 0);
   }
 
   const OpSpec& spec(uint32_t task) const { return program_.spec(program_.tasks[task]); }
@@ -130,29 +151,29 @@ class Finder {
 
   std::optional<DependentProduct> gather_in_front(uint32_t product) const {
     const BufferRange rows = operand(product, 0);
-    const std::vector<uint32_t>& users = touches_.of(rows.buffer);
-    if (!is_whole_step_buffer(program_, rows) || users.size() < 2 || users[1] != product) {
+    const Touches::Users users = touches_.of(rows);
+    if (!is_in_step_buffer(program_, rows) || users.count < 2 || users.second != product) {
       return std::nullopt;
     }
-    const uint32_t call = users[0];
+    const uint32_t call = users.first;
     if (spec(call).op != "all_gather" || operand(call, 1) != rows ||
         touches_.is_written_between(operand(call, 0), call, product)) {
       return std::nullopt;
     }
     auto pair = in_group(Kind::kGather, product, call);
     if (pair) {
-      pair->has_other_readers = users.size() > 2;
+      pair->has_other_readers = users.count > 2;
     }
     return pair;
   }
 
   std::optional<DependentProduct> call_behind(uint32_t product) const {
     const BufferRange result = program_.operands_of(program_.tasks[product]).back();
-    const std::vector<uint32_t>& users = touches_.of(result.buffer);
-    if (!is_whole_step_buffer(program_, result) || users.size() < 2 || users[0] != product) {
+    const Touches::Users users = touches_.of(result);
+    if (!is_in_step_buffer(program_, result) || users.count < 2 || users.first != product) {
       return std::nullopt;
     }
-    const uint32_t call = users[1];
+    const uint32_t call = users.second;
     const bool scatters = spec(call).op == "reduce_scatter";
     const bool to_another = spec(call).operands.size() == 2;
     if ((!scatters && spec(call).op != "all_reduce") || operand(call, 0) != result ||
@@ -161,7 +182,7 @@ class Finder {
     }
     auto pair = in_group(scatters ? Kind::kScatter : Kind::kReduce, product, call);
     if (pair) {
-      pair->has_other_readers = users.size() > 2;
+      pair->has_other_readers = users.count > 2;
     }
     return pair;
   }

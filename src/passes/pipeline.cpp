@@ -24,7 +24,7 @@ std::vector<Pass> default_pipeline(const PipelineOptions& options) {
        .run = [offload_options = options.offload](
                   Program program,
                   const PassContext&) { return offload(std::move(program), offload_options); }},
-      // After what knows activations as wholes, in front of what cuts products for other reasons.
+      // After what knows activations as wholes, in front of ring_exchange, which takes each half.
       {.name = "halve_forward",
        .summary = "Weaves the halves of a microbatch's forward, so that each hides the other's "
                   "tensor communication.",

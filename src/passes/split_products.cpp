@@ -120,6 +120,9 @@ class Splitter {
     if (pair.call > 0 && writes_to(pair.call - 1, x.buffer)) {
       return;  // it cannot start before the task in front of it
     }
+    if (whole.end - whole.begin < program_.buffers[whole.buffer.index()].num_elems()) {
+      return;  // other rows of it live already
+    }
     writer_.append_undefine(whole.buffer, task(pair.product));
   }
 
@@ -289,8 +292,8 @@ class Splitter {
     Rows chunk = result_of(pair);
     const int64_t rows = chunk.spec.shape[0];
     chunk.spec.shape[1] = end - begin;
-    chunk.range.begin = rows * begin;
-    chunk.range.end = rows * end;
+    chunk.range.end = chunk.range.begin + rows * end;
+    chunk.range.begin += rows * begin;
     return chunk;
   }
 
@@ -303,8 +306,10 @@ class Splitter {
 
   Rows add_buffer(const DependentProduct& pair, const std::string& suffix,
                   const OperandSpec& spec) {
-    Buffer buffer = program_.buffers[result_of(pair).range.buffer.index()];
-    buffer.name += suffix;
+    const BufferRange& result = result_of(pair).range;
+    Buffer buffer = program_.buffers[result.buffer.index()];
+    const bool is_first = result.begin == 0;
+    buffer.name += is_first ? suffix : fmt::format("{}.from{}", suffix, result.begin);
     buffer.shape = spec.shape;
     const int64_t num_elems = buffer.num_elems();
     return {{writer_.add_buffer(std::move(buffer)), 0, num_elems}, spec};

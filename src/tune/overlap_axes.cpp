@@ -246,6 +246,22 @@ OverlapChange pair(const char* kind) {
   return [kind](OverlapConfig& overlap) { overlap.pair_forward_backward = kind; };
 }
 
+/// Halves of forwards hide what rings would: products are not cut any further to begin with.
+void halve_forwards(OverlapConfig& overlap) {
+  overlap.pair_forward_backward = "forward_halves";
+  if (!overlap.tp_comm_overlap) {
+    return;
+  }
+  for (const std::string_view site : kScatteredSites) {
+    set_site(overlap, site, "none");
+  }
+  for (const std::string_view site : kGatheredSites) {
+    if (site.ends_with("_fprop")) {
+      set_site(overlap, site, "none");
+    }
+  }
+}
+
 /// Which jobs can be woven depends on schedule and microbatch; validation knows.
 bool can_pair(const RunConfig& config, const char* kind) {
   RunConfig paired = config;
@@ -264,11 +280,14 @@ void add_weaving_axes(const RunConfig& config, std::vector<OverlapAxis>& axes) {
   const ParallelConfig& parallel = config.parallel;
   const bool rounding = config.overlap.may_change_rounding;
   OverlapAxis pairs{"pairs", {pair("none")}};
-  for (const char* const kind : {"forward_backward", "halves", "forward_halves"}) {
+  for (const char* const kind : {"forward_backward", "halves"}) {
     // Halves of a microbatch add weight gradients in another order, or those of norms.
-    if ((rounding || kind == std::string_view("forward_backward")) && can_pair(config, kind)) {
+    if ((rounding || kind != std::string_view("halves")) && can_pair(config, kind)) {
       pairs.choices.push_back(pair(kind));
     }
+  }
+  if (rounding && can_pair(config, "forward_halves")) {
+    pairs.choices.emplace_back(halve_forwards);
   }
   if (pairs.choices.size() > 1) {
     axes.push_back(std::move(pairs));

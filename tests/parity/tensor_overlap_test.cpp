@@ -15,6 +15,7 @@
 namespace braid {
 namespace {
 
+constexpr const char* kPieces = " overlap.tp_comm_overlap=true overlap.tp_comm_overlap_min_rows=1";
 constexpr const char* kManual =
     " overlap.mode=manual overlap.tp_comm_overlap=true overlap.tp_comm_overlap_min_rows=1";
 constexpr const char* kBulk = " overlap.tp_comm_overlap_ag=false overlap.tp_comm_overlap_rs=false";
@@ -109,7 +110,12 @@ std::vector<Layout> piece_layouts() {
           "ranks=4 pipeline=2 schedule=zb-h1 sequence_parallel=true memory.recompute=norms" +
               halves,
           "ranks=2 sequence_parallel=true memory.offload_layers=2 memory.offload_min_bytes=1" +
-              halves}) {
+              halves,
+          "ranks=2" + halves + kPieces + kRowPieces,
+          "ranks=2 sequence_parallel=true" + halves + kPieces + kAllRings,
+          "ranks=2 sequence_parallel=true" + halves + kPieces + kFeaturePieces,
+          "ranks=4 sequence_parallel=true memory.recompute=norms" + halves +
+              "tensor=4 train.sequence=64" + kPieces + kAllRings}) {
       list.push_back({model, layout});
     }
   }

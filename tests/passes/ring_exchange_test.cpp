@@ -1,5 +1,6 @@
 #include "passes/ring_exchange.h"
 
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -85,6 +86,49 @@ TEST(RingExchange, CopiesItsOwnBlockForOtherReaders) {
   EXPECT_EQ(tasks_of(result.program),
             kMake + kGatherRing +
                 "copy(n -> x[8:16] [2,4]) comm.tensor comm mb=0 site=a.qkv.input\n" + kWgrad);
+}
+
+// Halves of halve_forward.h: each is gathered by a ring of its own; what is not asked for stays.
+TEST(RingExchange, SplitsHalvesOfAProductEachByItself) {
+  const auto half = [](int64_t i) {
+    return fmt::format(
+        "all_gather(n[{}:{}] [1,4] -> x[{}:{}] [3,4]) {{group=0}} s comm mb=0 site=a.qkv.input\n",
+        4 * i, 4 * i + 4, 12 * i, 12 * i + 12);
+  };
+  const auto product = [](int64_t i) {
+    return fmt::format(
+        "linear(x[{}:{}] [3,4], w -> y[{}:{}] [3,5]) {{has_bias=false, adds_bias=true}} s forward "
+        "mb=0 site=a.qkv\n",
+        12 * i, 12 * i + 12, 15 * i, 15 * i + 15);
+  };
+  const PassResult result =
+      split(kGatherTables + kMake + half(0) + half(1) + product(0) + product(1) + kWgrad,
+            one_site("qkv_fprop", OverlapMethod::kRing));
+  EXPECT_EQ(result.report.num_changes, 2);
+  const auto row = [](const char* name, int64_t at, int64_t width) {
+    return fmt::format("{}[{}:{}] [1,{}]", name, at * width, at * width + width, width);
+  };
+  const auto shift = [](const std::string& from, const std::string& to) {
+    return fmt::format(
+        "ring_shift({} -> {}) {{group=0, shift=1}} comm.tensor comm mb=0 site=a.qkv.input\n", from,
+        to);
+  };
+  const auto multiply = [](const std::string& x, const std::string& y) {
+    return fmt::format(
+        "linear({}, w -> {}) {{has_bias=false, adds_bias=true}} s forward mb=0 site=a.qkv\n", x, y);
+  };
+  std::string expected = kMake;
+  for (const int64_t i : {0, 1}) {
+    const std::string own = row("n", i, 4);
+    const int64_t first = 3 * i;  // row of the half
+    expected += shift(own, row("x", first, 4)) + multiply(own, row("y", first + 1, 5)) +
+                shift(row("x", first, 4), row("x", first + 2, 4)) +
+                multiply(row("x", first, 4), row("y", first, 5)) +
+                multiply(row("x", first + 2, 4), row("y", first + 2, 5)) +
+                fmt::format("copy({} -> {}) comm.tensor comm mb=0 site=a.qkv.input\n", own,
+                            row("x", first + 1, 4));
+  }
+  EXPECT_EQ(tasks_of(result.program), expected + kWgrad);
 }
 
 // What is sent has been there for long: the memory of what arrives is taken here.
