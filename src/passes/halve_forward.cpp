@@ -4,13 +4,16 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "base/errors.h"
 #include "passes/cost_timeline.h"
 #include "passes/job_spans.h"
+#include "passes/rank_independent.h"
 #include "passes/region_weaver.h"
 #include "passes/split_task.h"
 #include "passes/task_writer.h"
@@ -19,11 +22,19 @@
 namespace braid {
 namespace {
 
-using Halves = std::array<TaskPiece, 2>;
+/// Each in one or two pieces.
+using Halves = std::array<std::vector<TaskPiece>, 2>;
 
 /// What a product of the backward may take in halves: waves of tiles that do not come out even cost
 /// more than what the other half hides.
 constexpr int64_t kMostPercentInHalves = 105;
+
+/// The same of a product of a forward, which is cut once more.
+constexpr int64_t kMostPercentInPieces = 103;
+
+/// What its first piece takes at least, of the longest call: copy engines, which may be chosen
+/// later, take longer.
+constexpr int64_t kPercentOfCall = 110;
 
 /// A call over the rows of a microbatch.
 bool is_row_call(const Program& program, const Task& task, int64_t rows) {
@@ -48,7 +59,23 @@ TaskPiece half_of_call(const OpSpec& spec, std::span<const BufferRange> ranges, 
   return piece;
 }
 
-/// A task, or half of one, that is to be written.
+/// The same on all ranks of a group.
+int64_t longest_half_call_ns(const Program& program, int64_t rows, const CostModel& model) {
+  const Program priced = at_first_ranks(program);
+  int64_t longest_ns = 0;
+  std::vector<bool> seen(program.specs.size());
+  for (const Task& task : priced.tasks) {
+    if (is_row_call(priced, task, rows) && !seen[task.spec.index()]) {
+      seen[task.spec.index()] = true;
+      const OpSpec half = half_of_call(priced.spec(task), priced.operands_of(task), 0).spec;
+      const Group& group = priced.groups[group_of(priced, half)->index()];
+      longest_ns = std::max(longest_ns, comm_of(model, half, priced.rank, group).cost.ns);
+    }
+  }
+  return longest_ns;
+}
+
+/// A task, or part of one, that is to be written.
 struct Item {
   uint32_t task = 0;
   TaskPiece piece;
@@ -100,15 +127,17 @@ class Touched {
 class Halver {
  public:
   /// `model` may be null. Both must outlive this.
-  Halver(const Program& program, int64_t rows, const CostModel* model)
+  Halver(const Program& program, const HalveForwardOptions& options, const CostModel* model)
       : program_(program),
-        rows_(rows),
+        rows_(options.rows),
+        min_rows_(options.min_rows),
         spans_(program),
         writer_(program),
         touches_rows_(program.buffers.size()),
         second_touches_(program.buffers.size()) {
     if (model != nullptr) {
       prices_.emplace(program, *model);
+      longest_call_ns_ = longest_half_call_ns(program, rows_, *model);
     }
   }
 
@@ -136,31 +165,41 @@ class Halver {
   void add(uint32_t task) {
     std::optional<Halves> halves = halves_of(task);
     if (forward_ == JobSpans::kNone) {
-      return append(task, std::move(halves));
+      return append(task, halves);
     }
-    TaskPiece first = halves ? std::move((*halves)[0]) : whole(task);
-    bool is_behind = second_touches_.conflicts(first);
-    if (is_behind && halves) {
+    if (!halves) {
+      const TaskPiece all = whole(task);
+      const bool is_behind = second_touches_.conflicts(all);
+      return put(task, all, is_behind ? second_ : first_);
+    }
+    if (std::ranges::any_of((*halves)[0], [&](const TaskPiece& piece) {
+          return second_touches_.conflicts(piece);
+        })) {
       end_region();
-      is_behind = false;
     }
-    if (halves) {
-      second_touches_.add((*halves)[1]);
-      second_.push_back({task, std::move((*halves)[1])});
+    for (const TaskPiece& piece : (*halves)[0]) {
+      put(task, piece, first_);
     }
-    if (is_behind) {
-      second_touches_.add(first);
+    for (const TaskPiece& piece : (*halves)[1]) {
+      put(task, piece, second_);
     }
-    (is_behind ? second_ : first_).push_back({task, std::move(first)});
   }
 
-  void append(uint32_t task, std::optional<Halves> halves) {
-    if (!halves) {
-      write({task, whole(task)});
-      return;
+  void put(uint32_t task, const TaskPiece& piece, std::vector<Item>& half) {
+    if (&half == &second_) {
+      second_touches_.add(piece);
     }
-    for (TaskPiece& half : *halves) {
-      write({task, std::move(half)});
+    half.push_back({task, piece});
+  }
+
+  void append(uint32_t task, const std::optional<Halves>& halves) {
+    if (!halves) {
+      return write({task, whole(task)});
+    }
+    for (const std::vector<TaskPiece>& half : *halves) {
+      for (const TaskPiece& piece : half) {
+        write({task, piece});
+      }
     }
   }
 
@@ -185,7 +224,7 @@ class Halver {
       const auto ranges = program_.operands_of(program_.tasks[task]);
       return is_of_forward(task) || spec.op != "all_reduce"
                  ? std::optional(
-                       Halves{half_of_call(spec, ranges, 0), half_of_call(spec, ranges, 1)})
+                       Halves{{{half_of_call(spec, ranges, 0)}, {half_of_call(spec, ranges, 1)}}})
                  : std::nullopt;
     }
     return is_of_forward(task) || hides_a_half(task) ? halves_of_compute(task) : std::nullopt;
@@ -212,11 +251,40 @@ class Halver {
                : std::nullopt;
   }
 
-  std::optional<Halves> halves_of_compute(uint32_t task) const {
+  std::optional<Halves> halves_of_compute(uint32_t task) {
     const std::optional<int64_t> half = half_of_rows(program_.spec(program_.tasks[task]));
-    return half ? std::optional(Halves{piece_of_task(program_, TaskId(task), {0, *half}),
-                                       piece_of_task(program_, TaskId(task), {*half, 2 * *half})})
-                : std::nullopt;
+    if (!half) {
+      return std::nullopt;
+    }
+    Halves halves;
+    const int64_t border = is_of_forward(task) ? border_in_half(task, *half) : *half;
+    for (const int64_t begin : {int64_t{0}, *half}) {
+      std::vector<TaskPiece>& pieces = halves[begin == 0 ? 0 : 1];
+      pieces.push_back(piece_of_task(program_, TaskId(task), {begin, begin + border}));
+      if (border < *half) {
+        pieces.push_back(piece_of_task(program_, TaskId(task), {begin + border, begin + *half}));
+      }
+    }
+    return halves;
+  }
+
+  /// Where a half of a product that takes longer than the calls beside it lets the other half in,
+  /// whose next call waits for that: the first place, if pieces take no longer; else its end.
+  int64_t border_in_half(uint32_t task, int64_t half) {
+    const OpSpec& spec = program_.spec(program_.tasks[task]);
+    if (!prices_ || spec.op != "linear") {
+      return half;
+    }
+    const int64_t unit = std::lcm(split_rule(spec)->unit, min_rows_);
+    const int64_t most_ns = prices_->piece_ns(task, {0, half}) / 100 * kMostPercentInPieces;
+    for (int64_t border = unit; border < half; border += unit) {
+      const int64_t first_ns = prices_->piece_ns(task, {0, border});
+      if (first_ns >= longest_call_ns_ / 100 * kPercentOfCall &&
+          first_ns + prices_->piece_ns(task, {border, half}) <= most_ns) {
+        return border;
+      }
+    }
+    return half;
   }
 
   TaskPiece whole(uint32_t task) const {
@@ -246,10 +314,12 @@ class Halver {
 
   const Program& program_;
   int64_t rows_;
+  int64_t min_rows_;
   JobSpans spans_;
   TaskWriter writer_;
   std::vector<bool> touches_rows_;  // by buffer
   std::optional<StepPrices> prices_;
+  int64_t longest_call_ns_ = 0;
   uint32_t num_written_ = 0;
   uint32_t forward_ = JobSpans::kNone;  // the forward that is being cut
   std::vector<Item> first_;             // of it, not written yet
@@ -265,7 +335,7 @@ PassResult halve_forward(Program program, const HalveForwardOptions& options,
   if (options.rows == 0) {
     return {std::move(program), {false, 0, "not asked for"}};
   }
-  Halver halver(program, options.rows, context.cost_model);
+  Halver halver(program, options, context.cost_model);
   Program halved = halver.run();
   RegionWeaver weaver(halved, context.cost_model);
   int64_t num_woven = 0;

@@ -11,7 +11,8 @@ struct HalveForwardOptions {
   /// sequences, and with sequence parallelism a multiple of the tensor ranks. 0: the pass does
   /// nothing.
   int64_t rows = 0;
-  int comm_priority = 1;  ///< of the stream of tensor ranks, if the pass makes it
+  int64_t min_rows = 128;  ///< of a piece of a half: a tile of a matrix product
+  int comm_priority = 1;   ///< of the stream of tensor ranks, if the pass makes it
 };
 
 /// Cuts every forward of a microbatch into the halves of its rows and weaves them, so that
@@ -22,6 +23,10 @@ struct HalveForwardOptions {
 ///   after:  A0  reduce_scatter0*  all_gather0*  A1  reduce_scatter1*  all_gather1*  E0  E1  ...
 /// A half is whole sequences, so that attention is cut, too (split_task.h says how each op is). Ops
 /// that cannot be cut stay whole, in the first half if that is possible, else in the second.
+///
+/// A half of a product that takes longer than the calls beside it (E0 above) is cut once more where
+/// these end, if the cost model says that its pieces together take no longer: the other half then
+/// goes on to its next call in between.
 ///
 /// With sequence parallelism rank r of P then holds two runs of rows, its P-th part of each half:
 /// every all_gather and reduce_scatter of a microbatch's rows, of backwards as well, becomes two of

@@ -162,21 +162,50 @@ TEST(HalveForward, EveryForwardOfAStep) {
   EXPECT_EQ(result.report.summary, "wove the halves of 3 of 3 forwards");
 }
 
+/// Tensor ranks of an H200 with 16,384 rows of width 4,096.
+Program large_program(const CostModel& model) {
+  const Program whole = program_of(
+      {.ffn = 1792 * kTensor, .sequence = 8192, .dtype = DType::kBF16, .width = 4096, .heads = 32});
+  return halve(whole, kMicrobatch * 8192, &model).program;
+}
+
+/// By site: rows of the pieces of this op, in the order of rows.
+std::map<std::string, std::vector<int64_t>> rows_of(const Program& program, std::string_view op) {
+  std::map<std::string, std::map<int64_t, int64_t>> by_begin;
+  for (const Task& task : program.tasks) {
+    if (program.spec(task).op == op) {
+      by_begin[program.sites[task.label.site.index()]][program.operands_of(task)[0].begin] =
+          program.spec(task).operands[0].shape[0];
+    }
+  }
+  std::map<std::string, std::vector<int64_t>> rows;
+  for (const auto& [site, pieces] : by_begin) {
+    for (const auto& [begin, count] : pieces) {
+      rows[site].push_back(count);
+    }
+  }
+  return rows;
+}
+
 // fc2's input gradient of 16,384 rows and 1,792 features takes 7 waves of tiles on an H200, halves
 // of it 4 each; that of the attention's output takes 8, and its halves 4 each.
 TEST(HalveForward, KeepsInputGradientsWholeThatTakeLongerInHalves) {
   const auto model = make_analytic_model(parse_cluster("h200x8"));
-  const Program before = program_of(
-      {.ffn = 1792 * kTensor, .sequence = 8192, .dtype = DType::kBF16, .width = 4096, .heads = 32});
-  const Program after = halve(before, kMicrobatch * 8192, model.get()).program;
-  std::map<std::string, int> pieces;
-  for (const Task& task : after.tasks) {
-    if (after.spec(task).op == "linear_dgrad") {
-      ++pieces[after.sites[task.label.site.index()]];
-    }
-  }
-  EXPECT_EQ(pieces["layers.1.mlp.fc2"], 1);
-  EXPECT_EQ(pieces["layers.1.attention.proj"], 2);
+  auto rows = rows_of(large_program(*model), "linear_dgrad");
+  EXPECT_THAT(rows["layers.1.mlp.fc2"], ElementsAre(16384));
+  EXPECT_THAT(rows["layers.1.attention.proj"], ElementsAre(8192, 8192));
+}
+
+// Half of fc1 takes 7 waves of tiles, and a call not as long as 4 of them.
+TEST(HalveForward, LetsTheOtherHalfInWhereCallsEnd) {
+  const auto model = make_analytic_model(parse_cluster("h200x8"));
+  auto rows = rows_of(large_program(*model), "linear");
+  const std::vector<int64_t>& fc1 = rows["layers.1.mlp.fc1"];
+  ASSERT_EQ(fc1.size(), 4);
+  EXPECT_EQ(fc1[0] + fc1[1], 8192);
+  EXPECT_GT(fc1[0], fc1[1]);
+  EXPECT_EQ(fc1[2], fc1[0]);
+  EXPECT_EQ(fc1[3], fc1[1]);
 }
 
 TEST(HalveForward, LeavesOtherProgramsAlone) {
