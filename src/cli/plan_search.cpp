@@ -121,8 +121,9 @@ std::unique_ptr<CostModel> search_model(const PlanSearchArguments& arguments, bo
     ranks = cluster.num_devices;
   }
   if (ranks > cluster.num_devices) {
-    throw_config_error("cluster {} has {} devices, and there are to be {} ranks; take {}x{}",
-                       cluster.name, cluster.num_devices, ranks, cluster.device.kind, ranks);
+    throw_config_error("cluster {} has {} devices, and there are to be {} ranks; take {}",
+                       cluster.name, cluster.num_devices, ranks,
+                       cluster_for_ranks(cluster, static_cast<int>(ranks)).name);
   }
   return make_analytic_model(cluster);
 }

@@ -43,11 +43,9 @@ struct Arguments {
 /// The named cluster; with --ranks as many more nodes of it as these ranks need.
 Cluster cluster_of(const Arguments& arguments, int num_ranks) {
   Cluster cluster = parse_cluster(arguments.cluster);
-  if (arguments.num_ranks == 0 || num_ranks <= cluster.num_devices) {
-    return cluster;
-  }
-  const int per_node = make_cluster(cluster.device, num_ranks).devices_per_node;
-  return make_cluster(cluster.device, (num_ranks + per_node - 1) / per_node * per_node);
+  return arguments.num_ranks == 0 || num_ranks <= cluster.num_devices
+             ? cluster
+             : cluster_for_ranks(cluster, num_ranks);
 }
 
 std::unique_ptr<CostModel> cost_model(const Arguments& arguments, int num_ranks) {
@@ -61,9 +59,9 @@ std::unique_ptr<CostModel> cost_model(const Arguments& arguments, int num_ranks)
   }
   const Cluster cluster = cluster_of(arguments, num_ranks);
   if (cluster.num_devices < num_ranks) {
-    throw_config_error(
-        "cluster {} has {} devices, and parallel.ranks is {}; take {}x{}, or --ranks", cluster.name,
-        cluster.num_devices, num_ranks, cluster.device.kind, num_ranks);
+    throw_config_error("cluster {} has {} devices, and parallel.ranks is {}; take {}, or --ranks",
+                       cluster.name, cluster.num_devices, num_ranks,
+                       cluster_for_ranks(cluster, num_ranks).name);
   }
   return make_analytic_model(cluster);
 }
@@ -148,7 +146,8 @@ void add_simulate_command(CLI::App& app, const Console& console) {
   add_config_arguments(*command, arguments->config);
   command
       ->add_option("--cluster", arguments->cluster,
-                   "Devices and how many, like h200x8 or h100x1024; costs are those of data sheets")
+                   "Devices and how many, like h200x8 or h100x1024, in nodes of 8, or h100x16:4; "
+                   "costs are those of data sheets")
       ->type_name("CLUSTER");
   command
       ->add_option("--profile", arguments->profile,

@@ -1,7 +1,5 @@
 #include "plan/device_cost.h"
 
-#include <fmt/core.h>
-
 #include "base/errors.h"
 #include "base/text.h"
 #include "sim/cluster.h"
@@ -10,16 +8,17 @@
 namespace braid {
 namespace {
 
-/// The smallest cluster of that device with one for each rank.
-std::string cluster_for_ranks(std::string_view kind, int64_t num_ranks) {
-  const int64_t per_node = make_cluster(*find_device(kind), 1).devices_per_node;
-  const int64_t in_whole_nodes = (num_ranks + per_node - 1) / per_node * per_node;
-  return fmt::format("{}x{}", kind, num_ranks <= per_node ? num_ranks : in_whole_nodes);
+std::string cluster_of_run(const DeviceSpec& device, const RunConfig& config,
+                           int64_t ranks_per_host = 0) {
+  return cluster_for_ranks(device, static_cast<int>(config.parallel.ranks),
+                           static_cast<int>(ranks_per_host))
+      .name;
 }
 
 }  // namespace
 
-RunConfig with_device_cost(RunConfig config, const std::optional<std::string>& gpu_name) {
+RunConfig with_device_cost(RunConfig config, const std::optional<std::string>& gpu_name,
+                           int64_t ranks_per_host) {
   if (config.overlap.cost != kDeviceCost) {
     return config;
   }
@@ -35,9 +34,9 @@ RunConfig with_device_cost(RunConfig config, const std::optional<std::string>& g
         "most like it, as in overlap.cost = \"{}\", or give the path of a profile of `braid "
         "calibrate`",
         quote(*gpu_name, 60), known_device_names(),
-        cluster_for_ranks("a100", config.parallel.ranks));
+        cluster_of_run(*find_device("a100"), config, ranks_per_host));
   }
-  config.overlap.cost = cluster_for_ranks(spec->kind, config.parallel.ranks);
+  config.overlap.cost = cluster_of_run(*spec, config, ranks_per_host);
   return config;
 }
 
@@ -48,7 +47,7 @@ void check_cost_is_named(const RunConfig& config) {
         "looked "
         "for here; name one of {}: --set overlap.cost={}, or `braid plan --cost`, `braid simulate "
         "--cluster`",
-        known_device_names(), cluster_for_ranks("h200", config.parallel.ranks));
+        known_device_names(), cluster_of_run(*find_device("h200"), config));
   }
 }
 

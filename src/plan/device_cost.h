@@ -14,9 +14,10 @@ inline constexpr std::string_view kDeviceCost = "device";
 
 /// `config` with the cluster that overlap.cost = "device" stands for, such as "h200x4": the data
 /// sheet of the GPU of that name ("NVIDIA H200"; nothing: the run is on a CPU), times the ranks of
-/// the run, above a node in whole nodes. Any other `config` as it is. Throws ConfigError for a CPU,
-/// and for a GPU whose data sheet braid does not know.
-RunConfig with_device_cost(RunConfig config, const std::optional<std::string>& gpu_name);
+/// the run, `ranks_per_host` in a node, above a node in whole nodes. Any other `config` as it is.
+/// Throws ConfigError for a CPU, and for a GPU whose data sheet braid does not know.
+RunConfig with_device_cost(RunConfig config, const std::optional<std::string>& gpu_name,
+                           int64_t ranks_per_host);
 
 /// Refuses overlap.cost = "device" where no device is looked for. Throws ConfigError, which says
 /// how to name one.

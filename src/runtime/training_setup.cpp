@@ -40,7 +40,7 @@ RunMemory least_memory(RunMemory memory, ProcessGroup& processes) {
   return memory;
 }
 
-/// As the first process chooses them.
+/// As the first process chooses them, and as if all hosts had as many ranks as its own.
 RunConfig chosen_settings(const RunConfig& config, int64_t vocabulary, const Device& device,
                           const RunMemory& memory, ProcessGroup& processes,
                           const PlanOutput& output) {
@@ -48,8 +48,10 @@ RunConfig chosen_settings(const RunConfig& config, int64_t vocabulary, const Dev
   if (!processes.leads()) {
     return parse_config(processes.broadcast("settings", {}), "the configuration of rank 0");
   }
-  const RunConfig priced =
-      with_device_cost(config, device.gpu ? std::optional(device.gpu->name) : std::nullopt);
+  const int64_t ranks_per_host =
+      memory.host_ranks.empty() ? config.parallel.ranks : std::ssize(memory.host_ranks);
+  const RunConfig priced = with_device_cost(
+      config, device.gpu ? std::optional(device.gpu->name) : std::nullopt, ranks_per_host);
   RunConfig chosen = choose_settings(priced, vocabulary, least,
                                      {.print = output.print, .progress_bar = output.progress_bar});
   processes.broadcast("settings", to_toml(chosen));

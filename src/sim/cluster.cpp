@@ -61,8 +61,25 @@ void set_fabrics(Cluster& cluster) {
 }
 
 std::string examples() {
-  return fmt::format("a cluster is a device ({}) and a number, as in h200x8 or h100x1024",
-                     known_device_names());
+  return fmt::format(
+      "a cluster is a device ({}) and a number, as in h200x8 or h100x1024, in nodes of another "
+      "size "
+      "than 8 as in h100x16:4",
+      known_device_names());
+}
+
+int usual_per_node(const DeviceSpec& device, int num_devices) {
+  // Ranks on a CPU are threads of one process.
+  return device.kind == "cpu" ? num_devices : kDevicesPerNode;
+}
+
+std::string name_of(const DeviceSpec& device, int num_devices, int devices_per_node) {
+  if (num_devices == 1) {
+    return device.kind;
+  }
+  const bool is_usual = devices_per_node == usual_per_node(device, num_devices);
+  return fmt::format("{}x{}{}", device.kind, num_devices,
+                     is_usual ? "" : fmt::format(":{}", devices_per_node));
 }
 
 const DeviceSpec& device_of(std::string_view name, std::string_view kind) {
@@ -93,11 +110,24 @@ void check_whole_nodes(std::string_view name, const Cluster& cluster) {
   const int count = cluster.num_devices;
   if (count > size && count % size != 0) {
     throw_config_error(
-        "cluster {}: {} devices are no whole number of nodes of {}; the nearest are {}x{} and "
-        "{}x{}",
-        quote(name, 64), count, size, cluster.device.kind, count / size * size, cluster.device.kind,
-        (count / size + 1) * size);
+        "cluster {}: {} devices are no whole number of nodes of {}; the nearest are {} and {}",
+        quote(name, 64), count, size, name_of(cluster.device, count / size * size, size),
+        name_of(cluster.device, (count / size + 1) * size, size));
   }
+}
+
+struct ClusterCounts {
+  int devices = 1;
+  int per_node = 0;  // not said
+};
+
+ClusterCounts counts_of(std::string_view name, std::string_view text) {
+  const size_t colon = text.find(':');
+  ClusterCounts counts{.devices = count_of(name, text.substr(0, colon))};
+  if (colon != std::string_view::npos) {
+    counts.per_node = count_of(name, text.substr(colon + 1));
+  }
+  return counts;
 }
 
 /// Position of the "x" behind the device; npos if there is none.
@@ -108,24 +138,38 @@ size_t find_separator(std::string_view name) {
 
 }  // namespace
 
-Cluster make_cluster(const DeviceSpec& device, int num_devices) {
+Cluster make_cluster(const DeviceSpec& device, int num_devices, int devices_per_node) {
   check(num_devices >= 1, "a cluster of {} devices", num_devices);
+  const int usual = usual_per_node(device, num_devices);
+  const bool is_usual = devices_per_node == 0 ||
+                        std::min(devices_per_node, num_devices) == std::min(usual, num_devices);
   Cluster cluster;
-  cluster.name = num_devices == 1 ? device.kind : fmt::format("{}x{}", device.kind, num_devices);
   cluster.device = device;
   cluster.num_devices = num_devices;
-  // Ranks on a CPU are threads of one process.
-  cluster.devices_per_node = device.kind == "cpu" ? num_devices : kDevicesPerNode;
+  cluster.devices_per_node = is_usual ? usual : std::min(devices_per_node, num_devices);
+  cluster.name = name_of(device, num_devices, cluster.devices_per_node);
   set_fabrics(cluster);
   return cluster;
+}
+
+Cluster cluster_for_ranks(const DeviceSpec& device, int num_ranks, int devices_per_node) {
+  const int per_node = devices_per_node == 0 ? usual_per_node(device, num_ranks) : devices_per_node;
+  const int in_whole_nodes = (num_ranks + per_node - 1) / per_node * per_node;
+  return make_cluster(device, num_ranks <= per_node ? num_ranks : in_whole_nodes, per_node);
+}
+
+Cluster cluster_for_ranks(const Cluster& like, int num_ranks) {
+  const bool is_usual = like.devices_per_node == usual_per_node(like.device, like.num_devices);
+  return cluster_for_ranks(like.device, num_ranks, is_usual ? 0 : like.devices_per_node);
 }
 
 Cluster parse_cluster(std::string_view name) {
   const size_t separator = find_separator(name);
   const DeviceSpec& device = device_of(name, name.substr(0, separator));
-  const int count =
-      separator == std::string_view::npos ? 1 : count_of(name, name.substr(separator + 1));
-  Cluster cluster = make_cluster(device, count);
+  const ClusterCounts counts = separator == std::string_view::npos
+                                   ? ClusterCounts{}
+                                   : counts_of(name, name.substr(separator + 1));
+  Cluster cluster = make_cluster(device, counts.devices, counts.per_node);
   check_whole_nodes(name, cluster);
   return cluster;
 }

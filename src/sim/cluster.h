@@ -22,7 +22,7 @@ struct FabricSpec {
 /// Devices of one kind in nodes of one size. Rank r runs on device r % devices_per_node of node
 /// r / devices_per_node.
 struct Cluster {
-  std::string name;  ///< "h200x8"
+  std::string name;  ///< "h200x8"; with the size of nodes where they are not of 8: "h200x8:4"
   DeviceSpec device;
   int num_devices = 1;
   int devices_per_node = 8;
@@ -34,12 +34,18 @@ struct Cluster {
 
 inline constexpr int kMaxClusterDevices = 1 << 20;
 
-/// `num_devices` devices of that kind in nodes of 8 (CPUs in one), with the links that such nodes
-/// have.
-Cluster make_cluster(const DeviceSpec& device, int num_devices);
+/// `num_devices` devices of that kind in nodes of `devices_per_node` (0: of 8, CPUs in one), with
+/// the links that such nodes have.
+Cluster make_cluster(const DeviceSpec& device, int num_devices, int devices_per_node = 0);
 
-/// Reads a name like "h200x8", "h100x1024" or "cpu" (one device). More than one node must be whole
-/// nodes. Throws ConfigError with the known kinds, the limit or the nearest size.
+/// The smallest such cluster with a device for each rank: a part of a node, or whole nodes.
+Cluster cluster_for_ranks(const DeviceSpec& device, int num_ranks, int devices_per_node = 0);
+/// The same with devices and nodes like those of another.
+Cluster cluster_for_ranks(const Cluster& like, int num_ranks);
+
+/// Reads a name like "h200x8", "h100x1024", "h100x16:4" (in nodes of 4) or "cpu" (one device). More
+/// than one node must be whole nodes. Throws ConfigError with the known kinds, the limit or the
+/// nearest size.
 Cluster parse_cluster(std::string_view name);
 
 /// Where the ranks of a group are.

@@ -128,13 +128,6 @@ DeviceSpec device_of(const Profile& profile) {
   return device;
 }
 
-Cluster cluster_for(const Profile& profile, int num_devices) {
-  DeviceSpec device = device_of(profile);
-  const int per_node = make_cluster(device, num_devices).devices_per_node;
-  const int whole = (num_devices + per_node - 1) / per_node * per_node;
-  return make_cluster(device, num_devices > per_node ? whole : num_devices);
-}
-
 std::optional<SizeCurve> copy_curve(const DeviceSpec& device,
                                     const std::vector<CopyPoint>& copies) {
   std::vector<SizePoint> points;
@@ -154,7 +147,7 @@ Cost curve_cost(const SizeCurve& curve, double size, double analytic_ns) {
 class MeasuredModel final : public CostModel {
  public:
   MeasuredModel(const Profile& profile, int num_devices)
-      : cluster_(cluster_for(profile, num_devices)),
+      : cluster_(cluster_for_ranks(device_of(profile), num_devices)),
         contention_(profile.contention.value_or(default_contention())),
         to_device_(copy_curve(cluster_.device, profile.to_device)),
         to_host_(copy_curve(cluster_.device, profile.to_host)),
@@ -310,9 +303,9 @@ std::unique_ptr<CostModel> load_cost_model(std::string_view text, int num_device
   }
   Cluster cluster = parse_cluster(text);
   if (cluster.num_devices < num_devices) {
-    throw_config_error("cluster {} has {} devices, and parallel.ranks is {}; take {}x{} or more",
-                       cluster.name, cluster.num_devices, num_devices, cluster.device.kind,
-                       num_devices);
+    throw_config_error("cluster {} has {} devices, and parallel.ranks is {}; take {} or more",
+                       cluster.name, cluster.num_devices, num_devices,
+                       cluster_for_ranks(cluster, num_devices).name);
   }
   return make_analytic_model(std::move(cluster));
 }

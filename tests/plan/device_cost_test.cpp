@@ -19,23 +19,33 @@ RunConfig config_of(int64_t ranks) {
   return config;
 }
 
-std::string cost_of(int64_t ranks, const std::string& gpu) {
-  return with_device_cost(config_of(ranks), gpu).overlap.cost;
+std::string cost_of(int64_t ranks, const std::string& gpu, int64_t ranks_per_host = 8) {
+  return with_device_cost(config_of(ranks), gpu, ranks_per_host).overlap.cost;
 }
 
 TEST(DeviceCost, IsTheClusterOfTheGpu) {
   EXPECT_EQ(cost_of(2, "NVIDIA H200"), "h200x2");
   EXPECT_EQ(cost_of(8, "NVIDIA H100 80GB HBM3"), "h100x8");
   EXPECT_EQ(cost_of(12, "NVIDIA A100-SXM4-80GB"), "a100x16");
-  const RunConfig named = with_device_cost(config_of(12), "NVIDIA B200");
+  const RunConfig named = with_device_cost(config_of(12), "NVIDIA B200", 8);
   EXPECT_EQ(overlap_cost_model(named)->cluster().name, "b200x16");
   RunConfig other = config_of(2);
   other.overlap.cost = "h100x2";
-  EXPECT_EQ(with_device_cost(other, std::nullopt), other);
+  EXPECT_EQ(with_device_cost(other, std::nullopt, 2), other);
+}
+
+TEST(DeviceCost, HasTheHostsOfTheRun) {
+  EXPECT_EQ(cost_of(4, "NVIDIA H200", 4), "h200x4");
+  EXPECT_EQ(cost_of(8, "NVIDIA H200", 4), "h200x8:4");
+  EXPECT_EQ(cost_of(2, "NVIDIA H200", 1), "h200x2:1");
+  EXPECT_EQ(cost_of(16, "NVIDIA H200", 16), "h200x16:16");
+  EXPECT_EQ(cost_of(10, "NVIDIA H200", 4), "h200x12:4");
+  const auto model = overlap_cost_model(with_device_cost(config_of(8), "NVIDIA H200", 4));
+  EXPECT_EQ(model->cluster().num_nodes(), 2);
 }
 
 TEST(DeviceCost, RefusesDevicesThatNothingIsKnownOf) {
-  EXPECT_THAT(message_of<ConfigError>([] { with_device_cost(config_of(2), std::nullopt); }),
+  EXPECT_THAT(message_of<ConfigError>([] { with_device_cost(config_of(2), std::nullopt, 2); }),
               HasSubstr("overlap.cost = \"device\": the run is on a CPU"));
   EXPECT_THAT(message_of<ConfigError>([] { cost_of(4, "Tesla T4"); }),
               AllOf(HasSubstr("no data sheet of \"Tesla T4\", but of a100, h100, h200"),

@@ -28,6 +28,21 @@ TEST(ParseCluster, LessThanANodeIsOneNode) {
   EXPECT_EQ(parse_cluster("b200x6").num_nodes(), 1);
 }
 
+TEST(ParseCluster, NodesOfAnotherSize) {
+  const Cluster cluster = parse_cluster("h100x16:4");
+  EXPECT_EQ(cluster.name, "h100x16:4");
+  EXPECT_EQ(cluster.devices_per_node, 4);
+  EXPECT_EQ(cluster.num_nodes(), 4);
+  EXPECT_EQ(place_group(cluster, std::array{3, 4}), (GroupPlacement{2, 2, 1}));
+  EXPECT_EQ(parse_cluster("h100x16:16").num_nodes(), 1);
+  EXPECT_EQ(parse_cluster("cpux8:4").num_nodes(), 2);
+  // What is no other cluster has no other name.
+  EXPECT_EQ(parse_cluster("h100x16:8").name, "h100x16");
+  EXPECT_EQ(parse_cluster("h100x4:4").name, "h100x4");
+  EXPECT_EQ(parse_cluster("h100x4:16").name, "h100x4");
+  EXPECT_EQ(parse_cluster("cpux4:4").name, "cpux4");
+}
+
 TEST(ParseCluster, EveryKnownDeviceHasACluster) {
   for (const DeviceSpec& device : known_devices()) {
     const Cluster cluster = parse_cluster(device.kind + "x8");
@@ -55,8 +70,9 @@ TEST(ParseCluster, UnknownDeviceIsRefusedWithTheKnownOnes) {
 }
 
 TEST(ParseCluster, BadNumberIsRefusedWithItsLimits) {
-  for (const char* name : {"h200x", "h200x0", "h200x-8", "h200x8y", "h200x1048577",
-                           "h200x99999999999999999999", "h200x8.0"}) {
+  for (const char* name :
+       {"h200x", "h200x0", "h200x-8", "h200x8y", "h200x1048577", "h200x99999999999999999999",
+        "h200x8.0", "h200x8:", "h200x8:0", "h200x8:4:2", "h200x:4"}) {
     EXPECT_THAT(message_of<ConfigError>([&] { parse_cluster(name); }),
                 AllOf(HasSubstr("not a number of devices from 1 to 1048576"), HasSubstr(name)))
         << name;
@@ -67,6 +83,19 @@ TEST(ParseCluster, BadNumberIsRefusedWithItsLimits) {
 TEST(ParseCluster, PartOfANodeBesidesWholeOnesIsRefusedWithTheNearest) {
   EXPECT_THAT(message_of<ConfigError>([] { parse_cluster("a100x12"); }),
               AllOf(HasSubstr("12 devices"), HasSubstr("a100x8"), HasSubstr("a100x16")));
+  EXPECT_THAT(message_of<ConfigError>([] { parse_cluster("a100x10:4"); }),
+              AllOf(HasSubstr("nodes of 4"), HasSubstr("a100x8:4 and a100x12:4")));
+}
+
+TEST(ClusterForRanks, HasWholeNodesOfTheSize) {
+  const DeviceSpec& h200 = *find_device("h200");
+  EXPECT_EQ(cluster_for_ranks(h200, 3).name, "h200x3");
+  EXPECT_EQ(cluster_for_ranks(h200, 12).name, "h200x16");
+  EXPECT_EQ(cluster_for_ranks(h200, 5, 4).name, "h200x8:4");
+  EXPECT_EQ(cluster_for_ranks(*find_device("cpu"), 12).name, "cpux12");
+  EXPECT_EQ(cluster_for_ranks(parse_cluster("h200x8:4"), 10).name, "h200x12:4");
+  EXPECT_EQ(cluster_for_ranks(parse_cluster("h200"), 2).name, "h200x2");
+  EXPECT_EQ(cluster_for_ranks(parse_cluster("cpu"), 3).name, "cpux3");
 }
 
 TEST(DeviceByName, FindsTheKindInTheDriversName) {
