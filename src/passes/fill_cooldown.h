@@ -1,12 +1,15 @@
 #pragma once
 
 #include "passes/pass.h"
+#include "passes/recompute.h"
 
 namespace braid {
 
 struct FillCooldownOptions {
   /// False: the pass leaves the program alone.
   bool enabled = true;
+  /// What the backward makes again, so that it need not be kept.
+  RecomputeOptions recompute;
 };
 
 /// Keeps weight gradients for the cool-down of a pipeline (the backwards behind a rank's last
@@ -21,6 +24,9 @@ struct FillCooldownOptions {
 ///   forward only so many wait that a rank keeps no more microbatches than the first one does.
 ///   The last virtual stage, because in the cool-down of interleaved stages all ranks do the same:
 ///   only a rank that begins its cool-down earlier ends it earlier.
+/// Where the backward makes activations again, what waits keeps more of a microbatch than the
+/// forward does. Then only so many wait that the rank needs no more memory than before and, if all
+/// layers are made again, what the first rank keeps of more microbatches.
 /// Every gradient is added up in the order of microbatches. Tasks of phase wgrad or comm that
 /// depend on a moved one move along; where another would have to, it stays. Nothing waits for the
 /// last message on a rank whose last backward sends none: the first one.

@@ -170,6 +170,7 @@ PipelineOptions pipeline_options(const OverlapConfig& overlap, const MemoryConfi
   options.fuse_swiglu = setup.fuse_swiglu;
   options.halve_forward = setup.halve_forward;
   options.recompute = {.policy = recompute_policy(memory), .num_layers = memory.recompute_layers};
+  options.fill_cooldown.recompute = options.recompute;
   options.offload = {.num_layers = memory.offload_layers,
                      .prefetch_layers = memory.offload_prefetch_layers,
                      .min_bytes = memory.offload_min_bytes};

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -76,12 +77,13 @@ Names names_of(const Program& program) {
   return names;
 }
 
-PassResult fill(const std::string& tasks, const std::string& tables = kTables + buffers(6)) {
+PassResult fill(const std::string& tasks, const std::string& tables = kTables + buffers(6),
+                const RecomputeOptions& recompute = {}) {
   const Program program = parse_program(tables + tasks);
-  PassResult result = fill_cooldown(program);
+  PassResult result = fill_cooldown(program, {.recompute = recompute});
   EXPECT_EQ(run_in_order(result.program), run_in_order(program));
   EXPECT_EQ(result.report.changed, !(result.program == program));
-  const PassResult again = fill_cooldown(result.program);
+  const PassResult again = fill_cooldown(result.program, {.recompute = recompute});
   EXPECT_FALSE(again.report.changed);
   EXPECT_EQ(again.program, result.program);
   return result;
@@ -128,6 +130,65 @@ TEST(FillCooldown, KeepsNoMoreMicrobatchesThanTheFirstRank) {
   EXPECT_EQ(names_of(fill(tasks, tables).program),
             (Names{"F0.0", "D0.0", "W0.0", "S0.0", "F1.0", "D1.0", "S1.0", "F2.0", "D2.0", "S2.0",
                    "F3.0", "D3.0", "S3.0", "W1.0", "W2.0", "W3.0"}));
+}
+
+/// Buffers of a step: "k" is kept from a forward, the backward makes "r" of it, and "d".
+std::string step_buffers(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) {
+    for (const char letter : {'k', 'r', 'd'}) {
+      text += fmt::format("buffer {}{} f32 [4,8] activation step device\n", letter, name);
+    }
+  }
+  return text;
+}
+std::string keeping_forward(const std::string& name, int microbatch, int layer) {
+  return fmt::format("linear(x, w -> k{}) {{has_bias=false}} s forward mb={} vs=0 layer={}\n", name,
+                     microbatch, layer);
+}
+std::string repeating_backward(const std::string& name, int microbatch, int layer) {
+  const std::string label = fmt::format("mb={} vs=0 layer={}\n", microbatch, layer);
+  return fmt::format("linear(k{}, w -> r{}) {{has_bias=false}} s dgrad ", name, name) + label +
+         fmt::format("linear_dgrad(x, w -> d{}) {{accumulate=false}} s dgrad ", name) + label +
+         fmt::format("linear_wgrad(r{}, d{} -> rw g0) {{has_bias=false, accumulate=true}} s wgrad ",
+                     name, name) +
+         label;
+}
+
+// A weight gradient that waits keeps r and d instead of k, of which there are four: 6 buffers at
+// most as it is, and the first rank keeps k of two microbatches more. In the last backward there
+// are k, r and d of its own.
+TEST(FillCooldown, WhereActivationsAreMadeAgainKeepsNoMoreThanTheFirstRank) {
+  std::string tasks;
+  for (int i = 0; i < 4; ++i) {
+    tasks += keeping_forward(std::to_string(i), i, 2);
+  }
+  for (int i = 0; i < 4; ++i) {
+    tasks += repeating_backward(std::to_string(i), i, 2) + send(i);
+  }
+  const std::string tables = kTables + step_buffers({"0", "1", "2", "3"});
+  const auto waiting = [&](const RecomputeOptions& recompute) {
+    const Program program = parse_program(tables + tasks);
+    const Names names = names_of(fill_cooldown(program, {.recompute = recompute}).program);
+    const auto last_message = std::ranges::find(names, "S3.0");
+    return Names(last_message + 1, names.end());
+  };
+  EXPECT_EQ(waiting({}), (Names{"W0.0", "W1.0", "W2.0", "W3.0"}));
+  EXPECT_EQ(waiting({.policy = Recompute::kFull}), (Names{"W1.0", "W2.0", "W3.0"}));
+  // In some layers: those of the first rank may be among them, and these not.
+  EXPECT_EQ(waiting({.policy = Recompute::kFull, .num_layers = 2}), (Names{"W2.0", "W3.0"}));
+}
+
+// Both layers' r and d at once, where each layer's were gone before the next one's were made.
+TEST(FillCooldown, WhereEvenAMessageInFrontTakesMemoryNothingMoves) {
+  std::string tasks = keeping_forward("2", 0, 2) + keeping_forward("3", 0, 3);
+  tasks += repeating_backward("3", 0, 3) + repeating_backward("2", 0, 2) +
+           "send(d2) {group=0, peer=1, channel=0} t comm mb=0 vs=0\n";
+  const std::string tables = kTables + step_buffers({"2", "3"});
+  EXPECT_TRUE(fill(tasks, tables).report.changed);
+  const RecomputeOptions recompute{.policy = Recompute::kFull, .num_layers = 2};
+  EXPECT_EQ(fill(tasks, tables, recompute).report.summary,
+            "moves nothing: what is made again would have to be kept");
 }
 
 TEST(FillCooldown, OfTheHeadToo) {

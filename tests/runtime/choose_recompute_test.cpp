@@ -103,13 +103,13 @@ std::vector<int64_t> repeated_tasks(const RunPlan& plan) {
   return counts;
 }
 
-// The first stage keeps four microbatches, the next one three: the first alone repeats its layers.
-// fill_cooldown would keep as much on all of them.
+// The first stage keeps four microbatches, the next one three: the first alone repeats its layers,
+// and weight gradients that wait for the end of the step do not take the room of the others.
 TEST(ChooseRecompute, StagesOfAPipelineThatHaveRoomRepeatNothing) {
-  const RunConfig config = memory_config(
-      {"memory.recompute=auto", "parallel.ranks=4", "parallel.pipeline=4", "parallel.schedule=1f1b",
-       "parallel.pipeline_layout=even", "model.layers=8", "train.global_batch=32",
-       "overlap.comm_engine=copy", "overlap.disable_passes=[\"fill_cooldown\"]"});
+  const RunConfig config =
+      memory_config({"memory.recompute=auto", "parallel.ranks=4", "parallel.pipeline=4",
+                     "parallel.schedule=1f1b", "parallel.pipeline_layout=even", "model.layers=8",
+                     "train.global_batch=32", "overlap.comm_engine=copy"});
   const RunConfig plain = with_recompute(config, "none", 0);
   const int64_t limit =
       std::midpoint(needed_bytes(plain), needed_bytes(with_recompute(plain, "full", 2)));
