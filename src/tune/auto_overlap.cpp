@@ -259,6 +259,9 @@ class OverlapSearch {
     for (const Gain& gain : gains) {
       const std::string change =
           describe_overlap_change(gain.without->overlap, gain.chosen->overlap);
+      if (change.empty()) {
+        continue;  // the same, said in another way
+      }
       const std::string before = step_text(gain.without->figures);
       const std::string after = step_text(gain.chosen->figures);
       if (before == after && gain.without->fits) {

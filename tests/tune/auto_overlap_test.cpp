@@ -24,6 +24,7 @@ namespace braid {
 namespace {
 
 using ::testing::Contains;
+using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -263,6 +264,33 @@ TEST(AutoOverlap, CutsProductsOnlyIfRoundingMayChange) {
         << engine << ": sums by copy engines are tried, too";
   }
   validate(free.config);
+}
+
+TEST(AutoOverlap, HalvesForwardsOnlyIfRoundingMayChange) {
+  const auto model = slow_links();
+  const std::string layout =
+      "ranks=2 tensor=2 sequence_parallel=true train.microbatch=2 train.sequence=512 "
+      "train.global_batch=2 model.width=256 model.head_size=64 model.ffn=512";
+  const auto halves = [](const OverlapTrial& trial) {
+    return trial.overlap.pair_forward_backward == "forward_halves";
+  };
+  EXPECT_TRUE(std::ranges::none_of(found_for(config_of(layout), *model).trials, halves));
+  const AutoOverlap free =
+      found_for(config_of(layout + " overlap.may_change_rounding=true"), *model);
+  EXPECT_TRUE(std::ranges::any_of(free.trials, halves));
+}
+
+// A site that is written out with what it would be is no difference.
+TEST(AutoOverlap, ReasonsAreDifferences) {
+  const auto model = make_analytic_model(parse_cluster("h200x8"));
+  const AutoOverlap found = found_for(
+      config_of("ranks=4 tensor=4 sequence_parallel=true model.layers=1 model.width=2048 "
+                "model.heads=32 model.kv_heads=8 model.head_size=64 model.ffn=8192 "
+                "model.vocabulary=128256 train.microbatch=2 train.sequence=512 "
+                "train.global_batch=2 train.dtype=bfloat16 overlap.may_change_rounding=true"),
+      *model);
+  ASSERT_THAT(found.reasons, Not(IsEmpty()));
+  EXPECT_THAT(found.reasons, Each(Not(HasSubstr(", ,"))));
 }
 
 TEST(AutoOverlap, SaysWhatItChoseAndWhy) {
