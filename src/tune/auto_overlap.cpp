@@ -3,7 +3,9 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
+#include <string_view>
 #include <utility>
 
 #include "base/errors.h"
@@ -20,6 +22,8 @@ namespace {
 constexpr size_t kFinalists = 3;
 constexpr size_t kFinalistsByKeys = 2;
 constexpr int kMaxRounds = 3;
+/// What fills waits, and the sum of a backward that has the least compute behind it.
+constexpr std::array<std::string_view, 4> kWovenAxes = {"tensor", "pairs", "split", "qkv"};
 constexpr size_t kScheduled = 2;  // of the best settings; each takes as long as many others
 
 /// With four digits: settings are often close to each other.
@@ -209,7 +213,7 @@ class OverlapSearch {
       return;
     }
     for (const OverlapAxis& axis : axes_) {
-      if (axis.name == "tensor" || axis.name == "pairs" || axis.name == "split") {
+      if (std::ranges::find(kWovenAxes, axis.name) != kWovenAxes.end()) {
         best = best_choice(axis, best);
       }
     }
