@@ -45,8 +45,8 @@ struct HalveForwardOptions {
 /// a group come to one order. May change rounding: of products, as in ring_exchange.h, and of the
 /// gradients of norms, whose partial sums are over other rows. All ranks must run it, or none.
 /// Place: behind recompute and offload, which know activations as wholes; in front of
-/// ring_exchange, which takes each half by itself. Source: Wang et al.,
-/// Domino, 2024, for the halves.
+/// ring_exchange, which takes each half by itself. Source: Wang et al., Domino, 2024, for the
+/// halves.
 PassResult halve_forward(Program program, const HalveForwardOptions& options,
                          const PassContext& context);
 
