@@ -93,7 +93,7 @@ VARIANTS = {
 }
 
 NOT_WITH_SHARDED_WEIGHTS = {"param_gather_with_optimizer", "align_param_gather"}  # these are gathered for each use
-NOT_WITH_ONE_SEQUENCE = {"halves"}
+NOT_WITH_ONE_SEQUENCE = {"halves", "forward_halves"}
 
 
 def run_file(name):

@@ -140,6 +140,12 @@ class CasesTest(unittest.TestCase):
         self.assertNotIn("grad_reduce", multi_cases.techniques("llama-8b-tp", 2, "h200x2"))
         self.assertEqual(multi_cases.techniques("llama-8b-tp", 2, "h200x2")["search_same_bits"], {"overlap.cost": "h200x2"})
 
+    def test_halves_are_of_two_sequences(self):
+        halves = {key for key, (_, changes) in multi_cases.TECHNIQUES.items() if "halves" in changes.get("overlap.pair_forward_backward", "")}
+        self.assertEqual(halves, {"halves", "forward_halves"})
+        self.assertLessEqual(halves, set(multi_cases.techniques("llama-8b-tp", 8, "h200x8")))
+        self.assertEqual(halves & set(multi_cases.techniques("llama-70b-l8-tp", 8, "h200x8")), set())
+
     def test_recompute_is_chosen_where_a_case_has_some(self):
         self.assertIn("recompute_auto", multi_cases.techniques("qwen2.5-32b-zero3", 8, "h200x8"))
         self.assertNotIn("recompute_auto", multi_cases.techniques("llama-8b-zero3", 8, "h200x8"))
