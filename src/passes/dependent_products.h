@@ -30,8 +30,9 @@ struct DependentProduct {
 /// All of them: linear and linear_dgrad that overwrite their result, groups of kind tensor. X and Y
 /// are step buffers that one task writes, or rows of them that one task writes (halves of
 /// halve_forward.h); nothing between the two tasks touches what would change places if they were
-/// side by side. Pieces of a product of the same rows (neighbours with one label) are not listed. In program order of the products; a product that has
-/// calls at both ends is listed with the one in front. O(operands).
+/// side by side. Pieces of a product of the same rows (neighbours with one label) are not listed.
+/// In program order of the products; a product that has calls at both ends is listed with the one
+/// in front. O(operands).
 std::vector<DependentProduct> find_dependent_products(const Program& program);
 
 }  // namespace braid
