@@ -193,12 +193,18 @@ struct Line {
   double bytes() const { return cost.bytes_read + cost.bytes_written; }
 };
 
+bool takes_time_on_device(const OpSpec& spec) {
+  const OpFamily family = family_of(spec);
+  return family == OpFamily::kGemm || family == OpFamily::kAttention ||
+         family == OpFamily::kMemoryBound;
+}
+
 /// Of all compute tasks.
 double compute_flops(const Program& program) {
   double flops = 0;
   for (const Task& task : program.tasks) {
     const OpSpec& spec = program.specs[task.spec];
-    if (find_op(spec.op).op_class != OpClass::kCommunication) {
+    if (takes_time_on_device(spec)) {
       flops += spec_cost(spec).flops;
     }
   }
@@ -222,7 +228,7 @@ std::vector<Line> lines_of(const Program& program) {
   std::vector<Line> lines;
   for (const auto& [id, count] : counts) {
     const OpSpec& spec = program.specs[id];
-    if (find_op(spec.op).op_class != OpClass::kCommunication) {
+    if (takes_time_on_device(spec)) {
       Line line;
       line.spec = &spec;
       line.count = count;
@@ -347,12 +353,12 @@ void print_totals(const Totals& totals, double bytes_per_s, std::optional<double
 }
 
 void measure_case(const Case& c, const Arguments& arguments) {
-  const Device device = choose_device(c.config, find_cuda_gpus());
-  if (!device.gpu) {
-    throw_config_error("floors are measured on a GPU; {}",
-                       device.reason.empty() ? "runtime.device is \"cpu\"" : device.reason);
+  const CudaGpus gpus = find_cuda_gpus();  // one is enough, however many ranks there are
+  if (gpus.usable.empty()) {
+    throw_config_error("floors are measured on a GPU; {}", gpus.why_none);
   }
-  CudaContext context(device.gpu->device, user_cache_folder());
+  const CudaGpu& gpu = gpus.usable.front();
+  CudaContext context(gpu.device, user_cache_folder());
   SpecTimer timer(context, c.plan.model.vocabulary);
   const double bytes_per_s = timer.copy_bytes_per_s(kCopyBytes);
   std::vector<Line> lines = lines_of(busiest_program(c.plan));
@@ -363,7 +369,7 @@ void measure_case(const Case& c, const Arguments& arguments) {
   print_totals(totals_of(lines), bytes_per_s, arguments.step_ms);
   if (!arguments.json_path.empty()) {
     write_file_atomically(arguments.json_path,
-                          to_json(c, device.gpu->name, bytes_per_s, lines).dump() + "\n");
+                          to_json(c, gpu.name, bytes_per_s, lines).dump() + "\n");
   }
 }
 

@@ -30,12 +30,15 @@ class Tile(NamedTuple):
     # Multiprocessors ask for their next tile. Otherwise each has its share from the start: where kernels of communication hold some of
     # them, the shares of these begin when others are through.
     dynamic: bool
+    # Two multiprocessors have tiles one beside the other and load the rows of both together; else one below the other, and the columns.
+    shares_rows: bool = False
 
     def __str__(self):
-        return f"{self.rows}x{self.columns}{'_pingpong' if self.pingpong else ''}{'_dynamic' if self.dynamic else ''}"
+        options = {"_pingpong": self.pingpong, "_dynamic": self.dynamic, "_shares_rows": self.shares_rows}
+        return f"{self.rows}x{self.columns}" + "".join(name for name, is_on in options.items() if is_on)
 
 
-CLUSTER = 2  # multiprocessors that share columns of what they load
+CLUSTER = 2  # multiprocessors that load together
 
 
 def tiles(columns_of_pingpong, dynamic):
@@ -43,13 +46,17 @@ def tiles(columns_of_pingpong, dynamic):
     return pingpong + [Tile(128, 256, False, dynamic), Tile(256, 128, False, dynamic)]
 
 
+# Large tiles load the least per product, which saves power where that is the limit; they pay for wide products only.
+WIDE = Tile(256, 192, False, True, shares_rows=True)
+LARGE = [WIDE, Tile(256, 192, False, True), Tile(256, 128, False, True, shares_rows=True)]
+
 # Those to take where times cannot be told apart come first.
 TILES = {
-    "linear_swiglu": tiles((192, 128), True) + tiles((192, 128), False),
+    "linear_swiglu": [*tiles((192, 128), True), WIDE, *tiles((192, 128), False)],
     "linear_dgrad_swiglu_backward": tiles((128, 160), True) + tiles((128, 160), False),
-    "product_nt": tiles((192, 128), True),
-    "product_nn": tiles((192, 128), True),
-    "product_tn_added": tiles((192, 128), True),
+    "product_nt": tiles((192, 128), True) + LARGE,
+    "product_nn": tiles((192, 128), True) + LARGE,
+    "product_tn_added": [*tiles((192, 128), True), Tile(128, 192, True, True, shares_rows=True)],
 }
 
 
@@ -124,8 +131,8 @@ def columns(base, count, width):
 
 
 def product(kernel_of, tile):
-    return kernel_of(Float32, BFloat16, (tile.rows, tile.columns), (CLUSTER, 1, 1), pingpong=tile.pingpong, is_persistent=True,
-                     use_pdl=False)
+    cluster = (1, CLUSTER, 1) if tile.shares_rows else (CLUSTER, 1, 1)
+    return kernel_of(Float32, BFloat16, (tile.rows, tile.columns), cluster, pingpong=tile.pingpong, is_persistent=True, use_pdl=False)
 
 
 def schedule(tile, clusters, next_tile):

@@ -29,6 +29,7 @@ struct Arguments {
   int64_t threads = 0;
   int64_t ranks_at_once = 0;
   bool quick = false;
+  bool only_config = false;
   bool copy_engines = false;
 };
 
@@ -104,8 +105,10 @@ std::vector<CalibratedRun> runs_of(const Arguments& arguments) {
 /// The runs whose shapes are measured, and the device as runtime.device would choose it for the
 /// first, or for bfloat16 on one rank where no run is given.
 CalibrateOptions options_of(const Arguments& arguments) {
-  CalibrateOptions options{
-      .stand_in = arguments.like, .quick = arguments.quick, .cache_folder = user_cache_folder()};
+  CalibrateOptions options{.stand_in = arguments.like,
+                           .quick = arguments.quick,
+                           .only_runs = arguments.only_config,
+                           .cache_folder = user_cache_folder()};
   RunConfig config;
   config.train.dtype = "bfloat16";
   options.runs = runs_of(arguments);
@@ -209,6 +212,11 @@ void add_calibrate_command(CLI::App& app, const Console& console) {
   command->add_flag("--copy-engines", arguments->copy_engines,
                     "Of several GPUs: also time what copy engines can do (overlap.comm_engine)");
   command->add_flag("--quick", arguments->quick, "Some seconds: few shapes, few repetitions");
+  command
+      ->add_flag("--only-config", arguments->only_config,
+                 "The shapes of the run files and no others; what the profile lacks is priced by "
+                 "the known device")
+      ->needs("--config");
   command->footer(
       "Takes a minute or two, on a GPU three where it must choose its kernels first; an idle "
       "machine measures best. docs/profiles.md explains the "

@@ -112,7 +112,11 @@ class Calibration {
         device_(stand_in_of(options)),
         ranks_(options.device.gpu ? 1 : static_cast<int>(options.ranks_at_once)),
         threads_(threads_per_rank(options.threads, ranks_)),
-        grid_(calibration_grid(grid_size(), dtype())) {}
+        grid_(calibration_grid(grid_size(), dtype())) {
+    if (options.only_runs) {
+      grid_ = copies_of(std::move(grid_));
+    }
+  }
 
   Profile run() {
     TaskTimer timer(timer_options());

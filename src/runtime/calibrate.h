@@ -30,6 +30,7 @@ struct CalibrateOptions {
   std::string stand_in;       ///< kind of known device for what is not measured; empty: by the
                               ///< device's name
   bool quick = false;         ///< fewer shapes and samples
+  bool only_runs = false;     ///< of the grid nothing but copies
   bool copy_engines = false;  ///< of several GPUs: also communication by copy engines
   std::string cache_folder;
   std::function<void(const CalibrationProgress&)> on_progress;

@@ -183,6 +183,11 @@ CalibrationGrid calibration_grid(GridSize size, const std::string& dtype) {
   return {};
 }
 
+CalibrationGrid copies_of(CalibrationGrid grid) {
+  return {.copy_bytes = std::move(grid.copy_bytes),
+          .host_copy_bytes = std::move(grid.host_copy_bytes)};
+}
+
 std::vector<OpSpec> distinct_specs(std::vector<OpSpec> specs) {
   struct Hash {
     size_t operator()(const OpSpec& spec) const { return hash_value(spec); }

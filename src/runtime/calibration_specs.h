@@ -25,6 +25,9 @@ enum class GridSize { kGpu, kCpu, kCpuQuick, kGpuQuick };
 /// The grid for a device, dtype "float32" or "bfloat16" as in train.dtype.
 CalibrationGrid calibration_grid(GridSize size, const std::string& dtype);
 
+/// The copies of a grid, without its models, products and attention.
+CalibrationGrid copies_of(CalibrationGrid grid);
+
 /// Every spec of the grid once; those of models first.
 std::vector<OpSpec> grid_specs(const CalibrationGrid& grid, const std::string& dtype);
 

@@ -205,6 +205,22 @@ TEST(Calibrate, MeasuresTheShapesOfSeveralRuns) {
   }
 }
 
+TEST(Calibrate, OnlyRunsLeavesOutTheGridButForCopies) {
+  const std::vector<OpSpec> specs = program_specs(plan_run(tiny_config(), 0));
+  const Profile profile =
+      calibrate({.threads = 1, .runs = {{tiny_config()}}, .quick = true, .only_runs = true});
+  size_t copies = 0;
+  for (const TaskPoint& point : profile.tasks) {
+    const bool is_of_run =
+        std::ranges::any_of(specs, [&](const OpSpec& spec) { return spec == point.spec; });
+    copies += is_of_run ? 0 : 1;
+    EXPECT_TRUE(is_of_run || point.spec.op == "copy") << describe_spec(point.spec);
+  }
+  EXPECT_EQ(profile.tasks.size(), specs.size() + copies);
+  EXPECT_GT(copies, 0U);
+  EXPECT_GT(profile.memory_bytes_per_s.value_or(0), 1e6);
+}
+
 TEST(Calibrate, AProfileOfSeveralGpusIsNamedAndDescribedByThem) {
   Profile profile{.device_kind = "h200",
                   .origin = {.device = "NVIDIA H200", .software = "s", .date = "2026-01-01"}};
