@@ -141,8 +141,10 @@ class OverlapSearch {
     trials_.run(starts());
     descend(best().overlap);
     if (options_.list_schedule) {
-      trials_.run(scheduled());
-      weave_scheduled();
+      schedule_best();
+      // What was woven on top of a scheduled order may want other keys below it.
+      descend(apply(list_schedule_axis().choices.front(), best().overlap));
+      schedule_best();
     }
   }
 
@@ -175,6 +177,11 @@ class OverlapSearch {
   static OverlapConfig apply(const OverlapChange& change, OverlapConfig overlap) {
     change(overlap);
     return overlap;
+  }
+
+  void schedule_best() {
+    trials_.run(scheduled());
+    weave_scheduled();
   }
 
   std::vector<OverlapConfig> starts() const {
