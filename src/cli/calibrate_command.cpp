@@ -3,6 +3,7 @@
 #include <chrono>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "runtime/engine.h"
 #include "runtime/progress_bar.h"
 #include "sim/device_spec.h"
+#include "sim/merge_profiles.h"
 
 namespace braid {
 namespace {
@@ -30,6 +32,7 @@ struct Arguments {
   int64_t ranks_at_once = 0;
   bool quick = false;
   bool only_config = false;
+  std::string add_to;
   bool copy_engines = false;
 };
 
@@ -153,13 +156,21 @@ void write_profile(const Profile& profile, const std::string& path) {
 
 void run(const Arguments& arguments, const Console& console) {
   CalibrateOptions options = options_of(arguments);
+  std::optional<Profile> older;
+  if (!arguments.add_to.empty()) {
+    older = load_profile(arguments.add_to);  // a wrong file is said before minutes are spent
+  }
   console.print(describe_device(options.device));
   CalibrationBar bar(console);
   options.on_progress = [&bar](const CalibrationProgress& progress) { bar.update(progress); };
   const int64_t begin_ns = now_ns();
-  const Profile profile = calibrate(options);
+  Profile profile = calibrate(options);
   bar.erase();
-  const std::string path = arguments.out.empty() ? default_profile_path(profile) : arguments.out;
+  std::string path = arguments.out.empty() ? default_profile_path(profile) : arguments.out;
+  if (older) {
+    profile = merge_profiles(*older, profile);
+    path = arguments.out.empty() ? arguments.add_to : arguments.out;
+  }
   write_profile(profile, path);
   console.print(describe_profile(profile) +
                 fmt::format("profile  {}, measured in {}\n", path,
@@ -212,6 +223,12 @@ void add_calibrate_command(CLI::App& app, const Console& console) {
   command->add_flag("--copy-engines", arguments->copy_engines,
                     "Of several GPUs: also time what copy engines can do (overlap.comm_engine)");
   command->add_flag("--quick", arguments->quick, "Some seconds: few shapes, few repetitions");
+  command
+      ->add_option("--add-to", arguments->add_to,
+                   "Profile of the same device and software: its points stay, but for those that "
+                   "are measured anew; written to --out, "
+                   "without it to FILE itself")
+      ->type_name("FILE");
   command
       ->add_flag("--only-config", arguments->only_config,
                  "The shapes of the run files and no others; what the profile lacks is priced by "

@@ -18,15 +18,21 @@ struct Tile {
   double efficiency;  ///< against the largest: smaller tiles load more per product
 };
 
-// The sizes that NVIDIA's guide (see the header) lists for cuBLAS; efficiencies are our estimate.
-constexpr std::array kTiles = {Tile{256, 128, 1.0}, Tile{128, 256, 1.0}, Tile{128, 128, 0.88},
-                               Tile{128, 64, 0.7},  Tile{64, 128, 0.7},  Tile{64, 64, 0.5}};
+// The sizes that NVIDIA's guide (see the header) lists for cuBLAS, and larger ones that Hopper's
+// kernels have; efficiencies are our estimate.
+constexpr std::array kTiles = {Tile{256, 192, 1.0},  Tile{192, 256, 1.0},  Tile{256, 128, 1.0},
+                               Tile{128, 256, 1.0},  Tile{128, 192, 0.97}, Tile{192, 128, 0.97},
+                               Tile{128, 160, 0.93}, Tile{128, 128, 0.88}, Tile{128, 64, 0.7},
+                               Tile{64, 128, 0.7},   Tile{64, 64, 0.5}};
 constexpr std::array<int64_t, 5> kSplits = {1, 2, 4, 8, 16};
 constexpr int64_t kDepthStep = 64;     ///< of a tile's loop
 constexpr double kFillNs = 1000.0;     ///< until a tile's loop runs, and to write the result
-constexpr double kPartialBytes = 8.0;  ///< an fp32 sum of a part is written and read
+constexpr double kPartialBytes = 4.0;  ///< of an fp32 sum of a part; half of it stays in the cache
+/// What moving operands draws of the power limit, as a part of the time that memory takes alone.
+constexpr double kPowerOfMemory = 1.0 / 3;
 constexpr int64_t kQueryTile = 128;
 constexpr int64_t kHeadStep = 64;
+constexpr double kFewLengths = 1024;  ///< tokens: 8 lengths of blocks
 
 int64_t ceil_div(int64_t a, int64_t b) {
   return (a + b - 1) / b;
@@ -36,9 +42,12 @@ double memory_rate(const DeviceSpec& device) {  // bytes per ns
   return device.memory_bytes_per_s * device.memory_fraction * 1e-9;
 }
 
-double tiled_ns(const DeviceSpec& device, const GemmShape& shape, const Tile& tile, int64_t split) {
-  const double sm_rate = device.peak_flops_per_s(shape.dtype) * device.gemm_fraction * 1e-9 /
-                         device.num_sms * tile.efficiency;
+/// Of one way to cut a product: the longer of what its waves take at the clock of short bursts, and
+/// of what the power limit allows. A last wave that is not full costs time but little power.
+double tiled_ns(const DeviceSpec& device, const GemmShape& shape, double bytes, const Tile& tile,
+                int64_t split) {
+  const double peak = device.peak_flops_per_s(shape.dtype) * 1e-9;
+  const double sm_rate = peak * device.gemm_burst_fraction / device.num_sms * tile.efficiency;
   const int64_t depth = ceil_div(ceil_div(shape.depth, split), kDepthStep) * kDepthStep;
   const double blocks = static_cast<double>(ceil_div(shape.rows, tile.rows)) *
                         static_cast<double>(ceil_div(shape.columns, tile.columns)) *
@@ -46,27 +55,32 @@ double tiled_ns(const DeviceSpec& device, const GemmShape& shape, const Tile& ti
   const double waves = std::ceil(blocks / device.num_sms);
   const double tile_flops =
       2.0 * static_cast<double>(tile.rows * tile.columns) * static_cast<double>(depth);
+  const double of_power = blocks * tile_flops / (peak * device.gemm_fraction) +
+                          kPowerOfMemory * bytes / memory_rate(device);
   const double parts = split == 1
                            ? 0.0
                            : static_cast<double>(shape.rows) * static_cast<double>(shape.columns) *
                                  static_cast<double>(split) * kPartialBytes / memory_rate(device);
-  return waves * (kFillNs + tile_flops / sm_rate) + parts;
+  return std::max(waves * (kFillNs + tile_flops / sm_rate), of_power) + parts;
 }
 
-double product_ns(const DeviceSpec& device, const GemmShape& shape, double flops) {
+double product_ns(const DeviceSpec& device, const GemmShape& shape, const OpCost& cost) {
   if (device.num_sms == 0) {
-    return flops / (device.peak_flops_per_s(shape.dtype) * device.gemm_fraction) * 1e9;
+    return cost.flops / (device.peak_flops_per_s(shape.dtype) * device.gemm_fraction) * 1e9;
   }
+  const double bytes = cost.bytes_read + cost.bytes_written;
   double best = std::numeric_limits<double>::infinity();
   for (const Tile& tile : kTiles) {
     for (const int64_t split : kSplits) {
-      best = std::min(best, tiled_ns(device, shape, tile, split));
+      best = std::min(best, tiled_ns(device, shape, bytes, tile, split));
     }
   }
   return best;
 }
 
-/// Head sizes are padded to the next of 64, 128, 192, 256; those above 128 have its rate.
+/// Head sizes are padded to the next of 64, 128, 192, 256; those above 128 have its rate. Blocks of
+/// causal rows differ in length: with few lengths up to a wave is lost, with many the longest begin
+/// first and the rest fill the gaps.
 double attention_ns(const DeviceSpec& device, const AttentionShape& shape, double flops) {
   const AttentionRates& rates = shape.backward ? device.attention_backward : device.attention;
   const int64_t padded = ceil_div(shape.head_size, kHeadStep) * kHeadStep;
@@ -77,26 +91,21 @@ double attention_ns(const DeviceSpec& device, const AttentionShape& shape, doubl
     const double blocks = static_cast<double>(shape.sequences * shape.heads) *
                           static_cast<double>(ceil_div(shape.queries, kQueryTile));
     rate *= static_cast<double>(shape.head_size) / static_cast<double>(padded) * sequence /
-            (sequence + reached.half_tokens) * blocks / (blocks + device.num_sms);
+            (sequence + reached.half_tokens) * blocks /
+            (blocks + device.num_sms * std::min(1.0, kFewLengths / sequence));
   }
   return flops / rate;
 }
 
-/// What the epilogue adds to a product, as a part of it. Measured on H200 (bench/gpu/h200.md), over
-/// what this model says of the products: forward between -2% and 2%; backward, which reads and
-/// writes twice as much for each element of the product, 10% and 12% at depths 4096 and 3584, 15%
-/// at 2048, since tiles of half the depth take half the time to hide the same. In between by the
-/// logarithm of the depth; beyond, that of the nearest.
+/// What the epilogue adds to a product, as a part of it. Measured on H200 (profiles/h200.json),
+/// over what this model says of the products: forward next to nothing; backward, which reads and
+/// writes twice as much for each element of the product, 9% at depth 8192, 14% at 4096, 22% at 2048
+/// and 27% at 1536, since tiles of less depth take less time to hide the same.
 double epilogue_part(const OpSpec& spec) {
-  constexpr double kForward = 0.0;
-  constexpr double kBackward = 0.105;
-  constexpr double kShallowBackward = 0.155;
   if (spec.op == kLinearSwigluOp.name) {
-    return kForward;
+    return 0.0;
   }
-  const double shallow =
-      std::clamp(std::log2(4096.0 / static_cast<double>(gemm_shape(spec).depth)), 0.0, 1.0);
-  return kBackward + shallow * (kShallowBackward - kBackward);
+  return 0.143 * std::pow(4096.0 / static_cast<double>(gemm_shape(spec).depth), 2.0 / 3);
 }
 
 double fused_ns(const DeviceSpec& device, const OpSpec& spec) {
@@ -124,7 +133,7 @@ double analytic_task_ns(const DeviceSpec& device, const OpSpec& spec) {
   double compute_ns = 0;
   switch (family_of(spec)) {
     case OpFamily::kGemm:
-      compute_ns = product_ns(device, gemm_shape(spec), cost.flops);
+      compute_ns = product_ns(device, gemm_shape(spec), cost);
       break;
     case OpFamily::kAttention:
       compute_ns = attention_ns(device, attention_shape(spec), cost.flops);

@@ -33,6 +33,7 @@ struct DeviceSpec {
   double f32_flops_per_s = 0;   ///< without tensor cores
   double f64_flops_per_s = 0;
   double gemm_fraction = 1;  ///< of the peak, in long products of good shape under steady load
+  double gemm_burst_fraction = 1;  ///< the same where the power limit leaves the clock alone
   AttentionRates attention;
   AttentionRates attention_backward;  ///< bitwise repeatable
   int num_sms = 0;  ///< blocks that run at once; 0: work splits without remainder (a CPU)

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "cli/cli_fixture.h"
 #include "sim/profile.h"
 
@@ -26,6 +28,28 @@ TEST_F(CalibrateCommand, MeasuresWritesAndPredicts) {
 
   const std::string plan = output_of({"plan", "run.toml", "--cost", "new/cpu.json"});
   EXPECT_THAT(plan, AllOf(HasSubstr("cost     cpux2, measured"), HasSubstr("tokens/s, MFU")));
+}
+
+TEST_F(CalibrateCommand, AddsShapesToAProfile) {
+  const auto calibrate = [&](std::vector<std::string> more) {
+    std::vector<std::string> words = {"calibrate", "--device",      "cpu",
+                                      "--quick",   "--only-config", "--config",
+                                      "run.toml",  "--set",         "runtime.threads=1"};
+    words.insert(words.end(), more.begin(), more.end());
+    output_of(words);
+    return parse_profile(read("cpu.json"), "cpu.json");
+  };
+  const Profile first = calibrate({"--out", "cpu.json"});
+  const Profile both = calibrate({"--set", "train.sequence=24", "--add-to", "cpu.json"});
+  EXPECT_GT(both.tasks.size(), first.tasks.size());
+  for (const TaskPoint& point : first.tasks) {
+    EXPECT_TRUE(std::ranges::any_of(both.tasks, [&](const TaskPoint& kept) {
+      return kept.spec == point.spec;
+    })) << describe_spec(point.spec);
+  }
+  EXPECT_THAT(error_of({"calibrate", "--device", "cpu", "--quick", "--add-to", "none.json"}, 1),
+              HasSubstr("none.json"));
+  EXPECT_THAT(error_of({"calibrate", "--only-config"}, 2), HasSubstr("--config"));
 }
 
 TEST_F(CalibrateCommand, RunsThatAreMeasuredTogetherHaveOneDtype) {
