@@ -56,6 +56,7 @@ TECHNIQUES = {
     "param_gather": ("data", only(overlap_param_gather="true")),
     "param_gather_with_optimizer": ("data", only(overlap_param_gather="true", overlap_param_gather_with_optimizer_step="true")),
     "align_param_gather": ("data", only(overlap_param_gather="true", align_param_gather="true")),
+    "param_gather_whole_units": ("data", only(overlap_param_gather="true", param_gather_whole_units="2")),
     "tp_bulk": ("tensor", only(tp_comm_overlap="true", tp_comm_overlap_ag="false", tp_comm_overlap_rs="false")),
     "tp_all_gather": ("tensor", only(tp_comm_overlap="true", tp_comm_overlap_rs="false", tp_comm_bulk_dgrad="false",
                                      tp_comm_bulk_wgrad="false")),
@@ -93,6 +94,7 @@ VARIANTS = {
 }
 
 NOT_WITH_SHARDED_WEIGHTS = {"param_gather_with_optimizer", "align_param_gather"}  # these are gathered for each use
+ONLY_WITH_SHARDED_WEIGHTS = {"param_gather_whole_units"}
 NOT_WITH_ONE_SEQUENCE = {"halves", "forward_halves"}
 
 
@@ -156,7 +158,7 @@ def techniques(name, gpus, cost):
     """Changes of its run file to measure for a case, by name; the first is no overlap at all. `cost`: what a search goes by."""
     ranks, file = layout(name, gpus), load(name)
     never = {*(() if file.get("memory", {}).get("recompute", "none") != "none" else ("recompute_auto",)),
-             *(NOT_WITH_SHARDED_WEIGHTS if file["parallel"].get("shard") == "parameters" else ()),
+             *(NOT_WITH_SHARDED_WEIGHTS if file["parallel"].get("shard") == "parameters" else ONLY_WITH_SHARDED_WEIGHTS),
              *(NOT_WITH_ONE_SEQUENCE if file["train"]["microbatch"] == 1 else ())}
     alone = {key: values for key, (dimension, values) in TECHNIQUES.items() if ranks[dimension] > 1 and key not in never}
     chosen = {"off": OFF} | alone | {key: values for key, values in VARIANTS.items() if key not in never}

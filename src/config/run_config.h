@@ -109,6 +109,7 @@ struct OverlapConfig {
   bool overlap_param_gather_with_optimizer_step = false;
   bool align_param_gather = false;
   int64_t param_gather_prefetch_units = 1;
+  int64_t param_gather_whole_units = 0;
   bool overlap_context_comm = false;
   std::string pair_forward_backward = "none";
   bool overlap_p2p_comm = false;

@@ -20,12 +20,13 @@ struct ManualKey {
   bool needs_stages = true;  ///< it is about a pipeline of several stages
 };
 
-std::array<ManualKey, 16> manual_keys(const OverlapConfig& overlap) {
+std::array<ManualKey, 17> manual_keys(const OverlapConfig& overlap) {
   const int64_t tail = overlap.overlap_grad_reduce_delayed_wgrad_layers;
   const bool gather = overlap.overlap_param_gather;
   const bool gather_early = overlap.overlap_param_gather_with_optimizer_step;
   const bool align = overlap.align_param_gather;
   const int64_t units = overlap.param_gather_prefetch_units;
+  const int64_t whole_units = overlap.param_gather_whole_units;
   const bool context = overlap.overlap_context_comm;
   const std::string& pairs = overlap.pair_forward_backward;
   const bool comm = overlap.overlap_p2p_comm;
@@ -42,6 +43,7 @@ std::array<ManualKey, 16> manual_keys(const OverlapConfig& overlap) {
            {"overlap_param_gather_with_optimizer_step", gather_early, gather_early, false},
            {"align_param_gather", align, align, false},
            {"param_gather_prefetch_units", units != 1, units, false},
+           {"param_gather_whole_units", whole_units != 0, whole_units, false},
            {"overlap_context_comm", context, context, false},
            {"pair_forward_backward", pairs != "none", pairs, false},
            {"overlap_p2p_comm", comm, comm},
@@ -120,6 +122,14 @@ void check_gathers(const OverlapConfig& overlap, const ParallelConfig& parallel)
                   true);
   check_extension("param_gather_prefetch_units", overlap.param_gather_prefetch_units,
                   overlap.param_gather_prefetch_units != 1, false);
+  const int64_t whole_units = overlap.param_gather_whole_units;
+  check_extension("param_gather_whole_units", whole_units, whole_units != 0, false);
+  if (whole_units != 0 && parallel.shard != "parameters") {
+    throw_config_error(
+        "overlap.param_gather_whole_units = {}: keeps weights whole that ranks hold in parts, and "
+        "parallel.shard is {}; set parallel.shard = \"parameters\" or remove the key",
+        whole_units, quote(parallel.shard));
+  }
 }
 
 void check_context(const OverlapConfig& overlap, const ParallelConfig& parallel) {

@@ -174,10 +174,11 @@ void OptimizerTasks::update() {
     const UnitRange own = units_.owned(unit);
     update_range(unit, intersect(own, {0, facts.decay_end}), options_.optimizer.weight_decay);
     update_range(unit, intersect(own, {facts.decay_end, facts.num_elems}), 0.0);
-    if (!units_.gathers_updated_weights()) {
+    if (!units_.gathers_updated_weights(unit)) {
       continue;
     }
-    if (options_.dtype != DType::kBF16) {  // bf16 weights are written by AdamW
+    // AdamW writes bf16 weights, and fp32 ones that are their own main weights.
+    if (options_.dtype != DType::kBF16 && has_main_weights()) {
       writer_.copy(main_weights_[unit].all(), units_.params(unit).at(own),
                    units_.label(unit, Phase::kOptimizer));
     }

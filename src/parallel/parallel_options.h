@@ -59,6 +59,8 @@ struct ParallelOptions {
   ShardKind shard = ShardKind::kNone;
   BucketOptions buckets;
   WeightGather weight_gather = WeightGather::kAfterUpdate;
+  int64_t whole_units = 0;  ///< with kParameters: first units of a rank that it holds whole all the
+                            ///< same, and gathers behind their update
   DType reduce_dtype = DType::kF32;  ///< of gradients between data and context ranks; kF32 or kBF16
 };
 

@@ -48,6 +48,7 @@ class TrainProgram {
                 .reduce_dtype = options.parallel.reduce_dtype,
                 .shard = options.parallel.shard,
                 .weight_gather = options.parallel.weight_gather,
+                .whole_units = options.parallel.whole_units,
                 .shard_index = shard_index(),
                 .persistent_grads = !options.update_weights}),
         jobs_(start_.writer, model, layout, units_, mesh, rank, options.parallel,
@@ -147,6 +148,7 @@ Program build_eval_program(const ModelSpec& model, const ParameterLayout& layout
       {.dtype = options.dtype,
        .shard = shard,
        .weight_gather = options.parallel.weight_gather,
+       .whole_units = options.parallel.whole_units,
        .shard_index = shard == ShardKind::kNone ? 0 : mesh.index_in("gradient.shard", rank),
        .has_grads = false});
   StageJobs jobs(start.writer, model, layout, units, mesh, rank, options.parallel,

@@ -29,8 +29,7 @@ UnitRange UnitBuffers::owned(size_t unit) const {
 void UnitBuffers::add_params() {
   for (size_t unit = 0; unit < layout_.units.size(); ++unit) {
     const ParameterUnit& facts = layout_.units[unit];
-    const UnitRange range =
-        options_.shard == ShardKind::kParameters ? owned(unit) : UnitRange{0, facts.num_elems};
+    const UnitRange range = is_sharded(unit) ? owned(unit) : UnitRange{0, facts.num_elems};
     params_.push_back({writer_.builder().add_buffer({.name = param_buffer_name(facts),
                                                      .dtype = options_.dtype,
                                                      .shape = {range.num_elems()},
@@ -101,12 +100,17 @@ void UnitBuffers::begin_job(const Job& job) {
   gathered_.clear();
 }
 
-bool UnitBuffers::gathers_updated_weights() const {
-  return options_.shard == ShardKind::kOptimizer || options_.shard == ShardKind::kGradients;
+bool UnitBuffers::is_sharded(size_t unit) const {
+  return options_.shard == ShardKind::kParameters &&
+         static_cast<int64_t>(unit) >= options_.whole_units;
+}
+
+bool UnitBuffers::gathers_updated_weights(size_t unit) const {
+  return options_.shard != ShardKind::kNone && !is_sharded(unit);
 }
 
 bool UnitBuffers::gathers_before_use(size_t unit) const {
-  return gathers_updated_weights() &&
+  return gathers_updated_weights(unit) && options_.shard != ShardKind::kParameters &&
          (options_.weight_gather == WeightGather::kBeforeUse ||
           (options_.weight_gather == WeightGather::kFirstAfterUpdate && unit > 0));
 }
@@ -117,7 +121,7 @@ void UnitBuffers::gather_updated_weights(size_t unit) {
 }
 
 BufferId UnitBuffers::weights(size_t unit) {
-  if (options_.shard != ShardKind::kParameters) {
+  if (!is_sharded(unit)) {
     if (gathers_before_use(unit) && is_up_to_date_.insert(unit).second) {
       gather_updated_weights(unit);
     }

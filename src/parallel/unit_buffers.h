@@ -31,6 +31,7 @@ struct UnitBufferOptions {
   DType reduce_dtype = DType::kF32;
   ShardKind shard = ShardKind::kNone;
   WeightGather weight_gather = WeightGather::kAfterUpdate;
+  int64_t whole_units = 0;        ///< with kParameters: first units that are whole all the same
   int64_t shard_index = 0;        ///< of this rank in "gradient.shard"
   bool has_grads = true;          ///< false for a forward without backward
   bool persistent_grads = false;  ///< main grads stay for the host to read
@@ -39,8 +40,10 @@ struct UnitBufferOptions {
 /// The flat buffers of a rank's units and what moves weights and gradients between the ranks that
 /// hold copies or shards of them. With sharded parameters, weights are gathered at their first use
 /// in a job; with sharded gradients, each job's gradients are reduced when it ends. Updated weights
-/// of ranks that hold them whole are gathered in place, behind the update or at their first use.
-/// Buffers by unit: "params" in compute dtype, whole or (sharded parameters) this rank's shard;
+/// of ranks that hold them whole are gathered in place, behind the update or at their first use;
+/// those of the `whole_units` behind the update.
+/// Buffers by unit: "params" in compute dtype, whole or (sharded parameters but for `whole_units`)
+/// this rank's shard;
 /// "main_grads" in fp32 (f64 for f64), whole or (any sharding) the shard.
 class UnitBuffers {
  public:
@@ -52,7 +55,7 @@ class UnitBuffers {
   /// Persistent weights in compute dtype.
   const UnitBuffer& params(size_t unit) const { return params_[unit]; }
   /// Whether ranks hold the whole unit and update parts of it, which must be gathered.
-  bool gathers_updated_weights() const;
+  bool gathers_updated_weights(size_t unit) const;
   /// Whether that is done at the unit's first use in a step, and not behind its update.
   bool gathers_before_use(size_t unit) const;
   /// From the part of `params` that this rank owns to all of it.
@@ -83,6 +86,7 @@ class UnitBuffers {
   };
   using JobGradientKey = std::tuple<size_t, int32_t, int32_t>;  // unit, microbatch, virtual stage
 
+  bool is_sharded(size_t unit) const;
   bool shards_gradients() const { return options_.shard >= ShardKind::kGradients; }
   void add_params();
   void add_main_grads();

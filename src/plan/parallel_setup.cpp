@@ -84,6 +84,7 @@ ParallelOptions parallel_options(const RunConfig& config, const ModelSpec& model
       .shard = shard_kind(parallel),
       .buckets = buckets(parallel),
       .weight_gather = weight_gather(config.overlap),
+      .whole_units = config.overlap.param_gather_whole_units,
       .reduce_dtype = parallel.grad_reduce_dtype == "bfloat16" ? DType::kBF16 : DType::kF32};
   const Mesh mesh(mesh_sizes(config, model));
   if (mesh.sizes().gradient() == 1) {

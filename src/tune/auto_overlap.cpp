@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <iterator>
 #include <string_view>
 #include <utility>
 
@@ -376,6 +377,18 @@ const OverlapTrial* best_of(const std::vector<const OverlapTrial*>& trials,
   return is_worth_it ? best : best_by_keys;
 }
 
+/// How many units may stay whole depends on the time of the optimizer, under which they are
+/// gathered, and fewer layers shorten that.
+std::vector<OverlapConfig> other_whole_units(const OverlapConfig& best) {
+  std::vector<OverlapConfig> settings;
+  for (const OverlapChange& choice : whole_units_axis().choices) {
+    settings.push_back(best);
+    choice(settings.back());
+  }
+  std::erase(settings, best);
+  return settings;
+}
+
 /// Counts trials for those who watch.
 std::function<void(const OverlapTrial&)> progress_of(const AutoOverlapOptions& options) {
   if (!options.on_progress) {
@@ -425,8 +438,12 @@ AutoOverlap auto_overlap(const RunConfig& config, int64_t vocabulary, const Cost
   // What was searched may have been the whole step already.
   OverlapTrials& finals =
       trials.config() == config && planned_at_the_end(config) == settings.planned ? trials : whole;
-  const std::vector<const OverlapTrial*> ends = finals.run(finalists(trials, config));
-  const OverlapTrial* const chosen = best_of(ends, config.overlap);
+  std::vector<const OverlapTrial*> ends = finals.run(finalists(trials, config));
+  const OverlapTrial* chosen = best_of(ends, config.overlap);
+  if (found.searched_layers < found.num_layers && may_keep_units_whole(config)) {
+    std::ranges::copy(finals.run(other_whole_units(chosen->overlap)), std::back_inserter(ends));
+    chosen = best_of(ends, config.overlap);
+  }
   if (!chosen->simulated) {
     throw_config_error("overlap.mode = \"auto\": no setting can be simulated: {}", chosen->why_not);
   }

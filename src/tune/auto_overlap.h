@@ -56,9 +56,10 @@ bool wants_auto_overlap(const RunConfig& config);
 /// Searches the setting of [overlap] with the fastest simulated step that fits the memory:
 /// coordinate descent over `overlap_axes` from the best of some starts (nothing, the defaults of
 /// all passes, rings), then the same with list scheduling. The best of the search are simulated
-/// once more, on the whole step and, of few context ranks, on all. What is chosen is no slower
-/// than mode = "off" and than the defaults; a descent may miss what only several changes at once
-/// would find. Depends on its arguments alone: no clock decides.
+/// once more, on the whole step and, of few context ranks, on all; where that has more layers, the
+/// best also with other numbers of units that stay whole. What is chosen is no slower than mode =
+/// "off" and than the defaults; a descent may miss what only several changes at once would find.
+/// Depends on its arguments alone: no clock decides.
 ///
 /// What the run file says of keys that mode = "auto" reads stays: comm_engine, if it is not "auto",
 /// list_schedule, if it is true, and disable_passes.

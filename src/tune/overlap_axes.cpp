@@ -87,6 +87,7 @@ void no_gather(OverlapConfig& overlap) {
   overlap.overlap_param_gather_with_optimizer_step = false;
   overlap.align_param_gather = false;
   overlap.param_gather_prefetch_units = 1;
+  overlap.param_gather_whole_units = 0;
 }
 
 OverlapChange gather(bool with_optimizer_step, bool aligned) {
@@ -170,6 +171,9 @@ void add_data_axes(const RunConfig& config, const AxisLimits& limits,
   axes.push_back(std::move(gathers));
   axes.push_back(
       {"prefetch", {gather_ahead(1), gather_ahead(0), gather_ahead(2), gather_ahead(4)}});
+  if (may_keep_units_whole(config)) {
+    axes.push_back(whole_units_axis());
+  }
 }
 
 void add_pipeline_axes(const AxisLimits& limits, int64_t stages, std::vector<OverlapAxis>& axes) {
@@ -367,6 +371,21 @@ std::vector<OverlapAxis> overlap_axes(const RunConfig& config, const AxisLimits&
     axes.push_back(std::move(engines));
   }
   return axes;
+}
+
+bool may_keep_units_whole(const RunConfig& config) {
+  return config.parallel.shard == "parameters" &&
+         config.parallel.data * config.parallel.context > 1 && config.memory.recompute_layers == 0;
+}
+
+OverlapAxis whole_units_axis() {
+  OverlapAxis axis{"whole units", {}};
+  for (const int64_t units : {0, 1, 2}) {
+    axis.choices.push_back([units](OverlapConfig& overlap) {
+      overlap.param_gather_whole_units = overlap.overlap_param_gather ? units : 0;
+    });
+  }
+  return axis;
 }
 
 OverlapAxis list_schedule_axis() {

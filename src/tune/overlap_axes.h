@@ -37,6 +37,14 @@ bool has_copy_engines(const CostModel& model);
 /// `validate` says so.
 std::vector<OverlapAxis> overlap_axes(const RunConfig& config, const AxisLimits& limits);
 
+/// Whether a search may keep units of sharded weights whole: not where recompute in some of the
+/// layers says that memory is short, since another layer costs more than a gather.
+bool may_keep_units_whole(const RunConfig& config);
+
+/// How many units are kept whole (overlap.param_gather_whole_units); one of `overlap_axes` where
+/// `may_keep_units_whole`.
+OverlapAxis whole_units_axis();
+
 /// Without and with overlap.list_schedule.
 OverlapAxis list_schedule_axis();
 

@@ -199,6 +199,13 @@ INSTANTIATE_TEST_SUITE_P(
                "overlap.overlap_param_gather_with_optimizer_step=true",
                "overlap.overlap_param_gather_with_optimizer_step = true: is about weights that "
                "every rank holds whole"},
+        Broken{"overlap.mode=manual\noverlap.param_gather_whole_units=2",
+               "overlap.param_gather_whole_units = 2: says how overlap_param_gather gathers "
+               "weights"},
+        Broken{"overlap.mode=manual\nparallel.ranks=2\nparallel.shard=gradients\n"
+               "overlap.overlap_param_gather=true\noverlap.param_gather_whole_units=2",
+               "overlap.param_gather_whole_units = 2: keeps weights whole that ranks hold in "
+               "parts, and parallel.shard is \"gradients\""},
         Broken{"overlap.mode=manual\noverlap.overlap_context_comm=true",
                "overlap.overlap_context_comm = true: needs ranks that share a sequence"},
         Broken{"overlap.disable_passes=a,,b",

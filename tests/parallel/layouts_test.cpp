@@ -65,6 +65,7 @@ std::vector<Layout> layouts() {
   all.push_back({"buckets",
                  {.data = 2},
                  {.shard = ShardKind::kOptimizer, .buckets = {.kind = BucketKind::kVirtualStage}}});
+  all.push_back({"whole_units", {.data = 2}, {.shard = ShardKind::kParameters, .whole_units = 2}});
   all.push_back({"tensor_4", {.tensor = 4, .kv_replicas = 2}, {}});
   const MeshSizes two{.pipeline = 2};
   all.push_back({"1f1b", two, pipelined(two, ScheduleKind::kOneForwardOneBackward, 1)});

@@ -164,6 +164,15 @@ std::vector<Case> cases() {
       list.push_back({"llama", before, after});
     }
   }
+  // Some units of sharded weights are whole.
+  const LayoutOfTest whole = {
+      "wholeunits",
+      {"parallel.ranks=4", "parallel.pipeline=2", "parallel.shard=parameters",
+       "overlap.mode=manual", "overlap.overlap_param_gather=true",
+       "overlap.param_gather_whole_units=2"}};
+  list.push_back({"llama", whole, whole});
+  list.push_back({"llama", whole, layouts()[2]});
+  list.push_back({"gpt2", layouts()[1], whole});
   // Tied embeddings: two pipeline ranks hold the table.
   const std::vector<LayoutOfTest> all = layouts();
   for (const size_t i : {1u, 2u, 5u}) {

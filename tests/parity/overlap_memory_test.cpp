@@ -68,6 +68,45 @@ TEST(OverlapMemory, NoMoreUnitsAreGatheredThanThePrefetchDistanceAndOne) {
   }
 }
 
+/// Places of tasks of an op that write a buffer whose name begins so, in program order.
+std::vector<size_t> places_of(const Program& program, const std::string& op,
+                              const std::string& name) {
+  std::vector<size_t> places;
+  for (size_t i = 0; i < program.tasks.size(); ++i) {
+    const Task& task = program.tasks[i];
+    const BufferRange written = program.operands_of(task).back();
+    if (program.spec(task).op == op &&
+        program.buffers[written.buffer.index()].name.starts_with(name)) {
+      places.push_back(i);
+    }
+  }
+  return places;
+}
+
+// ... under that of the others, and not by the jobs that read them, an evaluation among them.
+TEST(OverlapMemory, WholeUnitsAreGatheredOnceBehindTheirUpdate) {
+  const RankPlan plan =
+      plan_of({"parallel.shard=parameters", "overlap.mode=manual",
+               "overlap.overlap_grad_reduce=true", "overlap.overlap_param_gather=true",
+               "overlap.param_gather_whole_units=2", "train.dtype=bfloat16"});
+  const Program& train = plan.programs[kTrainProgram];
+  const size_t last_update = places_of(train, "adamw", "params.").back();
+  for (const char* const unit : {"embedding", "layers.0"}) {
+    SCOPED_TRACE(unit);
+    const std::string whole = std::string("params.") + unit;
+    const std::string step_buffer = std::string("gathered.") + unit + ".";
+    const std::vector<size_t> gathers = places_of(train, "all_gather", whole);
+    ASSERT_EQ(gathers.size(), 1u);
+    EXPECT_GT(gathers.front(), places_of(train, "adamw", whole).back());
+    EXPECT_LT(gathers.front(), last_update);
+    EXPECT_EQ(train.streams[train.tasks[gathers.front()].stream.index()].kind, StreamKind::kComm);
+    EXPECT_TRUE(places_of(train, "all_gather", step_buffer).empty());
+    EXPECT_TRUE(places_of(plan.programs[kEvalProgram], "all_gather", step_buffer).empty());
+    EXPECT_TRUE(places_of(plan.programs[kEvalProgram], "all_gather", whole).empty());
+  }
+  EXPECT_FALSE(places_of(train, "all_gather", "gathered.layers.1.").empty());
+}
+
 // The table of a tied embedding stays from the beginning of a forward to the head, where the
 // backward begins.
 TEST(OverlapMemory, ATiedEmbeddingIsGatheredBesides) {

@@ -79,6 +79,7 @@ const std::map<std::string_view, std::vector<std::string>>& companions() {
       {"overlap_param_gather_with_optimizer_step", gather},
       {"align_param_gather", gather},
       {"param_gather_prefetch_units", gather},
+      {"param_gather_whole_units", gather},
       {"overlap_p2p_comm_warmup_flush", messages},
       {"overlap_p2p_backward_on_comm_stream", messages},
       {"tp_comm_overlap_rs_dgrad", {"tp_comm_bulk_wgrad=false"}},

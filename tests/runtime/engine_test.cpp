@@ -87,9 +87,18 @@ RunConfig laid_out(int64_t tensor, int64_t pipeline, int64_t data, const std::st
   return resolved(config);
 }
 
+/// Sharded weights, of which the first units of a rank stay whole.
+RunConfig with_whole_units(RunConfig config, int64_t units) {
+  config.overlap.mode = "manual";
+  config.overlap.overlap_param_gather = true;
+  config.overlap.param_gather_whole_units = units;
+  return config;
+}
+
 std::vector<RunConfig> some_layouts() {
-  return {laid_out(1, 1, 1, "none"), laid_out(2, 1, 1, "none"), laid_out(1, 2, 2, "optimizer"),
-          laid_out(2, 1, 2, "gradients"), laid_out(1, 1, 4, "parameters")};
+  return {laid_out(1, 1, 1, "none"),       laid_out(2, 1, 1, "none"),
+          laid_out(1, 2, 2, "optimizer"),  laid_out(2, 1, 2, "gradients"),
+          laid_out(1, 1, 4, "parameters"), with_whole_units(laid_out(1, 2, 2, "parameters"), 1)};
 }
 
 TEST(Engine, StateSurvivesTheDevices) {
@@ -109,6 +118,32 @@ TEST(Engine, StateSurvivesTheDevices) {
     EXPECT_EQ(read.weights, state.weights);
     EXPECT_EQ(read.exp_avg, state.exp_avg);
     EXPECT_EQ(read.exp_avg_sq, state.exp_avg_sq);
+  }
+}
+
+/// Of weights after some steps.
+double evaluated(const RunConfig& config) {
+  Engine engine(plan_run(config, 50), {.poison_step_arena = true});
+  engine.write_state(initial_state(engine.plan().layout, engine.plan().model, 5));
+  const NoisySequences source(config.train.sequence);
+  BatchLoader loader(source, {.shape = {.num_ranks = config.parallel.data,
+                                        .num_microbatches = num_microbatches(config),
+                                        .microbatch = config.train.microbatch}});
+  const StepBatch batch = *loader.next();
+  for (int64_t step = 1; step <= 3; ++step) {
+    engine.train_step(batch, config.optimizer, 1e-2, step);
+  }
+  return engine.evaluate(batch);
+}
+
+TEST(Engine, AnEvaluationReadsUnitsThatStayWhole) {
+  for (const std::string dtype : {"float32", "bfloat16"}) {
+    RunConfig config = laid_out(1, 1, 2, "parameters");
+    config.train.dtype = dtype;
+    const double sharded = evaluated(config);
+    for (const int64_t units : {1, 2, 9}) {
+      EXPECT_EQ(evaluated(with_whole_units(config, units)), sharded) << dtype << " " << units;
+    }
   }
 }
 

@@ -219,6 +219,20 @@ TEST(AutoOverlap, SearchesManyLayersByAFewWhereMemoryDoesNotDecide) {
   EXPECT_EQ(found_for(stages, *model, {.max_layers = 2}).searched_layers, 4);
 }
 
+// The optimizer of eight layers is too short for the gathers of two units, that of 32 is not.
+TEST(AutoOverlap, KeepsAsManyUnitsWholeAsTheOptimizerOfAllLayersHides) {
+  const std::vector<std::string> overrides = {
+      "model.preset=llama-8b",     "train.sequence=8192",  "train.microbatch=1",
+      "train.global_batch=8",      "train.dtype=bfloat16", "parallel.ranks=8",
+      "parallel.shard=parameters", "overlap.cost=h200x8",  "runtime.device=cuda",
+      "logging.run_folder=none"};
+  const RunConfig config = resolved(parse_config("", "auto_overlap", overrides));
+  const auto model = make_analytic_model(parse_cluster("h200x8"));
+  const AutoOverlap found = found_for(config, *model);
+  EXPECT_LT(found.searched_layers, found.num_layers);
+  EXPECT_EQ(found.config.overlap.param_gather_whole_units, 2);
+}
+
 TEST(AutoOverlap, KeepsWhatIsGivenBesideIt) {
   const auto model = slow_links();
   const std::string layout =
@@ -396,6 +410,10 @@ TEST(OverlapAxes, AreThoseOfTheLayout) {
   EXPECT_THAT(names("ranks=2"), ElementsAre("gradients", "last reduction"));
   EXPECT_THAT(names("ranks=2 shard=optimizer"),
               ElementsAre("gradients", "last reduction", "gathers", "prefetch"));
+  EXPECT_THAT(names("ranks=2 shard=parameters"),
+              ElementsAre("gradients", "last reduction", "gathers", "prefetch", "whole units"));
+  EXPECT_THAT(names("ranks=2 shard=parameters memory.recompute=full memory.recompute_layers=2"),
+              Not(Contains("whole units")));
   EXPECT_THAT(names("ranks=2 pipeline=2 schedule=1f1b"),
               ElementsAre("messages", "delayed weight gradients", "head's weight gradients",
                           "cool-down", "gradients"));
