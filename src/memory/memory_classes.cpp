@@ -60,7 +60,7 @@ std::vector<MemoryClass> memory_classes(const MemoryPlan& plan) {
     }
   }
   if (step.arena_bytes > step.max_live_bytes) {
-    classes.push_back({.title = "between buffers",
+    classes.push_back({.title = kBetweenBuffers,
                        .persistent_bytes = 0,
                        .step_bytes = step.arena_bytes - step.max_live_bytes});
   }

@@ -9,6 +9,9 @@
 
 namespace braid {
 
+/// What an arena has beyond the bytes that are live at once.
+inline constexpr std::string_view kBetweenBuffers = "between buffers";
+
 /// What people call a class: "main weights".
 std::string_view class_title(BufferRole role);
 
@@ -24,9 +27,8 @@ struct MemoryClass {
 /// The program that needs the largest step arena; null if there is none.
 const StepPlan* largest_step(const MemoryPlan& plan);
 
-/// Device memory of a plan by class, without empty ones, in the order of BufferRole; last, as
-/// "between buffers", what the arena has beyond the bytes live at once. The sum is
-/// `plan.peak_bytes()`.
+/// Device memory of a plan by class, without empty ones, in the order of BufferRole, and last
+/// kBetweenBuffers. The sum is `plan.peak_bytes()`.
 std::vector<MemoryClass> memory_classes(const MemoryPlan& plan);
 
 }  // namespace braid

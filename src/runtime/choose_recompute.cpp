@@ -7,12 +7,15 @@
 #include <cmath>
 #include <limits>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/text.h"
+#include "memory/memory_classes.h"
 #include "ops/op.h"
+#include "plan/exact_memory.h"
 #include "plan/model_setup.h"
 #include "plan/parallel_setup.h"
 
@@ -47,6 +50,13 @@ double work_of(const RunPlan& plan) {
 /// Above 0 where not so much is free as should be.
 int64_t missing_bytes(const MemoryUse& use) {
   return use.needs.bytes() - (use.free_bytes - use.free_bytes / kSpareParts);
+}
+
+/// Whether a longer search for offsets than that of a quick plan could make it fit.
+bool better_offsets_may_fit(const MemoryUse& use) {
+  const auto& parts = use.needs.parts;
+  const auto gaps = std::ranges::find(parts, kBetweenBuffers, &MemoryNeeds::Part::what);
+  return missing_bytes(use) <= (gaps == parts.end() ? 0 : gaps->bytes);
 }
 
 struct Trial {
@@ -85,8 +95,9 @@ class Trials {
   /// In the first `layers` layers.
   Trial run(const char* policy, int64_t layers) const {
     Trial trial{.config = with(policy, layers == num_layers_ ? 0 : layers), .uses = {}};
-    const RunPlan plan = plan_run(trial.config, vocabulary_, {.ranks = ranks_, .verify = false});
+    RunPlan plan = plan_run(trial.config, vocabulary_, {.ranks = ranks_, .verify = false});
     trial.uses = memory_uses(plan, trial.config, memory_);
+    plan_exactly_where_it_decides(plan, trial);
     trial.work = work_of(plan);
     return trial;
   }
@@ -120,6 +131,22 @@ class Trials {
   }
 
  private:
+  /// Quick plans take more than the run will: those of ranks that keep the run from fitting are
+  /// made again, the fullest first. Each takes long.
+  void plan_exactly_where_it_decides(RunPlan& plan, Trial& trial) const {
+    std::set<std::optional<int>> exact;
+    while (!trial.fits() && better_offsets_may_fit(trial.fullest()) &&
+           exact.insert(trial.fullest().rank).second) {
+      const std::optional<int> fullest = trial.fullest().rank;
+      for (RankPlan& rank : plan.ranks) {
+        if (!fullest || rank.programs.front().rank == *fullest) {
+          rank.memory = exact_memory(rank);
+        }
+      }
+      trial.uses = memory_uses(plan, trial.config, memory_);
+    }
+  }
+
   RunConfig with(const char* policy, int64_t layers) const {
     RunConfig config = config_;
     config.memory.recompute = policy;

@@ -9,7 +9,7 @@
 #include "base/errors.h"
 #include "base/text.h"
 #include "config/validate.h"
-#include "memory/memory_plan.h"
+#include "plan/exact_memory.h"
 #include "plan/memory_needs.h"
 #include "tune/parallel_for.h"
 
@@ -48,11 +48,7 @@ int64_t needed_bytes(const RunPlan& plan, const RunConfig& config, const CostMod
   for (const RankPlan& rank : plan.ranks) {
     int64_t bytes = needed_bytes(rank, config, model);
     if (limit_bytes && bytes > *limit_bytes) {
-      std::vector<const Program*> programs;
-      for (const Program& program : rank.programs) {
-        programs.push_back(&program);
-      }
-      bytes += plan_memory(programs).peak_bytes() - rank.memory.peak_bytes();
+      bytes += exact_memory(rank).peak_bytes() - rank.memory.peak_bytes();
     }
     most = std::max(most, bytes);
   }

@@ -121,6 +121,20 @@ TEST(ChooseRecompute, StagesOfAPipelineThatHaveRoomRepeatNothing) {
   EXPECT_THAT(repeated_tasks(plan), ElementsAre(Gt(0), 0, 0, 0));
 }
 
+// Trials are planned quickly, which finds offsets for some bytes more than a run does.
+TEST(ChooseRecompute, CountsWhatARunTakes) {
+  const RunConfig config = memory_config({"memory.recompute=auto", "model.layers=12"});
+  const RunConfig plain = with_recompute(config, "none", 0);
+  const RunPlan quick = plan_run(plain, kMemoryVocabulary, {.verify = false});
+  const int64_t needed = needed_bytes(plain);
+  const RunMemory memory = gpu_of(needed + needed / 127 + 1);  // 1/128 of it stays free
+  const int64_t needed_quickly = memory_uses(quick, plain, memory).front().needs.bytes();
+  ASSERT_GT(needed_quickly, needed) << "a run whose quick plan is as small tests nothing";
+  EXPECT_EQ(choose_recompute(config, kMemoryVocabulary, memory).memory.recompute, "none");
+  const RunMemory less = gpu_of(memory.gpu->free_bytes - 1024);
+  EXPECT_NE(choose_recompute(config, kMemoryVocabulary, less).memory.recompute, "none");
+}
+
 TEST(ChooseSettings, ChoosesRecomputeThatFitsBesideTheOverlapThatWasFound) {
   const RunConfig config =
       memory_config({"memory.recompute=auto", "overlap.cost=h200x2", "parallel.ranks=2",
