@@ -87,10 +87,11 @@ class CooldownFiller {
         continue;
       }
       const uint32_t job = jobs_.job_of(task);
-      std::optional<TaskId> behind = job >= cooldown_ ? message_of_[job] : std::nullopt;
-      if (task >= first_waiting && is_of_last_stage(task)) {
-        behind = last_message_;
+      const bool waits_for_last = task >= first_waiting && is_of_last_stage(task);
+      if (!waits_for_last && job < cooldown_) {
+        continue;
       }
+      const std::optional<TaskId>& behind = waits_for_last ? last_message_ : message_of_[job];
       if (behind && TaskId(task) < *behind) {
         moves.push_back({TaskId(task), *behind});
       }
