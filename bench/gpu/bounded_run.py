@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import uuid
 
@@ -127,11 +128,22 @@ def end_with_this():
     """Of a process that runs programs in threads: what asks it to end, as `timeout` does, at once ends all that was started since."""
     tag = uuid.uuid4().hex
     os.environ[TAG] = tag
-    def leave(number, _):
+    signals = (signal.SIGTERM, signal.SIGHUP)
+    # Handlers run in the main thread, which may be about to wait for another one: a thread of its own reads of signals, and the handler
+    # only keeps the main one from leaving first.
+    arrived, wakeup = os.pipe()
+    os.set_blocking(wakeup, False)
+    signal.set_wakeup_fd(wakeup)
+    for number in signals:
+        signal.signal(number, lambda *_: threading.Event().wait())
+
+    def leave():
+        number = 0
+        while number not in signals:
+            number = os.read(arrived, 1)[0]
         end_all(tag)
         os._exit(128 + number)  # no thread waits for anything any more
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, leave)
+    threading.Thread(target=leave, daemon=True).start()
 
 
 def run_together(command, limit_s, environments, log=None):
