@@ -193,18 +193,12 @@ struct Line {
   double bytes() const { return cost.bytes_read + cost.bytes_written; }
 };
 
-bool takes_time_on_device(const OpSpec& spec) {
-  const OpFamily family = family_of(spec);
-  return family == OpFamily::kGemm || family == OpFamily::kAttention ||
-         family == OpFamily::kMemoryBound;
-}
-
 /// Of all compute tasks.
 double compute_flops(const Program& program) {
   double flops = 0;
   for (const Task& task : program.tasks) {
     const OpSpec& spec = program.specs[task.spec];
-    if (takes_time_on_device(spec)) {
+    if (computes_on_device(family_of(spec))) {
       flops += spec_cost(spec).flops;
     }
   }
@@ -228,7 +222,7 @@ std::vector<Line> lines_of(const Program& program) {
   std::vector<Line> lines;
   for (const auto& [id, count] : counts) {
     const OpSpec& spec = program.specs[id];
-    if (takes_time_on_device(spec)) {
+    if (computes_on_device(family_of(spec))) {
       Line line;
       line.spec = &spec;
       line.count = count;

@@ -80,9 +80,7 @@ class ComputeTimes {
     }
     for (size_t i = 0; i < times.size(); ++i) {
       const OpFamily family = families[program.tasks[i].spec.index()];
-      const bool computes = family == OpFamily::kGemm || family == OpFamily::kAttention ||
-                            family == OpFamily::kMemoryBound;
-      if (computes && times[i].end_ns > times[i].start_ns) {
+      if (computes_on_device(family) && times[i].end_ns > times[i].start_ns) {
         tasks_.push_back({times[i], family});
       }
     }

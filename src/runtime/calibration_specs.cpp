@@ -144,9 +144,7 @@ std::vector<OpSpec> specs_of_tasks(const Program& program) {
 /// What a device takes time for; of a product with an activation function also both alone: shapes
 /// of theirs that no kernel has together cost that.
 void add_timed(std::vector<OpSpec>& specs, const OpSpec& spec) {
-  const OpFamily family = family_of(spec);
-  if (family != OpFamily::kGemm && family != OpFamily::kAttention &&
-      family != OpFamily::kMemoryBound) {
+  if (!computes_on_device(family_of(spec))) {
     return;
   }
   specs.push_back(spec);

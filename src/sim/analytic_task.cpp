@@ -97,6 +97,11 @@ double attention_ns(const DeviceSpec& device, const AttentionShape& shape, doubl
   return flops / rate;
 }
 
+/// What SwiGLU's backward adds to the product that it is the epilogue of, as a part of that, where
+/// the product's depth is `kEpilogueDepth`.
+constexpr double kEpiloguePart = 0.143;
+constexpr double kEpilogueDepth = 4096;
+
 /// What the epilogue adds to a product, as a part of it. Measured on H200 (profiles/h200.json),
 /// over what this model says of the products: forward next to nothing; backward, which reads and
 /// writes twice as much for each element of the product, 9% at depth 8192, 14% at 4096, 22% at 2048
@@ -105,7 +110,8 @@ double epilogue_part(const OpSpec& spec) {
   if (spec.op == kLinearSwigluOp.name) {
     return 0.0;
   }
-  return 0.143 * std::pow(4096.0 / static_cast<double>(gemm_shape(spec).depth), 2.0 / 3);
+  const auto depth = static_cast<double>(gemm_shape(spec).depth);
+  return kEpiloguePart * std::pow(kEpilogueDepth / depth, 2.0 / 3);
 }
 
 double fused_ns(const DeviceSpec& device, const OpSpec& spec) {

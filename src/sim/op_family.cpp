@@ -60,6 +60,11 @@ OpFamily family_of(const OpSpec& spec) {
                                                               : OpFamily::kMemoryBound;
 }
 
+bool computes_on_device(OpFamily family) {
+  return family == OpFamily::kGemm || family == OpFamily::kAttention ||
+         family == OpFamily::kMemoryBound;
+}
+
 bool copies_to_device(const OpSpec& spec) {
   return spec.op == "reload";
 }

@@ -27,6 +27,9 @@ std::string_view family_name(OpFamily family);
 /// Throws InternalError if there is no such op.
 OpFamily family_of(const OpSpec& spec);
 
+/// Products, attention, and what memory bounds: what multiprocessors are busy with.
+bool computes_on_device(OpFamily family);
+
 /// Of an op of family kHostCopy: whether it reads host memory, and how much it moves.
 bool copies_to_device(const OpSpec& spec);
 int64_t host_copy_bytes(const OpSpec& spec);

@@ -12,6 +12,8 @@ TEST(OpFamily, OfEveryOp) {
     EXPECT_EQ(family == OpFamily::kCommunication, op->op_class == OpClass::kCommunication)
         << op->name;
     EXPECT_FALSE(family_name(family).empty());
+    const bool copies = op->op_class == OpClass::kCopy && family != OpFamily::kHostCopy;
+    EXPECT_EQ(computes_on_device(family), op->op_class == OpClass::kCompute || copies) << op->name;
   }
   EXPECT_THROW(family_of({"fly", {}, {}}), InternalError);
 }
