@@ -1,6 +1,7 @@
 #include "passes/pipeline.h"
 
 #include "passes/context_ring.h"
+#include "passes/delay_context_wgrad.h"
 #include "passes/insert_events.h"
 #include "passes/overlap_grad_reduce.h"
 #include "passes/remove_identities.h"
@@ -68,6 +69,14 @@ std::vector<Pass> default_pipeline(const PipelineOptions& options) {
        .run = [fill = options.fill_cooldown](
                   Program program,
                   const PassContext&) { return fill_cooldown(std::move(program), fill); }},
+      // Behind what moves weight gradients out of their jobs.
+      {.name = "delay_context_wgrad",
+       .summary = "Moves weight gradients behind the exchanges between context ranks that their "
+                  "backward waits for, so that they hide them.",
+       .run =
+           [](Program program, const PassContext& context) {
+             return delay_context_wgrad(std::move(program), context);
+           }},
       // Behind what moves weight gradients away, in front of what takes streams as they are.
       {.name = "bulk_overlap",
        .summary = "Starts tensor communication early, beside a product that does not depend on it.",

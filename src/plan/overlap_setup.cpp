@@ -65,6 +65,7 @@ std::vector<std::string> not_asked_for(const OverlapConfig& overlap) {
   }
   if (!overlap.overlap_context_comm) {
     names.emplace_back("context_ring");
+    names.emplace_back("delay_context_wgrad");
   }
   if (!overlap.tp_comm_overlap) {
     names.emplace_back("ring_exchange");
@@ -90,9 +91,9 @@ OverlapSetup setup_of_mode(const OverlapConfig& overlap) {
     // Without streams of its own, communication stays between the compute tasks.
     return {.options = {},
             .disabled_passes = {"ring_exchange", "delay_wgrad", "delay_last_wgrad",
-                                "defer_head_wgrad", "fill_cooldown", "bulk_overlap",
-                                "overlap_grad_reduce", "prefetch_parameters", "context_ring",
-                                "p2p_streams", "assign_streams"}};
+                                "defer_head_wgrad", "fill_cooldown", "delay_context_wgrad",
+                                "bulk_overlap", "overlap_grad_reduce", "prefetch_parameters",
+                                "context_ring", "p2p_streams", "assign_streams"}};
   }
   return {.options = {},
           .disabled_passes = {},
