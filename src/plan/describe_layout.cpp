@@ -54,7 +54,7 @@ ReportTable table_of(const std::vector<const RankPlan*>& ranks, const Mesh& mesh
     BufferRole role;
   };
   constexpr Column kColumns[] = {
-      {"weights", BufferRole::kParam},          {"main", BufferRole::kMainWeight},
+      {"weights", BufferRole::kParam},          {"main weights", BufferRole::kMainWeight},
       {"gradients", BufferRole::kMainGrad},     {"optimizer", BufferRole::kOptimizerState},
       {"activations", BufferRole::kActivation}, {"gathered", BufferRole::kGathered}};
   ReportTable table{.columns = {"rank", "stage", "parameters"}, .rows = {}};

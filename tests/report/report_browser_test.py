@@ -3,7 +3,7 @@
 
     report_browser_test.py WRITE_SAMPLE_REPORT BRAID
 
-Pages of made-up runs, and pages that `braid simulate --report` and `braid report --compare` write. Fails if a page writes
+Pages of made-up runs, and pages that `braid train`, `braid simulate --report` and `braid report` write. Fails if a page writes
 anything to the console, or says that hover, zoom or pan do not work. Exits 77 (ctest: skipped) without Chromium.
 """
 import pathlib
@@ -91,6 +91,39 @@ def simulated_pages(braid, folder):
     yield folder / "off" / "compare.html", "simulate, off and on"
 
 
+# Seconds of training.
+SMALL_RUN = """
+[model]
+family = "llama"
+layers = 2
+width = 32
+heads = 2
+[train]
+sequence = 32
+microbatch = 1
+global_batch = 2
+steps = 3
+[parallel]
+ranks = 2
+[data]
+train = "text.txt"
+tokenizer = "bytes"
+[logging]
+run_folder = "small"
+trace_steps = [2]
+"""
+
+
+def measured_pages(braid, folder):
+    """(page, what) of a run that trained, and of it beside a prediction"""
+    (folder / "small.toml").write_text(SMALL_RUN)
+    (folder / "text.txt").write_text("to be predicted, byte by byte\n\n" * 200)
+    for command in (["train", "small.toml"], ["report", "small", "--cost", "cpux2"]):
+        subprocess.run([braid, *command], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    yield folder / "small" / "report.html", "train"
+    yield folder / "small" / "prediction.html", "train, and a prediction"
+
+
 def main():
     program = browser()
     if program is None:
@@ -98,7 +131,7 @@ def main():
         return 77
     with tempfile.TemporaryDirectory(prefix="braid-report-") as folder:
         folder = pathlib.Path(folder)
-        pages = [*sample_pages(sys.argv[1], folder), *simulated_pages(sys.argv[2], folder)]
+        pages = [*sample_pages(sys.argv[1], folder), *simulated_pages(sys.argv[2], folder), *measured_pages(sys.argv[2], folder)]
         faults = [fault for page, what in pages for fault in faults_of(program, page, what, folder / "profile")]
     print("\n".join(faults))
     return 1 if faults else 0

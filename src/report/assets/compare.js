@@ -39,6 +39,7 @@ const peak_of = ({simulation, memory}) => simulation ? Math.max(...simulation.st
 
 // The two runs say the same of nothing that neither knows.
 const known = (rows) => rows.filter(({cells}) => cells[1][0] !== kMissing || cells[2][0] !== kMissing);
+const known_of_both = (rows) => rows.filter(({cells}) => cells[1][0] !== kMissing && cells[2][0] !== kMissing);
 
 function part_of(data, start) {
   const whole = step_parts_of(data);
@@ -54,7 +55,8 @@ const compared_learning = (both) => [
 function compare_figures(runs, names) {
   const both = (value) => runs.map(({data, timeline}) => value(data, timeline));
   const simulated = runs.some(({data}) => data.simulation);
-  const rows = known([
+  const predicted = runs.some(is_predicted);
+  const rows = (predicted ? known_of_both : known)([
     compared_row(simulated ? 'step time' : 'step time, median', both(step_ns_of), optional_ns, -1),
     compared_row('step time, 95%', both(({steps}) => quantile(steps.step_ms, 0.95) * 1e6), optional_ns, -1),
     compared_row(simulated ? 'tokens/s' : 'tokens/s, median', both(tokens_per_s_of), format_count, 1),
@@ -65,7 +67,7 @@ function compare_figures(runs, names) {
     compared_row('… exposed communication', both((data) => part_of(data, 'exposed')), optional_ns, -1),
     compared_row('… idle', both((data) => part_of(data, 'idle')), optional_ns, -1),
     compared_row('peak memory', both(peak_of), format_bytes, -1),
-    ...(simulated ? [] : compared_learning(both)),
+    ...(simulated || predicted ? [] : compared_learning(both)),
   ]);
   return card('At a glance', [], scrolling(table(compared_head('', names), rows)));
 }
@@ -98,9 +100,12 @@ function compare_series(runs, names, column) {
 
 const compared_legend = (names) => legend(names.map((name, i) => [name, `var(--${kRunColors[i]})`, 'line']));
 
+// A run beside what a profile predicts of its step: of the latter there is a timeline, and no steps.
+const is_predicted = ({data, timeline}) => !data.simulation && data.steps.step.length === 0 && has_tasks(timeline) && is_simulated(timeline);
+
 // Losses and speeds over the steps: a simulated run has none to compare.
 function compare_progress(runs, names) {
-  if (runs.some(({data}) => data.simulation)) return [[], null];
+  if (runs.some((run) => run.data.simulation || is_predicted(run))) return [[], null];
   const [loss, chart] = compare_losses(runs, names);
   return [[element('div', {class: 'two half'}, loss, compare_speed(runs, names))], chart];
 }
@@ -173,7 +178,8 @@ function compare_communication(runs, names) {
   const rows = kinds.flatMap((kind) => [
     compared_row(element('span', {}, swatch(`var(--phase-comm-${kind})`), `${kind}, exposed`), of(kind, (one) => one.exposed_ns), optional_ns, -1),
     compared_row(element('span', {}, swatch('transparent'), `${kind}, total`), of(kind, (one) => one.total_ns), optional_ns, 0)]);
-  const sentences = runs.flatMap(({data}, i) => [element('h3', {}, names[i]), communication_sentences(data.communication)]);
+  const sentences = runs.flatMap(({data}, i) => data.communication.length === 0 ? []
+    : [element('h3', {}, `${names[i]}: ${names_of_ranks(data.ranks)}`), communication_sentences(data.communication)]);
   const whose = both_simulated ? 'mean of all ranks' : 'mean of the ranks of the timelines';
   return card(`Communication by kind, ${whose}`, [], scrolling(table(compared_head('', names), rows)), ...sentences);
 }
@@ -201,6 +207,9 @@ function compare_memory(runs, names) {
   return card(`Memory by class, ${whose}`, [], scrolling(table(compared_head('class', names), rows)));
 }
 
+// What is in force, also where a mode decides: 'true' of 'false  # in force: true, by mode = "auto"'.
+const in_force = (value) => /\s# in force: (.*), by .*$/.exec(value)?.[1] ?? value;
+
 // {"section.key": "value"} of a resolved configuration, which has one setting a line.
 function settings_of(config) {
   const settings = new Map();
@@ -209,7 +218,7 @@ function settings_of(config) {
     const [, name] = /^\[(.+)\]\s*$/.exec(line) ?? [];
     const [, key, value] = /^([\w-]+)\s*=\s*(.*)$/.exec(line) ?? [];
     if (name !== undefined) section = `${name}.`;
-    else if (key !== undefined) settings.set(section + key, value);
+    else if (key !== undefined) settings.set(section + key, in_force(value));
   }
   return settings;
 }
@@ -221,7 +230,7 @@ function different_settings(runs) {
 }
 
 function compare_settings(runs, names) {
-  const rows = different_settings(runs).map(([key, ...values]) => ({cells: [[element('code', {}, key), 'name'],
+  const rows = different_settings(runs).map(([key, ...values]) => ({cells: [[element('code', {}, key), 'key'],
     ...values.map((value) => [element('code', {}, value), ''])]}));
   const head = [['setting'], ...names.map((name) => [name])];
   return card('Settings that differ', [], rows.length > 0 ? scrolling(table(head, rows)) : note('The resolved configurations are equal.'));

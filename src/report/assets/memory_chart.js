@@ -1,5 +1,7 @@
 // Memory in use over a step, by class, below what the plan allocates. Shows the time that its timeline shows.
 
+const kPersistentColor = 'color-mix(in srgb, var(--memory-param) 35%, transparent)';
+
 class MemoryChart {
   // span_ns: how much time the whole chart shows; step_ns: when the step ends, which may be earlier.
   constructor(curves, step_ns, left, span_ns = step_ns) {
@@ -144,7 +146,7 @@ class MemoryChart {
     const live = this.live_at(point);
     const rows = this.curve.classes.map(({name, bytes}) => [kMemoryTitles[name] ?? name, format_bytes(point < 0 ? 0 : bytes[point]), `var(--memory-${name})`]);
     tooltip.show(event.clientX, event.clientY, `Rank ${this.curve.rank} at ${format_ns(time, 5)}`, [
-      ['persistent', format_bytes(this.curve.persistent_bytes), 'var(--memory-param)'], ...rows.reverse(),
+      ['persistent', format_bytes(this.curve.persistent_bytes), kPersistentColor], ...rows.reverse(),
       ['together', format_bytes(this.curve.persistent_bytes + live)], ['planned', format_bytes(this.planned())]]);
     this.redraw();
   }
@@ -168,8 +170,12 @@ function memory_choice(chart, timeline) {
 
 function memory_legend(charts) {
   const used = [...new Set(charts.flatMap(({curves}) => curves.flatMap(({classes}) => classes.map(({name}) => name))))];
-  return legend([['persistent', 'color-mix(in srgb, var(--memory-param) 35%, transparent)'], ...used.map((name) => [kMemoryTitles[name] ?? name, `var(--memory-${name})`])]);
+  return legend([['persistent', kPersistentColor], ...used.map((name) => [kMemoryTitles[name] ?? name, `var(--memory-${name})`])]);
 }
+
+const kLevels = [['persistent', kPersistentColor, (curve) => curve.persistent_bytes],
+  ['in use in the step, at most', 'var(--memory-scratch)', (curve) => curve.high_bytes],
+  ['planned beyond that', 'var(--memory-between)', (curve) => curve.step_bytes - curve.high_bytes]];
 
 // A bar per rank: what is in use at most, out of what is planned, out of what a device has (0: not known).
 function memory_levels(curves, device_bytes) {
@@ -180,15 +186,15 @@ function memory_levels(curves, device_bytes) {
   const most = of_device ? Math.max(device_bytes, planned_most) : planned_most;
   const rows = element('div', {class: 'rank-bars'});
   for (const curve of curves) {
-    const parts = [['persistent', curve.persistent_bytes, 'memory-param'], ['in use in the step, at most', curve.high_bytes, 'memory-activation'],
-      ['planned beyond that', curve.step_bytes - curve.high_bytes, 'memory-between']].filter(([, bytes]) => bytes > 0);
+    const parts = kLevels.map(([name, color, bytes_of]) => [name, color, bytes_of(curve)]).filter(([, , bytes]) => bytes > 0);
     rows.append(element('span', {}, curve.title),
-      element('div', {class: 'bar thin'}, ...parts.map(([name, bytes, color]) => element('div', {title: `${name}: ${format_bytes(bytes)}`, style: `flex:none;width:${(100 * bytes / most).toFixed(3)}%;background:var(--${color})`}))),
+      element('div', {class: 'bar thin'}, ...parts.map(([name, color, bytes]) => element('div', {title: `${name}: ${format_bytes(bytes)}`, style: `flex:none;width:${(100 * bytes / most).toFixed(3)}%;background:${color}`}))),
       element('span', {class: 'number'}, `${format_bytes(curve.persistent_bytes + curve.high_bytes)} in use, ${format_bytes(planned(curve))} planned`));
   }
   const width = device_bytes === 0 ? '' : of_device && device_bytes >= planned_most ? `; the whole width is what a device has, ${format_bytes(device_bytes)}` : `; a device has ${format_bytes(device_bytes)}`;
   const title = `Peak, rank by rank${width}`;
-  return [element('h3', {}, title), element('div', {class: 'scroll', style: 'max-height:220px'}, rows)];
+  return [element('h3', {}, title), legend(kLevels.map(([name, color]) => [name, color])),
+    element('div', {class: 'scroll', style: 'max-height:220px;margin-top:6px'}, rows)];
 }
 
 // The chart below its timeline, with which it shares the scale of time.

@@ -31,13 +31,13 @@ function kind_bar(kinds, rank_time) {
 
 const rate = (amount, ns, units) => ns > 0 && amount > 0 ? format_scaled(amount / ns * 1e9, 1000, units).join(' ') : kMissing;
 
-function op_rows(ops, rank_time) {
+function op_rows(ops, rank_time, has_roof) {
   return ops.map((one) => ({cells: [
     [element('span', {}, swatch(kind_color(one.kind)), element('code', {}, one.op)), 'name'], [one.kind, 'name'],
     [one.num_tasks.toLocaleString('en-US'), 'number'], [format_ns(one.busy_ns), 'number'], [format_percent(one.busy_ns / rank_time), 'number'],
     [format_ns(one.busy_ns / one.num_tasks), 'number'], [rate(one.flops, one.busy_ns, ['FLOP/s', 'KFLOP/s', 'MFLOP/s', 'GFLOP/s', 'TFLOP/s', 'PFLOP/s']), 'number'],
     [rate(one.bytes, one.busy_ns, ['B/s', 'KB/s', 'MB/s', 'GB/s', 'TB/s']), 'number'],
-    [one.least_ns > 0 && one.busy_ns > 0 ? format_percent(one.least_ns / one.busy_ns) : kMissing, 'number'],
+    ...(has_roof ? [[one.least_ns > 0 && one.busy_ns > 0 ? format_percent(one.least_ns / one.busy_ns) : kMissing, 'number']] : []),
   ]}));
 }
 
@@ -76,10 +76,11 @@ function make_operations(ranks) {
   if (ops.length === 0) return card('Operations', [], note('No step was traced.'));
   const rank_time = sum_of(ranks, (rank) => rank.step_ns);
   const kinds = kind_times(ops, ranks);
-  const head = [['op'], ['kind'], ...['tasks', 'time', 'of the step', 'mean', 'arithmetic', 'memory', 'of the roof'].map((name) => [name, 'number'])];
+  const has_roof = ops.some((one) => one.least_ns > 0);  // else the device's peaks are not known
+  const head = [['op'], ['kind'], ...['tasks', 'time', 'of the step', 'mean', 'arithmetic', 'memory', ...(has_roof ? ['of the roof'] : [])].map((name) => [name, 'number'])];
   const section = card('Operations', [note(roof_note(ranks)), spacer(), legend(kinds.map(({name}) => [name, kind_color(name)]))],
     kind_bar(kinds, rank_time),
-    element('div', {class: 'scroll', style: 'margin-top:12px'}, table(head, op_rows(ops, rank_time))), ...make_gaps(ranks, rank_time));
+    element('div', {class: 'scroll', style: 'margin-top:12px'}, table(head, op_rows(ops, rank_time, has_roof))), ...make_gaps(ranks, rank_time));
   section.id = 'operations';
   return section;
 }

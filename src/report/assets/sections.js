@@ -187,7 +187,7 @@ function make_memory(memory) {
     title: `${kMemoryTitles[name] ?? name}, ${kind === 'step' ? 'at the peak of the step' : 'persistent'}: ${format_bytes(bytes)}`,
   }));
   const ratio = memory.max_live_bytes > 0 ? memory.step_bytes / memory.max_live_bytes : 1;
-  const about = note(`Step memory is ${ratio.toFixed(3)} × the bytes live at once, the least possible`);
+  const about = note(`The step takes ${ratio.toFixed(3)} × what is live at once; 1 would be the least`);
   const head = [['class'], ...['persistent', 'step peak', 'together', 'share'].map((name) => [name, 'number'])];
   return card(`Memory plan of rank ${memory.rank ?? 0}`, [spacer(), about], element('div', {class: 'bar', style: 'margin-bottom:12px'}, ...segments),
     table(head, memory_rows(memory, peak)));
@@ -228,7 +228,7 @@ function make_passes(passes) {
     cells: [[element('code', {}, pass.name), 'name'], [pass.skipped ? 'skipped' : pass.changed ? 'changed' : 'unchanged', 'name'],
       [pass.skipped ? kMissing : format_ns(pass.ms * 1e6), 'number'], [pass.summary, 'wide']],
   }));
-  return card('Passes', [], element('div', {class: 'scroll'}, table([['pass'], ['result'], ['time', 'number'], ['what it did', 'wide']], rows)));
+  return card('Passes', [], element('div', {class: 'scroll whole'}, table([['pass'], ['result'], ['time', 'number'], ['what it did', 'wide']], rows)));
 }
 
 function make_config(text) {

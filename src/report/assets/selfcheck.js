@@ -218,6 +218,10 @@ function check_simulated(runs, expect) {
 // Two timelines on one scale, and every setting that differs is listed.
 function check_comparison({runs, views, memory_charts}, expect) {
   expect('settings that differ are listed', () => different_settings(runs).every(([key]) => document.body.textContent.includes(key)));
+  expect('settings are those in force', () => different_settings(runs).every(([, ...values]) => values.every((value) => !value.includes('# in force'))));
+  expect('a prediction has no losses and no figures of its own alone', () => !runs.some(is_predicted)
+    || ([...document.querySelectorAll('h2')].every(({textContent}) => !/^(Loss|Step time)/.test(textContent))
+      && [...document.querySelectorAll('h2')].filter(({textContent}) => textContent === 'At a glance').every((title) => !title.closest('.card').textContent.includes(kMissing))));
   if (views.length < 2) return;
   const [a, b] = views;
   expect('both timelines have one scale', () => a.full.to === b.full.to && a.box.left === b.box.left);

@@ -63,7 +63,7 @@ class TimelinePainter {
     context.textAlign = 'left';
     context.textBaseline = 'middle';
     if (!this.view.collapsed.has(lane.rank)) {
-      context.fillText(fitting_text(context, lane.rank.streams[lane.stream].name, left - 24), 14, y + height / 2);
+      context.fillText(fitting_end(context, lane.rank.streams[lane.stream].name, left - 24), 14, y + height / 2);
     }
     context.fillStyle = this.ink.track;
     context.fillRect(left, y, width, height);
@@ -160,15 +160,19 @@ class TimelinePainter {
   }
 }
 
-// The text, shortened with an ellipsis to a width; '' if nothing sensible fits.
-function fitting_text(context, text, width) {
+// The text, shortened to a width by shortened(text, letters that are kept); '' if nothing sensible fits.
+function fitting(context, text, width, shortened) {
   if (width < 14) return '';
   if (context.measureText(text).width <= width) return text;
   let [low, high] = [0, text.length];
   while (low < high) {
     const middle = (low + high + 1) >> 1;
-    if (context.measureText(`${text.slice(0, middle)}…`).width <= width) low = middle;
+    if (context.measureText(shortened(text, middle)).width <= width) low = middle;
     else high = middle - 1;
   }
-  return low >= 2 ? `${text.slice(0, low)}…` : '';
+  return low >= 2 ? shortened(text, low) : '';
 }
+
+const fitting_text = (context, text, width) => fitting(context, text, width, (whole, count) => `${whole.slice(0, count)}…`);
+// Names of streams differ in their end: pipeline.forward, pipeline.forward.recv.
+const fitting_end = (context, text, width) => fitting(context, text, width, (whole, count) => `…${whole.slice(whole.length - count)}`);

@@ -75,7 +75,8 @@ class TimelineView {
     });
     this.lane_height = lane_height - 4;
     this.content_height = y;
-    this.box = {left: 124, top: 26, overview: 26};
+    // Room for the longest name of a stream; a narrow window shows the end of it.
+    this.box = {left: innerWidth > 700 ? 164 : 124, top: 26, overview: 26};
     this.height = this.box.top + Math.min(y, 640) + 8 + this.box.overview;
     this.lanes_bottom = this.height - this.box.overview - 8;
     this.canvas.style.height = `${this.height}px`;
