@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <numeric>
+#include <limits>
 #include <random>
 
 #include "base/errors.h"
@@ -121,7 +121,8 @@ RunConfig shrunken(const RunConfig& config) {
   small.model.qkv_bias = model.qkv_bias;
   small.model.init_std = 0.1;
   small.train.microbatch = std::min<int64_t>(config.train.microbatch, 2);
-  small.train.sequence = 4 * std::lcm(parallel.context, parallel.tensor);
+  // Tensor ranks share the rows that a context rank has of a sequence.
+  small.train.sequence = 4 * parallel.context * parallel.tensor;
   small.train.global_batch =
       few_microbatches(config) * small.train.microbatch * small.parallel.data;
   small.model.max_positions.reset();

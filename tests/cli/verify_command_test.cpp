@@ -28,6 +28,22 @@ TEST_F(VerifyCommand, WorksForPresetsAndBfloat16) {
               AllOf(HasSubstr("pipeline  Et*6|t*6L, 1f1b of 4 microbatches"), HasSubstr("equal ")));
 }
 
+// Sums of rounded gradients are not those of one rank, whatever the layers compute in.
+TEST_F(VerifyCommand, AllowsForGradientsThatCrossInBfloat16) {
+  EXPECT_THAT(output_of({"verify", "run.toml", "--set", "parallel.grad_reduce_dtype=bfloat16",
+                         "--set", "optimizer.learning_rate=1e-2"}),
+              HasSubstr("equal "));
+}
+
+// Three tensor ranks share the rows of each of three context ranks.
+TEST_F(VerifyCommand, ShrinksSequencesToRowsThatTensorRanksCanShare) {
+  EXPECT_THAT(
+      output_of({"verify", "run.toml", "--set", "parallel.ranks=9", "--set", "parallel.tensor=3",
+                 "--set", "parallel.context=3", "--set", "parallel.sequence_parallel=true", "--set",
+                 "model.heads=3", "--set", "model.width=36", "--set", "train.sequence=36"}),
+      HasSubstr("equal "));
+}
+
 TEST_F(VerifyCommand, RefusesImpossibleLayouts) {
   EXPECT_THAT(
       error_of({"verify", "run.toml", "--set", "parallel.ranks=3", "--set", "parallel.tensor=3"},
