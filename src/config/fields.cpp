@@ -113,7 +113,7 @@ constexpr std::array kFields = {
     Field{BRAID_KEY(optimizer, decay_shape), one_of(kDecayShapes), "Shape of the decay of wsd."},
     Field{BRAID_KEY(optimizer, beta1), kBelowOne, "Decay of the first moment."},
     Field{BRAID_KEY(optimizer, beta2), kBelowOne, "Decay of the second moment."},
-    Field{BRAID_KEY(optimizer, epsilon), {.minimum = 0, .maximum = 1}, "Added to the root of the second moment."},
+    Field{BRAID_KEY(optimizer, epsilon), {.minimum = 1e-30, .maximum = 1}, "Added to the root of the second moment."},
     Field{BRAID_KEY(optimizer, weight_decay), kNotNegative, "Decoupled weight decay; applied to matrices, not to norms and biases."},
     Field{BRAID_KEY(optimizer, clip_norm), kNotNegative, "Gradients are scaled down to this global norm; 0 = never."},
 
