@@ -7,6 +7,7 @@
 
 #include "base/errors.h"
 #include "base/text.h"
+#include "config/value.h"
 
 namespace braid {
 namespace {
@@ -179,30 +180,37 @@ void check_chunked_dgrads(std::span<const TensorSiteChoice> choices) {
   }
 }
 
-void check_is_read(const OverlapConfig& overlap) {
+void check_is_read(const OverlapConfig& overlap, const ParallelConfig& parallel) {
   if (overlap.tp_comm_overlap && overlap.mode != "manual") {
     throw_config_error(
-        "overlap.tp_comm_overlap = true: is read with mode = \"manual\" only; mode is {}",
+        "overlap.tp_comm_overlap = true: is read with mode = \"manual\" only; mode is {}; set "
+        "overlap.mode = \"manual\" or remove the key",
         quote(overlap.mode));
   }
   const OverlapConfig usual;
-  const std::array<std::pair<std::string_view, bool>, 7> keys = {
-      {{"tp_comm_overlap_ag", overlap.tp_comm_overlap_ag != usual.tp_comm_overlap_ag},
-       {"tp_comm_overlap_rs", overlap.tp_comm_overlap_rs != usual.tp_comm_overlap_rs},
-       {"tp_comm_overlap_rs_dgrad", overlap.tp_comm_overlap_rs_dgrad},
-       {"tp_comm_bulk_dgrad", overlap.tp_comm_bulk_dgrad != usual.tp_comm_bulk_dgrad},
-       {"tp_comm_bulk_wgrad", overlap.tp_comm_bulk_wgrad != usual.tp_comm_bulk_wgrad},
-       {"tp_comm_overlap_sites", !overlap.tp_comm_overlap_sites.empty()},
-       {"tp_comm_overlap_min_rows",
-        overlap.tp_comm_overlap_min_rows != usual.tp_comm_overlap_min_rows}}};
-  for (const auto& [name, is_set] : keys) {
-    if (is_set && !overlap.tp_comm_overlap) {
+  const auto check_key = [&](std::string_view name, const auto& value, const auto& unset) {
+    if (value != unset && parallel.tensor == 1) {
       throw_config_error(
-          "overlap.{}: is read with tp_comm_overlap = true only; set overlap.mode = \"manual\" and "
-          "overlap.tp_comm_overlap = true, or remove the key",
-          name);
+          "overlap.{} = {}: is about communication of tensor ranks, and parallel.tensor = 1; set "
+          "parallel.tensor above 1 or remove the key",
+          name, to_text(ConfigValue(value), 60));
     }
-  }
+    if (value != unset && !overlap.tp_comm_overlap) {
+      throw_config_error(
+          "overlap.{} = {}: is read with tp_comm_overlap = true only; set overlap.mode = "
+          "\"manual\" and overlap.tp_comm_overlap = true, or remove the key",
+          name, to_text(ConfigValue(value), 60));
+    }
+  };
+  check_key("tp_comm_overlap", overlap.tp_comm_overlap, false);
+  check_key("tp_comm_overlap_ag", overlap.tp_comm_overlap_ag, usual.tp_comm_overlap_ag);
+  check_key("tp_comm_overlap_rs", overlap.tp_comm_overlap_rs, usual.tp_comm_overlap_rs);
+  check_key("tp_comm_overlap_rs_dgrad", overlap.tp_comm_overlap_rs_dgrad, false);
+  check_key("tp_comm_bulk_dgrad", overlap.tp_comm_bulk_dgrad, usual.tp_comm_bulk_dgrad);
+  check_key("tp_comm_bulk_wgrad", overlap.tp_comm_bulk_wgrad, usual.tp_comm_bulk_wgrad);
+  check_key("tp_comm_overlap_sites", overlap.tp_comm_overlap_sites, usual.tp_comm_overlap_sites);
+  check_key("tp_comm_overlap_min_rows", overlap.tp_comm_overlap_min_rows,
+            usual.tp_comm_overlap_min_rows);
 }
 
 }  // namespace
@@ -232,14 +240,9 @@ std::vector<TensorSiteChoice> tensor_site_choices(const OverlapConfig& overlap) 
 }
 
 void validate_tensor_overlap(const OverlapConfig& overlap, const ParallelConfig& parallel) {
-  check_is_read(overlap);
+  check_is_read(overlap, parallel);
   if (!overlap.tp_comm_overlap) {
     return;
-  }
-  if (parallel.tensor == 1) {
-    throw_config_error(
-        "overlap.tp_comm_overlap = true: overlaps communication of tensor ranks, and "
-        "parallel.tensor = 1; set parallel.tensor above 1 or remove the key");
   }
   const std::vector<TensorSiteChoice> choices = tensor_site_choices(overlap);
   check_dgrads(choices);

@@ -74,8 +74,9 @@ void check_layout(const ParallelConfig& parallel) {
   const int64_t data = std::max<int64_t>(data_ranks(parallel), 1);
   require(parallel.ranks == data * copy,
           "parallel.ranks = {}: must be data * tensor * pipeline * context = {} * {} * {} * {}; "
-          "set parallel.ranks = {}, or parallel.data = 0 to derive it",
-          parallel.ranks, data, parallel.tensor, parallel.pipeline, parallel.context, data * copy);
+          "set parallel.ranks = {}{}",
+          parallel.ranks, data, parallel.tensor, parallel.pipeline, parallel.context, data * copy,
+          parallel.ranks % copy == 0 ? ", or parallel.data = 0 to derive it" : "");
 }
 
 /// Keys that are read only beside others; which schedules and stages fit together is checked where
@@ -83,18 +84,15 @@ void check_layout(const ParallelConfig& parallel) {
 void check_parallel_keys(const ParallelConfig& parallel) {
   require(parallel.microbatch_group_size == 0 || parallel.schedule == "interleaved",
           "parallel.microbatch_group_size = {}: is read with schedule = \"interleaved\" only; "
-          "schedule is {}",
+          "schedule is {}; set parallel.schedule = \"interleaved\" or remove the key",
           parallel.microbatch_group_size, quote(parallel.schedule));
   require(parallel.context_inner == 0 || parallel.context_method == "a2a+ring",
           "parallel.context_inner = {}: is read with context_method = \"a2a+ring\" only; "
-          "context_method is {}",
+          "context_method is {}; set parallel.context_method = \"a2a+ring\" or remove the key",
           parallel.context_inner, quote(parallel.context_method));
-  require(parallel.shard_replicas == 1 || parallel.shard != "none",
-          "parallel.shard_replicas = {}: there are no shards with shard = \"none\"; set "
-          "parallel.shard = \"optimizer\" or parallel.shard_replicas = 1",
-          parallel.shard_replicas);
   require(parallel.bucket == "bytes" || parallel.bucket_bytes == ParallelConfig().bucket_bytes,
-          "parallel.bucket_bytes = {}: is read with bucket = \"bytes\" only; bucket is {}",
+          "parallel.bucket_bytes = {}: is read with bucket = \"bytes\" only; bucket is {}; set "
+          "parallel.bucket = \"bytes\" or remove the key",
           parallel.bucket_bytes, quote(parallel.bucket));
 }
 
@@ -121,6 +119,10 @@ void check_replicas(const ParallelConfig& parallel, int64_t data) {
           "{}",
           parallel.shard_replicas, data, parallel.context, ranks,
           nearest_divisor(ranks, parallel.shard_replicas));
+  require(parallel.shard_replicas == 1 || parallel.shard != "none",
+          "parallel.shard_replicas = {}: there are no shards with shard = \"none\"; set "
+          "parallel.shard = \"optimizer\" or parallel.shard_replicas = 1",
+          parallel.shard_replicas);
 }
 
 void check_batch(const TrainConfig& train, int64_t data) {
@@ -203,11 +205,10 @@ void check_model(const ModelConfig& model, const TrainConfig& train) {
 }
 
 void check_wsd(const OptimizerConfig& optimizer, int64_t steps) {
-  require(
-      optimizer.decay_steps > 0,
-      "optimizer.decay_steps = 0: schedule = \"wsd\" needs the length of the decay; a tenth of the "
-      "run is {}",
-      std::max<int64_t>(steps / 10, 1));
+  require(optimizer.decay_steps > 0,
+          "optimizer.decay_steps = 0: schedule = \"wsd\" needs the length of the decay; set "
+          "optimizer.decay_steps = {} for a tenth of the run",
+          std::max<int64_t>(steps / 10, 1));
   require(optimizer.decay_steps <= steps - optimizer.warmup_steps,
           "optimizer.decay_steps = {}: warmup_steps + decay_steps must be at most train.steps = "
           "{}; set "
@@ -234,13 +235,16 @@ void check_constant(const OptimizerConfig& optimizer) {
 
 void check_optimizer(const OptimizerConfig& optimizer, int64_t steps) {
   require(optimizer.min_learning_rate <= optimizer.learning_rate,
-          "optimizer.min_learning_rate = {}: must be at most optimizer.learning_rate = {}",
-          optimizer.min_learning_rate, optimizer.learning_rate);
+          "optimizer.min_learning_rate = {}: must be at most optimizer.learning_rate = {}; set "
+          "optimizer.min_learning_rate = {}",
+          optimizer.min_learning_rate, optimizer.learning_rate, optimizer.learning_rate);
   require(optimizer.warmup_steps <= steps,
-          "optimizer.warmup_steps = {}: must be at most train.steps = {}", optimizer.warmup_steps,
-          steps);
+          "optimizer.warmup_steps = {}: must be at most train.steps = {}; set "
+          "optimizer.warmup_steps = {}",
+          optimizer.warmup_steps, steps, steps);
   require(optimizer.schedule == "wsd" || optimizer.decay_shape == OptimizerConfig().decay_shape,
-          "optimizer.decay_shape = {}: is read with schedule = \"wsd\" only; schedule is {}",
+          "optimizer.decay_shape = {}: is read with schedule = \"wsd\" only; schedule is {}; set "
+          "optimizer.schedule = \"wsd\" or remove the key",
           quote(optimizer.decay_shape), quote(optimizer.schedule));
   if (optimizer.schedule == "wsd") {
     check_wsd(optimizer, steps);
@@ -259,23 +263,25 @@ void check_memory(const MemoryConfig& memory) {
       memory.recompute_layers);
   require(memory.recompute_layers == 0 || memory.recompute != "none",
           "memory.recompute_layers = {}: is read with recompute = \"norms\", \"attention\" or "
-          "\"full\" only; recompute is \"none\"",
+          "\"full\" only; recompute is \"none\"; set memory.recompute = \"full\" or remove the key",
           memory.recompute_layers);
   const MemoryConfig defaults;
   const bool offloads = memory.offload_layers > 0;
   require(offloads || memory.offload_prefetch_layers == defaults.offload_prefetch_layers,
           "memory.offload_prefetch_layers = {}: is read with offload_layers above 0 only; "
-          "offload_layers is 0",
+          "offload_layers is 0; set memory.offload_layers = 1 or remove the key",
           memory.offload_prefetch_layers);
   require(offloads || memory.offload_min_bytes == defaults.offload_min_bytes,
           "memory.offload_min_bytes = {}: is read with offload_layers above 0 only; offload_layers "
-          "is 0",
+          "is 0; set memory.offload_layers = 1 or remove the key",
           memory.offload_min_bytes);
 }
 
 void check_data(const DataConfig& data, const EvalConfig& eval) {
-  require(!data.tokenizer.empty(),
-          "data.tokenizer = \"\": must be a SentencePiece model file or \"bytes\"");
+  require(
+      !data.tokenizer.empty(),
+      "data.tokenizer = \"\": must be a SentencePiece model file or \"bytes\"; set data.tokenizer "
+      "= \"bytes\"");
   const double validation = parse_split(data.split)[1];
   require(
       eval.interval == 0 || validation > 0,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <string_view>
+#include <vector>
 
 #include "base/errors.h"
 #include "base/text.h"
@@ -59,8 +60,10 @@ std::array<ManualKey, 17> manual_keys(const OverlapConfig& overlap) {
 void check_is_read(const OverlapConfig& overlap, const ParallelConfig& parallel) {
   for (const ManualKey& key : manual_keys(overlap)) {
     if (key.is_set && overlap.mode != "manual") {
-      throw_config_error("overlap.{} = {}: is read with mode = \"manual\" only; mode is {}",
-                         key.name, to_text(key.value), quote(overlap.mode));
+      throw_config_error(
+          "overlap.{} = {}: is read with mode = \"manual\" only; mode is {}; set overlap.mode = "
+          "\"manual\" or remove the key",
+          key.name, to_text(key.value), quote(overlap.mode));
     }
     if (key.is_set && key.needs_stages && parallel.pipeline == 1) {
       throw_config_error(
@@ -94,41 +97,63 @@ void check_messages(const OverlapConfig& overlap) {
   }
 }
 
+/// A key that says how `overlap_param_gather` gathers weights.
+struct GatherKey {
+  std::string_view name;
+  bool is_set;
+  ConfigValue value;
+  std::string_view about;  ///< weights that there are with some kinds of `parallel.shard` only
+  std::vector<std::string_view> shards;
+};
+
+std::vector<GatherKey> gather_keys(const OverlapConfig& overlap) {
+  constexpr std::string_view kUpdated =
+      "is about weights that every rank holds whole and updates "
+      "in part";
+  const bool gather = overlap.overlap_param_gather;
+  const bool early = overlap.overlap_param_gather_with_optimizer_step;
+  const bool align = overlap.align_param_gather;
+  const int64_t units = overlap.param_gather_prefetch_units;
+  const int64_t whole_units = overlap.param_gather_whole_units;
+  return {{"overlap_param_gather",
+           gather,
+           gather,
+           "needs weights that ranks hold or update in parts",
+           {"optimizer", "gradients", "parameters"}},
+          {"overlap_param_gather_with_optimizer_step",
+           early,
+           early,
+           kUpdated,
+           {"gradients", "optimizer"}},
+          {"align_param_gather", align, align, kUpdated, {"gradients", "optimizer"}},
+          {"param_gather_prefetch_units",
+           units != 1,
+           units,
+           "is about weights that ranks hold or update in parts",
+           {"optimizer", "gradients", "parameters"}},
+          {"param_gather_whole_units",
+           whole_units != 0,
+           whole_units,
+           "keeps weights whole that ranks hold in parts",
+           {"parameters"}}};
+}
+
+/// Shards first: without them the switch itself is refused.
 void check_gathers(const OverlapConfig& overlap, const ParallelConfig& parallel) {
-  if (overlap.overlap_param_gather && parallel.shard == "none") {
-    throw_config_error(
-        "overlap.overlap_param_gather = true: needs weights that ranks hold or update in parts, "
-        "and parallel.shard is \"none\"; set parallel.shard = \"optimizer\" or remove the key");
-  }
-  const bool updates_parts = parallel.shard == "optimizer" || parallel.shard == "gradients";
-  const auto check_extension = [&](std::string_view key, const ConfigValue& value, bool is_set,
-                                   bool needs_updates) {
-    if (is_set && !overlap.overlap_param_gather) {
+  for (const GatherKey& key : gather_keys(overlap)) {
+    if (key.is_set && std::ranges::find(key.shards, parallel.shard) == key.shards.end()) {
+      throw_config_error(
+          "overlap.{} = {}: {}, and parallel.shard is {}; set parallel.shard = {} or remove the "
+          "key",
+          key.name, to_text(key.value), key.about, quote(parallel.shard),
+          quote(key.shards.front()));
+    }
+    if (key.is_set && !overlap.overlap_param_gather) {
       throw_config_error(
           "overlap.{} = {}: says how overlap_param_gather gathers weights, which is false; set "
           "overlap.overlap_param_gather = true",
-          key, to_text(value));
+          key.name, to_text(key.value));
     }
-    if (is_set && needs_updates && !updates_parts) {
-      throw_config_error(
-          "overlap.{} = {}: is about weights that every rank holds whole and updates in part, and "
-          "parallel.shard is {}; set parallel.shard = \"gradients\" or remove the key",
-          key, to_text(value), quote(parallel.shard));
-    }
-  };
-  const bool early = overlap.overlap_param_gather_with_optimizer_step;
-  check_extension("overlap_param_gather_with_optimizer_step", early, early, true);
-  check_extension("align_param_gather", overlap.align_param_gather, overlap.align_param_gather,
-                  true);
-  check_extension("param_gather_prefetch_units", overlap.param_gather_prefetch_units,
-                  overlap.param_gather_prefetch_units != 1, false);
-  const int64_t whole_units = overlap.param_gather_whole_units;
-  check_extension("param_gather_whole_units", whole_units, whole_units != 0, false);
-  if (whole_units != 0 && parallel.shard != "parameters") {
-    throw_config_error(
-        "overlap.param_gather_whole_units = {}: keeps weights whole that ranks hold in parts, and "
-        "parallel.shard is {}; set parallel.shard = \"parameters\" or remove the key",
-        whole_units, quote(parallel.shard));
   }
 }
 
@@ -182,8 +207,9 @@ void check_pairs(const RunConfig& config) {
   if (const int64_t odd = config.train.microbatch; are_halves && odd % 2 != 0) {
     throw_config_error(
         "overlap.pair_forward_backward = {}: cuts a microbatch in two, and "
-        "train.microbatch = {} is odd; the nearest {}",
-        quote(pairs), odd, odd == 1 ? "is 2" : fmt::format("are {} and {}", odd - 1, odd + 1));
+        "train.microbatch = {} is odd; set train.microbatch = {}",
+        quote(pairs), odd,
+        odd == 1 ? "2" : fmt::format("{} or train.microbatch = {}", odd - 1, odd + 1));
   }
   const int64_t half = config.train.microbatch / 2 * config.train.sequence;
   if (pairs == "forward_halves" && parallel.sequence_parallel && half % parallel.tensor != 0) {
@@ -224,13 +250,17 @@ void check_split_ops(const OverlapConfig& overlap, const ParallelConfig& paralle
     return;
   }
   if (overlap.mode != "manual") {
-    throw_config_error("overlap.split_ops = true: is read with mode = \"manual\" only; mode is {}",
-                       quote(overlap.mode));
+    throw_config_error(
+        "overlap.split_ops = true: is read with mode = \"manual\" only; mode is {}; set "
+        "overlap.mode = \"manual\" or remove the key",
+        quote(overlap.mode));
   }
   if (overlap.cost.empty()) {
     throw_config_error(
         "overlap.split_ops = true: cuts where costs say that it pays, and overlap.cost is empty; "
-        "set overlap.cost to a cluster like \"h200x8\" or to a profile of `braid calibrate`");
+        "remove the key, or set overlap.cost to a cluster like \"h200x8\" or to a profile of "
+        "`braid "
+        "calibrate`");
   }
   if (parallel.tensor == 1 || !overlap.tp_comm_overlap) {
     throw_config_error(

@@ -31,11 +31,16 @@ void check_inner(const ModelSpec& spec, const TensorShard& tensor, const Context
         context.inner, context.size, nearest);
   }
   if (heads % context.inner != 0) {
+    const bool all_exchange = context.inner == context.size;
     throw_config_error(
-        "parallel.context_method: {} context ranks exchange heads, and must divide the {} query "
-        "and {} key/value heads of a tensor rank; the nearest that fits is {} (or "
-        "parallel.context_method = \"ring\")",
-        context.inner, local.heads, local.kv_heads, nearest);
+        "{} = {}: so many context ranks exchange heads, and must divide the {} query and {} "
+        "key/value heads of a tensor rank; set parallel.context_method = {}",
+        all_exchange ? "parallel.context" : "parallel.context_inner", context.inner, local.heads,
+        local.kv_heads,
+        nearest == 1 ? "\"ring\""
+                     : fmt::format("\"a2a+ring\" and parallel.context_inner = {}, or "
+                                   "parallel.context_method = \"ring\"",
+                                   nearest));
   }
 }
 

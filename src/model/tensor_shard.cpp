@@ -82,8 +82,8 @@ void check_tensor_parallel(const ModelSpec& spec, const TensorShard& tensor, int
   if (tensor.splits_rows() && rows % ranks != 0) {
     throw_config_error(
         "parallel.sequence_parallel = true: parallel.tensor = {} must divide the {} rows of a "
-        "microbatch (train.microbatch * train.sequence / parallel.context); the nearest are {} and "
-        "{}, or set parallel.sequence_parallel = false",
+        "microbatch (train.microbatch * train.sequence / parallel.context), as it divides {} "
+        "and {}; change these or set parallel.sequence_parallel = false",
         ranks, rows, rows < ranks ? ranks : rows / ranks * ranks,
         rows < ranks ? 2 * ranks : (rows / ranks + 1) * ranks);
   }

@@ -1,9 +1,10 @@
+#include "parallel/check_schedule.h"
+
 #include <limits>
 #include <optional>
 #include <string>
 
 #include "base/errors.h"
-#include "parallel/schedule.h"
 
 namespace braid {
 namespace {
@@ -26,8 +27,14 @@ bool fits_groups(int64_t num_microbatches, int64_t num_ranks, int64_t group_size
          (rest == 0 || rest >= num_ranks);
 }
 
-/// "the nearest are 4 and 8": valid numbers of microbatches around one that is not.
-std::string nearest_microbatches(const ScheduleOptions& options) {
+/// "train.global_batch = 8: makes 4 microbatches per rank and step".
+std::string made_microbatches(const ScheduleOptions& options, int64_t microbatch_sequences) {
+  return fmt::format("train.global_batch = {}: makes {} microbatches per rank and step",
+                     options.num_microbatches * microbatch_sequences, options.num_microbatches);
+}
+
+/// "the nearest are 4 and 8": batches of valid numbers of microbatches around one that is not.
+std::string nearest_batches(const ScheduleOptions& options, int64_t microbatch_sequences) {
   const int64_t group_size = group_size_of(options);
   const auto fits = [&](int64_t m) { return fits_groups(m, options.num_ranks, group_size); };
   int64_t below = options.num_microbatches - 1;
@@ -38,8 +45,9 @@ std::string nearest_microbatches(const ScheduleOptions& options) {
   while (!fits(above)) {
     ++above;
   }
-  return below > 0 ? fmt::format("the nearest are {} and {}", below, above)
-                   : fmt::format("the nearest is {}", above);
+  return below > 0 ? fmt::format("the nearest are {} and {}", below * microbatch_sequences,
+                                 above * microbatch_sequences)
+                   : fmt::format("the nearest is {}", above * microbatch_sequences);
 }
 
 /// The valid group size nearest to the given one; nothing if none fits so few microbatches.
@@ -55,15 +63,15 @@ std::optional<int64_t> nearest_group_size(const ScheduleOptions& options) {
   return nearest;
 }
 
-void check_sizes(const ScheduleOptions& options) {
+void check_sizes(const ScheduleOptions& options, int64_t microbatch_sequences) {
   require(options.num_ranks >= 1, "parallel.pipeline = {}: at least 1 is needed",
           options.num_ranks);
   require(options.virtual_stages >= 1, "parallel.virtual_stages = {}: at least 1 is needed",
           options.virtual_stages);
   require(options.num_microbatches >= 1 &&
               options.num_microbatches <= std::numeric_limits<int32_t>::max(),
-          "train.global_batch makes {} microbatches per rank and step: 1 to {} are possible",
-          options.num_microbatches, std::numeric_limits<int32_t>::max());
+          "{}; 1 to {} are possible", made_microbatches(options, microbatch_sequences),
+          std::numeric_limits<int32_t>::max());
   require(options.group_size >= 0,
           "parallel.microbatch_group_size = {}: 0 (parallel.pipeline) or more is needed",
           options.group_size);
@@ -95,26 +103,25 @@ void check_virtual_stages(const ScheduleOptions& options) {
   }
 }
 
-void check_interleaved(const ScheduleOptions& options) {
+void check_interleaved(const ScheduleOptions& options, int64_t microbatch_sequences) {
   const int64_t ranks = options.num_ranks;
   const int64_t microbatches = options.num_microbatches;
   const int64_t group_size = group_size_of(options);
   require(microbatches >= ranks,
-          "train.global_batch makes {} microbatches per rank and step: schedule \"interleaved\" "
-          "needs at least parallel.pipeline = {}; the nearest is {} (train.global_batch = {} * "
-          "train.microbatch * data-parallel ranks), or set parallel.schedule = \"1f1b\"",
-          microbatches, ranks, ranks, ranks);
+          "{}, and schedule \"interleaved\" needs at least parallel.pipeline = {}; the nearest is "
+          "{}, or set parallel.schedule = \"1f1b\" and parallel.virtual_stages = 1",
+          made_microbatches(options, microbatch_sequences), ranks, ranks * microbatch_sequences);
   const std::string nearest_size = fmt::format("{}", nearest_group_size(options).value_or(0));
   require(group_size >= ranks && group_size <= microbatches,
           "parallel.microbatch_group_size = {}: schedule \"interleaved\" needs parallel.pipeline = "
           "{} to {} (microbatches per rank and step); the nearest is {}",
           group_size, ranks, microbatches, nearest_size);
   require(fits_groups(microbatches, ranks, group_size),
-          "train.global_batch makes {} microbatches per rank and step: with schedule "
-          "\"interleaved\" and parallel.microbatch_group_size = {}, the {} of the last group must "
-          "be at least parallel.pipeline = {}; {}, or set parallel.microbatch_group_size = {}",
-          microbatches, group_size, microbatches % group_size, ranks, nearest_microbatches(options),
-          nearest_size);
+          "{}, and with schedule \"interleaved\" and parallel.microbatch_group_size = {} the {} of "
+          "the last group must be at least parallel.pipeline = {}; {}, or set "
+          "parallel.microbatch_group_size = {}",
+          made_microbatches(options, microbatch_sequences), group_size, microbatches % group_size,
+          ranks, nearest_batches(options, microbatch_sequences), nearest_size);
 }
 
 void check_pairs(const ScheduleOptions& options) {
@@ -138,11 +145,15 @@ void check_pairs(const ScheduleOptions& options) {
 }  // namespace
 
 void check_schedule(const ScheduleOptions& options) {
-  check_sizes(options);
+  check_schedule(options, 1);
+}
+
+void check_schedule(const ScheduleOptions& options, int64_t microbatch_sequences) {
+  check_sizes(options, microbatch_sequences);
   check_virtual_stages(options);
   check_pairs(options);
   if (options.kind == ScheduleKind::kInterleaved) {
-    check_interleaved(options);
+    check_interleaved(options, microbatch_sequences);
     return;
   }
   require(options.group_size == 0,
@@ -151,11 +162,11 @@ void check_schedule(const ScheduleOptions& options) {
           options.group_size, schedule_name(options.kind));
   if (options.kind == ScheduleKind::kDualpipeV) {
     const int64_t least = 2 * int64_t{options.num_ranks};
-    require(options.num_microbatches >= least,
-            "train.global_batch makes {} microbatches per rank and step: schedule \"dualpipe-v\" "
-            "needs at least 2 * parallel.pipeline = {}; the nearest is {} (train.global_batch = {} "
-            "* train.microbatch * data-parallel ranks), or set parallel.schedule = \"zb-v\"",
-            options.num_microbatches, least, least, least);
+    require(
+        options.num_microbatches >= least,
+        "{}, and schedule \"dualpipe-v\" needs at least 2 * parallel.pipeline = {}; the nearest "
+        "is {}, or set parallel.schedule = \"zb-v\"",
+        made_microbatches(options, microbatch_sequences), least, least * microbatch_sequences);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "base/errors.h"
 #include "base/text.h"
@@ -51,13 +52,16 @@ bool has_empty_stage(const std::vector<StageSlice>& stages) {
   });
 }
 
-/// The number of pipeline ranks nearest to the given one over which `layers` divide.
-std::optional<int64_t> nearest_pipeline(const PipelineLayoutOptions& options, int64_t layers) {
+/// The number of pipeline ranks nearest to the given one of which all but `num_given` ranks, which
+/// have theirs, can share `layers`.
+std::optional<int64_t> nearest_pipeline(const PipelineLayoutOptions& options, int64_t layers,
+                                        int64_t num_given) {
   std::optional<int64_t> nearest;
-  for (int64_t ranks = 1; ranks * options.schedule.virtual_stages <= layers; ++ranks) {
+  for (int64_t others = 1; others * options.schedule.virtual_stages <= layers; ++others) {
+    const int64_t ranks = num_given + others;
     const bool nearer = !nearest || std::abs(ranks - options.schedule.num_ranks) <
                                         std::abs(*nearest - options.schedule.num_ranks);
-    if (layers % (ranks * options.schedule.virtual_stages) == 0 && nearer) {
+    if (layers % (others * options.schedule.virtual_stages) == 0 && nearer) {
       nearest = ranks;
     }
   }
@@ -69,14 +73,26 @@ bool can_be_balanced(const PipelineLayoutOptions& options) {
   return options.layers >= options.schedule.num_stages() - 2;
 }
 
-/// "; the nearest is parallel.pipeline = 4, or set parallel.pipeline_layout = \"balanced\" ...".
-std::string what_would_fit(const PipelineLayoutOptions& options, int64_t layers) {
+/// "parallel.pipeline_layout = "balanced" and parallel.account_for_loss = false": without the other
+/// ways of placing layers.
+std::string balanced_alone(const PipelineLayoutOptions& options) {
+  std::string text = "parallel.pipeline_layout = \"balanced\"";
+  text += options.first_stage_layers != 0 ? " and parallel.first_stage_layers = 0" : "";
+  text += options.last_stage_layers != 0 ? " and parallel.last_stage_layers = 0" : "";
+  text += options.account_for_embedding ? " and parallel.account_for_embedding = false" : "";
+  text += options.account_for_loss ? " and parallel.account_for_loss = false" : "";
+  return text;
+}
+
+/// "; the nearest is parallel.pipeline = 4, or set parallel.pipeline_layout = \"balanced\"".
+std::string what_would_fit(const PipelineLayoutOptions& options, int64_t layers,
+                           int64_t num_given = 0) {
   std::vector<std::string> ways;
-  if (const auto ranks = nearest_pipeline(options, layers)) {
+  if (const auto ranks = nearest_pipeline(options, layers, num_given)) {
     ways.push_back(fmt::format("the nearest is parallel.pipeline = {}", *ranks));
   }
   if (can_be_balanced(options)) {
-    ways.emplace_back("set parallel.pipeline_layout = \"balanced\" alone");
+    ways.push_back("set " + balanced_alone(options));
   }
   return ways.empty() ? "" : "; " + join(ways, ", or ");
 }
@@ -111,8 +127,9 @@ LayerCounts even_layers(const PipelineLayoutOptions& options) {
 
 /// Layers of each virtual stage of a rank whose number is given by `key`.
 int64_t layers_per_stage(const PipelineLayoutOptions& options, const char* key, int64_t given) {
-  require(given >= 1 && given <= options.layers, "{} = {}: 1 to model.layers = {} are possible",
-          key, given, options.layers);
+  require(given >= 1 && given <= options.layers,
+          "{} = {}: 1 to model.layers = {} are possible; remove the key", key, given,
+          options.layers);
   const int64_t stages = options.schedule.virtual_stages;
   const int64_t below = given / stages * stages;
   require(given % stages == 0,
@@ -127,10 +144,12 @@ int64_t layers_per_stage(const PipelineLayoutOptions& options, const char* key, 
 LayerCounts overridden_layers(const PipelineLayoutOptions& options) {
   const int64_t first = options.first_stage_layers;
   const int64_t last = options.last_stage_layers;
-  require(options.schedule.num_ranks > 1 || first == 0 || last == 0 || first == last,
-          "parallel.first_stage_layers = {}, parallel.last_stage_layers = {}: the first rank is "
-          "the last one with parallel.pipeline = 1",
-          first, last);
+  for (const auto& [key, given] : {std::pair{"parallel.first_stage_layers", first},
+                                   std::pair{"parallel.last_stage_layers", last}}) {
+    require(options.schedule.num_ranks > 1 || given == 0 || given == options.layers,
+            "{} = {}: the one rank of parallel.pipeline = 1 holds all {} layers; remove the key",
+            key, given, options.layers);
+  }
   LayerCounts by_rank(static_cast<size_t>(options.schedule.num_ranks), -1);  // -1: not given
   if (last != 0) {
     by_rank.back() = layers_per_stage(options, "parallel.last_stage_layers", last);
@@ -145,7 +164,8 @@ LayerCounts overridden_layers(const PipelineLayoutOptions& options) {
   require(other_stages == 0 ? rest == 0 : rest > 0 && rest % other_stages == 0,
           "model.layers = {} less parallel.first_stage_layers = {} and parallel.last_stage_layers "
           "= {}: the other {} do not divide over the other {} stages{}",
-          options.layers, first, last, rest, other_stages, what_would_fit(options, options.layers));
+          options.layers, first, last, rest, other_stages,
+          what_would_fit(options, rest, options.schedule.num_ranks - others));
   std::ranges::replace(by_rank, -1, other_stages == 0 ? 0 : rest / other_stages);
 
   LayerCounts layers;
@@ -175,15 +195,22 @@ LayerCounts counted_layers(const PipelineLayoutOptions& options,
   return counts;
 }
 
+/// ", or parallel.virtual_stages = 2" where that makes so many stages with this schedule.
+std::string stages_that_fit(const ScheduleOptions& schedule, int64_t num_stages) {
+  const int64_t by_rank = num_stages / schedule.num_ranks;
+  const bool fits = num_stages % schedule.num_ranks == 0 &&
+                    schedule.kind == ScheduleKind::kInterleaved && by_rank >= 2;
+  return fits ? fmt::format(", or parallel.virtual_stages = {}", by_rank) : "";
+}
+
 std::vector<StageSlice> stages_of_string(const PipelineLayoutOptions& options) {
   const std::vector<std::string> letters = parse_layout_string(options.layout);
   const auto given = static_cast<int64_t>(letters.size());
-  require(
-      given == options.schedule.num_stages(), "parallel.pipeline_layout = {}: {} stages, not {}{}",
-      quote(options.layout, 200), given, describe_stages(options),
-      given % options.schedule.num_ranks == 0
-          ? fmt::format("; set parallel.virtual_stages = {}", given / options.schedule.num_ranks)
-          : "");
+  require(given == options.schedule.num_stages(),
+          "parallel.pipeline_layout = {}: {} stages, not {}; set parallel.pipeline_layout = "
+          "\"balanced\"{}",
+          quote(options.layout, 200), given, describe_stages(options),
+          stages_that_fit(options.schedule, given));
   std::vector<StageSlice> stages = stages_of(counted_layers(options, letters));
   require(letters.front().starts_with('E') && letters.back().ends_with('L'),
           "parallel.pipeline_layout = {}: the embedding must be in the first stage and the head in "
@@ -205,9 +232,9 @@ void check_options(const PipelineLayoutOptions& options) {
           "parallel.pipeline_layout = {}, parallel.first_stage_layers = {}, "
           "parallel.last_stage_layers = {}, parallel.account_for_embedding = {}, "
           "parallel.account_for_loss = {}: a layout, numbers of layers, and what counts as a "
-          "layer exclude each other; give one of them",
+          "layer exclude each other; give one of them, or set {}",
           quote(options.layout, 60), options.first_stage_layers, options.last_stage_layers,
-          options.account_for_embedding, options.account_for_loss);
+          options.account_for_embedding, options.account_for_loss, balanced_alone(options));
 }
 
 LayerCounts layer_counts(const PipelineLayoutOptions& options) {

@@ -6,6 +6,7 @@
 #include "config/validate.h"
 #include "model/context_shard.h"
 #include "model/tensor_shard.h"
+#include "parallel/check_schedule.h"
 #include "parallel/parameter_layout.h"
 #include "parallel/pipeline_layout.h"
 #include "plan/overlap_setup.h"
@@ -91,7 +92,7 @@ ParallelOptions parallel_options(const RunConfig& config, const ModelSpec& model
     options.shard = ShardKind::kNone;  // the one shard is the whole
   }
   const ScheduleOptions schedule = schedule_options(mesh, options, num_microbatches(config));
-  check_schedule(schedule);
+  check_schedule(schedule, microbatch_sequences(config) * mesh.sizes().data);
   options.stages = make_pipeline_layout({.layers = model.layers,
                                          .schedule = schedule,
                                          .costs = part_costs(model, config.train.sequence),

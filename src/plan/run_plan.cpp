@@ -190,13 +190,13 @@ PipelineResult run_pipeline(Program program, const PipelineOptions& passes,
 const CostModel& schedule_costs(const OverlapConfig& overlap, const PlanOptions& options) {
   if (options.cost_model == nullptr && overlap.list_schedule) {
     throw_config_error(
-        "overlap.list_schedule = true: orders tasks by what they take, which nothing says; set "
-        "overlap.cost (for example \"h200x8\") or remove overlap.list_schedule");
+        "overlap.list_schedule = true: orders tasks by what they take, which nothing says; "
+        "remove the key, or set overlap.cost to a cluster like \"h200x8\"");
   }
   if (options.cost_model == nullptr) {
     throw_config_error(
         "overlap.comm_engine = \"hidden\": goes by what tasks take, which nothing says; set "
-        "overlap.cost (for example \"h200x8\") or overlap.comm_engine = \"auto\"");
+        "overlap.comm_engine = \"auto\", or set overlap.cost to a cluster like \"h200x8\"");
   }
   return *options.cost_model;
 }
@@ -306,6 +306,8 @@ std::unique_ptr<CostModel> overlap_cost_model(const RunConfig& config) {
                              config.links);
   } catch (const ConfigError& error) {
     throw_config_error("overlap.cost = {}: {}", quote(name, 60), error.what());
+  } catch (const DataError& error) {  // a file that is not there, or no profile
+    throw_data_error("overlap.cost = {}: {}", quote(name, 60), error.what());
   }
 }
 

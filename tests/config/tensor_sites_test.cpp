@@ -147,8 +147,12 @@ TEST(TensorSites, RefusesKeysThatNothingReads) {
   OverlapConfig without;
   without.mode = "manual";
   without.tp_comm_bulk_wgrad = false;
-  EXPECT_THAT(refusal(without), HasSubstr("overlap.tp_comm_bulk_wgrad: is read with "
+  EXPECT_THAT(refusal(without), HasSubstr("overlap.tp_comm_bulk_wgrad = false: is read with "
                                           "tp_comm_overlap = true only"));
+  EXPECT_THAT(
+      message_of<ConfigError>([&] { validate_tensor_overlap(without, {}); }),
+      HasSubstr("overlap.tp_comm_bulk_wgrad = false: is about communication of tensor ranks, "
+                "and parallel.tensor = 1"));
   EXPECT_NO_THROW(validate_tensor_overlap({}, tensor_ranks(true)));
 }
 

@@ -47,11 +47,11 @@ TEST(ValidateOverlap, RefusesKeysThatTheModeDoesNotRead) {
   config.overlap.overlap_p2p_comm = true;
   EXPECT_EQ(refusal(config),
             "overlap.overlap_p2p_comm = true: is read with mode = \"manual\" only; mode is "
-            "\"auto\"");
+            "\"auto\"; set overlap.mode = \"manual\" or remove the key");
   config.overlap = {.mode = "off", .overlap_p2p_wgrad_delayed_layer_number = 2};
   EXPECT_EQ(refusal(config),
             "overlap.overlap_p2p_wgrad_delayed_layer_number = 2: is read with mode = \"manual\" "
-            "only; mode is \"off\"");
+            "only; mode is \"off\"; set overlap.mode = \"manual\" or remove the key");
 }
 
 TEST(ValidateOverlap, RefusesToDelayWgradsForAReductionThatIsNotBesideThem) {
@@ -67,7 +67,7 @@ TEST(ValidateOverlap, RefusesToDelayWgradsForAReductionThatIsNotBesideThem) {
   config.overlap.overlap_grad_reduce = false;
   EXPECT_EQ(refusal(config),
             "overlap.overlap_grad_reduce_delayed_wgrad_layers = 2: is read with mode = \"manual\" "
-            "only; mode is \"auto\"");
+            "only; mode is \"auto\"; set overlap.mode = \"manual\" or remove the key");
 }
 
 TEST(ValidateOverlap, RanksThatShareAGpuNeedCopiesAndProcesses) {
@@ -128,10 +128,11 @@ TEST(ValidateOverlap, SplitsOnlyWhereCostsAndWaitsAre) {
   config.overlap.mode = "manual";
   config.overlap.tp_comm_overlap = true;
   config.overlap.split_ops = true;
-  EXPECT_EQ(refusal(config),
-            "overlap.split_ops = true: cuts where costs say that it pays, and overlap.cost is "
-            "empty; set overlap.cost to a cluster like \"h200x8\" or to a profile of `braid "
-            "calibrate`");
+  EXPECT_EQ(
+      refusal(config),
+      "overlap.split_ops = true: cuts where costs say that it pays, and overlap.cost is "
+      "empty; remove the key, or set overlap.cost to a cluster like \"h200x8\" or to a profile "
+      "of `braid calibrate`");
   config.overlap.cost = "h200x8";
   EXPECT_NO_THROW(validate_overlap(config));
   config.parallel.context = 2;
@@ -151,7 +152,8 @@ TEST(ValidateOverlap, SplitsOnlyWhereCostsAndWaitsAre) {
             "key");
   config.overlap.mode = "auto";
   EXPECT_EQ(refusal(config),
-            "overlap.split_ops = true: is read with mode = \"manual\" only; mode is \"auto\"");
+            "overlap.split_ops = true: is read with mode = \"manual\" only; mode is \"auto\"; set "
+            "overlap.mode = \"manual\" or remove the key");
 }
 
 TEST(ValidateOverlap, RefusesKeysThatNeedAPipeline) {
@@ -202,7 +204,7 @@ TEST(ValidateOverlap, PairsHideTensorAndContextCommunication) {
   config.overlap.mode = "auto";
   EXPECT_EQ(refusal(config),
             "overlap.pair_forward_backward = \"forward_backward\": is read with mode = \"manual\" "
-            "only; mode is \"auto\"");
+            "only; mode is \"auto\"; set overlap.mode = \"manual\" or remove the key");
 }
 
 TEST(ValidateOverlap, HalvesAreOfEvenMicrobatchesWithoutAPipeline) {
@@ -218,11 +220,11 @@ TEST(ValidateOverlap, HalvesAreOfEvenMicrobatchesWithoutAPipeline) {
   config.train.microbatch = 3;
   EXPECT_EQ(refusal(config),
             "overlap.pair_forward_backward = \"halves\": cuts a microbatch in two, and "
-            "train.microbatch = 3 is odd; the nearest are 2 and 4");
+            "train.microbatch = 3 is odd; set train.microbatch = 2 or train.microbatch = 4");
   config.train.microbatch = 1;
   EXPECT_EQ(refusal(config),
             "overlap.pair_forward_backward = \"halves\": cuts a microbatch in two, and "
-            "train.microbatch = 1 is odd; the nearest is 2");
+            "train.microbatch = 1 is odd; set train.microbatch = 2");
 }
 
 TEST(ValidateOverlap, HalvesOfForwardsAreWholeSequencesThatTensorRanksShare) {
@@ -242,7 +244,7 @@ TEST(ValidateOverlap, HalvesOfForwardsAreWholeSequencesThatTensorRanksShare) {
   config.train.microbatch = 3;
   EXPECT_EQ(refusal(config),
             "overlap.pair_forward_backward = \"forward_halves\": cuts a microbatch in two, and "
-            "train.microbatch = 3 is odd; the nearest are 2 and 4");
+            "train.microbatch = 3 is odd; set train.microbatch = 2 or train.microbatch = 4");
   config.train.microbatch = 4;
   config.parallel.context = 2;
   EXPECT_EQ(

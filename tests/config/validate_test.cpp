@@ -8,6 +8,7 @@
 
 #include "config/config_text.h"
 #include "config/reference.h"
+#include "support/proposals.h"
 #include "support/source_path.h"
 
 namespace braid {
@@ -18,15 +19,19 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-/// A valid configuration with these overrides, one per line.
-RunConfig changed(const std::string& lines) {
-  std::vector<std::string> overrides;
+Overrides lines_of(const std::string& lines) {
+  Overrides overrides;
   for (size_t begin = 0; begin < lines.size();) {
     const size_t end = std::min(lines.find('\n', begin), lines.size());
     overrides.push_back(lines.substr(begin, end - begin));
     begin = end + 1;
   }
-  return parse_config(to_toml(valid_config()), "base", overrides);
+  return overrides;
+}
+
+/// A valid configuration with these overrides, one per line.
+RunConfig changed(const std::string& lines) {
+  return parse_config(to_toml(valid_config()), "base", lines_of(lines));
 }
 
 class Accepts : public ::testing::TestWithParam<const char*> {};
@@ -69,6 +74,21 @@ TEST_P(Refuses, WithOneLine) {
   EXPECT_THAT(message, Not(HasSubstr("\n")));
 }
 
+TEST_P(Refuses, WithAWayOut) {
+  const auto refusal_of = [](const Overrides& overrides) {
+    const std::string message = config_error_of(
+        [&] { validate(parse_config(to_toml(valid_config()), "base", overrides)); });
+    return message == "no error" ? "" : message;
+  };
+  const Overrides overrides = lines_of(GetParam().overrides);
+  for (const Proposal& proposal : proposals_of(refusal_of(overrides))) {
+    const Overrides changed = applied(overrides, proposal);
+    EXPECT_EQ(refusals_in_a_row(changed, refusal_of(changed), refusal_of), "")
+        << fmt::format("{}", fmt::join(proposal, " and ")) << " was proposed by\n"
+        << refusal_of(overrides);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(BuildLimits, Refuses,
                          ::testing::Values(Broken{
                              "parallel.expert=4",
@@ -94,6 +114,9 @@ INSTANTIATE_TEST_SUITE_P(
                "parallel.context_inner=3\ntrain.sequence=1024",
                "parallel.context_inner = 3: must divide parallel.context = 8; the nearest is 2"},
         Broken{"parallel.shard_replicas=2",
+               "parallel.shard_replicas = 2: must divide data * context = 1 * 1 = 1; the nearest "
+               "is 1"},
+        Broken{"parallel.ranks=2\nparallel.shard_replicas=2",
                "parallel.shard_replicas = 2: there are no shards with shard = \"none\"; set "
                "parallel.shard = \"optimizer\" or parallel.shard_replicas = 1"},
         Broken{"parallel.ranks=4\nparallel.shard=optimizer\nparallel.shard_replicas=3",
@@ -124,6 +147,9 @@ INSTANTIATE_TEST_SUITE_P(
             "parallel.ranks=3\nparallel.data=2",
             "parallel.ranks = 3: must be data * tensor * pipeline * context = 2 * 1 * 1 * 1; set "
             "parallel.ranks = 2, or parallel.data = 0"},
+        Broken{"parallel.ranks=3\nparallel.tensor=2",
+               "parallel.ranks = 3: must be data * tensor * pipeline * context = 1 * 2 * 1 * 1; "
+               "set parallel.ranks = 2"},
         Broken{"parallel.ranks=3",
                "train.global_batch = 8: must be a multiple of train.microbatch * data-parallel "
                "ranks = "
@@ -162,11 +188,14 @@ INSTANTIATE_TEST_SUITE_P(
         Broken{"optimizer.min_learning_rate=0.1",
                "optimizer.min_learning_rate = 0.1: must be at most "
                "optimizer.learning_rate = 0.0003"},
+        // Weights whose gradients have all been 0, such as those of tokens that are not in the
+        // data, would be updated by 0 / 0.
+        Broken{"optimizer.epsilon=0", "optimizer.epsilon = 0.0: must be at least"},
         Broken{"optimizer.warmup_steps=2000",
                "optimizer.warmup_steps = 2000: must be at most train.steps = 1000"},
         Broken{"optimizer.schedule=wsd",
                "optimizer.decay_steps = 0: schedule = \"wsd\" needs the length "
-               "of the decay; a tenth of the run is 100"},
+               "of the decay; set optimizer.decay_steps = 100"},
         Broken{
             "optimizer.schedule=wsd\noptimizer.decay_steps=950\noptimizer.warmup_steps=100",
             "optimizer.decay_steps = 950: warmup_steps + decay_steps must be at most train.steps = "
@@ -192,14 +221,20 @@ INSTANTIATE_TEST_SUITE_P(
         Broken{"overlap.mode=manual\noverlap.overlap_param_gather=true",
                "overlap.overlap_param_gather = true: needs weights that ranks hold or update in "
                "parts, and parallel.shard is \"none\""},
-        Broken{"overlap.mode=manual\noverlap.align_param_gather=true",
+        Broken{
+            "overlap.mode=manual\noverlap.align_param_gather=true",
+            "overlap.align_param_gather = true: is about weights that every rank holds whole and "
+            "updates in part, and parallel.shard is \"none\""},
+        Broken{"overlap.mode=manual\nparallel.ranks=2\nparallel.shard=optimizer\n"
+               "overlap.align_param_gather=true",
                "overlap.align_param_gather = true: says how overlap_param_gather gathers weights"},
         Broken{"overlap.mode=manual\nparallel.ranks=2\nparallel.shard=parameters\n"
                "overlap.overlap_param_gather=true\n"
                "overlap.overlap_param_gather_with_optimizer_step=true",
                "overlap.overlap_param_gather_with_optimizer_step = true: is about weights that "
                "every rank holds whole"},
-        Broken{"overlap.mode=manual\noverlap.param_gather_whole_units=2",
+        Broken{"overlap.mode=manual\nparallel.ranks=2\nparallel.shard=parameters\n"
+               "overlap.param_gather_whole_units=2",
                "overlap.param_gather_whole_units = 2: says how overlap_param_gather gathers "
                "weights"},
         Broken{"overlap.mode=manual\nparallel.ranks=2\nparallel.shard=gradients\n"

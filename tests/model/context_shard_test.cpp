@@ -139,10 +139,14 @@ TEST(CheckContextParallel, NamesRuleAndNearestValues) {
   EXPECT_EQ(refusal({.size = 4, .inner = 3}),
             "parallel.context_inner = 3: must divide parallel.context = 4; the nearest that fits "
             "this model is 2");
-  EXPECT_THAT(
-      refusal({.tensor = 2, .size = 4, .inner = 4}),
-      HasSubstr("4 context ranks exchange heads, and must divide the 4 query and 2 key/value "
-                "heads of a tensor rank; the nearest that fits is 2"));
+  EXPECT_EQ(refusal({.tensor = 2, .size = 4, .inner = 4}),
+            "parallel.context = 4: so many context ranks exchange heads, and must divide the 4 "
+            "query and 2 key/value heads of a tensor rank; set parallel.context_method = "
+            "\"a2a+ring\" and parallel.context_inner = 2, or parallel.context_method = \"ring\"");
+  EXPECT_EQ(refusal({.tensor = 4, .size = 4, .inner = 2}),
+            "parallel.context_inner = 2: so many context ranks exchange heads, and must divide the "
+            "2 query and 1 key/value heads of a tensor rank; set parallel.context_method = "
+            "\"ring\"");
   EXPECT_THAT(refusal({.size = 0}), HasSubstr("must be at least 1"));
 }
 

@@ -116,8 +116,8 @@ TEST(TensorParallel, NamesTheRuleAndTheNearestThatFits) {
 TEST(TensorParallel, SplitsRowsEvenlyUnderSequenceParallelism) {
   EXPECT_EQ(refusal(kGqa, {.size = 4, .sequence_parallel = true}, 10),
             "parallel.sequence_parallel = true: parallel.tensor = 4 must divide the 10 rows of a "
-            "microbatch (train.microbatch * train.sequence / parallel.context); the nearest are 8 "
-            "and 12, or set parallel.sequence_parallel = false");
+            "microbatch (train.microbatch * train.sequence / parallel.context), as it divides 8 "
+            "and 12; change these or set parallel.sequence_parallel = false");
   EXPECT_NO_THROW(check_tensor_parallel(kGqa, {.size = 4}, 10));
   EXPECT_NO_THROW(check_tensor_parallel(kGqa, {.sequence_parallel = true}, 7));
 }

@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <random>
+#include <string>
+#include <utility>
 
 #include "base/errors.h"
 #include "base/expect_error.h"
@@ -12,6 +15,7 @@
 namespace braid {
 namespace {
 
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
 std::string layout_of(const PipelineLayoutOptions& options) {
@@ -144,10 +148,8 @@ TEST(PipelineLayout, RefusesStringsThatAreNone) {
   EXPECT_EQ(why("Et*60000|t*60000L"), "more than 100000 letters");
   EXPECT_EQ(why("Ett|*2ttL"), "\"|\" cannot be repeated");
   EXPECT_EQ(why("Ett||ttL"),
-            "3 stages, not 2 stages (parallel.pipeline = 2 * parallel.virtual_stages = 1)");
-  EXPECT_EQ(why("Et|t|t|tL"),
-            "4 stages, not 2 stages (parallel.pipeline = 2 * parallel.virtual_stages = 1); set "
-            "parallel.virtual_stages = 2");
+            "3 stages, not 2 stages (parallel.pipeline = 2 * parallel.virtual_stages = 1); set "
+            "parallel.pipeline_layout = \"balanced\"");
   EXPECT_EQ(why("EttttL|"),
             "the embedding must be in the first stage and the head in the last one, other stages "
             "may be empty; the nearest is \"Et*4|L\"");
@@ -157,6 +159,23 @@ TEST(PipelineLayout, RefusesStringsThatAreNone) {
   EXPECT_EQ(why("Ett|EttL"), "E (embedding) must come first, and once");
   EXPECT_EQ(why("Ett|tLt"), "L (head and loss) must come last, and once");
   EXPECT_EQ(why("EttL|ttL"), "L (head and loss) must come last, and once");
+}
+
+// Other schedules have one or two virtual stages, whatever the layout.
+TEST(PipelineLayout, NamesVirtualStagesThatTheScheduleCanHave) {
+  const auto why = [](const std::string& layout, const ScheduleOptions& schedule) {
+    return refusal({.layers = 6, .schedule = schedule, .layout = layout});
+  };
+  ScheduleOptions schedule{.kind = ScheduleKind::kInterleaved, .num_ranks = 2, .virtual_stages = 2};
+  EXPECT_THAT(why("Et|t|t|t|t|tL", schedule),
+              EndsWith("set parallel.pipeline_layout = \"balanced\", or parallel.virtual_stages = "
+                       "3"));
+  EXPECT_THAT(why("Et*3|t*3L", schedule), EndsWith("set parallel.pipeline_layout = \"balanced\""));
+  EXPECT_THAT(why("Et*3|t*2|tL", schedule),
+              EndsWith("set parallel.pipeline_layout = \"balanced\""));
+  schedule = {.num_ranks = 2};
+  EXPECT_THAT(why("Et|t|t|t|t|tL", schedule),
+              EndsWith("set parallel.pipeline_layout = \"balanced\""));
 }
 
 TEST(PipelineLayout, StagesInTheMiddleMayBeEmpty) {
@@ -173,11 +192,12 @@ TEST(PipelineLayout, RefusesLayersThatDoNotDivide) {
   EXPECT_EQ(refusal({.layers = 22, .schedule = {.num_ranks = 4}, .layout = "even"}),
             "model.layers = 22: the layers do not divide over 4 stages (parallel.pipeline = 4 * "
             "parallel.virtual_stages = 1); the nearest is parallel.pipeline = 2, or set "
-            "parallel.pipeline_layout = \"balanced\" alone");
+            "parallel.pipeline_layout = \"balanced\"");
   EXPECT_EQ(refusal({.layers = 12, .schedule = {.num_ranks = 4}, .account_for_embedding = true}),
             "model.layers = 12 + 1 for the embedding: 13 layers do not divide over 4 stages "
             "(parallel.pipeline = 4 * parallel.virtual_stages = 1); the nearest is "
-            "parallel.pipeline = 1, or set parallel.pipeline_layout = \"balanced\" alone");
+            "parallel.pipeline = 1, or set parallel.pipeline_layout = \"balanced\" and "
+            "parallel.account_for_embedding = false");
   // No number of ranks fits five virtual stages of 4 layers, and nothing balances them.
   EXPECT_EQ(
       refusal({.layers = 2, .schedule = {.num_ranks = 2, .virtual_stages = 5}, .layout = "even"}),
@@ -224,8 +244,8 @@ TEST(PipelineLayout, RefusesNumbersThatDoNotFit) {
   EXPECT_EQ(refusal({.layers = 12, .schedule = {.num_ranks = 4}, .first_stage_layers = 2}),
             "model.layers = 12 less parallel.first_stage_layers = 2 and "
             "parallel.last_stage_layers = 0: the other 10 do not divide over the other 3 stages; "
-            "the nearest is parallel.pipeline = 4, or set parallel.pipeline_layout = "
-            "\"balanced\" alone");
+            "the nearest is parallel.pipeline = 3, or set parallel.pipeline_layout = "
+            "\"balanced\" and parallel.first_stage_layers = 0");
   EXPECT_THAT(refusal({.layers = 12, .schedule = {.num_ranks = 2}, .first_stage_layers = 13}),
               HasSubstr("parallel.first_stage_layers = 13: 1 to model.layers = 12 are possible"));
   EXPECT_THAT(refusal({.layers = 12, .schedule = {.num_ranks = 2}, .last_stage_layers = -1}),
@@ -241,8 +261,9 @@ TEST(PipelineLayout, RefusesNumbersThatDoNotFit) {
                        .first_stage_layers = 4,
                        .last_stage_layers = 8}),
               HasSubstr("the other 0 do not divide over the other 1 stages"));
-  EXPECT_THAT(refusal({.layers = 12, .first_stage_layers = 12, .last_stage_layers = 6}),
-              HasSubstr("the first rank is the last one"));
+  EXPECT_EQ(refusal({.layers = 12, .first_stage_layers = 12, .last_stage_layers = 6}),
+            "parallel.last_stage_layers = 6: the one rank of parallel.pipeline = 1 holds all 12 "
+            "layers; remove the key");
 }
 
 TEST(PipelineLayout, RefusesTwoWaysAtOnce) {
@@ -253,7 +274,8 @@ TEST(PipelineLayout, RefusesTwoWaysAtOnce) {
             "parallel.pipeline_layout = \"Ett|ttL\", parallel.first_stage_layers = 2, "
             "parallel.last_stage_layers = 0, parallel.account_for_embedding = false, "
             "parallel.account_for_loss = false: a layout, numbers of layers, and what counts "
-            "as a layer exclude each other; give one of them");
+            "as a layer exclude each other; give one of them, or set parallel.pipeline_layout = "
+            "\"balanced\" and parallel.first_stage_layers = 0");
   EXPECT_THAT(refusal({.layers = 4, .last_stage_layers = 2, .account_for_loss = true}),
               HasSubstr("exclude each other"));
   EXPECT_THAT(refusal({.layers = 4, .layout = "Et*4L", .account_for_embedding = true}),
@@ -283,6 +305,38 @@ TEST(PipelineLayout, TextIsReadBack) {
   }
 }
 
+/// The number of ranks that a refusal names, if it does.
+std::optional<int> nearest_ranks(const std::string& message) {
+  const std::string nearest = "the nearest is parallel.pipeline = ";
+  const size_t at = message.find(nearest);
+  return at == std::string::npos ? std::nullopt
+                                 : std::optional(std::stoi(message.substr(at + nearest.size())));
+}
+
+TEST(PipelineLayout, RanksThatARefusalOfNumbersNamesAreAccepted) {
+  int num_named = 0;
+  for (int64_t layers = 1; layers <= 12; ++layers) {
+    for (int ranks = 2; ranks <= 5; ++ranks) {
+      for (const auto& [first, last] : {std::pair{2, 0}, {0, 3}, {2, 1}, {1, 1}}) {
+        PipelineLayoutOptions options{.layers = layers,
+                                      .schedule = {.num_ranks = ranks},
+                                      .first_stage_layers = first,
+                                      .last_stage_layers = last};
+        try {
+          make_pipeline_layout(options);
+        } catch (const ConfigError& error) {
+          if (const auto nearest = nearest_ranks(error.what())) {
+            options.schedule.num_ranks = *nearest;
+            EXPECT_NO_THROW(make_pipeline_layout(options)) << error.what();
+            ++num_named;
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(num_named, 50);
+}
+
 TEST(PipelineLayout, WhatARefusalNamesIsAccepted) {
   for (int64_t layers = 1; layers <= 40; ++layers) {
     for (int ranks = 1; ranks <= 9; ++ranks) {
@@ -298,11 +352,9 @@ TEST(PipelineLayout, WhatARefusalNamesIsAccepted) {
         } else {
           ASSERT_LT(layers, ranks - 2);
         }
-        const std::string nearest = "the nearest is parallel.pipeline = ";
-        const size_t at = message.find(nearest);
-        ASSERT_NE(at, std::string::npos);
+        ASSERT_TRUE(nearest_ranks(message).has_value());
         options.layout = "even";
-        options.schedule.num_ranks = std::stoi(message.substr(at + nearest.size()));
+        options.schedule.num_ranks = *nearest_ranks(message);
         make_pipeline_layout(options);
       }
     }

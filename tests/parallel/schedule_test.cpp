@@ -1,4 +1,4 @@
-#include "parallel/schedule.h"
+#include "parallel/check_schedule.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,6 +13,7 @@
 namespace braid {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Kind = ScheduleKind;
 
@@ -311,20 +312,24 @@ TEST(Schedule, RefusesVirtualStagesThatItHasNoPlaceFor) {
 
 TEST(Schedule, RefusesMicrobatchesThatDoNotFit) {
   EXPECT_EQ(refusal(interleaved(4, 2, 0, 3)),
-            "train.global_batch makes 3 microbatches per rank and step: schedule \"interleaved\" "
-            "needs at least parallel.pipeline = 4; the nearest is 4 (train.global_batch = 4 * "
-            "train.microbatch * data-parallel ranks), or set parallel.schedule = \"1f1b\"");
+            "train.global_batch = 3: makes 3 microbatches per rank and step, and schedule "
+            "\"interleaved\" needs at least parallel.pipeline = 4; the nearest is 4, or set "
+            "parallel.schedule = \"1f1b\" and parallel.virtual_stages = 1");
   EXPECT_EQ(refusal(interleaved(4, 2, 0, 10)),
-            "train.global_batch makes 10 microbatches per rank and step: with schedule "
-            "\"interleaved\" and parallel.microbatch_group_size = 4, the 2 of the last group must "
+            "train.global_batch = 10: makes 10 microbatches per rank and step, and with schedule "
+            "\"interleaved\" and parallel.microbatch_group_size = 4 the 2 of the last group must "
             "be at least parallel.pipeline = 4; the nearest are 8 and 12, or set "
             "parallel.microbatch_group_size = 5");
+  // Microbatches of 3 sequences on 2 data-parallel ranks.
+  EXPECT_THAT(message_of<ConfigError>([] { check_schedule(interleaved(4, 2, 0, 10), 6); }),
+              AllOf(HasSubstr("train.global_batch = 60: makes 10 microbatches"),
+                    HasSubstr("the nearest are 48 and 72, or")));
   EXPECT_EQ(
       refusal(
           {.kind = Kind::kDualpipeV, .num_ranks = 4, .virtual_stages = 2, .num_microbatches = 7}),
-      "train.global_batch makes 7 microbatches per rank and step: schedule \"dualpipe-v\" "
-      "needs at least 2 * parallel.pipeline = 8; the nearest is 8 (train.global_batch = 8 * "
-      "train.microbatch * data-parallel ranks), or set parallel.schedule = \"zb-v\"");
+      "train.global_batch = 7: makes 7 microbatches per rank and step, and schedule "
+      "\"dualpipe-v\" needs at least 2 * parallel.pipeline = 8; the nearest is 8, or set "
+      "parallel.schedule = \"zb-v\"");
 }
 
 TEST(Schedule, RefusesGroupsThatDoNotFit) {
@@ -341,7 +346,7 @@ TEST(Schedule, RefusesGroupsThatDoNotFit) {
 TEST(Schedule, RefusesSizesBelowOne) {
   EXPECT_THAT(refusal({.num_ranks = 0}), HasSubstr("parallel.pipeline = 0"));
   EXPECT_THAT(refusal({.virtual_stages = 0}), HasSubstr("parallel.virtual_stages = 0"));
-  EXPECT_THAT(refusal({.num_microbatches = 0}), HasSubstr("train.global_batch makes 0"));
+  EXPECT_THAT(refusal({.num_microbatches = 0}), HasSubstr("train.global_batch = 0: makes 0"));
   EXPECT_THAT(refusal({.num_microbatches = int64_t{1} << 40}), HasSubstr("are possible"));
   EXPECT_THAT(refusal({.group_size = -1}), HasSubstr("parallel.microbatch_group_size = -1"));
 }

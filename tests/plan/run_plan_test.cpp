@@ -66,7 +66,8 @@ TEST(RunPlan, CostModelIsThatOfTheOverlap) {
   EXPECT_THAT(message_of<ConfigError>([&] { plan_run(config, 0); }),
               HasSubstr("overlap.cost = \"h2000\": "));
   config.overlap.cost = "no/such.json";
-  EXPECT_THAT(message_of<DataError>([&] { plan_run(config, 0); }), HasSubstr("no/such.json"));
+  EXPECT_THAT(message_of<DataError>([&] { plan_run(config, 0); }),
+              HasSubstr("overlap.cost = \"no/such.json\": cannot read 'no/such.json'"));
 }
 
 TEST(RunPlan, TableSaysWhichRanksStandForAll) {
