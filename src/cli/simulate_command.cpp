@@ -72,12 +72,16 @@ std::string cost_name(const Arguments& arguments, int num_ranks) {
 }
 
 /// What --auto-overlap begins with: what mode = "auto" reads, which in another mode are other
-/// choices.
-OverlapConfig searched_overlap(const OverlapConfig& overlap) {
-  OverlapConfig searched = overlap;
-  if (overlap.mode != "auto") {
-    searched = OverlapConfig();
-    searched.disable_passes = overlap.disable_passes;
+/// choices. Ranks that share a GPU have no choice of what moves their bytes.
+OverlapConfig searched_overlap(const RunConfig& config) {
+  const OverlapConfig& given = config.overlap;
+  if (given.mode == "auto") {
+    return given;
+  }
+  OverlapConfig searched;
+  searched.disable_passes = given.disable_passes;
+  if (config.runtime.ranks_per_gpu > 1) {
+    searched.comm_engine = given.comm_engine;
   }
   return searched;
 }
@@ -96,7 +100,7 @@ RunConfig with_settings(RunConfig config, int64_t vocabulary, const CostModel& m
     config.overlap.cost = cost;
   }
   if (arguments.auto_overlap) {
-    config.overlap = searched_overlap(config.overlap);
+    config.overlap = searched_overlap(config);
     config.overlap.cost = cost;
     options.model = &model;
   }

@@ -68,6 +68,10 @@ TEST_F(SimulateCommand, SearchKeepsTheEngineThatIsGiven) {
   EXPECT_THAT(
       found_with({"--set", "overlap.comm_engine=nccl_copy", "--set", "overlap.mode=manual"}),
       Not(HasSubstr("comm_engine = \"nccl_copy\"")));
+  // Ranks that share a GPU have no other.
+  EXPECT_THAT(found_with({"--set", "overlap.comm_engine=copy", "--set", "overlap.mode=manual",
+                          "--set", "runtime.ranks_per_gpu=2"}),
+              HasSubstr("comm_engine = \"copy\""));
 }
 
 TEST_F(SimulateCommand, TheDeviceOfCostsIsTheOneThatIsSimulated) {
