@@ -1,12 +1,14 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
+#include <utility>
 
 #include "base/errors.h"
 #include "cli/commands.h"
 #include "cli/config_arguments.h"
 #include "plan/describe_layout.h"
 #include "plan/model_setup.h"
+#include "plan/parallel_setup.h"
 #include "runtime/engine.h"
 #include "runtime/verify_layout.h"
 
@@ -22,6 +24,14 @@ double loss_tolerance(const RunConfig& config) {
   const bool rounds_to_bf16 =
       config.train.dtype == "bfloat16" || config.parallel.grad_reduce_dtype == "bfloat16";
   return rounds_to_bf16 ? 2e-2 : 1e-5;
+}
+
+/// The run as it is. Throws ConfigError for a layout that only another model could have.
+RunConfig possible(PlannedConfig loaded) {
+  const RunConfig& config = loaded.config;
+  const int64_t sequence = config.train.sequence;
+  parallel_options(config, resolve_model(config.model, sequence, loaded.tokenizer_vocabulary));
+  return std::move(loaded.config);
 }
 
 const TensorDifference& worst_of(const std::vector<TensorDifference>& tensors) {
@@ -77,7 +87,7 @@ void add_verify_command(CLI::App& app, const Console& console) {
       "  braid verify run.toml --set parallel.ranks=8 --set parallel.tensor=2 --set "
       "parallel.pipeline=2");
   command->callback([arguments, &console] {
-    const RunConfig config = shrunken(load_planned_config(arguments->config).config);
+    const RunConfig config = shrunken(possible(load_planned_config(arguments->config)));
     console.print(describe_layout(config, resolve_model(config.model, config.train.sequence, 0)));
     arguments->options.threads_per_rank =
         threads_per_rank(config.runtime.threads, config.parallel.ranks);

@@ -125,6 +125,9 @@ RunConfig shrunken(const RunConfig& config) {
   small.train.sequence = 4 * parallel.context * parallel.tensor;
   small.train.global_batch =
       few_microbatches(config) * small.train.microbatch * small.parallel.data;
+  // What is large enough to be cut or moved in the run is so here.
+  small.overlap.tp_comm_overlap_min_rows = 1;
+  small.memory.offload_min_bytes = 1;
   small.model.max_positions.reset();
   small.model.rope_theta.reset();
   return small;

@@ -37,11 +37,11 @@ TEST_F(VerifyCommand, AllowsForGradientsThatCrossInBfloat16) {
 
 // Three tensor ranks share the rows of each of three context ranks.
 TEST_F(VerifyCommand, ShrinksSequencesToRowsThatTensorRanksCanShare) {
-  EXPECT_THAT(
-      output_of({"verify", "run.toml", "--set", "parallel.ranks=9", "--set", "parallel.tensor=3",
-                 "--set", "parallel.context=3", "--set", "parallel.sequence_parallel=true", "--set",
-                 "model.heads=3", "--set", "model.width=36", "--set", "train.sequence=36"}),
-      HasSubstr("equal "));
+  EXPECT_THAT(output_of({"verify", "run.toml", "--set", "parallel.ranks=9", "--set",
+                         "parallel.tensor=3", "--set", "parallel.context=3", "--set",
+                         "parallel.sequence_parallel=true", "--set", "model.heads=3", "--set",
+                         "model.width=36", "--set", "model.ffn=48", "--set", "train.sequence=36"}),
+              HasSubstr("equal "));
 }
 
 TEST_F(VerifyCommand, RefusesImpossibleLayouts) {
@@ -53,6 +53,10 @@ TEST_F(VerifyCommand, RefusesImpossibleLayouts) {
                         "parallel.pipeline=2", "--set", "parallel.schedule=zb-v"},
                        2),
               HasSubstr("parallel.virtual_stages"));
+  // The shrunken model could be shared by two ranks; this one cannot.
+  EXPECT_THAT(
+      error_of({"verify", "run.toml", "--set", "parallel.tensor=2", "--set", "model.ffn=63"}, 2),
+      HasSubstr("parallel.tensor = 2: must divide model.ffn = 63"));
 }
 
 }  // namespace
