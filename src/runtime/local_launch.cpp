@@ -217,7 +217,12 @@ class Processes {
   }
 
   void note_end(const Child& child, int status) {
+    // Of a configuration that has to be changed; who has to end because of it may end before.
+    constexpr int kRefused = 2;
     const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    if (status_ == 1 && code == kRefused) {
+      status_ = code;
+    }
     if (code != 0 && status_ == 0) {
       status_ = code;
       failed_at_ = Clock::now();

@@ -20,8 +20,9 @@ struct LocalLaunchOptions {
 /// others write to standard error comes out line by line with their ranks, what several say alike
 /// once. A request to stop is passed on once. Where one fails, the others end by themselves (they
 /// share a rendezvous) or are killed; all are killed when this process ends. Returns the exit
-/// status of the first that failed (128 + the signal that ended it), or 0. Throws DeviceError if
-/// one cannot be started.
+/// status of the first that failed (128 + the signal that ended it), or 0; 2 rather than 1, which
+/// are those who end because one refused the configuration. Throws DeviceError if one cannot be
+/// started.
 int run_processes(const LocalLaunchOptions& options);
 
 /// In a process that `run_processes` has started: from here on it ends with that. Throws

@@ -221,6 +221,11 @@ TEST_F(Processes, SayOnceWhatTheUserCanChange) {
   EXPECT_THAT(error_of(per_rank({"links.data_gb_per_s=1"}), 2),
               AllOf(HasSubstr("runtime.processes = \"per_rank\""), HasSubstr("section [links]")));
   EXPECT_THAT(error_of(per_rank({"data.train=missing.txt"}), 1), HasSubstr("missing.txt"));
+  // Known to each when it plans; some only hear of it, and end before those who refuse.
+  EXPECT_THAT(error_of(per_rank({"parallel.ranks=8", "model.layers=3", "parallel.pipeline=2",
+                                 "parallel.pipeline_layout=even", "memory.recompute=auto"}),
+                       2),
+              HasSubstr("model.layers = 3: the layers do not divide over 2 stages"));
   EXPECT_THAT(
       error_of(train({}), 2,
                {.environment = {"RANK=1", "WORLD_SIZE=8", "LOCAL_RANK=1", "MASTER_ADDR=box",
