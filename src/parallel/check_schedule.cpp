@@ -3,6 +3,7 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "base/errors.h"
 
@@ -124,12 +125,22 @@ void check_interleaved(const ScheduleOptions& options, int64_t microbatch_sequen
           ranks, nearest_batches(options, microbatch_sequences), nearest_size);
 }
 
+constexpr std::string_view kOneStagePerRank =
+    "parallel.schedule = \"1f1b\" and parallel.virtual_stages = 1";
+
+int64_t least_of_dualpipe(const ScheduleOptions& options) {
+  return 2 * int64_t{options.num_ranks};
+}
+
 void check_pairs(const ScheduleOptions& options) {
   if (options.pairs == JobPairs::kForwardBackward) {
     require(options.kind != ScheduleKind::kGpipe && options.kind != ScheduleKind::kZbV,
             "overlap.pair_forward_backward = \"forward_backward\": schedule \"{}\" has no forwards "
-            "beside backwards that do not wait for them; set parallel.schedule = \"{}\"",
-            schedule_name(options.kind), options.virtual_stages == 1 ? "1f1b" : "dualpipe-v");
+            "beside backwards that do not wait for them; set {}",
+            schedule_name(options.kind),
+            options.virtual_stages == 2 && options.num_microbatches >= least_of_dualpipe(options)
+                ? "parallel.schedule = \"dualpipe-v\""
+                : kOneStagePerRank);
   }
   if (options.pairs == JobPairs::kHalves) {
     require(options.num_ranks == 1 && options.kind == ScheduleKind::kOneForwardOneBackward,
@@ -161,12 +172,14 @@ void check_schedule(const ScheduleOptions& options, int64_t microbatch_sequences
           "parallel.microbatch_group_size = 0 or parallel.schedule = \"interleaved\"",
           options.group_size, schedule_name(options.kind));
   if (options.kind == ScheduleKind::kDualpipeV) {
-    const int64_t least = 2 * int64_t{options.num_ranks};
+    const int64_t least = least_of_dualpipe(options);
+    const bool pairs = options.pairs == JobPairs::kForwardBackward;  // zb-v has none
     require(
         options.num_microbatches >= least,
         "{}, and schedule \"dualpipe-v\" needs at least 2 * parallel.pipeline = {}; the nearest "
-        "is {}, or set parallel.schedule = \"zb-v\"",
-        made_microbatches(options, microbatch_sequences), least, least * microbatch_sequences);
+        "is {}, or set {}",
+        made_microbatches(options, microbatch_sequences), least, least * microbatch_sequences,
+        pairs ? kOneStagePerRank : "parallel.schedule = \"zb-v\"");
   }
 }
 

@@ -81,6 +81,12 @@ TEST(PairedJobs, SchedulesWithoutPairsAreRefused) {
                         "parallel.schedule = \"1f1b\""));
   EXPECT_THAT(message_of<ConfigError>([] { check_schedule(options_of(Kind::kZbV, 2, 4, 2)); }),
               HasSubstr("set parallel.schedule = \"dualpipe-v\""));
+  // Too few for dualpipe-v, which without pairs would become zb-v again.
+  EXPECT_THAT(message_of<ConfigError>([] { check_schedule(options_of(Kind::kZbV, 2, 3, 2)); }),
+              HasSubstr("set parallel.schedule = \"1f1b\" and parallel.virtual_stages = 1"));
+  EXPECT_THAT(
+      message_of<ConfigError>([] { check_schedule(options_of(Kind::kDualpipeV, 2, 3, 2)); }),
+      HasSubstr("set parallel.schedule = \"1f1b\" and parallel.virtual_stages = 1"));
   ScheduleOptions halves{.num_ranks = 2, .num_microbatches = 4, .pairs = JobPairs::kHalves};
   EXPECT_THAT(message_of<ConfigError>([&] { check_schedule(halves); }),
               HasSubstr("overlap.pair_forward_backward = \"halves\": is for one pipeline rank"));
