@@ -121,17 +121,20 @@ std::string_view method_at(std::span<const TensorSiteChoice> choices, std::strin
 }
 
 /// Once a dgrad sends its result away in pieces, nothing is left for its wgrad to hide.
-void check_dgrads(std::span<const TensorSiteChoice> choices) {
+void check_dgrads(const OverlapConfig& overlap, std::span<const TensorSiteChoice> choices) {
   for (const std::string name : {"qkv", "fc1", "logits"}) {
     const std::string_view dgrad = method_at(choices, name + "_dgrad");
-    if ((dgrad == "ring" || dgrad == "chunked") && method_at(choices, name + "_wgrad") == "bulk") {
-      throw_config_error(
-          "overlap: {}_dgrad = {} sends the sum of its result away in pieces, and {}_wgrad = bulk "
-          "would hide the same sum; set overlap.tp_comm_bulk_wgrad = false, or \"{}_wgrad=none\" "
-          "in "
-          "overlap.tp_comm_overlap_sites",
-          name, dgrad, name, name);
+    if ((dgrad != "ring" && dgrad != "chunked") || method_at(choices, name + "_wgrad") != "bulk") {
+      continue;
     }
+    const std::string entry = name + "_wgrad=bulk";
+    const bool by_site = std::ranges::find(overlap.tp_comm_overlap_sites, entry) !=
+                         overlap.tp_comm_overlap_sites.end();
+    throw_config_error(
+        "overlap.{}: {}_wgrad would hide the sum of what {}_dgrad = {} sends away in pieces; set "
+        "{}\"{}_wgrad=none\" in overlap.tp_comm_overlap_sites",
+        by_site ? "tp_comm_overlap_sites: " + entry : "tp_comm_bulk_wgrad = true", name, name,
+        dgrad, by_site ? "" : "overlap.tp_comm_bulk_wgrad = false, or ", name);
   }
 }
 
@@ -245,7 +248,7 @@ void validate_tensor_overlap(const OverlapConfig& overlap, const ParallelConfig&
     return;
   }
   const std::vector<TensorSiteChoice> choices = tensor_site_choices(overlap);
-  check_dgrads(choices);
+  check_dgrads(overlap, choices);
   if (parallel.sequence_parallel) {
     check_chunked_dgrads(choices);
   } else {

@@ -107,12 +107,19 @@ TEST(TensorSites, RefusesEntriesThatAreNone) {
 TEST(TensorSites, RefusesToHideOneSumTwice) {
   OverlapConfig overlap = manual();
   overlap.tp_comm_overlap_rs_dgrad = true;
-  EXPECT_THAT(refusal(overlap), HasSubstr("qkv_dgrad = ring sends the sum of its result away in "
-                                          "pieces, and qkv_wgrad = bulk would hide the same sum; "
-                                          "set overlap.tp_comm_bulk_wgrad = false"));
+  EXPECT_EQ(refusal(overlap),
+            "overlap.tp_comm_bulk_wgrad = true: qkv_wgrad would hide the sum of what qkv_dgrad = "
+            "ring sends away in pieces; set overlap.tp_comm_bulk_wgrad = false, or "
+            "\"qkv_wgrad=none\" in overlap.tp_comm_overlap_sites");
   overlap.tp_comm_bulk_wgrad = false;
   EXPECT_NO_THROW(validate_tensor_overlap(overlap, tensor_ranks(true)));
   EXPECT_THAT(refusal(with_sites({"fc1_dgrad=ring"})), HasSubstr("\"fc1_wgrad=none\""));
+  // Where a site asks for it, the switch would change nothing.
+  overlap.tp_comm_overlap_sites = {"logits_wgrad=bulk"};
+  EXPECT_EQ(refusal(overlap),
+            "overlap.tp_comm_overlap_sites: logits_wgrad=bulk: logits_wgrad would hide the sum of "
+            "what logits_dgrad = ring sends away in pieces; set \"logits_wgrad=none\" in "
+            "overlap.tp_comm_overlap_sites");
   EXPECT_NO_THROW(validate_tensor_overlap(with_sites({"fc1_dgrad=ring", "fc1_wgrad=none"}),
                                           tensor_ranks(true)));
 }
