@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <vector>
 
 #include "base/errors.h"
@@ -115,12 +116,13 @@ void check_model(const ModelSpec& spec) {
   require_positive("ffn", spec.ffn);
   require_positive("vocabulary", spec.vocabulary);
   if (spec.heads % spec.kv_heads != 0) {
-    throw_config_error("model.kv_heads = {}: must divide model.heads = {}", spec.kv_heads,
-                       spec.heads);
+    throw_config_error("model.kv_heads = {}: must divide model.heads = {}; set model.kv_heads = {}",
+                       spec.kv_heads, spec.heads, std::gcd(spec.heads, spec.kv_heads));
   }
   if (spec.family == ModelFamily::kLlama && spec.head_size % 2 != 0) {
-    throw_config_error("model.head_size = {}: must be even for rotary embeddings; set {}",
-                       spec.head_size, spec.head_size + 1);
+    throw_config_error(
+        "model.head_size = {}: must be even for rotary embeddings; set model.head_size = {}",
+        spec.head_size, spec.head_size + 1);
   }
   if (spec.family == ModelFamily::kGpt2) {
     require_positive("max_positions", spec.max_positions);

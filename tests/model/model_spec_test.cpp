@@ -84,8 +84,10 @@ TEST(ModelSpec, ImpossibleSizesAreRefusedByName) {
       {&ModelSpec::layers, 0, "model.layers = 0"},
       {&ModelSpec::width, -1, "model.width = -1"},
       {&ModelSpec::heads, 0, "model.heads = 0"},
-      {&ModelSpec::kv_heads, 3, "model.kv_heads = 3: must divide"},
-      {&ModelSpec::head_size, 7, "must be even"},
+      {&ModelSpec::kv_heads, 3,
+       "model.kv_heads = 3: must divide model.heads = 32; set model.kv_heads = 1"},
+      {&ModelSpec::kv_heads, 12, "set model.kv_heads = 4"},
+      {&ModelSpec::head_size, 7, "must be even for rotary embeddings; set model.head_size = 8"},
       {&ModelSpec::ffn, 0, "model.ffn = 0"},
       {&ModelSpec::vocabulary, 0, "model.vocabulary = 0"},
   };
