@@ -24,11 +24,18 @@ std::optional<std::string> checkpoint_at(const std::string& path) {
   return std::nullopt;
 }
 
+std::string hint_of_import(const std::string& path) {
+  return fs::exists(path + "/config.json")
+             ? fmt::format("; of a Hugging Face folder `braid import {} FOLDER` makes one", path)
+             : "";
+}
+
 std::string find_checkpoint(const std::string& path) {
   const std::optional<std::string> found = checkpoint_at(path);
   if (!found) {
-    throw_data_error("'{}' is no checkpoint, and there is none in it or in its folder checkpoints",
-                     path);
+    throw_data_error(
+        "'{}' is no checkpoint, and there is none in it or in its folder checkpoints{}", path,
+        hint_of_import(path));
   }
   return *found;
 }

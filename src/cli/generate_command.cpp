@@ -77,6 +77,8 @@ class TokenPrinter {
   std::string pending_;  // decoded and not yet printed
 };
 
+constexpr int64_t kMostContext = 1 << 24;  // as train.sequence
+
 void check_tokenizer(const Tokenizer& tokenizer, const ModelSpec& model,
                      const LoadedCheckpoint& checkpoint) {
   if (tokenizer.vocabulary_size() > model.vocabulary) {
@@ -198,7 +200,7 @@ void add_generate_command(CLI::App& app, const Console& console) {
       ->add_option("--context", arguments->context,
                    "Tokens that the model looks back at most, which costs memory; default: "
                    "train.sequence of the run")
-      ->check(at_least(1));
+      ->check(between(1, kMostContext));
   command->add_option("--tokenizer", arguments->tokenizer,
                       "SentencePiece model or \"bytes\", instead of the run's own");
   command->footer("  braid generate runs/quickstart --prompt \"A hacker is\" --tokens 200");

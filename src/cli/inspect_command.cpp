@@ -116,8 +116,8 @@ std::string inspect(const std::string& path) {
     throw_data_error("'{}' does not exist, nor does a pair '{}.bin' and '{}.idx'", path, prefix,
                      prefix);
   }
-  throw_data_error("'{}' is no run folder, checkpoint, .safetensors, .model or .bin/.idx file",
-                   path);
+  throw_data_error("'{}' is no run folder, checkpoint, .safetensors, .model or .bin/.idx file{}",
+                   path, hint_of_import(path));
 }
 
 }  // namespace

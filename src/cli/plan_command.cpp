@@ -163,8 +163,8 @@ void add_plan_command(CLI::App& app, const Console& console) {
   command->footer(
       "Needs no data and no device; a model whose vocabulary is given needs no tokenizer "
       "either. Of a run with\nmany ranks, one rank per pipeline stage is planned.\n\n"
-      "  braid plan examples/tiny_cpu.toml --set model.preset=llama-1b --cost h200\n"
-      "  braid plan examples/tiny_cpu.toml --set model.preset=llama-8b --device-memory 80GiB\n"
+      "  braid plan bench/gpu/cases/llama-1b.toml --cost h200\n"
+      "  braid plan bench/gpu/cases/multi/llama-8b-zero3.toml --device-memory 80GiB\n"
       "  braid plan run.toml --search --cluster h200x64 --save-best best.toml");
   add_search_options(*command, arguments->search);
   for (CLI::Option* const other : {program, dry_run, cost, rank, all_ranks}) {

@@ -179,7 +179,8 @@ void add_simulate_command(CLI::App& app, const Console& console) {
                    "0,8; without it the first of each pipeline stage, at most as many as a page "
                    "can hold")
       ->type_name("RANKS")
-      ->delimiter(',');
+      ->delimiter(',')
+      ->check(at_least(0));
   command->add_flag("--no-contention", arguments->no_contention,
                     "Let nothing slow anything else: the difference is what contention costs");
   command->add_flag("--auto-overlap", arguments->auto_overlap,

@@ -6,6 +6,7 @@
 #include "base/errors.h"
 #include "cli/commands.h"
 #include "cli/config_arguments.h"
+#include "cli/validators.h"
 #include "plan/describe_layout.h"
 #include "plan/model_setup.h"
 #include "plan/parallel_setup.h"
@@ -67,6 +68,22 @@ void require_equal(const LayoutComparison& comparison, double tolerance) {
         comparison.worst_loss(), tolerance);
 }
 
+/// Each rank is a few threads of this process.
+void check_ranks(const RunConfig& config) {
+  constexpr int64_t kMostRanks = 512;
+  if (config.parallel.ranks > kMostRanks) {
+    const int64_t two_data_ranks = 2 * config.parallel.ranks / config.parallel.data;
+    throw_config_error(
+        "parallel.ranks = {}: braid verify runs them as threads of this machine, {} at most; {}",
+        config.parallel.ranks, kMostRanks,
+        two_data_ranks <= kMostRanks
+            ? fmt::format("two data ranks show as much: --set parallel.data=2 --set "
+                          "parallel.ranks={}",
+                          two_data_ranks)
+            : "set fewer tensor, context or pipeline ranks");
+  }
+}
+
 }  // namespace
 
 void add_verify_command(CLI::App& app, const Console& console) {
@@ -79,7 +96,7 @@ void add_verify_command(CLI::App& app, const Console& console) {
       "verify", "Compare a layout with one rank: losses and every gradient, on a shrunken model");
   add_config_arguments(*command, arguments->config);
   command->add_option("--steps", arguments->options.steps, "Optimizer steps that are compared")
-      ->check(CLI::Range(1, 100))
+      ->check(between(1, 100))
       ->capture_default_str();
   command->footer(
       "Ranks are threads of this machine. The model keeps its layers and heads and the run its "
@@ -87,7 +104,9 @@ void add_verify_command(CLI::App& app, const Console& console) {
       "  braid verify run.toml --set parallel.ranks=8 --set parallel.tensor=2 --set "
       "parallel.pipeline=2");
   command->callback([arguments, &console] {
-    const RunConfig config = shrunken(possible(load_planned_config(arguments->config)));
+    const auto planned = load_planned_config(arguments->config);
+    check_ranks(planned.config);
+    const RunConfig config = shrunken(possible(planned));
     console.print(describe_layout(config, resolve_model(config.model, config.train.sequence, 0)));
     arguments->options.threads_per_rank =
         threads_per_rank(config.runtime.threads, config.parallel.ranks);

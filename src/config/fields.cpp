@@ -117,7 +117,7 @@ constexpr std::array kFields = {
     Field{BRAID_KEY(optimizer, weight_decay), kNotNegative, "Decoupled weight decay; applied to matrices, not to norms and biases."},
     Field{BRAID_KEY(optimizer, clip_norm), kNotNegative, "Gradients are scaled down to this global norm; 0 = never."},
 
-    Field{BRAID_KEY(parallel, ranks), kRanks, "Ranks started on this host; the product of data, tensor, pipeline and context."},
+    Field{BRAID_KEY(parallel, ranks), kRanks, "Ranks of the run, on all of its hosts; the product of data, tensor, pipeline and context."},
     Field{BRAID_KEY(parallel, data), {.minimum = 0, .maximum = kMaxRanks}, "Data-parallel ranks; 0 = ranks / (tensor * pipeline * context)."},
     Field{BRAID_KEY(parallel, tensor), kRanks, "Ranks that share each layer's matrices; divides heads and ffn, and divides kv_heads or is a multiple of them."},
     Field{BRAID_KEY(parallel, pipeline), kRanks, "Ranks that hold consecutive layers."},
@@ -200,7 +200,7 @@ constexpr std::array kFields = {
     Field{BRAID_KEY(logging, trace_steps), kSteps, "Steps, counted from 1, whose timeline goes to trace.json and report.html; steps that the run does not reach are passed over."},
     Field{BRAID_KEY(logging, progress), one_of(kAutoOnOff), "Progress bar; auto = if the output is a terminal."},
 
-    Field{BRAID_KEY(runtime, device), one_of(kDevices), "Device that runs the step; auto = a GPU where there is one that can run this (this build: bfloat16, 1 rank), else the CPU."},
+    Field{BRAID_KEY(runtime, device), one_of(kDevices), "Device that runs the step; auto = GPUs where they can run this (train.dtype = \"bfloat16\"; parallel.ranks at most what there are), else the CPU."},
     Field{BRAID_KEY(runtime, processes), one_of(kProcesses), "Processes of `braid train`: per_rank = one for each rank, which on one host it starts itself; one = all ranks in one process; auto = per_rank on several GPUs, and one on the CPU. Under torchrun, mpirun or srun it is per_rank, with the processes that those have started (docs/processes.md). The run is the same bit by bit."},
     Field{BRAID_KEY(runtime, ranks_per_gpu), kRanks, "Ranks that share a GPU, to run a layout of many ranks on few GPUs: for correctness and debugging, not for speed, since they take turns. Rank r of a host is on its GPU r / ranks_per_gpu, in a process of its own, and all communication is by copy engines (overlap.comm_engine = \"copy\"), because NCCL takes one rank per GPU. On the CPU it makes no difference."},
     Field{BRAID_KEY(runtime, threads), {.minimum = 0, .maximum = 4096}, "Compute threads per rank; 0 = all cores divided by the ranks on this host."},

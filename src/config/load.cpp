@@ -289,8 +289,11 @@ void apply_override(std::string_view text, RunConfig& config) {
   const std::string_view name = trim(text.substr(0, equals));
   const size_t dot = name.find('.');
   if (equals == std::string_view::npos || dot == std::string_view::npos) {
-    throw_config_error("{} {}: expected section.key=value, such as {} train.steps=100", kWhere,
-                       quote(text, kShownBytes), kWhere);
+    throw_config_error("{} {}: expected section.key=value, such as {} train.steps=100{}", kWhere,
+                       quote(text, kShownBytes), kWhere,
+                       equals == std::string_view::npos
+                           ? ""
+                           : fmt::format("; {}", suggest_key_without_section(name)));
   }
   const std::string_view section = name.substr(0, dot);
   const std::string_view key = name.substr(dot + 1);

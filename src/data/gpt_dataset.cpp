@@ -100,14 +100,20 @@ GptDataset::GptDataset(const IndexedDataset& dataset, SequenceRange range,
   check_options(options);
   if (range.size() == 0) {
     throw_config_error(
-        "the {} part of '{}' is empty: data.split leaves it none of the {} sequences", options.name,
-        dataset.prefix(), dataset.index().num_sequences());
+        "the {} part of '{}' is empty: data.split leaves it none of the {} documents; give more of "
+        "them (blank lines part those of a text file), or it a larger share{}",
+        options.name, dataset.prefix(), dataset.index().num_sequences(),
+        options.name == "validation" ? ", or set eval.interval = 0" : "");
   }
   const std::vector<int32_t> lengths = lengths_of(dataset.index(), range);
   tokens_per_epoch_ = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
   if (tokens_per_epoch_ <= sequence_tokens_) {
-    throw_data_error("the {} part of '{}' has {} tokens, one sample needs train.sequence + 1 = {}",
-                     options.name, dataset.prefix(), tokens_per_epoch_, sequence_tokens_ + 1);
+    throw_data_error(
+        "the {} part of '{}' has {} tokens, one sample needs train.sequence + 1 = {}; give more "
+        "text{}",
+        options.name, dataset.prefix(), tokens_per_epoch_, sequence_tokens_ + 1,
+        tokens_per_epoch_ > 1 ? fmt::format(", or set train.sequence = {}", tokens_per_epoch_ - 1)
+                              : "");
   }
   order_ = build_sample_order(lengths, {.sequence_tokens = sequence_tokens_,
                                         .num_samples = options.num_samples,

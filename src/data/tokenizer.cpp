@@ -1,6 +1,7 @@
 #include "data/tokenizer.h"
 
 #include <charconv>
+#include <filesystem>
 
 #include "base/errors.h"
 #include "data/sentencepiece_tokenizer.h"
@@ -94,6 +95,12 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::string& name) {
   }
   if (name.starts_with(kIdsPrefix)) {
     return std::make_unique<IdTokenizer>(name);
+  }
+  if (!std::filesystem::exists(name)) {
+    throw_data_error(
+        "tokenizer '{}': No such file; give \"bytes\", the path of a SentencePiece model, or "
+        "\"ids:N\"",
+        name);
   }
   return load_sentencepiece(name);
 }

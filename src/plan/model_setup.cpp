@@ -86,4 +86,27 @@ ModelSpec resolve_model(const ModelConfig& config, int64_t sequence, int64_t tok
   return spec;
 }
 
+std::vector<std::string> changed_keys_of_preset(const ModelConfig& config) {
+  std::vector<std::string> keys;
+  if (config.preset.empty()) {
+    return keys;
+  }
+  const ModelSpec spec = find_preset(config.preset).spec;
+  const auto compare = [&](const char* key, const auto& given, const auto& preset) {
+    if (given && *given != preset) {
+      keys.emplace_back(key);
+    }
+  };
+  compare("layers", config.layers, spec.layers);
+  compare("width", config.width, spec.width);
+  compare("heads", config.heads, spec.heads);
+  compare("kv_heads", config.kv_heads, spec.kv_heads);
+  compare("head_size", config.head_size, spec.head_size);
+  compare("ffn", config.ffn, spec.ffn);
+  compare("vocabulary", config.vocabulary, spec.vocabulary);
+  compare("tied_embeddings", config.tied_embeddings, spec.tied_embeddings);
+  compare("qkv_bias", config.qkv_bias, spec.qkv_bias);
+  return keys;
+}
+
 }  // namespace braid

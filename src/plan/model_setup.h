@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "config/run_config.h"
 #include "model/model_spec.h"
@@ -14,5 +16,10 @@ namespace braid {
 /// Throws ConfigError naming the key that is missing or impossible, a vocabulary smaller than the
 /// tokenizer's included.
 ModelSpec resolve_model(const ModelConfig& config, int64_t sequence, int64_t tokenizer_vocabulary);
+
+/// Keys of section [model] that make the model another one than its preset, such as "layers" and
+/// "width" of a run file under `--set model.preset=llama-8b`; empty without a preset. Throws
+/// ConfigError if there is no such preset.
+std::vector<std::string> changed_keys_of_preset(const ModelConfig& config);
 
 }  // namespace braid

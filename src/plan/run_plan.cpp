@@ -366,6 +366,10 @@ std::string describe_run_plan(const RunPlan& plan, const RunConfig& config) {
   const RankPlan& rank = plan.ranks.front();
   const Program& train = rank.programs[kTrainProgram];
   std::string text = fmt::format("model    {}\n", describe_model(plan.model));
+  if (const std::vector<std::string> keys = changed_keys_of_preset(config.model); !keys.empty()) {
+    text +=
+        fmt::format("preset   {} with another {}\n", config.model.preset, fmt::join(keys, ", "));
+  }
   text += fmt::format(
       "step     {} ranks x {} microbatches x {} sequences x {} tokens = {} tokens\n",
       plan.mesh.num_ranks(), plan.num_microbatches, microbatch_sequences(config),

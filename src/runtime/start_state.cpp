@@ -4,6 +4,7 @@
 
 #include "base/errors.h"
 #include "checkpoint/checkpoint.h"
+#include "config/load.h"
 #include "plan/run_plan.h"
 #include "runtime/run_folder.h"
 #include "state/checkpointing.h"
@@ -30,6 +31,32 @@ void check_batch(const CheckpointState& state, const std::string& path, const Ru
   }
 }
 
+/// Throws ConfigError unless the checkpoint's model is the run's. Shapes of tensors do not show it
+/// all: of more layers the first would be taken, and heads of another size have the same matrices.
+/// What may change on the way (rope_theta, norm_epsilon) is not compared.
+void check_model_of(const LoadedCheckpoint& checkpoint, const std::string& path,
+                    const ModelSpec& model) {
+  struct Key {
+    const char* name;
+    int64_t ModelSpec::*member;
+  };
+  constexpr Key kKeys[] = {
+      {"layers", &ModelSpec::layers},       {"width", &ModelSpec::width},
+      {"heads", &ModelSpec::heads},         {"kv_heads", &ModelSpec::kv_heads},
+      {"head_size", &ModelSpec::head_size}, {"ffn", &ModelSpec::ffn},
+  };
+  const ModelSpec there =
+      checkpointed_model(checkpoint, parse_config(checkpoint.state().config, path + "/state.json"));
+  for (const Key& key : kKeys) {
+    if (model.*key.member != there.*key.member) {
+      throw_config_error(
+          "model.{} = {}: the model of the checkpoint {} has {}; set model.{} = {}, or "
+          "checkpoint.resume = \"none\"",
+          key.name, model.*key.member, path, there.*key.member, key.name, there.*key.member);
+    }
+  }
+}
+
 }  // namespace
 
 StartState write_start_state(Engine& engine, const RunConfig& config, ProcessGroup& processes) {
@@ -41,6 +68,7 @@ StartState write_start_state(Engine& engine, const RunConfig& config, ProcessGro
     return {};
   }
   const LoadedCheckpoint checkpoint(path);
+  check_model_of(checkpoint, path, plan.model);
   check_batch(checkpoint.state(), path, config);
   engine.write_state(CheckpointedState(checkpoint, plan.layout, plan.model));
   return {.first_step = checkpoint.state().step + 1, .checkpoint = path};

@@ -33,7 +33,7 @@ TEST_P(ConfigReject, IsOneLine) {
 const BadSetting kBadSettings[] = {
     {"MisspeltKey", {"train.step=3"}, {"train.step", "did you mean train.steps?"}},
     {"MisspeltSection", {"trian.steps=3"}, {"trian", "did you mean [train]?"}},
-    {"NoSection", {"steps=3"}, {"\"steps=3\"", "section.key=value"}},
+    {"NoSection", {"steps=3"}, {"\"steps=3\"", "section.key=value", "train.steps?"}},
     {"NoValue", {"train.steps"}, {"section.key=value"}},
     {"TextForInteger", {"train.steps=many"}, {"train.steps = \"many\"", "expected an integer"}},
     {"FractionForInteger", {"train.steps=1.5"}, {"train.steps = 1.5", "expected an integer"}},

@@ -74,6 +74,8 @@ TEST_F(GenerateCommand, ContextLimitsWhatTheModelSees) {
   EXPECT_EQ(with_context("32"), sample(greedy));
   EXPECT_THAT(with_context("1"), StartsWith("the cat"));
   EXPECT_THAT(error_of({"generate", "runs/run", "--context", "0"}, 2), HasSubstr("--context"));
+  EXPECT_THAT(error_of({"generate", "runs/run", "--context", "16777217"}, 2),
+              HasSubstr("from 1 to 16777216"));
 }
 
 TEST_F(GenerateCommand, DamagedCheckpointIsRefused) {

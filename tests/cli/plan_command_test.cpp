@@ -7,6 +7,7 @@ namespace {
 
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class PlanCommand : public Cli {
  protected:
@@ -33,6 +34,14 @@ TEST_F(PlanCommand, ProgramParsesBack) {
 TEST_F(PlanCommand, LargestPresetNeedsNoDataNorMemory) {
   write("large.toml", "[model]\npreset = \"llama-405b\"\n");
   EXPECT_THAT(output_of({"plan", "large.toml"}), HasSubstr("405853.39 M parameters"));
+}
+
+TEST_F(PlanCommand, SaysWhereAModelIsAnotherThanItsPreset) {
+  write("preset.toml", "[model]\npreset = \"llama-1b\"\n");
+  EXPECT_THAT(output_of({"plan", "preset.toml"}), Not(HasSubstr("\npreset   ")));
+  EXPECT_THAT(output_of({"plan", "preset.toml", "--set", "model.layers=2", "--set",
+                         "model.vocabulary=512"}),
+              HasSubstr("\npreset   llama-1b with another layers, vocabulary\n"));
 }
 
 TEST_F(PlanCommand, DryRunShowsLayoutStagesAndJobsOnly) {

@@ -165,6 +165,8 @@ TEST_F(SimulateCommand, TraceRanksMustExist) {
                       "--trace-ranks", "2"},
                      2),
             "--trace-ranks 2: the ranks are 0 to 1");
+  EXPECT_THAT(error_of({"simulate", "run.toml", "--cluster", "h100x2", "--trace-ranks", "0,a"}, 2),
+              HasSubstr("--trace-ranks: a is not an integer"));
   EXPECT_FALSE(exists("step.json"));
 }
 

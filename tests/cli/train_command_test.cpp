@@ -147,7 +147,7 @@ TEST_F(TrainCommand, MemoryThatTheSystemRefusesIsOneLine) {
 TEST_F(TrainCommand, RefusedRunLeavesTheConfigurationOfTheRun) {
   output_of(train({}, {"--stop-after", "2"}));
   const std::string before = read("runs/run/config.toml");
-  EXPECT_THAT(error_of(train({"model.width=64"}), 1), HasSubstr("embedding.tokens"));
+  EXPECT_THAT(error_of(train({"model.width=64"}), 2), HasSubstr("set model.width = 32"));
   EXPECT_EQ(read("runs/run/config.toml"), before);
 }
 

@@ -59,5 +59,13 @@ TEST_F(VerifyCommand, RefusesImpossibleLayouts) {
       HasSubstr("parallel.tensor = 2: must divide model.ffn = 63"));
 }
 
+TEST_F(VerifyCommand, RefusesMoreRanksThanAMachineHasThreadsFor) {
+  EXPECT_THAT(error_of({"verify", "run.toml", "--set", "parallel.ranks=1024", "--set",
+                        "parallel.tensor=2", "--set", "train.global_batch=65536"},
+                       2),
+              AllOf(HasSubstr("parallel.ranks = 1024"), HasSubstr("512 at most"),
+                    HasSubstr("--set parallel.data=2 --set parallel.ranks=4")));
+}
+
 }  // namespace
 }  // namespace braid

@@ -100,9 +100,11 @@ TEST_F(GptDatasetTest, RefusesEmptyPartsAndTooFewTokens) {
   EXPECT_THAT(message_of<ConfigError>([&] {
                 make({.name = "validation", .sequence_tokens = 4}, {4, 4});
               }),
-              AllOf(HasSubstr("validation"), HasSubstr(folder_ / "a"), HasSubstr("data.split")));
+              AllOf(HasSubstr("validation"), HasSubstr(folder_ / "a"), HasSubstr("data.split"),
+                    HasSubstr("blank lines"), HasSubstr("eval.interval = 0")));
   EXPECT_THAT(message_of<DataError>([&] { make({.sequence_tokens = 19}); }),
-              AllOf(HasSubstr("19 tokens"), HasSubstr("train.sequence + 1 = 20")));
+              AllOf(HasSubstr("19 tokens"), HasSubstr("train.sequence + 1 = 20"),
+                    HasSubstr("or set train.sequence = 18")));
   EXPECT_THROW(make({.sequence_tokens = 0}), ConfigError);
   EXPECT_THROW(make({.sequence_tokens = INT64_MAX}), ConfigError);
   EXPECT_THROW(make({.sequence_tokens = 4, .num_samples = -1}), ConfigError);

@@ -56,7 +56,7 @@ TEST(LoadTokenizer, RefusesWhatIsNoTokenizer) {
   const TempFolder folder;
   EXPECT_THROW(load_tokenizer(""), ConfigError);
   EXPECT_THAT(message_of<DataError>([&] { load_tokenizer(folder / "none.model"); }),
-              AllOf(HasSubstr("none.model"), HasSubstr("No such file")));
+              AllOf(HasSubstr("none.model"), HasSubstr("No such file"), HasSubstr("\"bytes\"")));
   write_test_file(folder / "text.model", std::string_view("this is not a model"));
   EXPECT_THAT(message_of<DataError>([&] { load_tokenizer(folder / "text.model"); }),
               AllOf(HasSubstr("text.model"), HasSubstr("not a SentencePiece model")));

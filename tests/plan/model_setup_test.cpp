@@ -6,6 +6,7 @@
 namespace braid {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 ModelConfig small_config() {
@@ -20,6 +21,16 @@ TEST(ResolveModel, TakesThePresetAsItIs) {
   ModelConfig config;
   config.preset = "llama-1b";
   EXPECT_EQ(resolve_model(config, 2048, 0), find_preset("llama-1b").spec);
+}
+
+TEST(ChangedKeysOfPreset, AreThoseWithAnotherValue) {
+  EXPECT_TRUE(changed_keys_of_preset(small_config()).empty());
+  ModelConfig config = small_config();
+  config.preset = "llama-1b";
+  config.tied_embeddings = find_preset("llama-1b").spec.tied_embeddings;
+  EXPECT_THAT(changed_keys_of_preset(config), ElementsAre("layers", "width", "heads"));
+  config.preset = "nosuch";
+  EXPECT_THROW(changed_keys_of_preset(config), ConfigError);
 }
 
 TEST(ResolveModel, GivenKeysOverrideThePreset) {

@@ -18,6 +18,7 @@ namespace braid {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
@@ -169,13 +170,32 @@ TEST_F(Trainer, ResumesFromANamedCheckpointOrFolder) {
   c = config("third");
   c.checkpoint.resume = path("first/checkpoints");
   EXPECT_EQ(run(c, 6).last_step, 6);
+  c.checkpoint.resume = path("nowhere");
+  c.logging.run_folder = path("fourth");
+  EXPECT_THAT(message_of<DataError>([&] { run(c); }),
+              AllOf(HasSubstr("checkpoint.resume = "), HasSubstr("there is no such folder")));
 }
 
 TEST_F(Trainer, AnotherModelsCheckpointIsRefused) {
   run(config("run"), 2);
-  RunConfig c = config("run");
-  c.model.width = 64;
-  EXPECT_THAT(message_of<DataError>([&] { run(c); }), HasSubstr("embedding.tokens"));
+  const auto refusal = [&](auto&& change) {
+    RunConfig c = config("run");
+    change(c.model);
+    return message_of<ConfigError>([&] { run(c); });
+  };
+  EXPECT_THAT(refusal([](ModelConfig& model) { model.width = 64; }),
+              AllOf(HasSubstr("model.width = 64: "), HasSubstr("checkpoints/step_00000002 has ")));
+  // Neither shows in the shapes of the tensors that the model has.
+  const int64_t layers = config("run").model.layers.value();
+  ASSERT_GT(layers, 1);
+  EXPECT_THAT(refusal([&](ModelConfig& model) { model.layers = layers - 1; }),
+              HasSubstr(fmt::format("set model.layers = {}, or checkpoint.resume", layers)));
+  const int64_t heads = config("run").model.heads.value();
+  EXPECT_THAT(refusal([&](ModelConfig& model) {
+                model.heads = heads / 2;
+                model.kv_heads = heads / 2;
+              }),
+              HasSubstr(fmt::format("set model.heads = {}", heads)));
 }
 
 TEST_F(Trainer, AnotherGlobalBatchIsRefused) {

@@ -23,12 +23,16 @@ struct RopeTable {
     const auto elems = static_cast<size_t>(attributes.sequence * pairs);
     cosine.reserve(elems);
     sine.reserve(elems);
+    std::vector<double> frequencies;  // by pair: a power takes longer than the rest of an element
+    for (int64_t i = 0; i < pairs; ++i) {
+      const double exponent =
+          -2.0 * static_cast<double>(i) / static_cast<double>(attributes.head_size);
+      frequencies.push_back(std::pow(attributes.theta, exponent));
+    }
     for (int64_t token = 0; token < attributes.sequence; ++token) {
       const auto position = static_cast<double>(attributes.positions.of(token));
-      for (int64_t i = 0; i < pairs; ++i) {
-        const double exponent =
-            -2.0 * static_cast<double>(i) / static_cast<double>(attributes.head_size);
-        const double angle = position * std::pow(attributes.theta, exponent);
+      for (const double frequency : frequencies) {
+        const double angle = position * frequency;
         cosine.push_back(static_cast<T>(std::cos(angle)));
         sine.push_back(static_cast<T>(attributes.inverse ? -std::sin(angle) : std::sin(angle)));
       }
