@@ -209,11 +209,14 @@ void check_wsd(const OptimizerConfig& optimizer, int64_t steps) {
           "optimizer.decay_steps = 0: schedule = \"wsd\" needs the length of the decay; set "
           "optimizer.decay_steps = {} for a tenth of the run",
           std::max<int64_t>(steps / 10, 1));
-  require(optimizer.decay_steps <= steps - optimizer.warmup_steps,
+  const int64_t left = steps - optimizer.warmup_steps;
+  require(optimizer.decay_steps <= left,
           "optimizer.decay_steps = {}: warmup_steps + decay_steps must be at most train.steps = "
-          "{}; set "
-          "optimizer.decay_steps = {}",
-          optimizer.decay_steps, steps, steps - optimizer.warmup_steps);
+          "{}; set {}",
+          optimizer.decay_steps, steps,
+          left > 0 ? fmt::format("optimizer.decay_steps = {}", left)
+                   : fmt::format("optimizer.warmup_steps = {}",
+                                 std::max<int64_t>(steps - optimizer.decay_steps, 0)));
 }
 
 void check_cosine(const OptimizerConfig& optimizer) {

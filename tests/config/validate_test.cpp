@@ -200,6 +200,9 @@ INSTANTIATE_TEST_SUITE_P(
             "optimizer.schedule=wsd\noptimizer.decay_steps=950\noptimizer.warmup_steps=100",
             "optimizer.decay_steps = 950: warmup_steps + decay_steps must be at most train.steps = "
             "1000; set optimizer.decay_steps = 900"},
+        Broken{"optimizer.schedule=wsd\noptimizer.decay_steps=50\noptimizer.warmup_steps=1000",
+               "optimizer.decay_steps = 50: warmup_steps + decay_steps must be at most train.steps "
+               "= 1000; set optimizer.warmup_steps = 950"},
         Broken{"optimizer.decay_steps=50\noptimizer.warmup_steps=100",
                "optimizer.decay_steps = 50: must be 0 or at least warmup_steps = 100"},
         Broken{"optimizer.schedule=constant\noptimizer.decay_steps=5",
