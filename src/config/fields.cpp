@@ -176,7 +176,7 @@ constexpr std::array kFields = {
     Field{BRAID_KEY(overlap, tp_comm_bulk_wgrad), kAny, "With tp_comm_overlap: sum a dgrad's result over ranks under the weight gradient behind it."},
     Field{BRAID_KEY(overlap, tp_comm_overlap_sites), kAny, "Other choices for single products, as \"SITE=METHOD\": none, bulk, ring or chunked:SPLITS, for example \"fc2_fprop=ring\" (docs/passes.md lists the sites)."},
     Field{BRAID_KEY(overlap, tp_comm_overlap_min_rows), {.minimum = 1, .maximum = kMaxSize}, "Products stay whole whose pieces would have fewer rows or features than this."},
-    Field{BRAID_KEY(overlap, split_ops), kAny, "Cut tasks of compute, where overlap.cost says that it pays, so that a part of them runs while others wait for communication of tensor ranks; needs tp_comm_overlap, whose min_rows pieces keep; is read with mode = \"manual\" only, and may change results by rounding."},
+    Field{BRAID_KEY(overlap, split_ops), kAny, "Cut tasks of compute, where overlap.cost says that it pays, so that a part of them runs while others wait for communication of tensor ranks (needs tp_comm_overlap, whose min_rows pieces keep) or for exchanges of heads between context ranks (context_method = \"a2a\"; needs overlap_context_comm); is read with mode = \"manual\" only, and may change results by rounding."},
     Field{BRAID_KEY(overlap, disable_passes), kAny, "Passes to skip, by the names that `braid passes` lists."},
 
     Field{BRAID_KEY(data, train), kAny, "Tokens to train on: a .bin/.idx pair by its common prefix, or a text file; needed to train."},

@@ -262,6 +262,14 @@ void check_split_ops(const OverlapConfig& overlap, const ParallelConfig& paralle
         "`braid "
         "calibrate`");
   }
+  if (parallel.tensor == 1 && parallel.context > 1 && parallel.context_method == "a2a") {
+    if (!overlap.overlap_context_comm) {
+      throw_config_error(
+          "overlap.split_ops = true: cuts what is to run beside exchanges of context ranks, and "
+          "overlap.overlap_context_comm is false; set overlap.overlap_context_comm = true");
+    }
+    return;
+  }
   if (parallel.tensor == 1 || !overlap.tp_comm_overlap) {
     throw_config_error(
         "overlap.split_ops = true: fills waits for communication of tensor ranks that runs beside "

@@ -53,6 +53,10 @@ int64_t ContextShard::sequence_multiple() const {
 TokenPositions ContextShard::positions(int64_t sequence) const {
   const int64_t half = sequence / outer() / 2;
   const int64_t tokens = sequence / size;
+  if (runs(sequence) == 2) {
+    const int64_t run = tokens / 2;
+    return {.first_begin = index * run, .second_begin = half + index * run, .split = run};
+  }
   const int64_t first = outer_index() * half;
   const int64_t second = (2 * outer() - 1 - outer_index()) * half;
   // Tokens [begin, begin + tokens) of the outer rank's two chunks.

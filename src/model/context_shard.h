@@ -13,7 +13,10 @@ namespace braid {
 
 /// One rank's place among those that share every sequence: index = outer index * inner + inner
 /// index. Outer rank o of n holds chunks o and 2n - 1 - o of 2n equal ones (zig-zag), in this
-/// order; its inner ranks hold equal consecutive runs of these.
+/// order; its inner ranks hold equal consecutive runs of these. Where all ranks exchange heads
+/// (outer 1), each holds a run of each half of the sequence if that comes out even, so that heads
+/// of one half can be exchanged while the other is computed (passes/split_exchange.h), else one
+/// run.
 struct ContextShard {
   int64_t size = 1;                             ///< ranks of the group
   int64_t index = 0;                            ///< this rank's
@@ -24,6 +27,10 @@ struct ContextShard {
   int64_t outer() const { return size / inner; }
   int64_t outer_index() const { return index / inner; }
 
+  /// Equal runs of consecutive tokens of a sequence that a rank holds where all exchange heads.
+  int64_t runs(int64_t sequence) const {
+    return is_split() && outer() == 1 && sequence % (2 * size) == 0 ? 2 : 1;
+  }
   /// What must divide a sequence: every rank has as many tokens, and outer ranks, if there are
   /// several, two equal chunks. That is `size`, or twice that where an odd number of inner ranks
   /// shares the two chunks.

@@ -196,6 +196,7 @@ class ModelBuilder {
                                                       .sequence = sequence(),
                                                       .scale = 0.0},
                                              .inner = context.inner,
+                                             .inner_runs = context.runs(options_.sequence),
                                              .outer = context.outer(),
                                              .outer_index = context.outer_index(),
                                              .method = context.method},

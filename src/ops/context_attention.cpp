@@ -319,7 +319,7 @@ ValueId outer_attention(GraphBuilder& builder, ValueId qkv, const ContextAttenti
 ValueId exchanged_attention(GraphBuilder& builder, ValueId qkv, const ContextAttention& context,
                             std::string_view site) {
   const AttentionAttributes& core = context.core;
-  const int64_t sequences = builder.value(qkv).shape[0] / core.sequence;
+  const int64_t runs = builder.value(qkv).shape[0] / core.sequence * context.inner_runs;
   const auto part = [&](std::string_view what) { return fmt::format("{}.{}", site, what); };
   const auto to_all = [&](ValueId x, std::string_view what) {
     return all_to_all(builder, x, context.inner_group, context.inner, part(what));
@@ -332,14 +332,14 @@ ValueId exchanged_attention(GraphBuilder& builder, ValueId qkv, const ContextAtt
                                       part("heads"));
   const ValueId own_heads =
       swap_blocks(builder, to_all(by_rank, "exchange"),
-                  {.outer = context.inner, .inner = sequences}, part("sequences"));
+                  {.outer = context.inner, .inner = runs}, part("sequences"));
   ContextAttention outer = context;
   outer.core.heads /= context.inner;
   outer.core.kv_heads /= context.inner;
   outer.core.sequence *= context.inner;
   const ValueId mixed = outer_attention(builder, own_heads, outer, part("mixed"));
   const ValueId parts =
-      swap_blocks(builder, mixed, {.outer = sequences, .inner = context.inner}, part("parts"));
+      swap_blocks(builder, mixed, {.outer = runs, .inner = context.inner}, part("parts"));
   return split_heads(builder, to_all(parts, "exchange_back"),
                      {.ranks = context.inner,
                       .heads = core.heads,

@@ -44,6 +44,7 @@ struct ContextAttention {
   std::string_view inner_group = "context.inner";
   std::string_view outer_group = "context.outer";
   int64_t inner = 1;
+  int64_t inner_runs = 1;  ///< of consecutive tokens of a sequence, of each inner rank; outer 1
   int64_t outer = 1;
   int64_t outer_index = 0;
   ContextMethod method = ContextMethod::kRing;

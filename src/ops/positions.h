@@ -29,6 +29,14 @@ struct TokenPositions {
             second_begin + count <= first_begin);
   }
 
+  /// Of the tokens [begin, begin + count).
+  TokenPositions part(int64_t begin, int64_t count) const {
+    const int64_t in_first = split <= begin ? 0 : split - begin < count ? split - begin : count;
+    return {.first_begin = in_first > 0 ? of(begin) : 0,
+            .second_begin = in_first < count ? of(begin + in_first) : 0,
+            .split = in_first};
+  }
+
   friend bool operator==(const TokenPositions&, const TokenPositions&) = default;
 
   void fields(auto&& visit) {

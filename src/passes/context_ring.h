@@ -20,8 +20,8 @@ namespace braid {
 /// front of it: in front of the two matrix products before it (those of the output projection),
 /// since what it sends is known since the forward. In the forward keys and values are made directly
 /// in front of the attention: an all-gather of them has nothing to run beside. Nor has an
-/// all-to-all, whose operands are what compute makes last; for those of the backward see
-/// delay_context_wgrad.h.
+/// all-to-all, whose operands are what compute makes last: see split_exchange.h, and of the
+/// backward delay_context_wgrad.h.
 ///
 /// Candidates: tasks of phase comm on a compute stream, in a group of kind context, that alone
 /// write a step buffer. Only the order is decided here; assign_streams takes them to a stream of

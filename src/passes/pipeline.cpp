@@ -25,6 +25,15 @@ std::vector<Pass> default_pipeline(const PipelineOptions& options) {
        .run = [offload_options = options.offload](
                   Program program,
                   const PassContext&) { return offload(std::move(program), offload_options); }},
+      // After what knows activations as wholes.
+      {.name = "split_exchange",
+       .summary = "Cuts what is around the exchanges of heads between context ranks, so that they "
+                  "run under it.",
+       .run =
+           [split = options.split_exchange](Program program, const PassContext& context) {
+             return split_exchange(std::move(program), split, context);
+           },
+       .changes_rounding = true},
       // After what knows activations as wholes, in front of ring_exchange, which takes each half.
       {.name = "halve_forward",
        .summary = "Weaves the halves of a microbatch's forward, so that each hides the other's "

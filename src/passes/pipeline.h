@@ -18,6 +18,7 @@
 #include "passes/prefetch_parameters.h"
 #include "passes/recompute.h"
 #include "passes/ring_exchange.h"
+#include "passes/split_exchange.h"
 #include "passes/split_ops.h"
 
 namespace braid {
@@ -26,6 +27,7 @@ namespace braid {
 struct PipelineOptions {
   RecomputeOptions recompute;
   OffloadOptions offload;
+  SplitExchangeOptions split_exchange;
   HalveForwardOptions halve_forward;
   RingExchangeOptions ring_exchange;
   BulkOverlapOptions bulk_overlap;

@@ -59,10 +59,16 @@ bool is_whole(const RowRule& rule, const OpSpec& spec, size_t operand) {
          operand < std::min(rule.end_whole, spec.operands.size() - 1);
 }
 
+/// Of a single sequence each row can be anywhere.
+bool is_rope_of_one_sequence(const OpSpec& spec) {
+  return spec.op == "rope" &&
+         attributes_of<RopeAttributes>(spec).sequence == spec.operands[0].shape[0];
+}
+
 /// Rows that only make sense together; 0: none do.
 int64_t sequence_of(const OpSpec& spec) {
   if (spec.op == "rope") {
-    return attributes_of<RopeAttributes>(spec).sequence;
+    return is_rope_of_one_sequence(spec) ? 0 : attributes_of<RopeAttributes>(spec).sequence;
   }
   return spec.op.starts_with("attention") ? attributes_of<AttentionAttributes>(spec).sequence : 1;
 }
@@ -149,6 +155,12 @@ TaskPiece row_piece(const OpSpec& whole, std::span<const BufferRange> ranges,
   TaskPiece piece{whole, {ranges.begin(), ranges.end()}};
   const RowRule& rule = *find_row_rule(whole);
   const int64_t count = whole.operands[0].shape[0];
+  if (is_rope_of_one_sequence(whole)) {
+    auto attributes = attributes_of<RopeAttributes>(whole);
+    attributes.sequence = range.size();
+    attributes.positions = attributes.positions.part(range.begin, range.size());
+    piece.spec.attributes = to_attributes(attributes);
+  }
   for (size_t i = 0; i < whole.operands.size(); ++i) {
     if (is_whole(rule, whole, i)) {
       continue;

@@ -20,7 +20,8 @@ namespace braid {
 ///   add_layernorm
 ///   add, accumulate, cast, copy, gelu, swiglu,  rows
 ///   gelu_backward, swiglu_backward
-///   rope, attention, attention_backward         rows, of whole sequences
+///   attention, attention_backward               rows, of whole sequences
+///   rope                                        rows, of whole sequences, or of a single one
 ///
 /// The backwards of norms are not among them: they sum over rows.
 struct SplitRule {

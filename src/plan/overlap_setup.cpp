@@ -53,6 +53,7 @@ PipelineOptions manual_options(const OverlapConfig& overlap) {
                          .backward_on_comm_stream = overlap.overlap_p2p_backward_on_comm_stream};
   options.ring_exchange = {.sites = site_overlaps(overlap),
                            .min_rows = overlap.tp_comm_overlap_min_rows};
+  options.split_exchange.enabled = overlap.split_ops;
   options.bulk_overlap.sites = options.ring_exchange.sites;
   options.split_ops = {.enabled = overlap.split_ops, .min_rows = overlap.tp_comm_overlap_min_rows};
   return options;

@@ -18,6 +18,7 @@
 #include "parallel/paired_jobs.h"
 #include "parallel/step_program.h"
 #include "parallel/verify_ranks.h"
+#include "passes/cut_exchanges.h"
 #include "passes/pipeline.h"
 #include "plan/device_cost.h"
 #include "plan/model_setup.h"
@@ -282,6 +283,9 @@ RankPlan plan_rank(const RunConfig& config, const RunPlan& run, int rank,
                                          .sequence = config.train.sequence,
                                          .dtype = train.dtype,
                                          .parallel = run.parallel}));
+  if (config.parallel.context > 1) {
+    std::ranges::transform(programs, programs.begin(), cut_exchanges);
+  }
   const PassSetup setup{
       .pairs = paired_jobs(schedule_options(run.mesh, run.parallel, run.num_microbatches),
                            run.mesh.position(rank).pipeline),

@@ -301,6 +301,15 @@ void add_weaving_axes(const RunConfig& config, std::vector<OverlapAxis>& axes) {
                     {[](OverlapConfig& overlap) { overlap.split_ops = false; },
                      [](OverlapConfig& overlap) { overlap.split_ops = overlap.tp_comm_overlap; }}});
   }
+  if (rounding && parallel.tensor == 1 && parallel.context > 1 &&
+      parallel.context_method == "a2a") {
+    axes.push_back({"split",
+                    {[](OverlapConfig& overlap) { overlap.split_ops = false; },
+                     [](OverlapConfig& overlap) {
+                       overlap.overlap_context_comm = true;
+                       overlap.split_ops = true;
+                     }}});
+  }
 }
 
 OverlapChange engine(const char* name) {

@@ -139,8 +139,17 @@ TEST(ValidateOverlap, SplitsOnlyWhereCostsAndWaitsAre) {
   EXPECT_EQ(refusal(config),
             "overlap.split_ops = true: cannot cut alike on context ranks, which differ in what "
             "they compute, and parallel.context = 2; set parallel.context = 1 or remove the key");
-  config.parallel.context = 1;
+  config.parallel.tensor = 1;
+  config.parallel.context_method = "a2a";
   config.overlap.tp_comm_overlap = false;
+  EXPECT_EQ(refusal(config),
+            "overlap.split_ops = true: cuts what is to run beside exchanges of context ranks, and "
+            "overlap.overlap_context_comm is false; set overlap.overlap_context_comm = true");
+  config.overlap.overlap_context_comm = true;
+  EXPECT_NO_THROW(validate_overlap(config));
+  config.overlap.overlap_context_comm = false;
+  config.parallel.tensor = 2;
+  config.parallel.context = 1;
   EXPECT_EQ(refusal(config),
             "overlap.split_ops = true: fills waits for communication of tensor ranks that runs "
             "beside compute, and overlap.tp_comm_overlap is false; set overlap.tp_comm_overlap = "

@@ -23,10 +23,15 @@ TEST(ContextShard, RingRanksHoldTheFirstAndTheLastChunk) {
   EXPECT_EQ(positions(3, 1, 1, 12), (std::vector<int64_t>{2, 3, 8, 9}));
 }
 
-TEST(ContextShard, RanksThatExchangeHeadsHoldRuns) {
-  EXPECT_EQ(positions(3, 0, 3, 6), (std::vector<int64_t>{0, 1}));
-  EXPECT_EQ(positions(3, 1, 3, 6), (std::vector<int64_t>{2, 3}));
-  EXPECT_EQ(positions(3, 2, 3, 6), (std::vector<int64_t>{4, 5}));
+TEST(ContextShard, RanksThatExchangeHeadsHoldARunOfEachHalf) {
+  EXPECT_EQ(positions(3, 0, 3, 12), (std::vector<int64_t>{0, 1, 6, 7}));
+  EXPECT_EQ(positions(3, 1, 3, 12), (std::vector<int64_t>{2, 3, 8, 9}));
+  EXPECT_EQ(positions(3, 2, 3, 12), (std::vector<int64_t>{4, 5, 10, 11}));
+  const ContextShard shard{.size = 3, .inner = 3};
+  EXPECT_EQ(shard.runs(12), 2);
+  EXPECT_EQ(shard.runs(9), 1) << "a half of three tokens per rank";
+  EXPECT_EQ((ContextShard{.size = 4, .inner = 2}.runs(16)), 1) << "chunks of outer ranks";
+  EXPECT_EQ(ContextShard{}.runs(16), 1);
 }
 
 // Outer rank 0 of 2 holds 0..5 and 18..23; its three inner ranks 4 tokens each.
