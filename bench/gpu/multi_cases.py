@@ -34,10 +34,11 @@ CASES = {case.name: case for case in [
     Case("llama-8b-pp-dp", "pipeline", least_gpus=4),
     Case("qwen2.5-32b-zero3", least_gpus=8),
     Case("llama-8b-cp", "context", layers={2: 14, 4: 28}),
+    Case("llama-8b-cp-ring", "context", layers={2: 14, 4: 28}),
 ]}
 
 # What --small makes of every case: seconds on a CPU, to rehearse the scripts.
-SMALL = {"model.width": 128, "model.heads": 8, "model.kv_heads": 4, "model.head_size": 16, "model.ffn": 256,
+SMALL = {"model.width": 128, "model.heads": 8, "model.kv_heads": 8, "model.head_size": 16, "model.ffn": 256,
          "model.vocabulary": 1000, "data.tokenizer": "ids:1000", "train.sequence": 64, "train.steps": 7}
 SMALL_LAYERS, SMALL_MICROBATCH, SMALL_MICROBATCHES = 4, 2, 4
 
@@ -70,6 +71,7 @@ TECHNIQUES = {
     "halves": ("tensor", only(pair_forward_backward='"halves"')),
     "forward_halves": ("tensor", only(pair_forward_backward='"forward_halves"')),
     "context": ("context", only(overlap_context_comm="true")),
+    "context_halves": ("context", only(overlap_context_comm="true", split_ops="true", cost="{cost}")),
     "p2p": ("pipeline", only(overlap_p2p_comm="true")),
     "p2p_warmup_flush": ("pipeline", only(overlap_p2p_comm="true", overlap_p2p_comm_warmup_flush="true")),
     "p2p_backward_on_comm_stream": ("pipeline", only(overlap_p2p_comm="true", overlap_p2p_backward_on_comm_stream="true")),
@@ -96,6 +98,7 @@ VARIANTS = {
 NOT_WITH_SHARDED_WEIGHTS = {"param_gather_with_optimizer", "align_param_gather"}  # these are gathered for each use
 ONLY_WITH_SHARDED_WEIGHTS = {"param_gather_whole_units"}
 NOT_WITH_ONE_SEQUENCE = {"halves", "forward_halves"}
+ONLY_WITH_EXCHANGED_HEADS = {"context_halves"}
 
 
 def run_file(name):
@@ -159,6 +162,7 @@ def techniques(name, gpus, cost):
     ranks, file = layout(name, gpus), load(name)
     never = {*(() if file.get("memory", {}).get("recompute", "none") != "none" else ("recompute_auto",)),
              *(NOT_WITH_SHARDED_WEIGHTS if file["parallel"].get("shard") == "parameters" else ONLY_WITH_SHARDED_WEIGHTS),
+             *(() if file["parallel"].get("context_method") == "a2a" else ONLY_WITH_EXCHANGED_HEADS),
              *(NOT_WITH_ONE_SEQUENCE if file["train"]["microbatch"] == 1 else ())}
     alone = {key: values for key, (dimension, values) in TECHNIQUES.items() if ranks[dimension] > 1 and key not in never}
     chosen = {"off": OFF} | alone | {key: values for key, values in VARIANTS.items() if key not in never}

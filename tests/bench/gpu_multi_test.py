@@ -128,7 +128,8 @@ class CasesTest(unittest.TestCase):
         self.assertEqual(multi_cases.changes("llama-8b-pp-dp", 4)["train.global_batch"], 64)
 
     def test_pytorch_has_no_context_ranks(self):
-        self.assertEqual([name for name in multi_cases.CASES if multi_cases.why_not_torch(name, 8)], ["llama-8b-cp"])
+        self.assertEqual([name for name in multi_cases.CASES if multi_cases.why_not_torch(name, 8)],
+                         ["llama-8b-cp", "llama-8b-cp-ring"])
 
     def test_a_model_that_was_cut_says_so_in_its_name(self):
         self.assertEqual(multi_cases.title("llama-8b-pp", 2), "llama-8b-l24-pp")
