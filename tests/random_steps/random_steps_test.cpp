@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <iostream>
+#include <iterator>
 #include <map>
 #include <numeric>
 #include <string>
@@ -18,6 +19,7 @@
 #include "ir/verify.h"
 #include "memory/verify_plan.h"
 #include "parallel/verify_ranks.h"
+#include "passes/cut_exchanges.h"
 #include "passes/insert_events.h"
 #include "passes/step_meaning.h"
 #include "sim/analytic_model.h"
@@ -42,10 +44,10 @@ std::vector<std::string> messages(const std::vector<Violation>& violations) {
 }
 
 /// Needs more than a program: a schedule that is made for pairs; or changes more bits than those of
-/// products: sums over other rows. They have tests of their own in tests/passes, tests/parallel and
-/// tests/parity, and do nothing with the options drawn here.
+/// products: sums over other rows, attention in steps. They have tests of their own in
+/// tests/passes, tests/parallel and tests/parity, and do nothing with the options drawn here.
 bool needs_more(std::string_view pass) {
-  return pass == "pair_forward_backward" || pass == "halve_forward";
+  return pass == "pair_forward_backward" || pass == "halve_forward" || pass == "split_exchange";
 }
 
 /// Prices for passes that weigh them.
@@ -113,7 +115,8 @@ TEST_P(RandomSteps, KeepsEveryBit) {
   SCOPED_TRACE(testing::Message() << "seed " << seed << "\n  layout " << run.words << "\n  passes "
                                   << sequence.names());
   const std::vector<Program> plain = build_step(run);
-  std::vector<Program> programs = plain;
+  std::vector<Program> programs;
+  std::ranges::transform(plain, std::back_inserter(programs), cut_exchanges);
   for (const Pass& pass : sequence.passes) {
     apply(pass, programs);
     if (HasFatalFailure()) {

@@ -50,6 +50,7 @@ class RandomPasses {
                            .backward_on_comm_stream = one_in(2),
                            .jobs_ahead = below(3)};
     options.prefetch_parameters = {.units = below(4), .aligns = one_in(2)};
+    options.split_exchange.enabled = false;
     options.split_ops = {.enabled = true, .min_gain_ns = 1, .min_rows = 1};
     options.comm_engine.engine = one_in(2)   ? CommEngine::kCopy
                                  : one_in(2) ? CommEngine::kNcclCopy
