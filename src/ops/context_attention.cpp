@@ -330,9 +330,8 @@ ValueId exchanged_attention(GraphBuilder& builder, ValueId qkv, const ContextAtt
                                        .kv_heads = core.kv_heads,
                                        .head_size = core.head_size},
                                       part("heads"));
-  const ValueId own_heads =
-      swap_blocks(builder, to_all(by_rank, "exchange"),
-                  {.outer = context.inner, .inner = runs}, part("sequences"));
+  const ValueId own_heads = swap_blocks(builder, to_all(by_rank, "exchange"),
+                                        {.outer = context.inner, .inner = runs}, part("sequences"));
   ContextAttention outer = context;
   outer.core.heads /= context.inner;
   outer.core.kv_heads /= context.inner;
