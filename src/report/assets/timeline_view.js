@@ -114,15 +114,18 @@ class TimelineView {
     return y > this.lanes_bottom;
   }
 
-  // What is visible.
+  // What is visible. Followers show what their leader does as it is: computed once more, it could end in another last digit.
   show(from, to, tell = true) {
+    this.range = tell ? this.nearest_range(from, to) : {from, to};
+    this.redraw();
+    if (tell) for (const follow of this.followers) follow(this.range.from, this.range.to);
+  }
+  nearest_range(from, to) {
     const kMinSpanNs = 50;
     const span = clamp(to - from, Math.min(kMinSpanNs, this.full.to), this.full.to);
     const centred = (from + to - span) / 2;
     const begin = clamp(centred, 0, this.full.to - span);
-    this.range = {from: begin, to: begin + span};
-    this.redraw();
-    if (tell) for (const follow of this.followers) follow(this.range.from, this.range.to);
+    return {from: begin, to: begin + span};
   }
   // factor < 1 zooms in; the time at pixel x stays where it is.
   zoom(factor, x = this.box.left + this.plot_width() / 2) {
