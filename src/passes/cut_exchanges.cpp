@@ -88,38 +88,28 @@ class ExchangeCutter {
     const uint32_t first = exchange.begin;
     const uint32_t call = first + 1;
     const uint32_t last = first + 2;
-    std::array<TaskPiece, 2> calls{half_of_rows(call, 0), half_of_rows(call, 1)};
+    std::array<TaskPiece, 2> calls{half_of(call, 0), half_of(call, 1)};
     const size_t swapped = exchange.to_sequence ? 1 : 0;
     for (const int half : {0, 1}) {
       const uint32_t swap = exchange.to_sequence ? last : first;
-      calls[static_cast<size_t>(half)].operands[swapped] =
-          half_of_rows(swap, half).operands[swapped];
+      calls[static_cast<size_t>(half)].operands[swapped] = half_of(swap, half).operands[swapped];
     }
     if (exchange.to_sequence) {
       for (const int half : {0, 1}) {
-        write(first, half_of_rows(first, half));
+        write(first, half_of(first, half));
         write(call, calls[static_cast<size_t>(half)]);
       }
       return;
     }
     write(call, calls[0]);
     write(call, calls[1]);
-    write(last, half_of_rows(last, 0));
-    write(last, half_of_rows(last, 1));
+    write(last, half_of(last, 0));
+    write(last, half_of(last, 1));
   }
 
-  /// Half of the leading dimension of every operand.
-  TaskPiece half_of_rows(uint32_t task, int half) const {
+  TaskPiece half_of(uint32_t task, int64_t half) const {
     const Task& it = program_.tasks[task];
-    const auto ranges = program_.operands_of(it);
-    TaskPiece piece{program_.spec(it), {ranges.begin(), ranges.end()}};
-    for (size_t i = 0; i < ranges.size(); ++i) {
-      const int64_t elems = (ranges[i].end - ranges[i].begin) / 2;
-      piece.spec.operands[i].shape[0] /= 2;
-      piece.operands[i].begin += half * elems;
-      piece.operands[i].end = piece.operands[i].begin + elems;
-    }
-    return piece;
+    return leading_half(program_.spec(it), program_.operands_of(it), half);
   }
 
   void write(uint32_t like, const TaskPiece& piece) {

@@ -47,18 +47,6 @@ bool is_row_call(const Program& program, const Task& task, int64_t rows) {
          whole.shape.rank() == 2 && whole.shape[0] == rows;
 }
 
-/// Half of the leading dimension of every operand.
-TaskPiece half_of_call(const OpSpec& spec, std::span<const BufferRange> ranges, int64_t half) {
-  TaskPiece piece{spec, {ranges.begin(), ranges.end()}};
-  for (size_t i = 0; i < ranges.size(); ++i) {
-    const int64_t elems = (ranges[i].end - ranges[i].begin) / 2;
-    piece.spec.operands[i].shape[0] /= 2;
-    piece.operands[i].begin += half * elems;
-    piece.operands[i].end = piece.operands[i].begin + elems;
-  }
-  return piece;
-}
-
 /// The same on all ranks of a group.
 int64_t longest_half_call_ns(const Program& program, int64_t rows, const CostModel& model) {
   const Program priced = at_first_ranks(program);
@@ -67,7 +55,7 @@ int64_t longest_half_call_ns(const Program& program, int64_t rows, const CostMod
   for (const Task& task : priced.tasks) {
     if (is_row_call(priced, task, rows) && !seen[task.spec.index()]) {
       seen[task.spec.index()] = true;
-      const OpSpec half = half_of_call(priced.spec(task), priced.operands_of(task), 0).spec;
+      const OpSpec half = leading_half(priced.spec(task), priced.operands_of(task), 0).spec;
       const Group& group = priced.groups[group_of(priced, half)->index()];
       longest_ns = std::max(longest_ns, comm_of(model, half, priced.rank, group).cost.ns);
     }
@@ -224,7 +212,7 @@ class Halver {
       const auto ranges = program_.operands_of(program_.tasks[task]);
       return is_of_forward(task) || spec.op != "all_reduce"
                  ? std::optional(
-                       Halves{{{half_of_call(spec, ranges, 0)}, {half_of_call(spec, ranges, 1)}}})
+                       Halves{{{leading_half(spec, ranges, 0)}, {leading_half(spec, ranges, 1)}}})
                  : std::nullopt;
     }
     return is_of_forward(task) || hides_a_half(task) ? halves_of_compute(task) : std::nullopt;

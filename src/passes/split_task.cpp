@@ -203,6 +203,17 @@ OpSpec piece_of_spec(const OpSpec& spec, const SplitRange& range) {
   return make_piece(spec, {}, range).spec;
 }
 
+TaskPiece leading_half(const OpSpec& spec, std::span<const BufferRange> ranges, int64_t half) {
+  TaskPiece piece{spec, {ranges.begin(), ranges.end()}};
+  for (size_t i = 0; i < ranges.size(); ++i) {
+    const int64_t elems = (ranges[i].end - ranges[i].begin) / 2;
+    piece.spec.operands[i].shape[0] /= 2;
+    piece.operands[i].begin += half * elems;
+    piece.operands[i].end = piece.operands[i].begin + elems;
+  }
+  return piece;
+}
+
 Program split_task(const Program& program, TaskId task, int64_t pieces) {
   const OpSpec& spec = program.spec(program.tasks[task.index()]);
   const std::optional<SplitRule> rule = split_rule(spec);

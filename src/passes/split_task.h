@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -59,6 +60,9 @@ TaskPiece piece_of_task(const Program& program, TaskId task, const SplitRange& r
 
 /// The spec alone.
 OpSpec piece_of_spec(const OpSpec& spec, const SplitRange& range);
+
+/// Half 0 or 1 of the leading dimension of every operand, of whatever op; of equal halves.
+TaskPiece leading_half(const OpSpec& spec, std::span<const BufferRange> ranges, int64_t half);
 
 /// The program with the task in `pieces` (at least 1) nearly equal pieces, one behind the other;
 /// fewer if there are not as many units. Events are dropped. Throws as `piece_of_task`.
