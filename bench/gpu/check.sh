@@ -18,6 +18,7 @@ stages, in this order (default all):
 stages that run only if named, for a machine with 2, 4 or 8 GPUs:
   connections  GPU tests of layouts and copies with 1, 8 and 32 hardware queues (CUDA_DEVICE_MAX_CONNECTIONS)
   layouts      every layout of up to 8 ranks, which share the GPUs (1 will do): the losses of one rank, the same bits (layouts.py)
+  emulated     one rank of each case of 8 GPUs at full size on one GPU, the others played (emulated.py)
   processes    a process per rank: the bits of one process, late ranks, ranks that are killed or stopped, resuming (processes.py)
   multi        training steps on all its GPUs beside PyTorch, in turns: layouts of cases/multi
   multi_report the page of that (bench/gpu/NAMExN.md), from all results so far; also runs after multi
@@ -32,14 +33,14 @@ options:
   --program NAME    tests, sanitizers: only braid_cuda_tests, or only braid_cuda_runtime_tests
   --data PREFIX     loss_curve: tokens, with tokenizer.model beside them (data/quickstart/corpus, made if missing)
   --python PROGRAM  the Python that has PyTorch (python3)
-  --                multi, layouts: what follows goes to multi.py (--seconds, --rounds, --techniques, ...) or layouts.py (--only, ...)
+  --                multi, layouts, emulated: what follows goes to their script (--seconds, --rounds, --techniques, --only, ...)
   --small           a rehearsal in minutes, also on a machine without a GPU; the page goes to the results
 The exit status is 0 if all stages succeeded. Programs: cmake --build --preset release --target braid_gpu_check
 TXT
 }
 
 all_stages=(tests sanitizers kernels end_to_end floors loss_curve)
-multi_stages=(connections processes layouts multi multi_report)
+multi_stages=(connections processes layouts emulated multi multi_report)
 bin=$root/build/release results=$root/build/gpu_results report='' python=python3 small=()
 bench_options=() choose=() data=() tools=() programs=() multi_options=()
 
@@ -122,6 +123,10 @@ stage_processes() { "$python" "$here/processes.py" --bin "$bin" --results "$resu
 
 stage_layouts() { "$python" "$here/layouts.py" --bin "$bin" --results "$results" --device $device "${multi_options[@]}"; }
 
+stage_emulated() {
+  "$python" "$here/emulated.py" --bin "$bin" --results "$results" --device $device "${small[@]}" "${bench_options[@]}" "${multi_options[@]}"
+}
+
 stage_kernels() {
   needs_gpu kernels || return 0
   "$python" "$here/checks.py" kernels --bin "$bin" --results "$results"
@@ -156,7 +161,7 @@ stage_multi_report() { write_page multi_report.py; }
 # The page of one GPU is written after the stages of one GPU, that of several after those that measure there.
 pages=()
 for stage in "${stages[@]}"; do
-  [[ $stage = connections || $stage = processes || $stage = layouts ]] && continue
+  [[ $stage =~ ^(connections|processes|layouts|emulated)$ ]] && continue
   page=report
   [[ " ${multi_stages[*]} " == *" $stage "* ]] && page=multi_report
   [[ " ${pages[*]} " == *" $page "* ]] || pages+=("$page")

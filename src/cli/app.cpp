@@ -53,6 +53,7 @@ void add_commands(CLI::App& app, const Console& console) {
   add_train_command(app, console);
   add_plan_command(app, console);
   add_simulate_command(app, console);
+  add_emulate_command(app, console);
   add_verify_command(app, console);
   add_report_command(app, console);
   add_tokenize_command(app, console);

@@ -27,6 +27,7 @@ class Console {
 void add_train_command(CLI::App& app, const Console& console);
 void add_plan_command(CLI::App& app, const Console& console);
 void add_simulate_command(CLI::App& app, const Console& console);
+void add_emulate_command(CLI::App& app, const Console& console);
 void add_verify_command(CLI::App& app, const Console& console);
 void add_report_command(CLI::App& app, const Console& console);
 void add_tokenize_command(CLI::App& app, const Console& console);

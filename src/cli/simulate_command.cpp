@@ -1,26 +1,20 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "base/errors.h"
 #include "base/file.h"
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/config_arguments.h"
+#include "cli/simulated_machine.h"
 #include "cli/validators.h"
 #include "config/reference.h"
 #include "plan/describe_simulation.h"
-#include "plan/device_cost.h"
 #include "plan/run_costs.h"
 #include "plan/simulated_report.h"
 #include "plan/simulated_run.h"
-#include "runtime/choose_settings.h"
-#include "runtime/memory_check.h"
-#include "sim/analytic_model.h"
-#include "sim/measured_model.h"
 #include "trace/chrome_trace.h"
 
 namespace braid {
@@ -28,97 +22,24 @@ namespace {
 
 struct Arguments {
   ConfigArguments config;
-  std::string cluster;
-  std::string profile;
-  int64_t num_ranks = 0;  // 0: as the run file says
+  SimulatedMachine machine;
   std::string trace;
   std::string report;
   std::vector<int> trace_ranks;
   bool no_contention = false;
   bool json = false;
-  bool auto_overlap = false;
   std::string save_config;
 };
 
-/// The named cluster; with --ranks as many more nodes of it as these ranks need.
-Cluster cluster_of(const Arguments& arguments, int num_ranks) {
-  Cluster cluster = parse_cluster(arguments.cluster);
-  return arguments.num_ranks == 0 || num_ranks <= cluster.num_devices
-             ? cluster
-             : cluster_for_ranks(cluster, num_ranks);
-}
-
-std::unique_ptr<CostModel> cost_model(const Arguments& arguments, int num_ranks) {
-  if (arguments.cluster.empty() == arguments.profile.empty()) {
-    throw_config_error(
-        "say on what to simulate: --cluster (h200x8, h100x1024) or --profile (a file of `braid "
-        "calibrate`), not both");
-  }
-  if (!arguments.profile.empty()) {
-    return make_measured_model(load_profile(arguments.profile), num_ranks);
-  }
-  const Cluster cluster = cluster_of(arguments, num_ranks);
-  if (cluster.num_devices < num_ranks) {
-    throw_config_error("cluster {} has {} devices, and parallel.ranks is {}; take {}, or --ranks",
-                       cluster.name, cluster.num_devices, num_ranks,
-                       cluster_for_ranks(cluster, num_ranks).name);
-  }
-  return make_analytic_model(cluster);
-}
-
-/// What overlap.cost says of the machine that is simulated.
-std::string cost_name(const Arguments& arguments, int num_ranks) {
-  return arguments.profile.empty() ? cluster_of(arguments, num_ranks).name : arguments.profile;
-}
-
-/// What --auto-overlap begins with: what mode = "auto" reads, which in another mode are other
-/// choices. Ranks that share a GPU have no choice of what moves their bytes.
-OverlapConfig searched_overlap(const RunConfig& config) {
-  const OverlapConfig& given = config.overlap;
-  if (given.mode == "auto") {
-    return given;
-  }
-  OverlapConfig searched;
-  searched.disable_passes = given.disable_passes;
-  if (config.runtime.ranks_per_gpu > 1) {
-    searched.comm_engine = given.comm_engine;
-  }
-  return searched;
-}
-
-/// Resolves what the run leaves open, with the device that is simulated, and overlap with its costs
-/// if --auto-overlap asks for it.
-RunConfig with_settings(RunConfig config, int64_t vocabulary, const CostModel& model,
-                        const Arguments& arguments, const Console& console) {
-  ChooseOverlapOptions options;
-  if (!arguments.json) {
-    options.print = [&console](std::string_view text) { console.print(text); };
-    options.progress_bar = console.is_terminal();
-  }
-  const std::string cost = cost_name(arguments, static_cast<int>(config.parallel.ranks));
-  if (config.overlap.cost == kDeviceCost) {
-    config.overlap.cost = cost;
-  }
-  if (arguments.auto_overlap) {
-    config.overlap = searched_overlap(config);
-    config.overlap.cost = cost;
-    options.model = &model;
-  }
-  const std::optional<GpuMemory> gpu = memory_of(model.cluster().device);
-  return choose_settings(
-      config, vocabulary,
-      gpu ? std::optional(RunMemory{.gpu = gpu, .host_bytes = std::nullopt}) : std::nullopt,
-      options);
-}
-
 void run(const Arguments& arguments, const Console& console) {
   auto [config, vocabulary] = load_planned_config(arguments.config);
-  if (arguments.num_ranks > 0) {
-    config = scaled_to_ranks(std::move(config), arguments.num_ranks);
+  if (arguments.machine.num_ranks > 0) {
+    config = scaled_to_ranks(std::move(config), arguments.machine.num_ranks);
   }
   const auto model = with_links_of_run(
-      cost_model(arguments, static_cast<int>(config.parallel.ranks)), config.links);
-  config = with_settings(std::move(config), vocabulary, *model, arguments, console);
+      cost_model_of(arguments.machine, static_cast<int>(config.parallel.ranks)), config.links);
+  config = settings_for(arguments.machine, std::move(config), vocabulary, *model, console,
+                        arguments.json);
   if (!arguments.save_config.empty()) {
     write_file_atomically(arguments.save_config, to_toml(config));
   }
@@ -148,17 +69,9 @@ void add_simulate_command(CLI::App& app, const Console& console) {
       "simulate",
       "Run a step of all ranks in simulated time: tokens/s, MFU, bubble, exposed communication");
   add_config_arguments(*command, arguments->config);
+  add_machine_options(*command, arguments->machine);
   command
-      ->add_option("--cluster", arguments->cluster,
-                   "Devices and how many, like h200x8 or h100x1024, in nodes of 8, or h100x16:4; "
-                   "costs are those of data sheets")
-      ->type_name("CLUSTER");
-  command
-      ->add_option("--profile", arguments->profile,
-                   "Instead: a profile of `braid calibrate`, of as many devices as there are ranks")
-      ->type_name("FILE");
-  command
-      ->add_option("--ranks", arguments->num_ranks,
+      ->add_option("--ranks", arguments->machine.num_ranks,
                    "Simulate that many ranks instead of parallel.ranks: the data dimension and "
                    "train.global_batch grow along, tensor, context and pipeline stay, and the "
                    "cluster gets the nodes that are needed")
@@ -183,10 +96,6 @@ void add_simulate_command(CLI::App& app, const Console& console) {
       ->check(at_least(0));
   command->add_flag("--no-contention", arguments->no_contention,
                     "Let nothing slow anything else: the difference is what contention costs");
-  command->add_flag("--auto-overlap", arguments->auto_overlap,
-                    "Search the fastest overlap that fits the memory, as overlap.mode = \"auto\" "
-                    "with overlap.cost does, for the machine that is simulated; instead of what a "
-                    "run file with another mode says");
   command
       ->add_option("--save-config", arguments->save_config,
                    "Write the run file that was simulated, every key and what was found included")

@@ -25,6 +25,7 @@ namespace braid {
 namespace {
 
 constexpr std::chrono::milliseconds kFailurePoll{50};
+constexpr int64_t kStockBytes = int64_t{1} << 20;
 constexpr int kPoisonByte = 0xFF;  // all bytes of it: NaN in every floating-point type
 
 /// Bytes that the host gets when the step has ended.
@@ -47,6 +48,7 @@ struct CpuExecutor::State {
   HostArena persistent_arena;
   HostArena step_arena;
   HostArena host_arena;
+  HostArena stock;                                      // for emulated calls
   SpecTable specs;                                      // of all programs
   std::map<std::pair<SpecId, int>, CpuKernel> kernels;  // by spec and number of workers
   std::vector<PreparedProgram> programs;
@@ -75,6 +77,8 @@ struct CpuExecutor::State {
   bool leave_behind();
   Arenas arenas() const { return {persistent_arena.data(), step_arena.data(), host_arena.data()}; }
   void add_program(Program source, const StepPlan& step_plan);
+  void prepare_calls(PreparedProgram& prepared);
+  void emulate_calls(PreparedProgram& prepared, const std::vector<int64_t>& task_ns) const;
   size_t add_thread(const Stream& stream);
   void set_kernels(PreparedProgram& prepared, size_t stream, size_t thread);
   const CpuKernel& kernel_for(const OpSpec& spec, int num_workers);
@@ -98,6 +102,11 @@ CpuExecutor::State::State(std::vector<Program> sources, MemoryPlan memory, CpuEx
       HostArena(plan.persistent_bytes, fmt::format("persistent buffers of rank {}", step.rank));
   step_arena = HostArena(plan.step_bytes, fmt::format("step buffers of rank {}", step.rank));
   host_arena = HostArena(plan.host_bytes, fmt::format("buffers on the host of rank {}", step.rank));
+  if (options.emulated_peers) {
+    stock = HostArena(kStockBytes, fmt::format("numbers for emulated calls of rank {}", step.rank));
+    fill_stock({stock.data(), static_cast<size_t>(kStockBytes)});
+    step.stock = {stock.data(), static_cast<size_t>(kStockBytes)};
+  }
   for (size_t i = 0; i < sources.size(); ++i) {
     add_program(std::move(sources[i]), plan.programs[i]);
   }
@@ -198,12 +207,7 @@ void CpuExecutor::State::add_program(Program source, const StepPlan& step_plan) 
         source.rank);
   programs.push_back(prepare_program(std::move(source), plan, step_plan, arenas()));
   PreparedProgram& prepared = programs.back();
-  check(prepared.calls.empty() || step.transport != nullptr,
-        "program {} communicates, but the executor of rank {} has no transport",
-        prepared.program.name, step.rank);
-  for (const CommCall& call : prepared.calls) {
-    step.transport->prepare(call);
-  }
+  prepare_calls(prepared);
   persistent_buffers.add(prepared.program, step_plan, arenas());
   std::vector<size_t>& own = threads_of.emplace_back();
   for (size_t stream = 0; stream < prepared.program.streams.size(); ++stream) {
@@ -213,6 +217,34 @@ void CpuExecutor::State::add_program(Program source, const StepPlan& step_plan) 
           prepared.program.streams[stream].name);
     own.push_back(thread);
     set_kernels(prepared, stream, thread);
+  }
+}
+
+void CpuExecutor::State::prepare_calls(PreparedProgram& prepared) {
+  if (options.emulated_peers) {
+    return emulate_calls(prepared, options.emulated_peers->task_ns.at(programs.size() - 1));
+  }
+  check(prepared.calls.empty() || step.transport != nullptr,
+        "program {} communicates, but the executor of rank {} has no transport",
+        prepared.program.name, step.rank);
+  for (const CommCall& call : prepared.calls) {
+    step.transport->prepare(call);
+  }
+}
+
+void CpuExecutor::State::emulate_calls(PreparedProgram& prepared,
+                                       const std::vector<int64_t>& task_ns) const {
+  check(task_ns.size() == prepared.program.tasks.size(), "{} tasks of {}, and durations of {}",
+        prepared.program.tasks.size(), prepared.program.name, task_ns.size());
+  prepared.emulated.resize(prepared.calls.size());
+  for (const std::vector<PreparedTask>& stream : prepared.tasks) {
+    for (const PreparedTask& task : stream) {
+      if (task.communicates()) {
+        prepared.emulated[task.call] = {
+            .copies = stand_in_copies(prepared.calls[task.call], step.rank, stock.size_bytes()),
+            .duration_ns = task_ns[task.id.index()]};
+      }
+    }
   }
 }
 

@@ -3,11 +3,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "backends/cpu/kernel.h"
 #include "backends/executor.h"
+#include "comm/emulated_call.h"
 #include "comm/transport.h"
 #include "ir/program.h"
 #include "memory/memory_plan.h"
@@ -28,6 +30,9 @@ struct CpuExecutorOptions {
   /// How long `wait` and the destructor wait for running tasks once this rank or, as the transport
   /// knows, another one has failed.
   int64_t stuck_timeout_ns = 2'000'000'000;
+  /// The other ranks are not there: each call fills y with a stand-in and takes as long as this
+  /// says (comm/emulated_call.h). No transport then.
+  std::optional<EmulatedPeers> emulated_peers = std::nullopt;
 };
 
 /// Runs the programs of one rank on the CPU: one thread per stream (streams of one name and kind

@@ -11,6 +11,7 @@
 #include "backends/cpu/kernel.h"
 #include "backends/cpu/wait_word.h"
 #include "comm/comm_call.h"
+#include "comm/emulated_call.h"
 #include "ir/program.h"
 #include "memory/memory_plan.h"
 #include "trace/task_timeline.h"
@@ -36,6 +37,7 @@ struct PreparedProgram {
   Program program;
   std::vector<std::byte*> operands;              ///< parallel to Program::operands
   std::vector<CommCall> calls;                   ///< in program order
+  std::vector<EmulatedCall> emulated;            ///< by call, where other ranks are not there
   std::vector<std::vector<PreparedTask>> tasks;  ///< by stream of the program
   std::vector<TaskTimes> times;                  ///< by task, of the last traced step; else empty
   std::unique_ptr<WaitWord[]> events;

@@ -136,7 +136,7 @@ bool StreamThread::run(const PreparedTask& task) {
 void StreamThread::execute(const PreparedTask& task) {
   const PreparedProgram& prepared = *step_.prepared;
   if (task.communicates()) {
-    return communicate(prepared.calls[task.call]);
+    return communicate(task.call);
   }
   if (task.is_nothing()) {
     return;
@@ -148,7 +148,12 @@ void StreamThread::execute(const PreparedTask& task) {
 }
 
 /// Where it waited for a rank that has failed, the group is named too.
-void StreamThread::communicate(const CommCall& call) {
+void StreamThread::communicate(size_t index) {
+  const PreparedProgram& prepared = *step_.prepared;
+  const CommCall& call = prepared.calls[index];
+  if (!prepared.emulated.empty()) {
+    return run_emulated(prepared.emulated[index], call, step_.stock);
+  }
   try {
     step_.transport->run(call);
   } catch (const AbortedError& error) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 
@@ -28,7 +29,8 @@ struct StepFailure {
 /// The step that the streams of one rank run. The driving thread sets the upper part between steps.
 struct StepState {
   int rank = 0;
-  Transport* transport = nullptr;  ///< null once the step was left to itself
+  Transport* transport = nullptr;         ///< null once the step was left to itself
+  std::span<const std::byte> stock = {};  ///< for emulated calls
   bool finite_checks = false;
 
   PreparedProgram* prepared = nullptr;
@@ -80,7 +82,7 @@ class StreamThread {
   bool wait_for_events(const Task& task) const;
   bool run(const PreparedTask& task);
   void execute(const PreparedTask& task);
-  void communicate(const CommCall& call);
+  void communicate(size_t index);
   void check_finite(TaskId id) const;
   void fail(TaskId id, const std::string& cause, bool is_echo);
 

@@ -3,11 +3,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "backends/cuda/kernel.h"
 #include "backends/executor.h"
+#include "comm/emulated_call.h"
 #include "ir/program.h"
 #include "memory/memory_plan.h"
 
@@ -40,6 +42,9 @@ struct CudaExecutorOptions {
   /// step of its program before it fails, since a rank must be stuck; the first two of a program
   /// may take ten times as long as this. 0: no limit.
   int64_t timeout_ns = 0;
+  /// The other ranks are not there, and their part of communication is emulated (emulated_calls.h);
+  /// no rendezvous then. Results are worth nothing, times are.
+  std::optional<EmulatedPeers> emulated_peers = std::nullopt;
 };
 
 /// Runs the programs of one rank on one GPU: a stream per stream of the programs (those of one name

@@ -38,6 +38,14 @@ ProgramKernels::ComputeFactory factory_of(const CudaExecutorOptions& options,
 constexpr const char* kQuestion = "progress of the step";
 constexpr std::chrono::seconds kAskPatience{2};
 
+RankCommunication communication_of(std::span<const Program> programs,
+                                   const CudaExecutorOptions& options) {
+  if (options.emulated_peers) {
+    return {programs, *options.emulated_peers};
+  }
+  return {programs, options.rendezvous, {.windows = options.nccl_windows}};
+}
+
 /// Whose device is current from here on.
 CudaContext& made_current(CudaContext& context) {
   BRAID_CUDA_CHECK(cudaSetDevice(context.device()));
@@ -52,7 +60,7 @@ DeviceRank::DeviceRank(std::vector<Program> programs, MemoryPlan plan, CudaConte
       programs_(checked(std::move(programs), plan)),
       rank_(programs_.empty() ? 0 : programs_[0].rank),
       has_graphs_(options.mode == CudaStepMode::kGraph && !options.sync_each_task),
-      communication_(programs_, options.rendezvous, {.windows = options.nccl_windows}),
+      communication_(communication_of(programs_, options)),
       kernels_(factory_of(options, context), communication_),
       enqueuer_(rank_, streams_),
       bound_(programs_.size()) {
@@ -203,7 +211,7 @@ std::vector<std::string> DeviceRank::notes() const {
 }
 
 int64_t DeviceRank::workspace_bytes() const {
-  return enqueuer_.workspace_bytes() + communication_.flag_bytes() + streams_.scratch_bytes();
+  return enqueuer_.workspace_bytes() + communication_.workspace_bytes() + streams_.scratch_bytes();
 }
 
 }  // namespace braid

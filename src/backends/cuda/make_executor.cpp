@@ -61,7 +61,8 @@ class CudaRank : private OwnContext, public CudaExecutor {
              .make_kernel = options.repeatable ? make_cuda_kernel : make_fastest_cuda_kernel,
              .rendezvous = options.rendezvous,
              .nccl_windows = options.nccl_windows,
-             .timeout_ns = options.timeout_ns}) {}
+             .timeout_ns = options.timeout_ns,
+             .emulated_peers = options.emulated_peers}) {}
 };
 
 }  // namespace

@@ -2,10 +2,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "backends/executor.h"
+#include "comm/emulated_call.h"
 #include "ir/program.h"
 #include "memory/memory_plan.h"
 
@@ -61,6 +63,7 @@ struct CudaRankOptions {
   bool shares_gpu = false;    ///< ranks of this run have the same device
   Rendezvous* rendezvous = nullptr;  ///< as in CudaExecutorOptions
   int64_t timeout_ns = 0;            ///< as in CudaExecutorOptions
+  std::optional<EmulatedPeers> emulated_peers = std::nullopt;  ///< as in CudaExecutorOptions
 };
 
 /// A CudaExecutor with a context of its own. Throws as its constructor does, and ConfigError if

@@ -42,6 +42,9 @@ RankCommunication::RankCommunication(std::span<const Program> programs, Rendezvo
   }
 }
 
+RankCommunication::RankCommunication(std::span<const Program> programs, const EmulatedPeers& peers)
+    : programs_(programs), emulated_(std::make_unique<EmulatedCalls>(programs, peers)) {}
+
 RankCommunication::~RankCommunication() = default;
 
 bool RankCommunication::has_windows() const {
@@ -55,6 +58,9 @@ const Allocator& RankCommunication::allocator() const {
 }
 
 const CudaKernel* RankCommunication::copy_kernel(size_t program, TaskId task) const {
+  if (emulated_ != nullptr) {
+    return emulated_->kernel(program, task);
+  }
   return copies_ != nullptr ? copies_->kernel(program, task) : nullptr;
 }
 
@@ -127,7 +133,10 @@ std::vector<std::string> RankCommunication::notes() const {
   return notes;
 }
 
-int64_t RankCommunication::flag_bytes() const {
+int64_t RankCommunication::workspace_bytes() const {
+  if (emulated_ != nullptr) {
+    return emulated_->device_bytes();
+  }
   return copies_ != nullptr ? copies_->flag_bytes() : 0;
 }
 

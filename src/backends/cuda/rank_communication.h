@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "backends/cuda/communicators.h"
+#include "backends/cuda/emulated_calls.h"
 #include "backends/cuda/kernel.h"
 #include "backends/cuda/peer_calls.h"
 #include "comm/rendezvous.h"
@@ -20,7 +21,8 @@ namespace braid {
 /// How one rank communicates with the others: by NCCL (communicators.h) or by copy engines
 /// (peer_calls.h), as its tasks ask for; and how ranks tell each other that one has failed. Where
 /// copy engines do all of it, and ranks reach each other's memory, there is no NCCL: no
-/// communicator is made, and its library need not be there.
+/// communicator is made, and its library need not be there. Where the others are emulated
+/// (emulated_calls.h) there is nobody to meet, and this is `empty`.
 ///
 /// Used in this order, by all ranks at the same time, with the device current: construct; make
 /// kernels; `connect` once operands have addresses; make graphs; `await_others`; launch.
@@ -30,11 +32,13 @@ class RankCommunication {
   /// task communicates with other ranks and there is no rendezvous, and what Communicators throws.
   RankCommunication(std::span<const Program> programs, Rendezvous* rendezvous,
                     CommunicatorOptions options);
+  /// The same with others that are emulated.
+  RankCommunication(std::span<const Program> programs, const EmulatedPeers& peers);
   ~RankCommunication();
   RankCommunication(const RankCommunication&) = delete;
   RankCommunication& operator=(const RankCommunication&) = delete;
 
-  /// Whether no task communicates with another rank.
+  /// Whether no task communicates with a rank that is there.
   bool empty() const { return copies_ == nullptr; }
 
   /// Where all ranks of this executor, and no others, meet; there is one unless this is `empty`.
@@ -45,8 +49,8 @@ class RankCommunication {
   /// Who gives the memory of operands.
   const Allocator& allocator() const;
 
-  /// The kernel of a task that copy engines do, which is made by `connect`: its address does not
-  /// change. Null for all other tasks.
+  /// The kernel of a task that copy engines do, which is made by `connect` (not that of an emulated
+  /// call, which is there at once): its address does not change. Null for all other tasks.
   const CudaKernel* copy_kernel(size_t program, TaskId task) const;
   /// The kernel of a task that NCCL does.
   CudaKernel make_nccl_kernel(const Program& program, const Task& task) const;
@@ -74,13 +78,14 @@ class RankCommunication {
   /// What a user should know of how calls are done, one clause each.
   std::vector<std::string> notes() const;
   /// Device memory besides the operands'.
-  int64_t flag_bytes() const;
+  int64_t workspace_bytes() const;
 
  private:
   std::span<const Program> programs_;
   std::unique_ptr<Rendezvous> meeting_;           // of this object alone; null: nobody to meet
   std::unique_ptr<Communicators> communicators_;  // null: no task needs one
   std::unique_ptr<PeerCalls> copies_;             // null: no task communicates
+  std::unique_ptr<EmulatedCalls> emulated_;       // instead of all of these
 };
 
 }  // namespace braid

@@ -1,0 +1,194 @@
+#!/usr/bin/env python3
+"""One rank of each case of several GPUs (cases/multi) on one GPU, at full size, while `braid emulate` stands for the other ranks: real
+kernels, graphs and memory, communication of the length that the simulator gives it. Says how far the simulator is off in all else.
+
+usage: emulated.py --bin FOLDER --results FOLDER [--case NAME]... [--variant NAME]... [--found FOLDER] [--rank R] [--steps N]
+                   [--seconds N] [--limit S] [--report FILE] [--small] [--device cuda|cpu]
+
+Variants: `found` is the overlap that `braid simulate --auto-overlap` finds for eight such GPUs (FOUND/CASE.toml where --found has it),
+`defaults` what the run file says, `off` none. All cases in the first variant come first, so that --seconds cuts off the least important.
+The page, FOLDER/emulated.md or --report, has the newest result of each case and variant.
+"""
+import argparse
+import json
+import pathlib
+import sys
+import time
+
+import bounded_run
+import gpu_bench
+import multi_cases
+from gpu_bench import Failure
+from report import gib, table
+
+GPUS = 8
+CLUSTER = f"h200x{GPUS}"
+VARIANTS = {"found": multi_cases.SEARCHED, "defaults": {}, "off": multi_cases.OFF}
+
+PAGE = """# One rank of eight, alone on a GPU
+
+Written by `bench/gpu/check.sh emulated` ([emulated.py](emulated.py)); measured {days} (UTC).
+
+|  |  |
+| --- | --- |
+{machine}
+The cases of [cases/multi](cases/multi) for 8 GPUs. One rank runs with its program, memory and kernels at full size, captured as one CUDA graph,
+on one GPU; the other seven are played: communication takes as long as the simulator says ({cluster}, data sheets), by copy engines, and
+brings made-up numbers (`braid emulate`, [docs/simulator.md](../../docs/simulator.md#one-rank-for-real)). **So this measures compute, overlap,
+launches and memory, and not communication between GPUs.** In the first pipeline stage's rank, and all others, waiting for late ranks is as simulated.
+
+## Steps
+
+{steps}
+Tokens/s and GPU: of the median step. Simulated, off: the simulated step, and how far it is from the measured one; the same of compute alone.
+Exposed: communication that no compute runs beside, of all of it, as traced and as simulated.
+
+## Memory, GiB
+
+{memory}
+By the driver: what the GPU has less than before, with graphs, libraries, kernels' scratch and 0.1 GiB for playing the others.
+
+## Ops
+
+How far the simulator is off, op by op, where an op takes a hundredth of the step or more: simulated over measured time.
+
+{ops}
+"""
+
+
+def parse_arguments(words=None):
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--bin", required=True, type=pathlib.Path, help="build folder, or folder of the programs")
+    parser.add_argument("--results", required=True, type=pathlib.Path, help="folder of raw.jsonl, which is appended to")
+    parser.add_argument("--case", action="append", choices=list(multi_cases.CASES), dest="cases", help="only this one; may be repeated")
+    parser.add_argument("--variant", action="append", choices=list(VARIANTS), dest="variants", help="may be repeated (default: found)")
+    parser.add_argument("--found", type=pathlib.Path, help="folder of run files that a search has found, CASE.toml")
+    parser.add_argument("--rank", type=int, default=0, help="rank to run (0)")
+    parser.add_argument("--steps", type=int, default=5, help="timed steps (5)")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no run after so many")
+    parser.add_argument("--limit", type=int, default=300, help="seconds of one run (300)")
+    parser.add_argument("--report", type=pathlib.Path, help="the page")
+    parser.add_argument("--small", action="store_true", help="tiny versions of the cases, to rehearse")
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    arguments = parser.parse_args(words)
+    arguments.cases = arguments.cases or list(multi_cases.CASES)
+    arguments.variants = arguments.variants or ["found"]
+    return arguments
+
+
+def command(arguments, case, variant):
+    """A found run file says all; what is not found yet is searched for on the way."""
+    found = arguments.found / f"{case}.toml" if arguments.found else None
+    has_found = variant == "found" and found and found.is_file()
+    run_file = found if has_found else multi_cases.run_file(case)
+    changes = multi_cases.changes(case, GPUS, arguments.small, arguments.device) | ({} if has_found else VARIANTS[variant])
+    return [gpu_bench.find_program(arguments.bin, "braid"), "emulate", run_file, "--cluster", CLUSTER, "--json", "--rank", arguments.rank,
+            "--steps", arguments.steps, *gpu_bench.as_arguments(changes),
+            *(["--auto-overlap"] if variant == "found" and not has_found else [])]
+
+
+def last_object(text):
+    """The JSON object that the text ends with."""
+    begin = text.find("{\n")
+    if begin < 0:
+        raise Failure(f"no result: {bounded_run.tail(text)}")
+    return json.loads(text[begin:])
+
+
+def measure(arguments, results):
+    """Runs all, the first variant of every case first; returns how many failed."""
+    end, failures = time.monotonic() + arguments.seconds, 0
+    for variant in arguments.variants:
+        for case in arguments.cases:
+            if time.monotonic() > end:
+                print(f"{case}, {variant}: no time left")
+                continue
+            facts = {"case": case, "variant": variant, "small": arguments.small}
+            try:
+                words = [str(word) for word in command(arguments, case, variant)]
+                result = last_object(bounded_run.run_together(words, arguments.limit, [{}])[0])
+                results.add("emulated", **facts, **result)
+                print(f"{case}, {variant}: {result['step_ns'] * 1e-6:.1f} ms, simulated {result['simulated_step_ns'] * 1e-6:.1f} ms",
+                      flush=True)
+            except Failure as error:
+                failures += 1
+                results.add("failure", **facts, message=str(error))
+                print(f"{case}, {variant}: {error}", flush=True)
+    return failures
+
+
+def newest(records, small):
+    """By case and variant, in the order of the cases."""
+    latest = {(r["case"], r["variant"]): r for r in records if r["kind"] == "emulated" and r["small"] == small}
+    return [latest[case, variant] for case in multi_cases.CASES for variant in VARIANTS if (case, variant) in latest]
+
+
+def off(simulated, measured):
+    return f"{100 * (simulated / measured - 1):+.1f}%" if measured else ""
+
+
+def ms(nanoseconds):
+    return f"{nanoseconds * 1e-6:.1f}"
+
+
+def exposed(side):
+    return ", ".join(f"{kind} {ms(of['exposed_ns'])} of {ms(of['total_ns'])}" for kind, of in side["communication"].items()) or "none"
+
+
+def step_row(r):
+    measured, simulated = r["measured"], r["simulated"]
+    return [r["case"], r["variant"], f"{ms(r['step_ns'])} ({ms(min(r['steps_ns']))} to {ms(max(r['steps_ns']))})",
+            f"{r['tokens_per_s_per_rank']:,.0f}", ms(r["simulated_step_ns"]), off(r["simulated_step_ns"], r["step_ns"]),
+            ms(measured["compute_ns"]), off(simulated["compute_ns"], measured["compute_ns"]), exposed(measured), exposed(simulated),
+            ms(measured["idle_ns"])]
+
+
+def memory_row(r):
+    equal = r["planned_bytes"] == r["allocated_bytes"]
+    return [r["case"], r["variant"], gib(r["planned_bytes"]), "the same" if equal else gib(r["allocated_bytes"]), gib(r.get("driver_bytes"))]
+
+
+def op_rows(rows):
+    """A line per op, a column per case, of the first variant that each has."""
+    first = {r["case"]: r for r in reversed(rows)}
+    large = {op for r in first.values() for op, of in r["measured"]["ops"].items() if of["ns"] > 0.01 * r["measured"]["step_ns"]}
+    compute = sorted(op for op in large if any(op in r["simulated"]["ops"] for r in first.values()))
+    cell = lambda r, op: off(r["simulated"]["ops"].get(op, {}).get("ns", 0), r["measured"]["ops"].get(op, {}).get("ns", 0))
+    big = lambda r, op: r["measured"]["ops"].get(op, {}).get("ns", 0) > 0.01 * r["measured"]["step_ns"]
+    cases = [case for case in multi_cases.CASES if case in first]
+    return ["op", *cases], [[op, *(cell(first[case], op) if big(first[case], op) else "" for case in cases)] for op in compute]
+
+
+def page(results, small):
+    records = results.read()
+    rows = newest(records, small)
+    if not rows:
+        raise Failure("there are no results")
+    machine = [r for r in records if r["kind"] == "machine"][-1]
+    days = sorted({r["time"][:10] for r in rows})
+    facts = [["GPU", f"{machine['gpu']}, {machine.get('memory')}, power limit {machine.get('power_limit')}, driver {machine['driver']}"],
+             ["host", f"{machine['cpu']}, {machine['cores']} cores"]]
+    steps = table(["case", "overlap", "step, ms", "tokens/s and GPU", "simulated, ms", "off", "compute, ms", "off", "exposed, ms",
+                   "simulated exposed", "idle, ms"], [step_row(r) for r in rows])
+    memory = table(["case", "overlap", "planned", "allocated", "by the driver"], [memory_row(r) for r in rows])
+    return PAGE.format(days=" to ".join(dict.fromkeys((days[0], days[-1]))), cluster=CLUSTER, steps=steps, memory=memory,
+                       machine="".join(f"| {key} | {value} |\n" for key, value in facts), ops=table(*op_rows(rows)))
+
+
+def main():
+    arguments = parse_arguments()
+    results = gpu_bench.Results(arguments.results)
+    results.add("machine", **gpu_bench.machine())
+    try:
+        failures = measure(arguments, results)
+        path = arguments.report or arguments.results / "emulated.md"
+        gpu_bench.write_whole(path, page(results, arguments.small))
+        print(f"page {path}")
+    except Failure as error:
+        print(f"emulated.py: {error}", file=sys.stderr)
+        return 1
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,113 @@
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "base/text.h"
+#include "cli/commands.h"
+#include "cli/config_arguments.h"
+#include "cli/simulated_machine.h"
+#include "cli/validators.h"
+#include "plan/describe_layout.h"
+#include "plan/emulated_peers.h"
+#include "plan/run_costs.h"
+#include "plan/simulated_run.h"
+#include "runtime/describe_emulation.h"
+#include "runtime/engine.h"
+#include "runtime/rank_emulation.h"
+#include "trace/chrome_trace.h"
+
+namespace braid {
+namespace {
+
+struct Arguments {
+  ConfigArguments config;
+  SimulatedMachine machine;
+  int rank = 0;
+  int64_t steps = 5;
+  bool no_waits = false;
+  std::string trace;
+  bool json = false;
+};
+
+/// Of this machine, for one rank.
+Device device_of(RunConfig config) {
+  config.parallel.ranks = 1;
+  config.runtime.ranks_per_gpu = 1;
+  return choose_device(config, find_cuda_gpus());
+}
+
+std::string describe_place(const Arguments& arguments, const Device& device,
+                           const SimulatedRun& run) {
+  return fmt::format("emulated  rank {} of {} on {}; the others as the simulator says{} ({})\n",
+                     arguments.rank, run.plan().mesh.num_ranks(),
+                     device.gpu ? "the " + device.gpu->name : "the CPU",
+                     arguments.no_waits ? ", and never late" : "", run.model().description());
+}
+
+void run(const Arguments& arguments, const Console& console) {
+  auto [config, vocabulary] = load_planned_config(arguments.config);
+  const Device device = device_of(config);
+  const auto model = with_links_of_run(
+      cost_model_of(arguments.machine, static_cast<int>(config.parallel.ranks)), config.links);
+  config = settings_for(arguments.machine, std::move(config), vocabulary, *model, console,
+                        arguments.json);
+  const SimulatedRun simulated(config, vocabulary, *model,
+                               {.starts_on_arrival = !arguments.no_waits});
+  const EmulatedPeers peers = emulated_peers(simulated, arguments.rank);
+  if (!arguments.json) {
+    console.print(describe_layout(config, simulated.plan().model) +
+                  describe_place(arguments, device, simulated));
+  }
+  const RankEmulation emulation =
+      emulate_rank(simulated.plan(), config, arguments.rank, peers,
+                   {.device = device,
+                    .cache_folder = user_cache_folder(),
+                    .threads = threads_per_rank(config.runtime.threads, 1),
+                    .steps = arguments.steps});
+  if (!arguments.trace.empty()) {
+    write_chrome_trace(arguments.trace, {&emulation.timeline, 1});
+  }
+  console.print(arguments.json ? emulation_json(emulation, simulated)
+                               : describe_emulation(emulation, simulated));
+}
+
+}  // namespace
+
+void add_emulate_command(CLI::App& app, const Console& console) {
+  const auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = app.add_subcommand(
+      "emulate",
+      "Run one rank of a run at full size on this machine, without the others: its step, its "
+      "memory, and how far the simulator is off");
+  add_config_arguments(*command, arguments->config);
+  add_machine_options(*command, arguments->machine);
+  command
+      ->add_option("--rank", arguments->rank,
+                   "The rank: the first of those that differ in their part of the data only")
+      ->type_name("R")
+      ->check(at_least(0))
+      ->capture_default_str();
+  command->add_option("--steps", arguments->steps, "Steps that are timed, behind three others")
+      ->check(between(1, 10'000))
+      ->capture_default_str();
+  command->add_flag("--no-waits", arguments->no_waits,
+                    "The others are never late: communication takes only as long as bytes move, so "
+                    "that a pipeline has no bubble");
+  command
+      ->add_option("--trace", arguments->trace,
+                   "Write the timeline of the traced step for Perfetto (ui.perfetto.dev) or "
+                   "chrome://tracing")
+      ->type_name("FILE");
+  command->add_flag("--json", arguments->json, "Print a JSON object instead of text");
+  command->footer(
+      "Kernels, memory and overlap are real; communication takes the time that the simulator gives "
+      "it, by\ncopy engines on a GPU, and brings numbers that are made up. Needs no data. "
+      "docs/simulator.md says what\nthat leaves out.\n\n"
+      "  braid emulate run.toml --cluster h200x8\n"
+      "  braid emulate run.toml --cluster h200x64 --auto-overlap --rank 8\n"
+      "  braid emulate run.toml --profile my.json --no-waits --trace rank0.json");
+  command->callback([arguments, &console] { run(*arguments, console); });
+}
+
+}  // namespace braid

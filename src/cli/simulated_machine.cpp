@@ -1,0 +1,105 @@
+#include "cli/simulated_machine.h"
+
+#include <CLI/CLI.hpp>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "base/errors.h"
+#include "plan/device_cost.h"
+#include "runtime/choose_settings.h"
+#include "runtime/memory_check.h"
+#include "sim/analytic_model.h"
+#include "sim/measured_model.h"
+
+namespace braid {
+namespace {
+
+/// The named cluster; with --ranks as many more nodes of it as these ranks need.
+Cluster cluster_of(const SimulatedMachine& machine, int num_ranks) {
+  Cluster cluster = parse_cluster(machine.cluster);
+  return machine.num_ranks == 0 || num_ranks <= cluster.num_devices
+             ? cluster
+             : cluster_for_ranks(cluster, num_ranks);
+}
+
+/// What overlap.cost says of the machine that is simulated.
+std::string cost_name(const SimulatedMachine& machine, int num_ranks) {
+  return machine.profile.empty() ? cluster_of(machine, num_ranks).name : machine.profile;
+}
+
+/// What --auto-overlap begins with: what mode = "auto" reads, which in another mode are other
+/// choices. Ranks that share a GPU have no choice of what moves their bytes.
+OverlapConfig searched_overlap(const RunConfig& config) {
+  const OverlapConfig& given = config.overlap;
+  if (given.mode == "auto") {
+    return given;
+  }
+  OverlapConfig searched;
+  searched.disable_passes = given.disable_passes;
+  if (config.runtime.ranks_per_gpu > 1) {
+    searched.comm_engine = given.comm_engine;
+  }
+  return searched;
+}
+
+}  // namespace
+
+void add_machine_options(CLI::App& command, SimulatedMachine& machine) {
+  command
+      .add_option("--cluster", machine.cluster,
+                  "Devices and how many, like h200x8 or h100x1024, in nodes of 8, or h100x16:4; "
+                  "costs are those of data sheets")
+      ->type_name("CLUSTER");
+  command
+      .add_option("--profile", machine.profile,
+                  "Instead: a profile of `braid calibrate`, of as many devices as there are ranks")
+      ->type_name("FILE");
+  command.add_flag("--auto-overlap", machine.auto_overlap,
+                   "Search the fastest overlap that fits the memory, as overlap.mode = \"auto\" "
+                   "with overlap.cost does, for the machine that is simulated; instead of what a "
+                   "run file with another mode says");
+}
+
+std::unique_ptr<CostModel> cost_model_of(const SimulatedMachine& machine, int num_ranks) {
+  if (machine.cluster.empty() == machine.profile.empty()) {
+    throw_config_error(
+        "say on what to simulate: --cluster (h200x8, h100x1024) or --profile (a file of `braid "
+        "calibrate`), not both");
+  }
+  if (!machine.profile.empty()) {
+    return make_measured_model(load_profile(machine.profile), num_ranks);
+  }
+  const Cluster cluster = cluster_of(machine, num_ranks);
+  if (cluster.num_devices < num_ranks) {
+    throw_config_error("cluster {} has {} devices, and parallel.ranks is {}; take {}, or --ranks",
+                       cluster.name, cluster.num_devices, num_ranks,
+                       cluster_for_ranks(cluster, num_ranks).name);
+  }
+  return make_analytic_model(cluster);
+}
+
+RunConfig settings_for(const SimulatedMachine& machine, RunConfig config, int64_t vocabulary,
+                       const CostModel& model, const Console& console, bool quiet) {
+  ChooseOverlapOptions options;
+  if (!quiet) {
+    options.print = [&console](std::string_view text) { console.print(text); };
+    options.progress_bar = console.is_terminal();
+  }
+  const std::string cost = cost_name(machine, static_cast<int>(config.parallel.ranks));
+  if (config.overlap.cost == kDeviceCost) {
+    config.overlap.cost = cost;
+  }
+  if (machine.auto_overlap) {
+    config.overlap = searched_overlap(config);
+    config.overlap.cost = cost;
+    options.model = &model;
+  }
+  const std::optional<GpuMemory> gpu = memory_of(model.cluster().device);
+  return choose_settings(
+      config, vocabulary,
+      gpu ? std::optional(RunMemory{.gpu = gpu, .host_bytes = std::nullopt}) : std::nullopt,
+      options);
+}
+
+}  // namespace braid

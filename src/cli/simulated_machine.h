@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "cli/commands.h"
+#include "config/run_config.h"
+#include "sim/cost_model.h"
+
+namespace braid {
+
+/// The machine that a command simulates, and how overlap is chosen for it.
+struct SimulatedMachine {
+  std::string cluster;
+  std::string profile;
+  int64_t num_ranks = 0;  ///< instead of parallel.ranks; 0: as the run file says
+  bool auto_overlap = false;
+};
+
+/// Adds --cluster, --profile and --auto-overlap. `machine` must outlive the parsing.
+void add_machine_options(CLI::App& command, SimulatedMachine& machine);
+
+/// What tasks take there, with a device for each of these ranks. Throws ConfigError if none or both
+/// of the options are given, or the cluster has too few devices, and DataError for a profile.
+std::unique_ptr<CostModel> cost_model_of(const SimulatedMachine& machine, int num_ranks);
+
+/// Resolves what the run leaves open, with the device that is simulated, and overlap with its costs
+/// if --auto-overlap asks for it. `quiet`: says nothing meanwhile.
+RunConfig settings_for(const SimulatedMachine& machine, RunConfig config, int64_t vocabulary,
+                       const CostModel& model, const Console& console, bool quiet);
+
+}  // namespace braid

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "comm/comm_call.h"
+
+/// Communication of a rank whose other ranks are not there, so that one rank of a run can be run,
+/// timed and traced alone: a task takes as long as it would, and leaves in y what has the size and
+/// the looks of a result, and not its values. (Megatron and PyTorch call a group without ranks a
+/// fake process group; theirs take no time.)
+namespace braid {
+
+/// How long the tasks of a rank that communicate with others take, from when it has come to them.
+struct EmulatedPeers {
+  std::vector<std::vector<int64_t>> task_ns;  ///< by program and task; of other tasks not looked at
+};
+
+/// A part of what an emulated call does, within the memory of its rank.
+struct StandInCopy {
+  bool from_stock = false;  ///< from random numbers that the executor has; else from x
+  int64_t from_bytes = 0;
+  int64_t to_bytes = 0;  ///< in y
+  int64_t num_bytes = 0;
+
+  friend bool operator==(const StandInCopy&, const StandInCopy&) = default;
+};
+
+/// What stands in y for that which the others would have sent: this rank's own x, for each of them
+/// again, or the stock for what is received in a message. All of y is written. `rank` is a member
+/// of the call's group. Throws InternalError as `check_comm_call`, and for a stock of no bytes.
+std::vector<StandInCopy> stand_in_copies(const CommCall& call, int rank, int64_t stock_bytes);
+
+/// Whether the copy is of bytes onto themselves, as where x is this rank's block of y.
+bool copies_nothing(const StandInCopy& copy, const CommCall& call);
+
+/// What the executor of a rank on the host does for a call, made once.
+struct EmulatedCall {
+  std::vector<StandInCopy> copies;
+  int64_t duration_ns = 0;
+};
+
+/// Returns when the copies are made and the duration is over; waits without using a core.
+void run_emulated(const EmulatedCall& emulated, const CommCall& call,
+                  std::span<const std::byte> stock);
+
+/// Fills a stock: standard normal numbers in bf16, which read as fp32 or f64 are finite, too.
+void fill_stock(std::span<std::byte> stock);
+
+}  // namespace braid

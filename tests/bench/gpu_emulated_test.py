@@ -1,0 +1,104 @@
+#!/usr/bin/env python3
+"""Tests of bench/gpu/emulated.py without a GPU: a rehearsal on the CPU, what is run with which run file, and the page.
+
+usage: gpu_emulated_test.py BRAID
+"""
+import contextlib
+import io
+import json
+import pathlib
+import sys
+import tempfile
+import unittest
+from unittest import mock
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.dont_write_bytecode = True
+sys.path[:0] = [str(ROOT / "bench" / "gpu")]
+import emulated  # noqa: E402
+import gpu_bench  # noqa: E402
+
+BRAID = pathlib.Path(sys.argv.pop(1)).resolve()
+
+
+def arguments(results, *more):
+    return emulated.parse_arguments(["--bin", str(BRAID.parent), "--results", str(results), "--device", "cpu", "--small", *more])
+
+
+def record(case, variant="found", step_ns=100_000_000, simulated_ns=103_000_000, time="2026-01-01 00:00:00"):
+    side = {"step_ns": step_ns, "compute_ns": 80_000_000, "idle_ns": 0, "copy_ns": 0, "exposed_ns": 20_000_000,
+            "communication": {"tensor": {"total_ns": 50_000_000, "exposed_ns": 20_000_000}},
+            "ops": {"linear": {"tasks": 4, "ns": 40_000_000}, "embedding": {"tasks": 1, "ns": 1000}}}
+    return {"kind": "emulated", "time": time, "case": case, "variant": variant, "small": True, "step_ns": step_ns,
+            "steps_ns": [step_ns, step_ns + 1_000_000], "simulated_step_ns": simulated_ns, "tokens_per_s_per_rank": 81920.0,
+            "planned_bytes": 2**30, "allocated_bytes": 2**30, "driver_bytes": 3 * 2**30, "measured": side, "simulated": side, "notes": []}
+
+
+class EmulatedTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def results_of(self, *records):
+        (self.folder / "raw.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records), encoding="utf-8")
+        return gpu_bench.Results(self.folder)
+
+    def test_rehearses_a_case_of_each_dimension_on_the_cpu(self):
+        cases = ["llama-1b-zero1", "llama-8b-tp", "llama-8b-pp", "llama-8b-cp"]
+        words = arguments(self.folder, "--variant", "defaults", "--steps", "1", *(w for case in cases for w in ("--case", case)))
+        results = gpu_bench.Results(self.folder)
+        results.add("machine", **gpu_bench.machine())
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            self.assertEqual(emulated.measure(words, results), 0, printed.getvalue())
+        page = emulated.page(results, True)
+        for case in cases:
+            self.assertIn(f"| {case} | defaults | ", page)
+        self.assertIn("pipeline ", page)
+        self.assertIn("the same", page)
+
+    def test_a_found_run_file_says_all(self):
+        (self.folder / "llama-8b-tp.toml").write_text("", encoding="utf-8")
+        words = arguments(self.folder, "--found", str(self.folder))
+        found = [str(word) for word in emulated.command(words, "llama-8b-tp", "found")]
+        self.assertIn(str(self.folder / "llama-8b-tp.toml"), found)
+        self.assertNotIn("--auto-overlap", found)
+        searched = [str(word) for word in emulated.command(words, "llama-8b-pp", "found")]
+        self.assertIn("--auto-overlap", searched)
+        self.assertIn("overlap.may_change_rounding=true", searched)
+        off = [str(word) for word in emulated.command(words, "llama-8b-tp", "off")]
+        self.assertIn("overlap.mode=off", off)
+        self.assertNotIn("--auto-overlap", off)
+
+    def test_begins_nothing_behind_its_time(self):
+        words = arguments(self.folder, "--seconds", "-1")
+        with mock.patch.object(emulated.bounded_run, "run_together") as run, contextlib.redirect_stdout(io.StringIO()) as printed:
+            self.assertEqual(emulated.measure(words, gpu_bench.Results(self.folder)), 0)
+        run.assert_not_called()
+        self.assertIn("llama-8b-tp, found: no time left", printed.getvalue())
+
+    def test_what_fails_is_counted_and_the_rest_goes_on(self):
+        words = arguments(self.folder, "--case", "llama-8b-tp", "--case", "llama-8b-pp")
+        outputs = [emulated.Failure("broken"), ["note\n" + json.dumps(record("x"), indent=2)]]
+        with mock.patch.object(emulated.bounded_run, "run_together", side_effect=outputs), \
+                contextlib.redirect_stdout(io.StringIO()):
+            self.assertEqual(emulated.measure(words, gpu_bench.Results(self.folder)), 1)
+        kinds = [r["kind"] for r in gpu_bench.Results(self.folder).read()]
+        self.assertEqual(kinds, ["failure", "emulated"])
+
+    def test_page_has_the_newest_of_each_and_errors_of_predictions(self):
+        results = self.results_of({"kind": "machine", "time": "2026-01-01 00:00:00", **gpu_bench.machine()},
+                                  record("llama-8b-tp", step_ns=200_000_000), record("llama-8b-tp", time="2026-01-02 00:00:00"))
+        page = emulated.page(results, True)
+        self.assertIn("| llama-8b-tp | found | 100.0 (100.0 to 101.0) | 81,920 | 103.0 | +3.0% | 80.0 | +0.0% | tensor 20.0 of 50.0 |", page)
+        self.assertIn("| llama-8b-tp | found | 1.0 | the same | 3.0 |", page)
+        self.assertIn("| linear | +0.0% |", page)
+        self.assertNotIn("| embedding |", page)
+
+    def test_without_results_there_is_no_page(self):
+        with self.assertRaises(emulated.Failure):
+            emulated.page(self.results_of(), True)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,55 @@
+#include "cli/cli_fixture.h"
+
+#include <nlohmann/json.hpp>
+
+namespace braid {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class EmulateCommand : public Cli {
+ protected:
+  EmulateCommand() { write_run(); }
+
+  static Words pipeline(const Words& more) {
+    Words words{"emulate",   "run.toml",
+                "--cluster", "h200x4",
+                "--set",     "runtime.device=cpu",
+                "--set",     "parallel.ranks=4",
+                "--set",     "parallel.pipeline=2",
+                "--set",     "train.global_batch=16"};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+};
+
+TEST_F(EmulateCommand, SaysWhatARankTakesBesideItsSimulation) {
+  const std::string text = output_of(pipeline({"--rank", "2", "--steps", "2"}));
+  EXPECT_THAT(text, AllOf(HasSubstr("layout    4 ranks"),
+                          HasSubstr("emulated  rank 2 of 4 on the CPU; the others as the simulator "
+                                    "says (h200x4, analytic)"),
+                          HasSubstr("median of 2 ("), HasSubstr("\nexposed   pipeline "),
+                          HasSubstr(" = allocated\n"), HasSubstr("\nop  ")));
+  EXPECT_FALSE(exists("runs"));  // nothing is trained
+}
+
+TEST_F(EmulateCommand, GivesJsonAndATrace) {
+  const auto json = nlohmann::json::parse(
+      output_of(pipeline({"--json", "--steps", "1", "--no-waits", "--trace", "rank0.json"})));
+  EXPECT_EQ(json["rank"], 0);
+  EXPECT_EQ(json["steps_ns"].size(), 1u);
+  EXPECT_EQ(json["planned_bytes"], json["allocated_bytes"]);
+  const auto trace = nlohmann::json::parse(read("rank0.json"));
+  EXPECT_FALSE(trace["traceEvents"].empty());
+}
+
+TEST_F(EmulateCommand, RefusesInOneLine) {
+  EXPECT_THAT(error_of(pipeline({"--rank", "4"}), 2),
+              HasSubstr("--rank 4: the run has 4 ranks; take one of 0, "));
+  EXPECT_THAT(error_of({"emulate", "run.toml"}, 2), HasSubstr("--cluster (h200x8, h100x1024)"));
+  EXPECT_THAT(error_of(pipeline({"--steps", "0"}), 2), HasSubstr("--steps"));
+}
+
+}  // namespace
+}  // namespace braid

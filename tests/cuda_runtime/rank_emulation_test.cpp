@@ -1,0 +1,110 @@
+#include "runtime/rank_emulation.h"
+
+#include <gmock/gmock.h>
+
+#include "config/validate.h"
+#include "plan/emulated_peers.h"
+#include "plan/rank_programs.h"
+#include "plan/simulated_run.h"
+#include "sim/analytic_model.h"
+
+namespace braid {
+namespace {
+
+/// A few layers whose steps take milliseconds.
+RunConfig layout(const std::string& name) {
+  RunConfig config;
+  config.model.layers = 4;
+  config.model.width = 1024;
+  config.model.heads = 16;
+  config.model.kv_heads = 8;
+  config.model.vocabulary = 4096;
+  config.train.sequence = 2048;
+  config.train.global_batch = 8;
+  config.train.microbatch = 1;
+  config.train.dtype = "bfloat16";
+  config.data.train = "unused";
+  config.logging.run_folder = "unused";
+  config.parallel.ranks = 8;
+  if (name == "tensor_pipeline") {
+    config.parallel.tensor = 2;
+    config.parallel.sequence_parallel = true;
+    config.parallel.pipeline = 2;
+  } else if (name == "tensor_copies") {
+    config.parallel.tensor = 8;
+    config.parallel.sequence_parallel = true;
+    config.overlap.comm_engine = "copy";
+  } else if (name == "parameters") {
+    config.parallel.shard = "parameters";
+  } else if (name == "ring") {
+    config.parallel.context = 8;
+    config.parallel.context_method = "ring";
+  } else {
+    config.parallel.context = 8;
+    config.parallel.context_method = "a2a";
+    config.parallel.shard = "optimizer";
+  }
+  validate(config);
+  return resolved(config);
+}
+
+class GpuRankEmulation : public ::testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    if (gpus_.usable.empty()) {
+      GTEST_SKIP() << gpus_.why_none;
+    }
+  }
+  RankEmulation emulate(int rank, const EmulatedPeers& peers) const {
+    return emulate_rank(run_.plan(), config_, rank, peers,
+                        {.device = {.gpu = gpus_.usable.front(), .reason = ""}, .steps = 3});
+  }
+
+  const CudaGpus gpus_ = find_cuda_gpus();
+  const RunConfig config_ = layout(GetParam());
+  const std::unique_ptr<CostModel> model_ = make_analytic_model(parse_cluster("h200x8"));
+  const SimulatedRun run_{config_, 0, *model_, {.starts_on_arrival = true}};
+};
+
+INSTANTIATE_TEST_SUITE_P(Layouts, GpuRankEmulation,
+                         ::testing::Values("tensor_pipeline", "tensor_copies", "parameters", "ring",
+                                           "a2a"),
+                         [](const auto& info) { return info.param; });
+
+TEST_P(GpuRankEmulation, FirstAndLastRankRunAloneInTheirPlannedMemory) {
+  for (const RankPlan* const planned : {&run_.plan().ranks.front(), &run_.plan().ranks.back()}) {
+    const int rank = planned->programs[kTrainProgram].rank;
+    SCOPED_TRACE(rank);
+    const RankEmulation result = emulate(rank, emulated_peers(run_, rank));
+    EXPECT_EQ(result.allocated_bytes, planned->memory.peak_bytes());
+    ASSERT_TRUE(result.driver_bytes.has_value());
+    EXPECT_GE(*result.driver_bytes, result.allocated_bytes);
+    EXPECT_EQ(result.timeline.ranks.front().rank, rank);
+  }
+}
+
+// Long enough that starts do not count: copies that take time are made of a measured rate.
+TEST_P(GpuRankEmulation, CommunicationTakesTheTimeThatItIsGiven) {
+  constexpr int64_t kNs = 3'000'000;
+  EmulatedPeers peers = emulated_peers(run_, 0);
+  for (int64_t& ns : peers.task_ns[kTrainProgram]) {
+    ns = kNs;
+  }
+  const RankEmulation result = emulate(0, peers);
+  const RankTimeline& timeline = result.timeline.ranks.front();
+  int64_t busy_ns = 0;
+  int64_t count = 0;
+  for (const TimelineTask& task : timeline.tasks) {
+    if (task.communication && task.sequence != TimelineTask::kNoSequence) {
+      busy_ns += task.end_ns - task.start_ns;
+      EXPECT_GE(task.end_ns - task.start_ns, kNs * 8 / 10) << timeline.names[task.name];
+      ++count;
+    }
+  }
+  ASSERT_GT(count, 0);
+  // Calls on several streams share the link, so that each takes longer.
+  EXPECT_LE(busy_ns / count, 4 * kNs);
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,95 @@
+#include "plan/emulated_peers.h"
+
+#include <gmock/gmock.h>
+
+#include "base/expect_error.h"
+#include "config/validate.h"
+#include "plan/rank_programs.h"
+#include "sim/analytic_model.h"
+
+namespace braid {
+namespace {
+
+/// Eight ranks: two stages of two tensor ranks, twice.
+RunConfig pipeline_run() {
+  RunConfig config;
+  config.model.layers = 4;
+  config.model.width = 64;
+  config.model.heads = 4;
+  config.model.vocabulary = 256;
+  config.train.sequence = 64;
+  config.train.global_batch = 16;
+  config.data.train = "unused";
+  config.logging.run_folder = "unused";
+  config.parallel.ranks = 8;
+  config.parallel.tensor = 2;
+  config.parallel.pipeline = 2;
+  validate(config);
+  return resolved(config);
+}
+
+class EmulatedPeersTest : public ::testing::Test {
+ protected:
+  SimulatedRun simulated(bool starts_on_arrival) const {
+    return {config_, 0, *model_, {.starts_on_arrival = starts_on_arrival}};
+  }
+
+  const RunConfig config_ = pipeline_run();
+  const std::unique_ptr<CostModel> model_ = make_analytic_model(parse_cluster("h200x8"));
+};
+
+int64_t sum_of_messages(const SimulatedRun& run, const EmulatedPeers& peers, int rank) {
+  const Program& program = plan_of_rank(run.plan(), rank).programs[kTrainProgram];
+  int64_t sum = 0;
+  for (size_t task = 0; task < program.tasks.size(); ++task) {
+    const std::string& op = program.spec(program.tasks[task]).op;
+    sum += op == "recv" ? peers.task_ns[kTrainProgram][task] : 0;
+  }
+  return sum;
+}
+
+TEST_F(EmulatedPeersTest, TakeWhatTheSimulationTook) {
+  const SimulatedRun run = simulated(true);
+  const EmulatedPeers peers = emulated_peers(run, 0);
+  const RankPlan& planned = plan_of_rank(run.plan(), 0);
+  ASSERT_EQ(peers.task_ns.size(), planned.programs.size());
+  const std::array rank{0};
+  const Timeline timeline = run.timeline(rank);
+  size_t communications = 0;
+  for (const TimelineTask& task : timeline.ranks.front().tasks) {
+    EXPECT_EQ(peers.task_ns[kTrainProgram][task.task], task.end_ns - task.start_ns);
+    communications += task.communication ? 1 : 0;
+  }
+  EXPECT_GT(communications, 0u);
+  EXPECT_EQ(peers.task_ns[kEvalProgram],
+            std::vector<int64_t>(planned.programs[kEvalProgram].tasks.size(), 0));
+}
+
+// The second stage waits for the first microbatch.
+TEST_F(EmulatedPeersTest, MayOrMayNotBeLate) {
+  const SimulatedRun late = simulated(true);
+  const SimulatedRun there = simulated(false);
+  const int last = late.plan().ranks.back().programs[kTrainProgram].rank;
+  const int64_t with_waits = sum_of_messages(late, emulated_peers(late, last), last);
+  const int64_t moving = sum_of_messages(there, emulated_peers(there, last), last);
+  EXPECT_GT(moving, 0);
+  EXPECT_GT(with_waits, 2 * moving);
+}
+
+TEST_F(EmulatedPeersTest, AreOfRanksThatAreSimulated) {
+  const SimulatedRun run = simulated(true);
+  EXPECT_THAT(message_of<ConfigError>([&] { emulated_peers(run, 9); }),
+              ::testing::HasSubstr("--rank 9: the run has 8 ranks; take one of 0, "));
+  const Mesh& mesh = run.plan().mesh;
+  for (int rank = 0; rank < mesh.num_ranks(); ++rank) {
+    if (mesh.position(rank).data != 0) {
+      EXPECT_THAT(message_of<ConfigError>([&] { emulated_peers(run, rank); }),
+                  ::testing::HasSubstr("it does what a rank with another part of the data does"));
+    } else {
+      EXPECT_NO_THROW(emulated_peers(run, rank));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace braid
