@@ -14,6 +14,8 @@ namespace braid {
 namespace {
 
 constexpr uint64_t kStockKey = 0x73746f636b;  // any
+constexpr double kStockStd = 0.02;
+constexpr int64_t kCopyAlignment = 16;
 
 /// Truncated, which is as good for numbers that nobody looks at.
 uint16_t to_bf16(double value) {
@@ -28,28 +30,31 @@ std::vector<StandInCopy> copies_of_x(int64_t x_bytes, int64_t times) {
   return copies;
 }
 
-std::vector<StandInCopy> copies_of_stock(int64_t y_bytes, int64_t stock_bytes) {
-  check(stock_bytes > 0, "a stock of {} bytes", stock_bytes);
-  std::vector<StandInCopy> copies;
-  for (int64_t done = 0; done < y_bytes; done += stock_bytes) {
-    copies.push_back(
-        {.from_stock = true, .to_bytes = done, .num_bytes = std::min(stock_bytes, y_bytes - done)});
-  }
-  return copies;
+/// Between two addresses, as far as it matters to a copy.
+bool are_aligned_alike(const std::byte* a, const std::byte* b) {
+  return (reinterpret_cast<uintptr_t>(a) - reinterpret_cast<uintptr_t>(b)) % kCopyAlignment == 0;
 }
 
-}  // namespace
+/// Into a part of y, from places of the stock that are aligned as it is.
+void add_copies_of_stock(const CommCall& call, int64_t to_bytes, int64_t num_bytes,
+                         int64_t stock_bytes, std::vector<StandInCopy>& copies) {
+  check(stock_bytes >= 2 * kStockAlignment, "a stock of {} bytes", stock_bytes);
+  const int64_t piece = stock_bytes - kStockAlignment;
+  for (int64_t done = 0; done < num_bytes; done += piece) {
+    const auto address = reinterpret_cast<uintptr_t>(call.recv + to_bytes + done);
+    copies.push_back({.from_stock = true,
+                      .from_bytes = static_cast<int64_t>(address % kStockAlignment),
+                      .to_bytes = to_bytes + done,
+                      .num_bytes = std::min(piece, num_bytes - done)});
+  }
+}
 
-std::vector<StandInCopy> stand_in_copies(const CommCall& call, int rank, int64_t stock_bytes) {
-  const auto place = static_cast<int64_t>(check_comm_call(call, rank));
+/// From x, wherever its bytes are.
+std::vector<StandInCopy> copies_of_own(const CommCall& call, int64_t place) {
   const auto elem_bytes = static_cast<int64_t>(dtype_bytes(call.dtype));
   const int64_t x_bytes = call.send_elems * elem_bytes;
   const int64_t y_bytes = call.recv_elems * elem_bytes;
   switch (call.op) {
-    case CommOp::kSend:
-      return {};
-    case CommOp::kRecv:
-      return copies_of_stock(y_bytes, stock_bytes);
     case CommOp::kAllGather:
       return copies_of_x(x_bytes, static_cast<int64_t>(call.group->ranks.size()));
     case CommOp::kReduceScatter:
@@ -57,6 +62,25 @@ std::vector<StandInCopy> stand_in_copies(const CommCall& call, int rank, int64_t
     default:
       return copies_of_x(x_bytes, 1);
   }
+}
+
+}  // namespace
+
+std::vector<StandInCopy> stand_in_copies(const CommCall& call, int rank, int64_t stock_bytes) {
+  const auto place = static_cast<int64_t>(check_comm_call(call, rank));
+  std::vector<StandInCopy> copies;
+  if (call.op == CommOp::kRecv) {
+    add_copies_of_stock(call, 0, call.num_bytes(), stock_bytes, copies);
+  } else if (call.op != CommOp::kSend) {
+    for (const StandInCopy& own : copies_of_own(call, place)) {
+      if (are_aligned_alike(call.send + own.from_bytes, call.recv + own.to_bytes)) {
+        copies.push_back(own);
+      } else {
+        add_copies_of_stock(call, own.to_bytes, own.num_bytes, stock_bytes, copies);
+      }
+    }
+  }
+  return copies;
 }
 
 bool copies_nothing(const StandInCopy& copy, const CommCall& call) {
@@ -81,7 +105,7 @@ void fill_stock(std::span<std::byte> stock) {
   std::array<uint16_t, 2> words{};
   for (size_t done = 0; done < stock.size(); done += sizeof(words)) {
     const auto normals = philox_normal_pair(kStockKey, done / sizeof(words));
-    words = {to_bf16(normals[0]), to_bf16(normals[1])};
+    words = {to_bf16(kStockStd * normals[0]), to_bf16(kStockStd * normals[1])};
     std::memcpy(stock.data() + done, words.data(), std::min(sizeof(words), stock.size() - done));
   }
 }

@@ -28,9 +28,14 @@ struct StandInCopy {
   friend bool operator==(const StandInCopy&, const StandInCopy&) = default;
 };
 
+inline constexpr int64_t kStockAlignment = 256;
+
 /// What stands in y for that which the others would have sent: this rank's own x, for each of them
-/// again, or the stock for what is received in a message. All of y is written. `rank` is a member
-/// of the call's group. Throws InternalError as `check_comm_call`, and for a stock of no bytes.
+/// again; or the stock, for what is received in a message, and where x and its place in y are not
+/// aligned in the same way, so that a device would copy with its SMs instead of copy engines. All
+/// of y is written. `rank` is a member of the call's group; the stock lies at a multiple of
+/// kStockAlignment. Throws InternalError as `check_comm_call`, and for a stock of less than twice
+/// that.
 std::vector<StandInCopy> stand_in_copies(const CommCall& call, int rank, int64_t stock_bytes);
 
 /// Whether the copy is of bytes onto themselves, as where x is this rank's block of y.
@@ -46,7 +51,8 @@ struct EmulatedCall {
 void run_emulated(const EmulatedCall& emulated, const CommCall& call,
                   std::span<const std::byte> stock);
 
-/// Fills a stock: standard normal numbers in bf16, which read as fp32 or f64 are finite, too.
+/// Fills a stock: normal numbers in bf16 with a standard deviation of 0.02, as fresh weights have;
+/// read as fp32 or f64 they are finite, too.
 void fill_stock(std::span<std::byte> stock);
 
 }  // namespace braid

@@ -10,7 +10,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kStockBytes = 64;
+constexpr size_t kStockBytes = 512;
 
 /// Rank 2 is the second of three.
 class EmulatedCallTest : public ::testing::Test {
@@ -39,16 +39,47 @@ class EmulatedCallTest : public ::testing::Test {
 
 TEST_F(EmulatedCallTest, TakesOwnValuesForThoseOfTheOthers) {
   using Values = std::vector<float>;
-  EXPECT_EQ(y_of(CommOp::kAllGather, 6, {1, 2}), (Values{1, 2, 1, 2, 1, 2}));
-  EXPECT_EQ(y_of(CommOp::kReduceScatter, 2, {1, 2, 3, 4, 5, 6}), (Values{3, 4}));
+  const Values four{1, 2, 3, 4};
+  EXPECT_EQ(y_of(CommOp::kAllGather, 12, four), (Values{1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3, 4}));
+  EXPECT_EQ(y_of(CommOp::kReduceScatter, 4, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}),
+            (Values{5, 6, 7, 8}));
   EXPECT_EQ(y_of(CommOp::kAllToAll, 3, {1, 2, 3}), (Values{1, 2, 3}));
   EXPECT_EQ(y_of(CommOp::kAllReduce, 2, {1, 2}), (Values{1, 2}));
   EXPECT_EQ(y_of(CommOp::kBroadcast, 2, {1, 2}), (Values{1, 2}));
   EXPECT_EQ(y_of(CommOp::kRingShift, 2, {1, 2}), (Values{1, 2}));
 }
 
+// Blocks of 8 bytes: the second is not aligned as x is.
+TEST_F(EmulatedCallTest, TakesTheStockWhereBlocksAreAlignedOtherwise) {
+  const std::vector<float> y = y_of(CommOp::kAllGather, 6, {1, 2});
+  EXPECT_EQ(y[0], 1);
+  EXPECT_EQ(y[1], 2);
+  EXPECT_EQ(y[4], 1);
+  EXPECT_EQ(y[5], 2);
+  for (const float value : {y[2], y[3]}) {
+    EXPECT_TRUE(std::isfinite(value));
+    EXPECT_LT(std::abs(value), 0.5f);
+  }
+}
+
+TEST_F(EmulatedCallTest, TakesPlacesOfTheStockThatAreAlignedAsY) {
+  std::vector<float> y(200);
+  CommCall call = recv_of(group_, y, 0);
+  call.recv += sizeof(float);
+  call.recv_elems -= 1;
+  int64_t written = 0;
+  for (const StandInCopy& copy : stand_in_copies(call, 2, kStockBytes)) {
+    const auto to = reinterpret_cast<uintptr_t>(call.recv + copy.to_bytes);
+    EXPECT_EQ(to % kStockAlignment, static_cast<uintptr_t>(copy.from_bytes) % kStockAlignment);
+    EXPECT_LE(copy.from_bytes + copy.num_bytes, static_cast<int64_t>(kStockBytes));
+    EXPECT_EQ(copy.to_bytes, written);
+    written += copy.num_bytes;
+  }
+  EXPECT_EQ(written, call.num_bytes());
+}
+
 TEST_F(EmulatedCallTest, WritesAllOfWhatIsReceivedWithFiniteNumbers) {
-  for (const size_t elems : {size_t{1}, size_t{16}, size_t{35}}) {  // the stock is 16
+  for (const size_t elems : {size_t{1}, size_t{64}, size_t{333}}) {  // 64 at once
     const std::vector<float> y = y_of(CommOp::kRecv, elems, {});
     EXPECT_TRUE(std::ranges::all_of(y, [](float value) { return std::isfinite(value); }));
     EXPECT_TRUE(std::ranges::any_of(y, [](float value) { return value != 0; }));
@@ -56,17 +87,17 @@ TEST_F(EmulatedCallTest, WritesAllOfWhatIsReceivedWithFiniteNumbers) {
 }
 
 TEST_F(EmulatedCallTest, LeavesOperandsInPlaceAlone) {
-  std::vector<float> y{0, 1, 2, 3, 4, 5};
+  std::vector<float> y{0, 0, 0, 0, 1, 2, 3, 4, 5, 5, 5, 5};
   std::vector<float> none;
   CommCall call = call_between(CommOp::kAllGather, group_, none, y);
-  call.send = bytes_of(y) + 2 * sizeof(float);  // this rank's block
-  call.send_elems = 2;
+  call.send = bytes_of(y) + 4 * sizeof(float);  // this rank's block
+  call.send_elems = 4;
   const auto copies = stand_in_copies(call, 2, kStockBytes);
   ASSERT_EQ(copies.size(), 3u);
   EXPECT_FALSE(copies_nothing(copies[0], call));
   EXPECT_TRUE(copies_nothing(copies[1], call));
   run(call, 0);
-  EXPECT_EQ(y, (std::vector<float>{2, 3, 2, 3, 2, 3}));
+  EXPECT_EQ(y, (std::vector<float>{1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3, 4}));
 }
 
 TEST_F(EmulatedCallTest, SendsNothing) {
@@ -110,8 +141,8 @@ TEST(Stock, IsNormalInBf16AndFiniteInWiderTypes) {
     squares += static_cast<double>(value) * value;
   }
   const auto count = static_cast<double>(words.size());
-  EXPECT_NEAR(sum / count, 0, 0.02);
-  EXPECT_NEAR(squares / count, 1, 0.05);
+  EXPECT_NEAR(sum / count, 0, 0.0004);
+  EXPECT_NEAR(squares / count, 0.0004, 0.00002);
   EXPECT_TRUE(std::ranges::all_of(as(0.0f), [](float value) { return std::isfinite(value); }));
   EXPECT_TRUE(std::ranges::all_of(as(0.0), [](double value) { return std::isfinite(value); }));
 }

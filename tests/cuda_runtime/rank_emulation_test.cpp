@@ -69,7 +69,7 @@ class GpuRankEmulation : public ::testing::TestWithParam<std::string> {
 INSTANTIATE_TEST_SUITE_P(Layouts, GpuRankEmulation,
                          ::testing::Values("tensor_pipeline", "tensor_copies", "parameters", "ring",
                                            "a2a"),
-                         [](const auto& info) { return info.param; });
+                         [](const auto& layout) { return layout.param; });
 
 TEST_P(GpuRankEmulation, FirstAndLastRankRunAloneInTheirPlannedMemory) {
   for (const RankPlan* const planned : {&run_.plan().ranks.front(), &run_.plan().ranks.back()}) {
@@ -83,27 +83,25 @@ TEST_P(GpuRankEmulation, FirstAndLastRankRunAloneInTheirPlannedMemory) {
   }
 }
 
-// Long enough that starts do not count: copies that take time are made of a measured rate.
+// Also where calls of several streams run at the same time.
 TEST_P(GpuRankEmulation, CommunicationTakesTheTimeThatItIsGiven) {
-  constexpr int64_t kNs = 3'000'000;
+  constexpr int64_t kNs = 2'000'000;
   EmulatedPeers peers = emulated_peers(run_, 0);
   for (int64_t& ns : peers.task_ns[kTrainProgram]) {
     ns = kNs;
   }
   const RankEmulation result = emulate(0, peers);
   const RankTimeline& timeline = result.timeline.ranks.front();
-  int64_t busy_ns = 0;
-  int64_t count = 0;
+  std::vector<int64_t> took;
   for (const TimelineTask& task : timeline.tasks) {
     if (task.communication && task.sequence != TimelineTask::kNoSequence) {
-      busy_ns += task.end_ns - task.start_ns;
-      EXPECT_GE(task.end_ns - task.start_ns, kNs * 8 / 10) << timeline.names[task.name];
-      ++count;
+      took.push_back(task.end_ns - task.start_ns);
+      EXPECT_GE(took.back(), kNs * 95 / 100) << timeline.names[task.name];
     }
   }
-  ASSERT_GT(count, 0);
-  // Calls on several streams share the link, so that each takes longer.
-  EXPECT_LE(busy_ns / count, 4 * kNs);
+  ASSERT_FALSE(took.empty());
+  std::ranges::sort(took);
+  EXPECT_LE(took[took.size() / 2], kNs * 105 / 100);
 }
 
 }  // namespace

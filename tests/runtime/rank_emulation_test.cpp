@@ -60,7 +60,7 @@ class RankEmulationTest : public ::testing::TestWithParam<std::string> {
 
 INSTANTIATE_TEST_SUITE_P(Layouts, RankEmulationTest,
                          ::testing::Values("tensor_pipeline", "parameters", "ring", "a2a"),
-                         [](const auto& info) { return info.param; });
+                         [](const auto& layout) { return layout.param; });
 
 TEST_P(RankEmulationTest, EveryRankRunsAloneInItsPlannedMemory) {
   for (const RankPlan& planned : run_.plan().ranks) {

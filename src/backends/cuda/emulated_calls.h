@@ -12,18 +12,18 @@
 namespace braid {
 
 /// The communication of a rank that is alone on its GPU, and whose tasks take as long as if it were
-/// not (comm/emulated_call.h). Copy engines do all of it, so that it can be captured into a graph,
-/// takes no SM, and runs beside compute as pushes to peers do: first copies within the device,
-/// which fill y, then one of page-locked host memory that nobody reads, as long as is missing.
+/// not (comm/emulated_call.h). It can be captured into a graph, takes no SM, and runs beside
+/// compute as pushes to peers do: copies within the device, by copy engines, fill y, which is as
+/// much traffic in this device's memory as that of a rank which reads for others and is written to;
+/// then the stream waits until the time of the call is over (call_player.h).
 ///
-/// What that leaves out: SMs that NCCL's kernels would hold, and most of the traffic that peers
-/// cause in this device's memory (a link to the host carries less in the same time). Calls that run
-/// at the same time share that one link.
+/// What that leaves out: SMs that NCCL's kernels would hold, and what calls that run at the same
+/// time take from each other.
 class EmulatedCalls {
  public:
   /// Of the programs of one rank, whose groups must live as long as this. Measures on the current
-  /// device what copies take. Throws InternalError if `peers` and the programs do not fit together,
-  /// and DeviceError.
+  /// device what a call takes that has nothing to do. Throws InternalError if `peers` and the
+  /// programs do not fit together, and DeviceError.
   EmulatedCalls(std::span<const Program> programs, const EmulatedPeers& peers);
   ~EmulatedCalls();
   EmulatedCalls(const EmulatedCalls&) = delete;

@@ -55,11 +55,19 @@ void MemoryOps::set(std::byte* word, uint32_t value) {
 }
 
 void MemoryOps::await(std::byte* word, uint32_t value) {
+  add_wait(word, value, CU_STREAM_WAIT_VALUE_GEQ);
+}
+
+void MemoryOps::await_equal(std::byte* word, uint32_t value) {
+  add_wait(word, value, CU_STREAM_WAIT_VALUE_EQ);
+}
+
+void MemoryOps::add_wait(std::byte* word, uint32_t value, unsigned flags) {
   CUstreamBatchMemOpParams op{};
   op.waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
   op.waitValue.address = address_of(word);
   op.waitValue.value = value;
-  op.waitValue.flags = CU_STREAM_WAIT_VALUE_GEQ;
+  op.waitValue.flags = flags;
   ops_.push_back(op);
 }
 

@@ -17,6 +17,8 @@ class MemoryOps {
   void set(std::byte* word, uint32_t value);
   /// Waits until a word, as a signed number, is `value` or more.
   void await(std::byte* word, uint32_t value);
+  /// Waits until a word is `value`.
+  void await_equal(std::byte* word, uint32_t value);
 
   bool empty() const { return ops_.empty(); }
 
@@ -24,6 +26,8 @@ class MemoryOps {
   void enqueue(cudaStream_t stream) const;
 
  private:
+  void add_wait(std::byte* word, uint32_t value, unsigned flags);
+
   std::vector<CUstreamBatchMemOpParams> ops_;
 };
 
