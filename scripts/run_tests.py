@@ -105,6 +105,12 @@ def was_skipped(test):
     return skipped is not None and skipped.get("message", "").startswith("SKIP_")
 
 
+def with_reason(name, output):
+    """A test that was skipped, and the first line that it printed."""
+    lines = output.strip().splitlines()
+    return f"{name}: {lines[0]}" if lines else name
+
+
 def count_ctest(reports):
     """Outcomes of the whole run, from ctest's summary and the report of each GoogleTest program; "why" is what to print of
     those that were skipped."""
@@ -124,7 +130,7 @@ def count_ctest(reports):
             total["passed"].append(name)
         elif status == "disabled" or was_skipped(test):
             total["skipped"].append(name)
-            total["why"].append(name)
+            total["why"].append(with_reason(name, test.findtext("system-out") or ""))
         else:
             total["failed"].append(name)
     return total

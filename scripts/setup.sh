@@ -6,7 +6,7 @@ usage() {
   cat <<'TXT'
 usage: scripts/setup.sh [--dev] [--bench] [--cuda]
   (none)    what building, testing and the demo need
-  --dev     also what .ci/run needs: clang 14, sanitizers, linters
+  --dev     also what .ci/run needs: clang 14, sanitizers, linters, launchers
   --bench   also PyTorch, the other side of the speed comparison (about 1 GB)
   --cuda    also the headers of cudnn-frontend, for attention on GPUs, and a faster kernel of it for Hopper, compiled with
             packages of NVIDIA's from PyPI; CUDA and cuDNN themselves come from NVIDIA
@@ -30,7 +30,11 @@ packages=(
   # the demo's text: the Jargon File and the Free On-line Dictionary of Computing
   dict-jargon dict-foldoc
 )
-dev_packages=(clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev llvm-14 cppcheck codespell chromium)
+dev_packages=(
+  clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev llvm-14 cppcheck codespell chromium
+  # launchers, and what makes hosts: scripts/check_launchers.py
+  openmpi-bin slurmctld slurmd slurm-client munge iproute2
+)
 bench_packages=(python3-torch)
 cuda_packages=(python3-pip)
 with_cuda=no

@@ -166,6 +166,8 @@ void train_one_process(const Launch& launch, const RunConfig& config, TrainerOpt
   const std::unique_ptr<ProcessGroup> processes = connect_processes(launch, config);
   options.processes = processes.get();
   options.local_process = launch.local_process;
+  // Open MPI gives its processes a terminal, wherever it then writes what they say.
+  options.terminal = options.terminal && launch.launcher != "mpirun";
   const Watchdog watchdog(*processes);
   try {
     const TrainingSummary summary = train(config, options);

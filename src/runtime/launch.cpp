@@ -72,12 +72,24 @@ class Environment {
   const EnvLookup& lookup_;
 };
 
-/// What the processes of one job have in common and those of another one do not.
+/// Whether these variables give a process its place. srun --mpi=pmi2 sets two of a PMI's beside its
+/// own, and not the number on the host.
+bool give_place(const Environment& environment, const Variables& names) {
+  return environment.has(names.process) && environment.has(names.num_processes) &&
+         (names.process != "PMI_RANK" || environment.has(names.local_process) ||
+          !environment.has("SLURM_STEP_NUM_TASKS"));
+}
+
+/// What the processes of one job have in common and those of another one do not. Where a launcher
+/// names it, a step of srun's is no part of it: mpirun's daemons are one on all hosts but its own.
 std::string job_of(const Environment& environment) {
+  const std::string named =
+      environment.first_of({"TORCHELASTIC_RUN_ID", "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"});
+  if (!named.empty()) {
+    return named;
+  }
+  const std::string job = environment.first_of({"SLURM_JOB_ID", "SLURM_JOBID"});
   const std::string step = environment.first_of({"SLURM_STEP_ID", "SLURM_STEPID"});
-  const std::string job =
-      environment.first_of({"TORCHELASTIC_RUN_ID", "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid",
-                            "PMI_ID", "SLURM_JOB_ID", "SLURM_JOBID"});
   return step.empty() ? job : fmt::format("{}.{}", job, step);
 }
 
@@ -168,9 +180,8 @@ std::string first_host(const std::string& list) {
 
 std::optional<Launch> find_launch(const EnvLookup& lookup) {
   const Environment environment(lookup);
-  const auto names = std::ranges::find_if(kLaunchers, [&](const Variables& one) {
-    return environment.has(one.process) && environment.has(one.num_processes);
-  });
+  const auto names = std::ranges::find_if(
+      kLaunchers, [&](const Variables& one) { return give_place(environment, one); });
   if (names == kLaunchers.end()) {
     return std::nullopt;
   }

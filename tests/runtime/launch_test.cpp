@@ -89,7 +89,11 @@ TEST(Launch, TakesMpirunsPlaceOnOneHostOrWithAnAddress) {
                                       HasSubstr("MASTER_ADDR"), HasSubstr("mpirun -x")));
   EXPECT_EQ(find_launch(environment(with(spread, {{"MASTER_ADDR", "box"}})))->host, "box");
   // Under Slurm, mpirun's daemons are a step of srun's.
-  EXPECT_EQ(find_launch(environment(with(kSrun, kMpirun)))->launcher, "mpirun");
+  const auto under_slurm = find_launch(environment(with(kSrun, kMpirun)));
+  EXPECT_EQ(under_slurm->launcher, "mpirun");
+  // On the host where mpirun itself runs there is no step, and the run is the same.
+  EXPECT_EQ(under_slurm->token, here->token);
+  EXPECT_EQ(under_slurm->port, here->port);
 }
 
 TEST(Launch, TakesThePlaceOfAPmi) {
@@ -112,6 +116,12 @@ TEST(Launch, TakesSrunsPlaceAndItsFirstHost) {
   EXPECT_EQ(launch->local_process, 1);
   EXPECT_EQ(launch->host, "node007");
   EXPECT_EQ(launch->token, "1234.0");
+  // What srun --mpi=pmi2 sets besides has no number on the host.
+  const auto with_pmi = find_launch(
+      environment(with(kSrun, {{"PMI_RANK", "9"}, {"PMI_SIZE", "16"}, {"PMI_JOBID", "1234.0"}})));
+  ASSERT_TRUE(with_pmi.has_value());
+  EXPECT_EQ(with_pmi->launcher, "srun");
+  EXPECT_EQ(with_pmi->local_process, 1);
 }
 
 TEST(Launch, FindsTheFirstHostOfAList) {
