@@ -126,7 +126,8 @@ int64_t RankEmulation::median_step_ns() const {
   check(!step_ns.empty(), "no step was timed");
   std::vector<int64_t> sorted = step_ns;
   std::ranges::sort(sorted);
-  return sorted[sorted.size() / 2];
+  const size_t middle = sorted.size() / 2;
+  return sorted.size() % 2 == 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
 }
 
 RankEmulation emulate_rank(const RunPlan& plan, const RunConfig& config, int rank,

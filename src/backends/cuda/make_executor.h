@@ -61,8 +61,8 @@ struct CudaRankOptions {
                               ///< faster
   bool nccl_windows = false;  ///< as in CudaExecutorOptions
   bool shares_gpu = false;    ///< ranks of this run have the same device
-  Rendezvous* rendezvous = nullptr;  ///< as in CudaExecutorOptions
-  int64_t timeout_ns = 0;            ///< as in CudaExecutorOptions
+  Rendezvous* rendezvous = nullptr;                            ///< as in CudaExecutorOptions
+  int64_t timeout_ns = 0;                                      ///< as in CudaExecutorOptions
   std::optional<EmulatedPeers> emulated_peers = std::nullopt;  ///< as in CudaExecutorOptions
 };
 
