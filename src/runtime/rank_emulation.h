@@ -14,11 +14,11 @@
 namespace braid {
 
 struct RankEmulationOptions {
-  Device device;             ///< with a GPU, or the CPU
-  std::string cache_folder;  ///< as in EngineOptions
-  int threads = 1;           ///< of the rank on a CPU, and for its weights
-  int64_t warmup_steps = 2;  ///< not timed, behind the first, which is enqueued task by task
-  int64_t steps = 5;         ///< timed, at least 1
+  Device device = {};             ///< with a GPU, or the CPU
+  std::string cache_folder = {};  ///< as in EngineOptions
+  int threads = 1;                ///< of the rank on a CPU, and for its weights
+  int64_t warmup_steps = 2;       ///< not timed, behind the first, which is enqueued task by task
+  int64_t steps = 5;              ///< timed, at least 1
 };
 
 /// One rank of a run that was run without the others.

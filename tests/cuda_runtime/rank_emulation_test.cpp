@@ -2,19 +2,18 @@
 
 #include <gmock/gmock.h>
 
-#include "config/validate.h"
 #include "plan/emulated_peers.h"
 #include "plan/rank_programs.h"
 #include "plan/simulated_run.h"
 #include "sim/analytic_model.h"
+#include "support/emulated_layouts.h"
 
 namespace braid {
 namespace {
 
 /// A few layers whose steps take milliseconds.
-RunConfig layout(const std::string& name) {
-  RunConfig config;
-  config.model.layers = 4;
+RunConfig run_of_milliseconds() {
+  RunConfig config = small_planned_run();
   config.model.width = 1024;
   config.model.heads = 16;
   config.model.kv_heads = 8;
@@ -23,29 +22,7 @@ RunConfig layout(const std::string& name) {
   config.train.global_batch = 8;
   config.train.microbatch = 1;
   config.train.dtype = "bfloat16";
-  config.data.train = "unused";
-  config.logging.run_folder = "unused";
-  config.parallel.ranks = 8;
-  if (name == "tensor_pipeline") {
-    config.parallel.tensor = 2;
-    config.parallel.sequence_parallel = true;
-    config.parallel.pipeline = 2;
-  } else if (name == "tensor_copies") {
-    config.parallel.tensor = 8;
-    config.parallel.sequence_parallel = true;
-    config.overlap.comm_engine = "copy";
-  } else if (name == "parameters") {
-    config.parallel.shard = "parameters";
-  } else if (name == "ring") {
-    config.parallel.context = 8;
-    config.parallel.context_method = "ring";
-  } else {
-    config.parallel.context = 8;
-    config.parallel.context_method = "a2a";
-    config.parallel.shard = "optimizer";
-  }
-  validate(config);
-  return resolved(config);
+  return config;
 }
 
 class GpuRankEmulation : public ::testing::TestWithParam<std::string> {
@@ -61,7 +38,7 @@ class GpuRankEmulation : public ::testing::TestWithParam<std::string> {
   }
 
   const CudaGpus gpus_ = find_cuda_gpus();
-  const RunConfig config_ = layout(GetParam());
+  const RunConfig config_ = emulated_layout(run_of_milliseconds(), GetParam(), 8);
   const std::unique_ptr<CostModel> model_ = make_analytic_model(parse_cluster("h200x8"));
   const SimulatedRun run_{config_, 0, *model_, {.starts_on_arrival = true}};
 };

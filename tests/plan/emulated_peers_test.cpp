@@ -6,21 +6,14 @@
 #include "config/validate.h"
 #include "plan/rank_programs.h"
 #include "sim/analytic_model.h"
+#include "support/emulated_layouts.h"
 
 namespace braid {
 namespace {
 
 /// Eight ranks: two stages of two tensor ranks, twice.
 RunConfig pipeline_run() {
-  RunConfig config;
-  config.model.layers = 4;
-  config.model.width = 64;
-  config.model.heads = 4;
-  config.model.vocabulary = 256;
-  config.train.sequence = 64;
-  config.train.global_batch = 16;
-  config.data.train = "unused";
-  config.logging.run_folder = "unused";
+  RunConfig config = small_planned_run();
   config.parallel.ranks = 8;
   config.parallel.tensor = 2;
   config.parallel.pipeline = 2;

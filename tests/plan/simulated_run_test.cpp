@@ -9,24 +9,12 @@
 #include "config/validate.h"
 #include "plan/describe_simulation.h"
 #include "sim/analytic_model.h"
+#include "support/emulated_layouts.h"
 
 namespace braid {
 namespace {
 
 using ::testing::HasSubstr;
-
-RunConfig small_run() {
-  RunConfig config;
-  config.model.layers = 4;
-  config.model.width = 64;
-  config.model.heads = 4;
-  config.model.vocabulary = 256;
-  config.train.sequence = 64;
-  config.train.global_batch = 16;
-  config.data.train = "unused";
-  config.logging.run_folder = "unused";
-  return config;
-}
 
 RunConfig valid(const RunConfig& config) {
   validate(config);
@@ -75,7 +63,7 @@ TEST(SimulatedRun, IsThatOfAllRanks) {
   std::mt19937 random(3);
   const auto model = make_analytic_model(parse_cluster("h100x16"));
   for (int i = 0; i < 12; ++i) {
-    RunConfig config = small_run();
+    RunConfig config = small_planned_run();
     ParallelConfig& parallel = config.parallel;
     parallel.ranks = 16;
     parallel.tensor = 1 << (random() % 3);
@@ -98,7 +86,7 @@ TEST(SimulatedRun, IsThatOfAllRanks) {
 // The optimizer of a shard has a few tasks more or less than that of another, depending on which
 // parameters it holds: microseconds of a step of milliseconds.
 TEST(SimulatedRun, OfShardsIsNearlyThatOfAllRanks) {
-  RunConfig config = small_run();
+  RunConfig config = small_planned_run();
   config.parallel.ranks = 16;
   config.parallel.tensor = 2;
   config.parallel.pipeline = 2;
@@ -112,7 +100,7 @@ TEST(SimulatedRun, OfShardsIsNearlyThatOfAllRanks) {
 }
 
 TEST(SimulatedRun, TimesOfEachRankAddUpToTheStep) {
-  RunConfig config = small_run();
+  RunConfig config = small_planned_run();
   config.parallel.ranks = 8;
   config.parallel.pipeline = 2;
   config.parallel.tensor = 2;
@@ -133,7 +121,7 @@ TEST(SimulatedRun, TimesOfEachRankAddUpToTheStep) {
 }
 
 TEST(SimulatedRun, MemoryThatNoDeviceHasIsNamed) {
-  RunConfig config = small_run();
+  RunConfig config = small_planned_run();
   config.model = {.preset = "llama-8b"};
   const auto model = make_analytic_model(parse_cluster("h100"));
   EXPECT_THAT(describe_simulation(SimulatedRun(valid(config), 0, *model)),
@@ -141,7 +129,7 @@ TEST(SimulatedRun, MemoryThatNoDeviceHasIsNamed) {
 }
 
 TEST(ScaledToRanks, KeepsMicrobatchesAndModelDimensions) {
-  RunConfig config = small_run();
+  RunConfig config = small_planned_run();
   config.parallel.ranks = 4;
   config.parallel.tensor = 2;
   const RunConfig scaled = scaled_to_ranks(valid(config), 32);

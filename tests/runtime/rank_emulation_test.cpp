@@ -4,62 +4,28 @@
 
 #include <nlohmann/json.hpp>
 
-#include "config/validate.h"
 #include "plan/emulated_peers.h"
 #include "plan/rank_programs.h"
 #include "plan/simulated_run.h"
 #include "runtime/describe_emulation.h"
 #include "sim/analytic_model.h"
+#include "support/emulated_layouts.h"
 
 namespace braid {
 namespace {
-
-RunConfig small_run() {
-  RunConfig config;
-  config.model.layers = 4;
-  config.model.width = 64;
-  config.model.heads = 4;
-  config.model.vocabulary = 256;
-  config.train.sequence = 64;
-  config.train.global_batch = 16;
-  config.data.train = "unused";
-  config.logging.run_folder = "unused";
-  return config;
-}
-
-/// Every kind of communication, in layouts of 4 ranks.
-RunConfig layout(const std::string& name) {
-  RunConfig config = small_run();
-  config.parallel.ranks = 4;
-  if (name == "tensor_pipeline") {
-    config.parallel.tensor = 2;
-    config.parallel.sequence_parallel = true;
-    config.parallel.pipeline = 2;
-  } else if (name == "parameters") {
-    config.parallel.shard = "parameters";
-  } else if (name == "ring") {
-    config.parallel.context = 4;
-    config.parallel.context_method = "ring";
-  } else {
-    config.parallel.context = 4;
-    config.parallel.context_method = "a2a";
-    config.parallel.shard = "optimizer";
-  }
-  validate(config);
-  return resolved(config);
-}
 
 class RankEmulationTest : public ::testing::TestWithParam<std::string> {
  protected:
   RankEmulationTest() = default;
 
-  const RunConfig config_ = layout(GetParam());
+  const RunConfig config_ = emulated_layout(small_planned_run(), GetParam(), 4);
   const std::unique_ptr<CostModel> model_ = make_analytic_model(parse_cluster("h200x4"));
   const SimulatedRun run_{config_, 0, *model_, {.starts_on_arrival = true}};
 };
 
 INSTANTIATE_TEST_SUITE_P(Layouts, RankEmulationTest,
-                         ::testing::Values("tensor_pipeline", "parameters", "ring", "a2a"),
+                         ::testing::Values("tensor_pipeline", "tensor_copies", "parameters", "ring",
+                                           "a2a"),
                          [](const auto& layout) { return layout.param; });
 
 TEST_P(RankEmulationTest, EveryRankRunsAloneInItsPlannedMemory) {
