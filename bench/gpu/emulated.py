@@ -48,7 +48,7 @@ and so is the time of kernels that memory limits.
 ## Memory, GiB
 
 {memory}
-By the driver: what the GPU has less than before, with graphs, libraries, kernels' scratch and 0.1 GiB for playing the others.
+By the driver: what the GPU has less than before, with graphs, libraries, kernels' scratch and 64 MiB for playing the others.
 
 ## Ops
 
