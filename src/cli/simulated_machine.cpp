@@ -72,9 +72,8 @@ std::unique_ptr<CostModel> cost_model_of(const SimulatedMachine& machine, int nu
   }
   const Cluster cluster = cluster_of(machine, num_ranks);
   if (cluster.num_devices < num_ranks) {
-    throw_config_error("cluster {} has {} devices, and parallel.ranks is {}; take {}, or --ranks",
-                       cluster.name, cluster.num_devices, num_ranks,
-                       cluster_for_ranks(cluster, num_ranks).name);
+    throw_config_error("cluster {} has {} devices, and parallel.ranks is {}; take {}", cluster.name,
+                       cluster.num_devices, num_ranks, cluster_for_ranks(cluster, num_ranks).name);
   }
   return make_analytic_model(cluster);
 }
