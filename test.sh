@@ -5,18 +5,20 @@ cd "$(dirname "$0")"
 
 usage() {
   cat <<'TXT'
-usage: ./test.sh [--quick] [-k REGEX]
+usage: ./test.sh [--quick] [--unity] [-k REGEX]
   --quick    leave out the tests labelled slow
+  --unity    compile tests up to ten as one file: faster from nothing, slower after a change
   -k REGEX   run only the test programs, and the cases Suite.Name, that match
 Installs missing Debian packages (scripts/setup.sh), builds in build/release, runs the tests two at a time.
 Sanitizers, fuzzers and linters: .ci/run; see docs/testing.md.
 TXT
 }
 
-options=()
+options=() unity=
 while [ $# -gt 0 ]; do
   case $1 in
     --quick) options+=(--quick); shift ;;
+    --unity) unity=_tests$; shift ;;
     -k) [ $# -ge 2 ] || { usage >&2; exit 2; }; options+=(-k "$2"); shift 2 ;;
     -h | --help) usage; exit 0 ;;
     *) echo "test.sh: unknown option $1" >&2; usage >&2; exit 2 ;;
@@ -26,7 +28,7 @@ done
 # Whatever stops the run before the tests is one failure in the same words.
 trap 'status=$?; [ $status -eq 0 ] || echo "0 passed, 1 failed, 0 skipped"; exit $status' EXIT
 ./scripts/setup.sh
-cmake --preset release
+cmake --preset release -D BRAID_UNITY="$unity"
 cmake --build --preset release
 trap - EXIT
 exec ./scripts/run_tests.py --preset release "${options[@]}"

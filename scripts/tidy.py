@@ -18,12 +18,13 @@ import hashlib
 import json
 import os
 import pathlib
-import re
 import shlex
 import subprocess
 import sys
 import tempfile
 import time
+
+from group_sources import groups_of
 
 KEPT_DAYS = 30  # how long a result is remembered that nobody asks for
 MOST_AT_ONCE = 10  # sources in one file
@@ -85,31 +86,6 @@ def key_of(entry, common):
     return hashlib.sha256("\n".join(lines).replace(os.getcwd() + "/", "").encode()).hexdigest()
 
 
-def top_level_names(source):
-    """Roughly what the source defines outside of classes and functions: words at the start of a line of code, up to the name."""
-    text = pathlib.Path(source).read_text()
-    names = re.findall(r"^(?:[\w:<>,&*\[\]]+ +)*[&*]*(\w+)(?=\[|\(| =|\{)", text, re.M)
-    return {*names, *re.findall(r"^(?:class|struct|enum class|enum|using) (\w+)", text, re.M)}
-
-
-def batches_of(sources, commands):
-    """Lists of sources that can be one file: of one command line, and without a name that two of them define. A name that
-    this overlooks costs time, no more."""
-    batches = []
-    for source in sources:
-        entry, names = commands[os.path.abspath(source)], top_level_names(source)
-        flags = flags_of(entry["command"], entry["file"])
-        fitting = (batch for batch in batches
-                   if batch[0] == flags and not batch[1] & names and len(batch[2]) < MOST_AT_ONCE)
-        found = next(fitting, None)
-        if found:
-            found[1].update(names)
-            found[2].append(source)
-        else:
-            batches.append((flags, names, [source]))
-    return [sources for _, _, sources in batches]
-
-
 def run_clang_tidy(build, source):
     command = ["clang-tidy-14", "-p", build, "--config-file=.clang-tidy", "--quiet", source]
     return subprocess.run(command, capture_output=True, text=True)
@@ -156,7 +132,9 @@ def main():
         keys = pool.map(lambda source: key_of(commands[os.path.abspath(source)], common), arguments.sources)
         remembered = dict(zip(arguments.sources, (cache / key for key in keys)))
         unknown = [source for source in arguments.sources if not remembered[source].exists()]
-        batches = batches_of(unknown, commands)
+        # A name that keeps sources apart is not overlooked for long: what is not clean together is looked at in parts.
+        entries = {source: commands[os.path.abspath(source)] for source in unknown}
+        batches = groups_of(unknown, MOST_AT_ONCE, lambda source: flags_of(entries[source]["command"], entries[source]["file"]))
         unclean = []
         for batch, found in zip(batches, pool.map(lambda batch: unclean_of(batch, commands, arguments.p), batches)):
             unclean += found

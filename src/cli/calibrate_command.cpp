@@ -22,7 +22,7 @@
 namespace braid {
 namespace {
 
-struct Arguments {
+struct CalibrateArguments {
   std::string device = "auto";
   std::vector<std::string> configs;
   std::vector<std::string> overrides;
@@ -73,7 +73,7 @@ class CalibrationBar {
 
 /// GPUs that communicate where GPUs are measured: as asked, or as many as the run has; without one
 /// all.
-int64_t num_ranks(const Arguments& arguments, const RunConfig& config, const CudaGpus& gpus) {
+int64_t num_ranks(const CalibrateArguments& arguments, const RunConfig& config, const CudaGpus& gpus) {
   if (gpus.usable.empty() || config.runtime.device == "cpu") {
     return config.parallel.ranks;
   }
@@ -86,7 +86,7 @@ int64_t num_ranks(const Arguments& arguments, const RunConfig& config, const Cud
 
 /// The runs whose shapes are measured. Their tasks are timed as one device runs them, so they must
 /// agree about what decides how it does.
-std::vector<CalibratedRun> runs_of(const Arguments& arguments) {
+std::vector<CalibratedRun> runs_of(const CalibrateArguments& arguments) {
   std::vector<CalibratedRun> runs;
   for (const std::string& path : arguments.configs) {
     PlannedConfig planned = load_planned_config({.path = path, .overrides = arguments.overrides});
@@ -107,7 +107,7 @@ std::vector<CalibratedRun> runs_of(const Arguments& arguments) {
 
 /// The runs whose shapes are measured, and the device as runtime.device would choose it for the
 /// first, or for bfloat16 on one rank where no run is given.
-CalibrateOptions options_of(const Arguments& arguments) {
+CalibrateOptions options_of(const CalibrateArguments& arguments) {
   CalibrateOptions options{.stand_in = arguments.like,
                            .quick = arguments.quick,
                            .only_runs = arguments.only_config,
@@ -154,7 +154,7 @@ void write_profile(const Profile& profile, const std::string& path) {
   write_file_atomically(path, print_profile(profile));
 }
 
-void run(const Arguments& arguments, const Console& console) {
+void run(const CalibrateArguments& arguments, const Console& console) {
   CalibrateOptions options = options_of(arguments);
   std::optional<Profile> older;
   if (!arguments.add_to.empty()) {
@@ -180,7 +180,7 @@ void run(const Arguments& arguments, const Console& console) {
 }  // namespace
 
 void add_calibrate_command(CLI::App& app, const Console& console) {
-  const auto arguments = std::make_shared<Arguments>();
+  const auto arguments = std::make_shared<CalibrateArguments>();
   CLI::App* command = app.add_subcommand(
       "calibrate", "Measure what tasks take on this machine, for `braid plan --cost`");
   command->add_option("--device", arguments->device, "Device to measure")

@@ -20,7 +20,7 @@
 namespace braid {
 namespace {
 
-struct Arguments {
+struct EmulateArguments {
   ConfigArguments config;
   SimulatedMachine machine;
   int rank = 0;
@@ -37,7 +37,7 @@ Device device_of(RunConfig config) {
   return choose_device(config, find_cuda_gpus());
 }
 
-std::string describe_place(const Arguments& arguments, const Device& device,
+std::string describe_place(const EmulateArguments& arguments, const Device& device,
                            const SimulatedRun& run) {
   return fmt::format("emulated  rank {} of {} on {}; the others as the simulator says{} ({})\n",
                      arguments.rank, run.plan().mesh.num_ranks(),
@@ -45,7 +45,7 @@ std::string describe_place(const Arguments& arguments, const Device& device,
                      arguments.no_waits ? ", and never late" : "", run.model().description());
 }
 
-void run(const Arguments& arguments, const Console& console) {
+void run(const EmulateArguments& arguments, const Console& console) {
   auto [config, vocabulary] = load_planned_config(arguments.config);
   const Device device = device_of(config);
   const auto model = with_links_of_run(
@@ -75,7 +75,7 @@ void run(const Arguments& arguments, const Console& console) {
 }  // namespace
 
 void add_emulate_command(CLI::App& app, const Console& console) {
-  const auto arguments = std::make_shared<Arguments>();
+  const auto arguments = std::make_shared<EmulateArguments>();
   CLI::App* command = app.add_subcommand(
       "emulate",
       "Run one rank of a run at full size on this machine, without the others: its step, its "

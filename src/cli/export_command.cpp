@@ -14,7 +14,7 @@
 namespace braid {
 namespace {
 
-struct Arguments {
+struct ExportArguments {
   std::string path;
   std::string folder;
   std::string dtype = "f32";
@@ -28,7 +28,7 @@ ModelSpec positioned(ModelSpec model, const RunConfig& config) {
   return model;
 }
 
-void export_model(const Arguments& arguments, const Console& console) {
+void export_model(const ExportArguments& arguments, const Console& console) {
   const LoadedCheckpoint checkpoint(find_checkpoint(arguments.path), is_weight);
   const RunConfig config =
       parse_config(checkpoint.state().config, checkpoint.path() + "/state.json");
@@ -47,7 +47,7 @@ void export_model(const Arguments& arguments, const Console& console) {
 }  // namespace
 
 void add_export_command(CLI::App& app, const Console& console) {
-  const auto arguments = std::make_shared<Arguments>();
+  const auto arguments = std::make_shared<ExportArguments>();
   CLI::App* command =
       app.add_subcommand("export", "Write a model's weights as a Hugging Face folder");
   command->add_option("path", arguments->path, "Run folder or checkpoint")

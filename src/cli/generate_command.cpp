@@ -20,7 +20,7 @@
 namespace braid {
 namespace {
 
-struct Arguments {
+struct GenerateArguments {
   std::string path;
   std::string prompt;
   std::string tokenizer;
@@ -112,7 +112,7 @@ std::vector<int32_t> first_context(const Tokenizer& tokenizer, const std::string
 /// The device that --device asks for, or the run's. A model can be used where it could not be
 /// trained: "cuda" of a run is "auto" here, and a GPU that is asked for computes in bfloat16
 /// whatever the run did.
-Device generation_device(const Arguments& arguments, RunConfig config) {
+Device generation_device(const GenerateArguments& arguments, RunConfig config) {
   const CudaGpus gpus = find_cuda_gpus();
   config.parallel = {};
   if (arguments.device.empty()) {
@@ -127,7 +127,7 @@ Device generation_device(const Arguments& arguments, RunConfig config) {
   return choose_device(config, gpus);
 }
 
-GeneratorOptions generator_options(const Arguments& arguments, RunConfig config) {
+GeneratorOptions generator_options(const GenerateArguments& arguments, RunConfig config) {
   config.parallel.ranks = 1;
   const Device device = generation_device(arguments, config);
   const RunMemory memory = free_memory(device, config);
@@ -137,7 +137,7 @@ GeneratorOptions generator_options(const Arguments& arguments, RunConfig config)
           .free_bytes = memory.gpu ? memory.gpu->free_bytes : memory.host_bytes};
 }
 
-void generate(const Arguments& arguments, const Console& console) {
+void generate(const GenerateArguments& arguments, const Console& console) {
   const LoadedCheckpoint checkpoint(find_checkpoint(arguments.path), is_weight);
   const RunConfig config =
       parse_config(checkpoint.state().config, checkpoint.path() + "/state.json");
@@ -166,7 +166,7 @@ void generate(const Arguments& arguments, const Console& console) {
 }  // namespace
 
 void add_generate_command(CLI::App& app, const Console& console) {
-  const auto arguments = std::make_shared<Arguments>();
+  const auto arguments = std::make_shared<GenerateArguments>();
   CLI::App* command = app.add_subcommand("generate", "Continue a text with a trained model");
   command->add_option("path", arguments->path, "Run folder or checkpoint")
       ->required()

@@ -12,7 +12,7 @@
 namespace braid {
 namespace {
 
-struct Arguments {
+struct ImportArguments {
   std::string hf_folder;
   std::string folder;
 };
@@ -33,7 +33,7 @@ std::string model_section(ModelConfig keys) {
   return section;
 }
 
-void import_model(const Arguments& arguments, const Console& console) {
+void import_model(const ImportArguments& arguments, const Console& console) {
   const ImportSummary summary = import_weights(arguments.hf_folder, arguments.folder);
   console.print(fmt::format("{}\nwrote {}\n", describe_model(summary.model), summary.checkpoint));
   if (!summary.ignored.empty()) {
@@ -47,7 +47,7 @@ void import_model(const Arguments& arguments, const Console& console) {
 }  // namespace
 
 void add_import_command(CLI::App& app, const Console& console) {
-  const auto arguments = std::make_shared<Arguments>();
+  const auto arguments = std::make_shared<ImportArguments>();
   CLI::App* command =
       app.add_subcommand("import", "Make a checkpoint of a Hugging Face folder of weights");
   command

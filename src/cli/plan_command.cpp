@@ -110,7 +110,7 @@ std::string describe_all_ranks(const RunConfig& config, int64_t vocabulary) {
 }  // namespace
 
 void add_plan_command(CLI::App& app, const Console& console) {
-  struct Arguments {
+  struct PlanArguments {
     ConfigArguments config;
     bool print_program = false;
     bool dry_run = false;
@@ -120,7 +120,7 @@ void add_plan_command(CLI::App& app, const Console& console) {
     std::string device_memory;
     PlanSearchArguments search;
   };
-  const auto arguments = std::make_shared<Arguments>();
+  const auto arguments = std::make_shared<PlanArguments>();
   CLI::App* command = app.add_subcommand(
       "plan", "Say what a run will need - programs, passes, memory by class - without starting it");
   add_config_arguments(*command, arguments->config);

@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Arguments {
+struct ReportArguments {
   std::string run;
   std::string compare;
   std::string cost;
@@ -34,7 +34,7 @@ std::string run_folder(const std::string& run) {
 }
 
 /// Where the page goes if nobody says so: into the folder of the first run.
-std::string page_of(const Arguments& arguments) {
+std::string page_of(const ReportArguments& arguments) {
   const char* const name = !arguments.cost.empty()      ? "prediction.html"
                            : !arguments.compare.empty() ? "compare.html"
                                                         : "report.html";
@@ -51,7 +51,7 @@ RunReport with_prediction(const RunReport& run, const Prediction& prediction) {
 
 /// Simulates what the run trained, prints how far that is from what it measured, keeps the figures
 /// in its report.json, and puts both timelines on one page.
-std::vector<RunReport> compare_with_prediction(const Arguments& arguments, const Console& console) {
+std::vector<RunReport> compare_with_prediction(const ReportArguments& arguments, const Console& console) {
   const RunReport run = load_run_report(arguments.run);
   const MeasuredSteps measured = measured_steps(run, arguments.run);
   const std::string folder = run_folder(arguments.run);
@@ -67,7 +67,7 @@ std::vector<RunReport> compare_with_prediction(const Arguments& arguments, const
   return {std::move(report), run_report(predicted_step(simulated, run.title + ", predicted"))};
 }
 
-std::vector<RunReport> runs_of(const Arguments& arguments, const Console& console) {
+std::vector<RunReport> runs_of(const ReportArguments& arguments, const Console& console) {
   if (!arguments.cost.empty()) {
     return compare_with_prediction(arguments, console);
   }
@@ -78,7 +78,7 @@ std::vector<RunReport> runs_of(const Arguments& arguments, const Console& consol
   return runs;
 }
 
-void run(const Arguments& arguments, const Console& console) {
+void run(const ReportArguments& arguments, const Console& console) {
   const std::vector<RunReport> runs = runs_of(arguments, console);
   const std::string page = page_of(arguments);
   write_file_atomically(page, report_html(runs));
@@ -88,7 +88,7 @@ void run(const Arguments& arguments, const Console& console) {
 }  // namespace
 
 void add_report_command(CLI::App& app, const Console& console) {
-  const auto arguments = std::make_shared<Arguments>();
+  const auto arguments = std::make_shared<ReportArguments>();
   CLI::App* command =
       app.add_subcommand("report", "Make the page of a run anew, or one that compares two runs");
   command

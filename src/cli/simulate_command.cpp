@@ -20,7 +20,7 @@
 namespace braid {
 namespace {
 
-struct Arguments {
+struct SimulateArguments {
   ConfigArguments config;
   SimulatedMachine machine;
   std::string trace;
@@ -31,7 +31,7 @@ struct Arguments {
   std::string save_config;
 };
 
-void run(const Arguments& arguments, const Console& console) {
+void run(const SimulateArguments& arguments, const Console& console) {
   auto [config, vocabulary] = load_planned_config(arguments.config);
   if (arguments.machine.num_ranks > 0) {
     config = scaled_to_ranks(std::move(config), arguments.machine.num_ranks);
@@ -64,7 +64,7 @@ void run(const Arguments& arguments, const Console& console) {
 }  // namespace
 
 void add_simulate_command(CLI::App& app, const Console& console) {
-  const auto arguments = std::make_shared<Arguments>();
+  const auto arguments = std::make_shared<SimulateArguments>();
   CLI::App* command = app.add_subcommand(
       "simulate",
       "Run a step of all ranks in simulated time: tokens/s, MFU, bubble, exposed communication");

@@ -13,7 +13,7 @@
 namespace braid {
 namespace {
 
-struct Arguments {
+struct TokenizeArguments {
   std::string input;
   std::string output;
   std::string tokenizer;
@@ -25,7 +25,7 @@ struct Arguments {
   bool no_eod = false;
 };
 
-DocumentOptions document_options(const Arguments& arguments) {
+DocumentOptions document_options(const TokenizeArguments& arguments) {
   DocumentOptions options;
   options.json_key = arguments.json_key;
   options.text.marker = arguments.marker;
@@ -35,7 +35,7 @@ DocumentOptions document_options(const Arguments& arguments) {
   return options;
 }
 
-void train_tokenizer(const Arguments& arguments, const Console& console) {
+void train_tokenizer(const TokenizeArguments& arguments, const Console& console) {
   const SentencePieceTrainOptions options{
       .input = arguments.input,
       .output_prefix = arguments.output,
@@ -53,7 +53,7 @@ void train_tokenizer(const Arguments& arguments, const Console& console) {
                             arguments.input));
 }
 
-void tokenize(const Arguments& arguments, const Console& console) {
+void tokenize(const TokenizeArguments& arguments, const Console& console) {
   const auto tokenizer = load_tokenizer(arguments.tokenizer);
   int64_t shown_percent = -1;
   const auto progress = [&](const TokenizeProgress& now) {
@@ -82,7 +82,7 @@ void tokenize(const Arguments& arguments, const Console& console) {
 }  // namespace
 
 void add_tokenize_command(CLI::App& app, const Console& console) {
-  const auto arguments = std::make_shared<Arguments>();
+  const auto arguments = std::make_shared<TokenizeArguments>();
   CLI::App* command = app.add_subcommand(
       "tokenize",
       "Turn text into a .bin/.idx pair of tokens (Megatron's format), or train a tokenizer on it");

@@ -186,11 +186,11 @@ void train_one_process(const Launch& launch, const RunConfig& config, TrainerOpt
 }  // namespace
 
 void add_train_command(CLI::App& app, const Console& console) {
-  struct Arguments {
+  struct TrainArguments {
     ConfigArguments config;
     int64_t stop_after = 0;
   };
-  const auto arguments = std::make_shared<Arguments>();
+  const auto arguments = std::make_shared<TrainArguments>();
   CLI::App* command =
       app.add_subcommand("train", "Train a model as a run file says; continue where it stopped");
   add_config_arguments(*command, arguments->config);

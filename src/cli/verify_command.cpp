@@ -87,11 +87,11 @@ void check_ranks(const RunConfig& config) {
 }  // namespace
 
 void add_verify_command(CLI::App& app, const Console& console) {
-  struct Arguments {
+  struct VerifyArguments {
     ConfigArguments config;
     VerifyOptions options;
   };
-  const auto arguments = std::make_shared<Arguments>();
+  const auto arguments = std::make_shared<VerifyArguments>();
   CLI::App* command = app.add_subcommand(
       "verify", "Compare a layout with one rank: losses and every gradient, on a shrunken model");
   add_config_arguments(*command, arguments->config);
