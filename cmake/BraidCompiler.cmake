@@ -12,6 +12,11 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LES
   target_compile_options(braid_options INTERFACE $<$<COMPILE_LANGUAGE:C,CXX>:-Wno-restrict>)
 endif()
 
+# A source that is included is no header: what it hides in an unnamed namespace, only it uses.
+if(BRAID_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+  target_compile_options(braid_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
+endif()
+
 if(BRAID_WERROR)
   target_compile_options(braid_options INTERFACE
     $<$<COMPILE_LANGUAGE:C,CXX>:-Werror>
