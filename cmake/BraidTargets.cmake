@@ -20,14 +20,16 @@ endfunction()
 # Every program that starts threads: what the TSan build makes and runs.
 add_custom_target(braid_threaded_tests)
 
-# braid_tests(NAME [FOLDER path] [DEPS targets...] [LABELS labels...] [COST seconds])
+# braid_tests(NAME [FOLDER path] [DEPS targets...] [LABELS labels...] [COST seconds] [THREAD_CASES pattern])
 # Test program braid_NAME_tests out of all *_test.cpp of tests/FOLDER (default: NAME), registered with ctest as NAME.
 # COST: about what it takes in a Release build, if that is long; ctest starts what takes longest first, so that none is
 # alone at the end.
+# THREAD_CASES: cases, as a GoogleTest filter, that ThreadSanitizer sees (default: all), where most of them do long work in one
+# thread or the same work as others.
 # Labels: "threads" (run under TSan too), "slow" (left out by ./test.sh --quick), "gpu" (skips itself without a GPU).
 # Each run leaves its cases in reports/NAME.json, where scripts/run_tests.py counts them.
 function(braid_tests name)
-  cmake_parse_arguments(ARG "" "FOLDER;COST" "DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "" "FOLDER;COST;THREAD_CASES" "DEPS;LABELS" ${ARGN})
   if(NOT ARG_FOLDER)
     set(ARG_FOLDER ${name})
   endif()
@@ -40,8 +42,12 @@ function(braid_tests name)
   target_link_libraries(braid_${name}_tests PRIVATE ${ARG_DEPS} braid_test_support GTest::gtest_main)
   target_precompile_headers(braid_${name}_tests REUSE_FROM braid_test_support)
   add_test(NAME ${name} COMMAND braid_${name}_tests)
+  set(environment GTEST_OUTPUT=json:${CMAKE_BINARY_DIR}/reports/${name}.json)
+  if(ARG_THREAD_CASES AND BRAID_SANITIZE STREQUAL thread)
+    list(APPEND environment GTEST_FILTER=${ARG_THREAD_CASES})
+  endif()
   set_tests_properties(${name} PROPERTIES
-    ENVIRONMENT GTEST_OUTPUT=json:${CMAKE_BINARY_DIR}/reports/${name}.json
+    ENVIRONMENT "${environment}"
     LABELS "${ARG_LABELS}"
     TIMEOUT 1500)
   if(ARG_COST)

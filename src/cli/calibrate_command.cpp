@@ -73,7 +73,8 @@ class CalibrationBar {
 
 /// GPUs that communicate where GPUs are measured: as asked, or as many as the run has; without one
 /// all.
-int64_t num_ranks(const CalibrateArguments& arguments, const RunConfig& config, const CudaGpus& gpus) {
+int64_t num_ranks(const CalibrateArguments& arguments, const RunConfig& config,
+                  const CudaGpus& gpus) {
   if (gpus.usable.empty() || config.runtime.device == "cpu") {
     return config.parallel.ranks;
   }

@@ -51,7 +51,8 @@ RunReport with_prediction(const RunReport& run, const Prediction& prediction) {
 
 /// Simulates what the run trained, prints how far that is from what it measured, keeps the figures
 /// in its report.json, and puts both timelines on one page.
-std::vector<RunReport> compare_with_prediction(const ReportArguments& arguments, const Console& console) {
+std::vector<RunReport> compare_with_prediction(const ReportArguments& arguments,
+                                               const Console& console) {
   const RunReport run = load_run_report(arguments.run);
   const MeasuredSteps measured = measured_steps(run, arguments.run);
   const std::string folder = run_folder(arguments.run);

@@ -122,7 +122,7 @@ std::vector<Layout> piece_layouts() {
   return list;
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, TensorPieces, testing::ValuesIn(thinned(piece_layouts(), 4)));
+INSTANTIATE_TEST_SUITE_P(Layouts, TensorPieces, testing::ValuesIn(thinned(piece_layouts(), 8)));
 
 }  // namespace
 }  // namespace braid
