@@ -43,7 +43,7 @@ are late included, and brings made-up numbers (`braid emulate`, [docs/simulator.
 Tokens/s and GPU: of the median step. Simulated, off: the simulated step, and how far it is from the measured one; the same of compute alone.
 Exposed: communication that no compute runs beside, of all of it, as traced and as simulated. Copies within the device, which stand for what
 peers would write, share a copy engine and are slow beside compute: where communication took longer than simulated, exposed time is too high,
-and so is the time of kernels that memory limits.
+and so is the time of kernels that memory limits. Clock and power: medians of samples of the driver, every 200 ms, while the GPU was busy.
 
 ## Memory, GiB
 
@@ -109,8 +109,10 @@ def measure(arguments, results):
             facts = {"case": case, "variant": variant, "small": arguments.small}
             try:
                 words = [str(word) for word in command(arguments, case, variant)]
-                result = last_object(bounded_run.run_together(words, arguments.limit, [{}])[0])
-                results.add("emulated", **facts, **result)
+                with gpu_bench.GpuMonitor() as monitor:
+                    result = last_object(bounded_run.run_together(words, arguments.limit, [{}])[0])
+                busy = monitor.summary()
+                results.add("emulated", **facts, **result, clock_mhz=busy["clock_mhz"], power_w=busy["power_w"])
                 print(f"{case}, {variant}: {result['step_ns'] * 1e-6:.1f} ms, simulated {result['simulated_step_ns'] * 1e-6:.1f} ms",
                       flush=True)
             except Failure as error:
@@ -143,7 +145,12 @@ def step_row(r):
     return [r["case"], r["variant"], f"{ms(r['step_ns'])} ({ms(min(r['steps_ns']))} to {ms(max(r['steps_ns']))})",
             f"{r['tokens_per_s_per_rank']:,.0f}", ms(r["simulated_step_ns"]), off(r["simulated_step_ns"], r["step_ns"]),
             ms(measured["compute_ns"]), off(simulated["compute_ns"], measured["compute_ns"]), exposed(measured), exposed(simulated),
-            ms(measured["idle_ns"])]
+            ms(measured["idle_ns"]), of_busy(r.get("clock_mhz")), of_busy(r.get("power_w"))]
+
+
+def of_busy(value):
+    """Unknown without NVIDIA's driver, and in older results."""
+    return "" if value is None else f"{value:.0f}"
 
 
 def memory_row(r):
@@ -172,7 +179,7 @@ def page(results, small):
     facts = [["GPU", f"{machine['gpu']}, {machine.get('memory')}, power limit {machine.get('power_limit')}, driver {machine['driver']}"],
              ["host", f"{machine['cpu']}, {machine['cores']} cores"]]
     steps = table(["case", "overlap", "step, ms", "tokens/s and GPU", "simulated, ms", "off", "compute, ms", "off", "exposed, ms",
-                   "simulated exposed", "idle, ms"], [step_row(r) for r in rows])
+                   "simulated exposed", "idle, ms", "clock, MHz", "power, W"], [step_row(r) for r in rows])
     memory = table(["case", "overlap", "planned", "allocated", "by the driver"], [memory_row(r) for r in rows])
     return PAGE.format(days=" to ".join(dict.fromkeys((days[0], days[-1]))), cluster=CLUSTER, steps=steps, memory=memory,
                        machine="".join(f"| {key} | {value} |\n" for key, value in facts), ops=table(*op_rows(rows)))

@@ -25,13 +25,13 @@ def arguments(results, *more):
     return emulated.parse_arguments(["--bin", str(BRAID.parent), "--results", str(results), "--device", "cpu", "--small", *more])
 
 
-def record(case, variant="found", step_ns=100_000_000, simulated_ns=103_000_000, time="2026-01-01 00:00:00"):
+def record(case, variant="found", step_ns=100_000_000, simulated_ns=103_000_000, time="2026-01-01 00:00:00", **more):
     side = {"step_ns": step_ns, "compute_ns": 80_000_000, "idle_ns": 0, "copy_ns": 0, "exposed_ns": 20_000_000,
             "communication": {"tensor": {"total_ns": 50_000_000, "exposed_ns": 20_000_000}},
             "ops": {"linear": {"tasks": 4, "ns": 40_000_000}, "embedding": {"tasks": 1, "ns": 1000}}}
     return {"kind": "emulated", "time": time, "case": case, "variant": variant, "small": True, "step_ns": step_ns,
             "steps_ns": [step_ns, step_ns + 1_000_000], "simulated_step_ns": simulated_ns, "tokens_per_s_per_rank": 81920.0,
-            "planned_bytes": 2**30, "allocated_bytes": 2**30, "driver_bytes": 3 * 2**30, "measured": side, "simulated": side, "notes": []}
+            "planned_bytes": 2**30, "allocated_bytes": 2**30, "driver_bytes": 3 * 2**30, "measured": side, "simulated": side, "notes": [], **more}
 
 
 class EmulatedTest(unittest.TestCase):
@@ -86,6 +86,18 @@ class EmulatedTest(unittest.TestCase):
             self.assertEqual(emulated.measure(words, gpu_bench.Results(self.folder)), 1)
         kinds = [r["kind"] for r in gpu_bench.Results(self.folder).read()]
         self.assertEqual(kinds, ["failure", "emulated"])
+
+    def test_clock_and_power_of_the_run_are_kept(self):
+        words = arguments(self.folder, "--case", "llama-8b-tp")
+        result = {key: value for key, value in record("").items() if key not in ("kind", "time", "case", "variant", "small")}
+        busy = {"driver_bytes": 2**40, "clock_mhz": 1545.0, "power_w": 698.7}
+        with mock.patch.object(emulated.bounded_run, "run_together", return_value=[json.dumps(result, indent=2)]), \
+                mock.patch.object(gpu_bench.GpuMonitor, "summary", return_value=busy), contextlib.redirect_stdout(io.StringIO()):
+            self.assertEqual(emulated.measure(words, gpu_bench.Results(self.folder)), 0)
+        kept = gpu_bench.Results(self.folder).read()[0]
+        self.assertEqual((kept["clock_mhz"], kept["power_w"], kept["driver_bytes"]), (1545.0, 698.7, 3 * 2**30))
+        page = emulated.page(self.results_of({"kind": "machine", "time": "2026-01-01 00:00:00", **gpu_bench.machine()}, kept), True)
+        self.assertIn(" | 1545 | 699 |", page)
 
     def test_page_has_the_newest_of_each_and_errors_of_predictions(self):
         results = self.results_of({"kind": "machine", "time": "2026-01-01 00:00:00", **gpu_bench.machine()},
