@@ -20,16 +20,15 @@ endfunction()
 # Every program that starts threads: what the TSan build makes and runs.
 add_custom_target(braid_threaded_tests)
 
-# braid_tests(NAME [FOLDER path] [DEPS targets...] [LABELS labels...] [COST seconds] [THREAD_CASES pattern])
+# braid_tests(NAME [FOLDER path] [DEPS targets...] [LABELS labels...] [COST seconds] [NO_THREADS patterns...])
 # Test program braid_NAME_tests out of all *_test.cpp of tests/FOLDER (default: NAME), registered with ctest as NAME.
 # COST: about what it takes in a Release build, if that is long; ctest starts what takes longest first, so that none is
 # alone at the end.
-# THREAD_CASES: cases, as a GoogleTest filter, that ThreadSanitizer sees (default: all), where most of them do long work in one
-# thread or the same work as others.
+# NO_THREADS: cases, as GoogleTest's patterns, that ThreadSanitizer is spared: long work of one thread, or what others do as well.
 # Labels: "threads" (run under TSan too), "slow" (left out by ./test.sh --quick), "gpu" (skips itself without a GPU).
 # Each run leaves its cases in reports/NAME.json, where scripts/run_tests.py counts them.
 function(braid_tests name)
-  cmake_parse_arguments(ARG "" "FOLDER;COST;THREAD_CASES" "DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "" "FOLDER;COST" "DEPS;LABELS;NO_THREADS" ${ARGN})
   if(NOT ARG_FOLDER)
     set(ARG_FOLDER ${name})
   endif()
@@ -42,14 +41,14 @@ function(braid_tests name)
   target_link_libraries(braid_${name}_tests PRIVATE ${ARG_DEPS} braid_test_support GTest::gtest_main)
   target_precompile_headers(braid_${name}_tests REUSE_FROM braid_test_support)
   add_test(NAME ${name} COMMAND braid_${name}_tests)
-  set(environment GTEST_OUTPUT=json:${CMAKE_BINARY_DIR}/reports/${name}.json)
-  if(ARG_THREAD_CASES AND BRAID_SANITIZE STREQUAL thread)
-    list(APPEND environment GTEST_FILTER=${ARG_THREAD_CASES})
-  endif()
   set_tests_properties(${name} PROPERTIES
-    ENVIRONMENT "${environment}"
+    ENVIRONMENT GTEST_OUTPUT=json:${CMAKE_BINARY_DIR}/reports/${name}.json
     LABELS "${ARG_LABELS}"
     TIMEOUT 1500)
+  if(ARG_NO_THREADS AND BRAID_SANITIZE STREQUAL thread)
+    list(JOIN ARG_NO_THREADS ":" patterns)  # behind the cases that the caller asks for, which may be none
+    set_tests_properties(${name} PROPERTIES ENVIRONMENT_MODIFICATION GTEST_FILTER=string_append:-${patterns})
+  endif()
   if(ARG_COST)
     set_tests_properties(${name} PROPERTIES COST ${ARG_COST})
   endif()

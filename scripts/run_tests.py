@@ -59,12 +59,14 @@ def select(ctest, pattern):
     environment = {key: value for key, value in os.environ.items() if not key.startswith("GTEST_")}
     for test in json.loads(shown.stdout)["tests"]:
         properties = {entry["name"]: entry["value"] for entry in test.get("properties", [])}
+        spared = "".join(change.partition("=string_append:")[2] for change in properties.get("ENVIRONMENT_MODIFICATION", []))
+        seen = environment | {"GTEST_FILTER": spared or "*"}
         is_gtest = any(value.startswith("GTEST_OUTPUT=") for value in properties.get("ENVIRONMENT", []))
         if re.search(pattern, test["name"]):
             tests.append(test["name"])
-            cases += listed_cases(test["command"][0], environment) if is_gtest else []
+            cases += listed_cases(test["command"][0], seen) if is_gtest else []
         elif is_gtest:
-            found = [case for case in listed_cases(test["command"][0], environment) if re.search(pattern, case)]
+            found = [case for case in listed_cases(test["command"][0], seen) if re.search(pattern, case)]
             tests += [test["name"]] if found else []
             cases += found
     return tests, cases
