@@ -7,7 +7,7 @@ usage() {
   cat <<'TXT'
 usage: ./test.sh [--quick] [--unity] [-k REGEX]
   --quick    leave out the tests labelled slow
-  --unity    compile tests up to ten as one file: faster from nothing, slower after a change
+  --unity    compile tests, commands and benchmarks up to ten as one file: faster from nothing, slower after a change
   -k REGEX   run only the test programs, and the cases Suite.Name, that match
 Installs missing Debian packages (scripts/setup.sh), builds in build/release, runs the tests two at a time.
 Sanitizers, fuzzers and linters: .ci/run; see docs/testing.md.
@@ -18,7 +18,7 @@ options=() unity=
 while [ $# -gt 0 ]; do
   case $1 in
     --quick) options+=(--quick); shift ;;
-    --unity) unity=_tests$; shift ;;
+    --unity) unity='^braid_(cli|bench_.*)$|_tests$'; shift ;;
     -k) [ $# -ge 2 ] || { usage >&2; exit 2; }; options+=(-k "$2"); shift 2 ;;
     -h | --help) usage; exit 0 ;;
     *) echo "test.sh: unknown option $1" >&2; usage >&2; exit 2 ;;
