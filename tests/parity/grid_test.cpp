@@ -137,7 +137,7 @@ std::vector<Layout> layouts() {
   return list;
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, ParityGrid, testing::ValuesIn(thinned(layouts(), 7)));
+INSTANTIATE_TEST_SUITE_P(Layouts, ParityGrid, testing::ValuesIn(thinned(layouts(), 11)));
 
 std::vector<Layout> bfloat16_layouts() {
   return {

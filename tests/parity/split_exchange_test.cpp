@@ -54,7 +54,7 @@ TEST_P(SplitExchangeParity, EqualsOneRank) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, SplitExchangeParity,
-                         testing::ValuesIn(thinned(layouts(kCut), 4)));
+                         testing::ValuesIn(thinned(layouts(kCut), 8)));
 
 class ExchangeBeside : public testing::TestWithParam<Layout> {};
 
@@ -70,7 +70,7 @@ TEST_P(ExchangeBeside, ChangesNoBit) {
   expect_same_bits(with(" overlap.mode=manual overlap.overlap_context_comm=true"), off);
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, ExchangeBeside, testing::ValuesIn(thinned(layouts(""), 4)));
+INSTANTIATE_TEST_SUITE_P(Layouts, ExchangeBeside, testing::ValuesIn(thinned(layouts(""), 8)));
 
 }  // namespace
 }  // namespace braid

@@ -68,7 +68,7 @@ std::vector<Layout> bulk_layouts() {
   return list;
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, TensorBulk, testing::ValuesIn(thinned(bulk_layouts(), 4)));
+INSTANTIATE_TEST_SUITE_P(Layouts, TensorBulk, testing::ValuesIn(thinned(bulk_layouts(), 8)));
 
 class TensorPieces : public testing::TestWithParam<Layout> {};
 

@@ -18,11 +18,12 @@
 #include "plan/run_plan.h"
 #include "support/proposals.h"
 #include "support/random_layout.h"
+#include "support/thinned.h"
 
 namespace braid {
 namespace {
 
-constexpr uint64_t kNumSeeds = 200;
+constexpr uint64_t kNumSeeds = kSanitized ? 50 : 200;
 
 /// Adds to a random layout, which mostly is possible, random values of keys of the table.
 class RandomSettings {

@@ -10,6 +10,7 @@
 #include "plan/describe_simulation.h"
 #include "sim/analytic_model.h"
 #include "support/emulated_layouts.h"
+#include "support/thinned.h"
 
 namespace braid {
 namespace {
@@ -62,7 +63,7 @@ std::string first_difference(const RankTimeline& a, const RankTimeline& b) {
 TEST(SimulatedRun, IsThatOfAllRanks) {
   std::mt19937 random(3);
   const auto model = make_analytic_model(parse_cluster("h100x16"));
-  for (int i = 0; i < 12; ++i) {
+  for (int i = 0; i < (kSanitized ? 3 : 12); ++i) {
     RunConfig config = small_planned_run();
     ParallelConfig& parallel = config.parallel;
     parallel.ranks = 16;
