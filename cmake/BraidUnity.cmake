@@ -1,5 +1,5 @@
 # Sources that are compiled as one file (CMake calls that a unity build): most of what a compiler does for one of ours is in the
-# headers, and a build from nothing takes a third of the time. scripts/group_sources.py says which do not get into each other's way.
+# headers (docs/testing.md has figures). scripts/group_sources.py says which do not get into each other's way.
 
 # All targets of a folder and those below it that are compiled.
 function(braid_compiled_targets folder result)
