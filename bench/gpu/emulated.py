@@ -3,10 +3,11 @@
 kernels, graphs and memory, communication of the length that the simulator gives it. Says how far the simulator is off in all else.
 
 usage: emulated.py --bin FOLDER --results FOLDER [--case NAME]... [--variant NAME]... [--found FOLDER] [--rank R] [--steps N]
-                   [--seconds N] [--limit S] [--report FILE] [--page-only] [--small] [--device cuda|cpu]
+                   [--seconds N] [--limit S] [--profile FILE] [--report FILE] [--page-only] [--small] [--device cuda|cpu]
 
 Variants: `found` is the overlap that `braid simulate --auto-overlap` finds for eight such GPUs (FOUND/CASE.toml where --found has it),
-`defaults` what the run file says, `off` none. All cases in the first variant come first, so that --seconds cuts off the least important.
+`copies` the same with what the others send made in every step (slow, in exactly the memory of the run), `defaults` what the run file says,
+`off` none. All cases in the first variant come first, so that --seconds cuts off the least important.
 The page, FOLDER/emulated.md or --report, has the newest result of each case and variant.
 """
 import argparse
@@ -23,7 +24,8 @@ from report import gib, table
 
 GPUS = 8
 CLUSTER = f"h200x{GPUS}"
-VARIANTS = {"found": multi_cases.SEARCHED, "defaults": {}, "off": multi_cases.OFF}
+VARIANTS = {"found": multi_cases.SEARCHED, "copies": multi_cases.SEARCHED, "defaults": {}, "off": multi_cases.OFF}
+OF_SEARCH = ("found", "copies")
 
 PAGE = """# One rank of eight, alone on a GPU
 
@@ -34,21 +36,22 @@ Written by `bench/gpu/check.sh emulated` ([emulated.py](emulated.py)); measured 
 {machine}
 The cases of [cases/multi](cases/multi) for 8 GPUs. Rank 0 of eight runs with its program, memory and kernels at full size, captured as one CUDA
 graph, on one GPU; the other seven are played: communication takes as long as the simulator says ({cluster}, data sheets), waiting for ranks that
-are late included, and brings made-up numbers (`braid emulate`, [docs/simulator.md](../../docs/simulator.md#one-rank-for-real)).
+are late included, and brings numbers that are made up once (`braid emulate`, [docs/simulator.md](../../docs/simulator.md#one-rank-for-real)).
 **This measures compute, overlap, launches and memory. It does not measure communication between GPUs.**
 
 ## Steps
 
 {steps}
-Tokens/s and GPU: of the median step. Simulated, off: the simulated step, and how far it is from the measured one; the same of compute alone.
-Exposed: communication that no compute runs beside, of all of it, as traced and as simulated. Copies within the device, which stand for what
-peers would write, share a copy engine and are slow beside compute: where communication took longer than simulated, exposed time is too high,
-and so is the time of kernels that memory limits. Clock and power: medians of samples of the driver, every 200 ms, while the GPU was busy.
+Tokens/s and GPU: of the median step. Simulated, off: the simulated step, and how far it is from the measured one; the same where a profile of one
+GPU says what compute costs; and of compute alone, by data sheet. Means of the distances: {means}.
+Exposed: communication that no compute runs beside, of all of it, as traced and as simulated. `copies`: with copies within the device for what
+peers would write, which are slow beside compute: there communication takes longer than simulated, and exposed time is too high. Clock and power: medians of samples of the driver, every 200 ms, while the GPU was busy.
 
 ## Memory, GiB
 
 {memory}
-By the driver: what the GPU has less than before, with graphs, libraries, kernels' scratch and 64 MiB for playing the others.
+For the others: what they send lies apart, since it is made once; with `copies` in the memory that was planned. By the driver: what the GPU has
+less than before, with graphs, libraries, kernels' scratch and 64 MiB for playing the others.
 
 ## Ops
 
@@ -69,6 +72,7 @@ def parse_arguments(words=None):
     parser.add_argument("--steps", type=int, default=5, help="timed steps (5)")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no run after so many")
     parser.add_argument("--limit", type=int, default=300, help="seconds of one run (300)")
+    parser.add_argument("--profile", type=pathlib.Path, help="simulate by this profile, too, all that was measured (needs no GPU)")
     parser.add_argument("--report", type=pathlib.Path, help="the page")
     parser.add_argument("--page-only", action="store_true", help="run nothing, write the page of what there is")
     parser.add_argument("--small", action="store_true", help="tiny versions of the cases, to rehearse")
@@ -79,15 +83,28 @@ def parse_arguments(words=None):
     return arguments
 
 
-def command(arguments, case, variant):
-    """A found run file says all; what is not found yet is searched for on the way."""
+def settings(arguments, case, variant):
+    """Run file and changes. A found run file says all; what is not found yet is searched for on the way."""
     found = arguments.found / f"{case}.toml" if arguments.found else None
-    has_found = variant == "found" and found and found.is_file()
+    has_found = variant in OF_SEARCH and found and found.is_file()
     run_file = found if has_found else multi_cases.run_file(case)
     changes = multi_cases.changes(case, GPUS, arguments.small, arguments.device) | ({} if has_found else VARIANTS[variant])
-    return [gpu_bench.find_program(arguments.bin, "braid"), "emulate", run_file, "--cluster", CLUSTER, "--json", "--rank", arguments.rank,
-            "--steps", arguments.steps, *gpu_bench.as_arguments(changes),
-            *(["--auto-overlap"] if variant == "found" and not has_found else [])]
+    return [run_file, *gpu_bench.as_arguments(changes), *(["--auto-overlap"] if variant in OF_SEARCH and not has_found else [])]
+
+
+def command(arguments, case, variant):
+    return [gpu_bench.find_program(arguments.bin, "braid"), "emulate", *settings(arguments, case, variant), "--cluster", CLUSTER, "--json",
+            "--rank", arguments.rank, "--steps", arguments.steps, *(["--copies"] if variant == "copies" else [])]
+
+
+def simulate_by_profile(arguments, results):
+    """Compute costs what the profile says, communication what the data sheet does."""
+    for r in newest(results.read(), arguments.small):
+        words = [gpu_bench.find_program(arguments.bin, "braid"), "simulate", *settings(arguments, r["case"], r["variant"]),
+                 "--profile", arguments.profile, "--json"]
+        simulated = last_object(bounded_run.run_together([str(word) for word in words], arguments.limit, [{}])[0])
+        results.add("by_profile", case=r["case"], variant=r["variant"], small=arguments.small, step_ns=simulated["step_ns"],
+                    cost=simulated["cost"])
 
 
 def last_object(text):
@@ -123,8 +140,14 @@ def measure(arguments, results):
 
 
 def newest(records, small):
-    """By case and variant, in the order of the cases."""
-    latest = {(r["case"], r["variant"]): r for r in records if r["kind"] == "emulated" and r["small"] == small}
+    """By case and variant, in the order of the cases; what a profile says of a step is in it."""
+    latest = {}
+    for r in records:
+        place = (r.get("case"), r.get("variant"))
+        if r["kind"] == "emulated" and r["small"] == small:
+            latest[place] = r
+        elif r["kind"] == "by_profile" and r["small"] == small:
+            latest[place] = latest[place] | {"profile_step_ns": r["step_ns"]}
     return [latest[case, variant] for case in multi_cases.CASES for variant in VARIANTS if (case, variant) in latest]
 
 
@@ -140,10 +163,15 @@ def exposed(side):
     return ", ".join(f"{kind} {ms(of['exposed_ns'])} of {ms(of['total_ns'])}" for kind, of in side["communication"].items()) or "none"
 
 
+def distance(simulated_ns, r):
+    return abs(simulated_ns / r["step_ns"] - 1)
+
+
 def step_row(r):
     measured, simulated = r["measured"], r["simulated"]
     return [r["case"], r["variant"], f"{ms(r['step_ns'])} ({ms(min(r['steps_ns']))} to {ms(max(r['steps_ns']))})",
             f"{r['tokens_per_s_per_rank']:,.0f}", ms(r["simulated_step_ns"]), off(r["simulated_step_ns"], r["step_ns"]),
+            off(r["profile_step_ns"], r["step_ns"]) if "profile_step_ns" in r else "",
             ms(measured["compute_ns"]), off(simulated["compute_ns"], measured["compute_ns"]), exposed(measured), exposed(simulated),
             ms(measured["idle_ns"]), of_busy(r.get("clock_mhz")), of_busy(r.get("power_w"))]
 
@@ -154,8 +182,10 @@ def of_busy(value):
 
 
 def memory_row(r):
-    equal = r["planned_bytes"] == r["allocated_bytes"]
-    return [r["case"], r["variant"], gib(r["planned_bytes"]), "the same" if equal else gib(r["allocated_bytes"]), gib(r.get("driver_bytes"))]
+    lasting = r["lasting_bytes"]
+    equal = r["planned_bytes"] + lasting == r["allocated_bytes"]
+    return [r["case"], r["variant"], gib(r["planned_bytes"]), gib(lasting) if lasting else "", "the same" if equal else gib(r["allocated_bytes"]),
+            gib(r.get("driver_bytes"))]
 
 
 def op_rows(rows):
@@ -178,10 +208,13 @@ def page(results, small):
     days = sorted({r["time"][:10] for r in rows})
     facts = [["GPU", f"{machine['gpu']}, {machine.get('memory')}, power limit {machine.get('power_limit')}, driver {machine['driver']}"],
              ["host", f"{machine['cpu']}, {machine['cores']} cores"]]
-    steps = table(["case", "overlap", "step, ms", "tokens/s and GPU", "simulated, ms", "off", "compute, ms", "off", "exposed, ms",
+    steps = table(["case", "overlap", "step, ms", "tokens/s and GPU", "simulated, ms", "off", "by profile", "compute, ms", "off", "exposed, ms",
                    "simulated exposed", "idle, ms", "clock, MHz", "power, W"], [step_row(r) for r in rows])
-    memory = table(["case", "overlap", "planned", "allocated", "by the driver"], [memory_row(r) for r in rows])
-    return PAGE.format(days=" to ".join(dict.fromkeys((days[0], days[-1]))), cluster=CLUSTER, steps=steps, memory=memory,
+    distances = {"by data sheet": [distance(r["simulated_step_ns"], r) for r in rows],
+                 "by profile": [distance(r["profile_step_ns"], r) for r in rows if "profile_step_ns" in r]}
+    means = ", ".join(f"{100 * sum(of) / len(of):.1f}% {name}" for name, of in distances.items() if of)
+    memory = table(["case", "overlap", "planned", "for the others", "allocated", "by the driver"], [memory_row(r) for r in rows])
+    return PAGE.format(days=" to ".join(dict.fromkeys((days[0], days[-1]))), cluster=CLUSTER, steps=steps, memory=memory, means=means,
                        machine="".join(f"| {key} | {value} |\n" for key, value in facts), ops=table(*op_rows(rows)))
 
 
@@ -193,6 +226,8 @@ def main():
         if not arguments.page_only:
             results.add("machine", **gpu_bench.machine())
             failures = measure(arguments, results)
+        if arguments.profile:
+            simulate_by_profile(arguments, results)
         path = arguments.report or arguments.results / "emulated.md"
         gpu_bench.write_whole(path, page(results, arguments.small))
         print(f"page {path}")

@@ -176,6 +176,27 @@ std::vector<TimelineKernel> kernels_of(const Program& program, const ActivityLog
 
 }  // namespace
 
+void add_host_timed(std::span<const HostTimedTask> tasks, std::string_view name, ActivityLog& log) {
+  uint32_t last_call = 0;
+  for (const DeviceActivity& activity : log.activities) {
+    last_call = std::max(last_call, activity.call);
+  }
+  for (const CallOfTask& entry : log.calls) {
+    last_call = std::max(last_call, entry.call);
+  }
+  const auto name_index = static_cast<uint32_t>(log.names.size());
+  log.names.emplace_back(name);
+  for (const HostTimedTask& task : tasks) {
+    ++last_call;
+    log.calls.push_back({.call = last_call, .task = task.task});
+    log.activities.push_back({.name = name_index,
+                              .start_ns = task.start_ns,
+                              .end_ns = task.end_ns,
+                              .graph_node = 0,
+                              .call = last_call});
+  }
+}
+
 TaskOfNode tasks_of_nodes(std::span<const NodeOfTask> captured, std::span<const NodeClone> clones) {
   TaskOfNode tasks;
   for (const NodeOfTask& entry : captured) {

@@ -4,6 +4,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -36,6 +37,16 @@ struct ActivityLog {
   std::vector<CallOfTask> calls;           ///< of work that is not in a graph
   int64_t num_lost = 0;                    ///< records for which the profiler had no room
 };
+
+/// A task whose times the host took, on the profiler's clock: of what leaves no record.
+struct HostTimedTask {
+  uint32_t task = 0;  ///< place in the program
+  int64_t start_ns = 0;
+  int64_t end_ns = 0;
+};
+
+/// Adds them as activities of that name, of calls that nothing else in `log` has.
+void add_host_timed(std::span<const HostTimedTask> tasks, std::string_view name, ActivityLog& log);
 
 /// A node of a captured graph, by the profiler's id, and the task that it was captured for.
 struct NodeOfTask {

@@ -26,6 +26,7 @@ struct EmulateArguments {
   int rank = 0;
   int64_t steps = 5;
   bool no_waits = false;
+  bool copies = false;
   std::string trace;
   bool json = false;
 };
@@ -54,7 +55,8 @@ void run(const EmulateArguments& arguments, const Console& console) {
                         arguments.json);
   const SimulatedRun simulated(config, vocabulary, *model,
                                {.starts_on_arrival = !arguments.no_waits});
-  const EmulatedPeers peers = emulated_peers(simulated, arguments.rank);
+  EmulatedPeers peers = emulated_peers(simulated, arguments.rank);
+  peers.every_step = arguments.copies;
   if (!arguments.json) {
     console.print(describe_layout(config, simulated.plan().model) +
                   describe_place(arguments, device, simulated));
@@ -94,6 +96,11 @@ void add_emulate_command(CLI::App& app, const Console& console) {
   command->add_flag("--no-waits", arguments->no_waits,
                     "The others are never late: communication takes only as long as bytes move, so "
                     "that a pipeline has no bubble");
+  command->add_flag(
+      "--copies", arguments->copies,
+      "What the others would send is made in every step, by copies within the device, "
+      "instead of once: in exactly the memory of the run, but products slow such "
+      "copies far more than they slow pushes of peers");
   command
       ->add_option("--trace", arguments->trace,
                    "Write the timeline of the traced step for Perfetto (ui.perfetto.dev) or "
@@ -101,9 +108,9 @@ void add_emulate_command(CLI::App& app, const Console& console) {
       ->type_name("FILE");
   command->add_flag("--json", arguments->json, "Print a JSON object instead of text");
   command->footer(
-      "Kernels, memory and overlap are real; communication takes the time that the simulator gives "
-      "it, by\ncopy engines on a GPU, and brings numbers that are made up. Needs no data. "
-      "docs/simulator.md says what\nthat leaves out.\n\n"
+      "Kernels and overlap are real; communication takes the time that the simulator gives it, and "
+      "brings numbers\nthat are made up, once, into memory of their own. Needs no data. "
+      "docs/simulator.md says what that leaves out.\n\n"
       "  braid emulate run.toml --cluster h200x8\n"
       "  braid emulate run.toml --cluster h200x64 --auto-overlap --rank 8\n"
       "  braid emulate run.toml --profile my.json --no-waits --trace rank0.json");

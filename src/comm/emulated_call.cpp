@@ -88,11 +88,12 @@ bool copies_nothing(const StandInCopy& copy, const CommCall& call) {
 }
 
 void run_emulated(const EmulatedCall& emulated, const CommCall& call,
-                  std::span<const std::byte> stock) {
+                  std::span<const std::byte> stock, bool is_first_step) {
   const auto end =
       std::chrono::steady_clock::now() + std::chrono::nanoseconds(emulated.duration_ns);
+  const bool fills = emulated.every_step || is_first_step;
   for (const StandInCopy& copy : emulated.copies) {
-    if (!copies_nothing(copy, call)) {
+    if (fills && !copies_nothing(copy, call)) {
       const std::byte* const from = copy.from_stock ? stock.data() : call.send;
       std::memcpy(call.recv + copy.to_bytes, from + copy.from_bytes,
                   static_cast<size_t>(copy.num_bytes));

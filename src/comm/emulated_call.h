@@ -16,6 +16,10 @@ namespace braid {
 /// How long the tasks of a rank that communicate with others take, from when it has come to them.
 struct EmulatedPeers {
   std::vector<std::vector<int64_t>> task_ns;  ///< by program and task; of other tasks not looked at
+  /// Whether every step makes what the others would have sent, or only the first one of a program,
+  /// and the numbers stay where they are: then the memory plan must give them a place of their own
+  /// (memory/lasting_buffers.h).
+  bool every_step = true;
 };
 
 /// A part of what an emulated call does, within the memory of its rank.
@@ -45,11 +49,13 @@ bool copies_nothing(const StandInCopy& copy, const CommCall& call);
 struct EmulatedCall {
   std::vector<StandInCopy> copies;
   int64_t duration_ns = 0;
+  bool every_step = true;  ///< makes the copies in the first step only, if false
 };
 
-/// Returns when the copies are made and the duration is over; waits without using a core.
+/// Returns when the copies are made, where this step makes them, and the duration is over; waits
+/// without using a core.
 void run_emulated(const EmulatedCall& emulated, const CommCall& call,
-                  std::span<const std::byte> stock);
+                  std::span<const std::byte> stock, bool is_first_step);
 
 /// Fills a stock: normal numbers in bf16 with a standard deviation of 0.02, as fresh weights have;
 /// read as fp32 or f64 they are finite, too.

@@ -9,12 +9,13 @@
 #include "memory/quick_plan.h"
 
 namespace braid {
-namespace {
 
 int64_t aligned_bytes(const Buffer& buffer) {
   return (buffer.size_bytes() + kBufferAlignmentBytes - 1) / kBufferAlignmentBytes *
          kBufferAlignmentBytes;
 }
+
+namespace {
 
 void check_same_content(const Buffer& known, const Buffer& buffer) {
   check(known.dtype == buffer.dtype && known.size_bytes() == buffer.size_bytes(),

@@ -13,6 +13,9 @@ namespace braid {
 
 inline constexpr int64_t kBufferAlignmentBytes = 256;
 
+/// What a plan gives the buffer: its size, to the next multiple of the alignment.
+int64_t aligned_bytes(const Buffer& buffer);
+
 /// Where the step buffers of one program lie, and how good that is.
 struct StepPlan {
   std::vector<int64_t> offset_bytes;  ///< by BufferId; in the persistent arena for persistent

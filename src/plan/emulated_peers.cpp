@@ -5,8 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "backends/step_progress.h"
 #include "base/errors.h"
 #include "base/text.h"
+#include "memory/lasting_buffers.h"
 #include "plan/rank_programs.h"
 
 namespace braid {
@@ -31,6 +33,16 @@ void check_is_planned(const RunPlan& plan, int rank) {
                      join(planned, ", "), plan.ranks.size() > kMostNamed ? ", ..." : "");
 }
 
+void mark_results(const Program& program, const Task& task, std::vector<bool>& is_result) {
+  const OpSpec& spec = program.spec(task);
+  const auto ranges = program.operands_of(task);
+  for (size_t i = 0; i < ranges.size(); ++i) {
+    if (writes(spec.operands[i].access)) {
+      is_result[ranges[i].buffer.index()] = true;
+    }
+  }
+}
+
 }  // namespace
 
 EmulatedPeers emulated_peers(const SimulatedRun& run, int rank) {
@@ -52,6 +64,23 @@ EmulatedPeers emulated_peers(const SimulatedRun& run, int rank) {
         std::max<int64_t>(times[task].end_ns - times[task].start_ns, 0);
   }
   return peers;
+}
+
+MemoryPlan memory_with(const EmulatedPeers& peers, const RankPlan& planned) {
+  if (peers.every_step) {
+    return planned.memory;
+  }
+  std::vector<std::vector<bool>> lasting;
+  for (const Program& program : planned.programs) {
+    lasting.emplace_back(program.buffers.size());
+  }
+  const Program& program = planned.programs[kTrainProgram];
+  for (const Task& task : program.tasks) {
+    if (meets_others(program, task)) {
+      mark_results(program, task, lasting[kTrainProgram]);
+    }
+  }
+  return with_lasting_buffers(planned.memory, planned.programs, lasting);
 }
 
 }  // namespace braid

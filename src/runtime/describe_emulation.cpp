@@ -98,9 +98,13 @@ std::string exposed_text(const RankTimes& times) {
 }
 
 std::string memory_line(const RankEmulation& emulation) {
-  const bool equal = emulation.planned_bytes == emulation.allocated_bytes;
+  const int64_t needed = emulation.planned_bytes + emulation.lasting_bytes;
+  const bool equal = needed == emulation.allocated_bytes;
   return fmt::format(
-      "memory    planned {} {} allocated{}{}\n", format_bytes(emulation.planned_bytes),
+      "memory    planned {}{} {} allocated{}{}\n", format_bytes(emulation.planned_bytes),
+      emulation.lasting_bytes == 0
+          ? ""
+          : fmt::format(" + {} for what others would send", format_bytes(emulation.lasting_bytes)),
       equal ? "=" : "!=", equal ? "" : " " + format_bytes(emulation.allocated_bytes),
       emulation.driver_bytes ? fmt::format("; {} by the driver, libraries and emulation included",
                                            format_bytes(*emulation.driver_bytes))
@@ -200,6 +204,7 @@ std::string emulation_json(const RankEmulation& emulation, const SimulatedRun& s
                {"tokens_per_s_per_rank", tokens_per_s_per_rank(emulation, simulated)},
                {"simulated_step_ns", simulated.step_ns()},
                {"planned_bytes", emulation.planned_bytes},
+               {"lasting_bytes", emulation.lasting_bytes},
                {"allocated_bytes", emulation.allocated_bytes},
                {"measured", to_json(sides.measured)},
                {"simulated", to_json(sides.simulated)},

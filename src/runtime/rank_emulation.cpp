@@ -13,6 +13,7 @@
 #include "backends/cpu/worker_pool.h"
 #include "base/errors.h"
 #include "base/text.h"
+#include "plan/emulated_peers.h"
 #include "plan/rank_programs.h"
 #include "runtime/step_exchange.h"
 #include "state/initial_weights.h"
@@ -23,18 +24,18 @@
 namespace braid {
 namespace {
 
-std::unique_ptr<Executor> make_executor(const RankPlan& rank, const RunConfig& config,
-                                        const EmulatedPeers& peers,
+std::unique_ptr<Executor> make_executor(const RankPlan& rank, const MemoryPlan& memory,
+                                        const RunConfig& config, const EmulatedPeers& peers,
                                         const RankEmulationOptions& options) {
   if (options.device.gpu) {
-    return make_cuda_rank(rank.programs, rank.memory,
+    return make_cuda_rank(rank.programs, memory,
                           {.device = options.device.gpu->device,
                            .cache_folder = options.cache_folder,
                            .repeatable = config.runtime.repeatable,
                            .emulated_peers = peers});
   }
   return std::make_unique<CpuExecutor>(
-      rank.programs, rank.memory,
+      rank.programs, memory,
       CpuExecutorOptions{.num_workers = options.threads, .emulated_peers = peers});
 }
 
@@ -42,12 +43,21 @@ std::optional<int64_t> free_bytes(const Device& device) {
   return device.gpu ? std::optional(free_cuda_bytes(device.gpu->device)) : std::nullopt;
 }
 
-void check_fits(const RankPlan& rank, int number, std::optional<int64_t> free) {
+void check_fits(const RankPlan& rank, const MemoryPlan& memory, int number,
+                std::optional<int64_t> free) {
   if (free && rank.memory.peak_bytes() > *free) {
     throw_config_error(
         "rank {} needs {} and what its kernels take, this GPU has {} free; braid plan "
         "--device-memory says which settings fit",
         number, format_bytes(rank.memory.peak_bytes()), format_bytes(*free));
+  }
+  if (free && memory.peak_bytes() > *free) {
+    throw_config_error(
+        "rank {} needs {}, {} of them for what others would send, and this GPU has {} free; with "
+        "--copies it needs {}",
+        number, format_bytes(memory.peak_bytes()),
+        format_bytes(memory.peak_bytes() - rank.memory.peak_bytes()), format_bytes(*free),
+        format_bytes(rank.memory.peak_bytes()));
   }
 }
 
@@ -136,8 +146,9 @@ RankEmulation emulate_rank(const RunPlan& plan, const RunConfig& config, int ran
         options.warmup_steps);
   const RankPlan& planned = plan_of_rank(plan, rank);
   const std::optional<int64_t> free_before = free_bytes(options.device);
-  check_fits(planned, rank, free_before);
-  const std::unique_ptr<Executor> executor = make_executor(planned, config, peers, options);
+  const MemoryPlan memory = memory_with(peers, planned);
+  check_fits(planned, memory, rank, free_before);
+  const std::unique_ptr<Executor> executor = make_executor(planned, memory, config, peers, options);
   const int64_t num_slots = executor->max_steps_in_flight();
   StepExchange exchange(*executor, planned.programs[kTrainProgram], static_cast<int>(num_slots));
   for (int64_t slot = 0; slot < num_slots; ++slot) {
@@ -150,6 +161,7 @@ RankEmulation emulate_rank(const RunPlan& plan, const RunConfig& config, int ran
   const std::optional<int64_t> free_after = free_bytes(options.device);
   result.timeline = trace_step(*executor, exchange, options.device.gpu.has_value());
   result.planned_bytes = planned.memory.peak_bytes();
+  result.lasting_bytes = memory.peak_bytes() - result.planned_bytes;
   result.allocated_bytes = executor->allocated_bytes();
   result.notes = executor->notes();
   if (free_before && free_after) {

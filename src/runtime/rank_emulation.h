@@ -25,8 +25,9 @@ struct RankEmulationOptions {
 struct RankEmulation {
   std::vector<int64_t> step_ns;  ///< of the timed steps, from the end of the one in front
   Timeline timeline;             ///< of one step more, which was traced; has this rank alone
-  int64_t planned_bytes = 0;     ///< MemoryPlan::peak_bytes
-  int64_t allocated_bytes = 0;   ///< by the executor for that
+  int64_t planned_bytes = 0;     ///< MemoryPlan::peak_bytes, of the rank among others
+  int64_t lasting_bytes = 0;     ///< beyond that, for numbers that peers send once (memory_with)
+  int64_t allocated_bytes = 0;   ///< by the executor for both
   /// What the driver of a GPU has less than before: all that was taken, with what libraries and
   /// graphs take, and the emulation's own.
   std::optional<int64_t> driver_bytes;

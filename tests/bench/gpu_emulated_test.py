@@ -31,7 +31,7 @@ def record(case, variant="found", step_ns=100_000_000, simulated_ns=103_000_000,
             "ops": {"linear": {"tasks": 4, "ns": 40_000_000}, "embedding": {"tasks": 1, "ns": 1000}}}
     return {"kind": "emulated", "time": time, "case": case, "variant": variant, "small": True, "step_ns": step_ns,
             "steps_ns": [step_ns, step_ns + 1_000_000], "simulated_step_ns": simulated_ns, "tokens_per_s_per_rank": 81920.0,
-            "planned_bytes": 2**30, "allocated_bytes": 2**30, "driver_bytes": 3 * 2**30, "measured": side, "simulated": side, "notes": [], **more}
+            "planned_bytes": 2**30, "lasting_bytes": 0, "allocated_bytes": 2**30, "driver_bytes": 3 * 2**30, "measured": side, "simulated": side, "notes": [], **more}
 
 
 class EmulatedTest(unittest.TestCase):
@@ -103,10 +103,23 @@ class EmulatedTest(unittest.TestCase):
         results = self.results_of({"kind": "machine", "time": "2026-01-01 00:00:00", **gpu_bench.machine()},
                                   record("llama-8b-tp", step_ns=200_000_000), record("llama-8b-tp", time="2026-01-02 00:00:00"))
         page = emulated.page(results, True)
-        self.assertIn("| llama-8b-tp | found | 100.0 (100.0 to 101.0) | 81,920 | 103.0 | +3.0% | 80.0 | +0.0% | tensor 20.0 of 50.0 |", page)
-        self.assertIn("| llama-8b-tp | found | 1.0 | the same | 3.0 |", page)
+        self.assertIn("| llama-8b-tp | found | 100.0 (100.0 to 101.0) | 81,920 | 103.0 | +3.0% |  | 80.0 | +0.0% | tensor 20.0 of 50.0 |", page)
+        self.assertIn("Means of the distances: 3.0% by data sheet.", page)
+        self.assertIn("| llama-8b-tp | found | 1.0 |  | the same | 3.0 |", page)
         self.assertIn("| linear | +0.0% |", page)
         self.assertNotIn("| embedding |", page)
+
+    def test_a_profile_simulates_what_was_measured(self):
+        results = self.results_of({"kind": "machine", "time": "2026-01-01 00:00:00", **gpu_bench.machine()}, record("llama-8b-tp"))
+        words = arguments(self.folder, "--profile", "some.json", "--page-only")
+        simulated = ["note\n" + json.dumps({"step_ns": 99_000_000, "cost": "measured"}, indent=2)]
+        with mock.patch.object(emulated.bounded_run, "run_together", return_value=simulated) as run:
+            emulated.simulate_by_profile(words, results)
+        self.assertIn("--auto-overlap", run.call_args.args[0])
+        self.assertEqual(run.call_args.args[0][-3:], ["--profile", "some.json", "--json"])
+        page = emulated.page(results, True)
+        self.assertIn(" | 103.0 | +3.0% | -1.0% | ", page)
+        self.assertIn("Means of the distances: 3.0% by data sheet, 1.0% by profile.", page)
 
     def test_without_results_there_is_no_page(self):
         with self.assertRaises(emulated.Failure):

@@ -26,12 +26,13 @@ class EmulateCommand : public Cli {
 
 TEST_F(EmulateCommand, SaysWhatARankTakesBesideItsSimulation) {
   const std::string text = output_of(pipeline({"--rank", "2", "--steps", "2"}));
-  EXPECT_THAT(text,
-              AllOf(HasSubstr("layout    4 ranks"),
-                    HasSubstr("emulated  rank 2 of 4 on the CPU; the others as the simulator "
-                              "says (h200x4, analytic"),
-                    HasSubstr("median of 2 ("), HasSubstr("\nexposed   data "),
-                    HasSubstr(", pipeline "), HasSubstr(" = allocated\n"), HasSubstr("\nop  ")));
+  EXPECT_THAT(
+      text,
+      AllOf(HasSubstr("layout    4 ranks"),
+            HasSubstr("emulated  rank 2 of 4 on the CPU; the others as the simulator "
+                      "says (h200x4, analytic"),
+            HasSubstr("median of 2 ("), HasSubstr("\nexposed   data "), HasSubstr(", pipeline "),
+            HasSubstr(" for what others would send = allocated\n"), HasSubstr("\nop  ")));
   EXPECT_FALSE(exists("runs"));  // nothing is trained
 }
 
@@ -40,9 +41,17 @@ TEST_F(EmulateCommand, GivesJsonAndATrace) {
       output_of(pipeline({"--json", "--steps", "1", "--no-waits", "--trace", "rank0.json"})));
   EXPECT_EQ(json["rank"], 0);
   EXPECT_EQ(json["steps_ns"].size(), 1u);
-  EXPECT_EQ(json["planned_bytes"], json["allocated_bytes"]);
+  EXPECT_EQ(json["planned_bytes"].get<int64_t>() + json["lasting_bytes"].get<int64_t>(),
+            json["allocated_bytes"]);
   const auto trace = nlohmann::json::parse(read("rank0.json"));
   EXPECT_FALSE(trace["traceEvents"].empty());
+}
+
+TEST_F(EmulateCommand, TakesThePlannedMemoryWithCopies) {
+  const auto json =
+      nlohmann::json::parse(output_of(pipeline({"--json", "--steps", "1", "--copies"})));
+  EXPECT_EQ(json["lasting_bytes"], 0);
+  EXPECT_EQ(json["planned_bytes"], json["allocated_bytes"]);
 }
 
 TEST_F(EmulateCommand, RefusesInOneLine) {

@@ -30,7 +30,7 @@ class EmulatedCallTest : public ::testing::Test {
 
   void run(const CommCall& call, int64_t duration_ns) const {
     run_emulated({.copies = stand_in_copies(call, 2, kStockBytes), .duration_ns = duration_ns},
-                 call, stock_);
+                 call, stock_, /*is_first_step=*/false);
   }
 
   const Group group_ = make_group("three", {5, 2, 7});
@@ -103,6 +103,18 @@ TEST_F(EmulatedCallTest, LeavesOperandsInPlaceAlone) {
 TEST_F(EmulatedCallTest, SendsNothing) {
   std::vector<float> x{1, 2};
   EXPECT_TRUE(stand_in_copies(send_of(group_, x, 0), 2, kStockBytes).empty());
+}
+
+TEST_F(EmulatedCallTest, LeavesResultsOfTheFirstStepWhereTheyAre) {
+  std::vector<float> x{1, 2};
+  std::vector<float> y(2, 0);
+  const CommCall call = call_between(CommOp::kBroadcast, group_, x, y);
+  const EmulatedCall once{.copies = stand_in_copies(call, 2, kStockBytes), .every_step = false};
+  run_emulated(once, call, stock_, /*is_first_step=*/true);
+  EXPECT_EQ(y, x);
+  x = {3, 4};
+  run_emulated(once, call, stock_, /*is_first_step=*/false);
+  EXPECT_EQ(y, (std::vector<float>{1, 2}));
 }
 
 TEST_F(EmulatedCallTest, TakesItsTime) {

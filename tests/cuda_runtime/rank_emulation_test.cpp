@@ -60,6 +60,13 @@ TEST_P(GpuRankEmulation, FirstAndLastRankRunAloneInTheirPlannedMemory) {
   }
 }
 
+TEST_P(GpuRankEmulation, WhatPeersSendOnceTakesMemoryOfItsOwn) {
+  EmulatedPeers peers = emulated_peers(run_, 0);
+  peers.every_step = false;
+  const RankEmulation result = emulate(0, peers);
+  EXPECT_EQ(result.allocated_bytes, result.planned_bytes + result.lasting_bytes);
+}
+
 // Also where calls of several streams run at the same time.
 TEST_P(GpuRankEmulation, CommunicationTakesTheTimeThatItIsGiven) {
   constexpr int64_t kNs = 2'000'000;

@@ -84,6 +84,21 @@ TEST(DeviceActivity, TimesOfCallsBecomeTimesOfTheirTasks) {
   EXPECT_EQ(timeline.remark, "");
 }
 
+TEST(DeviceActivity, TakesTimesOfTheHostForTasksThatLeaveNoRecord) {
+  const TaskOfNode nodes{{40, 0}, {41, 1}, {43, 3}};
+  ActivityLog log{.names = {"k"},
+                  .activities = {node_ran(40, 1000, 1100), node_ran(41, 1100, 1290),
+                                 node_ran(43, 1410, 1500), call_ran(7, 1520, 1530)},
+                  .calls = {{9, 0}}};
+  add_host_timed(std::array{HostTimedTask{2, 1300, 1405}}, "host", log);
+  const RankTimeline timeline = timeline_of_activities(TwoStreams().program, log, nodes);
+  EXPECT_THAT(times_of(timeline),
+              ElementsAre(Pair(0, 100), Pair(100, 290), Pair(410, 500), Pair(300, 405)));
+  EXPECT_THAT(timeline.kernel_names, ElementsAre("k", "host"));
+  EXPECT_EQ(timeline.kernels[2], (TimelineKernel{3, 1, 300, 405}));
+  EXPECT_THAT(timeline.remark, HasSubstr("work of no task: 1 kernel"));  // as without
+}
+
 TEST(DeviceActivity, ATaskRunsFromItsFirstToItsLastActivity) {
   const ActivityLog log{.names = {"k"},
                         .activities = {node_ran(1, 100, 110), node_ran(2, 150, 180),

@@ -2,8 +2,10 @@
 
 #include <gmock/gmock.h>
 
+#include "backends/step_progress.h"
 #include "base/expect_error.h"
 #include "config/validate.h"
+#include "memory/verify_plan.h"
 #include "plan/rank_programs.h"
 #include "sim/analytic_model.h"
 #include "support/emulated_layouts.h"
@@ -67,6 +69,31 @@ TEST_F(EmulatedPeersTest, MayOrMayNotBeLate) {
   const int64_t moving = sum_of_messages(there, emulated_peers(there, last), last);
   EXPECT_GT(moving, 0);
   EXPECT_GT(with_waits, 2 * moving);
+}
+
+TEST_F(EmulatedPeersTest, HaveMemoryOfTheirOwnForWhatTheySendOnce) {
+  const SimulatedRun run = simulated(true);
+  const RankPlan& planned = plan_of_rank(run.plan(), 0);
+  EmulatedPeers peers = emulated_peers(run, 0);
+  EXPECT_EQ(memory_with(peers, planned).peak_bytes(), planned.memory.peak_bytes());
+  peers.every_step = false;
+  const MemoryPlan memory = memory_with(peers, planned);
+  const Program& program = planned.programs[kTrainProgram];
+  EXPECT_THAT(verify_plan(program, memory, kTrainProgram), ::testing::IsEmpty());
+  size_t results = 0;
+  for (const Task& task : program.tasks) {
+    const OpSpec& spec = program.spec(task);
+    const auto ranges = program.operands_of(task);
+    for (size_t i = 0; i < ranges.size() && meets_others(program, task); ++i) {
+      const size_t buffer = ranges[i].buffer.index();
+      if (writes(spec.operands[i].access) && program.buffers[buffer].lifetime == Lifetime::kStep) {
+        EXPECT_GE(memory.programs[kTrainProgram].offset_bytes[buffer],
+                  planned.memory.programs[kTrainProgram].arena_bytes);
+        ++results;
+      }
+    }
+  }
+  EXPECT_GT(results, 0u);
 }
 
 TEST_F(EmulatedPeersTest, AreOfRanksThatAreSimulated) {

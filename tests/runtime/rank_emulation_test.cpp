@@ -28,7 +28,7 @@ INSTANTIATE_TEST_SUITE_P(Layouts, RankEmulationTest,
                                            "a2a"),
                          [](const auto& layout) { return layout.param; });
 
-TEST_P(RankEmulationTest, EveryRankRunsAloneInItsPlannedMemory) {
+TEST_P(RankEmulationTest, EveryRankRunsAlone) {
   for (const RankPlan& planned : run_.plan().ranks) {
     const int rank = planned.programs[kTrainProgram].rank;
     SCOPED_TRACE(rank);
@@ -36,6 +36,7 @@ TEST_P(RankEmulationTest, EveryRankRunsAloneInItsPlannedMemory) {
         run_.plan(), config_, rank, emulated_peers(run_, rank), {.warmup_steps = 0, .steps = 1});
     EXPECT_EQ(result.step_ns.size(), 1u);
     EXPECT_EQ(result.planned_bytes, planned.memory.peak_bytes());
+    EXPECT_EQ(result.lasting_bytes, 0);
     EXPECT_EQ(result.allocated_bytes, result.planned_bytes);
     EXPECT_EQ(result.driver_bytes, std::nullopt);
     ASSERT_EQ(result.timeline.ranks.size(), 1u);
@@ -43,6 +44,17 @@ TEST_P(RankEmulationTest, EveryRankRunsAloneInItsPlannedMemory) {
     EXPECT_EQ(result.timeline.ranks.front().tasks.size(),
               planned.programs[kTrainProgram].tasks.size());
   }
+}
+
+TEST_P(RankEmulationTest, WhatPeersSendOnceTakesMemoryOfItsOwn) {
+  EmulatedPeers peers = emulated_peers(run_, 0);
+  peers.every_step = false;
+  const RankEmulation result =
+      emulate_rank(run_.plan(), config_, 0, peers, {.warmup_steps = 0, .steps = 2});
+  EXPECT_GT(result.lasting_bytes, 0);
+  EXPECT_EQ(result.allocated_bytes, result.planned_bytes + result.lasting_bytes);
+  EXPECT_THAT(describe_emulation(result, run_),
+              ::testing::ContainsRegex("planned .+ [+] .+ for what others would send = allocated"));
 }
 
 // The durations are given: of what the simulator says, twenty times as much.

@@ -242,7 +242,8 @@ void CpuExecutor::State::emulate_calls(PreparedProgram& prepared,
       if (task.communicates()) {
         prepared.emulated[task.call] = {
             .copies = stand_in_copies(prepared.calls[task.call], step.rank, stock.size_bytes()),
-            .duration_ns = task_ns[task.id.index()]};
+            .duration_ns = task_ns[task.id.index()],
+            .every_step = options.emulated_peers->every_step};
       }
     }
   }

@@ -152,7 +152,7 @@ void StreamThread::communicate(size_t index) {
   const PreparedProgram& prepared = *step_.prepared;
   const CommCall& call = prepared.calls[index];
   if (!prepared.emulated.empty()) {
-    return run_emulated(prepared.emulated[index], call, step_.stock);
+    return run_emulated(prepared.emulated[index], call, step_.stock, prepared.num_steps == 1);
   }
   try {
     step_.transport->run(call);

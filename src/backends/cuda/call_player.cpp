@@ -20,6 +20,13 @@ std::atomic_ref<uint32_t> as_atomic(std::byte* word) {
   return std::atomic_ref<uint32_t>(*reinterpret_cast<uint32_t*>(word));
 }
 
+/// On the clock that profilers have.
+int64_t system_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
 /// 0 stands for no wait.
 uint32_t mark_of(size_t wait) {
   return static_cast<uint32_t>(wait + 1);
@@ -36,6 +43,7 @@ struct CallPlayer::Slot {
 
 CallPlayer::CallPlayer(std::vector<int64_t> durations_ns)
     : durations_ns_(std::move(durations_ns)),
+      times_(durations_ns_.size()),
       words_(2 * kMostStreams * kLineBytes, "words of emulated calls"),
       thread_([this](const std::stop_token& stop) { play(stop); }) {}
 
@@ -79,7 +87,12 @@ void CallPlayer::play(const std::stop_token& stop) {
   }
 }
 
-void CallPlayer::look_at(size_t slot, Slot& state) const {
+CallPlayer::Played CallPlayer::last(size_t wait) const {
+  const Times& times = times_.at(wait);
+  return {.begin_ns = times.begin_ns.load(), .end_ns = times.end_ns.load()};
+}
+
+void CallPlayer::look_at(size_t slot, Slot& state) {
   const uint32_t mark = as_atomic(begun(slot)).load(std::memory_order_acquire);
   if (mark != state.seen) {
     state.seen = mark;
@@ -87,11 +100,15 @@ void CallPlayer::look_at(size_t slot, Slot& state) const {
     state.end = Clock::now();
     if (mark != 0) {
       state.end += std::chrono::nanoseconds(durations_ns_.at(mark - 1) - overhead_ns_.load());
+      times_[mark - 1].begin_ns = system_ns() - overhead_ns_ / 2;
     }
   }
   if (!state.is_answered && Clock::now() >= state.end) {
     as_atomic(answer(slot)).store(mark, std::memory_order_release);
     state.is_answered = true;
+    if (mark != 0) {
+      times_[mark - 1].end_ns = system_ns() + overhead_ns_ / 2;
+    }
   }
 }
 

@@ -37,16 +37,29 @@ class CallPlayer {
   /// Waits end that much earlier than they are told: what beginning and end take by themselves.
   void set_overhead(int64_t overhead_ns) { overhead_ns_ = overhead_ns; }
 
+  /// When a wait began and ended the last time, in ns of the system clock, as the stream sees it:
+  /// half the overhead before the thread saw the beginning, and as much behind its answer.
+  struct Played {
+    int64_t begin_ns = 0;  ///< 0: never
+    int64_t end_ns = 0;
+  };
+  Played last(size_t wait) const;
+
  private:
   struct Slot;
+  struct Times {
+    std::atomic<int64_t> begin_ns = 0;
+    std::atomic<int64_t> end_ns = 0;
+  };
   size_t slot_of(cudaStream_t stream);
   std::byte* begun(size_t slot) const;
   std::byte* answer(size_t slot) const;
   void play(const std::stop_token& stop);
-  void look_at(size_t slot, Slot& state) const;
+  void look_at(size_t slot, Slot& state);
 
   std::vector<int64_t> durations_ns_;
   std::atomic<int64_t> overhead_ns_ = 0;
+  std::vector<Times> times_;  // by wait
   PinnedArena words_;
   std::map<cudaStream_t, size_t> slots_;  // a stream has one wait at a time
   std::jthread thread_;                   // last: ends first

@@ -150,6 +150,9 @@ StepTracer::Step CudaExecutor::State::traced_step(size_t program_index, bool as_
           .stream = rank.launch_stream(),
           .enqueue = [this, program_index](TaskObserver& observer) {
             enqueue_step(program_index, &observer);
+          },
+          .host_timed = [this, program_index] {
+            return rank.communication().played(program_index);
           }};
 }
 

@@ -20,8 +20,13 @@ namespace braid {
 namespace {
 
 constexpr int64_t kStockBytes = int64_t{64} << 20;
-constexpr int64_t kEdgeBytes = 256;
 constexpr size_t kNoTime = 0;  // number of the wait that measures what waits take by themselves
+
+bool is_captured(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  BRAID_CUDA_CHECK(cudaStreamIsCapturing(stream, &status));
+  return status != cudaStreamCaptureStatusNone;
+}
 
 void copy(std::byte* to, const std::byte* from, int64_t num_bytes, cudaStream_t stream) {
   BRAID_CUDA_CHECK(
@@ -65,15 +70,17 @@ std::vector<int64_t> waits_of(const std::vector<TaskDuration>& durations) {
 }  // namespace
 
 struct EmulatedCalls::State {
+  std::vector<TaskDuration> durations;  // waits number 1, 2, ...
   std::map<std::pair<size_t, TaskId>, CudaKernel> kernels;
   DeviceArena stock;
-  DeviceArena edge;  // a trace knows a call by its first and its last copy
   CallPlayer player;
+  bool every_step;
 
-  explicit State(const std::vector<TaskDuration>& durations)
-      : stock(kStockBytes, "random numbers for emulated ranks"),
-        edge(kEdgeBytes, "edges of emulated calls"),
-        player(waits_of(durations)) {
+  State(std::vector<TaskDuration> given, bool fills_in_every_step)
+      : durations(std::move(given)),
+        stock(kStockBytes, "random numbers for emulated ranks"),
+        player(waits_of(durations)),
+        every_step(fills_in_every_step) {
     fill();
     measure_overhead();
   }
@@ -120,7 +127,6 @@ void EmulatedCalls::State::enqueue_wait(size_t wait, cudaStream_t stream,
                                         const std::vector<StandInCopy>& copies,
                                         const CommCall& call) {
   player.enqueue_begin(wait, stream);
-  copy(edge.data(), stock.data(), kEdgeBytes, stream);
   for (const StandInCopy& part : copies) {
     if (!copies_nothing(part, call)) {
       const std::byte* const from = part.from_stock ? stock.data() : call.send;
@@ -128,7 +134,6 @@ void EmulatedCalls::State::enqueue_wait(size_t wait, cudaStream_t stream,
     }
   }
   player.enqueue_end(wait, stream);
-  copy(edge.data(), stock.data(), kEdgeBytes, stream);
 }
 
 CudaKernel EmulatedCalls::State::kernel_of(const Program& program, const TaskDuration& duration,
@@ -138,16 +143,19 @@ CudaKernel EmulatedCalls::State::kernel_of(const Program& program, const TaskDur
   return {.launch =
               [this, &spec, &group, rank = program.rank, wait](const CudaKernelArgs& args) {
                 const CommCall call = make_comm_call(spec, group, args.operands, spec.op);
-                enqueue_wait(wait, args.stream, stand_in_copies(call, rank, kStockBytes), call);
+                const bool fills = every_step || !is_captured(args.stream);
+                enqueue_wait(
+                    wait, args.stream,
+                    fills ? stand_in_copies(call, rank, kStockBytes) : std::vector<StandInCopy>{},
+                    call);
               },
           .scratch_bytes = 0};
 }
 
 EmulatedCalls::EmulatedCalls(std::span<const Program> programs, const EmulatedPeers& peers) {
-  const std::vector<TaskDuration> durations = durations_of(programs, peers);
-  state_ = std::make_unique<State>(durations);
-  for (size_t i = 0; i < durations.size(); ++i) {
-    const TaskDuration& duration = durations[i];
+  state_ = std::make_unique<State>(durations_of(programs, peers), peers.every_step);
+  for (size_t i = 0; i < state_->durations.size(); ++i) {
+    const TaskDuration& duration = state_->durations[i];
     state_->kernels.try_emplace({duration.program, duration.task},
                                 state_->kernel_of(programs[duration.program], duration, i + 1));
   }
@@ -160,8 +168,20 @@ const CudaKernel* EmulatedCalls::kernel(size_t program, TaskId task) const {
   return found == state_->kernels.end() ? nullptr : &found->second;
 }
 
+std::vector<HostTimedTask> EmulatedCalls::played(size_t program) const {
+  std::vector<HostTimedTask> tasks;
+  for (size_t i = 0; i < state_->durations.size(); ++i) {
+    const TaskDuration& of = state_->durations[i];
+    const CallPlayer::Played last = state_->player.last(i + 1);
+    if (of.program == program && last.begin_ns != 0) {
+      tasks.push_back({of.task.value, last.begin_ns, last.end_ns});
+    }
+  }
+  return tasks;
+}
+
 int64_t EmulatedCalls::device_bytes() const {
-  return state_->stock.size_bytes() + state_->edge.size_bytes();
+  return state_->stock.size_bytes();
 }
 
 }  // namespace braid

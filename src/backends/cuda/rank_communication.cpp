@@ -69,6 +69,10 @@ CudaKernel RankCommunication::make_nccl_kernel(const Program& program, const Tas
   return communicators_->make_kernel(program, task);
 }
 
+std::vector<HostTimedTask> RankCommunication::played(size_t program) const {
+  return emulated_ != nullptr ? emulated_->played(program) : std::vector<HostTimedTask>{};
+}
+
 void RankCommunication::connect(const OperandMemory& operands) {
   if (has_windows()) {
     communicators_->register_windows(programs_, operands);

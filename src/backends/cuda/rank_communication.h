@@ -54,6 +54,8 @@ class RankCommunication {
   const CudaKernel* copy_kernel(size_t program, TaskId task) const;
   /// The kernel of a task that NCCL does.
   CudaKernel make_nccl_kernel(const Program& program, const Task& task) const;
+  /// Emulated calls of the program's last step.
+  std::vector<HostTimedTask> played(size_t program) const;
 
   /// Ranks learn where operands are; the memory must still be zero.
   void connect(const OperandMemory& operands);

@@ -75,11 +75,20 @@ struct MeasuredStep {
   std::unique_ptr<ActivityRecording> recording;  // by CUPTI, which fills it when all ranks are done
   ActivityLog log;                               // by CUPTI, once `recording` is gone
   TaskOfNode task_of_node;                       // by CUPTI, of a graph
+  std::vector<HostTimedTask> host_timed;         // by CUPTI
   std::string remark;
 
   const ActivityLog& activities() const { return recording ? recording->log() : log; }
   bool is_silent() const {
     return by_cupti && activities().activities.empty() && !program->tasks.empty();
+  }
+  RankTimeline timeline_by_cupti() const {
+    if (host_timed.empty()) {
+      return timeline_of_activities(*program, activities(), task_of_node);
+    }
+    ActivityLog all = activities();
+    add_host_timed(host_timed, "timed by the host", all);
+    return timeline_of_activities(*program, all, task_of_node);
   }
   /// Lets the session go.
   void settle() {
@@ -205,6 +214,9 @@ struct StepTracer::State {
       if (step.as_graph) {
         measured.task_of_node = graphs[step.program_index]->task_of_node;
       }
+      if (step.host_timed) {
+        measured.host_timed = step.host_timed();
+      }
     } else {
       measured.times = timer(step).times();
       measured.begin_ns = begin_ns;
@@ -274,8 +286,7 @@ RankTimeline StepTracer::timeline() const {
   check(has_timeline(), "no step was traced");
   const MeasuredStep& step = *state_->last;
   RankTimeline timeline =
-      step.by_cupti ? timeline_of_activities(*step.program, step.activities(), step.task_of_node)
-                    : task_timeline(*step.program, step.times);
+      step.by_cupti ? step.timeline_by_cupti() : task_timeline(*step.program, step.times);
   timeline.method = step.by_cupti ? "CUPTI" : "events";
   if (!step.by_cupti) {
     timeline.clock_origin_ns = step.begin_ns;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "backends/cuda/task_observer.h"
+#include "backends/device_activity.h"
 #include "ir/program.h"
 #include "trace/timeline.h"
 
@@ -44,6 +45,8 @@ class StepTracer {
     bool as_graph = false;             ///< whether it may be launched as one graph
     cudaStream_t stream = nullptr;     ///< it starts and ends here
     Enqueue enqueue = {};
+    /// After the step: tasks whose times CUPTI does not know. Null: there are none.
+    std::function<std::vector<HostTimedTask>()> host_timed = {};
   };
 
   StepTracer(int device, size_t num_programs);
