@@ -33,9 +33,10 @@ struct EmulateArguments {
 
 /// Of this machine, for one rank.
 Device device_of(RunConfig config) {
+  const CudaGpus gpus = gpus_for(config);
   config.parallel.ranks = 1;
   config.runtime.ranks_per_gpu = 1;
-  return choose_device(config, find_cuda_gpus());
+  return choose_device(config, gpus);
 }
 
 std::string describe_place(const EmulateArguments& arguments, const Device& device,

@@ -6,6 +6,7 @@
 #include "base/errors.h"
 #include "base/text.h"
 #include "config/validate.h"
+#include "plan/most_streams.h"
 
 namespace braid {
 namespace {
@@ -49,6 +50,10 @@ std::string why_no_gpu_runs(const RunConfig& config, const CudaGpus& gpus,
 }
 
 }  // namespace
+
+CudaGpus gpus_for(const RunConfig& config) {
+  return find_cuda_gpus(most_streams(config));
+}
 
 Device choose_device(const RunConfig& config, const CudaGpus& gpus,
                      std::optional<int> local_process) {

@@ -21,6 +21,10 @@ struct Device {
   const CudaGpu& gpu_of(size_t rank) const { return gpus.empty() ? *gpu : gpus.at(rank); }
 };
 
+/// GPUs of this machine, with hardware queues for the streams of this run, which is resolved: to be
+/// called before any other function of CUDA's.
+CudaGpus gpus_for(const RunConfig& config);
+
 /// What runtime.device means on a machine with these GPUs: "auto" is a GPU where there is one that
 /// can run this configuration. `local_process`: where each rank has a process, which of those of
 /// this host this one is; its GPU is the one with that number (divided by runtime.ranks_per_gpu),

@@ -119,6 +119,19 @@ std::vector<int64_t> time_steps(Executor& executor, StepExchange& exchange, int6
   return step_ns;
 }
 
+/// Products of infinities and NaN take less power than others, and so less time.
+bool are_finite(const StepExchange& exchange, int64_t num_slots) {
+  const auto is_finite = [](float value) { return std::isfinite(value); };
+  for (int64_t slot = 0; slot < num_slots; ++slot) {
+    const StepExchange::Values& values = exchange.slot(static_cast<size_t>(slot));
+    if (!std::ranges::all_of(values.losses, is_finite) ||
+        !std::ranges::all_of(values.grad_norm, is_finite)) {
+      return false;
+    }
+  }
+  return true;
+}
+
 Timeline trace_step(Executor& executor, StepExchange& exchange, bool on_gpu) {
   executor.set_tracing(true);
   exchange.write_inputs(0);
@@ -164,6 +177,11 @@ RankEmulation emulate_rank(const RunPlan& plan, const RunConfig& config, int ran
   result.lasting_bytes = memory.peak_bytes() - result.planned_bytes;
   result.allocated_bytes = executor->allocated_bytes();
   result.notes = executor->notes();
+  if (!are_finite(exchange, num_slots)) {
+    result.notes.emplace_back(
+        "loss or gradients are not finite with what the others sent: kernels may be faster than "
+        "with real numbers");
+  }
   if (free_before && free_after) {
     result.driver_bytes = *free_before - *free_after;
   }

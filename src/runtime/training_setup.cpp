@@ -91,7 +91,7 @@ std::unique_ptr<Tokenizer> tokenizer_of_run(const RunConfig& config, ProcessGrou
 }
 
 Device device_of_process(const RunConfig& config, int local_process, ProcessGroup& processes) {
-  Device device = choose_device(config, find_cuda_gpus(),
+  Device device = choose_device(config, gpus_for(config),
                                 processes.size() > 1 ? std::optional(local_process) : std::nullopt);
   agree_on_device(processes, device);
   return device;

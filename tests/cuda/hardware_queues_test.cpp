@@ -3,6 +3,8 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <string>
 #include <vector>
 
 #include "base/errors.h"
@@ -44,6 +46,23 @@ TEST(HardwareQueues, ARankThatSharesItsGpuMustHaveItsOwn) {
             "runtime.ranks_per_gpu: ranks that share a GPU communicate by copies, for which each "
             "stream must have a hardware queue of its own, and rank 3 has 5 streams and 1 hardware "
             "queues (CUDA_DEVICE_MAX_CONNECTIONS): set it to 32, or leave it unset");
+}
+
+TEST(HardwareQueues, AreAskedForAsManyAsThereAreStreamsUnlessTheUserHas) {
+  constexpr const char* kVariable = "CUDA_DEVICE_MAX_CONNECTIONS";
+  const std::string before = getenv(kVariable) == nullptr ? "" : getenv(kVariable);
+  const auto asked = [&](size_t num_streams) {
+    unsetenv(kVariable);
+    ask_for_hardware_queues(num_streams);
+    return std::string(getenv(kVariable));
+  };
+  EXPECT_EQ(asked(3), "5");
+  EXPECT_EQ(asked(30), "32");
+  EXPECT_EQ(asked(1000), "32");
+  setenv(kVariable, "7", 1);
+  ask_for_hardware_queues(3);
+  EXPECT_EQ(std::string(getenv(kVariable)), "7");
+  before.empty() ? unsetenv(kVariable) : setenv(kVariable, before.c_str(), 1);
 }
 
 TEST(HardwareQueues, AreAtMost32) {

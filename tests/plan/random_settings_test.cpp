@@ -10,11 +10,13 @@
 #include <variant>
 #include <vector>
 
+#include "backends/stream_scratch.h"
 #include "base/errors.h"
 #include "config/fields.h"
 #include "config/load.h"
 #include "config/validate.h"
 #include "config/value.h"
+#include "plan/most_streams.h"
 #include "plan/run_plan.h"
 #include "support/proposals.h"
 #include "support/random_layout.h"
@@ -91,13 +93,26 @@ class RandomSettings {
   std::mt19937_64 random_;
 };
 
+size_t num_streams(const RankPlan& rank) {
+  StreamScratch streams;
+  for (const Program& program : rank.programs) {
+    for (const Stream& stream : program.streams) {
+      streams.add(stream);
+    }
+  }
+  return streams.num_streams();
+}
+
 /// Why a run with these overrides cannot be planned; empty if it can.
 std::string refusal_of(const Overrides& overrides) {
   try {
     RunConfig config = parse_config("", "random", overrides);
     validate(config);
     config = resolved(std::move(config));
-    plan_run(config, 0);
+    const RunPlan plan = plan_run(config, 0);
+    for (const RankPlan& rank : plan.ranks) {
+      EXPECT_LE(num_streams(rank), most_streams(config));
+    }
     return "";
   } catch (const ConfigError& error) {
     return error.what();

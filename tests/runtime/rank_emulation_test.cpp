@@ -53,6 +53,7 @@ TEST_P(RankEmulationTest, WhatPeersSendOnceTakesMemoryOfItsOwn) {
       emulate_rank(run_.plan(), config_, 0, peers, {.warmup_steps = 0, .steps = 2});
   EXPECT_GT(result.lasting_bytes, 0);
   EXPECT_EQ(result.allocated_bytes, result.planned_bytes + result.lasting_bytes);
+  EXPECT_THAT(result.notes, ::testing::IsEmpty());  // all numbers are finite
   EXPECT_THAT(describe_emulation(result, run_),
               ::testing::ContainsRegex("planned .+ [+] .+ for what others would send = allocated"));
 }

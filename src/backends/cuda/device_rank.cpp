@@ -103,9 +103,9 @@ void DeviceRank::add_program(size_t index) {
   }
 }
 
-/// Where a rank can wait for others.
+/// Where a rank can wait for others; where they are emulated nobody reads them.
 void DeviceRank::make_marks() {
-  if (communication_.empty()) {
+  if (communication_.empty() && !communication_.is_emulated()) {
     return;
   }
   try {
@@ -117,6 +117,9 @@ void DeviceRank::make_marks() {
   for (BoundProgram& bound : bound_) {
     bound.marks = &*marks_;
     bound.is_marked = tasks_that_meet_others(*bound.program);
+  }
+  if (communication_.is_emulated()) {
+    return;
   }
   answer_.emplace(communication_.meeting(), kQuestion,
                   [this] { return to_bytes(progress(*marks())); });
@@ -155,7 +158,7 @@ void DeviceRank::begin_step(int64_t step, size_t program_index) {
 }
 
 std::optional<StepMarks> DeviceRank::marks() const {
-  if (!marks_) {
+  if (!marks_ || communication_.is_emulated()) {
     return std::nullopt;
   }
   const StepMarks all = marks_->read();

@@ -30,8 +30,9 @@ size_t num_queues(const std::optional<std::string>& asked) {
 
 }  // namespace
 
-void ask_for_hardware_queues() {
-  setenv(kVariable, std::to_string(kMost).c_str(), /*overwrite=*/0);
+void ask_for_hardware_queues(size_t num_streams) {
+  const size_t number = std::min(num_streams + kExecutorStreams, kMost);
+  setenv(kVariable, std::to_string(number).c_str(), /*overwrite=*/0);
 }
 
 std::string why_queues_are_shared(std::span<const Program> programs,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <span>
 #include <string>
@@ -11,9 +12,12 @@
 /// peer_calls.h do, holds up all that share its queue: among them perhaps what the word waits for.
 namespace braid {
 
-/// Asks the driver for as many as it has (CUDA_DEVICE_MAX_CONNECTIONS), unless the user has said
-/// how many. Only before the first call of CUDA in a process, and before its threads.
-void ask_for_hardware_queues();
+/// Asks the driver (CUDA_DEVICE_MAX_CONNECTIONS) for one for each of so many streams of programs,
+/// with those of the executor, or for all that it has, unless the user has said how many. The fewer
+/// there are, the sooner does a stream go on that has waited for another one or for a word: a step
+/// of 8 tensor ranks takes 12% longer with 32 than with 5 (bench/notes.md). Only before the first
+/// call of CUDA in a process, and before its threads.
+void ask_for_hardware_queues(size_t num_streams);
 
 /// Why the streams of these programs of one rank, with those of its executor, cannot have a queue
 /// each: "rank 0 has 9 streams and 8 hardware queues (CUDA_DEVICE_MAX_CONNECTIONS): ...". Empty if

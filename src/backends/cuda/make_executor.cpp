@@ -67,8 +67,8 @@ class CudaRank : private OwnContext, public CudaExecutor {
 
 }  // namespace
 
-CudaGpus find_cuda_gpus() {
-  ask_for_hardware_queues();
+CudaGpus find_cuda_gpus(size_t num_streams) {
+  ask_for_hardware_queues(num_streams);
   CudaGpus found;
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);

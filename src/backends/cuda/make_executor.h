@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -31,8 +32,13 @@ struct CudaGpus {
   std::string why_alone = {};
 };
 
+/// Where it is not known how many streams programs will have.
+inline constexpr size_t kAnyNumberOfStreams = SIZE_MAX / 2;
+
 /// GPUs that this build has kernels for. Throws nothing: what CUDA says against it is the reason.
-CudaGpus find_cuda_gpus();
+/// The first call in a process asks for hardware queues for programs of so many streams
+/// (hardware_queues.h): with more than are needed streams wait longer for each other.
+CudaGpus find_cuda_gpus(size_t num_streams = kAnyNumberOfStreams);
 
 /// What the driver has free on a GPU, with CUDA's context of this process, which this makes,
 /// already taken off. Throws DeviceError.

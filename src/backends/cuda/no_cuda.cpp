@@ -4,7 +4,7 @@
 
 namespace braid {
 
-CudaGpus find_cuda_gpus() {
+CudaGpus find_cuda_gpus(size_t) {
   return {.usable = {}, .why_none = "this build has no CUDA"};
 }
 

@@ -40,6 +40,7 @@ class RankCommunication {
 
   /// Whether no task communicates with a rank that is there.
   bool empty() const { return copies_ == nullptr; }
+  bool is_emulated() const { return emulated_ != nullptr; }
 
   /// Where all ranks of this executor, and no others, meet; there is one unless this is `empty`.
   Rendezvous& meeting() const { return *meeting_; }

@@ -1,0 +1,30 @@
+#include "plan/most_streams.h"
+
+namespace braid {
+namespace {
+
+/// Messages: to and from each peer, in each direction of the pipeline. Where a rank has stages of
+/// both ends, messages of one direction go to both neighbours. And what the first and the last
+/// stage sum of tied embeddings.
+size_t pipeline_streams(const RunConfig& config) {
+  const std::string& schedule = config.parallel.schedule;
+  const bool is_v = schedule == "zb-v" || schedule == "dualpipe-v";
+  const size_t messages = is_v ? 8 : 4;
+  return config.parallel.pipeline == 1
+             ? 0
+             : messages + (config.model.tied_embeddings.value_or(true) ? 1 : 0);
+}
+
+}  // namespace
+
+size_t most_streams(const RunConfig& config) {
+  const ParallelConfig& parallel = config.parallel;
+  size_t streams = 1 + pipeline_streams(config);
+  for (const int64_t size : {parallel.data * parallel.context, parallel.tensor, parallel.context,
+                             parallel.expert, parallel.ranks}) {
+    streams += size > 1 ? 1 : 0;  // by kind of group; gradients are summed over context ranks, too
+  }
+  return streams + (config.memory.offload_layers != 0 ? 2 : 0);
+}
+
+}  // namespace braid
