@@ -16,14 +16,15 @@ class ArenaExtension {
   ArenaExtension(const Program& program, StepPlan& step)
       : program_(program), step_(step), order_(program), ranges_(program, order_) {}
 
-  void add(const std::vector<bool>& lasting) {
+  void add(const std::vector<Lasting>& lasting) {
     std::map<DType, std::vector<int64_t>> sizes_by_dtype;
     for (size_t i = 0; i < program_.buffers.size(); ++i) {
       const Buffer& buffer = program_.buffers[i];
-      if (!lasting[i] || !ranges_.is_used(i) || buffer.placement == Placement::kHost) {
+      if (lasting[i] == Lasting::kNo || !ranges_.is_used(i) ||
+          buffer.placement == Placement::kHost) {
         continue;
       }
-      if (buffer.size_bytes() <= kSharedLastingBytes) {
+      if (lasting[i] == Lasting::kAlone || buffer.size_bytes() <= kSharedLastingBytes) {
         place(i, aligned_bytes(buffer));
       } else {
         std::vector<int64_t>& sizes_bytes = sizes_by_dtype[buffer.dtype];
@@ -62,7 +63,7 @@ class ArenaExtension {
 }  // namespace
 
 MemoryPlan with_lasting_buffers(const MemoryPlan& plan, std::span<const Program> programs,
-                                std::span<const std::vector<bool>> lasting) {
+                                std::span<const std::vector<Lasting>> lasting) {
   check(programs.size() == plan.programs.size() && lasting.size() == programs.size(),
         "{} programs, a plan of {}, and lasting buffers of {}", programs.size(),
         plan.programs.size(), lasting.size());

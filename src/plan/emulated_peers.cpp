@@ -1,6 +1,7 @@
 #include "plan/emulated_peers.h"
 
 #include <algorithm>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "base/errors.h"
 #include "base/text.h"
 #include "memory/lasting_buffers.h"
+#include "ops/offload.h"
 #include "plan/rank_programs.h"
 
 namespace braid {
@@ -33,14 +35,33 @@ void check_is_planned(const RunPlan& plan, int rank) {
                      join(planned, ", "), plan.ranks.size() > kMostNamed ? ", ..." : "");
 }
 
-void mark_results(const Program& program, const Task& task, std::vector<bool>& is_result) {
-  const OpSpec& spec = program.spec(task);
-  const auto ranges = program.operands_of(task);
-  for (size_t i = 0; i < ranges.size(); ++i) {
-    if (writes(spec.operands[i].access)) {
-      is_result[ranges[i].buffer.index()] = true;
+/// Calls `use` with the BufferId of each buffer that tasks write which communicate, or the others.
+void for_each_written(const Program& program, bool communicate,
+                      const std::function<void(size_t buffer)>& use) {
+  const std::vector<bool> meets = tasks_that_meet_others(program);
+  for (size_t task = 0; task < program.tasks.size(); ++task) {
+    const OpSpec& spec = program.spec(program.tasks[task]);
+    const auto ranges = program.operands_of(program.tasks[task]);
+    const bool is_meant = meets[task] == communicate && !does_nothing(spec);
+    for (size_t i = 0; i < ranges.size() && is_meant; ++i) {
+      if (writes(spec.operands[i].access)) {
+        use(ranges[i].buffer.index());
+      }
     }
   }
+}
+
+/// Where a kernel adds to what was sent, the sum lasts too: of two that share memory it would grow
+/// with each kernel, in a ring of many layers beyond what floating point has.
+std::vector<Lasting> lasting_results(const Program& program) {
+  std::vector<Lasting> lasting(program.buffers.size(), Lasting::kNo);
+  for_each_written(program, true, [&](size_t buffer) { lasting[buffer] = Lasting::kAmongOthers; });
+  for_each_written(program, false, [&](size_t buffer) {
+    if (lasting[buffer] != Lasting::kNo) {
+      lasting[buffer] = Lasting::kAlone;
+    }
+  });
+  return lasting;
 }
 
 }  // namespace
@@ -70,16 +91,11 @@ MemoryPlan memory_with(const EmulatedPeers& peers, const RankPlan& planned) {
   if (peers.every_step) {
     return planned.memory;
   }
-  std::vector<std::vector<bool>> lasting;
+  std::vector<std::vector<Lasting>> lasting;
   for (const Program& program : planned.programs) {
-    lasting.emplace_back(program.buffers.size());
+    lasting.emplace_back(program.buffers.size(), Lasting::kNo);
   }
-  const Program& program = planned.programs[kTrainProgram];
-  for (const Task& task : program.tasks) {
-    if (meets_others(program, task)) {
-      mark_results(program, task, lasting[kTrainProgram]);
-    }
-  }
+  lasting[kTrainProgram] = lasting_results(planned.programs[kTrainProgram]);
   return with_lasting_buffers(planned.memory, planned.programs, lasting);
 }
 

@@ -10,6 +10,8 @@
 namespace braid {
 namespace {
 
+constexpr auto kNo = Lasting::kNo;
+constexpr auto kShared = Lasting::kAmongOthers;
 constexpr int64_t kLarge = 3 * kSharedLastingBytes;
 
 /// Three large buffers and two small ones, each used behind the one in front.
@@ -30,8 +32,8 @@ class LastingBuffers : public ::testing::Test {
   int64_t offset(const MemoryPlan& plan, size_t buffer) const {
     return plan.programs[0].offset_bytes[buffers_[buffer].index()];
   }
-  MemoryPlan with(std::vector<bool> lasting) const {
-    const std::vector<std::vector<bool>> by_program{std::move(lasting)};
+  MemoryPlan with(std::vector<Lasting> lasting) const {
+    const std::vector<std::vector<Lasting>> by_program{std::move(lasting)};
     const MemoryPlan plan = with_lasting_buffers(plan_, programs_, by_program);
     EXPECT_THAT(verify_plan(programs_.front(), plan, 0), ::testing::IsEmpty());
     return plan;
@@ -44,7 +46,7 @@ class LastingBuffers : public ::testing::Test {
 
 TEST_F(LastingBuffers, LieBehindAllOthers) {
   ASSERT_EQ(plan_.step_bytes, kLarge);
-  const MemoryPlan plan = with({false, true, false, false, false});
+  const MemoryPlan plan = with({kNo, kShared, kNo, kNo, kNo});
   EXPECT_EQ(offset(plan, 0), 0);
   EXPECT_EQ(offset(plan, 1), kLarge);
   EXPECT_EQ(offset(plan, 2), 0);
@@ -53,17 +55,24 @@ TEST_F(LastingBuffers, LieBehindAllOthers) {
 }
 
 TEST_F(LastingBuffers, ShareMemoryWithEachOtherIfLarge) {
-  const MemoryPlan plan = with({true, false, true, true, true});
+  const MemoryPlan plan = with({kShared, kNo, kShared, kShared, kShared});
   EXPECT_EQ(offset(plan, 0), offset(plan, 2));
   EXPECT_NE(offset(plan, 3), offset(plan, 4));
   EXPECT_EQ(plan.step_bytes, plan_.step_bytes + kLarge + 2 * 512);
+}
+
+TEST_F(LastingBuffers, ShareNoMemoryIfAlone) {
+  const MemoryPlan plan = with({Lasting::kAlone, kShared, kShared, kNo, kNo});
+  EXPECT_EQ(offset(plan, 1), offset(plan, 2));
+  EXPECT_NE(offset(plan, 0), offset(plan, 1));
+  EXPECT_EQ(plan.step_bytes, 3 * kLarge);
 }
 
 TEST_F(LastingBuffers, ShareNoMemoryWithOtherDtypes) {
   Buffer& buffer = programs_.front().buffers[buffers_[2].index()];
   buffer.dtype = DType::kF32;
   buffer.shape = {kLarge / 4};
-  const std::vector<std::vector<bool>> lasting{{true, true, true, false, false}};
+  const std::vector<std::vector<Lasting>> lasting{{kShared, kShared, kShared, kNo, kNo}};
   const MemoryPlan plan = with_lasting_buffers(plan_, programs_, lasting);
   EXPECT_EQ(offset(plan, 0), offset(plan, 1));
   EXPECT_NE(offset(plan, 0), offset(plan, 2));
@@ -71,14 +80,14 @@ TEST_F(LastingBuffers, ShareNoMemoryWithOtherDtypes) {
 }
 
 TEST_F(LastingBuffers, AreNoneIfNothingLasts) {
-  EXPECT_EQ(with(std::vector<bool>(buffers_.size())).step_bytes, plan_.step_bytes);
+  EXPECT_EQ(with(std::vector<Lasting>(buffers_.size(), kNo)).step_bytes, plan_.step_bytes);
 }
 
 TEST_F(LastingBuffers, MustBeThoseOfThePrograms) {
-  const std::vector<std::vector<bool>> of_none;
+  const std::vector<std::vector<Lasting>> of_none;
   EXPECT_THAT(message_of<InternalError>([&] { with_lasting_buffers(plan_, programs_, of_none); }),
               ::testing::HasSubstr("1 programs, a plan of 1, and lasting buffers of 0"));
-  const std::vector<std::vector<bool>> too_few{{true}};
+  const std::vector<std::vector<Lasting>> too_few{{kShared}};
   EXPECT_THAT(message_of<InternalError>([&] { with_lasting_buffers(plan_, programs_, too_few); }),
               ::testing::HasSubstr("5 buffers of step, and 1 that may last"));
 }
@@ -88,11 +97,9 @@ TEST(WithLastingBuffers, ConflictsNowhereOnRandomPrograms) {
     const Program program = random_small_program(seed);
     const Program* const programs[] = {&program};
     std::mt19937_64 random(seed);
-    std::vector<bool> lasting(program.buffers.size());
-    for (size_t i = 0; i < lasting.size(); ++i) {
-      lasting[i] = random() % 2 == 0;
-    }
-    const std::vector<std::vector<bool>> by_program{lasting};
+    std::vector<Lasting> lasting(program.buffers.size());
+    std::ranges::generate(lasting, [&] { return static_cast<Lasting>(random() % 3); });
+    const std::vector<std::vector<Lasting>> by_program{lasting};
     const MemoryPlan plan = with_lasting_buffers(plan_memory(programs), {&program, 1}, by_program);
     ASSERT_THAT(verify_plan(program, plan, 0), ::testing::IsEmpty()) << "seed " << seed;
   }
