@@ -57,7 +57,7 @@ void run(const EmulateArguments& arguments, const Console& console) {
   const SimulatedRun simulated(config, vocabulary, *model,
                                {.starts_on_arrival = !arguments.no_waits});
   EmulatedPeers peers = emulated_peers(simulated, arguments.rank);
-  peers.every_step = arguments.copies;
+  peers.anew_bytes = arguments.copies ? INT64_MAX : kSmallResultBytes;
   if (!arguments.json) {
     console.print(describe_layout(config, simulated.plan().model) +
                   describe_place(arguments, device, simulated));

@@ -50,6 +50,7 @@ struct CommCall {
   /// Elements of the larger operand.
   int64_t num_elems() const { return send_elems > recv_elems ? send_elems : recv_elems; }
   int64_t num_bytes() const { return num_elems() * static_cast<int64_t>(dtype_bytes(dtype)); }
+  int64_t result_bytes() const { return recv_elems * static_cast<int64_t>(dtype_bytes(dtype)); }
   bool is_message() const { return op == CommOp::kSend || op == CommOp::kRecv; }
   bool sums() const {
     return op == CommOp::kAllReduce || op == CommOp::kReduceScatter || op == CommOp::kReduce;

@@ -16,11 +16,15 @@ namespace braid {
 /// How long the tasks of a rank that communicate with others take, from when it has come to them.
 struct EmulatedPeers {
   std::vector<std::vector<int64_t>> task_ns;  ///< by program and task; of other tasks not looked at
-  /// Whether every step makes what the others would have sent, or only the first one of a program,
-  /// and the numbers stay where they are: then the memory plan must give them a place of their own
+  /// Results of at most so many bytes are made in every step. Larger ones are made in the first
+  /// step of a program and stay where they are: the memory plan must give them a place of their own
   /// (memory/lasting_buffers.h).
-  bool every_step = true;
+  int64_t anew_bytes = INT64_MAX;
 };
+
+/// A good limit: among smaller results are norms, and maxima and sums of a softmax, which must fit
+/// to the numbers of the step.
+inline constexpr int64_t kSmallResultBytes = int64_t{4} << 20;
 
 /// A part of what an emulated call does, within the memory of its rank.
 struct StandInCopy {

@@ -24,7 +24,7 @@ class ArenaExtension {
           buffer.placement == Placement::kHost) {
         continue;
       }
-      if (lasting[i] == Lasting::kAlone || buffer.size_bytes() <= kSharedLastingBytes) {
+      if (lasting[i] == Lasting::kAlone) {
         place(i, aligned_bytes(buffer));
       } else {
         std::vector<int64_t>& sizes_bytes = sizes_by_dtype[buffer.dtype];

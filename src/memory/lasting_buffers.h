@@ -9,13 +9,10 @@
 
 namespace braid {
 
-/// Lasting buffers of at most so many bytes are alone in any case.
-inline constexpr int64_t kSharedLastingBytes = int64_t{1} << 20;
-
 /// Whether what a step buffer holds at the end of a step is still there in the next.
 enum class Lasting : uint8_t {
   kNo,
-  kAmongOthers,  ///< or what another one of the dtype held: large ones share memory with each other
+  kAmongOthers,  ///< or what another one of the dtype held: they share memory with each other
   kAlone,
 };
 

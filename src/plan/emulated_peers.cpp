@@ -35,9 +35,10 @@ void check_is_planned(const RunPlan& plan, int rank) {
                      join(planned, ", "), plan.ranks.size() > kMostNamed ? ", ..." : "");
 }
 
-/// Calls `use` with the BufferId of each buffer that tasks write which communicate, or the others.
+/// Calls `use` with the BufferId of each buffer that tasks write which communicate, or the others,
+/// and how much of it.
 void for_each_written(const Program& program, bool communicate,
-                      const std::function<void(size_t buffer)>& use) {
+                      const std::function<void(size_t buffer, int64_t num_bytes)>& use) {
   const std::vector<bool> meets = tasks_that_meet_others(program);
   for (size_t task = 0; task < program.tasks.size(); ++task) {
     const OpSpec& spec = program.spec(program.tasks[task]);
@@ -45,7 +46,9 @@ void for_each_written(const Program& program, bool communicate,
     const bool is_meant = meets[task] == communicate && !does_nothing(spec);
     for (size_t i = 0; i < ranges.size() && is_meant; ++i) {
       if (writes(spec.operands[i].access)) {
-        use(ranges[i].buffer.index());
+        use(ranges[i].buffer.index(),
+            (ranges[i].end - ranges[i].begin) *
+                static_cast<int64_t>(dtype_bytes(spec.operands[i].dtype)));
       }
     }
   }
@@ -53,10 +56,14 @@ void for_each_written(const Program& program, bool communicate,
 
 /// Where a kernel adds to what was sent, the sum lasts too: of two that share memory it would grow
 /// with each kernel, in a ring of many layers beyond what floating point has.
-std::vector<Lasting> lasting_results(const Program& program) {
+std::vector<Lasting> lasting_results(const Program& program, int64_t anew_bytes) {
   std::vector<Lasting> lasting(program.buffers.size(), Lasting::kNo);
-  for_each_written(program, true, [&](size_t buffer) { lasting[buffer] = Lasting::kAmongOthers; });
-  for_each_written(program, false, [&](size_t buffer) {
+  for_each_written(program, true, [&](size_t buffer, int64_t num_bytes) {
+    if (num_bytes > anew_bytes) {
+      lasting[buffer] = Lasting::kAmongOthers;
+    }
+  });
+  for_each_written(program, false, [&](size_t buffer, int64_t) {
     if (lasting[buffer] != Lasting::kNo) {
       lasting[buffer] = Lasting::kAlone;
     }
@@ -88,14 +95,11 @@ EmulatedPeers emulated_peers(const SimulatedRun& run, int rank) {
 }
 
 MemoryPlan memory_with(const EmulatedPeers& peers, const RankPlan& planned) {
-  if (peers.every_step) {
-    return planned.memory;
-  }
   std::vector<std::vector<Lasting>> lasting;
   for (const Program& program : planned.programs) {
     lasting.emplace_back(program.buffers.size(), Lasting::kNo);
   }
-  lasting[kTrainProgram] = lasting_results(planned.programs[kTrainProgram]);
+  lasting[kTrainProgram] = lasting_results(planned.programs[kTrainProgram], peers.anew_bytes);
   return with_lasting_buffers(planned.memory, planned.programs, lasting);
 }
 

@@ -12,8 +12,8 @@ namespace braid {
 /// ConfigError, with the ranks that can be asked for, if the plan of `run` has not that rank.
 EmulatedPeers emulated_peers(const SimulatedRun& run, int rank);
 
-/// The memory of that rank while `peers` stand for the others: as planned, and where they send
-/// numbers in the first step only, with a place of its own for what the training step is sent.
+/// The memory of that rank while `peers` stand for the others: as planned, with a place of its own
+/// for what they send in the first step only.
 MemoryPlan memory_with(const EmulatedPeers& peers, const RankPlan& planned);
 
 }  // namespace braid

@@ -26,13 +26,12 @@ class EmulateCommand : public Cli {
 
 TEST_F(EmulateCommand, SaysWhatARankTakesBesideItsSimulation) {
   const std::string text = output_of(pipeline({"--rank", "2", "--steps", "2"}));
-  EXPECT_THAT(
-      text,
-      AllOf(HasSubstr("layout    4 ranks"),
-            HasSubstr("emulated  rank 2 of 4 on the CPU; the others as the simulator "
-                      "says (h200x4, analytic"),
-            HasSubstr("median of 2 ("), HasSubstr("\nexposed   data "), HasSubstr(", pipeline "),
-            HasSubstr(" for what others would send = allocated\n"), HasSubstr("\nop  ")));
+  EXPECT_THAT(text,
+              AllOf(HasSubstr("layout    4 ranks"),
+                    HasSubstr("emulated  rank 2 of 4 on the CPU; the others as the simulator "
+                              "says (h200x4, analytic"),
+                    HasSubstr("median of 2 ("), HasSubstr("\nexposed   data "),
+                    HasSubstr(", pipeline "), HasSubstr(" = allocated\n"), HasSubstr("\nop  ")));
   EXPECT_FALSE(exists("runs"));  // nothing is trained
 }
 

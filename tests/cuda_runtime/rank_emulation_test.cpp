@@ -62,7 +62,7 @@ TEST_P(GpuRankEmulation, FirstAndLastRankRunAloneInTheirPlannedMemory) {
 
 TEST_P(GpuRankEmulation, WhatPeersSendOnceTakesMemoryOfItsOwn) {
   EmulatedPeers peers = emulated_peers(run_, 0);
-  peers.every_step = false;
+  peers.anew_bytes = kSmallResultBytes / 4;
   const RankEmulation result = emulate(0, peers);
   EXPECT_EQ(result.allocated_bytes, result.planned_bytes + result.lasting_bytes);
 }

@@ -76,7 +76,7 @@ TEST_F(EmulatedPeersTest, HaveMemoryOfTheirOwnForWhatTheySendOnce) {
   const RankPlan& planned = plan_of_rank(run.plan(), 0);
   EmulatedPeers peers = emulated_peers(run, 0);
   EXPECT_EQ(memory_with(peers, planned).peak_bytes(), planned.memory.peak_bytes());
-  peers.every_step = false;
+  peers.anew_bytes = 0;
   const MemoryPlan memory = memory_with(peers, planned);
   const Program& program = planned.programs[kTrainProgram];
   EXPECT_THAT(verify_plan(program, memory, kTrainProgram), ::testing::IsEmpty());

@@ -243,7 +243,8 @@ void CpuExecutor::State::emulate_calls(PreparedProgram& prepared,
         prepared.emulated[task.call] = {
             .copies = stand_in_copies(prepared.calls[task.call], step.rank, stock.size_bytes()),
             .duration_ns = task_ns[task.id.index()],
-            .every_step = options.emulated_peers->every_step};
+            .every_step =
+                prepared.calls[task.call].result_bytes() <= options.emulated_peers->anew_bytes};
       }
     }
   }

@@ -74,13 +74,13 @@ struct EmulatedCalls::State {
   std::map<std::pair<size_t, TaskId>, CudaKernel> kernels;
   DeviceArena stock;
   CallPlayer player;
-  bool every_step;
+  int64_t anew_bytes;
 
-  State(std::vector<TaskDuration> given, bool fills_in_every_step)
+  State(std::vector<TaskDuration> given, int64_t given_anew_bytes)
       : durations(std::move(given)),
         stock(kStockBytes, "random numbers for emulated ranks"),
         player(waits_of(durations)),
-        every_step(fills_in_every_step) {
+        anew_bytes(given_anew_bytes) {
     fill();
     measure_overhead();
   }
@@ -143,7 +143,7 @@ CudaKernel EmulatedCalls::State::kernel_of(const Program& program, const TaskDur
   return {.launch =
               [this, &spec, &group, rank = program.rank, wait](const CudaKernelArgs& args) {
                 const CommCall call = make_comm_call(spec, group, args.operands, spec.op);
-                const bool fills = every_step || !is_captured(args.stream);
+                const bool fills = call.result_bytes() <= anew_bytes || !is_captured(args.stream);
                 enqueue_wait(
                     wait, args.stream,
                     fills ? stand_in_copies(call, rank, kStockBytes) : std::vector<StandInCopy>{},
@@ -153,7 +153,7 @@ CudaKernel EmulatedCalls::State::kernel_of(const Program& program, const TaskDur
 }
 
 EmulatedCalls::EmulatedCalls(std::span<const Program> programs, const EmulatedPeers& peers) {
-  state_ = std::make_unique<State>(durations_of(programs, peers), peers.every_step);
+  state_ = std::make_unique<State>(durations_of(programs, peers), peers.anew_bytes);
   for (size_t i = 0; i < state_->durations.size(); ++i) {
     const TaskDuration& duration = state_->durations[i];
     state_->kernels.try_emplace({duration.program, duration.task},

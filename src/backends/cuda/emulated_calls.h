@@ -16,10 +16,10 @@ namespace braid {
 /// The communication of a rank that is alone on its GPU, and whose tasks take as long as if it were
 /// not (comm/emulated_call.h). It can be captured into a graph, takes no SM, and runs beside
 /// compute as pushes to peers do: the stream waits until the time of the call is over
-/// (call_player.h), which leaves no record of a profiler. Copies within the device fill y, in steps that are enqueued task by task and,
-/// where peers do so in every step, in graphs. Beside products such a copy runs at a fifth to a
-/// twentieth of its rate alone (1 to 128 MB on H200), which pushes to peers do not; so times are
-/// true without them.
+/// (call_player.h), which leaves no record of a profiler. Copies within the device fill y, in steps
+/// that are enqueued task by task and, where peers do so in every step, in graphs
+/// (EmulatedPeers::anew_bytes). Beside products such a copy runs at a fifth to a twentieth of its
+/// rate alone (1 to 128 MB on H200), which pushes to peers do not; so times are true without them.
 ///
 /// What that leaves out: SMs that NCCL's kernels would hold, traffic in this device's memory, and
 /// what calls that run at the same time take from each other.
