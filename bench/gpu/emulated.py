@@ -42,7 +42,7 @@ are late included, and brings numbers that are made up once (`braid emulate`, [d
 ## Steps
 
 {steps}
-Tokens/s and GPU: of the median step. Simulated, off: the simulated step, and how far it is from the measured one; the same where a profile of one
+{notes}Tokens/s and GPU: of the median step. Simulated, off: the simulated step, and how far it is from the measured one; the same where a profile of one
 GPU says what compute costs; and of compute alone, by data sheet. Means of the distances: {means}.
 Exposed: communication that no compute runs beside, of all of it, as traced and as simulated. `copies`: with copies within the device for what
 peers would write, which are slow beside compute: there communication takes longer than simulated, and exposed time is too high. Clock and power: medians of samples of the driver, every 200 ms, while the GPU was busy.
@@ -167,9 +167,21 @@ def distance(simulated_ns, r):
     return abs(simulated_ns / r["step_ns"] - 1)
 
 
-def step_row(r):
+def marks_of_notes(rows):
+    """By note, in the order in which rows have them: (1), (2), ..."""
+    notes = dict.fromkeys(note for r in rows for note in r["notes"])
+    return {note: f"({i + 1})" for i, note in enumerate(notes)}
+
+
+def mean_distances(variant, rows):
+    of = {"by data sheet": [distance(r["simulated_step_ns"], r) for r in rows],
+          "by profile": [distance(r["profile_step_ns"], r) for r in rows if "profile_step_ns" in r]}
+    return f"`{variant}` " + ", ".join(f"{100 * sum(values) / len(values):.1f}% {name}" for name, values in of.items() if values)
+
+
+def step_row(r, marks):
     measured, simulated = r["measured"], r["simulated"]
-    return [r["case"], r["variant"], f"{ms(r['step_ns'])} ({ms(min(r['steps_ns']))} to {ms(max(r['steps_ns']))})",
+    return [" ".join([r["case"], *(marks[note] for note in r["notes"])]), r["variant"], f"{ms(r['step_ns'])} ({ms(min(r['steps_ns']))} to {ms(max(r['steps_ns']))})",
             f"{r['tokens_per_s_per_rank']:,.0f}", ms(r["simulated_step_ns"]), off(r["simulated_step_ns"], r["step_ns"]),
             off(r["profile_step_ns"], r["step_ns"]) if "profile_step_ns" in r else "",
             ms(measured["compute_ns"]), off(simulated["compute_ns"], measured["compute_ns"]), exposed(measured), exposed(simulated),
@@ -208,13 +220,13 @@ def page(results, small):
     days = sorted({r["time"][:10] for r in rows})
     facts = [["GPU", f"{machine['gpu']}, {machine.get('memory')}, power limit {machine.get('power_limit')}, driver {machine['driver']}"],
              ["host", f"{machine['cpu']}, {machine['cores']} cores"]]
+    marks = marks_of_notes(rows)
+    notes = "".join(f"{mark} {note}.\n" for note, mark in marks.items()) + ("\n" if marks else "")
     steps = table(["case", "overlap", "step, ms", "tokens/s and GPU", "simulated, ms", "off", "by profile", "compute, ms", "off", "exposed, ms",
-                   "simulated exposed", "idle, ms", "clock, MHz", "power, W"], [step_row(r) for r in rows])
-    distances = {"by data sheet": [distance(r["simulated_step_ns"], r) for r in rows],
-                 "by profile": [distance(r["profile_step_ns"], r) for r in rows if "profile_step_ns" in r]}
-    means = ", ".join(f"{100 * sum(of) / len(of):.1f}% {name}" for name, of in distances.items() if of)
+                   "simulated exposed", "idle, ms", "clock, MHz", "power, W"], [step_row(r, marks) for r in rows])
+    means = "; ".join(mean_distances(variant, [r for r in rows if r["variant"] == variant]) for variant in dict.fromkeys(r["variant"] for r in rows))
     memory = table(["case", "overlap", "planned", "for the others", "allocated", "by the driver"], [memory_row(r) for r in rows])
-    return PAGE.format(days=" to ".join(dict.fromkeys((days[0], days[-1]))), cluster=CLUSTER, steps=steps, memory=memory, means=means,
+    return PAGE.format(days=" to ".join(dict.fromkeys((days[0], days[-1]))), cluster=CLUSTER, steps=steps, memory=memory, means=means, notes=notes,
                        machine="".join(f"| {key} | {value} |\n" for key, value in facts), ops=table(*op_rows(rows)))
 
 

@@ -104,10 +104,17 @@ class EmulatedTest(unittest.TestCase):
                                   record("llama-8b-tp", step_ns=200_000_000), record("llama-8b-tp", time="2026-01-02 00:00:00"))
         page = emulated.page(results, True)
         self.assertIn("| llama-8b-tp | found | 100.0 (100.0 to 101.0) | 81,920 | 103.0 | +3.0% |  | 80.0 | +0.0% | tensor 20.0 of 50.0 |", page)
-        self.assertIn("Means of the distances: 3.0% by data sheet.", page)
+        self.assertIn("Means of the distances: `found` 3.0% by data sheet.", page)
         self.assertIn("| llama-8b-tp | found | 1.0 |  | the same | 3.0 |", page)
         self.assertIn("| linear | +0.0% |", page)
         self.assertNotIn("| embedding |", page)
+
+    def test_notes_are_below_the_table(self):
+        machine = {"kind": "machine", "time": "2026-01-01 00:00:00", **gpu_bench.machine()}
+        page = emulated.page(self.results_of(machine, record("llama-8b-tp", notes=["not finite", "late"]), record("llama-8b-pp", notes=["late"])), True)
+        self.assertIn("| llama-8b-tp (1) (2) | found |", page)
+        self.assertIn("| llama-8b-pp (2) | found |", page)
+        self.assertIn("(1) not finite.\n(2) late.\n\nTokens/s", page)
 
     def test_a_profile_simulates_what_was_measured(self):
         results = self.results_of({"kind": "machine", "time": "2026-01-01 00:00:00", **gpu_bench.machine()}, record("llama-8b-tp"))
@@ -119,7 +126,7 @@ class EmulatedTest(unittest.TestCase):
         self.assertEqual(run.call_args.args[0][-3:], ["--profile", "some.json", "--json"])
         page = emulated.page(results, True)
         self.assertIn(" | 103.0 | +3.0% | -1.0% | ", page)
-        self.assertIn("Means of the distances: 3.0% by data sheet, 1.0% by profile.", page)
+        self.assertIn("Means of the distances: `found` 3.0% by data sheet, 1.0% by profile.", page)
 
     def test_without_results_there_is_no_page(self):
         with self.assertRaises(emulated.Failure):
