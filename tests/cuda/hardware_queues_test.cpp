@@ -56,7 +56,8 @@ TEST(HardwareQueues, AreAskedForAsManyAsThereAreStreamsUnlessTheUserHas) {
     ask_for_hardware_queues(num_streams);
     return std::string(getenv(kVariable));
   };
-  EXPECT_EQ(asked(3), "5");
+  EXPECT_EQ(asked(3), "12");
+  EXPECT_EQ(asked(14), "16");
   EXPECT_EQ(asked(30), "32");
   EXPECT_EQ(asked(1000), "32");
   setenv(kVariable, "7", 1);

@@ -14,6 +14,7 @@ namespace {
 
 constexpr const char* kVariable = "CUDA_DEVICE_MAX_CONNECTIONS";
 constexpr size_t kMost = 32;
+constexpr size_t kFewest = 12;
 constexpr size_t kDefault = 8;
 constexpr size_t kExecutorStreams = 2;  // the launch stream, and the one that ends waits
 
@@ -31,7 +32,7 @@ size_t num_queues(const std::optional<std::string>& asked) {
 }  // namespace
 
 void ask_for_hardware_queues(size_t num_streams) {
-  const size_t number = std::min(num_streams + kExecutorStreams, kMost);
+  const size_t number = std::clamp(num_streams + kExecutorStreams, kFewest, kMost);
   setenv(kVariable, std::to_string(number).c_str(), /*overwrite=*/0);
 }
 
