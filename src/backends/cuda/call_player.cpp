@@ -104,11 +104,11 @@ void CallPlayer::look_at(size_t slot, Slot& state) {
     }
   }
   if (!state.is_answered && Clock::now() >= state.end) {
-    as_atomic(answer(slot)).store(mark, std::memory_order_release);
-    state.is_answered = true;
     if (mark != 0) {
       times_[mark - 1].end_ns = system_ns() + overhead_ns_ / 2;
     }
+    as_atomic(answer(slot)).store(mark, std::memory_order_release);
+    state.is_answered = true;
   }
 }
 
