@@ -11,8 +11,10 @@
 #include "plan/describe_layout.h"
 #include "plan/emulated_peers.h"
 #include "plan/run_costs.h"
+#include "plan/simulated_report.h"
 #include "plan/simulated_run.h"
 #include "runtime/describe_emulation.h"
+#include "runtime/emulation_report.h"
 #include "runtime/engine.h"
 #include "runtime/rank_emulation.h"
 #include "trace/chrome_trace.h"
@@ -28,6 +30,7 @@ struct EmulateArguments {
   bool no_waits = false;
   bool copies = false;
   std::string trace;
+  std::string report;
   bool json = false;
 };
 
@@ -48,6 +51,9 @@ std::string describe_place(const EmulateArguments& arguments, const Device& devi
 }
 
 void run(const EmulateArguments& arguments, const Console& console) {
+  if (!arguments.report.empty()) {
+    prepare_report_folder(arguments.report);  // before all that takes time
+  }
   auto [config, vocabulary] = load_planned_config(arguments.config);
   const Device device = device_of(config);
   const auto model = with_links_of_run(
@@ -71,8 +77,13 @@ void run(const EmulateArguments& arguments, const Console& console) {
   if (!arguments.trace.empty()) {
     write_chrome_trace(arguments.trace, {&emulation.timeline, 1});
   }
-  console.print(arguments.json ? emulation_json(emulation, simulated)
-                               : describe_emulation(emulation, simulated));
+  std::string text = arguments.json ? emulation_json(emulation, simulated)
+                                    : describe_emulation(emulation, simulated);
+  if (!arguments.report.empty()) {
+    const std::string page = write_emulation_report(arguments.report, emulation, simulated);
+    text += arguments.json ? "" : "report    " + page + "\n";
+  }
+  console.print(text);
 }
 
 }  // namespace
@@ -107,6 +118,11 @@ void add_emulate_command(CLI::App& app, const Console& console) {
                    "Write the timeline of the traced step for Perfetto (ui.perfetto.dev) or "
                    "chrome://tracing")
       ->type_name("FILE");
+  command
+      ->add_option("--report", arguments->report,
+                   "Write a folder like that of a run: report.html, with the step as it ran beside "
+                   "the step as simulated, and what `braid report FOLDER --compare OTHER` needs")
+      ->type_name("FOLDER");
   command->add_flag("--json", arguments->json, "Print a JSON object instead of text");
   command->footer(
       "Kernels and overlap are real; communication takes the time that the simulator gives it, and "
@@ -114,7 +130,8 @@ void add_emulate_command(CLI::App& app, const Console& console) {
       "docs/simulator.md says what that leaves out.\n\n"
       "  braid emulate run.toml --cluster h200x8\n"
       "  braid emulate run.toml --cluster h200x64 --auto-overlap --rank 8\n"
-      "  braid emulate run.toml --profile my.json --no-waits --trace rank0.json");
+      "  braid emulate run.toml --profile my.json --no-waits --trace rank0.json\n"
+      "  braid emulate run.toml --cluster h200x8 --report runs/rank0");
   command->callback([arguments, &console] { run(*arguments, console); });
 }
 

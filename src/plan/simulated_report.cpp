@@ -49,26 +49,15 @@ DevicePeaks peaks_of(const DeviceSpec& device) {
           .bytes_per_s = device.memory_bytes_per_s};
 }
 
-std::vector<MemoryCurve> memory_over_time(const SimulatedRun& run, const Timeline& timeline) {
-  constexpr size_t kMaxPoints = 800;  // a chart has fewer pixels
-  const RankPrograms programs = run.rank_programs();
-  std::vector<MemoryCurve> curves;
-  for (const RankTimeline& rank : timeline.ranks) {
-    const auto index = programs.program_of[static_cast<size_t>(rank.rank)];
-    const RankPlan& plan = run.plan().ranks[index];
-    curves.push_back(memory_curve(plan.programs[kTrainProgram], rank, plan.memory, kMaxPoints));
-  }
-  return curves;
-}
-
 /// "a" of "runs/a/".
 std::string folder_name(const std::string& path) {
   const fs::path whole = fs::absolute(path).lexically_normal();
   return (whole.has_filename() ? whole : whole.parent_path()).filename().string();
 }
 
-/// A folder that nothing measured is in.
-void prepare_folder(const std::string& folder) {
+}  // namespace
+
+void prepare_report_folder(const std::string& folder) {
   if (fs::exists(fs::path(folder) / "metrics.jsonl")) {
     throw_config_error(
         "--report {}: a run has trained in this folder (it has metrics.jsonl), and its report "
@@ -82,7 +71,17 @@ void prepare_folder(const std::string& folder) {
   }
 }
 
-}  // namespace
+std::vector<MemoryCurve> memory_over_time(const SimulatedRun& run, const Timeline& timeline) {
+  constexpr size_t kMaxPoints = 800;  // a chart has fewer pixels
+  const RankPrograms programs = run.rank_programs();
+  std::vector<MemoryCurve> curves;
+  for (const RankTimeline& rank : timeline.ranks) {
+    const auto index = programs.program_of[static_cast<size_t>(rank.rank)];
+    const RankPlan& plan = run.plan().ranks[index];
+    curves.push_back(memory_curve(plan.programs[kTrainProgram], rank, plan.memory, kMaxPoints));
+  }
+  return curves;
+}
 
 std::vector<int> ranks_to_show(const SimulatedRun& run, size_t max_tasks) {
   const std::vector<int> ranks = first_rank_of_stages(run.plan().mesh);
@@ -121,7 +120,7 @@ ReportInput simulated_report(const SimulatedRun& run, std::span<const int> ranks
 
 std::string write_simulated_report(const std::string& folder, const SimulatedRun& run,
                                    std::span<const int> ranks) {
-  prepare_folder(folder);
+  prepare_report_folder(folder);
   const ReportInput input = simulated_report(run, ranks, folder_name(folder));
   const RunReport report = run_report(input);
   write_file_atomically(folder + "/config.toml", input.config_toml);

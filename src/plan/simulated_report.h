@@ -18,6 +18,10 @@ inline constexpr size_t kMaxReportTasks = 400'000;
 /// last, and these two in any case. Ascending.
 std::vector<int> ranks_to_show(const SimulatedRun& run, size_t max_tasks = kMaxReportTasks);
 
+/// Memory in use on the ranks of a timeline, which is of this run, simulated or measured: points
+/// for a chart.
+std::vector<MemoryCurve> memory_over_time(const SimulatedRun& run, const Timeline& timeline);
+
 /// All that a page shows of a simulated step: its figures (means over all ranks of the run), the
 /// timelines of `ranks` with their memory, why their communication was exposed, the jobs of the
 /// pipeline, and the memory plan of the rank that needs most. Beside a measured run it is a page
@@ -27,6 +31,10 @@ std::vector<int> ranks_to_show(const SimulatedRun& run, size_t max_tasks = kMaxR
 /// Throws ConfigError for a rank that the run does not have.
 ReportInput simulated_report(const SimulatedRun& run, std::span<const int> ranks,
                              std::string title);
+
+/// Makes a folder for the report of a step that nobody trained. Throws ConfigError, naming
+/// `--report`, for the folder of a run that trained, whose report would be lost, and DataError.
+void prepare_report_folder(const std::string& folder);
 
 /// Writes what `braid report` needs of a simulated step, and its page, into a folder, which is made
 /// if it is not there: config.toml, simulation.json (simulation_json), report.json, report.html.

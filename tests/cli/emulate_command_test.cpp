@@ -53,6 +53,23 @@ TEST_F(EmulateCommand, TakesThePlannedMemoryWithCopies) {
   EXPECT_EQ(json["planned_bytes"], json["allocated_bytes"]);
 }
 
+TEST_F(EmulateCommand, WritesAReportThatCanBeCompared) {
+  EXPECT_THAT(output_of(pipeline({"--steps", "1", "--report", "on"})),
+              HasSubstr("\nreport    on/report.html\n"));
+  EXPECT_THAT(read("on/report.html"),
+              AllOf(HasSubstr("rank 0 of on, emulated"), HasSubstr("as simulated")));
+  EXPECT_THAT(read("on/config.toml"), HasSubstr("pipeline = 2"));
+  output_of(pipeline({"--steps", "1", "--json", "--report", "off", "--set", "overlap.mode=off"}));
+  output_of({"report", "on", "--compare", "off"});
+  EXPECT_TRUE(exists("on/compare.html"));
+}
+
+TEST_F(EmulateCommand, WritesNoReportIntoTheFolderOfARunThatTrained) {
+  write("trained/metrics.jsonl", "");
+  EXPECT_THAT(error_of(pipeline({"--steps", "1", "--report", "trained"}), 2),
+              HasSubstr("--report trained: a run has trained in this folder"));
+}
+
 TEST_F(EmulateCommand, RefusesInOneLine) {
   EXPECT_THAT(error_of(pipeline({"--rank", "4"}), 2),
               HasSubstr("--rank 4: the run has 4 ranks; take one of 0, "));
