@@ -121,11 +121,6 @@ bool is_activation(const Buffer& buffer) {
   return buffer.role == BufferRole::kActivation && buffer.lifetime == Lifetime::kStep;
 }
 
-int64_t aligned_bytes(const Buffer& buffer) {
-  return (buffer.size_bytes() + kBufferAlignmentBytes - 1) / kBufferAlignmentBytes *
-         kBufferAlignmentBytes;
-}
-
 /// Of microbatch 0, by virtual stage.
 std::map<int32_t, StageBytes> stage_bytes(const Program& program) {
   struct Uses {
