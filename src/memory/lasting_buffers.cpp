@@ -20,7 +20,7 @@ class ArenaExtension {
     std::map<DType, std::vector<int64_t>> sizes_by_dtype;
     for (size_t i = 0; i < program_.buffers.size(); ++i) {
       const Buffer& buffer = program_.buffers[i];
-      if (lasting[i] == Lasting::kNo || !ranges_.is_used(i) ||
+      if (lasting[i] == Lasting::kNot || !ranges_.is_used(i) ||
           buffer.placement == Placement::kHost) {
         continue;
       }

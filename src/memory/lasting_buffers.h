@@ -11,7 +11,7 @@ namespace braid {
 
 /// Whether what a step buffer holds at the end of a step is still there in the next.
 enum class Lasting : uint8_t {
-  kNo,
+  kNot,
   kAmongOthers,  ///< or what another one of the dtype held: they share memory with each other
   kAlone,
 };

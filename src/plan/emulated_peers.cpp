@@ -57,14 +57,14 @@ void for_each_written(const Program& program, bool communicate,
 /// Where a kernel adds to what was sent, the sum lasts too: of two that share memory it would grow
 /// with each kernel, in a ring of many layers beyond what floating point has.
 std::vector<Lasting> lasting_results(const Program& program, int64_t anew_bytes) {
-  std::vector<Lasting> lasting(program.buffers.size(), Lasting::kNo);
+  std::vector<Lasting> lasting(program.buffers.size(), Lasting::kNot);
   for_each_written(program, true, [&](size_t buffer, int64_t num_bytes) {
     if (num_bytes > anew_bytes) {
       lasting[buffer] = Lasting::kAmongOthers;
     }
   });
   for_each_written(program, false, [&](size_t buffer, int64_t) {
-    if (lasting[buffer] != Lasting::kNo) {
+    if (lasting[buffer] != Lasting::kNot) {
       lasting[buffer] = Lasting::kAlone;
     }
   });
@@ -97,7 +97,7 @@ EmulatedPeers emulated_peers(const SimulatedRun& run, int rank) {
 MemoryPlan memory_with(const EmulatedPeers& peers, const RankPlan& planned) {
   std::vector<std::vector<Lasting>> lasting;
   for (const Program& program : planned.programs) {
-    lasting.emplace_back(program.buffers.size(), Lasting::kNo);
+    lasting.emplace_back(program.buffers.size(), Lasting::kNot);
   }
   lasting[kTrainProgram] = lasting_results(planned.programs[kTrainProgram], peers.anew_bytes);
   return with_lasting_buffers(planned.memory, planned.programs, lasting);

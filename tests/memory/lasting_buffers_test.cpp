@@ -10,7 +10,7 @@
 namespace braid {
 namespace {
 
-constexpr auto kNo = Lasting::kNo;
+constexpr auto kNot = Lasting::kNot;
 constexpr auto kShared = Lasting::kAmongOthers;
 constexpr int64_t kLarge = 1 << 20;
 
@@ -46,7 +46,7 @@ class LastingBuffers : public ::testing::Test {
 
 TEST_F(LastingBuffers, LieBehindAllOthers) {
   ASSERT_EQ(plan_.step_bytes, kLarge);
-  const MemoryPlan plan = with({kNo, kShared, kNo, kNo, kNo});
+  const MemoryPlan plan = with({kNot, kShared, kNot, kNot, kNot});
   EXPECT_EQ(offset(plan, 0), 0);
   EXPECT_EQ(offset(plan, 1), kLarge);
   EXPECT_EQ(offset(plan, 2), 0);
@@ -55,13 +55,13 @@ TEST_F(LastingBuffers, LieBehindAllOthers) {
 }
 
 TEST_F(LastingBuffers, ShareMemoryWithEachOther) {
-  const MemoryPlan plan = with({kShared, kNo, kShared, kShared, kShared});
+  const MemoryPlan plan = with({kShared, kNot, kShared, kShared, kShared});
   EXPECT_EQ(offset(plan, 0), offset(plan, 2));
   EXPECT_EQ(plan.step_bytes, plan_.step_bytes + kLarge);
 }
 
 TEST_F(LastingBuffers, ShareNoMemoryIfAlone) {
-  const MemoryPlan plan = with({Lasting::kAlone, kShared, kShared, kNo, kNo});
+  const MemoryPlan plan = with({Lasting::kAlone, kShared, kShared, kNot, kNot});
   EXPECT_EQ(offset(plan, 1), offset(plan, 2));
   EXPECT_NE(offset(plan, 0), offset(plan, 1));
   EXPECT_EQ(plan.step_bytes, 3 * kLarge);
@@ -71,7 +71,7 @@ TEST_F(LastingBuffers, ShareNoMemoryWithOtherDtypes) {
   Buffer& buffer = programs_.front().buffers[buffers_[2].index()];
   buffer.dtype = DType::kF32;
   buffer.shape = {kLarge / 4};
-  const std::vector<std::vector<Lasting>> lasting{{kShared, kShared, kShared, kNo, kNo}};
+  const std::vector<std::vector<Lasting>> lasting{{kShared, kShared, kShared, kNot, kNot}};
   const MemoryPlan plan = with_lasting_buffers(plan_, programs_, lasting);
   EXPECT_EQ(offset(plan, 0), offset(plan, 1));
   EXPECT_NE(offset(plan, 0), offset(plan, 2));
@@ -79,7 +79,7 @@ TEST_F(LastingBuffers, ShareNoMemoryWithOtherDtypes) {
 }
 
 TEST_F(LastingBuffers, AreNoneIfNothingLasts) {
-  EXPECT_EQ(with(std::vector<Lasting>(buffers_.size(), kNo)).step_bytes, plan_.step_bytes);
+  EXPECT_EQ(with(std::vector<Lasting>(buffers_.size(), kNot)).step_bytes, plan_.step_bytes);
 }
 
 TEST_F(LastingBuffers, MustBeThoseOfThePrograms) {
