@@ -213,8 +213,11 @@ bool wants_processes(const RunConfig& config) {
   }
   const std::string reason = why_not_per_rank(config);
   if (config.runtime.processes == "auto") {
-    return reason.empty() && config.runtime.device != "cpu" &&
-           choose_device(resolved(config), gpus_for(resolved(config))).gpu.has_value();
+    if (!reason.empty() || config.runtime.device == "cpu") {
+      return false;
+    }
+    const RunConfig whole = resolved(config);
+    return choose_device(whole, gpus_for(whole)).gpu.has_value();
   }
   if (!reason.empty()) {
     throw_config_error("runtime.processes = \"per_rank\": {}", reason);
