@@ -15,12 +15,6 @@
 /// what a step that does not end waits for, and the progress of all ranks says who is missing.
 namespace braid {
 
-/// Whether the task communicates with other ranks, and so can wait for them.
-bool meets_others(const Program& program, const Task& task);
-
-/// By task, of the whole program.
-std::vector<bool> tasks_that_meet_others(const Program& program);
-
 /// Mark of a stream on which no such task of the step has begun. Later ones are larger.
 inline constexpr uint32_t kNoMark = 0;
 constexpr uint32_t begin_mark(TaskId task) {

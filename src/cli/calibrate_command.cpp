@@ -123,7 +123,7 @@ CalibrateOptions options_of(const CalibrateArguments& arguments) {
     config.runtime.device = arguments.device;
   }
   config.runtime.ranks_per_gpu = 1;  // what is measured has a GPU of its own
-  constexpr size_t kStreams = 2;  // compute, and communication beside it
+  constexpr size_t kStreams = 2;     // compute, and communication beside it
   const CudaGpus gpus = find_cuda_gpus(kStreams);
   config.parallel.ranks = num_ranks(arguments, config, gpus);
   options.device = choose_device(config, gpus);

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "backends/step_progress.h"
 #include "base/errors.h"
 #include "base/text.h"
 #include "memory/lasting_buffers.h"
+#include "ops/meets_others.h"
 #include "ops/offload.h"
 #include "plan/rank_programs.h"
 

@@ -14,6 +14,7 @@
 #include "backends/cuda/memory_ops.h"
 #include "backends/cuda/pinned_arena.h"
 #include "base/expect_error.h"
+#include "ops/meets_others.h"
 #include "support/cuda_kernel_case.h"
 #include "support/step_program.h"
 

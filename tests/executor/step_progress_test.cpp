@@ -48,11 +48,6 @@ RankProgress before_all(int rank, int64_t step) {
   return at(rank, step, {kNoMark, kNoMark, kNoMark});
 }
 
-TEST(StepProgress, TasksOfSeveralRanksMeetOthers) {
-  EXPECT_THAT(tasks_that_meet_others(program_of(0)),
-              ElementsAre(false, true, true, false, true, false, true));
-}
-
 TEST(StepProgress, MarksOfAStreamGrow) {
   uint32_t last = kNoMark;
   for (size_t task = 0; task < 100; ++task) {

@@ -2,10 +2,10 @@
 
 #include <gmock/gmock.h>
 
-#include "backends/step_progress.h"
 #include "base/expect_error.h"
 #include "config/validate.h"
 #include "memory/verify_plan.h"
+#include "ops/meets_others.h"
 #include "plan/rank_programs.h"
 #include "sim/analytic_model.h"
 #include "support/emulated_layouts.h"

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
-#include "backends/step_progress.h"
 #include "base/errors.h"
 #include "base/text.h"
 #include "ops/attributes.h"
 #include "ops/collectives.h"
+#include "ops/meets_others.h"
 
 namespace braid {
 

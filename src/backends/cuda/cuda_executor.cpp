@@ -144,16 +144,14 @@ void CudaExecutor::State::wait_for_oldest() {
 }
 
 StepTracer::Step CudaExecutor::State::traced_step(size_t program_index, bool as_graph) {
-  return {.program_index = program_index,
-          .program = &rank.programs()[program_index],
-          .as_graph = as_graph,
-          .stream = rank.launch_stream(),
-          .enqueue = [this, program_index](TaskObserver& observer) {
-            enqueue_step(program_index, &observer);
-          },
-          .host_timed = [this, program_index] {
-            return rank.communication().played(program_index);
-          }};
+  return {
+      .program_index = program_index,
+      .program = &rank.programs()[program_index],
+      .as_graph = as_graph,
+      .stream = rank.launch_stream(),
+      .enqueue =
+          [this, program_index](TaskObserver& observer) { enqueue_step(program_index, &observer); },
+      .host_timed = [this, program_index] { return rank.communication().played(program_index); }};
 }
 
 /// Of programs that have run: the first step of another one is no graph.

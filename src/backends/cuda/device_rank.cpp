@@ -8,6 +8,7 @@
 #include "backends/cuda/cuda_error.h"
 #include "backends/cuda/nvtx_range.h"
 #include "base/errors.h"
+#include "ops/meets_others.h"
 
 namespace braid {
 namespace {

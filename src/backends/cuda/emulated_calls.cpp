@@ -13,8 +13,8 @@
 #include "backends/cuda/cuda_handle.h"
 #include "backends/cuda/device_arena.h"
 #include "backends/cuda/pinned_arena.h"
-#include "backends/step_progress.h"
 #include "base/errors.h"
+#include "ops/meets_others.h"
 
 namespace braid {
 namespace {

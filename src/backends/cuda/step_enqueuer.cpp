@@ -7,7 +7,7 @@
 #include "backends/cuda/cuda_error.h"
 #include "backends/cuda/finite_check.h"
 #include "backends/cuda/nvtx_range.h"
-#include "backends/step_progress.h"
+#include "ops/meets_others.h"
 #include "ops/op.h"
 
 namespace braid {

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <vector>
+
+#include "ir/program.h"
+
+namespace braid {
+
+/// Whether the task communicates with other ranks, and so can wait for them.
+bool meets_others(const Program& program, const Task& task);
+
+/// By task, of the whole program.
+std::vector<bool> tasks_that_meet_others(const Program& program);
+
+}  // namespace braid
