@@ -54,11 +54,11 @@
 #include "backends/cuda/mark_words.h"
 #include "backends/cuda/peer_calls.h"
 #include "backends/run_ranks.h"
-#include "backends/step_progress.h"
 #include "base/errors.h"
 #include "base/text.h"
 #include "ir/text.h"
 #include "ops/collectives.h"
+#include "ops/meets_others.h"
 #include "passes/comm_engine.h"
 
 namespace braid {
