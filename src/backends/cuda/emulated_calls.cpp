@@ -152,8 +152,8 @@ CudaKernel EmulatedCalls::State::kernel_of(const Program& program, const TaskDur
           .scratch_bytes = 0};
 }
 
-EmulatedCalls::EmulatedCalls(std::span<const Program> programs, const EmulatedPeers& peers) {
-  state_ = std::make_unique<State>(durations_of(programs, peers), peers.anew_bytes);
+EmulatedCalls::EmulatedCalls(std::span<const Program> programs, const EmulatedPeers& peers)
+    : state_(std::make_unique<State>(durations_of(programs, peers), peers.anew_bytes)) {
   for (size_t i = 0; i < state_->durations.size(); ++i) {
     const TaskDuration& duration = state_->durations[i];
     state_->kernels.try_emplace({duration.program, duration.task},
