@@ -17,8 +17,8 @@ namespace braid {
 /// stream go on that has waited for another one or for a word: a step of 8 tensor ranks takes 10%
 /// longer with 32 than with 8 (bench/notes.md). At least 12 all the same: nothing says that the
 /// branches of a graph have no more queues than the streams that it was captured from, and with 12
-/// every layout of up to 8 ranks has run by copies. Only before the first call of CUDA in a
-/// process, and before its threads.
+/// 38 layouts of up to 8 ranks have run by copies (bench/notes.md). Only before the first call of
+/// CUDA in a process, and before its threads.
 void ask_for_hardware_queues(size_t num_streams);
 
 /// Why the streams of these programs of one rank, with those of its executor, cannot have a queue
