@@ -1,13 +1,17 @@
 # One library per folder of src/, one test program per folder of tests/.
 
-# braid_library(NAME [FOLDER path] [DEPS targets...] [PRIVATE_DEPS targets...])
-# Library braid_NAME out of all sources of src/FOLDER (default: NAME), not of its sub-folders.
+# braid_library(NAME [RECURSE] [FOLDER path] [DEPS targets...] [PRIVATE_DEPS targets...])
+# Library braid_NAME out of all sources of src/FOLDER (default: NAME); RECURSE: and of the folders below it.
 function(braid_library name)
-  cmake_parse_arguments(ARG "" "FOLDER" "DEPS;PRIVATE_DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "RECURSE" "FOLDER" "DEPS;PRIVATE_DEPS" ${ARGN})
   if(NOT ARG_FOLDER)
     set(ARG_FOLDER ${name})
   endif()
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${ARG_FOLDER}/*.cpp)
+  set(glob GLOB)
+  if(ARG_RECURSE)
+    set(glob GLOB_RECURSE)
+  endif()
+  file(${glob} sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${ARG_FOLDER}/*.cpp)
   if(sources)
     add_library(braid_${name} STATIC ${sources})
     target_link_libraries(braid_${name} PUBLIC braid_options ${ARG_DEPS} PRIVATE ${ARG_PRIVATE_DEPS})
@@ -21,7 +25,7 @@ endfunction()
 add_custom_target(braid_threaded_tests)
 
 # braid_tests(NAME [FOLDER path] [DEPS targets...] [LABELS labels...] [COST seconds] [NO_THREADS patterns...])
-# Test program braid_NAME_tests out of all *_test.cpp of tests/FOLDER (default: NAME), registered with ctest as NAME.
+# Test program braid_NAME_tests out of all *_test.cpp of tests/FOLDER (default: NAME) and below, registered with ctest as NAME.
 # COST: about what it takes in a Release build, if that is long; ctest starts what takes longest first, so that none is
 # alone at the end.
 # NO_THREADS: cases, as GoogleTest's patterns, that ThreadSanitizer is spared: long work of one thread, or what others do as well.
@@ -32,7 +36,7 @@ function(braid_tests name)
   if(NOT ARG_FOLDER)
     set(ARG_FOLDER ${name})
   endif()
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${ARG_FOLDER}/*_test.cpp)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${ARG_FOLDER}/*_test.cpp)
   if(NOT sources)
     return()
   endif()

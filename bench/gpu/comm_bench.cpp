@@ -59,7 +59,7 @@
 #include "ir/text.h"
 #include "ops/collectives.h"
 #include "ops/meets_others.h"
-#include "passes/comm_engine.h"
+#include "passes/streams/comm_engine.h"
 
 namespace braid {
 namespace {

@@ -17,7 +17,7 @@
 #include "parallel/schedule.h"
 #include "parallel/schedule_stats.h"
 #include "parallel/verify_ranks.h"
-#include "passes/insert_events.h"
+#include "passes/streams/insert_events.h"
 #include "process_use.h"
 
 namespace braid {

@@ -15,8 +15,8 @@ namespace braid {
 /// index. Outer rank o of n holds chunks o and 2n - 1 - o of 2n equal ones (zig-zag), in this
 /// order; its inner ranks hold equal consecutive runs of these. Where all ranks exchange heads
 /// (outer 1), each holds a run of each half of the sequence if that comes out even, so that heads
-/// of one half can be exchanged while the other is computed (passes/split_exchange.h), else one
-/// run.
+/// of one half can be exchanged while the other is computed (passes/context/split_exchange.h), else
+/// one run.
 struct ContextShard {
   int64_t size = 1;                             ///< ranks of the group
   int64_t index = 0;                            ///< this rank's

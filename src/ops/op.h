@@ -32,7 +32,7 @@ enum class OpClass : uint8_t {
 };
 
 /// Which results the backward makes again instead of keeping them; each does what those before it
-/// do, too. See passes/recompute.h.
+/// do, too. See passes/memory/recompute.h.
 enum class Recompute : uint8_t {
   kNone,
   kNorms,      ///< of norms and activation functions, and gathers and copies of them: no arithmetic

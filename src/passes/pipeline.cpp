@@ -1,10 +1,10 @@
 #include "passes/pipeline.h"
 
-#include "passes/context_ring.h"
-#include "passes/delay_context_wgrad.h"
-#include "passes/insert_events.h"
-#include "passes/overlap_grad_reduce.h"
+#include "passes/context/context_ring.h"
+#include "passes/context/delay_context_wgrad.h"
+#include "passes/gradients/overlap_grad_reduce.h"
 #include "passes/remove_identities.h"
+#include "passes/streams/insert_events.h"
 
 namespace braid {
 

@@ -11,7 +11,7 @@
 #include "base/text.h"
 #include "ir/text.h"
 #include "ir/verify.h"
-#include "passes/step_meaning.h"
+#include "passes/analysis/step_meaning.h"
 
 namespace braid {
 namespace {

@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "ops/collectives.h"
 #include "parallel/rank_calls.h"
-#include "passes/reduction_parts.h"
+#include "passes/gradients/reduction_parts.h"
 #include "sim/contention.h"
 #include "sim/list_plan.h"
 #include "sim/op_family.h"

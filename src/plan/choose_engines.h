@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "parallel/verify_ranks.h"
-#include "passes/comm_engine.h"
+#include "passes/streams/comm_engine.h"
 #include "sim/cost_model.h"
 #include "sim/simulate.h"
 

@@ -7,8 +7,8 @@
 #include <queue>
 
 #include "ir/dependencies.h"
-#include "passes/job_spans.h"
-#include "passes/region_weaver.h"
+#include "passes/analysis/job_spans.h"
+#include "passes/pipeline/region_weaver.h"
 
 namespace braid {
 namespace {

@@ -8,7 +8,8 @@
 namespace braid {
 
 /// The tasks of a step without a pipeline with its jobs two by two, each pair woven
-/// (passes/weave.h) by the prices of `model`, which are made equal on all ranks of a group:
+/// (passes/pipeline/weave.h) by the prices of `model`, which are made equal on all ranks of a
+/// group:
 ///   before: F0  B0  F1  B1  F2  B2  F3  B3
 ///   after:  F0+F1  B0+F2  B1+F3  B2+B3
 /// where F0 is the forward of microbatch 0. So every job has another one beside it under which its

@@ -18,7 +18,7 @@
 #include "parallel/paired_jobs.h"
 #include "parallel/step_program.h"
 #include "parallel/verify_ranks.h"
-#include "passes/cut_exchanges.h"
+#include "passes/context/cut_exchanges.h"
 #include "passes/pipeline.h"
 #include "plan/device_cost.h"
 #include "plan/model_setup.h"

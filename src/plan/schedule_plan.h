@@ -21,9 +21,9 @@ bool is_scheduled(const OverlapConfig& overlap);
 /// the plan with what tasks cost each other. Of the orders that `Simulator` finds faster, and that
 /// fit, takes the one that needs least memory within half a percent of the fastest; none: the plan
 /// stays as it is. Every rank gets a PassRecord that says which. Results are the same bits, but for
-/// sums that copy engines are chosen for, which then are those of the CPU (passes/comm_engine.h).
-/// Deterministic. `verify`: as PlanOptions; without it memory is planned quickly, too. Throws
-/// InternalError as `Simulator`.
+/// sums that copy engines are chosen for, which then are those of the CPU
+/// (passes/streams/comm_engine.h). Deterministic. `verify`: as PlanOptions; without it memory is
+/// planned quickly, too. Throws InternalError as `Simulator`.
 void schedule_plan(RunPlan& plan, const RunConfig& config, const CostModel& cost_model,
                    bool verify = true);
 

@@ -17,7 +17,7 @@
 #include "backends/run_ranks.h"
 #include "base/errors.h"
 #include "ir/text.h"
-#include "passes/comm_engine.h"
+#include "passes/streams/comm_engine.h"
 
 namespace braid {
 namespace {

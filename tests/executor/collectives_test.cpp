@@ -13,7 +13,7 @@
 #include "backends/run_ranks.h"
 #include "base/expect_error.h"
 #include "ops/attributes.h"
-#include "passes/insert_events.h"
+#include "passes/streams/insert_events.h"
 #include "support/cpu_ranks.h"
 #include "support/executor_helpers.h"
 

@@ -11,7 +11,7 @@
 
 #include "backends/cpu/worker_pool.h"
 #include "base/expect_error.h"
-#include "passes/insert_events.h"
+#include "passes/streams/insert_events.h"
 #include "support/cpu_ranks.h"
 #include "support/executor_helpers.h"
 #include "support/random_program.h"

@@ -1,7 +1,7 @@
 // Products and collectives in pieces give the bits of the whole ones, on CPU ranks. The products
 // have one term per element, so that no library can round them in two ways: what is compared is
 // what the passes make of the communication, and the order of the sum.
-#include "passes/ring_exchange.h"
+#include "passes/tensor/ring_exchange.h"
 
 #include <gtest/gtest.h>
 
@@ -14,8 +14,8 @@
 
 #include "ir/text.h"
 #include "parallel/verify_ranks.h"
-#include "passes/fuse_swiglu.h"
-#include "passes/insert_events.h"
+#include "passes/streams/insert_events.h"
+#include "passes/tensor/fuse_swiglu.h"
 #include "support/cpu_ranks.h"
 
 namespace braid {

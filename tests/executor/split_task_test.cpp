@@ -1,6 +1,6 @@
 // What split_task makes of a task gives the whole one's bits on the CPU: of products where every
 // sum is exact (small integers), of everything else with any data.
-#include "passes/split_task.h"
+#include "passes/tensor/split_task.h"
 
 #include <gtest/gtest.h>
 

@@ -10,9 +10,9 @@
 #include "parallel/pipeline_layout.h"
 #include "parallel/rank_faults.h"
 #include "parallel/step_program.h"
-#include "passes/insert_events.h"
 #include "passes/pipeline.h"
 #include "passes/runner.h"
+#include "passes/streams/insert_events.h"
 
 namespace braid {
 namespace {

@@ -10,7 +10,7 @@
 #include "ops/offload.h"
 #include "ops/op.h"
 #include "parity/layout_config.h"
-#include "passes/reduction_parts.h"
+#include "passes/gradients/reduction_parts.h"
 #include "support/engine_runs.h"
 #include "support/thinned.h"
 

@@ -8,8 +8,8 @@
 #include "ir/text.h"
 #include "ir/verify.h"
 #include "ops/op.h"
-#include "passes/insert_events.h"
 #include "passes/pipeline.h"
+#include "passes/streams/insert_events.h"
 #include "support/source_path.h"
 
 namespace braid {

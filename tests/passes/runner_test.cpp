@@ -11,8 +11,8 @@
 #include "base/file.h"
 #include "base/temp_folder.h"
 #include "ir/text.h"
-#include "passes/assign_streams.h"
-#include "passes/insert_events.h"
+#include "passes/streams/assign_streams.h"
+#include "passes/streams/insert_events.h"
 #include "support/program_files.h"
 
 namespace braid {

@@ -22,7 +22,7 @@
 #include "parallel/mesh.h"
 #include "parallel/parameter_layout.h"
 #include "parallel/step_program.h"
-#include "passes/insert_events.h"
+#include "passes/streams/insert_events.h"
 #include "support/exact_products.h"
 #include "support/random_layout.h"
 

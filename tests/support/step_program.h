@@ -7,7 +7,7 @@
 
 #include "ir/program.h"
 #include "ir/verify.h"
-#include "passes/insert_events.h"
+#include "passes/streams/insert_events.h"
 
 namespace braid {
 

@@ -31,7 +31,7 @@ std::string describe_key(const CommunicatorKey& key);
 /// The communicator of a task that communicates with other ranks; nullopt for all other tasks.
 /// Collectives of a group have one. NCCL's messages have no channels and one order per
 /// communicator, so those from one member to another have one of their own: what a program orders
-/// by streams (passes/p2p_streams.h) then waits for nothing else.
+/// by streams (passes/pipeline/p2p_streams.h) then waits for nothing else.
 std::optional<CommunicatorKey> communicator_key(const Program& program, const Task& task);
 
 /// Which tasks are asked about: it gives the same answer for tasks of one spec of a program.

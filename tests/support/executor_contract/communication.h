@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "passes/insert_events.h"
+#include "passes/streams/insert_events.h"
 #include "support/executor_contract/fixture.h"
 #include "support/executor_helpers.h"
 

@@ -11,7 +11,7 @@
 
 #include "ir/verify.h"
 #include "memory/memory_plan.h"
-#include "passes/insert_events.h"
+#include "passes/streams/insert_events.h"
 #include "support/executor_contract/fixture.h"
 #include "support/executor_helpers.h"
 #include "support/random_program.h"

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/errors.h"
-#include "passes/insert_events.h"
+#include "passes/streams/insert_events.h"
 #include "support/executor_contract/fixture.h"
 #include "support/executor_helpers.h"
 #include "support/random_program.h"

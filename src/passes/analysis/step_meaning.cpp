@@ -1,0 +1,494 @@
+#include "passes/analysis/step_meaning.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <utility>
+
+#include "ops/collectives.h"
+#include "ops/linear_swiglu.h"
+#include "ops/offload.h"
+#include "ops/op.h"
+#include "passes/analysis/mixed_hash.h"
+#include "passes/gradients/reduction_parts.h"
+#include "passes/tensor/row_values.h"
+
+namespace braid {
+namespace {
+
+using Piece = StepMeaning::Piece;
+
+uint64_t signed_mixed(uint64_t a, int64_t b) {
+  return mixed_hash(a, static_cast<uint64_t>(b));
+}
+
+// ---- what buffers hold
+
+/// The elements of one buffer, in pieces that touch each other.
+class Content {
+ public:
+  Content(int64_t num_elems, uint64_t value)
+      : pieces_{{.begin = 0, .end = num_elems, .value = value}} {}
+
+  const std::vector<Piece>& pieces() const { return pieces_; }
+
+  /// Pieces of [begin, end), those that go on in each other as one.
+  std::vector<Piece> read(int64_t begin, int64_t end) const {
+    std::vector<Piece> found;
+    for (auto it = piece_at(begin); it != pieces_.end() && it->begin < end; ++it) {
+      const Piece piece = part_of(*it, std::max(begin, it->begin), std::min(end, it->end));
+      if (!found.empty() && goes_on(found.back(), piece)) {
+        found.back().end = piece.end;
+      } else if (piece.begin < piece.end) {
+        found.push_back(piece);
+      }
+    }
+    return found;
+  }
+
+  /// Pieces that fill [begin, end) take the place of what is there.
+  void write(int64_t begin, int64_t end, std::span<const Piece> pieces) {
+    if (begin == end) {
+      return;
+    }
+    const auto first = std::as_const(*this).piece_at(begin) - pieces_.cbegin();
+    auto last = first;
+    while (std::cmp_less(last, pieces_.size()) && pieces_[static_cast<size_t>(last)].begin < end) {
+      ++last;
+    }
+    std::vector<Piece> fresh;
+    const Piece front = pieces_[static_cast<size_t>(first)];
+    const Piece back = pieces_[static_cast<size_t>(last - 1)];
+    if (front.begin < begin) {
+      fresh.push_back(part_of(front, front.begin, begin));
+    }
+    fresh.insert(fresh.end(), pieces.begin(), pieces.end());
+    if (end < back.end) {
+      fresh.push_back(part_of(back, end, back.end));
+    }
+    const auto common = std::min(last - first, static_cast<ptrdiff_t>(fresh.size()));
+    std::copy_n(fresh.begin(), common, pieces_.begin() + first);
+    if (common < last - first) {
+      pieces_.erase(pieces_.begin() + first + common, pieces_.begin() + last);
+    } else {
+      pieces_.insert(pieces_.begin() + first + common, fresh.begin() + common, fresh.end());
+    }
+  }
+
+ private:
+  std::vector<Piece>::const_iterator piece_at(int64_t element) const {
+    return std::ranges::upper_bound(pieces_, element, {}, &Piece::end);
+  }
+
+  static Piece part_of(Piece piece, int64_t begin, int64_t end) {
+    piece.first += piece.value == 0 ? 0 : begin - piece.begin;  // all undefined elements are alike
+    piece.begin = begin;
+    piece.end = end;
+    return piece;
+  }
+
+  static bool goes_on(const Piece& a, const Piece& b) {
+    return a.end == b.begin && a.value == b.value &&
+           (a.value == 0 || a.first + (a.end - a.begin) == b.first);
+  }
+
+  std::vector<Piece> pieces_;
+};
+
+// ---- what ops do
+
+/// 0: it has no group.
+int64_t ranks_of_group(const Program& program, const OpSpec& spec) {
+  const std::optional<GroupId> group = group_of(program, spec);
+  return group ? static_cast<int64_t>(program.groups[group->index()].ranks.size()) : 0;
+}
+
+bool has_one_rank(const Program& program, const OpSpec& spec) {
+  return ranks_of_group(program, spec) == 1;
+}
+
+bool moves_bytes(const Program& program, const OpSpec& spec) {
+  constexpr std::array<std::string_view, 4> kMoves = {"copy", "offload", "reload", "identity"};
+  constexpr std::array<std::string_view, 7> kCollectives = {
+      "all_reduce", "all_gather", "reduce_scatter", "all_to_all",
+      "broadcast",  "reduce",     "ring_shift"};
+  return spec.operands.size() == 2 && spec.operands[0].access == Access::kRead &&
+         spec.operands[1].access == Access::kWrite &&
+         spec.operands[0].dtype == spec.operands[1].dtype &&
+         (std::ranges::find(kMoves, spec.op) != kMoves.end() ||
+          (std::ranges::find(kCollectives, spec.op) != kCollectives.end() &&
+           has_one_rank(program, spec)));
+}
+
+enum class Effect : uint8_t {
+  kCompute,
+  kRows,  ///< computes each row of its result for itself
+  kCollective,
+  kReduction,  ///< a collective that may be taken apart: it means its parts
+  kFused,      ///< a product with an activation function: it means the two
+  kSend,
+  kRecv,
+  kMove,  ///< values of operand 0 to operand 1
+  kUndefine,
+  kNothing,
+};
+
+Effect effect_of(const Program& program, const OpSpec& spec) {
+  if (does_nothing(spec)) {
+    return Effect::kUndefine;
+  }
+  if (moves_bytes(program, spec)) {
+    return Effect::kMove;
+  }
+  if (spec.op == "all_reduce" && spec.operands.size() == 1 && has_one_rank(program, spec)) {
+    return Effect::kNothing;
+  }
+  if (is_fused_product(spec)) {
+    return Effect::kFused;
+  }
+  if (is_row_wise(spec)) {
+    return Effect::kRows;
+  }
+  return spec.op == "send"                     ? Effect::kSend
+         : spec.op == "recv"                   ? Effect::kRecv
+         : group_of(program, spec).has_value() ? Effect::kCollective
+                                               : Effect::kCompute;
+}
+
+/// With hashes of the specs.
+struct PartsMeaning {
+  ReductionParts parts;
+  uint64_t exchange_hash = 0;
+  uint64_t sum_hash = 0;
+  uint64_t gather_hash = 0;
+};
+
+/// A spec, once for all tasks that have it.
+struct SpecMeaning {
+  Effect effect = Effect::kCompute;
+  uint64_t hash = 0;
+  std::span<const size_t> replayed = {};  ///< operands of the replay, as positions
+  OpSpec replay = {};
+  std::vector<PartsMeaning> parts = {};
+  std::optional<ProductAndActivation> unfused = std::nullopt;
+};
+
+SpecMeaning meaning_of(const Program& program, const OpSpec& spec) {
+  SpecMeaning meaning{.effect = effect_of(program, spec), .hash = hash_value(by_any_engine(spec))};
+  for (ReductionParts& parts : reduction_parts(spec, ranks_of_group(program, spec))) {
+    meaning.effect = Effect::kReduction;
+    PartsMeaning& added = meaning.parts.emplace_back();
+    added.exchange_hash = hash_value(parts.exchange);
+    added.sum_hash = hash_value(parts.sum);
+    added.gather_hash = parts.gather ? hash_value(*parts.gather) : 0;
+    added.parts = std::move(parts);
+  }
+  if (meaning.effect == Effect::kFused) {
+    meaning.unfused = unfused(spec);
+  }
+  for (const OpDefinition* const op : all_ops()) {
+    if (op->name == spec.op && !op->replay.op.empty()) {
+      meaning.replayed = op->replay.operands;
+      meaning.replay = replay_spec(spec);
+    }
+  }
+  return meaning;
+}
+
+/// Runs a program on values.
+class Interpreter {
+ public:
+  explicit Interpreter(const Program& program) : program_(program) {
+    for (const Buffer& buffer : program.buffers) {
+      const bool is_persistent = buffer.lifetime == Lifetime::kPersistent;
+      contents_.emplace_back(
+          buffer.num_elems(),
+          is_persistent ? mixed_hash(std::hash<std::string>()(buffer.name), 1) : 0);
+    }
+    for (const OpSpec& spec : program.specs.all()) {
+      specs_.push_back(meaning_of(program, spec));
+    }
+  }
+
+  void run() {
+    for (size_t i = 0; i < program_.tasks.size(); ++i) {
+      run_task(TaskId(i));
+    }
+  }
+
+  const Content& content(size_t buffer) const { return contents_[buffer]; }
+  std::vector<uint64_t> take_shown() { return std::move(shown_); }
+
+ private:
+  void run_task(TaskId id) {
+    const Task& task = program_.tasks[id.index()];
+    const SpecMeaning& spec = specs_[task.spec.index()];
+    const auto ranges = program_.operands_of(task);
+    switch (spec.effect) {
+      case Effect::kNothing:
+        return;
+      case Effect::kUndefine:
+        write(ranges[0], 0, TaskId());
+        return;
+      case Effect::kMove:
+        move(ranges[0], ranges[1]);
+        return;
+      case Effect::kSend:
+        shown_.push_back(seen_by(program_.spec(task), ranges, message(spec.hash, task.label)));
+        return;
+      case Effect::kRecv:
+        compute(program_.spec(task), ranges, message(spec.hash, task.label), id);
+        return;
+      case Effect::kCollective:
+        shown_.push_back(compute(program_.spec(task), ranges, spec.hash, id));
+        break;
+      case Effect::kReduction:
+        for (const PartsMeaning& parts : spec.parts) {
+          reduce(parts, ranges, id);
+        }
+        return;
+      case Effect::kFused:
+        compute_both(*spec.unfused, ranges, id);
+        return;
+      case Effect::kRows:
+        compute_rows(program_.spec(task), ranges, id);
+        return;
+      case Effect::kCompute:
+        compute(program_.spec(task), ranges, spec.hash, id);
+        break;
+    }
+    replay(spec, ranges, id);
+  }
+
+  /// Which of the step's messages it is: the labels say so, whatever the order. Several of one
+  /// label come in their order.
+  uint64_t message(uint64_t hash, const Label& label) {
+    for (const int32_t part : {label.microbatch, label.virtual_stage, label.layer}) {
+      hash = signed_mixed(hash, part);
+    }
+    if (label.site.valid()) {
+      hash = mixed_hash(hash, std::hash<std::string>()(program_.sites[label.site.index()]));
+    }
+    return mixed_hash(hash, num_messages_[hash]++);
+  }
+
+  uint64_t seen_by(const OpSpec& spec, std::span<const BufferRange> ranges, uint64_t hash) const {
+    for (size_t i = 0; i < ranges.size(); ++i) {
+      if (reads(spec.operands[i].access)) {
+        for (const Piece& piece : read(ranges[i])) {
+          hash = with_piece(hash, piece);
+        }
+      }
+    }
+    return hash;
+  }
+
+  /// Returns the hash of all that it reads.
+  uint64_t compute(const OpSpec& spec, std::span<const BufferRange> ranges, uint64_t hash,
+                   TaskId id) {
+    const uint64_t seen = seen_by(spec, ranges, hash);
+    for (size_t i = 0; i < ranges.size(); ++i) {
+      if (writes(spec.operands[i].access)) {
+        write(ranges[i], mixed_hash(seen, i + 1), id);
+      }
+    }
+    return seen;
+  }
+
+  /// Of an op that works row by row; its last operand is what it writes.
+  void compute_rows(const OpSpec& spec, std::span<const BufferRange> ranges, TaskId id) {
+    std::vector<std::vector<Piece>> read_pieces;
+    for (const BufferRange& range : ranges.first(ranges.size() - 1)) {
+      read_pieces.push_back(read_from_begin(range));
+    }
+    write_rows(spec, std::move(read_pieces), ranges.back(), id);
+  }
+
+  /// `read_pieces`: what it reads, operand by operand.
+  void write_rows(const OpSpec& spec, std::vector<std::vector<Piece>> read_pieces,
+                  const BufferRange& result, TaskId id) {
+    const int64_t rows = spec.operands[0].shape[0];
+    if (result.begin == result.end) {
+      return;
+    }
+    std::vector<RowOperand> operands;
+    for (size_t i = 0; i < read_pieces.size(); ++i) {
+      operands.push_back({std::move(read_pieces[i]), spec.operands[i].shape.num_elems() / rows});
+    }
+    const int64_t width = spec.operands.back().shape.num_elems() / rows;
+    std::vector<Piece> written;
+    for (const RowValue& value : row_values(row_wise_hash(spec), operands, rows)) {
+      written.push_back({.begin = result.begin + value.begin * width,
+                         .end = result.begin + value.end * width,
+                         .value = value.value,
+                         .first = value.first_row * width,
+                         .maker = id});
+    }
+    contents_[result.buffer.index()].write(result.begin, result.end, written);
+  }
+
+  /// A product, and then the activation.
+  void compute_both(const ProductAndActivation& parts, std::span<const BufferRange> ranges,
+                    TaskId id) {
+    const uint64_t product_hash = hash_value(parts.product);
+    if (parts.activation.operands.size() == 2) {  // swiglu: all that is handed on is an operand
+      compute(parts.product, ranges.first(3), product_hash, id);
+      compute_rows(parts.activation, ranges.last(2), id);
+      return;
+    }
+    const Piece product{
+        .begin = 0,
+        .end = parts.product.operands[2].shape.num_elems(),
+        .value = mixed_hash(seen_by(parts.product, ranges.first(2), product_hash), 3)};
+    write_rows(parts.activation, {read_from_begin(ranges[2]), {product}}, ranges[3], id);
+  }
+
+  /// What `compute` makes of the parts, one after the other.
+  void reduce(const PartsMeaning& spec, std::span<const BufferRange> ranges, TaskId id) {
+    const ReductionParts& parts = spec.parts;
+    const BufferRange x = part_of(ranges.front(), parts.first_elem, parts.num_elems());
+    const uint64_t seen = seen_by(parts.exchange, std::span(&x, 1), spec.exchange_hash);
+    shown_.push_back(seen);
+    const uint64_t received = mixed_hash(seen, 2);
+    uint64_t sum = spec.sum_hash;
+    for (int64_t i = 0; i < parts.num_ranks; ++i) {
+      sum = with_piece(sum, {.begin = 0,
+                             .end = parts.block_elems,
+                             .value = received,
+                             .first = i * parts.block_elems});
+    }
+    sum = mixed_hash(sum, static_cast<uint64_t>(parts.num_ranks) + 1);
+    if (parts.gather) {
+      const uint64_t gathered =
+          with_piece(spec.gather_hash, {.begin = 0, .end = parts.block_elems, .value = sum});
+      shown_.push_back(gathered);
+      sum = mixed_hash(gathered, 2);
+    }
+    write(part_of(ranges.back(), parts.first_elem, parts.num_results()), sum, id);
+  }
+
+  static BufferRange part_of(const BufferRange& range, int64_t first_elem, int64_t num_elems) {
+    return {range.buffer, range.begin + first_elem, range.begin + first_elem + num_elems};
+  }
+
+  static uint64_t with_piece(uint64_t hash, const Piece& piece) {
+    return signed_mixed(signed_mixed(mixed_hash(hash, piece.value), piece.first),
+                        piece.end - piece.begin);
+  }
+
+  void replay(const SpecMeaning& spec, std::span<const BufferRange> ranges, TaskId id) {
+    if (spec.replayed.empty()) {
+      return;
+    }
+    std::vector<BufferRange> replayed;
+    for (const size_t position : spec.replayed) {
+      replayed.push_back(ranges[position]);
+    }
+    compute(spec.replay, replayed, hash_value(spec.replay), id);
+  }
+
+  std::vector<Piece> read(const BufferRange& range) const {
+    return contents_[range.buffer.index()].read(range.begin, range.end);
+  }
+
+  /// With elements counted from the first of the range.
+  std::vector<Piece> read_from_begin(const BufferRange& range) const {
+    std::vector<Piece> pieces = read(range);
+    for (Piece& piece : pieces) {
+      piece.begin -= range.begin;
+      piece.end -= range.begin;
+    }
+    return pieces;
+  }
+
+  void write(const BufferRange& range, uint64_t value, TaskId maker) {
+    const Piece piece{.begin = range.begin, .end = range.end, .value = value, .maker = maker};
+    contents_[range.buffer.index()].write(range.begin, range.end, std::span(&piece, 1));
+  }
+
+  void move(const BufferRange& from, const BufferRange& to) {
+    std::vector<Piece> pieces = read(from);
+    for (Piece& piece : pieces) {
+      piece.begin += to.begin - from.begin;
+      piece.end += to.begin - from.begin;
+    }
+    contents_[to.buffer.index()].write(to.begin, to.end, pieces);
+  }
+
+  const Program& program_;
+  std::vector<Content> contents_;  // by buffer
+  std::vector<SpecMeaning> specs_;
+  std::vector<uint64_t> shown_;
+  std::unordered_map<uint64_t, uint64_t> num_messages_;
+};
+
+// ---- comparison
+
+std::string maker_name(const Program& program, TaskId maker) {
+  return maker.valid() ? fmt::format("task {} ({})", maker.index(), describe_task(program, maker))
+                       : std::string("no task");
+}
+
+/// The first element that the pieces do not agree on, as what the program now leaves there.
+const Piece& first_difference(const std::vector<Piece>& before, const std::vector<Piece>& after) {
+  const auto [old_piece, piece] = std::ranges::mismatch(
+      before, after, [](const Piece& a, const Piece& b) { return a.is_same(b); });
+  return piece == after.end() ? after.back() : *piece;
+}
+
+bool is_same(const std::vector<Piece>& a, const std::vector<Piece>& b) {
+  return std::ranges::equal(a, b, [](const Piece& x, const Piece& y) { return x.is_same(y); });
+}
+
+std::string describe_difference(const Program& program, const std::string& name,
+                                const Piece& piece) {
+  const std::string what = piece.value == 0 ? std::string("is undefined at the end")
+                                            : "holds another value at the end, made by " +
+                                                  maker_name(program, piece.maker);
+  return fmt::format("meaning: persistent buffer {}[{}:{}] {}", name, piece.begin, piece.end, what);
+}
+
+}  // namespace
+
+StepMeaning::StepMeaning(const Program& program) {
+  Interpreter interpreter(program);
+  interpreter.run();
+  for (size_t i = 0; i < program.buffers.size(); ++i) {
+    const Buffer& buffer = program.buffers[i];
+    if (buffer.lifetime == Lifetime::kPersistent) {
+      buffers_.emplace(buffer.name, interpreter.content(i).read(0, buffer.num_elems()));
+    }
+  }
+  shown_ = interpreter.take_shown();
+  std::ranges::sort(shown_);
+  shown_.erase(std::unique(shown_.begin(), shown_.end()), shown_.end());
+}
+
+std::vector<Violation> compare_meaning(const StepMeaning& before, const Program& after,
+                                       const StepMeaning& meaning_after, size_t max_violations) {
+  std::vector<Violation> violations;
+  for (const auto& [name, pieces] : before.buffers()) {
+    const auto found = meaning_after.buffers().find(name);
+    if (found == meaning_after.buffers().end()) {
+      violations.push_back({fmt::format("meaning: persistent buffer {} is gone", name)});
+    } else if (!is_same(pieces, found->second)) {
+      violations.push_back(
+          {describe_difference(after, name, first_difference(pieces, found->second))});
+    }
+  }
+  if (before.shown() != meaning_after.shown()) {
+    violations.push_back(
+        {fmt::format("meaning: {} has other messages or collectives than before, or shows other "
+                     "values in them",
+                     after.name)});
+  }
+  violations.resize(std::min(violations.size(), max_violations));
+  return violations;
+}
+
+}  // namespace braid

@@ -1,0 +1,130 @@
+#include "passes/context/cut_exchanges.h"
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "ops/attributes.h"
+#include "ops/context_layout.h"
+#include "passes/task_writer.h"
+#include "passes/tensor/split_task.h"
+
+namespace braid {
+namespace {
+
+/// Three tasks in a row.
+struct Exchange {
+  uint32_t begin = 0;
+  /// split_heads, all_to_all, swap_blocks; else swap_blocks, all_to_all, and split_heads back.
+  bool to_sequence = false;
+};
+
+class ExchangeCutter {
+ public:
+  explicit ExchangeCutter(const Program& program)
+      : program_(program), touches_(program.buffers.size()), writer_(program) {
+    for (const BufferRange& range : program.operands) {
+      ++touches_[range.buffer.index()];
+    }
+  }
+
+  Program run() {
+    for (uint32_t task = 0; task < program_.tasks.size();) {
+      if (const auto exchange = exchange_at(task)) {
+        cut(*exchange);
+        task += 3;
+      } else {
+        writer_.append(TaskId(task++));
+      }
+    }
+    return writer_.take();
+  }
+
+ private:
+  std::optional<Exchange> exchange_at(uint32_t begin) const {
+    if (begin + 3 > program_.tasks.size() || !is_call(begin + 1)) {
+      return std::nullopt;
+    }
+    const bool to_sequence = op(begin) == "split_heads";
+    const uint32_t split = to_sequence ? begin : begin + 2;
+    const uint32_t swap = to_sequence ? begin + 2 : begin;
+    const bool fits = op(split) == "split_heads" && op(swap) == "swap_blocks" &&
+                      is_inverse(split) != to_sequence && swaps_halves(swap, to_sequence) &&
+                      is_all_for(begin, begin + 1) && is_all_for(begin + 1, begin + 2);
+    return fits ? std::optional(Exchange{begin, to_sequence}) : std::nullopt;
+  }
+
+  std::string_view op(uint32_t task) const { return program_.spec(program_.tasks[task]).op; }
+
+  bool is_call(uint32_t task) const {
+    const OpSpec& spec = program_.spec(program_.tasks[task]);
+    const std::optional<GroupId> group = group_of(program_, spec);
+    return spec.op == "all_to_all" && group &&
+           program_.groups[group->index()].kind == GroupKind::kContext;
+  }
+
+  bool is_inverse(uint32_t split) const {
+    return attributes_of<SplitHeadsAttributes>(program_.spec(program_.tasks[split])).inverse;
+  }
+
+  /// It puts the halves behind each other, or takes them apart.
+  bool swaps_halves(uint32_t swap, bool to_sequence) const {
+    const auto blocks = attributes_of<SwapBlocksAttributes>(program_.spec(program_.tasks[swap]));
+    return (to_sequence ? blocks.inner : blocks.outer) == 2;
+  }
+
+  /// All of the first one's result goes to the second, and nowhere else.
+  bool is_all_for(uint32_t first, uint32_t second) const {
+    const BufferRange& made = program_.operands_of(program_.tasks[first]).back();
+    const Buffer& buffer = program_.buffers[made.buffer.index()];
+    return buffer.lifetime == Lifetime::kStep && made.begin == 0 &&
+           made.end == buffer.num_elems() && touches_[made.buffer.index()] == 2 &&
+           program_.operands_of(program_.tasks[second])[0] == made;
+  }
+
+  void cut(const Exchange& exchange) {
+    const uint32_t first = exchange.begin;
+    const uint32_t call = first + 1;
+    const uint32_t last = first + 2;
+    std::array<TaskPiece, 2> calls{half_of(call, 0), half_of(call, 1)};
+    const size_t swapped = exchange.to_sequence ? 1 : 0;
+    for (const int half : {0, 1}) {
+      const uint32_t swap = exchange.to_sequence ? last : first;
+      calls[static_cast<size_t>(half)].operands[swapped] = half_of(swap, half).operands[swapped];
+    }
+    if (exchange.to_sequence) {
+      for (const int half : {0, 1}) {
+        write(first, half_of(first, half));
+        write(call, calls[static_cast<size_t>(half)]);
+      }
+      return;
+    }
+    write(call, calls[0]);
+    write(call, calls[1]);
+    write(last, half_of(last, 0));
+    write(last, half_of(last, 1));
+  }
+
+  TaskPiece half_of(uint32_t task, int64_t half) const {
+    const Task& it = program_.tasks[task];
+    return leading_half(program_.spec(it), program_.operands_of(it), half);
+  }
+
+  void write(uint32_t like, const TaskPiece& piece) {
+    writer_.append(piece.spec, piece.operands, program_.tasks[like]);
+  }
+
+  const Program& program_;
+  std::vector<int64_t> touches_;  // by buffer: operands that it is
+  TaskWriter writer_;
+};
+
+}  // namespace
+
+Program cut_exchanges(const Program& program) {
+  return ExchangeCutter(program).run();
+}
+
+}  // namespace braid

@@ -1,0 +1,117 @@
+#include "passes/context/delay_context_wgrad.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "ir/dependencies.h"
+#include "passes/analysis/job_spans.h"
+#include "passes/analysis/rank_independent.h"
+#include "passes/pipeline/late_moves.h"
+
+namespace braid {
+namespace {
+
+/// What is to run beside a call takes at least this part of it: copy engines, which may be chosen
+/// later, take longer than what the model would choose.
+constexpr int64_t kPercentOfCall = 110;
+
+/// A call that makes what the backward needs next of what it has just made.
+bool is_exchange(const Program& program, const Task& task) {
+  const OpSpec& spec = program.spec(task);
+  const std::optional<GroupId> group = group_of(program, spec);
+  return task.label.phase == Phase::kComm && group &&
+         (spec.op == "all_to_all" || spec.op == "reduce_scatter") &&
+         program.groups[group->index()].kind == GroupKind::kContext &&
+         program.groups[group->index()].ranks.size() > 1;
+}
+
+class Delayer {
+ public:
+  Delayer(const Program& program, const CostModel* model)
+      : program_(program),
+        model_(model),
+        priced_(model == nullptr ? Program{} : at_first_ranks(program)),
+        spans_(program),
+        dependencies_(build_dependencies(program)) {}
+
+  std::vector<LateMove> moves() {
+    std::vector<LateMove> moves;
+    taken_.assign(program_.tasks.size(), false);
+    for (uint32_t call = static_cast<uint32_t>(program_.tasks.size()); call-- > 0;) {
+      if (!is_waited_for(call)) {
+        continue;
+      }
+      ++num_calls_;
+      for (const uint32_t wgrad : wgrads_for(call)) {
+        taken_[wgrad] = true;
+        moves.push_back({TaskId(wgrad), TaskId(call)});
+      }
+    }
+    return moves;
+  }
+
+  int64_t num_calls() const { return num_calls_; }
+
+ private:
+  /// The next task that computes needs its result.
+  bool is_waited_for(uint32_t call) const {
+    const uint32_t job = spans_.job_of(call);
+    if (job == JobSpans::kNone || !spans_.jobs()[job].is_backward ||
+        !is_exchange(program_, program_.tasks[call])) {
+      return false;
+    }
+    for (uint32_t next = call + 1; next < program_.tasks.size(); ++next) {
+      const Task& task = program_.tasks[next];
+      if (task.label.phase != Phase::kComm) {
+        return std::ranges::find(dependencies_.of(TaskId(next)), TaskId(call)) !=
+               dependencies_.of(TaskId(next)).end();
+      }
+    }
+    return false;
+  }
+
+  std::vector<uint32_t> wgrads_for(uint32_t call) const {
+    const uint32_t job = spans_.job_of(call);
+    int64_t missing = model_ == nullptr ? 1 : ns(call) / 100 * kPercentOfCall;
+    std::vector<uint32_t> wgrads;
+    for (uint32_t task = call; missing > 0 && task-- > spans_.jobs()[job].begin;) {
+      if (is_product_of(task, job) && !taken_[task]) {
+        wgrads.push_back(task);
+        missing -= model_ == nullptr ? 1 : ns(task);
+      }
+    }
+    return wgrads;
+  }
+
+  int64_t ns(uint32_t task) const { return rank_independent_ns(*model_, priced_, TaskId(task)); }
+
+  bool is_product_of(uint32_t task, uint32_t job) const {
+    const Task& it = program_.tasks[task];
+    return it.label.phase == Phase::kWgrad && spans_.job_of(task) == job &&
+           program_.spec(it).op == "linear_wgrad";
+  }
+
+  const Program& program_;
+  const CostModel* model_;  // null: a product takes as long as a call
+  Program priced_;          // with a model: at_first_ranks
+  JobSpans spans_;
+  DependencyGraph dependencies_;
+  std::vector<bool> taken_;  // by task: waits for a call
+  int64_t num_calls_ = 0;
+};
+
+}  // namespace
+
+PassResult delay_context_wgrad(Program program, const PassContext& context) {
+  Delayer delayer(program, context.cost_model);
+  const std::vector<LateMove> moves = delayer.moves();
+  return move_late(
+      std::move(program), moves,
+      fmt::format("weight gradients behind {} calls of context ranks", delayer.num_calls()));
+}
+
+}  // namespace braid

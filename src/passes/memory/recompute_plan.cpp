@@ -1,0 +1,189 @@
+#include "passes/memory/recompute_plan.h"
+
+#include <algorithm>
+#include <span>
+
+#include "ops/op.h"
+
+namespace braid {
+namespace {
+
+using Block = StepValues::Block;
+using Value = StepValues::Value;
+
+constexpr uint32_t kNone = StepValues::kNone;
+
+/// One way to repeat a task, and what that does to the bytes that are kept.
+struct Option {
+  Redo redo = Redo::kNothing;
+  int64_t saved_bytes = 0;  // results that the backward reads
+  int64_t extra_bytes = 0;  // inputs that nothing else keeps
+
+  int64_t net_bytes() const { return saved_bytes - extra_bytes; }
+  bool is_worth_it() const {
+    return redo != Redo::kNothing && (extra_bytes == 0 || net_bytes() > 0);
+  }
+};
+
+class Planner {
+ public:
+  Planner(const Program& program, const StepValues& values, const Twins& twins,
+          const RecomputeOptions& options)
+      : program_(program),
+        values_(values),
+        twins_(twins),
+        options_(options),
+        op_of_spec_(program.specs.size(), nullptr),
+        kept_until_(program.buffers.size(), 0) {
+    plan_.redo.assign(program.tasks.size(), Redo::kNothing);
+    plan_.is_recomputed.assign(program.buffers.size(), false);
+  }
+
+  RecomputePlan run() {
+    for (uint32_t task = 0; task < program_.tasks.size(); ++task) {
+      if (values_.is_forward(task) && is_enabled(values_.blocks()[values_.block_of(task)])) {
+        decide(task);
+      }
+    }
+    return std::move(plan_);
+  }
+
+ private:
+  bool is_enabled(const Block& block) const {
+    return block.layer >= 0 && block.first_dgrad != kNone &&
+           (options_.num_layers == 0 || block.layer < options_.num_layers);
+  }
+
+  const OpDefinition& op_of(uint32_t task) {
+    const Task& it = program_.tasks[task];
+    const OpDefinition*& op = op_of_spec_[it.spec.index()];
+    if (op == nullptr) {
+      op = &find_op(program_.spec(it).op);
+    }
+    return *op;
+  }
+
+  void decide(uint32_t task) {
+    const OpDefinition& op = op_of(task);
+    if (op.recompute == Recompute::kNone || op.recompute > options_.policy) {
+      return;
+    }
+    const Option whole = option(task, Redo::kTask);
+    const Option replay = op.replay.op.empty() ? Option{} : option(task, Redo::kReplay);
+    // A replay reads less, so it wins where both save the same.
+    if (replay.is_worth_it() && (!whole.is_worth_it() || replay.net_bytes() >= whole.net_bytes())) {
+      take(task, replay);
+    } else if (whole.is_worth_it()) {
+      take(task, whole);
+    }
+  }
+
+  std::span<const BufferRange> ranges_of(uint32_t task) const {
+    return program_.operands_of(program_.tasks[task]);
+  }
+  const OpSpec& spec_of(uint32_t task) const { return program_.spec(program_.tasks[task]); }
+  int64_t bytes_of(BufferId buffer) const { return program_.buffers[buffer.index()].size_bytes(); }
+
+  /// Whether only this block's tasks would notice that the buffer has been replaced. What an
+  /// earlier task has begun to write can only be repeated with that task.
+  bool is_private(uint32_t task, BufferId buffer) const {
+    const Value& value = values_.value(buffer);
+    if (value.block != values_.block_of(task) || value.is_shared ||
+        program_.buffers[buffer.index()].placement != Placement::kDevice) {
+      return false;
+    }
+    const auto writers = values_.writers(buffer);
+    return std::all_of(writers.begin(), writers.end(), [&](uint32_t writer) {
+      return writer >= task || plan_.redo[writer] == Redo::kTask;
+    });
+  }
+
+  /// Whether the task completes the buffer, and the backward reads that.
+  bool completes_kept(uint32_t task, BufferId buffer) const {
+    return values_.value(buffer).is_kept() && values_.writers(buffer).back() == task;
+  }
+
+  /// An option that does nothing where this one is not possible.
+  Option option(uint32_t task, Redo redo) const {
+    Option option{.redo = redo};
+    const auto ranges = ranges_of(task);
+    for_each_repeated_operand(spec_of(task), redo, [&](size_t operand, bool is_result) {
+      const BufferId buffer = ranges[operand].buffer;
+      if (is_result && completes_kept(task, buffer)) {
+        option.saved_bytes += bytes_of(buffer);
+      }
+      const bool possible = is_result ? is_private(task, buffer) : add_input(task, buffer, option);
+      option.redo = possible ? option.redo : Redo::kNothing;
+    });
+    return option;
+  }
+
+  /// Counts what keeping an input for the backward takes. False if it will have changed by then.
+  bool add_input(uint32_t task, BufferId buffer, Option& option) const {
+    const auto writers = values_.writers(buffer);
+    if (std::binary_search(writers.begin(), writers.end(), task) &&
+        values_.value(buffer).block == values_.block_of(task)) {
+      // Its own: begun by tasks that are repeated with it, or the result that a replay reads.
+      option.extra_bytes +=
+          option.redo == Redo::kReplay && !is_kept_for(task, buffer) ? bytes_of(buffer) : 0;
+      return true;
+    }
+    const Block& block = values_.blocks()[values_.block_of(task)];
+    if (values_.is_written_between(buffer, task, block.last)) {
+      return false;
+    }
+    const bool persistent = program_.buffers[buffer.index()].lifetime == Lifetime::kPersistent;
+    option.extra_bytes += persistent || is_kept_for(task, buffer) ? 0 : bytes_of(buffer);
+    return true;
+  }
+
+  /// Whether the backward of the task's block finds the content of a step buffer in any case.
+  bool is_kept_for(uint32_t task, BufferId buffer) const {
+    const uint32_t block_index = values_.block_of(task);
+    const Block& block = values_.blocks()[block_index];
+    const Value& value = values_.value(buffer);
+    const bool is_recomputed = plan_.is_recomputed[buffer.index()];
+    return (is_recomputed && value.block == block_index) ||
+           (!is_recomputed && value.is_kept() && value.last_backward >= block.first_dgrad) ||
+           kept_until_[buffer.index()] >= block.first_dgrad ||
+           twins_.find(buffer, block.forward_end, block.last) != kNone;
+  }
+
+  void take(uint32_t task, const Option& option) {
+    plan_.redo[task] = option.redo;
+    plan_.bytes_kept_less += option.net_bytes();
+    const auto ranges = ranges_of(task);
+    for_each_repeated_operand(spec_of(task), option.redo, [&](size_t operand, bool is_result) {
+      const BufferId buffer = ranges[operand].buffer;
+      if (!is_result) {
+        keep_for(task, buffer);
+      } else if (values_.writers(buffer).back() == task) {
+        plan_.is_recomputed[buffer.index()] = true;
+      }
+    });
+  }
+
+  void keep_for(uint32_t task, BufferId buffer) {
+    if (!is_kept_for(task, buffer)) {
+      uint32_t& until = kept_until_[buffer.index()];
+      until = std::max(until, values_.blocks()[values_.block_of(task)].last);
+    }
+  }
+
+  const Program& program_;
+  const StepValues& values_;
+  const Twins& twins_;
+  const RecomputeOptions& options_;
+  std::vector<const OpDefinition*> op_of_spec_;
+  std::vector<uint32_t> kept_until_;  // by buffer: for whom an input had to be kept
+  RecomputePlan plan_;
+};
+
+}  // namespace
+
+RecomputePlan plan_recompute(const Program& program, const StepValues& values, const Twins& twins,
+                             const RecomputeOptions& options) {
+  return Planner(program, values, twins, options).run();
+}
+
+}  // namespace braid

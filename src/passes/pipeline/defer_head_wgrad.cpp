@@ -1,0 +1,86 @@
+#include "passes/pipeline/defer_head_wgrad.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "passes/pipeline/late_moves.h"
+#include "passes/pipeline/stage_messages.h"
+
+namespace braid {
+namespace {
+
+/// The weight gradient of a matrix that is in no layer.
+bool is_head_wgrad(const Program& program, const Task& task) {
+  return task.label.phase == Phase::kWgrad && task.label.layer < 0 && task.label.microbatch >= 0 &&
+         program.spec(task).op == "linear_wgrad";
+}
+
+struct Step {
+  std::vector<TaskId> head_wgrads;
+  std::optional<TaskId> last_backward;  ///< last task of a microbatch but these
+  bool sends_gradients = false;
+};
+
+Step examine(const Program& program) {
+  Step step;
+  bool has_backward = false;
+  for (size_t i = 0; i < program.tasks.size(); ++i) {
+    const Task& task = program.tasks[i];
+    if (is_head_wgrad(program, task)) {
+      step.head_wgrads.emplace_back(i);
+      continue;
+    }
+    const bool is_gradient = task.label.phase == Phase::kDgrad || task.label.phase == Phase::kWgrad;
+    const bool is_message = program.spec(task).op == "send" && is_stage_message(program, task);
+    if (task.label.microbatch >= 0 && (is_gradient || is_message)) {
+      step.last_backward = TaskId(i);
+      has_backward |= is_gradient;
+      step.sends_gradients |= is_message && has_backward;
+    }
+  }
+  return step;
+}
+
+/// Those of the last `limit` microbatches that have one; 0: all.
+std::span<const TaskId> last_microbatches(const Program& program,
+                                          const std::vector<TaskId>& head_wgrads, int64_t limit) {
+  size_t first = head_wgrads.size();
+  int64_t num_microbatches = 0;
+  int32_t microbatch = -1;
+  while (first > 0) {
+    const int32_t of_this = program.tasks[head_wgrads[first - 1].index()].label.microbatch;
+    num_microbatches += of_this != microbatch ? 1 : 0;
+    if (limit > 0 && num_microbatches > limit) {
+      break;
+    }
+    microbatch = of_this;
+    --first;
+  }
+  return std::span(head_wgrads).subspan(first);
+}
+
+}  // namespace
+
+PassResult defer_head_wgrad(Program program, const DeferHeadWgradOptions& options) {
+  if (!options.enabled) {
+    return {std::move(program), {false, 0, "moves nothing"}};
+  }
+  const Step step = examine(program);
+  std::vector<LateMove> moves;
+  if (step.sends_gradients) {
+    for (const TaskId id : last_microbatches(program, step.head_wgrads, options.limit)) {
+      if (id < *step.last_backward) {
+        moves.push_back({id, *step.last_backward});
+      }
+    }
+  }
+  return move_late(std::move(program), moves,
+                   fmt::format("of {} weight gradients of the head behind the last backward",
+                               step.head_wgrads.size()));
+}
+
+}  // namespace braid

@@ -1,0 +1,84 @@
+#include "passes/pipeline/delay_wgrad.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "passes/pipeline/late_moves.h"
+#include "passes/pipeline/stage_messages.h"
+
+namespace braid {
+namespace {
+
+/// What has been seen so far of a microbatch's backward through a virtual stage.
+struct Backward {
+  std::vector<int32_t> layers;  ///< in order of first appearance
+  std::vector<TaskId> wgrads;   ///< of layers
+  bool has_begun = false;
+};
+
+void note(const Program& program, TaskId id, Backward& backward) {
+  const Task& task = program.tasks[id.index()];
+  const Phase phase = task.label.phase;
+  if (phase != Phase::kDgrad && phase != Phase::kWgrad) {
+    return;
+  }
+  backward.has_begun = true;
+  if (task.label.layer < 0) {
+    return;
+  }
+  if (backward.layers.empty() || backward.layers.back() != task.label.layer) {
+    backward.layers.push_back(task.label.layer);
+  }
+  if (phase == Phase::kWgrad) {
+    backward.wgrads.push_back(id);
+  }
+}
+
+/// Weight gradients that wait until the message has been sent.
+void delay(const Program& program, const DelayWgradOptions& options, Backward& backward,
+           TaskId message, std::vector<LateMove>& moves) {
+  std::vector<int32_t>& layers = backward.layers;
+  std::ranges::sort(layers);
+  layers.erase(std::unique(layers.begin(), layers.end()), layers.end());
+  const auto num_delayed = std::min<size_t>(
+      layers.size(), static_cast<size_t>(std::max<int64_t>(options.num_layers, 0)));
+  if (num_delayed == 0) {
+    return;
+  }
+  const int32_t last_delayed = layers[num_delayed - 1];
+  for (const TaskId id : backward.wgrads) {
+    const Task& task = program.tasks[id.index()];
+    if (task.label.layer <= last_delayed &&
+        (options.whole_layers || !is_feed_forward(program, task))) {
+      moves.push_back({id, message});
+    }
+  }
+}
+
+}  // namespace
+
+PassResult delay_wgrad(Program program, const DelayWgradOptions& options) {
+  std::unordered_map<uint64_t, Backward> backwards;
+  std::vector<LateMove> moves;
+  int64_t num_messages = 0;
+  for (size_t i = 0; i < program.tasks.size(); ++i) {
+    const Task& task = program.tasks[i];
+    if (task.label.microbatch < 0) {
+      continue;
+    }
+    Backward& backward = backwards[microbatch_key(task.label)];
+    note(program, TaskId(i), backward);
+    if (backward.has_begun && program.spec(task).op == "send" && is_stage_message(program, task)) {
+      ++num_messages;
+      delay(program, options, backward, TaskId(i), moves);
+    }
+  }
+  return move_late(std::move(program), moves,
+                   fmt::format("weight gradients behind {} backward messages", num_messages));
+}
+
+}  // namespace braid

@@ -1,0 +1,187 @@
+#include "passes/pipeline/p2p_streams.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "ir/dependencies.h"
+#include "passes/analysis/job_spans.h"
+#include "passes/pipeline/early_start.h"
+#include "passes/pipeline/hoist_stalled.h"
+#include "passes/pipeline/stage_messages.h"
+
+namespace braid {
+namespace {
+
+constexpr uint32_t kNone = JobSpans::kNone;
+
+/// Group and member at the other end: messages between them in one direction are one sequence.
+using Line = std::pair<size_t, int64_t>;
+
+Line line_of(const Program& program, const Task& task) {
+  const OpSpec& spec = program.spec(task);
+  const AttributeValue* peer = spec.find_attribute("peer");
+  return {group_of(program, spec)->index(), peer == nullptr ? 0 : std::get<int64_t>(*peer)};
+}
+
+/// The rank at the other end. Members of the group are the ranks of a pipeline in order.
+int peer_of(const Program& program, const Task& task) {
+  const Line line = line_of(program, task);
+  return program.groups[line.first].ranks[static_cast<size_t>(line.second)];
+}
+
+bool is_on_compute(const Program& program, const Task& task) {
+  return program.streams[task.stream.index()].kind == StreamKind::kCompute;
+}
+
+/// Chooses where each `recv` begins; adds the streams to the program.
+class Receiver {
+ public:
+  Receiver(Program& program, const P2pStreamsOptions& options)
+      : program_(program),
+        options_(options),
+        jobs_(program),
+        dependencies_(build_dependencies(program)) {
+    find_steady_phase();
+  }
+
+  const JobSpans& jobs() const { return jobs_; }
+
+  std::vector<EarlyStart> starts() {
+    std::vector<EarlyStart> starts;
+    for (uint32_t task = 0; task < program_.tasks.size(); ++task) {
+      const Task& it = program_.tasks[task];
+      if (program_.spec(it).op != "recv" || !is_stage_message(program_, it)) {
+        continue;
+      }
+      uint32_t& earliest = earliest_[line_of(program_, it)];
+      const uint32_t job = jobs_.job_of(task);
+      if (!is_on_compute(program_, it) || job == kNone || !takes_early(job)) {
+        earliest = task + 1;  // the next one of this line stays behind it
+        continue;
+      }
+      const uint32_t before = std::min(task, std::max(earliest, place(task, job)));
+      starts.push_back({TaskId(task), TaskId(before), stream(line_of(program_, it))});
+      earliest = before;
+    }
+    return starts;
+  }
+
+ private:
+  /// Up to and with the backward that follows the last forward. The two may be a pair
+  /// (parallel/paired_jobs.h), in which a message must be awaited from the beginning on: its sender
+  /// may be what the forward waits for, over other ranks that stand still with their messages.
+  void find_steady_phase() {
+    const auto& jobs = jobs_.jobs();
+    while (first_steady_ < jobs.size() && !jobs[first_steady_].is_backward) {
+      ++first_steady_;
+    }
+    end_steady_ = jobs.size();
+    while (end_steady_ > first_steady_ && jobs[end_steady_ - 1].is_backward) {
+      --end_steady_;
+    }
+    end_steady_ = std::min(end_steady_ + 1, jobs.size());
+  }
+
+  bool takes_early(uint32_t job) const {
+    return options_.warmup_flush || (job >= first_steady_ && job < end_steady_);
+  }
+
+  /// Its sender computes nothing until the message has been taken.
+  bool holds_up_sender(uint32_t task, uint32_t job) const {
+    return !options_.backward_on_comm_stream && jobs_.jobs()[job].is_backward &&
+           peer_of(program_, program_.tasks[task]) > program_.rank;
+  }
+
+  /// The beginning of the job that is `jobs_ahead` in front of it, one more for a message that
+  /// holds up its sender, or behind what the message depends on.
+  uint32_t place(uint32_t task, uint32_t job) const {
+    const int64_t more = options_.jobs_ahead > 0 && holds_up_sender(task, job) ? 1 : 0;
+    const auto ahead = static_cast<uint32_t>(std::min<int64_t>(options_.jobs_ahead + more, job));
+    uint32_t before = ahead == 0 ? task : jobs_.jobs()[job - ahead].begin;
+    for (const TaskId earlier : dependencies_.of(TaskId(task))) {
+      before = std::max(before, earlier.value + 1);
+    }
+    return before;
+  }
+
+  StreamId stream(Line line) {
+    const auto [entry, is_new] = streams_.try_emplace(line);
+    if (is_new) {
+      const std::string& group = program_.groups[line.first].name;
+      const auto same_group = std::ranges::count_if(
+          streams_, [&](const auto& other) { return other.first.first == line.first; });
+      const std::string name = same_group == 1 ? fmt::format("{}.recv", group)
+                                               : fmt::format("{}.recv.{}", group, line.second);
+      entry->second = StreamId(program_.streams.size());
+      program_.streams.push_back({name, StreamKind::kComm, options_.priority});
+    }
+    return entry->second;
+  }
+
+  Program& program_;
+  const P2pStreamsOptions& options_;
+  JobSpans jobs_;
+  DependencyGraph dependencies_;
+  size_t first_steady_ = 0;  // jobs [first_steady_, end_steady_) are neither warm-up nor flush
+  size_t end_steady_ = 0;
+  std::map<Line, uint32_t> earliest_;  // where its next message may begin
+  std::map<Line, StreamId> streams_;
+};
+
+/// The stream that computes.
+StreamId compute_stream(const Program& program) {
+  const auto found = std::ranges::find(program.streams, StreamKind::kCompute, &Stream::kind);
+  return StreamId(static_cast<size_t>(found - program.streams.begin()));
+}
+
+/// Returns how many messages of the backward leave another stream than before.
+int64_t send_on_compute(Program& program, const JobSpans& jobs) {
+  int64_t num_moved = 0;
+  for (uint32_t task = 0; task < program.tasks.size(); ++task) {
+    Task& it = program.tasks[task];
+    const uint32_t job = jobs.job_of(task);
+    if (program.spec(it).op == "send" && job != kNone && jobs.jobs()[job].is_backward &&
+        is_stage_message(program, it) && !is_on_compute(program, it) &&
+        peer_of(program, it) < program.rank) {
+      it.stream = compute_stream(program);  // a job may begin with a copy, on a stream of its own
+      ++num_moved;
+    }
+  }
+  return num_moved;
+}
+
+}  // namespace
+
+PassResult p2p_streams(Program program, const P2pStreamsOptions& options) {
+  if (!options.enabled) {
+    return {std::move(program), {false, 0, "moves nothing"}};
+  }
+  HoistedTasks hoisted{.program = std::move(program)};
+  if (options.backward_on_comm_stream) {
+    hoisted = hoist_stalled(std::move(hoisted.program));
+  }
+  program = std::move(hoisted.program);
+  Receiver receiver(program, options);
+  const std::vector<EarlyStart> starts = receiver.starts();
+  const int64_t num_blocking =
+      options.backward_on_comm_stream ? 0 : send_on_compute(program, receiver.jobs());
+  const auto num_taken = static_cast<int64_t>(starts.size());
+  const int64_t num_changes = num_taken + num_blocking + hoisted.num_moved;
+  std::string summary = fmt::format("takes {} messages beside compute", num_taken);
+  if (hoisted.num_moved > 0) {
+    summary += fmt::format(", moved {} tasks in front of a wait", hoisted.num_moved);
+  }
+  if (num_blocking > 0) {
+    summary += fmt::format(", {} messages leave on the compute stream", num_blocking);
+  }
+  if (num_blocking > 0) {
+    clear_events(program);
+  }
+  return {start_early(program, starts), {num_changes > 0, num_changes, std::move(summary)}};
+}
+
+}  // namespace braid

@@ -1,0 +1,287 @@
+#include "passes/streams/assign_streams.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+#include <vector>
+
+#include "ir/dependencies.h"
+#include "ops/offload.h"
+#include "passes/gradients/gradient_tasks.h"
+#include "passes/rearrange.h"
+
+namespace braid {
+namespace {
+
+/// The stream of that name and kind, made if missing.
+StreamId stream_like(Program& program, Stream wanted) {
+  const auto found = std::ranges::find_if(program.streams, [&](const Stream& stream) {
+    return stream.kind == wanted.kind && stream.name == wanted.name;
+  });
+  if (found != program.streams.end()) {
+    return StreamId(static_cast<size_t>(found - program.streams.begin()));
+  }
+  program.streams.push_back(std::move(wanted));
+  return StreamId(program.streams.size() - 1);
+}
+
+// ---- copies
+
+/// The stream of a copy to or from the host; null for other tasks.
+const char* copy_stream(const Program& program, const Task& task) {
+  const auto ranges = program.operands_of(task);
+  const auto& specs = program.spec(task).operands;
+  for (size_t i = 0; i < ranges.size(); ++i) {
+    if (program.buffers[ranges[i].buffer.index()].placement == Placement::kHost) {
+      return writes(specs[i].access) ? "copy.out" : "copy.in";
+    }
+  }
+  return nullptr;
+}
+
+struct Moved {
+  int64_t num_found = 0;
+  int64_t num_moved = 0;
+};
+
+Moved move_copies(Program& program, int priority) {
+  Moved moved;
+  for (Task& task : program.tasks) {
+    if (const char* name = copy_stream(program, task)) {
+      const StreamId stream = stream_like(program, {name, StreamKind::kCopy, priority});
+      ++moved.num_found;
+      moved.num_moved += task.stream != stream ? 1 : 0;
+      task.stream = stream;
+    }
+  }
+  return moved;
+}
+
+// ---- communication
+
+bool lives_for_a_step(const Buffer& buffer) {
+  return buffer.lifetime == Lifetime::kPersistent ||
+         (buffer.role != BufferRole::kActivation && buffer.role != BufferRole::kGathered &&
+          buffer.role != BufferRole::kGrad);
+}
+
+bool has_long_lived_operands(const Program& program, const Task& task) {
+  return std::ranges::all_of(program.operands_of(task), [&](const BufferRange& range) {
+    return lives_for_a_step(program.buffers[range.buffer.index()]);
+  });
+}
+
+bool is_on_compute(const Program& program, const Task& task) {
+  return program.streams[task.stream.index()].kind == StreamKind::kCompute;
+}
+
+/// Kinds whose tasks the passes before have placed.
+bool may_hand_memory_over(GroupKind kind) {
+  return kind == GroupKind::kData || kind == GroupKind::kContext;
+}
+
+/// Decides which tasks leave the compute stream.
+class Leaving {
+ public:
+  explicit Leaving(const Program& program)
+      : program_(program),
+        dependencies_(build_dependencies(program)),
+        leaves_(program.tasks.size()) {
+    choose_groups();
+    for (size_t i = 0; i < leaves_.size(); ++i) {
+      leaves_[i] = communication_leaves(program.tasks[i]) || follows_what_leaves(i);
+    }
+  }
+
+  const std::vector<bool>& tasks() const { return leaves_; }
+
+ private:
+  bool is_communication(const Task& task) const {
+    return task.label.phase == Phase::kComm && is_on_compute(program_, task);
+  }
+
+  void choose_groups() {
+    const size_t num_groups = program_.groups.size();
+    std::vector<bool> is_short_lived(num_groups);  // some task is, or is elsewhere already
+    std::vector<bool> runs_beside(num_groups);
+    const std::vector<uint32_t> next = next_compute_tasks();
+    for (size_t i = 0; i < program_.tasks.size(); ++i) {
+      const Task& task = program_.tasks[i];
+      const std::optional<GroupId> group = group_of(program_, program_.spec(task));
+      if (!group || task.label.phase != Phase::kComm) {
+        continue;
+      }
+      if (!is_on_compute(program_, task) || !has_long_lived_operands(program_, task)) {
+        is_short_lived[group->index()] = true;
+      }
+      if (next[i] != BufferUses::kNone && !depends_on(next[i], i)) {
+        runs_beside[group->index()] = true;
+      }
+    }
+    group_leaves_.resize(num_groups);
+    for (size_t group = 0; group < num_groups; ++group) {
+      group_leaves_[group] =
+          !is_short_lived[group] ||
+          (may_hand_memory_over(program_.groups[group].kind) && runs_beside[group]);
+    }
+  }
+
+  /// By task: the next one that computes, and stays.
+  std::vector<uint32_t> next_compute_tasks() const {
+    std::vector<uint32_t> next(program_.tasks.size());
+    uint32_t computes = BufferUses::kNone;
+    for (size_t i = next.size(); i-- > 0;) {
+      next[i] = computes;
+      const Task& task = program_.tasks[i];
+      if (is_on_compute(program_, task) && task.label.phase != Phase::kComm &&
+          !does_nothing(program_.spec(task)) && !converts_gradients(program_, task)) {
+        computes = static_cast<uint32_t>(i);
+      }
+    }
+    return next;
+  }
+
+  bool depends_on(size_t task, size_t earlier) const {
+    return std::ranges::binary_search(dependencies_.of(TaskId(task)), TaskId(earlier));
+  }
+
+  bool communication_leaves(const Task& task) const {
+    if (!is_communication(task)) {
+      return false;
+    }
+    const std::optional<GroupId> group = group_of(program_, program_.spec(task));
+    return group ? group_leaves_[group->index()] : has_long_lived_operands(program_, task);
+  }
+
+  bool follows_what_leaves(size_t task) const {
+    return is_on_compute(program_, program_.tasks[task]) &&
+           converts_gradients(program_, program_.tasks[task]) &&
+           std::ranges::any_of(dependencies_.of(TaskId(task)), [&](TaskId earlier) {
+             return leaves_[earlier.index()] &&
+                    communicates_gradients(program_, program_.tasks[earlier.index()]);
+           });
+  }
+
+  const Program& program_;
+  DependencyGraph dependencies_;
+  std::vector<bool> group_leaves_;
+  std::vector<bool> leaves_;
+};
+
+/// By task that communicates between context ranks: the first one behind it that stays and waits
+/// for it. Of others, and where there is none: the next task.
+std::vector<uint32_t> first_waits(const Program& program, const std::vector<bool>& leaves) {
+  std::vector<uint32_t> waits(program.tasks.size());
+  std::iota(waits.begin(), waits.end(), 1);
+  const DependencyGraph dependencies = build_dependencies(program);
+  for (size_t i = waits.size(); i-- > 0;) {
+    for (const TaskId earlier : dependencies.of(TaskId(i))) {
+      const std::optional<GroupId> group =
+          group_of(program, program.spec(program.tasks[earlier.index()]));
+      if (!leaves[i] && group && program.groups[group->index()].kind == GroupKind::kContext) {
+        waits[earlier.index()] = static_cast<uint32_t>(i);
+      }
+    }
+  }
+  return waits;
+}
+
+/// For short-lived buffers that compute shares with tasks that leave. What compute gets back, it
+/// gets where it waits anyway.
+std::vector<HandOver> find_hand_overs(const Program& program, const std::vector<bool>& leaves) {
+  const BufferUses uses = find_uses(program);
+  const std::vector<uint32_t> waits = first_waits(program, leaves);
+  std::vector<HandOver> hand_overs;
+  const auto add = [&](BufferId buffer, uint32_t position, const Task& task) {
+    hand_overs.push_back({buffer, position, task.stream, hand_over_label(program, position, task)});
+  };
+  for (size_t i = 0; i < program.buffers.size(); ++i) {
+    if (lives_for_a_step(program.buffers[i]) || uses.first[i] == BufferUses::kNone) {
+      continue;
+    }
+    const bool begins_there = leaves[uses.first[i]];
+    const bool ends_there = leaves[uses.last[i]];
+    if (begins_there && ends_there) {
+      continue;  // never compute's
+    }
+    if (begins_there) {
+      add(BufferId(i), uses.first[i], program.tasks[uses.first[i]]);
+    }
+    if (ends_there) {
+      add(BufferId(i), waits[uses.last[i]], program.tasks[uses.last[i]]);
+    }
+  }
+  return hand_overs;
+}
+
+std::string stream_name(const Program& program, std::optional<GroupId> group) {
+  return group ? fmt::format("comm.{}", group_kind_name(program.groups[group->index()].kind))
+               : "comm";
+}
+
+StreamId comm_stream(Program& program, const Task& task, const AssignStreamsOptions& options) {
+  const std::optional<GroupId> group = group_of(program, program.spec(task));
+  const bool is_context = group && program.groups[group->index()].kind == GroupKind::kContext;
+  return stream_like(program, {stream_name(program, group), StreamKind::kComm,
+                               is_context ? options.context_priority : options.comm_priority});
+}
+
+/// The stream of the communication whose result the task converts.
+StreamId stream_before(const Program& program, const DependencyGraph& dependencies, size_t task,
+                       const std::vector<bool>& leaves) {
+  StreamId stream;
+  for (const TaskId earlier : dependencies.of(TaskId(task))) {
+    if (leaves[earlier.index()]) {
+      stream = program.tasks[earlier.index()].stream;
+    }
+  }
+  return stream;
+}
+
+Moved move_communication(Program& program, const AssignStreamsOptions& options) {
+  Moved moved;
+  for (const Task& task : program.tasks) {
+    moved.num_found += task.label.phase == Phase::kComm ? 1 : 0;
+  }
+  const std::vector<bool> before = Leaving(program).tasks();
+  if (const auto hand_overs = find_hand_overs(program, before); !hand_overs.empty()) {
+    std::vector<TaskId> order;
+    for (size_t i = 0; i < program.tasks.size(); ++i) {
+      order.emplace_back(i);
+    }
+    program = rearrange(program, order, hand_overs);
+  }
+  const std::vector<bool> leaves = Leaving(program).tasks();
+  const DependencyGraph dependencies = build_dependencies(program);
+  for (size_t i = 0; i < program.tasks.size(); ++i) {
+    Task& task = program.tasks[i];
+    if (leaves[i]) {
+      const bool communicates = task.label.phase == Phase::kComm;
+      task.stream = communicates ? comm_stream(program, task, options)
+                                 : stream_before(program, dependencies, i, leaves);
+      moved.num_moved += communicates ? 1 : 0;
+    }
+  }
+  return moved;
+}
+
+}  // namespace
+
+PassResult assign_streams(Program program, const AssignStreamsOptions& options) {
+  const Moved comm = move_communication(program, options);
+  const Moved copies = move_copies(program, options.copy_priority);
+  const int64_t num_moved = comm.num_moved + copies.num_moved;
+  if (num_moved > 0) {
+    clear_events(program);
+  }
+  std::string summary =
+      fmt::format("moved {} of {} communication tasks", comm.num_moved, comm.num_found);
+  if (copies.num_found > 0) {
+    summary += fmt::format(" and {} of {} copies", copies.num_moved, copies.num_found);
+  }
+  return {std::move(program), {num_moved > 0, num_moved, summary + " to streams of their own"}};
+}
+
+}  // namespace braid

@@ -1,0 +1,192 @@
+#include "passes/tensor/bulk_overlap.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ir/dependencies.h"
+
+namespace braid {
+namespace {
+
+constexpr uint32_t kNone = UINT32_MAX;
+
+bool is_product(const Program& program, const Task& task) {
+  const std::string& op = program.spec(task).op;
+  return op.starts_with("linear") || op.starts_with("attention");
+}
+
+/// The name of the product's site with another ending: "qkv_dgrad" -> "qkv_wgrad".
+std::string other_site(const std::string& site, const char* suffix) {
+  return site.substr(0, site.rfind('_')) + suffix;
+}
+
+/// Decides where communication moves to. Tasks are given by their position.
+class Moves {
+ public:
+  Moves(const Program& program, const SiteOverlaps& sites)
+      : program_(program),
+        sites_(sites),
+        dependencies_(build_dependencies(program)),
+        in_front_of_(program.tasks.size(), kNone) {}
+
+  /// Gathers first: what they leave behind is no longer between a dgrad and its communication.
+  void choose() {
+    const auto num_tasks = static_cast<uint32_t>(program_.tasks.size());
+    uint32_t product = kNone;
+    for (uint32_t task = 0; task < num_tasks; ++task) {
+      if (program_.spec(program_.tasks[task]).op == "linear_wgrad") {
+        start_gathers_of(task, product);
+      }
+      if (is_product(program_, program_.tasks[task])) {
+        product = first_piece(task, product);
+      }
+    }
+    for (uint32_t task = 0; task < num_tasks; ++task) {
+      if (is_tensor_communication(program_, program_.tasks[task])) {
+        start_behind_dgrad(task);
+      }
+    }
+  }
+
+  int64_t num_moves() const { return num_moves_; }
+
+  std::vector<TaskId> order() const {
+    const size_t num_tasks = program_.tasks.size();
+    std::vector<std::vector<uint32_t>> guests(num_tasks + 1);
+    for (uint32_t task = 0; task < num_tasks; ++task) {
+      if (in_front_of_[task] != kNone) {
+        guests[in_front_of_[task]].push_back(task);
+      }
+    }
+    std::vector<TaskId> order;
+    order.reserve(num_tasks);
+    for (uint32_t task = 0; task < num_tasks; ++task) {
+      for (const uint32_t guest : guests[task]) {
+        order.emplace_back(guest);
+      }
+      if (in_front_of_[task] == kNone) {
+        order.emplace_back(task);
+      }
+    }
+    return order;
+  }
+
+ private:
+  /// A product in blocks is one product: its first block, if the product before belongs to it.
+  uint32_t first_piece(uint32_t task, uint32_t before) const {
+    const auto is_same = [&](const Task& a, const Task& b) {
+      return a.label == b.label && program_.spec(a).op == program_.spec(b).op;
+    };
+    return before != kNone && is_same(program_.tasks[task], program_.tasks[before]) ? before : task;
+  }
+
+  void start_gathers_of(uint32_t wgrad, uint32_t product) {
+    const std::string site = product_site(program_, program_.tasks[wgrad]);
+    if (product == kNone || site.empty() ||
+        overlap_of(sites_, other_site(site, "_dgrad")).method == OverlapMethod::kNone) {
+      return;
+    }
+    for (const TaskId producer : dependencies_.of(TaskId(wgrad))) {
+      const Task& task = program_.tasks[producer.index()];
+      if (producer.value > product && program_.spec(task).op == "all_gather" &&
+          is_tensor_communication(program_, task)) {
+        start_in_front_of(producer.value, product);
+      }
+    }
+  }
+
+  /// Takes along what stands in between and makes the input, unless that depends on the product,
+  /// or computes products itself.
+  void start_in_front_of(uint32_t gather, uint32_t product) {
+    std::vector<uint32_t> taken = {gather};
+    for (size_t i = 0; i < taken.size(); ++i) {
+      for (const TaskId producer : dependencies_.of(TaskId(taken[i]))) {
+        if (producer.value == product || (producer.value > product && !may_come(producer.value))) {
+          return;
+        }
+        if (producer.value > product && std::ranges::find(taken, producer.value) == taken.end()) {
+          taken.push_back(producer.value);
+        }
+      }
+    }
+    for (const uint32_t task : taken) {
+      in_front_of_[task] = product;
+    }
+    ++num_moves_;
+  }
+
+  bool may_come(uint32_t position) const {
+    const Task& task = program_.tasks[position];
+    return in_front_of_[position] == kNone && !is_product(program_, task) &&
+           task.label.phase != Phase::kWgrad && task.label.phase != Phase::kOptimizer;
+  }
+
+  void start_behind_dgrad(uint32_t task) {
+    const uint32_t dgrad = producer_of(task);
+    if (dgrad == kNone || in_front_of_[task] != kNone) {
+      return;
+    }
+    const std::string site = product_site(program_, program_.tasks[dgrad]);
+    const bool is_wanted =
+        overlap_of(sites_, other_site(site, "_wgrad")).method == OverlapMethod::kBulk;
+    if (is_wanted && stands_between(dgrad, task)) {
+      in_front_of_[task] = dgrad + 1;
+      ++num_moves_;
+    }
+  }
+
+  /// Something that stays stands between the two.
+  bool stands_between(uint32_t dgrad, uint32_t task) const {
+    const auto begin = in_front_of_.begin();
+    return std::any_of(begin + dgrad + 1, begin + task,
+                       [](uint32_t place) { return place == kNone; });
+  }
+
+  /// The dgrad whose result the task communicates, if that is the last that it depends on.
+  uint32_t producer_of(uint32_t task) const {
+    uint32_t last = kNone;
+    for (const TaskId producer : dependencies_.of(TaskId(task))) {
+      last = last == kNone ? producer.value : std::max(last, producer.value);
+    }
+    const bool is_dgrad = last != kNone &&
+                          program_.spec(program_.tasks[last]).op == "linear_dgrad" &&
+                          program_.tasks[last].label.site.valid();
+    return is_dgrad ? last : kNone;
+  }
+
+  const Program& program_;
+  const SiteOverlaps& sites_;
+  DependencyGraph dependencies_;
+  std::vector<uint32_t> in_front_of_;  // by task: the one that it moves in front of, or kNone
+  int64_t num_moves_ = 0;
+};
+
+bool any_overlap(const SiteOverlaps& sites) {
+  return std::ranges::any_of(
+      sites, [](const auto& site) { return site.second.method != OverlapMethod::kNone; });
+}
+
+}  // namespace
+
+PassResult bulk_overlap(Program program, const BulkOverlapOptions& options) {
+  if (!any_overlap(options.sites)) {
+    return {std::move(program), {false, 0, "no site has a method"}};
+  }
+  Moves moves(program, options.sites);
+  moves.choose();
+  const int64_t num_moves = moves.num_moves();
+  if (num_moves > 0) {
+    program = reorder_tasks(program, moves.order());
+  }
+  const bool changed = move_tensor_communication(program, options.comm_priority) || num_moves > 0;
+  return {std::move(program),
+          {changed, num_moves,
+           fmt::format("{} calls of tensor ranks start earlier, beside a product", num_moves)}};
+}
+
+}  // namespace braid

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "ir/program.h"
+#include "passes/tensor/tensor_sites.h"
+
+namespace braid {
+
+/// A matrix product and the one call of tensor ranks that it needs, or that needs it. Tasks are
+/// given by their position.
+struct DependentProduct {
+  enum class Kind : uint8_t {
+    kGather,   ///< all_gather x -> X, then a product that reads X as its rows
+    kScatter,  ///< a product that writes Y, then reduce_scatter Y -> y
+    kReduce,   ///< a product that writes Y, then all_reduce of Y, in place or to another buffer
+  };
+  Kind kind = Kind::kGather;
+  uint32_t product = 0;
+  uint32_t call = 0;
+  GroupId group;
+  int64_t num_ranks = 1;
+  int64_t rank = 0;  ///< this rank's place in the group
+  /// Tasks besides the two read X, or Y.
+  bool has_other_readers = false;
+  SiteOverlap overlap = {};
+};
+
+/// All of them: linear and linear_dgrad that overwrite their result, groups of kind tensor. X and Y
+/// are step buffers that one task writes, or rows of them that one task writes (halves of
+/// halve_forward.h); nothing between the two tasks touches what would change places if they were
+/// side by side. Pieces of a product of the same rows (neighbours with one label) are not listed.
+/// In program order of the products; a product that has calls at both ends is listed with the one
+/// in front. O(operands).
+std::vector<DependentProduct> find_dependent_products(const Program& program);
+
+}  // namespace braid

@@ -1,0 +1,340 @@
+#include "passes/tensor/halve_forward.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "base/errors.h"
+#include "passes/analysis/cost_timeline.h"
+#include "passes/analysis/job_spans.h"
+#include "passes/analysis/rank_independent.h"
+#include "passes/pipeline/region_weaver.h"
+#include "passes/task_writer.h"
+#include "passes/tensor/split_task.h"
+#include "passes/tensor/tensor_sites.h"
+
+namespace braid {
+namespace {
+
+/// Each in one or two pieces.
+using Halves = std::array<std::vector<TaskPiece>, 2>;
+
+/// What a product of the backward may take in halves: waves of tiles that do not come out even cost
+/// more than what the other half hides.
+constexpr int64_t kMostPercentInHalves = 105;
+
+/// The same of a product of a forward, which is cut once more.
+constexpr int64_t kMostPercentInPieces = 103;
+
+/// What its first piece takes at least, of the longest call: copy engines, which may be chosen
+/// later, take longer.
+constexpr int64_t kPercentOfCall = 110;
+
+/// A call over the rows of a microbatch.
+bool is_row_call(const Program& program, const Task& task, int64_t rows) {
+  const OpSpec& spec = program.spec(task);
+  if (!is_tensor_communication(program, task) || task.label.microbatch < 0) {
+    return false;
+  }
+  const OperandSpec& whole = spec.op == "all_gather" ? spec.operands.back() : spec.operands[0];
+  return (spec.op == "all_gather" || spec.op == "reduce_scatter" || spec.op == "all_reduce") &&
+         whole.shape.rank() == 2 && whole.shape[0] == rows;
+}
+
+/// The same on all ranks of a group.
+int64_t longest_half_call_ns(const Program& program, int64_t rows, const CostModel& model) {
+  const Program priced = at_first_ranks(program);
+  int64_t longest_ns = 0;
+  std::vector<bool> seen(program.specs.size());
+  for (const Task& task : priced.tasks) {
+    if (is_row_call(priced, task, rows) && !seen[task.spec.index()]) {
+      seen[task.spec.index()] = true;
+      const OpSpec half = leading_half(priced.spec(task), priced.operands_of(task), 0).spec;
+      const Group& group = priced.groups[group_of(priced, half)->index()];
+      longest_ns = std::max(longest_ns, comm_of(model, half, priced.rank, group).cost.ns);
+    }
+  }
+  return longest_ns;
+}
+
+/// A task, or part of one, that is to be written.
+struct Item {
+  uint32_t task = 0;
+  TaskPiece piece;
+};
+
+/// What the second half of a forward has touched so far.
+class Touched {
+ public:
+  explicit Touched(size_t num_buffers) : by_buffer_(num_buffers) {}
+
+  void add(const TaskPiece& piece) {
+    for (size_t i = 0; i < piece.operands.size(); ++i) {
+      const BufferRange& range = piece.operands[i];
+      by_buffer_[range.buffer.index()].push_back({range, piece.spec.operands[i].access});
+      touched_.push_back(range.buffer);
+    }
+  }
+
+  bool conflicts(const TaskPiece& piece) const {
+    for (size_t i = 0; i < piece.operands.size(); ++i) {
+      const BufferRange& range = piece.operands[i];
+      const bool is_written = writes(piece.spec.operands[i].access);
+      if (std::ranges::any_of(by_buffer_[range.buffer.index()], [&](const Use& use) {
+            return (is_written || writes(use.access)) && use.range.overlaps(range);
+          })) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  void clear() {
+    for (const BufferId buffer : touched_) {
+      by_buffer_[buffer.index()].clear();
+    }
+    touched_.clear();
+  }
+
+ private:
+  struct Use {
+    BufferRange range;
+    Access access;
+  };
+  std::vector<std::vector<Use>> by_buffer_;
+  std::vector<BufferId> touched_;
+};
+
+/// Writes the program with its forwards in halves, one behind the other.
+class Halver {
+ public:
+  /// `model` may be null. Both must outlive this.
+  Halver(const Program& program, const HalveForwardOptions& options, const CostModel* model)
+      : program_(program),
+        rows_(options.rows),
+        min_rows_(options.min_rows),
+        spans_(program),
+        writer_(program),
+        touches_rows_(program.buffers.size()),
+        second_touches_(program.buffers.size()) {
+    if (model != nullptr) {
+      prices_.emplace(program, *model);
+      longest_call_ns_ = longest_half_call_ns(program, rows_, *model);
+    }
+  }
+
+  Program run() {
+    find_rows();
+    std::vector<uint32_t> begins(program_.tasks.size(), JobSpans::kNone);
+    for (uint32_t job = 0; job < spans_.jobs().size(); ++job) {
+      begins[spans_.jobs()[job].begin] = job;
+    }
+    for (uint32_t task = 0; task < program_.tasks.size(); ++task) {
+      if (begins[task] != JobSpans::kNone) {
+        end_region();
+        forward_ = spans_.jobs()[begins[task]].is_backward ? JobSpans::kNone : begins[task];
+      }
+      add(task);
+    }
+    end_region();
+    return writer_.take();
+  }
+
+  /// Of the result.
+  const std::vector<JobRegion>& regions() const { return regions_; }
+
+ private:
+  void add(uint32_t task) {
+    std::optional<Halves> halves = halves_of(task);
+    if (forward_ == JobSpans::kNone) {
+      return append(task, halves);
+    }
+    if (!halves) {
+      const TaskPiece all = whole(task);
+      const bool is_behind = second_touches_.conflicts(all);
+      return put(task, all, is_behind ? second_ : first_);
+    }
+    if (std::ranges::any_of((*halves)[0], [&](const TaskPiece& piece) {
+          return second_touches_.conflicts(piece);
+        })) {
+      end_region();
+    }
+    for (const TaskPiece& piece : (*halves)[0]) {
+      put(task, piece, first_);
+    }
+    for (const TaskPiece& piece : (*halves)[1]) {
+      put(task, piece, second_);
+    }
+  }
+
+  void put(uint32_t task, const TaskPiece& piece, std::vector<Item>& half) {
+    if (&half == &second_) {
+      second_touches_.add(piece);
+    }
+    half.push_back({task, piece});
+  }
+
+  void append(uint32_t task, const std::optional<Halves>& halves) {
+    if (!halves) {
+      return write({task, whole(task)});
+    }
+    for (const std::vector<TaskPiece>& half : *halves) {
+      for (const TaskPiece& piece : half) {
+        write({task, piece});
+      }
+    }
+  }
+
+  /// Buffers that are gathered, or scattered, in two halves.
+  void find_rows() {
+    for (const Task& task : program_.tasks) {
+      if (is_row_call(program_, task, rows_) && program_.spec(task).op != "all_reduce") {
+        const bool gathers = program_.spec(task).op == "all_gather";
+        const BufferRange& whole = program_.operands_of(task)[gathers ? 1 : 0];
+        touches_rows_[whole.buffer.index()] = true;
+      }
+    }
+  }
+
+  bool is_of_forward(uint32_t task) const {
+    return forward_ != JobSpans::kNone && spans_.job_of(task) == forward_;
+  }
+
+  std::optional<Halves> halves_of(uint32_t task) {
+    if (is_row_call(program_, program_.tasks[task], rows_)) {
+      const OpSpec& spec = program_.spec(program_.tasks[task]);
+      const auto ranges = program_.operands_of(program_.tasks[task]);
+      return is_of_forward(task) || spec.op != "all_reduce"
+                 ? std::optional(
+                       Halves{{{leading_half(spec, ranges, 0)}, {leading_half(spec, ranges, 1)}}})
+                 : std::nullopt;
+    }
+    return is_of_forward(task) || hides_a_half(task) ? halves_of_compute(task) : std::nullopt;
+  }
+
+  /// An input gradient beside calls in halves, which does not take much longer in two.
+  bool hides_a_half(uint32_t task) {
+    const OpSpec& spec = program_.spec(program_.tasks[task]);
+    const auto ranges = program_.operands_of(program_.tasks[task]);
+    if (spec.op != "linear_dgrad" || (!touches_rows_[ranges.front().buffer.index()] &&
+                                      !touches_rows_[ranges.back().buffer.index()])) {
+      return false;
+    }
+    const std::optional<int64_t> half = half_of_rows(spec);
+    return half && (!prices_ || 2 * prices_->piece_ns(task, {0, *half}) <=
+                                    prices_->of(task).ns / 100 * kMostPercentInHalves);
+  }
+
+  static std::optional<int64_t> half_of_rows(const OpSpec& spec) {
+    const std::optional<SplitRule> rule = split_rule(spec);
+    return rule && rule->dimension == "rows" && rule->count % 2 == 0 &&
+                   rule->count / 2 % rule->unit == 0
+               ? std::optional(rule->count / 2)
+               : std::nullopt;
+  }
+
+  std::optional<Halves> halves_of_compute(uint32_t task) {
+    const std::optional<int64_t> half = half_of_rows(program_.spec(program_.tasks[task]));
+    if (!half) {
+      return std::nullopt;
+    }
+    Halves halves;
+    const int64_t border = is_of_forward(task) ? border_in_half(task, *half) : *half;
+    for (const int64_t begin : {int64_t{0}, *half}) {
+      std::vector<TaskPiece>& pieces = halves[begin == 0 ? 0 : 1];
+      pieces.push_back(piece_of_task(program_, TaskId(task), {begin, begin + border}));
+      if (border < *half) {
+        pieces.push_back(piece_of_task(program_, TaskId(task), {begin + border, begin + *half}));
+      }
+    }
+    return halves;
+  }
+
+  /// Where a half of a product that takes longer than the calls beside it lets the other half in,
+  /// whose next call waits for that: the first place, if pieces take no longer; else its end.
+  int64_t border_in_half(uint32_t task, int64_t half) {
+    const OpSpec& spec = program_.spec(program_.tasks[task]);
+    if (!prices_ || spec.op != "linear") {
+      return half;
+    }
+    const int64_t unit = std::lcm(split_rule(spec)->unit, min_rows_);
+    const int64_t most_ns = prices_->piece_ns(task, {0, half}) / 100 * kMostPercentInPieces;
+    for (int64_t border = unit; border < half; border += unit) {
+      const int64_t first_ns = prices_->piece_ns(task, {0, border});
+      if (first_ns >= longest_call_ns_ / 100 * kPercentOfCall &&
+          first_ns + prices_->piece_ns(task, {border, half}) <= most_ns) {
+        return border;
+      }
+    }
+    return half;
+  }
+
+  TaskPiece whole(uint32_t task) const {
+    const Task& it = program_.tasks[task];
+    const auto ranges = program_.operands_of(it);
+    return {program_.spec(it), {ranges.begin(), ranges.end()}};
+  }
+
+  void write(const Item& item) {
+    writer_.append(item.piece.spec, item.piece.operands, program_.tasks[item.task]);
+    ++num_written_;
+  }
+
+  void end_region() {
+    JobRegion region{.begin = num_written_};
+    std::ranges::for_each(first_, [&](const Item& item) { write(item); });
+    region.middle = num_written_;
+    std::ranges::for_each(second_, [&](const Item& item) { write(item); });
+    region.end = num_written_;
+    if (region.begin < region.middle && region.middle < region.end) {
+      regions_.push_back(region);
+    }
+    first_.clear();
+    second_.clear();
+    second_touches_.clear();
+  }
+
+  const Program& program_;
+  int64_t rows_;
+  int64_t min_rows_;
+  JobSpans spans_;
+  TaskWriter writer_;
+  std::vector<bool> touches_rows_;  // by buffer
+  std::optional<StepPrices> prices_;
+  int64_t longest_call_ns_ = 0;
+  uint32_t num_written_ = 0;
+  uint32_t forward_ = JobSpans::kNone;  // the forward that is being cut
+  std::vector<Item> first_;             // of it, not written yet
+  std::vector<Item> second_;
+  Touched second_touches_;
+  std::vector<JobRegion> regions_;
+};
+
+}  // namespace
+
+PassResult halve_forward(Program program, const HalveForwardOptions& options,
+                         const PassContext& context) {
+  if (options.rows == 0) {
+    return {std::move(program), {false, 0, "not asked for"}};
+  }
+  Halver halver(program, options, context.cost_model);
+  Program halved = halver.run();
+  RegionWeaver weaver(halved, context.cost_model);
+  int64_t num_woven = 0;
+  for (const JobRegion& region : halver.regions()) {
+    num_woven += weaver.weave_region(region) ? 1 : 0;
+  }
+  std::string summary =
+      fmt::format("wove the halves of {} of {} forwards", num_woven, halver.regions().size());
+  program = reorder_tasks(halved, weaver.order());
+  move_tensor_communication(program, options.comm_priority);
+  return {std::move(program), {true, num_woven, std::move(summary)}};
+}
+
+}  // namespace braid

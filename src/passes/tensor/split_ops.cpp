@@ -1,0 +1,263 @@
+#include "passes/tensor/split_ops.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "base/errors.h"
+#include "ir/dependencies.h"
+#include "passes/analysis/cost_timeline.h"
+#include "passes/task_writer.h"
+#include "passes/tensor/split_task.h"
+
+namespace braid {
+namespace {
+
+using Item = CostTimeline::Item;
+using Place = StepPrices::Place;
+
+// Per wait, so that a pass over many waits stays near-linear.
+constexpr int kMaxMoves = 4;
+constexpr int kMaxTries = 8;      // of one move
+constexpr int64_t kMaxCuts = 64;  // places to cut one item at that are looked at
+
+/// Their attention steps differ, so that prices do, and with them the order of gradients, in which
+/// ranks reduce them.
+bool has_context_ranks(const Program& program) {
+  return std::ranges::any_of(program.groups, [](const Group& group) {
+    return group.kind == GroupKind::kContext && group.ranks.size() > 1;
+  });
+}
+
+/// By task: the first one that depends on it; the number of tasks if none does.
+std::vector<uint32_t> first_dependents(const DependencyGraph& dependencies, size_t num_tasks) {
+  std::vector<uint32_t> first(num_tasks, static_cast<uint32_t>(num_tasks));
+  for (uint32_t task = 0; task < num_tasks; ++task) {
+    for (const TaskId earlier : dependencies.of(TaskId(task))) {
+      first[earlier.index()] = std::min(first[earlier.index()], task);
+    }
+  }
+  return first;
+}
+
+/// Where an item is cut: what stays (nothing, if it moves as a whole) and what moves.
+struct Cut {
+  SplitRange stays;
+  SplitRange moves;
+};
+
+/// A cut of an item of the timeline, and how much sooner the task that waits begins.
+struct Move {
+  size_t item = 0;
+  Cut cut;
+  int64_t gain_ns = 0;
+};
+
+class Splitter {
+ public:
+  Splitter(const Program& program, const SplitOpsOptions& options, const CostModel& model)
+      : program_(program),
+        options_(options),
+        dependencies_(build_dependencies(program)),
+        first_dependent_(first_dependents(dependencies_, program.tasks.size())),
+        prices_(program, model),
+        timeline_(program, dependencies_, prices_),
+        num_pieces_(program.tasks.size(), 1) {}
+
+  void run() {
+    for (uint32_t task = 0; task < program_.tasks.size(); ++task) {
+      const StepPrices::Price& price = prices_.of(task);
+      if (price.place == Place::kDevice) {
+        fill_wait_of(task);
+      }
+      timeline_.push(task, {}, price.ns);
+    }
+  }
+
+  int64_t num_cut() const {
+    return std::ranges::count_if(num_pieces_, [](int64_t pieces) { return pieces > 1; });
+  }
+  int64_t num_moved() const { return num_moved_; }
+  int64_t saved_ns() const { return saved_ns_; }
+
+  Program result() const {
+    TaskWriter writer(program_);
+    for (const Item& item : timeline_.items()) {
+      if (item.range.size() == 0) {
+        writer.append(TaskId(item.task));
+      } else {
+        const TaskPiece piece = piece_of_task(program_, TaskId(item.task), item.range);
+        writer.append(piece.spec, piece.operands, program_.tasks[item.task]);
+      }
+    }
+    return writer.take();
+  }
+
+ private:
+  void fill_wait_of(uint32_t task) {
+    for (int moves = 0; moves < kMaxMoves; ++moves) {
+      const int64_t wait_ns = timeline_.start_ns(task) - timeline_.device_free_ns();
+      if (wait_ns < options_.min_gain_ns) {
+        return;
+      }
+      const Move best = best_move(task, wait_ns);
+      if (best.gain_ns < options_.min_gain_ns) {
+        return;
+      }
+      const Item& item = timeline_.items()[best.item];
+      num_pieces_[item.task] += best.cut.stays.size() > 0 ? 1 : 0;
+      ++num_moved_;
+      saved_ns_ += best.gain_ns;
+      rewrite(best.item, best.cut);
+    }
+  }
+
+  /// Looks at the nearest items in front of the communication that is waited for.
+  Move best_move(uint32_t task, int64_t wait_ns) {
+    const auto reach = static_cast<size_t>(options_.max_distance);
+    const size_t size = timeline_.items().size();
+    const uint32_t call = call_waited_for(task);
+    Move best;
+    bool is_in_front = false;
+    int tries = 0;
+    for (size_t i = size; i > size - std::min(size, reach) && tries < kMaxTries; --i) {
+      const Item item = timeline_.items()[i - 1];
+      if (is_in_front && may_move(item, task)) {
+        ++tries;
+        consider(i - 1, task, wait_ns, best);
+        if (best.gain_ns >= wait_ns * 4 / 5) {
+          return best;
+        }
+      }
+      is_in_front = is_in_front || item.task == call;
+    }
+    return best;
+  }
+
+  /// The communication that ends last of what the task depends on.
+  uint32_t call_waited_for(uint32_t task) const {
+    const auto producers = dependencies_.of(TaskId(task));
+    const auto last = std::ranges::max_element(
+        producers, {}, [&](TaskId producer) { return timeline_.done_ns(producer.value); });
+    return last->value;
+  }
+
+  bool may_move(const Item& item, uint32_t past) const {
+    const StepPrices::Price& price = prices_.of(item.task);
+    return price.is_compute && first_dependent_[item.task] > past &&
+           item.ns >= options_.min_gain_ns;
+  }
+
+  void consider(size_t index, uint32_t task, int64_t wait_ns, Move& best) {
+    const Item item = timeline_.items()[index];
+    const auto keep_better = [&](const Cut& cut) {
+      const int64_t gain_ns = gain_of(index, cut, task);
+      if (gain_ns > best.gain_ns) {
+        best = {index, cut, gain_ns};
+      }
+    };
+    keep_better({{}, item.range});
+    if (best.item == index && best.gain_ns >= wait_ns) {
+      return;
+    }
+    if (const std::optional<Cut> cut = cut_for(item, wait_ns)) {
+      keep_better(*cut);
+    }
+  }
+
+  /// The cut that leaves least, where what moves still fits into the wait.
+  std::optional<Cut> cut_for(const Item& item, int64_t wait_ns) {
+    const OpSpec& spec = program_.spec(program_.tasks[item.task]);
+    const std::optional<SplitRule> rule = split_rule(spec);
+    if (!rule || num_pieces_[item.task] >= options_.max_pieces) {
+      return std::nullopt;
+    }
+    const int64_t room_ns = wait_ns * prices_.of(item.task).shared_rate / StepPrices::kFullRate;
+    const SplitRange all = item.range.size() > 0 ? item.range : SplitRange{0, rule->count};
+    const int64_t unit = std::lcm(rule->unit, options_.min_rows);
+    const int64_t step = unit * std::max<int64_t>(1, all.size() / unit / kMaxCuts);
+    std::optional<Cut> best;
+    int64_t best_ns = 0;
+    for (int64_t border = (all.begin / unit + 1) * unit; all.end - border >= options_.min_rows;
+         border += step) {
+      const Cut cut{{all.begin, border}, {border, all.end}};
+      const int64_t over_ns =
+          std::max<int64_t>(0, prices_.piece_ns(item.task, cut.moves) - room_ns);
+      const int64_t gain_ns = item.ns - prices_.piece_ns(item.task, cut.stays) - over_ns;
+      if (gain_ns >= best_ns && gain_ns > 0) {  // of equals, the one that leaves most in its place
+        best = cut;
+        best_ns = gain_ns;
+      }
+    }
+    return best;
+  }
+
+  /// How much sooner the task would begin; the timeline stays as it is.
+  int64_t gain_of(size_t index, const Cut& cut, uint32_t task) {
+    const int64_t before_ns = timeline_.start_ns(task);
+    const std::vector<Item> old = rewrite(index, cut);
+    const int64_t after_ns = timeline_.start_ns(task);
+    timeline_.pop_to(index);
+    for (const Item& item : old) {
+      timeline_.push(item.task, item.range, item.ns);
+    }
+    return before_ns - after_ns;
+  }
+
+  /// Returns the items from `index` on, as they were.
+  std::vector<Item> rewrite(size_t index, const Cut& cut) {
+    std::vector<Item> old = timeline_.pop_to(index);
+    const Item& whole = old.front();
+    if (cut.stays.size() > 0) {
+      timeline_.push(whole.task, cut.stays, prices_.piece_ns(whole.task, cut.stays));
+    }
+    for (size_t i = 1; i < old.size(); ++i) {
+      timeline_.push(old[i].task, old[i].range, old[i].ns);
+    }
+    timeline_.push(whole.task, cut.moves,
+                   cut.stays.size() > 0 ? prices_.piece_ns(whole.task, cut.moves) : whole.ns);
+    return old;
+  }
+
+  const Program& program_;
+  const SplitOpsOptions& options_;
+  DependencyGraph dependencies_;
+  std::vector<uint32_t> first_dependent_;
+  StepPrices prices_;
+  CostTimeline timeline_;
+  std::vector<int64_t> num_pieces_;  // by task
+  int64_t num_moved_ = 0;
+  int64_t saved_ns_ = 0;
+};
+
+}  // namespace
+
+PassResult split_ops(Program program, const SplitOpsOptions& options, const PassContext& context) {
+  check(options.min_rows >= 1 && options.max_pieces >= 1 && options.min_gain_ns >= 1,
+        "split_ops needs positive limits");
+  const char* const reason = !options.enabled                ? "not asked for"
+                             : context.cost_model == nullptr ? "needs costs of tasks"
+                             : has_context_ranks(program)
+                                 ? "context ranks differ in what they compute"
+                                 : nullptr;
+  if (reason != nullptr) {
+    return {std::move(program), {false, 0, reason}};
+  }
+  Splitter splitter(program, options, *context.cost_model);
+  splitter.run();
+  if (splitter.num_moved() == 0) {
+    return {std::move(program), {false, 0, "no task gains by being cut or moved"}};
+  }
+  return {
+      splitter.result(),
+      {true, splitter.num_moved(),
+       fmt::format("{} moves into waits for communication, {} tasks are cut; {} us less to wait",
+                   splitter.num_moved(), splitter.num_cut(), splitter.saved_ns() / 1000)}};
+}
+
+}  // namespace braid

@@ -1,0 +1,80 @@
+#include "passes/tensor/tensor_sites.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace braid {
+
+std::string_view overlap_method_name(OverlapMethod method) {
+  constexpr std::array<std::string_view, 4> kNames = {"none", "bulk", "ring", "chunked"};
+  return kNames[static_cast<size_t>(method)];
+}
+
+SiteOverlaps default_site_overlaps() {
+  SiteOverlaps sites;
+  for (const char* const site :
+       {"qkv_fprop", "fc1_fprop", "logits_fprop", "proj_dgrad", "fc2_dgrad"}) {
+    sites[site] = {OverlapMethod::kRing};
+  }
+  for (const char* const site : {"proj_fprop", "fc2_fprop"}) {
+    sites[site] = {OverlapMethod::kChunked};
+  }
+  for (const char* const site :
+       {"qkv_dgrad", "fc1_dgrad", "logits_dgrad", "qkv_wgrad", "fc1_wgrad", "logits_wgrad"}) {
+    sites[site] = {OverlapMethod::kBulk};
+  }
+  return sites;
+}
+
+std::string product_site(const Program& program, const Task& task) {
+  const std::string& op = program.spec(task).op;
+  const char* const suffix = op == "linear"         ? "_fprop"
+                             : op == "linear_dgrad" ? "_dgrad"
+                             : op == "linear_wgrad" ? "_wgrad"
+                                                    : nullptr;
+  if (suffix == nullptr || !task.label.site.valid()) {
+    return {};
+  }
+  const std::string& place = program.sites[task.label.site.index()];
+  return place.substr(place.rfind('.') + 1) + suffix;
+}
+
+SiteOverlap overlap_of(const SiteOverlaps& sites, std::string_view site) {
+  const auto found = sites.find(site);
+  return found == sites.end() ? SiteOverlap{} : found->second;
+}
+
+bool is_tensor_communication(const Program& program, const Task& task) {
+  const auto group = group_of(program, program.spec(task));
+  return group && task.label.phase == Phase::kComm &&
+         program.groups[group->index()].kind == GroupKind::kTensor &&
+         program.groups[group->index()].ranks.size() > 1;
+}
+
+bool move_tensor_communication(Program& program, int priority) {
+  StreamId stream;
+  bool moved = false;
+  for (Task& task : program.tasks) {
+    if (!is_tensor_communication(program, task)) {
+      continue;
+    }
+    if (!stream.valid()) {
+      const auto found = std::ranges::find_if(program.streams, [](const Stream& candidate) {
+        return candidate.kind == StreamKind::kComm && candidate.name == "comm.tensor";
+      });
+      stream = StreamId(static_cast<size_t>(found - program.streams.begin()));
+      if (found == program.streams.end()) {
+        program.streams.push_back({"comm.tensor", StreamKind::kComm, priority});
+      }
+    }
+    moved = moved || task.stream != stream;
+    task.stream = stream;
+  }
+  if (moved) {
+    clear_events(program);
+  }
+  return moved;
+}
+
+}  // namespace braid

@@ -1,0 +1,164 @@
+#include "passes/gradients/prefetch_parameters.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <string>
+
+#include "ir/text.h"
+#include "ir/verify.h"
+#include "memory/memory_plan.h"
+#include "passes/streams/assign_streams.h"
+#include "passes/streams/insert_events.h"
+
+namespace braid {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+/// Shards a, b, ... and ga, gb, ... where they are gathered.
+std::string tables(int num_units, const std::string& gathered = "gathered step") {
+  std::string text =
+      "program step rank=0 ranks=2 events=0\n"
+      "stream s kind=compute priority=0\n"
+      "group dp kind=data ranks=0,1\n";
+  for (int unit = 0; unit < num_units; ++unit) {
+    const char name = static_cast<char>('a' + unit);
+    text += fmt::format("buffer {} f32 [64] param persistent device\n", name);
+    text += fmt::format("buffer g{} f32 [128] {} device\n", name, gathered);
+  }
+  return text + "buffer out f32 [64] io persistent device\n";
+}
+
+std::string gather(char unit) {
+  return fmt::format("all_gather({0} -> g{0}) {{group=0}} s comm mb=0 site={0}\n", unit);
+}
+std::string use(char unit, const char* phase = "forward") {
+  return fmt::format("x(g{} -> rw out) s {} mb=0\n", unit, phase);
+}
+std::string take(char unit, const char* phase = "forward") {
+  return fmt::format("undefine(-> g{0}) s {1} mb=0 site={0}\n", unit, phase);
+}
+
+PassResult prefetched(const std::string& text, const PrefetchParametersOptions& options = {}) {
+  PassResult result = prefetch_parameters(parse_program(text), options);
+  EXPECT_THAT(verify(result.program, 1, Ordering::kProgramOrder), IsEmpty());
+  const PassResult again = prefetch_parameters(result.program, options);
+  EXPECT_FALSE(again.report.changed);
+  EXPECT_EQ(again.program, result.program);
+  return result;
+}
+std::string tasks_of(const PassResult& result, const std::string& head) {
+  return print_program(result.program).substr(head.size());
+}
+
+/// Bytes of step memory once gathers run beside compute.
+int64_t step_bytes(const std::string& text, const PrefetchParametersOptions& options) {
+  Program program = prefetch_parameters(parse_program(text), options).program;
+  program = insert_events(assign_streams(std::move(program), {}).program).program;
+  EXPECT_THAT(verify(program, 1), IsEmpty());
+  const std::array programs = {&program};
+  return plan_memory(programs).step_bytes;
+}
+
+TEST(PrefetchParameters, GathersAUnitAheadOfItsUse) {
+  const std::string head = tables(3);
+  const PassResult result = prefetched(head + gather('a') + use('a') + gather('b') + use('b') +
+                                       gather('c') + use('c', "dgrad"));
+  EXPECT_EQ(tasks_of(result, head), take('a') + gather('a') + take('b') + gather('b') + use('a') +
+                                        take('c') + gather('c') + use('b') + use('c', "dgrad"));
+  EXPECT_EQ(result.report.summary, "starts 2 of 3 gathers of weights early");
+}
+
+TEST(PrefetchParameters, DistanceIsCountedInUnits) {
+  const std::string head = tables(4);
+  const std::string text = head + gather('a') + use('a') + gather('b') + use('b') + gather('c') +
+                           use('c') + gather('d') + use('d');
+  EXPECT_EQ(tasks_of(prefetched(text, {.units = 2}), head),
+            take('a') + gather('a') + take('b') + gather('b') + take('c') + gather('c') + use('a') +
+                take('d') + gather('d') + use('b') + use('c') + use('d'));
+  EXPECT_EQ(tasks_of(prefetched(text, {.units = 0}), head),
+            take('a') + gather('a') + use('a') + take('b') + gather('b') + use('b') + take('c') +
+                gather('c') + use('c') + take('d') + gather('d') + use('d'));
+  EXPECT_EQ(tasks_of(prefetched(text, {.units = 9}), head),
+            take('a') + gather('a') + take('b') + gather('b') + take('c') + gather('c') +
+                take('d') + gather('d') + use('a') + use('b') + use('c') + use('d'));
+}
+
+// 512 bytes each.
+TEST(PrefetchParameters, NoMoreUnitsAreGatheredThanTheDistanceAndOne) {
+  std::string text = tables(6);
+  for (const char unit : {'a', 'b', 'c', 'd', 'e', 'f'}) {
+    text += gather(unit) + use(unit) + use(unit);
+  }
+  for (const int64_t units : {1, 2, 3}) {
+    EXPECT_EQ(step_bytes(text, {.units = units}), (units + 1) * 512) << units << " units ahead";
+  }
+  EXPECT_EQ(step_bytes(text, {.units = 0}), 512);
+}
+
+// a is used once more while b is: c must wait for that.
+TEST(PrefetchParameters, WaitsForTheLastUseOfTheUnitWhoseMemoryItMayTake) {
+  const std::string head = tables(3);
+  const std::string text = head + gather('a') + use('a') + gather('b') + use('b') + use('a') +
+                           use('b') + gather('c') + use('c');
+  EXPECT_EQ(tasks_of(prefetched(text), head), take('a') + gather('a') + take('b') + gather('b') +
+                                                  use('a') + use('b') + use('a') + take('c') +
+                                                  gather('c') + use('b') + use('c'));
+}
+
+// A tied embedding is used again at the end: it holds up nothing in between.
+TEST(PrefetchParameters, AUnitThatIsUsedMuchLaterAgainDoesNotCount) {
+  const std::string head = tables(3);
+  const std::string text =
+      head + gather('a') + use('a') + gather('b') + use('b') + gather('c') + use('c') + use('a');
+  EXPECT_EQ(tasks_of(prefetched(text), head), take('a') + gather('a') + take('b') + gather('b') +
+                                                  use('a') + take('c') + gather('c') + use('b') +
+                                                  use('c') + use('a'));
+}
+
+TEST(PrefetchParameters, AUnitThatIsStillThereIsNotGatheredAgain) {
+  const std::string head = tables(2) + "buffer again f32 [128] gathered step device\n";
+  const std::string repeat = "all_gather(b -> again) {group=0} s comm mb=0 site=b\n";
+  const std::string uses = "x(again -> rw out) s dgrad mb=0\n";
+  const PassResult result =
+      prefetched(head + gather('a') + use('a') + gather('b') + use('b') + repeat + uses);
+  EXPECT_EQ(tasks_of(result, head), take('a') + gather('a') + take('b') + gather('b') + use('a') +
+                                        use('b') + use('b', "dgrad"));
+  EXPECT_EQ(result.report.summary,
+            "starts 1 of 3 gathers of weights early, drops 1 of what is still there");
+  // Written in between: gathered twice.
+  const std::string write = "adamw(-> rw b) s optimizer\n";
+  const PassResult both =
+      prefetched(head + gather('a') + use('a') + gather('b') + use('b') + write + repeat + uses);
+  EXPECT_THAT(tasks_of(both, head),
+              HasSubstr(write + "undefine(-> again) s dgrad mb=0 site=b\n" + repeat + uses));
+}
+
+TEST(PrefetchParameters, UpdatedWeightsAreGatheredFromTheBeginningOfTheStep) {
+  const std::string head = tables(3, "param persistent");
+  const std::string text =
+      head + gather('a') + use('a') + gather('b') + use('b') + gather('c') + use('c');
+  EXPECT_EQ(tasks_of(prefetched(text), head),
+            gather('a') + gather('b') + gather('c') + use('a') + use('b') + use('c'));
+  EXPECT_EQ(tasks_of(prefetched(text, {.aligns = false}), head),
+            gather('a') + gather('b') + use('a') + gather('c') + use('b') + use('c'));
+}
+
+TEST(PrefetchParameters, LeavesWhatIsGatheredForTheNextStepAndWhatIsInUse) {
+  const std::string head = tables(2, "param persistent");
+  const std::string update = "adamw(-> rw a) s optimizer mb=0\n";
+  for (const std::string& tasks : {
+           use('a') + update + gather('a'),             // nobody reads it in this step
+           use('b') + update + gather('a') + use('a'),  // behind what it gathers
+       }) {
+    const PassResult result = prefetched(head + tasks);
+    EXPECT_EQ(tasks_of(result, head), tasks);
+    EXPECT_FALSE(result.report.changed);
+  }
+}
+
+}  // namespace
+}  // namespace braid
