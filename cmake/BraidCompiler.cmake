@@ -34,6 +34,10 @@ if(BRAID_NATIVE)
   endif()
 endif()
 
+# The same plans, prices and simulated times from every compiler, at every level of optimisation and on processors without fused
+# multiply-add. Kernels ask for it themselves.
+target_compile_options(braid_options INTERFACE $<$<COMPILE_LANGUAGE:C,CXX>:-ffp-contract=off>)
+
 if(BRAID_FUZZ)
   if(NOT CMAKE_CXX_COMPILER_ID MATCHES Clang)
     message(FATAL_ERROR "BRAID_FUZZ needs clang (libFuzzer), not ${CMAKE_CXX_COMPILER_ID}: use the preset \"fuzz\"")
