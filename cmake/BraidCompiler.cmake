@@ -1,11 +1,14 @@
-# Warnings, sanitizers, linker and compiler cache: everything that is the same for all targets.
+# Warnings, sanitizers, linker and compiler cache: everything that is the same for all our targets, and for nobody else's.
+# Libraries link braid_options, privately; programs link it and braid_link_options. CMake hands the link options of a
+# static library's private dependencies on to whoever links the library: so those are a target of their own.
 include(CheckCXXCompilerFlag)
 
 add_library(braid_options INTERFACE)
+add_library(braid_link_options INTERFACE)
 # Warnings are for our own C++; nvcc passes its host compiler code that it wrote itself.
 set(warnings -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wno-missing-field-initializers)
 target_compile_options(braid_options INTERFACE "$<$<COMPILE_LANGUAGE:C,CXX>:${warnings}>")
-target_include_directories(braid_options INTERFACE ${CMAKE_SOURCE_DIR}/src)
+target_include_directories(braid_options INTERFACE ${PROJECT_SOURCE_DIR}/src)
 
 # GCC 12 warns of impossible overlaps inside std::string (GCC bug 105651); GCC 13 does not.
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
@@ -49,7 +52,7 @@ if(BRAID_SANITIZE)
   # Undefined behaviour ends the test; without -fno-sanitize-recover it would print a line and pass.
   target_compile_options(braid_options INTERFACE
     -fsanitize=${BRAID_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g1)
-  target_link_options(braid_options INTERFACE -fsanitize=${BRAID_SANITIZE})
+  target_link_options(braid_link_options INTERFACE -fsanitize=${BRAID_SANITIZE})
   # What sanitizers add hides from GCC which branches set a variable: its manual names such warnings. Other builds look.
   if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
     target_compile_options(braid_options INTERFACE $<$<COMPILE_LANGUAGE:C,CXX>:-Wno-maybe-uninitialized>)
@@ -60,8 +63,8 @@ endif()
 # precompiled headers are found by the contents of these, as long as their sources use neither macros of time nor ones that
 # the compiler did not see when it made them: sloppiness.
 find_program(BRAID_CCACHE ccache)
-if(BRAID_CCACHE)
-  set(launcher ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1
+if(BRAID_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(launcher ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1
     CCACHE_SLOPPINESS=pch_defines,time_macros ${BRAID_CCACHE})
   set(CMAKE_C_COMPILER_LAUNCHER ${launcher})
   set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})
@@ -69,5 +72,5 @@ endif()
 
 find_program(BRAID_MOLD mold)
 if(BRAID_MOLD)
-  target_link_options(braid_options INTERFACE -fuse-ld=mold)
+  target_link_options(braid_link_options INTERFACE -fuse-ld=mold)
 endif()

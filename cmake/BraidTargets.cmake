@@ -1,5 +1,27 @@
 # One library per folder of src/, one test program per folder of tests/.
 
+# braid_use_options(TARGET): compiles a library with our flags, of which those who link it see nothing.
+function(braid_use_options target)
+  target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:braid_options>)
+endfunction()
+
+# Sets RESULT to TARGETS, of which those that consist of headers are hidden from who links a library that uses them: an
+# installed braid needs none of them.
+function(braid_hide_headers result)
+  set(hidden)
+  foreach(target ${ARGN})
+    if(TARGET ${target})
+      get_target_property(type ${target} TYPE)
+      get_target_property(linked ${target} INTERFACE_LINK_LIBRARIES)
+      if(type STREQUAL INTERFACE_LIBRARY AND NOT linked)
+        set(target $<BUILD_INTERFACE:${target}>)
+      endif()
+    endif()
+    list(APPEND hidden ${target})
+  endforeach()
+  set(${result} ${hidden} PARENT_SCOPE)
+endfunction()
+
 # braid_library(NAME [RECURSE] [FOLDER path] [DEPS targets...] [PRIVATE_DEPS targets...])
 # Library braid_NAME out of all sources of src/FOLDER (default: NAME); RECURSE: and of the folders below it.
 function(braid_library name)
@@ -11,13 +33,15 @@ function(braid_library name)
   if(ARG_RECURSE)
     set(glob GLOB_RECURSE)
   endif()
-  file(${glob} sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${ARG_FOLDER}/*.cpp)
+  file(${glob} sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${ARG_FOLDER}/*.cpp)
   if(sources)
     add_library(braid_${name} STATIC ${sources})
-    target_link_libraries(braid_${name} PUBLIC braid_options ${ARG_DEPS} PRIVATE ${ARG_PRIVATE_DEPS})
+    braid_use_options(braid_${name})
+    braid_hide_headers(private_deps ${ARG_PRIVATE_DEPS})
+    target_link_libraries(braid_${name} PUBLIC ${ARG_DEPS} PRIVATE ${private_deps})
   else()
     add_library(braid_${name} INTERFACE)
-    target_link_libraries(braid_${name} INTERFACE braid_options ${ARG_DEPS})
+    target_link_libraries(braid_${name} INTERFACE ${ARG_DEPS})
   endif()
 endfunction()
 
@@ -36,17 +60,17 @@ function(braid_tests name)
   if(NOT ARG_FOLDER)
     set(ARG_FOLDER ${name})
   endif()
-  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${ARG_FOLDER}/*_test.cpp)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/${ARG_FOLDER}/*_test.cpp)
   if(NOT sources)
     return()
   endif()
   add_executable(braid_${name}_tests ${sources})
-  target_include_directories(braid_${name}_tests PRIVATE ${CMAKE_SOURCE_DIR}/tests)
+  target_include_directories(braid_${name}_tests PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(braid_${name}_tests PRIVATE ${ARG_DEPS} braid_test_support GTest::gtest_main)
   target_precompile_headers(braid_${name}_tests REUSE_FROM braid_test_support)
   add_test(NAME ${name} COMMAND braid_${name}_tests)
   set_tests_properties(${name} PROPERTIES
-    ENVIRONMENT GTEST_OUTPUT=json:${CMAKE_BINARY_DIR}/reports/${name}.json
+    ENVIRONMENT GTEST_OUTPUT=json:${PROJECT_BINARY_DIR}/reports/${name}.json
     LABELS "${ARG_LABELS}"
     TIMEOUT 1500)
   if(ARG_NO_THREADS AND BRAID_SANITIZE STREQUAL thread)

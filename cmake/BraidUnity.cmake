@@ -22,16 +22,16 @@ endfunction()
 # braid_unity(REGEX): groups the C++ sources of all targets whose names match. Those with options of their own stay alone.
 function(braid_unity regex)
   find_package(Python3 REQUIRED COMPONENTS Interpreter)
-  braid_compiled_targets(${CMAKE_SOURCE_DIR} targets)
+  braid_compiled_targets(${PROJECT_SOURCE_DIR} targets)
   list(FILTER targets INCLUDE REGEX ${regex})
   foreach(target ${targets})
     get_target_property(sources ${target} SOURCES)
     get_target_property(folder ${target} SOURCE_DIR)
     list(FILTER sources INCLUDE REGEX "\\.cpp$")
-    list(FILTER sources EXCLUDE REGEX "^${CMAKE_BINARY_DIR}/")  # generated ones need not be there yet
+    list(FILTER sources EXCLUDE REGEX "^${PROJECT_BINARY_DIR}/")  # generated ones need not be there yet
     list(TRANSFORM sources PREPEND "${folder}/" REGEX "^[^/]")
     execute_process(
-      COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/scripts/group_sources.py ${sources}
+      COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/scripts/group_sources.py ${sources}
       OUTPUT_VARIABLE groups OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
     string(REPLACE "\n" ";" groups "${groups}")
     foreach(line ${groups})

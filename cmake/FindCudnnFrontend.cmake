@@ -1,7 +1,7 @@
 # Target braid::cudnn_frontend: NVIDIA's header-only C++ interface to cuDNN's graphs, in the version that
 # scripts/fetch_cudnn_frontend.sh puts into the user's cache. Elsewhere: set CUDNN_FRONTEND_ROOT to a folder with
 # include/cudnn_frontend.h.
-file(STRINGS ${CMAKE_SOURCE_DIR}/scripts/fetch_cudnn_frontend.sh version_line REGEX "^version=")
+file(STRINGS ${PROJECT_SOURCE_DIR}/scripts/fetch_cudnn_frontend.sh version_line REGEX "^version=")
 string(REGEX REPLACE "^version=([0-9.]+).*" "\\1" CudnnFrontend_VERSION "${version_line}")
 if(DEFINED ENV{XDG_CACHE_HOME})
   set(user_cache $ENV{XDG_CACHE_HOME})

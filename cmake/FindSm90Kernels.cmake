@@ -1,10 +1,10 @@
 # Target braid::sm90_kernels: what scripts/build_sm90_kernels.sh compiles from its folder sm90_kernels into the user's cache. Elsewhere:
 # set SM90_KERNELS_ROOT to a folder with the same files. SM90_KERNELS_VERSION is a checksum of the sources.
-file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/scripts/sm90_kernels/*.py ${CMAKE_SOURCE_DIR}/scripts/sm90_kernels/*.txt)
+file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/scripts/sm90_kernels/*.py ${PROJECT_SOURCE_DIR}/scripts/sm90_kernels/*.txt)
 list(SORT sources)
 set(checksums "")
 foreach(source ${sources})
-  set_property(DIRECTORY ${CMAKE_SOURCE_DIR} APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${source})
+  set_property(DIRECTORY ${PROJECT_SOURCE_DIR} APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${source})
   file(SHA256 ${source} checksum)
   string(APPEND checksums ${checksum})
 endforeach()
