@@ -36,8 +36,17 @@ MAY_SEE = {
     "state": ["base", "ir", "model", "parallel", "comm", "backends", "checkpoint", "hugging_face", "config", "plan"],
     "runtime": ["base", "ir", "ops", "model", "parallel", "memory", "comm", "trace", "sim", "passes", "backends",
                 "data", "checkpoint", "hugging_face", "config", "report", "plan", "tune", "state"],
+    "launch": ["base", "parallel", "comm", "config", "plan", "runtime"],
+    "calibrate": ["base", "ir", "ops", "memory", "comm", "trace", "sim", "config", "backends", "plan", "runtime"],
+    "emulate": ["base", "ir", "ops", "model", "parallel", "memory", "comm", "trace", "sim", "passes", "backends", "config", "report",
+                "plan", "state", "runtime"],
+    "generate": ["base", "model", "parallel", "backends", "data", "config", "plan", "state", "runtime"],
+    "verify": ["base", "ir", "ops", "model", "parallel", "comm", "backends", "data", "config", "plan", "state"],
+    "train": ["base", "ir", "ops", "model", "parallel", "memory", "comm", "trace", "sim", "backends", "data", "checkpoint",
+              "hugging_face", "config", "report", "plan", "state", "runtime", "launch"],
     "cli": ["base", "ir", "ops", "model", "parallel", "memory", "comm", "trace", "sim", "passes", "backends",
-            "data", "checkpoint", "hugging_face", "config", "report", "plan", "tune", "state", "runtime"],
+            "data", "checkpoint", "hugging_face", "config", "report", "plan", "tune", "state", "runtime", "launch",
+            "calibrate", "emulate", "generate", "verify", "train"],
 }
 
 # Headers that cost every file that includes them most of a second.

@@ -12,10 +12,10 @@
 #include "base/env.h"
 #include "base/errors.h"
 #include "base/text.h"
+#include "calibrate/host_cpu.h"
 #include "cli/commands.h"
-#include "runtime/host_cpu.h"
+#include "launch/launch.h"
 #include "runtime/host_memory.h"
-#include "runtime/launch.h"
 
 namespace braid {
 namespace {

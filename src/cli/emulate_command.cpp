@@ -8,15 +8,15 @@
 #include "cli/config_arguments.h"
 #include "cli/simulated_machine.h"
 #include "cli/validators.h"
+#include "emulate/describe_emulation.h"
+#include "emulate/emulation_report.h"
+#include "emulate/rank_emulation.h"
 #include "plan/describe_layout.h"
 #include "plan/emulated_peers.h"
 #include "plan/run_costs.h"
 #include "plan/simulated_report.h"
 #include "plan/simulated_run.h"
-#include "runtime/describe_emulation.h"
-#include "runtime/emulation_report.h"
 #include "runtime/engine.h"
-#include "runtime/rank_emulation.h"
 #include "trace/chrome_trace.h"
 
 namespace braid {

@@ -11,9 +11,9 @@
 #include "config/load.h"
 #include "data/tokenizer.h"
 #include "data/utf8.h"
+#include "generate/generate.h"
 #include "runtime/device.h"
 #include "runtime/engine.h"
-#include "runtime/generate.h"
 #include "runtime/memory_check.h"
 #include "state/checkpointing.h"
 

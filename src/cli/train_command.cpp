@@ -18,9 +18,9 @@
 #include "cli/validators.h"
 #include "comm/process_group.h"
 #include "config/load.h"
-#include "runtime/launch.h"
-#include "runtime/local_launch.h"
-#include "runtime/trainer.h"
+#include "launch/launch.h"
+#include "launch/local_launch.h"
+#include "train/trainer.h"
 
 namespace braid {
 namespace {

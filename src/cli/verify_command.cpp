@@ -11,7 +11,7 @@
 #include "plan/model_setup.h"
 #include "plan/parallel_setup.h"
 #include "runtime/engine.h"
-#include "runtime/verify_layout.h"
+#include "verify/verify_layout.h"
 
 namespace braid {
 namespace {

@@ -8,8 +8,8 @@
 #include "cli/cli_fixture.h"
 #include "config/load.h"
 #include "runtime/engine.h"
-#include "runtime/trainer.h"
 #include "support/cpu_executors.h"
+#include "train/trainer.h"
 
 namespace braid {
 namespace {

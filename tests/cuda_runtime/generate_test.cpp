@@ -1,4 +1,4 @@
-#include "runtime/generate.h"
+#include "generate/generate.h"
 
 #include <gmock/gmock.h>
 

@@ -1,4 +1,4 @@
-#include "runtime/rank_emulation.h"
+#include "emulate/rank_emulation.h"
 
 #include <gmock/gmock.h>
 

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "parity/layout_config.h"
-#include "runtime/verify_layout.h"
 #include "support/thinned.h"
+#include "verify/verify_layout.h"
 
 namespace braid {
 namespace {

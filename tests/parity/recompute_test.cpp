@@ -11,8 +11,8 @@
 
 #include "parity/layout_config.h"
 #include "plan/run_plan.h"
-#include "runtime/layout_run.h"
 #include "support/thinned.h"
+#include "verify/layout_run.h"
 
 namespace braid {
 namespace {

@@ -8,9 +8,9 @@
 
 #include "parity/layout_config.h"
 #include "plan/run_plan.h"
-#include "runtime/verify_layout.h"
 #include "support/engine_runs.h"
 #include "support/thinned.h"
+#include "verify/verify_layout.h"
 
 namespace braid {
 namespace {

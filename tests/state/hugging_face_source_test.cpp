@@ -5,8 +5,8 @@
 
 #include "base/errors.h"
 #include "base/expect_error.h"
+#include "generate/generate.h"
 #include "hugging_face/model_config.h"
-#include "runtime/generate.h"
 #include "support/hugging_face_model.h"
 #include "support/model_state.h"
 

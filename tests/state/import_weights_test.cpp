@@ -8,7 +8,7 @@
 #include "base/errors.h"
 #include "base/expect_error.h"
 #include "config/load.h"
-#include "runtime/generate.h"
+#include "generate/generate.h"
 #include "state/checkpointing.h"
 #include "support/hugging_face_model.h"
 

@@ -15,8 +15,8 @@
 #include "base/file.h"
 #include "base/temp_folder.h"
 #include "report/metrics_file.h"
-#include "runtime/trainer.h"
 #include "support/engine_runs.h"
+#include "train/trainer.h"
 
 namespace braid {
 

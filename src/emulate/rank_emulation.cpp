@@ -1,0 +1,191 @@
+#include "emulate/rank_emulation.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <memory>
+#include <random>
+#include <span>
+#include <utility>
+
+#include "backends/cpu/cpu_executor.h"
+#include "backends/cpu/worker_pool.h"
+#include "base/errors.h"
+#include "base/text.h"
+#include "plan/emulated_peers.h"
+#include "plan/rank_programs.h"
+#include "runtime/step_exchange.h"
+#include "state/initial_weights.h"
+#include "state/state_map.h"
+#include "state/state_transfer.h"
+#include "trace/exposed.h"
+
+namespace braid {
+namespace {
+
+std::unique_ptr<Executor> make_executor(const RankPlan& rank, const MemoryPlan& memory,
+                                        const RunConfig& config, const EmulatedPeers& peers,
+                                        const RankEmulationOptions& options) {
+  if (options.device.gpu) {
+    return make_cuda_rank(rank.programs, memory,
+                          {.device = options.device.gpu->device,
+                           .cache_folder = options.cache_folder,
+                           .repeatable = config.runtime.repeatable,
+                           .emulated_peers = peers});
+  }
+  return std::make_unique<CpuExecutor>(
+      rank.programs, memory,
+      CpuExecutorOptions{.num_workers = options.threads, .emulated_peers = peers});
+}
+
+std::optional<int64_t> free_bytes(const Device& device) {
+  return device.gpu ? std::optional(free_cuda_bytes(device.gpu->device)) : std::nullopt;
+}
+
+void check_fits(const RankPlan& rank, const MemoryPlan& memory, int number,
+                std::optional<int64_t> free) {
+  if (free && rank.memory.peak_bytes() > *free) {
+    throw_config_error(
+        "rank {} needs {} and what its kernels take, this GPU has {} free; braid plan "
+        "--device-memory says which settings fit",
+        number, format_bytes(rank.memory.peak_bytes()), format_bytes(*free));
+  }
+  if (free && memory.peak_bytes() > *free) {
+    throw_config_error(
+        "rank {} needs {}, {} of them for what others would send, and this GPU has {} free; with "
+        "--copies it needs {}",
+        number, format_bytes(memory.peak_bytes()),
+        format_bytes(memory.peak_bytes() - rank.memory.peak_bytes()), format_bytes(*free),
+        format_bytes(rank.memory.peak_bytes()));
+  }
+}
+
+/// Random tokens, and what else the host gives a step.
+void fill_inputs(const StepExchange::Values& values, const RunPlan& plan, const RunConfig& config,
+                 uint32_t seed) {
+  std::mt19937 random(seed);
+  std::uniform_int_distribution<int32_t> token(0, static_cast<int32_t>(plan.model.vocabulary) - 1);
+  std::ranges::generate(values.tokens, [&] { return token(random); });
+  std::ranges::generate(values.labels, [&] { return token(random); });
+  std::ranges::fill(values.loss_scale,
+                    1.0f / static_cast<float>(config.train.global_batch * config.train.sequence));
+  const std::array scalars{static_cast<float>(config.optimizer.learning_rate),
+                           static_cast<float>(1.0 - config.optimizer.beta1),
+                           static_cast<float>(1.0 - config.optimizer.beta2)};
+  check(values.optimizer_scalars.size() == scalars.size(), "the optimizer takes {} numbers",
+        values.optimizer_scalars.size());
+  std::ranges::copy(scalars, values.optimizer_scalars.begin());
+}
+
+/// The rank's share of fresh weights; what the others have is made by nobody.
+void write_weights(Executor& executor, const RunPlan& plan, const RunConfig& config, int rank,
+                   int threads) {
+  std::vector<Executor*> by_rank(static_cast<size_t>(plan.mesh.num_ranks()), nullptr);
+  by_rank[static_cast<size_t>(rank)] = &executor;
+  WorkerPool workers(threads);
+  write_state(InitialWeights(plan.layout, plan.model, static_cast<uint64_t>(config.train.seed)),
+              plan.layout, make_state_map(plan), by_rank, workers);
+}
+
+/// Runs steps one behind the other, as many in flight as the executor can have, and says when each
+/// has ended.
+std::vector<std::chrono::steady_clock::time_point> run_steps(Executor& executor,
+                                                             StepExchange& exchange,
+                                                             int64_t num_slots, int64_t count) {
+  std::vector<std::chrono::steady_clock::time_point> ends;
+  for (int64_t begun = 0; std::ssize(ends) < count;) {
+    for (; begun < count && begun - std::ssize(ends) < num_slots; ++begun) {
+      const auto slot = static_cast<size_t>(begun % num_slots);
+      exchange.enqueue_inputs(slot);
+      executor.launch(kTrainProgram);
+      exchange.enqueue_results(slot);
+    }
+    executor.wait();
+    ends.push_back(std::chrono::steady_clock::now() - executor.lateness());
+  }
+  return ends;
+}
+
+std::vector<int64_t> time_steps(Executor& executor, StepExchange& exchange, int64_t num_slots,
+                                const RankEmulationOptions& options) {
+  const int64_t untimed = 1 + options.warmup_steps;
+  const auto ends = run_steps(executor, exchange, num_slots, untimed + options.steps);
+  std::vector<int64_t> step_ns;
+  for (auto i = static_cast<size_t>(untimed); i < ends.size(); ++i) {
+    step_ns.push_back(
+        std::chrono::duration_cast<std::chrono::nanoseconds>(ends[i] - ends[i - 1]).count());
+  }
+  return step_ns;
+}
+
+/// Products of infinities and NaN take less power than others, and so less time.
+bool are_finite(const StepExchange& exchange, int64_t num_slots) {
+  const auto is_finite = [](float value) { return std::isfinite(value); };
+  for (int64_t slot = 0; slot < num_slots; ++slot) {
+    const StepExchange::Values& values = exchange.slot(static_cast<size_t>(slot));
+    if (!std::ranges::all_of(values.losses, is_finite) ||
+        !std::ranges::all_of(values.grad_norm, is_finite)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+Timeline trace_step(Executor& executor, StepExchange& exchange, bool on_gpu) {
+  executor.set_tracing(true);
+  exchange.write_inputs(0);
+  executor.run(kTrainProgram);
+  Timeline timeline{.source = on_gpu ? "cuda" : "cpu", .ranks = {executor.timeline()}};
+  const std::string& method = timeline.ranks.front().method;
+  timeline.source += method.empty() ? "" : ", " + method;
+  executor.set_tracing(false);
+  return timeline;
+}
+
+}  // namespace
+
+int64_t RankEmulation::median_step_ns() const {
+  check(!step_ns.empty(), "no step was timed");
+  std::vector<int64_t> sorted = step_ns;
+  std::ranges::sort(sorted);
+  const size_t middle = sorted.size() / 2;
+  return sorted.size() % 2 == 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
+}
+
+RankEmulation emulate_rank(const RunPlan& plan, const RunConfig& config, int rank,
+                           const EmulatedPeers& peers, const RankEmulationOptions& options) {
+  check(options.steps > 0 && options.warmup_steps >= 0, "{} steps behind {}", options.steps,
+        options.warmup_steps);
+  const RankPlan& planned = plan_of_rank(plan, rank);
+  const std::optional<int64_t> free_before = free_bytes(options.device);
+  const MemoryPlan memory = memory_with(peers, planned);
+  check_fits(planned, memory, rank, free_before);
+  const std::unique_ptr<Executor> executor = make_executor(planned, memory, config, peers, options);
+  const int64_t num_slots = executor->max_steps_in_flight();
+  StepExchange exchange(*executor, planned.programs[kTrainProgram], static_cast<int>(num_slots));
+  for (int64_t slot = 0; slot < num_slots; ++slot) {
+    fill_inputs(exchange.slot(static_cast<size_t>(slot)), plan, config,
+                static_cast<uint32_t>(config.data.seed + slot));
+  }
+  write_weights(*executor, plan, config, rank, options.threads);
+  RankEmulation result;
+  result.step_ns = time_steps(*executor, exchange, num_slots, options);
+  const std::optional<int64_t> free_after = free_bytes(options.device);
+  result.timeline = trace_step(*executor, exchange, options.device.gpu.has_value());
+  result.planned_bytes = planned.memory.peak_bytes();
+  result.lasting_bytes = memory.peak_bytes() - result.planned_bytes;
+  result.allocated_bytes = executor->allocated_bytes();
+  result.notes = executor->notes();
+  if (!are_finite(exchange, num_slots)) {
+    result.notes.emplace_back(
+        "loss or gradients are not finite with what the others sent: kernels may be faster than "
+        "with real numbers");
+  }
+  if (free_before && free_after) {
+    result.driver_bytes = *free_before - *free_after;
+  }
+  return result;
+}
+
+}  // namespace braid

@@ -1,0 +1,157 @@
+#include "launch/agreement.h"
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "base/byte_fields.h"
+#include "base/env.h"
+#include "base/errors.h"
+#include "base/text.h"
+#include "config/reference.h"
+#include "parallel/call_lines.h"
+#include "plan/rank_kinds.h"
+#include "plan/rank_programs.h"
+
+namespace braid {
+namespace {
+
+/// The first line of `text` that `other` has not; empty if there is none.
+std::string first_difference(const std::string& text, const std::string& other) {
+  const std::vector<std::string> lines = split_text(text, '\n');
+  const std::vector<std::string> others = split_text(other, '\n');
+  for (size_t i = 0; i < lines.size(); ++i) {
+    if (i >= others.size() || lines[i] != others[i]) {
+      return lines[i];
+    }
+  }
+  return "";
+}
+
+std::string bytes_of(const ShownCalls& shown) {
+  ByteWriter writer;
+  for (const uint64_t hash : shown) {
+    writer.number(hash);
+  }
+  return writer.take();
+}
+
+ShownCalls shown_in(std::string_view bytes) {
+  ByteReader reader(bytes);
+  ShownCalls shown;
+  while (!reader.rest().empty()) {
+    shown.push_back(reader.number<uint64_t>());
+  }
+  return shown;
+}
+
+/// A rank whose process shows other calls than its plan here, if there is one.
+std::optional<int> other_than_planned(const PlannedKinds& kinds,
+                                      std::span<const ShownCalls> shown) {
+  for (size_t rank = 0; rank < shown.size(); ++rank) {
+    const RankPlan& planned = *kinds.of_rank[rank];
+    const bool is_itself = planned.programs[kTrainProgram].rank == static_cast<int>(rank);
+    if (is_itself && shown_calls(planned) != shown[rank]) {
+      return static_cast<int>(rank);
+    }
+  }
+  return std::nullopt;
+}
+
+/// "call 3 of program train is X, and rank 0 plans Y for it".
+std::string first_other_call(const RankPlan& planned, std::string_view bytes) {
+  ByteReader reader(bytes);
+  for (const Program& program : planned.programs) {
+    const std::vector<std::string> expected = call_lines(program);
+    const std::vector<std::string> lines = split_text(reader.text(), '\n');
+    for (size_t i = 0; i < std::max(lines.size(), expected.size()); ++i) {
+      const std::string line = i < lines.size() ? lines[i] : "nothing";
+      const std::string other = i < expected.size() ? expected[i] : "nothing";
+      if (line != other) {
+        return fmt::format("call {} of program {} is \"{}\", and rank 0 plans \"{}\" for it", i + 1,
+                           program.name, line, other);
+      }
+    }
+  }
+  return "no call of it does";
+}
+
+std::string all_calls(const RankPlan& rank) {
+  ByteWriter writer;
+  for (const Program& program : rank.programs) {
+    writer.text(join(call_lines(program), "\n"));
+  }
+  return writer.take();
+}
+
+}  // namespace
+
+void agree_on_configuration(ProcessGroup& processes, const RunConfig& config) {
+  const std::string own = to_toml(config);
+  const std::string first = processes.broadcast("the configuration", own);
+  // Of each process no more than this goes to all others.
+  const std::string difference =
+      own == first ? ""
+                   : fmt::format("{}, and rank 0: {}", first_difference(own, first),
+                                 first_difference(first, own));
+  const std::vector<std::string> all = processes.all_gather("another configuration", difference);
+  for (size_t i = 1; i < all.size(); ++i) {
+    if (!all[i].empty()) {
+      throw_config_error(
+          "rank {} has read another configuration than rank 0: {}; give all processes the same run "
+          "file and options",
+          i, all[i]);
+    }
+  }
+}
+
+void agree_on_device(ProcessGroup& processes, const Device& device) {
+  const std::vector<std::string> all =
+      processes.all_gather("the device", device.gpu ? "cuda" : "cpu: " + device.reason);
+  for (size_t i = 1; i < all.size(); ++i) {
+    if ((all[i] == "cuda") != (all[0] == "cuda")) {
+      throw_config_error(
+          "runtime.device = \"auto\": rank {} would run on {}, and rank 0 on {}; make them the "
+          "same, or set runtime.device = \"cpu\"",
+          i, all[i], all[0]);
+    }
+  }
+}
+
+void agree_on_programs(ProcessGroup& processes, const RunConfig& config,
+                       int64_t tokenizer_vocabulary, const RunPlan& plan) {
+  const RankPlan& own = plan_of_rank(plan, processes.index());
+  check_groups(plan.mesh, own);
+  const std::vector<std::string> given =
+      processes.all_gather("the calls of each rank", bytes_of(shown_calls(own)));
+  const bool checks = processes.leads() && read_debug_options().verify.value_or(true);
+  PlannedKinds kinds;
+  std::optional<int> other;
+  if (checks) {
+    std::vector<ShownCalls> shown;
+    for (const std::string& bytes : given) {
+      shown.push_back(shown_in(bytes));
+    }
+    kinds = plan_kinds(config, tokenizer_vocabulary, plan, first_of_kinds(shown));
+    other = other_than_planned(kinds, shown);
+  }
+  const std::string asked =
+      processes.broadcast("a rank with other calls", other ? std::to_string(*other) : "");
+  const std::vector<std::string> calls = processes.gather(
+      "other calls", asked == std::to_string(processes.index()) ? all_calls(own) : "");
+  if (other) {
+    const auto rank = static_cast<size_t>(*other);
+    throw_config_error("rank {} has planned another program: {}; run one braid on all hosts", rank,
+                       first_other_call(*kinds.of_rank[rank], calls[rank]));
+  }
+  if (checks) {
+    verify_kinds(plan.mesh, kinds);
+  }
+}
+
+void abort_with_rank(ProcessGroup& processes, const std::string& reason) {
+  const bool named = processes.leads() || reason.starts_with("rank ");
+  processes.abort(named ? reason : fmt::format("rank {}: {}", processes.index(), reason));
+}
+
+}  // namespace braid

@@ -1,0 +1,54 @@
+#include "train/append_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "base/errors.h"
+
+namespace braid {
+namespace {
+
+[[noreturn]] void throw_write_error(const std::string& path, std::string_view call,
+                                    int error_number) {
+  throw_data_error("cannot write '{}': {}: {}", path, call,
+                   std::generic_category().message(error_number));
+}
+
+}  // namespace
+
+AppendFile::AppendFile(std::string path, Existing existing) : path_(std::move(path)) {
+  const int exclusive = existing == Existing::kRefuse ? O_EXCL : 0;
+  do {
+    fd_ = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | exclusive, 0666);
+  } while (fd_ < 0 && errno == EINTR);
+  if (fd_ < 0 && !(exclusive != 0 && errno == EEXIST)) {
+    throw_write_error(path_, "open", errno);
+  }
+}
+
+AppendFile::AppendFile(AppendFile&& other) noexcept
+    : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)) {}
+
+AppendFile::~AppendFile() {
+  if (fd_ >= 0) {
+    ::close(fd_);
+  }
+}
+
+void AppendFile::append(std::string_view bytes) {
+  check(is_open(), "append to '{}', which is not open", path_);
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(fd_, bytes.data(), bytes.size());
+    if (written >= 0) {
+      bytes.remove_prefix(static_cast<size_t>(written));
+    } else if (errno != EINTR) {
+      throw_write_error(path_, "write", errno);
+    }
+  }
+}
+
+}  // namespace braid

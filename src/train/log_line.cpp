@@ -1,0 +1,72 @@
+#include "train/log_line.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <ctime>
+
+#include "base/errors.h"
+
+namespace braid {
+namespace {
+
+/// "2024-05-01 12:00:00.123456", local time.
+std::string format_time(int64_t time_ns) {
+  const std::time_t seconds = static_cast<std::time_t>(time_ns / 1'000'000'000);
+  std::tm local{};
+  ::localtime_r(&seconds, &local);
+  return fmt::format("{:04d}-{:02d}-{:02d} {:02d}:{:02d}:{:02d}.{:06d}", local.tm_year + 1900,
+                     local.tm_mon + 1, local.tm_mday, local.tm_hour, local.tm_min, local.tm_sec,
+                     time_ns % 1'000'000'000 / 1000);
+}
+
+}  // namespace
+
+LogInterval::LogInterval(int64_t skipped_steps, int64_t nan_steps)
+    : skipped_before_(skipped_steps), nan_before_(nan_steps) {
+  last_.skipped_steps = skipped_steps;
+  last_.nan_steps = nan_steps;
+}
+
+void LogInterval::add(const StepRecord& record) {
+  const bool skipped = record.skipped_steps > last_.skipped_steps;
+  last_ = record;
+  ++num_steps_;
+  if (!skipped) {
+    ++num_advanced_;
+    loss_sum_ += record.loss;
+  }
+  ms_sum_ += record.step_ms;
+  tflops_sum_ += record.tflops_per_s_per_rank * record.step_ms / 1e3;
+}
+
+std::string LogInterval::take_line(int64_t time_ns, const RunSize& run) {
+  check(!empty(), "a log line of no step");
+  const double tflops_per_s = ms_sum_ > 0 ? tflops_sum_ / (ms_sum_ / 1e3) : 0;
+  std::string line = fmt::format(
+      " [{}] iteration {:8d}/{:8d} | consumed samples: {:12d} |"
+      " elapsed time per iteration (ms): {:.1f} | throughput per GPU (TFLOP/s/GPU): {:.1f} |"
+      " learning rate: {:.6E} | global batch size: {:5d} |",
+      format_time(time_ns), last_.step, run.num_steps, last_.consumed_samples,
+      ms_sum_ / static_cast<double>(num_steps_), tflops_per_s, last_.learning_rate,
+      run.global_batch);
+  if (num_advanced_ > 0) {
+    line += fmt::format(" lm loss: {:.6E} |", loss_sum_ / static_cast<double>(num_advanced_));
+  }
+  // There is no loss scaling: weights and gradients that need it (fp16) are not offered.
+  line += fmt::format(
+      " loss scale: 1.0 | grad norm: {:.3f} | number of skipped iterations: {:3d} |"
+      " number of nan iterations: {:3d} |",
+      last_.grad_norm, last_.skipped_steps - skipped_before_, last_.nan_steps - nan_before_);
+  *this = LogInterval(last_.skipped_steps, last_.nan_steps);
+  return line;
+}
+
+std::string evaluation_line(const EvalRecord& record) {
+  return fmt::format(
+      " validation loss at iteration {} | lm loss value: {:.6E} | lm loss PPL: {:.6E} |",
+      record.step, record.loss, std::exp(std::min(20.0, record.loss)));
+}
+
+}  // namespace braid

@@ -1,0 +1,68 @@
+#include "train/run_folder.h"
+
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "base/errors.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/checkpoint_folder.h"
+#include "config/validate.h"
+
+namespace braid {
+
+namespace fs = std::filesystem;
+
+RunConfig prepare_run(RunConfig config, const ProcessGroup& processes) {
+  validate(config);
+  config = resolved(std::move(config));
+  if (!processes.leads()) {
+    return config;
+  }
+  std::error_code error;
+  fs::create_directories(config.logging.run_folder, error);
+  if (error) {
+    throw_data_error("logging.run_folder = \"{}\": cannot make the folder: {}",
+                     config.logging.run_folder, error.message());
+  }
+  return config;
+}
+
+std::vector<RunLock> lock_run_folders(const RunConfig& config, const ProcessGroup& processes) {
+  std::vector<RunLock> locks;
+  if (!processes.leads()) {
+    return locks;
+  }
+  locks.emplace_back("logging.run_folder", config.logging.run_folder);
+  if (config.checkpoint.folder != config.logging.run_folder + "/checkpoints") {
+    make_folders(config.checkpoint.folder);
+    locks.emplace_back("checkpoint.folder", config.checkpoint.folder);
+  }
+  return locks;
+}
+
+std::optional<std::string> checkpoint_to_resume(const CheckpointConfig& config) {
+  if (config.resume == "none") {
+    return std::nullopt;
+  }
+  if (config.resume == "auto") {
+    return find_latest_checkpoint(config.folder);
+  }
+  if (fs::is_directory(config.resume) && !fs::exists(config.resume + "/state.json")) {
+    const std::optional<std::string> latest = find_latest_checkpoint(config.resume);
+    if (!latest) {
+      throw_data_error("checkpoint.resume = \"{}\": the folder has no checkpoint", config.resume);
+    }
+    return latest;
+  }
+  if (!fs::exists(config.resume + "/state.json")) {
+    throw_data_error(
+        "checkpoint.resume = \"{}\": there is no such folder; give \"auto\", \"none\", a "
+        "checkpoint, "
+        "or a folder of checkpoints",
+        config.resume);
+  }
+  return config.resume;
+}
+
+}  // namespace braid

@@ -1,0 +1,65 @@
+#include "train/run_lock.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/errors.h"
+#include "base/text.h"
+
+namespace braid {
+namespace {
+
+/// What the owner wrote; it may be about to write it.
+std::string owner_in(int fd) {
+  std::array<char, 32> text{};
+  const ssize_t size = ::pread(fd, text.data(), text.size(), 0);
+  const std::string_view owner =
+      trim(std::string_view(text.data(), size > 0 ? static_cast<size_t>(size) : 0));
+  const bool is_number = !owner.empty() && owner.find_first_not_of("0123456789") == owner.npos;
+  return is_number ? fmt::format("process {}", owner) : "another process";
+}
+
+void write_owner(int fd) {
+  const std::string owner = fmt::format("{}\n", ::getpid());
+  // For people only: the lock holds whether or not this can be written.
+  if (::ftruncate(fd, 0) == 0) {
+    static_cast<void>(::pwrite(fd, owner.data(), owner.size(), 0) < 0);
+  }
+}
+
+}  // namespace
+
+RunLock::RunLock(std::string_view option, const std::string& folder) {
+  const std::string path = folder + "/.lock";
+  fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (fd_ < 0) {
+    throw_data_error("{} = {}: cannot open the file '.lock' in it: {}", option, quote(folder),
+                     std::strerror(errno));
+  }
+  if (::flock(fd_, LOCK_EX | LOCK_NB) == 0) {
+    write_owner(fd_);
+  } else if (errno == EWOULDBLOCK) {
+    const std::string owner = owner_in(fd_);
+    ::close(fd_);
+    throw_config_error(
+        "{} = {}: {} trains in it (it holds the file '.lock' there); wait for its end, or name "
+        "another folder",
+        option, quote(folder), owner);
+  }
+}
+
+RunLock::~RunLock() {
+  if (fd_ >= 0) {
+    ::close(fd_);
+  }
+}
+
+RunLock::RunLock(RunLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+
+}  // namespace braid

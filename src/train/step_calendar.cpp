@@ -1,0 +1,32 @@
+#include "train/step_calendar.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace braid {
+
+int64_t StepCalendar::last_step() const {
+  return std::min(config_.train.steps, stop_after_step_.value_or(config_.train.steps));
+}
+
+bool StepCalendar::is_traced(int64_t step) const {
+  const std::vector<int64_t>& steps = config_.logging.trace_steps;
+  return std::ranges::find(steps, step) != steps.end();
+}
+
+bool StepCalendar::is_evaluated(int64_t step) const {
+  const int64_t interval = config_.eval.interval;
+  return interval > 0 && (step == config_.train.steps || step % interval == 0);
+}
+
+bool StepCalendar::is_saved(int64_t step, bool stops) const {
+  const CheckpointConfig& checkpoint = config_.checkpoint;
+  return (checkpoint.at_end && (stops || step >= last_step())) ||
+         (checkpoint.interval > 0 && step % checkpoint.interval == 0);
+}
+
+bool StepCalendar::is_boundary(int64_t step) const {
+  return is_evaluated(step) || is_saved(step, false) || is_traced(step) || is_traced(step + 1);
+}
+
+}  // namespace braid

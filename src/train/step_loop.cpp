@@ -1,0 +1,29 @@
+#include "train/step_loop.h"
+
+namespace braid {
+
+int64_t run_steps(const StepLoop& loop) {
+  int64_t begun = loop.first_step - 1;
+  int64_t ended = begun;
+  bool stops = false;
+  const auto end_until = [&](int64_t step) {
+    while (ended < step) {
+      loop.end(++ended);
+      stops = stops || loop.should_stop(ended);
+    }
+  };
+  while (begun < loop.last_step && !stops) {
+    loop.begin(++begun);
+    const bool is_boundary = begun == loop.last_step || loop.is_boundary(begun);
+    end_until(is_boundary ? begun : begun - loop.max_in_flight + 1);
+    if (stops) {
+      end_until(begun);
+    }
+    if (is_boundary || stops) {
+      loop.at_boundary(begun, stops);
+    }
+  }
+  return ended;
+}
+
+}  // namespace braid

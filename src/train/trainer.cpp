@@ -1,0 +1,389 @@
+#include "train/trainer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/errors.h"
+#include "base/file.h"
+#include "base/text.h"
+#include "comm/process_group.h"
+#include "config/reference.h"
+#include "config/validate.h"
+#include "data/batch_loader.h"
+#include "launch/agreement.h"
+#include "model/model_spec.h"
+#include "plan/run_plan.h"
+#include "runtime/device.h"
+#include "runtime/engine.h"
+#include "state/checkpointing.h"
+#include "trace/breakdown.h"
+#include "trace/explain_exposed.h"
+#include "train/learning_rate.h"
+#include "train/run_folder.h"
+#include "train/run_lock.h"
+#include "train/run_log.h"
+#include "train/setup_clock.h"
+#include "train/start_state.h"
+#include "train/step_calendar.h"
+#include "train/step_loop.h"
+#include "train/step_meter.h"
+#include "train/training_data.h"
+#include "train/training_report.h"
+#include "train/training_setup.h"
+
+namespace braid {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// One run of `braid train`, from planning to the report.
+class TrainingRun {
+ public:
+  TrainingRun(RunConfig config, const TrainerOptions& options, ProcessGroup& processes)
+      : processes_(processes),
+        config_(prepare_run(std::move(config), processes)),
+        options_(processes.leads() ? options : silent(options)),
+        locks_(lock_run_folders(config_, processes)),
+        tokenizer_(tokenizer_of_run(config_, processes)),
+        device_(chosen_device()),
+        plan_(planned()),
+        data_(opened_data()),
+        engine_(*std::exchange(plan_, std::nullopt), engine_options()),
+        calendar_(config_, options_.stop_after_step),
+        meter_(meter_options()) {
+    setup_.end("kernels");
+    start_state();
+    setup_.end("weights");
+    print(setup_.line());
+    for (const std::string& note : engine_.notes()) {
+      print("note     " + note);
+    }
+    if (!leads()) {
+      return;
+    }
+    // Not before: a run that is refused must not describe the one that is in the folder.
+    write_file_atomically(config_.logging.run_folder + "/config.toml", to_toml(config_));
+    report_.emplace(TrainingReport::Source{.config = config_,
+                                           .plan = engine_.plan(),
+                                           .first_step = first_step_,
+                                           .unigram_entropy = data_.held_out_entropy()});
+    if (first_step_ == 1) {
+      report_->save({});
+    }
+  }
+
+  TrainingSummary run() {
+    if (leads()) {
+      start_log();
+    }
+    if (data_.held_out() != nullptr && first_step_ == 1) {
+      evaluate(0);
+    }
+    BatchLoader loader(data_.training(), {.shape = batch_shape(),
+                                          .consumed_samples = consumed_samples(first_step_ - 1)});
+    const int64_t step =
+        run_steps({.first_step = first_step_,
+                   .last_step = calendar_.last_step(),
+                   .max_in_flight = engine_.max_steps_in_flight(),
+                   .begin = [&](int64_t next) { begin_step(loader, next); },
+                   .end = [this](int64_t oldest) { end_step(oldest); },
+                   .is_boundary = [this](int64_t of) { return calendar_.is_boundary(of); },
+                   .should_stop = [this](int64_t ended) { return should_stop(ended); },
+                   .at_boundary = [this](int64_t of, bool stops) { at_boundary(of, stops); }});
+    summary_.last_step = step;
+    summary_.stopped_early = step < config_.train.steps;
+    summary_.tokens_per_s = meter_.median_tokens_per_s();
+    summary_.unigram_entropy = data_.held_out_entropy();
+    summary_.run_folder = config_.logging.run_folder;
+    if (leads()) {
+      end_log();
+    }
+    return summary_;
+  }
+
+ private:
+  bool leads() const { return processes_.leads(); }
+
+  static TrainerOptions silent(TrainerOptions options) {
+    options.print = [](std::string_view) {};
+    options.terminal = false;
+    return options;
+  }
+
+  void start_log() {
+    log_ = std::make_unique<RunLog>(log_options());
+    const std::vector<StepRecord>& steps = log_->metrics().steps;
+    if (!steps.empty()) {
+      meter_.continue_from(steps.back());
+    }
+  }
+
+  void end_log() {
+    log_->finish();
+    const std::vector<EvalRecord>& evaluations = log_->metrics().evaluations;
+    if (!evaluations.empty()) {
+      summary_.first_eval_loss = evaluations.front().loss;
+      summary_.last_eval_loss = evaluations.back().loss;
+    }
+    write_reports();
+    log_.reset();
+  }
+
+  void print(const std::string& line) {
+    if (log_ != nullptr) {
+      log_->message(line);
+    } else {
+      options_.print(line + "\n");
+    }
+  }
+
+  TrainingData opened_data() {
+    TrainingData data = open_training_data(config_, *tokenizer_, processes_,
+                                           [this](const std::string& line) { print(line); });
+    setup_.end("data");
+    return data;
+  }
+
+  Device chosen_device() {
+    setup_.end("data");
+    Device device = device_of_process(config_, options_.local_process, processes_);
+    setup_.end("device");
+    return device;
+  }
+
+  RunPlan planned() {
+    PlannedTraining planned =
+        plan_training(config_, tokenizer_->vocabulary_size(), device_, processes_,
+                      {.print = options_.print, .progress_bar = shows_progress()});
+    config_ = std::move(planned.config);
+    setup_.end("plan");
+    return std::move(planned.plan);
+  }
+
+  EngineOptions engine_options() const {
+    EngineOptions options = training_engine_options(config_, device_, processes_);
+    if (options_.adjust_engine) {
+      options_.adjust_engine(options);
+    }
+    return options;
+  }
+
+  void start_state() {
+    const StartState start = write_start_state(engine_, config_, processes_);
+    first_step_ = start.first_step;
+    summary_.checkpoint = start.checkpoint;
+    if (!start.checkpoint.empty()) {
+      print(fmt::format("resume   {} after step {}", start.checkpoint, first_step_ - 1));
+    }
+  }
+
+  BatchShape batch_shape() const {
+    return {.num_ranks = config_.parallel.data,
+            .num_microbatches = num_microbatches(config_),
+            .microbatch = microbatch_sequences(config_)};
+  }
+
+  int64_t consumed_samples(int64_t steps) const { return steps * config_.train.global_batch; }
+  int64_t tokens_per_step() const { return config_.train.global_batch * config_.train.sequence; }
+
+  StepMeterOptions meter_options() const {
+    return {.global_batch = config_.train.global_batch,
+            .tokens_per_step = tokens_per_step(),
+            .flops_per_token = train_flops_per_token(engine_.plan().model, config_.train.sequence),
+            .num_ranks = config_.parallel.ranks};
+  }
+
+  bool shows_progress() const {
+    const std::string& progress = config_.logging.progress;
+    return progress == "on" || (progress == "auto" && options_.terminal);
+  }
+
+  RunLogOptions log_options() const {
+    return {.folder = config_.logging.run_folder,
+            .tensorboard = config_.logging.tensorboard,
+            .progress_bar = shows_progress(),
+            .interval = config_.logging.interval,
+            .first_step = first_step_,
+            .num_steps = config_.train.steps,
+            .global_batch = config_.train.global_batch,
+            .print = options_.print};
+  }
+
+  void at_boundary(int64_t step, bool stops) {
+    if (calendar_.is_evaluated(step)) {
+      evaluate(step);
+    }
+    if (calendar_.is_saved(step, stops)) {
+      save(step);
+    }
+  }
+
+  void begin_step(BatchLoader& loader, int64_t step) {
+    if (tracing_ != calendar_.is_traced(step)) {  // no step is in flight then
+      tracing_ = !tracing_;
+      engine_.set_tracing(tracing_);
+    }
+    const double rate = learning_rate_at(config_.optimizer, config_.train.steps, step);
+    meter_.begin(step, rate);
+    const std::optional<StepBatch> batch = loader.next();
+    check(batch.has_value(), "the training data ends before step {}", step);
+    engine_.begin_step(*batch, config_.optimizer, rate, step);
+  }
+
+  void end_step(int64_t step) {
+    const StepResult result = engine_.finish_step();
+    const StepRecord record = meter_.end(result);
+    if (calendar_.is_traced(step)) {
+      add_timeline(step);
+    }
+    if (leads()) {
+      log_->step(record);
+    }
+    check_finite(step, result);
+  }
+
+  void add_timeline(int64_t step) {
+    Timeline timeline = engine_.timeline();  // which all processes make together
+    if (!leads()) {
+      return;
+    }
+    report_->add(step, std::move(timeline));
+    if (report_->timelines().size() == 1) {
+      print("timeline " + describe_step(report_->timelines().front()));
+    }
+    report_->save(
+        log_->metrics());  // now already: what a run that is killed leaves for `braid report`
+  }
+
+  void check_finite(int64_t step, const StepResult& result) {
+    if (config_.runtime.detect_nan != "off" && (!std::isfinite(result.loss) || result.skipped)) {
+      throw_device_error(
+          "step {}: loss {} with gradient norm {}; stopped because runtime.detect_nan = \"{}\"{}",
+          step, result.loss, result.grad_norm, config_.runtime.detect_nan,
+          config_.runtime.detect_nan == "tensors" ? first_bad_tensor() : "");
+    }
+  }
+
+  std::string first_bad_tensor() {
+    try {
+      engine_.check_last_step();
+    } catch (const DeviceError& error) {
+      return fmt::format("; run again: {}", error.what());
+    }
+    return "; run again, it writes neither NaN nor infinity (its update has changed the weights)";
+  }
+
+  /// After the end of that step.
+  bool should_stop(int64_t step) {
+    const bool asked = options_.stop_requested && options_.stop_requested();
+    if (processes_.size() == 1) {
+      return asked;
+    }
+    try {
+      return std::ranges::count(processes_.all_gather("a stop", asked ? "1" : "0"),
+                                std::string("1")) > 0;
+    } catch (const AbortedError& error) {
+      throw_from_steps_in_flight();
+      const std::string last = engine_.last_meeting();
+      throw AbortedError(fmt::format("after step {}, in which no task waits{}: {}", step,
+                                     last.empty() ? "" : fmt::format(" (the last was {})", last),
+                                     error.what()));
+    }
+  }
+
+  /// The host has heard that another rank has failed. Where a task waits for it, that is what the
+  /// message should name.
+  void throw_from_steps_in_flight() {
+    while (engine_.steps_in_flight() > 0) {
+      engine_.finish_step();
+    }
+  }
+
+  void evaluate(int64_t step) {
+    BatchLoader loader(*data_.held_out(), {.shape = batch_shape()});
+    double sum = 0;
+    for (int64_t i = 0; i < config_.eval.batches; ++i) {
+      sum += engine_.evaluate(*loader.next());
+    }
+    if (leads()) {
+      log_->evaluation({.step = step, .loss = sum / static_cast<double>(config_.eval.batches)});
+    }
+  }
+
+  void save(int64_t step) {
+    const Clock::time_point begin = Clock::now();
+    const RunPlan& plan = engine_.plan();
+    const DeviceShards state = engine_.state_shards();
+    summary_.checkpoint = save_model_state(
+        config_.checkpoint.folder,
+        {.step = step,
+         .consumed_samples = consumed_samples(step),
+         .consumed_tokens = step * tokens_per_step(),
+         .seed = config_.train.seed,
+         .model = describe_model(plan.model),
+         .config = to_toml(config_)},
+        plan.layout, plan.model, state.shards(), config_.checkpoint.keep,
+        {.leads = leads(), .all_gather = [this](std::string_view name, std::string bytes) {
+           return processes_.all_gather(name, std::move(bytes));
+         }});
+    print(fmt::format("saved    {} in {:.1f} s", summary_.checkpoint,
+                      std::chrono::duration<double>(Clock::now() - begin).count()));
+  }
+
+  void write_reports() {
+    summary_.report = report_->write(log_->metrics());
+    if (!report_->timelines().empty()) {
+      const Timeline& last = report_->timelines().back();
+      summary_.traced_step = describe_times(last);
+      for (const ExplainedCommunication& one : explain_exposed(last)) {
+        summary_.communication.push_back(describe_exposed(one));
+      }
+    }
+  }
+
+  SetupClock setup_;  // first: it counts from here
+  ProcessGroup& processes_;
+  RunConfig config_;
+  const TrainerOptions options_;
+  std::vector<RunLock> locks_;
+  std::unique_ptr<RunLog> log_;  // of the first process, while `run` runs; before data_, whose
+                                 // construction prints
+  std::unique_ptr<Tokenizer> tokenizer_;
+  Device device_;
+  std::optional<RunPlan> plan_;  // until the engine has it
+  TrainingData data_;
+  Engine engine_;
+  StepCalendar calendar_;
+  StepMeter meter_;
+  int64_t first_step_ = 1;
+  std::optional<TrainingReport> report_;  // of the first process
+  bool tracing_ = false;
+  TrainingSummary summary_;
+};
+
+}  // namespace
+
+TrainingSummary train(const RunConfig& config, const TrainerOptions& options) {
+  const std::unique_ptr<ProcessGroup> lone =
+      options.processes == nullptr ? make_lone_process() : nullptr;
+  ProcessGroup& processes = lone != nullptr ? *lone : *options.processes;
+  try {
+    TrainingSummary summary = TrainingRun(config, options, processes).run();
+    processes.finish();
+    return summary;
+  } catch (const AbortedError& error) {
+    processes.abort(error.what());
+    throw;
+  } catch (const std::exception& error) {
+    abort_with_rank(processes, error.what());
+    throw;
+  }
+}
+
+}  // namespace braid

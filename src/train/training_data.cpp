@@ -1,0 +1,105 @@
+#include "train/training_data.h"
+
+#include <filesystem>
+
+#include "base/errors.h"
+#include "base/file.h"
+#include "base/philox.h"
+#include "base/text.h"
+#include "data/tokenize.h"
+#include "data/unigram_entropy.h"
+
+namespace braid {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_pair(const std::string& source) {
+  const std::string prefix = dataset_prefix(source);
+  return fs::exists(prefix + ".idx") || fs::exists(prefix + ".bin");
+}
+
+/// Changes whenever the tokens could: with the bytes of text and tokenizer, and the options.
+std::string content_key(const RunConfig& config) {
+  const auto hash_of = [](const std::string& path) {
+    const MappedFile file(path);
+    return stable_hash(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+  };
+  return fmt::format("{:016x}_{:016x}_{}", hash_of(config.data.train),
+                     is_tokenizer_file(config.data.tokenizer) ? hash_of(config.data.tokenizer) : 0,
+                     config.data.append_eod ? "eod" : "plain");
+}
+
+std::string tokenized(const RunConfig& config, const Tokenizer& tokenizer,
+                      const std::string& cache_folder,
+                      const std::function<void(const std::string&)>& message) {
+  check_source(config);
+  const std::string& source = config.data.train;
+  if (is_pair(source)) {
+    return dataset_prefix(source);
+  }
+  const std::string prefix = fmt::format("{}/tokens_{}", cache_folder, content_key(config));
+  if (!fs::exists(prefix + ".idx")) {
+    std::error_code error;
+    fs::create_directories(cache_folder, error);
+    if (error) {
+      throw_data_error("cannot make the folder '{}': {}", cache_folder, error.message());
+    }
+    const TokenizeStatistics statistics = tokenize_file(
+        tokenizer, {.input = source,
+                    .output_prefix = prefix,
+                    .append_eod = config.data.append_eod,
+                    .documents = {.text = {.document_break = DocumentBreak::kBlankLines}}});
+    message(fmt::format("data     {}: {} paragraphs, {} tokens of {}", source,
+                        format_count(statistics.documents), format_count(statistics.tokens),
+                        tokenizer.name()));
+  }
+  return prefix;
+}
+
+int64_t training_samples(const RunConfig& config) {
+  return config.train.steps * config.train.global_batch;
+}
+
+}  // namespace
+
+void check_source(const RunConfig& config) {
+  const std::string& source = config.data.train;
+  if (source.empty()) {
+    throw_config_error(
+        "data.train: not given; set it to a text file or to the prefix of a .bin/.idx pair");
+  }
+  if (!is_pair(source) && !fs::is_regular_file(source)) {
+    const std::string prefix = dataset_prefix(source);
+    throw_data_error("data.train = \"{}\": no such text file, and no {}.bin and {}.idx", source,
+                     prefix, prefix);
+  }
+}
+
+TrainingData::TrainingData(const RunConfig& config, const Tokenizer& tokenizer,
+                           const std::string& cache_folder,
+                           const std::function<void(const std::string&)>& message)
+    : tokens_(
+          std::make_unique<IndexedDataset>(tokenized(config, tokenizer, cache_folder, message))) {
+  const DatasetSplit split = split_sequences(config.data.split, tokens_->index().num_sequences());
+  const auto seed = static_cast<uint64_t>(config.data.seed);
+  training_ = std::make_unique<GptDataset>(
+      *tokens_, split[0],
+      GptDatasetOptions{.name = "training",
+                        .sequence_tokens = config.train.sequence,
+                        .num_samples = training_samples(config),
+                        .seed = seed,
+                        .vocabulary_size = tokenizer.vocabulary_size()});
+  if (config.eval.interval > 0) {
+    held_out_ = std::make_unique<GptDataset>(
+        *tokens_, split[1],
+        GptDatasetOptions{.name = "validation",
+                          .sequence_tokens = config.train.sequence,
+                          .num_samples = config.eval.batches * config.train.global_batch,
+                          .seed = seed,
+                          .vocabulary_size = tokenizer.vocabulary_size()});
+    held_out_entropy_ = unigram_entropy(*tokens_, split[1]);
+  }
+}
+
+}  // namespace braid

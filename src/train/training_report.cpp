@@ -1,0 +1,92 @@
+#include "train/training_report.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "base/errors.h"
+#include "base/file.h"
+#include "config/load.h"
+#include "config/reference.h"
+#include "plan/describe_layout.h"
+#include "plan/parallel_setup.h"
+#include "trace/breakdown.h"
+#include "trace/chrome_trace.h"
+
+namespace braid {
+
+void TrainingReport::add(int64_t step, Timeline timeline) {
+  for (RankTimeline& rank : timeline.ranks) {
+    rank.step = step;
+  }
+  timelines_.push_back(std::move(timeline));
+}
+
+/// What the rank with this number runs in a training step.
+const RankPlan* TrainingReport::plan_of(int rank) const {
+  const std::vector<RankPlan>& ranks = source_.plan.ranks;
+  const auto found = std::find_if(ranks.begin(), ranks.end(), [&](const RankPlan& plan) {
+    return plan.programs[kTrainProgram].rank == rank;
+  });
+  return found == ranks.end() ? nullptr : &*found;
+}
+
+std::vector<MemoryCurve> TrainingReport::memory_over_time(const Timeline& timeline) const {
+  constexpr size_t kMaxPoints = 800;  // a chart has fewer pixels
+  std::vector<MemoryCurve> curves;
+  for (const RankTimeline& rank : timeline.ranks) {
+    if (const RankPlan* plan = plan_of(rank.rank)) {
+      curves.push_back(memory_curve(plan->programs[kTrainProgram], rank, plan->memory, kMaxPoints));
+    }
+  }
+  return curves;
+}
+
+ReportInput TrainingReport::input(const Metrics& metrics) const {
+  const RunConfig& config = source_.config;
+  const RunPlan& plan = source_.plan;
+  ReportInput report{.title = std::filesystem::path(config.logging.run_folder).filename().string(),
+                     .config_toml = to_toml(config),
+                     .model = describe_model(plan.model),
+                     .passes = plan.ranks.front().passes,
+                     .memory = plan.ranks.front().memory,
+                     .steps = metrics.steps,
+                     .evaluations = metrics.evaluations,
+                     .unigram_entropy = source_.unigram_entropy,
+                     .timeline = timelines_.empty() ? Timeline{} : timelines_.back()};
+  for (const Timeline& timeline : timelines_) {
+    report.traced_steps.push_back({timeline.ranks.front().step, summarize_step(timeline)});
+  }
+  report.memory_over_time = memory_over_time(report.timeline);
+  if (plan.mesh.num_ranks() > 1) {
+    report.layout = describe_layout(config, plan.model);
+    report.stages = stage_table(plan);
+    report.jobs = pipeline_jobs(config, plan.model);
+  }
+  return report;
+}
+
+RunReport TrainingReport::save(const Metrics& metrics) const {
+  const std::string path = source_.config.logging.run_folder + "/" + kRunReportFile;
+  RunReport report = run_report(input(metrics));
+  if (source_.first_step > 1 && timelines_.empty()) {  // what was traced before stays
+    report = with_earlier_trace(
+        std::move(report), path,
+        fmt::format("traced before the run was resumed after step {}", source_.first_step - 1));
+  }
+  save_run_report(path, report);
+  return report;
+}
+
+std::string TrainingReport::write(const Metrics& metrics) const {
+  const std::string& folder = source_.config.logging.run_folder;
+  if (!timelines_.empty()) {
+    write_chrome_trace(folder + "/trace.json", timelines_);
+  }
+  const RunReport report = save(metrics);
+  const std::string path = folder + "/report.html";
+  write_file_atomically(path, report_html({&report, 1}));
+  return path;
+}
+
+}  // namespace braid

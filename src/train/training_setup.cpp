@@ -1,0 +1,163 @@
+#include "train/training_setup.h"
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/byte_fields.h"
+#include "base/env.h"
+#include "base/host_name.h"
+#include "config/load.h"
+#include "config/reference.h"
+#include "launch/agreement.h"
+#include "plan/device_cost.h"
+#include "plan/memory_needs.h"
+#include "plan/parallel_setup.h"
+#include "plan/rank_programs.h"
+#include "runtime/choose_settings.h"
+#include "runtime/memory_check.h"
+
+namespace braid {
+namespace {
+
+constexpr int64_t kNsPerSecond = 1'000'000'000;
+
+/// What is free on the GPU of every process, and on its host.
+RunMemory least_memory(RunMemory memory, ProcessGroup& processes) {
+  const auto least = [&](const char* what, int64_t own) {
+    for (const std::string& bytes : processes.all_gather(what, ByteWriter().number(own).take())) {
+      own = std::min(own, ByteReader(bytes).number<int64_t>());
+    }
+    return own;
+  };
+  if (memory.gpu) {
+    memory.gpu->free_bytes = least("free memory of GPUs", memory.gpu->free_bytes);
+  }
+  if (memory.host_bytes) {
+    memory.host_bytes = least("free memory of hosts", *memory.host_bytes);
+  }
+  return memory;
+}
+
+/// As the first process chooses them, and as if all hosts had as many ranks as its own.
+RunConfig chosen_settings(const RunConfig& config, int64_t vocabulary, const Device& device,
+                          const RunMemory& memory, ProcessGroup& processes,
+                          const PlanOutput& output) {
+  const RunMemory least = least_memory(memory, processes);
+  if (!processes.leads()) {
+    return parse_config(processes.broadcast("settings", {}), "the configuration of rank 0");
+  }
+  const int64_t ranks_per_host =
+      memory.host_ranks.empty() ? config.parallel.ranks : std::ssize(memory.host_ranks);
+  const RunConfig priced = with_device_cost(
+      config, device.gpu ? std::optional(device.gpu->name) : std::nullopt, ranks_per_host);
+  RunConfig chosen = choose_settings(priced, vocabulary, least,
+                                     {.print = output.print, .progress_bar = output.progress_bar});
+  processes.broadcast("settings", to_toml(chosen));
+  return chosen;
+}
+
+/// What is free before a rank takes any: ranks that share a GPU or a host look at one time.
+RunMemory memory_for_all(const RunConfig& config, const Device& device, ProcessGroup& processes) {
+  const bool shares = device.gpu && device.ranks_per_gpu > 1;
+  if (shares) {
+    free_memory(device, config);  // makes the context
+    processes.barrier("contexts on shared GPUs");
+  }
+  RunMemory memory = free_memory(device, config);
+  if (processes.size() > 1) {
+    memory.host_ranks = processes_of_host(processes, host_name());
+  }
+  return memory;
+}
+
+/// By process.
+std::vector<uint64_t> give_to_all(ProcessGroup& processes, uint64_t own) {
+  std::vector<uint64_t> all;
+  for (const std::string& bytes :
+       processes.all_gather("the programs of each rank", ByteWriter().number(own).take())) {
+    all.push_back(ByteReader(bytes).number<uint64_t>());
+  }
+  return all;
+}
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> tokenizer_of_run(const RunConfig& config, ProcessGroup& processes) {
+  agree_on_configuration(processes, config);
+  check_source(config);
+  return load_tokenizer(config.data.tokenizer);
+}
+
+Device device_of_process(const RunConfig& config, int local_process, ProcessGroup& processes) {
+  Device device = choose_device(config, gpus_for(config),
+                                processes.size() > 1 ? std::optional(local_process) : std::nullopt);
+  agree_on_device(processes, device);
+  return device;
+}
+
+std::vector<int> processes_of_host(ProcessGroup& processes, const std::string& host) {
+  const std::vector<std::string> hosts = processes.all_gather("hosts", host);
+  std::vector<int> same;
+  for (int process = 0; process < processes.size(); ++process) {
+    if (hosts[static_cast<size_t>(process)] == host) {
+      same.push_back(process);
+    }
+  }
+  return same;
+}
+
+PlannedTraining plan_training(const RunConfig& config, int64_t tokenizer_vocabulary,
+                              const Device& device, ProcessGroup& processes,
+                              const PlanOutput& output) {
+  const RunMemory memory = memory_for_all(config, device, processes);
+  RunConfig chosen =
+      chosen_settings(config, tokenizer_vocabulary, device, memory, processes, output);
+  RunPlan plan = processes.size() > 1
+                     ? plan_for_rank(chosen, tokenizer_vocabulary, processes.index(),
+                                     [&](uint64_t own) { return give_to_all(processes, own); })
+                     : plan_run(chosen, tokenizer_vocabulary);
+  if (processes.size() > 1) {
+    agree_on_programs(processes, chosen, tokenizer_vocabulary, plan);
+  }
+  processes.barrier("plan");  // rank 0 checks more than others, who would miss it later
+  output.print(to_toml(chosen));
+  output.print("\n" + describe_device(device) + describe_run_plan(plan, chosen) +
+               (device.gpu ? describe_nccl_needs(plan.ranks.front()) : "") + "\n");
+  check_memory(plan, chosen, tokenizer_vocabulary, memory);
+  return {std::move(chosen), std::move(plan)};
+}
+
+TrainingData open_training_data(const RunConfig& config, const Tokenizer& tokenizer,
+                                ProcessGroup& processes,
+                                const std::function<void(const std::string&)>& message) {
+  if (!processes.leads()) {
+    processes.barrier("the data");
+  }
+  TrainingData data(config, tokenizer, config.logging.run_folder + "/data", message);
+  if (processes.leads()) {
+    processes.barrier("the data");
+  }
+  return data;
+}
+
+EngineOptions training_engine_options(const RunConfig& config, const Device& device,
+                                      ProcessGroup& processes) {
+  return {
+      .threads_per_rank = threads_per_rank(config.runtime.threads, config.parallel.ranks),
+      .device = device,
+      .processes = &processes,
+      .cache_folder = user_cache_folder(),
+      .timeout_ns = config.runtime.timeout_s * kNsPerSecond,
+      .links = link_options(config.links),
+      .repeatable = config.runtime.repeatable,
+      .nccl_windows = config.runtime.nccl_windows,
+      .sync_each_task = read_debug_options().sync_tasks,
+      // A step that is run again must not have another one behind it, which changes the weights.
+      .steps_in_flight = config.runtime.detect_nan == "tensors"
+                             ? 1
+                             : static_cast<int>(config.runtime.steps_in_flight)};
+}
+
+}  // namespace braid

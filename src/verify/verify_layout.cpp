@@ -1,0 +1,194 @@
+#include "verify/verify_layout.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "base/errors.h"
+#include "config/validate.h"
+#include "plan/model_setup.h"
+#include "verify/layout_run.h"
+
+namespace braid {
+namespace {
+
+/// Microbatches that show warm-up, steady state and cool-down of every schedule, in whole groups.
+int64_t few_microbatches(const RunConfig& config) {
+  const ParallelConfig& parallel = config.parallel;
+  const int64_t group = std::max(parallel.microbatch_group_size, parallel.pipeline);
+  return std::min(num_microbatches(config), 2 * group);
+}
+
+RunConfig one_rank(RunConfig config) {
+  config.parallel = ParallelConfig();
+  config.parallel.data = 1;
+  config.memory = MemoryConfig();
+  return config;
+}
+
+UnitValues fresh_weights(const RunPlan& plan, uint64_t seed) {
+  UnitValues values;
+  for (const ParameterUnit& unit : plan.layout.units) {
+    std::vector<double>& target = values.emplace_back(static_cast<size_t>(unit.num_elems), 0.0);
+    for (const size_t index : unit.slots) {
+      const ParameterSlot& slot = plan.layout.slots[index];
+      std::vector<float> initial(static_cast<size_t>(slot.end - slot.begin));
+      initial_values(plan.layout.parameters[index], plan.model.vocabulary, seed, 0, initial);
+      // Biases start as zeros and norms as ones: made different, so that every element counts.
+      std::mt19937_64 random(seed + index);
+      std::normal_distribution<double> normal(0.0, 0.05);
+      for (size_t i = 0; i < initial.size(); ++i) {
+        const bool vector = plan.layout.parameters[index].shape.rank() == 1;
+        target[static_cast<size_t>(slot.begin) + i] =
+            static_cast<float>(initial[i] + (vector ? normal(random) : 0.0));
+      }
+    }
+  }
+  return values;
+}
+
+TokenBatch random_batch(const RunConfig& config, int64_t vocabulary, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::uniform_int_distribution<int32_t> token(0, static_cast<int32_t>(vocabulary - 1));
+  TokenBatch batch{.num_sequences = config.train.global_batch, .sequence = config.train.sequence};
+  for (int64_t i = 0; i < batch.num_sequences * batch.sequence; ++i) {
+    batch.tokens.push_back(token(random));
+    batch.labels.push_back(i % 7 == 3 ? -1 : token(random));  // some labels do not count
+  }
+  return batch;
+}
+
+double relative(double a, double b) {
+  return std::abs(a - b) / std::max(std::abs(b), 1e-300);
+}
+
+/// By parameter. A NaN anywhere is an infinite difference.
+std::vector<TensorDifference> differences(const RunPlan& plan, const UnitValues& actual,
+                                          const UnitValues& expected) {
+  std::vector<TensorDifference> result;
+  for (size_t index = 0; index < plan.layout.parameters.size(); ++index) {
+    const ParameterSlot& slot = plan.layout.slots[index];
+    double largest = 0;
+    double difference = 0;
+    for (int64_t i = slot.begin; i < slot.end; ++i) {
+      const double a = actual[slot.unit][static_cast<size_t>(i)];
+      const double b = expected[slot.unit][static_cast<size_t>(i)];
+      largest = std::max(largest, std::abs(b));
+      const double element = std::abs(a - b);
+      difference = std::isnan(element) ? std::numeric_limits<double>::infinity()
+                                       : std::max(difference, element);
+    }
+    result.push_back({plan.layout.parameters[index].name,
+                      difference == 0 ? 0 : difference / std::max(largest, 1e-300)});
+  }
+  return result;
+}
+
+double worst(const std::vector<TensorDifference>& tensors) {
+  double largest = 0;
+  for (const TensorDifference& tensor : tensors) {
+    largest = std::max(largest, tensor.difference);
+  }
+  return largest;
+}
+
+std::array<float, 3> scalars_of(const OptimizerConfig& optimizer, int64_t step) {
+  const auto t = static_cast<double>(step);
+  return {static_cast<float>(optimizer.learning_rate),
+          static_cast<float>(1.0 - std::pow(optimizer.beta1, t)),
+          static_cast<float>(1.0 - std::pow(optimizer.beta2, t))};
+}
+
+}  // namespace
+
+RunConfig shrunken(const RunConfig& config) {
+  RunConfig small = config;
+  // Any size of the vocabulary will do: it becomes another one.
+  const ModelSpec model = resolve_model(config.model, config.train.sequence, 1);
+  const ParallelConfig& parallel = config.parallel;
+  small.model.preset.clear();
+  small.model.family = model.family == ModelFamily::kGpt2 ? "gpt2" : "llama";
+  small.model.layers = model.layers;
+  small.model.heads = model.heads;
+  small.model.kv_heads = model.kv_heads;
+  small.model.head_size = 4;
+  small.model.width = 24;
+  small.model.ffn = 4 * parallel.tensor;
+  small.model.vocabulary = 101;
+  small.model.tied_embeddings = model.tied_embeddings;
+  small.model.qkv_bias = model.qkv_bias;
+  small.model.init_std = 0.1;
+  small.train.microbatch = std::min<int64_t>(config.train.microbatch, 2);
+  // Tensor ranks share the rows that a context rank has of a sequence.
+  small.train.sequence = 4 * parallel.context * parallel.tensor;
+  small.train.global_batch =
+      few_microbatches(config) * small.train.microbatch * small.parallel.data;
+  // What is large enough to be cut or moved in the run is so here.
+  small.overlap.tp_comm_overlap_min_rows = 1;
+  small.memory.offload_min_bytes = 1;
+  small.model.max_positions.reset();
+  small.model.rope_theta.reset();
+  return small;
+}
+
+double LayoutComparison::worst_gradient() const {
+  return worst(gradients);
+}
+
+double LayoutComparison::worst_weight() const {
+  return worst(weights);
+}
+
+double LayoutComparison::worst_loss() const {
+  double largest = loss_f64;
+  for (size_t i = 0; i < losses.size(); ++i) {
+    largest = std::max(largest, relative(losses[i], one_rank_losses[i]));
+  }
+  return largest;
+}
+
+LayoutComparison compare_with_one_rank(const RunConfig& config, const VerifyOptions& options) {
+  const auto report = [&](double share) {
+    if (options.progress) {
+      options.progress(share);
+    }
+  };
+  LayoutComparison comparison;
+  const RunConfig alone = one_rank(config);
+  const LayoutRunOptions run_options = layout_run_options(config, options.threads_per_rank);
+  {
+    const PlanOptions gradients{.dtype = DType::kF64, .update_weights = false};
+    LayoutRun layout(plan_run(config, 0, gradients), run_options);
+    LayoutRun reference(plan_run(alone, 0, gradients), run_options);
+    const UnitValues weights = fresh_weights(reference.plan(), options.seed);
+    layout.set_weights(weights);
+    reference.set_weights(weights);
+    const TokenBatch batch = random_batch(config, reference.plan().model.vocabulary, options.seed);
+    const double expected = reference.step(batch, {});
+    comparison.loss_f64 = relative(layout.step(batch, {}), expected);
+    comparison.gradients = differences(reference.plan(), layout.read(StateBuffer::kMainGrad),
+                                       reference.read(StateBuffer::kMainGrad));
+  }
+  report(1.0 / static_cast<double>(options.steps + 1));
+  LayoutRun layout(plan_run(config, 0), run_options);
+  LayoutRun reference(plan_run(alone, 0), run_options);
+  const UnitValues weights = fresh_weights(reference.plan(), options.seed);
+  layout.set_weights(weights);
+  reference.set_weights(weights);
+  for (int64_t step = 1; step <= options.steps; ++step) {
+    const TokenBatch batch = random_batch(config, reference.plan().model.vocabulary,
+                                          options.seed + static_cast<uint64_t>(step));
+    const std::array scalars = scalars_of(config.optimizer, step);
+    comparison.one_rank_losses.push_back(reference.step(batch, scalars));
+    comparison.losses.push_back(layout.step(batch, scalars));
+    comparison.grad_norm =
+        std::max(comparison.grad_norm, relative(layout.grad_norm(), reference.grad_norm()));
+    report(static_cast<double>(step + 1) / static_cast<double>(options.steps + 1));
+  }
+  comparison.weights = differences(reference.plan(), layout.weights(), reference.weights());
+  return comparison;
+}
+
+}  // namespace braid

@@ -1,0 +1,104 @@
+#include "emulate/rank_emulation.h"
+
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "emulate/describe_emulation.h"
+#include "plan/emulated_peers.h"
+#include "plan/rank_programs.h"
+#include "plan/simulated_run.h"
+#include "sim/analytic_model.h"
+#include "support/emulated_layouts.h"
+
+namespace braid {
+namespace {
+
+class RankEmulationTest : public ::testing::TestWithParam<std::string> {
+ protected:
+  RankEmulationTest() = default;
+
+  const RunConfig config_ = emulated_layout(small_planned_run(), GetParam(), 4);
+  const std::unique_ptr<CostModel> model_ = make_analytic_model(parse_cluster("h200x4"));
+  const SimulatedRun run_{config_, 0, *model_, {.starts_on_arrival = true}};
+};
+
+INSTANTIATE_TEST_SUITE_P(Layouts, RankEmulationTest,
+                         ::testing::Values("tensor_pipeline", "tensor_copies", "parameters", "ring",
+                                           "a2a"),
+                         [](const auto& layout) { return layout.param; });
+
+TEST_P(RankEmulationTest, EveryRankRunsAlone) {
+  for (const RankPlan& planned : run_.plan().ranks) {
+    const int rank = planned.programs[kTrainProgram].rank;
+    SCOPED_TRACE(rank);
+    const RankEmulation result = emulate_rank(
+        run_.plan(), config_, rank, emulated_peers(run_, rank), {.warmup_steps = 0, .steps = 1});
+    EXPECT_EQ(result.step_ns.size(), 1u);
+    EXPECT_EQ(result.planned_bytes, planned.memory.peak_bytes());
+    EXPECT_EQ(result.lasting_bytes, 0);
+    EXPECT_EQ(result.allocated_bytes, result.planned_bytes);
+    EXPECT_EQ(result.driver_bytes, std::nullopt);
+    ASSERT_EQ(result.timeline.ranks.size(), 1u);
+    EXPECT_EQ(result.timeline.ranks.front().rank, rank);
+    EXPECT_EQ(result.timeline.ranks.front().tasks.size(),
+              planned.programs[kTrainProgram].tasks.size());
+  }
+}
+
+TEST_P(RankEmulationTest, WhatPeersSendOnceTakesMemoryOfItsOwn) {
+  EmulatedPeers peers = emulated_peers(run_, 0);
+  peers.anew_bytes = 4096;  // all but norms and what they are made of
+  const RankEmulation result =
+      emulate_rank(run_.plan(), config_, 0, peers, {.warmup_steps = 0, .steps = 2});
+  EXPECT_GT(result.lasting_bytes, 0);
+  EXPECT_EQ(result.allocated_bytes, result.planned_bytes + result.lasting_bytes);
+  EXPECT_THAT(result.notes, ::testing::IsEmpty());  // all numbers are finite
+  EXPECT_THAT(describe_emulation(result, run_),
+              ::testing::ContainsRegex("planned .+ [+] .+ for what others would send = allocated"));
+}
+
+// The durations are given: of what the simulator says, twenty times as much.
+TEST_P(RankEmulationTest, CommunicationTakesTheTimeThatItIsGiven) {
+  EmulatedPeers peers = emulated_peers(run_, 0);
+  for (int64_t& ns : peers.task_ns[kTrainProgram]) {
+    ns *= 20;
+  }
+  const RankEmulation result =
+      emulate_rank(run_.plan(), config_, 0, peers, {.warmup_steps = 0, .steps = 1});
+  size_t communications = 0;
+  for (const TimelineTask& task : result.timeline.ranks.front().tasks) {
+    if (task.communication) {
+      EXPECT_GE(task.end_ns - task.start_ns, peers.task_ns[kTrainProgram][task.task]);
+      ++communications;
+    }
+  }
+  EXPECT_GT(communications, 0u);
+}
+
+TEST_P(RankEmulationTest, IsDescribedBesideItsSimulation) {
+  const RankEmulation result = emulate_rank(run_.plan(), config_, 0, emulated_peers(run_, 0),
+                                            {.warmup_steps = 0, .steps = 2});
+  const auto json = nlohmann::json::parse(emulation_json(result, run_));
+  EXPECT_EQ(json["ranks"], 4);
+  EXPECT_EQ(json["step_ns"], result.median_step_ns());
+  EXPECT_EQ(json["simulated_step_ns"], run_.step_ns());
+  EXPECT_FALSE(json.contains("driver_bytes"));
+  for (const char* side : {"measured", "simulated"}) {
+    SCOPED_TRACE(side);
+    const auto& of = json[side];
+    EXPECT_EQ(of["compute_ns"].get<int64_t>() + of["exposed_ns"].get<int64_t>() +
+                  of["copy_ns"].get<int64_t>() + of["idle_ns"].get<int64_t>(),
+              of["step_ns"].get<int64_t>());
+    EXPECT_GT(of["ops"]["adamw"]["ns"].get<int64_t>(), 0);
+    EXPECT_EQ(of["ops"]["adamw"]["tasks"], json["measured"]["ops"]["adamw"]["tasks"]);
+  }
+  const std::string text = describe_emulation(result, run_);
+  for (const char* part : {"step      ", " ms, median of 2 (", "on each of 4 ranks; simulated ",
+                           "\nexposed   ", "\nmemory    planned ", " = allocated\n", "\nadamw "}) {
+    EXPECT_THAT(text, ::testing::HasSubstr(part));
+  }
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,119 @@
+#include "train/log_line.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <ctime>
+#include <limits>
+
+#include "base/errors.h"
+
+namespace braid {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr LogInterval::RunSize kRun{.num_steps = 1000, .global_batch = 16};
+
+/// All but the time.
+std::string line_of(LogInterval& interval) {
+  const std::string line = interval.take_line(0, kRun);
+  return line.substr(line.find(']') + 1);
+}
+
+StepRecord step_record(int64_t step, double loss) {
+  return {.step = step,
+          .loss = loss,
+          .learning_rate = 2.5e-4,
+          .grad_norm = 1.23456,
+          .step_ms = 100,
+          .tflops_per_s_per_rank = 30,
+          .consumed_samples = 16 * step};
+}
+
+TEST(LogLine, IsThatOfMegatron) {
+  LogInterval interval(0, 0);
+  interval.add(step_record(10, 5.4321));
+  EXPECT_EQ(line_of(interval),
+            " iteration       10/    1000 | consumed samples:          160 |"
+            " elapsed time per iteration (ms): 100.0 | throughput per GPU (TFLOP/s/GPU): 30.0 |"
+            " learning rate: 2.500000E-04 | global batch size:    16 | lm loss: 5.432100E+00 |"
+            " loss scale: 1.0 | grad norm: 1.235 | number of skipped iterations:   0 |"
+            " number of nan iterations:   0 |");
+}
+
+TEST(LogLine, BeginsWithTheLocalTimeInMicroseconds) {
+  LogInterval interval(0, 0);
+  interval.add(step_record(1, 1));
+  const std::time_t seconds = 1'714'564'800;
+  std::tm local{};
+  ::localtime_r(&seconds, &local);
+  std::array<char, 32> text{};
+  std::strftime(text.data(), text.size(), " [%Y-%m-%d %H:%M:%S.", &local);
+  EXPECT_THAT(interval.take_line(int64_t{seconds} * 1'000'000'000 + 12'345'678, kRun),
+              testing::StartsWith(std::string(text.data()) + "012345] iteration"));
+}
+
+TEST(LogLine, AveragesLossAndTimeOverTheInterval) {
+  LogInterval interval(0, 0);
+  interval.add(step_record(1, 4));
+  StepRecord slow = step_record(2, 2);
+  slow.step_ms = 300;
+  slow.tflops_per_s_per_rank = 10;  // the same work
+  slow.grad_norm = 7;
+  interval.add(slow);
+  const std::string line = line_of(interval);
+  EXPECT_THAT(line, HasSubstr("(ms): 200.0 |"));
+  EXPECT_THAT(line, HasSubstr("(TFLOP/s/GPU): 15.0 |"));  // work per time, not the mean of speeds
+  EXPECT_THAT(line, HasSubstr("lm loss: 3.000000E+00 |"));
+  EXPECT_THAT(line, HasSubstr("grad norm: 7.000 |"));  // of the last step
+}
+
+TEST(LogLine, LeavesSkippedStepsOutOfTheLoss) {
+  LogInterval interval(0, 0);
+  interval.add(step_record(1, 4));
+  StepRecord skipped = step_record(2, std::numeric_limits<double>::quiet_NaN());
+  skipped.skipped_steps = 1;
+  skipped.nan_steps = 1;
+  interval.add(skipped);
+  const std::string line = line_of(interval);
+  EXPECT_THAT(line, HasSubstr("lm loss: 4.000000E+00 |"));
+  EXPECT_THAT(line, HasSubstr("skipped iterations:   1 |"));
+  EXPECT_THAT(line, HasSubstr("nan iterations:   1 |"));
+}
+
+TEST(LogLine, CountsPerInterval) {
+  LogInterval interval(5, 2);
+  StepRecord record = step_record(1, 4);
+  record.skipped_steps = 6;
+  record.nan_steps = 2;
+  interval.add(record);
+  const std::string first = line_of(interval);
+  EXPECT_THAT(first, HasSubstr("skipped iterations:   1 |"));
+  EXPECT_THAT(first, HasSubstr("nan iterations:   0 |"));
+  EXPECT_THAT(first, Not(HasSubstr("lm loss")));  // its only step was skipped
+  EXPECT_TRUE(interval.empty());
+
+  record.step = 2;
+  interval.add(record);
+  const std::string second = line_of(interval);
+  EXPECT_THAT(second, HasSubstr("skipped iterations:   0 |"));
+  EXPECT_THAT(second, HasSubstr("lm loss: 4.000000E+00 |"));
+}
+
+TEST(LogLine, OfNoStepIsABug) {
+  LogInterval interval(0, 0);
+  EXPECT_THROW(interval.take_line(0, kRun), InternalError);
+}
+
+TEST(LogLine, OfAnEvaluationHasLossAndPerplexity) {
+  EXPECT_EQ(evaluation_line({100, 2.0}),
+            " validation loss at iteration 100 | lm loss value: 2.000000E+00 |"
+            " lm loss PPL: 7.389056E+00 |");
+  EXPECT_THAT(evaluation_line({1, 1000}), HasSubstr("PPL: 4.851652E+08 |"));
+}
+
+}  // namespace
+}  // namespace braid

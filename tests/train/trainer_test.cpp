@@ -1,0 +1,314 @@
+#include "train/trainer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <string>
+
+#include "base/errors.h"
+#include "base/expect_error.h"
+#include "base/file.h"
+#include "checkpoint/checkpoint.h"
+#include "support/whole_runs.h"
+
+namespace braid {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+
+/// Sentences of a small grammar, a blank line after each few: something that can be learnt.
+std::string corpus() {
+  std::mt19937 random(3);
+  const char* subjects[] = {"the cat", "a dog", "my bird", "the fish"};
+  const char* verbs[] = {"sees", "hears", "likes", "finds"};
+  std::string text;
+  for (int i = 0; i < 600; ++i) {
+    text += std::string(subjects[random() % 4]) + " " + verbs[random() % 4] + " " +
+            subjects[random() % 4] + ".\n";
+    text += i % 3 == 2 ? "\n" : "";
+  }
+  return text;
+}
+
+class Trainer : public WholeRuns {
+ protected:
+  Trainer() : WholeRuns(corpus()) {}
+
+  RunConfig config(const std::string& run) const {
+    RunConfig config = WholeRuns::config(run);
+    config.logging.trace_steps = {2};
+    return config;
+  }
+
+  TrainingSummary run(const RunConfig& config, std::optional<int64_t> stop_after = std::nullopt) {
+    TrainerOptions options;
+    options.stop_after_step = stop_after;
+    return train_in(config, options);
+  }
+};
+
+TEST_F(Trainer, LearnsAndLeavesACompleteRunFolder) {
+  RunConfig c = config("run");
+  c.train.steps = 80;
+  c.optimizer.learning_rate = 1e-2;
+  const TrainingSummary summary = run(c);
+  EXPECT_EQ(summary.last_step, 80);
+  EXPECT_FALSE(summary.stopped_early);
+  EXPECT_LT(summary.last_eval_loss, summary.first_eval_loss - 1.0);
+  EXPECT_LT(summary.last_eval_loss, summary.unigram_entropy);
+  for (const char* file : {"config.toml", "metrics.jsonl", "trace.json", "report.html",
+                           "report.json", "checkpoints/latest"}) {
+    EXPECT_TRUE(fs::exists(path(std::string("run/") + file))) << file;
+  }
+  const Metrics metrics = read_metrics(path("run/metrics.jsonl"));
+  EXPECT_EQ(metrics.steps.size(), 80u);
+  EXPECT_EQ(metrics.evaluations.size(), 17u);  // before the first step, and after every fifth
+  EXPECT_THAT(output_, HasSubstr("peak "));
+}
+
+TEST_F(Trainer, ReportOfAPipelineShowsItsJobs) {
+  RunConfig c = config("stages");
+  c.train.steps = 3;
+  c.parallel.pipeline = 2;
+  run(c);
+  const std::string report = read_text_file(path("stages/report.html"), int64_t{1} << 30);
+  EXPECT_THAT(report, HasSubstr("\\u003csvg class="));
+  EXPECT_THAT(report, HasSubstr("layout    2 ranks = tensor 1 x context 1 x data 1 x pipeline 2"));
+}
+
+TEST_F(Trainer, ResumeIsBitwise) {
+  run(config("whole"));
+  RunConfig c = config("parts");
+  EXPECT_TRUE(run(c, 5).stopped_early);  // between two checkpoint intervals
+  EXPECT_TRUE(run(c, 6).stopped_early);
+  EXPECT_FALSE(run(c).stopped_early);
+  expect_same_files("parts", "whole", 12, 2);
+  EXPECT_EQ(records_of(metrics("parts")), records_of(metrics("whole")));
+  EXPECT_EQ(metrics("whole").steps.size(), 12u);
+  EXPECT_EQ(metrics("whole").evaluations.size(), 4u);  // before the first step, after 5, 10 and 12
+}
+
+TEST_F(Trainer, AResumedRunKeepsTheStepThatWasTracedBefore) {
+  const auto report = [this] { return nlohmann::json::parse(read("run/report.json")); };
+  run(config("run"), 4);  // step 2 was traced
+  const nlohmann::json before = report();
+  ASSERT_EQ(before["timeline"]["ranks"].size(), 2u);
+  run(config("run"), 6);
+  run(config("run"), 8);
+  EXPECT_EQ(report()["timeline"], before["timeline"]);
+  EXPECT_EQ(report()["data"]["ranks"], before["data"]["ranks"]);
+  EXPECT_EQ(report()["data"]["trace_remark"], "traced before the run was resumed after step 4");
+  EXPECT_EQ(report()["data"]["steps"]["step"].size(), 8u);
+  RunConfig c = config("run");
+  c.logging.trace_steps = {10};
+  EXPECT_THAT(run(c).traced_step, HasSubstr("step 10, "));
+  EXPECT_EQ(report()["timeline"]["ranks"][0]["step"], 10);
+  EXPECT_FALSE(report()["data"].contains("trace_remark"));
+}
+
+TEST_F(Trainer, FinishedRunHasNothingLeftToDo) {
+  run(config("run"));
+  const std::string checkpoint = read("run/checkpoints/step_00000012/state.json");
+  const TrainingSummary again = run(config("run"));
+  EXPECT_EQ(again.last_step, 12);
+  EXPECT_EQ(read("run/checkpoints/step_00000012/state.json"), checkpoint);
+  EXPECT_GT(again.first_eval_loss, again.last_eval_loss);  // read back from the metrics
+}
+
+TEST_F(Trainer, LeavesNoCheckpointWhereNoneIsWanted) {
+  RunConfig c = config("run");
+  c.checkpoint.at_end = false;
+  const TrainingSummary summary = run(c, 6);  // stopped between two intervals
+  EXPECT_EQ(LoadedCheckpoint(summary.checkpoint).state().step, 4);
+  c.checkpoint.interval = 0;
+  c.logging.run_folder = path("none");
+  EXPECT_EQ(run(c).checkpoint, "");
+  EXPECT_FALSE(fs::exists(path("none/checkpoints")));
+  EXPECT_TRUE(fs::exists(path("none/report.html")));
+}
+
+TEST_F(Trainer, StopRequestSavesAndEnds) {
+  int64_t asked = 0;
+  TrainerOptions options;
+  options.print = [](std::string_view) {};
+  options.stop_requested = [&] { return ++asked == 3; };
+  const TrainingSummary summary = train(config("run"), options);
+  EXPECT_EQ(summary.last_step, 3);
+  EXPECT_TRUE(summary.stopped_early);
+  EXPECT_EQ(LoadedCheckpoint(summary.checkpoint).state().step, 3);
+}
+
+TEST_F(Trainer, KeepsTheNewestCheckpoints) {
+  RunConfig c = config("run");
+  c.checkpoint.keep = 2;
+  run(c);
+  EXPECT_FALSE(fs::exists(path("run/checkpoints/step_00000004")));
+  EXPECT_TRUE(fs::exists(path("run/checkpoints/step_00000008")));
+  EXPECT_TRUE(fs::exists(path("run/checkpoints/step_00000012")));
+}
+
+TEST_F(Trainer, ResumeNoneStartsAnew) {
+  run(config("run"), 4);
+  RunConfig c = config("run");
+  c.checkpoint.resume = "none";
+  run(c, 1);
+  EXPECT_EQ(read_metrics(path("run/metrics.jsonl")).steps.size(), 1u);
+}
+
+TEST_F(Trainer, ResumesFromANamedCheckpointOrFolder) {
+  run(config("first"), 4);
+  RunConfig c = config("second");
+  c.checkpoint.resume = path("first/checkpoints/step_00000004");
+  EXPECT_EQ(run(c, 5).last_step, 5);
+  EXPECT_EQ(read_metrics(path("second/metrics.jsonl")).steps.front().step, 5);
+  c = config("third");
+  c.checkpoint.resume = path("first/checkpoints");
+  EXPECT_EQ(run(c, 6).last_step, 6);
+  c.checkpoint.resume = path("nowhere");
+  c.logging.run_folder = path("fourth");
+  EXPECT_THAT(message_of<DataError>([&] { run(c); }),
+              AllOf(HasSubstr("checkpoint.resume = "), HasSubstr("there is no such folder")));
+}
+
+TEST_F(Trainer, AnotherModelsCheckpointIsRefused) {
+  run(config("run"), 2);
+  const auto refusal = [&](auto&& change) {
+    RunConfig c = config("run");
+    change(c.model);
+    return message_of<ConfigError>([&] { run(c); });
+  };
+  EXPECT_THAT(refusal([](ModelConfig& model) { model.width = 64; }),
+              AllOf(HasSubstr("model.width = 64: "), HasSubstr("checkpoints/step_00000002 has ")));
+  // Neither shows in the shapes of the tensors that the model has.
+  const int64_t layers = config("run").model.layers.value();
+  ASSERT_GT(layers, 1);
+  EXPECT_THAT(refusal([&](ModelConfig& model) { model.layers = layers - 1; }),
+              HasSubstr(fmt::format("set model.layers = {}, or checkpoint.resume", layers)));
+  const int64_t heads = config("run").model.heads.value();
+  EXPECT_THAT(refusal([&](ModelConfig& model) {
+                model.heads = heads / 2;
+                model.kv_heads = heads / 2;
+              }),
+              HasSubstr(fmt::format("set model.heads = {}", heads)));
+}
+
+TEST_F(Trainer, AnotherGlobalBatchIsRefused) {
+  run(config("run"), 2);
+  RunConfig c = config("run");
+  c.train.global_batch = 16;
+  EXPECT_THAT(message_of<ConfigError>([&] { run(c); }), HasSubstr("train.global_batch = 16"));
+}
+
+TEST_F(Trainer, CorruptedCheckpointIsRefusedByName) {
+  const TrainingSummary summary = run(config("run"), 2);
+  const std::string weights = summary.checkpoint + "/model-00002-of-00002.safetensors";
+  std::string bytes = read_text_file(weights, int64_t{1} << 30);
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+  write_test_file(weights, bytes);
+  EXPECT_THAT(message_of<DataError>([&] { run(config("run")); }),
+              HasSubstr("model-00002-of-00002.safetensors"));
+}
+
+TEST_F(Trainer, MissingTextIsOneLine) {
+  RunConfig c = config("run");
+  c.data.train = path("absent.txt");
+  EXPECT_THAT(message_of<DataError>([&] { run(c); }), HasSubstr("absent.txt"));
+  c.data.train = "";
+  EXPECT_THAT(message_of<ConfigError>([&] { run(c); }), HasSubstr("data.train: not given"));
+}
+
+TEST_F(Trainer, RunFolderThatCannotBeMadeIsOneLine) {
+  RunConfig c = config("run");
+  c.logging.run_folder = path("corpus.txt/run");  // below a file
+  EXPECT_THAT(message_of<DataError>([&] { run(c); }), HasSubstr("logging.run_folder"));
+}
+
+TEST_F(Trainer, FullDiskLeavesNoHalfCheckpoint) {
+  run(config("run"), 2);
+  const std::string before = read("run/checkpoints/latest");
+  {
+    const FileSizeLimit limit(20000);  // the weights need more
+    message_of<DataError>([&] { run(config("run"), 4); });
+  }
+  EXPECT_EQ(read("run/checkpoints/latest"), before);
+  EXPECT_EQ(run(config("run"), 4).last_step, 4);
+}
+
+TEST_F(Trainer, SaysWhereTheTimeBeforeTheFirstStepWent) {
+  run(config("run"), 1);
+  EXPECT_THAT(output_, ContainsRegex("\nsetup    [0-9.]+ s: data [0-9.]+, device [0-9.]+, plan "
+                                     "[0-9.]+, kernels [0-9.]+, weights [0-9.]+\n"));
+  EXPECT_THAT(output_, ContainsRegex("saved    .*checkpoints/step_00000001 in [0-9.]+ s\n"));
+}
+
+TEST_F(Trainer, ASecondRunIntoTheSameFolderIsRefused) {
+  RunConfig c = config("run");
+  std::string message;
+  TrainerOptions options;
+  options.print = [](std::string_view) {};
+  options.stop_requested = [&] {
+    if (message.empty()) {  // in the middle of the first run
+      RunConfig second = c;
+      message = message_of<ConfigError>([&] { run(second); });
+      second.logging.run_folder = path("other");
+      second.checkpoint.folder = path("shared");
+      message += "\n" + message_of<ConfigError>([&] { run(second); });
+    }
+    return true;
+  };
+  c.checkpoint.folder = path("shared");
+  train(c, options);
+  EXPECT_THAT(message, HasSubstr("logging.run_folder = \"" + path("run") + "\": process "));
+  EXPECT_THAT(message, HasSubstr("\ncheckpoint.folder = \"" + path("shared") + "\": process "));
+  EXPECT_EQ(run(c).last_step, 12);  // it may go on afterwards
+}
+
+// Only lower bounds: a busy machine makes everything longer.
+TEST_F(Trainer, EmulatedLinksTakeTheirTime) {
+  RunConfig c = config("run");
+  c.train.steps = 1;
+  c.optimizer.warmup_steps = 0;
+  c.eval.interval = 0;
+  c.links.data_latency_us = 40'000;
+  run(c);
+  EXPECT_GE(read_metrics(path("run/metrics.jsonl")).steps.front().step_ms, 40.0);
+  EXPECT_THAT(read("run/config.toml"), HasSubstr("\ndata_latency_us = 40000.0\n"));
+}
+
+// A learning rate that makes the loss infinite within a few steps.
+RunConfig diverging(RunConfig c) {
+  c.optimizer.learning_rate = 1e30;
+  c.optimizer.warmup_steps = 0;
+  return c;
+}
+
+TEST_F(Trainer, NonFiniteLossStopsWithItsStep) {
+  EXPECT_THAT(message_of<DeviceError>([&] { run(diverging(config("run"))); }),
+              ContainsRegex("^step [0-9]+: loss .*runtime.detect_nan = \"loss\"$"));
+}
+
+TEST_F(Trainer, NonFiniteLossStopsWithItsFirstBadTensorWhenAsked) {
+  RunConfig c = diverging(config("run"));
+  c.runtime.detect_nan = "tensors";
+  EXPECT_THAT(
+      message_of<DeviceError>([&] { run(c); }),
+      ContainsRegex("^step [0-9]+: loss .*runtime.detect_nan = \"tensors\"; run again: rank "
+                    "[01], stream compute, task [0-9]+ \\(.* mb=0.*\\): wrote NaN or "
+                    "infinity to element [0-9]+ of buffer m0\\."));
+}
+
+TEST_F(Trainer, NonFiniteLossesAreCountedWhenNobodyStops) {
+  RunConfig c = diverging(config("run"));
+  c.runtime.detect_nan = "off";
+  EXPECT_EQ(run(c).last_step, 12);
+  EXPECT_GT(read_metrics(path("run/metrics.jsonl")).steps.back().skipped_steps, 0);
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,39 @@
+#include "verify/verify_layout.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "plan/run_plan.h"
+#include "support/engine_runs.h"
+
+namespace braid {
+namespace {
+
+bool changes(const RunPlan& plan, std::string_view pass) {
+  return std::ranges::any_of(plan.ranks.front().passes, [&](const PassRecord& record) {
+    return record.name == pass && record.report.changed;
+  });
+}
+
+// A comparison of products that are whole, and of activations that stay, would say nothing of a
+// run whose products are cut, and whose activations leave.
+TEST(VerifyLayout, CutsAndMovesInTheSmallModelWhatIsLargeInTheRun) {
+  RunConfig config = small_config();
+  config.parallel.ranks = 2;
+  config.parallel.tensor = 2;
+  config.parallel.sequence_parallel = true;
+  config.train.sequence = 512;
+  config.overlap.mode = "manual";
+  config.overlap.tp_comm_overlap = true;
+  config.memory.offload_layers = 1;
+  validate(config);
+  const RunPlan plan = plan_run(shrunken(resolved(config)), 0);
+  EXPECT_TRUE(changes(plan, "ring_exchange"));
+  EXPECT_TRUE(changes(plan, "bulk_overlap"));
+  EXPECT_TRUE(changes(plan, "offload"));
+}
+
+}  // namespace
+}  // namespace braid
