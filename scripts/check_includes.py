@@ -10,7 +10,8 @@ import pathlib
 import re
 import sys
 
-# Folder -> folders whose headers it may include (its own always). An entry "folder/file.h" allows that one header.
+# Folder -> folders whose headers it may include (its own always). A folder below another, such as "backends/cpu", is one of its
+# own where it has an entry. An entry "folder/file.h" allows that one header.
 MAY_SEE = {
     "base": [],
     "ir": ["base"],
@@ -21,9 +22,11 @@ MAY_SEE = {
     "comm": ["base", "ir", "ops"],
     "trace": ["base", "ir", "ops"],
     "sim": ["base", "ir", "ops", "parallel", "comm", "trace"],
-    "passes": ["base", "ir", "ops", "model", "parallel", "memory", "comm", "sim/cost_model.h", "sim/simulate.h"],
+    "passes": ["base", "ir", "ops", "model", "parallel", "memory", "comm", "sim/cost_model.h"],
     # Executors allocate what the plan says; they do not plan.
     "backends": ["base", "ir", "ops", "comm", "trace", "memory/memory_plan.h"],
+    "backends/cpu": ["base", "ir", "ops", "comm", "trace", "memory/memory_plan.h", "backends"],
+    "backends/cuda": ["base", "ir", "ops", "comm", "trace", "memory/memory_plan.h", "backends"],
     "data": ["base"],
     "checkpoint": ["base", "ir"],
     "hugging_face": ["base", "model", "checkpoint"],
@@ -32,25 +35,27 @@ MAY_SEE = {
     "plan": ["base", "ir", "ops", "model", "parallel", "memory", "comm", "trace", "sim", "passes", "config",
              "report", "backends/cuda/device_needs.h"],
     "tune": ["base", "ir", "ops", "model", "parallel", "memory", "comm", "trace", "sim", "passes", "config",
-             "report", "backends/cuda/device_needs.h", "plan"],
+             "report", "plan"],
     "state": ["base", "ir", "model", "parallel", "comm", "backends", "checkpoint", "hugging_face", "config", "plan"],
     "runtime": ["base", "ir", "ops", "model", "parallel", "memory", "comm", "trace", "sim", "passes", "backends",
-                "data", "checkpoint", "hugging_face", "config", "report", "plan", "tune", "state"],
+                "backends/cpu", "backends/cuda", "data", "checkpoint", "hugging_face", "config", "report", "plan", "tune", "state"],
     "launch": ["base", "parallel", "comm", "config", "plan", "runtime"],
-    "calibrate": ["base", "ir", "ops", "memory", "comm", "trace", "sim", "config", "backends", "plan", "runtime"],
-    "emulate": ["base", "ir", "ops", "model", "parallel", "memory", "comm", "trace", "sim", "passes", "backends", "config", "report",
-                "plan", "state", "runtime"],
-    "generate": ["base", "model", "parallel", "backends", "data", "config", "plan", "state", "runtime"],
-    "verify": ["base", "ir", "ops", "model", "parallel", "comm", "backends", "data", "config", "plan", "state"],
+    "calibrate": ["base", "ir", "ops", "memory", "comm", "trace", "sim", "config", "backends", "backends/cpu", "plan", "runtime"],
+    "emulate": ["base", "ir", "ops", "model", "parallel", "memory", "comm", "trace", "sim", "passes", "backends",
+                "backends/cpu", "config", "report", "plan", "state", "runtime"],
+    "generate": ["base", "model", "parallel", "backends", "backends/cpu", "backends/cuda", "data", "config", "plan", "state", "runtime"],
+    "verify": ["base", "ir", "ops", "model", "parallel", "comm", "backends", "backends/cpu", "data", "config", "plan", "state"],
     "train": ["base", "ir", "ops", "model", "parallel", "memory", "comm", "trace", "sim", "backends", "data", "checkpoint",
               "hugging_face", "config", "report", "plan", "state", "runtime", "launch"],
-    "cli": ["base", "ir", "ops", "model", "parallel", "memory", "comm", "trace", "sim", "passes", "backends",
-            "data", "checkpoint", "hugging_face", "config", "report", "plan", "tune", "state", "runtime", "launch",
+    "cli": ["base", "ir", "ops", "model", "parallel", "memory", "comm", "trace", "sim", "passes", "backends", "backends/cpu",
+            "backends/cuda", "data", "checkpoint", "hugging_face", "config", "report", "plan", "tune", "state", "runtime", "launch",
             "calibrate", "emulate", "generate", "verify", "train"],
 }
 
 # Headers that cost every file that includes them most of a second.
 HEAVY = re.compile(r"^(nlohmann/json\.hpp|toml\+\+/|CLI/|gtest/|gmock/|sentencepiece_|fmt/(format|ranges|chrono)\.h|spdlog/|regex$)")
+
+SOURCES = (".h", ".cpp", ".cu", ".cuh")
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
@@ -63,18 +68,23 @@ def includes(path):
             yield number, found.group(1) == '"', found.group(2)
 
 
+def layer_of(path):
+    """The entry of MAY_SEE for a path below src/: the deepest of its folders that has one, or None."""
+    return next((folder for folder in map(str, pathlib.PurePosixPath(path).parents) if folder in MAY_SEE), None)
+
+
 def check_layer(src, path):
     """Quoted includes start at src/, exist, and lie in this folder or in one below it in the order."""
-    folder = path.relative_to(src).parts[0]
-    if folder not in MAY_SEE:
-        yield 1, f"folder src/{folder} is not in the layer order of scripts/check_includes.py"
+    folder = layer_of(path.relative_to(src).as_posix())
+    if folder is None:
+        yield 1, f"{path.relative_to(src.parent)} is in no folder of the layer order of scripts/check_includes.py"
         return
     for number, quoted, target in includes(path):
         if not quoted:
             continue
         if not (src / target).is_file():
             yield number, f'"{target}" is not a file of src/: include own headers by their path from src/'
-        elif target.split("/")[0] not in [folder, *MAY_SEE[folder]] and target not in MAY_SEE[folder]:
+        elif layer_of(target) not in [folder, *MAY_SEE[folder]] and target not in MAY_SEE[folder]:
             yield number, f'src/{folder} may not include "{target}" (allowed: {", ".join(MAY_SEE[folder]) or "nothing"})'
 
 
@@ -96,24 +106,37 @@ def check_header(src, path):
 
 
 def check_reach(src, path):
-    """CUDA stays in backends/cuda (and the NCCL transport); the environment is read in base/env only."""
+    """CUDA stays in backends/cuda; the environment is read in base/env only."""
     relative = path.relative_to(src).as_posix()
     for number, line in enumerate(path.read_text().splitlines(), 1):
         code = line.split("//")[0]
         if not relative.startswith("backends/cuda/"):
             if "<<<" in code:
                 yield number, "kernel launch outside backends/cuda"
-            if re.search(r"include\s*<(cuda|cublas|cudnn|cupti|nccl|nvtx)", code) and not relative.startswith("comm/nccl/"):
+            if re.search(r"include\s*<(cuda|cublas|cudnn|cupti|nccl|nvtx)", code):
                 yield number, "CUDA header outside backends/cuda"
         if re.search(r"\bgetenv\s*\(", code) and not relative.startswith("base/env"):
             yield number, "environment read outside base/env"
 
 
+def check_table(src):
+    """Each folder and header that MAY_SEE names exists: what is gone needs no permission."""
+    for folder, seen in MAY_SEE.items():
+        for name in [folder, *seen]:
+            if not (src / name).exists():
+                yield f'scripts/check_includes.py: MAY_SEE["{folder}"]: src/{name} does not exist'
+            elif name.endswith(".h") and not any(name == target for path in src.rglob("*.*") if path.suffix in SOURCES
+                                                 and layer_of(path.relative_to(src).as_posix()) == folder
+                                                 for _, _, target in includes(path)):
+                yield f'scripts/check_includes.py: MAY_SEE["{folder}"]: no file there includes "{name}"'
+
+
 def violations(root):
     """'path:line: reason' for each broken rule under root/src."""
     src = root / "src"
+    yield from check_table(src)
     for path in sorted(src.rglob("*")):
-        if path.suffix not in (".h", ".cpp", ".cu", ".cuh"):
+        if path.suffix not in SOURCES:
             continue
         for check in (check_layer, check_header, check_reach):
             for number, reason in check(src, path):

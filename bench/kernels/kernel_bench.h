@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "backends/cpu/kernel.h"
-#include "backends/cpu/worker_pool.h"
 #include "base/dtype.h"
+#include "base/worker_pool.h"
 #include "ir/op_spec.h"
 
 namespace braid {

@@ -10,9 +10,9 @@
 #include <utility>
 
 #include "backends/cpu/cpu_executor.h"
-#include "backends/cpu/worker_pool.h"
 #include "base/errors.h"
 #include "base/text.h"
+#include "base/worker_pool.h"
 #include "plan/emulated_peers.h"
 #include "plan/rank_programs.h"
 #include "runtime/step_exchange.h"

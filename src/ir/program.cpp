@@ -268,7 +268,7 @@ std::string_view lifetime_name(Lifetime lifetime) {
 }
 
 std::string_view placement_name(Placement placement) {
-  static constexpr std::array<std::string_view, 3> kNames = {"device", "host", "symmetric"};
+  static constexpr std::array<std::string_view, 2> kNames = {"device", "host"};
   return name_in(kNames, placement);
 }
 

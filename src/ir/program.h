@@ -41,11 +41,7 @@ enum class Lifetime : uint8_t {
   kStep,        ///< undefined at the start of a step; memory is shared with other step buffers
 };
 
-enum class Placement : uint8_t {
-  kDevice,
-  kHost,
-  kSymmetric,  ///< peer-visible, at the same offset on every rank of its group
-};
+enum class Placement : uint8_t { kDevice, kHost };
 
 /// Most elements that a buffer may have: far above any memory, far below overflow of a byte count.
 inline constexpr int64_t kMaxElems = int64_t{1} << 56;

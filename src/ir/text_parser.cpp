@@ -145,8 +145,7 @@ class Parser {
     buffer.lifetime =
         parse_enum("a lifetime", lifetime_name, std::array{Lifetime::kPersistent, Lifetime::kStep});
     buffer.placement =
-        parse_enum("a placement", placement_name,
-                   std::array{Placement::kDevice, Placement::kHost, Placement::kSymmetric});
+        parse_enum("a placement", placement_name, std::array{Placement::kDevice, Placement::kHost});
     buffers_.add(buffer.name, program_.buffers.size());
     program_.buffers.push_back(std::move(buffer));
   }

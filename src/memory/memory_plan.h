@@ -51,8 +51,8 @@ struct MemoryPlan {
 /// race. A step arena is within half a percent, or 64 KiB, of `max_live_bytes` where half a second
 /// of search can bring it there, and a plan depends on nothing but its programs. Offsets are
 /// multiples of kBufferAlignmentBytes. Step buffers on the host (Placement::kHost) are placed in an
-/// arena of their own by the same rules. Symmetric buffers lie among the others: ranks whose
-/// programs are equal, names aside, get equal offsets. Throws InternalError if persistent buffers
+/// arena of their own by the same rules. Ranks whose programs are equal, names aside, get equal
+/// offsets. Throws InternalError if persistent buffers
 /// of one name differ in dtype or size, or for a persistent buffer on the host.
 MemoryPlan plan_memory(std::span<const Program* const> programs);
 

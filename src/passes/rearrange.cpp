@@ -4,7 +4,7 @@
 
 #include "base/errors.h"
 #include "ir/dependencies.h"
-#include "passes/task_writer.h"
+#include "passes/program_rewriter.h"
 
 namespace braid {
 namespace {
@@ -92,7 +92,7 @@ Program rearrange(const Program& program, std::span<const TaskId> order,
   check_hand_overs(program, uses_in(program, order), hand_overs);
   std::vector<HandOver> sorted(hand_overs.begin(), hand_overs.end());
   std::ranges::stable_sort(sorted, {}, &HandOver::position);
-  TaskWriter writer(program);
+  ProgramRewriter writer(program);
   auto next = sorted.begin();
   for (uint32_t position = 0; position <= order.size(); ++position) {
     for (; next != sorted.end() && next->position == position; ++next) {

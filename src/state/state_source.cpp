@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "backends/cpu/host_arena.h"
+#include "backends/host_arena.h"
 
 namespace braid {
 

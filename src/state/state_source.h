@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <span>
 
-#include "backends/cpu/worker_pool.h"
 #include "backends/host_block.h"
+#include "base/worker_pool.h"
 
 namespace braid {
 

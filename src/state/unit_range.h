@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <span>
 
-#include "backends/cpu/worker_pool.h"
 #include "base/errors.h"
+#include "base/worker_pool.h"
 #include "parallel/parameter_layout.h"
 
 namespace braid {

@@ -248,13 +248,6 @@ TEST_F(CudaExecutorTest, ErrorsOfTheDeviceSurfaceAtWait) {
               "rank 0.*illegal memory access.*BRAID_SYNC_TASKS");
 }
 
-TEST_F(CudaExecutorTest, RefusesBuffersThatAreNotInDeviceMemory) {
-  Program program = TwoTasks(2).program;
-  program.buffers[0].placement = Placement::kSymmetric;
-  EXPECT_THAT(message_of<InternalError>([&] { make_cuda_executor(program); }),
-              HasSubstr("buffer a is placed in symmetric memory"));
-}
-
 TEST_F(CudaExecutorTest, RefusesCommunicationWithoutARendezvous) {
   StepProgram builder(0, 2);
   const StreamId comm = builder.stream("comm", StreamKind::kComm);

@@ -9,8 +9,8 @@
 #include <memory>
 #include <stdexcept>
 
-#include "backends/cpu/worker_pool.h"
 #include "base/expect_error.h"
+#include "base/worker_pool.h"
 #include "passes/streams/insert_events.h"
 #include "support/cpu_ranks.h"
 #include "support/executor_helpers.h"

@@ -1,4 +1,4 @@
-#include "backends/cpu/host_arena.h"
+#include "backends/host_arena.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -223,7 +223,7 @@ TEST(Program, NamesOfEnumeratorsEndWithTheEnumeration) {
   EXPECT_EQ(stream_kind_name(StreamKind::kCopy), "copy");
   EXPECT_EQ(group_kind_name(GroupKind::kWorld), "world");
   EXPECT_EQ(lifetime_name(Lifetime::kStep), "step");
-  EXPECT_EQ(placement_name(Placement::kSymmetric), "symmetric");
+  EXPECT_EQ(placement_name(Placement::kHost), "host");
   EXPECT_THROW(phase_name(static_cast<Phase>(5)), InternalError);
 }
 

@@ -23,7 +23,7 @@ TEST(TextPrinter, IsReadable) {
                                          {64},
                                          BufferRole::kParam,
                                          Lifetime::kPersistent,
-                                         Placement::kSymmetric});
+                                         Placement::kHost});
   const BufferId y = builder.add_buffer({"y", DType::kF32, {4, 2}});
   const OpSpec spec{"linear",
                     {{"has_bias", false}, {"scale", 2.0}, {"method", std::string("ring")}},
@@ -53,7 +53,7 @@ TEST(TextPrinter, IsReadable) {
             "stream compute kind=compute priority=0\n"
             "group dp kind=data ranks=0,1\n"
             "buffer x bf16 [4,32] activation step device\n"
-            "buffer layers.0.qkv bf16 [64] param persistent symmetric\n"
+            "buffer layers.0.qkv bf16 [64] param persistent host\n"
             "buffer y f32 [4,2] activation step device\n"
             "linear(x, layers.0.qkv [2,32] -> rw y) {has_bias=false, scale=2.0, method=\"ring\"} "
             "compute forward mb=0 vs=1 layer=3 site=attention.qkv record=e0\n"

@@ -12,9 +12,9 @@
 
 #include "backends/buffer_addresses.h"
 #include "backends/cpu/cpu_scratch.h"
-#include "backends/cpu/host_arena.h"
 #include "backends/cpu/prepared_program.h"
 #include "backends/cpu/stream_thread.h"
+#include "backends/host_arena.h"
 #include "backends/run_ranks.h"
 #include "backends/stream_scratch.h"
 #include "base/errors.h"

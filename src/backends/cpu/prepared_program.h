@@ -9,7 +9,7 @@
 
 #include "backends/buffer_addresses.h"
 #include "backends/cpu/kernel.h"
-#include "backends/cpu/wait_word.h"
+#include "base/wait_word.h"
 #include "comm/comm_call.h"
 #include "comm/emulated_call.h"
 #include "ir/program.h"

@@ -10,10 +10,10 @@
 #include <string>
 #include <thread>
 
-#include "backends/cpu/host_arena.h"
 #include "backends/cpu/prepared_program.h"
-#include "backends/cpu/wait_word.h"
-#include "backends/cpu/worker_pool.h"
+#include "backends/host_arena.h"
+#include "base/wait_word.h"
+#include "base/worker_pool.h"
 #include "comm/transport.h"
 #include "ir/program.h"
 

@@ -20,11 +20,6 @@ std::vector<Program> checked(std::vector<Program> programs, const MemoryPlan& pl
   for (const Program& program : programs) {
     check(program.rank == programs[0].rank, "programs of ranks {} and {} for one executor",
           programs[0].rank, program.rank);
-    for (const Buffer& buffer : program.buffers) {
-      check(buffer.placement != Placement::kSymmetric,
-            "program {}: buffer {} is placed in {} memory, which the CUDA executor does not have",
-            program.name, buffer.name, placement_name(buffer.placement));
-    }
   }
   return programs;
 }

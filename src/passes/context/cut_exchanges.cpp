@@ -8,7 +8,7 @@
 
 #include "ops/attributes.h"
 #include "ops/context_layout.h"
-#include "passes/task_writer.h"
+#include "passes/program_rewriter.h"
 #include "passes/tensor/split_task.h"
 
 namespace braid {
@@ -118,7 +118,7 @@ class ExchangeCutter {
 
   const Program& program_;
   std::vector<int64_t> touches_;  // by buffer: operands that it is
-  TaskWriter writer_;
+  ProgramRewriter writer_;
 };
 
 }  // namespace

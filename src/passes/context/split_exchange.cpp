@@ -13,7 +13,7 @@
 #include "ops/attention_step.h"
 #include "ops/attributes.h"
 #include "passes/analysis/rank_independent.h"
-#include "passes/task_writer.h"
+#include "passes/program_rewriter.h"
 #include "passes/tensor/split_task.h"
 #include "sim/cost_model.h"
 
@@ -254,7 +254,7 @@ class Splitter {
   const Program& program_;
   const CostModel* model_;
   Program priced_;  // with a model: at_first_ranks
-  TaskWriter writer_;
+  ProgramRewriter writer_;
   int64_t num_split_ = 0;
 };
 

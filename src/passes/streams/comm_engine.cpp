@@ -14,7 +14,7 @@
 #include "ops/offload.h"
 #include "ops/op.h"
 #include "passes/gradients/reduction_parts.h"
-#include "passes/task_writer.h"
+#include "passes/program_rewriter.h"
 #include "sim/cost_model.h"
 
 namespace braid {
@@ -158,7 +158,7 @@ class EngineWriter {
 
   const Program& program_;
   const std::vector<Copied>& copied_;  // by spec
-  TaskWriter writer_;
+  ProgramRewriter writer_;
   std::map<std::string, int64_t> num_named_;
 };
 

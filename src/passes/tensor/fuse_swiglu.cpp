@@ -12,7 +12,7 @@
 #include "ops/linear_swiglu.h"
 #include "ops/offload.h"
 #include "ops/op.h"
-#include "passes/task_writer.h"
+#include "passes/program_rewriter.h"
 #include "passes/tensor/split_task.h"
 
 namespace braid {
@@ -304,7 +304,7 @@ Program with_pairs(const Program& program, const std::vector<Pair>& pairs, At at
     pair_at[at_product ? pairs[i].product : pairs[i].activation] = i;
     is_left_out[at_product ? pairs[i].activation : pairs[i].product] = true;
   }
-  TaskWriter writer(program);
+  ProgramRewriter writer(program);
   for (size_t i = 0; i < program.tasks.size(); ++i) {
     if (pair_at[i] != kNone) {
       const Pair& pair = pairs[pair_at[i]];

@@ -15,7 +15,7 @@
 #include "passes/analysis/job_spans.h"
 #include "passes/analysis/rank_independent.h"
 #include "passes/pipeline/region_weaver.h"
-#include "passes/task_writer.h"
+#include "passes/program_rewriter.h"
 #include "passes/tensor/split_task.h"
 #include "passes/tensor/tensor_sites.h"
 
@@ -304,7 +304,7 @@ class Halver {
   int64_t rows_;
   int64_t min_rows_;
   JobSpans spans_;
-  TaskWriter writer_;
+  ProgramRewriter writer_;
   std::vector<bool> touches_rows_;  // by buffer
   std::optional<StepPrices> prices_;
   int64_t longest_call_ns_ = 0;

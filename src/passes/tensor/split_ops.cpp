@@ -12,7 +12,7 @@
 #include "base/errors.h"
 #include "ir/dependencies.h"
 #include "passes/analysis/cost_timeline.h"
-#include "passes/task_writer.h"
+#include "passes/program_rewriter.h"
 #include "passes/tensor/split_task.h"
 
 namespace braid {
@@ -86,7 +86,7 @@ class Splitter {
   int64_t saved_ns() const { return saved_ns_; }
 
   Program result() const {
-    TaskWriter writer(program_);
+    ProgramRewriter writer(program_);
     for (const Item& item : timeline_.items()) {
       if (item.range.size() == 0) {
         writer.append(TaskId(item.task));

@@ -12,7 +12,7 @@
 #include "ops/attributes.h"
 #include "ops/blocks.h"
 #include "ops/collectives.h"
-#include "passes/task_writer.h"
+#include "passes/program_rewriter.h"
 
 namespace braid {
 namespace {
@@ -331,7 +331,7 @@ class Splitter {
 
   const Program& program_;
   std::span<const DependentProduct> pairs_;
-  TaskWriter writer_;
+  ProgramRewriter writer_;
   std::vector<Parts> parts_;  // of products whose call is still to come
 };
 

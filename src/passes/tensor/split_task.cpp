@@ -11,7 +11,7 @@
 #include "ops/attributes.h"
 #include "ops/linear.h"
 #include "ops/rope.h"
-#include "passes/task_writer.h"
+#include "passes/program_rewriter.h"
 
 namespace braid {
 namespace {
@@ -220,7 +220,7 @@ Program split_task(const Program& program, TaskId task, int64_t pieces) {
   check(rule.has_value() && pieces >= 1, "a task of op {} cannot be cut into {}", spec.op, pieces);
   const int64_t units = (rule->count + rule->unit - 1) / rule->unit;
   const int64_t num_pieces = std::min(pieces, units);
-  TaskWriter writer(program);
+  ProgramRewriter writer(program);
   for (size_t position = 0; position < program.tasks.size(); ++position) {
     if (position != task.index()) {
       writer.append(TaskId(position));

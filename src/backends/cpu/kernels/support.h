@@ -7,9 +7,9 @@
 #include <type_traits>
 
 #include "backends/cpu/kernel.h"
-#include "backends/cpu/worker_pool.h"
 #include "base/dtype.h"
 #include "base/errors.h"
+#include "base/worker_pool.h"
 
 /// What all CPU kernels share: the dtype switch, the split over workers, scratch.
 namespace braid {

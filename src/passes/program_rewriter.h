@@ -12,9 +12,9 @@ namespace braid {
 
 /// Writes a program anew, task by task: with the buffers, streams, groups and sites of the one that
 /// it comes from, and without its events. `from` must outlive it.
-class TaskWriter {
+class ProgramRewriter {
  public:
-  explicit TaskWriter(const Program& from) : from_(from), result_(select_tasks(from, {})) {
+  explicit ProgramRewriter(const Program& from) : from_(from), result_(select_tasks(from, {})) {
     result_.tasks.reserve(from.tasks.size());
     result_.operands.reserve(from.operands.size());
   }

@@ -1,4 +1,4 @@
-#include "backends/cpu/worker_pool.h"
+#include "base/worker_pool.h"
 
 #include <algorithm>
 #include <exception>
@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "backends/cpu/wait_word.h"
 #include "base/errors.h"
+#include "base/wait_word.h"
 
 namespace braid {
 namespace {

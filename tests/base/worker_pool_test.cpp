@@ -1,4 +1,4 @@
-#include "backends/cpu/worker_pool.h"
+#include "base/worker_pool.h"
 
 #include <gtest/gtest.h>
 
