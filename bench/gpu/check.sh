@@ -17,11 +17,11 @@ stages, in this order (default all):
   report       the page, from all results so far; also runs after any other stage
 stages that run only if named, for a machine with 2, 4 or 8 GPUs:
   connections  GPU tests of layouts and copies with 1, 8 and 32 hardware queues (CUDA_DEVICE_MAX_CONNECTIONS)
-  layouts      every layout of up to 8 ranks, which share the GPUs (1 will do): the losses of one rank, the same bits (layouts.py)
-  emulated     one rank of each case of 8 GPUs at full size on one GPU, the others played (emulated.py)
+  layouts      every layout of up to 8 ranks, which share the GPUs (1 is enough): the losses of one rank, the same bits (layouts.py)
+  emulated     one rank of each 8-GPU case at full size on one GPU; braid emulate simulates the others (emulated.py)
   processes    a process per rank: the bits of one process, late ranks, ranks that are killed or stopped, resuming (processes.py)
   multi        training steps on all its GPUs beside PyTorch, in turns: layouts of cases/multi
-  multi_report the page of that (bench/gpu/NAMExN.md), from all results so far; also runs after multi
+  multi_report the page of multi (bench/gpu/NAMExN.md), from all results so far; also runs after multi
 options:
   --bin FOLDER      build folder, or a folder with the programs and the libraries that this machine lacks (build/release)
   --results FOLDER  raw results, which accumulate over calls (build/gpu_results)

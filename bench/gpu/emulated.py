@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""One rank of each case of several GPUs (cases/multi) on one GPU, at full size, while `braid emulate` stands for the other ranks: real
-kernels, graphs and memory, communication of the length that the simulator gives it. Says how far the simulator is off in all else.
+"""One rank of each case of several GPUs (cases/multi) on one GPU, at full size, while `braid emulate` simulates the other ranks: real
+kernels, graphs and memory, and communication as long as in the simulator. Reports the error of the simulator in everything else.
 
 usage: emulated.py --bin FOLDER --results FOLDER [--case NAME]... [--variant NAME]... [--found FOLDER] [--rank R] [--steps N]
                    [--seconds N] [--limit S] [--profile FILE] [--report FILE] [--page-only] [--small] [--device cuda|cpu]
 
 Variants: `found` is the overlap that `braid simulate --auto-overlap` finds for eight such GPUs (FOUND/CASE.toml where --found has it),
-`copies` the same with what the others send made in every step (slow, in exactly the memory of the run), `defaults` what the run file says,
+`copies` the same with the data of the other ranks made in every step (slow, in exactly the memory of the run), `defaults` what the run file says,
 `off` none. All cases in the first variant come first, so that --seconds cuts off the least important.
 The page, FOLDER/emulated.md or --report, has the newest result of each case and variant.
 """
@@ -35,27 +35,27 @@ Written by `bench/gpu/check.sh emulated` ([emulated.py](emulated.py)); measured 
 | --- | --- |
 {machine}
 The cases of [cases/multi](cases/multi) for 8 GPUs. Rank 0 of eight runs with its program, memory and kernels at full size, captured as one CUDA
-graph, on one GPU; the other seven are played: communication takes as long as the simulator says ({cluster}, data sheets), waiting for ranks that
-are late included, and brings numbers that are made up once (`braid emulate`, [docs/simulator.md](../../docs/simulator.md#one-rank-for-real)).
+graph, on one GPU. `braid emulate` simulates the other seven: communication takes as long as in the simulator ({cluster}, data sheets), including waits for
+late ranks, and delivers numbers that are made up once ([docs/simulator.md](../../docs/simulator.md#one-rank-for-real)).
 **This measures compute, overlap, launches and memory. It does not measure communication between GPUs.**
 
 ## Steps
 
 {steps}
-{notes}Tokens/s and GPU: of the median step. Simulated, off: the simulated step, and how far it is from the measured one; the same where a profile of one
-GPU says what compute costs; and of compute alone, by data sheet. Means of the distances: {means}.
-Exposed: communication that no compute runs beside, of all of it, as traced and as simulated. `copies`: with copies within the device for what
-peers would write, which are slow beside compute: there communication takes longer than simulated, and exposed time is too high. Clock and power: medians of samples of the driver, every 200 ms, while the GPU was busy.
+{notes}Tokens/s and GPU: from the median step. Simulated, error: the simulated step and its error against the measured one; the same with compute costs from a
+profile of one GPU; and the error of compute alone, by data sheet. Mean absolute errors: {means}.
+Exposed: communication without compute beside it, of all communication, traced and simulated. `copies`: copies within the device stand for what
+peers would write. They are slow beside compute, so communication takes longer than simulated, and exposed time is too high. Clock and power: medians of samples of the driver, every 200 ms, while the GPU was busy.
 
 ## Memory, GiB
 
 {memory}
-For the others: what they send lies apart, since it is made once; with `copies` in the memory that was planned. By the driver: what the GPU has
-less than before, with graphs, libraries, kernels' scratch and 64 MiB for playing the others.
+For the others: data of the other ranks is made once and kept in separate memory; with `copies` it lies in the planned memory. By the driver: how much
+less memory the GPU has free than before, including graphs, libraries, kernels' scratch and 64 MiB for the emulation.
 
 ## Ops
 
-How far the simulator is off, op by op, where an op takes a hundredth of the step or more: simulated over measured time.
+Error of the simulator by op, for ops that take at least a hundredth of the step: simulated over measured time.
 
 {ops}
 """
@@ -67,14 +67,14 @@ def parse_arguments(words=None):
     parser.add_argument("--results", required=True, type=pathlib.Path, help="folder of raw.jsonl, which is appended to")
     parser.add_argument("--case", action="append", choices=list(multi_cases.CASES), dest="cases", help="only this one; may be repeated")
     parser.add_argument("--variant", action="append", choices=list(VARIANTS), dest="variants", help="may be repeated (default: found)")
-    parser.add_argument("--found", type=pathlib.Path, help="folder of run files that a search has found, CASE.toml")
+    parser.add_argument("--found", type=pathlib.Path, help="folder of run files that a search found, CASE.toml")
     parser.add_argument("--rank", type=int, default=0, help="rank to run (0)")
     parser.add_argument("--steps", type=int, default=5, help="timed steps (5)")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no run after so many")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no run after this many seconds")
     parser.add_argument("--limit", type=int, default=300, help="seconds of one run (300)")
-    parser.add_argument("--profile", type=pathlib.Path, help="simulate by this profile, too, all that was measured (needs no GPU)")
+    parser.add_argument("--profile", type=pathlib.Path, help="also simulate everything that was measured with this profile (needs no GPU)")
     parser.add_argument("--report", type=pathlib.Path, help="the page")
-    parser.add_argument("--page-only", action="store_true", help="run nothing, write the page of what there is")
+    parser.add_argument("--page-only", action="store_true", help="run nothing; write the page from earlier results")
     parser.add_argument("--small", action="store_true", help="tiny versions of the cases, to rehearse")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     arguments = parser.parse_args(words)
@@ -84,7 +84,7 @@ def parse_arguments(words=None):
 
 
 def settings(arguments, case, variant):
-    """Run file and changes. A found run file says all; what is not found yet is searched for on the way."""
+    """Run file and changes. A run file in FOUND has all settings; without one, braid searches."""
     found = arguments.found / f"{case}.toml" if arguments.found else None
     has_found = variant in OF_SEARCH and found and found.is_file()
     run_file = found if has_found else multi_cases.run_file(case)
@@ -222,7 +222,7 @@ def page(results, small):
              ["host", f"{machine['cpu']}, {machine['cores']} cores"]]
     marks = marks_of_notes(rows)
     notes = "".join(f"{mark} {note}.\n" for note, mark in marks.items()) + ("\n" if marks else "")
-    steps = table(["case", "overlap", "step, ms", "tokens/s and GPU", "simulated, ms", "off", "by profile", "compute, ms", "off", "exposed, ms",
+    steps = table(["case", "overlap", "step, ms", "tokens/s and GPU", "simulated, ms", "error", "by profile", "compute, ms", "error", "exposed, ms",
                    "simulated exposed", "idle, ms", "clock, MHz", "power, W"], [step_row(r, marks) for r in rows])
     means = "; ".join(mean_distances(variant, [r for r in rows if r["variant"] == variant]) for variant in dict.fromkeys(r["variant"] for r in rows))
     memory = table(["case", "overlap", "planned", "for the others", "allocated", "by the driver"], [memory_row(r) for r in rows])

@@ -104,7 +104,7 @@ class EmulatedTest(unittest.TestCase):
                                   record("llama-8b-tp", step_ns=200_000_000), record("llama-8b-tp", time="2026-01-02 00:00:00"))
         page = emulated.page(results, True)
         self.assertIn("| llama-8b-tp | found | 100.0 (100.0 to 101.0) | 81,920 | 103.0 | +3.0% |  | 80.0 | +0.0% | tensor 20.0 of 50.0 |", page)
-        self.assertIn("Means of the distances: `found` 3.0% by data sheet.", page)
+        self.assertIn("Mean absolute errors: `found` 3.0% by data sheet.", page)
         self.assertIn("| llama-8b-tp | found | 1.0 |  | the same | 3.0 |", page)
         self.assertIn("| linear | +0.0% |", page)
         self.assertNotIn("| embedding |", page)
