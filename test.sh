@@ -7,7 +7,7 @@ usage() {
   cat <<'TXT'
 usage: ./test.sh [--quick] [--unity] [-k REGEX]
   --quick    leave out the tests labelled slow
-  --unity    compile tests, commands and benchmarks up to ten as one file: faster from nothing, slower after a change
+  --unity    compile up to ten tests, commands and benchmarks as one file: a faster clean build, slower after a change
   -k REGEX   run only the test programs, and the cases Suite.Name, that match
 Installs missing Debian packages (scripts/setup.sh), builds in build/release, runs the tests two at a time.
 Sanitizers, fuzzers and linters: .ci/run; see docs/testing.md.
@@ -25,7 +25,7 @@ while [ $# -gt 0 ]; do
   esac
 done
 
-# Whatever stops the run before the tests is one failure in the same words.
+# If anything stops the run before the tests, report it as one failure in the same format.
 trap 'status=$?; [ $status -eq 0 ] || echo "0 passed, 1 failed, 0 skipped"; exit $status' EXIT
 ./scripts/setup.sh
 cmake --preset release -D BRAID_UNITY="$unity"

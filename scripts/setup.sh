@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Installs what braid needs on Debian 12, from Debian's own packages; does nothing when all of it is there.
+# Installs what braid needs on Debian 12 from Debian's packages. Does nothing if everything is installed.
 set -euo pipefail
 
 usage() {
   cat <<'TXT'
 usage: scripts/setup.sh [--dev] [--bench] [--cuda]
-  (none)    what building, testing and the demo need
-  --dev     also what .ci/run needs: clang 14, sanitizers, linters, launchers
-  --bench   also PyTorch, the other side of the speed comparison (about 1 GB)
-  --cuda    also the headers of cudnn-frontend, for attention on GPUs, and a faster kernel of it for Hopper, compiled with
-            packages of NVIDIA's from PyPI; CUDA and cuDNN themselves come from NVIDIA
-Needs root, or sudo, and only when a package is missing.
+  (none)    everything to build, test and run the demo
+  --dev     also everything that .ci/run needs: clang 14, sanitizers, linters, launchers
+  --bench   also PyTorch, for the speed comparison (about 1 GB)
+  --cuda    also the headers of cudnn-frontend, for attention on GPUs, and faster kernels for Hopper, compiled with
+            NVIDIA's packages from PyPI. Get CUDA and cuDNN themselves from NVIDIA.
+Needs root or sudo, but only if a package is missing.
 TXT
 }
 
@@ -50,13 +50,13 @@ for option in "$@"; do
 done
 
 command -v dpkg-query >/dev/null ||
-  fail "this is not Debian; install the counterparts of: ${packages[*]} (docs/dependencies.md)"
+  fail "this is not Debian; install the equivalents of: ${packages[*]} (docs/dependencies.md)"
 
 finish() {
   echo "setup: $*"
   if [ $with_cuda = yes ]; then
     "$(dirname "$0")/fetch_cudnn_frontend.sh"
-    "$(dirname "$0")/build_sm90_kernels.sh" || echo "setup: there will be no kernels for Hopper beside the libraries' and our own"
+    "$(dirname "$0")/build_sm90_kernels.sh" || echo "setup: the extra Hopper kernels were not built; braid uses those of the libraries and its own"
   fi
   exit 0
 }
