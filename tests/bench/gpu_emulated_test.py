@@ -126,7 +126,7 @@ class EmulatedTest(unittest.TestCase):
         self.assertEqual(run.call_args.args[0][-3:], ["--profile", "some.json", "--json"])
         page = emulated.page(results, True)
         self.assertIn(" | 103.0 | +3.0% | -1.0% | ", page)
-        self.assertIn("Means of the distances: `found` 3.0% by data sheet, 1.0% by profile.", page)
+        self.assertIn("Mean absolute errors: `found` 3.0% by data sheet, 1.0% by profile.", page)
 
     def test_without_results_there_is_no_page(self):
         with self.assertRaises(emulated.Failure):
