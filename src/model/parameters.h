@@ -23,6 +23,10 @@ enum class TensorSplit : uint8_t {
   kVocabulary,  ///< an equal run of the rows of the padded vocabulary
 };
 
+/// Which ranks hold copies of a parameter and add up its gradients (parallel/parameter_domain.h):
+/// those that see other tokens, or for experts those that hold the same experts.
+enum class DomainKind : uint8_t { kDense, kExpert };
+
 /// One weight of a model. Matrices are [out, in].
 struct Parameter {
   std::string name;  ///< "layers.3.attention.qkv.weight"
@@ -35,9 +39,10 @@ struct Parameter {
   /// (ops/activation.h) wants its columns. A run of whole pairs is a shard that it can work on.
   bool gate_up_rows = false;
   TensorSplit split = TensorSplit::kWhole;
+  DomainKind domain = DomainKind::kDense;
   int32_t layer = -1;  ///< -1: embedding and head
-  std::string
-      unit;  ///< what is gathered, reduced and updated together: "embedding", "layers.3", "head"
+  std::string unit;  ///< what is gathered, reduced and updated together, with others of its domain:
+                     ///< "embedding", "layers.3", "head"
 };
 
 /// All parameters in forward order. Residual projections start smaller by 1/sqrt(2 layers), as in

@@ -19,6 +19,17 @@ void require_divisor(std::string_view option, int size, std::string_view whole_n
   }
 }
 
+/// No key of a run file sets these yet.
+void check_experts(const MeshSizes& sizes) {
+  check(sizes.expert >= 1 && sizes.expert_tensor >= 1 &&
+            sizes.per_stage() % (sizes.expert * sizes.expert_tensor) == 0,
+        "expert {} x expert tensor {}: must divide the {} ranks of a stage", sizes.expert,
+        sizes.expert_tensor, sizes.per_stage());
+  check(sizes.expert_replicas >= 1 && sizes.expert_data() % sizes.expert_replicas == 0,
+        "{} copies of sharded experts: must divide the {} ranks that hold the same experts",
+        sizes.expert_replicas, sizes.expert_data());
+}
+
 /// Positions begin, begin + step, ... below end.
 struct Span {
   int begin = 0;
@@ -36,15 +47,23 @@ Span block(int position, int size) {
   return {begin, begin + size, 1};
 }
 
-/// What a group spans; `gradient` counts data * contexts + context.
+/// Ranks of a stage, numbered (outer * num_middle + middle) * num_inner + inner.
+struct StageRanks {
+  Span inner;
+  Span middle;
+  Span outer;
+  int num_inner = 1;
+  int num_middle = 1;
+};
+
 struct GroupShape {
   GroupKind kind = GroupKind::kWorld;
-  Span tensor;
-  Span gradient;
+  StageRanks in_stage;
   Span pipeline;
 };
 
-GroupShape shape_of(std::string_view name, const MeshSizes& sizes, const MeshPosition& at) {
+/// `gradient` counts data * contexts + context.
+GroupShape dense_shape(std::string_view name, const MeshSizes& sizes, const MeshPosition& at) {
   const int gradient = at.data * sizes.context + at.context;
   const int shards = sizes.gradient() / sizes.replicas;
   const Span all_tensor{0, sizes.tensor, 1};
@@ -53,15 +72,25 @@ GroupShape shape_of(std::string_view name, const MeshSizes& sizes, const MeshPos
   const Span own_tensor = only(at.tensor);
   const Span own_gradient = only(gradient);
   const Span own_pipeline = only(at.pipeline);
+  const auto shape = [&](GroupKind kind, Span of_tensor, Span of_gradient, Span of_pipeline) {
+    return GroupShape{kind,
+                      {.inner = of_tensor,
+                       .middle = of_gradient,
+                       .outer = only(0),
+                       .num_inner = sizes.tensor,
+                       .num_middle = sizes.gradient()},
+                      of_pipeline};
+  };
   const auto along_gradient = [&](GroupKind kind, Span span) {
-    return GroupShape{kind, own_tensor, span, own_pipeline};
+    return shape(kind, own_tensor, span, own_pipeline);
   };
 
   if (name == "tensor") {
-    return {GroupKind::kTensor, all_tensor, own_gradient, own_pipeline};
+    return shape(GroupKind::kTensor, all_tensor, own_gradient, own_pipeline);
   }
   if (name == "tensor.kv") {
-    return {GroupKind::kTensor, block(at.tensor, sizes.kv_replicas), own_gradient, own_pipeline};
+    return shape(GroupKind::kTensor, block(at.tensor, sizes.kv_replicas), own_gradient,
+                 own_pipeline);
   }
   if (name == "context") {
     return along_gradient(GroupKind::kContext, block(gradient, sizes.context));
@@ -87,23 +116,70 @@ GroupShape shape_of(std::string_view name, const MeshSizes& sizes, const MeshPos
     return along_gradient(GroupKind::kData, {gradient % shards, sizes.gradient(), shards});
   }
   if (name == "pipeline.forward" || name == "pipeline.backward") {
-    return {GroupKind::kPipeline, own_tensor, own_gradient, all_pipeline};
+    return shape(GroupKind::kPipeline, own_tensor, own_gradient, all_pipeline);
   }
   if (name == "embedding") {
     const Span ends{0, sizes.pipeline, std::max(sizes.pipeline - 1, 1)};
-    return {GroupKind::kPipeline, own_tensor, own_gradient, ends};
+    return shape(GroupKind::kPipeline, own_tensor, own_gradient, ends);
   }
   if (name == "model") {
-    return {GroupKind::kWorld, all_tensor, own_gradient, all_pipeline};
+    return shape(GroupKind::kWorld, all_tensor, own_gradient, all_pipeline);
   }
   if (name == "model.shard") {
-    return {GroupKind::kWorld, all_tensor, block(gradient, shards), all_pipeline};
+    return shape(GroupKind::kWorld, all_tensor, block(gradient, shards), all_pipeline);
   }
   if (name == "loss") {
-    return {GroupKind::kWorld, own_tensor, all_gradient, all_pipeline};
+    return shape(GroupKind::kWorld, own_tensor, all_gradient, all_pipeline);
   }
   check(name == "world", "no group is called {}", name);
-  return {GroupKind::kWorld, all_tensor, all_gradient, all_pipeline};
+  return shape(GroupKind::kWorld, all_tensor, all_gradient, all_pipeline);
+}
+
+GroupShape expert_shape(std::string_view name, const MeshSizes& sizes, const ExpertPosition& at,
+                        int pipeline) {
+  const int shards = sizes.expert_data() / sizes.expert_replicas;
+  const Span all_tensor{0, sizes.expert_tensor, 1};
+  const Span all_experts{0, sizes.expert, 1};
+  const Span all_pipeline{0, sizes.pipeline, 1};
+  const Span own_tensor = only(at.expert_tensor);
+  const Span own_expert = only(at.expert);
+  const Span own_data = only(at.expert_data);
+  const Span own_pipeline = only(pipeline);
+  const auto shape = [&](GroupKind kind, Span of_tensor, Span of_expert, Span of_data,
+                         Span of_pipeline) {
+    return GroupShape{kind,
+                      {.inner = of_tensor,
+                       .middle = of_expert,
+                       .outer = of_data,
+                       .num_inner = sizes.expert_tensor,
+                       .num_middle = sizes.expert},
+                      of_pipeline};
+  };
+  const auto along_data = [&](Span span) {
+    return shape(GroupKind::kData, own_tensor, own_expert, span, own_pipeline);
+  };
+
+  if (name == "expert") {
+    return shape(GroupKind::kExpert, own_tensor, all_experts, own_data, own_pipeline);
+  }
+  if (name == "expert.tensor") {
+    return shape(GroupKind::kTensor, all_tensor, own_expert, own_data, own_pipeline);
+  }
+  if (name == "expert.data") {
+    return along_data({0, sizes.expert_data(), 1});
+  }
+  if (name == "expert.data.shard") {
+    return along_data(block(at.expert_data, shards));
+  }
+  if (name == "expert.data.replica") {
+    return along_data({at.expert_data % shards, sizes.expert_data(), shards});
+  }
+  if (name == "expert.model") {
+    return shape(GroupKind::kWorld, all_tensor, all_experts, own_data, all_pipeline);
+  }
+  check(name == "expert.model.shard", "no group is called {}", name);
+  return shape(GroupKind::kWorld, all_tensor, all_experts, block(at.expert_data, shards),
+               all_pipeline);
 }
 
 }  // namespace
@@ -118,6 +194,7 @@ Mesh::Mesh(const MeshSizes& sizes) : sizes_(sizes) {
                   sizes.gradient());
   check(sizes.kv_replicas >= 1 && sizes.tensor % sizes.kv_replicas == 0,
         "{} of {} tensor ranks hold the same key/value heads", sizes.kv_replicas, sizes.tensor);
+  check_experts(sizes);
 }
 
 MeshPosition Mesh::position(int rank) const {
@@ -138,16 +215,28 @@ int Mesh::rank_at(const MeshPosition& position) const {
          position.tensor;
 }
 
+ExpertPosition Mesh::expert_position(int rank) const {
+  check(rank >= 0 && rank < num_ranks(), "rank {} of {}", rank, num_ranks());
+  const int in_stage = rank % sizes_.per_stage();
+  const int per_tensor = in_stage / sizes_.expert_tensor;
+  return {.expert_tensor = in_stage % sizes_.expert_tensor,
+          .expert = per_tensor % sizes_.expert,
+          .expert_data = per_tensor / sizes_.expert};
+}
+
 Group Mesh::group(std::string_view name, int rank) const {
-  const GroupShape shape = shape_of(name, sizes_, position(rank));
+  const MeshPosition at = position(rank);
+  const GroupShape shape = name.starts_with("expert")
+                               ? expert_shape(name, sizes_, expert_position(rank), at.pipeline)
+                               : dense_shape(name, sizes_, at);
   Group group{.name = std::string(name), .kind = shape.kind, .ranks = {}};
+  const auto& [inner, middle, outer, num_inner, num_middle] = shape.in_stage;
   for (int p = shape.pipeline.begin; p < shape.pipeline.end; p += shape.pipeline.step) {
-    for (int g = shape.gradient.begin; g < shape.gradient.end; g += shape.gradient.step) {
-      for (int t = shape.tensor.begin; t < shape.tensor.end; t += shape.tensor.step) {
-        group.ranks.push_back(rank_at({.tensor = t,
-                                       .context = g % sizes_.context,
-                                       .data = g / sizes_.context,
-                                       .pipeline = p}));
+    for (int o = outer.begin; o < outer.end; o += outer.step) {
+      for (int m = middle.begin; m < middle.end; m += middle.step) {
+        for (int i = inner.begin; i < inner.end; i += inner.step) {
+          group.ranks.push_back(p * sizes_.per_stage() + (o * num_middle + m) * num_inner + i);
+        }
       }
     }
   }

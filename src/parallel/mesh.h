@@ -20,10 +20,20 @@ struct MeshSizes {
                           ///< runs over groups of that many
   int replicas = 1;       ///< copies of sharded state (HSDP) among the data * context ranks
   int kv_replicas = 1;    ///< tensor ranks that hold the same key/value heads
+  /// Experts see the ranks of a stage (tensor x context x data) in another order, fastest first:
+  /// expert tensor, expert, expert data. So neighbours exchange tokens, and the ranks that share
+  /// experts may lie across tensor, context and data ranks.
+  int expert = 1;           ///< ranks that each hold other experts
+  int expert_tensor = 1;    ///< ranks that each hold a part of the same experts
+  int expert_replicas = 1;  ///< copies of sharded state among the ranks that hold the same experts
 
-  int num_ranks() const { return tensor * context * data * pipeline; }
-  /// Ranks that hold copies (or shards) of the same weights.
+  int num_ranks() const { return per_stage() * pipeline; }
+  /// Ranks of a pipeline stage.
+  int per_stage() const { return tensor * context * data; }
+  /// Ranks that hold copies (or shards) of the same dense weights.
   int gradient() const { return data * context; }
+  /// Ranks that hold copies (or shards) of the same experts.
+  int expert_data() const { return per_stage() / (expert * expert_tensor); }
 
   friend bool operator==(const MeshSizes&, const MeshSizes&) = default;
 };
@@ -36,6 +46,13 @@ struct MeshPosition {
   int pipeline = 0;
 };
 
+/// A rank's place in its stage as experts see it.
+struct ExpertPosition {
+  int expert_tensor = 0;
+  int expert = 0;
+  int expert_data = 0;
+};
+
 /// Ranks and their groups. Groups have names, which stage graphs use too; ranks stand in each in
 /// ascending order.
 ///   tensor, context, data   the ranks that differ from this one in that dimension only
@@ -44,10 +61,16 @@ struct MeshPosition {
 ///   gradient.shard          those of one copy of the state, which they hold in shards;
 ///   gradient.replica        those that hold the same shard (HSDP)
 ///   tensor.kv               tensor ranks that hold the same key/value heads
+///   expert                  ranks that hold the other experts, and send each other tokens
+///   expert.tensor           those that hold parts of the same experts
+///   expert.data             those that hold the same parts: they compute gradients of the same
+///                           weights; expert.data.shard and expert.data.replica as for "gradient"
 ///   pipeline.forward, pipeline.backward   the stages of one pipeline, once per direction
 ///   embedding               first and last of these stages (tied embeddings)
 ///   model                   tensor x pipeline: one copy of the model
 ///   model.shard             tensor x pipeline x gradient.shard: one copy of sharded state
+///   expert.model            expert x expert tensor x pipeline: one copy of all experts
+///   expert.model.shard      these x expert.data.shard: one copy of their sharded state
 ///   loss                    data x context x pipeline: all that see other tokens or other stages
 ///   world                   all ranks
 class Mesh {
@@ -60,6 +83,7 @@ class Mesh {
   int num_ranks() const { return sizes_.num_ranks(); }
   MeshPosition position(int rank) const;
   int rank_at(const MeshPosition& position) const;
+  ExpertPosition expert_position(int rank) const;
 
   /// The group of that name that `rank` is in. Throws InternalError for a name that is not above.
   Group group(std::string_view name, int rank) const;

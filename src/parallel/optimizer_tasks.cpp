@@ -27,35 +27,38 @@ OptimizerTasks::OptimizerTasks(TaskWriter& writer, const ParameterLayout& layout
 }
 
 /// fp32 weights are updated in place where this rank holds just what it owns.
-bool OptimizerTasks::has_main_weights() const {
-  return options_.dtype == DType::kBF16 || options_.shard == ShardKind::kOptimizer ||
-         options_.shard == ShardKind::kGradients;
+bool OptimizerTasks::has_main_weights(size_t unit) const {
+  const ShardKind shard = layout_.domain_of(unit).shard;
+  return units_.dtype(unit) == DType::kBF16 || shard == ShardKind::kOptimizer ||
+         shard == ShardKind::kGradients;
 }
 
 void OptimizerTasks::add_state() {
   ProgramBuilder& builder = writer_.builder();
-  const auto add_all = [&](std::string (*name)(const ParameterUnit&), BufferRole role) {
-    std::vector<UnitBuffer> buffers;
-    for (size_t unit = 0; unit < layout_.units.size(); ++unit) {
-      const UnitRange range = units_.owned(unit);
-      buffers.push_back({builder.add_buffer({.name = name(layout_.units[unit]),
-                                             .dtype = DType::kF32,
-                                             .shape = {range.num_elems()},
-                                             .role = role,
-                                             .lifetime = Lifetime::kPersistent}),
-                         range});
-    }
-    return buffers;
+  const auto add = [&](std::string name, size_t unit, BufferRole role) {
+    const UnitRange range = units_.owned(unit);
+    return UnitBuffer{builder.add_buffer({.name = std::move(name),
+                                          .dtype = DType::kF32,
+                                          .shape = {range.num_elems()},
+                                          .role = role,
+                                          .lifetime = Lifetime::kPersistent}),
+                      range};
   };
-  if (has_main_weights()) {
-    main_weights_ = add_all(main_weight_buffer_name, BufferRole::kMainWeight);
-  } else {
-    for (size_t unit = 0; unit < layout_.units.size(); ++unit) {
-      main_weights_.push_back(units_.params(unit));
-    }
+  const size_t num_units = layout_.units.size();
+  for (size_t unit = 0; unit < num_units; ++unit) {
+    main_weights_.push_back(
+        has_main_weights(unit)
+            ? add(main_weight_buffer_name(layout_.units[unit]), unit, BufferRole::kMainWeight)
+            : units_.params(unit));
   }
-  exp_avg_ = add_all(exp_avg_buffer_name, BufferRole::kOptimizerState);
-  exp_avg_sq_ = add_all(exp_avg_sq_buffer_name, BufferRole::kOptimizerState);
+  for (size_t unit = 0; unit < num_units; ++unit) {
+    exp_avg_.push_back(
+        add(exp_avg_buffer_name(layout_.units[unit]), unit, BufferRole::kOptimizerState));
+  }
+  for (size_t unit = 0; unit < num_units; ++unit) {
+    exp_avg_sq_.push_back(
+        add(exp_avg_sq_buffer_name(layout_.units[unit]), unit, BufferRole::kOptimizerState));
+  }
   const auto add_io = [&](std::string name, int64_t num_elems) {
     return builder.add_buffer({.name = std::move(name),
                                .dtype = DType::kF32,
@@ -66,6 +69,11 @@ void OptimizerTasks::add_state() {
   scalars_ = add_io("optimizer_scalars", 3);
   grad_norm_ = add_io("grad_norm", 1);
   grad_scale_ = add_io("grad_scale", 1);
+}
+
+void OptimizerTasks::add_op(const OpSpec& spec, std::span<const BufferRange> ranges,
+                            const Label& label) {
+  writer_.builder().add_task(spec, ranges, writer_.stream(), label);
 }
 
 /// What of the unit this rank counts in the norm, in as few ranges as possible: gaps hold zeros and
@@ -109,63 +117,90 @@ std::vector<UnitRange> OptimizerTasks::counted_ranges(size_t unit) const {
   return owned;
 }
 
-void OptimizerTasks::clip() {
-  ProgramBuilder& builder = writer_.builder();
-  std::vector<std::pair<size_t, UnitRange>> pieces;
+Label OptimizerTasks::clip_label(Phase phase) {
+  return {.phase = phase, .site = writer_.builder().site("clip")};
+}
+
+std::vector<OptimizerTasks::CountedPiece> OptimizerTasks::counted_pieces(size_t domain) const {
+  std::vector<CountedPiece> pieces;
   for (size_t unit = 0; unit < layout_.units.size(); ++unit) {
-    for (const UnitRange& range : counted_ranges(unit)) {
-      pieces.emplace_back(unit, range);
+    if (layout_.units[unit].domain == domain) {
+      for (const UnitRange& range : counted_ranges(unit)) {
+        pieces.push_back({unit, range});
+      }
     }
   }
-  // A rank that counts nothing still takes part in the sum over ranks.
-  const int64_t num_partials = std::max<int64_t>(static_cast<int64_t>(pieces.size()), 1);
-  BufferId partials = builder.add_buffer({.name = "grad_norm_partials",
-                                          .dtype = DType::kF64,
-                                          .shape = {num_partials},
-                                          .role = BufferRole::kScratch,
-                                          .lifetime = Lifetime::kStep});
-  const Label at{.phase = Phase::kOptimizer, .site = builder.site("clip")};
-  if (pieces.empty()) {
-    writer_.fill_zero(builder.whole(partials), at);
+  return pieces;
+}
+
+/// A rank that counts nothing of a domain still takes part in the sum over ranks.
+std::vector<BufferRange> OptimizerTasks::add_squared_norms() {
+  std::vector<std::vector<CountedPiece>> pieces;
+  int64_t num_partials = 0;
+  for (size_t domain = 0; domain < layout_.domains.size(); ++domain) {
+    pieces.push_back(counted_pieces(domain));
+    num_partials += std::max<int64_t>(std::ssize(pieces.back()), 1);
   }
-  for (size_t i = 0; i < pieces.size(); ++i) {
-    const auto& [unit, range] = pieces[i];
-    const OpSpec spec{.op = "squared_norm",
-                      .attributes = {},
-                      .operands = {vector_spec(DType::kF32, Access::kRead, range.num_elems()),
-                                   vector_spec(DType::kF64, Access::kWrite, 1)}};
-    const auto place = static_cast<int64_t>(i);
-    builder.add_task(
-        spec,
-        std::array{units_.main_grads(unit).at(range), BufferRange{partials, place, place + 1}},
-        writer_.stream(), units_.label(unit, Phase::kOptimizer));
+  const BufferId partials =
+      writer_.step_buffer("grad_norm_partials", DType::kF64, num_partials, BufferRole::kScratch);
+  const Label at = clip_label(Phase::kOptimizer);
+  std::vector<BufferRange> of_domains;
+  int64_t place = 0;
+  for (const std::vector<CountedPiece>& of_domain : pieces) {
+    const int64_t begin = place;
+    if (of_domain.empty()) {
+      writer_.fill_zero({partials, place, place + 1}, at);
+      ++place;
+    }
+    for (const CountedPiece& piece : of_domain) {
+      add_op({.op = "squared_norm",
+              .attributes = {},
+              .operands = {vector_spec(DType::kF32, Access::kRead, piece.range.num_elems()),
+                           vector_spec(DType::kF64, Access::kWrite, 1)}},
+             std::array{units_.main_grads(piece.unit).at(piece.range),
+                        BufferRange{partials, place, place + 1}},
+             units_.label(piece.unit, Phase::kOptimizer));
+      ++place;
+    }
+    of_domains.push_back({partials, begin, place});
   }
-  const char* const group = options_.shard == ShardKind::kNone ? "model" : "model.shard";
-  int64_t num_sums = num_partials;
-  if (writer_.groups().size(group) > 1) {
-    const BufferId total =
-        writer_.step_buffer("squared_grad_norm", DType::kF64, 1, BufferRole::kScratch);
-    const OpSpec spec{.op = "sum",
-                      .attributes = {},
-                      .operands = {vector_spec(DType::kF64, Access::kRead, num_partials),
-                                   vector_spec(DType::kF64, Access::kWrite, 1)}};
-    builder.add_task(spec, std::array{builder.whole(partials), builder.whole(total)},
-                     writer_.stream(), at);
-    writer_.all_reduce(builder.whole(total), group,
-                       {.phase = Phase::kComm, .site = builder.site("clip")});
-    partials = total;
-    num_sums = 1;
+  return of_domains;
+}
+
+BufferRange OptimizerTasks::sum_over_ranks(std::span<const BufferRange> of_domains) {
+  const auto meets_others = [&](const ParameterDomain& domain) {
+    return writer_.groups().size(domain.norm_group) > 1;
+  };
+  if (std::ranges::none_of(layout_.domains, meets_others)) {
+    return writer_.builder().whole(of_domains.front().buffer);
   }
-  const OpSpec spec{.op = "clip_scale",
-                    .attributes = to_attributes(
-                        ClipScaleAttributes{.max_norm = options_.optimizer.max_grad_norm}),
-                    .operands = {vector_spec(DType::kF64, Access::kRead, num_sums),
-                                 vector_spec(DType::kF32, Access::kWrite, 1),
-                                 vector_spec(DType::kF32, Access::kWrite, 1)}};
-  builder.add_task(
-      spec,
-      std::array{builder.whole(partials), builder.whole(grad_norm_), builder.whole(grad_scale_)},
-      writer_.stream(), at);
+  const BufferId totals = writer_.step_buffer("squared_grad_norm", DType::kF64,
+                                              std::ssize(of_domains), BufferRole::kScratch);
+  for (size_t domain = 0; domain < of_domains.size(); ++domain) {
+    const BufferRange& partials = of_domains[domain];
+    const auto place = static_cast<int64_t>(domain);
+    const BufferRange total{totals, place, place + 1};
+    add_op({.op = "sum",
+            .attributes = {},
+            .operands = {vector_spec(DType::kF64, Access::kRead, partials.end - partials.begin),
+                         vector_spec(DType::kF64, Access::kWrite, 1)}},
+           std::array{partials, total}, clip_label(Phase::kOptimizer));
+    writer_.all_reduce(total, layout_.domains[domain].norm_group, clip_label(Phase::kComm));
+  }
+  return writer_.builder().whole(totals);
+}
+
+void OptimizerTasks::clip() {
+  const BufferRange squares = sum_over_ranks(add_squared_norms());
+  ProgramBuilder& builder = writer_.builder();
+  add_op({.op = "clip_scale",
+          .attributes =
+              to_attributes(ClipScaleAttributes{.max_norm = options_.optimizer.max_grad_norm}),
+          .operands = {vector_spec(DType::kF64, Access::kRead, squares.end - squares.begin),
+                       vector_spec(DType::kF32, Access::kWrite, 1),
+                       vector_spec(DType::kF32, Access::kWrite, 1)}},
+         std::array{squares, builder.whole(grad_norm_), builder.whole(grad_scale_)},
+         clip_label(Phase::kOptimizer));
 }
 
 void OptimizerTasks::update() {
@@ -178,7 +213,7 @@ void OptimizerTasks::update() {
       continue;
     }
     // AdamW writes bf16 weights, and fp32 ones that are their own main weights.
-    if (options_.dtype != DType::kBF16 && has_main_weights()) {
+    if (units_.dtype(unit) != DType::kBF16 && has_main_weights(unit)) {
       writer_.copy(main_weights_[unit].all(), units_.params(unit).at(own),
                    units_.label(unit, Phase::kOptimizer));
     }
@@ -194,7 +229,7 @@ void OptimizerTasks::update_range(size_t unit, UnitRange range, double weight_de
   }
   ProgramBuilder& builder = writer_.builder();
   const OptimizerOptions& optimizer = options_.optimizer;
-  const bool has_param = options_.dtype == DType::kBF16;
+  const bool has_param = units_.dtype(unit) == DType::kBF16;
   const int64_t num_elems = range.num_elems();
   OpSpec spec{.op = "adamw",
               .attributes = to_attributes(AdamwAttributes{.beta1 = optimizer.beta1,
@@ -215,7 +250,7 @@ void OptimizerTasks::update_range(size_t unit, UnitRange range, double weight_de
     spec.operands.push_back(vector_spec(DType::kBF16, Access::kWrite, num_elems));
     ranges.push_back(units_.params(unit).at(range));
   }
-  builder.add_task(spec, ranges, writer_.stream(), units_.label(unit, Phase::kOptimizer));
+  add_op(spec, ranges, units_.label(unit, Phase::kOptimizer));
 }
 
 }  // namespace braid

@@ -57,6 +57,7 @@ struct ParallelOptions {
   JobPairs pairs = JobPairs::kNone;  ///< neighbours that may be woven
   std::vector<StageSlice> stages;    ///< by global stage; empty: one stage of the whole model
   ShardKind shard = ShardKind::kNone;
+  ShardKind expert_shard = ShardKind::kNone;  ///< of what ranks that hold the same experts share
   BucketOptions buckets;
   WeightGather weight_gather = WeightGather::kAfterUpdate;
   int64_t whole_units = 0;  ///< with kParameters: first units of a rank that it holds whole all the

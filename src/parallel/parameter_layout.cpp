@@ -28,25 +28,23 @@ void place(ParameterLayout& layout, ParameterUnit& unit, const std::vector<size_
   }
 }
 
-/// Adds parameters, each with the unit that it belongs to, and places them at the end.
+/// Adds parameters to the open unit of their domain, or starts another one.
 class LayoutBuilder {
  public:
-  explicit LayoutBuilder(int64_t num_shards) { layout_.num_shards = num_shards; }
-
-  void start_unit(std::string name, int32_t layer, int32_t virtual_stage) {
-    layout_.units.push_back(
-        {.name = std::move(name), .layer = layer, .virtual_stage = virtual_stage});
-    members_.emplace_back();
+  LayoutBuilder(std::vector<ParameterDomain> domains, const BucketOptions& buckets)
+      : buckets_(buckets), open_(domains.size()) {
+    layout_.domains = std::move(domains);
   }
 
-  void add(Parameter parameter, ParameterShard shard) {
+  void add(PlacedParameter placed) {
+    const size_t unit = unit_for(placed);
     const size_t index = layout_.parameters.size();
-    const bool inserted = layout_.by_name.emplace(parameter.name, index).second;
-    check(inserted, "two parameters are called {}", parameter.name);
-    members_.back().push_back(index);
-    layout_.slots.push_back({.parameter = index, .unit = layout_.units.size() - 1});
-    layout_.parameters.push_back(std::move(parameter));
-    layout_.shards.push_back(std::move(shard));
+    const bool inserted = layout_.by_name.emplace(placed.parameter.name, index).second;
+    check(inserted, "two parameters are called {}", placed.parameter.name);
+    members_[unit].push_back(index);
+    layout_.slots.push_back({.parameter = index, .unit = unit});
+    layout_.parameters.push_back(std::move(placed.parameter));
+    layout_.shards.push_back(std::move(placed.shard));
   }
 
   ParameterLayout take() {
@@ -55,13 +53,63 @@ class LayoutBuilder {
       place(layout_, unit, members_[index], true);
       unit.decay_end = unit.num_elems;
       place(layout_, unit, members_[index], false);
-      unit.num_elems = round_up(unit.num_elems, kParameterAlignmentElems * layout_.num_shards);
+      unit.num_elems =
+          round_up(unit.num_elems, kParameterAlignmentElems * layout_.domain_of(index).num_shards);
     }
     return std::move(layout_);
   }
 
  private:
+  /// The last unit of a domain.
+  struct OpenUnit {
+    size_t index = 0;
+    std::string last_name;  // Parameter::unit of the last parameter
+    bool last_is_layer = false;
+    int32_t virtual_stage = -1;
+    int64_t bytes = 0;
+  };
+
+  size_t unit_for(const PlacedParameter& placed) {
+    const Parameter& parameter = placed.parameter;
+    const auto domain = static_cast<size_t>(parameter.domain);
+    check(domain < open_.size(), "parameter {} belongs to no domain of the layout", parameter.name);
+    OpenUnit& open = open_[domain];
+    const bool same_unit =
+        parameter.unit == open.last_name && placed.virtual_stage == open.virtual_stage;
+    if (!same_unit && !merges(open, placed)) {
+      open.index = start_unit(placed);
+      open.bytes = 0;
+    }
+    open.last_name = parameter.unit;
+    open.last_is_layer = parameter.layer >= 0;
+    open.virtual_stage = placed.virtual_stage;
+    open.bytes += placed.shard.local_shape.num_elems() * static_cast<int64_t>(sizeof(float));
+    return open.index;
+  }
+
+  size_t start_unit(const PlacedParameter& placed) {
+    const Parameter& parameter = placed.parameter;
+    const bool is_expert = parameter.domain == DomainKind::kExpert;
+    layout_.units.push_back({.name = parameter.unit + (is_expert ? ".experts" : ""),
+                             .domain = static_cast<size_t>(parameter.domain),
+                             .layer = parameter.layer,
+                             .virtual_stage = placed.virtual_stage});
+    members_.emplace_back();
+    return layout_.units.size() - 1;
+  }
+
+  bool merges(const OpenUnit& open, const PlacedParameter& placed) const {
+    if (placed.parameter.layer < 0 || !open.last_is_layer ||
+        placed.virtual_stage != open.virtual_stage) {
+      return false;
+    }
+    return buckets_.kind == BucketKind::kVirtualStage ||
+           (buckets_.kind == BucketKind::kBytes && open.bytes < buckets_.bucket_bytes);
+  }
+
+  const BucketOptions& buckets_;
   ParameterLayout layout_;
+  std::vector<OpenUnit> open_;                // by domain
   std::vector<std::vector<size_t>> members_;  // by unit
 };
 
@@ -73,41 +121,11 @@ ParameterShard whole(const Parameter& parameter) {
           .counted = {{0, parameter.shape.num_elems()}}};
 }
 
-/// Layers are merged while the buckets say so.
-class UnitNames {
- public:
-  UnitNames(const BucketOptions& buckets, LayoutBuilder& builder)
-      : buckets_(buckets), builder_(builder) {}
-
-  /// Starts a unit if the parameter does not go into the one before it.
-  void enter(const Parameter& parameter, int32_t virtual_stage, int64_t bytes) {
-    const bool same_unit = parameter.unit == last_unit_ && virtual_stage == virtual_stage_;
-    if (!same_unit && !merges(parameter, virtual_stage)) {
-      builder_.start_unit(parameter.unit, parameter.layer, virtual_stage);
-      unit_bytes_ = 0;
-    }
-    last_unit_ = parameter.unit;
-    last_is_layer_ = parameter.layer >= 0;
-    virtual_stage_ = virtual_stage;
-    unit_bytes_ += bytes;
-  }
-
- private:
-  bool merges(const Parameter& parameter, int32_t virtual_stage) const {
-    if (parameter.layer < 0 || !last_is_layer_ || virtual_stage != virtual_stage_) {
-      return false;
-    }
-    return buckets_.kind == BucketKind::kVirtualStage ||
-           (buckets_.kind == BucketKind::kBytes && unit_bytes_ < buckets_.bucket_bytes);
-  }
-
-  const BucketOptions& buckets_;
-  LayoutBuilder& builder_;
-  std::string last_unit_;
-  bool last_is_layer_ = false;
-  int32_t virtual_stage_ = -1;
-  int64_t unit_bytes_ = 0;
-};
+bool has_experts(std::span<const Parameter> parameters) {
+  return std::ranges::any_of(parameters, [](const Parameter& parameter) {
+    return parameter.domain == DomainKind::kExpert;
+  });
+}
 
 /// Elements [begin, end) of a block, counted from its first one: what is left of its first run, the
 /// runs that are whole, and what is left of the last one.
@@ -137,18 +155,25 @@ const ParameterSlot& ParameterLayout::slot(const std::string& name) const {
   return slots[found->second];
 }
 
-ParameterLayout make_parameter_layout(std::vector<Parameter> parameters) {
-  LayoutBuilder builder(1);
-  std::string unit;
-  for (Parameter& parameter : parameters) {
-    if (parameter.unit != unit) {
-      builder.start_unit(parameter.unit, parameter.layer, 0);
-      unit = parameter.unit;
-    }
-    ParameterShard shard = whole(parameter);
-    builder.add(std::move(parameter), std::move(shard));
+ParameterLayout place_parameters(std::vector<PlacedParameter> parameters,
+                                 std::vector<ParameterDomain> domains,
+                                 const BucketOptions& buckets) {
+  LayoutBuilder builder(std::move(domains), buckets);
+  for (PlacedParameter& placed : parameters) {
+    builder.add(std::move(placed));
   }
   return builder.take();
+}
+
+ParameterLayout make_parameter_layout(std::vector<Parameter> parameters) {
+  std::vector<ParameterDomain> domains =
+      parameter_domains(Mesh(MeshSizes{}), ParallelOptions{}, has_experts(parameters));
+  std::vector<PlacedParameter> placed;
+  for (Parameter& parameter : parameters) {
+    ParameterShard shard = whole(parameter);
+    placed.push_back({std::move(parameter), std::move(shard)});
+  }
+  return place_parameters(std::move(placed), std::move(domains), BucketOptions{});
 }
 
 ParameterLayout make_rank_layout(const ModelSpec& model, const Mesh& mesh, int rank,
@@ -158,25 +183,24 @@ ParameterLayout make_rank_layout(const ModelSpec& model, const Mesh& mesh, int r
                            .index = at.tensor,
                            .sequence_parallel = options.sequence_parallel};
   const bool shared_table = shares_tied_embedding(model, mesh, rank, options);
-  LayoutBuilder builder(num_state_shards(mesh, options));
-  UnitNames units(options.buckets, builder);
-  std::unordered_set<std::string> placed;
+  std::vector<PlacedParameter> placed;
+  std::unordered_set<std::string> names;
   const std::vector<StageSlice> stages = stages_of_rank(options, model, mesh, rank);
   for (size_t v = 0; v < stages.size(); ++v) {
     for (Parameter& parameter : stage_parameters(model, stages[v])) {
-      if (!placed.insert(parameter.name).second) {
+      if (!names.insert(parameter.name).second) {
         continue;  // tied embeddings of two virtual stages of this rank are one parameter
       }
       if (shared_table && parameter.name == kEmbeddingTable) {
         parameter.unit = kEmbeddingTable;
       }
       ParameterShard shard = shard_parameter(model, parameter, tensor);
-      const int64_t bytes = shard.local_shape.num_elems() * static_cast<int64_t>(sizeof(float));
-      units.enter(parameter, static_cast<int32_t>(v), bytes);
-      builder.add(std::move(parameter), std::move(shard));
+      placed.push_back({std::move(parameter), std::move(shard), static_cast<int32_t>(v)});
     }
   }
-  return builder.take();
+  return place_parameters(std::move(placed),
+                          parameter_domains(mesh, options, has_experts(model_parameters(model))),
+                          options.buckets);
 }
 
 std::vector<StageSlice> stages_of_rank(const ParallelOptions& options, const ModelSpec& model,
@@ -213,10 +237,6 @@ bool shares_tied_embedding(const ModelSpec& model, const Mesh& mesh, int rank,
   return model.tied_embeddings && embedding != head;
 }
 
-int64_t num_state_shards(const Mesh& mesh, const ParallelOptions& options) {
-  return options.shard == ShardKind::kNone ? 1 : mesh.sizes().gradient() / mesh.sizes().replicas;
-}
-
 ScheduleOptions schedule_options(const Mesh& mesh, const ParallelOptions& options,
                                  int64_t num_microbatches) {
   return {.kind = options.schedule,
@@ -227,10 +247,14 @@ ScheduleOptions schedule_options(const Mesh& mesh, const ParallelOptions& option
           .pairs = options.pairs};
 }
 
-UnitRange shard_of(const ParameterUnit& unit, int64_t num_shards, int64_t index) {
-  check(index >= 0 && index < num_shards && unit.num_elems % num_shards == 0,
-        "shard {} of {} of {} elements", index, num_shards, unit.num_elems);
-  const int64_t size = unit.num_elems / num_shards;
+UnitRange owned_range(const ParameterLayout& layout, size_t unit,
+                      std::span<const int64_t> shard_indices) {
+  const ParameterUnit& facts = layout.units[unit];
+  const int64_t num_shards = layout.domain_of(unit).num_shards;
+  const int64_t index = shard_indices[facts.domain];
+  check(index >= 0 && index < num_shards && facts.num_elems % num_shards == 0,
+        "shard {} of {} of {} elements", index, num_shards, facts.num_elems);
+  const int64_t size = facts.num_elems / num_shards;
   return {index * size, (index + 1) * size};
 }
 

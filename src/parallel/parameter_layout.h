@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -12,6 +13,7 @@
 #include "model/parameters.h"
 #include "parallel/mesh.h"
 #include "parallel/parallel_options.h"
+#include "parallel/parameter_domain.h"
 
 namespace braid {
 
@@ -26,12 +28,14 @@ struct ParameterSlot {
   int64_t end = 0;
 };
 
-/// Parameters that are gathered, reduced and updated together, in one flat array: first those that
-/// decay, then the others, each at a multiple of 64 elements. Params, main weights, main grads and
-/// optimizer states all use these offsets. Where state is sharded, the array ends at a multiple of
-/// 64 times the number of shards.
+/// Parameters that are gathered, reduced and updated together, in one flat array: those of one
+/// domain in a layer (or bucket of layers). First come those that decay, then the others, each at a
+/// multiple of 64 elements. Params, main weights, main grads and optimizer states all use these
+/// offsets. Where state is sharded, the array ends at a multiple of 64 times the number of shards
+/// of the domain.
 struct ParameterUnit {
-  std::string name;
+  std::string name;           ///< "layers.3"; of experts "layers.3.experts"
+  size_t domain = 0;          ///< index into ParameterLayout::domains
   int32_t layer = -1;         ///< the first of its layers
   int32_t virtual_stage = 0;  ///< whose backward completes its gradient
   std::vector<size_t> slots;  ///< indices into ParameterLayout::slots, ascending begin
@@ -47,12 +51,26 @@ struct ParameterLayout {
   std::vector<ParameterSlot> slots;    ///< parallel
   std::vector<ParameterUnit> units;    ///< in forward order
   std::unordered_map<std::string, size_t> by_name;
-  int64_t num_shards = 1;  ///< in which the ranks of "gradient.shard" may hold a unit
+  std::vector<ParameterDomain> domains;  ///< of the whole model, whether this rank has units in it
 
   const ParameterSlot& slot(const std::string& name) const;
+  const ParameterDomain& domain_of(size_t unit) const { return domains[units[unit].domain]; }
 };
 
-/// Whole parameters, a unit per Parameter::unit: the layout of one rank alone.
+/// A parameter as a rank holds it.
+struct PlacedParameter {
+  Parameter parameter;
+  ParameterShard shard;
+  int32_t virtual_stage = 0;  ///< ascending
+};
+
+/// A unit for each Parameter::unit and domain, in order of first use; layers are merged as
+/// `buckets` says. `domains` are by DomainKind.
+ParameterLayout place_parameters(std::vector<PlacedParameter> parameters,
+                                 std::vector<ParameterDomain> domains,
+                                 const BucketOptions& buckets);
+
+/// Whole parameters: the layout of one rank alone.
 ParameterLayout make_parameter_layout(std::vector<Parameter> parameters);
 
 /// The layout of `rank`. Where embeddings are tied over two pipeline ranks, the last stage holds a
@@ -71,9 +89,6 @@ ContextShard context_shard(const Mesh& mesh, int rank, const ParallelOptions& op
 bool shares_tied_embedding(const ModelSpec& model, const Mesh& mesh, int rank,
                            const ParallelOptions& options);
 
-/// In how many shards the units' state lies: the ranks of "gradient.shard", or 1.
-int64_t num_state_shards(const Mesh& mesh, const ParallelOptions& options);
-
 ScheduleOptions schedule_options(const Mesh& mesh, const ParallelOptions& options,
                                  int64_t num_microbatches);
 
@@ -86,8 +101,9 @@ struct UnitRange {
   friend bool operator==(const UnitRange&, const UnitRange&) = default;
 };
 
-/// What shard `index` of `num_shards` holds of a unit.
-UnitRange shard_of(const ParameterUnit& unit, int64_t num_shards, int64_t index);
+/// What of a unit the shards with these indices hold, which are by domain (`shard_indices`).
+UnitRange owned_range(const ParameterLayout& layout, size_t unit,
+                      std::span<const int64_t> shard_indices);
 
 /// Elements of a unit, one behind the other from `unit_begin` on, that are `num_runs` runs of
 /// `run_elems` in a whole parameter: the first from `full_begin`, each next one a row behind.

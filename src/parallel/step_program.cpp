@@ -45,11 +45,9 @@ class TrainProgram {
         start_("train", mesh, rank),
         units_(start_.writer, layout,
                {.dtype = options.dtype,
-                .reduce_dtype = options.parallel.reduce_dtype,
-                .shard = options.parallel.shard,
                 .weight_gather = options.parallel.weight_gather,
                 .whole_units = options.parallel.whole_units,
-                .shard_index = shard_index(),
+                .shard_indices = shard_indices(mesh, rank, layout.domains),
                 .persistent_grads = !options.update_weights}),
         jobs_(start_.writer, model, layout, units_, mesh, rank, options.parallel,
               {.forward = {.microbatch = options.microbatch,
@@ -63,8 +61,6 @@ class TrainProgram {
     if (options.update_weights) {
       optimizer_.emplace(start_.writer, layout, units_,
                          OptimizerTasks::Options{.optimizer = options.optimizer,
-                                                 .dtype = options.dtype,
-                                                 .shard = options.parallel.shard,
                                                  .counts_tied_copy = jobs_.has_embedding()});
     }
     bind_io();
@@ -86,11 +82,6 @@ class TrainProgram {
   }
 
  private:
-  int64_t shard_index() const {
-    return options_.parallel.shard == ShardKind::kNone ? 0
-                                                       : mesh_.index_in("gradient.shard", rank_);
-  }
-
   /// A row per microbatch; the loss scale is one for all.
   void bind_io() {
     const int64_t microbatches = options_.num_microbatches;
@@ -142,15 +133,12 @@ Program build_train_program(const ModelSpec& model, const ParameterLayout& layou
 Program build_eval_program(const ModelSpec& model, const ParameterLayout& layout, const Mesh& mesh,
                            int rank, const EvalProgramOptions& options) {
   ProgramStart start(options.prefix, mesh, rank);
-  const ShardKind shard = options.parallel.shard;
-  UnitBuffers units(
-      start.writer, layout,
-      {.dtype = options.dtype,
-       .shard = shard,
-       .weight_gather = options.parallel.weight_gather,
-       .whole_units = options.parallel.whole_units,
-       .shard_index = shard == ShardKind::kNone ? 0 : mesh.index_in("gradient.shard", rank),
-       .has_grads = false});
+  UnitBuffers units(start.writer, layout,
+                    {.dtype = options.dtype,
+                     .weight_gather = options.parallel.weight_gather,
+                     .whole_units = options.parallel.whole_units,
+                     .shard_indices = shard_indices(mesh, rank, layout.domains),
+                     .has_grads = false});
   StageJobs jobs(start.writer, model, layout, units, mesh, rank, options.parallel,
                  {.forward = {.microbatch = options.microbatch,
                               .sequence = options.sequence,

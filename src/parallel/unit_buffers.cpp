@@ -16,14 +16,18 @@ UnitBuffers::UnitBuffers(TaskWriter& writer, const ParameterLayout& layout,
       options_(options),
       accumulator_(accumulator_dtype(options.dtype)),
       has_main_grads_(layout.units.size(), false) {
+  for (size_t unit = 0; unit < layout_.units.size(); ++unit) {
+    owned_.push_back(owned_range(layout_, unit, options_.shard_indices));
+  }
   add_params();
   if (options_.has_grads) {
     add_main_grads();
   }
 }
 
-UnitRange UnitBuffers::owned(size_t unit) const {
-  return shard_of(layout_.units[unit], layout_.num_shards, options_.shard_index);
+DType UnitBuffers::dtype(size_t unit) const {
+  return options_.dtype == DType::kF64 ? DType::kF64
+                                       : domain(unit).weight_dtype.value_or(options_.dtype);
 }
 
 void UnitBuffers::add_params() {
@@ -31,7 +35,7 @@ void UnitBuffers::add_params() {
     const ParameterUnit& facts = layout_.units[unit];
     const UnitRange range = is_sharded(unit) ? owned(unit) : UnitRange{0, facts.num_elems};
     params_.push_back({writer_.builder().add_buffer({.name = param_buffer_name(facts),
-                                                     .dtype = options_.dtype,
+                                                     .dtype = dtype(unit),
                                                      .shape = {range.num_elems()},
                                                      .role = BufferRole::kParam,
                                                      .lifetime = Lifetime::kPersistent}),
@@ -50,15 +54,16 @@ void UnitBuffers::add_main_grads() {
                                                          .role = BufferRole::kMainGrad,
                                                          .lifetime = lifetime}),
                            range});
-    if (options_.shard == ShardKind::kNone) {
-      whole_grads_.push_back(main_grads_.back().buffer);
-    } else if (options_.shard == ShardKind::kOptimizer) {
-      whole_grads_.push_back(writer_.step_buffer("whole_grads." + facts.name, accumulator_,
-                                                 facts.num_elems, BufferRole::kMainGrad));
+    BufferId& whole = whole_grads_.emplace_back();
+    if (domain(unit).shard == ShardKind::kNone) {
+      whole = main_grads_.back().buffer;
+    } else if (domain(unit).shard == ShardKind::kOptimizer) {
+      whole = writer_.step_buffer("whole_grads." + facts.name, accumulator_, facts.num_elems,
+                                  BufferRole::kMainGrad);
     }
   }
-  if (!shards_gradients()) {
-    for (size_t unit = 0; unit < layout_.units.size(); ++unit) {
+  for (size_t unit = 0; unit < layout_.units.size(); ++unit) {
+    if (!shards_gradients(unit)) {
       zero_gaps(unit, whole_grads_[unit]);  // some microbatch writes each slot
     }
   }
@@ -101,22 +106,22 @@ void UnitBuffers::begin_job(const Job& job) {
 }
 
 bool UnitBuffers::is_sharded(size_t unit) const {
-  return options_.shard == ShardKind::kParameters &&
+  return domain(unit).shard == ShardKind::kParameters &&
          static_cast<int64_t>(unit) >= options_.whole_units;
 }
 
 bool UnitBuffers::gathers_updated_weights(size_t unit) const {
-  return options_.shard != ShardKind::kNone && !is_sharded(unit);
+  return domain(unit).shard != ShardKind::kNone && !is_sharded(unit);
 }
 
 bool UnitBuffers::gathers_before_use(size_t unit) const {
-  return gathers_updated_weights(unit) && options_.shard != ShardKind::kParameters &&
+  return gathers_updated_weights(unit) && domain(unit).shard != ShardKind::kParameters &&
          (options_.weight_gather == WeightGather::kBeforeUse ||
           (options_.weight_gather == WeightGather::kFirstAfterUpdate && unit > 0));
 }
 
 void UnitBuffers::gather_updated_weights(size_t unit) {
-  writer_.all_gather(params_[unit].at(owned(unit)), params_[unit].all(), "gradient.shard",
+  writer_.all_gather(params_[unit].at(owned(unit)), params_[unit].all(), domain(unit).shard_group,
                      label(unit, Phase::kComm));
 }
 
@@ -132,18 +137,18 @@ BufferId UnitBuffers::weights(size_t unit) {
     const ParameterUnit& facts = layout_.units[unit];
     entry->second =
         writer_.step_buffer(fmt::format("gathered.{}.{}", facts.name, to_string({job_})),
-                            options_.dtype, facts.num_elems, BufferRole::kGathered);
+                            dtype(unit), facts.num_elems, BufferRole::kGathered);
     Label at = label(unit, Phase::kComm);
     at.microbatch = job_.microbatch;
     at.virtual_stage = job_.virtual_stage;
-    writer_.all_gather(params_[unit].all(), {entry->second, 0, facts.num_elems}, "gradient.shard",
-                       at);
+    writer_.all_gather(params_[unit].all(), {entry->second, 0, facts.num_elems},
+                       domain(unit).shard_group, at);
   }
   return entry->second;
 }
 
 std::pair<BufferRange, bool> UnitBuffers::gradient(const ParameterSlot& slot) {
-  if (!shards_gradients()) {
+  if (!shards_gradients(slot.unit)) {
     const bool first = written_.emplace(slot.unit, slot.begin).second;
     return {{whole_grads_[slot.unit], slot.begin, slot.end}, first};
   }
@@ -164,7 +169,7 @@ std::pair<BufferRange, bool> UnitBuffers::gradient(const ParameterSlot& slot) {
 /// In reverse order of units, as the backward finishes them.
 void UnitBuffers::end_job() {
   const bool completes = job_.kind == JobKind::kBackward || job_.kind == JobKind::kWgrad;
-  if (!completes || !shards_gradients()) {
+  if (!completes) {
     return;
   }
   for (size_t unit = layout_.units.size(); unit-- > 0;) {
@@ -186,12 +191,13 @@ void UnitBuffers::scatter(size_t unit, BufferRange whole, BufferRange part, bool
                           const std::string& name) {
   const Label at = label(unit, Phase::kComm);
   const Label compute = label(unit, Phase::kWgrad);
-  const bool narrow = options_.reduce_dtype != accumulator_ && accumulator_ == DType::kF32;
+  const ParameterDomain& facts = domain(unit);
+  const bool narrow = facts.reduce_dtype != accumulator_ && accumulator_ == DType::kF32;
   if (!narrow && !accumulate) {
-    writer_.reduce_scatter(whole, part, "gradient.shard", at);
+    writer_.reduce_scatter(whole, part, facts.shard_group, at);
     return;
   }
-  const DType dtype = narrow ? options_.reduce_dtype : accumulator_;
+  const DType dtype = narrow ? facts.reduce_dtype : accumulator_;
   BufferRange source = whole;
   if (narrow) {
     const BufferId rounded = writer_.step_buffer("rounded_grads." + name, dtype,
@@ -201,7 +207,7 @@ void UnitBuffers::scatter(size_t unit, BufferRange whole, BufferRange part, bool
   }
   const BufferRange sum = writer_.builder().whole(writer_.step_buffer(
       "reduced_grads." + name, dtype, part.end - part.begin, BufferRole::kGrad));
-  writer_.reduce_scatter(source, sum, "gradient.shard", at);
+  writer_.reduce_scatter(source, sum, facts.shard_group, at);
   if (accumulate) {
     writer_.accumulate(sum, part, compute);
   } else {
@@ -209,13 +215,16 @@ void UnitBuffers::scatter(size_t unit, BufferRange whole, BufferRange part, bool
   }
 }
 
-void UnitBuffers::all_reduce_in(DType dtype, size_t unit, BufferRange range) {
+void UnitBuffers::all_reduce(size_t unit) {
   const Label at = label(unit, Phase::kComm);
-  if (writer_.groups().size("gradient") == 1) {
+  const BufferRange range = main_grads_[unit].all();
+  const DType dtype = domain(unit).reduce_dtype;
+  const std::string_view group = domain(unit).gradient_group;
+  if (writer_.groups().size(group) == 1) {
     return;
   }
   if (dtype == accumulator_ || accumulator_ != DType::kF32) {
-    writer_.all_reduce(range, "gradient", at);
+    writer_.all_reduce(range, group, at);
     return;
   }
   const Label compute = label(unit, Phase::kWgrad);
@@ -223,7 +232,7 @@ void UnitBuffers::all_reduce_in(DType dtype, size_t unit, BufferRange range) {
       writer_.step_buffer("rounded_grads." + layout_.units[unit].name, dtype,
                           range.end - range.begin, BufferRole::kGrad));
   writer_.cast(range, rounded, compute);
-  writer_.all_reduce(rounded, "gradient", at);
+  writer_.all_reduce(rounded, group, at);
   writer_.cast(rounded, range, compute);
 }
 
@@ -250,14 +259,15 @@ void UnitBuffers::reduce_partial_sums(size_t unit) {
 void UnitBuffers::finish_gradients(bool shares_tied_embedding) {
   check(job_grads_.empty(), "{} gradients of jobs were never reduced", job_grads_.size());
   for (size_t unit = layout_.units.size(); unit-- > 0;) {
-    if (options_.shard == ShardKind::kNone) {
-      all_reduce_in(options_.reduce_dtype, unit, main_grads_[unit].all());
-    } else if (options_.shard == ShardKind::kOptimizer) {
+    const ParameterDomain& facts = domain(unit);
+    if (facts.shard == ShardKind::kNone) {
+      all_reduce(unit);
+    } else if (facts.shard == ShardKind::kOptimizer) {
       scatter(unit, writer_.builder().whole(whole_grads_[unit]), main_grads_[unit].all(),
               /*accumulate=*/false, layout_.units[unit].name);
     }
-    if (options_.shard != ShardKind::kNone) {
-      writer_.all_reduce(main_grads_[unit].all(), "gradient.replica", label(unit, Phase::kComm));
+    if (facts.shard != ShardKind::kNone) {
+      writer_.all_reduce(main_grads_[unit].all(), facts.replica_group, label(unit, Phase::kComm));
     }
     reduce_partial_sums(unit);
     if (shares_tied_embedding && layout_.units[unit].name == kEmbeddingTable) {

@@ -23,11 +23,12 @@ std::string describe_pipeline(const ParallelOptions& options, const ScheduleOpti
 
 std::string describe_shards(const ParallelOptions& options, const Mesh& mesh) {
   const int replicas = mesh.sizes().replicas;
+  const int64_t num_shards = parameter_domains(mesh, options, false).front().num_shards;
   const char* const what = options.shard == ShardKind::kOptimizer ? "optimizer state"
                            : options.shard == ShardKind::kGradients
                                ? "optimizer state and gradients"
                                : "optimizer state, gradients and weights";
-  return fmt::format("shards    {} over {} ranks{}\n", what, num_state_shards(mesh, options),
+  return fmt::format("shards    {} over {} ranks{}\n", what, num_shards,
                      replicas > 1 ? fmt::format(", {} copies", replicas) : "");
 }
 

@@ -26,7 +26,7 @@ std::vector<RankRuns> runs_by_rank(const StateMap& map, const ParameterLayout& w
     }
     for (size_t unit = 0; unit < whole.units.size(); ++unit) {
       map.for_each_copy(
-          buffer_of(kStateParts[part], map), unit, 0, whole.units[unit].num_elems,
+          buffer_of(kStateParts[part], map, unit), unit, 0, whole.units[unit].num_elems,
           [&](const StateRun& run) { ranks.at(run.rank).by_part[part][unit].push_back(run); },
           [&](size_t rank) { return executors[rank] != nullptr; });
       for (RankRuns& rank : ranks) {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <utility>
+#include <tuple>
 
 #include "base/errors.h"
 #include "checkpoint/tensor_index.h"
@@ -54,8 +54,8 @@ void StateMap::add_rank(const ParameterLayout& whole, const StateRank& rank, siz
       }
       const Buffer& buffer = *found->second;
       const bool is_whole = buffer.num_elems() == facts.num_elems;
-      const UnitRange range = is_whole ? UnitRange{0, facts.num_elems}
-                                       : shard_of(facts, layout.num_shards, rank.shard_index);
+      const UnitRange range =
+          is_whole ? UnitRange{0, facts.num_elems} : owned_range(layout, unit, rank.shard_indices);
       check(buffer.num_elems() == range.num_elems(), "buffer {} has {} elements, its range {}",
             buffer.name, buffer.num_elems(), range.num_elems());
       int64_t num_mapped = 0;
@@ -125,21 +125,21 @@ void StateMap::for_each_element(StateBuffer kind, size_t unit, int64_t begin, in
 }
 
 StateMap make_state_map(const RunPlan& plan) {
-  using Place = std::pair<int, int>;  // in the tensor and pipeline dimensions
+  using Place = std::tuple<int, int, int, int>;  // by which layouts differ
   const RankPrograms programs = rank_programs(plan);
   std::map<Place, ParameterLayout> layouts;
   std::vector<StateRank> ranks;
   for (int rank = 0; rank < plan.mesh.num_ranks(); ++rank) {
     const MeshPosition at = plan.mesh.position(rank);
-    const auto [layout, is_new] = layouts.try_emplace({at.tensor, at.pipeline});
+    const ExpertPosition experts = plan.mesh.expert_position(rank);
+    const auto [layout, is_new] =
+        layouts.try_emplace({at.tensor, at.pipeline, experts.expert, experts.expert_tensor});
     if (is_new) {
       layout->second = make_rank_layout(plan.model, plan.mesh, rank, plan.parallel);
     }
     ranks.push_back({.layout = &layout->second,
                      .program = programs.programs[programs.program_of[static_cast<size_t>(rank)]],
-                     .shard_index = plan.parallel.shard == ShardKind::kNone
-                                        ? 0
-                                        : plan.mesh.index_in("gradient.shard", rank)});
+                     .shard_indices = shard_indices(plan.mesh, rank, layout->second.domains)});
   }
   return StateMap(plan.layout, ranks);
 }

@@ -40,8 +40,8 @@ struct StateBufferFacts {
 /// What of a rank decides where its state lies.
 struct StateRank {
   const ParameterLayout* layout = nullptr;
-  const Program* program = nullptr;  ///< with the persistent buffers
-  int64_t shard_index = 0;           ///< in "gradient.shard"
+  const Program* program = nullptr;    ///< with the persistent buffers
+  std::vector<int64_t> shard_indices;  ///< by domain; not asked where buffers are whole
 };
 
 /// `num_runs` runs of `run_elems` elements that lie one behind the other in a buffer, and `pitch`

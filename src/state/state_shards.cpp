@@ -110,11 +110,11 @@ Holdings holdings_of(std::vector<HeldBlock> held, int64_t pitch) {
 /// What the ranks hold of each parameter, without padding rows of the vocabulary.
 class HeldParameters {
  public:
-  HeldParameters(const StateMap& map, StateBuffer kind, const ParameterLayout& whole,
+  HeldParameters(const StateMap& map, StatePart part, const ParameterLayout& whole,
                  const ModelSpec& model)
       : whole_(whole), model_(model), held_(whole.parameters.size()) {
     for (size_t unit = 0; unit < whole.units.size(); ++unit) {
-      for (const StateBlock& block : map.blocks(kind, unit)) {
+      for (const StateBlock& block : map.blocks(buffer_of(part, map, unit), unit)) {
         add(unit, block);
       }
     }
@@ -198,10 +198,11 @@ StateShard whole_shard(const ParameterLayout& layout, const ModelSpec& model,
   return shard;
 }
 
-StateBuffer buffer_of(StatePart part, const StateMap& map) {
+StateBuffer buffer_of(StatePart part, const StateMap& map, size_t unit) {
   switch (part) {
     case StatePart::kWeights:
-      return map.has(StateBuffer::kMainWeight) ? StateBuffer::kMainWeight : StateBuffer::kParam;
+      return map.blocks(StateBuffer::kMainWeight, unit).empty() ? StateBuffer::kParam
+                                                                : StateBuffer::kMainWeight;
     case StatePart::kExpAvg:
       return StateBuffer::kExpAvg;
     case StatePart::kExpAvgSq:
@@ -217,7 +218,7 @@ std::vector<std::vector<StatePiece>> assign_pieces(const StateMap& map,
   std::vector<std::vector<StatePiece>> pieces(num_ranks(map));
   std::vector<int64_t> load(pieces.size(), 0);  // elements
   for (const StatePart part : kStateParts) {
-    HeldParameters held(map, buffer_of(part, map), whole, model);
+    HeldParameters held(map, part, whole, model);
     for (size_t parameter = 0; parameter < whole.parameters.size(); ++parameter) {
       const int64_t pitch = row_elems(whole.parameters[parameter].shape);
       for (const auto& [ranks, ranges] : holdings_of(held.take(parameter), pitch)) {

@@ -34,8 +34,9 @@ Shape stored_shape(const Parameter& parameter, const ModelSpec& model);
 StateShard whole_shard(const ParameterLayout& layout, const ModelSpec& model,
                        const StateSource& source);
 
-/// The buffers that hold a part in training: main weights where there are some, else parameters.
-StateBuffer buffer_of(StatePart part, const StateMap& map);
+/// The buffer that holds a part of a unit in training: main weights where the unit has some, else
+/// parameters.
+StateBuffer buffer_of(StatePart part, const StateMap& map, size_t unit);
 
 /// Cuts a state among the ranks of `map`, so that each writes what it holds: by rank, each element
 /// once. What several ranks hold goes to the one with the least so far, in pieces of at most

@@ -6,16 +6,13 @@
 
 #include "base/dtype.h"
 #include "base/errors.h"
+#include "state/state_shards.h"
 
 namespace braid {
 namespace {
 
 constexpr auto kFloatBytes = static_cast<int64_t>(sizeof(float));
 constexpr auto kBFloat16Bytes = static_cast<int64_t>(sizeof(BFloat16));
-
-StateBuffer moment_buffer(StatePart part) {
-  return part == StatePart::kExpAvg ? StateBuffer::kExpAvg : StateBuffer::kExpAvgSq;
-}
 
 int64_t largest_piece_elems(const ParameterLayout& layout) {
   int64_t largest = 0;
@@ -98,7 +95,7 @@ class StateWriter {
   }
 
   void write_moment(StatePart part, size_t unit) {
-    const StateBuffer kind = moment_buffer(part);
+    const StateBuffer kind = buffer_of(part, map_, unit);
     if (is_zero(kind) || !map_.has(kind)) {
       return;
     }
@@ -215,9 +212,7 @@ void write_state(const StateSource& source, const ParameterLayout& whole, const 
 
 void DeviceState::read(StatePart part, size_t unit, int64_t begin, std::span<float> out,
                        WorkerPool&) const {
-  const StateBuffer kind = part != StatePart::kWeights          ? moment_buffer(part)
-                           : map_.has(StateBuffer::kMainWeight) ? StateBuffer::kMainWeight
-                                                                : StateBuffer::kParam;
+  const StateBuffer kind = buffer_of(part, map_, unit);
   std::fill(out.begin(), out.end(), 0.0f);
   const auto count = static_cast<int64_t>(out.size());
   map_.for_each_element(kind, unit, begin, count, [&](const StateRun& run) {

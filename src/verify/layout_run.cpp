@@ -9,6 +9,7 @@
 #include "base/errors.h"
 #include "data/batch_loader.h"
 #include "plan/parallel_setup.h"
+#include "state/state_shards.h"
 
 namespace braid {
 namespace {
@@ -180,12 +181,16 @@ std::vector<double> LayoutRun::read_buffer(size_t index) const {
 }
 
 UnitValues LayoutRun::read(StateBuffer kind) const {
+  return read_by_unit([kind](size_t) { return kind; });
+}
+
+UnitValues LayoutRun::read_by_unit(const std::function<StateBuffer(size_t unit)>& kind_of) const {
   UnitValues values;
   std::vector<std::vector<double>> contents(map_.buffers().size());
   for (size_t unit = 0; unit < plan_.layout.units.size(); ++unit) {
     const int64_t size = plan_.layout.units[unit].num_elems;
     std::vector<double> target(static_cast<size_t>(size), 0.0);
-    map_.for_each_element(kind, unit, 0, size, [&](const StateRun& run) {
+    map_.for_each_element(kind_of(unit), unit, 0, size, [&](const StateRun& run) {
       std::vector<double>& content = contents[run.buffer];
       if (content.empty()) {
         content = read_buffer(run.buffer);
@@ -199,7 +204,7 @@ UnitValues LayoutRun::read(StateBuffer kind) const {
 }
 
 UnitValues LayoutRun::weights() const {
-  return read(map_.has(StateBuffer::kMainWeight) ? StateBuffer::kMainWeight : StateBuffer::kParam);
+  return read_by_unit([this](size_t unit) { return buffer_of(StatePart::kWeights, map_, unit); });
 }
 
 double LayoutRun::copies_differ(StateBuffer kind) const {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -58,6 +59,7 @@ class LayoutRun {
  private:
   void write_batch(size_t rank, const TokenBatch& batch);
   void write_io(size_t rank, std::string_view name, int64_t first, std::span<const double> values);
+  UnitValues read_by_unit(const std::function<StateBuffer(size_t unit)>& kind_of) const;
   std::vector<double> read_buffer(size_t index) const;
   std::vector<double> read_io(size_t rank, std::string_view name) const;
   const Buffer* find_buffer(size_t rank, std::string_view name) const;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "base/errors.h"
@@ -31,11 +32,29 @@ TEST(Mesh, GroupsFollowMegatronsOrder) {
   EXPECT_EQ(mesh.group("data", 5).kind, GroupKind::kData);
 }
 
-constexpr std::array<std::string_view, 16> kGroupNames{
-    "tensor",    "tensor.kv",         "context",        "context.inner",    "context.outer",
-    "data",      "gradient",          "gradient.shard", "gradient.replica", "pipeline.forward",
-    "embedding", "pipeline.backward", "model",          "model.shard",      "loss",
-    "world"};
+constexpr std::array<std::string_view, 23> kGroupNames{"tensor",
+                                                       "tensor.kv",
+                                                       "context",
+                                                       "context.inner",
+                                                       "context.outer",
+                                                       "data",
+                                                       "gradient",
+                                                       "gradient.shard",
+                                                       "gradient.replica",
+                                                       "pipeline.forward",
+                                                       "embedding",
+                                                       "pipeline.backward",
+                                                       "model",
+                                                       "model.shard",
+                                                       "loss",
+                                                       "world",
+                                                       "expert",
+                                                       "expert.tensor",
+                                                       "expert.data",
+                                                       "expert.data.shard",
+                                                       "expert.data.replica",
+                                                       "expert.model",
+                                                       "expert.model.shard"};
 
 // Each rank is in its own groups, and all members of a group agree on it.
 TEST(Mesh, GroupsPartitionTheRanks) {
@@ -45,7 +64,10 @@ TEST(Mesh, GroupsPartitionTheRanks) {
                    .pipeline = 3,
                    .context_inner = 2,
                    .replicas = 3,
-                   .kv_replicas = 2});
+                   .kv_replicas = 2,
+                   .expert = 6,
+                   .expert_tensor = 2,
+                   .expert_replicas = 2});
   for (const std::string_view name : kGroupNames) {
     for (int rank = 0; rank < mesh.num_ranks(); ++rank) {
       const Group group = mesh.group(name, rank);
@@ -73,8 +95,42 @@ TEST(Mesh, GroupsOfTwoDimensions) {
   EXPECT_EQ(mesh.index_in("gradient", 12), 6);
 }
 
+// Expert ranks are neighbours, whatever tensor and data ranks they are.
+TEST(Mesh, ExpertsSeeTheRanksOfAStageInAnotherOrder) {
+  const Mesh mesh({.tensor = 2, .data = 4, .pipeline = 2, .expert = 4});
+  EXPECT_EQ(mesh.group("expert", 6).ranks, (std::vector<int>{4, 5, 6, 7}));
+  EXPECT_EQ(mesh.group("expert", 6).kind, GroupKind::kExpert);
+  EXPECT_EQ(mesh.group("expert.tensor", 6).ranks, (std::vector<int>{6}));
+  EXPECT_EQ(mesh.group("expert.data", 6).ranks, (std::vector<int>{2, 6}));
+  EXPECT_EQ(mesh.group("expert.data", 6).kind, GroupKind::kData);
+  EXPECT_EQ(mesh.group("expert.model", 6).ranks, (std::vector<int>{4, 5, 6, 7, 12, 13, 14, 15}));
+  EXPECT_EQ(mesh.group("expert.model.shard", 6).ranks.size(), 16u);
+  EXPECT_EQ(mesh.group("gradient", 6).ranks, (std::vector<int>{0, 2, 4, 6}));
+}
+
+// Tensor ranks of experts may be more or fewer than those of attention.
+TEST(Mesh, ExpertTensorMayDifferFromTensor) {
+  const Mesh mesh({.tensor = 1, .data = 16, .expert = 4, .expert_tensor = 2, .expert_replicas = 2});
+  EXPECT_EQ(mesh.sizes().expert_data(), 2);
+  const ExpertPosition at = mesh.expert_position(13);
+  EXPECT_EQ(std::tuple(at.expert_tensor, at.expert, at.expert_data), std::tuple(1, 2, 1));
+  EXPECT_EQ(mesh.group("expert", 13).ranks, (std::vector<int>{9, 11, 13, 15}));
+  EXPECT_EQ(mesh.group("expert.tensor", 13).ranks, (std::vector<int>{12, 13}));
+  EXPECT_EQ(mesh.group("expert.tensor", 13).kind, GroupKind::kTensor);
+  EXPECT_EQ(mesh.group("expert.data", 13).ranks, (std::vector<int>{5, 13}));
+  EXPECT_EQ(mesh.group("expert.data.shard", 13).ranks, (std::vector<int>{13}));
+  EXPECT_EQ(mesh.group("expert.data.replica", 13).ranks, (std::vector<int>{5, 13}));
+}
+
+TEST(Mesh, ExpertsThatDoNotDivideAStageAreABug) {
+  EXPECT_THROW(Mesh({.data = 4, .pipeline = 2, .expert = 8}), InternalError);
+  EXPECT_THROW(Mesh({.data = 4, .expert = 2, .expert_tensor = 4}), InternalError);
+  EXPECT_THROW(Mesh({.data = 4, .expert = 2, .expert_replicas = 4}), InternalError);
+}
+
 TEST(Mesh, UnknownGroupIsAnError) {
   EXPECT_THROW(Mesh(MeshSizes{}).group("everyone", 0), InternalError);
+  EXPECT_THROW(Mesh(MeshSizes{}).group("experts", 0), InternalError);
 }
 
 TEST(Mesh, SizesThatDoNotDivideAreRefused) {

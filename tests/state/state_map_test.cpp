@@ -27,11 +27,11 @@ Places expected_places(const RunPlan& plan, bool is_whole) {
   Places places;
   for (const RankPlan& rank : plan.ranks) {
     const int number = rank.programs[kTrainProgram].rank;
-    const auto shard =
-        plan.parallel.shard == ShardKind::kNone ? 0 : plan.mesh.index_in("gradient.shard", number);
-    for (const ParameterUnit& unit : rank.layout.units) {
+    const std::vector<int64_t> shards = shard_indices(plan.mesh, number, rank.layout.domains);
+    for (size_t u = 0; u < rank.layout.units.size(); ++u) {
+      const ParameterUnit& unit = rank.layout.units[u];
       const UnitRange range =
-          is_whole ? UnitRange{0, unit.num_elems} : shard_of(unit, rank.layout.num_shards, shard);
+          is_whole ? UnitRange{0, unit.num_elems} : owned_range(rank.layout, u, shards);
       for (const size_t index : unit.slots) {
         const ParameterSlot& slot = rank.layout.slots[index];
         const Parameter& parameter = rank.layout.parameters[slot.parameter];

@@ -167,7 +167,8 @@ TEST_P(AssignPiecesOf, EachElementIsWrittenOnceByARankThatHoldsIt) {
         const ParameterSlot& slot = plan.layout.slots[piece.parameter];
         const auto [of_unit, is_new] = held.try_emplace(slot.unit);
         if (is_new) {
-          of_unit->second = held_elements(map, buffer_of(part, map), slot.unit, plan.layout, rank);
+          of_unit->second =
+              held_elements(map, buffer_of(part, map, slot.unit), slot.unit, plan.layout, rank);
         }
         const int64_t pitch = row_elems(plan.layout.parameters[piece.parameter].shape);
         for (int64_t run = 0; run < piece.range.num_runs; ++run) {
