@@ -2,6 +2,9 @@
 
 #include <fmt/core.h>
 
+#include <array>
+
+#include "base/errors.h"
 #include "base/text.h"
 #include "config/overlap_defaults.h"
 #include "config/value.h"
@@ -12,14 +15,45 @@ namespace {
 constexpr std::string_view kIntroduction =
     "# Configuration\n"
     "\n"
-    "`braid train run.toml` reads one TOML file. Every key has a default; `--set "
+    "`braid train run.toml` reads one TOML file. Every key has a default, and `--set "
     "section.key=value` overrides a key on the\n"
-    "command line, as often as needed. Unknown keys, wrong types and values outside the limits are "
-    "refused. The resolved\n"
-    "configuration is printed at the start and saved in the run folder. Paths are relative to the "
+    "command line, as often as needed. braid refuses unknown keys, wrong types and values outside "
+    "the limits. It prints the\n"
+    "resolved configuration at the start and saves it in the run folder. Paths are relative to the "
     "working directory.\n"
     "\n"
-    "This page is made from the table in `src/config/fields.cpp`; a test keeps the two equal.\n";
+    "A test keeps this page equal to the table in `src/config/fields.cpp`.\n"
+    "\n"
+    "## The ten keys that everyone needs\n"
+    "\n"
+    "| Key | Default | Meaning |\n"
+    "| --- | --- | --- |\n";
+
+constexpr std::string_view kAfterFirstKeys =
+    "\n"
+    "If the run does not fit in memory, set `memory.recompute = \"auto\"` or `parallel.shard`. "
+    "With "
+    "several ranks, `[parallel]`\n"
+    "says how they share the work; `braid plan run.toml --search` finds a layout. "
+    "`overlap.cost` lets braid search for the\n"
+    "best overlap. [examples](../examples) has complete run files.\n";
+
+struct KeyName {
+  std::string_view section;
+  std::string_view name;
+};
+
+/// What a first run file sets, in the order in which one thinks of it.
+constexpr std::array<KeyName, 10> kFirstKeys = {{{"model", "preset"},
+                                                 {"data", "train"},
+                                                 {"data", "tokenizer"},
+                                                 {"train", "sequence"},
+                                                 {"train", "microbatch"},
+                                                 {"train", "global_batch"},
+                                                 {"train", "steps"},
+                                                 {"train", "dtype"},
+                                                 {"optimizer", "learning_rate"},
+                                                 {"parallel", "ranks"}}};
 
 std::string default_text(const Field& field) {
   const std::optional<ConfigValue> value = value_of(field, RunConfig());
@@ -52,6 +86,17 @@ void for_each_key(OnSection on_section, OnField on_field) {
   }
 }
 
+std::string first_keys_text() {
+  std::string text;
+  for (const KeyName& key : kFirstKeys) {
+    const Field* field = find_field(key.section, key.name);
+    check(field != nullptr, "there is no key {}.{}", key.section, key.name);
+    text += fmt::format("| `{}.{}` | `{}` | {} |\n", key.section, key.name, default_text(*field),
+                        field->doc);
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string to_toml(const RunConfig& config) {
@@ -75,7 +120,7 @@ std::string to_toml(const RunConfig& config) {
 }
 
 std::string config_reference() {
-  std::string text(kIntroduction);
+  std::string text = fmt::format("{}{}{}", kIntroduction, first_keys_text(), kAfterFirstKeys);
   for_each_key(
       [&](const Section& section) {
         text += fmt::format(
