@@ -45,7 +45,7 @@ std::string write_simulated_report(const std::string& folder, const SimulatedRun
                                    std::span<const int> ranks);
 
 /// Why communication of these ranks is exposed, one line for each kind:
-///   overlap   tensor: 41.2 ms, 70.1% hidden; exposed 8.10 ms on the compute stream itself, ...
+///   overlap   tensor: 41.2 ms, 70.1% hidden; 8.10 ms exposed on the compute stream, ...
 /// after one that names the ranks; "" if none of them communicates. Throws ConfigError for a rank
 /// that the run does not have.
 std::string describe_overlap(const SimulatedRun& run, std::span<const int> ranks);

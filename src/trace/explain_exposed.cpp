@@ -214,24 +214,26 @@ std::string longest_wait(const ExplainedCommunication& communication) {
                      longest.num_waits == 1 ? "place" : "places");
 }
 
-std::string_view explanation(ExposedReason reason) {
+std::string_view explanation(ExposedReason reason, GroupKind kind) {
   switch (reason) {
     case ExposedReason::kAfterCompute:
-      return "after the last compute task, with nothing left to run beside it";
+      return "after the last compute task: nothing is left to hide it under";
     case ExposedReason::kBeforeOptimizer:
-      return "when only the optimizer was left, which needs it";
+      return kind == GroupKind::kWorld
+                 ? "at the end of the backward: the optimizer needs this sum"
+                 : "at the end of the backward: the optimizer needs these gradients";
     case ExposedReason::kWarmup:
       return "in the pipeline's warm-up, before the first backward";
     case ExposedReason::kCooldown:
       return "in the pipeline's cool-down, after the last forward";
     case ExposedReason::kBeforeCompute:
-      return "before the first compute task, which has to wait for it";
+      return "at the start of the step: the first compute task waits for it";
     case ExposedReason::kComputeStream:
-      return "on the compute stream itself, where nothing can run beside it";
+      return "on the compute stream, where nothing can run beside it";
     case ExposedReason::kOtherWait:
-      return "while compute paused for another reason";
+      return "while compute waited for something else";
     case ExposedReason::kComputeWaits:
-      return "while compute had nothing else to run and waited";
+      return "while compute waited for it with nothing else to run";
   }
   return "";
 }
@@ -288,15 +290,15 @@ std::string describe_exposed(const ExplainedCommunication& communication) {
   bool named = false;
   for (size_t i = 0; i < std::min(reasons.size(), kMostReasons); ++i) {
     const auto& [exposed_ns, reason] = reasons[i];
-    text += fmt::format("{} {} {}", i == 0 ? "; exposed" : ",", duration(exposed_ns),
-                        explanation(reason));
+    text += fmt::format("; {} exposed {}", duration(exposed_ns),
+                        explanation(reason, communication.kind));
     if (names_waiting(reason) && !named) {
       text += longest_wait(communication);
       named = true;
     }
   }
   if (time.exposed_wait_ns > 0) {
-    text += fmt::format("; {} of the exposed time it waited for other ranks",
+    text += fmt::format("; for {} of the exposed time it waited for other ranks",
                         duration(time.exposed_wait_ns));
   }
   return text;

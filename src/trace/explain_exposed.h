@@ -11,7 +11,7 @@
 
 namespace braid {
 
-/// Why communication was exposed, as far as the timeline of its rank shows it. Of several that hold
+/// Why communication was exposed, as far as the timeline of its rank shows it. If several apply,
 /// the first counts.
 enum class ExposedReason : uint8_t {
   kAfterCompute,     ///< no compute task comes after it
@@ -19,9 +19,9 @@ enum class ExposedReason : uint8_t {
   kWarmup,           ///< of the pipeline: before the rank's first backward task
   kCooldown,         ///< of the pipeline: after the rank's last forward task
   kBeforeCompute,    ///< no compute task comes before it
-  kComputeStream,    ///< it runs on the compute stream, which cannot do anything else meanwhile
-  kOtherWait,        ///< it goes on when compute does, which so waited for something else
-  kComputeWaits,     ///< compute goes on when it has ended
+  kComputeStream,    ///< it runs on the compute stream, which can do nothing else meanwhile
+  kOtherWait,        ///< it continues when compute does, so compute waited for something else
+  kComputeWaits,     ///< compute continues when it ends
 };
 inline constexpr size_t kNumExposedReasons = 8;
 
@@ -51,9 +51,9 @@ struct ExplainedCommunication {
 /// InternalError as it does. O(n log n).
 std::vector<ExplainedCommunication> explain_exposed(const Timeline& timeline);
 
-/// One sentence for people, with at most three reasons, and how much of the exposed time nothing
-/// was moved because other ranks were yet to come:
-///   tensor: 41.2 ms, 70.1% hidden; exposed are 8.10 ms on the compute stream itself, which ...
+/// One line for people: at most three reasons, and for how much of the exposed time it waited for
+/// other ranks, so that no bytes moved:
+///   tensor: 41.2 ms, 70.1% hidden; 8.10 ms exposed on the compute stream, where nothing can ...
 std::string describe_exposed(const ExplainedCommunication& communication);
 
 }  // namespace braid

@@ -56,8 +56,8 @@ TEST(ExplainExposed, ComputeThatGoesOnAtTheEndWaited) {
   EXPECT_EQ(ns_of(one, ExposedReason::kComputeWaits), 100);
   EXPECT_THAT(one.waiting, ElementsAre(WaitingTask{"op", Phase::kDgrad, 1, 100}));
   EXPECT_EQ(describe_exposed(one),
-            "data: 150 ns, 33.3% hidden; exposed 100 ns while compute had nothing else to run and "
-            "waited (most before op, dgrad: 100 ns in 1 place)");
+            "data: 150 ns, 33.3% hidden; 100 ns exposed while compute waited for it with nothing "
+            "else to run (most before op, dgrad: 100 ns in 1 place)");
 }
 
 TEST(ExplainExposed, CommunicationThatGoesOnBesideComputeWasNotWaitedFor) {
@@ -65,7 +65,8 @@ TEST(ExplainExposed, CommunicationThatGoesOnBesideComputeWasNotWaitedFor) {
                               compute_at(160, 300, Phase::kForward)});
   EXPECT_EQ(ns_of(one, ExposedReason::kOtherWait), 60);
   EXPECT_TRUE(one.waiting.empty());
-  EXPECT_THAT(describe_exposed(one), HasSubstr("60 ns while compute paused for another reason"));
+  EXPECT_THAT(describe_exposed(one),
+              HasSubstr("60 ns exposed while compute waited for something else"));
 }
 
 TEST(ExplainExposed, OnTheComputeStreamNothingCanRunBeside) {
@@ -75,7 +76,7 @@ TEST(ExplainExposed, OnTheComputeStreamNothingCanRunBeside) {
   EXPECT_EQ(ns_of(one, ExposedReason::kComputeStream), 70);
   EXPECT_EQ(one.waiting.at(0).num_waits, 2);
   EXPECT_THAT(describe_exposed(one),
-              HasSubstr("70 ns on the compute stream itself, where nothing can run beside it "
+              HasSubstr("70 ns exposed on the compute stream, where nothing can run beside it "
                         "(most before op, forward: 70 ns in 2 places)"));
 }
 
@@ -87,9 +88,9 @@ TEST(ExplainExposed, TheEndsOfTheStepHaveNothingToRunBeside) {
   EXPECT_EQ(ns_of(one, ExposedReason::kAfterCompute), 40);
   EXPECT_THAT(
       describe_exposed(one),
-      HasSubstr("exposed 50 ns when only the optimizer was left, which needs it, 40 ns after "
-                "the last compute task, with nothing left to run beside it, 30 ns before "
-                "the first compute task, which has to wait for it"));
+      HasSubstr("; 50 ns exposed at the end of the backward: the optimizer needs these gradients"
+                "; 40 ns exposed after the last compute task: nothing is left to hide it under"
+                "; 30 ns exposed at the start of the step: the first compute task waits for it"));
 }
 
 TEST(ExplainExposed, APipelineFillsAndDrains) {
