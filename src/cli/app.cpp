@@ -44,12 +44,11 @@ void add_commands(CLI::App& app, const Console& console) {
   app.require_subcommand(1);
   app.set_version_flag("--version", "braid " BRAID_VERSION, "Print the version and exit");
   app.footer(
-      "braid COMMAND --help explains a command and its options. Exit status: 0; 2 for a command "
-      "line or a\n"
-      "configuration that has to be changed; 1 for anything else that went wrong.\n\n"
-      "  braid tokenize --input corpus.txt --output corpus --tokenizer bytes\n"
-      "  braid train examples/tiny_cpu.toml --set data.train=corpus\n"
-      "  braid generate runs/tiny_cpu --prompt \"Once\"");
+      "braid COMMAND --help explains a command and its options. Exit status: 0 on success,\n2 if "
+      "the command line or the configuration must change, 1 for any other error.\n\n  braid "
+      "tokenize --input corpus.txt --output corpus --tokenizer bytes\n  braid train "
+      "examples/tiny_cpu.toml --set data.train=corpus\n  braid generate runs/tiny_cpu --prompt "
+      "\"Once\"");
   add_train_command(app, console);
   add_plan_command(app, console);
   add_simulate_command(app, console);
@@ -109,7 +108,7 @@ int run_cli(int argc, char** argv) {
   occupy_closed_streams();
   std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is a failed write, with its message
   CLI::App app(
-      "braid trains large language models and says what every microsecond of a step is for.",
+      "braid trains large language models and shows what every microsecond of a step is spent on.",
       "braid");
   const Console console;
   try {

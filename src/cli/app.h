@@ -9,7 +9,7 @@ namespace braid {
 /// wrong. Errors are one line on stderr.
 int run_cli(int argc, char** argv);
 
-/// Thrown where all has been said: the program ends with this status.
+/// Thrown after all output has been printed: the program ends with this status.
 struct EndOfProgram {
   int exit_code = 0;
 };

@@ -42,7 +42,7 @@ int64_t now_ns() {
       .count();
 }
 
-/// The bar while points are measured; nothing where nobody watches.
+/// The progress bar of the measurement; nothing if the output is not a terminal.
 class CalibrationBar {
  public:
   explicit CalibrationBar(const Console& console)
@@ -95,9 +95,8 @@ std::vector<CalibratedRun> runs_of(const CalibrateArguments& arguments) {
     if (planned.config.train.dtype != first.train.dtype ||
         planned.config.runtime.repeatable != first.runtime.repeatable) {
       throw_config_error(
-          "--config {}: train.dtype is {} and runtime.repeatable {}, of {} they are {} and {}; "
-          "runs "
-          "that are measured together agree about both",
+          "--config {}: train.dtype is {} and runtime.repeatable is {}, but in {} they are {} and "
+          "{}; runs that are measured together must agree on both",
           quote(path, 128), planned.config.train.dtype, planned.config.runtime.repeatable,
           quote(arguments.configs.front(), 128), first.train.dtype, first.runtime.repeatable);
     }
@@ -160,7 +159,7 @@ void run(const CalibrateArguments& arguments, const Console& console) {
   CalibrateOptions options = options_of(arguments);
   std::optional<Profile> older;
   if (!arguments.add_to.empty()) {
-    older = load_profile(arguments.add_to);  // a wrong file is said before minutes are spent
+    older = load_profile(arguments.add_to);  // reports a bad file before spending minutes
   }
   console.print(describe_device(options.device));
   CalibrationBar bar(console);
@@ -184,13 +183,13 @@ void run(const CalibrateArguments& arguments, const Console& console) {
 void add_calibrate_command(CLI::App& app, const Console& console) {
   const auto arguments = std::make_shared<CalibrateArguments>();
   CLI::App* command = app.add_subcommand(
-      "calibrate", "Measure what tasks take on this machine, for `braid plan --cost`");
+      "calibrate", "Measure how long tasks take on this machine, for `braid plan --cost`");
   command->add_option("--device", arguments->device, "Device to measure")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
       ->capture_default_str();
   command
       ->add_option("--config", arguments->configs,
-                   "Run file whose shapes are measured too, in its dtype; may be repeated")
+                   "Run file whose shapes to measure too, in its dtype; may be repeated")
       ->type_name("FILE")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
@@ -203,45 +202,43 @@ void add_calibrate_command(CLI::App& app, const Console& console) {
       ->needs("--config");
   command
       ->add_option("--out", arguments->out,
-                   "File to write; without it profiles/ and the kind of device")
+                   "File to write (default: profiles/ and the kind of device)")
       ->type_name("FILE");
   command
-      ->add_option("--like", arguments->like,
-                   "Known device that answers for what is not measured; without it by name")
+      ->add_option(
+          "--like", arguments->like,
+          "Known device whose data sheet prices everything that is not measured (default: by name)")
       ->check(CLI::IsMember(known_device_kinds()));
   command
       ->add_option("--threads", arguments->threads,
-                   "Compute threads of a CPU rank; 0 = as the run file says, or the cores divided "
+                   "Compute threads of a CPU rank; 0 = as the run file says, or all cores divided "
                    "by the ranks")
       ->type_name("N")
       ->check(between(0, 4096));
   command
       ->add_option("--ranks-at-once", arguments->ranks_at_once,
-                   "Ranks that communicate while they are timed, of a CPU also compute at the same "
-                   "time; 0 = as many as the run file has (of a CPU at most twice the cores), "
-                   "without one all GPUs, or one CPU rank")
+                   "Ranks that communicate at the same time while they are timed; CPU ranks also "
+                   "compute at the same time. 0 = the ranks of the run file (on a CPU at most "
+                   "twice the cores), or without a run file all GPUs or one CPU rank")
       ->type_name("N")
       ->check(between(0, 64));
   command->add_flag("--copy-engines", arguments->copy_engines,
-                    "Of several GPUs: also time what copy engines can do (overlap.comm_engine)");
-  command->add_flag("--quick", arguments->quick, "Some seconds: few shapes, few repetitions");
+                    "With several GPUs: also time copy engines (overlap.comm_engine)");
+  command->add_flag("--quick", arguments->quick, "Take only seconds: few shapes, few repetitions");
   command
       ->add_option("--add-to", arguments->add_to,
-                   "Profile of the same device and software: its points stay, but for those that "
-                   "are measured anew; written to --out, "
-                   "without it to FILE itself")
+                   "Profile of the same device and software to extend: keeps its points except "
+                   "those measured again. Written to --out, or without it to FILE itself")
       ->type_name("FILE");
   command
-      ->add_flag("--only-config", arguments->only_config,
-                 "The shapes of the run files and no others; what the profile lacks is priced by "
-                 "the known device")
+      ->add_flag(
+          "--only-config", arguments->only_config,
+          "Measure only the shapes of the run files; the known device prices everything else")
       ->needs("--config");
   command->footer(
-      "Takes a minute or two, on a GPU three where it must choose its kernels first; an idle "
-      "machine measures best. docs/profiles.md explains the "
-      "file.\n\n"
-      "  braid calibrate --config examples/tiny_cpu.toml --out my.json\n"
-      "  braid plan examples/tiny_cpu.toml --cost my.json");
+      "Takes one or two minutes, or three on a GPU that must first choose its kernels. Run it on "
+      "an idle machine.\ndocs/profiles.md explains the file.\n\n  braid calibrate --config "
+      "examples/tiny_cpu.toml --out my.json\n  braid plan examples/tiny_cpu.toml --cost my.json");
   command->callback([arguments, &console] { run(*arguments, console); });
 }
 

@@ -26,7 +26,7 @@ std::optional<std::string> checkpoint_at(const std::string& path) {
 
 std::string hint_of_import(const std::string& path) {
   return fs::exists(path + "/config.json")
-             ? fmt::format("; of a Hugging Face folder `braid import {} FOLDER` makes one", path)
+             ? fmt::format("; `braid import {} FOLDER` converts a Hugging Face folder", path)
              : "";
 }
 
@@ -34,7 +34,7 @@ std::string find_checkpoint(const std::string& path) {
   const std::optional<std::string> found = checkpoint_at(path);
   if (!found) {
     throw_data_error(
-        "'{}' is no checkpoint, and there is none in it or in its folder checkpoints{}", path,
+        "'{}' is not a checkpoint, and neither it nor its folder checkpoints contains one{}", path,
         hint_of_import(path));
   }
   return *found;

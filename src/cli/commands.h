@@ -10,7 +10,7 @@ class App;
 
 namespace braid {
 
-/// Where commands write: standard output, and whether somebody watches it on a terminal.
+/// Where commands write: standard output, and whether it is a terminal.
 class Console {
  public:
   Console();

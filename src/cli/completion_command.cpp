@@ -168,7 +168,7 @@ std::string fish_completion(const std::vector<CommandWords>& commands) {
 void add_completion_command(CLI::App& app, const Console& console) {
   const auto shell = std::make_shared<std::string>();
   CLI::App* command = app.add_subcommand(
-      "completion", "Print what completes commands, options and configuration keys in a shell");
+      "completion", "Print a shell script that completes commands, options and configuration keys");
   command->add_option("shell", *shell, "The shell")
       ->required()
       ->check(CLI::IsMember({"bash", "zsh", "fish"}));

@@ -23,7 +23,7 @@ void add_config_arguments(CLI::App& command, ConfigArguments& arguments) {
   // What CLI11 calls a version flag is a flag that prints a text and ends, whatever else is
   // missing.
   command.set_version_flag("--help-config", config_help,
-                           "Explain every key of a run file, and exit");
+                           "Explain every key of a run file and exit");
 }
 
 int64_t tokenizer_vocabulary(const RunConfig& config) {

@@ -53,7 +53,7 @@ std::string gpu_lines() {
   }
   const CudaGpu& first = gpus.usable.front();
   return line("gpu",
-              fmt::format("{} x {}, {}; this build trains bfloat16 there", gpus.usable.size(),
+              fmt::format("{} x {}, {}; this build trains in bfloat16 there", gpus.usable.size(),
                           first.name, format_bytes(first.memory_bytes))) +
          line("between gpus", describe_cuda_communication()) +
          line("timelines", "by " + describe_cuda_tracing());
@@ -93,7 +93,7 @@ std::string diagnosis() {
                                  std::thread::hardware_concurrency(), instruction_sets())) +
          line("memory", format_bytes(host_memory_bytes())) + disk_line() + gpu_lines() +
          line("launcher", launcher_line()) + line("blas", blas_description()) +
-         program_line("chromium", "looks at report.html in tests", "chromium") +
+         program_line("chromium", "opens report.html in tests", "chromium") +
          program_line("clang++-14", "sanitizers and fuzzers", "clang-14 libclang-rt-14-dev") +
          program_line("clang-format", "formatting check", "clang-format") +
          program_line("tensorboard", "shows the events of a run",
@@ -104,7 +104,8 @@ std::string diagnosis() {
 
 void add_doctor_command(CLI::App& app, const Console& console) {
   CLI::App* command = app.add_subcommand(
-      "doctor", "Say what this machine has, what braid uses of it, and how to get what is missing");
+      "doctor",
+      "Show what this machine has, what braid uses of it, and how to get what is missing");
   command->callback([&console] { console.print(diagnosis()); });
 }
 

@@ -44,7 +44,7 @@ Device device_of(RunConfig config) {
 
 std::string describe_place(const EmulateArguments& arguments, const Device& device,
                            const SimulatedRun& run) {
-  return fmt::format("emulated  rank {} of {} on {}; the others as the simulator says{} ({})\n",
+  return fmt::format("emulated  rank {} of {} on {}; the simulator stands for the others{} ({})\n",
                      arguments.rank, run.plan().mesh.num_ranks(),
                      device.gpu ? "the " + device.gpu->name : "the CPU",
                      arguments.no_waits ? ", and never late" : "", run.model().description());
@@ -90,29 +90,29 @@ void run(const EmulateArguments& arguments, const Console& console) {
 
 void add_emulate_command(CLI::App& app, const Console& console) {
   const auto arguments = std::make_shared<EmulateArguments>();
-  CLI::App* command = app.add_subcommand(
-      "emulate",
-      "Run one rank of a run at full size on this machine, without the others: its step, its "
-      "memory, and how far the simulator is off");
+  CLI::App* command = app.add_subcommand("emulate",
+                                         "Run one rank at full size on this machine and simulate "
+                                         "the others: measured and simulated step, memory");
   add_config_arguments(*command, arguments->config);
   add_machine_options(*command, arguments->machine);
   command
-      ->add_option("--rank", arguments->rank,
-                   "The rank: the first of those that differ in their part of the data only")
+      ->add_option(
+          "--rank", arguments->rank,
+          "The rank to run; of ranks that differ only in their part of the data, the first")
       ->type_name("R")
       ->check(at_least(0))
       ->capture_default_str();
-  command->add_option("--steps", arguments->steps, "Steps that are timed, behind three others")
+  command
+      ->add_option("--steps", arguments->steps, "Number of timed steps, after three untimed ones")
       ->check(between(1, 10'000))
       ->capture_default_str();
   command->add_flag("--no-waits", arguments->no_waits,
-                    "The others are never late: communication takes only as long as bytes move, so "
-                    "that a pipeline has no bubble");
-  command->add_flag(
-      "--copies", arguments->copies,
-      "What the others would send is made in every step, by copies within the device, "
-      "instead of once: in exactly the memory of the run, but products slow such "
-      "copies far more than they slow pushes of peers");
+                    "Assume that other ranks are never late: communication takes only as long as "
+                    "bytes move, and a pipeline has no bubble");
+  command->add_flag("--copies", arguments->copies,
+                    "Make the data of the other ranks in every step, by copies within the device, "
+                    "instead of once. This uses exactly the memory of the run, but products slow "
+                    "such copies far more than they slow pushes of peers");
   command
       ->add_option("--trace", arguments->trace,
                    "Write the timeline of the traced step for Perfetto (ui.perfetto.dev) or "
@@ -120,18 +120,17 @@ void add_emulate_command(CLI::App& app, const Console& console) {
       ->type_name("FILE");
   command
       ->add_option("--report", arguments->report,
-                   "Write a folder like that of a run: report.html, with the step as it ran beside "
-                   "the step as simulated, and what `braid report FOLDER --compare OTHER` needs")
+                   "Write a run folder: report.html, with the measured step beside the simulated "
+                   "one, and the files that `braid report FOLDER --compare OTHER` needs")
       ->type_name("FOLDER");
   command->add_flag("--json", arguments->json, "Print a JSON object instead of text");
   command->footer(
-      "Kernels and overlap are real; communication takes the time that the simulator gives it, and "
-      "brings numbers\nthat are made up, once, into memory of their own. Needs no data. "
-      "docs/simulator.md says what that leaves out.\n\n"
-      "  braid emulate run.toml --cluster h200x8\n"
-      "  braid emulate run.toml --cluster h200x64 --auto-overlap --rank 8\n"
-      "  braid emulate run.toml --profile my.json --no-waits --trace rank0.json\n"
-      "  braid emulate run.toml --cluster h200x8 --report runs/rank0");
+      "Kernels and overlap are real. Communication takes as long as in the simulation and delivers "
+      "made-up numbers,\nwhich are made once and kept in separate memory. Needs no data. "
+      "docs/simulator.md has the limits.\n\n  braid emulate run.toml --cluster h200x8\n  braid "
+      "emulate run.toml --cluster h200x64 --auto-overlap --rank 8\n  braid emulate run.toml "
+      "--profile my.json --no-waits --trace rank0.json\n  braid emulate run.toml --cluster h200x8 "
+      "--report runs/rank0");
   command->callback([arguments, &console] { run(*arguments, console); });
 }
 

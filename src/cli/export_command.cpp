@@ -53,7 +53,7 @@ void add_export_command(CLI::App& app, const Console& console) {
   command->add_option("path", arguments->path, "Run folder or checkpoint")
       ->required()
       ->type_name("PATH");
-  command->add_option("folder", arguments->folder, "Folder to make; must not exist")
+  command->add_option("folder", arguments->folder, "Folder to create; must not exist")
       ->required()
       ->type_name("FOLDER");
   command
@@ -63,14 +63,14 @@ void add_export_command(CLI::App& app, const Console& console) {
       ->capture_default_str();
   command
       ->add_option("--max-shard-size", arguments->max_shard_size,
-                   "Begin another file before one has more: 5GB, 512MiB, ...")
+                   "Largest size of a file: 5GB, 512MiB, ...")
       ->check(byte_size())
       ->type_name("SIZE")
       ->capture_default_str();
   command->footer(
-      "Names and layouts are those of LlamaForCausalLM, Qwen2ForCausalLM (biases on qkv) and\n"
-      "GPT2LMHeadModel; docs/checkpoints.md lists them. The tokenizer is not part of it.\n\n"
-      "  braid export runs/quickstart exported --dtype bf16");
+      "Names and layouts are those of LlamaForCausalLM, Qwen2ForCausalLM (biases on qkv) "
+      "and\nGPT2LMHeadModel; docs/checkpoints.md lists them. The tokenizer is not exported.\n\n  "
+      "braid export runs/quickstart exported --dtype bf16");
   command->callback([arguments, &console] { export_model(*arguments, console); });
 }
 

@@ -83,8 +83,8 @@ void check_tokenizer(const Tokenizer& tokenizer, const ModelSpec& model,
                      const LoadedCheckpoint& checkpoint) {
   if (tokenizer.vocabulary_size() > model.vocabulary) {
     throw_config_error(
-        "--tokenizer: '{}' has {} ids, the vocabulary of the model in {} has {}; give the "
-        "tokenizer that it was trained with",
+        "--tokenizer: '{}' has {} ids, but the vocabulary of the model in {} has {}; give the "
+        "tokenizer that the model was trained with",
         tokenizer.name(), tokenizer.vocabulary_size(), checkpoint.path(), model.vocabulary);
   }
 }
@@ -171,35 +171,34 @@ void add_generate_command(CLI::App& app, const Console& console) {
   command->add_option("path", arguments->path, "Run folder or checkpoint")
       ->required()
       ->type_name("FOLDER");
-  command->add_option("--prompt", arguments->prompt, "Text to continue; empty: begin a document");
-  command->add_option("--tokens", arguments->tokens, "Tokens to add at most")
+  command->add_option("--prompt", arguments->prompt, "Text to continue; empty = begin a document");
+  command->add_option("--tokens", arguments->tokens, "Largest number of tokens to add")
       ->check(at_least(1))
       ->capture_default_str();
   command
       ->add_option("--temperature", arguments->sampling.temperature,
-                   "How freely tokens are drawn; 0: always the likeliest one")
+                   "Sampling temperature; 0 = always take the likeliest token")
       ->check(between(0, 100))
       ->capture_default_str();
   command
       ->add_option("--top-k", arguments->sampling.top_k,
-                   "Draw from the k likeliest tokens only; 0: from all")
+                   "Draw from the k likeliest tokens only; 0 = from all")
       ->check(at_least(0))
       ->capture_default_str();
   command
       ->add_option("--seed", arguments->sampling.seed,
-                   "Seed of the draws: the same seed draws the same text")
+                   "Random seed; the same seed gives the same text")
       ->check(at_least(0))
       ->capture_default_str();
   command
-      ->add_option(
-          "--device", arguments->device,
-          "Where the model runs; default: as the run, or on the CPU if its GPU is not here. "
-          "A GPU computes in bfloat16")
+      ->add_option("--device", arguments->device,
+                   "Where the model runs (default: as in the run, or on the CPU if this machine "
+                   "lacks the GPU). A GPU computes in bfloat16")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
   command
       ->add_option("--context", arguments->context,
-                   "Tokens that the model looks back at most, which costs memory; default: "
-                   "train.sequence of the run")
+                   "How many tokens the model can look back; more takes more memory (default: "
+                   "train.sequence of the run)")
       ->check(between(1, kMostContext));
   command->add_option("--tokenizer", arguments->tokenizer,
                       "SentencePiece model or \"bytes\", instead of the run's own");

@@ -37,7 +37,7 @@ void import_model(const ImportArguments& arguments, const Console& console) {
   const ImportSummary summary = import_weights(arguments.hf_folder, arguments.folder);
   console.print(fmt::format("{}\nwrote {}\n", describe_model(summary.model), summary.checkpoint));
   if (!summary.ignored.empty()) {
-    console.print(fmt::format("not used of config.json: {}\n", join(summary.ignored, ", ")));
+    console.print(fmt::format("ignored in config.json: {}\n", join(summary.ignored, ", ")));
   }
   console.print(fmt::format(
       "to train from it, set checkpoint.resume = \"{}\" in a run file with this section:\n{}",
@@ -49,24 +49,23 @@ void import_model(const ImportArguments& arguments, const Console& console) {
 void add_import_command(CLI::App& app, const Console& console) {
   const auto arguments = std::make_shared<ImportArguments>();
   CLI::App* command =
-      app.add_subcommand("import", "Make a checkpoint of a Hugging Face folder of weights");
+      app.add_subcommand("import", "Convert a Hugging Face folder of weights to a checkpoint");
   command
       ->add_option("hf_folder", arguments->hf_folder,
                    "Folder with config.json and model.safetensors, or its index and files")
       ->required()
       ->type_name("HF_FOLDER");
   command
-      ->add_option("folder", arguments->folder, "Folder of checkpoints to make; must not hold any")
+      ->add_option("folder", arguments->folder,
+                   "Folder to write the checkpoint into; must not hold checkpoints")
       ->required()
       ->type_name("FOLDER");
   command->footer(
-      "Reads LlamaForCausalLM without rope scaling, Qwen2ForCausalLM without sliding windows and\n"
-      "GPT2LMHeadModel, in f32, bf16 or f16. What config.json asks for and braid does not do is "
-      "an\n"
-      "error. The checkpoint is of step 0, for generate, export and the start of a training "
-      "run.\n\n"
-      "  braid import Qwen2.5-0.5B imported\n"
-      "  braid generate imported --tokenizer tokenizer.model --prompt \"Once\"");
+      "Reads LlamaForCausalLM without rope scaling, Qwen2ForCausalLM without sliding windows "
+      "and\nGPT2LMHeadModel, in f32, bf16 or f16. If config.json asks for something that braid "
+      "does not support, that is an error.\nThe checkpoint is of step 0: use it to generate, to "
+      "export or to start a training run.\n\n  braid import Qwen2.5-0.5B imported\n  braid "
+      "generate imported --tokenizer tokenizer.model --prompt \"Once\"");
   command->callback([arguments, &console] { import_model(*arguments, console); });
 }
 

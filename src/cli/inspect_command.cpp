@@ -113,10 +113,10 @@ std::string inspect(const std::string& path) {
     return describe_dataset(path);
   }
   if (!fs::exists(path)) {
-    throw_data_error("'{}' does not exist, nor does a pair '{}.bin' and '{}.idx'", path, prefix,
-                     prefix);
+    throw_data_error("'{}' does not exist, and neither does a pair '{}.bin' and '{}.idx'", path,
+                     prefix, prefix);
   }
-  throw_data_error("'{}' is no run folder, checkpoint, .safetensors, .model or .bin/.idx file{}",
+  throw_data_error("'{}' is not a run folder, checkpoint, .safetensors, .model or .bin/.idx file{}",
                    path, hint_of_import(path));
 }
 
@@ -134,10 +134,8 @@ void add_inspect_command(CLI::App& app, const Console& console) {
       ->required()
       ->type_name("PATH");
   command->footer(
-      "Checksums, sizes and every index entry are checked; damage is an error, and exit status "
-      "1.\n\n"
-      "  braid inspect runs/quickstart\n"
-      "  braid inspect presets");
+      "Checks checksums, sizes and every index entry; damage is an error with exit status 1.\n\n  "
+      "braid inspect runs/quickstart\n  braid inspect presets");
   command->callback([path, &console] { console.print(inspect(*path)); });
 }
 

@@ -10,8 +10,7 @@ void add_passes_command(CLI::App& app, const Console& console) {
   CLI::App* command = app.add_subcommand(
       "passes", "List the passes over a step program, in the order in which they run");
   command->footer(
-      "Any of them but the required ones is turned off by overlap.disable_passes or "
-      "BRAID_DISABLE_PASSES.");
+      "overlap.disable_passes or BRAID_DISABLE_PASSES turns off any of them that is not required.");
   command->callback([&console] {
     for (const Pass& pass : default_pipeline()) {
       console.print(fmt::format(

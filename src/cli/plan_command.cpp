@@ -122,50 +122,46 @@ void add_plan_command(CLI::App& app, const Console& console) {
   };
   const auto arguments = std::make_shared<PlanArguments>();
   CLI::App* command = app.add_subcommand(
-      "plan", "Say what a run will need - programs, passes, memory by class - without starting it");
+      "plan", "Show what a run needs (programs, passes, memory by class) without starting it");
   add_config_arguments(*command, arguments->config);
   CLI::Option* program = command->add_flag("--program", arguments->print_program,
                                            "Print the training program of rank 0 as text instead");
   CLI::Option* dry_run = command->add_flag(
       "--dry-run", arguments->dry_run,
-      "Print only the layout: ranks, a line per pipeline stage, and who does which "
-      "job when");
-  CLI::Option* cost =
-      command
-          ->add_option(
-              "--cost", arguments->cost,
-              "Also predict the step: a profile of `braid calibrate` (a path), or a cluster "
-              "like h200x8 or h100x1024")
-          ->type_name("PROFILE|CLUSTER")
-          ->excludes(program);
+      "Print only the layout: ranks, a line per pipeline stage, and the schedule");
+  CLI::Option* cost = command
+                          ->add_option("--cost", arguments->cost,
+                                       "Also predict the step, with a profile of `braid calibrate` "
+                                       "(a path) or a cluster like h200x8 or h100x1024")
+                          ->type_name("PROFILE|CLUSTER")
+                          ->excludes(program);
   command
-      ->add_option(
-          "--device-memory", arguments->device_memory,
-          "Also say whether each rank fits a GPU with so much memory: a size like 80GiB or "
-          "80GB, or a device like h100. If not, the nearest setting that fits, and exit status 2. "
-          "--cost compares that device's memory in any case")
+      ->add_option("--device-memory", arguments->device_memory,
+                   "Also check that each rank fits a GPU with this much memory: a size like 80GiB "
+                   "or 80GB, or a device like h100. If not, print the nearest setting that fits "
+                   "and exit with status 2. --cost always compares with its own device's memory")
       ->type_name("SIZE|DEVICE")
       ->excludes(program);
   CLI::Option* rank =
       command
           ->add_option("--rank", arguments->rank,
-                       "Plan what a process of this rank plans when it starts, and print how long "
-                       "that took and the memory it needed, instead")
+                       "Instead, plan what the process of this rank plans when it starts, and "
+                       "print how long that takes and how much memory it needs")
           ->check(CLI::NonNegativeNumber)
           ->excludes(program);
   CLI::Option* all_ranks =
       command
           ->add_flag("--all-ranks", arguments->all_ranks,
-                     "Plan all ranks, one after the other, and check that they fit together, as "
-                     "`braid train` does by one of each kind")
+                     "Plan all ranks, one after the other, and check that they fit together. "
+                     "`braid train` does the same with one rank of each kind")
           ->excludes(program)
           ->excludes(rank);
   command->footer(
-      "Needs no data and no device; a model whose vocabulary is given needs no tokenizer "
-      "either. Of a run with\nmany ranks, one rank per pipeline stage is planned.\n\n"
-      "  braid plan bench/gpu/cases/llama-1b.toml --cost h200\n"
-      "  braid plan bench/gpu/cases/multi/llama-8b-zero3.toml --device-memory 80GiB\n"
-      "  braid plan run.toml --search --cluster h200x64 --save-best best.toml");
+      "Needs no data and no device, and no tokenizer if the run file gives the vocabulary. For a "
+      "run with many\nranks, it plans one rank per pipeline stage.\n\n  braid plan "
+      "bench/gpu/cases/llama-1b.toml --cost h200\n  braid plan "
+      "bench/gpu/cases/multi/llama-8b-zero3.toml --device-memory 80GiB\n  braid plan run.toml "
+      "--search --cluster h200x64 --save-best best.toml");
   add_search_options(*command, arguments->search);
   for (CLI::Option* const other : {program, dry_run, cost, rank, all_ranks}) {
     command->get_option("--search")->excludes(other);

@@ -32,7 +32,7 @@ int64_t now_ns() {
       .count();
 }
 
-/// A bar per part of the search; nothing where nobody watches.
+/// A progress bar per part of the search; nothing if the output is not a terminal.
 class SearchBar {
  public:
   explicit SearchBar(const Console& console)
@@ -106,8 +106,8 @@ std::unique_ptr<CostModel> search_model(const PlanSearchArguments& arguments, bo
                                         RunConfig& config) {
   if (arguments.cluster.empty() == arguments.profile.empty()) {
     throw_config_error(
-        "say for what to search: --cluster (h200x8, h100x1024) or --profile (a file of `braid "
-        "calibrate`), not both");
+        "--search needs a machine: give --cluster (h200x8, h100x1024) or --profile (a file of "
+        "`braid calibrate`), not both");
   }
   int64_t& ranks = config.parallel.ranks;
   ranks = arguments.num_ranks > 0 ? arguments.num_ranks : ranks;
@@ -121,8 +121,8 @@ std::unique_ptr<CostModel> search_model(const PlanSearchArguments& arguments, bo
     ranks = cluster.num_devices;
   }
   if (ranks > cluster.num_devices) {
-    throw_config_error("cluster {} has {} devices, and there are to be {} ranks; take {}",
-                       cluster.name, cluster.num_devices, ranks,
+    throw_config_error("cluster {} has {} devices, fewer than the {} ranks; use {}", cluster.name,
+                       cluster.num_devices, ranks,
                        cluster_for_ranks(cluster, static_cast<int>(ranks)).name);
   }
   return make_analytic_model(cluster);
@@ -131,41 +131,47 @@ std::unique_ptr<CostModel> search_model(const PlanSearchArguments& arguments, bo
 }  // namespace
 
 void add_search_options(CLI::App& command, PlanSearchArguments& arguments) {
-  CLI::Option* const search = command.add_flag(
-      "--search", arguments.search,
-      "Search for the layout with the fastest simulated step instead: tensor, context, pipeline "
-      "and data ranks, schedule, shards, microbatch, recompute. Keys of --set stay as they are");
+  CLI::Option* const search =
+      command.add_flag("--search", arguments.search,
+                       "Instead, search for the layout with the fastest simulated step: tensor, "
+                       "context, pipeline and data ranks, schedule, shards, microbatch, recompute. "
+                       "Keys given by --set keep their value");
   const auto add = [&](const char* name, auto& value, const char* text, const char* type) {
     return command.add_option(name, value, text)->type_name(type)->needs(search);
   };
   add("--cluster", arguments.cluster,
-      "For --search: devices and how many, like h200x8 or h100x1024; costs are those of data "
+      "For --search: devices and their number, like h200x8 or h100x1024; costs come from data "
       "sheets",
       "CLUSTER");
   add("--profile", arguments.profile,
-      "For --search, instead: a profile of `braid calibrate`, of as many devices as ranks", "FILE");
-  add("--ranks", arguments.num_ranks, "For --search: so many ranks, not all of the cluster", "N")
+      "For --search, instead of --cluster: a profile of `braid calibrate`, for as many devices as "
+      "there are ranks",
+      "FILE");
+  add("--ranks", arguments.num_ranks,
+      "For --search: number of ranks to use, instead of the whole cluster", "N")
       ->check(between(1, kMaxClusterDevices));
   add("--fix", arguments.fixed,
-      "For --search: keys that stay as the run file says, like "
+      "For --search: keys that keep the value of the run file, like "
       "parallel.tensor,train.microbatch",
       "KEYS")
       ->delimiter(',');
   add("--top", arguments.top, "For --search: rows of the table (10)", "N")->check(between(1, 1000));
   add("--simulate", arguments.num_simulated,
-      "For --search: layouts whose step is simulated, the best by estimate (40)", "N")
+      "For --search: number of layouts to simulate, the best by estimate (40)", "N")
       ->check(between(1, 100'000));
   add("--max-tensor", arguments.max_tensor,
-      "For --search: most tensor ranks; without it the devices of a node", "N")
+      "For --search: largest number of tensor ranks (default: the devices of a node)", "N")
       ->check(at_least(1));
   add("--max-context", arguments.max_context,
-      "For --search: most context ranks; without it as many as leave each 512 tokens of a sequence",
+      "For --search: largest number of context ranks (default: as many as leave each rank 512 "
+      "tokens of a sequence)",
       "N")
       ->check(at_least(1));
   add("--max-microbatch", arguments.max_microbatch,
-      "For --search: most sequences in a microbatch (16)", "N")
+      "For --search: largest number of sequences in a microbatch (16)", "N")
       ->check(at_least(1));
-  add("--threads", arguments.threads, "For --search: 0 = all cores; the result is the same", "N")
+  add("--threads", arguments.threads,
+      "For --search: number of threads, 0 = all cores; the result is the same", "N")
       ->check(between(0, 4096));
   add("--save-best", arguments.save_best, "For --search: write the best layout as a run file",
       "FILE");

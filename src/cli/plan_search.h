@@ -28,7 +28,7 @@ struct PlanSearchArguments {
 /// Adds --search and its options, all of which need it. `arguments` must outlive the parsing.
 void add_search_options(CLI::App& command, PlanSearchArguments& arguments);
 
-/// Searches, prints the table, and saves the best layout if that is asked for.
+/// Searches, prints the table, and saves the best layout if requested.
 /// `device_memory_bytes` 0: as much as the cluster's device has.
 void run_plan_search(const ConfigArguments& config_arguments, const PlanSearchArguments& arguments,
                      int64_t device_memory_bytes, const Console& console);

@@ -33,7 +33,7 @@ std::string run_folder(const std::string& run) {
   return (fs::is_directory(path) ? path : path.parent_path()).string();
 }
 
-/// Where the page goes if nobody says so: into the folder of the first run.
+/// The default place of the page: the folder of the first run.
 std::string page_of(const ReportArguments& arguments) {
   const char* const name = !arguments.cost.empty()      ? "prediction.html"
                            : !arguments.compare.empty() ? "compare.html"
@@ -90,11 +90,11 @@ void run(const ReportArguments& arguments, const Console& console) {
 
 void add_report_command(CLI::App& app, const Console& console) {
   const auto arguments = std::make_shared<ReportArguments>();
-  CLI::App* command =
-      app.add_subcommand("report", "Make the page of a run anew, or one that compares two runs");
+  CLI::App* command = app.add_subcommand(
+      "report", "Write the report page of a run, or a page that compares two runs");
   command
       ->add_option("run", arguments->run,
-                   "Run folder (it may still be running), or the report.json of one")
+                   "Run folder (the run may still be running), or its report.json")
       ->type_name("RUN")
       ->required();
   CLI::Option* const compare =
@@ -105,21 +105,20 @@ void add_report_command(CLI::App& app, const Console& console) {
           ->type_name("RUN");
   command
       ->add_option("--cost", arguments->cost,
-                   "Instead: simulate the run's step with the costs of a cluster (h200x8) or a "
+                   "Instead, simulate the run's step with the costs of a cluster (h200x8) or a "
                    "profile of `braid calibrate` (a path or *.json), print prediction, measurement "
-                   "and error, and put both timelines on one page")
+                   "and error, and show both timelines on one page")
       ->type_name("CLUSTER|FILE")
       ->excludes(compare);
   command
       ->add_option("--out", arguments->out,
-                   "The page; without it report.html, compare.html or prediction.html in the "
-                   "folder of RUN")
+                   "The page to write (default: report.html, compare.html or prediction.html in "
+                   "the folder of RUN)")
       ->type_name("FILE");
   command->footer(
-      "The page is one file that needs no network; docs/report.md says how to read it.\n\n"
-      "  braid report runs/a\n"
-      "  braid report runs/a --compare runs/b --out a_and_b.html\n"
-      "  braid report runs/a --cost cpu.json");
+      "The page is one file that works offline; docs/report.md says how to read it.\n\n  braid "
+      "report runs/a\n  braid report runs/a --compare runs/b --out a_and_b.html\n  braid report "
+      "runs/a --cost cpu.json");
   command->callback([arguments, &console] { run(*arguments, console); });
 }
 

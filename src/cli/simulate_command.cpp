@@ -66,15 +66,14 @@ void run(const SimulateArguments& arguments, const Console& console) {
 void add_simulate_command(CLI::App& app, const Console& console) {
   const auto arguments = std::make_shared<SimulateArguments>();
   CLI::App* command = app.add_subcommand(
-      "simulate",
-      "Run a step of all ranks in simulated time: tokens/s, MFU, bubble, exposed communication");
+      "simulate", "Simulate a step of all ranks: tokens/s, MFU, bubble, exposed communication");
   add_config_arguments(*command, arguments->config);
   add_machine_options(*command, arguments->machine);
   command
       ->add_option("--ranks", arguments->machine.num_ranks,
-                   "Simulate that many ranks instead of parallel.ranks: the data dimension and "
-                   "train.global_batch grow along, tensor, context and pipeline stay, and the "
-                   "cluster gets the nodes that are needed")
+                   "Simulate this many ranks instead of parallel.ranks: the data dimension and "
+                   "train.global_batch grow, tensor, context and pipeline stay, and the cluster "
+                   "gets as many nodes as it needs")
       ->type_name("N")
       ->check(between(1, kMaxClusterDevices));
   command
@@ -83,22 +82,23 @@ void add_simulate_command(CLI::App& app, const Console& console) {
       ->type_name("FILE");
   command
       ->add_option("--report", arguments->report,
-                   "Write a folder like that of a run: report.html, and what `braid report FOLDER "
-                   "--compare OTHER` needs to put another run, simulated or measured, beside it")
+                   "Write a run folder: report.html, and the files that `braid report FOLDER "
+                   "--compare OTHER` needs to compare it with another run, simulated or measured")
       ->type_name("FOLDER");
   command
-      ->add_option("--trace-ranks", arguments->trace_ranks,
-                   "Ranks whose timelines are shown, and whose communication is explained, like "
-                   "0,8; without it the first of each pipeline stage, at most as many as a page "
-                   "can hold")
+      ->add_option(
+          "--trace-ranks", arguments->trace_ranks,
+          "Ranks whose timelines are shown and whose communication is explained, like 0,8 "
+          "(default: the first of each pipeline stage, at most as many as a page can hold)")
       ->type_name("RANKS")
       ->delimiter(',')
       ->check(at_least(0));
   command->add_flag("--no-contention", arguments->no_contention,
-                    "Let nothing slow anything else: the difference is what contention costs");
+                    "Let no task slow another; the difference is what contention costs");
   command
-      ->add_option("--save-config", arguments->save_config,
-                   "Write the run file that was simulated, every key and what was found included")
+      ->add_option(
+          "--save-config", arguments->save_config,
+          "Write the simulated run file with every key, including what --auto-overlap found")
       ->type_name("FILE");
   command->add_flag("--json", arguments->json, "Print a JSON object instead of text");
   command->footer(

@@ -23,7 +23,7 @@ Cluster cluster_of(const SimulatedMachine& machine, int num_ranks) {
              : cluster_for_ranks(cluster, num_ranks);
 }
 
-/// What overlap.cost says of the machine that is simulated.
+/// The value of overlap.cost for the simulated machine.
 std::string cost_name(const SimulatedMachine& machine, int num_ranks) {
   return machine.profile.empty() ? cluster_of(machine, num_ranks).name : machine.profile;
 }
@@ -48,31 +48,32 @@ OverlapConfig searched_overlap(const RunConfig& config) {
 void add_machine_options(CLI::App& command, SimulatedMachine& machine) {
   command
       .add_option("--cluster", machine.cluster,
-                  "Devices and how many, like h200x8 or h100x1024, in nodes of 8, or h100x16:4; "
-                  "costs are those of data sheets")
+                  "Devices and their number, like h200x8 or h100x1024 in nodes of 8, or h100x16:4 "
+                  "in nodes of 4; costs come from data sheets")
       ->type_name("CLUSTER");
   command
       .add_option("--profile", machine.profile,
-                  "Instead: a profile of `braid calibrate`, of as many devices as there are ranks")
+                  "Instead of --cluster: a profile of `braid calibrate`, for as many devices as "
+                  "there are ranks")
       ->type_name("FILE");
   command.add_flag("--auto-overlap", machine.auto_overlap,
-                   "Search the fastest overlap that fits the memory, as overlap.mode = \"auto\" "
-                   "with overlap.cost does, for the machine that is simulated; instead of what a "
-                   "run file with another mode says");
+                   "Search for the fastest overlap that fits the memory of the simulated machine, "
+                   "as overlap.mode = \"auto\" with overlap.cost does. This replaces the overlap "
+                   "of a run file with another mode");
 }
 
 std::unique_ptr<CostModel> cost_model_of(const SimulatedMachine& machine, int num_ranks) {
   if (machine.cluster.empty() == machine.profile.empty()) {
     throw_config_error(
-        "say on what to simulate: --cluster (h200x8, h100x1024) or --profile (a file of `braid "
-        "calibrate`), not both");
+        "the simulation needs a machine: give --cluster (h200x8, h100x1024) or --profile (a file "
+        "of `braid calibrate`), not both");
   }
   if (!machine.profile.empty()) {
     return make_measured_model(load_profile(machine.profile), num_ranks);
   }
   const Cluster cluster = cluster_of(machine, num_ranks);
   if (cluster.num_devices < num_ranks) {
-    throw_config_error("cluster {} has {} devices, and parallel.ranks is {}; take {}", cluster.name,
+    throw_config_error("cluster {} has {} devices and parallel.ranks is {}; use {}", cluster.name,
                        cluster.num_devices, num_ranks, cluster_for_ranks(cluster, num_ranks).name);
   }
   return make_analytic_model(cluster);

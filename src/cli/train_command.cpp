@@ -49,7 +49,7 @@ void install_stop_signals() {
   std::signal(SIGPIPE, SIG_IGN);
 }
 
-/// Prints as long as somebody can read it; after the first failure it says so once, on stderr.
+/// Prints until the output fails; then reports the failure once, on stderr.
 class RunOutput {
  public:
   explicit RunOutput(const Console& console) : console_(console) {}
@@ -62,7 +62,7 @@ class RunOutput {
       console_.print(text);
     } catch (const DataError& error) {
       lost_ = true;
-      fmt::print(stderr, "braid: {}; the run goes on and writes metrics.jsonl\n", error.what());
+      fmt::print(stderr, "braid: {}; the run continues and writes metrics.jsonl\n", error.what());
     }
   }
 
@@ -192,24 +192,19 @@ void add_train_command(CLI::App& app, const Console& console) {
   };
   const auto arguments = std::make_shared<TrainArguments>();
   CLI::App* command =
-      app.add_subcommand("train", "Train a model as a run file says; continue where it stopped");
+      app.add_subcommand("train", "Train the model of a run file, or resume the run");
   add_config_arguments(*command, arguments->config);
   command
       ->add_option("--stop-after", arguments->stop_after,
-                   "Save and end after this step, counted from the start of the run")
+                   "Save a checkpoint and stop after this step, counted from the start of the run")
       ->type_name("STEP")
       ->check(at_least(1));
   command->footer(
       "Prints the resolved configuration, the memory plan and one line per logging.interval; "
-      "writes metrics.jsonl,\n"
-      "TensorBoard events, checkpoints, trace.json (for ui.perfetto.dev), report.html and its "
-      "data, "
-      "report.json, into\n"
-      "logging.run_folder.\n"
-      "SIGTERM, SIGHUP or Ctrl-C saves a checkpoint and ends; starting again continues bit for "
-      "bit.\n\n"
-      "  braid train examples/tiny_cpu.toml --set train.steps=100 --set "
-      "optimizer.learning_rate=1e-3");
+      "writes metrics.jsonl,\nTensorBoard events, checkpoints, trace.json (for ui.perfetto.dev), "
+      "report.html and its data, report.json, into\nlogging.run_folder.\nSIGTERM, SIGHUP or Ctrl-C "
+      "saves a checkpoint and ends the run; the same command resumes it, bit for bit.\n\n  braid "
+      "train examples/tiny_cpu.toml --set train.steps=100 --set optimizer.learning_rate=1e-3");
   command->callback([arguments, &console] {
     install_stop_signals();
     RunOutput output(console);

@@ -9,7 +9,7 @@
 namespace braid {
 namespace {
 
-/// Whether all of the text is one number, which then stands in `value`.
+/// Whether the whole text is one number; if so, stores it in `value`.
 template <class T>
 bool is_number(const std::string& text, T& value) {
   const char* end = text.data() + text.size();

@@ -45,27 +45,29 @@ std::string describe(const LayoutComparison& comparison) {
   const TensorDifference& gradient = worst_of(comparison.gradients);
   const TensorDifference& weight = worst_of(comparison.weights);
   std::string text = fmt::format(
-      "gradients {} tensors in float64, furthest from one rank {:.2g} ({}); loss {:.2g}\n",
+      "gradients {} tensors in float64, largest difference from one rank {:.2g} ({}); loss "
+      "{:.2g}\n",
       comparison.gradients.size(), gradient.difference, gradient.name, comparison.loss_f64);
   for (size_t i = 0; i < comparison.losses.size(); ++i) {
     text += fmt::format("step {}    loss {:.9g}, one rank {:.9g}\n", i + 1, comparison.losses[i],
                         comparison.one_rank_losses[i]);
   }
-  return text + fmt::format(
-                    "weights   after {} steps, furthest {:.2g} ({}); gradient norm {:.2g}\n",
-                    comparison.losses.size(), weight.difference, weight.name, comparison.grad_norm);
+  return text +
+         fmt::format(
+             "weights   after {} steps, largest difference {:.2g} ({}); gradient norm {:.2g}\n",
+             comparison.losses.size(), weight.difference, weight.name, comparison.grad_norm);
 }
 
 void require_equal(const LayoutComparison& comparison, double tolerance) {
   const TensorDifference& gradient = worst_of(comparison.gradients);
   check(gradient.difference <= kGradientTolerance,
         "the gradient of {} differs from that of one rank by {:.2g}, more than {:.2g}; this is a "
-        "mistake in braid",
+        "bug in braid",
         gradient.name, gradient.difference, kGradientTolerance);
-  check(comparison.worst_loss() <= tolerance,
-        "the loss differs from that of one rank by {:.2g}, more than {:.2g}; this is a mistake in "
-        "braid",
-        comparison.worst_loss(), tolerance);
+  check(
+      comparison.worst_loss() <= tolerance,
+      "the loss differs from that of one rank by {:.2g}, more than {:.2g}; this is a bug in braid",
+      comparison.worst_loss(), tolerance);
 }
 
 /// Each rank is a few threads of this process.
@@ -74,12 +76,12 @@ void check_ranks(const RunConfig& config) {
   if (config.parallel.ranks > kMostRanks) {
     const int64_t two_data_ranks = 2 * config.parallel.ranks / config.parallel.data;
     throw_config_error(
-        "parallel.ranks = {}: braid verify runs them as threads of this machine, {} at most; {}",
+        "parallel.ranks = {}: braid verify runs ranks as threads of this machine, at most {}; {}",
         config.parallel.ranks, kMostRanks,
         two_data_ranks <= kMostRanks
-            ? fmt::format("two data ranks show as much: --set parallel.data=2 --set "
-                          "parallel.ranks={}",
-                          two_data_ranks)
+            ? fmt::format(
+                  "two data ranks are enough: --set parallel.data=2 --set parallel.ranks={}",
+                  two_data_ranks)
             : "set fewer tensor, context or pipeline ranks");
   }
 }
@@ -93,15 +95,15 @@ void add_verify_command(CLI::App& app, const Console& console) {
   };
   const auto arguments = std::make_shared<VerifyArguments>();
   CLI::App* command = app.add_subcommand(
-      "verify", "Compare a layout with one rank: losses and every gradient, on a shrunken model");
+      "verify", "Compare losses and every gradient of a layout with one rank, on a shrunken model");
   add_config_arguments(*command, arguments->config);
-  command->add_option("--steps", arguments->options.steps, "Optimizer steps that are compared")
+  command->add_option("--steps", arguments->options.steps, "Number of optimizer steps to compare")
       ->check(between(1, 100))
       ->capture_default_str();
   command->footer(
-      "Ranks are threads of this machine. The model keeps its layers and heads and the run its "
-      "layout;\nwidths, sequence and vocabulary become tiny. Needs no data and no device.\n\n"
-      "  braid verify run.toml --set parallel.ranks=8 --set parallel.tensor=2 --set "
+      "Ranks are threads of this machine. The model keeps its layers and heads, and the run keeps "
+      "its layout;\nwidths, sequence and vocabulary become tiny. Needs no data and no device.\n\n  "
+      "braid verify run.toml --set parallel.ranks=8 --set parallel.tensor=2 --set "
       "parallel.pipeline=2");
   command->callback([arguments, &console] {
     const auto planned = load_planned_config(arguments->config);

@@ -59,7 +59,7 @@ TEST_F(CalibrateCommand, RunsThatAreMeasuredTogetherHaveOneDtype) {
       error_of(
           {"calibrate", "--device", "cpu", "--config", "run.toml", "--config", "bfloat16.toml"}, 2),
       AllOf(HasSubstr("bfloat16.toml"), HasSubstr("train.dtype is bfloat16"),
-            HasSubstr("of \"run.toml\" they are float32")));
+            HasSubstr("in \"run.toml\" they are float32")));
 }
 
 TEST_F(CalibrateCommand, WrongOptionsAreOneLine) {
@@ -79,7 +79,7 @@ TEST_F(CalibrateCommand, PlanRefusesWhatIsNeitherProfileNorCluster) {
       error_of({"plan", "run.toml", "--cost", "h300x8"}, 2),
       AllOf(HasSubstr("unknown device \"h300\""), HasSubstr("a100, h100, h200, b200, cpu")));
   EXPECT_THAT(error_of({"plan", "run.toml", "--cost", "h200"}, 2),
-              HasSubstr("h200 has 1 devices, and parallel.ranks is 2"));
+              HasSubstr("h200 has 1 devices and parallel.ranks is 2"));
   EXPECT_THAT(error_of({"plan", "run.toml", "--cost", "none.json"}, 1), HasSubstr("none.json"));
   write("bad.json", "{}");
   EXPECT_THAT(error_of({"plan", "run.toml", "--cost", "bad.json"}, 1),

@@ -28,8 +28,8 @@ TEST_F(EmulateCommand, SaysWhatARankTakesBesideItsSimulation) {
   const std::string text = output_of(pipeline({"--rank", "2", "--steps", "2"}));
   EXPECT_THAT(text,
               AllOf(HasSubstr("layout    4 ranks"),
-                    HasSubstr("emulated  rank 2 of 4 on the CPU; the others as the simulator "
-                              "says (h200x4, analytic"),
+                    HasSubstr("emulated  rank 2 of 4 on the CPU; the simulator stands for the "
+                              "others (h200x4, analytic"),
                     HasSubstr("median of 2 ("), HasSubstr("\nexposed   data "),
                     HasSubstr(", pipeline "), HasSubstr(" = allocated\n"), HasSubstr("\nop  ")));
   EXPECT_FALSE(exists("runs"));  // nothing is trained
@@ -67,7 +67,7 @@ TEST_F(EmulateCommand, WritesAReportThatCanBeCompared) {
 TEST_F(EmulateCommand, WritesNoReportIntoTheFolderOfARunThatTrained) {
   write("trained/metrics.jsonl", "");
   EXPECT_THAT(error_of(pipeline({"--steps", "1", "--report", "trained"}), 2),
-              HasSubstr("--report trained: a run has trained in this folder"));
+              HasSubstr("--report trained: this folder belongs to a run that trained"));
 }
 
 TEST_F(EmulateCommand, RefusesInOneLine) {

@@ -56,7 +56,7 @@ TEST_F(ExportCommand, CutsFilesByTheirSize) {
 }
 
 TEST_F(ExportCommand, RefusesInOneLine) {
-  EXPECT_THAT(error_of({"export", "absent", "hf"}, 1), StartsWith("'absent' is no checkpoint"));
+  EXPECT_THAT(error_of({"export", "absent", "hf"}, 1), StartsWith("'absent' is not a checkpoint"));
   EXPECT_THAT(error_of({"export", "runs/run", "runs"}, 2), HasSubstr("exists already"));
   EXPECT_THAT(error_of({"export", "runs/run", "hf", "--dtype", "f16"}, 2), HasSubstr("--dtype"));
   for (const char* const size : {"5", "0GB", "-1GB", "GB", "99999999TB"}) {

@@ -50,7 +50,7 @@ TEST_F(GenerateCommand, RunFolderCheckpointsFolderAndCheckpointAreOne) {
 }
 
 TEST_F(GenerateCommand, RefusesInOneLine) {
-  EXPECT_THAT(error_of({"generate", "absent"}, 1), StartsWith("'absent' is no checkpoint"));
+  EXPECT_THAT(error_of({"generate", "absent"}, 1), StartsWith("'absent' is not a checkpoint"));
   EXPECT_THAT(error_of({"generate", "runs/run", "--prompt", "a\xff"}, 2), StartsWith("--prompt: "));
   EXPECT_THAT(error_of({"generate", "runs/run", "--tokenizer", "absent.model"}, 1),
               HasSubstr("absent.model"));

@@ -55,8 +55,9 @@ TEST_F(InspectCommand, DescribesEveryKindOfFile) {
 
 TEST_F(InspectCommand, WhatIsNothingIsNamed) {
   EXPECT_THAT(error_of({"inspect", "absent"}, 1), HasSubstr("'absent' does not exist"));
-  EXPECT_THAT(error_of({"inspect", "corpus.txt"}, 1), HasSubstr("'corpus.txt' is no run folder"));
-  EXPECT_THAT(error_of({"inspect", "."}, 1), HasSubstr("'.' is no run folder"));
+  EXPECT_THAT(error_of({"inspect", "corpus.txt"}, 1),
+              HasSubstr("'corpus.txt' is not a run folder"));
+  EXPECT_THAT(error_of({"inspect", "."}, 1), HasSubstr("'.' is not a run folder"));
 }
 
 TEST_F(InspectCommand, DamagedTokensAreRefused) {

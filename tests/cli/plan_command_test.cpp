@@ -134,7 +134,7 @@ TEST_F(PlanCommand, RefusesADeviceThatIsTooSmallWithTheNearestSetting) {
   EXPECT_THAT(error_of(with("800MiB"), 2),
               AllOf(HasSubstr(" of GPU memory, a GPU of that size has 800 MiB free: weights "),
                     HasSubstr("; nearest valid setting: ")));
-  EXPECT_THAT(error_of(with("100MB"), 2), HasSubstr(" are the most: lower "));
+  EXPECT_THAT(error_of(with("100MB"), 2), HasSubstr(" take the most: lower "));
 }
 
 TEST_F(PlanCommand, DeviceMemoryIsASizeOrAGpu) {

@@ -27,7 +27,7 @@ class PlanSearch : public Cli {
 
 TEST_F(PlanSearch, RanksLayoutsAndSaysHowToRunTheBest) {
   const std::string text = output_of(search({"--cluster", "h100x4", "--top", "3"}));
-  for (const char* part : {"cost      h100x4, analytic", "layouts   ", " looked at: ",
+  for (const char* part : {"cost      h100x4, analytic", "layouts   ", " considered: ",
                            " 6 simulated\n", "rank  layout", "\n   3  ", "why not  2  +",
                            "the best  braid train run.toml \\\n", "--set parallel.ranks=4"}) {
     EXPECT_THAT(text, HasSubstr(part));
@@ -79,11 +79,11 @@ TEST_F(PlanSearch, TheProfileOfACpuHasTheLinksOfTheRun) {
 }
 
 TEST_F(PlanSearch, BadRequestsAreRefused) {
-  EXPECT_THAT(error_of(search({}), 2), HasSubstr("say for what to search: --cluster"));
+  EXPECT_THAT(error_of(search({}), 2), HasSubstr("--search needs a machine: give --cluster"));
   EXPECT_THAT(error_of(search({"--cluster", "h100x4", "--fix", "train.steps"}), 2),
-              HasSubstr("--fix \"train.steps\": is no key that the search chooses"));
+              HasSubstr("--fix \"train.steps\": the search does not choose this key"));
   EXPECT_THAT(error_of(search({"--cluster", "h100x4", "--ranks", "8"}), 2),
-              HasSubstr("cluster h100x4 has 4 devices, and there are to be 8 ranks"));
+              HasSubstr("cluster h100x4 has 4 devices, fewer than the 8 ranks"));
   EXPECT_THAT(error_of(search({"--cluster", "h100x4", "--device-memory", "1MiB"}), 2),
               HasSubstr("no layout of 4 ranks fits 1.00 MiB of memory"));
   EXPECT_THAT(error_of(search({"--cluster", "h100x4", "--set", "optimizer.warmup_steps=5000"}), 2),

@@ -226,11 +226,10 @@ TEST_F(Processes, SayOnceWhatTheUserCanChange) {
                                  "parallel.pipeline_layout=even", "memory.recompute=auto"}),
                        2),
               HasSubstr("model.layers = 3: the layers do not divide over 2 stages"));
-  EXPECT_THAT(
-      error_of(train({}), 2,
-               {.environment = {"RANK=1", "WORLD_SIZE=8", "LOCAL_RANK=1", "MASTER_ADDR=box",
-                                "MASTER_PORT=1234"}}),
-      AllOf(HasSubstr("torchrun has started 8 processes"), HasSubstr("parallel.ranks = 2")));
+  EXPECT_THAT(error_of(train({}), 2,
+                       {.environment = {"RANK=1", "WORLD_SIZE=8", "LOCAL_RANK=1", "MASTER_ADDR=box",
+                                        "MASTER_PORT=1234"}}),
+              AllOf(HasSubstr("torchrun started 8 processes"), HasSubstr("parallel.ranks = 2")));
 }
 
 /// Two processes started as torchrun or another launcher would, without one.
@@ -271,8 +270,8 @@ TEST_F(Launched, AreRefusedWithDifferentConfigurations) {
   EXPECT_EQ(of_first.exit_code, 2);
   EXPECT_EQ(of_second.exit_code, 2);
   EXPECT_EQ(of_first.err,
-            "braid: rank 1 has read another configuration than rank 0: seed = 7, and rank 0: seed "
-            "= 1234; give all processes the same run file and options\n");
+            "braid: the configuration of rank 1 differs from that of rank 0: seed = 7, and rank 0: "
+            "seed = 1234; give all processes the same run file and options\n");
   EXPECT_THAT(of_second.err, Not(HasSubstr("configuration")));
 }
 

@@ -57,7 +57,7 @@ TEST_F(ReportCommand, ARunThatWasKilledHasAReport) {
 
 TEST_F(ReportCommand, WhatIsNoRunIsNamed) {
   EXPECT_THAT(error_of({"report", "absent"}, 1), HasSubstr("'absent' does not exist"));
-  EXPECT_THAT(error_of({"report", "."}, 1), HasSubstr("'.' is no run folder"));
+  EXPECT_THAT(error_of({"report", "."}, 1), HasSubstr("'.' is not a run folder"));
   EXPECT_THAT(error_of({"report", "runs/run", "--compare", "absent"}, 1), HasSubstr("absent"));
   EXPECT_THAT(error_of({"report", "corpus.txt"}, 1), HasSubstr("corpus.txt"));
   EXPECT_THAT(error_of({"report", "runs/run", "--out", "no/folder/page.html"}, 1),
@@ -66,7 +66,7 @@ TEST_F(ReportCommand, WhatIsNoRunIsNamed) {
   const std::string whole = read("runs/run/report.json");
   write("runs/run/report.json", whole.substr(0, whole.size() / 2));
   EXPECT_THAT(error_of({"report", "runs/run"}, 1),
-              AllOf(HasSubstr("report.json"), HasSubstr("cut short")));
+              AllOf(HasSubstr("report.json"), HasSubstr("truncated")));
 }
 
 TEST_F(ReportCommand, SaysHowFarAPredictionIsOff) {
@@ -103,7 +103,7 @@ TEST_F(ReportCommand, PredictionsOfWhatCannotBeSimulatedAreRefused) {
   EXPECT_THAT(error_of({"report", "runs/run", "--cost", "h300x8"}, 2),
               HasSubstr("unknown device \"h300\""));
   EXPECT_THAT(error_of({"report", "runs/run", "--cost", "cpu"}, 2),
-              HasSubstr("cpu has 1 devices, and parallel.ranks is 2"));
+              HasSubstr("cpu has 1 devices and parallel.ranks is 2"));
   EXPECT_THAT(error_of({"report", "runs/run", "--cost", "none.json"}, 1), HasSubstr("none.json"));
   EXPECT_THAT(error_of({"report", "runs/run", "--cost", "cpux2", "--compare", "runs/run"}, 2),
               AllOf(HasSubstr("--cost"), HasSubstr("--compare")));

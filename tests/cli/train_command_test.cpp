@@ -76,11 +76,11 @@ TEST_F(TrainCommand, LostOutputDoesNotEndTheRun) {
   const ChildResult full = braid(train({in("full")}), {.stdout_path = "/dev/full"});
   EXPECT_EQ(full.exit_code, 0);
   EXPECT_EQ(full.err,
-            "braid: cannot write standard output: No space left on device; the run goes on and "
+            "braid: cannot write standard output: No space left on device; the run continues and "
             "writes metrics.jsonl\n");
   const ChildResult closed = braid(train({in("closed")}), {.close_stdout = true});
   EXPECT_EQ(closed.exit_code, 0);
-  EXPECT_THAT(closed.err, HasSubstr("Bad file descriptor; the run goes on"));
+  EXPECT_THAT(closed.err, HasSubstr("Bad file descriptor; the run continues"));
   // A closed stream's number must not go to a file of the run.
   EXPECT_EQ(weights("closed", 6), weights("full", 6));
   EXPECT_EQ(read_metrics(path("closed/metrics.jsonl")).steps.size(), 6u);
