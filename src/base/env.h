@@ -9,8 +9,8 @@
 
 namespace braid {
 
-/// An environment variable that braid reads. Such variables only observe or disable; what a run
-/// computes is said in its configuration alone. docs/env.md lists the same table.
+/// An environment variable that braid reads. Such variables only observe or disable; the
+/// configuration alone says what a run computes. docs/env.md lists the same table.
 struct EnvVariable {
   std::string_view name;
   std::string_view value;  // what it may hold, for the reader

@@ -45,25 +45,25 @@ struct CheckpointState {
   friend bool operator==(const CheckpointState&, const CheckpointState&) = default;
 };
 
-/// The pieces of tensors in one file, and where their bytes come from: bit by bit, so that nobody
-/// has to hold all of them.
+/// The pieces of tensors in one file, and the source of their bytes. The bytes come in blocks, so
+/// that no one has to hold all of them.
 struct TensorStream {
   using Write = std::function<void(std::span<const std::byte> bytes)>;
 
   std::vector<TensorPiece> pieces;  ///< in the order of their bytes; none: no file
-  /// Empty: another process does it. Called once: hands the bytes of all pieces to `write`, in
-  /// their order, cut as it likes, and on any one thread at a time. Returns when `write` has taken
-  /// them; throws what `write` threw.
+  /// Empty: another process writes the file. Called once: hands the bytes of all pieces to `write`,
+  /// in order, in blocks of any size, on one thread at a time. Returns when `write` has taken them;
+  /// throws what `write` threw.
   std::function<void(const Write& write)> send;
 };
 
-/// What one writer puts into files of its own.
+/// What one writer puts into its own files.
 struct CheckpointShard {
   TensorStream weights;
   TensorStream optimizer;
 };
 
-/// A tensor in host memory; the bytes belong to somebody else.
+/// A tensor in host memory; does not own the bytes.
 struct NamedTensor {
   std::string name;
   DType dtype = DType::kF32;
@@ -71,7 +71,8 @@ struct NamedTensor {
   std::span<const std::byte> data;
 };
 
-/// Tensors that are in memory anyway. Throws InternalError for one with the wrong number of bytes.
+/// Streams tensors that are already in memory. Throws InternalError for one with the wrong number
+/// of bytes.
 TensorStream stream_of(std::vector<NamedTensor> tensors);
 
 /// Processes that write one checkpoint together, into a folder that all of them see. Each calls

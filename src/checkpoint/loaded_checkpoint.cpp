@@ -104,7 +104,7 @@ void LoadedCheckpoint::open(std::span<const FileRecord> recorded, const Needs& n
   }
 }
 
-/// What the index says of a file must be in it. (The other way round nothing is lost.)
+/// A file must contain what the index lists for it. (A tensor that the index lacks does no harm.)
 void LoadedCheckpoint::check_pieces(size_t file) const {
   if (opened_[file] == nullptr) {
     return;

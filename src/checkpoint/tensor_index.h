@@ -71,7 +71,7 @@ void for_each_overlap(const PieceRange& range, int64_t pitch, int64_t begin, int
   }
 }
 
-/// A piece as somebody writes it.
+/// A piece to write.
 struct TensorPiece {
   std::string tensor;
   DType dtype = DType::kF32;

@@ -48,7 +48,7 @@ class GptDataset final : public SampleSource {
   GptDataset(const IndexedDataset& dataset, SequenceRange range, const GptDatasetOptions& options);
 
   int64_t sequence_tokens() const override { return sequence_tokens_; }
-  /// What was asked for; for one epoch, the full samples that it has.
+  /// The requested number; for one epoch, its full samples.
   int64_t num_samples() const override { return num_samples_; }
   int64_t num_epochs() const { return order_.num_epochs; }
   /// Tokens of the range, counted once.

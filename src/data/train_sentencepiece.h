@@ -25,7 +25,7 @@ struct SentencePieceTrainOptions {
 SentencePieceKind parse_sentencepiece_kind(const std::string& text, const std::string& option);
 
 /// Trains a SentencePiece model and writes it atomically; returns its path. Every text survives
-/// encoding and decoding: bytes stand in for rare characters, nothing is normalised, spaces and
+/// encoding and decoding: bytes replace rare characters, nothing is normalised, spaces and
 /// line ends are kept. Deterministic for equal options, threads included. Throws ConfigError if the
 /// text cannot give a vocabulary of this size (names the size that it can), DataError as
 /// `for_each_document` or if the model cannot be written.

@@ -19,7 +19,7 @@ class HappensBefore {
 
   /// Takes over what the task's stream and its waits know.
   void start(TaskId task);
-  /// Makes what the task knows available to those who wait for its event.
+  /// Makes what the task knows available to tasks that wait for its event.
   void finish(TaskId task);
   /// True if `earlier`, which was shown before, has finished when the task that started last starts
   /// (or is that task).

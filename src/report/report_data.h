@@ -31,7 +31,7 @@ namespace braid {
 ///               "no_task_ns", "idle": {"total_ns", "num_gaps",
 ///                                      "longest": [{"start_ns", "duration_ns", "after",
 ///                                      "before"}]}}],
-///    "traced_steps": (traced_steps.h), "prediction": (prediction.h, if one was asked for)}
+///    "traced_steps": (traced_steps.h), "prediction": (prediction.h, if requested)}
 ///
 /// `after` and `before` are names of tasks, or null at the start and the end of the step.
 /// `memory.classes` of the step are those of the program with the largest step arena, at its peak;
@@ -42,10 +42,10 @@ std::string report_data_json(const ReportInput& input);
 /// Replaces "steps" and "evaluations" of such data.
 void set_metrics(nlohmann::ordered_json& data, const Metrics& metrics);
 
-/// JSON text that may stand inside <script>. Bytes that are not UTF-8 become U+FFFD.
+/// JSON text that is safe inside <script>. Bytes that are not UTF-8 become U+FFFD.
 std::string script_json(const nlohmann::ordered_json& json);
 
-/// The text with the characters escaped that mean something in HTML.
+/// The text with HTML's special characters escaped.
 std::string escape_html(const std::string& text);
 
 }  // namespace braid

@@ -30,16 +30,16 @@ constexpr double kTreeBaseNs = 0;
 constexpr double kTreeSmallBaseNs = 4'400;
 constexpr double kSmallRate = 0.4;
 
-// What a call of NCCL in a step takes at least before its bytes count, few as its steps may be: its
-// kernels start, and the ranks meet. Between 2 x H200, in graphs, from 64 KiB on; of long messages
-// it is seen as what remains when the bytes are taken off.
+// The least time of an NCCL call in a step, even with few bytes and steps: its kernels start, and
+// the ranks synchronize. Measured between 2 x H200, in graphs, from 64 KiB on; for long messages it
+// is what remains after subtracting the time of the bytes.
 constexpr double kSmallCallNs = 18'500;
 constexpr double kMessageCallNs = 19'000;
 constexpr double kCollectiveCallNs = 36'000;
 
-// Copy engines: a push of 64 KiB to 16 MiB takes this and its bytes; a step of a ring waits for a
-// flag besides, a step of the rotation for its slowest rank, and a call of it starts with a
-// meeting.
+// Copy engines: a push of 64 KiB to 16 MiB takes this time plus that of its bytes. In addition, a
+// step of a ring waits for a flag and a step of the rotation for its slowest rank, and a call of
+// the rotation starts by synchronizing the ranks.
 constexpr double kCopyNs = 2'700;
 constexpr double kCopyRingStepNs = 3'700;
 constexpr double kCopyCallNs = 20'000;

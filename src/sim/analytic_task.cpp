@@ -102,10 +102,10 @@ double attention_ns(const DeviceSpec& device, const AttentionShape& shape, doubl
 constexpr double kEpiloguePart = 0.143;
 constexpr double kEpilogueDepth = 4096;
 
-/// What the epilogue adds to a product, as a part of it. Measured on H200 (profiles/h200.json),
-/// over what this model says of the products: forward next to nothing; backward, which reads and
-/// writes twice as much for each element of the product, 9% at depth 8192, 14% at 4096, 22% at 2048
-/// and 27% at 1536, since tiles of less depth take less time to hide the same.
+/// The time that the epilogue adds to a product, as a fraction of it. Measured on H200
+/// (profiles/h200.json) relative to this model's products: forward almost nothing; backward, which
+/// reads and writes twice as much per element of the product, 9% at depth 8192, 14% at 4096, 22% at
+/// 2048 and 27% at 1536, since tiles of less depth take less time to hide the same.
 double epilogue_part(const OpSpec& spec) {
   if (spec.op == kLinearSwigluOp.name) {
     return 0.0;

@@ -61,9 +61,9 @@ JobKey job_of(const Label& label) {
           .virtual_stage = label.virtual_stage};
 }
 
-/// By sequence of calls of each program, program by program: one that stands for all that it meets.
-/// Classes of ranks that share a program make their calls in one order, so all that meets one of
-/// them meets all of them.
+/// By sequence of calls of each program, program by program: the representative of its partners.
+/// Classes of ranks that share a program make their calls in one order, so a partner of one of
+/// them is a partner of all.
 std::vector<uint32_t> joined_sequences(const RankCalls& calls,
                                        std::span<const uint32_t> first_sequence) {
   Sets sets(first_sequence.back());
@@ -240,7 +240,7 @@ void ListPlan::price_meetings() {
   }
 }
 
-/// Calls that meet those of others by their order are on one stream, or else keep their order.
+/// Calls that are matched with others by order run on one stream, or else keep their order.
 void ListPlan::note_calls(const ProgramFacts& facts, const ProgramCalls& calls,
                           const ProgramCalls::Sequence& sequence, uint32_t first_meeting) {
   uint32_t before = kNone;

@@ -82,8 +82,8 @@ class ListPlan {
   uint32_t lane(uint32_t node) const {
     return programs_[program_of_[node]].first_lane + task(node).stream.value;
   }
-  uint32_t meeting(uint32_t node) const { return meeting_of_[node]; }  ///< kNone: meets nobody
-  /// Of a meeting the longest of its ends.
+  uint32_t meeting(uint32_t node) const { return meeting_of_[node]; }  ///< kNone: it has no partner
+  /// For a communication, the longest of its ends.
   int64_t ns(uint32_t node) const { return ns_[node]; }
   /// Longest path from the begin of the node to the end of the step, with the order of the spine
   /// and that of calls of data ranks.

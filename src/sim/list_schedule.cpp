@@ -26,7 +26,7 @@ std::optional<RankCalls> matched(const RankPrograms& ranks, MessageOrder order,
   return faults.empty() ? std::move(calls) : std::nullopt;
 }
 
-/// Messages of all channels together where that is how they meet already.
+/// Matches messages of all channels together if the programs already order them like that.
 RankCalls calls_of(const RankPrograms& ranks, const CostModel& model) {
   check(ranks.num_ranks() <= model.cluster().num_devices, "{} ranks on the {} devices of {}",
         ranks.num_ranks(), model.cluster().num_devices, model.cluster().name);

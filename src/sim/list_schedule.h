@@ -19,16 +19,16 @@ struct ListScheduleOptions {
   /// Jobs (forward or backward of a microbatch through a virtual stage) that compute may run ahead
   /// of the order of the program, where what is next must wait. 0: only weight gradients move.
   int64_t lookahead_jobs = 1;
-  /// Where both could fill a wait, weight gradients do, which free memory, and not the next jobs,
-  /// which need it but give other ranks something to do.
+  /// If both could fill a wait: true takes weight gradients, which free memory; false takes the
+  /// next jobs, which need memory but give other ranks work.
   bool wgrads_first = false;
-  /// How much of a task must fit into a wait whose end is known, for it to fill that: what is too
-  /// long holds up the task that waits. 0: anything may.
+  /// The fraction of a task that must fit into a wait whose end is known: a task that is too long
+  /// delays the one that waits. 0: any task may fill it.
   double least_hidden_part = 0.5;
 };
 
 /// Duration of tasks by program and spec, as measured in a simulation where tasks slow each other;
-/// empty, or -1 for a spec: what it takes alone.
+/// empty, or -1 for a spec: its duration alone.
 using SpecTimes = std::vector<std::vector<int64_t>>;
 
 struct ListSchedule {
@@ -36,35 +36,36 @@ struct ListSchedule {
   int64_t step_ns = 0;                      ///< on the scheduler's clock
 };
 
-/// A better order of the tasks of all ranks at once. Which stream a task is on stays; its place
-/// among the others of its stream is what is decided.
+/// Finds a better order of the tasks of all ranks at once. Tasks keep their streams; the scheduler
+/// decides their order on each stream.
 ///
-/// One run through the step, on a clock: whatever is free takes what is best of what is ready, and
-/// a task is ready when all that it depends on (data, not the order of streams) has ended.
-///  - Compute follows the spine: the tasks of the (first) compute stream but weight gradients, in
-///    the order of the program, `undefine`s included, which say when memory goes to other streams
-///    and thereby throttle these. Where the next task of the spine must wait, for another rank, a
-///    stream or memory, compute does weight gradients that are ready, or tasks of the next
-///    `lookahead_jobs` jobs.
+/// It runs through the step once, on a clock: a free unit takes the best of the ready tasks, and a
+/// task is ready when everything that it depends on (data, not the order of streams) has ended.
+///  - Compute follows the spine: the tasks of the (first) compute stream except weight gradients,
+///  in
+///    program order. The spine includes `undefine`s, which say when memory goes to other streams
+///    and so throttle these. If the next task of the spine must wait for another rank, a stream or
+///    memory, compute runs weight gradients that are ready, or tasks of the next `lookahead_jobs`
+///    jobs.
 ///  - Weight gradients (phase wgrad) and `undefine`s that take memory back float: they run when
-///    there is room for them, and in front of the spine's next task where more is to follow on them
-///    than on that: sums over data ranks, one after the other. The order in which gradients are
-///    added up is that of the program, since such tasks conflict.
+///    there is room for them, and before the spine's next task if a longer path follows them than
+///    that task: sums over data ranks, one after the other. Gradients are added up in program
+///    order, since such tasks conflict.
 ///  - A communication begins on all of its ranks at once, when it is ready on all and the streams
-///    are free. Among several goes first the one with the longest path to the end of the step over
-///    all ranks, with the spine's order as a part of paths. Messages between two ranks keep their
+///    are free. The one with the longest path to the end of the step over all ranks goes first; the
+///    order of the spine is a part of paths. Messages between two ranks keep their
 ///    order.
-/// So the order in which tasks begin is one order for all ranks: no two wait for each other, and
-/// what holds of `ranks` with VerifyRanksOptions::one_order_of_collectives and
-/// one_order_of_messages holds of the result.
+/// So tasks begin in one order for all ranks, and no two wait for each other. If `ranks` satisfies
+/// VerifyRanksOptions::one_order_of_collectives and
+/// one_order_of_messages, so does the result.
 ///
-/// Live bytes are counted from the first to the last access of each step buffer. Weight gradients
-/// go first where they would exceed the limit, and no job is begun that could keep the jobs in
-/// front of it from being finished (the banker's algorithm, with the program's order as the safe
-/// sequence; Dijkstra 1965). Ranks that share a program get one order: they meet when all are
-/// ready. Tasks do not slow each other here; that is for `Simulator` to say.
+/// Live bytes are counted from the first to the last access of each step buffer. If the next task
+/// would exceed the limit, weight gradients go first. No job begins that could keep earlier jobs
+/// from finishing (the banker's algorithm, with program order as the safe
+/// sequence; Dijkstra 1965). Ranks that share a program get one order: a call begins when all are
+/// ready. Tasks do not slow each other here; `Simulator` takes that into account.
 ///
-/// Made once for some programs, whose dependencies, meetings and prices it finds, it can run with
+/// The constructor finds dependencies, matching calls and prices; then it can run with
 /// several options.
 ///
 /// Source: list scheduling (Graham 1969) with levels (Hu 1961); that weight gradients fill the

@@ -259,7 +259,7 @@ void SimRun::begin_meeting(uint32_t meeting) {
   begin_work(num_units() + meeting, work_ns);
 }
 
-/// Last at a point of time, and by number, so that lanes do not depend on who was looked at first.
+/// Last at a point of time, and by number, so that lanes do not depend on the order of the search.
 void SimRun::begin_transfers() {
   std::sort(transfers_.begin(), transfers_.end());
   for (const uint32_t meeting : transfers_) {

@@ -33,13 +33,14 @@
 namespace braid {
 
 struct SimOptions {
-  bool contention = true;  ///< false: nothing slows anything, links carry all at full rate
-  /// Communication starts, in the times of a rank, when that rank has come to it, as in a trace of
-  /// an executor; else when its last rank has. Nothing ends at another time.
+  bool contention =
+      true;  ///< false: no task slows another, and links carry everything at full rate
+  /// true: in the times of a rank, communication starts when that rank reaches it, as in a trace of
+  /// an executor; false: when its last rank does. The end is the same.
   bool starts_on_arrival = false;
 };
 
-/// A rank, and those that cannot be told apart from it: they do the same at the same time.
+/// A rank, and the ranks that are alike: they do the same at the same time.
 struct SimRank {
   int rank = 0;            ///< the first of them
   int num_ranks = 0;       ///< how many they are
@@ -51,14 +52,14 @@ struct SimRank {
 
 struct SimResult {
   int64_t step_ns = 0;            ///< end of the last task of all
-  std::vector<SimRank> ranks;     ///< ranks that can be told apart, by their first ranks
+  std::vector<SimRank> ranks;     ///< distinct ranks, by the first of each kind
   std::vector<uint32_t> rank_of;  ///< by rank of the run: index into `ranks`
   std::vector<TaskTimes> times;   ///< by task of each of `ranks`
 };
 
-/// Simulates one set of programs, as often as asked. Making one finds what meets what, tells ranks
-/// apart and prices each spec once: near-linear in the tasks of the distinct programs, and in ranks
-/// times groups. A run allocates nothing, and takes O(log(streams)) per task.
+/// Simulates one set of programs, any number of times. The constructor matches calls, finds ranks
+/// that are alike and prices each spec once: near-linear in the tasks of the distinct programs, and
+/// in ranks times groups. A run allocates nothing, and takes O(log(streams)) per task.
 class Simulator {
  public:
   /// Both must outlive the simulator, and the model's cluster must have a device for every rank.
@@ -69,8 +70,8 @@ class Simulator {
   Simulator& operator=(Simulator&&) noexcept;
   ~Simulator();
 
-  /// The result is valid until the next run. Throws InternalError with what waits for what, as
-  /// `verify_ranks`, if the programs do not run to their end.
+  /// The result is valid until the next run. If the programs do not run to their end, throws
+  /// InternalError that lists the tasks that wait for each other, as `verify_ranks` does.
   const SimResult& run(const SimOptions& options = {});
 
  private:

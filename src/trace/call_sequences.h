@@ -8,7 +8,7 @@
 
 namespace braid {
 
-/// Which communications of a program meet those of other ranks, and in which order.
+/// Which communications of a program match those of other ranks, and in which order.
 class CallSequences {
  public:
   /// Throws InternalError for a communication of a group or member that the program does not have.

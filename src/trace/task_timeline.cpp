@@ -54,7 +54,7 @@ TimelineTask timeline_task(const Program& program, const Task& task, const SpecF
   return entry;
 }
 
-/// Numbers the things that it is asked for in the order in which they are first asked for.
+/// Numbers keys in the order in which they first appear.
 template <class Key>
 class Numbers {
  public:

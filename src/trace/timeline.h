@@ -27,15 +27,15 @@ struct TimelineTask {
   uint32_t task = 0;                ///< position in the program that ran
   uint32_t sequence = kNoSequence;  ///< of communication with others: RankTimeline::sequences
   uint32_t call = 0;                ///< which of its sequence, from 0
-  /// Of communication: how long, from its start, the last of its ranks was yet to come
-  /// (peer_waits.h). The rest moves bytes.
+  /// For communication: the time from its start until its last rank arrived (peer_waits.h). During
+  /// the rest it moves bytes.
   int64_t wait_ns = 0;
 
   friend bool operator==(const TimelineTask&, const TimelineTask&) = default;
 };
 
-/// Communications of a rank that meet those of other ranks, the n-th of each: collectives of a
-/// group, or messages from one rank to another.
+/// Communications of a rank whose n-th call belongs together with the n-th call of other ranks:
+/// collectives of a group, or messages from one rank to another.
 struct TimelineSequence {
   std::string name;        ///< equal on all of its ranks, and of no other sequence
   std::vector<int> ranks;  ///< in group order; messages: sender, receiver
