@@ -17,22 +17,21 @@ constexpr std::string_view kSyncTasks = "BRAID_SYNC_TASKS";
 
 constexpr std::array kVariables = {
     EnvVariable{kDumpProgram, "folder",
-                "Writes the program text of each rank into this folder, once before the first pass "
-                "and once after each "
-                "pass."},
+                "Writes the program text of each rank into this folder, before the first pass and "
+                "after each pass."},
     EnvVariable{kDisablePasses, "names, comma-separated",
                 "Skips these passes, in addition to those of overlap.disable_passes; `braid "
                 "passes` lists the names."},
     EnvVariable{kVerify, "0 or 1",
-                "1 checks the program with the happens-before verifier after each pass, and the "
-                "programs of all ranks against each other; 0 skips these checks."},
-    EnvVariable{
-        kTrace, "0 or 1",
-        "1 records the timeline of every step, 0 of none, whatever logging.trace_steps says."},
+                "1 checks the program with the happens-before verifier after each pass, and checks "
+                "the programs of all ranks against each other; 0 skips these checks."},
+    EnvVariable{kTrace, "0 or 1",
+                "1 records the timeline of every step and 0 of no step, whatever "
+                "logging.trace_steps says."},
     EnvVariable{kSyncTasks, "0 or 1",
-                "1 waits for each task on a GPU before the next one starts, but for those that "
-                "communicate, so that an error of the "
-                "device, such as an illegal address, names its task; slow, the same results."},
+                "1 waits for each task on a GPU before the next one starts, except for tasks that "
+                "communicate. A device error, such as an illegal address, then names its task. "
+                "Slow, with the same results."},
 };
 
 std::string value_of(const EnvLookup& lookup, std::string_view name) {

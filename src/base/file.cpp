@@ -133,7 +133,7 @@ MappedFile::~MappedFile() {
 
 AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
   if (path_.empty() || path_.back() == '/') {
-    throw_data_error("cannot write '{}': it names no file", path_);
+    throw_data_error("cannot write '{}': it is not the name of a file", path_);
   }
   buffer_.reserve(kBufferBytes);
   TemporaryFile temporary = create_temporary_beside(path_);
@@ -210,7 +210,7 @@ std::string read_text_file(const std::string& path, int64_t max_bytes) {
   const ScopedFd fd(open_for_reading(path));
   const struct stat status = status_of(fd.get(), path);
   if (S_ISREG(status.st_mode) && status.st_size > max_bytes) {
-    throw_data_error("cannot read '{}': it has {} bytes, the limit is {}", path, status.st_size,
+    throw_data_error("cannot read '{}': it has {} bytes, but the limit is {}", path, status.st_size,
                      max_bytes);
   }
   std::string text;

@@ -70,8 +70,8 @@ const DeviceSpec& stand_in_of(const CalibrateOptions& options) {
     return *device;
   }
   throw_config_error(
-      "{} is none of the devices that can answer for what a calibration does not measure; name the "
-      "nearest with --like: {}",
+      "{} is not a known device, and a calibration needs one to price what it does not measure; "
+      "name the most similar one with --like: {}",
       options.device.gpu->name, known_device_names());
 }
 

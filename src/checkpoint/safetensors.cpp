@@ -89,19 +89,19 @@ class HeaderReader {
  private:
   template <class... Args>
   [[noreturn]] void fail(fmt::format_string<Args...> format, Args&&... args) const {
-    throw_data_error("'{}' is not a good safetensors file: {}", path_,
+    throw_data_error("'{}' is not a valid safetensors file: {}", path_,
                      fmt::format(format, std::forward<Args>(args)...));
   }
 
   std::string_view header_text(std::span<const std::byte> file) const {
     if (file.size() < kSizeBytes) {
-      fail("it has {} bytes, the size of the header alone takes {}", file.size(), kSizeBytes);
+      fail("it has {} bytes, but the size of the header alone takes {}", file.size(), kSizeBytes);
     }
     uint64_t size = 0;
     std::memcpy(&size, file.data(), kSizeBytes);
     const uint64_t limit = std::min<uint64_t>(file.size() - kSizeBytes, kMaxHeaderBytes);
     if (size > limit) {
-      fail("its header claims {} bytes, at most {} are possible", size, limit);
+      fail("its header claims {} bytes, but at most {} are possible", size, limit);
     }
     const auto* text = reinterpret_cast<const char*>(file.data()) + kSizeBytes;
     if (size == 0 || text[0] != '{') {
@@ -140,7 +140,7 @@ class HeaderReader {
     }
     for (const auto& [key, text] : value.items()) {
       if (!text.is_string()) {
-        fail("{} {} is not a text", kMetadataKey, quote(key, kMaxQuotedBytes));
+        fail("{} {} is not a string", kMetadataKey, quote(key, kMaxQuotedBytes));
       }
       metadata.emplace(key, text.get<std::string>());
     }
@@ -160,7 +160,7 @@ class HeaderReader {
     const std::vector<int64_t> offsets =
         read_numbers("data_offsets of tensor " + title, value["data_offsets"]);
     if (offsets.size() != 2 || offsets[0] > offsets[1]) {
-      fail("data_offsets of tensor {} are not a begin and an end behind it", title);
+      fail("data_offsets of tensor {} are not a begin and a later end", title);
     }
     entry.begin_bytes = offsets[0];
     entry.end_bytes = offsets[1];
@@ -169,7 +169,7 @@ class HeaderReader {
       fail("tensor {} of shape {} is too large", title, to_string(entry.shape));
     }
     if (entry.end_bytes - entry.begin_bytes != *bytes) {
-      fail("tensor {} of {}{} takes {} bytes, its data_offsets say {}", title,
+      fail("tensor {} of {}{} takes {} bytes, but its data_offsets say {}", title,
            dtype_name(entry.dtype), to_string(entry.shape), *bytes,
            entry.end_bytes - entry.begin_bytes);
     }
@@ -227,13 +227,13 @@ class HeaderReader {
     int64_t reached = 0;
     for (const TensorEntry& tensor : tensors) {
       if (tensor.begin_bytes != reached) {
-        fail("tensor {} begins at byte {}, the one before it ends at {}",
+        fail("tensor {} begins at byte {}, but the one before it ends at {}",
              quote(tensor.name, kMaxQuotedBytes), tensor.begin_bytes, reached);
       }
       reached = tensor.end_bytes;
     }
     if (reached != data_bytes) {
-      fail("its tensors take {} bytes, the file has {}", reached, data_bytes);
+      fail("its tensors take {} bytes, but the file has {}", reached, data_bytes);
     }
   }
 

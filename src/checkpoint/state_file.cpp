@@ -69,14 +69,14 @@ class StateReader {
  private:
   template <class... Args>
   [[noreturn]] void fail(fmt::format_string<Args...> format, Args&&... args) const {
-    throw_data_error("'{}' is not a good checkpoint state: {}", path_,
+    throw_data_error("'{}' is not a valid checkpoint state: {}", path_,
                      fmt::format(format, std::forward<Args>(args)...));
   }
 
   void check_checksum(std::string_view text, size_t digits) const {
     const std::string found = checksum_without_digits(text, digits);
     if (found != text.substr(digits, kChecksumDigits)) {
-      fail("it is damaged, its content does not have the checksum that it records (found {})",
+      fail("it is damaged: its content does not match the checksum that it records (found {})",
            found);
     }
   }
@@ -97,7 +97,7 @@ class StateReader {
     }
     const int64_t version = number(root, "version");
     if (version < kFirstVersion || version > kVersion) {
-      fail("it has version {}, this braid reads versions {} to {}", version, kFirstVersion,
+      fail("it has version {}, but this braid reads versions {} to {}", version, kFirstVersion,
            kVersion);
     }
     return version;

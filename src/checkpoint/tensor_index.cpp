@@ -97,7 +97,7 @@ class IndexReader {
  private:
   template <class... Args>
   [[noreturn]] void fail(fmt::format_string<Args...> format, Args&&... args) const {
-    throw_data_error("'{}' is not a good tensor index: {}", path_,
+    throw_data_error("'{}' is not a valid tensor index: {}", path_,
                      fmt::format(format, std::forward<Args>(args)...));
   }
 
@@ -122,7 +122,7 @@ class IndexReader {
   std::string file_name(const json& value) const {
     const std::string name = value.is_string() ? value.get<std::string>() : "";
     if (name.empty() || name.starts_with('.') || name.find('/') != std::string::npos) {
-      fail("{} is no name of a file beside it", quote(name, kMaxQuotedBytes));
+      fail("{} is not the name of a file beside it", quote(name, kMaxQuotedBytes));
     }
     return name;
   }
@@ -131,7 +131,7 @@ class IndexReader {
     std::vector<int64_t> list;
     for (const json& number : value) {
       if (!number.is_number_unsigned() || number.get<uint64_t>() > uint64_t{kMaxElems}) {
-        fail("tensor {} holds a number that is no count", title);
+        fail("tensor {} holds a number that is not a count", title);
       }
       list.push_back(number.get<int64_t>());
     }
@@ -281,7 +281,7 @@ TensorIndex make_index(std::vector<std::string> files,
       }
       StoredTensor& tensor = index.tensors[place->second];
       check(tensor.dtype == piece.dtype && tensor.shape == piece.shape,
-            "pieces of tensor {} disagree about it", piece.tensor);
+            "the pieces of tensor {} contradict each other", piece.tensor);
       tensor.pieces.push_back({file, piece.range});
     }
   }

@@ -69,8 +69,8 @@ TensorSiteChoice parse_choice(const std::string& entry) {
   const size_t equals = entry.find('=');
   if (equals == std::string::npos) {
     throw_config_error(
-        "overlap.tp_comm_overlap_sites: {} is no site with a method; expected SITE=METHOD, such as "
-        "\"fc2_fprop=ring\" or \"proj_fprop=chunked:4\"",
+        "overlap.tp_comm_overlap_sites: {} does not have the form SITE=METHOD; write a site and a "
+        "method, such as \"fc2_fprop=ring\" or \"proj_fprop=chunked:4\"",
         quote(entry, 60));
   }
   TensorSiteChoice choice{.site = entry.substr(0, equals), .method = entry.substr(equals + 1)};
@@ -98,7 +98,7 @@ void check_choice(const TensorSiteChoice& choice, const std::string& entry) {
     for (const Site& known : kSites) {
       names.push_back(known.name);
     }
-    throw_config_error("overlap.tp_comm_overlap_sites: {}: there is no site {} (there are {}){}",
+    throw_config_error("overlap.tp_comm_overlap_sites: {}: unknown site {} (known: {}){}",
                        quote(entry, 60), quote(choice.site, 60), join(names, ", "),
                        did_you_mean(choice.site, names));
   }
@@ -131,7 +131,7 @@ void check_dgrads(const OverlapConfig& overlap, std::span<const TensorSiteChoice
     const bool by_site = std::ranges::find(overlap.tp_comm_overlap_sites, entry) !=
                          overlap.tp_comm_overlap_sites.end();
     throw_config_error(
-        "overlap.{}: {}_wgrad would hide the sum of what {}_dgrad = {} sends away in pieces; set "
+        "overlap.{}: {}_wgrad would hide a sum that {}_dgrad = {} already sends in pieces; set "
         "{}\"{}_wgrad=none\" in overlap.tp_comm_overlap_sites",
         by_site ? "tp_comm_overlap_sites: " + entry : "tp_comm_bulk_wgrad = true", name, name,
         dgrad, by_site ? "" : "overlap.tp_comm_bulk_wgrad = false, or ", name);
@@ -142,12 +142,10 @@ void check_dgrads(const OverlapConfig& overlap, std::span<const TensorSiteChoice
 void check_without_sequence_parallel(const OverlapConfig& overlap,
                                      std::span<const TensorSiteChoice> choices) {
   constexpr std::string_view kPossible =
-      "set parallel.sequence_parallel = true; without it there are all-reduces only, which can run "
+      "set parallel.sequence_parallel = true. Without it there are only all-reduces, which can run "
       "beside the wgrads (tp_comm_bulk_wgrad) or in pieces (sites such as "
-      "\"proj_fprop=chunked:4\"), "
-      "with tp_comm_overlap_ag, tp_comm_overlap_rs, tp_comm_overlap_rs_dgrad and "
-      "tp_comm_bulk_dgrad "
-      "= false";
+      "\"proj_fprop=chunked:4\"), with tp_comm_overlap_ag, tp_comm_overlap_rs, "
+      "tp_comm_overlap_rs_dgrad and tp_comm_bulk_dgrad = false";
   const std::array<std::pair<std::string_view, bool>, 4> keys = {
       {{"tp_comm_overlap_ag", overlap.tp_comm_overlap_ag},
        {"tp_comm_overlap_rs", overlap.tp_comm_overlap_rs},
@@ -175,8 +173,8 @@ void check_chunked_dgrads(std::span<const TensorSiteChoice> choices) {
   for (const TensorSiteChoice& choice : choices) {
     if (choice.method == "chunked" && find_site(choice.site)->kind == SiteKind::kColumnDgrad) {
       throw_config_error(
-          "overlap.tp_comm_overlap_sites: {}=chunked: with parallel.sequence_parallel = true the "
-          "pieces of a dgrad would be columns of the weight, which do not lie together; set "
+          "overlap.tp_comm_overlap_sites: {}=chunked: with parallel.sequence_parallel = true, the "
+          "pieces of a dgrad would be columns of the weight, which are not contiguous; set "
           "\"{}=ring\" or \"{}=bulk\"",
           choice.site, choice.site, choice.site);
     }
@@ -194,7 +192,7 @@ void check_is_read(const OverlapConfig& overlap, const ParallelConfig& parallel)
   const auto check_key = [&](std::string_view name, const auto& value, const auto& unset) {
     if (value != unset && parallel.tensor == 1) {
       throw_config_error(
-          "overlap.{} = {}: is about communication of tensor ranks, and parallel.tensor = 1; set "
+          "overlap.{} = {}: concerns communication of tensor ranks, but parallel.tensor = 1; set "
           "parallel.tensor above 1 or remove the key",
           name, to_text(ConfigValue(value), 60));
     }

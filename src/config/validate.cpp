@@ -120,8 +120,8 @@ void check_replicas(const ParallelConfig& parallel, int64_t data) {
           parallel.shard_replicas, data, parallel.context, ranks,
           nearest_divisor(ranks, parallel.shard_replicas));
   require(parallel.shard_replicas == 1 || parallel.shard != "none",
-          "parallel.shard_replicas = {}: there are no shards with shard = \"none\"; set "
-          "parallel.shard = \"optimizer\" or parallel.shard_replicas = 1",
+          "parallel.shard_replicas = {}: shard = \"none\" makes no shards; set parallel.shard = "
+          "\"optimizer\" or parallel.shard_replicas = 1",
           parallel.shard_replicas);
 }
 
@@ -138,7 +138,7 @@ void check_batch(const TrainConfig& train, int64_t data) {
 /// Without a preset the sizes must be given; with one, src/model checks what comes out of both.
 void check_model_given(const ModelConfig& model) {
   constexpr std::string_view kMissing =
-      "not given; set it, or take a published model with model.preset";
+      "not given; set it, or choose a published model with model.preset";
   const bool preset = !model.preset.empty();
   require(preset || model.layers, "model.layers: {}", kMissing);
   require(preset || model.width, "model.width: {}", kMissing);
@@ -170,10 +170,10 @@ int64_t known_head_size(const ModelConfig& model) {
 
 void check_llama(const ModelConfig& model) {
   const int64_t head_size = known_head_size(model);
-  require(
-      head_size % 2 == 0,
-      "model.head_size = {}: must be even, rotary positions turn pairs; the nearest are {} and {}",
-      head_size, std::max<int64_t>(head_size - 1, 2), head_size + 1);
+  require(head_size % 2 == 0,
+          "model.head_size = {}: must be even, because rotary positions rotate pairs; the nearest "
+          "are {} and {}",
+          head_size, std::max<int64_t>(head_size - 1, 2), head_size + 1);
   require(model.max_positions.value_or(0) == 0,
           "model.max_positions = {}: a llama model has no learned positions; remove the key",
           model.max_positions.value_or(0));
@@ -259,11 +259,10 @@ void check_optimizer(const OptimizerConfig& optimizer, int64_t steps) {
 }
 
 void check_memory(const MemoryConfig& memory) {
-  require(
-      memory.recompute_layers == 0 || memory.recompute != "auto",
-      "memory.recompute_layers = {}: recompute = \"auto\" chooses the layers; leave it out, or set "
-      "recompute to \"norms\", \"attention\" or \"full\"",
-      memory.recompute_layers);
+  require(memory.recompute_layers == 0 || memory.recompute != "auto",
+          "memory.recompute_layers = {}: recompute = \"auto\" chooses the layers; remove it, or "
+          "set recompute to \"norms\", \"attention\" or \"full\"",
+          memory.recompute_layers);
   require(memory.recompute_layers == 0 || memory.recompute != "none",
           "memory.recompute_layers = {}: is read with recompute = \"norms\", \"attention\" or "
           "\"full\" only; recompute is \"none\"; set memory.recompute = \"full\" or remove the key",
@@ -286,11 +285,10 @@ void check_data(const DataConfig& data, const EvalConfig& eval) {
       "data.tokenizer = \"\": must be a SentencePiece model file or \"bytes\"; set data.tokenizer "
       "= \"bytes\"");
   const double validation = parse_split(data.split)[1];
-  require(
-      eval.interval == 0 || validation > 0,
-      "data.split = {}: eval.interval = {} needs a validation share, the second number, above 0; "
-      "set eval.interval = 0 for none",
-      quote(data.split), eval.interval);
+  require(eval.interval == 0 || validation > 0,
+          "data.split = {}: eval.interval = {} needs a validation share, the second number, above "
+          "0; set eval.interval = 0 to turn evaluation off",
+          quote(data.split), eval.interval);
 }
 
 void check_folders(const RunConfig& config) {

@@ -67,7 +67,7 @@ void check_is_read(const OverlapConfig& overlap, const ParallelConfig& parallel)
     }
     if (key.is_set && key.needs_stages && parallel.pipeline == 1) {
       throw_config_error(
-          "overlap.{} = {}: needs messages between pipeline stages, and parallel.pipeline = 1; set "
+          "overlap.{} = {}: needs messages between pipeline stages, but parallel.pipeline = 1; set "
           "parallel.pipeline above 1 or remove the key",
           key.name, to_text(key.value));
     }
@@ -77,7 +77,7 @@ void check_is_read(const OverlapConfig& overlap, const ParallelConfig& parallel)
 void check_permission(const OverlapConfig& overlap) {
   if (overlap.may_change_rounding && overlap.mode != "auto") {
     throw_config_error(
-        "overlap.may_change_rounding = true: says what mode = \"auto\" may choose, and mode is {}; "
+        "overlap.may_change_rounding = true: says what mode = \"auto\" may choose, but mode is {}; "
         "set overlap.mode = \"auto\" or remove the key",
         quote(overlap.mode));
   }
@@ -87,12 +87,12 @@ void check_messages(const OverlapConfig& overlap) {
   if (overlap.overlap_p2p_comm_warmup_flush && !overlap.overlap_p2p_comm) {
     throw_config_error(
         "overlap.overlap_p2p_comm_warmup_flush = true: extends overlap_p2p_comm to warm-up and "
-        "flush, and overlap_p2p_comm is false; set overlap.overlap_p2p_comm = true");
+        "flush, but overlap_p2p_comm is false; set overlap.overlap_p2p_comm = true");
   }
   if (overlap.overlap_p2p_backward_on_comm_stream && !overlap.overlap_p2p_comm) {
     throw_config_error(
         "overlap.overlap_p2p_backward_on_comm_stream = true: chooses the stream of messages that "
-        "overlap_p2p_comm takes off the compute stream, and overlap_p2p_comm is false; set "
+        "overlap_p2p_comm moves off the compute stream, but overlap_p2p_comm is false; set "
         "overlap.overlap_p2p_comm = true");
   }
 }
@@ -108,8 +108,7 @@ struct GatherKey {
 
 std::vector<GatherKey> gather_keys(const OverlapConfig& overlap) {
   constexpr std::string_view kUpdated =
-      "is about weights that every rank holds whole and updates "
-      "in part";
+      "applies to weights that every rank holds whole and updates in part";
   const bool gather = overlap.overlap_param_gather;
   const bool early = overlap.overlap_param_gather_with_optimizer_step;
   const bool align = overlap.align_param_gather;
@@ -129,7 +128,7 @@ std::vector<GatherKey> gather_keys(const OverlapConfig& overlap) {
           {"param_gather_prefetch_units",
            units != 1,
            units,
-           "is about weights that ranks hold or update in parts",
+           "applies to weights that ranks hold or update in parts",
            {"optimizer", "gradients", "parameters"}},
           {"param_gather_whole_units",
            whole_units != 0,
@@ -143,15 +142,15 @@ void check_gathers(const OverlapConfig& overlap, const ParallelConfig& parallel)
   for (const GatherKey& key : gather_keys(overlap)) {
     if (key.is_set && std::ranges::find(key.shards, parallel.shard) == key.shards.end()) {
       throw_config_error(
-          "overlap.{} = {}: {}, and parallel.shard is {}; set parallel.shard = {} or remove the "
+          "overlap.{} = {}: {}, but parallel.shard is {}; set parallel.shard = {} or remove the "
           "key",
           key.name, to_text(key.value), key.about, quote(parallel.shard),
           quote(key.shards.front()));
     }
     if (key.is_set && !overlap.overlap_param_gather) {
       throw_config_error(
-          "overlap.{} = {}: says how overlap_param_gather gathers weights, which is false; set "
-          "overlap.overlap_param_gather = true",
+          "overlap.{} = {}: says how overlap_param_gather gathers weights, but "
+          "overlap_param_gather is false; set overlap.overlap_param_gather = true",
           key.name, to_text(key.value));
     }
   }
@@ -160,7 +159,7 @@ void check_gathers(const OverlapConfig& overlap, const ParallelConfig& parallel)
 void check_context(const OverlapConfig& overlap, const ParallelConfig& parallel) {
   if (overlap.overlap_context_comm && parallel.context == 1) {
     throw_config_error(
-        "overlap.overlap_context_comm = true: needs ranks that share a sequence, and "
+        "overlap.overlap_context_comm = true: needs ranks that share a sequence, but "
         "parallel.context = 1; set parallel.context above 1 or remove the key");
   }
 }
@@ -168,13 +167,15 @@ void check_context(const OverlapConfig& overlap, const ParallelConfig& parallel)
 void check_schedule_key(const OverlapConfig& overlap) {
   if (overlap.list_schedule && overlap.mode == "off") {
     throw_config_error(
-        "overlap.list_schedule = true: fills waits for what other passes have put beside compute, "
-        "and overlap.mode is \"off\"; set overlap.mode = \"auto\" or remove the key");
+        "overlap.list_schedule = true: fills waits for communication that other passes moved "
+        "beside compute, but overlap.mode is \"off\"; set overlap.mode = \"auto\" or remove the "
+        "key");
   }
   if (overlap.comm_engine == "hidden" && overlap.mode == "off") {
     throw_config_error(
-        "overlap.comm_engine = \"hidden\": is about what other passes have put beside compute, and "
-        "overlap.mode is \"off\"; set overlap.mode = \"auto\" or overlap.comm_engine = \"auto\"");
+        "overlap.comm_engine = \"hidden\": applies to communication that other passes moved beside "
+        "compute, but overlap.mode is \"off\"; set overlap.mode = \"auto\" or overlap.comm_engine "
+        "= \"auto\"");
   }
 }
 
@@ -186,28 +187,27 @@ void check_pairs(const RunConfig& config) {
   }
   if (parallel.tensor == 1 && parallel.context == 1) {
     throw_config_error(
-        "overlap.pair_forward_backward = {}: hides communication of tensor and context ranks, and "
+        "overlap.pair_forward_backward = {}: hides communication of tensor and context ranks, but "
         "parallel.tensor = 1 and parallel.context = 1; set either above 1 or remove the key",
         quote(pairs));
   }
   const bool are_halves = pairs == "halves" || pairs == "forward_halves";
   if (pairs == "halves" && parallel.pipeline > 1) {
     throw_config_error(
-        "overlap.pair_forward_backward = \"halves\": is for runs without a pipeline, and "
+        "overlap.pair_forward_backward = \"halves\": is for runs without a pipeline, but "
         "parallel.pipeline = {}; set overlap.pair_forward_backward = \"forward_halves\"",
         parallel.pipeline);
   }
   if (pairs == "forward_halves" && parallel.context > 1) {
     throw_config_error(
         "overlap.pair_forward_backward = \"forward_halves\": is for runs without context ranks, "
-        "and "
-        "parallel.context = {}; set overlap.pair_forward_backward = \"{}\"",
+        "but parallel.context = {}; set overlap.pair_forward_backward = \"{}\"",
         parallel.context, parallel.pipeline > 1 ? "forward_backward" : "halves");
   }
   if (const int64_t odd = config.train.microbatch; are_halves && odd % 2 != 0) {
     throw_config_error(
-        "overlap.pair_forward_backward = {}: cuts a microbatch in two, and "
-        "train.microbatch = {} is odd; set train.microbatch = {}",
+        "overlap.pair_forward_backward = {}: cuts a microbatch in two, but train.microbatch = {} "
+        "is odd; set train.microbatch = {}",
         quote(pairs), odd,
         odd == 1 ? "2" : fmt::format("{} or train.microbatch = {}", odd - 1, odd + 1));
   }
@@ -215,9 +215,8 @@ void check_pairs(const RunConfig& config) {
   if (pairs == "forward_halves" && parallel.sequence_parallel && half % parallel.tensor != 0) {
     throw_config_error(
         "overlap.pair_forward_backward = \"forward_halves\": with parallel.sequence_parallel = "
-        "true "
-        "parallel.tensor = {} must divide the {} rows of half a microbatch (train.microbatch / 2 * "
-        "train.sequence); set parallel.sequence_parallel = false",
+        "true, parallel.tensor = {} must divide the {} rows of half a microbatch (train.microbatch "
+        "/ 2 * train.sequence); set parallel.sequence_parallel = false",
         parallel.tensor, half);
   }
 }
@@ -225,22 +224,22 @@ void check_pairs(const RunConfig& config) {
 void check_wgrads(const OverlapConfig& overlap) {
   if (overlap.overlap_grad_reduce_delayed_wgrad_layers != 0 && !overlap.overlap_grad_reduce) {
     throw_config_error(
-        "overlap.overlap_grad_reduce_delayed_wgrad_layers = {}: says what a reduction beside the "
-        "backward runs under, and overlap_grad_reduce is false; set overlap.overlap_grad_reduce = "
-        "true",
+        "overlap.overlap_grad_reduce_delayed_wgrad_layers = {}: says what hides a reduction that "
+        "runs beside the backward, but overlap_grad_reduce is false; set "
+        "overlap.overlap_grad_reduce = true",
         overlap.overlap_grad_reduce_delayed_wgrad_layers);
   }
   if (overlap.overlap_p2p_with_transformer_layer_wgrad &&
       overlap.overlap_p2p_wgrad_delayed_layer_number == 0) {
     throw_config_error(
         "overlap.overlap_p2p_with_transformer_layer_wgrad = true: says which weight gradients of "
-        "delayed layers wait, and none is delayed; set "
+        "delayed layers wait, but no layer is delayed; set "
         "overlap.overlap_p2p_wgrad_delayed_layer_number = 1");
   }
   if (overlap.wgrad_deferral_limit != 0 && !overlap.defer_embedding_wgrad_compute) {
     throw_config_error(
-        "overlap.wgrad_deferral_limit = {}: limits defer_embedding_wgrad_compute, which is false; "
-        "set overlap.defer_embedding_wgrad_compute = true",
+        "overlap.wgrad_deferral_limit = {}: limits defer_embedding_wgrad_compute, but that is "
+        "false; set overlap.defer_embedding_wgrad_compute = true",
         overlap.wgrad_deferral_limit);
   }
 }
@@ -257,15 +256,14 @@ void check_split_ops(const OverlapConfig& overlap, const ParallelConfig& paralle
   }
   if (overlap.cost.empty()) {
     throw_config_error(
-        "overlap.split_ops = true: cuts where costs say that it pays, and overlap.cost is empty; "
-        "remove the key, or set overlap.cost to a cluster like \"h200x8\" or to a profile of "
-        "`braid "
-        "calibrate`");
+        "overlap.split_ops = true: cuts tasks where costs say that it pays, but overlap.cost is "
+        "empty; remove the key, or set overlap.cost to a cluster like \"h200x8\" or to a profile "
+        "of `braid calibrate`");
   }
   if (parallel.tensor == 1 && parallel.context > 1 && parallel.context_method == "a2a") {
     if (!overlap.overlap_context_comm) {
       throw_config_error(
-          "overlap.split_ops = true: cuts what is to run beside exchanges of context ranks, and "
+          "overlap.split_ops = true: cuts tasks to run them beside exchanges of context ranks, but "
           "overlap.overlap_context_comm is false; set overlap.overlap_context_comm = true");
     }
     return;
@@ -273,15 +271,15 @@ void check_split_ops(const OverlapConfig& overlap, const ParallelConfig& paralle
   if (parallel.tensor == 1 || !overlap.tp_comm_overlap) {
     throw_config_error(
         "overlap.split_ops = true: fills waits for communication of tensor ranks that runs beside "
-        "compute, and {}",
+        "compute, but {}",
         parallel.tensor == 1
             ? "parallel.tensor = 1; set parallel.tensor above 1 or remove the key"
             : "overlap.tp_comm_overlap is false; set overlap.tp_comm_overlap = true");
   }
   if (parallel.context > 1) {
     throw_config_error(
-        "overlap.split_ops = true: cannot cut alike on context ranks, which differ in what they "
-        "compute, and parallel.context = {}; set parallel.context = 1 or remove the key",
+        "overlap.split_ops = true: needs equal work on all ranks, but the ranks of "
+        "parallel.context = {} compute different parts; set parallel.context = 1 or remove the key",
         parallel.context);
   }
 }
@@ -293,7 +291,7 @@ void check_shared_gpus(const RunConfig& config) {
     throw_config_error("runtime.ranks_per_gpu = {}: ranks that share a GPU {}",
                        config.runtime.ranks_per_gpu, what);
   };
-  const std::string copies = "communicate by copy engines only (NCCL takes one rank per GPU), and ";
+  const std::string copies = "communicate by copy engines only (NCCL takes one rank per GPU), but ";
   if (config.runtime.ranks_per_gpu == 1) {
     return;
   }
@@ -302,13 +300,14 @@ void check_shared_gpus(const RunConfig& config) {
                                 quote(overlap.comm_engine)));
   }
   if (std::ranges::find(overlap.disable_passes, "comm_engine") != overlap.disable_passes.end()) {
-    refuse(copies + "overlap.disable_passes has comm_engine, which chooses them; remove it there");
+    refuse(copies +
+           "overlap.disable_passes turns off comm_engine, which chooses them; remove it there");
   }
   if (config.runtime.nccl_windows) {
     refuse(copies + "runtime.nccl_windows is true; set runtime.nccl_windows = false");
   }
   if (config.runtime.processes == "one") {
-    refuse("are processes, and runtime.processes is \"one\"; set runtime.processes = \"auto\"");
+    refuse("are processes, but runtime.processes is \"one\"; set runtime.processes = \"auto\"");
   }
 }
 

@@ -43,7 +43,7 @@ int64_t first_sample_of(const BatchShape& shape, int64_t consumed_samples, int64
 std::vector<int32_t> take_positions(std::span<const int32_t> values, int64_t sequence_tokens,
                                     std::span<const int64_t> positions) {
   check(sequence_tokens > 0 && values.size() % static_cast<size_t>(sequence_tokens) == 0,
-        "{} tokens are no sequences of {}", values.size(), sequence_tokens);
+        "{} tokens are not whole sequences of {}", values.size(), sequence_tokens);
   std::vector<int32_t> taken;
   taken.reserve(values.size() / static_cast<size_t>(sequence_tokens) * positions.size());
   for (size_t begin = 0; begin < values.size(); begin += static_cast<size_t>(sequence_tokens)) {

@@ -100,8 +100,8 @@ GptDataset::GptDataset(const IndexedDataset& dataset, SequenceRange range,
   check_options(options);
   if (range.size() == 0) {
     throw_config_error(
-        "the {} part of '{}' is empty: data.split leaves it none of the {} documents; give more of "
-        "them (blank lines part those of a text file), or it a larger share{}",
+        "the {} part of '{}' is empty: data.split gives it none of the {} documents; give more "
+        "documents (blank lines separate those of a text file) or a larger share{}",
         options.name, dataset.prefix(), dataset.index().num_sequences(),
         options.name == "validation" ? ", or set eval.interval = 0" : "");
   }
@@ -109,8 +109,8 @@ GptDataset::GptDataset(const IndexedDataset& dataset, SequenceRange range,
   tokens_per_epoch_ = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
   if (tokens_per_epoch_ <= sequence_tokens_) {
     throw_data_error(
-        "the {} part of '{}' has {} tokens, one sample needs train.sequence + 1 = {}; give more "
-        "text{}",
+        "the {} part of '{}' has {} tokens, but one sample needs train.sequence + 1 = {}; give "
+        "more text{}",
         options.name, dataset.prefix(), tokens_per_epoch_, sequence_tokens_ + 1,
         tokens_per_epoch_ > 1 ? fmt::format(", or set train.sequence = {}", tokens_per_epoch_ - 1)
                               : "");

@@ -61,13 +61,13 @@ TokenType parse_token_type(uint8_t code, const std::string& path) {
       throw_data_error("'{}' stores f{} values (type code {}), which are not token ids", path,
                        code == 6 ? 64 : 32, code);
     default:
-      throw_data_error("'{}' has token type code {}, known are 1 to 5 and 8", path, code);
+      throw_data_error("'{}' has token type code {}; known codes are 1 to 5 and 8", path, code);
   }
 }
 
 void check_header(std::span<const std::byte> bytes, const std::string& path) {
   if (bytes.size() < kHeaderBytes) {
-    throw_data_error("'{}' is truncated: it has {} bytes, the header alone has {}", path,
+    throw_data_error("'{}' is truncated: it has {} bytes, but the header alone has {}", path,
                      bytes.size(), kHeaderBytes);
   }
   if (std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0) {
@@ -75,7 +75,7 @@ void check_header(std::span<const std::byte> bytes, const std::string& path) {
   }
   const auto version = load_at<uint64_t>(bytes, 9);
   if (version != kVersion) {
-    throw_data_error("'{}' has version {}, only version {} is known", path, version, kVersion);
+    throw_data_error("'{}' has version {}, but only version {} is known", path, version, kVersion);
   }
 }
 
@@ -109,18 +109,19 @@ int64_t check_sequences(const SequenceIndex& index, int64_t bin_size_bytes,
     }
     if (index.offset_bytes(i) != end_bytes) {
       throw_data_error(
-          "'{}' is corrupted: sequence {} starts at byte {} of the .bin, the lengths before it say "
-          "{}",
+          "'{}' is corrupted: sequence {} starts at byte {} of the .bin, but the lengths before it "
+          "say {}",
           path, i, index.offset_bytes(i), end_bytes);
     }
     end_bytes += index.length(i) * token_bytes;
     if (end_bytes > bin_size_bytes) {
-      throw_data_error("the .bin of '{}' is too short: sequence {} ends at byte {}, it has {}",
-                       path, i, end_bytes, bin_size_bytes);
+      throw_data_error(
+          "the .bin of '{}' is too short: sequence {} ends at byte {}, but the file has {}", path,
+          i, end_bytes, bin_size_bytes);
     }
   }
   if (end_bytes != bin_size_bytes) {
-    throw_data_error("'{}' does not belong to its .bin: it describes {} bytes, the .bin has {}",
+    throw_data_error("'{}' does not belong to its .bin: it describes {} bytes, but the .bin has {}",
                      path, end_bytes, bin_size_bytes);
   }
   return end_bytes / token_bytes;
@@ -134,14 +135,15 @@ void check_boundaries(const SequenceIndex& index, const std::string& path) {
   for (int64_t i = 0; i < index.num_documents(); ++i) {
     if (index.document_begin(i + 1) < index.document_begin(i)) {
       throw_data_error(
-          "'{}' is corrupted: document {} starts at sequence {}, the one before it at {}", path,
+          "'{}' is corrupted: document {} starts at sequence {}, but the one before it at {}", path,
           i + 1, index.document_begin(i + 1), index.document_begin(i));
     }
   }
   const int64_t end = index.document_begin(index.num_documents());
   if (end != index.num_sequences()) {
-    throw_data_error("'{}' is corrupted: the documents end at sequence {}, there are {}", path, end,
-                     index.num_sequences());
+    throw_data_error(
+        "'{}' is corrupted: the documents end at sequence {}, but there are {} sequences", path,
+        end, index.num_sequences());
   }
 }
 
@@ -250,8 +252,8 @@ void IndexedDataset::read(int64_t sequence, int64_t first, std::span<int32_t> ou
       const auto token = static_cast<int64_t>(stored);
       if (token < 0 || token >= limit) [[unlikely]] {
         throw_data_error(
-            "'{}.bin' holds token {} at position {} of sequence {}, ids 0 to {} are valid", prefix_,
-            token, first + i, sequence, limit - 1);
+            "'{}.bin' holds token {} at position {} of sequence {}, but valid ids are 0 to {}",
+            prefix_, token, first + i, sequence, limit - 1);
       }
       out[static_cast<size_t>(i)] = static_cast<int32_t>(token);
     }

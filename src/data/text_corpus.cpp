@@ -94,7 +94,7 @@ TextCorpus::TextCorpus(const std::string& path, const TextCorpusOptions& options
         "a marker line needs a marker");
   documents_ = break_documents(text, options);
   if (documents_.empty()) {
-    throw_data_error("'{}' has no documents: nothing but lines \"{}\"", path, options.marker);
+    throw_data_error("'{}' has no documents, only lines \"{}\"", path, options.marker);
   }
 }
 

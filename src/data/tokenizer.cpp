@@ -73,8 +73,8 @@ class IdTokenizer final : public Tokenizer {
  private:
   [[noreturn]] void throw_no_text() const {
     throw_config_error(
-        "tokenizer '{}' only says how many ids a .bin/.idx pair has; for text give \"bytes\" or a "
-        "SentencePiece model",
+        "tokenizer '{}' only gives the number of ids of a .bin/.idx pair; for text, give \"bytes\" "
+        "or a SentencePiece model",
         name_);
   }
 

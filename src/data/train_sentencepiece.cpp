@@ -146,7 +146,7 @@ SentencePieceKind parse_sentencepiece_kind(const std::string& text, const std::s
     return SentencePieceKind::kUnigram;
   }
   throw_config_error(
-      "{} = \"{}\" is no kind of SentencePiece model; known are \"bpe\" and \"unigram\"", option,
+      "{} = \"{}\" is not a kind of SentencePiece model; known are \"bpe\" and \"unigram\"", option,
       text);
 }
 

@@ -104,9 +104,9 @@ std::string memory_line(const RankEmulation& emulation) {
       "memory    planned {}{} {} allocated{}{}\n", format_bytes(emulation.planned_bytes),
       emulation.lasting_bytes == 0
           ? ""
-          : fmt::format(" + {} for what others would send", format_bytes(emulation.lasting_bytes)),
+          : fmt::format(" + {} for the data of other ranks", format_bytes(emulation.lasting_bytes)),
       equal ? "=" : "!=", equal ? "" : " " + format_bytes(emulation.allocated_bytes),
-      emulation.driver_bytes ? fmt::format("; {} by the driver, libraries and emulation included",
+      emulation.driver_bytes ? fmt::format("; {} by the driver, including libraries and emulation",
                                            format_bytes(*emulation.driver_bytes))
                              : "");
 }

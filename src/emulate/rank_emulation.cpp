@@ -47,14 +47,14 @@ void check_fits(const RankPlan& rank, const MemoryPlan& memory, int number,
                 std::optional<int64_t> free) {
   if (free && rank.memory.peak_bytes() > *free) {
     throw_config_error(
-        "rank {} needs {} and what its kernels take, this GPU has {} free; braid plan "
+        "rank {} needs {} and scratch for its kernels, but this GPU has {} free; braid plan "
         "--device-memory says which settings fit",
         number, format_bytes(rank.memory.peak_bytes()), format_bytes(*free));
   }
   if (free && memory.peak_bytes() > *free) {
     throw_config_error(
-        "rank {} needs {}, {} of them for what others would send, and this GPU has {} free; with "
-        "--copies it needs {}",
+        "rank {} needs {}, of which {} hold the data of other ranks, but this GPU has {} free; "
+        "with --copies it needs {}",
         number, format_bytes(memory.peak_bytes()),
         format_bytes(memory.peak_bytes() - rank.memory.peak_bytes()), format_bytes(*free),
         format_bytes(rank.memory.peak_bytes()));
@@ -179,8 +179,8 @@ RankEmulation emulate_rank(const RunPlan& plan, const RunConfig& config, int ran
   result.notes = executor->notes();
   if (!are_finite(exchange, num_slots)) {
     result.notes.emplace_back(
-        "loss or gradients are not finite with what the others sent: kernels may be faster than "
-        "with real numbers");
+        "loss or gradients are not finite with the made-up data of other ranks: kernels may be "
+        "faster than with real numbers");
   }
   if (free_before && free_after) {
     result.driver_bytes = *free_before - *free_after;

@@ -134,7 +134,7 @@ class ConfigReader {
     }
     const json& architectures = value_of("architectures");
     if (!architectures.is_null() && architectures != json::array({found->architecture})) {
-      refuse("architectures", architectures, "only [\"{}\"] can be imported of model_type \"{}\"",
+      refuse("architectures", architectures, "braid imports only [\"{}\"] of model_type \"{}\"",
              found->architecture, found->model_type);
     }
     return std::string(found->model_type);
@@ -182,7 +182,7 @@ class ConfigReader {
   /// braid computes what this value says, and no other; `otherwise` stands for a missing key.
   void require_flag(const std::string& key, bool only, bool otherwise) {
     if (flag(key, otherwise) != only) {
-      refuse(key, value_of(key), "braid computes models with {} = {} only", key, only);
+      refuse(key, value_of(key), "braid supports only {} = {}", key, only);
     }
   }
 

@@ -44,7 +44,7 @@ json parse_index(const std::string& path) {
 std::string file_of(const std::string& path, const std::string& tensor, const json& value) {
   const std::string name = value.is_string() ? value.get<std::string>() : "";
   if (name.empty() || name.starts_with('.') || name.find('/') != std::string::npos) {
-    throw_data_error("'{}' names no file beside it for the tensor {}", path,
+    throw_data_error("'{}' does not name a file beside it for the tensor {}", path,
                      quote(tensor, kMaxQuotedBytes));
   }
   return name;

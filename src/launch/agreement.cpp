@@ -68,12 +68,12 @@ std::string first_other_call(const RankPlan& planned, std::string_view bytes) {
       const std::string line = i < lines.size() ? lines[i] : "nothing";
       const std::string other = i < expected.size() ? expected[i] : "nothing";
       if (line != other) {
-        return fmt::format("call {} of program {} is \"{}\", and rank 0 plans \"{}\" for it", i + 1,
+        return fmt::format("call {} of program {} is \"{}\", but rank 0 plans \"{}\" for it", i + 1,
                            program.name, line, other);
       }
     }
   }
-  return "no call of it does";
+  return "no call differs";
 }
 
 std::string all_calls(const RankPlan& rank) {
@@ -98,8 +98,8 @@ void agree_on_configuration(ProcessGroup& processes, const RunConfig& config) {
   for (size_t i = 1; i < all.size(); ++i) {
     if (!all[i].empty()) {
       throw_config_error(
-          "rank {} has read another configuration than rank 0: {}; give all processes the same run "
-          "file and options",
+          "the configuration of rank {} differs from that of rank 0: {}; give all processes the "
+          "same run file and options",
           i, all[i]);
     }
   }
@@ -111,7 +111,7 @@ void agree_on_device(ProcessGroup& processes, const Device& device) {
   for (size_t i = 1; i < all.size(); ++i) {
     if ((all[i] == "cuda") != (all[0] == "cuda")) {
       throw_config_error(
-          "runtime.device = \"auto\": rank {} would run on {}, and rank 0 on {}; make them the "
+          "runtime.device = \"auto\": rank {} would run on {}, but rank 0 on {}; make them the "
           "same, or set runtime.device = \"cpu\"",
           i, all[i], all[0]);
     }
@@ -141,7 +141,7 @@ void agree_on_programs(ProcessGroup& processes, const RunConfig& config,
       "other calls", asked == std::to_string(processes.index()) ? all_calls(own) : "");
   if (other) {
     const auto rank = static_cast<size_t>(*other);
-    throw_config_error("rank {} has planned another program: {}; run one braid on all hosts", rank,
+    throw_config_error("the program of rank {} differs: {}; run the same braid on all hosts", rank,
                        first_other_call(*kinds.of_rank[rank], calls[rank]));
   }
   if (checks) {

@@ -107,7 +107,7 @@ void set_address(const Environment& environment, const Variables& names, Launch&
   }
   if (launch.host.empty()) {
     throw_config_error(
-        "{} has started {} processes, and no environment variable says where rank 0 is: set "
+        "{} started {} processes, but no environment variable says where rank 0 is; set "
         "MASTER_ADDR to its host (for example mpirun -x MASTER_ADDR=node1 ...)",
         launch.launcher, launch.num_processes);
   }
@@ -156,8 +156,8 @@ Launch launch_of(const Environment& environment, const Variables& names) {
     launch.local_process = environment.number(names.local_process, 0, launch.num_processes - 1);
   } else if (launch.num_processes > 1) {
     throw_config_error(
-        "environment variables {} and {} are set, and {} is not: set it to the "
-        "number of the process on its host",
+        "environment variables {} and {} are set, but {} is not; set it to the number of the "
+        "process on its host",
         names.process, names.num_processes, names.local_process);
   }
   return launch;
@@ -228,14 +228,14 @@ bool wants_processes(const RunConfig& config) {
 void check_launch(const Launch& launch, const RunConfig& config) {
   if (launch.num_processes != config.parallel.ranks) {
     throw_config_error(
-        "{} has started {} processes, and parallel.ranks = {}: a process has one rank; start {} "
+        "{} started {} processes, but parallel.ranks = {}, and a process has one rank; start {} "
         "processes or set parallel.ranks = {}",
         launch.launcher, launch.num_processes, config.parallel.ranks, config.parallel.ranks,
         launch.num_processes);
   }
   if (config.runtime.processes == "one") {
     throw_config_error(
-        "runtime.processes = \"one\", and {} has started {}: start one, or set runtime.processes = "
+        "runtime.processes = \"one\", but {} started {}; start one, or set runtime.processes = "
         "\"auto\"",
         launch.launcher, launch.num_processes);
   }

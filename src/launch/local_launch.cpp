@@ -292,8 +292,8 @@ void end_with_parent(const Launch& launch) {
   }
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != launch.launcher_pid) {
-    throw_device_error("rank {}: the process that has started it (pid {}) has ended",
-                       launch.process, launch.launcher_pid);
+    throw_device_error("rank {}: the process that started it (pid {}) has ended", launch.process,
+                       launch.launcher_pid);
   }
 }
 

@@ -30,8 +30,8 @@ std::string describe_plan(const MemoryPlan& plan) {
                       format_bytes(plan.peak_bytes()), format_bytes(plan.persistent_bytes),
                       format_bytes(plan.step_bytes), ratio);
   if (plan.host_bytes > 0) {
-    text +=
-        fmt::format("host {} in a step, for what is placed there\n", format_bytes(plan.host_bytes));
+    text += fmt::format("host {} in a step, for activations placed there\n",
+                        format_bytes(plan.host_bytes));
   }
   return text;
 }

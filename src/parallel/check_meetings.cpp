@@ -121,7 +121,7 @@ class MeetingChecker {
     const End& longer = num_a > num_b ? a : b;
     const End& shorter = num_a > num_b ? b : a;
     return i < num_both
-               ? fmt::format("{}: {}; {} has no counterpart: rank {} goes on with {}", where(),
+               ? fmt::format("{}: {}; {} has no counterpart: rank {} continues with {}", where(),
                              counts, name(longer, i), rank_of(shorter), name(shorter, i))
                : fmt::format("{}: {}; {} has no counterpart", where(), counts, name(longer, i));
   }

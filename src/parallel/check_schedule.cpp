@@ -109,7 +109,7 @@ void check_interleaved(const ScheduleOptions& options, int64_t microbatch_sequen
   const int64_t microbatches = options.num_microbatches;
   const int64_t group_size = group_size_of(options);
   require(microbatches >= ranks,
-          "{}, and schedule \"interleaved\" needs at least parallel.pipeline = {}; the nearest is "
+          "{}, but schedule \"interleaved\" needs at least parallel.pipeline = {}; the nearest is "
           "{}, or set parallel.schedule = \"1f1b\" and parallel.virtual_stages = 1",
           made_microbatches(options, microbatch_sequences), ranks, ranks * microbatch_sequences);
   const std::string nearest_size = fmt::format("{}", nearest_group_size(options).value_or(0));
@@ -135,8 +135,8 @@ int64_t least_of_dualpipe(const ScheduleOptions& options) {
 void check_pairs(const ScheduleOptions& options) {
   if (options.pairs == JobPairs::kForwardBackward) {
     require(options.kind != ScheduleKind::kGpipe && options.kind != ScheduleKind::kZbV,
-            "overlap.pair_forward_backward = \"forward_backward\": schedule \"{}\" has no forwards "
-            "beside backwards that do not wait for them; set {}",
+            "overlap.pair_forward_backward = \"forward_backward\": in schedule \"{}\" every "
+            "backward waits for the forward beside it, so there are no pairs; set {}",
             schedule_name(options.kind),
             options.virtual_stages == 2 && options.num_microbatches >= least_of_dualpipe(options)
                 ? "parallel.schedule = \"dualpipe-v\""
@@ -145,7 +145,7 @@ void check_pairs(const ScheduleOptions& options) {
   if (options.pairs == JobPairs::kHalves) {
     require(options.num_ranks == 1 && options.kind == ScheduleKind::kOneForwardOneBackward,
             "overlap.pair_forward_backward = \"halves\": is for one pipeline rank with schedule "
-            "\"1f1b\", and there are {} with \"{}\"; set overlap.pair_forward_backward = "
+            "\"1f1b\", but there are {} with \"{}\"; set overlap.pair_forward_backward = "
             "\"forward_backward\"",
             options.num_ranks, schedule_name(options.kind));
     check(options.num_microbatches % 2 == 0, "{} microbatches are no pairs of halves",
@@ -174,12 +174,11 @@ void check_schedule(const ScheduleOptions& options, int64_t microbatch_sequences
   if (options.kind == ScheduleKind::kDualpipeV) {
     const int64_t least = least_of_dualpipe(options);
     const bool pairs = options.pairs == JobPairs::kForwardBackward;  // zb-v has none
-    require(
-        options.num_microbatches >= least,
-        "{}, and schedule \"dualpipe-v\" needs at least 2 * parallel.pipeline = {}; the nearest "
-        "is {}, or set {}",
-        made_microbatches(options, microbatch_sequences), least, least * microbatch_sequences,
-        pairs ? kOneStagePerRank : "parallel.schedule = \"zb-v\"");
+    require(options.num_microbatches >= least,
+            "{}, but schedule \"dualpipe-v\" needs at least 2 * parallel.pipeline = {}; the "
+            "nearest is {}, or set {}",
+            made_microbatches(options, microbatch_sequences), least, least * microbatch_sequences,
+            pairs ? kOneStagePerRank : "parallel.schedule = \"zb-v\"");
   }
 }
 

@@ -99,14 +99,15 @@ std::string what_would_fit(const PipelineLayoutOptions& options, int64_t layers,
 
 LayerCounts balanced(const PipelineLayoutOptions& options) {
   const int64_t most_ranks = (options.layers + 2) / options.schedule.virtual_stages;
-  require(can_be_balanced(options),
-          "model.layers = {}: too few for {}, of which each but the first and the last needs one; "
-          "{}",
-          options.layers, describe_stages(options),
-          most_ranks > 0 ? fmt::format("the most is parallel.pipeline = {}", most_ranks)
-                         : fmt::format("the most is parallel.virtual_stages = {} with "
-                                       "parallel.pipeline = 1",
-                                       options.layers + 2));
+  require(
+      can_be_balanced(options),
+      "model.layers = {}: too few for {}, since each stage except the first and the last needs "
+      "one; {}",
+      options.layers, describe_stages(options),
+      most_ranks > 0
+          ? fmt::format("the largest is parallel.pipeline = {}", most_ranks)
+          : fmt::format("the largest is parallel.virtual_stages = {} with parallel.pipeline = 1",
+                        options.layers + 2));
   return balanced_layers(options.schedule, options.layers, options.costs, options.effort);
 }
 
@@ -128,8 +129,7 @@ LayerCounts even_layers(const PipelineLayoutOptions& options) {
 /// Layers of each virtual stage of a rank whose number is given by `key`.
 int64_t layers_per_stage(const PipelineLayoutOptions& options, const char* key, int64_t given) {
   require(given >= 1 && given <= options.layers,
-          "{} = {}: 1 to model.layers = {} are possible; remove the key", key, given,
-          options.layers);
+          "{} = {}: must be 1 to model.layers = {}; remove the key", key, given, options.layers);
   const int64_t stages = options.schedule.virtual_stages;
   const int64_t below = given / stages * stages;
   require(given % stages == 0,
@@ -146,9 +146,10 @@ LayerCounts overridden_layers(const PipelineLayoutOptions& options) {
   const int64_t last = options.last_stage_layers;
   for (const auto& [key, given] : {std::pair{"parallel.first_stage_layers", first},
                                    std::pair{"parallel.last_stage_layers", last}}) {
-    require(options.schedule.num_ranks > 1 || given == 0 || given == options.layers,
-            "{} = {}: the one rank of parallel.pipeline = 1 holds all {} layers; remove the key",
-            key, given, options.layers);
+    require(
+        options.schedule.num_ranks > 1 || given == 0 || given == options.layers,
+        "{} = {}: with parallel.pipeline = 1, the only rank holds all {} layers; remove the key",
+        key, given, options.layers);
   }
   LayerCounts by_rank(static_cast<size_t>(options.schedule.num_ranks), -1);  // -1: not given
   if (last != 0) {
@@ -214,7 +215,7 @@ std::vector<StageSlice> stages_of_string(const PipelineLayoutOptions& options) {
   std::vector<StageSlice> stages = stages_of(counted_layers(options, letters));
   require(letters.front().starts_with('E') && letters.back().ends_with('L'),
           "parallel.pipeline_layout = {}: the embedding must be in the first stage and the head in "
-          "the last one, other stages may be empty; the nearest is {}",
+          "the last one; other stages may be empty; the nearest is {}",
           quote(options.layout, 200), quote(layout_text(stages), 200));
   return stages;
 }
@@ -228,13 +229,13 @@ void check_options(const PipelineLayoutOptions& options) {
   const bool overrides = options.first_stage_layers != 0 || options.last_stage_layers != 0;
   const bool places = !options.layout.empty() && options.layout != kEven;
   const int ways = (accounts ? 1 : 0) + (overrides ? 1 : 0) + (places ? 1 : 0);
-  require(ways <= 1,
-          "parallel.pipeline_layout = {}, parallel.first_stage_layers = {}, "
-          "parallel.last_stage_layers = {}, parallel.account_for_embedding = {}, "
-          "parallel.account_for_loss = {}: a layout, numbers of layers, and what counts as a "
-          "layer exclude each other; give one of them, or set {}",
-          quote(options.layout, 60), options.first_stage_layers, options.last_stage_layers,
-          options.account_for_embedding, options.account_for_loss, balanced_alone(options));
+  require(
+      ways <= 1,
+      "parallel.pipeline_layout = {}, parallel.first_stage_layers = {}, parallel.last_stage_layers "
+      "= {}, parallel.account_for_embedding = {}, parallel.account_for_loss = {}: these keys "
+      "exclude each other; give only one kind of them, or set {}",
+      quote(options.layout, 60), options.first_stage_layers, options.last_stage_layers,
+      options.account_for_embedding, options.account_for_loss, balanced_alone(options));
 }
 
 LayerCounts layer_counts(const PipelineLayoutOptions& options) {

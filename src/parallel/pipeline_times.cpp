@@ -29,7 +29,7 @@ class JobSorter {
       }
     }
     for (size_t rank = 0; rank < schedules_.size(); ++rank) {
-      check(next_[rank] == schedules_[rank].size(), "rank {} of the pipeline waits for ever", rank);
+      check(next_[rank] == schedules_[rank].size(), "rank {} of the pipeline waits forever", rank);
     }
   }
 

@@ -95,7 +95,7 @@ std::string_view schedule_name(ScheduleKind kind) {
 ScheduleKind schedule_kind(std::string_view name) {
   const auto* found = std::ranges::find(kScheduleNames, name);
   if (found == kScheduleNames.end()) {
-    throw_config_error("parallel.schedule = {}: one of {} is expected{}", quote(name, 40),
+    throw_config_error("parallel.schedule = {}: expected one of {}{}", quote(name, 40),
                        join(kScheduleNames, ", "), did_you_mean(name, kScheduleNames));
   }
   return static_cast<ScheduleKind>(found - kScheduleNames.begin());

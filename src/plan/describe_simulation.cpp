@@ -91,9 +91,9 @@ std::string memory_line(const SimulatedRun& run) {
       [](const StageMemory& a, const StageMemory& b) { return a.peak_bytes < b.peak_bytes; });
   const int64_t device = run.model().cluster().device.memory_bytes;
   return fmt::format("memory    {} on rank {}{}\n", format_bytes(most.peak_bytes), most.rank,
-                     most.peak_bytes <= device ? fmt::format(" of {}", format_bytes(device))
-                                               : fmt::format(": more than the {} that a device has",
-                                                             format_bytes(device)));
+                     most.peak_bytes <= device
+                         ? fmt::format(" of {}", format_bytes(device))
+                         : fmt::format(": more than the {} of a device", format_bytes(device)));
 }
 
 Json times_json(const SimulatedMeans& means) {
@@ -149,7 +149,7 @@ std::string describe_simulation(const SimulatedRun& run) {
   const int num_ranks = run.plan().mesh.num_ranks();
   std::string text = describe_layout(run.config(), run.plan().model);
   text += fmt::format("cost      {}\n", run.model().description());
-  text += fmt::format("simulated {} programs, {} ranks that can be told apart, {} tasks\n",
+  text += fmt::format("simulated {} programs, {} distinct ranks, {} tasks\n",
                       run.plan().ranks.size(), run.ranks().size(),
                       format_count(static_cast<int64_t>(run.result().times.size())));
   text += fmt::format(

@@ -24,14 +24,14 @@ RunConfig with_device_cost(RunConfig config, const std::optional<std::string>& g
   }
   if (!gpu_name) {
     throw_config_error(
-        "overlap.cost = \"device\": the run is on a CPU, of which no data sheet says what tasks "
-        "take; give the path of a profile of `braid calibrate`, or remove overlap.cost");
+        "overlap.cost = \"device\": the run is on a CPU, and braid has no data sheet for CPUs; "
+        "give the path of a profile of `braid calibrate`, or remove overlap.cost");
   }
   const DeviceSpec* const spec = device_by_name(*gpu_name);
   if (spec == nullptr || spec->kind == "cpu") {
     throw_config_error(
-        "overlap.cost = \"device\": braid has no data sheet of {}, but of {}; name the one that is "
-        "most like it, as in overlap.cost = \"{}\", or give the path of a profile of `braid "
+        "overlap.cost = \"device\": braid has no data sheet for {}, only for {}; name the most "
+        "similar one, as in overlap.cost = \"{}\", or give the path of a profile of `braid "
         "calibrate`",
         quote(*gpu_name, 60), known_device_names(),
         cluster_of_run(*find_device("a100"), config, ranks_per_host));
@@ -43,10 +43,9 @@ RunConfig with_device_cost(RunConfig config, const std::optional<std::string>& g
 void check_cost_is_named(const RunConfig& config) {
   if (config.overlap.cost == kDeviceCost) {
     throw_config_error(
-        "overlap.cost = \"device\": stands for the GPU that `braid train` finds, and none is "
-        "looked "
-        "for here; name one of {}: --set overlap.cost={}, or `braid plan --cost`, `braid simulate "
-        "--cluster`",
+        "overlap.cost = \"device\": means the GPU that `braid train` finds, and this command does "
+        "not look for one; name one of {}: --set overlap.cost={}, or `braid plan --cost`, `braid "
+        "simulate --cluster`",
         known_device_names(), cluster_of_run(*find_device("h200"), config));
   }
 }

@@ -79,8 +79,10 @@ ModelSpec resolve_model(const ModelConfig& config, int64_t sequence, int64_t tok
   require_given("vocabulary", spec.vocabulary);
   derive_sizes(spec, sequence);
   if (spec.vocabulary < tokenizer_vocabulary) {
-    throw_config_error("model.vocabulary = {}: the tokenizer has {} ids; set at least {}, or 0",
-                       spec.vocabulary, tokenizer_vocabulary, tokenizer_vocabulary);
+    throw_config_error(
+        "model.vocabulary = {}: the tokenizer has {} ids; set at least {}, or 0 to take the "
+        "tokenizer's number",
+        spec.vocabulary, tokenizer_vocabulary, tokenizer_vocabulary);
   }
   check_model(spec);
   return spec;

@@ -129,8 +129,8 @@ void check_program_size(const RunConfig& config, const RunPlan& plan,
   if (passes > kMaxPasses) {
     throw_config_error(
         "train.global_batch = {} with train.microbatch = {} makes {} microbatches per step on each "
-        "of {} ranks; with up to {} layers on a rank these are {:.0f} passes over a layer, and the "
-        "limit is {}; raise train.microbatch or lower train.global_batch or parallel.ranks",
+        "of {} ranks; with up to {} layers on a rank that is {:.0f} passes over a layer, more than "
+        "the limit of {}; raise train.microbatch or lower train.global_batch or parallel.ranks",
         config.train.global_batch, config.train.microbatch, plan.num_microbatches, ranks.size(),
         *std::max_element(layers.begin(), layers.end()), passes, kMaxPasses);
   }
@@ -191,13 +191,13 @@ PipelineResult run_pipeline(Program program, const PipelineOptions& passes,
 const CostModel& schedule_costs(const OverlapConfig& overlap, const PlanOptions& options) {
   if (options.cost_model == nullptr && overlap.list_schedule) {
     throw_config_error(
-        "overlap.list_schedule = true: orders tasks by what they take, which nothing says; "
+        "overlap.list_schedule = true: orders tasks by their durations, but overlap.cost is empty; "
         "remove the key, or set overlap.cost to a cluster like \"h200x8\"");
   }
   if (options.cost_model == nullptr) {
     throw_config_error(
-        "overlap.comm_engine = \"hidden\": goes by what tasks take, which nothing says; set "
-        "overlap.comm_engine = \"auto\", or set overlap.cost to a cluster like \"h200x8\"");
+        "overlap.comm_engine = \"hidden\": compares durations of tasks, but overlap.cost is empty; "
+        "set overlap.comm_engine = \"auto\", or set overlap.cost to a cluster like \"h200x8\"");
   }
   return *options.cost_model;
 }

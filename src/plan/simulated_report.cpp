@@ -60,8 +60,8 @@ std::string folder_name(const std::string& path) {
 void prepare_report_folder(const std::string& folder) {
   if (fs::exists(fs::path(folder) / "metrics.jsonl")) {
     throw_config_error(
-        "--report {}: a run has trained in this folder (it has metrics.jsonl), and its report "
-        "would be lost; give another folder, and compare with `braid report {} --compare`",
+        "--report {}: this folder belongs to a run that trained (it has metrics.jsonl), and its "
+        "report would be lost; give another folder, and compare with `braid report {} --compare`",
         folder, folder);
   }
   std::error_code error;

@@ -69,7 +69,8 @@ RunConfig scaled_to_ranks(RunConfig config, int64_t num_ranks) {
   if (num_ranks < model_ranks || num_ranks % model_ranks != 0) {
     const int64_t below = num_ranks / model_ranks * model_ranks;
     throw_config_error(
-        "--ranks {} is no multiple of tensor {} x context {} x pipeline {} = {}; the nearest {} {}",
+        "--ranks {} is not a multiple of tensor {} x context {} x pipeline {} = {}; the nearest {} "
+        "{}",
         num_ranks, parallel.tensor, parallel.context, parallel.pipeline, model_ranks,
         below > 0 ? "are" : "is",
         below > 0 ? fmt::format("{} and {}", below, below + model_ranks)

@@ -77,7 +77,7 @@ void visit_lines(const std::string& path, Visit&& visit) {
       if (begin == text.size()) {
         return;
       }
-      throw_data_error("'{}' line {} is no record of a step or an evaluation: {}", path, number,
+      throw_data_error("'{}' line {} is not a record of a step or an evaluation: {}", path, number,
                        quote(trim(line), 60));
     }
   }

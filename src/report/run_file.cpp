@@ -20,7 +20,7 @@ Json parse_file(const std::string& path) {
   try {
     return Json::parse(read_text_file(path, kMaxFileBytes));
   } catch (const Json::parse_error& error) {
-    throw_data_error("'{}' is cut short or damaged: it is no JSON from byte {} on", path,
+    throw_data_error("'{}' is truncated or damaged: it is not JSON from byte {} on", path,
                      error.byte);
   }
 }
@@ -28,10 +28,10 @@ Json parse_file(const std::string& path) {
 void check_format(const std::string& path, const Json& json) {
   const Json format = json.is_object() ? json.value("format", Json()) : Json();
   if (!format.is_number_integer()) {
-    throw_data_error("'{}' is no report of a run: it has no number \"format\"", path);
+    throw_data_error("'{}' is not the report of a run: it has no number \"format\"", path);
   }
   if (format != kReportFormat) {
-    throw_data_error("'{}' has format {}, and this braid reads format {}", path, format.dump(),
+    throw_data_error("'{}' has format {}, but this braid reads format {}", path, format.dump(),
                      kReportFormat);
   }
   for (const char* part : {"data", "timeline"}) {
@@ -107,7 +107,7 @@ RunReport load_run_report(const std::string& path) {
   }
   const std::string file = is_folder ? (fs::path(path) / kRunReportFile).string() : path;
   if (!fs::exists(file, error)) {
-    throw_data_error("'{}' is no run folder: it has no {}, which `braid train` writes", path,
+    throw_data_error("'{}' is not a run folder: it has no {}, which `braid train` writes", path,
                      kRunReportFile);
   }
   Json json = parse_file(file);

@@ -23,7 +23,7 @@ std::string why_not_several(const RunConfig& config, const CudaGpus& gpus,
   const int64_t shares = config.runtime.ranks_per_gpu;
   const int64_t num_ranks = config.parallel.ranks;
   if (local_process && num_gpus > 1 && *local_process >= num_gpus * shares) {
-    return fmt::format("this is process {} of its host, counted from 0, and there are {} GPUs{}",
+    return fmt::format("this is process {} of its host, counted from 0, but the host has {} GPUs{}",
                        *local_process, num_gpus, describe_shares(shares));
   }
   if (!local_process && num_ranks > num_gpus * shares) {
@@ -44,7 +44,7 @@ std::string why_no_gpu_runs(const RunConfig& config, const CudaGpus& gpus,
     return fmt::format("train.dtype = \"{}\", and GPUs run \"bfloat16\" only", config.train.dtype);
   }
   if (config.parallel.ranks != 1 && emulates_links(config.links)) {
-    return "section [links] emulates links, and only CPU ranks have such";
+    return "section [links] emulates links, which only CPU ranks can have";
   }
   return config.parallel.ranks == 1 ? "" : why_not_several(config, gpus, local_process);
 }

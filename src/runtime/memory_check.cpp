@@ -120,8 +120,8 @@ std::string last_resort(const RunConfig& config, const MemoryUse& shortage) {
                     : fmt::format(" or parallel.ranks = {}", config.parallel.ranks);
   const MemoryNeeds::Part& largest = shortage.needs.largest();
   return fmt::format(
-      "recompute, smaller microbatches, shards and offload do not make it fit, not even together; "
-      "{} {} are the most: lower train.sequence = {} or the sizes in [model]{}",
+      "recompute, smaller microbatches, shards and offload do not make it fit, even together; {} "
+      "{} take the most: lower train.sequence = {} or the sizes in [model]{}",
       largest.what, format_bytes(largest.bytes), config.train.sequence, ranks);
 }
 

@@ -62,9 +62,8 @@ void set_fabrics(Cluster& cluster) {
 
 std::string examples() {
   return fmt::format(
-      "a cluster is a device ({}) and a number, as in h200x8 or h100x1024, in nodes of another "
-      "size "
-      "than 8 as in h100x16:4",
+      "a cluster is a device ({}) and a number, such as h200x8 or h100x1024; for nodes of a size "
+      "other than 8 write h100x16:4",
       known_device_names());
 }
 
@@ -110,7 +109,7 @@ void check_whole_nodes(std::string_view name, const Cluster& cluster) {
   const int count = cluster.num_devices;
   if (count > size && count % size != 0) {
     throw_config_error(
-        "cluster {}: {} devices are no whole number of nodes of {}; the nearest are {} and {}",
+        "cluster {}: {} devices do not fill whole nodes of {}; the nearest are {} and {}",
         quote(name, 64), count, size, name_of(cluster.device, count / size * size, size),
         name_of(cluster.device, (count / size + 1) * size, size));
   }

@@ -303,7 +303,7 @@ std::unique_ptr<CostModel> load_cost_model(std::string_view text, int num_device
   }
   Cluster cluster = parse_cluster(text);
   if (cluster.num_devices < num_devices) {
-    throw_config_error("cluster {} has {} devices, and parallel.ranks is {}; take {} or more",
+    throw_config_error("cluster {} has {} devices and parallel.ranks is {}; use {} or more",
                        cluster.name, cluster.num_devices, num_devices,
                        cluster_for_ranks(cluster, num_devices).name);
   }

@@ -13,7 +13,7 @@ namespace {
 
 void require_equal(std::string_view what, const std::string& older, const std::string& newer) {
   if (older != newer) {
-    throw_data_error("profiles of two kinds cannot be one: {} is {} and {}", what, quote(older),
+    throw_data_error("profiles that differ cannot be merged: {} is {} and {}", what, quote(older),
                      quote(newer));
   }
 }

@@ -195,7 +195,7 @@ class Reader {
     const JsonValue device = root_.at("device");
     profile_.device_kind = device.text();
     if (find_device(profile_.device_kind) == nullptr) {
-      device.fail("{} is none of the known devices, {}", device.shown(), known_device_names());
+      device.fail("{} is not a known device; known are {}", device.shown(), known_device_names());
     }
     read_origin(root_.at("origin"));
     if (root_.has("peak_flops_per_s")) {
@@ -203,7 +203,7 @@ class Reader {
           .for_each_member([&](const std::string& name, const JsonValue& rate) {
             const std::optional<DType> dtype = parse_dtype(name);
             if (!dtype || !is_floating_point(*dtype)) {
-              rate.fail("{} is no floating-point type", quote(name, kShownBytes));
+              rate.fail("{} is not a floating-point type", quote(name, kShownBytes));
             }
             profile_.peak_flops_per_s[*dtype] = rate.number(1, kMaxRate);
           });
@@ -251,7 +251,7 @@ class Reader {
 
   void read_tasks(const std::string& op, const JsonValue& points) {
     if (!is_op(op)) {
-      points.fail("no op is called {}", quote(op, kShownBytes));
+      points.fail("unknown op {}", quote(op, kShownBytes));
     }
     if (find_op(op).op_class == OpClass::kCommunication) {
       points.fail("{} communicates: it belongs into \"communication\"", op);
@@ -297,10 +297,10 @@ class Reader {
     const auto parsed_kind = parse_comm_kind(kind.text());
     const auto parsed_algorithm = parse_comm_algorithm(algorithm.text());
     if (!parsed_kind) {
-      kind.fail("no communication is called {}", kind.shown());
+      kind.fail("unknown communication {}", kind.shown());
     }
     if (!parsed_algorithm) {
-      algorithm.fail("no algorithm is called {}", algorithm.shown());
+      algorithm.fail("unknown algorithm {}", algorithm.shown());
     }
     const int64_t ranks = node.at("ranks").integer(2, kMaxClusterDevices);
     const int64_t nodes = node.at("nodes").integer(1, ranks);

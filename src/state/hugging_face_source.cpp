@@ -68,11 +68,11 @@ HuggingFaceSource::Part HuggingFaceSource::checked(const HfTensorFolder& files,
                      quote(tensor.name));
   }
   if (place->entry->shape != tensor.shape) {
-    refuse(*place, fmt::format("its shape is {}, config.json asks for {}",
+    refuse(*place, fmt::format("its shape is {}, but config.json asks for {}",
                                to_string(place->entry->shape), to_string(tensor.shape)));
   }
   if (!is_weight_dtype(place->entry->dtype)) {
-    refuse(*place, fmt::format("its dtype is {}, weights can be f32, bf16 or f16",
+    refuse(*place, fmt::format("its dtype is {}, but weights must be f32, bf16 or f16",
                                dtype_name(place->entry->dtype)));
   }
   return {.tensor = std::move(tensor), .place = *place};

@@ -47,7 +47,7 @@ std::string tokenizer_of(const std::string& hf_folder, const ModelSpec& model) {
 
 void check_no_checkpoint(const std::string& folder) {
   if (const auto latest = find_latest_checkpoint(folder)) {
-    throw_config_error("'{}' has the checkpoint {} already; give another folder", folder, *latest);
+    throw_config_error("'{}' already has the checkpoint {}; give another folder", folder, *latest);
   }
 }
 

@@ -57,9 +57,8 @@ std::optional<std::string> checkpoint_to_resume(const CheckpointConfig& config) 
   }
   if (!fs::exists(config.resume + "/state.json")) {
     throw_data_error(
-        "checkpoint.resume = \"{}\": there is no such folder; give \"auto\", \"none\", a "
-        "checkpoint, "
-        "or a folder of checkpoints",
+        "checkpoint.resume = \"{}\": the folder does not exist; give \"auto\", \"none\", a "
+        "checkpoint, or a folder of checkpoints",
         config.resume);
   }
   return config.resume;

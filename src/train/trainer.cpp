@@ -276,7 +276,8 @@ class TrainingRun {
     } catch (const DeviceError& error) {
       return fmt::format("; run again: {}", error.what());
     }
-    return "; run again, it writes neither NaN nor infinity (its update has changed the weights)";
+    return "; repeated, the step writes neither NaN nor infinity (its update has changed the "
+           "weights)";
   }
 
   /// After the end of that step.

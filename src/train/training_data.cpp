@@ -71,8 +71,9 @@ void check_source(const RunConfig& config) {
   }
   if (!is_pair(source) && !fs::is_regular_file(source)) {
     const std::string prefix = dataset_prefix(source);
-    throw_data_error("data.train = \"{}\": no such text file, and no {}.bin and {}.idx", source,
-                     prefix, prefix);
+    throw_data_error(
+        "data.train = \"{}\": there is no such text file, and no pair {}.bin and {}.idx", source,
+        prefix, prefix);
   }
 }
 

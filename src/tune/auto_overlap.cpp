@@ -478,20 +478,19 @@ std::string describe(const AutoOverlap& found, double search_s) {
         fmt::format("{} layers instead of {}", found.searched_layers, found.num_layers));
   }
   if (!fewer.empty()) {
-    text += fmt::format(
-        "auto     searched with {}, whose steps are below; {} settings then tried with all\n",
-        join(fewer, " and "), found.num_whole_trials);
+    text +=
+        fmt::format("auto     searched with {} (steps below); then tried {} settings with all\n",
+                    join(fewer, " and "), found.num_whole_trials);
   }
   text += fmt::format("auto     memory about {} instead of {} (off) and {} (defaults){}\n",
                       format_bytes(found.chosen.needed_bytes), format_bytes(found.off.needed_bytes),
                       format_bytes(found.defaults.needed_bytes),
-                      found.fits ? "" : ": no setting fits, this one needs least");
+                      found.fits ? "" : ": no setting fits; this one needs the least");
   text += fmt::format("auto     exposed {:.1f}% of the step instead of {:.1f}% and {:.1f}%\n",
                       100 * found.chosen.exposed, 100 * found.off.exposed,
                       100 * found.defaults.exposed);
   text += fmt::format(
-      "auto     the rank that computes most does so for {:.1f}% of the step, which no overlap "
-      "shortens\n",
+      "auto     compute takes {:.1f}% of the step on the busiest rank, which no overlap shortens\n",
       100 * found.chosen.most_compute);
   for (const std::string& reason : found.reasons) {
     text += fmt::format("auto     {}\n", reason);

@@ -36,7 +36,7 @@ std::string_view more_compute(const RankedLayout& slower, const RankedLayout& be
     return std::ranges::find(policies, it.layout.recompute) - std::begin(policies);
   };
   return level(slower) > level(best)   ? "more recompute"
-         : level(slower) < level(best) ? "slower compute, though less is made again"
+         : level(slower) < level(best) ? "slower compute, despite less recompute"
                                        : "slower compute (smaller products, or contention)";
 }
 
@@ -68,7 +68,7 @@ std::vector<Part> differences(const RankedLayout& slower, const RankedLayout& be
 std::string counts_text(const LayoutSearch& search) {
   const SearchCounts& counts = search.counts;
   return fmt::format(
-      "layouts   {} looked at: {} refused by the rules, {} too big{}, {} behind by estimate, {} "
+      "layouts   {} considered: {} refused by the rules, {} too big{}, {} slower by estimate, {} "
       "simulated\n",
       format_count(counts.looked_at), format_count(counts.refused), format_count(counts.too_big),
       search.memory_bytes ? " for " + format_bytes(*search.memory_bytes) : "",

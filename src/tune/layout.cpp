@@ -123,7 +123,7 @@ const std::vector<std::string_view>& searched_keys() {
 
 void check_searched_key(std::string_view key) {
   if (std::ranges::find(searched_keys(), key) == searched_keys().end()) {
-    throw_config_error("--fix {}: is no key that the search chooses{}; these are {}",
+    throw_config_error("--fix {}: the search does not choose this key{}; it chooses {}",
                        quote(key, 64), did_you_mean(key, searched_keys()),
                        join(searched_keys(), ", "));
   }

@@ -320,8 +320,7 @@ class Search {
     if (search_.ranked.empty()) {
       const bool planned = nearest_bytes_ > 0;
       throw_config_error(
-          "no layout of {} ranks fits {} of memory; {} comes nearest with {}{}; take more or "
-          "larger "
+          "no layout of {} ranks fits {} of memory; {} comes nearest with {}{}; use more or larger "
           "devices, a smaller train.sequence, or memory.offload_layers",
           config_.parallel.ranks, format_bytes(search_.memory_bytes.value_or(0)),
           layout_name(planned ? nearest_ : *smallest_.layout), planned ? "" : "about ",

@@ -162,7 +162,8 @@ TEST(AtomicFile, NamesPathCallAndReasonOfAFailure) {
               AllOf(HasSubstr(folder / "no/such/file"), HasSubstr("No such file or directory")));
   EXPECT_THAT(message_of<DataError>([] { AtomicFile file("/proc/braid"); }),
               HasSubstr("/proc/braid"));
-  EXPECT_THAT(message_of<DataError>([] { AtomicFile file(""); }), HasSubstr("names no file"));
+  EXPECT_THAT(message_of<DataError>([] { AtomicFile file(""); }),
+              HasSubstr("is not the name of a file"));
   std::filesystem::create_directory(folder / "taken");
   EXPECT_THAT(
       message_of<DataError>([&] { write_file_atomically(folder / "taken", std::string_view()); }),

@@ -139,7 +139,8 @@ TEST(Safetensors, RefusesImpossibleHeaderSizes) {
   EXPECT_THAT(fault_of(""), HasSubstr("it has 0 bytes"));
   EXPECT_THAT(fault_of("1234567"), HasSubstr("it has 7 bytes"));
   EXPECT_THAT(fault_of(std::string(8, '\xff')), HasSubstr("claims 18446744073709551615 bytes"));
-  EXPECT_THAT(fault_of(file_with("{}", 0).substr(0, 9)), HasSubstr("claims 2 bytes, at most 1"));
+  EXPECT_THAT(fault_of(file_with("{}", 0).substr(0, 9)),
+              HasSubstr("claims 2 bytes, but at most 1"));
   EXPECT_THAT(fault_of_header(""), HasSubstr("does not begin with '{'"));
   EXPECT_THAT(fault_of_header(" {}"), HasSubstr("does not begin with '{'"));
 }
@@ -175,7 +176,7 @@ TEST(Safetensors, RefusesFieldsThatAreMissingOrOfAnotherType) {
   EXPECT_THAT(fault_of_header(R"({"w":{"dtype":"U8","shape":[],"data_offsets":[0,1],"x":0}})", 1),
               HasSubstr("does not have exactly"));
   EXPECT_THAT(fault_of_header(R"({"__metadata__":1})"), HasSubstr("not an object"));
-  EXPECT_THAT(fault_of_header(R"({"__metadata__":{"k":1}})"), HasSubstr("\"k\" is not a text"));
+  EXPECT_THAT(fault_of_header(R"({"__metadata__":{"k":1}})"), HasSubstr("\"k\" is not a string"));
   EXPECT_THAT(fault_of_header(tensor_json("\"F7\"", "[1]", "[0,1]"), 1),
               HasSubstr("not supported: \"F7\""));
   EXPECT_THAT(fault_of_header(tensor_json("1", "[1]", "[0,1]"), 1),
@@ -194,7 +195,7 @@ TEST(Safetensors, RefusesShapesThatCannotBe) {
   EXPECT_THAT(fault_of_header(tensor_json("\"F32\"", "[0,4294967296,4294967296]", "[0,0]")),
               HasSubstr("too large"));
   EXPECT_THAT(fault_of_header(tensor_json("\"F32\"", "[3]", "[0,11]"), 11),
-              HasSubstr("takes 12 bytes, its data_offsets say 11"));
+              HasSubstr("takes 12 bytes, but its data_offsets say 11"));
 }
 
 TEST(Safetensors, RefusesOffsetsThatDoNotCoverTheFile) {
@@ -208,16 +209,16 @@ TEST(Safetensors, RefusesOffsetsThatDoNotCoverTheFile) {
   EXPECT_THAT(two("[0,4]", "[5,9]", 9), HasSubstr("\"b\" begins at byte 5"));
   EXPECT_THAT(two("[0,4]", "[0,4]", 4), HasSubstr("\"b\" begins at byte 0"));
   EXPECT_THAT(two("[1,5]", "[5,9]", 9), HasSubstr("\"a\" begins at byte 1"));
-  EXPECT_THAT(two("[0,4]", "[4,8]", 7), HasSubstr("take 8 bytes, the file has 7"));
-  EXPECT_THAT(two("[0,4]", "[4,8]", 9), HasSubstr("take 8 bytes, the file has 9"));
-  EXPECT_THAT(two("[4,0]", "[4,8]", 8), HasSubstr("not a begin and an end"));
-  EXPECT_THAT(two("[0]", "[4,8]", 8), HasSubstr("not a begin and an end"));
+  EXPECT_THAT(two("[0,4]", "[4,8]", 7), HasSubstr("take 8 bytes, but the file has 7"));
+  EXPECT_THAT(two("[0,4]", "[4,8]", 9), HasSubstr("take 8 bytes, but the file has 9"));
+  EXPECT_THAT(two("[4,0]", "[4,8]", 8), HasSubstr("not a begin and a later end"));
+  EXPECT_THAT(two("[0]", "[4,8]", 8), HasSubstr("not a begin and a later end"));
 }
 
 TEST(Safetensors, NamesTheFileAndQuotesWhatItHolds) {
   EXPECT_THAT(
       fault_of_header("{\"a\\nb\":1}"),
-      HasSubstr("'model.safetensors' is not a good safetensors file: tensor \"a\\u000Ab\""));
+      HasSubstr("'model.safetensors' is not a valid safetensors file: tensor \"a\\u000Ab\""));
   EXPECT_LT(fault_of_header(fmt::format("{{\"{}\":1}}", std::string(100000, 'n'))).size(), 300u);
 }
 

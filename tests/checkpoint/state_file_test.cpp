@@ -58,14 +58,14 @@ TEST(StateFile, NamesDamageBeforeAnythingElse) {
   std::string text = print_state(sample());
   text.replace(text.find("\"step\": 12"), 10, "\"step\": 13");
   EXPECT_THAT(fault_of(text),
-              HasSubstr("'state.json' is not a good checkpoint state: it is damaged"));
+              HasSubstr("'state.json' is not a valid checkpoint state: it is damaged"));
 }
 
 TEST(StateFile, NamesTheVersion) {
   EXPECT_THAT(fault_of(forged(print_state(sample()), "\"version\": 3", "\"version\": 4")),
-              HasSubstr("it has version 4, this braid reads versions 1 to 3"));
+              HasSubstr("it has version 4, but this braid reads versions 1 to 3"));
   EXPECT_THAT(fault_of(R"({"format":"braid checkpoint","version":9})"),
-              HasSubstr("it has version 9, this braid reads versions 1 to 3"));
+              HasSubstr("it has version 9, but this braid reads versions 1 to 3"));
 }
 
 TEST(StateFile, RefusesOtherFiles) {

@@ -179,7 +179,7 @@ TEST(FaultOfPieces, FindsWhatPaintingFinds) {
 
 TEST(TensorIndex, RefusesPiecesThatDoNotFit) {
   EXPECT_EQ(fault_of(replaced("[1,2,3,2]", "[1,1,3,2]")),
-            "'index.json' is not a good tensor index: pieces of tensor \"a\" overlap");
+            "'index.json' is not a valid tensor index: pieces of tensor \"a\" overlap");
   EXPECT_THAT(fault_of(replaced("[1,2,3,2]", "[1,2,4,2]")),
               HasSubstr("a piece of tensor \"a\" is outside its shape [3,4]"));
   EXPECT_THAT(fault_of(replaced("[1,2,3,2]", "[1,2,2,2]")),
@@ -189,9 +189,9 @@ TEST(TensorIndex, RefusesPiecesThatDoNotFit) {
   EXPECT_THAT(fault_of(replaced("[1,2,3,2]", "[2,2,3,2]")),
               HasSubstr("a piece of tensor \"a\" is not [file, begin, runs, run]"));
   EXPECT_THAT(fault_of(replaced("[1,2,3,2]", "[1,2,3]")), HasSubstr("is not [file, begin"));
-  EXPECT_THAT(fault_of(replaced("[1,2,3,2]", "[1,-2,3,2]")), HasSubstr("that is no count"));
+  EXPECT_THAT(fault_of(replaced("[1,2,3,2]", "[1,-2,3,2]")), HasSubstr("that is not a count"));
   EXPECT_THAT(fault_of(replaced("[1,2,3,2]", "[1,18446744073709551615,3,2]")),
-              HasSubstr("that is no count"));
+              HasSubstr("that is not a count"));
 }
 
 TEST(TensorIndex, RefusesOtherFiles) {
@@ -199,7 +199,8 @@ TEST(TensorIndex, RefusesOtherFiles) {
   EXPECT_THAT(fault_of("[]"), HasSubstr("does not have the format"));
   EXPECT_THAT(fault_of("1e999"), HasSubstr("out of range"));
   EXPECT_THAT(fault_of(replaced("\"files\"", "\"names\"")), HasSubstr("\"files\" is missing"));
-  EXPECT_THAT(fault_of(replaced("model-00001", "../model")), HasSubstr("is no name of a file"));
+  EXPECT_THAT(fault_of(replaced("model-00001", "../model")),
+              HasSubstr("is not the name of a file"));
   EXPECT_THAT(fault_of(replaced("\"f32\"", "\"f31\"")), HasSubstr("unknown dtype \"f31\""));
   EXPECT_THAT(fault_of(replaced("[3,4]", "[1,1,1,1,1,1]")), HasSubstr("6 dimensions, at most 5"));
   EXPECT_THAT(fault_of(replaced("[3,4]", "[4294967296,4294967296]")), HasSubstr("too large"));

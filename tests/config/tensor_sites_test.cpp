@@ -89,9 +89,9 @@ TEST(TensorSiteChoices, EntriesComeAfterKeys) {
 }
 
 TEST(TensorSites, RefusesEntriesThatAreNone) {
-  EXPECT_THAT(refusal(with_sites({"fc2_fprop"})), HasSubstr("expected SITE=METHOD"));
+  EXPECT_THAT(refusal(with_sites({"fc2_fprop"})), HasSubstr("does not have the form SITE=METHOD"));
   EXPECT_THAT(refusal(with_sites({"fc3_fprop=ring"})),
-              HasSubstr("there is no site \"fc3_fprop\" (there are qkv_fprop, "));
+              HasSubstr("unknown site \"fc3_fprop\" (known: qkv_fprop, "));
   EXPECT_THAT(refusal(with_sites({"qkv_fprop=pipeline"})),
               HasSubstr("qkv_fprop may be none, ring, not \"pipeline\""));
   EXPECT_THAT(refusal(with_sites({"proj_fprop=bulk"})),
@@ -108,8 +108,8 @@ TEST(TensorSites, RefusesToHideOneSumTwice) {
   OverlapConfig overlap = manual();
   overlap.tp_comm_overlap_rs_dgrad = true;
   EXPECT_EQ(refusal(overlap),
-            "overlap.tp_comm_bulk_wgrad = true: qkv_wgrad would hide the sum of what qkv_dgrad = "
-            "ring sends away in pieces; set overlap.tp_comm_bulk_wgrad = false, or "
+            "overlap.tp_comm_bulk_wgrad = true: qkv_wgrad would hide a sum that qkv_dgrad = ring "
+            "already sends in pieces; set overlap.tp_comm_bulk_wgrad = false, or "
             "\"qkv_wgrad=none\" in overlap.tp_comm_overlap_sites");
   overlap.tp_comm_bulk_wgrad = false;
   EXPECT_NO_THROW(validate_tensor_overlap(overlap, tensor_ranks(true)));
@@ -117,18 +117,19 @@ TEST(TensorSites, RefusesToHideOneSumTwice) {
   // Where a site asks for it, the switch would change nothing.
   overlap.tp_comm_overlap_sites = {"logits_wgrad=bulk"};
   EXPECT_EQ(refusal(overlap),
-            "overlap.tp_comm_overlap_sites: logits_wgrad=bulk: logits_wgrad would hide the sum of "
-            "what logits_dgrad = ring sends away in pieces; set \"logits_wgrad=none\" in "
+            "overlap.tp_comm_overlap_sites: logits_wgrad=bulk: logits_wgrad would hide a sum that "
+            "logits_dgrad = ring already sends in pieces; set \"logits_wgrad=none\" in "
             "overlap.tp_comm_overlap_sites");
   EXPECT_NO_THROW(validate_tensor_overlap(with_sites({"fc1_dgrad=ring", "fc1_wgrad=none"}),
                                           tensor_ranks(true)));
 }
 
 TEST(TensorSites, SaysWhatIsPossibleWithoutSequenceParallelism) {
-  EXPECT_THAT(refusal(manual(), false),
-              HasSubstr("overlap.tp_comm_overlap_ag = true: splits or hides an all-gather or a "
-                        "reduce-scatter; set parallel.sequence_parallel = true; without it there "
-                        "are all-reduces only"));
+  EXPECT_THAT(
+      refusal(manual(), false),
+      HasSubstr(
+          "overlap.tp_comm_overlap_ag = true: splits or hides an all-gather or a reduce-scatter; "
+          "set parallel.sequence_parallel = true. Without it there are only all-reduces"));
   OverlapConfig overlap = without_sequence_parallel();
   EXPECT_NO_THROW(validate_tensor_overlap(overlap, tensor_ranks(false)));
   overlap.tp_comm_overlap_sites = {"proj_fprop=chunked:4"};
@@ -140,9 +141,8 @@ TEST(TensorSites, SaysWhatIsPossibleWithoutSequenceParallelism) {
 }
 
 TEST(TensorSites, RefusesColumnsOfAWeightInPieces) {
-  EXPECT_THAT(
-      refusal(with_sites({"qkv_dgrad=chunked", "qkv_wgrad=none"})),
-      HasSubstr("columns of the weight, which do not lie together; set \"qkv_dgrad=ring\""));
+  EXPECT_THAT(refusal(with_sites({"qkv_dgrad=chunked", "qkv_wgrad=none"})),
+              HasSubstr("columns of the weight, which are not contiguous; set \"qkv_dgrad=ring\""));
 }
 
 TEST(TensorSites, RefusesKeysThatNothingReads) {
@@ -156,10 +156,9 @@ TEST(TensorSites, RefusesKeysThatNothingReads) {
   without.tp_comm_bulk_wgrad = false;
   EXPECT_THAT(refusal(without), HasSubstr("overlap.tp_comm_bulk_wgrad = false: is read with "
                                           "tp_comm_overlap = true only"));
-  EXPECT_THAT(
-      message_of<ConfigError>([&] { validate_tensor_overlap(without, {}); }),
-      HasSubstr("overlap.tp_comm_bulk_wgrad = false: is about communication of tensor ranks, "
-                "and parallel.tensor = 1"));
+  EXPECT_THAT(message_of<ConfigError>([&] { validate_tensor_overlap(without, {}); }),
+              HasSubstr("overlap.tp_comm_bulk_wgrad = false: concerns communication of tensor "
+                        "ranks, but parallel.tensor = 1"));
   EXPECT_NO_THROW(validate_tensor_overlap({}, tensor_ranks(true)));
 }
 

@@ -58,8 +58,8 @@ TEST(ValidateOverlap, RefusesToDelayWgradsForAReductionThatIsNotBesideThem) {
   RunConfig config = manual();
   config.overlap.overlap_grad_reduce_delayed_wgrad_layers = 2;
   EXPECT_EQ(refusal(config),
-            "overlap.overlap_grad_reduce_delayed_wgrad_layers = 2: says what a reduction beside "
-            "the backward runs under, and overlap_grad_reduce is false; set "
+            "overlap.overlap_grad_reduce_delayed_wgrad_layers = 2: says what hides a reduction "
+            "that runs beside the backward, but overlap_grad_reduce is false; set "
             "overlap.overlap_grad_reduce = true");
   config.overlap.overlap_grad_reduce = true;
   EXPECT_NO_THROW(validate_overlap(config));
@@ -73,7 +73,7 @@ TEST(ValidateOverlap, RefusesToDelayWgradsForAReductionThatIsNotBesideThem) {
 TEST(ValidateOverlap, RanksThatShareAGpuNeedCopiesAndProcesses) {
   const std::string begin = "runtime.ranks_per_gpu = 4: ranks that share a GPU ";
   const std::string copies =
-      begin + "communicate by copy engines only (NCCL takes one rank per GPU), and ";
+      begin + "communicate by copy engines only (NCCL takes one rank per GPU), but ";
   RunConfig good;
   good.runtime.ranks_per_gpu = 4;
   good.overlap.comm_engine = "copy";
@@ -89,17 +89,18 @@ TEST(ValidateOverlap, RanksThatShareAGpuNeedCopiesAndProcesses) {
   EXPECT_NO_THROW(validate_overlap(config));
   config = good;
   config.overlap.disable_passes = {"late_moves", "comm_engine"};
-  EXPECT_EQ(refusal(config),
-            copies + "overlap.disable_passes has comm_engine, which chooses them; remove it there");
+  EXPECT_EQ(
+      refusal(config),
+      copies + "overlap.disable_passes turns off comm_engine, which chooses them; remove it there");
   config = good;
   config.runtime.nccl_windows = true;
   EXPECT_EQ(refusal(config),
             copies + "runtime.nccl_windows is true; set runtime.nccl_windows = false");
   config = good;
   config.runtime.processes = "one";
-  EXPECT_EQ(refusal(config), begin +
-                                 "are processes, and runtime.processes is \"one\"; set "
-                                 "runtime.processes = \"auto\"");
+  EXPECT_EQ(
+      refusal(config),
+      begin + "are processes, but runtime.processes is \"one\"; set runtime.processes = \"auto\"");
   config.runtime.ranks_per_gpu = 1;
   EXPECT_NO_THROW(validate_overlap(config));
 }
@@ -113,8 +114,8 @@ TEST(ValidateOverlap, TakesPermissionsForAutoAlone) {
     config.overlap.mode = mode;
     EXPECT_EQ(
         refusal(config),
-        fmt::format("overlap.may_change_rounding = true: says what mode = \"auto\" may choose, "
-                    "and mode is \"{}\"; set overlap.mode = \"auto\" or remove the key",
+        fmt::format("overlap.may_change_rounding = true: says what mode = \"auto\" may choose, but "
+                    "mode is \"{}\"; set overlap.mode = \"auto\" or remove the key",
                     mode));
   }
   config.overlap.may_change_rounding = false;  // costs are those of the machine, in any mode
@@ -128,37 +129,37 @@ TEST(ValidateOverlap, SplitsOnlyWhereCostsAndWaitsAre) {
   config.overlap.mode = "manual";
   config.overlap.tp_comm_overlap = true;
   config.overlap.split_ops = true;
-  EXPECT_EQ(
-      refusal(config),
-      "overlap.split_ops = true: cuts where costs say that it pays, and overlap.cost is "
-      "empty; remove the key, or set overlap.cost to a cluster like \"h200x8\" or to a profile "
-      "of `braid calibrate`");
+  EXPECT_EQ(refusal(config),
+            "overlap.split_ops = true: cuts tasks where costs say that it pays, but overlap.cost "
+            "is empty; remove the key, or set overlap.cost to a cluster like \"h200x8\" or to a "
+            "profile of `braid calibrate`");
   config.overlap.cost = "h200x8";
   EXPECT_NO_THROW(validate_overlap(config));
   config.parallel.context = 2;
-  EXPECT_EQ(refusal(config),
-            "overlap.split_ops = true: cannot cut alike on context ranks, which differ in what "
-            "they compute, and parallel.context = 2; set parallel.context = 1 or remove the key");
+  EXPECT_EQ(
+      refusal(config),
+      "overlap.split_ops = true: needs equal work on all ranks, but the ranks of parallel.context "
+      "= 2 compute different parts; set parallel.context = 1 or remove the key");
   config.parallel.tensor = 1;
   config.parallel.context_method = "a2a";
   config.overlap.tp_comm_overlap = false;
   EXPECT_EQ(refusal(config),
-            "overlap.split_ops = true: cuts what is to run beside exchanges of context ranks, and "
-            "overlap.overlap_context_comm is false; set overlap.overlap_context_comm = true");
+            "overlap.split_ops = true: cuts tasks to run them beside exchanges of context ranks, "
+            "but overlap.overlap_context_comm is false; set overlap.overlap_context_comm = true");
   config.overlap.overlap_context_comm = true;
   EXPECT_NO_THROW(validate_overlap(config));
   config.overlap.overlap_context_comm = false;
   config.parallel.tensor = 2;
   config.parallel.context = 1;
-  EXPECT_EQ(refusal(config),
-            "overlap.split_ops = true: fills waits for communication of tensor ranks that runs "
-            "beside compute, and overlap.tp_comm_overlap is false; set overlap.tp_comm_overlap = "
-            "true");
+  EXPECT_EQ(
+      refusal(config),
+      "overlap.split_ops = true: fills waits for communication of tensor ranks that runs beside "
+      "compute, but overlap.tp_comm_overlap is false; set overlap.tp_comm_overlap = true");
   config.parallel.tensor = 1;
-  EXPECT_EQ(refusal(config),
-            "overlap.split_ops = true: fills waits for communication of tensor ranks that runs "
-            "beside compute, and parallel.tensor = 1; set parallel.tensor above 1 or remove the "
-            "key");
+  EXPECT_EQ(
+      refusal(config),
+      "overlap.split_ops = true: fills waits for communication of tensor ranks that runs beside "
+      "compute, but parallel.tensor = 1; set parallel.tensor above 1 or remove the key");
   config.overlap.mode = "auto";
   EXPECT_EQ(refusal(config),
             "overlap.split_ops = true: is read with mode = \"manual\" only; mode is \"auto\"; set "
@@ -173,7 +174,7 @@ TEST(ValidateOverlap, RefusesKeysThatNeedAPipeline) {
   config.overlap.overlap_p2p_wgrad_delayed_layer_number = 1;
   EXPECT_EQ(refusal(config),
             "overlap.overlap_p2p_wgrad_delayed_layer_number = 1: needs messages between pipeline "
-            "stages, and parallel.pipeline = 1; set parallel.pipeline above 1 or remove the key");
+            "stages, but parallel.pipeline = 1; set parallel.pipeline above 1 or remove the key");
 }
 
 TEST(ValidateOverlap, RefusesKeysThatExtendWhatIsOff) {
@@ -181,23 +182,23 @@ TEST(ValidateOverlap, RefusesKeysThatExtendWhatIsOff) {
   config.overlap.overlap_p2p_comm_warmup_flush = true;
   EXPECT_EQ(refusal(config),
             "overlap.overlap_p2p_comm_warmup_flush = true: extends overlap_p2p_comm to warm-up and "
-            "flush, and overlap_p2p_comm is false; set overlap.overlap_p2p_comm = true");
+            "flush, but overlap_p2p_comm is false; set overlap.overlap_p2p_comm = true");
   config = manual();
   config.overlap.overlap_p2p_backward_on_comm_stream = true;
   EXPECT_EQ(refusal(config),
             "overlap.overlap_p2p_backward_on_comm_stream = true: chooses the stream of messages "
-            "that overlap_p2p_comm takes off the compute stream, and overlap_p2p_comm is false; "
+            "that overlap_p2p_comm moves off the compute stream, but overlap_p2p_comm is false; "
             "set overlap.overlap_p2p_comm = true");
   config = manual();
   config.overlap.overlap_p2p_with_transformer_layer_wgrad = true;
   EXPECT_EQ(refusal(config),
             "overlap.overlap_p2p_with_transformer_layer_wgrad = true: says which weight gradients "
-            "of delayed layers wait, and none is delayed; set "
+            "of delayed layers wait, but no layer is delayed; set "
             "overlap.overlap_p2p_wgrad_delayed_layer_number = 1");
   config = manual();
   config.overlap.wgrad_deferral_limit = 4;
   EXPECT_EQ(refusal(config),
-            "overlap.wgrad_deferral_limit = 4: limits defer_embedding_wgrad_compute, which is "
+            "overlap.wgrad_deferral_limit = 4: limits defer_embedding_wgrad_compute, but that is "
             "false; set overlap.defer_embedding_wgrad_compute = true");
 }
 
@@ -206,7 +207,7 @@ TEST(ValidateOverlap, PairsHideTensorAndContextCommunication) {
   config.overlap = {.mode = "manual", .pair_forward_backward = "forward_backward"};
   EXPECT_EQ(refusal(config),
             "overlap.pair_forward_backward = \"forward_backward\": hides communication of tensor "
-            "and context ranks, and parallel.tensor = 1 and parallel.context = 1; set either above "
+            "and context ranks, but parallel.tensor = 1 and parallel.context = 1; set either above "
             "1 or remove the key");
   config.parallel.context = 2;
   EXPECT_NO_THROW(validate_overlap(config));
@@ -222,17 +223,17 @@ TEST(ValidateOverlap, HalvesAreOfEvenMicrobatchesWithoutAPipeline) {
   config.overlap.pair_forward_backward = "halves";
   config.train.microbatch = 4;
   EXPECT_EQ(refusal(config),
-            "overlap.pair_forward_backward = \"halves\": is for runs without a pipeline, and "
+            "overlap.pair_forward_backward = \"halves\": is for runs without a pipeline, but "
             "parallel.pipeline = 2; set overlap.pair_forward_backward = \"forward_halves\"");
   config.parallel.pipeline = 1;
   EXPECT_NO_THROW(validate_overlap(config));
   config.train.microbatch = 3;
   EXPECT_EQ(refusal(config),
-            "overlap.pair_forward_backward = \"halves\": cuts a microbatch in two, and "
+            "overlap.pair_forward_backward = \"halves\": cuts a microbatch in two, but "
             "train.microbatch = 3 is odd; set train.microbatch = 2 or train.microbatch = 4");
   config.train.microbatch = 1;
   EXPECT_EQ(refusal(config),
-            "overlap.pair_forward_backward = \"halves\": cuts a microbatch in two, and "
+            "overlap.pair_forward_backward = \"halves\": cuts a microbatch in two, but "
             "train.microbatch = 1 is odd; set train.microbatch = 2");
 }
 
@@ -246,20 +247,20 @@ TEST(ValidateOverlap, HalvesOfForwardsAreWholeSequencesThatTensorRanksShare) {
   config.parallel.sequence_parallel = true;
   EXPECT_EQ(refusal(config),
             "overlap.pair_forward_backward = \"forward_halves\": with parallel.sequence_parallel = "
-            "true parallel.tensor = 2 must divide the 7 rows of half a microbatch "
+            "true, parallel.tensor = 2 must divide the 7 rows of half a microbatch "
             "(train.microbatch / 2 * train.sequence); set parallel.sequence_parallel = false");
   config.train.microbatch = 4;
   EXPECT_NO_THROW(validate_overlap(config));
   config.train.microbatch = 3;
   EXPECT_EQ(refusal(config),
-            "overlap.pair_forward_backward = \"forward_halves\": cuts a microbatch in two, and "
+            "overlap.pair_forward_backward = \"forward_halves\": cuts a microbatch in two, but "
             "train.microbatch = 3 is odd; set train.microbatch = 2 or train.microbatch = 4");
   config.train.microbatch = 4;
   config.parallel.context = 2;
   EXPECT_EQ(
       refusal(config),
-      "overlap.pair_forward_backward = \"forward_halves\": is for runs without context ranks, "
-      "and parallel.context = 2; set overlap.pair_forward_backward = \"forward_backward\"");
+      "overlap.pair_forward_backward = \"forward_halves\": is for runs without context ranks, but "
+      "parallel.context = 2; set overlap.pair_forward_backward = \"forward_backward\"");
 }
 
 }  // namespace

@@ -117,8 +117,8 @@ INSTANTIATE_TEST_SUITE_P(
                "parallel.shard_replicas = 2: must divide data * context = 1 * 1 = 1; the nearest "
                "is 1"},
         Broken{"parallel.ranks=2\nparallel.shard_replicas=2",
-               "parallel.shard_replicas = 2: there are no shards with shard = \"none\"; set "
-               "parallel.shard = \"optimizer\" or parallel.shard_replicas = 1"},
+               "parallel.shard_replicas = 2: shard = \"none\" makes no shards; set parallel.shard "
+               "= \"optimizer\" or parallel.shard_replicas = 1"},
         Broken{"parallel.ranks=4\nparallel.shard=optimizer\nparallel.shard_replicas=3",
                "parallel.shard_replicas = 3: must divide data * context = 4 * 1 = 4; the nearest "
                "is 2"},
@@ -132,9 +132,8 @@ INSTANTIATE_TEST_SUITE_P(
         Broken{"memory.recompute_layers=2",
                "memory.recompute_layers = 2: is read with recompute = \"norms\", \"attention\" or "
                "\"full\" only; recompute is \"none\""},
-        Broken{
-            "memory.recompute=auto\nmemory.recompute_layers=2",
-            "memory.recompute_layers = 2: recompute = \"auto\" chooses the layers; leave it out"},
+        Broken{"memory.recompute=auto\nmemory.recompute_layers=2",
+               "memory.recompute_layers = 2: recompute = \"auto\" chooses the layers; remove it"},
         Broken{"memory.offload_prefetch_layers=2",
                "memory.offload_prefetch_layers = 2: is read with offload_layers above 0 only"},
         Broken{"memory.offload_min_bytes=4096",
@@ -170,8 +169,8 @@ INSTANTIATE_TEST_SUITE_P(
                "are 64 and 68, or set model.head_size"},
         Broken{"model.preset=llama-1b\nmodel.width=66", "model.width = 66: must be a multiple"},
         Broken{"model.head_size=15",
-               "model.head_size = 15: must be even, rotary positions turn pairs; "
-               "the nearest are 14 and 16"},
+               "model.head_size = 15: must be even, because rotary positions rotate pairs; the "
+               "nearest are 14 and 16"},
         Broken{"model.width=12", "model.head_size = 3: must be even"},
         Broken{"model.max_positions=64",
                "model.max_positions = 64: a llama model has no learned positions; remove the key"},
@@ -223,18 +222,17 @@ INSTANTIATE_TEST_SUITE_P(
                "overlap.param_gather_prefetch_units = 2: is read with mode = \"manual\" only"},
         Broken{"overlap.mode=manual\noverlap.overlap_param_gather=true",
                "overlap.overlap_param_gather = true: needs weights that ranks hold or update in "
-               "parts, and parallel.shard is \"none\""},
-        Broken{
-            "overlap.mode=manual\noverlap.align_param_gather=true",
-            "overlap.align_param_gather = true: is about weights that every rank holds whole and "
-            "updates in part, and parallel.shard is \"none\""},
+               "parts, but parallel.shard is \"none\""},
+        Broken{"overlap.mode=manual\noverlap.align_param_gather=true",
+               "overlap.align_param_gather = true: applies to weights that every rank holds whole "
+               "and updates in part, but parallel.shard is \"none\""},
         Broken{"overlap.mode=manual\nparallel.ranks=2\nparallel.shard=optimizer\n"
                "overlap.align_param_gather=true",
                "overlap.align_param_gather = true: says how overlap_param_gather gathers weights"},
         Broken{"overlap.mode=manual\nparallel.ranks=2\nparallel.shard=parameters\n"
                "overlap.overlap_param_gather=true\n"
                "overlap.overlap_param_gather_with_optimizer_step=true",
-               "overlap.overlap_param_gather_with_optimizer_step = true: is about weights that "
+               "overlap.overlap_param_gather_with_optimizer_step = true: applies to weights that "
                "every rank holds whole"},
         Broken{"overlap.mode=manual\nparallel.ranks=2\nparallel.shard=parameters\n"
                "overlap.param_gather_whole_units=2",
@@ -243,7 +241,7 @@ INSTANTIATE_TEST_SUITE_P(
         Broken{"overlap.mode=manual\nparallel.ranks=2\nparallel.shard=gradients\n"
                "overlap.overlap_param_gather=true\noverlap.param_gather_whole_units=2",
                "overlap.param_gather_whole_units = 2: keeps weights whole that ranks hold in "
-               "parts, and parallel.shard is \"gradients\""},
+               "parts, but parallel.shard is \"gradients\""},
         Broken{"overlap.mode=manual\noverlap.overlap_context_comm=true",
                "overlap.overlap_context_comm = true: needs ranks that share a sequence"},
         Broken{"overlap.disable_passes=a,,b",
@@ -277,7 +275,7 @@ TEST(Validate, NamesMissingSizes) {
     RunConfig config = valid_config();
     config.model.*key = std::nullopt;
     EXPECT_THAT(config_error_of([&] { validate(config); }),
-                HasSubstr("not given; set it, or take a published model with model.preset"));
+                HasSubstr("not given; set it, or choose a published model with model.preset"));
     config.model.preset = "llama-1b";
     EXPECT_EQ(config_error_of([&] { validate(config); }), "no error");
   }

@@ -54,8 +54,9 @@ TEST_P(RankEmulationTest, WhatPeersSendOnceTakesMemoryOfItsOwn) {
   EXPECT_GT(result.lasting_bytes, 0);
   EXPECT_EQ(result.allocated_bytes, result.planned_bytes + result.lasting_bytes);
   EXPECT_THAT(result.notes, ::testing::IsEmpty());  // all numbers are finite
-  EXPECT_THAT(describe_emulation(result, run_),
-              ::testing::ContainsRegex("planned .+ [+] .+ for what others would send = allocated"));
+  EXPECT_THAT(
+      describe_emulation(result, run_),
+      ::testing::ContainsRegex("planned .+ [+] .+ for the data of other ranks = allocated"));
 }
 
 // The durations are given: of what the simulator says, twenty times as much.

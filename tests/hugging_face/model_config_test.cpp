@@ -118,8 +118,8 @@ TEST(HfConfig, RefusesOtherModels) {
             "be imported");
   EXPECT_THAT(fault_of("{}"), HasSubstr("model_type = null"));
   EXPECT_EQ(fault_of(replaced(kGpt2, "GPT2LMHeadModel", "GPT2DoubleHeadsModel")),
-            "'m/config.json': architectures = [\"GPT2DoubleHeadsModel\"]: only "
-            "[\"GPT2LMHeadModel\"] can be imported of model_type \"gpt2\"");
+            "'m/config.json': architectures = [\"GPT2DoubleHeadsModel\"]: braid imports only "
+            "[\"GPT2LMHeadModel\"] of model_type \"gpt2\"");
 }
 
 TEST(HfConfig, RefusesWhatBraidDoesNotCompute) {
@@ -137,7 +137,7 @@ TEST(HfConfig, RefusesWhatBraidDoesNotCompute) {
               HasSubstr("activation_function = \"relu\""));
   EXPECT_THAT(
       fault_of(replaced(kQwen, "\"use_sliding_window\": false", "\"use_sliding_window\": true")),
-      HasSubstr("braid computes models with use_sliding_window = false only"));
+      HasSubstr("braid supports only use_sliding_window = false"));
   EXPECT_THAT(fault_of(with(kQwen, R"("layer_types": ["sliding_attention"])")),
               HasSubstr("layer_types"));
   EXPECT_THAT(fault_of(with(kTinyLlama, R"("partial_rotary_factor": 0.5)")),

@@ -135,7 +135,7 @@ TEST_F(HfFolder, MissingAndTruncatedFilesAreNamed) {
   const std::string bytes = read_text_file(second, 1 << 20);
   for (size_t size = 0; size < bytes.size(); ++size) {
     write_test_file(second, bytes.substr(0, size));
-    ASSERT_THAT(fault(), HasSubstr("'" + second + "' is not a good safetensors file"));
+    ASSERT_THAT(fault(), HasSubstr("'" + second + "' is not a valid safetensors file"));
   }
   fs::remove(second);
   EXPECT_EQ(fault(), fmt::format("cannot read '{}': open: No such file or directory", second));
@@ -158,7 +158,7 @@ TEST_F(HfFolder, AnIndexThatDisagreesWithItsFilesIsRefused) {
               HasSubstr("says that the tensor \"c\""));
   for (const char* const file : {"\"../m/model.safetensors\"", "\"\"", "3", "\".\""}) {
     EXPECT_THAT(fault_with("\"model-00002-of-00002.safetensors\"", file),
-                HasSubstr("names no file beside it for the tensor \"c\""));
+                HasSubstr("does not name a file beside it for the tensor \"c\""));
   }
   EXPECT_THAT(fault_with("weight_map", "weights"), HasSubstr("has no \"weight_map\""));
   EXPECT_THAT(fault_with("{", ""), HasSubstr("is not JSON"));

@@ -54,9 +54,9 @@ TEST(AgreeOnPrograms, NamesTheFirstCallThatAProcessHasPlannedOtherwise) {
     const std::vector<std::string> errors =
         errors_of([&](int rank) { return rank == odd ? other : config; });
     EXPECT_THAT(errors[0],
-                AllOf(StartsWith(fmt::format("rank {} has planned another program: call ", odd)),
+                AllOf(StartsWith(fmt::format("the program of rank {} differs: call ", odd)),
                       HasSubstr("of program train is \""), HasSubstr("f32[1152]"),
-                      HasSubstr("and rank 0 plans \""), HasSubstr("f32[576]")));
+                      HasSubstr("but rank 0 plans \""), HasSubstr("f32[576]")));
     for (size_t rank = 1; rank < 4; ++rank) {
       EXPECT_THAT(errors[rank], AllOf(StartsWith("aborted: "), HasSubstr(errors[0]))) << rank;
     }
@@ -72,10 +72,9 @@ TEST(AgreeOnConfiguration, NamesTheFirstRankThatDiffers) {
     agree_on_configuration(processes[rank], config);
     agree_on_configuration(processes[rank], rank == 2 ? other : config);
   });
-  EXPECT_THAT(errors,
-              Each(AllOf(StartsWith("rank 2 has read another configuration than rank 0: seed = 77, "
-                                    "and rank 0: seed = "),
-                         HasSubstr("give all processes the same run file"))));
+  EXPECT_THAT(errors, Each(AllOf(StartsWith("the configuration of rank 2 differs from that of rank "
+                                            "0: seed = 77, and rank 0: seed = "),
+                                 HasSubstr("give all processes the same run file"))));
 }
 
 }  // namespace

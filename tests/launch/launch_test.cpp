@@ -152,7 +152,7 @@ TEST(Launch, MustFitTheRun) {
   RunConfig config;
   config.parallel.ranks = 4;
   EXPECT_EQ(message_of<ConfigError>([&] { check_launch(launch, config); }),
-            "torchrun has started 8 processes, and parallel.ranks = 4: a process has one rank; "
+            "torchrun started 8 processes, but parallel.ranks = 4, and a process has one rank; "
             "start 4 processes or set parallel.ranks = 8");
   config.parallel.ranks = 8;
   EXPECT_NO_THROW(check_launch(launch, config));

@@ -31,9 +31,9 @@ TEST(DescribePlan, HasALineForTheHostIfItIsUsed) {
   MemoryPlan plan;
   plan.host_bytes = 3 << 20;
   EXPECT_EQ(describe_plan(plan),
-            "memory                persistent   step peak    together\n"
-            "peak 0 B = 0 B persistent + 0 B in a step (1.000 x the bytes live at once)\n"
-            "host 3.00 MiB in a step, for what is placed there\n");
+            "memory                persistent   step peak    together\npeak 0 B = 0 B persistent + "
+            "0 B in a step (1.000 x the bytes live at once)\nhost 3.00 MiB in a step, for "
+            "activations placed there\n");
 }
 
 TEST(DescribePlan, SaysSoWhenNothingIsNeeded) {

@@ -76,9 +76,9 @@ TEST(PairedJobs, AreNotThereUnlessAskedFor) {
 
 TEST(PairedJobs, SchedulesWithoutPairsAreRefused) {
   EXPECT_THAT(message_of<ConfigError>([] { check_schedule(options_of(Kind::kGpipe, 2, 4)); }),
-              HasSubstr("overlap.pair_forward_backward = \"forward_backward\": schedule \"gpipe\" "
-                        "has no forwards beside backwards that do not wait for them; set "
-                        "parallel.schedule = \"1f1b\""));
+              HasSubstr("overlap.pair_forward_backward = \"forward_backward\": in schedule "
+                        "\"gpipe\" every backward waits for the forward beside it, so there are no "
+                        "pairs; set parallel.schedule = \"1f1b\""));
   EXPECT_THAT(message_of<ConfigError>([] { check_schedule(options_of(Kind::kZbV, 2, 4, 2)); }),
               HasSubstr("set parallel.schedule = \"dualpipe-v\""));
   // Too few for dualpipe-v, which without pairs would become zb-v again.

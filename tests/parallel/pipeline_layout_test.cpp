@@ -151,7 +151,7 @@ TEST(PipelineLayout, RefusesStringsThatAreNone) {
             "3 stages, not 2 stages (parallel.pipeline = 2 * parallel.virtual_stages = 1); set "
             "parallel.pipeline_layout = \"balanced\"");
   EXPECT_EQ(why("EttttL|"),
-            "the embedding must be in the first stage and the head in the last one, other stages "
+            "the embedding must be in the first stage and the head in the last one; other stages "
             "may be empty; the nearest is \"Et*4|L\"");
   EXPECT_THAT(why("|EttttL"), HasSubstr("the nearest is \"E|t*4L\""));
   EXPECT_EQ(why("Ett|tttL"), "5 layers, but model.layers = 4");
@@ -221,13 +221,13 @@ TEST(PipelineLayout, Balanced) {
   options.schedule.num_ranks = 4;
   EXPECT_EQ(refusal(options),
             "model.layers = 1: too few for 4 stages (parallel.pipeline = 4 * "
-            "parallel.virtual_stages = 1), of which each but the first and the last needs one; the "
-            "most is parallel.pipeline = 3");
+            "parallel.virtual_stages = 1), since each stage except the first and the last needs "
+            "one; the largest is parallel.pipeline = 3");
   options.schedule = {.kind = ScheduleKind::kInterleaved, .virtual_stages = 4};
   EXPECT_EQ(refusal(options),
             "model.layers = 1: too few for 4 stages (parallel.pipeline = 1 * "
-            "parallel.virtual_stages = 4), of which each but the first and the last needs one; the "
-            "most is parallel.virtual_stages = 3 with parallel.pipeline = 1");
+            "parallel.virtual_stages = 4), since each stage except the first and the last needs "
+            "one; the largest is parallel.virtual_stages = 3 with parallel.pipeline = 1");
 }
 
 TEST(PipelineLayout, RefusesNumbersThatDoNotFit) {
@@ -247,9 +247,9 @@ TEST(PipelineLayout, RefusesNumbersThatDoNotFit) {
             "the nearest is parallel.pipeline = 3, or set parallel.pipeline_layout = "
             "\"balanced\" and parallel.first_stage_layers = 0");
   EXPECT_THAT(refusal({.layers = 12, .schedule = {.num_ranks = 2}, .first_stage_layers = 13}),
-              HasSubstr("parallel.first_stage_layers = 13: 1 to model.layers = 12 are possible"));
+              HasSubstr("parallel.first_stage_layers = 13: must be 1 to model.layers = 12"));
   EXPECT_THAT(refusal({.layers = 12, .schedule = {.num_ranks = 2}, .last_stage_layers = -1}),
-              HasSubstr("parallel.last_stage_layers = -1: 1 to model.layers = 12"));
+              HasSubstr("parallel.last_stage_layers = -1: must be 1 to model.layers = 12"));
   // Layers are left over although all stages have theirs, and the other way round.
   EXPECT_THAT(refusal({.layers = 12,
                        .schedule = {.num_ranks = 2},
@@ -262,20 +262,20 @@ TEST(PipelineLayout, RefusesNumbersThatDoNotFit) {
                        .last_stage_layers = 8}),
               HasSubstr("the other 0 do not divide over the other 1 stages"));
   EXPECT_EQ(refusal({.layers = 12, .first_stage_layers = 12, .last_stage_layers = 6}),
-            "parallel.last_stage_layers = 6: the one rank of parallel.pipeline = 1 holds all 12 "
-            "layers; remove the key");
+            "parallel.last_stage_layers = 6: with parallel.pipeline = 1, the only rank holds all "
+            "12 layers; remove the key");
 }
 
 TEST(PipelineLayout, RefusesTwoWaysAtOnce) {
-  EXPECT_EQ(refusal({.layers = 4,
-                     .schedule = {.num_ranks = 2},
-                     .layout = "Ett|ttL",
-                     .first_stage_layers = 2}),
-            "parallel.pipeline_layout = \"Ett|ttL\", parallel.first_stage_layers = 2, "
-            "parallel.last_stage_layers = 0, parallel.account_for_embedding = false, "
-            "parallel.account_for_loss = false: a layout, numbers of layers, and what counts "
-            "as a layer exclude each other; give one of them, or set parallel.pipeline_layout = "
-            "\"balanced\" and parallel.first_stage_layers = 0");
+  EXPECT_EQ(
+      refusal({.layers = 4,
+               .schedule = {.num_ranks = 2},
+               .layout = "Ett|ttL",
+               .first_stage_layers = 2}),
+      "parallel.pipeline_layout = \"Ett|ttL\", parallel.first_stage_layers = 2, "
+      "parallel.last_stage_layers = 0, parallel.account_for_embedding = false, "
+      "parallel.account_for_loss = false: these keys exclude each other; give only one kind of "
+      "them, or set parallel.pipeline_layout = \"balanced\" and parallel.first_stage_layers = 0");
   EXPECT_THAT(refusal({.layers = 4, .last_stage_layers = 2, .account_for_loss = true}),
               HasSubstr("exclude each other"));
   EXPECT_THAT(refusal({.layers = 4, .layout = "Et*4L", .account_for_embedding = true}),

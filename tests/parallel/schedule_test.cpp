@@ -286,8 +286,8 @@ TEST(Schedule, NamesAreThoseOfTheRunFile) {
   }
   EXPECT_EQ(schedule_name(Kind::kOneForwardOneBackward), "1f1b");
   EXPECT_EQ(message_of<ConfigError>([] { schedule_kind("zbv"); }),
-            "parallel.schedule = \"zbv\": one of gpipe, 1f1b, interleaved, zb-h1, zb-v, dualpipe-v "
-            "is expected; did you mean \"zb-v\"?");
+            "parallel.schedule = \"zbv\": expected one of gpipe, 1f1b, interleaved, zb-h1, zb-v, "
+            "dualpipe-v; did you mean \"zb-v\"?");
 }
 
 TEST(Schedule, RefusesVirtualStagesThatItHasNoPlaceFor) {
@@ -312,7 +312,7 @@ TEST(Schedule, RefusesVirtualStagesThatItHasNoPlaceFor) {
 
 TEST(Schedule, RefusesMicrobatchesThatDoNotFit) {
   EXPECT_EQ(refusal(interleaved(4, 2, 0, 3)),
-            "train.global_batch = 3: makes 3 microbatches per rank and step, and schedule "
+            "train.global_batch = 3: makes 3 microbatches per rank and step, but schedule "
             "\"interleaved\" needs at least parallel.pipeline = 4; the nearest is 4, or set "
             "parallel.schedule = \"1f1b\" and parallel.virtual_stages = 1");
   EXPECT_EQ(refusal(interleaved(4, 2, 0, 10)),
@@ -327,9 +327,9 @@ TEST(Schedule, RefusesMicrobatchesThatDoNotFit) {
   EXPECT_EQ(
       refusal(
           {.kind = Kind::kDualpipeV, .num_ranks = 4, .virtual_stages = 2, .num_microbatches = 7}),
-      "train.global_batch = 7: makes 7 microbatches per rank and step, and schedule "
-      "\"dualpipe-v\" needs at least 2 * parallel.pipeline = 8; the nearest is 8, or set "
-      "parallel.schedule = \"zb-v\"");
+      "train.global_batch = 7: makes 7 microbatches per rank and step, but schedule \"dualpipe-v\" "
+      "needs at least 2 * parallel.pipeline = 8; the nearest is 8, or set parallel.schedule = "
+      "\"zb-v\"");
 }
 
 TEST(Schedule, RefusesGroupsThatDoNotFit) {

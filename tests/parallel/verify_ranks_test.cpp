@@ -120,7 +120,7 @@ TEST(VerifyRanks, FindsAMissingCollective) {
   pair.on_both("all_reduce", 4, at_layer(3));
   EXPECT_EQ(fault_of(pair.take()),
             "group pair: rank 0 makes 3 calls, rank 1 2; rank 0 task 1 (all_reduce layers.2) has "
-            "no counterpart: rank 1 goes on with rank 1 task 1 (all_reduce layers.3)");
+            "no counterpart: rank 1 continues with rank 1 task 1 (all_reduce layers.3)");
 }
 
 TEST(VerifyRanks, FindsSwappedCollectives) {
@@ -212,9 +212,10 @@ TEST(VerifyRanks, FindsAMissingRecv) {
   }
   pair[1].recv({.peer = 0}, 0, at_microbatch(0));
   pair[1].recv({.peer = 0}, 0, at_microbatch(2));
-  EXPECT_EQ(fault_of(pair.take()),
-            "group pair, messages from rank 0 to rank 1 on channel 0: 3 sends, 2 recvs; rank 0 "
-            "task 1 (send mb=1) has no counterpart: rank 1 goes on with rank 1 task 1 (recv mb=2)");
+  EXPECT_EQ(
+      fault_of(pair.take()),
+      "group pair, messages from rank 0 to rank 1 on channel 0: 3 sends, 2 recvs; rank 0 task 1 "
+      "(send mb=1) has no counterpart: rank 1 continues with rank 1 task 1 (recv mb=2)");
 }
 
 TEST(VerifyRanks, FindsAWrongPeer) {

@@ -60,8 +60,8 @@ TEST(RunPlan, CostModelIsThatOfTheOverlap) {
   EXPECT_NO_THROW(plan_run(config, 0, {.one_rank_per_stage = true}));
   config.overlap.cost = "h200x4";
   EXPECT_THAT(message_of<ConfigError>([&] { plan_run(config, 0); }),
-              HasSubstr("overlap.cost = \"h200x4\": cluster h200x4 has 4 devices, and "
-                        "parallel.ranks is 8; take h200x8 or more"));
+              HasSubstr("overlap.cost = \"h200x4\": cluster h200x4 has 4 devices and "
+                        "parallel.ranks is 8; use h200x8 or more"));
   config.overlap.cost = "h2000";
   EXPECT_THAT(message_of<ConfigError>([&] { plan_run(config, 0); }),
               HasSubstr("overlap.cost = \"h2000\": "));
@@ -107,9 +107,9 @@ TEST(RunPlan, CountsTheLayersThatARankHas) {
   config.train.global_batch = 16386;  // 16384 make 8192 microbatches x 4 layers x 8 ranks = 2^18
   const std::string message = message_of<ConfigError>([&] { plan_run(config, 0); });
   EXPECT_THAT(message, HasSubstr("train.global_batch = 16386"));
-  EXPECT_THAT(message, HasSubstr("8193 microbatches per step on each of 8 ranks; with up to 4 "
-                                 "layers on a rank these are 262176 passes over a layer, and the "
-                                 "limit is 262144"));
+  EXPECT_THAT(message,
+              HasSubstr("8193 microbatches per step on each of 8 ranks; with up to 4 layers on a "
+                        "rank that is 262176 passes over a layer, more than the limit of 262144"));
 }
 
 }  // namespace

@@ -126,7 +126,7 @@ TEST(SimulatedRun, MemoryThatNoDeviceHasIsNamed) {
   config.model = {.preset = "llama-8b"};
   const auto model = make_analytic_model(parse_cluster("h100"));
   EXPECT_THAT(describe_simulation(SimulatedRun(valid(config), 0, *model)),
-              HasSubstr(": more than the 80.0 GiB that a device has"));
+              HasSubstr(": more than the 80.0 GiB of a device"));
 }
 
 TEST(ScaledToRanks, KeepsMicrobatchesAndModelDimensions) {

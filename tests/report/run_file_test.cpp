@@ -60,11 +60,11 @@ TEST(RunFile, WhatIsNoRunIsNamed) {
   const TempFolder folder;
   EXPECT_THAT(refusal(folder / "absent"), HasSubstr("absent' does not exist"));
   EXPECT_THAT(refusal(folder.path().string()),
-              AllOf(HasSubstr("is no run folder"), HasSubstr("report.json")));
+              AllOf(HasSubstr("is not a run folder"), HasSubstr("report.json")));
   write_test_file(folder / "other.json", "{\"a\": 1}");
-  EXPECT_THAT(refusal(folder / "other.json"), HasSubstr("is no report of a run"));
+  EXPECT_THAT(refusal(folder / "other.json"), HasSubstr("is not the report of a run"));
   write_test_file(folder / "list.json", "[1]");
-  EXPECT_THAT(refusal(folder / "list.json"), HasSubstr("is no report of a run"));
+  EXPECT_THAT(refusal(folder / "list.json"), HasSubstr("is not the report of a run"));
 }
 
 TEST(RunFile, CutFilesAreRefusedWhereverTheyEnd) {
@@ -73,7 +73,7 @@ TEST(RunFile, CutFilesAreRefusedWhereverTheyEnd) {
   const std::string whole = read_text_file(path, int64_t{1} << 30);
   for (size_t size = 0; size + 2 < whole.size(); size += 1 + whole.size() / 50) {
     write_test_file(path, whole.substr(0, size));
-    EXPECT_THAT(refusal(path), AllOf(HasSubstr(path), HasSubstr("cut short or damaged"))) << size;
+    EXPECT_THAT(refusal(path), AllOf(HasSubstr(path), HasSubstr("truncated or damaged"))) << size;
   }
 }
 
@@ -93,7 +93,7 @@ TEST(RunFile, MissingPartsAndOtherFormatsAreRefused) {
   Json newer = whole;
   newer["format"] = kReportFormat + 1;
   write_test_file(path, newer.dump());
-  EXPECT_THAT(refusal(path), HasSubstr("has format 2, and this braid reads format 1"));
+  EXPECT_THAT(refusal(path), HasSubstr("has format 2, but this braid reads format 1"));
 }
 
 /// As a resumed process makes it: later steps, nothing traced.

@@ -47,7 +47,7 @@ TEST(Device, AutoIsTheCpuWithAReasonElse) {
   RunConfig linked = config_for("auto", "bfloat16", 2);
   linked.links.data_latency_us = 10;
   EXPECT_EQ(reason_of(linked, kOneGpu),
-            "device   cpu: section [links] emulates links, and only CPU ranks have such\n");
+            "device   cpu: section [links] emulates links, which only CPU ranks can have\n");
 }
 
 TEST(Device, EveryRankHasAGpuOfItsOwn) {
@@ -77,7 +77,7 @@ TEST(Device, AProcessTakesTheGpuWithItsNumberOrTheOnlyOne) {
   EXPECT_EQ(describe_device(device), "device   cuda: 8 x GPU of the test, 1.00 GiB\n");
   EXPECT_EQ(choose_device(config, kOneGpu, 5).gpu->device, kOneGpu.usable[0].device);
   EXPECT_THAT(message_of<ConfigError>([&] { choose_device(config, gpus, 2); }),
-              HasSubstr("this is process 2 of its host, counted from 0, and there are 2 GPUs"));
+              HasSubstr("this is process 2 of its host, counted from 0, but the host has 2 GPUs"));
 }
 
 RunConfig shared_config(int64_t ranks, int64_t ranks_per_gpu) {
@@ -107,8 +107,8 @@ TEST(Device, RanksShareAGpu) {
 TEST(Device, TooManyRanksOfAGpuAreRefused) {
   const CudaGpus gpus{.usable = {kOneGpu.usable[0], kOneGpu.usable[0]}, .why_none = ""};
   EXPECT_THAT(message_of<ConfigError>([&] { choose_device(shared_config(8, 3), gpus, 6); }),
-              HasSubstr("this is process 6 of its host, counted from 0, and there are 2 GPUs with "
-                        "runtime.ranks_per_gpu = 3"));
+              HasSubstr("this is process 6 of its host, counted from 0, but the host has 2 GPUs "
+                        "with runtime.ranks_per_gpu = 3"));
   EXPECT_THAT(message_of<ConfigError>([&] { choose_device(shared_config(8, 3), gpus); }),
               HasSubstr("parallel.ranks = 8 with runtime.ranks_per_gpu = 3, and there are 2 GPUs"));
 }

@@ -146,9 +146,9 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(MemoryCheck, WhereNothingHelpsNamesTheClassThatTakesMost) {
   const RunConfig config = memory_config({"model.width=512", "train.microbatch=1"});
   EXPECT_THAT(refusal_of(config, gpu_of(int64_t{700} << 20)),
-              AllOf(HasSubstr("do not make it fit, not even together; "),
-                    HasSubstr(" are the most: lower train.sequence = 2048 or the sizes in [model], "
-                              "or raise parallel.tensor = 1 or parallel.pipeline = 1")));
+              AllOf(HasSubstr("do not make it fit, even together; "),
+                    HasSubstr(" take the most: lower train.sequence = 2048 or the sizes in "
+                              "[model], or raise parallel.tensor = 1 or parallel.pipeline = 1")));
   EXPECT_THAT(refusal_of(config, host_of(1 << 20)),
               AllOf(HasSubstr("; activations "),
                     HasSubstr(" or the sizes in [model] or parallel.ranks = 1")));

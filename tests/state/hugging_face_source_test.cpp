@@ -131,17 +131,17 @@ TEST_F(HuggingFaceSourceTest, RefusesTensorsThatDoNotFit) {
   EXPECT_THAT(fault_of(bad), HasSubstr("has no such tensor"));
   bad = good;
   bad.tensors["model.layers.0.self_attn.k_proj.weight"].shape = {24, 6};
-  EXPECT_THAT(fault_of(bad), HasSubstr("its shape is [24,6], config.json asks for [12,12]"));
+  EXPECT_THAT(fault_of(bad), HasSubstr("its shape is [24,6], but config.json asks for [12,12]"));
   // GPT-2's matrices the wrong way round.
   bad = TinyHfModel::make_gpt2();
   bad.tensors["transformer.h.0.mlp.c_fc.weight"].shape = {10, 12};
-  EXPECT_THAT(fault_of(bad), HasSubstr("its shape is [10,12], config.json asks for [12,10]"));
+  EXPECT_THAT(fault_of(bad), HasSubstr("its shape is [10,12], but config.json asks for [12,10]"));
 }
 
 TEST_F(HuggingFaceSourceTest, RefusesOtherDtypes) {
   const TinyHfModel theirs = TinyHfModel::make_llama(false);
   EXPECT_THAT(fault_of(theirs, DType::kU16),
-              HasSubstr("its dtype is u16, weights can be f32, bf16 or f16"));
+              HasSubstr("its dtype is u16, but weights must be f32, bf16 or f16"));
 }
 
 }  // namespace

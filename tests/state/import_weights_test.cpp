@@ -70,7 +70,7 @@ TEST_F(ImportWeights, RefusesAFolderWithCheckpoints) {
   const TinyHfModel model = TinyHfModel::make_llama(false);
   run_import(model);
   EXPECT_EQ(message_of<ConfigError>([&] { run_import(model); }),
-            fmt::format("'{}' has the checkpoint {} already; give another folder", folder_ / "c",
+            fmt::format("'{}' already has the checkpoint {}; give another folder", folder_ / "c",
                         folder_ / "c/step_00000000"));
 }
 

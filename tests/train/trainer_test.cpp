@@ -173,7 +173,7 @@ TEST_F(Trainer, ResumesFromANamedCheckpointOrFolder) {
   c.checkpoint.resume = path("nowhere");
   c.logging.run_folder = path("fourth");
   EXPECT_THAT(message_of<DataError>([&] { run(c); }),
-              AllOf(HasSubstr("checkpoint.resume = "), HasSubstr("there is no such folder")));
+              AllOf(HasSubstr("checkpoint.resume = "), HasSubstr("the folder does not exist")));
 }
 
 TEST_F(Trainer, AnotherModelsCheckpointIsRefused) {

@@ -120,7 +120,7 @@ TEST_F(TrainingDataTest, RefusesNoData) {
 TEST_F(TrainingDataTest, NamesAMissingFile) {
   config_.data.train = folder_ / "missing.txt";
   EXPECT_THAT(message_of<DataError>([&] { open(); }),
-              HasSubstr("missing.txt\": no such text file"));
+              HasSubstr("missing.txt\": there is no such text file"));
 }
 
 TEST_F(TrainingDataTest, NamesTheSplitOption) {

@@ -184,7 +184,7 @@ TEST(AutoOverlap, StaysWithinTheMemory) {
     EXPECT_THAT(trial.why_not, Not(IsEmpty()));
     EXPECT_TRUE(!trial.simulated || none.chosen.needed_bytes <= trial.figures.needed_bytes);
   }
-  EXPECT_THAT(describe(none), HasSubstr(": no setting fits, this one needs least\n"));
+  EXPECT_THAT(describe(none), HasSubstr(": no setting fits; this one needs the least\n"));
 }
 
 TEST(AutoOverlap, SearchesLongStepsWithFewerMicrobatches) {
@@ -315,7 +315,7 @@ TEST(AutoOverlap, SaysWhatItChoseAndWhy) {
                                          "overlap_grad_reduce_delayed_wgrad_layers = 1: "));
   EXPECT_GT(found.chosen.most_compute, found.off.most_compute);  // the same in a shorter step
   EXPECT_LE(found.chosen.most_compute, 1);
-  EXPECT_THAT(describe(found), HasSubstr("auto     the rank that computes most does so for "));
+  EXPECT_THAT(describe(found), HasSubstr("auto     compute takes "));
   EXPECT_TRUE(found.config.overlap.overlap_grad_reduce);
 }
 

@@ -38,8 +38,8 @@ TEST(DescribeSearch, HasCountsTableReasonsAndCommand) {
   const std::string text =
       describe_search(two_layouts(), small_search_run(4), {.run_file = "my run.toml"});
   for (const char* part :
-       {"layouts   1.50K looked at: 500 refused by the rules, 600 too big for 80.0 GiB, 398 behind "
-        "by estimate, 2 simulated\n",
+       {"layouts   1.50K considered: 500 refused by the rules, 600 too big for 80.0 GiB, 398 "
+        "slower by estimate, 2 simulated\n",
         "   1  dp4 shard=optimizer mb1 ", "1234.5  50.0%", " 0.0%    10.0%       40.0\n",
         "   2  tp4 mb1 recompute=norms ", "20.8%       40.0\n",
         "why not  2  +20.0%: more exposed tensor communication (+250 ms), more recompute "

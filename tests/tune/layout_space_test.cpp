@@ -90,7 +90,7 @@ TEST(LayoutSpace, FixedKeysStay) {
   }
   EXPECT_THAT(
       message_of<ConfigError>([&] { space_of(config, "h100x8", {.fixed = {"train.steps"}}); }),
-      HasSubstr("is no key that the search chooses"));
+      HasSubstr("the search does not choose this key"));
 }
 
 }  // namespace

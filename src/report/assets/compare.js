@@ -86,7 +86,7 @@ function compare_parts(runs, names) {
 function describe_losses(runs) {
   const [a, b] = runs.map(({data}) => new Map(data.steps.step.map((step, i) => [step, data.steps.loss[i]])));
   const common = [...a.keys()].filter((step) => b.has(step));
-  if (common.length === 0) return 'No step was taken by both.';
+  if (common.length === 0) return 'The runs have no step in common.';
   const worst = common.reduce((most, step) => Math.abs(b.get(step) - a.get(step)) > Math.abs(b.get(most) - a.get(most)) ? step : most, common[0]);
   const most = Math.abs(b.get(worst) - a.get(worst));
   const count = `${common.length.toLocaleString('en-US')} common steps`;

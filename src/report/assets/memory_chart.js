@@ -158,7 +158,7 @@ function memory_choice(chart, timeline) {
   const describe = () => {
     const {high_bytes, step_bytes, persistent_bytes} = chart.curve;
     about.textContent = `At most ${format_bytes(persistent_bytes + high_bytes)} in use of ${format_bytes(persistent_bytes + step_bytes)} planned; `
-      + `a buffer is in use from its first task to its last, as these ${is_simulated(timeline) ? 'were simulated' : 'ran'}`;
+      + `a buffer counts from its first task to its last, as ${is_simulated(timeline) ? 'simulated' : 'measured'}`;
   };
   const select = element('select', {'aria-label': 'rank', onchange: () => {
     chart.choose(Number(select.value));
@@ -191,7 +191,7 @@ function memory_levels(curves, device_bytes) {
       element('div', {class: 'bar thin'}, ...parts.map(([name, color, bytes]) => element('div', {title: `${name}: ${format_bytes(bytes)}`, style: `flex:none;width:${(100 * bytes / most).toFixed(3)}%;background:${color}`}))),
       element('span', {class: 'number'}, `${format_bytes(curve.persistent_bytes + curve.high_bytes)} in use, ${format_bytes(planned(curve))} planned`));
   }
-  const width = device_bytes === 0 ? '' : of_device && device_bytes >= planned_most ? `; the whole width is what a device has, ${format_bytes(device_bytes)}` : `; a device has ${format_bytes(device_bytes)}`;
+  const width = device_bytes === 0 ? '' : of_device && device_bytes >= planned_most ? `; the full width is the memory of a device, ${format_bytes(device_bytes)}` : `; a device has ${format_bytes(device_bytes)}`;
   const title = `Peak, rank by rank${width}`;
   return [element('h3', {}, title), legend(kLevels.map(([name, color]) => [name, color])),
     element('div', {class: 'scroll', style: 'max-height:220px;margin-top:6px'}, rows)];

@@ -44,9 +44,9 @@ function op_rows(ops, rank_time, has_roof) {
 // What the rates are measured against.
 function roof_note(ranks) {
   const {name, flops_per_s, bytes_per_s} = ranks[0].device;
-  if (!(flops_per_s > 0)) return name === '' ? 'Rates count the least arithmetic and memory traffic of an operation' : `${name}, whose peaks are not known`;
+  if (!(flops_per_s > 0)) return name === '' ? 'Rates count the least arithmetic and memory traffic that an operation needs' : `${name}, whose peaks are not known`;
   const [flops, bytes] = [format_scaled(flops_per_s, 1000, ['', 'K', 'M', 'G', 'T', 'P']), format_scaled(bytes_per_s, 1000, ['', 'K', 'M', 'G', 'T'])];
-  return `Roof: what ${name} allows at best, ${flops.join(' ')}FLOP/s (bf16) and ${bytes.join(' ')}B/s`;
+  return `Roof: the peaks of ${name}, ${flops.join(' ')}FLOP/s (bf16) and ${bytes.join(' ')}B/s`;
 }
 
 // The longest gaps of all ranks.

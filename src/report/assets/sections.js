@@ -187,7 +187,7 @@ function make_memory(memory) {
     title: `${kMemoryTitles[name] ?? name}, ${kind === 'step' ? 'at the peak of the step' : 'persistent'}: ${format_bytes(bytes)}`,
   }));
   const ratio = memory.max_live_bytes > 0 ? memory.step_bytes / memory.max_live_bytes : 1;
-  const about = note(`The step takes ${ratio.toFixed(3)} × what is live at once; 1 would be the least`);
+  const about = note(`The step takes ${ratio.toFixed(3)} × the bytes that are live at once; 1 is the minimum`);
   const head = [['class'], ...['persistent', 'step peak', 'together', 'share'].map((name) => [name, 'number'])];
   return card(`Memory plan of rank ${memory.rank ?? 0}`, [spacer(), about], element('div', {class: 'bar', style: 'margin-bottom:12px'}, ...segments),
     table(head, memory_rows(memory, peak)));
@@ -218,7 +218,7 @@ function make_layout({data, schedule, timeline}) {
   const head = layout.columns.map((name) => [name, 'number']);
   const [jobs, grid] = make_jobs({layout, schedule, timeline});
   return [[card('Layout', [], element('pre', {}, layout.text), ...jobs,
-    element('h3', {}, 'A rank of each pipeline stage'), element('div', {class: 'scroll', id: 'stages'}, table(head, rows)))], grid];
+    element('h3', {}, 'One rank of each pipeline stage'), element('div', {class: 'scroll', id: 'stages'}, table(head, rows)))], grid];
 }
 
 function make_passes(passes) {

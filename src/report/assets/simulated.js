@@ -8,7 +8,7 @@ const simulated_badge = (simulation) => element('span', {class: 'badge', title: 
 const many = (count, what) => `${count.toLocaleString('en-US')} ${what}${count === 1 ? '' : 's'}`;
 
 function simulated_scope({ranks, distinct_ranks, simulated_tasks}) {
-  return `${many(ranks, 'rank')}, ${distinct_ranks.toLocaleString('en-US')} of which can be told apart, ${many(simulated_tasks, 'task')} · nothing was measured`;
+  return `${many(ranks, 'rank')}, ${distinct_ranks.toLocaleString('en-US')} of them distinct, ${many(simulated_tasks, 'task')} · nothing was measured`;
 }
 
 function simulated_memory_tile({stages, device_bytes}) {

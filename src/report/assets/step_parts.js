@@ -114,8 +114,8 @@ const names_of_ranks = (ranks) => ranks.length === 1 ? `rank ${ranks[0].rank}`
 function explained_communication({ranks, communication}) {
   if (communication.length === 0) return [note('No task of this step communicates.')];
   const with_waits = communication.some(({exposed_wait_ns}) => exposed_wait_ns > 0);
-  const head = ['tasks', 'bytes', 'time', 'exposed', ...(with_waits ? ['of it waiting'] : []), 'hidden'].map((name) => [name, 'number']);
-  return [element('h3', {}, `Communication: hidden, or why not; ${names_of_ranks(ranks)}`), communication_sentences(communication),
+  const head = ['tasks', 'bytes', 'time', 'exposed', ...(with_waits ? ['waiting'] : []), 'hidden'].map((name) => [name, 'number']);
+  return [element('h3', {}, `Communication: how much is hidden, and why the rest is not; ${names_of_ranks(ranks)}`), communication_sentences(communication),
     element('div', {class: 'scroll', style: 'margin-top:10px'}, table([['kind'], ...head], communication_rows(communication, with_waits)))];
 }
 
