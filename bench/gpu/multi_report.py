@@ -24,8 +24,8 @@ Written by `bench/gpu/check.sh multi` from its raw results: [bench/README.md](..
 STEPS = """## Training steps beside PyTorch
 
 {table}
-Tokens/s and GPU: medians of the rounds (least to most) in turns, braid, PyTorch, braid, ..., on the same GPUs in one call. A round is a
-new start of all ranks: {warmup} steps first, then the tokens of the timed steps over the time from the end of the last step before them to
+Tokens/s and GPU are medians of the rounds (least to most). The sides take turns (braid, PyTorch, braid, ...) on the same GPUs in one call. A round
+starts all ranks again, runs {warmup} steps, and then divides the tokens of the timed steps by the time from the end of the last step before them to
 the end of the last one. Random token ids; sequences of 8192 (qwen2.5-7b and 1.5b: 1024); bf16 with fp32 main weights, AdamW state and
 reduction; clipping to norm 1. NVLink multicast is off on both sides.
 
@@ -35,8 +35,8 @@ reduction; clipping to norm 1. NVLink multicast is off on both sides.
 - Async TP: products of tensor ranks in pieces with communication between them, made by PyTorch's compiler.
 - Any order: attention's backward may add in any order, as PyTorch's does (`runtime.repeatable = false`).
 - MFU: tokens/s times model FLOPs per token (recompute does not count) over 989 TFLOP/s.
-- Floor: the compute of the rank with the most of it, as if no communication were exposed and nothing waited; how it is measured,
-  [h200.md](h200.md) says.
+- Floor: the compute of the busiest rank, as if no communication were exposed and nothing waited; [h200.md](h200.md) says how it is
+  measured.
 
 {settings}
 Overlap: the keys that are on, as `braid simulate --auto-overlap` found them for these GPUs, or as the run file says (none: defaults).
@@ -46,14 +46,14 @@ TRACES = """## Where the step goes
 
 {table}
 Means of all ranks over the traced steps of one run, ms; tracing itself takes some time. Communication: how long it ran, and how long no
-compute ran beside it (exposed), by kind of ranks; waiting: for ranks that had not come to it yet, so that no bytes moved.
+compute ran beside it (exposed), by kind of ranks. Waiting: the time until the last rank arrived, in which no bytes moved.
 """
 
 MEMORY = """## Memory, GiB of the GPU that needs most
 
 {table}
-braid plans before the run and allocates exactly that, scratch for its kernels, and NCCL's buffers. By the driver: how much more nvidia-smi
-counts than before the run.
+braid plans before the run and allocates exactly the plan, scratch for its kernels, and NCCL's buffers. By the driver: the increase that nvidia-smi
+reports.
 """
 
 SIMULATION = """## Predicted steps

@@ -53,8 +53,8 @@ Settings that a case leaves open, tokens/s of one run each; the rounds run the f
 MEMORY = """## Memory, GiB
 
 {table}
-braid plans before the run and allocates exactly that, and scratch for its kernels. By the driver: how much more nvidia-smi counts than
-before the run, CUDA's context and the libraries' code included.
+braid plans before the run and allocates exactly the plan, and scratch for its kernels. By the driver: the increase that nvidia-smi reports,
+including CUDA's context and the libraries' code.
 """
 
 FLOORS = """## Where the time goes
