@@ -93,7 +93,7 @@ Case load_case(const Arguments& arguments) {
   validate(config);
   config = resolved(std::move(config));
   const int64_t ids = load_tokenizer(config.data.tokenizer)->vocabulary_size();
-  RunPlan plan = plan_run(config, ids);
+  RunPlan plan = plan_run(resolve_run(config, ids));
   return {std::move(config), std::move(plan)};
 }
 

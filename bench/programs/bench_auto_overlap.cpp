@@ -133,7 +133,7 @@ Manual best_manual(const RunConfig& config, const CostModel& model, const AutoOv
   searched.train.global_batch =
       config.train.global_batch / found.num_microbatches * found.searched_microbatches;
   const OverlapTrials::Options options{.memory_bytes = device_memory_bytes(model), .on_trial = {}};
-  OverlapTrials random(searched, 0, model, options);
+  OverlapTrials random(resolve_run(searched, 0), model, options);
   random.run(random_settings(config, found.num_microbatches));
   std::vector<OverlapTrial> all(random.all().begin(), random.all().end());
   for (const OverlapTrial& trial : found.trials) {
@@ -142,7 +142,7 @@ Manual best_manual(const RunConfig& config, const CostModel& model, const AutoOv
     }
   }
   std::ranges::stable_sort(all, is_better);
-  OverlapTrials whole(config, 0, model, options);
+  OverlapTrials whole(resolve_run(config, 0), model, options);
   std::vector<OverlapConfig> finalists;
   for (size_t i = 0; i < std::min<size_t>(3, all.size()); ++i) {
     finalists.push_back(all[i].overlap);
@@ -168,7 +168,7 @@ void measure(const Case& one, const Options& options) {
   const RunConfig config = config_of(one, options.exact);
   const auto model = load_cost_model(one.cluster, static_cast<int>(config.parallel.ranks));
   const auto begin = std::chrono::steady_clock::now();
-  const AutoOverlap found = auto_overlap(config, 0, *model);
+  const AutoOverlap found = auto_overlap(resolve_run(config, 0), *model);
   const double search_s =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   if (options.only_search) {

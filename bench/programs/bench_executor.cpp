@@ -42,7 +42,7 @@ braid::RankPlan plan() {
   programs.push_back(
       braid::build_train_program(model, layout, braid::Mesh(braid::MeshSizes{}), 0,
                                  {.microbatch = kMicrobatch, .sequence = kSequence}));
-  return braid::plan_rank(std::move(programs), {});
+  return braid::plan_programs(std::move(programs));
 }
 
 /// Random weights, tokens and labels: zeros would be faster than real data.

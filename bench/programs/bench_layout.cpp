@@ -24,6 +24,7 @@
 #include "passes/runner.h"
 #include "plan/model_setup.h"
 #include "plan/parallel_setup.h"
+#include "plan/run_spec.h"
 #include "process_use.h"
 
 namespace braid {
@@ -38,14 +39,10 @@ struct Seconds {
 /// The programs of all ranks, each distinct one once.
 class LayoutPrograms {
  public:
-  explicit LayoutPrograms(const RunConfig& config)
-      : config_(config),
-        model_(resolve_model(config.model, config.train.sequence, 0)),
-        mesh_(mesh_sizes(config, model_)),
-        parallel_(parallel_options(config, model_)) {
+  explicit LayoutPrograms(const RunConfig& config) : run_(resolve_run(config, 0)) {
     std::map<std::array<int, 3>, uint32_t> known;
-    for (int rank = 0; rank < mesh_.num_ranks(); ++rank) {
-      const MeshPosition at = mesh_.position(rank);
+    for (int rank = 0; rank < run_.mesh.num_ranks(); ++rank) {
+      const MeshPosition at = run_.mesh.position(rank);
       const auto [found, is_new] = known.try_emplace({at.tensor, at.context, at.pipeline},
                                                      static_cast<uint32_t>(programs_.size()));
       if (is_new) {
@@ -60,7 +57,7 @@ class LayoutPrograms {
                        .program_of = program_of_,
                        .ranks_of_group = [this](int rank, GroupId group) {
                          const Program& program = programs_[program_of_[static_cast<size_t>(rank)]];
-                         return mesh_.group(program.groups[group.index()].name, rank).ranks;
+                         return run_.mesh.group(program.groups[group.index()].name, rank).ranks;
                        }};
     for (const Program& program : programs_) {
       ranks.programs.push_back(&program);
@@ -75,12 +72,12 @@ class LayoutPrograms {
   Program make_program(int rank) {
     ProcessorClock clock;
     Program program = build_train_program(
-        model_, make_rank_layout(model_, mesh_, rank, parallel_), mesh_, rank,
-        {.microbatch = config_.train.microbatch,
-         .sequence = config_.train.sequence,
-         .num_microbatches = num_microbatches(config_),
-         .dtype = config_.train.dtype == "bfloat16" ? DType::kBF16 : DType::kF32,
-         .parallel = parallel_});
+        run_.model, make_rank_layout(run_.model, run_.mesh, rank, run_.parallel), run_.mesh, rank,
+        {.microbatch = run_.config.train.microbatch,
+         .sequence = run_.config.train.sequence,
+         .num_microbatches = run_.num_microbatches,
+         .dtype = run_.dtype,
+         .parallel = run_.parallel});
     seconds_.build += clock.lap();
     program = run_passes(std::move(program), default_pipeline()).program;
     seconds_.passes += clock.lap();
@@ -90,10 +87,7 @@ class LayoutPrograms {
     return program;
   }
 
-  const RunConfig& config_;
-  ModelSpec model_;
-  Mesh mesh_;
-  ParallelOptions parallel_;
+  RunSpec run_;
   std::vector<Program> programs_;
   std::vector<uint32_t> program_of_;
   Seconds seconds_;

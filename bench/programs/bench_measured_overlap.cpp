@@ -176,12 +176,12 @@ Figures figures_of(const RunConfig& config, int64_t slowness) {
       std::make_unique<Slowed>(make_analytic_model(make_cluster(*find_device("cpu"), num_ranks)),
                                kFactor * slowness),
       links);
-  const SimulatedRun simulated(config, 0, *model, {.starts_on_arrival = true});
+  const SimulatedRun simulated(resolve_run(config, 0), *model, {.starts_on_arrival = true});
   std::vector<int> ranks;
   for (int rank = 0; rank < num_ranks; ++rank) {
     ranks.push_back(rank);
   }
-  const RunPlan plan = plan_run(config, 0);
+  const RunPlan plan = plan_run(resolve_run(config, 0));
   PacedRanks paced(plan, links, *model);
   std::vector<StepSummary> steps;
   for (int i = 0; i < kWarmUpSteps + kSteps; ++i) {

@@ -85,7 +85,7 @@ struct Outcome {
 
 Outcome simulate_step(RunConfig config, const CostModel& model) {
   validate(config);
-  const SimulatedRun run(resolved(std::move(config)), 0, model);
+  const SimulatedRun run(resolve_run(resolved(std::move(config)), 0), model);
   const RankPrograms ranks = run.rank_programs();
   Outcome outcome{.step_ns = run.result().step_ns};
   for (const SimRank& rank : run.result().ranks) {

@@ -86,7 +86,7 @@ void print_row(const Row& row) {
   const RunConfig config = config_of(row);
   const auto model =
       make_analytic_model(make_cluster(*find_device("h100"), static_cast<int>(row.ranks)));
-  const SimulatedRun run(config, 0, *model);
+  const SimulatedRun run(resolve_run(config, 0), *model);
   const auto share = [&](double ns) {
     return 100.0 * ns / static_cast<double>(run.result().step_ns);
   };

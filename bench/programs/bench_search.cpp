@@ -34,7 +34,7 @@ struct Case {
 
 std::vector<Case> cases() {
   return {
-      {"llama-8b", "h200x8", 128, {.context = 2, .data = 4, .shard = "optimizer"}},
+      {"llama-8b", "h200x8", 128, {.context = 2, .data = 4, .shard = ShardKind::kOptimizer}},
       {"llama-70b",
        "h200x64",
        128,
@@ -43,8 +43,8 @@ std::vector<Case> cases() {
         .data = 2,
         .pipeline = 4,
         .virtual_stages = 5,
-        .schedule = "interleaved",
-        .shard = "optimizer",
+        .schedule = ScheduleKind::kInterleaved,
+        .shard = ShardKind::kOptimizer,
         .sequence_parallel = true}},
       {"llama-405b",
        "h100x512",
@@ -54,8 +54,8 @@ std::vector<Case> cases() {
         .data = 4,
         .pipeline = 8,
         .virtual_stages = 8,
-        .schedule = "interleaved",
-        .shard = "optimizer",
+        .schedule = ScheduleKind::kInterleaved,
+        .shard = ShardKind::kOptimizer,
         .sequence_parallel = true}},
   };
 }
@@ -85,7 +85,7 @@ std::pair<double, double> seconds_of(Work&& work) {
 void print_published(const Case& given, const RunConfig& config, const CostModel& model) {
   RunConfig laid_out = with_layout(config, given.published);
   validate(laid_out);
-  const SimulatedRun run(resolved(laid_out), 0, model, {}, PlannedRanks::kOnePerStage);
+  const SimulatedRun run(resolve_run(resolved(laid_out), 0), model, {}, PlannedRanks::kOnePerStage);
   int64_t peak_bytes = 0;
   for (const StageMemory& stage : run.memory_by_stage()) {
     peak_bytes = std::max(peak_bytes, stage.peak_bytes);

@@ -24,7 +24,7 @@ void measure(const RunConfig& config) {
   ProcessorClock clock;
   const int devices = static_cast<int>((config.parallel.ranks + 7) / 8 * 8);
   const auto model = make_analytic_model(make_cluster(*find_device("h100"), devices));
-  const SimulatedRun run(config, 0, *model);
+  const SimulatedRun run(resolve_run(config, 0), *model);
   const double all_s = clock.lap();
   fmt::print("{}", describe_simulation(run));
 

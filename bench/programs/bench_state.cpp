@@ -19,7 +19,8 @@ namespace braid {
 namespace {
 
 void measure(const RunConfig& config) {
-  const RunPlan plan = plan_run(config, 0, {.one_rank_per_stage = true, .verify = false});
+  const RunPlan plan =
+      plan_run(resolve_run(config, 0), {.one_rank_per_stage = true, .verify = false});
   ProcessorClock clock;
   const StateMap map = make_state_map(plan);
   const double map_s = clock.lap();

@@ -18,6 +18,7 @@
 #include "calibrate/ranks_at_once.h"
 #include "calibrate/task_timer.h"
 #include "ops/op.h"
+#include "plan/run_spec.h"
 #include "runtime/engine.h"
 #include "runtime/host_memory.h"
 #include "sim/analytic_model.h"
@@ -154,10 +155,10 @@ class Calibration {
     return options_.runs.empty() || options_.runs.front().config.runtime.repeatable;
   }
   int num_samples() const { return options_.quick ? 3 : 9; }
-  std::string dtype() const {
-    return !options_.runs.empty() ? options_.runs.front().config.train.dtype
-           : is_gpu()             ? "bfloat16"
-                                  : "float32";
+  DType dtype() const {
+    return !options_.runs.empty() ? options_.runs.front().dtype
+           : is_gpu()             ? DType::kBF16
+                                  : DType::kF32;
   }
   GridSize grid_size() const {
     if (is_gpu()) {
@@ -234,8 +235,7 @@ class Calibration {
   }
 
   OpSpec smallest_spec() const {
-    const DType type = dtype() == "bfloat16" ? DType::kBF16 : DType::kF32;
-    const OperandSpec operand{.dtype = type, .access = Access::kRead, .shape = {8}};
+    const OperandSpec operand{.dtype = dtype(), .access = Access::kRead, .shape = {8}};
     OperandSpec result = operand;
     result.access = Access::kWrite;
     return {"add", {}, {operand, operand, result}};
@@ -244,8 +244,8 @@ class Calibration {
   /// Those of the runs, then those of the grid that do not take too long.
   std::vector<OpSpec> all_specs() const {
     std::vector<OpSpec> specs;
-    for (const CalibratedRun& run : options_.runs) {
-      const auto of_run = program_specs(plan_run(run.config, run.tokenizer_vocabulary));
+    for (const RunSpec& run : options_.runs) {
+      const auto of_run = program_specs(plan_run(run));
       specs.insert(specs.end(), of_run.begin(), of_run.end());
     }
     const double longest_ns = is_gpu() ? kMaxGpuTaskNs : kMaxCpuTaskNs;

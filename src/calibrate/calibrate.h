@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "config/run_config.h"
+#include "plan/run_spec.h"
 #include "runtime/device.h"
 #include "sim/profile.h"
 
@@ -16,17 +16,12 @@ struct CalibrationProgress {
   int64_t total = 0;
 };
 
-/// A run whose programs' specs are measured.
-struct CalibratedRun {
-  RunConfig config;                  ///< resolved
-  int64_t tokenizer_vocabulary = 0;  ///< as in plan_run
-};
-
 struct CalibrateOptions {
-  Device device;                    ///< none chosen: the CPU
-  int64_t threads = 0;              ///< of a CPU rank; 0: its share of the cores
-  int64_t ranks_at_once = 1;        ///< of a CPU: all do what is timed at the same time
-  std::vector<CalibratedRun> runs;  ///< all with the same train.dtype and runtime.repeatable
+  Device device;              ///< none chosen: the CPU
+  int64_t threads = 0;        ///< of a CPU rank; 0: its share of the cores
+  int64_t ranks_at_once = 1;  ///< of a CPU: all do what is timed at the same time
+  std::vector<RunSpec> runs;  ///< whose programs' specs are measured; all with the same dtype and
+                              ///< runtime.repeatable
   std::string stand_in;       ///< kind of known device for what is not measured; empty: by the
                               ///< device's name
   bool quick = false;         ///< fewer shapes and samples

@@ -10,14 +10,12 @@
 #include "ops/linear.h"
 #include "ops/linear_swiglu.h"
 #include "ops/operand_checker.h"
+#include "plan/choices.h"
+#include "plan/run_spec.h"
 #include "sim/op_family.h"
 
 namespace braid {
 namespace {
-
-DType dtype_named(const std::string& dtype) {
-  return dtype == "bfloat16" ? DType::kBF16 : DType::kF32;
-}
 
 OperandSpec read(DType dtype, Shape shape) {
   return {.dtype = dtype, .access = Access::kRead, .shape = shape};
@@ -27,17 +25,17 @@ OperandSpec write(DType dtype, Shape shape) {
 }
 
 /// One layer of a model, one microbatch: every op of a step at its shapes.
-RunConfig one_layer(const std::string& dtype, int64_t sequence, int64_t microbatch) {
+RunConfig one_layer(DType dtype, int64_t sequence, int64_t microbatch) {
   RunConfig config;
   config.model.layers = 1;
-  config.train.dtype = dtype;
+  config.train.dtype = choice_name(dtype);
   config.train.sequence = sequence;
   config.train.microbatch = microbatch;
   config.train.global_batch = microbatch;
   return config;
 }
 
-RunConfig preset(std::string name, const std::string& dtype, int64_t sequence, int64_t microbatch) {
+RunConfig preset(std::string name, DType dtype, int64_t sequence, int64_t microbatch) {
   RunConfig config = one_layer(dtype, sequence, microbatch);
   config.model.preset = std::move(name);
   return config;
@@ -52,7 +50,7 @@ struct SmallModel {
   int64_t microbatch;
 };
 
-RunConfig small_model(const SmallModel& model, const std::string& dtype) {
+RunConfig small_model(const SmallModel& model, DType dtype) {
   RunConfig config = one_layer(dtype, model.sequence, model.microbatch);
   config.model.family = model.family;
   config.model.width = model.width;
@@ -100,7 +98,7 @@ void add_attention(std::vector<OpSpec>& specs, int64_t sequences, int64_t sequen
 // Few products besides those of models: a GPU takes seconds to choose the kernel of a large one,
 // and what is between them costs what it does relative to a model of tiles (docs/profiles.md).
 // Sequences on both sides of where attention changes its kernels.
-CalibrationGrid gpu_grid(const std::string& dtype) {
+CalibrationGrid gpu_grid(DType dtype) {
   return {.models = {preset("llama-1b", dtype, 8192, 2), preset("llama-8b", dtype, 8192, 1),
                      preset("qwen2.5-7b", dtype, 1024, 8), preset("gpt2-124m", dtype, 1024, 16),
                      preset("llama-1b", dtype, 1024, 1)},
@@ -113,7 +111,7 @@ CalibrationGrid gpu_grid(const std::string& dtype) {
           .host_copy_bytes = {64 << 10, 1 << 20, 16 << 20, 256 << 20}};
 }
 
-CalibrationGrid cpu_grid(const std::string& dtype) {
+CalibrationGrid cpu_grid(DType dtype) {
   return {.models = {small_model({"llama", 256, 4, 2048, 256, 4}, dtype),
                      small_model({"llama", 512, 8, 8192, 512, 2}, dtype),
                      small_model({"gpt2", 384, 6, 4096, 256, 8}, dtype),
@@ -157,7 +155,7 @@ void add_timed(std::vector<OpSpec>& specs, const OpSpec& spec) {
 
 }  // namespace
 
-CalibrationGrid calibration_grid(GridSize size, const std::string& dtype) {
+CalibrationGrid calibration_grid(GridSize size, DType dtype) {
   switch (size) {
     case GridSize::kGpu:
       return gpu_grid(dtype);
@@ -212,11 +210,10 @@ std::vector<OpSpec> program_specs(const RunPlan& plan) {
   return distinct_specs(std::move(specs));
 }
 
-std::vector<OpSpec> grid_specs(const CalibrationGrid& grid, const std::string& dtype_name) {
-  const DType dtype = dtype_named(dtype_name);
+std::vector<OpSpec> grid_specs(const CalibrationGrid& grid, DType dtype) {
   std::vector<OpSpec> specs;
   for (const RunConfig& config : grid.models) {
-    const std::vector<OpSpec> of_model = program_specs(plan_run(resolved(config), 0));
+    const std::vector<OpSpec> of_model = program_specs(plan_run(resolve_run(resolved(config), 0)));
     specs.insert(specs.end(), of_model.begin(), of_model.end());
   }
   for (const int64_t n : grid.tokens) {

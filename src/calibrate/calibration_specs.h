@@ -22,14 +22,14 @@ struct CalibrationGrid {
 
 enum class GridSize { kGpu, kCpu, kCpuQuick, kGpuQuick };
 
-/// The grid for a device, dtype "float32" or "bfloat16" as in train.dtype.
-CalibrationGrid calibration_grid(GridSize size, const std::string& dtype);
+/// The grid for a device, dtype kF32 or kBF16 as of train.dtype.
+CalibrationGrid calibration_grid(GridSize size, DType dtype);
 
 /// The copies of a grid, without its models, products and attention.
 CalibrationGrid copies_of(CalibrationGrid grid);
 
 /// Every spec of the grid once; those of models first.
-std::vector<OpSpec> grid_specs(const CalibrationGrid& grid, const std::string& dtype);
+std::vector<OpSpec> grid_specs(const CalibrationGrid& grid, DType dtype);
 
 /// What a device takes time for in all programs of all ranks of a run, each spec once: no
 /// communication, no copies to the host. Of products with SwiGLU also both ops alone.

@@ -14,6 +14,8 @@
 #include "cli/commands.h"
 #include "cli/config_arguments.h"
 #include "cli/validators.h"
+#include "config/choices.h"
+#include "plan/run_spec.h"
 #include "runtime/engine.h"
 #include "runtime/progress_bar.h"
 #include "sim/device_spec.h"
@@ -75,7 +77,7 @@ class CalibrationBar {
 /// all.
 int64_t num_ranks(const CalibrateArguments& arguments, const RunConfig& config,
                   const CudaGpus& gpus) {
-  if (gpus.usable.empty() || config.runtime.device == "cpu") {
+  if (gpus.usable.empty() || choice<DeviceChoice>(config.runtime.device) == DeviceChoice::kCpu) {
     return config.parallel.ranks;
   }
   if (arguments.ranks_at_once > 0) {
@@ -87,10 +89,11 @@ int64_t num_ranks(const CalibrateArguments& arguments, const RunConfig& config,
 
 /// The runs whose shapes are measured. Their tasks are timed as one device runs them, so they must
 /// agree about what decides how it does.
-std::vector<CalibratedRun> runs_of(const CalibrateArguments& arguments) {
-  std::vector<CalibratedRun> runs;
+std::vector<RunSpec> runs_of(const CalibrateArguments& arguments) {
+  std::vector<RunSpec> runs;
   for (const std::string& path : arguments.configs) {
-    PlannedConfig planned = load_planned_config({.path = path, .overrides = arguments.overrides});
+    const PlannedConfig planned =
+        load_planned_config({.path = path, .overrides = arguments.overrides});
     const RunConfig& first = runs.empty() ? planned.config : runs.front().config;
     if (planned.config.train.dtype != first.train.dtype ||
         planned.config.runtime.repeatable != first.runtime.repeatable) {
@@ -100,7 +103,7 @@ std::vector<CalibratedRun> runs_of(const CalibrateArguments& arguments) {
           quote(path, 128), planned.config.train.dtype, planned.config.runtime.repeatable,
           quote(arguments.configs.front(), 128), first.train.dtype, first.runtime.repeatable);
     }
-    runs.push_back({std::move(planned.config), planned.tokenizer_vocabulary});
+    runs.push_back(resolve_run(planned.config, planned.tokenizer_vocabulary));
   }
   return runs;
 }
@@ -113,12 +116,12 @@ CalibrateOptions options_of(const CalibrateArguments& arguments) {
                            .only_runs = arguments.only_config,
                            .cache_folder = user_cache_folder()};
   RunConfig config;
-  config.train.dtype = "bfloat16";
+  config.train.dtype = choice_name(DType::kBF16);
   options.runs = runs_of(arguments);
   if (!options.runs.empty()) {
     config = options.runs.front().config;
   }
-  if (arguments.device != "auto") {
+  if (choice<DeviceChoice>(arguments.device) != DeviceChoice::kAuto) {
     config.runtime.device = arguments.device;
   }
   config.runtime.ranks_per_gpu = 1;  // what is measured has a GPU of its own

@@ -58,21 +58,20 @@ void run(const EmulateArguments& arguments, const Console& console) {
   const Device device = device_of(config);
   const auto model = with_links_of_run(
       cost_model_of(arguments.machine, static_cast<int>(config.parallel.ranks)), config.links);
-  config = settings_for(arguments.machine, std::move(config), vocabulary, *model, console,
-                        arguments.json);
-  const SimulatedRun simulated(config, vocabulary, *model,
-                               {.starts_on_arrival = !arguments.no_waits});
+  const SimulatedRun simulated(settings_for(arguments.machine, std::move(config), vocabulary,
+                                            *model, console, arguments.json),
+                               *model, {.starts_on_arrival = !arguments.no_waits});
+  const RunSpec& chosen = simulated.spec();
   EmulatedPeers peers = emulated_peers(simulated, arguments.rank);
   peers.anew_bytes = arguments.copies ? INT64_MAX : kSmallResultBytes;
   if (!arguments.json) {
-    console.print(describe_layout(config, simulated.plan().model) +
-                  describe_place(arguments, device, simulated));
+    console.print(describe_layout(chosen) + describe_place(arguments, device, simulated));
   }
   const RankEmulation emulation =
-      emulate_rank(simulated.plan(), config, arguments.rank, peers,
+      emulate_rank(simulated.plan(), chosen.config, arguments.rank, peers,
                    {.device = device,
                     .cache_folder = user_cache_folder(),
-                    .threads = threads_per_rank(config.runtime.threads, 1),
+                    .threads = threads_per_rank(chosen.config.runtime.threads, 1),
                     .steps = arguments.steps});
   if (!arguments.trace.empty()) {
     write_chrome_trace(arguments.trace, {&emulation.timeline, 1});

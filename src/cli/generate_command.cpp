@@ -8,6 +8,7 @@
 #include "cli/checkpoint_path.h"
 #include "cli/commands.h"
 #include "cli/validators.h"
+#include "config/choices.h"
 #include "config/load.h"
 #include "data/tokenizer.h"
 #include "data/utf8.h"
@@ -116,12 +117,16 @@ Device generation_device(const GenerateArguments& arguments, RunConfig config) {
   const CudaGpus gpus = find_cuda_gpus();
   config.parallel = {};
   if (arguments.device.empty()) {
-    config.runtime.device = config.runtime.device == "cuda" ? "auto" : config.runtime.device;
+    config.runtime.device = choice<DeviceChoice>(config.runtime.device) == DeviceChoice::kCuda
+                                ? std::string(choice_name(DeviceChoice::kAuto))
+                                : config.runtime.device;
   } else {
     config.runtime.device = arguments.device;
-    config.train.dtype = arguments.device == "cuda" ? "bfloat16" : config.train.dtype;
+    config.train.dtype = choice<DeviceChoice>(arguments.device) == DeviceChoice::kCuda
+                             ? std::string(choice_name(DType::kBF16))
+                             : config.train.dtype;
   }
-  if (config.runtime.device == "cuda" && gpus.usable.empty()) {
+  if (choice<DeviceChoice>(config.runtime.device) == DeviceChoice::kCuda && gpus.usable.empty()) {
     throw_config_error("--device cuda: {}; give --device cpu", gpus.why_none);
   }
   return choose_device(config, gpus);

@@ -6,6 +6,7 @@
 #include "base/errors.h"
 #include "base/text.h"
 #include "cli/commands.h"
+#include "config/choices.h"
 #include "config/reference.h"
 #include "state/import_weights.h"
 
@@ -19,7 +20,7 @@ struct ImportArguments {
 
 /// The keys of section [model], which comes first in a run file, that a run of this model needs.
 std::string model_section(ModelConfig keys) {
-  if (keys.family == "llama") {
+  if (keys.family && choice<ModelFamily>(*keys.family) == ModelFamily::kLlama) {
     keys.max_positions.reset();  // it has no table of them
   }
   RunConfig config;

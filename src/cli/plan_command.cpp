@@ -17,8 +17,6 @@
 #include "plan/describe_layout.h"
 #include "plan/device_cost.h"
 #include "plan/memory_needs.h"
-#include "plan/model_setup.h"
-#include "plan/parallel_setup.h"
 #include "plan/rank_kinds.h"
 #include "plan/rank_programs.h"
 #include "plan/run_costs.h"
@@ -80,15 +78,15 @@ class Stopwatch {
 };
 
 /// All that a process plans before it allocates anything, and what that took.
-std::string describe_start(const RunConfig& config, int64_t vocabulary, int rank) {
-  if (rank >= config.parallel.ranks) {
-    throw_config_error("--rank {}: the ranks are 0 to {}", rank, config.parallel.ranks - 1);
+std::string describe_start(const RunSpec& run, int rank) {
+  if (rank >= run.mesh.num_ranks()) {
+    throw_config_error("--rank {}: the ranks are 0 to {}", rank, run.mesh.num_ranks() - 1);
   }
   const Stopwatch watch;
-  const RunPlan plan = plan_for_rank(config, vocabulary, rank);
+  const RunPlan plan = plan_for_rank(run, rank);
   const ShownCalls shown = shown_calls(plan_of_rank(plan, rank));
   const StateMap state = make_state_map(plan);
-  return describe_layout(config, plan.model) + describe_ranks(plan) +
+  return describe_layout(run) + describe_ranks(plan) +
          fmt::format(
              "process   rank {} plans {} programs and finds {} buffers of state in {:.1f} "
              "s; peak memory {}\n",
@@ -96,14 +94,13 @@ std::string describe_start(const RunConfig& config, int64_t vocabulary, int rank
              format_bytes(peak_process_bytes()));
 }
 
-std::string describe_all_ranks(const RunConfig& config, int64_t vocabulary) {
+std::string describe_all_ranks(const RunSpec& run) {
   const Stopwatch watch;
-  const ModelSpec model = resolve_model(config.model, config.train.sequence, vocabulary);
-  const PlannedKinds kinds = plan_every_rank(config, vocabulary);
-  verify_kinds(Mesh(mesh_sizes(config, model)), kinds);
-  return describe_layout(config, model) +
+  const PlannedKinds kinds = plan_every_rank(run);
+  verify_kinds(run.mesh, kinds);
+  return describe_layout(run) +
          fmt::format("verified  {} ranks, of {} kinds, fit together; {:.1f} s, peak memory {}\n",
-                     config.parallel.ranks, kinds.num_kinds(), watch.seconds(),
+                     run.mesh.num_ranks(), kinds.num_kinds(), watch.seconds(),
                      format_bytes(peak_process_bytes()));
 }
 
@@ -177,11 +174,10 @@ void add_plan_command(CLI::App& app, const Console& console) {
     if (loaded.config.overlap.cost == kDeviceCost && !arguments->cost.empty()) {
       loaded.config.overlap.cost = arguments->cost;
     }
-    const int64_t vocabulary = loaded.tokenizer_vocabulary;
-    ChooseOverlapOptions choice;
+    ChooseOverlapOptions options;
     if (!arguments->print_program) {
-      choice = {.print = [&console](std::string_view text) { console.print(text); },
-                .progress_bar = console.is_terminal()};
+      options = {.print = [&console](std::string_view text) { console.print(text); },
+                 .progress_bar = console.is_terminal()};
     }
     std::unique_ptr<CostModel> model;
     std::optional<GpuMemory> gpu = given_memory(arguments->device_memory);
@@ -192,36 +188,36 @@ void add_plan_command(CLI::App& app, const Console& console) {
       gpu = gpu ? gpu : memory_of(model->cluster().device);
     }
     const RunMemory memory{.gpu = gpu, .host_bytes = std::nullopt};
-    const RunConfig config = choose_settings(loaded.config, vocabulary,
-                                             gpu ? std::optional(memory) : std::nullopt, choice);
+    const RunSpec run = choose_settings(resolve_run(loaded.config, loaded.tokenizer_vocabulary),
+                                        gpu ? std::optional(memory) : std::nullopt, options);
     if (arguments->print_program) {
-      const RunPlan plan = plan_run(config, vocabulary, {.ranks = {0}});
+      const RunPlan plan = plan_run(run, {.ranks = {0}});
       console.print(print_program(plan.ranks.front().programs[kTrainProgram]));
       return;
     }
     if (arguments->rank) {
-      console.print(describe_start(config, vocabulary, *arguments->rank));
+      console.print(describe_start(run, *arguments->rank));
       return;
     }
     if (arguments->all_ranks) {
-      console.print(describe_all_ranks(config, vocabulary));
+      console.print(describe_all_ranks(run));
       return;
     }
-    const RunPlan plan = plan_run(config, vocabulary, {.one_rank_per_stage = true});
+    const RunPlan plan = plan_run(run, {.one_rank_per_stage = true});
     std::string text;
     if (!arguments->dry_run) {
-      text += to_toml(config) + "\n" + describe_run_plan(plan, config) + "\n";
+      text += to_toml(run.config) + "\n" + describe_run_plan(plan, run) + "\n";
     }
-    text += describe_layout(config, plan.model) + describe_ranks(plan) +
-            describe_schedule(config, plan.model, table_width(console));
+    text +=
+        describe_layout(run) + describe_ranks(plan) + describe_schedule(run, table_width(console));
     if (model) {
-      text += describe_prediction(plan, config, *model);
+      text += describe_prediction(plan, run, *model);
     }
-    const std::vector<MemoryUse> uses = memory_uses(plan, config, memory);
+    const std::vector<MemoryUse> uses = memory_uses(plan, run, memory);
     console.print(text + describe_uses(uses) +
                   (gpu ? describe_nccl_needs(plan_of_rank(plan, uses.front().rank.value())) : ""));
     if (!arguments->device_memory.empty()) {
-      check_memory(plan, config, vocabulary, memory);
+      check_memory(plan, run, memory);
     }
   });
 }

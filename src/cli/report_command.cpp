@@ -60,7 +60,8 @@ std::vector<RunReport> compare_with_prediction(const ReportArguments& arguments,
       load_planned_config({.path = (fs::path(folder) / "config.toml").string(), .overrides = {}});
   const auto model = with_links_of_run(
       load_cost_model(arguments.cost, static_cast<int>(config.parallel.ranks)), config.links);
-  const SimulatedRun simulated(config, vocabulary, *model, {.starts_on_arrival = true});
+  const SimulatedRun simulated(resolve_run(config, vocabulary), *model,
+                               {.starts_on_arrival = true});
   const Prediction prediction = compare_with_measured(simulated, measured);
   console.print(describe_prediction_error(prediction));
   RunReport report = with_prediction(run, prediction);

@@ -38,13 +38,12 @@ void run(const SimulateArguments& arguments, const Console& console) {
   }
   const auto model = with_links_of_run(
       cost_model_of(arguments.machine, static_cast<int>(config.parallel.ranks)), config.links);
-  config = settings_for(arguments.machine, std::move(config), vocabulary, *model, console,
-                        arguments.json);
+  const RunSpec chosen = settings_for(arguments.machine, std::move(config), vocabulary, *model,
+                                      console, arguments.json);
   if (!arguments.save_config.empty()) {
-    write_file_atomically(arguments.save_config, to_toml(config));
+    write_file_atomically(arguments.save_config, to_toml(chosen.config));
   }
-  const SimulatedRun simulated(config, vocabulary, *model,
-                               {.contention = !arguments.no_contention});
+  const SimulatedRun simulated(chosen, *model, {.contention = !arguments.no_contention});
   const std::vector<int> ranks =
       arguments.trace_ranks.empty() ? ranks_to_show(simulated) : arguments.trace_ranks;
   if (!arguments.trace.empty()) {

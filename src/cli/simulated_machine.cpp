@@ -6,7 +6,9 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "plan/choices.h"
 #include "plan/device_cost.h"
+#include "plan/run_spec.h"
 #include "runtime/choose_settings.h"
 #include "runtime/memory_check.h"
 #include "sim/analytic_model.h"
@@ -32,7 +34,7 @@ std::string cost_name(const SimulatedMachine& machine, int num_ranks) {
 /// choices. Ranks that share a GPU have no choice of what moves their bytes.
 OverlapConfig searched_overlap(const RunConfig& config) {
   const OverlapConfig& given = config.overlap;
-  if (given.mode == "auto") {
+  if (choice<OverlapMode>(given.mode) == OverlapMode::kAuto) {
     return given;
   }
   OverlapConfig searched;
@@ -79,8 +81,8 @@ std::unique_ptr<CostModel> cost_model_of(const SimulatedMachine& machine, int nu
   return make_analytic_model(cluster);
 }
 
-RunConfig settings_for(const SimulatedMachine& machine, RunConfig config, int64_t vocabulary,
-                       const CostModel& model, const Console& console, bool quiet) {
+RunSpec settings_for(const SimulatedMachine& machine, RunConfig config, int64_t vocabulary,
+                     const CostModel& model, const Console& console, bool quiet) {
   ChooseOverlapOptions options;
   if (!quiet) {
     options.print = [&console](std::string_view text) { console.print(text); };
@@ -97,7 +99,7 @@ RunConfig settings_for(const SimulatedMachine& machine, RunConfig config, int64_
   }
   const std::optional<GpuMemory> gpu = memory_of(model.cluster().device);
   return choose_settings(
-      config, vocabulary,
+      resolve_run(config, vocabulary),
       gpu ? std::optional(RunMemory{.gpu = gpu, .host_bytes = std::nullopt}) : std::nullopt,
       options);
 }

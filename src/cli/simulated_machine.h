@@ -6,6 +6,7 @@
 
 #include "cli/commands.h"
 #include "config/run_config.h"
+#include "plan/run_spec.h"
 #include "sim/cost_model.h"
 
 namespace braid {
@@ -27,7 +28,7 @@ std::unique_ptr<CostModel> cost_model_of(const SimulatedMachine& machine, int nu
 
 /// Resolves what the run leaves open, with the device that is simulated, and overlap with its costs
 /// if --auto-overlap asks for it. `quiet`: says nothing meanwhile.
-RunConfig settings_for(const SimulatedMachine& machine, RunConfig config, int64_t vocabulary,
-                       const CostModel& model, const Console& console, bool quiet);
+RunSpec settings_for(const SimulatedMachine& machine, RunConfig config, int64_t vocabulary,
+                     const CostModel& model, const Console& console, bool quiet);
 
 }  // namespace braid

@@ -8,8 +8,7 @@
 #include "cli/config_arguments.h"
 #include "cli/validators.h"
 #include "plan/describe_layout.h"
-#include "plan/model_setup.h"
-#include "plan/parallel_setup.h"
+#include "plan/run_spec.h"
 #include "runtime/engine.h"
 #include "verify/verify_layout.h"
 
@@ -21,17 +20,15 @@ namespace {
 // updates.
 constexpr double kGradientTolerance = 1e-10;
 
-double loss_tolerance(const RunConfig& config) {
+double loss_tolerance(const RunSpec& run) {
   const bool rounds_to_bf16 =
-      config.train.dtype == "bfloat16" || config.parallel.grad_reduce_dtype == "bfloat16";
+      run.dtype == DType::kBF16 || run.parallel.reduce_dtype == DType::kBF16;
   return rounds_to_bf16 ? 2e-2 : 1e-5;
 }
 
 /// The run as it is. Throws ConfigError for a layout that only another model could have.
 RunConfig possible(PlannedConfig loaded) {
-  const RunConfig& config = loaded.config;
-  const int64_t sequence = config.train.sequence;
-  parallel_options(config, resolve_model(config.model, sequence, loaded.tokenizer_vocabulary));
+  resolve_run(loaded.config, loaded.tokenizer_vocabulary);
   return std::move(loaded.config);
 }
 
@@ -109,12 +106,13 @@ void add_verify_command(CLI::App& app, const Console& console) {
     const auto planned = load_planned_config(arguments->config);
     check_ranks(planned.config);
     const RunConfig config = shrunken(possible(planned));
-    console.print(describe_layout(config, resolve_model(config.model, config.train.sequence, 0)));
+    const RunSpec run = resolve_run(config, 0);
+    console.print(describe_layout(run));
     arguments->options.threads_per_rank =
         threads_per_rank(config.runtime.threads, config.parallel.ranks);
-    const LayoutComparison comparison = compare_with_one_rank(config, arguments->options);
+    const LayoutComparison comparison = compare_with_one_rank(run, arguments->options);
     console.print(describe(comparison));
-    require_equal(comparison, loss_tolerance(config));
+    require_equal(comparison, loss_tolerance(run));
     console.print("equal     to one rank, up to the order of sums\n");
   });
 }

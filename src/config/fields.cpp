@@ -4,6 +4,8 @@
 
 #include <array>
 
+#include "config/choices.h"
+
 namespace braid {
 namespace {
 
@@ -35,29 +37,13 @@ constexpr Limits one_of(const std::array<std::string_view, N>& names) {
   return {.allowed = names};
 }
 
-using Names2 = std::array<std::string_view, 2>;
-using Names3 = std::array<std::string_view, 3>;
-using Names4 = std::array<std::string_view, 4>;
-using Names5 = std::array<std::string_view, 5>;
-using Names6 = std::array<std::string_view, 6>;
-constexpr Names2 kFamilies = {"llama", "gpt2"};
-constexpr Names2 kDTypes = {"float32", "bfloat16"};
-constexpr Names3 kRates = {"cosine", "wsd", "constant"};
-constexpr Names3 kDecayShapes = {"linear", "cosine", "one_minus_sqrt"};
-constexpr Names6 kSchedules = {"gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "dualpipe-v"};
-constexpr Names4 kContextMethods = {"ring", "all_gather", "a2a", "a2a+ring"};
-constexpr Names3 kBuckets = {"layer", "virtual_stage", "bytes"};
-constexpr Names2 kGradDtypes = {"float32", "bfloat16"};
-constexpr Names4 kShards = {"none", "optimizer", "gradients", "parameters"};
-constexpr Names5 kRecompute = {"none", "norms", "attention", "full", "auto"};
-constexpr Names3 kModes = {"auto", "manual", "off"};
-constexpr Names5 kCommEngines = {"auto", "sm", "copy", "nccl_copy", "hidden"};
-constexpr std::array<std::string_view, 4> kPairs = {"none", "forward_backward", "halves",
-                                                    "forward_halves"};
-constexpr Names3 kAutoOnOff = {"auto", "on", "off"};
-constexpr Names3 kDevices = {"auto", "cpu", "cuda"};
-constexpr Names3 kProcesses = {"auto", "one", "per_rank"};
-constexpr Names3 kNanChecks = {"off", "loss", "tensors"};
+// Names of types that this folder does not see, as in parallel/schedule.cpp and plan/choices.h.
+using Name = std::string_view;
+constexpr std::array kSchedules = {Name("gpipe"), Name("1f1b"), Name("interleaved"),
+                                   Name("zb-h1"), Name("zb-v"), Name("dualpipe-v")};
+constexpr std::array kBuckets = {Name("layer"), Name("virtual_stage"), Name("bytes")};
+constexpr std::array kShards = {Name("none"), Name("optimizer"), Name("gradients"),
+                                Name("parameters")};
 
 constexpr std::array kSections = {
     Section{"model", "The model to train. Keys that are not given come from the preset."},
@@ -83,7 +69,7 @@ constexpr std::array kSections = {
 // clang-format off
 constexpr std::array kFields = {
     Field{BRAID_KEY(model, preset), kAny, "A published model by name, such as \"llama-1b\" or \"gpt2-124m\". The other keys of this section override it."},
-    Field{BRAID_KEY(model, family), one_of(kFamilies), "Kind of block: llama (RMSNorm, rotary positions, SwiGLU) or gpt2 (LayerNorm, learned positions, GELU, biases). Without a preset, the default is llama."},
+    Field{BRAID_KEY(model, family), one_of(kChoiceNames<ModelFamily>), "Kind of block: llama (RMSNorm, rotary positions, SwiGLU) or gpt2 (LayerNorm, learned positions, GELU, biases). Without a preset, the default is llama."},
     Field{BRAID_KEY(model, layers), {.minimum = 1, .maximum = 4096}, "Number of transformer blocks. Required without a preset."},
     Field{BRAID_KEY(model, width), kSize, "Features per token between blocks. Required without a preset."},
     Field{BRAID_KEY(model, heads), {.minimum = 1, .maximum = 4096}, "Attention heads. Required without a preset."},
@@ -103,14 +89,14 @@ constexpr std::array kFields = {
     Field{BRAID_KEY(train, global_batch), kSize, "Sequences per step over all ranks. It must be a multiple of train.microbatch * data-parallel ranks; the quotient is the number of microbatches whose gradients are accumulated."},
     Field{BRAID_KEY(train, steps), kSteps, "Optimizer updates of the whole run, including those before a resume."},
     Field{BRAID_KEY(train, seed), kNotNegative, "Seed of the initial weights and, unless data.seed is given, of the sample order."},
-    Field{BRAID_KEY(train, dtype), one_of(kDTypes), "Type of activations and of the weights that the layers read. Main weights, main gradients and optimizer state are always float32."},
+    Field{BRAID_KEY(train, dtype), one_of(kChoiceNames<DType>), "Type of activations and of the weights that the layers read. Main weights, main gradients and optimizer state are always float32."},
 
     Field{BRAID_KEY(optimizer, learning_rate), kNotNegative, "Highest learning rate, reached at the end of the warmup."},
     Field{BRAID_KEY(optimizer, min_learning_rate), kNotNegative, "Learning rate at the end of the decay; at most optimizer.learning_rate."},
-    Field{BRAID_KEY(optimizer, schedule), one_of(kRates), "Learning rate after the warmup: cosine decay, wsd (warmup, stable, decay at the end) or constant."},
+    Field{BRAID_KEY(optimizer, schedule), one_of(kChoiceNames<RateSchedule>), "Learning rate after the warmup: cosine decay, wsd (warmup, stable, decay at the end) or constant."},
     Field{BRAID_KEY(optimizer, warmup_steps), kStepsOrZero, "Steps in which the learning rate rises linearly from 0."},
     Field{BRAID_KEY(optimizer, decay_steps), kStepsOrZero, "With wsd: length of the decay at the end of the run. With cosine: step at which the decay is complete, including the warmup; 0 = train.steps."},
-    Field{BRAID_KEY(optimizer, decay_shape), one_of(kDecayShapes), "Shape of the wsd decay."},
+    Field{BRAID_KEY(optimizer, decay_shape), one_of(kChoiceNames<DecayShape>), "Shape of the wsd decay."},
     Field{BRAID_KEY(optimizer, beta1), kBelowOne, "Decay of the first moment."},
     Field{BRAID_KEY(optimizer, beta2), kBelowOne, "Decay of the second moment."},
     Field{BRAID_KEY(optimizer, epsilon), {.minimum = 1e-30, .maximum = 1}, "Added to the root of the second moment."},
@@ -132,25 +118,25 @@ constexpr std::array kFields = {
     Field{BRAID_KEY(parallel, last_stage_layers), {.minimum = 0, .maximum = kMaxSize}, "The same for the last pipeline rank."},
     Field{BRAID_KEY(parallel, account_for_embedding), kAny, "Whether the embedding counts as a layer when layers are spread evenly."},
     Field{BRAID_KEY(parallel, account_for_loss), kAny, "Whether head and loss count as a layer when layers are spread evenly."},
-    Field{BRAID_KEY(parallel, context_method), one_of(kContextMethods), "How attention sees the whole sequence: ring passes keys and values on, all_gather gathers them, a2a exchanges heads for sequence, a2a+ring exchanges heads among context_inner ranks and runs a ring over these groups."},
+    Field{BRAID_KEY(parallel, context_method), one_of(kChoiceNames<ContextExchange>), "How attention sees the whole sequence: ring passes keys and values on, all_gather gathers them, a2a exchanges heads for sequence, a2a+ring exchanges heads among context_inner ranks and runs a ring over these groups."},
     Field{BRAID_KEY(parallel, context_inner), {.minimum = 0, .maximum = kMaxRanks}, "With a2a+ring: context ranks that exchange heads; 0 = the largest number that divides the key/value heads."},
     Field{BRAID_KEY(parallel, shard), one_of(kShards), "What data- and context-parallel ranks hold in parts instead of copies: main weights and optimizer state (optimizer), main gradients too (gradients), and the weights too (parameters). These are ZeRO stages 1 to 3."},
     Field{BRAID_KEY(parallel, shard_replicas), kRanks, "Copies of the sharded state among these ranks (HSDP). The shards are spread over data * context / shard_replicas ranks."},
     Field{BRAID_KEY(parallel, bucket), one_of(kBuckets), "What is gathered and reduced in one communication: a layer, all layers of a virtual stage, or layers until they have bucket_bytes."},
     Field{BRAID_KEY(parallel, bucket_bytes), {.minimum = 1, .maximum = 1e15}, "With bucket = \"bytes\": fp32 gradient bytes that complete a bucket."},
-    Field{BRAID_KEY(parallel, grad_reduce_dtype), one_of(kGradDtypes), "Type in which data- and context-parallel ranks send gradients to each other. Each rank adds them up in float32 either way."},
+    Field{BRAID_KEY(parallel, grad_reduce_dtype), one_of(kChoiceNames<DType>), "Type in which data- and context-parallel ranks send gradients to each other. Each rank adds them up in float32 either way."},
 
-    Field{BRAID_KEY(memory, recompute), one_of(kRecompute), "Activations that the backward recomputes instead of keeping: those of norms and activation functions (norms), attention's too (attention), or all of a layer but one (full). \"auto\" chooses the policy that fits the memory and repeats the least work. The losses stay the same bit for bit (docs/passes.md)."},
+    Field{BRAID_KEY(memory, recompute), one_of(kChoiceNames<RecomputeChoice>), "Activations that the backward recomputes instead of keeping: those of norms and activation functions (norms), attention's too (attention), or all of a layer but one (full). \"auto\" chooses the policy that fits the memory and repeats the least work. The losses stay the same bit for bit (docs/passes.md)."},
     Field{BRAID_KEY(memory, recompute_layers), {.minimum = 0, .maximum = 4096}, "Recompute in this many layers, counted from the first; 0 = in all."},
     Field{BRAID_KEY(memory, offload_layers), {.minimum = 0, .maximum = 4096}, "First layers of the model whose activations move to host memory between forward and backward; 0 = none."},
     Field{BRAID_KEY(memory, offload_prefetch_layers), {.minimum = 0, .maximum = 4096}, "How many layers before their use activations start to return from the host. Moving them out may take as many layers."},
     Field{BRAID_KEY(memory, offload_min_bytes), {.minimum = 1, .maximum = 1e15}, "Smaller activations stay on the device."},
 
-    Field{BRAID_KEY(overlap, mode), one_of(kModes), "Who chooses the overlap: auto (braid), manual (the keys below) or off (none)."},
+    Field{BRAID_KEY(overlap, mode), one_of(kChoiceNames<OverlapMode>), "Who chooses the overlap: auto (braid), manual (the keys below) or off (none)."},
     Field{BRAID_KEY(overlap, cost), kAny, "Where task durations come from: a cluster such as \"h200x8\", \"device\" (the GPU that `braid train` finds, times the ranks), or the path of a profile made by `braid calibrate`. With it, mode = \"auto\" searches the keys below in the simulator for the fastest step that fits, and passes that compare orders, such as list_schedule, can do so. Empty = no search: mode = \"auto\" uses the default of every pass."},
     Field{BRAID_KEY(overlap, may_change_rounding), kAny, "Whether mode = \"auto\" may choose overlap that can change results by rounding, such as products in pieces (docs/passes.md)."},
     Field{BRAID_KEY(overlap, list_schedule), kAny, "Order the tasks of all ranks together by their durations (overlap.cost), so that weight gradients and the next jobs fill waits (docs/passes.md). The order is kept only if the simulated step is faster. With mode = \"auto\" and overlap.cost, true forces it and false leaves it to the search."},
-    Field{BRAID_KEY(overlap, comm_engine), one_of(kCommEngines), "What moves the bytes of communication between GPUs of one host. sm: kernels of NCCL, which take multiprocessors from compute. copy: copy engines wherever possible, which take none. nccl_copy: copy engines driven by NCCL (all_gather and all_to_all; NCCL 2.28, symmetric windows). auto: for each task, what costs the step less by overlap.cost; sm without it. hidden: copy for each collective where a simulated step gains by it, else sm; needs overlap.cost (docs/passes.md). With mode = \"auto\" and overlap.cost, auto leaves the choice to the search and other values stay. On the CPU, only reductions that copy takes apart differ."},
+    Field{BRAID_KEY(overlap, comm_engine), one_of(kChoiceNames<EngineChoice>), "What moves the bytes of communication between GPUs of one host. sm: kernels of NCCL, which take multiprocessors from compute. copy: copy engines wherever possible, which take none. nccl_copy: copy engines driven by NCCL (all_gather and all_to_all; NCCL 2.28, symmetric windows). auto: for each task, what costs the step less by overlap.cost; sm without it. hidden: copy for each collective where a simulated step gains by it, else sm; needs overlap.cost (docs/passes.md). With mode = \"auto\" and overlap.cost, auto leaves the choice to the search and other values stay. On the CPU, only reductions that copy takes apart differ."},
     Field{BRAID_KEY(overlap, overlap_grad_reduce), kAny, "Reduce gradients while the backward pass is still running. Read with mode = \"manual\" only."},
     Field{BRAID_KEY(overlap, overlap_grad_reduce_delayed_wgrad_layers), {.minimum = 0, .maximum = 4096}, "With overlap_grad_reduce: number of first layers whose weight gradients of the last microbatch wait for the embedding's, and then hide its reduction. More than there are = all, 0 = none."},
     Field{BRAID_KEY(overlap, overlap_param_gather), kAny, "Gather weights while earlier units are computed: sharded weights before each use, updated weights before their first use in the next step. This key and the five below are read with mode = \"manual\" only."},
@@ -159,7 +145,7 @@ constexpr std::array kFields = {
     Field{BRAID_KEY(overlap, param_gather_prefetch_units), {.minimum = 0, .maximum = 4096}, "With overlap_param_gather: how many units (buckets) before its use a gather starts. Memory holds one more unit than this."},
     Field{BRAID_KEY(overlap, param_gather_whole_units), {.minimum = 0, .maximum = 4096}, "With overlap_param_gather and shard = \"parameters\": number of first units (buckets) whose weights a rank keeps whole. It gathers them while the optimizer updates the rest, so that a step does not begin by waiting for them. 2 are the embedding and a layer."},
     Field{BRAID_KEY(overlap, overlap_context_comm), kAny, "Send keys, values and their gradients to the next context rank while attention is computed, and run the backward's exchanges of heads beside weight gradients."},
-    Field{BRAID_KEY(overlap, pair_forward_backward), one_of(kPairs), "Weave neighbouring jobs, so that communication of tensor and context ranks in one runs under compute of the other. forward_backward: a forward and the backward of another microbatch; keeps more activations. halves: the two halves of a microbatch; without a pipeline; sums are rounded as with half the microbatch. forward_halves: the two halves of a forward, with the backward whole; without context ranks. Read with mode = \"manual\" only."},
+    Field{BRAID_KEY(overlap, pair_forward_backward), one_of(kChoiceNames<PairKind>), "Weave neighbouring jobs, so that communication of tensor and context ranks in one runs under compute of the other. forward_backward: a forward and the backward of another microbatch; keeps more activations. halves: the two halves of a microbatch; without a pipeline; sums are rounded as with half the microbatch. forward_halves: the two halves of a forward, with the backward whole; without context ranks. Read with mode = \"manual\" only."},
     Field{BRAID_KEY(overlap, overlap_p2p_comm), kAny, "Run messages between pipeline stages beside compute, one job before the job that reads them. This key and the seven below are read with mode = \"manual\" and a pipeline only."},
     Field{BRAID_KEY(overlap, overlap_p2p_comm_warmup_flush), kAny, "With overlap_p2p_comm: also before the first backward and after the last forward of a rank."},
     Field{BRAID_KEY(overlap, overlap_p2p_backward_on_comm_stream), kAny, "With overlap_p2p_comm: messages of the backward leave beside compute. If false, compute waits until messages to an earlier rank have left."},
@@ -198,16 +184,16 @@ constexpr std::array kFields = {
     Field{BRAID_KEY(logging, interval), kSteps, "Steps between log lines; the first step always has one."},
     Field{BRAID_KEY(logging, tensorboard), kAny, "Whether TensorBoard events are written next to metrics.jsonl."},
     Field{BRAID_KEY(logging, trace_steps), kSteps, "Steps, counted from 1, whose timeline goes to trace.json and report.html. Steps that the run does not reach are ignored."},
-    Field{BRAID_KEY(logging, progress), one_of(kAutoOnOff), "Progress bar; auto = on if the output is a terminal."},
+    Field{BRAID_KEY(logging, progress), one_of(kChoiceNames<Switch>), "Progress bar; auto = on if the output is a terminal."},
 
-    Field{BRAID_KEY(runtime, device), one_of(kDevices), "Device that runs the step. auto = GPUs if they can run it (train.dtype = \"bfloat16\", and parallel.ranks at most the number of GPUs), else the CPU."},
-    Field{BRAID_KEY(runtime, processes), one_of(kProcesses), "Processes of `braid train`. per_rank: one for each rank, which braid starts itself on one host. one: all ranks in one process. auto: per_rank on several GPUs, one on the CPU. Under torchrun, mpirun or srun it is per_rank, with the processes that they started (docs/processes.md). The result has the same bits either way."},
+    Field{BRAID_KEY(runtime, device), one_of(kChoiceNames<DeviceChoice>), "Device that runs the step. auto = GPUs if they can run it (train.dtype = \"bfloat16\", and parallel.ranks at most the number of GPUs), else the CPU."},
+    Field{BRAID_KEY(runtime, processes), one_of(kChoiceNames<ProcessChoice>), "Processes of `braid train`. per_rank: one for each rank, which braid starts itself on one host. one: all ranks in one process. auto: per_rank on several GPUs, one on the CPU. Under torchrun, mpirun or srun it is per_rank, with the processes that they started (docs/processes.md). The result has the same bits either way."},
     Field{BRAID_KEY(runtime, ranks_per_gpu), kRanks, "Ranks that share a GPU, to run a layout of many ranks on few GPUs. This is for correctness and debugging, not for speed, since the ranks take turns. Rank r of a host uses its GPU r / ranks_per_gpu, in its own process, and all communication is by copy engines (overlap.comm_engine = \"copy\"), because NCCL takes one rank per GPU. On the CPU it makes no difference."},
     Field{BRAID_KEY(runtime, threads), {.minimum = 0, .maximum = 4096}, "Compute threads per rank; 0 = all cores divided by the ranks on this host."},
     Field{BRAID_KEY(runtime, repeatable), kAny, "Whether two runs give the same bits, also on a GPU. false lets the GPU's backward of attention add up gradients in any order, as PyTorch does, which is faster where cuDNN computes it (docs/numerics.md has figures)."},
-    Field{BRAID_KEY(runtime, fuse_swiglu), one_of(kAutoOnOff), "Whether a matrix product and the SwiGLU beside it are one task, with its own kernel on GPUs (docs/passes.md). auto = on where GPUs run the step (train.dtype = \"bfloat16\", and runtime.device is not \"cpu\"), off on the CPU, which gains nothing by it and has the same bits either way."},
+    Field{BRAID_KEY(runtime, fuse_swiglu), one_of(kChoiceNames<Switch>), "Whether a matrix product and the SwiGLU beside it are one task, with its own kernel on GPUs (docs/passes.md). auto = on where GPUs run the step (train.dtype = \"bfloat16\", and runtime.device is not \"cpu\"), off on the CPU, which gains nothing by it and has the same bits either way."},
     Field{BRAID_KEY(runtime, nccl_windows), kAny, "On several GPUs of one host: register the memory of collectives with NCCL as symmetric windows. NCCL has other kernels for these, whose sums may be rounded differently. `braid train` prints a line for groups where that was not possible. overlap.comm_engine = \"nccl_copy\" registers what its tasks need in any case."},
-    Field{BRAID_KEY(runtime, detect_nan), one_of(kNanChecks), "What happens when the loss or the gradient norm is not finite. off: the run continues, without the update if the norm is not finite. loss: the run stops and names the step. tensors: the run stops after it has repeated the step task by task, and also names microbatch, task, buffer and element of the first NaN or infinity. true and false, from older files, mean loss and off.", FormerSwitch{"loss", "off"}},
+    Field{BRAID_KEY(runtime, detect_nan), one_of(kChoiceNames<NanCheck>), "What happens when the loss or the gradient norm is not finite. off: the run continues, without the update if the norm is not finite. loss: the run stops and names the step. tensors: the run stops after it has repeated the step task by task, and also names microbatch, task, buffer and element of the first NaN or infinity. true and false, from older files, mean loss and off.", FormerSwitch{"loss", "off"}},
     Field{BRAID_KEY(runtime, steps_in_flight), {.minimum = 1, .maximum = 2}, "Steps that are launched on GPUs before the first of them has ended. 2: the next step is already on the device when one ends, so the device never waits for the host. 1: one step after the other, as on the CPU and with detect_nan = \"tensors\". The result has the same bits either way; a run that is stopped ends one step later with 2."},
     Field{BRAID_KEY(runtime, timeout_s), {.minimum = 1, .maximum = 86400}, "Seconds that a rank waits for others in a collective or a message before the run ends and names the missing ranks. It must be longer than any normal pause, such as that of a rank that computes while others already wait."},
 

@@ -67,8 +67,7 @@ std::string error_of(int64_t simulated_ns, int64_t measured_ns) {
 }
 
 double tokens_per_s_per_rank(const RankEmulation& emulation, const SimulatedRun& run) {
-  const auto tokens = static_cast<double>(run.config().train.global_batch) *
-                      static_cast<double>(run.config().train.sequence);
+  const auto tokens = static_cast<double>(run.spec().tokens_per_step());
   return tokens / run.plan().mesh.num_ranks() /
          (static_cast<double>(std::max<int64_t>(emulation.median_step_ns(), 1)) / kNsPerS);
 }

@@ -48,8 +48,8 @@ DType compute_dtype(const Device& device) {
   return device.gpu ? DType::kBF16 : DType::kF32;
 }
 
-RankPlan plan_programs(const ModelSpec& model, const ParameterLayout& layout,
-                       const std::vector<int64_t>& lengths, DType dtype) {
+RankPlan plan_lengths(const ModelSpec& model, const ParameterLayout& layout,
+                      const std::vector<int64_t>& lengths, DType dtype) {
   std::vector<Program> programs;
   for (const int64_t length : lengths) {
     programs.push_back(build_eval_program(model, layout, Mesh(MeshSizes{}), 0,
@@ -59,7 +59,7 @@ RankPlan plan_programs(const ModelSpec& model, const ParameterLayout& layout,
                                            .end = ForwardEnd::kLogits,
                                            .prefix = prefix_of(length)}));
   }
-  return plan_rank(std::move(programs), {});
+  return plan_programs(std::move(programs));
 }
 
 MemoryUse use_of(const RankPlan& plan, const ParameterLayout& layout,
@@ -76,7 +76,7 @@ std::string fitting_context(int64_t longest, const ParameterLayout& layout, cons
                             const GeneratorOptions& options) {
   for (int64_t length = longest / 2; length >= 1; length /= 2) {
     const RankPlan plan =
-        plan_programs(model, layout, program_lengths(length), compute_dtype(options.device));
+        plan_lengths(model, layout, program_lengths(length), compute_dtype(options.device));
     const MemoryUse use = use_of(plan, layout, options);
     if (use.fits()) {
       return fmt::format("nearest valid setting: --context {} ({})", length,
@@ -142,7 +142,7 @@ Generator::Generator(const ModelSpec& model, const StateSource& state, int64_t m
       lengths_(program_lengths(max_context)),
       logits_dtype_(compute_dtype(options.device)) {
   const ParameterLayout layout = make_parameter_layout(model_parameters(model));
-  RankPlan plan = plan_programs(model, layout, lengths_, logits_dtype_);
+  RankPlan plan = plan_lengths(model, layout, lengths_, logits_dtype_);
   if (const MemoryUse use = use_of(plan, layout, options); !use.fits()) {
     throw_config_error("{}; {}", describe_shortage(use),
                        fitting_context(max_context, layout, model, options));

@@ -118,8 +118,7 @@ void agree_on_device(ProcessGroup& processes, const Device& device) {
   }
 }
 
-void agree_on_programs(ProcessGroup& processes, const RunConfig& config,
-                       int64_t tokenizer_vocabulary, const RunPlan& plan) {
+void agree_on_programs(ProcessGroup& processes, const RunSpec& run, const RunPlan& plan) {
   const RankPlan& own = plan_of_rank(plan, processes.index());
   check_groups(plan.mesh, own);
   const std::vector<std::string> given =
@@ -132,7 +131,7 @@ void agree_on_programs(ProcessGroup& processes, const RunConfig& config,
     for (const std::string& bytes : given) {
       shown.push_back(shown_in(bytes));
     }
-    kinds = plan_kinds(config, tokenizer_vocabulary, plan, first_of_kinds(shown));
+    kinds = plan_kinds(run, plan, first_of_kinds(shown));
     other = other_than_planned(kinds, shown);
   }
   const std::string asked =

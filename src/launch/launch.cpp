@@ -9,6 +9,7 @@
 #include "base/philox.h"
 #include "base/text.h"
 #include "comm/tcp_rendezvous.h"
+#include "config/choices.h"
 #include "config/validate.h"
 #include "runtime/device.h"
 
@@ -208,12 +209,13 @@ std::string why_not_per_rank(const RunConfig& config) {
 
 bool wants_processes(const RunConfig& config) {
   validate(config);
-  if (config.parallel.ranks == 1 || config.runtime.processes == "one") {
+  const auto processes = choice<ProcessChoice>(config.runtime.processes);
+  if (config.parallel.ranks == 1 || processes == ProcessChoice::kOne) {
     return false;
   }
   const std::string reason = why_not_per_rank(config);
-  if (config.runtime.processes == "auto") {
-    if (!reason.empty() || config.runtime.device == "cpu") {
+  if (processes == ProcessChoice::kAuto) {
+    if (!reason.empty() || choice<DeviceChoice>(config.runtime.device) == DeviceChoice::kCpu) {
       return false;
     }
     const RunConfig whole = resolved(config);
@@ -233,7 +235,7 @@ void check_launch(const Launch& launch, const RunConfig& config) {
         launch.launcher, launch.num_processes, config.parallel.ranks, config.parallel.ranks,
         launch.num_processes);
   }
-  if (config.runtime.processes == "one") {
+  if (choice<ProcessChoice>(config.runtime.processes) == ProcessChoice::kOne) {
     throw_config_error(
         "runtime.processes = \"one\", but {} started {}; start one, or set runtime.processes = "
         "\"auto\"",

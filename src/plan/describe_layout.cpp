@@ -4,11 +4,9 @@
 
 #include "base/errors.h"
 #include "base/text.h"
-#include "config/validate.h"
 #include "parallel/pipeline_layout.h"
 #include "parallel/schedule_stats.h"
 #include "parallel/schedule_table.h"
-#include "plan/parallel_setup.h"
 
 namespace braid {
 namespace {
@@ -87,16 +85,16 @@ std::string line_of(const std::vector<std::string>& cells) {
 
 }  // namespace
 
-std::string describe_layout(const RunConfig& config, const ModelSpec& model) {
-  const Mesh mesh(mesh_sizes(config, model));
-  const ParallelOptions options = parallel_options(config, model);
+std::string describe_layout(const RunSpec& run) {
+  const Mesh& mesh = run.mesh;
+  const ParallelOptions& options = run.parallel;
   const MeshSizes& sizes = mesh.sizes();
   std::string text = fmt::format(
       "layout    {} ranks = tensor {}{} x context {} x data {} x pipeline {}\n", mesh.num_ranks(),
       sizes.tensor, options.sequence_parallel && sizes.tensor > 1 ? " (sequence parallel)" : "",
       sizes.context, sizes.data, sizes.pipeline);
   if (sizes.pipeline > 1) {
-    text += describe_pipeline(options, schedule_options(mesh, options, num_microbatches(config)));
+    text += describe_pipeline(options, run.schedule());
   }
   if (options.shard != ShardKind::kNone) {
     text += describe_shards(options, mesh);
@@ -104,18 +102,16 @@ std::string describe_layout(const RunConfig& config, const ModelSpec& model) {
   return text;
 }
 
-std::vector<std::vector<JobSlot>> pipeline_jobs(const RunConfig& config, const ModelSpec& model) {
-  const Mesh mesh(mesh_sizes(config, model));
-  if (mesh.sizes().pipeline == 1) {
+std::vector<std::vector<JobSlot>> pipeline_jobs(const RunSpec& run) {
+  if (run.mesh.sizes().pipeline == 1) {
     return {};
   }
-  const ScheduleOptions schedule =
-      schedule_options(mesh, parallel_options(config, model), num_microbatches(config));
+  const ScheduleOptions schedule = run.schedule();
   return time_schedules(schedule, make_schedules(schedule));
 }
 
-std::string describe_schedule(const RunConfig& config, const ModelSpec& model, int max_width) {
-  const std::vector<std::vector<JobSlot>> jobs = pipeline_jobs(config, model);
+std::string describe_schedule(const RunSpec& run, int max_width) {
+  const std::vector<std::vector<JobSlot>> jobs = pipeline_jobs(run);
   if (jobs.empty()) {
     return {};
   }

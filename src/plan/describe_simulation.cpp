@@ -147,7 +147,7 @@ Json stages_json(const SimulatedRun& run) {
 std::string describe_simulation(const SimulatedRun& run) {
   const auto step_ns = static_cast<double>(run.result().step_ns);
   const int num_ranks = run.plan().mesh.num_ranks();
-  std::string text = describe_layout(run.config(), run.plan().model);
+  std::string text = describe_layout(run.spec());
   text += fmt::format("cost      {}\n", run.model().description());
   text += fmt::format("simulated {} programs, {} distinct ranks, {} tasks\n",
                       run.plan().ranks.size(), run.ranks().size(),
@@ -174,7 +174,7 @@ std::string simulation_json(const SimulatedRun& run) {
                      {"ranks", num_ranks},
                      {"distinct_ranks", run.ranks().size()},
                      {"simulated_tasks", run.result().times.size()},
-                     {"global_batch", run.config().train.global_batch},
+                     {"global_batch", run.spec().config.train.global_batch},
                      {"step_ns", run.step_ns()},
                      {"host_ns", run.model().step_overhead_ns()},
                      {"tokens_per_s", run.tokens_per_s()},

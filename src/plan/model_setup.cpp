@@ -1,6 +1,7 @@
 #include "plan/model_setup.h"
 
 #include "base/errors.h"
+#include "plan/choices.h"
 
 namespace braid {
 namespace {
@@ -10,11 +11,6 @@ void override_with(T& value, const std::optional<From>& given) {
   if (given) {
     value = static_cast<T>(*given);
   }
-}
-
-ModelFamily family_of(const ModelConfig& config, ModelFamily preset) {
-  return config.family ? (*config.family == "gpt2" ? ModelFamily::kGpt2 : ModelFamily::kLlama)
-                       : preset;
 }
 
 void require_given(std::string_view key, int64_t value) {
@@ -51,7 +47,7 @@ ModelSpec resolve_model(const ModelConfig& config, int64_t sequence, int64_t tok
   if (!config.preset.empty()) {
     spec = find_preset(config.preset).spec;
   }
-  const ModelFamily family = family_of(config, spec.family);
+  const ModelFamily family = config.family ? choice<ModelFamily>(*config.family) : spec.family;
   if (config.preset.empty()) {
     spec.qkv_bias = family == ModelFamily::kGpt2;
     spec.tied_embeddings = family == ModelFamily::kGpt2;

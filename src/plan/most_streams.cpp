@@ -1,5 +1,7 @@
 #include "plan/most_streams.h"
 
+#include "parallel/schedule.h"
+
 namespace braid {
 namespace {
 
@@ -7,8 +9,8 @@ namespace {
 /// both ends, messages of one direction go to both neighbours. And what the first and the last
 /// stage sum of tied embeddings.
 size_t pipeline_streams(const RunConfig& config) {
-  const std::string& schedule = config.parallel.schedule;
-  const bool is_v = schedule == "zb-v" || schedule == "dualpipe-v";
+  const ScheduleKind schedule = schedule_kind(config.parallel.schedule);
+  const bool is_v = schedule == ScheduleKind::kZbV || schedule == ScheduleKind::kDualpipeV;
   const size_t messages = is_v ? 8 : 4;
   return config.parallel.pipeline == 1
              ? 0

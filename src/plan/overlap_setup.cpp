@@ -4,6 +4,7 @@
 
 #include "base/errors.h"
 #include "config/tensor_sites.h"
+#include "plan/choices.h"
 
 namespace braid {
 namespace {
@@ -81,14 +82,31 @@ WeightGather manual_gather(const OverlapConfig& overlap) {
                                                             : WeightGather::kBeforeUse;
 }
 
+/// What is hidden is known when all ranks are planned: until then, as if left to the costs.
+CommEngine engine_of(EngineChoice choice) {
+  switch (choice) {
+    case EngineChoice::kCopy:
+      return CommEngine::kCopy;
+    case EngineChoice::kSm:
+      return CommEngine::kSm;
+    case EngineChoice::kNcclCopy:
+      return CommEngine::kNcclCopy;
+    case EngineChoice::kAuto:
+    case EngineChoice::kHidden:
+      return CommEngine::kAuto;
+  }
+  throw_internal_error("no engine");
+}
+
 OverlapSetup setup_of_mode(const OverlapConfig& overlap) {
-  if (overlap.mode == "manual") {
+  const auto mode = choice<OverlapMode>(overlap.mode);
+  if (mode == OverlapMode::kManual) {
     return {.options = manual_options(overlap),
             .disabled_passes = not_asked_for(overlap),
             .context = {.may_change_rounding = splits_products(overlap) || overlap.split_ops ||
                                                halves_forwards(overlap)}};
   }
-  if (overlap.mode == "off") {
+  if (mode == OverlapMode::kOff) {
     // Without streams of its own, communication stays between the compute tasks.
     return {.options = {},
             .disabled_passes = {"ring_exchange", "delay_wgrad", "delay_last_wgrad",
@@ -104,27 +122,37 @@ OverlapSetup setup_of_mode(const OverlapConfig& overlap) {
 }  // namespace
 
 WeightGather weight_gather(const OverlapConfig& overlap) {
-  return overlap.mode == "off"      ? WeightGather::kAfterUpdate
-         : overlap.mode == "manual" ? manual_gather(overlap)
-                                    : WeightGather::kFirstAfterUpdate;
+  switch (choice<OverlapMode>(overlap.mode)) {
+    case OverlapMode::kOff:
+      return WeightGather::kAfterUpdate;
+    case OverlapMode::kManual:
+      return manual_gather(overlap);
+    case OverlapMode::kAuto:
+      return WeightGather::kFirstAfterUpdate;
+  }
+  throw_internal_error("no overlap mode");
 }
 
 bool halves_forwards(const OverlapConfig& overlap) {
-  return overlap.pair_forward_backward == "forward_halves";
+  return choice<PairKind>(overlap.pair_forward_backward) == PairKind::kForwardHalves;
 }
 
 JobPairs job_pairs(const OverlapConfig& overlap) {
-  return overlap.pair_forward_backward == "forward_backward" ? JobPairs::kForwardBackward
-         : overlap.pair_forward_backward == "halves"         ? JobPairs::kHalves
-                                                             : JobPairs::kNone;
+  switch (choice<PairKind>(overlap.pair_forward_backward)) {
+    case PairKind::kForwardBackward:
+      return JobPairs::kForwardBackward;
+    case PairKind::kHalves:
+      return JobPairs::kHalves;
+    case PairKind::kNone:
+    case PairKind::kForwardHalves:
+      return JobPairs::kNone;
+  }
+  throw_internal_error("no pairs");
 }
 
 OverlapSetup overlap_setup(const OverlapConfig& overlap) {
   OverlapSetup setup = setup_of_mode(overlap);
-  setup.options.comm_engine.engine = overlap.comm_engine == "copy"        ? CommEngine::kCopy
-                                     : overlap.comm_engine == "sm"        ? CommEngine::kSm
-                                     : overlap.comm_engine == "nccl_copy" ? CommEngine::kNcclCopy
-                                                                          : CommEngine::kAuto;
+  setup.options.comm_engine.engine = engine_of(choice<EngineChoice>(overlap.comm_engine));
   return setup;
 }
 

@@ -3,46 +3,34 @@
 #include <cmath>
 #include <numeric>
 
+#include "base/errors.h"
 #include "config/validate.h"
 #include "model/context_shard.h"
 #include "model/tensor_shard.h"
 #include "parallel/check_schedule.h"
 #include "parallel/parameter_layout.h"
 #include "parallel/pipeline_layout.h"
+#include "plan/choices.h"
 #include "plan/overlap_setup.h"
 
 namespace braid {
 namespace {
 
-ShardKind shard_kind(const ParallelConfig& parallel) {
-  for (const ShardKind kind :
-       {ShardKind::kOptimizer, ShardKind::kGradients, ShardKind::kParameters}) {
-    if (parallel.shard == shard_kind_name(kind)) {
-      return kind;
-    }
-  }
-  return ShardKind::kNone;
-}
-
-BucketOptions buckets(const ParallelConfig& parallel) {
-  const BucketKind kind = parallel.bucket == "layer"           ? BucketKind::kLayer
-                          : parallel.bucket == "virtual_stage" ? BucketKind::kVirtualStage
-                                                               : BucketKind::kBytes;
-  return {.kind = kind, .bucket_bytes = parallel.bucket_bytes};
-}
-
 /// Ranks that exchange heads for sequence: where the configuration leaves it open, the most that
 /// divide both the context ranks and the heads of a tensor rank.
 int64_t context_inner(const ParallelConfig& parallel, const LocalSizes& local) {
-  if (parallel.context_method == "a2a") {
-    return parallel.context;
+  switch (choice<ContextExchange>(parallel.context_method)) {
+    case ContextExchange::kAllToAll:
+      return parallel.context;
+    case ContextExchange::kAllToAllRing:
+      return parallel.context_inner != 0
+                 ? parallel.context_inner
+                 : std::gcd(parallel.context, std::gcd(local.heads, local.kv_heads));
+    case ContextExchange::kRing:
+    case ContextExchange::kAllGather:
+      return 1;
   }
-  if (parallel.context_method != "a2a+ring") {
-    return 1;
-  }
-  return parallel.context_inner != 0
-             ? parallel.context_inner
-             : std::gcd(parallel.context, std::gcd(local.heads, local.kv_heads));
+  throw_internal_error("no context exchange");
 }
 
 ContextShard context_of(const ParallelConfig& parallel, const LocalSizes& local) {
@@ -72,22 +60,24 @@ MeshSizes mesh_sizes(const RunConfig& config, const ModelSpec& model) {
           .kv_replicas = static_cast<int>(local_sizes(model, tensor).kv_sharers)};
 }
 
-ParallelOptions parallel_options(const RunConfig& config, const ModelSpec& model) {
+ParallelOptions parallel_options(const RunConfig& config, const ModelSpec& model,
+                                 const Mesh& mesh) {
   const ParallelConfig& parallel = config.parallel;
-  ParallelOptions options{
-      .sequence_parallel = parallel.sequence_parallel,
-      .context_method = parallel.context_method == "all_gather" ? ContextMethod::kAllGather
-                                                                : ContextMethod::kRing,
-      .schedule = schedule_kind(parallel.schedule),
-      .virtual_stages = static_cast<int>(parallel.virtual_stages),
-      .group_size = parallel.microbatch_group_size,
-      .pairs = job_pairs(config.overlap),
-      .shard = shard_kind(parallel),
-      .buckets = buckets(parallel),
-      .weight_gather = weight_gather(config.overlap),
-      .whole_units = config.overlap.param_gather_whole_units,
-      .reduce_dtype = parallel.grad_reduce_dtype == "bfloat16" ? DType::kBF16 : DType::kF32};
-  const Mesh mesh(mesh_sizes(config, model));
+  ParallelOptions options{.sequence_parallel = parallel.sequence_parallel,
+                          .context_method = choice<ContextExchange>(parallel.context_method) ==
+                                                    ContextExchange::kAllGather
+                                                ? ContextMethod::kAllGather
+                                                : ContextMethod::kRing,
+                          .schedule = schedule_kind(parallel.schedule),
+                          .virtual_stages = static_cast<int>(parallel.virtual_stages),
+                          .group_size = parallel.microbatch_group_size,
+                          .pairs = job_pairs(config.overlap),
+                          .shard = choice<ShardKind>(parallel.shard),
+                          .buckets = {.kind = choice<BucketKind>(parallel.bucket),
+                                      .bucket_bytes = parallel.bucket_bytes},
+                          .weight_gather = weight_gather(config.overlap),
+                          .whole_units = config.overlap.param_gather_whole_units,
+                          .reduce_dtype = choice<DType>(parallel.grad_reduce_dtype)};
   if (mesh.sizes().gradient() == 1) {
     options.shard = ShardKind::kNone;  // the one shard is the whole
   }

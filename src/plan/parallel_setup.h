@@ -13,9 +13,9 @@ namespace braid {
 /// Throws ConfigError where the model cannot be split that way.
 MeshSizes mesh_sizes(const RunConfig& config, const ModelSpec& model);
 
-/// The rest of section [parallel]: stages, schedule, shards. Throws ConfigError naming rule, values
-/// and nearest valid settings for a pipeline that does not exist.
-ParallelOptions parallel_options(const RunConfig& config, const ModelSpec& model);
+/// The rest of section [parallel]: stages, schedule, shards. `mesh` is of `mesh_sizes`. Throws
+/// ConfigError naming rule, values and nearest valid settings for a pipeline that does not exist.
+ParallelOptions parallel_options(const RunConfig& config, const ModelSpec& model, const Mesh& mesh);
 
 /// What stages are balanced by: multiplications of products and causal attention per token, in
 /// ten-thousandths of a layer's forward (capped at 100 layers for a part). From the model alone, so

@@ -3,16 +3,12 @@
 #include <fmt/core.h>
 
 #include <map>
-#include <memory>
 #include <set>
 #include <utility>
 
 #include "base/errors.h"
 #include "parallel/call_lines.h"
-#include "plan/model_setup.h"
-#include "plan/parallel_setup.h"
 #include "plan/rank_programs.h"
-#include "plan/schedule_plan.h"
 
 namespace braid {
 namespace {
@@ -37,27 +33,11 @@ RankPrograms programs_of(const Mesh& mesh, const PlannedKinds& kinds, size_t pro
   return result;
 }
 
-/// Plans ranks one by one, so that no more than one is more than its programs.
-class OneByOne {
- public:
-  OneByOne(const RunConfig& config, int64_t tokenizer_vocabulary, bool verify)
-      : config_(config),
-        vocabulary_(tokenizer_vocabulary),
-        verify_(verify),
-        costs_(overlap_cost_model(config)) {}
-
-  RankPlan plan(int rank) const {
-    RunPlan plan = plan_run(config_, vocabulary_,
-                            {.ranks = {rank}, .cost_model = costs_.get(), .verify = verify_});
-    return std::move(plan.ranks.front());
-  }
-
- private:
-  const RunConfig& config_;
-  int64_t vocabulary_;
-  bool verify_;
-  std::unique_ptr<CostModel> costs_;
-};
+/// Plans one rank, so that no more than one is more than its programs.
+RankPlan plan_alone(const RunSpec& run, int rank, bool verify) {
+  RunPlan plan = plan_run(run, {.ranks = {rank}, .verify = verify});
+  return std::move(plan.ranks.front());
+}
 
 /// As `PlannedKinds::of_rank`, out of `planned`, which has the first rank of each kind.
 std::vector<const RankPlan*> by_first(std::span<const int> first,
@@ -92,17 +72,15 @@ std::vector<int> first_of_kinds(std::span<const ShownCalls> shown) {
   return by_rank;
 }
 
-PlannedKinds plan_kinds(const RunConfig& config, int64_t tokenizer_vocabulary, const RunPlan& plan,
-                        std::span<const int> first) {
+PlannedKinds plan_kinds(const RunSpec& run, const RunPlan& plan, std::span<const int> first) {
   std::map<int, const RankPlan*> planned;
   for (const RankPlan& rank : plan.ranks) {
     planned.emplace(rank_of(rank), &rank);
   }
-  const OneByOne planner(config, tokenizer_vocabulary, /*verify=*/false);
   PlannedKinds kinds;
   for (const int rank : std::set<int>(first.begin(), first.end())) {
     if (!planned.contains(rank)) {
-      kinds.ranks.push_back(planner.plan(rank));
+      kinds.ranks.push_back(plan_alone(run, rank, /*verify=*/false));
     }
   }
   for (const RankPlan& rank : kinds.ranks) {
@@ -112,27 +90,24 @@ PlannedKinds plan_kinds(const RunConfig& config, int64_t tokenizer_vocabulary, c
   return kinds;
 }
 
-PlannedKinds plan_every_rank(const RunConfig& config, int64_t tokenizer_vocabulary) {
-  const Mesh mesh(
-      mesh_sizes(config, resolve_model(config.model, config.train.sequence, tokenizer_vocabulary)));
+PlannedKinds plan_every_rank(const RunSpec& run) {
   PlannedKinds kinds;
   std::vector<ShownCalls> shown;
   std::set<ShownCalls> known;
   const auto add = [&](RankPlan&& rank) {
-    check_groups(mesh, rank);
+    check_groups(run.mesh, rank);
     shown.push_back(shown_calls(rank));
     if (known.insert(shown.back()).second) {
       kinds.ranks.push_back(std::move(rank));
     }
   };
-  if (is_scheduled(config.overlap)) {  // for all ranks at once
-    for (RankPlan& rank : plan_run(config, tokenizer_vocabulary).ranks) {
+  if (run.is_scheduled) {  // for all ranks at once
+    for (RankPlan& rank : plan_run(run).ranks) {
       add(std::move(rank));
     }
   } else {
-    const OneByOne planner(config, tokenizer_vocabulary, /*verify=*/true);
-    for (int rank = 0; rank < mesh.num_ranks(); ++rank) {
-      add(planner.plan(rank));
+    for (int rank = 0; rank < run.mesh.num_ranks(); ++rank) {
+      add(plan_alone(run, rank, /*verify=*/true));
     }
   }
   std::map<int, const RankPlan*> planned;

@@ -4,7 +4,6 @@
 #include <span>
 #include <vector>
 
-#include "config/run_config.h"
 #include "plan/run_plan.h"
 
 namespace braid {
@@ -30,12 +29,11 @@ struct PlannedKinds {
 /// `first` is by rank, as of `first_of_kinds`: plans those of them that `plan` has not, without
 /// what checks against other ranks do not need (PlanOptions::verify). `plan` must outlive the
 /// result. Errors are `plan_run`'s.
-PlannedKinds plan_kinds(const RunConfig& config, int64_t tokenizer_vocabulary, const RunPlan& plan,
-                        std::span<const int> first);
+PlannedKinds plan_kinds(const RunSpec& run, const RunPlan& plan, std::span<const int> first);
 
 /// Plans all ranks, each verified, and keeps one of each kind: time grows with the ranks of the
 /// run, memory with the kinds only. Errors are `plan_run`'s.
-PlannedKinds plan_every_rank(const RunConfig& config, int64_t tokenizer_vocabulary);
+PlannedKinds plan_every_rank(const RunSpec& run);
 
 /// Checks the programs of all ranks against each other (see verify_ranks.h), by one of each kind.
 /// Throws InternalError naming the program, ranks and tasks.

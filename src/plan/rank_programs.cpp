@@ -9,9 +9,6 @@
 #include "base/errors.h"
 #include "base/philox.h"
 #include "ir/text.h"
-#include "plan/model_setup.h"
-#include "plan/parallel_setup.h"
-#include "plan/schedule_plan.h"
 
 namespace braid {
 namespace {
@@ -81,25 +78,22 @@ void take_groups_of(const Mesh& mesh, RankPrograms& ranks) {
   };
 }
 
-RunPlan plan_for_rank(const RunConfig& config, int64_t tokenizer_vocabulary, int rank,
-                      const GiveToAll& give_to_all) {
-  const ModelSpec model = resolve_model(config.model, config.train.sequence, tokenizer_vocabulary);
-  const Mesh mesh(mesh_sizes(config, model));
-  std::vector<int> firsts = first_rank_of_stages(mesh);
+RunPlan plan_for_rank(const RunSpec& run, int rank, const GiveToAll& give_to_all) {
+  std::vector<int> firsts = first_rank_of_stages(run.mesh);
   std::vector<int> stand_ins;
-  if (is_scheduled(config.overlap)) {
+  if (run.is_scheduled) {
     const auto hash_of = [&](int of) {
-      return structure_hash(plan_run(config, tokenizer_vocabulary,
-                                     {.ranks = {of}, .schedule = false, .verify = false})
-                                .ranks.front());
+      return structure_hash(
+          plan_run(run, {.ranks = {of}, .schedule = false, .verify = false}).ranks.front());
     };
-    stand_ins = first_of_equal(give_to_all ? give_to_all(hash_of(rank)) : of_all(mesh, hash_of));
+    stand_ins =
+        first_of_equal(give_to_all ? give_to_all(hash_of(rank)) : of_all(run.mesh, hash_of));
     firsts = stand_ins;
   }
   std::set<int> planned(firsts.begin(), firsts.end());
   planned.insert(rank);
   const std::vector<int> in_order(planned.begin(), planned.end());
-  return plan_run(config, tokenizer_vocabulary, {.ranks = in_order, .stand_ins = stand_ins});
+  return plan_run(run, {.ranks = in_order, .stand_ins = stand_ins});
 }
 
 uint64_t structure_hash(const RankPlan& rank) {

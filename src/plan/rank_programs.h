@@ -36,9 +36,8 @@ using GiveToAll = std::function<std::vector<uint64_t>(uint64_t own)>;
 /// for all ranks at once (`is_scheduled`), the first rank of each `structure_hash` instead of each
 /// stage, so that processes agree on the order; the hashes are learned through `give_to_all`, and
 /// without it all ranks are planned for that, one after the other. Whether ranks fit together is
-/// checked by rank_kinds.h. Arguments and errors are `plan_run`'s.
-RunPlan plan_for_rank(const RunConfig& config, int64_t tokenizer_vocabulary, int rank,
-                      const GiveToAll& give_to_all = {});
+/// checked by rank_kinds.h. Errors are `plan_run`'s.
+RunPlan plan_for_rank(const RunSpec& run, int rank, const GiveToAll& give_to_all = {});
 
 /// Throws InternalError if that rank is not planned.
 const RankPlan& plan_of_rank(const RunPlan& plan, int rank);

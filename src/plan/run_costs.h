@@ -13,4 +13,8 @@ namespace braid {
 std::unique_ptr<CostModel> with_links_of_run(std::unique_ptr<CostModel> model,
                                              const LinksConfig& links);
 
+/// What overlap.cost names, with a device for every rank of the run; null if it is empty. Throws
+/// ConfigError, and DataError for a profile that cannot be read.
+std::shared_ptr<const CostModel> overlap_cost_model(const RunConfig& config);
+
 }  // namespace braid

@@ -13,99 +13,55 @@
 #include "base/env.h"
 #include "base/errors.h"
 #include "base/text.h"
-#include "config/validate.h"
 #include "memory/quick_plan.h"
 #include "parallel/paired_jobs.h"
 #include "parallel/step_program.h"
 #include "parallel/verify_ranks.h"
 #include "passes/context/cut_exchanges.h"
 #include "passes/pipeline.h"
-#include "plan/device_cost.h"
 #include "plan/model_setup.h"
 #include "plan/overlap_setup.h"
-#include "plan/parallel_setup.h"
-#include "plan/run_costs.h"
 #include "plan/schedule_plan.h"
-#include "sim/measured_model.h"
 
 namespace braid {
 namespace {
 
+/// Programs, and what the passes over them are told.
+struct PassInput {
+  std::vector<Program> programs;
+  OverlapSetup setup;
+  std::vector<std::string> disabled_by_key = {};  ///< overlap.disable_passes
+  const CostModel* cost_model = nullptr;
+  bool verify = true;
+};
+
 /// Passes that section [overlap] turns off, and those that the user names.
-std::vector<std::string> disabled_passes(const OverlapConfig& overlap, const DebugOptions& debug) {
-  std::vector<std::string> disabled = overlap_setup(overlap).disabled_passes;
-  for (const auto* names : {&overlap.disable_passes, &debug.disabled_passes}) {
+std::vector<std::string> disabled_passes(const PassInput& input, const DebugOptions& debug) {
+  std::vector<std::string> disabled = input.setup.disabled_passes;
+  for (const auto* names : {&input.disabled_by_key, &debug.disabled_passes}) {
     disabled.insert(disabled.end(), names->begin(), names->end());
   }
   return disabled;
 }
 
-DType compute_dtype(const TrainConfig& train) {
-  return train.dtype == "bfloat16" ? DType::kBF16 : DType::kF32;
-}
-
-TrainProgramOptions train_options(const RunConfig& config, int64_t microbatches) {
-  return {.microbatch = microbatch_sequences(config),
-          .sequence = config.train.sequence,
-          .num_microbatches = microbatches,
-          .dtype = compute_dtype(config.train),
-          .optimizer = {.beta1 = config.optimizer.beta1,
-                        .beta2 = config.optimizer.beta2,
-                        .epsilon = config.optimizer.epsilon,
-                        .weight_decay = config.optimizer.weight_decay,
-                        .max_grad_norm = config.optimizer.clip_norm}};
-}
-
 /// Names the option, which the pass runner does not know.
-std::string disabling_options(const OverlapConfig& overlap, const DebugOptions& debug) {
+std::string disabling_options(const PassInput& input, const DebugOptions& debug) {
   const bool variable = !debug.disabled_passes.empty();
-  const bool key = !overlap.disable_passes.empty();
+  const bool key = !input.disabled_by_key.empty();
   return variable && key ? "overlap.disable_passes or environment variable BRAID_DISABLE_PASSES"
          : variable      ? "environment variable BRAID_DISABLE_PASSES"
                          : "overlap.disable_passes";
 }
 
-/// Beyond these a program does not fit the memory or the patience of those who build it, and sizes
-/// in bytes do not fit 64 bits.
-constexpr double kMaxParameters = 0x1p44;
-constexpr double kMaxTensorElems = 0x1p44;
+/// A program of more tasks does not fit the patience of those who build it.
 constexpr int64_t kMaxPasses = 1 << 18;
 
-void check_model_size(const ModelSpec& model) {
-  const auto width = static_cast<double>(model.width);
-  const double heads =
-      static_cast<double>(model.heads + model.kv_heads) * static_cast<double>(model.head_size);
-  const double layer = width * (2 * heads + 3 * static_cast<double>(model.ffn));
-  const double parameters = static_cast<double>(model.layers) * layer +
-                            2 * width * static_cast<double>(model.padded_vocabulary());
-  if (parameters > kMaxParameters) {
-    throw_config_error(
-        "a model of {:.3g} parameters is too large to plan, the limit is {:.3g}; lower "
-        "model.layers "
-        "= {}, model.width = {}, model.ffn = {} or model.vocabulary = {}",
-        parameters, kMaxParameters, model.layers, model.width, model.ffn, model.vocabulary);
-  }
-}
-
-void check_batch_size(const TrainConfig& train, const ModelSpec& model) {
-  const int64_t widest =
-      std::max({qkv_width(model), 2 * model.ffn, model.width, model.padded_vocabulary()});
-  const double elems = static_cast<double>(train.microbatch) * static_cast<double>(train.sequence) *
-                       static_cast<double>(widest);
-  if (elems > kMaxTensorElems) {
-    throw_config_error(
-        "train.microbatch = {} x train.sequence = {} makes a tensor of {:.3g} values, the limit is "
-        "{:.3g}; lower either",
-        train.microbatch, train.sequence, elems, kMaxTensorElems);
-  }
-}
-
 /// Layers on a pipeline rank; embedding and head count as one each.
-int64_t layers_of_rank(const RunPlan& plan, const ScheduleOptions& schedule, int pipeline_rank) {
+int64_t layers_of_rank(const RunSpec& run, const ScheduleOptions& schedule, int pipeline_rank) {
   int64_t layers = 0;
   for (int stage = 0; stage < schedule.num_stages(); ++stage) {
     if (place_of(schedule, stage).rank == pipeline_rank) {
-      const StageSlice& slice = plan.parallel.stages[static_cast<size_t>(stage)];
+      const StageSlice& slice = run.parallel.stages[static_cast<size_t>(stage)];
       layers += slice.num_layers + (slice.has_embedding ? 1 : 0) + (slice.has_head ? 1 : 0);
     }
   }
@@ -113,25 +69,24 @@ int64_t layers_of_rank(const RunPlan& plan, const ScheduleOptions& schedule, int
 }
 
 /// Passes of one microbatch over one layer, on the ranks to plan: each is a dozen tasks or two.
-void check_program_size(const RunConfig& config, const RunPlan& plan,
-                        const std::vector<int>& ranks) {
-  const ScheduleOptions schedule =
-      schedule_options(plan.mesh, plan.parallel, plan.num_microbatches);
+void check_program_size(const RunSpec& run, const std::vector<int>& ranks) {
+  const ScheduleOptions schedule = run.schedule();
   std::vector<int64_t> layers;
-  for (int stage = 0; stage < plan.mesh.sizes().pipeline; ++stage) {
-    layers.push_back(layers_of_rank(plan, schedule, stage));
+  for (int stage = 0; stage < run.mesh.sizes().pipeline; ++stage) {
+    layers.push_back(layers_of_rank(run, schedule, stage));
   }
   double passes = 0;  // a product of three keys: not in 64 bits
   for (const int rank : ranks) {
-    passes += static_cast<double>(plan.num_microbatches) *
-              static_cast<double>(layers[static_cast<size_t>(plan.mesh.position(rank).pipeline)]);
+    passes += static_cast<double>(run.num_microbatches) *
+              static_cast<double>(layers[static_cast<size_t>(run.mesh.position(rank).pipeline)]);
   }
   if (passes > kMaxPasses) {
+    const TrainConfig& train = run.config.train;
     throw_config_error(
         "train.global_batch = {} with train.microbatch = {} makes {} microbatches per step on each "
         "of {} ranks; with up to {} layers on a rank that is {:.0f} passes over a layer, more than "
         "the limit of {}; raise train.microbatch or lower train.global_batch or parallel.ranks",
-        config.train.global_batch, config.train.microbatch, plan.num_microbatches, ranks.size(),
+        train.global_batch, train.microbatch, run.num_microbatches, ranks.size(),
         *std::max_element(layers.begin(), layers.end()), passes, kMaxPasses);
   }
 }
@@ -149,35 +104,6 @@ std::vector<int> planned_ranks(const PlanOptions& options, const Mesh& mesh) {
   return ranks;
 }
 
-/// "auto" is for those who know the memory (choose_recompute.h): until then, nothing.
-Recompute recompute_policy(const MemoryConfig& memory) {
-  return memory.recompute == "norms"       ? Recompute::kNorms
-         : memory.recompute == "attention" ? Recompute::kAttention
-         : memory.recompute == "full"      ? Recompute::kFull
-                                           : Recompute::kNone;
-}
-
-/// What a run says to its passes beside sections [overlap] and [memory].
-struct PassSetup {
-  std::vector<JobPair> pairs = {};  ///< jobs of the training program that are woven
-  FuseSwigluOptions fuse_swiglu = {};
-  HalveForwardOptions halve_forward = {};
-};
-
-PipelineOptions pipeline_options(const OverlapConfig& overlap, const MemoryConfig& memory,
-                                 const PassSetup& setup) {
-  PipelineOptions options = overlap_setup(overlap).options;
-  options.pair_forward_backward.pairs = setup.pairs;
-  options.fuse_swiglu = setup.fuse_swiglu;
-  options.halve_forward = setup.halve_forward;
-  options.recompute = {.policy = recompute_policy(memory), .num_layers = memory.recompute_layers};
-  options.fill_cooldown.recompute = options.recompute;
-  options.offload = {.num_layers = memory.offload_layers,
-                     .prefetch_layers = memory.offload_prefetch_layers,
-                     .min_bytes = memory.offload_min_bytes};
-  return options;
-}
-
 PipelineResult run_pipeline(Program program, const PipelineOptions& passes,
                             const PassContext& context, const RunOptions& options,
                             const std::string& option_names) {
@@ -188,37 +114,35 @@ PipelineResult run_pipeline(Program program, const PipelineOptions& passes,
   }
 }
 
-const CostModel& schedule_costs(const OverlapConfig& overlap, const PlanOptions& options) {
-  if (options.cost_model == nullptr && overlap.list_schedule) {
+const CostModel& schedule_costs(const OverlapConfig& overlap, const CostModel* costs) {
+  if (costs == nullptr && overlap.list_schedule) {
     throw_config_error(
         "overlap.list_schedule = true: orders tasks by their durations, but overlap.cost is empty; "
         "remove the key, or set overlap.cost to a cluster like \"h200x8\"");
   }
-  if (options.cost_model == nullptr) {
+  if (costs == nullptr) {
     throw_config_error(
         "overlap.comm_engine = \"hidden\": compares durations of tasks, but overlap.cost is empty; "
         "set overlap.comm_engine = \"auto\", or set overlap.cost to a cluster like \"h200x8\"");
   }
-  return *options.cost_model;
+  return *costs;
 }
 
-RankPlan plan_with_setup(std::vector<Program> programs, const OverlapConfig& overlap,
-                         const MemoryConfig& memory, const PlanOptions& plan_options,
-                         const PassSetup& setup) {
+RankPlan plan_with_passes(PassInput input) {
   const DebugOptions debug = read_debug_options();
-  PassContext context = overlap_setup(overlap).context;
-  context.cost_model = plan_options.cost_model;
+  PassContext context = input.setup.context;
+  context.cost_model = input.cost_model;
   RankPlan plan;
-  for (size_t i = 0; i < programs.size(); ++i) {
-    RunOptions options{.disabled_passes = disabled_passes(overlap, debug),
-                       .verify = debug.verify.value_or(plan_options.verify)};
+  for (size_t i = 0; i < input.programs.size(); ++i) {
+    Program& program = input.programs[i];
+    RunOptions options{.disabled_passes = disabled_passes(input, debug),
+                       .verify = debug.verify.value_or(input.verify)};
     if (!debug.dump_program_folder.empty()) {
-      options.dump_folder = fmt::format("{}/rank{}.{}", debug.dump_program_folder, programs[i].rank,
-                                        programs[i].name);
+      options.dump_folder =
+          fmt::format("{}/rank{}.{}", debug.dump_program_folder, program.rank, program.name);
     }
-    PipelineResult result =
-        run_pipeline(std::move(programs[i]), pipeline_options(overlap, memory, setup), context,
-                     options, disabling_options(overlap, debug));
+    PipelineResult result = run_pipeline(std::move(program), input.setup.options, context, options,
+                                         disabling_options(input, debug));
     plan.programs.push_back(std::move(result.program));
     if (i == kTrainProgram) {
       plan.passes = std::move(result.records);
@@ -228,7 +152,50 @@ RankPlan plan_with_setup(std::vector<Program> programs, const OverlapConfig& ove
   for (const Program& program : plan.programs) {
     pointers.push_back(&program);
   }
-  plan.memory = plan_options.verify ? plan_memory(pointers) : plan_memory_quickly(pointers);
+  plan.memory = input.verify ? plan_memory(pointers) : plan_memory_quickly(pointers);
+  return plan;
+}
+
+/// The training step and the evaluation forward of one rank, as they are before any pass.
+std::vector<Program> build_programs(const RunSpec& run, const ParameterLayout& layout, int rank,
+                                    const PlanOptions& options) {
+  const DType dtype = options.dtype.value_or(run.dtype);
+  const OptimizerConfig& optimizer = run.config.optimizer;
+  std::vector<Program> programs;
+  programs.push_back(build_train_program(run.model, layout, run.mesh, rank,
+                                         {.microbatch = run.microbatch_sequences,
+                                          .sequence = run.config.train.sequence,
+                                          .num_microbatches = run.num_microbatches,
+                                          .dtype = dtype,
+                                          .optimizer = {.beta1 = optimizer.beta1,
+                                                        .beta2 = optimizer.beta2,
+                                                        .epsilon = optimizer.epsilon,
+                                                        .weight_decay = optimizer.weight_decay,
+                                                        .max_grad_norm = optimizer.clip_norm},
+                                          .update_weights = options.update_weights,
+                                          .parallel = run.parallel}));
+  programs.push_back(build_eval_program(run.model, layout, run.mesh, rank,
+                                        {.microbatch = run.microbatch_sequences,
+                                         .sequence = run.config.train.sequence,
+                                         .dtype = dtype,
+                                         .parallel = run.parallel}));
+  if (run.mesh.sizes().context > 1) {
+    std::ranges::transform(programs, programs.begin(), cut_exchanges);
+  }
+  return programs;
+}
+
+RankPlan plan_rank(const RunSpec& run, int rank, const PlanOptions& options) {
+  ParameterLayout layout = make_rank_layout(run.model, run.mesh, rank, run.parallel);
+  PassInput input{.programs = build_programs(run, layout, rank, options),
+                  .setup = run.passes,
+                  .disabled_by_key = run.config.overlap.disable_passes,
+                  .cost_model = options.cost_model,
+                  .verify = options.verify};
+  input.setup.options.pair_forward_backward.pairs =
+      paired_jobs(run.schedule(), run.mesh.position(rank).pipeline);
+  RankPlan plan = plan_with_passes(std::move(input));
+  plan.layout = std::move(layout);
   return plan;
 }
 
@@ -261,88 +228,33 @@ std::vector<int> first_rank_of_stages(const Mesh& mesh) {
   return ranks;
 }
 
-RankPlan plan_rank(std::vector<Program> programs, const OverlapConfig& overlap,
-                   const MemoryConfig& memory, const CostModel* cost_model, bool verify) {
-  PlanOptions options;
-  options.cost_model = cost_model;
-  options.verify = verify;
-  return plan_with_setup(std::move(programs), overlap, memory, options, {});
+RankPlan plan_programs(std::vector<Program> programs) {
+  return plan_with_passes({.programs = std::move(programs), .setup = overlap_setup({})});
 }
 
-RankPlan plan_rank(const RunConfig& config, const RunPlan& run, int rank,
-                   const PlanOptions& options) {
-  ParameterLayout layout = make_rank_layout(run.model, run.mesh, rank, run.parallel);
-  TrainProgramOptions train = train_options(config, run.num_microbatches);
-  train.parallel = run.parallel;
-  train.dtype = options.dtype.value_or(train.dtype);
-  train.update_weights = options.update_weights;
-  std::vector<Program> programs;
-  programs.push_back(build_train_program(run.model, layout, run.mesh, rank, train));
-  programs.push_back(build_eval_program(run.model, layout, run.mesh, rank,
-                                        {.microbatch = microbatch_sequences(config),
-                                         .sequence = config.train.sequence,
-                                         .dtype = train.dtype,
-                                         .parallel = run.parallel}));
-  if (config.parallel.context > 1) {
-    std::ranges::transform(programs, programs.begin(), cut_exchanges);
-  }
-  const PassSetup setup{
-      .pairs = paired_jobs(schedule_options(run.mesh, run.parallel, run.num_microbatches),
-                           run.mesh.position(rank).pipeline),
-      .fuse_swiglu = {.enabled = fuses_swiglu(config)},
-      .halve_forward = {.rows = halves_forwards(config.overlap)
-                                    ? config.train.microbatch * config.train.sequence
-                                    : 0}};
-  RankPlan plan =
-      plan_with_setup(std::move(programs), config.overlap, config.memory, options, setup);
-  plan.layout = std::move(layout);
-  return plan;
-}
-
-std::unique_ptr<CostModel> overlap_cost_model(const RunConfig& config) {
-  const std::string& name = config.overlap.cost;
-  if (name.empty()) {
-    return nullptr;
-  }
-  check_cost_is_named(config);
-  try {
-    return with_links_of_run(load_cost_model(name, static_cast<int>(config.parallel.ranks)),
-                             config.links);
-  } catch (const ConfigError& error) {
-    throw_config_error("overlap.cost = {}: {}", quote(name, 60), error.what());
-  } catch (const DataError& error) {  // a file that is not there, or no profile
-    throw_data_error("overlap.cost = {}: {}", quote(name, 60), error.what());
-  }
-}
-
-RunPlan plan_run(const RunConfig& config, int64_t tokenizer_vocabulary,
-                 const PlanOptions& given_options) {
+RunPlan plan_run(const RunSpec& run, const PlanOptions& given_options) {
   PlanOptions options = given_options;
-  const auto named_model = options.cost_model == nullptr ? overlap_cost_model(config) : nullptr;
-  if (named_model != nullptr) {
-    options.cost_model = named_model.get();
-  }
-  RunPlan plan;
-  plan.model = resolve_model(config.model, config.train.sequence, tokenizer_vocabulary);
-  check_model_size(plan.model);
-  check_batch_size(config.train, plan.model);
-  plan.layout = make_parameter_layout(model_parameters(plan.model));
-  plan.mesh = Mesh(mesh_sizes(config, plan.model));
-  plan.parallel = parallel_options(config, plan.model);
-  plan.num_microbatches = num_microbatches(config);
+  options.cost_model = options.cost_model != nullptr ? options.cost_model : run.cost_model.get();
+  RunPlan plan{.model = run.model,
+               .layout = make_parameter_layout(model_parameters(run.model)),
+               .mesh = run.mesh,
+               .parallel = run.parallel,
+               .num_microbatches = run.num_microbatches,
+               .ranks = {},
+               .stand_ins = options.stand_ins};
   std::vector<int> ranks = planned_ranks(options, plan.mesh);
   const size_t num_wanted = ranks.size();
-  plan.stand_ins = options.stand_ins;
-  const bool is_ordered = is_scheduled(config.overlap) && options.schedule;
+  const bool is_ordered = run.is_scheduled && options.schedule;
   if (is_ordered && !options.one_rank_per_stage && options.stand_ins.empty()) {
     ranks = ranks_to_schedule(plan.mesh, std::move(ranks));
   }
-  check_program_size(config, plan, ranks);
+  check_program_size(run, ranks);
   for (const int rank : ranks) {
-    plan.ranks.push_back(plan_rank(config, plan, rank, options));
+    plan.ranks.push_back(plan_rank(run, rank, options));
   }
   if (is_ordered) {
-    schedule_kinds(plan, config, schedule_costs(config.overlap, options), options.verify);
+    schedule_kinds(plan, run, schedule_costs(run.config.overlap, options.cost_model),
+                   options.verify);
     plan.ranks.erase(plan.ranks.begin() + static_cast<ptrdiff_t>(num_wanted), plan.ranks.end());
   }
   const bool all = options.ranks.empty() && !options.one_rank_per_stage;
@@ -366,7 +278,8 @@ void verify_plan(const RunPlan& plan) {
   }
 }
 
-std::string describe_run_plan(const RunPlan& plan, const RunConfig& config) {
+std::string describe_run_plan(const RunPlan& plan, const RunSpec& run) {
+  const RunConfig& config = run.config;
   const RankPlan& rank = plan.ranks.front();
   const Program& train = rank.programs[kTrainProgram];
   std::string text = fmt::format("model    {}\n", describe_model(plan.model));
@@ -374,10 +287,10 @@ std::string describe_run_plan(const RunPlan& plan, const RunConfig& config) {
     text +=
         fmt::format("preset   {} with another {}\n", config.model.preset, fmt::join(keys, ", "));
   }
-  text += fmt::format(
-      "step     {} ranks x {} microbatches x {} sequences x {} tokens = {} tokens\n",
-      plan.mesh.num_ranks(), plan.num_microbatches, microbatch_sequences(config),
-      config.train.sequence, format_count(config.train.global_batch * config.train.sequence));
+  text +=
+      fmt::format("step     {} ranks x {} microbatches x {} sequences x {} tokens = {} tokens\n",
+                  plan.mesh.num_ranks(), plan.num_microbatches, run.microbatch_sequences,
+                  config.train.sequence, format_count(run.tokens_per_step()));
   text += fmt::format(
       "program  {} tasks, {} buffers, {} streams, {} events {}\n", train.tasks.size(),
       train.buffers.size(), train.streams.size(), train.num_events,

@@ -1,18 +1,17 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "config/run_config.h"
 #include "ir/program.h"
 #include "memory/memory_plan.h"
 #include "model/model_spec.h"
 #include "parallel/mesh.h"
 #include "parallel/parameter_layout.h"
 #include "passes/runner.h"
+#include "plan/run_spec.h"
 #include "sim/cost_model.h"
 
 namespace braid {
@@ -42,7 +41,7 @@ struct RunPlan {
 };
 
 struct PlanOptions {
-  /// Of compute, instead of train.dtype; f64 needs update_weights = false.
+  /// Of compute, instead of RunSpec::dtype; f64 needs update_weights = false.
   std::optional<DType> dtype = {};
   /// False: the training program ends with the reduced main gradients, which then are persistent,
   /// and leaves the weights alone.
@@ -58,44 +57,31 @@ struct PlanOptions {
   /// False: orders that are chosen for all ranks at once (`is_scheduled`) are not.
   bool schedule = true;
   /// For passes that weigh costs, see PassContext; must have a device for every rank of the
-  /// run. Null: `overlap_cost_model`, and without one such passes do without. Not owned.
+  /// run. Null: RunSpec::cost_model, and without one such passes do without. Not owned.
   const CostModel* cost_model = nullptr;
   /// Verify programs before the first and after each pass, unless BRAID_VERIFY says otherwise.
   /// False for a search, which builds hundreds of runs and keeps one.
   bool verify = true;
 };
 
-/// What overlap.cost names, with a device for every rank of the run; null if it is empty. Throws
-/// ConfigError, and DataError for a profile that cannot be read.
-std::unique_ptr<CostModel> overlap_cost_model(const RunConfig& config);
-
 /// By position in the pipeline: the rank that is first in all other dimensions.
 std::vector<int> first_rank_of_stages(const Mesh& mesh);
 
-/// Resolves the model, builds every rank's programs, runs the passes, plans memory. Where all ranks
-/// are planned, `verify_plan`, unless BRAID_VERIFY turns checks off. `config` must
-/// be validated and resolved. `tokenizer_vocabulary` as in `resolve_model`. Throws ConfigError.
-/// Time and memory grow with the planned ranks, not with those of the run.
-RunPlan plan_run(const RunConfig& config, int64_t tokenizer_vocabulary,
-                 const PlanOptions& options = {});
-
-/// The programs of one rank of a run whose model, mesh, parallel options and number of microbatches
-/// are set.
-RankPlan plan_rank(const RunConfig& config, const RunPlan& run, int rank,
-                   const PlanOptions& options = {});
+/// Builds every rank's programs, runs the passes, plans memory. Where all ranks are planned,
+/// `verify_plan`, unless BRAID_VERIFY turns checks off. Throws ConfigError. Time and memory grow
+/// with the planned ranks, not with those of the run.
+RunPlan plan_run(const RunSpec& run, const PlanOptions& options = {});
 
 /// Checks the programs of all ranks against each other, as after all passes (see verify_ranks.h).
 /// All ranks must be planned, in order. Throws InternalError naming the program, ranks and tasks.
 void verify_plan(const RunPlan& plan);
 
-/// Runs the pass pipeline as sections [overlap] and [memory] and the debug variables of docs/env.md
-/// say.
-RankPlan plan_rank(std::vector<Program> programs, const OverlapConfig& overlap,
-                   const MemoryConfig& memory = {}, const CostModel* cost_model = nullptr,
-                   bool verify = true);
+/// Programs of no run: with the passes of a run file that says nothing of them, and as the debug
+/// variables of docs/env.md say. RankPlan::layout is empty.
+RankPlan plan_programs(std::vector<Program> programs);
 
 /// What a person wants to know before the run: model, ranks, tokens per step, passes, memory by
 /// class.
-std::string describe_run_plan(const RunPlan& plan, const RunConfig& config);
+std::string describe_run_plan(const RunPlan& plan, const RunSpec& run);
 
 }  // namespace braid

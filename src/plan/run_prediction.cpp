@@ -40,7 +40,7 @@ ReportInput predicted_step(const SimulatedRun& run, std::string title) {
   const RankPlan& first = run.plan().ranks.front();
   ReportInput report;
   report.title = std::move(title);
-  report.config_toml = to_toml(run.config());
+  report.config_toml = to_toml(run.spec().config);
   report.model = describe_model(run.plan().model);
   report.passes = first.passes;
   report.memory = first.memory;

@@ -21,6 +21,7 @@
 #include "memory/quick_plan.h"
 #include "passes/rearrange.h"
 #include "passes/streams/insert_events.h"
+#include "plan/choices.h"
 #include "plan/choose_engines.h"
 #include "plan/memory_needs.h"
 #include "plan/microbatch_pairs.h"
@@ -30,8 +31,6 @@
 
 namespace braid {
 namespace {
-
-constexpr std::string_view kHiddenCopies = "hidden";
 
 constexpr VerifyRanksOptions kOneOrder{.one_order_of_collectives = true,
                                        .one_order_of_messages = true};
@@ -44,6 +43,10 @@ constexpr double kWorthMemory = 0.005;
 
 /// Orders that turn out not to fit are tried again so often, with less memory.
 constexpr int kMaxRetries = 3;
+
+bool hides_copies(const OverlapConfig& overlap) {
+  return choice<EngineChoice>(overlap.comm_engine) == EngineChoice::kHidden;
+}
 
 RankPrograms with_programs(const RankPrograms& ranks, std::span<const Program> programs) {
   RankPrograms result = ranks;
@@ -64,12 +67,12 @@ struct Candidate {
 
 class PlanScheduler {
  public:
-  PlanScheduler(RunPlan& plan, const RunConfig& config, const CostModel& model, bool verify)
+  PlanScheduler(RunPlan& plan, const RunSpec& run, const CostModel& model, bool verify)
       : plan_(plan),
         model_(model),
         verify_(verify),
-        orders_(config.overlap.list_schedule),
-        chooses_engines_(config.overlap.comm_engine == kHiddenCopies),
+        orders_(run.config.overlap.list_schedule),
+        chooses_engines_(hides_copies(run.config.overlap)),
         ranks_(rank_programs(plan)) {
     is_one_order_ = verify_ranks(ranks_, kOneOrder).empty();
     const SimResult before = simulate(ranks_, model);
@@ -77,7 +80,8 @@ class PlanScheduler {
     spec_ns_ = measured_spec_ns(ranks_, before);
     for (const RankPlan& rank : plan.ranks) {
       const int64_t beside =
-          gpu_needs(rank, {.repeatable = config.runtime.repeatable, .with_context = true}).bytes() -
+          gpu_needs(rank, {.repeatable = run.config.runtime.repeatable, .with_context = true})
+              .bytes() -
           rank.memory.step_bytes;
       room_bytes_.push_back(
           std::max(rank.memory.step_bytes, model.cluster().device.memory_bytes - beside));
@@ -422,16 +426,14 @@ void take_order(const RankPlan& from, RankPlan& to) {
 }  // namespace
 
 bool is_scheduled(const OverlapConfig& overlap) {
-  return overlap.list_schedule || overlap.comm_engine == kHiddenCopies;
+  return overlap.list_schedule || hides_copies(overlap);
 }
 
-void schedule_plan(RunPlan& plan, const RunConfig& config, const CostModel& cost_model,
-                   bool verify) {
-  PlanScheduler(plan, config, cost_model, verify).run();
+void schedule_plan(RunPlan& plan, const RunSpec& run, const CostModel& cost_model, bool verify) {
+  PlanScheduler(plan, run, cost_model, verify).run();
 }
 
-void schedule_kinds(RunPlan& plan, const RunConfig& config, const CostModel& cost_model,
-                    bool verify) {
+void schedule_kinds(RunPlan& plan, const RunSpec& run, const CostModel& cost_model, bool verify) {
   const std::vector<uint32_t> planned_of = rank_programs(plan).program_of;
   std::vector<RankPlan> planned = std::exchange(plan.ranks, {});
   std::map<uint64_t, size_t> kinds;  // by hash: index into plan.ranks
@@ -447,7 +449,7 @@ void schedule_kinds(RunPlan& plan, const RunConfig& config, const CostModel& cos
   for (const uint32_t of_rank : planned_of) {
     plan.stand_ins.push_back(plan.ranks[kind_of[of_rank]].programs[kTrainProgram].rank);
   }
-  schedule_plan(plan, config, cost_model, verify);
+  schedule_plan(plan, run, cost_model, verify);
   for (size_t i = 0; i < planned.size(); ++i) {
     take_order(plan.ranks[kind_of[i]], planned[i]);
   }

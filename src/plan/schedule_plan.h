@@ -24,13 +24,13 @@ bool is_scheduled(const OverlapConfig& overlap);
 /// sums that copy engines are chosen for, which then are those of the CPU
 /// (passes/streams/comm_engine.h). Deterministic. `verify`: as PlanOptions; without it memory is
 /// planned quickly, too. Throws InternalError as `Simulator`.
-void schedule_plan(RunPlan& plan, const RunConfig& config, const CostModel& cost_model,
+void schedule_plan(RunPlan& plan, const RunSpec& run, const CostModel& cost_model,
                    bool verify = true);
 
 /// The same by one planned rank of each `structure_hash`: the others have programs equal to its
 /// own, and the same order. So it does not matter which of them are planned, where the rest have
 /// RunPlan::stand_ins.
-void schedule_kinds(RunPlan& plan, const RunConfig& config, const CostModel& cost_model,
+void schedule_kinds(RunPlan& plan, const RunSpec& run, const CostModel& cost_model,
                     bool verify = true);
 
 }  // namespace braid

@@ -99,7 +99,7 @@ ReportInput simulated_report(const SimulatedRun& run, std::span<const int> ranks
   const RunPlan& plan = run.plan();
   const RankPlan& most = neediest(plan);
   ReportInput report{.title = std::move(title),
-                     .config_toml = to_toml(run.config()),
+                     .config_toml = to_toml(run.spec().config),
                      .model = describe_model(plan.model),
                      .passes = plan.ranks.front().passes,
                      .memory = most.memory,
@@ -111,9 +111,9 @@ ReportInput simulated_report(const SimulatedRun& run, std::span<const int> ranks
   }
   report.memory_over_time = memory_over_time(run, report.timeline);
   if (plan.mesh.num_ranks() > 1) {
-    report.layout = describe_layout(run.config(), plan.model);
+    report.layout = describe_layout(run.spec());
     report.stages = stage_table(plan);
-    report.jobs = pipeline_jobs(run.config(), plan.model);
+    report.jobs = pipeline_jobs(run.spec());
   }
   return report;
 }

@@ -1,13 +1,12 @@
 #include "plan/simulated_run.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/errors.h"
 #include "config/validate.h"
 #include "model/model_spec.h"
-#include "plan/model_setup.h"
-#include "plan/parallel_setup.h"
-#include "plan/schedule_plan.h"
+#include "plan/rank_programs.h"
 
 namespace braid {
 namespace {
@@ -24,20 +23,15 @@ std::vector<int> first_ranks(const Mesh& mesh) {
 }
 
 /// Tasks are ordered by the costs that they are simulated with, if the run file names none.
-RunPlan plan_first_ranks(const RunConfig& config, int64_t vocabulary, const CostModel& simulated,
-                         PlannedRanks planned) {
-  const OverlapConfig& overlap = config.overlap;
+RunPlan plan_first_ranks(const RunSpec& run, const CostModel& simulated, PlannedRanks planned) {
   const CostModel* const model =
-      is_scheduled(overlap) && overlap.cost.empty() ? &simulated : nullptr;
+      run.is_scheduled && run.cost_model == nullptr ? &simulated : nullptr;
   if (planned == PlannedRanks::kOnePerStage) {
-    return plan_run(config, vocabulary,
-                    {.one_rank_per_stage = true, .cost_model = model, .verify = false});
+    return plan_run(run, {.one_rank_per_stage = true, .cost_model = model, .verify = false});
   }
-  const ModelSpec spec = resolve_model(config.model, config.train.sequence, vocabulary);
-  return plan_run(config, vocabulary,
-                  {.ranks = first_ranks(Mesh(mesh_sizes(config, spec))),
-                   .cost_model = model,
-                   .verify = planned == PlannedRanks::kEveryPlace});
+  return plan_run(run, {.ranks = first_ranks(run.mesh),
+                        .cost_model = model,
+                        .verify = planned == PlannedRanks::kEveryPlace});
 }
 
 double as_double(int64_t value) {
@@ -84,11 +78,11 @@ RunConfig scaled_to_ranks(RunConfig config, int64_t num_ranks) {
   return resolved(std::move(config));
 }
 
-SimulatedRun::SimulatedRun(const RunConfig& config, int64_t tokenizer_vocabulary,
-                           const CostModel& model, const SimOptions& options, PlannedRanks planned)
-    : config_(config),
+SimulatedRun::SimulatedRun(RunSpec run, const CostModel& model, const SimOptions& options,
+                           PlannedRanks planned)
+    : spec_(std::move(run)),
       model_(model),
-      plan_(plan_first_ranks(config, tokenizer_vocabulary, model, planned)),
+      plan_(plan_first_ranks(spec_, model, planned)),
       result_(simulate(rank_programs(), model, options)) {
   analyze();
 }
@@ -111,18 +105,16 @@ void SimulatedRun::analyze() {
 }
 
 double SimulatedRun::tokens_per_s() const {
-  const double tokens = as_double(config_.train.global_batch) * as_double(config_.train.sequence);
-  return tokens / (as_double(std::max<int64_t>(step_ns(), 1)) * 1e-9);
+  return as_double(spec_.tokens_per_step()) / (as_double(std::max<int64_t>(step_ns(), 1)) * 1e-9);
 }
 
 double SimulatedRun::flops_per_s_per_rank() const {
-  return tokens_per_s() * train_flops_per_token(plan_.model, config_.train.sequence) /
+  return tokens_per_s() * train_flops_per_token(plan_.model, spec_.config.train.sequence) /
          plan_.mesh.num_ranks();
 }
 
 double SimulatedRun::mfu() const {
-  const DType dtype = config_.train.dtype == "bfloat16" ? DType::kBF16 : DType::kF32;
-  return flops_per_s_per_rank() / model_.cluster().device.peak_flops_per_s(dtype);
+  return flops_per_s_per_rank() / model_.cluster().device.peak_flops_per_s(spec_.dtype);
 }
 
 const SimulatedRank& SimulatedRun::busiest() const {

@@ -69,13 +69,12 @@ class SimulatedRun {
  public:
   /// Plans and simulates the ranks that `planned` says. Each stands for those that differ in their
   /// place in the data dimension only: they have the same tasks but for a few of the optimizer,
-  /// where state is sharded. `config` must be validated and resolved; `model`'s cluster must have a
-  /// device for every rank, and `model` outlive the run. Throws ConfigError as `plan_run`, and
-  /// InternalError as `Simulator`.
-  SimulatedRun(const RunConfig& config, int64_t tokenizer_vocabulary, const CostModel& model,
-               const SimOptions& options = {}, PlannedRanks planned = PlannedRanks::kEveryPlace);
+  /// where state is sharded. `model`'s cluster must have a device for every rank, and `model`
+  /// outlive the run. Throws ConfigError as `plan_run`, and InternalError as `Simulator`.
+  SimulatedRun(RunSpec run, const CostModel& model, const SimOptions& options = {},
+               PlannedRanks planned = PlannedRanks::kEveryPlace);
 
-  const RunConfig& config() const { return config_; }
+  const RunSpec& spec() const { return spec_; }
   const RunPlan& plan() const { return plan_; }
   const CostModel& model() const { return model_; }
   const SimResult& result() const { return result_; }
@@ -100,7 +99,7 @@ class SimulatedRun {
  private:
   void analyze();
 
-  RunConfig config_;
+  RunSpec spec_;
   const CostModel& model_;
   RunPlan plan_;
   SimResult result_;

@@ -39,22 +39,16 @@ std::string sources_text(const SerialPrediction& prediction) {
   return join(parts, ", ");
 }
 
-DType compute_dtype(const RunConfig& config) {
-  return config.train.dtype == "bfloat16" ? DType::kBF16 : DType::kF32;
-}
-
 }  // namespace
 
-std::string describe_prediction(const RunPlan& plan, const RunConfig& config,
-                                const CostModel& model) {
+std::string describe_prediction(const RunPlan& plan, const RunSpec& run, const CostModel& model) {
   const SerialPrediction prediction =
       predict_serial(plan.ranks.front().programs[kTrainProgram], model);
   const double step_s = seconds(prediction.step_ns());
-  const auto tokens =
-      static_cast<double>(config.train.global_batch) * static_cast<double>(config.train.sequence);
+  const auto tokens = static_cast<double>(run.tokens_per_step());
   const double flops_per_s =
-      tokens * train_flops_per_token(plan.model, config.train.sequence) / step_s;
-  const double peak = model.cluster().device.peak_flops_per_s(compute_dtype(config)) *
+      tokens * train_flops_per_token(plan.model, run.config.train.sequence) / step_s;
+  const double peak = model.cluster().device.peak_flops_per_s(run.dtype) *
                       static_cast<double>(plan.mesh.num_ranks());
   return fmt::format(
       "cost     {}\n"

@@ -2,7 +2,6 @@
 
 #include <string>
 
-#include "config/run_config.h"
 #include "plan/run_plan.h"
 #include "sim/cost_model.h"
 
@@ -10,9 +9,8 @@ namespace braid {
 
 /// What a training step of rank 0 takes with all of its tasks one after the other, by kind of op;
 /// tokens per second, MFU, and how much of the time rests on measurements. `plan` is that of
-/// `config`; the model's cluster has a device for every rank. Throws InternalError for an op that
+/// `run`; the model's cluster has a device for every rank. Throws InternalError for an op that
 /// the model cannot price.
-std::string describe_prediction(const RunPlan& plan, const RunConfig& config,
-                                const CostModel& model);
+std::string describe_prediction(const RunPlan& plan, const RunSpec& run, const CostModel& model);
 
 }  // namespace braid

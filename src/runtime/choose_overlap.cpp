@@ -1,9 +1,9 @@
 #include "runtime/choose_overlap.h"
 
 #include <chrono>
-#include <memory>
+#include <utility>
 
-#include "plan/run_plan.h"
+#include "plan/run_spec.h"
 #include "runtime/progress_bar.h"
 #include "tune/auto_overlap.h"
 
@@ -17,36 +17,34 @@ int64_t now_ns() {
       .count();
 }
 
-AutoOverlap search(const RunConfig& config, int64_t vocabulary, const CostModel& model,
+AutoOverlap search(const RunSpec& run, const CostModel& model,
                    const ChooseOverlapOptions& options) {
   if (!options.progress_bar || !options.print) {
-    return auto_overlap(config, vocabulary, model);
+    return auto_overlap(run, model);
   }
   ProgressBar bar({.print = options.print, .columns = terminal_columns, .now_ns = now_ns});
   AutoOverlapOptions search_options;
   search_options.on_progress = [&](const AutoOverlapProgress& progress) {
     bar.update({.step = progress.trials, .num_steps = progress.at_most});
   };
-  AutoOverlap found = auto_overlap(config, vocabulary, model, search_options);
+  AutoOverlap found = auto_overlap(run, model, search_options);
   bar.erase();
   return found;
 }
 
 }  // namespace
 
-RunConfig choose_overlap(const RunConfig& config, int64_t vocabulary,
-                         const ChooseOverlapOptions& options) {
-  if (!wants_auto_overlap(config)) {
-    return config;
+RunSpec choose_overlap(const RunSpec& run, const ChooseOverlapOptions& options) {
+  if (!wants_auto_overlap(run.config)) {
+    return run;
   }
   const Clock::time_point begin = Clock::now();
-  const auto named = options.model == nullptr ? overlap_cost_model(config) : nullptr;
-  const AutoOverlap found =
-      search(config, vocabulary, options.model != nullptr ? *options.model : *named, options);
+  AutoOverlap found =
+      search(run, options.model != nullptr ? *options.model : *run.cost_model, options);
   if (options.print) {
     options.print(describe(found, std::chrono::duration<double>(Clock::now() - begin).count()));
   }
-  return found.config;
+  return std::move(found.run);
 }
 
 }  // namespace braid

@@ -15,14 +15,15 @@
 #include "base/text.h"
 #include "memory/memory_classes.h"
 #include "ops/op.h"
+#include "plan/choices.h"
 #include "plan/exact_memory.h"
-#include "plan/model_setup.h"
-#include "plan/parallel_setup.h"
+#include "plan/run_spec.h"
 
 namespace braid {
 namespace {
 
-constexpr std::array<const char*, 3> kPolicies = {"norms", "attention", "full"};
+constexpr std::array kPolicies = {RecomputeChoice::kNorms, RecomputeChoice::kAttention,
+                                  RecomputeChoice::kFull};
 
 /// One of so many parts of a memory stays free: what the driver and NCCL take is estimated, and
 /// other programs come and go.
@@ -60,7 +61,8 @@ bool better_offsets_may_fit(const MemoryUse& use) {
 }
 
 struct Trial {
-  RunConfig config;
+  RunSpec run;
+  RecomputeChoice policy = RecomputeChoice::kNone;
   std::vector<MemoryUse> uses;
   double work = 0;
 
@@ -83,20 +85,17 @@ struct Trial {
 /// Plans a run with one policy or another.
 class Trials {
  public:
-  Trials(const RunConfig& config, int64_t vocabulary, const RunMemory& memory)
-      : config_(config), vocabulary_(vocabulary), memory_(memory) {
-    const ModelSpec model = resolve_model(config.model, config.train.sequence, vocabulary);
-    num_layers_ = model.layers;
-    ranks_ = edge_ranks(Mesh(mesh_sizes(config, model)));
-  }
+  Trials(const RunSpec& run, const RunMemory& memory)
+      : run_(run), memory_(memory), ranks_(edge_ranks(run.mesh)) {}
 
-  int64_t num_layers() const { return num_layers_; }
+  int64_t num_layers() const { return run_.model.layers; }
 
   /// In the first `layers` layers.
-  Trial run(const char* policy, int64_t layers) const {
-    Trial trial{.config = with(policy, layers == num_layers_ ? 0 : layers), .uses = {}};
-    RunPlan plan = plan_run(trial.config, vocabulary_, {.ranks = ranks_, .verify = false});
-    trial.uses = memory_uses(plan, trial.config, memory_);
+  Trial run(RecomputeChoice policy, int64_t layers) const {
+    Trial trial{
+        .run = with(policy, layers == num_layers() ? 0 : layers), .policy = policy, .uses = {}};
+    RunPlan plan = plan_run(trial.run, {.ranks = ranks_, .verify = false});
+    trial.uses = memory_uses(plan, trial.run, memory_);
     plan_exactly_where_it_decides(plan, trial);
     trial.work = work_of(plan);
     return trial;
@@ -104,13 +103,13 @@ class Trials {
 
   /// With the fewest layers that fit; nothing where all of them do not. What is needed falls nearly
   /// in a straight line with the layers, so each next guess lies on it.
-  std::optional<Trial> fewest_layers(const char* policy, const Trial& none) const {
-    Trial fitting = run(policy, num_layers_);
+  std::optional<Trial> fewest_layers(RecomputeChoice policy, const Trial& none) const {
+    Trial fitting = run(policy, num_layers());
     if (!fitting.fits()) {
       return std::nullopt;
     }
     int64_t too_few = 0;
-    int64_t enough = num_layers_;
+    int64_t enough = num_layers();
     int64_t missing = none.bytes_too_many();
     while (enough - too_few > 1) {
       const auto spare = static_cast<double>(-fitting.bytes_too_many());
@@ -143,21 +142,19 @@ class Trials {
           rank.memory = exact_memory(rank);
         }
       }
-      trial.uses = memory_uses(plan, trial.config, memory_);
+      trial.uses = memory_uses(plan, trial.run, memory_);
     }
   }
 
-  RunConfig with(const char* policy, int64_t layers) const {
-    RunConfig config = config_;
-    config.memory.recompute = policy;
+  RunSpec with(RecomputeChoice policy, int64_t layers) const {
+    RunConfig config = run_.config;
+    config.memory.recompute = choice_name(policy);
     config.memory.recompute_layers = layers;
-    return config;
+    return resolve_again(run_, config);
   }
 
-  const RunConfig& config_;
-  int64_t vocabulary_;
+  const RunSpec& run_;
   const RunMemory& memory_;
-  int64_t num_layers_ = 0;
   std::vector<int> ranks_;
 };
 
@@ -167,8 +164,8 @@ std::string describe_needs(const Trial& trial) {
 }
 
 std::string describe(const Trial& chosen, const Trial& none, int64_t num_layers) {
-  const MemoryConfig& memory = chosen.config.memory;
-  if (memory.recompute == "none") {
+  const MemoryConfig& memory = chosen.run.config.memory;
+  if (chosen.policy == RecomputeChoice::kNone) {
     return fmt::format("recompute none: everything fits, {}\n", describe_needs(none));
   }
   const int64_t layers = memory.recompute_layers == 0 ? num_layers : memory.recompute_layers;
@@ -181,20 +178,19 @@ std::string describe(const Trial& chosen, const Trial& none, int64_t num_layers)
 }  // namespace
 
 bool wants_auto_recompute(const RunConfig& config) {
-  return config.memory.recompute == "auto";
+  return choice<RecomputeChoice>(config.memory.recompute) == RecomputeChoice::kAuto;
 }
 
-RunConfig choose_recompute(const RunConfig& config, int64_t tokenizer_vocabulary,
-                           const RunMemory& memory,
-                           const std::function<void(std::string_view)>& print) {
-  if (!wants_auto_recompute(config)) {
-    return config;
+RunSpec choose_recompute(const RunSpec& run, const RunMemory& memory,
+                         const std::function<void(std::string_view)>& print) {
+  if (!wants_auto_recompute(run.config)) {
+    return run;
   }
-  const Trials trials(config, tokenizer_vocabulary, memory);
-  const Trial none = trials.run("none", trials.num_layers());
+  const Trials trials(run, memory);
+  const Trial none = trials.run(RecomputeChoice::kNone, trials.num_layers());
   std::optional<Trial> chosen = none.fits() ? std::optional(none) : std::nullopt;
   if (!chosen) {
-    for (const char* const policy : kPolicies) {
+    for (const RecomputeChoice policy : kPolicies) {
       std::optional<Trial> trial = trials.fewest_layers(policy, none);
       if (trial && (!chosen || trial->work < chosen->work)) {
         chosen = std::move(trial);
@@ -202,12 +198,12 @@ RunConfig choose_recompute(const RunConfig& config, int64_t tokenizer_vocabulary
     }
   }
   if (!chosen) {
-    chosen = trials.run("full", trials.num_layers());
+    chosen = trials.run(RecomputeChoice::kFull, trials.num_layers());
   }
   if (print) {
     print(describe(*chosen, none, trials.num_layers()));
   }
-  return chosen->config;
+  return std::move(chosen->run);
 }
 
 }  // namespace braid

@@ -1,9 +1,8 @@
 #pragma once
 
-#include <cstdint>
 #include <optional>
 
-#include "config/run_config.h"
+#include "plan/run_spec.h"
 #include "runtime/choose_overlap.h"
 #include "runtime/memory_check.h"
 
@@ -14,8 +13,7 @@ namespace braid {
 /// then fits beside it is chosen once more. `memory`: where the run happens; nothing: not known,
 /// and recompute = "auto" stays, with a line that says so (programs are then planned without any).
 /// Throws what these two throw.
-RunConfig choose_settings(const RunConfig& config, int64_t tokenizer_vocabulary,
-                          const std::optional<RunMemory>& memory,
-                          const ChooseOverlapOptions& options = {});
+RunSpec choose_settings(const RunSpec& run, const std::optional<RunMemory>& memory,
+                        const ChooseOverlapOptions& options = {});
 
 }  // namespace braid

@@ -6,6 +6,7 @@
 #include "base/errors.h"
 #include "base/text.h"
 #include "config/validate.h"
+#include "plan/choices.h"
 #include "plan/most_streams.h"
 
 namespace braid {
@@ -31,7 +32,9 @@ std::string why_not_several(const RunConfig& config, const CudaGpus& gpus,
                        describe_shares(shares),
                        num_gpus == 1 ? "is 1 GPU" : fmt::format("are {} GPUs", num_gpus));
   }
-  return config.overlap.comm_engine == "copy" ? "" : gpus.why_alone;  // which is about NCCL
+  return choice<EngineChoice>(config.overlap.comm_engine) == EngineChoice::kCopy
+             ? ""
+             : gpus.why_alone;  // which is about NCCL
 }
 
 /// Why no GPU here can run this; empty if one can.
@@ -40,7 +43,7 @@ std::string why_no_gpu_runs(const RunConfig& config, const CudaGpus& gpus,
   if (gpus.usable.empty()) {
     return gpus.why_none;
   }
-  if (config.train.dtype != "bfloat16") {
+  if (choice<DType>(config.train.dtype) != DType::kBF16) {
     return fmt::format("train.dtype = \"{}\", and GPUs run \"bfloat16\" only", config.train.dtype);
   }
   if (config.parallel.ranks != 1 && emulates_links(config.links)) {
@@ -57,7 +60,8 @@ CudaGpus gpus_for(const RunConfig& config) {
 
 Device choose_device(const RunConfig& config, const CudaGpus& gpus,
                      std::optional<int> local_process) {
-  if (config.runtime.device == "cpu") {
+  const auto wanted = choice<DeviceChoice>(config.runtime.device);
+  if (wanted == DeviceChoice::kCpu) {
     return {};
   }
   const std::string reason = why_no_gpu_runs(config, gpus, local_process);
@@ -78,7 +82,7 @@ Device choose_device(const RunConfig& config, const CudaGpus& gpus,
     }
     return device;
   }
-  if (config.runtime.device == "cuda") {
+  if (wanted == DeviceChoice::kCuda) {
     throw_config_error(
         "runtime.device = \"cuda\": {}; change that, or set runtime.device = \"cpu\"", reason);
   }

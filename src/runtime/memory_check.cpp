@@ -7,6 +7,7 @@
 #include "base/errors.h"
 #include "base/text.h"
 #include "config/validate.h"
+#include "plan/run_spec.h"
 #include "plan/smaller_settings.h"
 #include "runtime/engine.h"
 #include "runtime/host_memory.h"
@@ -63,10 +64,9 @@ int64_t state_bytes(const RunPlan& plan) {
 /// Plans other settings of a run that does not fit.
 class Replanner {
  public:
-  Replanner(const RunPlan& plan, const RunConfig& config, int64_t tokenizer_vocabulary,
-            const RunMemory& memory, const MemoryUse& shortage)
-      : config_(config),
-        vocabulary_(tokenizer_vocabulary),
+  Replanner(const RunPlan& plan, const RunSpec& run, const RunMemory& memory,
+            const MemoryUse& shortage)
+      : run_(run),
         memory_(memory),
         kind_(shortage.kind),
         worst_rank_(shortage.rank),
@@ -74,16 +74,17 @@ class Replanner {
         state_is_too_large_(state_bytes(plan) > shortage.free_bytes) {}
 
   std::optional<int64_t> fitting_bytes(const RunConfig& changed) const {
-    if (state_is_too_large_ && changed.parallel.shard == config_.parallel.shard) {
+    if (state_is_too_large_ && changed.parallel.shard == run_.config.parallel.shard) {
       return std::nullopt;
     }
     try {
       validate(changed);
+      const RunSpec run = resolve_again(run_, changed);
       // The rank that needs most first: it alone can refuse.
-      if (worst_rank_ && !all_fit(uses_of(changed, {*worst_rank_}))) {
+      if (worst_rank_ && !all_fit(uses_of(run, {*worst_rank_}))) {
         return std::nullopt;
       }
-      const std::vector<MemoryUse> uses = uses_of(changed, edge_ranks_);
+      const std::vector<MemoryUse> uses = uses_of(run, edge_ranks_);
       return all_fit(uses) ? std::optional(bytes_of(uses)) : std::nullopt;
     } catch (const ConfigError&) {  // another rule refuses these settings
       return std::nullopt;
@@ -91,8 +92,8 @@ class Replanner {
   }
 
  private:
-  std::vector<MemoryUse> uses_of(const RunConfig& changed, const std::vector<int>& ranks) const {
-    return memory_uses(plan_run(changed, vocabulary_, {.ranks = ranks}), changed, memory_);
+  std::vector<MemoryUse> uses_of(const RunSpec& run, const std::vector<int>& ranks) const {
+    return memory_uses(plan_run(run, {.ranks = ranks}), run, memory_);
   }
 
   /// Of the memory that was too small.
@@ -103,8 +104,7 @@ class Replanner {
     return found->needs.bytes();
   }
 
-  const RunConfig& config_;
-  int64_t vocabulary_;
+  const RunSpec& run_;
   const RunMemory& memory_;
   std::string kind_;
   std::optional<int> worst_rank_;
@@ -159,11 +159,11 @@ RunMemory free_memory(const Device& device, const RunConfig& config) {
   return memory;
 }
 
-std::vector<MemoryUse> memory_uses(const RunPlan& plan, const RunConfig& config,
+std::vector<MemoryUse> memory_uses(const RunPlan& plan, const RunSpec& run,
                                    const RunMemory& memory) {
   std::vector<MemoryUse> uses;
   if (memory.gpu) {
-    uses.push_back(gpu_use(plan, config, *memory.gpu));
+    uses.push_back(gpu_use(plan, run.config, *memory.gpu));
   }
   if (memory.host_bytes) {
     uses.push_back(host_use(memory.gpu
@@ -193,23 +193,22 @@ std::string describe_shortage(const MemoryUse& use) {
       describe_parts(use.needs));
 }
 
-void check_memory(const RunPlan& plan, const RunConfig& config, int64_t tokenizer_vocabulary,
-                  const RunMemory& memory) {
-  const std::vector<MemoryUse> uses = memory_uses(plan, config, memory);
+void check_memory(const RunPlan& plan, const RunSpec& run, const RunMemory& memory) {
+  const std::vector<MemoryUse> uses = memory_uses(plan, run, memory);
   const auto shortage =
       std::find_if(uses.begin(), uses.end(), [](const MemoryUse& use) { return !use.fits(); });
   if (shortage == uses.end()) {
     return;
   }
-  const Replanner replanner(plan, config, tokenizer_vocabulary, memory, *shortage);
+  const Replanner replanner(plan, run, memory, *shortage);
   const auto fitting = find_fitting_setting(
-      config, plan.model.layers,
+      run.config, plan.model.layers,
       [&](const RunConfig& changed) { return replanner.fitting_bytes(changed); });
   throw_config_error(
       "{}; {}", describe_shortage(*shortage),
       fitting ? fmt::format("nearest valid setting: {} ({})", describe_changes(fitting->changes),
                             format_bytes(fitting->needed_bytes))
-              : last_resort(config, *shortage));
+              : last_resort(run.config, *shortage));
 }
 
 }  // namespace braid

@@ -53,7 +53,7 @@ std::vector<int> edge_ranks(const Mesh& mesh);
 
 /// The GPU of the planned rank that needs most, or the host of a run on the CPU; and the host of a
 /// run on GPUs.
-std::vector<MemoryUse> memory_uses(const RunPlan& plan, const RunConfig& config,
+std::vector<MemoryUse> memory_uses(const RunPlan& plan, const RunSpec& run,
                                    const RunMemory& memory);
 
 /// Lines for people: "fits     61.2 GiB of 80.0 GiB in a device of 80.0 GiB: rank 0, weights ...",
@@ -66,9 +66,7 @@ std::string describe_shortage(const MemoryUse& use);
 /// Throws ConfigError unless the run of this plan fits: what is needed and free, by class, and the
 /// nearest setting that fits. For that, runs with smaller_settings.h's settings are planned, which
 /// takes as long as planning two ranks per pipeline stage that many times; where none fits, the
-/// class that takes most is named. `config` validated and resolved, and planned with
-/// `tokenizer_vocabulary`.
-void check_memory(const RunPlan& plan, const RunConfig& config, int64_t tokenizer_vocabulary,
-                  const RunMemory& memory);
+/// class that takes most is named. `plan` is that of `run`.
+void check_memory(const RunPlan& plan, const RunSpec& run, const RunMemory& memory);
 
 }  // namespace braid

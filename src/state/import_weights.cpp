@@ -9,6 +9,7 @@
 #include "config/reference.h"
 #include "hugging_face/model_config.h"
 #include "hugging_face/tensor_folder.h"
+#include "plan/choices.h"
 #include "state/checkpointing.h"
 #include "state/hugging_face_source.h"
 
@@ -22,7 +23,7 @@ constexpr int64_t kLongestSequence = 1024;  // that generation looks back, unles
 
 ModelConfig model_keys(const ModelSpec& model) {
   ModelConfig keys;
-  keys.family = model.family == ModelFamily::kGpt2 ? "gpt2" : "llama";
+  keys.family = choice_name(model.family);
   keys.layers = model.layers;
   keys.width = model.width;
   keys.heads = model.heads;

@@ -2,17 +2,16 @@
 
 #include <cstdint>
 
-#include "config/run_config.h"
+#include "plan/run_spec.h"
 
 namespace braid {
 
-/// Learning rate of step `step`, counted from 1, of a run of `num_steps`. Rises linearly to the
+/// Learning rate of step `step`, counted from 1. Rises linearly to the
 /// full rate at the last warmup step, then follows optimizer.schedule down to
 /// optimizer.min_learning_rate:
 ///   cosine: half a cosine from the end of the warmup to decay_steps (0: num_steps);
 ///   wsd: full rate until the last decay_steps, which go down by decay_shape; Source: Hu et al.,
 ///   MiniCPM, 2024; constant: full rate.
-/// Requires a validated config.
-double learning_rate_at(const OptimizerConfig& config, int64_t num_steps, int64_t step);
+double learning_rate_at(const LearningRateSpec& rate, int64_t step);
 
 }  // namespace braid

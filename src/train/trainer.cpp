@@ -18,6 +18,7 @@
 #include "data/batch_loader.h"
 #include "launch/agreement.h"
 #include "model/model_spec.h"
+#include "plan/choices.h"
 #include "plan/run_plan.h"
 #include "runtime/device.h"
 #include "runtime/engine.h"
@@ -55,7 +56,7 @@ class TrainingRun {
         plan_(planned()),
         data_(opened_data()),
         engine_(*std::exchange(plan_, std::nullopt), engine_options()),
-        calendar_(config_, options_.stop_after_step),
+        calendar_(run_.config, options_.stop_after_step),
         meter_(meter_options()) {
     setup_.end("kernels");
     start_state();
@@ -68,8 +69,8 @@ class TrainingRun {
       return;
     }
     // Not before: a run that is refused must not describe the one that is in the folder.
-    write_file_atomically(config_.logging.run_folder + "/config.toml", to_toml(config_));
-    report_.emplace(TrainingReport::Source{.config = config_,
+    write_file_atomically(run_.config.logging.run_folder + "/config.toml", to_toml(run_.config));
+    report_.emplace(TrainingReport::Source{.run = run_,
                                            .plan = engine_.plan(),
                                            .first_step = first_step_,
                                            .unigram_entropy = data_.held_out_entropy()});
@@ -97,10 +98,10 @@ class TrainingRun {
                    .should_stop = [this](int64_t ended) { return should_stop(ended); },
                    .at_boundary = [this](int64_t of, bool stops) { at_boundary(of, stops); }});
     summary_.last_step = step;
-    summary_.stopped_early = step < config_.train.steps;
+    summary_.stopped_early = step < run_.config.train.steps;
     summary_.tokens_per_s = meter_.median_tokens_per_s();
     summary_.unigram_entropy = data_.held_out_entropy();
-    summary_.run_folder = config_.logging.run_folder;
+    summary_.run_folder = run_.config.logging.run_folder;
     if (leads()) {
       end_log();
     }
@@ -144,7 +145,7 @@ class TrainingRun {
   }
 
   TrainingData opened_data() {
-    TrainingData data = open_training_data(config_, *tokenizer_, processes_,
+    TrainingData data = open_training_data(run_.config, *tokenizer_, processes_,
                                            [this](const std::string& line) { print(line); });
     setup_.end("data");
     return data;
@@ -161,13 +162,13 @@ class TrainingRun {
     PlannedTraining planned =
         plan_training(config_, tokenizer_->vocabulary_size(), device_, processes_,
                       {.print = options_.print, .progress_bar = shows_progress()});
-    config_ = std::move(planned.config);
+    run_ = std::move(planned.run);
     setup_.end("plan");
     return std::move(planned.plan);
   }
 
   EngineOptions engine_options() const {
-    EngineOptions options = training_engine_options(config_, device_, processes_);
+    EngineOptions options = training_engine_options(run_, device_, processes_);
     if (options_.adjust_engine) {
       options_.adjust_engine(options);
     }
@@ -175,7 +176,7 @@ class TrainingRun {
   }
 
   void start_state() {
-    const StartState start = write_start_state(engine_, config_, processes_);
+    const StartState start = write_start_state(engine_, run_.config, processes_);
     first_step_ = start.first_step;
     summary_.checkpoint = start.checkpoint;
     if (!start.checkpoint.empty()) {
@@ -184,34 +185,34 @@ class TrainingRun {
   }
 
   BatchShape batch_shape() const {
-    return {.num_ranks = config_.parallel.data,
-            .num_microbatches = num_microbatches(config_),
-            .microbatch = microbatch_sequences(config_)};
+    return {.num_ranks = run_.config.parallel.data,
+            .num_microbatches = run_.num_microbatches,
+            .microbatch = run_.microbatch_sequences};
   }
 
-  int64_t consumed_samples(int64_t steps) const { return steps * config_.train.global_batch; }
-  int64_t tokens_per_step() const { return config_.train.global_batch * config_.train.sequence; }
+  int64_t consumed_samples(int64_t steps) const { return steps * run_.config.train.global_batch; }
 
   StepMeterOptions meter_options() const {
-    return {.global_batch = config_.train.global_batch,
-            .tokens_per_step = tokens_per_step(),
-            .flops_per_token = train_flops_per_token(engine_.plan().model, config_.train.sequence),
-            .num_ranks = config_.parallel.ranks};
+    return {
+        .global_batch = run_.config.train.global_batch,
+        .tokens_per_step = run_.tokens_per_step(),
+        .flops_per_token = train_flops_per_token(engine_.plan().model, run_.config.train.sequence),
+        .num_ranks = run_.config.parallel.ranks};
   }
 
   bool shows_progress() const {
-    const std::string& progress = config_.logging.progress;
-    return progress == "on" || (progress == "auto" && options_.terminal);
+    const auto progress = choice<Switch>(config_.logging.progress);
+    return progress == Switch::kOn || (progress == Switch::kAuto && options_.terminal);
   }
 
   RunLogOptions log_options() const {
-    return {.folder = config_.logging.run_folder,
-            .tensorboard = config_.logging.tensorboard,
+    return {.folder = run_.config.logging.run_folder,
+            .tensorboard = run_.config.logging.tensorboard,
             .progress_bar = shows_progress(),
-            .interval = config_.logging.interval,
+            .interval = run_.config.logging.interval,
             .first_step = first_step_,
-            .num_steps = config_.train.steps,
-            .global_batch = config_.train.global_batch,
+            .num_steps = run_.config.train.steps,
+            .global_batch = run_.config.train.global_batch,
             .print = options_.print};
   }
 
@@ -229,11 +230,11 @@ class TrainingRun {
       tracing_ = !tracing_;
       engine_.set_tracing(tracing_);
     }
-    const double rate = learning_rate_at(config_.optimizer, config_.train.steps, step);
+    const double rate = learning_rate_at(run_.learning_rate, step);
     meter_.begin(step, rate);
     const std::optional<StepBatch> batch = loader.next();
     check(batch.has_value(), "the training data ends before step {}", step);
-    engine_.begin_step(*batch, config_.optimizer, rate, step);
+    engine_.begin_step(*batch, run_.config.optimizer, rate, step);
   }
 
   void end_step(int64_t step) {
@@ -262,11 +263,11 @@ class TrainingRun {
   }
 
   void check_finite(int64_t step, const StepResult& result) {
-    if (config_.runtime.detect_nan != "off" && (!std::isfinite(result.loss) || result.skipped)) {
+    if (run_.detect_nan != NanCheck::kOff && (!std::isfinite(result.loss) || result.skipped)) {
       throw_device_error(
           "step {}: loss {} with gradient norm {}; stopped because runtime.detect_nan = \"{}\"{}",
-          step, result.loss, result.grad_norm, config_.runtime.detect_nan,
-          config_.runtime.detect_nan == "tensors" ? first_bad_tensor() : "");
+          step, result.loss, result.grad_norm, run_.config.runtime.detect_nan,
+          run_.detect_nan == NanCheck::kTensors ? first_bad_tensor() : "");
     }
   }
 
@@ -309,11 +310,11 @@ class TrainingRun {
   void evaluate(int64_t step) {
     BatchLoader loader(*data_.held_out(), {.shape = batch_shape()});
     double sum = 0;
-    for (int64_t i = 0; i < config_.eval.batches; ++i) {
+    for (int64_t i = 0; i < run_.config.eval.batches; ++i) {
       sum += engine_.evaluate(*loader.next());
     }
     if (leads()) {
-      log_->evaluation({.step = step, .loss = sum / static_cast<double>(config_.eval.batches)});
+      log_->evaluation({.step = step, .loss = sum / static_cast<double>(run_.config.eval.batches)});
     }
   }
 
@@ -322,14 +323,14 @@ class TrainingRun {
     const RunPlan& plan = engine_.plan();
     const DeviceShards state = engine_.state_shards();
     summary_.checkpoint = save_model_state(
-        config_.checkpoint.folder,
+        run_.config.checkpoint.folder,
         {.step = step,
          .consumed_samples = consumed_samples(step),
-         .consumed_tokens = step * tokens_per_step(),
-         .seed = config_.train.seed,
+         .consumed_tokens = step * run_.tokens_per_step(),
+         .seed = run_.config.train.seed,
          .model = describe_model(plan.model),
-         .config = to_toml(config_)},
-        plan.layout, plan.model, state.shards(), config_.checkpoint.keep,
+         .config = to_toml(run_.config)},
+        plan.layout, plan.model, state.shards(), run_.config.checkpoint.keep,
         {.leads = leads(), .all_gather = [this](std::string_view name, std::string bytes) {
            return processes_.all_gather(name, std::move(bytes));
          }});
@@ -350,13 +351,14 @@ class TrainingRun {
 
   SetupClock setup_;  // first: it counts from here
   ProcessGroup& processes_;
-  RunConfig config_;
+  const RunConfig config_;  // as asked for: `run_` has what is chosen
   const TrainerOptions options_;
   std::vector<RunLock> locks_;
   std::unique_ptr<RunLog> log_;  // of the first process, while `run` runs; before data_, whose
                                  // construction prints
   std::unique_ptr<Tokenizer> tokenizer_;
   Device device_;
+  RunSpec run_;                  // from the plan on
   std::optional<RunPlan> plan_;  // until the engine has it
   TrainingData data_;
   Engine engine_;

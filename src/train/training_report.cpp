@@ -43,7 +43,7 @@ std::vector<MemoryCurve> TrainingReport::memory_over_time(const Timeline& timeli
 }
 
 ReportInput TrainingReport::input(const Metrics& metrics) const {
-  const RunConfig& config = source_.config;
+  const RunConfig& config = source_.run.config;
   const RunPlan& plan = source_.plan;
   ReportInput report{.title = std::filesystem::path(config.logging.run_folder).filename().string(),
                      .config_toml = to_toml(config),
@@ -59,15 +59,15 @@ ReportInput TrainingReport::input(const Metrics& metrics) const {
   }
   report.memory_over_time = memory_over_time(report.timeline);
   if (plan.mesh.num_ranks() > 1) {
-    report.layout = describe_layout(config, plan.model);
+    report.layout = describe_layout(source_.run);
     report.stages = stage_table(plan);
-    report.jobs = pipeline_jobs(config, plan.model);
+    report.jobs = pipeline_jobs(source_.run);
   }
   return report;
 }
 
 RunReport TrainingReport::save(const Metrics& metrics) const {
-  const std::string path = source_.config.logging.run_folder + "/" + kRunReportFile;
+  const std::string path = source_.run.config.logging.run_folder + "/" + kRunReportFile;
   RunReport report = run_report(input(metrics));
   if (source_.first_step > 1 && timelines_.empty()) {  // what was traced before stays
     report = with_earlier_trace(
@@ -79,7 +79,7 @@ RunReport TrainingReport::save(const Metrics& metrics) const {
 }
 
 std::string TrainingReport::write(const Metrics& metrics) const {
-  const std::string& folder = source_.config.logging.run_folder;
+  const std::string& folder = source_.run.config.logging.run_folder;
   if (!timelines_.empty()) {
     write_chrome_trace(folder + "/trace.json", timelines_);
   }

@@ -4,7 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "config/run_config.h"
 #include "plan/run_plan.h"
 #include "report/metrics_file.h"
 #include "report/report_html.h"
@@ -18,7 +17,7 @@ namespace braid {
 class TrainingReport {
  public:
   struct Source {
-    const RunConfig& config;
+    const RunSpec& run;
     const RunPlan& plan;  ///< both must outlive the report
     int64_t first_step = 1;
     double unigram_entropy = 0;

@@ -41,20 +41,22 @@ RunMemory least_memory(RunMemory memory, ProcessGroup& processes) {
 }
 
 /// As the first process chooses them, and as if all hosts had as many ranks as its own.
-RunConfig chosen_settings(const RunConfig& config, int64_t vocabulary, const Device& device,
-                          const RunMemory& memory, ProcessGroup& processes,
-                          const PlanOutput& output) {
+RunSpec chosen_settings(const RunConfig& config, int64_t vocabulary, const Device& device,
+                        const RunMemory& memory, ProcessGroup& processes,
+                        const PlanOutput& output) {
   const RunMemory least = least_memory(memory, processes);
   if (!processes.leads()) {
-    return parse_config(processes.broadcast("settings", {}), "the configuration of rank 0");
+    return resolve_run(
+        parse_config(processes.broadcast("settings", {}), "the configuration of rank 0"),
+        vocabulary);
   }
   const int64_t ranks_per_host =
       memory.host_ranks.empty() ? config.parallel.ranks : std::ssize(memory.host_ranks);
   const RunConfig priced = with_device_cost(
       config, device.gpu ? std::optional(device.gpu->name) : std::nullopt, ranks_per_host);
-  RunConfig chosen = choose_settings(priced, vocabulary, least,
-                                     {.print = output.print, .progress_bar = output.progress_bar});
-  processes.broadcast("settings", to_toml(chosen));
+  RunSpec chosen = choose_settings(resolve_run(priced, vocabulary), least,
+                                   {.print = output.print, .progress_bar = output.progress_bar});
+  processes.broadcast("settings", to_toml(chosen.config));
   return chosen;
 }
 
@@ -112,21 +114,20 @@ PlannedTraining plan_training(const RunConfig& config, int64_t tokenizer_vocabul
                               const Device& device, ProcessGroup& processes,
                               const PlanOutput& output) {
   const RunMemory memory = memory_for_all(config, device, processes);
-  RunConfig chosen =
-      chosen_settings(config, tokenizer_vocabulary, device, memory, processes, output);
+  RunSpec run = chosen_settings(config, tokenizer_vocabulary, device, memory, processes, output);
   RunPlan plan = processes.size() > 1
-                     ? plan_for_rank(chosen, tokenizer_vocabulary, processes.index(),
+                     ? plan_for_rank(run, processes.index(),
                                      [&](uint64_t own) { return give_to_all(processes, own); })
-                     : plan_run(chosen, tokenizer_vocabulary);
+                     : plan_run(run);
   if (processes.size() > 1) {
-    agree_on_programs(processes, chosen, tokenizer_vocabulary, plan);
+    agree_on_programs(processes, run, plan);
   }
   processes.barrier("plan");  // rank 0 checks more than others, who would miss it later
-  output.print(to_toml(chosen));
-  output.print("\n" + describe_device(device) + describe_run_plan(plan, chosen) +
+  output.print(to_toml(run.config));
+  output.print("\n" + describe_device(device) + describe_run_plan(plan, run) +
                (device.gpu ? describe_nccl_needs(plan.ranks.front()) : "") + "\n");
-  check_memory(plan, chosen, tokenizer_vocabulary, memory);
-  return {std::move(chosen), std::move(plan)};
+  check_memory(plan, run, memory);
+  return {std::move(run), std::move(plan)};
 }
 
 TrainingData open_training_data(const RunConfig& config, const Tokenizer& tokenizer,
@@ -142,8 +143,9 @@ TrainingData open_training_data(const RunConfig& config, const Tokenizer& tokeni
   return data;
 }
 
-EngineOptions training_engine_options(const RunConfig& config, const Device& device,
+EngineOptions training_engine_options(const RunSpec& run, const Device& device,
                                       ProcessGroup& processes) {
+  const RunConfig& config = run.config;
   return {
       .threads_per_rank = threads_per_rank(config.runtime.threads, config.parallel.ranks),
       .device = device,
@@ -155,7 +157,7 @@ EngineOptions training_engine_options(const RunConfig& config, const Device& dev
       .nccl_windows = config.runtime.nccl_windows,
       .sync_each_task = read_debug_options().sync_tasks,
       // A step that is run again must not have another one behind it, which changes the weights.
-      .steps_in_flight = config.runtime.detect_nan == "tensors"
+      .steps_in_flight = run.detect_nan == NanCheck::kTensors
                              ? 1
                              : static_cast<int>(config.runtime.steps_in_flight)};
 }

@@ -37,7 +37,7 @@ struct PlanOutput {
 };
 
 struct PlannedTraining {
-  RunConfig config;  ///< with the overlap and recompute that were chosen
+  RunSpec run;  ///< with the overlap and recompute that were chosen
   RunPlan plan;
 };
 
@@ -54,7 +54,7 @@ TrainingData open_training_data(const RunConfig& config, const Tokenizer& tokeni
                                 const std::function<void(const std::string&)>& message);
 
 /// Of this process. `processes` must outlive the engine.
-EngineOptions training_engine_options(const RunConfig& config, const Device& device,
+EngineOptions training_engine_options(const RunSpec& run, const Device& device,
                                       ProcessGroup& processes);
 
 }  // namespace braid

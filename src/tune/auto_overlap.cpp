@@ -12,6 +12,7 @@
 #include "base/errors.h"
 #include "base/text.h"
 #include "config/validate.h"
+#include "plan/choices.h"
 #include "plan/schedule_plan.h"
 #include "plan/simulated_run.h"
 #include "trace/explain_exposed.h"
@@ -33,11 +34,17 @@ std::string step_text(const OverlapFigures& figures) {
   return seconds >= 1 ? fmt::format("{:.4g} s", seconds) : fmt::format("{:.4g} ms", 1e3 * seconds);
 }
 
+bool is_in_mode(const OverlapConfig& overlap, OverlapMode mode) {
+  return choice<OverlapMode>(overlap.mode) == mode;
+}
+
 OverlapConfig switched_off(const OverlapConfig& overlap) {
   OverlapConfig off;
-  off.mode = "off";
+  off.mode = choice_name(OverlapMode::kOff);
   off.cost = overlap.cost;
-  off.comm_engine = overlap.comm_engine == "hidden" ? off.comm_engine : overlap.comm_engine;
+  off.comm_engine = choice<EngineChoice>(overlap.comm_engine) == EngineChoice::kHidden
+                        ? off.comm_engine
+                        : overlap.comm_engine;
   off.disable_passes = overlap.disable_passes;
   return off;
 }
@@ -51,10 +58,10 @@ struct StepSize {
   int64_t needed_bytes = 0;
 };
 
-StepSize step_size(const RunConfig& config, int64_t vocabulary, const CostModel& model) {
-  const RunPlan plan = plan_run(config, vocabulary, {.one_rank_per_stage = true, .verify = false});
+StepSize step_size(const RunSpec& run, const CostModel& model) {
+  const RunPlan plan = plan_run(run, {.one_rank_per_stage = true, .verify = false});
   StepSize size{.num_layers = plan.model.layers,
-                .needed_bytes = needed_bytes(plan, config, model, {})};
+                .needed_bytes = needed_bytes(plan, run, model, {})};
   for (const StageSlice& stage : plan.parallel.stages) {
     size.layers_of_job = std::max<int64_t>(size.layers_of_job, stage.num_layers);
   }
@@ -200,7 +207,7 @@ class OverlapSearch {
                                            manual_defaults(config_)};
     const std::vector<const OverlapTrial*> ranked = ranked_trials(trials_);
     for (size_t i = 0; i < ranked.size() && settings.size() < 2 + kScheduled; ++i) {
-      if (ranked[i]->overlap.mode == "manual") {
+      if (is_in_mode(ranked[i]->overlap, OverlapMode::kManual)) {
         settings.push_back(ranked[i]->overlap);
       }
     }
@@ -230,7 +237,7 @@ class OverlapSearch {
   /// Takes the best choice of one axis after the other, until none is better than what there is, or
   /// there are enough trials.
   void descend(OverlapConfig overlap) {
-    if (overlap.mode != "manual") {
+    if (!is_in_mode(overlap, OverlapMode::kManual)) {
       overlap = manual_nothing(config_.overlap);
     }
     const OverlapTrial* current = &trials_.run(overlap);
@@ -308,7 +315,7 @@ std::vector<OverlapConfig> finalists(const OverlapTrials& trials, const RunConfi
     const bool is_by_keys = !is_scheduled(trial->overlap);
     if (num_all < kFinalists || (is_by_keys && num_by_keys < kFinalistsByKeys)) {
       settings.push_back(trial->overlap);
-      if (config.overlap.list_schedule && trial->overlap.mode != "off") {
+      if (config.overlap.list_schedule && !is_in_mode(trial->overlap, OverlapMode::kOff)) {
         settings.back().list_schedule = true;
       }
       ++num_all;
@@ -318,9 +325,8 @@ std::vector<OverlapConfig> finalists(const OverlapTrials& trials, const RunConfi
   return settings;
 }
 
-std::vector<std::string> explain_communication(const RunConfig& config, int64_t vocabulary,
-                                               const CostModel& model) {
-  const SimulatedRun run(config, vocabulary, model, {}, PlannedRanks::kOnePerStage);
+std::vector<std::string> explain_communication(const RunSpec& chosen, const CostModel& model) {
+  const SimulatedRun run(chosen, model, {}, PlannedRanks::kOnePerStage);
   const std::vector<int> ranks = first_rank_of_stages(run.plan().mesh);
   std::vector<std::string> sentences;
   for (const ExplainedCommunication& one : explain_exposed(run.timeline(ranks))) {
@@ -349,7 +355,8 @@ OverlapTrials::Options trial_options(const CostModel& model, const AutoOverlapOp
 
 /// Whether a setting has what the run file says beside mode = "auto".
 bool keeps_given(const OverlapConfig& overlap, const OverlapConfig& given) {
-  return (given.comm_engine == "auto" || overlap.comm_engine == given.comm_engine) &&
+  return (choice<EngineChoice>(given.comm_engine) == EngineChoice::kAuto ||
+          overlap.comm_engine == given.comm_engine) &&
          (!given.list_schedule || overlap.list_schedule);
 }
 
@@ -408,26 +415,29 @@ std::function<void(const OverlapTrial&)> progress_of(const AutoOverlapOptions& o
 }  // namespace
 
 bool wants_auto_overlap(const RunConfig& config) {
-  return config.overlap.mode == "auto" && !config.overlap.cost.empty();
+  return is_in_mode(config.overlap, OverlapMode::kAuto) && !config.overlap.cost.empty();
 }
 
-AutoOverlap auto_overlap(const RunConfig& config, int64_t vocabulary, const CostModel& model,
+AutoOverlap auto_overlap(const RunSpec& run, const CostModel& model,
                          const AutoOverlapOptions& options) {
+  const RunConfig& config = run.config;
   OverlapTrials::Options settings = trial_options(model, options);
   settings.planned = planned_at_the_end(config);
-  OverlapTrials whole(config, vocabulary, model, settings);
+  OverlapTrials whole(run, model, settings);
   settings.planned = PlannedRanks::kOnePerStage;
-  const StepSize size = step_size(whole.with(switched_off(config.overlap)), vocabulary, model);
+  const StepSize size =
+      step_size(resolve_again(run, whole.with(switched_off(config.overlap))), model);
   settings.on_trial = progress_of(options);
-  OverlapTrials trials(searched_run(config, size, settings.memory_bytes, options), vocabulary,
-                       model, settings);
+  OverlapTrials trials(
+      resolve_again(run, searched_run(config, size, settings.memory_bytes, options)), model,
+      settings);
+  const RunConfig& searched = trials.spec().config;
   AutoOverlap found{
-      .config = config,
-      .num_microbatches = num_microbatches(config),
-      .searched_microbatches = num_microbatches(trials.config()),
+      .run = run,
+      .num_microbatches = run.num_microbatches,
+      .searched_microbatches = trials.spec().num_microbatches,
       .num_layers = size.num_layers,
-      .searched_layers =
-          trials.config().model == config.model ? size.num_layers : options.max_layers,
+      .searched_layers = searched.model == config.model ? size.num_layers : options.max_layers,
   };
   OverlapSearch search(config, trials,
                        {.layers_of_job = size.layers_of_job,
@@ -437,7 +447,7 @@ AutoOverlap auto_overlap(const RunConfig& config, int64_t vocabulary, const Cost
   search.run();
   // What was searched may have been the whole step already.
   OverlapTrials& finals =
-      trials.config() == config && planned_at_the_end(config) == settings.planned ? trials : whole;
+      searched == config && planned_at_the_end(config) == settings.planned ? trials : whole;
   std::vector<const OverlapTrial*> ends = finals.run(finalists(trials, config));
   const OverlapTrial* chosen = best_of(ends, config.overlap);
   if (found.searched_layers < found.num_layers && may_keep_units_whole(config)) {
@@ -451,11 +461,11 @@ AutoOverlap auto_overlap(const RunConfig& config, int64_t vocabulary, const Cost
   found.defaults = ends[1]->figures;
   found.chosen = chosen->figures;
   found.fits = chosen->fits;
-  found.config.overlap = chosen->overlap;
+  found.run = resolve_again(run, whole.with(chosen->overlap));
   found.reasons = search.reasons(chosen->overlap);
   found.trials.assign(trials.all().begin(), trials.all().end());
   found.num_whole_trials = static_cast<int64_t>(ends.size());
-  found.communication = explain_communication(found.config, vocabulary, model);
+  found.communication = explain_communication(found.run, model);
   return found;
 }
 

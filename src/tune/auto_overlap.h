@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "config/run_config.h"
+#include "plan/run_spec.h"
 #include "sim/cost_model.h"
 #include "tune/overlap_trial.h"
 
@@ -35,7 +35,7 @@ struct AutoOverlapOptions {
 
 /// What braid chose to overlap, and what it chose from.
 struct AutoOverlap {
-  RunConfig config;  ///< with the fastest setting that fits: every key of [overlap] written out
+  RunSpec run;  ///< with the fastest setting that fits: every key of [overlap] written out
   std::vector<OverlapTrial> trials;   ///< in the order of the search
   int64_t num_microbatches = 0;       ///< of a step
   int64_t searched_microbatches = 0;  ///< of the step that was searched; not more than of a step
@@ -64,10 +64,10 @@ bool wants_auto_overlap(const RunConfig& config);
 /// What the run file says of keys that mode = "auto" reads stays: comm_engine, if it is not "auto",
 /// list_schedule, if it is true, and disable_passes.
 ///
-/// `config` must be validated and resolved, `model` as PlanOptions::cost_model; overlap.cost, if
-/// it is given, should name `model`. Unless overlap.may_change_rounding, a run with the chosen
-/// setting has the bits of one without overlap. Throws ConfigError as `plan_run`.
-AutoOverlap auto_overlap(const RunConfig& config, int64_t vocabulary, const CostModel& model,
+/// `model` is as PlanOptions::cost_model; overlap.cost, if it is given, should name it. Unless
+/// overlap.may_change_rounding, a run with the chosen setting has the bits of one without overlap.
+/// Throws ConfigError as `plan_run`.
+AutoOverlap auto_overlap(const RunSpec& run, const CostModel& model,
                          const AutoOverlapOptions& options = {});
 
 /// "auto overlap: 31 settings tried in 2.1 s, step 1.44 s instead of 1.61 s (off) and 1.47 s

@@ -31,13 +31,11 @@ double percent(const RankedLayout& row, double ns) {
 }
 
 std::string_view more_compute(const RankedLayout& slower, const RankedLayout& best) {
-  const auto level = [](const RankedLayout& it) {
-    const std::string_view policies[] = {"none", "norms", "attention", "full"};
-    return std::ranges::find(policies, it.layout.recompute) - std::begin(policies);
-  };
-  return level(slower) > level(best)   ? "more recompute"
-         : level(slower) < level(best) ? "slower compute, despite less recompute"
-                                       : "slower compute (smaller products, or contention)";
+  const RecomputeChoice slow = slower.layout.recompute;
+  const RecomputeChoice fast = best.layout.recompute;
+  return slow > fast   ? "more recompute"
+         : slow < fast ? "slower compute, despite less recompute"
+                       : "slower compute (smaller products, or contention)";
 }
 
 struct Part {

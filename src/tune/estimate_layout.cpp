@@ -11,19 +11,19 @@
 namespace braid {
 namespace {
 
-double compute_bytes(const RunConfig& config) {
-  return config.train.dtype == "bfloat16" ? 2 : 4;
+double bytes_of(const std::string& dtype) {
+  return static_cast<double>(dtype_bytes(choice<DType>(dtype)));
 }
 
 /// Ranks that hold one copy of the state in shards.
 double num_shards(const Layout& layout) {
   const int64_t ranks = layout.data * layout.context / layout.shard_replicas;
-  return layout.shard == "none" ? 1 : static_cast<double>(ranks);
+  return layout.shard == ShardKind::kNone ? 1 : static_cast<double>(ranks);
 }
 
 /// Whether gradients are reduced behind every microbatch.
 bool shards_gradients(const Layout& layout) {
-  return layout.shard == "gradients" || layout.shard == "parameters";
+  return layout.shard == ShardKind::kGradients || layout.shard == ShardKind::kParameters;
 }
 
 Mesh mesh_of(const Layout& layout) {
@@ -83,7 +83,11 @@ struct LayoutEstimator::DataTimes {
 
 LayoutEstimator::LayoutEstimator(const RunConfig& config, const ModelSpec& spec,
                                  const CostModel& model)
-    : config_(config), spec_(spec), model_(model) {}
+    : config_(config),
+      spec_(spec),
+      model_(model),
+      compute_bytes_(bytes_of(config.train.dtype)),
+      grad_bytes_(bytes_of(config.parallel.grad_reduce_dtype)) {}
 
 LayoutEstimator::Slices LayoutEstimator::slices_of(const Layout& layout) const {
   const PipelineLayoutOptions options = pipeline_layout_options(config_, spec_, layout);
@@ -115,14 +119,14 @@ LayoutEstimator::DataTimes LayoutEstimator::data_times(const Layout& layout, dou
                      cheapest_comm(model_, kind, place_group(cluster, ranks), std::llround(bytes))
                          .ns);
   };
-  const double grad_bytes = elems * (config_.parallel.grad_reduce_dtype == "bfloat16" ? 2 : 4);
-  const bool sharded = layout.shard != "none";
+  const double grad_bytes = elems * grad_bytes_;
+  const bool sharded = layout.shard != ShardKind::kNone;
   DataTimes times;
   if (sharded) {
     times.reduce_ns =
         price(CommKind::kReduceScatter, "gradient.shard", grad_bytes) +
         price(CommKind::kAllReduce, "gradient.replica", grad_bytes / num_shards(layout));
-    times.gather_ns = price(CommKind::kAllGather, "gradient.shard", elems * compute_bytes(config_));
+    times.gather_ns = price(CommKind::kAllGather, "gradient.shard", elems * compute_bytes_);
   } else {
     times.reduce_ns = price(CommKind::kAllReduce, "gradient", grad_bytes);
   }
@@ -148,12 +152,13 @@ double LayoutEstimator::rank_bytes(const Layout& layout, const LayerPrices& pric
   const double elems = parameters_of(layout, prices, slices, rank);
   const double unit = std::max(prices.layer.parameters, parts.ends * prices.ends.parameters);
   const double shards = num_shards(layout);
-  const double bytes = compute_bytes(config_);
+  const double bytes = compute_bytes_;
   const bool has_main_weights =
-      bytes < 4 || layout.shard == "optimizer" || layout.shard == "gradients";
+      bytes < 4 || layout.shard == ShardKind::kOptimizer || layout.shard == ShardKind::kGradients;
   double sum = elems * (8 + (has_main_weights ? 4 : 0)) / shards;  // optimizer
-  sum += layout.shard == "parameters" ? bytes * (elems / shards + 2 * prices.layer.parameters)
-                                      : bytes * elems;
+  sum += layout.shard == ShardKind::kParameters
+             ? bytes * (elems / shards + 2 * prices.layer.parameters)
+             : bytes * elems;
   sum += shards_gradients(layout) ? 4 * (elems / shards + unit) : 4 * elems;
   const auto live = static_cast<double>(most_activations(schedule, rank));
   const double layers_per_stage = parts.layers / static_cast<double>(schedule.virtual_stages);
@@ -164,7 +169,7 @@ double LayoutEstimator::rank_bytes(const Layout& layout, const LayerPrices& pric
 
 StageTimes LayoutEstimator::stage_times(const Layout& layout, const LayerPrices& prices,
                                         const StageSlice& slice, const DataTimes& data) const {
-  const double forward_comm = layout.shard == "parameters" ? data.gather_ns : 0;
+  const double forward_comm = layout.shard == ShardKind::kParameters ? data.gather_ns : 0;
   const double backward_comm = forward_comm + (shards_gradients(layout) ? data.reduce_ns : 0);
   const auto layers = static_cast<double>(slice.num_layers);
   const double ends = slice.has_head ? 1 : 0;
@@ -217,7 +222,7 @@ double LayoutEstimator::update_ns(const Layout& layout, const LayerPrices& price
 double LayoutEstimator::tail_ns(const Layout& layout, const LayerPrices& prices,
                                 const std::vector<StageSlice>& slices, int rank,
                                 std::span<const StageTimes> stages) const {
-  if (layout.shard == "parameters" || layout.data * layout.context == 1) {
+  if (layout.shard == ShardKind::kParameters || layout.data * layout.context == 1) {
     return 0;
   }
   const ScheduleOptions schedule = schedule_of(config_, layout);
@@ -248,7 +253,7 @@ int64_t LayoutEstimator::message_ns(const Layout& layout) const {
   const std::array<int, 2> ends{0, mesh.rank_at({.pipeline = 1})};
   const int64_t rows = layout.microbatch * config_.train.sequence / layout.context;
   const int64_t columns = spec_.width / (layout.sequence_parallel ? layout.tensor : 1);
-  const auto bytes = static_cast<double>(rows * columns) * compute_bytes(config_);
+  const auto bytes = static_cast<double>(rows * columns) * compute_bytes_;
   return cheapest_comm(model_, CommKind::kSendRecv, place_group(model_.cluster(), ends),
                        std::llround(bytes))
       .ns;

@@ -62,6 +62,8 @@ class LayoutEstimator {
   const RunConfig& config_;
   const ModelSpec& spec_;
   const CostModel& model_;
+  double compute_bytes_;  ///< of an element of weights and activations
+  double grad_bytes_;     ///< of an element of gradients, between ranks
   using ScheduleKey = std::tuple<ScheduleKind, int, int, int64_t>;
   mutable std::mutex mutex_;
   mutable std::map<ScheduleKey, std::shared_ptr<const PipelineClock>> clocks_;

@@ -37,8 +37,8 @@ OverlapConfig without_messages(OverlapConfig overlap) {
 
 RunConfig small_run(RunConfig config, Layout layout, int64_t layers) {
   layout.data = layout.pipeline = layout.virtual_stages = layout.shard_replicas = 1;
-  layout.schedule = "1f1b";
-  layout.shard = "none";
+  layout.schedule = ScheduleKind::kOneForwardOneBackward;
+  layout.shard = ShardKind::kNone;
   layout.account_for_embedding = layout.account_for_loss = false;
   config = with_layout(std::move(config), layout);
   config.model.layers = layers;
@@ -128,8 +128,8 @@ void add_memory(const Program& program, Sample& sample) {
   }
 }
 
-Sample take_sample(const RunConfig& config, int64_t vocabulary, const CostModel& model) {
-  const SimulatedRun run(config, vocabulary, model, {}, PlannedRanks::kOnePerStage);
+Sample take_sample(const RunSpec& small, const CostModel& model) {
+  const SimulatedRun run(small, model, {}, PlannedRanks::kOnePerStage);
   const RankPlan& rank = run.plan().ranks.front();
   const Program& program = rank.programs[kTrainProgram];
   Sample sample;
@@ -140,7 +140,8 @@ Sample take_sample(const RunConfig& config, int64_t vocabulary, const CostModel&
     sample.whole.parameters += static_cast<double>(unit.num_elems);
   }
   sample.other_bytes = static_cast<double>(
-      gpu_needs(rank, {.repeatable = config.runtime.repeatable, .with_context = true}).bytes() -
+      gpu_needs(rank, {.repeatable = small.config.runtime.repeatable, .with_context = true})
+          .bytes() -
       rank.memory.peak_bytes());
   return sample;
 }
@@ -159,8 +160,11 @@ PartPrice difference(const PartPrice& a, const PartPrice& b) {
 
 LayerPrices price_layers(const RunConfig& config, int64_t vocabulary, const Layout& layout,
                          const CostModel& model) {
-  const Sample one = take_sample(small_run(config, layout, 1), vocabulary, model);
-  const Sample two = take_sample(small_run(config, layout, 2), vocabulary, model);
+  const auto sample_of = [&](int64_t layers) {
+    return take_sample(resolve_run(small_run(config, layout, layers), vocabulary), model);
+  };
+  const Sample one = sample_of(1);
+  const Sample two = sample_of(2);
   LayerPrices prices{.layer = difference(two.whole, one.whole)};
   prices.ends = difference(one.whole, prices.layer);
   prices.layer_work_bytes = std::max(two.layer_peak_bytes - two.whole.kept_bytes, 0.0);

@@ -29,14 +29,14 @@ std::vector<std::pair<std::string_view, ConfigValue>> keys_of(const Layout& layo
           {"parallel.pipeline", layout.pipeline},
           {"parallel.context", layout.context},
           {"parallel.virtual_stages", layout.virtual_stages},
-          {"parallel.schedule", text(layout.schedule)},
+          {"parallel.schedule", text(schedule_name(layout.schedule))},
           {"parallel.sequence_parallel", layout.sequence_parallel},
           {"parallel.account_for_embedding", layout.account_for_embedding},
           {"parallel.account_for_loss", layout.account_for_loss},
-          {"parallel.context_method", text(layout.context_method)},
-          {"parallel.shard", text(layout.shard)},
+          {"parallel.context_method", text(choice_name(layout.context_method))},
+          {"parallel.shard", text(choice_name(layout.shard))},
           {"parallel.shard_replicas", layout.shard_replicas},
-          {"memory.recompute", text(layout.recompute)}};
+          {"memory.recompute", text(choice_name(layout.recompute))}};
 }
 
 }  // namespace
@@ -51,31 +51,35 @@ std::string layout_name(const Layout& layout) {
   };
   add_size("tp", layout.tensor);
   add_size("pp", layout.pipeline);
-  add_size("v", layout.schedule == "interleaved" ? layout.virtual_stages : 1);
-  add_text(layout.schedule, layout.schedule != "interleaved" && layout.schedule != "1f1b");
+  add_size("v", layout.schedule == ScheduleKind::kInterleaved ? layout.virtual_stages : 1);
+  add_text(schedule_name(layout.schedule),
+           layout.schedule != ScheduleKind::kInterleaved &&
+               layout.schedule != ScheduleKind::kOneForwardOneBackward);
   add_text(layout.account_for_embedding ? "ends=layers" : "loss=layer", layout.account_for_loss);
   add_size("cp", layout.context);
-  add_text(layout.context_method, layout.context > 1);
+  add_text(choice_name(layout.context_method), layout.context > 1);
   add_size("dp", layout.data);
-  if (layout.shard != "none") {
-    name += fmt::format("shard={} ", layout.shard);
+  if (layout.shard != ShardKind::kNone) {
+    name += fmt::format("shard={} ", choice_name(layout.shard));
     add_size("copies=", layout.shard_replicas);
   }
   name += fmt::format("mb{}", layout.microbatch);
-  return layout.recompute == "none" ? name : name + fmt::format(" recompute={}", layout.recompute);
+  return layout.recompute == RecomputeChoice::kNone
+             ? name
+             : name + fmt::format(" recompute={}", choice_name(layout.recompute));
 }
 
 RunConfig with_layout(RunConfig config, const Layout& layout) {
   for (const auto& [key, value] : keys_of(layout)) {
     set_value(field_of(key), config, value);
   }
-  if (layout.schedule != "interleaved") {
+  if (layout.schedule != ScheduleKind::kInterleaved) {
     config.parallel.microbatch_group_size = 0;
   }
-  if (layout.context_method != "a2a+ring") {
+  if (layout.context_method != ContextExchange::kAllToAllRing) {
     config.parallel.context_inner = 0;
   }
-  if (layout.recompute == "none") {
+  if (layout.recompute == RecomputeChoice::kNone) {
     config.memory.recompute_layers = 0;
   }
   return config;

@@ -6,6 +6,9 @@
 #include <vector>
 
 #include "config/run_config.h"
+#include "parallel/parallel_options.h"
+#include "parallel/schedule.h"
+#include "plan/choices.h"
 
 namespace braid {
 
@@ -19,10 +22,10 @@ struct Layout {
   int64_t virtual_stages = 1;
   int64_t microbatch = 1;
   int64_t shard_replicas = 1;
-  std::string_view context_method = "ring";
-  std::string_view schedule = "1f1b";
-  std::string_view shard = "none";
-  std::string_view recompute = "none";
+  ContextExchange context_method = ContextExchange::kRing;
+  ScheduleKind schedule = ScheduleKind::kOneForwardOneBackward;
+  ShardKind shard = ShardKind::kNone;
+  RecomputeChoice recompute = RecomputeChoice::kNone;
   bool sequence_parallel = false;
   bool account_for_embedding = false;
   bool account_for_loss = false;

@@ -3,34 +3,30 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
-#include <span>
 #include <utility>
 
 #include "base/errors.h"
-#include "base/text.h"
-#include "config/fields.h"
 #include "model/context_shard.h"
 #include "model/tensor_shard.h"
+#include "plan/choices.h"
 #include "plan/parallel_setup.h"
 
 namespace braid {
 namespace {
 
-using Names = std::span<const std::string_view>;
-
-constexpr std::array<std::string_view, 1> kRing = {"ring"};
-constexpr std::array<std::string_view, 1> kNoShard = {"none"};
-constexpr std::array<std::string_view, 1> kOneStage = {"1f1b"};
+constexpr std::array kRing = {ContextExchange::kRing};
+constexpr std::array kExchanges = {ContextExchange::kRing, ContextExchange::kAllGather,
+                                   ContextExchange::kAllToAll, ContextExchange::kAllToAllRing};
+constexpr std::array kNoShard = {ShardKind::kNone};
+constexpr std::array kShards = {ShardKind::kNone, ShardKind::kOptimizer, ShardKind::kGradients,
+                                ShardKind::kParameters};
+constexpr std::array kPolicies = {RecomputeChoice::kNone, RecomputeChoice::kNorms,
+                                  RecomputeChoice::kAttention, RecomputeChoice::kFull};
+constexpr std::array kOneStage = {ScheduleKind::kOneForwardOneBackward};
 /// Without gpipe, which is 1f1b with more memory.
-constexpr std::array<std::string_view, 5> kSchedules = {"1f1b", "interleaved", "zb-h1", "zb-v",
-                                                        "dualpipe-v"};
-
-const Field& field_of(std::string_view key) {
-  const size_t dot = key.find('.');
-  const Field* const field = find_field(key.substr(0, dot), key.substr(dot + 1));
-  check(field != nullptr, "there is no key {}", key);
-  return *field;
-}
+constexpr std::array kSchedules = {ScheduleKind::kOneForwardOneBackward, ScheduleKind::kInterleaved,
+                                   ScheduleKind::kZbH1, ScheduleKind::kZbV,
+                                   ScheduleKind::kDualpipeV};
 
 std::vector<int64_t> divisors(int64_t number) {
   std::vector<int64_t> list;
@@ -76,15 +72,10 @@ class Enumerator {
     return ranks % given == 0 ? std::vector<int64_t>{given} : std::vector<int64_t>{};
   }
 
-  /// The values of a key of names, or the one that is fixed.
-  template <size_t N>
-  std::vector<std::string_view> names(std::string_view key, const std::string& given,
-                                      const std::array<std::string_view, N>& all) const {
-    if (!is_fixed(key)) {
-      return {all.begin(), all.end()};
-    }
-    const Names allowed = field_of(key).limits.allowed;
-    return {*std::find(allowed.begin(), allowed.end(), given)};
+  /// The values of a key, or the one that is fixed.
+  template <class T, size_t N>
+  std::vector<T> values(std::string_view key, T given, const std::array<T, N>& all) const {
+    return is_fixed(key) ? std::vector<T>{given} : std::vector<T>(all.begin(), all.end());
   }
 
   int64_t max_tensor() const {
@@ -119,7 +110,7 @@ class Enumerator {
         is_fixed("parallel.sequence_parallel") ? config_.parallel.sequence_parallel : tensor > 1;
     for (const int64_t microbatch : microbatches(data)) {
       layout.microbatch = microbatch;
-      for (const std::string_view method : context_methods(context)) {
+      for (const ContextExchange method : context_methods(context)) {
         layout.context_method = method;
         if (splits_model(layout)) {
           add_pipelines(layout);
@@ -141,10 +132,10 @@ class Enumerator {
     return list;
   }
 
-  std::vector<std::string_view> context_methods(int64_t context) const {
-    constexpr std::array<std::string_view, 4> kAll = {"ring", "all_gather", "a2a", "a2a+ring"};
-    return context == 1 ? names("parallel.context_method", config_.parallel.context_method, kRing)
-                        : names("parallel.context_method", config_.parallel.context_method, kAll);
+  std::vector<ContextExchange> context_methods(int64_t context) const {
+    const auto given = choice<ContextExchange>(config_.parallel.context_method);
+    return context == 1 ? values("parallel.context_method", given, kRing)
+                        : values("parallel.context_method", given, kExchanges);
   }
 
   /// Whether heads, rows and the sequence divide; and a2a+ring is neither a2a nor ring alone.
@@ -156,9 +147,9 @@ class Enumerator {
       check_tensor_parallel(model_, tensor, rows);
       const LocalSizes local = local_sizes(model_, tensor);
       const int64_t exchange = std::gcd(layout.context, std::gcd(local.heads, local.kv_heads));
-      const bool mixes = layout.context_method == "a2a+ring";
-      const int64_t inner = layout.context_method == "a2a"       ? layout.context
-                            : !mixes                             ? 1
+      const bool mixes = layout.context_method == ContextExchange::kAllToAllRing;
+      const int64_t inner = layout.context_method == ContextExchange::kAllToAll ? layout.context
+                            : !mixes                                            ? 1
                             : config_.parallel.context_inner > 0 ? config_.parallel.context_inner
                                                                  : exchange;
       check_context_parallel(model_, tensor, {.size = layout.context, .index = 0, .inner = inner},
@@ -169,14 +160,15 @@ class Enumerator {
     }
   }
 
-  std::vector<int64_t> virtual_stages(std::string_view schedule, int64_t pipeline) const {
+  std::vector<int64_t> virtual_stages(ScheduleKind schedule, int64_t pipeline) const {
     std::vector<int64_t> list;
-    if (schedule == "interleaved") {
+    if (schedule == ScheduleKind::kInterleaved) {
       for (int64_t stages = 2; stages * pipeline <= model_.layers + 2; ++stages) {
         list.push_back(stages);
       }
     } else {
-      list.push_back(schedule == "zb-v" || schedule == "dualpipe-v" ? 2 : 1);
+      list.push_back(schedule == ScheduleKind::kZbV || schedule == ScheduleKind::kDualpipeV ? 2
+                                                                                            : 1);
     }
     const int64_t given = config_.parallel.virtual_stages;
     if (is_fixed("parallel.virtual_stages")) {
@@ -186,10 +178,10 @@ class Enumerator {
   }
 
   void add_pipelines(Layout layout) {
-    const auto schedules = layout.pipeline == 1
-                               ? names("parallel.schedule", config_.parallel.schedule, kOneStage)
-                               : names("parallel.schedule", config_.parallel.schedule, kSchedules);
-    for (const std::string_view schedule : schedules) {
+    const ScheduleKind given = schedule_kind(config_.parallel.schedule);
+    const auto schedules = layout.pipeline == 1 ? values("parallel.schedule", given, kOneStage)
+                                                : values("parallel.schedule", given, kSchedules);
+    for (const ScheduleKind schedule : schedules) {
       layout.schedule = schedule;
       for (const int64_t stages : virtual_stages(schedule, layout.pipeline)) {
         layout.virtual_stages = stages;
@@ -245,33 +237,31 @@ class Enumerator {
   }
 
   /// One copy of sharded state, and one per group of shards that fits a node beside tensor ranks.
-  std::vector<int64_t> replicas(const Layout& layout, std::string_view shard) const {
+  std::vector<int64_t> replicas(const Layout& layout, ShardKind shard) const {
     if (is_fixed("parallel.shard_replicas")) {
       return {config_.parallel.shard_replicas};
     }
     std::vector<int64_t> list{1};
     const int64_t sharers = layout.data * layout.context;
     const int64_t in_node = cluster_.devices_per_node / layout.tensor;
-    if (shard != "none" && in_node > 1 && in_node < sharers && sharers % in_node == 0) {
+    if (shard != ShardKind::kNone && in_node > 1 && in_node < sharers && sharers % in_node == 0) {
       list.push_back(sharers / in_node);
     }
     return list;
   }
 
   void add_states(Layout layout) {
-    constexpr std::array<std::string_view, 4> kShards = {"none", "optimizer", "gradients",
-                                                         "parameters"};
-    constexpr std::array<std::string_view, 4> kPolicies = {"none", "norms", "attention", "full"};
     const bool alone = layout.data * layout.context == 1;
-    const auto shards = alone ? names("parallel.shard", config_.parallel.shard, kNoShard)
-                              : names("parallel.shard", config_.parallel.shard, kShards);
-    const bool is_open = config_.memory.recompute == "auto";
-    const auto policies = is_open
-                              ? std::vector<std::string_view>(kPolicies.begin(), kPolicies.end())
-                              : names("memory.recompute", config_.memory.recompute, kPolicies);
-    for (const std::string_view shard : shards) {
+    const auto given = choice<ShardKind>(config_.parallel.shard);
+    const auto shards = alone ? values("parallel.shard", given, kNoShard)
+                              : values("parallel.shard", given, kShards);
+    const auto policy = choice<RecomputeChoice>(config_.memory.recompute);
+    const auto policies = policy == RecomputeChoice::kAuto
+                              ? std::vector<RecomputeChoice>(kPolicies.begin(), kPolicies.end())
+                              : values("memory.recompute", policy, kPolicies);
+    for (const ShardKind shard : shards) {
       for (const int64_t copies : replicas(layout, shard)) {
-        for (const std::string_view recompute : policies) {
+        for (const RecomputeChoice recompute : policies) {
           layout.shard = shard;
           layout.shard_replicas = copies;
           layout.recompute = recompute;
@@ -291,12 +281,13 @@ class Enumerator {
 }  // namespace
 
 ScheduleOptions schedule_of(const RunConfig& config, const Layout& layout) {
-  return {
-      .kind = schedule_kind(layout.schedule),
-      .num_ranks = static_cast<int>(layout.pipeline),
-      .virtual_stages = static_cast<int>(layout.virtual_stages),
-      .num_microbatches = config.train.global_batch / (layout.data * layout.microbatch),
-      .group_size = layout.schedule == "interleaved" ? config.parallel.microbatch_group_size : 0};
+  return {.kind = layout.schedule,
+          .num_ranks = static_cast<int>(layout.pipeline),
+          .virtual_stages = static_cast<int>(layout.virtual_stages),
+          .num_microbatches = config.train.global_batch / (layout.data * layout.microbatch),
+          .group_size = layout.schedule == ScheduleKind::kInterleaved
+                            ? config.parallel.microbatch_group_size
+                            : 0};
 }
 
 PipelineLayoutOptions pipeline_layout_options(const RunConfig& config, const ModelSpec& model,

@@ -16,6 +16,7 @@
 #include "config/tensor_sites.h"
 #include "config/validate.h"
 #include "config/value.h"
+#include "plan/choices.h"
 
 namespace braid {
 namespace {
@@ -159,11 +160,12 @@ void add_data_axes(const RunConfig& config, const AxisLimits& limits,
     return;
   }
   axes.push_back(last_reduction_axis(limits));
-  if (parallel.shard == "none") {
+  const auto shard = choice<ShardKind>(parallel.shard);
+  if (shard == ShardKind::kNone) {
     return;
   }
   OverlapAxis gathers{"gathers", {no_gather, gather(false, false)}};
-  if (parallel.shard != "parameters") {
+  if (shard != ShardKind::kParameters) {
     for (const auto& [with_step, aligned] : {std::pair{true, false}, {false, true}, {true, true}}) {
       gathers.choices.push_back(gather(with_step, aligned));
     }
@@ -302,7 +304,7 @@ void add_weaving_axes(const RunConfig& config, std::vector<OverlapAxis>& axes) {
                      [](OverlapConfig& overlap) { overlap.split_ops = overlap.tp_comm_overlap; }}});
   }
   if (rounding && parallel.tensor == 1 && parallel.context > 1 &&
-      parallel.context_method == "a2a") {
+      choice<ContextExchange>(parallel.context_method) == ContextExchange::kAllToAll) {
     axes.push_back({"split",
                     {[](OverlapConfig& overlap) { overlap.split_ops = false; },
                      [](OverlapConfig& overlap) {
@@ -316,10 +318,14 @@ OverlapChange engine(const char* name) {
   return [name](OverlapConfig& overlap) { overlap.comm_engine = name; };
 }
 
+bool leaves_engine_open(const OverlapConfig& overlap) {
+  return choice<EngineChoice>(overlap.comm_engine) == EngineChoice::kAuto;
+}
+
 /// Sums by copy engines are those of the CPU, which NCCL rounds more often.
 bool may_choose_engines(const RunConfig& config, const AxisLimits& limits) {
   return limits.copy_engines && config.overlap.may_change_rounding &&
-         config.overlap.comm_engine == "auto";
+         leaves_engine_open(config.overlap);
 }
 
 std::string method_of(std::string_view site, const OverlapConfig& overlap) {
@@ -372,7 +378,7 @@ std::vector<OverlapAxis> overlap_axes(const RunConfig& config, const AxisLimits&
     add_tensor_axes(config, axes);
   }
   add_weaving_axes(config, axes);
-  if (parallel.ranks > 1 && limits.copy_engines && config.overlap.comm_engine == "auto") {
+  if (parallel.ranks > 1 && limits.copy_engines && leaves_engine_open(config.overlap)) {
     OverlapAxis engines{"engine", {engine("sm"), engine("auto")}};
     if (may_choose_engines(config, limits)) {
       engines.choices.push_back(engine("copy"));
@@ -383,7 +389,7 @@ std::vector<OverlapAxis> overlap_axes(const RunConfig& config, const AxisLimits&
 }
 
 bool may_keep_units_whole(const RunConfig& config) {
-  return config.parallel.shard == "parameters" &&
+  return choice<ShardKind>(config.parallel.shard) == ShardKind::kParameters &&
          config.parallel.data * config.parallel.context > 1 && config.memory.recompute_layers == 0;
 }
 

@@ -11,15 +11,16 @@
 #include "config/validate.h"
 #include "plan/exact_memory.h"
 #include "plan/memory_needs.h"
+#include "plan/run_spec.h"
 #include "tune/parallel_for.h"
 
 namespace braid {
 namespace {
 
-int64_t needed_bytes(const RankPlan& rank, const RunConfig& config, const CostModel& model) {
+int64_t needed_bytes(const RankPlan& rank, const RunSpec& run, const CostModel& model) {
   return model.cluster().device.kind == "cpu"
              ? rank.memory.peak_bytes()
-             : gpu_needs(rank, {.repeatable = config.runtime.repeatable, .with_context = true})
+             : gpu_needs(rank, {.repeatable = run.config.runtime.repeatable, .with_context = true})
                    .bytes();
 }
 
@@ -42,11 +43,11 @@ bool is_better(const OverlapTrial& a, const OverlapTrial& b) {
   return rank(a) < rank(b);
 }
 
-int64_t needed_bytes(const RunPlan& plan, const RunConfig& config, const CostModel& model,
+int64_t needed_bytes(const RunPlan& plan, const RunSpec& run, const CostModel& model,
                      std::optional<int64_t> limit_bytes) {
   int64_t most = 0;
   for (const RankPlan& rank : plan.ranks) {
-    int64_t bytes = needed_bytes(rank, config, model);
+    int64_t bytes = needed_bytes(rank, run, model);
     if (limit_bytes && bytes > *limit_bytes) {
       bytes += exact_memory(rank).peak_bytes() - rank.memory.peak_bytes();
     }
@@ -60,15 +61,11 @@ std::optional<int64_t> device_memory_bytes(const CostModel& model) {
   return device.kind == "cpu" ? std::nullopt : std::optional(device.memory_bytes);
 }
 
-OverlapTrials::OverlapTrials(RunConfig config, int64_t vocabulary, const CostModel& model,
-                             Options options)
-    : config_(std::move(config)),
-      vocabulary_(vocabulary),
-      model_(model),
-      options_(std::move(options)) {}
+OverlapTrials::OverlapTrials(RunSpec run, const CostModel& model, Options options)
+    : run_(std::move(run)), model_(model), options_(std::move(options)) {}
 
 RunConfig OverlapTrials::with(const OverlapConfig& overlap) const {
-  RunConfig config = config_;
+  RunConfig config = run_.config;
   config.overlap = overlap;
   return config;
 }
@@ -83,12 +80,12 @@ OverlapTrial OverlapTrials::simulate(const OverlapConfig& overlap) const {
   try {
     const RunConfig config = with(overlap);
     validate(config);
-    const SimulatedRun run(config, vocabulary_, model_, {}, options_.planned);
+    const SimulatedRun run(resolve_again(run_, config), model_, {}, options_.planned);
     const auto step_ns = static_cast<double>(std::max<int64_t>(run.result().step_ns, 1));
     trial.simulated = true;
     trial.figures = {
         .step_ns = run.step_ns(),
-        .needed_bytes = needed_bytes(run.plan(), config, model_, options_.memory_bytes),
+        .needed_bytes = needed_bytes(run.plan(), run.spec(), model_, options_.memory_bytes),
         .exposed = run.means().all_exposed_ns / step_ns,
         .most_compute = static_cast<double>(most_compute_ns(run)) / step_ns};
     trial.fits = !options_.memory_bytes || trial.figures.needed_bytes <= *options_.memory_bytes;

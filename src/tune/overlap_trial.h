@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "config/run_config.h"
 #include "plan/simulated_run.h"
 #include "sim/cost_model.h"
 
@@ -39,7 +38,7 @@ bool is_better(const OverlapTrial& a, const OverlapTrial& b);
 /// Bytes that the planned rank that needs most takes on a device of `model`: on a GPU with kernels
 /// and driver. What a quick plan has above `limit_bytes` is planned as a run does it, which takes
 /// longer and finds offsets for a little less.
-int64_t needed_bytes(const RunPlan& plan, const RunConfig& config, const CostModel& model,
+int64_t needed_bytes(const RunPlan& plan, const RunSpec& run, const CostModel& model,
                      std::optional<int64_t> limit_bytes);
 
 /// What the device of `model` has for a rank; nothing for CPUs, whose memory ranks share.
@@ -55,24 +54,23 @@ class OverlapTrials {
     std::function<void(const OverlapTrial& trial)> on_trial = {};  ///< from the calling thread
   };
 
-  /// `config` must be valid and resolved but for [overlap]; `model` must outlive the trials.
-  OverlapTrials(RunConfig config, int64_t vocabulary, const CostModel& model, Options options);
+  /// `model` must outlive the trials.
+  OverlapTrials(RunSpec run, const CostModel& model, Options options);
 
   /// The trials of these settings, in their order. References stay valid.
   std::vector<const OverlapTrial*> run(const std::vector<OverlapConfig>& settings);
   const OverlapTrial& run(const OverlapConfig& setting) { return *run(std::vector{setting})[0]; }
 
   const std::deque<OverlapTrial>& all() const { return trials_; }
-  const RunConfig& config() const { return config_; }
-  /// `config` with that setting.
+  const RunSpec& spec() const { return run_; }
+  /// The run with that setting.
   RunConfig with(const OverlapConfig& overlap) const;
 
  private:
   OverlapTrial simulate(const OverlapConfig& overlap) const;
   const OverlapTrial* find(const OverlapConfig& overlap) const;
 
-  RunConfig config_;
-  int64_t vocabulary_;
+  RunSpec run_;
   const CostModel& model_;
   Options options_;
   std::deque<OverlapTrial> trials_;

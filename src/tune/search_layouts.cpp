@@ -12,6 +12,7 @@
 #include "config/validate.h"
 #include "plan/memory_needs.h"
 #include "plan/model_setup.h"
+#include "plan/run_spec.h"
 #include "tune/estimate_layout.h"
 #include "tune/layer_prices.h"
 #include "tune/parallel_for.h"
@@ -36,8 +37,12 @@ using PriceKey = std::tuple<int64_t, int64_t, int64_t, std::string_view, std::st
 using MeshKey = std::tuple<int64_t, int64_t, int64_t>;
 
 PriceKey price_key(const Layout& layout) {
-  return {layout.tensor,         layout.context,   layout.microbatch,
-          layout.context_method, layout.recompute, layout.sequence_parallel};
+  return {layout.tensor,
+          layout.context,
+          layout.microbatch,
+          choice_name(layout.context_method),
+          choice_name(layout.recompute),
+          layout.sequence_parallel};
 }
 
 MeshKey mesh_key(const Layout& layout) {
@@ -262,7 +267,8 @@ class Search {
       result.config = with_layout(config_, result.layout);
       validate(result.config);
       result.config = resolved(std::move(result.config));
-      const SimulatedRun run(result.config, vocabulary_, model_, {}, PlannedRanks::kOnePerStage);
+      const SimulatedRun run(resolve_run(result.config, vocabulary_), model_, {},
+                             PlannedRanks::kOnePerStage);
       take_figures(run, result);
     } catch (const ConfigError& error) {
       trial.refusal = error.what();

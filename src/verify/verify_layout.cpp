@@ -8,7 +8,9 @@
 
 #include "base/errors.h"
 #include "config/validate.h"
+#include "plan/choices.h"
 #include "plan/model_setup.h"
+#include "plan/run_spec.h"
 #include "verify/layout_run.h"
 
 namespace braid {
@@ -109,7 +111,7 @@ RunConfig shrunken(const RunConfig& config) {
   const ModelSpec model = resolve_model(config.model, config.train.sequence, 1);
   const ParallelConfig& parallel = config.parallel;
   small.model.preset.clear();
-  small.model.family = model.family == ModelFamily::kGpt2 ? "gpt2" : "llama";
+  small.model.family = choice_name(model.family);
   small.model.layers = model.layers;
   small.model.heads = model.heads;
   small.model.kv_heads = model.kv_heads;
@@ -149,19 +151,20 @@ double LayoutComparison::worst_loss() const {
   return largest;
 }
 
-LayoutComparison compare_with_one_rank(const RunConfig& config, const VerifyOptions& options) {
+LayoutComparison compare_with_one_rank(const RunSpec& run, const VerifyOptions& options) {
+  const RunConfig& config = run.config;
   const auto report = [&](double share) {
     if (options.progress) {
       options.progress(share);
     }
   };
   LayoutComparison comparison;
-  const RunConfig alone = one_rank(config);
+  const RunSpec alone = resolve_run(one_rank(config), 0);
   const LayoutRunOptions run_options = layout_run_options(config, options.threads_per_rank);
   {
     const PlanOptions gradients{.dtype = DType::kF64, .update_weights = false};
-    LayoutRun layout(plan_run(config, 0, gradients), run_options);
-    LayoutRun reference(plan_run(alone, 0, gradients), run_options);
+    LayoutRun layout(plan_run(run, gradients), run_options);
+    LayoutRun reference(plan_run(alone, gradients), run_options);
     const UnitValues weights = fresh_weights(reference.plan(), options.seed);
     layout.set_weights(weights);
     reference.set_weights(weights);
@@ -172,8 +175,8 @@ LayoutComparison compare_with_one_rank(const RunConfig& config, const VerifyOpti
                                        reference.read(StateBuffer::kMainGrad));
   }
   report(1.0 / static_cast<double>(options.steps + 1));
-  LayoutRun layout(plan_run(config, 0), run_options);
-  LayoutRun reference(plan_run(alone, 0), run_options);
+  LayoutRun layout(plan_run(run), run_options);
+  LayoutRun reference(plan_run(alone), run_options);
   const UnitValues weights = fresh_weights(reference.plan(), options.seed);
   layout.set_weights(weights);
   reference.set_weights(weights);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "config/run_config.h"
+#include "plan/run_spec.h"
 
 namespace braid {
 
@@ -46,9 +47,9 @@ struct LayoutComparison {
   double worst_loss() const;  ///< relative
 };
 
-/// Runs the layout of `config` and one rank with the same weights and the same tokens, and compares
-/// losses, every gradient and every updated weight. `config` is usually `shrunken`. Throws
-/// DeviceError as the steps do.
-LayoutComparison compare_with_one_rank(const RunConfig& config, const VerifyOptions& options);
+/// Runs the layout of `run` and one rank with the same weights and the same tokens, and compares
+/// losses, every gradient and every updated weight. `run` is usually `shrunken`. Throws DeviceError
+/// as the steps do.
+LayoutComparison compare_with_one_rank(const RunSpec& run, const VerifyOptions& options);
 
 }  // namespace braid

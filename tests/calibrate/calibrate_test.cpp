@@ -49,9 +49,9 @@ std::set<std::string> ops_of(const std::vector<OpSpec>& specs) {
 
 // Everything that a step of either family does on a device, on either device.
 TEST(CalibrationGrid, CoversTheOpsOfAStep) {
-  for (const auto& [size, dtype] : {std::pair<GridSize, std::string>{GridSize::kGpu, "bfloat16"},
-                                    {GridSize::kCpu, "float32"},
-                                    {GridSize::kCpu, "bfloat16"}}) {
+  for (const auto& [size, dtype] : {std::pair<GridSize, DType>{GridSize::kGpu, DType::kBF16},
+                                    {GridSize::kCpu, DType::kF32},
+                                    {GridSize::kCpu, DType::kBF16}}) {
     const std::vector<OpSpec> specs = grid_specs(calibration_grid(size, dtype), dtype);
     EXPECT_THAT(ops_of(specs), testing::IsSupersetOf({"linear",
                                                       "linear_dgrad",
@@ -82,7 +82,7 @@ TEST(CalibrationGrid, CoversTheOpsOfAStep) {
 
 TEST(CalibrationGrid, CoversTheProductsOfThePresets) {
   const std::vector<OpSpec> specs =
-      grid_specs(calibration_grid(GridSize::kGpu, "bfloat16"), "bfloat16");
+      grid_specs(calibration_grid(GridSize::kGpu, DType::kBF16), DType::kBF16);
   for (const int64_t size : {1024, 8192, 16384}) {
     EXPECT_TRUE(std::any_of(specs.begin(), specs.end(), [&](const OpSpec& spec) {
       return spec.op == "linear_dgrad" && gemm_shape(spec).rows == size;
@@ -97,7 +97,7 @@ TEST(CalibrationGrid, CoversTheProductsOfThePresets) {
 // Where GPUs run the step, products with SwiGLU are one task; both are timed together and apart.
 TEST(CalibrationGrid, HasProductsWithSwigluTogetherAndApart) {
   const std::vector<OpSpec> specs =
-      grid_specs(calibration_grid(GridSize::kGpu, "bfloat16"), "bfloat16");
+      grid_specs(calibration_grid(GridSize::kGpu, DType::kBF16), DType::kBF16);
   for (const int64_t depth : {2048, 3584, 4096}) {
     for (const std::string_view op : {kLinearSwigluOp.name, kLinearDgradSwigluBackwardOp.name}) {
       const auto fused = std::find_if(specs.begin(), specs.end(), [&](const OpSpec& spec) {
@@ -115,7 +115,7 @@ TEST(CalibrationGrid, HasProductsWithSwigluTogetherAndApart) {
 // share keys.
 TEST(CalibrationGrid, HasAttentionOfSeveralKinds) {
   const std::vector<OpSpec> specs =
-      grid_specs(calibration_grid(GridSize::kGpu, "bfloat16"), "bfloat16");
+      grid_specs(calibration_grid(GridSize::kGpu, DType::kBF16), DType::kBF16);
   for (const std::string_view op : {"attention", "attention_backward"}) {
     std::set<std::tuple<int64_t, int64_t, bool>> kinds;
     for (const OpSpec& spec : specs) {
@@ -144,7 +144,7 @@ TEST(DistinctSpecs, KeepsTheFirstOfThoseThatTimeAlike) {
 
 // Passes leave specs behind that no task has any more.
 TEST(ProgramSpecs, AreThoseOfTasks) {
-  RunPlan plan = plan_run(tiny_config(), 0);
+  RunPlan plan = plan_run(resolve_run(tiny_config(), 0));
   const std::vector<OpSpec> before = program_specs(plan);
   const OpSpec unused{"fill", {{"value", 1.0}}, {{DType::kF32, Access::kWrite, {12345}}}};
   plan.ranks.front().programs.front().specs.intern(unused);
@@ -155,7 +155,7 @@ TEST(ProgramSpecs, AreWhatADeviceTakesTimeFor) {
   RunConfig config = tiny_config();
   config.parallel.ranks = 2;
   config.train.global_batch = 8;
-  for (const OpSpec& spec : program_specs(plan_run(resolved(config), 0))) {
+  for (const OpSpec& spec : program_specs(plan_run(resolve_run(resolved(config), 0)))) {
     EXPECT_NE(family_of(spec), OpFamily::kCommunication) << spec.op;
   }
 }
@@ -164,7 +164,7 @@ TEST(ProgramSpecs, AreWhatADeviceTakesTimeFor) {
 // the profile survives the way through its file.
 TEST(Calibrate, MeasuresEveryTaskOfTheRunOnTheCpu) {
   std::vector<CalibrationProgress> steps;
-  CalibrateOptions options{.threads = 1, .runs = {{tiny_config()}}, .quick = true};
+  CalibrateOptions options{.threads = 1, .runs = {resolve_run(tiny_config(), 0)}, .quick = true};
   options.on_progress = [&](const CalibrationProgress& progress) { steps.push_back(progress); };
   const Profile profile = calibrate(options);
 
@@ -184,7 +184,7 @@ TEST(Calibrate, MeasuresEveryTaskOfTheRunOnTheCpu) {
   EXPECT_TRUE(std::is_sorted(steps.begin(), steps.end(),
                              [](const auto& a, const auto& b) { return a.done < b.done; }));
 
-  const RunPlan plan = plan_run(tiny_config(), 0);
+  const RunPlan plan = plan_run(resolve_run(tiny_config(), 0));
   const auto model = make_measured_model(profile, 1);
   const SerialPrediction prediction =
       predict_serial(plan.ranks.front().programs[kTrainProgram], *model);
@@ -195,20 +195,21 @@ TEST(Calibrate, MeasuresEveryTaskOfTheRunOnTheCpu) {
 TEST(Calibrate, MeasuresTheShapesOfSeveralRuns) {
   RunConfig other = tiny_config();
   other.train.sequence = 24;
-  const Profile profile =
-      calibrate({.threads = 1, .runs = {{tiny_config()}, {other}}, .quick = true});
+  const Profile profile = calibrate({.threads = 1,
+                                     .runs = {resolve_run(tiny_config(), 0), resolve_run(other, 0)},
+                                     .quick = true});
   const auto model = make_measured_model(profile, 1);
   for (const RunConfig& config : {tiny_config(), other}) {
-    for (const OpSpec& spec : program_specs(plan_run(config, 0))) {
+    for (const OpSpec& spec : program_specs(plan_run(resolve_run(config, 0)))) {
       EXPECT_EQ(model->task_cost(spec).source, CostSource::kMeasured) << describe_spec(spec);
     }
   }
 }
 
 TEST(Calibrate, OnlyRunsLeavesOutTheGridButForCopies) {
-  const std::vector<OpSpec> specs = program_specs(plan_run(tiny_config(), 0));
-  const Profile profile =
-      calibrate({.threads = 1, .runs = {{tiny_config()}}, .quick = true, .only_runs = true});
+  const std::vector<OpSpec> specs = program_specs(plan_run(resolve_run(tiny_config(), 0)));
+  const Profile profile = calibrate(
+      {.threads = 1, .runs = {resolve_run(tiny_config(), 0)}, .quick = true, .only_runs = true});
   size_t copies = 0;
   for (const TaskPoint& point : profile.tasks) {
     const bool is_of_run =

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <string>
 
+#include "plan/run_spec.h"
 #include "support/engine_runs.h"
 
 namespace braid {
@@ -96,7 +97,7 @@ struct FourSteps {
   Timeline timeline;
 
   FourSteps(const RunConfig& config, const EngineOptions& options, int first_traced_step) {
-    Engine engine(plan_run(config, 50), options);
+    Engine engine(plan_run(resolve_run(config, 50)), options);
     engine.write_state(initial_state(engine.plan().layout, engine.plan().model, 5));
     const NoisySequences source(config.train.sequence);
     BatchLoader loader(source, {.shape = {.num_ranks = 1, .num_microbatches = 4, .microbatch = 2}});

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "backends/cuda/device_needs.h"
+#include "plan/run_spec.h"
 #include "support/engine_runs.h"
 
 namespace braid {
@@ -52,7 +53,7 @@ TEST_F(CudaMemory, TheDriverGivesWhatIsPlannedAndNoMoreThanIsCounted) {
     SCOPED_TRACE(family);
     const RunConfig config = config_of(family);
     const int64_t before = free_bytes();  // with CUDA's context
-    RunPlan plan = plan_run(config, 50);
+    RunPlan plan = plan_run(resolve_run(config, 50));
     const MemoryPlan memory = plan.ranks[0].memory;
     const MemoryNeeds needs = gpu_needs(plan.ranks[0], {});
     Engine engine(std::move(plan), {.device = gpu()});
@@ -83,7 +84,7 @@ TEST_F(CudaMemory, NcclTakesNoMoreThanIsCounted) {
   const Device device = choose_device(config, gpus());
   const auto free_on = [&](size_t rank) { return free_cuda_bytes(device.gpu_of(rank).device); };
   const std::array before{free_on(0), free_on(1)};  // with CUDA's contexts
-  RunPlan plan = plan_run(config, 50);
+  RunPlan plan = plan_run(resolve_run(config, 50));
   std::vector<MemoryNeeds> needs;
   for (const RankPlan& rank : plan.ranks) {
     EXPECT_FALSE(nccl_needs(rank.programs).empty());

@@ -13,6 +13,7 @@
 
 #include "base/errors.h"
 #include "base/expect_error.h"
+#include "plan/run_spec.h"
 #include "runtime/device.h"
 #include "support/time_limit.h"
 #include "support/whole_runs.h"
@@ -72,7 +73,7 @@ TEST_P(CudaRunsInFlight, GiveTheBitsOfOneAfterTheOther) {
 
 TEST_P(CudaRunsInFlight, HaveTwo) {
   const RunConfig config = resolved(on_gpus(small_config(), GetParam()));
-  Engine engine(plan_run(config, 50), {.device = choose_device(config, gpus_)});
+  Engine engine(plan_run(resolve_run(config, 50)), {.device = choose_device(config, gpus_)});
   EXPECT_EQ(engine.max_steps_in_flight(), 2);
   engine.write_state(initial_state(engine.plan().layout, engine.plan().model, 5));
   const NoisySequences source(config.train.sequence);

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "backends/cuda/make_executor.h"
+#include "plan/run_spec.h"
 #include "support/engine_runs.h"
 #include "support/time_limit.h"
 #include "trace/breakdown.h"
@@ -64,7 +65,7 @@ class TracedRanks : public ::testing::TestWithParam<TracedLayout> {
   std::unique_ptr<Engine> make_engine() const {
     const RunConfig config = config_of(GetParam());
     auto engine = std::make_unique<Engine>(
-        plan_run(config, 50),
+        plan_run(resolve_run(config, 50)),
         EngineOptions{.device = choose_device(config, gpus_), .eager = GetParam().eager});
     engine->write_state(initial_state(engine->plan().layout, engine->plan().model, 5));
     return engine;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "config/load.h"
+#include "plan/run_spec.h"
 #include "sim/measured_model.h"
 #include "support/engine_runs.h"
 #include "support/thinned.h"
@@ -44,9 +45,9 @@ TEST(AutoOverlapParity, ChangesNoBit) {
     SCOPED_TRACE(layout);
     RunConfig config = config_of(layout);
     const auto model = load_cost_model(config.overlap.cost, 8);
-    const AutoOverlap found = auto_overlap(config, 50, *model, {.max_trials = 16});
+    const AutoOverlap found = auto_overlap(resolve_run(config, 50), *model, {.max_trials = 16});
     config.overlap = {.mode = "off"};
-    expect_same_bits(run(found.config, 2), run(config, 2));
+    expect_same_bits(run(found.run.config, 2), run(config, 2));
   }
 }
 

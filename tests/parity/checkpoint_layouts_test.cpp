@@ -8,6 +8,7 @@
 #include "checkpoint/samples.h"
 #include "config/load.h"
 #include "config/validate.h"
+#include "plan/run_spec.h"
 #include "state/checkpointing.h"
 #include "support/engine_runs.h"
 #include "support/thinned.h"
@@ -36,7 +37,7 @@ class Session {
  public:
   explicit Session(const RunConfig& config)
       : config_(config),
-        engine_(plan_run(config, 50), {.poison_step_arena = true}),
+        engine_(plan_run(resolve_run(config, 50)), {.poison_step_arena = true}),
         source_(config.train.sequence) {}
 
   void start_anew() {

@@ -11,6 +11,7 @@
 #include "ops/op.h"
 #include "parity/layout_config.h"
 #include "passes/gradients/reduction_parts.h"
+#include "plan/run_spec.h"
 #include "support/engine_runs.h"
 #include "support/thinned.h"
 
@@ -97,7 +98,7 @@ class Copies : public testing::TestWithParam<Layout> {};
 TEST_P(Copies, DoAllCommunication) {
   for (const std::string mode : {"auto", "off"}) {
     const Communication found =
-        communication_of(plan_run(config_by(GetParam(), "copy", mode), 101));
+        communication_of(plan_run(resolve_run(config_by(GetParam(), "copy", mode), 101)));
     EXPECT_GT(found.copies, 0);
     EXPECT_TRUE(found.others.empty()) << found.others.size() << ", such as " << found.others[0];
   }
@@ -115,10 +116,10 @@ INSTANTIATE_TEST_SUITE_P(Layouts, Copies, testing::ValuesIn(thinned(layouts(), 1
 /// How often sums of the layout are made of so many parts.
 std::map<std::string, int64_t> sums_of(const std::string& overrides) {
   std::map<std::string, int64_t> counts;
-  const RunPlan plan =
-      plan_run(config_by({kLlamaModel, overrides + " train.microbatch=1 train.global_batch=24"},
-                         "sm", "auto"),
-               101);
+  const RunPlan plan = plan_run(
+      resolve_run(config_by({kLlamaModel, overrides + " train.microbatch=1 train.global_batch=24"},
+                            "sm", "auto"),
+                  101));
   for (const Program& program : plan.ranks[0].programs) {
     for (const OpSpec& spec : program.specs.all()) {
       const std::optional<GroupId> group = group_of(program, spec);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "parity/layout_config.h"
+#include "plan/run_spec.h"
 #include "support/engine_runs.h"
 #include "support/thinned.h"
 
@@ -25,7 +26,7 @@ RunConfig with_fuse_swiglu(const Layout& layout, const char* choice) {
 }
 
 PassReport report_of(const RunConfig& config) {
-  const RunPlan plan = plan_run(config, 50);
+  const RunPlan plan = plan_run(resolve_run(config, 50));
   const std::vector<PassRecord>& passes = plan.ranks.front().passes;
   const auto found = std::ranges::find(passes, "fuse_swiglu", &PassRecord::name);
   return found == passes.end() ? PassReport{} : found->report;

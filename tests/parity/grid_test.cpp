@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "parity/layout_config.h"
+#include "plan/run_spec.h"
 #include "support/thinned.h"
 #include "verify/verify_layout.h"
 
@@ -17,7 +18,8 @@ class ParityGrid : public testing::TestWithParam<Layout> {};
 // divide gradients by their own size, so that the rounding of a small gradient (1e-7 relative to
 // the largest) shows in full in weights that move by the learning rate of 3e-4.
 TEST_P(ParityGrid, EqualsOneRank) {
-  const LayoutComparison comparison = compare_with_one_rank(config_of(GetParam()), {});
+  const LayoutComparison comparison =
+      compare_with_one_rank(resolve_run(config_of(GetParam()), 0), {});
   EXPECT_LT(comparison.loss_f64, 1e-13);
   for (const TensorDifference& gradient : comparison.gradients) {
     EXPECT_LT(gradient.difference, 1e-11) << "gradient of " << gradient.name;
@@ -41,7 +43,7 @@ class Bfloat16Grid : public testing::TestWithParam<Layout> {};
 TEST_P(Bfloat16Grid, EqualsOneRankUpToRounding) {
   Layout layout = GetParam();
   layout.overrides += " train.dtype=bfloat16";
-  const LayoutComparison comparison = compare_with_one_rank(config_of(layout), {});
+  const LayoutComparison comparison = compare_with_one_rank(resolve_run(config_of(layout), 0), {});
   EXPECT_LT(comparison.worst_gradient(), 1e-11);
   EXPECT_LT(comparison.worst_loss(), 2e-3);
   EXPECT_LT(comparison.grad_norm, 1e-2);

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "parity/layout_config.h"
+#include "plan/run_spec.h"
 #include "support/engine_runs.h"
 #include "support/thinned.h"
 
@@ -21,7 +22,7 @@ TEST_P(ListScheduleParity, ChangesNoBit) {
   config.overlap.mode = "auto";
   config.overlap.cost = "h200x8";
   config.overlap.list_schedule = true;
-  const RunPlan plan = plan_run(config, 50);
+  const RunPlan plan = plan_run(resolve_run(config, 50));
   EXPECT_TRUE(plan.ranks.front().passes.back().report.changed);
   expect_same_bits(run(config, kSteps), off);
 }

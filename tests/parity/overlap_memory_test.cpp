@@ -23,7 +23,7 @@ RankPlan plan_of(const std::vector<std::string>& layout) {
   overrides.insert(overrides.end(), layout.begin(), layout.end());
   const RunConfig config = parse_config("", "memory", overrides);
   validate(config);
-  return std::move(plan_run(resolved(config), 101).ranks.front());
+  return std::move(plan_run(resolve_run(resolved(config), 101)).ranks.front());
 }
 
 /// What of a step buffer's memory is taken at a time, by the order of streams and events: the most

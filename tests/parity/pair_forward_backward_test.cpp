@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "parity/layout_config.h"
+#include "plan/run_spec.h"
 #include "support/engine_runs.h"
 #include "support/thinned.h"
 
@@ -46,7 +47,7 @@ std::string all_overlap(const std::string& layout) {
 
 /// "wove 3 of 3 pairs of jobs" of rank 0.
 std::string woven(const RunConfig& config) {
-  const RunPlan plan = plan_run(config, 0, {.ranks = {0}});
+  const RunPlan plan = plan_run(resolve_run(config, 0), {.ranks = {0}});
   const auto& passes = plan.ranks.front().passes;
   const auto found = std::ranges::find(passes, "pair_forward_backward", &PassRecord::name);
   return found == passes.end() ? "" : found->report.summary;

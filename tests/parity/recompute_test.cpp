@@ -25,7 +25,7 @@ struct Trained {
 };
 
 Trained train(const RunConfig& config) {
-  LayoutRun run(plan_run(config, 0), layout_run_options(config, 1));
+  LayoutRun run(plan_run(resolve_run(config, 0)), layout_run_options(config, 1));
   std::mt19937_64 random(5);
   std::normal_distribution<double> normal(0.0, 0.2);
   UnitValues weights;
@@ -139,10 +139,10 @@ class GatheredWeights : public testing::TestWithParam<Layout> {};
 // The backward gathers a layer's weights in any case: the repeated forward reads those.
 TEST_P(GatheredWeights, AreNeitherKeptForRecomputeNorGatheredForIt) {
   RunConfig config = config_of(GetParam());
-  const RunPlan plain = plan_run(config, 0);
+  const RunPlan plain = plan_run(resolve_run(config, 0));
   for (const char* const policy : {"norms", "attention", "full"}) {
     config.memory.recompute = policy;
-    const RunPlan recomputed = plan_run(config, 0);
+    const RunPlan recomputed = plan_run(resolve_run(config, 0));
     for (size_t rank = 0; rank < plain.ranks.size(); ++rank) {
       const Gathered before = gathered_of(plain.ranks[rank].programs[kTrainProgram]);
       const Gathered after = gathered_of(recomputed.ranks[rank].programs[kTrainProgram]);

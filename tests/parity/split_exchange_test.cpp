@@ -42,11 +42,12 @@ class SplitExchangeParity : public testing::TestWithParam<Layout> {};
 
 // The tolerances of the grid of layouts (grid_test.cpp), for its reasons.
 TEST_P(SplitExchangeParity, EqualsOneRank) {
-  const RunPlan plan = plan_run(config_of(GetParam()), 0);
+  const RunPlan plan = plan_run(resolve_run(config_of(GetParam()), 0));
   EXPECT_TRUE(std::ranges::any_of(plan.ranks.front().passes, [](const PassRecord& pass) {
     return pass.name == "split_exchange" && pass.report.changed;
   }));
-  const LayoutComparison comparison = compare_with_one_rank(config_of(GetParam()), {});
+  const LayoutComparison comparison =
+      compare_with_one_rank(resolve_run(config_of(GetParam()), 0), {});
   EXPECT_LT(comparison.loss_f64, 1e-13);
   for (const TensorDifference& gradient : comparison.gradients) {
     EXPECT_LT(gradient.difference, 1e-11) << "gradient of " << gradient.name;

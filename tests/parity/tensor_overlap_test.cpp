@@ -8,6 +8,7 @@
 
 #include "model/model_spec.h"
 #include "parity/layout_config.h"
+#include "plan/run_spec.h"
 #include "support/engine_runs.h"
 #include "support/thinned.h"
 #include "verify/verify_layout.h"
@@ -74,7 +75,8 @@ class TensorPieces : public testing::TestWithParam<Layout> {};
 
 // The tolerances of the grid of layouts (grid_test.cpp), for its reasons.
 TEST_P(TensorPieces, EqualOneRank) {
-  const LayoutComparison comparison = compare_with_one_rank(config_of(GetParam()), {});
+  const LayoutComparison comparison =
+      compare_with_one_rank(resolve_run(config_of(GetParam()), 0), {});
   EXPECT_LT(comparison.loss_f64, 1e-13);
   for (const TensorDifference& gradient : comparison.gradients) {
     EXPECT_LT(gradient.difference, 1e-11) << "gradient of " << gradient.name;

@@ -4,7 +4,7 @@
 
 #include "base/errors.h"
 #include "base/expect_error.h"
-#include "plan/run_plan.h"
+#include "plan/run_costs.h"
 
 namespace braid {
 namespace {

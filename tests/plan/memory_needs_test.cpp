@@ -6,6 +6,7 @@
 
 #include "backends/cuda/device_needs.h"
 #include "config/validate.h"
+#include "plan/run_spec.h"
 
 namespace braid {
 namespace {
@@ -31,7 +32,7 @@ int64_t bytes_of(const MemoryNeeds& needs, std::string_view what) {
 }
 
 TEST(MemoryNeeds, OfAGpuAreThePlanScratchAndTheDriver) {
-  const RunPlan plan = plan_run(small_config(1, "bfloat16"), 257);
+  const RunPlan plan = plan_run(resolve_run(small_config(1, "bfloat16"), 257));
   const RankPlan& rank = plan.ranks[0];
   const CudaNeeds beside = cuda_needs(rank.programs, true);
   const MemoryNeeds needs = gpu_needs(rank, {});
@@ -47,7 +48,7 @@ TEST(MemoryNeeds, OfAGpuAreThePlanScratchAndTheDriver) {
 TEST(MemoryNeeds, OfSeveralGpusHaveNcclUnlessCopyEnginesDoAll) {
   RunConfig config = small_config(2, "bfloat16");
   config.parallel.shard = "optimizer";
-  const RunPlan plan = plan_run(config, 257);
+  const RunPlan plan = plan_run(resolve_run(config, 257));
   const CudaNeeds beside = cuda_needs(plan.ranks[0].programs, true);
   ASSERT_EQ(beside.nccl.size(), 3u);
   EXPECT_GT(beside.nccl_bytes(), 0);
@@ -56,11 +57,12 @@ TEST(MemoryNeeds, OfSeveralGpusHaveNcclUnlessCopyEnginesDoAll) {
             "nccl      about 1.78 GiB of 3 communicators: gradient.shard of ranks 0, 1 608 MiB; "
             "loss of ranks 0, 1 608 MiB; model.shard of ranks 0, 1 608 MiB\n");
   config.overlap.comm_engine = "copy";
-  const RunPlan by_copies = plan_run(config, 257);
+  const RunPlan by_copies = plan_run(resolve_run(config, 257));
   EXPECT_TRUE(nccl_needs(by_copies.ranks[0].programs).empty());
   EXPECT_EQ(bytes_of(gpu_needs(by_copies.ranks[0], {}), "NCCL"), 0);
   EXPECT_EQ(describe_nccl_needs(by_copies.ranks[0]), "");
-  EXPECT_EQ(describe_nccl_needs(plan_run(small_config(1, "bfloat16"), 257).ranks[0]), "");
+  EXPECT_EQ(describe_nccl_needs(plan_run(resolve_run(small_config(1, "bfloat16"), 257)).ranks[0]),
+            "");
 }
 
 TEST(MemoryNeeds, PartsOfOneNameAreAdded) {

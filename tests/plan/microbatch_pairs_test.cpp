@@ -36,7 +36,7 @@ RunPlan plan_of(int64_t microbatches, const std::string& shard = "none") {
                                          "memory.recompute=norms"};
   RunConfig config = parse_config("", "pairs", keys);
   validate(config);
-  return plan_run(resolved(config), 0);
+  return plan_run(resolve_run(resolved(config), 0));
 }
 
 /// Places of the first and the last product of each job in an order.

@@ -36,7 +36,7 @@ int64_t step_ns(RunConfig config) {
   validate(config);
   config = resolved(config);
   const auto model = make_analytic_model(parse_cluster("h200x8"));
-  return SimulatedRun(config, 0, *model).step_ns();
+  return SimulatedRun(resolve_run(config, 0), *model).step_ns();
 }
 
 // With messages of the backward on the compute stream an earlier one made its sender wait for the

@@ -109,7 +109,7 @@ std::string refusal_of(const Overrides& overrides) {
     RunConfig config = parse_config("", "random", overrides);
     validate(config);
     config = resolved(std::move(config));
-    const RunPlan plan = plan_run(config, 0);
+    const RunPlan plan = plan_run(resolve_run(config, 0));
     for (const RankPlan& rank : plan.ranks) {
       EXPECT_LE(num_streams(rank), most_streams(config));
     }

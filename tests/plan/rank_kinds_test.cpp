@@ -42,13 +42,13 @@ TEST(RankKinds, OneOfEachStandsForAll) {
   for (uint64_t seed = 0; seed < 8; ++seed) {
     const RandomRun run = random_run(seed);
     SCOPED_TRACE(fmt::format("seed {}: {}", seed, run.words));
-    const RunPlan whole = plan_run(run.config, 0);
+    const RunPlan whole = plan_run(resolve_run(run.config, 0));
     const std::vector<int> first = first_of_kinds(shown_by(whole));
-    const RunPlan part = plan_for_rank(run.config, 0, 0);
-    const PlannedKinds kinds = plan_kinds(run.config, 0, part, first);
+    const RunPlan part = plan_for_rank(resolve_run(run.config, 0), 0);
+    const PlannedKinds kinds = plan_kinds(resolve_run(run.config, 0), part, first);
     expect_kinds_of(kinds, whole);
     verify_kinds(whole.mesh, kinds);
-    const PlannedKinds every = plan_every_rank(run.config, 0);
+    const PlannedKinds every = plan_every_rank(resolve_run(run.config, 0));
     expect_kinds_of(every, whole);
     EXPECT_EQ(every.num_kinds(), kinds.num_kinds());
     EXPECT_EQ(every.ranks.size(), every.num_kinds());
@@ -62,7 +62,7 @@ TEST(RankKinds, AreFewHoweverManyTheRanks) {
         config_of({kLlamaModel, fmt::format("ranks={} tensor=2 sequence_parallel=true pipeline=2 "
                                             "shard=optimizer train.global_batch=32",
                                             4 * std::stoi(data))});
-    const PlannedKinds kinds = plan_every_rank(config, 0);
+    const PlannedKinds kinds = plan_every_rank(resolve_run(config, 0));
     EXPECT_EQ(kinds.of_rank.size(), static_cast<size_t>(4 * std::stoi(data)));
     EXPECT_LE(kinds.num_kinds(), 12u) << data;
   }
@@ -72,12 +72,12 @@ TEST(RankKinds, AreThoseOfTheWholeRunWhereOrdersAreChosenForAllRanks) {
   RunConfig config = config_of({kLlamaModel, "ranks=4 pipeline=2"});
   config.overlap.cost = "h200x8";
   config.overlap.list_schedule = true;
-  expect_kinds_of(plan_every_rank(config, 0), plan_run(config, 0));
+  expect_kinds_of(plan_every_rank(resolve_run(config, 0)), plan_run(resolve_run(config, 0)));
 }
 
 TEST(RankKinds, CallsThatDoNotMeetAreRefused) {
   const RunConfig config = config_of({kLlamaModel, "ranks=4 pipeline=2"});
-  PlannedKinds kinds = plan_every_rank(config, 0);
+  PlannedKinds kinds = plan_every_rank(resolve_run(config, 0));
   ASSERT_EQ(kinds.ranks.size(), 2u);
   Program& program = kinds.ranks[1].programs[kTrainProgram];
   for (Task& task : program.tasks) {
@@ -96,7 +96,7 @@ TEST(RankKinds, CallsThatDoNotMeetAreRefused) {
 
 TEST(RankKinds, GroupsAreThoseOfTheMesh) {
   const RunConfig config = config_of({kLlamaModel, "ranks=4 pipeline=2"});
-  RunPlan plan = plan_for_rank(config, 0, 1);
+  RunPlan plan = plan_for_rank(resolve_run(config, 0), 1);
   EXPECT_NO_THROW(check_groups(plan.mesh, plan_of_rank(plan, 1)));
   plan.ranks[1].programs[kTrainProgram].groups.front().ranks.back() = 2;
   EXPECT_THAT(message_of<InternalError>([&] { check_groups(plan.mesh, plan_of_rank(plan, 1)); }),

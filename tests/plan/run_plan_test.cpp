@@ -41,8 +41,8 @@ TEST(RunPlan, FirstRankOfStagesIsFirstInAllOtherDimensions) {
 }
 
 TEST(RunPlan, OneRankPerStageIsTheSameAsWhenAllArePlanned) {
-  const RunPlan all = plan_run(pipeline_config(), 0);
-  const RunPlan stages = plan_run(pipeline_config(), 0, {.one_rank_per_stage = true});
+  const RunPlan all = plan_run(resolve_run(pipeline_config(), 0));
+  const RunPlan stages = plan_run(resolve_run(pipeline_config(), 0), {.one_rank_per_stage = true});
   ASSERT_EQ(all.ranks.size(), 8u);
   ASSERT_EQ(stages.ranks.size(), 2u);
   for (const size_t stage : {size_t{0}, size_t{1}}) {
@@ -54,43 +54,44 @@ TEST(RunPlan, OneRankPerStageIsTheSameAsWhenAllArePlanned) {
 
 TEST(RunPlan, CostModelIsThatOfTheOverlap) {
   RunConfig config = pipeline_config();
-  EXPECT_EQ(overlap_cost_model(config), nullptr);
+  EXPECT_EQ(resolve_run(config, 0).cost_model, nullptr);
   config.overlap.cost = "h200x16";
-  EXPECT_EQ(overlap_cost_model(config)->cluster().num_devices, 16);
-  EXPECT_NO_THROW(plan_run(config, 0, {.one_rank_per_stage = true}));
+  EXPECT_EQ(resolve_run(config, 0).cost_model->cluster().num_devices, 16);
+  EXPECT_NO_THROW(plan_run(resolve_run(config, 0), {.one_rank_per_stage = true}));
   config.overlap.cost = "h200x4";
-  EXPECT_THAT(message_of<ConfigError>([&] { plan_run(config, 0); }),
+  EXPECT_THAT(message_of<ConfigError>([&] { plan_run(resolve_run(config, 0)); }),
               HasSubstr("overlap.cost = \"h200x4\": cluster h200x4 has 4 devices and "
                         "parallel.ranks is 8; use h200x8 or more"));
   config.overlap.cost = "h2000";
-  EXPECT_THAT(message_of<ConfigError>([&] { plan_run(config, 0); }),
+  EXPECT_THAT(message_of<ConfigError>([&] { plan_run(resolve_run(config, 0)); }),
               HasSubstr("overlap.cost = \"h2000\": "));
   config.overlap.cost = "no/such.json";
-  EXPECT_THAT(message_of<DataError>([&] { plan_run(config, 0); }),
+  EXPECT_THAT(message_of<DataError>([&] { plan_run(resolve_run(config, 0)); }),
               HasSubstr("overlap.cost = \"no/such.json\": cannot read 'no/such.json'"));
 }
 
 TEST(RunPlan, TableSaysWhichRanksStandForAll) {
   const std::string stages =
-      describe_ranks(plan_run(pipeline_config(), 0, {.one_rank_per_stage = true}));
+      describe_ranks(plan_run(resolve_run(pipeline_config(), 0), {.one_rank_per_stage = true}));
   EXPECT_THAT(stages, HasSubstr("planned   2 of 8 ranks, the first of each stage\n"));
   EXPECT_THAT(stages, HasSubstr("\n     4      1 "));
-  EXPECT_THAT(describe_ranks(plan_run(pipeline_config(), 0)), Not(HasSubstr("planned")));
+  EXPECT_THAT(describe_ranks(plan_run(resolve_run(pipeline_config(), 0))),
+              Not(HasSubstr("planned")));
 }
 
 TEST(RunPlan, ReportHasARankOfEachStage) {
   const RunConfig config = pipeline_config();
-  const ReportTable table = stage_table(plan_run(config, 0));
+  const ReportTable table = stage_table(plan_run(resolve_run(config, 0)));
   EXPECT_EQ(table.columns.size(), 10u);
   ASSERT_EQ(table.rows.size(), 2u);
   EXPECT_EQ(table.rows[1][0], "4");
   EXPECT_EQ(table.rows[1][1], "1");
-  EXPECT_EQ(pipeline_jobs(config, resolve_model(config.model, 8, 0)).size(), 2u);
-  EXPECT_THROW(stage_table(plan_run(config, 0, {.ranks = {0}})), InternalError);
+  EXPECT_EQ(pipeline_jobs(resolve_run(config, 0)).size(), 2u);
+  EXPECT_THROW(stage_table(plan_run(resolve_run(config, 0), {.ranks = {0}})), InternalError);
 }
 
 TEST(RunPlan, RanksThatDoNotFitTogetherAreFound) {
-  RunPlan plan = plan_run(pipeline_config(), 0);
+  RunPlan plan = plan_run(resolve_run(pipeline_config(), 0));
   EXPECT_NO_THROW(verify_plan(plan));
   // Rank 5 does not say all that the others of its groups wait for.
   std::vector<Task>& tasks = plan.ranks[5].programs[kEvalProgram].tasks;
@@ -105,7 +106,7 @@ TEST(RunPlan, RanksThatDoNotFitTogetherAreFound) {
 TEST(RunPlan, CountsTheLayersThatARankHas) {
   RunConfig config = pipeline_config();
   config.train.global_batch = 16386;  // 16384 make 8192 microbatches x 4 layers x 8 ranks = 2^18
-  const std::string message = message_of<ConfigError>([&] { plan_run(config, 0); });
+  const std::string message = message_of<ConfigError>([&] { plan_run(resolve_run(config, 0)); });
   EXPECT_THAT(message, HasSubstr("train.global_batch = 16386"));
   EXPECT_THAT(message,
               HasSubstr("8193 microbatches per step on each of 8 ranks; with up to 4 layers on a "

@@ -52,8 +52,8 @@ TEST(SchedulePlan, IsNeverSlowerAndOftenFaster) {
             "memory.recompute=norms"},
            {"parallel.ranks=4", "parallel.shard=parameters"}}) {
     const RunConfig config = config_with(keys);
-    const RunPlan before = plan_run(config, 0);
-    const RunPlan after = plan_run(scheduled(config), 0);  // verified
+    const RunPlan before = plan_run(resolve_run(config, 0));
+    const RunPlan after = plan_run(resolve_run(scheduled(config), 0));  // verified
     SCOPED_TRACE(keys[1] + ": " + after.ranks.front().passes.back().report.summary);
     EXPECT_LE(step_ns(after), step_ns(before));
     num_faster += step_ns(after) < step_ns(before) ? 1 : 0;
@@ -65,10 +65,10 @@ TEST(SchedulePlan, IsNeverSlowerAndOftenFaster) {
 TEST(SchedulePlan, FillsTheBubblesOfAPipeline) {
   const RunConfig config =
       config_with({"parallel.ranks=4", "parallel.pipeline=4", "parallel.schedule=1f1b"});
-  const RunPlan before = plan_run(config, 0);
-  const RunPlan after = plan_run(scheduled(config), 0);
+  const RunPlan before = plan_run(resolve_run(config, 0));
+  const RunPlan after = plan_run(resolve_run(scheduled(config), 0));
   EXPECT_LT(static_cast<double>(step_ns(after)), 0.95 * static_cast<double>(step_ns(before)));
-  EXPECT_THAT(describe_run_plan(after, config),
+  EXPECT_THAT(describe_run_plan(after, resolve_run(config, 0)),
               AllOf(HasSubstr("list_schedule"), HasSubstr("instead of"),
                     HasSubstr("weight gradients moved, memory ")));
 }
@@ -78,11 +78,11 @@ TEST(SchedulePlan, FillsTheBubblesOfAPipeline) {
 TEST(SchedulePlan, TakesRanksThatStandForOthers) {
   const RunConfig config = scheduled(config_with(
       {"parallel.ranks=8", "parallel.pipeline=2", "parallel.tensor=2", "parallel.data=2"}));
-  const RunPlan places = plan_run(config, 0, {.ranks = {0, 1, 4, 5}});
-  const RunPlan alone = plan_run(config, 0, {.ranks = {0}});
+  const RunPlan places = plan_run(resolve_run(config, 0), {.ranks = {0, 1, 4, 5}});
+  const RunPlan alone = plan_run(resolve_run(config, 0), {.ranks = {0}});
   ASSERT_EQ(alone.ranks.size(), 1U);
   EXPECT_EQ(alone.ranks[0].programs[kTrainProgram], places.ranks[0].programs[kTrainProgram]);
-  const RunPlan stages = plan_run(config, 0, {.one_rank_per_stage = true});
+  const RunPlan stages = plan_run(resolve_run(config, 0), {.one_rank_per_stage = true});
   ASSERT_EQ(stages.ranks.size(), 2U);
   EXPECT_TRUE(stages.ranks[0].passes.back().report.changed);
   for (const RunPlan* plan : {&places, &stages}) {
@@ -96,7 +96,7 @@ TEST(SchedulePlan, TakesRanksThatStandForOthers) {
 TEST(SchedulePlan, StaysWithinTheDevice) {
   const RunConfig config =
       config_with({"parallel.ranks=4", "parallel.pipeline=4", "parallel.schedule=1f1b"});
-  RunPlan plan = plan_run(config, 0);
+  RunPlan plan = plan_run(resolve_run(config, 0));
   std::vector<int64_t> step_bytes;
   for (const RankPlan& rank : plan.ranks) {
     step_bytes.push_back(rank.memory.step_bytes);
@@ -104,7 +104,7 @@ TEST(SchedulePlan, StaysWithinTheDevice) {
   DeviceSpec device = *find_device("h200");
   device.memory_bytes = 1;
   const auto model = make_analytic_model(make_cluster(device, 8));
-  schedule_plan(plan, scheduled(config), *model);
+  schedule_plan(plan, resolve_run(scheduled(config), 0), *model);
   for (size_t i = 0; i < plan.ranks.size(); ++i) {
     EXPECT_LE(plan.ranks[i].memory.step_bytes, step_bytes[i]);
   }
@@ -114,8 +114,9 @@ TEST(SchedulePlan, StaysWithinTheDevice) {
 TEST(SchedulePlan, PlansMemoryQuicklyWithoutVerifying) {
   const RunConfig config =
       scheduled(config_with({"parallel.ranks=4", "parallel.pipeline=4", "parallel.schedule=1f1b"}));
-  const RunPlan full = plan_run(config, 0, {.one_rank_per_stage = true});
-  const RunPlan quick = plan_run(config, 0, {.one_rank_per_stage = true, .verify = false});
+  const RunPlan full = plan_run(resolve_run(config, 0), {.one_rank_per_stage = true});
+  const RunPlan quick =
+      plan_run(resolve_run(config, 0), {.one_rank_per_stage = true, .verify = false});
   for (size_t i = 0; i < quick.ranks.size(); ++i) {
     const std::vector<Program>& programs = quick.ranks[i].programs;
     ASSERT_EQ(programs[kTrainProgram], full.ranks[i].programs[kTrainProgram]);
@@ -136,8 +137,8 @@ RunConfig tensor_config() {
 
 TEST(SchedulePlan, WeavesMicrobatchesInPairs) {
   const RunConfig config = tensor_config();
-  const RunPlan before = plan_run(config, 0, {.one_rank_per_stage = true});
-  const RunPlan after = plan_run(scheduled(config), 0, {.one_rank_per_stage = true});
+  const RunPlan before = plan_run(resolve_run(config, 0), {.one_rank_per_stage = true});
+  const RunPlan after = plan_run(resolve_run(scheduled(config), 0), {.one_rank_per_stage = true});
   EXPECT_LT(static_cast<double>(step_ns(after)), 0.85 * static_cast<double>(step_ns(before)));
 }
 
@@ -147,7 +148,7 @@ TEST(SchedulePlan, ChoosesEnginesByWhatIsHidden) {
   const auto step_with = [&](const char* engine, bool orders) {
     config.overlap.comm_engine = engine;
     config.overlap.list_schedule = orders;
-    return step_ns(plan_run(config, 0, {.one_rank_per_stage = true}));
+    return step_ns(plan_run(resolve_run(config, 0), {.one_rank_per_stage = true}));
   };
   for (const bool orders : {false, true}) {
     EXPECT_LE(step_with("hidden", orders), step_with("auto", orders));
@@ -157,7 +158,7 @@ TEST(SchedulePlan, ChoosesEnginesByWhatIsHidden) {
   EXPECT_LT(step_with("hidden", false), step_with("auto", false));
   config.overlap.list_schedule = false;
   config.overlap.comm_engine = "hidden";
-  const RunPlan plan = plan_run(config, 0);  // of all ranks, verified
+  const RunPlan plan = plan_run(resolve_run(config, 0));  // of all ranks, verified
   EXPECT_THAT(plan.ranks.front().passes.back().report.summary,
               AllOf(HasSubstr("copy engines do"), HasSubstr(" collectives, memory ")));
 }
@@ -165,13 +166,13 @@ TEST(SchedulePlan, ChoosesEnginesByWhatIsHidden) {
 TEST(SchedulePlan, NeedsCosts) {
   RunConfig config = config_with({"parallel.ranks=2"});
   config.overlap.list_schedule = true;
-  EXPECT_THAT(message_of<ConfigError>([&] { plan_run(config, 0); }),
+  EXPECT_THAT(message_of<ConfigError>([&] { plan_run(resolve_run(config, 0)); }),
               AllOf(HasSubstr("overlap.list_schedule = true"), HasSubstr("set overlap.cost")));
   config.overlap.mode = "off";
   EXPECT_THAT(message_of<ConfigError>([&] { validate(config); }),
               AllOf(HasSubstr("overlap.list_schedule = true"), HasSubstr("overlap.mode")));
   config.overlap = {.comm_engine = "hidden"};
-  EXPECT_THAT(message_of<ConfigError>([&] { plan_run(config, 0); }),
+  EXPECT_THAT(message_of<ConfigError>([&] { plan_run(resolve_run(config, 0)); }),
               AllOf(HasSubstr("overlap.comm_engine = \"hidden\""), HasSubstr("set overlap.cost")));
   config.overlap.mode = "off";
   EXPECT_THAT(message_of<ConfigError>([&] { validate(config); }),
@@ -182,9 +183,9 @@ TEST(SchedulePlan, ASimulationHasCosts) {
   RunConfig config =
       config_with({"parallel.ranks=4", "parallel.pipeline=4", "parallel.schedule=1f1b"});
   const auto model = make_analytic_model(make_cluster(*find_device("h200"), 8));
-  const int64_t before_ns = SimulatedRun(config, 0, *model).step_ns();
+  const int64_t before_ns = SimulatedRun(resolve_run(config, 0), *model).step_ns();
   config.overlap.list_schedule = true;
-  EXPECT_LT(SimulatedRun(config, 0, *model).step_ns(), before_ns);
+  EXPECT_LT(SimulatedRun(resolve_run(config, 0), *model).step_ns(), before_ns);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "base/temp_folder.h"
 #include "config/validate.h"
 #include "plan/describe_simulation.h"
+#include "plan/run_spec.h"
 #include "report/run_file.h"
 #include "sim/analytic_model.h"
 
@@ -47,7 +48,7 @@ const CostModel& small_cluster() {
 
 /// Planned once for all tests.
 const SimulatedRun& small_run() {
-  static const SimulatedRun run(small_pipeline(), 0, small_cluster());
+  static const SimulatedRun run(resolve_run(small_pipeline(), 0), small_cluster());
   return run;
 }
 
@@ -142,7 +143,7 @@ TEST_F(SimulatedReport, ExplainsTheCommunicationOfItsRanks) {
   RunConfig alone = small_pipeline();
   alone.parallel = {};
   validate(alone);
-  const SimulatedRun one(resolved(alone), 0, small_cluster());
+  const SimulatedRun one(resolve_run(resolved(alone), 0), small_cluster());
   EXPECT_EQ(describe_overlap(one, std::vector<int>{0}), "");
 }
 

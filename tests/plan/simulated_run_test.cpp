@@ -24,7 +24,7 @@ RunConfig valid(const RunConfig& config) {
 
 /// Times of all ranks with a program of its own each.
 std::vector<RankTimeline> every_rank(const RunConfig& config, const CostModel& model) {
-  const RunPlan plan = plan_run(config, 0);
+  const RunPlan plan = plan_run(resolve_run(config, 0));
   RankPrograms ranks;
   for (const RankPlan& rank : plan.ranks) {
     ranks.program_of.push_back(static_cast<uint32_t>(ranks.programs.size()));
@@ -72,7 +72,7 @@ TEST(SimulatedRun, IsThatOfAllRanks) {
     parallel.context = 1 << (random() % 2);
     parallel.pipeline = 1 << (random() % 2);
     config = valid(config);
-    const SimulatedRun run(config, 0, *model);
+    const SimulatedRun run(resolve_run(config, 0), *model);
     const std::vector<RankTimeline> all = every_rank(config, *model);
     for (int rank = 0; rank < 16; ++rank) {
       const std::vector<int> one{rank};
@@ -94,7 +94,7 @@ TEST(SimulatedRun, OfShardsIsNearlyThatOfAllRanks) {
   config.parallel.shard = "optimizer";
   config = valid(config);
   const auto model = make_analytic_model(parse_cluster("h100x16"));
-  const SimulatedRun run(config, 0, *model);
+  const SimulatedRun run(resolve_run(config, 0), *model);
   const Timeline all{.source = "sim", .ranks = every_rank(config, *model)};
   const auto step_ns = static_cast<double>(step_time_ns(all));
   EXPECT_NEAR(static_cast<double>(run.result().step_ns), step_ns, 0.02 * step_ns);
@@ -106,7 +106,7 @@ TEST(SimulatedRun, TimesOfEachRankAddUpToTheStep) {
   config.parallel.pipeline = 2;
   config.parallel.tensor = 2;
   const auto model = make_analytic_model(parse_cluster("h200x8"));
-  const SimulatedRun run(valid(config), 0, *model);
+  const SimulatedRun run(resolve_run(valid(config), 0), *model);
   int num_ranks = 0;
   for (const SimulatedRank& rank : run.ranks()) {
     num_ranks += rank.num_ranks;
@@ -125,7 +125,7 @@ TEST(SimulatedRun, MemoryThatNoDeviceHasIsNamed) {
   RunConfig config = small_planned_run();
   config.model = {.preset = "llama-8b"};
   const auto model = make_analytic_model(parse_cluster("h100"));
-  EXPECT_THAT(describe_simulation(SimulatedRun(valid(config), 0, *model)),
+  EXPECT_THAT(describe_simulation(SimulatedRun(resolve_run(valid(config), 0), *model)),
               HasSubstr(": more than the 80.0 GiB of a device"));
 }
 

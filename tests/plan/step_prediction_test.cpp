@@ -26,7 +26,7 @@ RunConfig llama_1b() {
 // A step of llama-1b on an H200 takes 267.4 ms; of its kernels alone (bench/gpu/h200.md) products
 // take 180 ms, attention 64.7, the rest 22.0. The goal of a step is 5%.
 TEST(StepPrediction, IsWithin5PercentOfAMeasuredStep) {
-  const RunPlan plan = plan_run(llama_1b(), 0);
+  const RunPlan plan = plan_run(resolve_run(llama_1b(), 0));
   const auto model = make_analytic_model(parse_cluster("h200"));
   const SerialPrediction prediction =
       predict_serial(plan.ranks.front().programs[kTrainProgram], *model);
@@ -40,9 +40,9 @@ TEST(StepPrediction, IsWithin5PercentOfAMeasuredStep) {
 }
 
 TEST(StepPrediction, IsToldInWords) {
-  const RunPlan plan = plan_run(llama_1b(), 0);
+  const RunPlan plan = plan_run(resolve_run(llama_1b(), 0));
   const auto model = make_analytic_model(parse_cluster("h200"));
-  const std::string text = describe_prediction(plan, llama_1b(), *model);
+  const std::string text = describe_prediction(plan, resolve_run(llama_1b(), 0), *model);
   for (const char* part : {"cost     h200, analytic", "matrix products", "attention", "tokens/s",
                            "MFU", "100.0% analytic\n"}) {
     EXPECT_THAT(text, HasSubstr(part));

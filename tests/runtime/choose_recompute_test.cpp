@@ -9,6 +9,7 @@
 
 #include "base/errors.h"
 #include "config/reference.h"
+#include "plan/run_spec.h"
 #include "runtime/choose_settings.h"
 #include "support/memory_runs.h"
 
@@ -37,8 +38,9 @@ int64_t enough_for(int64_t needed) {
 TEST(ChooseRecompute, LeavesWhatIsSaidAlone) {
   const RunConfig config = memory_config({"memory.recompute=norms", "memory.recompute_layers=2"});
   std::string text;
-  const RunConfig chosen = choose_recompute(config, kMemoryVocabulary, gpu_of(1),
-                                            [&](std::string_view line) { text += line; });
+  const RunConfig chosen = choose_recompute(resolve_run(config, kMemoryVocabulary), gpu_of(1),
+                                            [&](std::string_view line) { text += line; })
+                               .config;
   EXPECT_EQ(to_toml(chosen), to_toml(config));
   EXPECT_EQ(text, "");
 }
@@ -46,8 +48,9 @@ TEST(ChooseRecompute, LeavesWhatIsSaidAlone) {
 TEST(ChooseRecompute, MakesNothingAgainWhereEverythingFits) {
   std::string text;
   const RunConfig chosen =
-      choose_recompute(memory_config({"memory.recompute=auto"}), kMemoryVocabulary,
-                       gpu_of(int64_t{1} << 40), [&](std::string_view line) { text += line; });
+      choose_recompute(resolve_run(memory_config({"memory.recompute=auto"}), kMemoryVocabulary),
+                       gpu_of(int64_t{1} << 40), [&](std::string_view line) { text += line; })
+          .config;
   EXPECT_EQ(chosen.memory.recompute, "none");
   EXPECT_THAT(text, AllOf(StartsWith("recompute none: everything fits, "), HasSubstr("1.00 TiB")));
 }
@@ -59,7 +62,8 @@ TEST(ChooseRecompute, TakesTheFewestLayersThatFit) {
     for (const int64_t layers : {int64_t{1}, int64_t{2}, kLayers}) {
       const int64_t needed = needed_bytes(with_recompute(plain, policy, layers));
       const RunConfig chosen =
-          choose_recompute(config, kMemoryVocabulary, gpu_of(enough_for(needed)));
+          choose_recompute(resolve_run(config, kMemoryVocabulary), gpu_of(enough_for(needed)))
+              .config;
       const std::string& found = chosen.memory.recompute;
       const int64_t found_layers =
           chosen.memory.recompute_layers == 0 ? kLayers : chosen.memory.recompute_layers;
@@ -76,7 +80,8 @@ TEST(ChooseRecompute, TakesTheCheapestPolicyThatFits) {
   const RunConfig config = memory_config({"memory.recompute=auto"});
   const auto choose_for = [&](const char* policy, int64_t layers) {
     const int64_t needed = needed_bytes(with_recompute(config, policy, layers));
-    return choose_recompute(config, kMemoryVocabulary, gpu_of(enough_for(needed))).memory.recompute;
+    return choose_recompute(resolve_run(config, kMemoryVocabulary), gpu_of(enough_for(needed)))
+        .config.memory.recompute;
   };
   EXPECT_EQ(choose_for("norms", kLayers), "norms");
   EXPECT_EQ(choose_for("full", kLayers), "full");
@@ -85,8 +90,9 @@ TEST(ChooseRecompute, TakesTheCheapestPolicyThatFits) {
 TEST(ChooseRecompute, WhereNothingFitsLeavesTheRefusalToTheCheck) {
   std::string text;
   const RunConfig chosen =
-      choose_recompute(memory_config({"memory.recompute=auto"}), kMemoryVocabulary, gpu_of(1),
-                       [&](std::string_view line) { text += line; });
+      choose_recompute(resolve_run(memory_config({"memory.recompute=auto"}), kMemoryVocabulary),
+                       gpu_of(1), [&](std::string_view line) { text += line; })
+          .config;
   EXPECT_EQ(chosen.memory.recompute, "full");
   EXPECT_EQ(chosen.memory.recompute_layers, 0);
   EXPECT_THAT(text, AllOf(StartsWith("recompute full in 4 of 4 layers: "),
@@ -113,11 +119,13 @@ TEST(ChooseRecompute, StagesOfAPipelineThatHaveRoomRepeatNothing) {
   const RunConfig plain = with_recompute(config, "none", 0);
   const int64_t limit =
       std::midpoint(needed_bytes(plain), needed_bytes(with_recompute(plain, "full", 2)));
-  EXPECT_THROW(check_memory(memory_plan_of(plain), plain, kMemoryVocabulary, gpu_of(limit)),
-               ConfigError);
-  const RunConfig chosen = choose_recompute(config, kMemoryVocabulary, gpu_of(limit));
+  EXPECT_THROW(
+      check_memory(memory_plan_of(plain), resolve_run(plain, kMemoryVocabulary), gpu_of(limit)),
+      ConfigError);
+  const RunConfig chosen =
+      choose_recompute(resolve_run(config, kMemoryVocabulary), gpu_of(limit)).config;
   const RunPlan plan = memory_plan_of(chosen);
-  EXPECT_NO_THROW(check_memory(plan, chosen, kMemoryVocabulary, gpu_of(limit)));
+  EXPECT_NO_THROW(check_memory(plan, resolve_run(chosen, kMemoryVocabulary), gpu_of(limit)));
   EXPECT_THAT(repeated_tasks(plan), ElementsAre(Gt(0), 0, 0, 0));
 }
 
@@ -125,14 +133,18 @@ TEST(ChooseRecompute, StagesOfAPipelineThatHaveRoomRepeatNothing) {
 TEST(ChooseRecompute, CountsWhatARunTakes) {
   const RunConfig config = memory_config({"memory.recompute=auto", "model.layers=12"});
   const RunConfig plain = with_recompute(config, "none", 0);
-  const RunPlan quick = plan_run(plain, kMemoryVocabulary, {.verify = false});
+  const RunPlan quick = plan_run(resolve_run(plain, kMemoryVocabulary), {.verify = false});
   const int64_t needed = needed_bytes(plain);
   const RunMemory memory = gpu_of(needed + needed / 127 + 1);  // 1/128 of it stays free
-  const int64_t needed_quickly = memory_uses(quick, plain, memory).front().needs.bytes();
+  const int64_t needed_quickly =
+      memory_uses(quick, resolve_run(plain, kMemoryVocabulary), memory).front().needs.bytes();
   ASSERT_GT(needed_quickly, needed) << "a run whose quick plan is as small tests nothing";
-  EXPECT_EQ(choose_recompute(config, kMemoryVocabulary, memory).memory.recompute, "none");
+  EXPECT_EQ(
+      choose_recompute(resolve_run(config, kMemoryVocabulary), memory).config.memory.recompute,
+      "none");
   const RunMemory less = gpu_of(memory.gpu->free_bytes - 1024);
-  EXPECT_NE(choose_recompute(config, kMemoryVocabulary, less).memory.recompute, "none");
+  EXPECT_NE(choose_recompute(resolve_run(config, kMemoryVocabulary), less).config.memory.recompute,
+            "none");
 }
 
 TEST(ChooseSettings, ChoosesRecomputeThatFitsBesideTheOverlapThatWasFound) {
@@ -142,8 +154,9 @@ TEST(ChooseSettings, ChoosesRecomputeThatFitsBesideTheOverlapThatWasFound) {
   const int64_t needed = needed_bytes(with_recompute(config, "full", kLayers));
   const RunMemory memory = gpu_of(enough_for(needed) + (int64_t{8} << 20));
   std::string text;
-  const RunConfig chosen = choose_settings(config, kMemoryVocabulary, memory,
-                                           {.print = [&](std::string_view line) { text += line; }});
+  const RunConfig chosen = choose_settings(resolve_run(config, kMemoryVocabulary), memory,
+                                           {.print = [&](std::string_view line) { text += line; }})
+                               .config;
   EXPECT_EQ(chosen.overlap.mode, "manual");
   EXPECT_NE(chosen.memory.recompute, "auto");
   EXPECT_LE(needed_bytes(chosen), memory.gpu->free_bytes);
@@ -153,8 +166,9 @@ TEST(ChooseSettings, ChoosesRecomputeThatFitsBesideTheOverlapThatWasFound) {
 TEST(ChooseSettings, SaysWhereTheMemoryIsNotKnown) {
   std::string text;
   const RunConfig chosen =
-      choose_settings(memory_config({"memory.recompute=auto"}), kMemoryVocabulary, std::nullopt,
-                      {.print = [&](std::string_view line) { text += line; }});
+      choose_settings(resolve_run(memory_config({"memory.recompute=auto"}), kMemoryVocabulary),
+                      std::nullopt, {.print = [&](std::string_view line) { text += line; }})
+          .config;
   EXPECT_EQ(chosen.memory.recompute, "auto");
   EXPECT_THAT(text, StartsWith("recompute auto: the memory of a device is not known here"));
 }

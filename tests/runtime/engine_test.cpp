@@ -11,6 +11,7 @@
 #include "base/errors.h"
 #include "base/expect_error.h"
 #include "config/validate.h"
+#include "plan/run_spec.h"
 #include "support/engine_runs.h"
 
 namespace braid {
@@ -71,7 +72,7 @@ TEST(Engine, RanksAndMicrobatchesChangeRoundingOnly) {
 
 TEST(Engine, PlannedBytesAreAllocatedBytes) {
   RunConfig config = resolved(small_config());
-  RunPlan plan = plan_run(config, 50);
+  RunPlan plan = plan_run(resolve_run(config, 50));
   const int64_t planned = plan.ranks[0].memory.peak_bytes();
   const Engine engine(std::move(plan), {});
   EXPECT_EQ(engine.allocated_bytes(0), planned);
@@ -103,7 +104,7 @@ std::vector<RunConfig> some_layouts() {
 
 TEST(Engine, StateSurvivesTheDevices) {
   for (const RunConfig& config : some_layouts()) {
-    Engine engine(plan_run(config, 50), {});
+    Engine engine(plan_run(resolve_run(config, 50)), {});
     const ParameterLayout& layout = engine.plan().layout;
     ModelState state = initial_state(layout, engine.plan().model, 9);
     std::mt19937 random(9);
@@ -123,7 +124,7 @@ TEST(Engine, StateSurvivesTheDevices) {
 
 /// Of weights after some steps.
 double evaluated(const RunConfig& config) {
-  Engine engine(plan_run(config, 50), {.poison_step_arena = true});
+  Engine engine(plan_run(resolve_run(config, 50)), {.poison_step_arena = true});
   engine.write_state(initial_state(engine.plan().layout, engine.plan().model, 5));
   const NoisySequences source(config.train.sequence);
   BatchLoader loader(source, {.shape = {.num_ranks = config.parallel.data,
@@ -164,7 +165,7 @@ TEST(Engine, AnyLayoutGoesOnFromTheStateOfAnyOther) {
 TEST(Engine, MissingRankEndsTheStepWithinTheTimeout) {
   RunConfig config = small_config();
   config.parallel.ranks = 2;
-  RunPlan plan = plan_run(resolved(config), 50);
+  RunPlan plan = plan_run(resolve_run(resolved(config), 50));
   Program& late = plan.ranks[1].programs[kTrainProgram];
   const auto first_call = std::find_if(late.tasks.begin(), late.tasks.end(), [&](const Task& task) {
     return late.streams[task.stream.index()].kind == StreamKind::kComm;
@@ -193,7 +194,7 @@ struct PoisonedStep {
     config.train.dtype = dtype;
     config.parallel.ranks = 2;
     config = resolved(config);
-    engine.emplace(plan_run(config, 50), EngineOptions{.poison_step_arena = true});
+    engine.emplace(plan_run(resolve_run(config, 50)), EngineOptions{.poison_step_arena = true});
     before = initial_state(engine->plan().layout, engine->plan().model, 5);
     elements_of(engine->plan().layout, parameter, before.weights)[37] = poison;
     engine->write_state(before);
@@ -230,7 +231,7 @@ TEST(Engine, AHealthyStepPassesTheChecks) {
     config.model.kv_heads = family == "llama" ? 2 : 4;
     config.parallel.ranks = 2;
     config = resolved(config);
-    Engine engine(plan_run(config, 50), {.poison_step_arena = true});
+    Engine engine(plan_run(resolve_run(config, 50)), {.poison_step_arena = true});
     engine.write_state(initial_state(engine.plan().layout, engine.plan().model, 5));
     const NoisySequences source(16);
     BatchLoader loader(source, {.shape = {.num_ranks = 2, .num_microbatches = 2, .microbatch = 2}});
@@ -252,7 +253,7 @@ TEST(Engine, Bfloat16TrainsWithFloat32MainWeights) {
 
 TEST(Engine, EvaluationLeavesTheWeightsAlone) {
   const RunConfig config = resolved(small_config());
-  Engine engine(plan_run(config, 50), {});
+  Engine engine(plan_run(resolve_run(config, 50)), {});
   engine.write_state(initial_state(engine.plan().layout, engine.plan().model, 5));
   const NoisySequences source(16);
   BatchLoader loader(source, {.shape = {.num_ranks = 1, .num_microbatches = 4, .microbatch = 2}});

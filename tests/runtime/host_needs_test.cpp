@@ -7,6 +7,7 @@
 #include "backends/cpu/cpu_executor.h"
 #include "backends/cpu/cpu_scratch.h"
 #include "config/validate.h"
+#include "plan/run_spec.h"
 #include "state/checkpointing.h"
 
 namespace braid {
@@ -31,7 +32,7 @@ int64_t bytes_of(const MemoryNeeds& needs, std::string_view what) {
 }
 
 TEST(HostNeeds, OfTheCpuAreThoseOfAllRanks) {
-  const RunPlan plan = plan_run(small_config(2, "float32"), 257);
+  const RunPlan plan = plan_run(resolve_run(small_config(2, "float32"), 257));
   int64_t expected = checkpoint_host_bytes(plan.layout);
   for (const RankPlan& rank : plan.ranks) {
     expected += rank.memory.peak_bytes() + cpu_scratch_bytes(rank.programs, 3);
@@ -39,7 +40,8 @@ TEST(HostNeeds, OfTheCpuAreThoseOfAllRanks) {
   const MemoryNeeds needs = cpu_needs(plan, 3);
   EXPECT_EQ(needs.bytes(), expected);
   EXPECT_EQ(needs.whose, "2 ranks");
-  const RunPlan stages = plan_run(small_config(2, "float32"), 257, {.one_rank_per_stage = true});
+  const RunPlan stages =
+      plan_run(resolve_run(small_config(2, "float32"), 257), {.one_rank_per_stage = true});
   EXPECT_EQ(stages.ranks.size(), 1u);
   EXPECT_EQ(cpu_needs(stages, 3).bytes(), expected) << "a rank that is not planned is as another";
 }
@@ -48,7 +50,7 @@ TEST(HostNeeds, OffloadedActivationsAreOnTheHost) {
   RunConfig config = small_config(1, "float32");
   config.memory.offload_layers = 2;
   config.memory.offload_min_bytes = 1;
-  const RunPlan plan = plan_run(config, 257);
+  const RunPlan plan = plan_run(resolve_run(config, 257));
   EXPECT_GT(plan.ranks[0].memory.host_bytes, 0);
   const MemoryNeeds needs = staging_needs(plan);
   EXPECT_EQ(bytes_of(needs, "activations on the host"), plan.ranks[0].memory.host_bytes);
@@ -62,8 +64,8 @@ TEST(HostNeeds, OfAHostAreThoseOfItsRanks) {
   config.parallel.last_stage_layers = 1;
   config.memory.offload_layers = 2;
   config.memory.offload_min_bytes = 1;
-  const RunPlan all = plan_run(config, 257);
-  const RunPlan stages = plan_run(config, 257, {.one_rank_per_stage = true});
+  const RunPlan all = plan_run(resolve_run(config, 257));
+  const RunPlan stages = plan_run(resolve_run(config, 257), {.one_rank_per_stage = true});
   const int64_t pieces = checkpoint_host_bytes(all.layout);
   int64_t of_hosts = 0;
   for (const std::vector<int>& host : {std::vector{0, 1}, std::vector{2, 3}}) {
@@ -92,7 +94,7 @@ TEST(HostNeeds, OfAHostAreThoseOfItsRanks) {
 // What the executor allocates beside its arenas grows with its workers by their scratch alone.
 TEST(HostNeeds, CpuScratchIsWhatTheExecutorAllocates) {
   for (const std::string dtype : {"float32", "bfloat16"}) {
-    const RankPlan rank = plan_run(small_config(1, dtype), 257).ranks[0];
+    const RankPlan rank = plan_run(resolve_run(small_config(1, dtype), 257)).ranks[0];
     const auto workspace = [&](int workers) {
       const CpuExecutor executor(rank.programs, rank.memory,
                                  CpuExecutorOptions{.num_workers = workers});

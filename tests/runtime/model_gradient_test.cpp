@@ -47,7 +47,7 @@ class DoubleModel {
                                       .update_weights = false};
     std::vector<Program> programs;
     programs.push_back(build_train_program(spec_, layout_, Mesh(MeshSizes{}), 0, options));
-    RankPlan plan = plan_rank(std::move(programs), {});
+    RankPlan plan = plan_programs(std::move(programs));
     executor_ = std::make_unique<CpuExecutor>(
         std::move(plan.programs), std::move(plan.memory),
         CpuExecutorOptions{.num_workers = 2, .poison_step_arena = true});

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "config/load.h"
+#include "plan/run_spec.h"
 #include "support/engine_runs.h"
 
 namespace braid {
@@ -97,7 +98,7 @@ INSTANTIATE_TEST_SUITE_P(Layouts, P2pOverlap,
 
 /// Of the last stage, which sends gradients and has the head.
 int64_t step_bytes(const RunConfig& config) {
-  const RunPlan plan = plan_run(resolved(config), 50);
+  const RunPlan plan = plan_run(resolve_run(resolved(config), 50));
   return plan.ranks.back().memory.programs[kTrainProgram].max_live_bytes;
 }
 

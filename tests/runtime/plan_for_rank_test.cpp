@@ -49,12 +49,12 @@ struct MapFacts {
 /// The programs and the memory that the whole run has for each planned rank, and its map of the
 /// state; few other ranks.
 void expect_part_of_whole(const RunConfig& config) {
-  const RunPlan whole = plan_run(config, 0);
+  const RunPlan whole = plan_run(resolve_run(config, 0));
   const MapFacts state(make_state_map(whole), whole.layout);
   ASSERT_FALSE(state.runs.empty());
   for (int rank = 0; rank < whole.mesh.num_ranks(); ++rank) {
     SCOPED_TRACE(fmt::format("rank {}", rank));
-    const RunPlan part = plan_for_rank(config, 0, rank);
+    const RunPlan part = plan_for_rank(resolve_run(config, 0), rank);
     EXPECT_LE(static_cast<int64_t>(part.ranks.size()), config.parallel.pipeline + 1);
     const RankPlan& own = plan_of_rank(part, rank);
     const RankPlan& same = plan_of_rank(whole, rank);
@@ -78,7 +78,7 @@ TEST(PlanForRank, IsPartOfTheWholeRun) {
 TEST(PlanForRank, IsThatRankAndOnePerStage) {
   const RunConfig config = config_of(
       {kLlamaModel, "ranks=16 pipeline=4 tensor=2 sequence_parallel=true shard=gradients"});
-  const RunPlan plan = plan_for_rank(config, 0, 6);
+  const RunPlan plan = plan_for_rank(resolve_run(config, 0), 6);
   std::vector<int> ranks;
   for (const RankPlan& rank : plan.ranks) {
     ranks.push_back(rank.programs[kTrainProgram].rank);
@@ -98,9 +98,9 @@ TEST(PlanForRank, CountsTheMemoryOfAllRanks) {
     SCOPED_TRACE(layout);
     const RunConfig config =
         config_of({kLlamaModel, layout + std::string(" train.global_batch=12")});
-    const int64_t whole = cpu_needs(plan_run(config, 0), 2).bytes();
+    const int64_t whole = cpu_needs(plan_run(resolve_run(config, 0)), 2).bytes();
     for (int rank = 0; rank < config.parallel.ranks; ++rank) {
-      EXPECT_EQ(cpu_needs(plan_for_rank(config, 0, rank), 2).bytes(), whole) << rank;
+      EXPECT_EQ(cpu_needs(plan_for_rank(resolve_run(config, 0), rank), 2).bytes(), whole) << rank;
     }
   }
 }
@@ -113,9 +113,9 @@ TEST(PlanForRank, HasTheOrderThatIsChosenForAllRanks) {
     SCOPED_TRACE(layout);
     RunConfig config = config_of({kLlamaModel, layout});
     config.overlap.cost = "h200x8";
-    const RunPlan before = plan_run(config, 0);
+    const RunPlan before = plan_run(resolve_run(config, 0));
     config.overlap.list_schedule = true;
-    const RunPlan whole = plan_run(config, 0);
+    const RunPlan whole = plan_run(resolve_run(config, 0));
     std::vector<uint64_t> hashes;
     for (const RankPlan& rank : before.ranks) {
       hashes.push_back(structure_hash(rank));
@@ -124,7 +124,7 @@ TEST(PlanForRank, HasTheOrderThatIsChosenForAllRanks) {
     for (int rank = 0; rank < whole.mesh.num_ranks(); ++rank) {
       SCOPED_TRACE(rank);
       std::vector<uint64_t> given;
-      const RunPlan part = plan_for_rank(config, 0, rank, [&](uint64_t own) {
+      const RunPlan part = plan_for_rank(resolve_run(config, 0), rank, [&](uint64_t own) {
         given.push_back(own);
         return hashes;
       });
@@ -145,14 +145,15 @@ TEST(PlanForRank, LearnsFromAllRanksWhatNobodyTells) {
   RunConfig config = config_of({kLlamaModel, "ranks=4 pipeline=2"});
   config.overlap.cost = "h200x8";
   config.overlap.list_schedule = true;
-  const RunPlan part = plan_for_rank(config, 0, 3);
+  const RunPlan part = plan_for_rank(resolve_run(config, 0), 3);
   ASSERT_EQ(part.ranks.size(), 3u);  // of the first of each stage, and itself
   EXPECT_EQ(part.stand_ins, (std::vector<int>{0, 0, 2, 2}));
-  EXPECT_TRUE(plan_of_rank(part, 3).programs == plan_of_rank(plan_run(config, 0), 3).programs);
+  EXPECT_TRUE(plan_of_rank(part, 3).programs ==
+              plan_of_rank(plan_run(resolve_run(config, 0)), 3).programs);
 }
 
 TEST(StructureHash, LeavesOutTheRanksOfGroupsOnly) {
-  const RunPlan plan = plan_run(config_of({kLlamaModel, "ranks=4 pipeline=2"}), 0);
+  const RunPlan plan = plan_run(resolve_run(config_of({kLlamaModel, "ranks=4 pipeline=2"}), 0));
   RankPlan other = plan.ranks[0];
   EXPECT_EQ(structure_hash(plan.ranks[0]), structure_hash(plan.ranks[1]));
   EXPECT_NE(structure_hash(plan.ranks[0]), structure_hash(plan.ranks[2]));

@@ -52,7 +52,7 @@ Places expected_places(const RunPlan& plan, bool is_whole) {
 
 class StateMaps : public ::testing::TestWithParam<const char*> {
  protected:
-  const RunPlan plan_ = plan_run(config_of({kThreeKvHeads, GetParam()}), 0);
+  const RunPlan plan_ = plan_run(resolve_run(config_of({kThreeKvHeads, GetParam()}), 0));
   const StateMap map_ = make_state_map(plan_);
 
   Places places_of(StateBuffer kind) const {

@@ -37,7 +37,7 @@ RunConfig laid_out(int64_t tensor, int64_t pipeline, int64_t data, const std::st
 
 struct Assigned {
   explicit Assigned(const RunConfig& config, int64_t max_piece_elems = int64_t{64} << 20)
-      : plan(plan_run(config, 50)),
+      : plan(plan_run(resolve_run(config, 50))),
         map(make_state_map(plan)),
         pieces(assign_pieces(map, plan.layout, plan.model, max_piece_elems)) {}
 
@@ -153,7 +153,7 @@ class AssignPiecesOf : public ::testing::TestWithParam<const char*> {};
 
 // Element by element, against what the map says of each rank.
 TEST_P(AssignPiecesOf, EachElementIsWrittenOnceByARankThatHoldsIt) {
-  const RunPlan plan = plan_run(config_of({kThreeKvHeads, GetParam()}), 0);
+  const RunPlan plan = plan_run(resolve_run(config_of({kThreeKvHeads, GetParam()}), 0));
   const StateMap map = make_state_map(plan);
   const auto pieces = assign_pieces(map, plan.layout, plan.model, 200);
   for (const StatePart part : kStateParts) {
@@ -201,7 +201,7 @@ TEST(AssignPieces, TimeDoesNotGrowWithRows) {
   config.model.width = 16384;
   config.model.heads = 128;
   config.model.kv_heads = 8;
-  const RunPlan plan = plan_run(resolved(config), 50, {.one_rank_per_stage = true});
+  const RunPlan plan = plan_run(resolve_run(resolved(config), 50), {.one_rank_per_stage = true});
   const StateMap map = make_state_map(plan);
   const std::clock_t begin = std::clock();
   const auto pieces = assign_pieces(map, plan.layout, plan.model);

@@ -73,7 +73,7 @@ inline Outcome run(RunConfig config, int64_t steps, EngineOptions options = {},
   validate(config);
   config = resolved(config);
   options.poison_step_arena = true;
-  Engine engine(plan_run(config, 50), options);
+  Engine engine(plan_run(resolve_run(config, 50)), options);
   engine.write_state(start.state != nullptr
                          ? *start.state
                          : initial_state(engine.plan().layout, engine.plan().model, 5));

@@ -38,12 +38,14 @@ inline RunMemory host_of(int64_t free_bytes) {
 using MakeMemory = RunMemory (*)(int64_t free_bytes);
 
 inline RunPlan memory_plan_of(const RunConfig& config) {
-  return plan_run(config, kMemoryVocabulary);
+  return plan_run(resolve_run(config, kMemoryVocabulary));
 }
 
 /// Of the GPU that needs most, or of the host.
 inline int64_t needed_bytes(const RunConfig& config, MakeMemory make_memory = gpu_of) {
-  return memory_uses(memory_plan_of(config), config, make_memory(0)).front().needs.bytes();
+  return memory_uses(memory_plan_of(config), resolve_run(config, kMemoryVocabulary), make_memory(0))
+      .front()
+      .needs.bytes();
 }
 
 }  // namespace braid

@@ -14,6 +14,7 @@
 #include "config/validate.h"
 #include "plan/model_setup.h"
 #include "plan/parallel_setup.h"
+#include "plan/run_spec.h"
 
 namespace braid {
 
@@ -172,10 +173,8 @@ inline RandomRun random_run(uint64_t seed) {
       RunConfig config = parse_config("", "random", words);
       validate(config);
       config = resolved(config);
-      const ModelSpec model = resolve_model(config.model, config.train.sequence, 0);
-      (void)mesh_sizes(config, model);
-      (void)parallel_options(config, model);
-      return {std::move(config), model, fmt::format("{}", fmt::join(words, " "))};
+      RunSpec run = resolve_run(config, 0);
+      return {std::move(config), run.model, fmt::format("{}", fmt::join(words, " "))};
     } catch (const ConfigError&) {
       continue;  // such keys do not go together: draw again
     }

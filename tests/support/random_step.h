@@ -23,6 +23,7 @@
 #include "parallel/parameter_layout.h"
 #include "parallel/step_program.h"
 #include "passes/streams/insert_events.h"
+#include "plan/run_spec.h"
 #include "support/exact_products.h"
 #include "support/random_layout.h"
 
@@ -30,19 +31,17 @@ namespace braid {
 
 /// The training step of every rank as its builder makes it: no pass has seen it, it has no events.
 inline std::vector<Program> build_step(const RandomRun& run) {
-  const RunConfig& config = run.config;
-  const Mesh mesh(mesh_sizes(config, run.model));
-  TrainProgramOptions options{
-      .microbatch = config.train.microbatch,
-      .sequence = config.train.sequence,
-      .num_microbatches = num_microbatches(config),
-      .dtype = config.train.dtype == "bfloat16" ? DType::kBF16 : DType::kF32,
-      .optimizer = {.max_grad_norm = config.optimizer.clip_norm},
-      .parallel = parallel_options(config, run.model)};
+  const RunSpec spec = resolve_run(run.config, 0);
+  const TrainProgramOptions options{.microbatch = run.config.train.microbatch,
+                                    .sequence = run.config.train.sequence,
+                                    .num_microbatches = spec.num_microbatches,
+                                    .dtype = spec.dtype,
+                                    .optimizer = {.max_grad_norm = run.config.optimizer.clip_norm},
+                                    .parallel = spec.parallel};
   std::vector<Program> programs;
-  for (int rank = 0; rank < mesh.num_ranks(); ++rank) {
-    const ParameterLayout layout = make_rank_layout(run.model, mesh, rank, options.parallel);
-    programs.push_back(build_train_program(run.model, layout, mesh, rank, options));
+  for (int rank = 0; rank < spec.mesh.num_ranks(); ++rank) {
+    const ParameterLayout layout = make_rank_layout(spec.model, spec.mesh, rank, spec.parallel);
+    programs.push_back(build_train_program(spec.model, layout, spec.mesh, rank, options));
   }
   return programs;
 }

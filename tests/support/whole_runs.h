@@ -14,6 +14,7 @@
 
 #include "base/file.h"
 #include "base/temp_folder.h"
+#include "plan/run_spec.h"
 #include "report/metrics_file.h"
 #include "support/engine_runs.h"
 #include "train/trainer.h"
@@ -24,7 +25,7 @@ namespace braid {
 /// host that is late at random.
 inline Outcome train_steps(const RunConfig& config, const EngineOptions& options,
                            int64_t num_steps) {
-  Engine engine(plan_run(config, 50), options);
+  Engine engine(plan_run(resolve_run(config, 50)), options);
   engine.write_state(initial_state(engine.plan().layout, engine.plan().model, 5));
   const NoisySequences source(config.train.sequence);
   BatchLoader loader(source, {.shape = {.num_ranks = config.parallel.data,

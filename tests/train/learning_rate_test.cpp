@@ -7,81 +7,81 @@
 namespace braid {
 namespace {
 
-OptimizerConfig config_of(const char* schedule) {
-  OptimizerConfig config;
-  config.learning_rate = 1e-3;
-  config.min_learning_rate = 1e-4;
-  config.schedule = schedule;
-  config.warmup_steps = 10;
-  return config;
-}
-
 constexpr int64_t kSteps = 110;
 
+LearningRateSpec rate_of(RateSchedule schedule) {
+  return {.schedule = schedule,
+          .highest = 1e-3,
+          .lowest = 1e-4,
+          .warmup_steps = 10,
+          .num_steps = kSteps};
+}
+
 TEST(Warmup, RisesLinearlyToTheFullRateAtItsLastStep) {
-  for (const char* schedule : {"cosine", "wsd", "constant"}) {
-    OptimizerConfig config = config_of(schedule);
-    config.decay_steps = config.schedule == "wsd" ? 20 : 0;
-    EXPECT_DOUBLE_EQ(learning_rate_at(config, kSteps, 1), 1e-4) << schedule;
-    EXPECT_DOUBLE_EQ(learning_rate_at(config, kSteps, 5), 5e-4) << schedule;
-    EXPECT_DOUBLE_EQ(learning_rate_at(config, kSteps, 10), 1e-3) << schedule;
+  for (const RateSchedule schedule :
+       {RateSchedule::kCosine, RateSchedule::kWsd, RateSchedule::kConstant}) {
+    LearningRateSpec rate = rate_of(schedule);
+    rate.decay_steps = schedule == RateSchedule::kWsd ? 20 : 0;
+    EXPECT_DOUBLE_EQ(learning_rate_at(rate, 1), 1e-4) << choice_name(schedule);
+    EXPECT_DOUBLE_EQ(learning_rate_at(rate, 5), 5e-4) << choice_name(schedule);
+    EXPECT_DOUBLE_EQ(learning_rate_at(rate, 10), 1e-3) << choice_name(schedule);
   }
 }
 
 TEST(Warmup, OfNoStepsStartsWithTheFullRate) {
-  OptimizerConfig config = config_of("constant");
-  config.warmup_steps = 0;
-  EXPECT_EQ(learning_rate_at(config, kSteps, 1), 1e-3);
+  LearningRateSpec rate = rate_of(RateSchedule::kConstant);
+  rate.warmup_steps = 0;
+  EXPECT_EQ(learning_rate_at(rate, 1), 1e-3);
 }
 
 TEST(Constant, StaysAtTheFullRate) {
   for (const int64_t step : {11, 50, 110}) {
-    EXPECT_EQ(learning_rate_at(config_of("constant"), kSteps, step), 1e-3);
+    EXPECT_EQ(learning_rate_at(rate_of(RateSchedule::kConstant), step), 1e-3);
   }
 }
 
 TEST(Cosine, IsHalfwayInTheMiddleAndAtTheMinimumAtTheEnd) {
-  const OptimizerConfig config = config_of("cosine");
-  EXPECT_DOUBLE_EQ(learning_rate_at(config, kSteps, 60), (1e-3 + 1e-4) / 2);
-  EXPECT_DOUBLE_EQ(learning_rate_at(config, kSteps, 35),
+  const LearningRateSpec rate = rate_of(RateSchedule::kCosine);
+  EXPECT_DOUBLE_EQ(learning_rate_at(rate, 60), (1e-3 + 1e-4) / 2);
+  EXPECT_DOUBLE_EQ(learning_rate_at(rate, 35),
                    1e-4 + 9e-4 * 0.5 * (1 + std::sqrt(0.5)));  // a quarter of the way
-  EXPECT_DOUBLE_EQ(learning_rate_at(config, kSteps, 110), 1e-4);
+  EXPECT_DOUBLE_EQ(learning_rate_at(rate, 110), 1e-4);
 }
 
 TEST(Cosine, WithDecayStepsEndsThereAndStaysAtTheMinimum) {
-  OptimizerConfig config = config_of("cosine");
-  config.decay_steps = 60;
-  EXPECT_DOUBLE_EQ(learning_rate_at(config, kSteps, 35), (1e-3 + 1e-4) / 2);
-  EXPECT_DOUBLE_EQ(learning_rate_at(config, kSteps, 60), 1e-4);
-  EXPECT_DOUBLE_EQ(learning_rate_at(config, kSteps, 100), 1e-4);
+  LearningRateSpec rate = rate_of(RateSchedule::kCosine);
+  rate.decay_steps = 60;
+  EXPECT_DOUBLE_EQ(learning_rate_at(rate, 35), (1e-3 + 1e-4) / 2);
+  EXPECT_DOUBLE_EQ(learning_rate_at(rate, 60), 1e-4);
+  EXPECT_DOUBLE_EQ(learning_rate_at(rate, 100), 1e-4);
 }
 
 TEST(Cosine, NeverRisesAfterTheWarmup) {
   for (int64_t step = 10; step < kSteps; ++step) {
-    EXPECT_GE(learning_rate_at(config_of("cosine"), kSteps, step),
-              learning_rate_at(config_of("cosine"), kSteps, step + 1));
+    EXPECT_GE(learning_rate_at(rate_of(RateSchedule::kCosine), step),
+              learning_rate_at(rate_of(RateSchedule::kCosine), step + 1));
   }
 }
 
 TEST(Wsd, IsStableUntilTheLastDecaySteps) {
-  OptimizerConfig config = config_of("wsd");
-  config.decay_steps = 20;
-  EXPECT_EQ(learning_rate_at(config, kSteps, 11), 1e-3);
-  EXPECT_EQ(learning_rate_at(config, kSteps, 90), 1e-3);
-  EXPECT_LT(learning_rate_at(config, kSteps, 91), 1e-3);
-  EXPECT_DOUBLE_EQ(learning_rate_at(config, kSteps, 110), 1e-4);
+  LearningRateSpec rate = rate_of(RateSchedule::kWsd);
+  rate.decay_steps = 20;
+  EXPECT_EQ(learning_rate_at(rate, 11), 1e-3);
+  EXPECT_EQ(learning_rate_at(rate, 90), 1e-3);
+  EXPECT_LT(learning_rate_at(rate, 91), 1e-3);
+  EXPECT_DOUBLE_EQ(learning_rate_at(rate, 110), 1e-4);
 }
 
 TEST(Wsd, DecaysInItsShape) {
-  OptimizerConfig config = config_of("wsd");
-  config.decay_steps = 20;
-  const auto quarter = [&](const char* shape) {
-    config.decay_shape = shape;
-    return learning_rate_at(config, kSteps, 95);
+  LearningRateSpec rate = rate_of(RateSchedule::kWsd);
+  rate.decay_steps = 20;
+  const auto quarter = [&](DecayShape shape) {
+    rate.decay_shape = shape;
+    return learning_rate_at(rate, 95);
   };
-  EXPECT_DOUBLE_EQ(quarter("linear"), 1e-4 + 9e-4 * 0.75);
-  EXPECT_DOUBLE_EQ(quarter("cosine"), 1e-4 + 9e-4 * 0.5 * (1 + std::sqrt(0.5)));
-  EXPECT_DOUBLE_EQ(quarter("one_minus_sqrt"), 1e-4 + 9e-4 * 0.5);
+  EXPECT_DOUBLE_EQ(quarter(DecayShape::kLinear), 1e-4 + 9e-4 * 0.75);
+  EXPECT_DOUBLE_EQ(quarter(DecayShape::kCosine), 1e-4 + 9e-4 * 0.5 * (1 + std::sqrt(0.5)));
+  EXPECT_DOUBLE_EQ(quarter(DecayShape::kOneMinusSqrt), 1e-4 + 9e-4 * 0.5);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "base/errors.h"
 #include "base/expect_error.h"
 #include "checkpoint/checkpoint.h"
+#include "plan/run_spec.h"
 #include "support/deferred_executor.h"
 #include "support/whole_runs.h"
 
@@ -62,7 +63,7 @@ TEST(StepsInFlight, GiveTheBitsOfOneAfterTheOther) {
 
 TEST(StepsInFlight, NothingElseIsDoneMeanwhile) {
   const RunConfig config = laid_out({});
-  Engine engine(plan_run(config, 50), deferred());
+  Engine engine(plan_run(resolve_run(config, 50)), deferred());
   engine.write_state(initial_state(engine.plan().layout, engine.plan().model, 5));
   const NoisySequences source(16);
   BatchLoader loader(source, {.shape = {.num_ranks = 1, .num_microbatches = 4, .microbatch = 2}});
@@ -86,7 +87,7 @@ TEST(StepsInFlight, AnEngineMayEndWithThem) {
   const NoisySequences source(16);
   BatchLoader loader(source, {.shape = {.num_ranks = 2, .num_microbatches = 2, .microbatch = 2}});
   for (int num_steps = 1; num_steps <= 2; ++num_steps) {
-    Engine engine(plan_run(config, 50), deferred());
+    Engine engine(plan_run(resolve_run(config, 50)), deferred());
     engine.write_state(initial_state(engine.plan().layout, engine.plan().model, 5));
     for (int64_t step = 1; step <= num_steps; ++step) {
       engine.begin_step(*loader.next(), config.optimizer, 1e-3, step);
@@ -96,7 +97,7 @@ TEST(StepsInFlight, AnEngineMayEndWithThem) {
 
 TEST(StepsInFlight, TheCpuHasOne) {
   const RunConfig config = laid_out({});
-  EXPECT_EQ(Engine(plan_run(config, 50), {}).max_steps_in_flight(), 1);
+  EXPECT_EQ(Engine(plan_run(resolve_run(config, 50)), {}).max_steps_in_flight(), 1);
 }
 
 /// Whole runs of `train` on ranks that have two steps in flight.

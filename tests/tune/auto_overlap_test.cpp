@@ -99,7 +99,7 @@ std::vector<OverlapConfig> random_settings(const RunConfig& config, int count) {
 
 AutoOverlap found_for(const RunConfig& config, const CostModel& model,
                       const AutoOverlapOptions& options = {}) {
-  return auto_overlap(config, 0, model, options);
+  return auto_overlap(resolve_run(config, 0), model, options);
 }
 
 /// What a whole search finds for a layout, which several tests look at.
@@ -121,13 +121,14 @@ TEST(AutoOverlap, IsNoSlowerThanManualSettings) {
     EXPECT_LE(found.chosen.step_ns, found.defaults.step_ns);
     EXPECT_LT(found.chosen.step_ns, found.off.step_ns);
     EXPECT_TRUE(found.fits);
-    OverlapTrials trials(config, 0, *model, {.planned = PlannedRanks::kEveryPlace, .on_trial = {}});
+    OverlapTrials trials(resolve_run(config, 0), *model,
+                         {.planned = PlannedRanks::kEveryPlace, .on_trial = {}});
     for (const OverlapTrial* const trial :
          trials.run(random_settings(config, kSanitized ? 4 : 12))) {
       if (trial->simulated) {
         // What no single change finds may be missed, by a little.
         EXPECT_LE(found.chosen.step_ns, trial->figures.step_ns + trial->figures.step_ns / 200)
-            << describe_overlap_change(found.config.overlap, trial->overlap);
+            << describe_overlap_change(found.run.config.overlap, trial->overlap);
       }
     }
   }
@@ -138,11 +139,11 @@ TEST(AutoOverlap, PlansToTheStepThatItPromises) {
   for (const std::string& layout : layouts()) {
     SCOPED_TRACE(layout);
     const AutoOverlap& found = found_on_slow_links(layout);
-    EXPECT_NE(found.config.overlap.mode, "auto");
-    EXPECT_FALSE(found.config.overlap.may_change_rounding);
-    validate(found.config);
+    EXPECT_NE(found.run.config.overlap.mode, "auto");
+    EXPECT_FALSE(found.run.config.overlap.may_change_rounding);
+    validate(found.run.config);
     // Of every tensor, context and pipeline place, where the search takes one per stage.
-    const SimulatedRun run(found.config, 0, *model);
+    const SimulatedRun run(resolve_run(found.run.config, 0), *model);
     EXPECT_EQ(run.step_ns(), found.chosen.step_ns);
   }
 }
@@ -152,7 +153,7 @@ TEST(AutoOverlap, IsTheSameOnAnyNumberOfThreads) {
   const RunConfig config = config_of(kLayouts[4]);
   const AutoOverlap one = found_for(config, *model, {.max_trials = 30, .num_threads = 1});
   const AutoOverlap four = found_for(config, *model, {.max_trials = 30, .num_threads = 4});
-  EXPECT_EQ(one.config, four.config);
+  EXPECT_EQ(one.run.config, four.run.config);
   EXPECT_EQ(describe(one), describe(four));
   ASSERT_EQ(one.trials.size(), four.trials.size());
   for (size_t i = 0; i < one.trials.size(); ++i) {
@@ -194,9 +195,9 @@ TEST(AutoOverlap, SearchesLongStepsWithFewerMicrobatches) {
   EXPECT_EQ(found.num_microbatches, 16);
   EXPECT_EQ(found.searched_microbatches, 4);
   EXPECT_GT(found.num_whole_trials, 2);
-  EXPECT_EQ(found.config.train.global_batch, 16);
+  EXPECT_EQ(found.run.config.train.global_batch, 16);
   EXPECT_LE(found.chosen.step_ns, found.off.step_ns);
-  EXPECT_EQ(SimulatedRun(found.config, 0, *model).step_ns(), found.chosen.step_ns);
+  EXPECT_EQ(SimulatedRun(resolve_run(found.run.config, 0), *model).step_ns(), found.chosen.step_ns);
   EXPECT_THAT(describe(found), HasSubstr("searched with 4 microbatches instead of 16, "));
 }
 
@@ -207,9 +208,9 @@ TEST(AutoOverlap, SearchesManyLayersByAFewWhereMemoryDoesNotDecide) {
   const AutoOverlap found = found_for(config, *model, {.max_layers = 2});
   EXPECT_EQ(found.num_layers, 4);
   EXPECT_EQ(found.searched_layers, 2);
-  EXPECT_EQ(found.config.model, config.model);
+  EXPECT_EQ(found.run.config.model, config.model);
   EXPECT_LT(found.chosen.step_ns, found.off.step_ns);
-  EXPECT_EQ(SimulatedRun(found.config, 0, *model).step_ns(), found.chosen.step_ns);
+  EXPECT_EQ(SimulatedRun(resolve_run(found.run.config, 0), *model).step_ns(), found.chosen.step_ns);
   EXPECT_THAT(describe(found), HasSubstr("searched with 2 layers instead of 4, "));
 
   const AutoOverlap tight =
@@ -230,7 +231,7 @@ TEST(AutoOverlap, KeepsAsManyUnitsWholeAsTheOptimizerOfAllLayersHides) {
   const auto model = make_analytic_model(parse_cluster("h200x8"));
   const AutoOverlap found = found_for(config, *model);
   EXPECT_LT(found.searched_layers, found.num_layers);
-  EXPECT_EQ(found.config.overlap.param_gather_whole_units, 2);
+  EXPECT_EQ(found.run.config.overlap.param_gather_whole_units, 2);
 }
 
 TEST(AutoOverlap, KeepsWhatIsGivenBesideIt) {
@@ -241,14 +242,14 @@ TEST(AutoOverlap, KeepsWhatIsGivenBesideIt) {
     SCOPED_TRACE(engine);
     const AutoOverlap found =
         found_for(config_of(layout + "overlap.comm_engine=" + engine), *model);
-    EXPECT_EQ(found.config.overlap.comm_engine, engine);
-    EXPECT_TRUE(found.config.overlap.overlap_grad_reduce) << "the rest is searched";
+    EXPECT_EQ(found.run.config.overlap.comm_engine, engine);
+    EXPECT_TRUE(found.run.config.overlap.overlap_grad_reduce) << "the rest is searched";
     for (const OverlapTrial& trial : found.trials) {
       EXPECT_TRUE(trial.overlap.comm_engine == engine || trial.overlap.mode == "off");
     }
   }
   const AutoOverlap scheduled = found_for(config_of(layout + "overlap.list_schedule=true"), *model);
-  EXPECT_TRUE(scheduled.config.overlap.list_schedule);
+  EXPECT_TRUE(scheduled.run.config.overlap.list_schedule);
 }
 
 TEST(AutoOverlap, CutsProductsOnlyIfRoundingMayChange) {
@@ -277,7 +278,7 @@ TEST(AutoOverlap, CutsProductsOnlyIfRoundingMayChange) {
         [engine](const OverlapTrial& trial) { return trial.overlap.comm_engine == engine; }))
         << engine << ": sums by copy engines are tried, too";
   }
-  validate(free.config);
+  validate(free.run.config);
 }
 
 TEST(AutoOverlap, HalvesForwardsOnlyIfRoundingMayChange) {
@@ -316,7 +317,7 @@ TEST(AutoOverlap, SaysWhatItChoseAndWhy) {
   EXPECT_GT(found.chosen.most_compute, found.off.most_compute);  // the same in a shorter step
   EXPECT_LE(found.chosen.most_compute, 1);
   EXPECT_THAT(describe(found), HasSubstr("auto     compute takes "));
-  EXPECT_TRUE(found.config.overlap.overlap_grad_reduce);
+  EXPECT_TRUE(found.run.config.overlap.overlap_grad_reduce);
 }
 
 TEST(AutoOverlap, IsWantedWhereACostModelIsNamed) {
@@ -351,12 +352,12 @@ TEST(OverlapAxes, KeysInForceMakeTheSamePrograms) {
     RunConfig config = config_of(layout + " train.sequence=512 model.width=256 model.ffn=512");
     config.overlap.cost.clear();
     config.overlap.may_change_rounding = true;
-    const RunPlan usual = plan_run(config, 0, {.one_rank_per_stage = true});
+    const RunPlan usual = plan_run(resolve_run(config, 0), {.one_rank_per_stage = true});
     config.overlap = overlap_in_force(config);
     config.overlap.mode = "manual";
     config.overlap.may_change_rounding = false;
     validate(config);
-    const RunPlan manual = plan_run(config, 0, {.one_rank_per_stage = true});
+    const RunPlan manual = plan_run(resolve_run(config, 0), {.one_rank_per_stage = true});
     EXPECT_EQ(print_program(usual.ranks[0].programs[kTrainProgram]),
               print_program(manual.ranks[0].programs[kTrainProgram]));
   }
@@ -368,10 +369,10 @@ TEST(OverlapAxes, DefaultsAreThoseOfAuto) {
     SCOPED_TRACE(layout);
     RunConfig config = config_of(layout);
     config.overlap.cost.clear();
-    const RunPlan usual = plan_run(config, 0, {.one_rank_per_stage = true});
+    const RunPlan usual = plan_run(resolve_run(config, 0), {.one_rank_per_stage = true});
     config.overlap = manual_defaults(config);
     validate(config);
-    const RunPlan manual = plan_run(config, 0, {.one_rank_per_stage = true});
+    const RunPlan manual = plan_run(resolve_run(config, 0), {.one_rank_per_stage = true});
     ASSERT_EQ(usual.ranks.size(), manual.ranks.size());
     for (size_t i = 0; i < usual.ranks.size(); ++i) {
       EXPECT_EQ(print_program(usual.ranks[i].programs[kTrainProgram]),

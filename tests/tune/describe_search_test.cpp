@@ -16,7 +16,7 @@ LayoutSearch two_layouts() {
   LayoutSearch search{
       .counts = {.looked_at = 1500, .refused = 500, .too_big = 600, .behind = 398, .simulated = 2},
       .memory_bytes = int64_t{80} << 30};
-  RankedLayout best{.layout = {.data = 4, .shard = "optimizer"},
+  RankedLayout best{.layout = {.data = 4, .shard = ShardKind::kOptimizer},
                     .step_ns = 1'000'000'000,
                     .needed_bytes = int64_t{40} << 30,
                     .tokens_per_s_per_rank = 1234.5,
@@ -24,7 +24,7 @@ LayoutSearch two_layouts() {
   best.means.compute_ns = 9e8;
   best.means.all_exposed_ns = best.means.exposed_ns[0] = best.means.communication_ns[0] = 1e8;
   RankedLayout slower = best;
-  slower.layout = {.tensor = 4, .recompute = "norms", .sequence_parallel = true};
+  slower.layout = {.tensor = 4, .recompute = RecomputeChoice::kNorms, .sequence_parallel = true};
   slower.step_ns = 1'200'000'000;
   slower.means.compute_ns = 9.5e8;
   slower.means.exposed_ns = {};

@@ -9,6 +9,7 @@
 #include "config/validate.h"
 #include "plan/model_setup.h"
 #include "plan/parallel_setup.h"
+#include "plan/run_spec.h"
 #include "tune/small_search.h"
 
 namespace braid {
@@ -24,7 +25,6 @@ LayoutSpace space_of(const RunConfig& config, const std::string& cluster,
 
 TEST(LayoutSpace, EveryLayoutIsARun) {
   const RunConfig config = small_search_run(8);
-  const ModelSpec model = resolve_model(config.model, config.train.sequence, 0);
   const LayoutSpace space = space_of(config, "h100x8", {.fixed = {"memory.recompute"}});
   EXPECT_GT(space.layouts.size(), 250u);
   EXPECT_GT(space.num_refused, 0);
@@ -32,7 +32,7 @@ TEST(LayoutSpace, EveryLayoutIsARun) {
     RunConfig laid_out = with_layout(config, layout);
     ASSERT_NO_THROW(validate(laid_out)) << layout_name(layout);
     laid_out = resolved(laid_out);
-    ASSERT_NO_THROW(parallel_options(laid_out, model)) << layout_name(layout);
+    ASSERT_NO_THROW(resolve_run(laid_out, 0)) << layout_name(layout);
     EXPECT_EQ(laid_out.parallel.ranks, 8);
   }
 }
@@ -41,11 +41,15 @@ TEST(LayoutSpace, HasEveryDimensionAndNoLayoutTwice) {
   const LayoutSpace space = space_of(small_search_run(8), "h100x8");
   const auto has = [&](auto&& wanted) { return std::ranges::any_of(space.layouts, wanted); };
   EXPECT_TRUE(has([](const Layout& it) { return it.tensor == 4 && it.data == 2; }));
-  EXPECT_TRUE(has([](const Layout& it) { return it.context == 2 && it.context_method == "a2a"; }));
+  EXPECT_TRUE(has([](const Layout& it) {
+    return it.context == 2 && it.context_method == ContextExchange::kAllToAll;
+  }));
   for (const std::string_view schedule : {"1f1b", "interleaved", "zb-h1", "zb-v", "dualpipe-v"}) {
-    EXPECT_TRUE(has([&](const Layout& it) { return it.schedule == schedule; })) << schedule;
+    EXPECT_TRUE(has([&](const Layout& it) { return schedule_name(it.schedule) == schedule; }))
+        << schedule;
   }
-  EXPECT_TRUE(has([](const Layout& it) { return it.shard == "parameters" && it.microbatch == 8; }));
+  EXPECT_TRUE(has(
+      [](const Layout& it) { return it.shard == ShardKind::kParameters && it.microbatch == 8; }));
   std::vector<std::string> names;
   for (const Layout& layout : space.layouts) {
     names.push_back(layout_name(layout));
@@ -85,8 +89,8 @@ TEST(LayoutSpace, FixedKeysStay) {
   ASSERT_FALSE(space.layouts.empty());
   for (const Layout& layout : space.layouts) {
     EXPECT_EQ(layout.tensor, 2);
-    EXPECT_EQ(layout.schedule, "zb-h1");
-    EXPECT_EQ(layout.recompute, "norms");
+    EXPECT_EQ(layout.schedule, ScheduleKind::kZbH1);
+    EXPECT_EQ(layout.recompute, RecomputeChoice::kNorms);
   }
   EXPECT_THAT(
       message_of<ConfigError>([&] { space_of(config, "h100x8", {.fixed = {"train.steps"}}); }),

@@ -23,15 +23,15 @@ TEST(Layout, NamesSayWhatIsSplit) {
                          .pipeline = 4,
                          .virtual_stages = 5,
                          .shard_replicas = 2,
-                         .schedule = "interleaved",
-                         .shard = "optimizer",
-                         .recompute = "norms",
+                         .schedule = ScheduleKind::kInterleaved,
+                         .shard = ShardKind::kOptimizer,
+                         .recompute = RecomputeChoice::kNorms,
                          .account_for_loss = true}),
             "tp4 pp4 v5 loss=layer cp2 ring dp2 shard=optimizer copies=2 mb1 recompute=norms");
   EXPECT_EQ(layout_name({.pipeline = 2,
                          .virtual_stages = 2,
                          .microbatch = 3,
-                         .schedule = "zb-v",
+                         .schedule = ScheduleKind::kZbV,
                          .account_for_embedding = true,
                          .account_for_loss = true}),
             "pp2 zb-v ends=layers mb3");
@@ -43,8 +43,8 @@ TEST(Layout, OverridesMakeTheSameRun) {
                       .data = 2,
                       .pipeline = 2,
                       .microbatch = 2,
-                      .shard = "gradients",
-                      .recompute = "full",
+                      .shard = ShardKind::kGradients,
+                      .recompute = RecomputeChoice::kFull,
                       .sequence_parallel = true};
   const std::vector<std::string> overrides = layout_overrides(config, layout);
   EXPECT_THAT(overrides,

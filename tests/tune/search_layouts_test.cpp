@@ -7,6 +7,7 @@
 #include "base/errors.h"
 #include "base/expect_error.h"
 #include "plan/memory_needs.h"
+#include "plan/run_spec.h"
 #include "sim/analytic_model.h"
 #include "support/thinned.h"
 #include "tune/describe_search.h"
@@ -59,7 +60,7 @@ TEST(SearchLayouts, StepsAreThoseOfEveryRank) {
       {.limits = {.max_microbatch = 1, .fixed = {"memory.recompute", "parallel.shard_replicas"}},
        .num_simulated = kSanitized ? 4 : 16});
   for (const RankedLayout& row : search.ranked) {
-    const SimulatedRun run(row.config, 0, *model);
+    const SimulatedRun run(resolve_run(row.config, 0), *model);
     // Tasks of the optimizer differ by the place in the tensor group, and nothing else does.
     EXPECT_NEAR(static_cast<double>(run.step_ns()), static_cast<double>(row.step_ns),
                 0.01 * static_cast<double>(row.step_ns))
@@ -120,7 +121,7 @@ TEST(SearchLayouts, OneDeviceHasMicrobatchAndRecompute) {
   const auto gpu = model_of("h200");
   const LayoutSearch search = search_layouts(config, 0, *gpu, {.num_simulated = 100});
   EXPECT_EQ(search.ranked.size(), 16u);  // 1, 2, 4, 8 sequences; four policies
-  EXPECT_EQ(search.ranked.front().layout.recompute, "none");
+  EXPECT_EQ(search.ranked.front().layout.recompute, RecomputeChoice::kNone);
   config.train.dtype = "float32";
   const auto cpu = model_of("cpu");
   const LayoutSearch on_cpu = search_layouts(config, 0, *cpu, {.num_simulated = 100});

@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "base/expect_error.h"
+#include "plan/run_spec.h"
 #include "support/engine_runs.h"
 
 namespace braid {
@@ -34,7 +35,7 @@ TokenBatch tokens_of(const RunConfig& config) {
 }
 
 double step(const RunConfig& config, const LayoutRunOptions& options) {
-  LayoutRun run(plan_run(config, 50), options);
+  LayoutRun run(plan_run(resolve_run(config, 50)), options);
   UnitValues weights;
   for (const ParameterUnit& unit : run.plan().layout.units) {
     weights.emplace_back(static_cast<size_t>(unit.num_elems), 0.01);

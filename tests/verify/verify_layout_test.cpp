@@ -29,7 +29,7 @@ TEST(VerifyLayout, CutsAndMovesInTheSmallModelWhatIsLargeInTheRun) {
   config.overlap.tp_comm_overlap = true;
   config.memory.offload_layers = 1;
   validate(config);
-  const RunPlan plan = plan_run(shrunken(resolved(config)), 0);
+  const RunPlan plan = plan_run(resolve_run(shrunken(resolved(config)), 0));
   EXPECT_TRUE(changes(plan, "ring_exchange"));
   EXPECT_TRUE(changes(plan, "bulk_overlap"));
   EXPECT_TRUE(changes(plan, "offload"));

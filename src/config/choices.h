@@ -1,0 +1,166 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <utility>
+
+#include "base/dtype.h"
+#include "base/errors.h"
+#include "model/model_spec.h"
+
+namespace braid {
+
+// What the names in a run file stand for. `resolve_run` (plan/run_spec.h) turns the names of a
+// RunConfig into these types once. What comes before it, or writes a RunConfig, uses `choice` and
+// `choice_name` itself. Types that src/config does not see get their names in plan/choices.h.
+
+enum class OverlapMode : uint8_t { kAuto, kManual, kOff };
+
+/// overlap.pair_forward_backward.
+enum class PairKind : uint8_t { kNone, kForwardBackward, kHalves, kForwardHalves };
+
+/// overlap.comm_engine.
+enum class EngineChoice : uint8_t { kAuto, kSm, kCopy, kNcclCopy, kHidden };
+
+/// parallel.context_method.
+enum class ContextExchange : uint8_t { kRing, kAllGather, kAllToAll, kAllToAllRing };
+
+/// memory.recompute, where it may be left to braid.
+enum class RecomputeChoice : uint8_t { kNone, kNorms, kAttention, kFull, kAuto };
+
+/// runtime.device.
+enum class DeviceChoice : uint8_t { kAuto, kCpu, kCuda };
+
+/// runtime.processes.
+enum class ProcessChoice : uint8_t { kAuto, kOne, kPerRank };
+
+/// runtime.detect_nan.
+enum class NanCheck : uint8_t { kOff, kLoss, kTensors };
+
+/// A switch that may be left to braid.
+enum class Switch : uint8_t { kAuto, kOn, kOff };
+
+/// optimizer.schedule.
+enum class RateSchedule : uint8_t { kCosine, kWsd, kConstant };
+
+/// optimizer.decay_shape.
+enum class DecayShape : uint8_t { kLinear, kCosine, kOneMinusSqrt };
+
+template <class T>
+struct NotAChoice;
+
+/// The names of a type's values, below and in plan/choices.h. Other types have none, and do not
+/// compile.
+template <class T>
+inline constexpr auto kChoices = NotAChoice<T>{};
+
+template <class T, size_t N>
+using Choices = std::array<std::pair<std::string_view, T>, N>;
+
+template <>
+inline constexpr auto kChoices<DType> =
+    Choices<DType, 2>{{{"float32", DType::kF32}, {"bfloat16", DType::kBF16}}};
+
+template <>
+inline constexpr auto kChoices<ModelFamily> =
+    Choices<ModelFamily, 2>{{{"llama", ModelFamily::kLlama}, {"gpt2", ModelFamily::kGpt2}}};
+
+template <>
+inline constexpr auto kChoices<OverlapMode> = Choices<OverlapMode, 3>{
+    {{"auto", OverlapMode::kAuto}, {"manual", OverlapMode::kManual}, {"off", OverlapMode::kOff}}};
+
+template <>
+inline constexpr auto kChoices<PairKind> =
+    Choices<PairKind, 4>{{{"none", PairKind::kNone},
+                          {"forward_backward", PairKind::kForwardBackward},
+                          {"halves", PairKind::kHalves},
+                          {"forward_halves", PairKind::kForwardHalves}}};
+
+template <>
+inline constexpr auto kChoices<EngineChoice> =
+    Choices<EngineChoice, 5>{{{"auto", EngineChoice::kAuto},
+                              {"sm", EngineChoice::kSm},
+                              {"copy", EngineChoice::kCopy},
+                              {"nccl_copy", EngineChoice::kNcclCopy},
+                              {"hidden", EngineChoice::kHidden}}};
+
+template <>
+inline constexpr auto kChoices<ContextExchange> =
+    Choices<ContextExchange, 4>{{{"ring", ContextExchange::kRing},
+                                 {"all_gather", ContextExchange::kAllGather},
+                                 {"a2a", ContextExchange::kAllToAll},
+                                 {"a2a+ring", ContextExchange::kAllToAllRing}}};
+
+template <>
+inline constexpr auto kChoices<RecomputeChoice> =
+    Choices<RecomputeChoice, 5>{{{"none", RecomputeChoice::kNone},
+                                 {"norms", RecomputeChoice::kNorms},
+                                 {"attention", RecomputeChoice::kAttention},
+                                 {"full", RecomputeChoice::kFull},
+                                 {"auto", RecomputeChoice::kAuto}}};
+
+template <>
+inline constexpr auto kChoices<DeviceChoice> = Choices<DeviceChoice, 3>{
+    {{"auto", DeviceChoice::kAuto}, {"cpu", DeviceChoice::kCpu}, {"cuda", DeviceChoice::kCuda}}};
+
+template <>
+inline constexpr auto kChoices<ProcessChoice> =
+    Choices<ProcessChoice, 3>{{{"auto", ProcessChoice::kAuto},
+                               {"one", ProcessChoice::kOne},
+                               {"per_rank", ProcessChoice::kPerRank}}};
+
+template <>
+inline constexpr auto kChoices<NanCheck> = Choices<NanCheck, 3>{
+    {{"off", NanCheck::kOff}, {"loss", NanCheck::kLoss}, {"tensors", NanCheck::kTensors}}};
+
+template <>
+inline constexpr auto kChoices<Switch> =
+    Choices<Switch, 3>{{{"auto", Switch::kAuto}, {"on", Switch::kOn}, {"off", Switch::kOff}}};
+
+template <>
+inline constexpr auto kChoices<RateSchedule> =
+    Choices<RateSchedule, 3>{{{"cosine", RateSchedule::kCosine},
+                              {"wsd", RateSchedule::kWsd},
+                              {"constant", RateSchedule::kConstant}}};
+
+template <>
+inline constexpr auto kChoices<DecayShape> =
+    Choices<DecayShape, 3>{{{"linear", DecayShape::kLinear},
+                            {"cosine", DecayShape::kCosine},
+                            {"one_minus_sqrt", DecayShape::kOneMinusSqrt}}};
+
+/// The names alone, in the same order.
+template <class T>
+inline constexpr auto kChoiceNames = [] {
+  std::array<std::string_view, kChoices<T>.size()> names;
+  for (size_t i = 0; i < names.size(); ++i) {
+    names[i] = kChoices<T>[i].first;
+  }
+  return names;
+}();
+
+/// The value of that name. Throws InternalError if there is none: `validate` has seen the name.
+template <class T>
+T choice(std::string_view name) {
+  for (const auto& [known, value] : kChoices<T>) {
+    if (known == name) {
+      return value;
+    }
+  }
+  throw_internal_error("no choice is called {}", name);
+}
+
+/// Inverse of `choice`.
+template <class T>
+std::string_view choice_name(T value) {
+  for (const auto& [name, known] : kChoices<T>) {
+    if (known == value) {
+      return name;
+    }
+  }
+  throw_internal_error("choice {} has no name", static_cast<int>(value));
+}
+
+}  // namespace braid

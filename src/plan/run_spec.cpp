@@ -1,0 +1,135 @@
+#include "plan/run_spec.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/errors.h"
+#include "config/validate.h"
+#include "parallel/parameter_layout.h"
+#include "plan/model_setup.h"
+#include "plan/parallel_setup.h"
+#include "plan/run_costs.h"
+#include "plan/schedule_plan.h"
+
+namespace braid {
+namespace {
+
+/// Beyond these a program does not fit the memory or the patience of those who build it, and sizes
+/// in bytes do not fit 64 bits.
+constexpr double kMaxParameters = 0x1p44;
+constexpr double kMaxTensorElems = 0x1p44;
+
+void check_model_size(const ModelSpec& model) {
+  const auto width = static_cast<double>(model.width);
+  const double heads =
+      static_cast<double>(model.heads + model.kv_heads) * static_cast<double>(model.head_size);
+  const double layer = width * (2 * heads + 3 * static_cast<double>(model.ffn));
+  const double parameters = static_cast<double>(model.layers) * layer +
+                            2 * width * static_cast<double>(model.padded_vocabulary());
+  if (parameters > kMaxParameters) {
+    throw_config_error(
+        "a model of {:.3g} parameters is too large to plan, the limit is {:.3g}; lower "
+        "model.layers "
+        "= {}, model.width = {}, model.ffn = {} or model.vocabulary = {}",
+        parameters, kMaxParameters, model.layers, model.width, model.ffn, model.vocabulary);
+  }
+}
+
+void check_batch_size(const TrainConfig& train, const ModelSpec& model) {
+  const int64_t widest =
+      std::max({qkv_width(model), 2 * model.ffn, model.width, model.padded_vocabulary()});
+  const double elems = static_cast<double>(train.microbatch) * static_cast<double>(train.sequence) *
+                       static_cast<double>(widest);
+  if (elems > kMaxTensorElems) {
+    throw_config_error(
+        "train.microbatch = {} x train.sequence = {} makes a tensor of {:.3g} values, the limit is "
+        "{:.3g}; lower either",
+        train.microbatch, train.sequence, elems, kMaxTensorElems);
+  }
+}
+
+/// "auto" is for those who know the memory (choose_recompute.h): until then, nothing.
+Recompute recompute_policy(RecomputeChoice choice) {
+  switch (choice) {
+    case RecomputeChoice::kNorms:
+      return Recompute::kNorms;
+    case RecomputeChoice::kAttention:
+      return Recompute::kAttention;
+    case RecomputeChoice::kFull:
+      return Recompute::kFull;
+    case RecomputeChoice::kNone:
+    case RecomputeChoice::kAuto:
+      return Recompute::kNone;
+  }
+  throw_internal_error("no recompute policy");
+}
+
+OverlapSetup passes_of(const RunConfig& config) {
+  const MemoryConfig& memory = config.memory;
+  OverlapSetup passes = overlap_setup(config.overlap);
+  PipelineOptions& options = passes.options;
+  options.recompute = {.policy = recompute_policy(choice<RecomputeChoice>(memory.recompute)),
+                       .num_layers = memory.recompute_layers};
+  options.fill_cooldown.recompute = options.recompute;
+  options.offload = {.num_layers = memory.offload_layers,
+                     .prefetch_layers = memory.offload_prefetch_layers,
+                     .min_bytes = memory.offload_min_bytes};
+  options.fuse_swiglu = {.enabled = fuses_swiglu(config)};
+  options.halve_forward = {.rows = halves_forwards(config.overlap)
+                                       ? config.train.microbatch * config.train.sequence
+                                       : 0};
+  return passes;
+}
+
+LearningRateSpec learning_rate_of(const RunConfig& config) {
+  const OptimizerConfig& optimizer = config.optimizer;
+  return {.schedule = choice<RateSchedule>(optimizer.schedule),
+          .decay_shape = choice<DecayShape>(optimizer.decay_shape),
+          .highest = optimizer.learning_rate,
+          .lowest = optimizer.min_learning_rate,
+          .warmup_steps = optimizer.warmup_steps,
+          .decay_steps = optimizer.decay_steps,
+          .num_steps = config.train.steps};
+}
+
+RunSpec resolve_with(const RunConfig& config, int64_t tokenizer_vocabulary,
+                     std::shared_ptr<const CostModel> costs) {
+  RunSpec run{.config = config, .tokenizer_vocabulary = tokenizer_vocabulary};
+  run.model = resolve_model(config.model, config.train.sequence, tokenizer_vocabulary);
+  check_model_size(run.model);
+  check_batch_size(config.train, run.model);
+  run.mesh = Mesh(mesh_sizes(config, run.model));
+  run.parallel = parallel_options(config, run.model, run.mesh);
+  run.dtype = choice<DType>(config.train.dtype);
+  run.microbatch_sequences = microbatch_sequences(config);
+  run.num_microbatches = num_microbatches(config);
+  run.passes = passes_of(config);
+  run.is_scheduled = is_scheduled(config.overlap);
+  run.cost_model = std::move(costs);
+  run.learning_rate = learning_rate_of(config);
+  run.detect_nan = choice<NanCheck>(config.runtime.detect_nan);
+  return run;
+}
+
+bool have_equal_costs(const RunConfig& a, const RunConfig& b) {
+  return a.overlap.cost == b.overlap.cost && a.parallel.ranks == b.parallel.ranks &&
+         a.links == b.links;
+}
+
+}  // namespace
+
+ScheduleOptions RunSpec::schedule() const {
+  return schedule_options(mesh, parallel, num_microbatches);
+}
+
+RunSpec resolve_run(const RunConfig& config, int64_t tokenizer_vocabulary) {
+  return resolve_with(config, tokenizer_vocabulary, overlap_cost_model(config));
+}
+
+RunSpec resolve_again(const RunSpec& run, const RunConfig& config) {
+  return resolve_with(
+      config, run.tokenizer_vocabulary,
+      have_equal_costs(run.config, config) ? run.cost_model : overlap_cost_model(config));
+}
+
+}  // namespace braid
