@@ -42,7 +42,8 @@
 #include <thread>
 #include <vector>
 
-#include "backends/cuda/communicators.h"
+#include "backends/cuda/comm/communicators.h"
+#include "backends/cuda/comm/peer_calls.h"
 #include "backends/cuda/cuda_context.h"
 #include "backends/cuda/cuda_error.h"
 #include "backends/cuda/cuda_handle.h"
@@ -52,7 +53,6 @@
 #include "backends/cuda/kernels/linear_swiglu.h"
 #include "backends/cuda/kernels/random_fill.h"
 #include "backends/cuda/mark_words.h"
-#include "backends/cuda/peer_calls.h"
 #include "backends/run_ranks.h"
 #include "base/errors.h"
 #include "base/text.h"

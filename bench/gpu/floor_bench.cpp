@@ -347,11 +347,11 @@ void print_totals(const Totals& totals, double bytes_per_s, std::optional<double
 }
 
 void measure_case(const Case& c, const Arguments& arguments) {
-  const CudaGpus gpus = find_cuda_gpus();  // one is enough, however many ranks there are
+  const FoundGpus gpus = find_gpus();  // one is enough, however many ranks there are
   if (gpus.usable.empty()) {
     throw_config_error("floors are measured on a GPU; {}", gpus.why_none);
   }
-  const CudaGpu& gpu = gpus.usable.front();
+  const DeviceInfo& gpu = gpus.usable.front();
   CudaContext context(gpu.device, user_cache_folder());
   SpecTimer timer(context, c.plan.model.vocabulary);
   const double bytes_per_s = timer.copy_bytes_per_s(kCopyBytes);

@@ -6,8 +6,6 @@
 #include <map>
 #include <utility>
 
-#include "backends/cpu/cpu_executor.h"
-#include "backends/cpu/kernels/gemm.h"
 #include "backends/run_ranks.h"
 #include "base/errors.h"
 #include "base/text.h"
@@ -27,10 +25,6 @@
 namespace braid {
 namespace {
 
-// Longest task that a calibration takes the time for, by the analytic model.
-constexpr double kMaxGpuTaskNs = 20e6;
-constexpr double kMaxCpuTaskNs = 30e6;
-
 // Of communication between CPU ranks: from what stays in a core's cache to what does not.
 constexpr std::array<int64_t, 5> kCommunicationBytes = {4 << 10, 64 << 10, 1 << 20, 8 << 20,
                                                         32 << 20};
@@ -41,11 +35,7 @@ constexpr std::array<int64_t, 8> kGpuCommunicationBytes = {
 constexpr std::array<int64_t, 2> kQuickGpuCommunicationBytes = {1 << 20, 64 << 20};
 constexpr int64_t kNumContentions = 1;
 
-// Products take a GPU to its power limit, and it is tens of milliseconds until the clock has
-// settled there, as in a step; what comes before the samples lasts longer. Compute beside
-// communication draws another power than either alone, so its samples are long, too.
-constexpr int64_t kSettleNs = 60'000'000;
-constexpr int64_t kGpuSampleNs = 5'000'000;
+// Compute beside communication draws another power than either alone, so its samples are long.
 constexpr int64_t kContentionSampleNs = 20'000'000;
 constexpr int64_t kMeetingTimeoutNs = 60'000'000'000;
 
@@ -64,7 +54,7 @@ const DeviceSpec& stand_in_of(const CalibrateOptions& options) {
     throw_config_error("--like {}: unknown device; one of {}", quote(options.stand_in, 64),
                        known_device_names());
   }
-  if (!options.device.gpu) {
+  if (options.device.backend->is_host) {
     return *find_device("cpu");
   }
   if (const DeviceSpec* device = device_by_name(options.device.gpu->name)) {
@@ -92,11 +82,12 @@ TimedRanks make_gpu_ranks(const CalibrateOptions& options, bool repeatable,
         pointers.push_back(&program);
       }
       MemoryPlan plan = plan_memory(pointers);
-      ranks.executors[rank] = make_cuda_rank(std::move(programs[rank]), std::move(plan),
-                                             {.device = options.device.gpu_of(rank).device,
-                                              .cache_folder = options.cache_folder,
-                                              .repeatable = repeatable,
-                                              .rendezvous = &rendezvous});
+      ranks.executors[rank] =
+          options.device.backend->make_executor(std::move(programs[rank]), std::move(plan),
+                                                {.device = options.device.gpu_of(rank).device,
+                                                 .rendezvous = &rendezvous,
+                                                 .cache_folder = options.cache_folder,
+                                                 .repeatable = repeatable});
     } catch (const std::exception& error) {
       rendezvous.abort(error.what());
       throw;
@@ -111,7 +102,7 @@ class Calibration {
   explicit Calibration(const CalibrateOptions& options)
       : options_(options),
         device_(stand_in_of(options)),
-        ranks_(options.device.gpu ? 1 : static_cast<int>(options.ranks_at_once)),
+        ranks_(options.device.backend->is_host ? static_cast<int>(options.ranks_at_once) : 1),
         threads_(threads_per_rank(options.threads, ranks_)),
         grid_(calibration_grid(grid_size(), dtype())) {
     if (options.only_runs) {
@@ -149,7 +140,8 @@ class Calibration {
   }
 
  private:
-  bool is_gpu() const { return options_.device.gpu.has_value(); }
+  const Backend& backend() const { return *options_.device.backend; }
+  bool is_gpu() const { return !backend().is_host; }
   int num_gpus() const { return static_cast<int>(options_.device.gpus.size()); }
   bool is_repeatable() const {
     return options_.runs.empty() || options_.runs.front().config.runtime.repeatable;
@@ -176,33 +168,26 @@ class Calibration {
   ProfileOrigin origin() const {
     if (is_gpu()) {
       return {.device = options_.device.gpu->name,
-              .software = cuda_software() + (is_repeatable() ? "" : ", not repeatable"),
+              .software = backend().software() + (is_repeatable() ? "" : ", not repeatable"),
               .date = today(),
               .threads = 0};
     }
     return {.device = host_cpu_name(),
-            .software =
-                blas_description() + (ranks_ > 1 ? fmt::format(", {} ranks at once", ranks_) : ""),
+            .software = backend().software() +
+                        (ranks_ > 1 ? fmt::format(", {} ranks at once", ranks_) : ""),
             .date = today(),
             .threads = threads_};
   }
 
   ExecutorFactory executor_factory() const {
-    if (is_gpu()) {
-      const CudaRankOptions rank{.device = options_.device.gpu->device,
-                                 .cache_folder = options_.cache_folder,
-                                 .repeatable = is_repeatable()};
-      return [rank](std::vector<Program> programs, MemoryPlan plan) {
-        return make_cuda_rank(std::move(programs), std::move(plan), rank);
-      };
-    }
-    return ranks_at_once(
-        [threads = threads_](std::vector<Program> programs,
-                             MemoryPlan plan) -> std::unique_ptr<Executor> {
-          return std::make_unique<CpuExecutor>(std::move(programs), std::move(plan),
-                                               CpuExecutorOptions{.num_workers = threads});
-        },
-        ranks_);
+    const RankOptions rank{.device = is_gpu() ? options_.device.gpu->device : 0,
+                           .num_workers = threads_,
+                           .cache_folder = options_.cache_folder,
+                           .repeatable = is_repeatable()};
+    const ExecutorFactory factory = [this, rank](std::vector<Program> programs, MemoryPlan plan) {
+      return backend().make_executor(std::move(programs), std::move(plan), rank);
+    };
+    return is_gpu() ? factory : ranks_at_once(factory, ranks_);
   }
 
   /// Of a rank.
@@ -215,10 +200,9 @@ class Calibration {
                            .rotation_bytes = 3 * cache_bytes(),
                            .max_bytes = memory_bytes() / 4,
                            .num_samples = num_samples()};
-    if (is_gpu()) {
-      timer.warm_up_ns = kSettleNs;
-      timer.sample_ns = kGpuSampleNs;
-    }
+    const CalibrationTraits& traits = backend().calibration;
+    timer.warm_up_ns = traits.warm_up_ns;
+    timer.sample_ns = traits.sample_ns;
     if (options_.quick) {
       timer.rotation_bytes /= 12;
       timer.warm_up_ns = 2'000'000;
@@ -248,9 +232,8 @@ class Calibration {
       const auto of_run = program_specs(plan_run(run));
       specs.insert(specs.end(), of_run.begin(), of_run.end());
     }
-    const double longest_ns = is_gpu() ? kMaxGpuTaskNs : kMaxCpuTaskNs;
     for (const OpSpec& spec : grid_specs(grid_, dtype())) {
-      if (analytic_task_ns(device_, spec) <= longest_ns &&
+      if (analytic_task_ns(device_, spec) <= backend().calibration.longest_task_ns &&
           operand_set_bytes(spec) <= memory_bytes() / 4) {
         specs.push_back(spec);
       }
@@ -298,7 +281,7 @@ class Calibration {
     comm.on_point = [&] { report(++done); };
     profile.communication = time_device_communication(comm);
     if (!options_.quick) {
-      comm.timer.warm_up_ns = kSettleNs;
+      comm.timer.warm_up_ns = backend().calibration.warm_up_ns;
       comm.timer.sample_ns = kContentionSampleNs;
     }
     profile.contention = time_contention(comm, default_contention());

@@ -76,7 +76,7 @@ class CalibrationBar {
 /// GPUs that communicate where GPUs are measured: as asked, or as many as the run has; without one
 /// all.
 int64_t num_ranks(const CalibrateArguments& arguments, const RunConfig& config,
-                  const CudaGpus& gpus) {
+                  const FoundGpus& gpus) {
   if (gpus.usable.empty() || choice<DeviceChoice>(config.runtime.device) == DeviceChoice::kCpu) {
     return config.parallel.ranks;
   }
@@ -126,7 +126,7 @@ CalibrateOptions options_of(const CalibrateArguments& arguments) {
   }
   config.runtime.ranks_per_gpu = 1;  // what is measured has a GPU of its own
   constexpr size_t kStreams = 2;     // compute, and communication beside it
-  const CudaGpus gpus = find_cuda_gpus(kStreams);
+  const FoundGpus gpus = find_gpus(kStreams);
   config.parallel.ranks = num_ranks(arguments, config, gpus);
   options.device = choose_device(config, gpus);
   options.copy_engines = arguments.copy_engines;

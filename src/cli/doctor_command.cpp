@@ -7,8 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "backends/cpu/kernels/gemm.h"
-#include "backends/cuda/make_executor.h"
+#include "backends/registry/registry.h"
 #include "base/env.h"
 #include "base/errors.h"
 #include "base/text.h"
@@ -46,17 +45,17 @@ std::string line(std::string_view what, std::string_view value) {
   return fmt::format("{:<13}{}\n", what, value);
 }
 
-std::string gpu_lines() {
-  const CudaGpus gpus = find_cuda_gpus();
-  if (gpus.usable.empty()) {
-    return line("gpu", gpus.why_none + "; training runs on the CPU");
+/// What the backends of devices say, or that of the host.
+std::string backend_lines(bool of_host) {
+  std::string lines;
+  for (const Backend* const backend : backends()) {
+    if (backend->is_host == of_host) {
+      for (const auto& [what, value] : backend->diagnose()) {
+        lines += line(what, value);
+      }
+    }
   }
-  const CudaGpu& first = gpus.usable.front();
-  return line("gpu",
-              fmt::format("{} x {}, {}; this build trains in bfloat16 there", gpus.usable.size(),
-                          first.name, format_bytes(first.memory_bytes))) +
-         line("between gpus", describe_cuda_communication()) +
-         line("timelines", "by " + describe_cuda_tracing());
+  return lines;
 }
 
 std::string disk_line() {
@@ -91,8 +90,8 @@ std::string diagnosis() {
          line("system", fmt::format("{} {} {}", system.sysname, system.release, system.machine)) +
          line("cpu", fmt::format("{}, {} cores: {}", host_cpu_info("model name"),
                                  std::thread::hardware_concurrency(), instruction_sets())) +
-         line("memory", format_bytes(host_memory_bytes())) + disk_line() + gpu_lines() +
-         line("launcher", launcher_line()) + line("blas", blas_description()) +
+         line("memory", format_bytes(host_memory_bytes())) + disk_line() + backend_lines(false) +
+         line("launcher", launcher_line()) + backend_lines(true) +
          program_line("chromium", "opens report.html in tests", "chromium") +
          program_line("clang++-14", "sanitizers and fuzzers", "clang-14 libclang-rt-14-dev") +
          program_line("clang-format", "formatting check", "clang-format") +

@@ -36,7 +36,7 @@ struct EmulateArguments {
 
 /// Of this machine, for one rank.
 Device device_of(RunConfig config) {
-  const CudaGpus gpus = gpus_for(config);
+  const FoundGpus gpus = gpus_for(config);
   config.parallel.ranks = 1;
   config.runtime.ranks_per_gpu = 1;
   return choose_device(config, gpus);

@@ -114,7 +114,7 @@ std::vector<int32_t> first_context(const Tokenizer& tokenizer, const std::string
 /// trained: "cuda" of a run is "auto" here, and a GPU that is asked for computes in bfloat16
 /// whatever the run did.
 Device generation_device(const GenerateArguments& arguments, RunConfig config) {
-  const CudaGpus gpus = find_cuda_gpus();
+  const FoundGpus gpus = find_gpus();
   config.parallel = {};
   if (arguments.device.empty()) {
     config.runtime.device = choice<DeviceChoice>(config.runtime.device) == DeviceChoice::kCuda

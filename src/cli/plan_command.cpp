@@ -215,7 +215,9 @@ void add_plan_command(CLI::App& app, const Console& console) {
     }
     const std::vector<MemoryUse> uses = memory_uses(plan, run, memory);
     console.print(text + describe_uses(uses) +
-                  (gpu ? describe_nccl_needs(plan_of_rank(plan, uses.front().rank.value())) : ""));
+                  (gpu ? gpu->backend->describe_communication_needs(
+                             plan_of_rank(plan, uses.front().rank.value()).programs)
+                       : ""));
     if (!arguments->device_memory.empty()) {
       check_memory(plan, run, memory);
     }

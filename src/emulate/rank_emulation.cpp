@@ -7,9 +7,9 @@
 #include <memory>
 #include <random>
 #include <span>
+#include <string_view>
 #include <utility>
 
-#include "backends/cpu/cpu_executor.h"
 #include "base/errors.h"
 #include "base/text.h"
 #include "base/worker_pool.h"
@@ -27,20 +27,17 @@ namespace {
 std::unique_ptr<Executor> make_executor(const RankPlan& rank, const MemoryPlan& memory,
                                         const RunConfig& config, const EmulatedPeers& peers,
                                         const RankEmulationOptions& options) {
-  if (options.device.gpu) {
-    return make_cuda_rank(rank.programs, memory,
-                          {.device = options.device.gpu->device,
-                           .cache_folder = options.cache_folder,
-                           .repeatable = config.runtime.repeatable,
-                           .emulated_peers = peers});
-  }
-  return std::make_unique<CpuExecutor>(
-      rank.programs, memory,
-      CpuExecutorOptions{.num_workers = options.threads, .emulated_peers = peers});
+  const Device& device = options.device;
+  return device.backend->make_executor(rank.programs, memory,
+                                       {.device = device.gpu ? device.gpu->device : 0,
+                                        .num_workers = options.threads,
+                                        .cache_folder = options.cache_folder,
+                                        .repeatable = config.runtime.repeatable,
+                                        .emulated_peers = peers});
 }
 
 std::optional<int64_t> free_bytes(const Device& device) {
-  return device.gpu ? std::optional(free_cuda_bytes(device.gpu->device)) : std::nullopt;
+  return device.gpu ? std::optional(device.backend->free_bytes(device.gpu->device)) : std::nullopt;
 }
 
 void check_fits(const RankPlan& rank, const MemoryPlan& memory, int number,
@@ -132,11 +129,11 @@ bool are_finite(const StepExchange& exchange, int64_t num_slots) {
   return true;
 }
 
-Timeline trace_step(Executor& executor, StepExchange& exchange, bool on_gpu) {
+Timeline trace_step(Executor& executor, StepExchange& exchange, std::string_view backend) {
   executor.set_tracing(true);
   exchange.write_inputs(0);
   executor.run(kTrainProgram);
-  Timeline timeline{.source = on_gpu ? "cuda" : "cpu", .ranks = {executor.timeline()}};
+  Timeline timeline{.source = std::string(backend), .ranks = {executor.timeline()}};
   const std::string& method = timeline.ranks.front().method;
   timeline.source += method.empty() ? "" : ", " + method;
   executor.set_tracing(false);
@@ -172,7 +169,7 @@ RankEmulation emulate_rank(const RunPlan& plan, const RunConfig& config, int ran
   RankEmulation result;
   result.step_ns = time_steps(*executor, exchange, num_slots, options);
   const std::optional<int64_t> free_after = free_bytes(options.device);
-  result.timeline = trace_step(*executor, exchange, options.device.gpu.has_value());
+  result.timeline = trace_step(*executor, exchange, options.device.backend->name);
   result.planned_bytes = planned.memory.peak_bytes();
   result.lasting_bytes = memory.peak_bytes() - result.planned_bytes;
   result.allocated_bytes = executor->allocated_bytes();

@@ -8,11 +8,10 @@
 #include <string>
 #include <utility>
 
-#include "backends/cpu/cpu_executor.h"
-#include "backends/cuda/make_executor.h"
 #include "base/errors.h"
 #include "base/philox.h"
 #include "base/text.h"
+#include "base/worker_pool.h"
 #include "parallel/step_program.h"
 #include "plan/run_plan.h"
 #include "runtime/host_needs.h"
@@ -45,7 +44,7 @@ std::vector<int64_t> program_lengths(int64_t max_context) {
 }
 
 DType compute_dtype(const Device& device) {
-  return device.gpu ? DType::kBF16 : DType::kF32;
+  return device.backend->dtypes.front();
 }
 
 RankPlan plan_lengths(const ModelSpec& model, const ParameterLayout& layout,
@@ -65,7 +64,8 @@ RankPlan plan_lengths(const ModelSpec& model, const ParameterLayout& layout,
 MemoryUse use_of(const RankPlan& plan, const ParameterLayout& layout,
                  const GeneratorOptions& options) {
   const bool on_gpu = options.device.gpu.has_value();
-  return {.needs = on_gpu ? gpu_needs(plan, {}) : cpu_needs(plan, layout, options.threads),
+  return {.needs = on_gpu ? rank_needs(*options.device.backend, plan, {})
+                          : cpu_needs(plan, layout, options.threads),
           .owner = on_gpu ? "the " + options.device.gpu->name : "this machine",
           .kind = on_gpu ? "GPU memory" : "memory",
           .free_bytes = options.free_bytes.value_or(std::numeric_limits<int64_t>::max())};
@@ -88,13 +88,11 @@ std::string fitting_context(int64_t longest, const ParameterLayout& layout, cons
 }
 
 std::unique_ptr<Executor> make_executor(RankPlan plan, const GeneratorOptions& options) {
-  if (options.device.gpu) {
-    return make_cuda_rank(
-        std::move(plan.programs), std::move(plan.memory),
-        {.device = options.device.gpu->device, .cache_folder = options.cache_folder});
-  }
-  return std::make_unique<CpuExecutor>(std::move(plan.programs), std::move(plan.memory),
-                                       CpuExecutorOptions{.num_workers = options.threads});
+  const Device& device = options.device;
+  return device.backend->make_executor(std::move(plan.programs), std::move(plan.memory),
+                                       {.device = device.gpu ? device.gpu->device : 0,
+                                        .num_workers = options.threads,
+                                        .cache_folder = options.cache_folder});
 }
 
 }  // namespace

@@ -28,6 +28,16 @@ std::string first_difference(const std::string& text, const std::string& other) 
   return "";
 }
 
+/// Name and reason, as `agree_on_device` gathers them.
+std::string describe_backend(const Device& device) {
+  return device.reason.empty() ? std::string(device.backend->name)
+                               : fmt::format("{}: {}", device.backend->name, device.reason);
+}
+
+std::string_view name_of(std::string_view described) {
+  return described.substr(0, described.find(':'));
+}
+
 std::string bytes_of(const ShownCalls& shown) {
   ByteWriter writer;
   for (const uint64_t hash : shown) {
@@ -106,10 +116,9 @@ void agree_on_configuration(ProcessGroup& processes, const RunConfig& config) {
 }
 
 void agree_on_device(ProcessGroup& processes, const Device& device) {
-  const std::vector<std::string> all =
-      processes.all_gather("the device", device.gpu ? "cuda" : "cpu: " + device.reason);
+  const std::vector<std::string> all = processes.all_gather("the device", describe_backend(device));
   for (size_t i = 1; i < all.size(); ++i) {
-    if ((all[i] == "cuda") != (all[0] == "cuda")) {
+    if (name_of(all[i]) != name_of(all[0])) {
       throw_config_error(
           "runtime.device = \"auto\": rank {} would run on {}, but rank 0 on {}; make them the "
           "same, or set runtime.device = \"cpu\"",

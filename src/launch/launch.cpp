@@ -8,7 +8,7 @@
 #include "base/errors.h"
 #include "base/philox.h"
 #include "base/text.h"
-#include "comm/tcp_rendezvous.h"
+#include "comm/tcp/tcp_rendezvous.h"
 #include "config/choices.h"
 #include "config/validate.h"
 #include "runtime/device.h"

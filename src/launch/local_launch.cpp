@@ -19,7 +19,7 @@
 #include <utility>
 
 #include "base/errors.h"
-#include "comm/socket.h"
+#include "comm/tcp/socket.h"
 
 // NOLINTNEXTLINE(readability-redundant-declaration): POSIX has it in no header
 extern char** environ;

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <string_view>
 
-#include "backends/cuda/device_needs.h"
+#include "backends/registry/registry.h"
 #include "base/errors.h"
 #include "base/text.h"
 #include "memory/memory_classes.h"
@@ -52,34 +52,21 @@ std::string describe_parts(const MemoryNeeds& needs) {
   return join(texts, ", ");
 }
 
-MemoryNeeds gpu_needs(const RankPlan& rank, const GpuNeedsOptions& options) {
+MemoryNeeds rank_needs(const Backend& backend, const RankPlan& rank,
+                       const DeviceNeedsOptions& options) {
   MemoryNeeds needs{.whose = fmt::format("rank {}", rank.programs.front().rank), .parts = {}};
   needs.add(rank.memory);
-  const CudaNeeds beside = cuda_needs(rank.programs, options.repeatable);
-  needs.add(kKernelScratch, beside.scratch_bytes);
-  needs.add("CUDA", beside.driver_bytes + (options.with_context ? kCudaContextBytes : 0));
-  needs.add("NCCL", beside.nccl_bytes());
+  for (const DeviceNeed& need : backend.needs(rank.programs, options)) {
+    needs.add(need.what, need.bytes);
+  }
   return needs;
 }
 
-std::string describe_nccl_needs(const RankPlan& rank) {
-  constexpr size_t kMaxShownRanks = 8;
-  const std::vector<NcclNeed> needs = nccl_needs(rank.programs);
-  int64_t sum_bytes = 0;
-  std::vector<std::string> texts;
-  for (const NcclNeed& need : needs) {
-    sum_bytes += need.bytes;
-    texts.push_back(
-        fmt::format("{} {}",
-                    need.key.ranks.size() <= kMaxShownRanks
-                        ? describe_key(need.key)
-                        : fmt::format("{} of {} ranks", need.key.name, need.key.ranks.size()),
-                    format_bytes(need.bytes)));
-  }
-  return needs.empty()
-             ? ""
-             : fmt::format("nccl      about {} of {} communicator{}: {}\n", format_bytes(sum_bytes),
-                           needs.size(), needs.size() == 1 ? "" : "s", join(texts, "; "));
+int64_t rank_bytes(const DeviceSpec& device, const RankPlan& rank, bool repeatable) {
+  return device.is_host() ? rank.memory.peak_bytes()
+                          : rank_needs(backend_named(device.backend), rank,
+                                       {.repeatable = repeatable, .with_context = true})
+                                .bytes();
 }
 
 }  // namespace braid

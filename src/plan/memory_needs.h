@@ -5,13 +5,12 @@
 #include <string_view>
 #include <vector>
 
+#include "backends/backend.h"
 #include "memory/memory_plan.h"
 #include "plan/run_plan.h"
+#include "sim/device_spec.h"
 
 namespace braid {
-
-/// Names of parts that come beside the plan.
-inline constexpr std::string_view kKernelScratch = "scratch of kernels";
 
 /// What one memory must hold, by class, before anything is allocated.
 struct MemoryNeeds {
@@ -35,18 +34,13 @@ struct MemoryNeeds {
 /// "weights 1.20 GiB, main weights 2.40 GiB, ..."
 std::string describe_parts(const MemoryNeeds& needs);
 
-struct GpuNeedsOptions {
-  bool repeatable = true;     ///< as runtime.repeatable
-  bool with_context = false;  ///< also CUDA's context: not yet in what is said to be free
-};
+/// Of a rank on a device of its own memory: the arenas of its plan, which is exactly what is
+/// allocated for them, and what the backend takes beside them.
+MemoryNeeds rank_needs(const Backend& backend, const RankPlan& rank,
+                       const DeviceNeedsOptions& options);
 
-/// Of a rank on a GPU: the arenas of its plan, which is exactly what is allocated for them,
-/// kernels' scratch and what the driver and NCCL take (backends/cuda/device_needs.h), which are
-/// bounds.
-MemoryNeeds gpu_needs(const RankPlan& rank, const GpuNeedsOptions& options);
-
-/// What of that is NCCL's, by communicator: "nccl      about 1.78 GiB of 3 communicators:
-/// gradient.shard of ranks 0, 1 608 MiB; ..." and the end of the line; empty if there are none.
-std::string describe_nccl_needs(const RankPlan& rank);
+/// What counts against DeviceSpec::memory_bytes: `rank_needs` with the context of a process; on the
+/// host the arenas.
+int64_t rank_bytes(const DeviceSpec& device, const RankPlan& rank, bool repeatable);
 
 }  // namespace braid

@@ -13,7 +13,7 @@ namespace braid {
 
 std::unique_ptr<CostModel> with_links_of_run(std::unique_ptr<CostModel> model,
                                              const LinksConfig& links) {
-  return model->cluster().device.kind == "cpu"
+  return model->cluster().device.is_host()
              ? make_linked_model(std::move(model), link_options(links))
              : std::move(model);
 }

@@ -80,8 +80,7 @@ class PlanScheduler {
     spec_ns_ = measured_spec_ns(ranks_, before);
     for (const RankPlan& rank : plan.ranks) {
       const int64_t beside =
-          gpu_needs(rank, {.repeatable = run.config.runtime.repeatable, .with_context = true})
-              .bytes() -
+          rank_bytes(model.cluster().device, rank, run.config.runtime.repeatable) -
           rank.memory.step_bytes;
       room_bytes_.push_back(
           std::max(rank.memory.step_bytes, model.cluster().device.memory_bytes - beside));

@@ -14,7 +14,7 @@ bool is_scheduled(const OverlapConfig& overlap);
 /// better order (sim/list_schedule.h); with overlap.comm_engine = "hidden", chooses what moves the
 /// bytes of each collective (plan/choose_engines.h), behind the order. Gives programs events again
 /// and plans their memory again. Of orders tries a few settings: memory as it is, a quarter more,
-/// all that the device has (`cost_model`'s, less what `gpu_needs` says comes beside the arenas),
+/// all that the device has (`cost_model`'s, less what `rank_bytes` says comes beside the arenas),
 /// each with several ways to fill waits (for long steps all of them only where the device's memory
 /// is the limit, and the best of these elsewhere), from the program's order and, without a
 /// pipeline, from microbatches in pairs (plan/microbatch_pairs.h); durations as in a simulation of

@@ -18,7 +18,7 @@ std::string describe_shares(int64_t ranks_per_gpu) {
 }
 
 /// Why the GPUs here cannot run these ranks, of which there are several; empty if they can.
-std::string why_not_several(const RunConfig& config, const CudaGpus& gpus,
+std::string why_not_several(const RunConfig& config, const FoundGpus& gpus,
                             std::optional<int> local_process) {
   const auto num_gpus = static_cast<int64_t>(gpus.usable.size());
   const int64_t shares = config.runtime.ranks_per_gpu;
@@ -38,7 +38,7 @@ std::string why_not_several(const RunConfig& config, const CudaGpus& gpus,
 }
 
 /// Why no GPU here can run this; empty if one can.
-std::string why_no_gpu_runs(const RunConfig& config, const CudaGpus& gpus,
+std::string why_no_gpu_runs(const RunConfig& config, const FoundGpus& gpus,
                             std::optional<int> local_process) {
   if (gpus.usable.empty()) {
     return gpus.why_none;
@@ -54,11 +54,26 @@ std::string why_no_gpu_runs(const RunConfig& config, const CudaGpus& gpus,
 
 }  // namespace
 
-CudaGpus gpus_for(const RunConfig& config) {
-  return find_cuda_gpus(most_streams(config));
+FoundGpus find_gpus(size_t num_streams) {
+  std::optional<FoundGpus> first;
+  for (const Backend* const backend : backends()) {
+    if (backend->is_host) {
+      continue;
+    }
+    FoundGpus found{backend->find_devices(num_streams), backend};
+    if (!found.usable.empty()) {
+      return found;
+    }
+    first = first ? first : found;
+  }
+  return first.value();
 }
 
-Device choose_device(const RunConfig& config, const CudaGpus& gpus,
+FoundGpus gpus_for(const RunConfig& config) {
+  return find_gpus(most_streams(config));
+}
+
+Device choose_device(const RunConfig& config, const FoundGpus& gpus,
                      std::optional<int> local_process) {
   const auto wanted = choice<DeviceChoice>(config.runtime.device);
   if (wanted == DeviceChoice::kCpu) {
@@ -66,11 +81,12 @@ Device choose_device(const RunConfig& config, const CudaGpus& gpus,
   }
   const std::string reason = why_no_gpu_runs(config, gpus, local_process);
   if (reason.empty()) {
-    Device device{.gpu = gpus.usable.front(),
+    Device device{.backend = gpus.backend,
+                  .gpu = gpus.usable.front(),
                   .reason = "",
                   .num_ranks = config.parallel.ranks,
                   .ranks_per_gpu = std::min(config.runtime.ranks_per_gpu, config.parallel.ranks)};
-    const auto gpu_at = [&](int64_t local) -> const CudaGpu& {
+    const auto gpu_at = [&](int64_t local) -> const DeviceInfo& {
       return gpus.usable.at(static_cast<size_t>(local / device.ranks_per_gpu));
     };
     if (local_process) {
@@ -86,22 +102,22 @@ Device choose_device(const RunConfig& config, const CudaGpus& gpus,
     throw_config_error(
         "runtime.device = \"cuda\": {}; change that, or set runtime.device = \"cpu\"", reason);
   }
-  return {.gpu = std::nullopt, .reason = reason};
+  return {.reason = reason};
 }
 
 std::string describe_device(const Device& device) {
   if (device.gpu && device.ranks_per_gpu > 1) {
-    return fmt::format("device   cuda: {} ranks, {} on each {}, {}\n", device.num_ranks,
-                       device.ranks_per_gpu, device.gpu->name,
+    return fmt::format("device   {}: {} ranks, {} on each {}, {}\n", device.backend->name,
+                       device.num_ranks, device.ranks_per_gpu, device.gpu->name,
                        format_bytes(device.gpu->memory_bytes));
   }
   if (device.gpu) {
-    return fmt::format("device   cuda: {}{}, {}\n",
+    return fmt::format("device   {}: {}{}, {}\n", device.backend->name,
                        device.num_ranks > 1 ? fmt::format("{} x ", device.num_ranks) : "",
                        device.gpu->name, format_bytes(device.gpu->memory_bytes));
   }
-  return device.reason.empty() ? "device   cpu\n"
-                               : fmt::format("device   cpu: {}\n", device.reason);
+  return fmt::format("device   {}{}{}\n", device.backend->name, device.reason.empty() ? "" : ": ",
+                     device.reason);
 }
 
 std::string user_cache_folder() {

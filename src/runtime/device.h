@@ -4,32 +4,41 @@
 #include <string>
 #include <vector>
 
-#include "backends/cuda/make_executor.h"
+#include "backends/registry/registry.h"
 #include "config/run_config.h"
 
 namespace braid {
 
-/// Where a run happens.
+/// Where a run happens: on the host, or on GPUs of one backend.
 struct Device {
-  std::optional<CudaGpu> gpu;      ///< none: the CPU; else that of the first rank of this process
-  std::string reason;              ///< why "auto" is the CPU; else empty
-  std::vector<CudaGpu> gpus = {};  ///< by rank, if there are several in this process
-  int64_t num_ranks = 1;           ///< of all processes
-  int64_t ranks_per_gpu = 1;       ///< runtime.ranks_per_gpu, and never more than there are ranks
+  const Backend* backend = &host_backend();
+  std::optional<DeviceInfo> gpu;  ///< none: the host; else that of the first rank of this process
+  std::string reason;             ///< why "auto" is the CPU; else empty
+  std::vector<DeviceInfo> gpus = {};  ///< by rank, if there are several in this process
+  int64_t num_ranks = 1;              ///< of all processes
+  int64_t ranks_per_gpu = 1;  ///< runtime.ranks_per_gpu, and never more than there are ranks
 
   /// Requires one.
-  const CudaGpu& gpu_of(size_t rank) const { return gpus.empty() ? *gpu : gpus.at(rank); }
+  const DeviceInfo& gpu_of(size_t rank) const { return gpus.empty() ? *gpu : gpus.at(rank); }
 };
 
-/// GPUs of this machine, with hardware queues for the streams of this run, which is resolved: to be
-/// called before any other function of CUDA's.
-CudaGpus gpus_for(const RunConfig& config);
+/// GPUs of this machine, and the backend that runs on them.
+struct FoundGpus : FoundDevices {
+  const Backend* backend = &gpu_backend();
+};
+
+/// Those of the first backend that has some; else what the first one says why it has none. To be
+/// called before any other function of a backend's driver, which it prepares for programs of so
+/// many streams.
+FoundGpus find_gpus(size_t num_streams = kAnyNumberOfStreams);
+/// The same, for the streams of this run, which is resolved.
+FoundGpus gpus_for(const RunConfig& config);
 
 /// What runtime.device means on a machine with these GPUs: "auto" is a GPU where there is one that
 /// can run this configuration. `local_process`: where each rank has a process, which of those of
 /// this host this one is; its GPU is the one with that number (divided by runtime.ranks_per_gpu),
 /// or the only one that it sees. Throws ConfigError with the reason if "cuda" cannot.
-Device choose_device(const RunConfig& config, const CudaGpus& gpus,
+Device choose_device(const RunConfig& config, const FoundGpus& gpus,
                      std::optional<int> local_process = std::nullopt);
 
 /// "device   cuda: NVIDIA H200, 140 GiB", of several ranks "device   cuda: 8 x ...", or "device

@@ -12,7 +12,7 @@
 
 #include "backends/run_ranks.h"
 #include "base/errors.h"
-#include "comm/socket_transport.h"
+#include "comm/tcp/socket_transport.h"
 #include "plan/rank_programs.h"
 #include "trace/peer_waits.h"
 #include "trace/rank_clocks.h"
@@ -57,7 +57,7 @@ int threads_per_rank(int64_t configured, int64_t num_ranks) {
 Engine::Engine(RunPlan plan, const EngineOptions& options)
     : plan_(std::move(plan)),
       state_map_(make_state_map(plan_)),
-      source_(options.device.gpu ? "cuda" : "cpu"),
+      source_(options.device.backend->name),
       processes_(options.processes != nullptr && options.processes->size() > 1 ? options.processes
                                                                                : nullptr) {
   connect(options);
@@ -88,7 +88,7 @@ void Engine::connect(const EngineOptions& options) {
   }
   check(processes_->size() == num_ranks, "{} processes of {} ranks", processes_->size(), num_ranks);
   ranks_ = {static_cast<size_t>(processes_->index())};
-  if (!options.device.gpu) {
+  if (options.device.backend->is_host) {
     transports_.push_back(
         make_socket_transport({.processes = processes_, .timeout_ns = options.timeout_ns}));
   }
@@ -116,31 +116,28 @@ void Engine::make_executors(const EngineOptions& options) {
 }
 
 std::unique_ptr<Executor> Engine::make_executor(size_t local, const EngineOptions& options) {
-  const size_t rank = ranks_[local];
-  const RankPlan& rank_plan = plan_of_rank(plan_, static_cast<int>(rank));
-  if (options.device.gpu) {
-    return make_cuda_rank(
-        rank_plan.programs, rank_plan.memory,
-        {.device = options.device.gpu_of(rank).device,
-         .cache_folder = options.cache_folder,
-         .poison_step_arena = options.poison_step_arena,
-         .eager = options.eager,
-         .sync_each_task = options.sync_each_task,
-         .repeatable = options.repeatable,
-         .nccl_windows = options.nccl_windows,
-         .shares_gpu = options.device.ranks_per_gpu > 1,
-         .rendezvous = processes_ != nullptr ? processes_ : rendezvous_[local].get(),
-         .timeout_ns = options.timeout_ns});
+  const auto rank = static_cast<int>(ranks_[local]);
+  const RankPlan& rank_plan = plan_of_rank(plan_, rank);
+  const Device& device = options.device;
+  RankOptions of_rank{.num_workers = options.threads_per_rank,
+                      .cache_folder = options.cache_folder,
+                      .poison_step_arena = options.poison_step_arena,
+                      .eager = options.eager,
+                      .sync_each_task = options.sync_each_task,
+                      .repeatable = options.repeatable,
+                      .nccl_windows = options.nccl_windows,
+                      .shares_device = device.ranks_per_gpu > 1,
+                      .timeout_ns = options.timeout_ns,
+                      .stuck_timeout_ns = options.stuck_timeout_ns};
+  if (device.backend->is_host) {
+    of_rank.transport = transports_[local].get();
+  } else {
+    of_rank.device = device.gpu_of(ranks_[local]).device;
+    of_rank.rendezvous = processes_ != nullptr ? processes_ : rendezvous_[local].get();
   }
-  return std::make_unique<CpuExecutor>(
-      rank_plan.programs, rank_plan.memory,
-      CpuExecutorOptions{.transport = transports_[local].get(),
-                         .num_workers = options.threads_per_rank,
-                         .poison_step_arena = options.poison_step_arena,
-                         .make_kernel = options.cpu_kernels
-                                            ? options.cpu_kernels(static_cast<int>(rank))
-                                            : CpuKernelFactory(),
-                         .stuck_timeout_ns = options.stuck_timeout_ns});
+  return options.make_executor
+             ? options.make_executor(rank_plan.programs, rank_plan.memory, of_rank, rank)
+             : device.backend->make_executor(rank_plan.programs, rank_plan.memory, of_rank);
 }
 
 /// Steps in flight use the memory of the exchanges, and may end only because another rank fails.

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "backends/cpu/cpu_executor.h"
+#include "backends/backend.h"
 #include "comm/process_group.h"
 #include "comm/rendezvous.h"
 #include "comm/transport.h"
@@ -36,8 +36,10 @@ struct EngineOptions {
   bool sync_each_task = false;  ///< on a GPU: wait for each task before the next
   int steps_in_flight = 2;      ///< at most; see Engine::begin_step
   bool poison_step_arena = false;  ///< tests: fill step memory with NaN before each step
-  /// Tests: makes the kernels of a rank on the CPU.
-  std::function<CpuKernelFactory(int rank)> cpu_kernels = {};
+  /// Tests: makes the executor of a rank instead of the backend.
+  std::function<std::unique_ptr<Executor>(std::vector<Program> programs, MemoryPlan plan,
+                                          const RankOptions& options, int rank)>
+      make_executor = {};
   /// Tests: puts something in front of the executor of a rank.
   std::function<std::unique_ptr<Executor>(std::unique_ptr<Executor> made, int rank)> wrap_executor =
       {};

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "backends/cpu/cpu_scratch.h"
+#include "backends/registry/registry.h"
 #include "base/errors.h"
 #include "plan/rank_programs.h"
 #include "state/checkpointing.h"
@@ -75,7 +75,10 @@ MemoryNeeds ranks_on_cpu(std::span<const RankPlan> ranks, int threads_per_rank,
   }
   for (size_t i = 0; i < ranks.size(); ++i) {
     needs.add(kOffloaded, times[i] * ranks[i].memory.host_bytes);
-    needs.add(kKernelScratch, times[i] * cpu_scratch_bytes(ranks[i].programs, threads_per_rank));
+    for (const DeviceNeed& need :
+         host_backend().needs(ranks[i].programs, {.num_workers = threads_per_rank})) {
+      needs.add(need.what, times[i] * need.bytes);
+    }
   }
   return needs;
 }

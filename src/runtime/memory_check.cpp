@@ -18,7 +18,7 @@ namespace {
 
 constexpr const char* kHost = "this machine";
 
-GpuNeedsOptions gpu_options(const RunConfig& config, const GpuMemory& gpu) {
+DeviceNeedsOptions gpu_options(const RunConfig& config, const GpuMemory& gpu) {
   return {.repeatable = config.runtime.repeatable, .with_context = !gpu.has_context};
 }
 
@@ -30,7 +30,7 @@ MemoryUse gpu_use(const RunPlan& plan, const RunConfig& config, const GpuMemory&
                 .kind = "GPU memory",
                 .free_bytes = gpu.free_bytes / sharers};
   for (const RankPlan& rank : plan.ranks) {
-    MemoryNeeds needs = gpu_needs(rank, gpu_options(config, gpu));
+    MemoryNeeds needs = rank_needs(*gpu.backend, rank, gpu_options(config, gpu));
     if (needs.bytes() > use.needs.bytes()) {
       use.needs = std::move(needs);
       use.rank = rank.programs.front().rank;
@@ -141,9 +141,10 @@ std::vector<int> edge_ranks(const Mesh& mesh) {
 }
 
 std::optional<GpuMemory> memory_of(const DeviceSpec& device) {
-  return device.kind == "cpu" ? std::nullopt
-                              : std::optional(GpuMemory{.name = "one " + device.description,
-                                                        .free_bytes = device.memory_bytes});
+  return device.is_host() ? std::nullopt
+                          : std::optional(GpuMemory{.name = "one " + device.description,
+                                                    .free_bytes = device.memory_bytes,
+                                                    .backend = &backend_named(device.backend)});
 }
 
 RunMemory free_memory(const Device& device, const RunConfig& config) {
@@ -153,8 +154,9 @@ RunMemory free_memory(const Device& device, const RunConfig& config) {
       .threads_per_rank = threads_per_rank(config.runtime.threads, config.parallel.ranks)};
   if (device.gpu) {
     memory.gpu = GpuMemory{.name = "the " + device.gpu->name,
-                           .free_bytes = free_cuda_bytes(device.gpu->device),
-                           .has_context = true};
+                           .free_bytes = device.backend->free_bytes(device.gpu->device),
+                           .has_context = true,
+                           .backend = device.backend};
   }
   return memory;
 }

@@ -18,7 +18,8 @@ namespace braid {
 struct GpuMemory {
   std::string name;          ///< for people: "the NVIDIA H200", "a device of 80.0 GiB"
   int64_t free_bytes = 0;    ///< free now, or all that there is
-  bool has_context = false;  ///< CUDA's contexts of its ranks are there already, not in free_bytes
+  bool has_context = false;  ///< contexts of its ranks are there already, not in free_bytes
+  const Backend* backend = &gpu_backend();
 };
 
 /// Of a device that the analytic model knows; nothing of a CPU, whose is a guess that ranks share.

@@ -25,8 +25,9 @@ struct AttentionRates {
 /// What the analytic cost model knows about one device. Peaks are those of the data sheet; the
 /// fractions say what long, well-shaped work reaches of them.
 struct DeviceSpec {
-  std::string kind;         ///< "h200"
-  std::string description;  ///< "NVIDIA H200 SXM"
+  std::string kind;              ///< "h200"
+  std::string description;       ///< "NVIDIA H200 SXM"
+  std::string backend = "cuda";  ///< that runs programs on it: Backend::name
 
   double bf16_flops_per_s = 0;  ///< dense, fp32 accumulation; fp16 alike
   double fp8_flops_per_s = 0;   ///< 0: has none
@@ -47,6 +48,9 @@ struct DeviceSpec {
 
   double host_bytes_per_s = 0;  ///< to and from host memory, each direction
   int64_t host_latency_ns = 0;
+
+  /// Whether its ranks are threads of one process, in the host's memory.
+  bool is_host() const { return backend == "cpu"; }
 
   /// Rate of matrix products of operands of that dtype. Where the device has none for it, that of
   /// the next wider one.

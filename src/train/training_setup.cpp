@@ -125,7 +125,7 @@ PlannedTraining plan_training(const RunConfig& config, int64_t tokenizer_vocabul
   processes.barrier("plan");  // rank 0 checks more than others, who would miss it later
   output.print(to_toml(run.config));
   output.print("\n" + describe_device(device) + describe_run_plan(plan, run) +
-               (device.gpu ? describe_nccl_needs(plan.ranks.front()) : "") + "\n");
+               device.backend->describe_communication_needs(plan.ranks.front().programs) + "\n");
   check_memory(plan, run, memory);
   return {std::move(run), std::move(plan)};
 }

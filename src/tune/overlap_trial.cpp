@@ -18,10 +18,7 @@ namespace braid {
 namespace {
 
 int64_t needed_bytes(const RankPlan& rank, const RunSpec& run, const CostModel& model) {
-  return model.cluster().device.kind == "cpu"
-             ? rank.memory.peak_bytes()
-             : gpu_needs(rank, {.repeatable = run.config.runtime.repeatable, .with_context = true})
-                   .bytes();
+  return rank_bytes(model.cluster().device, rank, run.config.runtime.repeatable);
 }
 
 int64_t most_compute_ns(const SimulatedRun& run) {
@@ -58,7 +55,7 @@ int64_t needed_bytes(const RunPlan& plan, const RunSpec& run, const CostModel& m
 
 std::optional<int64_t> device_memory_bytes(const CostModel& model) {
   const DeviceSpec& device = model.cluster().device;
-  return device.kind == "cpu" ? std::nullopt : std::optional(device.memory_bytes);
+  return device.is_host() ? std::nullopt : std::optional(device.memory_bytes);
 }
 
 OverlapTrials::OverlapTrials(RunSpec run, const CostModel& model, Options options)

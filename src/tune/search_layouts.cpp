@@ -76,7 +76,7 @@ class Search {
         estimator_(config_, spec_, model) {
     const DeviceSpec& device = model.cluster().device;
     search_.memory_bytes = options.memory_bytes;
-    if (!search_.memory_bytes && device.kind != "cpu") {
+    if (!search_.memory_bytes && !device.is_host()) {
       search_.memory_bytes = device.memory_bytes;
     }
   }
@@ -280,17 +280,15 @@ class Search {
   }
 
   void take_figures(const SimulatedRun& run, RankedLayout& result) const {
-    const bool on_gpu = model_.cluster().device.kind != "cpu";
+    const DeviceSpec& device = model_.cluster().device;
     result.step_ns = run.step_ns();
     result.tokens_per_s_per_rank =
         run.tokens_per_s() / static_cast<double>(run.plan().mesh.num_ranks());
     result.mfu = run.mfu();
     result.means = run.means();
     for (const RankPlan& rank : run.plan().ranks) {
-      const GpuNeedsOptions needs{.repeatable = result.config.runtime.repeatable,
-                                  .with_context = true};
-      result.needed_bytes = std::max(
-          result.needed_bytes, on_gpu ? gpu_needs(rank, needs).bytes() : rank.memory.peak_bytes());
+      result.needed_bytes =
+          std::max(result.needed_bytes, rank_bytes(device, rank, result.config.runtime.repeatable));
     }
   }
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <utility>
 
-#include "backends/cpu/cpu_executor.h"
+#include "backends/registry/registry.h"
 #include "backends/run_ranks.h"
 #include "base/errors.h"
 #include "data/batch_loader.h"
@@ -74,11 +74,11 @@ LayoutRun::LayoutRun(RunPlan plan, const LayoutRunOptions& options)
                                             .timeout_ns = options.timeout_ns,
                                             .links = options.links});
   for (size_t rank = 0; rank < plan_.ranks.size(); ++rank) {
-    executors_.push_back(
-        std::make_unique<CpuExecutor>(plan_.ranks[rank].programs, plan_.ranks[rank].memory,
-                                      CpuExecutorOptions{.transport = transports_[rank].get(),
-                                                         .num_workers = options.threads_per_rank,
-                                                         .poison_step_arena = true}));
+    executors_.push_back(host_backend().make_executor(plan_.ranks[rank].programs,
+                                                      plan_.ranks[rank].memory,
+                                                      {.transport = transports_[rank].get(),
+                                                       .num_workers = options.threads_per_rank,
+                                                       .poison_step_arena = true}));
   }
 }
 

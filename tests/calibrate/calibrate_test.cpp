@@ -248,7 +248,8 @@ TEST(Calibrate, UnknownStandInIsRefused) {
 
 TEST(Calibrate, GpuWithoutAStandInIsRefused) {
   CalibrateOptions options;
-  options.device.gpu = CudaGpu{.device = 0, .name = "NVIDIA X9", .memory_bytes = 1 << 30};
+  options.device.backend = &gpu_backend();
+  options.device.gpu = DeviceInfo{.device = 0, .name = "NVIDIA X9", .memory_bytes = 1 << 30};
   EXPECT_THAT(message_of<ConfigError>([&] { calibrate(options); }),
               testing::AllOf(HasSubstr("NVIDIA X9"), HasSubstr("--like")));
 }

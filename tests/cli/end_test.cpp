@@ -30,13 +30,13 @@ void train_with_a_stuck_rank(const std::string& folder) {
   options.print = [](std::string_view) {};
   options.adjust_engine = [](EngineOptions& engine) {
     engine.stuck_timeout_ns = 200'000'000;
-    engine.cpu_kernels = [](int rank) {
-      return rank == 0 ? CpuKernelFactory() : hooked_kernels([](const OpSpec& spec) {
+    engine.make_executor = hooked_ranks([](int rank) {
+      return rank == 0 ? TaskHook() : [](const OpSpec& spec) {
         while (spec.op == "adamw") {
           std::this_thread::sleep_for(std::chrono::seconds(1));
         }
-      });
-    };
+      };
+    });
   };
   try {
     train(config, options);

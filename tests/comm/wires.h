@@ -9,8 +9,8 @@
 
 #include "comm/comm_fixture.h"
 #include "comm/process_group.h"
-#include "comm/socket_transport.h"
-#include "comm/tcp_rendezvous.h"
+#include "comm/tcp/socket_transport.h"
+#include "comm/tcp/tcp_rendezvous.h"
 
 namespace braid {
 

@@ -21,11 +21,12 @@ class CudaEngine : public ::testing::Test {
   }
 
   EngineOptions on_gpu(bool eager = false) const {
-    return {.device = {.gpu = gpus_.usable.front(), .reason = ""}, .eager = eager};
+    return {.device = {.backend = gpus_.backend, .gpu = gpus_.usable.front(), .reason = ""},
+            .eager = eager};
   }
 
  private:
-  const CudaGpus gpus_ = find_cuda_gpus();
+  const FoundGpus gpus_ = find_gpus();
 };
 
 RunConfig bfloat16_config(const std::string& family) {

@@ -20,11 +20,12 @@ class CudaGenerator : public ::testing::Test {
     }
   }
   GeneratorOptions on_gpu() const {
-    return {.threads = 1, .device = {.gpu = gpus_.usable.front(), .reason = ""}};
+    return {.threads = 1,
+            .device = {.backend = gpus_.backend, .gpu = gpus_.usable.front(), .reason = ""}};
   }
 
  private:
-  const CudaGpus gpus_ = find_cuda_gpus();
+  const FoundGpus gpus_ = find_gpus();
 };
 
 ModelSpec model_of(ModelFamily family) {

@@ -99,7 +99,7 @@ class GpuLayouts : public ::testing::TestWithParam<GpuLayout> {
   }
 
  private:
-  const CudaGpus gpus_ = find_cuda_gpus();
+  const FoundGpus gpus_ = find_gpus();
 };
 
 /// Root mean square of the difference, relative to that of the reference.

@@ -22,12 +22,14 @@ class CudaMemory : public ::testing::Test {
       GTEST_SKIP() << gpus_.why_none;
     }
   }
-  Device gpu() const { return {.gpu = gpus_.usable.front(), .reason = ""}; }
-  const CudaGpus& gpus() const { return gpus_; }
-  int64_t free_bytes() const { return free_cuda_bytes(gpus_.usable.front().device); }
+  Device gpu() const {
+    return {.backend = gpus_.backend, .gpu = gpus_.usable.front(), .reason = ""};
+  }
+  const FoundGpus& gpus() const { return gpus_; }
+  int64_t free_bytes() const { return gpus_.backend->free_bytes(gpus_.usable.front().device); }
 
  private:
-  const CudaGpus gpus_ = find_cuda_gpus();
+  const FoundGpus gpus_ = find_gpus();
 };
 
 /// A hundred MiB or so, with attention and biases.
@@ -55,7 +57,7 @@ TEST_F(CudaMemory, TheDriverGivesWhatIsPlannedAndNoMoreThanIsCounted) {
     const int64_t before = free_bytes();  // with CUDA's context
     RunPlan plan = plan_run(resolve_run(config, 50));
     const MemoryPlan memory = plan.ranks[0].memory;
-    const MemoryNeeds needs = gpu_needs(plan.ranks[0], {});
+    const MemoryNeeds needs = rank_needs(gpu_backend(), plan.ranks[0], {});
     Engine engine(std::move(plan), {.device = gpu()});
     engine.write_state(initial_state(engine.plan().layout, engine.plan().model, 5));
     EXPECT_EQ(engine.allocated_bytes(0), memory.peak_bytes());
@@ -82,13 +84,15 @@ TEST_F(CudaMemory, NcclTakesNoMoreThanIsCounted) {
   config.parallel.data = 2;
   config.parallel.shard = "optimizer";
   const Device device = choose_device(config, gpus());
-  const auto free_on = [&](size_t rank) { return free_cuda_bytes(device.gpu_of(rank).device); };
+  const auto free_on = [&](size_t rank) {
+    return device.backend->free_bytes(device.gpu_of(rank).device);
+  };
   const std::array before{free_on(0), free_on(1)};  // with CUDA's contexts
   RunPlan plan = plan_run(resolve_run(config, 50));
   std::vector<MemoryNeeds> needs;
   for (const RankPlan& rank : plan.ranks) {
     EXPECT_FALSE(nccl_needs(rank.programs).empty());
-    needs.push_back(gpu_needs(rank, {}));
+    needs.push_back(rank_needs(gpu_backend(), rank, {}));
   }
   Engine engine(std::move(plan), {.device = device});
   engine.write_state(initial_state(engine.plan().layout, engine.plan().model, 5));

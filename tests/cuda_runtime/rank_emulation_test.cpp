@@ -33,11 +33,13 @@ class GpuRankEmulation : public ::testing::TestWithParam<std::string> {
     }
   }
   RankEmulation emulate(int rank, const EmulatedPeers& peers) const {
-    return emulate_rank(run_.plan(), config_, rank, peers,
-                        {.device = {.gpu = gpus_.usable.front(), .reason = ""}, .steps = 3});
+    return emulate_rank(
+        run_.plan(), config_, rank, peers,
+        {.device = {.backend = gpus_.backend, .gpu = gpus_.usable.front(), .reason = ""},
+         .steps = 3});
   }
 
-  const CudaGpus gpus_ = find_cuda_gpus();
+  const FoundGpus gpus_ = find_gpus();
   const RunConfig config_ = emulated_layout(run_of_milliseconds(), GetParam(), 8);
   const std::unique_ptr<CostModel> model_ = make_analytic_model(parse_cluster("h200x8"));
   const SimulatedRun run_{resolve_run(config_, 0), *model_, {.starts_on_arrival = true}};

@@ -32,7 +32,7 @@ RunConfig on_gpus(RunConfig config, int64_t ranks) {
   return config;
 }
 
-std::string why_not(const CudaGpus& gpus, int64_t ranks) {
+std::string why_not(const FoundGpus& gpus, int64_t ranks) {
   if (static_cast<int64_t>(gpus.usable.size()) < ranks) {
     return fmt::format("needs {} GPUs, and there are {}", ranks, gpus.usable.size());
   }
@@ -54,7 +54,7 @@ class CudaRunsInFlight : public WholeRuns, public ::testing::WithParamInterface<
     return made;
   }
 
-  const CudaGpus gpus_ = find_cuda_gpus();
+  const FoundGpus gpus_ = find_gpus();
   const TimeLimit limit_{240};
 };
 

@@ -87,7 +87,7 @@ class TracedRanks : public ::testing::TestWithParam<TracedLayout> {
   }
 
  private:
-  const CudaGpus gpus_ = find_cuda_gpus();
+  const FoundGpus gpus_ = find_gpus();
   const TimeLimit limit_{240};
 };
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "backends/cuda/device_needs.h"
+#include "backends/registry/registry.h"
 #include "config/validate.h"
 #include "plan/run_spec.h"
 
@@ -35,13 +36,14 @@ TEST(MemoryNeeds, OfAGpuAreThePlanScratchAndTheDriver) {
   const RunPlan plan = plan_run(resolve_run(small_config(1, "bfloat16"), 257));
   const RankPlan& rank = plan.ranks[0];
   const CudaNeeds beside = cuda_needs(rank.programs, true);
-  const MemoryNeeds needs = gpu_needs(rank, {});
+  const MemoryNeeds needs = rank_needs(gpu_backend(), rank, {});
   EXPECT_EQ(needs.whose, "rank 0");
   EXPECT_EQ(needs.bytes(), rank.memory.peak_bytes() + beside.scratch_bytes + beside.driver_bytes);
   EXPECT_EQ(bytes_of(needs, "scratch of kernels"), beside.scratch_bytes);
   EXPECT_EQ(bytes_of(needs, "optimizer state"),
             rank.memory.persistent_by_role.at(BufferRole::kOptimizerState));
-  EXPECT_EQ(gpu_needs(rank, {.with_context = true}).bytes(), needs.bytes() + kCudaContextBytes);
+  EXPECT_EQ(rank_needs(gpu_backend(), rank, {.with_context = true}).bytes(),
+            needs.bytes() + kCudaContextBytes);
   EXPECT_THAT(describe_parts(needs), HasSubstr(", scratch of kernels "));
 }
 
@@ -52,16 +54,17 @@ TEST(MemoryNeeds, OfSeveralGpusHaveNcclUnlessCopyEnginesDoAll) {
   const CudaNeeds beside = cuda_needs(plan.ranks[0].programs, true);
   ASSERT_EQ(beside.nccl.size(), 3u);
   EXPECT_GT(beside.nccl_bytes(), 0);
-  EXPECT_EQ(bytes_of(gpu_needs(plan.ranks[0], {}), "NCCL"), beside.nccl_bytes());
-  EXPECT_EQ(describe_nccl_needs(plan.ranks[0]),
+  EXPECT_EQ(bytes_of(rank_needs(gpu_backend(), plan.ranks[0], {}), "NCCL"), beside.nccl_bytes());
+  EXPECT_EQ(describe_nccl_needs(plan.ranks[0].programs),
             "nccl      about 1.78 GiB of 3 communicators: gradient.shard of ranks 0, 1 608 MiB; "
             "loss of ranks 0, 1 608 MiB; model.shard of ranks 0, 1 608 MiB\n");
   config.overlap.comm_engine = "copy";
   const RunPlan by_copies = plan_run(resolve_run(config, 257));
   EXPECT_TRUE(nccl_needs(by_copies.ranks[0].programs).empty());
-  EXPECT_EQ(bytes_of(gpu_needs(by_copies.ranks[0], {}), "NCCL"), 0);
-  EXPECT_EQ(describe_nccl_needs(by_copies.ranks[0]), "");
-  EXPECT_EQ(describe_nccl_needs(plan_run(resolve_run(small_config(1, "bfloat16"), 257)).ranks[0]),
+  EXPECT_EQ(bytes_of(rank_needs(gpu_backend(), by_copies.ranks[0], {}), "NCCL"), 0);
+  EXPECT_EQ(describe_nccl_needs(by_copies.ranks[0].programs), "");
+  EXPECT_EQ(describe_nccl_needs(
+                plan_run(resolve_run(small_config(1, "bfloat16"), 257)).ranks[0].programs),
             "");
 }
 

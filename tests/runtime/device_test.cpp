@@ -24,8 +24,8 @@ RunConfig config_for(const std::string& device, const std::string& dtype, int64_
   return resolved(config);
 }
 
-const CudaGpus kOneGpu{.usable = {{0, "GPU of the test", int64_t{1} << 30}}, .why_none = ""};
-const CudaGpus kNoGpu{.usable = {}, .why_none = "there is no GPU"};
+const FoundGpus kOneGpu{{.usable = {{0, "GPU of the test", int64_t{1} << 30}}, .why_none = ""}};
+const FoundGpus kNoGpu{{.usable = {}, .why_none = "there is no GPU"}};
 
 TEST(Device, AutoIsAGpuThatCanRunIt) {
   const Device device = choose_device(config_for("auto", "bfloat16"), kOneGpu);
@@ -34,7 +34,7 @@ TEST(Device, AutoIsAGpuThatCanRunIt) {
 }
 
 TEST(Device, AutoIsTheCpuWithAReasonElse) {
-  const auto reason_of = [](const RunConfig& config, const CudaGpus& gpus) {
+  const auto reason_of = [](const RunConfig& config, const FoundGpus& gpus) {
     const Device device = choose_device(config, gpus);
     EXPECT_FALSE(device.gpu.has_value());
     return describe_device(device);
@@ -51,8 +51,8 @@ TEST(Device, AutoIsTheCpuWithAReasonElse) {
 }
 
 TEST(Device, EveryRankHasAGpuOfItsOwn) {
-  const CudaGpu second{3, "GPU of the test", int64_t{1} << 30};
-  CudaGpus gpus{.usable = {kOneGpu.usable[0], second, second}, .why_none = ""};
+  const DeviceInfo second{3, "GPU of the test", int64_t{1} << 30};
+  FoundGpus gpus{{.usable = {kOneGpu.usable[0], second, second}, .why_none = ""}};
   const Device device = choose_device(config_for("cuda", "bfloat16", 2), gpus);
   ASSERT_EQ(device.gpus.size(), 2u);
   EXPECT_EQ(device.gpus[1].device, 3);
@@ -67,8 +67,8 @@ TEST(Device, EveryRankHasAGpuOfItsOwn) {
 }
 
 TEST(Device, AProcessTakesTheGpuWithItsNumberOrTheOnlyOne) {
-  const CudaGpu second{3, "GPU of the test", int64_t{1} << 30};
-  const CudaGpus gpus{.usable = {kOneGpu.usable[0], second}, .why_none = ""};
+  const DeviceInfo second{3, "GPU of the test", int64_t{1} << 30};
+  const FoundGpus gpus{{.usable = {kOneGpu.usable[0], second}, .why_none = ""}};
   const RunConfig config = config_for("cuda", "bfloat16", 8);
   const Device device = choose_device(config, gpus, 1);
   ASSERT_TRUE(device.gpu.has_value());
@@ -88,9 +88,9 @@ RunConfig shared_config(int64_t ranks, int64_t ranks_per_gpu) {
 }
 
 TEST(Device, RanksShareAGpu) {
-  const CudaGpu second{3, "GPU of the test", int64_t{1} << 30};
-  const CudaGpus gpus{
-      .usable = {kOneGpu.usable[0], second}, .why_none = "", .why_alone = "there is no NCCL"};
+  const DeviceInfo second{3, "GPU of the test", int64_t{1} << 30};
+  const FoundGpus gpus{
+      {.usable = {kOneGpu.usable[0], second}, .why_none = "", .why_alone = "there is no NCCL"}};
   const RunConfig config = shared_config(8, 4);
   std::vector<int> devices;
   for (int process = 0; process < 8; ++process) {
@@ -105,7 +105,7 @@ TEST(Device, RanksShareAGpu) {
 }
 
 TEST(Device, TooManyRanksOfAGpuAreRefused) {
-  const CudaGpus gpus{.usable = {kOneGpu.usable[0], kOneGpu.usable[0]}, .why_none = ""};
+  const FoundGpus gpus{{.usable = {kOneGpu.usable[0], kOneGpu.usable[0]}, .why_none = ""}};
   EXPECT_THAT(message_of<ConfigError>([&] { choose_device(shared_config(8, 3), gpus, 6); }),
               HasSubstr("this is process 6 of its host, counted from 0, but the host has 2 GPUs "
                         "with runtime.ranks_per_gpu = 3"));
@@ -114,9 +114,9 @@ TEST(Device, TooManyRanksOfAGpuAreRefused) {
 }
 
 TEST(Device, CopiesNeedNoNccl) {
-  const CudaGpus gpus{.usable = {kOneGpu.usable[0], kOneGpu.usable[0]},
-                      .why_none = "",
-                      .why_alone = "this build has no NCCL"};
+  const FoundGpus gpus{{.usable = {kOneGpu.usable[0], kOneGpu.usable[0]},
+                        .why_none = "",
+                        .why_alone = "this build has no NCCL"}};
   RunConfig config = shared_config(2, 1);
   EXPECT_EQ(choose_device(config, gpus).gpus.size(), 2u);
   config.overlap.comm_engine = "auto";
@@ -128,7 +128,7 @@ TEST(Device, ContextRanksHaveGpusLikeOthers) {
   RunConfig config = config_for("auto", "bfloat16", 1);
   config.parallel.ranks = 2;
   config.parallel.context = 2;
-  const CudaGpus gpus{.usable = {kOneGpu.usable[0], kOneGpu.usable[0]}, .why_none = ""};
+  const FoundGpus gpus{{.usable = {kOneGpu.usable[0], kOneGpu.usable[0]}, .why_none = ""}};
   EXPECT_EQ(choose_device(resolved(config), gpus).gpus.size(), 2u);
 }
 

@@ -187,7 +187,7 @@ TEST(MemoryCheck, TheRankThatNeedsMostCounts) {
   const RunPlan plan = memory_plan_of(config);
   int64_t most = 0;
   for (const RankPlan& rank : plan.ranks) {
-    most = std::max(most, gpu_needs(rank, {.with_context = true}).bytes());
+    most = std::max(most, rank_needs(gpu_backend(), rank, {.with_context = true}).bytes());
   }
   EXPECT_EQ(
       memory_uses(plan, resolve_run(config, kMemoryVocabulary), gpu_of(0)).front().needs.bytes(),

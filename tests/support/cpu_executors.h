@@ -1,9 +1,11 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
 
+#include "backends/backend.h"
 #include "backends/cpu/cpu_executor.h"
 #include "comm/transport.h"
 #include "memory/memory_plan.h"
@@ -28,6 +30,23 @@ inline CpuKernelFactory hooked_kernels(TaskHook hook) {
       run(args);
     };
     return kernel;
+  };
+}
+
+/// For EngineOptions::make_executor: ranks on the CPU, with `hook_of(rank)` in front of each run of
+/// a kernel where it is not empty.
+inline auto hooked_ranks(std::function<TaskHook(int rank)> hook_of) {
+  return [hook_of = std::move(hook_of)](std::vector<Program> programs, MemoryPlan plan,
+                                        const RankOptions& options,
+                                        int rank) -> std::unique_ptr<Executor> {
+    TaskHook hook = hook_of(rank);
+    return std::make_unique<CpuExecutor>(
+        std::move(programs), std::move(plan),
+        CpuExecutorOptions{
+            .transport = options.transport,
+            .num_workers = options.num_workers,
+            .make_kernel = hook ? hooked_kernels(std::move(hook)) : CpuKernelFactory(),
+            .stuck_timeout_ns = options.stuck_timeout_ns});
   };
 }
 

@@ -57,9 +57,9 @@ class StuckRank : public testing::Test {
     options.print = [](std::string_view) {};
     options.adjust_engine = [&](EngineOptions& engine) {
       engine.stuck_timeout_ns = 300'000'000;
-      engine.cpu_kernels = [&](int of_rank) {
-        return of_rank == rank ? hooked_kernels(obstacle.before_op(op, count)) : CpuKernelFactory();
-      };
+      engine.make_executor = hooked_ranks([&](int of_rank) {
+        return of_rank == rank ? obstacle.before_op(op, count) : TaskHook();
+      });
     };
     const auto start = std::chrono::steady_clock::now();
     const std::string message = message_of<DeviceError>([&] { train(config_, options); });

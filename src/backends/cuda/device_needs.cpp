@@ -6,6 +6,7 @@
 #include "backends/cuda/kernels/fused_kernels.h"
 #include "backends/cuda/kernels/scratch_sizes.h"
 #include "backends/stream_scratch.h"
+#include "base/text.h"
 #include "ops/attention.h"
 #include "ops/attention_step.h"
 #include "ops/attributes.h"
@@ -156,6 +157,26 @@ std::vector<NcclNeed> nccl_needs(std::span<const Program> programs) {
         {.key = std::move(key), .bytes = kCommunicatorBytes + connections * kConnectionBytes});
   }
   return needs;
+}
+
+std::string describe_nccl_needs(std::span<const Program> programs) {
+  constexpr size_t kMaxShownRanks = 8;
+  const std::vector<NcclNeed> needs = nccl_needs(programs);
+  int64_t sum_bytes = 0;
+  std::vector<std::string> texts;
+  for (const NcclNeed& need : needs) {
+    sum_bytes += need.bytes;
+    texts.push_back(
+        fmt::format("{} {}",
+                    need.key.ranks.size() <= kMaxShownRanks
+                        ? describe_key(need.key)
+                        : fmt::format("{} of {} ranks", need.key.name, need.key.ranks.size()),
+                    format_bytes(need.bytes)));
+  }
+  return needs.empty()
+             ? ""
+             : fmt::format("nccl      about {} of {} communicator{}: {}\n", format_bytes(sum_bytes),
+                           needs.size(), needs.size() == 1 ? "" : "s", join(texts, "; "));
 }
 
 CudaNeeds cuda_needs(std::span<const Program> programs, bool repeatable) {

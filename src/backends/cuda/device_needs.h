@@ -3,9 +3,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
-#include "backends/cuda/communicator_keys.h"
+#include "backends/cuda/comm/communicator_keys.h"
 #include "ir/op_spec.h"
 #include "ir/program.h"
 
@@ -16,7 +17,7 @@ namespace braid {
 /// No CUDA kernel of the spec takes more scratch: exactly what our own kernels ask for, the limit
 /// that matrix products are given, and a bound for cuDNN's attention. A build without our backward
 /// of attention counts cuDNN's, which needs more, and one without kernels that fuse a product with
-/// SwiGLU's backward the gradient between the two. `repeatable` as in CudaRankOptions.
+/// SwiGLU's backward the gradient between the two. `repeatable` as in RankOptions.
 size_t max_cuda_scratch_bytes(const OpSpec& spec, bool repeatable);
 
 /// A communicator of NCCL, and about what it takes of a GPU.
@@ -52,6 +53,10 @@ inline constexpr int64_t kCudaContextBytes = int64_t{384} << 20;
 /// two H200 whose driver says 1.69, and 3.47 of 3.5 on four (bench/gpu/h200x2.md, h200x4.md: by the
 /// driver, less planned, scratch and what `driver_bytes` and the context are counted with).
 std::vector<NcclNeed> nccl_needs(std::span<const Program> programs);
+
+/// In a line, with its end: "nccl      about 1.78 GiB of 3 communicators: gradient.shard of ranks
+/// 0, 1 608 MiB; ..."; empty if there are none.
+std::string describe_nccl_needs(std::span<const Program> programs);
 
 /// Of the programs of one rank after all passes.
 CudaNeeds cuda_needs(std::span<const Program> programs, bool repeatable);

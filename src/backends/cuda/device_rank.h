@@ -7,12 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "backends/cuda/comm/rank_communication.h"
 #include "backends/cuda/cuda_executor.h"
 #include "backends/cuda/cuda_handle.h"
 #include "backends/cuda/device_streams.h"
 #include "backends/cuda/mark_words.h"
 #include "backends/cuda/program_kernels.h"
-#include "backends/cuda/rank_communication.h"
 #include "backends/cuda/rank_memory.h"
 #include "backends/cuda/step_enqueuer.h"
 #include "backends/step_progress.h"

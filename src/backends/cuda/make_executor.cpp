@@ -7,7 +7,7 @@
 #include <fstream>
 #include <utility>
 
-#include "backends/cuda/communicators.h"
+#include "backends/cuda/comm/communicators.h"
 #include "backends/cuda/cuda_context.h"
 #include "backends/cuda/cuda_error.h"
 #include "backends/cuda/cuda_executor.h"
@@ -51,7 +51,7 @@ std::string driver_version() {
 /// The context is a base, so that it is there before the executor and after it.
 class CudaRank : private OwnContext, public CudaExecutor {
  public:
-  CudaRank(std::vector<Program> programs, MemoryPlan plan, const CudaRankOptions& options)
+  CudaRank(std::vector<Program> programs, MemoryPlan plan, const RankOptions& options)
       : OwnContext(options.device, options.cache_folder),
         CudaExecutor(
             std::move(programs), std::move(plan), OwnContext::context,
@@ -67,9 +67,9 @@ class CudaRank : private OwnContext, public CudaExecutor {
 
 }  // namespace
 
-CudaGpus find_cuda_gpus(size_t num_streams) {
+FoundDevices find_cuda_gpus(size_t num_streams) {
   ask_for_hardware_queues(num_streams);
-  CudaGpus found;
+  FoundDevices found;
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status != cudaSuccess) {
@@ -128,8 +128,8 @@ std::string describe_cuda_communication() {
 }
 
 std::unique_ptr<Executor> make_cuda_rank(std::vector<Program> programs, MemoryPlan plan,
-                                         const CudaRankOptions& options) {
-  if (options.shares_gpu) {
+                                         const RankOptions& options) {
+  if (options.shares_device) {
     require_own_queues(programs, process_environment()("CUDA_DEVICE_MAX_CONNECTIONS"));
   }
   return std::make_unique<CudaRank>(std::move(programs), std::move(plan), options);

@@ -4,7 +4,7 @@
 
 namespace braid {
 
-CudaGpus find_cuda_gpus(size_t) {
+FoundDevices find_cuda_gpus(size_t) {
   return {.usable = {}, .why_none = "this build has no CUDA"};
 }
 
@@ -24,7 +24,7 @@ std::string describe_cuda_communication() {
   return "";
 }
 
-std::unique_ptr<Executor> make_cuda_rank(std::vector<Program>, MemoryPlan, const CudaRankOptions&) {
+std::unique_ptr<Executor> make_cuda_rank(std::vector<Program>, MemoryPlan, const RankOptions&) {
   throw_config_error(
       "runtime.device = \"cuda\": this build has no CUDA; build where nvcc is installed, or set "
       "runtime.device = \"cpu\"");

@@ -2,7 +2,7 @@
 
 #include <optional>
 
-#include "backends/cuda/rank_communication.h"
+#include "backends/cuda/comm/rank_communication.h"
 #include "base/errors.h"
 #include "ops/collectives.h"
 #include "ops/offload.h"

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "backends/buffer_addresses.h"
+#include "backends/cuda/comm/peer_memory.h"
 #include "backends/cuda/device_arena.h"
-#include "backends/cuda/peer_memory.h"
 #include "backends/cuda/pinned_arena.h"
 #include "ir/program.h"
 #include "memory/memory_plan.h"

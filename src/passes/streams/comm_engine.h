@@ -38,7 +38,7 @@ struct CommEngineOptions {
 /// moves them. NCCL's rounds bf16 at every rank.
 ///
 /// kNcclCopy leaves the copies to NCCL (CTA policy zero, NCCL 2.28), which has them for all_gather
-/// and all_to_all, and needs windows (backends/cuda/communicators.h):
+/// and all_to_all, and needs windows (backends/cuda/comm/communicators.h):
 ///   after:  all_gather(w -> g) {group=0, engine=nccl_copy} comm.data
 ///
 /// kAuto takes copy engines where the time that a task takes alone with them is at most that with

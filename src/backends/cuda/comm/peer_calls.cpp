@@ -1,0 +1,320 @@
+#include "backends/cuda/comm/peer_calls.h"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <optional>
+#include <set>
+#include <sstream>
+#include <utility>
+
+#include "backends/cuda/cuda_error.h"
+#include "backends/cuda/cuda_handle.h"
+#include "backends/cuda/device_arena.h"
+#include "backends/cuda/memory_ops.h"
+#include "backends/cuda/pinned_arena.h"
+#include "base/errors.h"
+
+namespace braid {
+namespace {
+
+constexpr int64_t kWordBytes = 4;
+/// What a rank whose operands cannot be mapped notes beside its flags.
+constexpr const char* kPrivateOperands = "private operands";
+/// All bytes of the flags of a run that failed: as a number more than any wait asks for.
+constexpr int kReleasedByte = 1;
+
+/// Where y and the flags of a call are on some rank.
+struct CallPlace {
+  size_t part = 0;  // of PeerMemory; without meaning on a rank that only sends
+  int64_t offset = 0;
+  int64_t first_flag = 0;
+  int64_t block_bytes = 0;
+};
+
+using CallPlaces = std::map<std::string, CallPlace>;
+
+std::string to_text(const CallPlaces& places) {
+  std::string text;
+  for (const auto& [name, place] : places) {
+    text += fmt::format("{} {} {} {} {}\n", place.part, place.offset, place.first_flag,
+                        place.block_bytes, name);
+  }
+  return text;
+}
+
+CallPlaces from_text(const std::string& text) {
+  CallPlaces places;
+  std::istringstream lines(text);
+  CallPlace place;
+  while (lines >> place.part >> place.offset >> place.first_flag >> place.block_bytes) {
+    std::string name;
+    check(static_cast<bool>(std::getline(lines >> std::ws, name)), "a call without a name");
+    places.emplace(std::move(name), place);
+  }
+  return places;
+}
+
+/// What a call enqueues: words, then a copy.
+struct Stage {
+  MemoryOps words;
+  std::byte* to = nullptr;  // null: no copy
+  int64_t from_bytes = 0;
+  int64_t num_bytes = 0;
+};
+
+CudaKernel kernel_of(std::vector<Stage> stages, size_t send_operand) {
+  return {.launch =
+              [stages = std::move(stages), send_operand](const CudaKernelArgs& args) {
+                for (const Stage& stage : stages) {
+                  if (!stage.words.empty()) {
+                    stage.words.enqueue(args.stream);
+                  }
+                  if (stage.to != nullptr) {
+                    BRAID_CUDA_CHECK(cudaMemcpyAsync(
+                        stage.to, args.operands[send_operand] + stage.from_bytes,
+                        static_cast<size_t>(stage.num_bytes), cudaMemcpyDefault, args.stream));
+                  }
+                }
+              },
+          .scratch_bytes = 0};
+}
+
+std::string why_apart_in(const PeerMemory& memory, const std::vector<int>& ranks) {
+  for (const int from : ranks) {
+    for (const int to : ranks) {
+      if (std::string why = from < to ? memory.why_apart(from, to) : ""; !why.empty()) {
+        return why;
+      }
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+struct PeerCalls::State {
+  int rank;
+  std::vector<CopyCall> calls;
+  std::map<std::pair<size_t, TaskId>, CudaKernel> kernels;
+  DeviceArena flags;
+  PinnedArena released;  // what `release` writes over them
+  CudaStream release_stream;
+  std::string fault;  // Reach::fault
+  std::optional<PeerMemory> flag_memory;
+  std::optional<PeerMemory> memory;  // with the operands
+  std::map<int, CallPlaces> places;  // by rank
+  std::vector<std::string> apart;
+
+  State(int own_rank, std::span<const Program> programs)
+      : rank(own_rank), calls(find_copy_calls(programs)) {
+    for (const CopyCall& call : calls) {
+      kernels.try_emplace({call.program, call.task});
+    }
+  }
+
+  std::vector<int> peers() const {
+    std::set<int> found;
+    for (const CopyCall& call : calls) {
+      found.insert(call.ranks.begin(), call.ranks.end());
+    }
+    found.erase(rank);
+    return {found.begin(), found.end()};
+  }
+
+  int64_t num_flags() const {
+    int64_t count = 0;
+    for (const CopyCall& call : calls) {
+      count += num_copy_flags(call.shape.size);
+    }
+    return count;
+  }
+
+  void allocate_flags() {
+    const int64_t bytes = num_flags() * kWordBytes;
+    flags = DeviceArena(bytes, fmt::format("flags of copies of rank {}", rank),
+                        peer_memory_allocator());
+    released = PinnedArena(bytes, fmt::format("flags of copies of rank {}, on the host", rank));
+    std::memset(released.data(), kReleasedByte, static_cast<size_t>(bytes));
+    constexpr int kHighest = 5;
+    release_stream = CudaStream(kHighest);
+  }
+
+  CallPlaces own_places(const Connection& connection) const;
+  std::string why_apart(const CopyCall& call) const;
+  bool may_be_apart(const CopyCall& call) const;
+  const CallPlace& place_at(const CopyCall& call, int member) const;
+  std::byte* flag_at(const CopyCall& call, int member, int64_t flag) const;
+  std::vector<Stage> stages_of(const CopyCall& call, const Connection& connection) const;
+};
+
+/// Operands are looked for in the memory that others can reach.
+CallPlaces PeerCalls::State::own_places(const Connection& connection) const {
+  CallPlaces own;
+  for (const CopyCall& call : calls) {
+    CallPlace place{.first_flag = call.first_flag, .block_bytes = call.shape.block_bytes};
+    if (call.receives()) {
+      std::byte* const y = connection.address(call.program, call.task, call.recv_operand);
+      const auto found = std::ranges::find_if(connection.memory, [&](const SharedMemory& it) {
+        return it.data <= y && y < it.data + it.size_bytes;
+      });
+      check(found != connection.memory.end(), "{}: y is in memory that peers do not see",
+            call.name);
+      place.part = static_cast<size_t>(found - connection.memory.begin());
+      place.offset = y - found->data;
+    }
+    const bool is_new = own.emplace(call.name, place).second;
+    check(is_new, "rank {} has two calls {}", rank, call.name);
+  }
+  return own;
+}
+
+/// All members come to the same answer.
+std::string PeerCalls::State::why_apart(const CopyCall& call) const {
+  std::string why = why_apart_in(*flag_memory, call.ranks);
+  return why.empty() ? why_apart_in(*memory, call.ranks) : why;
+}
+
+/// The same.
+bool PeerCalls::State::may_be_apart(const CopyCall& call) const {
+  return !why_apart_in(*flag_memory, call.ranks).empty() ||
+         std::ranges::any_of(
+             call.ranks, [&](int member) { return flag_memory->note(member) == kPrivateOperands; });
+}
+
+const CallPlace& PeerCalls::State::place_at(const CopyCall& call, int member) const {
+  const int at = call.ranks[static_cast<size_t>(member)];
+  const CallPlaces& known = places.at(at);
+  const auto found = known.find(call.name);
+  check(found != known.end(), "rank {} has {}, and rank {} does not", rank, call.name, at);
+  check(found->second.block_bytes == call.shape.block_bytes,
+        "{}: blocks of {} bytes on rank {}, of {} on rank {}", call.name, call.shape.block_bytes,
+        rank, found->second.block_bytes, at);
+  return found->second;
+}
+
+std::byte* PeerCalls::State::flag_at(const CopyCall& call, int member, int64_t flag) const {
+  const int at = call.ranks[static_cast<size_t>(member)];
+  return flag_memory->data(at, 0) + (place_at(call, member).first_flag + flag) * kWordBytes;
+}
+
+std::vector<Stage> PeerCalls::State::stages_of(const CopyCall& call,
+                                               const Connection& connection) const {
+  std::vector<Stage> stages(1);
+  for (const CopyStep& step : copy_steps(call.shape)) {
+    Stage& stage = stages.back();
+    switch (step.action) {
+      case CopyAction::kSignal:
+        stage.words.set(flag_at(call, step.peer, step.flag), 1);
+        break;
+      case CopyAction::kAwait: {
+        std::byte* const flag = flag_at(call, call.shape.place, step.flag);
+        stage.words.await(flag, 1);
+        stage.words.set(flag, 0);
+        break;
+      }
+      case CopyAction::kPush:
+      case CopyAction::kKeep: {
+        const CallPlace& to = place_at(call, step.peer);
+        const int at = call.ranks[static_cast<size_t>(step.peer)];
+        stage.to = memory->data(at, to.part) + to.offset + step.to_bytes;
+        stage.from_bytes = step.from_bytes;
+        stage.num_bytes = step.num_bytes;
+        const bool is_there =
+            step.action == CopyAction::kKeep &&
+            stage.to ==
+                connection.address(call.program, call.task, call.send_operand) + step.from_bytes;
+        stage.to = is_there ? nullptr : stage.to;
+        stages.emplace_back();
+        break;
+      }
+    }
+  }
+  return stages;
+}
+
+PeerCalls::PeerCalls(int rank, std::span<const Program> programs)
+    : state_(std::make_unique<State>(rank, programs)) {}
+
+PeerCalls::~PeerCalls() = default;
+
+bool PeerCalls::empty() const {
+  return state_->calls.empty();
+}
+
+const CudaKernel* PeerCalls::kernel(size_t program, TaskId task) const {
+  const auto found = state_->kernels.find({program, task});
+  return found == state_->kernels.end() ? nullptr : &found->second;
+}
+
+void PeerCalls::find_peers(const Reach& reach, Rendezvous& rendezvous) {
+  State& state = *state_;
+  state.fault = reach.fault;
+  state.allocate_flags();
+  state.flag_memory.emplace(
+      PeerMemory::Own{.what = "flags",
+                      .rank = state.rank,
+                      .memory = {{state.flags.data(), state.flags.size_bytes()}},
+                      .note = reach.shares_operands ? "" : kPrivateOperands,
+                      .fault = state.fault},
+      state.peers(), rendezvous);
+}
+
+bool PeerCalls::may_be_apart(size_t program, TaskId task) const {
+  const auto found = std::ranges::find_if(state_->calls, [&](const CopyCall& call) {
+    return call.program == program && call.task == task;
+  });
+  check(found != state_->calls.end(), "task {} of program {} is no copy", task.value, program);
+  return state_->may_be_apart(*found);
+}
+
+void PeerCalls::connect(const Connection& connection, Rendezvous& rendezvous) {
+  State& state = *state_;
+  check(state.flag_memory.has_value(), "rank {} connects before it looks for peers", state.rank);
+  const std::vector<int> peers = state.peers();
+  state.memory.emplace(PeerMemory::Own{.what = "operands",
+                                       .rank = state.rank,
+                                       .memory = connection.memory,
+                                       .note = to_text(state.own_places(connection)),
+                                       .fault = state.fault},
+                       peers, rendezvous);
+  state.places[state.rank] = from_text(state.memory->note(state.rank));
+  for (const int rank : peers) {
+    state.places[rank] = from_text(state.memory->note(rank));
+  }
+  std::set<std::string> apart;
+  for (const CopyCall& call : state.calls) {
+    CudaKernel& kernel = state.kernels.at({call.program, call.task});
+    const std::string why = state.why_apart(call);
+    if (!why.empty() && !state.may_be_apart(call)) {
+      throw_device_error("{}: {}", call.name, why);
+    }
+    kernel = why.empty() ? kernel_of(state.stages_of(call, connection), call.send_operand)
+                         : connection.otherwise(call.program, call.task);
+    if (!why.empty()) {
+      apart.insert(why);
+    }
+  }
+  state.apart.assign(apart.begin(), apart.end());
+}
+
+const std::vector<std::string>& PeerCalls::apart() const {
+  return state_->apart;
+}
+
+int64_t PeerCalls::flag_bytes() const {
+  return state_->flags.size_bytes();
+}
+
+void PeerCalls::release() noexcept {
+  State& state = *state_;
+  if (state.flags.size_bytes() > 0) {
+    ignore_error(cudaMemcpyAsync(state.flags.data(), state.released.data(),
+                                 static_cast<size_t>(state.flags.size_bytes()),
+                                 cudaMemcpyHostToDevice, state.release_stream));
+  }
+}
+
+}  // namespace braid
