@@ -146,10 +146,10 @@ TEST(HfConfig, RefusesWhatBraidDoesNotCompute) {
               HasSubstr("quantized weights cannot be imported"));
   for (const char* const key : {"attention_bias", "mlp_bias"}) {
     EXPECT_THAT(fault_of(with(kTinyLlama, fmt::format("\"{}\": true", key))),
-                HasSubstr(fmt::format("with {} = false only", key)));
+                HasSubstr(fmt::format("supports only {} = false", key)));
   }
   EXPECT_THAT(fault_of(with(kGpt2, R"("scale_attn_weights": false)")),
-              HasSubstr("with scale_attn_weights = true only"));
+              HasSubstr("supports only scale_attn_weights = true"));
   for (const char* const key : {"scale_attn_by_inverse_layer_idx", "add_cross_attention"}) {
     EXPECT_THAT(fault_of(with(kGpt2, fmt::format("\"{}\": true", key))), HasSubstr(key));
   }

@@ -85,7 +85,7 @@ TEST(Launch, TakesMpirunsPlaceOnOneHostOrWithAnAddress) {
   EXPECT_NE(find_launch(environment(with(kMpirun, {{"PMIX_NAMESPACE", "prterun-box-8@1"}})))->port,
             here->port);
   const Variables spread = with(kMpirun, {{"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}});
-  EXPECT_THAT(error_of(spread), AllOf(HasSubstr("mpirun has started 4 processes"),
+  EXPECT_THAT(error_of(spread), AllOf(HasSubstr("mpirun started 4 processes"),
                                       HasSubstr("MASTER_ADDR"), HasSubstr("mpirun -x")));
   EXPECT_EQ(find_launch(environment(with(spread, {{"MASTER_ADDR", "box"}})))->host, "box");
   // Under Slurm, mpirun's daemons are a step of srun's.

@@ -198,7 +198,8 @@ TEST(AutoOverlap, SearchesLongStepsWithFewerMicrobatches) {
   EXPECT_EQ(found.run.config.train.global_batch, 16);
   EXPECT_LE(found.chosen.step_ns, found.off.step_ns);
   EXPECT_EQ(SimulatedRun(resolve_run(found.run.config, 0), *model).step_ns(), found.chosen.step_ns);
-  EXPECT_THAT(describe(found), HasSubstr("searched with 4 microbatches instead of 16, "));
+  EXPECT_THAT(describe(found),
+              HasSubstr("searched with 4 microbatches instead of 16 (steps below); "));
 }
 
 TEST(AutoOverlap, SearchesManyLayersByAFewWhereMemoryDoesNotDecide) {
@@ -211,7 +212,7 @@ TEST(AutoOverlap, SearchesManyLayersByAFewWhereMemoryDoesNotDecide) {
   EXPECT_EQ(found.run.config.model, config.model);
   EXPECT_LT(found.chosen.step_ns, found.off.step_ns);
   EXPECT_EQ(SimulatedRun(resolve_run(found.run.config, 0), *model).step_ns(), found.chosen.step_ns);
-  EXPECT_THAT(describe(found), HasSubstr("searched with 2 layers instead of 4, "));
+  EXPECT_THAT(describe(found), HasSubstr("searched with 2 layers instead of 4 (steps below); "));
 
   const AutoOverlap tight =
       found_for(config, *model, {.memory_bytes = found.off.needed_bytes + 1, .max_layers = 2});
