@@ -77,7 +77,8 @@ class CalibrationBar {
 /// all.
 int64_t num_ranks(const CalibrateArguments& arguments, const RunConfig& config,
                   const FoundGpus& gpus) {
-  if (gpus.usable.empty() || choice<DeviceChoice>(config.runtime.device) == DeviceChoice::kCpu) {
+  const Backend* const named = named_backend(config);
+  if (gpus.usable.empty() || (named != nullptr && named->is_host)) {
     return config.parallel.ranks;
   }
   if (arguments.ranks_at_once > 0) {
@@ -188,7 +189,7 @@ void add_calibrate_command(CLI::App& app, const Console& console) {
   CLI::App* command = app.add_subcommand(
       "calibrate", "Measure how long tasks take on this machine, for `braid plan --cost`");
   command->add_option("--device", arguments->device, "Device to measure")
-      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+      ->check(CLI::IsMember(device_names()))
       ->capture_default_str();
   command
       ->add_option("--config", arguments->configs,

@@ -117,17 +117,20 @@ Device generation_device(const GenerateArguments& arguments, RunConfig config) {
   const FoundGpus gpus = find_gpus();
   config.parallel = {};
   if (arguments.device.empty()) {
-    config.runtime.device = choice<DeviceChoice>(config.runtime.device) == DeviceChoice::kCuda
-                                ? std::string(choice_name(DeviceChoice::kAuto))
-                                : config.runtime.device;
-  } else {
-    config.runtime.device = arguments.device;
-    config.train.dtype = choice<DeviceChoice>(arguments.device) == DeviceChoice::kCuda
-                             ? std::string(choice_name(DType::kBF16))
-                             : config.train.dtype;
+    const Backend* const named = named_backend(config);
+    if (named != nullptr && !named->is_host) {
+      config.runtime.device = choice_name(DeviceChoice::kAuto);
+    }
+    return choose_device(config, gpus);
   }
-  if (choice<DeviceChoice>(config.runtime.device) == DeviceChoice::kCuda && gpus.usable.empty()) {
-    throw_config_error("--device cuda: {}; give --device cpu", gpus.why_none);
+  config.runtime.device = arguments.device;
+  const Backend* const named = named_backend(config);
+  if (named != nullptr && !named->is_host) {
+    if (gpus.usable.empty()) {
+      throw_config_error("--device {}: {}; give --device {}", named->name, gpus.why_none,
+                         host_backend().name);
+    }
+    config.train.dtype = choice_name(named->dtypes.front());
   }
   return choose_device(config, gpus);
 }
@@ -199,7 +202,7 @@ void add_generate_command(CLI::App& app, const Console& console) {
       ->add_option("--device", arguments->device,
                    "Where the model runs (default: as in the run, or on the CPU if this machine "
                    "lacks the GPU). A GPU computes in bfloat16")
-      ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
+      ->check(CLI::IsMember(device_names()));
   command
       ->add_option("--context", arguments->context,
                    "How many tokens the model can look back; more takes more memory (default: "

@@ -215,7 +215,8 @@ bool wants_processes(const RunConfig& config) {
   }
   const std::string reason = why_not_per_rank(config);
   if (processes == ProcessChoice::kAuto) {
-    if (!reason.empty() || choice<DeviceChoice>(config.runtime.device) == DeviceChoice::kCpu) {
+    const Backend* const named = named_backend(config);
+    if (!reason.empty() || (named != nullptr && named->is_host)) {
       return false;
     }
     const RunConfig whole = resolved(config);

@@ -1,6 +1,7 @@
 #include "runtime/device.h"
 
 #include <algorithm>
+#include <span>
 
 #include "base/env.h"
 #include "base/errors.h"
@@ -37,14 +38,25 @@ std::string why_not_several(const RunConfig& config, const FoundGpus& gpus,
              : gpus.why_alone;  // which is about NCCL
 }
 
+/// "\"bfloat16\", \"float32\"", as train.dtype says it.
+std::string describe_dtypes(std::span<const DType> dtypes) {
+  std::vector<std::string> names;
+  for (const DType dtype : dtypes) {
+    names.push_back(fmt::format("\"{}\"", choice_name(dtype)));
+  }
+  return join(names, ", ");
+}
+
 /// Why no GPU here can run this; empty if one can.
 std::string why_no_gpu_runs(const RunConfig& config, const FoundGpus& gpus,
                             std::optional<int> local_process) {
   if (gpus.usable.empty()) {
     return gpus.why_none;
   }
-  if (choice<DType>(config.train.dtype) != DType::kBF16) {
-    return fmt::format("train.dtype = \"{}\", and GPUs run \"bfloat16\" only", config.train.dtype);
+  const std::span<const DType> dtypes = gpus.backend->dtypes;
+  if (std::ranges::find(dtypes, choice<DType>(config.train.dtype)) == dtypes.end()) {
+    return fmt::format("train.dtype = \"{}\", and GPUs run {} only", config.train.dtype,
+                       describe_dtypes(dtypes));
   }
   if (config.parallel.ranks != 1 && emulates_links(config.links)) {
     return "section [links] emulates links, which only CPU ranks can have";
@@ -54,10 +66,19 @@ std::string why_no_gpu_runs(const RunConfig& config, const FoundGpus& gpus,
 
 }  // namespace
 
-FoundGpus find_gpus(size_t num_streams) {
+std::vector<std::string> device_names() {
+  return {kChoiceNames<DeviceChoice>.begin(), kChoiceNames<DeviceChoice>.end()};
+}
+
+const Backend* named_backend(const RunConfig& config) {
+  const auto wanted = choice<DeviceChoice>(config.runtime.device);
+  return wanted == DeviceChoice::kAuto ? nullptr : &backend_named(choice_name(wanted));
+}
+
+FoundGpus find_gpus(size_t num_streams, const Backend* only) {
   std::optional<FoundGpus> first;
   for (const Backend* const backend : backends()) {
-    if (backend->is_host) {
+    if (backend->is_host || (only != nullptr && backend != only)) {
       continue;
     }
     FoundGpus found{backend->find_devices(num_streams), backend};
@@ -70,13 +91,14 @@ FoundGpus find_gpus(size_t num_streams) {
 }
 
 FoundGpus gpus_for(const RunConfig& config) {
-  return find_gpus(most_streams(config));
+  const Backend* const named = named_backend(config);
+  return find_gpus(most_streams(config), named != nullptr && named->is_host ? nullptr : named);
 }
 
 Device choose_device(const RunConfig& config, const FoundGpus& gpus,
                      std::optional<int> local_process) {
-  const auto wanted = choice<DeviceChoice>(config.runtime.device);
-  if (wanted == DeviceChoice::kCpu) {
+  const Backend* const named = named_backend(config);
+  if (named != nullptr && named->is_host) {
     return {};
   }
   const std::string reason = why_no_gpu_runs(config, gpus, local_process);
@@ -98,9 +120,9 @@ Device choose_device(const RunConfig& config, const FoundGpus& gpus,
     }
     return device;
   }
-  if (wanted == DeviceChoice::kCuda) {
-    throw_config_error(
-        "runtime.device = \"cuda\": {}; change that, or set runtime.device = \"cpu\"", reason);
+  if (named != nullptr) {
+    throw_config_error("runtime.device = \"{}\": {}; change that, or set runtime.device = \"{}\"",
+                       named->name, reason, host_backend().name);
   }
   return {.reason = reason};
 }

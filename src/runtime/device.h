@@ -27,11 +27,17 @@ struct FoundGpus : FoundDevices {
   const Backend* backend = &gpu_backend();
 };
 
-/// Those of the first backend that has some; else what the first one says why it has none. To be
-/// called before any other function of a backend's driver, which it prepares for programs of so
-/// many streams.
-FoundGpus find_gpus(size_t num_streams = kAnyNumberOfStreams);
-/// The same, for the streams of this run, which is resolved.
+/// Names that runtime.device may have: "auto" and those of backends.
+std::vector<std::string> device_names();
+
+/// The backend that runtime.device names; null for "auto".
+const Backend* named_backend(const RunConfig& config);
+
+/// Those of `only`, or of the first backend that has some; else what the first one says why it has
+/// none. To be called before any other function of a backend's driver, which it prepares for
+/// programs of so many streams.
+FoundGpus find_gpus(size_t num_streams = kAnyNumberOfStreams, const Backend* only = nullptr);
+/// The same, for the backend and the streams of this run, which is resolved.
 FoundGpus gpus_for(const RunConfig& config);
 
 /// What runtime.device means on a machine with these GPUs: "auto" is a GPU where there is one that

@@ -139,9 +139,9 @@ Sample take_sample(const RunSpec& small, const CostModel& model) {
   for (const ParameterUnit& unit : rank.layout.units) {
     sample.whole.parameters += static_cast<double>(unit.num_elems);
   }
-  sample.other_bytes =
-      static_cast<double>(rank_bytes(model.cluster().device, rank, small.config.runtime.repeatable) -
-                          rank.memory.peak_bytes());
+  sample.other_bytes = static_cast<double>(
+      rank_bytes(model.cluster().device, rank, small.config.runtime.repeatable) -
+      rank.memory.peak_bytes());
   return sample;
 }
 

@@ -27,6 +27,16 @@ RunConfig config_for(const std::string& device, const std::string& dtype, int64_
 const FoundGpus kOneGpu{{.usable = {{0, "GPU of the test", int64_t{1} << 30}}, .why_none = ""}};
 const FoundGpus kNoGpu{{.usable = {}, .why_none = "there is no GPU"}};
 
+TEST(Device, IsNamedByItsBackend) {
+  std::vector<std::string> names{"auto"};
+  for (const Backend* const backend : backends()) {
+    names.emplace_back(backend->name);
+    EXPECT_EQ(named_backend(config_for(names.back(), "float32")), backend);
+  }
+  EXPECT_EQ(device_names(), names);
+  EXPECT_EQ(named_backend(config_for("auto", "float32")), nullptr);
+}
+
 TEST(Device, AutoIsAGpuThatCanRunIt) {
   const Device device = choose_device(config_for("auto", "bfloat16"), kOneGpu);
   ASSERT_TRUE(device.gpu.has_value());

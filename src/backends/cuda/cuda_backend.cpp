@@ -26,8 +26,8 @@ std::vector<std::pair<std::string, std::string>> diagnose() {
     return {{"gpu", gpus.why_none + "; training runs on the CPU"}};
   }
   const DeviceInfo& first = gpus.usable.front();
-  return {{"gpu", fmt::format("{} x {}, {}; this build trains in bfloat16 there", gpus.usable.size(),
-                              first.name, format_bytes(first.memory_bytes))},
+  return {{"gpu", fmt::format("{} x {}, {}; this build trains in bfloat16 there",
+                              gpus.usable.size(), first.name, format_bytes(first.memory_bytes))},
           {"between gpus", describe_cuda_communication()},
           {"timelines", "by " + describe_cuda_tracing()}};
 }
