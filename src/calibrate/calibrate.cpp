@@ -15,6 +15,7 @@
 #include "calibrate/host_cpu.h"
 #include "calibrate/ranks_at_once.h"
 #include "calibrate/task_timer.h"
+#include "ops/elementwise.h"
 #include "ops/op.h"
 #include "plan/run_spec.h"
 #include "runtime/engine.h"
@@ -222,7 +223,7 @@ class Calibration {
     const OperandSpec operand{.dtype = dtype(), .access = Access::kRead, .shape = {8}};
     OperandSpec result = operand;
     result.access = Access::kWrite;
-    return {"add", {}, {operand, operand, result}};
+    return {std::string(kAddOp.name), {}, {operand, operand, result}};
   }
 
   /// Those of the runs, then those of the grid that do not take too long.
@@ -296,7 +297,7 @@ class Calibration {
       if (family_of(point.spec) == OpFamily::kGemm) {
         double& peak = profile.peak_flops_per_s[point.spec.operands[0].dtype];
         peak = std::max(peak, cost.flops / ns * 1e9);
-      } else if (point.spec.op == "copy" && cost.bytes_read > largest) {
+      } else if (value_rule(point.spec) == ValueRule::kMoved && cost.bytes_read > largest) {
         largest = cost.bytes_read;
         profile.memory_bytes_per_s = (cost.bytes_read + cost.bytes_written) / ns * 1e9;
       }

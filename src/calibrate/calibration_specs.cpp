@@ -7,6 +7,7 @@
 #include "config/validate.h"
 #include "ops/attention.h"
 #include "ops/attributes.h"
+#include "ops/elementwise.h"
 #include "ops/linear.h"
 #include "ops/linear_swiglu.h"
 #include "ops/operand_checker.h"
@@ -60,14 +61,14 @@ RunConfig small_model(const SmallModel& model, DType dtype) {
 }
 
 void add_products(std::vector<OpSpec>& specs, int64_t n, int64_t m, int64_t k, DType dtype) {
-  specs.push_back({"linear",
+  specs.push_back({std::string(kLinearOp.name),
                    to_attributes(LinearAttributes{}),
                    {read(dtype, {n, k}), read(dtype, {m, k}), write(dtype, {n, m})}});
-  specs.push_back({"linear_dgrad",
+  specs.push_back({std::string(kLinearDgradOp.name),
                    to_attributes(LinearDgradAttributes{}),
                    {read(dtype, {n, m}), read(dtype, {m, k}), write(dtype, {n, k})}});
   specs.push_back(
-      {"linear_wgrad",
+      {std::string(kLinearWgradOp.name),
        to_attributes(LinearWgradAttributes{.accumulate = false}),
        {read(dtype, {n, k}), read(dtype, {n, m}), write(accumulator_dtype(dtype), {m, k})}});
 }
@@ -86,11 +87,11 @@ void add_attention(std::vector<OpSpec>& specs, int64_t sequences, int64_t sequen
   const Shape out{rows, heads * head_size};
   const Shape lse{sequences, heads, sequence};
   const DType wide = accumulator_dtype(dtype);
-  specs.push_back({"attention",
+  specs.push_back({std::string(kAttentionOp.name),
                    to_attributes(attributes),
                    {read(dtype, qkv), write(dtype, out), write(wide, lse)}});
   specs.push_back(
-      {"attention_backward",
+      {std::string(kAttentionBackwardOp.name),
        to_attributes(attributes),
        {read(dtype, qkv), read(dtype, out), read(wide, lse), read(dtype, out), write(dtype, qkv)}});
 }
@@ -231,7 +232,7 @@ std::vector<OpSpec> grid_specs(const CalibrationGrid& grid, DType dtype) {
   }
   for (const int64_t bytes : grid.copy_bytes) {
     const Shape shape{bytes / static_cast<int64_t>(dtype_bytes(dtype))};
-    specs.push_back({"copy", {}, {read(dtype, shape), write(dtype, shape)}});
+    specs.push_back({std::string(kCopyOp.name), {}, {read(dtype, shape), write(dtype, shape)}});
   }
   return distinct_specs(std::move(specs));
 }

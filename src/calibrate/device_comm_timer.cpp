@@ -11,6 +11,8 @@
 #include "base/errors.h"
 #include "ops/attributes.h"
 #include "ops/collectives.h"
+#include "ops/elementwise.h"
+#include "ops/linear.h"
 #include "sim/analytic_model.h"
 
 namespace braid {
@@ -21,11 +23,15 @@ constexpr int64_t kMaxCalls = 64;
 constexpr int64_t kContentionBytes = int64_t{128} << 20;
 constexpr int kCommPriority = 1;  // as assign_streams gives it
 
-std::string_view op_of(CommKind kind, int group_size) {
-  if (kind != CommKind::kSendRecv) {
-    return comm_kind_name(kind);
+bool is_one_message(const CommSpec& spec) {
+  return spec.kind == CommKind::kSendRecv && spec.placement.num_ranks == 2;
+}
+
+std::string_view op_of(const CommSpec& spec) {
+  if (spec.kind != CommKind::kSendRecv) {
+    return comm_kind_name(spec.kind);
   }
-  return group_size == 2 ? "send" : "ring_shift";
+  return is_one_message(spec) ? kSendOp.name : kRingShiftOp.name;
 }
 
 OperandSpec operand(Access access, int64_t elems) {
@@ -88,8 +94,8 @@ class TimedProgram {
 
  private:
   OpSpec call_of(const CommSpec& spec, int64_t send, int64_t recv) const {
-    std::string op(op_of(spec.kind, spec.placement.num_ranks));
-    if (op == kSendOp.name) {  // from member 0 to member 1
+    std::string op(op_of(spec));
+    if (is_one_message(spec)) {  // from member 0 to member 1
       const auto attributes = to_attributes(MessageAttributes{.group = 0, .peer = 1 - rank_});
       return rank_ == 0
                  ? OpSpec{op, attributes, {operand(Access::kRead, send)}}
@@ -124,8 +130,8 @@ std::vector<CommSpec> specs_of(const DeviceCommOptions& options, int group_size)
                             .placement = {group_size, 1, group_size},
                             .bytes = bytes};
         const bool by_copies = uses_copy_engine(algorithm);
-        if (!by_copies || (options.copy_engines && comm_fault(spec).empty() &&
-                           copies_suffice(op_of(spec.kind, group_size)))) {
+        if (!by_copies ||
+            (options.copy_engines && comm_fault(spec).empty() && copies_suffice(op_of(spec)))) {
           specs.push_back(spec);
         }
       }
@@ -194,8 +200,8 @@ struct ComputeTask {
 };
 
 ComputeTask product(DType dtype, int64_t rows, int64_t depth, int64_t columns) {
-  return {.spec = {"linear",
-                   {{"has_bias", false}, {"adds_bias", true}},
+  return {.spec = {std::string(kLinearOp.name),
+                   to_attributes(LinearAttributes{}),
                    {{dtype, Access::kRead, {rows, depth}},
                     {dtype, Access::kRead, {columns, depth}},
                     {dtype, Access::kWrite, {rows, columns}}}},
@@ -203,7 +209,7 @@ ComputeTask product(DType dtype, int64_t rows, int64_t depth, int64_t columns) {
 }
 
 ComputeTask sum(DType dtype, int64_t elems) {
-  return {.spec = {"add",
+  return {.spec = {std::string(kAddOp.name),
                    {},
                    {{dtype, Access::kRead, {elems}},
                     {dtype, Access::kRead, {elems}},

@@ -6,6 +6,7 @@
 
 #include "base/errors.h"
 #include "calibrate/task_timer.h"
+#include "ops/elementwise.h"
 
 namespace braid {
 namespace {
@@ -112,7 +113,9 @@ class PoolPrograms {
   static void add_copy(ProgramBuilder& builder, StreamId stream, const BufferRange& from,
                        const BufferRange& to, DType dtype) {
     const Shape shape{from.end - from.begin};
-    const OpSpec spec{"copy", {}, {{dtype, Access::kRead, shape}, {dtype, Access::kWrite, shape}}};
+    const OpSpec spec{std::string(kCopyOp.name),
+                      {},
+                      {{dtype, Access::kRead, shape}, {dtype, Access::kWrite, shape}}};
     builder.add_task(spec, std::array{from, to}, stream, {});
   }
 

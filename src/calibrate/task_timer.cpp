@@ -11,6 +11,9 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "ops/attributes.h"
+#include "ops/elementwise.h"
+#include "ops/op.h"
 
 namespace braid {
 namespace {
@@ -53,21 +56,9 @@ std::vector<std::byte> random_tokens(int64_t count, int64_t limit) {
   return {bytes.begin(), bytes.end()};
 }
 
-/// Integers are tokens: rows of a table, or columns that have a probability.
 int64_t token_limit(const OpSpec& spec) {
-  const AttributeValue* vocabulary = spec.find_attribute("vocabulary");
-  if (vocabulary != nullptr && std::get<int64_t>(*vocabulary) > 0) {
-    return std::get<int64_t>(*vocabulary);
-  }
-  int64_t limit = INT32_MAX;
-  for (const OperandSpec& operand : spec.operands) {
-    const bool is_table = operand.dtype != DType::kI32 && operand.shape.rank() == 2;
-    if (is_table && (spec.op == "embedding" ? !writes(operand.access) : writes(operand.access))) {
-      limit = std::min(limit, operand.shape[0]);
-      break;
-    }
-  }
-  return limit;
+  const OpDefinition& op = find_op(spec.op);
+  return op.token_limit == nullptr ? INT32_MAX : op.token_limit(spec);
 }
 
 std::vector<std::byte> seed_of(DType dtype) {
@@ -231,7 +222,9 @@ HostCopyTimings time_host_copies(const ExecutorFactory& make_executor,
   check(!sizes_bytes.empty(), "no sizes to copy");
   const int64_t largest = *std::max_element(sizes_bytes.begin(), sizes_bytes.end());
   const int64_t elems = (largest + 3) / 4;
-  const OpSpec spec{"fill", {{"value", 1.0}}, {{DType::kF32, Access::kWrite, {elems}}}};
+  const OpSpec spec{std::string(kFillOp.name),
+                    to_attributes(FillAttributes{.value = 1.0}),
+                    {{DType::kF32, Access::kWrite, {elems}}}};
   TimingExecutor timing(make_executor, std::array{RepeatedTask{spec, 1, 1}});
   Executor& executor = *timing;
   HostBlock block = executor.host_block(largest);

@@ -9,18 +9,15 @@
 #include "comm/reduce.h"
 #include "ops/attributes.h"
 #include "ops/collectives.h"
+#include "ops/op.h"
 
 namespace braid {
 namespace {
 
-constexpr std::array<std::string_view, kNumCommOps> kNames = {
-    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast",
-    "reduce",     "ring_shift", "send",           "recv"};
-
 CommOp comm_op_of(const OpSpec& spec) {
-  const auto found = std::find(kNames.begin(), kNames.end(), spec.op);
-  check(found != kNames.end(), "op {} does not communicate", spec.op);
-  return static_cast<CommOp>(found - kNames.begin());
+  const Communication* const communication = communication_of(spec);
+  check(communication != nullptr, "op {} does not communicate", spec.op);
+  return communication->op;
 }
 
 void set_attributes(const OpSpec& spec, CommCall& call) {
@@ -52,20 +49,19 @@ void set_operands(const OpSpec& spec, std::span<std::byte* const> operands, Comm
 
 bool sizes_fit(const CommCall& call) {
   const auto n = static_cast<int64_t>(call.group->ranks.size());
-  switch (call.op) {
-    case CommOp::kAllGather:
+  switch (find_op(call.op).communication->shape) {
+    case CommShape::kGather:
       return call.recv_elems == n * call.send_elems;
-    case CommOp::kReduceScatter:
+    case CommShape::kScatter:
       return call.send_elems == n * call.recv_elems;
-    case CommOp::kAllToAll:
+    case CommShape::kBlocks:
       return call.send_elems == call.recv_elems && call.send_elems % n == 0;
-    case CommOp::kSend:
-      return call.recv_elems == 0;
-    case CommOp::kRecv:
-      return call.send_elems == 0;
-    default:
-      return call.send_elems == call.recv_elems;
+    case CommShape::kMessage:
+      return (call.op == CommOp::kSend ? call.recv_elems : call.send_elems) == 0;
+    case CommShape::kSame:
+      break;
   }
+  return call.send_elems == call.recv_elems;
 }
 
 /// Calls are checked whenever they run, so a good one must not cost a text.
@@ -132,7 +128,11 @@ bool overlaps_badly(const CommCall& call, size_t member) {
 }  // namespace
 
 std::string_view comm_op_name(CommOp op) {
-  return kNames[static_cast<size_t>(op)];
+  return find_op(op).name;
+}
+
+bool CommCall::sums() const {
+  return find_op(op).communication->sums;
 }
 
 CommCall make_comm_call(const OpSpec& spec, const Group& group,

@@ -9,23 +9,9 @@
 #include "base/dtype.h"
 #include "ir/op_spec.h"
 #include "ir/program.h"
+#include "ops/op_traits.h"
 
 namespace braid {
-
-/// What ranks do together; meanings in ops/collectives.h.
-enum class CommOp : uint8_t {
-  kAllReduce,
-  kAllGather,
-  kReduceScatter,
-  kAllToAll,
-  kBroadcast,
-  kReduce,
-  kRingShift,
-  kSend,
-  kRecv,
-};
-
-inline constexpr size_t kNumCommOps = 9;
 
 /// "all_reduce", as the op is called.
 std::string_view comm_op_name(CommOp op);
@@ -52,9 +38,7 @@ struct CommCall {
   int64_t num_bytes() const { return num_elems() * static_cast<int64_t>(dtype_bytes(dtype)); }
   int64_t result_bytes() const { return recv_elems * static_cast<int64_t>(dtype_bytes(dtype)); }
   bool is_message() const { return op == CommOp::kSend || op == CommOp::kRecv; }
-  bool sums() const {
-    return op == CommOp::kAllReduce || op == CommOp::kReduceScatter || op == CommOp::kReduce;
-  }
+  bool sums() const;
 };
 
 /// The call of a task: `operands` are the addresses of the spec's operands, `group` is the one that

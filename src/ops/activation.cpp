@@ -72,33 +72,49 @@ void gelu_backward(BackwardBuilder& builder, const Node& node) {
 const OpDefinition kSwigluOp{
     .name = "swiglu",
     .summary = "silu(gate) * up of each pair of neighbours in a row.",
+    .family = OpFamily::kMemoryBound,
+    .kind = OpKind::kElementwise,
     .check = check_swiglu,
     .cost = elementwise_cost<3>,
     .backward = swiglu_backward,
     .recompute = Recompute::kNorms,
+    .split = kSplitByRows,
+    .values = ValueRule::kByRow,
 };
 
 const OpDefinition kSwigluBackwardOp{
     .name = "swiglu_backward",
     .summary = "Gradient of swiglu with respect to gate and up.",
+    .family = OpFamily::kMemoryBound,
+    .kind = OpKind::kElementwise,
     .check = check_swiglu_backward,
     .cost = elementwise_cost<6>,
+    .split = kSplitByRows,
+    .values = ValueRule::kByRow,
 };
 
 const OpDefinition kGeluOp{
     .name = "gelu",
     .summary = "Gaussian error linear unit, tanh approximation.",
+    .family = OpFamily::kMemoryBound,
+    .kind = OpKind::kElementwise,
     .check = check_gelu,
     .cost = elementwise_cost<9>,
     .backward = gelu_backward,
     .recompute = Recompute::kNorms,
+    .split = kSplitByRows,
+    .values = ValueRule::kByRow,
 };
 
 const OpDefinition kGeluBackwardOp{
     .name = "gelu_backward",
     .summary = "Gradient of gelu.",
+    .family = OpFamily::kMemoryBound,
+    .kind = OpKind::kElementwise,
     .check = check_gelu_backward,
     .cost = elementwise_cost<16>,
+    .split = kSplitByRows,
+    .values = ValueRule::kByRow,
 };
 
 ValueId swiglu(GraphBuilder& builder, ValueId gate_up, std::string_view site) {

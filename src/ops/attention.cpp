@@ -80,22 +80,50 @@ void attention_backward(BackwardBuilder& builder, const Node& node) {
   builder.add_grad(node, qkv, d_qkv);
 }
 
+template <bool kBackward>
+AttentionShape shape_of(const OpSpec& spec) {
+  const auto attributes = attributes_of<AttentionAttributes>(spec);
+  return {.sequences = spec.operands.at(0).shape[0] / attributes.sequence,
+          .sequence = attributes.sequence,
+          .queries = attributes.sequence,
+          .heads = attributes.heads,
+          .kv_heads = attributes.kv_heads,
+          .head_size = attributes.head_size,
+          .backward = kBackward,
+          .dtype = spec.operands[0].dtype};
+}
+
+/// By whole sequences.
+constexpr SplitTraits kAttentionSplit{
+    .dimension = SplitDimension::kRows, .keeps_bits = false, .unit = [](const OpSpec& spec) {
+      return attributes_of<AttentionAttributes>(spec).sequence;
+    }};
+
 }  // namespace
 
 const OpDefinition kAttentionOp{
     .name = "attention",
     .summary = "Causal softmax attention with grouped key/value heads.",
+    .family = OpFamily::kAttention,
+    .kind = OpKind::kAttention,
+    .role = OpRole::kAttention,
     .check = check_attention,
     .cost = attention_cost<2>,
     .backward = attention_backward,
     .recompute = Recompute::kAttention,
+    .attention_shape = shape_of<false>,
+    .split = kAttentionSplit,
 };
 
 const OpDefinition kAttentionBackwardOp{
     .name = "attention_backward",
     .summary = "Gradient of attention with respect to packed qkv.",
+    .family = OpFamily::kAttention,
+    .kind = OpKind::kAttention,
     .check = check_attention_backward,
     .cost = attention_cost<5>,
+    .attention_shape = shape_of<true>,
+    .split = kAttentionSplit,
 };
 
 ValueId attention(GraphBuilder& builder, ValueId qkv, AttentionAttributes attributes,

@@ -84,6 +84,25 @@ OpCost backward_cost(const OpSpec& spec) {
   return step_cost(spec, attributes_of<AttentionStepBackwardAttributes>(spec).step, 5);
 }
 
+AttentionShape shape_of(const OpSpec& spec, const AttentionStepAttributes& a, bool backward) {
+  return {.sequences = spec.operands.at(0).shape[0] / a.sequence,
+          .sequence = a.keys,
+          .queries = a.queries,
+          .heads = a.heads,
+          .kv_heads = a.kv_heads,
+          .head_size = a.head_size,
+          .backward = backward,
+          .dtype = spec.operands[0].dtype};
+}
+
+AttentionShape forward_shape(const OpSpec& spec) {
+  return shape_of(spec, attributes_of<AttentionStepAttributes>(spec), false);
+}
+
+AttentionShape backward_shape(const OpSpec& spec) {
+  return shape_of(spec, attributes_of<AttentionStepBackwardAttributes>(spec).step, true);
+}
+
 }  // namespace
 
 // The backward of attention_finish is that of all its steps; what they sum up is kept by whoever
@@ -91,16 +110,24 @@ OpCost backward_cost(const OpSpec& spec) {
 const OpDefinition kAttentionStepOp{
     .name = "attention_step",
     .summary = "Attention to some of the keys, merged into that to others by their log-sum-exp.",
+    .family = OpFamily::kAttention,
+    .kind = OpKind::kAttention,
     .check = check_step,
     .cost = forward_cost,
     .recompute = Recompute::kNone,
+    .attention_shape = forward_shape,
+    .split = kNeverSplit,
 };
 
 const OpDefinition kAttentionStepBackwardOp{
     .name = "attention_step_backward",
     .summary = "What some pairs of query and key add to the gradients of attention.",
+    .family = OpFamily::kAttention,
+    .kind = OpKind::kAttention,
     .check = check_step_backward,
     .cost = backward_cost,
+    .attention_shape = backward_shape,
+    .split = kNeverSplit,
 };
 
 }  // namespace braid

@@ -52,16 +52,22 @@ OpCost sum_blocks_cost(const OpSpec& spec) {
 const OpDefinition kSumBlocksOp{
     .name = "sum_blocks",
     .summary = "y = x0 + x1 + ... in this order, rounded once.",
+    .family = OpFamily::kMemoryBound,
+    .kind = OpKind::kElementwise,
     .check = check_sum_blocks,
     .cost = sum_blocks_cost,
+    .split = kNeverSplit,
 };
 
 const OpDefinition kJoinColumnsOp{
     .name = "join_columns",
     .summary = "The columns of x0, x1, ... side by side.",
     .op_class = OpClass::kCopy,
+    .family = OpFamily::kMemoryBound,
+    .kind = OpKind::kCopy,
     .check = check_join_columns,
     .cost = elementwise_cost<0>,
+    .split = kNeverSplit,
 };
 
 }  // namespace braid

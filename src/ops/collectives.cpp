@@ -31,6 +31,12 @@ OpSpec with_engine(OpSpec spec, std::string_view engine) {
   return spec;
 }
 
+CommCopies copies_of(std::string_view op) {
+  const OpDefinition* const known = find_known_op(op);
+  return known == nullptr || !known->communication ? CommCopies::kNone
+                                                   : known->communication->copies;
+}
+
 bool is_engine_of(std::string_view engine, std::string_view op) {
   return (engine == kCopyEngine && copies_suffice(op)) ||
          (engine == kNcclCopies && nccl_copies_suffice(op));
@@ -172,18 +178,22 @@ OpCost communication_cost(const OpSpec& spec) {
   return cost;
 }
 
-/// d_x = op(d_y): `attributes` are those of the dual.
-void dual_backward(BackwardBuilder& builder, const Node& node, std::string op,
-                   std::vector<Attribute> attributes) {
+/// d_x = dual(d_y): `attributes` are those of the dual.
+void dual_backward(BackwardBuilder& builder, const Node& node, std::vector<Attribute> attributes) {
   const ValueId x = node.operands[0];
   const std::optional<ValueId> dy = builder.grad_of(node.operands[1]);
   if (!dy || builder.value(x).kind == ValueKind::kInput) {
     return;
   }
   const ValueId dx = builder.new_grad(x);
-  builder.add_node(node, std::move(op), std::move(attributes),
+  builder.add_node(node, std::string(find_op(node.spec.op).dual), std::move(attributes),
                    std::array{Operand{*dy}, Operand{dx, Access::kWrite}}, Phase::kComm);
   builder.add_grad(node, x, dx);
+}
+
+/// Of an op whose dual has its attributes.
+void backward_of_dual(BackwardBuilder& builder, const Node& node) {
+  dual_backward(builder, node, node.spec.attributes);
 }
 
 void all_reduce_backward(BackwardBuilder& builder, const Node& node) {
@@ -193,34 +203,10 @@ void all_reduce_backward(BackwardBuilder& builder, const Node& node) {
   }
 }
 
-void identity_backward(BackwardBuilder& builder, const Node& node) {
-  dual_backward(builder, node, "all_reduce", node.spec.attributes);
-}
-
-void all_gather_backward(BackwardBuilder& builder, const Node& node) {
-  dual_backward(builder, node, "reduce_scatter", node.spec.attributes);
-}
-
-void reduce_scatter_backward(BackwardBuilder& builder, const Node& node) {
-  dual_backward(builder, node, "all_gather", node.spec.attributes);
-}
-
-void all_to_all_backward(BackwardBuilder& builder, const Node& node) {
-  dual_backward(builder, node, "all_to_all", node.spec.attributes);
-}
-
-void broadcast_backward(BackwardBuilder& builder, const Node& node) {
-  dual_backward(builder, node, "reduce", node.spec.attributes);
-}
-
-void reduce_backward(BackwardBuilder& builder, const Node& node) {
-  dual_backward(builder, node, "broadcast", node.spec.attributes);
-}
-
 void ring_shift_backward(BackwardBuilder& builder, const Node& node) {
   auto attributes = attributes_of<RingShiftAttributes>(node.spec);
   attributes.shift = -attributes.shift;
-  dual_backward(builder, node, "ring_shift", to_attributes(attributes));
+  dual_backward(builder, node, to_attributes(attributes));
 }
 
 std::vector<Attribute> reply_attributes(const Node& node) {
@@ -274,104 +260,156 @@ const OpDefinition kAllReduceOp{
     .name = "all_reduce",
     .summary = "Sum over the ranks of a group, in place or to y.",
     .op_class = OpClass::kCommunication,
+    .family = OpFamily::kCommunication,
+    .kind = OpKind::kCommunication,
     .check = check_all_reduce,
     .cost = communication_cost,
     .backward = all_reduce_backward,
+    .communication = Communication{.op = CommOp::kAllReduce, .sums = true, .waits_for_all = true},
+    .dual = "identity",
 };
 
 const OpDefinition kIdentityOp{
     .name = "identity",
     .summary = "Copies x; its gradient is summed over the ranks of a group.",
     .op_class = OpClass::kCopy,
+    .family = OpFamily::kMemoryBound,
+    .kind = OpKind::kCopy,
     .check = check_identity,
     .cost = elementwise_cost<0>,
-    .backward = identity_backward,
+    .backward = backward_of_dual,
     .recompute = Recompute::kNorms,
+    .split = kNeverSplit,
+    .values = ValueRule::kMoved,
+    .dual = "all_reduce",
 };
 
 const OpDefinition kAllGatherOp{
     .name = "all_gather",
     .summary = "The blocks of all ranks of a group, in group order.",
     .op_class = OpClass::kCommunication,
+    .family = OpFamily::kCommunication,
+    .kind = OpKind::kCommunication,
     .check = check_all_gather,
     .cost = communication_cost,
-    .backward = all_gather_backward,
+    .backward = backward_of_dual,
     .recompute = Recompute::kNorms,  // else a gathered norm would be kept where the norm is not
+    .communication = Communication{.op = CommOp::kAllGather,
+                                   .shape = CommShape::kGather,
+                                   .waits_for_all = true,
+                                   .copies = CommCopies::kCopyEngineOrNccl},
+    .dual = "reduce_scatter",
 };
 
 const OpDefinition kReduceScatterOp{
     .name = "reduce_scatter",
     .summary = "Sum over the ranks of a group; each gets the block of its place in the group.",
     .op_class = OpClass::kCommunication,
+    .family = OpFamily::kCommunication,
+    .kind = OpKind::kCommunication,
     .check = check_reduce_scatter,
     .cost = communication_cost,
-    .backward = reduce_scatter_backward,
+    .backward = backward_of_dual,
+    .communication = Communication{.op = CommOp::kReduceScatter,
+                                   .shape = CommShape::kScatter,
+                                   .sums = true,
+                                   .waits_for_all = true},
+    .dual = "all_gather",
 };
 
 const OpDefinition kAllToAllOp{
     .name = "all_to_all",
     .summary = "Block j of each rank of a group goes to rank j, and lies there in group order.",
     .op_class = OpClass::kCommunication,
+    .family = OpFamily::kCommunication,
+    .kind = OpKind::kCommunication,
     .check = check_all_to_all,
     .cost = communication_cost,
-    .backward = all_to_all_backward,
+    .backward = backward_of_dual,
+    .communication = Communication{.op = CommOp::kAllToAll,
+                                   .shape = CommShape::kBlocks,
+                                   .waits_for_all = true,
+                                   .copies = CommCopies::kCopyEngineOrNccl},
+    .dual = "all_to_all",
 };
 
 const OpDefinition kBroadcastOp{
     .name = "broadcast",
     .summary = "All ranks of a group get the root's x.",
     .op_class = OpClass::kCommunication,
+    .family = OpFamily::kCommunication,
+    .kind = OpKind::kCommunication,
     .check = check_broadcast,
     .cost = communication_cost,
-    .backward = broadcast_backward,
+    .backward = backward_of_dual,
+    .communication = Communication{.op = CommOp::kBroadcast},
+    .dual = "reduce",
 };
 
 const OpDefinition kReduceOp{
     .name = "reduce",
     .summary = "Sum over the ranks of a group on the root, zeros on the others.",
     .op_class = OpClass::kCommunication,
+    .family = OpFamily::kCommunication,
+    .kind = OpKind::kCommunication,
     .check = check_reduce,
     .cost = communication_cost,
-    .backward = reduce_backward,
+    .backward = backward_of_dual,
+    .communication = Communication{.op = CommOp::kReduce, .sums = true},
+    .dual = "broadcast",
 };
 
 const OpDefinition kSendOp{
     .name = "send",
     .summary = "Sends x to another rank of a group, and ends when that rank has it.",
     .op_class = OpClass::kCommunication,
+    .family = OpFamily::kCommunication,
+    .kind = OpKind::kCommunication,
     .check = check_send,
     .cost = communication_cost,
     .backward = send_backward,
     .recompute = Recompute::kNone,  // the other end does not repeat it
+    .communication =
+        Communication{
+            .op = CommOp::kSend, .shape = CommShape::kMessage, .copies = CommCopies::kCopyEngine},
+    .dual = "recv",
 };
 
 const OpDefinition kRecvOp{
     .name = "recv",
     .summary = "Receives y from another rank of a group.",
     .op_class = OpClass::kCommunication,
+    .family = OpFamily::kCommunication,
+    .kind = OpKind::kCommunication,
     .check = check_recv,
     .cost = communication_cost,
     .backward = recv_backward,
     .recompute = Recompute::kNone,
+    .communication =
+        Communication{
+            .op = CommOp::kRecv, .shape = CommShape::kMessage, .copies = CommCopies::kCopyEngine},
+    .dual = "send",
 };
 
 const OpDefinition kRingShiftOp{
     .name = "ring_shift",
     .summary = "Sends x to the rank `shift` places on in the ring of a group, receives y likewise.",
     .op_class = OpClass::kCommunication,
+    .family = OpFamily::kCommunication,
+    .kind = OpKind::kCommunication,
     .check = check_ring_shift,
     .cost = communication_cost,
     .backward = ring_shift_backward,
+    .communication = Communication{.op = CommOp::kRingShift, .copies = CommCopies::kCopyEngine},
+    .dual = "ring_shift",
 };
 
 bool copies_suffice(std::string_view op) {
-  constexpr std::array<std::string_view, 5> kOps = {"all_gather", "all_to_all", "ring_shift",
-                                                    "send", "recv"};
-  return std::ranges::find(kOps, op) != kOps.end();
+  return copies_of(op) != CommCopies::kNone;
 }
 
 bool nccl_copies_suffice(std::string_view op) {
-  return op == "all_gather" || op == "all_to_all";
+  return copies_of(op) == CommCopies::kCopyEngineOrNccl;
 }
 
 bool is_by_copy_engine(const OpSpec& spec) {

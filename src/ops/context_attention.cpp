@@ -354,10 +354,13 @@ const OpDefinition kAttentionFinishOp{
     .name = "attention_finish",
     .summary = "Rounds what the steps of an attention over ranks have summed up.",
     .op_class = OpClass::kCopy,
+    .family = OpFamily::kMemoryBound,
+    .kind = OpKind::kAttention,
     .check = check_finish,
     .cost = elementwise_cost<0>,
     .backward = finish_backward,
     .recompute = Recompute::kNone,  // as the steps
+    .split = kNeverSplit,
 };
 
 ValueId context_attention(GraphBuilder& builder, ValueId qkv, const ContextAttention& context,

@@ -113,43 +113,61 @@ const OpDefinition kPackKvOp{
     .name = "pack_kv",
     .summary = "Copies keys and values out of packed qkv rows.",
     .op_class = OpClass::kCopy,
+    .family = OpFamily::kMemoryBound,
+    .kind = OpKind::kCopy,
+    .role = OpRole::kPackKv,
     .check = check_pack_kv,
     .cost = pack_kv_cost,
+    .split = kNeverSplit,
 };
 
 const OpDefinition kAssembleQkvOp{
     .name = "assemble_qkv",
     .summary = "Packs gradients of queries, and of keys and values, into qkv rows.",
     .op_class = OpClass::kCopy,
+    .family = OpFamily::kMemoryBound,
+    .kind = OpKind::kCopy,
     .check = check_assemble_qkv,
     .cost = elementwise_cost<0>,
+    .split = kNeverSplit,
 };
 
 const OpDefinition kZigzagOrderOp{
     .name = "zigzag_order",
     .summary = "Rows of gathered sequences, from zig-zag order into that of positions, or back.",
     .op_class = OpClass::kCopy,
+    .family = OpFamily::kMemoryBound,
+    .kind = OpKind::kCopy,
     .check = check_zigzag_order,
     .cost = elementwise_cost<0>,
     .backward = inverse_backward<ZigzagOrderAttributes>,
+    .split = kNeverSplit,
 };
 
 const OpDefinition kSplitHeadsOp{
     .name = "split_heads",
     .summary = "Cuts rows into blocks of heads, one per rank, or joins them.",
     .op_class = OpClass::kCopy,
+    .family = OpFamily::kMemoryBound,
+    .kind = OpKind::kCopy,
+    .role = OpRole::kSplitHeads,
     .check = check_split_heads,
     .cost = elementwise_cost<0>,
     .backward = inverse_backward<SplitHeadsAttributes>,
+    .split = kNeverSplit,
 };
 
 const OpDefinition kSwapBlocksOp{
     .name = "swap_blocks",
     .summary = "Transposes a matrix of blocks of rows.",
     .op_class = OpClass::kCopy,
+    .family = OpFamily::kMemoryBound,
+    .kind = OpKind::kCopy,
+    .role = OpRole::kSwapBlocks,
     .check = check_swap_blocks,
     .cost = elementwise_cost<0>,
     .backward = swap_blocks_backward,
+    .split = kNeverSplit,
 };
 
 ValueId split_heads(GraphBuilder& builder, ValueId x, const SplitHeadsAttributes& attributes,

@@ -108,36 +108,56 @@ void cross_entropy_merge_backward(BackwardBuilder& builder, const Node& node) {
                attributes_of<CrossEntropyShardAttributes>(partial.spec));
 }
 
+template <class Attributes>
+int64_t tokens_of_vocabulary(const OpSpec& spec) {
+  return attributes_of<Attributes>(spec).vocabulary;
+}
+
 }  // namespace
 
 const OpDefinition kCrossEntropyOp{
     .name = "cross_entropy",
     .summary = "Scaled sum of the negative log-likelihoods of the labels.",
+    .family = OpFamily::kMemoryBound,
+    .kind = OpKind::kEmbeddingAndLoss,
     .check = check_cross_entropy,
     .cost = elementwise_cost<4>,
     .backward = cross_entropy_backward,
+    .split = kNeverSplit,
+    .token_limit = tokens_of_vocabulary<CrossEntropyAttributes>,
 };
 
 const OpDefinition kCrossEntropyPartialOp{
     .name = "cross_entropy_partial",
     .summary = "Statistics of each row of logits, for ranks that hold some of the columns.",
+    .family = OpFamily::kMemoryBound,
+    .kind = OpKind::kEmbeddingAndLoss,
     .check = check_cross_entropy_partial,
     .cost = elementwise_cost<4>,
+    .split = kNeverSplit,
+    .token_limit = tokens_of_vocabulary<CrossEntropyShardAttributes>,
 };
 
 const OpDefinition kCrossEntropyMergeOp{
     .name = "cross_entropy_merge",
     .summary = "Loss and log-sum-exp out of the statistics of all ranks.",
+    .family = OpFamily::kMemoryBound,
+    .kind = OpKind::kEmbeddingAndLoss,
     .check = check_cross_entropy_merge,
     .cost = elementwise_cost<2>,
     .backward = cross_entropy_merge_backward,
+    .split = kNeverSplit,
 };
 
 const OpDefinition kCrossEntropyBackwardOp{
     .name = "cross_entropy_backward",
     .summary = "Gradient of the loss with respect to the logits.",
+    .family = OpFamily::kMemoryBound,
+    .kind = OpKind::kEmbeddingAndLoss,
     .check = check_cross_entropy_backward,
     .cost = elementwise_cost<4>,
+    .split = kNeverSplit,
+    .token_limit = tokens_of_vocabulary<CrossEntropyShardAttributes>,
 };
 
 void cross_entropy(GraphBuilder& builder, ValueId logits, ValueId labels, ValueId loss_scale,

@@ -73,40 +73,56 @@ void check_fill(const OpSpec& spec) {
 const OpDefinition kAddOp{
     .name = "add",
     .summary = "c = a + b.",
+    .family = OpFamily::kMemoryBound,
+    .kind = OpKind::kElementwise,
     .check = check_add,
     .cost = elementwise_cost<1>,
     .backward = add_backward,
+    .split = kSplitByRows,
 };
 
 const OpDefinition kAccumulateOp{
     .name = "accumulate",
     .summary = "y += x, where y may be wider than x.",
+    .family = OpFamily::kMemoryBound,
+    .kind = OpKind::kElementwise,
     .check = check_accumulate,
     .cost = elementwise_cost<1>,
+    .split = kSplitByRows,
 };
 
 const OpDefinition kCastOp{
     .name = "cast",
     .summary = "Converts between floating-point dtypes, rounding to nearest even.",
     .op_class = OpClass::kCopy,
+    .family = OpFamily::kMemoryBound,
+    .kind = OpKind::kCopy,
     .check = check_cast,
     .cost = elementwise_cost<0>,
+    .split = kSplitByRows,
 };
 
 const OpDefinition kCopyOp{
     .name = "copy",
     .summary = "Copies bytes.",
     .op_class = OpClass::kCopy,
+    .family = OpFamily::kMemoryBound,
+    .kind = OpKind::kCopy,
     .check = check_copy,
     .cost = elementwise_cost<0>,
+    .split = kSplitByRows,
+    .values = ValueRule::kMoved,
 };
 
 const OpDefinition kFillOp{
     .name = "fill",
     .summary = "Sets every element to one value.",
     .op_class = OpClass::kCopy,
+    .family = OpFamily::kMemoryBound,
+    .kind = OpKind::kCopy,
     .check = check_fill,
     .cost = elementwise_cost<0>,
+    .split = kNeverSplit,
 };
 
 ValueId add(GraphBuilder& builder, ValueId a, ValueId b, std::string_view site) {

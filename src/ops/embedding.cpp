@@ -141,29 +141,51 @@ void check_position_embedding_wgrad(const OpSpec& spec) {
   operands.done();
 }
 
+/// Of an op whose operand `kTable` has a row per token.
+template <class Attributes, size_t kTable>
+int64_t known_tokens(const OpSpec& spec) {
+  const auto attributes = attributes_of<Attributes>(spec);
+  return TableRows(attributes.vocabulary, attributes.vocabulary_begin,
+                   spec.operands[kTable].shape[0])
+      .vocabulary;
+}
+
 }  // namespace
 
 const OpDefinition kEmbeddingOp{
     .name = "embedding",
     .summary = "Rows of a table by token id, plus learned positions if given.",
     .op_class = OpClass::kCopy,
+    .family = OpFamily::kMemoryBound,
+    .kind = OpKind::kEmbeddingAndLoss,
     .check = check_embedding,
     .cost = embedding_cost,
     .backward = embedding_backward,
+    .split = kNeverSplit,
+    .token_limit = known_tokens<EmbeddingAttributes, 1>,
 };
 
 const OpDefinition kEmbeddingWgradOp{
     .name = "embedding_wgrad",
     .summary = "Adds output gradients to the rows of their tokens, in token order.",
+    .family = OpFamily::kMemoryBound,
+    .kind = OpKind::kEmbeddingAndLoss,
+    .role = OpRole::kTableWgrad,
     .check = check_embedding_wgrad,
     .cost = embedding_wgrad_cost,
+    .split = kNeverSplit,
+    .token_limit = known_tokens<EmbeddingWgradAttributes, 2>,
 };
 
 const OpDefinition kPositionEmbeddingWgradOp{
     .name = "position_embedding_wgrad",
     .summary = "Sums output gradients over the sequences of a microbatch.",
+    .family = OpFamily::kMemoryBound,
+    .kind = OpKind::kEmbeddingAndLoss,
+    .role = OpRole::kTableWgrad,
     .check = check_position_embedding_wgrad,
     .cost = position_embedding_wgrad_cost,
+    .split = kNeverSplit,
 };
 
 ValueId embedding(GraphBuilder& builder, const EmbeddingOperands& operands,

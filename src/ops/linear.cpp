@@ -105,28 +105,97 @@ void linear_backward(BackwardBuilder& builder, const Node& node) {
                    Phase::kWgrad);
 }
 
+GemmShape linear_shape(const OpSpec& spec) {
+  const Shape& x = spec.operands.at(0).shape;
+  const Shape& w = spec.operands.at(1).shape;
+  return {.rows = x[0], .columns = w[0], .depth = x[1], .dtype = spec.operands[0].dtype};
+}
+
+GemmShape dgrad_shape(const OpSpec& spec) {
+  const Shape& dy = spec.operands.at(0).shape;
+  const Shape& w = spec.operands.at(1).shape;
+  return {.rows = dy[0], .columns = w[1], .depth = dy[1], .dtype = spec.operands[0].dtype};
+}
+
+GemmShape wgrad_shape(const OpSpec& spec) {
+  const Shape& x = spec.operands.at(0).shape;
+  return {.rows = spec.operands.at(2).shape[0],
+          .columns = x[1],
+          .depth = x[0],
+          .dtype = spec.operands[0].dtype};
+}
+
+/// Weight, and bias if there is one.
+bool is_weight(const OpSpec& spec, size_t operand) {
+  return operand > 0 && operand + 1 < spec.operands.size();
+}
+
+/// Features begin where dy is aligned; a piece is not cut again.
+int64_t wgrad_unit(const OpSpec& spec) {
+  return attributes_of<LinearWgradAttributes>(spec).features.is_all() ? kAlignedElems : 0;
+}
+
+/// The sums of dy are made once, in the bits of the whole.
+void narrow_wgrad(OpSpec& piece, int64_t begin, int64_t end) {
+  auto attributes = attributes_of<LinearWgradAttributes>(piece);
+  if (attributes.has_bias && begin > 0) {
+    attributes.has_bias = false;
+    piece.operands.pop_back();
+  }
+  attributes.features = {.first_feature = begin, .end_feature = end};
+  piece.attributes = to_attributes(attributes);
+}
+
+/// Of linear and linear_dgrad.
+constexpr SplitTraits kProductSplit{
+    .dimension = SplitDimension::kRows, .keeps_bits = false, .is_whole = is_weight};
+/// A piece is rows of dw, each summed over all rows of x as before.
+constexpr SplitTraits kWgradSplit{
+    .dimension = SplitDimension::kFeatures,
+    .keeps_bits = false,
+    .counted = 2,
+    .is_whole = [](const OpSpec&, size_t operand) { return operand != 2; },
+    .unit = wgrad_unit,
+    .narrow = narrow_wgrad};
+
 }  // namespace
 
 const OpDefinition kLinearOp{
     .name = "linear",
     .summary = "y = x w^T (+ bias).",
+    .family = OpFamily::kGemm,
+    .kind = OpKind::kProduct,
+    .role = OpRole::kProduct,
     .check = check_linear,
     .cost = gemm_cost<0>,
     .backward = linear_backward,
+    .gemm_shape = linear_shape,
+    .split = kProductSplit,
+    .added_by_one = "adds_bias",
 };
 
 const OpDefinition kLinearDgradOp{
     .name = "linear_dgrad",
     .summary = "dx = dy w.",
+    .family = OpFamily::kGemm,
+    .kind = OpKind::kProduct,
+    .role = OpRole::kProductDgrad,
     .check = check_linear_dgrad,
     .cost = gemm_cost<1>,
+    .gemm_shape = dgrad_shape,
+    .split = kProductSplit,
 };
 
 const OpDefinition kLinearWgradOp{
     .name = "linear_wgrad",
     .summary = "dw += dy^T x into the fp32 main grad, db += column sums of dy.",
+    .family = OpFamily::kGemm,
+    .kind = OpKind::kProduct,
+    .role = OpRole::kProductWgrad,
     .check = check_linear_wgrad,
     .cost = wgrad_cost,
+    .gemm_shape = wgrad_shape,
+    .split = kWgradSplit,
 };
 
 void linear_into(GraphBuilder& builder, const LinearOperands& operands, ValueId y,

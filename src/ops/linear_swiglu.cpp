@@ -44,6 +44,11 @@ OpCost fused_cost(const OpSpec& spec) {
   return cost;
 }
 
+GemmShape fused_shape(const OpSpec& spec) {
+  const OpSpec product = unfused(spec).product;
+  return find_op(product.op).gemm_shape(product);
+}
+
 OperandSpec with_access(OperandSpec operand, Access access) {
   operand.access = access;
   return operand;
@@ -77,19 +82,48 @@ std::optional<OpSpec> fused_backward(const OpSpec& dgrad, const OpSpec& swiglu_b
 const OpDefinition kLinearSwigluOp{
     .name = "linear_swiglu",
     .summary = "gate_up = x w^T, y = swiglu(gate_up).",
+    .family = OpFamily::kGemm,
+    .kind = OpKind::kProduct,
     .check = check_linear_swiglu,
     .cost = fused_cost,
+    .gemm_shape = fused_shape,
+    .split = kNeverSplit,
+    .values = ValueRule::kOfParts,
 };
 
 const OpDefinition kLinearDgradSwigluBackwardOp{
     .name = "linear_dgrad_swiglu_backward",
     .summary = "Gradient of swiglu from that behind the product that reads its result, dy w.",
+    .family = OpFamily::kGemm,
+    .kind = OpKind::kProduct,
     .check = check_linear_dgrad_swiglu_backward,
     .cost = fused_cost,
+    .gemm_shape = fused_shape,
+    .split = kNeverSplit,
+    .values = ValueRule::kOfParts,
 };
 
 bool is_fused_product(const OpSpec& spec) {
   return spec.op == kLinearSwigluOp.name || spec.op == kLinearDgradSwigluBackwardOp.name;
+}
+
+bool is_fusable_activation(const OpSpec& spec) {
+  return spec.op == kSwigluOp.name || spec.op == kSwigluBackwardOp.name;
+}
+
+size_t handed_on(const OpSpec& activation) {
+  return activation.op == kSwigluOp.name ? 0 : 1;
+}
+
+bool keeps_product(const OpSpec& activation) {
+  return activation.op == kSwigluOp.name;
+}
+
+std::array<FusedOperand, 4> fused_operands(const OpSpec& activation) {
+  if (keeps_product(activation)) {
+    return {{{true, 0}, {true, 1}, {true, 2}, {false, 1}}};
+  }
+  return {{{true, 0}, {true, 1}, {false, 0}, {false, 2}}};
 }
 
 ProductAndActivation unfused(const OpSpec& spec) {

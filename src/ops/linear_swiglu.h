@@ -1,5 +1,7 @@
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <optional>
 
 #include "ops/op.h"
@@ -26,6 +28,22 @@ struct ProductAndActivation {
 
 /// Whether the spec is of one of the two ops.
 bool is_fused_product(const OpSpec& spec);
+
+/// Whether a product can be one op with such an activation function.
+bool is_fusable_activation(const OpSpec& spec);
+
+/// Which operand of such an activation the product makes.
+size_t handed_on(const OpSpec& activation);
+
+/// Whether what the product makes is an operand of the fused op too.
+bool keeps_product(const OpSpec& activation);
+
+/// An operand of a fused op, as an operand of one of the two that it stands for.
+struct FusedOperand {
+  bool of_product = true;
+  size_t operand = 0;
+};
+std::array<FusedOperand, 4> fused_operands(const OpSpec& activation);
 
 /// Of a spec of one of the two ops, which must have passed its check.
 ProductAndActivation unfused(const OpSpec& spec);

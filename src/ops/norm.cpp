@@ -136,20 +136,26 @@ constexpr std::array<size_t, 6> kLayernormOfSum = {4, 2, 3, 5, 6, 7};  // sum, w
 const OpDefinition kRmsnormOp{
     .name = "rmsnorm",
     .summary = "Root-mean-square normalisation over the last dimension.",
+    .family = OpFamily::kMemoryBound,
+    .kind = OpKind::kNorm,
     .check = check_forward<Kind::kRms, false>,
     .cost = elementwise_cost<4>,
     .backward = backward<Kind::kRms, false>,
     .recompute = Recompute::kNorms,
+    .split = rows_but_operands<1, 2>(),
 };
 
 const OpDefinition kAddRmsnormOp{
     .name = "add_rmsnorm",
     .summary = "Residual addition, then rmsnorm of the sum.",
+    .family = OpFamily::kMemoryBound,
+    .kind = OpKind::kNorm,
     .check = check_forward<Kind::kRms, true>,
     .cost = elementwise_cost<5>,
     .backward = backward<Kind::kRms, true>,
     .recompute = Recompute::kNorms,
     .replay = {.op = "rmsnorm", .operands = kRmsnormOfSum},
+    .split = rows_but_operands<2, 3>(),
 };
 
 const OpDefinition kRmsnormBackwardOp{
@@ -157,27 +163,36 @@ const OpDefinition kRmsnormBackwardOp{
     .summary =
         "Gradients of rmsnorm with respect to input and weight, plus the gradient of the residual "
         "path.",
+    .family = OpFamily::kMemoryBound,
+    .kind = OpKind::kNorm,
     .check = check_backward<Kind::kRms>,
     .cost = elementwise_cost<9>,
+    .split = kNeverSplit,  // sums over rows
 };
 
 const OpDefinition kLayernormOp{
     .name = "layernorm",
     .summary = "Mean and variance normalisation over the last dimension, with weight and bias.",
+    .family = OpFamily::kMemoryBound,
+    .kind = OpKind::kNorm,
     .check = check_forward<Kind::kLayer, false>,
     .cost = elementwise_cost<7>,
     .backward = backward<Kind::kLayer, false>,
     .recompute = Recompute::kNorms,
+    .split = rows_but_operands<1, 3>(),
 };
 
 const OpDefinition kAddLayernormOp{
     .name = "add_layernorm",
     .summary = "Residual addition, then layernorm of the sum.",
+    .family = OpFamily::kMemoryBound,
+    .kind = OpKind::kNorm,
     .check = check_forward<Kind::kLayer, true>,
     .cost = elementwise_cost<8>,
     .backward = backward<Kind::kLayer, true>,
     .recompute = Recompute::kNorms,
     .replay = {.op = "layernorm", .operands = kLayernormOfSum},
+    .split = rows_but_operands<2, 4>(),
 };
 
 const OpDefinition kLayernormBackwardOp{
@@ -185,8 +200,11 @@ const OpDefinition kLayernormBackwardOp{
     .summary =
         "Gradients of layernorm with respect to input, weight and bias, plus that of the residual "
         "path.",
+    .family = OpFamily::kMemoryBound,
+    .kind = OpKind::kNorm,
     .check = check_backward<Kind::kLayer>,
     .cost = elementwise_cost<12>,
+    .split = kNeverSplit,  // sums over rows
 };
 
 ValueId rmsnorm(GraphBuilder& builder, ValueId x, ValueId weight, double epsilon,

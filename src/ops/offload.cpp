@@ -38,24 +38,36 @@ const OpDefinition kOffloadOp{
     .name = "offload",
     .summary = "Copies bytes from the device to the host.",
     .op_class = OpClass::kCopy,
+    .family = OpFamily::kHostCopy,
+    .kind = OpKind::kCopy,
     .check = check_transfer,
     .cost = transfer_cost,
     .recompute = Recompute::kNone,
+    .host_copy = HostCopy::kToHost,
+    .split = kNeverSplit,
+    .values = ValueRule::kMoved,
 };
 
 const OpDefinition kReloadOp{
     .name = "reload",
     .summary = "Copies bytes from the host back to the device.",
     .op_class = OpClass::kCopy,
+    .family = OpFamily::kHostCopy,
+    .kind = OpKind::kCopy,
     .check = check_transfer,
     .cost = transfer_cost,
     .recompute = Recompute::kNone,
+    .host_copy = HostCopy::kToDevice,
+    .split = kNeverSplit,
+    .values = ValueRule::kMoved,
 };
 
 const OpDefinition kUndefineOp{
     .name = "undefine",
     .summary = "Does nothing; what it writes holds nothing afterwards.",
     .op_class = OpClass::kOrder,
+    .family = OpFamily::kNothing,
+    .kind = OpKind::kElementwise,
     .check = check_undefine,
     .cost = no_cost,
     .recompute = Recompute::kNone,

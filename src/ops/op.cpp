@@ -1,6 +1,5 @@
 #include "ops/op.h"
 
-#include <algorithm>
 #include <array>
 
 #include "base/errors.h"
@@ -84,6 +83,58 @@ constexpr std::array kOps = {
     &kUndefineOp,
 };
 
+/// Places of ops by a hash of their names. Checked and built on first use.
+class Registry {
+ public:
+  Registry() {
+    validate_ops(kOps);
+    for (const OpDefinition* const op : kOps) {
+      size_t slot = slot_of(op->name);
+      while (by_name_[slot] != nullptr) {
+        slot = next(slot);
+      }
+      by_name_[slot] = op;
+      if (op->communication) {
+        by_comm_op_[static_cast<size_t>(op->communication->op)] = op;
+      }
+    }
+  }
+
+  const OpDefinition* find(std::string_view name) const {
+    for (size_t slot = slot_of(name); by_name_[slot] != nullptr; slot = next(slot)) {
+      if (by_name_[slot]->name == name) {
+        return by_name_[slot];
+      }
+    }
+    return nullptr;
+  }
+
+  const OpDefinition& find(CommOp op) const { return *by_comm_op_[static_cast<size_t>(op)]; }
+
+ private:
+  static constexpr size_t kNumSlots = 256;
+  static_assert(kOps.size() < kNumSlots / 2);
+
+  /// Length and three characters tell most names apart.
+  static size_t slot_of(std::string_view name) {
+    if (name.empty()) {
+      return 0;
+    }
+    const auto at = [&](size_t i) { return static_cast<size_t>(static_cast<uint8_t>(name[i])); };
+    return (name.size() * 37 + at(0) * 5 + at(name.size() / 2) * 11 + at(name.size() - 1) * 3) %
+           kNumSlots;
+  }
+  static size_t next(size_t slot) { return (slot + 1) % kNumSlots; }
+
+  std::array<const OpDefinition*, kNumSlots> by_name_ = {};
+  std::array<const OpDefinition*, kNumCommOps> by_comm_op_ = {};
+};
+
+const Registry& registry() {
+  static const Registry registry;
+  return registry;
+}
+
 }  // namespace
 
 std::span<const OpDefinition* const> all_ops() {
@@ -91,10 +142,54 @@ std::span<const OpDefinition* const> all_ops() {
 }
 
 const OpDefinition& find_op(std::string_view name) {
-  const auto found = std::find_if(kOps.begin(), kOps.end(),
-                                  [&](const OpDefinition* op) { return op->name == name; });
-  check(found != kOps.end(), "no op is called {}", name);
-  return **found;
+  const OpDefinition* const op = registry().find(name);
+  check(op != nullptr, "no op is called {}", name);
+  return *op;
+}
+
+const OpDefinition* find_known_op(std::string_view name) {
+  return registry().find(name);
+}
+
+const OpDefinition& find_op(CommOp op) {
+  return registry().find(op);
+}
+
+std::string_view kind_name(OpKind kind) {
+  constexpr std::array<std::string_view, 8> kNames = {
+      "matrix products",    "attention", "norms",  "elementwise",
+      "embedding and loss", "optimizer", "copies", "communication"};
+  return kNames[static_cast<size_t>(kind)];
+}
+
+OpRole op_role(const OpSpec& spec) {
+  const OpDefinition* const op = find_known_op(spec.op);
+  return op == nullptr ? OpRole::kNone : op->role;
+}
+
+const Communication* communication_of(const OpSpec& spec) {
+  const OpDefinition* const op = find_known_op(spec.op);
+  return op == nullptr || !op->communication ? nullptr : &*op->communication;
+}
+
+bool communicates_as(const OpSpec& spec, CommOp op) {
+  const Communication* const communication = communication_of(spec);
+  return communication != nullptr && communication->op == op;
+}
+
+bool is_message(const OpSpec& spec) {
+  const Communication* const communication = communication_of(spec);
+  return communication != nullptr && communication->is_message();
+}
+
+ValueRule value_rule(const OpSpec& spec) {
+  const OpDefinition* const op = find_known_op(spec.op);
+  return op == nullptr ? ValueRule::kComputed : op->values;
+}
+
+bool is_product_or_attention(const OpSpec& spec) {
+  const OpDefinition* const op = find_known_op(spec.op);
+  return op != nullptr && (op->kind == OpKind::kProduct || op->kind == OpKind::kAttention);
 }
 
 void check_spec(const OpSpec& spec) {

@@ -55,22 +55,32 @@ void check_adamw(const OpSpec& spec) {
 const OpDefinition kSquaredNormOp{
     .name = "squared_norm",
     .summary = "Sum of squares of a gradient range.",
+    .family = OpFamily::kMemoryBound,
+    .kind = OpKind::kOptimizer,
+    .role = OpRole::kGradientNorm,
     .check = check_squared_norm,
     .cost = elementwise_cost<2>,
+    .split = kNeverSplit,
 };
 
 const OpDefinition kSumOp{
     .name = "sum",
     .summary = "Sum of a few f64 numbers, such as the squared norms of all gradients of a rank.",
+    .family = OpFamily::kMemoryBound,
+    .kind = OpKind::kElementwise,
     .check = check_sum,
     .cost = elementwise_cost<1>,
+    .split = kNeverSplit,
 };
 
 const OpDefinition kClipScaleOp{
     .name = "clip_scale",
     .summary = "Gradient norm from partial sums of squares, and the factor that clips to max_norm.",
+    .family = OpFamily::kMemoryBound,
+    .kind = OpKind::kOptimizer,
     .check = check_clip_scale,
     .cost = elementwise_cost<1>,
+    .split = kNeverSplit,
 };
 
 const OpDefinition kAdamwOp{
@@ -78,8 +88,11 @@ const OpDefinition kAdamwOp{
     .summary =
         "Adam with decoupled weight decay on a range of fp32 weights, fused with the cast to "
         "compute dtype.",
+    .family = OpFamily::kMemoryBound,
+    .kind = OpKind::kOptimizer,
     .check = check_adamw,
     .cost = elementwise_cost<15>,
+    .split = kNeverSplit,
 };
 
 }  // namespace braid

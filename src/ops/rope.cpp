@@ -42,14 +42,36 @@ void rope_backward(BackwardBuilder& builder, const Node& node) {
   builder.add_grad(node, qkv, d_qkv);
 }
 
+/// Rows of whole sequences, or of a single one, where each row can be anywhere.
+int64_t rows_together(const OpSpec& spec) {
+  const int64_t sequence = attributes_of<RopeAttributes>(spec).sequence;
+  return sequence == spec.operands[0].shape[0] ? 1 : sequence;
+}
+
+void narrow(OpSpec& piece, int64_t begin, int64_t end) {
+  auto attributes = attributes_of<RopeAttributes>(piece);
+  if (attributes.sequence > end - begin) {  // a part of the only one
+    attributes.sequence = end - begin;
+    attributes.positions = attributes.positions.part(begin, end - begin);
+    piece.attributes = to_attributes(attributes);
+  }
+}
+
+constexpr SplitTraits kRopeSplit{
+    .dimension = SplitDimension::kRows, .unit = rows_together, .narrow = narrow};
+
 }  // namespace
 
 const OpDefinition kRopeOp{
     .name = "rope",
     .summary = "Rotary position embedding of the query and key heads of packed qkv rows.",
+    .family = OpFamily::kMemoryBound,
+    .kind = OpKind::kElementwise,
+    .role = OpRole::kRotary,
     .check = check_rope,
     .cost = elementwise_cost<3>,
     .backward = rope_backward,
+    .split = kRopeSplit,
 };
 
 ValueId rope(GraphBuilder& builder, ValueId qkv, const RopeAttributes& attributes,

@@ -24,9 +24,9 @@ int64_t channel_of(const OpSpec& spec) {
 }
 
 CallKind call_kind(const OpSpec& spec) {
-  return spec.op == "send"   ? CallKind::kSend
-         : spec.op == "recv" ? CallKind::kRecv
-                             : CallKind::kCollective;
+  return communicates_as(spec, CommOp::kSend)   ? CallKind::kSend
+         : communicates_as(spec, CommOp::kRecv) ? CallKind::kRecv
+                                                : CallKind::kCollective;
 }
 
 std::string describe_type(const OperandSpec& operand) {
@@ -60,10 +60,11 @@ std::string shape_fault(const OpSpec& spec, int64_t members) {
   };
   const int64_t x = rows(spec.operands.front());
   const int64_t y = rows(spec.operands.back());
-  const bool fits = spec.op == "all_gather"       ? y == members * x
-                    : spec.op == "reduce_scatter" ? x == members * y
-                    : spec.op == "all_to_all"     ? x % members == 0
-                                                  : true;
+  const CommShape shape = find_op(spec.op).communication->shape;
+  const bool fits = shape == CommShape::kGather    ? y == members * x
+                    : shape == CommShape::kScatter ? x == members * y
+                    : shape == CommShape::kBlocks  ? x % members == 0
+                                                   : true;
   return fits ? ""
               : fmt::format("{} -> {} does not fit a group of {}",
                             describe_type(spec.operands.front()),

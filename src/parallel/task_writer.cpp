@@ -63,27 +63,27 @@ void TaskWriter::add(std::string_view op, Attributes attributes,
 }
 
 void TaskWriter::fill_zero(BufferRange range, const Label& label) {
-  add("fill", FillAttributes{.value = 0.0}, std::array{range}, std::array{Access::kWrite}, stream_,
-      label);
+  add(kFillOp.name, FillAttributes{.value = 0.0}, std::array{range}, std::array{Access::kWrite},
+      stream_, label);
 }
 
 void TaskWriter::cast(BufferRange from, BufferRange to, const Label& label) {
-  add("cast", NoAttributes{}, std::array{from, to}, kInto, stream_, label);
+  add(kCastOp.name, NoAttributes{}, std::array{from, to}, kInto, stream_, label);
 }
 
 void TaskWriter::copy(BufferRange from, BufferRange to, const Label& label) {
-  add("copy", NoAttributes{}, std::array{from, to}, kInto, stream_, label);
+  add(kCopyOp.name, NoAttributes{}, std::array{from, to}, kInto, stream_, label);
 }
 
 void TaskWriter::accumulate(BufferRange from, BufferRange to, const Label& label) {
-  add("accumulate", NoAttributes{}, std::array{from, to},
+  add(kAccumulateOp.name, NoAttributes{}, std::array{from, to},
       std::array{Access::kRead, Access::kReadWrite}, stream_, label);
 }
 
 void TaskWriter::all_reduce(BufferRange range, std::string_view group, const Label& label) {
   if (groups_.size(group) > 1) {
     const auto id = static_cast<int64_t>(groups_.id(group).index());
-    add("all_reduce", CollectiveAttributes{.group = id}, std::array{range},
+    add(kAllReduceOp.name, CollectiveAttributes{.group = id}, std::array{range},
         std::array{Access::kReadWrite}, stream_, label);
   }
 }
@@ -91,29 +91,29 @@ void TaskWriter::all_reduce(BufferRange range, std::string_view group, const Lab
 void TaskWriter::reduce_scatter(BufferRange whole, BufferRange part, std::string_view group,
                                 const Label& label) {
   const auto id = static_cast<int64_t>(groups_.id(group).index());
-  add("reduce_scatter", CollectiveAttributes{.group = id}, std::array{whole, part}, kInto, stream_,
-      label);
+  add(kReduceScatterOp.name, CollectiveAttributes{.group = id}, std::array{whole, part}, kInto,
+      stream_, label);
 }
 
 void TaskWriter::all_gather(BufferRange part, BufferRange whole, std::string_view group,
                             const Label& label) {
   const auto id = static_cast<int64_t>(groups_.id(group).index());
-  add("all_gather", CollectiveAttributes{.group = id}, std::array{part, whole}, kInto, stream_,
+  add(kAllGatherOp.name, CollectiveAttributes{.group = id}, std::array{part, whole}, kInto, stream_,
       label);
 }
 
 void TaskWriter::send(BufferRange range, std::string_view group, int64_t peer, int64_t channel,
                       StreamId stream, const Label& label) {
   const auto id = static_cast<int64_t>(groups_.id(group).index());
-  add("send", MessageAttributes{.group = id, .peer = peer, .channel = channel}, std::array{range},
-      std::array{Access::kRead}, stream, label);
+  add(kSendOp.name, MessageAttributes{.group = id, .peer = peer, .channel = channel},
+      std::array{range}, std::array{Access::kRead}, stream, label);
 }
 
 void TaskWriter::recv(BufferRange range, std::string_view group, int64_t peer, int64_t channel,
                       StreamId stream, const Label& label) {
   const auto id = static_cast<int64_t>(groups_.id(group).index());
-  add("recv", MessageAttributes{.group = id, .peer = peer, .channel = channel}, std::array{range},
-      std::array{Access::kWrite}, stream, label);
+  add(kRecvOp.name, MessageAttributes{.group = id, .peer = peer, .channel = channel},
+      std::array{range}, std::array{Access::kWrite}, stream, label);
 }
 
 }  // namespace braid

@@ -3,29 +3,38 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <array>
-#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "ops/op.h"
+
 namespace braid {
 namespace {
-
-constexpr std::array<std::string_view, 7> kCopiesInAGroupOfOne = {
-    "all_reduce", "all_gather", "reduce_scatter", "all_to_all",
-    "broadcast",  "reduce",     "ring_shift"};
 
 bool is_alone(const Program& program, const OpSpec& spec) {
   const std::optional<GroupId> group = group_of(program, spec);
   return group && program.groups[group->index()].ranks.size() == 1;
 }
 
+/// Of a group of one rank a collective from x to y is a copy.
+bool is_collective_of_one(const Program& program, const OpSpec& spec) {
+  const Communication* const communication = communication_of(spec);
+  return communication != nullptr && !communication->is_message() && is_alone(program, spec);
+}
+
+/// Stands in a group for its gradient only, which is summed there.
+bool is_identity(const Program& program, const OpSpec& spec) {
+  return value_rule(spec) == ValueRule::kMoved && group_of(program, spec).has_value();
+}
+
 /// In place, so nothing else has to change.
 bool is_nothing(const Program& program, const Task& task) {
   const OpSpec& spec = program.spec(task);
   const auto operands = program.operands_of(task);
-  return (spec.op == "all_reduce" && operands.size() == 1 && is_alone(program, spec)) ||
-         (spec.op == "copy" && operands.size() == 2 && operands[0] == operands[1]);
+  return (communicates_as(spec, CommOp::kAllReduce) && operands.size() == 1 &&
+          is_alone(program, spec)) ||
+         (operands.size() == 2 && operands[0] == operands[1] &&
+          value_rule(spec) == ValueRule::kMoved);
 }
 
 /// x -> y with equal contents afterwards, which nobody asked for as a copy.
@@ -33,9 +42,7 @@ bool is_forwarding(const Program& program, const Task& task) {
   const OpSpec& spec = program.spec(task);
   return spec.operands.size() == 2 && spec.operands[0].access == Access::kRead &&
          spec.operands[1].access == Access::kWrite &&
-         (spec.op == "identity" ||
-          (std::ranges::find(kCopiesInAGroupOfOne, spec.op) != kCopiesInAGroupOfOne.end() &&
-           is_alone(program, spec)));
+         (is_identity(program, spec) || is_collective_of_one(program, spec));
 }
 
 /// One operand of a task.

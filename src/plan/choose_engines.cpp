@@ -8,6 +8,7 @@
 #include "base/errors.h"
 #include "base/text.h"
 #include "ops/collectives.h"
+#include "ops/op.h"
 #include "parallel/rank_calls.h"
 #include "passes/gradients/reduction_parts.h"
 #include "sim/contention.h"
@@ -28,8 +29,7 @@ struct EngineCosts {
 std::optional<EngineCosts> engine_costs(const Program& program, const OpSpec& spec,
                                         const CostModel& model) {
   const std::optional<GroupId> id = group_of(program, spec);
-  if (!id || spec.op == "send" || spec.op == "recv" ||
-      program.groups[id->index()].ranks.size() < 2) {
+  if (!id || is_message(spec) || program.groups[id->index()].ranks.size() < 2) {
     return std::nullopt;
   }
   const Group& group = program.groups[id->index()];

@@ -2,6 +2,8 @@
 
 #include <vector>
 
+#include "ops/offload.h"
+
 namespace braid {
 namespace {
 
@@ -17,7 +19,7 @@ std::vector<uint32_t> places_of_wgrads(const Program& program, std::span<const T
     if (it.label.phase == Phase::kWgrad) {
       places[task.index()] = num_others;
     } else {
-      num_others += program.spec(it).op == "undefine" ? 0 : 1;
+      num_others += does_nothing(program.spec(it)) ? 0 : 1;
     }
   }
   return places;

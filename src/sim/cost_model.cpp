@@ -13,17 +13,44 @@
 namespace braid {
 namespace {
 
-constexpr std::array<std::string_view, kNumCommKinds> kKindNames = {
-    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "send_recv"};
 constexpr std::array<std::string_view, kNumCommAlgorithms> kAlgorithmNames = {
     "ring", "tree", "direct", "copy_engine_ring", "copy_engine_direct"};
 
-template <class Enum, size_t kCount>
-std::optional<Enum> parse_name(const std::array<std::string_view, kCount>& names,
-                               std::string_view name) {
-  const auto* const found = std::find(names.begin(), names.end(), name);
-  return found == names.end() ? std::nullopt
-                              : std::optional(static_cast<Enum>(found - names.begin()));
+constexpr CommKind kind_of(CommOp op) {
+  switch (op) {
+    case CommOp::kAllReduce:
+      return CommKind::kAllReduce;
+    case CommOp::kAllGather:
+      return CommKind::kAllGather;
+    case CommOp::kReduceScatter:
+      return CommKind::kReduceScatter;
+    case CommOp::kAllToAll:
+      return CommKind::kAllToAll;
+    case CommOp::kBroadcast:
+      return CommKind::kBroadcast;
+    case CommOp::kReduce:
+      return CommKind::kReduce;
+    case CommOp::kRingShift:
+    case CommOp::kSend:
+    case CommOp::kRecv:
+      break;
+  }
+  return CommKind::kSendRecv;
+}
+
+/// The ops of each kind; of kSendRecv the last one.
+std::array<CommOp, kNumCommKinds> ops_by_kind() {
+  std::array<CommOp, kNumCommKinds> ops = {};
+  for (size_t i = 0; i < kNumCommOps; ++i) {
+    const auto op = static_cast<CommOp>(i);
+    ops[static_cast<size_t>(kind_of(op))] = op;
+  }
+  return ops;
+}
+
+const Communication& communication_of(CommKind kind) {
+  static const std::array<CommOp, kNumCommKinds> ops = ops_by_kind();
+  return *find_op(ops[static_cast<size_t>(kind)]).communication;
 }
 
 int64_t operand_size_bytes(const OperandSpec& operand) {
@@ -87,7 +114,7 @@ std::string_view cost_source_name(CostSource source) {
 }
 
 std::string_view comm_kind_name(CommKind kind) {
-  return kKindNames[static_cast<size_t>(kind)];
+  return kind == CommKind::kSendRecv ? "send_recv" : find_op(communication_of(kind).op).name;
 }
 
 std::string_view comm_algorithm_name(CommAlgorithm algorithm) {
@@ -95,11 +122,20 @@ std::string_view comm_algorithm_name(CommAlgorithm algorithm) {
 }
 
 std::optional<CommKind> parse_comm_kind(std::string_view name) {
-  return parse_name<CommKind>(kKindNames, name);
+  for (size_t i = 0; i < kNumCommKinds; ++i) {
+    const auto kind = static_cast<CommKind>(i);
+    if (comm_kind_name(kind) == name) {
+      return kind;
+    }
+  }
+  return std::nullopt;
 }
 
 std::optional<CommAlgorithm> parse_comm_algorithm(std::string_view name) {
-  return parse_name<CommAlgorithm>(kAlgorithmNames, name);
+  const auto* const found = std::ranges::find(kAlgorithmNames, name);
+  return found == kAlgorithmNames.end()
+             ? std::nullopt
+             : std::optional(static_cast<CommAlgorithm>(found - kAlgorithmNames.begin()));
 }
 
 bool uses_copy_engine(CommAlgorithm algorithm) {
@@ -108,12 +144,10 @@ bool uses_copy_engine(CommAlgorithm algorithm) {
 }
 
 std::string comm_fault(const CommSpec& spec) {
-  const bool reduces = spec.kind == CommKind::kAllReduce || spec.kind == CommKind::kReduceScatter ||
-                       spec.kind == CommKind::kReduce;
   if (spec.bytes < 0) {
     return fmt::format("{} bytes cannot be communicated", spec.bytes);
   }
-  if (uses_copy_engine(spec.algorithm) && reduces) {
+  if (uses_copy_engine(spec.algorithm) && communication_of(spec.kind).sums) {
     return fmt::format("copy engines cannot add, as {} needs", comm_kind_name(spec.kind));
   }
   const bool inside_a_node =
@@ -165,15 +199,8 @@ ProgramComm comm_of(const CostModel& model, const OpSpec& spec, int rank, const 
 }
 
 std::optional<CommKind> comm_kind_of(const OpSpec& spec) {
-  if (find_op(spec.op).op_class != OpClass::kCommunication) {
-    return std::nullopt;
-  }
-  if (spec.op == "send" || spec.op == "recv" || spec.op == "ring_shift") {
-    return CommKind::kSendRecv;
-  }
-  const std::optional<CommKind> kind = parse_comm_kind(spec.op);
-  check(kind.has_value(), "the cost model does not know the communication op {}", spec.op);
-  return kind;
+  const std::optional<Communication>& communication = find_op(spec.op).communication;
+  return communication ? std::optional(kind_of(communication->op)) : std::nullopt;
 }
 
 Cost program_task_cost(const CostModel& model, const Program& program, TaskId task) {

@@ -9,6 +9,7 @@
 
 #include "comm/links.h"
 #include "ir/program.h"
+#include "ops/op_traits.h"
 #include "sim/cluster.h"
 
 /// What a task takes, before it runs: asked by the simulator, by `braid plan` and by passes ("is
@@ -110,8 +111,6 @@ struct Contention {
   friend bool operator==(const Contention&, const Contention&) = default;
 };
 
-enum class HostCopy : uint8_t { kToDevice, kToHost };
-
 /// Const functions may be called by several threads at once.
 class CostModel {
  public:
@@ -182,7 +181,7 @@ ProgramComm comm_of(const CostModel& model, const OpSpec& spec, int rank, const 
 Cost program_task_cost(const CostModel& model, const Program& program, TaskId task);
 
 /// The kind of a communication op; nullopt for one that is none. Throws InternalError if there is
-/// no such op, or if it communicates in a way that the model does not know.
+/// no such op.
 std::optional<CommKind> comm_kind_of(const OpSpec& spec);
 
 }  // namespace braid

@@ -4,16 +4,13 @@
 #include <numeric>
 #include <optional>
 
+#include "ops/offload.h"
 #include "sim/task_prices.h"
 
 namespace braid {
 namespace {
 
 constexpr uint32_t kNone = ListPlan::kNone;
-
-bool is_undefine(const Program& program, const Task& task) {
-  return program.spec(task).op == "undefine";
-}
 
 /// Disjoint sets of numbers.
 class Sets {
@@ -282,7 +279,7 @@ void ListPlan::find_roles(const ProgramFacts& facts) {
     const uint32_t node = facts.first_node + i;
     if (lane(node) != facts.compute_lane) {
       roles_.push_back(ListRole::kSide);
-    } else if (is_undefine(program, task)) {
+    } else if (does_nothing(program.spec(task))) {
       const BufferId buffer = program.operands_of(task).front().buffer;
       const bool takes_back = program.operands_of(task).size() == 1 && last[buffer.index()] == i &&
                               first_task_[facts.first_buffer + buffer.value] != i;
@@ -310,7 +307,7 @@ void ListPlan::float_hand_overs(const ProgramFacts& facts, const DependencyGraph
   }
   for (uint32_t buffer = 0; buffer < first.size(); ++buffer) {
     const uint32_t user = second[buffer];
-    if (user == kNone || !is_undefine(program, program.tasks[first[buffer]]) ||
+    if (user == kNone || !does_nothing(program.spec(program.tasks[first[buffer]])) ||
         roles_[facts.first_node + first[buffer]] != ListRole::kSpine ||
         roles_[facts.first_node + user] != ListRole::kSide) {
       continue;
@@ -334,7 +331,7 @@ void ListPlan::add_edges(const ProgramFacts& facts, const DependencyGraph& graph
     const auto floats = floats_with_.find(facts.first_node + i);
     if (floats != floats_with_.end()) {
       for (const TaskId before : graph.of(TaskId(size_t{floats->second}))) {
-        if (!is_undefine(program, program.tasks[before.index()])) {
+        if (!does_nothing(program.spec(program.tasks[before.index()]))) {
           predecessors_.values.push_back(facts.first_node + before.value);
         }
       }

@@ -166,8 +166,7 @@ class MeasuredModel final : public CostModel {
     const double analytic_ns = analytic_task_ns(cluster_.device, spec);  // checks the spec
     const OpFamily family = family_of(spec);
     if (family == OpFamily::kHostCopy) {
-      return host_copy_cost(copies_to_device(spec) ? HostCopy::kToDevice : HostCopy::kToHost,
-                            host_copy_bytes(spec));
+      return host_copy_cost(host_copy_of(spec), host_copy_bytes(spec));
     }
     if (family == OpFamily::kNothing) {
       return analytic(analytic_ns);

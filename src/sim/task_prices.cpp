@@ -12,7 +12,7 @@ SimUnit unit_of(const OpSpec& spec, OpFamily family) {
     return SimUnit::kNothing;
   }
   if (family == OpFamily::kHostCopy) {
-    return copies_to_device(spec) ? SimUnit::kToDevice : SimUnit::kToHost;
+    return host_copy_of(spec) == HostCopy::kToDevice ? SimUnit::kToDevice : SimUnit::kToHost;
   }
   return SimUnit::kCompute;
 }

@@ -81,7 +81,7 @@ std::vector<OpTime> op_times(const RankTimeline& rank, const std::vector<int64_t
     const TimelineOp op = op_of(rank, task);
     OpTime& sum = by_op[op.name];
     sum.op = op.name;
-    sum.kind = task.communication ? "communication" : op_kind(op.name);
+    sum.kind = task.communication ? kind_name(OpKind::kCommunication) : op_kind(op.name);
     ++sum.num_tasks;
     sum.busy_ns += busy_ns[i];
     sum.flops += op.flops;
@@ -135,13 +135,6 @@ StepBreakdown break_down_rank(const RankTimeline& rank, int64_t step_ns) {
   return result;
 }
 
-bool is_copy(std::string_view op) {
-  const auto ops = all_ops();
-  return std::any_of(ops.begin(), ops.end(), [&](const OpDefinition* known) {
-    return known->name == op && known->op_class == OpClass::kCopy;
-  });
-}
-
 /// "; <remark>" for each remark, once.
 std::string remarks_of(const Timeline& timeline) {
   std::set<std::string> remarks;
@@ -154,10 +147,6 @@ std::string remarks_of(const Timeline& timeline) {
     text += "; " + remark;
   }
   return text;
-}
-
-bool contains(std::string_view text, std::string_view part) {
-  return text.find(part) != std::string_view::npos;
 }
 
 }  // namespace
@@ -202,22 +191,8 @@ std::string describe_step(const Timeline& timeline) {
 }
 
 std::string_view op_kind(std::string_view op) {
-  if (op.starts_with("linear")) {
-    return "matrix products";
-  }
-  if (op.starts_with("attention")) {
-    return "attention";
-  }
-  if (contains(op, "embedding") || op.starts_with("cross_entropy")) {
-    return "embedding and loss";
-  }
-  if (op == "adamw" || op == "clip_scale" || op == "squared_norm") {
-    return "optimizer";
-  }
-  if (contains(op, "norm")) {
-    return "norms";
-  }
-  return is_copy(op) ? "copies" : "elementwise";
+  const OpDefinition* const known = find_known_op(op);
+  return kind_name(known == nullptr ? OpKind::kElementwise : *known->kind);
 }
 
 }  // namespace braid

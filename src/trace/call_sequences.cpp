@@ -28,7 +28,7 @@ TimelineSequence messages_of(const Program& program, const OpSpec& spec, const G
   check(peer < group.ranks.size(), "op {} has peer {} in a group of {}", spec.op, peer,
         group.ranks.size());
   std::vector<int> ends{program.rank, group.ranks[peer]};
-  if (spec.op == kRecvOp.name) {
+  if (communicates_as(spec, CommOp::kRecv)) {
     std::swap(ends[0], ends[1]);
   }
   std::string name = fmt::format("{} messages of ranks {}, channel {}", group.name, list_of(ends),
@@ -46,7 +46,7 @@ std::optional<TimelineSequence> sequence_of(const Program& program, const OpSpec
   if (group.ranks.size() < 2) {
     return std::nullopt;
   }
-  if (spec.op == kSendOp.name || spec.op == kRecvOp.name) {
+  if (is_message(spec)) {
     return messages_of(program, spec, group);
   }
   return TimelineSequence{.name = fmt::format("{} of ranks {}", group.name, list_of(group.ranks)),

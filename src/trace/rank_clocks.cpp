@@ -3,21 +3,17 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <map>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/text.h"
+#include "ops/op.h"
 #include "trace/meetings.h"
 
 namespace braid {
 namespace {
-
-constexpr std::array<std::string_view, 4> kEveryoneWaitsForAll = {"all_reduce", "all_gather",
-                                                                  "reduce_scatter", "all_to_all"};
 
 void move_by(RankTimeline& rank, int64_t ns) {
   for (TimelineTask& task : rank.tasks) {
@@ -62,9 +58,9 @@ bool waits_for(const TimelineSequence& sequence, const RankTimeline& a, const Ti
   if (sequence.messages) {
     return b.rank == sequence.ranks.front() && a.rank == sequence.ranks.back();
   }
-  const std::string_view op = task.op < a.ops.size() ? std::string_view(a.ops[task.op].name) : "";
-  return std::find(kEveryoneWaitsForAll.begin(), kEveryoneWaitsForAll.end(), op) !=
-         kEveryoneWaitsForAll.end();
+  const OpDefinition* const op =
+      task.op < a.ops.size() ? find_known_op(a.ops[task.op].name) : nullptr;
+  return op != nullptr && op->communication && op->communication->waits_for_all;
 }
 
 /// By (a, b): the least of (end on rank a) - (start on rank b) over the calls in which a waits for

@@ -4,8 +4,9 @@
 
 #include "backends/cuda/comm/rank_communication.h"
 #include "base/errors.h"
-#include "ops/collectives.h"
+#include "ops/elementwise.h"
 #include "ops/offload.h"
+#include "ops/op.h"
 
 namespace braid {
 namespace {
@@ -13,13 +14,13 @@ namespace {
 /// Throws InternalError if the task, which communicates with this rank alone, is a message.
 void check_is_no_message(const Program& program, TaskId id) {
   const OpSpec& spec = program.spec(program.tasks[id.index()]);
-  check(spec.op != kSendOp.name && spec.op != kRecvOp.name,
-        "task {} ({}) exchanges messages with itself", id.value, describe_task(program, id));
+  check(!is_message(spec), "task {} ({}) exchanges messages with itself", id.value,
+        describe_task(program, id));
 }
 
 /// A collective of one rank with x and y.
 OpSpec copy_spec(const OpSpec& collective) {
-  return {.op = "copy", .attributes = {}, .operands = collective.operands};
+  return {.op = std::string(kCopyOp.name), .attributes = {}, .operands = collective.operands};
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <string>
 #include <utility>
 
 #include "ops/op.h"
@@ -14,10 +13,6 @@ namespace {
 
 /// Communication that a task may meet: later calls of one stream begin when earlier ones end.
 constexpr size_t kMaxBeside = 4;
-
-bool is_product(const std::string& op) {
-  return op.starts_with("linear") || op.starts_with("attention");
-}
 
 /// 19 hours, so that work fits 64 bits.
 int64_t bounded(int64_t ns) {
@@ -44,10 +39,9 @@ StepPrices::StepPrices(const Program& program, const CostModel& model)
 StepPrices::Price StepPrices::price_of(uint32_t task) const {
   const Task& it = program_.tasks[task];
   const OpSpec& spec = program_.spec(it);
-  const OpClass op_class = find_op(spec.op).op_class;
-  const bool communicates = op_class == OpClass::kCommunication;
-  const bool is_host_copy = spec.op == "offload" || spec.op == "reload";
-  if (op_class == OpClass::kOrder || is_host_copy ||
+  const OpDefinition& op = find_op(spec.op);
+  const bool communicates = op.op_class == OpClass::kCommunication;
+  if (op.op_class == OpClass::kOrder || op.host_copy ||
       (communicates && !is_tensor_communication(program_, it))) {
     return {};
   }
@@ -58,8 +52,8 @@ StepPrices::Price StepPrices::price_of(uint32_t task) const {
     price.place = Place::kBeside;
   }
   const Contention& contention = model_.contention();
-  const double rate = is_product(spec.op) ? contention.gemm_and_sm_comm.compute
-                                          : contention.memory_bound_and_sm_comm.compute;
+  const double rate = is_product_or_attention(spec) ? contention.gemm_and_sm_comm.compute
+                                                    : contention.memory_bound_and_sm_comm.compute;
   price.shared_rate = std::max<int64_t>(1, std::llround(rate * static_cast<double>(kFullRate)));
   return price;
 }

@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "ops/offload.h"
+#include "ops/op.h"
 #include "passes/pipeline/stage_messages.h"
 
 namespace braid {
@@ -62,7 +63,7 @@ void JobSpans::find_communication(const Program& program) {
   };
   LastJobs behind;
   for (auto task = static_cast<uint32_t>(program.tasks.size()); task-- > 0;) {
-    if (is_comm(task) && program.spec(program.tasks[task]).op != "send") {
+    if (is_comm(task) && !communicates_as(program.spec(program.tasks[task]), CommOp::kSend)) {
       job_of_[task] = look_up(behind, program.tasks[task]);
     }
     note(task, behind);

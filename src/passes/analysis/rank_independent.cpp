@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "ops/linear.h"
 #include "ops/op.h"
 #include "sim/cost_model.h"
 
@@ -21,9 +20,10 @@ Program at_first_ranks(Program program) {
 }
 
 OpSpec at_first_rank(OpSpec spec) {
-  if (spec.op == kLinearOp.name) {
+  const OpDefinition* const op = find_known_op(spec.op);
+  if (op != nullptr && !op->added_by_one.empty()) {
     for (Attribute& attribute : spec.attributes) {
-      if (attribute.name == "adds_bias") {
+      if (attribute.name == op->added_by_one) {
         attribute.value = true;
       }
     }

@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <array>
 #include <functional>
 #include <optional>
 #include <span>
@@ -112,17 +111,11 @@ bool has_one_rank(const Program& program, const OpSpec& spec) {
   return ranks_of_group(program, spec) == 1;
 }
 
-bool moves_bytes(const Program& program, const OpSpec& spec) {
-  constexpr std::array<std::string_view, 4> kMoves = {"copy", "offload", "reload", "identity"};
-  constexpr std::array<std::string_view, 7> kCollectives = {
-      "all_reduce", "all_gather", "reduce_scatter", "all_to_all",
-      "broadcast",  "reduce",     "ring_shift"};
+/// x -> y of one type.
+bool is_x_to_y(const OpSpec& spec) {
   return spec.operands.size() == 2 && spec.operands[0].access == Access::kRead &&
          spec.operands[1].access == Access::kWrite &&
-         spec.operands[0].dtype == spec.operands[1].dtype &&
-         (std::ranges::find(kMoves, spec.op) != kMoves.end() ||
-          (std::ranges::find(kCollectives, spec.op) != kCollectives.end() &&
-           has_one_rank(program, spec)));
+         spec.operands[0].dtype == spec.operands[1].dtype;
 }
 
 enum class Effect : uint8_t {
@@ -138,26 +131,38 @@ enum class Effect : uint8_t {
   kNothing,
 };
 
+Effect effect_of(const Program& program, const OpSpec& spec, const Communication& communication) {
+  if (communication.is_message()) {
+    return communication.op == CommOp::kSend ? Effect::kSend : Effect::kRecv;
+  }
+  if (!has_one_rank(program, spec)) {
+    return group_of(program, spec) ? Effect::kCollective : Effect::kCompute;
+  }
+  if (is_x_to_y(spec)) {
+    return Effect::kMove;
+  }
+  const bool is_in_place = communication.op == CommOp::kAllReduce && spec.operands.size() == 1;
+  return is_in_place ? Effect::kNothing : Effect::kCollective;
+}
+
 Effect effect_of(const Program& program, const OpSpec& spec) {
   if (does_nothing(spec)) {
     return Effect::kUndefine;
   }
-  if (moves_bytes(program, spec)) {
+  if (const Communication* const communication = communication_of(spec)) {
+    return effect_of(program, spec, *communication);
+  }
+  const ValueRule rule = value_rule(spec);
+  if (rule == ValueRule::kMoved && is_x_to_y(spec)) {
     return Effect::kMove;
   }
-  if (spec.op == "all_reduce" && spec.operands.size() == 1 && has_one_rank(program, spec)) {
-    return Effect::kNothing;
-  }
-  if (is_fused_product(spec)) {
+  if (rule == ValueRule::kOfParts) {
     return Effect::kFused;
   }
   if (is_row_wise(spec)) {
     return Effect::kRows;
   }
-  return spec.op == "send"                     ? Effect::kSend
-         : spec.op == "recv"                   ? Effect::kRecv
-         : group_of(program, spec).has_value() ? Effect::kCollective
-                                               : Effect::kCompute;
+  return group_of(program, spec).has_value() ? Effect::kCollective : Effect::kCompute;
 }
 
 /// With hashes of the specs.
@@ -191,11 +196,10 @@ SpecMeaning meaning_of(const Program& program, const OpSpec& spec) {
   if (meaning.effect == Effect::kFused) {
     meaning.unfused = unfused(spec);
   }
-  for (const OpDefinition* const op : all_ops()) {
-    if (op->name == spec.op && !op->replay.op.empty()) {
-      meaning.replayed = op->replay.operands;
-      meaning.replay = replay_spec(spec);
-    }
+  const OpDefinition* const op = find_known_op(spec.op);
+  if (op != nullptr && !op->replay.op.empty()) {
+    meaning.replayed = op->replay.operands;
+    meaning.replay = replay_spec(spec);
   }
   return meaning;
 }

@@ -10,6 +10,7 @@
 
 #include "ir/dependencies.h"
 #include "ops/offload.h"
+#include "ops/op.h"
 #include "passes/rearrange.h"
 
 namespace braid {
@@ -135,7 +136,8 @@ class Planner {
       return;
     }
     const uint32_t writer = writers.back();
-    const bool is_shift = program_.spec(program_.tasks[transfer.task]).op == "ring_shift";
+    const bool is_shift =
+        communicates_as(program_.spec(program_.tasks[transfer.task]), CommOp::kRingShift);
     if (writers.size() == 1 && is_packing(writer)) {
       start_with_packing(transfer, writer);
     } else if (is_shift) {
@@ -161,7 +163,7 @@ class Planner {
   }
 
   bool is_packing(uint32_t task) const {
-    return program_.spec(program_.tasks[task]).op == "pack_kv";
+    return op_role(program_.spec(program_.tasks[task])) == OpRole::kPackKv;
   }
 
   /// Both move in front of the two matrix products before the packing, in a backward.
@@ -185,7 +187,8 @@ class Planner {
       if (!is_of_layer) {
         break;
       }
-      if (program_.spec(it).op.starts_with("linear_")) {
+      const OpRole role = op_role(program_.spec(it));
+      if (role == OpRole::kProductDgrad || role == OpRole::kProductWgrad) {
         ++products;
         place = task;
       }

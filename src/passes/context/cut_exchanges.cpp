@@ -3,11 +3,11 @@
 #include <array>
 #include <cstdint>
 #include <optional>
-#include <string_view>
 #include <vector>
 
 #include "ops/attributes.h"
 #include "ops/context_layout.h"
+#include "ops/op.h"
 #include "passes/program_rewriter.h"
 #include "passes/tensor/split_task.h"
 
@@ -47,21 +47,21 @@ class ExchangeCutter {
     if (begin + 3 > program_.tasks.size() || !is_call(begin + 1)) {
       return std::nullopt;
     }
-    const bool to_sequence = op(begin) == "split_heads";
+    const bool to_sequence = role(begin) == OpRole::kSplitHeads;
     const uint32_t split = to_sequence ? begin : begin + 2;
     const uint32_t swap = to_sequence ? begin + 2 : begin;
-    const bool fits = op(split) == "split_heads" && op(swap) == "swap_blocks" &&
+    const bool fits = role(split) == OpRole::kSplitHeads && role(swap) == OpRole::kSwapBlocks &&
                       is_inverse(split) != to_sequence && swaps_halves(swap, to_sequence) &&
                       is_all_for(begin, begin + 1) && is_all_for(begin + 1, begin + 2);
     return fits ? std::optional(Exchange{begin, to_sequence}) : std::nullopt;
   }
 
-  std::string_view op(uint32_t task) const { return program_.spec(program_.tasks[task]).op; }
+  OpRole role(uint32_t task) const { return op_role(program_.spec(program_.tasks[task])); }
 
   bool is_call(uint32_t task) const {
     const OpSpec& spec = program_.spec(program_.tasks[task]);
     const std::optional<GroupId> group = group_of(program_, spec);
-    return spec.op == "all_to_all" && group &&
+    return communicates_as(spec, CommOp::kAllToAll) && group &&
            program_.groups[group->index()].kind == GroupKind::kContext;
   }
 

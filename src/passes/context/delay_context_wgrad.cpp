@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ir/dependencies.h"
+#include "ops/op.h"
 #include "passes/analysis/job_spans.h"
 #include "passes/analysis/rank_independent.h"
 #include "passes/pipeline/late_moves.h"
@@ -24,7 +25,8 @@ bool is_exchange(const Program& program, const Task& task) {
   const OpSpec& spec = program.spec(task);
   const std::optional<GroupId> group = group_of(program, spec);
   return task.label.phase == Phase::kComm && group &&
-         (spec.op == "all_to_all" || spec.op == "reduce_scatter") &&
+         (communicates_as(spec, CommOp::kAllToAll) ||
+          communicates_as(spec, CommOp::kReduceScatter)) &&
          program.groups[group->index()].kind == GroupKind::kContext &&
          program.groups[group->index()].ranks.size() > 1;
 }
@@ -92,7 +94,7 @@ class Delayer {
   bool is_product_of(uint32_t task, uint32_t job) const {
     const Task& it = program_.tasks[task];
     return it.label.phase == Phase::kWgrad && spans_.job_of(task) == job &&
-           program_.spec(it).op == "linear_wgrad";
+           op_role(program_.spec(it)) == OpRole::kProductWgrad;
   }
 
   const Program& program_;

@@ -12,6 +12,10 @@
 #include "ops/attention.h"
 #include "ops/attention_step.h"
 #include "ops/attributes.h"
+#include "ops/blocks.h"
+#include "ops/context_layout.h"
+#include "ops/elementwise.h"
+#include "ops/op.h"
 #include "passes/analysis/rank_independent.h"
 #include "passes/program_rewriter.h"
 #include "passes/tensor/split_task.h"
@@ -29,12 +33,31 @@ struct ExchangedAttention {
   uint32_t behind = 0;  ///< the product behind
 };
 
-bool is_run_of(const Program& program, uint32_t begin, std::span<const std::string_view> ops) {
-  if (begin + ops.size() > program.tasks.size()) {
+/// A task of that role, or an all-to-all.
+struct Place {
+  OpRole role = OpRole::kNone;
+  bool is_exchange = false;
+
+  bool fits(const OpSpec& spec) const {
+    return is_exchange ? communicates_as(spec, CommOp::kAllToAll) : op_role(spec) == role;
+  }
+};
+
+constexpr Place kProduct{.role = OpRole::kProduct};
+constexpr Place kRotary{.role = OpRole::kRotary};
+constexpr Place kSplitHeads{.role = OpRole::kSplitHeads};
+constexpr Place kAttention{.role = OpRole::kAttention};
+constexpr Place kExchange{.is_exchange = true};
+constexpr std::array kInWithRope{kProduct, kRotary, kSplitHeads, kExchange, kSplitHeads, kExchange};
+constexpr std::array kIn{kProduct, kSplitHeads, kExchange, kSplitHeads, kExchange};
+constexpr std::array kOut{kAttention, kExchange, kExchange, kSplitHeads, kSplitHeads, kProduct};
+
+bool is_run_of(const Program& program, uint32_t begin, std::span<const Place> places) {
+  if (begin + places.size() > program.tasks.size()) {
     return false;
   }
-  for (uint32_t i = 0; i < ops.size(); ++i) {
-    if (program.spec(program.tasks[begin + i]).op != ops[i]) {
+  for (uint32_t i = 0; i < places.size(); ++i) {
+    if (!places[i].fits(program.spec(program.tasks[begin + i]))) {
       return false;
     }
   }
@@ -61,19 +84,15 @@ bool are_halves_of(const BufferRange& first, const BufferRange& second, const Bu
 
 /// The one whose first task that is.
 std::optional<ExchangedAttention> attention_at(const Program& program, uint32_t product) {
-  using Ops = std::vector<std::string_view>;
-  const Ops with_rope{"linear", "rope", "split_heads", "all_to_all", "split_heads", "all_to_all"};
-  const Ops without{"linear", "split_heads", "all_to_all", "split_heads", "all_to_all"};
-  const Ops rest{"attention", "all_to_all", "all_to_all", "split_heads", "split_heads", "linear"};
-  const bool has_rope = is_run_of(program, product, with_rope);
-  if (!has_rope && !is_run_of(program, product, without)) {
+  const bool has_rope = is_run_of(program, product, kInWithRope);
+  if (!has_rope && !is_run_of(program, product, kIn)) {
     return std::nullopt;
   }
   ExchangedAttention it{.product = product, .in = product + (has_rope ? 2 : 1)};
   it.attention = it.in + 4;
   it.out = it.attention + 1;
   it.behind = it.out + 4;
-  if (!is_run_of(program, it.attention, rest)) {
+  if (!is_run_of(program, it.attention, kOut)) {
     return std::nullopt;
   }
   const auto operand = [&](uint32_t task, size_t i) -> const BufferRange& {
@@ -165,9 +184,10 @@ class Splitter {
                       {qkv.range, out.range, first_lse}});
     writer_.append(call);
     attend_to_all_keys(attention, second_lse, half_lse);
-    write(attention,
-          {{"join_columns", {}, {read(by_head(half_lse)), read(by_head(half_lse)), by_head(lse)}},
-           {first_lse, second_lse, ranges[2]}});
+    write(attention, {{std::string(kJoinColumnsOp.name),
+                       {},
+                       {read(by_head(half_lse)), read(by_head(half_lse)), by_head(lse)}},
+                      {first_lse, second_lse, ranges[2]}});
   }
 
   /// The second half of the queries.
@@ -179,7 +199,8 @@ class Splitter {
     OperandSpec kv_spec{spec.operands[0].dtype, Access::kWrite, spec.operands[0].shape};
     kv_spec.shape[1] = 2 * whole.kv_heads * whole.head_size;
     const BufferRange kv = add_buffer(ranges[0], ".kv", kv_spec);
-    write(attention, {{"pack_kv", {}, {spec.operands[0], kv_spec}}, {ranges[0], kv}});
+    write(attention,
+          {{std::string(kPackKvOp.name), {}, {spec.operands[0], kv_spec}}, {ranges[0], kv}});
 
     const Half qkv = half_of(ranges[0], spec.operands[0], 1);
     const Half out = half_of(ranges[1], spec.operands[1], 1);
@@ -195,11 +216,13 @@ class Splitter {
                                        .queries = half,
                                        .keys = whole.sequence,
                                        .causal = true};
+    write(attention, {{std::string(kAttentionStepOp.name),
+                       to_attributes(step),
+                       {qkv.spec, read(kv_spec), sum_spec, lse_spec}},
+                      {qkv.range, kv, sum, lse}});
+    const OpDefinition& rounding = sum_spec.dtype == out.spec.dtype ? kCopyOp : kCastOp;
     write(attention,
-          {{"attention_step", to_attributes(step), {qkv.spec, read(kv_spec), sum_spec, lse_spec}},
-           {qkv.range, kv, sum, lse}});
-    const char* const rounding = sum_spec.dtype == out.spec.dtype ? "copy" : "cast";
-    write(attention, {{rounding, {}, {read(sum_spec), out.spec}}, {sum, out.range}});
+          {{std::string(rounding.name), {}, {read(sum_spec), out.spec}}, {sum, out.range}});
   }
 
   struct Half {

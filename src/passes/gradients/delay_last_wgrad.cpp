@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ir/dependencies.h"
+#include "ops/op.h"
 #include "passes/gradients/gradient_tasks.h"
 #include "passes/pipeline/late_moves.h"
 
@@ -14,8 +15,7 @@ namespace braid {
 namespace {
 
 bool is_embedding_wgrad(const Program& program, const Task& task) {
-  const std::string& op = program.spec(task).op;
-  return op == "embedding_wgrad" || op == "position_embedding_wgrad";
+  return op_role(program.spec(task)) == OpRole::kTableWgrad;
 }
 
 std::optional<TaskId> last_embedding_wgrad(const Program& program) {

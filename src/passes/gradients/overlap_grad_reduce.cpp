@@ -9,6 +9,7 @@
 
 #include "ir/dependencies.h"
 #include "ops/offload.h"
+#include "ops/op.h"
 #include "passes/gradients/gradient_tasks.h"
 #include "passes/rearrange.h"
 
@@ -33,10 +34,6 @@ bool is_late_partial_sum(const Program& program, const Task& task,
 GroupKind kind_of(const Program& program, const Task& task) {
   const std::optional<GroupId> group = group_of(program, program.spec(task));
   return group ? program.groups[group->index()].kind : GroupKind::kWorld;
-}
-
-bool is_message(const OpSpec& spec) {
-  return spec.op == "send" || spec.op == "recv";
 }
 
 Slots find_slots(const Program& program) {
@@ -95,7 +92,7 @@ std::vector<TaskId> order_by_slot(const std::vector<uint32_t>& slots) {
 }
 
 bool is_norm(const Program& program, TaskId task) {
-  return program.spec(program.tasks[task.index()]).op == "squared_norm";
+  return op_role(program.spec(program.tasks[task.index()])) == OpRole::kGradientNorm;
 }
 
 /// Norms of gradients that stand side by side, in the order in which their gradients are reduced:

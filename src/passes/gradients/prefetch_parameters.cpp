@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "ops/op.h"
 #include "passes/rearrange.h"
 
 namespace braid {
@@ -87,7 +88,7 @@ bool covers(const Program& program, const BufferRange& range) {
 
 std::optional<Gather> gather_at(const Program& program, const Accesses& accesses, uint32_t task) {
   const Task& it = program.tasks[task];
-  if (program.spec(it).op != "all_gather" || it.label.phase != Phase::kComm ||
+  if (!communicates_as(program.spec(it), CommOp::kAllGather) || it.label.phase != Phase::kComm ||
       program.streams[it.stream.index()].kind != StreamKind::kCompute) {
     return std::nullopt;
   }

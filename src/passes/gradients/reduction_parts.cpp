@@ -3,6 +3,7 @@
 #include "ops/attributes.h"
 #include "ops/blocks.h"
 #include "ops/collectives.h"
+#include "ops/op.h"
 
 namespace braid {
 namespace {
@@ -16,16 +17,16 @@ class PartsOf {
   /// Of n*k elements; each rank adds a block.
   ReductionParts in_shares(int64_t num_elems, bool scatters) const {
     const int64_t block = num_elems / num_ranks_;
-    ReductionParts parts = make("all_to_all", num_elems, block);
+    ReductionParts parts = make(kAllToAllOp, num_elems, block);
     if (!scatters) {
-      parts.gather = moves("all_gather", block, num_elems);
+      parts.gather = moves(kAllGatherOp, block, num_elems);
     }
     return parts;
   }
 
   /// Of k elements; each rank adds all.
   ReductionParts gathered(int64_t num_elems, int64_t first_elem) const {
-    ReductionParts parts = make("all_gather", num_elems, num_elems);
+    ReductionParts parts = make(kAllGatherOp, num_elems, num_elems);
     parts.first_elem = first_elem;
     return parts;
   }
@@ -35,14 +36,14 @@ class PartsOf {
     return {.dtype = dtype_, .access = access, .shape = Shape{num_elems}};
   }
 
-  OpSpec moves(const char* op, int64_t x_elems, int64_t y_elems) const {
-    return {.op = op,
+  OpSpec moves(const OpDefinition& op, int64_t x_elems, int64_t y_elems) const {
+    return {.op = std::string(op.name),
             .attributes = attributes_,
             .operands = {flat(Access::kRead, x_elems), flat(Access::kWrite, y_elems)}};
   }
 
-  ReductionParts make(const char* exchange, int64_t x_elems, int64_t block_elems) const {
-    OpSpec sum{.op = "sum_blocks", .attributes = {}, .operands = {}};
+  ReductionParts make(const OpDefinition& exchange, int64_t x_elems, int64_t block_elems) const {
+    OpSpec sum{.op = std::string(kSumBlocksOp.name), .attributes = {}, .operands = {}};
     sum.operands.assign(static_cast<size_t>(num_ranks_), flat(Access::kRead, block_elems));
     sum.operands.push_back(flat(Access::kWrite, block_elems));
     return {.exchange = moves(exchange, x_elems, num_ranks_ * block_elems),
@@ -60,8 +61,8 @@ class PartsOf {
 }  // namespace
 
 std::vector<ReductionParts> reduction_parts(const OpSpec& spec, int64_t num_ranks) {
-  const bool scatters = spec.op == "reduce_scatter";
-  if ((!scatters && spec.op != "all_reduce") || spec.operands.empty()) {
+  const bool scatters = communicates_as(spec, CommOp::kReduceScatter);
+  if ((!scatters && !communicates_as(spec, CommOp::kAllReduce)) || spec.operands.empty()) {
     return {};
   }
   const int64_t num_elems = spec.operands.front().shape.num_elems();

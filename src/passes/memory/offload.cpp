@@ -11,6 +11,7 @@
 
 #include "base/text.h"
 #include "ops/offload.h"
+#include "ops/op.h"
 #include "passes/analysis/step_values.h"
 
 namespace braid {
@@ -195,7 +196,7 @@ class Rewriter {
       const BufferId restored = restored_[buffer.index()];
       switch (task.kind) {
         case Kind::kOffload:
-          append_transfer("offload", *task.move, buffer, host);
+          append_transfer(kOffloadOp, *task.move, buffer, host);
           break;
         case Kind::kRelease:
           append_undefine(*task.move, buffer, /*is_forward=*/true);
@@ -204,18 +205,18 @@ class Rewriter {
           append_undefine(*task.move, restored, /*is_forward=*/false);
           break;
         case Kind::kReload:
-          append_transfer("reload", *task.move, host, restored);
+          append_transfer(kReloadOp, *task.move, host, restored);
           break;
       }
     }
   }
 
-  void append_transfer(const char* op, const Move& move, BufferId from, BufferId to) {
+  void append_transfer(const OpDefinition& op, const Move& move, BufferId from, BufferId to) {
     OperandSpec x = whole_of(from);
     OperandSpec y = whole_of(to);
     y.access = Access::kWrite;
     const bool is_forward = to == on_host_[move.buffer.index()];
-    append({op, {}, {x, y}}, std::array{from, to}, move, is_forward);
+    append({std::string(op.name), {}, {x, y}}, std::array{from, to}, move, is_forward);
   }
 
   void append_undefine(const Move& move, BufferId buffer, bool is_forward) {

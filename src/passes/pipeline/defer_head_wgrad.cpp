@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "ops/op.h"
 #include "passes/pipeline/late_moves.h"
 #include "passes/pipeline/stage_messages.h"
 
@@ -16,7 +17,7 @@ namespace {
 /// The weight gradient of a matrix that is in no layer.
 bool is_head_wgrad(const Program& program, const Task& task) {
   return task.label.phase == Phase::kWgrad && task.label.layer < 0 && task.label.microbatch >= 0 &&
-         program.spec(task).op == "linear_wgrad";
+         op_role(program.spec(task)) == OpRole::kProductWgrad;
 }
 
 struct Step {
@@ -35,7 +36,8 @@ Step examine(const Program& program) {
       continue;
     }
     const bool is_gradient = task.label.phase == Phase::kDgrad || task.label.phase == Phase::kWgrad;
-    const bool is_message = program.spec(task).op == "send" && is_stage_message(program, task);
+    const bool is_message =
+        communicates_as(program.spec(task), CommOp::kSend) && is_stage_message(program, task);
     if (task.label.microbatch >= 0 && (is_gradient || is_message)) {
       step.last_backward = TaskId(i);
       has_backward |= is_gradient;

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "ops/op.h"
 #include "passes/pipeline/late_moves.h"
 #include "passes/pipeline/stage_messages.h"
 
@@ -72,7 +73,8 @@ PassResult delay_wgrad(Program program, const DelayWgradOptions& options) {
     }
     Backward& backward = backwards[microbatch_key(task.label)];
     note(program, TaskId(i), backward);
-    if (backward.has_begun && program.spec(task).op == "send" && is_stage_message(program, task)) {
+    if (backward.has_begun && communicates_as(program.spec(task), CommOp::kSend) &&
+        is_stage_message(program, task)) {
       ++num_messages;
       delay(program, options, backward, TaskId(i), moves);
     }

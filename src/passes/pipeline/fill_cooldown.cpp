@@ -69,7 +69,8 @@ class CooldownFiller {
     for (uint32_t task = 0; task < program.tasks.size(); ++task) {
       const Task& it = program.tasks[task];
       last_stage_ = std::max(last_stage_, it.label.virtual_stage);
-      if (is_backward(task) && program.spec(it).op == "send" && is_stage_message(program, it)) {
+      if (is_backward(task) && communicates_as(program.spec(it), CommOp::kSend) &&
+          is_stage_message(program, it)) {
         message_of_[jobs_.job_of(task)] = TaskId(task);
       }
     }

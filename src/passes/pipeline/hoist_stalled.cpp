@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ir/dependencies.h"
+#include "ops/op.h"
 #include "passes/analysis/job_spans.h"
 #include "passes/pipeline/stage_messages.h"
 
@@ -71,7 +72,7 @@ class Hoister {
  private:
   bool waits_for_message(const JobSpans::JobSpan& job) const {
     const Task& task = program_.tasks[job.begin];
-    return program_.spec(task).op == "recv" && is_stage_message(program_, task);
+    return communicates_as(program_.spec(task), CommOp::kRecv) && is_stage_message(program_, task);
   }
 
   /// Moves a task in front of `wait`, unless it depends on what stays behind that.

@@ -10,6 +10,7 @@
 
 #include "base/errors.h"
 #include "ir/dependencies.h"
+#include "ops/op.h"
 
 namespace braid {
 namespace {
@@ -17,9 +18,8 @@ namespace {
 constexpr uint32_t kNone = UINT32_MAX;
 
 bool may_move_along(const Program& program, const Task& task) {
-  const std::string& op = program.spec(task).op;
   return task.label.phase == Phase::kWgrad ||
-         (task.label.phase == Phase::kComm && op != "send" && op != "recv");
+         (task.label.phase == Phase::kComm && !is_message(program.spec(task)));
 }
 
 struct LateMoves {

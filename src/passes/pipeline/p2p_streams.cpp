@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ir/dependencies.h"
+#include "ops/op.h"
 #include "passes/analysis/job_spans.h"
 #include "passes/pipeline/early_start.h"
 #include "passes/pipeline/hoist_stalled.h"
@@ -54,7 +55,7 @@ class Receiver {
     std::vector<EarlyStart> starts;
     for (uint32_t task = 0; task < program_.tasks.size(); ++task) {
       const Task& it = program_.tasks[task];
-      if (program_.spec(it).op != "recv" || !is_stage_message(program_, it)) {
+      if (!communicates_as(program_.spec(it), CommOp::kRecv) || !is_stage_message(program_, it)) {
         continue;
       }
       uint32_t& earliest = earliest_[line_of(program_, it)];
@@ -144,9 +145,9 @@ int64_t send_on_compute(Program& program, const JobSpans& jobs) {
   for (uint32_t task = 0; task < program.tasks.size(); ++task) {
     Task& it = program.tasks[task];
     const uint32_t job = jobs.job_of(task);
-    if (program.spec(it).op == "send" && job != kNone && jobs.jobs()[job].is_backward &&
-        is_stage_message(program, it) && !is_on_compute(program, it) &&
-        peer_of(program, it) < program.rank) {
+    if (communicates_as(program.spec(it), CommOp::kSend) && job != kNone &&
+        jobs.jobs()[job].is_backward && is_stage_message(program, it) &&
+        !is_on_compute(program, it) && peer_of(program, it) < program.rank) {
       it.stream = compute_stream(program);  // a job may begin with a copy, on a stream of its own
       ++num_moved;
     }

@@ -2,11 +2,13 @@
 
 #include <string_view>
 
+#include "ops/op.h"
+
 namespace braid {
 
 bool is_stage_message(const Program& program, const Task& task) {
   const OpSpec& spec = program.spec(task);
-  if (spec.op != "send" && spec.op != "recv") {
+  if (!is_message(spec)) {
     return false;
   }
   const auto group = group_of(program, spec);

@@ -1,9 +1,9 @@
 #include "passes/pipeline/weave_prices.h"
 
 #include <algorithm>
-#include <string>
 
 #include "ops/offload.h"
+#include "ops/op.h"
 #include "passes/analysis/rank_independent.h"
 #include "passes/pipeline/weave.h"
 #include "sim/cost_model.h"
@@ -15,10 +15,6 @@ constexpr int64_t kUnknown = -1;
 /// Without a model: what is no product and no communication does not count, but has its place.
 constexpr int64_t kUnit = 1000;
 constexpr int64_t kNextToNothing = 1;
-
-bool is_product(const std::string& op) {
-  return op.starts_with("linear") || op.starts_with("attention");
-}
 
 /// Communication that the order of compute is to hide.
 bool is_hidden(const Program& program, const OpSpec& spec) {
@@ -61,7 +57,7 @@ uint8_t WeavePrices::channel(TaskId task) const {
   const Task& it = program_.tasks[task.index()];
   const OpSpec& spec = program_.spec(it);
   const std::optional<GroupId> group = group_of(program_, spec);
-  return it.label.phase == Phase::kComm && group && spec.op != "recv"
+  return it.label.phase == Phase::kComm && group && !communicates_as(spec, CommOp::kRecv)
              ? static_cast<uint8_t>(program_.groups[group->index()].kind)
              : WeaveItem::kCompute;
 }
@@ -75,7 +71,7 @@ int64_t WeavePrices::price(TaskId task) const {
   if (model_ != nullptr) {
     return rank_independent_ns(*model_, priced_, task);
   }
-  return communicates || is_product(spec.op) ? kUnit : kNextToNothing;
+  return communicates || is_product_or_attention(spec) ? kUnit : kNextToNothing;
 }
 
 }  // namespace braid

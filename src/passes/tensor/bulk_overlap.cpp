@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ir/dependencies.h"
+#include "ops/op.h"
 
 namespace braid {
 namespace {
@@ -16,8 +17,7 @@ namespace {
 constexpr uint32_t kNone = UINT32_MAX;
 
 bool is_product(const Program& program, const Task& task) {
-  const std::string& op = program.spec(task).op;
-  return op.starts_with("linear") || op.starts_with("attention");
+  return is_product_or_attention(program.spec(task));
 }
 
 /// The name of the product's site with another ending: "qkv_dgrad" -> "qkv_wgrad".
@@ -39,7 +39,7 @@ class Moves {
     const auto num_tasks = static_cast<uint32_t>(program_.tasks.size());
     uint32_t product = kNone;
     for (uint32_t task = 0; task < num_tasks; ++task) {
-      if (program_.spec(program_.tasks[task]).op == "linear_wgrad") {
+      if (op_role(program_.spec(program_.tasks[task])) == OpRole::kProductWgrad) {
         start_gathers_of(task, product);
       }
       if (is_product(program_, program_.tasks[task])) {
@@ -93,7 +93,7 @@ class Moves {
     }
     for (const TaskId producer : dependencies_.of(TaskId(wgrad))) {
       const Task& task = program_.tasks[producer.index()];
-      if (producer.value > product && program_.spec(task).op == "all_gather" &&
+      if (producer.value > product && communicates_as(program_.spec(task), CommOp::kAllGather) &&
           is_tensor_communication(program_, task)) {
         start_in_front_of(producer.value, product);
       }
@@ -154,7 +154,7 @@ class Moves {
       last = last == kNone ? producer.value : std::max(last, producer.value);
     }
     const bool is_dgrad = last != kNone &&
-                          program_.spec(program_.tasks[last]).op == "linear_dgrad" &&
+                          op_role(program_.spec(program_.tasks[last])) == OpRole::kProductDgrad &&
                           program_.tasks[last].label.site.valid();
     return is_dgrad ? last : kNone;
   }

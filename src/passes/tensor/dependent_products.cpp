@@ -6,6 +6,7 @@
 
 #include "ops/attributes.h"
 #include "ops/linear.h"
+#include "ops/op.h"
 
 namespace braid {
 namespace {
@@ -79,8 +80,9 @@ class Touches {
 };
 
 bool is_product(const OpSpec& spec) {
-  return spec.op == "linear" ||
-         (spec.op == "linear_dgrad" && !attributes_of<LinearDgradAttributes>(spec).accumulate);
+  const OpRole role = op_role(spec);
+  return role == OpRole::kProduct ||
+         (role == OpRole::kProductDgrad && !attributes_of<LinearDgradAttributes>(spec).accumulate);
 }
 
 bool is_in_step_buffer(const Program& program, const BufferRange& range) {
@@ -156,7 +158,7 @@ class Finder {
       return std::nullopt;
     }
     const uint32_t call = users.first;
-    if (spec(call).op != "all_gather" || operand(call, 1) != rows ||
+    if (!communicates_as(spec(call), CommOp::kAllGather) || operand(call, 1) != rows ||
         touches_.is_written_between(operand(call, 0), call, product)) {
       return std::nullopt;
     }
@@ -174,9 +176,10 @@ class Finder {
       return std::nullopt;
     }
     const uint32_t call = users.second;
-    const bool scatters = spec(call).op == "reduce_scatter";
+    const bool scatters = communicates_as(spec(call), CommOp::kReduceScatter);
     const bool to_another = spec(call).operands.size() == 2;
-    if ((!scatters && spec(call).op != "all_reduce") || operand(call, 0) != result ||
+    if ((!scatters && !communicates_as(spec(call), CommOp::kAllReduce)) ||
+        operand(call, 0) != result ||
         (to_another && touches_.is_touched_between(operand(call, 1), product, call))) {
       return std::nullopt;
     }

@@ -8,9 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "ops/activation.h"
 #include "ops/linear_swiglu.h"
-#include "ops/offload.h"
 #include "ops/op.h"
 #include "passes/program_rewriter.h"
 #include "passes/tensor/split_task.h"
@@ -19,15 +17,6 @@ namespace braid {
 namespace {
 
 constexpr uint32_t kNone = UINT32_MAX;
-
-bool is_activation(const OpSpec& spec) {
-  return spec.op == kSwigluOp.name || spec.op == kSwigluBackwardOp.name;
-}
-
-/// Which operand of the activation the product makes.
-size_t handed_on(const OpSpec& activation) {
-  return activation.op == kSwigluOp.name ? 0 : 1;
-}
 
 /// One operand of a task.
 struct Use {
@@ -131,10 +120,11 @@ struct Pair {
 /// Of both tasks as one, in the order of its operands.
 std::vector<BufferRange> fused_ranges(std::span<const BufferRange> product,
                                       const TaskPiece& activation) {
-  const std::span<const BufferRange> p = product;
-  const std::vector<BufferRange>& a = activation.operands;
-  return activation.spec.op == kSwigluOp.name ? std::vector<BufferRange>{p[0], p[1], p[2], a[1]}
-                                              : std::vector<BufferRange>{p[0], p[1], a[0], a[2]};
+  std::vector<BufferRange> ranges;
+  for (const FusedOperand& it : fused_operands(activation.spec)) {
+    ranges.push_back(it.of_product ? product[it.operand] : activation.operands[it.operand]);
+  }
+  return ranges;
 }
 
 bool belong_together(const Task& a, const Task& b) {
@@ -195,7 +185,7 @@ std::optional<Pair> pair_of(const Program& program, const Uses& uses, const Use&
   if (!whole || !are_apart(product_ranges, *rows)) {
     return std::nullopt;
   }
-  const bool is_kept = rows->spec.op == kSwigluOp.name;  // the product is an operand of the whole
+  const bool is_kept = keeps_product(rows->spec);
   std::vector<BufferRange> ranges = fused_ranges(product_ranges, *rows);
   Pair pair{write.task, activation, *std::move(rows), *std::move(whole), std::move(ranges)};
   return is_kept || is_only_handed_on(uses, write.range, pair) ? std::optional(std::move(pair))
@@ -222,9 +212,9 @@ std::vector<Pair> pairs_of(const Program& program, const Uses& uses, uint32_t ac
 
 /// Whether the op communicates, or fetches from the host.
 bool brings_in(const OpSpec& spec) {
-  return spec.op == kReloadOp.name || std::ranges::any_of(all_ops(), [&](const OpDefinition* op) {
-           return op->name == spec.op && op->op_class == OpClass::kCommunication;
-         });
+  const OpDefinition* const op = find_known_op(spec.op);
+  return op != nullptr &&
+         (op->op_class == OpClass::kCommunication || op->host_copy == HostCopy::kToDevice);
 }
 
 /// Whether compute reads some of what that use has written, up to the task `until`.
@@ -277,7 +267,7 @@ std::vector<Pair> find_pairs(const Program& program, At at) {
   std::vector<bool> is_taken(program.tasks.size());
   std::vector<Pair> pairs;
   for (uint32_t i = 0; i < program.tasks.size(); ++i) {
-    if (!is_activation(program.spec(program.tasks[i]))) {
+    if (!is_fusable_activation(program.spec(program.tasks[i]))) {
       continue;
     }
     std::vector<Pair> found = pairs_of(program, uses, i);
@@ -321,7 +311,7 @@ Program with_pairs(const Program& program, const std::vector<Pair>& pairs, At at
 PassResult fuse_swiglu(Program program, const FuseSwigluOptions& options) {
   const auto num_activations = [&] {
     return std::ranges::count_if(
-        program.tasks, [&](const Task& task) { return is_activation(program.spec(task)); });
+        program.tasks, [&](const Task& task) { return is_fusable_activation(program.spec(task)); });
   };
   const int64_t num_before = num_activations();
   int64_t num_left = num_before;

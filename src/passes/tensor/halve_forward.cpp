@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/errors.h"
+#include "ops/op.h"
 #include "passes/analysis/cost_timeline.h"
 #include "passes/analysis/job_spans.h"
 #include "passes/analysis/rank_independent.h"
@@ -42,9 +43,15 @@ bool is_row_call(const Program& program, const Task& task, int64_t rows) {
   if (!is_tensor_communication(program, task) || task.label.microbatch < 0) {
     return false;
   }
-  const OperandSpec& whole = spec.op == "all_gather" ? spec.operands.back() : spec.operands[0];
-  return (spec.op == "all_gather" || spec.op == "reduce_scatter" || spec.op == "all_reduce") &&
-         whole.shape.rank() == 2 && whole.shape[0] == rows;
+  const Communication* const communication = communication_of(spec);
+  if (communication == nullptr ||
+      (communication->op != CommOp::kAllGather && communication->op != CommOp::kReduceScatter &&
+       communication->op != CommOp::kAllReduce)) {
+    return false;
+  }
+  const bool gathers = communication->shape == CommShape::kGather;
+  const OperandSpec& whole = gathers ? spec.operands.back() : spec.operands[0];
+  return whole.shape.rank() == 2 && whole.shape[0] == rows;
 }
 
 /// The same on all ranks of a group.
@@ -194,8 +201,9 @@ class Halver {
   /// Buffers that are gathered, or scattered, in two halves.
   void find_rows() {
     for (const Task& task : program_.tasks) {
-      if (is_row_call(program_, task, rows_) && program_.spec(task).op != "all_reduce") {
-        const bool gathers = program_.spec(task).op == "all_gather";
+      if (is_row_call(program_, task, rows_) &&
+          !communicates_as(program_.spec(task), CommOp::kAllReduce)) {
+        const bool gathers = communicates_as(program_.spec(task), CommOp::kAllGather);
         const BufferRange& whole = program_.operands_of(task)[gathers ? 1 : 0];
         touches_rows_[whole.buffer.index()] = true;
       }
@@ -210,7 +218,7 @@ class Halver {
     if (is_row_call(program_, program_.tasks[task], rows_)) {
       const OpSpec& spec = program_.spec(program_.tasks[task]);
       const auto ranges = program_.operands_of(program_.tasks[task]);
-      return is_of_forward(task) || spec.op != "all_reduce"
+      return is_of_forward(task) || !communicates_as(spec, CommOp::kAllReduce)
                  ? std::optional(
                        Halves{{{leading_half(spec, ranges, 0)}, {leading_half(spec, ranges, 1)}}})
                  : std::nullopt;
@@ -222,8 +230,8 @@ class Halver {
   bool hides_a_half(uint32_t task) {
     const OpSpec& spec = program_.spec(program_.tasks[task]);
     const auto ranges = program_.operands_of(program_.tasks[task]);
-    if (spec.op != "linear_dgrad" || (!touches_rows_[ranges.front().buffer.index()] &&
-                                      !touches_rows_[ranges.back().buffer.index()])) {
+    if (op_role(spec) != OpRole::kProductDgrad || (!touches_rows_[ranges.front().buffer.index()] &&
+                                                   !touches_rows_[ranges.back().buffer.index()])) {
       return false;
     }
     const std::optional<int64_t> half = half_of_rows(spec);
@@ -260,7 +268,7 @@ class Halver {
   /// whose next call waits for that: the first place, if pieces take no longer; else its end.
   int64_t border_in_half(uint32_t task, int64_t half) {
     const OpSpec& spec = program_.spec(program_.tasks[task]);
-    if (!prices_ || spec.op != "linear") {
+    if (!prices_ || op_role(spec) != OpRole::kProduct) {
       return half;
     }
     const int64_t unit = std::lcm(split_rule(spec)->unit, min_rows_);

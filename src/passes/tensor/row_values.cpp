@@ -1,9 +1,8 @@
 #include "passes/tensor/row_values.h"
 
 #include <algorithm>
-#include <array>
 
-#include "ops/activation.h"
+#include "ops/op.h"
 #include "passes/analysis/mixed_hash.h"
 
 namespace braid {
@@ -64,9 +63,7 @@ RowValue value_of(uint64_t hash, std::span<const RowOperand> operands, int64_t b
 }  // namespace
 
 bool is_row_wise(const OpSpec& spec) {
-  const std::array ops = {kSwigluOp.name, kSwigluBackwardOp.name, kGeluOp.name,
-                          kGeluBackwardOp.name};
-  return std::ranges::find(ops, spec.op) != ops.end() &&
+  return value_rule(spec) == ValueRule::kByRow &&
          std::ranges::all_of(spec.operands, [&](const OperandSpec& operand) {
            return operand.shape.num_elems() > 0 && operand.shape.rank() > 0 &&
                   operand.shape[0] == spec.operands[0].shape[0];

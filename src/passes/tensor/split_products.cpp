@@ -12,6 +12,8 @@
 #include "ops/attributes.h"
 #include "ops/blocks.h"
 #include "ops/collectives.h"
+#include "ops/elementwise.h"
+#include "ops/op.h"
 #include "passes/program_rewriter.h"
 
 namespace braid {
@@ -109,7 +111,8 @@ class Splitter {
     append_product_rows(pair, rank * rows, rows, &here);
     if (pair.has_other_readers) {
       const Rows to = block(pair.rank);
-      writer_.append({"copy", {}, {own.spec, to.spec}}, std::array{own.range, to.range}, call);
+      writer_.append({std::string(kCopyOp.name), {}, {own.spec, to.spec}},
+                     std::array{own.range, to.range}, call);
     }
   }
 
@@ -166,7 +169,7 @@ class Splitter {
       blocks.push_back(with_access(rows_of(from.range, from.spec, place * rows, (place + 1) * rows),
                                    Access::kRead));
     }
-    append_combination("sum_blocks", blocks, pair);
+    append_combination(kSumBlocksOp, blocks, pair);
   }
 
   /// Addends of other ranks lie in group order.
@@ -193,7 +196,7 @@ class Splitter {
       writer_.append(piece, operands, task(pair.product));
       parts.push_back(add_chunk_sum(pair, i, end - begin));
       const Rows x = with_access(y, Access::kRead);
-      writer_.append({"reduce_scatter",
+      writer_.append({std::string(kReduceScatterOp.name),
                       program_.spec(task(pair.call)).attributes,
                       {x.spec, parts.back().spec}},
                      std::array{x.range, parts.back().range}, task(pair.call));
@@ -206,7 +209,7 @@ class Splitter {
     for (Rows& part : parts) {
       part = with_access(part, Access::kRead);
     }
-    append_combination("join_columns", parts, pair);
+    append_combination(kJoinColumnsOp, parts, pair);
   }
 
   void chunks_of_rows(const DependentProduct& pair) {
@@ -219,7 +222,7 @@ class Splitter {
       append_product_rows(pair, begin, end - begin, nullptr);
       const Rows x = with_access(rows_of(whole.range, whole.spec, begin, end),
                                  in_place ? Access::kReadWrite : Access::kRead);
-      OpSpec spec{"all_reduce", program_.spec(call).attributes, {x.spec}};
+      OpSpec spec{std::string(kAllReduceOp.name), program_.spec(call).attributes, {x.spec}};
       std::vector<BufferRange> operands = {x.range};
       if (!in_place) {
         OperandSpec sums = whole.spec;
@@ -251,15 +254,15 @@ class Splitter {
   void append_shift(const DependentProduct& pair, int64_t shift, const Rows& x, const Rows& y) {
     const RingShiftAttributes attributes{.group = static_cast<int64_t>(pair.group.index()),
                                          .shift = shift};
-    writer_.append({"ring_shift", to_attributes(attributes), {x.spec, y.spec}},
+    writer_.append({std::string(kRingShiftOp.name), to_attributes(attributes), {x.spec, y.spec}},
                    std::array{x.range, y.range}, task(pair.call));
   }
 
   /// Computed where the call was, by the stream of the product.
-  void append_combination(const char* op, std::span<const Rows> blocks,
+  void append_combination(const OpDefinition& op, std::span<const Rows> blocks,
                           const DependentProduct& pair) {
     const Task& call = task(pair.call);
-    OpSpec spec{op, {}, {}};
+    OpSpec spec{std::string(op.name), {}, {}};
     std::vector<BufferRange> operands;
     for (const Rows& block : blocks) {
       spec.operands.push_back(block.spec);
@@ -351,9 +354,10 @@ bool can_split(const Program& program, const DependentProduct& pair, int64_t min
       splits > static_cast<int64_t>(kMaxBlocks)) {
     return false;
   }
-  return pair.kind == Kind::kReduce ? rows / splits >= least
-                                    : product.op == "linear" && !pair.has_other_readers &&
-                                          features_of(product) / splits >= least;
+  return pair.kind == Kind::kReduce
+             ? rows / splits >= least
+             : op_role(product) == OpRole::kProduct && !pair.has_other_readers &&
+                   features_of(product) / splits >= least;
 }
 
 Program split_products(const Program& program, std::span<const DependentProduct> pairs) {

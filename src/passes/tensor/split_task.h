@@ -10,21 +10,8 @@
 
 namespace braid {
 
-/// How a task of some spec may be cut into tasks that have its meaning together, in any order. A
-/// piece is a run of what is counted along one dimension:
-///
-///   op                                          counted    reads whole
-///   linear, linear_dgrad                        rows       weight, bias
-///   linear_wgrad                                features   x and dy: a piece is rows of dw, each
-///                                                          summed over all rows of x as before
-///   rmsnorm, add_rmsnorm, layernorm,            rows       weight, bias
-///   add_layernorm
-///   add, accumulate, cast, copy, gelu, swiglu,  rows
-///   gelu_backward, swiglu_backward
-///   attention, attention_backward               rows, of whole sequences
-///   rope                                        rows, of whole sequences, or of a single one
-///
-/// The backwards of norms are not among them: they sum over rows.
+/// How a task of some spec may be cut into tasks that have its meaning together, in any order, as
+/// its op says (SplitTraits). A piece is a run of what is counted along one dimension.
 struct SplitRule {
   std::string_view dimension;  ///< "rows" or "features"
   int64_t count = 0;           ///< along it
@@ -32,9 +19,7 @@ struct SplitRule {
   /// are a multiple of 16 elements of every operand in rows, so that operands of a piece are as
   /// well aligned for kernels as those of the whole.
   int64_t unit = 1;
-  /// A piece has the bits of the whole. Not of products and attention, whose libraries choose a
-  /// kernel by the size: f32 blocks of rows of OpenBLAS, for example.
-  bool keeps_bits = false;
+  bool keeps_bits = false;  ///< SplitTraits::keeps_bits
 };
 
 /// None: the op cannot be cut, or there are no two units of it.

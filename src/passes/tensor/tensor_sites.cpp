@@ -4,6 +4,8 @@
 #include <array>
 #include <utility>
 
+#include "ops/op.h"
+
 namespace braid {
 
 std::string_view overlap_method_name(OverlapMethod method) {
@@ -28,11 +30,11 @@ SiteOverlaps default_site_overlaps() {
 }
 
 std::string product_site(const Program& program, const Task& task) {
-  const std::string& op = program.spec(task).op;
-  const char* const suffix = op == "linear"         ? "_fprop"
-                             : op == "linear_dgrad" ? "_dgrad"
-                             : op == "linear_wgrad" ? "_wgrad"
-                                                    : nullptr;
+  const OpRole role = op_role(program.spec(task));
+  const char* const suffix = role == OpRole::kProduct        ? "_fprop"
+                             : role == OpRole::kProductDgrad ? "_dgrad"
+                             : role == OpRole::kProductWgrad ? "_wgrad"
+                                                             : nullptr;
   if (suffix == nullptr || !task.label.site.valid()) {
     return {};
   }

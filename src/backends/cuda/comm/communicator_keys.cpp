@@ -7,6 +7,7 @@
 #include "ops/attributes.h"
 #include "ops/collectives.h"
 #include "ops/meets_others.h"
+#include "ops/op.h"
 
 namespace braid {
 
@@ -25,14 +26,14 @@ std::optional<CommunicatorKey> communicator_key(const Program& program, const Ta
   }
   const OpSpec& spec = program.spec(task);
   const Group& group = program.groups[group_of(program, spec)->index()];
-  if (spec.op != kSendOp.name && spec.op != kRecvOp.name) {
+  if (!is_message(spec)) {
     return CommunicatorKey{group.name, group.ranks, is_by_nccl_copies(spec)};
   }
   const auto peer = static_cast<size_t>(attributes_of<MessageAttributes>(spec).peer);
   check(peer < group.ranks.size(), "op {} has peer {} in a group of {}", spec.op, peer,
         group.ranks.size());
   std::vector<int> ends{program.rank, group.ranks[peer]};
-  if (spec.op == kRecvOp.name) {
+  if (communicates_as(spec, CommOp::kRecv)) {
     std::swap(ends[0], ends[1]);
   }
   return CommunicatorKey{group.name + std::string(kMessages), std::move(ends), false};
