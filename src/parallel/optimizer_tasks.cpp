@@ -153,7 +153,7 @@ std::vector<BufferRange> OptimizerTasks::add_squared_norms() {
       ++place;
     }
     for (const CountedPiece& piece : of_domain) {
-      add_op({.op = "squared_norm",
+      add_op({.op = std::string(kSquaredNormOp.name),
               .attributes = {},
               .operands = {vector_spec(DType::kF32, Access::kRead, piece.range.num_elems()),
                            vector_spec(DType::kF64, Access::kWrite, 1)}},
@@ -180,7 +180,7 @@ BufferRange OptimizerTasks::sum_over_ranks(std::span<const BufferRange> of_domai
     const BufferRange& partials = of_domains[domain];
     const auto place = static_cast<int64_t>(domain);
     const BufferRange total{totals, place, place + 1};
-    add_op({.op = "sum",
+    add_op({.op = std::string(kSumOp.name),
             .attributes = {},
             .operands = {vector_spec(DType::kF64, Access::kRead, partials.end - partials.begin),
                          vector_spec(DType::kF64, Access::kWrite, 1)}},
@@ -193,7 +193,7 @@ BufferRange OptimizerTasks::sum_over_ranks(std::span<const BufferRange> of_domai
 void OptimizerTasks::clip() {
   const BufferRange squares = sum_over_ranks(add_squared_norms());
   ProgramBuilder& builder = writer_.builder();
-  add_op({.op = "clip_scale",
+  add_op({.op = std::string(kClipScaleOp.name),
           .attributes =
               to_attributes(ClipScaleAttributes{.max_norm = options_.optimizer.max_grad_norm}),
           .operands = {vector_spec(DType::kF64, Access::kRead, squares.end - squares.begin),
@@ -231,7 +231,7 @@ void OptimizerTasks::update_range(size_t unit, UnitRange range, double weight_de
   const OptimizerOptions& optimizer = options_.optimizer;
   const bool has_param = units_.dtype(unit) == DType::kBF16;
   const int64_t num_elems = range.num_elems();
-  OpSpec spec{.op = "adamw",
+  OpSpec spec{.op = std::string(kAdamwOp.name),
               .attributes = to_attributes(AdamwAttributes{.beta1 = optimizer.beta1,
                                                           .beta2 = optimizer.beta2,
                                                           .epsilon = optimizer.epsilon,

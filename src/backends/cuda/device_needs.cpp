@@ -1,14 +1,13 @@
 #include "backends/cuda/device_needs.h"
 
 #include <algorithm>
+#include <array>
 
 #include "backends/cuda/kernels/attention_calls.h"
 #include "backends/cuda/kernels/fused_kernels.h"
 #include "backends/cuda/kernels/scratch_sizes.h"
 #include "backends/stream_scratch.h"
 #include "base/text.h"
-#include "ops/attention.h"
-#include "ops/attention_step.h"
 #include "ops/attributes.h"
 #include "ops/collectives.h"
 #include "ops/cross_entropy.h"
@@ -16,6 +15,7 @@
 #include "ops/linear.h"
 #include "ops/linear_swiglu.h"
 #include "ops/norm.h"
+#include "ops/op.h"
 #include "ops/optimizer.h"
 
 namespace braid {
@@ -43,8 +43,12 @@ constexpr int64_t kRingChannels = 24;
 constexpr int64_t kRingPeers = 3;
 constexpr int64_t kMessageChannels = 32;
 
-size_t linear_bytes(const OpSpec& spec) {
-  if (spec.op != kLinearWgradOp.name || !attributes_of<LinearWgradAttributes>(spec).has_bias) {
+size_t product_bytes(const OpSpec& /*spec*/) {
+  return kMaxGemmScratchBytes;
+}
+
+size_t wgrad_bytes(const OpSpec& spec) {
+  if (!attributes_of<LinearWgradAttributes>(spec).has_bias) {
     return kMaxGemmScratchBytes;
   }
   const Shape& dy = spec.operands[1].shape;
@@ -61,13 +65,13 @@ size_t dgrad_swiglu_backward_bytes(const OpSpec& spec) {
          product_in_scratch_bytes(dy.shape[0], spec.operands[1].shape[1], dtype_bytes(dy.dtype));
 }
 
+template <size_t kNumSums>
 size_t norm_backward_bytes(const OpSpec& spec) {
   constexpr int64_t kVectorBytes = 16;
   const OperandSpec& x = spec.operands[0];
   const auto elem_bytes = static_cast<int64_t>(dtype_bytes(x.dtype));
   const int64_t vectors = (x.shape[1] * elem_bytes + kVectorBytes - 1) / kVectorBytes;
-  const size_t num_sums = spec.op == kLayernormBackwardOp.name ? 2 : 1;
-  return num_sums * NormBackwardGrid(x.shape[0], vectors).partial_bytes(x.shape[1]);
+  return kNumSums * NormBackwardGrid(x.shape[0], vectors).partial_bytes(x.shape[1]);
 }
 
 /// cub's sort asks for keys and values once more, and counters of 256 digits per tile of some
@@ -94,7 +98,7 @@ int64_t count_copy_nodes(const Program& program) {
 bool has_all_to_all(std::span<const Program> programs, const CommunicatorKey& key) {
   return !communicator_keys(programs, [&](size_t program, TaskId task) {
             const Task& it = programs[program].tasks[task.index()];
-            return programs[program].spec(it).op == kAllToAllOp.name &&
+            return communicates_as(programs[program].spec(it), CommOp::kAllToAll) &&
                    communicator_key(programs[program], it) == key;
           }).empty();
 }
@@ -108,35 +112,43 @@ int64_t count_connections(std::span<const Program> programs, const CommunicatorK
   return std::max(kRingChannels * std::min(others, kRingPeers), direct);
 }
 
-bool is_one_of(std::string_view name, std::initializer_list<const OpDefinition*> ops) {
-  return std::any_of(ops.begin(), ops.end(), [&](const auto* op) { return op->name == name; });
+size_t row_loss_bytes(const OpSpec& spec) {
+  return row_losses_bytes(spec.operands[1].shape[0]);
 }
+
+size_t squared_norm_bytes(const OpSpec& spec) {
+  return squared_norm_scratch_bytes(spec.operands[0].shape.num_elems());
+}
+
+/// What the kernels of an op other than attention need.
+struct ScratchEntry {
+  const OpDefinition* op;
+  size_t (*bytes)(const OpSpec& spec);
+};
+
+constexpr std::array kScratch = {
+    ScratchEntry{&kLinearOp, product_bytes},
+    ScratchEntry{&kLinearDgradOp, product_bytes},
+    ScratchEntry{&kLinearWgradOp, wgrad_bytes},
+    ScratchEntry{&kLinearSwigluOp, product_bytes},
+    ScratchEntry{&kLinearDgradSwigluBackwardOp, dgrad_swiglu_backward_bytes},
+    ScratchEntry{&kRmsnormBackwardOp, norm_backward_bytes<1>},
+    ScratchEntry{&kLayernormBackwardOp, norm_backward_bytes<2>},
+    ScratchEntry{&kCrossEntropyOp, row_loss_bytes},
+    ScratchEntry{&kCrossEntropyMergeOp, row_loss_bytes},
+    ScratchEntry{&kEmbeddingWgradOp, embedding_wgrad_bytes},
+    ScratchEntry{&kSquaredNormOp, squared_norm_bytes},
+};
 
 }  // namespace
 
 size_t max_cuda_scratch_bytes(const OpSpec& spec, bool repeatable) {
-  if (is_one_of(spec.op, {&kLinearOp, &kLinearDgradOp, &kLinearWgradOp, &kLinearSwigluOp})) {
-    return linear_bytes(spec);
-  }
-  if (spec.op == kLinearDgradSwigluBackwardOp.name) {
-    return dgrad_swiglu_backward_bytes(spec);
-  }
-  if (is_one_of(spec.op, {&kAttentionOp, &kAttentionBackwardOp, &kAttentionStepOp,
-                          &kAttentionStepBackwardOp})) {
+  const OpDefinition* const op = find_known_op(spec.op);
+  if (op != nullptr && op->family == OpFamily::kAttention) {
     return static_cast<size_t>(max_attention_scratch_bytes(spec, {.repeatable = repeatable}));
   }
-  if (is_one_of(spec.op, {&kRmsnormBackwardOp, &kLayernormBackwardOp})) {
-    return norm_backward_bytes(spec);
-  }
-  if (is_one_of(spec.op, {&kCrossEntropyOp, &kCrossEntropyMergeOp})) {
-    return row_losses_bytes(spec.operands[1].shape[0]);
-  }
-  if (spec.op == kEmbeddingWgradOp.name) {
-    return embedding_wgrad_bytes(spec);
-  }
-  return spec.op == kSquaredNormOp.name
-             ? squared_norm_scratch_bytes(spec.operands[0].shape.num_elems())
-             : 0;
+  const auto* const entry = std::ranges::find(kScratch, op, &ScratchEntry::op);
+  return entry == kScratch.end() ? 0 : entry->bytes(spec);
 }
 
 int64_t CudaNeeds::nccl_bytes() const {
