@@ -1,5 +1,6 @@
 #include "ops/op.h"
 
+#include <algorithm>
 #include <array>
 
 #include "base/errors.h"
@@ -90,10 +91,11 @@ class Registry {
     validate_ops(kOps);
     for (const OpDefinition* const op : kOps) {
       size_t slot = slot_of(op->name);
-      while (by_name_[slot] != nullptr) {
+      while (by_name_[slot].op != nullptr) {
         slot = next(slot);
       }
-      by_name_[slot] = op;
+      by_name_[slot] = {op->name, op};
+      by_role_[static_cast<size_t>(op->role)].push_back(op->name);
       if (op->communication) {
         by_comm_op_[static_cast<size_t>(op->communication->op)] = op;
       }
@@ -101,15 +103,19 @@ class Registry {
   }
 
   const OpDefinition* find(std::string_view name) const {
-    for (size_t slot = slot_of(name); by_name_[slot] != nullptr; slot = next(slot)) {
-      if (by_name_[slot]->name == name) {
-        return by_name_[slot];
+    for (size_t slot = slot_of(name); by_name_[slot].op != nullptr; slot = next(slot)) {
+      if (by_name_[slot].name == name) {
+        return by_name_[slot].op;
       }
     }
     return nullptr;
   }
 
   const OpDefinition& find(CommOp op) const { return *by_comm_op_[static_cast<size_t>(op)]; }
+
+  std::span<const std::string_view> names_with(OpRole role) const {
+    return by_role_[static_cast<size_t>(role)];
+  }
 
  private:
   static constexpr size_t kNumSlots = 256;
@@ -126,7 +132,13 @@ class Registry {
   }
   static size_t next(size_t slot) { return (slot + 1) % kNumSlots; }
 
-  std::array<const OpDefinition*, kNumSlots> by_name_ = {};
+  struct Slot {
+    std::string_view name;
+    const OpDefinition* op = nullptr;
+  };
+
+  std::array<Slot, kNumSlots> by_name_ = {};
+  std::array<std::vector<std::string_view>, kNumOpRoles> by_role_;
   std::array<const OpDefinition*, kNumCommOps> by_comm_op_ = {};
 };
 
@@ -162,29 +174,27 @@ std::string_view kind_name(OpKind kind) {
   return kNames[static_cast<size_t>(kind)];
 }
 
-OpRole op_role(const OpSpec& spec) {
-  const OpDefinition* const op = find_known_op(spec.op);
-  return op == nullptr ? OpRole::kNone : op->role;
-}
-
 const Communication* communication_of(const OpSpec& spec) {
   const OpDefinition* const op = find_known_op(spec.op);
   return op == nullptr || !op->communication ? nullptr : &*op->communication;
 }
 
-bool communicates_as(const OpSpec& spec, CommOp op) {
-  const Communication* const communication = communication_of(spec);
-  return communication != nullptr && communication->op == op;
-}
-
-bool is_message(const OpSpec& spec) {
-  const Communication* const communication = communication_of(spec);
-  return communication != nullptr && communication->is_message();
-}
-
 ValueRule value_rule(const OpSpec& spec) {
   const OpDefinition* const op = find_known_op(spec.op);
   return op == nullptr ? ValueRule::kComputed : op->values;
+}
+
+bool has_role(const OpSpec& spec, OpRole role) {
+  return std::ranges::any_of(registry().names_with(role),
+                             [&](std::string_view name) { return spec.op == name; });
+}
+
+bool communicates_as(const OpSpec& spec, CommOp op) {
+  return spec.op == registry().find(op).name;
+}
+
+bool is_message(const OpSpec& spec) {
+  return communicates_as(spec, CommOp::kSend) || communicates_as(spec, CommOp::kRecv);
 }
 
 bool is_product_or_attention(const OpSpec& spec) {

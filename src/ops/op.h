@@ -103,15 +103,18 @@ void validate_op(const OpDefinition& op);
 /// All of them, that names and CommOps are unique, and that ops exist which others name.
 void validate_ops(std::span<const OpDefinition* const> ops);
 
-/// kNone for an op that is not known.
-OpRole op_role(const OpSpec& spec);
+// What programs ask about a spec, also about one whose op is not known. has_role, communicates_as
+// and is_message cost a comparison or two and may be asked of every task; what looks an op up by
+// its name is for specs, of which there are few.
+
 /// Null for an op that does not communicate or is not known.
 const Communication* communication_of(const OpSpec& spec);
+/// kComputed for an op that is not known.
+ValueRule value_rule(const OpSpec& spec);
+bool has_role(const OpSpec& spec, OpRole role);
 bool communicates_as(const OpSpec& spec, CommOp op);
 /// Whether it is one end of a message, a send or a recv.
 bool is_message(const OpSpec& spec);
-/// kComputed for an op that is not known.
-ValueRule value_rule(const OpSpec& spec);
 /// Whether it is a matrix product or a part of attention: what fills a device, so that
 /// communication is placed beside it. False for an op that is not known.
 bool is_product_or_attention(const OpSpec& spec);

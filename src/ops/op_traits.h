@@ -54,6 +54,8 @@ enum class OpRole : uint8_t {
   kSwapBlocks,
 };
 
+inline constexpr size_t kNumOpRoles = 11;
+
 /// A product [rows, depth] x [depth, columns].
 struct GemmShape {
   int64_t rows = 0;

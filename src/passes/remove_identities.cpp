@@ -18,13 +18,14 @@ bool is_alone(const Program& program, const OpSpec& spec) {
 
 /// Of a group of one rank a collective from x to y is a copy.
 bool is_collective_of_one(const Program& program, const OpSpec& spec) {
-  const Communication* const communication = communication_of(spec);
-  return communication != nullptr && !communication->is_message() && is_alone(program, spec);
+  const Communication* const communication =
+      is_alone(program, spec) ? communication_of(spec) : nullptr;
+  return communication != nullptr && !communication->is_message();
 }
 
 /// Stands in a group for its gradient only, which is summed there.
 bool is_identity(const Program& program, const OpSpec& spec) {
-  return value_rule(spec) == ValueRule::kMoved && group_of(program, spec).has_value();
+  return group_of(program, spec).has_value() && value_rule(spec) == ValueRule::kMoved;
 }
 
 /// In place, so nothing else has to change.

@@ -107,7 +107,7 @@ constexpr double kEpilogueDepth = 4096;
 /// reads and writes twice as much per element of the product, 9% at depth 8192, 14% at 4096, 22% at
 /// 2048 and 27% at 1536, since tiles of less depth take less time to hide the same.
 double epilogue_part(const OpSpec& spec) {
-  if (op_role(unfused(spec).product) == OpRole::kProduct) {
+  if (has_role(unfused(spec).product, OpRole::kProduct)) {
     return 0.0;
   }
   const auto depth = static_cast<double>(gemm_shape(spec).depth);

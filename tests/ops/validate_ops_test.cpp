@@ -136,11 +136,10 @@ TEST(KnownOp, IsNullForOthersWhichHaveNoTraits) {
   EXPECT_EQ(find_known_op(unknown.op), nullptr);
   EXPECT_EQ(find_known_op(""), nullptr);
   EXPECT_EQ(find_known_op("add"), &kAddOp);
-  EXPECT_EQ(op_role(unknown), OpRole::kNone);
   EXPECT_EQ(communication_of(unknown), nullptr);
   EXPECT_EQ(value_rule(unknown), ValueRule::kComputed);
-  EXPECT_FALSE(is_message(unknown) || is_product_or_attention(unknown) ||
-               communicates_as(unknown, CommOp::kAllReduce));
+  EXPECT_FALSE(is_message(unknown) || has_role(unknown, OpRole::kProduct) ||
+               is_product_or_attention(unknown) || communicates_as(unknown, CommOp::kAllReduce));
 }
 
 }  // namespace

@@ -163,7 +163,7 @@ class Planner {
   }
 
   bool is_packing(uint32_t task) const {
-    return op_role(program_.spec(program_.tasks[task])) == OpRole::kPackKv;
+    return has_role(program_.spec(program_.tasks[task]), OpRole::kPackKv);
   }
 
   /// Both move in front of the two matrix products before the packing, in a backward.
@@ -187,8 +187,8 @@ class Planner {
       if (!is_of_layer) {
         break;
       }
-      const OpRole role = op_role(program_.spec(it));
-      if (role == OpRole::kProductDgrad || role == OpRole::kProductWgrad) {
+      const OpSpec& spec = program_.spec(it);
+      if (has_role(spec, OpRole::kProductDgrad) || has_role(spec, OpRole::kProductWgrad)) {
         ++products;
         place = task;
       }

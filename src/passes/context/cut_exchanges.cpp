@@ -47,16 +47,18 @@ class ExchangeCutter {
     if (begin + 3 > program_.tasks.size() || !is_call(begin + 1)) {
       return std::nullopt;
     }
-    const bool to_sequence = role(begin) == OpRole::kSplitHeads;
+    const bool to_sequence = is(OpRole::kSplitHeads, begin);
     const uint32_t split = to_sequence ? begin : begin + 2;
     const uint32_t swap = to_sequence ? begin + 2 : begin;
-    const bool fits = role(split) == OpRole::kSplitHeads && role(swap) == OpRole::kSwapBlocks &&
+    const bool fits = is(OpRole::kSplitHeads, split) && is(OpRole::kSwapBlocks, swap) &&
                       is_inverse(split) != to_sequence && swaps_halves(swap, to_sequence) &&
                       is_all_for(begin, begin + 1) && is_all_for(begin + 1, begin + 2);
     return fits ? std::optional(Exchange{begin, to_sequence}) : std::nullopt;
   }
 
-  OpRole role(uint32_t task) const { return op_role(program_.spec(program_.tasks[task])); }
+  bool is(OpRole role, uint32_t task) const {
+    return has_role(program_.spec(program_.tasks[task]), role);
+  }
 
   bool is_call(uint32_t task) const {
     const OpSpec& spec = program_.spec(program_.tasks[task]);

@@ -94,7 +94,7 @@ class Delayer {
   bool is_product_of(uint32_t task, uint32_t job) const {
     const Task& it = program_.tasks[task];
     return it.label.phase == Phase::kWgrad && spans_.job_of(task) == job &&
-           op_role(program_.spec(it)) == OpRole::kProductWgrad;
+           has_role(program_.spec(it), OpRole::kProductWgrad);
   }
 
   const Program& program_;

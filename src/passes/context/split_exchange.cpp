@@ -39,7 +39,7 @@ struct Place {
   bool is_exchange = false;
 
   bool fits(const OpSpec& spec) const {
-    return is_exchange ? communicates_as(spec, CommOp::kAllToAll) : op_role(spec) == role;
+    return is_exchange ? communicates_as(spec, CommOp::kAllToAll) : has_role(spec, role);
   }
 };
 

@@ -15,7 +15,7 @@ namespace braid {
 namespace {
 
 bool is_embedding_wgrad(const Program& program, const Task& task) {
-  return op_role(program.spec(task)) == OpRole::kTableWgrad;
+  return has_role(program.spec(task), OpRole::kTableWgrad);
 }
 
 std::optional<TaskId> last_embedding_wgrad(const Program& program) {

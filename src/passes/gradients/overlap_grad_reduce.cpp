@@ -92,7 +92,7 @@ std::vector<TaskId> order_by_slot(const std::vector<uint32_t>& slots) {
 }
 
 bool is_norm(const Program& program, TaskId task) {
-  return op_role(program.spec(program.tasks[task.index()])) == OpRole::kGradientNorm;
+  return has_role(program.spec(program.tasks[task.index()]), OpRole::kGradientNorm);
 }
 
 /// Norms of gradients that stand side by side, in the order in which their gradients are reduced:

@@ -17,7 +17,7 @@ namespace {
 /// The weight gradient of a matrix that is in no layer.
 bool is_head_wgrad(const Program& program, const Task& task) {
   return task.label.phase == Phase::kWgrad && task.label.layer < 0 && task.label.microbatch >= 0 &&
-         op_role(program.spec(task)) == OpRole::kProductWgrad;
+         has_role(program.spec(task), OpRole::kProductWgrad);
 }
 
 struct Step {

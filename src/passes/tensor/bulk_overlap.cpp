@@ -39,7 +39,7 @@ class Moves {
     const auto num_tasks = static_cast<uint32_t>(program_.tasks.size());
     uint32_t product = kNone;
     for (uint32_t task = 0; task < num_tasks; ++task) {
-      if (op_role(program_.spec(program_.tasks[task])) == OpRole::kProductWgrad) {
+      if (has_role(program_.spec(program_.tasks[task]), OpRole::kProductWgrad)) {
         start_gathers_of(task, product);
       }
       if (is_product(program_, program_.tasks[task])) {
@@ -154,7 +154,7 @@ class Moves {
       last = last == kNone ? producer.value : std::max(last, producer.value);
     }
     const bool is_dgrad = last != kNone &&
-                          op_role(program_.spec(program_.tasks[last])) == OpRole::kProductDgrad &&
+                          has_role(program_.spec(program_.tasks[last]), OpRole::kProductDgrad) &&
                           program_.tasks[last].label.site.valid();
     return is_dgrad ? last : kNone;
   }

@@ -80,9 +80,9 @@ class Touches {
 };
 
 bool is_product(const OpSpec& spec) {
-  const OpRole role = op_role(spec);
-  return role == OpRole::kProduct ||
-         (role == OpRole::kProductDgrad && !attributes_of<LinearDgradAttributes>(spec).accumulate);
+  return has_role(spec, OpRole::kProduct) ||
+         (has_role(spec, OpRole::kProductDgrad) &&
+          !attributes_of<LinearDgradAttributes>(spec).accumulate);
 }
 
 bool is_in_step_buffer(const Program& program, const BufferRange& range) {

@@ -230,7 +230,7 @@ class Halver {
   bool hides_a_half(uint32_t task) {
     const OpSpec& spec = program_.spec(program_.tasks[task]);
     const auto ranges = program_.operands_of(program_.tasks[task]);
-    if (op_role(spec) != OpRole::kProductDgrad || (!touches_rows_[ranges.front().buffer.index()] &&
+    if (!has_role(spec, OpRole::kProductDgrad) || (!touches_rows_[ranges.front().buffer.index()] &&
                                                    !touches_rows_[ranges.back().buffer.index()])) {
       return false;
     }
@@ -268,7 +268,7 @@ class Halver {
   /// whose next call waits for that: the first place, if pieces take no longer; else its end.
   int64_t border_in_half(uint32_t task, int64_t half) {
     const OpSpec& spec = program_.spec(program_.tasks[task]);
-    if (!prices_ || op_role(spec) != OpRole::kProduct) {
+    if (!prices_ || !has_role(spec, OpRole::kProduct)) {
       return half;
     }
     const int64_t unit = std::lcm(split_rule(spec)->unit, min_rows_);

@@ -356,7 +356,7 @@ bool can_split(const Program& program, const DependentProduct& pair, int64_t min
   }
   return pair.kind == Kind::kReduce
              ? rows / splits >= least
-             : op_role(product) == OpRole::kProduct && !pair.has_other_readers &&
+             : has_role(product, OpRole::kProduct) && !pair.has_other_readers &&
                    features_of(product) / splits >= least;
 }
 

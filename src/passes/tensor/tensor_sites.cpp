@@ -30,11 +30,11 @@ SiteOverlaps default_site_overlaps() {
 }
 
 std::string product_site(const Program& program, const Task& task) {
-  const OpRole role = op_role(program.spec(task));
-  const char* const suffix = role == OpRole::kProduct        ? "_fprop"
-                             : role == OpRole::kProductDgrad ? "_dgrad"
-                             : role == OpRole::kProductWgrad ? "_wgrad"
-                                                             : nullptr;
+  const OpSpec& spec = program.spec(task);
+  const char* const suffix = has_role(spec, OpRole::kProduct)        ? "_fprop"
+                             : has_role(spec, OpRole::kProductDgrad) ? "_dgrad"
+                             : has_role(spec, OpRole::kProductWgrad) ? "_wgrad"
+                                                                     : nullptr;
   if (suffix == nullptr || !task.label.site.valid()) {
     return {};
   }
