@@ -66,7 +66,7 @@ bool is_run_of(const Program& program, uint32_t begin, std::span<const Place> pl
 
 bool comes_in_halves(const Program& program, uint32_t task) {
   const std::optional<SplitRule> rule = split_rule(program.spec(program.tasks[task]));
-  return rule && rule->dimension == "rows" && rule->count % 2 == 0 &&
+  return rule && rule->dimension == SplitDimension::kRows && rule->count % 2 == 0 &&
          rule->count / 2 % rule->unit == 0;
 }
 

@@ -241,7 +241,7 @@ class Halver {
 
   static std::optional<int64_t> half_of_rows(const OpSpec& spec) {
     const std::optional<SplitRule> rule = split_rule(spec);
-    return rule && rule->dimension == "rows" && rule->count % 2 == 0 &&
+    return rule && rule->dimension == SplitDimension::kRows && rule->count % 2 == 0 &&
                    rule->count / 2 % rule->unit == 0
                ? std::optional(rule->count / 2)
                : std::nullopt;

@@ -50,7 +50,7 @@ std::optional<SplitRule> rule_of(const OpSpec& spec) {
   if (unit == 0) {
     return std::nullopt;
   }
-  return SplitRule{.dimension = dimension_name(split->dimension),
+  return SplitRule{.dimension = split->dimension,
                    .count = rows,
                    .unit = std::lcm(aligned_rows(*split, spec, rows), unit),
                    .keeps_bits = split->keeps_bits};
@@ -62,8 +62,8 @@ void check_range(const OpSpec& spec, const SplitRange& range) {
   const auto is_border = [&](int64_t at) { return at % rule->unit == 0 || at == rule->count; };
   check(range.begin >= 0 && range.begin < range.end && range.end <= rule->count &&
             is_border(range.begin) && is_border(range.end),
-        "op {}: {} {} to {} of {} are no piece of whole units of {}", spec.op, rule->dimension,
-        range.begin, range.end, rule->count, rule->unit);
+        "op {}: {} {} to {} of {} are no piece of whole units of {}", spec.op,
+        dimension_name(rule->dimension), range.begin, range.end, rule->count, rule->unit);
 }
 
 /// The part [first, first + rows) of the leading dimension of operand `index` that belongs to a

@@ -3,18 +3,18 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "ir/program.h"
+#include "ops/op_traits.h"
 
 namespace braid {
 
 /// How a task of some spec may be cut into tasks that have its meaning together, in any order, as
 /// its op says (SplitTraits). A piece is a run of what is counted along one dimension.
 struct SplitRule {
-  std::string_view dimension;  ///< "rows" or "features"
-  int64_t count = 0;           ///< along it
+  SplitDimension dimension = SplitDimension::kRows;
+  int64_t count = 0;  ///< along it
   /// Pieces begin at multiples of this: of whole sequences, and of 16 features or as few rows as
   /// are a multiple of 16 elements of every operand in rows, so that operands of a piece are as
   /// well aligned for kernels as those of the whole.
