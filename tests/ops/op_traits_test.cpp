@@ -1,0 +1,71 @@
+#include "ops/op_traits.h"
+
+#include <algorithm>
+
+#include "ops/attributes.h"
+#include "ops/declared_forms.h"
+#include "ops/embedding.h"
+
+namespace braid {
+namespace {
+
+TEST(OpRole, HasAnOp) {
+  for (size_t i = 0; i < kNumOpRoles; ++i) {
+    const auto role = static_cast<OpRole>(i);
+    EXPECT_TRUE(std::ranges::any_of(all_ops(), [&](const OpDefinition* op) {
+      return op->role == role && has_role({.op = std::string(op->name)}, role);
+    })) << i;
+  }
+}
+
+TEST(OpKind, HasANameForReaders) {
+  EXPECT_EQ(kind_name(OpKind::kProduct), "matrix products");
+  EXPECT_EQ(kind_name(OpKind::kCommunication), "communication");
+}
+
+TEST(ValueRule, ByRowIsOfOperandsWithEqualRows) {
+  for (const DeclaredForm& form : all_declared_forms()) {
+    if (value_rule(form.spec) == ValueRule::kByRow) {
+      for (const OperandSpec& operand : form.spec.operands) {
+        EXPECT_EQ(operand.shape[0], form.spec.operands[0].shape[0]) << form.spec.op;
+      }
+    }
+  }
+}
+
+TEST(ValueRule, MovedIsFromXToY) {
+  for (const DeclaredForm& form : all_declared_forms()) {
+    if (value_rule(form.spec) == ValueRule::kMoved) {
+      ASSERT_EQ(form.spec.operands.size(), 2u) << form.spec.op;
+      EXPECT_EQ(form.spec.operands[0].shape, form.spec.operands[1].shape) << form.spec.op;
+      EXPECT_EQ(form.spec.operands[0].dtype, form.spec.operands[1].dtype) << form.spec.op;
+    }
+  }
+}
+
+TEST(TokenLimit, IsTheVocabularyOrWhatTheTableHolds) {
+  EmbeddingAttributes attributes{.sequence = 4};
+  OpSpec spec{"embedding",
+              to_attributes(attributes),
+              {read(DType::kI32, {8}), read(DType::kF32, {50, 16}), write(DType::kF32, {8, 16})}};
+  check_spec(spec);
+  EXPECT_EQ(find_op(spec.op).token_limit(spec), 50);
+  attributes.vocabulary = 100;
+  attributes.vocabulary_begin = 50;
+  spec.attributes = to_attributes(attributes);
+  check_spec(spec);
+  EXPECT_EQ(find_op(spec.op).token_limit(spec), 100);
+}
+
+// Ranks decide by what the one that adds does.
+TEST(AddedByOne, IsABooleanAttributeOfTheOp) {
+  for (const DeclaredForm& form : all_declared_forms()) {
+    const std::string_view name = find_op(form.spec.op).added_by_one;
+    const AttributeValue* const value = form.spec.find_attribute(name);
+    EXPECT_TRUE(name.empty() || (value != nullptr && std::holds_alternative<bool>(*value)))
+        << form.spec.op;
+  }
+}
+
+}  // namespace
+}  // namespace braid
