@@ -36,7 +36,7 @@ class NonsenseProgram {
                     shape(),
                     static_cast<BufferRole>(below(9)),
                     static_cast<Lifetime>(below(2)),
-                    static_cast<Placement>(below(3))};
+                    static_cast<Placement>(below(2))};
     });
     fill(program.sites, 3, [&] { return name(); });
     for (int64_t i = below(6); i > 0; --i) {
