@@ -167,7 +167,7 @@ const OpDefinition& find_op(CommOp op) {
   return registry().find(op);
 }
 
-std::string_view kind_name(OpKind kind) {
+std::string_view op_kind_name(OpKind kind) {
   constexpr std::array<std::string_view, 8> kNames = {
       "matrix products",    "attention", "norms",  "elementwise",
       "embedding and loss", "optimizer", "copies", "communication"};

@@ -37,7 +37,7 @@ enum class OpKind : uint8_t {
 
 /// "matrix products", "attention", "norms", "elementwise", "embedding and loss", "optimizer",
 /// "copies", "communication".
-std::string_view kind_name(OpKind kind);
+std::string_view op_kind_name(OpKind kind);
 
 /// What passes look for that rewrite one place of a step.
 enum class OpRole : uint8_t {

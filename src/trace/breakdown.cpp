@@ -81,7 +81,7 @@ std::vector<OpTime> op_times(const RankTimeline& rank, const std::vector<int64_t
     const TimelineOp op = op_of(rank, task);
     OpTime& sum = by_op[op.name];
     sum.op = op.name;
-    sum.kind = task.communication ? kind_name(OpKind::kCommunication) : op_kind(op.name);
+    sum.kind = task.communication ? op_kind_name(OpKind::kCommunication) : op_kind(op.name);
     ++sum.num_tasks;
     sum.busy_ns += busy_ns[i];
     sum.flops += op.flops;
@@ -192,7 +192,7 @@ std::string describe_step(const Timeline& timeline) {
 
 std::string_view op_kind(std::string_view op) {
   const OpDefinition* const known = find_known_op(op);
-  return kind_name(known == nullptr ? OpKind::kElementwise : *known->kind);
+  return op_kind_name(known == nullptr ? OpKind::kElementwise : *known->kind);
 }
 
 }  // namespace braid

@@ -52,7 +52,8 @@ std::vector<StepBreakdown> break_down(const Timeline& timeline);
 ///   "step 2, cuda, CUPTI, 81.25 ms: matrix products 62.1%, attention 14.0%, idle 2.3%; <remarks>"
 std::string describe_step(const Timeline& timeline);
 
-/// What kind of work an op is, for a reader: `kind_name`; of an op that is not known "elementwise".
+/// What kind of work an op is, for a reader: `op_kind_name`; of an op that is not known
+/// "elementwise".
 std::string_view op_kind(std::string_view op);
 
 }  // namespace braid

@@ -19,8 +19,8 @@ TEST(OpRole, HasAnOp) {
 }
 
 TEST(OpKind, HasANameForReaders) {
-  EXPECT_EQ(kind_name(OpKind::kProduct), "matrix products");
-  EXPECT_EQ(kind_name(OpKind::kCommunication), "communication");
+  EXPECT_EQ(op_kind_name(OpKind::kProduct), "matrix products");
+  EXPECT_EQ(op_kind_name(OpKind::kCommunication), "communication");
 }
 
 TEST(ValueRule, ByRowIsOfOperandsWithEqualRows) {

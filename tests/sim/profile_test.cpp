@@ -108,7 +108,7 @@ TEST(Profile, UnknownMissingAndWrongKeysAreNamed) {
 }
 
 TEST(Profile, BadTasksAreNamedWithTheirPlace) {
-  EXPECT_THAT(error_with("\"linear\":", "\"liner\":"), HasSubstr("tasks.liner: no op is called"));
+  EXPECT_THAT(error_with("\"linear\":", "\"liner\":"), HasSubstr("tasks.liner: unknown op"));
   EXPECT_THAT(error_with("\"ns\":1900", "\"ns\":0"),
               HasSubstr("tasks.linear[1].ns: expected an integer from 1"));
   EXPECT_THAT(error_with("\"spread\":0.02", "\"spread\":-1"), HasSubstr("tasks.linear[1].spread"));
