@@ -22,7 +22,10 @@ MAY_SEE = {
     "comm": ["base", "ir", "ops"],
     "trace": ["base", "ir", "ops"],
     "sim": ["base", "ir", "ops", "parallel", "comm", "trace"],
-    "passes": ["base", "ir", "ops", "model", "parallel", "memory", "comm", "sim/cost_model.h"],
+    # A pass says itself which keys of the run file it reads and what a search may set. Passes over all ranks simulate them.
+    # plan/choices.h, names of types of src/parallel in the run file, sees config and parallel alone.
+    "passes": ["base", "ir", "ops", "model", "parallel", "memory", "comm", "sim", "config/run_config.h",
+               "config/choices.h", "config/tensor_sites.h", "config/validate.h", "plan/choices.h"],
     # Executors allocate what the plan says; they do not plan.
     "backends": ["base", "ir", "ops", "comm", "trace", "memory/memory_plan.h"],
     "backends/cpu": ["base", "ir", "ops", "comm", "trace", "memory/memory_plan.h", "backends"],

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <iterator>
 #include <utility>
 
 #include "base/errors.h"
@@ -12,60 +13,57 @@
 namespace braid {
 namespace {
 
-/// What communicates beside a product.
-enum class SiteKind : uint8_t {
-  kGathered,     ///< the product reads what is gathered
-  kScattered,    ///< its result is summed over ranks, and its features may be cut
-  kColumnDgrad,  ///< its result is summed over ranks; what the wgrad reads may be gathered beside
-  kColumnWgrad,  ///< the sum of the dgrad's result may run beside
-};
+constexpr std::array kSites = {TensorSite{"qkv_fprop", TensorSiteKind::kGathered},
+                               TensorSite{"fc1_fprop", TensorSiteKind::kGathered},
+                               TensorSite{"logits_fprop", TensorSiteKind::kGathered},
+                               TensorSite{"proj_dgrad", TensorSiteKind::kGathered},
+                               TensorSite{"fc2_dgrad", TensorSiteKind::kGathered},
+                               TensorSite{"proj_fprop", TensorSiteKind::kScattered},
+                               TensorSite{"fc2_fprop", TensorSiteKind::kScattered},
+                               TensorSite{"qkv_dgrad", TensorSiteKind::kColumnDgrad},
+                               TensorSite{"fc1_dgrad", TensorSiteKind::kColumnDgrad},
+                               TensorSite{"logits_dgrad", TensorSiteKind::kColumnDgrad},
+                               TensorSite{"qkv_wgrad", TensorSiteKind::kColumnWgrad},
+                               TensorSite{"fc1_wgrad", TensorSiteKind::kColumnWgrad},
+                               TensorSite{"logits_wgrad", TensorSiteKind::kColumnWgrad}};
 
-struct Site {
-  std::string_view name;
-  SiteKind kind;
-};
-
-constexpr std::array kSites = {
-    Site{"qkv_fprop", SiteKind::kGathered},      Site{"fc1_fprop", SiteKind::kGathered},
-    Site{"logits_fprop", SiteKind::kGathered},   Site{"proj_dgrad", SiteKind::kGathered},
-    Site{"fc2_dgrad", SiteKind::kGathered},      Site{"proj_fprop", SiteKind::kScattered},
-    Site{"fc2_fprop", SiteKind::kScattered},     Site{"qkv_dgrad", SiteKind::kColumnDgrad},
-    Site{"fc1_dgrad", SiteKind::kColumnDgrad},   Site{"logits_dgrad", SiteKind::kColumnDgrad},
-    Site{"qkv_wgrad", SiteKind::kColumnWgrad},   Site{"fc1_wgrad", SiteKind::kColumnWgrad},
-    Site{"logits_wgrad", SiteKind::kColumnWgrad}};
-
-constexpr std::array<std::string_view, 4> kMethods = {"none", "bulk", "ring", "chunked"};
+constexpr std::array kMethods = {OverlapMethod::kNone, OverlapMethod::kBulk, OverlapMethod::kRing,
+                                 OverlapMethod::kChunked};
 
 /// Pieces of a product; above it a collective would be a message of latency only.
 constexpr int64_t kMaxSplits = 64;
 
-const Site* find_site(std::string_view name) {
-  const auto* const found = std::ranges::find(kSites, name, &Site::name);
+const TensorSite* find_site(std::string_view name) {
+  const auto* const found = std::ranges::find(kSites, name, &TensorSite::name);
   return found == kSites.end() ? nullptr : found;
 }
 
-std::span<const std::string_view> methods_of(SiteKind kind) {
-  static constexpr std::array<std::string_view, 2> kGathered = {"none", "ring"};
-  static constexpr std::array<std::string_view, 3> kScattered = {"none", "ring", "chunked"};
-  static constexpr std::array<std::string_view, 2> kWgrad = {"none", "bulk"};
+std::span<const OverlapMethod> methods_of(TensorSiteKind kind) {
+  static constexpr std::array kGathered = {OverlapMethod::kNone, OverlapMethod::kRing};
+  static constexpr std::array kScattered = {OverlapMethod::kNone, OverlapMethod::kRing,
+                                            OverlapMethod::kChunked};
+  static constexpr std::array kWgrad = {OverlapMethod::kNone, OverlapMethod::kBulk};
   switch (kind) {
-    case SiteKind::kGathered:
+    case TensorSiteKind::kGathered:
       return kGathered;
-    case SiteKind::kScattered:
+    case TensorSiteKind::kScattered:
       return kScattered;
-    case SiteKind::kColumnDgrad:
+    case TensorSiteKind::kColumnDgrad:
       return kMethods;
-    case SiteKind::kColumnWgrad:
+    case TensorSiteKind::kColumnWgrad:
       break;
   }
   return kWgrad;
 }
 
-bool contains(std::span<const std::string_view> names, std::string_view name) {
-  return std::ranges::find(names, name) != names.end();
-}
+/// An entry, not yet checked.
+struct Entry {
+  std::string site;
+  std::string method;
+  int64_t splits = TensorSiteChoice().splits;
+};
 
-TensorSiteChoice parse_choice(const std::string& entry) {
+Entry parse_entry(const std::string& entry) {
   const size_t equals = entry.find('=');
   if (equals == std::string::npos) {
     throw_config_error(
@@ -73,40 +71,43 @@ TensorSiteChoice parse_choice(const std::string& entry) {
         "method, such as \"fc2_fprop=ring\" or \"proj_fprop=chunked:4\"",
         quote(entry, 60));
   }
-  TensorSiteChoice choice{.site = entry.substr(0, equals), .method = entry.substr(equals + 1)};
-  const size_t colon = choice.method.find(':');
+  Entry parsed{.site = entry.substr(0, equals), .method = entry.substr(equals + 1)};
+  const size_t colon = parsed.method.find(':');
   if (colon != std::string::npos) {
-    const std::string number = choice.method.substr(colon + 1);
-    choice.method.resize(colon);
+    const std::string number = parsed.method.substr(colon + 1);
+    parsed.method.resize(colon);
     const char* const end = number.data() + number.size();
-    const auto [stop, error] = std::from_chars(number.data(), end, choice.splits);
-    if (choice.method != "chunked" || error != std::errc() || stop != end || choice.splits < 2 ||
-        choice.splits > kMaxSplits) {
+    const auto [stop, error] = std::from_chars(number.data(), end, parsed.splits);
+    if (parsed.method != overlap_method_name(OverlapMethod::kChunked) || error != std::errc() ||
+        stop != end || parsed.splits < 2 || parsed.splits > kMaxSplits) {
       throw_config_error(
           "overlap.tp_comm_overlap_sites: {}: only chunked takes a number of pieces, from 2 to {}, "
           "such as \"proj_fprop=chunked:4\"",
           quote(entry, 60), kMaxSplits);
     }
   }
-  return choice;
+  return parsed;
 }
 
-void check_choice(const TensorSiteChoice& choice, const std::string& entry) {
-  const Site* const site = find_site(choice.site);
+TensorSiteChoice parse_choice(const std::string& entry) {
+  Entry parsed = parse_entry(entry);
+  const TensorSite* const site = find_site(parsed.site);
   if (site == nullptr) {
     std::vector<std::string_view> names;
-    for (const Site& known : kSites) {
-      names.push_back(known.name);
-    }
+    std::ranges::transform(kSites, std::back_inserter(names), &TensorSite::name);
     throw_config_error("overlap.tp_comm_overlap_sites: {}: unknown site {} (known: {}){}",
-                       quote(entry, 60), quote(choice.site, 60), join(names, ", "),
-                       did_you_mean(choice.site, names));
+                       quote(entry, 60), quote(parsed.site, 60), join(names, ", "),
+                       did_you_mean(parsed.site, names));
   }
-  const std::span<const std::string_view> methods = methods_of(site->kind);
-  if (!contains(methods, choice.method)) {
+  const std::span<const OverlapMethod> methods = methods_of(site->kind);
+  const auto method = std::ranges::find(methods, parsed.method, overlap_method_name);
+  if (method == methods.end()) {
+    std::vector<std::string_view> names;
+    std::ranges::transform(methods, std::back_inserter(names), overlap_method_name);
     throw_config_error("overlap.tp_comm_overlap_sites: {}: {} may be {}, not {}", quote(entry, 60),
-                       choice.site, join(methods, ", "), quote(choice.method, 60));
+                       parsed.site, join(names, ", "), quote(parsed.method, 60));
   }
+  return {.site = std::move(parsed.site), .method = *method, .splits = parsed.splits};
 }
 
 const TensorSiteChoice* find_choice(std::span<const TensorSiteChoice> choices,
@@ -115,16 +116,17 @@ const TensorSiteChoice* find_choice(std::span<const TensorSiteChoice> choices,
   return found == choices.end() ? nullptr : &*found;
 }
 
-std::string_view method_at(std::span<const TensorSiteChoice> choices, std::string_view site) {
+OverlapMethod method_at(std::span<const TensorSiteChoice> choices, std::string_view site) {
   const TensorSiteChoice* const found = find_choice(choices, site);
-  return found == nullptr ? "none" : std::string_view(found->method);
+  return found == nullptr ? OverlapMethod::kNone : found->method;
 }
 
 /// Once a dgrad sends its result away in pieces, nothing is left for its wgrad to hide.
 void check_dgrads(const OverlapConfig& overlap, std::span<const TensorSiteChoice> choices) {
   for (const std::string name : {"qkv", "fc1", "logits"}) {
-    const std::string_view dgrad = method_at(choices, name + "_dgrad");
-    if ((dgrad != "ring" && dgrad != "chunked") || method_at(choices, name + "_wgrad") != "bulk") {
+    const OverlapMethod dgrad = method_at(choices, name + "_dgrad");
+    if ((dgrad != OverlapMethod::kRing && dgrad != OverlapMethod::kChunked) ||
+        method_at(choices, name + "_wgrad") != OverlapMethod::kBulk) {
       continue;
     }
     const std::string entry = name + "_wgrad=bulk";
@@ -134,7 +136,7 @@ void check_dgrads(const OverlapConfig& overlap, std::span<const TensorSiteChoice
         "overlap.{}: {}_wgrad would hide a sum that {}_dgrad = {} already sends in pieces; set "
         "{}\"{}_wgrad=none\" in overlap.tp_comm_overlap_sites",
         by_site ? "tp_comm_overlap_sites: " + entry : "tp_comm_bulk_wgrad = true", name, name,
-        dgrad, by_site ? "" : "overlap.tp_comm_bulk_wgrad = false, or ", name);
+        overlap_method_name(dgrad), by_site ? "" : "overlap.tp_comm_bulk_wgrad = false, or ", name);
   }
 }
 
@@ -158,12 +160,13 @@ void check_without_sequence_parallel(const OverlapConfig& overlap,
     }
   }
   for (const TensorSiteChoice& choice : choices) {
-    const bool is_dgrad = find_site(choice.site)->kind == SiteKind::kColumnDgrad;
-    if (choice.method == "ring" || (choice.method == "bulk" && is_dgrad)) {
+    const bool is_dgrad = find_site(choice.site)->kind == TensorSiteKind::kColumnDgrad;
+    if (choice.method == OverlapMethod::kRing ||
+        (choice.method == OverlapMethod::kBulk && is_dgrad)) {
       throw_config_error(
           "overlap.tp_comm_overlap_sites: {}={} splits or hides an all-gather or a reduce-scatter; "
           "{}",
-          choice.site, choice.method, kPossible);
+          choice.site, overlap_method_name(choice.method), kPossible);
     }
   }
 }
@@ -171,7 +174,8 @@ void check_without_sequence_parallel(const OverlapConfig& overlap,
 /// With sequence parallelism the pieces would be features of dx, columns of the weight.
 void check_chunked_dgrads(std::span<const TensorSiteChoice> choices) {
   for (const TensorSiteChoice& choice : choices) {
-    if (choice.method == "chunked" && find_site(choice.site)->kind == SiteKind::kColumnDgrad) {
+    if (choice.method == OverlapMethod::kChunked &&
+        find_site(choice.site)->kind == TensorSiteKind::kColumnDgrad) {
       throw_config_error(
           "overlap.tp_comm_overlap_sites: {}=chunked: with parallel.sequence_parallel = true, the "
           "pieces of a dgrad would be columns of the weight, which are not contiguous; set "
@@ -216,24 +220,32 @@ void check_is_read(const OverlapConfig& overlap, const ParallelConfig& parallel)
 
 }  // namespace
 
+std::string_view overlap_method_name(OverlapMethod method) {
+  constexpr std::array<std::string_view, 4> kNames = {"none", "bulk", "ring", "chunked"};
+  return kNames[static_cast<size_t>(method)];
+}
+
+std::span<const TensorSite> tensor_sites() {
+  return kSites;
+}
+
 std::vector<TensorSiteChoice> tensor_site_choices(const OverlapConfig& overlap) {
   std::vector<TensorSiteChoice> choices;
-  const auto add = [&](bool is_wanted, SiteKind kind, const char* method) {
-    for (const Site& site : kSites) {
+  const auto add = [&](bool is_wanted, TensorSiteKind kind, OverlapMethod method) {
+    for (const TensorSite& site : kSites) {
       if (is_wanted && site.kind == kind) {
         choices.push_back({.site = std::string(site.name), .method = method});
       }
     }
   };
-  add(overlap.tp_comm_overlap_ag, SiteKind::kGathered, "ring");
-  add(overlap.tp_comm_overlap_rs, SiteKind::kScattered, "chunked");
-  add(overlap.tp_comm_overlap_rs_dgrad, SiteKind::kColumnDgrad, "ring");
-  add(overlap.tp_comm_bulk_dgrad && !overlap.tp_comm_overlap_rs_dgrad, SiteKind::kColumnDgrad,
-      "bulk");
-  add(overlap.tp_comm_bulk_wgrad, SiteKind::kColumnWgrad, "bulk");
+  add(overlap.tp_comm_overlap_ag, TensorSiteKind::kGathered, OverlapMethod::kRing);
+  add(overlap.tp_comm_overlap_rs, TensorSiteKind::kScattered, OverlapMethod::kChunked);
+  add(overlap.tp_comm_overlap_rs_dgrad, TensorSiteKind::kColumnDgrad, OverlapMethod::kRing);
+  add(overlap.tp_comm_bulk_dgrad && !overlap.tp_comm_overlap_rs_dgrad, TensorSiteKind::kColumnDgrad,
+      OverlapMethod::kBulk);
+  add(overlap.tp_comm_bulk_wgrad, TensorSiteKind::kColumnWgrad, OverlapMethod::kBulk);
   for (const std::string& entry : overlap.tp_comm_overlap_sites) {
     TensorSiteChoice choice = parse_choice(entry);
-    check_choice(choice, entry);
     std::erase_if(choices, [&](const TensorSiteChoice& old) { return old.site == choice.site; });
     choices.push_back(std::move(choice));
   }

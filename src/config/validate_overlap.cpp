@@ -2,74 +2,64 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
 #include "base/errors.h"
 #include "base/text.h"
+#include "config/fields.h"
 #include "config/tensor_sites.h"
 #include "config/value.h"
 
 namespace braid {
 namespace {
 
-/// A key that one mode reads, and whether it is set to something else than its default.
-struct ManualKey {
-  std::string_view name;
-  bool is_set;
-  ConfigValue value;
-  bool needs_stages = true;  ///< it is about a pipeline of several stages
-};
+/// Keys of [overlap] that every mode reads, or that are checked where what they need is.
+constexpr std::array<std::string_view, 7> kNotOfManualAlone = {
+    "mode",        "cost",      "may_change_rounding", "list_schedule",
+    "comm_engine", "split_ops", "disable_passes"};
+constexpr std::string_view kTensorKeys = "tp_comm_";  // see validate_tensor_overlap
 
-std::array<ManualKey, 17> manual_keys(const OverlapConfig& overlap) {
-  const int64_t tail = overlap.overlap_grad_reduce_delayed_wgrad_layers;
-  const bool gather = overlap.overlap_param_gather;
-  const bool gather_early = overlap.overlap_param_gather_with_optimizer_step;
-  const bool align = overlap.align_param_gather;
-  const int64_t units = overlap.param_gather_prefetch_units;
-  const int64_t whole_units = overlap.param_gather_whole_units;
-  const bool context = overlap.overlap_context_comm;
-  const std::string& pairs = overlap.pair_forward_backward;
-  const bool comm = overlap.overlap_p2p_comm;
-  const bool flush = overlap.overlap_p2p_comm_warmup_flush;
-  const bool backward = overlap.overlap_p2p_backward_on_comm_stream;
-  const int64_t layers = overlap.overlap_p2p_wgrad_delayed_layer_number;
-  const bool whole = overlap.overlap_p2p_with_transformer_layer_wgrad;
-  const bool defer = overlap.defer_embedding_wgrad_compute;
-  const int64_t limit = overlap.wgrad_deferral_limit;
-  const bool fill = overlap.fill_cooldown;
-  return {{{"overlap_grad_reduce", overlap.overlap_grad_reduce, overlap.overlap_grad_reduce, false},
-           {"overlap_grad_reduce_delayed_wgrad_layers", tail != 0, tail, false},
-           {"overlap_param_gather", gather, gather, false},
-           {"overlap_param_gather_with_optimizer_step", gather_early, gather_early, false},
-           {"align_param_gather", align, align, false},
-           {"param_gather_prefetch_units", units != 1, units, false},
-           {"param_gather_whole_units", whole_units != 0, whole_units, false},
-           {"overlap_context_comm", context, context, false},
-           {"pair_forward_backward", pairs != "none", pairs, false},
-           {"overlap_p2p_comm", comm, comm},
-           {"overlap_p2p_comm_warmup_flush", flush, flush},
-           {"overlap_p2p_backward_on_comm_stream", backward, backward},
-           {"overlap_p2p_wgrad_delayed_layer_number", layers != 0, layers},
-           {"overlap_p2p_with_transformer_layer_wgrad", whole, whole},
-           {"defer_embedding_wgrad_compute", defer, defer},
-           {"wgrad_deferral_limit", limit != 0, limit},
-           {"fill_cooldown", fill, fill}}};
+/// Keys about a pipeline of several stages.
+constexpr std::array<std::string_view, 8> kOfStages = {"overlap_p2p_comm",
+                                                       "overlap_p2p_comm_warmup_flush",
+                                                       "overlap_p2p_backward_on_comm_stream",
+                                                       "overlap_p2p_wgrad_delayed_layer_number",
+                                                       "overlap_p2p_with_transformer_layer_wgrad",
+                                                       "defer_embedding_wgrad_compute",
+                                                       "wgrad_deferral_limit",
+                                                       "fill_cooldown"};
+
+bool contains(std::span<const std::string_view> names, std::string_view name) {
+  return std::ranges::find(names, name) != names.end();
 }
 
-void check_is_read(const OverlapConfig& overlap, const ParallelConfig& parallel) {
-  for (const ManualKey& key : manual_keys(overlap)) {
-    if (key.is_set && overlap.mode != "manual") {
+/// Whether mode = "manual" alone reads it, as it does every key that nothing else is said of.
+bool is_of_manual(const Field& field) {
+  return field.section == "overlap" && !contains(kNotOfManualAlone, field.name) &&
+         !field.name.starts_with(kTensorKeys);
+}
+
+void check_is_read(const RunConfig& config) {
+  const RunConfig defaults;
+  for (const Field& field : config_fields()) {
+    const auto value = is_of_manual(field) ? value_of(field, config) : std::nullopt;
+    if (value == std::nullopt || value == value_of(field, defaults)) {
+      continue;
+    }
+    if (config.overlap.mode != "manual") {
       throw_config_error(
           "overlap.{} = {}: is read with mode = \"manual\" only; mode is {}; set overlap.mode = "
           "\"manual\" or remove the key",
-          key.name, to_text(key.value), quote(overlap.mode));
+          field.name, to_text(*value), quote(config.overlap.mode));
     }
-    if (key.is_set && key.needs_stages && parallel.pipeline == 1) {
+    if (contains(kOfStages, field.name) && config.parallel.pipeline == 1) {
       throw_config_error(
           "overlap.{} = {}: needs messages between pipeline stages, but parallel.pipeline = 1; set "
           "parallel.pipeline above 1 or remove the key",
-          key.name, to_text(key.value));
+          field.name, to_text(*value));
     }
   }
 }
@@ -316,7 +306,7 @@ void check_shared_gpus(const RunConfig& config) {
 void validate_overlap(const RunConfig& config) {
   const OverlapConfig& overlap = config.overlap;
   check_permission(overlap);
-  check_is_read(overlap, config.parallel);
+  check_is_read(config);
   check_gathers(overlap, config.parallel);
   check_context(overlap, config.parallel);
   check_pairs(config);

@@ -1,162 +1,187 @@
 #include "passes/pipeline.h"
 
+#include <algorithm>
+#include <iterator>
+#include <mutex>
+#include <string>
+
+#include "base/errors.h"
+#include "base/text.h"
 #include "passes/context/context_ring.h"
+#include "passes/context/cut_exchanges.h"
 #include "passes/context/delay_context_wgrad.h"
+#include "passes/context/split_exchange.h"
+#include "passes/gradients/delay_last_wgrad.h"
 #include "passes/gradients/overlap_grad_reduce.h"
+#include "passes/gradients/prefetch_parameters.h"
+#include "passes/memory/offload.h"
+#include "passes/memory/recompute.h"
+#include "passes/pipeline/defer_head_wgrad.h"
+#include "passes/pipeline/delay_wgrad.h"
+#include "passes/pipeline/fill_cooldown.h"
+#include "passes/pipeline/p2p_streams.h"
+#include "passes/pipeline/pair_forward_backward.h"
 #include "passes/remove_identities.h"
+#include "passes/schedule/schedule_step.h"
+#include "passes/streams/assign_streams.h"
+#include "passes/streams/comm_engine.h"
 #include "passes/streams/insert_events.h"
+#include "passes/tensor/bulk_overlap.h"
+#include "passes/tensor/fuse_swiglu.h"
+#include "passes/tensor/halve_forward.h"
+#include "passes/tensor/ring_exchange.h"
+#include "passes/tensor/split_ops.h"
 
 namespace braid {
+namespace {
 
-std::vector<Pass> default_pipeline(const PipelineOptions& options) {
+/// The list of braid itself.
+std::vector<Pass> own_passes(const PipelineOptions& options) {
   return {
-      {.name = "remove_identities",
-       .summary = "Removes sums over one rank, copies of a range onto itself, and identities.",
-       .run = [](Program program,
-                 const PassContext&) { return remove_identities(std::move(program)); }},
-      {.name = "recompute",
-       .summary = "Makes activations again in the backward instead of keeping them.",
-       .run = [recompute_options = options.recompute](
-                  Program program,
-                  const PassContext&) { return recompute(std::move(program), recompute_options); }},
+      // First: it knows exchanges as they are built, three tasks in a row.
+      cut_exchanges_pass(),
+      remove_identities_pass(),
+      recompute_pass(options),
       // After recompute: what is made again need not be moved.
-      {.name = "offload",
-       .summary = "Moves activations to the host between forward and backward.",
-       .run = [offload_options = options.offload](
-                  Program program,
-                  const PassContext&) { return offload(std::move(program), offload_options); }},
+      offload_pass(options),
       // After what knows activations as wholes.
-      {.name = "split_exchange",
-       .summary = "Cuts what is around the exchanges of heads between context ranks, so that they "
-                  "run under it.",
-       .run =
-           [split = options.split_exchange](Program program, const PassContext& context) {
-             return split_exchange(std::move(program), split, context);
-           },
-       .changes_rounding = true},
+      split_exchange_pass(options),
       // After what knows activations as wholes, in front of ring_exchange, which takes each half.
-      {.name = "halve_forward",
-       .summary = "Weaves the halves of a microbatch's forward, so that each hides the other's "
-                  "tensor communication.",
-       .run =
-           [halves = options.halve_forward](Program program, const PassContext& context) {
-             return halve_forward(std::move(program), halves, context);
-           },
-       .changes_rounding = true},
+      halve_forward_pass(options),
       // After recompute, which decides what is gathered again.
-      {.name = "ring_exchange",
-       .summary = "Cuts products and the tensor communication that they depend on into pieces that "
-                  "overlap.",
-       .run = [ring = options.ring_exchange](
-                  Program program,
-                  const PassContext&) { return ring_exchange(std::move(program), ring); },
-       .changes_rounding = true},
+      ring_exchange_pass(options),
       // In front of overlap_grad_reduce: a reduction follows the weight gradients that it needs.
-      {.name = "delay_wgrad",
-       .summary =
-           "Moves weight gradients behind the message to the stage before, so that they hide "
-           "it.",
-       .run = [delay = options.delay_wgrad](
-                  Program program,
-                  const PassContext&) { return delay_wgrad(std::move(program), delay); }},
-      {.name = "delay_last_wgrad",
-       .summary = "Moves weight gradients of the first layers behind the embedding's, so that they "
-                  "hide the reduction of that.",
-       .run = [delay = options.delay_last_wgrad](
-                  Program program,
-                  const PassContext&) { return delay_last_wgrad(std::move(program), delay); }},
-      {.name = "defer_head_wgrad",
-       .summary = "Moves weight gradients of the output projection into the bubble behind the last "
-                  "backward.",
-       .run = [defer = options.defer_head_wgrad](
-                  Program program,
-                  const PassContext&) { return defer_head_wgrad(std::move(program), defer); }},
-      {.name = "fill_cooldown",
-       .summary =
-           "Moves weight gradients of the last backwards to where a rank waits for the stages "
-           "in front of it.",
-       .run = [fill = options.fill_cooldown](
-                  Program program,
-                  const PassContext&) { return fill_cooldown(std::move(program), fill); }},
+      delay_wgrad_pass(options),
+      delay_last_wgrad_pass(options),
+      defer_head_wgrad_pass(options),
+      fill_cooldown_pass(options),
       // Behind what moves weight gradients out of their jobs.
-      {.name = "delay_context_wgrad",
-       .summary = "Moves weight gradients behind the exchanges between context ranks that their "
-                  "backward waits for, so that they hide them.",
-       .run =
-           [](Program program, const PassContext& context) {
-             return delay_context_wgrad(std::move(program), context);
-           }},
+      delay_context_wgrad_pass(),
       // Behind what moves weight gradients away, in front of what takes streams as they are.
-      {.name = "bulk_overlap",
-       .summary = "Starts tensor communication early, beside a product that does not depend on it.",
-       .run = [bulk = options.bulk_overlap](
-                  Program program,
-                  const PassContext&) { return bulk_overlap(std::move(program), bulk); }},
+      bulk_overlap_pass(options),
       // Behind what orders tasks within a job, in front of what goes by the order of jobs' tasks.
-      {.name = "pair_forward_backward",
-       .summary = "Weaves a forward and a backward, or two halves of a microbatch, so that each "
-                  "hides the other's tensor and context communication.",
-       .run =
-           [pairs = options.pair_forward_backward](Program program, const PassContext& context) {
-             return pair_forward_backward(std::move(program), pairs, context);
-           }},
+      pair_forward_backward_pass(options),
       // Behind what decides what runs beside what, in front of what goes by where gradients are
       // ready.
-      {.name = "split_ops",
-       .summary = "Cuts tasks so that a part of them runs in a wait for tensor communication.",
-       .run =
-           [split = options.split_ops](Program program, const PassContext& context) {
-             return split_ops(std::move(program), split, context);
-           },
-       .changes_rounding = true},
-      {.name = "overlap_grad_reduce",
-       .summary = "Moves each gradient communication to where its gradient is ready, so that it "
-                  "runs under the rest of the backward.",
-       .run = [](Program program,
-                 const PassContext&) { return overlap_grad_reduce(std::move(program)); }},
+      split_ops_pass(options),
+      overlap_grad_reduce_pass(),
       // Behind overlap_grad_reduce, with whose reductions gathers take turns on one stream.
-      {.name = "prefetch_parameters",
-       .summary = "Starts gathers of weights a unit early, so that they run under the compute of "
-                  "the units before.",
-       .run =
-           [prefetch = options.prefetch_parameters](Program program, const PassContext&) {
-             return prefetch_parameters(std::move(program), prefetch);
-           }},
-      {.name = "context_ring",
-       .summary = "Lets keys and values go on to the next context rank while attention to those "
-                  "that are here is computed.",
-       .run = [](Program program, const PassContext&) { return context_ring(std::move(program)); }},
+      prefetch_parameters_pass(options),
+      context_ring_pass(),
       // Behind all that moves tasks within jobs, whose beginnings it looks for.
-      {.name = "p2p_streams",
-       .summary = "Takes messages between pipeline stages beside compute, a job ahead.",
-       .run = [p2p = options.p2p_streams](
-                  Program program,
-                  const PassContext&) { return p2p_streams(std::move(program), p2p); }},
-      {.name = "assign_streams",
-       .summary = "Places communication and copies to and from the host on streams of their own.",
-       .run = [assign = options.assign_streams](
-                  Program program,
-                  const PassContext&) { return assign_streams(std::move(program), assign); }},
+      p2p_streams_pass(options),
+      assign_streams_pass(options),
       // Behind what looks for reductions, which it may take apart.
-      {.name = "comm_engine",
-       .summary =
-           "Chooses whether multiprocessors or copy engines move the bytes of communication.",
-       .run =
-           [engine = options.comm_engine](Program program, const PassContext& context) {
-             return comm_engine(std::move(program), engine, context);
-           }},
+      comm_engine_pass(options),
       // Behind what knows products and activations as two tasks: nearly everything.
-      {.name = "fuse_swiglu",
-       .summary = "Makes a product and the SwiGLU, or SwiGLU's backward, beside it one task.",
-       .run = [fuse = options.fuse_swiglu](
-                  Program program,
-                  const PassContext&) { return fuse_swiglu(std::move(program), fuse); }},
-      {.name = "insert_events",
-       .summary = "Turns dependencies between streams into as few events and waits as are needed.",
-       .run = [](Program program, const PassContext&) { return insert_events(std::move(program)); },
-       .why_required = "tasks of different streams would run unordered",
-       .places_events = true},
+      fuse_swiglu_pass(options),
+      insert_events_pass(),
+      // Over all ranks at once. list_schedule goes by the engines that it has chosen itself.
+      list_schedule_pass(options),
+      choose_engines_pass(options),
   };
+}
+
+/// A pass of another program.
+struct Addition {
+  uint64_t id = 0;
+  MakePass make;
+  PassSide side = PassSide::kAfter;
+  std::string neighbour;
+};
+
+class Additions {
+ public:
+  uint64_t add(Addition addition) {
+    const std::lock_guard lock(mutex_);
+    addition.id = ++last_id_;
+    additions_.push_back(std::move(addition));
+    return last_id_;
+  }
+
+  void remove(uint64_t id) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(additions_, [&](const Addition& it) { return it.id == id; });
+  }
+
+  std::vector<Addition> all() const {
+    const std::lock_guard lock(mutex_);
+    return additions_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<Addition> additions_;
+  uint64_t last_id_ = 0;
+};
+
+Additions& additions() {
+  static Additions all;
+  return all;
+}
+
+void check_has_one_run(const Pass& pass) {
+  if (static_cast<bool>(pass.run) == static_cast<bool>(pass.run_all)) {
+    throw_config_error("pass {}: must have one of `run` and `run_all`", quote(pass.name));
+  }
+}
+
+void insert(Pass pass, const Addition& addition, std::vector<Pass>& passes) {
+  check_has_one_run(pass);
+  std::vector<std::string_view> names;
+  std::ranges::transform(passes, std::back_inserter(names), &Pass::name);
+  const auto place = std::ranges::find(names, addition.neighbour) - names.begin();
+  if (place == std::ssize(names)) {
+    throw_config_error("cannot add pass {} beside {}: there is no such pass (there are {}){}",
+                       quote(pass.name), quote(addition.neighbour), join(names, ", "),
+                       did_you_mean(addition.neighbour, names));
+  }
+  if (std::ranges::find(names, pass.name) != names.end()) {
+    throw_config_error("cannot add pass {}: there is one of that name", quote(pass.name));
+  }
+  passes.insert(passes.begin() + place + (addition.side == PassSide::kAfter ? 1 : 0),
+                std::move(pass));
+  const auto is_over_all = [](const Pass& it) { return static_cast<bool>(it.run_all); };
+  if (!std::ranges::is_partitioned(passes, std::not_fn(is_over_all))) {
+    throw_config_error(
+        "cannot add a pass {} {}: passes over all ranks run behind those over one rank",
+        addition.side == PassSide::kAfter ? "after" : "before", quote(addition.neighbour));
+  }
+}
+
+std::vector<Pass> keep_if(std::vector<Pass> passes, bool over_all) {
+  std::erase_if(passes,
+                [&](const Pass& pass) { return static_cast<bool>(pass.run_all) != over_all; });
+  return passes;
+}
+
+}  // namespace
+
+std::vector<Pass> default_pipeline(const PipelineOptions& options) {
+  std::vector<Pass> passes = own_passes(options);
+  for (const Addition& addition : additions().all()) {
+    insert(addition.make(options), addition, passes);
+  }
+  return passes;
+}
+
+std::vector<Pass> rank_passes(std::vector<Pass> passes) {
+  return keep_if(std::move(passes), false);
+}
+
+std::vector<Pass> all_ranks_passes(std::vector<Pass> passes) {
+  return keep_if(std::move(passes), true);
+}
+
+AddedPass add_pass(MakePass make, PassSide side, std::string_view neighbour) {
+  const Addition addition{.make = make, .side = side, .neighbour = std::string(neighbour)};
+  std::vector<Pass> passes = default_pipeline();
+  insert(make({}), addition, passes);  // throws here and not when a run is planned
+  return AddedPass(additions().add(addition));
+}
+
+AddedPass::~AddedPass() {
+  additions().remove(id_);
 }
 
 }  // namespace braid

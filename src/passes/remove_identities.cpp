@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ops/op.h"
+#include "passes/pipeline_options.h"
 
 namespace braid {
 namespace {
@@ -145,6 +146,12 @@ PassResult remove_identities(Program program) {
     return {std::move(program), std::move(report)};
   }
   return {select_tasks(program, kept), std::move(report)};
+}
+
+Pass remove_identities_pass() {
+  return {.name = "remove_identities",
+          .summary = "Removes sums over one rank, copies of a range onto itself, and identities.",
+          .run = run_of(remove_identities)};
 }
 
 }  // namespace braid

@@ -21,4 +21,6 @@ namespace braid {
 /// collectives".
 PassResult remove_identities(Program program);
 
+Pass remove_identities_pass();
+
 }  // namespace braid

@@ -5,13 +5,16 @@
 #include <filesystem>
 #include <iterator>
 #include <optional>
+#include <set>
 
 #include "base/errors.h"
 #include "base/file.h"
 #include "base/text.h"
 #include "ir/text.h"
 #include "ir/verify.h"
+#include "parallel/verify_ranks.h"
 #include "passes/analysis/step_meaning.h"
+#include "passes/analysis/work_coverage.h"
 
 namespace braid {
 namespace {
@@ -89,17 +92,24 @@ void verify_after(const Program& program, Ordering ordering, std::string_view af
   }
 }
 
-/// Holds what a pass makes of a program against what it was: the same bits, unless the pass may
-/// change rounding.
+/// Holds what a pass makes of a program against what it was: the same bits, or, if the pass may
+/// change rounding, products that cover the same elements.
 class MeaningCheck {
  public:
   explicit MeaningCheck(const Program& program) : meaning_(program) {}
+
+  /// In front of a pass that may change rounding.
+  void note_coverage(const Program& program) {
+    ops_ = WorkCoverage::ops_in(program);
+    coverage_.emplace(program, ops_);
+  }
 
   /// Throws InternalError naming pass, buffers and dump if the program computes something else now.
   void check(const Pass& pass, const Program& program, const Dumper& dumper) {
     StepMeaning meaning(program);
     const std::vector<Violation> violations =
-        pass.changes_rounding ? std::vector<Violation>()
+        pass.changes_rounding ? compare_coverage(*coverage_, program, WorkCoverage(program, ops_))
+        : pass.splits_calls   ? std::vector<Violation>()
                               : compare_meaning(meaning_, program, meaning, kMaxShown);
     if (!violations.empty()) {
       std::vector<std::string_view> lines;
@@ -115,6 +125,8 @@ class MeaningCheck {
   static constexpr size_t kMaxShown = 4;
 
   StepMeaning meaning_;
+  std::set<std::string> ops_;  // whose coverage is looked at
+  std::optional<WorkCoverage> coverage_;
 };
 
 std::string why_skipped(const Pass& pass, const PassContext& context, const RunOptions& options) {
@@ -123,6 +135,10 @@ std::string why_skipped(const Pass& pass, const PassContext& context, const RunO
   }
   return pass.changes_rounding && !context.may_change_rounding ? "not permitted to change rounding"
                                                                : std::string();
+}
+
+PassRecord skipped(const Pass& pass, std::string reason) {
+  return {pass.name, true, 0, {false, 0, std::move(reason)}};
 }
 
 /// Runs one pass that is not skipped, and takes the program over into `program`.
@@ -136,7 +152,63 @@ PassRecord run_pass(const Pass& pass, Program& program, const PassContext& conte
           std::move(result.report)};
 }
 
+PassRecord run_pass(const Pass& pass, AllRanks& all, const PassContext& context) {
+  using Clock = std::chrono::steady_clock;
+  const auto begin = Clock::now();
+  PassReport report = pass.run_all(all, context);
+  const auto duration = Clock::now() - begin;
+  return {pass.name, false, std::chrono::duration_cast<std::chrono::nanoseconds>(duration).count(),
+          std::move(report)};
+}
+
+/// Holds the programs of all ranks against what they were.
+class AllRanksCheck {
+ public:
+  AllRanksCheck(const AllRanks& all, const RunOptions& options) : all_(all), options_(options) {
+    for (const Program* const program : all.ranks.programs) {
+      dumpers_.emplace_back(dump_folder_of(options.dump_folder, *program));
+      if (options.verify) {
+        meanings_.emplace_back(*program);
+      }
+    }
+    fits_ = options.verify && verify_ranks(all.ranks).empty();
+  }
+
+  /// In front of the pass.
+  void note_coverage(const Pass& pass) {
+    for (size_t i = 0; pass.changes_rounding && i < meanings_.size(); ++i) {
+      meanings_[i].note_coverage(*all_.ranks.programs[i]);
+    }
+  }
+
+  /// The pass is the one with that number in its list. Throws InternalError naming it.
+  void check(const Pass& pass, size_t number, bool is_changed) {
+    for (size_t i = 0; i < all_.ranks.programs.size(); ++i) {
+      const Program& program = *all_.ranks.programs[i];
+      dumpers_[i].dump(number, pass.name, program, is_changed);
+      if (options_.verify && is_changed) {
+        verify_after(program, Ordering::kEvents, fmt::format("pass {}", pass.name), dumpers_[i]);
+        meanings_[i].check(pass, program, dumpers_[i]);
+      }
+    }
+    if (fits_ && is_changed) {
+      verify_ranks_or_throw(all_.ranks, fmt::format("pass {}", pass.name));
+    }
+  }
+
+ private:
+  const AllRanks& all_;
+  const RunOptions& options_;
+  std::vector<Dumper> dumpers_;  // by planned rank
+  std::vector<MeaningCheck> meanings_;
+  bool fits_ = false;  // ranks that stand for others need not fit together: then none are looked at
+};
+
 }  // namespace
+
+std::string dump_folder_of(const std::string& folder, const Program& program) {
+  return folder.empty() ? folder : fmt::format("{}/rank{}.{}", folder, program.rank, program.name);
+}
 
 PipelineResult run_passes(Program program, std::span<const Pass> passes, const PassContext& context,
                           const RunOptions& options) {
@@ -154,10 +226,18 @@ PipelineResult run_passes(Program program, std::span<const Pass> passes, const P
   if (options.verify) {
     meaning.emplace(program);
   }
+  bool has_events = false;
   for (const Pass& pass : passes) {
-    if (std::string reason = why_skipped(pass, context, options); !reason.empty()) {
-      records.push_back({pass.name, true, 0, {false, 0, std::move(reason)}});
+    if (pass.run_all) {
       continue;
+    }
+    has_events = pass.places_events;
+    if (std::string reason = why_skipped(pass, context, options); !reason.empty()) {
+      records.push_back(skipped(pass, std::move(reason)));
+      continue;
+    }
+    if (meaning && pass.changes_rounding) {
+      meaning->note_coverage(program);
     }
     records.push_back(run_pass(pass, program, context));
     dumper.dump(records.size(), pass.name, program, records.back().report.changed);
@@ -167,10 +247,31 @@ PipelineResult run_passes(Program program, std::span<const Pass> passes, const P
       meaning->check(pass, program, dumper);
     }
   }
-  if (passes.empty() || !passes.back().places_events) {
+  if (!has_events) {
     verify(Ordering::kEvents, "the last pass");
   }
   return {std::move(program), std::move(records)};
+}
+
+std::vector<PassRecord> run_all_passes(AllRanks& all, std::span<const Pass> passes,
+                                       const PassContext& context, const RunOptions& options) {
+  check_disabled(passes, options.disabled_passes);
+  AllRanksCheck check(all, options);
+  std::vector<PassRecord> records;
+  for (size_t i = 0; i < passes.size(); ++i) {
+    const Pass& pass = passes[i];
+    if (!pass.run_all) {
+      continue;
+    }
+    if (std::string reason = why_skipped(pass, context, options); !reason.empty()) {
+      records.push_back(skipped(pass, std::move(reason)));
+      continue;
+    }
+    check.note_coverage(pass);
+    records.push_back(run_pass(pass, all, context));
+    check.check(pass, i + 1, records.back().report.changed);
+  }
+  return records;
 }
 
 }  // namespace braid

@@ -7,28 +7,27 @@
 #include "parallel/parallel_options.h"
 #include "passes/pass.h"
 #include "passes/pipeline.h"
+#include "passes/pipeline/pair_choice.h"
 
 namespace braid {
 
 /// What section [overlap] means for the passes.
 struct OverlapSetup {
   PipelineOptions options;  ///< of the passes that overlap; the others' are default
-  std::vector<std::string> disabled_passes;  ///< that the mode or a key turns off
+  std::vector<std::string> disabled_passes;  ///< over one rank, that the mode or a key turns off
   PassContext context;  ///< rounding may change where a key asks for what may change it
 };
 
-/// The one place where keys of [overlap] become options of passes. "auto" takes the defaults of the
-/// passes' options; "manual" what the overlap_ keys say; "off" turns every pass off that only
-/// overlaps. `overlap` must be validated. Passes named in overlap.disable_passes are not listed
-/// here.
+/// The one place where keys of [overlap] become options of passes, by what each pass says of
+/// itself. "auto" takes the defaults of the passes' options; "manual" what their keys say; "off"
+/// turns every pass off that only overlaps. `overlap` must be validated. Passes named in
+/// overlap.disable_passes are not listed here.
 OverlapSetup overlap_setup(const OverlapConfig& overlap);
+
+/// Whether the mode and the pass's keys ask for it.
+bool is_on(const Pass& pass, const OverlapConfig& overlap);
 
 /// When updated weights are gathered: what passes cannot choose, since it may be in another step.
 WeightGather weight_gather(const OverlapConfig& overlap);
-
-/// Which jobs the schedule brings together for pass pair_forward_backward.
-JobPairs job_pairs(const OverlapConfig& overlap);
-/// Whether pass halve_forward is asked for.
-bool halves_forwards(const OverlapConfig& overlap);
 
 }  // namespace braid

@@ -17,8 +17,8 @@
 #include "parallel/paired_jobs.h"
 #include "parallel/step_program.h"
 #include "parallel/verify_ranks.h"
-#include "passes/context/cut_exchanges.h"
 #include "passes/pipeline.h"
+#include "passes/pipeline/pair_forward_backward.h"
 #include "plan/model_setup.h"
 #include "plan/overlap_setup.h"
 #include "plan/schedule_plan.h"
@@ -34,15 +34,6 @@ struct PassInput {
   const CostModel* cost_model = nullptr;
   bool verify = true;
 };
-
-/// Passes that section [overlap] turns off, and those that the user names.
-std::vector<std::string> disabled_passes(const PassInput& input, const DebugOptions& debug) {
-  std::vector<std::string> disabled = input.setup.disabled_passes;
-  for (const auto* names : {&input.disabled_by_key, &debug.disabled_passes}) {
-    disabled.insert(disabled.end(), names->begin(), names->end());
-  }
-  return disabled;
-}
 
 /// Names the option, which the pass runner does not know.
 std::string disabling_options(const PassInput& input, const DebugOptions& debug) {
@@ -104,45 +95,29 @@ std::vector<int> planned_ranks(const PlanOptions& options, const Mesh& mesh) {
   return ranks;
 }
 
-PipelineResult run_pipeline(Program program, const PipelineOptions& passes,
+PipelineResult run_pipeline(Program program, std::span<const Pass> passes,
                             const PassContext& context, const RunOptions& options,
                             const std::string& option_names) {
   try {
-    return run_passes(std::move(program), default_pipeline(passes), context, options);
+    return run_passes(std::move(program), passes, context, options);
   } catch (const ConfigError& error) {
     throw_config_error("{}: {}", option_names, error.what());
   }
-}
-
-const CostModel& schedule_costs(const OverlapConfig& overlap, const CostModel* costs) {
-  if (costs == nullptr && overlap.list_schedule) {
-    throw_config_error(
-        "overlap.list_schedule = true: orders tasks by their durations, but overlap.cost is empty; "
-        "remove the key, or set overlap.cost to a cluster like \"h200x8\"");
-  }
-  if (costs == nullptr) {
-    throw_config_error(
-        "overlap.comm_engine = \"hidden\": compares durations of tasks, but overlap.cost is empty; "
-        "set overlap.comm_engine = \"auto\", or set overlap.cost to a cluster like \"h200x8\"");
-  }
-  return *costs;
 }
 
 RankPlan plan_with_passes(PassInput input) {
   const DebugOptions debug = read_debug_options();
   PassContext context = input.setup.context;
   context.cost_model = input.cost_model;
+  const std::vector<Pass> passes = default_pipeline(input.setup.options);
+  RunOptions options{.disabled_passes = disabled_passes(input.setup, input.disabled_by_key, debug),
+                     .verify = debug.verify.value_or(input.verify)};
   RankPlan plan;
   for (size_t i = 0; i < input.programs.size(); ++i) {
     Program& program = input.programs[i];
-    RunOptions options{.disabled_passes = disabled_passes(input, debug),
-                       .verify = debug.verify.value_or(input.verify)};
-    if (!debug.dump_program_folder.empty()) {
-      options.dump_folder =
-          fmt::format("{}/rank{}.{}", debug.dump_program_folder, program.rank, program.name);
-    }
-    PipelineResult result = run_pipeline(std::move(program), input.setup.options, context, options,
-                                         disabling_options(input, debug));
+    options.dump_folder = dump_folder_of(debug.dump_program_folder, program);
+    PipelineResult result =
+        run_pipeline(std::move(program), passes, context, options, disabling_options(input, debug));
     plan.programs.push_back(std::move(result.program));
     if (i == kTrainProgram) {
       plan.passes = std::move(result.records);
@@ -179,9 +154,6 @@ std::vector<Program> build_programs(const RunSpec& run, const ParameterLayout& l
                                          .sequence = run.config.train.sequence,
                                          .dtype = dtype,
                                          .parallel = run.parallel}));
-  if (run.mesh.sizes().context > 1) {
-    std::ranges::transform(programs, programs.begin(), cut_exchanges);
-  }
   return programs;
 }
 
@@ -192,7 +164,7 @@ RankPlan plan_rank(const RunSpec& run, int rank, const PlanOptions& options) {
                   .disabled_by_key = run.config.overlap.disable_passes,
                   .cost_model = options.cost_model,
                   .verify = options.verify};
-  input.setup.options.pair_forward_backward.pairs =
+  input.setup.options.of<PairForwardBackwardOptions>().pairs =
       paired_jobs(run.schedule(), run.mesh.position(rank).pipeline);
   RankPlan plan = plan_with_passes(std::move(input));
   plan.layout = std::move(layout);
@@ -253,9 +225,10 @@ RunPlan plan_run(const RunSpec& run, const PlanOptions& given_options) {
     plan.ranks.push_back(plan_rank(run, rank, options));
   }
   if (is_ordered) {
-    schedule_kinds(plan, run, schedule_costs(run.config.overlap, options.cost_model),
-                   options.verify);
+    schedule_kinds(plan, run, options.cost_model, options.verify);
     plan.ranks.erase(plan.ranks.begin() + static_cast<ptrdiff_t>(num_wanted), plan.ranks.end());
+  } else {
+    note_unscheduled(plan, run.config.overlap);
   }
   const bool all = options.ranks.empty() && !options.one_rank_per_stage;
   if (all && ranks.size() > 1 && read_debug_options().verify.value_or(true)) {

@@ -6,6 +6,11 @@
 #include "base/errors.h"
 #include "config/validate.h"
 #include "parallel/parameter_layout.h"
+#include "passes/memory/offload.h"
+#include "passes/memory/recompute.h"
+#include "passes/pipeline/fill_cooldown.h"
+#include "passes/tensor/fuse_swiglu.h"
+#include "passes/tensor/halve_forward.h"
 #include "plan/model_setup.h"
 #include "plan/parallel_setup.h"
 #include "plan/run_costs.h"
@@ -68,16 +73,18 @@ OverlapSetup passes_of(const RunConfig& config) {
   const MemoryConfig& memory = config.memory;
   OverlapSetup passes = overlap_setup(config.overlap);
   PipelineOptions& options = passes.options;
-  options.recompute = {.policy = recompute_policy(choice<RecomputeChoice>(memory.recompute)),
-                       .num_layers = memory.recompute_layers};
-  options.fill_cooldown.recompute = options.recompute;
-  options.offload = {.num_layers = memory.offload_layers,
-                     .prefetch_layers = memory.offload_prefetch_layers,
-                     .min_bytes = memory.offload_min_bytes};
-  options.fuse_swiglu = {.enabled = fuses_swiglu(config)};
-  options.halve_forward = {.rows = halves_forwards(config.overlap)
-                                       ? config.train.microbatch * config.train.sequence
-                                       : 0};
+  const RecomputeOptions recompute{
+      .policy = recompute_policy(choice<RecomputeChoice>(memory.recompute)),
+      .num_layers = memory.recompute_layers};
+  options.of<RecomputeOptions>() = recompute;
+  options.of<FillCooldownOptions>().recompute = recompute;
+  options.of<OffloadOptions>() = {.num_layers = memory.offload_layers,
+                                  .prefetch_layers = memory.offload_prefetch_layers,
+                                  .min_bytes = memory.offload_min_bytes};
+  options.of<FuseSwigluOptions>() = {.enabled = fuses_swiglu(config)};
+  options.of<HalveForwardOptions>() = {.rows = halves_forwards(config.overlap)
+                                                   ? config.train.microbatch * config.train.sequence
+                                                   : 0};
   return passes;
 }
 

@@ -1,413 +1,75 @@
 #include "plan/schedule_plan.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <array>
-#include <chrono>
+#include <cstdint>
 #include <map>
-#include <memory>
-#include <optional>
-#include <span>
-#include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
-#include "base/env.h"
 #include "base/errors.h"
-#include "base/text.h"
-#include "ir/verify.h"
-#include "memory/quick_plan.h"
-#include "passes/rearrange.h"
-#include "passes/streams/insert_events.h"
-#include "plan/choices.h"
-#include "plan/choose_engines.h"
+#include "passes/all_ranks.h"
+#include "passes/runner.h"
+#include "passes/schedule/schedule_step.h"
 #include "plan/memory_needs.h"
-#include "plan/microbatch_pairs.h"
-#include "plan/order_figures.h"
-#include "sim/list_schedule.h"
-#include "sim/simulate.h"
 
 namespace braid {
 namespace {
 
-constexpr VerifyRanksOptions kOneOrder{.one_order_of_collectives = true,
-                                       .one_order_of_messages = true};
-
-/// Beyond so many tasks, of all programs, each order takes some tenths of a second or more.
-constexpr size_t kManyTasks = 20'000;
-
-/// How much slower than the fastest an order may be that needs less memory.
-constexpr double kWorthMemory = 0.005;
-
-/// Orders that turn out not to fit are tried again so often, with less memory.
-constexpr int kMaxRetries = 3;
-
-bool hides_copies(const OverlapConfig& overlap) {
-  return choice<EngineChoice>(overlap.comm_engine) == EngineChoice::kHidden;
+bool is_named(const std::vector<std::string>& names, std::string_view pass) {
+  return std::ranges::find(names, pass) != names.end();
 }
 
-RankPrograms with_programs(const RankPrograms& ranks, std::span<const Program> programs) {
-  RankPrograms result = ranks;
-  for (size_t i = 0; i < programs.size(); ++i) {
-    result.programs[i] = &programs[i];
-  }
-  return result;
+PassReport nothing_asked_for(AllRanks&, const PassContext&) {
+  return {false, 0, "not asked for"};
 }
 
-/// An order of all ranks that has been tried.
-struct Candidate {
-  std::vector<Program> programs;  // by planned rank
-  MovedWgrads moved;
-  int64_t num_copied = 0;  // communications that copy engines have been chosen for
-  int64_t step_ns = 0;
-  size_t way = 0;  // to fill waits
-};
-
-class PlanScheduler {
- public:
-  PlanScheduler(RunPlan& plan, const RunSpec& run, const CostModel& model, bool verify)
-      : plan_(plan),
-        model_(model),
-        verify_(verify),
-        orders_(run.config.overlap.list_schedule),
-        chooses_engines_(hides_copies(run.config.overlap)),
-        ranks_(rank_programs(plan)) {
-    is_one_order_ = verify_ranks(ranks_, kOneOrder).empty();
-    const SimResult before = simulate(ranks_, model);
-    before_ns_ = before.step_ns;
-    spec_ns_ = measured_spec_ns(ranks_, before);
-    for (const RankPlan& rank : plan.ranks) {
-      const int64_t beside =
-          rank_bytes(model.cluster().device, rank, run.config.runtime.repeatable) -
-          rank.memory.step_bytes;
-      room_bytes_.push_back(
-          std::max(rank.memory.step_bytes, model.cluster().device.memory_bytes - beside));
-      num_tasks_ += rank.programs[kTrainProgram].tasks.size();
+/// The whole list; those over all ranks do nothing where nobody asks for them.
+std::vector<Pass> passes_for(const OverlapConfig& overlap, PipelineOptions options,
+                             const std::vector<std::string>& disabled) {
+  WholeStepOptions& step = options.of<WholeStepOptions>();  // which the two passes share
+  step.orders = step.orders && !is_named(disabled, kListSchedule);
+  step.chooses_engines = step.chooses_engines && !is_named(disabled, kChooseEngines);
+  std::vector<Pass> passes = default_pipeline(options);
+  for (Pass& pass : passes) {
+    if (pass.run_all && !is_on(pass, overlap)) {
+      pass.run_all = nothing_asked_for;
     }
   }
+  return passes;
+}
 
-  void run() {
-    const auto begin = std::chrono::steady_clock::now();
-    find_starts();
-    std::vector<std::vector<int64_t>> level_limits = limits();
-    std::vector<std::optional<Candidate>> levels(level_limits.size());
-    for (size_t level = levels.size(); level-- > 0;) {
-      levels[level] = best_within(level_limits[level]);
-      if (num_tasks_ > kManyTasks && levels[level]) {
-        ways_ = {levels[level]->way};
-      }
-    }
-    int num_retries = 0;
-    while (const std::optional<size_t> level = best_level(levels)) {
-      std::vector<MemoryPlan> memory = memory_of(levels[*level]->programs);
-      if (fits(memory)) {
-        const std::string summary = describe(*levels[*level], memory);
-        keep(std::move(*levels[*level]), std::move(memory));
-        note(begin, true, summary);
-        return;
-      }
-      levels[*level].reset();
-      if (orders_ && num_retries++ < kMaxRetries) {
-        lower(level_limits[*level], memory);
-        levels[*level] = best_within(level_limits[*level]);
-      }
-    }
-    note(begin, false,
-         fmt::format("no {} is faster than {}",
-                     !orders_           ? "choice of copy engines"
-                     : chooses_engines_ ? "order, and no choice of copy engines,"
-                                        : "order",
-                     format_step(before_ns_)));
-  }
-
- private:
-  static constexpr size_t kNumWays = 5;
-
-  /// With the host's part.
-  std::string format_step(int64_t tasks_ns) const {
-    const double ns = static_cast<double>(tasks_ns + model_.step_overhead_ns());
-    return ns >= 1e9 ? fmt::format("{:.3f} s", ns * 1e-9) : fmt::format("{:.4g} ms", ns * 1e-6);
-  }
-
-  /// Live bytes by planned rank: as now, a quarter more, all there is.
-  std::vector<std::vector<int64_t>> limits() const {
-    if (!orders_) {
-      return {{}};
-    }
-    std::vector<std::vector<int64_t>> levels(3);
-    for (size_t i = 0; i < plan_.ranks.size(); ++i) {
-      const int64_t now = plan_.ranks[i].memory.programs[kTrainProgram].max_live_bytes;
-      const int64_t room = std::max(now, room_bytes_[i]);
-      levels[0].push_back(now);
-      levels[1].push_back(std::min(room, now + now / 4));
-      levels[2].push_back(room);
-    }
-    return levels;
-  }
-
-  struct Way {
-    ListScheduleOptions options;
-    bool is_measured = true;  ///< durations: those of a simulation of what there is
-  };
-
-  /// What can be ordered: programs, with durations as measured and as each task takes alone.
-  struct Start {
-    RankPrograms ranks;
-    ListScheduler measured;
-    ListScheduler alone;
-
-    Start(const RankPrograms& programs, const CostModel& model, const SpecTimes& spec_ns)
-        : ranks(programs), measured(ranks, model, spec_ns), alone(ranks, model) {}
-  };
-
-  static std::array<Way, kNumWays> ways_to_fill(const std::vector<int64_t>& limit) {
-    const Way base{.options = {.live_bytes_limit = limit, .least_hidden_part = 0}};
-    std::array<Way, kNumWays> ways;
-    ways.fill(base);
-    ways[1].options.wgrads_first = true;
-    ways[2].options.lookahead_jobs = 0;
-    ways[3].options.lookahead_jobs = 2;
-    ways[3].options.least_hidden_part = 0.5;
-    ways[4].options.lookahead_jobs = 2;
-    ways[4].options.wgrads_first = true;
-    ways[4].is_measured = false;
-    return ways;
-  }
-
-  void find_starts() {
-    if (!orders_) {
-      return;
-    }
-    pair_microbatches();
-    starts_.push_back(std::make_unique<Start>(ranks_, model_, spec_ns_));
-    if (!paired_.empty()) {
-      starts_.push_back(std::make_unique<Start>(with_programs(ranks_, paired_), model_, spec_ns_));
+void check_costs(const std::vector<Pass>& passes, const OverlapConfig& overlap,
+                 const std::vector<std::string>& disabled) {
+  for (const Pass& pass : passes) {
+    if (pass.run_all && !pass.needs_costs.empty() && is_on(pass, overlap) &&
+        !is_named(disabled, pass.name)) {
+      throw_config_error("{}, or set overlap.cost to a cluster like \"h200x8\"", pass.needs_costs);
     }
   }
+}
 
-  std::optional<Candidate> best_within(const std::vector<int64_t>& limit) const {
-    const std::array<Way, kNumWays> all = ways_to_fill(limit);
-    std::optional<Candidate> best;
-    for (const size_t way : ways_) {
-      for (const std::unique_ptr<Start>& start : starts_) {
-        const ListScheduler& scheduler = all[way].is_measured ? start->measured : start->alone;
-        std::optional<Candidate> candidate = ordered(start->ranks, scheduler.run(all[way].options));
-        if (candidate && candidate->step_ns < (best ? best->step_ns : before_ns_)) {
-          best = std::move(candidate);
-          best->way = way;
-        }
-      }
-    }
-    return chooses_engines_ ? with_engines_of(std::move(best), all) : std::move(best);
-  }
-
-  /// Without a pipeline, whose schedule says which jobs are beside each other.
-  void pair_microbatches() {
-    if (plan_.mesh.sizes().pipeline > 1) {
-      return;
-    }
-    for (const Program* const program : ranks_.programs) {
-      const std::vector<TaskId> order = microbatches_in_pairs(*program, model_);
-      if (order.empty()) {
-        paired_.clear();
-        return;
-      }
-      paired_.push_back(insert_events(reorder_tasks(*program, order)).program);
-    }
-    if (!verify_ranks(with_programs(ranks_, paired_), kOneOrder).empty()) {
-      paired_.clear();
+/// `cost_model` may be null.
+AllRanks all_ranks_of(RunPlan& plan, bool repeatable, const CostModel* cost_model) {
+  AllRanks all;
+  for (RankPlan& rank : plan.ranks) {
+    PlannedStep& planned = all.planned.emplace_back();
+    planned.programs = &rank.programs;
+    planned.memory = &rank.memory;
+    if (cost_model != nullptr) {
+      planned.beside_bytes =
+          rank_bytes(cost_model->cluster().device, rank, repeatable) - rank.memory.step_bytes;
     }
   }
+  all.ranks = rank_programs(plan);
+  all.has_pipeline = plan.mesh.sizes().pipeline > 1;
+  return all;
+}
 
-  /// The tasks of these programs in that order.
-  std::optional<Candidate> ordered(const RankPrograms& ranks,
-                                   const std::optional<ListSchedule>& schedule) const {
-    if (!schedule) {
-      return std::nullopt;
-    }
-    Candidate candidate;
-    for (size_t i = 0; i < ranks.programs.size(); ++i) {
-      candidate.programs.push_back(
-          insert_events(rearrange(*ranks.programs[i], schedule->orders[i], {})).program);
-      count_moved(*ranks.programs[i], schedule->orders[i], candidate.moved);
-    }
-    return timed(std::move(candidate));
+void add_records(RunPlan& plan, const std::vector<PassRecord>& records) {
+  for (RankPlan& rank : plan.ranks) {
+    rank.passes.insert(rank.passes.end(), records.begin(), records.end());
   }
-
-  /// nullopt if ranks do not meet in one order any more.
-  std::optional<Candidate> timed(Candidate candidate) const {
-    const RankPrograms ranks = with_programs(ranks_, candidate.programs);
-    if (is_one_order_ && !verify_ranks(ranks, kOneOrder).empty()) {
-      return std::nullopt;
-    }
-    candidate.step_ns = simulate(ranks, model_).step_ns;
-    return candidate;
-  }
-
-  /// The fastest of `best` (nothing: the plan as it is), of it with copy engines for what it
-  /// hides, and of that in an order anew, since what is hidden now takes other times.
-  std::optional<Candidate> with_engines_of(std::optional<Candidate> best,
-                                           const std::array<Way, kNumWays>& ways) const {
-    const Candidate as_it_is = best.value_or(Candidate{.programs = {}, .moved = {}});
-    const RankPrograms ranks = with_programs(ranks_, as_it_is.programs);
-    const SimResult result = simulate(ranks, model_);
-    const auto take_faster = [&](std::optional<Candidate> candidate) {
-      if (candidate && candidate->step_ns < (best ? best->step_ns : before_ns_)) {
-        best = std::move(candidate);
-        return true;
-      }
-      return false;
-    };
-    bool is_faster = false;
-    for (const LongerCopies longer : {LongerCopies::kWhereExposed, LongerCopies::kEverywhere}) {
-      is_faster |= take_faster(
-          timed(copied(as_it_is, ranks, choose_engines(ranks, result, model_, longer))));
-    }
-    if (orders_ && is_faster) {
-      const RankPrograms chosen = with_programs(ranks_, best->programs);
-      const Way& way = ways[as_it_is.way];
-      const SpecTimes spec_ns =
-          way.is_measured ? measured_spec_ns(chosen, simulate(chosen, model_)) : SpecTimes();
-      std::optional<Candidate> again =
-          ordered(chosen, ListScheduler(chosen, model_, spec_ns).run(way.options));
-      if (again) {
-        again->num_copied = best->num_copied;
-        again->moved = best->moved;
-        again->way = best->way;
-      }
-      take_faster(std::move(again));
-    }
-    return best;
-  }
-
-  static Candidate copied(const Candidate& from, const RankPrograms& ranks,
-                          const std::vector<std::vector<TaskEngine>>& engines) {
-    Candidate candidate{.programs = {}, .moved = from.moved, .way = from.way};
-    for (size_t i = 0; i < ranks.programs.size(); ++i) {
-      candidate.programs.push_back(
-          insert_events(with_engines(*ranks.programs[i], engines[i])).program);
-      candidate.num_copied += std::ranges::count(engines[i], TaskEngine::kCopy);
-    }
-    return candidate;
-  }
-
-  /// The first, which needs least memory, of those that are about as fast as the fastest.
-  std::optional<size_t> best_level(const std::vector<std::optional<Candidate>>& levels) const {
-    int64_t fastest_ns = before_ns_;
-    for (const std::optional<Candidate>& level : levels) {
-      fastest_ns = level ? std::min(fastest_ns, level->step_ns) : fastest_ns;
-    }
-    const auto tolerance_ns = static_cast<int64_t>(kWorthMemory * static_cast<double>(before_ns_));
-    for (size_t i = 0; i < levels.size(); ++i) {
-      if (levels[i] && levels[i]->step_ns <= fastest_ns + tolerance_ns) {
-        return i;
-      }
-    }
-    return std::nullopt;
-  }
-
-  /// Found quickly where that fits: a longer search, as for what is kept, finds no larger arenas.
-  std::vector<MemoryPlan> memory_of(const std::vector<Program>& programs) const {
-    if (!verify_) {
-      std::vector<MemoryPlan> quick = memory_of(programs, plan_memory_quickly);
-      if (fits(quick)) {
-        return quick;
-      }
-    }
-    return memory_of(programs, plan_memory);
-  }
-
-  template <class PlanMemory>
-  std::vector<MemoryPlan> memory_of(const std::vector<Program>& programs,
-                                    const PlanMemory& plan_memory_of) const {
-    std::vector<MemoryPlan> plans;
-    for (size_t i = 0; i < programs.size(); ++i) {
-      std::vector<const Program*> of_rank;
-      for (const Program& program : plan_.ranks[i].programs) {
-        of_rank.push_back(&program);
-      }
-      of_rank[kTrainProgram] = &programs[i];
-      plans.push_back(plan_memory_of(of_rank));
-    }
-    return plans;
-  }
-
-  bool fits(const std::vector<MemoryPlan>& memory) const {
-    for (size_t i = 0; i < memory.size(); ++i) {
-      if (memory[i].step_bytes > room_bytes_[i]) {
-        return false;
-      }
-    }
-    return true;
-  }
-
-  /// Arenas take more than what the scheduler counts: two tasks of different streams may use their
-  /// memory at once unless events order them.
-  void lower(std::vector<int64_t>& limit, const std::vector<MemoryPlan>& memory) const {
-    for (size_t i = 0; i < limit.size(); ++i) {
-      if (memory[i].step_bytes > room_bytes_[i]) {
-        limit[i] -= memory[i].step_bytes - room_bytes_[i];
-      }
-    }
-  }
-
-  std::string describe(const Candidate& candidate, const std::vector<MemoryPlan>& memory) const {
-    int64_t before_bytes = 0;
-    int64_t after_bytes = 0;
-    for (size_t i = 0; i < memory.size(); ++i) {
-      before_bytes = std::max(before_bytes, plan_.ranks[i].memory.peak_bytes());
-      after_bytes = std::max(after_bytes, memory[i].peak_bytes());
-    }
-    std::string text = fmt::format("step {} instead of {}", format_step(candidate.step_ns),
-                                   format_step(before_ns_));
-    if (orders_) {
-      text +=
-          fmt::format(", {} of {} weight gradients moved", format_count(candidate.moved.num_moved),
-                      format_count(candidate.moved.num_wgrads));
-    }
-    if (chooses_engines_) {
-      text += fmt::format(", copy engines do {} collectives", format_count(candidate.num_copied));
-    }
-    return text + fmt::format(", memory {} instead of {}", format_bytes(after_bytes),
-                              format_bytes(before_bytes));
-  }
-
-  void keep(Candidate candidate, std::vector<MemoryPlan> memory) {
-    for (size_t i = 0; i < plan_.ranks.size(); ++i) {
-      if (read_debug_options().verify.value_or(verify_)) {
-        verify_or_throw(candidate.programs[i], "list_schedule");
-      }
-      plan_.ranks[i].programs[kTrainProgram] = std::move(candidate.programs[i]);
-      plan_.ranks[i].memory = std::move(memory[i]);
-    }
-  }
-
-  void note(std::chrono::steady_clock::time_point begin, bool changed, const std::string& summary) {
-    const std::chrono::nanoseconds duration = std::chrono::steady_clock::now() - begin;
-    for (RankPlan& rank : plan_.ranks) {
-      rank.passes.push_back({.name = orders_ ? "list_schedule" : "comm_engine",
-                             .duration_ns = duration.count(),
-                             .report = {.changed = changed, .summary = summary}});
-    }
-  }
-
-  RunPlan& plan_;
-  const CostModel& model_;
-  bool verify_;
-  bool orders_;
-  bool chooses_engines_;
-  RankPrograms ranks_;
-  std::vector<Program> paired_;  // by planned rank: microbatches in pairs, if there are any
-  std::vector<std::unique_ptr<Start>> starts_;
-  bool is_one_order_ = false;
-  int64_t before_ns_ = 0;
-  size_t num_tasks_ = 0;
-  std::vector<size_t> ways_ = {0, 1, 2, 3, 4};  // that are tried
-  SpecTimes spec_ns_;
-  std::vector<int64_t> room_bytes_;  // for the step, by planned rank
-};
+}
 
 /// The programs of a rank of the same kind, with its own groups.
 void take_order(const RankPlan& from, RankPlan& to) {
@@ -424,15 +86,54 @@ void take_order(const RankPlan& from, RankPlan& to) {
 
 }  // namespace
 
+std::vector<std::string> disabled_passes(const OverlapSetup& setup,
+                                         const std::vector<std::string>& by_key,
+                                         const DebugOptions& debug) {
+  std::vector<std::string> disabled = setup.disabled_passes;
+  for (const auto* names : {&by_key, &debug.disabled_passes}) {
+    disabled.insert(disabled.end(), names->begin(), names->end());
+  }
+  return disabled;
+}
+
 bool is_scheduled(const OverlapConfig& overlap) {
-  return overlap.list_schedule || hides_copies(overlap);
+  return std::ranges::any_of(all_ranks_passes(default_pipeline()), [&](const Pass& pass) {
+    return is_on(pass, overlap) && !is_named(overlap.disable_passes, pass.name);
+  });
 }
 
-void schedule_plan(RunPlan& plan, const RunSpec& run, const CostModel& cost_model, bool verify) {
-  PlanScheduler(plan, run, cost_model, verify).run();
+void schedule_plan(RunPlan& plan, const RunSpec& run, const CostModel* cost_model, bool verify) {
+  const DebugOptions debug = read_debug_options();
+  const OverlapConfig& overlap = run.config.overlap;
+  const RunOptions options{
+      .disabled_passes = disabled_passes(run.passes, overlap.disable_passes, debug),
+      .verify = debug.verify.value_or(verify),
+      .dump_folder = debug.dump_program_folder};
+  const std::vector<Pass> passes = passes_for(overlap, run.passes.options, options.disabled_passes);
+  if (cost_model == nullptr) {
+    check_costs(passes, overlap, options.disabled_passes);
+  }
+  PassContext context = run.passes.context;
+  context.cost_model = cost_model;
+  AllRanks all = all_ranks_of(plan, run.config.runtime.repeatable, cost_model);
+  all.quick_memory = !verify;
+  add_records(plan, run_all_passes(all, passes, context, options));
 }
 
-void schedule_kinds(RunPlan& plan, const RunSpec& run, const CostModel& cost_model, bool verify) {
+void note_unscheduled(RunPlan& plan, const OverlapConfig& overlap) {
+  const std::vector<std::string> disabled = read_debug_options().disabled_passes;
+  std::vector<PassRecord> records;
+  for (const Pass& pass : all_ranks_passes(default_pipeline())) {
+    const bool skipped =
+        is_named(overlap.disable_passes, pass.name) || is_named(disabled, pass.name);
+    records.push_back({.name = pass.name,
+                       .skipped = skipped,
+                       .report = {.summary = skipped ? "disabled" : "not asked for"}});
+  }
+  add_records(plan, records);
+}
+
+void schedule_kinds(RunPlan& plan, const RunSpec& run, const CostModel* cost_model, bool verify) {
   const std::vector<uint32_t> planned_of = rank_programs(plan).program_of;
   std::vector<RankPlan> planned = std::exchange(plan.ranks, {});
   std::map<uint64_t, size_t> kinds;  // by hash: index into plan.ranks

@@ -1,30 +1,14 @@
 #pragma once
 
-#include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
 #include "config/run_config.h"
+#include "passes/gradients/prefetch_parameters.h"
+#include "passes/overlap_axis.h"
 #include "sim/cost_model.h"
 
 namespace braid {
-
-/// Sets keys of [overlap].
-using OverlapChange = std::function<void(OverlapConfig&)>;
-
-/// Keys of [overlap] that are chosen together. The first choice does without what they are about.
-struct OverlapAxis {
-  std::string name;  ///< "p2p", "qkv": for people who read a search
-  std::vector<OverlapChange> choices;
-};
-
-/// What a model's layers and its machine mean for the axes.
-struct AxisLimits {
-  int64_t layers_of_job = 1;  ///< layers of a backward job: more cannot wait
-  int64_t num_microbatches = 1;
-  bool copy_engines = false;  ///< that could move bytes between ranks
-};
 
 /// Whether devices of the model have copy engines that reach others: GPUs.
 bool has_copy_engines(const CostModel& model);
@@ -37,23 +21,14 @@ bool has_copy_engines(const CostModel& model);
 /// `validate` says so.
 std::vector<OverlapAxis> overlap_axes(const RunConfig& config, const AxisLimits& limits);
 
-/// Whether a search may keep units of sharded weights whole: not where recompute in some of the
-/// layers says that memory is short, since another layer costs more than a gather.
-bool may_keep_units_whole(const RunConfig& config);
-
-/// How many units are kept whole (overlap.param_gather_whole_units); one of `overlap_axes` where
-/// `may_keep_units_whole`.
-OverlapAxis whole_units_axis();
-
 /// Without and with overlap.list_schedule.
 OverlapAxis list_schedule_axis();
 
-/// Turns on what `schedule_plan` can decide: list_schedule, and comm_engine = "hidden" where there
-/// are copy engines and sums may be rounded in another way.
+/// Turns on what passes over all ranks can decide: list_schedule, and comm_engine = "hidden" where
+/// there are copy engines and sums may be rounded in another way.
 void schedule_whole_step(const RunConfig& config, const AxisLimits& limits, OverlapConfig& overlap);
 
-/// mode = "manual" with nothing on, and the comm_engine that there is; keys that say what may be
-/// chosen are gone.
+/// `without_overlap`, and passes that are tried by name off.
 OverlapConfig manual_nothing(const OverlapConfig& overlap);
 
 /// mode = "manual" with the keys that stand for what mode = "auto" does without a cost model: the

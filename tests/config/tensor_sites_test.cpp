@@ -53,7 +53,8 @@ std::string refusal(const OverlapConfig& overlap, bool sequence_parallel = true)
 std::map<std::string, std::string> methods(const OverlapConfig& overlap) {
   std::map<std::string, std::string> by_site;
   for (const TensorSiteChoice& choice : tensor_site_choices(overlap)) {
-    EXPECT_TRUE(by_site.emplace(choice.site, choice.method).second) << choice.site;
+    EXPECT_TRUE(by_site.emplace(choice.site, overlap_method_name(choice.method)).second)
+        << choice.site;
   }
   return by_site;
 }

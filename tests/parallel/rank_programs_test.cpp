@@ -11,6 +11,10 @@
 #include "parallel/rank_faults.h"
 #include "parallel/step_program.h"
 #include "passes/pipeline.h"
+#include "passes/pipeline/defer_head_wgrad.h"
+#include "passes/pipeline/delay_wgrad.h"
+#include "passes/pipeline/p2p_streams.h"
+#include "passes/pipeline/pair_forward_backward.h"
 #include "passes/runner.h"
 #include "passes/streams/insert_events.h"
 
@@ -92,11 +96,11 @@ void expect_no_faults_with_messages_anywhere(const Step& step) {
     for (const int64_t jobs_ahead : {0, 1, 3}) {
       SCOPED_TRACE(testing::Message() << "setting " << setting << ", ahead " << jobs_ahead);
       PipelineOptions options;
-      options.p2p_streams = {.warmup_flush = (setting & 1) != 0,
-                             .backward_on_comm_stream = (setting & 2) != 0,
-                             .jobs_ahead = jobs_ahead};
-      options.delay_wgrad.num_layers = setting;
-      options.defer_head_wgrad = {.enabled = (setting & 4) != 0, .limit = setting % 3};
+      options.of<P2pStreamsOptions>() = {.warmup_flush = (setting & 1) != 0,
+                                         .backward_on_comm_stream = (setting & 2) != 0,
+                                         .jobs_ahead = jobs_ahead};
+      options.of<DelayWgradOptions>().num_layers = setting;
+      options.of<DeferHeadWgradOptions>() = {.enabled = (setting & 4) != 0, .limit = setting % 3};
       std::vector<Program> with_passes;
       for (const Program& program : programs) {
         with_passes.push_back(
@@ -186,7 +190,8 @@ TEST(RankPrograms, OfManyPipelinesFitTogetherWithBackwardMessagesOnTheComputeStr
         for (const int64_t jobs_ahead : {0, 1}) {
           std::vector<Program> with_passes;
           PipelineOptions options;
-          options.p2p_streams = {.backward_on_comm_stream = false, .jobs_ahead = jobs_ahead};
+          options.of<P2pStreamsOptions>() = {.backward_on_comm_stream = false,
+                                             .jobs_ahead = jobs_ahead};
           for (const Program& program : programs) {
             with_passes.push_back(
                 run_passes(program, default_pipeline(options), {}, {.verify = false}).program);
@@ -203,7 +208,7 @@ std::vector<Program> with_pairs(const Step& step, const std::vector<Program>& pr
                                 PipelineOptions options) {
   std::vector<Program> results;
   for (const Program& program : programs) {
-    options.pair_forward_backward.pairs =
+    options.of<PairForwardBackwardOptions>().pairs =
         paired_jobs({.kind = step.schedule,
                      .num_ranks = step.mesh.pipeline,
                      .virtual_stages = step.virtual_stages,
@@ -230,8 +235,8 @@ void expect_no_faults_with_pairs(Step step) {
   for (const bool warmup_flush : {false, true}) {
     for (const bool beside_compute : {false, true}) {
       PipelineOptions options;
-      options.p2p_streams = {.warmup_flush = warmup_flush,
-                             .backward_on_comm_stream = beside_compute};
+      options.of<P2pStreamsOptions>() = {.warmup_flush = warmup_flush,
+                                         .backward_on_comm_stream = beside_compute};
       EXPECT_THAT(faults_of(with_pairs(step, programs, options), kOneOrder), ::testing::IsEmpty())
           << "warm-up and flush " << warmup_flush << ", beside compute " << beside_compute;
     }

@@ -3,6 +3,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "passes/gradients/delay_last_wgrad.h"
+#include "passes/pipeline/defer_head_wgrad.h"
+#include "passes/pipeline/delay_wgrad.h"
+#include "passes/pipeline/fill_cooldown.h"
+#include "passes/pipeline/p2p_streams.h"
+#include "passes/streams/comm_engine.h"
+#include "passes/tensor/bulk_overlap.h"
+#include "passes/tensor/ring_exchange.h"
+#include "passes/tensor/split_ops.h"
+
 namespace braid {
 namespace {
 
@@ -13,13 +23,13 @@ using ::testing::Not;
 TEST(OverlapSetup, AutoTakesTheDefaultsOfThePasses) {
   const OverlapSetup setup = overlap_setup({});
   EXPECT_THAT(setup.disabled_passes, IsEmpty());
-  EXPECT_TRUE(setup.options.p2p_streams.enabled);
-  EXPECT_TRUE(setup.options.p2p_streams.warmup_flush);
-  EXPECT_TRUE(setup.options.p2p_streams.backward_on_comm_stream);
-  EXPECT_EQ(setup.options.delay_wgrad.num_layers, 1);
-  EXPECT_TRUE(setup.options.delay_wgrad.whole_layers);
-  EXPECT_FALSE(setup.options.defer_head_wgrad.enabled);
-  EXPECT_TRUE(setup.options.fill_cooldown.enabled);
+  EXPECT_TRUE(setup.options.get<P2pStreamsOptions>().enabled);
+  EXPECT_TRUE(setup.options.get<P2pStreamsOptions>().warmup_flush);
+  EXPECT_TRUE(setup.options.get<P2pStreamsOptions>().backward_on_comm_stream);
+  EXPECT_EQ(setup.options.get<DelayWgradOptions>().num_layers, 1);
+  EXPECT_TRUE(setup.options.get<DelayWgradOptions>().whole_layers);
+  EXPECT_FALSE(setup.options.get<DeferHeadWgradOptions>().enabled);
+  EXPECT_TRUE(setup.options.get<FillCooldownOptions>().enabled);
   EXPECT_FALSE(setup.context.may_change_rounding);
   EXPECT_TRUE(overlap_setup({.may_change_rounding = true}).context.may_change_rounding);
 }
@@ -27,7 +37,9 @@ TEST(OverlapSetup, AutoTakesTheDefaultsOfThePasses) {
 TEST(OverlapSetup, TheEngineOfCommunicationIsChosenInAnyMode) {
   for (const char* const mode : {"auto", "manual", "off"}) {
     const auto engine = [mode](const char* name) {
-      return overlap_setup({.mode = mode, .comm_engine = name}).options.comm_engine.engine;
+      return overlap_setup({.mode = mode, .comm_engine = name})
+          .options.get<CommEngineOptions>()
+          .engine;
     };
     EXPECT_EQ(engine("auto"), CommEngine::kAuto);
     EXPECT_EQ(engine("sm"), CommEngine::kSm);
@@ -50,11 +62,11 @@ TEST(OverlapSetup, OffTurnsOffWhatOnlyOverlaps) {
 TEST(OverlapSetup, ManualDoesWhatTheKeysSay) {
   const OverlapSetup none = overlap_setup({.mode = "manual"});
   EXPECT_THAT(none.disabled_passes, Contains("overlap_grad_reduce"));
-  EXPECT_FALSE(none.options.p2p_streams.enabled);
-  EXPECT_EQ(none.options.delay_wgrad.num_layers, 0);
-  EXPECT_EQ(none.options.delay_last_wgrad.num_layers, 0);
-  EXPECT_FALSE(none.options.defer_head_wgrad.enabled);
-  EXPECT_FALSE(none.options.fill_cooldown.enabled);
+  EXPECT_FALSE(none.options.get<P2pStreamsOptions>().enabled);
+  EXPECT_EQ(none.options.get<DelayWgradOptions>().num_layers, 0);
+  EXPECT_EQ(none.options.get<DelayLastWgradOptions>().num_layers, 0);
+  EXPECT_FALSE(none.options.get<DeferHeadWgradOptions>().enabled);
+  EXPECT_FALSE(none.options.get<FillCooldownOptions>().enabled);
   const OverlapSetup all = overlap_setup({.mode = "manual",
                                           .overlap_grad_reduce = true,
                                           .overlap_grad_reduce_delayed_wgrad_layers = 4,
@@ -67,31 +79,33 @@ TEST(OverlapSetup, ManualDoesWhatTheKeysSay) {
                                           .wgrad_deferral_limit = 5,
                                           .fill_cooldown = true});
   EXPECT_THAT(all.disabled_passes, Not(Contains("overlap_grad_reduce")));
-  EXPECT_TRUE(all.options.p2p_streams.enabled);
-  EXPECT_TRUE(all.options.p2p_streams.warmup_flush);
-  EXPECT_TRUE(all.options.p2p_streams.backward_on_comm_stream);
-  EXPECT_EQ(all.options.delay_wgrad.num_layers, 3);
-  EXPECT_TRUE(all.options.delay_wgrad.whole_layers);
-  EXPECT_EQ(all.options.delay_last_wgrad.num_layers, 4);
-  EXPECT_TRUE(all.options.defer_head_wgrad.enabled);
-  EXPECT_EQ(all.options.defer_head_wgrad.limit, 5);
-  EXPECT_TRUE(all.options.fill_cooldown.enabled);
+  EXPECT_TRUE(all.options.get<P2pStreamsOptions>().enabled);
+  EXPECT_TRUE(all.options.get<P2pStreamsOptions>().warmup_flush);
+  EXPECT_TRUE(all.options.get<P2pStreamsOptions>().backward_on_comm_stream);
+  EXPECT_EQ(all.options.get<DelayWgradOptions>().num_layers, 3);
+  EXPECT_TRUE(all.options.get<DelayWgradOptions>().whole_layers);
+  EXPECT_EQ(all.options.get<DelayLastWgradOptions>().num_layers, 4);
+  EXPECT_TRUE(all.options.get<DeferHeadWgradOptions>().enabled);
+  EXPECT_EQ(all.options.get<DeferHeadWgradOptions>().limit, 5);
+  EXPECT_TRUE(all.options.get<FillCooldownOptions>().enabled);
   // Each key is one option.
   EXPECT_FALSE(overlap_setup({.mode = "manual", .overlap_p2p_comm = true})
-                   .options.p2p_streams.backward_on_comm_stream);
+                   .options.get<P2pStreamsOptions>()
+                   .backward_on_comm_stream);
   EXPECT_FALSE(overlap_setup({.mode = "manual", .overlap_p2p_wgrad_delayed_layer_number = 1})
-                   .options.delay_wgrad.whole_layers);
+                   .options.get<DelayWgradOptions>()
+                   .whole_layers);
 }
 
 TEST(OverlapSetup, SplitOpsMayChangeRoundingAndKeepsTheSmallestPieces) {
-  EXPECT_FALSE(overlap_setup({}).options.split_ops.enabled);
-  EXPECT_FALSE(overlap_setup({.mode = "manual"}).options.split_ops.enabled);
+  EXPECT_FALSE(overlap_setup({}).options.get<SplitOpsOptions>().enabled);
+  EXPECT_FALSE(overlap_setup({.mode = "manual"}).options.get<SplitOpsOptions>().enabled);
   OverlapConfig overlap{.mode = "manual"};
   overlap.split_ops = true;
   overlap.tp_comm_overlap_min_rows = 64;
   const OverlapSetup setup = overlap_setup(overlap);
-  EXPECT_TRUE(setup.options.split_ops.enabled);
-  EXPECT_EQ(setup.options.split_ops.min_rows, 64);
+  EXPECT_TRUE(setup.options.get<SplitOpsOptions>().enabled);
+  EXPECT_EQ(setup.options.get<SplitOpsOptions>().min_rows, 64);
   EXPECT_TRUE(setup.context.may_change_rounding);
 }
 
@@ -108,16 +122,16 @@ TEST(OverlapSetup, TensorKeysChooseTheMethodOfEachProduct) {
   const OverlapSetup all = overlap_setup(overlap);
   EXPECT_THAT(all.disabled_passes, Not(Contains("ring_exchange")));
   EXPECT_TRUE(all.context.may_change_rounding);
-  EXPECT_EQ(all.options.ring_exchange.sites, default_site_overlaps());
-  EXPECT_EQ(all.options.bulk_overlap.sites, default_site_overlaps());
-  EXPECT_EQ(all.options.ring_exchange.min_rows, 7);
+  EXPECT_EQ(all.options.get<RingExchangeOptions>().sites, default_site_overlaps());
+  EXPECT_EQ(all.options.get<BulkOverlapOptions>().sites, default_site_overlaps());
+  EXPECT_EQ(all.options.get<RingExchangeOptions>().min_rows, 7);
   overlap.tp_comm_overlap_ag = false;
   overlap.tp_comm_overlap_rs = false;
   EXPECT_FALSE(overlap_setup(overlap).context.may_change_rounding);
   overlap.tp_comm_overlap_sites = {"fc2_fprop=chunked:3"};
   const OverlapSetup one = overlap_setup(overlap);
   EXPECT_TRUE(one.context.may_change_rounding);
-  EXPECT_EQ(one.options.ring_exchange.sites.at("fc2_fprop"),
+  EXPECT_EQ(one.options.get<RingExchangeOptions>().sites.at("fc2_fprop"),
             (SiteOverlap{OverlapMethod::kChunked, 3}));
 }
 

@@ -41,7 +41,7 @@ PlannedStep planned_step(uint64_t seed) {
   const RandomRun run = random_run(seed);
   RandomPasses random(seed);
   PlannedStep step{.model = run.model, .programs = build_step(run), .plans = {}};
-  for (const Pass& pass : default_pipeline(random.options(run.config.memory))) {
+  for (const Pass& pass : rank_passes(default_pipeline(random.options(run.config.memory)))) {
     for (Program& program : step.programs) {
       program = pass.run(std::move(program), {.may_change_rounding = true}).program;
     }

@@ -67,7 +67,7 @@ class RandomSteps : public testing::TestWithParam<uint64_t> {
       return;  // only some seeds were asked for
     }
     std::string table;
-    for (const Pass& pass : default_pipeline()) {
+    for (const Pass& pass : rank_passes(default_pipeline())) {
       const int count = num_changed_[pass.name];
       table += fmt::format("{:<24}{:>5}\n", pass.name, count);
       EXPECT_TRUE(count >= 50 || needs_more(pass.name))
@@ -115,8 +115,8 @@ TEST_P(RandomSteps, KeepsEveryBit) {
   SCOPED_TRACE(testing::Message() << "seed " << seed << "\n  layout " << run.words << "\n  passes "
                                   << sequence.names());
   const std::vector<Program> plain = build_step(run);
-  std::vector<Program> programs;
-  std::ranges::transform(plain, std::back_inserter(programs), cut_exchanges);
+  std::vector<Program> programs = plain;
+  apply(cut_exchanges_pass(), programs);
   for (const Pass& pass : sequence.passes) {
     apply(pass, programs);
     if (HasFatalFailure()) {

@@ -6,7 +6,19 @@
 #include <string_view>
 #include <vector>
 
+#include "passes/context/split_exchange.h"
+#include "passes/gradients/prefetch_parameters.h"
+#include "passes/memory/offload.h"
+#include "passes/memory/recompute.h"
 #include "passes/pipeline.h"
+#include "passes/pipeline/defer_head_wgrad.h"
+#include "passes/pipeline/delay_wgrad.h"
+#include "passes/pipeline/fill_cooldown.h"
+#include "passes/pipeline/p2p_streams.h"
+#include "passes/streams/comm_engine.h"
+#include "passes/tensor/bulk_overlap.h"
+#include "passes/tensor/ring_exchange.h"
+#include "passes/tensor/split_ops.h"
 #include "support/random_layout.h"
 
 namespace braid {
@@ -32,37 +44,43 @@ class RandomPasses {
   /// What the run says of memory, and anything of overlap.
   PipelineOptions options(const MemoryConfig& memory) {
     PipelineOptions options;
-    options.recompute = {.policy = memory.recompute == "norms"       ? Recompute::kNorms
-                                   : memory.recompute == "attention" ? Recompute::kAttention
-                                   : memory.recompute == "full"      ? Recompute::kFull
-                                                                     : Recompute::kNone,
-                         .num_layers = memory.recompute_layers};
-    options.offload = {.num_layers = memory.offload_layers,
-                       .prefetch_layers = memory.offload_prefetch_layers,
-                       .min_bytes = memory.offload_min_bytes};
-    options.ring_exchange = {.sites = sites(), .min_rows = 1};
-    options.bulk_overlap.sites = one_in(2) ? options.ring_exchange.sites : default_site_overlaps();
-    options.delay_wgrad = {.num_layers = below(4), .whole_layers = one_in(2)};
-    options.defer_head_wgrad = {.enabled = !one_in(4), .limit = below(4)};
-    options.fill_cooldown.enabled = !one_in(4);
-    options.p2p_streams = {.enabled = !one_in(8),
-                           .warmup_flush = one_in(2),
-                           .backward_on_comm_stream = one_in(2),
-                           .jobs_ahead = below(3)};
-    options.prefetch_parameters = {.units = below(4), .aligns = one_in(2)};
-    options.split_exchange.enabled = false;
-    options.split_ops = {.enabled = true, .min_gain_ns = 1, .min_rows = 1};
-    options.comm_engine.engine = one_in(2)   ? CommEngine::kCopy
-                                 : one_in(2) ? CommEngine::kNcclCopy
-                                             : CommEngine::kSm;
+    options.of<RecomputeOptions>() = {.policy = memory.recompute == "norms" ? Recompute::kNorms
+                                                : memory.recompute == "attention"
+                                                    ? Recompute::kAttention
+                                                : memory.recompute == "full" ? Recompute::kFull
+                                                                             : Recompute::kNone,
+                                      .num_layers = memory.recompute_layers};
+    options.of<OffloadOptions>() = {.num_layers = memory.offload_layers,
+                                    .prefetch_layers = memory.offload_prefetch_layers,
+                                    .min_bytes = memory.offload_min_bytes};
+    options.of<RingExchangeOptions>() = {.sites = sites(), .min_rows = 1};
+    options.of<BulkOverlapOptions>().sites =
+        one_in(2) ? options.of<RingExchangeOptions>().sites : default_site_overlaps();
+    options.of<DelayWgradOptions>() = {.num_layers = below(4), .whole_layers = one_in(2)};
+    options.of<DeferHeadWgradOptions>() = {.enabled = !one_in(4), .limit = below(4)};
+    options.of<FillCooldownOptions>().enabled = !one_in(4);
+    options.of<P2pStreamsOptions>() = {.enabled = !one_in(8),
+                                       .warmup_flush = one_in(2),
+                                       .backward_on_comm_stream = one_in(2),
+                                       .jobs_ahead = below(3)};
+    options.of<PrefetchParametersOptions>() = {.units = below(4), .aligns = one_in(2)};
+    options.of<SplitExchangeOptions>().enabled = false;
+    options.of<SplitOpsOptions>() = {.enabled = true, .min_gain_ns = 1, .min_rows = 1};
+    options.of<CommEngineOptions>().engine = one_in(2)   ? CommEngine::kCopy
+                                             : one_in(2) ? CommEngine::kNcclCopy
+                                                         : CommEngine::kSm;
     return options;
   }
 
-  /// Some of the passes in the order of the list, and last the events.
+  /// Some of the passes in the order of the list, and last the events. Without cut_exchanges, which
+  /// is for programs as they are built.
   PassSequence some_in_order(const PipelineOptions& options) {
     PassSequence sequence;
     const bool all = one_in(4);
-    for (const Pass& pass : default_pipeline(options)) {
+    for (const Pass& pass : rank_passes(default_pipeline(options))) {
+      if (pass.name == "cut_exchanges") {
+        continue;
+      }
       if (pass.places_events || all || !one_in(3)) {
         sequence.passes.push_back(pass);
       }

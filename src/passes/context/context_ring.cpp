@@ -11,6 +11,8 @@
 #include "ir/dependencies.h"
 #include "ops/offload.h"
 #include "ops/op.h"
+#include "passes/overlap_axis.h"
+#include "passes/pipeline_options.h"
 #include "passes/rearrange.h"
 
 namespace braid {
@@ -246,6 +248,16 @@ class Planner {
   int64_t num_early_ = 0;
 };
 
+std::vector<OverlapAxis> context_axes(const RunConfig& config, const AxisLimits&) {
+  if (config.parallel.context == 1) {
+    return {};
+  }
+  return {{"context",
+           {[](OverlapConfig& overlap) { overlap.overlap_context_comm = false; },
+            [](OverlapConfig& overlap) { overlap.overlap_context_comm = true; }},
+           AxisPlace::kContext}};
+}
+
 }  // namespace
 
 PassResult context_ring(Program program) {
@@ -255,6 +267,18 @@ PassResult context_ring(Program program) {
     return {std::move(program), std::move(report)};
   }
   return {planner.arranged(), std::move(report)};
+}
+
+Pass context_ring_pass() {
+  return {.name = "context_ring",
+          .summary =
+              "Lets keys and values go on to the next context rank while attention to those "
+              "that are here is computed.",
+          .run = run_of(context_ring),
+          .only_overlaps = true,
+          .keys = {"overlap.overlap_context_comm"},
+          .is_wanted = [](const OverlapConfig& overlap) { return overlap.overlap_context_comm; },
+          .axes = context_axes};
 }
 
 }  // namespace braid

@@ -30,4 +30,6 @@ namespace braid {
 /// Attention, 2023; Transformer Engine's context-parallel attention.
 PassResult context_ring(Program program);
 
+Pass context_ring_pass();
+
 }  // namespace braid

@@ -1,13 +1,19 @@
 #include "passes/context/cut_exchanges.h"
 
+#include <fmt/core.h>
+
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "ops/attributes.h"
 #include "ops/context_layout.h"
 #include "ops/op.h"
+#include "passes/pipeline_options.h"
 #include "passes/program_rewriter.h"
 #include "passes/tensor/split_task.h"
 
@@ -30,16 +36,19 @@ class ExchangeCutter {
     }
   }
 
-  Program run() {
+  PassResult run() {
+    int64_t num_cut = 0;
     for (uint32_t task = 0; task < program_.tasks.size();) {
       if (const auto exchange = exchange_at(task)) {
         cut(*exchange);
+        ++num_cut;
         task += 3;
       } else {
         writer_.append(TaskId(task++));
       }
     }
-    return writer_.take();
+    return {writer_.take(),
+            {num_cut > 0, num_cut, fmt::format("cut {} exchanges of heads in halves", num_cut)}};
   }
 
  private:
@@ -125,8 +134,26 @@ class ExchangeCutter {
 
 }  // namespace
 
-Program cut_exchanges(const Program& program) {
-  return ExchangeCutter(program).run();
+PassResult cut_exchanges(Program program) {
+  const bool has_context = std::ranges::any_of(
+      program.groups, [](const Group& group) { return group.kind == GroupKind::kContext; });
+  if (!has_context) {
+    return {std::move(program), {false, 0, "no context ranks"}};
+  }
+  PassResult result = ExchangeCutter(program).run();
+  if (!result.report.changed) {
+    result.program = std::move(program);
+  }
+  return result;
+}
+
+Pass cut_exchanges_pass() {
+  return {.name = "cut_exchanges",
+          .summary =
+              "Cuts exchanges of heads between context ranks into those of the halves of a "
+              "sequence that a rank holds.",
+          .run = run_of(cut_exchanges),
+          .splits_calls = true};
 }
 
 }  // namespace braid

@@ -7,11 +7,13 @@
 #include <utility>
 #include <vector>
 
+#include "config/run_config.h"
 #include "ir/dependencies.h"
 #include "ops/op.h"
 #include "passes/analysis/job_spans.h"
 #include "passes/analysis/rank_independent.h"
 #include "passes/pipeline/late_moves.h"
+#include "passes/pipeline_options.h"
 
 namespace braid {
 namespace {
@@ -114,6 +116,17 @@ PassResult delay_context_wgrad(Program program, const PassContext& context) {
   return move_late(
       std::move(program), moves,
       fmt::format("weight gradients behind {} calls of context ranks", delayer.num_calls()));
+}
+
+Pass delay_context_wgrad_pass() {
+  return {.name = "delay_context_wgrad",
+          .summary =
+              "Moves weight gradients behind the exchanges between context ranks that their "
+              "backward waits for, so that they hide them.",
+          .run = run_of(delay_context_wgrad),
+          .only_overlaps = true,
+          .keys = {"overlap.overlap_context_comm"},
+          .is_wanted = [](const OverlapConfig& overlap) { return overlap.overlap_context_comm; }};
 }
 
 }  // namespace braid

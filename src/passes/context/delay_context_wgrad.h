@@ -25,4 +25,6 @@ namespace braid {
 /// own.
 PassResult delay_context_wgrad(Program program, const PassContext& context);
 
+Pass delay_context_wgrad_pass();
+
 }  // namespace braid

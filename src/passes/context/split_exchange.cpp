@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "config/choices.h"
 #include "ops/attention.h"
 #include "ops/attention_step.h"
 #include "ops/attributes.h"
@@ -17,6 +18,8 @@
 #include "ops/elementwise.h"
 #include "ops/op.h"
 #include "passes/analysis/rank_independent.h"
+#include "passes/overlap_axis.h"
+#include "passes/pipeline_options.h"
 #include "passes/program_rewriter.h"
 #include "passes/tensor/split_task.h"
 #include "sim/cost_model.h"
@@ -281,6 +284,21 @@ class Splitter {
   int64_t num_split_ = 0;
 };
 
+std::vector<OverlapAxis> split_axes(const RunConfig& config, const AxisLimits&) {
+  const ParallelConfig& parallel = config.parallel;
+  if (!config.overlap.may_change_rounding || parallel.tensor > 1 || parallel.context == 1 ||
+      choice<ContextExchange>(parallel.context_method) != ContextExchange::kAllToAll) {
+    return {};
+  }
+  return {{"split",
+           {[](OverlapConfig& overlap) { overlap.split_ops = false; },
+            [](OverlapConfig& overlap) {
+              overlap.overlap_context_comm = true;
+              overlap.split_ops = true;
+            }},
+           AxisPlace::kSplits}};
+}
+
 }  // namespace
 
 PassResult split_exchange(Program program, const SplitExchangeOptions& options,
@@ -296,6 +314,19 @@ PassResult split_exchange(Program program, const SplitExchangeOptions& options,
     return {std::move(program), {false, 0, std::move(summary)}};
   }
   return {std::move(result), {true, num_split, std::move(summary)}};
+}
+
+Pass split_exchange_pass(const PipelineOptions& options) {
+  return {.name = "split_exchange",
+          .summary =
+              "Cuts what is around the exchanges of heads between context ranks, so that "
+              "they run under it.",
+          .run = run_of(split_exchange, options),
+          .changes_rounding = true,
+          .only_overlaps = true,
+          .keys = {"overlap.split_ops"},
+          .is_wanted = [](const OverlapConfig& overlap) { return overlap.split_ops; },
+          .axes = split_axes};
 }
 
 }  // namespace braid

@@ -30,4 +30,6 @@ struct SplitExchangeOptions {
 PassResult split_exchange(Program program, const SplitExchangeOptions& options,
                           const PassContext& context);
 
+Pass split_exchange_pass(const PipelineOptions& options);
+
 }  // namespace braid

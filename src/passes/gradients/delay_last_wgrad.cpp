@@ -9,7 +9,9 @@
 #include "ir/dependencies.h"
 #include "ops/op.h"
 #include "passes/gradients/gradient_tasks.h"
+#include "passes/overlap_axis.h"
 #include "passes/pipeline/late_moves.h"
+#include "passes/pipeline_options.h"
 
 namespace braid {
 namespace {
@@ -73,6 +75,22 @@ std::vector<LateMove> moves_behind(const Program& program, TaskId embedding, int
   return moves;
 }
 
+/// What the last reduction of a step, that of the embedding, is to run under.
+std::vector<OverlapAxis> last_reduction_axes(const RunConfig& config, const AxisLimits& limits) {
+  if (config.parallel.data * config.parallel.context == 1) {
+    return {};
+  }
+  OverlapAxis axis{"last reduction", {}, AxisPlace::kLastReduction};
+  for (const int64_t layers : {0, 1, 4}) {
+    if (layers <= limits.layers_of_job) {
+      axis.choices.push_back([layers](OverlapConfig& overlap) {
+        overlap.overlap_grad_reduce_delayed_wgrad_layers = overlap.overlap_grad_reduce ? layers : 0;
+      });
+    }
+  }
+  return {axis};
+}
+
 }  // namespace
 
 PassResult delay_last_wgrad(Program program, const DelayLastWgradOptions& options) {
@@ -82,6 +100,22 @@ PassResult delay_last_wgrad(Program program, const DelayLastWgradOptions& option
     moves = moves_behind(program, *embedding, options.num_layers);
   }
   return move_late(std::move(program), moves, "weight gradients behind that of the embedding");
+}
+
+Pass delay_last_wgrad_pass(const PipelineOptions& options) {
+  return {.name = "delay_last_wgrad",
+          .summary =
+              "Moves weight gradients of the first layers behind the embedding's, so that "
+              "they hide the reduction of that.",
+          .run = run_of(delay_last_wgrad, options),
+          .only_overlaps = true,
+          .keys = {"overlap.overlap_grad_reduce_delayed_wgrad_layers"},
+          .read_keys =
+              [](const OverlapConfig& overlap, PipelineOptions& its) {
+                its.of<DelayLastWgradOptions>() = {
+                    .num_layers = overlap.overlap_grad_reduce_delayed_wgrad_layers};
+              },
+          .axes = last_reduction_axes};
 }
 
 }  // namespace braid

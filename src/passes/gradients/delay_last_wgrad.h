@@ -25,4 +25,6 @@ struct DelayLastWgradOptions {
 /// that send, and so none of those that move here.
 PassResult delay_last_wgrad(Program program, const DelayLastWgradOptions& options = {});
 
+Pass delay_last_wgrad_pass(const PipelineOptions& options);
+
 }  // namespace braid

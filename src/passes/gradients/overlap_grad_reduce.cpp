@@ -11,6 +11,8 @@
 #include "ops/offload.h"
 #include "ops/op.h"
 #include "passes/gradients/gradient_tasks.h"
+#include "passes/overlap_axis.h"
+#include "passes/pipeline_options.h"
 #include "passes/rearrange.h"
 
 namespace braid {
@@ -275,6 +277,20 @@ std::string describe(int64_t num_moved, int64_t num_found, size_t num_given_back
   return text;
 }
 
+void no_grad_reduce(OverlapConfig& overlap) {
+  overlap.overlap_grad_reduce = false;
+  overlap.overlap_grad_reduce_delayed_wgrad_layers = 0;
+}
+
+std::vector<OverlapAxis> reduction_axes(const RunConfig& config, const AxisLimits&) {
+  if (config.parallel.ranks == 1) {
+    return {};
+  }
+  return {{"gradients",
+           {no_grad_reduce, [](OverlapConfig& overlap) { overlap.overlap_grad_reduce = true; }},
+           AxisPlace::kGradients}};
+}
+
 }  // namespace
 
 PassResult overlap_grad_reduce(Program program) {
@@ -292,6 +308,18 @@ PassResult overlap_grad_reduce(Program program) {
     return {std::move(program), std::move(report)};
   }
   return {rearrange(program, order, hand_overs), std::move(report)};
+}
+
+Pass overlap_grad_reduce_pass() {
+  return {.name = "overlap_grad_reduce",
+          .summary =
+              "Moves each gradient communication to where its gradient is ready, so that it "
+              "runs under the rest of the backward.",
+          .run = run_of(overlap_grad_reduce),
+          .only_overlaps = true,
+          .keys = {"overlap.overlap_grad_reduce"},
+          .is_wanted = [](const OverlapConfig& overlap) { return overlap.overlap_grad_reduce; },
+          .axes = reduction_axes};
 }
 
 }  // namespace braid

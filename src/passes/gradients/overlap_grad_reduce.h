@@ -35,4 +35,6 @@ namespace braid {
 /// overlap_grad_reduce, as a rewrite of the program instead of hooks.
 PassResult overlap_grad_reduce(Program program);
 
+Pass overlap_grad_reduce_pass();
+
 }  // namespace braid

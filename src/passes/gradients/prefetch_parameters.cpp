@@ -9,7 +9,10 @@
 #include <vector>
 
 #include "ops/op.h"
+#include "passes/overlap_axis.h"
+#include "passes/pipeline_options.h"
 #include "passes/rearrange.h"
+#include "plan/choices.h"
 
 namespace braid {
 namespace {
@@ -263,6 +266,53 @@ Arrangement arrange(const Program& program, const Gathers& gathers,
   return result;
 }
 
+void no_gather(OverlapConfig& overlap) {
+  overlap.overlap_param_gather = false;
+  overlap.overlap_param_gather_with_optimizer_step = false;
+  overlap.align_param_gather = false;
+  overlap.param_gather_prefetch_units = 1;
+  overlap.param_gather_whole_units = 0;
+}
+
+OverlapChange gather(bool with_optimizer_step, bool aligned) {
+  return [=](OverlapConfig& overlap) {
+    overlap.overlap_param_gather = true;
+    overlap.overlap_param_gather_with_optimizer_step = with_optimizer_step;
+    overlap.align_param_gather = aligned;
+  };
+}
+
+OverlapChange gather_ahead(int64_t units) {
+  return [=](OverlapConfig& overlap) {
+    if (overlap.overlap_param_gather) {
+      overlap.param_gather_prefetch_units = units;
+    }
+  };
+}
+
+std::vector<OverlapAxis> gather_axes(const RunConfig& config, const AxisLimits&) {
+  const ParallelConfig& parallel = config.parallel;
+  const auto shard = choice<ShardKind>(parallel.shard);
+  if (parallel.data * parallel.context == 1 || shard == ShardKind::kNone) {
+    return {};
+  }
+  OverlapAxis gathers{"gathers", {no_gather, gather(false, false)}, AxisPlace::kGathers};
+  if (shard != ShardKind::kParameters) {
+    for (const auto& [with_step, aligned] : {std::pair{true, false}, {false, true}, {true, true}}) {
+      gathers.choices.push_back(gather(with_step, aligned));
+    }
+  }
+  std::vector<OverlapAxis> axes = {
+      std::move(gathers),
+      {"prefetch",
+       {gather_ahead(1), gather_ahead(0), gather_ahead(2), gather_ahead(4)},
+       AxisPlace::kGathers}};
+  if (may_keep_units_whole(config)) {
+    axes.push_back(whole_units_axis());
+  }
+  return axes;
+}
+
 }  // namespace
 
 PassResult prefetch_parameters(Program program, const PrefetchParametersOptions& options) {
@@ -286,6 +336,42 @@ PassResult prefetch_parameters(Program program, const PrefetchParametersOptions&
     program = rearrange(program, arrangement.order, arrangement.hand_overs);
   }
   return {std::move(program), {num_changes > 0, num_changes, std::move(summary)}};
+}
+
+bool may_keep_units_whole(const RunConfig& config) {
+  return choice<ShardKind>(config.parallel.shard) == ShardKind::kParameters &&
+         config.parallel.data * config.parallel.context > 1 && config.memory.recompute_layers == 0;
+}
+
+OverlapAxis whole_units_axis() {
+  OverlapAxis axis{"whole units", {}, AxisPlace::kGathers};
+  for (const int64_t units : {0, 1, 2}) {
+    axis.choices.push_back([units](OverlapConfig& overlap) {
+      overlap.param_gather_whole_units = overlap.overlap_param_gather ? units : 0;
+    });
+  }
+  return axis;
+}
+
+// Gathers at their use still go to a stream of their own, which that of gradients needs: both are
+// calls of one communicator. So no key turns the pass off.
+Pass prefetch_parameters_pass(const PipelineOptions& options) {
+  return {.name = "prefetch_parameters",
+          .summary =
+              "Starts gathers of weights a unit early, so that they run under the compute "
+              "of the units before.",
+          .run = run_of(prefetch_parameters, options),
+          .only_overlaps = true,
+          .keys = {"overlap.overlap_param_gather",
+                   "overlap.overlap_param_gather_with_optimizer_step", "overlap.align_param_gather",
+                   "overlap.param_gather_prefetch_units", "overlap.param_gather_whole_units"},
+          .read_keys =
+              [](const OverlapConfig& overlap, PipelineOptions& its) {
+                its.of<PrefetchParametersOptions>() = {
+                    .units = overlap.overlap_param_gather ? overlap.param_gather_prefetch_units : 0,
+                    .aligns = overlap.align_param_gather};
+              },
+          .axes = gather_axes};
 }
 
 }  // namespace braid

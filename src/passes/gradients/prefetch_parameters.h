@@ -39,4 +39,14 @@ struct PrefetchParametersOptions {
 /// overlap_param_gather and align_param_gather.
 PassResult prefetch_parameters(Program program, const PrefetchParametersOptions& options);
 
+Pass prefetch_parameters_pass(const PipelineOptions& options);
+
+/// Whether a search may keep units of sharded weights whole: not where recompute in some of the
+/// layers says that memory is short, since another layer costs more than a gather.
+bool may_keep_units_whole(const RunConfig& config);
+
+/// How many units are kept whole (overlap.param_gather_whole_units); one of the pass's axes where
+/// `may_keep_units_whole`.
+OverlapAxis whole_units_axis();
+
 }  // namespace braid

@@ -13,6 +13,7 @@
 #include "ops/offload.h"
 #include "ops/op.h"
 #include "passes/analysis/step_values.h"
+#include "passes/pipeline_options.h"
 
 namespace braid {
 namespace {
@@ -296,6 +297,14 @@ PassResult offload(Program program, const OffloadOptions& options) {
           {true, num_moves,
            fmt::format("moves {} activations to the host and back, {} per microbatch{}", num_moves,
                        format_bytes(bytes / values.num_backwards()), staying)}};
+}
+
+Pass offload_pass(const PipelineOptions& options) {
+  return {.name = "offload",
+          .summary = "Moves activations to the host between forward and backward.",
+          .run = run_of(offload, options),
+          .keys = {"memory.offload_layers", "memory.offload_prefetch_layers",
+                   "memory.offload_min_bytes"}};
 }
 
 }  // namespace braid

@@ -35,4 +35,6 @@ struct OffloadOptions {
 /// vDNN, 2016; Transformer Engine's CPU offloading with double buffering.
 PassResult offload(Program program, const OffloadOptions& options);
 
+Pass offload_pass(const PipelineOptions& options);
+
 }  // namespace braid

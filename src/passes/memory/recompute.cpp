@@ -11,6 +11,7 @@
 #include "passes/analysis/step_values.h"
 #include "passes/analysis/twins.h"
 #include "passes/memory/recompute_plan.h"
+#include "passes/pipeline_options.h"
 
 namespace braid {
 namespace {
@@ -241,6 +242,13 @@ PassResult recompute(Program program, const RecomputeOptions& options) {
       format_bytes(plan.bytes_kept_less / values.num_backwards()), rewriter.added_flops(),
       before > 0 ? 100.0 * rewriter.added_flops() / before : 0.0);
   return {std::move(result), {true, rewriter.num_repeated(), std::move(summary)}};
+}
+
+Pass recompute_pass(const PipelineOptions& options) {
+  return {.name = "recompute",
+          .summary = "Makes activations again in the backward instead of keeping them.",
+          .run = run_of(recompute, options),
+          .keys = {"memory.recompute", "memory.recompute_layers"}};
 }
 
 }  // namespace braid

@@ -46,4 +46,6 @@ struct RecomputeOptions {
 /// 2022. Throws InternalError for a forward task whose op is not known.
 PassResult recompute(Program program, const RecomputeOptions& options);
 
+Pass recompute_pass(const PipelineOptions& options);
+
 }  // namespace braid

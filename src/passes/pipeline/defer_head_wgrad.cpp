@@ -8,8 +8,10 @@
 #include <vector>
 
 #include "ops/op.h"
+#include "passes/overlap_axis.h"
 #include "passes/pipeline/late_moves.h"
 #include "passes/pipeline/stage_messages.h"
+#include "passes/pipeline_options.h"
 
 namespace braid {
 namespace {
@@ -65,6 +67,29 @@ std::span<const TaskId> last_microbatches(const Program& program,
   return std::span(head_wgrads).subspan(first);
 }
 
+OverlapChange defer_head(bool enabled, int64_t limit) {
+  return [=](OverlapConfig& overlap) {
+    overlap.defer_embedding_wgrad_compute = enabled;
+    overlap.wgrad_deferral_limit = limit;
+  };
+}
+
+std::vector<OverlapAxis> head_axes(const RunConfig& config, const AxisLimits& limits) {
+  const int64_t stages = config.parallel.pipeline;
+  if (stages == 1) {
+    return {};
+  }
+  OverlapAxis axis{"head's weight gradients",
+                   {defer_head(false, 0), defer_head(true, 0)},
+                   AxisPlace::kStageWgrads};
+  for (const int64_t limit : {stages / 2, stages, 2 * stages}) {
+    if (limit > 0 && limit < limits.num_microbatches) {
+      axis.choices.push_back(defer_head(true, limit));
+    }
+  }
+  return {axis};
+}
+
 }  // namespace
 
 PassResult defer_head_wgrad(Program program, const DeferHeadWgradOptions& options) {
@@ -83,6 +108,22 @@ PassResult defer_head_wgrad(Program program, const DeferHeadWgradOptions& option
   return move_late(std::move(program), moves,
                    fmt::format("of {} weight gradients of the head behind the last backward",
                                step.head_wgrads.size()));
+}
+
+Pass defer_head_wgrad_pass(const PipelineOptions& options) {
+  return {.name = "defer_head_wgrad",
+          .summary =
+              "Moves weight gradients of the output projection into the bubble behind the "
+              "last backward.",
+          .run = run_of(defer_head_wgrad, options),
+          .only_overlaps = true,
+          .keys = {"overlap.defer_embedding_wgrad_compute", "overlap.wgrad_deferral_limit"},
+          .read_keys =
+              [](const OverlapConfig& overlap, PipelineOptions& its) {
+                its.of<DeferHeadWgradOptions>() = {.enabled = overlap.defer_embedding_wgrad_compute,
+                                                   .limit = overlap.wgrad_deferral_limit};
+              },
+          .axes = head_axes};
 }
 
 }  // namespace braid

@@ -29,4 +29,6 @@ struct DeferHeadWgradOptions {
 /// Megatron-LM's defer_embedding_wgrad_compute and wgrad_deferral_limit.
 PassResult defer_head_wgrad(Program program, const DeferHeadWgradOptions& options = {});
 
+Pass defer_head_wgrad_pass(const PipelineOptions& options);
+
 }  // namespace braid

@@ -8,8 +8,10 @@
 #include <vector>
 
 #include "ops/op.h"
+#include "passes/overlap_axis.h"
 #include "passes/pipeline/late_moves.h"
 #include "passes/pipeline/stage_messages.h"
+#include "passes/pipeline_options.h"
 
 namespace braid {
 namespace {
@@ -60,6 +62,29 @@ void delay(const Program& program, const DelayWgradOptions& options, Backward& b
   }
 }
 
+OverlapChange delay(int64_t layers, bool whole) {
+  return [=](OverlapConfig& overlap) {
+    overlap.overlap_p2p_wgrad_delayed_layer_number = layers;
+    overlap.overlap_p2p_with_transformer_layer_wgrad = whole;
+  };
+}
+
+std::vector<OverlapAxis> delay_axes(const RunConfig& config, const AxisLimits& limits) {
+  if (config.parallel.pipeline == 1) {
+    return {};
+  }
+  OverlapAxis axis{"delayed weight gradients", {delay(0, false)}, AxisPlace::kStageWgrads};
+  for (const int64_t layers : {int64_t{1}, int64_t{2}, int64_t{4}, int64_t{8}}) {
+    const int64_t capped = std::min(layers, limits.layers_of_job);
+    axis.choices.push_back(delay(capped, false));
+    axis.choices.push_back(delay(capped, true));
+    if (layers >= limits.layers_of_job) {
+      break;
+    }
+  }
+  return {axis};
+}
+
 }  // namespace
 
 PassResult delay_wgrad(Program program, const DelayWgradOptions& options) {
@@ -81,6 +106,24 @@ PassResult delay_wgrad(Program program, const DelayWgradOptions& options) {
   }
   return move_late(std::move(program), moves,
                    fmt::format("weight gradients behind {} backward messages", num_messages));
+}
+
+Pass delay_wgrad_pass(const PipelineOptions& options) {
+  return {.name = "delay_wgrad",
+          .summary =
+              "Moves weight gradients behind the message to the stage before, so that they hide "
+              "it.",
+          .run = run_of(delay_wgrad, options),
+          .only_overlaps = true,
+          .keys = {"overlap.overlap_p2p_wgrad_delayed_layer_number",
+                   "overlap.overlap_p2p_with_transformer_layer_wgrad"},
+          .read_keys =
+              [](const OverlapConfig& overlap, PipelineOptions& its) {
+                its.of<DelayWgradOptions>() = {
+                    .num_layers = overlap.overlap_p2p_wgrad_delayed_layer_number,
+                    .whole_layers = overlap.overlap_p2p_with_transformer_layer_wgrad};
+              },
+          .axes = delay_axes};
 }
 
 }  // namespace braid

@@ -30,4 +30,6 @@ struct DelayWgradOptions {
 /// (overlap_p2p_wgrad_delayed_layer_number, overlap_p2p_with_transformer_layer_wgrad).
 PassResult delay_wgrad(Program program, const DelayWgradOptions& options = {});
 
+Pass delay_wgrad_pass(const PipelineOptions& options);
+
 }  // namespace braid

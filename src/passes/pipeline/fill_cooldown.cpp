@@ -11,8 +11,10 @@
 
 #include "ops/op.h"
 #include "passes/analysis/job_spans.h"
+#include "passes/overlap_axis.h"
 #include "passes/pipeline/late_moves.h"
 #include "passes/pipeline/stage_messages.h"
+#include "passes/pipeline_options.h"
 
 namespace braid {
 namespace {
@@ -226,6 +228,16 @@ PassResult fill_within(const Program& program, const CooldownFiller& filler, int
   return filled;
 }
 
+std::vector<OverlapAxis> cooldown_axes(const RunConfig& config, const AxisLimits&) {
+  if (config.parallel.pipeline == 1) {
+    return {};
+  }
+  return {{"cool-down",
+           {[](OverlapConfig& overlap) { overlap.fill_cooldown = false; },
+            [](OverlapConfig& overlap) { overlap.fill_cooldown = true; }},
+           AxisPlace::kStageWgrads}};
+}
+
 }  // namespace
 
 PassResult fill_cooldown(Program program, const FillCooldownOptions& options) {
@@ -239,6 +251,21 @@ PassResult fill_cooldown(Program program, const FillCooldownOptions& options) {
   }
   const std::vector<LateMove> moves = filler.moves(filler.first_that_waits());
   return move_late(std::move(program), moves, kMoved);
+}
+
+Pass fill_cooldown_pass(const PipelineOptions& options) {
+  return {.name = "fill_cooldown",
+          .summary =
+              "Moves weight gradients of the last backwards to where a rank waits for the "
+              "stages in front of it.",
+          .run = run_of(fill_cooldown, options),
+          .only_overlaps = true,
+          .keys = {"overlap.fill_cooldown"},
+          .read_keys =
+              [](const OverlapConfig& overlap, PipelineOptions& its) {
+                its.of<FillCooldownOptions>().enabled = overlap.fill_cooldown;
+              },
+          .axes = cooldown_axes};
 }
 
 }  // namespace braid

@@ -36,4 +36,6 @@ struct FillCooldownOptions {
 /// backwards of any schedule, and measured in layers instead of ranks.
 PassResult fill_cooldown(Program program, const FillCooldownOptions& options = {});
 
+Pass fill_cooldown_pass(const PipelineOptions& options);
+
 }  // namespace braid

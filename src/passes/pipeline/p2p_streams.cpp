@@ -10,9 +10,11 @@
 #include "ir/dependencies.h"
 #include "ops/op.h"
 #include "passes/analysis/job_spans.h"
+#include "passes/overlap_axis.h"
 #include "passes/pipeline/early_start.h"
 #include "passes/pipeline/hoist_stalled.h"
 #include "passes/pipeline/stage_messages.h"
+#include "passes/pipeline_options.h"
 
 namespace braid {
 namespace {
@@ -155,6 +157,24 @@ int64_t send_on_compute(Program& program, const JobSpans& jobs) {
   return num_moved;
 }
 
+OverlapChange messages(bool beside_compute, bool warmup_flush, bool backward) {
+  return [=](OverlapConfig& overlap) {
+    overlap.overlap_p2p_comm = beside_compute;
+    overlap.overlap_p2p_comm_warmup_flush = warmup_flush;
+    overlap.overlap_p2p_backward_on_comm_stream = backward;
+  };
+}
+
+std::vector<OverlapAxis> message_axes(const RunConfig& config, const AxisLimits&) {
+  if (config.parallel.pipeline == 1) {
+    return {};
+  }
+  return {{"messages",
+           {messages(false, false, false), messages(true, false, false),
+            messages(true, true, false), messages(true, false, true), messages(true, true, true)},
+           AxisPlace::kMessages}};
+}
+
 }  // namespace
 
 PassResult p2p_streams(Program program, const P2pStreamsOptions& options) {
@@ -183,6 +203,23 @@ PassResult p2p_streams(Program program, const P2pStreamsOptions& options) {
     clear_events(program);
   }
   return {start_early(program, starts), {num_changes > 0, num_changes, std::move(summary)}};
+}
+
+Pass p2p_streams_pass(const PipelineOptions& options) {
+  return {.name = "p2p_streams",
+          .summary = "Takes messages between pipeline stages beside compute, a job ahead.",
+          .run = run_of(p2p_streams, options),
+          .only_overlaps = true,
+          .keys = {"overlap.overlap_p2p_comm", "overlap.overlap_p2p_comm_warmup_flush",
+                   "overlap.overlap_p2p_backward_on_comm_stream"},
+          .read_keys =
+              [](const OverlapConfig& overlap, PipelineOptions& its) {
+                its.of<P2pStreamsOptions>() = {
+                    .enabled = overlap.overlap_p2p_comm,
+                    .warmup_flush = overlap.overlap_p2p_comm_warmup_flush,
+                    .backward_on_comm_stream = overlap.overlap_p2p_backward_on_comm_stream};
+              },
+          .axes = message_axes};
 }
 
 }  // namespace braid

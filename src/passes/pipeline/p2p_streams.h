@@ -54,4 +54,6 @@ struct P2pStreamsOptions {
 /// here every schedule has them.
 PassResult p2p_streams(Program program, const P2pStreamsOptions& options = {});
 
+Pass p2p_streams_pass(const PipelineOptions& options);
+
 }  // namespace braid

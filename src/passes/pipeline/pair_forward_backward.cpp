@@ -9,8 +9,10 @@
 #include <vector>
 
 #include "passes/analysis/job_spans.h"
+#include "passes/pipeline/pair_choice.h"
 #include "passes/pipeline/region_weaver.h"
 #include "passes/pipeline/stage_messages.h"
+#include "passes/pipeline_options.h"
 #include "passes/tensor/tensor_sites.h"
 
 namespace braid {
@@ -87,6 +89,19 @@ PassResult pair_forward_backward(Program program, const PairForwardBackwardOptio
   program = reorder_tasks(program, weaver.order());
   move_tensor_communication(program, options.comm_priority);
   return {std::move(program), {true, num_woven, std::move(summary)}};
+}
+
+Pass pair_forward_backward_pass(const PipelineOptions& options) {
+  return {.name = "pair_forward_backward",
+          .summary =
+              "Weaves a forward and a backward, or two halves of a microbatch, so that each "
+              "hides the other's tensor and context communication.",
+          .run = run_of(pair_forward_backward, options),
+          .only_overlaps = true,
+          .keys = {"overlap.pair_forward_backward"},
+          .is_wanted =
+              [](const OverlapConfig& overlap) { return job_pairs(overlap) != JobPairs::kNone; },
+          .axes = pair_axes};
 }
 
 }  // namespace braid

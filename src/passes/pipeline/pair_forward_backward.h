@@ -41,4 +41,6 @@ struct PairForwardBackwardOptions {
 PassResult pair_forward_backward(Program program, const PairForwardBackwardOptions& options,
                                  const PassContext& context);
 
+Pass pair_forward_backward_pass(const PipelineOptions& options);
+
 }  // namespace braid

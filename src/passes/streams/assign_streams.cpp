@@ -10,6 +10,8 @@
 #include "ir/dependencies.h"
 #include "ops/offload.h"
 #include "passes/gradients/gradient_tasks.h"
+#include "passes/overlap_axis.h"
+#include "passes/pipeline_options.h"
 #include "passes/rearrange.h"
 
 namespace braid {
@@ -282,6 +284,17 @@ PassResult assign_streams(Program program, const AssignStreamsOptions& options) 
     summary += fmt::format(" and {} of {} copies", copies.num_moved, copies.num_found);
   }
   return {std::move(program), {num_moved > 0, num_moved, summary + " to streams of their own"}};
+}
+
+// Without streams of its own, communication stays between the compute tasks, so nothing else can be
+// gained without this pass: a search does not try it.
+Pass assign_streams_pass(const PipelineOptions& options) {
+  return {
+      .name = "assign_streams",
+      .summary = "Places communication and copies to and from the host on streams of their own.",
+      .run = run_of(assign_streams, options),
+      .only_overlaps = true,
+      .axes = no_axes};
 }
 
 }  // namespace braid

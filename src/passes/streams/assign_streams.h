@@ -40,4 +40,6 @@ struct AssignStreamsOptions {
 /// after all that reorders (order inside a stream is program order), before events.
 PassResult assign_streams(Program program, const AssignStreamsOptions& options);
 
+Pass assign_streams_pass(const PipelineOptions& options);
+
 }  // namespace braid

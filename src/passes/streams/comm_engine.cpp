@@ -10,10 +10,13 @@
 #include <vector>
 
 #include "base/errors.h"
+#include "config/choices.h"
 #include "ops/collectives.h"
 #include "ops/offload.h"
 #include "ops/op.h"
 #include "passes/gradients/reduction_parts.h"
+#include "passes/overlap_axis.h"
+#include "passes/pipeline_options.h"
 #include "passes/program_rewriter.h"
 #include "sim/cost_model.h"
 
@@ -181,6 +184,41 @@ Counts count(const Program& program, const std::vector<Copied>& copied,
   return counts;
 }
 
+/// What is hidden is known when all ranks are planned: until then, as if left to the costs.
+CommEngine engine_of(EngineChoice choice) {
+  switch (choice) {
+    case EngineChoice::kCopy:
+      return CommEngine::kCopy;
+    case EngineChoice::kSm:
+      return CommEngine::kSm;
+    case EngineChoice::kNcclCopy:
+      return CommEngine::kNcclCopy;
+    case EngineChoice::kAuto:
+    case EngineChoice::kHidden:
+      return CommEngine::kAuto;
+  }
+  throw_internal_error("no engine");
+}
+
+bool leaves_engine_open(const OverlapConfig& overlap) {
+  return choice<EngineChoice>(overlap.comm_engine) == EngineChoice::kAuto;
+}
+
+OverlapChange engine(const char* name) {
+  return [name](OverlapConfig& overlap) { overlap.comm_engine = name; };
+}
+
+std::vector<OverlapAxis> engine_axes(const RunConfig& config, const AxisLimits& limits) {
+  if (config.parallel.ranks == 1 || !limits.copy_engines || !leaves_engine_open(config.overlap)) {
+    return {};
+  }
+  OverlapAxis axis{"engine", {engine("sm"), engine("auto")}, AxisPlace::kEngines};
+  if (may_choose_engines(config, limits)) {
+    axis.choices.push_back(engine("copy"));
+  }
+  return {axis};
+}
+
 }  // namespace
 
 Program with_engines(const Program& program, std::span<const TaskEngine> engines) {
@@ -217,6 +255,26 @@ PassResult comm_engine(Program program, const CommEngineOptions& options,
   }
   Program changed = EngineWriter(program, copied).run(engines);
   return {std::move(changed), {true, counts.moved, std::move(summary)}};
+}
+
+bool may_choose_engines(const RunConfig& config, const AxisLimits& limits) {
+  return limits.copy_engines && config.overlap.may_change_rounding &&
+         leaves_engine_open(config.overlap);
+}
+
+Pass comm_engine_pass(const PipelineOptions& options) {
+  return {
+      .name = "comm_engine",
+      .summary = "Chooses whether multiprocessors or copy engines move the bytes of communication.",
+      .run = run_of(comm_engine, options),
+      .keys = {"overlap.comm_engine"},
+      .read_keys =
+          [](const OverlapConfig& overlap, PipelineOptions& its) {
+            its.of<CommEngineOptions>().engine =
+                engine_of(choice<EngineChoice>(overlap.comm_engine));
+          },
+      .reads_keys_in_every_mode = true,
+      .axes = engine_axes};
 }
 
 }  // namespace braid

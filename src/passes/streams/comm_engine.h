@@ -63,4 +63,10 @@ enum class TaskEngine : uint8_t {
 /// taken apart in one place. Events are dropped. Throws InternalError for another number of them.
 Program with_engines(const Program& program, std::span<const TaskEngine> engines);
 
+Pass comm_engine_pass(const PipelineOptions& options);
+
+/// Whether a search may take reductions apart for copy engines: their sums are those of the CPU,
+/// which NCCL rounds more often.
+bool may_choose_engines(const RunConfig& config, const AxisLimits& limits);
+
 }  // namespace braid

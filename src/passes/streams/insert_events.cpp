@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "ir/dependencies.h"
+#include "passes/pipeline_options.h"
 
 namespace braid {
 namespace {
@@ -149,6 +150,15 @@ PassResult insert_events(Program program) {
           {changed, num_waits,
            fmt::format("{} waits for {} dependencies between streams", num_waits,
                        waits.num_dependencies)}};
+}
+
+Pass insert_events_pass() {
+  return {
+      .name = "insert_events",
+      .summary = "Turns dependencies between streams into as few events and waits as are needed.",
+      .run = run_of(insert_events),
+      .why_required = "tasks of different streams would run unordered",
+      .places_events = true};
 }
 
 }  // namespace braid

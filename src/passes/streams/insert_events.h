@@ -17,4 +17,6 @@ namespace braid {
 /// reduction over Fidge and Mattern's vector clocks (1988).
 PassResult insert_events(Program program);
 
+Pass insert_events_pass();
+
 }  // namespace braid

@@ -8,8 +8,10 @@
 #include <utility>
 #include <vector>
 
+#include "config/run_config.h"
 #include "ir/dependencies.h"
 #include "ops/op.h"
+#include "passes/pipeline_options.h"
 
 namespace braid {
 namespace {
@@ -187,6 +189,21 @@ PassResult bulk_overlap(Program program, const BulkOverlapOptions& options) {
   return {std::move(program),
           {changed, num_moves,
            fmt::format("{} calls of tensor ranks start earlier, beside a product", num_moves)}};
+}
+
+Pass bulk_overlap_pass(const PipelineOptions& options) {
+  return {
+      .name = "bulk_overlap",
+      .summary = "Starts tensor communication early, beside a product that does not depend on it.",
+      .run = run_of(bulk_overlap, options),
+      .only_overlaps = true,
+      .keys = {"overlap.tp_comm_overlap", "overlap.tp_comm_bulk_dgrad",
+               "overlap.tp_comm_bulk_wgrad", "overlap.tp_comm_overlap_sites"},
+      .read_keys =
+          [](const OverlapConfig& overlap, PipelineOptions& its) {
+            its.of<BulkOverlapOptions>().sites = site_overlaps(overlap);
+          },
+      .is_wanted = [](const OverlapConfig& overlap) { return overlap.tp_comm_overlap; }};
 }
 
 }  // namespace braid

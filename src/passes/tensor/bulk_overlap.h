@@ -39,4 +39,6 @@ struct BulkOverlapOptions {
 /// column-parallel backward (dX, all-reduce, dW); Transformer Engine's bulk overlap.
 PassResult bulk_overlap(Program program, const BulkOverlapOptions& options);
 
+Pass bulk_overlap_pass(const PipelineOptions& options);
+
 }  // namespace braid

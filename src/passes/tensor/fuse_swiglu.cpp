@@ -10,6 +10,7 @@
 
 #include "ops/linear_swiglu.h"
 #include "ops/op.h"
+#include "passes/pipeline_options.h"
 #include "passes/program_rewriter.h"
 #include "passes/tensor/split_task.h"
 
@@ -330,6 +331,13 @@ PassResult fuse_swiglu(Program program, const FuseSwigluOptions& options) {
   return {std::move(program),
           {num_fused > 0, num_fused,
            fmt::format("{} of {} SwiGLU tasks are one with a product", num_fused, num_before)}};
+}
+
+Pass fuse_swiglu_pass(const PipelineOptions& options) {
+  return {.name = "fuse_swiglu",
+          .summary = "Makes a product and the SwiGLU, or SwiGLU's backward, beside it one task.",
+          .run = run_of(fuse_swiglu, options),
+          .keys = {"runtime.fuse_swiglu"}};
 }
 
 }  // namespace braid

@@ -39,4 +39,6 @@ struct FuseSwigluOptions {
 /// activations as two; in front of events.
 PassResult fuse_swiglu(Program program, const FuseSwigluOptions& options);
 
+Pass fuse_swiglu_pass(const PipelineOptions& options);
+
 }  // namespace braid

@@ -15,7 +15,9 @@
 #include "passes/analysis/cost_timeline.h"
 #include "passes/analysis/job_spans.h"
 #include "passes/analysis/rank_independent.h"
+#include "passes/pipeline/pair_choice.h"
 #include "passes/pipeline/region_weaver.h"
+#include "passes/pipeline_options.h"
 #include "passes/program_rewriter.h"
 #include "passes/tensor/split_task.h"
 #include "passes/tensor/tensor_sites.h"
@@ -343,6 +345,18 @@ PassResult halve_forward(Program program, const HalveForwardOptions& options,
   program = reorder_tasks(halved, weaver.order());
   move_tensor_communication(program, options.comm_priority);
   return {std::move(program), {true, num_woven, std::move(summary)}};
+}
+
+Pass halve_forward_pass(const PipelineOptions& options) {
+  return {.name = "halve_forward",
+          .summary =
+              "Weaves the halves of a microbatch's forward, so that each hides the other's "
+              "tensor communication.",
+          .run = run_of(halve_forward, options),
+          .changes_rounding = true,
+          .only_overlaps = true,
+          .keys = {"overlap.pair_forward_backward"},
+          .is_wanted = halves_forwards};
 }
 
 }  // namespace braid

@@ -50,4 +50,6 @@ struct HalveForwardOptions {
 PassResult halve_forward(Program program, const HalveForwardOptions& options,
                          const PassContext& context);
 
+Pass halve_forward_pass(const PipelineOptions& options);
+
 }  // namespace braid

@@ -5,7 +5,9 @@
 #include <utility>
 #include <vector>
 
+#include "passes/pipeline_options.h"
 #include "passes/tensor/split_products.h"
+#include "passes/tensor/tensor_axes.h"
 
 namespace braid {
 namespace {
@@ -44,6 +46,29 @@ PassResult ring_exchange(Program program, const RingExchangeOptions& options) {
   move_tensor_communication(program, options.comm_priority);
   program = split_products(program, chosen);
   return {std::move(program), std::move(report)};
+}
+
+Pass ring_exchange_pass(const PipelineOptions& options) {
+  return {.name = "ring_exchange",
+          .summary =
+              "Cuts products and the tensor communication that they depend on into pieces "
+              "that overlap.",
+          .run = run_of(ring_exchange, options),
+          .changes_rounding = true,
+          .only_overlaps = true,
+          .keys = {"overlap.tp_comm_overlap", "overlap.tp_comm_overlap_ag",
+                   "overlap.tp_comm_overlap_rs", "overlap.tp_comm_overlap_rs_dgrad",
+                   "overlap.tp_comm_overlap_sites", "overlap.tp_comm_overlap_min_rows"},
+          .read_keys =
+              [](const OverlapConfig& overlap, PipelineOptions& its) {
+                its.of<RingExchangeOptions>() = {.sites = site_overlaps(overlap),
+                                                 .min_rows = overlap.tp_comm_overlap_min_rows};
+              },
+          .is_wanted =
+              [](const OverlapConfig& overlap) {
+                return overlap.tp_comm_overlap && any_split(site_overlaps(overlap));
+              },
+          .axes = tensor_axes};
 }
 
 }  // namespace braid

@@ -55,4 +55,6 @@ struct RingExchangeOptions {
 /// ASPLOS 2023. Ours differ in the order of the sum, which is the collective's.
 PassResult ring_exchange(Program program, const RingExchangeOptions& options);
 
+Pass ring_exchange_pass(const PipelineOptions& options);
+
 }  // namespace braid

@@ -12,6 +12,8 @@
 #include "base/errors.h"
 #include "ir/dependencies.h"
 #include "passes/analysis/cost_timeline.h"
+#include "passes/overlap_axis.h"
+#include "passes/pipeline_options.h"
 #include "passes/program_rewriter.h"
 #include "passes/tensor/split_task.h"
 
@@ -235,6 +237,17 @@ class Splitter {
   int64_t saved_ns_ = 0;
 };
 
+std::vector<OverlapAxis> split_axes(const RunConfig& config, const AxisLimits&) {
+  const ParallelConfig& parallel = config.parallel;
+  if (!config.overlap.may_change_rounding || parallel.tensor == 1 || parallel.context > 1) {
+    return {};
+  }
+  return {{"split",
+           {[](OverlapConfig& overlap) { overlap.split_ops = false; },
+            [](OverlapConfig& overlap) { overlap.split_ops = overlap.tp_comm_overlap; }},
+           AxisPlace::kSplits}};
+}
+
 }  // namespace
 
 PassResult split_ops(Program program, const SplitOpsOptions& options, const PassContext& context) {
@@ -258,6 +271,25 @@ PassResult split_ops(Program program, const SplitOpsOptions& options, const Pass
       {true, splitter.num_moved(),
        fmt::format("{} moves into waits for communication, {} tasks are cut; {} us less to wait",
                    splitter.num_moved(), splitter.num_cut(), splitter.saved_ns() / 1000)}};
+}
+
+Pass split_ops_pass(const PipelineOptions& options) {
+  return {.name = "split_ops",
+          .summary = "Cuts tasks so that a part of them runs in a wait for tensor communication.",
+          .run = run_of(split_ops, options),
+          .changes_rounding = true,
+          .only_overlaps = true,
+          .needs_costs =
+              "overlap.split_ops = true: cuts where costs say that it pays, but "
+              "overlap.cost is empty; remove the key",
+          .keys = {"overlap.split_ops", "overlap.tp_comm_overlap_min_rows"},
+          .read_keys =
+              [](const OverlapConfig& overlap, PipelineOptions& its) {
+                its.of<SplitOpsOptions>() = {.enabled = overlap.split_ops,
+                                             .min_rows = overlap.tp_comm_overlap_min_rows};
+              },
+          .is_wanted = [](const OverlapConfig& overlap) { return overlap.split_ops; },
+          .axes = split_axes};
 }
 
 }  // namespace braid

@@ -48,4 +48,6 @@ struct SplitOpsOptions {
 /// carry out.
 PassResult split_ops(Program program, const SplitOpsOptions& options, const PassContext& context);
 
+Pass split_ops_pass(const PipelineOptions& options);
+
 }  // namespace braid

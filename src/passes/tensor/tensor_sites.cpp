@@ -1,32 +1,22 @@
 #include "passes/tensor/tensor_sites.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "ops/op.h"
 
 namespace braid {
 
-std::string_view overlap_method_name(OverlapMethod method) {
-  constexpr std::array<std::string_view, 4> kNames = {"none", "bulk", "ring", "chunked"};
-  return kNames[static_cast<size_t>(method)];
+SiteOverlaps site_overlaps(const OverlapConfig& overlap) {
+  SiteOverlaps sites;
+  for (const TensorSiteChoice& choice : tensor_site_choices(overlap)) {
+    sites[choice.site] = {choice.method, choice.splits};
+  }
+  return sites;
 }
 
 SiteOverlaps default_site_overlaps() {
-  SiteOverlaps sites;
-  for (const char* const site :
-       {"qkv_fprop", "fc1_fprop", "logits_fprop", "proj_dgrad", "fc2_dgrad"}) {
-    sites[site] = {OverlapMethod::kRing};
-  }
-  for (const char* const site : {"proj_fprop", "fc2_fprop"}) {
-    sites[site] = {OverlapMethod::kChunked};
-  }
-  for (const char* const site :
-       {"qkv_dgrad", "fc1_dgrad", "logits_dgrad", "qkv_wgrad", "fc1_wgrad", "logits_wgrad"}) {
-    sites[site] = {OverlapMethod::kBulk};
-  }
-  return sites;
+  return site_overlaps({});
 }
 
 std::string product_site(const Program& program, const Task& task) {

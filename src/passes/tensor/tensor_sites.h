@@ -6,20 +6,10 @@
 #include <string>
 #include <string_view>
 
+#include "config/tensor_sites.h"
 #include "ir/program.h"
 
 namespace braid {
-
-/// How the communication of tensor ranks runs beside one matrix product.
-enum class OverlapMethod : uint8_t {
-  kNone,     ///< between products
-  kBulk,     ///< as a whole, beside a product that does not depend on it
-  kRing,     ///< in as many blocks of rows as there are ranks, each sent while the next is computed
-  kChunked,  ///< the product in `splits` pieces, a collective behind each
-};
-
-/// "none", "bulk", "ring", "chunked".
-std::string_view overlap_method_name(OverlapMethod method);
 
 struct SiteOverlap {
   OverlapMethod method = OverlapMethod::kNone;
@@ -28,18 +18,20 @@ struct SiteOverlap {
   friend bool operator==(const SiteOverlap&, const SiteOverlap&) = default;
 };
 
-/// By name of a product, as in Transformer Engine: "qkv", "proj", "fc1", "fc2", or "logits" for the
-/// output layer, and behind it "_fprop", "_dgrad" or "_wgrad". A site that is not listed: none.
-///
-///   communication           depends on       sites                                    default
-///   all-gather in front     yes              qkv, fc1, logits _fprop; proj, fc2 _dgrad  ring
-///   reduce-scatter behind   yes              proj, fc2 _fprop                           chunked
-///   reduce-scatter behind   yes              qkv, fc1, logits _dgrad                    (the
-///   wgrad) all-gather for wgrad    no               qkv, fc1, logits _dgrad bulk reduce-scatter of
-///   dx    no               qkv, fc1, logits _wgrad                    bulk
+/// By name of a product (config/tensor_sites.h). A site that is not listed: none.
 using SiteOverlaps = std::map<std::string, SiteOverlap, std::less<>>;
 
-/// The defaults of Transformer Engine: the table's last column.
+/// What section [overlap] says, with tp_comm_overlap = true. Throws ConfigError as
+/// `tensor_site_choices`.
+SiteOverlaps site_overlaps(const OverlapConfig& overlap);
+
+/// The defaults of these keys, which are those of Transformer Engine:
+///   communication           depends on the product    sites                                 method
+///   all-gather in front     yes                       qkv, fc1, logits _fprop;              ring
+///                                                     proj, fc2 _dgrad
+///   reduce-scatter behind   yes                       proj, fc2 _fprop chunked all-gather for
+///   wgrad    no                        qkv, fc1, logits _dgrad               bulk reduce-scatter
+///   of dx    no                        qkv, fc1, logits _wgrad               bulk
 SiteOverlaps default_site_overlaps();
 
 /// The name of the product that a task computes; empty if it computes none.

@@ -196,7 +196,7 @@ TEST(SplitOps, IsOffByDefaultAndNeedsCosts) {
   const std::string tasks = kMakeA + kSumA + kWgrad + kUseA + kSumB + kUseB;
   EXPECT_EQ(tasks_of(split(tasks, ProductCosts(), {})), tasks);
   PipelineOptions options;
-  options.split_ops = kOptions;
+  options.of<SplitOpsOptions>() = kOptions;
   const Program program = parse_program(kTables + tasks);
   const std::vector<Pass> passes = default_pipeline(options);
   const auto record_of = [&](const PassContext& context) {

@@ -21,8 +21,8 @@ enum class LongerCopies : uint8_t {
 /// take longer, and for reductions the sum on each rank; else SMs. All ends of a call count
 /// together, and are given the same engine. Messages stay as they are. By program of `ranks` and
 /// task, for `with_engines`; `result` is of `ranks`. Throws InternalError as `Simulator`.
-std::vector<std::vector<TaskEngine>> choose_engines(const RankPrograms& ranks,
-                                                    const SimResult& result, const CostModel& model,
-                                                    LongerCopies longer);
+std::vector<std::vector<TaskEngine>> engine_choice(const RankPrograms& ranks,
+                                                   const SimResult& result, const CostModel& model,
+                                                   LongerCopies longer);
 
 }  // namespace braid

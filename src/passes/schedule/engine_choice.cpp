@@ -1,4 +1,4 @@
-#include "plan/choose_engines.h"
+#include "passes/schedule/engine_choice.h"
 
 #include <algorithm>
 #include <optional>
@@ -196,9 +196,9 @@ class EngineChooser {
 
 }  // namespace
 
-std::vector<std::vector<TaskEngine>> choose_engines(const RankPrograms& ranks,
-                                                    const SimResult& result, const CostModel& model,
-                                                    LongerCopies longer) {
+std::vector<std::vector<TaskEngine>> engine_choice(const RankPrograms& ranks,
+                                                   const SimResult& result, const CostModel& model,
+                                                   LongerCopies longer) {
   return EngineChooser(ranks, result, model, longer).run();
 }
 

@@ -1,4 +1,4 @@
-#include "plan/choose_engines.h"
+#include "passes/schedule/engine_choice.h"
 
 #include <gmock/gmock.h>
 
@@ -39,7 +39,7 @@ std::vector<TaskEngine> engines_of(const std::string& tasks, LongerCopies longer
   cluster.devices_per_node = devices_per_node;
   const auto model = make_analytic_model(cluster);
   const RankPrograms ranks = one_program_per_rank(programs);
-  const auto engines = choose_engines(ranks, simulate(ranks, *model), *model, longer);
+  const auto engines = engine_choice(ranks, simulate(ranks, *model), *model, longer);
   EXPECT_THAT(engines, Each(engines[0]));
   return engines[0];
 }
@@ -53,19 +53,19 @@ const std::string kShortGather =
 using enum TaskEngine;
 constexpr std::array kBoth = {LongerCopies::kWhereExposed, LongerCopies::kEverywhere};
 
-TEST(ChooseEngines, CopiesCarryWhatAProductHides) {
+TEST(EngineChoice, CopiesCarryWhatAProductHides) {
   for (const LongerCopies longer : kBoth) {
     EXPECT_THAT(engines_of(kProduct + kSum, longer), ElementsAre(kAsIs, kCopy));
   }
 }
 
-TEST(ChooseEngines, SmsCarryWhatNothingHides) {
+TEST(EngineChoice, SmsCarryWhatNothingHides) {
   for (const LongerCopies longer : kBoth) {
     EXPECT_THAT(engines_of(kSum + kShortGather, longer), Each(kSm));
   }
 }
 
-TEST(ChooseEngines, EachCallIsLookedAt) {
+TEST(EngineChoice, EachCallIsLookedAt) {
   // The first is hidden, the second follows on the product.
   const std::string tasks =
       "linear(x, w -> y) {has_bias=false, adds_bias=true} compute forward mb=0 vs=0 record=e0\n" +
@@ -73,7 +73,7 @@ TEST(ChooseEngines, EachCallIsLookedAt) {
   EXPECT_THAT(engines_of(tasks, LongerCopies::kWhereExposed), ElementsAre(kAsIs, kCopy, kSm));
 }
 
-TEST(ChooseEngines, CopyEnginesReachOneNode) {
+TEST(EngineChoice, CopyEnginesReachOneNode) {
   EXPECT_THAT(engines_of(kProduct + kSum, LongerCopies::kWhereExposed, 1), Each(kAsIs));
 }
 

@@ -1,4 +1,4 @@
-#include "plan/order_figures.h"
+#include "passes/schedule/order_figures.h"
 
 #include <vector>
 

@@ -1,4 +1,4 @@
-#include "plan/microbatch_pairs.h"
+#include "passes/schedule/microbatch_pairs.h"
 
 #include <algorithm>
 #include <compare>
