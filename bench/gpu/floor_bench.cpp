@@ -27,6 +27,7 @@
 #include "config/load.h"
 #include "config/validate.h"
 #include "data/tokenizer.h"
+#include "model/families.h"
 #include "ops/op.h"
 #include "plan/run_plan.h"
 #include "runtime/device.h"
@@ -131,9 +132,8 @@ const MemoryPlan& largest_memory(const RunPlan& plan) {
 Json describe(const Case& c) {
   const ModelSpec& model = c.plan.model;
   const MemoryPlan& memory = largest_memory(c.plan);
-  const bool gpt2 = model.family == ModelFamily::kGpt2;
-  return {{"family", gpt2 ? "gpt2" : "llama"},
-          {"layers", model.layers},
+  return {{"family", family_name(model.style)},
+          {"layers", model.layers.size()},
           {"width", model.width},
           {"heads", model.heads},
           {"kv_heads", model.kv_heads},

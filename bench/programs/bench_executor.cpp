@@ -21,7 +21,7 @@ constexpr int64_t kMicrobatch = 8;
 constexpr int64_t kSequence = 256;
 
 braid::ModelSpec gpt2_384() {
-  return {.family = braid::ModelFamily::kGpt2,
+  return {.style = braid::kGpt2Style,
           .layers = 12,
           .width = 384,
           .heads = 6,

@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "config/choices.h"
 #include "config/reference.h"
+#include "model/families.h"
 #include "state/import_weights.h"
 
 namespace braid {
@@ -20,7 +21,7 @@ struct ImportArguments {
 
 /// The keys of section [model], which comes first in a run file, that a run of this model needs.
 std::string model_section(ModelConfig keys) {
-  if (keys.family && choice<ModelFamily>(*keys.family) == ModelFamily::kLlama) {
+  if (keys.family && find_family(*keys.family).style.positions == PositionKind::kRope) {
     keys.max_positions.reset();  // it has no table of them
   }
   RunConfig config;

@@ -11,6 +11,7 @@
 #include "cli/commands.h"
 #include "data/indexed_dataset.h"
 #include "data/tokenizer.h"
+#include "model/families.h"
 #include "model/model_spec.h"
 
 namespace braid {

@@ -8,7 +8,6 @@
 
 #include "base/dtype.h"
 #include "base/errors.h"
-#include "model/model_spec.h"
 
 namespace braid {
 
@@ -62,10 +61,6 @@ using Choices = std::array<std::pair<std::string_view, T>, N>;
 template <>
 inline constexpr auto kChoices<DType> =
     Choices<DType, 2>{{{"float32", DType::kF32}, {"bfloat16", DType::kBF16}}};
-
-template <>
-inline constexpr auto kChoices<ModelFamily> =
-    Choices<ModelFamily, 2>{{{"llama", ModelFamily::kLlama}, {"gpt2", ModelFamily::kGpt2}}};
 
 template <>
 inline constexpr auto kChoices<OverlapMode> = Choices<OverlapMode, 3>{

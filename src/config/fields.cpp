@@ -2,9 +2,11 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <array>
 
 #include "config/choices.h"
+#include "model/families.h"
 
 namespace braid {
 namespace {
@@ -37,6 +39,11 @@ constexpr Limits one_of(const std::array<std::string_view, N>& names) {
   return {.allowed = names};
 }
 
+constexpr auto kFamilies = [] {
+  std::array<std::string_view, kModelFamilies.size()> names;
+  std::ranges::transform(kModelFamilies, names.begin(), &ModelFamily::name);
+  return names;
+}();
 // Names of types that this folder does not see, as in parallel/schedule.cpp and plan/choices.h.
 using Name = std::string_view;
 constexpr std::array kSchedules = {Name("gpipe"), Name("1f1b"), Name("interleaved"),
@@ -69,8 +76,9 @@ constexpr std::array kSections = {
 // clang-format off
 constexpr std::array kFields = {
     Field{BRAID_KEY(model, preset), kAny, "A published model by name, such as \"llama-1b\" or \"gpt2-124m\". The other keys of this section override it."},
-    Field{BRAID_KEY(model, family), one_of(kChoiceNames<ModelFamily>), "Kind of block: llama (RMSNorm, rotary positions, SwiGLU) or gpt2 (LayerNorm, learned positions, GELU, biases). Without a preset, the default is llama."},
+    Field{BRAID_KEY(model, family), one_of(kFamilies), "Kind of block: llama (RMSNorm, rotary positions, SwiGLU) or gpt2 (LayerNorm, learned positions, GELU, biases). Without a preset, the default is llama."},
     Field{BRAID_KEY(model, layers), {.minimum = 1, .maximum = 4096}, "Number of transformer blocks. Required without a preset."},
+    Field{BRAID_KEY(model, pattern), kAny, "Layers of different kinds, first to last: attention, mlp or attention+mlp each, blanks or commas between them. \"x*n\" repeats a layer, \"(...)*n\" a group. Without it, all layers are attention+mlp. It also says the number of layers."},
     Field{BRAID_KEY(model, width), kSize, "Features per token between blocks. Required without a preset."},
     Field{BRAID_KEY(model, heads), {.minimum = 1, .maximum = 4096}, "Attention heads. Required without a preset."},
     Field{BRAID_KEY(model, kv_heads), {.minimum = 0, .maximum = 4096}, "Key and value heads, each shared by heads / kv_heads query heads; 0 = heads."},

@@ -17,6 +17,7 @@ struct ModelConfig {
   std::string preset;
   std::optional<std::string> family;
   std::optional<int64_t> layers;
+  std::optional<std::string> pattern;
   std::optional<int64_t> width;
   std::optional<int64_t> heads;
   std::optional<int64_t> kv_heads;

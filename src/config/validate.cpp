@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "config/validate_overlap.h"
 #include "config/value.h"
+#include "model/families.h"
 
 namespace braid {
 namespace {
@@ -140,7 +141,7 @@ void check_model_given(const ModelConfig& model) {
   constexpr std::string_view kMissing =
       "not given; set it, or choose a published model with model.preset";
   const bool preset = !model.preset.empty();
-  require(preset || model.layers, "model.layers: {}", kMissing);
+  require(preset || model.layers || model.pattern, "model.layers: {}", kMissing);
   require(preset || model.width, "model.width: {}", kMissing);
   require(preset || model.heads, "model.heads: {}", kMissing);
 }
@@ -168,21 +169,22 @@ int64_t known_head_size(const ModelConfig& model) {
   return given != 0 || !model.width || !model.heads ? given : *model.width / *model.heads;
 }
 
-void check_llama(const ModelConfig& model) {
+void check_rope(const ModelConfig& model, std::string_view family) {
   const int64_t head_size = known_head_size(model);
   require(head_size % 2 == 0,
           "model.head_size = {}: must be even, because rotary positions rotate pairs; the nearest "
           "are {} and {}",
           head_size, std::max<int64_t>(head_size - 1, 2), head_size + 1);
   require(model.max_positions.value_or(0) == 0,
-          "model.max_positions = {}: a llama model has no learned positions; remove the key",
-          model.max_positions.value_or(0));
+          "model.max_positions = {}: a {} model has no learned positions; remove the key",
+          model.max_positions.value_or(0), family);
 }
 
-void check_gpt2(const ModelConfig& model, const TrainConfig& train) {
+void check_learned_positions(const ModelConfig& model, std::string_view family,
+                             const TrainConfig& train) {
   require(!model.rope_theta,
-          "model.rope_theta = {}: a gpt2 model has no rotary positions; remove the key",
-          model.rope_theta.value_or(0));
+          "model.rope_theta = {}: a {} model has no rotary positions; remove the key",
+          model.rope_theta.value_or(0), family);
   const int64_t positions = model.max_positions.value_or(0);
   require(
       positions == 0 || train.sequence <= positions,
@@ -194,13 +196,14 @@ void check_gpt2(const ModelConfig& model, const TrainConfig& train) {
 void check_model(const ModelConfig& model, const TrainConfig& train) {
   check_model_given(model);
   check_heads(model);
-  const bool from_preset = !model.preset.empty() && !model.family;
-  const std::string family = model.family.value_or("llama");
-  if (!from_preset && family == "llama") {
-    check_llama(model);
+  if (!model.preset.empty() && !model.family) {
+    return;  // its positions are its own
   }
-  if (!from_preset && family == "gpt2") {
-    check_gpt2(model, train);
+  const ModelFamily& family = model.family ? find_family(*model.family) : kModelFamilies.front();
+  if (family.style.positions == PositionKind::kRope) {
+    check_rope(model, family.name);
+  } else {
+    check_learned_positions(model, family.name, train);
   }
 }
 

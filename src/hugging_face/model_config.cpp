@@ -80,8 +80,10 @@ class ConfigReader {
 
   HfConfig read() {
     HfConfig config;
-    const std::string type = model_type();
-    config.model = type == "gpt2" ? gpt2() : llama(type == "qwen2");
+    const HfClass& type = class_of_file();
+    config.model = type.naming == HfNaming::kGpt2 ? gpt2() : llama(type);
+    config.model.style = type.style;
+    config.model.qkv_bias = type.qkv_bias;
     refuse_quantization();
     try {
       check_model(config.model);
@@ -121,15 +123,12 @@ class ConfigReader {
     return found == root_.end() ? kMissing : *found;
   }
 
-  std::string model_type() {
+  const HfClass& class_of_file() {
     const json& type = value_of("model_type");
-    constexpr std::array<HfClass, 3> kClasses = {{{"LlamaForCausalLM", "llama"},
-                                                  {"Qwen2ForCausalLM", "qwen2"},
-                                                  {"GPT2LMHeadModel", "gpt2"}}};
-    const auto* const found =
-        std::find_if(kClasses.begin(), kClasses.end(),
-                     [&](const HfClass& known) { return type == known.model_type; });
-    if (found == kClasses.end()) {
+    const std::span<const HfClass> classes = hf_classes();
+    const auto found = std::ranges::find_if(
+        classes, [&](const HfClass& known) { return type == known.model_type; });
+    if (found == classes.end()) {
       refuse("model_type", type, "only \"llama\", \"qwen2\" and \"gpt2\" can be imported");
     }
     const json& architectures = value_of("architectures");
@@ -137,7 +136,7 @@ class ConfigReader {
       refuse("architectures", architectures, "braid imports only [\"{}\"] of model_type \"{}\"",
              found->architecture, found->model_type);
     }
-    return std::string(found->model_type);
+    return *found;
   }
 
   int64_t size(const std::string& key, int64_t maximum,
@@ -233,9 +232,9 @@ class ConfigReader {
                           1e12);
   }
 
-  ModelSpec llama(bool is_qwen) {
+  ModelSpec llama(const HfClass& type) {
+    const bool is_qwen = type.qkv_bias;
     ModelSpec model;
-    model.family = ModelFamily::kLlama;
     model.layers = size("num_hidden_layers", kMaxLayers);
     model.width = size("hidden_size", kMaxSize);
     model.heads = size("num_attention_heads", kMaxHeads);
@@ -246,7 +245,6 @@ class ConfigReader {
     model.vocabulary = size("vocab_size", kMaxSize);
     model.max_positions = size("max_position_embeddings", kMaxSize, is_qwen ? 32768 : 2048);
     model.tied_embeddings = flag("tie_word_embeddings", false);
-    model.qkv_bias = is_qwen;
     model.rope_theta = rope_theta();
     model.norm_epsilon = number("rms_norm_eps", 1e-6, 0, 1);
     model.init_std = number("initializer_range", 0.02, 0, 10);
@@ -284,7 +282,6 @@ class ConfigReader {
 
   ModelSpec gpt2() {
     ModelSpec model;
-    model.family = ModelFamily::kGpt2;
     model.layers = size("n_layer", kMaxLayers);
     model.width = size("n_embd", kMaxSize);
     model.heads = size("n_head", kMaxHeads);
@@ -294,7 +291,6 @@ class ConfigReader {
     model.vocabulary = size("vocab_size", kMaxSize);
     model.max_positions = size("n_positions", kMaxSize, 1024);
     model.tied_embeddings = flag("tie_word_embeddings", true);
-    model.qkv_bias = true;
     model.norm_epsilon = number("layer_norm_epsilon", 1e-5, 0, 1);
     model.init_std = number("initializer_range", 0.02, 0, 10);
     require_text("activation_function", {"gelu_new", "gelu_pytorch_tanh"});
@@ -312,7 +308,7 @@ class ConfigReader {
 ordered_json llama_json(const ModelSpec& model) {
   ordered_json root = {{"hidden_size", model.width},
                        {"intermediate_size", model.ffn},
-                       {"num_hidden_layers", model.layers},
+                       {"num_hidden_layers", model.layers.size()},
                        {"num_attention_heads", model.heads},
                        {"num_key_value_heads", model.kv_heads},
                        {"head_dim", model.head_size},
@@ -334,7 +330,7 @@ ordered_json llama_json(const ModelSpec& model) {
 ordered_json gpt2_json(const ModelSpec& model) {
   return {{"n_embd", model.width},
           {"n_inner", model.ffn},
-          {"n_layer", model.layers},
+          {"n_layer", model.layers.size()},
           {"n_head", model.heads},
           {"n_positions", model.max_positions},
           {"activation_function", "gelu_new"},
@@ -352,9 +348,9 @@ HfConfig parse_hf_config(std::string_view text, std::string_view path) {
 
 std::string print_hf_config(const ModelSpec& model, DType dtype) {
   check(dtype == DType::kF32 || dtype == DType::kBF16, "no weights of dtype {}", dtype_name(dtype));
-  const HfClass names = hf_class(model);
+  const HfClass& names = hf_class(model);
   ordered_json root = {{"architectures", {names.architecture}}, {"model_type", names.model_type}};
-  root.update(model.family == ModelFamily::kGpt2 ? gpt2_json(model) : llama_json(model));
+  root.update(names.naming == HfNaming::kGpt2 ? gpt2_json(model) : llama_json(model));
   root["vocab_size"] = model.vocabulary;
   root["tie_word_embeddings"] = model.tied_embeddings;
   root["initializer_range"] = model.init_std;

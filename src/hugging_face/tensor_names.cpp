@@ -1,148 +1,84 @@
 #include "hugging_face/tensor_names.h"
 
-#include <utility>
+#include <array>
 
 #include "base/errors.h"
+#include "model/blocks/block.h"
 
 namespace braid {
 namespace {
 
-/// Appends tensors under one pair of prefixes at a time.
-class TensorList {
- public:
-  void enter(std::string theirs, std::string ours) {
-    theirs_ = std::move(theirs);
-    ours_ = std::move(ours);
-  }
-
-  void add(std::string_view theirs, Shape shape, std::string_view ours, int64_t first_row = 0,
-           int64_t row_stride = 1) {
-    list_.push_back({.name = fmt::format("{}{}", theirs_, theirs),
-                     .shape = shape,
-                     .parameter = fmt::format("{}{}", ours_, ours),
-                     .first_row = first_row,
-                     .row_stride = row_stride});
-  }
-
-  /// Weight [in, out] and bias [out].
-  void add_conv1d(std::string_view theirs, int64_t in, int64_t out, std::string_view ours) {
-    add(fmt::format("{}.weight", theirs), {in, out}, fmt::format("{}.weight", ours));
-    list_.back().transposed = true;
-    add(fmt::format("{}.bias", theirs), {out}, fmt::format("{}.bias", ours));
-  }
-
-  void add_layernorm(std::string_view theirs, int64_t width, std::string_view ours) {
-    for (const char* const part : {"weight", "bias"}) {
-      add(fmt::format("{}.{}", theirs, part), {width}, fmt::format("{}.{}", ours, part));
-    }
-  }
-
-  std::vector<HfTensor> take() { return std::move(list_); }
-
- private:
-  std::string theirs_;
-  std::string ours_;
-  std::vector<HfTensor> list_;
+constexpr std::array kClasses = {
+    HfClass{"LlamaForCausalLM", "llama", HfNaming::kLlama, kLlamaStyle, false},
+    HfClass{"Qwen2ForCausalLM", "qwen2", HfNaming::kLlama, kLlamaStyle, true},
+    HfClass{"GPT2LMHeadModel", "gpt2", HfNaming::kGpt2, kGpt2Style, true},
 };
 
-void add_llama_attention(TensorList& list, const ModelSpec& model) {
-  const int64_t query_rows = model.heads * model.head_size;
-  const int64_t kv_rows = model.kv_heads * model.head_size;
-  struct Projection {
-    std::string_view name;
-    int64_t first_row;
-    int64_t rows;
-  };
-  for (const auto& [name, first_row, rows] :
-       {Projection{"q_proj", 0, query_rows}, Projection{"k_proj", query_rows, kv_rows},
-        Projection{"v_proj", query_rows + kv_rows, kv_rows}}) {
-    list.add(fmt::format("self_attn.{}.weight", name), {rows, model.width}, "attention.qkv.weight",
-             first_row);
-    if (model.qkv_bias) {
-      list.add(fmt::format("self_attn.{}.bias", name), {rows}, "attention.qkv.bias", first_row);
-    }
-  }
-  list.add("self_attn.o_proj.weight", {model.width, query_rows}, "attention.proj.weight");
-}
+/// Names of what is not in a layer, and the prefixes of layers.
+struct ModelNames {
+  std::string_view tokens;
+  std::string_view positions;
+  std::string_view layers;
+  std::string_view norm;
+};
 
-std::vector<HfTensor> llama_tensors(const ModelSpec& model) {
-  TensorList list;
-  list.add("model.embed_tokens.weight", {model.vocabulary, model.width}, "embedding.tokens");
-  for (int64_t layer = 0; layer < model.layers; ++layer) {
-    list.enter(fmt::format("model.layers.{}.", layer), fmt::format("layers.{}.", layer));
-    list.add("input_layernorm.weight", {model.width}, "attention_norm.weight");
-    add_llama_attention(list, model);
-    list.add("post_attention_layernorm.weight", {model.width}, "mlp_norm.weight");
-    list.add("mlp.gate_proj.weight", {model.ffn, model.width}, "mlp.fc1.weight", 0, 2);
-    list.add("mlp.up_proj.weight", {model.ffn, model.width}, "mlp.fc1.weight", 1, 2);
-    list.add("mlp.down_proj.weight", {model.width, model.ffn}, "mlp.fc2.weight");
+ModelNames names_of(HfNaming naming) {
+  switch (naming) {
+    case HfNaming::kLlama:
+      return {"model.embed_tokens.weight", "", "model.layers", "model.norm"};
+    case HfNaming::kGpt2:
+      return {"transformer.wte.weight", "transformer.wpe.weight", "transformer.h",
+              "transformer.ln_f"};
   }
-  list.enter("", "");
-  list.add("model.norm.weight", {model.width}, "head.norm.weight");
-  if (!model.tied_embeddings) {
-    list.add("lm_head.weight", {model.vocabulary, model.width}, "head.output");
-  }
-  return list.take();
-}
-
-std::vector<HfTensor> gpt2_tensors(const ModelSpec& model) {
-  TensorList list;
-  list.add("transformer.wte.weight", {model.vocabulary, model.width}, "embedding.tokens");
-  list.add("transformer.wpe.weight", {model.max_positions, model.width}, "embedding.positions");
-  for (int64_t layer = 0; layer < model.layers; ++layer) {
-    list.enter(fmt::format("transformer.h.{}.", layer), fmt::format("layers.{}.", layer));
-    list.add_layernorm("ln_1", model.width, "attention_norm");
-    list.add_conv1d("attn.c_attn", model.width, 3 * model.width, "attention.qkv");
-    list.add_conv1d("attn.c_proj", model.width, model.width, "attention.proj");
-    list.add_layernorm("ln_2", model.width, "mlp_norm");
-    list.add_conv1d("mlp.c_fc", model.width, model.ffn, "mlp.fc1");
-    list.add_conv1d("mlp.c_proj", model.ffn, model.width, "mlp.fc2");
-  }
-  list.enter("", "");
-  list.add_layernorm("transformer.ln_f", model.width, "head.norm");
-  if (!model.tied_embeddings) {
-    list.add("lm_head.weight", {model.vocabulary, model.width}, "head.output");
-  }
-  return list.take();
-}
-
-void check_gpt2(const ModelSpec& model) {
-  if (model.kv_heads != model.heads) {
-    throw_config_error("model.kv_heads = {}: a GPT2LMHeadModel has as many as model.heads = {}",
-                       model.kv_heads, model.heads);
-  }
-  if (model.heads * model.head_size != model.width) {
-    throw_config_error(
-        "model.head_size = {}: a GPT2LMHeadModel has model.width / model.heads = {} / {}",
-        model.head_size, model.width, model.heads);
-  }
-  if (!model.qkv_bias) {
-    throw_config_error("model.qkv_bias = false: a GPT2LMHeadModel has these biases");
-  }
+  throw_internal_error("no names of tensors");
 }
 
 }  // namespace
 
-PieceRange HfTensor::range() const {
-  const int64_t begin = first_row * num_columns();
-  return row_stride == 1 ? PieceRange{begin, 1, num_rows() * num_columns()}
-                         : PieceRange{begin, num_rows(), num_columns()};
+PieceRange piece_range(const HfTensor& tensor) {
+  const int64_t begin = tensor.first_row * tensor.num_columns();
+  return tensor.row_stride == 1 ? PieceRange{begin, 1, tensor.num_rows() * tensor.num_columns()}
+                                : PieceRange{begin, tensor.num_rows(), tensor.num_columns()};
 }
 
 std::vector<HfTensor> hf_tensors(const ModelSpec& model) {
-  if (model.family == ModelFamily::kLlama) {
-    return llama_tensors(model);
+  const HfNaming naming = hf_class(model).naming;
+  const ModelNames names = names_of(naming);
+  HfTensorList list;
+  list.add(names.tokens, {model.vocabulary, model.width}, "embedding.tokens");
+  if (model.style.positions == PositionKind::kLearned) {
+    list.add(names.positions, {model.max_positions, model.width}, "embedding.positions");
   }
-  check_gpt2(model);
-  return gpt2_tensors(model);
+  for (int64_t layer = 0; layer < model.layers.size(); ++layer) {
+    list.enter(fmt::format("{}.{}.", names.layers, layer), fmt::format("layers.{}.", layer));
+    model.layers[layer].for_each_block(
+        [&](const BlockDefinition& block) { block.add_hf_tensors(list, model, naming); });
+  }
+  list.enter("", "");
+  list.add_norm(names.norm, model, "head.norm");
+  if (!model.tied_embeddings) {
+    list.add("lm_head.weight", {model.vocabulary, model.width}, "head.output");
+  }
+  return list.take();
 }
 
-HfClass hf_class(const ModelSpec& model) {
-  if (model.family == ModelFamily::kGpt2) {
-    return {"GPT2LMHeadModel", "gpt2"};
+std::span<const HfClass> hf_classes() {
+  return kClasses;
+}
+
+const HfClass& hf_class(const ModelSpec& model) {
+  const HfClass* found = nullptr;
+  for (const HfClass& each : kClasses) {
+    const bool is_better = found == nullptr || each.qkv_bias == model.qkv_bias;
+    found = each.style == model.style && is_better ? &each : found;
   }
-  return model.qkv_bias ? HfClass{"Qwen2ForCausalLM", "qwen2"}
-                        : HfClass{"LlamaForCausalLM", "llama"};
+  if (found == nullptr || model.layers != LayerPattern(model.layers.size())) {
+    throw_config_error(
+        "model.pattern = \"{}\": Hugging Face has no class for such a model; those of braid have "
+        "layers \"{}\" only",
+        model.layers.text(), layer_name({}));
+  }
+  return *found;
 }
 
 bool is_hf_buffer(std::string_view name) {

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/errors.h"
+#include "model/blocks/registry.h"
 
 namespace braid {
 namespace {
@@ -21,8 +22,7 @@ int64_t nearest_divisor(int64_t value, int64_t wanted) {
 }
 
 void check_inner(const ModelSpec& spec, const TensorShard& tensor, const ContextShard& context) {
-  const LocalSizes local = local_sizes(spec, tensor);
-  const int64_t heads = std::gcd(local.heads, local.kv_heads);
+  const int64_t heads = exchanged_heads(spec, tensor);
   const int64_t nearest = nearest_divisor(std::gcd(heads, context.size), context.inner);
   if (context.size % context.inner != 0) {
     throw_config_error(
@@ -30,17 +30,10 @@ void check_inner(const ModelSpec& spec, const TensorShard& tensor, const Context
         "this model is {}",
         context.inner, context.size, nearest);
   }
-  if (heads % context.inner != 0) {
-    const bool all_exchange = context.inner == context.size;
-    throw_config_error(
-        "{} = {}: so many context ranks exchange heads, and must divide the {} query and {} "
-        "key/value heads of a tensor rank; set parallel.context_method = {}",
-        all_exchange ? "parallel.context" : "parallel.context_inner", context.inner, local.heads,
-        local.kv_heads,
-        nearest == 1 ? "\"ring\""
-                     : fmt::format("\"a2a+ring\" and parallel.context_inner = {}, or "
-                                   "parallel.context_method = \"ring\"",
-                                   nearest));
+  for (const BlockDefinition* const block : all_blocks()) {
+    if (block->check_context != nullptr && spec.layers.has(*block)) {
+      block->check_context(spec, tensor, context, nearest);
+    }
   }
 }
 
@@ -74,6 +67,16 @@ std::vector<int64_t> ContextShard::position_list(int64_t sequence) const {
     list.push_back(at.of(token));
   }
   return list;
+}
+
+int64_t exchanged_heads(const ModelSpec& spec, const TensorShard& tensor) {
+  int64_t heads = 0;
+  for (const BlockDefinition* const block : all_blocks()) {
+    if (block->exchanged_heads != nullptr && spec.layers.has(*block)) {
+      heads = std::gcd(heads, block->exchanged_heads(spec, tensor));
+    }
+  }
+  return heads;
 }
 
 void check_context_parallel(const ModelSpec& spec, const TensorShard& tensor,

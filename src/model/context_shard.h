@@ -42,6 +42,10 @@ struct ContextShard {
   std::vector<int64_t> position_list(int64_t sequence) const;
 };
 
+/// What inner ranks must divide: of all blocks of the model, the heads of a tensor rank that they
+/// exchange, as their greatest common divisor. 0 if no block exchanges any.
+int64_t exchanged_heads(const ModelSpec& spec, const TensorShard& tensor);
+
 /// Throws ConfigError naming rule, values and the nearest that fits: `sequence_multiple` must
 /// divide the sequence, inner ranks must divide the context ranks and every tensor rank's heads and
 /// key/value heads.

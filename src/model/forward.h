@@ -45,7 +45,7 @@ struct ForwardOptions {
 /// A context rank has its tokens of every sequence (`ContextShard`), and only attention sees those
 /// of the others. Its main grads and its loss are addends of those of the microbatch.
 ///
-/// Throws ConfigError if GPT-2's position table is shorter than the sequence, or if the model
+/// Throws ConfigError if a table of learned positions is shorter than the sequence, or if the model
 /// cannot be split over the tensor ranks (`check_tensor_parallel`) or the sequence over the context
 /// ranks (`check_context_parallel`).
 StageGraph build_forward(const ModelSpec& spec, const ForwardOptions& options);

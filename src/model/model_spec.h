@@ -1,29 +1,51 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string>
-#include <string_view>
+
+#include "model/layer_pattern.h"
 
 namespace braid {
 
-enum class ModelFamily : uint8_t {
-  kLlama,  ///< RMSNorm, RoPE, grouped-query attention, SwiGLU, no biases (but for Qwen's on qkv)
-  kGpt2,   ///< LayerNorm, learned positions, GELU, biases
+enum class NormKind : uint8_t { kRmsNorm, kLayerNorm };
+enum class PositionKind : uint8_t {
+  kRope,     ///< queries and keys are rotated
+  kLearned,  ///< a table is added to the embedding
+};
+enum class Activation : uint8_t { kSwiglu, kGelu };
+
+/// What all layers of a model have in common, apart from sizes. Families of models
+/// (model/families.h) differ in these; nothing behind them asks for the family.
+struct ModelStyle {
+  NormKind norm = NormKind::kRmsNorm;
+  PositionKind positions = PositionKind::kRope;
+  Activation activation = Activation::kSwiglu;
+  bool linear_biases =
+      false;  ///< of all matrices in layers but qkv, which ModelSpec::qkv_bias says
+
+  friend bool operator==(const ModelStyle&, const ModelStyle&) = default;
 };
 
-/// Shape of a dense decoder. Names as in Hugging Face configurations where they differ are given
-/// behind.
+/// RMSNorm, RoPE, SwiGLU, no biases.
+constexpr ModelStyle kLlamaStyle{};
+/// LayerNorm, learned positions, GELU, biases.
+constexpr ModelStyle kGpt2Style{.norm = NormKind::kLayerNorm,
+                                .positions = PositionKind::kLearned,
+                                .activation = Activation::kGelu,
+                                .linear_biases = true};
+
+/// Layers of a decoder and their sizes. Names as in Hugging Face configurations where they differ
+/// are given behind.
 struct ModelSpec {
-  ModelFamily family = ModelFamily::kLlama;
-  int64_t layers = 0;         ///< num_hidden_layers
+  ModelStyle style;
+  LayerPattern layers;        ///< as many as num_hidden_layers
   int64_t width = 0;          ///< hidden_size
   int64_t heads = 0;          ///< num_attention_heads
   int64_t kv_heads = 0;       ///< num_key_value_heads
   int64_t head_size = 0;      ///< head_dim
   int64_t ffn = 0;            ///< intermediate_size
   int64_t vocabulary = 0;     ///< vocab_size
-  int64_t max_positions = 0;  ///< max_position_embeddings; rows of the position table of GPT-2
+  int64_t max_positions = 0;  ///< max_position_embeddings; rows of the table of learned positions
   bool tied_embeddings = false;
   bool qkv_bias = false;
   double rope_theta = 10000.0;
@@ -38,31 +60,17 @@ struct ModelSpec {
   friend bool operator==(const ModelSpec&, const ModelSpec&) = default;
 };
 
-struct ModelPreset {
-  std::string_view name;
-  std::string_view source;  ///< where the shape was published
-  ModelSpec spec;
-};
-
-std::span<const ModelPreset> model_presets();
-
-/// The preset of that name. Throws ConfigError with the nearest name.
-const ModelPreset& find_preset(std::string_view name);
-
 /// Throws ConfigError naming key, value and limit where the sizes cannot be a model.
 void check_model(const ModelSpec& spec);
-
-/// Width of a packed qkv row: (heads + 2 kv_heads) * head_size.
-int64_t qkv_width(const ModelSpec& spec);
 
 /// All weights, and those in matrices with the input embedding left out (which FLOPs are counted
 /// on; a tied embedding counts once, as the output projection).
 int64_t num_parameters(const ModelSpec& spec);
 int64_t num_matrix_parameters(const ModelSpec& spec);
 
-/// Model FLOPs of training on one token: 6 per matrix parameter, and 6 * layers * sequence * (heads
-/// * head_size) for causal attention, recompute not counted. Source: Megatron-LM's count, see
-/// docs/numerics.md.
+/// Model FLOPs of training on one token: 6 per matrix parameter, and 6 per multiplication of a
+/// forward between tokens: for causal attention sequence * heads * head_size of each layer.
+/// Recompute is not counted. Source: Megatron-LM's count, see docs/numerics.md.
 double train_flops_per_token(const ModelSpec& spec, int64_t sequence);
 
 std::string describe_model(const ModelSpec& spec);

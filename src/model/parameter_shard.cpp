@@ -12,23 +12,42 @@ IndexRange equal_part(int64_t size, const TensorShard& tensor) {
   return {tensor.index * part, (tensor.index + 1) * part};
 }
 
-/// Query rows, key rows, value rows.
-std::vector<IndexRange> head_rows(const ModelSpec& spec, const TensorShard& tensor) {
-  const LocalSizes local = local_sizes(spec, tensor);
-  const auto rows = [&](int64_t first_head, int64_t heads) {
-    return IndexRange{first_head * spec.head_size, (first_head + heads) * spec.head_size};
-  };
-  const int64_t first_key = spec.heads + local.kv_begin;
-  return {rows(tensor.index * local.heads, local.heads), rows(first_key, local.kv_heads),
-          rows(first_key + spec.kv_heads, local.kv_heads)};
+/// Of some heads, those that a rank holds.
+struct HeadShare {
+  int64_t first = 0;
+  int64_t heads = 1;
+  bool is_shared = false;  ///< with neighbours
+  bool is_counted = true;  ///< by this rank
+};
+
+HeadShare share_of(int64_t heads, const TensorShard& tensor) {
+  if (tensor.size <= heads) {
+    return {.first = tensor.index * heads / tensor.size, .heads = heads / tensor.size};
+  }
+  return {.first = tensor.index * heads / tensor.size,
+          .is_shared = true,
+          .is_counted = tensor.index % (tensor.size / heads) == 0};
+}
+
+std::vector<IndexRange> head_rows(const Parameter& parameter, const TensorShard& tensor) {
+  std::vector<IndexRange> ranges;
+  int64_t begin = 0;
+  for (const HeadRows& run : parameter.heads) {
+    const HeadShare share = share_of(run.heads, tensor);
+    const int64_t first = begin + share.first * run.rows;
+    ranges.push_back({first, first + share.heads * run.rows});
+    begin += run.heads * run.rows;
+  }
+  check(begin == parameter.shape[0], "{}: {} rows of heads, not {}", parameter.name, begin,
+        parameter.shape[0]);
+  return ranges;
 }
 
 /// The rank's rows, as far as the full tensor has them.
 IndexRange vocabulary_rows(const ModelSpec& spec, const TensorShard& tensor) {
-  const LocalSizes local = local_sizes(spec, tensor);
+  const LocalVocabulary local = local_vocabulary(spec, tensor);
   const int64_t full = spec.padded_vocabulary();
-  return {std::min(local.vocabulary_begin, full),
-          std::min(local.vocabulary_begin + local.vocabulary_rows, full)};
+  return {std::min(local.begin, full), std::min(local.begin + local.rows, full)};
 }
 
 std::vector<IndexRange> ranges_of(const ModelSpec& spec, const Parameter& parameter,
@@ -43,7 +62,7 @@ std::vector<IndexRange> ranges_of(const ModelSpec& spec, const Parameter& parame
     case TensorSplit::kColumns:
       return {equal_part(parameter.shape[1], tensor)};
     case TensorSplit::kHeads:
-      return head_rows(spec, tensor);
+      return head_rows(parameter, tensor);
     case TensorSplit::kVocabulary:
       return {vocabulary_rows(spec, tensor)};
   }
@@ -74,11 +93,14 @@ int64_t total_size(const std::vector<IndexRange>& ranges) {
 /// Says which elements of a local tensor are addends, and which this rank counts.
 class GradientFacts {
  public:
-  GradientFacts(const ModelSpec& spec, const TensorShard& tensor, ParameterShard& shard)
-      : spec_(spec), tensor_(tensor), shard_(shard), elems_(shard.local_shape.num_elems()) {}
+  GradientFacts(const Parameter& parameter, const TensorShard& tensor, ParameterShard& shard)
+      : parameter_(parameter),
+        tensor_(tensor),
+        shard_(shard),
+        elems_(shard.local_shape.num_elems()) {}
 
-  void add(TensorSplit split) {
-    switch (split) {
+  void add() {
+    switch (parameter_.split) {
       case TensorSplit::kWhole:
         return count_on_first(tensor_.index, {0, elems_});
       case TensorSplit::kNorm:
@@ -101,19 +123,30 @@ class GradientFacts {
     }
   }
 
-  /// Every sharer of a key/value head sees its own query heads only.
+  /// Ranks that share a head have an addend each, and one of them counts it.
   void add_heads() {
-    const LocalSizes local = local_sizes(spec_, tensor_);
-    if (local.kv_sharers == 1) {
-      return count({0, elems_});
-    }
     const int64_t row_elems = elems_ / shard_.local_shape[0];
-    const int64_t kv_begin = local.heads * spec_.head_size * row_elems;
-    shard_.partial_sums.push_back({{kv_begin, elems_}, "tensor.kv"});
-    count({0, local.kv_sharer == 0 ? elems_ : kv_begin});
+    std::vector<IndexRange> shared;
+    std::vector<IndexRange> counted;
+    int64_t begin = 0;
+    for (const HeadRows& run : parameter_.heads) {
+      const HeadShare share = share_of(run.heads, tensor_);
+      const IndexRange elements{begin, begin + share.heads * run.rows * row_elems};
+      if (share.is_shared) {
+        shared.push_back(elements);
+      }
+      if (share.is_counted) {
+        counted.push_back(elements);
+      }
+      begin = elements.end;
+    }
+    for (const IndexRange& elements : joined(shared)) {
+      shard_.partial_sums.push_back({elements, "tensor.kv"});
+    }
+    shard_.counted = joined(counted);
   }
 
-  const ModelSpec& spec_;
+  const Parameter& parameter_;
   const TensorShard& tensor_;
   ParameterShard& shard_;
   int64_t elems_;
@@ -128,9 +161,9 @@ ParameterShard shard_parameter(const ModelSpec& spec, const Parameter& parameter
   shard.ranges = joined(ranges_of(spec, parameter, tensor));
   shard.local_shape = parameter.shape;
   shard.local_shape[shard.axis] = parameter.split == TensorSplit::kVocabulary
-                                      ? local_sizes(spec, tensor).vocabulary_rows
+                                      ? local_vocabulary(spec, tensor).rows
                                       : total_size(shard.ranges);
-  GradientFacts(spec, tensor, shard).add(parameter.split);
+  GradientFacts(parameter, tensor, shard).add();
   return shard;
 }
 

@@ -19,13 +19,23 @@ enum class TensorSplit : uint8_t {
   kNorm,     ///< the same, but its gradient is over the rank's rows: part of it if rows are split
   kRows,     ///< an equal run of rows each
   kColumns,  ///< an equal run of columns each
-  kHeads,    ///< rows of query, key and value heads
+  kHeads,    ///< rows of heads: Parameter::heads
   kVocabulary,  ///< an equal run of the rows of the padded vocabulary
 };
 
 /// Which ranks hold copies of a parameter and add up its gradients (parallel/parameter_domain.h):
 /// those that see other tokens, or for experts those that hold the same experts.
 enum class DomainKind : uint8_t { kDense, kExpert };
+
+/// Consecutive rows of a parameter that belong to heads of a block, `rows` to each. Tensor ranks
+/// hold an equal run of heads each; where there are fewer heads than ranks, neighbours hold the
+/// same one, and each sees only a part of what the head does.
+struct HeadRows {
+  int64_t heads = 0;
+  int64_t rows = 0;
+
+  friend bool operator==(const HeadRows&, const HeadRows&) = default;
+};
 
 /// One weight of a model. Matrices are [out, in].
 struct Parameter {
@@ -39,14 +49,14 @@ struct Parameter {
   /// (ops/activation.h) wants its columns. A run of whole pairs is a shard that it can work on.
   bool gate_up_rows = false;
   TensorSplit split = TensorSplit::kWhole;
+  std::vector<HeadRows> heads;  ///< of TensorSplit::kHeads: all rows, one run behind the other
   DomainKind domain = DomainKind::kDense;
   int32_t layer = -1;  ///< -1: embedding and head
   std::string unit;  ///< what is gathered, reduced and updated together, with others of its domain:
                      ///< "embedding", "layers.3", "head"
 };
 
-/// All parameters in forward order. Residual projections start smaller by 1/sqrt(2 layers), as in
-/// GPT-2.
+/// All parameters in forward order.
 std::vector<Parameter> model_parameters(const ModelSpec& spec);
 
 /// Elements [begin, begin + out.size()) of the initial value, row-major. Depends on seed, name and

@@ -19,16 +19,18 @@ bool is_in_stage(const Parameter& parameter, const StageSlice& stage) {
 }  // namespace
 
 StageSlice whole_model(const ModelSpec& spec) {
-  return {.first_layer = 0, .num_layers = spec.layers, .has_embedding = true, .has_head = true};
+  return {
+      .first_layer = 0, .num_layers = spec.layers.size(), .has_embedding = true, .has_head = true};
 }
 
 void check_stage(const ModelSpec& spec, const StageSlice& stage) {
   const int64_t end = stage.first_layer + stage.num_layers;
-  check(stage.first_layer >= 0 && stage.num_layers >= 0 && end <= spec.layers,
-        "a stage of layers {} to {} of {}", stage.first_layer, end, spec.layers);
+  check(stage.first_layer >= 0 && stage.num_layers >= 0 && end <= spec.layers.size(),
+        "a stage of layers {} to {} of {}", stage.first_layer, end, spec.layers.size());
   check(!stage.has_embedding || stage.first_layer == 0, "an embedding in front of layer {}",
         stage.first_layer);
-  check(!stage.has_head || end == spec.layers, "a head behind layer {} of {}", end, spec.layers);
+  check(!stage.has_head || end == spec.layers.size(), "a head behind layer {} of {}", end,
+        spec.layers.size());
 }
 
 bool has_embedding_copy(const ModelSpec& spec, const StageSlice& stage) {

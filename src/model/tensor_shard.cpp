@@ -1,27 +1,38 @@
 #include "model/tensor_shard.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <numeric>
+#include <optional>
+#include <string>
 
 #include "base/errors.h"
+#include "model/blocks/registry.h"
 
 namespace braid {
 namespace {
 
-bool splits_kv_heads(const ModelSpec& spec, int64_t ranks) {
-  return spec.kv_heads % ranks == 0 || ranks % spec.kv_heads == 0;
-}
+constexpr int64_t kMaxRanks = 1 << 16;  // of parallel.tensor
 
-bool fits(const ModelSpec& spec, int64_t ranks) {
-  return spec.heads % ranks == 0 && spec.ffn % ranks == 0 && splits_kv_heads(spec, ranks);
+/// Why the first block of the model that so many ranks cannot share is none that they can.
+std::optional<std::string> fault_of(const ModelSpec& spec, int64_t ranks) {
+  for (const BlockDefinition* const block : all_blocks()) {
+    if (spec.layers.has(*block)) {
+      if (auto fault = block->tensor_fault(spec, ranks)) {
+        return fault;
+      }
+    }
+  }
+  return std::nullopt;
 }
 
 /// The number of tensor ranks next to `wanted` that the model can be split over; the smaller of two
 /// that are equally near.
 int64_t nearest_fit(const ModelSpec& spec, int64_t wanted) {
   int64_t best = 1;
-  for (int64_t ranks = 2; ranks <= spec.heads; ++ranks) {
-    if (fits(spec, ranks) && std::abs(ranks - wanted) < std::abs(best - wanted)) {
+  // One rank is as near as twice the wanted ones.
+  for (int64_t ranks = 2; ranks < std::min(2 * wanted, kMaxRanks); ++ranks) {
+    if (std::abs(ranks - wanted) < std::abs(best - wanted) && !fault_of(spec, ranks)) {
       best = ranks;
     }
   }
@@ -35,25 +46,9 @@ int64_t padded_vocabulary(const ModelSpec& spec, int64_t tensor_ranks) {
   return (spec.vocabulary + multiple - 1) / multiple * multiple;
 }
 
-LocalSizes local_sizes(const ModelSpec& spec, const TensorShard& tensor) {
-  check(tensor.index >= 0 && tensor.index < tensor.size, "tensor rank {} of {}", tensor.index,
-        tensor.size);
-  check(fits(spec, tensor.size), "a model of {} heads ({} kv) and ffn {} over {} tensor ranks",
-        spec.heads, spec.kv_heads, spec.ffn, tensor.size);
-  LocalSizes local;
-  local.heads = spec.heads / tensor.size;
-  local.kv_begin = tensor.index * spec.kv_heads / tensor.size;
-  if (tensor.size > spec.kv_heads) {
-    local.kv_heads = 1;
-    local.kv_sharers = tensor.size / spec.kv_heads;
-    local.kv_sharer = tensor.index % local.kv_sharers;
-  } else {
-    local.kv_heads = spec.kv_heads / tensor.size;
-  }
-  local.ffn = spec.ffn / tensor.size;
-  local.vocabulary_rows = padded_vocabulary(spec, tensor.size) / tensor.size;
-  local.vocabulary_begin = tensor.index * local.vocabulary_rows;
-  return local;
+LocalVocabulary local_vocabulary(const ModelSpec& spec, const TensorShard& tensor) {
+  const int64_t rows = padded_vocabulary(spec, tensor.size) / tensor.size;
+  return {.begin = tensor.index * rows, .rows = rows};
 }
 
 void check_tensor_parallel(const ModelSpec& spec, const TensorShard& tensor, int64_t rows) {
@@ -61,23 +56,9 @@ void check_tensor_parallel(const ModelSpec& spec, const TensorShard& tensor, int
   if (ranks < 1) {
     throw_config_error("parallel.tensor = {}: must be at least 1", ranks);
   }
-  const int64_t nearest = nearest_fit(spec, ranks);
-  if (spec.heads % ranks != 0) {
-    throw_config_error(
-        "parallel.tensor = {}: must divide model.heads = {}; the nearest that fits this model is "
-        "{}",
-        ranks, spec.heads, nearest);
-  }
-  if (!splits_kv_heads(spec, ranks)) {
-    throw_config_error(
-        "parallel.tensor = {}: must divide model.kv_heads = {} or be a multiple of it; the nearest "
-        "that fits this model is {}",
-        ranks, spec.kv_heads, nearest);
-  }
-  if (spec.ffn % ranks != 0) {
-    throw_config_error(
-        "parallel.tensor = {}: must divide model.ffn = {}; the nearest that fits this model is {}",
-        ranks, spec.ffn, nearest);
+  if (const auto fault = fault_of(spec, ranks)) {
+    throw_config_error("parallel.tensor = {}: {}; the nearest that fits this model is {}", ranks,
+                       *fault, nearest_fit(spec, ranks));
   }
   if (tensor.splits_rows() && rows % ranks != 0) {
     throw_config_error(

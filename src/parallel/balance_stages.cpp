@@ -1,6 +1,8 @@
 #include "parallel/balance_stages.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <iterator>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -42,11 +44,12 @@ class Balancer {
         layers_(layers),
         costs_(costs),
         clock_(balancing_schedule(schedule)) {
+    sum_costs();
     for (int stage = 0; stage < schedule.num_stages(); ++stage) {
       rank_of_.push_back(static_cast<size_t>(place_of(schedule, stage).rank));
     }
     even_end_ = end_of(nearly_even());
-    even_peak_ = std::ranges::max(clock_.peak_activations(nearly_even()));
+    even_peak_ = peak_of(nearly_even());
   }
 
   Layers run(BalanceEffort effort) {
@@ -73,13 +76,45 @@ class Balancer {
     return stage == 0 || stage + 1 == num_stages_ ? 0 : 1;
   }
 
+  void sum_costs() {
+    sums_.resize(static_cast<size_t>(layers_) + 1);
+    for (size_t layer = 0; layer + 1 < sums_.size(); ++layer) {
+      const PartCost& cost = costs_.layer(layer);
+      const PartCost& sum = sums_[layer];
+      sums_[layer + 1] = {sum.forward + cost.forward, sum.dgrad + cost.dgrad,
+                          sum.wgrad + cost.wgrad, sum.activations + cost.activations};
+      are_alike_ = are_alike_ && cost == costs_.layer(0);
+    }
+  }
+
+  /// Of layers [first, first + count).
+  PartCost cost_of(int64_t first, int64_t count) const {
+    const PartCost& begin = sums_[static_cast<size_t>(first)];
+    const PartCost& end = sums_[static_cast<size_t>(first + count)];
+    return {end.forward - begin.forward, end.dgrad - begin.dgrad, end.wgrad - begin.wgrad,
+            end.activations - begin.activations};
+  }
+
+  static int64_t total(const PartCost& cost) { return cost.forward + cost.dgrad + cost.wgrad; }
+
+  std::vector<PartCost> costs_of(const Layers& layers) const {
+    std::vector<PartCost> costs;
+    costs.reserve(layers.size());
+    int64_t first = 0;
+    for (const int64_t count : layers) {
+      costs.push_back(cost_of(first, count));
+      first += count;
+    }
+    return costs;
+  }
+
   std::vector<StageTimes> times_of(const Layers& layers) const {
     std::vector<StageTimes> times;
     times.reserve(layers.size());
+    int64_t first = 0;
     for (const int64_t count : layers) {
-      times.push_back({.forward_ns = count * costs_.layer.forward,
-                       .dgrad_ns = count * costs_.layer.dgrad,
-                       .wgrad_ns = count * costs_.layer.wgrad});
+      add(times.emplace_back(), cost_of(first, count));
+      first += count;
     }
     add(times.front(), costs_.embedding);
     add(times.back(), costs_.head);
@@ -97,24 +132,31 @@ class Balancer {
     return std::ranges::max(clock_.end_times(times_of(layers), 0));
   }
 
+  std::vector<int64_t> peaks_of(const Layers& layers) const {
+    std::vector<int64_t> activations;
+    activations.reserve(layers.size());
+    for (const PartCost& cost : costs_of(layers)) {
+      activations.push_back(cost.activations);
+    }
+    return clock_.peak_activations(activations);
+  }
+  int64_t peak_of(const Layers& layers) const { return std::ranges::max(peaks_of(layers)); }
+
   static int64_t squares_of(const Layers& layers) {
     return std::inner_product(layers.begin(), layers.end(), layers.begin(), int64_t{0});
   }
 
-  /// `peak`: activations in layers, of the rank that holds most.
+  /// `peak`: activations of the rank that holds most.
   Score score_of(const Layers& layers, int64_t end, int64_t peak) const {
     return {kMemoryPart * end * even_peak_ + even_end_ * peak, squares_of(layers)};
   }
 
-  Score score_of(const Layers& layers) {
-    return score_of(layers, end_of(layers), std::ranges::max(clock_.peak_activations(layers)));
-  }
+  Score score_of(const Layers& layers) { return score_of(layers, end_of(layers), peak_of(layers)); }
 
-  /// Layers that cost as much as a part, rounded.
+  /// Mean layers that cost as much as a part, rounded.
   int64_t in_layers(const PartCost& part) const {
-    const PartCost& layer = costs_.layer;
-    const int64_t one = std::max<int64_t>(layer.forward + layer.dgrad + layer.wgrad, 1);
-    return (part.forward + part.dgrad + part.wgrad + one / 2) / one;
+    const int64_t one = std::max<int64_t>(total(sums_.back()) / layers_, 1);
+    return (total(part) + one / 2) / one;
   }
 
   /// Rounds of `low` layers per stage, and of one more in `num_high` of them, from round `first`
@@ -157,8 +199,37 @@ class Balancer {
     return layers;
   }
 
+  /// Every stage ends with the layer at which what it and those in front of it cost comes nearest
+  /// to their share.
+  Layers by_cost() const {
+    const int64_t front = total(costs_.embedding);
+    const int64_t all = front + total(sums_.back()) + total(costs_.head);
+    Layers layers;
+    int64_t first = 0;
+    for (size_t stage = 0; stage < num_stages_; ++stage) {
+      const int64_t behind =
+          std::max<int64_t>(static_cast<int64_t>(num_stages_) - static_cast<int64_t>(stage) - 2, 0);
+      const int64_t share =
+          all / static_cast<int64_t>(num_stages_) * static_cast<int64_t>(stage + 1);
+      const auto off = [&](int64_t end) {
+        return std::abs(front + total(sums_[static_cast<size_t>(end)]) - share);
+      };
+      int64_t end = first + least_layers(stage);
+      while (end < layers_ - behind && off(end + 1) <= off(end)) {
+        ++end;
+      }
+      end = stage + 1 == num_stages_ ? layers_ : end;
+      layers.push_back(end - first);
+      first = end;
+    }
+    return layers;
+  }
+
   std::vector<Layers> start_layouts() const {
     std::vector<Layers> starts{nearly_even()};
+    if (!are_alike_) {
+      starts.push_back(by_cost());
+    }
     const size_t rounds = num_stages_ / num_ranks_;
     const size_t step = std::max<size_t>(rounds / kMaxFirstRounds, 1);
     const auto stages = static_cast<int64_t>(num_stages_);
@@ -181,12 +252,14 @@ class Balancer {
   }
 
   /// A layer's time on a longest chain, by stage: what the end could gain by moving it away, and
-  /// surely loses by adding another.
+  /// surely loses by adding another. Where layers differ, that of a mean one.
   std::vector<int64_t> critical_times(const Layers& layers) const {
+    const PartCost& all = sums_.back();
     std::vector<int64_t> times;
     for (const JobCounts& jobs : clock_.critical_jobs(times_of(layers))) {
-      times.push_back(jobs.forwards * costs_.layer.forward + jobs.dgrads * costs_.layer.dgrad +
-                      jobs.wgrads * costs_.layer.wgrad);
+      times.push_back(
+          (jobs.forwards * all.forward + jobs.dgrads * all.dgrad + jobs.wgrads * all.wgrad) /
+          layers_);
     }
     return times;
   }
@@ -197,13 +270,14 @@ class Balancer {
     size_t to = 0;
   };
 
-  /// Those that may gain something, most promising first.
+  /// Those that may gain something, most promising first; where layers differ, any may.
   std::vector<Move> moves(const Layers& layers) const {
     const std::vector<int64_t> times = critical_times(layers);
     std::vector<Move> list;
     for (size_t from = 0; from < num_stages_; ++from) {
       for (size_t to = 0; to < num_stages_; ++to) {
-        if (from != to && layers[from] > least_layers(from) && times[from] > times[to]) {
+        const bool may_gain = times[from] > times[to] || !are_alike_;
+        if (from != to && layers[from] > least_layers(from) && may_gain) {
           list.push_back({times[from] - times[to], from, to});
         }
       }
@@ -220,7 +294,7 @@ class Balancer {
 
   /// Makes the first move that gains.
   bool improve(Layers& layers, Score& score, size_t limit) {
-    const std::vector<int64_t> peaks = clock_.peak_activations(layers);
+    const std::vector<int64_t> peaks = peaks_of(layers);
     const int64_t peak = std::ranges::max(peaks);
     for (const Move& move : moves(layers)) {
       if (num_jobs_run_ > limit) {
@@ -229,13 +303,13 @@ class Balancer {
       Layers next = layers;
       --next[move.from];
       ++next[move.to];
-      // The peak does not fall where another rank has it.
-      const bool may_fall = peaks[rank_of_[move.from]] == peak;
+      // The peak does not fall where another rank has it, unless that gets other layers.
+      const bool may_fall = peaks[rank_of_[move.from]] == peak || !are_alike_;
       const int64_t end = end_of(next);
       if (!may_fall && score <= score_of(next, end, peak)) {
         continue;
       }
-      const Score next_score = score_of(next, end, std::ranges::max(clock_.peak_activations(next)));
+      const Score next_score = score_of(next, end, peak_of(next));
       if (next_score < score) {
         layers = std::move(next);
         score = next_score;
@@ -250,6 +324,8 @@ class Balancer {
   int64_t layers_;
   const PartCosts& costs_;
   PipelineClock clock_;
+  std::vector<PartCost> sums_;  // of the layers in front of each
+  bool are_alike_ = true;
   std::vector<size_t> rank_of_;  // by stage
   size_t num_jobs_run_ = 0;
   int64_t even_end_ = 0;  // of the most even layout, with which others are compared
@@ -278,6 +354,8 @@ std::vector<int64_t> balanced_layers(const ScheduleOptions& schedule, int64_t la
                                      const PartCosts& costs, BalanceEffort effort) {
   check(layers >= 1 && layers >= schedule.num_stages() - 2, "{} layers for {} stages", layers,
         schedule.num_stages());
+  check(costs.kind_of_layer.empty() || std::ssize(costs.kind_of_layer) == layers,
+        "costs of {} layers instead of {}", costs.kind_of_layer.size(), layers);
   return schedule.num_stages() == 1 ? Layers{layers}
                                     : Balancer(schedule, layers, costs).run(effort);
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -8,20 +9,27 @@
 namespace braid {
 
 /// What a part of a model costs for one microbatch, in any unit: forward, gradient of the input
-/// (and what is made again for it), gradient of the weights.
+/// (and what is made again for it), gradient of the weights; and what it keeps from the forward to
+/// the backward, in a unit of its own.
 struct PartCost {
   int64_t forward = 0;
   int64_t dgrad = 0;
   int64_t wgrad = 0;
+  int64_t activations = 0;  ///< not read of embedding and head
 
   friend bool operator==(const PartCost&, const PartCost&) = default;
 };
 
-/// Of the parts that stages are made of. The defaults balance layers alone.
+/// Of the parts that stages are made of. The defaults balance layers alone, all of which are alike.
 struct PartCosts {
-  PartCost layer{.forward = 1, .dgrad = 1, .wgrad = 1};
+  std::vector<PartCost> kinds{{.forward = 1, .dgrad = 1, .wgrad = 1, .activations = 1}};
+  std::vector<size_t> kind_of_layer;  ///< by layer; empty: all are of the first kind
   PartCost embedding;
   PartCost head;  ///< and loss
+
+  const PartCost& layer(size_t index) const {
+    return kinds[kind_of_layer.empty() ? 0 : kind_of_layer[index]];
+  }
 };
 
 enum class BalanceEffort : uint8_t {
@@ -34,18 +42,19 @@ enum class BalanceEffort : uint8_t {
 /// first and the last, which may have embedding or head alone. Memory counts a little: of two
 /// layouts the one with less of
 ///   end of the last job / that of an even layout
-///     + 1/20 * activations of the rank that holds most, in layers / those of an even layout
+///     + 1/20 * activations of the rank that holds most / those of an even layout
 /// is better (early ranks of 1f1b hold those of more microbatches), then the more even one.
 ///
 /// A local search: from layouts in which the stages of a round over the ranks are alike, because in
 /// an interleaved schedule ranks do stages of one round at the same time and wait for the slowest,
 /// layers move one by one while that gains, from stages with more jobs on a longest chain of jobs
-/// to stages with fewer. Not always the best, but close. Jobs are those of `balancing_schedule`,
-/// and messages take no time: the result depends on no device.
+/// to stages with fewer. Where layers differ, another start shares out their costs instead of their
+/// number, and what lies between two stages moves along. Not always the best, but close. Jobs are
+/// those of `balancing_schedule`, and messages take no time: the result depends on no device.
 ///
 /// The same result everywhere: integers, no clock. Takes some ms for tens of stages, below 0.2 s
 /// for a hundred; with BalanceEffort::kRough a tenth of that. `schedule` is valid (check_schedule),
-/// costs are 0 to 2^20, `layers` at least num_stages() - 2 and at least 1.
+/// costs are 0 to 2^20 and of `layers` layers, num_stages() - 2 and 1 at least.
 std::vector<int64_t> balanced_layers(const ScheduleOptions& schedule, int64_t layers,
                                      const PartCosts& costs,
                                      BalanceEffort effort = BalanceEffort::kSearch);

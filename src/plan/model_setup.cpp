@@ -1,7 +1,9 @@
 #include "plan/model_setup.h"
 
 #include "base/errors.h"
-#include "plan/choices.h"
+#include "base/text.h"
+#include "model/blocks/mlp/mlp.h"
+#include "model/families.h"
 
 namespace braid {
 namespace {
@@ -19,8 +21,32 @@ void require_given(std::string_view key, int64_t value) {
   }
 }
 
+/// What the family says; a preset keeps its biases and its head.
+void set_family(ModelSpec& spec, const ModelConfig& config) {
+  if (!config.family && !config.preset.empty()) {
+    return;
+  }
+  const ModelFamily& family = config.family ? find_family(*config.family) : kModelFamilies.front();
+  spec.style = family.style;
+  if (config.preset.empty()) {
+    spec.qkv_bias = family.qkv_bias;
+    spec.tied_embeddings = family.tied_embeddings;
+  }
+}
+
+void set_layers(ModelSpec& spec, const ModelConfig& config) {
+  override_with(spec.layers, config.layers);
+  if (!config.pattern) {
+    return;
+  }
+  spec.layers = LayerPattern::parse(*config.pattern);
+  if (config.layers && *config.layers != spec.layers.size()) {
+    throw_config_error("model.layers = {}: model.pattern = {} has {}; remove either key",
+                       *config.layers, quote(*config.pattern, 200), spec.layers.size());
+  }
+}
+
 void derive_sizes(ModelSpec& spec, int64_t sequence) {
-  const bool gpt2 = spec.family == ModelFamily::kGpt2;
   if (spec.kv_heads == 0) {
     spec.kv_heads = spec.heads;
   }
@@ -33,9 +59,9 @@ void derive_sizes(ModelSpec& spec, int64_t sequence) {
     spec.head_size = spec.width / spec.heads;
   }
   if (spec.ffn == 0) {
-    spec.ffn = gpt2 ? 4 * spec.width : (8 * spec.width / 3 + 63) / 64 * 64;
+    spec.ffn = default_ffn(spec);
   }
-  if (gpt2 && spec.max_positions == 0) {
+  if (spec.style.positions == PositionKind::kLearned && spec.max_positions == 0) {
     spec.max_positions = sequence;
   }
 }
@@ -47,13 +73,8 @@ ModelSpec resolve_model(const ModelConfig& config, int64_t sequence, int64_t tok
   if (!config.preset.empty()) {
     spec = find_preset(config.preset).spec;
   }
-  const ModelFamily family = config.family ? choice<ModelFamily>(*config.family) : spec.family;
-  if (config.preset.empty()) {
-    spec.qkv_bias = family == ModelFamily::kGpt2;
-    spec.tied_embeddings = family == ModelFamily::kGpt2;
-  }
-  spec.family = family;
-  override_with(spec.layers, config.layers);
+  set_family(spec, config);
+  set_layers(spec, config);
   override_with(spec.width, config.width);
   override_with(spec.heads, config.heads);
   override_with(spec.kv_heads, config.kv_heads);
@@ -69,7 +90,7 @@ ModelSpec resolve_model(const ModelConfig& config, int64_t sequence, int64_t tok
   if (spec.vocabulary == 0) {
     spec.vocabulary = tokenizer_vocabulary;
   }
-  require_given("layers", spec.layers);
+  require_given("layers", spec.layers.size());
   require_given("width", spec.width);
   require_given("heads", spec.heads);
   require_given("vocabulary", spec.vocabulary);
@@ -84,6 +105,15 @@ ModelSpec resolve_model(const ModelConfig& config, int64_t sequence, int64_t tok
   return spec;
 }
 
+ModelConfig with_layers(ModelConfig config, const LayerPattern& layers) {
+  config.layers = layers.size();
+  config.pattern.reset();
+  if (layers != LayerPattern(layers.size())) {
+    config.pattern = layers.text();
+  }
+  return config;
+}
+
 std::vector<std::string> changed_keys_of_preset(const ModelConfig& config) {
   std::vector<std::string> keys;
   if (config.preset.empty()) {
@@ -95,7 +125,8 @@ std::vector<std::string> changed_keys_of_preset(const ModelConfig& config) {
       keys.emplace_back(key);
     }
   };
-  compare("layers", config.layers, spec.layers);
+  compare("layers", config.layers, spec.layers.size());
+  compare("pattern", config.pattern, spec.layers.text());
   compare("width", config.width, spec.width);
   compare("heads", config.heads, spec.heads);
   compare("kv_heads", config.kv_heads, spec.kv_heads);

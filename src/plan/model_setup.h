@@ -10,12 +10,15 @@
 namespace braid {
 
 /// The model of section [model]: the preset, if one is named, with the given keys over it; what is
-/// left is derived (kv_heads = heads, head_size = width / heads, ffn = 4 width for gpt2 and 8/3
-/// width rounded up to a multiple of 64 for llama, vocabulary = the tokenizer's, max_positions =
-/// the sequence for gpt2). `tokenizer_vocabulary` is 0 if there is no tokenizer to ask (planning).
-/// Throws ConfigError naming the key that is missing or impossible, a vocabulary smaller than the
-/// tokenizer's included.
+/// left is derived (kv_heads = heads, head_size = width / heads, ffn = `default_ffn`, vocabulary =
+/// the tokenizer's, max_positions = the sequence where positions are learned).
+/// `tokenizer_vocabulary` is 0 if there is no tokenizer to ask (planning). Throws ConfigError
+/// naming the key that is missing or impossible, a vocabulary smaller than the tokenizer's
+/// included.
 ModelSpec resolve_model(const ModelConfig& config, int64_t sequence, int64_t tokenizer_vocabulary);
+
+/// The keys with other layers.
+ModelConfig with_layers(ModelConfig config, const LayerPattern& layers);
 
 /// Keys of section [model] that make the model another one than its preset, such as "layers" and
 /// "width" of a run file under `--set model.preset=llama-8b`; empty without a preset. Throws

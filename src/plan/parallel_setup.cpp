@@ -2,9 +2,12 @@
 
 #include <cmath>
 #include <numeric>
+#include <vector>
 
 #include "base/errors.h"
 #include "config/validate.h"
+#include "model/blocks/attention/heads.h"
+#include "model/blocks/registry.h"
 #include "model/context_shard.h"
 #include "model/tensor_shard.h"
 #include "parallel/check_schedule.h"
@@ -18,14 +21,13 @@ namespace {
 
 /// Ranks that exchange heads for sequence: where the configuration leaves it open, the most that
 /// divide both the context ranks and the heads of a tensor rank.
-int64_t context_inner(const ParallelConfig& parallel, const LocalSizes& local) {
+int64_t context_inner(const ParallelConfig& parallel, int64_t exchanged) {
   switch (choice<ContextExchange>(parallel.context_method)) {
     case ContextExchange::kAllToAll:
       return parallel.context;
     case ContextExchange::kAllToAllRing:
-      return parallel.context_inner != 0
-                 ? parallel.context_inner
-                 : std::gcd(parallel.context, std::gcd(local.heads, local.kv_heads));
+      return parallel.context_inner != 0 ? parallel.context_inner
+                                         : std::gcd(parallel.context, exchanged);
     case ContextExchange::kRing:
     case ContextExchange::kAllGather:
       return 1;
@@ -33,8 +35,8 @@ int64_t context_inner(const ParallelConfig& parallel, const LocalSizes& local) {
   throw_internal_error("no context exchange");
 }
 
-ContextShard context_of(const ParallelConfig& parallel, const LocalSizes& local) {
-  return {.size = parallel.context, .index = 0, .inner = context_inner(parallel, local)};
+ContextShard context_of(const ParallelConfig& parallel, int64_t exchanged) {
+  return {.size = parallel.context, .index = 0, .inner = context_inner(parallel, exchanged)};
 }
 
 LinkSpec link_spec(double latency_us, double gb_per_s) {
@@ -49,7 +51,7 @@ MeshSizes mesh_sizes(const RunConfig& config, const ModelSpec& model) {
   const TensorShard tensor{
       .size = parallel.tensor, .index = 0, .sequence_parallel = parallel.sequence_parallel};
   check_tensor_parallel(model, tensor, rows);
-  const ContextShard context = context_of(parallel, local_sizes(model, tensor));
+  const ContextShard context = context_of(parallel, exchanged_heads(model, tensor));
   check_context_parallel(model, tensor, context, config.train.sequence);
   return {.tensor = static_cast<int>(parallel.tensor),
           .context = static_cast<int>(parallel.context),
@@ -57,7 +59,7 @@ MeshSizes mesh_sizes(const RunConfig& config, const ModelSpec& model) {
           .pipeline = static_cast<int>(parallel.pipeline),
           .context_inner = static_cast<int>(context.inner),
           .replicas = static_cast<int>(parallel.shard_replicas),
-          .kv_replicas = static_cast<int>(local_sizes(model, tensor).kv_sharers)};
+          .kv_replicas = static_cast<int>(kv_sharers(model, tensor.size))};
 }
 
 ParallelOptions parallel_options(const RunConfig& config, const ModelSpec& model,
@@ -83,7 +85,7 @@ ParallelOptions parallel_options(const RunConfig& config, const ModelSpec& model
   }
   const ScheduleOptions schedule = schedule_options(mesh, options, num_microbatches(config));
   check_schedule(schedule, microbatch_sequences(config) * mesh.sizes().data);
-  options.stages = make_pipeline_layout({.layers = model.layers,
+  options.stages = make_pipeline_layout({.layers = model.layers.size(),
                                          .schedule = schedule,
                                          .costs = part_costs(model, config.train.sequence),
                                          .layout = parallel.pipeline_layout,
@@ -95,21 +97,28 @@ ParallelOptions parallel_options(const RunConfig& config, const ModelSpec& model
 }
 
 PartCosts part_costs(const ModelSpec& model, int64_t sequence) {
-  constexpr double kLayer = 10'000;           // of a forward: far finer than FLOPs tell times
-  constexpr double kAttentionBackward = 2.5;  // five products instead of two
-  const int64_t in_layers = num_matrix_parameters(model) - model.width * model.vocabulary;
-  const auto products = static_cast<double>(in_layers) / static_cast<double>(model.layers);
-  const auto attention = static_cast<double>(model.heads * model.head_size * sequence);
-  const auto head = static_cast<double>(model.width * model.padded_vocabulary());
-  const double forward = products + attention;
+  constexpr double kLayer = 10'000;     // of a forward: far finer than FLOPs tell times
+  constexpr double kActivations = 100;  // of a layer
+  const auto num_layers = static_cast<double>(model.layers.size());
+  const BlockCost all = model_cost(model, sequence);
+  const double forward = (all.weights + all.mixing) / num_layers;
   const auto units = [&](double multiplications) {
     return static_cast<int64_t>(std::llround(std::min(multiplications / forward, 100.0) * kLayer));
   };
-  return {.layer = {.forward = units(forward),
-                    .dgrad = units(products + kAttentionBackward * attention),
-                    .wgrad = units(products)},
-          .embedding = {},
-          .head = {.forward = units(head), .dgrad = units(head), .wgrad = units(head)}};
+  const auto head = static_cast<double>(model.width * model.padded_vocabulary());
+  PartCosts costs{.embedding = {},
+                  .head = {.forward = units(head), .dgrad = units(head), .wgrad = units(head)}};
+  costs.kinds.clear();
+  costs.kind_of_layer = model.layers.kind_indices();
+  for (const LayerSpec& kind : model.layers.kinds()) {
+    const BlockCost cost = layer_cost(model, kind, sequence);
+    const double kept = cost.kept_elems * num_layers / all.kept_elems;
+    costs.kinds.push_back({.forward = units(cost.weights + cost.mixing),
+                           .dgrad = units(cost.weights + cost.mixing_backward),
+                           .wgrad = units(cost.weights),
+                           .activations = std::llround(kept * kActivations)});
+  }
+  return costs;
 }
 
 LinkOptions link_options(const LinksConfig& links) {

@@ -18,11 +18,11 @@ MeshSizes mesh_sizes(const RunConfig& config, const ModelSpec& model);
 ParallelOptions parallel_options(const RunConfig& config, const ModelSpec& model, const Mesh& mesh);
 
 /// What stages are balanced by: multiplications of products and causal attention per token, in
-/// ten-thousandths of a layer's forward (capped at 100 layers for a part). From the model alone, so
-/// that a layout is the same on each rank and every device; microbatch, tensor and context ranks
-/// make all parts larger or smaller alike. What is looked up or memory-bound counts as nothing.
-/// What layers make again does neither: recompute must change no bit, and the gradient norm adds up
-/// by rank.
+/// ten-thousandths of the forward of a mean layer (capped at 100 layers for a part), and
+/// activations in hundredths of those of a mean layer. From the model alone, so that a layout is
+/// the same on each rank and every device; microbatch, tensor and context ranks make all parts
+/// larger or smaller alike. What is looked up or memory-bound counts as nothing. What layers make
+/// again does neither: recompute must change no bit, and the gradient norm adds up by rank.
 PartCosts part_costs(const ModelSpec& model, int64_t sequence);
 
 /// Section [links] in ns and bytes/s.

@@ -5,6 +5,7 @@
 
 #include "base/errors.h"
 #include "config/validate.h"
+#include "model/blocks/registry.h"
 #include "parallel/parameter_layout.h"
 #include "passes/memory/offload.h"
 #include "passes/memory/recompute.h"
@@ -25,26 +26,23 @@ constexpr double kMaxParameters = 0x1p44;
 constexpr double kMaxTensorElems = 0x1p44;
 
 void check_model_size(const ModelSpec& model) {
-  const auto width = static_cast<double>(model.width);
-  const double heads =
-      static_cast<double>(model.heads + model.kv_heads) * static_cast<double>(model.head_size);
-  const double layer = width * (2 * heads + 3 * static_cast<double>(model.ffn));
-  const double parameters = static_cast<double>(model.layers) * layer +
-                            2 * width * static_cast<double>(model.padded_vocabulary());
+  const double parameters =
+      model_cost(model, 0).weights +
+      2 * static_cast<double>(model.width) * static_cast<double>(model.padded_vocabulary());
   if (parameters > kMaxParameters) {
     throw_config_error(
         "a model of {:.3g} parameters is too large to plan, the limit is {:.3g}; lower "
         "model.layers "
         "= {}, model.width = {}, model.ffn = {} or model.vocabulary = {}",
-        parameters, kMaxParameters, model.layers, model.width, model.ffn, model.vocabulary);
+        parameters, kMaxParameters, model.layers.size(), model.width, model.ffn, model.vocabulary);
   }
 }
 
 void check_batch_size(const TrainConfig& train, const ModelSpec& model) {
-  const int64_t widest =
-      std::max({qkv_width(model), 2 * model.ffn, model.width, model.padded_vocabulary()});
-  const double elems = static_cast<double>(train.microbatch) * static_cast<double>(train.sequence) *
-                       static_cast<double>(widest);
+  const double widest =
+      std::max(model_cost(model, 0).widest, static_cast<double>(model.padded_vocabulary()));
+  const double elems =
+      static_cast<double>(train.microbatch) * static_cast<double>(train.sequence) * widest;
   if (elems > kMaxTensorElems) {
     throw_config_error(
         "train.microbatch = {} x train.sequence = {} makes a tensor of {:.3g} values, the limit is "

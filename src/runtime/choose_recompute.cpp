@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
+#include <iterator>
 #include <limits>
 #include <optional>
 #include <set>
@@ -14,6 +14,7 @@
 
 #include "base/text.h"
 #include "memory/memory_classes.h"
+#include "model/blocks/registry.h"
 #include "ops/op.h"
 #include "plan/choices.h"
 #include "plan/exact_memory.h"
@@ -86,9 +87,15 @@ struct Trial {
 class Trials {
  public:
   Trials(const RunSpec& run, const RunMemory& memory)
-      : run_(run), memory_(memory), ranks_(edge_ranks(run.mesh)) {}
+      : run_(run), memory_(memory), ranks_(edge_ranks(run.mesh)) {
+    kept_in_front_.push_back(0);
+    for (const LayerSpec& layer : run.model.layers) {
+      const double kept = layer_cost(run.model, layer, run.config.train.sequence).kept_elems;
+      kept_in_front_.push_back(kept_in_front_.back() + kept);
+    }
+  }
 
-  int64_t num_layers() const { return run_.model.layers; }
+  int64_t num_layers() const { return run_.model.layers.size(); }
 
   /// In the first `layers` layers.
   Trial run(RecomputeChoice policy, int64_t layers) const {
@@ -102,7 +109,7 @@ class Trials {
   }
 
   /// With the fewest layers that fit; nothing where all of them do not. What is needed falls nearly
-  /// in a straight line with the layers, so each next guess lies on it.
+  /// in a straight line with what the layers keep, so each next guess lies on it.
   std::optional<Trial> fewest_layers(RecomputeChoice policy, const Trial& none) const {
     Trial fitting = run(policy, num_layers());
     if (!fitting.fits()) {
@@ -114,9 +121,8 @@ class Trials {
     while (enough - too_few > 1) {
       const auto spare = static_cast<double>(-fitting.bytes_too_many());
       const double part = static_cast<double>(missing) / (static_cast<double>(missing) + spare);
-      const auto step =
-          static_cast<int64_t>(std::ceil(part * static_cast<double>(enough - too_few)));
-      const int64_t layers = std::clamp(too_few + step, too_few + 1, enough - 1);
+      const int64_t layers =
+          std::clamp(layers_that_keep(part, too_few, enough), too_few + 1, enough - 1);
       Trial trial = run(policy, layers);
       if (trial.fits()) {
         enough = layers;
@@ -146,6 +152,15 @@ class Trials {
     }
   }
 
+  /// The first layers that keep as much as the first `less` ones and that part of what those up to
+  /// `more` keep beyond.
+  int64_t layers_that_keep(double part, int64_t less, int64_t more) const {
+    const double low = kept_in_front_[static_cast<size_t>(less)];
+    const double high = kept_in_front_[static_cast<size_t>(more)];
+    return std::ranges::lower_bound(kept_in_front_, low + part * (high - low)) -
+           kept_in_front_.begin();
+  }
+
   RunSpec with(RecomputeChoice policy, int64_t layers) const {
     RunConfig config = run_.config;
     config.memory.recompute = choice_name(policy);
@@ -155,6 +170,7 @@ class Trials {
 
   const RunSpec& run_;
   const RunMemory& memory_;
+  std::vector<double> kept_in_front_;  // elements of activations per token, by layer
   std::vector<int> ranks_;
 };
 

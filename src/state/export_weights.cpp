@@ -37,7 +37,7 @@ class WeightExport {
   void read(const HfTensor& tensor, int64_t begin, int64_t count) {
     values_.resize(static_cast<size_t>(count));
     const ParameterSlot& slot = layout_.slot(tensor.parameter);
-    const PieceRange range = tensor.range();
+    const PieceRange range = piece_range(tensor);
     for (int64_t done = 0; done < count;) {
       const int64_t run = (begin + done) / range.run_elems;
       const int64_t of_run = (begin + done) % range.run_elems;

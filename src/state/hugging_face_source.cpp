@@ -124,7 +124,7 @@ void HuggingFaceSource::fill(const Parameter& parameter, int64_t first,
                              std::span<float> values) const {
   const int64_t last = first + static_cast<int64_t>(values.size());
   for (const Part& part : parts_.at(parameter.name)) {
-    for_each_overlap(part.tensor.range(), part.tensor.pitch(), first, last,
+    for_each_overlap(piece_range(part.tensor), part.tensor.pitch(), first, last,
                      [&](int64_t theirs, int64_t ours, int64_t count) {
                        const auto target = values.subspan(static_cast<size_t>(ours - first),
                                                           static_cast<size_t>(count));

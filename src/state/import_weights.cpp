@@ -9,7 +9,7 @@
 #include "config/reference.h"
 #include "hugging_face/model_config.h"
 #include "hugging_face/tensor_folder.h"
-#include "plan/choices.h"
+#include "model/families.h"
 #include "state/checkpointing.h"
 #include "state/hugging_face_source.h"
 
@@ -23,8 +23,8 @@ constexpr int64_t kLongestSequence = 1024;  // that generation looks back, unles
 
 ModelConfig model_keys(const ModelSpec& model) {
   ModelConfig keys;
-  keys.family = choice_name(model.family);
-  keys.layers = model.layers;
+  keys.family = std::string(family_name(model.style));
+  keys.layers = model.layers.size();
   keys.width = model.width;
   keys.heads = model.heads;
   keys.kv_heads = model.kv_heads;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/errors.h"
+#include "base/text.h"
 #include "checkpoint/checkpoint.h"
 #include "config/load.h"
 #include "plan/run_plan.h"
@@ -41,19 +42,24 @@ void check_model_of(const LoadedCheckpoint& checkpoint, const std::string& path,
     int64_t ModelSpec::*member;
   };
   constexpr Key kKeys[] = {
-      {"layers", &ModelSpec::layers},       {"width", &ModelSpec::width},
-      {"heads", &ModelSpec::heads},         {"kv_heads", &ModelSpec::kv_heads},
-      {"head_size", &ModelSpec::head_size}, {"ffn", &ModelSpec::ffn},
+      {"width", &ModelSpec::width},       {"heads", &ModelSpec::heads},
+      {"kv_heads", &ModelSpec::kv_heads}, {"head_size", &ModelSpec::head_size},
+      {"ffn", &ModelSpec::ffn},
   };
   const ModelSpec there =
       checkpointed_model(checkpoint, parse_config(checkpoint.state().config, path + "/state.json"));
-  for (const Key& key : kKeys) {
-    if (model.*key.member != there.*key.member) {
+  const auto compare = [&](const char* key, const auto& here, const auto& saved) {
+    if (here != saved) {
       throw_config_error(
           "model.{} = {}: the model of the checkpoint {} has {}; set model.{} = {}, or "
           "checkpoint.resume = \"none\"",
-          key.name, model.*key.member, path, there.*key.member, key.name, there.*key.member);
+          key, here, path, saved, key, saved);
     }
+  };
+  compare("layers", model.layers.size(), there.layers.size());
+  compare("pattern", quote(model.layers.text()), quote(there.layers.text()));
+  for (const Key& key : kKeys) {
+    compare(key.name, model.*key.member, there.*key.member);
   }
 }
 

@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "config/validate.h"
 #include "plan/choices.h"
+#include "plan/model_setup.h"
 #include "plan/schedule_plan.h"
 #include "plan/simulated_run.h"
 #include "trace/explain_exposed.h"
@@ -52,7 +53,7 @@ OverlapConfig switched_off(const OverlapConfig& overlap) {
 /// What a step without overlap is: layers of the model and of the largest job, tasks of one rank
 /// per stage, memory of the rank that needs most.
 struct StepSize {
-  int64_t num_layers = 0;
+  LayerPattern layers;
   int64_t layers_of_job = 1;
   int64_t num_tasks = 0;
   int64_t needed_bytes = 0;
@@ -60,8 +61,7 @@ struct StepSize {
 
 StepSize step_size(const RunSpec& run, const CostModel& model) {
   const RunPlan plan = plan_run(run, {.one_rank_per_stage = true, .verify = false});
-  StepSize size{.num_layers = plan.model.layers,
-                .needed_bytes = needed_bytes(plan, run, model, {})};
+  StepSize size{.layers = plan.model.layers, .needed_bytes = needed_bytes(plan, run, model, {})};
   for (const StageSlice& stage : plan.parallel.stages) {
     size.layers_of_job = std::max<int64_t>(size.layers_of_job, stage.num_layers);
   }
@@ -99,27 +99,34 @@ RunConfig with_fewer_microbatches(const RunConfig& config, int64_t num_tasks, in
   return if_valid(reduced, config);
 }
 
-/// Fewer of layers that do one thing again and again, if no stages share them out, and memory, of
-/// which settings take more per layer, does not decide what is fast.
+/// Fewer of layers that do one thing again and again, of each kind its share, if no stages share
+/// them out, and memory, of which settings take more per layer, does not decide what is fast.
 RunConfig with_fewer_layers(const RunConfig& config, const StepSize& size, int64_t max_layers,
                             std::optional<int64_t> memory_bytes) {
   const bool are_alike = config.parallel.pipeline == 1 && config.memory.recompute_layers == 0 &&
                          config.memory.offload_layers == 0;
   const bool has_room = !memory_bytes || size.needed_bytes <= *memory_bytes / 2;
-  if (!are_alike || !has_room || size.num_layers < 2 * max_layers) {
+  if (!are_alike || !has_room || size.layers.size() < 2 * max_layers) {
     return config;
   }
   RunConfig reduced = config;
-  reduced.model.layers = max_layers;
+  reduced.model = with_layers(reduced.model, size.layers.sample(max_layers));
   return if_valid(reduced, config);
+}
+
+/// Layers of the run that is searched instead of `config`.
+int64_t searched_layers(const RunConfig& searched, const RunConfig& config, const StepSize& size,
+                        const AutoOverlapOptions& options) {
+  return searched.model == config.model ? size.layers.size()
+                                        : size.layers.sample(options.max_layers).size();
 }
 
 /// What settings are tried on: the run, or a smaller one in which the same ones are fast.
 RunConfig searched_run(const RunConfig& config, const StepSize& size,
                        std::optional<int64_t> memory_bytes, const AutoOverlapOptions& options) {
   const RunConfig few_layers = with_fewer_layers(config, size, options.max_layers, memory_bytes);
-  const int64_t num_layers = few_layers == config ? size.num_layers : options.max_layers;
-  return with_fewer_microbatches(few_layers, size.num_tasks * num_layers / size.num_layers,
+  const int64_t num_layers = searched_layers(few_layers, config, size, options);
+  return with_fewer_microbatches(few_layers, size.num_tasks * num_layers / size.layers.size(),
                                  options.max_tasks);
 }
 
@@ -436,8 +443,8 @@ AutoOverlap auto_overlap(const RunSpec& run, const CostModel& model,
       .run = run,
       .num_microbatches = run.num_microbatches,
       .searched_microbatches = trials.spec().num_microbatches,
-      .num_layers = size.num_layers,
-      .searched_layers = searched.model == config.model ? size.num_layers : options.max_layers,
+      .num_layers = size.layers.size(),
+      .searched_layers = searched_layers(searched, config, size, options),
   };
   OverlapSearch search(config, trials,
                        {.layers_of_job = size.layers_of_job,

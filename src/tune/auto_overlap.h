@@ -26,7 +26,8 @@ struct AutoOverlapOptions {
   /// with fewer microbatches; the best settings are then simulated with all of them.
   int64_t max_tasks = 15'000;
   /// Models with twice these layers or more, on one pipeline stage and with half of the memory to
-  /// spare, are searched with so many; the best settings are then simulated with all of them.
+  /// spare, are searched with so many, of each kind its share; the best settings are then simulated
+  /// with all of them.
   int64_t max_layers = 8;
   bool list_schedule = true;  ///< also try orders of tasks that no other key can ask for
   int num_threads = 0;        ///< 0: those of the machine; makes no difference to the result

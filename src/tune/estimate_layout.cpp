@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 
 #include "config/validate.h"
 #include "parallel/mesh.h"
@@ -34,27 +35,6 @@ Mesh mesh_of(const Layout& layout) {
                .replicas = static_cast<int>(layout.shard_replicas)});
 }
 
-/// Layers, and parts of embedding and head, of one pipeline rank.
-struct RankParts {
-  double layers = 0;
-  double ends = 0;  ///< 0.5 for either
-  bool has_head = false;
-};
-
-RankParts parts_of(const ScheduleOptions& schedule, const std::vector<StageSlice>& slices,
-                   int rank) {
-  RankParts parts;
-  for (int stage = 0; stage < schedule.num_stages(); ++stage) {
-    if (place_of(schedule, stage).rank == rank) {
-      const StageSlice& slice = slices[static_cast<size_t>(stage)];
-      parts.layers += static_cast<double>(slice.num_layers);
-      parts.ends += (slice.has_embedding ? 0.5 : 0) + (slice.has_head ? 0.5 : 0);
-      parts.has_head = parts.has_head || slice.has_head;
-    }
-  }
-  return parts;
-}
-
 /// Communication that may hide under compute.
 struct Hidden {
   double exposed_ns = 0;
@@ -66,7 +46,32 @@ Hidden hide(double communication_ns, double compute_ns) {
   return {communication_ns - hidden_ns, hidden_ns};
 }
 
+/// Sum over kinds: layers times what one of the kind takes.
+double sum_of(std::span<const double> layers, const LayerPrices& prices, double PartPrice::*part) {
+  double sum = 0;
+  for (size_t kind = 0; kind < layers.size(); ++kind) {
+    sum += layers[kind] * prices.kinds[kind].*part;
+  }
+  return sum;
+}
+
+/// Of the kinds that have layers here, the most weights of one.
+double largest_layer(std::span<const double> layers, const LayerPrices& prices) {
+  double most = 0;
+  for (size_t kind = 0; kind < layers.size(); ++kind) {
+    most = layers[kind] > 0 ? std::max(most, prices.kinds[kind].parameters) : most;
+  }
+  return most;
+}
+
 }  // namespace
+
+/// Layers by kind, and parts of embedding and head, of one pipeline rank.
+struct LayoutEstimator::RankParts {
+  std::vector<double> layers;
+  double ends = 0;  ///< 0.5 for either
+  bool has_head = false;
+};
 
 /// Of one unit of weights.
 struct LayoutEstimator::DataTimes {
@@ -87,11 +92,46 @@ LayoutEstimator::LayoutEstimator(const RunConfig& config, const ModelSpec& spec,
       spec_(spec),
       model_(model),
       compute_bytes_(bytes_of(config.train.dtype)),
-      grad_bytes_(bytes_of(config.parallel.grad_reduce_dtype)) {}
+      grad_bytes_(bytes_of(config.parallel.grad_reduce_dtype)),
+      kind_of_layer_(spec.layers.kind_indices()),
+      layers_before_(spec.layers.kinds().size(), std::vector<double>(1, 0)) {
+  for (const size_t kind_of_layer : kind_of_layer_) {
+    for (size_t kind = 0; kind < layers_before_.size(); ++kind) {
+      std::vector<double>& before = layers_before_[kind];
+      before.push_back(before.back() + (kind == kind_of_layer ? 1 : 0));
+    }
+  }
+}
+
+std::vector<double> LayoutEstimator::layers_of(const StageSlice& slice) const {
+  const auto first = static_cast<size_t>(slice.first_layer);
+  const auto end = first + static_cast<size_t>(slice.num_layers);
+  std::vector<double> layers;
+  layers.reserve(layers_before_.size());
+  for (const std::vector<double>& before : layers_before_) {
+    layers.push_back(before[end] - before[first]);
+  }
+  return layers;
+}
+
+LayoutEstimator::RankParts LayoutEstimator::parts_of(const ScheduleOptions& schedule,
+                                                     const std::vector<StageSlice>& slices,
+                                                     int rank) const {
+  RankParts parts{.layers = std::vector<double>(layers_before_.size(), 0)};
+  for (int stage = 0; stage < schedule.num_stages(); ++stage) {
+    if (place_of(schedule, stage).rank == rank) {
+      const StageSlice& slice = slices[static_cast<size_t>(stage)];
+      const std::vector<double> layers = layers_of(slice);
+      std::ranges::transform(parts.layers, layers, parts.layers.begin(), std::plus());
+      parts.ends += (slice.has_embedding ? 0.5 : 0) + (slice.has_head ? 0.5 : 0);
+      parts.has_head = parts.has_head || slice.has_head;
+    }
+  }
+  return parts;
+}
 
 LayoutEstimator::Slices LayoutEstimator::slices_of(const Layout& layout) const {
-  const PipelineLayoutOptions options = pipeline_layout_options(config_, spec_, layout);
-  const ScheduleOptions schedule = balancing_schedule(options.schedule);
+  const ScheduleOptions schedule = balancing_schedule(schedule_of(config_, layout));
   const SliceKey key{schedule.kind, schedule.num_ranks, schedule.virtual_stages,
                      schedule.num_microbatches};
   {
@@ -100,7 +140,8 @@ LayoutEstimator::Slices LayoutEstimator::slices_of(const Layout& layout) const {
       return found->second;
     }
   }
-  auto made = std::make_shared<const std::vector<StageSlice>>(make_pipeline_layout(options));
+  auto made = std::make_shared<const std::vector<StageSlice>>(
+      make_pipeline_layout(pipeline_layout_options(config_, spec_, layout)));
   const std::lock_guard lock(mutex_);
   return slices_.emplace(key, std::move(made)).first->second;
 }
@@ -142,7 +183,7 @@ double LayoutEstimator::parameters_of(const Layout& layout, const LayerPrices& p
                                       const std::vector<StageSlice>& slices, int rank) const {
   const RankParts parts = parts_of(schedule_of(config_, layout), slices, rank);
   const double ends = spec_.tied_embeddings && parts.ends > 0 ? 1.0 : parts.ends;
-  return parts.layers * prices.layer.parameters + ends * prices.ends.parameters;
+  return sum_of(parts.layers, prices, &PartPrice::parameters) + ends * prices.ends.parameters;
 }
 
 double LayoutEstimator::rank_bytes(const Layout& layout, const LayerPrices& prices,
@@ -150,39 +191,49 @@ double LayoutEstimator::rank_bytes(const Layout& layout, const LayerPrices& pric
   const ScheduleOptions schedule = schedule_of(config_, layout);
   const RankParts parts = parts_of(schedule, slices, rank);
   const double elems = parameters_of(layout, prices, slices, rank);
-  const double unit = std::max(prices.layer.parameters, parts.ends * prices.ends.parameters);
+  const double largest = largest_layer(parts.layers, prices);
+  const double unit = std::max(largest, parts.ends * prices.ends.parameters);
   const double shards = num_shards(layout);
   const double bytes = compute_bytes_;
   const bool has_main_weights =
       bytes < 4 || layout.shard == ShardKind::kOptimizer || layout.shard == ShardKind::kGradients;
   double sum = elems * (8 + (has_main_weights ? 4 : 0)) / shards;  // optimizer
-  sum += layout.shard == ShardKind::kParameters
-             ? bytes * (elems / shards + 2 * prices.layer.parameters)
-             : bytes * elems;
+  sum += layout.shard == ShardKind::kParameters ? bytes * (elems / shards + 2 * largest)
+                                                : bytes * elems;
   sum += shards_gradients(layout) ? 4 * (elems / shards + unit) : 4 * elems;
   const auto live = static_cast<double>(most_activations(schedule, rank));
-  const double layers_per_stage = parts.layers / static_cast<double>(schedule.virtual_stages);
-  sum += live * layers_per_stage * prices.layer.kept_bytes;
+  sum += live * sum_of(parts.layers, prices, &PartPrice::kept_bytes) /
+         static_cast<double>(schedule.virtual_stages);
   sum += parts.has_head ? prices.ends.kept_bytes + prices.work_bytes : prices.layer_work_bytes;
   return sum + prices.other_bytes;
 }
 
 StageTimes LayoutEstimator::stage_times(const Layout& layout, const LayerPrices& prices,
-                                        const StageSlice& slice, const DataTimes& data) const {
-  const double forward_comm = layout.shard == ShardKind::kParameters ? data.gather_ns : 0;
-  const double backward_comm = forward_comm + (shards_gradients(layout) ? data.reduce_ns : 0);
-  const auto layers = static_cast<double>(slice.num_layers);
+                                        const StageSlice& slice,
+                                        std::span<const DataTimes> layer_data) const {
   const double ends = slice.has_head ? 1 : 0;
-  const PartPrice& layer = prices.layer;
-  const double forward = layers * (layer.forward_ns + data.cost_ns(forward_comm, layer.forward_ns));
-  const double wgrad = layers * layer.wgrad_ns + ends * prices.ends.wgrad_ns;
-  const double backward =
-      layers * (layer.backward_ns + data.cost_ns(backward_comm, layer.backward_ns)) +
-      ends * prices.ends.backward_ns;
+  double forward = 0;
+  double backward = 0;
+  const std::vector<double> layers = layers_of(slice);
+  for (size_t kind = 0; kind < layers.size(); ++kind) {
+    const PartPrice& layer = prices.kinds[kind];
+    const DataTimes data = layer_data.empty() ? DataTimes{} : layer_data[kind];
+    const double forward_comm = layout.shard == ShardKind::kParameters ? data.gather_ns : 0;
+    const double backward_comm = forward_comm + (shards_gradients(layout) ? data.reduce_ns : 0);
+    forward += layers[kind] * (layer.forward_ns + data.cost_ns(forward_comm, layer.forward_ns));
+    backward += layers[kind] * (layer.backward_ns + data.cost_ns(backward_comm, layer.backward_ns));
+  }
+  const double wgrad = sum_of(layers, prices, &PartPrice::wgrad_ns) + ends * prices.ends.wgrad_ns;
+  backward += ends * prices.ends.backward_ns;
+  // The backward ends with the first layer.
+  const double delayed =
+      slice.num_layers > 0
+          ? prices.kinds[kind_of_layer_[static_cast<size_t>(slice.first_layer)]].wgrad_ns
+          : 0;
   return {.forward_ns = std::llround(forward + ends * prices.ends.forward_ns),
           .dgrad_ns = std::llround(std::max(backward - wgrad, 0.0)),
           .wgrad_ns = std::llround(wgrad),
-          .delayed_ns = slice.num_layers > 0 ? std::llround(layer.wgrad_ns) : 0};
+          .delayed_ns = std::llround(delayed)};
 }
 
 LayoutEstimate LayoutEstimator::bounds(const Layout& layout, const LayerPrices& prices) const {
@@ -213,7 +264,8 @@ LayoutEstimate LayoutEstimator::bounds(const Layout& layout, const LayerPrices& 
 double LayoutEstimator::update_ns(const Layout& layout, const LayerPrices& prices,
                                   const std::vector<StageSlice>& slices, int rank) const {
   const RankParts parts = parts_of(schedule_of(config_, layout), slices, rank);
-  return (parts.layers * prices.layer.update_ns + parts.ends * prices.ends.update_ns) /
+  return (sum_of(parts.layers, prices, &PartPrice::update_ns) +
+          parts.ends * prices.ends.update_ns) /
          num_shards(layout);
 }
 
@@ -236,7 +288,8 @@ double LayoutEstimator::tail_ns(const Layout& layout, const LayerPrices& prices,
     }
   }
   const double elems = parameters_of(layout, prices, slices, rank);
-  const double unit = std::min(prices.layer.parameters, elems);
+  const RankParts parts = parts_of(schedule, slices, rank);
+  const double unit = std::min(largest_layer(parts.layers, prices), elems);
   const DataTimes rest = data_times(layout, elems - unit);
   const DataTimes last = data_times(layout, unit);
   const double gather = rest.cost_ns(rest.gather_ns + last.gather_ns, forward);
@@ -277,7 +330,10 @@ double LayoutEstimator::step_ns(const Layout& layout, const LayerPrices& prices)
   const ScheduleOptions schedule = schedule_of(config_, layout);
   const Slices shared_slices = slices_of(layout);
   const std::vector<StageSlice>& slices = *shared_slices;
-  const DataTimes layer_data = data_times(layout, prices.layer.parameters);
+  std::vector<DataTimes> layer_data;
+  for (const PartPrice& kind : prices.kinds) {
+    layer_data.push_back(data_times(layout, kind.parameters));
+  }
   std::vector<StageTimes> stages;
   for (const StageSlice& slice : slices) {
     stages.push_back(stage_times(layout, prices, slice, layer_data));

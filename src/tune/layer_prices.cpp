@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "config/validate.h"
 #include "plan/memory_needs.h"
+#include "plan/model_setup.h"
 #include "plan/simulated_run.h"
 
 namespace braid {
@@ -35,13 +37,13 @@ OverlapConfig without_messages(OverlapConfig overlap) {
   return overlap;
 }
 
-RunConfig small_run(RunConfig config, Layout layout, int64_t layers) {
+RunConfig small_run(RunConfig config, Layout layout, const LayerPattern& layers) {
   layout.data = layout.pipeline = layout.virtual_stages = layout.shard_replicas = 1;
   layout.schedule = ScheduleKind::kOneForwardOneBackward;
   layout.shard = ShardKind::kNone;
   layout.account_for_embedding = layout.account_for_loss = false;
   config = with_layout(std::move(config), layout);
-  config.model.layers = layers;
+  config.model = with_layers(std::move(config.model), layers);
   config.train.global_batch = 2 * layout.microbatch;
   config.parallel.pipeline_layout.clear();
   config.parallel.first_stage_layers = config.parallel.last_stage_layers = 0;
@@ -157,18 +159,25 @@ PartPrice difference(const PartPrice& a, const PartPrice& b) {
 
 }  // namespace
 
-LayerPrices price_layers(const RunConfig& config, int64_t vocabulary, const Layout& layout,
-                         const CostModel& model) {
-  const auto sample_of = [&](int64_t layers) {
-    return take_sample(resolve_run(small_run(config, layout, layers), vocabulary), model);
-  };
-  const Sample one = sample_of(1);
-  const Sample two = sample_of(2);
-  LayerPrices prices{.layer = difference(two.whole, one.whole)};
-  prices.ends = difference(one.whole, prices.layer);
-  prices.layer_work_bytes = std::max(two.layer_peak_bytes - two.whole.kept_bytes, 0.0);
-  prices.work_bytes = std::max(two.peak_bytes - two.whole.kept_bytes, 0.0);
-  prices.other_bytes = two.other_bytes;
+LayerPrices price_layers(const RunConfig& config, const ModelSpec& spec, int64_t vocabulary,
+                         const Layout& layout, const CostModel& model) {
+  LayerPrices prices;
+  for (const LayerSpec& kind : spec.layers.kinds()) {
+    const auto sample = [&](int64_t layers) {
+      return take_sample(resolve_run(small_run(config, layout, {layers, kind}), vocabulary), model);
+    };
+    const Sample one = sample(1);
+    const Sample two = sample(2);
+    const PartPrice layer = difference(two.whole, one.whole);
+    if (prices.kinds.empty()) {
+      prices.ends = difference(one.whole, layer);
+    }
+    prices.kinds.push_back(layer);
+    prices.layer_work_bytes =
+        std::max(prices.layer_work_bytes, two.layer_peak_bytes - two.whole.kept_bytes);
+    prices.work_bytes = std::max(prices.work_bytes, two.peak_bytes - two.whole.kept_bytes);
+    prices.other_bytes = std::max(prices.other_bytes, two.other_bytes);
+  }
   return prices;
 }
 

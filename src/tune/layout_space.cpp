@@ -90,7 +90,7 @@ class Enumerator {
     const bool tensor_fits = is_fixed("parallel.tensor") ||
                              (tensor <= max_tensor() && cluster_.devices_per_node % tensor == 0);
     return tensor_fits && (is_fixed("parallel.context") || context <= most_context) &&
-           pipeline <= model_.layers &&
+           pipeline <= model_.layers.size() &&
            (!is_fixed("parallel.data") ||
             config_.parallel.data == data_of(tensor, context, pipeline));
   }
@@ -145,8 +145,7 @@ class Enumerator {
     const int64_t rows = layout.microbatch * config_.train.sequence / layout.context;
     try {
       check_tensor_parallel(model_, tensor, rows);
-      const LocalSizes local = local_sizes(model_, tensor);
-      const int64_t exchange = std::gcd(layout.context, std::gcd(local.heads, local.kv_heads));
+      const int64_t exchange = std::gcd(layout.context, exchanged_heads(model_, tensor));
       const bool mixes = layout.context_method == ContextExchange::kAllToAllRing;
       const int64_t inner = layout.context_method == ContextExchange::kAllToAll ? layout.context
                             : !mixes                                            ? 1
@@ -163,7 +162,7 @@ class Enumerator {
   std::vector<int64_t> virtual_stages(ScheduleKind schedule, int64_t pipeline) const {
     std::vector<int64_t> list;
     if (schedule == ScheduleKind::kInterleaved) {
-      for (int64_t stages = 2; stages * pipeline <= model_.layers + 2; ++stages) {
+      for (int64_t stages = 2; stages * pipeline <= model_.layers.size() + 2; ++stages) {
         list.push_back(stages);
       }
     } else {
@@ -203,8 +202,8 @@ class Enumerator {
   /// are of no use.
   bool has_like_stages(const Layout& layout) const {
     const int64_t stages = layout.pipeline * layout.virtual_stages;
-    return layout.virtual_stages == 1 || model_.layers % stages == 0 ||
-           (model_.layers + 1) % stages == 0 || (model_.layers + 2) % stages == 0;
+    return layout.virtual_stages == 1 || model_.layers.size() % stages == 0 ||
+           (model_.layers.size() + 1) % stages == 0 || (model_.layers.size() + 2) % stages == 0;
   }
 
   /// Whether the layers lie on the stages as the fixed keys say, or balanced.
@@ -213,7 +212,7 @@ class Enumerator {
     const bool balanced = given.pipeline_layout.empty() || given.pipeline_layout == "balanced";
     if (balanced && given.first_stage_layers == 0 && given.last_stage_layers == 0 &&
         !layout.account_for_embedding && !layout.account_for_loss) {
-      return model_.layers + 2 >= layout.pipeline * layout.virtual_stages &&
+      return model_.layers.size() + 2 >= layout.pipeline * layout.virtual_stages &&
              has_like_stages(layout);
     }
     try {
@@ -292,7 +291,7 @@ ScheduleOptions schedule_of(const RunConfig& config, const Layout& layout) {
 
 PipelineLayoutOptions pipeline_layout_options(const RunConfig& config, const ModelSpec& model,
                                               const Layout& layout) {
-  return {.layers = model.layers,
+  return {.layers = model.layers.size(),
           .schedule = schedule_of(config, layout),
           .costs = part_costs(model, config.train.sequence),
           .effort = BalanceEffort::kRough,

@@ -127,7 +127,7 @@ class Search {
     std::vector<std::string> refusals(keys.size());
     for_each("prices", keys.size(), 0, keys.size(), [&](size_t index) {
       try {
-        prices[index] = price_layers(config_, vocabulary_, *keys[index].second, model_);
+        prices[index] = price_layers(config_, spec_, vocabulary_, *keys[index].second, model_);
       } catch (const ConfigError& error) {  // a rule that enumerate_layouts does not know
         refusals[index] = error.what();
       }
@@ -171,7 +171,7 @@ class Search {
         "no layout of {} ranks is allowed with model.layers = {}, model.heads = {}, "
         "train.global_batch = {} and train.sequence = {}{}; {}set another train.global_batch or "
         "number of ranks",
-        config_.parallel.ranks, spec_.layers, spec_.heads, config_.train.global_batch,
+        config_.parallel.ranks, spec_.layers.size(), spec_.heads, config_.train.global_batch,
         config_.train.sequence, refusal_.empty() ? "" : fmt::format(" ({})", refusal_),
         options_.limits.fixed.empty() ? "" : "fix fewer keys, or ");
   }

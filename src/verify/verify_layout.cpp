@@ -8,7 +8,7 @@
 
 #include "base/errors.h"
 #include "config/validate.h"
-#include "plan/choices.h"
+#include "model/families.h"
 #include "plan/model_setup.h"
 #include "plan/run_spec.h"
 #include "verify/layout_run.h"
@@ -111,8 +111,8 @@ RunConfig shrunken(const RunConfig& config) {
   const ModelSpec model = resolve_model(config.model, config.train.sequence, 1);
   const ParallelConfig& parallel = config.parallel;
   small.model.preset.clear();
-  small.model.family = choice_name(model.family);
-  small.model.layers = model.layers;
+  small.model.family = std::string(family_name(model.style));
+  small.model = with_layers(small.model, model.layers);
   small.model.heads = model.heads;
   small.model.kv_heads = model.kv_heads;
   small.model.head_size = 4;

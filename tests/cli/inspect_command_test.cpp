@@ -1,4 +1,5 @@
 #include "cli/cli_fixture.h"
+#include "model/families.h"
 #include "model/model_spec.h"
 
 namespace braid {

@@ -28,16 +28,16 @@ class CudaGenerator : public ::testing::Test {
   const FoundGpus gpus_ = find_gpus();
 };
 
-ModelSpec model_of(ModelFamily family) {
-  return {.family = family,
+ModelSpec model_of(const ModelStyle& style) {
+  return {.style = style,
           .layers = 3,
           .width = 128,
           .heads = 4,
-          .kv_heads = family == ModelFamily::kLlama ? 2 : 4,
+          .kv_heads = style == kLlamaStyle ? 2 : 4,
           .head_size = 32,
           .ffn = 192,
           .vocabulary = 61,
-          .max_positions = family == ModelFamily::kGpt2 ? 96 : 0,
+          .max_positions = style == kGpt2Style ? 96 : 0,
           .init_std = 0.1};
 }
 
@@ -62,8 +62,8 @@ double distance(const std::vector<float>& a, const std::vector<float>& b) {
 // The CPU computes in fp32, the GPU rounds weights and activations to bfloat16, 8 bits: some units
 // of 0.4% after three layers.
 TEST_F(CudaGenerator, GivesTheLogitsOfTheCpu) {
-  for (const ModelFamily family : {ModelFamily::kLlama, ModelFamily::kGpt2}) {
-    const ModelSpec model = model_of(family);
+  for (const ModelStyle& style : {kLlamaStyle, kGpt2Style}) {
+    const ModelSpec model = model_of(style);
     const ParameterLayout layout = make_parameter_layout(model_parameters(model));
     const auto state = initial_state(layout, model, 3);
     Generator cpu(model, state, 96, {.threads = 2});
@@ -79,7 +79,7 @@ TEST_F(CudaGenerator, GivesTheLogitsOfTheCpu) {
 }
 
 TEST_F(CudaGenerator, DependsOnTheSeedOnly) {
-  const ModelSpec model = model_of(ModelFamily::kLlama);
+  const ModelSpec model = model_of(kLlamaStyle);
   const ParameterLayout layout = make_parameter_layout(model_parameters(model));
   const auto state = initial_state(layout, model, 3);
   const auto run = [&](uint64_t seed) {

@@ -83,8 +83,8 @@ TEST(SampleToken, NanIsTheLeastLikely) {
   }
 }
 
-ModelSpec small_model(ModelFamily family) {
-  return {.family = family,
+ModelSpec small_model(const ModelStyle& style) {
+  return {.style = style,
           .layers = 2,
           .width = 16,
           .heads = 2,
@@ -113,7 +113,7 @@ std::vector<int32_t> generate_with(const ModelSpec& model, int64_t max_context,
 }
 
 TEST(Generator, DependsOnTheSeedOnly) {
-  const ModelSpec model = small_model(ModelFamily::kLlama);
+  const ModelSpec model = small_model(kLlamaStyle);
   const auto run = [&](uint64_t seed) {
     return generate_with(model, 48, {1, 2, 3}, 20, {.temperature = 1.5, .top_k = 0, .seed = seed});
   };
@@ -124,8 +124,8 @@ TEST(Generator, DependsOnTheSeedOnly) {
 
 // Past the context, and past the longest of the shorter programs.
 TEST(Generator, GoesOnBeyondItsContextWithTokensOfTheVocabulary) {
-  for (const ModelFamily family : {ModelFamily::kLlama, ModelFamily::kGpt2}) {
-    const ModelSpec model = small_model(family);
+  for (const ModelStyle& style : {kLlamaStyle, kGpt2Style}) {
+    const ModelSpec model = small_model(style);
     const auto tokens =
         generate_with(model, 48, {5}, 60, {.temperature = 3.0, .top_k = 0, .seed = 4});
     EXPECT_EQ(tokens.size(), 61u);
@@ -138,14 +138,14 @@ TEST(Generator, GoesOnBeyondItsContextWithTokensOfTheVocabulary) {
 
 // A context of 40 runs the program of 48 rows, one of 20 that of 32: padding changes nothing.
 TEST(Generator, GivesTheSameTokensWithAnyProgramThatHoldsTheContext) {
-  const ModelSpec model = small_model(ModelFamily::kLlama);
+  const ModelSpec model = small_model(kLlamaStyle);
   const SamplingOptions greedy{.temperature = 0.0};
   const auto tokens = generate_with(model, 48, {1, 2, 3}, 12, greedy);
   EXPECT_EQ(generate_with(model, 20, {1, 2, 3}, 12, greedy), tokens);
 }
 
 TEST(Generator, StopsBeforeTheEndToken) {
-  const ModelSpec model = small_model(ModelFamily::kLlama);
+  const ModelSpec model = small_model(kLlamaStyle);
   const SamplingOptions options{.temperature = 1.5, .top_k = 0, .seed = 1};
   const auto tokens = generate_with(model, 48, {1, 2, 3}, 20, options);
   const int32_t end = tokens[10];
@@ -155,12 +155,12 @@ TEST(Generator, StopsBeforeTheEndToken) {
 }
 
 TEST(Generator, OfNoTokensReturnsThePrompt) {
-  EXPECT_EQ(generate_with(small_model(ModelFamily::kLlama), 8, {1, 2}, 0, {}),
+  EXPECT_EQ(generate_with(small_model(kLlamaStyle), 8, {1, 2}, 0, {}),
             (std::vector<int32_t>{1, 2}));
 }
 
 TEST(Generator, RefusesMemoryThatIsTooSmallWithTheLongestContextThatFits) {
-  const ModelSpec model = small_model(ModelFamily::kLlama);
+  const ModelSpec model = small_model(kLlamaStyle);
   const ParameterLayout layout = make_parameter_layout(model_parameters(model));
   const auto state = initial_state(layout, model, 3);
   const auto refusal_of = [&](int64_t context, int64_t free_bytes) {
@@ -180,7 +180,7 @@ TEST(Generator, RefusesMemoryThatIsTooSmallWithTheLongestContextThatFits) {
 }
 
 TEST(Generator, RefusesAPromptOutsideTheVocabulary) {
-  const ModelSpec model = small_model(ModelFamily::kLlama);
+  const ModelSpec model = small_model(kLlamaStyle);
   for (const int32_t token : {-1, 11}) {
     EXPECT_THAT(
         message_of<ConfigError>([&] {

@@ -1,4 +1,5 @@
 #include "hugging_face/model_config.h"
+#include "model/families.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -69,8 +70,7 @@ TEST(HfConfig, ReadsPublishedModels) {
   EXPECT_EQ(qwen.model, find_preset("qwen2.5-0.5b").spec);
   EXPECT_THAT(qwen.ignored, ElementsAre("use_mrope = false"));
   const HfConfig llama = parse(kTinyLlama);
-  EXPECT_EQ(llama.model, (ModelSpec{.family = ModelFamily::kLlama,
-                                    .layers = 22,
+  EXPECT_EQ(llama.model, (ModelSpec{.layers = 22,
                                     .width = 2048,
                                     .heads = 32,
                                     .kv_heads = 4,

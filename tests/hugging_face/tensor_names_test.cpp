@@ -1,4 +1,5 @@
 #include "hugging_face/tensor_names.h"
+#include "model/families.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -98,7 +99,7 @@ TEST(HfTensors, GateAndUpTakeTurnsInOurRows) {
     }
     const bool is_up = tensor.name == "model.layers.1.mlp.up_proj.weight";
     EXPECT_TRUE(is_up || tensor.name == "model.layers.1.mlp.gate_proj.weight") << tensor.name;
-    EXPECT_EQ(tensor.range(), (PieceRange{is_up ? 3 : 0, 4, 3})) << tensor.name;
+    EXPECT_EQ(piece_range(tensor), (PieceRange{is_up ? 3 : 0, 4, 3})) << tensor.name;
     EXPECT_EQ(tensor.pitch(), 6) << tensor.name;
   }
 }
@@ -116,6 +117,11 @@ TEST(HfTensors, RefuseModelsWithoutAClass) {
   model.qkv_bias = false;
   EXPECT_THAT(message_of<ConfigError>([&] { hf_tensors(model); }),
               HasSubstr("model.qkv_bias = false"));
+  model = find_preset("llama-1b").spec;
+  model.layers = LayerPattern::parse("attention mlp");
+  EXPECT_EQ(message_of<ConfigError>([&] { hf_tensors(model); }),
+            "model.pattern = \"attention mlp\": Hugging Face has no class for such a model; those "
+            "of braid have layers \"attention+mlp\" only");
 }
 
 TEST(IsHfBuffer, KnowsMasksAndFrequencies) {

@@ -11,8 +11,7 @@ namespace {
 
 /// One rank's graph of one layer; every rank has 8 tokens of a sequence.
 StageGraph graph_of(int64_t ranks, int64_t index, ContextMethod method) {
-  const ModelSpec spec{.family = ModelFamily::kLlama,
-                       .layers = 1,
+  const ModelSpec spec{.layers = 1,
                        .width = 16,
                        .heads = 4,
                        .kv_heads = 2,

@@ -22,8 +22,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 ModelSpec llama(int64_t kv_heads = 2) {
-  return {.family = ModelFamily::kLlama,
-          .layers = 3,
+  return {.layers = 3,
           .width = 20,
           .heads = 4,
           .kv_heads = kv_heads,
@@ -33,7 +32,7 @@ ModelSpec llama(int64_t kv_heads = 2) {
 }
 
 ModelSpec gpt2() {
-  return {.family = ModelFamily::kGpt2,
+  return {.style = kGpt2Style,
           .layers = 3,
           .width = 24,
           .heads = 4,

@@ -1,9 +1,11 @@
 #include "model/model_spec.h"
+#include "model/families.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/errors.h"
+#include "base/expect_error.h"
 #include "model/parameters.h"
 
 namespace braid {
@@ -81,7 +83,6 @@ struct BadSize {
 
 TEST(ModelSpec, ImpossibleSizesAreRefusedByName) {
   const BadSize cases[] = {
-      {&ModelSpec::layers, 0, "model.layers = 0"},
       {&ModelSpec::width, -1, "model.width = -1"},
       {&ModelSpec::heads, 0, "model.heads = 0"},
       {&ModelSpec::kv_heads, 3,
@@ -101,6 +102,9 @@ TEST(ModelSpec, ImpossibleSizesAreRefusedByName) {
       EXPECT_THAT(error.what(), HasSubstr(bad.message));
     }
   }
+  ModelSpec spec = find_preset("llama-1b").spec;
+  spec.layers = 0;
+  EXPECT_THAT(message_of<ConfigError>([&] { check_model(spec); }), HasSubstr("model.layers = 0"));
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ ModelSpec llama(int64_t heads, int64_t kv_heads) {
 }
 
 ModelSpec gpt2() {
-  return {.family = ModelFamily::kGpt2,
+  return {.style = kGpt2Style,
           .layers = 1,
           .width = 24,
           .heads = 12,

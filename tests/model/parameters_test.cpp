@@ -10,8 +10,8 @@
 namespace braid {
 namespace {
 
-ModelSpec small(ModelFamily family) {
-  return {.family = family,
+ModelSpec small(const ModelStyle& style) {
+  return {.style = style,
           .layers = 2,
           .width = 24,
           .heads = 3,
@@ -20,7 +20,7 @@ ModelSpec small(ModelFamily family) {
           .ffn = 40,
           .vocabulary = 130,
           .max_positions = 16,
-          .qkv_bias = family == ModelFamily::kGpt2};
+          .qkv_bias = style == kGpt2Style};
 }
 
 const Parameter& find(const std::vector<Parameter>& list, const std::string& name) {
@@ -29,10 +29,10 @@ const Parameter& find(const std::vector<Parameter>& list, const std::string& nam
 }
 
 TEST(Parameters, NamesAreUniqueAndUnitsAreContiguous) {
-  for (const ModelFamily family : {ModelFamily::kLlama, ModelFamily::kGpt2}) {
+  for (const ModelStyle& style : {kLlamaStyle, kGpt2Style}) {
     std::set<std::string> names;
     std::vector<std::string> units;
-    for (const Parameter& parameter : model_parameters(small(family))) {
+    for (const Parameter& parameter : model_parameters(small(style))) {
       EXPECT_TRUE(names.insert(parameter.name).second) << parameter.name;
       if (units.empty() || units.back() != parameter.unit) {
         units.push_back(parameter.unit);
@@ -43,20 +43,20 @@ TEST(Parameters, NamesAreUniqueAndUnitsAreContiguous) {
 }
 
 TEST(Parameters, TiedModelHasNoOutputMatrix) {
-  ModelSpec spec = small(ModelFamily::kLlama);
+  ModelSpec spec = small(kLlamaStyle);
   const size_t untied = model_parameters(spec).size();
   spec.tied_embeddings = true;
   EXPECT_EQ(model_parameters(spec).size(), untied - 1);
 }
 
 TEST(Parameters, OnlyMatricesAndEmbeddingsDecay) {
-  for (const Parameter& parameter : model_parameters(small(ModelFamily::kGpt2))) {
+  for (const Parameter& parameter : model_parameters(small(kGpt2Style))) {
     EXPECT_EQ(parameter.weight_decay, parameter.shape.rank() == 2) << parameter.name;
   }
 }
 
 TEST(Parameters, InitialValuesHaveTheStatedMoments) {
-  const std::vector<Parameter> list = model_parameters(small(ModelFamily::kLlama));
+  const std::vector<Parameter> list = model_parameters(small(kLlamaStyle));
   const Parameter& proj = find(list, "layers.0.attention.proj.weight");
   std::vector<float> values(static_cast<size_t>(proj.shape.num_elems()));
   initial_values(proj, 130, 7, 0, values);
@@ -74,7 +74,7 @@ TEST(Parameters, InitialValuesHaveTheStatedMoments) {
 }
 
 TEST(Parameters, AnyPieceHasTheValuesOfTheWhole) {
-  const std::vector<Parameter> list = model_parameters(small(ModelFamily::kLlama));
+  const std::vector<Parameter> list = model_parameters(small(kLlamaStyle));
   const Parameter& table = find(list, "embedding.tokens");  // its end is past the vocabulary
   std::vector<float> whole(static_cast<size_t>(table.shape.num_elems()));
   initial_values(table, 130, 3, 0, whole);
@@ -89,7 +89,7 @@ TEST(Parameters, AnyPieceHasTheValuesOfTheWhole) {
 
 // Bits of the first version: a run of the same seed starts where published runs started.
 TEST(Parameters, ValuesStayThoseOfEarlierVersions) {
-  const std::vector<Parameter> list = model_parameters(small(ModelFamily::kLlama));
+  const std::vector<Parameter> list = model_parameters(small(kLlamaStyle));
   std::vector<float> values(6);
   initial_values(find(list, "layers.1.attention.qkv.weight"), 130, 1234, 0, values);
   EXPECT_EQ(values, (std::vector<float>{0x1.8b8896p-7f, 0x1.b33212p-6f, -0x1.21af0ap-6f,
@@ -97,7 +97,7 @@ TEST(Parameters, ValuesStayThoseOfEarlierVersions) {
 }
 
 TEST(Parameters, SeedAndNameDecideTheValues) {
-  const std::vector<Parameter> list = model_parameters(small(ModelFamily::kLlama));
+  const std::vector<Parameter> list = model_parameters(small(kLlamaStyle));
   std::vector<float> a(64), b(64), c(64);
   initial_values(find(list, "layers.0.mlp.fc1.weight"), 130, 1, 0, a);
   initial_values(find(list, "layers.1.mlp.fc1.weight"), 130, 1, 0, b);
@@ -107,7 +107,7 @@ TEST(Parameters, SeedAndNameDecideTheValues) {
 }
 
 TEST(Parameters, RowsPastTheVocabularyAreZero) {
-  const std::vector<Parameter> list = model_parameters(small(ModelFamily::kLlama));
+  const std::vector<Parameter> list = model_parameters(small(kLlamaStyle));
   const Parameter& table = find(list, "embedding.tokens");
   ASSERT_EQ(table.shape, (Shape{256, 24}));
   std::vector<float> values(256 * 24, 1.0f);

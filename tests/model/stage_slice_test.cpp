@@ -7,8 +7,8 @@
 namespace braid {
 namespace {
 
-ModelSpec model(ModelFamily family, bool tied) {
-  return {.family = family,
+ModelSpec model(const ModelStyle& style, bool tied) {
+  return {.style = style,
           .layers = 5,
           .width = 24,
           .heads = 3,
@@ -36,7 +36,7 @@ std::vector<StageSlice> three_stages() {
 }
 
 TEST(StageParameters, OfTheWholeModelAreAll) {
-  for (const ModelFamily family : {ModelFamily::kLlama, ModelFamily::kGpt2}) {
+  for (const ModelStyle& style : {kLlamaStyle, kGpt2Style}) {
     for (const bool tied : {false, true}) {
       const ModelSpec spec = model(family, tied);
       EXPECT_EQ(names(stage_parameters(spec, whole_model(spec))), names(model_parameters(spec)));
@@ -46,7 +46,7 @@ TEST(StageParameters, OfTheWholeModelAreAll) {
 }
 
 TEST(StageParameters, OfAllStagesAreTheModelInOrder) {
-  for (const ModelFamily family : {ModelFamily::kLlama, ModelFamily::kGpt2}) {
+  for (const ModelStyle& style : {kLlamaStyle, kGpt2Style}) {
     const ModelSpec spec = model(family, false);
     std::vector<std::string> all;
     for (const StageSlice& stage : three_stages()) {
@@ -59,7 +59,7 @@ TEST(StageParameters, OfAllStagesAreTheModelInOrder) {
 }
 
 TEST(StageParameters, HoldACopyOfATiedEmbeddingBehindTheHead) {
-  const ModelSpec spec = model(ModelFamily::kGpt2, true);
+  const ModelSpec spec = model(kGpt2Style, true);
   const auto stages = three_stages();
   EXPECT_FALSE(has_embedding_copy(spec, stages[0]));
   EXPECT_FALSE(has_embedding_copy(spec, stages[1]));
@@ -71,7 +71,7 @@ TEST(StageParameters, HoldACopyOfATiedEmbeddingBehindTheHead) {
 }
 
 TEST(Stage, IsAPieceOfTheModelWithItsEndsInPlace) {
-  const ModelSpec spec = model(ModelFamily::kLlama, false);
+  const ModelSpec spec = model(kLlamaStyle, false);
   const StageSlice bad[] = {{.first_layer = 0, .num_layers = 6, .has_embedding = true},
                             {.first_layer = -1, .num_layers = 2, .has_embedding = false},
                             {.first_layer = 3, .num_layers = -1, .has_embedding = false},

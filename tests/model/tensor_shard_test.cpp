@@ -2,6 +2,7 @@
 
 #include "base/errors.h"
 #include "base/expect_error.h"
+#include "model/blocks/attention/heads.h"
 
 namespace braid {
 namespace {
@@ -18,29 +19,27 @@ std::string refusal(const ModelSpec& spec, const TensorShard& tensor, int64_t ro
   return message_of<ConfigError>([&] { check_tensor_parallel(spec, tensor, rows); });
 }
 
-TEST(LocalSizes, OfOneRankAreTheModels) {
-  const LocalSizes local = local_sizes(kGqa, {});
+TEST(LocalHeads, OfOneRankAreTheModels) {
+  const LocalHeads local = local_heads(kGqa, {});
   EXPECT_EQ(local.heads, 12);
   EXPECT_EQ(local.kv_heads, 4);
   EXPECT_EQ(local.kv_begin, 0);
   EXPECT_EQ(local.kv_sharers, 1);
-  EXPECT_EQ(local.ffn, 96);
-  EXPECT_EQ(local.vocabulary_begin, 0);
-  EXPECT_EQ(local.vocabulary_rows, kGqa.padded_vocabulary());
+  EXPECT_EQ(local_vocabulary(kGqa, {}).begin, 0);
+  EXPECT_EQ(local_vocabulary(kGqa, {}).rows, kGqa.padded_vocabulary());
   EXPECT_EQ(local.qkv_rows(8), qkv_width(kGqa));
 }
 
-TEST(LocalSizes, SplitHeadsWithTheKeysThatTheyRead) {
-  const LocalSizes local = local_sizes(kGqa, {.size = 2, .index = 1});
+TEST(LocalHeads, SplitHeadsWithTheKeysThatTheyRead) {
+  const LocalHeads local = local_heads(kGqa, {.size = 2, .index = 1});
   EXPECT_EQ(local.heads, 6);
   EXPECT_EQ(local.kv_heads, 2);
   EXPECT_EQ(local.kv_begin, 2);
   EXPECT_EQ(local.kv_sharers, 1);
-  EXPECT_EQ(local.ffn, 48);
 }
 
 // Head h reads key/value head h / (heads / kv_heads), wherever it lies.
-TEST(LocalSizes, EveryQueryHeadFindsItsKeyHead) {
+TEST(LocalHeads, EveryQueryHeadFindsItsKeyHead) {
   for (const int64_t kv_heads : {1, 2, 3, 4, 6, 12}) {
     ModelSpec spec = kGqa;
     spec.kv_heads = kv_heads;
@@ -49,7 +48,7 @@ TEST(LocalSizes, EveryQueryHeadFindsItsKeyHead) {
         continue;
       }
       for (int64_t index = 0; index < size; ++index) {
-        const LocalSizes local = local_sizes(spec, {.size = size, .index = index});
+        const LocalHeads local = local_heads(spec, {.size = size, .index = index});
         for (int64_t head = 0; head < local.heads; ++head) {
           const int64_t global = index * local.heads + head;
           EXPECT_EQ(local.kv_begin + head / (local.heads / local.kv_heads),
@@ -61,9 +60,9 @@ TEST(LocalSizes, EveryQueryHeadFindsItsKeyHead) {
   }
 }
 
-TEST(LocalSizes, FewKeyHeadsAreSharedByNeighbours) {
+TEST(LocalHeads, FewKeyHeadsAreSharedByNeighbours) {
   for (int64_t index = 0; index < 12; ++index) {
-    const LocalSizes local = local_sizes(kGqa, {.size = 12, .index = index});
+    const LocalHeads local = local_heads(kGqa, {.size = 12, .index = index});
     EXPECT_EQ(local.kv_heads, 1);
     EXPECT_EQ(local.kv_sharers, 3);
     EXPECT_EQ(local.kv_begin, index / 3);
@@ -71,7 +70,7 @@ TEST(LocalSizes, FewKeyHeadsAreSharedByNeighbours) {
   }
 }
 
-TEST(LocalSizes, PadTheVocabularyToWhatComesOutEven) {
+TEST(LocalVocabulary, PadsTheVocabularyToWhatComesOutEven) {
   EXPECT_EQ(padded_vocabulary(kGqa, 1), 1024);
   EXPECT_EQ(padded_vocabulary(kGqa, 4), 1024);
   EXPECT_EQ(padded_vocabulary(kGqa, 3), 3 * 384);
@@ -79,13 +78,13 @@ TEST(LocalSizes, PadTheVocabularyToWhatComesOutEven) {
   EXPECT_EQ(padded_vocabulary(kGqa, 256), 1024);
   ModelSpec spec = kGqa;
   spec.kv_heads = 12;
-  EXPECT_EQ(local_sizes(spec, {.size = 3, .index = 2}).vocabulary_begin, 2 * 384);
-  EXPECT_EQ(local_sizes(spec, {.size = 3, .index = 2}).vocabulary_rows, 384);
+  EXPECT_EQ(local_vocabulary(spec, {.size = 3, .index = 2}).begin, 2 * 384);
+  EXPECT_EQ(local_vocabulary(spec, {.size = 3, .index = 2}).rows, 384);
 }
 
-TEST(LocalSizes, RefuseWhatIsNotInTheGroup) {
-  EXPECT_THROW(local_sizes(kGqa, {.size = 2, .index = 2}), InternalError);
-  EXPECT_THROW(local_sizes(kGqa, {.size = 5, .index = 0}), InternalError);
+TEST(LocalHeads, RefuseWhatIsNotInTheGroup) {
+  EXPECT_THROW(local_heads(kGqa, {.size = 2, .index = 2}), InternalError);
+  EXPECT_THROW(local_heads(kGqa, {.size = 5, .index = 0}), InternalError);
 }
 
 TEST(TensorParallel, FitsWhereHeadsAndFfnAreSplitEvenly) {

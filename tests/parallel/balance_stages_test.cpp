@@ -18,17 +18,44 @@ using Kind = ScheduleKind;
 /// A layer takes 100, 110, 90; the head so many times as much.
 PartCosts costs_with_head(double layers) {
   const auto head = [&](int64_t cost) { return static_cast<int64_t>(layers * cost); };
-  return {.layer = {.forward = 100, .dgrad = 110, .wgrad = 90},
+  return {.kinds = {{.forward = 100, .dgrad = 110, .wgrad = 90, .activations = 1}},
+          .kind_of_layer = {},
           .embedding = {},
           .head = {.forward = head(100), .dgrad = head(110), .wgrad = head(90)}};
 }
 
+/// Layers of three kinds by turns: some cost half as much as others, and keep a third of it.
+PartCosts costs_of_kinds(int64_t layers) {
+  PartCosts costs = costs_with_head(0.9);
+  costs.kinds = {{.forward = 100, .dgrad = 110, .wgrad = 90, .activations = 12},
+                 {.forward = 50, .dgrad = 50, .wgrad = 50, .activations = 4},
+                 {.forward = 60, .dgrad = 90, .wgrad = 30, .activations = 8}};
+  for (int64_t layer = 0; layer < layers; ++layer) {
+    costs.kind_of_layer.push_back(layer < layers / 2 ? layer % 2 : (layer % 4 == 0 ? 2 : 0));
+  }
+  return costs;
+}
+
+std::vector<PartCost> costs_of(const Layers& layers, const PartCosts& costs) {
+  std::vector<PartCost> sums;
+  size_t layer = 0;
+  for (const int64_t count : layers) {
+    PartCost& sum = sums.emplace_back();
+    for (const size_t end = layer + static_cast<size_t>(count); layer < end; ++layer) {
+      const PartCost& cost = costs.layer(layer);
+      sum.forward += cost.forward;
+      sum.dgrad += cost.dgrad;
+      sum.wgrad += cost.wgrad;
+      sum.activations += cost.activations;
+    }
+  }
+  return sums;
+}
+
 std::vector<StageTimes> times_of(const Layers& layers, const PartCosts& costs) {
   std::vector<StageTimes> times;
-  for (const int64_t count : layers) {
-    times.push_back({.forward_ns = count * costs.layer.forward,
-                     .dgrad_ns = count * costs.layer.dgrad,
-                     .wgrad_ns = count * costs.layer.wgrad});
+  for (const PartCost& sum : costs_of(layers, costs)) {
+    times.push_back({.forward_ns = sum.forward, .dgrad_ns = sum.dgrad, .wgrad_ns = sum.wgrad});
   }
   times.front().forward_ns += costs.embedding.forward;
   times.front().dgrad_ns += costs.embedding.dgrad;
@@ -48,7 +75,11 @@ double score_of(const PipelineClock& clock, const Layers& layers, const PartCost
                 const Layers& even) {
   const auto end = [&](const Layers& it) { return static_cast<double>(end_of(clock, it, costs)); };
   const auto peak = [&](const Layers& it) {
-    return static_cast<double>(std::ranges::max(clock.peak_activations(it)));
+    std::vector<int64_t> activations;
+    for (const PartCost& sum : costs_of(it, costs)) {
+      activations.push_back(sum.activations);
+    }
+    return static_cast<double>(std::ranges::max(clock.peak_activations(activations)));
   };
   return end(layers) / end(even) + peak(layers) / peak(even) / 20;
 }
@@ -118,6 +149,36 @@ TEST(BalanceStages, NoLayoutIsMuchBetter) {
           << "but best " << text_of(best);
     }
   }
+}
+
+TEST(BalanceStages, NoLayoutOfLayersThatDifferIsMuchBetter) {
+  for (const SmallCase& it : small_cases()) {
+    const PartCosts costs = costs_of_kinds(it.layers);
+    const PipelineClock clock(balancing_schedule(it.schedule));
+    const Layers found = balanced_layers(it.schedule, it.layers, costs);
+    Layers best = found;
+    Layers any(found.size());
+    each_layout(any, 0, it.layers, [&](const Layers& layers) {
+      if (score_of(clock, layers, costs, found) < score_of(clock, best, costs, found)) {
+        best = layers;
+      }
+    });
+    EXPECT_LE(score_of(clock, found, costs, found), 1.02 * score_of(clock, best, costs, found))
+        << schedule_name(it.schedule.kind) << ": " << text_of(found) << "but best "
+        << text_of(best);
+  }
+}
+
+// Twelve cheap layers, then six that cost twice as much.
+TEST(BalanceStages, StagesGetEqualCostsRatherThanEqualNumbers) {
+  PartCosts costs;
+  costs.kinds = {{.forward = 50, .dgrad = 50, .wgrad = 50, .activations = 1},
+                 {.forward = 100, .dgrad = 100, .wgrad = 100, .activations = 2}};
+  costs.kind_of_layer.assign(12, 0);
+  costs.kind_of_layer.resize(18, 1);
+  const ScheduleOptions schedule{.num_ranks = 4, .num_microbatches = 16};
+  EXPECT_EQ(balanced_layers(schedule, 18, costs), (Layers{6, 6, 3, 3}));
+  EXPECT_EQ(balanced_layers(schedule, 18, costs, BalanceEffort::kRough), (Layers{6, 6, 3, 3}));
 }
 
 TEST(BalanceStages, ARoughSearchIsClose) {

@@ -21,18 +21,18 @@ void PrintTo(const Layout& layout, std::ostream* out) {
   *out << layout.name;
 }
 
-ModelSpec tiny(ModelFamily family) {
-  return {.family = family,
+ModelSpec tiny(const ModelStyle& style) {
+  return {.style = style,
           .layers = 4,
           .width = 24,
           .heads = 4,
-          .kv_heads = family == ModelFamily::kGpt2 ? 4 : 2,
+          .kv_heads = style == kGpt2Style ? 4 : 2,
           .head_size = 6,
           .ffn = 40,
           .vocabulary = 100,
           .max_positions = 16,
-          .tied_embeddings = family == ModelFamily::kGpt2,
-          .qkv_bias = family == ModelFamily::kGpt2};
+          .tied_embeddings = style == kGpt2Style,
+          .qkv_bias = style == kGpt2Style};
 }
 
 ParallelOptions pipelined(const MeshSizes& mesh, ScheduleKind kind, int virtual_stages,
@@ -76,13 +76,13 @@ std::vector<Layout> layouts() {
   return all;
 }
 
-class StepProgramOf : public testing::TestWithParam<std::tuple<Layout, ModelFamily, DType>> {
+class StepProgramOf : public testing::TestWithParam<std::tuple<Layout, ModelStyle, DType>> {
  protected:
   Program train(int rank) const {
-    const auto& [layout, family, dtype] = GetParam();
-    const ModelSpec model = tiny(family);
+    const auto& [layout, style, dtype] = GetParam();
+    const ModelSpec model = tiny(style);
     MeshSizes sizes = layout.mesh;
-    if (family == ModelFamily::kGpt2) {
+    if (style == kGpt2Style) {
       sizes.kv_replicas = 1;
     }
     const Mesh mesh(sizes);
@@ -109,8 +109,8 @@ TEST_P(StepProgramOf, IsGoodOnEveryRank) {
 
 // Each weight of the model is updated on as many ranks as hold a copy of its state.
 TEST_P(StepProgramOf, UpdatesEveryWeight) {
-  const auto& [layout, family, dtype] = GetParam();
-  const ModelSpec model = tiny(family);
+  const auto& [layout, style, dtype] = GetParam();
+  const ModelSpec model = tiny(style);
   int64_t updated = 0;
   int64_t owned = 0;
   for (int rank = 0; rank < num_ranks(); ++rank) {
@@ -132,12 +132,12 @@ TEST_P(StepProgramOf, UpdatesEveryWeight) {
 
 INSTANTIATE_TEST_SUITE_P(Layouts, StepProgramOf,
                          testing::Combine(testing::ValuesIn(layouts()),
-                                          testing::Values(ModelFamily::kLlama, ModelFamily::kGpt2),
+                                          testing::Values(kLlamaStyle, kGpt2Style),
                                           testing::Values(DType::kF32, DType::kBF16)),
                          [](const auto& layout) {
                            return std::get<0>(layout.param).name +
-                                  (std::get<1>(layout.param) == ModelFamily::kLlama ? "_llama_"
-                                                                                    : "_gpt2_") +
+                                  (std::get<1>(layout.param) == kLlamaStyle ? "_llama_"
+                                                                            : "_gpt2_") +
                                   std::string(dtype_name(std::get<2>(layout.param)));
                          });
 

@@ -1,4 +1,5 @@
 #include "parallel/parameter_layout.h"
+#include "model/families.h"
 
 #include <gtest/gtest.h>
 

@@ -206,7 +206,8 @@ TEST(PipelineLayout, RefusesLayersThatDoNotDivide) {
 }
 
 TEST(PipelineLayout, Balanced) {
-  const PartCosts costs{.layer = {.forward = 10, .dgrad = 10, .wgrad = 10},
+  const PartCosts costs{.kinds = {{.forward = 10, .dgrad = 10, .wgrad = 10, .activations = 1}},
+                        .kind_of_layer = {},
                         .embedding = {},
                         .head = {.forward = 20, .dgrad = 20, .wgrad = 20}};
   PipelineLayoutOptions options{.layers = 10,

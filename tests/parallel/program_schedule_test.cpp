@@ -50,7 +50,7 @@ std::vector<Program> programs_of(const Pipeline& pipeline) {
                               .parallel = {.schedule = pipeline.kind,
                                            .virtual_stages = pipeline.stages,
                                            .group_size = pipeline.group_size}};
-  options.parallel.stages = make_pipeline_layout({.layers = model.layers,
+  options.parallel.stages = make_pipeline_layout({.layers = model.layers.size(),
                                                   .schedule = {.kind = pipeline.kind,
                                                                .num_ranks = pipeline.ranks,
                                                                .virtual_stages = pipeline.stages},

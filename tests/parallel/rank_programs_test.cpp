@@ -22,7 +22,7 @@ namespace braid {
 namespace {
 
 ModelSpec tiny(int64_t layers, bool tied) {
-  return {.family = tied ? ModelFamily::kGpt2 : ModelFamily::kLlama,
+  return {.style = tied ? kGpt2Style : kLlamaStyle,
           .layers = layers,
           .width = 8,
           .heads = 2,

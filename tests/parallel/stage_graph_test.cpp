@@ -9,8 +9,7 @@ namespace braid {
 namespace {
 
 ModelSpec llama(int64_t kv_heads) {
-  return {.family = ModelFamily::kLlama,
-          .layers = 2,
+  return {.layers = 2,
           .width = 10,
           .heads = 12,
           .kv_heads = kv_heads,
@@ -28,7 +27,7 @@ ModelSpec qwen(int64_t kv_heads) {
 
 /// Few tokens: some ranks hold nothing but padding of the vocabulary.
 ModelSpec gpt2() {
-  return {.family = ModelFamily::kGpt2,
+  return {.style = kGpt2Style,
           .layers = 2,
           .width = 24,
           .heads = 12,
@@ -41,6 +40,12 @@ ModelSpec gpt2() {
           .qkv_bias = true};
 }
 
+/// Layers of one block each, beside usual ones.
+ModelSpec with_pattern(ModelSpec spec) {
+  spec.layers = LayerPattern::parse("mlp attention+mlp attention*2 mlp");
+  return spec;
+}
+
 struct Model {
   const char* name;
   ModelSpec spec;
@@ -48,8 +53,14 @@ struct Model {
 
 const std::vector<Model>& models() {
   static const std::vector<Model> kModels = {
-      {"llama_gqa", llama(4)},    {"llama_mqa", llama(1)},     {"llama_mha", llama(12)},
-      {"qwen_tied_gqa", qwen(2)}, {"qwen_tied_mha", qwen(12)}, {"gpt2", gpt2()},
+      {"llama_gqa", llama(4)},
+      {"llama_mqa", llama(1)},
+      {"llama_mha", llama(12)},
+      {"qwen_tied_gqa", qwen(2)},
+      {"qwen_tied_mha", qwen(12)},
+      {"gpt2", gpt2()},
+      {"llama_pattern", with_pattern(llama(2))},
+      {"gpt2_pattern", with_pattern(gpt2())},
   };
   return kModels;
 }

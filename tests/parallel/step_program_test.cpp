@@ -12,18 +12,18 @@
 namespace braid {
 namespace {
 
-ModelSpec tiny(ModelFamily family, bool tied) {
-  return {.family = family,
+ModelSpec tiny(const ModelStyle& style, bool tied) {
+  return {.style = style,
           .layers = 2,
           .width = 24,
           .heads = 3,
-          .kv_heads = family == ModelFamily::kGpt2 ? 3 : 1,
+          .kv_heads = style == kGpt2Style ? 3 : 1,
           .head_size = 8,
           .ffn = 40,
           .vocabulary = 100,
           .max_positions = 16,
           .tied_embeddings = tied,
-          .qkv_bias = family == ModelFamily::kGpt2};
+          .qkv_bias = style == kGpt2Style};
 }
 
 Program train_program(const ModelSpec& model, int data_ranks, const TrainProgramOptions& options) {
@@ -39,7 +39,7 @@ std::map<std::string, int> count_ops(const Program& program) {
   return counts;
 }
 
-class StepProgram : public testing::TestWithParam<std::tuple<ModelFamily, bool, DType>> {
+class StepProgram : public testing::TestWithParam<std::tuple<ModelStyle, bool, DType>> {
  protected:
   ModelSpec model() const { return tiny(std::get<0>(GetParam()), std::get<1>(GetParam())); }
   DType dtype() const { return std::get<2>(GetParam()); }
@@ -117,12 +117,11 @@ TEST_P(StepProgram, OptimizerCoversEveryWeightOnce) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, StepProgram,
-                         testing::Combine(testing::Values(ModelFamily::kLlama, ModelFamily::kGpt2),
-                                          testing::Bool(),
+                         testing::Combine(testing::Values(kLlamaStyle, kGpt2Style), testing::Bool(),
                                           testing::Values(DType::kF32, DType::kBF16)));
 
 TEST(TrainProgram, GradientsAreReducedOncePerUnitOverDataRanks) {
-  const ModelSpec model = tiny(ModelFamily::kLlama, false);
+  const ModelSpec model = tiny(kLlamaStyle, false);
   const TrainProgramOptions options{.microbatch = 1, .sequence = 4, .num_microbatches = 2};
   EXPECT_EQ(count_ops(train_program(model, 1, options))["all_reduce"], 0);
   EXPECT_EQ(count_ops(train_program(model, 4, options))["all_reduce"],
@@ -130,7 +129,7 @@ TEST(TrainProgram, GradientsAreReducedOncePerUnitOverDataRanks) {
 }
 
 TEST(TrainProgram, DgradAndWgradAreSeparateTasksOfEachLinear) {
-  const ModelSpec model = tiny(ModelFamily::kLlama, false);
+  const ModelSpec model = tiny(kLlamaStyle, false);
   auto counts =
       count_ops(train_program(model, 1, {.microbatch = 1, .sequence = 4, .num_microbatches = 2}));
   const int linears = 2 * (4 * 2 + 1);  // microbatches * (4 per layer, and the head)
@@ -140,7 +139,7 @@ TEST(TrainProgram, DgradAndWgradAreSeparateTasksOfEachLinear) {
 }
 
 TEST(TrainProgram, WithoutUpdateTheGradientsStayReadable) {
-  const ModelSpec model = tiny(ModelFamily::kGpt2, true);
+  const ModelSpec model = tiny(kGpt2Style, true);
   const Program program = train_program(
       model, 1, {.microbatch = 1, .sequence = 4, .dtype = DType::kF64, .update_weights = false});
   EXPECT_EQ(count_ops(program)["adamw"], 0);
@@ -153,7 +152,7 @@ TEST(TrainProgram, WithoutUpdateTheGradientsStayReadable) {
 }
 
 TEST(EvalProgram, IsForwardOnlyWithBuffersOfItsOwn) {
-  const ModelSpec model = tiny(ModelFamily::kLlama, false);
+  const ModelSpec model = tiny(kLlamaStyle, false);
   const ParameterLayout layout = make_parameter_layout(model_parameters(model));
   const Program program =
       build_eval_program(model, layout, Mesh({.data = 2}), 1, {.microbatch = 1, .sequence = 4});

@@ -37,6 +37,12 @@ inline constexpr const char* kThreeKvHeads =
     "model.family=llama model.layers=2 model.width=24 model.heads=6 model.kv_heads=3 "
     "model.head_size=4 model.ffn=24 model.vocabulary=101";
 
+/// Layers that differ in what they have and take.
+inline constexpr const char* kPatternModel =
+    "model.family=llama model.pattern=attention,mlp*3,attention+mlp,attention*2,mlp "
+    "model.width=24 model.heads=4 model.kv_heads=2 model.head_size=4 model.ffn=48 "
+    "model.vocabulary=101";
+
 inline std::vector<std::string> words(const std::string& text) {
   std::vector<std::string> list;
   for (size_t at = 0; at < text.size();) {

@@ -7,6 +7,7 @@
 
 #include "base/expect_error.h"
 #include "config/fields.h"
+#include "model/families.h"
 #include "parallel/schedule.h"
 
 namespace braid {
@@ -29,7 +30,11 @@ std::vector<std::string> names_of() {
 }
 
 TEST(Choices, HaveTheNamesOfTheRunFile) {
-  EXPECT_EQ(names_of<ModelFamily>(), allowed_names("model", "family"));
+  std::vector<std::string> families;
+  for (const ModelFamily& family : kModelFamilies) {
+    families.emplace_back(family.name);
+  }
+  EXPECT_EQ(families, allowed_names("model", "family"));
   EXPECT_EQ(names_of<DType>(), allowed_names("train", "dtype"));
   EXPECT_EQ(names_of<DType>(), allowed_names("parallel", "grad_reduce_dtype"));
   EXPECT_EQ(names_of<RateSchedule>(), allowed_names("optimizer", "schedule"));

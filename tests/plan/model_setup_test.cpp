@@ -1,4 +1,5 @@
 #include "plan/model_setup.h"
+#include "model/families.h"
 
 #include "base/errors.h"
 #include "base/expect_error.h"
@@ -48,7 +49,7 @@ TEST(ResolveModel, GivenKeysOverrideThePreset) {
 
 TEST(ResolveModel, DerivesWhatALlamaLeavesOpen) {
   const ModelSpec spec = resolve_model(small_config(), 128, 300);
-  EXPECT_EQ(spec.family, ModelFamily::kLlama);
+  EXPECT_EQ(spec.style, kLlamaStyle);
   EXPECT_EQ(spec.kv_heads, 6);
   EXPECT_EQ(spec.head_size, 16);
   EXPECT_EQ(spec.ffn, 256);  // 8/3 of 96, and already a multiple of 64
@@ -67,7 +68,7 @@ TEST(ResolveModel, DerivesWhatAGpt2LeavesOpen) {
   ModelConfig config = small_config();
   config.family = "gpt2";
   const ModelSpec spec = resolve_model(config, 128, 300);
-  EXPECT_EQ(spec.family, ModelFamily::kGpt2);
+  EXPECT_EQ(spec.style, kGpt2Style);
   EXPECT_EQ(spec.ffn, 4 * 96);
   EXPECT_EQ(spec.max_positions, 128);
   EXPECT_TRUE(spec.qkv_bias);
@@ -87,6 +88,25 @@ TEST(ResolveModel, KeepsWhatIsGiven) {
   EXPECT_EQ(spec.ffn, 100);
   EXPECT_EQ(spec.vocabulary, 1000);
   EXPECT_TRUE(spec.qkv_bias);
+}
+
+TEST(ResolveModel, APatternSaysLayersAndTheirNumber) {
+  ModelConfig config = small_config();
+  const int64_t layers = *config.layers;
+  config.layers.reset();
+  config.pattern = "attention mlp*2";
+  const ModelSpec spec = resolve_model(config, 128, 300);
+  EXPECT_EQ(spec.layers, LayerPattern::parse("attention mlp mlp"));
+  config.layers = 4;
+  EXPECT_EQ(message_of<ConfigError>([&] { resolve_model(config, 128, 300); }),
+            "model.layers = 4: model.pattern = \"attention mlp*2\" has 3; remove either key");
+  config.preset = "llama-1b";
+  EXPECT_THAT(changed_keys_of_preset(config), testing::Contains("pattern"));
+
+  EXPECT_EQ(resolve_model(with_layers(small_config(), spec.layers), 128, 300), spec);
+  EXPECT_EQ(with_layers(config, layers).pattern, std::nullopt);
+  EXPECT_EQ(resolve_model(with_layers(small_config(), layers), 128, 300),
+            resolve_model(small_config(), 128, 300));
 }
 
 TEST(ResolveModel, NamesAMissingKey) {

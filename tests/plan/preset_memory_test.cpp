@@ -3,6 +3,7 @@
 #include <array>
 
 #include "memory/verify_plan.h"
+#include "model/families.h"
 #include "model/model_spec.h"
 #include "parallel/step_program.h"
 #include "passes/pipeline.h"

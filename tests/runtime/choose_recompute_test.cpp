@@ -55,8 +55,7 @@ TEST(ChooseRecompute, MakesNothingAgainWhereEverythingFits) {
   EXPECT_THAT(text, AllOf(StartsWith("recompute none: everything fits, "), HasSubstr("1.00 TiB")));
 }
 
-TEST(ChooseRecompute, TakesTheFewestLayersThatFit) {
-  const RunConfig config = memory_config({"memory.recompute=auto"});
+void expect_fewest_layers(const RunConfig& config) {
   const RunConfig plain = with_recompute(config, "none", 0);
   for (const char* const policy : {"norms", "full"}) {
     for (const int64_t layers : {int64_t{1}, int64_t{2}, kLayers}) {
@@ -74,6 +73,16 @@ TEST(ChooseRecompute, TakesTheFewestLayersThatFit) {
           << policy << layers << " found " << found << found_layers;
     }
   }
+}
+
+TEST(ChooseRecompute, TakesTheFewestLayersThatFit) {
+  expect_fewest_layers(memory_config({"memory.recompute=auto"}));
+}
+
+// Layers that keep little in front of those that keep most.
+TEST(ChooseRecompute, TakesTheFewestOfLayersThatDiffer) {
+  expect_fewest_layers(
+      memory_config({"memory.recompute=auto", "model.pattern=attention*2 attention+mlp*2"}));
 }
 
 TEST(ChooseRecompute, TakesTheCheapestPolicyThatFits) {

@@ -16,18 +16,19 @@ namespace braid {
 namespace {
 
 struct Case {
-  ModelFamily family;
+  ModelStyle style;
   bool tied;
   int64_t kv_heads;
   const char* name;
+  LayerPattern layers = 2;
 };
 
 /// One rank's gradients and losses in double precision, straight from the training program.
 class DoubleModel {
  public:
   DoubleModel(const Case& which, int64_t microbatches)
-      : spec_{.family = which.family,
-              .layers = 2,
+      : spec_{.style = which.style,
+              .layers = which.layers,
               .width = 12,
               .heads = 2,
               .kv_heads = which.kv_heads,
@@ -142,9 +143,13 @@ TEST_P(ModelGradient, EqualsCentralDifferences) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, ModelGradient,
-                         testing::Values(Case{ModelFamily::kLlama, false, 1, "llama_gqa"},
-                                         Case{ModelFamily::kLlama, true, 2, "llama_tied"},
-                                         Case{ModelFamily::kGpt2, true, 2, "gpt2"}),
+                         testing::Values(Case{kLlamaStyle, false, 1, "llama_gqa"},
+                                         Case{kLlamaStyle, true, 2, "llama_tied"},
+                                         Case{kGpt2Style, true, 2, "gpt2"},
+                                         Case{kLlamaStyle, false, 1, "llama_pattern",
+                                              LayerPattern::parse("mlp attention attention+mlp")},
+                                         Case{kGpt2Style, true, 2, "gpt2_pattern",
+                                              LayerPattern::parse("attention mlp*2")}),
                          [](const auto& test) { return test.param.name; });
 
 }  // namespace

@@ -1,4 +1,5 @@
 #include "state/checkpointing.h"
+#include "model/families.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -141,7 +142,6 @@ TEST_F(Checkpointing, ManyWritersMakeTheSameState) {
 
 ModelSpec small_llama() {
   ModelSpec spec = small_gpt2();
-  spec.family = ModelFamily::kLlama;
   spec.qkv_bias = false;
   return spec;
 }

@@ -21,8 +21,7 @@ namespace {
 using ::testing::HasSubstr;
 
 ModelSpec small_llama(bool qkv_bias, bool tied) {
-  return {.family = ModelFamily::kLlama,
-          .layers = 2,
+  return {.layers = 2,
           .width = 20,
           .heads = 4,
           .kv_heads = 2,

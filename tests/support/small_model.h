@@ -1,5 +1,6 @@
 #pragma once
 
+#include "model/families.h"
 #include "model/model_spec.h"
 
 namespace braid {

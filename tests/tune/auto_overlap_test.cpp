@@ -221,6 +221,19 @@ TEST(AutoOverlap, SearchesManyLayersByAFewWhereMemoryDoesNotDecide) {
   EXPECT_EQ(found_for(stages, *model, {.max_layers = 2}).searched_layers, 4);
 }
 
+TEST(AutoOverlap, SearchesOfEachKindOfLayersItsShare) {
+  const auto model = slow_links();
+  RunConfig config = config_of("ranks=2 tensor=2 sequence_parallel=true train.global_batch=4");
+  config.model.layers.reset();
+  config.model.pattern = "(attention mlp)*4";
+  const AutoOverlap found = found_for(config, *model, {.max_layers = 4});
+  EXPECT_EQ(found.num_layers, 8);
+  EXPECT_EQ(found.searched_layers, 4);
+  EXPECT_EQ(found.run.config.model, config.model);
+  EXPECT_LT(found.chosen.step_ns, found.off.step_ns);
+  EXPECT_EQ(SimulatedRun(resolve_run(found.run.config, 0), *model).step_ns(), found.chosen.step_ns);
+}
+
 // The optimizer of eight layers is too short for the gathers of two units, that of 32 is not.
 TEST(AutoOverlap, KeepsAsManyUnitsWholeAsTheOptimizerOfAllLayersHides) {
   const std::vector<std::string> overrides = {

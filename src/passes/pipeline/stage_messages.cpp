@@ -2,6 +2,7 @@
 
 #include <string_view>
 
+#include "model/blocks/registry.h"
 #include "ops/op.h"
 
 namespace braid {
@@ -22,7 +23,8 @@ bool is_feed_forward(const Program& program, const Task& task) {
   std::string_view name = program.sites[task.label.site.index()];
   while (!name.empty()) {
     const size_t end = name.find('.');
-    if (name.substr(0, end) == "mlp") {
+    const BlockDefinition* const block = find_block(name.substr(0, end));
+    if (block != nullptr && block->role == BlockRole::kFeedForward) {
       return true;
     }
     name = end == std::string_view::npos ? std::string_view() : name.substr(end + 1);

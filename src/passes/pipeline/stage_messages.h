@@ -9,7 +9,8 @@ namespace braid {
 /// A `send` or `recv` in a group of kind pipeline: what a stage passes to another one.
 bool is_stage_message(const Program& program, const Task& task);
 
-/// Of the feed-forward of a layer, not of its attention: a part of its site's name is "mlp".
+/// Of the feed-forward of a layer, not of its attention: a part of its site's name is that of a
+/// feed-forward block.
 bool is_feed_forward(const Program& program, const Task& task);
 
 /// A microbatch in a virtual stage, for use as a key; of labels that have both.

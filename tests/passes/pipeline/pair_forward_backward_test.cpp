@@ -26,8 +26,7 @@ using ::testing::IsEmpty;
 Program program_of(JobPairs pairs, int64_t microbatches, bool has_stages = true,
                    bool scatters = false) {
   const Mesh mesh({.tensor = 2, .pipeline = has_stages ? 3 : 1});
-  const ModelSpec model = {.family = ModelFamily::kLlama,
-                           .layers = has_stages ? 6 : 2,
+  const ModelSpec model = {.layers = has_stages ? 6 : 2,
                            .width = 8,
                            .heads = 2,
                            .kv_heads = 2,

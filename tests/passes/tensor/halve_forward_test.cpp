@@ -38,8 +38,7 @@ struct Case {
 
 Program program_of(const Case& it) {
   const Mesh mesh({.tensor = kTensor});
-  const ModelSpec model = {.family = ModelFamily::kLlama,
-                           .layers = 2,
+  const ModelSpec model = {.layers = 2,
                            .width = it.width,
                            .heads = it.heads,
                            .kv_heads = it.heads,

@@ -1,0 +1,75 @@
+#include "model/block_builder.h"
+
+#include "base/errors.h"
+#include "model/parameter_shard.h"
+#include "ops/collectives.h"
+#include "ops/linear.h"
+
+namespace braid {
+
+BlockBuilder::BlockBuilder(StageGraph& graph, const ModelSpec& spec, const ForwardOptions& options,
+                           const StageSlice& stage)
+    : spec_(spec), options_(options), builder_(graph) {
+  for (const Parameter& parameter : stage_parameters(spec, stage)) {
+    shapes_.emplace(parameter.name, local_parameter(spec, parameter, options.tensor).shape);
+  }
+}
+
+TokenPositions BlockBuilder::positions() const {
+  return context().is_split() ? context().positions(sequence()) : TokenPositions{};
+}
+
+ValueId BlockBuilder::to_all(ValueId x, std::string_view site) {
+  const std::string input = fmt::format("{}.input", site);
+  if (!tensor().is_split()) {
+    return x;
+  }
+  return tensor().sequence_parallel ? all_gather(builder_, x, kTensorGroup, tensor().size, input)
+                                    : identity(builder_, x, kTensorGroup, input);
+}
+
+ValueId BlockBuilder::sum_of_all(ValueId y, std::string_view site) {
+  const std::string sum = fmt::format("{}.sum", site);
+  if (!tensor().is_split()) {
+    return y;
+  }
+  return tensor().sequence_parallel ? reduce_scatter(builder_, y, kTensorGroup, tensor().size, sum)
+                                    : all_reduce(builder_, y, kTensorGroup, sum);
+}
+
+ValueId BlockBuilder::param(const std::string& name) {
+  const auto found = shapes_.find(name);
+  check(found != shapes_.end(), "the model has no parameter {}", name);
+  return builder_.named_value(
+      {.name = name, .dtype = dtype(), .shape = found->second, .kind = ValueKind::kParam});
+}
+
+ValueId BlockBuilder::scoped_param(std::string_view name) {
+  return param(builder_.scoped(name));
+}
+
+std::optional<ValueId> BlockBuilder::bias(std::string_view site) {
+  const std::string name = builder_.scoped(fmt::format("{}.bias", site));
+  return shapes_.contains(name) ? std::optional(param(name)) : std::nullopt;
+}
+
+ValueId BlockBuilder::column_linear(ValueId x, std::string_view site) {
+  return linear(builder_,
+                {.x = to_all(x, site),
+                 .weight = scoped_param(fmt::format("{}.weight", site)),
+                 .bias = bias(site)},
+                site);
+}
+
+ValueId BlockBuilder::row_linear(ValueId x, std::string_view site) {
+  const std::optional<ValueId> all_of_bias = bias(site);
+  const ValueId y = linear(builder_,
+                           {.x = x,
+                            .weight = scoped_param(fmt::format("{}.weight", site)),
+                            .bias = all_of_bias,
+                            .adds_bias = !all_of_bias || tensor().index == 0},
+                           site);
+  return sum_of_all(y, site);
+}
+
+}  // namespace braid

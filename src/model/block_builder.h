@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include "model/forward.h"
+
+namespace braid {
+
+/// What blocks write their forward with: the graph of one stage as one tensor and context rank runs
+/// it, and matrices whose weights tensor ranks share. Sites and names lie in the scope of the graph
+/// ("layers.3").
+class BlockBuilder {
+ public:
+  /// All arguments must outlive the builder.
+  BlockBuilder(StageGraph& graph, const ModelSpec& spec, const ForwardOptions& options,
+               const StageSlice& stage);
+
+  const ModelSpec& spec() const { return spec_; }
+  const TensorShard& tensor() const { return options_.tensor; }
+  const ContextShard& context() const { return options_.context; }
+  DType dtype() const { return options_.dtype; }
+  GraphBuilder& graph() { return builder_; }
+
+  int64_t sequence() const { return options_.sequence; }  ///< of all context ranks
+  /// Tokens of a sequence on this rank.
+  int64_t local_sequence() const { return options_.sequence / options_.context.size; }
+  int64_t rows() const { return options_.microbatch * local_sequence(); }
+  TokenPositions positions() const;
+
+  /// [N, in], or this rank's rows of it, to its columns of [N, out]: rows of the weight are split.
+  /// With the bias "<site>.bias", if the model has it.
+  ValueId column_linear(ValueId x, std::string_view site);
+  /// This rank's columns of [N, in] to [N, out] or its rows of it: columns of the weight are split.
+  /// All ranks hold the bias, and one adds it.
+  ValueId row_linear(ValueId x, std::string_view site);
+
+  /// Into a matrix whose rows are split: all ranks need all of x, and each adds to its gradient.
+  ValueId to_all(ValueId x, std::string_view site);
+  /// Out of a matrix whose columns are split: every rank has an addend of y.
+  ValueId sum_of_all(ValueId y, std::string_view site);
+
+  /// A parameter of the stage by its full name, and by its name in the scope.
+  ValueId param(const std::string& name);
+  ValueId scoped_param(std::string_view name);
+  /// "<site>.bias", if the model has it.
+  std::optional<ValueId> bias(std::string_view site);
+
+ private:
+  const ModelSpec& spec_;
+  const ForwardOptions& options_;
+  GraphBuilder builder_;
+  std::unordered_map<std::string, Shape> shapes_;  // of this rank's shards
+};
+
+/// The group of tensor ranks.
+inline constexpr std::string_view kTensorGroup = "tensor";
+
+}  // namespace braid

@@ -1,0 +1,187 @@
+#include <algorithm>
+#include <numeric>
+
+#include "base/errors.h"
+#include "model/block_builder.h"
+#include "model/blocks/attention/heads.h"
+#include "model/blocks/registry.h"
+#include "ops/context_attention.h"
+#include "ops/rope.h"
+
+namespace braid {
+namespace {
+
+void check_sizes(const ModelSpec& spec) {
+  require_positive_size("heads", spec.heads);
+  require_positive_size("kv_heads", spec.kv_heads);
+  require_positive_size("head_size", spec.head_size);
+  if (spec.heads % spec.kv_heads != 0) {
+    throw_config_error("model.kv_heads = {}: must divide model.heads = {}; set model.kv_heads = {}",
+                       spec.kv_heads, spec.heads, std::gcd(spec.heads, spec.kv_heads));
+  }
+  if (spec.style.positions == PositionKind::kRope && spec.head_size % 2 != 0) {
+    throw_config_error(
+        "model.head_size = {}: must be even for rotary embeddings; set model.head_size = {}",
+        spec.head_size, spec.head_size + 1);
+  }
+}
+
+std::optional<std::string> tensor_fault(const ModelSpec& spec, int64_t ranks) {
+  if (spec.heads % ranks != 0) {
+    return fmt::format("must divide model.heads = {}", spec.heads);
+  }
+  if (spec.kv_heads % ranks != 0 && ranks % spec.kv_heads != 0) {
+    return fmt::format("must divide model.kv_heads = {} or be a multiple of it", spec.kv_heads);
+  }
+  return std::nullopt;
+}
+
+int64_t local_exchanged_heads(const ModelSpec& spec, const TensorShard& tensor) {
+  const LocalHeads local = local_heads(spec, tensor);
+  return std::gcd(local.heads, local.kv_heads);
+}
+
+void check_context(const ModelSpec& spec, const TensorShard& tensor, const ContextShard& context,
+                   int64_t nearest_inner) {
+  if (local_exchanged_heads(spec, tensor) % context.inner == 0) {
+    return;
+  }
+  const LocalHeads local = local_heads(spec, tensor);
+  const bool all_exchange = context.inner == context.size;
+  throw_config_error(
+      "{} = {}: so many context ranks exchange heads, and must divide the {} query and {} "
+      "key/value heads of a tensor rank; set parallel.context_method = {}",
+      all_exchange ? "parallel.context" : "parallel.context_inner", context.inner, local.heads,
+      local.kv_heads,
+      nearest_inner == 1 ? "\"ring\""
+                         : fmt::format("\"a2a+ring\" and parallel.context_inner = {}, or "
+                                       "parallel.context_method = \"ring\"",
+                                       nearest_inner));
+}
+
+void add_parameters(ParameterList& list, const ModelSpec& spec) {
+  const int64_t head_size = spec.head_size;
+  list.linear(
+      "attention.qkv",
+      {.out = qkv_width(spec),
+       .in = spec.width,
+       .bias = spec.qkv_bias,
+       .split = TensorSplit::kHeads,
+       .heads = {{spec.heads, head_size}, {spec.kv_heads, head_size}, {spec.kv_heads, head_size}}});
+  list.linear("attention.proj", {.out = spec.width,
+                                 .in = spec.heads * head_size,
+                                 .bias = spec.style.linear_biases,
+                                 .split = TensorSplit::kColumns,
+                                 .std_scale = list.residual_scale()});
+}
+
+ValueId forward(BlockBuilder& builder, ValueId x) {
+  const ModelSpec& spec = builder.spec();
+  const LocalHeads local = local_heads(spec, builder.tensor());
+  const ContextShard& context = builder.context();
+  ValueId qkv = builder.column_linear(x, "attention.qkv");
+  if (spec.style.positions == PositionKind::kRope) {
+    qkv = rope(builder.graph(), qkv,
+               {.heads = local.heads,
+                .kv_heads = local.kv_heads,
+                .head_size = spec.head_size,
+                .sequence = builder.local_sequence(),
+                .theta = spec.rope_theta,
+                .positions = builder.positions()},
+               "attention.rope");
+  }
+  const ValueId mixed = context_attention(builder.graph(), qkv,
+                                          {.core = {.heads = local.heads,
+                                                    .kv_heads = local.kv_heads,
+                                                    .head_size = spec.head_size,
+                                                    .sequence = builder.local_sequence(),
+                                                    .scale = 0.0},
+                                           .inner = context.inner,
+                                           .inner_runs = context.runs(builder.sequence()),
+                                           .outer = context.outer(),
+                                           .outer_index = context.outer_index(),
+                                           .method = context.method},
+                                          "attention.core");
+  return builder.row_linear(mixed, "attention.proj");
+}
+
+/// Causal: a token meets half of the sequence on average, in two products; five in the backward.
+BlockCost cost(const ModelSpec& spec, int64_t sequence) {
+  constexpr double kBackward = 2.5;
+  const auto width = static_cast<double>(spec.width);
+  const auto qkv = static_cast<double>(qkv_width(spec));
+  const auto heads = static_cast<double>(spec.heads * spec.head_size);
+  const double mixing = heads * static_cast<double>(sequence);
+  return {.weights = width * (qkv + heads),
+          .mixing = mixing,
+          .mixing_backward = kBackward * mixing,
+          .kept_elems = 2 * width + qkv + heads,
+          .widest = std::max(width, qkv)};
+}
+
+/// Theirs is one tensor each of query, key and value.
+void add_llama_tensors(HfTensorList& list, const ModelSpec& spec) {
+  const int64_t query_rows = spec.heads * spec.head_size;
+  const int64_t kv_rows = spec.kv_heads * spec.head_size;
+  struct Projection {
+    std::string_view name;
+    int64_t first_row;
+    int64_t rows;
+  };
+  list.add_norm("input_layernorm", spec, "attention_norm");
+  for (const auto& [name, first_row, rows] :
+       {Projection{"q_proj", 0, query_rows}, Projection{"k_proj", query_rows, kv_rows},
+        Projection{"v_proj", query_rows + kv_rows, kv_rows}}) {
+    list.add(fmt::format("self_attn.{}.weight", name), {rows, spec.width}, "attention.qkv.weight",
+             first_row);
+    if (spec.qkv_bias) {
+      list.add(fmt::format("self_attn.{}.bias", name), {rows}, "attention.qkv.bias", first_row);
+    }
+  }
+  list.add("self_attn.o_proj.weight", {spec.width, query_rows}, "attention.proj.weight");
+}
+
+void check_gpt2(const ModelSpec& spec) {
+  if (spec.kv_heads != spec.heads) {
+    throw_config_error("model.kv_heads = {}: a GPT2LMHeadModel has as many as model.heads = {}",
+                       spec.kv_heads, spec.heads);
+  }
+  if (spec.heads * spec.head_size != spec.width) {
+    throw_config_error(
+        "model.head_size = {}: a GPT2LMHeadModel has model.width / model.heads = {} / {}",
+        spec.head_size, spec.width, spec.heads);
+  }
+  if (!spec.qkv_bias) {
+    throw_config_error("model.qkv_bias = false: a GPT2LMHeadModel has these biases");
+  }
+}
+
+void add_hf_tensors(HfTensorList& list, const ModelSpec& spec, HfNaming naming) {
+  switch (naming) {
+    case HfNaming::kLlama:
+      return add_llama_tensors(list, spec);
+    case HfNaming::kGpt2:
+      check_gpt2(spec);
+      list.add_norm("ln_1", spec, "attention_norm");
+      list.add_conv1d("attn.c_attn", spec.width, 3 * spec.width, "attention.qkv");
+      list.add_conv1d("attn.c_proj", spec.width, spec.width, "attention.proj");
+  }
+}
+
+}  // namespace
+
+/// Grouped-query attention. Each head is on one tensor rank; key/value heads of which there are
+/// fewer than ranks are on several. Context ranks exchange heads or keys and values
+/// (ops/context_attention.h).
+const BlockDefinition kAttentionBlock{.name = "attention",
+                                      .role = BlockRole::kMixer,
+                                      .check_sizes = check_sizes,
+                                      .tensor_fault = tensor_fault,
+                                      .exchanged_heads = local_exchanged_heads,
+                                      .check_context = check_context,
+                                      .add_parameters = add_parameters,
+                                      .forward = forward,
+                                      .cost = cost,
+                                      .add_hf_tensors = add_hf_tensors};
+
+}  // namespace braid

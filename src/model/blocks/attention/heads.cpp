@@ -1,0 +1,35 @@
+#include "model/blocks/attention/heads.h"
+
+#include "base/errors.h"
+#include "model/blocks/block.h"
+
+namespace braid {
+
+LocalHeads local_heads(const ModelSpec& spec, const TensorShard& tensor) {
+  check(tensor.index >= 0 && tensor.index < tensor.size, "tensor rank {} of {}", tensor.index,
+        tensor.size);
+  check(!kAttentionBlock.tensor_fault(spec, tensor.size), "{} heads ({} kv) over {} tensor ranks",
+        spec.heads, spec.kv_heads, tensor.size);
+  LocalHeads local;
+  local.heads = spec.heads / tensor.size;
+  local.kv_begin = tensor.index * spec.kv_heads / tensor.size;
+  if (tensor.size > spec.kv_heads) {
+    local.kv_heads = 1;
+    local.kv_sharers = tensor.size / spec.kv_heads;
+    local.kv_sharer = tensor.index % local.kv_sharers;
+  } else {
+    local.kv_heads = spec.kv_heads / tensor.size;
+  }
+  return local;
+}
+
+int64_t kv_sharers(const ModelSpec& spec, int64_t tensor_ranks) {
+  return spec.layers.has(kAttentionBlock) ? local_heads(spec, {.size = tensor_ranks}).kv_sharers
+                                          : 1;
+}
+
+int64_t qkv_width(const ModelSpec& spec) {
+  return (spec.heads + 2 * spec.kv_heads) * spec.head_size;
+}
+
+}  // namespace braid

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "model/context_shard.h"
+#include "model/hf_tensors.h"
+#include "model/model_spec.h"
+#include "model/parameter_list.h"
+#include "model/tensor_shard.h"
+#include "ops/graph.h"
+
+namespace braid {
+
+class BlockBuilder;  // model/block_builder.h
+
+enum class BlockRole : uint8_t {
+  kMixer,        ///< mixes the tokens of a sequence
+  kFeedForward,  ///< works on each token alone
+};
+
+/// What a block, a layer or all layers of a model cost one microbatch, per token.
+struct BlockCost {
+  double weights = 0;  ///< multiplications with weights in the forward: elements of matrices
+  double mixing = 0;   ///< multiplications between tokens in the forward
+  double mixing_backward = 0;  ///< the same in the backward
+  double kept_elems = 0;       ///< of activations from the forward to the backward
+  double widest = 0;           ///< elements of the widest activation
+
+  void add(const BlockCost& other, double times = 1);
+};
+
+/// Everything braid knows about one kind of block: what a layer adds to the residual stream, behind
+/// a norm "<name>_norm". Names of its parameters and sites begin with its name and a dot. One
+/// folder of model/blocks each, and one line in registry.cpp.
+struct BlockDefinition {
+  std::string_view name;  ///< also its word in model.pattern: "attention"
+  BlockRole role = BlockRole::kMixer;
+  /// Throws ConfigError naming key, value and limit where the sizes cannot be the block's.
+  void (*check_sizes)(const ModelSpec& spec) = nullptr;
+  /// Why so many tensor ranks cannot share the block: "must divide model.ffn = 96"; nothing if they
+  /// can.
+  std::optional<std::string> (*tensor_fault)(const ModelSpec& spec, int64_t ranks) = nullptr;
+  /// Of a tensor rank's heads, the number that context ranks which exchange heads must divide. Null
+  /// where tokens need nothing of each other.
+  int64_t (*exchanged_heads)(const ModelSpec& spec, const TensorShard& tensor) = nullptr;
+  /// Throws ConfigError naming rule, values and the nearest that fits where context ranks cannot
+  /// share the block; `nearest_inner` is the nearest number of inner ranks that can. Null: always.
+  void (*check_context)(const ModelSpec& spec, const TensorShard& tensor,
+                        const ContextShard& context, int64_t nearest_inner) = nullptr;
+  /// Adds the block's parameters, without those of the norm, to the unit of its layer.
+  void (*add_parameters)(ParameterList& list, const ModelSpec& spec) = nullptr;
+  /// [N, C], or a rank's rows of it, to the same: what the block adds to the residual stream.
+  ValueId (*forward)(BlockBuilder& builder, ValueId x) = nullptr;
+  BlockCost (*cost)(const ModelSpec& spec, int64_t sequence) = nullptr;
+  /// Adds the tensors of norm and parameters under the names that files of this naming have. Throws
+  /// ConfigError naming the key where they have no such block.
+  void (*add_hf_tensors)(HfTensorList& list, const ModelSpec& spec, HfNaming naming) = nullptr;
+};
+
+}  // namespace braid

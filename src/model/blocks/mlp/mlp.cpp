@@ -1,0 +1,90 @@
+#include "model/blocks/mlp/mlp.h"
+
+#include <algorithm>
+
+#include "base/errors.h"
+#include "model/block_builder.h"
+#include "model/blocks/registry.h"
+#include "ops/activation.h"
+
+namespace braid {
+namespace {
+
+bool is_gated(const ModelSpec& spec) {
+  return spec.style.activation == Activation::kSwiglu;
+}
+
+int64_t fc1_rows(const ModelSpec& spec) {
+  return is_gated(spec) ? 2 * spec.ffn : spec.ffn;
+}
+
+void check_sizes(const ModelSpec& spec) {
+  require_positive_size("ffn", spec.ffn);
+}
+
+std::optional<std::string> tensor_fault(const ModelSpec& spec, int64_t ranks) {
+  return spec.ffn % ranks == 0 ? std::nullopt
+                               : std::optional(fmt::format("must divide model.ffn = {}", spec.ffn));
+}
+
+void add_parameters(ParameterList& list, const ModelSpec& spec) {
+  list.linear("mlp.fc1", {.out = fc1_rows(spec),
+                          .in = spec.width,
+                          .bias = spec.style.linear_biases,
+                          .gate_up_rows = is_gated(spec)});
+  list.linear("mlp.fc2", {.out = spec.width,
+                          .in = spec.ffn,
+                          .bias = spec.style.linear_biases,
+                          .split = TensorSplit::kColumns,
+                          .std_scale = list.residual_scale()});
+}
+
+ValueId forward(BlockBuilder& builder, ValueId x) {
+  const ValueId hidden = builder.column_linear(x, "mlp.fc1");
+  const ValueId active = is_gated(builder.spec()) ? swiglu(builder.graph(), hidden, "mlp.swiglu")
+                                                  : gelu(builder.graph(), hidden, "mlp.gelu");
+  return builder.row_linear(active, "mlp.fc2");
+}
+
+BlockCost cost(const ModelSpec& spec, int64_t /*sequence*/) {
+  const auto width = static_cast<double>(spec.width);
+  const auto fc1 = static_cast<double>(fc1_rows(spec));
+  const auto ffn = static_cast<double>(spec.ffn);
+  return {.weights = width * (fc1 + ffn),
+          .kept_elems = 2 * width + fc1 + ffn,
+          .widest = std::max(width, fc1)};
+}
+
+void add_hf_tensors(HfTensorList& list, const ModelSpec& spec, HfNaming naming) {
+  switch (naming) {
+    case HfNaming::kLlama:
+      list.add_norm("post_attention_layernorm", spec, "mlp_norm");
+      list.add("mlp.gate_proj.weight", {spec.ffn, spec.width}, "mlp.fc1.weight", 0, 2);
+      list.add("mlp.up_proj.weight", {spec.ffn, spec.width}, "mlp.fc1.weight", 1, 2);
+      list.add("mlp.down_proj.weight", {spec.width, spec.ffn}, "mlp.fc2.weight");
+      return;
+    case HfNaming::kGpt2:
+      list.add_norm("ln_2", spec, "mlp_norm");
+      list.add_conv1d("mlp.c_fc", spec.width, spec.ffn, "mlp.fc1");
+      list.add_conv1d("mlp.c_proj", spec.ffn, spec.width, "mlp.fc2");
+  }
+}
+
+}  // namespace
+
+int64_t default_ffn(const ModelSpec& spec) {
+  return is_gated(spec) ? (8 * spec.width / 3 + 63) / 64 * 64 : 4 * spec.width;
+}
+
+/// Two matrices with an activation between them. Tensor ranks hold an equal run of hidden features
+/// each.
+const BlockDefinition kMlpBlock{.name = "mlp",
+                                .role = BlockRole::kFeedForward,
+                                .check_sizes = check_sizes,
+                                .tensor_fault = tensor_fault,
+                                .add_parameters = add_parameters,
+                                .forward = forward,
+                                .cost = cost,
+                                .add_hf_tensors = add_hf_tensors};
+
+}  // namespace braid

@@ -1,0 +1,60 @@
+#include "model/blocks/registry.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/errors.h"
+
+namespace braid {
+namespace {
+
+constexpr std::array<const BlockDefinition*, 2> kBlocks = {
+    &kAttentionBlock,
+    &kMlpBlock,
+};
+
+}  // namespace
+
+void BlockCost::add(const BlockCost& other, double times) {
+  weights += times * other.weights;
+  mixing += times * other.mixing;
+  mixing_backward += times * other.mixing_backward;
+  kept_elems += times * other.kept_elems;
+  widest = std::max(widest, other.widest);
+}
+
+std::span<const BlockDefinition* const> all_blocks() {
+  return kBlocks;
+}
+
+const BlockDefinition* find_block(std::string_view name) {
+  const auto* const found = std::ranges::find(kBlocks, name, &BlockDefinition::name);
+  return found == kBlocks.end() ? nullptr : *found;
+}
+
+std::string norm_name(const BlockDefinition& block) {
+  return fmt::format("{}_norm", block.name);
+}
+
+BlockCost layer_cost(const ModelSpec& spec, const LayerSpec& layer, int64_t sequence) {
+  BlockCost cost;
+  layer.for_each_block([&](const BlockDefinition& block) { cost.add(block.cost(spec, sequence)); });
+  return cost;
+}
+
+BlockCost model_cost(const ModelSpec& spec, int64_t sequence) {
+  BlockCost cost;
+  for (const LayerSpec& kind : spec.layers.kinds()) {
+    const auto layers = std::ranges::count(spec.layers, kind);
+    cost.add(layer_cost(spec, kind, sequence), static_cast<double>(layers));
+  }
+  return cost;
+}
+
+void require_positive_size(std::string_view key, int64_t value) {
+  if (value < 1) {
+    throw_config_error("model.{} = {}: must be at least 1", key, value);
+  }
+}
+
+}  // namespace braid

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "model/blocks/block.h"
+
+namespace braid {
+
+std::span<const BlockDefinition* const> all_blocks();
+
+/// The block of that name; null if there is none.
+const BlockDefinition* find_block(std::string_view name);
+
+/// "attention_norm": the site and the parameters of the norm in front of the block.
+std::string norm_name(const BlockDefinition& block);
+
+/// Sums of one layer, and of all layers: without embedding and head.
+BlockCost layer_cost(const ModelSpec& spec, const LayerSpec& layer, int64_t sequence);
+BlockCost model_cost(const ModelSpec& spec, int64_t sequence);
+
+/// For BlockDefinition::check_sizes: throws ConfigError if model.`key` is below 1.
+void require_positive_size(std::string_view key, int64_t value);
+
+}  // namespace braid

@@ -1,0 +1,117 @@
+#include "model/families.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/errors.h"
+#include "base/text.h"
+
+namespace braid {
+namespace {
+
+ModelSpec gpt2(int64_t layers, int64_t width, int64_t heads) {
+  return {.style = kGpt2Style,
+          .layers = layers,
+          .width = width,
+          .heads = heads,
+          .kv_heads = heads,
+          .head_size = width / heads,
+          .ffn = 4 * width,
+          .vocabulary = 50257,
+          .max_positions = 1024,
+          .tied_embeddings = true,
+          .qkv_bias = true};
+}
+
+struct LlamaShape {
+  int64_t layers, width, heads, kv_heads, head_size, ffn;
+  bool tied;
+};
+
+ModelSpec llama(const LlamaShape& shape) {
+  return {.layers = shape.layers,
+          .width = shape.width,
+          .heads = shape.heads,
+          .kv_heads = shape.kv_heads,
+          .head_size = shape.head_size,
+          .ffn = shape.ffn,
+          .vocabulary = 128256,
+          .max_positions = 131072,
+          .tied_embeddings = shape.tied,
+          .rope_theta = 500000.0};
+}
+
+ModelSpec qwen(const LlamaShape& shape, int64_t vocabulary) {
+  ModelSpec spec = llama(shape);
+  spec.vocabulary = vocabulary;
+  spec.max_positions = 32768;
+  spec.qkv_bias = true;
+  spec.rope_theta = 1000000.0;
+  spec.norm_epsilon = 1e-6;
+  return spec;
+}
+
+constexpr std::string_view kGpt2Paper =
+    "Radford et al., Language models are unsupervised multitask learners, 2019";
+constexpr std::string_view kLlama32 = "Meta, Llama 3.2 model card, 2024";
+constexpr std::string_view kLlama31 =
+    "Grattafiori et al., The Llama 3 herd of models, 2024, table 3";
+constexpr std::string_view kQwen25 = "Qwen team, Qwen2.5 technical report, 2024, table 1";
+
+const std::vector<ModelPreset>& presets() {
+  static const std::vector<ModelPreset> kPresets = {
+      {"gpt2-124m", kGpt2Paper, gpt2(12, 768, 12)},
+      {"gpt2-355m", kGpt2Paper, gpt2(24, 1024, 16)},
+      {"gpt2-774m", kGpt2Paper, gpt2(36, 1280, 20)},
+      {"gpt2-1.5b", kGpt2Paper, gpt2(48, 1600, 25)},
+      {"llama-1b", kLlama32, llama({16, 2048, 32, 8, 64, 8192, true})},
+      {"llama-3b", kLlama32, llama({28, 3072, 24, 8, 128, 8192, true})},
+      {"llama-8b", kLlama31, llama({32, 4096, 32, 8, 128, 14336, false})},
+      {"llama-70b", kLlama31, llama({80, 8192, 64, 8, 128, 28672, false})},
+      {"llama-405b", kLlama31, llama({126, 16384, 128, 8, 128, 53248, false})},
+      {"qwen2.5-0.5b", kQwen25, qwen({24, 896, 14, 2, 64, 4864, true}, 151936)},
+      {"qwen2.5-1.5b", kQwen25, qwen({28, 1536, 12, 2, 128, 8960, true}, 151936)},
+      {"qwen2.5-3b", kQwen25, qwen({36, 2048, 16, 2, 128, 11008, true}, 151936)},
+      {"qwen2.5-7b", kQwen25, qwen({28, 3584, 28, 4, 128, 18944, false}, 152064)},
+      {"qwen2.5-14b", kQwen25, qwen({48, 5120, 40, 8, 128, 13824, false}, 152064)},
+      {"qwen2.5-32b", kQwen25, qwen({64, 5120, 40, 8, 128, 27648, false}, 152064)},
+  };
+  return kPresets;
+}
+
+/// The entry of that name.
+template <class Entry>
+const Entry& find_named(std::span<const Entry> entries, std::string_view key,
+                        std::string_view name) {
+  std::vector<std::string_view> names;
+  for (const Entry& entry : entries) {
+    if (entry.name == name) {
+      return entry;
+    }
+    names.push_back(entry.name);
+  }
+  throw_config_error("model.{} = \"{}\": not one of {}{}", key, name, join(names, ", "),
+                     did_you_mean(name, names));
+}
+
+}  // namespace
+
+const ModelFamily& find_family(std::string_view name) {
+  return find_named(std::span<const ModelFamily>(kModelFamilies), "family", name);
+}
+
+std::string_view family_name(const ModelStyle& style) {
+  const auto* const found = std::ranges::find(kModelFamilies, style, &ModelFamily::style);
+  check(found != kModelFamilies.end(), "no family of models has this style");
+  return found->name;
+}
+
+std::span<const ModelPreset> model_presets() {
+  return presets();
+}
+
+const ModelPreset& find_preset(std::string_view name) {
+  return find_named(model_presets(), "preset", name);
+}
+
+}  // namespace braid

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <array>
+#include <span>
+#include <string_view>
+
+#include "model/model_spec.h"
+
+namespace braid {
+
+/// Models that are alike; key model.family names one, and other keys may change parts of it.
+struct ModelFamily {
+  std::string_view name;
+  ModelStyle style;
+  bool qkv_bias = false;
+  bool tied_embeddings = false;
+};
+
+/// The first one is that of a run file that names neither family nor preset.
+inline constexpr std::array kModelFamilies = {
+    ModelFamily{.name = "llama", .style = kLlamaStyle},
+    ModelFamily{.name = "gpt2", .style = kGpt2Style, .qkv_bias = true, .tied_embeddings = true},
+};
+
+/// The family of that name. Throws ConfigError with the nearest name.
+const ModelFamily& find_family(std::string_view name);
+
+/// The family that has that style. Throws InternalError if none has.
+std::string_view family_name(const ModelStyle& style);
+
+struct ModelPreset {
+  std::string_view name;
+  std::string_view source;  ///< where the shape was published
+  ModelSpec spec;
+};
+
+std::span<const ModelPreset> model_presets();
+
+/// The preset of that name. Throws ConfigError with the nearest name.
+const ModelPreset& find_preset(std::string_view name);
+
+}  // namespace braid

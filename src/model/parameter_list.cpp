@@ -1,0 +1,68 @@
+#include "model/parameter_list.h"
+
+#include <fmt/core.h>
+
+#include <cmath>
+#include <utility>
+
+namespace braid {
+
+ParameterList::ParameterList(const ModelSpec& spec)
+    : spec_(spec),
+      residual_scale_(1.0 / std::sqrt(static_cast<double>(spec.layers.num_blocks()))) {}
+
+void ParameterList::enter(std::string unit, int32_t layer) {
+  unit_ = std::move(unit);
+  layer_ = layer;
+}
+
+void ParameterList::embedding(std::string_view name, int64_t rows, bool vocabulary_rows) {
+  add({.name = scoped(name),
+       .shape = {rows, spec_.width},
+       .init_std = spec_.init_std,
+       .vocabulary_rows = vocabulary_rows,
+       .split = vocabulary_rows ? TensorSplit::kVocabulary : TensorSplit::kWhole});
+}
+
+void ParameterList::norm(std::string_view name) {
+  vector(fmt::format("{}.weight", name), spec_.width, ParameterInit::kOnes, TensorSplit::kNorm);
+  if (spec_.style.norm == NormKind::kLayerNorm) {
+    vector(fmt::format("{}.bias", name), spec_.width, ParameterInit::kZeros, TensorSplit::kNorm);
+  }
+}
+
+void ParameterList::linear(std::string_view name, const Linear& facts) {
+  add({.name = scoped(fmt::format("{}.weight", name)),
+       .shape = {facts.out, facts.in},
+       .init_std = spec_.init_std * facts.std_scale,
+       .gate_up_rows = facts.gate_up_rows,
+       .split = facts.split,
+       .heads = facts.heads});
+  if (facts.bias) {
+    const bool columns = facts.split == TensorSplit::kColumns;
+    vector(fmt::format("{}.bias", name), facts.out, ParameterInit::kZeros,
+           columns ? TensorSplit::kWhole : facts.split, facts.heads);
+  }
+}
+
+std::string ParameterList::scoped(std::string_view name) const {
+  return fmt::format("{}.{}", unit_, name);
+}
+
+void ParameterList::add(Parameter parameter) {
+  parameter.layer = layer_;
+  parameter.unit = unit_;
+  list_.push_back(std::move(parameter));
+}
+
+void ParameterList::vector(std::string_view name, int64_t size, ParameterInit init,
+                           TensorSplit split, std::vector<HeadRows> heads) {
+  add({.name = scoped(name),
+       .shape = {size},
+       .init = init,
+       .weight_decay = false,
+       .split = split,
+       .heads = std::move(heads)});
+}
+
+}  // namespace braid

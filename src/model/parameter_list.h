@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/model_spec.h"
+#include "model/parameters.h"
+
+namespace braid {
+
+/// Appends the parameters of one unit at a time; names are "<unit>.<name>".
+class ParameterList {
+ public:
+  explicit ParameterList(const ModelSpec& spec);
+
+  /// The unit and the layer (-1: none) of what follows.
+  void enter(std::string unit, int32_t layer);
+
+  /// [rows, width].
+  void embedding(std::string_view name, int64_t rows, bool vocabulary_rows);
+  /// Weight 1, and bias 0 if the model has LayerNorms.
+  void norm(std::string_view name);
+
+  struct Linear {
+    int64_t out = 0;
+    int64_t in = 0;
+    bool bias = false;
+    TensorSplit split = TensorSplit::kRows;
+    std::vector<HeadRows> heads = {};  ///< of TensorSplit::kHeads
+    double std_scale = 1.0;
+    bool gate_up_rows = false;
+  };
+
+  /// Weight [out, in], normal, and bias 0.
+  void linear(std::string_view name, const Linear& facts);
+
+  /// 1/sqrt(blocks of the model), as in GPT-2: matrices whose results are added to the residual
+  /// stream start smaller by this.
+  double residual_scale() const { return residual_scale_; }
+
+  std::vector<Parameter> take() { return std::move(list_); }
+
+ private:
+  std::string scoped(std::string_view name) const;
+  void add(Parameter parameter);
+  void vector(std::string_view name, int64_t size, ParameterInit init, TensorSplit split,
+              std::vector<HeadRows> heads = {});
+
+  const ModelSpec& spec_;
+  double residual_scale_;
+  std::string unit_;
+  int32_t layer_ = -1;
+  std::vector<Parameter> list_;
+};
+
+}  // namespace braid

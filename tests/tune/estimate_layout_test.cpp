@@ -1,0 +1,65 @@
+#include "tune/estimate_layout.h"
+
+#include <gtest/gtest.h>
+
+#include "plan/model_setup.h"
+#include "plan/run_spec.h"
+#include "plan/simulated_run.h"
+#include "sim/analytic_model.h"
+#include "tune/layout.h"
+#include "tune/small_search.h"
+
+namespace braid {
+namespace {
+
+/// Cheap layers in front of dear ones, on the devices of one node.
+struct PatternRun {
+  explicit PatternRun(const char* pattern) {
+    config.model.layers.reset();
+    config.model.pattern = pattern;
+    config.model.ffn = 2048;
+    config.parallel.pipeline = 4;
+    validate(config);
+    config = resolved(config);
+    spec = resolve_model(config.model, config.train.sequence, 0);
+  }
+
+  RunConfig config = small_search_run(4);
+  ModelSpec spec;
+  std::unique_ptr<CostModel> model = make_analytic_model(parse_cluster("h100x4"));
+};
+
+TEST(LayerPrices, AreThoseOfEachKind) {
+  const PatternRun run("attention*2 mlp*2 attention+mlp*4");
+  const LayerPrices prices = price_layers(run.config, run.spec, 0, {.pipeline = 4}, *run.model);
+  ASSERT_EQ(prices.kinds.size(), 3u);
+  const PartPrice& attention = prices.kinds[0];
+  const PartPrice& mlp = prices.kinds[1];
+  const PartPrice& both = prices.kinds[2];
+  EXPECT_EQ(attention.parameters, 4 * 256 * 256 + 256);
+  EXPECT_EQ(mlp.parameters, 3 * 256 * 2048 + 256);
+  EXPECT_EQ(both.parameters, attention.parameters + mlp.parameters);
+  // In order on one stream.
+  EXPECT_NEAR(both.forward_ns, attention.forward_ns + mlp.forward_ns, 0.02 * both.forward_ns);
+  EXPECT_NEAR(both.backward_ns, attention.backward_ns + mlp.backward_ns, 0.02 * both.backward_ns);
+  EXPECT_NEAR(both.wgrad_ns, attention.wgrad_ns + mlp.wgrad_ns, 0.02 * both.wgrad_ns);
+  EXPECT_NEAR(both.kept_bytes, attention.kept_bytes + mlp.kept_bytes, 0.1 * both.kept_bytes);
+  EXPECT_GT(attention.kept_bytes, 0);
+  EXPECT_GT(mlp.kept_bytes, 0);
+}
+
+TEST(LayoutEstimator, AddsUpTheKindsOfAStage) {
+  for (const char* const pattern : {"attention+mlp*8", "attention*8 attention+mlp*4 mlp*4"}) {
+    const PatternRun run(pattern);
+    const Layout layout{.pipeline = 4};
+    const LayerPrices prices = price_layers(run.config, run.spec, 0, layout, *run.model);
+    const LayoutEstimator estimator(run.config, run.spec, *run.model);
+    const double simulated = static_cast<double>(
+        SimulatedRun(resolve_run(with_layout(run.config, layout), 0), *run.model).step_ns());
+    EXPECT_NEAR(estimator.step_ns(layout, prices), simulated, 0.15 * simulated) << pattern;
+    EXPECT_LE(estimator.bounds(layout, prices).least_ns, simulated) << pattern;
+  }
+}
+
+}  // namespace
+}  // namespace braid
