@@ -7,7 +7,7 @@
 #include <optional>
 #include <tuple>
 
-#include "ops/attention.h"
+#include "ops/op.h"
 #include "passes/analysis/mixed_hash.h"
 #include "passes/tensor/split_task.h"
 
@@ -69,7 +69,7 @@ std::set<std::string> WorkCoverage::ops_in(const Program& program) {
   std::set<std::string> ops;
   for (const OpSpec& spec : program.specs.all()) {
     const std::optional<SplitRule> rule = split_rule(spec);
-    if (rule && !rule->keeps_bits && spec.op != kAttentionOp.name) {
+    if (rule && !rule->keeps_bits && find_op(spec.op).family != OpFamily::kAttention) {
       ops.insert(spec.op);
     }
   }

@@ -21,7 +21,7 @@ namespace braid {
 class WorkCoverage {
  public:
   /// Ops whose tasks such passes cut: those of the program that have pieces of other bits
-  /// (SplitRule::keeps_bits). Not attention, half of which split_exchange makes a task of another
+  /// (SplitTraits::keeps_bits). Not attention, half of which split_exchange makes a task of another
   /// op.
   static std::set<std::string> ops_in(const Program& program);
 

@@ -41,7 +41,7 @@ struct SplitOpsOptions {
 /// because pieces are of features, over microbatches because these conflict.
 ///
 /// Counts tasks that are cut or moved. Without PassContext::cost_model it does nothing, nor to
-/// programs with context ranks. May change rounding, see SplitRule::keeps_bits. Place: behind
+/// programs with context ranks. May change rounding, see SplitTraits::keeps_bits. Place: behind
 /// bulk_overlap and what weaves jobs, which decide what runs beside what; in front of what moves
 /// reductions to where gradients are ready. Source: the plan of Paddle's pull request 57446
 /// (cost-driven splitting of a forward op beside a communication of the backward), which it did not
