@@ -204,7 +204,7 @@ void check_memory(const RunPlan& plan, const RunSpec& run, const RunMemory& memo
   }
   const Replanner replanner(plan, run, memory, *shortage);
   const auto fitting = find_fitting_setting(
-      run.config, plan.model.layers,
+      run.config, plan.model.layers.size(),
       [&](const RunConfig& changed) { return replanner.fitting_bytes(changed); });
   throw_config_error(
       "{}; {}", describe_shortage(*shortage),
