@@ -100,7 +100,7 @@ std::string describe_all_ranks(const RunSpec& run) {
   verify_kinds(run.mesh, kinds);
   return describe_layout(run) +
          fmt::format("verified  {} ranks, of {} kinds, fit together; {:.1f} s, peak memory {}\n",
-                     run.mesh.num_ranks(), kinds.num_kinds(), watch.seconds(),
+                     run.mesh.num_ranks(), kinds.alike.num_kinds(), watch.seconds(),
                      format_bytes(peak_process_bytes()));
 }
 

@@ -59,7 +59,7 @@ ShownCalls shown_in(std::string_view bytes) {
 std::optional<int> other_than_planned(const PlannedKinds& kinds,
                                       std::span<const ShownCalls> shown) {
   for (size_t rank = 0; rank < shown.size(); ++rank) {
-    const RankPlan& planned = *kinds.of_rank[rank];
+    const RankPlan& planned = kinds.of_rank(static_cast<int>(rank));
     const bool is_itself = planned.programs[kTrainProgram].rank == static_cast<int>(rank);
     if (is_itself && shown_calls(planned) != shown[rank]) {
       return static_cast<int>(rank);
@@ -140,7 +140,7 @@ void agree_on_programs(ProcessGroup& processes, const RunSpec& run, const RunPla
     for (const std::string& bytes : given) {
       shown.push_back(shown_in(bytes));
     }
-    kinds = plan_kinds(run, plan, first_of_kinds(shown));
+    kinds = plan_kinds(run, plan, alike_ranks(shown));
     other = other_than_planned(kinds, shown);
   }
   const std::string asked =
@@ -150,7 +150,7 @@ void agree_on_programs(ProcessGroup& processes, const RunSpec& run, const RunPla
   if (other) {
     const auto rank = static_cast<size_t>(*other);
     throw_config_error("the program of rank {} differs: {}; run the same braid on all hosts", rank,
-                       first_other_call(*kinds.of_rank[rank], calls[rank]));
+                       first_other_call(kinds.of_rank(*other), calls[rank]));
   }
   if (checks) {
     verify_kinds(plan.mesh, kinds);

@@ -41,7 +41,7 @@ RankCalls::RankCalls(const RankPrograms& ranks, std::vector<ProgramCalls> progra
 
 RankCalls::Meeting RankCalls::make_meeting(uint32_t rank_class,
                                            const ProgramCalls::Sequence& sequence) const {
-  const int rank = classes_.classes[rank_class].rank;
+  const int rank = first_rank(rank_class);
   const auto number = static_cast<uint32_t>(&sequence - calls_of(rank_class).sequences.data());
   Meeting meeting{.is_message = sequence.kind != CallKind::kCollective,
                   .ends = {},

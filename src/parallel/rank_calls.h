@@ -38,7 +38,9 @@ class RankCalls {
   RankCalls(const RankPrograms& ranks, std::vector<ProgramCalls> programs, RankClasses classes);
 
   const std::vector<RankClass>& classes() const { return classes_.classes; }
-  uint32_t class_of(int rank) const { return classes_.class_of[static_cast<size_t>(rank)]; }
+  const AlikeRanks& ranks() const { return classes_.ranks; }
+  uint32_t class_of(int rank) const { return classes_.ranks.kind_of[static_cast<size_t>(rank)]; }
+  int first_rank(uint32_t rank_class) const { return classes_.ranks.stand_ins[rank_class]; }
   const std::vector<ProgramCalls>& programs() const { return programs_; }
   const ProgramCalls& calls_of(uint32_t rank_class) const {
     return programs_[classes_.classes[rank_class].program];

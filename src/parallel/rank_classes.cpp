@@ -176,7 +176,7 @@ class RankClassifier {
     for (const GroupFacts& group : groups_) {
       std::vector<uint32_t> key{group.name, group.color};
       for (const int member : group.ranks) {
-        key.push_back(class_of_[static_cast<size_t>(member)]);
+        key.push_back(alike_.kind_of[static_cast<size_t>(member)]);
       }
       kind_of_.push_back(kinds.intern(std::move(key)));
     }
@@ -185,11 +185,10 @@ class RankClassifier {
 
   /// Splits classes whose ranks differ in the kinds of their groups, or in their places in groups
   /// in which members are addressed one by one.
-  uint32_t split_classes() {
-    VectorTable classes;
-    std::vector<uint32_t> split;
+  void split_classes() {
+    std::vector<std::vector<uint32_t>> keys;
     for (size_t rank = 0; rank < num_ranks(); ++rank) {
-      std::vector<uint32_t> key{class_of_[rank]};
+      std::vector<uint32_t>& key = keys.emplace_back(1, alike_.kind_of[rank]);
       const ProgramCalls& program = calls_of(rank);
       for (size_t use = 0; use < program.groups.size(); ++use) {
         key.push_back(kind_of_[groups_of_[rank][use]]);
@@ -197,37 +196,26 @@ class RankClassifier {
           key.push_back(position_in(rank, use));
         }
       }
-      split.push_back(classes.intern(std::move(key)));
     }
-    class_of_ = std::move(split);
-    return classes.size();
+    alike_ = alike_ranks(keys);
   }
 
   void refine() {
-    VectorTable programs;
-    for (const uint32_t program : ranks_.program_of) {
-      class_of_.push_back(programs.intern({program}));
-    }
-    uint32_t num_classes = programs.size();
+    alike_ = alike_ranks(ranks_.program_of);
     for (bool is_stable = false; !is_stable;) {
+      const size_t num_classes = alike_.num_kinds();
       find_kinds();
-      const uint32_t num_split = split_classes();
-      is_stable = num_split == num_classes;
-      num_classes = num_split;
+      split_classes();
+      is_stable = alike_.num_kinds() == num_classes;
     }
     num_kinds_ = find_kinds();
   }
 
   RankClasses result() const {
-    RankClasses classes;
-    classes.class_of = class_of_;
-    classes.num_group_kinds = num_kinds_;
-    for (size_t rank = 0; rank < num_ranks(); ++rank) {
-      if (class_of_[rank] < classes.classes.size()) {
-        continue;  // classes are numbered by their first ranks
-      }
+    RankClasses classes{.ranks = alike_, .classes = {}, .num_group_kinds = num_kinds_};
+    for (const int first : alike_.stand_ins) {
+      const auto rank = static_cast<size_t>(first);
       RankClass& it = classes.classes.emplace_back();
-      it.rank = static_cast<int>(rank);
       it.program = ranks_.program_of[rank];
       for (size_t use = 0; use < groups_of_[rank].size(); ++use) {
         const uint32_t group = groups_of_[rank][use];
@@ -248,7 +236,7 @@ class RankClassifier {
   std::vector<GroupFacts> groups_;
   std::map<std::pair<uint32_t, int>, uint32_t> by_first_;  // group of that name and first rank
   std::vector<std::vector<uint32_t>> groups_of_;           // by rank, by group with calls
-  std::vector<uint32_t> class_of_;                         // by rank
+  AlikeRanks alike_;                                       // as far as they are told apart
   std::vector<uint32_t> kind_of_;                          // by group
   uint32_t num_kinds_ = 0;
 };

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "parallel/alike_ranks.h"
 #include "parallel/communication_calls.h"
 #include "parallel/verify_ranks.h"
 
@@ -16,7 +17,6 @@ namespace braid {
 /// depends on time, the ranks of one class do the same at any moment, so one of them stands for
 /// all.
 struct RankClass {
-  int rank = 0;          ///< the first rank of the class
   uint32_t program = 0;  ///< index into RankPrograms::programs
   /// A group with calls, by their order in ProgramCalls::groups.
   struct GroupUse {
@@ -28,8 +28,8 @@ struct RankClass {
 };
 
 struct RankClasses {
-  std::vector<RankClass> classes;
-  std::vector<uint32_t> class_of;  ///< by rank
+  AlikeRanks ranks;                ///< its kinds are the classes
+  std::vector<RankClass> classes;  ///< by kind
   uint32_t num_group_kinds = 0;
 };
 

@@ -159,7 +159,7 @@ class RendezvousRun {
     constexpr size_t kMaxShown = 12;
     std::set<uint32_t> seen;
     std::vector<std::string> parts;
-    std::optional<Place> next = Place{calls_.classes()[lanes_[lane].rank_class].rank, lane};
+    std::optional<Place> next = Place{calls_.first_rank(lanes_[lane].rank_class), lane};
     while (next && parts.size() < kMaxShown && seen.insert(next->lane).second) {
       auto [text, holder] = describe(*next);
       parts.push_back(std::move(text));

@@ -78,7 +78,7 @@ EmulatedPeers emulated_peers(const SimulatedRun& run, int rank) {
   const RankPlan& planned = plan_of_rank(run.plan(), rank);
   const RankPrograms programs = run.rank_programs();
   const SimRank& simulated =
-      run.result().ranks.at(run.result().rank_of.at(static_cast<size_t>(rank)));
+      run.result().ranks.at(run.result().alike.kind_of.at(static_cast<size_t>(rank)));
   const std::span<const TaskTimes> times = times_of(programs, run.result(), simulated);
   const Program& program = planned.programs[kTrainProgram];
   check(times.size() == program.tasks.size(), "rank {} has {} tasks, its simulation {}", rank,

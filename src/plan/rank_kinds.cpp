@@ -17,18 +17,12 @@ int rank_of(const RankPlan& plan) {
   return plan.programs[kTrainProgram].rank;
 }
 
-/// Of the kinds, each once, in the order of their first ranks.
 RankPrograms programs_of(const Mesh& mesh, const PlannedKinds& kinds, size_t program) {
   RankPrograms result;
-  std::map<const RankPlan*, uint32_t> index;
-  for (const RankPlan* const plan : kinds.of_rank) {
-    const auto [found, is_new] =
-        index.try_emplace(plan, static_cast<uint32_t>(result.programs.size()));
-    if (is_new) {
-      result.programs.push_back(&plan->programs[program]);
-    }
-    result.program_of.push_back(found->second);
+  for (const RankPlan* const plan : kinds.of_kind) {
+    result.programs.push_back(&plan->programs[program]);
   }
+  result.program_of = kinds.alike.kind_of;
   take_groups_of(mesh, result);
   return result;
 }
@@ -39,21 +33,7 @@ RankPlan plan_alone(const RunSpec& run, int rank, bool verify) {
   return std::move(plan.ranks.front());
 }
 
-/// As `PlannedKinds::of_rank`, out of `planned`, which has the first rank of each kind.
-std::vector<const RankPlan*> by_first(std::span<const int> first,
-                                      const std::map<int, const RankPlan*>& planned) {
-  std::vector<const RankPlan*> of_rank;
-  for (const int rank : first) {
-    of_rank.push_back(planned.at(rank));
-  }
-  return of_rank;
-}
-
 }  // namespace
-
-size_t PlannedKinds::num_kinds() const {
-  return std::set<const RankPlan*>(of_rank.begin(), of_rank.end()).size();
-}
 
 ShownCalls shown_calls(const RankPlan& rank) {
   ShownCalls shown;
@@ -63,22 +43,13 @@ ShownCalls shown_calls(const RankPlan& rank) {
   return shown;
 }
 
-std::vector<int> first_of_kinds(std::span<const ShownCalls> shown) {
-  std::map<ShownCalls, int> first;
-  std::vector<int> by_rank;
-  for (const ShownCalls& calls : shown) {
-    by_rank.push_back(first.try_emplace(calls, static_cast<int>(by_rank.size())).first->second);
-  }
-  return by_rank;
-}
-
-PlannedKinds plan_kinds(const RunSpec& run, const RunPlan& plan, std::span<const int> first) {
+PlannedKinds plan_kinds(const RunSpec& run, const RunPlan& plan, AlikeRanks alike) {
   std::map<int, const RankPlan*> planned;
   for (const RankPlan& rank : plan.ranks) {
     planned.emplace(rank_of(rank), &rank);
   }
-  PlannedKinds kinds;
-  for (const int rank : std::set<int>(first.begin(), first.end())) {
+  PlannedKinds kinds{.alike = std::move(alike), .ranks = {}, .of_kind = {}};
+  for (const int rank : kinds.alike.stand_ins) {
     if (!planned.contains(rank)) {
       kinds.ranks.push_back(plan_alone(run, rank, /*verify=*/false));
     }
@@ -86,7 +57,9 @@ PlannedKinds plan_kinds(const RunSpec& run, const RunPlan& plan, std::span<const
   for (const RankPlan& rank : kinds.ranks) {
     planned.emplace(rank_of(rank), &rank);
   }
-  kinds.of_rank = by_first(first, planned);
+  for (const int rank : kinds.alike.stand_ins) {
+    kinds.of_kind.push_back(planned.at(rank));
+  }
   return kinds;
 }
 
@@ -110,11 +83,10 @@ PlannedKinds plan_every_rank(const RunSpec& run) {
       add(plan_alone(run, rank, /*verify=*/true));
     }
   }
-  std::map<int, const RankPlan*> planned;
+  kinds.alike = alike_ranks(shown);
   for (const RankPlan& rank : kinds.ranks) {
-    planned.emplace(rank_of(rank), &rank);
+    kinds.of_kind.push_back(&rank);
   }
-  kinds.of_rank = by_first(first_of_kinds(shown), planned);
   return kinds;
 }
 

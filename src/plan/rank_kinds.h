@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "plan/run_plan.h"
@@ -15,21 +14,22 @@ using ShownCalls = std::vector<uint64_t>;
 
 ShownCalls shown_calls(const RankPlan& rank);
 
-/// By rank: the first one of its kind. `shown` is by rank.
-std::vector<int> first_of_kinds(std::span<const ShownCalls> shown);
-
 /// One planned rank of each kind.
 struct PlannedKinds {
+  AlikeRanks alike;                      ///< ranks that show the same calls
   std::vector<RankPlan> ranks;           ///< that were planned for this
-  std::vector<const RankPlan*> of_rank;  ///< by rank of the run; in `ranks`, or in another plan
+  std::vector<const RankPlan*> of_kind;  ///< in `ranks`, or in another plan
 
-  size_t num_kinds() const;
+  /// Of the rank that stands for `rank`.
+  const RankPlan& of_rank(int rank) const {
+    return *of_kind[alike.kind_of[static_cast<size_t>(rank)]];
+  }
 };
 
-/// `first` is by rank, as of `first_of_kinds`: plans those of them that `plan` has not, without
-/// what checks against other ranks do not need (PlanOptions::verify). `plan` must outlive the
-/// result. Errors are `plan_run`'s.
-PlannedKinds plan_kinds(const RunSpec& run, const RunPlan& plan, std::span<const int> first);
+/// `alike` are ranks that show the same calls. Plans those that stand for others and that `plan`
+/// has not, without what checks against other ranks do not need (PlanOptions::verify). `plan` must
+/// outlive the result. Errors are `plan_run`'s.
+PlannedKinds plan_kinds(const RunSpec& run, const RunPlan& plan, AlikeRanks alike);
 
 /// Plans all ranks, each verified, and keeps one of each kind: time grows with the ranks of the
 /// run, memory with the kinds only. Errors are `plan_run`'s.

@@ -13,21 +13,12 @@
 namespace braid {
 namespace {
 
-using Place = std::tuple<int, int, int>;
+using Place = std::tuple<int, int, int, int, int>;
 
 Place place_of_rank(const Mesh& mesh, int rank) {
   const MeshPosition at = mesh.position(rank);
-  return {at.tensor, at.context, at.pipeline};
-}
-
-/// By rank: the first one with an equal hash.
-std::vector<int> first_of_equal(const std::vector<uint64_t>& hashes) {
-  std::map<uint64_t, int> first;
-  std::vector<int> by_rank;
-  for (const uint64_t hash : hashes) {
-    by_rank.push_back(first.try_emplace(hash, static_cast<int>(by_rank.size())).first->second);
-  }
-  return by_rank;
+  const ExpertPosition experts = mesh.expert_position(rank);
+  return {at.tensor, at.context, at.pipeline, experts.expert, experts.expert_tensor};
 }
 
 template <class OfRank>
@@ -54,9 +45,8 @@ RankPrograms rank_programs(const RunPlan& plan, size_t program) {
     by_stage.try_emplace(plan.mesh.position(it.rank).pipeline, i);
   }
   for (int rank = 0; rank < plan.mesh.num_ranks(); ++rank) {
-    const auto exact = by_rank.find(plan.stand_ins.empty() || by_rank.contains(rank)
-                                        ? rank
-                                        : plan.stand_ins[static_cast<size_t>(rank)]);
+    const bool has_stand_in = !plan.alike.empty() && !by_rank.contains(rank);
+    const auto exact = by_rank.find(has_stand_in ? plan.alike.stand_in(rank) : rank);
     const auto alike = by_place.find(place_of_rank(plan.mesh, rank));
     const auto stage = by_stage.find(plan.mesh.position(rank).pipeline);
     check(stage != by_stage.end(), "no rank of the stage of rank {} is planned", rank);
@@ -80,20 +70,19 @@ void take_groups_of(const Mesh& mesh, RankPrograms& ranks) {
 
 RunPlan plan_for_rank(const RunSpec& run, int rank, const GiveToAll& give_to_all) {
   std::vector<int> firsts = first_rank_of_stages(run.mesh);
-  std::vector<int> stand_ins;
+  AlikeRanks alike;
   if (run.is_scheduled) {
     const auto hash_of = [&](int of) {
       return structure_hash(
           plan_run(run, {.ranks = {of}, .schedule = false, .verify = false}).ranks.front());
     };
-    stand_ins =
-        first_of_equal(give_to_all ? give_to_all(hash_of(rank)) : of_all(run.mesh, hash_of));
-    firsts = stand_ins;
+    alike = alike_ranks(give_to_all ? give_to_all(hash_of(rank)) : of_all(run.mesh, hash_of));
+    firsts = alike.stand_ins;
   }
   std::set<int> planned(firsts.begin(), firsts.end());
   planned.insert(rank);
   const std::vector<int> in_order(planned.begin(), planned.end());
-  return plan_run(run, {.ranks = in_order, .stand_ins = stand_ins});
+  return plan_run(run, {.ranks = in_order, .alike = alike});
 }
 
 uint64_t structure_hash(const RankPlan& rank) {

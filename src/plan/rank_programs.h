@@ -12,7 +12,7 @@ namespace braid {
 
 /// The programs of all ranks of the run, by those that are planned: a rank that is not is taken to
 /// have the program of its stand-in; where none is known, that of the first planned one at its
-/// place in the tensor, context and pipeline dimensions, or else at its pipeline stage. `plan` must
+/// place in all dimensions but data, or else at its pipeline stage. `plan` must
 /// outlive the result and stay where it is. Throws InternalError if a stage has no planned rank.
 RankPrograms rank_programs(const RunPlan& plan, size_t program = kTrainProgram);
 
@@ -21,7 +21,7 @@ RankPrograms rank_programs(const RunPlan& plan, size_t program = kTrainProgram);
 void take_groups_of(const Mesh& mesh, RankPrograms& ranks);
 
 /// The ranks to plan for `schedule_plan`, so that these get the order that they have in the whole
-/// run: `ranks` and the first one of each place in the tensor, context and pipeline dimensions.
+/// run: `ranks` and the first one of each place in all dimensions but data.
 std::vector<int> ranks_to_schedule(const Mesh& mesh, std::vector<int> ranks);
 
 /// Hash of the programs of a rank but for its number and the ranks of its groups, whose sizes

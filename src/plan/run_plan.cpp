@@ -213,11 +213,11 @@ RunPlan plan_run(const RunSpec& run, const PlanOptions& given_options) {
                .parallel = run.parallel,
                .num_microbatches = run.num_microbatches,
                .ranks = {},
-               .stand_ins = options.stand_ins};
+               .alike = options.alike};
   std::vector<int> ranks = planned_ranks(options, plan.mesh);
   const size_t num_wanted = ranks.size();
   const bool is_ordered = run.is_scheduled && options.schedule;
-  if (is_ordered && !options.one_rank_per_stage && options.stand_ins.empty()) {
+  if (is_ordered && !options.one_rank_per_stage && options.alike.empty()) {
     ranks = ranks_to_schedule(plan.mesh, std::move(ranks));
   }
   check_program_size(run, ranks);

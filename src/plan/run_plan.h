@@ -8,6 +8,7 @@
 #include "ir/program.h"
 #include "memory/memory_plan.h"
 #include "model/model_spec.h"
+#include "parallel/alike_ranks.h"
 #include "parallel/mesh.h"
 #include "parallel/parameter_layout.h"
 #include "passes/runner.h"
@@ -36,8 +37,8 @@ struct RunPlan {
   ParallelOptions parallel;
   int64_t num_microbatches = 1;  ///< per rank and step
   std::vector<RankPlan> ranks;
-  /// As PlanOptions::stand_ins.
-  std::vector<int> stand_ins;
+  /// As PlanOptions::alike.
+  AlikeRanks alike;
 };
 
 struct PlanOptions {
@@ -51,9 +52,9 @@ struct PlanOptions {
   /// Plan only the first rank of each pipeline stage (`first_rank_of_stages`), which stands for
   /// those that hold other parts or copies of the same layers. Not together with `ranks`.
   bool one_rank_per_stage = false;
-  /// By rank of the run: a planned one whose programs are equal but for the ranks of their groups
-  /// (`structure_hash`). Empty: not known (see `rank_programs`).
-  std::vector<int> stand_ins = {};
+  /// Ranks whose programs are equal but for the ranks of their groups (`structure_hash`); those
+  /// that stand for others are planned. Empty: not known (see `rank_programs`).
+  AlikeRanks alike = {};
   /// False: orders that are chosen for all ranks at once (`is_scheduled`) are not.
   bool schedule = true;
   /// For passes that weigh costs, see PassContext; must have a device for every rank of the

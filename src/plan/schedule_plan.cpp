@@ -136,25 +136,25 @@ void note_unscheduled(RunPlan& plan, const OverlapConfig& overlap) {
 void schedule_kinds(RunPlan& plan, const RunSpec& run, const CostModel* cost_model, bool verify) {
   const std::vector<uint32_t> planned_of = rank_programs(plan).program_of;
   std::vector<RankPlan> planned = std::exchange(plan.ranks, {});
-  std::map<uint64_t, size_t> kinds;  // by hash: index into plan.ranks
-  std::vector<size_t> kind_of;       // by planned rank
+  std::vector<uint64_t> hashes;
   for (const RankPlan& rank : planned) {
-    const auto [kind, is_new] = kinds.try_emplace(structure_hash(rank), plan.ranks.size());
-    kind_of.push_back(kind->second);
-    if (is_new) {
-      plan.ranks.push_back(rank);
-    }
+    hashes.push_back(structure_hash(rank));
   }
-  const std::vector<int> stand_ins = std::exchange(plan.stand_ins, {});
-  for (const uint32_t of_rank : planned_of) {
-    plan.stand_ins.push_back(plan.ranks[kind_of[of_rank]].programs[kTrainProgram].rank);
+  const AlikeRanks kinds = alike_ranks(hashes);  // of planned ranks, by index
+  const AlikeRanks given = std::exchange(plan.alike, {});
+  for (const int index : kinds.stand_ins) {
+    plan.ranks.push_back(planned[static_cast<size_t>(index)]);
+    plan.alike.stand_ins.push_back(plan.ranks.back().programs[kTrainProgram].rank);
+  }
+  for (const uint32_t index : planned_of) {
+    plan.alike.kind_of.push_back(kinds.kind_of[index]);
   }
   schedule_plan(plan, run, cost_model, verify);
   for (size_t i = 0; i < planned.size(); ++i) {
-    take_order(plan.ranks[kind_of[i]], planned[i]);
+    take_order(plan.ranks[kinds.kind_of[i]], planned[i]);
   }
   plan.ranks = std::move(planned);
-  plan.stand_ins = stand_ins;
+  plan.alike = given;
 }
 
 }  // namespace braid

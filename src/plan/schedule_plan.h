@@ -31,7 +31,7 @@ void schedule_plan(RunPlan& plan, const RunSpec& run, const CostModel* cost_mode
 
 /// The same by one planned rank of each `structure_hash`: the others have programs equal to its
 /// own, and the same order. So it does not matter which of them are planned, where the rest have
-/// RunPlan::stand_ins.
+/// RunPlan::alike.
 void schedule_kinds(RunPlan& plan, const RunSpec& run, const CostModel* cost_model,
                     bool verify = true);
 

@@ -39,16 +39,16 @@ RankCalls calls_of(const RankPrograms& ranks, const CostModel& model) {
   return std::move(*calls);
 }
 
-SimResult empty_result(const RankPrograms& ranks, const RankCalls& calls, const SimPlan& plan) {
+SimResult empty_result(const RankCalls& calls, const SimPlan& plan) {
   SimResult result;
+  result.alike = calls.ranks();
   for (size_t i = 0; i < calls.classes().size(); ++i) {
-    result.ranks.push_back({.rank = calls.classes()[i].rank,
+    result.ranks.push_back({.rank = result.alike.stand_ins[i],
                             .program = calls.classes()[i].program,
                             .first_time = plan.classes()[i].first_task});
   }
-  for (int rank = 0; rank < ranks.num_ranks(); ++rank) {
-    result.rank_of.push_back(calls.class_of(rank));
-    ++result.ranks[result.rank_of.back()].num_ranks;
+  for (const uint32_t kind : result.alike.kind_of) {
+    ++result.ranks[kind].num_ranks;
   }
   result.times.resize(plan.num_tasks());
   return result;
@@ -62,7 +62,7 @@ class Simulator::State {
       : calls_(calls_of(ranks, model)),
         plan_(calls_, model),
         run_(plan_),
-        result_(empty_result(ranks, calls_, plan_)) {}
+        result_(empty_result(calls_, plan_)) {}
 
   const SimResult& run(const SimOptions& options) {
     for (SimRank& rank : result_.ranks) {
@@ -104,7 +104,7 @@ std::span<const TaskTimes> times_of(const RankPrograms& ranks, const SimResult& 
 
 RankTimeline simulated_timeline(const RankPrograms& ranks, const SimResult& result, int rank) {
   check(rank >= 0 && rank < ranks.num_ranks(), "rank {} of {}", rank, ranks.num_ranks());
-  const SimRank& its_class = result.ranks[result.rank_of[static_cast<size_t>(rank)]];
+  const SimRank& its_class = result.ranks[result.alike.kind_of[static_cast<size_t>(rank)]];
   RankTimeline timeline =
       task_timeline(*ranks.programs[its_class.program], times_of(ranks, result, its_class));
   timeline.rank = rank;

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "parallel/alike_ranks.h"
 #include "parallel/verify_ranks.h"
 #include "sim/cost_model.h"
 #include "trace/task_timeline.h"
@@ -51,10 +52,10 @@ struct SimRank {
 };
 
 struct SimResult {
-  int64_t step_ns = 0;            ///< end of the last task of all
-  std::vector<SimRank> ranks;     ///< distinct ranks, by the first of each kind
-  std::vector<uint32_t> rank_of;  ///< by rank of the run: index into `ranks`
-  std::vector<TaskTimes> times;   ///< by task of each of `ranks`
+  int64_t step_ns = 0;           ///< end of the last task of all
+  AlikeRanks alike;              ///< ranks of the run that cannot be told apart
+  std::vector<SimRank> ranks;    ///< one of each kind
+  std::vector<TaskTimes> times;  ///< by task of each of `ranks`
 };
 
 /// Simulates one set of programs, any number of times. The constructor matches calls, finds ranks

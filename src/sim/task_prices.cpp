@@ -49,14 +49,13 @@ Group TaskPricer::placed_group(uint32_t rank_class, uint32_t use) const {
 
 TaskPrice TaskPricer::comm_price(uint32_t rank_class, uint32_t sequence, const OpSpec& spec) {
   const ProgramCalls::Sequence& calls = calls_.calls_of(rank_class).sequences[sequence];
-  const RankClass& its_class = calls_.classes()[rank_class];
-  const RankClass::GroupUse& group = its_class.groups[calls.group];
+  const RankClass::GroupUse& group = calls_.classes()[rank_class].groups[calls.group];
   const bool is_message = calls.kind != CallKind::kCollective;
   const auto [found, is_new] =
       comm_[{group.kind, is_message ? group.position : RankCalls::kNone}].try_emplace(spec);
   if (is_new) {
     const Group placed = placed_group(rank_class, calls.group);
-    const ProgramComm comm = comm_of(model_, spec, its_class.rank, placed);
+    const ProgramComm comm = comm_of(model_, spec, calls_.first_rank(rank_class), placed);
     found->second = {.work_ns = std::min(comm.cost.ns, kMaxWorkNs),
                      .unit = SimUnit::kLinks,
                      .family = OpFamily::kCommunication,

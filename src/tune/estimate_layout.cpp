@@ -7,6 +7,7 @@
 
 #include "config/validate.h"
 #include "parallel/mesh.h"
+#include "parallel/parameter_domain.h"
 #include "parallel/pipeline_layout.h"
 
 namespace braid {
@@ -16,23 +17,22 @@ double bytes_of(const std::string& dtype) {
   return static_cast<double>(dtype_bytes(choice<DType>(dtype)));
 }
 
-/// Ranks that hold one copy of the state in shards.
-double num_shards(const Layout& layout) {
-  const int64_t ranks = layout.data * layout.context / layout.shard_replicas;
-  return layout.shard == ShardKind::kNone ? 1 : static_cast<double>(ranks);
-}
-
-/// Whether gradients are reduced behind every microbatch.
-bool shards_gradients(const Layout& layout) {
-  return layout.shard == ShardKind::kGradients || layout.shard == ShardKind::kParameters;
-}
-
 Mesh mesh_of(const Layout& layout) {
   return Mesh({.tensor = static_cast<int>(layout.tensor),
                .context = static_cast<int>(layout.context),
                .data = static_cast<int>(layout.data),
                .pipeline = static_cast<int>(layout.pipeline),
                .replicas = static_cast<int>(layout.shard_replicas)});
+}
+
+/// How the ranks share the weights. Every unit is estimated as one of dense parameters.
+ParameterDomain domain_of(const Layout& layout) {
+  return parameter_domains(mesh_of(layout), {.shard = layout.shard}, /*has_experts=*/false).front();
+}
+
+/// Whether gradients are reduced behind every microbatch.
+bool shards_gradients(const Layout& layout) {
+  return layout.shard == ShardKind::kGradients || layout.shard == ShardKind::kParameters;
 }
 
 /// Communication that may hide under compute.
@@ -161,17 +161,17 @@ LayoutEstimator::DataTimes LayoutEstimator::data_times(const Layout& layout, dou
                          .ns);
   };
   const double grad_bytes = elems * grad_bytes_;
-  const bool sharded = layout.shard != ShardKind::kNone;
+  const ParameterDomain domain = domain_of(layout);
   DataTimes times;
-  if (sharded) {
-    times.reduce_ns =
-        price(CommKind::kReduceScatter, "gradient.shard", grad_bytes) +
-        price(CommKind::kAllReduce, "gradient.replica", grad_bytes / num_shards(layout));
-    times.gather_ns = price(CommKind::kAllGather, "gradient.shard", elems * compute_bytes_);
+  if (domain.shard != ShardKind::kNone) {
+    times.reduce_ns = price(CommKind::kReduceScatter, domain.shard_group, grad_bytes) +
+                      price(CommKind::kAllReduce, domain.replica_group,
+                            grad_bytes / static_cast<double>(domain.num_shards));
+    times.gather_ns = price(CommKind::kAllGather, domain.shard_group, elems * compute_bytes_);
   } else {
-    times.reduce_ns = price(CommKind::kAllReduce, "gradient", grad_bytes);
+    times.reduce_ns = price(CommKind::kAllReduce, domain.gradient_group, grad_bytes);
   }
-  const GroupPlacement place = place_group(cluster, mesh.group("gradient", 0).ranks);
+  const GroupPlacement place = place_group(cluster, mesh.group(domain.gradient_group, 0).ranks);
   const double inter = cluster.inter_node.bytes_per_s * place.fewest_per_node;
   const double part =
       place.num_nodes == 1 ? 1.0 : std::min(1.0, inter / cluster.intra_node.bytes_per_s);
@@ -193,7 +193,7 @@ double LayoutEstimator::rank_bytes(const Layout& layout, const LayerPrices& pric
   const double elems = parameters_of(layout, prices, slices, rank);
   const double largest = largest_layer(parts.layers, prices);
   const double unit = std::max(largest, parts.ends * prices.ends.parameters);
-  const double shards = num_shards(layout);
+  const double shards = static_cast<double>(domain_of(layout).num_shards);
   const double bytes = compute_bytes_;
   const bool has_main_weights =
       bytes < 4 || layout.shard == ShardKind::kOptimizer || layout.shard == ShardKind::kGradients;
@@ -266,7 +266,7 @@ double LayoutEstimator::update_ns(const Layout& layout, const LayerPrices& price
   const RankParts parts = parts_of(schedule_of(config_, layout), slices, rank);
   return (sum_of(parts.layers, prices, &PartPrice::update_ns) +
           parts.ends * prices.ends.update_ns) /
-         num_shards(layout);
+         static_cast<double>(domain_of(layout).num_shards);
 }
 
 /// What sums and gathers of whole weights, once a step, add to the last backward of the rank and

@@ -28,11 +28,11 @@ std::vector<ShownCalls> shown_by(const RunPlan& whole) {
 
 /// The rank of each kind that stands for a rank makes the same calls, whoever plans it.
 void expect_kinds_of(const PlannedKinds& kinds, const RunPlan& whole) {
-  ASSERT_EQ(kinds.of_rank.size(), whole.ranks.size());
+  ASSERT_EQ(kinds.alike.kind_of.size(), whole.ranks.size());
   for (size_t rank = 0; rank < whole.ranks.size(); ++rank) {
     SCOPED_TRACE(fmt::format("rank {}", rank));
     for (const size_t program : {kTrainProgram, kEvalProgram}) {
-      EXPECT_EQ(call_lines(kinds.of_rank[rank]->programs[program]),
+      EXPECT_EQ(call_lines(kinds.of_rank(static_cast<int>(rank)).programs[program]),
                 call_lines(whole.ranks[rank].programs[program]));
     }
   }
@@ -43,15 +43,15 @@ TEST(RankKinds, OneOfEachStandsForAll) {
     const RandomRun run = random_run(seed);
     SCOPED_TRACE(fmt::format("seed {}: {}", seed, run.words));
     const RunPlan whole = plan_run(resolve_run(run.config, 0));
-    const std::vector<int> first = first_of_kinds(shown_by(whole));
+    const AlikeRanks alike = alike_ranks(shown_by(whole));
     const RunPlan part = plan_for_rank(resolve_run(run.config, 0), 0);
-    const PlannedKinds kinds = plan_kinds(resolve_run(run.config, 0), part, first);
+    const PlannedKinds kinds = plan_kinds(resolve_run(run.config, 0), part, alike);
     expect_kinds_of(kinds, whole);
     verify_kinds(whole.mesh, kinds);
     const PlannedKinds every = plan_every_rank(resolve_run(run.config, 0));
     expect_kinds_of(every, whole);
-    EXPECT_EQ(every.num_kinds(), kinds.num_kinds());
-    EXPECT_EQ(every.ranks.size(), every.num_kinds());
+    EXPECT_EQ(every.alike.num_kinds(), kinds.alike.num_kinds());
+    EXPECT_EQ(every.ranks.size(), every.alike.num_kinds());
     verify_kinds(whole.mesh, every);
   }
 }
@@ -63,8 +63,8 @@ TEST(RankKinds, AreFewHoweverManyTheRanks) {
                                             "shard=optimizer train.global_batch=32",
                                             4 * std::stoi(data))});
     const PlannedKinds kinds = plan_every_rank(resolve_run(config, 0));
-    EXPECT_EQ(kinds.of_rank.size(), static_cast<size_t>(4 * std::stoi(data)));
-    EXPECT_LE(kinds.num_kinds(), 12u) << data;
+    EXPECT_EQ(kinds.alike.kind_of.size(), static_cast<size_t>(4 * std::stoi(data)));
+    EXPECT_LE(kinds.alike.num_kinds(), 12u) << data;
   }
 }
 

@@ -147,7 +147,7 @@ TEST(PlanForRank, LearnsFromAllRanksWhatNobodyTells) {
   config.overlap.list_schedule = true;
   const RunPlan part = plan_for_rank(resolve_run(config, 0), 3);
   ASSERT_EQ(part.ranks.size(), 3u);  // of the first of each stage, and itself
-  EXPECT_EQ(part.stand_ins, (std::vector<int>{0, 0, 2, 2}));
+  EXPECT_EQ(part.alike, (AlikeRanks{.kind_of = {0, 0, 1, 1}, .stand_ins = {0, 2}}));
   EXPECT_TRUE(plan_of_rank(part, 3).programs ==
               plan_of_rank(plan_run(resolve_run(config, 0)), 3).programs);
 }

@@ -133,7 +133,7 @@ class SimulateLinks : public testing::Test {
     std::vector<std::vector<std::pair<int64_t, int64_t>>> times(3);
     for (size_t rank = 0; rank < 3; ++rank) {
       for (const TaskTimes& one :
-           braid::times_of(ranks, result, result.ranks[result.rank_of[rank]])) {
+           braid::times_of(ranks, result, result.ranks[result.alike.kind_of[rank]])) {
         times[rank].emplace_back(one.start_ns, one.end_ns);
       }
     }
