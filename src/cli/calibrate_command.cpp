@@ -93,8 +93,7 @@ int64_t num_ranks(const CalibrateArguments& arguments, const RunConfig& config,
 std::vector<RunSpec> runs_of(const CalibrateArguments& arguments) {
   std::vector<RunSpec> runs;
   for (const std::string& path : arguments.configs) {
-    const PlannedConfig planned =
-        load_planned_config({.path = path, .overrides = arguments.overrides});
+    const PlannedConfig planned = load_planned_config(path, arguments.overrides);
     const RunConfig& first = runs.empty() ? planned.config : runs.front().config;
     if (planned.config.train.dtype != first.train.dtype ||
         planned.config.runtime.repeatable != first.runtime.repeatable) {

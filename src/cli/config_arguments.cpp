@@ -1,12 +1,8 @@
 #include "cli/config_arguments.h"
 
 #include <CLI/CLI.hpp>
-#include <utility>
 
-#include "config/load.h"
 #include "config/reference.h"
-#include "config/validate.h"
-#include "data/tokenizer.h"
 
 namespace braid {
 
@@ -26,18 +22,8 @@ void add_config_arguments(CLI::App& command, ConfigArguments& arguments) {
                            "Explain every key of a run file and exit");
 }
 
-int64_t tokenizer_vocabulary(const RunConfig& config) {
-  const bool has_vocabulary =
-      !config.model.preset.empty() || config.model.vocabulary.value_or(0) > 0;
-  return has_vocabulary ? 0 : load_tokenizer(config.data.tokenizer)->vocabulary_size();
-}
-
 PlannedConfig load_planned_config(const ConfigArguments& arguments) {
-  RunConfig config = load_config(arguments.path, arguments.overrides);
-  validate(config);
-  config = resolved(std::move(config));
-  const int64_t vocabulary = tokenizer_vocabulary(config);
-  return {.config = std::move(config), .tokenizer_vocabulary = vocabulary};
+  return load_planned_config(arguments.path, arguments.overrides);
 }
 
 }  // namespace braid

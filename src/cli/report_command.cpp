@@ -57,7 +57,7 @@ std::vector<RunReport> compare_with_prediction(const ReportArguments& arguments,
   const MeasuredSteps measured = measured_steps(run, arguments.run);
   const std::string folder = run_folder(arguments.run);
   const auto [config, vocabulary] =
-      load_planned_config({.path = (fs::path(folder) / "config.toml").string(), .overrides = {}});
+      load_planned_config((fs::path(folder) / "config.toml").string());
   const auto model = with_links_of_run(
       load_cost_model(arguments.cost, static_cast<int>(config.parallel.ranks)), config.links);
   const SimulatedRun simulated(resolve_run(config, vocabulary), *model,

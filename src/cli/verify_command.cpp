@@ -1,42 +1,16 @@
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <memory>
-#include <utility>
 
 #include "base/errors.h"
 #include "cli/commands.h"
 #include "cli/config_arguments.h"
 #include "cli/validators.h"
 #include "plan/describe_layout.h"
-#include "plan/run_spec.h"
 #include "runtime/engine.h"
-#include "verify/verify_layout.h"
+#include "verify/run_to_verify.h"
 
 namespace braid {
 namespace {
-
-// Gradients in f64: sums over ranks are in another order than on one rank. Losses in the dtype of
-// the run, or of what gradients cross between ranks in: a few roundings of that dtype after three
-// updates.
-constexpr double kGradientTolerance = 1e-10;
-
-double loss_tolerance(const RunSpec& run) {
-  const bool rounds_to_bf16 =
-      run.dtype == DType::kBF16 || run.parallel.reduce_dtype == DType::kBF16;
-  return rounds_to_bf16 ? 2e-2 : 1e-5;
-}
-
-/// The run as it is. Throws ConfigError for a layout that only another model could have.
-RunConfig possible(PlannedConfig loaded) {
-  resolve_run(loaded.config, loaded.tokenizer_vocabulary);
-  return std::move(loaded.config);
-}
-
-const TensorDifference& worst_of(const std::vector<TensorDifference>& tensors) {
-  return *std::max_element(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) {
-    return a.difference < b.difference;
-  });
-}
 
 std::string describe(const LayoutComparison& comparison) {
   const TensorDifference& gradient = worst_of(comparison.gradients);
@@ -67,22 +41,6 @@ void require_equal(const LayoutComparison& comparison, double tolerance) {
       comparison.worst_loss(), tolerance);
 }
 
-/// Each rank is a few threads of this process.
-void check_ranks(const RunConfig& config) {
-  constexpr int64_t kMostRanks = 512;
-  if (config.parallel.ranks > kMostRanks) {
-    const int64_t two_data_ranks = 2 * config.parallel.ranks / config.parallel.data;
-    throw_config_error(
-        "parallel.ranks = {}: braid verify runs ranks as threads of this machine, at most {}; {}",
-        config.parallel.ranks, kMostRanks,
-        two_data_ranks <= kMostRanks
-            ? fmt::format(
-                  "two data ranks are enough: --set parallel.data=2 --set parallel.ranks={}",
-                  two_data_ranks)
-            : "set fewer tensor, context or pipeline ranks");
-  }
-}
-
 }  // namespace
 
 void add_verify_command(CLI::App& app, const Console& console) {
@@ -104,12 +62,10 @@ void add_verify_command(CLI::App& app, const Console& console) {
       "parallel.pipeline=2");
   command->callback([arguments, &console] {
     const auto planned = load_planned_config(arguments->config);
-    check_ranks(planned.config);
-    const RunConfig config = shrunken(possible(planned));
-    const RunSpec run = resolve_run(config, 0);
+    const RunSpec run = run_to_verify(planned.config, planned.tokenizer_vocabulary);
     console.print(describe_layout(run));
     arguments->options.threads_per_rank =
-        threads_per_rank(config.runtime.threads, config.parallel.ranks);
+        threads_per_rank(run.config.runtime.threads, run.config.parallel.ranks);
     const LayoutComparison comparison = compare_with_one_rank(run, arguments->options);
     console.print(describe(comparison));
     require_equal(comparison, loss_tolerance(run));

@@ -114,6 +114,7 @@ class TrainingRun {
   static TrainerOptions silent(TrainerOptions options) {
     options.print = [](std::string_view) {};
     options.terminal = false;
+    options.on_step = {};
     return options;
   }
 
@@ -245,6 +246,9 @@ class TrainingRun {
     }
     if (leads()) {
       log_->step(record);
+    }
+    if (options_.on_step) {
+      options_.on_step(record);
     }
     check_finite(step, result);
   }

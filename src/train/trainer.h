@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "config/run_config.h"
+#include "report/records.h"
 
 namespace braid {
 
@@ -18,6 +19,8 @@ struct TrainerOptions {
   std::function<void(std::string_view)>
       print;              ///< receives everything meant for the terminal, "\n" included
   bool terminal = false;  ///< `print` goes to a terminal: draw a progress bar unless told otherwise
+  /// Called after each step, by the first process of several.
+  std::function<void(const StepRecord&)> on_step = {};
   std::function<bool()> stop_requested;  ///< asked after each step; true: save and return (SIGTERM)
   std::optional<int64_t>
       stop_after_step;  ///< save and return after this step as if asked to stop then

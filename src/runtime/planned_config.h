@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "config/run_config.h"
+
+namespace braid {
+
+/// A run as it would be planned, and the size of its tokenizer's vocabulary.
+struct PlannedConfig {
+  RunConfig config;  ///< validated and resolved
+  int64_t tokenizer_vocabulary = 0;
+};
+
+/// The size of the tokenizer's vocabulary; 0 where preset or key gives the model's. Throws
+/// ConfigError and DataError for its file.
+int64_t tokenizer_vocabulary(const RunConfig& config);
+
+/// `load_config`, checked and resolved. Opens the tokenizer only where neither preset nor key gives
+/// the size of the vocabulary. Throws ConfigError, and DataError for the files.
+PlannedConfig load_planned_config(const std::string& path,
+                                  std::span<const std::string> overrides = {});
+
+}  // namespace braid
