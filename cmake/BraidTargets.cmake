@@ -46,7 +46,9 @@ function(braid_library name)
 endfunction()
 
 # Every program that starts threads: what the TSan build makes and runs.
-add_custom_target(braid_threaded_tests)
+if(BRAID_TESTS)
+  add_custom_target(braid_threaded_tests)
+endif()
 
 # braid_tests(NAME [FOLDER path] [DEPS targets...] [LABELS labels...] [COST seconds] [NO_THREADS patterns...])
 # Test program braid_NAME_tests out of all *_test.cpp of tests/FOLDER (default: NAME) and below, registered with ctest as NAME.
