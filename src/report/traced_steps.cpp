@@ -52,7 +52,7 @@ void read_parts(const Json& json, std::array<CommunicationSummary, kCount>& part
   }
 }
 
-std::string_view kind_name(size_t kind) {
+std::string_view op_kind_name(size_t kind) {
   return group_kind_name(static_cast<GroupKind>(kind));
 }
 
@@ -69,7 +69,7 @@ StepSummary summary_in(const Json& json) {
                       .by_group = {},
                       .by_phase = {},
                       .ops = {}};
-  read_parts(json.at("by_group"), summary.by_group, kind_name);
+  read_parts(json.at("by_group"), summary.by_group, op_kind_name);
   read_parts(json.at("by_phase"), summary.by_phase, phase_name_at);
   for (const Json& op : json.at("ops")) {
     summary.ops.push_back({.op = op.at("op").get<std::string>(),
@@ -106,7 +106,7 @@ Json summary_json(const StepSummary& summary) {
           {"copy_ns", whole(summary.copy_ns)},
           {"idle_ns", whole(summary.idle_ns)},
           {"communication", communication_json(summary.communication)},
-          {"by_group", parts_json(summary.by_group, kind_name)},
+          {"by_group", parts_json(summary.by_group, op_kind_name)},
           {"by_phase", parts_json(summary.by_phase, phase_name_at)},
           {"ops", std::move(ops)}};
 }

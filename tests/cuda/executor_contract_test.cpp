@@ -27,7 +27,7 @@ INSTANTIATE_TEST_SUITE_P(Cuda, ExecutorContract,
                                            cuda_kind("GraphPoisoned", {.poison_step_arena = true}),
                                            cuda_kind("Eager", {.mode = CudaStepMode::kEager}),
                                            cuda_kind("OneByOne", {.sync_each_task = true})),
-                         kind_name);
+                         executor_kind_name);
 
 }  // namespace
 }  // namespace braid

@@ -32,7 +32,7 @@ INSTANTIATE_TEST_SUITE_P(Cpu, ExecutorContract,
                                            deferred(cpu_kind("OneWorker", {})),
                                            cpu_kind("ThreeWorkersPoisoned",
                                                     {.num_workers = 3, .poison_step_arena = true})),
-                         kind_name);
+                         executor_kind_name);
 
 }  // namespace
 }  // namespace braid

@@ -200,7 +200,7 @@ TEST(HfConfig, AnyFlippedByteIsReadOrRefused) {
       std::string bad = good;
       bad[random() % bad.size()] = static_cast<char>(random());
       try {
-        EXPECT_GE(parse(bad).model.layers, 1);
+        EXPECT_GE(parse(bad).model.layers.size(), 1);
       } catch (const DataError&) {
       }
     }

@@ -38,7 +38,7 @@ std::vector<StageSlice> three_stages() {
 TEST(StageParameters, OfTheWholeModelAreAll) {
   for (const ModelStyle& style : {kLlamaStyle, kGpt2Style}) {
     for (const bool tied : {false, true}) {
-      const ModelSpec spec = model(family, tied);
+      const ModelSpec spec = model(style, tied);
       EXPECT_EQ(names(stage_parameters(spec, whole_model(spec))), names(model_parameters(spec)));
       EXPECT_FALSE(has_embedding_copy(spec, whole_model(spec)));
     }
@@ -47,7 +47,7 @@ TEST(StageParameters, OfTheWholeModelAreAll) {
 
 TEST(StageParameters, OfAllStagesAreTheModelInOrder) {
   for (const ModelStyle& style : {kLlamaStyle, kGpt2Style}) {
-    const ModelSpec spec = model(family, false);
+    const ModelSpec spec = model(style, false);
     std::vector<std::string> all;
     for (const StageSlice& stage : three_stages()) {
       for (const std::string& name : names(stage_parameters(spec, stage))) {

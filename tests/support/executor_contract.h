@@ -10,4 +10,4 @@
 /// The contract of backends/executor.h as tests. A test program of an executor includes this header
 /// and instantiates the suite:
 ///   INSTANTIATE_TEST_SUITE_P(Cpu, ExecutorContract, ::testing::Values(ExecutorKind{...}),
-///   kind_name);
+///   executor_kind_name);

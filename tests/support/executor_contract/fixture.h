@@ -22,7 +22,7 @@ struct ExecutorKind {
   std::string skip_reason = {};
 };
 
-inline std::string kind_name(const ::testing::TestParamInfo<ExecutorKind>& info) {
+inline std::string executor_kind_name(const ::testing::TestParamInfo<ExecutorKind>& info) {
   return info.param.name;
 }
 
