@@ -143,8 +143,8 @@ class Registry {
 };
 
 const Registry& registry() {
-  static const Registry registry;
-  return registry;
+  static const Registry kRegistry;
+  return kRegistry;
 }
 
 }  // namespace

@@ -249,6 +249,8 @@ ScheduleOptions schedule_options(const Mesh& mesh, const ParallelOptions& option
 
 UnitRange owned_range(const ParameterLayout& layout, size_t unit,
                       std::span<const int64_t> shard_indices) {
+  check(shard_indices.size() == layout.domains.size(), "{} shard indices of {} domains",
+        shard_indices.size(), layout.domains.size());
   const ParameterUnit& facts = layout.units[unit];
   const int64_t num_shards = layout.domain_of(unit).num_shards;
   const int64_t index = shard_indices[facts.domain];

@@ -173,7 +173,7 @@ std::vector<Pass> all_ranks_passes(std::vector<Pass> passes) {
   return keep_if(std::move(passes), true);
 }
 
-AddedPass add_pass(MakePass make, PassSide side, std::string_view neighbour) {
+AddedPass add_pass(const MakePass& make, PassSide side, std::string_view neighbour) {
   const Addition addition{.make = make, .side = side, .neighbour = std::string(neighbour)};
   std::vector<Pass> passes = default_pipeline();
   insert(make({}), addition, passes);  // throws here and not when a run is planned

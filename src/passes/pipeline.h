@@ -50,6 +50,6 @@ class AddedPass {
 /// search. Names that it refers to must outlive it. Throws ConfigError if there is no such
 /// neighbour, if the name is taken, or if a pass over all ranks would come in front of one that is
 /// not, or the other way round.
-[[nodiscard]] AddedPass add_pass(MakePass make, PassSide side, std::string_view neighbour);
+[[nodiscard]] AddedPass add_pass(const MakePass& make, PassSide side, std::string_view neighbour);
 
 }  // namespace braid

@@ -49,8 +49,8 @@ std::array<CommOp, kNumCommKinds> ops_by_kind() {
 }
 
 const Communication& communication_of(CommKind kind) {
-  static const std::array<CommOp, kNumCommKinds> ops = ops_by_kind();
-  return *find_op(ops[static_cast<size_t>(kind)]).communication;
+  static const std::array<CommOp, kNumCommKinds> kOps = ops_by_kind();
+  return *find_op(kOps[static_cast<size_t>(kind)]).communication;
 }
 
 int64_t operand_size_bytes(const OperandSpec& operand) {

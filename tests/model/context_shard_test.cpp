@@ -103,6 +103,7 @@ TEST(ContextShard, ZigzagGivesAllRingRanksTheSameWork) {
 
 ModelSpec model(int64_t heads, int64_t kv_heads) {
   ModelSpec spec;
+  spec.layers = 1;
   spec.heads = heads;
   spec.kv_heads = kv_heads;
   spec.ffn = 8;

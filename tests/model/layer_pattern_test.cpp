@@ -64,7 +64,7 @@ TEST(LayerPattern, ASampleHasOfEachKindItsShare) {
   const LayerPattern layers = LayerPattern::parse("(attention mlp)*12 attention+mlp");
   const LayerPattern sample = layers.sample(8);
   EXPECT_EQ(sample.size(), 8);
-  EXPECT_EQ(sample.text(), "attention mlp attention mlp attention mlp*2 attention+mlp");
+  EXPECT_EQ(sample.text(), "attention mlp attention mlp attention*2 mlp attention+mlp");
   EXPECT_EQ(layers.sample(100), layers);
   EXPECT_EQ(LayerPattern(32).sample(8), LayerPattern(8));
   EXPECT_EQ(layers.sample(1).kinds().size(), 3u);  // no kind is left out

@@ -142,6 +142,7 @@ TEST_F(Checkpointing, ManyWritersMakeTheSameState) {
 
 ModelSpec small_llama() {
   ModelSpec spec = small_gpt2();
+  spec.style = kLlamaStyle;
   spec.qkv_bias = false;
   return spec;
 }

@@ -20,6 +20,7 @@
 #include "ops/autodiff.h"
 #include "ops/operand_checker.h"
 #include "parallel/expand.h"
+#include "parallel/parameter_domain.h"
 #include "parallel/unit_buffers.h"
 #include "passes/remove_identities.h"
 #include "support/kernel_harness.h"
@@ -122,7 +123,10 @@ class StageRank {
     ProgramGroups groups(builder, mesh, rank);
     const StreamId stream = builder.add_stream({.name = "compute", .kind = StreamKind::kCompute});
     TaskWriter writer(builder, groups, stream);
-    UnitBuffers units(writer, layout_, {.dtype = options_.dtype, .persistent_grads = true});
+    UnitBuffers units(writer, layout_,
+                      {.dtype = options_.dtype,
+                       .shard_indices = shard_indices(mesh, rank, layout_.domains),
+                       .persistent_grads = true});
     StageExpander::Bindings bindings{.units = &units, .io = {}};
     for (const Value& value : graph_.values) {
       if (value.kind == ValueKind::kInput || value.kind == ValueKind::kOutput) {

@@ -50,7 +50,8 @@ OverlapChange site_change(std::string site, MethodText method) {
 }
 
 /// Of a column-parallel linear: the products of its backward share one sum.
-OverlapChange column_change(const std::string& name, MethodText dgrad, MethodText wgrad) {
+OverlapChange column_change(const std::string& name, const MethodText& dgrad,
+                            const MethodText& wgrad) {
   return [=](OverlapConfig& overlap) {
     if (overlap.tp_comm_overlap) {
       set_site(overlap, name + std::string(kDgrad), dgrad);
