@@ -26,7 +26,10 @@ step() { printf '\n== %s\n' "$*"; }
 
 step "Packages and build"
 ./scripts/setup.sh
-cmake --preset release >/dev/null
+# Only what the first run needs: sources compiled up to ten as one file, and kernels for a GPU only where there is one.
+cuda=OFF
+if nvidia-smi -L >/dev/null 2>&1; then cuda=AUTO; fi
+cmake --preset release -D BRAID_UNITY=. -D BRAID_TESTS=OFF -D BRAID_BENCH=OFF -D BRAID_CUDA=$cuda >/dev/null
 cmake --build --preset release --target braid
 braid=build/release/braid
 
