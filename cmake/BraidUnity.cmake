@@ -19,11 +19,13 @@ function(braid_compiled_targets folder result)
   set(${result} ${compiled} PARENT_SCOPE)
 endfunction()
 
-# braid_unity(REGEX): groups the C++ sources of all targets whose names match. Those with options of their own stay alone.
+# braid_unity(REGEX): groups the C++ sources of all targets whose names match. Those with options of their own stay alone, and so
+# do those of the CUDA backend: NVIDIA's headers have names that clash with ours, which group_sources.py does not read.
 function(braid_unity regex)
   find_package(Python3 REQUIRED COMPONENTS Interpreter)
   braid_compiled_targets(${PROJECT_SOURCE_DIR} targets)
   list(FILTER targets INCLUDE REGEX ${regex})
+  list(REMOVE_ITEM targets braid_cuda)
   foreach(target ${targets})
     get_target_property(sources ${target} SOURCES)
     get_target_property(folder ${target} SOURCE_DIR)

@@ -9,7 +9,7 @@ namespace braid {
 namespace {
 
 using Block = StepValues::Block;
-using Value = StepValues::Value;
+using KeptValue = StepValues::Value;
 
 constexpr uint32_t kNone = StepValues::kNone;
 
@@ -87,7 +87,7 @@ class Planner {
   /// Whether only this block's tasks would notice that the buffer has been replaced. What an
   /// earlier task has begun to write can only be repeated with that task.
   bool is_private(uint32_t task, BufferId buffer) const {
-    const Value& value = values_.value(buffer);
+    const KeptValue& value = values_.value(buffer);
     if (value.block != values_.block_of(task) || value.is_shared ||
         program_.buffers[buffer.index()].placement != Placement::kDevice) {
       return false;
@@ -141,7 +141,7 @@ class Planner {
   bool is_kept_for(uint32_t task, BufferId buffer) const {
     const uint32_t block_index = values_.block_of(task);
     const Block& block = values_.blocks()[block_index];
-    const Value& value = values_.value(buffer);
+    const KeptValue& value = values_.value(buffer);
     const bool is_recomputed = plan_.is_recomputed[buffer.index()];
     return (is_recomputed && value.block == block_index) ||
            (!is_recomputed && value.is_kept() && value.last_backward >= block.first_dgrad) ||
