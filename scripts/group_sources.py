@@ -5,7 +5,8 @@
 
 Prints a line "group source" for each source, in their order; groups are numbered from 0. A source's own names are what it
 defines in unnamed namespaces, and its macros. Words are compared, not meanings: a name that is more than a source's own keeps
-sources apart for nothing, no more.
+sources apart for nothing, no more. A source with an own name that a header of src/ declares, too, is alone: another source of
+its group might include that header.
 """
 import argparse
 import pathlib
@@ -96,6 +97,19 @@ def used_names(tokens):
     return names
 
 
+DECLARED_TYPE = re.compile(r"^(?:class|struct|enum class|using|concept) (\w+)", re.M)
+DECLARED_FUNCTION = re.compile(r"^(?!using|namespace|struct|class|enum|#|return)\w[\w:<>,&* \[\]]*?[ &*](\w+)\(", re.M)
+
+
+def header_names(folder):
+    """Types and functions that headers below the folder declare in namespaces: what stands at the begin of a line."""
+    names = set()
+    for header in folder.rglob("*.h"):
+        code, _ = code_of(header.read_text())
+        names |= {*DECLARED_TYPE.findall(code), *DECLARED_FUNCTION.findall(code)}
+    return names
+
+
 class Source:
     def __init__(self, path):
         code, macros = code_of(pathlib.Path(path).read_text())
@@ -105,10 +119,14 @@ class Source:
         self.words = used_names(tokens) | self.own
 
 
-def groups_of(paths, most, kind=lambda path: None):
+def groups_of(paths, most, kind=lambda path: None, headers=pathlib.Path(__file__).resolve().parent.parent / "src"):
     """Lists of sources that can be one file, each of at most that many, and of one kind; the first that fits takes a source."""
-    groups = []
+    groups, alone = [], []
+    declared = header_names(headers)
     for source in map(Source, paths):
+        if source.own & declared:
+            alone.append([source.path])
+            continue
         fitting = (group for group in groups if len(group["paths"]) < most and group["kind"] == kind(source.path)
                    and not group["own"] & source.words and not group["words"] & source.own)
         group = next(fitting, None)
@@ -118,7 +136,7 @@ def groups_of(paths, most, kind=lambda path: None):
         group["own"] |= source.own
         group["words"] |= source.words
         group["paths"].append(source.path)
-    return [group["paths"] for group in groups]
+    return [group["paths"] for group in groups] + alone
 
 
 def main():

@@ -82,6 +82,14 @@ class GroupSources(unittest.TestCase):
     def test_groups_have_a_largest_size(self):
         self.assertEqual(self.groups("int a();", "int b();", "int c();", most=2), [[0, 1], [2]])
 
+    def test_a_source_with_a_name_that_a_header_declares_is_alone(self):
+        headers = self.folder / "headers"
+        headers.mkdir()
+        (headers / "shared.h").write_text("struct Shape {\n  int size(int axis);\n};\nint64_t ceil_div(int64_t a, int64_t b);\n")
+        paths = [self.source(text, f"{number}.cpp") for number, text in enumerate(
+            ["namespace { int ceil_div(int a, int b); }", "namespace { using Shape = int; }", "namespace { int size(int x); }", "int free();"])]
+        self.assertEqual(group_sources.groups_of(paths, 10, headers=headers), [[paths[2], paths[3]], [paths[0]], [paths[1]]])
+
 
 if __name__ == "__main__":
     unittest.main()
