@@ -101,7 +101,8 @@ TEST(ToToml, RoundTripsRandomConfigs) {
 TEST(ToToml, SaysWhatIsNotGiven) {
   RunConfig config;
   config.model.layers = 3;
-  EXPECT_THAT(to_toml(config), HasSubstr("layers = 3\n# pattern is not given\n# width is not given\n"));
+  EXPECT_THAT(to_toml(config),
+              HasSubstr("layers = 3\n# pattern is not given\n# width is not given\n"));
 }
 
 // Keys of mode = "manual" that another mode does not read are no answer to what a run does.
