@@ -128,13 +128,16 @@ inline constexpr auto kChoices<DecayShape> =
 
 /// The names alone, in the same order.
 template <class T>
-inline constexpr auto kChoiceNames = [] {
+constexpr auto names_of_choices() {
   std::array<std::string_view, kChoices<T>.size()> names;
   for (size_t i = 0; i < names.size(); ++i) {
     names[i] = kChoices<T>[i].first;
   }
   return names;
-}();
+}
+
+template <class T>
+inline constexpr auto kChoiceNames = names_of_choices<T>();
 
 /// The value of that name. Throws InternalError if there is none: `validate` has seen the name.
 template <class T>

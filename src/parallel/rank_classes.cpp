@@ -188,7 +188,7 @@ class RankClassifier {
   void split_classes() {
     std::vector<std::vector<uint32_t>> keys;
     for (size_t rank = 0; rank < num_ranks(); ++rank) {
-      std::vector<uint32_t>& key = keys.emplace_back(1, alike_.kind_of[rank]);
+      std::vector<uint32_t> key{alike_.kind_of[rank]};
       const ProgramCalls& program = calls_of(rank);
       for (size_t use = 0; use < program.groups.size(); ++use) {
         key.push_back(kind_of_[groups_of_[rank][use]]);
@@ -196,6 +196,7 @@ class RankClassifier {
           key.push_back(position_in(rank, use));
         }
       }
+      keys.push_back(std::move(key));
     }
     alike_ = alike_ranks(keys);
   }
