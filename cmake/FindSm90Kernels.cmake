@@ -27,7 +27,8 @@ find_package_handle_standard_args(Sm90Kernels
 
 if(Sm90Kernels_FOUND AND NOT TARGET braid::sm90_kernels)
   file(GLOB objects ${SM90_KERNELS_DIR}/*.o)
-  add_library(braid::sm90_kernels INTERFACE IMPORTED)
+  # GLOBAL: the rules of installation stand in another folder than who links it.
+  add_library(braid::sm90_kernels INTERFACE IMPORTED GLOBAL)
   set_target_properties(braid::sm90_kernels PROPERTIES
     INTERFACE_INCLUDE_DIRECTORIES ${SM90_KERNELS_DIR}
     INTERFACE_LINK_LIBRARIES "${objects};${SM90_KERNELS_DIR}/libcuda_dialect_runtime_static.a")
