@@ -12,11 +12,17 @@ enum class DType : uint8_t { kF64, kF32, kBF16, kF16, kF8E4M3, kF8E5M2, kI64, kI
 
 /// Bytes of one element.
 size_t dtype_bytes(DType dtype);
-/// Short name as used in program text and safetensors-like listings: "f32", "bf16", "i32", ...
+/// Short name in program text and listings: "f32", "bf16", "i32", ...
 std::string_view dtype_name(DType dtype);
 /// Inverse of `dtype_name`.
 std::optional<DType> parse_dtype(std::string_view name);
+/// Name in safetensors headers: "F32", "F8_E4M3", ...
+std::string_view safetensors_name(DType dtype);
+/// Inverse of `safetensors_name`.
+std::optional<DType> parse_safetensors_name(std::string_view name);
 bool is_floating_point(DType dtype);
+/// An element whose bits include all of these is NaN or infinity; 0 for types that have neither.
+uint64_t non_finite_bits(DType dtype);
 
 /// bfloat16 storage. Conversion from float rounds to nearest, ties to even; NaN stays NaN.
 struct BFloat16 {

@@ -25,29 +25,6 @@ constexpr size_t kHeaderAlignmentBytes = 8;
 constexpr std::string_view kMetadataKey = "__metadata__";
 constexpr size_t kMaxQuotedBytes = 80;
 
-struct DTypeName {
-  DType dtype;
-  std::string_view name;
-};
-
-constexpr std::array<DTypeName, 10> kDTypeNames = {{{DType::kF64, "F64"},
-                                                    {DType::kF32, "F32"},
-                                                    {DType::kBF16, "BF16"},
-                                                    {DType::kF16, "F16"},
-                                                    {DType::kF8E4M3, "F8_E4M3"},
-                                                    {DType::kF8E5M2, "F8_E5M2"},
-                                                    {DType::kI64, "I64"},
-                                                    {DType::kI32, "I32"},
-                                                    {DType::kU16, "U16"},
-                                                    {DType::kU8, "U8"}}};
-
-std::string_view safetensors_name(DType dtype) {
-  const auto found = std::find_if(kDTypeNames.begin(), kDTypeNames.end(),
-                                  [&](const DTypeName& entry) { return entry.dtype == dtype; });
-  check(found != kDTypeNames.end(), "dtype {} has no safetensors name", dtype_name(dtype));
-  return found->name;
-}
-
 std::optional<int64_t> product(int64_t a, int64_t b) {
   int64_t result = 0;
   return __builtin_mul_overflow(a, b, &result) ? std::nullopt : std::optional(result);
@@ -178,10 +155,8 @@ class HeaderReader {
 
   DType read_dtype(const std::string& title, const json& value) const {
     if (value.is_string()) {
-      for (const DTypeName& known : kDTypeNames) {
-        if (known.name == value.get_ref<const std::string&>()) {
-          return known.dtype;
-        }
+      if (const auto known = parse_safetensors_name(value.get_ref<const std::string&>())) {
+        return *known;
       }
     }
     fail("tensor {} has a dtype that is not supported: {}", title,

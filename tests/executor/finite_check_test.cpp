@@ -36,6 +36,20 @@ TYPED_TEST(FindNonFinite, FindsTheFirstNanOrInfinity) {
   EXPECT_EQ(find_in(std::vector<TypeParam>{}), std::nullopt);
 }
 
+TEST(FindNonFiniteBytes, ReadsTheBitsOfEightBitTypes) {
+  const auto find = [](std::vector<uint8_t> bytes, DType dtype) {
+    return find_non_finite(reinterpret_cast<const std::byte*>(bytes.data()),
+                           static_cast<int64_t>(bytes.size()), dtype);
+  };
+  EXPECT_EQ(find({0x00, 0x7E, 0xFE, 0x80}, DType::kF8E4M3), std::nullopt);  // 448 is the largest
+  EXPECT_EQ(find({0x00, 0x7F}, DType::kF8E4M3), 1);
+  EXPECT_EQ(find({0x7E, 0xFF}, DType::kF8E4M3), 1);
+  EXPECT_EQ(find({0x7B, 0xFB}, DType::kF8E5M2), std::nullopt);  // 57344 is the largest
+  EXPECT_EQ(find({0x7B, 0x7C}, DType::kF8E5M2), 1);             // infinity
+  EXPECT_EQ(find({0xFD, 0x7B}, DType::kF8E5M2), 0);             // NaN
+  EXPECT_EQ(find({0xFF, 0x7F}, DType::kU8), std::nullopt);
+}
+
 TEST(FindNonFiniteIntegers, KnowsThatIntegersAreFinite) {
   EXPECT_EQ(find_in(std::vector<int32_t>(5, -1)), std::nullopt);
   EXPECT_EQ(find_in(std::vector<int64_t>(5, -1)), std::nullopt);

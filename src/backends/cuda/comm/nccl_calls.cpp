@@ -13,7 +13,7 @@
 namespace braid {
 namespace {
 
-ncclDataType_t nccl_dtype(DType dtype) {
+ncclDataType_t summed_dtype(DType dtype) {
   switch (dtype) {
     case DType::kF64:
       return ncclFloat64;
@@ -25,6 +25,20 @@ ncclDataType_t nccl_dtype(DType dtype) {
       return ncclInt32;
     default:
       throw_internal_error("NCCL has no sums of dtype {}", dtype_name(dtype));
+  }
+}
+
+/// A call that only moves elements depends on their size alone.
+ncclDataType_t moved_dtype(DType dtype) {
+  switch (dtype_bytes(dtype)) {
+    case 1:
+      return ncclUint8;
+    case 2:
+      return ncclFloat16;
+    case 4:
+      return ncclInt32;
+    default:
+      return ncclInt64;
   }
 }
 
@@ -136,7 +150,7 @@ CudaKernel make_nccl_kernel(const OpSpec& spec, const CommCall& call, ncclComm_t
              .communicator = communicator,
              .place = place,
              .size = static_cast<int>(call.group->ranks.size()),
-             .dtype = nccl_dtype(call.dtype),
+             .dtype = call.sums() ? summed_dtype(call.dtype) : moved_dtype(call.dtype),
              .by_copies = is_by_nccl_copies(spec)};
   for (size_t i = 0; i < spec.operands.size(); ++i) {
     c.send_operand = reads(spec.operands[i].access) ? i : c.send_operand;
