@@ -1,5 +1,5 @@
-// Training with the next step launched before the one in front has ended: the same bits, files and
-// messages. The CPU has one step in flight; executors with two stand before it here.
+// Training with the next step launched before the current one has ended: the same bits, files and
+// messages. The CPU has one step in flight; these tests wrap it in executors that have two.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
