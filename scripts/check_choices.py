@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks that names of the run file are compared in front of `resolve_run` only.
+"""Checks that names of the run file are compared only before `resolve_run`.
 
     scripts/check_choices.py [root]
 

@@ -35,7 +35,7 @@ def code_of(text):
 
 
 def defined_by(since, token):
-    """The name, if any, that this token finishes or is, behind those of its statement so far, outside of round brackets."""
+    """The name, if any, that `token` defines or ends. `since`: the earlier tokens of its statement, outside of round brackets."""
     if since[:1] == ["template"]:
         since = since[max((at for at, word in enumerate(since) if word == ">"), default=len(since)):]
     before = since[-1] if since else ""
@@ -43,7 +43,7 @@ def defined_by(since, token):
         return {token}
     if is_type := bool(TYPE_WORDS.intersection(since)):
         is_alias = since[0] == "using" and token == "=" and "=" not in since
-    # What follows "=" is a value, and what follows "::" a member that is defined behind its class.
+    # A name after "=" is a value, and one after "::" is a member defined outside of its class.
     names_it = is_alias if is_type else token in "({[=;" and "=" not in since and "::" not in since[-2:-1]
     return {before} if names_it and is_word(before) and before not in NO_NAMES else set()
 

@@ -1,9 +1,9 @@
-"""Two hosts on one machine: network, names, processes and files of their own, which are gone when the process that made them is.
+"""Two hosts on one machine, each with its own network and name. They disappear when the process that made them ends.
 
-`run_isolated` runs a program in namespaces of its own (unshare), as their first process: when it ends, of whatever, the kernel ends
-all that it started and forgets what it mounted. In there, `Hosts` makes node1 and node2, each with a network namespace, a host name
-and an /etc/hosts, connected by a pair of virtual Ethernet devices. They share their files, as hosts of a cluster share some, and the
-numbers of processes. It needs root, or a kernel that lets users have namespaces.
+`run_isolated` runs a program as the first process of new namespaces (unshare): when it ends for any reason, the kernel ends all
+processes that it started and removes its mounts. In these namespaces, `Hosts` makes node1 and node2, each with a
+network namespace, a host name and an /etc/hosts, connected by a pair of virtual Ethernet devices. Both hosts see the same files, as
+hosts of a cluster share some, and the same process numbers. It needs root, or a kernel that lets users create namespaces.
 """
 import os
 import pathlib
@@ -22,7 +22,7 @@ POLL_S = 0.05
 
 
 def isolation():
-    """The words that start a program as the first process of namespaces of its own, ended if this one ends."""
+    """The command prefix that starts a program as the first process of new namespaces. The program ends if this process ends."""
     as_root = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
     return ["setpriv", "--pdeathsig", "KILL", "unshare", *as_root, "--mount", "--net", "--pid", "--ipc", "--fork", "--kill-child",
             "--mount-proc"]
@@ -111,7 +111,7 @@ class Hosts:
         end_all_others()
 
     def _start(self, index, name):
-        """A shell in namespaces of its own, which then sleeps. As Debian does it, a host's own name is one of loopback's to itself."""
+        """A shell in new namespaces, which then sleeps. As in Debian, the host's own name resolves to a loopback address."""
         names = self.folder / f"{name}.hosts"
         other = 1 - index
         names.write_text(f"127.0.0.1 localhost\n127.0.1.1 {name}\n{ADDRESSES[other]} {NAMES[other]}\n")

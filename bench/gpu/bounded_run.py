@@ -1,5 +1,5 @@
-"""Runs programs of several processes so that none outlives its time limit: a rank that hangs, or that a dead launcher left behind,
-would keep its GPU from every run after it."""
+"""Runs programs of several processes so that none outlives its time limit. A rank that hangs, or that a dead launcher left behind,
+would otherwise block its GPU for all later runs."""
 import os
 import pathlib
 import shutil
@@ -129,8 +129,8 @@ def end_with_this():
     tag = uuid.uuid4().hex
     os.environ[TAG] = tag
     signals = (signal.SIGTERM, signal.SIGHUP)
-    # Handlers run in the main thread, which may be about to wait for another one: a thread of its own reads of signals, and the handler
-    # only keeps the main one from leaving first.
+    # Handlers run in the main thread, which may be about to wait for another thread. So a separate thread receives signals, and the
+    # handler only keeps the main thread from ending first.
     arrived, wakeup = os.pipe()
     os.set_blocking(wakeup, False)
     signal.set_wakeup_fd(wakeup)

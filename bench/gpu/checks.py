@@ -94,7 +94,7 @@ def run_for(command, limit_s):
 
 
 class Part:
-    """Some cases of a test program in a process of their own."""
+    """Some cases of a test program in a separate process."""
 
     def __init__(self, cases, program, prefix=()):
         self.cases, self.program, self.prefix = cases, program, prefix
@@ -129,8 +129,8 @@ class Part:
 
 
     def outcomes_in_output(self, found):
-        """Of a program that did not come to its end: what it printed until then. The case in which it ended has failed, and those
-        that it did not come to have no outcome."""
+        """Outcomes of a program that ended early, from its output so far. The case in which it ended has failed; cases that did not
+        start have no outcome."""
         ended = {name: outcome for outcome, name in re.findall(r"\[ +(OK|FAILED|SKIPPED) +\] (\S+) \(", self.output)}
         started = re.findall(r"\[ RUN      \] (\S+)", self.output)
         found["passed"] = [name for name, outcome in ended.items() if outcome == "OK"]
@@ -189,7 +189,7 @@ def stage_connections(arguments, results):
 
 
 def for_each_program(arguments, results, stage, check_program):
-    """Whether a check is good for all programs; one that is missing or breaks the check is a failure of its own."""
+    """Whether a check passes for all programs. A program that is missing, or that breaks the check, counts as a failure."""
     good = True
     for name in arguments.program or PROGRAMS:
         try:

@@ -1,5 +1,5 @@
 // Communication between GPUs of one host, by NCCL's kernels and by copy engines, alone and beside
-// matrix products: what it takes, what it costs the products, and what of it they do not hide.
+// matrix products: its time, the time it costs the products, and its exposed time.
 //
 //   braid_bench_comm [--gpus 2,4,8] [--mb 8,32,128,512] [--ops all_gather,...]
 //                    [--engines nccl,copy,nccl_windows,nccl_copy] [--product linear] [--eager]
@@ -10,12 +10,12 @@
 // copies over windows (CTA policy zero), of all_gather and all_to_all. Without names: the first
 // two. NVLink multicast is off unless NCCL_NVLS_ENABLE says otherwise.
 //
-// Products: linear or linear_swiglu, by the kernel that is the fastest alone; with :KERNEL behind
-// it by one of those of linear_swiglu.h (linear_swiglu:128x192_pingpong), or of gemm.h's candidates
+// Products: linear or linear_swiglu, with the kernel that is fastest alone. :KERNEL after the name
+// chooses one of linear_swiglu.h (linear_swiglu:128x192_pingpong) or one of gemm.h's candidates
 // ("linear:sm90 128x192_pingpong_dynamic", or linear:first for cuBLASLt's first suggestion).
 //
-// Marks: in front of and behind each task, as a step of several ranks leaves them (mark_words.h):
-// what they take is the difference to a run without.
+// Marks: set before and after each task, as in a step of several ranks (mark_words.h). Their cost
+// is the difference to a run without them.
 //
 // One line of JSON per case. Ranks are threads, each with a GPU. Data is random bf16; MB (2^20) is
 // the larger operand of the call. A case is a graph of several calls on one stream and of products

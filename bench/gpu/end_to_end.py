@@ -21,8 +21,8 @@ import gpu_bench
 from gpu_bench import CASES, FOLDER, Failure
 
 WARMUP_STEPS = 3  # the first step of braid runs task by task, PyTorch compiles in its first
-# braid logs a step when it has launched the next one, which takes part of a step where the graph is large. A step with none behind it is
-# logged at once: after the timed ones comes one more, so that the ends of all of them are late by the same.
+# braid logs a step after it has launched the next one, which takes part of a step if the graph is large. The last step is logged at
+# once. So one more step follows the timed ones, and the log lines of all timed steps have the same delay.
 SPARE_STEPS = 1
 TIME_LIMIT_S = 420
 MICROBATCHES = {"qwen2.5-7b-l14": [8, 16], "gpt2-124m": [32, 64]}  # of the cases that leave it open

@@ -333,7 +333,7 @@ OpSpec fused_spec(const FusedShape& s, bool is_forward) {
            bf16(Access::kRead, gate_up), bf16(Access::kWrite, gate_up)}};
 }
 
-/// The product, and the activation behind it.
+/// The product, and the activation after it.
 class TwoKernels {
  public:
   TwoKernels(Bench& bench, const OpSpec& fused)

@@ -26,8 +26,8 @@ class Failure(Exception):
 
 
 class Results:
-    """JSON lines: what is added goes to FOLDER/raw.jsonl, a line whole or not at all; what is read are all .jsonl files there, so
-    that results of several calls, or machines, can be put together."""
+    """JSON lines. New lines go to FOLDER/raw.jsonl, each written whole or not at all. Reading takes all .jsonl files of the folder, so
+    that results of several calls, or machines, can be combined."""
 
     def __init__(self, folder):
         self.folder = pathlib.Path(folder)

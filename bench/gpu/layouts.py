@@ -129,7 +129,7 @@ class Overrun(Failure):
 
 
 class LayoutRuns(processes.Runs):
-    """The runs of one layout, or of one rank, in a folder of their own. What they are at can be asked meanwhile."""
+    """The runs of one layout, or of one rank, in their own folder. Other threads can ask for their progress meanwhile."""
 
     def __init__(self, arguments, folder, family, cache=None):
         self.braid = gpu_bench.find_program(arguments.bin, "braid")

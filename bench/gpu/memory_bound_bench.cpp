@@ -102,7 +102,7 @@ class OperandSet {
   std::span<std::byte* const> operands() const { return operands_; }
 
  private:
-  /// Uploads a block, then copies what is there behind itself.
+  /// Uploads a block, then fills the rest by copying what is already there.
   static void fill(std::byte* to, size_t bytes, const std::vector<std::byte>& block) {
     size_t done = std::min(bytes, block.size());
     BRAID_CUDA_CHECK(cudaMemcpy(to, block.data(), done, cudaMemcpyHostToDevice));

@@ -24,8 +24,8 @@ sys.exit(bool(failed or any(cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context),
 
 
 class Service:
-    """Of `gpus` (indices or UUIDs, as text), through a daemon of its own; without such daemons on the machine, or GPUs, there is none, and
-    processes take turns. Other threads may use it."""
+    """The service for `gpus` (indices or UUIDs, as text), with its own daemon. If the machine has no such daemon, or no GPUs, there is no
+    service, and processes take turns. Other threads may use it."""
 
     def __init__(self, gpus, folder):
         self.gpus, self.folder, self.lock = gpus, pathlib.Path(folder), threading.Lock()

@@ -112,7 +112,7 @@ class Budget:
 
 
 class Case:
-    """A case on so many ranks, with changes of settings on braid's side; `found`: a run file with settings instead of its own."""
+    """A case on the ranks of `bench`, with changes of settings on braid's side. `found`: a run file whose settings replace its own."""
 
     def __init__(self, name, bench, changes=None, found=None):
         self.name, self.bench = name, bench

@@ -50,8 +50,8 @@ def only(**keys):
     return {"overlap.mode": "manual", **{f"overlap.{key}": value for key, value in keys.items()}}
 
 
-# One overlap technique after the other, alone (but for what it needs), beside no overlap at all. A technique is measured where its
-# dimension of the layout has more than one rank. {cost}: what tasks take.
+# One overlap technique after the other, alone (plus the keys that it needs), compared with no overlap. A technique is measured if its
+# dimension of the layout has more than one rank. {cost}: the costs of tasks.
 TECHNIQUES = {
     "grad_reduce": ("data", only(overlap_grad_reduce="true")),
     "param_gather": ("data", only(overlap_param_gather="true")),

@@ -232,8 +232,8 @@ def check_late_ranks(runs):
     return facts
 
 
-# A task of communication waited for the rank; or the host did, since a GPU goes on to the end of what it was given before its host was
-# stopped. Ranks on the CPU do not say which task was the last one then.
+# Either a task of communication waited for the rank, or the host did: a GPU finishes the work that it got before its host was stopped.
+# In the second case, ranks on the CPU do not name the last task.
 WAITED = r"stream \S+, task \d+ \(.+?\): (in group |rank \d+ waited )"
 LAST = {"cuda": r"in which no task waits \(the last was stream \S+, task \d+ \(.+?\) in group [^)]+\): ",
         "cpu": r"in which no task waits: "}

@@ -25,7 +25,7 @@ DeviceArena allocate(size_t bytes) {
   return {std::max<int64_t>(rounded, 1) * kArenaBytes, "an operand of a benchmark"};
 }
 
-/// Uploads a block, then copies what is there behind itself until `bytes` are full.
+/// Uploads a block, then copies what is already there until `bytes` are full.
 template <class T>
 void replicate(std::byte* to, size_t bytes, const std::vector<T>& block) {
   size_t done = std::min(bytes, block.size() * sizeof(T));

@@ -87,8 +87,8 @@ def token_loss(logits, labels):
 
 
 def shard_over_tensor_ranks(stage, mesh):
-    """A rank's rows of the fused first matrices are whole heads, and gate and up columns, of its own: another order of the rows of
-    the whole matrix, which random weights do not mind."""
+    """Each rank's rows of the fused first matrices are its own whole heads, and gate and up columns. This orders the rows of the whole
+    matrix in another way, which makes no difference for random weights."""
     for layer in stage.layers:
         parallelize_module(layer, mesh, {
             "attention_norm": SequenceParallel(),
@@ -180,7 +180,7 @@ class Trainer:
                                  betas=(shape["beta1"], shape["beta2"]), eps=shape["epsilon"], fused=True)
 
     def accumulate(self, microbatches):
-        """Gradients of all microbatches; they cross between data ranks once, behind the last."""
+        """Gradients of all microbatches; data ranks reduce them once, after the last."""
         (model,) = self.stages.values()
         total = torch.zeros((), device=self.device)
         for i, (tokens, labels) in enumerate(microbatches):

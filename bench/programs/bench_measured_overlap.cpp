@@ -1,10 +1,9 @@
 // What overlap gains on CPU ranks with emulated links, measured by the executors' own traces,
-// beside what the simulator says. Compute tasks take what a cost model says of them by sleeping, so
-// that neither figure depends on the machine's cores or on what else runs there: measured are
-// streams, events, ranks that wait for each other, and links. bench/end_to_end/measured_overlap.sh
-// measures with real kernels.
-// A machine that wakes threads up late (a busy one) lengthens every wait of one rank for another;
-// SLOWNESS lengthens tasks and links alike, so that this matters less.
+// and predicted by the simulator. Compute tasks sleep for the time that a cost model gives them, so
+// that neither figure depends on the machine's cores or other load. This measures streams, events,
+// ranks that wait for each other, and links. bench/end_to_end/measured_overlap.sh measures with
+// real kernels. A machine that wakes threads up late (a busy one) lengthens every wait of one rank
+// for another; SLOWNESS lengthens tasks and links alike, so that this matters less.
 //   braid_bench_measured_overlap [SLOWNESS] [layout ...]
 //   default: 1, all layouts
 

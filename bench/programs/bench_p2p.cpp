@@ -1,7 +1,8 @@
-// How much of the messages between pipeline stages compute hides, in a simulated step, with the
-// keys of section [overlap] one after the other: H100s in nodes of one, so that every message takes
-// the slow link. Every virtual stage has two layers, but the last: it has the head, which takes
-// about as long. So no stage makes the others wait, and what is exposed is what the messages cost.
+// How much of the messages between pipeline stages compute hides in a simulated step, as the keys
+// of section [overlap] are turned on one after the other. Each node has one H100, so that every
+// message takes the slow link. Every virtual stage has two layers, except the last: it has the
+// head, which takes about as long. So no stage makes the others wait, and exposed time is the cost
+// of messages.
 //   braid_bench_p2p [preset pipeline virtual_stages global_batch GB/s]
 //   default: llama-8b 4 4 32 25; with 1 virtual stage the schedule is 1f1b
 

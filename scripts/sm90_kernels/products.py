@@ -62,8 +62,8 @@ TILES = {
 
 @dsl_user_op
 def rounded(value, *, loc=None, ip=None):
-    """To bf16, as the activation's own kernel would read it. One instruction: in front of a zero, bf16 is fp32. (The language's own
-    conversion of a single value is one of the slow unit's.)"""
+    """Rounds to bf16, as the activation's own kernel would read it. One instruction: bf16 followed by zero bits is fp32. (The
+    language's own conversion of a single value runs on the slow unit.)"""
     code = "{\n.reg .b32 both;\ncvt.rn.bf16x2.f32 both, $1, 0f00000000;\nmov.b32 $0, both;\n}"
     return Float32(llvm.inline_asm(Float32.mlir_type, [Float32(value).ir_value(loc=loc, ip=ip)], code, "=f,f", loc=loc, ip=ip))
 

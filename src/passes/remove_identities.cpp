@@ -150,7 +150,9 @@ PassResult remove_identities(Program program) {
 
 Pass remove_identities_pass() {
   return {.name = "remove_identities",
-          .summary = "Removes sums over one rank, copies of a range onto itself, and identities.",
+          .summary =
+              "Removes sums over groups of one rank, copies of a range onto itself, and identity "
+              "tasks.",
           .run = run_of(remove_identities)};
 }
 

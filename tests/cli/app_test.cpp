@@ -43,7 +43,7 @@ TEST_F(App, HelpOfEachCommandExplainsEachOption) {
     std::istringstream lines(help);
     for (std::string line; std::getline(lines, line);) {
       if (line.starts_with("  -")) {
-        // The description stands behind two blanks, or on the next line where the name is long.
+        // The description stands after two blanks, or on the next line where the name is long.
         std::string description =
             line.find("  ", 4) == std::string::npos ? "" : line.substr(line.find("  ", 4));
         if (description.empty()) {

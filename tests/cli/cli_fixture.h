@@ -48,7 +48,7 @@ class Cli : public testing::Test {
     write_test_file(path(name), text);
   }
 
-  /// The bytes of all tensor files of a checkpoint, one behind the other by their names.
+  /// The bytes of all tensor files of a checkpoint, one after the other by their names.
   std::string tensors_of(const std::string& checkpoint) const {
     std::vector<std::string> names;
     for (const auto& entry : std::filesystem::directory_iterator(path(checkpoint))) {

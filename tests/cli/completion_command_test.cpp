@@ -18,7 +18,7 @@ class Completion : public Cli {
     return process.wait(kPatience);
   }
 
-  /// What bash offers behind these words, the last of which is being typed.
+  /// The completions that bash offers for these words; the last one is being typed.
   Words offers(const Words& words) const {
     write("braid.bash", output_of({"completion", "bash"}));
     std::string quoted;

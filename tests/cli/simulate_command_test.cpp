@@ -64,7 +64,7 @@ TEST_F(SimulateCommand, SearchKeepsTheEngineThatIsGiven) {
   };
   EXPECT_THAT(found_with({"--set", "overlap.comm_engine=nccl_copy"}),
               HasSubstr("comm_engine = \"nccl_copy\""));
-  // The choices of another mode are what the search is asked to replace.
+  // The search replaces the choices of another mode.
   EXPECT_THAT(
       found_with({"--set", "overlap.comm_engine=nccl_copy", "--set", "overlap.mode=manual"}),
       Not(HasSubstr("comm_engine = \"nccl_copy\"")));

@@ -113,7 +113,7 @@ TEST_F(AttentionStepCudaTest, OtherQueriesHaveSeenNothing) {
   }
 }
 
-// A part that counts for nothing beside what is there, and the reverse: no weight overflows.
+// One part is negligible beside the other, in both directions: no weight overflows.
 TEST_F(AttentionStepCudaTest, PartsOfAnyWeightAreMerged) {
   const StepCase c = make_case({2, 1, 64, 32, 32, 0, 0, 32, 0, 32, false}, 1);
   for (const double lse : {-1e30, -200.0, 200.0, 1e30, kNothing}) {

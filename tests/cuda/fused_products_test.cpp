@@ -184,9 +184,10 @@ TEST_F(FusedProductsTest, NearlyAllBitsAreThoseOfTheTwoKernels) {
   }
 }
 
-/// The case after a run of the kernel of that name on each block of rows between `borders` (the
-/// first is 0, the last all), every other block first: what one wrote outside of its rows would be
-/// in rows of another that came before it, or of one that came behind it and did not write them.
+/// The case after the named kernel has run on each block of rows between `borders` (the first is 0,
+/// the last is the number of rows), every second block first. If a run wrote outside of its rows,
+/// it would overwrite rows of a block that ran earlier, or leave wrong rows in a block that runs
+/// later.
 KernelCase run_blocks_of_rows(KernelCase kernel_case, const std::string& kernel,
                               std::span<const int64_t> borders, CudaContext& context) {
   const OpSpec& whole = kernel_case.spec();

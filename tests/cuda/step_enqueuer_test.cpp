@@ -109,7 +109,7 @@ TEST_F(StepEnqueuerTest, WhatCannotBeLoadedIsAnErrorOfTheTaskWhenItRuns) {
   EXPECT_THAT(message_of<TaskError>([&] { enqueuer.enqueue(bound_, {}); }),
               ::testing::AllOf(HasSubstr("rank 0, stream compute, task 2 (add"),
                                HasSubstr("broken on purpose")));
-  EXPECT_THAT(launched_, ElementsAre(2, 0, 0));  // what is in front of it
+  EXPECT_THAT(launched_, ElementsAre(2, 0, 0));  // what is before it
 }
 
 TEST_F(StepEnqueuerTest, AGraphHasEveryTaskAndRunsNoneByItself) {

@@ -164,7 +164,7 @@ class LeavingExecutor final : public Executor {
   int num_waited_ = 0;
 };
 
-// The step behind the one that is stuck is launched, and must not hold up what ends it.
+// The step after the stuck one is launched, and must not delay what ends the stuck one.
 TEST_P(CudaRunsInFlight, ARankThatLeavesEndsTheRunWithinTheTimeout) {
   if (GetParam() < 2) {
     GTEST_SKIP() << "one rank waits for nobody";

@@ -1,5 +1,5 @@
-// Programs of several ranks with every op that communicates: what a rank sees is what the ops'
-// header says, whatever the delays.
+// Programs of several ranks with every op that communicates: each rank gets the result that the
+// header of the op promises, whatever the delays.
 #include "ops/collectives.h"
 
 #include <gmock/gmock.h>

@@ -126,7 +126,7 @@ std::string text_of(const Case& test, int rank) {
 
 struct Passes {
   SiteOverlaps sites = {};
-  int64_t num_fused = 0;  ///< SwiGLU tasks that fuse_swiglu is to find behind it
+  int64_t num_fused = 0;  ///< SwiGLU tasks that fuse_swiglu is to find after it
 };
 
 Program passed(Program program, const Passes& passes) {

@@ -9,7 +9,7 @@ namespace {
 
 constexpr SwigluSizes kAwkward[] = {{1, 1, 1}, {1, 7, 3}, {5, 1, 2}, {13, 31, 17}, {67, 48, 101}};
 
-/// The product and the activation as ops of their own, on what the fused case reads.
+/// The product and the activation as separate ops, with the operands of the fused case.
 struct TwoKernels {
   KernelCase product;
   KernelCase activation;

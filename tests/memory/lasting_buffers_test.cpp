@@ -14,7 +14,7 @@ constexpr auto kNot = Lasting::kNot;
 constexpr auto kShared = Lasting::kAmongOthers;
 constexpr int64_t kLarge = 1 << 20;
 
-/// Three large buffers and two small ones, each used behind the one in front.
+/// Three large buffers and two small ones, each used after the previous one.
 class LastingBuffers : public ::testing::Test {
  protected:
   LastingBuffers() {

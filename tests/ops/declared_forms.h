@@ -36,7 +36,7 @@ struct DeclaredForm {
   std::vector<FreeSize> free_sizes = {};
   bool any_type = false;    ///< the only operand may have any dtype and shape
   bool any_rank = false;    ///< the only operand may have any number of dimensions
-  bool any_number = false;  ///< there may be more operands in front of the last
+  bool any_number = false;  ///< there may be more operands before the last
 };
 
 /// The declared forms of all ops on data of one floating-point dtype; sizes are all different.

@@ -43,7 +43,7 @@ ValueId over_context_ranks(GraphBuilder& b, ValueId qkv) {
   return add(b, ring, context_attention(b, qkv, context, "all_gather"), "methods");
 }
 
-/// A graph with every op that models are made of: both families' blocks behind one another.
+/// A graph with every op that models are made of: both families' blocks one after the other.
 void build_every_op(Forward& forward) {
   GraphBuilder& b = forward.builder();
   const auto norm_weight = [&](const char* name) { return forward.param(name, {12}); };

@@ -95,8 +95,8 @@ class Forward {
   GraphBuilder builder_{graph_};
 };
 
-/// "op(name, name -> name)": what is read before the arrow, what is written behind it, and "+" in
-/// front of what is added to.
+/// "op(name, name -> name)": values before the arrow are read, those after it are written, and "+"
+/// marks a value that the op adds to.
 inline std::string describe(const StageGraph& graph, const Node& node) {
   std::string reads_text;
   std::string writes_text;

@@ -53,8 +53,8 @@ TEST(PairedJobs, OneForwardOneBackward) {
               ElementsAre("F1.0+B0.0", "F2.0+B1.0", "F3.0+B2.0", "F4.0+B3.0"));
 }
 
-// The last forward of such a warm-up is no pair with the backward behind it: that waits for the
-// next rank's pair with this very microbatch.
+// The last forward of such a warm-up does not pair with the backward after it: that backward waits
+// for the next rank's pair with this same microbatch.
 TEST(PairedJobs, FewMicrobatchesHaveFewPairs) {
   const ScheduleOptions options = options_of(Kind::kOneForwardOneBackward, 2, 3);
   EXPECT_EQ(to_string(make_schedule(options, 0)), "F0.0 F1.0 F2.0 B0.0 B1.0 B2.0");

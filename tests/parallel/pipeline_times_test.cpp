@@ -54,7 +54,7 @@ TEST(PipelineTimes, EvenStagesTakeWhatTheScheduleSays) {
 TEST(PipelineTimes, MessagesAndSlowStagesTakeTime) {
   const ScheduleOptions options{.num_ranks = 2, .num_microbatches = 1};
   const std::vector<StageTimes> stages{{10, 20, 30, 0}, {40, 50, 60, 60}};
-  // F 10, message 3, F 40, dgrad 50, message 3 in front of the wgrad of 60, backward 20 + 30.
+  // F 10, message 3, F 40, dgrad 50, message 3 before the wgrad of 60, backward 20 + 30.
   EXPECT_EQ(PipelineClock(options).end_times(stages, 3),
             (std::vector<int64_t>{10 + 3 + 40 + 50 + 3 + 50, 10 + 3 + 40 + 50 + 60}));
 }

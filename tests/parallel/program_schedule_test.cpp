@@ -224,7 +224,7 @@ Held held_by(const Program& program) {
 /// A tensor between two stages.
 constexpr int64_t kMessageBytes = kSequence * 32 * int64_t{sizeof(float)};
 
-/// Activations that the memory plan of a rank has, behind all passes.
+/// Activations that the memory plan of a rank has, after all passes.
 int64_t planned_bytes(const Program& program) {
   const Program result = run_passes(program, default_pipeline(), {}, {}).program;
   const Program* const pointer = &result;
@@ -232,8 +232,9 @@ int64_t planned_bytes(const Program& program) {
   return plan.programs[0].peak_by_role.at(BufferRole::kActivation);
 }
 
-/// Planned bytes against what is held. Above it: what the job of the moment makes, and in each
-/// direction and virtual stage a message that comes early and one that is on its way.
+/// Planned bytes compared with the bytes of live activations. The plan may be larger by the results
+/// of the current job, and, in each direction and virtual stage, by one message that arrives early
+/// and one that is in transit.
 void expect_planned(const Pipeline& pipeline, const std::function<int64_t(int)>& count_of) {
   const std::vector<Program> programs = programs_of(pipeline);
   for (int rank = 0; rank < pipeline.ranks; ++rank) {

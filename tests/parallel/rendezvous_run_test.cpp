@@ -118,8 +118,7 @@ TEST(RendezvousRun, FindsAnEventBehindItsOwnWait) {
 
 enum class Sends { kStreamPerPeer, kStreamPerDirection, kOnTheComputeStream };
 
-/// Jobs of one pipeline rank with the messages that they need: a recv in front of a job, a send
-/// behind it.
+/// Jobs of one pipeline rank with their messages: a recv before a job, a send after it.
 Program pipeline_program(const ScheduleOptions& options, int rank, Sends sends) {
   std::vector<std::string> streams{"compute"};
   for (int stream = 0; stream < 2 * options.num_ranks; ++stream) {

@@ -96,7 +96,7 @@ std::string summary(const std::string& overrides) {
   return report_of(with_fuse_swiglu({kLlamaModel, overrides}, "on")).summary;
 }
 
-// All of them, also where the whole layer is made again: then in front of the backward's product.
+// All of them are fused, also if the whole layer is recomputed: then before the backward's product.
 TEST(FuseSwiglu, LeavesNoSwigluAloneWhereProductsAreWhole) {
   // 4 layers, 8 microbatches, forward and backward.
   EXPECT_THAT(summary("ranks=1"), HasSubstr("64 of 64 "));
@@ -109,7 +109,7 @@ TEST(FuseSwiglu, LeavesNoSwigluAloneWhereProductsAreWhole) {
 }
 
 // Blocks of rows take their rows of SwiGLU. What is made again of a product that is kept is whole,
-// and so is the backward's where all of the layer is made again, behind a ring that its product
+// and so is the backward's where all of the layer is made again, after a ring that its product
 // hides.
 TEST(FuseSwiglu, LeavesNoSwigluAloneWhereProductsAreInBlocks) {
   const std::string two = std::string("ranks=2 tensor=2 sequence_parallel=true") + kRings;

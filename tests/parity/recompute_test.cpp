@@ -17,7 +17,7 @@
 namespace braid {
 namespace {
 
-/// Losses of two steps and the weights behind them.
+/// Losses of two steps and the weights after them.
 struct Trained {
   int64_t num_repeated = 0;  ///< tasks, of all ranks
   std::vector<double> losses;

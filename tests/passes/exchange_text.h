@@ -7,8 +7,8 @@
 /// A rank that exchanges heads for sequence, as text of programs.
 namespace braid::exchange_text {
 
-// Rank 0 of 2 that exchange heads: 32 rows of a sequence of 64, 4 heads of 2 with 2 keys and
-// values. Rows of x are those of the rank, of y those of the sequence.
+// Rank 0 of 2 that exchange heads: 32 rows of a sequence of 64, 4 heads of size 2 with 2 key/value
+// heads. x has the rows of the rank, y those of the whole sequence.
 inline const std::string kHead =
     "program step rank=0 ranks=2 events=0\n"
     "stream s kind=compute priority=0\n"
@@ -69,7 +69,7 @@ inline const std::string kInHalves = split("x[0:256] [16,16] -> h[0:256] [32,8]"
                                      call("h[0:256] [32,8] -> y[0:256] [32,8]") +
                                      split("x[256:512] [16,16] -> h[256:512] [32,8]", false) +
                                      call("h[256:512] [32,8] -> y[256:512] [32,8]");
-/// The same in halves, and what is behind the attention.
+/// The same in halves, with the tasks after the attention.
 inline const std::string kBackCall0 = call("m[0:128] [32,4] -> b[0:128] [32,4]");
 inline const std::string kBackCall1 = call("m[128:256] [32,4] -> b[128:256] [32,4]");
 inline const std::string kBack0 = split("b[0:128] [32,4] -> o[0:128] [16,8]", true);

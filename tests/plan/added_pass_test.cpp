@@ -1,4 +1,4 @@
-// A pass that a program adds to those of braid: what follows from what it says of itself.
+// A program adds its own pass to those of braid: its description alone decides modes and keys.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -82,8 +82,8 @@ TEST(SchedulePlan, FillsTheBubblesOfAPipeline) {
                     HasSubstr("weight gradients moved, memory ")));
 }
 
-// Ranks that stand for others, in the data dimension or beside them in their stage, get their
-// programs a schedule, too, and so does a rank that is asked for alone.
+// Ranks that represent others, in the data dimension or in their stage, also get a schedule, and so
+// does a single rank that is planned alone.
 TEST(SchedulePlan, TakesRanksThatStandForOthers) {
   const RunConfig config = scheduled(config_with(
       {"parallel.ranks=8", "parallel.pipeline=2", "parallel.tensor=2", "parallel.data=2"}));

@@ -226,7 +226,7 @@ bool drop_wait(PlannedStep& step, size_t rank, std::mt19937_64& random) {
   return true;
 }
 
-/// The event is recorded by the task in front of the one that it is about.
+/// The event is recorded by the task before the one that it is about.
 bool record_early(PlannedStep& step, size_t rank, std::mt19937_64& random) {
   Program& program = step.programs[rank];
   const auto task = any_task(program, random, [&](size_t i) {
@@ -370,8 +370,8 @@ bool share_memory(PlannedStep& step, size_t rank, std::mt19937_64& random) {
 struct Fault {
   const char* name;
   Plant plant;
-  /// Events and memory follow the wrong order: each rank is sound on its own, and what is wrong is
-  /// what it computes or when it meets the others.
+  /// Events and memory follow the wrong order: each rank's program is valid by itself. The fault
+  /// shows only in the values that it computes, or in the order in which ranks communicate.
   bool is_sound_alone = false;
 };
 

@@ -43,8 +43,8 @@ std::vector<std::string> messages(const std::vector<Violation>& violations) {
   return list;
 }
 
-/// Needs more than a program: a schedule that is made for pairs; or changes more bits than those of
-/// products: sums over other rows, attention in steps. They have tests of their own in
+/// Passes that need more than a program (a schedule that is made for pairs), or that change more
+/// bits than those of products (sums over other rows, attention in steps). They are tested in
 /// tests/passes, tests/parallel and tests/parity, and do nothing with the options drawn here.
 bool needs_more(std::string_view pass) {
   return pass == "pair_forward_backward" || pass == "halve_forward" || pass == "split_exchange";

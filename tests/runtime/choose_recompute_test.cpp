@@ -79,7 +79,7 @@ TEST(ChooseRecompute, TakesTheFewestLayersThatFit) {
   expect_fewest_layers(memory_config({"memory.recompute=auto"}));
 }
 
-// Layers that keep little in front of those that keep most.
+// Layers that keep few activations come before those that keep most.
 TEST(ChooseRecompute, TakesTheFewestOfLayersThatDiffer) {
   expect_fewest_layers(
       memory_config({"memory.recompute=auto", "model.pattern=attention*2 attention+mlp*2"}));

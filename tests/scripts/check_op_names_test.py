@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests of scripts/check_op_names.py: what it refuses, what it allows, and that exemptions are needed."""
+"""Tests of scripts/check_op_names.py: comparisons that it refuses and allows, and that no exemption is superfluous."""
 import pathlib
 import subprocess
 import sys

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests of scripts/tidy.py: what it looks at again, and what it never passes over. Exits 77 (ctest: skipped) without clang."""
+"""Tests of scripts/tidy.py: which sources it checks again, and which it must never skip. Exits 77 (ctest: skipped) without clang."""
 import json
 import os
 import pathlib
@@ -23,7 +23,7 @@ class Tidy(unittest.TestCase):
         self.root = self.clone("first")
 
     def clone(self, name, option="-DFIRST"):
-        """A source with a header, and a source without, in a folder of their own."""
+        """A source with a header, and a source without, in a separate folder."""
         root = self.folder / name
         (root / "build").mkdir(parents=True)
         (root / ".clang-tidy").write_text(CONFIG + FUNCTIONS)

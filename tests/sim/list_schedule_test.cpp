@@ -57,7 +57,7 @@ class ListScheduling : public testing::Test {
   std::vector<Program> programs_;
 };
 
-// Rank 1 comes to the sum 30 ns later than rank 0, which has a weight gradient behind it.
+// Rank 1 reaches the sum 30 ns later than rank 0, which has a weight gradient after it.
 constexpr const char* kWaits =
     "copy(x[0:10] -> x[100:110]) compute dgrad mb=0 vs=0\n"
     "all_reduce(-> rw x[0:7]) {group=0} comm comm mb=0 vs=0\n"
@@ -89,7 +89,7 @@ TEST_F(ListScheduling, AWeightGradientWaitsForARoomyWaitIfAskedTo) {
 }
 
 TEST_F(ListScheduling, TheNextJobRunsAheadWhereNothingElseIsReady) {
-  // A forward woven into the backward in front of it.
+  // A forward interleaved with the backward before it.
   const std::string tasks =
       "all_reduce(-> rw x[0:9]) {group=0} comm comm mb=0 vs=0\n"
       "copy(x[0:9] -> y[0:9]) compute dgrad mb=0 vs=0\n"
@@ -179,7 +179,7 @@ TEST_F(ListScheduling, NothingRunsAheadThatWouldKeepTheJobInFrontFromItsEnd) {
 
 TEST_F(ListScheduling, GoesOnWhereOtherStreamsHaveTakenTheMemory) {
   // The other stream fills c; what compute does next takes nothing, and the weight gradient, which
-  // frees c, comes behind that.
+  // frees c, comes after that.
   programs_ = {rank_program(0, 1,
                             "copy(x[0:30] -> c) comm comm mb=0 vs=0\n"
                             "copy(x[100:110] -> y[100:110]) compute dgrad mb=0 vs=0\n"

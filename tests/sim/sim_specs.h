@@ -32,7 +32,7 @@ inline OpSpec linear_wgrad_spec(int64_t n, int64_t m, int64_t k) {
       {read(DType::kBF16, {n, k}), read(DType::kBF16, {n, m}), read_write(DType::kF32, {m, k})}};
 }
 
-/// x [n, k] times a weight [2 f, k], and SwiGLU behind it.
+/// x [n, k] times a weight [2 f, k], and SwiGLU after it.
 inline OpSpec linear_swiglu_spec(int64_t n, int64_t f, int64_t k, DType dtype = DType::kBF16) {
   return {"linear_swiglu",
           {},
@@ -40,7 +40,7 @@ inline OpSpec linear_swiglu_spec(int64_t n, int64_t f, int64_t k, DType dtype = 
            write(dtype, {n, f})}};
 }
 
-/// dy [n, m] times a weight [m, f], and SwiGLU's backward behind it.
+/// dy [n, m] times a weight [m, f], and SwiGLU's backward after it.
 inline OpSpec linear_dgrad_swiglu_backward_spec(int64_t n, int64_t m, int64_t f) {
   return {"linear_dgrad_swiglu_backward",
           {},

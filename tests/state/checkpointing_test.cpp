@@ -226,7 +226,7 @@ TEST_F(Checkpointing, EarlierVersionsOfGpt2AreReadAsTheyAre) {
   expect_reads(path, layout_, model_, state);
 }
 
-/// A source that counts what it lends and how much is asked for at once.
+/// A source that counts the bytes that it lends and the largest request.
 class CountingState final : public StateSource {
  public:
   explicit CountingState(const ParameterLayout& layout) : state_(empty_state(layout)) {}

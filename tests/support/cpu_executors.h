@@ -21,7 +21,7 @@ inline MemoryPlan plan_of(const std::vector<Program>& programs) {
   return plan_memory(pointers);
 }
 
-/// make_cpu_kernel's kernels with `hook` in front of each run.
+/// make_cpu_kernel's kernels with `hook` before each run.
 inline CpuKernelFactory hooked_kernels(TaskHook hook) {
   return [hook = std::move(hook)](const OpSpec& spec, int num_workers) {
     CpuKernel kernel = make_cpu_kernel(spec, num_workers);
@@ -33,7 +33,7 @@ inline CpuKernelFactory hooked_kernels(TaskHook hook) {
   };
 }
 
-/// For EngineOptions::make_executor: ranks on the CPU, with `hook_of(rank)` in front of each run of
+/// For EngineOptions::make_executor: ranks on the CPU, with `hook_of(rank)` before each run of
 /// a kernel where it is not empty.
 inline auto hooked_ranks(std::function<TaskHook(int rank)> hook_of) {
   return [hook_of = std::move(hook_of)](std::vector<Program> programs, MemoryPlan plan,

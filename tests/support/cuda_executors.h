@@ -62,7 +62,7 @@ struct HookCall {
     BRAID_CUDA_CHECK(cudaStreamIsCapturing(stream, &status));
     return status != cudaStreamCaptureStatusNone;
   }
-  /// In a graph the hook becomes a node in front of the kernel; else it runs now, and may throw.
+  /// In a graph the hook becomes a node before the kernel; else it runs now, and may throw.
   void enqueue(cudaStream_t stream) {
     if (is_captured(stream)) {
       BRAID_CUDA_CHECK(cudaLaunchHostFunc(stream, run, this));
@@ -76,7 +76,7 @@ struct HookCall {
   }
 };
 
-/// make_cuda_kernel's kernels with `hook` in front of each launch.
+/// make_cuda_kernel's kernels with `hook` before each launch.
 inline CudaKernelFactory hooked_cuda_kernels(TaskHook hook) {
   return [hook = std::move(hook)](const OpSpec& spec, CudaContext& context) {
     CudaKernel kernel = make_cuda_kernel(spec, context);

@@ -7,7 +7,7 @@ namespace braid {
 
 inline constexpr DType kCudaDtypes[] = {DType::kBF16, DType::kF32};
 
-/// Runs the case with every operand one element behind a multiple of 1024 bytes, so that no vector
+/// Runs the case with every operand one element after a multiple of 1024 bytes, so that no vector
 /// access is possible; its operands are then the device's.
 inline void run_misaligned(KernelCase& kernel_case, CudaContext& context) {
   const OpSpec& spec = kernel_case.spec();

@@ -22,9 +22,9 @@
 
 namespace braid {
 
-/// Two steps in flight over an executor that has one, as a device has them: a thread of its own
-/// does what is enqueued, one after the other, each after a random time. A transfer touches the
-/// memory of the host no sooner than that, so that inputs which are overwritten early show.
+/// Two steps in flight over an executor that supports only one, as on a device: a separate thread
+/// does what is enqueued, one item after the other, each after a random delay. A transfer touches
+/// the memory of the host only then, so that a test notices inputs that are overwritten too early.
 class DeferredExecutor final : public Executor {
  public:
   struct Options {

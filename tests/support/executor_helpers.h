@@ -21,8 +21,8 @@
 
 namespace braid {
 
-/// Runs on a task's stream before each task but collectives, given the task's spec. It may sleep to
-/// delay the stream; what it throws is an error of that task.
+/// Runs on a task's stream before each task except collectives, with the task's spec. It may sleep
+/// to delay the stream. An exception that it throws is an error of that task.
 using TaskHook = std::function<void(const OpSpec&)>;
 
 inline bool is_fill_of(const OpSpec& spec, double value) {

@@ -114,7 +114,7 @@ class TinyHfModel {
                           : fmt::format("model-{:05}-of-{:05}.safetensors", file + 1, num_files);
   }
 
-  /// Logits behind the last token.
+  /// Logits after the last token.
   std::vector<double> logits(std::span<const int32_t> tokens) const {
     Matrix x;
     for (size_t t = 0; t < tokens.size(); ++t) {

@@ -13,8 +13,8 @@ namespace braid {
 
 inline constexpr int64_t kMemoryVocabulary = 257;
 
-/// Whatever saves memory saves some in this run: activations are most of it. `settings`, such as
-/// "train.microbatch=1", are set behind those of the run.
+/// A run in which every way to save memory saves some: most of its memory is activations.
+/// `settings`, such as "train.microbatch=1", override those of the run.
 inline RunConfig memory_config(const std::vector<std::string>& settings) {
   std::vector<std::string> overrides = {"model.layers=4",       "model.width=128",
                                         "model.heads=4",        "train.sequence=2048",

@@ -12,8 +12,8 @@
 
 namespace braid {
 
-/// Blocks a task until it is let go: a rank that is stuck. What the executor leaves behind then
-/// ends, so that sanitizers have nothing to complain about.
+/// Blocks a task until it is released, as in a stuck rank. Threads that the executor leaves behind
+/// can then end, so that sanitizers report no leak.
 class Obstacle {
  public:
   using Matches = std::function<bool(const OpSpec&)>;

@@ -21,7 +21,7 @@ class SettingReader {
  public:
   explicit SettingReader(std::string_view text) : text_(text) {}
 
-  /// Those before and behind each "or"; none if the text begins otherwise.
+  /// Those before and after each "or"; none if the text begins otherwise.
   std::vector<Proposal> read() {
     std::vector<Proposal> proposals;
     bool begins = true;

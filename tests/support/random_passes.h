@@ -88,9 +88,10 @@ class RandomPasses {
     return sequence;
   }
 
-  /// Some of the passes in any order, and last the events. But split_ops, which goes by prices of
-  /// one rank, may take a weight gradient behind the losses on some ranks only; defer_head_wgrad,
-  /// which goes by the last gradient, would then take the reduction of a tied table there, too.
+  /// Some of the passes in any order, with `insert_events` last, but defer_head_wgrad always before
+  /// split_ops. split_ops, which uses costs of one rank, may move a weight gradient after the
+  /// losses on some ranks only. defer_head_wgrad, which looks for the last gradient, would then
+  /// move the reduction of a tied table on those ranks only.
   PassSequence some_in_any_order(const PipelineOptions& options) {
     PassSequence sequence = some_in_order(options);
     std::shuffle(sequence.passes.begin(), sequence.passes.end() - 1, random_);

@@ -156,7 +156,7 @@ inline std::vector<MemoryPlan> planned_memory(const std::vector<Program>& progra
 }
 
 /// Runs steps of programs that have their events on CPU ranks, each a thread per stream; memory
-/// poisoned in front of each step. Products are exact (exact_products.h).
+/// poisoned before each step. Products are exact (exact_products.h).
 class StepRanks {
  public:
   /// The programs must outlive it.

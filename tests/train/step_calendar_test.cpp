@@ -79,7 +79,7 @@ TEST_F(Calendar, EndsAfterTheStepThatWasAskedForIfTheRunIsLonger) {
   EXPECT_THAT(saved(), ElementsAre(7, 8, 9, 10, 11, 12));  // a later one is past the end as well
 }
 
-// A traced step has neither the one in front of it nor the one behind it in flight.
+// While a traced step runs, neither the previous nor the next step is in flight.
 TEST_F(Calendar, NothingIsInFlightAroundWhatIsDoneBehindAStep) {
   EXPECT_THAT(boundaries(), ElementsAre(1, 2, 4, 5, 6, 7, 8, 10, 12));
   config_.logging.trace_steps = {1};

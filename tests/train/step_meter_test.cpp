@@ -65,7 +65,7 @@ TEST_F(Meter, StepsEndWhenTheDeviceEndsThemAndNotWhenTheHostLooks) {
   meter.begin(2, 0.1);
   now_ns_ += 130 * kMs;  // the launch of the second took so long
   EXPECT_DOUBLE_EQ(meter.end({.lateness_ns = 30 * kMs}).step_ms, 100);
-  now_ns_ += 70 * kMs;  // no launch behind it
+  now_ns_ += 70 * kMs;  // no launch after it
   EXPECT_DOUBLE_EQ(meter.end({}).step_ms, 100);
 }
 

@@ -1,5 +1,5 @@
-// Training with the next step launched before the one in front has ended: the same bits, files and
-// messages. The CPU has one step in flight; executors with two stand in front of it here.
+// Training with the next step launched before the current one has ended: the same bits, files and
+// messages. The CPU has one step in flight; these tests wrap it in executors that have two.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -186,7 +186,7 @@ TEST_F(RunsInFlight, ALossThatIsNotFiniteStopsWithItsStepAndLeavesTheCheckpoints
   c.logging.run_folder = path("saved");
   EXPECT_EQ(message_of<DeviceError>([&] { run(c); }), plain);
   EXPECT_EQ(read("saved/checkpoints/latest"), read("plain/checkpoints/latest"));
-  c.checkpoint.interval = 0;  // with a step behind it
+  c.checkpoint.interval = 0;  // with a step after it
   c.logging.run_folder = path("behind");
   EXPECT_EQ(message_of<DeviceError>([&] { run(c); }), plain);
   EXPECT_EQ(deepest_, 2);

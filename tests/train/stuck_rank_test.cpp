@@ -49,8 +49,8 @@ class StuckRank : public testing::Test {
     config_.runtime.timeout_s = 1;
   }
 
-  /// The error of a run in which `rank` blocks in front of the `count`-th task of that op, in the
-  /// second step.
+  /// The error of a run in which `rank` blocks before the `count`-th task of that op, in the second
+  /// step.
   std::string stuck_at(int rank, const std::string& op, int count) {
     Obstacle obstacle;
     TrainerOptions options;
@@ -74,8 +74,8 @@ class StuckRank : public testing::Test {
   RunConfig config_;
 };
 
-// Of its four microbatches per step, in front of the first task of the second one. Two streams of
-// the other rank wait for it, each with a sum of its own.
+// Blocks before the first task of the second of its four microbatches per step. Two streams of the
+// other rank wait for it, each in its own sum.
 TEST_F(StuckRank, BetweenTwoMicrobatches) {
   config_.parallel.ranks = 2;
   EXPECT_THAT(

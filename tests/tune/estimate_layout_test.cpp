@@ -12,7 +12,7 @@
 namespace braid {
 namespace {
 
-/// Cheap layers in front of dear ones, on the devices of one node.
+/// Cheap layers before expensive ones, on the devices of one node.
 struct PatternRun {
   explicit PatternRun(const char* pattern) {
     config.model.layers.reset();

@@ -272,8 +272,8 @@ PassResult context_ring(Program program) {
 Pass context_ring_pass() {
   return {.name = "context_ring",
           .summary =
-              "Lets keys and values go on to the next context rank while attention to those "
-              "that are here is computed.",
+              "Sends keys and values to the next context rank while attention reads those that "
+              "have already arrived.",
           .run = run_of(context_ring),
           .only_overlaps = true,
           .keys = {"overlap.overlap_context_comm"},

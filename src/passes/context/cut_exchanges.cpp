@@ -150,8 +150,8 @@ PassResult cut_exchanges(Program program) {
 Pass cut_exchanges_pass() {
   return {.name = "cut_exchanges",
           .summary =
-              "Cuts exchanges of heads between context ranks into those of the halves of a "
-              "sequence that a rank holds.",
+              "Splits each exchange of heads between context ranks into one exchange per half of "
+              "the sequence.",
           .run = run_of(cut_exchanges),
           .splits_calls = true};
 }

@@ -121,8 +121,8 @@ PassResult delay_context_wgrad(Program program, const PassContext& context) {
 Pass delay_context_wgrad_pass() {
   return {.name = "delay_context_wgrad",
           .summary =
-              "Moves weight gradients behind the exchanges between context ranks that their "
-              "backward waits for, so that they hide them.",
+              "Runs weight gradients during the exchanges between context ranks that the backward "
+              "waits for.",
           .run = run_of(delay_context_wgrad),
           .only_overlaps = true,
           .keys = {"overlap.overlap_context_comm"},

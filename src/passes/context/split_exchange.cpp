@@ -319,8 +319,8 @@ PassResult split_exchange(Program program, const SplitExchangeOptions& options,
 Pass split_exchange_pass(const PipelineOptions& options) {
   return {.name = "split_exchange",
           .summary =
-              "Cuts what is around the exchanges of heads between context ranks, so that "
-              "they run under it.",
+              "Splits attention and the tasks beside it, so that they run during exchanges of "
+              "heads between context ranks.",
           .run = run_of(split_exchange, options),
           .changes_rounding = true,
           .only_overlaps = true,

@@ -105,8 +105,8 @@ PassResult delay_last_wgrad(Program program, const DelayLastWgradOptions& option
 Pass delay_last_wgrad_pass(const PipelineOptions& options) {
   return {.name = "delay_last_wgrad",
           .summary =
-              "Moves weight gradients of the first layers behind the embedding's, so that "
-              "they hide the reduction of that.",
+              "Runs the last backward's weight gradients of the first layers after the "
+              "embedding's, so that they hide the reduction of the embedding's gradient.",
           .run = run_of(delay_last_wgrad, options),
           .only_overlaps = true,
           .keys = {"overlap.overlap_grad_reduce_delayed_wgrad_layers"},

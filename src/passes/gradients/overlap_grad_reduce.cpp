@@ -313,8 +313,8 @@ PassResult overlap_grad_reduce(Program program) {
 Pass overlap_grad_reduce_pass() {
   return {.name = "overlap_grad_reduce",
           .summary =
-              "Moves each gradient communication to where its gradient is ready, so that it "
-              "runs under the rest of the backward.",
+              "Starts the communication of each gradient as soon as the gradient is ready, so "
+              "that it runs beside the rest of the backward.",
           .run = run_of(overlap_grad_reduce),
           .only_overlaps = true,
           .keys = {"overlap.overlap_grad_reduce"},

@@ -358,8 +358,8 @@ OverlapAxis whole_units_axis() {
 Pass prefetch_parameters_pass(const PipelineOptions& options) {
   return {.name = "prefetch_parameters",
           .summary =
-              "Starts gathers of weights a unit early, so that they run under the compute "
-              "of the units before.",
+              "Gathers sharded weights one or more units before they are used, so that the gather "
+              "runs beside the compute of earlier units.",
           .run = run_of(prefetch_parameters, options),
           .only_overlaps = true,
           .keys = {"overlap.overlap_param_gather",

@@ -301,7 +301,9 @@ PassResult offload(Program program, const OffloadOptions& options) {
 
 Pass offload_pass(const PipelineOptions& options) {
   return {.name = "offload",
-          .summary = "Moves activations to the host between forward and backward.",
+          .summary =
+              "Moves activations to the host after the forward and back before the backward reads "
+              "them.",
           .run = run_of(offload, options),
           .keys = {"memory.offload_layers", "memory.offload_prefetch_layers",
                    "memory.offload_min_bytes"}};

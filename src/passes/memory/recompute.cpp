@@ -246,7 +246,9 @@ PassResult recompute(Program program, const RecomputeOptions& options) {
 
 Pass recompute_pass(const PipelineOptions& options) {
   return {.name = "recompute",
-          .summary = "Makes activations again in the backward instead of keeping them.",
+          .summary =
+              "Computes activations again in the backward instead of keeping them from the "
+              "forward.",
           .run = run_of(recompute, options),
           .keys = {"memory.recompute", "memory.recompute_layers"}};
 }

@@ -113,8 +113,8 @@ PassResult defer_head_wgrad(Program program, const DeferHeadWgradOptions& option
 Pass defer_head_wgrad_pass(const PipelineOptions& options) {
   return {.name = "defer_head_wgrad",
           .summary =
-              "Moves weight gradients of the output projection into the bubble behind the "
-              "last backward.",
+              "Moves the output projection's weight gradients into the bubble after the last "
+              "backward.",
           .run = run_of(defer_head_wgrad, options),
           .only_overlaps = true,
           .keys = {"overlap.defer_embedding_wgrad_compute", "overlap.wgrad_deferral_limit"},

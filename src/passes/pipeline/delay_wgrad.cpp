@@ -111,8 +111,8 @@ PassResult delay_wgrad(Program program, const DelayWgradOptions& options) {
 Pass delay_wgrad_pass(const PipelineOptions& options) {
   return {.name = "delay_wgrad",
           .summary =
-              "Moves weight gradients behind the message to the stage before, so that they hide "
-              "it.",
+              "Runs weight gradients after the message to the previous stage has left, so that "
+              "they hide it.",
           .run = run_of(delay_wgrad, options),
           .only_overlaps = true,
           .keys = {"overlap.overlap_p2p_wgrad_delayed_layer_number",

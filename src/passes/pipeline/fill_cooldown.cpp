@@ -256,8 +256,8 @@ PassResult fill_cooldown(Program program, const FillCooldownOptions& options) {
 Pass fill_cooldown_pass(const PipelineOptions& options) {
   return {.name = "fill_cooldown",
           .summary =
-              "Moves weight gradients of the last backwards to where a rank waits for the "
-              "stages in front of it.",
+              "Delays weight gradients of the last backwards to the end of the step, where a "
+              "rank would be idle while earlier stages finish.",
           .run = run_of(fill_cooldown, options),
           .only_overlaps = true,
           .keys = {"overlap.fill_cooldown"},

@@ -207,7 +207,9 @@ PassResult p2p_streams(Program program, const P2pStreamsOptions& options) {
 
 Pass p2p_streams_pass(const PipelineOptions& options) {
   return {.name = "p2p_streams",
-          .summary = "Takes messages between pipeline stages beside compute, a job ahead.",
+          .summary =
+              "Sends and receives messages between pipeline stages beside compute, one job before "
+              "they are needed.",
           .run = run_of(p2p_streams, options),
           .only_overlaps = true,
           .keys = {"overlap.overlap_p2p_comm", "overlap.overlap_p2p_comm_warmup_flush",

@@ -94,8 +94,9 @@ PassResult pair_forward_backward(Program program, const PairForwardBackwardOptio
 Pass pair_forward_backward_pass(const PipelineOptions& options) {
   return {.name = "pair_forward_backward",
           .summary =
-              "Weaves a forward and a backward, or two halves of a microbatch, so that each "
-              "hides the other's tensor and context communication.",
+              "Interleaves the tasks of a forward and a backward, or of the two halves of a "
+              "microbatch, so that each computes while the other communicates between tensor or "
+              "context ranks.",
           .run = run_of(pair_forward_backward, options),
           .only_overlaps = true,
           .keys = {"overlap.pair_forward_backward"},

@@ -414,8 +414,8 @@ PassReport choose_engines(AllRanks& all, const WholeStepOptions& options,
 Pass list_schedule_pass(const PipelineOptions& options) {
   return {.name = kListSchedule,
           .summary =
-              "Orders the tasks of all ranks by what they take, so that weight gradients and "
-              "the next jobs fill waits.",
+              "Orders the tasks of all ranks by their durations, so that weight gradients and "
+              "tasks of the next jobs run while a rank waits.",
           .run_all =
               [its_options = options.get<WholeStepOptions>()](AllRanks& all,
                                                               const PassContext& context) {
@@ -445,7 +445,7 @@ Pass list_schedule_pass(const PipelineOptions& options) {
 Pass choose_engines_pass(const PipelineOptions& options) {
   return {
       .name = kChooseEngines,
-      .summary = "Gives collectives to copy engines where a simulated step gains by it.",
+      .summary = "Moves collectives to copy engines where that makes the simulated step faster.",
       .run_all =
           [its_options = options.get<WholeStepOptions>()](AllRanks& all,
                                                           const PassContext& context) {

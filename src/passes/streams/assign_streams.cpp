@@ -291,7 +291,7 @@ PassResult assign_streams(Program program, const AssignStreamsOptions& options) 
 Pass assign_streams_pass(const PipelineOptions& options) {
   return {
       .name = "assign_streams",
-      .summary = "Places communication and copies to and from the host on streams of their own.",
+      .summary = "Places communication, and copies to and from the host, on streams of their own.",
       .run = run_of(assign_streams, options),
       .only_overlaps = true,
       .axes = no_axes};

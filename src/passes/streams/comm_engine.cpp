@@ -265,7 +265,7 @@ bool may_choose_engines(const RunConfig& config, const AxisLimits& limits) {
 Pass comm_engine_pass(const PipelineOptions& options) {
   return {
       .name = "comm_engine",
-      .summary = "Chooses whether multiprocessors or copy engines move the bytes of communication.",
+      .summary = "Chooses what moves the bytes of communication: multiprocessors or copy engines.",
       .run = run_of(comm_engine, options),
       .keys = {"overlap.comm_engine"},
       .read_keys =

@@ -155,7 +155,8 @@ PassResult insert_events(Program program) {
 Pass insert_events_pass() {
   return {
       .name = "insert_events",
-      .summary = "Turns dependencies between streams into as few events and waits as are needed.",
+      .summary =
+          "Orders dependent tasks on different streams with as few events and waits as possible.",
       .run = run_of(insert_events),
       .why_required = "tasks of different streams would run unordered",
       .places_events = true};

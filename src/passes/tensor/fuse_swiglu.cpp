@@ -335,7 +335,9 @@ PassResult fuse_swiglu(Program program, const FuseSwigluOptions& options) {
 
 Pass fuse_swiglu_pass(const PipelineOptions& options) {
   return {.name = "fuse_swiglu",
-          .summary = "Makes a product and the SwiGLU, or SwiGLU's backward, beside it one task.",
+          .summary =
+              "Fuses a product with the SwiGLU, or the gradient of SwiGLU, beside it into one "
+              "task.",
           .run = run_of(fuse_swiglu, options),
           .keys = {"runtime.fuse_swiglu"}};
 }

@@ -350,8 +350,8 @@ PassResult halve_forward(Program program, const HalveForwardOptions& options,
 Pass halve_forward_pass(const PipelineOptions& options) {
   return {.name = "halve_forward",
           .summary =
-              "Weaves the halves of a microbatch's forward, so that each hides the other's "
-              "tensor communication.",
+              "Interleaves the two halves of a microbatch's forward, so that one computes while "
+              "the other communicates between tensor ranks.",
           .run = run_of(halve_forward, options),
           .changes_rounding = true,
           .only_overlaps = true,

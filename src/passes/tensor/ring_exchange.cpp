@@ -51,8 +51,8 @@ PassResult ring_exchange(Program program, const RingExchangeOptions& options) {
 Pass ring_exchange_pass(const PipelineOptions& options) {
   return {.name = "ring_exchange",
           .summary =
-              "Cuts products and the tensor communication that they depend on into pieces "
-              "that overlap.",
+              "Splits products and the tensor communication beside them into pieces, so that one "
+              "piece is sent while another is computed.",
           .run = run_of(ring_exchange, options),
           .changes_rounding = true,
           .only_overlaps = true,

@@ -274,22 +274,23 @@ PassResult split_ops(Program program, const SplitOpsOptions& options, const Pass
 }
 
 Pass split_ops_pass(const PipelineOptions& options) {
-  return {.name = "split_ops",
-          .summary = "Cuts tasks so that a part of them runs in a wait for tensor communication.",
-          .run = run_of(split_ops, options),
-          .changes_rounding = true,
-          .only_overlaps = true,
-          .needs_costs =
-              "overlap.split_ops = true: cuts where costs say that it pays, but "
-              "overlap.cost is empty; remove the key",
-          .keys = {"overlap.split_ops", "overlap.tp_comm_overlap_min_rows"},
-          .read_keys =
-              [](const OverlapConfig& overlap, PipelineOptions& its) {
-                its.of<SplitOpsOptions>() = {.enabled = overlap.split_ops,
-                                             .min_rows = overlap.tp_comm_overlap_min_rows};
-              },
-          .is_wanted = [](const OverlapConfig& overlap) { return overlap.split_ops; },
-          .axes = split_axes};
+  return {
+      .name = "split_ops",
+      .summary = "Splits tasks so that one part runs while a rank waits for tensor communication.",
+      .run = run_of(split_ops, options),
+      .changes_rounding = true,
+      .only_overlaps = true,
+      .needs_costs =
+          "overlap.split_ops = true: cuts where costs say that it pays, but "
+          "overlap.cost is empty; remove the key",
+      .keys = {"overlap.split_ops", "overlap.tp_comm_overlap_min_rows"},
+      .read_keys =
+          [](const OverlapConfig& overlap, PipelineOptions& its) {
+            its.of<SplitOpsOptions>() = {.enabled = overlap.split_ops,
+                                         .min_rows = overlap.tp_comm_overlap_min_rows};
+          },
+      .is_wanted = [](const OverlapConfig& overlap) { return overlap.split_ops; },
+      .axes = split_axes};
 }
 
 }  // namespace braid

@@ -91,7 +91,8 @@ TEST(ContextRing, HoldsTwoKeysAndValuesHoweverManyRanksThereAre) {
   }
 }
 
-// Gradients follow a step behind: one rank's are on their way while those of the next are made.
+// Gradients follow one step later: those of one rank are in transit while the next ones are
+// computed.
 TEST(ContextRing, SendsGradientsWhileTheNextAreMade) {
   const std::string head = tables(3);
   const std::string qkv_grad = task("linear_dgrad(out -> h)");

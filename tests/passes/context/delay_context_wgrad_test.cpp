@@ -50,7 +50,8 @@ std::string exchange(const std::string& operands) {
   return call("all_to_all", operands);
 }
 
-// fc2, fc1 and proj, the exchange of what comes back, the attention, and the exchange of what goes.
+// fc2, fc1 and proj, the exchange of the incoming gradient, the attention, and the exchange of its
+// results.
 const std::string kBackward = kBegin + wgrad(0) + dgrad("x -> d") + wgrad(1) + dgrad("d -> h") +
                               wgrad(2) + exchange("h -> e") + dgrad("e -> f") + exchange("f -> y") +
                               dgrad("y -> d");

@@ -44,7 +44,7 @@ TEST(OverlapGradReduce, MovesEachReductionToWhereItsGradientIsReady) {
             "wgrad(x -> rw a) s wgrad\n"
             "reduce(-> rw a) s comm\n");
   EXPECT_TRUE(result.report.changed);
-  // That of a is where it was: directly behind its gradient.
+  // That of a is where it was: directly after its gradient.
   EXPECT_EQ(result.report.summary, "moved 1 of 2 gradient communications");
   EXPECT_EQ(result.report.num_changes, 1);
 }
@@ -184,7 +184,7 @@ TEST(OverlapGradReduce, KeepsWholeGradientsOfTheLastUnitsUntilAllAreReduced) {
                 give_back('a'));
 }
 
-// The norm of what is reduced last would else hold up those of all others.
+// Otherwise the norm of the gradient that is reduced last would delay all other norms.
 TEST(OverlapGradReduce, NormsFollowTheOrderOfReductions) {
   const std::string header = std::string(kHeader) + "buffer p f64 [3] scratch persistent device\n";
   const auto norm = [](char gradient, int place) {

@@ -152,7 +152,7 @@ TEST(PrefetchParameters, LeavesWhatIsGatheredForTheNextStepAndWhatIsInUse) {
   const std::string update = "adamw(-> rw a) s optimizer mb=0\n";
   for (const std::string& tasks : {
            use('a') + update + gather('a'),             // nobody reads it in this step
-           use('b') + update + gather('a') + use('a'),  // behind what it gathers
+           use('b') + update + gather('a') + use('a'),  // after what it gathers
        }) {
     const PassResult result = prefetched(head + tasks);
     EXPECT_EQ(tasks_of(result, head), tasks);

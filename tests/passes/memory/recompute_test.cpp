@@ -193,7 +193,7 @@ TEST(Recompute, AttentionAlsoRepeatsTheAttention) {
   EXPECT_THAT(backward_of(result.program), HasSubstr(kGelu));
 }
 
-// What enters is the sum of the first norm; all else of the layer is made again in front of the
+// What enters is the sum of the first norm; all else of the layer is made again before the
 // first task that needs it, but for the last matrix product, which no backward reads.
 TEST(Recompute, FullRepeatsTheLayerFromTheSumThatEntersIt) {
   std::string text = kBackward;
@@ -381,7 +381,7 @@ TEST(Recompute, LeavesTheCommunicationOfTheBackwardAlone) {
   EXPECT_EQ(full(tasks), tasks);
 }
 
-// Each job gathers the weights for itself: what is repeated reads those of the backward.
+// Each job gathers its own weights: repeated tasks read those that the backward gathers.
 TEST(Recompute, ReadsTheWeightsThatTheBackwardGathers) {
   const std::string gather_f = "all_gather(w[0:32] -> wf) {group=0} s comm mb=0 vs=0 layer=1\n";
   const std::string gather_b = "all_gather(w[0:32] -> wb) {group=0} s comm mb=0 vs=0 layer=1\n";

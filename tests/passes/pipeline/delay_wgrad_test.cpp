@@ -127,7 +127,7 @@ TEST(DelayWgrad, LeavesJobsThatSendNothingBackAlone) {
   EXPECT_FALSE(delay(first_stage, {.num_layers = 2}).report.changed);
 }
 
-// zb-h1 and the like: the weight gradients are a job of their own behind the message.
+// zb-h1 and similar schedules: the weight gradients are a separate job after the message.
 TEST(DelayWgrad, LeavesSplitBackwardsAsTheyAre) {
   const std::string split = "dgrad(-> rw d) s dgrad mb=0 vs=0 layer=1\n" + send(0) +
                             "next(-> rw d) s forward mb=1 vs=0\n"

@@ -98,7 +98,7 @@ TEST(FillCooldown, KeepsAsManyWeightGradientsAsTheLastMessagePassesLayers) {
   EXPECT_EQ(result.report.summary, "moved 4 weight gradients into the cool-down");
 }
 
-// The last layer's already waits behind its message.
+// The last layer's already waits after its message.
 TEST(FillCooldown, CountsWhatWaitsAlready) {
   const PassResult result =
       fill(forward(0) + backward(0) + backward(1) + dgrad(2) + send(2) + wgrad(2));
@@ -155,9 +155,9 @@ std::string repeating_backward(const std::string& name, int microbatch, int laye
          label;
 }
 
-// A weight gradient that waits keeps r and d instead of k, of which there are four: 6 buffers at
-// most as it is, and the first rank keeps k of two microbatches more. In the last backward there
-// are k, r and d of its own.
+// A delayed weight gradient keeps r and d instead of k, of which there are four. Without the pass
+// there are at most 6 buffers, and the first rank keeps k of two more microbatches. The last
+// backward has its own k, r and d.
 TEST(FillCooldown, WhereActivationsAreMadeAgainKeepsNoMoreThanTheFirstRank) {
   std::string tasks;
   for (int i = 0; i < 4; ++i) {

@@ -68,7 +68,7 @@ TEST(LateMoves, TakesGradientsThatDependOnItAlong) {
       "add(g -> rw h) s wgrad\n"
       "wgrad(x -> rw h) s wgrad mb=1\n",
       moves);
-  // Also the last one: it adds to h after `add` does, and what it stands behind is its own place.
+  // Also the last one: it adds to h after `add` does, and its target is its own place.
   EXPECT_EQ(moved.tasks,
             "dgrad(x -> y) s dgrad\n"
             "wgrad(x -> rw g) s wgrad mb=0\n"
@@ -95,7 +95,7 @@ TEST(LateMoves, WhatOthersNeedBeforeStays) {
             "norm(g -> y) s dgrad\n"
             "end() s forward\n"
             "wgrad(x -> rw h) s wgrad\n");
-  // The task behind which it should go is one that needs it.
+  // The task after which it should move reads its result.
   const std::array behind_its_reader = {LateMove{TaskId(0), TaskId(3)}};
   EXPECT_EQ(move(tasks, behind_its_reader).report.summary, "moved 0 tasks; 1 are needed before");
   EXPECT_EQ(move(tasks, behind_its_reader).tasks, tasks);

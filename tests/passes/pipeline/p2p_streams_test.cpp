@@ -125,7 +125,7 @@ TEST(P2pStreams, TakesEachMessageAJobAheadOnItsOwnStream) {
 }
 
 TEST(P2pStreams, WithoutWarmupAndFlushOnlyBetweenThem) {
-  // B0 is the first backward, F2 the last forward, with B1 behind it.
+  // B0 is the first backward, F2 the last forward, with B1 after it.
   const PassResult result = take(step(), {.warmup_flush = false});
   EXPECT_EQ(names_of(result.program), (Names{"recv F0 s",
                                              "linear F0 s",
@@ -199,7 +199,7 @@ TEST(P2pStreams, MessagesThatHoldUpTheirSendersAreAwaitedAJobEarlier) {
     return std::ranges::find(names, task) - names.begin();
   };
   const P2pStreamsOptions blocking = {.backward_on_comm_stream = false};
-  // B1 is awaited from the beginning of the job in front of F2, not of F2; forwards as without.
+  // The recv of B1 starts at the beginning of the job before F2, not of F2; forwards do not change.
   EXPECT_LT(place_of(blocking, "recv B1" + kB), place_of(blocking, "linear_dgrad B0 s"));
   EXPECT_GT(place_of({}, "recv B1" + kB), place_of({}, "linear_dgrad B0 s"));
   EXPECT_GT(place_of(blocking, "recv F2" + kF), place_of(blocking, "linear F1 s"));
@@ -281,7 +281,7 @@ class Woven {
   std::string text_;
 };
 
-/// Without delays and hoists: all weight gradients are in front of the messages.
+/// Without delays and hoists: all weight gradients are before the messages.
 std::string woven_step() {
   return Woven()
       .pre_forward()

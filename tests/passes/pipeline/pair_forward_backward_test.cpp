@@ -111,8 +111,8 @@ TEST(PairForwardBackward, OrderOfCombined1f1b) {
   EXPECT_EQ(outline(result.program, 4, 1), outline(result.program, 3, 0));
 }
 
-// With what runs in front of the pass: sums directly behind their dgrads, weight gradients of the
-// last layer behind both messages.
+// After the passes that run before this one: sums directly after their dgrads, weight gradients of
+// the last layer after both messages.
 TEST(PairForwardBackward, TakesOrdersWithinJobsAsTheyAre) {
   Program program = program_of(JobPairs::kForwardBackward, 5);
   program = delay_wgrad(std::move(program), {.num_layers = 1}).program;

@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-/// "5 c3 5": compute of 5, a call of 3, compute of 5. Each item follows the one in front of it,
+/// "5 c3 5": compute of 5, a call of 3, compute of 5. Each item follows the one before it,
 /// but compute does not wait for a call that is written "b3": only the next but one does.
 std::vector<WeaveItem> list(const std::string& text, uint32_t first) {
   std::vector<WeaveItem> items;
@@ -71,7 +71,7 @@ TEST(Weave, LeavesListsThatHideNothing) {
   EXPECT_FALSE(weave_two(two("4 c4 4", "0")).is_woven());
 }
 
-// The gather behind the short task in the middle is queued while the other list computes.
+// The gather after the short task in the middle is queued while the other list computes.
 TEST(Weave, ShortTasksBetweenTwoCallsDoNotWaitForAWholeSegment) {
   const Woven woven = weave_two(two("6 c2 1 c2 6", "3 3 3 3 c1 1"));
   EXPECT_EQ(woven.ns, 6 + 12 + 1 + 6 + 1);

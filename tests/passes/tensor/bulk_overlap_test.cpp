@@ -136,7 +136,7 @@ TEST(BulkOverlap, GathersInFrontOfTheFirstPiece) {
               HasSubstr(kNorm + gather("comm.tensor") + half + rest + kWgrad));
 }
 
-// What is gathered is made from the dgrad's result: it cannot start in front of it.
+// The gather reads a value computed from the dgrad's result, so it cannot start before the dgrad.
 TEST(BulkOverlap, GathersWhatDependsOnTheDgradBehindIt) {
   const std::string norm =
       "rmsnorm(dx[0:8] [2,4], norm -> n, r) {epsilon=1e-05} s dgrad mb=0 layer=0\n";
@@ -145,7 +145,7 @@ TEST(BulkOverlap, GathersWhatDependsOnTheDgradBehindIt) {
             kDgrad + scatter("comm.tensor") + norm + gather("comm.tensor") + kWgrad + kUse);
 }
 
-// In the W jobs of zero-bubble schedules there is no dgrad: under the product in front of it.
+// The W jobs of zero-bubble schedules have no dgrad: the gather runs beside the product before it.
 TEST(BulkOverlap, GathersUnderAnyProductInFrontOfTheWgrad) {
   const std::string other =
       "linear_wgrad(h, dy[0:12] [2,6] -> rw g) {has_bias=false, accumulate=true} s wgrad mb=0 "
@@ -165,7 +165,7 @@ TEST(BulkOverlap, LeavesOtherGroupsAlone) {
   EXPECT_FALSE(result.report.changed);
 }
 
-/// First task behind `task` that touches the buffer.
+/// First task after `task` that touches the buffer.
 size_t next_user(const Program& program, size_t task, BufferId buffer) {
   for (++task; task < program.tasks.size(); ++task) {
     for (const BufferRange& range : program.operands_of(program.tasks[task])) {
@@ -181,7 +181,7 @@ size_t next_user(const Program& program, size_t task, BufferId buffer) {
 /// are summed over the ranks right before they are read.
 Program random_tensor_layers(uint64_t seed) {
   const Program layers = random_layers(seed, {.num_ranks = 2, .gathers = seed % 2 == 0});
-  std::vector<std::vector<BufferRange>> sums(layers.tasks.size() + 1);  // in front of a task
+  std::vector<std::vector<BufferRange>> sums(layers.tasks.size() + 1);  // before a task
   for (size_t i = 0; i < layers.tasks.size(); ++i) {
     if (layers.spec(layers.tasks[i]).op == "linear_dgrad") {
       const BufferRange dx = layers.operands_of(layers.tasks[i]).back();

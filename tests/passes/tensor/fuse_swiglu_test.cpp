@@ -191,7 +191,7 @@ TEST(FuseSwiglu, StaysInFrontOfWhatItMayHide) {
     // Nobody reads it in between.
     EXPECT_EQ(fused_tasks(kDgrad + reload + again + kSwigluBackward + reader, 1),
               reload + again + kBothBackward + reader);
-    // To the front the activation alone moves: what is between is behind the product as before.
+    // Only the activation moves forward: the tasks in between stay after the product.
     EXPECT_EQ(fused_tasks(kLinear + reload + kDgrad + reader + kSwigluBackward, 1),
               kLinear + reload + kBothBackward + reader);
   }
@@ -301,7 +301,7 @@ TEST(FuseSwiglu, AllPiecesTakeTheirRowsOrNone) {
   // Something else reads some of what one piece hands on.
   expect_whole(linear(0, 8) + dgrad(0, 4) + dgrad(4, 8) + swiglu_backward(0, 8) +
                "f(d[70:71] -> y) s dgrad\n");
-  // Not one behind the other where the gates are made again: the first would hide no more.
+  // Not one after the other where the gates are made again: the first would hide no more.
   expect_whole(dgrad(0, 4) + dgrad(4, 8) +
                "linear(x, w1 -> g) {has_bias=false, adds_bias=true} s dgrad mb=0 site=fc1\n" +
                swiglu_backward(0, 8));

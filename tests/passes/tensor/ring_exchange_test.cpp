@@ -88,7 +88,8 @@ TEST(RingExchange, CopiesItsOwnBlockForOtherReaders) {
                 "copy(n -> x[8:16] [2,4]) comm.tensor comm mb=0 site=a.qkv.input\n" + kWgrad);
 }
 
-// Halves of halve_forward.h: each is gathered by a ring of its own; what is not asked for stays.
+// Halves of halve_forward.h: each half is gathered by its own ring. Products whose ring is not
+// requested stay.
 TEST(RingExchange, SplitsHalvesOfAProductEachByItself) {
   const auto half = [](int64_t i) {
     return fmt::format(

@@ -106,7 +106,7 @@ std::string tasks_of(const PassResult& result) {
   return text.substr(text.find(last) + last.size());
 }
 
-// The weight gradient ends 1560 ns behind the first sum, and nothing is beside the second.
+// The weight gradient ends 1560 ns after the first sum, and no compute runs beside the second.
 TEST(SplitOps, TheRestRunsInTheNextWait) {
   const PassResult result = split(kMakeA + kSumA + kWgrad + kUseA + kSumB + kUseB);
   EXPECT_EQ(tasks_of(result),
@@ -145,7 +145,7 @@ TEST(SplitOps, NothingMovesBehindWhatDependsOnIt) {
   const std::string reader = "copy(g[0:100] -> out) s dgrad mb=0\n";
   const std::string tasks = kMakeA + kSumA + kWgrad + kUseA + reader + kSumB + kUseB;
   EXPECT_EQ(tasks_of(split(tasks)), tasks);
-  // Nor in front of what overwrites its operands.
+  // Nor before what overwrites its operands.
   const std::string writer = "fill(-> x) {value=0.0} s dgrad mb=0\n";
   const std::string overwritten = kMakeA + kSumA + kWgrad + kUseA + writer + kSumB + kUseB;
   EXPECT_EQ(tasks_of(split(overwritten)), overwritten);

@@ -20,8 +20,8 @@
 #include "support/random_program.h"
 #include "support/step_program.h"
 
-/// Steps that run while the host goes on: launched before the one in front of them has ended, or
-/// left behind.
+/// Steps that run while the host continues: launched before the previous step has ended, or never
+/// waited for.
 namespace braid {
 
 /// total += x, and total += total.
