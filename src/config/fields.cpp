@@ -74,7 +74,7 @@ constexpr std::array kFields = {
     Field{BRAID_KEY(model, layers), {.minimum = 1, .maximum = 4096}, "Number of transformer blocks. Required without a preset."},
     Field{BRAID_KEY(model, pattern), kAny, "Layers of different kinds, first to last: attention, mlp or attention+mlp each, blanks or commas between them. \"x*n\" repeats a layer, \"(...)*n\" a group. Without it, all layers are attention+mlp. It also says the number of layers."},
     Field{BRAID_KEY(model, width), kSize, "Features per token between blocks. Required without a preset."},
-    Field{BRAID_KEY(model, heads), {.minimum = 1, .maximum = 4096}, "Attention heads. Required without a preset."},
+    Field{BRAID_KEY(model, heads), {.minimum = 1, .maximum = 4096}, "Attention heads. Required without a preset, unless model.pattern has no attention."},
     Field{BRAID_KEY(model, kv_heads), {.minimum = 0, .maximum = 4096}, "Key and value heads, each shared by heads / kv_heads query heads; 0 = heads."},
     Field{BRAID_KEY(model, head_size), {.minimum = 0, .maximum = 65536}, "Features per head; 0 = width / heads."},
     Field{BRAID_KEY(model, ffn), kSizeOrZero, "Hidden features of the feed-forward layer; 0 = the default of the family."},
