@@ -3,7 +3,7 @@
 
     scripts/check_choices.py [root]
 
-A key like parallel.shard has a few names ("none", "optimizer", ...). src/plan/choices.h turns them into types; the rest
+A key like parallel.shard has a few names ("none", "optimizer", ...). src/config/choices.h turns them into types; the rest
 of src/ reads those of a RunSpec. Prints one line per comparison of such a key, or of a dtype's name, with a text, and
 exits 1 if there is any. Keys come from src/config/fields.cpp, the names of dtypes from src/config/choices.h.
 """
@@ -54,7 +54,7 @@ def violations(root):
                 found = pattern.search(code)
                 if found:
                     yield (f"{path.relative_to(root)}:{number}: {reason.format(found[1])}: read a RunSpec "
-                           "(src/plan/run_spec.h), or use choice (src/plan/choices.h)")
+                           "(src/plan/run_spec.h), or use choice (src/config/choices.h)")
                     break
 
 

@@ -23,9 +23,8 @@ MAY_SEE = {
     "trace": ["base", "ir", "ops"],
     "sim": ["base", "ir", "ops", "parallel", "comm", "trace"],
     # A pass says itself which keys of the run file it reads and what a search may set. Passes over all ranks simulate them.
-    # plan/choices.h, names of types of src/parallel in the run file, sees config and parallel alone.
     "passes": ["base", "ir", "ops", "model", "parallel", "memory", "comm", "sim", "config/run_config.h",
-               "config/choices.h", "config/tensor_sites.h", "config/validate.h", "plan/choices.h"],
+               "config/choices.h", "config/tensor_sites.h", "config/validate.h"],
     # Executors allocate what the plan says; they do not plan.
     "backends": ["base", "ir", "ops", "comm", "trace", "memory/memory_plan.h"],
     "backends/cpu": ["base", "ir", "ops", "comm", "trace", "memory/memory_plan.h", "backends"],
@@ -35,7 +34,8 @@ MAY_SEE = {
     "data": ["base"],
     "checkpoint": ["base", "ir"],
     "hugging_face": ["base", "model", "checkpoint"],
-    "config": ["base", "model"],
+    # Types that keys of names stand for.
+    "config": ["base", "model", "parallel/parallel_options.h", "parallel/schedule.h"],
     "report": ["base", "ir", "memory", "trace", "passes", "parallel/schedule_stats.h"],
     "plan": ["base", "ir", "ops", "model", "parallel", "memory", "comm", "trace", "sim", "passes", "config",
              "report", "backends/backend.h", "backends/registry"],

@@ -101,7 +101,7 @@ Case load_case(const Arguments& arguments) {
 /// By pipeline stage, in the order of the model.
 std::vector<int64_t> layers_of_stages(const RunPlan& plan) {
   std::vector<int64_t> layers;
-  for (const StageSlice& stage : plan.parallel.stages) {
+  for (const StageSlice& stage : plan.run.parallel.stages) {
     layers.push_back(stage.num_layers);
   }
   return layers;
@@ -130,7 +130,7 @@ const MemoryPlan& largest_memory(const RunPlan& plan) {
 }
 
 Json describe(const Case& c) {
-  const ModelSpec& model = c.plan.model;
+  const ModelSpec& model = c.plan.run.model;
   const MemoryPlan& memory = largest_memory(c.plan);
   return {{"family", family_name(model.style)},
           {"layers", model.layers.size()},
@@ -150,7 +150,7 @@ Json describe(const Case& c) {
           {"parameters", num_parameters(model)},
           {"sequence", c.config.train.sequence},
           {"microbatch", c.config.train.microbatch},
-          {"microbatches", c.plan.num_microbatches},
+          {"microbatches", c.plan.run.num_microbatches},
           {"global_batch", c.config.train.global_batch},
           {"steps", c.config.train.steps},
           {"seed", c.config.train.seed},
@@ -353,7 +353,7 @@ void measure_case(const Case& c, const Arguments& arguments) {
   }
   const DeviceInfo& gpu = gpus.usable.front();
   CudaContext context(gpu.device, user_cache_folder());
-  SpecTimer timer(context, c.plan.model.vocabulary);
+  SpecTimer timer(context, c.plan.run.model.vocabulary);
   const double bytes_per_s = timer.copy_bytes_per_s(kCopyBytes);
   std::vector<Line> lines = lines_of(busiest_program(c.plan));
   for (Line& line : lines) {

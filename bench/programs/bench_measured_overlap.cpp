@@ -132,7 +132,7 @@ class PacedRanks {
  public:
   PacedRanks(const RunPlan& plan, const LinkOptions& links, const CostModel& model)
       : transports_(
-            make_in_process_transports({.num_ranks = plan.mesh.num_ranks(), .links = links})) {
+            make_in_process_transports({.num_ranks = plan.run.mesh.num_ranks(), .links = links})) {
     for (size_t rank = 0; rank < plan.ranks.size(); ++rank) {
       executors_.push_back(std::make_unique<CpuExecutor>(
           plan.ranks[rank].programs, plan.ranks[rank].memory,

@@ -24,7 +24,7 @@ void measure(const RunConfig& config) {
   ProcessorClock clock;
   const StateMap map = make_state_map(plan);
   const double map_s = clock.lap();
-  const auto pieces = assign_pieces(map, plan.layout, plan.model);
+  const auto pieces = assign_pieces(map, plan.layout, plan.run.model);
   const double pieces_s = clock.lap();
   size_t num_pieces = 0;
   for (const auto& of_rank : pieces) {

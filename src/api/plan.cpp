@@ -46,14 +46,14 @@ RankPlan rank_result(const braid::RankPlan& plan, int rank, bool with_program) {
   return result;
 }
 
-Plan plan_result(const RunPlan& plan, const RunSpec& run, bool with_programs) {
+Plan plan_result(const RunPlan& plan, bool with_programs) {
   Plan result;
-  result.num_ranks = plan.mesh.num_ranks();
-  const std::vector<int> ranks = first_rank_of_stages(plan.mesh);
+  result.num_ranks = plan.run.mesh.num_ranks();
+  const std::vector<int> ranks = first_rank_of_stages(plan.run.mesh);
   for (size_t i = 0; i < ranks.size(); ++i) {
     result.ranks.push_back(rank_result(plan.ranks[i], ranks[i], with_programs));
   }
-  result.description = describe_run_plan(plan, run);
+  result.description = describe_run_plan(plan);
   return result;
 }
 
@@ -66,9 +66,9 @@ Plan Run::plan(const PlanOptions& options) const {
     const RunSpec run = choose_settings(resolve_run(config, vocabulary), memory);
     const RunPlan plan = plan_run(run, {.one_rank_per_stage = true});
     if (memory) {
-      check_memory(plan, run, *memory);
+      check_memory(plan, *memory);
     }
-    return plan_result(plan, run, options.with_programs);
+    return plan_result(plan, options.with_programs);
   });
 }
 

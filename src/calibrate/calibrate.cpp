@@ -366,8 +366,9 @@ std::string describe_communication(const Profile& profile) {
 
 std::string default_profile_path(const Profile& profile) {
   const int num_ranks = most_ranks(profile);
-  const bool is_gpu = profile.device_kind != "cpu";
-  return is_gpu && num_ranks > 1
+  const DeviceSpec* const device = find_device(profile.device_kind);
+  check(device != nullptr, "a profile of {}", profile.device_kind);
+  return !device->is_host && num_ranks > 1
              ? fmt::format("profiles/{}x{}.json", profile.device_kind, num_ranks)
              : fmt::format("profiles/{}.json", profile.device_kind);
 }

@@ -4,6 +4,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "config/choices.h"
 #include "config/validate.h"
 #include "ops/attention.h"
 #include "ops/attributes.h"
@@ -11,7 +12,6 @@
 #include "ops/linear.h"
 #include "ops/linear_swiglu.h"
 #include "ops/operand_checker.h"
-#include "plan/choices.h"
 #include "plan/run_spec.h"
 #include "sim/op_family.h"
 

@@ -45,7 +45,7 @@ Device device_of(RunConfig config) {
 std::string describe_place(const EmulateArguments& arguments, const Device& device,
                            const SimulatedRun& run) {
   return fmt::format("emulated  rank {} of {} on {}; the simulator stands for the others{} ({})\n",
-                     arguments.rank, run.plan().mesh.num_ranks(),
+                     arguments.rank, run.spec().mesh.num_ranks(),
                      device.gpu ? "the " + device.gpu->name : "the CPU",
                      arguments.no_waits ? ", and never late" : "", run.model().description());
 }
@@ -68,7 +68,7 @@ void run(const EmulateArguments& arguments, const Console& console) {
     console.print(describe_layout(chosen) + describe_place(arguments, device, simulated));
   }
   const RankEmulation emulation =
-      emulate_rank(simulated.plan(), chosen.config, arguments.rank, peers,
+      emulate_rank(simulated.plan(), arguments.rank, peers,
                    {.device = device,
                     .cache_folder = user_cache_folder(),
                     .threads = threads_per_rank(chosen.config.runtime.threads, 1),

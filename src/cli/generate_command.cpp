@@ -138,8 +138,9 @@ Device generation_device(const GenerateArguments& arguments, RunConfig config) {
 GeneratorOptions generator_options(const GenerateArguments& arguments, RunConfig config) {
   config.parallel.ranks = 1;
   const Device device = generation_device(arguments, config);
-  const RunMemory memory = free_memory(device, config);
-  return {.threads = threads_per_rank(config.runtime.threads, 1),
+  const int threads = threads_per_rank(config.runtime.threads, 1);
+  const RunMemory memory = free_memory(device, threads);
+  return {.threads = threads,
           .device = device,
           .cache_folder = user_cache_folder(),
           .free_bytes = memory.gpu ? memory.gpu->free_bytes : memory.host_bytes};

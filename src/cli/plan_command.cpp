@@ -206,20 +206,20 @@ void add_plan_command(CLI::App& app, const Console& console) {
     const RunPlan plan = plan_run(run, {.one_rank_per_stage = true});
     std::string text;
     if (!arguments->dry_run) {
-      text += to_toml(run.config) + "\n" + describe_run_plan(plan, run) + "\n";
+      text += to_toml(run.config) + "\n" + describe_run_plan(plan) + "\n";
     }
     text +=
         describe_layout(run) + describe_ranks(plan) + describe_schedule(run, table_width(console));
     if (model) {
-      text += describe_prediction(plan, run, *model);
+      text += describe_prediction(plan, *model);
     }
-    const std::vector<MemoryUse> uses = memory_uses(plan, run, memory);
+    const std::vector<MemoryUse> uses = memory_uses(plan, memory);
     console.print(text + describe_uses(uses) +
                   (gpu ? gpu->backend->describe_communication_needs(
                              plan_of_rank(plan, uses.front().rank.value()).programs)
                        : ""));
     if (!arguments->device_memory.empty()) {
-      check_memory(plan, run, memory);
+      check_memory(plan, memory);
     }
   });
 }

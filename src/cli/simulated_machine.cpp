@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/errors.h"
-#include "plan/choices.h"
+#include "config/choices.h"
 #include "plan/device_cost.h"
 #include "plan/run_spec.h"
 #include "runtime/choose_settings.h"

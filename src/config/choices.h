@@ -8,12 +8,13 @@
 
 #include "base/dtype.h"
 #include "base/errors.h"
+#include "parallel/parallel_options.h"
 
 namespace braid {
 
 // What the names in a run file stand for. `resolve_run` (plan/run_spec.h) turns the names of a
 // RunConfig into these types once. What comes before it, or writes a RunConfig, uses `choice` and
-// `choice_name` itself. Types that src/config does not see get their names in plan/choices.h.
+// `choice_name` itself.
 
 enum class OverlapMode : uint8_t { kAuto, kManual, kOff };
 
@@ -50,8 +51,7 @@ enum class DecayShape : uint8_t { kLinear, kCosine, kOneMinusSqrt };
 template <class T>
 struct NotAChoice;
 
-/// The names of a type's values, below and in plan/choices.h. Other types have none, and do not
-/// compile.
+/// The names of a type's values. Types that are not below have none, and do not compile.
 template <class T>
 inline constexpr auto kChoices = NotAChoice<T>{};
 
@@ -87,6 +87,19 @@ inline constexpr auto kChoices<ContextExchange> =
                                  {"all_gather", ContextExchange::kAllGather},
                                  {"a2a", ContextExchange::kAllToAll},
                                  {"a2a+ring", ContextExchange::kAllToAllRing}}};
+
+template <>
+inline constexpr auto kChoices<ShardKind> =
+    Choices<ShardKind, 4>{{{"none", ShardKind::kNone},
+                           {"optimizer", ShardKind::kOptimizer},
+                           {"gradients", ShardKind::kGradients},
+                           {"parameters", ShardKind::kParameters}}};
+
+template <>
+inline constexpr auto kChoices<BucketKind> =
+    Choices<BucketKind, 3>{{{"layer", BucketKind::kLayer},
+                            {"virtual_stage", BucketKind::kVirtualStage},
+                            {"bytes", BucketKind::kBytes}}};
 
 template <>
 inline constexpr auto kChoices<RecomputeChoice> =

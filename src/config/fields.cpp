@@ -7,6 +7,7 @@
 
 #include "config/choices.h"
 #include "model/families.h"
+#include "parallel/schedule.h"
 
 namespace braid {
 namespace {
@@ -44,13 +45,6 @@ constexpr auto kFamilies = [] {
   std::ranges::transform(kModelFamilies, names.begin(), &ModelFamily::name);
   return names;
 }();
-// Names of types that this folder does not see, as in parallel/schedule.cpp and plan/choices.h.
-using Name = std::string_view;
-constexpr std::array kSchedules = {Name("gpipe"), Name("1f1b"), Name("interleaved"),
-                                   Name("zb-h1"), Name("zb-v"), Name("dualpipe-v")};
-constexpr std::array kBuckets = {Name("layer"), Name("virtual_stage"), Name("bytes")};
-constexpr std::array kShards = {Name("none"), Name("optimizer"), Name("gradients"),
-                                Name("parameters")};
 
 constexpr std::array kSections = {
     Section{"model", "The model to train. Keys that are not given come from the preset."},
@@ -80,7 +74,7 @@ constexpr std::array kFields = {
     Field{BRAID_KEY(model, layers), {.minimum = 1, .maximum = 4096}, "Number of transformer blocks. Required without a preset."},
     Field{BRAID_KEY(model, pattern), kAny, "Layers of different kinds, first to last: attention, mlp or attention+mlp each, blanks or commas between them. \"x*n\" repeats a layer, \"(...)*n\" a group. Without it, all layers are attention+mlp. It also says the number of layers."},
     Field{BRAID_KEY(model, width), kSize, "Features per token between blocks. Required without a preset."},
-    Field{BRAID_KEY(model, heads), {.minimum = 1, .maximum = 4096}, "Attention heads. Required without a preset."},
+    Field{BRAID_KEY(model, heads), {.minimum = 1, .maximum = 4096}, "Attention heads. Required without a preset, unless model.pattern has no attention."},
     Field{BRAID_KEY(model, kv_heads), {.minimum = 0, .maximum = 4096}, "Key and value heads, each shared by heads / kv_heads query heads; 0 = heads."},
     Field{BRAID_KEY(model, head_size), {.minimum = 0, .maximum = 65536}, "Features per head; 0 = width / heads."},
     Field{BRAID_KEY(model, ffn), kSizeOrZero, "Hidden features of the feed-forward layer; 0 = the default of the family."},
@@ -119,7 +113,7 @@ constexpr std::array kFields = {
     Field{BRAID_KEY(parallel, expert), kRanks, "Data-parallel ranks that share the experts. This build supports only 1."},
     Field{BRAID_KEY(parallel, sequence_parallel), kAny, "Whether tensor-parallel ranks also share the rows between matrices, so that norms and activations there take 1/tensor of the memory."},
     Field{BRAID_KEY(parallel, virtual_stages), {.minimum = 1, .maximum = 4096}, "Pieces of the layers per pipeline rank: 1 with gpipe, 1f1b and zb-h1, 2 with zb-v and dualpipe-v, 2 or more with interleaved."},
-    Field{BRAID_KEY(parallel, schedule), one_of(kSchedules), "Order of the forward and backward jobs of a pipeline. docs/pipeline.md has pictures."},
+    Field{BRAID_KEY(parallel, schedule), one_of(kScheduleNames), "Order of the forward and backward jobs of a pipeline. docs/pipeline.md has pictures."},
     Field{BRAID_KEY(parallel, microbatch_group_size), {.minimum = 0, .maximum = kMaxSize}, "With interleaved: microbatches that pass a virtual stage before the next virtual stage's turn; 0 = parallel.pipeline."},
     Field{BRAID_KEY(parallel, pipeline_layout), kAny, "Which layers each stage holds: balanced (by the cost of layers and head), even, or a layout string of docs/pipeline.md (E embedding, t layer, L head, a bar between stages). Empty = balanced, unless one of the next four keys is given."},
     Field{BRAID_KEY(parallel, first_stage_layers), {.minimum = 0, .maximum = kMaxSize}, "Layers of the first pipeline rank; the others share the rest evenly. 0 = as many as the others."},
@@ -128,9 +122,9 @@ constexpr std::array kFields = {
     Field{BRAID_KEY(parallel, account_for_loss), kAny, "Whether head and loss count as a layer when layers are spread evenly."},
     Field{BRAID_KEY(parallel, context_method), one_of(kChoiceNames<ContextExchange>), "How attention sees the whole sequence: ring passes keys and values on, all_gather gathers them, a2a exchanges heads for sequence, a2a+ring exchanges heads among context_inner ranks and runs a ring over these groups."},
     Field{BRAID_KEY(parallel, context_inner), {.minimum = 0, .maximum = kMaxRanks}, "With a2a+ring: context ranks that exchange heads; 0 = the largest number that divides the key/value heads."},
-    Field{BRAID_KEY(parallel, shard), one_of(kShards), "What data- and context-parallel ranks hold in parts instead of copies: main weights and optimizer state (optimizer), main gradients too (gradients), and the weights too (parameters). These are ZeRO stages 1 to 3."},
+    Field{BRAID_KEY(parallel, shard), one_of(kChoiceNames<ShardKind>), "What data- and context-parallel ranks hold in parts instead of copies: main weights and optimizer state (optimizer), main gradients too (gradients), and the weights too (parameters). These are ZeRO stages 1 to 3."},
     Field{BRAID_KEY(parallel, shard_replicas), kRanks, "Copies of the sharded state among these ranks (HSDP). The shards are spread over data * context / shard_replicas ranks."},
-    Field{BRAID_KEY(parallel, bucket), one_of(kBuckets), "What is gathered and reduced in one communication: a layer, all layers of a virtual stage, or layers until they have bucket_bytes."},
+    Field{BRAID_KEY(parallel, bucket), one_of(kChoiceNames<BucketKind>), "What is gathered and reduced in one communication: a layer, all layers of a virtual stage, or layers until they have bucket_bytes."},
     Field{BRAID_KEY(parallel, bucket_bytes), {.minimum = 1, .maximum = 1e15}, "With bucket = \"bytes\": fp32 gradient bytes that complete a bucket."},
     Field{BRAID_KEY(parallel, grad_reduce_dtype), one_of(kChoiceNames<DType>), "Type in which data- and context-parallel ranks send gradients to each other. Each rank adds them up in float32 either way."},
 

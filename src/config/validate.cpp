@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "config/validate_overlap.h"
 #include "config/value.h"
+#include "model/blocks/registry.h"
 #include "model/families.h"
 
 namespace braid {
@@ -137,13 +138,22 @@ void check_batch(const TrainConfig& train, int64_t data) {
 }
 
 /// Without a preset the sizes must be given; with one, src/model checks what comes out of both.
-void check_model_given(const ModelConfig& model) {
+void check_model_given(const RunConfig& config) {
   constexpr std::string_view kMissing =
       "not given; set it, or choose a published model with model.preset";
-  const bool preset = !model.preset.empty();
-  require(preset || model.layers || model.pattern, "model.layers: {}", kMissing);
-  require(preset || model.width, "model.width: {}", kMissing);
-  require(preset || model.heads, "model.heads: {}", kMissing);
+  const ModelConfig& model = config.model;
+  if (!model.preset.empty()) {
+    return;
+  }
+  require(model.layers || model.pattern, "model.layers: {}", kMissing);
+  require(model.width.has_value(), "model.width: {}", kMissing);
+  const LayerPattern layers = model.pattern ? LayerPattern::parse(*model.pattern) : 1;
+  for (const BlockDefinition* const block : all_blocks()) {
+    for (const SizeKey& key : block->needed_sizes) {
+      const bool is_given = value_of(*find_field("model", key.name), config).has_value();
+      require(is_given || !layers.has(*block), "model.{}: {}", key.name, kMissing);
+    }
+  }
 }
 
 void check_heads(const ModelConfig& model) {
@@ -193,8 +203,9 @@ void check_learned_positions(const ModelConfig& model, std::string_view family,
       train.sequence, positions, positions, train.sequence);
 }
 
-void check_model(const ModelConfig& model, const TrainConfig& train) {
-  check_model_given(model);
+void check_model(const RunConfig& config) {
+  const ModelConfig& model = config.model;
+  check_model_given(config);
   check_heads(model);
   if (!model.preset.empty() && !model.family) {
     return;  // its positions are its own
@@ -203,7 +214,7 @@ void check_model(const ModelConfig& model, const TrainConfig& train) {
   if (family.style.positions == PositionKind::kRope) {
     check_rope(model, family.name);
   } else {
-    check_learned_positions(model, family.name, train);
+    check_learned_positions(model, family.name, config.train);
   }
 }
 
@@ -326,7 +337,7 @@ void validate(const RunConfig& config) {
   check_context(config);
   check_replicas(config.parallel, data_ranks(config.parallel));
   check_batch(config.train, data_ranks(config.parallel));
-  check_model(config.model, config.train);
+  check_model(config);
   check_optimizer(config.optimizer, config.train.steps);
   check_memory(config.memory);
   validate_overlap(config);

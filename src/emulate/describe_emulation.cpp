@@ -68,7 +68,7 @@ std::string error_of(int64_t simulated_ns, int64_t measured_ns) {
 
 double tokens_per_s_per_rank(const RankEmulation& emulation, const SimulatedRun& run) {
   const auto tokens = static_cast<double>(run.spec().tokens_per_step());
-  return tokens / run.plan().mesh.num_ranks() /
+  return tokens / run.spec().mesh.num_ranks() /
          (static_cast<double>(std::max<int64_t>(emulation.median_step_ns(), 1)) / kNsPerS);
 }
 
@@ -79,7 +79,7 @@ std::string step_line(const RankEmulation& emulation, const SimulatedRun& run) {
       "step      {:.2f} ms, median of {} ({:.2f} to {:.2f} ms), {:.0f} tokens/s on each of {} "
       "ranks; simulated {:.2f} ms, {}\n",
       ms(median), emulation.step_ns.size(), ms(least), ms(most),
-      tokens_per_s_per_rank(emulation, run), run.plan().mesh.num_ranks(), ms(run.step_ns()),
+      tokens_per_s_per_rank(emulation, run), run.spec().mesh.num_ranks(), ms(run.step_ns()),
       error_of(run.step_ns(), median));
 }
 
@@ -195,7 +195,7 @@ std::string describe_emulation(const RankEmulation& emulation, const SimulatedRu
 std::string emulation_json(const RankEmulation& emulation, const SimulatedRun& simulated) {
   const Sides sides = sides_of(emulation, simulated);
   Json json = {{"rank", emulation.timeline.ranks.front().rank},
-               {"ranks", simulated.plan().mesh.num_ranks()},
+               {"ranks", simulated.spec().mesh.num_ranks()},
                {"cost", simulated.model().description()},
                {"source", emulation.timeline.source},
                {"step_ns", emulation.median_step_ns()},

@@ -25,14 +25,14 @@ namespace braid {
 namespace {
 
 std::unique_ptr<Executor> make_executor(const RankPlan& rank, const MemoryPlan& memory,
-                                        const RunConfig& config, const EmulatedPeers& peers,
+                                        bool repeatable, const EmulatedPeers& peers,
                                         const RankEmulationOptions& options) {
   const Device& device = options.device;
   return device.backend->make_executor(rank.programs, memory,
                                        {.device = device.gpu ? device.gpu->device : 0,
                                         .num_workers = options.threads,
                                         .cache_folder = options.cache_folder,
-                                        .repeatable = config.runtime.repeatable,
+                                        .repeatable = repeatable,
                                         .emulated_peers = peers});
 }
 
@@ -59,29 +59,28 @@ void check_fits(const RankPlan& rank, const MemoryPlan& memory, int number,
 }
 
 /// Random tokens, and what else the host gives a step.
-void fill_inputs(const StepExchange::Values& values, const RunPlan& plan, const RunConfig& config,
-                 uint32_t seed) {
+void fill_inputs(const StepExchange::Values& values, const RunSpec& run, uint32_t seed) {
   std::mt19937 random(seed);
-  std::uniform_int_distribution<int32_t> token(0, static_cast<int32_t>(plan.model.vocabulary) - 1);
+  std::uniform_int_distribution<int32_t> token(0, static_cast<int32_t>(run.model.vocabulary) - 1);
   std::ranges::generate(values.tokens, [&] { return token(random); });
   std::ranges::generate(values.labels, [&] { return token(random); });
-  std::ranges::fill(values.loss_scale,
-                    1.0f / static_cast<float>(config.train.global_batch * config.train.sequence));
-  const std::array scalars{static_cast<float>(config.optimizer.learning_rate),
-                           static_cast<float>(1.0 - config.optimizer.beta1),
-                           static_cast<float>(1.0 - config.optimizer.beta2)};
+  std::ranges::fill(values.loss_scale, 1.0f / static_cast<float>(run.tokens_per_step()));
+  const OptimizerConfig& optimizer = run.config.optimizer;
+  const std::array scalars{static_cast<float>(optimizer.learning_rate),
+                           static_cast<float>(1.0 - optimizer.beta1),
+                           static_cast<float>(1.0 - optimizer.beta2)};
   check(values.optimizer_scalars.size() == scalars.size(), "the optimizer takes {} numbers",
         values.optimizer_scalars.size());
   std::ranges::copy(scalars, values.optimizer_scalars.begin());
 }
 
 /// The rank's share of fresh weights; what the others have is made by nobody.
-void write_weights(Executor& executor, const RunPlan& plan, const RunConfig& config, int rank,
-                   int threads) {
-  std::vector<Executor*> by_rank(static_cast<size_t>(plan.mesh.num_ranks()), nullptr);
+void write_weights(Executor& executor, const RunPlan& plan, int rank, int threads) {
+  const RunSpec& run = plan.run;
+  std::vector<Executor*> by_rank(static_cast<size_t>(run.mesh.num_ranks()), nullptr);
   by_rank[static_cast<size_t>(rank)] = &executor;
   WorkerPool workers(threads);
-  write_state(InitialWeights(plan.layout, plan.model, static_cast<uint64_t>(config.train.seed)),
+  write_state(InitialWeights(plan.layout, run.model, static_cast<uint64_t>(run.config.train.seed)),
               plan.layout, make_state_map(plan), by_rank, workers);
 }
 
@@ -150,22 +149,24 @@ int64_t RankEmulation::median_step_ns() const {
   return sorted.size() % 2 == 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
 }
 
-RankEmulation emulate_rank(const RunPlan& plan, const RunConfig& config, int rank,
-                           const EmulatedPeers& peers, const RankEmulationOptions& options) {
+RankEmulation emulate_rank(const RunPlan& plan, int rank, const EmulatedPeers& peers,
+                           const RankEmulationOptions& options) {
   check(options.steps > 0 && options.warmup_steps >= 0, "{} steps behind {}", options.steps,
         options.warmup_steps);
+  const RunConfig& config = plan.run.config;
   const RankPlan& planned = plan_of_rank(plan, rank);
   const std::optional<int64_t> free_before = free_bytes(options.device);
   const MemoryPlan memory = memory_with(peers, planned);
   check_fits(planned, memory, rank, free_before);
-  const std::unique_ptr<Executor> executor = make_executor(planned, memory, config, peers, options);
+  const std::unique_ptr<Executor> executor =
+      make_executor(planned, memory, config.runtime.repeatable, peers, options);
   const int64_t num_slots = executor->max_steps_in_flight();
   StepExchange exchange(*executor, planned.programs[kTrainProgram], static_cast<int>(num_slots));
   for (int64_t slot = 0; slot < num_slots; ++slot) {
-    fill_inputs(exchange.slot(static_cast<size_t>(slot)), plan, config,
+    fill_inputs(exchange.slot(static_cast<size_t>(slot)), plan.run,
                 static_cast<uint32_t>(config.data.seed + slot));
   }
-  write_weights(*executor, plan, config, rank, options.threads);
+  write_weights(*executor, plan, rank, options.threads);
   RankEmulation result;
   result.step_ns = time_steps(*executor, exchange, num_slots, options);
   const std::optional<int64_t> free_after = free_bytes(options.device);

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "comm/emulated_call.h"
-#include "config/run_config.h"
 #include "plan/run_plan.h"
 #include "runtime/device.h"
 #include "trace/timeline.h"
@@ -37,11 +36,11 @@ struct RankEmulation {
 };
 
 /// Runs training steps of one rank at full size: its programs, memory and kernels, with fresh
-/// weights and random tokens, while `peers` stand for the other ranks. `plan` has that rank, and is
-/// that of `config`. Losses mean nothing, since what others send is made up; times and memory are
-/// those of the rank as far as the peers' times are. Throws ConfigError if the rank does not fit
-/// into the GPU, and DeviceError as its executor.
-RankEmulation emulate_rank(const RunPlan& plan, const RunConfig& config, int rank,
-                           const EmulatedPeers& peers, const RankEmulationOptions& options);
+/// weights and random tokens, while `peers` stand for the other ranks. `plan` has that rank. Losses
+/// mean nothing, since what others send is made up; times and memory are those of the rank as far
+/// as the peers' times are. Throws ConfigError if the rank does not fit into the GPU, and
+/// DeviceError as its executor.
+RankEmulation emulate_rank(const RunPlan& plan, int rank, const EmulatedPeers& peers,
+                           const RankEmulationOptions& options);
 
 }  // namespace braid

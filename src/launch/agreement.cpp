@@ -127,9 +127,9 @@ void agree_on_device(ProcessGroup& processes, const Device& device) {
   }
 }
 
-void agree_on_programs(ProcessGroup& processes, const RunSpec& run, const RunPlan& plan) {
+void agree_on_programs(ProcessGroup& processes, const RunPlan& plan) {
   const RankPlan& own = plan_of_rank(plan, processes.index());
-  check_groups(plan.mesh, own);
+  check_groups(plan.run.mesh, own);
   const std::vector<std::string> given =
       processes.all_gather("the calls of each rank", bytes_of(shown_calls(own)));
   const bool checks = processes.leads() && read_debug_options().verify.value_or(true);
@@ -140,7 +140,7 @@ void agree_on_programs(ProcessGroup& processes, const RunSpec& run, const RunPla
     for (const std::string& bytes : given) {
       shown.push_back(shown_in(bytes));
     }
-    kinds = plan_kinds(run, plan, alike_ranks(shown));
+    kinds = plan_kinds(plan, alike_ranks(shown));
     other = other_than_planned(kinds, shown);
   }
   const std::string asked =
@@ -153,7 +153,7 @@ void agree_on_programs(ProcessGroup& processes, const RunSpec& run, const RunPla
                        first_other_call(kinds.of_rank(*other), calls[rank]));
   }
   if (checks) {
-    verify_kinds(plan.mesh, kinds);
+    verify_kinds(plan.run.mesh, kinds);
   }
 }
 

@@ -21,7 +21,7 @@ void agree_on_device(ProcessGroup& processes, const Device& device);
 /// it plans if `plan` lacks it. Throws ConfigError where a process has planned other calls than
 /// process 0 would for it, with the first one, InternalError as `verify_kinds`; both in process 0
 /// only. BRAID_VERIFY=0 there turns the checks off. `plan` as of `plan_for_rank`.
-void agree_on_programs(ProcessGroup& processes, const RunSpec& run, const RunPlan& plan);
+void agree_on_programs(ProcessGroup& processes, const RunPlan& plan);
 
 /// Tells the other processes why this one ends, with its rank.
 void abort_with_rank(ProcessGroup& processes, const std::string& reason);

@@ -10,6 +10,7 @@ namespace braid {
 
 struct BlockDefinition;  // model/blocks/block.h
 
+// Of the usual layer. All kinds: blocks/registry.h.
 extern const BlockDefinition kAttentionBlock;
 extern const BlockDefinition kMlpBlock;
 

@@ -41,13 +41,14 @@ double train_flops_per_token(const ModelSpec& spec, int64_t sequence) {
 
 std::string describe_model(const ModelSpec& spec) {
   const bool is_usual = spec.layers == LayerPattern(spec.layers.size());
-  return fmt::format(
-      "{}: {} layers{}, width {}, {} heads ({} kv) of {}, ffn {}, vocabulary {}{}, {:.2f} M "
-      "parameters",
-      family_name(spec.style), spec.layers.size(),
-      is_usual ? "" : fmt::format(" ({})", spec.layers.text()), spec.width, spec.heads,
-      spec.kv_heads, spec.head_size, spec.ffn, spec.vocabulary,
-      spec.tied_embeddings ? " (tied)" : "", static_cast<double>(num_parameters(spec)) * 1e-6);
+  return fmt::format("{}: {} layers{}, width {}{}, ffn {}, vocabulary {}{}, {:.2f} M parameters",
+                     family_name(spec.style), spec.layers.size(),
+                     is_usual ? "" : fmt::format(" ({})", spec.layers.text()), spec.width,
+                     spec.heads == 0 ? ""
+                                     : fmt::format(", {} heads ({} kv) of {}", spec.heads,
+                                                   spec.kv_heads, spec.head_size),
+                     spec.ffn, spec.vocabulary, spec.tied_embeddings ? " (tied)" : "",
+                     static_cast<double>(num_parameters(spec)) * 1e-6);
 }
 
 }  // namespace braid

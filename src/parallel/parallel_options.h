@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "base/dtype.h"
@@ -20,8 +19,6 @@ enum class ShardKind : uint8_t {
   kGradients,   ///< main grads too; gradients are reduced after each microbatch
   kParameters,  ///< weights too; they are gathered before each use
 };
-
-std::string_view shard_kind_name(ShardKind kind);  ///< as in parallel.shard
 
 /// When weights that ranks have updated in parts (kOptimizer, kGradients) are gathered. Results are
 /// the same; what differs is which compute of the step can hide it.

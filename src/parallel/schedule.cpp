@@ -12,8 +12,6 @@
 namespace braid {
 namespace {
 
-constexpr std::array<std::string_view, 6> kScheduleNames = {"gpipe", "1f1b", "interleaved",
-                                                            "zb-h1", "zb-v", "dualpipe-v"};
 constexpr std::array<char, 4> kLetters = {'F', 'B', 'D', 'W'};
 
 bool is_v_shape(ScheduleKind kind) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -39,7 +40,11 @@ enum class ScheduleKind : uint8_t {
                ///< to overlap (DeepSeek-AI, DualPipe, 2025; cut in half to a V)
 };
 
-/// The value of parallel.schedule: "gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "dualpipe-v".
+/// Values of parallel.schedule, by ScheduleKind.
+inline constexpr std::array<std::string_view, 6> kScheduleNames = {"gpipe", "1f1b", "interleaved",
+                                                                   "zb-h1", "zb-v", "dualpipe-v"};
+
+/// The value of parallel.schedule.
 std::string_view schedule_name(ScheduleKind kind);
 /// Throws ConfigError naming parallel.schedule and the names that there are.
 ScheduleKind schedule_kind(std::string_view name);

@@ -121,14 +121,14 @@ std::string describe_schedule(const RunSpec& run, int max_width) {
 
 ReportTable stage_table(const RunPlan& plan) {
   std::vector<const RankPlan*> ranks;
-  const std::vector<int> first = first_rank_of_stages(plan.mesh);
+  const std::vector<int> first = first_rank_of_stages(plan.run.mesh);
   for (const RankPlan& rank : plan.ranks) {
     if (std::find(first.begin(), first.end(), rank.programs[kTrainProgram].rank) != first.end()) {
       ranks.push_back(&rank);
     }
   }
   check(ranks.size() == first.size(), "not every pipeline stage is planned");
-  return table_of(ranks, plan.mesh);
+  return table_of(ranks, plan.run.mesh);
 }
 
 std::string describe_ranks(const RunPlan& plan) {
@@ -138,11 +138,12 @@ std::string describe_ranks(const RunPlan& plan) {
   }
   const auto planned = static_cast<int>(ranks.size());
   std::string text;
-  if (planned < plan.mesh.num_ranks()) {
-    text += fmt::format("planned   {} of {} ranks{}\n", planned, plan.mesh.num_ranks(),
-                        planned == plan.mesh.sizes().pipeline ? ", the first of each stage" : "");
+  if (planned < plan.run.mesh.num_ranks()) {
+    text +=
+        fmt::format("planned   {} of {} ranks{}\n", planned, plan.run.mesh.num_ranks(),
+                    planned == plan.run.mesh.sizes().pipeline ? ", the first of each stage" : "");
   }
-  const ReportTable table = table_of(ranks, plan.mesh);
+  const ReportTable table = table_of(ranks, plan.run.mesh);
   text += line_of(table.columns);
   for (const std::vector<std::string>& row : table.rows) {
     text += line_of(row);

@@ -146,7 +146,7 @@ Json stages_json(const SimulatedRun& run) {
 
 std::string describe_simulation(const SimulatedRun& run) {
   const auto step_ns = static_cast<double>(run.result().step_ns);
-  const int num_ranks = run.plan().mesh.num_ranks();
+  const int num_ranks = run.spec().mesh.num_ranks();
   std::string text = describe_layout(run.spec());
   text += fmt::format("cost      {}\n", run.model().description());
   text += fmt::format("simulated {} programs, {} distinct ranks, {} tasks\n",
@@ -162,14 +162,14 @@ std::string describe_simulation(const SimulatedRun& run) {
   if (run.means().copy_ns > 0) {
     text += fmt::format("copies    {:.1f}%\n", percent_of(run.means().copy_ns, step_ns));
   }
-  text += idle_line(run.means(), step_ns, run.plan().mesh.sizes().pipeline > 1);
+  text += idle_line(run.means(), step_ns, run.spec().mesh.sizes().pipeline > 1);
   text += fmt::format("busiest   rank {}, idle {:.1f}%\n", run.busiest().rank,
                       percent_of(static_cast<double>(run.busiest().times.bubble_ns), step_ns));
   return text + memory_line(run) + stage_table(run);
 }
 
 std::string simulation_json(const SimulatedRun& run) {
-  const int num_ranks = run.plan().mesh.num_ranks();
+  const int num_ranks = run.spec().mesh.num_ranks();
   const Json json = {{"cost", run.model().description()},
                      {"ranks", num_ranks},
                      {"distinct_ranks", run.ranks().size()},

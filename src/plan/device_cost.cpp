@@ -28,7 +28,7 @@ RunConfig with_device_cost(RunConfig config, const std::optional<std::string>& g
         "give the path of a profile of `braid calibrate`, or remove overlap.cost");
   }
   const DeviceSpec* const spec = device_by_name(*gpu_name);
-  if (spec == nullptr || spec->is_host()) {
+  if (spec == nullptr || spec->is_host) {
     throw_config_error(
         "overlap.cost = \"device\": braid has no data sheet for {}, only for {}; name the most "
         "similar one, as in overlap.cost = \"{}\", or give the path of a profile of `braid "

@@ -28,10 +28,10 @@ void check_is_planned(const RunPlan& plan, int rank) {
       planned.push_back(std::to_string(it.programs[kTrainProgram].rank));
     }
   }
-  const bool exists = rank >= 0 && rank < plan.mesh.num_ranks();
+  const bool exists = rank >= 0 && rank < plan.run.mesh.num_ranks();
   throw_config_error("--rank {}: {}; take one of {}{}", rank,
                      exists ? "it does what a rank with another part of the data does"
-                            : fmt::format("the run has {} ranks", plan.mesh.num_ranks()),
+                            : fmt::format("the run has {} ranks", plan.run.mesh.num_ranks()),
                      join(planned, ", "), plan.ranks.size() > kMostNamed ? ", ..." : "");
 }
 

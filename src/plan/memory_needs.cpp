@@ -63,10 +63,10 @@ MemoryNeeds rank_needs(const Backend& backend, const RankPlan& rank,
 }
 
 int64_t rank_bytes(const DeviceSpec& device, const RankPlan& rank, bool repeatable) {
-  return device.is_host() ? rank.memory.peak_bytes()
-                          : rank_needs(backend_named(device.backend), rank,
-                                       {.repeatable = repeatable, .with_context = true})
-                                .bytes();
+  return device.is_host ? rank.memory.peak_bytes()
+                        : rank_needs(backend_named(device.backend), rank,
+                                     {.repeatable = repeatable, .with_context = true})
+                              .bytes();
 }
 
 }  // namespace braid

@@ -2,7 +2,7 @@
 
 #include "base/errors.h"
 #include "base/text.h"
-#include "model/blocks/mlp/mlp.h"
+#include "model/blocks/registry.h"
 #include "model/families.h"
 
 namespace braid {
@@ -46,20 +46,19 @@ void set_layers(ModelSpec& spec, const ModelConfig& config) {
   }
 }
 
-void derive_sizes(ModelSpec& spec, int64_t sequence) {
-  if (spec.kv_heads == 0) {
-    spec.kv_heads = spec.heads;
-  }
-  if (spec.head_size == 0) {
-    if (spec.width % spec.heads != 0) {
-      throw_config_error(
-          "model.heads = {}: must divide model.width = {} unless model.head_size is given",
-          spec.heads, spec.width);
+void require_sizes_of_blocks(const ModelSpec& spec) {
+  for (const BlockDefinition* const block : all_blocks()) {
+    for (const SizeKey& key : block->needed_sizes) {
+      if (spec.layers.has(*block)) {
+        require_given(key.name, spec.*key.size);
+      }
     }
-    spec.head_size = spec.width / spec.heads;
   }
-  if (spec.ffn == 0) {
-    spec.ffn = default_ffn(spec);
+}
+
+void derive_sizes(ModelSpec& spec, int64_t sequence) {
+  for (const BlockDefinition* const block : all_blocks()) {
+    block->derive_sizes(spec);
   }
   if (spec.style.positions == PositionKind::kLearned && spec.max_positions == 0) {
     spec.max_positions = sequence;
@@ -92,7 +91,7 @@ ModelSpec resolve_model(const ModelConfig& config, int64_t sequence, int64_t tok
   }
   require_given("layers", spec.layers.size());
   require_given("width", spec.width);
-  require_given("heads", spec.heads);
+  require_sizes_of_blocks(spec);
   require_given("vocabulary", spec.vocabulary);
   derive_sizes(spec, sequence);
   if (spec.vocabulary < tokenizer_vocabulary) {

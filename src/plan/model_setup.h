@@ -10,11 +10,10 @@
 namespace braid {
 
 /// The model of section [model]: the preset, if one is named, with the given keys over it; what is
-/// left is derived (kv_heads = heads, head_size = width / heads, ffn = `default_ffn`, vocabulary =
-/// the tokenizer's, max_positions = the sequence where positions are learned).
-/// `tokenizer_vocabulary` is 0 if there is no tokenizer to ask (planning). Throws ConfigError
-/// naming the key that is missing or impossible, a vocabulary smaller than the tokenizer's
-/// included.
+/// left is derived (BlockDefinition::derive_sizes; vocabulary = the tokenizer's, max_positions =
+/// the sequence where positions are learned). `tokenizer_vocabulary` is 0 if there is no tokenizer
+/// to ask (planning). Throws ConfigError naming the key that is missing or impossible, a vocabulary
+/// smaller than the tokenizer's included.
 ModelSpec resolve_model(const ModelConfig& config, int64_t sequence, int64_t tokenizer_vocabulary);
 
 /// The keys with other layers.

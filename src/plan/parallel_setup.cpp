@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/errors.h"
+#include "config/choices.h"
 #include "config/validate.h"
 #include "model/blocks/attention/heads.h"
 #include "model/blocks/registry.h"
@@ -13,7 +14,6 @@
 #include "parallel/check_schedule.h"
 #include "parallel/parameter_layout.h"
 #include "parallel/pipeline_layout.h"
-#include "plan/choices.h"
 #include "plan/overlap_setup.h"
 
 namespace braid {

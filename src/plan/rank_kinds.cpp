@@ -43,7 +43,7 @@ ShownCalls shown_calls(const RankPlan& rank) {
   return shown;
 }
 
-PlannedKinds plan_kinds(const RunSpec& run, const RunPlan& plan, AlikeRanks alike) {
+PlannedKinds plan_kinds(const RunPlan& plan, AlikeRanks alike) {
   std::map<int, const RankPlan*> planned;
   for (const RankPlan& rank : plan.ranks) {
     planned.emplace(rank_of(rank), &rank);
@@ -51,7 +51,7 @@ PlannedKinds plan_kinds(const RunSpec& run, const RunPlan& plan, AlikeRanks alik
   PlannedKinds kinds{.alike = std::move(alike), .ranks = {}, .of_kind = {}};
   for (const int rank : kinds.alike.stand_ins) {
     if (!planned.contains(rank)) {
-      kinds.ranks.push_back(plan_alone(run, rank, /*verify=*/false));
+      kinds.ranks.push_back(plan_alone(plan.run, rank, /*verify=*/false));
     }
   }
   for (const RankPlan& rank : kinds.ranks) {

@@ -29,7 +29,7 @@ struct PlannedKinds {
 /// `alike` are ranks that show the same calls. Plans those that stand for others and that `plan`
 /// has not, without what checks against other ranks do not need (PlanOptions::verify). `plan` must
 /// outlive the result. Errors are `plan_run`'s.
-PlannedKinds plan_kinds(const RunSpec& run, const RunPlan& plan, AlikeRanks alike);
+PlannedKinds plan_kinds(const RunPlan& plan, AlikeRanks alike);
 
 /// Plans all ranks, each verified, and keeps one of each kind: time grows with the ranks of the
 /// run, memory with the kinds only. Errors are `plan_run`'s.

@@ -41,21 +41,21 @@ RankPrograms rank_programs(const RunPlan& plan, size_t program) {
     const Program& it = plan.ranks[i].programs[program];
     result.programs.push_back(&it);
     by_rank.try_emplace(it.rank, i);
-    by_place.try_emplace(place_of_rank(plan.mesh, it.rank), i);
-    by_stage.try_emplace(plan.mesh.position(it.rank).pipeline, i);
+    by_place.try_emplace(place_of_rank(plan.run.mesh, it.rank), i);
+    by_stage.try_emplace(plan.run.mesh.position(it.rank).pipeline, i);
   }
-  for (int rank = 0; rank < plan.mesh.num_ranks(); ++rank) {
+  for (int rank = 0; rank < plan.run.mesh.num_ranks(); ++rank) {
     const bool has_stand_in = !plan.alike.empty() && !by_rank.contains(rank);
     const auto exact = by_rank.find(has_stand_in ? plan.alike.stand_in(rank) : rank);
-    const auto alike = by_place.find(place_of_rank(plan.mesh, rank));
-    const auto stage = by_stage.find(plan.mesh.position(rank).pipeline);
+    const auto alike = by_place.find(place_of_rank(plan.run.mesh, rank));
+    const auto stage = by_stage.find(plan.run.mesh.position(rank).pipeline);
     check(stage != by_stage.end(), "no rank of the stage of rank {} is planned", rank);
     result.program_of.push_back(exact != by_rank.end()    ? exact->second
                                 : alike != by_place.end() ? alike->second
                                                           : stage->second);
   }
   if (by_rank.size() < result.program_of.size()) {
-    take_groups_of(plan.mesh, result);
+    take_groups_of(plan.run.mesh, result);
   }
   return result;
 }

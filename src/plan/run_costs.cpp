@@ -13,9 +13,8 @@ namespace braid {
 
 std::unique_ptr<CostModel> with_links_of_run(std::unique_ptr<CostModel> model,
                                              const LinksConfig& links) {
-  return model->cluster().device.is_host()
-             ? make_linked_model(std::move(model), link_options(links))
-             : std::move(model);
+  return model->cluster().device.is_host ? make_linked_model(std::move(model), link_options(links))
+                                         : std::move(model);
 }
 
 std::shared_ptr<const CostModel> overlap_cost_model(const RunConfig& config) {

@@ -207,18 +207,15 @@ RankPlan plan_programs(std::vector<Program> programs) {
 RunPlan plan_run(const RunSpec& run, const PlanOptions& given_options) {
   PlanOptions options = given_options;
   options.cost_model = options.cost_model != nullptr ? options.cost_model : run.cost_model.get();
-  RunPlan plan{.model = run.model,
+  RunPlan plan{.run = run,
                .layout = make_parameter_layout(model_parameters(run.model)),
-               .mesh = run.mesh,
-               .parallel = run.parallel,
-               .num_microbatches = run.num_microbatches,
                .ranks = {},
                .alike = options.alike};
-  std::vector<int> ranks = planned_ranks(options, plan.mesh);
+  std::vector<int> ranks = planned_ranks(options, run.mesh);
   const size_t num_wanted = ranks.size();
   const bool is_ordered = run.is_scheduled && options.schedule;
   if (is_ordered && !options.one_rank_per_stage && options.alike.empty()) {
-    ranks = ranks_to_schedule(plan.mesh, std::move(ranks));
+    ranks = ranks_to_schedule(run.mesh, std::move(ranks));
   }
   check_program_size(run, ranks);
   for (const int rank : ranks) {
@@ -251,23 +248,24 @@ void verify_plan(const RunPlan& plan) {
   }
 }
 
-std::string describe_run_plan(const RunPlan& plan, const RunSpec& run) {
+std::string describe_run_plan(const RunPlan& plan) {
+  const RunSpec& run = plan.run;
   const RunConfig& config = run.config;
   const RankPlan& rank = plan.ranks.front();
   const Program& train = rank.programs[kTrainProgram];
-  std::string text = fmt::format("model    {}\n", describe_model(plan.model));
+  std::string text = fmt::format("model    {}\n", describe_model(run.model));
   if (const std::vector<std::string> keys = changed_keys_of_preset(config.model); !keys.empty()) {
     text +=
         fmt::format("preset   {} with another {}\n", config.model.preset, fmt::join(keys, ", "));
   }
   text +=
       fmt::format("step     {} ranks x {} microbatches x {} sequences x {} tokens = {} tokens\n",
-                  plan.mesh.num_ranks(), plan.num_microbatches, run.microbatch_sequences,
+                  run.mesh.num_ranks(), run.num_microbatches, run.microbatch_sequences,
                   config.train.sequence, format_count(run.tokens_per_step()));
   text += fmt::format(
       "program  {} tasks, {} buffers, {} streams, {} events {}\n", train.tasks.size(),
       train.buffers.size(), train.streams.size(), train.num_events,
-      plan.mesh.sizes().pipeline > 1 ? fmt::format("on rank {}", train.rank) : "per rank");
+      run.mesh.sizes().pipeline > 1 ? fmt::format("on rank {}", train.rank) : "per rank");
   return text + describe_passes(rank.passes) + describe_plan(rank.memory);
 }
 

@@ -7,7 +7,6 @@
 
 #include "ir/program.h"
 #include "memory/memory_plan.h"
-#include "model/model_spec.h"
 #include "parallel/alike_ranks.h"
 #include "parallel/mesh.h"
 #include "parallel/parameter_layout.h"
@@ -31,11 +30,8 @@ inline constexpr size_t kEvalProgram = 1;
 /// All that is decided before a device is touched: it can be printed, checked and simulated on a
 /// machine that could not run it.
 struct RunPlan {
-  ModelSpec model;
+  RunSpec run;             ///< whose plan this is
   ParameterLayout layout;  ///< of the whole model, as one rank would hold it
-  Mesh mesh{MeshSizes{}};
-  ParallelOptions parallel;
-  int64_t num_microbatches = 1;  ///< per rank and step
   std::vector<RankPlan> ranks;
   /// As PlanOptions::alike.
   AlikeRanks alike;
@@ -83,6 +79,6 @@ RankPlan plan_programs(std::vector<Program> programs);
 
 /// What a person wants to know before the run: model, ranks, tokens per step, passes, memory by
 /// class.
-std::string describe_run_plan(const RunPlan& plan, const RunSpec& run);
+std::string describe_run_plan(const RunPlan& plan);
 
 }  // namespace braid

@@ -13,7 +13,7 @@ namespace braid {
 namespace {
 
 Timeline timeline_of_all(const SimulatedRun& run) {
-  std::vector<int> ranks(static_cast<size_t>(run.plan().mesh.num_ranks()));
+  std::vector<int> ranks(static_cast<size_t>(run.spec().mesh.num_ranks()));
   std::iota(ranks.begin(), ranks.end(), 0);
   Timeline timeline = run.timeline(ranks);
   find_peer_waits(timeline);
@@ -41,7 +41,7 @@ ReportInput predicted_step(const SimulatedRun& run, std::string title) {
   ReportInput report;
   report.title = std::move(title);
   report.config_toml = to_toml(run.spec().config);
-  report.model = describe_model(run.plan().model);
+  report.model = describe_model(run.spec().model);
   report.passes = first.passes;
   report.memory = first.memory;
   report.timeline = timeline_of_all(run);

@@ -111,6 +111,7 @@ RunSpec resolve_with(const RunConfig& config, int64_t tokenizer_vocabulary,
   run.passes = passes_of(config);
   run.is_scheduled = is_scheduled(config.overlap);
   run.cost_model = std::move(costs);
+  run.links = link_options(config.links);
   run.learning_rate = learning_rate_of(config);
   run.detect_nan = choice<NanCheck>(config.runtime.detect_nan);
   return run;

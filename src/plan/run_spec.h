@@ -4,12 +4,13 @@
 #include <memory>
 
 #include "base/dtype.h"
+#include "comm/links.h"
+#include "config/choices.h"
 #include "config/run_config.h"
 #include "model/model_spec.h"
 #include "parallel/mesh.h"
 #include "parallel/parallel_options.h"
 #include "parallel/schedule.h"
-#include "plan/choices.h"
 #include "plan/overlap_setup.h"
 #include "sim/cost_model.h"
 
@@ -47,6 +48,7 @@ struct RunSpec {
   /// What overlap.cost names, with a device for every rank; null if it is empty.
   std::shared_ptr<const CostModel> cost_model = {};
 
+  LinkOptions links = {};  ///< that are emulated between CPU ranks
   LearningRateSpec learning_rate = {};
   NanCheck detect_nan = NanCheck::kLoss;
 

@@ -61,7 +61,7 @@ AllRanks all_ranks_of(RunPlan& plan, bool repeatable, const CostModel* cost_mode
     }
   }
   all.ranks = rank_programs(plan);
-  all.has_pipeline = plan.mesh.sizes().pipeline > 1;
+  all.has_pipeline = plan.run.mesh.sizes().pipeline > 1;
   return all;
 }
 

@@ -84,7 +84,7 @@ std::vector<MemoryCurve> memory_over_time(const SimulatedRun& run, const Timelin
 }
 
 std::vector<int> ranks_to_show(const SimulatedRun& run, size_t max_tasks) {
-  const std::vector<int> ranks = first_rank_of_stages(run.plan().mesh);
+  const std::vector<int> ranks = first_rank_of_stages(run.spec().mesh);
   const RankPrograms programs = run.rank_programs();
   size_t most = 1;
   for (const int rank : ranks) {
@@ -100,7 +100,7 @@ ReportInput simulated_report(const SimulatedRun& run, std::span<const int> ranks
   const RankPlan& most = neediest(plan);
   ReportInput report{.title = std::move(title),
                      .config_toml = to_toml(run.spec().config),
-                     .model = describe_model(plan.model),
+                     .model = describe_model(plan.run.model),
                      .passes = plan.ranks.front().passes,
                      .memory = most.memory,
                      .timeline = run.timeline(ranks),
@@ -110,7 +110,7 @@ ReportInput simulated_report(const SimulatedRun& run, std::span<const int> ranks
     rank.device = peaks_of(run.model().cluster().device);
   }
   report.memory_over_time = memory_over_time(run, report.timeline);
-  if (plan.mesh.num_ranks() > 1) {
+  if (plan.run.mesh.num_ranks() > 1) {
     report.layout = describe_layout(run.spec());
     report.stages = stage_table(plan);
     report.jobs = pipeline_jobs(run.spec());

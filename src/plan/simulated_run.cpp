@@ -78,11 +78,10 @@ RunConfig scaled_to_ranks(RunConfig config, int64_t num_ranks) {
   return resolved(std::move(config));
 }
 
-SimulatedRun::SimulatedRun(RunSpec run, const CostModel& model, const SimOptions& options,
+SimulatedRun::SimulatedRun(const RunSpec& run, const CostModel& model, const SimOptions& options,
                            PlannedRanks planned)
-    : spec_(std::move(run)),
-      model_(model),
-      plan_(plan_first_ranks(spec_, model, planned)),
+    : model_(model),
+      plan_(plan_first_ranks(run, model, planned)),
       result_(simulate(rank_programs(), model, options)) {
   analyze();
 }
@@ -97,24 +96,25 @@ void SimulatedRun::analyze() {
     const RankTimeline timeline = simulated_timeline(programs, result_, rank.rank);
     ranks_.push_back({.rank = rank.rank,
                       .num_ranks = rank.num_ranks,
-                      .pipeline = plan_.mesh.position(rank.rank).pipeline,
+                      .pipeline = spec().mesh.position(rank.rank).pipeline,
                       .times = analyze_rank(timeline, result_.step_ns),
                       .idle = analyze_idle(timeline, result_.step_ns)});
-    add_times(ranks_.back(), as_double(rank.num_ranks) / as_double(plan_.mesh.num_ranks()), means_);
+    add_times(ranks_.back(), as_double(rank.num_ranks) / as_double(spec().mesh.num_ranks()),
+              means_);
   }
 }
 
 double SimulatedRun::tokens_per_s() const {
-  return as_double(spec_.tokens_per_step()) / (as_double(std::max<int64_t>(step_ns(), 1)) * 1e-9);
+  return as_double(spec().tokens_per_step()) / (as_double(std::max<int64_t>(step_ns(), 1)) * 1e-9);
 }
 
 double SimulatedRun::flops_per_s_per_rank() const {
-  return tokens_per_s() * train_flops_per_token(plan_.model, spec_.config.train.sequence) /
-         plan_.mesh.num_ranks();
+  return tokens_per_s() * train_flops_per_token(spec().model, spec().config.train.sequence) /
+         spec().mesh.num_ranks();
 }
 
 double SimulatedRun::mfu() const {
-  return flops_per_s_per_rank() / model_.cluster().device.peak_flops_per_s(spec_.dtype);
+  return flops_per_s_per_rank() / model_.cluster().device.peak_flops_per_s(spec().dtype);
 }
 
 const SimulatedRank& SimulatedRun::busiest() const {
@@ -125,10 +125,10 @@ const SimulatedRank& SimulatedRun::busiest() const {
 }
 
 std::vector<StageMemory> SimulatedRun::memory_by_stage() const {
-  std::vector<StageMemory> stages(static_cast<size_t>(plan_.mesh.sizes().pipeline));
+  std::vector<StageMemory> stages(static_cast<size_t>(spec().mesh.sizes().pipeline));
   for (const RankPlan& rank : plan_.ranks) {
     const int number = rank.programs[kTrainProgram].rank;
-    StageMemory& stage = stages[static_cast<size_t>(plan_.mesh.position(number).pipeline)];
+    StageMemory& stage = stages[static_cast<size_t>(spec().mesh.position(number).pipeline)];
     if (rank.memory.peak_bytes() > stage.peak_bytes) {
       stage = {.rank = number, .peak_bytes = rank.memory.peak_bytes()};
     }
@@ -140,9 +140,9 @@ Timeline SimulatedRun::timeline(std::span<const int> ranks) const {
   const RankPrograms programs = rank_programs();
   Timeline timeline{.source = "sim", .ranks = {}};
   for (const int rank : ranks) {
-    if (rank < 0 || rank >= plan_.mesh.num_ranks()) {
+    if (rank < 0 || rank >= spec().mesh.num_ranks()) {
       throw_config_error("--trace-ranks {}: the ranks are 0 to {}", rank,
-                         plan_.mesh.num_ranks() - 1);
+                         spec().mesh.num_ranks() - 1);
     }
     timeline.ranks.push_back(simulated_timeline(programs, result_, rank));
   }

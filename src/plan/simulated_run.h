@@ -71,10 +71,10 @@ class SimulatedRun {
   /// place in the data dimension only: they have the same tasks but for a few of the optimizer,
   /// where state is sharded. `model`'s cluster must have a device for every rank, and `model`
   /// outlive the run. Throws ConfigError as `plan_run`, and InternalError as `Simulator`.
-  SimulatedRun(RunSpec run, const CostModel& model, const SimOptions& options = {},
+  SimulatedRun(const RunSpec& run, const CostModel& model, const SimOptions& options = {},
                PlannedRanks planned = PlannedRanks::kEveryPlace);
 
-  const RunSpec& spec() const { return spec_; }
+  const RunSpec& spec() const { return plan_.run; }
   const RunPlan& plan() const { return plan_; }
   const CostModel& model() const { return model_; }
   const SimResult& result() const { return result_; }
@@ -99,7 +99,6 @@ class SimulatedRun {
  private:
   void analyze();
 
-  RunSpec spec_;
   const CostModel& model_;
   RunPlan plan_;
   SimResult result_;

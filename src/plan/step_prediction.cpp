@@ -41,15 +41,16 @@ std::string sources_text(const SerialPrediction& prediction) {
 
 }  // namespace
 
-std::string describe_prediction(const RunPlan& plan, const RunSpec& run, const CostModel& model) {
+std::string describe_prediction(const RunPlan& plan, const CostModel& model) {
+  const RunSpec& run = plan.run;
   const SerialPrediction prediction =
       predict_serial(plan.ranks.front().programs[kTrainProgram], model);
   const double step_s = seconds(prediction.step_ns());
   const auto tokens = static_cast<double>(run.tokens_per_step());
   const double flops_per_s =
-      tokens * train_flops_per_token(plan.model, run.config.train.sequence) / step_s;
+      tokens * train_flops_per_token(run.model, run.config.train.sequence) / step_s;
   const double peak = model.cluster().device.peak_flops_per_s(run.dtype) *
-                      static_cast<double>(plan.mesh.num_ranks());
+                      static_cast<double>(run.mesh.num_ranks());
   return fmt::format(
       "cost     {}\n"
       "predict  {} = {}, {} on the host\n"

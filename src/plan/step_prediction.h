@@ -11,6 +11,6 @@ namespace braid {
 /// tokens per second, MFU, and how much of the time rests on measurements. `plan` is that of
 /// `run`; the model's cluster has a device for every rank. Throws InternalError for an op that
 /// the model cannot price.
-std::string describe_prediction(const RunPlan& plan, const RunSpec& run, const CostModel& model);
+std::string describe_prediction(const RunPlan& plan, const CostModel& model);
 
 }  // namespace braid

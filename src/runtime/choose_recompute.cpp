@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "base/text.h"
+#include "config/choices.h"
 #include "memory/memory_classes.h"
 #include "model/blocks/registry.h"
 #include "ops/op.h"
-#include "plan/choices.h"
 #include "plan/exact_memory.h"
 #include "plan/run_spec.h"
 
@@ -102,7 +102,7 @@ class Trials {
     Trial trial{
         .run = with(policy, layers == num_layers() ? 0 : layers), .policy = policy, .uses = {}};
     RunPlan plan = plan_run(trial.run, {.ranks = ranks_, .verify = false});
-    trial.uses = memory_uses(plan, trial.run, memory_);
+    trial.uses = memory_uses(plan, memory_);
     plan_exactly_where_it_decides(plan, trial);
     trial.work = work_of(plan);
     return trial;
@@ -148,7 +148,7 @@ class Trials {
           rank.memory = exact_memory(rank);
         }
       }
-      trial.uses = memory_uses(plan, trial.run, memory_);
+      trial.uses = memory_uses(plan, memory_);
     }
   }
 

@@ -6,8 +6,8 @@
 #include "base/env.h"
 #include "base/errors.h"
 #include "base/text.h"
+#include "config/choices.h"
 #include "config/validate.h"
-#include "plan/choices.h"
 #include "plan/most_streams.h"
 
 namespace braid {

@@ -77,7 +77,7 @@ Engine::Engine(RunPlan plan, const EngineOptions& options)
 
 /// The ranks of this process with each other or with those of the others.
 void Engine::connect(const EngineOptions& options) {
-  const int num_ranks = plan_.mesh.num_ranks();
+  const int num_ranks = plan_.run.mesh.num_ranks();
   if (processes_ == nullptr) {
     ranks_.resize(static_cast<size_t>(num_ranks));
     std::iota(ranks_.begin(), ranks_.end(), size_t{0});
@@ -176,7 +176,7 @@ std::vector<Executor*> Engine::executors() const {
 
 /// Null for ranks of other processes.
 std::vector<Executor*> Engine::executors_by_rank() const {
-  std::vector<Executor*> executors(static_cast<size_t>(plan_.mesh.num_ranks()), nullptr);
+  std::vector<Executor*> executors(static_cast<size_t>(plan_.run.mesh.num_ranks()), nullptr);
   for (size_t i = 0; i < ranks_.size(); ++i) {
     executors[ranks_[i]] = executors_[i].get();
   }
@@ -197,7 +197,7 @@ bool Engine::has_buffer(size_t rank, size_t program_index, std::string_view name
 
 /// Where in a sequence the tokens of a rank stand.
 std::vector<int64_t> Engine::positions_of(size_t rank, const StepBatch& batch) const {
-  return context_shard(plan_.mesh, static_cast<int>(rank), plan_.parallel)
+  return context_shard(plan_.run.mesh, static_cast<int>(rank), plan_.run.parallel)
       .position_list(batch.sequence_tokens());
 }
 
@@ -205,17 +205,18 @@ std::vector<int64_t> Engine::positions_of(size_t rank, const StepBatch& batch) c
 void Engine::fill_inputs(size_t local, const StepBatch& batch,
                          const StepExchange::Values& values) const {
   const size_t rank = ranks_[local];
-  const int data_rank = plan_.mesh.position(static_cast<int>(rank)).data;
+  const int data_rank = plan_.run.mesh.position(static_cast<int>(rank)).data;
   const std::vector<int64_t> positions = positions_of(rank, batch);
   const size_t rows = static_cast<size_t>(batch.shape().microbatch) * positions.size();
   const auto fill = [&](std::span<int32_t> to, const std::vector<int32_t>& from,
                         size_t microbatch) {
-    check(from.size() == rows && to.size() == rows * static_cast<size_t>(plan_.num_microbatches),
-          "{} tokens of a microbatch for {} microbatches of {}", from.size(),
-          plan_.num_microbatches, to.size());
+    check(
+        from.size() == rows && to.size() == rows * static_cast<size_t>(plan_.run.num_microbatches),
+        "{} tokens of a microbatch for {} microbatches of {}", from.size(),
+        plan_.run.num_microbatches, to.size());
     std::ranges::copy(from, to.subspan(microbatch * rows, rows).begin());
   };
-  for (int64_t microbatch = 0; microbatch < plan_.num_microbatches; ++microbatch) {
+  for (int64_t microbatch = 0; microbatch < plan_.run.num_microbatches; ++microbatch) {
     const auto index = static_cast<size_t>(microbatch);
     if (!values.tokens.empty()) {
       fill(values.tokens, batch.tokens_at(data_rank, microbatch, positions), index);
@@ -299,7 +300,7 @@ void Engine::check_last_step() {
 void Engine::write_eval_inputs(size_t local, const StepBatch& batch, int64_t microbatch) {
   const size_t rank = ranks_[local];
   Executor& executor = *executors_[local];
-  const int data_rank = plan_.mesh.position(static_cast<int>(rank)).data;
+  const int data_rank = plan_.run.mesh.position(static_cast<int>(rank)).data;
   const std::vector<int64_t> positions = positions_of(rank, batch);
   if (has_buffer(rank, kEvalProgram, "eval.tokens")) {
     write_values<int32_t>(executor, "eval.tokens", 0,
@@ -315,14 +316,14 @@ void Engine::write_eval_inputs(size_t local, const StepBatch& batch, int64_t mic
 
 double Engine::evaluate(const StepBatch& batch) {
   std::vector<float> own;  // by microbatch and rank of this process; 0 of those that have no part
-  for (int64_t microbatch = 0; microbatch < plan_.num_microbatches; ++microbatch) {
+  for (int64_t microbatch = 0; microbatch < plan_.run.num_microbatches; ++microbatch) {
     for (size_t local = 0; local < executors_.size(); ++local) {
       write_eval_inputs(local, batch, microbatch);
     }
     run_all(kEvalProgram);
     for (size_t local = 0; local < executors_.size(); ++local) {
       const size_t rank = ranks_[local];
-      const bool counts = plan_.mesh.position(static_cast<int>(rank)).tensor == 0 &&
+      const bool counts = plan_.run.mesh.position(static_cast<int>(rank)).tensor == 0 &&
                           has_buffer(rank, kEvalProgram, "eval.loss");
       own.push_back(counts ? read_values<float>(*executors_[local], "eval.loss", 1).front() : 0.0f);
     }
@@ -345,7 +346,7 @@ double Engine::sum_of_losses(const std::vector<float>& own) const {
     }
   }
   double loss = 0;
-  const auto num_microbatches = static_cast<size_t>(plan_.num_microbatches);
+  const auto num_microbatches = static_cast<size_t>(plan_.run.num_microbatches);
   const size_t per_microbatch = own.size() / num_microbatches;
   for (size_t microbatch = 0; microbatch < num_microbatches; ++microbatch) {
     for (const std::vector<float>& losses : all) {
@@ -363,7 +364,7 @@ DeviceState Engine::state() const {
 }
 
 DeviceShards Engine::state_shards() const {
-  return {state_map_, plan_.layout, plan_.model, executors_by_rank()};
+  return {state_map_, plan_.layout, plan_.run.model, executors_by_rank()};
 }
 
 void Engine::write_state(const StateSource& source) {

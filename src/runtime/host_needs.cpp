@@ -27,16 +27,16 @@ std::string count_ranks(int64_t count) {
 bool has_all_stages(const RunPlan& plan) {
   std::set<int> stages;
   for (const RankPlan& rank : plan.ranks) {
-    stages.insert(plan.mesh.position(rank.programs.front().rank).pipeline);
+    stages.insert(plan.run.mesh.position(rank.programs.front().rank).pipeline);
   }
-  return static_cast<int64_t>(stages.size()) == plan.mesh.sizes().pipeline;
+  return static_cast<int64_t>(stages.size()) == plan.run.mesh.sizes().pipeline;
 }
 
 /// Those of a host, or all of the run where none are named.
 std::vector<int> ranks_on_host(const RunPlan& plan, std::span<const int> host_ranks) {
   std::vector<int> ranks(host_ranks.begin(), host_ranks.end());
   if (ranks.empty()) {
-    ranks.resize(static_cast<size_t>(plan.mesh.num_ranks()));
+    ranks.resize(static_cast<size_t>(plan.run.mesh.num_ranks()));
     std::iota(ranks.begin(), ranks.end(), 0);
   }
   return ranks;
@@ -44,7 +44,7 @@ std::vector<int> ranks_on_host(const RunPlan& plan, std::span<const int> host_ra
 
 /// "8 ranks", or "8 of 16 ranks".
 std::string whose(const RunPlan& plan, std::span<const int> host_ranks) {
-  const int64_t all = plan.mesh.num_ranks();
+  const int64_t all = plan.run.mesh.num_ranks();
   const auto here = static_cast<int64_t>(ranks_on_host(plan, host_ranks).size());
   return here == all ? count_ranks(all) : fmt::format("{} of {}", here, count_ranks(all));
 }

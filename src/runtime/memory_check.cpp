@@ -23,7 +23,8 @@ DeviceNeedsOptions gpu_options(const RunConfig& config, const GpuMemory& gpu) {
 }
 
 /// Of the planned rank that needs most, in its share of a GPU.
-MemoryUse gpu_use(const RunPlan& plan, const RunConfig& config, const GpuMemory& gpu) {
+MemoryUse gpu_use(const RunPlan& plan, const GpuMemory& gpu) {
+  const RunConfig& config = plan.run.config;
   const int64_t sharers = std::min(config.runtime.ranks_per_gpu, config.parallel.ranks);
   MemoryUse use{.needs = {},
                 .owner = sharers == 1 ? gpu.name : "each rank's share of " + gpu.name,
@@ -64,13 +65,12 @@ int64_t state_bytes(const RunPlan& plan) {
 /// Plans other settings of a run that does not fit.
 class Replanner {
  public:
-  Replanner(const RunPlan& plan, const RunSpec& run, const RunMemory& memory,
-            const MemoryUse& shortage)
-      : run_(run),
+  Replanner(const RunPlan& plan, const RunMemory& memory, const MemoryUse& shortage)
+      : run_(plan.run),
         memory_(memory),
         kind_(shortage.kind),
         worst_rank_(shortage.rank),
-        edge_ranks_(edge_ranks(plan.mesh)),
+        edge_ranks_(edge_ranks(plan.run.mesh)),
         state_is_too_large_(state_bytes(plan) > shortage.free_bytes) {}
 
   std::optional<int64_t> fitting_bytes(const RunConfig& changed) const {
@@ -93,7 +93,7 @@ class Replanner {
 
  private:
   std::vector<MemoryUse> uses_of(const RunSpec& run, const std::vector<int>& ranks) const {
-    return memory_uses(plan_run(run, {.ranks = ranks}), run, memory_);
+    return memory_uses(plan_run(run, {.ranks = ranks}), memory_);
   }
 
   /// Of the memory that was too small.
@@ -141,17 +141,15 @@ std::vector<int> edge_ranks(const Mesh& mesh) {
 }
 
 std::optional<GpuMemory> memory_of(const DeviceSpec& device) {
-  return device.is_host() ? std::nullopt
-                          : std::optional(GpuMemory{.name = "one " + device.description,
-                                                    .free_bytes = device.memory_bytes,
-                                                    .backend = &backend_named(device.backend)});
+  return device.is_host ? std::nullopt
+                        : std::optional(GpuMemory{.name = "one " + device.description,
+                                                  .free_bytes = device.memory_bytes,
+                                                  .backend = &backend_named(device.backend)});
 }
 
-RunMemory free_memory(const Device& device, const RunConfig& config) {
+RunMemory free_memory(const Device& device, int threads_per_rank) {
   RunMemory memory{
-      .gpu = std::nullopt,
-      .host_bytes = free_host_bytes(),
-      .threads_per_rank = threads_per_rank(config.runtime.threads, config.parallel.ranks)};
+      .gpu = std::nullopt, .host_bytes = free_host_bytes(), .threads_per_rank = threads_per_rank};
   if (device.gpu) {
     memory.gpu = GpuMemory{.name = "the " + device.gpu->name,
                            .free_bytes = device.backend->free_bytes(device.gpu->device),
@@ -161,11 +159,10 @@ RunMemory free_memory(const Device& device, const RunConfig& config) {
   return memory;
 }
 
-std::vector<MemoryUse> memory_uses(const RunPlan& plan, const RunSpec& run,
-                                   const RunMemory& memory) {
+std::vector<MemoryUse> memory_uses(const RunPlan& plan, const RunMemory& memory) {
   std::vector<MemoryUse> uses;
   if (memory.gpu) {
-    uses.push_back(gpu_use(plan, run.config, *memory.gpu));
+    uses.push_back(gpu_use(plan, *memory.gpu));
   }
   if (memory.host_bytes) {
     uses.push_back(host_use(memory.gpu
@@ -195,22 +192,22 @@ std::string describe_shortage(const MemoryUse& use) {
       describe_parts(use.needs));
 }
 
-void check_memory(const RunPlan& plan, const RunSpec& run, const RunMemory& memory) {
-  const std::vector<MemoryUse> uses = memory_uses(plan, run, memory);
+void check_memory(const RunPlan& plan, const RunMemory& memory) {
+  const std::vector<MemoryUse> uses = memory_uses(plan, memory);
   const auto shortage =
       std::find_if(uses.begin(), uses.end(), [](const MemoryUse& use) { return !use.fits(); });
   if (shortage == uses.end()) {
     return;
   }
-  const Replanner replanner(plan, run, memory, *shortage);
+  const Replanner replanner(plan, memory, *shortage);
   const auto fitting = find_fitting_setting(
-      run.config, plan.model.layers.size(),
+      plan.run.config, plan.run.model.layers.size(),
       [&](const RunConfig& changed) { return replanner.fitting_bytes(changed); });
   throw_config_error(
       "{}; {}", describe_shortage(*shortage),
       fitting ? fmt::format("nearest valid setting: {} ({})", describe_changes(fitting->changes),
                             format_bytes(fitting->needed_bytes))
-              : last_resort(run.config, *shortage));
+              : last_resort(plan.run.config, *shortage));
 }
 
 }  // namespace braid

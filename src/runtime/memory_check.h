@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "config/run_config.h"
 #include "plan/memory_needs.h"
 #include "plan/run_plan.h"
 #include "runtime/device.h"
@@ -35,7 +34,7 @@ struct RunMemory {
 
 /// What is free now on this machine for a run on that device, with a context on its GPU if it has
 /// one: where other processes share it, when theirs are there, too. Throws DeviceError.
-RunMemory free_memory(const Device& device, const RunConfig& config);
+RunMemory free_memory(const Device& device, int threads_per_rank);
 
 /// What one memory must hold beside what it has.
 struct MemoryUse {
@@ -54,8 +53,7 @@ std::vector<int> edge_ranks(const Mesh& mesh);
 
 /// The GPU of the planned rank that needs most, or the host of a run on the CPU; and the host of a
 /// run on GPUs.
-std::vector<MemoryUse> memory_uses(const RunPlan& plan, const RunSpec& run,
-                                   const RunMemory& memory);
+std::vector<MemoryUse> memory_uses(const RunPlan& plan, const RunMemory& memory);
 
 /// Lines for people: "fits     61.2 GiB of 80.0 GiB in a device of 80.0 GiB: rank 0, weights ...",
 /// or "does not fit: ...".
@@ -67,7 +65,7 @@ std::string describe_shortage(const MemoryUse& use);
 /// Throws ConfigError unless the run of this plan fits: what is needed and free, by class, and the
 /// nearest setting that fits. For that, runs with smaller_settings.h's settings are planned, which
 /// takes as long as planning two ranks per pipeline stage that many times; where none fits, the
-/// class that takes most is named. `plan` is that of `run`.
-void check_memory(const RunPlan& plan, const RunSpec& run, const RunMemory& memory);
+/// class that takes most is named.
+void check_memory(const RunPlan& plan, const RunMemory& memory);
 
 }  // namespace braid

@@ -45,7 +45,7 @@ FabricSpec shared_memory(double bytes_per_s) {
 
 void set_fabrics(Cluster& cluster) {
   const DeviceSpec& device = cluster.device;
-  if (device.is_host()) {
+  if (device.is_host) {
     cluster.intra_node = shared_memory(device.memory_bytes_per_s / 2);  // it is read and written
     cluster.inter_node = infiniband("Ethernet 100 Gb/s", 12.5e9);
   } else if (device.kind == "a100") {
@@ -69,7 +69,7 @@ std::string examples() {
 
 int usual_per_node(const DeviceSpec& device, int num_devices) {
   // Ranks on a CPU are threads of one process.
-  return device.is_host() ? num_devices : kDevicesPerNode;
+  return device.is_host ? num_devices : kDevicesPerNode;
 }
 
 std::string name_of(const DeviceSpec& device, int num_devices, int devices_per_node) {

@@ -102,6 +102,7 @@ DeviceSpec cpu() {
   return {.kind = "cpu",
           .description = "a CPU of 8 cores",
           .backend = "cpu",
+          .is_host = true,
           .bf16_flops_per_s = 600e9,
           .f32_flops_per_s = 768e9,
           .f64_flops_per_s = 384e9,

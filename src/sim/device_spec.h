@@ -28,6 +28,7 @@ struct DeviceSpec {
   std::string kind;              ///< "h200"
   std::string description;       ///< "NVIDIA H200 SXM"
   std::string backend = "cuda";  ///< that runs programs on it: Backend::name
+  bool is_host = false;          ///< as that backend's: ranks are threads of one process
 
   double bf16_flops_per_s = 0;  ///< dense, fp32 accumulation; fp16 alike
   double fp8_flops_per_s = 0;   ///< 0: has none
@@ -48,9 +49,6 @@ struct DeviceSpec {
 
   double host_bytes_per_s = 0;  ///< to and from host memory, each direction
   int64_t host_latency_ns = 0;
-
-  /// Whether its ranks are threads of one process, in the host's memory.
-  bool is_host() const { return backend == "cpu"; }
 
   /// Rate of matrix products of operands of that dtype. Where the device has none for it, that of
   /// the next wider one.

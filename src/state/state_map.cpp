@@ -129,17 +129,17 @@ StateMap make_state_map(const RunPlan& plan) {
   const RankPrograms programs = rank_programs(plan);
   std::map<Place, ParameterLayout> layouts;
   std::vector<StateRank> ranks;
-  for (int rank = 0; rank < plan.mesh.num_ranks(); ++rank) {
-    const MeshPosition at = plan.mesh.position(rank);
-    const ExpertPosition experts = plan.mesh.expert_position(rank);
+  for (int rank = 0; rank < plan.run.mesh.num_ranks(); ++rank) {
+    const MeshPosition at = plan.run.mesh.position(rank);
+    const ExpertPosition experts = plan.run.mesh.expert_position(rank);
     const auto [layout, is_new] =
         layouts.try_emplace({at.tensor, at.pipeline, experts.expert, experts.expert_tensor});
     if (is_new) {
-      layout->second = make_rank_layout(plan.model, plan.mesh, rank, plan.parallel);
+      layout->second = make_rank_layout(plan.run.model, plan.run.mesh, rank, plan.run.parallel);
     }
     ranks.push_back({.layout = &layout->second,
                      .program = programs.programs[programs.program_of[static_cast<size_t>(rank)]],
-                     .shard_indices = shard_indices(plan.mesh, rank, layout->second.domains)});
+                     .shard_indices = shard_indices(plan.run.mesh, rank, layout->second.domains)});
   }
   return StateMap(plan.layout, ranks);
 }

@@ -70,13 +70,13 @@ StartState write_start_state(Engine& engine, const RunConfig& config, ProcessGro
   const std::string path = found_checkpoint(config.checkpoint, processes);
   if (path.empty()) {
     engine.write_state(
-        InitialWeights(plan.layout, plan.model, static_cast<uint64_t>(config.train.seed)));
+        InitialWeights(plan.layout, plan.run.model, static_cast<uint64_t>(config.train.seed)));
     return {};
   }
   const LoadedCheckpoint checkpoint(path);
-  check_model_of(checkpoint, path, plan.model);
+  check_model_of(checkpoint, path, plan.run.model);
   check_batch(checkpoint.state(), path, config);
-  engine.write_state(CheckpointedState(checkpoint, plan.layout, plan.model));
+  engine.write_state(CheckpointedState(checkpoint, plan.layout, plan.run.model));
   return {.first_step = checkpoint.state().step + 1, .checkpoint = path};
 }
 

@@ -13,12 +13,12 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "comm/process_group.h"
+#include "config/choices.h"
 #include "config/reference.h"
 #include "config/validate.h"
 #include "data/batch_loader.h"
 #include "launch/agreement.h"
 #include "model/model_spec.h"
-#include "plan/choices.h"
 #include "plan/run_plan.h"
 #include "runtime/device.h"
 #include "runtime/engine.h"
@@ -70,8 +70,7 @@ class TrainingRun {
     }
     // Not before: a run that is refused must not describe the one that is in the folder.
     write_file_atomically(run_.config.logging.run_folder + "/config.toml", to_toml(run_.config));
-    report_.emplace(TrainingReport::Source{.run = run_,
-                                           .plan = engine_.plan(),
+    report_.emplace(TrainingReport::Source{.plan = engine_.plan(),
                                            .first_step = first_step_,
                                            .unigram_entropy = data_.held_out_entropy()});
     if (first_step_ == 1) {
@@ -160,12 +159,11 @@ class TrainingRun {
   }
 
   RunPlan planned() {
-    PlannedTraining planned =
-        plan_training(config_, tokenizer_->vocabulary_size(), device_, processes_,
-                      {.print = options_.print, .progress_bar = shows_progress()});
-    run_ = std::move(planned.run);
+    RunPlan plan = plan_training(config_, tokenizer_->vocabulary_size(), device_, processes_,
+                                 {.print = options_.print, .progress_bar = shows_progress()});
+    run_ = plan.run;
     setup_.end("plan");
-    return std::move(planned.plan);
+    return plan;
   }
 
   EngineOptions engine_options() const {
@@ -194,11 +192,10 @@ class TrainingRun {
   int64_t consumed_samples(int64_t steps) const { return steps * run_.config.train.global_batch; }
 
   StepMeterOptions meter_options() const {
-    return {
-        .global_batch = run_.config.train.global_batch,
-        .tokens_per_step = run_.tokens_per_step(),
-        .flops_per_token = train_flops_per_token(engine_.plan().model, run_.config.train.sequence),
-        .num_ranks = run_.config.parallel.ranks};
+    return {.global_batch = run_.config.train.global_batch,
+            .tokens_per_step = run_.tokens_per_step(),
+            .flops_per_token = train_flops_per_token(run_.model, run_.config.train.sequence),
+            .num_ranks = run_.config.parallel.ranks};
   }
 
   bool shows_progress() const {
@@ -332,9 +329,9 @@ class TrainingRun {
          .consumed_samples = consumed_samples(step),
          .consumed_tokens = step * run_.tokens_per_step(),
          .seed = run_.config.train.seed,
-         .model = describe_model(plan.model),
+         .model = describe_model(plan.run.model),
          .config = to_toml(run_.config)},
-        plan.layout, plan.model, state.shards(), run_.config.checkpoint.keep,
+        plan.layout, plan.run.model, state.shards(), run_.config.checkpoint.keep,
         {.leads = leads(), .all_gather = [this](std::string_view name, std::string bytes) {
            return processes_.all_gather(name, std::move(bytes));
          }});

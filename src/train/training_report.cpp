@@ -43,11 +43,11 @@ std::vector<MemoryCurve> TrainingReport::memory_over_time(const Timeline& timeli
 }
 
 ReportInput TrainingReport::input(const Metrics& metrics) const {
-  const RunConfig& config = source_.run.config;
+  const RunConfig& config = source_.plan.run.config;
   const RunPlan& plan = source_.plan;
   ReportInput report{.title = std::filesystem::path(config.logging.run_folder).filename().string(),
                      .config_toml = to_toml(config),
-                     .model = describe_model(plan.model),
+                     .model = describe_model(plan.run.model),
                      .passes = plan.ranks.front().passes,
                      .memory = plan.ranks.front().memory,
                      .steps = metrics.steps,
@@ -58,16 +58,16 @@ ReportInput TrainingReport::input(const Metrics& metrics) const {
     report.traced_steps.push_back({timeline.ranks.front().step, summarize_step(timeline)});
   }
   report.memory_over_time = memory_over_time(report.timeline);
-  if (plan.mesh.num_ranks() > 1) {
-    report.layout = describe_layout(source_.run);
+  if (plan.run.mesh.num_ranks() > 1) {
+    report.layout = describe_layout(source_.plan.run);
     report.stages = stage_table(plan);
-    report.jobs = pipeline_jobs(source_.run);
+    report.jobs = pipeline_jobs(source_.plan.run);
   }
   return report;
 }
 
 RunReport TrainingReport::save(const Metrics& metrics) const {
-  const std::string path = source_.run.config.logging.run_folder + "/" + kRunReportFile;
+  const std::string path = source_.plan.run.config.logging.run_folder + "/" + kRunReportFile;
   RunReport report = run_report(input(metrics));
   if (source_.first_step > 1 && timelines_.empty()) {  // what was traced before stays
     report = with_earlier_trace(
@@ -79,7 +79,7 @@ RunReport TrainingReport::save(const Metrics& metrics) const {
 }
 
 std::string TrainingReport::write(const Metrics& metrics) const {
-  const std::string& folder = source_.run.config.logging.run_folder;
+  const std::string& folder = source_.plan.run.config.logging.run_folder;
   if (!timelines_.empty()) {
     write_chrome_trace(folder + "/trace.json", timelines_);
   }

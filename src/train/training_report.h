@@ -17,8 +17,7 @@ namespace braid {
 class TrainingReport {
  public:
   struct Source {
-    const RunSpec& run;
-    const RunPlan& plan;  ///< both must outlive the report
+    const RunPlan& plan;  ///< must outlive the report
     int64_t first_step = 1;
     double unigram_entropy = 0;
   };

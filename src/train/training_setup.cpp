@@ -62,12 +62,13 @@ RunSpec chosen_settings(const RunConfig& config, int64_t vocabulary, const Devic
 
 /// What is free before a rank takes any: ranks that share a GPU or a host look at one time.
 RunMemory memory_for_all(const RunConfig& config, const Device& device, ProcessGroup& processes) {
+  const int threads = threads_per_rank(config.runtime.threads, config.parallel.ranks);
   const bool shares = device.gpu && device.ranks_per_gpu > 1;
   if (shares) {
-    free_memory(device, config);  // makes the context
+    free_memory(device, threads);  // makes the context
     processes.barrier("contexts on shared GPUs");
   }
-  RunMemory memory = free_memory(device, config);
+  RunMemory memory = free_memory(device, threads);
   if (processes.size() > 1) {
     memory.host_ranks = processes_of_host(processes, host_name());
   }
@@ -110,24 +111,24 @@ std::vector<int> processes_of_host(ProcessGroup& processes, const std::string& h
   return same;
 }
 
-PlannedTraining plan_training(const RunConfig& config, int64_t tokenizer_vocabulary,
-                              const Device& device, ProcessGroup& processes,
-                              const PlanOutput& output) {
+RunPlan plan_training(const RunConfig& config, int64_t tokenizer_vocabulary, const Device& device,
+                      ProcessGroup& processes, const PlanOutput& output) {
   const RunMemory memory = memory_for_all(config, device, processes);
-  RunSpec run = chosen_settings(config, tokenizer_vocabulary, device, memory, processes, output);
+  const RunSpec run =
+      chosen_settings(config, tokenizer_vocabulary, device, memory, processes, output);
   RunPlan plan = processes.size() > 1
                      ? plan_for_rank(run, processes.index(),
                                      [&](uint64_t own) { return give_to_all(processes, own); })
                      : plan_run(run);
   if (processes.size() > 1) {
-    agree_on_programs(processes, run, plan);
+    agree_on_programs(processes, plan);
   }
   processes.barrier("plan");  // rank 0 checks more than others, who would miss it later
   output.print(to_toml(run.config));
-  output.print("\n" + describe_device(device) + describe_run_plan(plan, run) +
+  output.print("\n" + describe_device(device) + describe_run_plan(plan) +
                device.backend->describe_communication_needs(plan.ranks.front().programs) + "\n");
-  check_memory(plan, run, memory);
-  return {std::move(run), std::move(plan)};
+  check_memory(plan, memory);
+  return plan;
 }
 
 TrainingData open_training_data(const RunConfig& config, const Tokenizer& tokenizer,
@@ -152,7 +153,7 @@ EngineOptions training_engine_options(const RunSpec& run, const Device& device,
       .processes = &processes,
       .cache_folder = user_cache_folder(),
       .timeout_ns = config.runtime.timeout_s * kNsPerSecond,
-      .links = link_options(config.links),
+      .links = run.links,
       .repeatable = config.runtime.repeatable,
       .nccl_windows = config.runtime.nccl_windows,
       .sync_each_task = read_debug_options().sync_tasks,

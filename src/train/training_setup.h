@@ -36,16 +36,11 @@ struct PlanOutput {
   bool progress_bar = false;  ///< through `print`, while overlap settings are tried
 };
 
-struct PlannedTraining {
-  RunSpec run;  ///< with the overlap and recompute that were chosen
-  RunPlan plan;
-};
-
-/// Plans, and prints what will happen before anything is allocated. Throws ConfigError where the
-/// run cannot be planned, or does not fit into memory, and what agree_on_programs does.
-PlannedTraining plan_training(const RunConfig& config, int64_t tokenizer_vocabulary,
-                              const Device& device, ProcessGroup& processes,
-                              const PlanOutput& output);
+/// Plans with the overlap and recompute that are chosen, and prints what will happen before
+/// anything is allocated. Throws ConfigError where the run cannot be planned, or does not fit into
+/// memory, and what agree_on_programs does.
+RunPlan plan_training(const RunConfig& config, int64_t tokenizer_vocabulary, const Device& device,
+                      ProcessGroup& processes, const PlanOutput& output);
 
 /// The first process makes what is missing in the run folder, then the others find it there.
 /// Throws what TrainingData throws.

@@ -11,8 +11,8 @@
 
 #include "base/errors.h"
 #include "base/text.h"
+#include "config/choices.h"
 #include "config/validate.h"
-#include "plan/choices.h"
 #include "plan/model_setup.h"
 #include "plan/schedule_plan.h"
 #include "plan/simulated_run.h"
@@ -61,8 +61,8 @@ struct StepSize {
 
 StepSize step_size(const RunSpec& run, const CostModel& model) {
   const RunPlan plan = plan_run(run, {.one_rank_per_stage = true, .verify = false});
-  StepSize size{.layers = plan.model.layers, .needed_bytes = needed_bytes(plan, run, model, {})};
-  for (const StageSlice& stage : plan.parallel.stages) {
+  StepSize size{.layers = run.model.layers, .needed_bytes = needed_bytes(plan, model, {})};
+  for (const StageSlice& stage : run.parallel.stages) {
     size.layers_of_job = std::max<int64_t>(size.layers_of_job, stage.num_layers);
   }
   for (const RankPlan& rank : plan.ranks) {
@@ -334,7 +334,7 @@ std::vector<OverlapConfig> finalists(const OverlapTrials& trials, const RunConfi
 
 std::vector<std::string> explain_communication(const RunSpec& chosen, const CostModel& model) {
   const SimulatedRun run(chosen, model, {}, PlannedRanks::kOnePerStage);
-  const std::vector<int> ranks = first_rank_of_stages(run.plan().mesh);
+  const std::vector<int> ranks = first_rank_of_stages(run.spec().mesh);
   std::vector<std::string> sentences;
   for (const ExplainedCommunication& one : explain_exposed(run.timeline(ranks))) {
     sentences.push_back(describe_exposed(one));

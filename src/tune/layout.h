@@ -5,10 +5,10 @@
 #include <string_view>
 #include <vector>
 
+#include "config/choices.h"
 #include "config/run_config.h"
 #include "parallel/parallel_options.h"
 #include "parallel/schedule.h"
-#include "plan/choices.h"
 
 namespace braid {
 

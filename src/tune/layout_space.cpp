@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "config/choices.h"
 #include "model/context_shard.h"
 #include "model/tensor_shard.h"
-#include "plan/choices.h"
 #include "plan/parallel_setup.h"
 
 namespace braid {

@@ -53,7 +53,7 @@ std::vector<std::string> site_changes(const OverlapConfig& from, const OverlapCo
 }  // namespace
 
 bool has_copy_engines(const CostModel& model) {
-  return model.links() == nullptr && !model.cluster().device.is_host();
+  return model.links() == nullptr && !model.cluster().device.is_host;
 }
 
 std::vector<OverlapAxis> overlap_axes(const RunConfig& config, const AxisLimits& limits) {

@@ -40,11 +40,11 @@ bool is_better(const OverlapTrial& a, const OverlapTrial& b) {
   return rank(a) < rank(b);
 }
 
-int64_t needed_bytes(const RunPlan& plan, const RunSpec& run, const CostModel& model,
+int64_t needed_bytes(const RunPlan& plan, const CostModel& model,
                      std::optional<int64_t> limit_bytes) {
   int64_t most = 0;
   for (const RankPlan& rank : plan.ranks) {
-    int64_t bytes = needed_bytes(rank, run, model);
+    int64_t bytes = needed_bytes(rank, plan.run, model);
     if (limit_bytes && bytes > *limit_bytes) {
       bytes += exact_memory(rank).peak_bytes() - rank.memory.peak_bytes();
     }
@@ -55,7 +55,7 @@ int64_t needed_bytes(const RunPlan& plan, const RunSpec& run, const CostModel& m
 
 std::optional<int64_t> device_memory_bytes(const CostModel& model) {
   const DeviceSpec& device = model.cluster().device;
-  return device.is_host() ? std::nullopt : std::optional(device.memory_bytes);
+  return device.is_host ? std::nullopt : std::optional(device.memory_bytes);
 }
 
 OverlapTrials::OverlapTrials(RunSpec run, const CostModel& model, Options options)
@@ -80,11 +80,10 @@ OverlapTrial OverlapTrials::simulate(const OverlapConfig& overlap) const {
     const SimulatedRun run(resolve_again(run_, config), model_, {}, options_.planned);
     const auto step_ns = static_cast<double>(std::max<int64_t>(run.result().step_ns, 1));
     trial.simulated = true;
-    trial.figures = {
-        .step_ns = run.step_ns(),
-        .needed_bytes = needed_bytes(run.plan(), run.spec(), model_, options_.memory_bytes),
-        .exposed = run.means().all_exposed_ns / step_ns,
-        .most_compute = static_cast<double>(most_compute_ns(run)) / step_ns};
+    trial.figures = {.step_ns = run.step_ns(),
+                     .needed_bytes = needed_bytes(run.plan(), model_, options_.memory_bytes),
+                     .exposed = run.means().all_exposed_ns / step_ns,
+                     .most_compute = static_cast<double>(most_compute_ns(run)) / step_ns};
     trial.fits = !options_.memory_bytes || trial.figures.needed_bytes <= *options_.memory_bytes;
     if (!trial.fits) {
       trial.why_not = fmt::format("needs {} of {}", format_bytes(trial.figures.needed_bytes),

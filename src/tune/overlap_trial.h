@@ -38,7 +38,7 @@ bool is_better(const OverlapTrial& a, const OverlapTrial& b);
 /// Bytes that the planned rank that needs most takes on a device of `model`: on a GPU with kernels
 /// and driver. What a quick plan has above `limit_bytes` is planned as a run does it, which takes
 /// longer and finds offsets for a little less.
-int64_t needed_bytes(const RunPlan& plan, const RunSpec& run, const CostModel& model,
+int64_t needed_bytes(const RunPlan& plan, const CostModel& model,
                      std::optional<int64_t> limit_bytes);
 
 /// What the device of `model` has for a rank; nothing for CPUs, whose memory ranks share.

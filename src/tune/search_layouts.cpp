@@ -76,7 +76,7 @@ class Search {
         estimator_(config_, spec_, model) {
     const DeviceSpec& device = model.cluster().device;
     search_.memory_bytes = options.memory_bytes;
-    if (!search_.memory_bytes && !device.is_host()) {
+    if (!search_.memory_bytes && !device.is_host) {
       search_.memory_bytes = device.memory_bytes;
     }
   }
@@ -283,7 +283,7 @@ class Search {
     const DeviceSpec& device = model_.cluster().device;
     result.step_ns = run.step_ns();
     result.tokens_per_s_per_rank =
-        run.tokens_per_s() / static_cast<double>(run.plan().mesh.num_ranks());
+        run.tokens_per_s() / static_cast<double>(run.spec().mesh.num_ranks());
     result.mfu = run.mfu();
     result.means = run.means();
     for (const RankPlan& rank : run.plan().ranks) {

@@ -8,7 +8,6 @@
 #include "backends/run_ranks.h"
 #include "base/errors.h"
 #include "data/batch_loader.h"
-#include "plan/parallel_setup.h"
 #include "state/state_shards.h"
 
 namespace braid {
@@ -61,16 +60,16 @@ double loss_scale_of(const TokenBatch& batch) {
 
 }  // namespace
 
-LayoutRunOptions layout_run_options(const RunConfig& config, int threads_per_rank) {
+LayoutRunOptions layout_run_options(const RunSpec& run, int threads_per_rank) {
   constexpr int64_t kNsPerSecond = 1'000'000'000;
   return {.threads_per_rank = threads_per_rank,
-          .timeout_ns = config.runtime.timeout_s * kNsPerSecond,
-          .links = link_options(config.links)};
+          .timeout_ns = run.config.runtime.timeout_s * kNsPerSecond,
+          .links = run.links};
 }
 
 LayoutRun::LayoutRun(RunPlan plan, const LayoutRunOptions& options)
     : plan_(std::move(plan)), map_(make_state_map(plan_)) {
-  transports_ = make_in_process_transports({.num_ranks = plan_.mesh.num_ranks(),
+  transports_ = make_in_process_transports({.num_ranks = plan_.run.mesh.num_ranks(),
                                             .timeout_ns = options.timeout_ns,
                                             .links = options.links});
   for (size_t rank = 0; rank < plan_.ranks.size(); ++rank) {
@@ -123,13 +122,14 @@ void LayoutRun::write_io(size_t rank, std::string_view name, int64_t first,
 /// Microbatch m of data rank d is the run of sequences that Megatron's sampler gives it; a context
 /// rank has its positions of each.
 void LayoutRun::write_batch(size_t rank, const TokenBatch& batch) {
-  const MeshPosition at = plan_.mesh.position(static_cast<int>(rank));
-  const int64_t data = plan_.mesh.sizes().data;
-  const int64_t microbatch = batch.num_sequences / (data * plan_.num_microbatches);
+  const MeshPosition at = plan_.run.mesh.position(static_cast<int>(rank));
+  const int64_t data = plan_.run.mesh.sizes().data;
+  const int64_t microbatch = batch.num_sequences / (data * plan_.run.num_microbatches);
   const int64_t elems = microbatch * batch.sequence;
-  const ContextShard context = context_shard(plan_.mesh, static_cast<int>(rank), plan_.parallel);
+  const ContextShard context =
+      context_shard(plan_.run.mesh, static_cast<int>(rank), plan_.run.parallel);
   const std::vector<int64_t> positions = context.position_list(batch.sequence);
-  for (int64_t m = 0; m < plan_.num_microbatches; ++m) {
+  for (int64_t m = 0; m < plan_.run.num_microbatches; ++m) {
     const auto first = static_cast<size_t>((m * data + at.data) * elems);
     const auto put = [&](std::string_view name, const std::vector<int32_t>& values) {
       if (find_buffer(rank, name) != nullptr) {

@@ -10,7 +10,6 @@
 #include "backends/executor.h"
 #include "comm/links.h"
 #include "comm/transport.h"
-#include "config/run_config.h"
 #include "plan/run_plan.h"
 #include "state/state_map.h"
 
@@ -34,7 +33,7 @@ struct LayoutRunOptions {
 };
 
 /// As sections [runtime] and [links] say.
-LayoutRunOptions layout_run_options(const RunConfig& config, int threads_per_rank);
+LayoutRunOptions layout_run_options(const RunSpec& run, int threads_per_rank);
 
 /// All ranks of a plan on the CPU, for comparisons: any dtype, state in and out by element. What
 /// training uses is Engine.

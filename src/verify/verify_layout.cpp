@@ -37,7 +37,7 @@ UnitValues fresh_weights(const RunPlan& plan, uint64_t seed) {
     for (const size_t index : unit.slots) {
       const ParameterSlot& slot = plan.layout.slots[index];
       std::vector<float> initial(static_cast<size_t>(slot.end - slot.begin));
-      initial_values(plan.layout.parameters[index], plan.model.vocabulary, seed, 0, initial);
+      initial_values(plan.layout.parameters[index], plan.run.model.vocabulary, seed, 0, initial);
       // Biases start as zeros and norms as ones: made different, so that every element counts.
       std::mt19937_64 random(seed + index);
       std::normal_distribution<double> normal(0.0, 0.05);
@@ -160,7 +160,7 @@ LayoutComparison compare_with_one_rank(const RunSpec& run, const VerifyOptions& 
   };
   LayoutComparison comparison;
   const RunSpec alone = resolve_run(one_rank(config), 0);
-  const LayoutRunOptions run_options = layout_run_options(config, options.threads_per_rank);
+  const LayoutRunOptions run_options = layout_run_options(run, options.threads_per_rank);
   {
     const PlanOptions gradients{.dtype = DType::kF64, .update_weights = false};
     LayoutRun layout(plan_run(run, gradients), run_options);
@@ -168,7 +168,8 @@ LayoutComparison compare_with_one_rank(const RunSpec& run, const VerifyOptions& 
     const UnitValues weights = fresh_weights(reference.plan(), options.seed);
     layout.set_weights(weights);
     reference.set_weights(weights);
-    const TokenBatch batch = random_batch(config, reference.plan().model.vocabulary, options.seed);
+    const TokenBatch batch =
+        random_batch(config, reference.plan().run.model.vocabulary, options.seed);
     const double expected = reference.step(batch, {});
     comparison.loss_f64 = relative(layout.step(batch, {}), expected);
     comparison.gradients = differences(reference.plan(), layout.read(StateBuffer::kMainGrad),
@@ -181,7 +182,7 @@ LayoutComparison compare_with_one_rank(const RunSpec& run, const VerifyOptions& 
   layout.set_weights(weights);
   reference.set_weights(weights);
   for (int64_t step = 1; step <= options.steps; ++step) {
-    const TokenBatch batch = random_batch(config, reference.plan().model.vocabulary,
+    const TokenBatch batch = random_batch(config, reference.plan().run.model.vocabulary,
                                           options.seed + static_cast<uint64_t>(step));
     const std::array scalars = scalars_of(config.optimizer, step);
     comparison.one_rank_losses.push_back(reference.step(batch, scalars));

@@ -281,6 +281,16 @@ TEST(Validate, NamesMissingSizes) {
   }
 }
 
+TEST(Validate, LayersSayWhichSizesTheyNeed) {
+  RunConfig config = valid_config();
+  config.model.heads = std::nullopt;
+  config.model.layers = std::nullopt;
+  config.model.pattern = "mlp*2";
+  EXPECT_EQ(config_error_of([&] { validate(config); }), "no error");
+  config.model.pattern = "mlp attention";
+  EXPECT_THAT(config_error_of([&] { validate(config); }), HasSubstr("model.heads: not given"));
+}
+
 TEST(Validate, ChecksEachKeyOfAConfigMadeInCode) {
   RunConfig config = valid_config();
   config.train.microbatch = 0;  // would divide by zero further down

@@ -99,7 +99,7 @@ struct FourSteps {
 
   FourSteps(const RunConfig& config, const EngineOptions& options, int first_traced_step) {
     Engine engine(plan_run(resolve_run(config, 50)), options);
-    engine.write_state(initial_state(engine.plan().layout, engine.plan().model, 5));
+    engine.write_state(initial_state(engine.plan().layout, engine.plan().run.model, 5));
     const NoisySequences source(config.train.sequence);
     BatchLoader loader(source, {.shape = {.num_ranks = 1, .num_microbatches = 4, .microbatch = 2}});
     for (int step = 1; step <= 4; ++step) {

@@ -59,7 +59,7 @@ TEST_F(CudaMemory, TheDriverGivesWhatIsPlannedAndNoMoreThanIsCounted) {
     const MemoryPlan memory = plan.ranks[0].memory;
     const MemoryNeeds needs = rank_needs(gpu_backend(), plan.ranks[0], {});
     Engine engine(std::move(plan), {.device = gpu()});
-    engine.write_state(initial_state(engine.plan().layout, engine.plan().model, 5));
+    engine.write_state(initial_state(engine.plan().layout, engine.plan().run.model, 5));
     EXPECT_EQ(engine.allocated_bytes(0), memory.peak_bytes());
     int64_t least = free_bytes();
     EXPECT_GE(before - least, memory.peak_bytes());
@@ -95,7 +95,7 @@ TEST_F(CudaMemory, NcclTakesNoMoreThanIsCounted) {
     needs.push_back(rank_needs(gpu_backend(), rank, {}));
   }
   Engine engine(std::move(plan), {.device = device});
-  engine.write_state(initial_state(engine.plan().layout, engine.plan().model, 5));
+  engine.write_state(initial_state(engine.plan().layout, engine.plan().run.model, 5));
   const NoisySequences source(config.train.sequence);
   BatchLoader loader(source, {.shape = {.num_ranks = 2,
                                         .num_microbatches = num_microbatches(config),
@@ -112,7 +112,7 @@ TEST_F(CudaMemory, NcclTakesNoMoreThanIsCounted) {
 }
 
 TEST_F(CudaMemory, WhatIsFreeIsWhatTheDriverSays) {
-  const RunMemory memory = free_memory(gpu(), config_of("llama"));
+  const RunMemory memory = free_memory(gpu(), 1);
   ASSERT_TRUE(memory.gpu.has_value());
   EXPECT_TRUE(memory.gpu->has_context);
   EXPECT_GT(memory.gpu->free_bytes, 0);

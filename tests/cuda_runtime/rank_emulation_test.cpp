@@ -34,7 +34,7 @@ class GpuRankEmulation : public ::testing::TestWithParam<std::string> {
   }
   RankEmulation emulate(int rank, const EmulatedPeers& peers) const {
     return emulate_rank(
-        run_.plan(), config_, rank, peers,
+        run_.plan(), rank, peers,
         {.device = {.backend = gpus_.backend, .gpu = gpus_.usable.front(), .reason = ""},
          .steps = 3});
   }

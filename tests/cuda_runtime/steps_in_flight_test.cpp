@@ -75,7 +75,7 @@ TEST_P(CudaRunsInFlight, HaveTwo) {
   const RunConfig config = resolved(on_gpus(small_config(), GetParam()));
   Engine engine(plan_run(resolve_run(config, 50)), {.device = choose_device(config, gpus_)});
   EXPECT_EQ(engine.max_steps_in_flight(), 2);
-  engine.write_state(initial_state(engine.plan().layout, engine.plan().model, 5));
+  engine.write_state(initial_state(engine.plan().layout, engine.plan().run.model, 5));
   const NoisySequences source(config.train.sequence);
   BatchLoader loader(source, {.shape = {.num_ranks = config.parallel.data,
                                         .num_microbatches = num_microbatches(config),

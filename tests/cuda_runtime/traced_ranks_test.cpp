@@ -67,7 +67,7 @@ class TracedRanks : public ::testing::TestWithParam<TracedLayout> {
     auto engine = std::make_unique<Engine>(
         plan_run(resolve_run(config, 50)),
         EngineOptions{.device = choose_device(config, gpus_), .eager = GetParam().eager});
-    engine->write_state(initial_state(engine->plan().layout, engine->plan().model, 5));
+    engine->write_state(initial_state(engine->plan().layout, engine->plan().run.model, 5));
     return engine;
   }
 

@@ -21,8 +21,8 @@ class EmulationReport : public ::testing::Test {
   const std::unique_ptr<CostModel> model_ = make_analytic_model(parse_cluster("h200x4"));
   const SimulatedRun run_{resolve_run(config_, 0), *model_, {.starts_on_arrival = true}};
   const int rank_ = run_.plan().ranks.back().programs[kTrainProgram].rank;
-  const RankEmulation emulation_ = emulate_rank(
-      run_.plan(), config_, rank_, emulated_peers(run_, rank_), {.warmup_steps = 0, .steps = 1});
+  const RankEmulation emulation_ = emulate_rank(run_.plan(), rank_, emulated_peers(run_, rank_),
+                                                {.warmup_steps = 0, .steps = 1});
 };
 
 TEST_F(EmulationReport, HasTheStepAsItRan) {

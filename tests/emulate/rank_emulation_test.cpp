@@ -32,8 +32,8 @@ TEST_P(RankEmulationTest, EveryRankRunsAlone) {
   for (const RankPlan& planned : run_.plan().ranks) {
     const int rank = planned.programs[kTrainProgram].rank;
     SCOPED_TRACE(rank);
-    const RankEmulation result = emulate_rank(
-        run_.plan(), config_, rank, emulated_peers(run_, rank), {.warmup_steps = 0, .steps = 1});
+    const RankEmulation result = emulate_rank(run_.plan(), rank, emulated_peers(run_, rank),
+                                              {.warmup_steps = 0, .steps = 1});
     EXPECT_EQ(result.step_ns.size(), 1u);
     EXPECT_EQ(result.planned_bytes, planned.memory.peak_bytes());
     EXPECT_EQ(result.lasting_bytes, 0);
@@ -49,8 +49,7 @@ TEST_P(RankEmulationTest, EveryRankRunsAlone) {
 TEST_P(RankEmulationTest, WhatPeersSendOnceTakesMemoryOfItsOwn) {
   EmulatedPeers peers = emulated_peers(run_, 0);
   peers.anew_bytes = 4096;  // all but norms and what they are made of
-  const RankEmulation result =
-      emulate_rank(run_.plan(), config_, 0, peers, {.warmup_steps = 0, .steps = 2});
+  const RankEmulation result = emulate_rank(run_.plan(), 0, peers, {.warmup_steps = 0, .steps = 2});
   EXPECT_GT(result.lasting_bytes, 0);
   EXPECT_EQ(result.allocated_bytes, result.planned_bytes + result.lasting_bytes);
   EXPECT_THAT(result.notes, ::testing::IsEmpty());  // all numbers are finite
@@ -65,8 +64,7 @@ TEST_P(RankEmulationTest, CommunicationTakesTheTimeThatItIsGiven) {
   for (int64_t& ns : peers.task_ns[kTrainProgram]) {
     ns *= 20;
   }
-  const RankEmulation result =
-      emulate_rank(run_.plan(), config_, 0, peers, {.warmup_steps = 0, .steps = 1});
+  const RankEmulation result = emulate_rank(run_.plan(), 0, peers, {.warmup_steps = 0, .steps = 1});
   size_t communications = 0;
   for (const TimelineTask& task : result.timeline.ranks.front().tasks) {
     if (task.communication) {
@@ -78,8 +76,8 @@ TEST_P(RankEmulationTest, CommunicationTakesTheTimeThatItIsGiven) {
 }
 
 TEST_P(RankEmulationTest, IsDescribedBesideItsSimulation) {
-  const RankEmulation result = emulate_rank(run_.plan(), config_, 0, emulated_peers(run_, 0),
-                                            {.warmup_steps = 0, .steps = 2});
+  const RankEmulation result =
+      emulate_rank(run_.plan(), 0, emulated_peers(run_, 0), {.warmup_steps = 0, .steps = 2});
   const auto json = nlohmann::json::parse(emulation_json(result, run_));
   EXPECT_EQ(json["ranks"], 4);
   EXPECT_EQ(json["step_ns"], result.median_step_ns());

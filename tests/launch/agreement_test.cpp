@@ -27,8 +27,7 @@ std::vector<std::string> errors_of(const ConfigOfRank& config_of_rank) {
   return on_threads(4, [&](int rank) {
     try {
       const RunConfig config = config_of_rank(rank);
-      agree_on_programs(processes[rank], resolve_run(config, 0),
-                        plan_for_rank(resolve_run(config, 0), rank));
+      agree_on_programs(processes[rank], plan_for_rank(resolve_run(config, 0), rank));
       processes[rank].barrier("plan");
     } catch (const std::exception& error) {
       abort_with_rank(processes[rank], error.what());

@@ -3,6 +3,7 @@
 #include <map>
 #include <string>
 
+#include "config/choices.h"
 #include "ir/text.h"
 #include "ir/verify.h"
 #include "parallel/pipeline_layout.h"
@@ -50,7 +51,7 @@ std::vector<Layout> layouts() {
   std::vector<Layout> all;
   for (const ShardKind shard :
        {ShardKind::kNone, ShardKind::kOptimizer, ShardKind::kGradients, ShardKind::kParameters}) {
-    const std::string name(shard_kind_name(shard));
+    const std::string name(choice_name(shard));
     all.push_back({"data_4_" + name, {.data = 4}, {.shard = shard}});
     all.push_back({"tensor_2_data_2_" + name,
                    {.tensor = 2, .data = 2},

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <string>
 
+#include "config/choices.h"
 #include "parallel/paired_jobs.h"
 #include "parallel/pipeline_layout.h"
 #include "parallel/rank_faults.h"
@@ -114,7 +115,7 @@ void expect_no_faults_with_messages_anywhere(const Step& step) {
 TEST(RankPrograms, OfDataAndTensorRanksFitTogether) {
   for (const ShardKind shard :
        {ShardKind::kNone, ShardKind::kOptimizer, ShardKind::kGradients, ShardKind::kParameters}) {
-    SCOPED_TRACE(shard_kind_name(shard));
+    SCOPED_TRACE(choice_name(shard));
     expect_no_faults({.mesh = {.data = 3}, .microbatches = 2, .shard = shard});
     expect_no_faults({.mesh = {.tensor = 2, .data = 2}, .microbatches = 2, .shard = shard});
     expect_no_faults({.mesh = {.tensor = 2, .data = 2, .pipeline = 2},

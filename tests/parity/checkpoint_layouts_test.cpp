@@ -41,20 +41,21 @@ class Session {
         source_(config.train.sequence) {}
 
   void start_anew() {
-    engine_.write_state(initial_state(engine_.plan().layout, engine_.plan().model, 5));
+    engine_.write_state(initial_state(engine_.plan().layout, engine_.plan().run.model, 5));
   }
 
   void resume(const std::string& path) {
     const LoadedCheckpoint checkpoint(path);
-    engine_.write_state(CheckpointedState(checkpoint, engine_.plan().layout, engine_.plan().model));
+    engine_.write_state(
+        CheckpointedState(checkpoint, engine_.plan().layout, engine_.plan().run.model));
     steps_done_ = checkpoint.state().step;
   }
 
   std::string save(const std::string& folder) {
     const RunPlan& plan = engine_.plan();
     const DeviceShards state = engine_.state_shards();
-    return save_model_state(folder, {.step = steps_done_}, plan.layout, plan.model, state.shards(),
-                            0);
+    return save_model_state(folder, {.step = steps_done_}, plan.layout, plan.run.model,
+                            state.shards(), 0);
   }
 
   std::vector<double> train(int64_t steps) {

@@ -25,7 +25,8 @@ struct Trained {
 };
 
 Trained train(const RunConfig& config) {
-  LayoutRun run(plan_run(resolve_run(config, 0)), layout_run_options(config, 1));
+  const RunSpec spec = resolve_run(config, 0);
+  LayoutRun run(plan_run(spec), layout_run_options(spec, 1));
   std::mt19937_64 random(5);
   std::normal_distribution<double> normal(0.0, 0.2);
   UnitValues weights;

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include "backends/registry/registry.h"
 #include "base/errors.h"
 #include "base/expect_error.h"
 #include "plan/run_costs.h"
@@ -42,6 +43,12 @@ TEST(DeviceCost, HasTheHostsOfTheRun) {
   EXPECT_EQ(cost_of(10, "NVIDIA H200", 4), "h200x12:4");
   const auto model = overlap_cost_model(with_device_cost(config_of(8), "NVIDIA H200", 4));
   EXPECT_EQ(model->cluster().num_nodes(), 2);
+}
+
+TEST(DeviceCost, KnowsDevicesAsTheirBackendsDo) {
+  for (const DeviceSpec& device : known_devices()) {
+    EXPECT_EQ(device.is_host, backend_named(device.backend).is_host) << device.kind;
+  }
 }
 
 TEST(DeviceCost, RefusesDevicesThatNothingIsKnownOf) {

@@ -100,7 +100,7 @@ TEST_F(EmulatedPeersTest, AreOfRanksThatAreSimulated) {
   const SimulatedRun run = simulated(true);
   EXPECT_THAT(message_of<ConfigError>([&] { emulated_peers(run, 9); }),
               ::testing::HasSubstr("--rank 9: the run has 8 ranks; take one of 0, "));
-  const Mesh& mesh = run.plan().mesh;
+  const Mesh& mesh = run.spec().mesh;
   for (int rank = 0; rank < mesh.num_ranks(); ++rank) {
     if (mesh.position(rank).data != 0) {
       EXPECT_THAT(message_of<ConfigError>([&] { emulated_peers(run, rank); }),

@@ -122,6 +122,16 @@ TEST(ResolveModel, NamesAMissingKey) {
               HasSubstr("model.vocabulary is not given"));
 }
 
+TEST(ResolveModel, NeedsNoHeadsWithoutAttention) {
+  ModelConfig config = small_config();
+  config.layers = std::nullopt;
+  config.pattern = "mlp*2";
+  config.heads = std::nullopt;
+  const ModelSpec spec = resolve_model(config, 128, 300);
+  EXPECT_EQ(spec.kv_heads, 0);
+  EXPECT_THAT(describe_model(spec), HasSubstr("2 layers (mlp*2), width 96, ffn 256, vocabulary"));
+}
+
 TEST(ResolveModel, RefusesHeadsThatDoNotDivideTheWidth) {
   ModelConfig config = small_config();
   config.heads = 5;

@@ -45,14 +45,14 @@ TEST(RankKinds, OneOfEachStandsForAll) {
     const RunPlan whole = plan_run(resolve_run(run.config, 0));
     const AlikeRanks alike = alike_ranks(shown_by(whole));
     const RunPlan part = plan_for_rank(resolve_run(run.config, 0), 0);
-    const PlannedKinds kinds = plan_kinds(resolve_run(run.config, 0), part, alike);
+    const PlannedKinds kinds = plan_kinds(part, alike);
     expect_kinds_of(kinds, whole);
-    verify_kinds(whole.mesh, kinds);
+    verify_kinds(whole.run.mesh, kinds);
     const PlannedKinds every = plan_every_rank(resolve_run(run.config, 0));
     expect_kinds_of(every, whole);
     EXPECT_EQ(every.alike.num_kinds(), kinds.alike.num_kinds());
     EXPECT_EQ(every.ranks.size(), every.alike.num_kinds());
-    verify_kinds(whole.mesh, every);
+    verify_kinds(whole.run.mesh, every);
   }
 }
 
@@ -97,10 +97,11 @@ TEST(RankKinds, CallsThatDoNotMeetAreRefused) {
 TEST(RankKinds, GroupsAreThoseOfTheMesh) {
   const RunConfig config = config_of({kLlamaModel, "ranks=4 pipeline=2"});
   RunPlan plan = plan_for_rank(resolve_run(config, 0), 1);
-  EXPECT_NO_THROW(check_groups(plan.mesh, plan_of_rank(plan, 1)));
+  EXPECT_NO_THROW(check_groups(plan.run.mesh, plan_of_rank(plan, 1)));
   plan.ranks[1].programs[kTrainProgram].groups.front().ranks.back() = 2;
-  EXPECT_THAT(message_of<InternalError>([&] { check_groups(plan.mesh, plan_of_rank(plan, 1)); }),
-              HasSubstr("of rank 1 is not that of the mesh"));
+  EXPECT_THAT(
+      message_of<InternalError>([&] { check_groups(plan.run.mesh, plan_of_rank(plan, 1)); }),
+      HasSubstr("of rank 1 is not that of the mesh"));
 }
 
 }  // namespace

@@ -42,7 +42,7 @@ TEST(StepPrediction, IsWithin5PercentOfAMeasuredStep) {
 TEST(StepPrediction, IsToldInWords) {
   const RunPlan plan = plan_run(resolve_run(llama_1b(), 0));
   const auto model = make_analytic_model(parse_cluster("h200"));
-  const std::string text = describe_prediction(plan, resolve_run(llama_1b(), 0), *model);
+  const std::string text = describe_prediction(plan, *model);
   for (const char* part : {"cost     h200, analytic", "matrix products", "attention", "tokens/s",
                            "MFU", "100.0% analytic\n"}) {
     EXPECT_THAT(text, HasSubstr(part));

@@ -128,13 +128,11 @@ TEST(ChooseRecompute, StagesOfAPipelineThatHaveRoomRepeatNothing) {
   const RunConfig plain = with_recompute(config, "none", 0);
   const int64_t limit =
       std::midpoint(needed_bytes(plain), needed_bytes(with_recompute(plain, "full", 2)));
-  EXPECT_THROW(
-      check_memory(memory_plan_of(plain), resolve_run(plain, kMemoryVocabulary), gpu_of(limit)),
-      ConfigError);
+  EXPECT_THROW(check_memory(memory_plan_of(plain), gpu_of(limit)), ConfigError);
   const RunConfig chosen =
       choose_recompute(resolve_run(config, kMemoryVocabulary), gpu_of(limit)).config;
   const RunPlan plan = memory_plan_of(chosen);
-  EXPECT_NO_THROW(check_memory(plan, resolve_run(chosen, kMemoryVocabulary), gpu_of(limit)));
+  EXPECT_NO_THROW(check_memory(plan, gpu_of(limit)));
   EXPECT_THAT(repeated_tasks(plan), ElementsAre(Gt(0), 0, 0, 0));
 }
 
@@ -145,8 +143,7 @@ TEST(ChooseRecompute, CountsWhatARunTakes) {
   const RunPlan quick = plan_run(resolve_run(plain, kMemoryVocabulary), {.verify = false});
   const int64_t needed = needed_bytes(plain);
   const RunMemory memory = gpu_of(needed + needed / 127 + 1);  // 1/128 of it stays free
-  const int64_t needed_quickly =
-      memory_uses(quick, resolve_run(plain, kMemoryVocabulary), memory).front().needs.bytes();
+  const int64_t needed_quickly = memory_uses(quick, memory).front().needs.bytes();
   ASSERT_GT(needed_quickly, needed) << "a run whose quick plan is as small tests nothing";
   EXPECT_EQ(
       choose_recompute(resolve_run(config, kMemoryVocabulary), memory).config.memory.recompute,

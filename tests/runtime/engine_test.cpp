@@ -106,7 +106,7 @@ TEST(Engine, StateSurvivesTheDevices) {
   for (const RunConfig& config : some_layouts()) {
     Engine engine(plan_run(resolve_run(config, 50)), {});
     const ParameterLayout& layout = engine.plan().layout;
-    ModelState state = initial_state(layout, engine.plan().model, 9);
+    ModelState state = initial_state(layout, engine.plan().run.model, 9);
     std::mt19937 random(9);
     for (auto* const part : {&state.exp_avg, &state.exp_avg_sq}) {
       for (const Parameter& parameter : layout.parameters) {
@@ -125,7 +125,7 @@ TEST(Engine, StateSurvivesTheDevices) {
 /// Of weights after some steps.
 double evaluated(const RunConfig& config) {
   Engine engine(plan_run(resolve_run(config, 50)), {.poison_step_arena = true});
-  engine.write_state(initial_state(engine.plan().layout, engine.plan().model, 5));
+  engine.write_state(initial_state(engine.plan().layout, engine.plan().run.model, 5));
   const NoisySequences source(config.train.sequence);
   BatchLoader loader(source, {.shape = {.num_ranks = config.parallel.data,
                                         .num_microbatches = num_microbatches(config),
@@ -173,7 +173,7 @@ TEST(Engine, MissingRankEndsTheStepWithinTheTimeout) {
   ASSERT_NE(first_call, late.tasks.end());
   late.tasks.erase(first_call, late.tasks.end());
   Engine engine(std::move(plan), {.timeout_ns = 30'000'000});
-  engine.write_state(initial_state(engine.plan().layout, engine.plan().model, 5));
+  engine.write_state(initial_state(engine.plan().layout, engine.plan().run.model, 5));
   const NoisySequences source(config.train.sequence);
   BatchLoader loader(source, {.shape = {.num_ranks = 2, .num_microbatches = 2, .microbatch = 2}});
   const StepBatch batch = *loader.next();
@@ -195,7 +195,7 @@ struct PoisonedStep {
     config.parallel.ranks = 2;
     config = resolved(config);
     engine.emplace(plan_run(resolve_run(config, 50)), EngineOptions{.poison_step_arena = true});
-    before = initial_state(engine->plan().layout, engine->plan().model, 5);
+    before = initial_state(engine->plan().layout, engine->plan().run.model, 5);
     elements_of(engine->plan().layout, parameter, before.weights)[37] = poison;
     engine->write_state(before);
     const NoisySequences source(16);
@@ -232,7 +232,7 @@ TEST(Engine, AHealthyStepPassesTheChecks) {
     config.parallel.ranks = 2;
     config = resolved(config);
     Engine engine(plan_run(resolve_run(config, 50)), {.poison_step_arena = true});
-    engine.write_state(initial_state(engine.plan().layout, engine.plan().model, 5));
+    engine.write_state(initial_state(engine.plan().layout, engine.plan().run.model, 5));
     const NoisySequences source(16);
     BatchLoader loader(source, {.shape = {.num_ranks = 2, .num_microbatches = 2, .microbatch = 2}});
     const StepBatch batch = *loader.next();
@@ -254,7 +254,7 @@ TEST(Engine, Bfloat16TrainsWithFloat32MainWeights) {
 TEST(Engine, EvaluationLeavesTheWeightsAlone) {
   const RunConfig config = resolved(small_config());
   Engine engine(plan_run(resolve_run(config, 50)), {});
-  engine.write_state(initial_state(engine.plan().layout, engine.plan().model, 5));
+  engine.write_state(initial_state(engine.plan().layout, engine.plan().run.model, 5));
   const NoisySequences source(16);
   BatchLoader loader(source, {.shape = {.num_ranks = 1, .num_microbatches = 4, .microbatch = 2}});
   const StepBatch batch = *loader.next();

@@ -22,8 +22,7 @@ using ::testing::StartsWith;
 
 std::string refusal_of(const RunConfig& config, const RunMemory& memory) {
   const RunPlan plan = memory_plan_of(config);
-  return message_of<ConfigError>(
-      [&] { check_memory(plan, resolve_run(config, kMemoryVocabulary), memory); });
+  return message_of<ConfigError>([&] { check_memory(plan, memory); });
 }
 
 TEST(MemoryCheck, RanksOfAGpuHaveEqualPartsOfIt) {
@@ -35,7 +34,7 @@ TEST(MemoryCheck, RanksOfAGpuHaveEqualPartsOfIt) {
   const int64_t needed = needed_bytes(by_copies);
   EXPECT_EQ(needed_bytes(shared), needed);
   const RunPlan plan = memory_plan_of(shared);
-  check_memory(plan, resolve_run(shared, kMemoryVocabulary), gpu_of(2 * needed));
+  check_memory(plan, gpu_of(2 * needed));
   EXPECT_THAT(refusal_of(shared, gpu_of(2 * needed - 1)),
               HasSubstr("each rank's share of the GPU of the test has"));
 }
@@ -45,11 +44,8 @@ TEST(MemoryCheck, RefusesOneByteTooMany) {
     const RunConfig config = memory_config({});
     const RunPlan plan = memory_plan_of(config);
     const int64_t needed = needed_bytes(config, make_memory);
-    EXPECT_NO_THROW(
-        check_memory(plan, resolve_run(config, kMemoryVocabulary), make_memory(needed)));
-    EXPECT_THROW(
-        check_memory(plan, resolve_run(config, kMemoryVocabulary), make_memory(needed - 1)),
-        ConfigError);
+    EXPECT_NO_THROW(check_memory(plan, make_memory(needed)));
+    EXPECT_THROW(check_memory(plan, make_memory(needed - 1)), ConfigError);
   }
 }
 
@@ -172,9 +168,9 @@ TEST(MemoryCheck, AHostNeedsRoomForItsOwnRanks) {
   const RunPlan plan = memory_plan_of(config);
   const int64_t needed = needed_bytes(config, host_of);
   RunMemory half = host_of(needed * 3 / 4);
-  EXPECT_THROW(check_memory(plan, resolve_run(config, kMemoryVocabulary), half), ConfigError);
+  EXPECT_THROW(check_memory(plan, half), ConfigError);
   half.host_ranks = {2, 3};
-  EXPECT_NO_THROW(check_memory(plan, resolve_run(config, kMemoryVocabulary), half));
+  EXPECT_NO_THROW(check_memory(plan, half));
   half.host_bytes = 1 << 20;
   EXPECT_THAT(refusal_of(config, half), StartsWith("2 of 4 ranks need "));
   half.host_ranks = {1};
@@ -189,24 +185,21 @@ TEST(MemoryCheck, TheRankThatNeedsMostCounts) {
   for (const RankPlan& rank : plan.ranks) {
     most = std::max(most, rank_needs(gpu_backend(), rank, {.with_context = true}).bytes());
   }
-  EXPECT_EQ(
-      memory_uses(plan, resolve_run(config, kMemoryVocabulary), gpu_of(0)).front().needs.bytes(),
-      most);
+  EXPECT_EQ(memory_uses(plan, gpu_of(0)).front().needs.bytes(), most);
 }
 
 TEST(MemoryCheck, DescribesWhatFitsAndWhatDoesNot) {
   const RunConfig config = memory_config({});
   const RunPlan plan = memory_plan_of(config);
-  EXPECT_THAT(describe_uses(memory_uses(plan, resolve_run(config, kMemoryVocabulary),
-                                        gpu_of(int64_t{4} << 30))),
+  EXPECT_THAT(describe_uses(memory_uses(plan, gpu_of(int64_t{4} << 30))),
               AllOf(StartsWith("fits      "),
                     HasSubstr(" of 4.00 GiB in the GPU of the test: rank 0, weights ")));
-  EXPECT_THAT(describe_uses(memory_uses(plan, resolve_run(config, kMemoryVocabulary), gpu_of(1))),
+  EXPECT_THAT(describe_uses(memory_uses(plan, gpu_of(1))),
               StartsWith("does not fit: rank 0 needs "));
 }
 
 TEST(MemoryCheck, KnowsWhatIsFreeHere) {
-  const RunMemory memory = free_memory({}, memory_config({"runtime.threads=3"}));
+  const RunMemory memory = free_memory({}, 3);
   EXPECT_FALSE(memory.gpu.has_value());
   EXPECT_GT(memory.host_bytes.value_or(0), 0);
   EXPECT_EQ(memory.threads_per_rank, 3);

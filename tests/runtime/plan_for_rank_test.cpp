@@ -52,7 +52,7 @@ void expect_part_of_whole(const RunConfig& config) {
   const RunPlan whole = plan_run(resolve_run(config, 0));
   const MapFacts state(make_state_map(whole), whole.layout);
   ASSERT_FALSE(state.runs.empty());
-  for (int rank = 0; rank < whole.mesh.num_ranks(); ++rank) {
+  for (int rank = 0; rank < whole.run.mesh.num_ranks(); ++rank) {
     SCOPED_TRACE(fmt::format("rank {}", rank));
     const RunPlan part = plan_for_rank(resolve_run(config, 0), rank);
     EXPECT_LE(static_cast<int64_t>(part.ranks.size()), config.parallel.pipeline + 1);
@@ -83,7 +83,7 @@ TEST(PlanForRank, IsThatRankAndOnePerStage) {
   for (const RankPlan& rank : plan.ranks) {
     ranks.push_back(rank.programs[kTrainProgram].rank);
   }
-  std::vector<int> expected = first_rank_of_stages(plan.mesh);
+  std::vector<int> expected = first_rank_of_stages(plan.run.mesh);
   expected.push_back(6);
   std::ranges::sort(expected);
   EXPECT_EQ(ranks, expected);
@@ -121,7 +121,7 @@ TEST(PlanForRank, HasTheOrderThatIsChosenForAllRanks) {
       hashes.push_back(structure_hash(rank));
     }
     const size_t num_kinds = std::set<uint64_t>(hashes.begin(), hashes.end()).size();
-    for (int rank = 0; rank < whole.mesh.num_ranks(); ++rank) {
+    for (int rank = 0; rank < whole.run.mesh.num_ranks(); ++rank) {
       SCOPED_TRACE(rank);
       std::vector<uint64_t> given;
       const RunPlan part = plan_for_rank(resolve_run(config, 0), rank, [&](uint64_t own) {

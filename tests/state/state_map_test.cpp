@@ -27,7 +27,7 @@ Places expected_places(const RunPlan& plan, bool is_whole) {
   Places places;
   for (const RankPlan& rank : plan.ranks) {
     const int number = rank.programs[kTrainProgram].rank;
-    const std::vector<int64_t> shards = shard_indices(plan.mesh, number, rank.layout.domains);
+    const std::vector<int64_t> shards = shard_indices(plan.run.mesh, number, rank.layout.domains);
     for (size_t u = 0; u < rank.layout.units.size(); ++u) {
       const ParameterUnit& unit = rank.layout.units[u];
       const UnitRange range =
@@ -73,7 +73,7 @@ class StateMaps : public ::testing::TestWithParam<const char*> {
 
 TEST_P(StateMaps, KnowWhereEveryElementIs) {
   EXPECT_EQ(places_of(StateBuffer::kParam),
-            expected_places(plan_, plan_.parallel.shard != ShardKind::kParameters));
+            expected_places(plan_, plan_.run.parallel.shard != ShardKind::kParameters));
   EXPECT_EQ(places_of(StateBuffer::kExpAvg), expected_places(plan_, false));
 }
 

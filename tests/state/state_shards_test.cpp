@@ -39,7 +39,7 @@ struct Assigned {
   explicit Assigned(const RunConfig& config, int64_t max_piece_elems = int64_t{64} << 20)
       : plan(plan_run(resolve_run(config, 50))),
         map(make_state_map(plan)),
-        pieces(assign_pieces(map, plan.layout, plan.model, max_piece_elems)) {}
+        pieces(assign_pieces(map, plan.layout, plan.run.model, max_piece_elems)) {}
 
   int64_t elems_of(size_t rank) const {
     int64_t elems = 0;
@@ -73,13 +73,13 @@ TEST(AssignPieces, OfOneRankIsEverythingWhole) {
   const Assigned assigned(laid_out(1, 1, 1, "none"));
   ASSERT_EQ(assigned.pieces.size(), 1u);
   EXPECT_EQ(assigned.pieces[0].size(), 3 * assigned.plan.layout.parameters.size());
-  EXPECT_EQ(assigned.elems_of(0), 3 * num_parameters(assigned.plan.model));
+  EXPECT_EQ(assigned.elems_of(0), 3 * num_parameters(assigned.plan.run.model));
 }
 
 // Copies share the work: each whole tensor by one of them.
 TEST(AssignPieces, OfCopiesAreTensorsInTurns) {
   const Assigned assigned(laid_out(1, 1, 4, "none"));
-  const int64_t all = 3 * num_parameters(assigned.plan.model);
+  const int64_t all = 3 * num_parameters(assigned.plan.run.model);
   int64_t sum = 0;
   for (size_t rank = 0; rank < 4; ++rank) {
     EXPECT_NEAR(static_cast<double>(assigned.elems_of(rank)), static_cast<double>(all) / 4,
@@ -101,7 +101,7 @@ TEST(AssignPieces, LargeTensorsAreCutInRows) {
   EXPECT_EQ(assigned.of("embedding.tokens", StatePart::kExpAvg).size(), 5u);
   for (size_t rank = 0; rank < 4; ++rank) {
     EXPECT_NEAR(static_cast<double>(assigned.elems_of(rank)),
-                3.0 * static_cast<double>(num_parameters(assigned.plan.model)) / 4, 400);
+                3.0 * static_cast<double>(num_parameters(assigned.plan.run.model)) / 4, 400);
   }
 }
 
@@ -128,7 +128,7 @@ TEST(AssignPieces, OfShardsAreRuns) {
         reached,
         assigned.plan.layout.parameters[assigned.plan.layout.by_name.at(name)].shape.num_elems());
   }
-  const int64_t all = 3 * num_parameters(assigned.plan.model);
+  const int64_t all = 3 * num_parameters(assigned.plan.run.model);
   for (size_t rank = 0; rank < 4; ++rank) {
     EXPECT_GT(assigned.elems_of(rank), all / 10);
   }
@@ -155,7 +155,7 @@ class AssignPiecesOf : public ::testing::TestWithParam<const char*> {};
 TEST_P(AssignPiecesOf, EachElementIsWrittenOnceByARankThatHoldsIt) {
   const RunPlan plan = plan_run(resolve_run(config_of({kThreeKvHeads, GetParam()}), 0));
   const StateMap map = make_state_map(plan);
-  const auto pieces = assign_pieces(map, plan.layout, plan.model, 200);
+  const auto pieces = assign_pieces(map, plan.layout, plan.run.model, 200);
   for (const StatePart part : kStateParts) {
     std::map<size_t, std::set<int64_t>> written;  // by parameter
     for (size_t rank = 0; rank < pieces.size(); ++rank) {
@@ -182,7 +182,7 @@ TEST_P(AssignPiecesOf, EachElementIsWrittenOnceByARankThatHoldsIt) {
     }
     for (size_t i = 0; i < plan.layout.parameters.size(); ++i) {
       EXPECT_EQ(static_cast<int64_t>(written[i].size()),
-                stored_shape(plan.layout.parameters[i], plan.model).num_elems());
+                stored_shape(plan.layout.parameters[i], plan.run.model).num_elems());
     }
   }
 }
@@ -204,7 +204,7 @@ TEST(AssignPieces, TimeDoesNotGrowWithRows) {
   const RunPlan plan = plan_run(resolve_run(resolved(config), 50), {.one_rank_per_stage = true});
   const StateMap map = make_state_map(plan);
   const std::clock_t begin = std::clock();
-  const auto pieces = assign_pieces(map, plan.layout, plan.model);
+  const auto pieces = assign_pieces(map, plan.layout, plan.run.model);
   EXPECT_LT(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC, 5.0);
   int64_t sum = 0;
   for (const auto& of_rank : pieces) {
@@ -212,7 +212,7 @@ TEST(AssignPieces, TimeDoesNotGrowWithRows) {
       sum += piece.range.num_elems();
     }
   }
-  EXPECT_EQ(sum, 3 * num_parameters(plan.model));
+  EXPECT_EQ(sum, 3 * num_parameters(plan.run.model));
 }
 
 TEST(AssignPieces, RanksWriteWhatTheyHold) {
@@ -230,7 +230,7 @@ TEST(AssignPieces, RanksWriteWhatTheyHold) {
   for (size_t rank = 0; rank < assigned.pieces.size(); ++rank) {
     sum += assigned.elems_of(rank);
   }
-  EXPECT_EQ(sum, 3 * num_parameters(assigned.plan.model));
+  EXPECT_EQ(sum, 3 * num_parameters(assigned.plan.run.model));
 }
 
 }  // namespace

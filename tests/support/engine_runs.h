@@ -76,7 +76,7 @@ inline Outcome run(RunConfig config, int64_t steps, EngineOptions options = {},
   Engine engine(plan_run(resolve_run(config, 50)), options);
   engine.write_state(start.state != nullptr
                          ? *start.state
-                         : initial_state(engine.plan().layout, engine.plan().model, 5));
+                         : initial_state(engine.plan().layout, engine.plan().run.model, 5));
   const NoisySequences source(config.train.sequence);
   BatchLoader loader(source, {.shape = {.num_ranks = config.parallel.data,
                                         .num_microbatches = num_microbatches(config),

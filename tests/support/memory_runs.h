@@ -43,9 +43,7 @@ inline RunPlan memory_plan_of(const RunConfig& config) {
 
 /// Of the GPU that needs most, or of the host.
 inline int64_t needed_bytes(const RunConfig& config, MakeMemory make_memory = gpu_of) {
-  return memory_uses(memory_plan_of(config), resolve_run(config, kMemoryVocabulary), make_memory(0))
-      .front()
-      .needs.bytes();
+  return memory_uses(memory_plan_of(config), make_memory(0)).front().needs.bytes();
 }
 
 }  // namespace braid

@@ -26,7 +26,7 @@ namespace braid {
 inline Outcome train_steps(const RunConfig& config, const EngineOptions& options,
                            int64_t num_steps) {
   Engine engine(plan_run(resolve_run(config, 50)), options);
-  engine.write_state(initial_state(engine.plan().layout, engine.plan().model, 5));
+  engine.write_state(initial_state(engine.plan().layout, engine.plan().run.model, 5));
   const NoisySequences source(config.train.sequence);
   BatchLoader loader(source, {.shape = {.num_ranks = config.parallel.data,
                                         .num_microbatches = num_microbatches(config),

@@ -64,7 +64,7 @@ TEST(StepsInFlight, GiveTheBitsOfOneAfterTheOther) {
 TEST(StepsInFlight, NothingElseIsDoneMeanwhile) {
   const RunConfig config = laid_out({});
   Engine engine(plan_run(resolve_run(config, 50)), deferred());
-  engine.write_state(initial_state(engine.plan().layout, engine.plan().model, 5));
+  engine.write_state(initial_state(engine.plan().layout, engine.plan().run.model, 5));
   const NoisySequences source(16);
   BatchLoader loader(source, {.shape = {.num_ranks = 1, .num_microbatches = 4, .microbatch = 2}});
   const StepBatch batch = *loader.next();
@@ -88,7 +88,7 @@ TEST(StepsInFlight, AnEngineMayEndWithThem) {
   BatchLoader loader(source, {.shape = {.num_ranks = 2, .num_microbatches = 2, .microbatch = 2}});
   for (int num_steps = 1; num_steps <= 2; ++num_steps) {
     Engine engine(plan_run(resolve_run(config, 50)), deferred());
-    engine.write_state(initial_state(engine.plan().layout, engine.plan().model, 5));
+    engine.write_state(initial_state(engine.plan().layout, engine.plan().run.model, 5));
     for (int64_t step = 1; step <= num_steps; ++step) {
       engine.begin_step(*loader.next(), config.optimizer, 1e-3, step);
     }

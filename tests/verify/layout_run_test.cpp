@@ -49,7 +49,7 @@ TEST(LayoutRun, TakesOptionsFromTheConfiguration) {
   config.runtime.timeout_s = 7;
   config.links.pipeline_latency_us = 2.5;
   config.links.tensor_gb_per_s = 450;
-  const LayoutRunOptions options = layout_run_options(config, 3);
+  const LayoutRunOptions options = layout_run_options(resolve_run(config, 50), 3);
   EXPECT_EQ(options.threads_per_rank, 3);
   EXPECT_EQ(options.timeout_ns, 7'000 * kMs);
   EXPECT_EQ(options.links[GroupKind::kPipeline].latency_ns, 2500);

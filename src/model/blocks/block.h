@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -21,6 +22,12 @@ enum class BlockRole : uint8_t {
   kFeedForward,  ///< works on each token alone
 };
 
+/// A size of a model, and its key in [model].
+struct SizeKey {
+  std::string_view name;
+  int64_t ModelSpec::*size = nullptr;
+};
+
 /// What a block, a layer or all layers of a model cost one microbatch, per token.
 struct BlockCost {
   double weights = 0;  ///< multiplications with weights in the forward: elements of matrices
@@ -38,6 +45,12 @@ struct BlockCost {
 struct BlockDefinition {
   std::string_view name;  ///< also its word in model.pattern: "attention"
   BlockRole role = BlockRole::kMixer;
+  /// Sizes that the block cannot do without, and that nothing derives: a run file or its preset
+  /// must give them where a layer has the block.
+  std::span<const SizeKey> needed_sizes = {};
+  /// Fills those of the block's sizes that are 0, which means that they follow from others. Also
+  /// called for models without the block, which may lack `needed_sizes`.
+  void (*derive_sizes)(ModelSpec& spec) = nullptr;
   /// Throws ConfigError naming key, value and limit where the sizes cannot be the block's.
   void (*check_sizes)(const ModelSpec& spec) = nullptr;
   /// Why so many tensor ranks cannot share the block: "must divide model.ffn = 96"; nothing if they

@@ -5,13 +5,23 @@
 
 #include "base/errors.h"
 
+// Each is defined in a folder of its own.
+// clang-format off
+#define BRAID_BLOCKS(block) \
+  block(kAttentionBlock)    \
+  block(kMlpBlock)
+// clang-format on
+
+#define BRAID_DECLARE_BLOCK(block) extern const BlockDefinition block;
+#define BRAID_ADDRESS_OF_BLOCK(block) &block,
+
 namespace braid {
+
+BRAID_BLOCKS(BRAID_DECLARE_BLOCK)
+
 namespace {
 
-constexpr std::array<const BlockDefinition*, 2> kBlocks = {
-    &kAttentionBlock,
-    &kMlpBlock,
-};
+constexpr std::array kBlocks = {BRAID_BLOCKS(BRAID_ADDRESS_OF_BLOCK)};
 
 }  // namespace
 

@@ -8,11 +8,11 @@
 #include <utility>
 #include <vector>
 
+#include "config/choices.h"
 #include "ops/op.h"
 #include "passes/overlap_axis.h"
 #include "passes/pipeline_options.h"
 #include "passes/rearrange.h"
-#include "plan/choices.h"
 
 namespace braid {
 namespace {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <numeric>
 
 #include "base/errors.h"
@@ -10,6 +11,25 @@
 
 namespace braid {
 namespace {
+
+constexpr std::array kNeededSizes = {SizeKey{"heads", &ModelSpec::heads}};
+
+void derive_sizes(ModelSpec& spec) {
+  if (spec.heads == 0) {
+    return;
+  }
+  if (spec.kv_heads == 0) {
+    spec.kv_heads = spec.heads;
+  }
+  if (spec.head_size == 0) {
+    if (spec.width % spec.heads != 0) {
+      throw_config_error(
+          "model.heads = {}: must divide model.width = {} unless model.head_size is given",
+          spec.heads, spec.width);
+    }
+    spec.head_size = spec.width / spec.heads;
+  }
+}
 
 void check_sizes(const ModelSpec& spec) {
   require_positive_size("heads", spec.heads);
@@ -175,6 +195,8 @@ void add_hf_tensors(HfTensorList& list, const ModelSpec& spec, HfNaming naming) 
 /// (ops/context_attention.h).
 const BlockDefinition kAttentionBlock{.name = "attention",
                                       .role = BlockRole::kMixer,
+                                      .needed_sizes = kNeededSizes,
+                                      .derive_sizes = derive_sizes,
                                       .check_sizes = check_sizes,
                                       .tensor_fault = tensor_fault,
                                       .exchanged_heads = local_exchanged_heads,

@@ -1,5 +1,3 @@
-#include "model/blocks/mlp/mlp.h"
-
 #include <algorithm>
 
 #include "base/errors.h"
@@ -16,6 +14,14 @@ bool is_gated(const ModelSpec& spec) {
 
 int64_t fc1_rows(const ModelSpec& spec) {
   return is_gated(spec) ? 2 * spec.ffn : spec.ffn;
+}
+
+/// Where nothing says it: 4 width for GELU; 8/3 width, rounded up to a multiple of 64, for SwiGLU,
+/// which has a third matrix.
+void derive_sizes(ModelSpec& spec) {
+  if (spec.ffn == 0) {
+    spec.ffn = is_gated(spec) ? (8 * spec.width / 3 + 63) / 64 * 64 : 4 * spec.width;
+  }
 }
 
 void check_sizes(const ModelSpec& spec) {
@@ -72,14 +78,11 @@ void add_hf_tensors(HfTensorList& list, const ModelSpec& spec, HfNaming naming) 
 
 }  // namespace
 
-int64_t default_ffn(const ModelSpec& spec) {
-  return is_gated(spec) ? (8 * spec.width / 3 + 63) / 64 * 64 : 4 * spec.width;
-}
-
 /// Two matrices with an activation between them. Tensor ranks hold an equal run of hidden features
 /// each.
 const BlockDefinition kMlpBlock{.name = "mlp",
                                 .role = BlockRole::kFeedForward,
+                                .derive_sizes = derive_sizes,
                                 .check_sizes = check_sizes,
                                 .tensor_fault = tensor_fault,
                                 .add_parameters = add_parameters,

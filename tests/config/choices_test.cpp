@@ -1,4 +1,4 @@
-#include "plan/choices.h"
+#include "config/choices.h"
 
 #include <gtest/gtest.h>
 
