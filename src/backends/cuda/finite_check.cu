@@ -10,7 +10,8 @@ constexpr int kThreads = 256;
 constexpr int64_t kMaxBlocks = 4096;
 constexpr unsigned long long kNone = ~0ull;
 
-/// NaN and infinity are the values with all exponent bits set. *found: least index of one.
+/// NaN and infinity are the values with all exponent bits set. *found: the lowest index of such a
+/// value.
 template <class Word>
 __global__ void find_word(const Word* data, int64_t num_elems, Word exponent,
                           unsigned long long* found) {
@@ -18,7 +19,7 @@ __global__ void find_word(const Word* data, int64_t num_elems, Word exponent,
   for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < num_elems; i += stride) {
     if ((data[i] & exponent) == exponent) {
       atomicMin(found, static_cast<unsigned long long>(i));
-      return;  // this thread's later ones are no lower
+      return;  // this thread's later indices are higher
     }
   }
 }
