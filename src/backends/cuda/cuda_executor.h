@@ -29,9 +29,9 @@ struct CudaExecutorOptions {
   CudaStepMode mode = CudaStepMode::kGraph;
   bool poison_step_arena = false;  ///< fill all memory of step buffers with NaN (0xFF) before each
                                    ///< step, so that reads of undefined memory show
-  bool sync_each_task = false;  ///< eager, and the host waits for each task before it enqueues the
-                                ///< next, unless the task communicates with other ranks. Device
-                                ///< errors then name their task instead of only the step
+  bool sync_each_task =
+      false;  ///< eager, and wait for each task before the next, except for those that communicate
+              ///< with other ranks: device errors then name their task, not only the step
   CudaKernelFactory make_kernel = {};  ///< default: make_cuda_kernel
   /// Connects ranks that communicate; must outlive the executor. Several executors may share it if
   /// all ranks construct theirs in one order. Null: a run of one rank.
