@@ -14,7 +14,7 @@ std::span<const Backend* const> backends();
 /// The backend whose ranks are threads of the host.
 const Backend& host_backend();
 
-/// The default backend for planning GPUs: the first that has devices.
+/// The default backend for planning GPUs: the first that is not the host's.
 const Backend& gpu_backend();
 
 /// The backend of that name. Throws InternalError if there is none.
