@@ -9,20 +9,20 @@
 
 namespace braid {
 
-/// Who gives and takes back memory of one kind.
+/// Functions that allocate and free memory of one kind.
 struct Allocator {
-  /// Some bytes, not 0. `what` names the block in the error. Throws DeviceError.
+  /// Allocates memory; the size is not 0. `what` names the block in the error. Throws DeviceError.
   std::byte* (*allocate)(int64_t size_bytes, const std::string& what) = nullptr;
   void (*release)(std::byte* data, int64_t size_bytes) = nullptr;  ///< throws nothing
 };
 
-/// One block of memory that lives as long as this object. Its kinds (HostArena, DeviceArena,
-/// PinnedArena) say what memory, and give it zeroed.
+/// One block of memory with the lifetime of this object. Its kinds (HostArena, DeviceArena,
+/// PinnedArena) determine the memory, and zero it.
 class Arena {
  public:
   Arena() = default;
   /// `what` names the arena in errors. Throws InternalError for a negative size, and what
-  /// `allocator` throws, which is not asked for 0 bytes.
+  /// `allocator` throws. Does not call it for 0 bytes.
   Arena(int64_t size_bytes, const std::string& what, const Allocator& allocator) {
     check(size_bytes >= 0, "{} of {} bytes", what, size_bytes);
     if (size_bytes > 0) {

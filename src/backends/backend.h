@@ -21,101 +21,103 @@ namespace braid {
 class Rendezvous;
 class Transport;
 
-/// A device that a backend has found on this machine.
+/// A device that a backend found on this machine.
 struct DeviceInfo {
-  int device = 0;  ///< number by which its backend knows it
+  int device = 0;  ///< the backend's number of the device
   std::string name;
   int64_t memory_bytes = 0;
 };
 
 struct FoundDevices {
   std::vector<DeviceInfo> usable;
-  std::string why_none;  ///< "this build has no CUDA"; empty if there are some
-  /// Of several: why those of one run cannot communicate ("this build has no NCCL", or what the
-  /// loader says); empty if they can.
+  std::string why_none;  ///< "this build has no CUDA"; empty if there are devices
+  /// With several devices: why the ranks of one run cannot communicate ("this build has no NCCL",
+  /// or the loader's message); empty if they can.
   std::string why_alone = {};
 };
 
-/// Where it is not known how many streams programs will have.
+/// For callers that do not know how many streams programs will have.
 inline constexpr size_t kAnyNumberOfStreams = SIZE_MAX / 2;
 
-/// What a rank takes of a device beside the arenas of its memory plan.
+/// Memory that a rank takes on a device in addition to the arenas of its memory plan.
 struct DeviceNeed {
   std::string what;  ///< for people: "scratch of kernels", "NCCL"
   int64_t bytes = 0;
 };
 
-/// DeviceNeed::what of the memory that kernels work in.
+/// DeviceNeed::what of the scratch memory of kernels.
 inline constexpr std::string_view kKernelScratch = "scratch of kernels";
 
 struct DeviceNeedsOptions {
-  bool repeatable = true;     ///< as runtime.repeatable
-  bool with_context = false;  ///< also what a process takes that has done nothing yet
-  int num_workers = 1;        ///< as RankOptions::num_workers
+  bool repeatable = true;     ///< like runtime.repeatable
+  bool with_context = false;  ///< also count what an idle process takes
+  int num_workers = 1;        ///< like RankOptions::num_workers
 };
 
-/// How an executor is made for a rank. A backend ignores what it has no use for.
+/// Options for the executor of a rank. A backend ignores options that do not apply to it.
 struct RankOptions {
   int device = 0;                    ///< DeviceInfo::device
   Transport* transport = nullptr;    ///< on the host: this rank's end; must outlive the executor;
                                      ///< may be null if no task communicates
-  Rendezvous* rendezvous = nullptr;  ///< on devices: where ranks meet; as transport
+  Rendezvous* rendezvous = nullptr;  ///< on devices: connects the ranks; must outlive the executor;
+                                     ///< may be null if no task communicates
   int num_workers = 1;               ///< on the host: threads of each compute stream
-  std::string cache_folder = {};     ///< of measured algorithm choices; empty: choices last as long
-                                     ///< as the executor
+  std::string cache_folder = {};     ///< for measured algorithm choices; empty: choices are kept
+                                     ///< only for the executor's lifetime
   bool poison_step_arena = false;  ///< fill step buffers with NaN (0xFF) before each step, so that
                                    ///< reads of undefined memory show
   bool eager = false;              ///< on devices: task by task instead of one graph
   bool sync_each_task = false;     ///< on devices: wait for each task before the next
   bool repeatable = true;      ///< false: the backward of attention may add in any order, which is
                                ///< faster
-  bool nccl_windows = false;   ///< as runtime.nccl_windows
+  bool nccl_windows = false;   ///< like runtime.nccl_windows
   bool shares_device = false;  ///< with other ranks of this run
-  int64_t timeout_ns = 0;      ///< on devices: how long a rank waits for others
-  int64_t stuck_timeout_ns = 2'000'000'000;  ///< on the host: and then for tasks that run
-  /// The other ranks are not there: communication takes as long as this says. No transport and no
-  /// rendezvous then.
+  int64_t timeout_ns = 0;      ///< on devices: time that a rank waits for others
+  int64_t stuck_timeout_ns = 2'000'000'000;  ///< on the host: additional wait for running tasks
+                                             ///< after that
+  /// The other ranks do not exist: communication takes these durations. Then there is no transport
+  /// and no rendezvous.
   std::optional<EmulatedPeers> emulated_peers = std::nullopt;
 };
 
 /// How `braid calibrate` measures a device.
 struct CalibrationTraits {
-  double longest_task_ns = 0;  ///< no longer one is timed, by the analytic model
-  int64_t warm_up_ns = 0;      ///< of launches before the first that counts
-  int64_t sample_ns = 0;       ///< of launches that are timed together
+  double longest_task_ns = 0;  ///< limit of timed tasks, by the analytic model
+  int64_t warm_up_ns = 0;      ///< duration of launches before the first measured one
+  int64_t sample_ns = 0;       ///< duration of launches that are timed together
 };
 
-/// What everybody else knows of a backend. All but the last three functions need no device, so
-/// that plans, estimates and checks are the same on any machine.
+/// The interface of a backend. All but the last three functions work without a device, so plans,
+/// estimates and checks are the same on every machine.
 struct Backend {
   std::string_view name;  ///< in runtime.device and in timelines: "cuda"
-  /// Ranks are threads of the host, in its memory, and communicate over a Transport. Others have
-  /// devices with memory of their own, and communicate by themselves, once they have met at a
-  /// Rendezvous.
+  /// Ranks are threads of the host, in its memory, and communicate over a Transport. Otherwise
+  /// ranks have devices with their own memory, and communicate by themselves after they have
+  /// connected through a Rendezvous.
   bool is_host = false;
-  std::span<const DType> dtypes;  ///< of activations and weights, the usual one first
+  std::span<const DType> dtypes;  ///< of activations and weights, the default first
   CalibrationTraits calibration;
 
-  /// What a rank takes beside its arenas, of the programs of one rank after all passes. What is not
-  /// known exactly is a bound. 0 bytes may be left out.
+  /// The memory that a rank takes in addition to its arenas, for the programs of one rank after all
+  /// passes. Values that are not known exactly are upper bounds. Entries of 0 bytes may be missing.
   std::vector<DeviceNeed> (*needs)(std::span<const Program> programs,
                                    const DeviceNeedsOptions& options) = nullptr;
-  /// What of that is for communication, by communicator, and the end of the line; empty if there is
-  /// none.
+  /// The part for communication, by communicator, as text that ends with a newline; empty if there
+  /// is none.
   std::string (*describe_communication_needs)(std::span<const Program> programs) = nullptr;
-  /// Libraries and drivers that measured times depend on: "driver 580.159.04, CUDA 13.0, ...".
-  /// Empty if this build lacks the backend.
+  /// Libraries and drivers that affect measured times: "driver 580.159.04, CUDA 13.0, ...". Empty
+  /// if this build lacks the backend.
   std::string (*software)() = nullptr;
-  /// Lines of `braid doctor`: what, and what there is of it. Throws nothing.
+  /// Lines of `braid doctor`: item and value. Throws nothing.
   std::vector<std::pair<std::string, std::string>> (*diagnose)() = nullptr;
   /// The devices that this build has kernels for; none on the host. Throws nothing. The first call
-  /// in a process prepares the driver for programs of so many streams.
+  /// in a process prepares the driver for programs of that many streams.
   FoundDevices (*find_devices)(size_t num_streams) = nullptr;
-  /// Free memory of a device, with what this process takes of it in any case already taken off.
-  /// Null on the host. Throws DeviceError.
+  /// Free memory of a device, after subtracting what this process takes in any case. Null on the
+  /// host. Throws DeviceError.
   int64_t (*free_bytes)(int device) = nullptr;
-  /// Throws ConfigError if this build lacks the backend or it cannot run a rank so, DeviceError,
-  /// and InternalError if programs and plan do not fit together.
+  /// Throws ConfigError if this build lacks the backend or the backend does not support the
+  /// options, DeviceError, and InternalError if programs and plan do not fit together.
   std::unique_ptr<Executor> (*make_executor)(std::vector<Program> programs, MemoryPlan plan,
                                              const RankOptions& options) = nullptr;
 };

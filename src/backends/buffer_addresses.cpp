@@ -18,8 +18,8 @@ Arena arena_of(const Buffer& buffer, const MemoryPlan& plan, const Arenas& arena
                                               : Arena{arenas.step, plan.step_bytes};
 }
 
-/// Persistent buffers, which the host reaches by name, and those of which a task touches elements.
-/// No others have memory (LiveRanges::is_used).
+/// The buffers that have memory: persistent ones, which the host accesses by name, and those with
+/// elements that a task touches (LiveRanges::is_used).
 std::vector<bool> has_memory(const Program& program) {
   std::vector<bool> has(program.buffers.size());
   for (size_t i = 0; i < program.buffers.size(); ++i) {
@@ -33,8 +33,8 @@ std::vector<bool> has_memory(const Program& program) {
   return has;
 }
 
-/// The address of each buffer that has memory, which is checked to lie inside its arena; of any
-/// other the begin of its arena.
+/// The address of each buffer that has memory, checked to lie inside its arena; for other buffers
+/// the start of the arena.
 std::vector<std::byte*> buffer_addresses(const Program& program, const MemoryPlan& plan,
                                          const StepPlan& step_plan, const Arenas& arenas) {
   check(step_plan.offset_bytes.size() == program.buffers.size(),
@@ -82,7 +82,7 @@ std::vector<std::byte*> operand_addresses(const Program& program, const MemoryPl
   operands.reserve(program.operands.size());
   for (const BufferRange& range : program.operands) {
     const Buffer& buffer = program.buffers[range.buffer.index()];
-    const int64_t begin = range.begin == range.end ? 0 : range.begin;  // may lie behind the arena
+    const int64_t begin = range.begin == range.end ? 0 : range.begin;  // may be past the arena
     operands.push_back(addresses[range.buffer.index()] +
                        begin * static_cast<int64_t>(dtype_bytes(buffer.dtype)));
   }

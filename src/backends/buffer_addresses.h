@@ -14,23 +14,23 @@
 
 namespace braid {
 
-/// Where the arenas of a rank are, in whatever memory.
+/// Addresses of the arenas of a rank, in any kind of memory.
 struct Arenas {
   std::byte* persistent = nullptr;
   std::byte* step = nullptr;
   std::byte* host = nullptr;  ///< step buffers in host memory
 };
 
-/// The address of each operand, parallel to Program::operands; of one without elements some address
-/// in its arena. Throws InternalError if plan and program do not fit together, or a task names a
-/// stream or an event that the program does not have.
+/// The address of each operand, parallel to Program::operands; an operand without elements has some
+/// address in its arena. Throws InternalError if plan and program do not fit together, or a task
+/// names a stream or an event that the program lacks.
 std::vector<std::byte*> operand_addresses(const Program& program, const MemoryPlan& plan,
                                           const StepPlan& step_plan, const Arenas& arenas);
 
 /// The persistent buffers of all programs of an executor, by name.
 class PersistentBuffers {
  public:
-  /// Throws InternalError if a buffer of that name lies elsewhere.
+  /// Throws InternalError if a buffer of the same name has another address.
   void add(const Program& program, const StepPlan& step_plan, const Arenas& arenas);
 
   /// Throws InternalError for an unknown name.

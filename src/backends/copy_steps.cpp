@@ -18,7 +18,7 @@ int64_t credit_flag(int size, int from) {
   return int64_t{size} + from;
 }
 
-/// Writes the steps of one call.
+/// Emits the steps of one call.
 class StepWriter {
  public:
   explicit StepWriter(const CopyShape& shape) : shape_(shape) {}
@@ -92,8 +92,8 @@ class StepWriter {
     signal(arrived_flag(shape_.place), peer);
   }
 
-  /// Block `peer` of x in an all-to-all, else all of it; to the place of this rank where y has one
-  /// per member.
+  /// Copies block `peer` of x in an all-to-all, otherwise all of x; the destination is this rank's
+  /// block if y has one per member.
   void add_copy(CopyAction action, int peer) {
     const bool exchanges = shape_.op == CommOp::kAllToAll;
     const bool collects = exchanges || shape_.op == CommOp::kAllGather;
@@ -108,7 +108,7 @@ class StepWriter {
   std::vector<CopyStep> steps_;
 };
 
-/// Members in the order of the group; of a message the two ends.
+/// Members in group order; for a message the two ends.
 std::vector<int> members_of(const CommCall& call, int rank) {
   if (!call.is_message()) {
     return call.group->ranks;

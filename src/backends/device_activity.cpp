@@ -24,7 +24,7 @@ std::string count_of(int64_t count, std::string_view one) {
   return fmt::format("{} {}{}", count, one, count == 1 ? "" : "s");
 }
 
-/// What cannot be seen in the timeline.
+/// What the timeline does not show.
 struct Remarks {
   int64_t num_lost = 0;
   int64_t num_untimed = 0;
@@ -93,7 +93,7 @@ class Attribution {
   std::unordered_set<uint64_t> seen_;
 };
 
-/// First start and last end of each task; -1 where there is none.
+/// First start and last end of each task; -1 if it has no kernel.
 std::vector<TaskTimes> extents(size_t num_tasks, const std::vector<TimelineKernel>& kernels) {
   std::vector<TaskTimes> times(num_tasks);
   for (const TimelineKernel& kernel : kernels) {
@@ -108,8 +108,8 @@ std::vector<TaskTimes> extents(size_t num_tasks, const std::vector<TimelineKerne
   return times;
 }
 
-/// Gives tasks without work a place, and moves starts that the order forbids. Program order comes
-/// before all waits, so one walk does.
+/// Sets the times of tasks without work, and moves starts that violate the order. In program order
+/// a task comes after all tasks that it waits for, so one pass suffices.
 void put_in_order(const Program& program, std::vector<TaskTimes>& times, Remarks& remarks) {
   std::vector<int64_t> stream_end_ns(program.streams.size());
   std::vector<int64_t> recorded_ns(program.num_events);
@@ -144,7 +144,7 @@ int64_t first_start_ns(const ActivityLog& log) {
   return first_ns;
 }
 
-/// The activities with times, by start, with the place of their task in the program.
+/// The activities with known times, by start, with the position of their task in the program.
 std::vector<TimelineKernel> kernels_of(const Program& program, const ActivityLog& log,
                                        Attribution& attribution, Remarks& remarks) {
   const int64_t origin_ns = first_start_ns(log);

@@ -12,7 +12,7 @@ struct Entry {
   double terabytes_per_s;
 };
 
-// H100 and H200 data sheets, 2024. The first prefix that fits counts.
+// H100 and H200 data sheets, 2024. The first matching prefix counts.
 constexpr std::array kEntries = {
     Entry{"NVIDIA H200 NVL", 835.5, 4.8},   Entry{"NVIDIA H200", 989.4, 4.8},
     Entry{"NVIDIA H100 NVL", 835.5, 3.9},   Entry{"NVIDIA H100 PCIe", 756.5, 2.0},

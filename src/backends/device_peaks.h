@@ -6,8 +6,8 @@
 
 namespace braid {
 
-/// What NVIDIA's data sheets say of a GPU of this name (cudaDeviceProp::name); peaks of others are
-/// 0.
+/// Peaks from NVIDIA's data sheets for a GPU of this name (cudaDeviceProp::name); 0 for other
+/// devices.
 DevicePeaks gpu_peaks(const std::string& name);
 
 }  // namespace braid

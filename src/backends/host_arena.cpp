@@ -17,7 +17,7 @@ std::byte* allocate(int64_t size_bytes, const std::string& what) {
     throw_device_error("cannot allocate {:.1f} MiB of memory for {}: {}",
                        static_cast<double>(size_bytes) / (1 << 20), what, std::strerror(errno));
   }
-  ::madvise(block, size, MADV_HUGEPAGE);  // only a wish: a kernel without huge pages may refuse
+  ::madvise(block, size, MADV_HUGEPAGE);  // a hint: kernels without huge pages may refuse
   return static_cast<std::byte*>(block);
 }
 

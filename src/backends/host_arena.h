@@ -4,12 +4,12 @@
 
 namespace braid {
 
-/// Zeroed host memory: page-aligned, huge pages asked for, every page touched, so that no page
-/// fault and no failure is left for the step.
+/// Zeroed host memory: page-aligned, with huge pages requested. Every page is touched, so that no
+/// page fault and no failure can happen during a step.
 class HostArena : public Arena {
  public:
   HostArena() = default;
-  /// Throws DeviceError if the system has no such memory.
+  /// Throws DeviceError if the allocation fails.
   HostArena(int64_t size_bytes, const std::string& what);
 };
 

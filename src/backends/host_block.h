@@ -6,10 +6,10 @@
 
 namespace braid {
 
-/// A block of host memory, and whatever keeps it there.
+/// A block of host memory and its owner.
 struct HostBlock {
   std::span<std::byte> bytes;
-  std::shared_ptr<void> owner;  ///< of a type that only its maker knows
+  std::shared_ptr<void> owner;  ///< of a type that only its creator knows
 };
 
 }  // namespace braid

@@ -27,7 +27,7 @@ void remove_all(std::string& text, std::string_view part) {
   }
 }
 
-/// Where the parameter list begins: the first parenthesis outside of template arguments.
+/// The position of the parameter list: the first parenthesis outside of template arguments.
 size_t parameters_begin(std::string_view name) {
   int depth = 0;
   for (size_t i = 0; i < name.size(); ++i) {

@@ -9,7 +9,7 @@
 namespace braid {
 namespace {
 
-/// Keeps the first error that is a cause, or else the first echo, and what is stuck.
+/// Keeps the first error that is a cause, otherwise the first consequence, and the stuck tasks.
 class RootCause {
  public:
   template <class Call>
@@ -104,7 +104,7 @@ void launch_ranks(std::span<Executor* const> ranks, size_t program_index) {
 }
 
 void wait_for_ranks(std::span<Executor* const> ranks) {
-  if (launches_may_wait(ranks)) {  // and so their waits must look for faults side by side
+  if (launches_may_wait(ranks)) {  // then waits must look for failures concurrently, too
     run_side_by_side(ranks.size(), [&](size_t rank) { ranks[rank]->wait(); });
     return;
   }

@@ -14,7 +14,7 @@
 namespace braid {
 namespace {
 
-/// The call of a task that meets others, without addresses.
+/// The call of a task that communicates with other ranks, without addresses.
 CommCall call_of(const Program& program, TaskId id) {
   const OpSpec& spec = program.spec(program.tasks[id.index()]);
   const Group& group = program.groups[group_of(program, spec)->index()];
@@ -32,8 +32,7 @@ std::string key_of(const std::string& place, const std::vector<int>& ranks) {
   return fmt::format("{} of {}", place, name_ranks(ranks));
 }
 
-/// Goes through a program once. Tasks of one spec meet at one place: few specs, perhaps a million
-/// tasks.
+/// Scans a program once. Tasks of one spec have one place: few specs, perhaps a million tasks.
 class ProgressReader {
  public:
   ProgressReader(const Program& program, const StepMarks& marks)
@@ -92,14 +91,14 @@ class ProgressReader {
   const Program& program_;
   const StepMarks& marks_;
   Calls calls_;                              // by key_of: seen so far
-  std::vector<Calls::value_type*> of_spec_;  // into them
+  std::vector<Calls::value_type*> of_spec_;  // pointers into calls_
 };
 
 std::string in_place(const ProgressCall& call) {
   return fmt::format("{} in {}, call {}", call.call, call.place, call.number);
 }
 
-/// What ranks know of each other's calls.
+/// Compares the calls that ranks have begun.
 class Comparison {
  public:
   explicit Comparison(const ProgressOfRanks& ranks) : ranks_(ranks) {}

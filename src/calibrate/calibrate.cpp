@@ -26,17 +26,18 @@
 namespace braid {
 namespace {
 
-// Of communication between CPU ranks: from what stays in a core's cache to what does not.
+// For communication between CPU ranks: from sizes that stay in a core's cache to sizes that do not.
 constexpr std::array<int64_t, 5> kCommunicationBytes = {4 << 10, 64 << 10, 1 << 20, 8 << 20,
                                                         32 << 20};
 
-// Of communication between GPUs: from what only latency counts for to what links limit.
+// For communication between GPUs: from sizes limited by latency to sizes limited by links.
 constexpr std::array<int64_t, 8> kGpuCommunicationBytes = {
     64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20, 512 << 20};
 constexpr std::array<int64_t, 2> kQuickGpuCommunicationBytes = {1 << 20, 64 << 20};
 constexpr int64_t kNumContentions = 1;
 
-// Compute beside communication draws another power than either alone, so its samples are long.
+// Compute together with communication draws another power than either alone, so its samples are
+// long.
 constexpr int64_t kContentionSampleNs = 20'000'000;
 constexpr int64_t kMeetingTimeoutNs = 60'000'000'000;
 
@@ -97,7 +98,7 @@ TimedRanks make_gpu_ranks(const CalibrateOptions& options, bool repeatable,
   return ranks;
 }
 
-/// Everything about where and how a calibration runs.
+/// The parameters and state of a calibration.
 class Calibration {
  public:
   explicit Calibration(const CalibrateOptions& options)
@@ -191,7 +192,7 @@ class Calibration {
     return is_gpu() ? factory : ranks_at_once(factory, ranks_);
   }
 
-  /// Of a rank.
+  /// Memory of a rank.
   int64_t memory_bytes() const {
     return is_gpu() ? options_.device.gpu->memory_bytes : host_memory_bytes() / ranks_;
   }
@@ -213,7 +214,7 @@ class Calibration {
     return timer;
   }
 
-  /// Of a CPU at most 64 MiB: it may share a larger one with other machines.
+  /// On a CPU at most 64 MiB: a larger cache may be shared with other machines.
   int64_t cache_bytes() const {
     return is_gpu() ? device_.cache_bytes
                     : std::min<int64_t>(host_cache_bytes(), int64_t{64} << 20);
@@ -226,7 +227,7 @@ class Calibration {
     return {std::string(kAddOp.name), {}, {operand, operand, result}};
   }
 
-  /// Those of the runs, then those of the grid that do not take too long.
+  /// The specs of the runs, then those of the grid that do not take too long.
   std::vector<OpSpec> all_specs() const {
     std::vector<OpSpec> specs;
     for (const RunSpec& run : options_.runs) {
@@ -243,7 +244,7 @@ class Calibration {
   }
 
   void add_tasks(Profile& profile, std::vector<OpSpec> specs, TaskTimer& timer) const {
-    // Products first, so that the device is as warm as in a step for all that comes after them.
+    // Products come first, so that the device is as warm as in a step for all later specs.
     std::stable_sort(specs.begin(), specs.end(), [](const OpSpec& a, const OpSpec& b) {
       return std::pair(family_of(a), a.op) < std::pair(family_of(b), b.op);
     });
@@ -276,7 +277,7 @@ class Calibration {
     return comm;
   }
 
-  /// What several GPUs take for communication, and what it takes from compute.
+  /// Measures communication of several GPUs, and its effect on compute.
   void add_communication(Profile& profile, int64_t done) const {
     DeviceCommOptions comm = device_comm_options();
     comm.on_point = [&] { report(++done); };
@@ -288,7 +289,7 @@ class Calibration {
     profile.contention = time_contention(comm, default_contention());
   }
 
-  /// A CPU's peak is the best product, its bandwidth that of the largest copy.
+  /// A CPU's peak is its best product, its bandwidth that of its largest copy.
   static void add_device_figures(Profile& profile) {
     double largest = 0;
     for (const TaskPoint& point : profile.tasks) {
@@ -320,7 +321,7 @@ Profile calibrate(const CalibrateOptions& options) {
 
 namespace {
 
-/// Of the communication that was timed; 1 if there is none.
+/// The largest group of the timed communication; 1 if there is none.
 int most_ranks(const Profile& profile) {
   int most = 1;
   for (const CommPoint& point : profile.communication) {
@@ -329,8 +330,7 @@ int most_ranks(const Profile& profile) {
   return most;
 }
 
-/// Bytes per second that cross the link of a rank in each direction: the "bus bandwidth" of
-/// nccl-tests.
+/// Bytes per second over the link of a rank in each direction: the "bus bandwidth" of nccl-tests.
 double link_rate(const CommPoint& point) {
   const auto n = static_cast<double>(point.spec.placement.num_ranks);
   const bool is_whole = point.spec.kind == CommKind::kSendRecv ||
@@ -342,7 +342,7 @@ double link_rate(const CommPoint& point) {
   return part * static_cast<double>(point.spec.bytes) / static_cast<double>(point.timing.ns) * 1e9;
 }
 
-/// The rates of the largest calls over most ranks, in a line.
+/// One line with the rates of the largest calls over the largest group.
 std::string describe_communication(const Profile& profile) {
   const int num_ranks = most_ranks(profile);
   int64_t largest = 0;

@@ -96,9 +96,9 @@ void add_attention(std::vector<OpSpec>& specs, int64_t sequences, int64_t sequen
        {read(dtype, qkv), read(dtype, out), read(wide, lse), read(dtype, out), write(dtype, qkv)}});
 }
 
-// Few products besides those of models: a GPU takes seconds to choose the kernel of a large one,
-// and what is between them costs what it does relative to a model of tiles (docs/profiles.md).
-// Sequences on both sides of where attention changes its kernels.
+// Few products in addition to those of models: a GPU takes seconds to choose the kernel of a large
+// one, and the cost of shapes between them is interpolated relative to a model of tiles
+// (docs/profiles.md). Sequences on both sides of the length at which attention changes its kernels.
 CalibrationGrid gpu_grid(DType dtype) {
   return {.models = {preset("llama-1b", dtype, 8192, 2), preset("llama-8b", dtype, 8192, 1),
                      preset("qwen2.5-7b", dtype, 1024, 8), preset("gpt2-124m", dtype, 1024, 16),
@@ -127,7 +127,7 @@ CalibrationGrid cpu_grid(DType dtype) {
           .host_copy_bytes = {64 << 10, 1 << 20, 16 << 20}};
 }
 
-/// Of the tasks of a program, each once.
+/// The specs of a program's tasks, each once.
 std::vector<OpSpec> specs_of_tasks(const Program& program) {
   std::vector<bool> is_seen(program.specs.all().size());
   std::vector<OpSpec> specs;
@@ -140,8 +140,8 @@ std::vector<OpSpec> specs_of_tasks(const Program& program) {
   return specs;
 }
 
-/// What a device takes time for; of a product with an activation function also both alone: shapes
-/// of theirs that no kernel has together cost that.
+/// Adds a spec that takes time on a device; for a product with an activation function also both ops
+/// alone: they are the price of shapes without a fused kernel.
 void add_timed(std::vector<OpSpec>& specs, const OpSpec& spec) {
   if (!computes_on_device(family_of(spec))) {
     return;

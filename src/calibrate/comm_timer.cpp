@@ -15,7 +15,7 @@
 namespace braid {
 namespace {
 
-/// What a point of a kind is timed by.
+/// The op that times a kind.
 constexpr std::array<std::pair<CommKind, CommOp>, kNumCommKinds> kTimedOps = {
     {{CommKind::kAllReduce, CommOp::kAllReduce},
      {CommKind::kAllGather, CommOp::kAllGather},
@@ -34,7 +34,7 @@ int64_t now_ns() {
       .count();
 }
 
-/// One rank's end of the calls of a point, with memory of its own.
+/// One rank's end of the calls of a point, with its own memory.
 class TimedRank {
  public:
   TimedRank(Transport& transport, const Group& group, CommOp op, int64_t num_bytes)
@@ -104,13 +104,13 @@ class TimedGroups {
   }
 
  private:
-  /// Nanoseconds of so many calls of all ranks, from when all are there.
+  /// Nanoseconds of `num_calls` calls of all ranks, from when all ranks have arrived.
   static int64_t run(const std::vector<std::unique_ptr<TimedRank>>& ranks, int64_t num_calls) {
     std::vector<int64_t> elapsed_ns(ranks.size());
     std::vector<std::thread> threads;
     for (size_t i = 0; i < ranks.size(); ++i) {
       threads.emplace_back([&, i] {
-        ranks[i]->run(1);  // they meet
+        ranks[i]->run(1);  // synchronizes the ranks
         const int64_t begin_ns = now_ns();
         ranks[i]->run(num_calls);
         elapsed_ns[i] = now_ns() - begin_ns;

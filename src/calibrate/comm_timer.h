@@ -8,10 +8,10 @@
 
 namespace braid {
 
-/// Times what ranks that are threads of this process take for communication over no link: meeting,
-/// copying, adding, all ranks at once. Collectives, and shifts for messages, of these sizes (of the
-/// whole buffer, in f32), in groups of every size from 2 up that divides `num_ranks`. Each point is
-/// the median of `num_samples`. None for one rank.
+/// Times communication without links between ranks that are threads of this process: synchronizing,
+/// copying, adding, all ranks at once. Measures collectives, and shifts for messages, of these
+/// sizes (of the whole buffer, in f32), in groups of every size from 2 up that divides `num_ranks`.
+/// Each point is the median of `num_samples`. Returns no points for one rank.
 std::vector<CommPoint> time_in_process_communication(int num_ranks,
                                                      std::span<const int64_t> sizes_bytes,
                                                      int num_samples);

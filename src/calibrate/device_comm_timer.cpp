@@ -18,10 +18,10 @@
 namespace braid {
 namespace {
 
-constexpr int64_t kElemBytes = 4;  // of communication, which is in f32
+constexpr int64_t kElemBytes = 4;  // communication is in f32
 constexpr int64_t kMaxCalls = 64;
 constexpr int64_t kContentionBytes = int64_t{128} << 20;
-constexpr int kCommPriority = 1;  // as assign_streams gives it
+constexpr int kCommPriority = 1;  // like assign_streams
 
 bool is_one_message(const CommSpec& spec) {
   return spec.kind == CommKind::kSendRecv && spec.placement.num_ranks == 2;
@@ -38,7 +38,8 @@ OperandSpec operand(Access access, int64_t elems) {
   return {DType::kF32, access, {elems}};
 }
 
-/// A program of the timer. All of a rank have the same persistent buffers, so that they share them.
+/// A program of the timer. All programs of a rank have the same persistent buffers, so that they
+/// share them.
 class TimedProgram {
  public:
   TimedProgram(int rank, int num_ranks, int64_t num_elems)
@@ -119,7 +120,7 @@ class TimedProgram {
   BufferId y_;
 };
 
-/// What is timed in groups of one size, smallest first.
+/// The specs to time in groups of one size, smallest first.
 std::vector<CommSpec> specs_of(const DeviceCommOptions& options, int group_size) {
   std::vector<CommSpec> specs;
   for (size_t kind = 0; kind < kNumCommKinds; ++kind) {
@@ -146,8 +147,7 @@ int64_t repetitions(const DeviceCommOptions& options, double guess_ns) {
       kMaxCalls);
 }
 
-/// Elements of x and y: all calls are at most as large as the largest size, and a block of every
-/// rank.
+/// Elements of x and y, for the largest size of all calls, with a block for every rank.
 int64_t elems_for(const DeviceCommOptions& options) {
   const int64_t largest = *std::max_element(options.sizes_bytes.begin(), options.sizes_bytes.end());
   return std::max<int64_t>(largest / kElemBytes, options.num_ranks);
@@ -191,9 +191,9 @@ Timing per_call(const Timing& timing, int64_t count) {
   return {.ns = std::max<int64_t>(1, std::llround(ns)), .spread = timing.spread};
 }
 
-// ---- compute beside communication ----
+// ---- compute together with communication ----
 
-/// The compute that communication runs beside, in buffers of its own.
+/// The compute task that runs together with communication, in its own buffers.
 struct ComputeTask {
   OpSpec spec;
   std::vector<std::string> names;  // of its buffers, by operand
@@ -234,7 +234,7 @@ std::vector<std::byte> random_values(const OperandSpec& spec) {
   return bytes;
 }
 
-/// How often compute and communication are in a program.
+/// How often a program contains compute and communication.
 struct Mix {
   int64_t num_compute = 0;
   int64_t num_comm = 0;
@@ -252,7 +252,7 @@ class ContentionTimer {
              .bytes = std::min(kContentionBytes, largest)};
   }
 
-  /// `otherwise` where something else does the work of copy engines.
+  /// `otherwise` if the executor replaces copy engines.
   SharedRates measure(const SharedRates& otherwise) {
     constexpr Mix kCompute{4, 0};
     constexpr Mix kComm{0, 4};
@@ -368,7 +368,7 @@ std::vector<CommPoint> time_device_communication(const DeviceCommOptions& option
 }
 
 Contention time_contention(const DeviceCommOptions& options, const Contention& otherwise) {
-  // On a GPU a product of a large model's layer; on a CPU it is as small as its tests.
+  // On a GPU a product of a large model's layer; on a CPU it is as small as in its tests.
   const bool is_small = options.dtype == DType::kF32;
   const ComputeTask products =
       is_small ? product(options.dtype, 128, 64, 128) : product(options.dtype, 8192, 4096, 4096);
@@ -387,7 +387,7 @@ Contention time_contention(const DeviceCommOptions& options, const Contention& o
 }
 
 SharedRates shared_rates(const TogetherTimes& times) {
-  constexpr double kMost = 0.95;  // slower than a twentieth is no rate, but a disturbance
+  constexpr double kMost = 0.95;  // a rate below a twentieth is a disturbance, not a rate
   const double p = std::clamp(
       (times.comm_longer.together_ns - times.comm_longer.comm_ns) / times.comm_longer.compute_ns,
       0.0, kMost);

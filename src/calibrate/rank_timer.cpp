@@ -20,7 +20,7 @@ double now_ns() {
       .count();
 }
 
-/// A timing without what every launch takes.
+/// A timing minus the overhead of every launch.
 Timing without(const Timing& timing, double overhead_ns) {
   const double ns = std::max(1.0, static_cast<double>(timing.ns) - overhead_ns);
   return {.ns = std::llround(ns), .spread = timing.spread};
@@ -33,8 +33,8 @@ RankTimer::RankTimer(TimedRanks ranks, const RankTimerOptions& options)
   check(!ranks_.executors.empty() && options_.num_samples > 0, "nothing is to be timed");
 }
 
-/// Per launch. The ranks meet in a first launch, which does not count; communication keeps them
-/// together in the others.
+/// Time per launch. A first launch, which does not count, synchronizes the ranks; communication
+/// keeps them together in the others.
 double RankTimer::launches_ns(size_t program, int64_t num_launches) {
   std::vector<double> elapsed_ns(ranks_.executors.size());
   run_side_by_side(ranks_.executors.size(), [&](size_t rank) {

@@ -16,17 +16,17 @@ namespace braid {
 
 /// Executors of ranks that communicate with each other.
 struct TimedRanks {
-  std::shared_ptr<void> meeting;  ///< what they communicate through
+  std::shared_ptr<void> meeting;  ///< the object through which they communicate
   std::vector<std::unique_ptr<Executor>> executors;
 };
 
-/// Makes the executors of these programs, by rank. The ranks have equally many programs.
+/// Makes the executors of these programs, by rank. All ranks have the same number of programs.
 using RanksFactory = std::function<TimedRanks(std::vector<std::vector<Program>> programs)>;
 
 struct RankTimerOptions {
   int num_samples = 9;
-  int64_t warm_up_ns = 20'000'000;  ///< of launches before the first that counts
-  int64_t sample_ns = 5'000'000;    ///< of launches that are timed together
+  int64_t warm_up_ns = 20'000'000;  ///< duration of launches before the first measured one
+  int64_t sample_ns = 5'000'000;    ///< duration of launches that are timed together
 };
 
 /// Times programs that all ranks run at the same time.
@@ -34,15 +34,15 @@ class RankTimer {
  public:
   RankTimer(TimedRanks ranks, const RankTimerOptions& options);
 
-  /// What a launch takes on the host: `one` and `many` have a smallest task and `num_tasks` of it.
-  /// Subtracted from all later timings.
+  /// Measures the host's overhead of a launch: program `one` has one smallest task, program `many`
+  /// has `num_tasks` of it. It is subtracted from all later timings.
   void measure_overhead(size_t one, size_t many, int64_t num_tasks);
 
-  /// Nanoseconds of a launch, of the slowest rank, from when all are there. Throws what the
+  /// Nanoseconds of a launch on the slowest rank, from when all ranks have arrived. Throws what the
   /// executors throw.
   Timing time(size_t program);
 
-  /// What the executors note: that copy engines cannot do what programs ask of them, say.
+  /// The executors' notes, for example that copy engines cannot do what programs request.
   std::vector<std::string> notes() const;
 
   /// Writes to a buffer of every rank.

@@ -11,9 +11,9 @@
 namespace braid {
 namespace {
 
-constexpr int64_t kAlignmentBytes = 256;  // as buffers of their own would have
+constexpr int64_t kAlignmentBytes = 256;  // like separate buffers
 
-/// Buffers of one dtype that are only read, or also written, and ranges of them.
+/// Key of a buffer: its dtype, and whether it is written.
 using PoolKey = std::pair<DType, bool>;
 
 int64_t aligned_elems(const OperandSpec& operand) {
@@ -29,7 +29,7 @@ std::string pool_name(const PoolKey& key) {
   return fmt::format("{}.{}", key.second ? "written" : "read", dtype_name(key.first));
 }
 
-/// Elements of each pool that one set of operands takes.
+/// Elements of each pool in one set of operands.
 std::map<PoolKey, int64_t> set_elems(const OpSpec& spec) {
   std::map<PoolKey, int64_t> elems;
   for (const OperandSpec& operand : spec.operands) {
@@ -83,7 +83,8 @@ class PoolPrograms {
     return builder.add_stream({"compute", StreamKind::kCompute, 0});
   }
 
-  /// The seed goes to the beginning of a pool, then what is there already behind itself, and so on.
+  /// Copies the seed to the beginning of a pool, then the existing part to the range after it, and
+  /// so on.
   template <class Wanted>
   Program fill_program(std::string name, Wanted&& wanted) const {
     ProgramBuilder builder(std::move(name), 0, 1);

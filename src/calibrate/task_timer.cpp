@@ -18,7 +18,8 @@
 namespace braid {
 namespace {
 
-constexpr size_t kBatch = 12;  ///< specs that share an executor: making one takes long on a GPU
+constexpr size_t kBatch = 12;  ///< specs that share an executor, since making one takes long on a
+                               ///< GPU
 constexpr int64_t kMaxRepetitions = 512;
 constexpr int64_t kMaxSets = 64;
 constexpr int64_t kOverheadTasks = 256;
@@ -30,9 +31,9 @@ int64_t steady_ns() {
       .count();
 }
 
-/// Numbers in [0.05, 1), of both signs in 16 bits: data, which products of sums of equal sign would
-/// make look simpler than it is. In 32 bits and more lie second moments and norms, which are
-/// positive.
+/// Numbers in [0.05, 1), in 16 bits with both signs, because sums of products of equal sign would
+/// look simpler than real data. Second moments and norms, which are positive, have 32 bits and
+/// more.
 template <class T>
 std::vector<std::byte> random_numbers(int64_t count, bool has_signs) {
   std::mt19937_64 random(1);
@@ -74,7 +75,7 @@ std::vector<std::byte> seed_of(DType dtype) {
   }
 }
 
-/// An executor of programs made for timing, its operands filled.
+/// An executor of timing programs with filled operands.
 class TimingExecutor {
  public:
   TimingExecutor(const ExecutorFactory& make_executor, std::span<const RepeatedTask> tasks) {
@@ -98,7 +99,7 @@ class TimingExecutor {
     executor_->run(kFillWritten);
   }
 
-  /// Gives a task what it may read: tokens that it knows, sums that no other task has spoilt.
+  /// Prepares the inputs of a task: valid tokens, and sums that no other task has changed.
   void prepare(const OpSpec& spec) {
     const auto any = [&](auto&& holds) {
       return std::any_of(spec.operands.begin(), spec.operands.end(), holds);
@@ -141,7 +142,7 @@ TaskTimer::TaskTimer(TaskTimerOptions options) : options_(std::move(options)) {
   }
 }
 
-/// Nanoseconds of so many launches, one after the other.
+/// Nanoseconds of `launches` back-to-back launches.
 double TaskTimer::run_many(Executor& executor, size_t program, int64_t launches) const {
   const int64_t begin = options_.now_ns();
   for (int64_t i = 0; i < launches; ++i) {
@@ -163,7 +164,7 @@ RepeatedTask TaskTimer::repeat(const OpSpec& spec, double guess_ns) const {
 }
 
 Timing TaskTimer::time_program(Executor& executor, size_t program, int64_t repetitions) const {
-  executor.run(program);  // the first run may load and check what later ones need not
+  executor.run(program);  // the first run may load and check things that later ones do not
   const auto sample = [&](int64_t launches) {
     const double ns = run_many(executor, program, launches) / static_cast<double>(launches) -
                       static_cast<double>(overheads_.step_ns);

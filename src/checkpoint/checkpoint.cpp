@@ -19,15 +19,15 @@ namespace {
 
 constexpr int64_t kMaxLatestBytes = 4096;
 
-/// A file to write, and what came of it.
+/// A file to write, and its record after writing.
 struct ShardFile {
   std::string name;
   const TensorStream* stream = nullptr;
   FileRecord record = {};
 };
 
-/// The files of one kind over all shards that have such: "model.safetensors" of one writer,
-/// "model-00001-of-00004.safetensors" of several.
+/// Names the files of one kind over all shards that have one: "model.safetensors" for one writer,
+/// "model-00001-of-00004.safetensors" for several.
 void name_files(std::string_view kind, std::span<const CheckpointShard> shards,
                 TensorStream CheckpointShard::*stream, std::vector<std::vector<ShardFile>>& files) {
   const auto has_any = [&](const CheckpointShard& shard) {
@@ -46,7 +46,7 @@ void name_files(std::string_view kind, std::span<const CheckpointShard> shards,
   }
 }
 
-/// By shard: the files that it writes, one after the other.
+/// By shard: its files, which are written one after the other.
 std::vector<std::vector<ShardFile>> files_of(std::span<const CheckpointShard> shards) {
   std::vector<std::vector<ShardFile>> files(shards.size());
   name_files("model", shards, &CheckpointShard::weights, files);
@@ -54,7 +54,7 @@ std::vector<std::vector<ShardFile>> files_of(std::span<const CheckpointShard> sh
   return files;
 }
 
-/// One save, step by step; whatever it has written is removed unless it is published.
+/// One save; everything it has written is removed unless it is published.
 class Save {
  public:
   Save(const std::string& folder, const CheckpointState& state, const SaveOptions& options)
@@ -93,7 +93,7 @@ class Save {
   }
 
  private:
-  /// Weights of all shards first, as they come first in files.
+  /// Weights of all shards first, as in the order of files.
   static std::string index_of(const std::vector<std::vector<ShardFile>>& files) {
     std::vector<const ShardFile*> all;
     for (const std::vector<ShardFile>& shard : files) {
@@ -159,7 +159,7 @@ class Save {
     }
   }
 
-  /// Of the files of all processes: a line for each.
+  /// Collects the records of the files of all processes, one line each.
   void collect_records(const std::vector<std::vector<ShardFile>>& shards) {
     std::string own;
     for (const std::vector<ShardFile>& shard : shards) {
@@ -189,7 +189,7 @@ class Save {
         tensors.push_back({piece_name(piece.tensor, piece.shape, piece.range), piece.dtype,
                            piece_shape(piece.shape, piece.range)});
       }
-      // Loaders of other systems ask for this key: "pt" means row-major, weights as [out, in].
+      // Loaders of other systems require this key: "pt" means row-major, weights as [out, in].
       SafetensorsWriter writer(fmt::format("{}/{}", target_, file.name), tensors,
                                {{"format", "pt"}});
       file.stream->send([&](std::span<const std::byte> bytes) { writer.write(bytes); });
@@ -235,7 +235,7 @@ class Save {
     const auto num_kept = std::min(static_cast<size_t>(options_.keep - 1), others.size());
     others.resize(others.size() - num_kept);
     for (const CheckpointEntry& entry : others) {
-      // First out of sight: a process killed while it removes files must not leave half of them.
+      // Renames first: a process killed during removal must not leave an incomplete checkpoint.
       begin("move old checkpoint to trash");
       const std::string trash = transient_path(folder_, checkpoint_name(entry.step), "trash");
       move_folder(entry.path, trash);
@@ -250,7 +250,7 @@ class Save {
   std::string path_;
   const SaveOptions& options_;
   std::mutex step_mutex_;
-  std::string temporary_;  // of the leader; empty once there is nothing to remove
+  std::string temporary_;  // in the leader; empty if there is nothing to remove
   std::string target_;     // the same folder while it is written, in every process
   StoredState stored_;
 };

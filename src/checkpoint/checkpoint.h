@@ -19,20 +19,20 @@
 
 /// Training state on disk. A checkpoint is a folder:
 ///   step_00000100/model-00001-of-00004.safetensors      weights by parameter name, the fp32 main
-///                                                       ones where these exist
+///                                                       ones if they exist
 ///   step_00000100/optimizer-00001-of-00004.safetensors  optimizer state, by names that the trainer
 ///                                                       gives
 ///   step_00000100/index.json   TensorIndex: which file has which part of which tensor
 ///   step_00000100/state.json   CheckpointState; size and XXH3 of each file and of itself
-/// and beside these folders lies the file `latest` with the name of the one written last. A single
+/// and next to these folders the file `latest` contains the name of the newest one. A single
 /// writer's files are model.safetensors and optimizer.safetensors. docs/checkpoints.md has
 /// examples.
 ///
-/// A checkpoint is written under a temporary name, made durable, then renamed: whoever is killed at
-/// whatever moment, each folder named step_* is complete, and `latest` names one of them.
+/// A checkpoint is written under a temporary name, made durable, then renamed. So even if a process
+/// is killed at any time, each folder named step_* is complete, and `latest` names one of them.
 namespace braid {
 
-/// What a run needs to go on, besides tensors. Random numbers follow from seed and step.
+/// What a run needs to continue, besides tensors. Random numbers follow from seed and step.
 struct CheckpointState {
   int64_t step = 0;  ///< optimizer updates done
   int64_t consumed_samples = 0;
@@ -40,7 +40,7 @@ struct CheckpointState {
   int64_t seed = 0;
   std::string model;                         ///< description of the model, for people
   std::string config;                        ///< the resolved run configuration, as TOML
-  std::map<std::string, std::string> extra;  ///< whatever else the trainer keeps, by name
+  std::map<std::string, std::string> extra;  ///< other data of the trainer, by name
 
   friend bool operator==(const CheckpointState&, const CheckpointState&) = default;
 };
@@ -50,7 +50,7 @@ struct CheckpointState {
 struct TensorStream {
   using Write = std::function<void(std::span<const std::byte> bytes)>;
 
-  std::vector<TensorPiece> pieces;  ///< in the order of their bytes; none: no file
+  std::vector<TensorPiece> pieces;  ///< in the order of their bytes; empty: no file
   /// Empty: another process writes the file. Called once: hands the bytes of all pieces to `write`,
   /// in order, in blocks of any size, on one thread at a time. Returns when `write` has taken them;
   /// throws what `write` threw.
@@ -75,71 +75,71 @@ struct NamedTensor {
 /// of bytes.
 TensorStream stream_of(std::vector<NamedTensor> tensors);
 
-/// Processes that write one checkpoint together, into a folder that all of them see. Each calls
-/// `save_checkpoint` with the same arguments, and with the streams of its own shards.
+/// Processes that write one checkpoint together, into a folder that all of them can access. Each
+/// calls `save_checkpoint` with the same arguments, and with the streams of its own shards.
 struct SaveTogether {
-  bool leads = true;  ///< makes the folder, and publishes it when all have written; one of them
-  /// Gives bytes to all processes, and returns those of each, in the order of their shards. Empty:
+  bool leads = true;  ///< true in one process, which creates the folder and publishes it when all
+                      ///< have written
+  /// Sends bytes to all processes, and returns those of each, in the order of their shards. Empty:
   /// there is one process.
   std::function<std::vector<std::string>(std::string_view name, std::string bytes)> all_gather = {};
 };
 
 struct SaveOptions {
-  int64_t keep = 2;  ///< newest checkpoints that stay, the new one included; 0: all
+  int64_t keep = 2;  ///< number of newest checkpoints to keep, including the new one; 0: all
   /// For tests: called before each step of the publication, with its name, by one thread at a time.
   /// It may throw.
   std::function<void(std::string_view step)> before_step = {};
   SaveTogether together = {};
 };
 
-/// Writes a checkpoint into `folder`, which is made if needed, each shard on a thread of its own,
-/// and then removes the oldest ones beyond `keep`, and what killed runs have left. Returns the path
-/// of the new checkpoint. If there is one of the same step already, it is replaced in one instant.
-/// One process, or those of SaveTogether, may save into a folder at a time.
-/// Throws InternalError unless the shards hold each element of their tensors once, DataError if the
-/// system refuses anything; the checkpoints that were there stay as they were.
+/// Writes a checkpoint into `folder`, which is created if needed, each shard on its own thread.
+/// Then removes the oldest ones beyond `keep`, and leftovers of killed runs. Returns the path of
+/// the new checkpoint. An existing checkpoint of the same step is replaced atomically. One process,
+/// or those of SaveTogether, may save into a folder at a time. Throws InternalError unless the
+/// shards hold each element of their tensors once, DataError for errors of the system; existing
+/// checkpoints are then unchanged.
 std::string save_checkpoint(const std::string& folder, const CheckpointState& state,
                             std::span<const CheckpointShard> shards, const SaveOptions& options);
 
-/// Path of the checkpoint that `folder`/latest names; if that file is missing or names nothing that
-/// exists, of the one with the most steps; nothing if there is none, or no folder. Its content is
-/// not looked at: a damaged newest checkpoint is an error of LoadedCheckpoint, not a reason to go
-/// back silently. Throws DataError if the folder cannot be read.
+/// Path of the checkpoint that `folder`/latest names. If that file is missing or names a checkpoint
+/// that does not exist, the checkpoint with the highest step; nullopt if there is none, or no
+/// folder. Does not examine its content: LoadedCheckpoint reports a damaged newest checkpoint,
+/// instead of silently using an older one. Throws DataError if the folder cannot be read.
 std::optional<std::string> find_latest_checkpoint(const std::string& folder);
 
-/// A file of a checkpoint as it was written.
+/// The record of a checkpoint's file at the time of writing.
 struct FileRecord {
   std::string name;
   int64_t size_bytes = 0;
   std::string checksum;
 };
 
-/// A checkpoint, checked byte by byte; whoever wrote it in however many files. Immutable.
+/// A checkpoint, checked byte by byte, for any number of writers and files. Immutable.
 class LoadedCheckpoint {
  public:
   using Needs = std::function<bool(std::string_view tensor)>;
 
-  /// `path` is the folder of the checkpoint itself. Only files with tensors that `needs` says yes
-  /// to are touched; without it, all. Throws DataError naming the file, what was expected and what
-  /// was found, unless each of them has the recorded size and checksum and what the index says. The
-  /// files are mapped and read by a thread each: pages that the system may take back, no other
-  /// memory.
+  /// `path` is the folder of the checkpoint itself. Only opens files with tensors for which `needs`
+  /// returns true; without it, all. Throws DataError naming the file, expected and found, unless
+  /// each of them has the recorded size and checksum and agrees with the index. The files are
+  /// mapped, and each is read by its own thread: this uses only pages that the system may reclaim.
   explicit LoadedCheckpoint(const std::string& path, const Needs& needs = {});
 
   const std::string& path() const { return path_; }
   const CheckpointState& state() const { return state_; }
-  /// Of the format that it was written in (state_file.h).
+  /// The version of its format (state_file.h).
   int64_t version() const { return version_; }
   const TensorIndex& index() const { return index_; }
-  /// Those of the index, in its order.
+  /// The files of the index, in its order.
   std::span<const FileRecord> files() const { return files_; }
 
   /// Null if there is no such tensor.
   const StoredTensor* find(std::string_view name) const;
   /// Throws DataError if there is none, or if it has another dtype or shape.
   const StoredTensor& tensor(std::string_view name, DType dtype, const Shape& shape) const;
-  /// Elements [begin, begin + out.size() / element) of a tensor that is needed, row-major. Safe
-  /// from several threads at once. Throws InternalError for elements outside it.
+  /// Reads elements [begin, begin + out.size() / element size) of a needed tensor, row-major.
+  /// Thread-safe. Throws InternalError for elements outside it.
   void read(const StoredTensor& tensor, int64_t begin, std::span<std::byte> out) const;
 
  private:
@@ -152,7 +152,7 @@ class LoadedCheckpoint {
   int64_t version_ = 0;
   TensorIndex index_;
   std::vector<FileRecord> files_;                         // by TensorIndex::files
-  std::vector<std::unique_ptr<SafetensorsFile>> opened_;  // parallel; null if not needed
+  std::vector<std::unique_ptr<SafetensorsFile>> opened_;  // parallel to files_; null if not needed
   std::unordered_map<std::string_view, const StoredTensor*> by_name_;
 };
 

@@ -35,12 +35,12 @@ std::optional<int64_t> parse_checkpoint_name(std::string_view name) {
     return std::nullopt;
   }
   const std::optional<int64_t> step = parse_number(name.substr(kPrefix.size()));
-  // Only the one way in which a step is written, so that no two folders are of one step.
+  // Accepts only the canonical name of a step, so that no two folders have the same step.
   return step && checkpoint_name(*step) == name ? step : std::nullopt;
 }
 
-/// The process that made a transient name: ".step_00000100.tmp-PID-0", or "latest.PID-0.tmp" as
-/// AtomicFile names its files.
+/// The process that made a transient name: ".step_00000100.tmp-PID-0", or "latest.PID-0.tmp",
+/// AtomicFile's names.
 std::optional<int64_t> maker_of(std::string_view name) {
   size_t begin = std::string_view::npos;
   if (name.starts_with(".")) {
@@ -70,7 +70,7 @@ std::error_code last_error() {
   return {errno, std::generic_category()};
 }
 
-/// Names of everything in a folder; nothing if there is none.
+/// Names of everything in a folder; empty if there is no folder.
 std::vector<std::string> names_in(const std::string& folder) {
   std::vector<std::string> names;
   std::error_code error;

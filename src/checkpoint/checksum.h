@@ -8,7 +8,7 @@
 
 namespace braid {
 
-/// XXH3 of a stream of bytes: finds corruption, not forgery. Move-only.
+/// XXH3 of a stream of bytes: detects corruption, not forgery. Move-only.
 class Checksum {
  public:
   Checksum();
@@ -17,7 +17,7 @@ class Checksum {
   ~Checksum();
 
   void add(std::span<const std::byte> bytes);
-  /// Of everything added so far, as 16 lower-case hexadecimal digits.
+  /// The checksum of all bytes added so far, as 16 lower-case hexadecimal digits.
   std::string hex() const;
 
  private:

@@ -32,7 +32,7 @@ void check_file(const std::string& folder, const FileRecord& expected) {
   }
 }
 
-/// Each on a thread of its own; the first error of the list counts.
+/// Checks each file on its own thread; throws the first error in the order of the list.
 void check_files(const std::string& folder, std::span<const FileRecord> files) {
   std::vector<std::future<void>> checks;
   for (const FileRecord& file : files) {

@@ -30,19 +30,20 @@ std::optional<int64_t> product(int64_t a, int64_t b) {
   return __builtin_mul_overflow(a, b, &result) ? std::nullopt : std::optional(result);
 }
 
-/// Bytes of a tensor; nothing if they do not fit 64 bits.
+/// Bytes of a tensor; nullopt if they do not fit into 64 bits.
 std::optional<int64_t> tensor_bytes(DType dtype, const Shape& shape) {
   std::optional<int64_t> bytes = static_cast<int64_t>(dtype_bytes(dtype));
   bool is_empty = false;
   for (const int64_t dim : shape) {
     is_empty = is_empty || dim == 0;
-    // A zero must not hide an overflow of its neighbours: other readers multiply in other orders.
+    // A zero must not hide an overflow of the other dimensions: other readers may multiply in
+    // another order.
     bytes = bytes ? product(*bytes, std::max<int64_t>(dim, 1)) : std::nullopt;
   }
   return bytes && is_empty ? 0 : bytes;
 }
 
-/// Reads one header; every fault is a DataError that names the file.
+/// Parses one header; every error is a DataError that names the file.
 class HeaderReader {
  public:
   explicit HeaderReader(std::string_view path) : path_(path) {}
@@ -87,7 +88,7 @@ class HeaderReader {
     return {text, size};
   }
 
-  /// The header as JSON. Duplicate keys, which the library would drop silently, are refused.
+  /// The header as JSON. Rejects duplicate keys, which the library would drop silently.
   json parse(std::string_view text) const {
     std::vector<std::set<std::string>> keys;
     const auto watch = [&](int, json::parse_event_t event, json& value) {
@@ -193,7 +194,7 @@ class HeaderReader {
     return numbers;
   }
 
-  /// Sorts the tensors by place and checks that they fill `data_bytes` exactly.
+  /// Sorts the tensors by position and checks that they fill `data_bytes` exactly.
   void check_cover(std::vector<TensorEntry>& tensors, int64_t data_bytes) const {
     std::stable_sort(
         tensors.begin(), tensors.end(), [](const TensorEntry& a, const TensorEntry& b) {

@@ -14,9 +14,9 @@
 #include "checkpoint/checksum.h"
 
 /// Files of named tensors in the safetensors format: u64 little-endian header size N, N bytes of
-/// JSON padded with spaces, then the tensors without holes, row-major, little-endian.
-/// Source: github.com/huggingface/safetensors, README.md. Not supported: more than 5 dimensions;
-/// dtypes that braid does not have (BOOL, I8, I16, U32, U64, ...).
+/// JSON padded with spaces, then the tensors without holes, row-major, little-endian. Source:
+/// github.com/huggingface/safetensors, README.md. Not supported: more than 5 dimensions; dtypes
+/// that braid lacks (BOOL, I8, I16, U32, U64, ...).
 namespace braid {
 
 /// One tensor of a safetensors file.
@@ -24,20 +24,20 @@ struct TensorEntry {
   std::string name;
   DType dtype = DType::kF32;
   Shape shape;
-  int64_t begin_bytes = 0;  ///< counted from the first byte behind the header
+  int64_t begin_bytes = 0;  ///< counted from the first byte after the header
   int64_t end_bytes = 0;
 
   friend bool operator==(const TensorEntry&, const TensorEntry&) = default;
 };
 
-/// What the header says.
+/// The content of the header.
 struct SafetensorsHeader {
   std::vector<TensorEntry> tensors;  ///< in the order of their bytes
   std::map<std::string, std::string> metadata;
   int64_t data_begin_bytes = 0;  ///< counted from the start of the file
 };
 
-/// Reads and checks the header of a file whose bytes are all given. Throws DataError naming `path`
+/// Parses and checks the header of a file, given all its bytes. Throws DataError naming `path`
 /// unless the header has a possible size, is a JSON object without duplicate keys, and its tensors
 /// have known dtypes, shapes that agree with their bytes, and cover the rest of the file without
 /// holes and overlaps.
@@ -56,8 +56,8 @@ class SafetensorsFile {
   bool contains(std::string_view name) const { return by_name_.contains(name); }
   /// Throws DataError if there is no such tensor.
   const TensorEntry& entry(std::string_view name) const;
-  /// The bytes of a tensor, valid as long as this object lives. They need not be aligned to more
-  /// than their position in the file.
+  /// The bytes of a tensor, valid as long as this object lives. Their alignment is only that of
+  /// their position in the file.
   std::span<const std::byte> bytes(const TensorEntry& entry) const;
   /// The bytes of the tensor of that name. Throws DataError naming the file, expected and found if
   /// it is missing or of another dtype or shape.
@@ -79,19 +79,19 @@ struct TensorInfo {
   Shape shape;
 };
 
-/// Writes a safetensors file front to back, so that no more than one tensor need be in memory. The
-/// file appears under its path at `finish`, complete and durable. Errors of the system are
+/// Writes a safetensors file from front to back, so that only a part of the data need be in memory.
+/// The file appears under its path at `finish`, complete and durable. Errors of the system are
 /// DataErrors; bytes that do not fit the announced tensors are an InternalError.
 class SafetensorsWriter {
  public:
   SafetensorsWriter(const std::string& path, std::span<const TensorInfo> tensors,
                     const std::map<std::string, std::string>& metadata);
 
-  /// The next bytes of the tensors' data: in the order announced, cut as you like.
+  /// Writes the next bytes of the tensors' data: in the announced order, in blocks of any size.
   void write(std::span<const std::byte> bytes);
   void finish();
 
-  /// Of everything written so far, header included.
+  /// Of everything written so far, including the header.
   int64_t size_bytes() const { return file_.size_bytes(); }
   std::string checksum() const { return checksum_.hex(); }
 

@@ -118,7 +118,7 @@ class StateReader {
     return field(object, name, json::value_t::string).get<std::string>();
   }
 
-  /// A count: not negative.
+  /// A count, which must not be negative.
   int64_t number(const json& object, const std::string& name) const {
     const json& value = field(object, name, json::value_t::number_integer);
     if (!value.is_number_unsigned() ||

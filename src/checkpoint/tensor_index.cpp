@@ -19,14 +19,15 @@ using nlohmann::ordered_json;
 
 constexpr std::string_view kFormat = "braid tensor index";
 constexpr size_t kMaxQuotedBytes = 80;
-constexpr int64_t kMaxElems = int64_t{1} << 56;  // products with the size of an element fit 64 bits
+constexpr int64_t kMaxElems = int64_t{1} << 56;  // products with the size of an element fit into 64
+                                                 // bits
 
-/// Whether two blocks share an element: a line sweeps over the rows, and the columns of the blocks
-/// that it crosses must be disjoint.
+/// Whether two blocks share an element: a sweep over the rows; the columns of the blocks in each
+/// row must be disjoint.
 bool overlap(const std::vector<MatrixBlock>& blocks) {
   struct Event {
     int64_t row;
-    bool begins;  // ends come first
+    bool begins;  // ends sort before begins
     const MatrixBlock* block;
   };
   std::vector<Event> events;
@@ -55,7 +56,7 @@ bool overlap(const std::vector<MatrixBlock>& blocks) {
   return false;
 }
 
-/// Whether the piece is inside the tensor, and blocks inside their rows.
+/// Whether the piece is inside the tensor, and blocks are inside their rows.
 bool is_inside(const PieceRange& range, const Shape& shape) {
   const int64_t elems = shape.num_elems();
   const int64_t columns = row_elems(shape);
@@ -74,7 +75,7 @@ void sort_pieces(StoredTensor& tensor) {
             });
 }
 
-/// Reads one index; every fault is a DataError that names the file.
+/// Parses one index; every error is a DataError that names the file.
 class IndexReader {
  public:
   explicit IndexReader(std::string_view path) : path_(path) {}
@@ -294,7 +295,7 @@ TensorIndex make_index(std::vector<std::string> files,
 }
 
 std::string print_index(const TensorIndex& index) {
-  // A line per tensor: people look into this file.
+  // A line per tensor, because people read this file.
   std::string text = fmt::format("{{\"format\": \"{}\",\n\"files\": {},\n\"tensors\": [", kFormat,
                                  json(index.files).dump());
   for (const StoredTensor& tensor : index.tensors) {

@@ -11,29 +11,29 @@
 #include "base/dtype.h"
 #include "base/shape.h"
 
-/// Which files of a checkpoint hold which parts of which tensors.
+/// An index of the tensor parts in the files of a checkpoint.
 namespace braid {
 
 inline constexpr std::string_view kIndexFile = "index.json";
 
 /// Elements of a whole tensor, row-major: `num_runs` runs of `run_elems` each, the first from
-/// `begin`, each next one a row (`row_elems`) behind. One run may end in another row than it begins
-/// in, several stay inside their rows: so a range of a flat array, and a block of a matrix, are one
-/// piece each. In a file the runs lie one behind the other.
+/// `begin`, each next one a row (`row_elems`) later. A single run may cross rows; several runs each
+/// stay inside one row. So a range of a flat array, and a block of a matrix, are one piece each. In
+/// a file the runs are contiguous.
 struct PieceRange {
   int64_t begin = 0;
   int64_t num_runs = 1;
   int64_t run_elems = 0;
 
   int64_t num_elems() const { return num_runs * run_elems; }
-  /// Behind the last element; `pitch` is row_elems.
+  /// The position after the last element; `pitch` is row_elems.
   int64_t end(int64_t pitch) const { return begin + (num_runs - 1) * pitch + run_elems; }
   friend bool operator==(const PieceRange&, const PieceRange&) = default;
 };
 
 /// Elements per index of the first dimension; 1 for vectors and scalars.
 int64_t row_elems(const Shape& shape);
-/// All of a tensor.
+/// The range of the whole tensor.
 PieceRange whole_range(const Shape& shape);
 
 /// Rows [row_begin, row_end) x columns [column_begin, column_end) of a tensor as a matrix of
@@ -50,14 +50,15 @@ struct MatrixBlock {
 /// Appends a piece as up to three blocks: the end of a row, whole rows, the beginning of a row.
 void add_blocks(const PieceRange& range, int64_t columns, std::vector<MatrixBlock>& blocks);
 
-/// Calls visit(of_piece, of_tensor, count) for each run of elements [begin, end) of a tensor that a
-/// piece of it has, ascending: they are [of_piece, of_piece + count) of the piece and [of_tensor,
-/// of_tensor + count) of the tensor. `pitch` is from the beginning of one run of the piece to that
-/// of the next one, in elements of the tensor.
+/// Calls visit(of_piece, of_tensor, count) for each run of elements of a piece within elements
+/// [begin, end) of the tensor, ascending: they are [of_piece, of_piece + count) of the piece and
+/// [of_tensor, of_tensor + count) of the tensor. `pitch` is the distance between the beginnings of
+/// runs, in elements of the tensor.
 template <class Visit>
 void for_each_overlap(const PieceRange& range, int64_t pitch, int64_t begin, int64_t end,
                       const Visit& visit) {
-  const int64_t before = begin - range.begin - range.run_elems;  // >= 0: no need of the first run
+  const int64_t before = begin - range.begin - range.run_elems;  // >= 0: the first run is not
+                                                                 // needed
   for (int64_t run = before < 0 ? 0 : before / pitch + 1; run < range.num_runs; ++run) {
     const int64_t run_begin = range.begin + run * pitch;
     if (run_begin >= end) {
@@ -79,10 +80,11 @@ struct TensorPiece {
   PieceRange range;
 };
 
-/// The name of a piece in its file: the tensor's, with "@begin" behind it unless it is all of it.
+/// The name of a piece in its file: the tensor's, with "@begin" appended unless it is the whole
+/// tensor.
 std::string piece_name(std::string_view tensor, const Shape& shape, const PieceRange& range);
-/// Its shape in its file: the tensor's if it is all of it, [rows, ...] for whole rows, [runs, run]
-/// for a block, else a vector.
+/// Its shape in its file: the tensor's shape for the whole tensor, [rows, ...] for whole rows,
+/// [runs, run] for a block, otherwise a vector.
 Shape piece_shape(const Shape& shape, const PieceRange& range);
 
 struct StoredPiece {
@@ -108,21 +110,21 @@ struct TensorIndex {
   friend bool operator==(const TensorIndex&, const TensorIndex&) = default;
 };
 
-/// The index of what several writers write, `pieces[i]` going to `files[i]`; tensors in the order
-/// in which they come first. Throws InternalError unless the pieces hold each element of their
-/// tensors once.
+/// The index of several writers' pieces; `pieces[i]` go to `files[i]`; tensors in the order of
+/// their first pieces. Throws InternalError unless the pieces hold each element of their tensors
+/// once.
 TensorIndex make_index(std::vector<std::string> files,
                        std::span<const std::span<const TensorPiece>> pieces);
 
-/// As JSON.
+/// The index as JSON.
 std::string print_index(const TensorIndex& index);
 
 /// Inverse of `print_index`. Throws DataError naming `path` unless the text is such an index, and
 /// the pieces hold each element of their tensors once.
 TensorIndex parse_index(std::string_view text, std::string_view path);
 
-/// What is wrong with the pieces of a tensor; empty if they hold each element once. Time: n log n
-/// in the number of pieces, whatever their sizes.
+/// An error in the pieces of a tensor; empty if they hold each element once. Time: n log n in the
+/// number of pieces, for any sizes.
 std::string fault_of_pieces(const StoredTensor& tensor);
 
 }  // namespace braid

@@ -10,16 +10,16 @@
 
 namespace braid {
 
-/// What ranks of this process say when they are asked (Rendezvous::set_answer). For any thread.
+/// The answers of this process's ranks to questions (Rendezvous::set_answer). Thread-safe.
 class Answers {
  public:
-  /// An empty function takes the answer away, once a call that runs has returned.
+  /// An empty function removes the answer. Waits for a call of the old function to return.
   void set(int rank, std::string_view question, std::function<std::string()> answer) {
     const std::scoped_lock lock(mutex_);
     answers_[{rank, std::string(question)}] = std::move(answer);
   }
 
-  /// Nullopt if the rank has none.
+  /// The rank's answer; nullopt if it has none.
   std::optional<std::string> of(int rank, std::string_view question) const {
     const std::scoped_lock lock(mutex_);
     const auto found = answers_.find({rank, std::string(question)});

@@ -64,7 +64,7 @@ bool sizes_fit(const CommCall& call) {
   return call.send_elems == call.recv_elems;
 }
 
-/// Calls are checked whenever they run, so a good one must not cost a text.
+/// A separate function: calls are checked on every run, so a valid call must not format a message.
 [[noreturn]] void refuse(const CommCall& call, const std::string& why) {
   throw_internal_error("{} in group {}{}", describe_call(call), call.group->name, why);
 }
@@ -101,7 +101,7 @@ size_t member_index(const Group& group, int rank) {
   return index;
 }
 
-/// Whether x and y overlap in a way in which some rank would read what another has written.
+/// Whether x and y overlap so that a rank would read data that another has written.
 bool overlaps_badly(const CommCall& call, size_t member) {
   const auto elem_bytes = static_cast<int64_t>(dtype_bytes(call.dtype));
   const std::byte* const x = call.send;

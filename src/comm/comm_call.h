@@ -13,7 +13,7 @@
 
 namespace braid {
 
-/// "all_reduce", as the op is called.
+/// The name of the op, such as "all_reduce".
 std::string_view comm_op_name(CommOp op);
 
 /// One rank's part in one communication: made once per task, run in every step.
@@ -21,8 +21,9 @@ struct CommCall {
   CommOp op = CommOp::kAllReduce;
   const Group* group = nullptr;     ///< must outlive the call
   const std::byte* send = nullptr;  ///< x; null for recv
-  /// y; null for send. In all-reduce and broadcast it may be x; in all-gather x may be this rank's
-  /// block of y, in reduce-scatter y this rank's block of x. Otherwise x and y do not overlap.
+  /// y; null for send. In all-reduce and broadcast it may equal x. In all-gather x may be this
+  /// rank's block of y; in reduce-scatter y may be this rank's block of x. Otherwise x and y do not
+  /// overlap.
   std::byte* recv = nullptr;
   int64_t send_elems = 0;
   int64_t recv_elems = 0;
@@ -41,24 +42,25 @@ struct CommCall {
   bool sums() const;
 };
 
-/// The call of a task: `operands` are the addresses of the spec's operands, `group` is the one that
-/// the spec's attribute names and must outlive the call. Throws InternalError if the spec is not
-/// one of communication, or does not fit a group of that many ranks (sizes, root, peer).
+/// The call of a task. `operands` are the addresses of the spec's operands; `group` is the group
+/// named by the spec's attribute and must outlive the call. Throws InternalError if the spec does
+/// not communicate, or does not fit a group of that many ranks (sizes, root, peer).
 CommCall make_comm_call(const OpSpec& spec, const Group& group,
                         std::span<std::byte* const> operands, std::string what);
 
-/// This rank's place in the call's group. Throws InternalError, naming call and group, if it has
-/// none or several, if sizes, root, peer or dtype do not fit the group and the op, or if x and y
-/// overlap where they must not.
+/// This rank's index in the call's group. Throws InternalError, naming call and group, if the rank
+/// is not in the group or is in it more than once, if sizes, root, peer or dtype do not fit the
+/// group and the op, or if x and y overlap in a way that is not allowed.
 size_t check_comm_call(const CommCall& call, int rank);
 
-/// "all_reduce of 128 f32 (layers.3)": equal for the calls that belong together in one collective.
+/// "all_reduce of 128 f32 (layers.3)": equal for the calls of one collective.
 std::string describe_call(const CommCall& call);
 
-/// Whether two calls may be of one communication: a send meets a recv, everything else its like.
+/// Whether two calls may be part of one communication: a send with a recv, any other call with an
+/// equal one.
 bool fit_together(const CommCall& a, const CommCall& b);
 
-/// A call of a group of one rank: y = x.
+/// Runs a call of a group of one rank: y = x.
 void run_alone(const CommCall& call);
 
 }  // namespace braid

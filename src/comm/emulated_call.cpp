@@ -13,11 +13,11 @@
 namespace braid {
 namespace {
 
-constexpr uint64_t kStockKey = 0x73746f636b;  // any
+constexpr uint64_t kStockKey = 0x73746f636b;  // arbitrary
 constexpr double kStockStd = 0.02;
 constexpr int64_t kCopyAlignment = 16;
 
-/// Truncated, which is as good for numbers that nobody looks at.
+/// Truncates, which is good enough for random numbers.
 uint16_t to_bf16(double value) {
   return static_cast<uint16_t>(std::bit_cast<uint32_t>(static_cast<float>(value)) >> 16);
 }
@@ -30,12 +30,12 @@ std::vector<StandInCopy> copies_of_x(int64_t x_bytes, int64_t times) {
   return copies;
 }
 
-/// Between two addresses, as far as it matters to a copy.
+/// Whether two addresses have the same alignment for a copy.
 bool are_aligned_alike(const std::byte* a, const std::byte* b) {
   return (reinterpret_cast<uintptr_t>(a) - reinterpret_cast<uintptr_t>(b)) % kCopyAlignment == 0;
 }
 
-/// Into a part of y, from places of the stock that are aligned as it is.
+/// Copies into a part of y from places of the stock with the same alignment.
 void add_copies_of_stock(const CommCall& call, int64_t to_bytes, int64_t num_bytes,
                          int64_t stock_bytes, std::vector<StandInCopy>& copies) {
   check(stock_bytes >= 2 * kStockAlignment, "a stock of {} bytes", stock_bytes);
@@ -49,7 +49,7 @@ void add_copies_of_stock(const CommCall& call, int64_t to_bytes, int64_t num_byt
   }
 }
 
-/// From x, wherever its bytes are.
+/// Copies from x, whatever its alignment.
 std::vector<StandInCopy> copies_of_own(const CommCall& call, int64_t place) {
   const auto elem_bytes = static_cast<int64_t>(dtype_bytes(call.dtype));
   const int64_t x_bytes = call.send_elems * elem_bytes;

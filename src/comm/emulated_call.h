@@ -7,28 +7,30 @@
 
 #include "comm/comm_call.h"
 
-/// Communication of a rank whose other ranks are not there, so that one rank of a run can be run,
-/// timed and traced alone: a task takes as long as it would, and leaves in y what has the size and
-/// the looks of a result, and not its values. (Megatron and PyTorch call a group without ranks a
-/// fake process group; theirs take no time.)
+/// Communication of a rank whose other ranks do not exist, so that one rank of a run can be run,
+/// timed and traced alone. A task takes as long as the real one. It leaves a result of the right
+/// size and with plausible values in y, but not the real values. (Megatron and PyTorch call a group
+/// without ranks a fake process group; theirs take no time.)
 namespace braid {
 
-/// How long the tasks of a rank that communicate with others take, from when it has come to them.
+/// Durations of a rank's tasks that communicate with others, from the time when the rank reaches
+/// them.
 struct EmulatedPeers {
-  std::vector<std::vector<int64_t>> task_ns;  ///< by program and task; of other tasks not looked at
-  /// Results of at most so many bytes are made in every step. Larger ones are made in the first
-  /// step of a program and stay where they are: the memory plan must give them a place of their own
-  /// (memory/lasting_buffers.h).
+  std::vector<std::vector<int64_t>> task_ns;  ///< by program and task; entries of other tasks are
+                                              ///< ignored
+  /// Results of at most this many bytes are produced in every step. Larger ones are produced in the
+  /// first step of a program and stay in memory: the memory plan must give them memory that no
+  /// other buffer uses (memory/lasting_buffers.h).
   int64_t anew_bytes = INT64_MAX;
 };
 
-/// A good limit: among smaller results are norms, and maxima and sums of a softmax, which must fit
-/// to the numbers of the step.
+/// A good limit: smaller results include norms, and maxima and sums of a softmax, which must be
+/// consistent with the numbers of the step.
 inline constexpr int64_t kSmallResultBytes = int64_t{4} << 20;
 
-/// A part of what an emulated call does, within the memory of its rank.
+/// One copy of an emulated call, within the memory of its rank.
 struct StandInCopy {
-  bool from_stock = false;  ///< from random numbers that the executor has; else from x
+  bool from_stock = false;  ///< from the executor's random numbers; otherwise from x
   int64_t from_bytes = 0;
   int64_t to_bytes = 0;  ///< in y
   int64_t num_bytes = 0;
@@ -38,31 +40,31 @@ struct StandInCopy {
 
 inline constexpr int64_t kStockAlignment = 256;
 
-/// What stands in y for that which the others would have sent: this rank's own x, for each of them
-/// again; or the stock, for what is received in a message, and where x and its place in y are not
-/// aligned in the same way, so that a device would copy with its SMs instead of copy engines. All
-/// of y is written. `rank` is a member of the call's group; the stock lies at a multiple of
-/// kStockAlignment. Throws InternalError as `check_comm_call`, and for a stock of less than twice
-/// that.
+/// The copies that fill y in place of the other ranks' data. They repeat this rank's own x for each
+/// of the other ranks. They use the stock of random numbers for a received message, and where x and
+/// its place in y are aligned differently, because a device would then copy with its SMs instead of
+/// copy engines. All of y is written. `rank` is a member of the call's group; the stock is aligned
+/// to kStockAlignment. Throws InternalError as `check_comm_call`, and for a stock of less than
+/// twice kStockAlignment.
 std::vector<StandInCopy> stand_in_copies(const CommCall& call, int rank, int64_t stock_bytes);
 
-/// Whether the copy is of bytes onto themselves, as where x is this rank's block of y.
+/// Whether source and destination are the same bytes, for example if x is this rank's block of y.
 bool copies_nothing(const StandInCopy& copy, const CommCall& call);
 
-/// What the executor of a rank on the host does for a call, made once.
+/// An emulated call as an executor of the host runs it; made once.
 struct EmulatedCall {
   std::vector<StandInCopy> copies;
   int64_t duration_ns = 0;
-  bool every_step = true;  ///< makes the copies in the first step only, if false
+  bool every_step = true;  ///< false: makes the copies in the first step only
 };
 
-/// Returns when the copies are made, where this step makes them, and the duration is over; waits
+/// Makes the copies, if this step makes them, and returns when the duration has passed. Waits
 /// without using a core.
 void run_emulated(const EmulatedCall& emulated, const CommCall& call,
                   std::span<const std::byte> stock, bool is_first_step);
 
-/// Fills a stock: normal numbers in bf16 with a standard deviation of 0.02, as fresh weights have;
-/// read as fp32 or f64 they are finite, too.
+/// Fills a stock with normal numbers in bf16 with a standard deviation of 0.02, like fresh weights.
+/// Read as fp32 or f64 they are finite, too.
 void fill_stock(std::span<std::byte> stock);
 
 }  // namespace braid

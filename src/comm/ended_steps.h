@@ -10,8 +10,8 @@
 
 namespace braid {
 
-/// How many steps each rank has ended, and when it ended the last one: so a rank for which no call
-/// waits is missed, too.
+/// The number of steps that each rank has ended, and the time when it ended the last one. This
+/// detects a stuck rank even if no call waits for it.
 class EndedSteps {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -20,9 +20,9 @@ class EndedSteps {
 
   void add(int rank, Time now);
 
-  /// "rank 1 has not ended the step that rank 0 ended 60 s ago; rank 1: last call ...", where
-  /// another rank ended it more than `timeout` before `now`. Nullopt otherwise, and while the rank
-  /// is in a call, which will fail itself.
+  /// "rank 1 has not ended the step that rank 0 ended 60 s ago; rank 1: last call ...", if another
+  /// rank ended it more than `timeout` before `now`. Otherwise nullopt; also while the rank is in a
+  /// call, because the call has its own timeout.
   std::optional<std::string> describe_overdue(int rank, std::chrono::nanoseconds timeout, Time now,
                                               const Ledger& ledger) const;
 

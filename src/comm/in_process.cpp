@@ -36,7 +36,7 @@ Clock::time_point time_of(int64_t ns) {
       std::chrono::duration_cast<Clock::duration>(std::chrono::nanoseconds(ns)));
 }
 
-/// Equal for calls that meet.
+/// Equal for calls of one meeting.
 size_t meeting_hash(const CommCall& call) {
   size_t hash = std::hash<std::string_view>{}(call.group->name);
   for (const int rank : call.group->ranks) {
@@ -45,7 +45,7 @@ size_t meeting_hash(const CommCall& call) {
   return hash * 1'000'003 + (call.is_message() ? static_cast<size_t>(call.channel) + 1 : 0);
 }
 
-/// What the ranks share. One mutex guards it all, but nobody holds it while copying or adding.
+/// The state that the ranks share. One mutex guards it; no thread holds it while copying or adding.
 class Hub {
  public:
   explicit Hub(const InProcessOptions& options)
@@ -83,7 +83,7 @@ class Hub {
   std::unordered_multimap<size_t, std::unique_ptr<Meeting>> meetings_;
 };
 
-/// A rank is in a call. Made and destroyed under the hub's mutex.
+/// Marks a rank as being in a call. Constructed and destroyed with the hub's mutex held.
 class Hub::Visit {
  public:
   Visit(Hub& hub, Meeting& meeting, size_t party, const CommCall& call)
@@ -145,7 +145,7 @@ void Hub::run(int rank, const CommCall& call) {
     throw AbortedError(abort_->reason);
   }
   Meeting& meeting = meeting_of(call, member);
-  if (meeting.ranks.size() == 1) {  // nobody minds the order of such calls
+  if (meeting.ranks.size() == 1) {  // such calls may run in any order
     ledger_.begin(rank, meeting, call);
     ++meeting.num_met;
     ledger_.end(rank, meeting);
@@ -162,8 +162,8 @@ void Hub::run(int rank, const CommCall& call) {
   leave(lock, meeting);
 }
 
-/// Returns when all parties are in this call and nothing but their shares is left to do. Each of
-/// them must then `leave`.
+/// Returns when all parties are in this call and only their shares of the work remain. Each of them
+/// must then `leave`.
 void Hub::arrive(Lock& lock, Meeting& meeting, size_t party) {
   const int64_t number = meeting.num_met + 1;
   if (++meeting.num_arrived == meeting.calls.size()) {
@@ -199,7 +199,7 @@ void Hub::meet(Meeting& meeting) {
   meeting.changed.notify_all();
 }
 
-/// When the links let the data through.
+/// The time when the links have delivered the data.
 int64_t Hub::link_time(const Meeting& meeting) {
   const std::span<const int> ranks(meeting.ranks);
   const std::span<const int> senders = meeting.is_channel ? ranks.first(1) : ranks;
@@ -207,8 +207,8 @@ int64_t Hub::link_time(const Meeting& meeting) {
   return links_.add(*meeting.calls[0], senders, receivers, now_ns());
 }
 
-/// Waits until nobody touches the buffers of this call any more: for as long as that takes, which
-/// is copying and adding only, and then for the links.
+/// Waits until no party uses the buffers of this call any more, without a timeout, since this is
+/// only copying and adding; then waits for the links.
 void Hub::leave(Lock& lock, Meeting& meeting) {
   if (--meeting.num_busy == 0) {
     meeting.changed.notify_all();
@@ -217,7 +217,7 @@ void Hub::leave(Lock& lock, Meeting& meeting) {
   if (meeting.due_ns > now_ns()) {
     meeting.changed.wait_until(lock, time_of(meeting.due_ns), [&] { return abort_.has_value(); });
   }
-  if (abort_) {  // perhaps before some party had done its share
+  if (abort_) {  // possibly before some party had done its share
     throw AbortedError(abort_->reason);
   }
 }

@@ -9,7 +9,7 @@ namespace {
 
 constexpr size_t kUsualStreams = 16;
 
-/// The parties that are not there.
+/// The parties that have not arrived.
 std::vector<int> missing_ranks(const Meeting& meeting) {
   std::vector<int> missing;
   for (size_t i = 0; i < meeting.ranks.size(); ++i) {

@@ -15,26 +15,27 @@ namespace braid {
 /// "rank 3", "ranks 1, 3".
 std::string name_ranks(const std::vector<int>& ranks);
 
-/// What is known of a rank that is missing somewhere.
+/// The state of a rank for which another rank waits.
 struct RankAccount {
   std::string description;   ///< a clause: "waits with ... for rank 2"
-  std::vector<int> awaited;  ///< ranks that are missing where this one waits
+  std::vector<int> awaited;  ///< ranks for which this one waits
 };
 
-/// "for rank 2; rank 2: last call ..., finished": who is missing where `rank` waits, what they do,
-/// and so on for all for whom they wait. `account_of` is asked once per rank, and never for `rank`.
+/// "for rank 2; rank 2: last call ..., finished": the ranks for which `rank` waits, what they do,
+/// and likewise the ranks for which these wait. Calls `account_of` once per rank, and never for
+/// `rank`.
 std::string describe_missing(int rank, std::vector<int> missing,
                              const std::function<RankAccount(int)>& account_of);
 
-/// What each rank has asked for: the call it began last, in any group, and those that it is in. So
-/// a rank that is missing somewhere can be described, and also for whom it waits itself.
+/// The calls of each rank: the last one that it began, in any group, and those in progress. With it
+/// an error message can say what a missing rank does and for whom it waits.
 class Ledger {
  public:
   explicit Ledger(int num_ranks) : ranks_(static_cast<size_t>(num_ranks)) {}
 
   int num_ranks() const { return static_cast<int>(ranks_.size()); }
 
-  /// Room for such a call, so that noting it later allocates nothing.
+  /// Reserves memory for such a call, so that recording it later allocates nothing.
   void reserve(int rank, const CommCall& call);
 
   void begin(int rank, const Meeting& meeting, const CommCall& call);
@@ -42,27 +43,28 @@ class Ledger {
 
   bool is_in_call(int rank) const { return !of(rank).open.empty(); }
 
-  /// What the ledger of another process says of its rank; to be used in the next description.
+  /// Stores the account of a rank that another process reported, for the next description.
   void tell(int rank, RankAccount told) {
     ranks_[static_cast<size_t>(rank)].told = std::move(told);
   }
 
-  /// "last call ... in group data, call 7, finished", and for whom it waits.
+  /// "last call ... in group data, call 7, finished", and the ranks for which it waits.
   RankAccount account(int rank) const;
 
-  /// Who is missing where party `party` of `meeting` waits, as the function of this name says it.
+  /// The missing ranks where party `party` of `meeting` waits, as text of the free function of this
+  /// name.
   std::string describe_missing(const Meeting& meeting, size_t party) const;
 
  private:
   struct OpenCall {
     const Meeting* meeting = nullptr;
     const CommCall* call = nullptr;
-    int64_t number = 0;  ///< counted from 1 in its meeting
+    int64_t number = 0;  ///< counted from 1 within its meeting
   };
   struct Rank {
     int64_t num_calls = 0;
-    CommCall last;        ///< copy of the call that began last; its group may be gone
-    OpenCall last_place;  ///< of that call, which may be gone, too
+    CommCall last;        ///< copy of the call that began last; its group may no longer exist
+    OpenCall last_place;  ///< of that call; it may no longer exist, either
     std::vector<OpenCall> open;
     std::optional<RankAccount> told;  ///< of a rank in another process
   };

@@ -11,7 +11,7 @@
 
 namespace braid {
 
-/// What connects a rank to the ranks of its groups of one kind.
+/// The link between a rank and the ranks of its groups of one kind.
 struct LinkSpec {
   int64_t latency_ns = 0;
   double bytes_per_s = 0;  ///< in each direction; 0: no limit
@@ -19,8 +19,8 @@ struct LinkSpec {
   bool is_limited() const { return latency_ns > 0 || bytes_per_s > 0; }
 };
 
-/// Links that are emulated where there are none, so that communication takes its time: one per rank
-/// and kind of group, with a lane out and a lane in.
+/// Emulated links, for machines without real ones, so that communication takes a realistic time:
+/// one per rank and kind of group, with one lane for each direction (out and in).
 struct LinkOptions {
   static constexpr size_t kNumKinds = static_cast<size_t>(GroupKind::kWorld) + 1;
 
@@ -30,16 +30,16 @@ struct LinkOptions {
   const LinkSpec& operator[](GroupKind kind) const { return by_kind[static_cast<size_t>(kind)]; }
 };
 
-/// Bytes that a communication of `num_bytes` (CommCall::num_bytes: the larger operand) among n
-/// ranks moves over each lane that it uses, as the usual algorithms do:
+/// The bytes that a communication of `num_bytes` (CommCall::num_bytes: the larger operand) among n
+/// ranks moves over each lane that it uses, for the usual algorithms:
 ///   all_reduce                              2 (n - 1) / n of them (a ring, or scatter and gather)
 ///   all_gather, reduce_scatter, all_to_all  (n - 1) / n
 ///   broadcast, reduce, send, recv           all (broadcasts as pieces down a chain)
 ///   ring_shift                              all; none if it shifts by a multiple of n
 double lane_bytes(const CommCall& call);
 
-/// What a communication takes of each lane that it uses, once the lane is free: its bytes keep it
-/// for `busy_ns`, and have arrived `latency_ns` later. Zeros: no link holds it up.
+/// The time of a communication on each lane that it uses, from when the lane is free: its bytes
+/// occupy the lane for `busy_ns` and arrive `latency_ns` later. Zeros: no link delays it.
 struct LinkTime {
   int64_t busy_ns = 0;
   int64_t latency_ns = 0;
@@ -52,17 +52,17 @@ struct LinkTime {
 /// Zeros for a group of one rank, too.
 LinkTime link_time(const LinkOptions& links, const CommCall& call);
 
-/// When the transfers over emulated links end. A lane carries one transfer after the other: a
-/// transfer starts when all its ranks are there and all lanes that it needs are free, in the order
-/// in which transfers became complete; it keeps its lanes for bytes / bytes_per_s, and its data has
-/// arrived latency_ns after that. So transfers of one rank over one kind of link share its
-/// bandwidth, while those over different kinds, and the two directions, do not disturb each other.
+/// Computes the end times of transfers over emulated links. A lane carries one transfer at a time:
+/// a transfer starts when all its ranks have arrived and all lanes that it needs are free, in the
+/// order in which transfers became complete. It occupies its lanes for bytes / bytes_per_s, and its
+/// data arrives latency_ns after that. So transfers of one rank over one kind of link share its
+/// bandwidth; different kinds of links and the two directions are independent.
 class LinkSchedule {
  public:
   LinkSchedule(const LinkOptions& options, int num_ranks);
 
-  /// All ranks of a call are there at `now_ns`: when the data will be. `senders` need their lane
-  /// out, `receivers` their lane in.
+  /// All ranks of a call have arrived at `now_ns`. Returns the time when the data arrives.
+  /// `senders` need their lane out, `receivers` their lane in.
   int64_t add(const CommCall& call, std::span<const int> senders, std::span<const int> receivers,
               int64_t now_ns);
 

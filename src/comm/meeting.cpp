@@ -28,8 +28,8 @@ std::vector<int> parties(const CommCall& call, size_t member) {
   return {ends.source, ends.destination};
 }
 
-/// The data of one call of a meeting, whose parties each do a share of the work. Everybody writes
-/// its own y from the others' x, apart from sums that all need: of these each computes a slice.
+/// The data of one call of a meeting; each party does a share of the work. Every party writes its
+/// own y from the others' x; of sums that all need, each computes a slice.
 class Share {
  public:
   Share(const Meeting& meeting, size_t party)
@@ -73,7 +73,8 @@ class Share {
   size_t elem_bytes() const { return dtype_bytes(call_.dtype); }
   std::span<std::byte* const> own_target() const { return {&meeting_.targets[party_], 1}; }
 
-  /// The others first to start at different places, so that not all read one rank's memory at once.
+  /// Starts with the members after this one, so that not all parties read one rank's memory at
+  /// once.
   template <class Visit>
   void for_each_member(Visit&& visit) const {
     for (int64_t i = 0; i < size(); ++i) {

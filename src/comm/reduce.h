@@ -8,29 +8,29 @@
 
 namespace braid {
 
-/// Elements [begin, end) that member `index` of `num_members` sums for all: nearly equal runs of
-/// whole cache lines, so that no two members write one line.
+/// The elements [begin, end) that member `index` of `num_members` sums for all members: nearly
+/// equal ranges of whole cache lines, so that no two members write to one line.
 struct ReduceSlice {
   int64_t begin = 0;
   int64_t end = 0;
 };
 ReduceSlice reduce_slice(int64_t num_elems, DType dtype, size_t index, size_t num_members);
 
-/// Whether there are sums of this dtype: f64, f32, bf16, i64, i32.
+/// Whether this dtype can be summed: f64, f32, bf16, i64, i32.
 bool can_sum(DType dtype);
 
 /// sources[0] + sources[1] + ... , added in this order.
 struct Summation {
   std::span<const std::byte* const> sources;
-  std::span<std::byte* const> targets;  ///< each gets the sums
+  std::span<std::byte* const> targets;  ///< each receives the sums
   DType dtype = DType::kF32;
   int64_t begin = 0;  ///< elements [begin, begin + count) of each source
   int64_t count = 0;
-  int64_t target_begin = 0;  ///< where they go in each target
+  int64_t target_begin = 0;  ///< index of the first result in each target
 };
 
-/// Accumulates f32 and bf16 in fp32 (rounded once, at the end), the others in their own type.
-/// A target element may be the same element of a source; apart from that targets and sources do not
+/// Accumulates f32 and bf16 in fp32 (rounded once, at the end), the others in their own type. An
+/// element of a target may be the same element of a source; otherwise targets and sources do not
 /// overlap.
 void sum_elems(const Summation& summation);
 

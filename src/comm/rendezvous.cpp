@@ -13,13 +13,13 @@
 namespace braid {
 namespace {
 
-/// What all ranks see.
+/// The state that all ranks share.
 struct Board {
   explicit Board(int size) : num_ranks(size) {}
 
   const int num_ranks;
   Answers answers;
-  std::mutex mutex;  // of the rest
+  std::mutex mutex;  // guards the members below
   std::condition_variable changed;
   std::map<std::string, std::string, std::less<>> values;
   std::optional<std::string> reason;  // of the abort
@@ -86,7 +86,7 @@ class InProcessRendezvous final : public Rendezvous {
   std::chrono::nanoseconds timeout_;
 };
 
-/// Keys of the first place stay as they are, since they show in messages.
+/// The first place does not change its keys, because they appear in messages.
 class Place final : public Rendezvous {
  public:
   Place(Rendezvous& whole, int64_t number)
@@ -113,7 +113,7 @@ class Place final : public Rendezvous {
   std::string mark_;
 };
 
-/// `get` with more patience: what ranks do in front of a barrier may take one longer than another.
+/// `get` with a longer timeout: work before a barrier may take one rank longer than another.
 std::string get_patiently(Rendezvous& rendezvous, const std::string& key) {
   constexpr int kTimeouts = 10;
   for (int timeout = 1;; ++timeout) {
@@ -135,7 +135,7 @@ std::unique_ptr<Rendezvous> open_place(Rendezvous& whole) {
   return std::make_unique<Place>(whole, whole.next_number());
 }
 
-/// Rank 0 looks who has come, so that there are two messages per rank.
+/// Rank 0 checks who has arrived, so that there are two messages per rank.
 void barrier(Rendezvous& rendezvous, std::string_view name, int rank, int num_ranks) {
   const std::string all = fmt::format("all ranks at {}", name);
   const auto one = [&](int which) { return fmt::format("rank {} at {}", which, name); };

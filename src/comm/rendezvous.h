@@ -14,44 +14,44 @@
 
 namespace braid {
 
-/// Where the ranks of a run leave each other a few bytes before they can communicate otherwise
-/// (names of communicators), and tell each other that one of them has failed. One rank's end of it;
-/// may be called by any thread.
+/// One rank's end of a key-value store that the ranks of a run share. Ranks use it to exchange
+/// small values before other communication works (IDs of communicators), and to report that a rank
+/// has failed. Thread-safe.
 class Rendezvous {
  public:
   virtual ~Rendezvous() = default;
 
-  /// Leaves `value` under `key` for all ranks. Throws InternalError if the key has a value already.
+  /// Stores `value` under `key` for all ranks. Throws InternalError if the key already has a value.
   virtual void put(std::string_view key, std::string value) = 0;
 
-  /// What was put under `key`, by any rank: waits for it. Throws AbortedError (comm/transport.h) if
-  /// the run was aborted, DeviceError "... waited 60 s for KEY" after the timeout.
+  /// Waits until a rank has put a value under `key`, and returns it. Throws AbortedError
+  /// (comm/transport.h) if the run was aborted, and DeviceError "... waited 60 s for KEY" after the
+  /// timeout.
   virtual std::string get(std::string_view key) = 0;
 
-  /// A rank has failed. The first reason stays.
+  /// Reports that a rank has failed. The first reason stays.
   virtual void abort(const std::string& reason) = 0;
-  /// The reason; nullopt as long as no rank has failed.
+  /// The reason of the abort; nullopt if no rank has failed.
   virtual std::optional<std::string> aborted() const = 0;
 
-  /// What this rank says to others that ask `question`, until it is replaced; an empty function
-  /// ends it, when a call that runs has returned. It is called by any thread, must return soon, and
-  /// must not use the rendezvous.
+  /// Sets the function that answers `question` from other ranks. An empty function removes the
+  /// answer, and waits for a running call to return. Any thread may call the function; it must
+  /// return soon, and must not use the rendezvous.
   virtual void set_answer(std::string_view question, std::function<std::string()> answer) = 0;
-  /// What the other ranks answer, by rank. Those that have no answer are not there, nor those that
-  /// do not give it within `patience`: a rank whose process is stopped, or all of them once the run
-  /// was aborted.
+  /// The answers of the other ranks, by rank. Leaves out ranks that have no answer or do not give
+  /// it within `patience`: a rank whose process is stopped, or all ranks once the run was aborted.
   virtual std::map<int, std::string> ask_others(std::string_view question,
                                                 std::chrono::nanoseconds patience) = 0;
 
-  /// How often this end was asked before: what ranks do together in one order has one number on all
-  /// of them.
+  /// The number of earlier calls of this function on this end. If ranks do something together in
+  /// one order, it has the same number on all of them.
   int64_t next_number() { return next_number_++; }
 
  private:
   std::atomic<int64_t> next_number_{0};
 };
 
-/// An answer of this rank for as long as it lives.
+/// Sets an answer of this rank for the lifetime of the object.
 class StandingAnswer {
  public:
   /// `rendezvous` must outlive it.
@@ -68,16 +68,16 @@ class StandingAnswer {
   std::string question_;
 };
 
-/// The same ranks at a place of their own: what is left there is not met by what is left at `whole`
-/// or at another place, whatever its keys; an abort is one of all. Ranks that open places in one
-/// order meet at the same ones. `whole` must outlive it.
+/// A rendezvous of the same ranks with its own namespace of keys, separate from `whole` and from
+/// other places; an abort applies to all of them. The n-th place that each rank opens is the same
+/// place. `whole` must outlive it.
 std::unique_ptr<Rendezvous> open_place(Rendezvous& whole);
 
-/// Returns when all of `num_ranks` ranks have come here, or throws what `get` does; one that is ten
-/// timeouts late is missed. Once per `name` and place.
+/// Waits until all `num_ranks` ranks have called it. Throws as `get` does, but only after ten
+/// timeouts. Use each `name` once per place.
 void barrier(Rendezvous& rendezvous, std::string_view name, int rank, int num_ranks);
 
-/// Between ranks that are threads of one process: element r is rank r's end.
+/// For ranks that are threads of one process: element r is rank r's end.
 std::vector<std::unique_ptr<Rendezvous>> make_in_process_rendezvous(int num_ranks,
                                                                     int64_t timeout_ns);
 

@@ -106,8 +106,8 @@ void StepBatch::read_row(const SampleSource& source, int64_t rank, int64_t micro
               std::span(tokens_).subspan(offset, count), std::span(labels_).subspan(offset, count));
 }
 
-/// The reading thread and what it shares with `next`. At most `prefetch_steps` batches wait; the
-/// thread ends after the last step, after an error, or when told to stop.
+/// The reading thread and its shared state with `next`. At most `prefetch_steps` batches wait; the
+/// thread ends after the last step, after an error, or on request.
 struct BatchLoader::Queue {
   Queue(const SampleSource& source_in, const BatchLoaderOptions& options_in, int64_t num_steps)
       : source(source_in), options(options_in), reader([this, num_steps] { run(num_steps); }) {}
@@ -180,7 +180,7 @@ struct BatchLoader::Queue {
   std::exception_ptr error;
   bool finished = false;
   std::atomic<bool> stop = false;
-  std::thread reader;  // last, so that it starts when the rest exists
+  std::thread reader;  // last member: started when all others exist
 };
 
 BatchLoader::BatchLoader(const SampleSource& source, const BatchLoaderOptions& options) {

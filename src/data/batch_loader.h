@@ -10,7 +10,7 @@
 
 namespace braid {
 
-/// How one step's samples are dealt out: to ranks of the data-parallel group, microbatches, and
+/// The division of one step's samples among the ranks of the data-parallel group, microbatches, and
 /// rows.
 struct BatchShape {
   int64_t num_ranks = 1;         ///< data-parallel size
@@ -23,12 +23,12 @@ struct BatchShape {
 /// First of the B consecutive samples of a rank's microbatch in a step that starts at sample
 /// `consumed_samples`. Megatron-LM's "single" sampler: samples in global order; of each slice of
 /// num_ranks * B samples, rank r takes [r * B, (r + 1) * B). So a step's set of samples does not
-/// depend on how many ranks share it.
+/// depend on the number of ranks.
 int64_t first_sample_of(const BatchShape& shape, int64_t consumed_samples, int64_t rank,
                         int64_t microbatch_index);
 
-/// Of every sequence in `values` [B, sequence_tokens] the elements at `positions`, in this order:
-/// [B, positions]. What a rank gets that shares sequences with others.
+/// Selects the elements at `positions` of every sequence in `values` [B, sequence_tokens], in this
+/// order: [B, positions]. For a rank that shares sequences with others.
 std::vector<int32_t> take_positions(std::span<const int32_t> values, int64_t sequence_tokens,
                                     std::span<const int64_t> positions);
 
@@ -75,25 +75,25 @@ class StepBatch {
 struct BatchLoaderOptions {
   BatchShape shape;
   int64_t consumed_samples = 0;  ///< where to resume
-  int64_t prefetch_steps = 2;    ///< steps that are read ahead, at least 1
+  int64_t prefetch_steps = 2;    ///< steps to read ahead, at least 1
   int64_t rank_begin = 0;        ///< ranks whose data this process needs
   int64_t rank_end = 0;          ///< 0: all ranks
 };
 
-/// Reads the batches of coming steps on a thread of its own. Deterministic: what `next` returns
-/// depends only on the source and the options. `next` is for one caller at a time. The destructor
+/// Reads the batches of later steps on its own thread. Deterministic: the result of `next` depends
+/// only on the source and the options. Only one thread at a time may call `next`. The destructor
 /// stops reading within one sample.
 class BatchLoader {
  public:
-  /// `source` must outlive this. Throws ConfigError if a count of the shape is below 1.
+  /// `source` must outlive this object. Throws ConfigError if a count of the shape is below 1.
   BatchLoader(const SampleSource& source, const BatchLoaderOptions& options);
   BatchLoader(const BatchLoader&) = delete;
   BatchLoader& operator=(const BatchLoader&) = delete;
   ~BatchLoader();
 
-  /// The next step's data; waits for it. Nothing if fewer samples than a step needs are left: the
-  /// last partial step is dropped. An error of the source surfaces here, at the step that it
-  /// belongs to, and again at each later call.
+  /// Waits for the next step's data and returns it. Nullopt if fewer samples than a step needs are
+  /// left: the last partial step is dropped. Throws an error of the source at the step to which it
+  /// belongs, and again at each later call.
   std::optional<StepBatch> next();
 
   /// Full steps between `consumed_samples` of the options and the end of the source.

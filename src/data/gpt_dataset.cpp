@@ -56,7 +56,7 @@ void check_options(const GptDatasetOptions& options) {
         "a sample of {} tokens is impossible: train.sequence must be at least 1 and below 2^31 - 1",
         options.sequence_tokens);
   }
-  // The order of samples is kept in memory: 20 bytes each.
+  // Limits the order of samples, which is in memory: 20 bytes each.
   constexpr int64_t kMaxSamples = std::numeric_limits<uint32_t>::max() / 2;
   if (options.num_samples < 0 || options.num_samples > kMaxSamples) {
     throw_config_error(

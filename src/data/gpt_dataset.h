@@ -11,7 +11,7 @@
 
 namespace braid {
 
-/// Samples by number, as the batch loader wants them. Reading must be thread-safe.
+/// Samples by index, for the batch loader. Reading must be thread-safe.
 class SampleSource {
  public:
   virtual ~SampleSource() = default;
@@ -22,13 +22,13 @@ class SampleSource {
   virtual void read(int64_t sample, std::span<int32_t> tokens, std::span<int32_t> labels) const = 0;
 };
 
-/// Sequences of the training, validation and test part.
+/// Sequences of the training, validation and test parts.
 using DatasetSplit = std::array<SequenceRange, 3>;
 
-/// Cuts `num_sequences` by "a,b,c": weights of the training, validation and test part, normalised
-/// to sum 1; missing ones are 0. Bounds are round(fraction * num_sequences), halves to even, as
-/// Megatron-LM has them. Throws ConfigError naming `option` if the text is not one to three numbers
-/// >= 0 with a sum above 0.
+/// Splits `num_sequences` by "a,b,c": weights of the training, validation and test parts,
+/// normalised to sum 1; missing ones are 0. Bounds are round(fraction * num_sequences), halves to
+/// even, as in Megatron-LM. Throws ConfigError naming `option` unless the text is one to three
+/// numbers >= 0 with a sum above 0.
 DatasetSplit split_sequences(std::string_view weights, int64_t num_sequences,
                              std::string_view option = "data.split");
 
@@ -40,7 +40,7 @@ struct GptDatasetOptions {
   int64_t vocabulary_size = 0;  ///< tokens at or above it are an error when read; 0: unchecked
 };
 
-/// Samples of T tokens out of a range of sequences, in the order of `build_sample_order`.
+/// Samples of T tokens from a range of sequences, in the order of `build_sample_order`.
 class GptDataset final : public SampleSource {
  public:
   /// `dataset` must outlive this. Throws ConfigError if T or the number of samples is out of range,

@@ -79,8 +79,8 @@ void check_header(std::span<const std::byte> bytes, const std::string& path) {
   }
 }
 
-/// The counts must explain the size of the file exactly: with or without the optional modes.
-/// Divisions instead of products, so that no count can overflow.
+/// The counts must give the exact size of the file, with or without the optional modes. Uses
+/// divisions instead of products, so that no count can overflow.
 void check_counts(uint64_t num_sequences, uint64_t num_boundaries, size_t size_bytes,
                   const std::string& path) {
   const uint64_t payload_bytes = size_bytes - kHeaderBytes;
@@ -157,7 +157,7 @@ std::span<const std::byte> bytes_of_value(const T& value) {
   return std::as_bytes(std::span(&value, 1));
 }
 
-/// An index that is about to stop fitting its .bin must be gone, durably, before the .bin changes.
+/// An old index must be removed durably before the .bin changes, because it would no longer fit.
 void remove_durably(const std::string& path) {
   if (::unlink(path.c_str()) != 0) {
     if (errno == ENOENT) {

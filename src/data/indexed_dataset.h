@@ -11,21 +11,21 @@
 #include "base/file.h"
 
 /// Megatron-LM's indexed dataset: PREFIX.bin holds the tokens of all sequences one after the other,
-/// PREFIX.idx says where each sequence and each document begins. Little-endian. Layout of the .idx,
-/// in bytes:
+/// PREFIX.idx the beginnings of sequences and documents. Little-endian. Layout of the .idx, in
+/// bytes:
 ///   0-8 "MMIDIDX\0\0"; 9-16 u64 version 1; 17 u8 token type; 18-25 u64 S sequences; 26-33 u64 D
 ///   boundaries; 34: i32[S] lengths in tokens; i64[S] offsets into the .bin in bytes; i64[D]
 ///   boundaries: the first sequence of each document, and S at the end; optional i8[S] modes of
 ///   multimodal data, ignored here.
 namespace braid {
 
-/// How one token is stored; the values are the type codes of the file.
+/// The storage type of a token; the values are the type codes of the file.
 enum class TokenType : uint8_t { kU8 = 1, kI8 = 2, kI16 = 3, kI32 = 4, kI64 = 5, kU16 = 8 };
 
 int64_t token_type_bytes(TokenType type);
 /// "u8", "i8", "i16", "i32", "i64", "u16".
 std::string_view token_type_name(TokenType type);
-/// What Megatron's writers choose: u16 below 65500 tokens, else i32.
+/// The choice of Megatron's writers: u16 below 65500 tokens, otherwise i32.
 TokenType token_type_for_vocabulary(int64_t vocabulary_size);
 
 /// A checked view of the bytes of an .idx file, which must outlive it. Every entry was checked by
@@ -40,9 +40,9 @@ class SequenceIndex {
 
   /// Tokens of a sequence; 0 <= sequence < num_sequences().
   int32_t length(int64_t sequence) const { return load<int32_t>(lengths_, sequence); }
-  /// Where a sequence starts in the .bin, in bytes.
+  /// Offset of a sequence in the .bin, in bytes.
   int64_t offset_bytes(int64_t sequence) const { return load<int64_t>(offsets_, sequence); }
-  /// First sequence of a document; 0 <= document <= num_documents(), the last of which gives
+  /// First sequence of a document; 0 <= document <= num_documents(). For num_documents() it is
   /// num_sequences().
   int64_t document_begin(int64_t document) const { return load<int64_t>(boundaries_, document); }
 
@@ -50,7 +50,7 @@ class SequenceIndex {
   friend SequenceIndex parse_index(std::span<const std::byte> bytes, int64_t bin_size_bytes,
                                    const std::string& path);
 
-  /// The arrays start at byte 34, so that none of them is aligned.
+  /// The arrays start at byte 34, so none of them is aligned.
   template <class T>
   static T load(const std::byte* array, int64_t i) {
     T value;
@@ -68,8 +68,8 @@ class SequenceIndex {
 };
 
 /// Checks an .idx file completely, in one pass over it, and returns a view of `bytes`.
-/// `bin_size_bytes` is the size of the .bin beside it; `path` is used in messages only. Throws
-/// DataError, never reads outside `bytes`: bad magic, version or type (floating point types hold no
+/// `bin_size_bytes` is the size of its .bin; `path` is used only in messages. Throws DataError, and
+/// never reads outside `bytes`, for: bad magic, version or type (floating point types hold no
 /// tokens), counts that do not fit the file, negative lengths, offsets that are not the running sum
 /// of the lengths, boundaries that do not rise from 0 to S, a .bin of another size.
 SequenceIndex parse_index(std::span<const std::byte> bytes, int64_t bin_size_bytes,
@@ -90,16 +90,16 @@ struct SequenceRange {
 /// Read access to a dataset on disk, by memory maps. Reading is thread-safe.
 class IndexedDataset {
  public:
-  /// `path` is PREFIX, PREFIX.bin or PREFIX.idx. Throws DataError if a file is missing or as
-  /// `parse_index` says.
+  /// `path` is PREFIX, PREFIX.bin or PREFIX.idx. Throws DataError if a file is missing, and as
+  /// `parse_index` does.
   explicit IndexedDataset(const std::string& path);
 
   const std::string& prefix() const { return prefix_; }
   const SequenceIndex& index() const { return index_; }
   SequenceRange all_sequences() const { return {0, index_.num_sequences()}; }
 
-  /// Copies tokens [first, first + out.size()) of a sequence, which must have them. Throws
-  /// DataError on a token below 0 or at `vocabulary_size` and above; 0 stands for the int32 limit.
+  /// Copies tokens [first, first + out.size()) of a sequence, which must be in range. Throws
+  /// DataError for a token below 0 or at least `vocabulary_size`; 0 means the int32 limit.
   void read(int64_t sequence, int64_t first, std::span<int32_t> out,
             int64_t vocabulary_size = 0) const;
 
@@ -111,7 +111,7 @@ class IndexedDataset {
 };
 
 /// Writes PREFIX.bin and PREFIX.idx. Nothing appears under these names before `commit`; without it,
-/// nothing is left.
+/// no files are left.
 class IndexedDatasetWriter {
  public:
   /// `path` as for IndexedDataset. Throws DataError if the folder cannot be written.
@@ -123,8 +123,8 @@ class IndexedDatasetWriter {
   /// Closes the current document.
   void end_document();
   /// Makes both files durable, then publishes the .bin and last the .idx, without which the .bin is
-  /// nothing. An old dataset of the same name stays whole until then; a kill in between leaves no
-  /// .idx. Sequences after the last `end_document` are an error of the caller (InternalError).
+  /// unusable. An old dataset of the same name stays complete until then; a kill in between leaves
+  /// no .idx. Sequences after the last `end_document` are an error of the caller (InternalError).
   void commit();
 
   int64_t num_sequences() const { return static_cast<int64_t>(lengths_.size()); }
@@ -140,7 +140,8 @@ class IndexedDatasetWriter {
   std::vector<int32_t> lengths_;
   std::vector<int64_t> boundaries_{0};
   int64_t num_tokens_ = 0;
-  std::vector<std::byte> packed_;  // one sequence in the stored type, kept for its capacity
+  std::vector<std::byte> packed_;  // one sequence in the stored type; a member only to reuse its
+                                   // capacity
 };
 
 }  // namespace braid

@@ -10,7 +10,7 @@
 namespace braid {
 namespace {
 
-/// Smallest number of epochs whose tokens give N samples and the one token past the last.
+/// Smallest number of epochs with tokens for N samples and the one token after the last.
 int64_t count_epochs(int64_t tokens_per_epoch, const SampleOrderOptions& options) {
   const int64_t needed_tokens = options.num_samples * options.sequence_tokens + 1;
   return std::max<int64_t>(1, (needed_tokens + tokens_per_epoch - 1) / tokens_per_epoch);
@@ -88,7 +88,7 @@ SampleOrder build_sample_order(std::span<const int32_t> lengths,
   }
   const auto num_head =
       static_cast<size_t>(order.separate_final_epoch ? num_before_final : num_total);
-  RandomState random(options.seed);  // drawn from in this order: documents, samples
+  RandomState random(options.seed);  // used in this order: documents, samples
   order.document_index = build_document_index(lengths.size(), order, random);
   order.sample_index = build_sample_index(lengths, order.document_index, seq, num_total);
   order.shuffle_index = build_shuffle_index(num_head, static_cast<size_t>(num_total), random);

@@ -14,10 +14,10 @@
 namespace braid {
 namespace {
 
-/// U+2581, which stands for a space inside pieces.
+/// U+2581, which represents a space inside pieces.
 constexpr std::string_view kSpaceSymbol = "\xE2\x96\x81";
 
-/// Reads a protocol buffer varint off the front; false at the end of the bytes.
+/// Reads a protocol buffer varint from the front; false at the end of the bytes.
 bool take_varint(std::string_view& bytes, uint64_t& value) {
   value = 0;
   for (int shift = 0; shift < 64 && !bytes.empty(); shift += 7) {
@@ -31,9 +31,9 @@ bool take_varint(std::string_view& bytes, uint64_t& value) {
   return false;
 }
 
-/// The library takes a model that was cut between two pieces for a smaller one. The specifications
-/// of trainer (field 2) and normaliser (field 3) are written after all pieces, so a whole model has
-/// both.
+/// The library accepts a model that was truncated between two pieces as a smaller one. The
+/// specifications of trainer (field 2) and normaliser (field 3) are written after all pieces, so a
+/// complete model has both.
 void check_complete(std::string_view bytes, const std::string& path) {
   constexpr uint64_t kLengthDelimited = 2;
   bool has_trainer = false;
@@ -93,8 +93,8 @@ std::optional<uint8_t> byte_of_piece(std::string_view piece) {
   return static_cast<uint8_t>(value);
 }
 
-/// Decodes with a table of its own instead of the library's Decode, which replaces incomplete
-/// characters (they occur when tokens are decoded one by one).
+/// Decodes with its own table instead of the library's Decode, which replaces incomplete characters
+/// (they occur when tokens are decoded one by one).
 class SentencePieceTokenizer final : public Tokenizer {
  public:
   explicit SentencePieceTokenizer(const std::string& path) : path_(path) {
@@ -116,7 +116,7 @@ class SentencePieceTokenizer final : public Tokenizer {
           static_cast<unsigned char>(text[*position]), path_);
     }
     std::vector<int32_t> tokens;
-    // The library would turn a space symbol that is in the text into a space.
+    // The library would convert a space symbol in the text to a space.
     while (escapes_space_symbol_) {
       const size_t at = text.find(kSpaceSymbol);
       if (at == std::string_view::npos) {
@@ -155,8 +155,8 @@ class SentencePieceTokenizer final : public Tokenizer {
   const std::string& name() const override { return path_; }
 
  private:
-  /// The library reports most damage by status, and some (an empty piece) by exceptions of its
-  /// parts.
+  /// The library reports most damage by status, and some (for example an empty piece) by
+  /// exceptions.
   void load(std::string_view bytes) {
     std::string reason;
     try {
@@ -220,7 +220,7 @@ class SentencePieceTokenizer final : public Tokenizer {
 
   std::string path_;
   sentencepiece::SentencePieceProcessor processor_;
-  std::vector<std::string> texts_;  // what each id stands for
+  std::vector<std::string> texts_;  // by id
   std::array<int32_t, 256> byte_ids_{};
   bool has_dummy_prefix_ = false;  // the model puts a space before every text
   bool escapes_space_symbol_ = false;

@@ -12,7 +12,7 @@ namespace {
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 constexpr std::string_view kWhitespace = " \t\r\n";
 
-/// Takes the first line off `rest`, without its line end.
+/// Removes the first line from `rest` and returns it without its line end.
 std::string_view take_line(std::string_view& rest) {
   const size_t end = rest.find('\n');
   std::string_view line = rest.substr(0, end);
@@ -34,7 +34,7 @@ bool has_text(std::string_view text) {
   return text.find_first_not_of(kWhitespace) != std::string_view::npos;
 }
 
-/// Without line ends on both sides; indentation of the first line stays.
+/// Removes line ends on both sides; indentation of the first line stays.
 std::string_view trim_line_ends(std::string_view text) {
   const size_t begin = text.find_first_not_of("\r\n");
   const size_t last = text.find_last_not_of("\r\n");

@@ -10,7 +10,8 @@
 namespace braid {
 namespace {
 
-/// Documents that are encoded together: enough work for all threads, little memory.
+/// Size of a batch of documents that are encoded together: enough work for all threads, little
+/// memory.
 constexpr int64_t kBatchBytes = int64_t{4} << 20;
 
 struct PendingDocument {
@@ -26,7 +27,7 @@ void encode_all(const Tokenizer& tokenizer, std::vector<PendingDocument>& batch,
       batch[i].tokens = tokenizer.encode(batch[i].text);
     }
   };
-  std::vector<std::future<void>> helpers;  // their destructors wait, so that an exception is safe
+  std::vector<std::future<void>> helpers;  // their destructors wait, so exceptions are safe
   for (int64_t i = 1; i < threads; ++i) {
     helpers.push_back(std::async(std::launch::async, work));
   }

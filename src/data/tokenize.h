@@ -11,8 +11,8 @@ namespace braid {
 
 struct TokenizeStatistics {
   int64_t documents = 0;        ///< written, one sequence each
-  int64_t empty_documents = 0;  ///< left out, as they have no tokens
-  int64_t tokens = 0;           ///< written, ends of documents included
+  int64_t empty_documents = 0;  ///< skipped because they have no tokens
+  int64_t tokens = 0;           ///< written, including ends of documents
   int64_t text_bytes = 0;       ///< of all documents
   int64_t file_bytes = 0;       ///< of the input
 };
@@ -26,16 +26,17 @@ struct TokenizeOptions {
   std::string input;          ///< text or JSONL, as `for_each_document` reads it
   std::string output_prefix;  ///< writes PREFIX.bin and PREFIX.idx
   bool append_eod = true;     ///< ends each document with the tokenizer's end-of-document id
-  int64_t threads = 1;        ///< that encode documents; the result is the same for any number
+  int64_t threads = 1;        ///< threads that encode documents; the result is the same for any
+                              ///< number
   DocumentOptions documents;
   std::function<void(const TokenizeProgress&)>
       progress;  ///< per document, on the calling thread; may be empty
 };
 
 /// Tokenizes a file into an indexed dataset, one sequence per document. Writes atomically: on any
-/// error nothing of PREFIX.* is changed. Throws ConfigError if `append_eod` is set and the
-/// tokenizer has no such id, DataError as `for_each_document`, `Tokenizer::encode` and
-/// `IndexedDatasetWriter`, or if no document has a token.
+/// error PREFIX.* is unchanged. Throws ConfigError if `append_eod` is set and the tokenizer has no
+/// such id, DataError as `for_each_document`, `Tokenizer::encode` and `IndexedDatasetWriter`, or if
+/// no document has a token.
 TokenizeStatistics tokenize_file(const Tokenizer& tokenizer, const TokenizeOptions& options);
 
 }  // namespace braid

@@ -46,9 +46,9 @@ class ByteTokenizer final : public Tokenizer {
 };
 
 constexpr std::string_view kIdsPrefix = "ids:";
-constexpr int32_t kMaxIds = 1 << 24;  // as many as model.vocabulary may have
+constexpr int32_t kMaxIds = 1 << 24;  // the limit of model.vocabulary
 
-/// Ids of a token file that another program made: there is no text to them.
+/// Ids of a token file that another program made; they have no text.
 class IdTokenizer final : public Tokenizer {
  public:
   explicit IdTokenizer(const std::string& name) : name_(name) {

@@ -10,31 +10,31 @@
 
 namespace braid {
 
-/// Text to token ids and back. Ids are 0 to vocabulary_size() - 1. All calls are thread-safe.
+/// Converts text to token ids and back. Ids are 0 to vocabulary_size() - 1. Thread-safe.
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
-  /// Ids of a text; no end-of-document id is added. Throws DataError on text that the tokenizer
-  /// cannot take.
+  /// Ids of a text; no end-of-document id is added. Throws DataError for text that the tokenizer
+  /// does not accept.
   virtual std::vector<int32_t> encode(std::string_view text) const = 0;
-  /// Text of ids. Special ids (end of document, ...) have no text. Ids need not end at a character:
-  /// a later id may complete it. Throws DataError on an id outside the vocabulary.
+  /// Text of ids. Special ids (end of document, ...) have no text. The ids may end inside a
+  /// character, which a later id completes. Throws DataError for an id outside the vocabulary.
   virtual std::string decode(std::span<const int32_t> tokens) const = 0;
   virtual int32_t vocabulary_size() const = 0;
   /// The id that separates documents, if there is one.
   virtual std::optional<int32_t> eod_id() const = 0;
-  /// What `load_tokenizer` made it from.
+  /// The argument of `load_tokenizer`.
   virtual const std::string& name() const = 0;
 };
 
-/// "bytes": one id per byte, 0 to 255, and 256 for the end of a document; takes any bytes and
-/// returns them. "ids:N": no text, only the ids 0 to N - 1 of a token file that another program
-/// made; `encode` and `decode` throw ConfigError. Anything else is the path of a SentencePiece
-/// model; then `encode` wants UTF-8, end of document is the model's </s>, and decode(encode(text))
-/// is text if the model has byte fallback and identity normalisation, as models of
-/// `train_sentencepiece` have. Throws ConfigError if `name` is empty or N is no count, DataError if
-/// the file is missing, truncated or no model.
+/// "bytes": one id per byte, 0 to 255, and 256 for the end of a document; works for any bytes.
+/// "ids:N": no text, only the ids 0 to N - 1 of a token file that another program made; `encode`
+/// and `decode` throw ConfigError. Anything else is the path of a SentencePiece model: `encode`
+/// requires UTF-8, and end of document is the model's </s>. decode(encode(text)) is text if the
+/// model has byte fallback and identity normalisation, as models of `train_sentencepiece` have.
+/// Throws ConfigError if `name` is empty or N is not a count, DataError if the file is missing,
+/// truncated or not a model.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& name);
 
 /// Whether `load_tokenizer` reads a file of that name.

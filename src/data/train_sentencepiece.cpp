@@ -16,8 +16,8 @@
 namespace braid {
 namespace {
 
-/// The trainer silently skips longer sentences, so that text is handed over in pieces of at most
-/// this.
+/// The trainer silently skips longer sentences, so text is passed to it in pieces of at most this
+/// size.
 constexpr size_t kMaxChunkBytes = 4096;
 
 class ChunkIterator final : public sentencepiece::SentenceIterator {
@@ -33,8 +33,8 @@ class ChunkIterator final : public sentencepiece::SentenceIterator {
   size_t next_ = 0;
 };
 
-/// Where to cut a text that is too long for one chunk: after a line, else before a word, else
-/// between characters.
+/// The position at which to split a text that is too long for one chunk: after a line, otherwise
+/// before a word, otherwise between characters.
 size_t chunk_bytes(std::string_view text) {
   if (text.size() <= kMaxChunkBytes) {
     return text.size();
@@ -89,7 +89,7 @@ std::optional<int64_t> number_after(std::string_view text, std::string_view word
   return error == std::errc() ? std::optional(value) : std::nullopt;
 }
 
-/// Translates the two failures that a user can cause; the library names its own flags in them.
+/// Translates the two failures that a user can cause; the library's messages name its own flags.
 [[noreturn]] void throw_training_error(const SentencePieceTrainOptions& options,
                                        std::string reason) {
   const int64_t size = options.vocabulary_size;
@@ -133,7 +133,7 @@ std::unordered_map<std::string, std::string> trainer_arguments(
           {"normalization_rule_name", "identity"},
           {"remove_extra_whitespaces", "false"},
           {"add_dummy_prefix", "false"},
-          {"minloglevel", "3"}};  // fatal only: a library does not print
+          {"minloglevel", "3"}};  // fatal only, because a library does not print
 }
 
 }  // namespace
@@ -153,7 +153,7 @@ SentencePieceKind parse_sentencepiece_kind(const std::string& text, const std::s
 std::string train_sentencepiece(const SentencePieceTrainOptions& options) {
   check_options(options);
   AtomicFile output(options.output_prefix +
-                    ".model");  // first: a bad path should not cost a training
+                    ".model");  // first, so that a bad path does not waste a training
   const std::vector<std::string> chunks = collect_chunks(options);
   ChunkIterator iterator(chunks);
   std::string model;

@@ -12,22 +12,22 @@ enum class SentencePieceKind { kBpe, kUnigram };
 struct SentencePieceTrainOptions {
   std::string input;               ///< text or JSONL, as `for_each_document` reads it
   std::string output_prefix;       ///< writes PREFIX.model
-  int64_t vocabulary_size = 8192;  ///< pieces, of which 256 are bytes and 3 are <unk>, <s> and </s>
+  int64_t vocabulary_size = 8192;  ///< pieces, including 256 bytes and <unk>, <s> and </s>
   SentencePieceKind kind = SentencePieceKind::kBpe;
   int64_t threads = 1;
-  uint64_t seed = 0;  ///< of the choice of text where there is too much
+  uint64_t seed = 0;  ///< for choosing text if there is too much
   int64_t max_training_bytes =
-      int64_t{100} << 20;  ///< about this much text is used; training takes 20 times as much memory
+      int64_t{100} << 20;  ///< uses about this much text; training takes 20 times as much memory
   DocumentOptions documents;
 };
 
 /// "bpe" or "unigram"; ConfigError naming `option` otherwise.
 SentencePieceKind parse_sentencepiece_kind(const std::string& text, const std::string& option);
 
-/// Trains a SentencePiece model and writes it atomically; returns its path. Every text survives
-/// encoding and decoding: bytes replace rare characters, nothing is normalised, spaces and
-/// line ends are kept. Deterministic for equal options, threads included. Throws ConfigError if the
-/// text cannot give a vocabulary of this size (names the size that it can), DataError as
+/// Trains a SentencePiece model and writes it atomically; returns its path. Encoding and decoding
+/// preserve every text: bytes replace rare characters, nothing is normalised, spaces and line ends
+/// are kept. Deterministic for equal options, including threads. Throws ConfigError if the text is
+/// insufficient for a vocabulary of this size (names the possible size), DataError as
 /// `for_each_document` or if the model cannot be written.
 std::string train_sentencepiece(const SentencePieceTrainOptions& options);
 

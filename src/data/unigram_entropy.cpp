@@ -9,8 +9,8 @@
 namespace braid {
 namespace {
 
-/// Counts in a flat table for the ids that real vocabularies have, and in a map for wild ones, so
-/// that one stray id in a file of 32-bit tokens does not take gigabytes.
+/// Counts in a flat table for ids of realistic vocabularies, and in a map for larger ones, so that
+/// one stray id in a file of 32-bit tokens does not take gigabytes.
 class TokenCounts {
  public:
   void add(std::span<const int32_t> tokens) {

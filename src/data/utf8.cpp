@@ -36,7 +36,7 @@ size_t character_bytes(std::string_view text) {
   return 0;
 }
 
-/// Length of the run of 8-byte blocks of ASCII at the front, the common case by far.
+/// Length of the run of 8-byte blocks of ASCII at the front; most text is ASCII.
 size_t ascii_blocks(std::string_view text) {
   size_t size = 0;
   for (; size + 8 <= text.size(); size += 8) {

@@ -18,7 +18,7 @@ using Json = nlohmann::ordered_json;
 constexpr double kNsPerMs = 1e6;
 constexpr double kNsPerS = 1e9;
 
-/// Of all tasks of one op.
+/// Sum over all tasks of one op.
 struct OpTime {
   int64_t num_tasks = 0;
   int64_t ns = 0;
@@ -58,7 +58,7 @@ double ms(int64_t ns) {
   return static_cast<double>(ns) / kNsPerMs;
 }
 
-/// How far a prediction is off what was measured.
+/// The error of a prediction relative to the measurement.
 std::string error_of(int64_t simulated_ns, int64_t measured_ns) {
   return measured_ns == 0 ? "-"
                           : fmt::format("{:+.1f}%", 100.0 * (static_cast<double>(simulated_ns) /
@@ -110,7 +110,7 @@ std::string memory_line(const RankEmulation& emulation) {
                              : "");
 }
 
-/// Ops of either side, the longest first.
+/// The ops of both sides, the longest first.
 std::vector<std::string> longest_first(const Sides& sides) {
   std::map<std::string, int64_t> longest;
   for (const Side* const side : {&sides.measured, &sides.simulated}) {

@@ -34,7 +34,7 @@ std::string write_emulation_report(const std::string& folder, const RankEmulatio
   write_file_atomically(folder + "/config.toml", measured.config_toml);
   save_run_report(folder + "/" + kRunReportFile, report);
   ReportInput simulated = simulated_report(run, std::array{rank}, "as simulated");
-  simulated.simulation.clear();  // that is of all ranks, this page of one
+  simulated.simulation.clear();  // it covers all ranks, this page only one
   const std::string page = (std::filesystem::path(folder) / "report.html").string();
   write_file_atomically(page, report_html(std::array{report, run_report(simulated)}));
   return page;

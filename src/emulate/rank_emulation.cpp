@@ -58,7 +58,7 @@ void check_fits(const RankPlan& rank, const MemoryPlan& memory, int number,
   }
 }
 
-/// Random tokens, and what else the host gives a step.
+/// Fills random tokens, and the other inputs of a step.
 void fill_inputs(const StepExchange::Values& values, const RunSpec& run, uint32_t seed) {
   std::mt19937 random(seed);
   std::uniform_int_distribution<int32_t> token(0, static_cast<int32_t>(run.model.vocabulary) - 1);
@@ -74,7 +74,7 @@ void fill_inputs(const StepExchange::Values& values, const RunSpec& run, uint32_
   std::ranges::copy(scalars, values.optimizer_scalars.begin());
 }
 
-/// The rank's share of fresh weights; what the others have is made by nobody.
+/// Writes the rank's share of fresh weights; those of other ranks are not generated.
 void write_weights(Executor& executor, const RunPlan& plan, int rank, int threads) {
   const RunSpec& run = plan.run;
   std::vector<Executor*> by_rank(static_cast<size_t>(run.mesh.num_ranks()), nullptr);
@@ -84,8 +84,8 @@ void write_weights(Executor& executor, const RunPlan& plan, int rank, int thread
               plan.layout, make_state_map(plan), by_rank, workers);
 }
 
-/// Runs steps one behind the other, as many in flight as the executor can have, and says when each
-/// has ended.
+/// Runs steps back to back, with as many in flight as the executor supports, and returns their end
+/// times.
 std::vector<std::chrono::steady_clock::time_point> run_steps(Executor& executor,
                                                              StepExchange& exchange,
                                                              int64_t num_slots, int64_t count) {
@@ -115,7 +115,7 @@ std::vector<int64_t> time_steps(Executor& executor, StepExchange& exchange, int6
   return step_ns;
 }
 
-/// Products of infinities and NaN take less power than others, and so less time.
+/// Products of infinities and NaN draw less power than others, and so take less time.
 bool are_finite(const StepExchange& exchange, int64_t num_slots) {
   const auto is_finite = [](float value) { return std::isfinite(value); };
   for (int64_t slot = 0; slot < num_slots; ++slot) {

@@ -15,20 +15,23 @@ namespace braid {
 struct RankEmulationOptions {
   Device device = {};             ///< with a GPU, or the CPU
   std::string cache_folder = {};  ///< as in EngineOptions
-  int threads = 1;                ///< of the rank on a CPU, and for its weights
-  int64_t warmup_steps = 2;       ///< not timed, behind the first, which is enqueued task by task
+  int threads = 1;                ///< for a CPU rank, and for the rank's weights
+  int64_t warmup_steps = 2;       ///< not timed; after the first step, which is enqueued task by
+                                  ///< task
   int64_t steps = 5;              ///< timed, at least 1
 };
 
-/// One rank of a run that was run without the others.
+/// One rank of a run, executed without the others.
 struct RankEmulation {
-  std::vector<int64_t> step_ns;  ///< of the timed steps, from the end of the one in front
-  Timeline timeline;             ///< of one step more, which was traced; has this rank alone
-  int64_t planned_bytes = 0;     ///< MemoryPlan::peak_bytes, of the rank among others
-  int64_t lasting_bytes = 0;     ///< beyond that, for numbers that peers send once (memory_with)
-  int64_t allocated_bytes = 0;   ///< by the executor for both
-  /// What the driver of a GPU has less than before: all that was taken, with what libraries and
-  /// graphs take, and the emulation's own.
+  std::vector<int64_t> step_ns;  ///< of the timed steps, each from the end of the previous one
+  Timeline timeline;             ///< of one additional step, which was traced; contains only this
+                                 ///< rank
+  int64_t planned_bytes = 0;     ///< MemoryPlan::peak_bytes of the rank in the run
+  int64_t lasting_bytes = 0;     ///< in addition, for results that are produced only once
+                                 ///< (memory_with)
+  int64_t allocated_bytes = 0;   ///< by the executor, for both
+  /// Decrease of the free memory reported by a GPU's driver: the total use, including libraries,
+  /// graphs and the emulation itself.
   std::optional<int64_t> driver_bytes;
   std::vector<std::string> notes;  ///< Executor::notes
 
@@ -36,10 +39,10 @@ struct RankEmulation {
 };
 
 /// Runs training steps of one rank at full size: its programs, memory and kernels, with fresh
-/// weights and random tokens, while `peers` stand for the other ranks. `plan` has that rank. Losses
-/// mean nothing, since what others send is made up; times and memory are those of the rank as far
-/// as the peers' times are. Throws ConfigError if the rank does not fit into the GPU, and
-/// DeviceError as its executor.
+/// weights and random tokens, while `peers` emulate the other ranks. `plan` contains that rank.
+/// Losses are meaningless, since the data of other ranks are made up. Times and memory are those of
+/// the real rank as far as the peers' times are accurate. Throws ConfigError if the rank does not
+/// fit into the GPU, and DeviceError as its executor.
 RankEmulation emulate_rank(const RunPlan& plan, int rank, const EmulatedPeers& peers,
                            const RankEmulationOptions& options);
 

@@ -131,7 +131,7 @@ int32_t sample_token(std::span<const float> logits, const SamplingOptions& optio
       return order[i];
     }
   }
-  return order[count - 1];  // rounding left a little over
+  return order[count - 1];  // because of rounding
 }
 
 Generator::Generator(const ModelSpec& model, const StateSource& state, int64_t max_context,
@@ -160,7 +160,7 @@ std::vector<float> Generator::next_logits(std::span<const int32_t> context) {
   const auto program =
       std::lower_bound(lengths_.begin(), lengths_.end(), static_cast<int64_t>(context.size()));
   std::vector<int32_t> tokens(static_cast<size_t>(*program),
-                              0);  // attention is causal: padding behind changes nothing
+                              0);  // attention is causal: padding after the context has no effect
   std::copy(context.begin(), context.end(), tokens.begin());
   const std::string prefix = prefix_of(*program);
   executor_->write(prefix + ".tokens", 0, std::as_bytes(std::span(tokens)));

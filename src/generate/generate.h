@@ -19,18 +19,18 @@ namespace braid {
 class Executor;
 
 struct SamplingOptions {
-  double temperature = 0.8;  ///< 0: always the likeliest token
-  int64_t top_k = 50;        ///< only the k likeliest tokens are drawn from; 0: all
+  double temperature = 0.8;  ///< 0: always the most likely token
+  int64_t top_k = 50;        ///< draws only from the k most likely tokens; 0: all
   uint64_t seed = 0;
 };
 
-/// The index drawn from softmax(logits / temperature) over the top k. `uniform` in [0, 1) decides
-/// the draw. Ties and order are by index, so the result depends on the arguments only. A NaN is
-/// the least likely. Requires a finite largest logit.
+/// Draws an index from softmax(logits / temperature) over the top k. `uniform` in [0, 1) determines
+/// the draw. Ties and order are by index, so the result depends only on the arguments. A NaN counts
+/// as the least likely. Requires a finite largest logit.
 int32_t sample_token(std::span<const float> logits, const SamplingOptions& options, double uniform);
 
 struct GeneratorOptions {
-  int threads = 1;                         ///< of the CPU
+  int threads = 1;                         ///< on the CPU
   Device device = {};                      ///< a GPU computes in bfloat16, the CPU in float32
   std::string cache_folder = {};           ///< as in EngineOptions
   std::optional<int64_t> free_bytes = {};  ///< of the memory in which it runs; none: not checked
@@ -41,9 +41,9 @@ struct GeneratorOptions {
 /// context.
 class Generator {
  public:
-  /// `max_context`: tokens that the model looks back at most. Throws ConfigError before anything is
-  /// allocated if the model does not fit `free_bytes`, with the longest context (half of it, a
-  /// quarter, ...) that does.
+  /// `max_context`: maximum number of context tokens. Throws ConfigError before anything is
+  /// allocated if the model does not fit into `free_bytes`, with the longest context (half of it, a
+  /// quarter, ...) that fits.
   Generator(const ModelSpec& model, const StateSource& state, int64_t max_context,
             const GeneratorOptions& options);
   ~Generator();
@@ -55,8 +55,8 @@ class Generator {
                                 std::optional<int32_t> end, const SamplingOptions& options,
                                 const std::function<void(int32_t)>& on_token);
 
-  /// Logits [vocabulary] of the token behind `context`, of which the last `max_context` tokens
-  /// count. At least one token, all inside the vocabulary.
+  /// Logits [vocabulary] of the token after `context`, using its last `max_context` tokens.
+  /// Requires at least one token, all inside the vocabulary.
   std::vector<float> next_logits(std::span<const int32_t> context);
 
  private:

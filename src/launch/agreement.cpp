@@ -16,7 +16,7 @@
 namespace braid {
 namespace {
 
-/// The first line of `text` that `other` has not; empty if there is none.
+/// The first line of `text` that `other` lacks; empty if there is none.
 std::string first_difference(const std::string& text, const std::string& other) {
   const std::vector<std::string> lines = split_text(text, '\n');
   const std::vector<std::string> others = split_text(other, '\n');
@@ -28,7 +28,7 @@ std::string first_difference(const std::string& text, const std::string& other) 
   return "";
 }
 
-/// Name and reason, as `agree_on_device` gathers them.
+/// Name and reason, as gathered by `agree_on_device`.
 std::string describe_backend(const Device& device) {
   return device.reason.empty() ? std::string(device.backend->name)
                                : fmt::format("{}: {}", device.backend->name, device.reason);
@@ -55,7 +55,7 @@ ShownCalls shown_in(std::string_view bytes) {
   return shown;
 }
 
-/// A rank whose process shows other calls than its plan here, if there is one.
+/// A rank whose process sent other calls than its plan in this process; nullopt if there is none.
 std::optional<int> other_than_planned(const PlannedKinds& kinds,
                                       std::span<const ShownCalls> shown) {
   for (size_t rank = 0; rank < shown.size(); ++rank) {
@@ -99,7 +99,7 @@ std::string all_calls(const RankPlan& rank) {
 void agree_on_configuration(ProcessGroup& processes, const RunConfig& config) {
   const std::string own = to_toml(config);
   const std::string first = processes.broadcast("the configuration", own);
-  // Of each process no more than this goes to all others.
+  // Limits the size of the text that each process sends to all others.
   const std::string difference =
       own == first ? ""
                    : fmt::format("{}, and rank 0: {}", first_difference(own, first),

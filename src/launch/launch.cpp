@@ -16,7 +16,7 @@
 namespace braid {
 namespace {
 
-/// Where a launcher tells a process its place.
+/// The environment variables of a launcher.
 struct Variables {
   std::string_view launcher;
   std::string_view process;
@@ -25,7 +25,8 @@ struct Variables {
   std::string_view num_local;
 };
 
-// The first that has its first two decides: mpirun under Slurm sets srun's for its own daemons.
+// The first launcher whose first two variables are set counts: mpirun under Slurm sets srun's for
+// its own daemons.
 constexpr std::array kLaunchers = {
     Variables{"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
     Variables{"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
@@ -73,16 +74,17 @@ class Environment {
   const EnvLookup& lookup_;
 };
 
-/// Whether these variables give a process its place. srun --mpi=pmi2 sets two of a PMI's beside its
-/// own, and not the number on the host.
+/// Whether these variables define the position of a process. srun --mpi=pmi2 sets two PMI variables
+/// in addition to its own, but not the index on the host.
 bool give_place(const Environment& environment, const Variables& names) {
   return environment.has(names.process) && environment.has(names.num_processes) &&
          (names.process != "PMI_RANK" || environment.has(names.local_process) ||
           !environment.has("SLURM_STEP_NUM_TASKS"));
 }
 
-/// What the processes of one job have in common and those of another one do not. Where a launcher
-/// names it, a step of srun's is no part of it: mpirun's daemons are one on all hosts but its own.
+/// An identifier that the processes of one job share, and other jobs do not have. If the launcher
+/// provides one, srun's step is not part of it: mpirun's daemons form a step on all hosts except
+/// its own.
 std::string job_of(const Environment& environment) {
   const std::string named =
       environment.first_of({"TORCHELASTIC_RUN_ID", "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"});
@@ -114,7 +116,7 @@ void set_address(const Environment& environment, const Variables& names, Launch&
   }
 }
 
-/// torchrun's own agent often listens at MASTER_PORT itself: then the next one is ours.
+/// torchrun's agent often listens at MASTER_PORT itself: then we use the next port.
 void set_port(const Environment& environment, Launch& launch) {
   if (!environment.has("MASTER_PORT")) {
     const uint64_t hash = stable_hash(launch.token.data(), launch.token.size());
@@ -127,7 +129,7 @@ void set_port(const Environment& environment, Launch& launch) {
   }
 }
 
-/// "pid token listener", which `braid train` gives those that it starts.
+/// "pid token listener", which `braid train` passes to the processes that it starts.
 void set_parent(const std::string& words, Launch& launch) {
   const std::vector<std::string> parts = split_text(words, ' ');
   const auto number = [&](const std::string& text) {

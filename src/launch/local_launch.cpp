@@ -31,7 +31,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::string_view kLoopback = "127.0.0.1";
 constexpr int kLookMs = 50;
-constexpr size_t kMaxLineBytes = 16384;  // of what a process says
+constexpr size_t kMaxLineBytes = 16384;  // of a line from a process
 
 struct Child {
   int rank = 0;
@@ -40,13 +40,13 @@ struct Child {
   std::string said = {};
 };
 
-/// What posix_spawn does in the child before the program starts.
+/// The actions of posix_spawn in the child before the program starts.
 class SpawnActions {
  public:
   SpawnActions() {
     ::posix_spawn_file_actions_init(&files_);
     ::posix_spawnattr_init(&attributes_);
-    // A group of their own: Ctrl-C reaches this process alone, which passes it on once.
+    // A separate process group: Ctrl-C reaches only this process, which forwards it once.
     ::posix_spawnattr_setpgroup(&attributes_, 0);
     ::posix_spawnattr_setflags(&attributes_, POSIX_SPAWN_SETPGROUP);
   }
@@ -57,7 +57,7 @@ class SpawnActions {
   SpawnActions(const SpawnActions&) = delete;
   SpawnActions& operator=(const SpawnActions&) = delete;
 
-  /// The child has `fd` under the number `as`; the same number keeps it open.
+  /// The child gets `fd` under the number `as`; the same number keeps it open.
   void give(int fd, int as) { ::posix_spawn_file_actions_adddup2(&files_, fd, as); }
 
   pid_t start(const std::vector<std::string>& arguments,
@@ -85,7 +85,7 @@ class SpawnActions {
   posix_spawnattr_t attributes_{};
 };
 
-/// The words that this program was started with.
+/// The arguments of this program.
 std::vector<std::string> own_arguments() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
   std::vector<std::string> words;
@@ -101,7 +101,7 @@ std::string new_token() {
   return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
 }
 
-/// This process's, and over it those by which a rank knows its place.
+/// This process's environment, with the variables for a rank's position added.
 std::vector<std::string> environment_of(const std::vector<std::string>& place) {
   std::vector<std::string> environment = place;
   for (char** entry = environ; *entry != nullptr; ++entry) {
@@ -118,7 +118,7 @@ std::vector<std::string> environment_of(const std::vector<std::string>& place) {
   return environment;
 }
 
-/// The processes of one run, from their start to their ends.
+/// The processes of one run, from start to end.
 class Processes {
  public:
   explicit Processes(const LocalLaunchOptions& options) : options_(options) {
@@ -195,7 +195,7 @@ class Processes {
     }
   }
 
-  /// Those that hang after another one's failure, and stopped ones.
+  /// Kills processes that hang after another one's failure, and stopped ones.
   void kill_rest() {
     for (const Child& child : children_) {
       if (child.pid > 0 && ::kill(child.pid, SIGKILL) == 0) {
@@ -203,7 +203,7 @@ class Processes {
             fmt::format("rank {} (pid {}) did not end by itself: killed", child.rank, child.pid));
       }
     }
-    failed_at_ = Clock::now();  // they are gone in a moment
+    failed_at_ = Clock::now();  // they end soon
   }
 
   void collect() {
@@ -217,7 +217,7 @@ class Processes {
   }
 
   void note_end(const Child& child, int status) {
-    // Of a configuration that has to be changed; who has to end because of it may end before.
+    // Exit status for a rejected configuration; processes that end because of it may end earlier.
     constexpr int kRefused = 2;
     const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     if (status_ == 1 && code == kRefused) {
@@ -236,7 +236,7 @@ class Processes {
   void read_errors(int patience_ms) {
     std::vector<pollfd> polled;
     for (const Child& child : children_) {
-      polled.push_back({child.errors.fd(), POLLIN, 0});  // a negative number is left out
+      polled.push_back({child.errors.fd(), POLLIN, 0});  // poll ignores negative descriptors
     }
     ::poll(polled.data(), polled.size(), patience_ms);
     for (size_t i = 0; i < polled.size(); ++i) {
@@ -263,7 +263,7 @@ class Processes {
     }
   }
 
-  /// What several ranks say alike comes once.
+  /// Prints equal lines of several ranks once.
   void say(const Child& child, std::string_view line) {
     constexpr std::string_view kOwnPrefix = "braid: ";
     line.remove_prefix(line.starts_with(kOwnPrefix) ? kOwnPrefix.size() : 0);

@@ -10,23 +10,25 @@ namespace braid {
 
 struct LocalLaunchOptions {
   int num_processes = 1;
-  std::function<bool()> stop_requested;  ///< asked all the time; true once: they are asked to stop
-  int64_t patience_ns = 13'000'000'000;  ///< from the first failure until the rest is killed
-  std::function<void(std::string_view)> error;  ///< a line for standard error, without its end
+  std::function<bool()> stop_requested;  ///< polled; after the first true the processes are asked
+                                         ///< to stop
+  int64_t patience_ns = 13'000'000'000;  ///< time from the first failure until the other processes
+                                         ///< are killed
+  std::function<void(std::string_view)> error;  ///< receives a line for standard error, without
+                                                ///< "\n"
 };
 
-/// Starts this program with its arguments once per rank on this host, each told by its environment
-/// which one it is, and waits for all. Process 0 has this one's standard output and error; what the
-/// others write to standard error comes out line by line with their ranks, what several say alike
-/// once. A request to stop is passed on once. Where one fails, the others end by themselves (they
-/// share a rendezvous) or are killed; all are killed when this process ends. Returns the exit
-/// status of the first that failed (128 + the signal that ended it), or 0; 2 rather than 1, which
-/// are those who end because one refused the configuration. Throws DeviceError if one cannot be
-/// started.
+/// Starts this program with its arguments once per rank on this host, with an environment that
+/// tells each its rank, and waits for all. Process 0 inherits standard output and error. Standard
+/// error of the others is printed line by line with their ranks, equal lines of several ranks once.
+/// A request to stop is forwarded once. If one fails, the others end by themselves (they share a
+/// rendezvous) or are killed; all are killed when this process ends. Returns the exit status of the
+/// first that failed (128 + the signal that ended it), or 0. Prefers 2, a rejected configuration,
+/// to 1, which the other processes then return. Throws DeviceError if a process cannot be started.
 int run_processes(const LocalLaunchOptions& options);
 
-/// In a process that `run_processes` has started: from here on it ends with that. Throws
-/// DeviceError if that has ended already.
+/// For a process that `run_processes` has started: it will end when its parent ends. Throws
+/// DeviceError if the parent has already ended.
 void end_with_parent(const Launch& launch);
 
 }  // namespace braid

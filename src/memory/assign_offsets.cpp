@@ -8,23 +8,23 @@
 namespace braid {
 namespace {
 
-// Rough figures for a core of 3 GHz.
-constexpr int64_t kSweepNsPerBlock = 300;  // a buffer in the free blocks of one queue
+// Approximate costs on a core of 3 GHz.
+constexpr int64_t kSweepNsPerBlock = 300;  // per buffer in the free blocks of one queue
 constexpr int64_t kGreedyNsPerPair = 60;
 constexpr int64_t kMaxRounds = 32;
 
-// Half a percent of a small arena is less than anybody gains: devices hand out pages of this size
-// and more.
+// Half a percent of a small arena saves nothing: devices allocate pages of at least this size.
 constexpr int64_t kLeastGainBytes = 64 * 1024;
 
-/// Keeps the best packing so far and says whether looking for a better one is worth it.
+/// Keeps the best packing so far and decides whether to look for a better one.
 class Search {
  public:
   Search(int64_t lower_bound_bytes, int64_t budget_ns)
       : good_enough_bytes_(lower_bound_bytes + std::max(lower_bound_bytes / 200, kLeastGainBytes)),
         budget_ns_(budget_ns) {}
 
-  /// Tries `pack()`, if the result so far may be improved at that cost. The first is always tried.
+  /// Runs `pack()` if the best result may still improve and the budget allows the cost. The first
+  /// attempt always runs.
   template <class Pack>
   void attempt(int64_t cost_ns, const Pack& pack) {
     const bool is_first = spent_ns_ == 0;
@@ -40,7 +40,7 @@ class Search {
   }
 
   int64_t good_enough_bytes() const { return good_enough_bytes_; }
-  /// How many times that cost the rest of the budget allows.
+  /// How many attempts of this cost the remaining budget allows.
   int64_t num_affordable(int64_t cost_ns) const { return (budget_ns_ - spent_ns_) / (cost_ns + 1); }
   Packing take() { return std::move(best_); }
 
@@ -59,8 +59,8 @@ Packing assign_offsets(const LiveRanges& ranges, std::span<const int64_t> sizes_
       kSweepNsPerBlock * static_cast<int64_t>(ranges.num_buffers() * ranges.num_queues());
   const int64_t greedy_ns = kGreedyNsPerPair * count_overlapping_pairs(ranges, sizes_bytes);
   Search search(lower_bound_bytes, budget_ns);
-  // A layer has some tens of tasks: what lives shorter is a temporary, what lives longer waits for
-  // the backward. Which split is best depends on the program.
+  // A layer has some tens of tasks: a buffer that lives shorter is a temporary, one that lives
+  // longer waits for the backward. Which split is best depends on the program.
   for (const uint32_t short_life_tasks : {64u, 32u, 256u, 16u}) {
     search.attempt(sweep_ns, [&] {
       return pack_in_program_order(ranges, sizes_bytes, {lower_bound_bytes, short_life_tasks});
@@ -72,7 +72,7 @@ Packing assign_offsets(const LiveRanges& ranges, std::span<const int64_t> sizes_
   for (const GreedyOrder order : {GreedyOrder::kArea, GreedyOrder::kSize}) {
     const int64_t num_rounds = std::min(kMaxRounds, search.num_affordable(greedy_ns));
     if (num_rounds < 2) {
-      break;  // one round would only repeat what was tried above
+      break;  // one round would repeat the attempts above
     }
     search.attempt(num_rounds * greedy_ns, [&] {
       return pack_in_rounds(ranges, sizes_bytes, order, search.good_enough_bytes(), num_rounds);

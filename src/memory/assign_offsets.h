@@ -16,13 +16,13 @@ struct Packing {
 
 inline constexpr int64_t kOffsetSearchNs = 500'000'000;
 
-/// Places buffers so that those that interfere do not overlap, and keeps the arena small: the best
-/// of several heuristics, where the size of the problem allows more than one (the problem is
+/// Places buffers so that those that interfere do not overlap, and keeps the arena small. Takes the
+/// best of several heuristics if the size of the problem allows more than one (the problem is
 /// NP-hard: dynamic storage allocation). Stops at the first that comes within half a percent, or
 /// 64 KiB, of `lower_bound_bytes`.
-/// `sizes_bytes` is by BufferId; `budget_ns` is about what more than the first heuristic may take,
-/// counted in steps instead of measured, so that equal programs get equal plans; the offsets are
-/// multiples of whatever divides all sizes.
+/// `sizes_bytes` is by BufferId. `budget_ns` limits the heuristics after the first. It is counted
+/// in steps and not measured, so that equal programs get equal plans. The offsets are multiples of
+/// any number that divides all sizes.
 Packing assign_offsets(const LiveRanges& ranges, std::span<const int64_t> sizes_bytes,
                        int64_t lower_bound_bytes, int64_t budget_ns = kOffsetSearchNs);
 

@@ -141,12 +141,13 @@ Packing pack_in_order(const LiveRanges& ranges, std::span<const int64_t> sizes_b
   return packing;
 }
 
-/// The next order to try: what `is_squeaky` moves to half its place, the rest keeps its order.
+/// The next order to try: ranks for which `is_squeaky` is true move to half their position; the
+/// others keep their order.
 template <class Predicate>
 std::vector<uint32_t> move_forward(std::span<const uint32_t> ranks, const Predicate& is_squeaky) {
   std::vector<std::pair<size_t, uint32_t>> places;
   for (size_t place = 0; place < ranks.size(); ++place) {
-    // Doubled, so that what moves comes before what has that place already.
+    // Doubled, so that a rank that moves comes before the rank that already has that position.
     places.emplace_back(is_squeaky(ranks[place]) ? place : 2 * place + 1, ranks[place]);
   }
   std::stable_sort(places.begin(), places.end(),

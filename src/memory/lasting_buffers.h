@@ -9,17 +9,18 @@
 
 namespace braid {
 
-/// Whether what a step buffer holds at the end of a step is still there in the next.
+/// Whether a step buffer keeps its content until the next step.
 enum class Lasting : uint8_t {
   kNot,
-  kAmongOthers,  ///< or what another one of the dtype held: they share memory with each other
+  kAmongOthers,  ///< it keeps its content or that of another buffer of its dtype: these buffers
+                 ///< share memory with each other
   kAlone,
 };
 
-/// A plan in which some buffers last: they lie behind the arena, and those that share memory do by
-/// the rules of `plan_memory`. All else is as in `plan`. `lasting` is by program and BufferId; of
-/// buffers that are persistent, on the host or not used it is not looked at. Throws InternalError
-/// if the three do not fit together.
+/// A plan in which some buffers last: they lie behind the arena. Buffers that are `kAmongOthers`
+/// share memory by the rules of `plan_memory`. Everything else is as in `plan`. `lasting` is by
+/// program and BufferId; entries of persistent, host and unused buffers are ignored. Throws
+/// InternalError if the three arguments do not fit together.
 MemoryPlan with_lasting_buffers(const MemoryPlan& plan, std::span<const Program> programs,
                                 std::span<const std::vector<Lasting>> lasting);
 

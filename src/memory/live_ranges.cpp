@@ -99,7 +99,7 @@ bool TaskOrder::may_run(size_t stream, size_t knot, std::span<const uint32_t> nu
 std::vector<std::vector<uint32_t>> TaskOrder::run_in_order(std::span<const size_t> priority) const {
   std::vector<std::vector<uint32_t>> times(num_streams_);
   std::vector<uint32_t> num_done(num_streams_, 0);
-  std::vector<size_t> knot(num_streams_, 0);  // the next one of each stream
+  std::vector<size_t> knot(num_streams_, 0);  // the next knot of each stream
   uint32_t time = 0;
   for (size_t choice = 0; choice < priority.size();) {
     const size_t stream = priority[choice];
@@ -172,8 +172,9 @@ bool LiveRanges::happens_after_another(const Accesses& access, uint32_t head,
   return false;
 }
 
-// A buffer whose first accesses on several streams are not ordered among themselves is taken from
-// a joint queue, whose positions are program positions: it may reuse what is free on all of them.
+// A buffer whose first accesses on several streams are not ordered among themselves is taken from a
+// joint queue, whose positions are program positions: it may reuse only memory that is free on all
+// of these streams.
 void LiveRanges::choose_queues(const TaskOrder& order) {
   constexpr uint32_t kJoint = kNone - 1;
   std::vector<uint32_t> queue_of_stream(order.num_streams(), kNone);

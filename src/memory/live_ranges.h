@@ -8,7 +8,7 @@
 
 namespace braid {
 
-/// The order that streams and events give the tasks of a program: what happens before what.
+/// The order that streams and events give the tasks of a program (happens-before).
 /// Vector clocks (Mattern 1989), kept only where they change, at tasks that wait: O(waits x
 /// streams) memory.
 class TaskOrder {
@@ -21,20 +21,21 @@ class TaskOrder {
   size_t num_streams() const { return num_streams_; }
   /// Tasks of the stream, as program positions, ascending.
   std::span<const uint32_t> tasks_of(size_t stream) const { return tasks_[stream]; }
-  /// How many tasks of `of` are known to have finished before task `position` of `stream` starts.
+  /// The number of tasks of `of` that are known to have finished before task `position` of `stream`
+  /// starts.
   uint32_t num_finished(size_t of, size_t stream, uint32_t position) const;
   /// First position of `stream` at which `count` tasks of `of` are known to have finished; kNever
   /// if there is none.
   uint32_t first_position_after(size_t of, uint32_t count, size_t stream) const;
-  /// One possible order of execution, by [stream][position]: at every moment the task that runs is
-  /// taken from the first stream in `priority` whose next task has nothing left to wait for.
+  /// One possible order of execution, by [stream][position]: the next task always comes from the
+  /// first stream in `priority` whose next task has nothing left to wait for.
   std::vector<std::vector<uint32_t>> run_in_order(std::span<const size_t> priority) const;
 
  private:
   void wait_for_events(const Program& program, const Task& task, uint32_t position);
   bool may_run(size_t stream, size_t knot, std::span<const uint32_t> num_done) const;
 
-  /// Where an event was recorded, and how many knots its stream had at that moment.
+  /// The place where an event was recorded, and the number of knots of its stream at that moment.
   struct RecordedEvent {
     uint32_t stream = kNever;
     uint32_t position = 0;
@@ -48,12 +49,12 @@ class TaskOrder {
   std::vector<std::vector<uint32_t>> clocks_;  // [stream * num_streams_ + of], parallel to knots_
 };
 
-/// When each step buffer of a program is in use. A buffer's memory is taken from a queue: mostly
-/// the stream of its first access. Two buffers interfere unless all accesses of one happen before
-/// all accesses of the other. O(buffers x queues) memory, near-linear time.
+/// The live range of each step buffer of a program. A buffer's memory is taken from a queue,
+/// usually the stream of its first access. Two buffers interfere unless all accesses of one happen
+/// before all accesses of the other. O(buffers x queues) memory, near-linear time.
 class LiveRanges {
  public:
-  /// The first and the last task, as positions in their stream, of one buffer on one stream.
+  /// The first and the last access of one buffer on one stream, as positions in the stream.
   struct Accesses {
     uint32_t stream;
     uint32_t first;
@@ -67,19 +68,19 @@ class LiveRanges {
 
   size_t num_buffers() const { return first_task_.size(); }
   size_t num_queues() const { return num_queues_; }
-  /// False for persistent buffers and for those that no task touches: they take no step memory.
+  /// False for persistent buffers and for buffers that no task touches: they take no step memory.
   bool is_used(size_t buffer) const { return first_task_[buffer] != kNone; }
 
-  /// Queue and position in it at which the buffer is needed. Positions only grow with program
-  /// order.
+  /// The queue of the buffer, and the position in it at which the buffer is first needed. Positions
+  /// only grow with program order.
   uint32_t queue(size_t buffer) const { return queue_[buffer]; }
   uint32_t start(size_t buffer) const { return start_[buffer]; }
-  /// First position of the queue at which the buffer is free again; kNever if it never is there.
+  /// First position of the queue at which the buffer is free again; kNever if there is none.
   uint32_t end(size_t buffer, size_t queue) const { return ends_[buffer * num_queues_ + queue]; }
 
-  /// In program order: the first task that touches the buffer, and the first from which on every
+  /// In program order: the first task that touches the buffer, and the first task from which every
   /// queue may reuse it (number of tasks if none). Buffers with disjoint [first_task, end_task) do
-  /// not interfere; others may or may not.
+  /// not interfere; others may interfere.
   uint32_t first_task(size_t buffer) const { return first_task_[buffer]; }
   uint32_t end_task(size_t buffer) const { return end_task_[buffer]; }
 

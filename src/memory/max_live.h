@@ -10,16 +10,15 @@ namespace braid {
 
 inline constexpr size_t kNumBufferRoles = static_cast<size_t>(BufferRole::kIo) + 1;
 
-/// The largest sum of bytes that are live at one moment of some possible order of execution.
+/// The largest sum of bytes that are live at one moment of a possible order of execution.
 struct MaxLive {
   int64_t bytes = 0;
   std::array<int64_t, kNumBufferRoles> by_role{};  ///< at that moment, by BufferRole
 };
 
 /// A lower bound for every plan: buffers that are live at the same moment of one possible order of
-/// execution interfere with each other. Orders looked at: the program's, and those in which the
-/// streams beside the busiest one run as late and as early as they may. `sizes_bytes` is by
-/// BufferId.
+/// execution interfere with each other. Considers the program's order, and the orders in which all
+/// streams except the busiest run as late and as early as possible. `sizes_bytes` is by BufferId.
 MaxLive find_max_live(const Program& program, const TaskOrder& order, const LiveRanges& ranges,
                       std::span<const int64_t> sizes_bytes);
 

@@ -9,13 +9,13 @@
 
 namespace braid {
 
-/// What an arena has beyond the bytes that are live at once.
+/// The part of an arena beyond the bytes that are live at once.
 inline constexpr std::string_view kBetweenBuffers = "between buffers";
 
-/// What people call a class: "main weights".
+/// The name of a class for people: "main weights".
 std::string_view class_title(BufferRole role);
 
-/// Bytes that a plan gives to one class of buffers.
+/// Bytes that a plan assigns to one class of buffers.
 struct MemoryClass {
   std::string_view title;
   int64_t persistent_bytes = 0;
@@ -27,8 +27,8 @@ struct MemoryClass {
 /// The program that needs the largest step arena; null if there is none.
 const StepPlan* largest_step(const MemoryPlan& plan);
 
-/// Device memory of a plan by class, without empty ones, in the order of BufferRole, and last
-/// kBetweenBuffers. The sum is `plan.peak_bytes()`.
+/// Device memory of a plan by class, in the order of BufferRole, without empty classes;
+/// kBetweenBuffers is last. The sum is `plan.peak_bytes()`.
 std::vector<MemoryClass> memory_classes(const MemoryPlan& plan);
 
 }  // namespace braid

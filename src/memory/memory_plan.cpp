@@ -24,7 +24,7 @@ void check_same_content(const Buffer& known, const Buffer& buffer) {
         to_string(buffer.shape));
 }
 
-/// Persistent buffers lie one after the other in order of first appearance.
+/// Places persistent buffers one after the other in order of first appearance.
 void place_persistent(std::span<const Program* const> programs, MemoryPlan& plan) {
   std::unordered_map<std::string_view, const Buffer*> known;
   for (const Program* program : programs) {
@@ -46,7 +46,8 @@ void place_persistent(std::span<const Program* const> programs, MemoryPlan& plan
   }
 }
 
-/// Sizes of the buffers in one memory, 0 for those in the other: to a packing they are not there.
+/// Sizes of the buffers in one memory (host or device); 0 for buffers in the other, so that a
+/// packing ignores them.
 std::vector<int64_t> sizes_in(const Program& program, bool on_host) {
   std::vector<int64_t> sizes_bytes(program.buffers.size());
   for (size_t index = 0; index < program.buffers.size(); ++index) {

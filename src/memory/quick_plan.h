@@ -6,8 +6,9 @@
 
 namespace braid {
 
-/// `plan_memory` that looks for offsets a few milliseconds per program instead of up to half a
-/// second: for searches over programs, of which one is kept. No arena is smaller than there.
+/// Like `plan_memory`, but searches for offsets for a few milliseconds per program instead of up to
+/// half a second. For searches over many programs. An arena is never smaller than that of
+/// `plan_memory`.
 MemoryPlan plan_memory_quickly(std::span<const Program* const> programs);
 
 }  // namespace braid

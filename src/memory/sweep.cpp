@@ -33,7 +33,7 @@ class FreeBlocks {
     insert(block);
   }
 
-  /// Takes whatever is free of the block.
+  /// Takes the free parts of the block.
   void remove(Block block) {
     auto entry = by_begin_.upper_bound(block.begin);
     if (entry != by_begin_.begin()) {
@@ -111,8 +111,8 @@ class FreeBlocks {
   std::set<std::pair<int64_t, int64_t>> by_size_;  // (size, begin)
 };
 
-/// Which buffer was placed last over each byte. It decides for all queues whether the byte is free:
-/// buffers that lay there before it ended before it began.
+/// The last buffer placed over each byte. It decides for all queues whether the byte is free:
+/// earlier buffers at that byte ended before it began.
 class Owners {
  public:
   void set(Block block, uint32_t buffer) {
@@ -203,7 +203,7 @@ class Sweep {
     }
   }
 
-  /// Frees for `queue` what ends at or before a position of it. A buffer that ends there has been
+  /// Frees, for `queue`, the buffers that end at or before the position. Such a buffer has been
   /// placed: its last task comes earlier in the program.
   void release_until(uint32_t queue, uint32_t position) {
     const std::vector<uint32_t>& releases = releases_[queue];

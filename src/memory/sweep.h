@@ -8,16 +8,16 @@
 namespace braid {
 
 struct SweepOptions {
-  /// Bytes that the arena is expected to need: buffers of long life fill it from below, those of
-  /// short life from above, and it grows where that does not do.
+  /// The expected size of the arena: long-lived buffers fill it from below, short-lived ones from
+  /// above. The arena grows if this is not enough.
   int64_t expected_bytes = 0;
-  /// Buffers with at most this many tasks between first task and end count as short.
+  /// Buffers with at most this many tasks between first task and end are short-lived.
   uint32_t short_life_tasks = 0;
 };
 
-/// Places buffers in program order, as an allocator would that sees them come and go: best fit,
-/// with free neighbours joined. What is free is kept for each queue apart, because what the tasks
-/// of one stream may reuse at some moment, those of another may not yet. Time: O(n queues log n).
+/// Places buffers in program order, like an allocator at run time: best fit, with free neighbours
+/// joined. Free blocks are kept per queue, because the tasks of one stream may reuse a block
+/// earlier than those of another. Time: O(n queues log n).
 Packing pack_in_program_order(const LiveRanges& ranges, std::span<const int64_t> sizes_bytes,
                               const SweepOptions& options);
 

@@ -8,7 +8,7 @@
 namespace braid {
 namespace {
 
-/// How many tasks of each stream have finished.
+/// The number of finished tasks of each stream.
 using Clock = std::vector<uint32_t>;
 
 void join(Clock& into, const Clock& other) {
@@ -44,7 +44,7 @@ class PlanVerifier {
  private:
   struct Turn {
     Clock accessed;   // empty: not accessed yet
-    Clock must_wait;  // accesses of all buffers that had any of its bytes before
+    Clock must_wait;  // accesses of all earlier owners of any of its bytes
     uint32_t evicted_by = UINT32_MAX;
   };
   struct Owned {
@@ -174,7 +174,7 @@ class PlanVerifier {
     turn.accessed[stream] = std::max(turn.accessed[stream], clock[stream] + 1);
   }
 
-  /// `buffer` becomes the owner of its bytes and must wait for all accesses of those before it.
+  /// Makes `buffer` the owner of its bytes; it must wait for all accesses of the previous owners.
   void take_over(uint32_t buffer) {
     const int64_t begin = step_.offset_bytes[buffer];
     const int64_t end = begin + program_.buffers[buffer].size_bytes();

@@ -11,8 +11,8 @@ namespace braid {
 /// that made it:
 ///  - every buffer lies inside its arena at an aligned offset; persistent buffers are disjoint and
 ///    not on the host;
-///  - step buffers that share bytes take turns: every access of one happens before every access of
-///    the other, found by tracking the owner of each byte through the program.
+///  - for step buffers that share bytes, every access of one happens before every access of the
+///    other, found by tracking the owner of each byte through the program.
 /// Returns at most `max_violations`; empty means that the plan is valid. Near-linear in operands x
 /// streams.
 std::vector<Violation> verify_plan(const Program& program, const MemoryPlan& plan,

@@ -45,7 +45,7 @@ void check_gelu_backward(const OpSpec& spec) {
   operands.done();
 }
 
-// Both backward ops take input and output gradient, and give the input gradient.
+// Both backward ops read the input and the output gradient, and write the input gradient.
 void backward_as(BackwardBuilder& builder, const Node& node, std::string op) {
   const std::optional<ValueId> dy = builder.grad_of(node.operands[1]);
   if (!dy) {

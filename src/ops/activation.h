@@ -5,12 +5,11 @@
 
 namespace braid {
 
-/// swiglu: gate_up [N,2F] -> y [N,F]; a row holds gate_0, up_0, gate_1, up_1, ..., so that what
-/// makes one element of y lies side by side, in tiles of the product before it too;
-/// y_i = silu(gate_i) * up_i. swiglu_backward: gate_up [N,2F], dy [N,F] -> d_gate_up [N,2F].
-/// gelu: x [N,F] -> y [N,F], the tanh approximation 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715
-/// x^3))), as in GPT-2. gelu_backward: x [N,F], dy [N,F] -> dx [N,F].
-/// None has attributes.
+/// swiglu: gate_up [N,2F] -> y [N,F]; a row holds gate_0, up_0, gate_1, up_1, ..., so that the two
+/// inputs of an element of y are adjacent, also in tiles of the product before it; y_i =
+/// silu(gate_i) * up_i. swiglu_backward: gate_up [N,2F], dy [N,F] -> d_gate_up [N,2F]. gelu: x
+/// [N,F] -> y [N,F], the tanh approximation 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), as in
+/// GPT-2. gelu_backward: x [N,F], dy [N,F] -> dx [N,F]. No attributes.
 
 extern const OpDefinition kSwigluOp;
 extern const OpDefinition kSwigluBackwardOp;

@@ -93,7 +93,7 @@ AttentionShape shape_of(const OpSpec& spec) {
           .dtype = spec.operands[0].dtype};
 }
 
-/// By whole sequences.
+/// Splits by whole sequences.
 constexpr SplitTraits kAttentionSplit{
     .dimension = SplitDimension::kRows, .keeps_bits = false, .unit = [](const OpSpec& spec) {
       return attributes_of<AttentionAttributes>(spec).sequence;

@@ -8,7 +8,7 @@ namespace braid {
 /// attention: qkv [N,(H+2K)*D] (row layout as in rope.h) -> out [N,H*D], lse f32
 /// [N/sequence,H,sequence]. Causal self-attention within each run of `sequence` rows; query head h
 /// reads key/value head h / (H/K). out = softmax(scale * q k^T) v; lse is the log-sum-exp of the
-/// scaled scores. Never holds sequence x sequence scores. attention_backward: qkv, out, lse, d_out
+/// scaled scores. Never stores sequence x sequence scores. attention_backward: qkv, out, lse, d_out
 /// [N,H*D] -> d_qkv [N,(H+2K)*D]. Source: Dao et al., FlashAttention, 2022.
 struct AttentionAttributes {
   int64_t heads = 0;
@@ -28,7 +28,7 @@ struct AttentionAttributes {
 extern const OpDefinition kAttentionOp;
 extern const OpDefinition kAttentionBackwardOp;
 
-/// scale 0 stands for 1/sqrt(head_size).
+/// scale 0 means 1/sqrt(head_size).
 ValueId attention(GraphBuilder& builder, ValueId qkv, AttentionAttributes attributes,
                   std::string_view site);
 

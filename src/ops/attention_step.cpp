@@ -105,8 +105,8 @@ AttentionShape backward_shape(const OpSpec& spec) {
 
 }  // namespace
 
-// The backward of attention_finish is that of all its steps; what they sum up is kept by whoever
-// recomputes, since a sum of several ops cannot be made again by one of them.
+// The backward of attention_finish covers all its steps. Their sum is never recomputed, since a sum
+// of several ops cannot be recomputed by one of them.
 const OpDefinition kAttentionStepOp{
     .name = "attention_step",
     .summary = "Attention to some of the keys, merged into that to others by their log-sum-exp.",

@@ -8,17 +8,17 @@ namespace braid {
 /// K value heads of D elements, which are the last 2KD elements of a row of qkv.
 ///
 /// attention_step: qkv [B*S,(H+2K)*D], kv [B*R,2*K*D] -> sum f32 [B*S,H*D], lse f32 [B,H,S].
-/// Attention of the queries [query_begin, + queries) of each sequence to the keys
-/// [key_begin, + keys). With `causal` a query sees the keys up to itself where both ranges end at
-/// one position: query i sees key j <= i + keys - queries. `accumulate` merges the result into sum
-/// and lse by the log-sum-exp of both; otherwise the other queries get sum 0 and lse -infinity,
-/// which are those of no key. Sums are f64 for f64.
+/// Attention of the queries [query_begin, + queries) of each sequence to the keys [key_begin, +
+/// keys). With `causal`, a query sees the keys up to itself, where the two ranges end at the same
+/// position: query i sees key j <= i + keys - queries. `accumulate` merges the result into sum and
+/// lse by the log-sum-exp of both; otherwise the other queries get sum 0 and lse -infinity, the
+/// values for no key. Sums are f64 for f64.
 ///
-/// attention_step_backward: qkv, kv, out [B*S,H*D], lse, d_out [B*S,H*D] -> d_q f32 [B*S,H*D],
-/// d_kv f32 [B*R,2*K*D]: what the same pairs of query and key add to the gradients. out and lse are
-/// those of all keys. `accumulate_q` and `accumulate_kv` add to what is there; otherwise the other
-/// rows become 0.
-/// Source: Liu et al., Ring Attention, 2023; the zig-zag order: Zhu, 2024 (ring-flash-attention).
+/// attention_step_backward: qkv, kv, out [B*S,H*D], lse, d_out [B*S,H*D] -> d_q f32 [B*S,H*D], d_kv
+/// f32 [B*R,2*K*D]: the contributions of the same pairs of query and key to the gradients. out and
+/// lse are those of all keys. `accumulate_q` and `accumulate_kv` add to the existing values;
+/// otherwise the other rows become 0. Source: Liu et al., Ring Attention, 2023; the zig-zag order:
+/// Zhu, 2024 (ring-flash-attention).
 struct AttentionStepAttributes {
   int64_t heads = 0;
   int64_t kv_heads = 0;

@@ -22,8 +22,8 @@ namespace braid {
 ///   OpSpec spec{.op = "rmsnorm", .attributes = to_attributes(RmsnormAttributes{.epsilon = 1e-6}),
 ///   ...}; const auto attributes = attributes_of<RmsnormAttributes>(spec);
 ///
-/// `visit.optional(part)` with a member that has fields itself: a spec has all of its attributes,
-/// or, where `part` is as made by default, none.
+/// `visit.optional(part)` takes a member that itself has fields: a spec has either all of its
+/// attributes or, if `part` equals its default, none.
 class AttributeWriter {
  public:
   explicit AttributeWriter(std::vector<Attribute>& list) : list_(list) {}
@@ -79,8 +79,8 @@ class AttributeReader {
   size_t found_ = 0;
 };
 
-/// Throws InternalError if the spec lacks an attribute, has one of another type, or has one too
-/// many.
+/// Throws InternalError if the spec lacks an attribute, has one of another type, or has an
+/// additional one.
 template <class T>
 T attributes_of(const OpSpec& spec) {
   T typed;
@@ -91,7 +91,7 @@ T attributes_of(const OpSpec& spec) {
   return typed;
 }
 
-/// Of ops that have none.
+/// For ops without attributes.
 struct NoAttributes {
   void fields(auto&&) {}
 };

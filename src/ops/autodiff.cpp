@@ -9,7 +9,7 @@
 namespace braid {
 namespace {
 
-/// Whether a gradient has arrived for anything that the node writes.
+/// Whether any output of the node has a gradient.
 bool leads_to_loss(const BackwardBuilder& builder, const Node& node) {
   for (size_t i = 0; i < node.operands.size(); ++i) {
     if (writes(node.spec.operands[i].access) && builder.grad_of(node.operands[i])) {
@@ -49,7 +49,7 @@ bool BackwardBuilder::wants_grad(ValueId forward_value) const {
 ValueId BackwardBuilder::add_activation(ValueId like, std::string_view suffix) {
   Value made = value(like);
   made.name += suffix;
-  made.kind = ValueKind::kActivation;  // also where the forward value is an input or an output
+  made.kind = ValueKind::kActivation;  // also if the forward value is an input or an output
   return new_activation(std::move(made));
 }
 

@@ -11,45 +11,45 @@
 
 namespace braid {
 
-/// What an op's backward rule sees: it asks for the gradient of a result, adds nodes, and hands
-/// over gradients of operands.
+/// The interface for an op's backward rule: it queries gradients of results, adds nodes, and
+/// provides gradients of operands.
 class BackwardBuilder {
  public:
   explicit BackwardBuilder(StageGraph& graph);
 
   const Value& value(ValueId id) const;
 
-  /// Sum of the gradients that arrived for a forward value so far; nullopt if nothing that leads to
-  /// the loss uses it.
+  /// Sum of the gradients of a forward value so far; nullopt if no node that leads to the loss uses
+  /// it.
   std::optional<ValueId> grad_of(ValueId forward_value) const;
 
-  /// The forward node that writes a value. Throws InternalError if none does.
+  /// The forward node that writes a value. Throws InternalError if there is none.
   const Node& producer_of(ValueId forward_value) const;
 
-  /// True for activations (their gradient is wanted) - false for inputs such as token ids.
+  /// True for activations, which need a gradient; false for inputs such as token ids.
   bool wants_grad(ValueId forward_value) const;
 
   /// A new activation value of the forward value's dtype and shape: "<name of forward>.grad", or
-  /// ".grad_addend" if a gradient has arrived already.
+  /// ".grad_addend" if it already has a gradient.
   ValueId new_grad(ValueId forward_value);
 
   /// A new value for a rule that adds several nodes.
   ValueId new_activation(Value value);
 
-  /// A gradient that arrives from outside of the graph, before all others: a new activation value
-  /// that no node writes.
+  /// A gradient from outside the graph, before all others: a new activation value that no node
+  /// writes.
   ValueId receive_grad(ValueId forward_value);
 
-  /// Says that `grad` is one addend of the gradient of `forward_value`; a second addend adds an
-  /// `add` node. Gradients of parameters go to their main grads instead.
+  /// Adds `grad` as one addend of the gradient of `forward_value`; from the second addend on, adds
+  /// an `add` node. Gradients of parameters go to their main grads instead.
   void add_grad(const Node& forward_node, ValueId forward_value, ValueId grad);
 
   /// The fp32 main grad (f64 for f64 weights) of a kParam value: kind kMainGrad, the parameter's
-  /// name; one value however often the parameter is used.
+  /// name; all uses of a parameter share one.
   ValueId main_grad(ValueId param);
 
-  /// Appends a backward node; layer and site are those of `forward_node`. Dtypes and shapes are
-  /// filled in from the values.
+  /// Appends a backward node; layer and site are those of `forward_node`. Dtypes and shapes come
+  /// from the values.
   void add_node(const Node& forward_node, std::string op, std::vector<Attribute> attributes,
                 std::span<const Operand> operands, Phase phase);
 
@@ -61,11 +61,11 @@ class BackwardBuilder {
   std::unordered_map<ValueId, ValueId> main_grads_;
 };
 
-/// Fills `graph.backward` from `graph.forward`, last node first. It starts from every loss, and
-/// from StageGraph::stage_output_grad, a value that it makes if the graph has a stage output;
-/// likewise it sets stage_input_grad. Main grads are always accumulated into (`accumulate` = true);
-/// whoever expands the graph turns the first accumulation of a step into an overwrite. Throws
-/// InternalError naming an op whose result leads to the loss and that has no backward.
+/// Builds `graph.backward` from `graph.forward`, last node first. Starts from every loss, and from
+/// StageGraph::stage_output_grad, a value that it creates if the graph has a stage output; likewise
+/// it sets stage_input_grad. Main grads are always accumulated (`accumulate` = true); the code that
+/// expands the graph turns the first accumulation of a step into an overwrite. Throws InternalError
+/// naming an op whose result leads to the loss and that has no backward.
 void differentiate(StageGraph& graph);
 
 }  // namespace braid

@@ -6,7 +6,7 @@
 namespace braid {
 namespace {
 
-/// Number of operands in front of y.
+/// Number of operands before y.
 size_t num_blocks(const OpSpec& spec, const OperandChecker& operands) {
   static_cast<void>(attributes_of<NoAttributes>(spec));
   operands.require(spec.operands.size() >= 2 && spec.operands.size() <= kMaxBlocks + 1,

@@ -42,7 +42,7 @@ bool is_engine_of(std::string_view engine, std::string_view op) {
          (engine == kNcclCopies && nccl_copies_suffice(op));
 }
 
-/// Rank of an operand that may have any.
+/// Number of dimensions of an operand that may have any number.
 int rank_of(const OpSpec& spec, size_t operand) {
   return operand < spec.operands.size() ? spec.operands[operand].shape.rank() : 0;
 }
@@ -108,7 +108,7 @@ void check_blocks(const OperandChecker& operands, const OperandSpec& block,
                    "one of x and y must hold a block of the other per rank");
 }
 
-/// Any number of dimensions but none.
+/// Any number of dimensions except zero.
 int block_rank(const OpSpec& spec) {
   return std::max(1, rank_of(spec, 0));
 }
@@ -171,7 +171,7 @@ void check_ring_shift(const OpSpec& spec) {
   check_same_type(spec, operands, /*floating=*/false);
 }
 
-/// comm_bytes is what the larger of the operands holds: see OpCost.
+/// comm_bytes is the size of the larger operand: see OpCost.
 OpCost communication_cost(const OpSpec& spec) {
   OpCost cost = operand_bytes(spec);
   cost.comm_bytes = std::max(cost.bytes_read, cost.bytes_written);
@@ -191,7 +191,7 @@ void dual_backward(BackwardBuilder& builder, const Node& node, std::vector<Attri
   builder.add_grad(node, x, dx);
 }
 
-/// Of an op whose dual has its attributes.
+/// For an op whose dual has the same attributes.
 void backward_of_dual(BackwardBuilder& builder, const Node& node) {
   dual_backward(builder, node, node.spec.attributes);
 }
@@ -215,7 +215,8 @@ std::vector<Attribute> reply_attributes(const Node& node) {
   return to_attributes(attributes);
 }
 
-// What leads to the loss is known to the receiver only, so both ends always exchange the gradient.
+// Only the receiver knows whether the value leads to the loss, so both ends always exchange the
+// gradient.
 void send_backward(BackwardBuilder& builder, const Node& node) {
   const ValueId x = node.operands[0];
   const ValueId dx = builder.new_grad(x);
@@ -293,7 +294,8 @@ const OpDefinition kAllGatherOp{
     .check = check_all_gather,
     .cost = communication_cost,
     .backward = backward_of_dual,
-    .recompute = Recompute::kNorms,  // else a gathered norm would be kept where the norm is not
+    .recompute = Recompute::kNorms,  // otherwise a gathered norm would be kept, but the norm itself
+                                     // not
     .communication = Communication{.op = CommOp::kAllGather,
                                    .shape = CommShape::kGather,
                                    .waits_for_all = true,

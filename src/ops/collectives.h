@@ -11,9 +11,9 @@ namespace braid {
 
 /// Communication between the n ranks of a group: Program::groups[group], and in a stage graph
 /// StageGraph::groups[group]. Every rank of the group calls the same op with equal attributes
-/// (`peer` and `channel` apart) and shapes. Members are counted in group order. Sums are computed
+/// (except `peer` and `channel`) and shapes. Members are counted in group order. Sums are computed
 /// in that order in fp32 (f64 for f64) and rounded once: the same bits on every rank. In a group of
-/// one rank each is a copy. x and y have one dtype; what only moves bytes takes any.
+/// one rank every op is a copy. x and y have one dtype; ops that only move bytes accept any dtype.
 ///
 /// Each op is differentiated by its dual: what it does to values, the dual does to gradients in the
 /// opposite direction.
@@ -28,17 +28,17 @@ namespace braid {
 ///   broadcast       x -> y                    the root's x                    reduce
 ///   reduce          x -> y                    sum of all x on the root,       broadcast
 ///                                             zeros on the others
-///   send            x                         (of the recv that it meets)     recv
-///   recv            -> y                      x of the send that it meets     send
+///   send            x                         (of the matching recv)          recv
+///   recv            -> y                      x of the matching send          send
 ///   ring_shift      x -> y                    x of member (i - shift) mod n   ring_shift
 ///                                             on member i                     by -shift
 ///
 /// all_reduce and identity are the pair that Megatron-LM calls "reduce from" and "copy to" the
-/// tensor-parallel region: where y is the same on all ranks, its gradient is complete on each.
-/// What moves the bytes on a device that can choose: "copy" is its copy engines, as braid drives
-/// them, of all_gather, all_to_all, ring_shift, send and recv; "nccl_copy" the same as NCCL drives
-/// them, of all_gather and all_to_all; without the attribute it is kernels. The CPU does the same
-/// either way. Equal on all ranks. Pass comm_engine chooses.
+/// tensor-parallel region: if y is the same on all ranks, its gradient is complete on each.
+/// `engine` selects what moves the bytes on a device that has a choice. "copy": copy engines,
+/// driven by braid, for all_gather, all_to_all, ring_shift, send and recv. "nccl_copy": copy
+/// engines, driven by NCCL, for all_gather and all_to_all. Without the attribute: kernels. The CPU
+/// ignores it. Equal on all ranks. Pass comm_engine chooses it.
 struct EngineAttribute {
   std::string engine;
   void fields(auto&& visit) { visit("engine", engine); }
@@ -54,7 +54,7 @@ struct CollectiveAttributes {
   }
 };
 
-/// broadcast, reduce.
+/// For broadcast and reduce.
 struct RootAttributes {
   int64_t group = 0;
   int64_t root = 0;  ///< a member of the group
@@ -64,8 +64,8 @@ struct RootAttributes {
   }
 };
 
-/// send, recv: messages from one member to another with one channel meet in order. A send ends when
-/// the receiver has the data. The dual uses channel ^ 1.
+/// For send and recv: messages from one member to another with one channel match in order. A send
+/// ends when the receiver has the data. The dual uses channel ^ 1.
 struct MessageAttributes {
   int64_t group = 0;
   int64_t peer = 0;  ///< the member at the other end
@@ -79,7 +79,8 @@ struct MessageAttributes {
   }
 };
 
-/// ring_shift: x of member i goes to member (i + shift) mod n. Any shift, also 0 and negative ones.
+/// For ring_shift: x of member i goes to member (i + shift) mod n. Any shift, also 0 and negative
+/// ones.
 struct RingShiftAttributes {
   int64_t group = 0;
   int64_t shift = 1;
@@ -107,21 +108,21 @@ extern const OpDefinition kRingShiftOp;
 bool copies_suffice(std::string_view op);
 /// Whether NCCL has a collective by copy engines for an op (NCCL 2.28).
 bool nccl_copies_suffice(std::string_view op);
-/// Whether braid's copies are to do it.
+/// Whether the spec requests copy engines driven by braid.
 bool is_by_copy_engine(const OpSpec& spec);
-/// Whether NCCL's copies are to do it.
+/// Whether the spec requests copy engines driven by NCCL.
 bool is_by_nccl_copies(const OpSpec& spec);
-/// Whether copies, of whichever kind, are to do it: then it takes no SM.
+/// Whether the spec requests copy engines of either kind: it then takes no SM.
 bool needs_no_sm(const OpSpec& spec);
-/// The spec of a communication, which copies suffice for, with copy engines to do it.
+/// The spec with copy engines driven by braid; requires `copies_suffice`.
 OpSpec by_copy_engine(OpSpec spec);
-/// The same for what NCCL's copies suffice for.
+/// The spec with copy engines driven by NCCL; requires `nccl_copies_suffice`.
 OpSpec by_nccl_copies(OpSpec spec);
-/// The same without anybody to do it: what it means.
+/// The spec without an engine, for comparing meanings.
 OpSpec by_any_engine(OpSpec spec);
 
-/// Forward nodes of stage graphs; each returns y, an activation named after the site. `group` is a
-/// name, `num_ranks` its number of ranks.
+/// These functions add forward nodes to stage graphs; each returns y, an activation named after the
+/// site. `group` is a name, `num_ranks` its number of ranks.
 ValueId all_reduce(GraphBuilder& builder, ValueId x, std::string_view group, std::string_view site);
 ValueId identity(GraphBuilder& builder, ValueId x, std::string_view group, std::string_view site);
 ValueId all_gather(GraphBuilder& builder, ValueId x, std::string_view group, int64_t num_ranks,
@@ -129,7 +130,7 @@ ValueId all_gather(GraphBuilder& builder, ValueId x, std::string_view group, int
 /// Throws InternalError unless num_ranks divides the first dimension of x.
 ValueId reduce_scatter(GraphBuilder& builder, ValueId x, std::string_view group, int64_t num_ranks,
                        std::string_view site);
-/// The same.
+/// Throws like `reduce_scatter`.
 ValueId all_to_all(GraphBuilder& builder, ValueId x, std::string_view group, int64_t num_ranks,
                    std::string_view site);
 ValueId broadcast(GraphBuilder& builder, ValueId x, std::string_view group, int64_t root,

@@ -30,7 +30,7 @@ void check_finish(const OpSpec& spec) {
   operands.done();
 }
 
-// ---- which queries meet which keys
+// ---- the queries and keys of each step
 
 AttentionStepAttributes step_of(const AttentionAttributes& core, int64_t kv_sequence) {
   return {.heads = core.heads,
@@ -43,9 +43,9 @@ AttentionStepAttributes step_of(const AttentionAttributes& core, int64_t kv_sequ
           .keys = kv_sequence};
 }
 
-/// Step `number` of the ring on rank `index`: it has the kv of the rank `number` places before it.
-/// The first chunk of an earlier rank lies before both own ones and its last behind both; both
-/// chunks of a later rank lie between the own two.
+/// Step `number` of the ring on rank `index`: the rank has the kv of the rank `number` places
+/// before it. The first chunk of an earlier rank lies before both own chunks and its last one after
+/// both; both chunks of a later rank lie between the own two.
 AttentionStepAttributes ring_step(const AttentionAttributes& core, int64_t index, int64_t number) {
   AttentionStepAttributes step = step_of(core, core.sequence);
   const int64_t half = core.sequence / 2;
@@ -61,7 +61,7 @@ AttentionStepAttributes ring_step(const AttentionAttributes& core, int64_t index
   return step;
 }
 
-/// The two chunks of rank `index` against all keys up to their ends.
+/// The two chunks of rank `index` with all keys up to their ends.
 std::vector<AttentionStepAttributes> gathered_steps(const AttentionAttributes& core, int64_t ranks,
                                                     int64_t index) {
   std::vector<AttentionStepAttributes> steps(2, step_of(core, core.sequence * ranks));
@@ -167,7 +167,7 @@ class OuterAttention {
 
 // ---- backward
 
-/// The nodes of the backward of one OuterAttention; communicates as the forward did, again.
+/// The nodes of the backward of one OuterAttention; repeats the communication of the forward.
 class OuterBackward {
  public:
   OuterBackward(BackwardBuilder& builder, const Node& finish, ValueId d_out)
@@ -237,9 +237,9 @@ class OuterBackward {
                    Operand{d_kv, accumulate_access(accumulate_kv)}});
   }
 
-  /// d_kv travels one step behind its kv: a rank adds its own part, made meanwhile, when it comes.
-  /// The own kv are last, so that the last shift, which brings their d_kv home, has a step beside
-  /// it as all others have.
+  /// d_kv travels one step behind its kv: when it arrives, a rank adds its own part, computed
+  /// meanwhile. A rank's own kv come last, so that the last shift, which returns their d_kv, has a
+  /// concurrent step like all others.
   ValueId ring() {
     const ValueId own = pack();
     ValueId kv = own;
@@ -315,7 +315,7 @@ ValueId outer_attention(GraphBuilder& builder, ValueId qkv, const ContextAttenti
                             : OuterAttention(builder, qkv, context, site).build();
 }
 
-/// Heads are exchanged for sequence, and back behind the attention.
+/// Exchanges heads for sequence, and back after the attention.
 ValueId exchanged_attention(GraphBuilder& builder, ValueId qkv, const ContextAttention& context,
                             std::string_view site) {
   const AttentionAttributes& core = context.core;
@@ -359,7 +359,7 @@ const OpDefinition kAttentionFinishOp{
     .check = check_finish,
     .cost = elementwise_cost<0>,
     .backward = finish_backward,
-    .recompute = Recompute::kNone,  // as the steps
+    .recompute = Recompute::kNone,  // like the steps
     .split = kNeverSplit,
 };
 

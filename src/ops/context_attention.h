@@ -7,23 +7,24 @@
 #include "ops/graph.h"
 #include "ops/op.h"
 
-/// Causal attention of a sequence that is split over ranks. Ranks of the outer group hold two
-/// chunks each, of 2 * ranks equal ones: rank r the chunks r and 2 * ranks - 1 - r in this order
-/// (zig-zag), so that all have as many pairs of query and key.
+/// Causal attention of a sequence that is split over ranks. The sequence has 2 * ranks equal
+/// chunks, and each rank of the outer group holds two: rank r holds the chunks r and 2 * ranks - 1
+/// - r in this order (zig-zag), so that all ranks have the same number of pairs of query and key.
 namespace braid {
 
 enum class ContextMethod : uint8_t {
-  kRing,       ///< kv is passed on from rank to rank; two exist at any moment, besides the own
+  kRing,       ///< kv is passed from rank to rank; at most two exist at a time, in addition to the
+               ///< rank's own
   kAllGather,  ///< kv of all ranks is gathered
 };
 
 /// attention_finish: sum f32 [N,W] -> out [N,W], rounded once (f64: both are f64). Its backward is
-/// that of all steps that made the sum: it goes through them and their communication again, so that
-/// no kv is kept.
+/// that of all steps that computed the sum: it repeats them and their communication, so that no kv
+/// is kept.
 struct AttentionFinishAttributes {
   int64_t group = 0;  ///< index into StageGraph::groups
   int64_t ranks = 1;  ///< of the group
-  int64_t index = 0;  ///< this rank's
+  int64_t index = 0;  ///< index of this rank
   bool gathers = false;
   void fields(auto&& visit) {
     visit("group", group);
@@ -44,7 +45,7 @@ struct ContextAttention {
   std::string_view inner_group = "context.inner";
   std::string_view outer_group = "context.outer";
   int64_t inner = 1;
-  int64_t inner_runs = 1;  ///< of consecutive tokens of a sequence, of each inner rank; outer 1
+  int64_t inner_runs = 1;  ///< runs of consecutive tokens of a sequence on each inner rank; outer 1
   int64_t outer = 1;
   int64_t outer_index = 0;
   ContextMethod method = ContextMethod::kRing;

@@ -73,7 +73,7 @@ void check_swap_blocks(const OpSpec& spec) {
   operands.done();
 }
 
-/// Of a permutation: the gradient goes back the same way.
+/// For a permutation: the gradient takes the inverse.
 void permuted_backward(BackwardBuilder& builder, const Node& node,
                        std::vector<Attribute> attributes) {
   const std::optional<ValueId> dy = builder.grad_of(node.operands[1]);

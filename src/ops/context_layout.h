@@ -3,8 +3,8 @@
 #include "ops/graph.h"
 #include "ops/op.h"
 
-/// Moves rows and heads to where attention over context ranks needs them. H query heads, K
-/// key/value heads of D elements.
+/// Ops that rearrange rows and heads for attention over context ranks. H query heads, K key/value
+/// heads of D elements.
 namespace braid {
 
 /// pack_kv: qkv [N,(H+2K)*D] -> kv [N,2*K*D], the last columns of each row.
@@ -12,7 +12,7 @@ namespace braid {
 /// are f64).
 
 /// zigzag_order: x [ranks*B*S,W], blocks as ranks hold them -> y [B*ranks*S,W] in order of
-/// position. `inverse`: back.
+/// position. `inverse`: the opposite direction.
 struct ZigzagOrderAttributes {
   int64_t ranks = 1;
   int64_t sequence = 0;  ///< S, even
@@ -25,8 +25,8 @@ struct ZigzagOrderAttributes {
 };
 
 /// split_heads: x [N,(H+2K)D] -> y [ranks*N,(H+2K)D/ranks]: block r holds the r-th part of the
-/// query heads, of the key heads and of the value heads of all rows. `inverse`: back. kv_heads 0:
-/// rows of query heads only.
+/// query heads, of the key heads and of the value heads of all rows. `inverse`: the opposite
+/// direction. kv_heads 0: rows of query heads only.
 struct SplitHeadsAttributes {
   int64_t ranks = 1;
   int64_t heads = 0;
@@ -61,7 +61,7 @@ extern const OpDefinition kSwapBlocksOp;
 
 ValueId split_heads(GraphBuilder& builder, ValueId x, const SplitHeadsAttributes& attributes,
                     std::string_view site);
-/// x itself where there is nothing to swap.
+/// Returns x itself if there is nothing to swap.
 ValueId swap_blocks(GraphBuilder& builder, ValueId x, const SwapBlocksAttributes& attributes,
                     std::string_view site);
 

@@ -68,7 +68,7 @@ void check_cross_entropy_backward(const OpSpec& spec) {
   operands.done();
 }
 
-/// What the backward of a loss reads.
+/// The values that the backward of a loss reads.
 struct LossValues {
   ValueId logits, labels, loss_scale, lse;
 };
@@ -93,8 +93,8 @@ void cross_entropy_backward(BackwardBuilder& builder, const Node& node) {
                {.vocabulary = attributes_of<CrossEntropyAttributes>(node.spec).vocabulary});
 }
 
-// The gradient does not pass through the statistics: lse and a rank's own logits are all it needs,
-// so nothing is communicated.
+// The gradient does not pass through the statistics: it needs only lse and a rank's own logits, so
+// there is no communication.
 void cross_entropy_merge_backward(BackwardBuilder& builder, const Node& node) {
   const Node& gather = builder.producer_of(node.operands[0]);
   const Node& partial = builder.producer_of(gather.operands[0]);

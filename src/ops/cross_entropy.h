@@ -8,9 +8,9 @@
 namespace braid {
 
 /// cross_entropy: logits [N,V], labels i32 [N], loss_scale f32 [1] -> loss f32 [1], lse f32 [N].
-/// loss = loss_scale * sum over rows of (lse[n] - logits[n,labels[n]]); a label < 0 is ignored (its
+/// loss = loss_scale * sum over rows of (lse[n] - logits[n,labels[n]]). A label < 0 is ignored (its
 /// row adds nothing); a label >= vocabulary is a DeviceError naming it on the CPU, and a NaN loss
-/// on a GPU. Columns >= vocabulary are padding and take no part. The host sets loss_scale to 1 /
+/// on a GPU. Columns >= vocabulary are padding and are ignored. The host sets loss_scale to 1 /
 /// (valid labels of the whole step over all microbatches and ranks), so that plain sums of losses
 /// and gradients are those of the mean over the global batch.
 struct CrossEntropyAttributes {
@@ -18,31 +18,33 @@ struct CrossEntropyAttributes {
   void fields(auto&& visit) { visit("vocabulary", vocabulary); }
 };
 
-/// Columns of logits split over ranks, V of them on this one: column i belongs to token
-/// vocabulary_begin + i, and is padding if that is >= vocabulary. All columns may be.
+/// For logits whose columns are split over ranks, V of them on this one: column i belongs to token
+/// vocabulary_begin + i, and is padding if that is >= vocabulary. All columns of a rank may be
+/// padding.
 ///
-/// cross_entropy_partial: logits [N,V], labels i32 [N] -> stats f32 [N,3]; of a row: the largest
-/// logit (-infinity of none), the sum of exp(logit - largest), the label's logit (0 if its column
-/// is another rank's or the label is ignored). Labels as above. cross_entropy_backward: logits
-/// [N,V], labels i32 [N], loss_scale f32 [1], lse f32 [N] -> d_logits [N,V] = loss_scale * (softmax
-/// - onehot); 0 in ignored rows and in padding columns. lse is over the columns of all ranks.
+/// cross_entropy_partial: logits [N,V], labels i32 [N] -> stats f32 [N,3]. The statistics of a row
+/// are the largest logit (-infinity if there is none), the sum of exp(logit - largest), and the
+/// label's logit (0 if another rank has its column or the label is ignored). Labels as above.
+/// cross_entropy_backward: logits [N,V], labels i32 [N], loss_scale f32 [1], lse f32 [N] ->
+/// d_logits [N,V] = loss_scale * (softmax - onehot); 0 in ignored rows and in padding columns. lse
+/// is over the columns of all ranks.
 struct CrossEntropyShardAttributes {
   int64_t vocabulary = 0;        ///< valid columns of all ranks
-  int64_t vocabulary_begin = 0;  ///< token of the first column here
+  int64_t vocabulary_begin = 0;  ///< token of this rank's first column
   void fields(auto&& visit) {
     visit("vocabulary", vocabulary);
     visit("vocabulary_begin", vocabulary_begin);
   }
 
-  /// Of `columns` columns, those that are not padding: the first ones.
+  /// The number of valid columns among `columns` columns; they come first.
   int64_t valid_columns(int64_t columns) const {
     return std::clamp(vocabulary - vocabulary_begin, int64_t{0}, columns);
   }
 };
 
 /// cross_entropy_merge: stats f32 [R*N,3], labels i32 [N], loss_scale f32 [1] -> loss f32 [1], lse
-/// f32 [N]. `stats` are those of R ranks, one behind the other; loss and lse are those of
-/// cross_entropy over all their columns, up to rounding. No attributes.
+/// f32 [N]. `stats` are those of R ranks, concatenated; loss and lse are those of cross_entropy
+/// over all their columns, up to rounding. No attributes.
 
 extern const OpDefinition kCrossEntropyOp;
 extern const OpDefinition kCrossEntropyPartialOp;
@@ -62,8 +64,8 @@ struct ShardedCrossEntropy {
   ValueId loss_scale;
   ValueId loss;
   CrossEntropyShardAttributes shard;
-  std::string_view group;  ///< whose ranks hold the columns
-  int64_t num_ranks = 1;   ///< of it
+  std::string_view group;  ///< the group whose ranks hold the columns
+  int64_t num_ranks = 1;   ///< of the group
 };
 
 /// The same for logits whose columns are split over a group: every rank gets the loss. Ranks

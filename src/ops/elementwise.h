@@ -5,10 +5,10 @@
 
 namespace braid {
 
-/// add: a, b -> c, equal shapes and dtypes, c = a + b (how autodiff sums the gradients of a value
-/// with several uses). accumulate: x -> y (rw), equal shapes, y f32 (f64 for f64 x); y += x. cast:
-/// x -> y, equal shapes; f32 <-> bf16, f64 <-> f32; round to nearest even. copy: x -> y, equal
-/// shapes and dtypes. fill: -> y; every element = value.
+/// add: a, b -> c, equal shapes and dtypes, c = a + b (autodiff sums the gradients of a value with
+/// several uses with it). accumulate: x -> y (rw), equal shapes, y f32 (f64 for f64 x); y += x.
+/// cast: x -> y, equal shapes; f32 <-> bf16, f64 <-> f32; round to nearest even. copy: x -> y,
+/// equal shapes and dtypes. fill: -> y; every element = value.
 struct FillAttributes {
   double value = 0.0;
   void fields(auto&& visit) { visit("value", value); }

@@ -11,7 +11,7 @@
 namespace braid {
 namespace {
 
-/// A part of a table may lie anywhere, also behind the vocabulary, where it is padding.
+/// A part of a table may begin anywhere, also after the vocabulary, where it is padding.
 void check_vocabulary(const OperandChecker& operands, int64_t vocabulary, int64_t begin) {
   operands.require(vocabulary >= 0 && begin >= 0 && (vocabulary > 0 || begin == 0),
                    "a table that does not begin with token 0 needs the vocabulary of all ranks");
@@ -44,13 +44,13 @@ double size_bytes(const OperandSpec& operand) {
          static_cast<double>(dtype_bytes(operand.dtype));
 }
 
-/// Bytes of `rows` rows of an operand, or of all if it has no more.
+/// Bytes of `rows` rows of an operand, at most those of the whole operand.
 double bytes_of_rows(const OperandSpec& table, int64_t rows) {
   return static_cast<double>(std::min(rows, table.shape[0]) * table.shape[1]) *
          static_cast<double>(dtype_bytes(table.dtype));
 }
 
-// Tables are not read as a whole: one row per token, and the positions of one sequence.
+// Only parts of the tables are read: one row per token, and the positions of one sequence.
 OpCost embedding_cost(const OpSpec& spec) {
   const auto attributes = attributes_of<EmbeddingAttributes>(spec);
   const double out_bytes = size_bytes(spec.operands.back());
@@ -62,8 +62,8 @@ OpCost embedding_cost(const OpSpec& spec) {
   return cost;
 }
 
-// One addition per element of d_out, the last operand but one. An overwritten table is written as a
-// whole; of one that is added to, no more than `rows_touched` rows are read and written.
+// One addition per element of d_out, the second-to-last operand. An overwritten table is written
+// completely; in a table that is added to, at most `rows_touched` rows are read and written.
 OpCost table_wgrad_cost(const OpSpec& spec, int64_t rows_touched) {
   const size_t d_table = spec.operands.size() - 1;
   OpCost cost = operand_bytes(spec);
@@ -141,7 +141,7 @@ void check_position_embedding_wgrad(const OpSpec& spec) {
   operands.done();
 }
 
-/// Of an op whose operand `kTable` has a row per token.
+/// For an op whose operand `kTable` has a row per token.
 template <class Attributes, size_t kTable>
 int64_t known_tokens(const OpSpec& spec) {
   const auto attributes = attributes_of<Attributes>(spec);

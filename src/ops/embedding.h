@@ -8,18 +8,18 @@
 
 namespace braid {
 
-/// embedding: tokens i32 [N], table [V,C], optionally positions [P,C] -> out [N,C].
-/// out[n] = table[tokens[n]] (+ positions[p], p = at.of(n % sequence)). A token outside [0, V) is a
+/// embedding: tokens i32 [N], table [V,C], optionally positions [P,C] -> out [N,C]. out[n] =
+/// table[tokens[n]] (+ positions[p], p = at.of(n % sequence)). A token outside [0, V) is a
 /// DeviceError naming it on the CPU, and a row of NaN on a GPU, which cannot stop inside a graph.
 ///
-/// Split over ranks: the table is rows [vocabulary_begin, + V) of one for tokens [0, vocabulary).
-/// Tokens of other rows give zeros, so that the sum of `out` over the ranks is the embedding; one
-/// rank adds the positions, whose gradient all compute. Tokens outside [0, vocabulary) are what
-/// they are above.
+/// Split over ranks: the table is rows [vocabulary_begin, + V) of a table for tokens [0,
+/// vocabulary). Tokens of other rows give zeros, so that the sum of `out` over the ranks is the
+/// embedding; one rank adds the positions, whose gradient all ranks compute. Tokens outside [0,
+/// vocabulary) are handled as above.
 struct EmbeddingAttributes {
   int64_t sequence = 0;  ///< T; N is a multiple of it
   bool has_positions = false;
-  bool adds_positions = true;    ///< false: positions are there for their gradient only
+  bool adds_positions = true;    ///< false: positions are an operand only for their gradient
   int64_t vocabulary = 0;        ///< tokens of all ranks together; 0: the table is whole
   int64_t vocabulary_begin = 0;  ///< token of the table's first row
   TokenPositions at = {};
@@ -34,9 +34,9 @@ struct EmbeddingAttributes {
 };
 
 /// embedding_wgrad: tokens i32 [N], d_out [N,C] -> d_table f32 [V,C]; rows are summed in ascending
-/// n (deterministic). With `accumulate` the result is added to the gradient, else it overwrites all
-/// of it (rows without a token become 0). The vocabulary is split as above: tokens of other ranks'
-/// rows are skipped.
+/// n (deterministic). With `accumulate` the result is added to the gradient, otherwise it
+/// overwrites the whole gradient (rows without a token become 0). The vocabulary is split as above:
+/// tokens of other ranks' rows are skipped.
 struct EmbeddingWgradAttributes {
   bool accumulate = true;
   int64_t vocabulary = 0;
@@ -48,8 +48,8 @@ struct EmbeddingWgradAttributes {
   }
 };
 
-/// position_embedding_wgrad: d_out [N,C] -> d_positions f32 [P,C]; rows at which no token is get no
-/// gradient. `accumulate` and `at` as above.
+/// position_embedding_wgrad: d_out [N,C] -> d_positions f32 [P,C]; rows at positions without a
+/// token get no gradient. `accumulate` and `at` as above.
 struct PositionEmbeddingWgradAttributes {
   int64_t sequence = 0;
   bool accumulate = true;
@@ -61,7 +61,7 @@ struct PositionEmbeddingWgradAttributes {
   }
 };
 
-/// Which row of an op's table belongs to which token.
+/// The mapping from tokens to rows of an op's table.
 struct TableRows {
   int64_t vocabulary = 0;  ///< known tokens: [0, vocabulary)
   int64_t begin = 0;       ///< token of the table's first row
@@ -72,7 +72,7 @@ struct TableRows {
         begin(vocabulary_begin),
         count(table_rows) {}
 
-  /// No token's row is elsewhere.
+  /// Whether the table has the rows of all tokens.
   bool is_whole() const { return begin == 0 && count >= vocabulary; }
 };
 
@@ -86,7 +86,7 @@ struct EmbeddingOperands {
   std::optional<ValueId> positions = {};
 };
 
-/// `attributes.has_positions` follows from the operands.
+/// Sets `attributes.has_positions` from the operands.
 ValueId embedding(GraphBuilder& builder, const EmbeddingOperands& operands,
                   EmbeddingAttributes attributes, std::string_view site);
 ValueId embedding(GraphBuilder& builder, ValueId tokens, ValueId table,

@@ -16,14 +16,14 @@ using ValueId = Id<struct ValueTag>;
 using NodeId = Id<struct NodeTag>;
 
 enum class ValueKind : uint8_t {
-  kInput,       ///< io: token ids, labels, scalars that the host writes
-  kOutput,      ///< io: what the host reads, for example the loss
+  kInput,       ///< io: token ids, labels, scalars, written by the host
+  kOutput,      ///< io: read by the host, for example the loss
   kParam,       ///< a weight in compute dtype
   kMainGrad,    ///< fp32 gradient accumulator of a weight
   kActivation,  ///< everything else: forward values and gradients with respect to them
 };
 
-/// A tensor in a stage graph. Params and main grads name the parameter; the same parameter used
+/// A tensor in a stage graph. Params and main grads have the parameter's name; a parameter used
 /// twice (tied embeddings) is one value.
 struct Value {
   std::string name;
@@ -43,19 +43,19 @@ struct Node {
   std::string site;
 };
 
-/// The ops of one microbatch of one virtual stage, as this rank runs them: `forward` from the
-/// model, `backward` from autodiff (dgrad and wgrad nodes in the natural order). Activations that
-/// backward nodes read are saved, that is all there is to it: live ranges follow from use.
+/// The ops of one microbatch of one virtual stage on this rank: `forward` from the model,
+/// `backward` from autodiff (dgrad and wgrad nodes in the natural order). Activations that backward
+/// nodes read are saved without further marking: live ranges follow from use.
 struct StageGraph {
   std::vector<Value> values;
   std::vector<Node> forward;
   std::vector<Node> backward;
-  /// Names of the groups of ranks that nodes communicate in ("tensor"); their attribute `group` is
-  /// an index into this. Which ranks these are is known to who expands the graph.
+  /// Names of the groups of ranks in which nodes communicate ("tensor"); their attribute `group` is
+  /// an index into this vector. The code that expands the graph knows the ranks.
   std::vector<std::string> groups;
 
-  /// What comes from the stage before and goes to the one behind, and, of a graph with a backward,
-  /// the gradients that cross in the opposite direction. Activations; nothing at the ends of a
+  /// The values received from the previous stage and sent to the next one, and, in a graph with a
+  /// backward, the gradients in the opposite direction. Activations; unset at the ends of a
   /// pipeline.
   std::optional<ValueId> stage_input;
   std::optional<ValueId> stage_output;
@@ -65,7 +65,7 @@ struct StageGraph {
   const Value& value(ValueId id) const { return values[id.index()]; }
 };
 
-/// A value and what a node does with it.
+/// A value and its access by a node.
 struct Operand {
   ValueId value;
   Access access = Access::kRead;
@@ -80,11 +80,12 @@ class GraphBuilder {
  public:
   explicit GraphBuilder(StageGraph& graph) : graph_(graph) {}
 
-  /// Layer and name prefix of the nodes and values that follow, for example 3 and "layers.3".
+  /// Sets layer and name prefix of later nodes and values, for example 3 and "layers.3".
   void set_scope(int32_t layer, std::string prefix);
 
   ValueId add_value(Value value);
-  /// Value of that full name, made at first use; later uses must agree in dtype, shape and kind.
+  /// The value of that full name, created on first use; later uses must agree in dtype, shape and
+  /// kind.
   ValueId named_value(const Value& value);
   /// A new activation "<prefix>.<name>".
   ValueId add_activation(std::string_view name, DType dtype, const Shape& shape);
@@ -94,8 +95,8 @@ class GraphBuilder {
   /// Index of the group of that name in StageGraph::groups, added at first use.
   int64_t group(std::string_view name);
 
-  /// `site` is the place inside the scope ("attention.qkv"); values that the node writes must exist
-  /// already.
+  /// `site` is the place inside the scope ("attention.qkv"). Values that the node writes must
+  /// already exist.
   void add_node(std::string op, std::vector<Attribute> attributes,
                 std::span<const Operand> operands, std::string_view site);
 

@@ -59,8 +59,8 @@ void check_linear_wgrad(const OpSpec& spec) {
   operands.done();
 }
 
-// All three are products of an [a,b] and a [b,c] matrix; two of operand 0's and 1's three distinct
-// dimensions come with operand 0, the third with operand 1.
+// All three are products of an [a,b] and a [b,c] matrix; operand 0 has two of the three distinct
+// dimensions, and operand 1 the third.
 template <int kThirdAxis>
 OpCost gemm_cost(const OpSpec& spec) {
   OpCost cost = operand_bytes(spec);
@@ -68,7 +68,7 @@ OpCost gemm_cost(const OpSpec& spec) {
   return cost;
 }
 
-// Of dy it reads the slice; where it has the bias gradient, all.
+// Reads the slice of dy; all of dy if it computes the bias gradient.
 OpCost wgrad_cost(const OpSpec& spec) {
   OpCost cost = operand_bytes(spec);
   const OperandSpec& dy = spec.operands[1];
@@ -125,17 +125,17 @@ GemmShape wgrad_shape(const OpSpec& spec) {
           .dtype = spec.operands[0].dtype};
 }
 
-/// Weight, and bias if there is one.
+/// The weight, and the bias if there is one.
 bool is_weight(const OpSpec& spec, size_t operand) {
   return operand > 0 && operand + 1 < spec.operands.size();
 }
 
-/// Features begin where dy is aligned; a piece is not cut again.
+/// Features begin where dy is aligned; a piece is not split again.
 int64_t wgrad_unit(const OpSpec& spec) {
   return attributes_of<LinearWgradAttributes>(spec).features.is_all() ? kAlignedElems : 0;
 }
 
-/// The sums of dy are made once, in the bits of the whole.
+/// Only one piece sums dy, with the bits of the whole.
 void narrow_wgrad(OpSpec& piece, int64_t begin, int64_t end) {
   auto attributes = attributes_of<LinearWgradAttributes>(piece);
   if (attributes.has_bias && begin > 0) {
@@ -146,7 +146,7 @@ void narrow_wgrad(OpSpec& piece, int64_t begin, int64_t end) {
   piece.attributes = to_attributes(attributes);
 }
 
-/// Of linear and linear_dgrad.
+/// For linear and linear_dgrad.
 constexpr SplitTraits kProductSplit{
     .dimension = SplitDimension::kRows, .keeps_bits = false, .is_whole = is_weight};
 /// A piece is rows of dw, each summed over all rows of x as before.

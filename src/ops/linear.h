@@ -8,8 +8,8 @@
 namespace braid {
 
 /// linear: x [N,K], w [M,K], optionally bias [M] -> y [N,M]; y = x w^T + bias. Without `adds_bias`
-/// the bias is left out of y but gets its gradient all the same: where y is summed over ranks, one
-/// of them adds the bias that all hold.
+/// y lacks the bias, which still gets its gradient: if y is summed over ranks, only one of them
+/// adds the bias that all hold.
 struct LinearAttributes {
   bool has_bias = false;
   bool adds_bias = true;
@@ -26,7 +26,7 @@ struct LinearDgradAttributes {
   void fields(auto&& visit) { visit("accumulate", accumulate); }
 };
 
-/// Output features [first, end) of a linear; as made by default: all.
+/// Output features [first, end) of a linear; default: all.
 struct FeatureSlice {
   int64_t first_feature = 0;
   int64_t end_feature = 0;
@@ -38,10 +38,10 @@ struct FeatureSlice {
   friend bool operator==(const FeatureSlice&, const FeatureSlice&) = default;
 };
 
-/// linear_wgrad: x [N,K], dy [N,M] -> dw f32 [M,K] (main grad), optionally db f32 [M].
-/// dw (+)= dy^T x, db (+)= column sums of dy; with `accumulate` they are added to (kReadWrite),
-/// else overwritten (kWrite). With `features`, dw [end - first, K] is these rows of the whole one,
-/// summed over all N as they are there; db is whole all the same: one of the pieces has it.
+/// linear_wgrad: x [N,K], dy [N,M] -> dw f32 [M,K] (main grad), optionally db f32 [M]. dw (+)= dy^T
+/// x, db (+)= column sums of dy; with `accumulate` they are added to (kReadWrite), otherwise
+/// overwritten (kWrite). With `features`, dw [end - first, K] has only these rows of the whole dw,
+/// each summed over all N; db is still whole: one of the pieces has it.
 struct LinearWgradAttributes {
   bool has_bias = false;
   bool accumulate = true;
@@ -68,7 +68,7 @@ ValueId linear(GraphBuilder& builder, const LinearOperands& operands, std::strin
 ValueId linear(GraphBuilder& builder, ValueId x, ValueId weight, std::optional<ValueId> bias,
                std::string_view site);
 
-/// The same, written to a value that exists already.
+/// The same, written to an existing value.
 void linear_into(GraphBuilder& builder, const LinearOperands& operands, ValueId y,
                  std::string_view site);
 

@@ -36,7 +36,7 @@ void check_linear_dgrad_swiglu_backward(const OpSpec& spec) {
   operands.done();
 }
 
-// All arithmetic of the two; only the operands cross memory.
+// The arithmetic of both ops; only the operands cross memory.
 OpCost fused_cost(const OpSpec& spec) {
   const ProductAndActivation parts = unfused(spec);
   OpCost cost = operand_bytes(spec);

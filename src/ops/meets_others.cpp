@@ -19,7 +19,8 @@ bool meets_others(const Program& program, const Task& task) {
 }
 
 std::vector<bool> tasks_that_meet_others(const Program& program) {
-  std::vector<std::optional<bool>> known(program.specs.size());  // few, and perhaps a million tasks
+  std::vector<std::optional<bool>> known(program.specs.size());  // few specs, perhaps a million
+                                                                 // tasks
   std::vector<bool> meets(program.tasks.size());
   for (size_t i = 0; i < program.tasks.size(); ++i) {
     std::optional<bool>& of_spec = known[program.tasks[i].spec.index()];

@@ -9,7 +9,7 @@ namespace braid {
 /// Whether the task communicates with other ranks, and so can wait for them.
 bool meets_others(const Program& program, const Task& task);
 
-/// By task, of the whole program.
+/// `meets_others` for each task of the program.
 std::vector<bool> tasks_that_meet_others(const Program& program);
 
 }  // namespace braid

@@ -64,7 +64,7 @@ void check_backward(const OpSpec& spec) {
   operands.done();
 }
 
-/// Operand positions of a forward node; what the op does not have is 0.
+/// Operand indices of a forward node; 0 for operands that the op lacks.
 struct Positions {
   size_t residual, weight, bias, sum, y, mean, rstd;
 };
@@ -85,7 +85,7 @@ void backward(BackwardBuilder& builder, const Node& node) {
   const std::optional<ValueId> dy = builder.grad_of(node.operands[kAt.y]);
   const std::optional<ValueId> d_sum =
       kAdds ? builder.grad_of(node.operands[kAt.sum]) : std::nullopt;
-  std::optional<ValueId> dx = d_sum;  // all there is if nothing uses the normed value
+  std::optional<ValueId> dx = d_sum;  // the whole gradient if the normed value is unused
   if (dy) {
     dx = builder.new_grad(x);
     std::vector<Operand> operands{{kAdds ? node.operands[kAt.sum] : x},
@@ -127,7 +127,7 @@ ValueId add_statistic(GraphBuilder& builder, ValueId x, std::string_view site,
                                 {like.shape[0]});
 }
 
-// The add_ forms norm their rounded sum, so the plain norm of a kept sum gives the same bits.
+// The add_ forms normalize their rounded sum, so the plain norm of a kept sum gives the same bits.
 constexpr std::array<size_t, 4> kRmsnormOfSum = {3, 2, 4, 5};          // sum, w -> y, rstd
 constexpr std::array<size_t, 6> kLayernormOfSum = {4, 2, 3, 5, 6, 7};  // sum, w, b -> y, mean, rstd
 

@@ -13,16 +13,14 @@ struct NormAttributes {
 
 /// rmsnorm: x [N,C], w [C] -> y [N,C], rstd f32 [N]. y = x * rstd * w, rstd = 1 / sqrt(mean(x^2) +
 /// epsilon). add_rmsnorm: x [N,C], residual [N,C], w [C] -> sum [N,C], y [N,C], rstd f32 [N]. sum =
-/// x + residual (rounded to its dtype),
-///   y = rmsnorm(sum).
-/// layernorm: x [N,C], w [C], b [C] -> y [N,C], mean f32 [N], rstd f32 [N].
-/// add_layernorm: x, residual, w, b -> sum, y, mean, rstd.
+/// x + residual (rounded to its dtype), y = rmsnorm(sum). layernorm: x [N,C], w [C], b [C] -> y
+/// [N,C], mean f32 [N], rstd f32 [N]. add_layernorm: x, residual, w, b -> sum, y, mean, rstd.
 ///
 /// rmsnorm_backward: x [N,C], w [C], rstd f32 [N], dy [N,C], optionally d_sum [N,C] -> dx [N,C], dw
 /// f32 [C]. layernorm_backward: x, w, mean, rstd, dy, optionally d_sum -> dx, dw f32 [C], db f32
 /// [C]. For the add_ forms x is the sum, and dx = d_sum + gradient through the norm is the gradient
-/// of both addends. With `accumulate`, dw and db are added to (kReadWrite), else overwritten.
-/// Column sums run over rows in an order that depends on the shape only.
+/// of both addends. With `accumulate`, dw and db are added to (kReadWrite), otherwise overwritten.
+/// Column sums run over rows in an order that depends only on the shape.
 struct NormBackwardAttributes {
   bool has_d_sum = false;
   bool accumulate = true;

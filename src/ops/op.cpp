@@ -84,7 +84,7 @@ constexpr std::array kOps = {
     &kUndefineOp,
 };
 
-/// Places of ops by a hash of their names. Checked and built on first use.
+/// Indices of ops by a hash of their names. Checked and built on first use.
 class Registry {
  public:
   Registry() {
@@ -121,7 +121,7 @@ class Registry {
   static constexpr size_t kNumSlots = 256;
   static_assert(kOps.size() < kNumSlots / 2);
 
-  /// Length and three characters tell most names apart.
+  /// Length and three characters distinguish most names.
   static size_t slot_of(std::string_view name) {
     if (name.empty()) {
       return 0;

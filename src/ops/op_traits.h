@@ -7,26 +7,26 @@
 #include "base/dtype.h"
 #include "ir/op_spec.h"
 
-/// What an op says about itself besides its operands, so that passes, cost models and reports ask
-/// the op instead of comparing names.
+/// Traits of an op, so that passes, cost models and reports query the op instead of comparing
+/// names.
 namespace braid {
 
-/// What bounds an op, hence how its time follows from its shape.
+/// The resource that limits an op, which determines how its time depends on its shape.
 enum class OpFamily : uint8_t {
-  kGemm,         ///< one matrix product, also with an activation function behind it
+  kGemm,         ///< one matrix product, possibly followed by an activation function
   kAttention,    ///< fused attention and its backward
-  kMemoryBound,  ///< everything else that computes or copies on the device
+  kMemoryBound,  ///< all other ops that compute or copy on the device
   kHostCopy,     ///< between device and host memory
-  kNothing,      ///< keeps a place in the order, and takes no time
+  kNothing,      ///< only keeps a place in the order; takes no time
   kCommunication,
 };
 
 inline constexpr size_t kNumOpFamilies = 6;
 
-/// What kind of work an op is for a reader, and in a layer.
+/// The kind of an op for people, also within a layer.
 enum class OpKind : uint8_t {
   kProduct,
-  kAttention,  ///< all of it, the rounding behind attention over ranks included
+  kAttention,  ///< all of it, including the rounding after attention over ranks
   kNorm,
   kElementwise,
   kEmbeddingAndLoss,
@@ -39,18 +39,18 @@ enum class OpKind : uint8_t {
 /// "copies", "communication".
 std::string_view op_kind_name(OpKind kind);
 
-/// What passes look for that rewrite one place of a step.
+/// The role by which passes find an op that they rewrite.
 enum class OpRole : uint8_t {
   kNone,
   kProduct,       ///< x, w, ... -> y; y = x w^T, the rows of w are the features of y
   kProductDgrad,  ///< dy, w -> dx of the same product
   kProductWgrad,  ///< x, dy -> dw of the same product
   kTableWgrad,    ///< of rows that were looked up
-  kGradientNorm,  ///< of one range of gradients
-  kRotary,        ///< turns packed qkv rows by their positions
-  kAttention,     ///< of whole sequences, forward
-  kPackKv,        ///< makes what context ranks send each other
-  kSplitHeads,    ///< cuts rows into blocks of heads, or joins them
+  kGradientNorm,  ///< for one range of gradients
+  kRotary,        ///< rotates packed qkv rows by their positions
+  kAttention,     ///< forward over whole sequences
+  kPackKv,        ///< packs the data that context ranks exchange
+  kSplitHeads,    ///< splits rows into blocks of heads, or joins them
   kSwapBlocks,
 };
 
@@ -69,7 +69,8 @@ struct GemmShape {
 struct AttentionShape {
   int64_t sequences = 0;
   int64_t sequence = 0;  ///< keys that a query may see
-  int64_t queries = 0;   ///< per sequence; `sequence`, but for a step over a part of the pairs
+  int64_t queries = 0;   ///< per sequence; differs from `sequence` only for a step over a part of
+                         ///< the pairs
   int64_t heads = 0;
   int64_t kv_heads = 0;
   int64_t head_size = 0;
@@ -79,35 +80,35 @@ struct AttentionShape {
 
 enum class HostCopy : uint8_t { kToDevice, kToHost };
 
-/// What a task may be cut along.
+/// The dimension along which a task may be split.
 enum class SplitDimension : uint8_t {
-  kUndeclared,  ///< refused by validate_op
+  kUndeclared,  ///< rejected by validate_op
   kNever,
   kRows,
   kFeatures,
 };
 
-/// How an op may be cut into tasks that have its meaning together, in any order. A piece is a run
+/// How an op may be split into tasks that together have its meaning, in any order. A piece is a run
 /// of leading rows of one operand; the others have as many, or an equal share of them.
 struct SplitTraits {
   SplitDimension dimension = SplitDimension::kUndeclared;
-  /// A piece has the bits of the whole. Not of products and attention, whose libraries choose a
-  /// kernel by the size: f32 blocks of rows of OpenBLAS, for example.
+  /// A piece is bitwise equal to that part of the whole. Not for products and attention, whose
+  /// libraries choose a kernel by the size: for example OpenBLAS with f32 blocks of rows.
   bool keeps_bits = true;
-  size_t counted = 0;  ///< the operand whose leading dimension is cut
-  /// Whether each piece has all of that operand; null: of none.
+  size_t counted = 0;  ///< the operand whose leading dimension is split
+  /// Whether each piece has all of that operand; null: no operand.
   bool (*is_whole)(const OpSpec& spec, size_t operand) = nullptr;
-  /// Pieces begin at multiples of this; 0: this spec cannot be cut. Null: 1.
+  /// Pieces begin at multiples of this; 0: this spec cannot be split. Null: 1.
   int64_t (*unit)(const OpSpec& spec) = nullptr;
-  /// Gives a piece, whose shapes are cut already, the attributes and the last operands of
-  /// [begin, end). Null: they are those of the whole.
+  /// Sets the attributes and the last operands of a piece [begin, end) whose shapes are already
+  /// split. Null: they are those of the whole.
   void (*narrow)(OpSpec& piece, int64_t begin, int64_t end) = nullptr;
 };
 
 inline constexpr SplitTraits kNeverSplit{.dimension = SplitDimension::kNever};
 inline constexpr SplitTraits kSplitByRows{.dimension = SplitDimension::kRows};
 
-/// By rows; operands [first, end), such as weights, go to every piece as they are.
+/// By rows; every piece has the whole operands [first, end), such as weights.
 template <size_t kFirst, size_t kEnd>
 constexpr SplitTraits rows_but_operands() {
   return {.dimension = SplitDimension::kRows, .is_whole = [](const OpSpec&, size_t operand) {
@@ -115,20 +116,20 @@ constexpr SplitTraits rows_but_operands() {
           }};
 }
 
-/// Operands of a piece begin at multiples of as many elements: 16 of one byte are the 16 bytes that
-/// kernels ask of pointers.
+/// Operands of a piece begin at multiples of this many elements: for 1-byte elements, this is the
+/// 16-byte alignment that kernels require.
 inline constexpr int64_t kAlignedElems = 16;
 
-/// How the values that an op leaves follow from those that it reads.
+/// How the output values of an op depend on its inputs.
 enum class ValueRule : uint8_t {
-  kComputed,  ///< from all operands that it reads, and from its attributes
+  kComputed,  ///< on all operands that it reads, and on its attributes
   kMoved,     ///< x -> y: y has the values of x
-  kByRow,     ///< each row of the last operand from that row of the others and nothing else, the
-              ///< same bits wherever the row is
-  kOfParts,   ///< those of the two ops that it stands for (linear_swiglu.h)
+  kByRow,     ///< each row of the last operand depends only on that row of the others, with the
+              ///< same bits at any position
+  kOfParts,   ///< those of the two ops that it replaces (linear_swiglu.h)
 };
 
-/// What ranks do together; meanings in ops/collectives.h.
+/// The kinds of communication; meanings in ops/collectives.h.
 enum class CommOp : uint8_t {
   kAllReduce,
   kAllGather,
@@ -143,27 +144,28 @@ enum class CommOp : uint8_t {
 
 inline constexpr size_t kNumCommOps = 9;
 
-/// x and y of one rank in a group of n.
+/// Sizes of x and y of one rank in a group of n.
 enum class CommShape : uint8_t {
-  kSame,     ///< as many elements in both
-  kGather,   ///< y is n blocks like x
-  kScatter,  ///< x is n blocks like y
-  kBlocks,   ///< as many in both, n blocks
+  kSame,     ///< equal sizes
+  kGather,   ///< y consists of n blocks like x
+  kScatter,  ///< x consists of n blocks like y
+  kBlocks,   ///< equal sizes, n blocks each
   kMessage,  ///< one of the two: the other end has the other
 };
 
-/// Which engines besides multiprocessors can do all of a communication: what adds needs those.
+/// The engines, besides multiprocessors, that can do a whole communication. Ops that add need
+/// multiprocessors.
 enum class CommCopies : uint8_t {
   kNone,
-  kCopyEngine,       ///< as braid drives copy engines
-  kCopyEngineOrNccl  ///< also as NCCL 2.28 drives them
+  kCopyEngine,       ///< copy engines driven by braid
+  kCopyEngineOrNccl  ///< also copy engines driven by NCCL 2.28
 };
 
 struct Communication {
   CommOp op = CommOp::kAllReduce;
   CommShape shape = CommShape::kSame;
   bool sums = false;
-  /// No rank's call ends before every rank's has begun.
+  /// No rank's call ends before every rank's call has begun.
   bool waits_for_all = false;
   CommCopies copies = CommCopies::kNone;
 

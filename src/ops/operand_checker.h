@@ -8,22 +8,22 @@
 
 namespace braid {
 
-/// Checks the operands of a spec one after the other, in the order in which the op declares them.
-/// Every call throws InternalError naming op, operand, found and expected.
+/// Checks the operands of a spec one after the other, in the order of the op's declaration. Every
+/// call throws InternalError naming op, operand, found and expected.
 class OperandChecker {
  public:
   explicit OperandChecker(const OpSpec& spec) : spec_(spec) {}
 
-  /// The next operand, whose shape decides the others': only rank and access are checked.
+  /// The next operand, whose shape determines the others': only rank and access are checked.
   const OperandSpec& next(std::string_view name, Access access, int rank);
 
-  /// The same, and its dtype is a floating-point one.
+  /// The same; its dtype must be a floating-point one.
   const OperandSpec& next_floating(std::string_view name, Access access, int rank);
 
-  /// The next operand must be just this.
+  /// The next operand must be exactly this.
   void expect(std::string_view name, Access access, DType dtype, const Shape& shape);
 
-  /// No operand may be left.
+  /// All operands must have been checked.
   void done() const;
 
   void require(bool condition, std::string_view rule) const;
@@ -35,11 +35,11 @@ class OperandChecker {
   size_t position_ = 0;
 };
 
-/// Dtype of statistics, main grads and optimizer state beside data of `dtype`: f64 for f64, else
+/// Dtype of statistics, main grads and optimizer state for data of `dtype`: f64 for f64, otherwise
 /// f32.
 DType accumulator_dtype(DType dtype);
 
-/// Bytes that the spec's operands are read and written with, each once.
+/// Bytes of the spec's operands, read and written once each.
 OpCost operand_bytes(const OpSpec& spec);
 
 /// Elements of one operand.

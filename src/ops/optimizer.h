@@ -5,11 +5,11 @@
 namespace braid {
 
 /// squared_norm: x [n] (floating point) -> partial f64 [1]; sum of squares, summed in blocks whose
-/// order depends on n only. sum: x f64 [n] -> total f64 [1], in ascending order. clip_scale:
-/// partials f64 [k] -> grad_norm f32 [1], scale f32 [1]. grad_norm = sqrt(sum of partials);
-///   scale = min(1, max_norm / (grad_norm + 1e-6)), as torch.nn.utils.clip_grad_norm_; 1 if
-///   max_norm is 0. If grad_norm is not finite, scale is 0 and grad_norm tells (the trainer counts
-///   the step as skipped).
+/// order depends only on n. sum: x f64 [n] -> total f64 [1], in ascending order. clip_scale:
+/// partials f64 [k] -> grad_norm f32 [1], scale f32 [1]. grad_norm = sqrt(sum of partials); scale =
+/// min(1, max_norm / (grad_norm + 1e-6)), as torch.nn.utils.clip_grad_norm_; 1 if max_norm is 0. If
+/// grad_norm is not finite, scale is 0, and the trainer counts the step as skipped because of
+/// grad_norm.
 struct ClipScaleAttributes {
   double max_norm = 0.0;
   void fields(auto&& visit) { visit("max_norm", max_norm); }
@@ -23,8 +23,8 @@ struct ClipScaleAttributes {
 ///   weight -= lr * weight_decay * weight;  weight -= lr * (exp_avg / c1) / (sqrt(exp_avg_sq / c2)
 ///   + epsilon)
 /// where c1, c2 are scalars[1], scalars[2]. If scale is 0 (a skipped step) weight and state keep
-/// their values; param is written all the same.
-/// Source: Loshchilov and Hutter, Decoupled weight decay regularization, 2019, algorithm 2.
+/// their values; param is still written. Source: Loshchilov and Hutter, Decoupled weight decay
+/// regularization, 2019, algorithm 2.
 struct AdamwAttributes {
   double beta1 = 0.9;
   double beta2 = 0.95;

@@ -4,9 +4,9 @@
 
 namespace braid {
 
-/// Positions of the tokens of a sequence, or of a rank's part of it: two runs of consecutive ones,
-/// the first `split` tokens from `first_begin`, the others from `second_begin`. As made by default:
-/// token t is at position t.
+/// Positions of the tokens of a sequence, or of a rank's part of it: two runs of consecutive
+/// positions, for the first `split` tokens from `first_begin`, for the others from `second_begin`.
+/// Default: token t is at position t.
 struct TokenPositions {
   int64_t first_begin = 0;
   int64_t second_begin = 0;
@@ -21,7 +21,7 @@ struct TokenPositions {
     const int64_t second_end = tokens > split ? of(tokens - 1) + 1 : 0;
     return first_end > second_end ? first_end : second_end;
   }
-  /// Of `tokens` tokens; the runs must not overlap.
+  /// Whether they are valid positions of `tokens` tokens; the runs must not overlap.
   bool fits(int64_t tokens) const {
     const int64_t count = tokens - split;
     return first_begin >= 0 && second_begin >= 0 && split >= 0 && split <= tokens &&
@@ -29,7 +29,7 @@ struct TokenPositions {
             second_begin + count <= first_begin);
   }
 
-  /// Of the tokens [begin, begin + count).
+  /// The positions of the tokens [begin, begin + count).
   TokenPositions part(int64_t begin, int64_t count) const {
     const int64_t in_first = split <= begin ? 0 : split - begin < count ? split - begin : count;
     return {.first_begin = in_first > 0 ? of(begin) : 0,

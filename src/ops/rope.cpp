@@ -42,7 +42,7 @@ void rope_backward(BackwardBuilder& builder, const Node& node) {
   builder.add_grad(node, qkv, d_qkv);
 }
 
-/// Rows of whole sequences, or of a single one, where each row can be anywhere.
+/// Rows of whole sequences; for a single sequence 1, since its rows are independent.
 int64_t rows_together(const OpSpec& spec) {
   const int64_t sequence = attributes_of<RopeAttributes>(spec).sequence;
   return sequence == spec.operands[0].shape[0] ? 1 : sequence;
@@ -50,7 +50,7 @@ int64_t rows_together(const OpSpec& spec) {
 
 void narrow(OpSpec& piece, int64_t begin, int64_t end) {
   auto attributes = attributes_of<RopeAttributes>(piece);
-  if (attributes.sequence > end - begin) {  // a part of the only one
+  if (attributes.sequence > end - begin) {  // a part of the only sequence
     attributes.sequence = end - begin;
     attributes.positions = attributes.positions.part(begin, end - begin);
     piece.attributes = to_attributes(attributes);

@@ -9,8 +9,8 @@ namespace braid {
 /// rope: qkv [N,(H+2K)*D] -> out of the same shape. A row holds H query heads, then K key heads,
 /// then K value heads of D elements. Query and key heads are rotated, value heads copied. Row n is
 /// at position p = positions.of(n % sequence). Pairs are (i, i + D/2), as in Hugging Face's Llama:
-/// angle p * theta^(-2i/D). `inverse` rotates backwards, which is the backward. Source: Su et al.,
-/// RoFormer, 2021.
+/// angle p * theta^(-2i/D). `inverse` rotates by the negative angle, which is the backward. Source:
+/// Su et al., RoFormer, 2021.
 struct RopeAttributes {
   int64_t heads = 0;
   int64_t kv_heads = 0;

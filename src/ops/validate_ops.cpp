@@ -9,7 +9,7 @@
 namespace braid {
 namespace {
 
-/// Checks one op, naming it in what it throws.
+/// Checks one op, and names it in errors.
 class OpValidator {
  public:
   explicit OpValidator(const OpDefinition& op) : op_(op) {}
@@ -32,7 +32,7 @@ class OpValidator {
     check(condition, "op {}: {} {}", op_.name, field, fault);
   }
 
-  /// The field is there where it is asked for, and only there.
+  /// The field must be present exactly if it is required.
   void need_just_if(bool is_wanted, bool is_there, std::string_view field) const {
     need(is_there || !is_wanted, field, "is missing");
     need(is_wanted || !is_there, field, "contradicts its family or class");

@@ -6,11 +6,11 @@ namespace braid {
 
 // The files of src/report/assets, compiled in by embed_assets.cmake.
 
-/// page.html, in which {{name}} stands for a part.
+/// page.html, in which {{name}} is a placeholder.
 std::string_view report_page();
 /// style.css
 std::string_view report_style();
-/// All scripts, one after the other.
+/// All scripts, concatenated.
 std::string_view report_script();
 
 }  // namespace braid

@@ -63,7 +63,7 @@ struct Point {
   int64_t total() const { return std::accumulate(live.begin(), live.end(), int64_t{0}); }
 };
 
-/// What is live after all changes of each moment.
+/// The live bytes after all changes at each time.
 std::vector<Point> points_of(const std::vector<Change>& changes) {
   std::vector<Point> points = {{}};
   for (const Change& change : changes) {
@@ -75,7 +75,7 @@ std::vector<Point> points_of(const std::vector<Change>& changes) {
   return points;
 }
 
-/// One point for each of `num_bins` equal parts of the time: the one with most live bytes.
+/// One point for each of `num_bins` equal parts of the time: the one with the most live bytes.
 std::vector<Point> thin_out(const std::vector<Point>& points, size_t num_bins) {
   if (points.size() <= num_bins) {
     return points;

@@ -59,7 +59,7 @@ Record parse_record(std::string_view line) {
   return record;
 }
 
-/// Calls visit(line, record) for each line, "\n" included, except for a torn last one.
+/// Calls visit(line, record) for each line, "\n" included, except an incomplete last line.
 template <class Visit>
 void visit_lines(const std::string& path, Visit&& visit) {
   const std::string text = read_text_file(path, kMaxFileBytes);
@@ -92,7 +92,7 @@ void add_record(const Record& record, Metrics& metrics) {
 }
 
 bool exists(const std::string& path) {
-  std::error_code error;  // a path that cannot be looked at: reading it says why
+  std::error_code error;  // if the path cannot be examined, reading it says why
   return std::filesystem::exists(path, error) || error;
 }
 

@@ -8,26 +8,26 @@
 
 namespace braid {
 
-/// What a run measured, in the order in which it was measured.
+/// The measurements of a run, in order.
 struct Metrics {
   std::vector<StepRecord> steps;
   std::vector<EvalRecord> evaluations;
 };
 
 /// One line of metrics.jsonl, "\n" included: an object with the members of the record under their
-/// names; the loss of an evaluation is "valid_loss". Numbers are read back as the same bits; JSON
-/// has no infinities and NaNs, so these become null.
+/// names; the loss of an evaluation is "valid_loss". Numbers are read back bit for bit; infinities
+/// and NaNs, which JSON lacks, become null.
 std::string metrics_line(const StepRecord& record);
 std::string metrics_line(const EvalRecord& record);
 
-/// Reads lines of `metrics_line`; null is NaN. Members that are not known are ignored, so that a
-/// newer file can be read. The last line is left out if it is torn (no "\n", or no object), as a
-/// killed process leaves it. No file: no records. Throws DataError naming file and line.
+/// Reads lines of `metrics_line`; null is NaN. Ignores unknown members, so that it can read newer
+/// files. Skips the last line if it is incomplete (no "\n", or not an object), as after a killed
+/// process. A missing file has no records. Throws DataError naming file and line.
 Metrics read_metrics(const std::string& path);
 
 /// Prepares the file for a process that continues with step `first_step`: atomically replaces it by
-/// its lines of earlier steps, as they are (by an empty file if `first_step` is 1, which starts
-/// from scratch), and returns these. Throws DataError if it cannot be read or written.
+/// its lines of earlier steps, unchanged (by an empty file if `first_step` is 1, a start from
+/// scratch), and returns their records. Throws DataError if it cannot be read or written.
 Metrics keep_metrics_before(const std::string& path, int64_t first_step);
 
 }  // namespace braid

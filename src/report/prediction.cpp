@@ -43,7 +43,7 @@ std::string line(const Pair& pair, double step_ns) {
                      step_ns > 0 ? fmt::format("{:+.1f}%", 100.0 * pair.error_ns() / step_ns) : "");
 }
 
-/// Exposed communication of the kinds, or phases, that either has.
+/// Exposed communication by kind or phase, for those that occur in either step.
 template <size_t kCount, class NameOf>
 void add_parts(const std::array<CommunicationSummary, kCount>& measured,
                const std::array<CommunicationSummary, kCount>& predicted, NameOf&& name_of,

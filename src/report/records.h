@@ -4,7 +4,7 @@
 
 namespace braid {
 
-/// What is known of one finished step.
+/// The record of a finished step.
 struct StepRecord {
   int64_t step = 0;  ///< from 1
   double loss = 0;   ///< mean over the global batch, nats per token
@@ -19,7 +19,7 @@ struct StepRecord {
   int64_t nan_steps = 0;      ///< since the start of the run
 };
 
-/// A held-out loss, measured with the weights after `step` (0: before the first).
+/// A held-out loss, measured with the weights after `step` (0: before the first step).
 struct EvalRecord {
   int64_t step = 0;
   double loss = 0;  ///< nats per token

@@ -20,7 +20,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// Six digits are more than a plot shows, and keep the page of a long run small.
+/// Six digits are enough for a plot, and keep the page of a long run small.
 Json rounded(double value) {
   if (!std::isfinite(value)) {
     return nullptr;
@@ -157,7 +157,7 @@ Json op_json(const OpTime& time) {
           {"least_ns", rounded(time.least_ns)}};
 }
 
-/// What ran at one side of a gap.
+/// The name of the task at one side of a gap.
 Json task_name(const RankTimeline& rank, uint32_t task) {
   return task < rank.tasks.size() ? rank.names[rank.tasks[task].name] : "work of no task";
 }
@@ -256,11 +256,11 @@ void set_metrics(Json& data, const Metrics& metrics) {
 
 std::string script_json(const Json& json) {
   const std::string text = json.dump(-1, ' ', false, Json::error_handler_t::replace);
-  return replace_all(text, '<', "\\u003c");  // in JSON it stands only inside strings
+  return replace_all(text, '<', "\\u003c");  // "<" occurs only inside strings in JSON
 }
 
 std::string escape_html(const std::string& text) {
-  std::string escaped = replace_all(text, '&', "&amp;");  // first: the others add some
+  std::string escaped = replace_all(text, '&', "&amp;");  // first, because the others add some
   escaped = replace_all(escaped, '<', "&lt;");
   escaped = replace_all(escaped, '>', "&gt;");
   return replace_all(escaped, '"', "&quot;");

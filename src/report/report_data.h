@@ -8,14 +8,14 @@
 
 namespace braid {
 
-/// All of a report but the timeline, as JSON for a script inside an HTML page ("<" is escaped).
-/// Series are columns; a number that is not finite is null; times are in the unit of their name.
+/// All of a report except the timeline, as JSON for a script inside an HTML page ("<" is escaped).
+/// Series are columns; a number that is not finite is null; names of times contain their unit.
 ///
 ///   {"title": "...", "model": "...", "config": "...", "unigram_entropy": 6.9,
 ///    "steps": {"step": [1], "loss": [9.2], ...}, "evaluations": {"step": [0], "loss": [9.3]},
 ///    "passes": [{"name", "ms", "skipped", "changed", "num_changes", "summary"}],
-///    "trace_remark": "..." (only where run_file.h took the traced step from an earlier process),
-///    "simulation": null or what simulation_json prints,
+///    "trace_remark": "..." (only if run_file.h took the traced step from an earlier process),
+///    "simulation": null or the output of simulation_json,
 ///    "memory": {"rank", "persistent_bytes", "step_bytes", "max_live_bytes",
 ///               "classes": [{"name", "persistent_bytes", "step_bytes"}]},
 ///    "memory_over_time": [{"rank", "high_bytes", "persistent_bytes", "step_bytes",
@@ -33,13 +33,13 @@ namespace braid {
 ///                                      "before"}]}}],
 ///    "traced_steps": (traced_steps.h), "prediction": (prediction.h, if requested)}
 ///
-/// `after` and `before` are names of tasks, or null at the start and the end of the step.
-/// `memory.classes` of the step are those of the program with the largest step arena, at its peak;
-/// `by_group` and `communication`, which sums them over the ranks, have the kinds that communicate.
-/// Columns of `memory_over_time` are in a form of packed_column.h.
+/// `after` and `before` are names of tasks, or null at the start and the end of the step. The step
+/// bytes of `memory.classes` are those of the program with the largest step arena, at its peak.
+/// `by_group`, and `communication`, which is its sum over the ranks, contain the kinds that
+/// communicate. Columns of `memory_over_time` are in a form of packed_column.h.
 std::string report_data_json(const ReportInput& input);
 
-/// Replaces "steps" and "evaluations" of such data.
+/// Replaces "steps" and "evaluations" of a report's data.
 void set_metrics(nlohmann::ordered_json& data, const Metrics& metrics);
 
 /// JSON text that is safe inside <script>. Bytes that are not UTF-8 become U+FFFD.

@@ -15,7 +15,7 @@
 namespace braid {
 namespace {
 
-/// Replaces each {{name}} by its part. What a part holds is not looked at.
+/// Replaces each {{name}} by its part, without looking inside the part.
 std::string fill_page(std::string_view page,
                       const std::unordered_map<std::string_view, std::string>& parts) {
   std::string html;

@@ -50,13 +50,13 @@ std::string folder_name(const std::string& path) {
   return (whole.has_filename() ? whole : whole.parent_path()).filename().string();
 }
 
-/// What the data call the run.
+/// The title of the run in the data.
 std::string title_in(const Json& data) {
   const auto title = data.find("title");
   return title != data.end() && title->is_string() ? title->get<std::string>() : "";
 }
 
-/// The parts of the data that a traced step gives.
+/// The parts of the data that come from a traced step.
 constexpr const char* kTracedParts[] = {"memory_over_time", "communication", "ranks",
                                         "traced_steps"};
 
@@ -65,7 +65,7 @@ bool has_traced_step(const Json& run) {
   return ranks != run["timeline"].end() && !ranks->empty();
 }
 
-/// Null if there is none that can be read.
+/// The earlier report; null if there is no readable one.
 Json earlier_report(const std::string& path) {
   try {
     Json json = parse_file(path);

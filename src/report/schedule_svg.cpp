@@ -11,14 +11,14 @@ namespace {
 
 using Slots = std::vector<std::vector<JobSlot>>;
 
-// Pixels.
-constexpr double kLeft = 64;  // names of ranks
+// Sizes in pixels.
+constexpr double kLeft = 64;  // for names of ranks
 constexpr double kTop = 8;
 constexpr double kRowHeight = 24;
 constexpr double kBoxHeight = 20;
-constexpr double kJobWidth = 26;  // of a job of mean duration
+constexpr double kJobWidth = 26;  // for a job of mean duration
 constexpr double kMaxWidth = 1600;
-constexpr double kGap = 40;  // in place of what is left out
+constexpr double kGap = 40;  // in place of the part left out
 constexpr double kDigitWidth = 7;
 constexpr double kLegendHeight = 40;
 constexpr size_t kMaxRows = 33;
@@ -43,7 +43,7 @@ constexpr std::string_view kStyle =
     ".schedule .pale{fill:var(--text,#1c2128)}"
     "</style>";
 
-/// Rows and pixels of what is shown.
+/// Rows to show, and their positions in pixels.
 class Picture {
  public:
   explicit Picture(const Slots& slots) : slots_(slots) {
@@ -96,7 +96,7 @@ class Picture {
     }
   }
 
-  /// Shown are the times up to head_ and from tail_ on.
+  /// Shows the times up to head_ and from tail_ on.
   void choose_times() {
     head_ = end_;
     tail_ = end_;
@@ -109,7 +109,7 @@ class Picture {
 
   bool has_time_gap() const { return head_ < tail_; }
   size_t num_rows() const { return rows_.size() + (has_row_gap_ ? 1 : 0); }
-  double width() const { return std::max(kLeft + right_end() + 8, 420.0); }  // of the legend too
+  double width() const { return std::max(kLeft + right_end() + 8, 420.0); }  // fits the legend
 
   // Pixels right of kLeft.
   double head_x(int64_t time) const {
@@ -159,7 +159,7 @@ class Picture {
     }
   }
 
-  /// Boxes that reach into what is left out are cut off there.
+  /// Boxes are clipped at the part left out.
   void draw_job(const JobSlot& slot, double y) {
     if (slot.end <= slot.begin || (slot.begin >= head_ && slot.end <= tail_)) {
       return;
@@ -167,7 +167,7 @@ class Picture {
     const bool in_head = slot.begin < head_;
     const double from = in_head ? head_x(slot.begin) : tail_x(slot.begin);
     const double to = in_head ? head_x(slot.end) : tail_x(slot.end);
-    const double box = std::max(to - from - 1, 0.5);  // a line of track between boxes
+    const double box = std::max(to - from - 1, 0.5);  // one pixel between boxes
     const Kind& kind = kKinds[static_cast<size_t>(slot.job.kind)];
     const std::string place =
         num_stages_ > 1 ? fmt::format(", virtual stage {}", slot.job.virtual_stage) : "";
@@ -182,7 +182,7 @@ class Picture {
     }
   }
 
-  /// Of a virtual stage: 0 to 0.4.
+  /// The paleness of a virtual stage: 0 to 0.4.
   double paleness(int32_t virtual_stage) const {
     return virtual_stage == 0 ? 0.0 : 0.4 * virtual_stage / (num_stages_ - 1);
   }

@@ -8,12 +8,12 @@
 namespace braid {
 
 /// The jobs of each rank as a picture for report.html: a row per rank, time from left to right, a
-/// box per job, coloured by kind (paler for later virtual stages), with its microbatch where there
-/// is room, and a legend. One self-contained <svg> element, which takes its colours from the page
-/// if that has them.
+/// box per job, coloured by kind (paler for later virtual stages), with its microbatch if there is
+/// room, and a legend. One self-contained <svg> element, which uses the colours of the page if it
+/// defines them.
 ///
-/// Of a large schedule the picture shows the first and last ranks and the begin and end of the
-/// step, and says how much lies between; its size stays below about 0.5 MB whatever the schedule.
+/// For a large schedule the picture shows the first and last ranks and the start and end of the
+/// step, and says how much it leaves out; its size stays below about 0.5 MB for every schedule.
 std::string schedule_svg(const std::vector<std::vector<JobSlot>>& slots);
 
 }  // namespace braid

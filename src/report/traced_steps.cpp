@@ -26,10 +26,10 @@ Json communication_json(const CommunicationSummary& communication) {
 CommunicationSummary communication_in(const Json& json) {
   return {.total_ns = json.at("total_ns").get<double>(),
           .exposed_ns = json.at("exposed_ns").get<double>(),
-          .exposed_wait_ns = json.value("exposed_wait_ns", 0.0)};  // older runs did not tell
+          .exposed_wait_ns = json.value("exposed_wait_ns", 0.0)};  // older runs lack it
 }
 
-/// Those that communicate, by name.
+/// The kinds or phases that communicate, by name.
 template <size_t kCount, class NameOf>
 Json parts_json(const std::array<CommunicationSummary, kCount>& parts, NameOf&& name_of) {
   Json json = Json::object();

@@ -17,17 +17,17 @@ namespace braid {
 ///     "by_group": {"data": {"total_ns", "exposed_ns"}}, "by_phase": {"comm": {...}},
 ///     "ops": [{"op", "num_tasks", "busy_ns"}]}]
 nlohmann::ordered_json traced_steps_json(std::span<const TracedStep> steps);
-/// One of them without its number.
+/// One such step without its number.
 nlohmann::ordered_json summary_json(const StepSummary& summary);
 
-/// What a run knows of its steps.
+/// The steps of a run.
 struct MeasuredSteps {
   std::vector<TracedStep> traced;
-  double median_step_ns = 0;  ///< of all steps, with what the host does around them; 0: not known
+  double median_step_ns = 0;  ///< of all steps, including host time; 0: unknown
 };
 
-/// `path` names the run in messages. Throws DataError if it has no traced step, as runs of older
-/// programs, or damaged ones.
+/// `path` names the run in messages. Throws DataError if the run has no traced step, for example if
+/// an older program wrote it, or if it is damaged.
 MeasuredSteps measured_steps(const RunReport& run, const std::string& path);
 
 }  // namespace braid

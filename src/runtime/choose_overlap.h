@@ -10,13 +10,14 @@ namespace braid {
 
 struct ChooseOverlapOptions {
   std::function<void(std::string_view)> print =
-      {};                            ///< what was chosen, and why; null: nobody asks
-  bool progress_bar = false;         ///< through `print`
+      {};                            ///< receives the choice and its reason; may be null
+  bool progress_bar = false;         ///< drawn through `print`
   const CostModel* model = nullptr;  ///< null: RunSpec::cost_model. Not owned
 };
 
-/// What a run that says overlap.mode = "auto" and overlap.cost runs with: the setting that
-/// `auto_overlap` finds, as mode = "manual". Any other `run` as it is. Throws ConfigError.
+/// Resolves overlap.mode = "auto" of a run that sets overlap.cost: returns the setting that
+/// `auto_overlap` finds, as mode = "manual". Any other `run` is returned unchanged. Throws
+/// ConfigError.
 RunSpec choose_overlap(const RunSpec& run, const ChooseOverlapOptions& options = {});
 
 }  // namespace braid

@@ -26,12 +26,12 @@ namespace {
 constexpr std::array kPolicies = {RecomputeChoice::kNorms, RecomputeChoice::kAttention,
                                   RecomputeChoice::kFull};
 
-/// One of so many parts of a memory stays free: what the driver and NCCL take is estimated, and
+/// 1 / kSpareParts of a memory stays free: the memory of the driver and NCCL is estimated, and
 /// other programs come and go.
 constexpr int64_t kSpareParts = 128;
 
-/// What a GPU does while a byte crosses its memory: 700 TFLOP/s and 300 GB/s between GPUs beside
-/// 4.2 TB/s, as on H200. Only the order of policies depends on it, and they lie far apart.
+/// Work of a GPU in the time in which a byte crosses its memory: 700 TFLOP/s and 300 GB/s between
+/// GPUs for 4.2 TB/s, as on H200. Only the order of policies depends on it, and they differ widely.
 constexpr double kFlopsPerByte = 170;
 constexpr double kBytesPerCommByte = 14;
 
@@ -49,12 +49,12 @@ double work_of(const RunPlan& plan) {
   return bytes;
 }
 
-/// Above 0 where not so much is free as should be.
+/// Above 0 if less than the required memory is free.
 int64_t missing_bytes(const MemoryUse& use) {
   return use.needs.bytes() - (use.free_bytes - use.free_bytes / kSpareParts);
 }
 
-/// Whether a longer search for offsets than that of a quick plan could make it fit.
+/// Whether a longer search for offsets than a quick plan's could make it fit.
 bool better_offsets_may_fit(const MemoryUse& use) {
   const auto& parts = use.needs.parts;
   const auto gaps = std::ranges::find(parts, kBetweenBuffers, &MemoryNeeds::Part::what);
@@ -67,7 +67,7 @@ struct Trial {
   std::vector<MemoryUse> uses;
   double work = 0;
 
-  /// Of the memory that is fullest; above 0 where the run does not fit.
+  /// Excess bytes of the fullest memory; above 0 if the run does not fit.
   int64_t bytes_too_many() const {
     int64_t most = std::numeric_limits<int64_t>::min();
     for (const MemoryUse& use : uses) {
@@ -83,7 +83,7 @@ struct Trial {
   }
 };
 
-/// Plans a run with one policy or another.
+/// Plans a run with different policies.
 class Trials {
  public:
   Trials(const RunSpec& run, const RunMemory& memory)
@@ -97,7 +97,7 @@ class Trials {
 
   int64_t num_layers() const { return run_.model.layers.size(); }
 
-  /// In the first `layers` layers.
+  /// With recomputation in the first `layers` layers.
   Trial run(RecomputeChoice policy, int64_t layers) const {
     Trial trial{
         .run = with(policy, layers == num_layers() ? 0 : layers), .policy = policy, .uses = {}};
@@ -108,8 +108,8 @@ class Trials {
     return trial;
   }
 
-  /// With the fewest layers that fit; nothing where all of them do not. What is needed falls nearly
-  /// in a straight line with what the layers keep, so each next guess lies on it.
+  /// With the fewest layers that fit; nullopt if even all layers do not. The required memory is
+  /// nearly linear in what the layers keep, so each next guess is by linear interpolation.
   std::optional<Trial> fewest_layers(RecomputeChoice policy, const Trial& none) const {
     Trial fitting = run(policy, num_layers());
     if (!fitting.fits()) {
@@ -136,8 +136,8 @@ class Trials {
   }
 
  private:
-  /// Quick plans take more than the run will: those of ranks that keep the run from fitting are
-  /// made again, the fullest first. Each takes long.
+  /// Quick plans need more memory than the final ones: plans of ranks that prevent the run from
+  /// fitting are made again exactly, the fullest first. Each takes long.
   void plan_exactly_where_it_decides(RunPlan& plan, Trial& trial) const {
     std::set<std::optional<int>> exact;
     while (!trial.fits() && better_offsets_may_fit(trial.fullest()) &&
@@ -152,8 +152,8 @@ class Trials {
     }
   }
 
-  /// The first layers that keep as much as the first `less` ones and that part of what those up to
-  /// `more` keep beyond.
+  /// The number of first layers that keep as much as the first `less` layers plus the given
+  /// fraction of what layers `less` to `more` keep.
   int64_t layers_that_keep(double part, int64_t less, int64_t more) const {
     const double low = kept_in_front_[static_cast<size_t>(less)];
     const double high = kept_in_front_[static_cast<size_t>(more)];
@@ -170,7 +170,7 @@ class Trials {
 
   const RunSpec& run_;
   const RunMemory& memory_;
-  std::vector<double> kept_in_front_;  // elements of activations per token, by layer
+  std::vector<double> kept_in_front_;  // prefix sums of activation elements per token, by layer
   std::vector<int> ranks_;
 };
 

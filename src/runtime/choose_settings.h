@@ -8,11 +8,11 @@
 
 namespace braid {
 
-/// What a run leaves to braid, chosen: what is made again in the backward (`choose_recompute`) and
-/// overlap (`choose_overlap`), which is searched for with recompute that fits the defaults; what
-/// then fits beside it is chosen once more. `memory`: where the run happens; nothing: not known,
-/// and recompute = "auto" stays, with a line that says so (programs are then planned without any).
-/// Throws what these two throw.
+/// Resolves the automatic settings of a run: recomputation (`choose_recompute`) and overlap
+/// (`choose_overlap`). Overlap is searched with the recomputation that fits the default overlap;
+/// then recomputation is chosen again for the overlap found. `memory`: the memory of the run;
+/// nullopt: unknown, so recompute = "auto" stays, with a message (programs are then planned without
+/// recomputation). Throws as these two functions do.
 RunSpec choose_settings(const RunSpec& run, const std::optional<RunMemory>& memory,
                         const ChooseOverlapOptions& options = {});
 

@@ -18,7 +18,7 @@ std::string describe_shares(int64_t ranks_per_gpu) {
   return ranks_per_gpu == 1 ? "" : fmt::format(" with runtime.ranks_per_gpu = {}", ranks_per_gpu);
 }
 
-/// Why the GPUs here cannot run these ranks, of which there are several; empty if they can.
+/// Why the GPUs cannot run these (several) ranks; empty if they can.
 std::string why_not_several(const RunConfig& config, const FoundGpus& gpus,
                             std::optional<int> local_process) {
   const auto num_gpus = static_cast<int64_t>(gpus.usable.size());
@@ -35,10 +35,10 @@ std::string why_not_several(const RunConfig& config, const FoundGpus& gpus,
   }
   return choice<EngineChoice>(config.overlap.comm_engine) == EngineChoice::kCopy
              ? ""
-             : gpus.why_alone;  // which is about NCCL
+             : gpus.why_alone;  // which refers to NCCL
 }
 
-/// "\"bfloat16\", \"float32\"", as train.dtype says it.
+/// "\"bfloat16\", \"float32\"", as values of train.dtype.
 std::string describe_dtypes(std::span<const DType> dtypes) {
   std::vector<std::string> names;
   for (const DType dtype : dtypes) {

@@ -9,16 +9,17 @@
 
 namespace braid {
 
-/// Where a run happens: on the host, or on GPUs of one backend.
+/// The device of a run: the host, or GPUs of one backend.
 struct Device {
   const Backend* backend = &host_backend();
-  std::optional<DeviceInfo> gpu;  ///< none: the host; else that of the first rank of this process
-  std::string reason;             ///< why "auto" is the CPU; else empty
-  std::vector<DeviceInfo> gpus = {};  ///< by rank, if there are several in this process
+  std::optional<DeviceInfo> gpu;  ///< none: the host; otherwise the GPU of the first rank of this
+                                  ///< process
+  std::string reason;             ///< why "auto" chose the CPU; otherwise empty
+  std::vector<DeviceInfo> gpus = {};  ///< by rank, if this process has several ranks
   int64_t num_ranks = 1;              ///< of all processes
-  int64_t ranks_per_gpu = 1;  ///< runtime.ranks_per_gpu, and never more than there are ranks
+  int64_t ranks_per_gpu = 1;          ///< runtime.ranks_per_gpu, limited to the number of ranks
 
-  /// Requires one.
+  /// Requires GPUs.
   const DeviceInfo& gpu_of(size_t rank) const { return gpus.empty() ? *gpu : gpus.at(rank); }
 };
 
@@ -27,32 +28,31 @@ struct FoundGpus : FoundDevices {
   const Backend* backend = &gpu_backend();
 };
 
-/// Names that runtime.device may have: "auto" and those of backends.
+/// Allowed values of runtime.device: "auto" and the names of backends.
 std::vector<std::string> device_names();
 
-/// The backend that runtime.device names; null for "auto".
+/// The backend of runtime.device; null for "auto".
 const Backend* named_backend(const RunConfig& config);
 
-/// Those of `only`, or of the first backend that has some; else what the first one says why it has
-/// none. To be called before any other function of a backend's driver, which it prepares for
-/// programs of so many streams.
+/// The GPUs of `only`, or of the first backend that has some; if there are none, the first
+/// backend's reason. Call it before any other function of a backend's driver, which it prepares for
+/// programs of `num_streams` streams.
 FoundGpus find_gpus(size_t num_streams = kAnyNumberOfStreams, const Backend* only = nullptr);
-/// The same, for the backend and the streams of this run, which is resolved.
+/// The same, for the backend and the streams of this resolved run.
 FoundGpus gpus_for(const RunConfig& config);
 
-/// What runtime.device means on a machine with these GPUs: "auto" is a GPU where there is one that
-/// can run this configuration. `local_process`: where each rank has a process, which of those of
-/// this host this one is; its GPU is the one with that number (divided by runtime.ranks_per_gpu),
-/// or the only one that it sees. Throws ConfigError with the reason if "cuda" cannot.
+/// The device for runtime.device on a machine with these GPUs; "auto" is a GPU if one can run this
+/// configuration. `local_process`: if each rank has a process, the index of this one on its host.
+/// It uses the GPU with that number (divided by runtime.ranks_per_gpu), or the only one that it
+/// sees. Throws ConfigError with the reason if "cuda" is impossible.
 Device choose_device(const RunConfig& config, const FoundGpus& gpus,
                      std::optional<int> local_process = std::nullopt);
 
-/// "device   cuda: NVIDIA H200, 140 GiB", of several ranks "device   cuda: 8 x ...", or "device
-/// cuda: 8 ranks, 4 on each NVIDIA H200, 140 GiB", with the end of the line.
+/// "device   cuda: NVIDIA H200, 140 GiB", for several ranks "device   cuda: 8 x ...", or "device
+/// cuda: 8 ranks, 4 on each NVIDIA H200, 140 GiB"; newline included.
 std::string describe_device(const Device& device);
 
-/// Folder in which this user's braid keeps what it can always make again; empty if there is no
-/// home.
+/// This user's folder for files that braid can always regenerate; empty if there is no home.
 std::string user_cache_folder();
 
 }  // namespace braid

@@ -11,12 +11,12 @@ namespace {
 
 constexpr auto kFloatBytes = static_cast<int64_t>(sizeof(float));
 
-/// What one rank holds, by part and unit of the whole model, ascending.
+/// The runs that one rank holds, by part and unit of the whole model, ascending.
 struct RankRuns {
   std::array<std::vector<std::vector<StateRun>>, kStateParts.size()> by_part;
 };
 
-/// Of the ranks that have an executor here.
+/// For the ranks that have an executor in this process.
 std::vector<RankRuns> runs_by_rank(const StateMap& map, const ParameterLayout& whole,
                                    std::span<Executor* const> executors) {
   std::vector<RankRuns> ranks(executors.size());
@@ -63,7 +63,8 @@ class RankState final : public StateSource {
   }
 
  private:
-  /// What the run has from element `from` on, up to `end`; returns where that ends.
+  /// Reads the run from element `from` on, up to `end`; returns the position after the last element
+  /// read.
   int64_t read_run(const StateRun& run, int64_t from, int64_t begin, int64_t end,
                    std::span<float> out) const {
     const int64_t to = std::min(end, run.unit_begin + run.num_elems);

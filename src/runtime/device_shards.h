@@ -9,12 +9,12 @@
 
 namespace braid {
 
-/// The state of training programs that lies on executors, cut among the ranks as `assign_pieces`
-/// does: each shard is read from its own executor only, so several threads may read a shard each.
+/// The state of training programs on executors, divided among the ranks by `assign_pieces`. Each
+/// shard is read only from its own executor, so several threads may each read a shard.
 class DeviceShards {
  public:
   /// `executors` by rank of the map; null for ranks of other processes, whose shards have no source
-  /// here. All arguments must outlive it.
+  /// in this process. All arguments must outlive it.
   DeviceShards(const StateMap& map, const ParameterLayout& whole, const ModelSpec& model,
                std::span<Executor* const> executors);
 
@@ -22,7 +22,7 @@ class DeviceShards {
   std::span<const StateShard> shards() const { return shards_; }
 
  private:
-  std::vector<std::unique_ptr<StateSource>> sources_;  // by rank; null elsewhere
+  std::vector<std::unique_ptr<StateSource>> sources_;  // by rank; null for other processes
   std::vector<StateShard> shards_;
 };
 

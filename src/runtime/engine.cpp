@@ -34,7 +34,7 @@ std::vector<T> read_values(Executor& executor, std::string_view buffer, size_t c
   return values;
 }
 
-/// 1 / number of labels that count, over all ranks and microbatches.
+/// 1 / number of labels that are not ignored, over all ranks and microbatches.
 float loss_scale_of(const StepBatch& batch) {
   int64_t valid = 0;
   for (int64_t rank = batch.rank_begin(); rank < batch.rank_end(); ++rank) {
@@ -75,7 +75,7 @@ Engine::Engine(RunPlan plan, const EngineOptions& options)
   }
 }
 
-/// The ranks of this process with each other or with those of the others.
+/// Connects the ranks of this process with each other or with those of the other processes.
 void Engine::connect(const EngineOptions& options) {
   const int num_ranks = plan_.run.mesh.num_ranks();
   if (processes_ == nullptr) {
@@ -94,7 +94,7 @@ void Engine::connect(const EngineOptions& options) {
   }
 }
 
-/// Side by side, because ranks on GPUs wait for each other.
+/// Concurrently, because ranks on GPUs wait for each other.
 void Engine::make_executors(const EngineOptions& options) {
   executors_.resize(ranks_.size());
   run_side_by_side(executors_.size(), [&](size_t local) {
@@ -107,7 +107,7 @@ void Engine::make_executors(const EngineOptions& options) {
     } catch (const AbortedError&) {
       throw;
     } catch (const std::exception& error) {
-      if (processes_ == nullptr) {  // else whoever ends the process tells the others
+      if (processes_ == nullptr) {  // otherwise the code that ends the process tells the others
         rendezvous_[local]->abort(error.what());
       }
       throw;
@@ -145,7 +145,7 @@ Engine::~Engine() {
   for (; steps_in_flight() > 0; ++num_finished_) {
     try {
       wait_for_ranks(executors());
-    } catch (const std::exception&) {  // what came first is known
+    } catch (const std::exception&) {  // the first error has been reported
     }
   }
 }
@@ -195,13 +195,13 @@ bool Engine::has_buffer(size_t rank, size_t program_index, std::string_view name
       [&](const Buffer& buffer) { return buffer.name == name; });
 }
 
-/// Where in a sequence the tokens of a rank stand.
+/// The positions of a rank's tokens in a sequence.
 std::vector<int64_t> Engine::positions_of(size_t rank, const StepBatch& batch) const {
   return context_shard(plan_.run.mesh, static_cast<int>(rank), plan_.run.parallel)
       .position_list(batch.sequence_tokens());
 }
 
-/// Tokens go to ranks with the embedding, labels to those with the loss.
+/// Ranks with the embedding get tokens, ranks with the loss get labels.
 void Engine::fill_inputs(size_t local, const StepBatch& batch,
                          const StepExchange::Values& values) const {
   const size_t rank = ranks_[local];
@@ -315,7 +315,7 @@ void Engine::write_eval_inputs(size_t local, const StepBatch& batch, int64_t mic
 }
 
 double Engine::evaluate(const StepBatch& batch) {
-  std::vector<float> own;  // by microbatch and rank of this process; 0 of those that have no part
+  std::vector<float> own;  // by microbatch and rank of this process; 0 for those that have no part
   for (int64_t microbatch = 0; microbatch < plan_.run.num_microbatches; ++microbatch) {
     for (size_t local = 0; local < executors_.size(); ++local) {
       write_eval_inputs(local, batch, microbatch);
@@ -331,7 +331,7 @@ double Engine::evaluate(const StepBatch& batch) {
   return sum_of_losses(own);
 }
 
-/// In the order of microbatches and ranks, whatever process has which.
+/// In the order of microbatches and ranks, independent of the distribution to processes.
 double Engine::sum_of_losses(const std::vector<float>& own) const {
   std::vector<std::vector<float>> all{own};  // by process
   if (processes_ != nullptr) {
@@ -375,7 +375,7 @@ void Engine::write_state(const StateSource& source) {
 void Engine::set_tracing(bool enabled) {
   check(steps_in_flight() == 0, "tracing is switched with {} steps in flight", steps_in_flight());
   tracing_ = enabled;
-  // Ranks whose launches wait for each other capture their steps anew, together.
+  // Ranks whose launches wait for each other capture their steps again together.
   const bool together = std::ranges::any_of(
       executors_, [](const auto& executor) { return executor->launch_may_wait(); });
   if (together) {
@@ -388,7 +388,7 @@ void Engine::set_tracing(bool enabled) {
   }
 }
 
-/// Of all ranks where there is one process; of several the first one gets those of all.
+/// The timelines of all ranks with one process; with several, only the first one gets those of all.
 std::vector<RankTimeline> Engine::collect_timelines() const {
   std::vector<RankTimeline> timelines;
   for (const auto& executor : executors_) {

@@ -13,15 +13,15 @@ namespace {
 
 constexpr int64_t kUnknown = std::numeric_limits<int64_t>::max();
 
-/// The number in a file of the control group file system; nullopt if the file is missing or says
-/// "max".
+/// The number in a file of the control group file system; nullopt if the file is missing or
+/// contains "max".
 std::optional<int64_t> number_in(const std::string& path) {
   std::ifstream file(path);
   int64_t bytes = 0;
   return file >> bytes && bytes >= 0 ? std::optional(bytes) : std::nullopt;
 }
 
-/// The number behind a name in a file of names and numbers.
+/// The number after a name in a file of names and numbers.
 std::optional<int64_t> entry_in(const std::string& path, const std::string& name) {
   std::ifstream file(path);
   for (std::string word; file >> word;) {
@@ -33,7 +33,8 @@ std::optional<int64_t> entry_in(const std::string& path, const std::string& name
   return std::nullopt;
 }
 
-/// Below the limit of a control group; `cached` names the entry of memory.stat for files.
+/// Free bytes below the limit of a control group; `cached` names the entry of memory.stat for
+/// files.
 int64_t free_in_group(const std::string& folder, const std::string& limit, const std::string& used,
                       const std::string& cached) {
   const auto limit_bytes = number_in(folder + "/" + limit);

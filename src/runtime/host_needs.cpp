@@ -32,7 +32,7 @@ bool has_all_stages(const RunPlan& plan) {
   return static_cast<int64_t>(stages.size()) == plan.run.mesh.sizes().pipeline;
 }
 
-/// Those of a host, or all of the run where none are named.
+/// The given ranks of a host, or all ranks of the run if none are given.
 std::vector<int> ranks_on_host(const RunPlan& plan, std::span<const int> host_ranks) {
   std::vector<int> ranks(host_ranks.begin(), host_ranks.end());
   if (ranks.empty()) {
@@ -49,7 +49,7 @@ std::string whose(const RunPlan& plan, std::span<const int> host_ranks) {
   return here == all ? count_ranks(all) : fmt::format("{} of {}", here, count_ranks(all));
 }
 
-/// By planned rank: for how many ranks of the host it counts.
+/// By planned rank: the number of ranks of the host that it represents.
 std::vector<int64_t> ranks_per_plan(const RunPlan& plan, std::span<const int> host_ranks) {
   const size_t num_planned = plan.ranks.size();
   check(num_planned > 0, "no rank is planned");
@@ -66,7 +66,7 @@ std::vector<int64_t> ranks_per_plan(const RunPlan& plan, std::span<const int> ho
   return counts;
 }
 
-/// Of these ranks, rank i as often as `times[i]`.
+/// Sum over these ranks, with rank i counted `times[i]` times.
 MemoryNeeds ranks_on_cpu(std::span<const RankPlan> ranks, int threads_per_rank,
                          std::span<const int64_t> times) {
   MemoryNeeds needs;

@@ -22,7 +22,7 @@ DeviceNeedsOptions gpu_options(const RunConfig& config, const GpuMemory& gpu) {
   return {.repeatable = config.runtime.repeatable, .with_context = !gpu.has_context};
 }
 
-/// Of the planned rank that needs most, in its share of a GPU.
+/// For the planned rank that needs most, in its share of a GPU.
 MemoryUse gpu_use(const RunPlan& plan, const GpuMemory& gpu) {
   const RunConfig& config = plan.run.config;
   const int64_t sharers = std::min(config.runtime.ranks_per_gpu, config.parallel.ranks);
@@ -48,8 +48,8 @@ bool all_fit(const std::vector<MemoryUse>& uses) {
   return std::all_of(uses.begin(), uses.end(), [](const MemoryUse& use) { return use.fits(); });
 }
 
-/// State that lives from step to step, of the planned rank that has most: no microbatch and no
-/// recompute makes it smaller.
+/// State that lives from step to step, for the planned rank that has most of it: microbatch size
+/// and recomputation do not reduce it.
 int64_t state_bytes(const RunPlan& plan) {
   int64_t most = 0;
   for (const RankPlan& rank : plan.ranks) {
@@ -62,7 +62,7 @@ int64_t state_bytes(const RunPlan& plan) {
   return most;
 }
 
-/// Plans other settings of a run that does not fit.
+/// Plans a run that does not fit with other settings.
 class Replanner {
  public:
   Replanner(const RunPlan& plan, const RunMemory& memory, const MemoryUse& shortage)
@@ -80,13 +80,13 @@ class Replanner {
     try {
       validate(changed);
       const RunSpec run = resolve_again(run_, changed);
-      // The rank that needs most first: it alone can refuse.
+      // The rank that needs most comes first: it alone can reject the settings.
       if (worst_rank_ && !all_fit(uses_of(run, {*worst_rank_}))) {
         return std::nullopt;
       }
       const std::vector<MemoryUse> uses = uses_of(run, edge_ranks_);
       return all_fit(uses) ? std::optional(bytes_of(uses)) : std::nullopt;
-    } catch (const ConfigError&) {  // another rule refuses these settings
+    } catch (const ConfigError&) {  // another rule rejects these settings
       return std::nullopt;
     }
   }
@@ -96,7 +96,7 @@ class Replanner {
     return memory_uses(plan_run(run, {.ranks = ranks}), memory_);
   }
 
-  /// Of the memory that was too small.
+  /// Needed bytes of the memory that was too small.
   int64_t bytes_of(const std::vector<MemoryUse>& uses) const {
     const auto found = std::find_if(uses.begin(), uses.end(),
                                     [&](const MemoryUse& use) { return use.kind == kind_; });
@@ -112,7 +112,7 @@ class Replanner {
   bool state_is_too_large_;
 };
 
-/// What a person can do where no setting helps.
+/// Advice for the user if no setting helps.
 std::string last_resort(const RunConfig& config, const MemoryUse& shortage) {
   const std::string ranks =
       shortage.rank ? fmt::format(", or raise parallel.tensor = {} or parallel.pipeline = {}",

@@ -8,17 +8,17 @@
 
 namespace braid {
 
-/// A run as it would be planned, and the size of its tokenizer's vocabulary.
+/// A run ready for planning, and the size of its tokenizer's vocabulary.
 struct PlannedConfig {
   RunConfig config;  ///< validated and resolved
   int64_t tokenizer_vocabulary = 0;
 };
 
-/// The size of the tokenizer's vocabulary; 0 where preset or key gives the model's. Throws
-/// ConfigError and DataError for its file.
+/// The size of the tokenizer's vocabulary; 0 if preset or key gives the model's. Throws ConfigError
+/// and DataError for its file.
 int64_t tokenizer_vocabulary(const RunConfig& config);
 
-/// `load_config`, checked and resolved. Opens the tokenizer only where neither preset nor key gives
+/// `load_config`, validated and resolved. Opens the tokenizer only if neither preset nor key gives
 /// the size of the vocabulary. Throws ConfigError, and DataError for the files.
 PlannedConfig load_planned_config(const std::string& path,
                                   std::span<const std::string> overrides = {});

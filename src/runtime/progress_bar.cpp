@@ -22,10 +22,10 @@ constexpr std::string_view kEraseLine = "\r\x1b[K";
 
 struct Field {
   std::string text;
-  int importance;  ///< the least important field goes first where the line is too long
+  int importance;  ///< the least important field is dropped first if the line is too long
 };
 
-/// False for NaN too.
+/// Also false for NaN.
 bool is_known(double value) {
   return value >= 0;
 }
@@ -54,7 +54,7 @@ std::vector<Field> fields_of(const ProgressState& state) {
   return fields;
 }
 
-/// All of them after two blanks each; fields are ASCII, so a byte is a column.
+/// Joins the fields, each after two blanks; fields are ASCII, so a byte is a column.
 std::string join_fields(const std::vector<Field>& fields) {
   std::string text;
   for (const Field& field : fields) {
@@ -69,7 +69,7 @@ void drop_least_important(std::vector<Field>& fields) {
   }));
 }
 
-/// A bar with half columns: heavy where done, light where not.
+/// A bar with half-column resolution: heavy for the finished part, light for the rest.
 std::string draw_bar(double fraction, int columns) {
   const int halves = static_cast<int>(std::floor(fraction * 2 * columns));
   std::string bar;
@@ -107,7 +107,7 @@ int terminal_columns() {
 
 void ProgressBar::update(const ProgressState& state) {
   state_ = state;
-  // A clock that was set back must not stop the bar: so the distance, not the difference.
+  // The absolute value, so that setting the clock back does not stop the bar.
   const int64_t since_last_ns = std::abs(options_.now_ns() - last_draw_ns_);
   if (!drawn_once_ || since_last_ns >= kMinRedrawNs || state.step == state.num_steps) {
     draw();
@@ -115,8 +115,8 @@ void ProgressBar::update(const ProgressState& state) {
 }
 
 void ProgressBar::draw() {
-  // One column stays free: writing to the last one makes some terminals wrap.
-  // Erasing after the text, not before it, does not flicker.
+  // One column stays free: writing to the last one makes some terminals wrap. Erasing after the
+  // text instead of before avoids flicker.
   options_.print(fmt::format("\r{}{}", progress_line(state_, options_.columns() - 1), kEraseToEnd));
   last_draw_ns_ = options_.now_ns();
   drawn_once_ = true;

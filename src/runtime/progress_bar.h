@@ -7,7 +7,7 @@
 
 namespace braid {
 
-/// What the bar shows besides the part that is done. NaN or negative: not known yet, left out.
+/// The fields of the bar besides the finished part. NaN or negative: unknown, left out.
 struct ProgressState {
   int64_t step = 0;
   int64_t num_steps = 1;
@@ -21,16 +21,16 @@ struct ProgressState {
 ///
 ///    37% ━━━━━━━━━╸──────────────── 370/1000  loss 3.214  valid 3.402  18.4K tokens/s  ETA 83.0 s
 ///
-/// Where it is too long, the bar shrinks first; then tokens/s, held-out loss, and at last the rest
-/// go.
+/// If it is too long, the bar shrinks first; then tokens/s, held-out loss and the other fields are
+/// dropped, in this order.
 std::string progress_line(const ProgressState& state, int columns);
 
-/// Width of the terminal that standard output is; 80 where that is not known.
+/// Width of the terminal of standard output; 80 if it is unknown.
 int terminal_columns();
 
 struct ProgressBarOptions {
   std::function<void(std::string_view)> print;  ///< the terminal
-  std::function<int()> columns;                 ///< width of the terminal at this moment
+  std::function<int()> columns;                 ///< current width of the terminal
   std::function<int64_t()> now_ns;              ///< any clock
 };
 

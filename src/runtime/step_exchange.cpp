@@ -7,7 +7,7 @@
 namespace braid {
 namespace {
 
-constexpr int64_t kAlignBytes = 256;  // of every span of a slot: what copies are fastest with
+constexpr int64_t kAlignBytes = 256;  // of every span of a slot: the fastest alignment for copies
 
 /// Calls `visit(name, span)` for the inputs, or for the results.
 template <class Values, class Visit>
@@ -29,13 +29,13 @@ int64_t padded(int64_t size_bytes) {
   return (size_bytes + kAlignBytes - 1) / kAlignBytes * kAlignBytes;
 }
 
-/// 0 if there is none of that name.
+/// 0 if there is no buffer of that name.
 int64_t elems_of(const Program& program, std::string_view name) {
   const auto found = std::ranges::find(program.buffers, name, &Buffer::name);
   return found == program.buffers.end() ? 0 : found->shape.num_elems();
 }
 
-/// Deals a block out.
+/// Divides a block into spans.
 class SlotCutter {
  public:
   SlotCutter(const Program& program, std::span<std::byte> block)

@@ -7,7 +7,7 @@
 namespace braid {
 namespace {
 
-// Parts of a link's rate on paper that long messages reach, measured on 2 and 8 x H200 with NCCL
+// Fractions of a link's nominal rate that long messages reach, measured on 2 and 8 x H200 with NCCL
 // 2.28 without NVLink multicast: bus bandwidth 365, 340, 318, 353 GB/s of 450 on 8.
 constexpr double kAllReduceFraction = 0.825;
 constexpr double kGatherFraction = 0.8;
@@ -18,12 +18,12 @@ constexpr double kCopyEngineFraction = 0.88;    // 396 GB/s
 constexpr double kCopyRotationFraction = 0.78;  // 332 GB/s between 2 ranks, 365 between 8
 constexpr double kNetworkFraction = 0.92;       // of a NIC: headers
 
-// A ring takes its steps loop by loop, and loses this part of a step in each: between 2 ranks,
-// whose loops are of one step, gathers reach 255 GB/s and sums 315.
+// A ring runs its steps in loops, and loses this fraction of a step in each: between 2 ranks, whose
+// loops have one step, gathers reach 255 GB/s and sums 315.
 constexpr double kRingLoopLoss = 0.38;
 
-// NCCL's tuning tables (see cluster.cpp), microseconds in them; LL sends a flag with every word and
-// in small stores, which leaves about a quarter of the rate; with LL128 in between, 0.4.
+// NCCL's tuning tables (see cluster.cpp) in microseconds. LL sends a flag with every word and in
+// small stores, which leaves about a quarter of the rate; with LL128 in between, 0.4.
 constexpr double kRingBaseNs = 8'400;
 constexpr double kRingSmallBaseNs = 3'600;
 constexpr double kTreeBaseNs = 0;
@@ -60,7 +60,7 @@ double kind_fraction(CommKind kind) {
   }
 }
 
-/// Steps from rank to rank, in all and those between nodes.
+/// Steps from rank to rank: all, and those between nodes.
 struct Steps {
   double all = 0;
   double between_nodes = 0;
@@ -71,13 +71,13 @@ Steps ring_steps(CommKind kind, const GroupPlacement& place) {
   if (kind == CommKind::kSendRecv) {
     return {1.0, place.num_nodes > 1 ? 1.0 : 0.0};
   }
-  if (kind == CommKind::kAllToAll) {  // all at once
+  if (kind == CommKind::kAllToAll) {  // all peers at once
     return {1.0 + (place.num_nodes > 1), place.num_nodes > 1 ? 1.0 : 0.0};
   }
   return {laps * (place.num_ranks - 1.0), laps * (place.num_nodes - 1.0)};
 }
 
-/// Bytes that each rank sends, of a buffer of one byte.
+/// Bytes that each rank sends, per byte of the buffer.
 double sent_part(CommKind kind, int num_ranks) {
   const double others = (num_ranks - 1.0) / num_ranks;
   switch (kind) {
@@ -96,7 +96,7 @@ bool is_message(CommKind kind) {
   return kind == CommKind::kSendRecv || kind == CommKind::kBroadcast || kind == CommKind::kReduce;
 }
 
-/// Bytes per ns of a device's link, inside a node and between nodes.
+/// Rate of a device's link in bytes per ns, inside a node and between nodes.
 double inside_rate(const Cluster& cluster, const CommSpec& spec) {
   const bool in_loops = !is_message(spec.kind) && spec.kind != CommKind::kAllToAll;
   const double lost = in_loops ? kRingLoopLoss / ring_steps(spec.kind, spec.placement).all : 0.0;
@@ -107,8 +107,8 @@ double outside_rate(const Cluster& cluster) {
   return cluster.inter_node.bytes_per_s * kNetworkFraction * 1e-9;
 }
 
-/// Time of the bytes alone. What crosses nodes goes over the links of all ranks of a node together,
-/// and no faster than what stays inside; in an all-to-all and a send each rank uses its own link.
+/// Time of the bytes alone. Traffic between nodes uses the links of all ranks of a node together,
+/// and is no faster than traffic inside; in an all-to-all and a send each rank uses its own link.
 double bytes_ns(const Cluster& cluster, const CommSpec& spec) {
   const GroupPlacement& place = spec.placement;
   const auto whole = static_cast<double>(spec.bytes);
@@ -130,8 +130,8 @@ struct Latency {
   double base_ns;
   double intra_ns;
   double inter_ns;
-  double rate;      ///< part of the bandwidth
-  double least_ns;  ///< of all steps together
+  double rate;      ///< fraction of the bandwidth
+  double least_ns;  ///< for all steps together
 };
 
 double step_ns(const Steps& steps, const Latency& latency) {
@@ -140,7 +140,7 @@ double step_ns(const Steps& steps, const Latency& latency) {
                                         steps.between_nodes * latency.inter_ns);
 }
 
-/// What a call with long messages takes at least.
+/// The least time of a call with long messages.
 double least_ns(CommKind kind) {
   return is_message(kind) ? kMessageCallNs : kCollectiveCallNs;
 }
@@ -161,7 +161,7 @@ double ring_ns(const Cluster& cluster, const CommSpec& spec) {
   return faster(steps, large, small, bytes_ns(cluster, spec));
 }
 
-/// Down a chain of the ranks of each node, across nodes in a binary tree; twice for a reduction.
+/// Along a chain of the ranks of each node, across nodes in a binary tree; twice for a reduction.
 double tree_ns(const Cluster& cluster, const CommSpec& spec) {
   const GroupPlacement& place = spec.placement;
   const int ways = spec.kind == CommKind::kAllReduce ? 2 : 1;
@@ -177,7 +177,7 @@ double tree_ns(const Cluster& cluster, const CommSpec& spec) {
   return faster(steps, large, small, bytes_ns(cluster, spec));
 }
 
-/// Everybody writes to everybody in one step (two for an all-reduce: scattered, then gathered).
+/// Every rank writes to every other in one step (two for an all-reduce: scatter, then gather).
 double direct_ns(const Cluster& cluster, const CommSpec& spec, double sent_bytes) {
   const double rounds = spec.kind == CommKind::kAllReduce ? 2.0 : 1.0;
   return kRingSmallBaseNs + rounds * static_cast<double>(cluster.intra_node.ring_step_ns) +

@@ -51,10 +51,10 @@ double analytic_host_copy_ns(const DeviceSpec& device, int64_t bytes) {
          static_cast<double>(bytes) / device.host_bytes_per_s * 1e9;
 }
 
-// Beside back-to-back products of 345 us on 8 x H200, an all-gather or a reduce-scatter of NCCL of
-// 128 MiB, 399 and 392 us alone, made the products 171 and 161 us later: 0.42 of its time. Kernels
-// that memory limits share its bandwidth: a collective reads and writes 2 x 0.34 of 4.2 TB/s.
-// Copies by copy engines to a neighbour cost nothing that could be measured.
+// With back-to-back products of 345 us on 8 x H200, an all-gather or a reduce-scatter of NCCL of
+// 128 MiB, 399 and 392 us alone, delayed the products by 171 and 161 us: 0.42 of its time.
+// Memory-bound kernels share the bandwidth with it: a collective reads and writes 2 x 0.34 of 4.2
+// TB/s. Copies by copy engines to a neighbour had no measurable cost.
 Contention default_contention() {
   return {.gemm_and_sm_comm = {.compute = 0.58, .communication = 1.0},
           .memory_bound_and_sm_comm = {.compute = 0.84, .communication = 1.0},

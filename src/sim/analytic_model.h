@@ -6,12 +6,12 @@
 
 namespace braid {
 
-/// Prices by the data sheet and a few fractions of it (DeviceSpec, FabricSpec).
+/// Prices from the data sheet and measured fractions of it (DeviceSpec, FabricSpec).
 ///
 /// A matrix product is cut into tiles, each computed by one block; blocks run in waves of one per
 /// SM, and the last wave takes as long as a full one (tile and wave quantisation: NVIDIA, Matrix
-/// Multiplication Background, sections 3.1 and 3.2). Of tiles t_r x t_c and splits s of the depth
-/// the fastest is taken:
+/// Multiplication Background, sections 3.1 and 3.2). The model takes the fastest of all tiles t_r x
+/// t_c and splits s of the depth:
 ///
 ///   waves = ceil(ceil(rows / t_r) ceil(columns / t_c) s / SMs)
 ///   ns    = max(waves (fill + 2 t_r t_c (depth / s) / (rate of an SM * e(tile))) + sums of s
@@ -19,32 +19,33 @@ namespace braid {
 ///               bytes / bandwidth) + launch
 ///
 /// Attention: flops of the causal half over peak * fraction * head size / padded head size *
-/// sequence / (sequence + half) * blocks / (blocks + SMs), with the head size's AttentionRate:
-/// about one wave is lost, since blocks of causal rows differ. A product with an activation
-/// function: `fused_product_ns`, but no less than its own bytes take. Everything else: bytes over
-/// bandwidth, plus launch. Communication: alpha + beta per step of the algorithm, with NCCL's
-/// latencies.
+/// sequence / (sequence + half) * blocks / (blocks + SMs), with the head size's AttentionRate.
+/// About one wave is lost, because blocks of causal rows differ in length. A product with an
+/// activation function: `fused_product_ns`, but at least the time of its own bytes. All other ops:
+/// bytes over bandwidth, plus launch. Communication: alpha + beta per step of the algorithm, with
+/// NCCL's latencies.
 std::unique_ptr<CostModel> make_analytic_model(Cluster cluster);
 
-/// The parts of it, in nanoseconds with fraction, for models that correct them by measurements.
+/// The parts of the model, in fractional nanoseconds, for models that correct them by measurements.
 double analytic_task_ns(const DeviceSpec& device, const OpSpec& spec);
-/// A product with SwiGLU in its epilogue (ops/linear_swiglu.h), from what its two ops take apart.
-/// On Hopper, which has such kernels, a little more than the product; elsewhere both.
+/// A product with SwiGLU in its epilogue (ops/linear_swiglu.h), from the times of its two ops
+/// alone. On Hopper, which has such kernels, slightly more than the product; elsewhere the sum of
+/// both.
 double fused_product_ns(const DeviceSpec& device, const OpSpec& spec, double product_ns,
                         double activation_ns);
 double analytic_comm_ns(const Cluster& cluster, const CommSpec& spec);
 double analytic_host_copy_ns(const DeviceSpec& device, int64_t bytes);
 
-/// Parts of the links' rates that a communication takes on each of its ranks while its bytes flow,
-/// in each direction in which it moves any: between devices of a node, and between nodes. The
-/// slower kind is the one that it takes whole.
+/// The fractions of the links' rates that a communication uses on each of its ranks while its bytes
+/// flow, in each direction in which it moves bytes: between devices of a node, and between nodes.
+/// It uses the slower kind fully.
 struct LinkLoad {
   double intra_node = 0;
   double inter_node = 0;
 };
 LinkLoad analytic_link_load(const Cluster& cluster, const CommSpec& spec);
 
-/// What we measured on 8 x H200 (docs/profiles.md).
+/// Measured on 8 x H200 (docs/profiles.md).
 Contention default_contention();
 
 }  // namespace braid

@@ -15,20 +15,21 @@ namespace {
 struct Tile {
   int64_t rows;
   int64_t columns;
-  double efficiency;  ///< against the largest: smaller tiles load more per product
+  double efficiency;  ///< relative to the largest: smaller tiles load more per product
 };
 
-// The sizes that NVIDIA's guide (see the header) lists for cuBLAS, and larger ones that Hopper's
-// kernels have; efficiencies are our estimate.
+// The sizes that NVIDIA's guide (see the header) lists for cuBLAS, and larger ones of Hopper's
+// kernels; efficiencies are our estimate.
 constexpr std::array kTiles = {Tile{256, 192, 1.0},  Tile{192, 256, 1.0},  Tile{256, 128, 1.0},
                                Tile{128, 256, 1.0},  Tile{128, 192, 0.97}, Tile{192, 128, 0.97},
                                Tile{128, 160, 0.93}, Tile{128, 128, 0.88}, Tile{128, 64, 0.7},
                                Tile{64, 128, 0.7},   Tile{64, 64, 0.5}};
 constexpr std::array<int64_t, 5> kSplits = {1, 2, 4, 8, 16};
 constexpr int64_t kDepthStep = 64;     ///< of a tile's loop
-constexpr double kFillNs = 1000.0;     ///< until a tile's loop runs, and to write the result
-constexpr double kPartialBytes = 4.0;  ///< of an fp32 sum of a part; half of it stays in the cache
-/// What moving operands draws of the power limit, as a part of the time that memory takes alone.
+constexpr double kFillNs = 1000.0;     ///< to start a tile's loop, and to write the result
+constexpr double kPartialBytes = 4.0;  ///< of an fp32 partial sum; half of it stays in the cache
+/// The share of the power limit that moving operands uses, as a fraction of the time of memory
+/// alone.
 constexpr double kPowerOfMemory = 1.0 / 3;
 constexpr int64_t kQueryTile = 128;
 constexpr int64_t kHeadStep = 64;
@@ -42,8 +43,9 @@ double memory_rate(const DeviceSpec& device) {  // bytes per ns
   return device.memory_bytes_per_s * device.memory_fraction * 1e-9;
 }
 
-/// Of one way to cut a product: the longer of what its waves take at the clock of short bursts, and
-/// of what the power limit allows. A last wave that is not full costs time but little power.
+/// The time of one way to cut a product: the longer of the time of its waves at the clock of short
+/// bursts, and of the time that the power limit allows. A last wave that is not full costs time but
+/// little power.
 double tiled_ns(const DeviceSpec& device, const GemmShape& shape, double bytes, const Tile& tile,
                 int64_t split) {
   const double peak = device.peak_flops_per_s(shape.dtype) * 1e-9;
@@ -78,9 +80,9 @@ double product_ns(const DeviceSpec& device, const GemmShape& shape, const OpCost
   return best;
 }
 
-/// Head sizes are padded to the next of 64, 128, 192, 256; those above 128 have its rate. Blocks of
-/// causal rows differ in length: with few lengths up to a wave is lost, with many the longest begin
-/// first and the rest fill the gaps.
+/// Head sizes are padded to the next of 64, 128, 192, 256; those above 128 have the rate of 128.
+/// Blocks of causal rows differ in length: with few lengths up to a wave is lost, with many the
+/// longest begin first and the rest fill the gaps.
 double attention_ns(const DeviceSpec& device, const AttentionShape& shape, double flops) {
   const AttentionRates& rates = shape.backward ? device.attention_backward : device.attention;
   const int64_t padded = ceil_div(shape.head_size, kHeadStep) * kHeadStep;
@@ -97,8 +99,8 @@ double attention_ns(const DeviceSpec& device, const AttentionShape& shape, doubl
   return flops / rate;
 }
 
-/// What SwiGLU's backward adds to the product that it is the epilogue of, as a part of that, where
-/// the product's depth is `kEpilogueDepth`.
+/// The time that SwiGLU's backward adds to the product in whose epilogue it runs, as a fraction of
+/// the product's time, at a depth of `kEpilogueDepth`.
 constexpr double kEpiloguePart = 0.143;
 constexpr double kEpilogueDepth = 4096;
 

@@ -33,7 +33,7 @@ FabricSpec infiniband(std::string name, double bytes_per_s) {
           .tree_step_small_ns = 5'000};
 }
 
-// Ranks of a CPU are threads of one process, which exchange through memory.
+// Ranks of a CPU are threads of one process, which exchange data through memory.
 FabricSpec shared_memory(double bytes_per_s) {
   return {.name = "memory",
           .bytes_per_s = bytes_per_s,
@@ -46,7 +46,7 @@ FabricSpec shared_memory(double bytes_per_s) {
 void set_fabrics(Cluster& cluster) {
   const DeviceSpec& device = cluster.device;
   if (device.is_host) {
-    cluster.intra_node = shared_memory(device.memory_bytes_per_s / 2);  // it is read and written
+    cluster.intra_node = shared_memory(device.memory_bytes_per_s / 2);  // read and written
     cluster.inter_node = infiniband("Ethernet 100 Gb/s", 12.5e9);
   } else if (device.kind == "a100") {
     cluster.intra_node = nvlink("NVLink 3", 300e9);
@@ -117,7 +117,7 @@ void check_whole_nodes(std::string_view name, const Cluster& cluster) {
 
 struct ClusterCounts {
   int devices = 1;
-  int per_node = 0;  // not said
+  int per_node = 0;  // 0: not given
 };
 
 ClusterCounts counts_of(std::string_view name, std::string_view text) {

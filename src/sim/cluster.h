@@ -12,7 +12,7 @@ namespace braid {
 /// Links of one kind between devices. Latencies are those of NCCL's ring and tree steps.
 struct FabricSpec {
   std::string name;                ///< "NVLink 4"
-  double bytes_per_s = 0;          ///< per device and direction, as the data sheet says
+  double bytes_per_s = 0;          ///< per device and direction, from the data sheet
   int64_t ring_step_ns = 0;        ///< from one rank of a ring to the next, large messages
   int64_t ring_step_small_ns = 0;  ///< the same, small messages
   int64_t tree_step_ns = 0;
@@ -22,46 +22,46 @@ struct FabricSpec {
 /// Devices of one kind in nodes of one size. Rank r runs on device r % devices_per_node of node
 /// r / devices_per_node.
 struct Cluster {
-  std::string name;  ///< "h200x8"; with the size of nodes where they are not of 8: "h200x8:4"
+  std::string name;  ///< "h200x8"; with the size of nodes if it is not 8: "h200x8:4"
   DeviceSpec device;
   int num_devices = 1;
   int devices_per_node = 8;
   FabricSpec intra_node;  ///< between devices of a node
-  FabricSpec inter_node;  ///< between nodes; every device has a link of its own
+  FabricSpec inter_node;  ///< between nodes; every device has its own link
 
   int num_nodes() const { return (num_devices + devices_per_node - 1) / devices_per_node; }
 };
 
 inline constexpr int kMaxClusterDevices = 1 << 20;
 
-/// `num_devices` devices of that kind in nodes of `devices_per_node` (0: of 8, CPUs in one), with
-/// the links that such nodes have.
+/// `num_devices` devices of that kind in nodes of `devices_per_node` (0: nodes of 8, one node for
+/// CPUs), with the links of such nodes.
 Cluster make_cluster(const DeviceSpec& device, int num_devices, int devices_per_node = 0);
 
 /// The smallest such cluster with a device for each rank: a part of a node, or whole nodes.
 Cluster cluster_for_ranks(const DeviceSpec& device, int num_ranks, int devices_per_node = 0);
-/// The same with devices and nodes like those of another.
+/// The same with the devices and nodes of another cluster.
 Cluster cluster_for_ranks(const Cluster& like, int num_ranks);
 
-/// Reads a name like "h200x8", "h100x1024", "h100x16:4" (in nodes of 4) or "cpu" (one device). More
-/// than one node must be whole nodes. Throws ConfigError with the known kinds, the limit or the
-/// nearest size.
+/// Parses a name like "h200x8", "h100x1024", "h100x16:4" (in nodes of 4) or "cpu" (one device). A
+/// cluster of more than one node must consist of whole nodes. Throws ConfigError with the known
+/// kinds, the limit or the nearest size.
 Cluster parse_cluster(std::string_view name);
 
-/// Where the ranks of a group are.
+/// The distribution of a group's ranks over nodes.
 struct GroupPlacement {
   int num_ranks = 1;
   int num_nodes = 1;
-  int fewest_per_node = 1;  ///< ranks on the node that has the fewest: what its links can carry
-                            ///< bounds what crosses nodes
+  int fewest_per_node = 1;  ///< ranks on the node that has the fewest: its links limit the traffic
+                            ///< between nodes
 
   friend bool operator==(const GroupPlacement&, const GroupPlacement&) = default;
 };
 
-/// Throws InternalError for a rank that the cluster has no device for, and for an empty group.
+/// Throws InternalError for a rank without a device in the cluster, and for an empty group.
 GroupPlacement place_group(const Cluster& cluster, std::span<const int> ranks);
 
-/// The same for `num_ranks` neighbours that start at the beginning of a node.
+/// The same for `num_ranks` neighbouring ranks, the first of which is the first of a node.
 GroupPlacement place_neighbours(const Cluster& cluster, int num_ranks);
 
 }  // namespace braid

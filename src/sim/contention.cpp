@@ -17,7 +17,7 @@ std::vector<int64_t> rates_by_sms(double measured_rate, int comm_sms) {
   return rates;
 }
 
-/// The part of the time alone in which bytes flow: all but what no bytes at all would take.
+/// The fraction of the time alone in which bytes flow: all but the time of a call with zero bytes.
 double bytes_part(const CostModel& model, const CommSpec& spec, int64_t cost_ns) {
   CommSpec empty = spec;
   empty.bytes = 0;
@@ -43,7 +43,7 @@ int64_t rate_parts(double rate) {
 CommDemand comm_demand(const CostModel& model, const CommSpec& spec, int64_t cost_ns) {
   const double bytes = bytes_part(model, spec, cost_ns);
   const LinkLoad load = analytic_link_load(model.cluster(), spec);
-  // A rank alone on its node moves what its network link carries, others what NVLink carries.
+  // A rank alone on its node moves what its network link carries; other ranks what NVLink carries.
   const double moved =
       load.inter_node > 0 && load.intra_node == 0
           ? model.cluster().inter_node.bytes_per_s / model.cluster().intra_node.bytes_per_s

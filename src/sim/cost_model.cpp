@@ -38,7 +38,7 @@ constexpr CommKind kind_of(CommOp op) {
   return CommKind::kSendRecv;
 }
 
-/// The ops of each kind; of kSendRecv the last one.
+/// The ops of each kind; for kSendRecv the last one.
 std::array<CommOp, kNumCommKinds> ops_by_kind() {
   std::array<CommOp, kNumCommKinds> ops = {};
   for (size_t i = 0; i < kNumCommOps; ++i) {
@@ -57,8 +57,8 @@ int64_t operand_size_bytes(const OperandSpec& operand) {
   return operand.shape.num_elems() * static_cast<int64_t>(dtype_bytes(operand.dtype));
 }
 
-/// Bytes of the whole buffer: of the parts and the whole that a gather or a scatter has, the
-/// largest operand is the whole.
+/// Bytes of the whole buffer. A gather or a scatter has parts and a whole: the largest operand is
+/// the whole.
 int64_t whole_bytes(const OpSpec& spec) {
   int64_t bytes = 0;
   for (const OperandSpec& operand : spec.operands) {
@@ -67,8 +67,8 @@ int64_t whole_bytes(const OpSpec& spec) {
   return bytes;
 }
 
-/// The place of the ranks that a communication keeps busy: both ends of a message, else the whole
-/// group.
+/// The place of the ranks that take part in a communication: both ends of a message, otherwise the
+/// whole group.
 GroupPlacement place_of(const Cluster& cluster, const OpSpec& spec, int rank,
                         std::span<const int> group_ranks) {
   const AttributeValue* peer = spec.find_attribute("peer");
@@ -91,7 +91,7 @@ CommChoice copied(const CostModel& model, CommKind kind, const GroupPlacement& p
   return {spec, model.comm_cost(spec)};
 }
 
-/// What the executor's call of this spec takes of its links.
+/// The time of this spec's call on its links, as in the executor.
 LinkTime link_time_of(const LinkOptions& links, const OpSpec& spec, const Group& group) {
   const std::vector<std::byte*> no_addresses(spec.operands.size());
   return link_time(links, make_comm_call(spec, group, no_addresses, ""));

@@ -9,20 +9,20 @@
 namespace braid {
 namespace {
 
-// Data sheets: NVIDIA A100 80GB SXM, H100 SXM, H200 SXM, HGX B200. What products reach of the peak:
-// of H200 ours, at which the tiles of this model cost on average what 201 products took under
-// steady load (profiles/h200.json; 5.4% rms). The best products of others are published (Bekman,
-// Machine Learning Engineering, "Maximum achievable matmul FLOPS": A100 0.87, H100 0.80, B200
-// 0.78); 0.895 of these are taken, as it is of H100's, and in bursts as much more. Memory: of H200
-// ours, of the others the same. Attention on Hopper is by flash-attn-4's kernels where these are
-// the faster, else by cuDNN's, as it is on other devices: fits to profiles/h200.json and
-// bench/notes.md ("Attention"), 4.3% rms.
+// Data sheets: NVIDIA A100 80GB SXM, H100 SXM, H200 SXM, HGX B200. Fractions of the peak for
+// products: for H200 ours, fitted so that the tiles of this model match on average the times of 201
+// products under steady load (profiles/h200.json; 5.4% rms). The best products of other devices are
+// published (Bekman, Machine Learning Engineering, "Maximum achievable matmul FLOPS": A100 0.87,
+// H100 0.80, B200 0.78); we take 0.895 of these, which is the ratio for H100, and scale bursts
+// alike. Memory: for H200 ours, for the others the same. Attention on Hopper uses flash-attn-4's
+// kernels if they are faster, otherwise cuDNN's, as on other devices: fits to profiles/h200.json
+// and bench/notes.md ("Attention"), 4.3% rms.
 constexpr AttentionRates kHopper = {.head_64 = {0.551, 850}, .head_128 = {0.675, 570}};
 constexpr AttentionRates kHopperBackward = {.head_64 = {0.523, 770}, .head_128 = {0.527, 650}};
 constexpr AttentionRates kCudnn = {.head_64 = {0.455, 360}, .head_128 = {0.598, 350}};
 constexpr AttentionRates kCudnnBackward = {.head_64 = {0.324, 410}, .head_128 = {0.465, 440}};
 constexpr double kMemory = 0.875;          // a copy of 4 GiB: 4.19 of 4.80 TB/s
-constexpr int64_t kGraphLaunchNs = 1'600;  // the smallest kernel in a graph of them
+constexpr int64_t kGraphLaunchNs = 1'600;  // per kernel, for the smallest kernels in a graph
 constexpr int64_t kStepNs = 30'000;
 
 DeviceSpec a100() {
@@ -97,7 +97,7 @@ DeviceSpec b200() {
 }
 
 // A server processor of 8 cores with 256-bit vectors at 3 GHz: a guess, so that a CPU run can be
-// priced at all. A profile of the machine says better (docs/profiles.md).
+// priced at all. A profile of the machine is more accurate (docs/profiles.md).
 DeviceSpec cpu() {
   return {.kind = "cpu",
           .description = "a CPU of 8 cores",

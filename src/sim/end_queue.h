@@ -7,13 +7,13 @@
 
 namespace braid {
 
-/// Things by number, ordered by when they end: a binary heap in which an end can be changed. Those
-/// that end at one time come in no particular order.
+/// Items by number, ordered by end time: a binary heap in which the end of an item can be changed.
+/// Items with equal ends come in no particular order.
 class EndQueue {
  public:
   static constexpr uint32_t kNotQueued = UINT32_MAX;
 
-  /// Makes it empty, for numbers below `capacity`.
+  /// Clears the queue, for numbers below `capacity`.
   void reset(size_t capacity) {
     heap_.clear();
     heap_.reserve(capacity);
@@ -23,7 +23,7 @@ class EndQueue {
   bool empty() const { return heap_.empty(); }
   int64_t next_end_ns() const { return heap_.front().end_ns; }
 
-  /// Adds the thing, or changes its end.
+  /// Adds the item, or changes its end.
   void set(uint32_t thing, int64_t end_ns) {
     uint32_t at = place_[thing];
     if (at == kNotQueued) {
@@ -37,7 +37,7 @@ class EndQueue {
     end_ns < before_ns ? rise(at) : sink(at);
   }
 
-  /// Removes and returns the thing that ends next.
+  /// Removes and returns the item that ends next.
   uint32_t pop() {
     const uint32_t thing = heap_.front().thing;
     place_[thing] = kNotQueued;

@@ -8,7 +8,7 @@
 namespace braid {
 namespace {
 
-/// Points of one size as one with their mean durations.
+/// Merges points of one size into one with their mean duration.
 std::vector<SizePoint> merge_equal_sizes(std::vector<SizePoint> points) {
   std::sort(points.begin(), points.end(),
             [](const SizePoint& a, const SizePoint& b) { return a.size < b.size; });
@@ -25,7 +25,7 @@ std::vector<SizePoint> merge_equal_sizes(std::vector<SizePoint> points) {
   return merged;
 }
 
-/// Never falling: blocks of points that fall become their mean.
+/// Replaces blocks of points that fall by their mean, so that the curve never falls.
 void make_monotone(std::vector<SizePoint>& points) {
   struct Block {
     double sum;

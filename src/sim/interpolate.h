@@ -4,22 +4,22 @@
 #include <cstddef>
 #include <vector>
 
-/// Durations between measured points. Nothing here allocates when asked.
+/// Durations between measured points. Queries do not allocate.
 namespace braid {
 
 struct SizePoint {
   double size = 0;  ///< bytes
   double ns = 0;
-  double model_ns = 0;  ///< what a model, which never falls with size, says
+  double model_ns = 0;  ///< the duration by a model that is monotone in size
 };
 
-/// Duration by size: straight lines between neighbouring points; beyond them what the model says,
-/// times how far it was off at the nearest point. Points of one size are averaged, and where a
-/// larger size was measured to be faster than a smaller one, both get their mean (pool adjacent
-/// violators: Ayer et al., 1955), so the curve never falls.
+/// Duration by size: linear between neighbouring points; beyond them, the model times its error
+/// factor at the nearest point. Points of one size are averaged. If a larger size was measured to
+/// be faster than a smaller one, both get their mean (pool adjacent violators: Ayer et al., 1955),
+/// so the curve never falls.
 class SizeCurve {
  public:
-  /// Sizes and durations must be positive, and there must be a point.
+  /// Requires positive sizes and durations, and at least one point.
   explicit SizeCurve(std::vector<SizePoint> points);
 
   double ns(double size, double model_ns) const;
@@ -36,17 +36,18 @@ using Coordinates = std::array<double, kNumCoordinates>;
 
 struct ScatteredPoint {
   Coordinates at{};
-  double log_ratio = 0;  ///< logarithm of the factor by which a model was off here
+  double log_ratio = 0;  ///< logarithm of the error factor of a model at this point
 };
 
-/// A factor at any shape from factors at scattered shapes: the mean of their logarithms weighed by
-/// distance^-4 (Shepard, 1968), exact at a point, always between the smallest and the largest.
+/// Interpolates a factor between scattered shapes: the mean of the points' logarithms weighted by
+/// distance^-4 (Shepard, 1968). Exact at a point, and always between the smallest and the largest
+/// factor.
 class ScatteredRatios {
  public:
   explicit ScatteredRatios(std::vector<ScatteredPoint> points);
 
   double ratio(const Coordinates& at) const;
-  /// Whether each coordinate lies within the measured ones.
+  /// Whether each coordinate lies within the measured range.
   bool covers(const Coordinates& at) const;
 
  private:

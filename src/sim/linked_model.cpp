@@ -8,8 +8,8 @@
 namespace braid {
 namespace {
 
-/// A core in hundredths: `core_demand` says how many of them communication takes, and two threads
-/// share one evenly.
+/// A core in hundredths: `core_demand` gives the share that communication uses, and two threads
+/// share a core evenly.
 constexpr Contention kSharedCores{.gemm_and_sm_comm = {.compute = 0.5},
                                   .memory_bound_and_sm_comm = {.compute = 0.5},
                                   .compute_and_copy_engine = {},
@@ -23,7 +23,7 @@ class LinkedModel final : public CostModel {
   }
 
   Cost task_cost(const OpSpec& spec) const override { return model_->task_cost(spec); }
-  /// Ranks of one process have one way to do it, which profiles call a ring.
+  /// Ranks of one process have one algorithm, which profiles call a ring.
   Cost comm_cost(const CommSpec& spec) const override {
     CommSpec ring = spec;
     ring.algorithm = CommAlgorithm::kRing;

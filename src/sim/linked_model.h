@@ -8,12 +8,12 @@
 namespace braid {
 
 /// The prices of `model`, a CPU's, for ranks that are threads of one process and communicate over
-/// emulated links: `comm_of` then is the time of the link, as `LinkSchedule` gives it, or that of
-/// the copying and adding where this is longer (where a kind of group has no link, always).
+/// emulated links. `comm_of` is the time of the link as in `LinkSchedule`, or the time of copying
+/// and adding if that is longer or if the kind of group has no link.
 ///
-/// Links take nothing from compute, copying and adding do: threads of a rank share its cores, so
-/// compute loses what communication works, up to half of its rate. Throws InternalError if `model`
-/// is null.
+/// Links do not slow compute; copying and adding do: threads of a rank share its cores, so compute
+/// loses the time in which communication works, up to half of its rate. Throws InternalError if
+/// `model` is null.
 std::unique_ptr<CostModel> make_linked_model(std::unique_ptr<CostModel> model,
                                              const LinkOptions& links);
 

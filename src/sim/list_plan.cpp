@@ -12,7 +12,7 @@ namespace {
 
 constexpr uint32_t kNone = ListPlan::kNone;
 
-/// Disjoint sets of numbers.
+/// A union-find structure over numbers.
 class Sets {
  public:
   explicit Sets(size_t size) : parent_(size) { std::iota(parent_.begin(), parent_.end(), 0U); }
@@ -29,7 +29,8 @@ class Sets {
   std::vector<uint32_t> parent_;
 };
 
-/// Rows out of pairs (row, value) that `visit_pairs(add)` gives twice alike.
+/// Builds rows from pairs (row, value). Calls `visit_pairs(add)` twice; it must give the same pairs
+/// both times.
 template <class VisitPairs>
 ListRows rows_of(size_t num_rows, VisitPairs&& visit_pairs) {
   ListRows rows{.begin = std::vector<uint32_t>(num_rows + 1), .values = {}};
@@ -41,7 +42,7 @@ ListRows rows_of(size_t num_rows, VisitPairs&& visit_pairs) {
   return rows;
 }
 
-/// Two tasks of the spine with equal keys are of one job.
+/// Two tasks of the spine with equal keys belong to one job.
 struct JobKey {
   bool is_backward = false;
   bool is_optimizer = false;
@@ -64,7 +65,7 @@ JobKey job_of(const Label& label) {
 std::vector<uint32_t> joined_sequences(const RankCalls& calls,
                                        std::span<const uint32_t> first_sequence) {
   Sets sets(first_sequence.back());
-  std::vector<uint32_t> met(calls.meetings().size(), kNone);  // a sequence of each
+  std::vector<uint32_t> met(calls.meetings().size(), kNone);  // a sequence of each meeting
   for (uint32_t rank_class = 0; rank_class < calls.classes().size(); ++rank_class) {
     const uint32_t program = calls.classes()[rank_class].program;
     for (uint32_t i = 0; i < calls.programs()[program].sequences.size(); ++i) {
@@ -166,7 +167,7 @@ void ListPlan::add_program(const RankCalls& calls, uint32_t program) {
   programs_.push_back(facts);
 }
 
-/// Ranks that share a program pay the same, or the most that one of them pays.
+/// Ranks that share a program get one price: the highest of theirs.
 void ListPlan::price(const RankCalls& calls, const CostModel& model,
                      const std::vector<std::vector<int64_t>>& spec_ns) {
   std::vector<std::vector<TaskPrice>> prices(programs_.size());
@@ -291,8 +292,8 @@ void ListPlan::find_roles(const ProgramFacts& facts) {
   }
 }
 
-/// What takes memory for a task of another stream that itself waits for a weight gradient floats
-/// with that: it waits for all that this task waits for.
+/// If a task takes memory for a task of another stream that itself waits for a weight gradient, it
+/// floats with that gradient: it waits for everything that the task waits for.
 void ListPlan::float_hand_overs(const ProgramFacts& facts, const DependencyGraph& graph) {
   const Program& program = *facts.program;
   std::vector<uint32_t> first(program.buffers.size(), kNone);
@@ -379,7 +380,7 @@ void ListPlan::find_job_peaks(const ProgramFacts& facts) {
   }
 }
 
-/// Calls of data ranks take turns on their stream. False if there are none behind one another.
+/// Chains calls of data ranks on a stream in program order. False if no call follows another.
 bool ListPlan::chain_data_calls(const ProgramFacts& facts, Chains& chains) const {
   const Program& program = *facts.program;
   std::vector<uint32_t> last(program.streams.size(), kNone);
@@ -420,7 +421,7 @@ void ListPlan::find_levels() {
   chained_level_ = has_chains ? levels_with(spine) : level_;
 }
 
-/// From the end of the step to its beginning, the ends of a meeting together.
+/// From the end of the step to its beginning; the ends of a meeting get one level.
 std::vector<int64_t> ListPlan::levels_with(const Chains& chains) const {
   std::vector<uint32_t> num_left(num_nodes());
   std::vector<uint32_t> ready;
@@ -431,7 +432,8 @@ std::vector<int64_t> ListPlan::levels_with(const Chains& chains) const {
       ready.push_back(node);
     }
   }
-  std::vector<int64_t> levels(num_nodes());  // until a node is finished: of what follows it
+  std::vector<int64_t> levels(num_nodes());  // until a node is finished: the level of its
+                                             // successors
   std::vector<uint32_t> num_ready_ends(meetings_.size());
   const auto finish = [&](uint32_t node, int64_t level) {
     levels[node] = level;

@@ -12,17 +12,17 @@
 
 namespace braid {
 
-/// What decides when a task may begin, besides what it depends on.
+/// The rule for when a task may begin, in addition to its dependencies.
 enum class ListRole : uint8_t {
-  kSpine,  ///< on the compute stream, in the order of the program
+  kSpine,  ///< on the compute stream, in program order
   kFloat,  ///< on the compute stream, anywhere: weight gradients
-  kOrder,  ///< on the compute stream, anywhere, without work: memory that changes hands
+  kOrder,  ///< on the compute stream, anywhere, without work: transfers memory between streams
   kSide,   ///< on another stream
 };
 
-/// Rows of numbers, one after the other.
+/// Rows of numbers, concatenated.
 struct ListRows {
-  std::vector<uint32_t> begin;  ///< by row, and one more
+  std::vector<uint32_t> begin;  ///< by row, and one more entry
   std::vector<uint32_t> values;
 
   std::span<const uint32_t> operator[](size_t row) const {
@@ -31,35 +31,36 @@ struct ListRows {
   size_t size() const { return begin.size() - 1; }
 };
 
-/// Step buffers on the device.
+/// Whether the buffer is a step buffer on the device.
 bool takes_step_memory(const Buffer& buffer);
 
-/// By task: bytes of these that are alive while it runs, tasks one after the other.
+/// By task: bytes of such buffers that are live while it runs, if tasks run one after the other.
 std::vector<int64_t> live_bytes_in_order(const Program& program);
 
-/// What list scheduling needs to know of the programs, found once. A node is a task of one of the
-/// programs, numbered program by program; a lane is a stream of one; a meeting is one call that all
-/// of its ends, which are nodes, begin together.
+/// The facts that list scheduling needs about the programs, computed once. A node is a task of one
+/// of the programs, numbered program by program; a lane is a stream of one program; a meeting is
+/// one call, which all of its ends (nodes) begin together.
 class ListPlan {
  public:
   static constexpr uint32_t kNone = UINT32_MAX;
 
-  /// A part of the spine that is one job, or a part of one: a forward or a backward of a microbatch
+  /// A part of the spine that is one job or a part of one: a forward or a backward of a microbatch
   /// through a virtual stage.
   struct Job {
-    uint32_t begin = 0;  ///< in `spine`
+    uint32_t begin = 0;  ///< index into `spine`
     uint32_t end = 0;
-    int64_t peak_bytes = 0;  ///< most live bytes from its first to its last task in program order
+    int64_t peak_bytes = 0;  ///< maximum of live bytes from its first to its last task in program
+                             ///< order
   };
   struct ProgramFacts {
     const Program* program = nullptr;
     uint32_t first_node = 0;
     uint32_t first_lane = 0;
     uint32_t first_buffer = 0;
-    uint32_t compute_lane = kNone;  ///< the first of kind compute
-    uint32_t spine_begin = 0;       ///< in `spine`
+    uint32_t compute_lane = kNone;  ///< the first lane of kind compute
+    uint32_t spine_begin = 0;       ///< index into `spine`
     uint32_t spine_end = 0;
-    uint32_t first_job = 0;  ///< in `jobs`
+    uint32_t first_job = 0;  ///< index into `jobs`
     uint32_t num_jobs = 0;
   };
 
@@ -83,13 +84,13 @@ class ListPlan {
     return programs_[program_of_[node]].first_lane + task(node).stream.value;
   }
   uint32_t meeting(uint32_t node) const { return meeting_of_[node]; }  ///< kNone: it has no partner
-  /// For a communication, the longest of its ends.
+  /// Duration; for a communication, the longest of its ends.
   int64_t ns(uint32_t node) const { return ns_[node]; }
-  /// Longest path from the begin of the node to the end of the step, with the order of the spine
-  /// and that of calls of data ranks.
+  /// The longest path from the begin of the node to the end of the step. Paths include the order of
+  /// the spine and the order of calls of data ranks that the streams do not give.
   int64_t level(uint32_t node) const { return level_[node]; }
-  /// The same with calls of data ranks one after the other, in the order of the program: what many
-  /// gradients at the end of a step are to each other.
+  /// The same, with calls of data ranks one after the other in program order: many gradients at the
+  /// end of a step delay each other.
   int64_t chained_level(uint32_t node) const { return chained_level_[node]; }
 
   const ListRows& meetings() const { return meetings_; }
@@ -97,11 +98,11 @@ class ListPlan {
   const ListRows& successors() const { return successors_; }
   const std::vector<uint32_t>& spine() const { return spine_; }
   const std::vector<Job>& jobs() const { return jobs_; }
-  /// 0 for what takes no memory of the step on the device.
+  /// 0 for buffers that take no step memory on the device.
   int64_t buffer_bytes(uint32_t buffer) const { return buffer_bytes_[buffer]; }
-  /// Operands that are in this buffer.
+  /// The number of operands in this buffer.
   uint32_t num_uses(uint32_t buffer) const { return num_uses_[buffer]; }
-  /// Task that uses it first in program order.
+  /// The first task that uses it in program order.
   uint32_t first_task(uint32_t buffer) const { return first_task_[buffer]; }
 
  private:
@@ -120,10 +121,10 @@ class ListPlan {
   void add_edges(const ProgramFacts& facts, const DependencyGraph& graph);
   void find_levels();
 
-  /// Nodes that follow others without depending on them.
+  /// Order between nodes that do not depend on each other.
   struct Chains {
     std::vector<uint32_t> next;    // by node, or kNone
-    std::vector<uint32_t> before;  // the same the other way round
+    std::vector<uint32_t> before;  // the inverse of `next`
 
     void link(uint32_t node, uint32_t behind) {
       next[node] = behind;
@@ -141,8 +142,9 @@ class ListPlan {
   std::vector<SimUnit> units_;
   std::vector<ListRole> roles_;
   std::vector<uint32_t> meeting_of_;
-  std::unordered_map<uint32_t, uint32_t> floats_with_;  // by node of an undefine: a task
-  std::unordered_map<uint32_t, uint32_t> call_before_;  // by node, where streams do not say it
+  std::unordered_map<uint32_t, uint32_t> floats_with_;  // by node of an undefine: the task with
+                                                        // which it floats
+  std::unordered_map<uint32_t, uint32_t> call_before_;  // by node, if streams do not give the order
   ListRows meetings_;
   ListRows predecessors_;
   ListRows successors_;

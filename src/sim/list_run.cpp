@@ -58,7 +58,7 @@ std::optional<ListSchedule> ListRun::run() {
   return std::move(result_);
 }
 
-// What begins and ends.
+// Begin and end of tasks.
 
 void ListRun::note_ready(uint32_t node) {
   states_[node] = State::kReady;
@@ -79,7 +79,7 @@ void ListRun::note_ready(uint32_t node) {
   list_rank(rank);
 }
 
-/// The last end to come lets all of them be tried.
+/// When the last end of a meeting arrives, all of its lanes are tried.
 void ListRun::arrive(uint32_t node) {
   const uint32_t meeting = plan_.meeting(node);
   if (meeting == kNone) {
@@ -117,7 +117,7 @@ void ListRun::list_rank(uint32_t rank) {
   }
 }
 
-/// Streams beside compute first: what they do hides under what compute does next.
+/// Other streams come before compute, so that their work is hidden behind the next compute task.
 void ListRun::settle() {
   while (true) {
     if (!over_.empty()) {
@@ -210,7 +210,7 @@ void ListRun::start_one(uint32_t node) {
   result_.orders[rank].emplace_back(size_t{plan_.task_of(node)});
   use_buffers(node);
   ranks_[rank].floats.erase(node);
-  // Memory changes hands without a moment of its own.
+  // Transferring memory takes no time.
   if (plan_.role(node) != ListRole::kOrder) {
     lanes_[plan_.lane(node)].busy_until_ns = end_ns_[node];
   }
@@ -218,7 +218,7 @@ void ListRun::start_one(uint32_t node) {
   if (unit < kNumOwnUnits) {
     ranks_[rank].is_taken[unit] = true;
   }
-  list_rank(rank);  // the end of what is begun is known now
+  list_rank(rank);  // the end of the begun task is known now
 }
 
 void ListRun::finish(uint32_t node) {
@@ -311,7 +311,7 @@ void ListRun::pass_to(uint32_t rank, uint32_t task) {
   }
 }
 
-// What compute does next.
+// Choice of the next compute task.
 
 uint32_t ListRun::first_undone(uint32_t job) {
   uint32_t& next = next_[job];
@@ -368,7 +368,7 @@ uint32_t ListRun::choose(uint32_t rank) {
     }
   }
   if (ranks_[rank].is_taken[static_cast<size_t>(SimUnit::kCompute)]) {
-    return kNone;  // by a task of another stream
+    return kNone;  // a task of another stream takes it
   }
   if (options_.wgrads_first || !has_memory) {
     const uint32_t wgrad = choose_float(rank, wait);
@@ -378,8 +378,8 @@ uint32_t ListRun::choose(uint32_t rank) {
   return ahead != kNone ? ahead : choose_float(rank, wait);
 }
 
-/// One of the oldest weight gradients that more is to follow on than on the spine's next task,
-/// because of sums over data ranks, one after the other.
+/// One of the oldest weight gradients with a longer following path than the spine's next task,
+/// because of sums over data ranks that run one after the other.
 uint32_t ListRun::urgent_float(uint32_t rank, uint32_t next) const {
   constexpr int kMaxTried = 4;
   if (next == kNone) {
@@ -399,7 +399,7 @@ uint32_t ListRun::urgent_float(uint32_t rank, uint32_t next) const {
   return kNone;
 }
 
-/// kForever: not known.
+/// kForever: unknown.
 int64_t ListRun::wait_ns(uint32_t node) const {
   int64_t wait = 0;
   for (const uint32_t before : plan_.predecessors()[node]) {
@@ -412,7 +412,7 @@ int64_t ListRun::wait_ns(uint32_t node) const {
   return wait;
 }
 
-/// A ready weight gradient that the node waits for.
+/// A ready weight gradient for which the node waits.
 uint32_t ListRun::float_in_the_way(uint32_t node) const {
   for (const uint32_t before : plan_.predecessors()[node]) {
     if (plan_.role(before) == ListRole::kFloat && states_[before] == State::kReady) {
@@ -422,8 +422,8 @@ uint32_t ListRun::float_in_the_way(uint32_t node) const {
   return kNone;
 }
 
-/// Streams beside compute, which nothing throttles, may have exceeded the limit: what adds nothing
-/// goes on all the same, since only that gives memory back.
+/// Other streams, which nothing throttles, may have exceeded the limit: tasks that add no bytes
+/// continue anyway, since only they free memory.
 bool ListRun::has_room(uint32_t node, uint32_t rank) const {
   const int64_t bytes = new_bytes(node);
   return bytes == 0 || ranks_[rank].live_bytes + bytes <= ranks_[rank].limit_bytes;
@@ -435,8 +435,8 @@ bool ListRun::fills(uint32_t node, int64_t wait_ns) const {
              options_.least_hidden_part * static_cast<double>(plan_.ns(node));
 }
 
-/// Of the oldest, which free memory first, the one that hides most: all of itself if it fits into
-/// the wait, else little of much.
+/// Among the oldest, which free memory first, the one that hides most: all of itself if it fits
+/// into the wait, otherwise the one that exceeds it least.
 uint32_t ListRun::choose_float(uint32_t rank, int64_t wait_ns) const {
   constexpr int kMaxTried = 24;
   uint32_t best = kNone;
@@ -463,7 +463,7 @@ uint32_t ListRun::choose_float(uint32_t rank, int64_t wait_ns) const {
   return best;
 }
 
-/// First what is behind the spine's next task in its own job, then the jobs behind it.
+/// First the tasks after the spine's next task in its own job, then later jobs.
 uint32_t ListRun::choose_ahead(uint32_t rank, uint32_t next, int64_t wait_ns) {
   constexpr uint32_t kMaxTried = 12;
   if (options_.lookahead_jobs == 0 || next == kNone) {
@@ -493,7 +493,8 @@ uint32_t ListRun::choose_ahead(uint32_t rank, uint32_t next, int64_t wait_ns) {
   return kNone;
 }
 
-/// Whatever is on the way to the end of its job in program order must fit beside what it adds.
+/// The peak of its job up to the end of it in program order must fit in addition to the bytes that
+/// it adds.
 bool ListRun::may_run_ahead(uint32_t node, uint32_t rank, int64_t peak_bytes,
                             int64_t wait_ns) const {
   if (states_[node] != State::kReady || plan_.meeting(node) != kNone || !fills(node, wait_ns)) {

@@ -14,14 +14,14 @@
 
 namespace braid {
 
-/// The moving parts of list scheduling; list_schedule.h has the rules. Time stands still while all
-/// that can begin at it begins.
+/// The state of a run of the list scheduler; list_schedule.h has the rules. Time does not advance
+/// until everything that can begin now has begun.
 class ListRun {
  public:
   /// Both must outlive it.
   ListRun(const ListPlan& plan, const ListScheduleOptions& options);
 
-  /// nullopt if some tasks wait for ever.
+  /// nullopt if some tasks wait forever.
   std::optional<ListSchedule> run();
 
  private:
@@ -29,7 +29,7 @@ class ListRun {
   static constexpr int64_t kForever = std::numeric_limits<int64_t>::max();
   enum class State : uint8_t { kWaiting, kReady, kArrived, kRunning, kDone };
 
-  /// What is ready on a stream beside compute: a node, which stands for its meeting.
+  /// A ready node on a stream other than compute; it represents its meeting.
   struct Ready {
     int64_t level = 0;
     uint32_t node = kNone;
@@ -44,10 +44,11 @@ class ListRun {
     std::priority_queue<Ready> ready;
   };
   struct Rank {
-    uint32_t job = 0;     // the first that is not done, index into ListPlan::jobs
-    uint32_t passed = 0;  // tasks in front of the spine's next one
+    uint32_t job = 0;     // the first unfinished job, index into ListPlan::jobs
+    uint32_t passed = 0;  // tasks of the spine that run before its next one
     int64_t live_bytes = 0;
-    int64_t ahead_bytes = 0;  // live, but in program order first used behind the spine's next task
+    int64_t ahead_bytes = 0;  // live bytes that in program order are first used after the spine's
+                              // next task
     int64_t limit_bytes = kForever;
     std::array<bool, kNumOwnUnits> is_taken{};
     bool is_listed = false;            // in ranks_to_try_
@@ -102,17 +103,17 @@ class ListRun {
   uint64_t num_begun_ = 0;
   size_t num_done_ = 0;
   std::vector<State> states_;        // by node
-  std::vector<uint32_t> num_waits_;  // by node: predecessors that are not done
-  std::vector<int64_t> end_ns_;      // by node that runs
+  std::vector<uint32_t> num_waits_;  // by node: unfinished predecessors
+  std::vector<int64_t> end_ns_;      // by running node
   std::vector<uint32_t> num_ready_;  // by meeting
-  std::vector<uint32_t> next_;       // by job: place in the spine, nothing undone in front of it
+  std::vector<uint32_t> next_;       // by job: index into the spine; everything before it is done
   std::vector<uint32_t> uses_left_;  // by buffer
-  std::vector<int64_t> ahead_at_;    // by node: part of ahead_bytes that it used first
+  std::vector<int64_t> ahead_at_;    // by node: the part of ahead_bytes that it used first
   std::vector<Lane> lanes_;
   std::vector<Rank> ranks_;  // by program
   std::vector<uint32_t> lanes_to_try_;
   std::vector<uint32_t> ranks_to_try_;
-  std::vector<uint32_t> over_;  // without work, begun and not finished
+  std::vector<uint32_t> over_;  // begun and not finished, without work
   std::priority_queue<End, std::vector<End>, std::greater<>> ends_;
   ListSchedule result_;
 };

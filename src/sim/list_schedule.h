@@ -13,11 +13,12 @@
 namespace braid {
 
 struct ListScheduleOptions {
-  /// Bytes of step buffers on the device that may be alive at once, by program of RankPrograms;
-  /// empty: no limit.
+  /// The limit of live bytes of step buffers on the device, by program of RankPrograms; empty: no
+  /// limit.
   std::vector<int64_t> live_bytes_limit;
-  /// Jobs (forward or backward of a microbatch through a virtual stage) that compute may run ahead
-  /// of the order of the program, where what is next must wait. 0: only weight gradients move.
+  /// The number of jobs (forward or backward of a microbatch through a virtual stage) by which
+  /// compute may run ahead of program order when the next job must wait. 0: only weight gradients
+  /// move.
   int64_t lookahead_jobs = 1;
   /// If both could fill a wait: true takes weight gradients, which free memory; false takes the
   /// next jobs, which need memory but give other ranks work.
@@ -27,8 +28,8 @@ struct ListScheduleOptions {
   double least_hidden_part = 0.5;
 };
 
-/// Duration of tasks by program and spec, as measured in a simulation where tasks slow each other;
-/// empty, or -1 for a spec: its duration alone.
+/// Durations of tasks by program and spec, measured in a simulation in which tasks slow each other;
+/// if empty, or -1 for a spec, its duration alone.
 using SpecTimes = std::vector<std::vector<int64_t>>;
 
 struct ListSchedule {
@@ -42,34 +43,32 @@ struct ListSchedule {
 /// It runs through the step once, on a clock: a free unit takes the best of the ready tasks, and a
 /// task is ready when everything that it depends on (data, not the order of streams) has ended.
 ///  - Compute follows the spine: the tasks of the (first) compute stream except weight gradients,
-///  in
-///    program order. The spine includes `undefine`s, which say when memory goes to other streams
-///    and so throttle these. If the next task of the spine must wait for another rank, a stream or
-///    memory, compute runs weight gradients that are ready, or tasks of the next `lookahead_jobs`
-///    jobs.
+///    in program order. The spine includes `undefine`s, which determine when memory goes to other
+///    streams and so throttle these. If the next task of the spine must wait for another rank, a
+///    stream or memory, compute runs weight gradients that are ready, or tasks of the next
+///    `lookahead_jobs` jobs.
 ///  - Weight gradients (phase wgrad) and `undefine`s that take memory back float: they run when
-///    there is room for them, and before the spine's next task if a longer path follows them than
-///    that task: sums over data ranks, one after the other. Gradients are added up in program
-///    order, since such tasks conflict.
+///    there is room for them. They run before the spine's next task if a longer path follows them,
+///    because of sums over data ranks that run one after the other. Gradients are added up in
+///    program order, since such tasks conflict.
 ///  - A communication begins on all of its ranks at once, when it is ready on all and the streams
-///    are free. The one with the longest path to the end of the step over all ranks goes first; the
-///    order of the spine is a part of paths. Messages between two ranks keep their
-///    order.
+///    are free. The one with the longest path to the end of the step over all ranks goes first;
+///    paths include the order of the spine. Messages between two ranks keep their order.
+///
 /// So tasks begin in one order for all ranks, and no two wait for each other. If `ranks` satisfies
-/// VerifyRanksOptions::one_order_of_collectives and
-/// one_order_of_messages, so does the result.
+/// VerifyRanksOptions::one_order_of_collectives and one_order_of_messages, so does the result.
 ///
 /// Live bytes are counted from the first to the last access of each step buffer. If the next task
 /// would exceed the limit, weight gradients go first. No job begins that could keep earlier jobs
-/// from finishing (the banker's algorithm, with program order as the safe
-/// sequence; Dijkstra 1965). Ranks that share a program get one order: a call begins when all are
-/// ready. Tasks do not slow each other here; `Simulator` takes that into account.
+/// from finishing (the banker's algorithm, with program order as the safe sequence; Dijkstra 1965).
+/// Ranks that share a program get one order: a call begins when all are ready. Tasks do not slow
+/// each other here; `Simulator` takes that into account.
 ///
-/// The constructor finds dependencies, matching calls and prices; then it can run with
-/// several options.
+/// The constructor finds dependencies, matching calls and prices; then it can run with several
+/// options.
 ///
-/// Source: list scheduling (Graham 1969) with levels (Hu 1961); that weight gradients fill the
-/// bubbles of pipelines: Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024.
+/// Source: list scheduling (Graham 1969) with levels (Hu 1961); filling pipeline bubbles with
+/// weight gradients: Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024.
 class ListScheduler {
  public:
   /// The programs must outlive it. Throws InternalError as `Simulator`.
@@ -78,7 +77,7 @@ class ListScheduler {
   ListScheduler(const ListScheduler&) = delete;
   ListScheduler& operator=(const ListScheduler&) = delete;
 
-  /// nullopt if it gets stuck, which a memory limit can bring about. Near-linear in the tasks of
+  /// nullopt if it gets stuck, which is possible with a memory limit. Near-linear in the tasks of
   /// the distinct programs. Deterministic.
   std::optional<ListSchedule> run(const ListScheduleOptions& options = {}) const;
 
@@ -87,12 +86,12 @@ class ListScheduler {
   std::unique_ptr<State> state_;
 };
 
-/// `ListScheduler` for one run.
+/// Runs a `ListScheduler` once.
 std::optional<ListSchedule> list_schedule(const RankPrograms& ranks, const CostModel& model,
                                           const ListScheduleOptions& options = {});
 
-/// The most bytes of step buffers on the device that are alive at once if the tasks of a program
-/// run one after the other: what `live_bytes_limit` must allow at least.
+/// The maximum of live bytes of step buffers on the device if the tasks of a program run one after
+/// the other: a lower bound for `live_bytes_limit`.
 int64_t peak_live_bytes(const Program& program);
 
 }  // namespace braid

@@ -18,7 +18,7 @@
 namespace braid {
 namespace {
 
-/// Specs whose measurements speak for each other.
+/// Specs with one key are interpolated together.
 using TableKey = std::pair<std::string, DType>;
 
 TableKey table_key(const OpSpec& spec) {
@@ -75,7 +75,8 @@ class ShapeTable {
     return ScatteredRatios(std::move(ratios));
   }
 
-  /// Not faster than a smaller shape, not slower than a larger one, where these agree.
+  /// Limits the time to be at least that of a smaller shape and at most that of a larger one, if
+  /// the two agree.
   double between_measured(const Coordinates& at, double ns) const {
     double low = 0;
     double high = INFINITY;
@@ -99,7 +100,7 @@ struct SpecHash {
   size_t operator()(const OpSpec& spec) const { return hash_value(spec); }
 };
 
-/// What makes two communications points of one curve over bytes.
+/// The key of a curve over bytes: communications with equal keys are its points.
 using CommKey = std::array<int, 5>;
 
 CommKey comm_key(const CommSpec& spec) {
@@ -214,7 +215,7 @@ class MeasuredModel final : public CostModel {
   std::string description() const override { return description_; }
 
  private:
-  /// Of a product with an activation function where such have not been timed.
+  /// The cost of a product with an activation function if such products were not timed.
   Cost cost_of_parts(const OpSpec& spec) const {
     const ProductAndActivation parts = unfused(spec);
     const Cost product = task_cost(parts.product);
@@ -225,8 +226,8 @@ class MeasuredModel final : public CostModel {
             .source = std::max({product.source, activation.source, CostSource::kInterpolated})};
   }
 
-  /// Where a library was timed and not its algorithms, "ring" is whatever it chose: then a tree
-  /// takes no less.
+  /// If a library was timed and not its algorithms, "ring" is the library's choice: a tree then
+  /// costs the same.
   CommSpec as_measured(const CommSpec& spec) const {
     CommSpec ring = spec;
     ring.algorithm = CommAlgorithm::kRing;

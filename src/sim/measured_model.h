@@ -7,20 +7,21 @@
 
 namespace braid {
 
-/// Prices by what was measured. A spec that was measured costs what it took. Another one of the
-/// same op and dtype:
-///  - matrix products and attention cost what the analytic model says, times how far it was off at
-///    the measured shapes (their efficiency, relative to one that knows tiles and waves),
+/// Prices from measurements. A measured spec costs its measured time. Another spec of the same op
+/// and dtype:
+///  - matrix products and attention cost the analytic model's time, multiplied by its error factor
+///    at the measured shapes (their efficiency relative to a model of tiles and waves),
 ///    interpolated over the logarithms of (rows, columns, depth) or of (sequence, heads in all
-///    sequences, head size), and no less than a measured one of which no size is larger, no more
-///    than one of which no size is smaller;
-///  - the others cost what the line between their neighbours in bytes says.
-/// An op of which nothing was measured costs what the analytic model says.
+///    sequences, head size). The result is at least the time of a measured shape with no larger
+///    size, and at most that of one with no smaller size;
+///  - the others are interpolated linearly between their neighbours in bytes.
+///
+/// An op without measurements costs the analytic model's time.
 std::unique_ptr<CostModel> make_measured_model(const Profile& profile, int num_devices);
 
-/// The model that `--cost` names: a profile if the text has a '/' or ends in ".json", else a
-/// cluster name. A profile counts as a cluster of at least `num_devices` of its device, in whole
-/// nodes. Throws ConfigError or DataError; ConfigError too if the cluster has fewer than
+/// The model that `--cost` names: a profile if the text has a '/' or ends in ".json", otherwise a
+/// cluster name. A profile becomes a cluster of at least `num_devices` of its device, in whole
+/// nodes. Throws ConfigError or DataError; also ConfigError if the cluster has fewer than
 /// `num_devices`.
 std::unique_ptr<CostModel> load_cost_model(std::string_view text, int num_devices);
 

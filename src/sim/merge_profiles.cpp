@@ -26,7 +26,7 @@ void check_same_device(const Profile& older, const Profile& newer) {
                 std::to_string(newer.origin.threads));
 }
 
-/// `older` with the points of `newer`: in the place of the one with the same key, or behind.
+/// `older` with the points of `newer`: they replace those with the same key, or are appended.
 std::vector<TaskPoint> merge_tasks(std::vector<TaskPoint> points,
                                    const std::vector<TaskPoint>& newer) {
   struct Hash {
@@ -47,7 +47,7 @@ std::vector<TaskPoint> merge_tasks(std::vector<TaskPoint> points,
   return points;
 }
 
-/// The same of the few points that are compared one by one.
+/// The same for point types with few points, by linear search.
 template <class Point, class SameQuestion>
 std::vector<Point> merge_points(std::vector<Point> points, const std::vector<Point>& newer,
                                 const SameQuestion& same_question) {

@@ -4,9 +4,9 @@
 
 namespace braid {
 
-/// All points of both; where both have one, the newer's. Overheads, rates, contention and origin
-/// are the newer's, where it has them. Throws DataError that names what differs unless both are of
-/// the same device, software and threads: durations of two devices are not one profile.
+/// All points of both; if both have a point, the newer one. Overheads, rates, contention and origin
+/// are those of `newer`, if it has them. Throws DataError that names the difference unless both are
+/// of the same device, software and threads: durations of two devices do not form one profile.
 Profile merge_profiles(const Profile& older, const Profile& newer);
 
 }  // namespace braid

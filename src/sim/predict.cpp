@@ -33,7 +33,8 @@ SerialPrediction predict_serial(const Program& program, const CostModel& model) 
     Cost cost;
     OpFamily family;
   };
-  std::vector<std::optional<Known>> known(program.specs.size());  // few, of perhaps a million tasks
+  std::vector<std::optional<Known>> known(program.specs.size());  // few specs, perhaps a million
+                                                                  // tasks
   for (size_t i = 0; i < program.tasks.size(); ++i) {
     const SpecId spec = program.tasks[i].spec;
     std::optional<Known>& price = known.at(spec.index());

@@ -9,16 +9,16 @@
 
 namespace braid {
 
-/// The tasks of a program one after the other, as on one stream: sums of their durations alone,
+/// The tasks of a program run one after the other, as on one stream: sums of their durations alone,
 /// each at most kMaxCostNs.
 struct SerialPrediction {
   std::array<int64_t, kNumOpFamilies> family_ns{};   ///< by OpFamily
-  std::array<int64_t, kNumCostSources> source_ns{};  ///< by CostSource: where the sums come from
-  int64_t step_overhead_ns = 0;                      ///< of the host
+  std::array<int64_t, kNumCostSources> source_ns{};  ///< by CostSource: the source of the sums
+  int64_t step_overhead_ns = 0;                      ///< host time
 
   int64_t compute_ns() const;
   int64_t communication_ns() const;
-  /// Compute, communication of which nothing is hidden, and the host.
+  /// Compute, communication with nothing hidden, and host time.
   int64_t step_ns() const;
 };
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
-/// What reader and printer of profiles agree on; docs/profiles.md explains it.
+/// Constants of the profile format, shared by reader and printer; docs/profiles.md explains it.
 namespace braid {
 
 inline constexpr std::string_view kProfileFormat = "braid profile";
@@ -14,10 +14,10 @@ inline constexpr int64_t kMaxNs = 1'000'000'000'000'000;  ///< eleven days
 inline constexpr double kMaxSpread = 1e6;
 inline constexpr double kMaxRate = 1e18;
 inline constexpr double kMinSharedRate = 1e-3;
-/// Of an integer attribute, so that products of a few of them and a shape do not overflow.
+/// Limit of an integer attribute, so that products of a few of them and a shape do not overflow.
 inline constexpr int64_t kMaxAttribute = int64_t{1} << 28;
 
-/// The last is optional.
+/// The last key is optional.
 inline constexpr std::array<std::string_view, 4> kContentionKeys = {
     "gemm_and_sm_comm", "memory_bound_and_sm_comm", "compute_and_copy_engine", "comm_sms"};
 inline constexpr int64_t kMaxCommSms = 1024;

@@ -10,7 +10,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// One line; what is not UTF-8 is replaced, since names come from drivers.
+/// JSON in one line; invalid UTF-8 is replaced, since names come from drivers.
 std::string one_line(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
@@ -71,7 +71,7 @@ Json contention_json(const Contention& contention) {
   return json;
 }
 
-/// "[\n<indent>  line,\n ...\n<indent>]": a line per item, which `dump` cannot do.
+/// "[\n<indent>  line,\n ...\n<indent>]": a line per item, which `dump` does not support.
 template <class Items, class ToJson>
 std::string lines(const Items& items, ToJson&& to_json, std::string_view indent) {
   if (items.empty()) {
@@ -86,7 +86,7 @@ std::string lines(const Items& items, ToJson&& to_json, std::string_view indent)
   return text + fmt::format("\n{}]", indent);
 }
 
-/// Ops in the order in which they come first, each with all its points.
+/// Ops in the order of their first points, each with all its points.
 std::string tasks_text(const std::vector<TaskPoint>& tasks) {
   std::vector<std::pair<std::string, std::vector<TaskPoint>>> by_op;
   for (const TaskPoint& task : tasks) {

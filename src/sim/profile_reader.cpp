@@ -19,9 +19,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kShownBytes = 80;  ///< of a wrong value
+constexpr size_t kShownBytes = 80;  ///< of an invalid value
 
-/// A value of the file with the way that leads to it ("tasks.linear[3].ns"), which every error
+/// A value of the file with its path in the document ("tasks.linear[3].ns"), which every error
 /// names.
 class JsonValue {
  public:
@@ -34,7 +34,7 @@ class JsonValue {
                      fmt::format(format, std::forward<Args>(args)...));
   }
 
-  /// Checks that this is an object with no other keys than these.
+  /// Checks that this is an object with no keys other than these.
   void expect_keys(std::span<const std::string_view> known) const {
     if (!json_.is_object()) {
       fail("expected an object, found {}", shown());

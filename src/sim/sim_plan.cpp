@@ -62,7 +62,7 @@ void SimPlan::add_class(const RankCalls& calls, uint32_t rank_class, size_t firs
                       .num_tasks = streams.first[stream + 1] - first});
   }
   num_events_ += program.num_events;
-  // A message of a rank to itself takes part with both ends.
+  // A message of a rank to itself counts for both ends.
   num_running_ += static_cast<uint32_t>(its_calls.sequences.size());
   num_tasks_ += program.tasks.size();
 }

@@ -9,36 +9,36 @@
 
 namespace braid {
 
-/// What a task needs for itself while it runs.
+/// The unit of its device that a task occupies while it runs.
 enum class SimUnit : uint8_t {
   kCompute,   ///< the device
   kToDevice,  ///< its copy engine from the host
   kToHost,    ///< its copy engine to the host
-  kLinks,     ///< nothing of its own, but the other ranks
+  kLinks,     ///< no unit of its own; it waits for the other ranks
   kNothing,   ///< takes no time
 };
-inline constexpr size_t kNumOwnUnits = 3;  ///< that one task at a time has: the first of them
+inline constexpr size_t kNumOwnUnits = 3;  ///< the first units, which run one task at a time
 
-/// What tasks of one spec take on ranks of one class.
+/// The price of tasks of one spec on ranks of one class.
 struct TaskPrice {
   int64_t work_ns = 0;  ///< alone
   SimUnit unit = SimUnit::kNothing;
   OpFamily family = OpFamily::kNothing;
   bool sends = false;
   bool receives = false;
-  uint32_t meeting = RankCalls::kNone;  ///< of kLinks: index into RankCalls::meetings
+  uint32_t meeting = RankCalls::kNone;  ///< for kLinks: index into RankCalls::meetings
   CommDemand demand;
-  // Of communication over emulated links:
-  LinkTime link;  ///< that it waits for
+  // For communication over emulated links:
+  LinkTime link;  ///< the time of its link
   GroupKind link_kind = GroupKind::kWorld;
-  int64_t own_ns = 0;  ///< it ends no sooner
+  int64_t own_ns = 0;  ///< lower bound of its duration
 };
 
-/// No task takes longer: 19 hours, so that its work fits 64 bits.
+/// The longest task: 19 hours, so that its work fits into 64 bits.
 inline constexpr int64_t kMaxWorkNs = int64_t{1} << 46;
 
-/// What a simulation needs to know, found once. Ranks of a class stand for all of it, as in
-/// `RankCalls`; a lane is a stream of one.
+/// The facts that a simulation needs, computed once. A class represents all of its ranks, as in
+/// `RankCalls`; a lane is a stream of a class.
 class SimPlan {
  public:
   struct Class {
@@ -46,7 +46,8 @@ class SimPlan {
     uint32_t first_lane = 0;
     uint32_t num_lanes = 0;
     uint32_t first_event = 0;
-    uint32_t first_running = 0;  ///< place for all meetings that may run at once on a rank
+    uint32_t first_running = 0;  ///< index of the slots for all meetings that may run at once on a
+                                 ///< rank
     size_t first_task = 0;
     const TaskPrice* prices = nullptr;  ///< by spec
   };
@@ -62,7 +63,7 @@ class SimPlan {
 
   const std::vector<Class>& classes() const { return classes_; }
   const std::vector<Lane>& lanes() const { return lanes_; }
-  /// By meeting, and one more: where those that have come to it are listed.
+  /// By meeting, and one more entry: index of the list of lanes that have arrived.
   const std::vector<uint32_t>& first_arrival() const { return first_arrival_; }
   const ContentionTable& contention() const { return contention_; }
   size_t num_meetings() const { return first_arrival_.size() - 1; }
@@ -73,7 +74,7 @@ class SimPlan {
  private:
   struct Streams {
     std::vector<uint32_t> tasks;  ///< stream by stream
-    std::vector<uint32_t> first;  ///< by stream, and one more
+    std::vector<uint32_t> first;  ///< by stream, and one more entry
   };
   static Streams streams_of(const Program& program);
   void add_class(const RankCalls& calls, uint32_t rank_class, size_t first_price);

@@ -6,7 +6,7 @@
 namespace braid {
 namespace {
 
-/// Where simulated time ends.
+/// The maximum of simulated time.
 constexpr int64_t kMaxTimeNs = int64_t{1} << 62;
 
 constexpr size_t kOut = 0;
@@ -125,7 +125,7 @@ bool SimRun::waits_are_over(uint32_t lane, const Task& task) {
   return true;
 }
 
-/// Whoever calls it sees to it that the lane advances.
+/// The caller must advance the lane afterwards.
 void SimRun::finish_task(uint32_t lane) {
   const SimPlan::Class& its_class = class_of(lane);
   times_of(lane).end_ns = now_ns_;
@@ -268,8 +268,8 @@ void SimRun::begin_transfers() {
   transfers_.clear();
 }
 
-/// As `LinkSchedule::add`: what the transfer takes if it begins when the lanes of all its ranks are
-/// free, which it then keeps.
+/// Like `LinkSchedule::add`: the time of the transfer if it begins when the lanes of all its ranks
+/// are free. It then occupies them.
 int64_t SimRun::transfer_ns(uint32_t meeting) {
   int64_t begin_ns = now_ns_;
   int64_t own_ns = 0;
@@ -387,7 +387,7 @@ int64_t SimRun::meeting_rate(uint32_t meeting) const {
   return rate;
 }
 
-/// Of the meeting that the lane takes part in.
+/// The rate of the meeting in which the lane takes part.
 int64_t SimRun::rate_on_device(uint32_t lane) const {
   const TaskPrice& price = price_of(lane);
   const Device& device = devices_[facts(lane).rank_class];

@@ -10,17 +10,17 @@
 
 namespace braid {
 
-/// The moving parts of a simulation; simulate.h has the rules. Time stands still while all that can
-/// begin at it begins: lanes advance as far as they get, then each free unit takes the best of what
-/// waits for it, and so on until nothing begins any more. What happens in such a round depends on
-/// the state at its beginning only, so the order in which lanes are looked at makes no difference.
+/// The state of a simulation; simulate.h has the rules. Time does not advance until everything that
+/// can begin now has begun: lanes advance as far as possible, then each free unit takes the best
+/// waiting task, and so on until nothing begins. Such a round depends only on the state at its
+/// beginning, so the order in which lanes are visited does not matter.
 class SimRun {
  public:
   /// `plan` must outlive it.
   explicit SimRun(const SimPlan& plan);
 
-  /// Fills `times`, `step_ns`, and `end_ns` and `compute_ns` of the ranks of a result that has
-  /// their places. False if some tasks wait for ever.
+  /// Fills `times`, `step_ns`, and `end_ns` and `compute_ns` of the ranks of a result, which has
+  /// entries for them. False if some tasks wait forever.
   bool run(const SimOptions& options, SimResult& result);
 
  private:
@@ -28,14 +28,14 @@ class SimRun {
   enum class LaneState : uint8_t { kBlocked, kQueued, kBusy };
 
   struct Lane {
-    uint32_t next = 0;      // place in its tasks
-    uint32_t num_over = 0;  // waits of that task that are over
+    uint32_t next = 0;      // index into its tasks
+    uint32_t num_over = 0;  // waits of that task that have ended
     uint32_t next_waiter = kNone;
     LaneState state = LaneState::kBlocked;
-    SimUnit unit = SimUnit::kNothing;  // that it is queued for
+    SimUnit unit = SimUnit::kNothing;  // unit for which it is queued
   };
   struct Unit {
-    uint32_t lane = kNone;  // that has it
+    uint32_t lane = kNone;  // lane that occupies it
     uint32_t num_queued = 0;
     uint32_t last_queued = kNone;
     bool is_listed = false;  // in free_units_
@@ -43,14 +43,14 @@ class SimRun {
   struct Device {
     std::array<Unit, kNumOwnUnits> units;
     std::array<std::array<int64_t, 2>, kNumLinkKinds> load{};  // of links, out and in
-    // When the lanes of emulated links are free, by kind of group, out and in.
+    // The times when the lanes of emulated links become free, by kind of group, out and in.
     std::array<std::array<int64_t, 2>, LinkOptions::kNumKinds> lane_free_ns{};
-    int sms = 0;               // that send
+    int sms = 0;               // sending SMs
     uint32_t num_running = 0;  // meetings
     bool is_changed = false;   // listed in changed_
     bool links_changed = false;
   };
-  /// Something that takes time: the task that has a unit, or a meeting.
+  /// Work that takes time: a task on a unit, or a meeting.
   struct Work {
     int64_t left = 0;  // at updated_ns, in nanoseconds x kFullRate
     int64_t updated_ns = 0;

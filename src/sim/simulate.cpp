@@ -15,8 +15,8 @@
 namespace braid {
 namespace {
 
-/// The node of each rank, numbered in order of first occurrence: groups that lie alike on nodes
-/// have equal costs.
+/// The node of each rank, numbered in order of first occurrence: groups with equal placement on
+/// nodes have equal costs.
 GroupColor place_on_nodes(const Cluster& cluster) {
   return [per_node = cluster.devices_per_node](std::span<const int> ranks) {
     std::map<int, uint32_t> numbers;

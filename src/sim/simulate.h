@@ -12,25 +12,23 @@
 
 /// Runs the programs of all ranks of a step in simulated time: one discrete-event run in which
 /// ranks wait for each other and share links, copy engines and SMs. docs/simulator.md has the model
-/// and where its numbers come from; in short:
+/// and the origin of its numbers. In short:
 ///
-///  - tasks of a stream run in order; a task is ready when the one before it on its stream and the
+///  - tasks of a stream run in order; a task is ready when the previous one on its stream and the
 ///    tasks whose events it waits for have ended;
-///  - a device does one compute task at a time, and one copy to and one from the host: of ready
-///  ones
-///    that of the stream with the highest priority, then of the first stream; once begun it is not
-///    interrupted;
+///  - a device runs one compute task at a time, one copy to the host and one from the host. Of the
+///    ready tasks it takes one on the stream with the highest priority, and among these the first
+///    stream. A running task is not interrupted;
 ///  - a communication begins when it is ready on all of its ranks, and ends on all at once;
-///  - what runs at the same time slows each other as the cost model says: SMs that send slow
-///  compute,
-///    and communications that need the same link of a rank in the same direction share it;
-///    transfers over emulated links (CostModel::links) wait for each other instead, as in
+///  - tasks that run at the same time slow each other as given by the cost model: SMs that send
+///    slow compute, and communications that need the same link of a rank in the same direction
+///    share it. Transfers over emulated links (CostModel::links) wait for each other instead, as in
 ///    LinkSchedule.
 ///
 /// Rates change only when something begins or ends. A task has `ns` * kFullRate units of work; with
-/// a rate of r parts of kFullRate it does r units in a nanosecond, and ends at the first whole
-/// nanosecond at which all of its work is done. All that ends at one nanosecond ends before
-/// anything begins at it. So equal inputs have equal timelines.
+/// a rate of r / kFullRate it does r units in a nanosecond, and ends at the first whole nanosecond
+/// at which all of its work is done. Everything that ends at a nanosecond ends before anything
+/// begins at it. So equal inputs have equal timelines.
 namespace braid {
 
 struct SimOptions {
@@ -41,20 +39,20 @@ struct SimOptions {
   bool starts_on_arrival = false;
 };
 
-/// A rank, and the ranks that are alike: they do the same at the same time.
+/// A rank, which represents all ranks that are alike: they run the same tasks at the same times.
 struct SimRank {
-  int rank = 0;            ///< the first of them
-  int num_ranks = 0;       ///< how many they are
+  int rank = 0;            ///< the first of the alike ranks
+  int num_ranks = 0;       ///< the number of alike ranks
   uint32_t program = 0;    ///< index into RankPrograms::programs
   int64_t end_ns = 0;      ///< of its last task
-  int64_t compute_ns = 0;  ///< a compute task runs
-  size_t first_time = 0;   ///< place of its first task in SimResult::times
+  int64_t compute_ns = 0;  ///< time in which a compute task runs
+  size_t first_time = 0;   ///< index of its first task in SimResult::times
 };
 
 struct SimResult {
-  int64_t step_ns = 0;           ///< end of the last task of all
-  AlikeRanks alike;              ///< ranks of the run that cannot be told apart
-  std::vector<SimRank> ranks;    ///< one of each kind
+  int64_t step_ns = 0;           ///< end of the last task of all ranks
+  AlikeRanks alike;              ///< the classes of alike ranks
+  std::vector<SimRank> ranks;    ///< one of each class
   std::vector<TaskTimes> times;  ///< by task of each of `ranks`
 };
 
@@ -64,8 +62,8 @@ struct SimResult {
 class Simulator {
  public:
   /// Both must outlive the simulator, and the model's cluster must have a device for every rank.
-  /// Throws InternalError naming ranks, tasks and groups if the programs do not fit together as
-  /// `verify_ranks` asks, or have an op that the model cannot price.
+  /// Throws InternalError naming ranks, tasks and groups if the programs do not satisfy
+  /// `verify_ranks`, or have an op that the model cannot price.
   Simulator(const RankPrograms& ranks, const CostModel& model);
   Simulator(Simulator&&) noexcept;
   Simulator& operator=(Simulator&&) noexcept;
@@ -80,7 +78,7 @@ class Simulator {
   std::unique_ptr<State> state_;
 };
 
-/// `Simulator` for one run.
+/// Runs a `Simulator` once.
 SimResult simulate(const RankPrograms& ranks, const CostModel& model,
                    const SimOptions& options = {});
 
@@ -88,7 +86,7 @@ SimResult simulate(const RankPrograms& ranks, const CostModel& model,
 std::span<const TaskTimes> times_of(const RankPrograms& ranks, const SimResult& result,
                                     const SimRank& rank);
 
-/// What `rank` did, in the format of measured timelines.
+/// The timeline of `rank`, in the format of measured timelines.
 RankTimeline simulated_timeline(const RankPrograms& ranks, const SimResult& result, int rank);
 
 }  // namespace braid

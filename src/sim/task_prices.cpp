@@ -17,7 +17,7 @@ SimUnit unit_of(const OpSpec& spec, OpFamily family) {
   return SimUnit::kCompute;
 }
 
-/// By spec: the sequence of its calls, which all calls of a spec belong to, or kNone.
+/// By spec: the sequence of its calls (all calls of a spec belong to one), or kNone.
 std::vector<uint32_t> sequence_of_specs(const ProgramCalls& calls) {
   std::vector<uint32_t> sequences(calls.program->specs.size(), ProgramCalls::kNone);
   for (const ProgramCalls::Call& call : calls.calls) {
@@ -39,7 +39,7 @@ const TaskPrice& TaskPricer::own_price(const OpSpec& spec) {
   return found->second;
 }
 
-/// The group of the class's first rank, which the program names for another one.
+/// The group of the class's first rank; the program may name that of another rank.
 Group TaskPricer::placed_group(uint32_t rank_class, uint32_t use) const {
   const ProgramCalls& calls = calls_.calls_of(rank_class);
   Group group = calls.program->groups[calls.groups[use].group.index()];
@@ -81,7 +81,7 @@ std::vector<TaskPrice> TaskPricer::prices_of(uint32_t rank_class) {
   for (size_t i = 0; i < specs.size(); ++i) {
     if (sequences[i] != ProgramCalls::kNone) {
       prices[i] = comm_price(rank_class, sequences[i], specs[i]);
-    } else if (!comm_kind_of(specs[i])) {  // else no task has it
+    } else if (!comm_kind_of(specs[i])) {  // otherwise no task has it
       prices[i] = own_price(specs[i]);
     }
   }

@@ -11,19 +11,19 @@
 
 namespace braid {
 
-/// Prices the specs of all classes of ranks, each question once.
+/// Prices the specs of all classes of ranks, each distinct spec once.
 class TaskPricer {
  public:
   TaskPricer(const RankCalls& calls, const CostModel& model) : calls_(calls), model_(model) {}
 
-  /// Prices by spec of the class's program. Specs that no task has may stay without one.
+  /// Prices by spec of the class's program. Specs without a task may have no price.
   std::vector<TaskPrice> prices_of(uint32_t rank_class);
 
  private:
   struct Hash {
     size_t operator()(const OpSpec& spec) const { return hash_value(spec); }
   };
-  /// Kind of group, and for messages the place of the caller in it.
+  /// Kind of group, and for messages the caller's index in it.
   using Place = std::pair<uint32_t, uint32_t>;
 
   const TaskPrice& own_price(const OpSpec& spec);

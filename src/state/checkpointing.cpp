@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::string_view kExpAvgSuffix = ".exp_avg";
 constexpr std::string_view kExpAvgSqSuffix = ".exp_avg_sq";
-constexpr int64_t kFirstVersionOfPairs = 3;  // of StoredState: gate and up rows take turns
+constexpr int64_t kFirstVersionOfPairs = 3;  // of StoredState: gate and up rows alternate
 
 std::string stored_name(StatePart part, const std::string& parameter) {
   switch (part) {
@@ -38,12 +38,12 @@ int64_t piece_elems(const ParameterLayout& layout) {
   return std::min(largest, kStatePieceElems);
 }
 
-/// Fills the blocks of a pipe with numbers, one after the other.
+/// Fills the blocks of a pipe with numbers, one block after the other.
 class BlockFiller {
  public:
   explicit BlockFiller(PiecePipe& pipe) : pipe_(pipe) {}
 
-  /// Room for at least one number and at most `wanted`.
+  /// Space for at least one number and at most `wanted`.
   std::span<float> take(int64_t wanted) {
     if (rest_.empty()) {
       flush();
@@ -66,10 +66,10 @@ class BlockFiller {
  private:
   PiecePipe& pipe_;
   std::span<float> rest_;
-  size_t used_bytes_ = 0;  // of the block that `rest_` is the end of
+  size_t used_bytes_ = 0;  // in the block whose end is `rest_`
 };
 
-/// The files of one shard, written from its source through the same two blocks.
+/// Writes the files of one shard from its source, through the same two blocks.
 class ShardWriter {
  public:
   ShardWriter(const ParameterLayout& layout, const ModelSpec& model, const StateShard& shard,
@@ -129,7 +129,7 @@ class ShardWriter {
   const ModelSpec& model_;
   const StateShard& shard_;
   std::vector<HostBlock> blocks_;
-  WorkerPool workers_{1};  // devices are read by their copy engines
+  WorkerPool workers_{1};  // copy engines read from devices
 };
 
 }  // namespace
@@ -199,7 +199,7 @@ void CheckpointedState::read(StatePart part, size_t unit, int64_t begin, std::sp
                   });
 }
 
-/// Elements [first, first + values.size()) of a parameter.
+/// Reads elements [first, first + values.size()) of a parameter.
 void CheckpointedState::fill(const StoredTensor& stored, const Parameter& parameter, int64_t first,
                              std::span<float> values) const {
   if (parameter.gate_up_rows && has_gates_in_front_) {
@@ -208,12 +208,13 @@ void CheckpointedState::fill(const StoredTensor& stored, const Parameter& parame
   }
   const int64_t there = std::max<int64_t>(0, stored.shape.num_elems() - first);
   const size_t count = std::min(values.size(), static_cast<size_t>(there));
-  if (count > 0) {  // none of rows that are padding
+  if (count > 0) {  // 0 in padding rows
     checkpoint_.read(stored, first, std::as_writable_bytes(values.first(count)));
   }
 }
 
-/// The same where rows 0, 2, 4, ... are the first half of the file's rows, the others the second.
+/// The same for alternating rows: rows 0, 2, 4, ... are the first half of the file's rows, the
+/// others the second half.
 void CheckpointedState::fill_in_turns(const StoredTensor& stored, int64_t first,
                                       std::span<float> values) const {
   const int64_t half_elems = stored.shape.num_elems() / 2;

@@ -16,40 +16,40 @@ namespace braid {
 
 /// Writes weights under the parameters' names and optimizer state under "<name>.exp_avg" and
 /// "<name>.exp_avg_sq", without the padding rows of the vocabulary, so that a checkpoint does not
-/// depend on any layout: the shards together are the state of `layout`, the model as one rank would
-/// hold it, but for moments that are zero, as before the first step. Each shard is written by a
-/// thread of its own, in the process that has its source: `together` connects these. See
-/// `save_checkpoint`.
+/// depend on the layout of the run. The shards together are the state of `layout`, the model as one
+/// rank would hold it, without moments that are zero, as before the first step. Each shard is
+/// written by its own thread, in the process that has its source: `together` connects these
+/// processes. See `save_checkpoint`.
 ///
-/// Host memory: `checkpoint_host_bytes`, whatever the size of the model. The next piece is read
-/// from the source while the last one goes to the file.
+/// Host memory: `checkpoint_host_bytes`, for any size of the model. The next piece is read from the
+/// source while the previous one is written to the file.
 std::string save_model_state(const std::string& folder, const CheckpointState& progress,
                              const ParameterLayout& layout, const ModelSpec& model,
                              std::span<const StateShard> shards, int64_t keep,
                              const SaveTogether& together = {});
 
-/// What `save_model_state` holds on the host at once, all shards together: two pieces of
+/// Host memory that `save_model_state` holds at once, for all shards together: two pieces of
 /// state_transfer.h, or two of the largest parameter if that is smaller. (Loading holds one piece
-/// and its rounded copy, see `write_state`; the files are mapped, and the system takes those pages
-/// back when it needs memory.)
+/// and its rounded copy, see `write_state`; the files are mapped, and the system reclaims those
+/// pages when it needs memory.)
 int64_t checkpoint_host_bytes(const ParameterLayout& layout);
 
-/// What a user of the weights alone asks a checkpoint for, so that the optimizer's files stay
-/// untouched.
+/// Whether a tensor is a weight. Users of the weights alone pass it to a checkpoint, so that the
+/// optimizer's files are not read.
 bool is_weight(std::string_view tensor);
 
-/// The model of a checkpoint: as its configuration says, with the vocabulary that its embedding
-/// has, whatever tokenizer is at hand now.
+/// The model of a checkpoint: from its configuration, with the vocabulary size of its embedding,
+/// whatever tokenizer is present now.
 ModelSpec checkpointed_model(const LoadedCheckpoint& checkpoint, const RunConfig& config);
 
-/// What `save_model_state` of this version or an earlier one wrote, for any layout. Vocabulary rows
-/// that are padding are 0. Where gate rows were stored in front of up rows (StoredState::version),
-/// weights and moments are read in today's order.
+/// Reads what `save_model_state` of this version or an earlier one wrote, for any layout. Padding
+/// rows of the vocabulary are 0. If gate rows were stored before up rows (StoredState::version),
+/// weights and moments are converted to the current order.
 class CheckpointedState final : public StateSource {
  public:
-  /// All arguments must outlive this. Throws DataError naming the tensor that is missing or has
-  /// another shape, which is what a checkpoint of another model looks like. A checkpoint without
-  /// any optimizer state has moments of zero.
+  /// All arguments must outlive this object. Throws DataError naming the tensor that is missing or
+  /// has another shape, as in a checkpoint of another model. A checkpoint without any optimizer
+  /// state has moments of zero.
   CheckpointedState(const LoadedCheckpoint& checkpoint, const ParameterLayout& layout,
                     const ModelSpec& model);
 

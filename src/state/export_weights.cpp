@@ -33,7 +33,7 @@ class WeightExport {
   }
 
  private:
-  /// Elements [begin, begin + count) of our rows of the tensor.
+  /// Reads elements [begin, begin + count) of our rows of the tensor.
   void read(const HfTensor& tensor, int64_t begin, int64_t count) {
     values_.resize(static_cast<size_t>(count));
     const ParameterSlot& slot = layout_.slot(tensor.parameter);

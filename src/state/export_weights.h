@@ -21,12 +21,11 @@ struct ExportSummary {
   int64_t size_bytes = 0;  ///< of all tensors
 };
 
-/// Writes the weights of `state` as a Hugging Face folder: config.json and safetensors, more than
-/// one with an index if they have more than `max_shard_bytes` together. `layout` is that of the
-/// whole model. The folder appears complete or not at all. Host memory: two pieces of
-/// state_transfer.h; for GPT-2, whose matrices are transposed, two matrices if these are larger.
-/// Throws ConfigError if no Hugging Face class computes this model or `folder` is taken, DataError
-/// if the system refuses anything.
+/// Writes the weights of `state` as a Hugging Face folder: config.json and safetensors, several
+/// files with an index if the total exceeds `max_shard_bytes`. `layout` is that of the whole model.
+/// The folder appears complete or not at all. Host memory: two pieces of state_transfer.h; for
+/// GPT-2, whose matrices are transposed, two matrices if these are larger. Throws ConfigError if no
+/// Hugging Face class computes this model or `folder` exists, DataError for errors of the system.
 ExportSummary export_weights(const StateSource& state, const ParameterLayout& layout,
                              const ModelSpec& model, const std::string& folder,
                              const ExportOptions& options);

@@ -15,7 +15,7 @@ namespace {
 constexpr std::string_view kGpt2Prefix = "transformer.";
 constexpr std::string_view kHead = "lm_head.weight";
 
-/// Under its name, or that of files that hold the part of the model without its head.
+/// Finds a tensor by its name, or by the name in files that hold the model without its head.
 std::optional<HfTensorFolder::Place> find_tensor(const HfTensorFolder& files,
                                                  std::string_view name) {
   const auto place = files.find(name);
@@ -27,8 +27,8 @@ std::optional<HfTensorFolder::Place> find_tensor(const HfTensorFolder& files,
   throw_data_error("tensor {} of '{}': {}", quote(place.entry->name), place.file->path(), reason);
 }
 
-/// Copies rows [first / columns ...) of a transposed tensor: element (row, column) of ours is
-/// (column, row) of theirs.
+/// Copies rows [first / columns ...) of a transposed tensor: our element (row, column) is (column,
+/// row) in the file.
 void fill_transposed(const HfTensor& tensor, const HfTensorFolder::Place& place, int64_t first,
                      std::span<float> values) {
   const int64_t columns = tensor.num_columns();
@@ -78,7 +78,7 @@ HuggingFaceSource::Part HuggingFaceSource::checked(const HfTensorFolder& files,
   return {.tensor = std::move(tensor), .place = *place};
 }
 
-/// Files may hold the output projection twice; then both must be the same.
+/// Files may contain the output projection twice; then both must be the same.
 void HuggingFaceSource::check_tied_head(const HfTensorFolder& files) const {
   const auto head = files.find(kHead);
   if (!head) {
@@ -118,8 +118,8 @@ void HuggingFaceSource::read(StatePart part, size_t unit, int64_t begin, std::sp
                   });
 }
 
-/// Elements [first, first + values.size()) of a parameter; those that no tensor has, which are
-/// padding of the vocabulary, stay as they are.
+/// Reads elements [first, first + values.size()) of a parameter; elements that no tensor has, which
+/// are padding of the vocabulary, are unchanged.
 void HuggingFaceSource::fill(const Parameter& parameter, int64_t first,
                              std::span<float> values) const {
   const int64_t last = first + static_cast<int64_t>(values.size());

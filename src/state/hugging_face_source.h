@@ -12,12 +12,12 @@
 
 namespace braid {
 
-/// The weights of a Hugging Face folder as a state before its first step: bf16, f16 or f32 there,
-/// fp32 here, which is exact. Names of GPT-2 may lack "transformer.", as its first files do.
+/// The weights of a Hugging Face folder as a state before its first step: bf16, f16 or f32 in the
+/// files, converted exactly to fp32. Names of GPT-2 may lack "transformer.", as in its first files.
 class HuggingFaceSource final : public StateSource {
  public:
-  /// All arguments must outlive this. Throws DataError naming file and tensor if one is missing,
-  /// has another shape or a dtype that is none of these, or belongs to no such model.
+  /// All arguments must outlive this object. Throws DataError naming file and tensor if one is
+  /// missing, has another shape or an unsupported dtype, or does not belong to the model.
   HuggingFaceSource(const HfTensorFolder& files, const ParameterLayout& layout,
                     const ModelSpec& model);
 

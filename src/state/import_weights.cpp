@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kMaxConfigBytes = int64_t{16} << 20;
-constexpr int64_t kLongestSequence = 1024;  // that generation looks back, unless told otherwise
+constexpr int64_t kLongestSequence = 1024;  // default context of generation
 
 ModelConfig model_keys(const ModelSpec& model) {
   ModelConfig keys;

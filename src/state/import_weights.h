@@ -10,16 +10,16 @@ namespace braid {
 
 struct ImportSummary {
   ModelSpec model;
-  ModelConfig keys;                  ///< the same as section [model] of a run file
-  std::vector<std::string> ignored;  ///< of config.json, see HfConfig
+  ModelConfig keys;                  ///< in the format of section [model] of a run file
+  std::vector<std::string> ignored;  ///< keys of config.json, see HfConfig
   std::string checkpoint;            ///< path of the new checkpoint
 };
 
-/// Makes a checkpoint before the first step of the Hugging Face model in `hf_folder`, in the
-/// folder of checkpoints `folder`, which must hold none. Its configuration names the folder's
+/// Writes a checkpoint before the first step of the Hugging Face model in `hf_folder`, into the
+/// folder of checkpoints `folder`, which must contain none. Its configuration names the folder's
 /// tokenizer.model, if there is one. Host memory: that of `save_model_state`; the files are mapped.
 /// Throws DataError as `parse_hf_config`, HfTensorFolder and HuggingFaceSource do, and ConfigError
-/// if `folder` has checkpoints; it is as it was then.
+/// if `folder` has checkpoints, which it does not change.
 ImportSummary import_weights(const std::string& hf_folder, const std::string& folder);
 
 }  // namespace braid

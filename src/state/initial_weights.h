@@ -13,7 +13,7 @@ namespace braid {
 /// same for every layout and any number of workers.
 class InitialWeights final : public StateSource {
  public:
-  /// `layout` must outlive this.
+  /// `layout` must outlive this object.
   InitialWeights(const ParameterLayout& layout, const ModelSpec& model, uint64_t seed)
       : layout_(layout), vocabulary_(model.vocabulary), seed_(seed) {}
 

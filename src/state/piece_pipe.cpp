@@ -24,7 +24,7 @@ struct PiecePipe::State {
   size_t num_submitted = 0;
   size_t num_consumed = 0;
 
-  std::thread thread;  // last: everything above is there when it starts
+  std::thread thread;  // last member: started when all others exist
 
   void serve() {
     std::unique_lock lock(mutex);
@@ -52,7 +52,7 @@ struct PiecePipe::State {
     }
   }
 
-  /// Waits until at most `num_left` pieces are on their way.
+  /// Waits until at most `num_left` pieces are unfinished.
   void wait_for(size_t num_left) {
     std::unique_lock lock(mutex);
     changed.wait(lock, [&] { return error || num_submitted - num_consumed <= num_left; });

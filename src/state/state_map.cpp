@@ -17,7 +17,7 @@ constexpr std::array<NameOfUnit, kNumStateBuffers> kNames = {
     param_buffer_name, main_weight_buffer_name, main_grad_buffer_name, exp_avg_buffer_name,
     exp_avg_sq_buffer_name};
 
-/// By name.
+/// Persistent buffers by name.
 std::unordered_map<std::string_view, const Buffer*> persistent_buffers(const Program& program) {
   std::unordered_map<std::string_view, const Buffer*> by_name;
   for (const Buffer& buffer : program.buffers) {

@@ -19,8 +19,7 @@ namespace braid {
 enum class StateBuffer : uint8_t { kParam, kMainWeight, kMainGrad, kExpAvg, kExpAvgSq };
 inline constexpr size_t kNumStateBuffers = 5;
 
-/// Elements that lie one after the other both in a unit of the whole model and in a buffer of a
-/// rank.
+/// Elements that are contiguous both in a unit of the whole model and in a buffer of a rank.
 struct StateRun {
   int64_t unit_begin = 0;
   int64_t num_elems = 0;
@@ -37,15 +36,15 @@ struct StateBufferFacts {
   bool has_gaps = false;  ///< elements that belong to no parameter, or to padding
 };
 
-/// What of a rank decides where its state lies.
+/// The properties of a rank that determine the positions of its state.
 struct StateRank {
   const ParameterLayout* layout = nullptr;
   const Program* program = nullptr;    ///< with the persistent buffers
-  std::vector<int64_t> shard_indices;  ///< by domain; not asked where buffers are whole
+  std::vector<int64_t> shard_indices;  ///< by domain; unused if buffers are whole
 };
 
-/// `num_runs` runs of `run_elems` elements that lie one behind the other in a buffer, and `pitch`
-/// apart in a unit of the whole model.
+/// `num_runs` runs of `run_elems` elements that are contiguous in a buffer, and `pitch` apart in a
+/// unit of the whole model.
 struct StateBlock {
   int64_t unit_begin = 0;
   int64_t num_runs = 1;
@@ -56,30 +55,31 @@ struct StateBlock {
   int64_t buffer_begin = 0;
 };
 
-/// Where the ranks of a run hold what parameters, main weights, main gradients and moments have as
-/// one rank would hold them. What files, fresh weights and comparisons see are units of the whole
-/// model; what executors have are shards of the units of their stages.
+/// Maps parameters, main weights, main gradients and moments, as one rank would hold them, to the
+/// buffers of the ranks of a run. Files, fresh weights and comparisons use units of the whole
+/// model; executors have shards of the units of their stages.
 class StateMap {
  public:
   /// `whole` is the layout of the model as one rank would hold it. Time and memory: a few blocks
-  /// per parameter and rank that holds some of it, however large the model.
+  /// per parameter and rank that holds a part of it, for any size of the model.
   StateMap(const ParameterLayout& whole, std::span<const StateRank> ranks);
 
   const std::vector<StateBufferFacts>& buffers() const { return buffers_; }
   /// Whether any rank has such buffers.
   bool has(StateBuffer kind) const;
 
-  /// Of all ranks that hold something of the unit; those of a rank one behind the other.
+  /// The blocks of all ranks that hold a part of the unit; those of a rank are adjacent.
   std::span<const StateBlock> blocks(StateBuffer kind, size_t unit) const {
     return copies_[static_cast<size_t>(kind)].at(unit);
   }
 
   /// Calls `visit` for all runs that have elements of [begin, begin + count) of the unit, clipped
-  /// to it, on all ranks or on those that `of_rank` says; of each buffer in ascending order.
+  /// to this range, on all ranks or on those that `of_rank` selects; for each buffer in ascending
+  /// order.
   void for_each_copy(StateBuffer kind, size_t unit, int64_t begin, int64_t count,
                      const std::function<void(const StateRun&)>& visit,
                      const std::function<bool(size_t rank)>& of_rank = {}) const;
-  /// The same with each element in one run only, in ascending order: that of the first rank that
+  /// The same with each element in only one run, in ascending order: that of the first rank that
   /// has it.
   void for_each_element(StateBuffer kind, size_t unit, int64_t begin, int64_t count,
                         const std::function<void(const StateRun&)>& visit) const;
@@ -96,7 +96,7 @@ class StateMap {
   std::vector<Blocks> copies_;  // by kind
 };
 
-/// Of all ranks; one that is not planned has the buffers of its stand-in (`rank_programs`).
+/// For all ranks; a rank without a plan has the buffers of its stand-in (`rank_programs`).
 StateMap make_state_map(const RunPlan& plan);
 
 }  // namespace braid

@@ -11,16 +11,16 @@
 namespace braid {
 namespace {
 
-/// Elements that the same ranks hold, ascending.
+/// By set of ranks: the elements that exactly these ranks hold, ascending.
 using Holdings = std::map<std::vector<size_t>, std::vector<PieceRange>>;
 
-/// What a rank holds of a parameter, as a matrix of `row_elems` columns.
+/// A block of a parameter that a rank holds, as a matrix of `row_elems` columns.
 struct HeldBlock {
   MatrixBlock place;
   size_t rank = 0;
 };
 
-/// Makes the last range longer by these elements, or begins another one.
+/// Extends the last range by these elements, or begins another one.
 void append_range(std::vector<PieceRange>& ranges, const PieceRange& next, int64_t pitch) {
   if (!ranges.empty()) {
     PieceRange& last = ranges.back();
@@ -46,8 +46,8 @@ PieceRange range_of(const MatrixBlock& block, int64_t pitch) {
                                      block.column_end - block.column_begin};
 }
 
-/// Who holds which columns of rows [row_begin, row_end): `held` are the blocks that have all of
-/// these rows. A sweep over where they begin and end.
+/// Adds the holders of the columns of rows [row_begin, row_end): `held` are the blocks that contain
+/// all of these rows. A sweep over their begins and ends.
 void add_rows(Holdings& holdings, std::span<const HeldBlock> held, int64_t row_begin,
               int64_t row_end, int64_t pitch) {
   struct Edge {
@@ -61,7 +61,7 @@ void add_rows(Holdings& holdings, std::span<const HeldBlock> held, int64_t row_b
     edges.push_back({block.place.column_end, -1, block.rank});
   }
   std::ranges::sort(edges, {}, &Edge::column);
-  std::map<size_t, int> active;  // copies by rank
+  std::map<size_t, int> active;  // number of copies by rank
   for (size_t i = 0; i < edges.size(); ++i) {
     const auto copies = active.try_emplace(edges[i].rank, 0).first;
     copies->second += edges[i].change;
@@ -81,9 +81,8 @@ void add_rows(Holdings& holdings, std::span<const HeldBlock> held, int64_t row_b
   }
 }
 
-/// Who holds which elements of a parameter, in bands of rows between which nothing begins or ends.
-/// Time: n log n in the number of blocks, whatever their sizes, but for bands that many blocks
-/// cross.
+/// The holders of the elements of a parameter, in bands of rows in which no block begins or ends.
+/// Time: n log n in the number of blocks, for any sizes, except for bands that many blocks cross.
 Holdings holdings_of(std::vector<HeldBlock> held, int64_t pitch) {
   std::vector<int64_t> edges;
   for (const HeldBlock& block : held) {
@@ -107,7 +106,7 @@ Holdings holdings_of(std::vector<HeldBlock> held, int64_t pitch) {
   return holdings;
 }
 
-/// What the ranks hold of each parameter, without padding rows of the vocabulary.
+/// The blocks of each parameter that the ranks hold, without padding rows of the vocabulary.
 class HeldParameters {
  public:
   HeldParameters(const StateMap& map, StatePart part, const ParameterLayout& whole,
@@ -120,7 +119,7 @@ class HeldParameters {
     }
   }
 
-  /// Once of each.
+  /// Call it at most once per parameter.
   std::vector<HeldBlock> take(size_t parameter) { return std::move(held_[parameter]); }
 
  private:
@@ -148,7 +147,7 @@ class HeldParameters {
   std::vector<std::vector<HeldBlock>> held_;
 };
 
-/// The range in pieces of at most `max_elems`, whole rows each where that is possible.
+/// Splits the range into pieces of at most `max_elems`, of whole rows if possible.
 std::vector<PieceRange> cut(const PieceRange& range, int64_t pitch, int64_t max_elems) {
   std::vector<PieceRange> pieces;
   if (range.num_runs == 1) {

@@ -10,25 +10,25 @@
 
 namespace braid {
 
-/// What a unit of parameters has in training. Each part is one flat fp32 array per unit, in the
-/// places that ParameterLayout gives.
+/// The parts of a unit of parameters in training. Each part is one flat fp32 array per unit, with
+/// the positions of ParameterLayout.
 enum class StatePart : uint8_t { kWeights, kExpAvg, kExpAvgSq };
 
 inline constexpr std::array kStateParts = {StatePart::kWeights, StatePart::kExpAvg,
                                            StatePart::kExpAvgSq};
 
-/// Weights and optimizer state, wherever they come from: fresh, from a checkpoint, from a device.
-/// Asked for piece by piece, so that nobody has to hold all of it.
+/// A source of weights and optimizer state: fresh, from a checkpoint, or from a device. It is read
+/// piece by piece, so that no one has to hold all of it.
 class StateSource {
  public:
   virtual ~StateSource() = default;
 
-  /// Whether the whole part is zeros, so that nobody needs to read it.
+  /// Whether the whole part is zeros, so that it need not be read.
   virtual bool is_zero(StatePart) const { return false; }
 
-  /// Elements [begin, begin + out.size()) of the unit's array; those between parameters are 0. May
-  /// share the work among `workers`. Throws InternalError for a range outside the unit, and what
-  /// the source throws.
+  /// Reads elements [begin, begin + out.size()) of the unit's array; those between parameters are
+  /// 0. May share the work among `workers`. Throws InternalError for a range outside the unit, and
+  /// what the source throws.
   virtual void read(StatePart part, size_t unit, int64_t begin, std::span<float> out,
                     WorkerPool& workers) const = 0;
 

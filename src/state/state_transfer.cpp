@@ -22,7 +22,7 @@ int64_t largest_piece_elems(const ParameterLayout& layout) {
   return std::min(largest, kStatePieceElems);
 }
 
-/// Of a rank in this process.
+/// The executor of the first rank in this process.
 Executor& first_executor(std::span<Executor* const> executors) {
   const auto found =
       std::ranges::find_if(executors, [](const Executor* one) { return one != nullptr; });
@@ -71,7 +71,7 @@ class StateWriter {
            (kind == StateBuffer::kExpAvgSq && source_.is_zero(StatePart::kExpAvgSq));
   }
 
-  /// Those that nothing is written to, and those in which something is left out.
+  /// Zeroes buffers that nothing is written to, and those that are only partly written.
   void zero_buffers() {
     for (const StateBufferFacts& buffer : map_.buffers()) {
       if (is_here(buffer.rank) && (buffer.has_gaps || is_zero(buffer.kind))) {
@@ -110,7 +110,7 @@ class StateWriter {
     });
   }
 
-  /// Whether a rank of this process has any of it.
+  /// Whether a rank of this process holds any part of it.
   bool is_wanted(StateBuffer kind, size_t unit, int64_t begin, int64_t count) const {
     bool wanted = false;
     map_.for_each_copy(
@@ -131,8 +131,8 @@ class StateWriter {
     return result;
   }
 
-  /// `values` are elements from `begin` of the unit; `narrow` are the same rounded, made when they
-  /// are first needed.
+  /// `values` are elements from `begin` of the unit; `narrow` are the same rounded, computed on
+  /// first use.
   void put(StateBuffer kind, size_t unit, int64_t begin, std::span<const float> values,
            std::span<const BFloat16>& narrow) {
     const auto count = static_cast<int64_t>(values.size());
@@ -152,9 +152,9 @@ class StateWriter {
     }
   }
 
-  /// `values` are elements from `values_begin` of the unit, `runs` ascend in the buffer. Those that
-  /// follow each other there are written at once: a rank that has a matrix's columns has a run per
-  /// row, and a device takes longer over a hundred thousand small writes than over all the bytes.
+  /// `values` are elements from `values_begin` of the unit, `runs` ascend in the buffer. Adjacent
+  /// runs are written at once: a rank that has columns of a matrix has a run per row, and a hundred
+  /// thousand small writes take longer than one write of all bytes.
   template <class T>
   void write_runs(const StateBufferFacts& buffer, std::span<const StateRun> runs,
                   int64_t values_begin, std::span<const T> values) {
@@ -175,7 +175,7 @@ class StateWriter {
     }
   }
 
-  /// The elements of the runs one after the other.
+  /// Concatenates the elements of the runs.
   template <class T>
   std::span<const T> pack(std::span<const StateRun> runs, int64_t num_elems, int64_t values_begin,
                           std::span<const T> values) {

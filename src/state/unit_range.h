@@ -11,14 +11,14 @@
 
 namespace braid {
 
-/// Fills elements [begin, begin + out.size()) of a unit's flat array, shared among `workers`:
-/// `fill(parameter, first, part)` gets each run of elements that a parameter has in there, where
-/// `first` counts from the parameter's own beginning; everything else becomes 0. `fill` is called
-/// by several threads at once. Throws InternalError for a range outside the unit.
+/// Fills elements [begin, begin + out.size()) of a unit's flat array, shared among `workers`.
+/// `fill(parameter, first, part)` gets each run of elements of a parameter in this range, where
+/// `first` counts from the parameter's own beginning; all other elements become 0. Several threads
+/// call `fill` at once. Throws InternalError for a range outside the unit.
 template <class Fill>
 void fill_unit_range(const ParameterLayout& layout, size_t unit, int64_t begin,
                      std::span<float> out, WorkerPool& workers, const Fill& fill) {
-  constexpr int64_t kGrainElems = 1 << 14;  // far more work than handing it over
+  constexpr int64_t kGrainElems = 1 << 14;  // far more work than handing it to a thread
   const ParameterUnit& facts = layout.units.at(unit);
   const auto count = static_cast<int64_t>(out.size());
   check(begin >= 0 && begin + count <= facts.num_elems,

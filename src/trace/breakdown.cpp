@@ -28,7 +28,7 @@ void check_indices(const RankTimeline& rank) {
   }
 }
 
-/// All that ran, by start: kernels, or tasks where only those were timed.
+/// All work of a rank by start: kernels, or tasks if only those were timed.
 std::vector<TimelineKernel> work_of(const RankTimeline& rank) {
   std::vector<TimelineKernel> work = rank.kernels;
   if (work.empty()) {
@@ -43,7 +43,7 @@ std::vector<TimelineKernel> work_of(const RankTimeline& rank) {
   return work;
 }
 
-/// How long some work of each task ran.
+/// The time in which work of each task ran.
 std::vector<int64_t> busy_times(const RankTimeline& rank, const std::vector<TimelineKernel>& work) {
   std::vector<int64_t> busy_ns(rank.tasks.size());
   std::vector<int64_t> until_ns(rank.tasks.size());
@@ -57,7 +57,7 @@ std::vector<int64_t> busy_times(const RankTimeline& rank, const std::vector<Time
   return busy_ns;
 }
 
-/// Seconds to nanoseconds; the longer of arithmetic and memory traffic.
+/// The minimum time in nanoseconds: the longer of arithmetic and memory traffic.
 double least_time_ns(const TimelineOp& op, const DevicePeaks& peaks) {
   if (peaks.flops_per_s <= 0 || peaks.bytes_per_s <= 0) {
     return 0;
@@ -65,7 +65,7 @@ double least_time_ns(const TimelineOp& op, const DevicePeaks& peaks) {
   return 1e9 * std::max(op.flops / peaks.flops_per_s, op.bytes / peaks.bytes_per_s);
 }
 
-/// Op of a task; where costs are not known, the first word of its name.
+/// The op of a task; if costs are unknown, the first word of the task's name.
 TimelineOp op_of(const RankTimeline& rank, const TimelineTask& task) {
   if (!rank.ops.empty()) {
     return rank.ops[task.op];
@@ -135,7 +135,7 @@ StepBreakdown break_down_rank(const RankTimeline& rank, int64_t step_ns) {
   return result;
 }
 
-/// "; <remark>" for each remark, once.
+/// "; <remark>" for each distinct remark.
 std::string remarks_of(const Timeline& timeline) {
   std::set<std::string> remarks;
   for (const RankTimeline& rank : timeline.ranks) {

@@ -8,17 +8,17 @@
 
 namespace braid {
 
-/// Which communications of a program match those of other ranks, and in which order.
+/// Finds the communications of a program that match those of other ranks, and their order.
 class CallSequences {
  public:
-  /// Throws InternalError for a communication of a group or member that the program does not have.
+  /// Throws InternalError for a communication of a group or member that the program lacks.
   explicit CallSequences(const Program& program);
 
   struct Place {
     uint32_t sequence = TimelineTask::kNoSequence;
     uint32_t call = 0;
   };
-  /// Of a task; no sequence if it communicates with no other rank.
+  /// The place of a task; no sequence if it communicates with no other rank.
   const Place& of(size_t task) const { return places_[task]; }
 
   /// In the order of their first calls.

@@ -127,7 +127,7 @@ class EventWriter {
   }
 
   void add_work_of_no_task(const RankTimeline& rank, int64_t offset_ns) {
-    int64_t busy_until_ns = 0;  // such work may overlap, which a row cannot show
+    int64_t busy_until_ns = 0;  // such work may overlap, which one row cannot show
     for (const TimelineKernel& kernel : rank.kernels) {
       if (kernel.task == TimelineKernel::kNoTask) {
         const int64_t start_ns = std::max(kernel.start_ns, busy_until_ns);

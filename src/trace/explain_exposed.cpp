@@ -21,7 +21,7 @@ bool is_compute(const RankTimeline& rank, const TimelineTask& task) {
   return !task.communication && rank.streams[task.stream].kind != StreamKind::kCopy;
 }
 
-/// What is in `a` but not in `b`; all lists are merged.
+/// The time in `a` but not in `b`; all lists are merged.
 Intervals difference(const Intervals& a, const Intervals& b) {
   Intervals rest;
   auto cut = b.begin();
@@ -40,7 +40,7 @@ Intervals difference(const Intervals& a, const Intervals& b) {
   return rest;
 }
 
-/// The compute of a rank, and where its phases begin and end.
+/// The compute tasks of a rank, and the limits of its phases.
 class Compute {
  public:
   explicit Compute(const RankTimeline& rank) : rank_(rank) {
@@ -64,7 +64,7 @@ class Compute {
   int64_t first_backward_ns() const { return first_backward_ns_; }
   int64_t last_forward_ns() const { return last_forward_ns_; }
 
-  /// The first task that starts at or after a moment; null if there is none.
+  /// The first task that starts at or after the time; null if there is none.
   const TimelineTask* next_task(int64_t time_ns) const {
     const auto next = std::lower_bound(
         tasks_.begin(), tasks_.end(), time_ns,
@@ -92,7 +92,7 @@ class Compute {
   int64_t first_backward_ns_ = kNever;
 };
 
-/// Whether the task that came next says something that the reason does not.
+/// Whether the next task adds information to the reason.
 bool names_waiting(ExposedReason reason) {
   return reason == ExposedReason::kComputeStream || reason == ExposedReason::kComputeWaits;
 }
@@ -180,7 +180,7 @@ class KindExplainer {
                : ExposedReason::kComputeWaits;
   }
 
-  /// Whether one interval holds the moment and what follows.
+  /// Whether one interval contains the time and continues after it.
   static bool goes_on(const Intervals& merged, int64_t time_ns) {
     const auto holder =
         std::upper_bound(merged.begin(), merged.end(), time_ns,

@@ -11,25 +11,25 @@
 
 namespace braid {
 
-/// Why communication was exposed, as far as the timeline of its rank shows it. If several apply,
-/// the first counts.
+/// Why communication was exposed, as far as the timeline of its rank shows. If several reasons
+/// apply, the first counts.
 enum class ExposedReason : uint8_t {
   kAfterCompute,     ///< no compute task comes after it
   kBeforeOptimizer,  ///< only the optimizer comes after it
   kWarmup,           ///< of the pipeline: before the rank's first backward task
   kCooldown,         ///< of the pipeline: after the rank's last forward task
   kBeforeCompute,    ///< no compute task comes before it
-  kComputeStream,    ///< it runs on the compute stream, which can do nothing else meanwhile
-  kOtherWait,        ///< it continues when compute does, so compute waited for something else
-  kComputeWaits,     ///< compute continues when it ends
+  kComputeStream,    ///< it runs on the compute stream, which can run nothing else meanwhile
+  kOtherWait,     ///< compute continues while it still runs, so compute waited for something else
+  kComputeWaits,  ///< compute continues when it ends
 };
 inline constexpr size_t kNumExposedReasons = 8;
 
-/// Name for data, like "compute waits".
+/// The name of a reason for machine-readable output, like "compute waits".
 std::string_view exposed_reason_name(ExposedReason reason);
 
-/// The compute tasks of one name and phase that came after communication of one kind that was
-/// exposed on their own stream or because they waited.
+/// The compute tasks of one name and phase that ran next after communication of one kind that was
+/// exposed on its own stream or because compute waited for it.
 struct WaitingTask {
   std::string name;
   Phase phase = Phase::kForward;
@@ -43,16 +43,17 @@ struct WaitingTask {
 struct ExplainedCommunication {
   GroupKind kind = GroupKind::kWorld;
   CommunicationTime time;                                  ///< sums over the ranks
-  std::array<int64_t, kNumExposedReasons> by_reason_ns{};  ///< by ExposedReason; sum: exposed_ns
+  std::array<int64_t, kNumExposedReasons> by_reason_ns{};  ///< by ExposedReason; the sum is
+                                                           ///< exposed_ns
   std::vector<WaitingTask> waiting;                        ///< longest first
 };
 
-/// Kinds that occur, in the order of GroupKind. Times are those of `analyze_timeline`. Throws
+/// The kinds that occur, in the order of GroupKind. Times are those of `analyze_timeline`. Throws
 /// InternalError as it does. O(n log n).
 std::vector<ExplainedCommunication> explain_exposed(const Timeline& timeline);
 
-/// One line for people: at most three reasons, and for how much of the exposed time it waited for
-/// other ranks, so that no bytes moved:
+/// One line for people: at most three reasons, and the part of the exposed time that was spent
+/// waiting for other ranks, in which no bytes moved:
 ///   tensor: 41.2 ms, 70.1% hidden; 8.10 ms exposed on the compute stream, where nothing can ...
 std::string describe_exposed(const ExplainedCommunication& communication);
 

@@ -17,7 +17,7 @@ Interval interval_of(const TimelineTask& task) {
   return {task.start_ns, task.end_ns};
 }
 
-/// Merged intervals of the tasks that `selected` picks.
+/// Merged intervals of the tasks for which `selected` is true.
 template <class Selected>
 Intervals intervals_of(const RankTimeline& rank, Selected&& selected) {
   Intervals intervals;

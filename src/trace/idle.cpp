@@ -30,7 +30,7 @@ std::vector<Piece> pieces_of(const RankTimeline& rank) {
   return pieces;
 }
 
-/// Where warm-up ends and cool-down begins.
+/// The end of warmup and the start of cooldown.
 struct Phases {
   int64_t first_backward_ns = std::numeric_limits<int64_t>::max();
   int64_t last_forward_ns = 0;

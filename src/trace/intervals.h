@@ -5,7 +5,7 @@
 
 namespace braid {
 
-/// Time from begin to end, end not included, in nanoseconds.
+/// The time [begin, end) in nanoseconds.
 struct Interval {
   int64_t begin_ns = 0;
   int64_t end_ns = 0;
@@ -13,12 +13,12 @@ struct Interval {
   friend bool operator==(const Interval&, const Interval&) = default;
 };
 
-/// The same points of time as ascending intervals that neither overlap nor touch; empty ones are
-/// dropped. O(n log n). The other functions take such lists and are linear.
+/// Merges intervals into ascending ones that neither overlap nor touch, and drops empty ones. O(n
+/// log n). The other functions take such lists and are linear.
 std::vector<Interval> merge_intervals(std::vector<Interval> intervals);
 
 int64_t total_ns(const std::vector<Interval>& merged);
-/// Time that is in both.
+/// The length of the intersection of both lists.
 int64_t overlap_ns(const std::vector<Interval>& a, const std::vector<Interval>& b);
 
 }  // namespace braid

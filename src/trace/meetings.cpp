@@ -23,7 +23,7 @@ struct NumberedCall {
   }
 };
 
-/// By task: whether it waits for other ranks inside its time.
+/// By task: whether its time includes waiting for other ranks.
 std::vector<bool> waiting_tasks(const RankTimeline& rank) {
   if (rank.kernels.empty()) {
     return std::vector<bool>(rank.tasks.size(), true);
@@ -55,7 +55,7 @@ std::vector<NumberedCall> calls_of(const Timeline& timeline) {
       }
     }
   }
-  std::stable_sort(calls.begin(), calls.end());  // within a meeting by rank
+  std::stable_sort(calls.begin(), calls.end());  // by rank within a communication
   return calls;
 }
 

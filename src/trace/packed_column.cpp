@@ -11,7 +11,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Values = std::vector<int64_t>;
 
-/// Of the values as a JSON list, brackets left out.
+/// Bytes of the values as a JSON list, without brackets.
 size_t text_bytes(std::span<const int64_t> values) {
   size_t bytes = values.size();
   for (const int64_t value : values) {

@@ -63,8 +63,8 @@ bool waits_for(const TimelineSequence& sequence, const RankTimeline& a, const Ti
   return op != nullptr && op->communication && op->communication->waits_for_all;
 }
 
-/// By (a, b): the least of (end on rank a) - (start on rank b) over the calls in which a waits for
-/// b: at most by so much may b be moved to later relative to a.
+/// By (a, b): the minimum of (end on rank a) - (start on rank b) over the calls in which a waits
+/// for b. Relative to a, b may be moved later by at most this.
 using Slacks = std::map<std::pair<size_t, size_t>, int64_t>;
 
 Slacks slacks_of(const Timeline& timeline) {
@@ -87,7 +87,7 @@ Slacks slacks_of(const Timeline& timeline) {
   return slacks;
 }
 
-/// Moves, none above 0, with which every slack is at least 0; empty if there are none.
+/// Moves of at most 0 that make every slack at least 0; empty if there are none.
 std::vector<int64_t> moves_for(const Slacks& slacks, size_t num_ranks) {
   std::vector<int64_t> moves(num_ranks, 0);
   for (size_t round = 0; round <= num_ranks; ++round) {

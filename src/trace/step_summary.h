@@ -11,8 +11,8 @@
 
 namespace braid {
 
-/// Communication of one kind, in nanoseconds: how long it ran, how long no compute task did
-/// meanwhile, and how much of that it waited for other ranks.
+/// Communication of one kind, in nanoseconds: its total time, the part in which no compute task
+/// ran, and the part of that in which it waited for other ranks.
 struct CommunicationSummary {
   double total_ns = 0;
   double exposed_ns = 0;
@@ -30,9 +30,9 @@ struct OpSummary {
   friend bool operator==(const OpSummary&, const OpSummary&) = default;
 };
 
-/// Where a step went, as means over its ranks: what two timelines of one program, measured and
-/// simulated, are compared by. Times are those of `analyze_timeline` and `break_down`:
-/// compute_ns + communication.exposed_ns + copy_ns + idle_ns is step_ns.
+/// The parts of a step, as means over its ranks, for comparing two timelines of one program,
+/// measured and simulated. Times are those of `analyze_timeline` and `break_down`: compute_ns +
+/// communication.exposed_ns + copy_ns + idle_ns is step_ns.
 struct StepSummary {
   double step_ns = 0;
   double compute_ns = 0;
@@ -46,7 +46,7 @@ struct StepSummary {
   friend bool operator==(const StepSummary&, const StepSummary&) = default;
 };
 
-/// A step that was traced.
+/// A traced step.
 struct TracedStep {
   int64_t step = 0;
   StepSummary summary;
@@ -57,7 +57,7 @@ struct TracedStep {
 /// Throws InternalError as `break_down`; zeros for a timeline without ranks.
 StepSummary summarize_step(const Timeline& timeline);
 
-/// The mean of steps; an op that a step does not have counts as 0 there. Zeros for none.
+/// The mean of steps; an op that a step lacks counts as 0 in it. All zeros if there are no steps.
 StepSummary mean_step(std::span<const StepSummary> steps);
 
 }  // namespace braid

@@ -19,7 +19,7 @@ std::string short_name(const Program& program, const Task& task) {
   return site.value < program.sites.size() ? op + " " + program.sites[site.index()] : op;
 }
 
-/// What all tasks of one spec have in common.
+/// Facts that all tasks of one spec share.
 struct SpecFacts {
   TimelineOp op;
   bool communication = false;
@@ -58,7 +58,7 @@ TimelineTask timeline_task(const Program& program, const Task& task, const SpecF
 template <class Key>
 class Numbers {
  public:
-  /// {number, whether it is new}
+  /// {number, whether the key is new}
   std::pair<uint32_t, bool> of(const Key& key) {
     const auto [entry, is_new] = numbers_.emplace(key, static_cast<uint32_t>(numbers_.size()));
     return {entry->second, is_new};
@@ -68,7 +68,7 @@ class Numbers {
   std::unordered_map<Key, uint32_t> numbers_;
 };
 
-/// Builds the timeline of one program; place_ is where each of its tasks went.
+/// Builds the timeline of one program; place_ holds the position of each task in the timeline.
 class TimelineBuilder {
  public:
   explicit TimelineBuilder(const Program& program)

@@ -9,7 +9,7 @@
 namespace braid {
 namespace {
 
-// Written as they lie in memory, by the same program as reads them.
+// Written in the memory layout: the same program reads them.
 static_assert(std::is_trivially_copyable_v<TimelineTask>);
 static_assert(std::is_trivially_copyable_v<TimelineKernel>);
 

@@ -7,8 +7,8 @@
 
 namespace braid {
 
-/// A rank's timeline for another process of the same run, and back. Throws DeviceError for bytes
-/// that are none.
+/// Serializes a rank's timeline for another process of the same run, and reads it back. Throws
+/// DeviceError for bytes that are not a timeline.
 std::string timeline_bytes(const RankTimeline& timeline);
 RankTimeline timeline_of_bytes(std::string_view bytes);
 

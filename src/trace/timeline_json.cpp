@@ -11,7 +11,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// A column of one field of `items`.
+/// The column of one field of `items`.
 template <class Item, class Field>
 Json column(const std::vector<Item>& items, Field&& field) {
   std::vector<int64_t> values;
@@ -71,7 +71,7 @@ Json rank_json(const RankTimeline& rank) {
   return json;
 }
 
-/// In JSON, "<" stands only inside strings.
+/// In JSON, "<" occurs only inside strings.
 std::string escape_for_script(const std::string& json) {
   std::string text;
   text.reserve(json.size());

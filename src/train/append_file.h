@@ -5,14 +5,14 @@
 
 namespace braid {
 
-/// A file that only grows; nothing is buffered, so a reader sees all that was appended, also after
-/// this process was killed. Move-only. Throws DataError naming the path.
+/// A file that only grows. Nothing is buffered, so readers see all appended bytes, even after this
+/// process was killed. Move-only. Throws DataError naming the path.
 class AppendFile {
  public:
   enum class Existing { kAppend, kRefuse };
 
-  /// Creates the file if it is missing. An existing one is continued, or refused: `is_open` is
-  /// then false.
+  /// Creates the file if it is missing. `existing` determines whether an existing file is continued
+  /// or refused; if refused, `is_open` is false.
   AppendFile(std::string path, Existing existing);
   AppendFile(AppendFile&& other) noexcept;
   AppendFile& operator=(AppendFile&&) = delete;
@@ -22,7 +22,7 @@ class AppendFile {
 
   bool is_open() const { return fd_ >= 0; }
   const std::string& path() const { return path_; }
-  /// On an error a part of the bytes may be in the file.
+  /// After an error the file may contain a part of the bytes.
   void append(std::string_view bytes);
 
  private:

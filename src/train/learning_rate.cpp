@@ -9,8 +9,8 @@
 namespace braid {
 namespace {
 
-/// Share of the way from the minimum to the full rate when `progress` in [0, 1] of the decay is
-/// done.
+/// The fraction between the minimum (0) and the full rate (1) when `progress` in [0, 1] of the
+/// decay is done.
 double remaining(DecayShape shape, double progress) {
   switch (shape) {
     case DecayShape::kCosine:

@@ -7,12 +7,12 @@
 
 namespace braid {
 
-/// The steps since the last log line, averaged as Megatron-LM's training_log averages them: the
-/// loss over the steps that were not skipped, time and throughput over all.
+/// Averages over the steps since the last log line, as in Megatron-LM's training_log: the loss over
+/// the steps that were not skipped, time and throughput over all.
 class LogInterval {
  public:
-  /// The counters of skipped and NaN steps count from the start of the run: what they were before
-  /// the first step of this process.
+  /// The counters of skipped and NaN steps count from the start of the run; the arguments are their
+  /// values before the first step of this process.
   LogInterval(int64_t skipped_steps, int64_t nan_steps);
 
   void add(const StepRecord& record);
@@ -35,7 +35,7 @@ class LogInterval {
   int64_t nan_before_ = 0;
   double loss_sum_ = 0;
   double ms_sum_ = 0;
-  double tflops_sum_ = 0;  ///< work, not speed
+  double tflops_sum_ = 0;  ///< sum of work, not of rates
 };
 
 /// Megatron-LM's line of an evaluation, without "\n": loss and perplexity (capped at e^20).

@@ -15,7 +15,7 @@
 namespace braid {
 namespace {
 
-/// What the owner wrote; it may be about to write it.
+/// The owner's text; the owner may not have written it yet.
 std::string owner_in(int fd) {
   std::array<char, 32> text{};
   const ssize_t size = ::pread(fd, text.data(), text.size(), 0);
@@ -27,7 +27,7 @@ std::string owner_in(int fd) {
 
 void write_owner(int fd) {
   const std::string owner = fmt::format("{}\n", ::getpid());
-  // For people only: the lock holds whether or not this can be written.
+  // For people only: the lock is valid even if this cannot be written.
   if (::ftruncate(fd, 0) == 0) {
     static_cast<void>(::pwrite(fd, owner.data(), owner.size(), 0) < 0);
   }

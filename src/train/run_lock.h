@@ -5,14 +5,14 @@
 
 namespace braid {
 
-/// Keeps other processes out of a folder that this one writes into, as long as this object lives:
-/// an flock on the file `.lock` in it, which holds the process id. The system lets go of the lock
-/// when the process ends, however it ends; the file stays. Move-only.
+/// Locks a folder that this process writes to, for the lifetime of this object: an flock on the
+/// file `.lock` in it, which contains the process id. The system releases the lock when the process
+/// ends for any reason; the file stays. Move-only.
 class RunLock {
  public:
-  /// `option` and `folder` as in the error. Throws ConfigError that names the other process if one
-  /// has the folder, DataError if the file cannot be made. A file system that knows no locks lets
-  /// everybody in.
+  /// The error names `option` and `folder`. Throws ConfigError that names the other process if one
+  /// has the folder locked, DataError if the file cannot be created. On a file system without locks
+  /// it always succeeds.
   RunLock(std::string_view option, const std::string& folder);
   ~RunLock();
   RunLock(RunLock&& other) noexcept;

@@ -90,7 +90,8 @@ struct RunLog::State {
     return step % options.interval == 0 || step == options.first_step || step == options.num_steps;
   }
 
-  /// Evaluations and checkpoints take time too: so by the clock, once there are two steps.
+  /// Evaluations and checkpoints take time, too, so it uses the wall clock once there are two
+  /// steps.
   double seconds_left(const StepRecord& record) {
     const int64_t now_ns = options.now_ns();
     double step_s = record.step_ms / 1e3;
@@ -107,7 +108,7 @@ struct RunLog::State {
     if (!bar) {
       return;
     }
-    // Of about the last ten steps: single ones jump.
+    // An average over about the last ten steps, because single steps vary.
     constexpr double kWeight = 0.2;
     progress.tokens_per_s += progress.tokens_per_s < 0
                                  ? record.tokens_per_s - progress.tokens_per_s

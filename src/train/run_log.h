@@ -16,8 +16,8 @@ struct RunLogOptions {
   bool tensorboard = true;
   bool progress_bar = false;  ///< redraws one line on `print`'s terminal
   int64_t interval = 10;  ///< steps between log lines; the first and the last step always have one
-  /// First step of this process. Lines of this and later steps in an old metrics.jsonl are dropped;
-  /// all are if it is 1.
+  /// First step of this process. If the folder has a metrics.jsonl, its lines of this and later
+  /// steps are dropped, all lines if it is 1.
   int64_t first_step = 1;
   int64_t num_steps = 1;  ///< last step of the run
   int64_t global_batch = 1;
@@ -33,17 +33,17 @@ struct RunLogOptions {
 class RunLog {
  public:
   explicit RunLog(RunLogOptions options);
-  /// Without `finish` (an exception), the bar stays where it is.
+  /// Without `finish` (an exception), the bar stays on the terminal.
   ~RunLog();
 
   void step(const StepRecord& record);
   void evaluation(const EvalRecord& record);
-  /// Prints a line of its own, above the progress bar; "\n" is added.
+  /// Prints a separate line above the progress bar; "\n" is added.
   void message(std::string_view line);
   /// Removes the progress bar. May be called more than once.
   void finish();
 
-  /// All records of the run, those of earlier processes included: what the report shows.
+  /// All records of the run, including those of earlier processes, for the report.
   const Metrics& metrics() const;
 
  private:

@@ -14,7 +14,7 @@
 namespace braid {
 namespace {
 
-/// Empty: none.
+/// The checkpoint that the first process found; empty: none.
 std::string found_checkpoint(const CheckpointConfig& config, ProcessGroup& processes) {
   return processes.broadcast("the checkpoint to resume",
                              processes.leads() ? checkpoint_to_resume(config).value_or("") : "");
@@ -32,9 +32,9 @@ void check_batch(const CheckpointState& state, const std::string& path, const Ru
   }
 }
 
-/// Throws ConfigError unless the checkpoint's model is the run's. Shapes of tensors do not show it
-/// all: of more layers the first would be taken, and heads of another size have the same matrices.
-/// What may change on the way (rope_theta, norm_epsilon) is not compared.
+/// Throws ConfigError unless the checkpoint's model is the run's. Shapes of tensors are not
+/// sufficient: a model with more layers would load partially, and heads of another size have the
+/// same matrices. Keys that may change when resuming (rope_theta, norm_epsilon) are not compared.
 void check_model_of(const LoadedCheckpoint& checkpoint, const std::string& path,
                     const ModelSpec& model) {
   struct Key {

@@ -9,16 +9,17 @@
 
 namespace braid {
 
-/// Where a run goes on.
+/// The point where a run continues.
 struct StartState {
   int64_t first_step = 1;
-  std::string checkpoint;  ///< that it resumes; empty: from the initial weights of train.seed
+  std::string checkpoint;  ///< the checkpoint that it resumes; empty: the initial weights of
+                           ///< train.seed
 };
 
-/// Fills weights and optimizer state, called by all processes: of the checkpoint that
-/// checkpoint.resume allows, as the first process finds it, since all must go on from one, else
-/// the initial ones. Throws ConfigError where its steps had another train.global_batch, and
-/// DataError.
+/// Fills weights and optimizer state; all processes call it. The source is the checkpoint that
+/// checkpoint.resume allows, otherwise the initial weights. The first process finds the checkpoint,
+/// since all must continue from the same one. Throws ConfigError if its steps had another
+/// train.global_batch, and DataError.
 StartState write_start_state(Engine& engine, const RunConfig& config, ProcessGroup& processes);
 
 }  // namespace braid

@@ -7,23 +7,23 @@
 
 namespace braid {
 
-/// What is done around which training step of a run.
+/// Determines what happens before and after each training step of a run.
 class StepCalendar {
  public:
-  /// `config` resolved, which must outlive this. `stop_after_step`: as TrainerOptions.
+  /// `config` must be resolved, and must outlive this object. `stop_after_step`: as TrainerOptions.
   StepCalendar(const RunConfig& config, std::optional<int64_t> stop_after_step)
       : config_(config), stop_after_step_(stop_after_step) {}
 
-  /// That this process may run; before its first one if nothing is left to do.
+  /// The last step of this process; less than its first one if nothing is left to do.
   int64_t last_step() const;
-  /// Whether its timeline is recorded. Such a step runs alone.
+  /// Whether its timeline is recorded. A traced step runs alone.
   bool is_traced(int64_t step) const;
-  /// Whether the held-out loss is measured behind it.
+  /// Whether the held-out loss is measured after it.
   bool is_evaluated(int64_t step) const;
-  /// Whether a checkpoint is written behind it. `stops`: the run was asked to end with this step.
+  /// Whether a checkpoint is written after it. `stops`: the run was asked to end with this step.
   bool is_saved(int64_t step, bool stops) const;
-  /// Whether it must have ended before the next one begins: what is done behind a step finds it as
-  /// the last one that has begun.
+  /// Whether it must end before the next one begins: work after a step requires that no later step
+  /// has begun.
   bool is_boundary(int64_t step) const;
 
  private:

@@ -13,27 +13,28 @@ struct StepResult;
 
 struct StepMeterOptions {
   int64_t global_batch = 1;     ///< sequences of a step
-  int64_t tokens_per_step = 1;  ///< of all of them
+  int64_t tokens_per_step = 1;  ///< of all sequences
   double flops_per_token = 0;
   int64_t num_ranks = 1;
-  std::function<int64_t()> now_ns = {};  ///< counts from anywhere; default: a steady clock
+  std::function<int64_t()> now_ns = {};  ///< any origin; default: a steady clock
 };
 
-/// Times and counts the training steps of a run: makes their records.
+/// Measures the training steps of a run, and makes their records.
 class StepMeter {
  public:
   explicit StepMeter(StepMeterOptions options);
 
-  /// The last step of an earlier process: skipped and NaN steps count from the start of the run.
+  /// Continues from the last step of an earlier process: skipped and NaN steps count from the start
+  /// of the run.
   void continue_from(const StepRecord& last);
 
-  /// Steps may begin before those in front have ended; they end in the order of their begins.
+  /// Steps may begin before earlier ones have ended; they end in the order in which they began.
   void begin(int64_t step, double learning_rate);
-  /// Of the oldest step that has begun. It takes from the end of the one in front of it, or from
-  /// its own begin if that is later, to its end: now, less `lateness_ns`.
+  /// Ends the oldest step in flight. It lasts from the end of the previous step, or from its own
+  /// begin if that is later, to its end: now, minus `lateness_ns`.
   StepRecord end(const StepResult& result);
 
-  /// Over the steps that ended here; 0 if none did.
+  /// Over the steps that ended in this process; 0 if there are none.
   double median_tokens_per_s() const;
 
  private:

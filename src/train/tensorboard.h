@@ -19,16 +19,15 @@ std::string tfrecord(std::string_view data);
 /// Serialised Event messages (tensorflow/core/util/event.proto). `wall_time_s`: Unix time.
 std::string version_event(double wall_time_s);
 std::string scalar_event(double wall_time_s, int64_t step, std::string_view tag, float value);
-/// Tells TensorBoard that a run starts (again) at this step: values of it and of later steps that
-/// stand in older files of the folder are dropped.
+/// Tells TensorBoard that a run starts (again) at this step: it drops values of this and later
+/// steps in older files of the folder.
 std::string session_start_event(double wall_time_s, int64_t step);
 
 /// A TensorBoard event file, written record by record. Throws DataError if it cannot be written.
 class TensorBoardFile {
  public:
-  /// Creates `folder`/events.out.tfevents.TIME.HOST, TIME being Unix time in seconds: that of
-  /// `wall_time_s`, or the next one for which there is no file yet. `first_step`: see
-  /// `session_start_event`.
+  /// Creates `folder`/events.out.tfevents.TIME.HOST; TIME is the Unix time in seconds of
+  /// `wall_time_s`, or the next one without a file. `first_step`: see `session_start_event`.
   TensorBoardFile(const std::string& folder, double wall_time_s, int64_t first_step);
 
   const std::string& path() const { return file_.path(); }

@@ -68,7 +68,7 @@ class TrainingRun {
     if (!leads()) {
       return;
     }
-    // Not before: a run that is refused must not describe the one that is in the folder.
+    // Written only now: a rejected run must not overwrite the description of the run in the folder.
     write_file_atomically(run_.config.logging.run_folder + "/config.toml", to_toml(run_.config));
     report_.emplace(TrainingReport::Source{.plan = engine_.plan(),
                                            .first_step = first_step_,
@@ -251,7 +251,7 @@ class TrainingRun {
   }
 
   void add_timeline(int64_t step) {
-    Timeline timeline = engine_.timeline();  // which all processes make together
+    Timeline timeline = engine_.timeline();  // which all processes must call
     if (!leads()) {
       return;
     }
@@ -260,7 +260,7 @@ class TrainingRun {
       print("timeline " + describe_step(report_->timelines().front()));
     }
     report_->save(
-        log_->metrics());  // now already: what a run that is killed leaves for `braid report`
+        log_->metrics());  // written early, so that `braid report` also works for a killed run
   }
 
   void check_finite(int64_t step, const StepResult& result) {
@@ -282,7 +282,7 @@ class TrainingRun {
            "weights)";
   }
 
-  /// After the end of that step.
+  /// Called after the end of that step.
   bool should_stop(int64_t step) {
     const bool asked = options_.stop_requested && options_.stop_requested();
     if (processes_.size() == 1) {
@@ -300,8 +300,8 @@ class TrainingRun {
     }
   }
 
-  /// The host has heard that another rank has failed. Where a task waits for it, that is what the
-  /// message should name.
+  /// The host knows that another rank has failed. If a task waits for that rank, the message should
+  /// name the task.
   void throw_from_steps_in_flight() {
     while (engine_.steps_in_flight() > 0) {
       engine_.finish_step();
@@ -350,23 +350,23 @@ class TrainingRun {
     }
   }
 
-  SetupClock setup_;  // first: it counts from here
+  SetupClock setup_;  // first member: measures from here
   ProcessGroup& processes_;
-  const RunConfig config_;  // as asked for: `run_` has what is chosen
+  const RunConfig config_;  // as requested: `run_` contains what was chosen
   const TrainerOptions options_;
   std::vector<RunLock> locks_;
-  std::unique_ptr<RunLog> log_;  // of the first process, while `run` runs; before data_, whose
+  std::unique_ptr<RunLog> log_;  // in the first process, while `run` runs; before data_, whose
                                  // construction prints
   std::unique_ptr<Tokenizer> tokenizer_;
   Device device_;
-  RunSpec run_;                  // from the plan on
-  std::optional<RunPlan> plan_;  // until the engine has it
+  RunSpec run_;                  // valid after planning
+  std::optional<RunPlan> plan_;  // until it moves to the engine
   TrainingData data_;
   Engine engine_;
   StepCalendar calendar_;
   StepMeter meter_;
   int64_t first_step_ = 1;
-  std::optional<TrainingReport> report_;  // of the first process
+  std::optional<TrainingReport> report_;  // in the first process
   bool tracing_ = false;
   TrainingSummary summary_;
 };

@@ -19,7 +19,8 @@ bool is_pair(const std::string& source) {
   return fs::exists(prefix + ".idx") || fs::exists(prefix + ".bin");
 }
 
-/// Changes whenever the tokens could: with the bytes of text and tokenizer, and the options.
+/// A key that changes whenever the tokens could change: with the bytes of text and tokenizer, and
+/// the options.
 std::string content_key(const RunConfig& config) {
   const auto hash_of = [](const std::string& path) {
     const MappedFile file(path);

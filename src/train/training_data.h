@@ -13,22 +13,23 @@
 
 namespace braid {
 
-/// Throws ConfigError or DataError unless data.train names something, without opening it.
+/// Throws ConfigError or DataError unless data.train names an existing source; does not open it.
 void check_source(const RunConfig& config);
 
-/// The data of a run: token file, and the order of its training and held-out parts. That takes time
-/// and memory with the samples of the run, so what can refuse a run comes before it.
+/// The data of a run: token file, and the order of its training and held-out parts. Construction
+/// takes time and memory in proportion to the samples of the run, so checks that may reject a run
+/// come first.
 class TrainingData {
  public:
   /// Opens data.train. A text file (anything that is not a .bin/.idx pair) is tokenized once into
   /// `cache_folder`, one document per paragraph, and reused as long as text, tokenizer and options
-  /// stay the same. `message` gets a line for people when that happens. `config` must be resolved,
-  /// `tokenizer` is its own. Throws ConfigError or DataError.
+  /// stay the same; `message` gets a line for people when it is tokenized. `config` must be
+  /// resolved, and `tokenizer` must be its tokenizer. Throws ConfigError or DataError.
   TrainingData(const RunConfig& config, const Tokenizer& tokenizer, const std::string& cache_folder,
                const std::function<void(const std::string&)>& message);
 
   const GptDataset& training() const { return *training_; }
-  /// Null if nothing is evaluated (eval.interval = 0).
+  /// Null if there is no evaluation (eval.interval = 0).
   const GptDataset* held_out() const { return held_out_.get(); }
   /// Nats per token of the held-out tokens without context; 0 without held-out data.
   double held_out_entropy() const { return held_out_entropy_; }

@@ -22,7 +22,7 @@ void TrainingReport::add(int64_t step, Timeline timeline) {
   timelines_.push_back(std::move(timeline));
 }
 
-/// What the rank with this number runs in a training step.
+/// The plan of a rank's training step.
 const RankPlan* TrainingReport::plan_of(int rank) const {
   const std::vector<RankPlan>& ranks = source_.plan.ranks;
   const auto found = std::find_if(ranks.begin(), ranks.end(), [&](const RankPlan& plan) {
@@ -32,7 +32,7 @@ const RankPlan* TrainingReport::plan_of(int rank) const {
 }
 
 std::vector<MemoryCurve> TrainingReport::memory_over_time(const Timeline& timeline) const {
-  constexpr size_t kMaxPoints = 800;  // a chart has fewer pixels
+  constexpr size_t kMaxPoints = 800;  // charts have fewer pixels
   std::vector<MemoryCurve> curves;
   for (const RankTimeline& rank : timeline.ranks) {
     if (const RankPlan* plan = plan_of(rank.rank)) {
@@ -69,7 +69,7 @@ ReportInput TrainingReport::input(const Metrics& metrics) const {
 RunReport TrainingReport::save(const Metrics& metrics) const {
   const std::string path = source_.plan.run.config.logging.run_folder + "/" + kRunReportFile;
   RunReport report = run_report(input(metrics));
-  if (source_.first_step > 1 && timelines_.empty()) {  // what was traced before stays
+  if (source_.first_step > 1 && timelines_.empty()) {  // keeps the trace of an earlier process
     report = with_earlier_trace(
         std::move(report), path,
         fmt::format("traced before the run was resumed after step {}", source_.first_step - 1));

@@ -12,8 +12,8 @@
 
 namespace braid {
 
-/// What a training run says of itself in its folder, besides its metrics: report.json for `braid
-/// report`, and at its end report.html and trace.json.
+/// The report files of a training run: report.json for `braid report`, and at its end report.html
+/// and trace.json.
 class TrainingReport {
  public:
   struct Source {
@@ -25,7 +25,7 @@ class TrainingReport {
 
   /// Adds a traced step.
   void add(int64_t step, Timeline timeline);
-  /// Of the traced steps, in their order.
+  /// The timelines of the traced steps, in order.
   const std::vector<Timeline>& timelines() const { return timelines_; }
 
   /// Writes report.json. Throws DataError.

@@ -23,7 +23,7 @@ namespace {
 
 constexpr int64_t kNsPerSecond = 1'000'000'000;
 
-/// What is free on the GPU of every process, and on its host.
+/// The minimum of the free memory on the GPUs of all processes, and on their hosts.
 RunMemory least_memory(RunMemory memory, ProcessGroup& processes) {
   const auto least = [&](const char* what, int64_t own) {
     for (const std::string& bytes : processes.all_gather(what, ByteWriter().number(own).take())) {
@@ -40,7 +40,8 @@ RunMemory least_memory(RunMemory memory, ProcessGroup& processes) {
   return memory;
 }
 
-/// As the first process chooses them, and as if all hosts had as many ranks as its own.
+/// The settings that the first process chooses, assuming that all hosts have as many ranks as its
+/// own.
 RunSpec chosen_settings(const RunConfig& config, int64_t vocabulary, const Device& device,
                         const RunMemory& memory, ProcessGroup& processes,
                         const PlanOutput& output) {
@@ -60,12 +61,13 @@ RunSpec chosen_settings(const RunConfig& config, int64_t vocabulary, const Devic
   return chosen;
 }
 
-/// What is free before a rank takes any: ranks that share a GPU or a host look at one time.
+/// The free memory before any rank allocates: ranks that share a GPU or a host measure at the same
+/// time.
 RunMemory memory_for_all(const RunConfig& config, const Device& device, ProcessGroup& processes) {
   const int threads = threads_per_rank(config.runtime.threads, config.parallel.ranks);
   const bool shares = device.gpu && device.ranks_per_gpu > 1;
   if (shares) {
-    free_memory(device, threads);  // makes the context
+    free_memory(device, threads);  // creates the context
     processes.barrier("contexts on shared GPUs");
   }
   RunMemory memory = free_memory(device, threads);
@@ -123,7 +125,7 @@ RunPlan plan_training(const RunConfig& config, int64_t tokenizer_vocabulary, con
   if (processes.size() > 1) {
     agree_on_programs(processes, plan);
   }
-  processes.barrier("plan");  // rank 0 checks more than others, who would miss it later
+  processes.barrier("plan");  // rank 0 has more checks; later the others would time out on it
   output.print(to_toml(run.config));
   output.print("\n" + describe_device(device) + describe_run_plan(plan) +
                device.backend->describe_communication_needs(plan.ranks.front().programs) + "\n");
@@ -157,7 +159,7 @@ EngineOptions training_engine_options(const RunSpec& run, const Device& device,
       .repeatable = config.runtime.repeatable,
       .nccl_windows = config.runtime.nccl_windows,
       .sync_each_task = read_debug_options().sync_tasks,
-      // A step that is run again must not have another one behind it, which changes the weights.
+      // A repeated step must not be followed by another step in flight, which changes the weights.
       .steps_in_flight = run.detect_nan == NanCheck::kTensors
                              ? 1
                              : static_cast<int>(config.runtime.steps_in_flight)};

@@ -51,7 +51,7 @@ std::vector<double> from_bytes(std::span<const std::byte> bytes, DType dtype) {
   return dtype == DType::kF32 ? widened<float>(bytes) : widened<BFloat16>(bytes);
 }
 
-/// 1 / labels that count.
+/// 1 / number of labels that are not ignored.
 double loss_scale_of(const TokenBatch& batch) {
   const auto valid = std::count_if(batch.labels.begin(), batch.labels.end(),
                                    [](int32_t label) { return label >= 0; });
@@ -119,8 +119,8 @@ void LayoutRun::write_io(size_t rank, std::string_view name, int64_t first,
   }
 }
 
-/// Microbatch m of data rank d is the run of sequences that Megatron's sampler gives it; a context
-/// rank has its positions of each.
+/// Microbatch m of data rank d is the run of sequences as in Megatron's sampler; a context rank has
+/// its positions of each.
 void LayoutRun::write_batch(size_t rank, const TokenBatch& batch) {
   const MeshPosition at = plan_.run.mesh.position(static_cast<int>(rank));
   const int64_t data = plan_.run.mesh.sizes().data;

@@ -29,28 +29,28 @@ struct TokenBatch {
 struct LayoutRunOptions {
   int threads_per_rank = 1;
   int64_t timeout_ns = 60'000'000'000;  ///< how long a rank waits for others before a step fails
-  LinkOptions links = {};               ///< that are emulated between the ranks
+  LinkOptions links = {};               ///< emulated between the ranks
 };
 
-/// As sections [runtime] and [links] say.
+/// Options from sections [runtime] and [links].
 LayoutRunOptions layout_run_options(const RunSpec& run, int threads_per_rank);
 
-/// All ranks of a plan on the CPU, for comparisons: any dtype, state in and out by element. What
-/// training uses is Engine.
+/// All ranks of a plan on the CPU, for comparisons: any dtype, state in and out by element.
+/// Training uses Engine instead.
 class LayoutRun {
  public:
   LayoutRun(RunPlan plan, const LayoutRunOptions& options);
   ~LayoutRun();
 
   const RunPlan& plan() const { return plan_; }
-  /// Weights of all ranks, and zero moments.
+  /// Sets the weights of all ranks, and zero moments.
   void set_weights(const UnitValues& weights);
-  /// One step of the training program; returns the loss.
+  /// Runs one step of the training program; returns the loss.
   double step(const TokenBatch& batch, std::span<const float> optimizer_scalars);
   double grad_norm() const;
-  /// What the ranks hold, each element from one rank. Zero where none has it.
+  /// The state of the ranks, each element from one rank. Zero if no rank has it.
   UnitValues read(StateBuffer kind) const;
-  /// Weights as they are updated: main weights where there are some.
+  /// The updated weights: main weights if there are any.
   UnitValues weights() const;
   /// Largest difference between copies of one element on different ranks.
   double copies_differ(StateBuffer kind) const;

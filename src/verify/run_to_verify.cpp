@@ -27,7 +27,7 @@ void check_ranks(const RunConfig& config) {
 
 RunSpec run_to_verify(const RunConfig& config, int64_t tokenizer_vocabulary) {
   check_ranks(config);
-  resolve_run(config, tokenizer_vocabulary);  // throws for what only its own model cannot do
+  resolve_run(config, tokenizer_vocabulary);  // throws for reasons of its own model only
   return resolve_run(shrunken(config), 0);
 }
 

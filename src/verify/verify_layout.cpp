@@ -16,7 +16,8 @@
 namespace braid {
 namespace {
 
-/// Microbatches that show warm-up, steady state and cool-down of every schedule, in whole groups.
+/// The number of microbatches, in whole groups, that shows warmup, steady state and cooldown of
+/// every schedule.
 int64_t few_microbatches(const RunConfig& config) {
   const ParallelConfig& parallel = config.parallel;
   const int64_t group = std::max(parallel.microbatch_group_size, parallel.pipeline);
@@ -38,7 +39,7 @@ UnitValues fresh_weights(const RunPlan& plan, uint64_t seed) {
       const ParameterSlot& slot = plan.layout.slots[index];
       std::vector<float> initial(static_cast<size_t>(slot.end - slot.begin));
       initial_values(plan.layout.parameters[index], plan.run.model.vocabulary, seed, 0, initial);
-      // Biases start as zeros and norms as ones: made different, so that every element counts.
+      // Biases start as zeros and norms as ones: this perturbs them, so that every element matters.
       std::mt19937_64 random(seed + index);
       std::normal_distribution<double> normal(0.0, 0.05);
       for (size_t i = 0; i < initial.size(); ++i) {
@@ -57,7 +58,7 @@ TokenBatch random_batch(const RunConfig& config, int64_t vocabulary, uint64_t se
   TokenBatch batch{.num_sequences = config.train.global_batch, .sequence = config.train.sequence};
   for (int64_t i = 0; i < batch.num_sequences * batch.sequence; ++i) {
     batch.tokens.push_back(token(random));
-    batch.labels.push_back(i % 7 == 3 ? -1 : token(random));  // some labels do not count
+    batch.labels.push_back(i % 7 == 3 ? -1 : token(random));  // some labels are ignored
   }
   return batch;
 }
@@ -66,7 +67,7 @@ double relative(double a, double b) {
   return std::abs(a - b) / std::max(std::abs(b), 1e-300);
 }
 
-/// By parameter. A NaN anywhere is an infinite difference.
+/// By parameter. A NaN anywhere gives an infinite difference.
 std::vector<TensorDifference> differences(const RunPlan& plan, const UnitValues& actual,
                                           const UnitValues& expected) {
   std::vector<TensorDifference> result;
@@ -107,7 +108,7 @@ std::array<float, 3> scalars_of(const OptimizerConfig& optimizer, int64_t step) 
 
 RunConfig shrunken(const RunConfig& config) {
   RunConfig small = config;
-  // Any size of the vocabulary will do: it becomes another one.
+  // The size of the vocabulary does not matter here: it is replaced.
   const ModelSpec model = resolve_model(config.model, config.train.sequence, 1);
   const ParallelConfig& parallel = config.parallel;
   small.model.preset.clear();
@@ -123,11 +124,11 @@ RunConfig shrunken(const RunConfig& config) {
   small.model.qkv_bias = model.qkv_bias;
   small.model.init_std = 0.1;
   small.train.microbatch = std::min<int64_t>(config.train.microbatch, 2);
-  // Tensor ranks share the rows that a context rank has of a sequence.
+  // Tensor ranks split the rows that a context rank has of a sequence.
   small.train.sequence = 4 * parallel.context * parallel.tensor;
   small.train.global_batch =
       few_microbatches(config) * small.train.microbatch * small.parallel.data;
-  // What is large enough to be cut or moved in the run is so here.
+  // Operations that are large enough to be split or moved in the run must qualify here, too.
   small.overlap.tp_comm_overlap_min_rows = 1;
   small.memory.offload_min_bytes = 1;
   small.model.max_positions.reset();

@@ -26,9 +26,9 @@ namespace {
 
 constexpr std::chrono::milliseconds kFailurePoll{50};
 constexpr int64_t kStockBytes = int64_t{1} << 20;
-constexpr int kPoisonByte = 0xFF;  // all bytes of it: NaN in every floating-point type
+constexpr int kPoisonByte = 0xFF;  // in all bytes: NaN in every floating-point type
 
-/// Bytes that the host gets when the step has ended.
+/// Bytes to copy to the host when the step has ended.
 struct EnqueuedRead {
   std::span<const std::byte> from;
   std::span<std::byte> to;
@@ -55,7 +55,7 @@ struct CpuExecutor::State {
   PersistentBuffers persistent_buffers;
 
   bool in_flight = false;
-  std::vector<EnqueuedRead> reads;  // behind the step in flight
+  std::vector<EnqueuedRead> reads;  // after the step in flight
   bool tracing = false;
   int64_t num_launches = 0;
   std::optional<size_t> traced_program;
@@ -64,7 +64,8 @@ struct CpuExecutor::State {
   StepState step;
   std::vector<std::vector<size_t>> threads_of;         // [program][its stream]
   StreamScratch scratch;                               // by thread
-  std::vector<std::unique_ptr<StreamThread>> threads;  // last: ends before what it uses
+  std::vector<std::unique_ptr<StreamThread>> threads;  // last member: destroyed before the members
+                                                       // that the threads use
 
   State(std::vector<Program> sources, MemoryPlan memory, CpuExecutorOptions given);
 
@@ -138,20 +139,21 @@ bool CpuExecutor::State::wait_for_streams() {
     fail_if_overdue();
     const auto failed = failed_at();
     if (failed && std::chrono::steady_clock::now() - *failed > patience && !wait_briefly()) {
-      return false;  // looked at twice: it may have been this thread that had no processor
+      return false;  // checked twice: this thread itself may have been without a processor
     }
   }
   in_flight = false;
   return true;
 }
 
-/// True if all streams have finished. Failures elsewhere ring no bell here.
+/// True if all streams have finished. Polls, because failures of other ranks do not notify this
+/// thread.
 bool CpuExecutor::State::wait_briefly() {
   std::unique_lock lock(step.finished_mutex);
   return step.finished.wait_for(lock, kFailurePoll, [&] { return step.num_running.load() == 0; });
 }
 
-/// A task that no other rank waits for may be stuck as well.
+/// A task for which no other rank waits may be stuck, too.
 void CpuExecutor::State::fail_if_overdue() {
   const std::lock_guard lock(step.failure_mutex);
   const auto reason =
@@ -162,7 +164,7 @@ void CpuExecutor::State::fail_if_overdue() {
   }
 }
 
-/// When this rank or another one failed.
+/// The time when this rank or another one failed.
 std::optional<std::chrono::steady_clock::time_point> CpuExecutor::State::failed_at() {
   const std::lock_guard lock(step.failure_mutex);
   if (step.failure) {
@@ -185,7 +187,8 @@ std::string CpuExecutor::State::describe_stuck() const {
                      static_cast<double>(options.stuck_timeout_ns) / 1e9);
 }
 
-/// Whether threads go on that cannot be waited for. They may touch everything but the transport.
+/// Whether threads continue that cannot be waited for. They may touch everything except the
+/// transport.
 bool CpuExecutor::State::leave_behind() {
   if (!in_flight) {
     return false;
@@ -250,7 +253,7 @@ void CpuExecutor::State::emulate_calls(PreparedProgram& prepared,
   }
 }
 
-/// The thread of a stream: programs share those of equal name and kind.
+/// The thread of a stream: programs share threads for streams of equal name and kind.
 size_t CpuExecutor::State::add_thread(const Stream& stream) {
   const size_t index = scratch.add(stream);
   if (index == threads.size()) {
@@ -365,7 +368,7 @@ void CpuExecutor::read(std::string_view buffer, int64_t offset_bytes, std::span<
   std::copy(source.begin(), source.end(), bytes.begin());
 }
 
-/// One step is in flight at most, so that there is none in front of the write.
+/// At most one step is in flight, so no step precedes the write.
 void CpuExecutor::enqueue_write(std::string_view buffer, int64_t offset_bytes,
                                 std::span<const std::byte> bytes) {
   write(buffer, offset_bytes, bytes);

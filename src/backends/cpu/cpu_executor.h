@@ -16,48 +16,48 @@
 
 namespace braid {
 
-/// Makes the kernel of a compute spec for pools of up to `num_workers` workers; the kernel's `run`
-/// may be called by several streams at once.
+/// Makes the kernel of a compute spec for pools of up to `num_workers` workers; several streams may
+/// call the kernel's `run` at once.
 using CpuKernelFactory = std::function<CpuKernel(const OpSpec& spec, int num_workers)>;
 
 struct CpuExecutorOptions {
   Transport* transport = nullptr;  ///< this rank's end; must outlive the executor; may be null if
                                    ///< no task communicates
-  int num_workers = 1;             ///< threads of each compute stream, its own included
+  int num_workers = 1;             ///< threads of each compute stream, including its own
   bool poison_step_arena = false;  ///< fill all memory of step buffers with NaN (0xFF) before each
                                    ///< step, so that reads of undefined memory show
   CpuKernelFactory make_kernel = {};  ///< default: make_cpu_kernel
-  /// How long `wait` and the destructor wait for running tasks once this rank or, as the transport
-  /// knows, another one has failed.
+  /// How long `wait` and the destructor wait for running tasks after this rank or, as reported by
+  /// the transport, another one has failed.
   int64_t stuck_timeout_ns = 2'000'000'000;
-  /// The other ranks are not there: each call fills y with a stand-in and takes as long as this
-  /// says (comm/emulated_call.h). No transport then.
+  /// The other ranks do not exist: each call fills y with stand-in data and takes the given
+  /// duration (comm/emulated_call.h). Requires no transport.
   std::optional<EmulatedPeers> emulated_peers = std::nullopt;
 };
 
 /// Runs the programs of one rank on the CPU: one thread per stream (streams of one name and kind
-/// are one over all programs), events as counters of steps, two arenas (three with buffers that are
-/// placed on the host: here the same memory, but planned apart). Communication goes
-/// to the transport, all other tasks to kernels; kernels, calls, operand addresses and scratch are
+/// are one stream over all programs), events as counters of steps, two arenas (three if buffers are
+/// placed on the host: the same memory here, but planned separately). The transport runs
+/// communication, kernels run all other tasks. Kernels, calls, operand addresses and scratch are
 /// made once, so a step allocates nothing.
 ///
-/// When a task fails, what depends on it does not run (the rest of its stream, and streams that
-/// wait for one of these tasks), and the transport is aborted with the message of the error, so
-/// that other ranks stop too. `wait` then throws the error that came first as DeviceError (as
-/// AbortedError if that was only the echo of another rank's error):
+/// When a task fails, tasks that depend on it do not run (the rest of its stream, and streams that
+/// wait for one of these tasks), and the transport is aborted with the error's message, so that
+/// other ranks stop too. `wait` then throws the first error as DeviceError (as AbortedError if it
+/// is only a consequence of another rank's error):
 ///   "rank 1, stream compute, task 37 (linear layers.3 attention.qkv mb=0): <cause>".
-/// `wait` also fails where the step is overdue (Transport::overdue): a task runs that nobody waits
-/// for but the caller. A task that has not ended CpuExecutorOptions::stuck_timeout_ns after that,
-/// or after the failure of another rank, is stuck: `wait` says so and does not wait for it (a
-/// StuckError, see run_ranks.h, or behind the error that came first). Destroying the executor while
-/// a step runs abandons the step, and aborts the transport. Where a task is stuck, its thread and
-/// the memory that it may touch are left behind: a thread cannot be ended from outside, and the
-/// process should end soon.
+/// `wait` also fails if the step is overdue (Transport::overdue): a task runs and only the caller
+/// waits for it. A task is stuck if it has not ended CpuExecutorOptions::stuck_timeout_ns after
+/// that, or after the failure of another rank. `wait` then reports it and does not wait for it (a
+/// StuckError, see run_ranks.h, or appended to the first error). Destroying the executor while a
+/// step runs abandons the step, and aborts the transport. If a task is stuck, its thread and the
+/// memory that it may touch are leaked: a thread cannot be stopped from outside, and the process
+/// should end soon.
 class CpuExecutor : public Executor {
  public:
   /// `programs` of one rank with their events, and the plan that was made for them, in this order.
   /// Throws InternalError if they do not fit together or a task has no kernel, DeviceError if
-  /// memory or threads cannot be had.
+  /// memory or threads cannot be allocated.
   CpuExecutor(std::vector<Program> programs, MemoryPlan plan, CpuExecutorOptions options);
   ~CpuExecutor() override;
 
@@ -79,13 +79,13 @@ class CpuExecutor : public Executor {
   int64_t allocated_bytes() const override;
   int64_t allocated_host_bytes() const override;
 
-  /// Host memory besides the arenas that the executor holds for running: scratch of the kernels,
+  /// Host memory that the executor holds in addition to the arenas: scratch of the kernels,
   /// prepared tasks, events and trace records.
   int64_t workspace_bytes() const;
 
  private:
   struct State;
-  std::unique_ptr<State> state_;  // released where threads are stuck
+  std::unique_ptr<State> state_;  // leaked if threads are stuck
 };
 
 }  // namespace braid

@@ -7,11 +7,11 @@
 
 namespace braid {
 
-/// Scratch that a CpuExecutor of these programs of one rank allocates for its kernels, with
-/// `num_workers` workers on compute streams. Allocates none of it.
+/// The scratch that a CpuExecutor of these programs of one rank allocates for its kernels, with
+/// `num_workers` workers on compute streams. Allocates nothing.
 int64_t cpu_scratch_bytes(std::span<const Program> programs, int num_workers);
 
-/// Workers that a stream's kernels are made for.
+/// The number of workers of a stream's kernels.
 inline int workers_of(const Stream& stream, int num_workers) {
   return stream.kind == StreamKind::kCompute ? num_workers : 1;
 }

@@ -10,11 +10,11 @@
 
 namespace braid {
 
-/// Runs pieces of one kernel on the workers of a rank's stream. Splits are a function of the
-/// problem alone, so results do not depend on which worker runs what.
+/// Runs pieces of one kernel on the workers of a rank's stream. Splits depend only on the problem,
+/// so results do not depend on which worker runs which piece.
 class WorkerPool;
 
-/// What a kernel gets for one task. Operand pointers are in the order of the spec's operands.
+/// Arguments of a kernel for one task. Operand pointers are in the order of the spec's operands.
 struct KernelArgs {
   std::span<std::byte* const> operands;
   std::span<std::byte>
@@ -27,16 +27,15 @@ struct KernelArgs {
   }
 };
 
-/// A kernel made for one spec: attributes and shapes are already inside `run`. Allocates nothing
-/// when run.
+/// A kernel made for one spec: `run` already contains attributes and shapes. It allocates nothing.
 struct CpuKernel {
   std::function<void(const KernelArgs&)> run;
   size_t scratch_bytes = 0;
 };
 
 /// The CPU kernel of a compute spec, for pools of up to `num_workers` workers. Floating-point
-/// operands may be f32 or f64 (all alike, for checks of gradients) or bf16 with fp32 arithmetic;
-/// main grads, norm statistics and optimizer state are fp32 (f64 when the operands are f64). Throws
+/// operands may be f32 or f64 (all of one type, for gradient checks) or bf16 with fp32 arithmetic;
+/// main grads, norm statistics and optimizer state are fp32 (f64 if the operands are f64). Throws
 /// InternalError if there is no kernel for the op or for its dtypes.
 CpuKernel make_cpu_kernel(const OpSpec& spec, int num_workers);
 

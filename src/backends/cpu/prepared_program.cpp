@@ -18,7 +18,7 @@ CommCall prepare_call(const Program& program, TaskId id, std::span<std::byte* co
   return make_comm_call(spec, program.groups[group->index()], operands, describe_task(program, id));
 }
 
-/// Which specs are of communication: few specs, perhaps a million tasks.
+/// Which specs communicate: few specs, perhaps a million tasks.
 class CommunicatingSpecs {
  public:
   explicit CommunicatingSpecs(const Program& program)

@@ -18,7 +18,7 @@
 
 namespace braid {
 
-/// A task with its kernel, or without one its communication, or without either nothing to do.
+/// A task with its kernel or its communication; a task with neither has nothing to do.
 struct PreparedTask {
   TaskId id;
   uint32_t call = UINT32_MAX;  ///< index into PreparedProgram::calls
@@ -28,18 +28,19 @@ struct PreparedTask {
   bool is_nothing() const { return kernel == nullptr && !communicates(); }
 };
 
-/// A program with its addresses and its events, ready to be run again and again. Event e of the
-/// n-th step is recorded when events[e] >= n, so that nothing has to be reset between steps.
+/// A program with its addresses and its events, ready to run repeatedly. Event e of the n-th step
+/// is recorded when events[e] >= n, so that nothing must be reset between steps.
 struct PreparedProgram {
-  /// Recorded by tasks that did not run; counts as reached by every step.
+  /// Recorded by tasks that did not run; every step treats the event as recorded.
   static constexpr uint32_t kPoisoned = UINT32_MAX;
 
   Program program;
   std::vector<std::byte*> operands;              ///< parallel to Program::operands
   std::vector<CommCall> calls;                   ///< in program order
-  std::vector<EmulatedCall> emulated;            ///< by call, where other ranks are not there
+  std::vector<EmulatedCall> emulated;            ///< by call, if other ranks are emulated
   std::vector<std::vector<PreparedTask>> tasks;  ///< by stream of the program
-  std::vector<TaskTimes> times;                  ///< by task, of the last traced step; else empty
+  std::vector<TaskTimes> times;                  ///< by task, of the last traced step; otherwise
+                                                 ///< empty
   std::unique_ptr<WaitWord[]> events;
   uint32_t num_steps = 0;  ///< launched so far
 
@@ -49,7 +50,7 @@ struct PreparedProgram {
   int64_t size_bytes() const;
 };
 
-/// Everything but the kernels: `tasks` has those of each stream with `kernel` unset. Throws
+/// Everything except the kernels: `tasks` has those of each stream with `kernel` unset. Throws
 /// InternalError if the plan and the program do not fit together.
 PreparedProgram prepare_program(Program source, const MemoryPlan& plan, const StepPlan& step_plan,
                                 const Arenas& arenas);

@@ -13,9 +13,9 @@
 namespace braid {
 namespace {
 
-constexpr size_t kLongestThreadName = 15;  // of Linux
+constexpr size_t kLongestThreadName = 15;  // the limit of Linux
 
-/// Says which task's kernel runs, for as long as it lives.
+/// Marks the task whose kernel is running, for the lifetime of the object.
 class RunningMark {
  public:
   RunningMark(std::atomic<uint32_t>& mark, TaskId task) : mark_(mark) {
@@ -147,7 +147,7 @@ void StreamThread::execute(const PreparedTask& task) {
                     .workers = workers_});
 }
 
-/// Where it waited for a rank that has failed, the group is named too.
+/// If it waited for a rank that has failed, the error also names the group.
 void StreamThread::communicate(size_t index) {
   const PreparedProgram& prepared = *step_.prepared;
   const CommCall& call = prepared.calls[index];

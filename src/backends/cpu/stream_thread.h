@@ -19,17 +19,18 @@
 
 namespace braid {
 
-/// Why a step failed: the first error that any of its streams met.
+/// Why a step failed: the first error of any of its streams.
 struct StepFailure {
   std::string message;
-  bool is_echo = false;  ///< of another rank's error
+  bool is_echo = false;  ///< consequence of another rank's error
   std::chrono::steady_clock::time_point when;
 };
 
-/// The step that the streams of one rank run. The driving thread sets the upper part between steps.
+/// The step that the streams of one rank run. The driving thread sets the first members between
+/// steps.
 struct StepState {
   int rank = 0;
-  Transport* transport = nullptr;         ///< null once the step was left to itself
+  Transport* transport = nullptr;         ///< null after the step was abandoned
   std::span<const std::byte> stock = {};  ///< for emulated calls
   bool finite_checks = false;
 
@@ -39,7 +40,7 @@ struct StepState {
 
   WaitWord num_running;  ///< streams that have not finished
   std::atomic<bool> abandoned{false};
-  std::mutex failure_mutex;            ///< also held where a failure or the end uses the transport
+  std::mutex failure_mutex;            ///< also held while a failure or the end uses the transport
   std::optional<StepFailure> failure;  ///< guarded by failure_mutex
   std::mutex finished_mutex;
   std::condition_variable finished;  ///< num_running has become 0
@@ -51,12 +52,12 @@ struct StepState {
   }
 };
 
-/// One stream of a rank: a thread that runs its tasks of one step after the other, with its workers
-/// and scratch for its largest kernel.
+/// One stream of a rank: a thread that runs its tasks step by step, with its workers and the
+/// scratch of its largest kernel.
 class StreamThread {
  public:
   StreamThread(Stream stream, int num_workers, StepState& step);
-  /// Waits until the thread has finished what it runs.
+  /// Waits until the thread has finished its current step.
   ~StreamThread();
   StreamThread(const StreamThread&) = delete;
   StreamThread& operator=(const StreamThread&) = delete;
@@ -65,14 +66,14 @@ class StreamThread {
   int num_workers() const { return workers_.num_workers(); }
   int64_t scratch_bytes() const { return scratch_.size_bytes(); }
 
-  /// Allocates scratch and starts the thread. Throws DeviceError if one of them cannot be had.
+  /// Allocates scratch and starts the thread. Throws DeviceError if that fails.
   void start(int64_t scratch_bytes);
   /// Runs the tasks of stream `stream` of StepState::prepared, then decrements num_running.
   void run_step(size_t stream);
-  /// The task whose kernel runs now.
+  /// The task whose kernel is running.
   std::optional<TaskId> running_task() const;
-  /// Gives up a thread that does not end. It goes on using this object and the step, which must
-  /// then live for ever.
+  /// Detaches a thread that does not end. It continues to use this object and the step, so both
+  /// must never be destroyed.
   void abandon() { thread_.detach(); }
 
  private:
@@ -87,7 +88,8 @@ class StreamThread {
   void fail(TaskId id, const std::string& cause, bool is_echo);
 
   const Stream stream_;
-  // The other streams of a rank mostly follow within microseconds, if they have a core to run on.
+  // The other streams of a rank usually record their events within microseconds, if they have a
+  // core to run on.
   const bool spin_for_events_ = WaitWord::may_spin(2);
   StepState& step_;
   WorkerPool workers_;

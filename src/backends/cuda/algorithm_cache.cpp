@@ -22,7 +22,7 @@ constexpr int64_t kMaxFileBytes = int64_t{64} << 20;
 
 using Entries = std::map<std::string, std::string, std::less<>>;
 
-// FNV-1a (Fowler, Noll, Vo): enough to see that a file was cut or edited.
+// FNV-1a (Fowler, Noll, Vo): sufficient to detect a truncated or edited file.
 uint64_t checksum_of(std::string_view text) {
   uint64_t hash = 0xCBF29CE484222325ull;
   for (const char c : text) {
@@ -44,7 +44,7 @@ std::string to_text(const Entries& entries) {
   return text + fmt::format("{}{:016x}\n", kChecksumWord, checksum_of(text));
 }
 
-/// nullopt unless every byte is as `to_text` writes it.
+/// nullopt unless the text is exactly what `to_text` writes.
 std::optional<Entries> parse(std::string_view text) {
   const size_t checksum_at = text.rfind(kChecksumWord);
   if (checksum_at == std::string_view::npos || !text.starts_with(kFormatLine)) {
@@ -81,9 +81,9 @@ bool is_one_field(std::string_view text) {
   return text.find_first_of("\t\n") == std::string_view::npos;
 }
 
-/// Keeps other writers out between reading the file and replacing it, as long as this lives.
-/// Several ranks store at once at the start of a run. Whoever waits for longer than `patience` goes
-/// on without: a process that is stopped must hold up nobody, and what is lost is measured again.
+/// Excludes other writers between reading and replacing the file, for the lifetime of the object.
+/// Several ranks store at once at the start of a run. After `patience` it continues without the
+/// lock: a stopped process must not block others, and lost entries are measured again.
 class WriterLock {
  public:
   WriterLock(const std::string& folder, std::chrono::milliseconds patience)
@@ -96,7 +96,7 @@ class WriterLock {
   }
   ~WriterLock() {
     if (fd_ >= 0) {
-      ::close(fd_);  // lets go of the lock
+      ::close(fd_);  // releases the lock
     }
   }
   WriterLock(const WriterLock&) = delete;

@@ -10,8 +10,8 @@ namespace {
 
 using Nodes = std::vector<cudaGraphNode_t>;
 
-// Edges may carry data (programmatic launches), which the plain queries refuse to leave out. CUDA
-// 13 gave the queries with edge data the plain names.
+// Edges may carry data (programmatic launches), and the plain queries then fail. CUDA 13 gave the
+// queries with edge data the plain names.
 
 cudaError_t capture_info(cudaStream_t stream, cudaStreamCaptureStatus* status,
                          const cudaGraphNode_t** nodes, size_t* num_nodes) {
@@ -32,7 +32,7 @@ cudaError_t get_dependencies(cudaGraphNode_t node, cudaGraphNode_t* nodes, cudaG
 #endif
 }
 
-/// What the next node of a stream that is being captured will depend on.
+/// The nodes on which the next node of a captured stream will depend.
 Nodes last_nodes(cudaStream_t stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   const cudaGraphNode_t* nodes = nullptr;

@@ -8,13 +8,13 @@
 
 namespace braid {
 
-/// Which nodes of a graph each task added to it, while its streams are captured.
+/// Finds the graph nodes that each task adds while its streams are captured.
 ///
-/// Between two tasks, the nodes that the next node of a stream will depend on are known
-/// (cudaStreamGetCaptureInfo). What a task adds starts after those that were there before it and
-/// ends in those that are there after it, so the way back from the latter, along dependencies, up
-/// to the former, or to nodes of earlier tasks, is what it added: also what a library put on
-/// streams of its own that it forked and joined.
+/// Between two tasks, the nodes on which the next node of a stream will depend are known
+/// (cudaStreamGetCaptureInfo). A task's nodes start after those known before it and end in those
+/// known after it. A walk back from the latter along dependencies, until the former or nodes of
+/// earlier tasks, finds all nodes of the task. This includes nodes that a library added on its own
+/// forked and joined streams.
 class CapturedNodes : public TaskObserver {
  public:
   void start_task(size_t task, cudaStream_t stream) override;
@@ -24,12 +24,13 @@ class CapturedNodes : public TaskObserver {
     cudaGraphNode_t node = nullptr;
     uint32_t task = 0;
   };
-  /// The kernels, copies and fills, in no order; those are what leaves a trace on the device.
+  /// The kernels, copies and fills, in no particular order: the nodes that leave records on the
+  /// device.
   std::vector<Node> nodes_with_work() const;
 
  private:
   std::unordered_map<cudaGraphNode_t, uint32_t> task_of_;
-  std::vector<cudaGraphNode_t> before_;  // of the task that is being captured
+  std::vector<cudaGraphNode_t> before_;  // the last nodes before the task being captured
 };
 
 }  // namespace braid

@@ -38,8 +38,8 @@ constinit const Backend kCudaBackend = {
     .name = "cuda",
     .is_host = false,
     .dtypes = kDTypes,
-    // Products take a GPU to its power limit, and it is tens of milliseconds until the clock has
-    // settled there, as in a step; what comes before the samples lasts longer.
+    // Products take a GPU to its power limit, and its clock needs tens of milliseconds to settle,
+    // as in a step; the warm-up is longer than that.
     .calibration = {.longest_task_ns = 20e6, .warm_up_ns = 60'000'000, .sample_ns = 5'000'000},
     .needs = needs,
     .describe_communication_needs = describe_nccl_needs,

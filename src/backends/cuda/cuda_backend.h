@@ -4,7 +4,7 @@
 
 namespace braid {
 
-/// CudaExecutor on NVIDIA's GPUs. In a build without CUDA it plans, and says that it has no GPU.
+/// CudaExecutor on NVIDIA GPUs. A build without CUDA can plan for them, and reports no GPU.
 extern const Backend kCudaBackend;
 
 }  // namespace braid

@@ -12,16 +12,16 @@ namespace braid {
 
 class AlgorithmCache;
 
-/// Whether this build's kernels, machine code of sm_90a, run on a GPU of that compute capability.
+/// Whether this build's kernels, machine code for sm_90a, run on a GPU of that compute capability.
 constexpr bool has_kernels_for(int major, int minor) {
   return major == 9 && minor == 0;
 }
 
-/// The device of one rank and the library handles that kernels are made with. One thread makes
-/// kernels at a time.
+/// The device of one rank and the library handles for making kernels. Only one thread at a time may
+/// make kernels.
 class CudaContext {
  public:
-  /// `cache_folder`: where measured algorithm choices are kept between runs; empty: nowhere.
+  /// `cache_folder`: keeps measured algorithm choices between runs; empty: they are not kept.
   CudaContext(int device, std::string cache_folder);
   ~CudaContext();
   CudaContext(const CudaContext&) = delete;

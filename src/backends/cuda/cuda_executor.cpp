@@ -25,7 +25,7 @@ struct CudaExecutor::State {
   std::optional<std::string> failure;
   bool is_failure_of_another = false;
   int64_t traced_launch = 0;
-  std::unique_ptr<StepTracer> tracer;  // last: its graphs go before what they use does
+  std::unique_ptr<StepTracer> tracer;  // last member: its graphs are destroyed before what they use
 
   State(std::vector<Program> programs, MemoryPlan plan, CudaContext& context,
         const CudaExecutorOptions& options)
@@ -64,7 +64,7 @@ struct CudaExecutor::State {
   bool drain() const noexcept { return rank.drain(failure.has_value()); }
 };
 
-/// Enqueues the step and what tells its end.
+/// Enqueues the step and the event at its end.
 void CudaExecutor::State::begin_step(size_t program_index) {
   steps.add(program_index);
   try {
@@ -80,16 +80,16 @@ void CudaExecutor::State::begin_step(size_t program_index) {
   }
 }
 
-/// The fault of another rank, if there is one, is the reason of what this one met: the memory of
-/// one that has gone cannot be written any more.
+/// If another rank has failed, that is the reason of this error: memory of a rank that has ended is
+/// no longer writable.
 void CudaExecutor::State::fail_at_launch(std::string error) {
   const std::optional<std::string> fault = rank.communication().fault();
   is_failure_of_another = fault.has_value();
   fail(fault ? steps.describe_oldest(*fault) : std::move(error));
 }
 
-/// The first step of a program runs task by task, so that a launch that the device refuses is an
-/// error of its task.
+/// The first step of a program runs task by task, so that a launch that the device refuses becomes
+/// an error of its task.
 void CudaExecutor::State::start_step(size_t program_index) {
   const bool as_graph = launches_graph(program_index);
   has_run[program_index] = true;
@@ -154,7 +154,7 @@ StepTracer::Step CudaExecutor::State::traced_step(size_t program_index, bool as_
       .host_timed = [this, program_index] { return rank.communication().played(program_index); }};
 }
 
-/// Of programs that have run: the first step of another one is no graph.
+/// Only for programs that have run: the first step of another one is not a graph.
 void CudaExecutor::State::prepare_tracing() {
   for (size_t i = 0; i < has_run.size(); ++i) {
     if (launches_graph(i)) {
@@ -179,7 +179,7 @@ std::string CudaExecutor::State::describe_failure(const DeviceError& error) cons
       rank.rank(), error.what());
 }
 
-/// Other ranks are told, so that nobody waits for this one.
+/// Tells the other ranks, so that none waits for this one.
 void CudaExecutor::State::fail(std::string reason) {
   failure = std::move(reason);
   rank.communication().fail(*failure);
@@ -190,7 +190,7 @@ CudaExecutor::CudaExecutor(std::vector<Program> programs, MemoryPlan plan, CudaC
     : state_(std::make_unique<State>(std::move(programs), std::move(plan), context,
                                      std::move(options))) {}
 
-/// What never ends is left behind with its memory: to give that back would wait for it.
+/// Work that never ends is leaked with its memory: freeing the memory would wait for it.
 CudaExecutor::~CudaExecutor() {
   ignore_error(cudaSetDevice(state_->rank.device()));
   if (!state_->drain()) {
@@ -256,7 +256,7 @@ void CudaExecutor::enqueue_write(std::string_view buffer, int64_t offset_bytes,
   check(!state.failure, "buffer {} is written after an error", buffer);
   try {
     state.transfer(target.data(), bytes.data(), bytes.size());
-  } catch (const DeviceError& error) {  // of the step in front
+  } catch (const DeviceError& error) {  // of an earlier step
     state.fail(state.describe_failure(error));
     throw DeviceError(*state.failure);
   }
@@ -269,7 +269,7 @@ void CudaExecutor::enqueue_read(std::string_view buffer, int64_t offset_bytes,
         buffer);
   const auto source = state.range(buffer, offset_bytes, bytes.size());
   if (state.failure) {
-    return;  // which the next wait throws
+    return;  // the next wait throws the error
   }
   try {
     state.transfer(bytes.data(), source.data(), bytes.size());

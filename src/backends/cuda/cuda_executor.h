@@ -22,7 +22,7 @@ using CudaKernelFactory = std::function<CudaKernel(const OpSpec& spec, CudaConte
 
 enum class CudaStepMode {
   kGraph,  ///< a step is one launch of a graph
-  kEager,  ///< the host enqueues task by task; bitwise equal to the graph
+  kEager,  ///< the host enqueues the tasks one by one; bitwise equal to the graph
 };
 
 struct CudaExecutorOptions {
@@ -30,38 +30,37 @@ struct CudaExecutorOptions {
   bool poison_step_arena = false;  ///< fill all memory of step buffers with NaN (0xFF) before each
                                    ///< step, so that reads of undefined memory show
   bool sync_each_task =
-      false;  ///< eager, and wait for each task, unless it meets other ranks, before the next:
-              ///< errors of the device, which otherwise name only the step, then name their task
+      false;  ///< eager, and wait for each task before the next, except for those that communicate
+              ///< with other ranks: device errors then name their task, not only the step
   CudaKernelFactory make_kernel = {};  ///< default: make_cuda_kernel
-  /// Where ranks that communicate meet; must outlive the executor. Several executors may share it
-  /// if all ranks construct theirs in one order. Null: a run of one rank.
+  /// Connects ranks that communicate; must outlive the executor. Several executors may share it if
+  /// all ranks construct theirs in one order. Null: a run of one rank.
   Rendezvous* rendezvous = nullptr;
   bool nccl_windows = false;  ///< register the memory of all collectives with NCCL: see
                               ///< CommunicatorOptions
-  /// Of steps in which ranks communicate: one that takes so much longer than ten times the longest
-  /// step of its program before it fails, since a rank must be stuck; the first two of a program
-  /// may take ten times as long as this. 0: no limit.
+  /// Limit for steps in which ranks communicate. A step fails if it takes longer than this plus ten
+  /// times the longest step of its program, since a rank must be stuck. For the first two steps of
+  /// a program the limit is ten times this value. 0: no limit.
   int64_t timeout_ns = 0;
-  /// The other ranks are not there, and their part of communication is emulated (emulated_calls.h);
-  /// no rendezvous then. Results are worth nothing, times are.
+  /// The other ranks do not exist, and their part of communication is emulated (emulated_calls.h).
+  /// Requires no rendezvous. Results are meaningless, times are valid.
   std::optional<EmulatedPeers> emulated_peers = std::nullopt;
 };
 
 /// Runs the programs of one rank on one GPU: a stream per stream of the programs (those of one name
 /// and kind are one over all programs) with its priority, an event per event, two arenas of exactly
 /// the planned sizes, and one in page-locked host memory for buffers that are placed there.
-/// Addresses, kernels, scratch and graphs are made once, so that a step
-/// allocates nothing.
+/// Addresses, kernels, scratch and graphs are made once, so a step allocates nothing.
 ///
 /// With CudaStepMode::kGraph each program is captured at construction and a step is one graph
-/// launch, except the first step of each program, which runs task by task so that a launch that the
-/// device refuses is an error of its task. A traced step runs in the same way if CUPTI can time it,
-/// else task by task with events between tasks (step_tracer.h); either gives the same bytes.
+/// launch. The first step of each program runs task by task, so that a launch that the device
+/// refuses becomes an error of its task. A traced step runs in the same way if CUPTI can time it,
+/// otherwise task by task with events between tasks (step_tracer.h); both give the same bytes.
 ///
-/// Two steps may be in flight, so that the device goes from one to the next without the host: all
-/// steps, and the transfers that are enqueued between them, are in the order of one stream, and an
-/// event behind each step and its reads tells when it has ended. Ranks may then be a step apart;
-/// what orders the tasks of a step across ranks orders those of two (copy_steps.h says why).
+/// Two steps may be in flight, so that the device continues with the next step without the host.
+/// All steps, and the transfers that are enqueued between them, are ordered on one stream, and an
+/// event after each step and its reads marks its end. Ranks may then be one step apart; what orders
+/// the tasks of a step across ranks also orders those of two steps (copy_steps.h explains why).
 ///
 /// Steps, tasks that the host enqueues, captures and launches of graphs are NVTX ranges of the
 /// domain "braid".
@@ -69,15 +68,16 @@ struct CudaExecutorOptions {
 /// A task that cannot be enqueued fails as on the CPU: nothing after it is enqueued, and `wait`
 /// throws DeviceError
 ///   "rank 1, stream compute, task 37 (linear layers.3 attention.qkv mb=0): <cause>".
-/// An error of the device itself (a bad address, say) ends the whole step, and all other work of
-/// the process on that device; see sync_each_task.
+/// An error of the device itself (for example a bad address) ends the whole step, and all other
+/// work of the process on that device; see sync_each_task.
 ///
-/// Where tasks communicate with other ranks (communicators.h), all ranks construct their executors
-/// at the same time, and launch at the same time: either waits for the others. When the constructor
-/// returns, all ranks have what their steps take of the driver: memory and access to that of
-/// others, kernels, graphs. What takes more later (host_block, set_tracing) must come while no rank
-/// of the process has a step in flight. When a rank fails, `wait` ends on all of them, and names
-/// the task that waits for it, in a graph, too (step_progress.h): AbortedError
+/// If tasks communicate with other ranks (communicators.h), all ranks construct their executors at
+/// the same time, and launch at the same time: construction and launch wait for the other ranks.
+/// When the constructor returns, all ranks have allocated everything that their steps need from the
+/// driver: memory and access to that of others, kernels, graphs. Later calls that need more
+/// (host_block, set_tracing) are only allowed while no rank of the process has a step in flight.
+/// When a rank fails, `wait` ends on all of them, and names the task that waits for it, also in a
+/// graph (step_progress.h): AbortedError
 ///   "rank 0, step 5 of program step, stream comm.data, task 31 (all_reduce head): in group data:
 ///   <reason>".
 class CudaExecutor : public Executor {
@@ -85,8 +85,8 @@ class CudaExecutor : public Executor {
   /// `programs` of one rank with their events, and the plan that was made for them, in this order.
   /// `context` must outlive the executor. Throws InternalError if they do not fit together, a task
   /// has no kernel, a buffer is in peer-visible memory, or a task communicates with other ranks and
-  /// there is no rendezvous;
-  /// DeviceError if memory cannot be had or a task cannot be captured.
+  /// there is no rendezvous; DeviceError if memory cannot be allocated or a task cannot be
+  /// captured.
   CudaExecutor(std::vector<Program> programs, MemoryPlan plan, CudaContext& context,
                CudaExecutorOptions options);
   ~CudaExecutor() override;
@@ -106,7 +106,7 @@ class CudaExecutor : public Executor {
   void zero(std::string_view buffer) override;
   HostBlock host_block(int64_t size_bytes) override;
   void set_finite_checks(bool enabled) override;
-  /// Ranks that communicate are switched at the same time, each in a thread of its own.
+  /// All ranks that communicate call it at the same time, each in its own thread.
   void set_tracing(bool enabled) override;
   /// RankTimeline::step counts the launches of this executor from 0.
   RankTimeline timeline() const override;
@@ -115,8 +115,8 @@ class CudaExecutor : public Executor {
   std::string last_meeting() const override;
   std::vector<std::string> notes() const override;
 
-  /// Device memory besides the arenas: scratch of the kernels, one block per stream, and a word for
-  /// `set_finite_checks`. What the driver takes for streams and graphs is its own.
+  /// Device memory in addition to the arenas: scratch of the kernels, one block per stream, and a
+  /// word for `set_finite_checks`. Excludes the driver's memory for streams and graphs.
   int64_t workspace_bytes() const;
 
  private:

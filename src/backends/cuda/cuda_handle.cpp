@@ -40,7 +40,7 @@ CudaGraphExec::CudaGraphExec(const CudaGraph& graph, cudaStream_t stream)
   BRAID_CUDA_CHECK(cudaStreamSynchronize(stream));
 }
 
-// Thread-local: other threads of this process may allocate or synchronize while this one captures.
+// Thread-local mode: other threads of this process may allocate or synchronize during this capture.
 CudaCapture::CudaCapture(cudaStream_t origin) : origin_(origin) {
   BRAID_CUDA_CHECK(cudaStreamBeginCapture(origin_, cudaStreamCaptureModeThreadLocal));
   active_ = true;
@@ -51,7 +51,7 @@ CudaCapture::~CudaCapture() {
     cudaGraph_t graph = nullptr;
     ignore_error(cudaStreamEndCapture(origin_, &graph));
     CudaGraph dropped(graph);
-    ignore_error(cudaGetLastError());  // of the broken capture; it says nothing about later calls
+    ignore_error(cudaGetLastError());  // of the broken capture; it does not affect later calls
   }
 }
 

@@ -9,7 +9,7 @@
 namespace braid {
 
 /// Owns one native handle of the CUDA runtime; move-only (after MLX's CudaHandle). Destruction
-/// reports nothing: an error that matters meets the next checked call.
+/// reports nothing: the next checked call returns an error that matters.
 template <class Handle, cudaError_t (*destroy)(Handle)>
 class CudaHandle {
  public:
@@ -46,8 +46,8 @@ class CudaHandle {
 class CudaStream : public CudaHandle<cudaStream_t, cudaStreamDestroy> {
  public:
   CudaStream() = default;
-  /// `priority` as in Stream: higher runs first, 0 is the device's lowest; beyond the device's
-  /// highest it counts as that.
+  /// `priority` as in Stream: higher runs first, and 0 is the device's lowest. Values above the
+  /// device's highest are clamped to it.
   explicit CudaStream(int priority);
 };
 
@@ -59,24 +59,25 @@ class CudaEvent : public CudaHandle<cudaEvent_t, cudaEventDestroy> {
   explicit CudaEvent(EventTiming timing);
 };
 
-/// Work as a graph: what streams would run, with its order.
+/// Work as a graph: the work of streams, with its order.
 class CudaGraph : public CudaHandle<cudaGraph_t, cudaGraphDestroy> {
  public:
   CudaGraph() = default;
   explicit CudaGraph(cudaGraph_t graph) : CudaHandle(graph) {}  ///< takes ownership
 };
 
-/// A graph on the device, ready to be launched any number of times. Its nodes keep the priorities
-/// of the streams that they were captured on.
+/// An executable graph, which can be launched any number of times. Its nodes keep the priorities of
+/// the streams on which they were captured.
 class CudaGraphExec : public CudaHandle<cudaGraphExec_t, cudaGraphExecDestroy> {
  public:
   CudaGraphExec() = default;
-  /// All that it needs on the device is there when this returns. `stream` is used for the upload.
+  /// When it returns, the graph has all of its resources on the device. `stream` is used for the
+  /// upload.
   CudaGraphExec(const CudaGraph& graph, cudaStream_t stream);
 };
 
-/// Captures what is enqueued on `origin`, and on streams that wait for it, until `end`.
-/// Destroying it without `end` (an error on the way) drops what was captured.
+/// Captures the work enqueued on `origin`, and on streams that wait for it, until `end`. Destroying
+/// it without `end` (after an error) discards the capture.
 class CudaCapture {
  public:
   explicit CudaCapture(cudaStream_t origin);

@@ -21,7 +21,7 @@ LoadedLibrary open_library() {
 }
 
 std::string version_text(uint32_t version) {
-  return version >= 100000  // older ones count their releases: 26
+  return version >= 100000  // older versions count releases, such as 26
              ? fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100)
              : fmt::format("API {}", version);
 }
@@ -54,7 +54,7 @@ CuptiLibrary load() {
 }  // namespace
 
 const CuptiLibrary& CuptiLibrary::get() {
-  // What the first look finds is final, so that no step waits for the loader again.
+  // The result of the first attempt is final, so that no step waits for the loader again.
   static const std::variant<CuptiLibrary, CuptiError> loaded =
       []() -> std::variant<CuptiLibrary, CuptiError> {
     try {

@@ -6,7 +6,7 @@
 
 namespace braid {
 
-/// The functions of libcupti that we use. Throws CuptiError where it cannot be loaded.
+/// The functions of libcupti that we use. Throws CuptiError if it cannot be loaded.
 struct CuptiLibrary {
   decltype(&::cuptiGetVersion) get_version = nullptr;
   decltype(&::cuptiGetResultString) get_result_string = nullptr;
@@ -26,7 +26,7 @@ struct CuptiLibrary {
   std::string path;
   std::string version;  ///< "13.0.1"
 
-  /// Looked for where the loader looks, then beside cuBLAS, as toolkits and Python wheels have it.
+  /// Searches the loader's path, then beside cuBLAS, where toolkits and Python wheels install it.
   /// Loaded once, and never unloaded.
   static const CuptiLibrary& get();
 

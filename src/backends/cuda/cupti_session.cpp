@@ -34,7 +34,7 @@ constexpr std::array kDeviceKinds = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
                                      CUPTI_ACTIVITY_KIND_MEMCPY,
                                      CUPTI_ACTIVITY_KIND_MEMCPY2,  // between devices
                                      CUPTI_ACTIVITY_KIND_MEMSET};
-/// Recorded while work is enqueued task by task; they slow the host.
+/// Recorded while work is enqueued task by task; these kinds slow the host.
 constexpr std::array kCallKinds = {CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION,
                                    CUPTI_ACTIVITY_KIND_RUNTIME, CUPTI_ACTIVITY_KIND_DRIVER};
 
@@ -69,7 +69,7 @@ DeviceActivity activity_of(const Record& record) {
 
 }  // namespace
 
-/// What callbacks of CUPTI and callers of the session share.
+/// State that CUPTI's callbacks and the session's callers share.
 struct CuptiSession::State {
   explicit State(const CuptiLibrary& library) : cupti(library) {}
   ~State() { detach(); }
@@ -82,7 +82,7 @@ struct CuptiSession::State {
   void disable(const std::array<CUpti_ActivityKind, size>& kinds) const noexcept;
   void flush() const;
 
-  // Called by CUPTI, on any thread; nothing may be thrown through it.
+  // Called by CUPTI, on any thread; must not throw.
   static void CUPTIAPI lend_buffer(uint8_t** buffer, size_t* size, size_t* max_records) noexcept;
   static void CUPTIAPI take_buffer(CUcontext context, uint32_t stream, uint8_t* buffer, size_t size,
                                    size_t valid_bytes) noexcept;
@@ -95,20 +95,20 @@ struct CuptiSession::State {
   void add_activity(uint32_t device, const DeviceActivity& activity, std::string_view name);
   const std::string& name_of_kernel(const char* symbol);
 
-  /// The functions that hand buffers over get no user data from CUPTI.
+  /// CUPTI's buffer callbacks have no user data.
   static inline std::atomic<State*> attached{nullptr};
 
   const CuptiLibrary& cupti;
   CUpti_SubscriberHandle subscriber = nullptr;
 
-  std::mutex control;  // of calls that change what is recorded; callbacks never take it
+  std::mutex control;  // for calls that change what is recorded; callbacks never take it
   int num_running = 0;
   int num_running_calls = 0;
 
-  std::mutex records;  // of all that follows; nobody holds it who calls into CUPTI
+  std::mutex records;  // guards all members below; not held during calls of CUPTI
   std::vector<ActivityRecording*> recordings;
   std::vector<ActivityOwner> owners;                          // of `recordings`
-  std::unordered_map<const char*, std::string> kernel_names;  // by symbol: CUPTI's own copies
+  std::unordered_map<const char*, std::string> kernel_names;  // by symbol, whose strings CUPTI owns
   std::vector<NodeClone> clones;
   std::vector<std::unique_ptr<RecordBuffer>> free_buffers;
   std::vector<std::unique_ptr<RecordBuffer>> lent_buffers;
@@ -121,7 +121,7 @@ void CuptiSession::State::attach() {
   enable(kDeviceKinds);
 }
 
-/// After this nothing of CUPTI is active: without cuptiFinalize, launches would stay slower.
+/// After this CUPTI is inactive: without cuptiFinalize, launches would stay slower.
 void CuptiSession::State::detach() noexcept {
   if (subscriber == nullptr) {
     return;
@@ -149,14 +149,14 @@ void CuptiSession::State::disable(
   }
 }
 
-/// Forced: buffers come even if work of others, whose records are incomplete, is in them.
+/// Forced: also returns buffers that contain incomplete records of other work.
 void CuptiSession::State::flush() const {
   cupti.check(cupti.flush_all(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED), "cuptiActivityFlushAll");
 }
 
 void CuptiSession::State::lend_buffer(uint8_t** buffer, size_t* size,
                                       size_t* max_records) noexcept {
-  *buffer = nullptr;  // CUPTI counts the records for which it gets no buffer as dropped
+  *buffer = nullptr;  // CUPTI counts the records without a buffer as dropped
   *size = 0;
   *max_records = 0;  // as many as fit
   State* const state = attached;
@@ -185,7 +185,8 @@ void CuptiSession::State::take_buffer(CUcontext, uint32_t, uint8_t* buffer, size
   }
   try {
     state->read_buffer(buffer, valid_bytes);
-  } catch (const std::exception&) {  // no memory: the log lacks records, and the timeline says so
+  } catch (const std::exception&) {  // out of memory: the log lacks records, and the timeline says
+                                     // so
   }
   state->return_buffer(buffer);
 }
@@ -229,7 +230,7 @@ void CuptiSession::State::add_record(const CUpti_Activity& record) {
       break;
     }
     case CUPTI_ACTIVITY_KIND_MEMCPY2: {
-      // Of the device whose stream it is on, which may be either end.
+      // The device of its stream, which may be either end.
       const auto& copy = reinterpret_cast<const PeerCopyRecord&>(record);
       add_activity(copy.deviceId, activity_of(copy),
                    fmt::format("copy from GPU {} to GPU {}", copy.srcDeviceId, copy.dstDeviceId));
@@ -250,7 +251,7 @@ void CuptiSession::State::add_record(const CUpti_Activity& record) {
       }
       break;
     }
-    default:  // the calls themselves, which are recorded only for the sake of their numbers
+    default:  // the calls themselves, which are recorded only for their numbers
       break;
   }
 }
@@ -313,7 +314,7 @@ std::string CuptiSession::description() const {
 }
 
 void CuptiSession::enter_task(uint32_t task) {
-  // Without its number the task's work is shown as work of no task.
+  // Without its number the task's work appears as work of no task.
   state_->cupti.push_external_id(kOurNumbers, task);
 }
 
@@ -349,7 +350,7 @@ std::vector<NodeClone> CuptiSession::clones_of(const std::function<void()>& inst
 void CuptiSession::start(ActivityRecording& recording) {
   const std::lock_guard control(state_->control);
   if (state_->num_running == 0) {
-    state_->flush();  // what came before is of nobody
+    state_->flush();  // earlier records belong to no recording
   }
   if (recording.work_ == RecordedWork::kCalls && state_->num_running_calls == 0) {
     state_->enable(kCallKinds);
@@ -381,7 +382,7 @@ void CuptiSession::forget(ActivityRecording& recording) noexcept {
   if (recording.running_) {
     try {
       stop(recording);
-    } catch (const std::exception&) {  // nobody wants the records
+    } catch (const std::exception&) {  // the records are not needed
     }
   }
   const std::lock_guard records(state_->records);

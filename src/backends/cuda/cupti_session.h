@@ -15,7 +15,8 @@
 
 namespace braid {
 
-/// Why CUPTI cannot be used, in one line. No run fails for it: who asked measures in another way.
+/// Why CUPTI cannot be used, in one line. No run fails because of it: the caller measures in
+/// another way.
 class CuptiError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -25,30 +26,30 @@ class ActivityRecording;
 
 /// CUPTI, NVIDIA's profiling library, attached to this process: it records the kernels, copies and
 /// fills of all devices with start and end. The library is loaded at run time, since a machine that
-/// only runs programs may not have it. CUPTI serves one client in a process, so there is one
-/// session at a time, which all executors share, and none where another profiler (Nsight Systems,
-/// say) was first. While no session is open nothing of CUPTI is active.
+/// only runs programs may not have it. CUPTI serves one client in a process. So there is at most
+/// one session at a time, which all executors share, and none if another profiler (for example
+/// Nsight Systems) came first. While no session is open, CUPTI is completely inactive.
 ///
-/// How a record finds the task that it was made for:
+/// How a record finds its task:
 ///
-///  - In a graph. A record has the id of the node that ran (graphNodeId), which is a node of the
-///    executable graph: instantiation clones the nodes that were captured. For each clone CUPTI
-///    calls back with the clone and its original (CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED), and
-///    cuptiGetGraphNodeId gives the id of either; ids are unique in the process. So: nodes that a
-///    task captured (captured_nodes.h) -> their ids -> ids of their clones -> records. NVIDIA's
-///    sample cuda_graphs_trace relates records to the calls that made the nodes in this way. It
-///    holds if CUPTI listens while the graph is instantiated, therefore `clones_of`; it does not
-///    need CUPTI while nodes are captured, nor an order of nodes or records.
+///  - In a graph. A record has the id of the node that ran (graphNodeId), a node of the executable
+///    graph: instantiation clones the captured nodes. For each clone CUPTI calls back with the
+///    clone and its original (CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED), and cuptiGetGraphNodeId gives
+///    the id of either; ids are unique in the process. So: nodes that a task captured
+///    (captured_nodes.h) -> their ids -> ids of their clones -> records. NVIDIA's sample
+///    cuda_graphs_trace maps records to the calls that made the nodes in this way. This requires
+///    CUPTI to be active while the graph is instantiated, hence `clones_of`; it does not require
+///    CUPTI while nodes are captured, nor an order of nodes or records.
 ///  - Task by task. While a number is pushed on a thread (cuptiActivityPushExternalCorrelationId),
-///    CUPTI writes with each record of a call of the thread one that relates the call to the
-///    number. The record of a kernel names the call that enqueued it. Libraries call the runtime or
-///    the driver, so the calls of both are recorded.
+///    CUPTI writes with each record of a call of the thread another record that maps the call to
+///    the number. The record of a kernel names the call that enqueued it. Libraries call the
+///    runtime or the driver, so the calls of both are recorded.
 ///
 /// Thread-safe.
 class CuptiSession {
  public:
-  /// The session of this process; opens it if there is none. It is closed, and CUPTI detached, when
-  /// nobody holds it any more. Throws CuptiError.
+  /// The session of this process; opens it if there is none. When the last owner releases it, it is
+  /// closed and CUPTI is detached. Throws CuptiError.
   static std::shared_ptr<CuptiSession> open();
   ~CuptiSession();
   CuptiSession(const CuptiSession&) = delete;
@@ -57,14 +58,14 @@ class CuptiSession {
   /// "CUPTI 13.0.1 (/usr/lib/libcupti.so.13)"
   std::string description() const;
 
-  /// From now until `leave_task`, what this thread enqueues is of `task`.
+  /// Until `leave_task`, work that this thread enqueues belongs to `task`.
   void enter_task(uint32_t task);
   void leave_task();
 
   /// Id of a node of a captured graph. Throws CuptiError.
   uint64_t node_id(cudaGraphNode_t node) const;
-  /// Calls `instantiate` and lists the nodes that were cloned on the way. Throws CuptiError, and
-  /// what `instantiate` throws.
+  /// Calls `instantiate` and returns the nodes that it cloned. Throws CuptiError, and what
+  /// `instantiate` throws.
   std::vector<NodeClone> clones_of(const std::function<void()>& instantiate);
 
  private:
@@ -84,19 +85,19 @@ enum class RecordedWork {
   kCalls,  ///< work that the host enqueues between enter_task and leave_task
 };
 
-/// What a device does from construction to `finish`, and what others do for the graph.
+/// Records the activities of a device from construction to `finish`, and those of other devices for
+/// the graph.
 class ActivityRecording {
  public:
-  /// `nodes` of the graph that is launched, which must outlive `finish`; null for calls. Throws
-  /// CuptiError.
+  /// `nodes` of the launched graph, which must outlive `finish`; null for calls. Throws CuptiError.
   ActivityRecording(std::shared_ptr<CuptiSession> session, int device, RecordedWork work,
                     const TaskOfNode* nodes);
   ~ActivityRecording();
   ActivityRecording(const ActivityRecording&) = delete;
   ActivityRecording& operator=(const ActivityRecording&) = delete;
 
-  /// After the device has finished the work. The records come when all recordings of the process
-  /// have finished. Throws CuptiError.
+  /// Call after the device has finished the work. The records arrive when all recordings of the
+  /// process have finished. Throws CuptiError.
   void finish();
 
   const ActivityLog& log() const { return log_; }

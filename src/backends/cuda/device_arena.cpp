@@ -37,7 +37,7 @@ DeviceArena::DeviceArena(int64_t size_bytes, const std::string& what, const Allo
     : Arena(size_bytes, what, allocator) {
   if (size_bytes > 0) {
     BRAID_CUDA_CHECK(cudaMemset(data(), 0, static_cast<size_t>(size_bytes)));
-    // Streams that never wait for the default one follow.
+    // Required because later streams do not wait for the default stream.
     BRAID_CUDA_CHECK(cudaDeviceSynchronize());
   }
 }

@@ -22,16 +22,17 @@ namespace braid {
 namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
-/// Kernels of libraries, which the driver loads when they are first launched.
+/// Kernels of libraries, which the driver loads at their first launch.
 constexpr int64_t kCodeBytes = 160 * kMiB;
-/// CUPTI takes 3 buffers per context at once (CUPTI_ACTIVITY_ATTR_DEVICE_BUFFER_PRE_ALLOCATE_VALUE)
-/// of 8 MiB at most, and more only if thousands of kernels wait to be read.
+/// CUPTI allocates 3 buffers per context at once
+/// (CUPTI_ACTIVITY_ATTR_DEVICE_BUFFER_PRE_ALLOCATE_VALUE) of at most 8 MiB, and more only if
+/// thousands of kernels are waiting to be read.
 constexpr int64_t kTracingBytes = 32 * kMiB;
 /// An empty graph, streams and events, in pages of 2 MiB.
 constexpr int64_t kGraphsBytes = 32 * kMiB;
-/// Parameters and launch commands of a kernel's node, 4 KiB each at most, of most tasks one.
+/// Parameters and launch commands of a kernel's node, at most 4 KiB each; most tasks have one.
 constexpr int64_t kGraphBytesPerTask = int64_t{8} << 10;
-/// The same of a copy or a batch of memory operations.
+/// The same for a copy or a batch of memory operations.
 constexpr int64_t kGraphBytesPerNode = int64_t{4} << 10;
 /// Flags of communication by copy engines (peer_calls.cpp), for some hundred thousand calls.
 constexpr int64_t kFlagBytes = 8 * kMiB;
@@ -55,7 +56,7 @@ size_t wgrad_bytes(const OpSpec& spec) {
   return std::max<size_t>(kMaxGemmScratchBytes, bias_grad_scratch_bytes(dy[0], dy[1]));
 }
 
-/// Of two kernels the gradient between them, beside what the product needs.
+/// If two kernels compute it: the gradient between them, in addition to the product's scratch.
 size_t dgrad_swiglu_backward_bytes(const OpSpec& spec) {
   if (has_fused_kernels(spec)) {
     return kMaxGemmScratchBytes;
@@ -74,15 +75,15 @@ size_t norm_backward_bytes(const OpSpec& spec) {
   return kNumSums * NormBackwardGrid(x.shape[0], vectors).partial_bytes(x.shape[1]);
 }
 
-/// cub's sort asks for keys and values once more, and counters of 256 digits per tile of some
+/// cub's sort needs keys and values a second time, and counters of 256 digits per tile of about a
 /// thousand keys.
 size_t embedding_wgrad_bytes(const OpSpec& spec) {
   constexpr size_t kCounterBytes = size_t{4} << 20;
   return 7 * sort_array_bytes(spec.operands[0].shape[0]) + kCounterBytes;
 }
 
-/// A copy per member and the words around it, of communication by copy engines. NCCL's have words
-/// of every member at both ends of a call, which are copies too.
+/// For communication by copy engines: a copy per member and the words around it. NCCL's has words
+/// of every member at both ends of a call; these are copies, too.
 int64_t count_copy_nodes(const Program& program) {
   int64_t nodes = 0;
   for (const Task& task : program.tasks) {
@@ -120,7 +121,7 @@ size_t squared_norm_bytes(const OpSpec& spec) {
   return squared_norm_scratch_bytes(spec.operands[0].shape.num_elems());
 }
 
-/// What the kernels of an op other than attention need.
+/// Scratch of the kernels of an op other than attention.
 struct ScratchEntry {
   const OpDefinition* op;
   size_t (*bytes)(const OpSpec& spec);

@@ -13,7 +13,7 @@
 namespace braid {
 namespace {
 
-/// Throws InternalError if they and the plan are not those of one rank.
+/// Throws InternalError if programs and plan are not those of one rank.
 std::vector<Program> checked(std::vector<Program> programs, const MemoryPlan& plan) {
   check(programs.size() == plan.programs.size(), "{} programs, but a memory plan of {}",
         programs.size(), plan.programs.size());
@@ -30,7 +30,7 @@ ProgramKernels::ComputeFactory factory_of(const CudaExecutorOptions& options,
   return [make, &context](const OpSpec& spec) { return make(spec, context); };
 }
 
-/// To other ranks: RankProgress.
+/// A question to other ranks; the answer is a RankProgress.
 constexpr const char* kQuestion = "progress of the step";
 constexpr std::chrono::seconds kAskPatience{2};
 
@@ -42,7 +42,7 @@ RankCommunication communication_of(std::span<const Program> programs,
   return {programs, options.rendezvous, {.windows = options.nccl_windows}};
 }
 
-/// Whose device is current from here on.
+/// Makes its device current.
 CudaContext& made_current(CudaContext& context) {
   BRAID_CUDA_CHECK(cudaSetDevice(context.device()));
   return context;
@@ -63,7 +63,7 @@ DeviceRank::DeviceRank(std::vector<Program> programs, MemoryPlan plan, CudaConte
   for (size_t i = 0; i < programs_.size(); ++i) {
     add_program(i);
   }
-  // After the kernels, which may need memory while they measure algorithms.
+  // After the kernels, which may need memory while algorithms are measured.
   memory_.emplace(std::move(plan), rank_, communication_.allocator());
   streams_.allocate_scratch(rank_);
   make_marks();
@@ -99,7 +99,7 @@ void DeviceRank::add_program(size_t index) {
   }
 }
 
-/// Where a rank can wait for others; where they are emulated nobody reads them.
+/// Only if the rank can wait for others; with emulated ranks the marks are not used.
 void DeviceRank::make_marks() {
   if (communication_.empty() && !communication_.is_emulated()) {
     return;

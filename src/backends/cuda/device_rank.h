@@ -22,13 +22,14 @@
 
 namespace braid {
 
-/// All that the programs of one rank need on its device, made once: streams, events, kernels,
-/// communication, memory, addresses and graphs. When it is made, so are those of all ranks, and no
-/// step takes anything more of the driver (RankCommunication::await_others says why that matters).
-/// It may go after `drain`, and after all graphs that others made of the programs.
+/// Everything that the programs of one rank need on its device, made once: streams, events,
+/// kernels, communication, memory, addresses and graphs. When the constructor returns, those of all
+/// ranks exist, and no step needs anything more from the driver (RankCommunication::await_others
+/// explains why that matters). Destroy it after `drain`, and after all graphs that others made of
+/// the programs.
 class DeviceRank {
  public:
-  /// As CudaExecutor's.
+  /// Parameters as for CudaExecutor.
   DeviceRank(std::vector<Program> programs, MemoryPlan plan, CudaContext& context,
              const CudaExecutorOptions& options);
   DeviceRank(const DeviceRank&) = delete;
@@ -38,7 +39,7 @@ class DeviceRank {
   int device() const;
   std::span<const Program> programs() const { return programs_; }
 
-  /// The device becomes the current one of this thread.
+  /// Makes the device current for this thread.
   void use_device() const;
 
   RankCommunication& communication() { return communication_; }
@@ -47,31 +48,32 @@ class DeviceRank {
   const RankMemory& memory() const { return *memory_; }
   cudaStream_t launch_stream() const { return streams_.launch_stream(); }
 
-  /// What the launch stream does from here on is of launch number `step`, of that program.
+  /// Later work of the launch stream belongs to launch number `step`, of that program.
   void begin_step(int64_t step, size_t program_index);
-  /// What its streams have left of that. Nullopt if there is nobody to wait for, or the driver has
-  /// no means to (`notes`).
+  /// The marks of its streams for that step. Nullopt if there are no ranks to wait for, or the
+  /// driver does not support marks (`notes`).
   std::optional<StepMarks> marks() const;
-  /// What they mean.
+  /// The progress that the marks show.
   RankProgress progress(const StepMarks& marks) const;
-  /// Of this rank, which has marks, and of those others that answer soon.
+  /// The progress of this rank, which has marks, and of the other ranks that answer soon.
   ProgressOfRanks progress_of_ranks() const;
 
   /// Whether programs were captured.
   bool has_graphs() const { return has_graphs_; }
-  /// Starts a step behind all that the launch stream has to do; it goes on behind the step.
+  /// Starts a step after all earlier work of the launch stream, which then continues after the
+  /// step.
   void launch_graph(size_t program_index);
-  /// The same task by task. Throws TaskError.
+  /// Starts a step task by task. Throws TaskError.
   void enqueue(size_t program_index, const EnqueueOptions& options);
 
-  /// Lets the device finish what it has, whatever comes of it. False where it does not: what waits
-  /// on windows of NCCL for a rank that has failed never ends.
+  /// Waits until the device has finished its work; ignores errors. False if the work never ends:
+  /// work that waits on NCCL windows for a rank that has failed.
   bool drain(bool has_failed) const noexcept;
 
-  /// As Executor::notes.
+  /// Like Executor::notes.
   std::vector<std::string> notes() const;
 
-  /// Device memory besides RankMemory's.
+  /// Device memory in addition to RankMemory's.
   int64_t workspace_bytes() const;
 
  private:
@@ -82,12 +84,12 @@ class DeviceRank {
   void capture();
   void load_kernels();
 
-  // What comes later needs what is in front of it, and goes first.
+  // Later members use earlier ones, and are destroyed first.
   CudaContext& context_;
   std::vector<Program> programs_;
   int rank_;
   bool has_graphs_;
-  std::optional<RankMemory> memory_;  // NCCL lets go of it before it is given back
+  std::optional<RankMemory> memory_;  // destroyed after NCCL has released it
   RankCommunication communication_;
   ProgramKernels kernels_;
   DeviceStreams streams_;

@@ -22,21 +22,23 @@ struct DeviceStream {
   DeviceArena scratch;
 };
 
-/// The streams and events of all programs of one rank, on the device that is current. Programs
-/// share streams of equal name and kind, and events by number: they take turns. All that a rank
-/// does on its device is in the order of one more stream, the launch stream: a step forks from it
+/// The streams and events of all programs of one rank, on the current device. Programs share
+/// streams of equal name and kind, and events by number: only one program runs at a time. All work
+/// of a rank on its device is ordered by one more stream, the launch stream: a step forks from it
 /// and joins it.
 class DeviceStreams {
  public:
   DeviceStreams();
 
-  /// Adds what a program has. Number here of each of its streams. Throws InternalError if two of
-  /// them are one, or a task names a stream that the program does not have.
+  /// Adds the streams and events of a program. Returns the index of each of its streams in this
+  /// object. Throws InternalError if two of them are the same, or a task names a stream that the
+  /// program lacks.
   std::vector<size_t> add(const Program& program);
 
-  /// A kernel on that stream needs so much scratch.
+  /// Registers the scratch of a kernel on that stream.
   void need_scratch(size_t stream, size_t size_bytes) { scratch_.need(stream, size_bytes); }
-  /// What kernels need, once all are known; `rank` is for errors. Throws DeviceError.
+  /// Allocates the registered scratch, after all kernels are known; `rank` is for errors. Throws
+  /// DeviceError.
   void allocate_scratch(int rank);
   int64_t scratch_bytes() const;
 
@@ -45,14 +47,14 @@ class DeviceStreams {
   cudaStream_t launch_stream() const { return launch_stream_; }
   cudaEvent_t event(EventId event) const { return events_[event.index()]; }
 
-  /// These streams start after what the launch stream did before.
+  /// These streams wait for the launch stream's earlier work.
   void fork(std::span<const size_t> streams);
-  /// The launch stream goes on after all that these streams did.
+  /// The launch stream waits for the earlier work of these streams.
   void join(std::span<const size_t> streams);
 
-  /// Whether something runs or waits on any of them.
+  /// Whether any of them has unfinished work.
   bool are_busy() const;
-  /// Waits for all of them; errors are no news.
+  /// Waits for all of them; ignores errors, which have already been reported.
   void synchronize() const noexcept;
 
  private:

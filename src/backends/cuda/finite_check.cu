@@ -18,7 +18,7 @@ __global__ void find_word(const Word* data, int64_t num_elems, Word bits,
   for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < num_elems; i += stride) {
     if ((data[i] & bits) == bits) {
       atomicMin(found, static_cast<unsigned long long>(i));
-      return;  // this thread's later ones are no lower
+      return;  // this thread's later indices are higher
     }
   }
 }

@@ -18,7 +18,7 @@ constexpr size_t kFewest = 12;
 constexpr size_t kDefault = 8;
 constexpr size_t kExecutorStreams = 2;  // the launch stream, and the one that ends waits
 
-/// What the driver makes of the variable.
+/// The number of queues for a value of the variable, as the driver interprets it.
 size_t num_queues(const std::optional<std::string>& asked) {
   size_t number = 0;
   if (!asked ||

@@ -12,8 +12,8 @@ namespace braid {
 
 class CudaContext;
 
-/// What a kernel gets for one task. Operand pointers are device pointers in the order of the spec's
-/// operands.
+/// Arguments of a kernel for one task. Operand pointers are device pointers in the order of the
+/// spec's operands.
 struct CudaKernelArgs {
   std::span<std::byte* const> operands;
   std::byte* scratch = nullptr;  ///< CudaKernel::scratch_bytes, 256-byte aligned, content undefined
@@ -25,8 +25,8 @@ struct CudaKernelArgs {
   }
 };
 
-/// A kernel made for one spec: attributes, shapes, plans and chosen algorithms are already inside
-/// `launch`, which only enqueues work on the stream: it allocates nothing, never synchronizes and
+/// A kernel made for one spec: `launch` already contains attributes, shapes, plans and chosen
+/// algorithms. It only enqueues work on the stream: it allocates nothing, never synchronizes and
 /// may be captured into a graph.
 struct CudaKernel {
   std::function<void(const CudaKernelArgs&)> launch;
@@ -34,11 +34,11 @@ struct CudaKernel {
 };
 
 /// The CUDA kernel of a compute spec. bf16 operands with fp32 arithmetic; main grads, statistics
-/// and optimizer state fp32; f32 operands where the op says so. Throws InternalError if there is no
-/// kernel for the op or its dtypes.
+/// and optimizer state fp32; f32 operands if the op allows them. Throws InternalError if there is
+/// no kernel for the op or its dtypes.
 CudaKernel make_cuda_kernel(const OpSpec& spec, CudaContext& context);
 
-/// The same for steps that need not give the same bits twice: the kernel may add in any order.
+/// The same for steps that need not be bitwise repeatable: the kernel may add in any order.
 CudaKernel make_fastest_cuda_kernel(const OpSpec& spec, CudaContext& context);
 
 }  // namespace braid

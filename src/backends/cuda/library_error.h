@@ -5,7 +5,8 @@
 
 #include "backends/cuda/cuda_error.h"
 
-/// BRAID_CUDA_CHECK for calls of cuBLAS and cuDNN. Slow to compile: for sources only.
+/// BRAID_CUDA_CHECK for calls of cuBLAS and cuDNN. Slow to compile: include it only in source
+/// files.
 namespace braid {
 
 /// Throw DeviceError "CALL: reason" unless the call succeeded.

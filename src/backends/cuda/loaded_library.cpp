@@ -9,7 +9,7 @@
 namespace braid {
 namespace {
 
-/// The folder of the library that has this symbol; empty if none is loaded.
+/// The folder of the loaded library that defines this symbol; empty if there is none.
 std::string folder_of_symbol(const char* symbol) {
   Dl_info info{};
   void* const address = dlsym(RTLD_DEFAULT, symbol);

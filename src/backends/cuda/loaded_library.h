@@ -6,18 +6,17 @@
 
 namespace braid {
 
-/// A shared library that is loaded when it is needed, and never unloaded, so that programs run
-/// where it is missing.
+/// A shared library that is loaded on demand and never unloaded, so that programs also run without
+/// it.
 class LoadedLibrary {
  public:
-  /// Looked for where the loader looks, then in these folders relative to that of cuBLAS, as
-  /// toolkits and Python wheels have it. Throws DeviceError with the loader's words about the first
-  /// place.
+  /// Searches the loader's path, then these folders relative to that of cuBLAS, where toolkits and
+  /// Python wheels install it. Throws DeviceError with the loader's message about the first place.
   LoadedLibrary(std::string_view name, std::span<const std::string_view> beside_cublas);
 
   const std::string& path() const { return path_; }
 
-  /// Sets `function` to the library's function of that name. Throws DeviceError if it has none.
+  /// Sets `function` to the library's function of that name. Throws DeviceError if there is none.
   template <class Function>
   void find(const char* name, Function& function) const {
     function = reinterpret_cast<Function>(address_of(name));

@@ -26,13 +26,14 @@ struct OwnContext {
 };
 
 std::string why_no_devices(cudaError_t status) {
-  int version = 0;  // stays 0 where there is no driver
+  int version = 0;  // stays 0 without a driver
   ignore_error(cudaDriverGetVersion(&version));
   ignore_error(cudaGetLastError());
   return version == 0 ? "there is no NVIDIA driver" : cudaGetErrorString(status);
 }
 
-/// Version of the kernel's driver; what CUDA version it is good for where the system does not tell.
+/// Version of the kernel's driver; if the system does not report it, the CUDA version that it
+/// supports.
 std::string driver_version() {
   std::ifstream file("/proc/driver/nvidia/version");
   for (std::string word; file >> word;) {
@@ -48,7 +49,8 @@ std::string driver_version() {
   return fmt::format("for CUDA {}.{}", version / 1000, version % 1000 / 10);
 }
 
-/// The context is a base, so that it is there before the executor and after it.
+/// The context is a base class, so that it is constructed before the executor and destroyed after
+/// it.
 class CudaRank : private OwnContext, public CudaExecutor {
  public:
   CudaRank(std::vector<Program> programs, MemoryPlan plan, const RankOptions& options)
@@ -94,7 +96,7 @@ FoundDevices find_cuda_gpus(size_t num_streams) {
   if (!found.usable.empty()) {
     found.why_none.clear();
   }
-  if (found.usable.size() > 1) {  // else nobody asks, and loading NCCL takes a while
+  if (found.usable.size() > 1) {  // otherwise NCCL is not needed, and loading it takes a while
     found.why_alone = why_no_nccl();
   }
   return found;

@@ -8,8 +8,8 @@
 namespace braid {
 namespace {
 
-// Words of the whole step; those of the streams are behind them.
-constexpr size_t kStep = 0;  // its number + 1; 0: none has begun
+// Words of the whole step; those of the streams follow.
+constexpr size_t kStep = 0;  // step number + 1; 0: no step has begun
 constexpr size_t kProgram = 1;
 constexpr size_t kFirstMark = 2;
 
@@ -61,7 +61,7 @@ std::byte* MarkWords::word(size_t index) const {
   return words_.data() + index * sizeof(uint32_t);
 }
 
-/// The device writes them at any time.
+/// The device may write the words at any time.
 uint32_t MarkWords::load(size_t index) const {
   return std::atomic_ref<uint32_t>(*reinterpret_cast<uint32_t*>(word(index)))
       .load(std::memory_order_acquire);

@@ -12,25 +12,25 @@
 
 namespace braid {
 
-/// The marks of step_progress.h of one rank: a word per stream in page-locked memory of the host,
-/// which streams set by memory operations. These take no SM and wait for nothing, and a graph can
-/// hold them: marks are numbers of tasks, so those of one step look like those of the next, and the
-/// words of a step begin with its number and no marks.
+/// The marks of step_progress.h of one rank: a word per stream in page-locked host memory, which
+/// streams set by memory operations. These take no SM, do not wait, and can be part of a graph.
+/// Marks are task numbers, so they are the same in every step; the words of a step begin with its
+/// number and with no marks.
 class MarkWords {
  public:
-  /// Of so many streams (DeviceStreams). Waits for `stream`. Throws DeviceError if there is no
-  /// memory, or the driver has no memory operations.
+  /// For `num_streams` streams (DeviceStreams). Waits for `stream`. Throws DeviceError if the
+  /// allocation fails, or the driver has no memory operations.
   MarkWords(size_t num_streams, cudaStream_t stream);
 
-  /// All that `stream` does from here on is of step number `step` (of the launches), which runs
-  /// that program, until another one begins. No stream may leave marks of the one in front any
-  /// more. Outside of graphs.
+  /// Later work of `stream` belongs to step number `step` (of the launches), which runs that
+  /// program, until the next call. No stream may still write marks of the previous step. Not for
+  /// graphs.
   void begin_step(int64_t step, size_t program, cudaStream_t stream) const;
-  /// In front of and behind the work of a task, on stream number `number`, which is `stream`.
+  /// Enqueued before and after the work of a task, on stream number `number`, which is `stream`.
   void begin_task(size_t number, TaskId task, cudaStream_t stream) const;
   void end_task(size_t number, TaskId task, cudaStream_t stream) const;
 
-  /// What is there now; marks are by stream here. May be called by any thread.
+  /// The current values; here marks are by stream of DeviceStreams. Thread-safe.
   StepMarks read() const;
 
  private:

@@ -11,7 +11,7 @@
 namespace braid {
 namespace {
 
-/// The driver's own functions, as the runtime finds them: nothing is linked against libcuda.
+/// The driver's functions, looked up through the runtime, so that we do not link against libcuda.
 template <class Function>
 Function driver_function(const char* name, unsigned since) {
   void* found = nullptr;
@@ -50,7 +50,7 @@ void MemoryOps::set(std::byte* word, uint32_t value) {
   op.writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
   op.writeValue.address = address_of(word);
   op.writeValue.value = value;
-  op.writeValue.flags = CU_STREAM_WRITE_VALUE_DEFAULT;  // behind a barrier
+  op.writeValue.flags = CU_STREAM_WRITE_VALUE_DEFAULT;  // with a memory barrier
   ops_.push_back(op);
 }
 
@@ -72,8 +72,8 @@ void MemoryOps::add_wait(std::byte* word, uint32_t value, unsigned flags) {
 }
 
 void MemoryOps::enqueue(cudaStream_t stream) const {
-  constexpr size_t kMost = 255;                      // of one call
-  std::vector<CUstreamBatchMemOpParams> ops = ops_;  // the driver takes them as not const
+  constexpr size_t kMost = 255;                      // limit per call
+  std::vector<CUstreamBatchMemOpParams> ops = ops_;  // the driver takes a non-const pointer
   for (size_t begin = 0; begin < ops.size(); begin += kMost) {
     const size_t count = std::min(kMost, ops.size() - begin);
     const CUresult status =

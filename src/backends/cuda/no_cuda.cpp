@@ -1,4 +1,4 @@
-// Stands in for make_executor.cpp in builds without CUDA.
+// Replaces make_executor.cpp in builds without CUDA.
 #include "backends/cuda/make_executor.h"
 #include "base/errors.h"
 

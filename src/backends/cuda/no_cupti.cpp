@@ -1,4 +1,4 @@
-// Stands in for cupti_session.cpp where the toolkit has no headers of CUPTI.
+// Replaces cupti_session.cpp if the toolkit has no CUPTI headers.
 #include "backends/cuda/cupti_session.h"
 
 namespace braid {

@@ -5,8 +5,8 @@
 namespace braid {
 namespace {
 
-/// Null while no profiler listens. A profiler is there from the start of the process or not at all,
-/// so one look is enough.
+/// Null if no profiler is attached. A profiler is attached from the start of the process or never,
+/// so one check is enough.
 nvtxDomainHandle_t domain() {
   static nvtxDomainHandle_t const handle = nvtxDomainCreateA("braid");
   return handle;

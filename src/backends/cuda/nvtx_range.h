@@ -3,17 +3,17 @@
 #include <cstdint>
 #include <string>
 
-/// Ranges on the timelines of NVIDIA's profilers, in the domain "braid". Without a profiler
-/// attached a range costs one comparison, and its name is not even made.
+/// Ranges on the timelines of NVIDIA's profilers, in the domain "braid". Without a profiler a range
+/// costs one comparison, and its name is not computed.
 namespace braid {
 
-/// Whether a profiler listens. What it is cannot change later.
+/// Whether a profiler is attached. The answer is constant in a process.
 bool nvtx_is_heard();
 
-/// A range of this thread, from here to the end of its life; ranges of a thread nest.
+/// A range of this thread, for the lifetime of the object; ranges of a thread nest.
 class NvtxRange {
  public:
-  /// `make_name()` gives the name.
+  /// `make_name()` returns the name.
   template <class MakeName>
   explicit NvtxRange(MakeName&& make_name) : open_(nvtx_is_heard()) {
     if (open_) {
@@ -35,7 +35,7 @@ class NvtxRange {
   bool open_;
 };
 
-/// A range that begins and ends anywhere, once or more often.
+/// A range with explicit begin and end, which may be used repeatedly.
 class NvtxSpan {
  public:
   NvtxSpan() = default;

@@ -4,12 +4,12 @@
 
 namespace braid {
 
-/// Zeroed page-locked host memory: copy engines reach it without the host's help, so that copies
-/// run beside kernels and may be part of a graph.
+/// Zeroed page-locked host memory: copy engines access it directly, so that copies run concurrently
+/// with kernels and may be part of a graph.
 class PinnedArena : public Arena {
  public:
   PinnedArena() = default;
-  /// Throws DeviceError if the host has no such block.
+  /// Throws DeviceError if the allocation fails.
   PinnedArena(int64_t size_bytes, const std::string& what);
 };
 

@@ -11,7 +11,7 @@
 namespace braid {
 namespace {
 
-/// Throws InternalError if the task, which communicates with this rank alone, is a message.
+/// Throws InternalError if the task, which communicates only with its own rank, is a message.
 void check_is_no_message(const Program& program, TaskId id) {
   const OpSpec& spec = program.spec(program.tasks[id.index()]);
   check(!is_message(spec), "task {} ({}) exchanges messages with itself", id.value,
@@ -31,7 +31,7 @@ ProgramKernels::ProgramKernels(ComputeFactory make_compute, const RankCommunicat
 std::vector<const CudaKernel*> ProgramKernels::add(const Program& program, size_t program_index) {
   std::vector<const CudaKernel*> kernels;
   kernels.reserve(program.tasks.size());
-  // By spec: few of them, perhaps a million tasks.
+  // By spec: few specs, perhaps a million tasks.
   std::vector<std::optional<const CudaKernel*>> known(program.specs.size());
   for (size_t i = 0; i < program.tasks.size(); ++i) {
     if (const CudaKernel* const copy = communication_.copy_kernel(program_index, TaskId(i))) {
@@ -47,7 +47,7 @@ std::vector<const CudaKernel*> ProgramKernels::add(const Program& program, size_
   return kernels;
 }
 
-/// Null: nothing is to be done.
+/// Null: the task does nothing.
 const CudaKernel* ProgramKernels::kernel_of(const Program& program, size_t program_index,
                                             TaskId id) {
   const Task& task = program.tasks[id.index()];

@@ -14,17 +14,18 @@ namespace braid {
 
 class RankCommunication;
 
-/// The kernels of all programs of one rank: one for each compute spec, whichever programs have it,
-/// and those of communication, which belong to a program and its group. They live as long as this.
+/// The kernels of all programs of one rank: one for each compute spec, shared by all programs that
+/// have it, and those of communication, which belong to a program and its group. They live as long
+/// as this object.
 class ProgramKernels {
  public:
   using ComputeFactory = std::function<CudaKernel(const OpSpec& spec)>;
 
-  /// `communication` must outlive this.
+  /// `communication` must outlive this object.
   ProgramKernels(ComputeFactory make_compute, const RankCommunication& communication);
 
-  /// The kernel of each task of program number `program_index`; null: nothing is to be done. Makes
-  /// what is not there yet, which may take device memory for a while. Those of copy engines can be
+  /// The kernel of each task of program number `program_index`; null: the task does nothing. Makes
+  /// missing kernels, which may temporarily use device memory. Kernels of copy engines can be
   /// launched once communication is connected. Throws InternalError if a task has no kernel.
   std::vector<const CudaKernel*> add(const Program& program, size_t program_index);
 

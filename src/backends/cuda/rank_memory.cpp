@@ -36,7 +36,7 @@ void RankMemory::poison_step_buffers(cudaStream_t stream) {
                                      static_cast<size_t>(step_.size_bytes()), stream));
   }
   if (host_.size_bytes() > 0) {
-    // In its turn: the step in front may still use this memory.
+    // In stream order: the previous step may still use this memory.
     const auto poison_host = [](void* arena) {
       const auto* const host = static_cast<const PinnedArena*>(arena);
       std::memset(host->data(), kPoisonByte, static_cast<size_t>(host->size_bytes()));

@@ -16,10 +16,10 @@
 namespace braid {
 
 /// The memory of the buffers of one rank, exactly as planned: an arena of persistent buffers, one
-/// of step buffers, and one on the host. It is zero until somebody writes to it.
+/// of step buffers, and one on the host. Zeroed at construction.
 class RankMemory {
  public:
-  /// `rank` is for errors. Throws DeviceError if there is not so much.
+  /// `rank` is for errors. Throws DeviceError if an allocation fails.
   RankMemory(MemoryPlan plan, int rank, const Allocator& allocator);
   RankMemory(const RankMemory&) = delete;
   RankMemory& operator=(const RankMemory&) = delete;
@@ -28,14 +28,13 @@ class RankMemory {
   /// Throws InternalError if plan and program do not fit together.
   std::vector<std::byte*> bind(const Program& program, size_t program_index);
 
-  /// Of the programs that were bound.
+  /// Those of the bound programs.
   const PersistentBuffers& persistent_buffers() const { return persistent_buffers_; }
 
-  /// What other ranks may reach.
+  /// The memory that other ranks may access.
   std::vector<SharedMemory> shared() const;
 
-  /// Fills all step buffers with 0xFF, which is NaN in every floating-point type, in the order of
-  /// the stream.
+  /// Fills all step buffers with 0xFF, which is NaN in every floating-point type, in stream order.
   void poison_step_buffers(cudaStream_t stream);
 
   int64_t device_bytes() const { return persistent_.size_bytes() + step_.size_bytes(); }

@@ -24,7 +24,8 @@ void launch(const BoundProgram& bound, TaskId id, std::byte* scratch, cudaStream
   cuda_check(cudaGetLastError(), "kernel launch");
 }
 
-/// What a launcher may choose kernels by: its own kernel, and how operands are aligned.
+/// The properties by which a launcher may choose kernels: its own kernel, and the alignment of
+/// operands.
 using LaunchForm = std::pair<const CudaKernel*, std::vector<uintptr_t>>;
 
 LaunchForm form_of(const BoundProgram& bound, TaskId id) {
@@ -86,7 +87,7 @@ void StepEnqueuer::load_kernels(const BoundProgram& bound) {
       launch(bound, id, streams_[bound.streams[task.stream.index()]].scratch.data(), stream);
     }
     const CudaGraphExec loaded(capturing.end(), stream);
-  } catch (const std::exception&) {  // an error of the task, once a step runs it
+  } catch (const std::exception&) {  // becomes an error of the task when a step runs it
   }
 }
 
@@ -117,10 +118,10 @@ void StepEnqueuer::enqueue_task(const BoundProgram& bound, TaskId id,
     if (task.record.valid()) {
       BRAID_CUDA_CHECK(cudaEventRecord(streams_.event(task.record), on.handle));
     }
-    if (is_marked) {  // behind the event: whoever waits for the task does not wait for the mark
+    if (is_marked) {  // after the event: tasks that wait for this one do not wait for the mark
       bound.marks->end_task(bound.streams[task.stream.index()], id, on.handle);
     }
-    // Other ranks may wait for what this one enqueues behind a task that waits for them.
+    // Other ranks may wait for work that this rank enqueues after a task that waits for them.
     if (options.wait_for_each && !meets_others(program, task)) {
       BRAID_CUDA_CHECK(cudaStreamSynchronize(on.handle));
       if (options.finite_checks && has_work) {

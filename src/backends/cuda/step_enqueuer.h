@@ -14,48 +14,52 @@
 
 namespace braid {
 
-/// A program with all that its tasks need on the device.
+/// A program with everything that its tasks need on the device.
 struct BoundProgram {
   const Program* program = nullptr;
-  std::vector<size_t> streams;             ///< of DeviceStreams, by stream of the program
-  std::vector<const CudaKernel*> kernels;  ///< by task; null: nothing is to be done
+  std::vector<size_t> streams;             ///< indices into DeviceStreams, by stream of the program
+  std::vector<const CudaKernel*> kernels;  ///< by task; null: the task does nothing
   std::vector<std::byte*> operands;        ///< parallel to Program::operands
-  const MarkWords* marks = nullptr;        ///< null: nobody looks
-  std::vector<bool> is_marked = {};        ///< by task: leaves marks, where there are words
+  const MarkWords* marks = nullptr;        ///< null: no marks are needed
+  std::vector<bool> is_marked = {};        ///< by task: whether it writes marks, if there are mark
+                                           ///< words
 };
 
-/// An error with the task that it came from.
+/// An error together with its task.
 class TaskError : public DeviceError {
  public:
   using DeviceError::DeviceError;
 };
 
 struct EnqueueOptions {
-  TaskObserver* observer = nullptr;  ///< null: nobody
-  /// For the end of each task before the next is enqueued, but for those that meet other ranks.
+  TaskObserver* observer = nullptr;  ///< may be null
+  /// Waits for the end of each task before it enqueues the next one, except after tasks that
+  /// communicate with other ranks.
   bool wait_for_each = false;
-  bool finite_checks = false;  ///< with `wait_for_each`: look for NaN and infinity in between
+  bool finite_checks = false;  ///< with `wait_for_each`: checks each task's outputs for NaN and
+                               ///< infinity
 };
 
-/// Puts the tasks of a step on the streams of a rank, one by one in the order of the program, with
-/// what orders them; or into a graph.
+/// Enqueues the tasks of a step on the streams of a rank, one by one in program order, with the
+/// operations that order them; or captures them into a graph.
 class StepEnqueuer {
  public:
-  /// `streams` must outlive this. Throws DeviceError.
+  /// `streams` must outlive this object. Throws DeviceError.
   StepEnqueuer(int rank, DeviceStreams& streams);
 
-  /// All streams of the program start after what the launch stream did before, and it goes on after
-  /// them. Throws TaskError for whatever a task throws; nothing behind it is enqueued.
+  /// All streams of the program wait for the launch stream's earlier work, and it waits for them.
+  /// Throws TaskError if a task throws; nothing after it is enqueued.
   void enqueue(const BoundProgram& bound, const EnqueueOptions& options);
 
-  /// A step as a graph, which the device has when this returns. Throws TaskError.
+  /// Captures a step as a graph and uploads it to the device. Throws TaskError.
   CudaGraphExec capture(const BoundProgram& bound);
 
-  /// Loads the kernels of all compute tasks, which the driver otherwise does at their first launch
-  /// (unless CUDA_MODULE_LOADING=EAGER, which loads all kernels of all libraries): it then waits,
-  /// with a lock, until the device is idle, and a device whose streams wait for another rank of
-  /// this process, whose thread waits for the lock, never is. Captures do it, so this makes a graph
-  /// and drops it. What cannot be captured stays as it is. NCCL's are loaded by its first calls.
+  /// Loads the kernels of all compute tasks. Otherwise the driver loads each at its first launch
+  /// (unless CUDA_MODULE_LOADING=EAGER, which loads all kernels of all libraries): it then holds a
+  /// lock and waits until the device is idle. This can deadlock if the device's streams wait for
+  /// another rank of this process whose thread waits for the lock. Captures load kernels, so this
+  /// function captures a graph and discards it. Tasks that cannot be captured are skipped. NCCL's
+  /// kernels are loaded by its first calls.
   void load_kernels(const BoundProgram& bound);
 
   /// Device memory for finite checks.
@@ -67,7 +71,7 @@ class StepEnqueuer {
 
   int rank_;
   DeviceStreams& streams_;
-  DeviceArena found_;  // a word
+  DeviceArena found_;  // one word
 };
 
 }  // namespace braid

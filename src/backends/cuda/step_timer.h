@@ -10,8 +10,8 @@
 namespace braid {
 
 /// Start and end of each task of one step by timed events around it, for steps that run task by
-/// task. A start is when the stream got to the task, so it includes what the host took to enqueue
-/// it.
+/// task. A start is the time when the stream reached the task, so it includes the host's time to
+/// enqueue it.
 class StepTimer : public TaskObserver {
  public:
   explicit StepTimer(size_t num_tasks);
@@ -20,7 +20,8 @@ class StepTimer : public TaskObserver {
   void start_task(size_t task, cudaStream_t stream) override;
   void end_task(size_t task, cudaStream_t stream) override;
 
-  /// After the whole step, by task; tasks that were not started since `start_step` have no times.
+  /// Call after the whole step. By task; tasks that were not started since `start_step` have no
+  /// times.
   std::vector<TaskTimes> times() const;
 
  private:

@@ -18,11 +18,11 @@ namespace {
 
 constexpr const char* kSilent = "CUPTI reported nothing of a step";
 
-/// Gives what the host enqueues for a task the task's number.
+/// Tags the host's calls for a task with the task's number.
 class CallNumbers : public TaskObserver {
  public:
   explicit CallNumbers(CuptiSession& session) : session_(session) {}
-  ~CallNumbers() override { leave(); }  // a task that failed
+  ~CallNumbers() override { leave(); }  // after a failed task
   CallNumbers(const CallNumbers&) = delete;
   CallNumbers& operator=(const CallNumbers&) = delete;
 
@@ -43,7 +43,7 @@ class CallNumbers : public TaskObserver {
   bool inside_ = false;
 };
 
-/// A program's graph, instantiated while CUPTI listened.
+/// A program's graph, instantiated while CUPTI was active.
 struct TracedGraph {
   CudaGraphExec graph;
   TaskOfNode task_of_node;
@@ -66,16 +66,17 @@ std::shared_ptr<const TracedGraph> make_traced_graph(const StepTracer::Step& ste
   return traced;
 }
 
-/// What is left of a finished step.
+/// The measurements of a finished step.
 struct MeasuredStep {
   const Program* program = nullptr;
   bool by_cupti = false;
   std::vector<TaskTimes> times;                  // by events
-  int64_t begin_ns = 0;                          // by events: time 0, about
-  std::unique_ptr<ActivityRecording> recording;  // by CUPTI, which fills it when all ranks are done
-  ActivityLog log;                               // by CUPTI, once `recording` is gone
-  TaskOfNode task_of_node;                       // by CUPTI, of a graph
-  std::vector<HostTimedTask> host_timed;         // by CUPTI
+  int64_t begin_ns = 0;                          // with events: approximate time 0
+  std::unique_ptr<ActivityRecording> recording;  // with CUPTI, which fills it when all ranks are
+                                                 // done
+  ActivityLog log;                               // with CUPTI, after `recording` is gone
+  TaskOfNode task_of_node;                       // with CUPTI, for a graph
+  std::vector<HostTimedTask> host_timed;         // with CUPTI
   std::string remark;
 
   const ActivityLog& activities() const { return recording ? recording->log() : log; }
@@ -90,7 +91,7 @@ struct MeasuredStep {
     add_host_timed(host_timed, "timed by the host", all);
     return timeline_of_activities(*program, all, task_of_node);
   }
-  /// Lets the session go.
+  /// Releases the session.
   void settle() {
     if (recording) {
       log = recording->log();
@@ -99,7 +100,8 @@ struct MeasuredStep {
   }
 };
 
-/// The clock that CUPTI's times are on (cuptiActivityRegisterTimestampCallback says so of Linux).
+/// The clock of CUPTI's times (the documentation of cuptiActivityRegisterTimestampCallback states
+/// this for Linux).
 int64_t host_clock_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
              std::chrono::system_clock::now().time_since_epoch())
@@ -121,14 +123,14 @@ struct StepTracer::State {
   int device;
   DevicePeaks peaks;
   bool enabled = false;
-  std::shared_ptr<CuptiSession> session;  // null: by events
+  std::shared_ptr<CuptiSession> session;  // null: times are taken with events
   std::string why_events;
   std::vector<std::shared_ptr<const TracedGraph>> graphs;  // by program
   std::vector<std::unique_ptr<StepTimer>> timers;          // by program
 
-  int64_t begin_ns = 0;  // of `open`, on the clock of the host
+  int64_t begin_ns = 0;  // of `open`, on the host's clock
   std::optional<Step> open;
-  std::unique_ptr<ActivityRecording> recording;  // of `open`, by CUPTI
+  std::unique_ptr<ActivityRecording> recording;  // of `open`, with CUPTI
   std::optional<MeasuredStep> last = {};
 
   State(int device_number, size_t num_programs)
@@ -156,7 +158,7 @@ struct StepTracer::State {
     }
   }
 
-  /// Calls `measure` if the session is open; where it cannot, steps are timed by events.
+  /// Calls `measure` if the session is open; if that fails, steps are timed by events.
   template <class Measure>
   void try_session(Measure&& measure) {
     if (session) {
@@ -164,7 +166,7 @@ struct StepTracer::State {
         measure();
       } catch (const CuptiError& error) {
         fall_back(error.what());
-      } catch (const DeviceError& error) {  // no memory for a second graph, say
+      } catch (const DeviceError& error) {  // for example no memory for a second graph
         fall_back(error.what());
       }
     }

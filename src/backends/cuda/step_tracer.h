@@ -15,35 +15,36 @@
 
 namespace braid {
 
-/// Which measure the timelines of this process can have.
+/// The method that measures the timelines of this process.
 struct TraceMethod {
   std::string name;    ///< "CUPTI" or "events"
-  std::string detail;  ///< its version, or why it is not CUPTI
+  std::string detail;  ///< its version, or why CUPTI is unavailable
 };
 
-/// Tries CUPTI, and detaches it.
+/// Attaches CUPTI to test it, and detaches it.
 TraceMethod find_trace_method();
 
 /// Times the tasks of steps of one executor.
 ///
-/// By CUPTI if it can be had: a step is then launched as it is without tracing, as a graph or task
-/// by task, and every kernel is timed by itself. The graph is an executable of its own of the same
-/// capture (cupti_session.h says why), made by `prepare` or when a program is first traced, and
-/// dropped by `disable`, so that steps which are not traced never launch anything that CUPTI has
-/// touched. It and CUPTI take some device memory meanwhile.
+/// With CUPTI, if it is available: a step is launched as without tracing, as a graph or task by
+/// task, and every kernel is timed. The graph is a separate executable of the same capture
+/// (cupti_session.h explains why). `prepare` makes it, or the first trace of a program; `disable`
+/// drops it, so that untraced steps never launch anything that CUPTI has touched. The graph and
+/// CUPTI take some device memory meanwhile.
 ///
-/// Else by events around tasks, which the host enqueues one by one. The timeline says why.
+/// Otherwise with events around tasks, which the host enqueues one by one. The timeline gives the
+/// reason.
 class StepTracer {
  public:
-  /// Enqueues all tasks of the step and tells the observer.
+  /// Enqueues all tasks of the step and notifies the observer.
   using Enqueue = std::function<void(TaskObserver& observer)>;
 
-  /// A step that is to be traced.
+  /// A step to trace.
   struct Step {
     size_t program_index = 0;
-    const Program* program = nullptr;  ///< must live as long as its timeline may be asked for
+    const Program* program = nullptr;  ///< must outlive the use of its timeline
     bool as_graph = false;             ///< whether it may be launched as one graph
-    cudaStream_t stream = nullptr;     ///< it starts and ends here
+    cudaStream_t stream = nullptr;     ///< the step starts and ends on it
     Enqueue enqueue = {};
     /// After the step: tasks whose times CUPTI does not know. Null: there are none.
     std::function<std::vector<HostTimedTask>()> host_timed = {};
@@ -56,17 +57,18 @@ class StepTracer {
   /// Keeps the last timeline.
   void disable();
   bool enabled() const;
-  /// Makes what tracing this step takes, so that `begin` need not. Ranks that communicate do it
-  /// together, before any launches a step: making an executable graph may wait for all devices of
-  /// the process, and so for a rank that waits for this one. Throws what capturing throws.
+  /// Allocates what tracing this step needs, so that `begin` does not. Ranks that communicate call
+  /// it together, before any of them launches a step: making an executable graph may wait for all
+  /// devices of the process, and so for a rank that waits for this one. Throws what capturing
+  /// throws.
   void prepare(const Step& step);
 
-  /// Everything that the device does from here until `finish` is of the step. May make the
-  /// executable graph. Throws what capturing throws.
+  /// All later device work until `finish` belongs to the step. May make the executable graph.
+  /// Throws what capturing throws.
   void begin(Step step);
   /// Launches the step or enqueues its tasks.
   void run();
-  /// After the device has finished the step. Throws DeviceError if events cannot be read.
+  /// Call after the device has finished the step. Throws DeviceError if events cannot be read.
   void finish();
 
   /// Whether `begin` was called without `finish`.

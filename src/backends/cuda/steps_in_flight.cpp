@@ -42,7 +42,7 @@ void StepsInFlight::mark_end(cudaStream_t stream) {
   BRAID_CUDA_CHECK(cudaEventRecord(newest().ended, stream));
 }
 
-/// After what time a step must be stuck.
+/// The time after which a step must be stuck.
 std::optional<std::chrono::nanoseconds> StepsInFlight::patience(const History& history) const {
   if (timeout_.count() <= 0) {
     return std::nullopt;
@@ -56,8 +56,8 @@ std::string StepsInFlight::describe(const Step& step) const {
                      rank_.programs()[step.program_index].name);
 }
 
-/// That a rank has failed is often known before the device has come to where it matters. Returns
-/// when a task has waited for a while, the step has ended after all, or it takes too long.
+/// The failure of another rank is often known before the device reaches the task that needs it.
+/// Returns when a task has waited for a while, the step has ended after all, or it takes too long.
 void StepsInFlight::await_standstill(const Step& step) const {
   constexpr std::chrono::milliseconds kStill{200};
   constexpr std::chrono::seconds kLongest{5};
@@ -92,7 +92,8 @@ std::string StepsInFlight::describe_stuck(const Step& step,
       describe(step), where, waited.count());
 }
 
-/// Whoever finds out first that the step is stuck tells the others, who then say where they wait.
+/// The rank that first detects that the step is stuck tells the others, which then report where
+/// they wait.
 void StepsInFlight::wait_on_device(const Step& step) const {
   const auto begin = Clock::now();
   try {
@@ -108,9 +109,9 @@ void StepsInFlight::wait_on_device(const Step& step) const {
   }
 }
 
-/// Of a step that has ended, on the host's clock: now, unless it `had_ended` before the host
-/// looked. The launch of a large graph keeps the host for part of the step in front. Then the
-/// device knows how long after the end of the one before the step ended.
+/// The end of a step on the host's clock: now, unless it `had_ended` before the host checked. The
+/// launch of a large graph keeps the host busy during part of the previous step. Then the device's
+/// clock gives the time between the ends of the previous step and this one.
 StepsInFlight::Clock::time_point StepsInFlight::end_of(const Step& step, bool had_ended) const {
   const Clock::time_point now = Clock::now();
   if (!had_ended) {
@@ -122,7 +123,7 @@ StepsInFlight::Clock::time_point StepsInFlight::end_of(const Step& step, bool ha
   return std::min(now, last_end_ + std::chrono::duration_cast<Clock::duration>(since_last));
 }
 
-/// A step begins when it was launched, or when the one in front of it has ended.
+/// A step begins when it was launched, or when the previous one has ended.
 void StepsInFlight::wait_for_oldest() {
   Step& step = oldest();
   const bool had_ended = cudaEventQuery(step.ended) == cudaSuccess;

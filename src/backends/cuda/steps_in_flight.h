@@ -17,39 +17,39 @@ namespace braid {
 
 class DeviceRank;
 
-/// The steps that were launched and not waited for, oldest first: an event behind each tells its
-/// end. How long steps of a program take tells when a later one must be stuck.
+/// The steps that were launched and not waited for, oldest first; an event after each marks its
+/// end. The durations of a program's steps determine when a later one must be stuck.
 class StepsInFlight {
  public:
   static constexpr int kMost = 2;
 
-  /// Of this rank, which must outlive this; events are of the device that is current. `timeout_ns`
+  /// For this rank, which must outlive this object; events are of the current device. `timeout_ns`
   /// as in CudaExecutorOptions.
   StepsInFlight(const DeviceRank& rank, int64_t timeout_ns);
 
   int count() const { return static_cast<int>(num_launched_ - num_waited_); }
-  /// Launches so far.
+  /// The number of launches so far.
   int64_t num_launched() const { return num_launched_; }
 
-  /// A step that the caller launches now.
+  /// Adds a step, which the caller launches now.
   void add(size_t program_index);
-  /// The newest one begins behind all that `stream` has to do so far. With none in front of it that
-  /// is now: from there on the clock of the device is that of the host.
+  /// The newest step begins after all work enqueued on `stream` so far. If no step precedes it, it
+  /// begins now: this relates the device's clock to the host's.
   void mark_begin(cudaStream_t stream);
-  /// The newest one ends behind all that `stream` has to do so far.
+  /// The newest step ends after all work enqueued on `stream` so far.
   void mark_end(cudaStream_t stream);
 
-  /// That another rank has failed, and where the oldest one waits for it: "rank 0, step 5 of
+  /// Says that another rank has failed, and where the oldest step waits for it: "rank 0, step 5 of
   /// program step, stream comm.data, task 31 (all_reduce head): in group data: rank 1 has ended".
   std::string describe_oldest(const std::string& reason) const;
 
-  /// Waits for the end of the oldest one, which stays. Throws AbortedError if another rank fails
-  /// meanwhile, whose part of the calls never comes, TaskError if the step must be stuck, and
-  /// DeviceError if it fails.
+  /// Waits for the end of the oldest step, which remains in the list. Throws AbortedError if
+  /// another rank fails meanwhile, since its part of the calls never arrives, TaskError if the step
+  /// must be stuck, and DeviceError if it fails.
   void wait_for_oldest();
-  /// For how long the step of the last such wait had ended when it returned.
+  /// The time between the end of the last step waited for and the return of that wait.
   std::chrono::nanoseconds lateness() const { return lateness_; }
-  /// It is not in flight any more.
+  /// Removes the oldest step.
   void drop_oldest() { ++num_waited_; }
   void drop_all() { num_waited_ = num_launched_; }
 
@@ -60,11 +60,11 @@ class StepsInFlight {
     size_t program_index = 0;
     int64_t number = 0;  // of the launches
     Clock::time_point launched = {};
-    CudaEvent ended;  // behind the step and what is read after it
+    CudaEvent ended;  // after the step and its reads
     NvtxSpan range;
   };
 
-  /// Of the steps of a program.
+  /// Durations of a program's steps.
   struct History {
     int64_t num_ended = 0;
     std::chrono::nanoseconds longest = {};
@@ -83,10 +83,10 @@ class StepsInFlight {
   const DeviceRank& rank_;
   std::chrono::nanoseconds timeout_;
   std::vector<History> histories_;  // by program
-  std::array<Step, kMost> steps_;   // they take turns
+  std::array<Step, kMost> steps_;   // used in turn
   int64_t num_launched_ = 0;
   int64_t num_waited_ = 0;           // of the launches
-  CudaEvent last_ended_;             // the step that was waited for last: on the device, and
+  CudaEvent last_ended_;             // the last step waited for: on the device, and
   Clock::time_point last_end_ = {};  // on the host's clock
   std::chrono::nanoseconds lateness_ = {};
 };

@@ -7,17 +7,17 @@
 
 namespace braid {
 
-/// All backends, the host's first. Those that this build lacks are there, too: they plan, and say
-/// why they have no device.
+/// All backends, the host's first. It includes backends that this build lacks: they can plan, and
+/// report why they have no device.
 std::span<const Backend* const> backends();
 
-/// The one whose ranks are threads of the host.
+/// The backend whose ranks are threads of the host.
 const Backend& host_backend();
 
-/// The one that GPUs are planned for where nothing names another: the first that has devices.
+/// The default backend for planning GPUs: the first that is not the host's.
 const Backend& gpu_backend();
 
-/// The one of that name. Throws InternalError if there is none.
+/// The backend of that name. Throws InternalError if there is none.
 const Backend& backend_named(std::string_view name);
 
 }  // namespace braid

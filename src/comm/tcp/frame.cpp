@@ -32,7 +32,7 @@ std::optional<Frame> FrameBuffer::next(size_t max_body_bytes) {
       return Frame{type, std::string(header.rest().substr(0, body_bytes))};
     }
   }
-  bytes_.erase(0, taken_);  // what was taken goes in one piece
+  bytes_.erase(0, taken_);  // erases all consumed bytes at once
   taken_ = 0;
   return std::nullopt;
 }

@@ -10,7 +10,7 @@
 
 namespace braid {
 
-/// A call of a rank in another process, with what this process needs of its x.
+/// A call of a rank in another process, with the part of its x that this process needs.
 struct RemoteCall {
   Group group;
   CommCall call;       ///< of `group`; without operands
@@ -18,16 +18,16 @@ struct RemoteCall {
   std::string bytes;   ///< the part of its x
 };
 
-/// The part of this call's x that member `to` of its group needs: nothing, a block, or all.
+/// The part of this call's x that member `to` of its group needs: nothing, a block, or everything.
 struct SentPart {
   int64_t begin = 0;
   int64_t count = 0;
 };
 SentPart sent_part(const CommCall& call, size_t member, size_t to);
 
-/// Everything but the elements, which follow it.
+/// Serializes everything except the elements, which follow it.
 std::string pack_call(const CommCall& call, int64_t number, SentPart part);
-/// Throws DeviceError for what no process of this program sends.
+/// Throws DeviceError for bytes that no process of this program sends.
 std::unique_ptr<RemoteCall> unpack_call(std::string bytes, int num_ranks);
 
 }  // namespace braid

@@ -32,7 +32,7 @@ bool RemoteMeeting::add(size_t party, std::unique_ptr<RemoteCall> remote) {
   return true;
 }
 
-/// The calls that came for the one that is open.
+/// Updates the meeting with the calls that have arrived for the open call.
 void RemoteMeeting::look() {
   for (size_t i = 0; i < given_.size(); ++i) {
     if (!given_[i].empty()) {
@@ -56,7 +56,8 @@ std::vector<std::unique_ptr<RemoteCall>> RemoteMeeting::take(size_t party) {
     check(taken[i]->number == meeting_.num_met, "{} of rank {} in {} comes as {}",
           meeting_.number(taken[i]->number), meeting_.ranks[i], meeting_.place(),
           meeting_.number(meeting_.num_met));
-    meeting_.calls[i] = meeting_.calls[party];  // somebody is there, who fits
+    meeting_.calls[i] = meeting_.calls[party];  // a placeholder: the party has arrived with a call
+                                                // that fits
   }
   return taken;
 }

@@ -12,8 +12,8 @@
 
 namespace braid {
 
-/// A meeting of which this process has one party; the calls of the others come in as RemoteCalls,
-/// at any time. Not thread-safe.
+/// A meeting with one party in this process; the calls of the others arrive as RemoteCalls, at any
+/// time. Not thread-safe.
 class RemoteMeeting {
  public:
   /// As Meeting; `call` may be that of another party.
@@ -23,31 +23,33 @@ class RemoteMeeting {
   const Meeting& meeting() const { return meeting_; }
   Meeting& meeting() { return meeting_; }
 
-  /// This process's party begins its next call, which must outlive it. Throws InternalError if it
-  /// is in one.
+  /// This process's party begins its next call, which must outlive it. Throws InternalError if a
+  /// call is already open.
   void open(size_t party, const CommCall& call);
-  /// It has ended, or failed.
+  /// The open call has ended or failed.
   void close();
 
-  /// A call of another party. Returns whether the call that is open has waited for it.
+  /// Adds a call of another party. Returns whether the open call was waiting for it.
   bool add(size_t party, std::unique_ptr<RemoteCall> remote);
 
-  /// Whether the calls of all parties are here for the one that is open.
+  /// Whether the calls of all parties have arrived for the open call.
   bool all_here() const;
-  /// Takes those of the others, once they have met: by party, null for this process's `party`.
-  /// Throws InternalError if one has another number than the meeting counts.
+  /// Removes and returns the other parties' calls, after they have all arrived: by party, null for
+  /// this process's `party`. Throws InternalError if the number of a call differs from the
+  /// meeting's count.
   std::vector<std::unique_ptr<RemoteCall>> take(size_t party);
 
  private:
   void look();
 
   Meeting meeting_;
-  /// By party: its calls that this rank has not been in yet. A party is ahead by one at most.
+  /// By party: its calls in which this rank has not taken part yet. A party is at most one call
+  /// ahead.
   std::vector<std::deque<std::unique_ptr<RemoteCall>>> given_;
   bool is_open_ = false;
 };
 
-/// Equal for the meetings of calls that meet, and for no others.
+/// A key that identifies the meeting: equal exactly for calls of one meeting.
 std::string meeting_key(const Meeting& meeting);
 
 }  // namespace braid

@@ -34,7 +34,7 @@ struct Connection {
   Socket socket;
   FrameBuffer in = {};
   std::string out = {};
-  int process = -1;  // -1: has not said yet
+  int process = -1;  // -1: unknown before its hello
   std::string name = {};
   Clock::time_point heard = Clock::now();
   bool gone = false;
@@ -45,7 +45,7 @@ struct Connection {
   bool is_known() const { return process >= 0; }
 };
 
-/// A request that waits for its answer.
+/// A request that waits for its reply.
 struct Asker {
   Connection* connection = nullptr;
   uint32_t request = 0;
@@ -57,7 +57,7 @@ struct Asker {
   }
 };
 
-/// One gather, as far as it has come.
+/// The state of one gather.
 struct Gathering {
   std::map<int, std::string> given;  // by process
   std::vector<std::pair<int, Asker>> askers;
@@ -101,7 +101,7 @@ struct RendezvousServer::State {
   void abort(const std::string& why);
 };
 
-/// Until all have gone, once the owner wants to end.
+/// Runs until all processes have disconnected, after the owner wants to end.
 void RendezvousServer::State::serve() {
   std::optional<Clock::time_point> end;
   while (true) {
@@ -138,8 +138,8 @@ void RendezvousServer::State::wait_for_events() {
   ::poll(polled.data(), polled.size(), kLookMs);
 }
 
-/// Who is silent for too long, or has not come. If this thread itself was stopped in between, it
-/// cannot know who was silent.
+/// Finds processes that are silent for too long or have not connected in time. If this thread
+/// itself was stopped meanwhile, it cannot tell which were silent.
 void RendezvousServer::State::look_at_clock() {
   const Clock::time_point now = Clock::now();
   const auto silence = std::chrono::nanoseconds(options.silence_ns);
@@ -313,7 +313,7 @@ void RendezvousServer::State::finish(const Gathering& all) {
   }
 }
 
-/// Passes a question on.
+/// Forwards a question.
 void RendezvousServer::State::ask(const Connection& from, const Frame& frame) {
   const std::string body = ByteWriter().number(int32_t{from.process}).take() + frame.body;
   for (Connection& connection : connections) {
@@ -323,7 +323,7 @@ void RendezvousServer::State::ask(const Connection& from, const Frame& frame) {
   }
 }
 
-/// Passes an answer back. Whoever asked may have gone.
+/// Forwards an answer. The process that asked may have disconnected.
 void RendezvousServer::State::answer(const Connection& from, const Frame& frame) {
   ByteReader body(frame.body);
   const auto asker = body.number<int32_t>();
@@ -337,7 +337,7 @@ void RendezvousServer::State::answer(const Connection& from, const Frame& frame)
   }
 }
 
-/// The connection has ended from the other side.
+/// The other side closed the connection.
 void RendezvousServer::State::lose(Connection& connection) {
   if (connection.is_known() && !connection.gone) {
     abort(fmt::format("rank {} ({}) has ended", connection.process, connection.name));
@@ -345,7 +345,7 @@ void RendezvousServer::State::lose(Connection& connection) {
   drop(connection);
 }
 
-/// Nobody answers it any more.
+/// Stops answering the connection.
 void RendezvousServer::State::drop(Connection& connection) {
   connection.gone = true;
   std::erase_if(waiting, [&](const auto& entry) { return entry.second.connection == &connection; });

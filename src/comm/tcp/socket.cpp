@@ -27,7 +27,7 @@ constexpr std::chrono::milliseconds kRetryPause{100};
 constexpr int kLookMs = 50;
 constexpr size_t kReadBytes = size_t{256} << 10;
 
-/// Small messages go out at once.
+/// Disables Nagle's algorithm, so that small messages are sent at once.
 void send_without_delay(const Socket& socket) {
   const int yes = 1;
   ::setsockopt(socket.fd(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
@@ -68,7 +68,7 @@ struct FreeAddresses {
 };
 using Addresses = std::unique_ptr<addrinfo, FreeAddresses>;
 
-/// Null, with the reason, where the name is not known (now).
+/// Null, with the reason, if the name cannot be resolved (now).
 Addresses addresses_of(const Endpoint& to, std::string& reason) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -82,7 +82,7 @@ Addresses addresses_of(const Endpoint& to, std::string& reason) {
   return Addresses(found);
 }
 
-/// One try: connects to the first address that takes it.
+/// One attempt: connects to the first address that accepts.
 Socket try_to_connect(const Endpoint& to, std::string& reason) {
   const Addresses list = addresses_of(to, reason);
   for (const addrinfo* one = list.get(); one != nullptr; one = one->ai_next) {
@@ -149,7 +149,7 @@ int port_of(const Socket& socket) {
   if (::getsockname(socket.fd(), reinterpret_cast<sockaddr*>(&address), &size) != 0) {
     throw_device_error("getsockname: {}", std::strerror(errno));
   }
-  // The port lies at one place in both families.
+  // The port has the same offset in both families.
   return ntohs(reinterpret_cast<const sockaddr_in*>(&address)->sin_port);
 }
 

@@ -32,7 +32,7 @@ std::string new_token() {
   return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
 }
 
-/// The first frame of a connection; nullopt if it is none of ours.
+/// The first frame of a connection; nullopt if it is not from a process of this run.
 std::optional<std::string> read_hello(const Socket& socket, FrameBuffer& in) {
   const Clock::time_point deadline = Clock::now() + kHelloPatience;
   try {
@@ -44,12 +44,12 @@ std::optional<std::string> read_hello(const Socket& socket, FrameBuffer& in) {
         return std::nullopt;
       }
     }
-  } catch (const DeviceError&) {  // what a stranger sends
+  } catch (const DeviceError&) {  // invalid bytes from another program
   }
   return std::nullopt;
 }
 
-/// Who it is: one of the processes from `first` on.
+/// The process that sent the hello, if it is one of the `count` processes from `first` on.
 std::optional<int> caller_of(const std::string& hello, const std::string& token, int first,
                              int count) {
   if (!hello.starts_with(kMagic)) {
@@ -90,7 +90,7 @@ SocketMesh::~SocketMesh() {
   }
 }
 
-/// Calls those before it, and is called by those behind it.
+/// Connects to the processes with lower indices, and accepts those with higher ones.
 void SocketMesh::connect_all(int64_t timeout_ns) {
   const bool is_local = processes_.host() == "127.0.0.1";
   const Socket listener = is_local ? listen_on_loopback(0) : listen_everywhere(0);
@@ -132,7 +132,7 @@ void SocketMesh::accept_all(const Socket& listener, const std::string& token, in
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
       continue;
     }
-    FrameBuffer in;  // holds the hello alone: the rest comes when all are connected
+    FrameBuffer in;  // contains only the hello: the rest is sent when all are connected
     const std::optional<std::string> hello = read_hello(*socket, in);
     const std::optional<int> from =
         hello ? caller_of(*hello, token, processes_.index() + 1, processes_.size()) : std::nullopt;
@@ -144,7 +144,7 @@ void SocketMesh::accept_all(const Socket& listener, const std::string& token, in
   processes_.barrier("connections of the transport");
 }
 
-/// Ends with the connection: why it has ended, the process group will say.
+/// Runs until the connection ends; the process group reports why it ended.
 void SocketMesh::serve(int from) {
   const Socket& socket = peers_[static_cast<size_t>(from)]->socket;
   FrameBuffer in;

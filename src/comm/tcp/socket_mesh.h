@@ -17,22 +17,23 @@
 
 namespace braid {
 
-/// A connection from each process of a run to each other one.
+/// A connection between each pair of processes of a run.
 class SocketMesh {
  public:
   using Receive = std::function<void(int from, Frame frame)>;
 
-  /// Made together with the other processes, within `timeout_ns`. `receive` gets what comes, by a
-  /// thread per process; if it throws, the run is aborted. Throws DeviceError, AbortedError.
+  /// All processes construct it together, within `timeout_ns`. Each connection has a thread that
+  /// passes received frames to `receive`; if that throws, the run is aborted. Throws DeviceError,
+  /// AbortedError.
   SocketMesh(ProcessGroup& processes, int64_t timeout_ns, Receive receive);
-  /// Waits until `receive` has returned everywhere.
+  /// Waits until `receive` has returned in all threads.
   ~SocketMesh();
   SocketMesh(const SocketMesh&) = delete;
   SocketMesh& operator=(const SocketMesh&) = delete;
 
-  /// Returns when the system has taken it. Frames of several threads do not mix. Throws
-  /// AbortedError if the run is aborted meanwhile; says nothing if the other process has ended,
-  /// which the process group will notice.
+  /// Returns when the system has accepted the data. Frames of several threads do not mix. Throws
+  /// AbortedError if the run is aborted meanwhile; ignores that the other process has ended,
+  /// because the process group notices it.
   void send(int to, uint8_t type, std::string_view body, std::span<const std::byte> rest = {});
 
  private:
@@ -49,7 +50,7 @@ class SocketMesh {
   ProcessGroup& processes_;
   Receive receive_;
   std::atomic<bool> ends_{false};
-  std::vector<std::unique_ptr<Peer>> peers_;  // by process; that of this one is unused
+  std::vector<std::unique_ptr<Peer>> peers_;  // by process; the entry of this process is unused
 };
 
 }  // namespace braid

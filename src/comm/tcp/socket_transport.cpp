@@ -29,15 +29,17 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Lock = std::unique_lock<std::mutex>;
 
-constexpr std::chrono::milliseconds kLook{20};          // for aborts, which ring no bell here
-constexpr int64_t kLeastConnectNs = 10'000'000'000;     // however soon calls give up
-constexpr std::chrono::milliseconds kAskPatience{500};  // for what other ranks do
-constexpr std::string_view kQuestion = "last calls";    // to other ranks: RankAccount
+constexpr std::chrono::milliseconds kLook{20};          // for aborts, which do not notify waiting
+                                                        // threads here
+constexpr int64_t kLeastConnectNs = 10'000'000'000;     // even if calls time out sooner
+constexpr std::chrono::milliseconds kAskPatience{500};  // for other ranks to report what they do
+constexpr std::string_view kQuestion = "last calls";    // to other ranks; the answer is a
+                                                        // RankAccount
 
-/// Between ranks.
+/// Messages between ranks.
 enum class Word : uint8_t {
   kCall = 1,  // of a meeting: pack_call, elements
-  kStep,      // has ended one more
+  kStep,      // the sender has ended one more step
 };
 
 class SocketTransport final : public Transport {
@@ -83,11 +85,11 @@ class SocketTransport final : public Transport {
   const std::chrono::nanoseconds timeout_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  mutable std::optional<Abort> abort_;  // once it was noticed
+  mutable std::optional<Abort> abort_;  // set when the abort was noticed
   Ledger ledger_;
   std::map<std::string, std::unique_ptr<RemoteMeeting>> places_;  // by meeting_key
   EndedSteps steps_;
-  SocketMesh mesh_;  // behind what its threads use
+  SocketMesh mesh_;  // after the members that its threads use
   std::unique_ptr<Rendezvous> questions_;
   StandingAnswer answer_;  // likewise
 };
@@ -145,7 +147,7 @@ void SocketTransport::run(const CommCall& call) {
   Lock lock(mutex_);
   RemoteMeeting& place = place_of(call, member);
   Meeting& meeting = place.meeting();
-  if (meeting.ranks.size() == 1) {  // nobody minds the order of such calls
+  if (meeting.ranks.size() == 1) {  // such calls may run in any order
     ledger_.begin(rank_, meeting, call);
     ++meeting.num_met;
     ledger_.end(rank_, meeting);
@@ -174,14 +176,14 @@ void SocketTransport::run(const CommCall& call) {
   share(lock, place, party, member, call);
 }
 
-/// To each other party, those behind this one first, so that not all begin with the same.
+/// Sends to each other party, starting after this one, so that not all start with the same.
 void SocketTransport::send_parts(const Meeting& meeting, size_t member, const CommCall& call,
                                  int64_t number) {
   const std::vector<int>& members = call.group->ranks;
   for (size_t i = 1; i < members.size(); ++i) {
     const size_t to = (member + i) % members.size();
     if (std::ranges::find(meeting.ranks, members[to]) == meeting.ranks.end()) {
-      continue;  // of the group, but not of this message
+      continue;  // in the group, but not part of this message
     }
     const SentPart part = sent_part(call, member, to);
     const size_t elem_bytes = dtype_bytes(call.dtype);
@@ -192,7 +194,7 @@ void SocketTransport::send_parts(const Meeting& meeting, size_t member, const Co
   }
 }
 
-/// Returns when the calls of all parties are here, and belong together.
+/// Returns when the calls of all parties have arrived and fit together.
 void SocketTransport::arrive(Lock& lock, RemoteMeeting& place, size_t party) {
   const Clock::time_point deadline = Clock::now() + timeout_;
   while (!place.all_here()) {
@@ -226,7 +228,7 @@ void SocketTransport::share(Lock& lock, RemoteMeeting& place, size_t party, size
   throw_if_aborted();
 }
 
-/// The first error of all ranks stays, and only its own rank throws it as a cause.
+/// The first error of all ranks stays; only the rank where it occurred throws it as a cause.
 void SocketTransport::fail(Lock& lock, const std::string& message) {
   lock.unlock();
   processes_.abort(message);
@@ -237,7 +239,7 @@ void SocketTransport::fail(Lock& lock, const std::string& message) {
   throw DeviceError(message);
 }
 
-/// Asks the other ranks what they do, and does not wait long for those that do not answer.
+/// Asks the other ranks what they do, with a short timeout for those that do not answer.
 std::string SocketTransport::missing_message(Lock& lock, const Meeting& meeting, size_t party) {
   lock.unlock();
   const std::map<int, std::string> answers = questions_->ask_others(kQuestion, kAskPatience);
@@ -324,7 +326,7 @@ std::unique_ptr<Transport> make_socket_transport(const SocketTransportOptions& o
         "socket transport without processes or with a timeout of {} ns", options.timeout_ns);
   try {
     return std::make_unique<SocketTransport>(options);
-  } catch (const DeviceError& error) {  // the others wait for this one
+  } catch (const DeviceError& error) {  // the others wait for this rank
     options.processes->abort(error.what());
     throw;
   }

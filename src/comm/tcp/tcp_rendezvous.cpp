@@ -26,7 +26,7 @@ using Clock = std::chrono::steady_clock;
 using Message = RendezvousMessage;
 
 constexpr int kBeatsPerSilence = 10;
-constexpr std::chrono::seconds kAbortPatience{1};  // for the server to take a reason
+constexpr std::chrono::seconds kAbortPatience{1};  // for the server to accept a reason
 
 double seconds(std::chrono::nanoseconds time) {
   return std::chrono::duration<double>(time).count();
@@ -60,7 +60,7 @@ class TcpRendezvous final : public ProcessGroup {
                                         std::chrono::nanoseconds patience) override;
 
  private:
-  /// What the others have answered so far.
+  /// The answers of the others so far.
   struct Question {
     int num_heard = 0;
     std::map<int, std::string> answers;
@@ -88,20 +88,20 @@ class TcpRendezvous final : public ProcessGroup {
   const int process_;
   const std::chrono::nanoseconds timeout_;
   const std::chrono::nanoseconds silence_;
-  const std::string leader_host_;             // of process 0, as this one was told
-  std::unique_ptr<RendezvousServer> server_;  // of process 0
+  const std::string leader_host_;             // address of process 0 as given to this process
+  std::unique_ptr<RendezvousServer> server_;  // only in process 0
   Socket socket_;
   std::string host_;         // see ProcessGroup::host
   FrameBuffer in_;           // of the thread below
   std::string leader_name_;  // "host:pid" of process 0
-  Clock::time_point heard_;  // of that thread
+  Clock::time_point heard_;  // used by that thread only
   Answers own_answers_;
-  std::mutex send_mutex_;     // one frame after the other
+  std::mutex send_mutex_;     // held while sending one frame
   mutable std::mutex mutex_;  // guards the rest
   std::condition_variable changed_;
   uint32_t num_requests_ = 0;
-  std::map<uint32_t, std::optional<std::string>> answers_;  // of requests that wait
-  std::map<uint32_t, Question> questions_;                  // that wait
+  std::map<uint32_t, std::optional<std::string>> answers_;  // of pending requests
+  std::map<uint32_t, Question> questions_;                  // pending questions
   std::optional<std::string> reason_;                       // of the abort
   std::atomic<bool> finished_{false};
   std::atomic<bool> leader_is_lost_{false};
@@ -172,25 +172,25 @@ void TcpRendezvous::connect(TcpRendezvousOptions& options) {
                        options.address.port, process_, frame->body);
   }
   leader_name_ = frame->body;
-  // Who reaches process 0 without a network is on its host, and is reached as that is.
+  // A process that reaches process 0 over loopback is on its host, so it has the same host name.
   const std::string own = own_address(socket_);
   const bool is_local = own.starts_with("127.") || own == "::1" || own.starts_with("::ffff:127.");
   host_ = is_local ? leader_host_ : own;
 }
 
-/// Before the end of a run that has not ended well, all processes are told.
+/// If the run has not ended successfully, tells all processes before this one ends.
 TcpRendezvous::~TcpRendezvous() {
   if (!finished_ && !aborted()) {
     abort(fmt::format("rank {} ({}) has given up", process_, process_name()));
   }
   ends_ = true;
-  socket_.shutdown();  // wakes the listener; what was sent arrives
+  socket_.shutdown();  // wakes the listener thread; data already sent still arrives
   listener_.join();
   socket_ = Socket();
   server_.reset();
 }
 
-/// Reads what the server says, and lets it know that this process lives.
+/// Reads messages of the server, and sends heartbeats.
 void TcpRendezvous::listen() {
   const auto beat_ms =
       std::chrono::duration_cast<std::chrono::milliseconds>(silence_) / kBeatsPerSilence;
@@ -201,7 +201,7 @@ void TcpRendezvous::listen() {
     const ReadResult result = read_some(socket_, in_.bytes(), patience);
     const Clock::time_point now = Clock::now();
     if (result == ReadResult::kBytes || now - last_look > silence_ / 2) {
-      heard_ = now;  // in the latter case this process was stopped itself
+      heard_ = now;  // in the latter case this process itself was stopped
     }
     last_look = now;
     try {
@@ -224,7 +224,7 @@ void TcpRendezvous::listen() {
   }
 }
 
-/// Not while this process sends something else, which says as much.
+/// Skipped while this process sends something else, which has the same effect.
 void TcpRendezvous::beat() {
   const std::unique_lock lock(send_mutex_, std::try_to_lock);
   if (lock.owns_lock()) {
@@ -234,7 +234,7 @@ void TcpRendezvous::beat() {
 
 void TcpRendezvous::take(const Frame& frame) {
   const auto type = static_cast<Message>(frame.type);
-  if (type == Message::kAborted) {  // all is said: process 0 need not wait for this one
+  if (type == Message::kAborted) {  // nothing is left to say: process 0 need not wait for this one
     set_reason(frame.body);
     ends_ = true;
     return socket_.shutdown();
@@ -282,7 +282,7 @@ void TcpRendezvous::take_answer(std::string_view bytes) {
   const std::scoped_lock lock(mutex_);
   const auto question = questions_.find(request);
   if (question == questions_.end()) {
-    return;  // its patience is over
+    return;  // the timeout of the request has passed
   }
   ++question->second.num_heard;
   if (is_there) {
@@ -303,7 +303,7 @@ void TcpRendezvous::lose_leader(const std::string& what) {
   }
   leader_is_lost_ = true;
   set_reason(fmt::format("rank 0 ({}) {}", leader_name_, what));
-  socket_.shutdown();  // a thread that sends returns
+  socket_.shutdown();  // makes a sending thread return
 }
 
 /// False if the connection has ended.
@@ -320,7 +320,7 @@ uint32_t TcpRendezvous::next_request() {
   return number;
 }
 
-/// Sends request and waits for its answer. `name` is what for, for messages.
+/// Sends a request and waits for its reply. `name` describes it in messages.
 std::string TcpRendezvous::ask(Message type, ByteWriter body, std::string_view name,
                                std::optional<std::chrono::nanoseconds> limit) {
   const uint32_t number = next_request();
@@ -390,7 +390,8 @@ std::map<int, std::string> TcpRendezvous::ask_others(std::string_view question,
   return answers;
 }
 
-/// The first reason of all processes stays, so this one asks the server and takes what it says.
+/// The first reason of all processes stays, so this process sends its reason to the server and
+/// takes the server's answer.
 void TcpRendezvous::abort(const std::string& reason) {
   if (aborted()) {
     return;

@@ -1,6 +1,6 @@
-// Columns of integers as packed_column.h writes them: a list, {delta} or {runs}.
+// Columns of integers in the format of packed_column.h: a list, {delta} or {runs}.
 
-// {length} numbers, number(i) at i. Float64Array.from is many times slower.
+// {length} numbers, with number(i) at index i. Float64Array.from is many times slower.
 function numbers(length, number, type = Float64Array) {
   const values = new type(length);
   for (let i = 0; i < length; ++i) values[i] = number(i);
@@ -21,14 +21,14 @@ function unpack(column) {
   return values;
 }
 
-const kNewTaskColumns = ['wait_ns'];  // which older reports lack
+const kNewTaskColumns = ['wait_ns'];  // older reports lack these
 const kTaskColumns = ['stream', 'name', 'start_ns', 'duration_ns', 'phase', 'microbatch', 'virtual_stage', 'layer', 'bytes', 'group'];
 
 function unpack_columns(packed, names) {
   return Object.fromEntries(names.map((name) => [name, unpack(packed[name])]));
 }
 
-// By rank: "rank 8, stage 2" where the table of stages has it and there are several, else "rank 8".
+// By rank: "rank 8, stage 2" if the table of stages contains it and there are several stages, otherwise "rank 8".
 function rank_names({columns, rows}) {
   const [rank, stage] = ['rank', 'stage'].map((name) => columns.indexOf(name));
   const stages = new Map(rows.length > 1 && stage >= 0 ? rows.map((row) => [Number(row[rank]), row[stage]]) : []);

@@ -2,13 +2,13 @@
 
 const kRunColors = ['run-a', 'run-b'];
 
-// Names that tell the runs apart.
+// Names that distinguish the runs.
 function run_names(runs) {
   const titles = runs.map(({data}, i) => data.title || `run ${i + 1}`);
   return titles[0] === titles[1] ? titles.map((title, i) => `${title} (${i + 1})`) : titles;
 }
 
-// From a to b: "+1.25 ms, +3.1%"; green where it is better. better: -1 if less is better, 1 if more is, 0 if neither.
+// From a to b: "+1.25 ms, +3.1%"; green if it is better. better: -1 if less is better, 1 if more is, 0 if neither.
 function difference(a, b, format, better) {
   if (!Number.isFinite(a) || !Number.isFinite(b)) return [kMissing, 'number'];
   const change = b - a;
@@ -30,14 +30,14 @@ const scrolling = (node) => element('div', {class: 'scroll'}, node);
 const mean_per_rank = (ranks, value) => ranks.length > 0 ? sum_of(ranks, value) / ranks.length : NaN;
 const optional_ns = (ns) => Number.isFinite(ns) ? format_ns(Math.round(ns), 4) : kMissing;
 
-// The time of a step: simulated, or the median of those measured.
+// The time of a step: simulated, or the median of the measured ones.
 const step_ns_of = ({simulation, steps}) => simulation ? simulation.step_ns : quantile(steps.step_ms, 0.5) * 1e6;
 const tokens_per_s_of = ({simulation, steps}) => simulation ? simulation.tokens_per_s : quantile(steps.tokens_per_s, 0.5);
 const tflops_of = ({simulation, steps}) => simulation ? simulation.flops_per_s_per_rank * 1e-12 : quantile(steps.tflops_per_s_per_rank, 0.5);
-// That all ranks that run together need, as far as it is known.
+// Peak memory of a rank: the largest stage of a simulated run, otherwise the plan of the recorded rank.
 const peak_of = ({simulation, memory}) => simulation ? Math.max(...simulation.stages.map(({peak_bytes}) => peak_bytes)) : memory.persistent_bytes + memory.step_bytes;
 
-// The two runs say the same of nothing that neither knows.
+// Rows with a value in at least one run, and rows with values in both.
 const known = (rows) => rows.filter(({cells}) => cells[1][0] !== kMissing || cells[2][0] !== kMissing);
 const known_of_both = (rows) => rows.filter(({cells}) => cells[1][0] !== kMissing && cells[2][0] !== kMissing);
 
@@ -82,7 +82,7 @@ function compare_parts(runs, names) {
   return [card('Where the step goes', [], element('div', {class: 'stack'}, ...rows))];
 }
 
-// What the losses of the steps that both runs took say about each other.
+// Compares the losses of the steps that both runs have.
 function describe_losses(runs) {
   const [a, b] = runs.map(({data}) => new Map(data.steps.step.map((step, i) => [step, data.steps.loss[i]])));
   const common = [...a.keys()].filter((step) => b.has(step));
@@ -100,7 +100,7 @@ function compare_series(runs, names, column) {
 
 const compared_legend = (names) => legend(names.map((name, i) => [name, `var(--${kRunColors[i]})`, 'line']));
 
-// A run beside what a profile predicts of its step: of the latter there is a timeline, and no steps.
+// A run and the prediction of its step from a profile: the prediction has a timeline, but no steps.
 const is_predicted = ({data, timeline}) => !data.simulation && data.steps.step.length === 0 && has_tasks(timeline) && is_simulated(timeline);
 
 // Losses and speeds over the steps: a simulated run has none to compare.
@@ -123,11 +123,11 @@ function compare_speed(runs, names) {
   return card('Step time', [compared_legend(names)], chart.canvas);
 }
 
-// Both on one scale of time; whichever is moved, the other follows.
+// Both on one time scale; when one is moved, the other follows.
 function compare_timelines(runs, names) {
   const traced = runs.map((run, i) => ({...run, name: names[i], color: kRunColors[i]})).filter(({timeline}) => has_tasks(timeline));
   if (traced.length === 0) return [[card('Timelines', [], note('No step was traced.'))], [], []];
-  const kLanesOfEach = 8;  // so that both are on the screen
+  const kLanesOfEach = 8;  // so that both fit on the screen
   const span_ns = Math.max(...traced.map(({timeline}) => timeline.step_ns));
   const views = traced.map(({timeline}) => new TimelineView(timeline, span_ns, kLanesOfEach));
   for (const view of views) {
@@ -144,7 +144,7 @@ function compare_timelines(runs, names) {
   return [[section, ...compare_memory_over_time(traced, charts)], views, drawn];
 }
 
-// null: nothing is known.
+// null: unknown.
 function make_compared_memory({data: {memory_over_time}, timeline}, view, span_ns) {
   if (memory_over_time.length === 0) return null;
   const chart = new MemoryChart(memory_over_time, timeline.step_ns, view.box.left, span_ns);
@@ -153,7 +153,7 @@ function make_compared_memory({data: {memory_over_time}, timeline}, view, span_n
   return chart;
 }
 
-// Below each other, on one scale of bytes and on the timelines' scale of time.
+// One below the other, on one scale of bytes and on the time scale of the timelines.
 function compare_memory_over_time(traced, charts) {
   const drawn = charts.filter((chart) => chart !== null);
   if (drawn.length === 0) return [];
@@ -207,7 +207,7 @@ function compare_memory(runs, names) {
   return card(`Memory by class, ${whose}`, [], scrolling(table(compared_head('class', names), rows)));
 }
 
-// What is in force, also where a mode decides: 'true' of 'false  # in force: true, by mode = "auto"'.
+// The effective value, also if a mode determines it: 'true' of 'false  # in force: true, by mode = "auto"'.
 const in_force = (value) => /\s# in force: (.*), by .*$/.exec(value)?.[1] ?? value;
 
 // {"section.key": "value"} of a resolved configuration, which has one setting a line.
@@ -236,7 +236,7 @@ function compare_settings(runs, names) {
   return card('Settings that differ', [], rows.length > 0 ? scrolling(table(head, rows)) : note('The resolved configurations are equal.'));
 }
 
-// Whether a run was simulated, and on what, or measured; a hint of a reader's first question.
+// Whether a run was simulated, and on which cluster, or measured: the first question of a reader.
 function run_kind({data, timeline}) {
   if (data.simulation) return simulated_badge(data.simulation);
   if (!has_tasks(timeline)) return null;

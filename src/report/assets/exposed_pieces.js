@@ -1,6 +1,6 @@
-// Which parts of communication no compute of the same rank runs beside: those are what overlap could still hide.
+// The parts of communication during which the same rank runs no compute: overlap could still hide these.
 
-// Those of a rank that compute, as src/trace/exposed.h says: neither communication nor a copy, and a task at all.
+// The compute tasks of a rank, as in src/trace/exposed.h: tasks that neither communicate nor copy.
 function compute_tasks(rank) {
   const computes = rank.streams.map(({kind}) => kind !== 'copy' && kind !== 'no-task');
   const tasks = [];
@@ -10,7 +10,7 @@ function compute_tasks(rank) {
   return tasks;
 }
 
-// The times in which compute of a rank runs, merged, with how much of it lies before any moment.
+// The times in which a rank runs compute, merged, with the compute time before each of them.
 class BusyTime {
   constructor(rank) {
     const tasks = compute_tasks(rank);
@@ -28,11 +28,11 @@ class BusyTime {
     const next = lower_bound(this.end, time);
     return this.before[next] + (next < this.begin.length ? Math.max(time - this.begin[next], 0) : 0);
   }
-  // Of [begin, end), the time in which no compute runs.
+  // The time in [begin, end) without compute.
   idle(begin, end) {
     return end - begin - (this.until(end) - this.until(begin));
   }
-  // The parts of [begin, end) in which no compute runs.
+  // The parts of [begin, end) without compute.
   gaps(begin, end) {
     const found = [];
     let from = begin;
@@ -45,7 +45,7 @@ class BusyTime {
   }
 }
 
-// The exposed pieces of the tasks of a lane, in the order of time.
+// The exposed pieces of the tasks of a lane, in order of time.
 class ExposedPieces {
   constructor(lane, busy) {
     const pieces = [];
@@ -55,7 +55,7 @@ class ExposedPieces {
     this.begin = numbers(pieces.length, (i) => pieces[i][0]);
     this.end = numbers(pieces.length, (i) => pieces[i][1]);
   }
-  // Calls mark(x0, x1) in pixels for what is visible of [from, to]: at most once per pixel for pieces narrower than one.
+  // Calls mark(x0, x1) in pixels for the visible pieces in [from, to]: at most once per pixel for narrower pieces.
   visit(from, to, scale, mark) {
     const is_wide = (i) => (this.end[i] - this.begin[i]) * scale >= 1;
     let i = lower_bound(this.end, from);

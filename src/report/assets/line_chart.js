@@ -161,7 +161,7 @@ class LineChart {
     return value !== null && Number.isFinite(value) && !(this.logarithmic && value <= 0);
   }
 
-  // Where many steps share a pixel column, their lowest and highest value stand for them.
+  // If many steps share a pixel column, draws their lowest and highest value.
   trace(context, x, y) {
     let i = 0;
     let pen_down = false;

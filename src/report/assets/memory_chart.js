@@ -1,18 +1,18 @@
-// Memory in use over a step, by class, below what the plan allocates. Shows the time that its timeline shows.
+// Memory in use over a step, by class, with the planned limit. Shows the same time range as its timeline.
 
 const kPersistentColor = 'color-mix(in srgb, var(--memory-param) 35%, transparent)';
 
 class MemoryChart {
-  // span_ns: how much time the whole chart shows; step_ns: when the step ends, which may be earlier.
+  // span_ns: time range of the whole chart; step_ns: end of the step, which may be earlier.
   constructor(curves, step_ns, left, span_ns = step_ns) {
     this.curves = curves;
     this.curve = curves[0];
-    this.scale_bytes = 0;  // at least so much fits on the axis
+    this.scale_bytes = 0;  // minimum range of the axis
     this.step_ns = Math.max(step_ns, 1);
     this.range = {from: 0, to: Math.max(span_ns, 1)};
     this.left = left;
     this.height = 200;
-    this.hovered = null;  // a moment
+    this.hovered = null;  // a time
     this.canvas = element('canvas', {role: 'img', 'aria-label': 'Memory in use over the step', style: `height:${this.height}px`});
     this.redraw = once_a_frame(() => this.draw());
     this.canvas.addEventListener('pointermove', (event) => this.hover(event));
@@ -36,11 +36,11 @@ class MemoryChart {
   planned() {
     return this.curve.persistent_bytes + this.curve.step_bytes;
   }
-  // What the axis is made for.
+  // The properties for which the axis was made.
   top_bytes() {
     return Math.max(this.planned(), this.scale_bytes, 1);
   }
-  // Index of the point that holds at a moment; -1 before the first.
+  // Index of the point that applies at a time; -1 before the first.
   point_at(time) {
     return lower_bound(this.curve.time_ns, time + 1) - 1;
   }
@@ -89,7 +89,7 @@ class MemoryChart {
     }
   }
 
-  // From below: what persists, then each class of the step.
+  // From the bottom: persistent memory, then each class of the step.
   draw_areas(context, width) {
     const {time_ns, classes, persistent_bytes} = this.curve;
     context.fillStyle = color_of('memory-param');
@@ -152,7 +152,7 @@ class MemoryChart {
   }
 }
 
-// The rank of a chart, chosen from a list if there are several, and what to say about it.
+// The rank of a chart, chosen from a list if there are several, and the text about it.
 function memory_choice(chart, timeline) {
   const about = note('');
   const describe = () => {
@@ -177,12 +177,12 @@ const kLevels = [['persistent', kPersistentColor, (curve) => curve.persistent_by
   ['in use in the step, at most', 'var(--memory-scratch)', (curve) => curve.high_bytes],
   ['planned beyond that', 'var(--memory-between)', (curve) => curve.step_bytes - curve.high_bytes]];
 
-// A bar per rank: what is in use at most, out of what is planned, out of what a device has (0: not known).
+// A bar per rank: peak use, planned memory, and memory of the device (0: unknown).
 function memory_levels(curves, device_bytes) {
   if (curves.length < 2) return [];
   const planned = ({persistent_bytes, step_bytes}) => persistent_bytes + step_bytes;
   const planned_most = Math.max(...curves.map(planned), 1);
-  const of_device = planned_most > 0.1 * device_bytes;  // else its bars could not be seen
+  const of_device = planned_most > 0.1 * device_bytes;  // otherwise the bars would be too small to see
   const most = of_device ? Math.max(device_bytes, planned_most) : planned_most;
   const rows = element('div', {class: 'rank-bars'});
   for (const curve of curves) {
@@ -197,7 +197,7 @@ function memory_levels(curves, device_bytes) {
     element('div', {class: 'scroll', style: 'max-height:220px;margin-top:6px'}, rows)];
 }
 
-// The chart below its timeline, with which it shares the scale of time.
+// The chart below its timeline, on the same time scale.
 function make_memory_over_time(data, timeline, view) {
   const curves = data.memory_over_time;
   if (view === null || curves.length === 0) return [[], null];

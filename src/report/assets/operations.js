@@ -1,4 +1,4 @@
-// Which operations took the time of the step, and when the device had nothing to do.
+// The operations that took the time of the step, and the gaps in which the device was idle.
 
 const kKinds = ['matrix products', 'attention', 'norms', 'elementwise', 'embedding and loss', 'optimizer', 'copies', 'communication'];
 const kind_color = (kind) => `var(--kind-${kind.replaceAll(' ', '-')})`;
@@ -14,7 +14,7 @@ function merged_ops(ranks) {
   return [...sums.values()].sort((a, b) => b.busy_ns - a.busy_ns);
 }
 
-// {name, ns} of each kind that took time, in the order of kKinds, then what belongs to none.
+// {name, ns} of each kind that took time, in the order of kKinds, then the time that belongs to none.
 function kind_times(ops, ranks) {
   const times = new Map(kKinds.map((kind) => [kind, 0]));
   for (const {kind, busy_ns} of ops) times.set(kind, (times.get(kind) ?? 0) + busy_ns);
@@ -41,7 +41,7 @@ function op_rows(ops, rank_time, has_roof) {
   ]}));
 }
 
-// What the rates are measured against.
+// The peaks to which rates are compared.
 function roof_note(ranks) {
   const {name, flops_per_s, bytes_per_s} = ranks[0].device;
   if (!(flops_per_s > 0)) return name === '' ? 'Rates count the least arithmetic and memory traffic that an operation needs' : `${name}, whose peaks are not known`;
@@ -76,7 +76,7 @@ function make_operations(ranks) {
   if (ops.length === 0) return card('Operations', [], note('No step was traced.'));
   const rank_time = sum_of(ranks, (rank) => rank.step_ns);
   const kinds = kind_times(ops, ranks);
-  const has_roof = ops.some((one) => one.least_ns > 0);  // else the device's peaks are not known
+  const has_roof = ops.some((one) => one.least_ns > 0);  // otherwise the device's peaks are unknown
   const head = [['op'], ['kind'], ...['tasks', 'time', 'of the step', 'mean', 'arithmetic', 'memory', ...(has_roof ? ['of the roof'] : [])].map((name) => [name, 'number'])];
   const section = card('Operations', [note(roof_note(ranks)), spacer(), legend(kinds.map(({name}) => [name, kind_color(name)]))],
     kind_bar(kinds, rank_time),

@@ -3,7 +3,7 @@
 const kJobNames = {F: 'forward', B: 'dgrad', W: 'wgrad'};
 const kJobOfPhase = {forward: 'F', dgrad: 'B', wgrad: 'W'};
 
-// Jobs of a rank: tasks of compute that follow each other with one phase, microbatch and virtual stage.
+// Jobs of a rank: consecutive compute tasks of one phase, microbatch and virtual stage.
 function jobs_of(rank, phases) {
   const tasks = compute_tasks(rank).filter((task) => rank.microbatch[task] >= 0 && kJobOfPhase[phases[rank.phase[task]]]);
   tasks.sort((a, b) => rank.start_ns[a] - rank.start_ns[b]);
@@ -44,7 +44,7 @@ class PipelineGrid {
     return Math.max(this.canvas.clientWidth - this.left - 2, 10) / this.step_ns;
   }
 
-  // Neighbouring microbatches get hues far apart; backward is darker, later virtual stages are paler.
+  // Neighbouring microbatches get very different hues; backward is darker, later virtual stages are paler.
   color(job) {
     const hue = (job.microbatch * 137.5 + 215) % 360;
     const light = (job.kind === 'F' ? 64 : job.kind === 'W' ? 36 : 48) - (kDarkScheme.matches ? 8 : 0);
@@ -96,7 +96,7 @@ class PipelineGrid {
   }
 }
 
-// The ranks of the timeline that the table of stages names; all where it names none of them.
+// The ranks of the timeline that are in the table of stages; all ranks if none is.
 function ranks_of_stages(layout, timeline) {
   const at = layout.columns.indexOf('rank');
   const named = new Set(layout.rows.map((row) => Number(row[at])));

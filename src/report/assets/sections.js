@@ -74,14 +74,14 @@ function make_tiles(data) {
   return element('div', {class: 'tiles'}, ...tiles);
 }
 
-// What was learned over the steps: nothing where there is one simulated step.
+// Losses over the steps: empty for one simulated step.
 function make_progress(data) {
   if (data.simulation) return [[], null];
   const [loss, chart] = make_loss(data);
   return [[element('div', {class: 'two'}, loss, make_speed(data))], chart];
 }
 
-// Two buttons of which one is pressed.
+// Two buttons, one of them pressed.
 function scale_switch(chart) {
   const buttons = [['linear', false], ['log', true]].map(([name, logarithmic]) => element('button', {
     'aria-pressed': String(chart.logarithmic === logarithmic),
@@ -93,7 +93,7 @@ function scale_switch(chart) {
   return element('div', {class: 'buttons', role: 'group', 'aria-label': 'scale'}, ...buttons);
 }
 
-// A line that jumps is shown pale, with its running mean on top.
+// A noisy line is pale, with its running mean on top.
 function with_mean(name, color, x, y) {
   const radius = Math.floor(x.length / 100);
   if (radius < 1) return [{name, color, x, y}];
@@ -119,7 +119,7 @@ function make_speed(data) {
   return card('Throughput (tokens/s)', [], chart.canvas);
 }
 
-// Simulated and measured timelines have one form; a reader must know which it is.
+// Simulated and measured timelines have one format, so the page must say which it is.
 const is_simulated = (timeline) => timeline.source.startsWith('sim');
 
 function describe_source(timeline) {
@@ -199,7 +199,7 @@ function picture_of(schedule) {
   return element('div', {class: 'scroll'}, document.importNode(template.content, true));
 }
 
-// As it ran above as it was planned.
+// The executed schedule above the planned one.
 function make_jobs({layout, schedule, timeline}) {
   if (schedule === '') return [[], null];
   const planned = [element('h3', {}, 'Jobs as planned, if forward, dgrad and wgrad took equally long'), picture_of(schedule)];
@@ -210,7 +210,7 @@ function make_jobs({layout, schedule, timeline}) {
   return [[element('h3', {}, title), element('div', {class: 'scroll'}, grid.canvas), ...planned], grid];
 }
 
-// [nodes, grid]; nothing for a run of one rank.
+// [nodes, grid]; empty for a run of one rank.
 function make_layout({data, schedule, timeline}) {
   const {layout} = data;
   if (layout.text === '') return [[], null];
@@ -238,7 +238,7 @@ function make_config(text) {
       await navigator.clipboard.writeText(text);
       copy.textContent = 'copied';
     } catch {
-      getSelection().selectAllChildren(block);  // without permission: the user copies
+      getSelection().selectAllChildren(block);  // without clipboard permission the user copies
     }
   }}, 'copy');
   const block = element('pre', {tabindex: '0'}, element('code', {}, text));

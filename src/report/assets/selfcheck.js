@@ -1,5 +1,5 @@
-// report.html#selfcheck: the page is operated as a user would, and what does not work is written into the element
-// "selfcheck", for a test that can only load pages.
+// report.html#selfcheck: operates the page like a user, and writes failures into the element "selfcheck", for a test
+// that can only load pages.
 
 const page_errors = [];
 addEventListener('error', (event) => page_errors.push(event.message));
@@ -37,7 +37,7 @@ function check_timeline(view, expect) {
   expect('the wheel zooms in and keeps the time at the pointer', () => {
     const [before, span, pixel] = [view.time_at(task_x), view.range.to - view.range.from, 1 / view.scale()];
     send(view.canvas, WheelEvent, 'wheel', task_x, lane_y, {deltaY: -400});
-    // The browser rounds the pointer's place to whole pixels.
+    // The browser rounds the pointer's position to whole pixels.
     return view.range.to - view.range.from < span / 1.5 && Math.abs(view.time_at(task_x) - before) < pixel;
   });
   expect('dragging pans', () => {
@@ -57,7 +57,7 @@ function check_timeline(view, expect) {
     const hit = view.hit({x: x_of((lane.begin[middle] + lane.end[middle]) / 2), y: lane_y});
     return hit?.at === middle;
   });
-  // Per lane at most a rectangle or a column for each pixel and edge, and a mark of what is exposed; the overview once more.
+  // Per lane at most a rectangle or a column for each pixel and edge, and a mark for exposed time; plus the overview.
   expect('what is drawn depends on pixels, not on tasks, at any zoom', () => [1, 0.3, 0.01, 1e-4].every((part) => {
     view.show(view.full.to * (0.5 - part / 2), view.full.to * (0.5 + part / 2));
     view.draw();
@@ -87,7 +87,7 @@ function check_chart(chart, expect) {
   send(chart.canvas, PointerEvent, 'pointerleave', 0, 0);
 }
 
-// What a strip marks and what the tooltip says is what the analysis of the run found.
+// The marks of a strip and the tooltip agree with the analysis of the run.
 function check_exposed(view, ranks, expect) {
   const shown = ranks.filter(({rank}) => view.timeline.ranks.some((one) => one.rank === rank));
   expect('the marks of each rank cover its exposed communication', () => shown.every(({rank, communication}) => {
@@ -188,7 +188,7 @@ function check_grid(grid, expect) {
   send(grid.canvas, PointerEvent, 'pointerleave', 0, 0);
 }
 
-// The parts of a step are all of it, and each has a piece of the bar.
+// The parts of a step add up to all of it, and each has a piece of the bar.
 function check_parts(runs, expect) {
   const wholes = runs.map(({data}) => step_parts_of(data)).filter((whole) => whole !== null);
   expect('the parts of the step add up to it', () => wholes.every(({step_ns, parts}) => Math.abs(sum_of(parts, ({ns}) => ns) - step_ns) <= 1e-6 * step_ns + 1));
@@ -202,7 +202,7 @@ function check_parts(runs, expect) {
   });
 }
 
-// Nobody takes a simulated run for a measured one, and it has no charts of steps that were never taken.
+// A simulated run is marked as simulated, and has no charts of steps that were never run.
 function check_simulated(runs, expect) {
   const simulated = runs.filter(({data}) => data.simulation);
   if (simulated.length === 0) return;
@@ -239,7 +239,7 @@ function check_comparison({runs, views, memory_charts}, expect) {
   }));
 }
 
-// The table of operations says where all the time went that anything ran.
+// The table of operations accounts for all the time in which anything ran.
 function check_operations({ranks}, expect) {
   const ops = merged_ops(ranks);
   expect('the operations are listed, longest first', () => ops.length > 0

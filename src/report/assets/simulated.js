@@ -1,6 +1,6 @@
-// What is particular to a simulated run: data.simulation, the object that `braid simulate --json` prints.
+// Parts for a simulated run: data.simulation, the object that `braid simulate --json` prints.
 
-// "h200x8, analytic: H200 SXM ..." is "on h200x8, analytic costs".
+// "h200x8, analytic: H200 SXM ..." becomes "on h200x8, analytic costs".
 const simulated_on = ({cost}) => `on ${cost.split(':')[0]} costs`;
 
 const simulated_badge = (simulation) => element('span', {class: 'badge', title: simulation.cost}, `simulated ${simulated_on(simulation)}`);

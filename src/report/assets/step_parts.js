@@ -1,4 +1,4 @@
-// Where the time of a step goes: parts that add up to it, as bars, and why communication is not hidden.
+// The time of a step: parts that add up to it, as bars, and the reasons for exposed communication.
 
 const has_pipeline = ({simulation, layout}) => (simulation ? simulation.stages.length : layout.rows.length) > 1;
 
@@ -13,21 +13,21 @@ function list_parts({compute_ns, exposed_ns, kinds, copy_ns, host_ns, idle, pipe
     {name: 'copies', color: 'phase-copy', ns: copy_ns}, ...idle_parts, {name: 'host', color: 'part-host', ns: host_ns}].filter(({ns}) => ns > 0);
 }
 
-// Of what a rank of the timeline did.
+// For a rank of the timeline.
 function rank_parts(rank, pipeline) {
-  const {warmup_ns, steady_ns, cooldown_ns} = rank.bubble ?? {};  // older reports do not have it
+  const {warmup_ns, steady_ns, cooldown_ns} = rank.bubble ?? {};  // older reports lack it
   return list_parts({compute_ns: rank.compute_ns, exposed_ns: rank.communication.exposed_ns,
     kinds: rank.by_group.map(({name, exposed_ns}) => ({kind: name, ns: exposed_ns})), copy_ns: rank.copy_ns, host_ns: 0,
     idle: {total_ns: rank.bubble_ns, warmup_ns, steady_ns, cooldown_ns}, pipeline: pipeline && warmup_ns !== undefined});
 }
 
-// Of a stage or the mean of all ranks, as simulation_json writes them.
+// For a stage or the mean of all ranks, as written by simulation_json.
 function simulated_parts(times, pipeline, host_ns = 0) {
   return list_parts({...times, host_ns, pipeline, idle: {...times, total_ns: times.idle_ns},
     kinds: Object.entries(times.communication).map(([kind, {exposed_ns}]) => ({kind, ns: exposed_ns}))});
 }
 
-// {step_ns, parts, of}: means over all ranks where they are known, else over those of the timeline; null where there are none.
+// {step_ns, parts, of}: means over all ranks if known, otherwise over those of the timeline; null if there are none.
 function step_parts_of(data) {
   const {simulation, ranks} = data;
   const pipeline = has_pipeline(data);
@@ -46,16 +46,16 @@ function step_parts_of(data) {
 }
 const kPartOrder = ['compute', 'exposed', 'copies', 'idle', 'host'];
 
-const kPaleParts = ['phase-comm-tensor', 'phase-comm-expert'];  // white could not be read on them
+const kPaleParts = ['phase-comm-tensor', 'phase-comm-expert'];  // white text would not be readable on them
 
-// The first of these texts for which there is room.
+// The first of these texts that fits.
 function label_of(part, texts) {
   const context = label_of.context ??= document.createElement('canvas').getContext('2d');
   context.font = '550 12px system-ui, -apple-system, "Segoe UI", Roboto, Arial, sans-serif';
   return texts.find((text) => context.measureText(text).width + 16 <= part.clientWidth) ?? '';
 }
 
-// One bar; span_ns: what its whole width would be. Where there is room a part says its share of the step.
+// One bar; span_ns: the time of its full width. A part shows its share of the step if there is room.
 function parts_bar({parts, step_ns}, span_ns = step_ns, kind = '') {
   const bar = element('div', {class: `bar parts ${kind}`, style: `width:${(100 * step_ns / Math.max(span_ns, 1)).toFixed(3)}%`});
   for (const {name, color, ns} of parts) {
@@ -72,13 +72,13 @@ function parts_bar({parts, step_ns}, span_ns = step_ns, kind = '') {
   return bar;
 }
 
-// The same parts as text, for those that are too narrow to be labelled. What rounds to nothing is left to the bar.
+// The same parts as text, for those that are too narrow for a label. Parts that round to zero are only in the bar.
 function parts_legend({parts, step_ns}) {
   return element('div', {class: 'legend figures'}, ...parts.filter(({ns}) => ns >= 0.0005 * step_ns).map(({name, color, ns}) => element('span', {}, swatch(`var(--${color})`), name,
     element('b', {}, format_percent(ns / Math.max(step_ns, 1))), element('span', {}, format_ns(Math.round(ns))))));
 }
 
-// A bar per pipeline stage of a simulated run (its busiest rank), else per traced rank.
+// A bar per pipeline stage of a simulated run (its busiest rank), otherwise per traced rank.
 function rank_bars(data) {
   const {simulation, ranks} = data;
   const pipeline = has_pipeline(data);
@@ -95,14 +95,14 @@ function rank_bars(data) {
   return [element('h3', {}, title), element('div', {class: 'scroll', style: 'max-height:220px'}, bars)];
 }
 
-// Of runs in which a rank waited for another one, also how much of what is exposed that was.
+// For runs in which a rank waited for another one, also the part of exposed time spent waiting.
 function communication_rows(communication, with_waits) {
   return communication.map((one) => ({cells: [[element('span', {}, swatch(`var(--phase-comm-${one.name})`), one.name), 'name'],
     [one.num_tasks.toLocaleString('en-US'), 'number'], [format_bytes(one.bytes), 'number'], [format_ns(one.total_ns), 'number'],
     [format_ns(one.exposed_ns), 'number'], ...(with_waits ? [[format_ns(one.exposed_wait_ns ?? 0), 'number']] : []), [format_percent(1 - one.exposed_ns / one.total_ns), 'number']]}));
 }
 
-// One sentence per kind: how much is hidden, and why the rest is not.
+// One sentence per kind: the hidden part, and the reasons for the rest.
 function communication_sentences(communication) {
   return element('ul', {class: 'sentences'}, ...communication.map(({name, sentence}) => element('li', {},
     swatch(`var(--phase-comm-${name})`), element('span', {}, element('b', {}, name), sentence.startsWith(name) ? sentence.slice(name.length) : `: ${sentence}`))));
@@ -128,7 +128,7 @@ function make_step_parts(data) {
     bars.length > 0 ? element('div', {class: 'columns'}, explained, element('div', {}, ...bars)) : explained);
 }
 
-// The operations that took most time: tasks of one name and phase, over all ranks.
+// The operations that took the most time: tasks of one name and phase, over all ranks.
 function longest_operations(timeline, count) {
   const sums = new Map();
   for (const rank of timeline.ranks) {

@@ -1,5 +1,5 @@
-// The tasks of one stream as sorted arrays, and how they are drawn at any zoom in time that depends on the pixels, not on
-// the tasks.
+// The tasks of one stream as sorted arrays. The time to draw them depends at any zoom on the number of pixels, not of
+// tasks.
 
 class Lane {
   // `tasks`: indices into the columns of `rank` that run on this stream. `kinds`: names of the colours.
@@ -19,7 +19,7 @@ class Lane {
     });
   }
 
-  // Position in this lane of the task at a moment, or of one at most `slack` away; -1 if there is none.
+  // Index in this lane of the task at a time, or of one at most `slack` away; -1 if there is none.
   at(time, slack) {
     const next = lower_bound(this.end, time);
     if (next < this.end.length && this.begin[next] <= time) return next;
@@ -29,8 +29,8 @@ class Lane {
     return after < before ? next : next - 1;
   }
 
-  // Calls rectangle(i, x0, x1) for each task of [from, to] wide enough to be seen, and column(x, busy, kind) for each
-  // pixel column in which narrower ones start: the time that they take and the kind that takes most. `scale`: pixels per ns.
+  // Calls rectangle(i, x0, x1) for each task of [from, to] at least a pixel wide, and column(x, busy, kind) for each
+  // pixel column in which narrower ones start: their total time and the kind with most of it. `scale`: pixels per ns.
   visit(from, to, scale, rectangle, column) {
     const kMinWidth = 1.5;
     const x_of = (time) => (time - from) * scale;
@@ -44,7 +44,7 @@ class Lane {
         continue;
       }
       const x = Math.floor(x_of(this.begin[i]));
-      // The first one past this column; rounding must not stop the loop.
+      // The first task past this column; rounding must not stop the loop.
       let next = Math.max(lower_bound(this.begin, from + (x + 1) / scale, i, count), i + 1);
       if (next - 1 > i && is_wide(next - 1)) --next;  // it only starts here
       let [most, total, kind] = [-1, 0, 0];
@@ -59,7 +59,7 @@ class Lane {
   }
 }
 
-// A lane per stream that runs anything, rank by rank.
+// A lane per stream with tasks, rank by rank.
 function make_lanes(timeline, kind_of, num_kinds) {
   const lanes = [];
   for (const rank of timeline.ranks) {
@@ -72,7 +72,7 @@ function make_lanes(timeline, kind_of, num_kinds) {
   return lanes;
 }
 
-// Work of the device that belongs to no task, as tasks of a stream of its own per rank.
+// Device work that belongs to no task, as tasks of a separate stream per rank.
 function with_work_of_no_task(timeline) {
   const ranks = timeline.ranks.map((rank) => {
     const {task, name, start_ns, duration_ns} = rank.kernels;

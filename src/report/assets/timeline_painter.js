@@ -1,4 +1,4 @@
-// Draws a TimelineView. What it costs depends on the pixels: tasks narrower than one share a column.
+// Draws a TimelineView. The cost depends on the number of pixels: tasks narrower than a pixel share a column.
 
 class TimelinePainter {
   constructor(view) {
@@ -39,7 +39,7 @@ class TimelinePainter {
       context.moveTo(x, this.view.box.top - 6);
       context.lineTo(x, this.view.lanes_bottom);
       context.stroke();
-      // As many digits as tell neighbouring ticks apart.
+      // As many digits as needed to distinguish neighbouring ticks.
       const digits = clamp(Math.ceil(Math.log10(Math.max(tick, 1) / span)) + 3, 3, 12);
       if (x < width - 20) context.fillText(format_ns(tick, digits), x, 9);
     }
@@ -91,7 +91,7 @@ class TimelinePainter {
     context.restore();
   }
 
-  // A strip along the foot of what overlap has not hidden.
+  // A strip at the bottom of a lane for exposed time.
   draw_exposed(context, lane, y) {
     const strip = 4;
     context.fillStyle = this.ink.exposed;
@@ -121,7 +121,7 @@ class TimelinePainter {
     context.lineWidth = 1;
   }
 
-  // The whole step in small: the first lane of each rank, and what part of it is shown above.
+  // The whole step in small: the first lane of each rank, with the part that is shown above.
   draw_overview(context, width) {
     const [left, plot] = [this.view.box.left, this.view.plot_width()];
     const [top, height] = [this.view.height - this.view.box.overview + 2, this.view.box.overview - 4];
@@ -160,7 +160,7 @@ class TimelinePainter {
   }
 }
 
-// The text, shortened to a width by shortened(text, letters that are kept); '' if nothing sensible fits.
+// The text, shortened to a width by shortened(text, number of letters); '' if no useful text fits.
 function fitting(context, text, width, shortened) {
   if (width < 14) return '';
   if (context.measureText(text).width <= width) return text;

@@ -1,8 +1,8 @@
-// All ranks and streams of a step on one canvas: what is shown, and what the user does. Wheel: zoom at the pointer; drag:
-// pan; double click: zoom to a task or back; click on a rank: fold it; keys as the buttons.
+// All ranks and streams of a step on one canvas, with the interaction. Wheel: zoom at the pointer; drag:
+// pan; double click: zoom to a task or back; click on a rank: fold it; keys like the buttons.
 
 class TimelineView {
-  // span_ns: how much time the whole view shows; two views of one span have one scale. max_lanes: of ranks not folded.
+  // span_ns: time range of the whole view; two views of one span have one scale. max_lanes: limit of unfolded lanes.
   constructor(timeline, span_ns = timeline.step_ns, max_lanes = 28) {
     timeline = with_work_of_no_task(timeline);
     this.timeline = timeline;
@@ -21,7 +21,7 @@ class TimelineView {
     this.collapsed = this.ranks_beyond(max_lanes);
     this.full = {from: 0, to: Math.max(span_ns, 1)};
     this.range = {...this.full};
-    this.followers = [];  // called with (from, to) whenever other time is shown
+    this.followers = [];  // called with (from, to) when the time range changes
     this.scroll = 0;
     this.hovered = null;  // {lane, at}
     this.drag = null;
@@ -40,7 +40,7 @@ class TimelineView {
     this.painter.draw();
   }
 
-  // Ranks that begin after so many lanes: too many to look at all at once.
+  // The ranks that begin after max_lanes lanes: too many to show at once.
   ranks_beyond(max_lanes) {
     const beyond = new Set();
     this.lanes.forEach(({rank}, index) => {
@@ -58,7 +58,7 @@ class TimelineView {
     this.place_lanes();
   }
 
-  // A collapsed rank is one row: its first lane, beside its title.
+  // A folded rank is one row: its first lane, next to its title.
   place_lanes() {
     const [lane_height, title_height] = [24, 24];
     let y = 0;
@@ -75,7 +75,7 @@ class TimelineView {
     });
     this.lane_height = lane_height - 4;
     this.content_height = y;
-    // Room for the longest name of a stream; a narrow window shows the end of it.
+    // Space for the longest name of a stream; a narrow window shows its end.
     this.box = {left: innerWidth > 700 ? 164 : 124, top: 26, overview: 26};
     this.height = this.box.top + Math.min(y, 640) + 8 + this.box.overview;
     this.lanes_bottom = this.height - this.box.overview - 8;
@@ -114,7 +114,7 @@ class TimelineView {
     return y > this.lanes_bottom;
   }
 
-  // What is visible. Followers show what their leader does as it is: computed once more, it could end in another last digit.
+  // The visible range. Followers copy their leader's range: recomputing it could change the last digit.
   show(from, to, tell = true) {
     this.range = tell ? this.nearest_range(from, to) : {from, to};
     this.redraw();
@@ -127,7 +127,7 @@ class TimelineView {
     const begin = clamp(centred, 0, this.full.to - span);
     return {from: begin, to: begin + span};
   }
-  // factor < 1 zooms in; the time at pixel x stays where it is.
+  // factor < 1 zooms in; the time at pixel x keeps its position.
   zoom(factor, x = this.box.left + this.plot_width() / 2) {
     const time = this.time_at(x);
     const span = clamp((this.range.to - this.range.from) * factor, 50, this.full.to);
@@ -149,7 +149,7 @@ class TimelineView {
     this.show(this.full.from, this.full.to);
   }
 
-  // What the user does.
+  // Interaction.
   wheel(event) {
     event.preventDefault();
     const unit = event.deltaMode === 1 ? 16 : 1;  // lines or pixels

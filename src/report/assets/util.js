@@ -1,4 +1,4 @@
-// Numbers for people, elements, colours, search.
+// Number formats, elements, colours, search.
 
 const kMissing = '–';
 
@@ -24,7 +24,7 @@ const format_bytes = (bytes) => format_scaled(bytes, 1024, kByteUnits).join(' ')
 const format_ns = (ns, digits = 3) => ns === 0 ? '0' : format_scaled(ns, 1000, ['ns', 'µs', 'ms', 's'], digits).join(' ');
 const format_percent = (fraction) => Number.isFinite(fraction) ? `${(100 * fraction).toFixed(1)}%` : kMissing;
 
-// An element with attributes and children; texts become text nodes, so nothing in them is markup.
+// An element with attributes and children; texts become text nodes, so they are never parsed as markup.
 function element(tag, attributes = {}, ...children) {
   const node = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -49,7 +49,7 @@ function table(head, rows) {
     element('tbody', {}, ...rows.map((row) => element('tr', {class: row.kind ?? ''}, ...cells('td', row.cells)))));
 }
 
-// Value of a CSS variable under the current colour scheme; scripts that draw ask again when it changes.
+// Value of a CSS variable in the current colour scheme; scripts that draw read it again when the scheme changes.
 const color_of = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 const kDarkScheme = matchMedia('(prefers-color-scheme: dark)');
 
@@ -83,7 +83,7 @@ function nice_ticks(low, high, count) {
   return ticks;
 }
 
-// 1, 2 and 5 times each power of ten in [low, high]; plain ones where that gives fewer than three.
+// 1, 2 and 5 times each power of ten in [low, high]; plain round values if these are fewer than three.
 function log_ticks(low, high) {
   const ticks = [];
   for (let power = Math.floor(Math.log10(low)); power <= Math.ceil(Math.log10(high)); ++power) {
@@ -110,7 +110,7 @@ function prepare_canvas(canvas, width, height) {
   return context;
 }
 
-// One box for all charts, beside the pointer.
+// One tooltip for all charts, next to the pointer.
 const tooltip = {
   node: element('div', {class: 'tooltip', hidden: '', role: 'status'}),
   show(x, y, title, rows) {
@@ -130,7 +130,7 @@ const tooltip = {
   },
 };
 
-// Calls draw at most once a frame.
+// Calls draw at most once per frame.
 function once_a_frame(draw) {
   let asked = false;
   return () => {

@@ -27,7 +27,7 @@ W gelu_slope(W x) {
 
 }  // namespace
 
-// Pairs of gate and up: rows play no part.
+// Pairs of gate and up; rows do not matter.
 CpuKernel make_swiglu(const OpSpec& spec, int /*num_workers*/) {
   const int64_t count = spec.operands[1].shape.num_elems();
   return dispatch_dtype(spec, 0, [&]<class T>() -> CpuKernel {

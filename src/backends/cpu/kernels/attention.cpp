@@ -1,7 +1,7 @@
 // Causal attention in blocks (Dao et al., FlashAttention, 2022; backward as in FlashAttention-2,
 // Dao, 2023, algorithm 2): scores exist only as one block of queries by one block of keys per
-// worker. The products run in BLAS on the worker's own thread, so which worker computes a block
-// does not change a bit of it.
+// worker. The products run in BLAS on the worker's own thread, so the result is bitwise independent
+// of which worker computes a block.
 #include "ops/attention.h"
 
 #include <algorithm>
@@ -20,8 +20,8 @@ using namespace flash;
 static_assert(kKeyBlock % kQueryBlock == 0,
               "every query sees the first key of each block it meets");
 
-/// Sizes of the problem, and where heads lie: a row of qkv holds the query heads, then the key
-/// heads, then the value heads.
+/// Sizes of the problem, and the positions of heads: a row of qkv holds the query heads, then the
+/// key heads, then the value heads.
 struct Layout {
   int64_t batches = 0;
   int64_t heads = 0;
@@ -69,7 +69,7 @@ Head<T> out_head(const Layout& layout, T* out, int64_t batch, int64_t head) {
   return {out + batch * layout.sequence * width + head * layout.head_size, width};
 }
 
-/// A block of queries that meets a block of keys. A query sees the keys up to its own position.
+/// A block of queries and a block of keys. A query sees the keys up to its own position.
 struct BlockPair : BlockSizes {
   int64_t query = 0;  // first query
   int64_t key = 0;    // first key; key <= query
@@ -79,14 +79,14 @@ struct BlockPair : BlockSizes {
     queries = std::min(kQueryBlock, layout.sequence - query);
     keys = std::min(kKeyBlock, query + queries - key);
   }
-  /// Keys of the block that query number `row` of the block sees; at least 1.
+  /// The number of keys of the block that query number `row` of the block sees; at least 1.
   int64_t visible(int64_t row) const { return std::min(keys, query + row + 1 - key); }
 };
 
 // ---- forward
 
-/// Turns scores into exp(score - max so far), hidden ones into 0, and brings max, total and sum of
-/// each query up to date.
+/// Replaces scores by exp(score - max so far), hidden ones by 0, and updates max, total and sum of
+/// each query.
 template <class T>
 void update_softmax(const BlockPair& pair, int64_t head_size, const ForwardScratch<T>& scratch) {
   using W = Wide<T>;
@@ -157,8 +157,8 @@ void attend_query_block(const Layout& layout, const ForwardHead<T>& head, int64_
                  head.lse + first.query);
 }
 
-/// A work item is a head and two query blocks that see, together, as many keys as any other such
-/// two: the first and the last, the second and the last but one, ...
+/// A work item is a head and a pair of query blocks: the first and the last, the second and the
+/// last but one, and so on. Each pair sees the same number of keys.
 template <class T>
 void attend_item(const Layout& layout, const KernelArgs& args, int64_t item,
                  const ForwardScratch<T>& scratch) {
@@ -195,14 +195,14 @@ void forward(const Layout& layout, const KernelArgs& args) {
 
 // ---- backward
 
-/// Of one worker.
+/// Scratch of one worker.
 template <class T>
 struct BackwardScratch {
   using W = Wide<T>;
   W* probabilities;  // [kQueryBlock, kKeyBlock]
   W* d_scores;       // [kQueryBlock, kKeyBlock]
   W* mean;           // [sequence], sum over the head of out * d_out, the mean of d_probability
-  W* q = nullptr;    // [sequence, head_size], bf16 only, as all that follow
+  W* q = nullptr;    // [sequence, head_size], bf16 only, like all that follow
   W* k = nullptr;
   W* v = nullptr;
   W* d_out = nullptr;
@@ -225,7 +225,7 @@ struct BackwardScratch {
   }
 };
 
-/// What one query head and its key/value head bring to the backward.
+/// The data of one query head and its key/value head in the backward.
 template <class W>
 struct BackwardHead {
   Head<const W> q = {};
@@ -237,7 +237,7 @@ struct BackwardHead {
   Head<W> d_q = {};
   Head<W> d_k = {};
   Head<W> d_v = {};
-  bool is_first_of_group = false;  // the others add to d_k and d_v
+  bool is_first_of_group = false;  // overwrites d_k and d_v; the others add to them
 };
 
 /// probabilities: scores in, exp(score - lse) out. d_scores: d_probability in, probability *
@@ -262,7 +262,7 @@ void softmax_backward(const BlockPair& pair, const BackwardHead<W>& head, W* pro
 }
 
 /// The last query block comes first: it sees all keys of every key block, so it can overwrite d_k
-/// and d_v where the others add.
+/// and d_v, to which the others add.
 template <class W>
 void backward_pair(const Layout& layout, const BlockPair& pair, const BackwardHead<W>& head,
                    W* probabilities, W* d_scores) {

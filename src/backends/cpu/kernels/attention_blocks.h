@@ -9,11 +9,11 @@
 #include "backends/cpu/kernels/support.h"
 #include "backends/cpu/kernels/vector_math.h"
 
-/// What the attention kernels share: heads in packed rows, and products of one block of queries
-/// with one block of keys.
+/// Shared parts of the attention kernels: heads in packed rows, and products of one block of
+/// queries with one block of keys.
 namespace braid::flash {
 
-// Measured best of 32..128 by 128..512 over head sizes 32..128 and 256..2048 tokens
+// The best in measurements of 32..128 by 128..512 over head sizes 32..128 and 256..2048 tokens
 // (bench/kernels/attention_bench.cpp). Small query blocks waste little of the block on the
 // diagonal; large ones make better matrix products.
 inline constexpr int64_t kQueryBlock = 64;
@@ -30,7 +30,7 @@ struct Head {
   Head from_row(int64_t index) const { return {row(index), stride}; }
 };
 
-/// Cuts arrays out of a worker's scratch; without memory it only counts the bytes.
+/// Allocates arrays from a worker's scratch; without memory it only counts the bytes.
 class ScratchCursor {
  public:
   explicit ScratchCursor(std::byte* base) : base_(base) {}
@@ -48,11 +48,11 @@ class ScratchCursor {
   size_t bytes_ = 0;
 };
 
-/// Is T stored otherwise than it is computed with?
+/// Whether T is narrower than the type of computation.
 template <class T>
 constexpr bool kIsNarrow = !std::is_same_v<T, Wide<T>>;
 
-/// Rows of T as the type of computation: in place, or (bf16) as a copy in `copy`, [rows,
+/// Rows of T in the type of computation: in place, or for bf16 as a copy in `copy`, [rows,
 /// head_size].
 template <class T>
 Head<const Wide<T>> widen(Head<const T> head, int64_t rows, int64_t head_size, Wide<T>* copy) {
@@ -66,8 +66,7 @@ Head<const Wide<T>> widen(Head<const T> head, int64_t rows, int64_t head_size, W
   }
 }
 
-/// Where a result is summed up: in place, or (bf16) in `sum`, for `narrow` to round it once at the
-/// end.
+/// The accumulator of a result: in place, or for bf16 `sum`, which `narrow` rounds once at the end.
 template <class T>
 Head<Wide<T>> sum_of(Head<T> head, int64_t head_size, Wide<T>* sum) {
   if constexpr (kIsNarrow<T>) {
@@ -170,7 +169,7 @@ W exponentiate(W* x, int64_t count, W max) {
   return sum;
 }
 
-/// What a worker needs for the blocks of a forward.
+/// A worker's scratch for the blocks of a forward.
 template <class T>
 struct ForwardScratch {
   using W = Wide<T>;
@@ -178,7 +177,7 @@ struct ForwardScratch {
   W* sum;          // [kQueryBlock, head_size], of exp(score - max) * value
   W* max;          // [kQueryBlock]
   W* total;        // [kQueryBlock], of exp(score - max)
-  W* q = nullptr;  // [kQueryBlock, head_size], bf16 only, as the next two
+  W* q = nullptr;  // [kQueryBlock, head_size], bf16 only, like the next two
   W* k = nullptr;  // [kKeyBlock, head_size]
   W* v = nullptr;  // [kKeyBlock, head_size]
   size_t bytes;

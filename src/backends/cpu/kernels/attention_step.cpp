@@ -1,5 +1,5 @@
-// Attention of a range of queries to a range of keys, merged into what earlier steps have found;
-// in blocks, as in attention.cpp.
+// Attention of a range of queries to a range of keys, merged into the results of earlier steps; in
+// blocks, as in attention.cpp.
 #include "ops/attention_step.h"
 
 #include <cmath>
@@ -30,7 +30,7 @@ struct StepLayout : AttentionStepAttributes {
   int64_t kv_width() const { return 2 * kv_heads * head_size; }
   int64_t query_blocks() const { return blocks_of(queries, kQueryBlock); }
 
-  /// Head `head` of a sequence's queries, in rows of `width` elements that begin with them.
+  /// Head `head` of a sequence's queries; each row has `width` elements and begins with them.
   template <class T>
   Head<T> query_head(T* rows, int64_t width, int64_t batch, int64_t head) const {
     return Head<T>{rows + head * head_size, width}.from_row(batch * sequence + query_begin);
@@ -42,12 +42,11 @@ struct StepLayout : AttentionStepAttributes {
   }
 };
 
-/// A block of queries that meets a block of keys; both are counted from the beginning of the
-/// ranges.
+/// A block of queries and a block of keys; both are counted from the beginning of the ranges.
 struct StepPair : BlockSizes {
   int64_t query = 0;
   int64_t key = 0;
-  int64_t last_visible = 0;  // key that the block's first query sees last
+  int64_t last_visible = 0;  // the last key that the block's first query sees
 
   StepPair(const StepLayout& layout, int64_t query_block, int64_t key_block)
       : query(query_block * kQueryBlock), key(key_block * kKeyBlock) {
@@ -57,7 +56,7 @@ struct StepPair : BlockSizes {
   }
   /// No query sees any of these keys.
   bool is_hidden() const { return key > last_visible + queries - 1; }
-  /// Keys of the block that query number `row` of the block sees; maybe none.
+  /// The number of keys of the block that query number `row` of the block sees; may be 0.
   int64_t visible(int64_t row) const {
     return std::clamp<int64_t>(last_visible + row + 1 - key, 0, keys);
   }
@@ -65,8 +64,8 @@ struct StepPair : BlockSizes {
 
 // ---- forward
 
-/// Turns scores into exp(score - max so far), hidden ones into 0, and brings max, total and sum of
-/// each query up to date.
+/// Replaces scores by exp(score - max so far), hidden ones by 0, and updates max, total and sum of
+/// each query.
 template <class T>
 void update_softmax(const StepPair& pair, int64_t head_size, const ForwardScratch<T>& scratch) {
   using W = Wide<T>;
@@ -147,7 +146,7 @@ void attend_query_block(const StepLayout& layout, const KernelArgs& args, int64_
           first.query);
 }
 
-/// sum 0 and lse -infinity of the queries outside of the range: those of sequence `batch`.
+/// Sets sum to 0 and lse to -infinity for the queries of sequence `batch` outside the range.
 template <class W>
 void clear_other_queries(const StepLayout& layout, int64_t batch, W* sum, W* lse) {
   const int64_t end = layout.query_begin + layout.queries;
@@ -182,14 +181,14 @@ void step(const StepLayout& layout, const KernelArgs& args) {
 
 // ---- backward
 
-/// Of one worker.
+/// Scratch of one worker.
 template <class T>
 struct StepBackwardScratch {
   using W = Wide<T>;
   W* probabilities;  // [kQueryBlock, kKeyBlock]
   W* d_scores;       // [kQueryBlock, kKeyBlock]
   W* mean;           // [queries], sum over the head of out * d_out, the mean of d_probability
-  W* q = nullptr;    // [queries, head_size], bf16 only, as all that follow
+  W* q = nullptr;    // [queries, head_size], bf16 only, like all that follow
   W* d_out = nullptr;
   W* k = nullptr;  // [keys, head_size]
   W* v = nullptr;
@@ -210,7 +209,7 @@ struct StepBackwardScratch {
   }
 };
 
-/// What one query head and its key/value head bring to the backward; rows of the ranges.
+/// The data of one query head and its key/value head in the backward; rows of the ranges.
 template <class W>
 struct StepBackwardHead {
   Head<const W> q = {};
@@ -267,7 +266,8 @@ void clear_head(Head<W> head, int64_t rows, int64_t head_size) {
   }
 }
 
-/// What the item does not add to becomes 0: its heads of d_q and d_kv, all rows of the sequence.
+/// Sets the parts of d_q and d_kv to 0 to which the item does not add: its heads, in all rows of
+/// the sequence.
 template <class W>
 void clear_gradients(const StepLayout& layout, const AttentionStepBackwardAttributes& attributes,
                      int64_t batch, int64_t kv_head, W* d_q, W* d_kv) {

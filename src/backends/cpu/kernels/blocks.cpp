@@ -11,7 +11,7 @@
 namespace braid {
 namespace {
 
-// Sums of a run of elements stay in the first-level cache while the blocks pass by.
+// The sums of a run of elements stay in the L1 cache during the loop over blocks.
 constexpr int64_t kRunElems = 2048;
 
 template <class T>
@@ -58,7 +58,7 @@ CpuKernel make_sum_blocks(const OpSpec& spec, int /*num_workers*/) {
 CpuKernel make_join_columns(const OpSpec& spec, int /*num_workers*/) {
   const size_t elem_bytes = dtype_bytes(spec.operands[0].dtype);
   const int64_t rows = spec.operands[0].shape[0];
-  std::vector<size_t> widths;  // in bytes; of y last
+  std::vector<size_t> widths;  // in bytes; y is last
   for (const OperandSpec& operand : spec.operands) {
     widths.push_back(static_cast<size_t>(operand.shape[1]) * elem_bytes);
   }

@@ -2,11 +2,12 @@
 
 #include "backends/cpu/kernels/support.h"
 
-/// Sums over the rows of a matrix, column by column, in an order that depends on its shape only:
-/// rows are summed in blocks, then the blocks in order. The blocks, not the workers, fix the order.
+/// Sums over the rows of a matrix, column by column, in an order that depends only on its shape:
+/// rows are summed in blocks, then the blocks in order. The number of workers does not affect the
+/// order.
 namespace braid {
 
-/// Blocks of at least 32 rows, at most 64 of them.
+/// Blocks of at least 32 rows; at most 64 blocks.
 struct RowBlocks {
   int64_t rows = 0;
 

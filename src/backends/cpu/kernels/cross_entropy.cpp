@@ -17,9 +17,9 @@ namespace {
 struct Sizes {
   int64_t rows = 0;
   int64_t columns = 0;     // of logits
-  int64_t valid = 0;       // of these, the first ones of a row
+  int64_t valid = 0;       // the first columns of a row are valid
   int64_t begin = 0;       // token of column 0
-  int64_t vocabulary = 0;  // tokens that there are
+  int64_t vocabulary = 0;  // number of tokens
 
   Sizes(const OpSpec& spec, const CrossEntropyShardAttributes& shard)
       : rows(spec.operands[0].shape[0]),
@@ -35,11 +35,12 @@ struct Sizes {
     return {spec, attributes_of<CrossEntropyShardAttributes>(spec)};
   }
 
-  /// The label's column, if it is here; not for labels that are ignored.
+  /// Whether this rank has the label's column; false for ignored labels.
   bool is_here(int32_t label) const { return label >= begin && label < begin + valid; }
 };
 
-/// Before any worker starts, so that the first bad row is the one named, whoever would meet it.
+/// Runs before any worker starts, so that the error names the first bad row for any number of
+/// workers.
 void check_labels(const Sizes& sizes, const int32_t* labels) {
   for (int64_t row = 0; row < sizes.rows; ++row) {
     if (labels[row] >= sizes.vocabulary) {
@@ -49,8 +50,8 @@ void check_labels(const Sizes& sizes, const int32_t* labels) {
   }
 }
 
-// A row is summed in pieces of this length, by vector units, and the pieces in double: the order is
-// fixed, and an error that grows with the number of terms stays that of one piece.
+// A row is summed in pieces of this length with vector instructions, and the pieces in double. The
+// order is fixed, and the rounding error is that of one piece.
 constexpr int64_t kPiece = 2048;
 
 template <class T>
@@ -74,7 +75,7 @@ Wide<T> sum_of_exp(const T* logits, int64_t count, Wide<T> max) {
   return sum;
 }
 
-/// Sum of exp(logits - max), of up to any number of logits.
+/// Sum of exp(logits - max), for any number of logits.
 template <class T>
 double relative_sum(const T* logits, int64_t count, Wide<T> max) {
   double sum = 0;
@@ -84,7 +85,7 @@ double relative_sum(const T* logits, int64_t count, Wide<T> max) {
   return sum;
 }
 
-/// log(sum(exp(logits))). NaN and +infinity give NaN, which the caller's loss then shows.
+/// log(sum(exp(logits))). NaN and +infinity give NaN, which then appears in the caller's loss.
 template <class T>
 Wide<T> log_sum_exp(const T* logits, int64_t count) {
   const Wide<T> max = row_max(logits, count);
@@ -115,8 +116,8 @@ void forward(const Sizes& sizes, const KernelArgs& args) {
   *args.data<W>(3) = static_cast<W>(static_cast<double>(*args.data<const W>(2)) * loss);
 }
 
-/// What exponentials are relative to: 0 where there is nothing but -infinity, which would be
-/// subtracted from itself.
+/// The reference that is subtracted before exp: 0 if all values are -infinity, since -infinity
+/// minus itself is NaN.
 template <class W>
 W reference_of(W max) {
   return max == -std::numeric_limits<W>::infinity() ? W(0) : max;
@@ -154,7 +155,7 @@ struct MergeSizes {
       : rows(spec.operands[1].shape[0]), ranks(spec.operands[0].shape[0] / rows) {}
 };
 
-/// log-sum-exp of one row over all ranks, and the label's logit.
+/// The log-sum-exp of one row over all ranks, and the label's logit.
 template <class W>
 std::pair<W, double> merged_row(const MergeSizes& sizes, const W* stats, int64_t row) {
   const auto of_rank = [&](int64_t rank) {

@@ -7,7 +7,7 @@
 namespace braid {
 namespace {
 
-constexpr int64_t kElsewhere = -1;  // the row of a token is another rank's
+constexpr int64_t kElsewhere = -1;  // another rank has the token's row
 
 int64_t row_of_token(const TableRows& rows, const int32_t* tokens, int64_t position) {
   const int64_t token = tokens[position];
@@ -27,7 +27,7 @@ void add_row(const T* a, const T* b, int64_t width, T* sum) {
   }
 }
 
-/// row + position, of which one may be null and counts as zeros.
+/// row + position; one of them may be null and counts as zeros.
 template <class T>
 void write_row(const T* row, const T* position, int64_t width, T* out) {
   if (row != nullptr && position != nullptr) {
@@ -73,8 +73,8 @@ CpuKernel embedding_kernel(const OpSpec& spec) {
   }};
 }
 
-// Workers share the columns: each sums its columns of all rows in ascending order, so that no two
-// write to one place and the order does not depend on them.
+// The columns are split over workers: each sums its columns of all rows in ascending order, so that
+// no two write to one place and the order does not depend on the workers.
 template <class T>
 CpuKernel embedding_wgrad_kernel(const OpSpec& spec) {
   using W = Wide<T>;
@@ -123,7 +123,7 @@ CpuKernel position_embedding_wgrad_kernel(const OpSpec& spec) {
         }
       }
     };
-    // Workers share the positions, so that each row has one.
+    // The positions are split over workers, so that only one worker writes each row.
     run_pieces(args.workers, num_positions, row_grain(width), [&](int, int64_t begin, int64_t end) {
       if (!attributes.accumulate) {
         std::fill(d_positions + begin * width, d_positions + end * width, W(0));

@@ -31,7 +31,7 @@ CpuKernel make_cross_entropy_backward(const OpSpec& spec, int num_workers);
 CpuKernel make_add(const OpSpec& spec, int num_workers);
 CpuKernel make_accumulate(const OpSpec& spec, int num_workers);
 CpuKernel make_cast(const OpSpec& spec, int num_workers);
-CpuKernel make_copy(const OpSpec& spec, int num_workers);  // also of identity
+CpuKernel make_copy(const OpSpec& spec, int num_workers);  // also for identity
 CpuKernel make_fill(const OpSpec& spec, int num_workers);
 
 CpuKernel make_sum_blocks(const OpSpec& spec, int num_workers);

@@ -12,8 +12,8 @@
 namespace braid {
 namespace {
 
-/// One thread per call: the workers are ours. Set before main, since changing it during a call of
-/// another thread is not safe.
+/// OpenBLAS uses one thread per call, because we have our own workers. Set before main, since
+/// changing it during a call of another thread is not safe.
 [[maybe_unused]] const bool kOneThread = [] {
   openblas_set_num_threads(1);
   return true;
@@ -52,7 +52,7 @@ GemmArgs<In, Out> columns_of(GemmArgs<In, Out> args, int64_t begin, int64_t end)
 }
 
 /// Rows or columns per piece: whole register tiles of every kernel of OpenBLAS, and at least 1
-/// Mflop (some 5 us), below which handing a piece to another thread does not pay.
+/// Mflop (about 5 us); handing a smaller piece to another thread does not pay.
 int64_t split_grain(int64_t other, int64_t k) {
   constexpr int64_t kTile = 48;
   constexpr int64_t kMinFlops = 1 << 20;
@@ -71,8 +71,8 @@ void gemm_native(WorkerPool& workers, const GemmArgs<T>& args) {
 }
 
 // bf16: c in tiles, each a sum over panels of k. The tiles do not depend on the number of workers,
-// so neither does the result. A panel is converted once per 256 or 512 uses; 2 MiB per worker stays
-// in its part of the last cache level.
+// so neither does the result. A panel is converted once per 256 or 512 uses; 2 MiB per worker fit
+// into its share of the last cache level.
 constexpr int64_t kTileM = 256;
 constexpr int64_t kTileN = 512;
 constexpr int64_t kPanelK = 512;

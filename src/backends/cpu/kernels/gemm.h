@@ -9,9 +9,9 @@ namespace braid {
 
 class WorkerPool;
 
-/// c = alpha * op(a) op(b) + beta * c with op(a) [m,k], op(b) [k,n], c [m,n], all row-major; op is
-/// the transpose where asked for. A leading dimension is the distance of two rows as stored, in
-/// elements. With beta = 0 what c holds (NaN, say) does not matter. c overlaps neither a nor b.
+/// c = alpha * op(a) op(b) + beta * c with op(a) [m,k], op(b) [k,n], c [m,n], all row-major; op
+/// transposes if requested. A leading dimension is the distance between stored rows, in elements.
+/// With beta = 0 the old content of c (NaN, for example) is ignored. c overlaps neither a nor b.
 template <class In, class Out = In>
 struct GemmArgs {
   bool transpose_a = false;
@@ -29,16 +29,15 @@ struct GemmArgs {
   double beta = 0.0;
 };
 
-/// Bytes of scratch that `gemm` of these types needs, whatever the sizes of the matrices.
+/// Bytes of scratch that `gemm` of these types needs, for matrices of any size.
 template <class In, class Out = In>
 size_t gemm_scratch_bytes(int num_workers);
 
-/// Splits c by rows or columns, whichever makes the workers share the larger input; the pieces
-/// depend on the sizes and the number of workers only, so results are bitwise repeatable. bf16
+/// Splits c by rows or columns, whichever lets the workers share the larger input. The pieces
+/// depend only on the sizes and the number of workers, so results are bitwise repeatable. bf16
 /// inputs are converted to fp32 panels in `scratch` (64-byte aligned) and summed in fp32; a bf16
-/// result is rounded once.
-/// Types: float, double, BFloat16, and BFloat16 with Out = float. Throws InternalError if
-/// a size does not fit the library's 32-bit integers.
+/// result is rounded once. Types: float, double, BFloat16, and BFloat16 with Out = float. Throws
+/// InternalError if a size does not fit the library's 32-bit integers.
 template <class In, class Out = In>
 void gemm(WorkerPool& workers, const GemmArgs<In, Out>& args, std::span<std::byte> scratch);
 
@@ -47,10 +46,9 @@ void gemm(WorkerPool& workers, const GemmArgs<In, Out>& args, std::span<std::byt
 template <class T>
 void gemm_on_this_thread(const GemmArgs<T>& args);
 
-/// Version of the BLAS library and the kind of core that it computes for, for example
-/// "OpenBLAS 0.3.21 SkylakeX". The library chooses the kind when it is loaded; the environment
-/// variable OPENBLAS_CORETYPE overrides it, at up to half the speed if it names one without
-/// AVX-512.
+/// Version of the BLAS library and the core type that it uses, for example "OpenBLAS 0.3.21
+/// SkylakeX". The library chooses the type when it is loaded; the environment variable
+/// OPENBLAS_CORETYPE overrides it, at up to half the speed if it names one without AVX-512.
 std::string blas_description();
 
 }  // namespace braid

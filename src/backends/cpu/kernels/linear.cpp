@@ -17,7 +17,7 @@ void fill_rows(WorkerPool& workers, const T* row, int64_t rows, int64_t width, T
   });
 }
 
-// The bias goes in first and the product is added to it: a GEMM has to initialise its result
+// The bias is written first and the product added to it: a GEMM has to initialise its result
 // anyway.
 template <class T>
 CpuKernel linear_kernel(const OpSpec& spec, int num_workers) {
@@ -104,7 +104,7 @@ CpuKernel linear_wgrad_kernel(const OpSpec& spec, int num_workers) {
                                     .beta = attributes.accumulate ? 1.0 : 0.0},
                      args.scratch);
               },
-          // The sums are done before the product needs the same memory.
+          // The sums end before the product uses the same memory.
           .scratch_bytes = std::max(sums_bytes, gemm_scratch_bytes<T, W>(num_workers))};
 }
 

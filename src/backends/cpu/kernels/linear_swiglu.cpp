@@ -1,5 +1,5 @@
-// The two kernels one behind the other: on a CPU a product takes so long that nothing is gained by
-// keeping its result in registers, and so the bits are those of the two ops by construction.
+// Runs the two kernels one after the other. On a CPU a product takes so long that keeping its
+// result in registers gains nothing, and the results are bitwise those of the two ops.
 #include "ops/linear_swiglu.h"
 
 #include <algorithm>

@@ -9,7 +9,7 @@
 namespace braid {
 namespace {
 
-/// Operands of the four forward ops; null where an op has none.
+/// Operands of the four forward ops; null if an op lacks one.
 template <class T>
 struct NormForward {
   const T* x = nullptr;         // [N,C]

@@ -10,7 +10,7 @@
 namespace braid {
 namespace {
 
-/// Operands of the two backward ops; null where an op has none.
+/// Operands of the two backward ops; null if an op lacks one.
 template <class T>
 struct NormBackward {
   const T* x = nullptr;           // [N,C]
@@ -30,7 +30,7 @@ struct RowMeans {
   W gh = 0;  // mean of dy w h
 };
 
-/// Adds the row's share to dw and db on the way.
+/// Also adds the row's contribution to dw and db.
 template <bool kCentred, class T, class W = Wide<T>>
 RowMeans<W> reduce_row(const T* x, const T* dy, const T* w, W mean, W rstd, int64_t width, W* dw,
                        W* db) {

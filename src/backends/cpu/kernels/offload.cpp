@@ -2,7 +2,7 @@
 
 #include "backends/cpu/kernels/factories.h"
 
-// The host's memory is the device's here, so both directions are plain copies.
+// On a CPU, host and device memory are the same, so both directions are plain copies.
 namespace braid {
 
 CpuKernel make_offload(const OpSpec& spec, int num_workers) {

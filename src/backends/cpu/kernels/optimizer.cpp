@@ -9,7 +9,7 @@
 namespace braid {
 namespace {
 
-/// Elements summed as one; fixed, so that the order of summation depends on the size only.
+/// Elements per partial sum; fixed, so that the order of summation depends only on the size.
 constexpr int64_t kNormBlock = 32768;
 
 template <class T>
@@ -53,7 +53,7 @@ double sum_of(const double* values, int64_t count) {
   return total;
 }
 
-/// What one step of AdamW multiplies by, ready for the loop over elements.
+/// The factors of one step of AdamW, for the loop over elements.
 struct AdamwStep {
   float scale;
   float beta1;
@@ -134,7 +134,7 @@ CpuKernel make_adamw(const OpSpec& spec, int /*num_workers*/) {
     const float scale = *args.data<const float>(1);
     const AdamwStep step = adamw_step(attributes, scale, args.data<const float>(2));
     float* const weight = args.data<float>(3);
-    // Blocks small enough that the rounding finds the new weights in the first cache level.
+    // Blocks small enough that the new weights are still in the L1 cache when they are rounded.
     constexpr int64_t kBlock = 2048;
     run_pieces(args.workers, count, kMinElemsPerPiece, [&](int, int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; i += kBlock) {

@@ -12,7 +12,7 @@ namespace braid {
 namespace {
 
 /// Cosine and sine of every angle, made once per spec; the sine is negated for the inverse. Angles
-/// and functions in double: at position 1e5 an angle in float would be off by 0.004.
+/// and functions in double: at position 1e5 an angle in float would have an error of 0.004.
 template <class T>
 struct RopeTable {
   std::vector<T> cosine;  // [sequence, head_size / 2]
@@ -23,7 +23,8 @@ struct RopeTable {
     const auto elems = static_cast<size_t>(attributes.sequence * pairs);
     cosine.reserve(elems);
     sine.reserve(elems);
-    std::vector<double> frequencies;  // by pair: a power takes longer than the rest of an element
+    std::vector<double> frequencies;  // by pair: a power takes longer than all other work of an
+                                      // element
     for (int64_t i = 0; i < pairs; ++i) {
       const double exponent =
           -2.0 * static_cast<double>(i) / static_cast<double>(attributes.head_size);

@@ -11,10 +11,10 @@
 #include "base/errors.h"
 #include "base/worker_pool.h"
 
-/// What all CPU kernels share: the dtype switch, the split over workers, scratch.
+/// Shared parts of all CPU kernels: the dtype switch, the split over workers, scratch.
 namespace braid {
 
-/// Type in which kernels of storage type T compute, and that of statistics and main grads.
+/// The type in which kernels of storage type T compute; also the type of statistics and main grads.
 template <class T>
 using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
@@ -46,17 +46,17 @@ CpuKernel dispatch_dtype(const OpSpec& spec, size_t operand, const Make& make) {
   }
 }
 
-/// `workers.run` without the allocation that a std::function of a large lambda costs.
+/// `workers.run` without the allocation of a std::function for a large lambda.
 template <class Piece>
 void run_pieces(WorkerPool& workers, int64_t count, int64_t grain, const Piece& piece) {
   workers.run(count, grain, std::cref(piece));
 }
 
-/// Elements per piece below which handing work to another thread costs more than it saves: 16 Ki
-/// elements take about 5 us, a hand-off 1 to 2 us.
+/// Below this many elements per piece, handing work to another thread costs more than it saves: 16
+/// Ki elements take about 5 us, a hand-off 1 to 2 us.
 inline constexpr int64_t kMinElemsPerPiece = 16384;
 
-/// Rows of `width` elements per piece, at least.
+/// Minimum rows of `width` elements per piece.
 inline int64_t row_grain(int64_t width) {
   return std::max<int64_t>(1, kMinElemsPerPiece / std::max<int64_t>(1, width));
 }

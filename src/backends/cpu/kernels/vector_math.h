@@ -4,10 +4,10 @@
 #include <cmath>
 #include <cstdint>
 
-/// exp, tanh and the logistic function without branches or calls, so that a loop over floats
-/// becomes vector code. float: at most 2 units in the last place off over the whole range,
-/// denormals, infinities and NaN included (tests/kernels/vector_math_test.cpp); double: the
-/// functions of std.
+/// exp, tanh and the logistic function without branches or calls, so that the compiler vectorizes
+/// loops over floats. float: error of at most 2 units in the last place over the whole range,
+/// including denormals, infinities and NaN (tests/kernels/vector_math_test.cpp); double: the std
+/// functions.
 namespace braid::vector_math {
 
 inline double exp(double x) {
@@ -20,7 +20,7 @@ inline float exp(float x) {
   constexpr float kLowest = -104.0f;  // rounds to 0
   constexpr float kHighest = 89.0f;   // rounds to infinity
   constexpr float kRoundToInt = 0x1.8p23f;
-  x = x < kLowest ? kLowest : x;  // written so that NaN stays
+  x = x < kLowest ? kLowest : x;  // written so that NaN is preserved
   x = x > kHighest ? kHighest : x;
   const float shifted = x * 1.44269504088896341f + kRoundToInt;
   const float n = shifted - kRoundToInt;
@@ -52,7 +52,7 @@ inline double tanh(double x) {
   return std::tanh(x);
 }
 
-/// Near 0 an odd polynomial (Moshier, Cephes, tanhf), else 1 - 2 / (exp(2|x|) + 1).
+/// Near 0 an odd polynomial (Moshier, Cephes, tanhf), otherwise 1 - 2 / (exp(2|x|) + 1).
 inline float tanh(float x) {
   const float magnitude = std::abs(x);
   const float z = x * x;

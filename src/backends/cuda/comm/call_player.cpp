@@ -13,28 +13,28 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kMostStreams = 64;
-constexpr size_t kLineBytes = 64;  // each word has a cache line of its own
+constexpr size_t kLineBytes = 64;  // a cache line per word
 
 /// The device and the player write words at any time.
 std::atomic_ref<uint32_t> as_atomic(std::byte* word) {
   return std::atomic_ref<uint32_t>(*reinterpret_cast<uint32_t*>(word));
 }
 
-/// On the clock that profilers have.
+/// Time on the clock that profilers use.
 int64_t system_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
              std::chrono::system_clock::now().time_since_epoch())
       .count();
 }
 
-/// 0 stands for no wait.
+/// 0 means no wait.
 uint32_t mark_of(size_t wait) {
   return static_cast<uint32_t>(wait + 1);
 }
 
 }  // namespace
 
-/// What the player knows of a stream.
+/// The player's state of a stream.
 struct CallPlayer::Slot {
   uint32_t seen = 0;
   bool is_answered = true;

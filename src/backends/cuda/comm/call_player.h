@@ -13,32 +13,31 @@
 
 namespace braid {
 
-/// Makes a stream wait for as long as it is told, without an SM: the stream sets a word of
-/// page-locked memory, a thread of the host sees it, lets the time pass and answers in another
-/// word, and the stream awaits the answer. Then the stream takes its word back, and awaits that the
-/// answer is, too: each word has one writer, and neither side can miss what the other one did,
-/// however late it looks. Can be captured into a graph. The thread polls all the time: it takes a
-/// core.
+/// Makes a stream wait for a given time, without an SM. The stream sets a word of page-locked
+/// memory, a thread of the host sees it, waits for the given time and answers in another word, for
+/// which the stream waits. Then the stream resets its word, and waits until the answer is reset,
+/// too. Each word has one writer, and neither side can miss a change by the other, however late it
+/// reads. Can be captured into a graph. The thread polls continuously: it occupies a core.
 class CallPlayer {
  public:
-  /// How long waits number 0, 1, ... take. Throws DeviceError.
+  /// The durations of waits number 0, 1, ... Throws DeviceError.
   explicit CallPlayer(std::vector<int64_t> durations_ns);
-  /// No stream may wait any more.
+  /// No stream may be waiting any more.
   ~CallPlayer();
   CallPlayer(const CallPlayer&) = delete;
   CallPlayer& operator=(const CallPlayer&) = delete;
 
-  /// The wait begins when the stream comes to this. Between it and `enqueue_end` of the same wait
-  /// the stream may have other work, and no other wait. One thread at a time.
+  /// The wait begins when the stream reaches this operation. Until `enqueue_end` of the same wait,
+  /// the stream may have other work, but no other wait. One thread at a time.
   void enqueue_begin(size_t wait, cudaStream_t stream);
-  /// The stream goes on when the time since the beginning is over.
+  /// The stream continues when the duration since the beginning has passed.
   void enqueue_end(size_t wait, cudaStream_t stream);
 
-  /// Waits end that much earlier than they are told: what beginning and end take by themselves.
+  /// Waits end earlier by this time, which is the time that beginning and end take by themselves.
   void set_overhead(int64_t overhead_ns) { overhead_ns_ = overhead_ns; }
 
-  /// When a wait began and ended the last time, in ns of the system clock, as the stream sees it:
-  /// half the overhead before the thread saw the beginning, and as much behind its answer.
+  /// The last begin and end of a wait in ns of the system clock, as seen by the stream: half the
+  /// overhead before the thread saw the beginning, and half the overhead after its answer.
   struct Played {
     int64_t begin_ns = 0;  ///< 0: never
     int64_t end_ns = 0;
@@ -62,7 +61,7 @@ class CallPlayer {
   std::vector<Times> times_;  // by wait
   PinnedArena words_;
   std::map<cudaStream_t, size_t> slots_;  // a stream has one wait at a time
-  std::jthread thread_;                   // last: ends first
+  std::jthread thread_;                   // last member: ends first
 };
 
 }  // namespace braid

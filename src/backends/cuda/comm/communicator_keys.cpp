@@ -44,7 +44,7 @@ std::vector<CommunicatorKey> communicator_keys(std::span<const Program> programs
   std::vector<CommunicatorKey> keys;
   for (size_t i = 0; i < programs.size(); ++i) {
     const Program& program = programs[i];
-    std::vector<bool> seen(program.specs.size());  // few, and perhaps a million tasks
+    std::vector<bool> seen(program.specs.size());  // few specs, perhaps a million tasks
     for (size_t task = 0; task < program.tasks.size(); ++task) {
       const size_t spec = program.tasks[task].spec.index();
       if (seen[spec]) {

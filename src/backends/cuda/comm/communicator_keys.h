@@ -10,17 +10,18 @@
 
 #include "ir/program.h"
 
-/// Which communicators of NCCL the programs of a rank need. Knows nothing of CUDA.
+/// Finds the NCCL communicators that the programs of a rank need. Independent of CUDA.
 namespace braid {
 
-/// What names of communicators of messages end with.
+/// Suffix of the names of communicators of messages.
 inline constexpr std::string_view kMessages = " messages";
 
-/// A set of ranks whose calls NCCL takes one after the other.
+/// A set of ranks whose calls NCCL runs one after the other.
 struct CommunicatorKey {
-  std::string name;        ///< of the group; of messages with " messages" behind it
-  std::vector<int> ranks;  ///< in group order; of messages sender, receiver
-  bool by_copies = false;  ///< its collectives are by copy engines where NCCL can (CTA policy zero)
+  std::string name;        ///< of the group; with " messages" appended for messages
+  std::vector<int> ranks;  ///< in group order; for messages sender, receiver
+  bool by_copies = false;  ///< copy engines do its collectives if NCCL supports it (CTA policy
+                           ///< zero)
 
   friend auto operator<=>(const CommunicatorKey&, const CommunicatorKey&) = default;
 };
@@ -28,18 +29,18 @@ struct CommunicatorKey {
 /// "tensor of ranks 0, 1, 2, 3", "tensor by copies of ranks 0, 1"
 std::string describe_key(const CommunicatorKey& key);
 
-/// The communicator of a task that communicates with other ranks; nullopt for all other tasks.
-/// Collectives of a group have one. NCCL's messages have no channels and one order per
-/// communicator, so those from one member to another have one of their own: what a program orders
-/// by streams (passes/pipeline/p2p_streams.h) then waits for nothing else.
+/// The communicator of a task that communicates with other ranks; nullopt for all other tasks. The
+/// collectives of a group share one. NCCL's messages have no channels and one order per
+/// communicator, so the messages from one member to another have their own: the order that a
+/// program gives by streams (passes/pipeline/p2p_streams.h) then causes no other waits.
 std::optional<CommunicatorKey> communicator_key(const Program& program, const Task& task);
 
-/// Which tasks are asked about: it gives the same answer for tasks of one spec of a program.
+/// Selects tasks; must give the same answer for all tasks of one spec of a program.
 using TaskFilter = std::function<bool(size_t program, TaskId task)>;
 
-/// All of the programs of a rank, in the one order in which every rank makes its own: then the
-/// first in that order that is not made yet has no member that waits for another one. With a filter
-/// those that its tasks need.
+/// All communicators of a rank's programs, in the order in which every rank makes its own. This
+/// order is global, so the first communicator that is not made yet has no member that waits for
+/// another one. With a filter, only those that the selected tasks need.
 std::vector<CommunicatorKey> communicator_keys(std::span<const Program> programs,
                                                const TaskFilter& is_needed = {});
 

@@ -17,72 +17,72 @@
 
 namespace braid {
 
-/// Why there can be no communicators: "this build has no NCCL (...)", or what the loader says of
-/// its library. Empty if there can.
+/// Why there can be no communicators: "this build has no NCCL (...)", or the loader's message.
+/// Empty if they are available.
 std::string why_no_nccl();
 
-/// "NCCL 2.28.9 (libnccl.so.2), with symmetric windows", or why there is none.
+/// "NCCL 2.28.9 (libnccl.so.2), with symmetric windows", or why NCCL is unavailable.
 std::string describe_nccl();
 
-/// Why there can be no windows: "... needs NCCL 2.28 or newer". Empty if there can, as far as the
-/// library goes.
+/// Why there can be no windows: "... needs NCCL 2.28 or newer". Empty if the library supports them.
 std::string why_no_nccl_windows();
 
-/// Memory that windows can be made of (ncclMemAlloc), and that GPUs of this process can reach. What
-/// it gives is rounded up to the driver's pages, of 2 MiB.
+/// Memory that can be registered as windows (ncclMemAlloc), and that GPUs of this process can
+/// access. Sizes are rounded up to the driver's pages of 2 MiB.
 const Allocator& nccl_window_allocator();
 
 struct CommunicatorOptions {
-  bool windows = false;  ///< of all collectives; else of those by copies, which need them
-  /// Makes only these: all members of each agree on that. Nullopt: those of all tasks.
+  bool windows = false;  ///< for all collectives; otherwise only for those by copies, which need
+                         ///< them
+  /// Makes only these; all members of each must agree on that. Nullopt: those of all tasks.
   std::optional<std::vector<CommunicatorKey>> keys = std::nullopt;
 };
 
-/// Where a rank's operands are.
+/// The memory of a rank's operands.
 struct OperandMemory {
-  std::vector<SharedMemory> memory;  ///< as many on each rank
+  std::vector<SharedMemory> memory;  ///< the same number on each rank
   std::function<std::byte*(size_t program, TaskId task, size_t operand)> address;
 };
 
 /// The NCCL communicators of one rank, and kernels of their calls. One thread at a time. Sums of
-/// bf16 are rounded at each rank that they pass (unlike the CPU's, which are rounded once); equal
-/// on all ranks and in every run.
+/// bf16 are rounded at each rank that they pass (unlike the CPU's, which are rounded once); they
+/// are equal on all ranks and in every run.
 class Communicators {
  public:
-  /// Makes communicators of these programs on the device that is current, and connects their
-  /// members by the first call of each kind, on memory of its own, together with the other ranks,
-  /// which must do the same at the same time. `rendezvous` must outlive this. Throws
-  /// DeviceError, ConfigError if this build has no NCCL, and AbortedError if another rank fails.
+  /// Makes communicators of these programs on the current device, and connects their members by the
+  /// first call of each kind, on temporary memory. All ranks must do this at the same time.
+  /// `rendezvous` must outlive this object. Throws DeviceError, ConfigError if this build has no
+  /// NCCL, and AbortedError if another rank fails.
   Communicators(std::span<const Program> programs, Rendezvous& rendezvous,
                 CommunicatorOptions options = {});
   ~Communicators();
   Communicators(const Communicators&) = delete;
   Communicators& operator=(const Communicators&) = delete;
 
-  /// Whether some communicator is to have windows: its operands should then be in memory of
+  /// Whether any communicator should have windows: its operands should then be in memory of
   /// `nccl_window_allocator`.
   bool wants_windows() const;
 
-  /// Makes the memory of the operands windows of the communicators that are to have some, together
-  /// with the other ranks, which must do the same at the same time, and runs the first call of each
-  /// kind on it: the memory must be zero, so that this changes nothing. NCCL takes it that an
-  /// operand lies at one offset in the windows of all members, and does not look: where memory
-  /// plans differ, a communicator has no windows, and calls on it are as without. Before captures;
-  /// the memory must outlive this. `programs` are those of the construction.
+  /// Registers the memory of the operands as windows of the communicators that should have them,
+  /// and runs the first call of each kind on it. All ranks must do this at the same time. The
+  /// memory must be zero, so that the calls change nothing. NCCL assumes, without a check, that an
+  /// operand has the same offset in the windows of all members. If memory plans differ, a
+  /// communicator has no windows, and its calls work without them. Call before captures; the memory
+  /// must outlive this object. `programs` are those given at construction.
   void register_windows(std::span<const Program> programs, const OperandMemory& operands);
 
-  /// One line per communicator that was to have windows and has none, and why.
+  /// One line per communicator that should have windows and has none, with the reason.
   const std::vector<std::string>& without_windows() const;
 
   /// The kernel of a task that has a communicator.
   CudaKernel make_kernel(const Program& program, const Task& task) const;
 
-  /// An error that NCCL has met since, or why another rank failed; nullopt if all is well.
+  /// An asynchronous NCCL error, or why another rank failed; nullopt if there is none.
   std::optional<std::string> fault() const;
 
-  /// Ends all calls that wait, here, except those on windows, which NCCL has no means to end; waits
-  /// for nothing. The communicators are then only good for destruction, which waits until no graph
-  /// has calls of theirs. Tells the other ranks why.
+  /// Ends all waiting calls on this rank, except those on windows, which NCCL cannot end; does not
+  /// wait. The communicators can then only be destroyed; destruction waits until no graph contains
+  /// their calls. Tells the other ranks the reason.
   void abort(const std::string& reason) noexcept;
 
  private:

@@ -20,7 +20,7 @@ namespace braid {
 namespace {
 
 constexpr int64_t kStockBytes = int64_t{64} << 20;
-constexpr size_t kNoTime = 0;  // number of the wait that measures what waits take by themselves
+constexpr size_t kNoTime = 0;  // the wait that measures the overhead of waits
 
 bool is_captured(cudaStream_t stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
@@ -39,7 +39,7 @@ struct TaskDuration {
   int64_t ns = 0;
 };
 
-/// Those that communicate with other ranks.
+/// The tasks that communicate with other ranks.
 std::vector<TaskDuration> durations_of(std::span<const Program> programs,
                                        const EmulatedPeers& peers) {
   check(peers.task_ns.size() == programs.size(), "{} programs, and durations of {}",
@@ -58,7 +58,7 @@ std::vector<TaskDuration> durations_of(std::span<const Program> programs,
   return durations;
 }
 
-/// Behind the one of no time.
+/// The durations of waits, after that of the empty wait.
 std::vector<int64_t> waits_of(const std::vector<TaskDuration>& durations) {
   std::vector<int64_t> waits{0};
   for (const TaskDuration& duration : durations) {
@@ -100,7 +100,7 @@ void EmulatedCalls::State::fill() const {
   BRAID_CUDA_CHECK(cudaStreamSynchronize(stream));
 }
 
-/// The least of some means: a host thread that had no core for a while says nothing.
+/// Takes the minimum of several means: a host thread that had no core for a while distorts a mean.
 void EmulatedCalls::State::measure_overhead() {
   constexpr int kTimes = 20;
   constexpr int kMeans = 10;

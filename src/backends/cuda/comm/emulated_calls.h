@@ -13,34 +13,35 @@
 
 namespace braid {
 
-/// The communication of a rank that is alone on its GPU, and whose tasks take as long as if it were
-/// not (comm/emulated_call.h). It can be captured into a graph, takes no SM, and runs beside
-/// compute as pushes to peers do: the stream waits until the time of the call is over
-/// (call_player.h), which leaves no record of a profiler. Copies within the device fill y, in steps
-/// that are enqueued task by task and, where peers do so in every step, in graphs
-/// (EmulatedPeers::anew_bytes). Beside products such a copy runs at a fifth to a twentieth of its
-/// rate alone (1 to 128 MB on H200), which pushes to peers do not; so times are true without them.
+/// The communication of a rank that is alone on its GPU; its tasks take as long as with real other
+/// ranks (comm/emulated_call.h). It can be captured into a graph, takes no SM, and runs
+/// concurrently with compute as pushes to peers do: the stream waits until the duration of the call
+/// has passed (call_player.h), which leaves no profiler record. Copies within the device fill y in
+/// steps that are enqueued task by task and, if results are produced in every step
+/// (EmulatedPeers::anew_bytes), in graphs. During matrix products such a copy runs at a fifth to a
+/// twentieth of its rate alone (1 to 128 MB on H200), unlike a push to a peer; so times are
+/// accurate only without these copies.
 ///
-/// What that leaves out: SMs that NCCL's kernels would hold, traffic in this device's memory, and
-/// what calls that run at the same time take from each other.
+/// Not emulated: the SMs that NCCL's kernels would occupy, traffic in this device's memory, and the
+/// slowdown of concurrent calls by each other.
 class EmulatedCalls {
  public:
-  /// Of the programs of one rank, whose groups must live as long as this. Measures on the current
-  /// device what a call takes that has nothing to do. Throws InternalError if `peers` and the
-  /// programs do not fit together, and DeviceError.
+  /// For the programs of one rank, whose groups must outlive this object. Measures the overhead of
+  /// an empty call on the current device. Throws InternalError if `peers` and the programs do not
+  /// fit together, and DeviceError.
   EmulatedCalls(std::span<const Program> programs, const EmulatedPeers& peers);
   ~EmulatedCalls();
   EmulatedCalls(const EmulatedCalls&) = delete;
   EmulatedCalls& operator=(const EmulatedCalls&) = delete;
 
-  /// The kernel of a task; null for one that communicates with no other rank. Its address does not
+  /// The kernel of a task; null if the task communicates with no other rank. Its address does not
   /// change.
   const CudaKernel* kernel(size_t program, TaskId task) const;
 
-  /// When the calls of a program took place the last time; those that never did are left out.
+  /// The times of the last run of a program's calls, without calls that never ran.
   std::vector<HostTimedTask> played(size_t program) const;
 
-  /// Device memory besides the operands'.
+  /// Device memory in addition to the operands.
   int64_t device_bytes() const;
 
  private:

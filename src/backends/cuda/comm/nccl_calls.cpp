@@ -42,7 +42,7 @@ ncclDataType_t moved_dtype(DType dtype) {
   }
 }
 
-/// A call with all that does not change from step to step.
+/// A call with everything that does not change from step to step.
 struct NcclCall {
   CommCall call;
   ncclComm_t communicator = nullptr;
@@ -58,7 +58,8 @@ struct NcclCall {
   size_t bytes(size_t elems) const { return elems * dtype_bytes(call.dtype); }
 };
 
-/// By messages, but where copies are wanted, which NCCL has for its own all-to-all only.
+/// Uses messages, except for copies by copy engines, which NCCL supports only in its own
+/// all-to-all.
 void exchange_blocks(const NcclLibrary& nccl, const NcclCall& c, const std::byte* x, std::byte* y,
                      cudaStream_t stream) {
   const size_t block = c.send_elems() / static_cast<size_t>(c.size);

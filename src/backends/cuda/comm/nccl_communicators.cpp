@@ -26,7 +26,7 @@
 namespace braid {
 namespace {
 
-/// This rank's place among the members.
+/// This rank's index among the members.
 int place_of(const CommunicatorKey& key, int rank) {
   const auto found = std::ranges::find(key.ranks, rank);
   check(found != key.ranks.end(), "rank {} is no member of {}", rank, describe_key(key));
@@ -70,7 +70,8 @@ CommCall call_of(const Program& program, const Task& task) {
   return make_comm_call(spec, group, no_addresses, spec.op);
 }
 
-/// What NCCL chooses an algorithm by, equal on all members. Messages have one for all sizes.
+/// The properties by which NCCL chooses an algorithm, equal on all members. Messages of all sizes
+/// have one algorithm.
 using CallKind = std::tuple<CommOp, int64_t, DType, int64_t, int64_t>;
 
 CallKind kind_of(const CommCall& call) {
@@ -82,14 +83,14 @@ using TaskOfProgram = std::pair<const Program*, const Task*>;
 
 using FirstCalls = std::map<CommunicatorKey, std::vector<TaskOfProgram>>;
 
-/// The first task of each kind of call on each of these communicators (in their order): in one
-/// order on all members.
+/// The first task of each kind of call on each of these communicators, in the order of
+/// communicators: the same order on all members.
 FirstCalls first_calls(std::span<const Program> programs,
                        const std::map<CommunicatorKey, ncclComm_t>& made) {
   FirstCalls calls;
   std::set<std::pair<CommunicatorKey, CallKind>> seen;
   for (const Program& program : programs) {
-    std::set<uint32_t> seen_specs;  // few, and perhaps a million tasks
+    std::set<uint32_t> seen_specs;  // few specs, perhaps a million tasks
     for (const Task& task : program.tasks) {
       const std::optional<CommunicatorKey> key = seen_specs.insert(task.spec.value).second
                                                      ? communicator_key(program, task)
@@ -117,7 +118,7 @@ int64_t largest_operand(const FirstCalls& calls) {
 using OperandAddress =
     std::function<std::byte*(const Program& program, const Task& task, size_t operand)>;
 
-/// Runs calls to their end.
+/// Runs calls and waits for their end.
 void run_calls(const Communicators& communicators, const FirstCalls& calls,
                const OperandAddress& address) {
   const CudaStream stream(0);
@@ -164,10 +165,10 @@ struct Communicators::State {
     }
   }
 
-  /// Communicators of a run that failed are aborted, since the others may never end their part. But
-  /// what waits on windows asks for no abort, and the abort might wait for that: such communicators
-  /// are left behind. An abort ends the calls at once and returns when no graph holds the
-  /// communicator any more, and a graph may hold several: so each has a thread.
+  /// Communicators of a failed run are aborted, since other ranks may never end their part. But a
+  /// kernel that waits on windows does not check for an abort, and the abort might wait for it:
+  /// such communicators are leaked. An abort ends the calls at once, but returns only when no graph
+  /// contains the communicator any more. A graph may contain several, so each abort has a thread.
   void abort() {
     if (std::exchange(is_aborted, true)) {
       return;
@@ -184,7 +185,7 @@ struct Communicators::State {
     }
   }
 
-  /// Messages have none.
+  /// False for communicators of messages.
   bool wants_windows(const CommunicatorKey& key) const {
     return key.by_copies || (options.windows && !key.name.ends_with(kMessages));
   }
@@ -202,8 +203,8 @@ Communicators::Communicators(std::span<const Program> programs, Rendezvous& rend
 }
 
 /// NCCL connects the members of a communicator at the first call of each kind, on the host, which
-/// the capture of a graph does not allow. Every rank takes its communicators in the one order, so
-/// that no call waits for a member that waits for another one.
+/// is not possible during the capture of a graph. Every rank visits its communicators in the same
+/// global order, so that no call waits for a member that waits for another call.
 void Communicators::connect(std::span<const Program> programs) {
   const auto calls = first_calls(programs, state_->made);
   const int64_t bytes = largest_operand(calls);
@@ -222,7 +223,7 @@ bool Communicators::wants_windows() const {
 void Communicators::register_windows(std::span<const Program> programs,
                                      const OperandMemory& operands) {
   FirstCalls calls = first_calls(programs, state_->made);
-  for (const auto& [key, communicator] : state_->made) {  // in one order on all ranks
+  for (const auto& [key, communicator] : state_->made) {  // in the same order on all ranks
     if (!state_->wants_windows(key)) {
       calls.erase(key);
       continue;

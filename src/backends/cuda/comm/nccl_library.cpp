@@ -45,7 +45,7 @@ NcclLibrary load() {
   int version = 0;
   nccl.check(nccl.get_version(&version), "ncclGetVersion");
   nccl.version = version_text(version);
-  // A newer library knows the configuration of an older header, not the other way round.
+  // A newer library accepts the configuration of an older header, but not vice versa.
   if (version < NCCL_VERSION_CODE) {
     throw_device_error("{} is NCCL {}, and this build needs {} or newer", nccl.path, nccl.version,
                        version_text(NCCL_VERSION_CODE));

@@ -9,8 +9,8 @@
 
 namespace braid {
 
-/// The functions of libnccl that we use. Throws DeviceError where it cannot be loaded, or is older
-/// than its header here.
+/// The functions of libnccl that we use. Throws DeviceError if it cannot be loaded, or is older
+/// than the header of this build.
 struct NcclLibrary {
   decltype(&::ncclGetVersion) get_version = nullptr;
   decltype(&::ncclGetErrorString) get_error_string = nullptr;
@@ -38,7 +38,7 @@ struct NcclLibrary {
   std::string path;
   std::string version;  ///< "2.28.9"
 
-  /// Looked for where the loader looks, then beside cuBLAS, as toolkits and Python wheels have it.
+  /// Searches the loader's path, then beside cuBLAS, where toolkits and Python wheels install it.
   /// Loaded once, and never unloaded.
   static const NcclLibrary& get();
 

@@ -25,7 +25,7 @@ void release(std::byte* data, int64_t /*size_bytes*/) {
   (void)NcclLibrary::get().mem_free(data);
 }
 
-/// Up to the end of a page, which the allocator has given: NCCL asks for that alignment.
+/// Rounded up to a whole page, which the allocator has allocated: NCCL requires that alignment.
 size_t in_pages(int64_t size_bytes) {
   constexpr size_t kPage = NCCL_WIN_REQUIRED_ALIGNMENT;
   return (static_cast<size_t>(size_bytes) + kPage - 1) / kPage * kPage;

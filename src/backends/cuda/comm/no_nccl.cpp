@@ -1,4 +1,4 @@
-// Stands in for nccl_communicators.cpp where nccl.h was not found.
+// Replaces nccl_communicators.cpp if nccl.h was not found.
 #include "backends/cuda/comm/communicators.h"
 #include "base/errors.h"
 

@@ -21,14 +21,14 @@ namespace braid {
 namespace {
 
 constexpr int64_t kWordBytes = 4;
-/// What a rank whose operands cannot be mapped notes beside its flags.
+/// The note of a rank whose operands cannot be mapped.
 constexpr const char* kPrivateOperands = "private operands";
-/// All bytes of the flags of a run that failed: as a number more than any wait asks for.
+/// All bytes of the flags of a failed run: as a number, larger than any value that a wait expects.
 constexpr int kReleasedByte = 1;
 
-/// Where y and the flags of a call are on some rank.
+/// The places of y and the flags of a call on a rank.
 struct CallPlace {
-  size_t part = 0;  // of PeerMemory; without meaning on a rank that only sends
+  size_t part = 0;  // of PeerMemory; meaningless on a rank that only sends
   int64_t offset = 0;
   int64_t first_flag = 0;
   int64_t block_bytes = 0;
@@ -57,7 +57,7 @@ CallPlaces from_text(const std::string& text) {
   return places;
 }
 
-/// What a call enqueues: words, then a copy.
+/// What a call enqueues: memory operations, then a copy.
 struct Stage {
   MemoryOps words;
   std::byte* to = nullptr;  // null: no copy
@@ -100,7 +100,7 @@ struct PeerCalls::State {
   std::vector<CopyCall> calls;
   std::map<std::pair<size_t, TaskId>, CudaKernel> kernels;
   DeviceArena flags;
-  PinnedArena released;  // what `release` writes over them
+  PinnedArena released;  // `release` copies it over the flags
   CudaStream release_stream;
   std::string fault;  // Reach::fault
   std::optional<PeerMemory> flag_memory;
@@ -150,7 +150,7 @@ struct PeerCalls::State {
   std::vector<Stage> stages_of(const CopyCall& call, const Connection& connection) const;
 };
 
-/// Operands are looked for in the memory that others can reach.
+/// Finds the operands in the memory that others can access.
 CallPlaces PeerCalls::State::own_places(const Connection& connection) const {
   CallPlaces own;
   for (const CopyCall& call : calls) {
@@ -171,13 +171,13 @@ CallPlaces PeerCalls::State::own_places(const Connection& connection) const {
   return own;
 }
 
-/// All members come to the same answer.
+/// All members get the same answer.
 std::string PeerCalls::State::why_apart(const CopyCall& call) const {
   std::string why = why_apart_in(*flag_memory, call.ranks);
   return why.empty() ? why_apart_in(*memory, call.ranks) : why;
 }
 
-/// The same.
+/// All members get the same answer.
 bool PeerCalls::State::may_be_apart(const CopyCall& call) const {
   return !why_apart_in(*flag_memory, call.ranks).empty() ||
          std::ranges::any_of(

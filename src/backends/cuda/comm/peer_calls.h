@@ -16,15 +16,15 @@
 namespace braid {
 
 /// The communication that copy engines do (copy_steps.h) for the programs of one rank: pushes into
-/// the operands of other ranks, with flags in device memory that streams set and await. Nothing of
-/// it needs an SM, and all of it can be captured into a graph. A stream that waits holds up others
-/// that share its hardware queue (hardware_queues.h).
+/// the operands of other ranks, with flags in device memory that streams set and wait for. It needs
+/// no SM, and can be captured into a graph. A waiting stream blocks others that share its hardware
+/// queue (hardware_queues.h).
 ///
-/// Used in this order: construct; `find_peers`; give the kernels to whoever launches them;
-/// `connect` once the operands have addresses; launch. Each rank of a run does so at the same time.
+/// Use in this order: construct; `find_peers`; hand out the kernels; `connect` when the operands
+/// have addresses; launch. Every rank of a run does this at the same time.
 class PeerCalls {
  public:
-  /// Throws InternalError for a task that copies do not suffice for.
+  /// Throws InternalError for a task that needs more than copies.
   PeerCalls(int rank, std::span<const Program> programs);
   ~PeerCalls();
   PeerCalls(const PeerCalls&) = delete;
@@ -32,47 +32,47 @@ class PeerCalls {
 
   bool empty() const;
 
-  /// The kernel of a task; null for one that does not belong here. Its address does not change; it
-  /// can be launched once the calls are connected.
+  /// The kernel of a task; null for a task that copy engines do not run. Its address does not
+  /// change; it can be launched after `connect`.
   const CudaKernel* kernel(size_t program, TaskId task) const;
 
-  /// What may keep this rank from its peers.
+  /// Conditions that may prevent this rank from reaching its peers.
   struct Reach {
     bool shares_operands =
-        true;           ///< no: in memory that other processes cannot map (NCCL's windows)
+        true;           ///< false: its operands' memory cannot be mapped by others (NCCL's windows)
     std::string fault;  ///< why this rank must neither push nor wait; empty if it may
   };
 
-  /// Makes the flags, and finds out together with the other ranks of these calls who reaches whose
-  /// memory. Throws what PeerMemory does.
+  /// Allocates the flags, and determines, together with the other ranks of these calls, which ranks
+  /// can access each other's memory. Throws what PeerMemory does.
   void find_peers(const Reach& reach, Rendezvous& rendezvous);
 
-  /// Whether the ranks of a task that has a kernel here may be unable to reach each other's memory,
-  /// so that `connect` may take its kernel from elsewhere. The same answer on all of them.
+  /// Whether the ranks of a task that has a kernel here may be unable to access each other's
+  /// memory, so that `connect` may replace its kernel. The same answer on all of them.
   bool may_be_apart(size_t program, TaskId task) const;
 
   struct Connection {
-    std::vector<SharedMemory> memory;  ///< that has the operands; as many on each rank
+    std::vector<SharedMemory> memory;  ///< the memory of the operands; the same number on each rank
     /// The address of an operand of a task.
     std::function<std::byte*(size_t program, TaskId task, size_t operand)> address;
-    /// The kernel of a task whose ranks cannot reach each other's memory; of none but those that
-    /// `may_be_apart`.
+    /// The kernel of a task whose ranks cannot access each other's memory; only called for tasks
+    /// that `may_be_apart`.
     std::function<CudaKernel(size_t program, TaskId task)> otherwise;
   };
 
-  /// Tells the other ranks of these calls where its operands and flags are, and waits for theirs.
-  /// Throws what PeerMemory does, DeviceError if memory can no more be reached than the flags could
-  ///, and InternalError if ranks do not know of each other's calls.
+  /// Sends the addresses of its operands and flags to the other ranks of these calls, and waits for
+  /// theirs. Throws what PeerMemory does, DeviceError if memory is no longer accessible although
+  /// the flags were, and InternalError if ranks do not know each other's calls.
   void connect(const Connection& connection, Rendezvous& rendezvous);
 
-  /// One line per set of ranks that cannot reach each other's memory, and why.
+  /// One line per set of ranks that cannot access each other's memory, with the reason.
   const std::vector<std::string>& apart() const;
 
   /// Device memory for the flags.
   int64_t flag_bytes() const;
 
-  /// Ends all waits of what has been launched, now and later: a rank has failed, and its part never
-  /// comes. The data is then worth nothing. Streams go on by themselves; waits for nothing.
+  /// Ends all waits of launched work, now and later, after a rank has failed and its part never
+  /// arrives. The data is then invalid. Streams continue; the call does not wait for them.
   void release() noexcept;
 
  private:

@@ -19,7 +19,7 @@ int64_t whole_pages(int64_t size_bytes) {
   return (size_bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
 }
 
-/// Names this process: process numbers may be equal in containers.
+/// Identifies this process: process numbers may be equal in different containers.
 const std::string& process_name() {
   static const std::string kName = [] {
     std::random_device random;
@@ -45,7 +45,7 @@ cudaIpcMemHandle_t from_hex(const std::string& text) {
   return handle;
 }
 
-/// "-" where the driver has none for it: then only this process can reach the memory.
+/// "-" if the driver has no handle for it: then only this process can access the memory.
 std::string handle_of(const SharedMemory& memory) {
   cudaIpcMemHandle_t handle{};
   if (memory.size_bytes == 0 || cudaIpcGetMemHandle(&handle, memory.data) != cudaSuccess) {
@@ -94,7 +94,7 @@ struct PeerMemory::Peer {
   int device = 0;
   std::vector<Part> parts;
   std::string note;
-  std::map<int, std::string> faults;  // by rank that it cannot reach
+  std::map<int, std::string> faults;  // by rank that it cannot access
 
   explicit Peer(const std::string& text) {
     const size_t line = text.find('\n');
@@ -157,7 +157,7 @@ PeerMemory::PeerMemory(const Own& own, std::span<const int> peers, Rendezvous& r
 
 PeerMemory::~PeerMemory() = default;
 
-/// Finds the peer's memory; why not is a fault of this rank.
+/// Maps the peer's memory; a failure is recorded as a fault of this rank.
 void PeerMemory::open(int rank, Peer& peer) {
   const Peer& own = *peers_.at(rank_);
   std::string& fault = peers_.at(rank_)->faults[rank];

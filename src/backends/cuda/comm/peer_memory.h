@@ -13,47 +13,48 @@
 
 namespace braid {
 
-/// cudaMalloc of whole pages: smaller blocks share one, and CUDA IPC maps pages.
+/// cudaMalloc of whole pages: smaller blocks share a page, and CUDA IPC maps pages.
 const Allocator& peer_memory_allocator();
 
-/// An allocation of one rank (`peer_memory_allocator`) that others may write.
+/// An allocation of one rank (`peer_memory_allocator`) to which others may write.
 struct SharedMemory {
   std::byte* data = nullptr;
-  int64_t size_bytes = 0;  ///< 0: there is none
+  int64_t size_bytes = 0;  ///< 0: no memory
 };
 
-/// Where the memory of other ranks is, as this one's device addresses it: of ranks in this process
-/// their own addresses, with peer access enabled; of other processes of this host mappings of their
-/// allocations (CUDA IPC), also where they are on one device, which end with this object. Memory of
-/// another host cannot be reached.
+/// The addresses of other ranks' memory for this rank's device. Ranks in this process: their own
+/// addresses, with peer access enabled. Other processes of this host: mappings of their allocations
+/// (CUDA IPC), also if they use the same device; the mappings end with this object. Memory of
+/// another host is inaccessible.
 ///
 /// All ranks construct theirs at the same time, with the device current. Each waits for the others
-/// over the rendezvous; what it throws is that of Rendezvous::get, and DeviceError.
+/// over the rendezvous. Throws as Rendezvous::get, and DeviceError.
 class PeerMemory {
  public:
   struct Own {
-    std::string what;  ///< for keys of the rendezvous: a second object there has another one
+    std::string what;  ///< for keys of the rendezvous: each object needs another name
     int rank = 0;
-    std::vector<SharedMemory> memory;  ///< as many on each rank
-    std::string note;                  ///< for the others: see `note`
+    std::vector<SharedMemory> memory;  ///< the same number on each rank
+    std::string note;                  ///< shared with the other ranks: see `note`
     std::string fault;                 ///< why this rank and others must not share memory
   };
 
-  /// `peers`: the ranks to look at, of which each looks at this one, too. `rendezvous` must outlive
-  /// the construction.
+  /// `peers`: the ranks to examine; each of them must examine this one, too. `rendezvous` must
+  /// outlive the construction.
   PeerMemory(const Own& own, std::span<const int> peers, Rendezvous& rendezvous);
   ~PeerMemory();
   PeerMemory(const PeerMemory&) = delete;
   PeerMemory& operator=(const PeerMemory&) = delete;
 
-  /// What the rank has left for the others. Also this rank's own.
+  /// The note of a rank, including this one.
   const std::string& note(int rank) const;
 
-  /// Address of a rank's memory number `index` here; null where it has none, or cannot be reached.
+  /// Address of a rank's memory number `index` for this device; null if there is none, or it is
+  /// inaccessible.
   std::byte* data(int rank, size_t index) const;
 
-  /// Why ranks `from` and `to` (this rank, or one of its peers) cannot reach each other; empty if
-  /// they can. The same answer on every rank.
+  /// Why ranks `from` and `to` (this rank, or its peers) cannot access each other's memory; empty
+  /// if they can. The same answer on every rank.
   std::string why_apart(int from, int to) const;
 
  private:
@@ -62,7 +63,7 @@ class PeerMemory {
 
   int rank_;
   int device_ = 0;
-  std::map<int, std::unique_ptr<Peer>> peers_;  // this rank's own, too
+  std::map<int, std::unique_ptr<Peer>> peers_;  // including this rank's own
 };
 
 }  // namespace braid

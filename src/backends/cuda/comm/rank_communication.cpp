@@ -16,7 +16,7 @@ RankCommunication::RankCommunication(std::span<const Program> programs, Rendezvo
                                      CommunicatorOptions options)
     : programs_(programs) {
   if (rendezvous != nullptr) {
-    meeting_ = open_place(*rendezvous);  // also where this rank has nothing to say
+    meeting_ = open_place(*rendezvous);  // also if this rank has nothing to exchange
   }
   if (communicator_keys(programs).empty()) {
     return;
@@ -78,7 +78,8 @@ void RankCommunication::connect(const OperandMemory& operands) {
     communicators_->register_windows(programs_, operands);
   }
   if (copies_ != nullptr && !copies_->empty()) {
-    const auto by_nccl = [this](size_t program, TaskId task) {  // whose ranks may be apart
+    const auto by_nccl = [this](size_t program, TaskId task) {  // tasks whose ranks may be unable
+                                                                // to access each other's memory
       return make_nccl_kernel(programs_[program], programs_[program].tasks[task.index()]);
     };
     copies_->connect({.memory = operands.memory, .address = operands.address, .otherwise = by_nccl},
@@ -114,7 +115,7 @@ void RankCommunication::fail(const std::string& reason) noexcept {
   if (empty()) {
     return;
   }
-  copies_->release();  // first: behind what it holds up may be calls that the abort ends
+  copies_->release();  // first: calls that the abort ends may wait behind these
   if (communicators_ != nullptr) {
     communicators_->abort(reason);
   } else {

@@ -9,7 +9,8 @@ namespace braid {
 
 bool wait_for_event(cudaEvent_t event, const std::function<std::optional<std::string>()>& fault,
                     std::optional<std::chrono::nanoseconds> limit) {
-  constexpr int kQueriesPerLook = 256;  // for faults: it takes a lock per communicator
+  constexpr int kQueriesPerLook = 256;  // between checks for faults, which take a lock per
+                                        // communicator
   const auto begin = std::chrono::steady_clock::now();
   for (int queries = 1;; ++queries) {
     const cudaError_t status = cudaEventQuery(event);

@@ -9,9 +9,9 @@
 
 namespace braid {
 
-/// Waits for the work that an event was recorded behind. Throws DeviceError if it fails, and
-/// AbortedError (comm/transport.h) with what `fault` says, which is asked meanwhile: the parts of
-/// other ranks then never come. False if it has not ended within `limit`.
+/// Waits for the work before a recorded event. Throws DeviceError if it fails. Polls `fault` and
+/// throws AbortedError (comm/transport.h) with its result, since the parts of other ranks then
+/// never arrive. False if the work has not ended within `limit`.
 bool wait_for_event(cudaEvent_t event, const std::function<std::optional<std::string>()>& fault,
                     std::optional<std::chrono::nanoseconds> limit = std::nullopt);
 

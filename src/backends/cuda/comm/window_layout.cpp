@@ -10,7 +10,7 @@
 namespace braid {
 namespace {
 
-/// FNV-1a (Fowler, Noll, Vo) of numbers.
+/// FNV-1a (Fowler, Noll, Vo) over numbers.
 class Digest {
  public:
   void add(int64_t number) {
@@ -24,9 +24,9 @@ class Digest {
   uint64_t hash_ = 0xCBF29CE484222325ull;
 };
 
-/// Where the operands of a communicator's calls are on this rank.
+/// The places of the operands of a communicator's calls on this rank.
 struct Layout {
-  std::set<size_t> used;  // of the memory
+  std::set<size_t> used;  // indices of memory
   bool is_inside = true;  // all operands are in the memory
   Digest offsets;
 
@@ -34,7 +34,7 @@ struct Layout {
          const OperandMemory& operands) {
     for (size_t i = 0; i < programs.size(); ++i) {
       const Program& program = programs[i];
-      std::vector<std::optional<bool>> is_of_key(program.specs.size());  // few, of many tasks
+      std::vector<std::optional<bool>> is_of_key(program.specs.size());  // few specs, many tasks
       for (size_t task = 0; task < program.tasks.size(); ++task) {
         const Task& of = program.tasks[task];
         std::optional<bool>& known = is_of_key[of.spec.index()];
@@ -46,7 +46,7 @@ struct Layout {
     }
   }
 
-  /// What other ranks compare: one word.
+  /// The text that other ranks compare: one word.
   std::string text(const OperandMemory& operands) const {
     std::string text = fmt::format("{:016x}", offsets.value());
     for (const size_t part : used) {
@@ -70,10 +70,10 @@ struct Layout {
   }
 };
 
-/// What a rank leaves for the others: its layout behind '=', or its reason against windows.
+/// What a rank publishes for the others: its layout after '=', or its reason against windows.
 constexpr char kLayoutMark = '=';
 
-/// The first reason in the order of members; empty if all are alike.
+/// The first reason in the order of members; empty if all layouts are equal.
 std::string compare(const CommunicatorKey& key, const std::string& own, int own_rank,
                     Rendezvous& rendezvous) {
   const auto name = [&](int rank) {
@@ -86,7 +86,7 @@ std::string compare(const CommunicatorKey& key, const std::string& own, int own_
     const std::string said = rank == own_rank ? own : rendezvous.get(name(rank));
     first = first.empty() ? said : first;
     if (!fault.empty()) {
-      continue;  // read all the same, so that a rank that has failed is noticed here
+      continue;  // reads the rest, so that a failed rank is noticed here
     }
     if (said.front() != kLayoutMark) {
       fault = fmt::format("rank {}: {}", rank, said);

@@ -4,7 +4,7 @@
 #include "backends/cuda/kernels/factories.h"
 #include "backends/cuda/kernels/swiglu.cuh"
 
-// All of them are maps over elements, or over pairs of gate and up: rows play no part.
+// All of them are maps over elements, or over pairs of gate and up; rows do not matter.
 namespace braid {
 namespace {
 

@@ -28,7 +28,7 @@ AttentionProblem problem_of(const OpSpec& spec) {
           .lse = {.row = sizes.queries, .sequence = sizes.heads * sizes.queries}};
 }
 
-/// Where keys and values begin in a row of qkv, in bytes.
+/// Offset of keys and values in a row of qkv, in bytes.
 int64_t keys_at(const AttentionSizes& sizes) {
   return sizes.out_width() * kElemBytes;
 }

@@ -5,7 +5,7 @@
 
 namespace braid {
 
-/// The forward by a method that need not be the one of the rule.
+/// The forward by a given method, which may differ from `attention_method`.
 CudaKernel make_cuda_attention(const OpSpec& spec, CudaContext& context, AttentionMethod method);
 
 CudaKernel make_cuda_attention_backward(const OpSpec& spec, CudaContext& context,

@@ -1,5 +1,6 @@
-// The compiled kernel between two of our own (attention_backward_sm90_steps.h). Its objects export
-// a launcher each, declared by generated headers; what those print about errors is not used.
+// The compiled kernel between two of our own (attention_backward_sm90_steps.h). Each of its objects
+// exports a launcher, declared by a generated header; the error output of these launchers is not
+// used.
 #include "backends/cuda/kernels/attention_backward_sm90.h"
 
 #include <attention_backward_128.h>
@@ -35,7 +36,7 @@ struct KernelArgs {
   void* semaphores = nullptr;
 };
 
-/// What an object made by scripts/sm90_kernels exports: machine code, and its launcher.
+/// The exports of an object made by scripts/sm90_kernels: machine code, and its launcher.
 struct CompiledKernel {
   int64_t head_size;
   bool grouped;

@@ -5,11 +5,11 @@
 
 namespace braid {
 
-/// attention_backward by flash-attn-4's kernel for Hopper, which scripts/sm90_kernels
-/// compiles: a block per head and 128 keys goes over the queries that see them, keeps d_key and
-/// d_value in registers, and adds its part of d_query to fp32 in memory when the block of the next
-/// higher keys has (a semaphore per head and tile of queries). That order depends on the shape
-/// only: the result is bitwise repeatable. Blocks that wait run no risk: those they wait for were
+/// attention_backward by flash-attn-4's kernel for Hopper, which scripts/sm90_kernels compiles. A
+/// block per head and 128 keys iterates over the queries that see them and keeps d_key and d_value
+/// in registers. It adds its part of d_query to fp32 memory after the block of the next higher keys
+/// (a semaphore per head and tile of queries). That order depends only on the shape, so the result
+/// is bitwise repeatable. Waiting blocks cannot deadlock: the blocks that they wait for were
 /// started before. Source: Shah et al., FlashAttention-3, 2024; our changes:
 /// scripts/sm90_kernels/attention.py.
 ///

@@ -1,5 +1,5 @@
-// Both kernels read and write everything once: their floor is bytes over the memory bandwidth. A
-// block has 64 rows of one head, the rows that a warpgroup of the kernel between them has.
+// Both kernels read and write everything once: their minimum time is bytes over the memory
+// bandwidth. A block has 64 rows of one head, like a warpgroup of the kernel between them.
 #include "backends/cuda/kernels/attention_backward_sm90_steps.h"
 
 #include <cmath>
@@ -16,7 +16,7 @@ constexpr int kWarpgroup = 128;
 constexpr int kPrepareThreads = 256;
 constexpr float kLog2E = 1.4426950408889634f;
 
-/// Where a block's rows lie: `row` is the first of them.
+/// The rows of a block; `row` is the first.
 struct Slab {
   int64_t batch;
   int64_t head;
@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(kPrepareThreads)
     prepare(AttentionPrepareArgs args, int64_t heads, int64_t sequence, int64_t query_rows,
             int query_tile) {
   constexpr int kElems = kVectorElems<Bf16>;
-  constexpr int kLanes = kHeadSize / kElems;  // threads side by side along a row
+  constexpr int kLanes = kHeadSize / kElems;  // adjacent threads along a row
   constexpr int kRowsAtOnce = kPrepareThreads / kLanes;
   const Slab slab = slab_of(blockIdx.x, query_rows / kSlabRows, heads);
   const int thread = static_cast<int>(threadIdx.x);
@@ -77,14 +77,15 @@ __global__ void __launch_bounds__(kPrepareThreads)
 /// One of the three parts of d_qkv.
 struct Part {
   const float* sums;     // [B, source heads, rows * D]
-  int64_t rows;          // of a head, up to whole tiles
+  int64_t rows;          // of a head, padded to whole tiles
   int64_t heads;         // of the part
-  int64_t source_heads;  // of `sums`: a multiple, that many in a row for one of the part
+  int64_t source_heads;  // of `sums`: a multiple of `heads`; consecutive ones belong to one head of
+                         // the part
   int64_t first_slot;    // the part's first head in a row of d_qkv
   float scale;
 };
 
-/// d_qkv of the part's slab: the accumulators' order is undone in shared memory.
+/// Writes the part's slab of d_qkv; shared memory converts the accumulators' order.
 template <int kHeadSize>
 __device__ void finish_slab(const Part& part, const Slab& slab, Bf16* d_qkv, int64_t sequence,
                             int64_t row_heads) {

@@ -7,11 +7,12 @@
 
 #include "backends/cuda/kernels/attention_calls.h"
 
-/// What runs before and after the kernel of attention_backward_sm90.h: sums of rows, and the way
-/// from its fp32 accumulators to the packed rows of d_qkv.
+/// Steps before and after the kernel of attention_backward_sm90.h: sums of rows, and the conversion
+/// of its fp32 accumulators to the packed rows of d_qkv.
 namespace braid {
 
-/// All pointers are multiples of 16 bytes. Rows are those of `Sm90Scratch`, up to whole tiles.
+/// All pointers are multiples of 16 bytes. Row counts are those of `Sm90Scratch`, padded to whole
+/// tiles.
 struct AttentionPrepareArgs {
   const __nv_bfloat16* out = nullptr;    ///< [B * T, H * D]
   const __nv_bfloat16* d_out = nullptr;  ///< [B * T, H * D]
@@ -24,13 +25,13 @@ struct AttentionPrepareArgs {
 
 /// lse_log2 = lse * log2(e), infinite past the sequence so that probabilities there are 0;
 /// d_out_out = the sum of d_out * out over a head's elements, 0 past the sequence; d_query and
-/// semaphores = 0. Writes all rows of these four. Head sizes 64 and 128.
+/// semaphores = 0. Writes all rows of these four arrays. Head sizes 64 and 128.
 void attention_prepare(const AttentionSizes& sizes, const AttentionPrepareArgs& args,
                        cudaStream_t stream);
 
-/// Accumulators hold the rows of a head in slabs of 64 rows: float 4 * (128 * (c / 8) + t) + e of a
-/// slab is what thread t of a warpgroup has of columns c..c + 7 after wgmma: row 16 * (t / 32) + t
-/// % 32 / 4 + 8 * (e / 2), column c + 2 * (t % 4) + e % 2.
+/// Accumulators hold the rows of a head in slabs of 64 rows. In a slab, float 4 * (128 * (c / 8) +
+/// t) + e is the element that thread t of a warpgroup holds of columns c..c + 7 after wgmma: row 16
+/// * (t / 32) + t % 32 / 4 + 8 * (e / 2), column c + 2 * (t % 4) + e % 2.
 struct AttentionFinishArgs {
   const float* d_query = nullptr;  ///< [B, H, query_rows * D]
   const float* d_key = nullptr;    ///< [B, H, key_rows * D], of each query head; H > K only
@@ -39,9 +40,9 @@ struct AttentionFinishArgs {
   float scale = 1;                 ///< of the scores
 };
 
-/// The query heads of d_qkv = scale * d_query. Where query heads share a key/value head (H > K),
-/// also its key heads = scale * d_key and its value heads = d_value, each summed over the query
-/// heads that share it, in fp32 and in their order. Head sizes 64 and 128.
+/// Writes the query heads of d_qkv = scale * d_query. If query heads share a key/value head (H >
+/// K), also writes its key heads = scale * d_key and its value heads = d_value, each summed over
+/// the query heads that share it, in fp32 and in order. Head sizes 64 and 128.
 void attention_finish(const AttentionSizes& sizes, const AttentionFinishArgs& args,
                       cudaStream_t stream);
 

@@ -15,7 +15,7 @@ constexpr int64_t kPartAlignment = 256;
 constexpr int64_t kElemBytes = 2;  ///< bf16
 constexpr int64_t kFloat = sizeof(float);
 constexpr int64_t kEngineBytes = int64_t{16}
-                                 << 20;  // of its own: a few KB in all that we have seen
+                                 << 20;  // for the engine: a few KB in all cases seen so far
 
 int64_t round_up(int64_t size, int64_t step) {
   return (size + step - 1) / step * step;
@@ -114,10 +114,11 @@ AttentionMethod method_of(const AttentionSizes& sizes, bool sm90_is_faster) {
 
 }  // namespace
 
-// TFLOP/s on an H200 (bench/notes.md, "Attention"). Forward, 8,192 tokens: 485 beside cuDNN's 424
-// at head size 64, 602 beside 549 at 128; 1,024 tokens: 406 beside 419. Backward at head size 128,
-// where d_key and d_value of query heads that share theirs pass through memory: 271 beside cuDNN's
-// 313 with 7 heads of a group and 1,024 tokens, 439 beside 398 with 4 heads and 4,096 tokens.
+// TFLOP/s on an H200 (bench/notes.md, "Attention"). Forward, 8,192 tokens: 485 compared with
+// cuDNN's 424 at head size 64, 602 with 549 at 128; 1,024 tokens: 406 with 419. Backward at head
+// size 128, where d_key and d_value of query heads that share theirs pass through memory: 271
+// compared with cuDNN's 313 with 7 heads of a group and 1,024 tokens, 439 with 398 with 4 heads and
+// 4,096 tokens.
 AttentionMethod attention_method(const AttentionSizes& sizes) {
   return method_of(sizes, sizes.queries > kLongSequence);
 }

@@ -1,5 +1,5 @@
-// Attention by cuDNN's fused kernels, reading and writing rows of heads through strides, so that
-// nothing is copied.
+// Attention by cuDNN's fused kernels. They read and write rows of heads through strides, so nothing
+// is copied.
 #include "backends/cuda/kernels/attention_graph.h"
 
 #include <cudnn_frontend.h>
@@ -92,8 +92,8 @@ class GraphTensors {
   const AttentionCall call_;
 };
 
-/// Of attributes of either direction. Where there are as many queries as keys both masks are one,
-/// and cuDNN has its plain causal kernels for it.
+/// Sets the mask in attributes of either direction. With equal numbers of queries and keys both
+/// masks are the same, and cuDNN has its plain causal kernels for it.
 template <class Attributes>
 Attributes with_mask(Attributes attributes, const AttentionProblem& problem) {
   if (problem.causal && problem.sizes.queries == problem.sizes.keys) {
@@ -161,8 +161,8 @@ void execute(const Graph& graph, CudaContext& context, Pointers pointers, std::b
   }
 }
 
-/// Where the heads of a call, those of key/value head `kv_head` and behind it of sequence `batch`
-/// and behind it, lie in the tensors of the backward.
+/// Pointers to the heads of a call in the tensors of the backward; the call begins with key/value
+/// head `kv_head` and sequence `batch`.
 Pointers backward_pointers(const AttentionProblem& problem, const AttentionPointers& whole,
                            int64_t batch, int64_t kv_head) {
   const AttentionSizes& sizes = problem.sizes;

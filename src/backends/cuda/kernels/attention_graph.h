@@ -13,10 +13,9 @@ namespace braid {
 
 class CudaContext;
 
-/// How far apart the rows of a tensor of heads are, in elements; the heads of a row lie one behind
-/// the other.
+/// Strides between the rows of a tensor of heads, in elements; the heads of a row are contiguous.
 struct HeadRows {
-  int64_t row = 0;       ///< from a token to the next
+  int64_t row = 0;       ///< from one token to the next
   int64_t sequence = 0;  ///< from the first token of a sequence to that of the next
 };
 
@@ -26,17 +25,18 @@ struct HeadRows {
 struct AttentionProblem {
   AttentionSizes sizes;
   float scale = 1;
-  /// Query i sees the keys j <= i + keys - queries; otherwise all.
+  /// true: query i sees the keys j <= i + keys - queries; false: all keys.
   bool causal = false;
   HeadRows q;
   HeadRows kv;   ///< of keys and of values
   HeadRows out;  ///< also of d_out
   HeadRows d_q;
   HeadRows d_kv;
-  HeadRows lse;  ///< row: from a head to the next; tokens lie one behind the other
+  HeadRows lse;  ///< row: from a head to the next; tokens are contiguous
 };
 
-/// Each tensor from the first head of the first token; those of the other direction are null.
+/// Each tensor from the first head of the first token; tensors that only the other direction uses
+/// are null.
 struct AttentionPointers {
   std::byte* q = nullptr;
   std::byte* k = nullptr;
@@ -49,25 +49,25 @@ struct AttentionPointers {
   std::byte* d_v = nullptr;
 };
 
-/// Plans of cuDNN for one problem. `launch` only enqueues work and may be captured; pointers are
-/// multiples of 16 bytes. Throws DeviceError if cuDNN refuses.
+/// A cuDNN plan for one problem. `launch` only enqueues work and may be captured; pointers are
+/// multiples of 16 bytes. Throws DeviceError if cuDNN reports an error.
 struct AttentionPlan {
   std::function<void(const AttentionPointers& pointers, std::byte* scratch, cudaStream_t stream)>
       launch;
   size_t scratch_bytes = 0;
 };
 
-/// q, k, v -> out, lse. `spec` is the task that asks. Throws ConfigError for sizes that cuDNN has
-/// no kernels for.
+/// q, k, v -> out, lse. `spec` is the task's spec, for messages. Throws ConfigError for sizes
+/// without a cuDNN kernel.
 AttentionPlan plan_attention(const AttentionProblem& problem, const OpSpec& spec,
                              CudaContext& context);
 
-/// Throw ConfigError for sizes that there is no forward, or no backward, for, by whichever kernel.
+/// Throw ConfigError for sizes for which no implementation has a forward, or a backward.
 void check_attention(const AttentionSizes& sizes, const OpSpec& spec);
 void check_attention_backward(const AttentionSizes& sizes, const OpSpec& spec);
 
 /// q, k, v, out, lse, d_out -> d_q, d_k, d_v, each rounded once. out and lse may be those of more
-/// keys than k and v have: then these are the terms that these keys add to the gradients.
+/// keys than k and v have: the results are then the contributions of these keys to the gradients.
 AttentionPlan plan_attention_backward(const AttentionProblem& problem, const OpSpec& spec,
                                       CudaContext& context,
                                       const AttentionBackwardOptions& options);

@@ -7,8 +7,8 @@
 #include "backends/cuda/kernels/launch.h"
 
 // Memory-bound: a block per piece of a row, 16 bytes of the part and 32 of the sum per thread and
-// load. A sum is merged by the old log-sum-exp, which a second kernel then brings up to date: heads
-// do not end where warps do, so nobody in the first could tell when all have read it.
+// load. The merge of a sum needs the old log-sum-exp, which a second kernel then updates: heads do
+// not end at warp boundaries, so the first kernel cannot tell when all threads have read it.
 namespace braid {
 namespace {
 
@@ -18,11 +18,11 @@ constexpr int kThreads = 256;
 
 enum class Combine {
   kStore,  // every row of the sequences
-  kAdd,    // rows of the range, as kMerge
+  kAdd,    // rows of the range, like kMerge
   kMerge,
 };
 
-/// RowRange in 32 bits, which divide faster.
+/// RowRange in 32 bits, for faster division.
 struct Range {
   unsigned rows = 0;
   unsigned begin = 0;
@@ -35,13 +35,13 @@ struct CombineArgs {
   Range range;
   int64_t width = 0;
   unsigned chunks = 1;              // of a row
-  const float* part_lse = nullptr;  // kMerge only, as all that follow
+  const float* part_lse = nullptr;  // kMerge only, like all that follow
   const float* lse = nullptr;
   unsigned heads = 1;
   unsigned head_size = 1;
 };
 
-/// A row of the sum, and that of the part that belongs to it.
+/// A row of the sum, and the corresponding row of the part.
 struct PlacedRow {
   unsigned sequence = 0;
   unsigned row = 0;   // of the sequence
@@ -65,14 +65,14 @@ __device__ PlacedRow place_of(const Range& range, unsigned number) {
   return place;
 }
 
-/// Of two parts of a row's keys: what their means count for in the mean of all, and its lse.
+/// The weights of two parts of a row's keys in the mean of all keys, and the combined lse.
 struct Merged {
   float before_weight;
   float found_weight;
   float lse;
 };
 
-/// `found` is finite; `before` is -infinity where nothing was found yet.
+/// `found` is finite; `before` is -infinity if there are no earlier keys.
 __device__ Merged merge(float before, float found) {
   const float larger = fmaxf(before, found);
   const float before_weight = expf(before - larger);
@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(kThreads) combine_kernel(CombineArgs args) {
   }
 }
 
-/// One thread per row that is written, of each head.
+/// One thread per written row of each head.
 template <bool kAccumulate>
 __global__ void __launch_bounds__(kThreads)
     merge_lse_kernel(const float* part_lse, float* lse, Range range, int64_t count) {
@@ -143,7 +143,7 @@ __global__ void __launch_bounds__(kThreads)
   if (thread >= count) {
     return;
   }
-  // Heads of sequences take the place of sequences.
+  // The heads of sequences replace the sequences here.
   const PlacedRow place = place_of<kAccumulate>(range, static_cast<unsigned>(thread));
   float& to = lse[int64_t{place.sequence} * range.rows + place.row];
   const int64_t from = int64_t{place.sequence} * range.count + place.part;
@@ -163,7 +163,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// Rows of a sequence are fewer than blocks of a grid, which is what is checked.
+/// A sequence has fewer rows than a grid has blocks, which is checked.
 Range narrowed(const RowRange& range) {
   return {.rows = static_cast<unsigned>(range.rows),
           .begin = static_cast<unsigned>(range.begin),
@@ -183,9 +183,9 @@ void launch_combine(CombineArgs args, const RowRange& range, cudaStream_t stream
   BRAID_CUDA_CHECK(cudaGetLastError());
 }
 
-/// Blocks of kThreads threads, as many threads as there are elements.
+/// Blocks of kThreads threads, with one thread per element.
 unsigned grid_over(int64_t count) {
-  grid_of(count);  // a thread's number fits, too
+  grid_of(count);  // a thread's index fits, too
   return grid_of(ceil_div(count, kThreads));
 }
 

@@ -5,11 +5,11 @@
 
 #include <cstdint>
 
-/// What a step of attention does to the sums of all steps, once cuDNN has its part. Bitwise
-/// repeatable; arithmetic in fp32. Launchers allocate nothing and do not wait.
+/// Merges the result of one attention step by cuDNN into the sums of all steps. Bitwise repeatable;
+/// arithmetic in fp32. Launchers allocate nothing and do not wait.
 namespace braid {
 
-/// Rows [begin, begin + count) of each sequence's `rows` ones; the parts of sums have just these.
+/// Rows [begin, begin + count) of the `rows` rows of each sequence; the parts have only these rows.
 struct RowRange {
   int64_t sequences = 0;
   int64_t rows = 0;
@@ -40,9 +40,10 @@ struct MergeAttentionArgs {
   bool accumulate = false;
 };
 
-/// sum and lse of the range become those of the keys that they are of and of the part's: means with
-/// weights exp(lse - max) and exp(part_lse - max). Without `accumulate` they become the part's, and
-/// sum 0, lse -infinity in the other rows. Pointers of sum and part are multiples of 16 bytes.
+/// In the range, combines the sum with the part: the new sum is the mean with weights exp(lse -
+/// max) and exp(part_lse - max), and the new lse is that of all keys. Without `accumulate` they
+/// become the part's, and in the other rows sum = 0 and lse = -infinity. Pointers of sum and part
+/// are multiples of 16 bytes.
 void merge_attention(const MergeAttentionArgs& args, cudaStream_t stream);
 
 /// part_lse [sequences, heads, count] = lse [sequences, heads, rows] of the range.

@@ -1,5 +1,4 @@
-// The object's launcher is declared by a generated header; what that prints about errors is not
-// used.
+// A generated header declares the object's launcher; its error output is not used.
 #include "backends/cuda/kernels/attention_sm90.h"
 
 #include <attention_forward_128.h>

@@ -1,8 +1,8 @@
-// cuDNN gives the result of one step in bf16, normalized by the step's own log-sum-exp; it goes
-// through scratch into the f32 sums of all steps (attention_merge.h). So each step's part is
-// rounded to bf16 once, and the sum of all once more. The backward gets out and lse of all keys,
-// with which cuDNN's probabilities are those of the whole, and its results are plain terms of the
-// gradients.
+// cuDNN gives the result of one step in bf16, normalized by the step's own log-sum-exp; scratch
+// holds it until it is merged into the f32 sums of all steps (attention_merge.h). So each step's
+// part is rounded to bf16 once, and the sum of all once more. The backward uses out and lse of all
+// keys: cuDNN's probabilities are then those of the whole attention, and its results are the terms
+// of the gradients.
 #include "ops/attention_step.h"
 
 #include "backends/cuda/kernels/attention.h"
@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kElemBytes = 2;
 
-/// A step with the sizes that its operands are addressed by, in elements.
+/// A step with the sizes for addressing its operands, in elements.
 struct Step : AttentionStepAttributes {
   AttentionSizes sizes;
   bool is_backward = false;
@@ -32,8 +32,8 @@ struct Step : AttentionStepAttributes {
   RowRange query_range() const { return {sizes.batches, sequence, query_begin, queries}; }
   RowRange key_range() const { return {sizes.batches, kv_sequence, key_begin, keys}; }
 
-  /// The backward reads out, d_out and lse of all keys from the operands; lse of some queries only
-  /// is copied, since the rows of a call have to lie one behind the other.
+  /// The backward reads out, d_out and lse of all keys from the operands. For a range of queries
+  /// lse is copied, since the rows of a call must be contiguous.
   AttentionProblem problem() const {
     const auto rows_of = [](int64_t width, int64_t rows) {
       return HeadRows{.row = width, .sequence = rows * width};
@@ -56,7 +56,7 @@ struct Step : AttentionStepAttributes {
   std::byte* first_key(std::byte* kv) const {
     return kv + key_begin * sizes.kv_width() * kElemBytes;
   }
-  /// Values lie behind the keys of a row.
+  /// Values follow the keys of a row.
   std::byte* values(std::byte* key_heads) const {
     return key_heads + sizes.kv_width() / 2 * kElemBytes;
   }

@@ -1,6 +1,6 @@
 // Two steps without atomics: blocks sum tiles of rows into scratch [chunks, columns], then the
-// chunks of a column are added in a fixed order. Reads dy once; the floor is its bytes over the
-// memory bandwidth.
+// chunks of a column are added in a fixed order. Reads dy once; the minimum time is its bytes over
+// the memory bandwidth.
 #include <cuda_bf16.h>
 
 #include <string>
@@ -14,7 +14,7 @@
 namespace braid {
 namespace {
 
-constexpr int kLanes = 32;      // threads side by side along a row
+constexpr int kLanes = 32;      // adjacent threads along a row
 constexpr int kRowThreads = 8;  // rows of a block in flight
 
 template <class T, int kWidth>
@@ -78,7 +78,7 @@ void launch(const BiasGradArgs& args, cudaStream_t stream) {
                      {}, stream);
 }
 
-/// Loads of 16 bytes where each row is a multiple of them.
+/// Loads of 16 bytes if each row is a multiple of 16 bytes.
 template <class T>
 void launch_widest(const BiasGradArgs& args, cudaStream_t stream) {
   constexpr int kWidth = 16 / sizeof(T);

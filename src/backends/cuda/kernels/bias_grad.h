@@ -18,7 +18,7 @@ struct BiasGradArgs {
   float* scratch = nullptr;  ///< bias_grad_scratch_bytes (scratch_sizes.h)
 };
 
-/// db (+)= sums of dy over its rows, in fp32. The order of additions depends on the shape alone:
+/// db (+)= sums of dy over its rows, in fp32. The order of additions depends only on the shape:
 /// bitwise repeatable on any device.
 void bias_grad(const BiasGradArgs& args, cudaStream_t stream);
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Sums over a warp and a block in an order that depends on the number of threads only. Every thread
+// Sums over a warp and a block in an order that depends only on the number of threads. Every thread
 // gets the same bits.
 namespace braid {
 
@@ -15,8 +15,8 @@ __device__ T warp_sum(T value) {
   return value;
 }
 
-/// Sum over all threads of a one-dimensional block of whole warps. `shared` holds 32 elements that
-/// nothing else uses until a later barrier.
+/// Sum over all threads of a one-dimensional block of whole warps. `shared` has 32 elements, which
+/// must not be used for anything else until a later barrier.
 template <class T>
 __device__ T block_sum(T value, T* shared) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;

@@ -16,17 +16,17 @@ constexpr int kThreads = 256;
 template <class T>
 struct SumArgs {
   const T* blocks[kMaxBlocks] = {};  // [count] each
-  T* sum = nullptr;                  // [count]; none of the blocks
+  T* sum = nullptr;                  // [count]; different from the blocks
   int num_blocks = 0;
   int64_t count = 0;
 };
 
-/// What blocks are added in: f64 for f64, else f32.
+/// The type of the sums of blocks: f64 for f64, otherwise f32.
 template <class T>
 using Sum = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
-/// One vector of 16 bytes per thread: the blocks' loads do not depend on each other, so as many are
-/// in flight as there are blocks.
+/// One vector of 16 bytes per thread: the blocks' loads do not depend on each other, so there is
+/// one load in flight per block.
 template <bool kAligned, class T>
 __global__ void __launch_bounds__(kThreads)
     sum_blocks_kernel(const __grid_constant__ SumArgs<T> args) {
@@ -92,11 +92,11 @@ CudaKernel make_cuda_sum_blocks(const OpSpec& spec, CudaContext& /*context*/) {
                                                : dispatch_cuda_dtype(spec, 0, make);
 }
 
-// A copy of rows at two distances is one node of a graph, and any alignment will do.
+// A copy of rows with two strides is one graph node, and allows any alignment.
 CudaKernel make_cuda_join_columns(const OpSpec& spec, CudaContext& /*context*/) {
   const size_t elem_bytes = dtype_bytes(spec.operands[0].dtype);
   const auto rows = static_cast<size_t>(spec.operands[0].shape[0]);
-  std::vector<size_t> widths;  // in bytes; of y last
+  std::vector<size_t> widths;  // in bytes; y is last
   for (const OperandSpec& operand : spec.operands) {
     widths.push_back(static_cast<size_t>(operand.shape[1]) * elem_bytes);
   }

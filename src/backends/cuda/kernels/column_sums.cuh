@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
-// Second pass of column sums over rows: adds up what each block of the first pass has summed, in an
-// order that depends on the number of partial sums only.
+// Second pass of column sums over rows: adds the partial sums of the first pass's blocks, in an
+// order that depends only on their number.
 namespace braid {
 
 struct ColumnSumsArgs {
@@ -13,7 +13,7 @@ struct ColumnSumsArgs {
   float* sums = nullptr;            // [width]
   int64_t width = 0;
   int num_partials = 0;
-  bool accumulate = false;  // add to sums, else overwrite
+  bool accumulate = false;  // true: add to sums; false: overwrite
 };
 
 /// Two sets of sums of one width; `second.sums` may be null.

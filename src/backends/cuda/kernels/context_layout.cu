@@ -8,9 +8,9 @@
 #include "backends/cuda/kernels/launch.h"
 #include "ops/attributes.h"
 
-// Copies of runs of a row, 16 bytes per thread and load where all runs begin and end on such: a
-// block per piece of a row of y, which asks `source` for each word of y where in x it lies. Rows
-// and columns are counted in 32 bits, which divide faster.
+// Copies of runs of a row, with 16 bytes per thread and load if all runs begin and end at multiples
+// of 16 bytes. A block per piece of a row of y; for each word of y, `source` gives its position in
+// x. Rows and columns are counted in 32 bits, for faster division.
 namespace braid {
 namespace {
 
@@ -26,8 +26,8 @@ struct ShiftedColumns {
   }
 };
 
-/// As ZigzagRows of the CPU's kernel: rows of ranks are [rank, sequence of the batch, half, token],
-/// rows in order of position [sequence of the batch, chunk, token].
+/// Like ZigzagRows of the CPU's kernel: rows of ranks are [rank, sequence of the batch, half,
+/// token], rows in order of position [sequence of the batch, chunk, token].
 struct ZigzagRows {
   unsigned ranks;
   unsigned half;       // tokens of a chunk
@@ -68,7 +68,8 @@ struct SwappedBlocks {
   }
 };
 
-/// A row of all heads is queries, keys and values; one of a rank's heads is its part of each.
+/// A row of all heads consists of queries, keys and values; a row of one rank's heads is its part
+/// of each.
 struct HeadParts {
   unsigned rows;  // of whole rows
   unsigned ranks;

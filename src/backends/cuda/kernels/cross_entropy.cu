@@ -13,9 +13,9 @@
 
 // Forward: one block per row, one pass over the logits. Every thread keeps a running maximum and
 // the sum of exponentials relative to it (Milakov and Gimelshein, Online normalizer calculation for
-// softmax, 2018); it rescales the sum once per batch of vectors, not per element. Rows' losses go
-// to scratch in f64 and are summed by one block, so that the loss is bitwise repeatable. Backward:
-// elementwise, one read and one write.
+// softmax, 2018); it rescales the sum once per batch of vectors, not per element. The losses of
+// rows go to scratch in f64 and one block sums them, so that the loss is bitwise repeatable.
+// Backward: elementwise, one read and one write.
 //
 // Columns split over ranks: the same pass writes its statistics instead of a loss, and a small
 // kernel merges those of all ranks, a thread per row.
@@ -40,13 +40,13 @@ struct ForwardArgs {
   int64_t vocabulary = 0;  // valid columns
 };
 
-/// log(sum(exp(x))) = max + log(sum); max -infinity, sum 0 of no elements.
+/// log(sum(exp(x))) = max + log(sum); for no elements, max is -infinity and sum 0.
 struct RunningSum {
   float max = -INFINITY;
   float sum = 0;
 };
 
-/// What a term relative to `max` is subtracted from: 0 where nothing but -infinity has been seen.
+/// The reference that is subtracted from a term: 0 if all values so far are -infinity.
 __device__ float reference_of(float max) {
   return max == -INFINITY ? 0.0f : max;
 }
@@ -63,13 +63,13 @@ __device__ RunningSum merge(const RunningSum& a, const RunningSum& b) {
   return both;
 }
 
-/// This thread's vectors out of those that a block takes at once.
+/// This thread's vectors of the vectors that a block processes at once.
 template <class T>
 struct Batch {
   DeviceVector<T, kVectorElems<T>> vectors[kForwardUnroll];
 };
 
-/// Elements behind `valid` count as -infinity; with kWhole there are none.
+/// Elements after `valid` count as -infinity; with kWhole there are none.
 template <bool kAligned, bool kWhole, class T>
 __device__ Batch<T> load_batch(const T* from, int64_t valid) {
   constexpr int V = kVectorElems<T>;
@@ -112,7 +112,7 @@ __device__ void add_batch(RunningSum& running, const Batch<T>& batch) {
   running = {max, sum};
 }
 
-/// Over the block; the result is in every thread of the first warp.
+/// Merges over the block; every thread of the first warp gets the result.
 __device__ RunningSum merge_block(RunningSum running, RunningSum* shared) {
   const auto merge_warp = [](RunningSum mine) {
 #pragma unroll
@@ -141,8 +141,8 @@ __device__ double row_loss(const T* logits, int32_t label, int64_t vocabulary, f
                             : static_cast<double>(NAN);
 }
 
-/// Largest logit of a row and sum of exponentials relative to it, in every thread of the first
-/// warp.
+/// Largest logit of a row and sum of exponentials relative to it; every thread of the first warp
+/// gets them.
 template <bool kAligned, class T>
 __device__ RunningSum sum_row(const T* logits, int64_t count, RunningSum* shared) {
   constexpr int64_t kBatch = int64_t{kForwardUnroll} * kForwardThreads * kVectorElems<T>;
@@ -181,7 +181,8 @@ struct PartialArgs {
   int64_t vocabulary = 0;  // tokens of all ranks
 };
 
-/// Its logit if the label's column is here, else 0. An unknown label is NaN on every rank.
+/// The label's logit if this rank has its column, otherwise 0. An unknown label gives NaN on every
+/// rank.
 template <class T>
 __device__ float logit_of_label(const PartialArgs<T>& args, const T* logits, int32_t label) {
   if (label >= args.vocabulary) {
@@ -216,7 +217,7 @@ struct MergeArgs {
   int64_t ranks = 0;
 };
 
-/// Ranks in order, so that every rank gets the same bits.
+/// Merges in rank order, so that every rank gets the same bits.
 __global__ void __launch_bounds__(kMergeThreads) merge_kernel(MergeArgs args) {
   const int64_t row = int64_t{blockIdx.x} * kMergeThreads + threadIdx.x;
   if (row >= args.rows) {
@@ -288,7 +289,7 @@ __global__ void __launch_bounds__(256) backward_kernel(BackwardArgs<T> args) {
     if (c >= args.columns) {
       continue;
     }
-    // In this vector, if it lies there.
+    // The label's position in this vector, if it is there.
     const auto label_at = static_cast<int>(label - args.begin - c);
     const auto valid = static_cast<int>((label < 0 ? 0 : args.valid) - c);
     DeviceVector<T, V> d;

@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <cstring>
 
-// Accesses of 16 bytes per thread, what device memory needs for its full rate, and element by
-// element where a row does not start or end on 16 bytes. Both move the same elements to the same
-// thread, so that results do not depend on alignment.
+// Accesses of 16 bytes per thread, which device memory needs for its full rate, and element by
+// element where a row does not start or end at a multiple of 16 bytes. Both assign the same
+// elements to the same thread, so that results do not depend on alignment.
 namespace braid {
 
 using Bf16 = __nv_bfloat16;
@@ -26,7 +26,7 @@ __device__ inline double widen(double x) {
   return x;
 }
 
-/// Words that are only copied.
+/// Words that are only copied are not converted.
 __device__ inline uint32_t widen(uint32_t x) {
   return x;
 }

@@ -40,7 +40,7 @@ bool lies_on(int device, const void* pointer) {
   return attributes.type == cudaMemoryTypeDevice && attributes.device == device;
 }
 
-/// The value's bytes, repeated to 8.
+/// The value's bytes, repeated to 8 bytes.
 template <class T>
 uint64_t repeated(T value) {
   uint64_t pattern = 0;
@@ -66,9 +66,9 @@ uint64_t fill_pattern(const OpSpec& spec) {
 
 constexpr int kFillThreads = 256;
 
-// Whole 16-byte words between the first and the last multiple of 16; the bytes before and behind
-// them one by one. An element starts at every multiple of its size from `out`, so a byte's distance
-// from `out` says which byte of the pattern it is; words take the pattern as it stands there.
+// Writes whole 16-byte words between the first and the last multiple of 16, and the bytes before
+// and after them one by one. An element starts at every multiple of its size from `out`, so a
+// byte's distance from `out` determines its byte of the pattern.
 __global__ void __launch_bounds__(kFillThreads)
     fill_kernel(uint64_t pattern, std::byte* out, int64_t head_bytes, int64_t words,
                 int64_t bytes) {
@@ -140,8 +140,8 @@ CudaKernel make_cuda_cast(const OpSpec& spec, CudaContext& /*context*/) {
   throw_internal_error("op cast: no CUDA kernel from {} to {}", dtype_name(from), dtype_name(to));
 }
 
-// In a graph the runtime's copy is a copy engine's: 2.8 TB/s inside an H200, where a kernel
-// reaches 4.3. Everything else (pinned host memory, peers) is what copy engines are for.
+// In a graph a copy engine runs the runtime's copy: 2.8 TB/s inside an H200, where a kernel reaches
+// 4.3. All other copies (pinned host memory, peers) suit copy engines.
 CudaKernel make_cuda_copy(const OpSpec& spec, CudaContext& context) {
   const size_t bytes =
       static_cast<size_t>(spec.operands[0].shape.num_elems()) * dtype_bytes(spec.operands[0].dtype);

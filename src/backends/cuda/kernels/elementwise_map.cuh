@@ -11,7 +11,7 @@ namespace braid {
 template <class In, class Out, class In2 = In>
 struct MapArgs {
   const In* a = nullptr;   // [count]
-  const In2* b = nullptr;  // [count], if the op takes two; may be out
+  const In2* b = nullptr;  // [count], if the op takes two; may equal out
   Out* out = nullptr;      // [count]
   int64_t count = 0;
 };
@@ -34,7 +34,7 @@ __device__ DeviceVector<Out, V> map_vector(Op op, const DeviceVector<In, V>& a,
   return out;
 }
 
-/// This thread's vectors of one block. With kAligned all of them are whole.
+/// This thread's vectors of one block. With kAligned all of them are complete.
 template <bool kBinary, bool kAligned, int V, class Op, class In, class Out, class In2>
 __device__ void map_block(Op op, const MapArgs<In, Out, In2>& args) {
   const int64_t first = (int64_t{blockIdx.x} * kMapUnroll * kMapThreads + threadIdx.x) * V;
@@ -70,7 +70,8 @@ __global__ void __launch_bounds__(kMapThreads) map_kernel(Op op, MapArgs<In, Out
   }
 }
 
-/// Vectors are 16 bytes of the narrower type, so that neither side falls short.
+/// Vectors have 16 bytes of the narrower type, so that accesses of both types have at least 16
+/// bytes.
 template <bool kBinary, class Op, class In, class Out, class In2>
 void launch_map(Op op, const MapArgs<In, Out, In2>& args, cudaStream_t stream) {
   constexpr int V = std::max(kVectorElems<In>, kVectorElems<Out>);

@@ -10,11 +10,11 @@
 #include "backends/cuda/kernels/scratch_sizes.h"
 #include "ops/attributes.h"
 
-// A token outside of the vocabulary cannot stop a step on the device, and must not read or write
-// beside the table: its output row becomes NaN, which the loss then shows, and its gradient goes
-// nowhere. The host checks tokens before it uploads them.
+// A token outside the vocabulary cannot stop a step on the device, and must not access memory
+// outside the table: its output row becomes NaN, which appears in the loss, and its gradient is
+// dropped. The host checks tokens before it uploads them.
 //
-// embedding_wgrad sorts the row numbers by token (a stable radix sort), then one block per distinct
+// embedding_wgrad sorts the row numbers by token (a stable radix sort). Then one block per distinct
 // token and piece of a row adds the rows of that token in ascending order in fp32, as the CPU does:
 // no atomics, bitwise repeatable.
 namespace braid {
@@ -31,7 +31,7 @@ __device__ inline int64_t position_of(const TokenPositions& at, int64_t token) {
   return token < at.split ? at.first_begin + token : at.second_begin + token - at.split;
 }
 
-/// The token of a sequence that is at a position; -1 if none is.
+/// The token of a sequence at a position; -1 if there is none.
 __device__ inline int64_t token_at(const TokenPositions& at, int64_t position, int64_t sequence) {
   const int64_t in_first = position - at.first_begin;
   const int64_t in_second = position - at.second_begin;
@@ -46,7 +46,7 @@ struct EmbeddingArgs {
   const T* table = nullptr;         // [V,C]
   const T* positions = nullptr;     // [P,C] or null
   T* out = nullptr;                 // [N,C]
-  int64_t vocabulary = 0;           // tokens that there are
+  int64_t vocabulary = 0;           // number of tokens
   int64_t first_token = 0;          // with kPart: of the table's V rows
   int64_t table_rows = 0;           // with kPart: V
   int64_t width = 0;
@@ -150,7 +150,7 @@ CudaKernel embedding_kernel_of(const OpSpec& spec) {
 }
 
 /// sums += rows n, n + stride, ... of d_out, at columns c..c+V, `count` of them. `row_of(i)` is the
-/// number of the i-th row.
+/// index of the i-th row.
 template <bool kAligned, int V, class T, class RowOf>
 __device__ void add_rows(const T* d_out, int64_t width, int64_t c, int64_t count, RowOf row_of,
                          DeviceVector<float, V>& sums) {
@@ -194,17 +194,17 @@ __global__ void __launch_bounds__(kTokenThreads)
   }
 }
 
-/// Behind the last row of the token that starts at `first`. Most tokens have few rows: steps of 1,
-/// 2, 4, ..., then halves of the last step.
+/// The end of the rows of the token that starts at `first`. Most tokens have few rows, so it
+/// searches with steps of 1, 2, 4, ..., then by bisection of the last step.
 __device__ int64_t end_of_token(const uint32_t* keys, int64_t first, int64_t rows) {
   const uint32_t key = keys[first];
-  int64_t last = first;  // known to be the token's
+  int64_t last = first;  // known to belong to the token
   int64_t step = 1;
   while (last + step < rows && keys[last + step] == key) {
     last += step;
     step *= 2;
   }
-  int64_t end = min(last + step, rows);  // known not to be
+  int64_t end = min(last + step, rows);  // known not to belong to it
   while (end - last > 1) {
     const int64_t middle = last + (end - last) / 2;
     (keys[middle] == key ? last : end) = middle;
@@ -229,8 +229,8 @@ __global__ void __launch_bounds__(256)
   constexpr int V = kWgradElems;
   const int64_t first = blockIdx.x / args.chunks;
   const int64_t c = (int64_t{blockIdx.x % args.chunks} * blockDim.x + threadIdx.x) * V;
-  // All at once, before any of them is looked at: then table and first row are the second wait and
-  // the last for most tokens, which have one row.
+  // Issues all loads before using any: most tokens have one row, so they then wait for memory only
+  // once more, for table and first row.
   const uint32_t key = sorted.keys[first];
   const uint32_t key_before = sorted.keys[max(first - 1, int64_t{0})];
   const uint32_t key_behind = sorted.keys[min(first + 1, args.rows - 1)];
@@ -259,7 +259,7 @@ __global__ void __launch_bounds__(256)
   store_vector<kAligned>(to, sums, args.width - c);
 }
 
-/// Where the sort's arrays lie in scratch.
+/// Offsets of the sort's arrays in scratch.
 struct SortPlan {
   int64_t rows = 0;
   TableRows table;
@@ -341,8 +341,8 @@ struct PositionWgradArgs {
   bool accumulate = false;
 };
 
-/// With `accumulate` the grid goes over the tokens of a sequence, else over the rows of the table:
-/// those that have no token become 0.
+/// With `accumulate` the grid covers the tokens of a sequence, otherwise the rows of the table:
+/// rows without a token become 0.
 template <bool kAligned, class T>
 __global__ void __launch_bounds__(256) position_wgrad_kernel(PositionWgradArgs<T> args) {
   constexpr int V = kWgradElems;
@@ -370,7 +370,7 @@ CudaKernel position_wgrad_kernel_of(const OpSpec& spec) {
   const int64_t rows = spec.operands[0].shape[0];
   const int64_t width = spec.operands[1].shape[1];
   const RowChunks chunks(ceil_div(width, kWgradElems), 1);
-  // Rows at which no token is get no gradient: they are only visited to be overwritten.
+  // Rows at positions without a token get no gradient: they are visited only to be overwritten.
   const int64_t positions = attributes.accumulate ? attributes.sequence : spec.operands[1].shape[0];
   const unsigned grid = grid_of(positions * chunks.chunks);
   return {.launch = [=](const CudaKernelArgs& args) {

@@ -1,10 +1,10 @@
-// Kernels are timed as they will run: back to back in a CUDA graph, on operands that the L2
-// cache does not hold from one launch to the next, and in turns.
+// Kernels are timed under the conditions of a run: back to back in a CUDA graph, on operands that
+// do not stay in the L2 cache between launches, and in turns.
 //
-// Large products run into the power limit of the device, which lowers the clock within tens of
-// milliseconds. In short turns all kernels share one clock, so those that need fewer cycles win
-// although they may draw more power; hence each of the best runs alone until the clock has settled
-// to what its own power allows.
+// Large products reach the power limit of the device, which lowers the clock within tens of
+// milliseconds. In short turns all kernels share one clock, so kernels that need fewer cycles win
+// although they may draw more power. Therefore each of the best kernels then runs alone until the
+// clock has settled at the value that its own power allows.
 #include "backends/cuda/kernels/fastest_kernel.h"
 
 #include <fmt/format.h>
@@ -21,12 +21,12 @@
 namespace braid {
 namespace {
 
-constexpr double kMeasuredNs = 4e6;  ///< per timing; all together long enough to heat the device up
+constexpr double kMeasuredNs = 4e6;  ///< per timing; the total is long enough to heat up the device
 constexpr int kMaxLaunches = 100;
 constexpr int kRounds = 9;
 constexpr size_t kMaxFinalists = 6;
 constexpr double kFinalistSlack = 1.08;
-constexpr double kPowerLimitedFlops = 1e11;  ///< smaller products leave the device below its limit
+constexpr double kPowerLimitedFlops = 1e11;  ///< smaller products stay below the limit
 constexpr double kSettleNs = 60e6;           ///< until the clock follows the power drawn
 constexpr double kSteadyNs = 40e6;
 constexpr int kSteadyRounds = 3;
@@ -75,7 +75,7 @@ size_t aligned_bytes(const TimedWork::Operand& operand) {
   return (static_cast<size_t>(operand.num_elems) * dtype_bytes(operand.dtype) + 255) / 256 * 256;
 }
 
-/// The bench: operands in as many copies as L2 asks for, a stream, a clock.
+/// The test bench: enough copies of the operands to exceed L2, a stream, a clock.
 class Stopwatch {
  public:
   Stopwatch(const TimedWork& work, size_t scratch_bytes)
@@ -126,7 +126,7 @@ class Stopwatch {
       return static_cast<double>(ms) * 1e6 / watch_->num_launches_;
     }
 
-    /// Under its own steady load; the mean.
+    /// The mean under its own steady load.
     double steady_ns() {
       run_for(kSettleNs);
       return run_for(kSteadyNs);
@@ -179,7 +179,7 @@ double median(std::vector<double> list) {
   return *middle;
 }
 
-/// Candidates that a single timing does not rule out, their order kept.
+/// Candidates that a single timing does not exclude, in the same order.
 std::vector<size_t> finalists_of(const std::vector<double>& times) {
   std::vector<size_t> order(times.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -201,7 +201,8 @@ size_t largest_scratch(const std::vector<NamedKernel>& candidates) {
   return bytes;
 }
 
-/// Of those that cannot be told apart the first, so that the choice seldom changes between runs.
+/// The first of the candidates that cannot be distinguished, so that the choice seldom changes
+/// between runs.
 size_t index_of_fastest(const std::vector<NamedKernel>& candidates, const TimedWork& work) {
   if (candidates.size() == 1) {
     return 0;

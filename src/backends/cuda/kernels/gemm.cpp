@@ -17,7 +17,7 @@ namespace braid {
 namespace {
 
 constexpr int kMaxCandidates = 32;
-constexpr std::string_view kSm90Prefix = "sm90 ";  ///< of names that are not cuBLASLt's
+constexpr std::string_view kSm90Prefix = "sm90 ";  ///< of names of kernels that are not cuBLASLt's
 constexpr uint32_t kRepeatableSchemes =
     CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
 
@@ -45,8 +45,8 @@ void set_preference(cublasLtMatmulPreferenceOpaque_t& preference,
       cublasLtMatmulPreferenceSetAttribute(&preference, attribute, &value, sizeof(value)));
 }
 
-/// Column-major, as stored: the dimensions are swapped back where the product uses the transpose.
-/// Stride 0: dense.
+/// Column-major, as stored: rows and columns are swapped if the product uses the transpose. Stride
+/// 0: dense.
 cublasLtMatrixLayoutOpaque_t layout_of(DType dtype, bool transposed, int64_t rows, int64_t columns,
                                        int64_t stride = 0) {
   const int64_t stored_rows = transposed ? columns : rows;
@@ -66,11 +66,11 @@ bool is_repeatable(const cublasLtMatmulAlgo_t& algorithm) {
   return (scheme & ~kRepeatableSchemes) == 0;
 }
 
-// ---- what the cache holds: a name of gemm_sm90.h's, or the words of cuBLASLt's algorithm in
+// ---- the format of cached choices: a name of gemm_sm90.h, or the words of cuBLASLt's algorithm in
 // hexadecimal, opaque to us, then bytes of its workspace
 
 std::string cache_key(const GemmProblem& p, const CudaContext& context) {
-  // "2": what was chosen before large products ran under their own steady load is chosen anew.
+  // "2" invalidates choices made before large products were timed under their own steady load.
   return fmt::format(
       "gemm 2 {}{} {}x{}x{} {} {}{}{}{}; {}; cuBLASLt {}{}", p.transpose_a ? 'T' : 'N',
       p.transpose_b ? 'T' : 'N', p.m, p.n, p.k, dtype_name(p.input), dtype_name(p.output),

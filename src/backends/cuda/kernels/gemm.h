@@ -10,11 +10,11 @@
 
 namespace braid {
 
-/// d = op(a) op(b) (+ bias) or d += op(a) op(b), column-major as cuBLASLt sees it: op(a) [m,k],
-/// op(b) [k,n], d [m,n], all dense but b, which may be some rows of a taller matrix. Arithmetic and
-/// accumulation are fp32 (no TF32 for f32 operands); bias [m] has the type of d and is added to
-/// each column. Where bias or the old d is added, some algorithms round the product to d's type
-/// first.
+/// d = op(a) op(b) (+ bias) or d += op(a) op(b), column-major like cuBLASLt: op(a) [m,k], op(b)
+/// [k,n], d [m,n]. All are dense except b, which may consist of some rows of a taller matrix.
+/// Arithmetic and accumulation are fp32 (no TF32 for f32 operands); bias [m] has the type of d and
+/// is added to each column. If bias or the old d is added, some algorithms first round the product
+/// to d's type.
 struct GemmProblem {
   bool transpose_a = false;
   bool transpose_b = false;
@@ -28,17 +28,16 @@ struct GemmProblem {
   bool accumulate = false;
 };
 
-/// Ways to compute it: cuBLASLt's heuristic's suggestions, then gemm_sm90.h's. Operands: a, b, the
-/// bias where there is one, d; all 16-byte aligned.
+/// Kernels for the problem: the suggestions of cuBLASLt's heuristic, then those of gemm_sm90.h.
+/// Operands: a, b, the bias if there is one, d; all 16-byte aligned.
 ///
 /// All are bitwise repeatable: only algorithms without a split of k, or whose partial sums are kept
-/// in fp32 and added in a second step, are considered. Throws InternalError where cuBLASLt has
-/// none.
+/// in fp32 and added in a second step, are considered. Throws InternalError if cuBLASLt has none.
 std::vector<NamedKernel> gemm_candidates(const GemmProblem& problem, CudaContext& context);
 
-/// The one that was measured to be the fastest (fastest_kernel.h), once per problem, device and
-/// versions of the libraries. Another may round differently, so runs agree bitwise where they share
-/// a cache folder.
+/// The fastest kernel by measurement (fastest_kernel.h), once per problem, device and versions of
+/// the libraries. Kernels may round differently, so runs agree bitwise if they share a cache
+/// folder.
 CudaKernel make_gemm(const GemmProblem& problem, CudaContext& context);
 
 }  // namespace braid

@@ -8,7 +8,7 @@
 #include "backends/cuda/kernels/scratch_sizes.h"
 #include "backends/cuda/library_error.h"
 
-/// cuBLASLt's side of a product.
+/// The cuBLASLt implementation of a product.
 namespace braid {
 
 inline constexpr uint32_t kGemmAlignment = 16;
@@ -19,7 +19,7 @@ struct GemmAlgorithm {
   size_t scratch_bytes = 0;
 };
 
-/// Device pointers, 16-byte aligned; bias is null where there is none.
+/// Device pointers, 16-byte aligned; bias is null if there is none.
 struct GemmOperands {
   const void* a = nullptr;
   const void* b = nullptr;
@@ -29,7 +29,7 @@ struct GemmOperands {
   cudaStream_t stream = nullptr;
 };
 
-/// A GemmProblem in cuBLASLt's terms. A plain value, so copies are independent.
+/// A GemmProblem as cuBLASLt descriptors. A plain value, so copies are independent.
 struct GemmPlan {
   cublasLtMatmulDescOpaque_t product{};
   cublasLtMatrixLayoutOpaque_t a{};
@@ -39,8 +39,7 @@ struct GemmPlan {
 
   explicit GemmPlan(const GemmProblem& problem);
 
-  /// What the library's heuristic suggests and is bitwise repeatable, its best guess first; at
-  /// least one.
+  /// The bitwise repeatable suggestions of the library's heuristic, best first; at least one.
   std::vector<GemmAlgorithm> candidates(cublasLtHandle_t handle) const;
 
   void launch(cublasLtHandle_t handle, const GemmAlgorithm& algorithm,

@@ -11,7 +11,7 @@
 #include "base/dtype.h"
 #include "base/errors.h"
 
-/// What the launchers of the memory-bound kernels share.
+/// Shared parts of the launchers of memory-bound kernels.
 namespace braid {
 
 inline int64_t ceil_div(int64_t a, int64_t b) {
@@ -31,9 +31,9 @@ inline unsigned grid_of(int64_t blocks) {
   return static_cast<unsigned>(blocks);
 }
 
-/// How a block per piece of a row covers rows of `vectors` vectors: every thread takes `kUnroll`
-/// vectors at a distance of `threads`, so that as many loads are in flight. Grid: rows * chunks
-/// blocks.
+/// The division of a row of `vectors` vectors among blocks, one block per piece of a row: every
+/// thread takes `kUnroll` vectors at a distance of `threads`, so that as many loads are in flight.
+/// Grid: rows * chunks blocks.
 struct RowChunks {
   unsigned chunks = 1;    // pieces of a row
   unsigned threads = 32;  // per block, whole warps

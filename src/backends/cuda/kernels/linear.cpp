@@ -1,5 +1,5 @@
-// Row-major y = x w^T is column-major y^T = w x^T: cuBLASLt gets the operands in exchanged order
-// and the rest follows.
+// Row-major y = x w^T is column-major y^T = w x^T, so cuBLASLt gets the operands in exchanged
+// order.
 #include "ops/linear.h"
 
 #include <algorithm>
@@ -59,7 +59,7 @@ CudaKernel make_cuda_linear_dgrad(const OpSpec& spec, CudaContext& context) {
           .scratch_bytes = gemm.scratch_bytes};
 }
 
-// The bias gradient is a pass of its own over dy: cuBLASLt's epilogue for it overwrites, and we
+// The bias gradient is a separate pass over dy: cuBLASLt's epilogue for it overwrites, and we
 // accumulate.
 CudaKernel make_cuda_linear_wgrad(const OpSpec& spec, CudaContext& context) {
   const OperandSpec& x = spec.operands[0];
@@ -96,7 +96,7 @@ CudaKernel make_cuda_linear_wgrad(const OpSpec& spec, CudaContext& context) {
                                           args.operands[2]};
                 gemm.launch({.operands = operands, .scratch = args.scratch, .stream = args.stream});
               },
-          // The sums are done before the product needs the same memory.
+          // The sums end before the product uses the same memory.
           .scratch_bytes = std::max(sums_bytes, gemm.scratch_bytes)};
 }
 

@@ -1,7 +1,7 @@
-// One kernel, where this build has one for the operands, or else the two kernels one behind the
-// other on the stream. Forward these are taken, too, where they are faster. Backward they never are
-// (bench/notes.md, "Matrix products and attention"), and would need memory for d_h, which
-// is counted before a device can be asked.
+// One kernel, if this build has one for the operands; otherwise the two kernels one after the other
+// on the stream. In the forward the two kernels are also used if they are faster. In the backward
+// they never are (bench/notes.md, "Matrix products and attention"), and they would need memory for
+// d_h, which is counted before a device is available.
 #include "backends/cuda/kernels/linear_swiglu.h"
 
 #include <cublasLt.h>
@@ -78,7 +78,7 @@ TimedWork timed_work(const OpSpec& spec) {
   return work;
 }
 
-/// `make_two` null: not among the choices where there is one kernel.
+/// `make_two` null: two kernels are not a choice if there is one kernel.
 CudaKernel fastest_fused(const OpSpec& spec, CudaContext& context, MakeKernel make_two) {
   const std::vector<std::string> names = fused_kernel_names(spec);
   const auto recall = [&](std::string_view name) -> std::optional<CudaKernel> {

@@ -1,5 +1,5 @@
-// Stands in for attention_sm90.cpp and attention_backward_sm90.cpp where
-// scripts/build_sm90_kernels.sh was not run.
+// Replaces attention_sm90.cpp and attention_backward_sm90.cpp if scripts/build_sm90_kernels.sh was
+// not run.
 #include "backends/cuda/kernels/attention_backward_sm90.h"
 #include "backends/cuda/kernels/attention_sm90.h"
 #include "base/errors.h"

@@ -1,4 +1,4 @@
-// Stands in for sm90_products.cpp where scripts/build_sm90_kernels.sh was not run.
+// Replaces sm90_products.cpp if scripts/build_sm90_kernels.sh was not run.
 #include "backends/cuda/kernels/sm90_products.h"
 #include "base/errors.h"
 

@@ -9,11 +9,11 @@
 
 // One block per row, the row in registers: memory is read and written once. Statistics in fp32 over
 // the rounded sum (add_ forms), variance in a second pass over the registers as on the CPU. Bitwise
-// repeatable: the order of summation depends on C only.
+// repeatable: the order of summation depends only on C.
 namespace braid {
 namespace {
 
-/// Null where an op has none.
+/// Pointers are null if an op lacks the operand.
 template <class T>
 struct NormForwardArgs {
   const T* x = nullptr;         // [N,C]
@@ -29,7 +29,7 @@ struct NormForwardArgs {
   float epsilon = 0;
 };
 
-/// Of elements [0, min(V, valid)).
+/// Over elements [0, min(V, valid)).
 template <class T, int V>
 __device__ float sum_of_squares(const DeviceVector<T, V>& x, float mean, int64_t valid) {
   float sum = 0;
@@ -148,8 +148,8 @@ void launch_norm_forward(const NormForwardArgs<T>& args, cudaStream_t stream) {
     return static_cast<unsigned>(ceil_div(vectors, per_thread * kWarpSize) * kWarpSize);
   };
   const unsigned grid = grid_of(args.rows);
-  // Blocks of up to 128 threads, whose barriers are cheap, with as many loads in flight as that
-  // takes.
+  // Blocks of up to 128 threads, whose barriers are cheap, with as many loads in flight as this
+  // needs.
   if (threads_for(2) <= 128) {
     norm_forward_kernel<kCentred, kAligned, 2><<<grid, threads_for(2), 0, stream>>>(args);
   } else {

@@ -26,7 +26,7 @@ namespace {
 
 constexpr int kMaxThreads = kNormBackwardMaxThreads;
 
-/// Null where an op has none.
+/// Pointers are null if an op lacks the operand.
 template <class T>
 struct NormBackwardArgs {
   const T* x = nullptr;         // [N,C]
@@ -42,8 +42,8 @@ struct NormBackwardArgs {
   int64_t width = 0;
 };
 
-/// Rows on their way or in use; what the shared memory of a multiprocessor holds of 512 or 1024
-/// threads' vectors.
+/// Rows being loaded or in use: as many as fit into the shared memory of a multiprocessor with 512
+/// or 1024 threads' vectors.
 constexpr int rows_in_flight(int vectors_per_thread) {
   return vectors_per_thread <= 2 ? 4 : 2;
 }
@@ -60,8 +60,8 @@ class RowPipeline {
   __device__ explicit RowPipeline(const NormBackwardArgs<T>& args, uint4* shared)
       : args_(args), shared_(shared) {}
 
-  /// Starts the copies of a row, if there is such a row. To be called for every row, kStages - 1
-  /// ahead of its use.
+  /// Starts the copies of a row, if the row exists. Call it for every row, kStages - 1 rows ahead
+  /// of its use.
   __device__ void start(int64_t row, int stage) {
     if (row < args_.rows) {
 #pragma unroll
@@ -75,7 +75,7 @@ class RowPipeline {
     }
     __pipeline_commit();
   }
-  /// Waits for the oldest row that has been started.
+  /// Waits for the oldest started row.
   __device__ void wait() {
     __pipeline_wait_prior(kStages - 1);
   }
@@ -131,7 +131,8 @@ __global__ void __launch_bounds__(kMaxThreads, K == 1 ? 2 : 1)
   constexpr int V = kVectorElems<T>;
   using Rows = RowPipeline<K, kAligned, T>;
   extern __shared__ uint4 row_memory[];
-  __shared__ float2 shared[2][kWarpSize];  // by turns, so that one barrier per row is enough
+  __shared__ float2 shared[2][kWarpSize];  // used alternately, so that one barrier per row is
+                                           // enough
   const auto column_of = [](int k) {
     return (k * static_cast<int64_t>(blockDim.x) + threadIdx.x) * V;
   };

@@ -3,9 +3,9 @@
 #include "backends/cuda/cuda_error.h"
 #include "backends/cuda/kernels/factories.h"
 
-// Copies by the copy engines, which leave the SMs to kernels. The host's side is page-locked (the
-// executor's arena): a copy then runs beside everything else and may be a node of a graph. The
-// direction is given instead of found out, so that a buffer in the wrong memory is an error.
+// Copies by the copy engines, which leave the SMs to kernels. The host memory is page-locked (the
+// executor's arena): a copy then runs concurrently with all other work and may be a graph node. The
+// direction is given explicitly, so that a buffer in the wrong memory is an error.
 namespace braid {
 namespace {
 

@@ -19,7 +19,7 @@ constexpr int64_t kNormBlockElems = kSquaredNormBlockElems;
 constexpr int kFinalThreads = 1024;
 constexpr int kAdamwThreads = 256;
 
-/// This thread's squares of elements [begin, end). With kAligned they are a whole block.
+/// This thread's sum of squares over elements [begin, end). With kAligned they are a whole block.
 template <bool kAligned, class T>
 __device__ double squares_of(const T* x, int64_t begin, int64_t end) {
   constexpr int V = kVectorElems<T>;
@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(kNormThreads)
   }
 }
 
-/// Sum of doubles by one block of kFinalThreads, in every thread.
+/// Sum of doubles by one block of kFinalThreads; every thread gets it.
 __device__ double final_sum(const double* partials, int64_t count) {
   __shared__ double shared[kWarpSize];
   double sum = 0;
@@ -98,7 +98,7 @@ struct AdamwArgs {
   float epsilon = 0;
 };
 
-/// What follows from the step's scalars.
+/// Factors computed from the step's scalars.
 struct AdamwStep {
   float scale;
   float decay;        // lr * weight_decay
@@ -114,8 +114,8 @@ __device__ AdamwStep adamw_step(const AdamwArgs& args) {
           .inv_sqrt_c2 = static_cast<float>(1.0 / sqrt(static_cast<double>(args.scalars[2])))};
 }
 
-/// Elements at..at+4 of each array. All loads come first, whether the step changes anything or not,
-/// so that none waits for `scale`; `step` is shared by the block.
+/// Elements at..at+4 of each array. All loads come first, even if the step changes nothing, so that
+/// none waits for `scale`; `step` is shared by the block.
 template <bool kAligned>
 __device__ void adamw_vector(const AdamwArgs& args, int64_t at, AdamwStep& step) {
   constexpr int V = 4;
@@ -154,8 +154,8 @@ __device__ void adamw_vector(const AdamwArgs& args, int64_t at, AdamwStep& step)
   }
 }
 
-/// 4 elements per thread and array: 64 bytes in flight, enough at 40 % of the threads that a
-/// multiprocessor holds.
+/// 4 elements per thread and array: 64 bytes in flight, which is enough at 40 % of a
+/// multiprocessor's maximum number of threads.
 template <bool kAligned>
 __global__ void __launch_bounds__(kAdamwThreads) adamw_kernel(AdamwArgs args) {
   __shared__ AdamwStep step;

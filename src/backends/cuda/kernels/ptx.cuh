@@ -1,6 +1,6 @@
 #pragma once
 
-// The only place for assembly: instructions that CUDA C++ does not name.
+// The only file with assembly: instructions that CUDA C++ does not provide.
 namespace braid::ptx {
 
 /// 2^x with a relative error of 2^-22; results below 2^-126 are 0. One instruction, where exp2f

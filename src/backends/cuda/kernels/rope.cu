@@ -9,18 +9,18 @@
 #include "backends/cuda/kernels/launch.h"
 #include "ops/attributes.h"
 
-// One block per token, all its heads: the D/2 angles are made once per token, in shared memory,
-// while the first loads are under way, so no table is read or kept. An angle is position *
-// theta^(-2i/D); in float it would be off by 0.004 at position 1e5, so it is counted in half turns
-// in double, whole turns are dropped exactly, and only the rest (in
-// [-1, 1]) becomes a float for sincospi: the error stays below 4e-7 at every position.
+// One block per token with all its heads. The D/2 angles are computed once per token, in shared
+// memory, while the first loads are in flight, so no table is read or stored. An angle is position
+// * theta^(-2i/D). In float its error would be 0.004 at position 1e5, so it is computed in half
+// turns in double, whole turns are dropped exactly, and only the rest (in [-1, 1]) becomes a float
+// for sincospi: the error stays below 4e-7 at every position.
 namespace braid {
 namespace {
 
 constexpr int kMaxPairs = 256;  // head sizes up to 512
 
 /// Half turns per position of each pair; negative for the inverse. A kernel parameter, so that
-/// nothing is kept.
+/// nothing must be stored.
 struct HalfTurns {
   double per_position[kMaxPairs];
 };
@@ -31,12 +31,12 @@ struct RopeArgs {
   T* out = nullptr;        // [N, heads * D]
   int64_t sequence = 0;
   TokenPositions positions;
-  int heads = 0;    // of a row, value heads included
+  int heads = 0;    // of a row, including value heads
   int rotated = 0;  // the first ones of them
   int pairs = 0;    // D/2
 };
 
-/// One item of a token: V pairs of one head, the elements c..c+V and those D/2 behind.
+/// One item of a token: V pairs of one head, the elements c..c+V and those D/2 after them.
 template <class T, int V>
 struct PairVectors {
   DeviceVector<T, V> first;

@@ -29,7 +29,7 @@ void Sm90Kernel::prepare(int device) {
   load_code();
 }
 
-/// Asking for a function's attributes loads it.
+/// Querying a function's attributes loads it.
 void Sm90Kernel::load_code() const {
   unsigned count = 0;
   BRAID_CUDA_CHECK(cudaLibraryGetKernelCount(&count, library_));

@@ -6,9 +6,8 @@
 
 namespace braid {
 
-/// The machine code of an object made by scripts/sm90_kernels, in this process. The object
-/// keeps what it loads to itself, so it is loaded once and never unloaded: one Sm90Kernel per
-/// object and process.
+/// The machine code of an object made by scripts/sm90_kernels, in this process. The object manages
+/// its loaded code, so it is loaded once and never unloaded: one Sm90Kernel per object and process.
 class Sm90Kernel {
  public:
   /// Functions that the object exports; their arguments are those of its generated header.
@@ -17,8 +16,8 @@ class Sm90Kernel {
   Sm90Kernel(Call load_library, Call prepare_device)
       : load_library_(load_library), prepare_device_(prepare_device) {}
 
-  /// Makes the kernel ready on a device, which is the current one: a capture must not load code.
-  /// Throws DeviceError.
+  /// Loads the kernel on the current device, `device`: a capture must not load code. Throws
+  /// DeviceError.
   void prepare(int device);
 
  private:

@@ -1,5 +1,4 @@
-// The objects' launchers are declared by generated headers; what these print about errors is not
-// used.
+// Generated headers declare the objects' launchers; their error output is not used.
 #include "backends/cuda/kernels/sm90_products.h"
 
 #include <products.h>
@@ -22,8 +21,8 @@ constexpr size_t kNumPointers = 4;
 
 constexpr size_t kNextTileBytes = sizeof(int32_t);
 
-/// Operands and sizes as the kind has them; the next tile where multiprocessors ask for it; how
-/// many clusters run at a time.
+/// Operands and sizes as defined by the kind; the next tile if multiprocessors request their tiles;
+/// the number of clusters that run at a time.
 using Launcher = int32_t (*)(void*, void*, void*, void*, void* next_tile, int32_t m, int32_t n,
                              int32_t k, int32_t clusters, cudaStream_t stream);
 
@@ -31,8 +30,8 @@ using Launcher = int32_t (*)(void*, void*, void*, void*, void* next_tile, int32_
 struct Product {
   std::string_view kind;
   std::string_view name;
-  int cluster_blocks;  ///< multiprocessors that a cluster takes
-  bool is_dynamic;     ///< multiprocessors ask for their next tile
+  int cluster_blocks;  ///< multiprocessors of a cluster
+  bool is_dynamic;     ///< multiprocessors request their next tile
   Sm90Kernel::Call load_library;
   Sm90Kernel::Call prepare_device;
   Launcher launch;
@@ -45,7 +44,7 @@ const std::vector<Product>& products() {
   return list;
 }
 
-/// Machine code of each product, loaded when it is first asked for.
+/// Machine code of each product, loaded on first use.
 Sm90Kernel& code_of(const Product& product) {
   static std::list<Sm90Kernel> kernels = [] {
     std::list<Sm90Kernel> list;
@@ -58,7 +57,7 @@ Sm90Kernel& code_of(const Product& product) {
 }
 
 int32_t narrowed(int64_t size) {
-  // Half: the widest matrix has two columns of memory per column of the product.
+  // Half the range: the widest matrix has two columns in memory per column of the product.
   check(size > 0 && size <= std::numeric_limits<int32_t>::max() / 2, "a product of size {}", size);
   return static_cast<int32_t>(size);
 }
@@ -86,7 +85,7 @@ CudaKernel make_sm90_product(std::string_view kind, std::string_view name,
                        m = narrowed(sizes.m), n = narrowed(sizes.n), k = narrowed(sizes.k),
                        clusters = context.num_sms() /
                                   product->cluster_blocks](const CudaKernelArgs& args) {
-    std::array<void*, kNumPointers> p{};  // the last stays null where there are three
+    std::array<void*, kNumPointers> p{};  // the last stays null if there are three
     check(args.operands.size() <= kNumPointers, "a product of {} operands", args.operands.size());
     std::copy(args.operands.begin(), args.operands.end(), p.begin());
     check(all_aligned(kAlignment, {p[0], p[1], p[2], p[3]}),

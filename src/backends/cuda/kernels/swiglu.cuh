@@ -3,8 +3,8 @@
 #include "backends/cuda/kernels/device_vector.cuh"
 #include "backends/cuda/kernels/ptx.cuh"
 
-// The formulas of swiglu, for every kernel that computes it. Arithmetic in fp32 on elements as they
-// are stored, each result rounded once. For bf16 the exponential is the hardware's (relative error
+// The formulas of swiglu, for every kernel that computes it. Arithmetic in fp32 on elements as
+// stored, each result rounded once. For bf16 the exponential is the hardware's (relative error
 // 2^-22, far below the rounding of the result); for f32 it is expf.
 namespace braid {
 
@@ -20,7 +20,7 @@ __device__ float sigmoid(float x) {
   }
 }
 
-/// Two neighbours of gate_up [N,2F], or of its gradient. Aligned as T is.
+/// Two adjacent elements of gate_up [N,2F], or of its gradient. Aligned like T.
 template <class T>
 struct GateUp {
   T gate;
