@@ -7,14 +7,14 @@ namespace {
 
 constexpr uint32_t kNone = UINT32_MAX;
 
-/// What the next access of a part of a buffer depends on.
+/// The accesses that the next access to a part of a buffer may depend on.
 struct History {
   uint32_t writer = kNone;   ///< task of the last write
-  uint32_t readers = kNone;  ///< head of the list of reads since, in ReaderPool
+  uint32_t readers = kNone;  ///< head of the list of reads since that write, in ReaderPool
 };
 
-/// Lists that only grow at the front. Two parts of a buffer that was split share the tail of
-/// theirs.
+/// Linked lists that grow only at the front. Two parts of a split buffer share the tail of their
+/// lists.
 class ReaderPool {
  public:
   void push(uint32_t& head, uint32_t task) {
@@ -24,8 +24,8 @@ class ReaderPool {
     }
   }
 
-  /// Calls `visit(task)` for all of a list, except nodes that `for_task` has visited before: so a
-  /// shared tail costs its length once per task, not once per part.
+  /// Calls `visit(task)` for each entry of a list and stops at a node already visited for
+  /// `for_task`. A shared tail is therefore visited once per task, not once per part.
   template <class Visit>
   void visit_once(uint32_t head, uint32_t for_task, Visit&& visit) {
     for (uint32_t node = head; node != kNone && nodes_[node].visited_by != for_task;
@@ -44,7 +44,7 @@ class ReaderPool {
   std::vector<Node> nodes_;
 };
 
-/// Elements from `begin` to the begin of the next part, or to the end of the buffer.
+/// The elements from `begin` to the start of the next part, or to the end of the buffer.
 struct Part {
   int64_t begin = 0;
   History history;
@@ -74,7 +74,8 @@ class DependencyBuilder {
     const auto ranges = program_.operands_of(it);
     const auto& specs = program_.spec(it).operands;
     found_.clear();
-    // First all of what was before the task, so that it cannot depend on itself.
+    // Collect the predecessors before recording this task's accesses, so that it cannot depend on
+    // itself.
     for (size_t i = 0; i < ranges.size(); ++i) {
       collect(task, ranges[i], specs[i].access);
     }
@@ -124,7 +125,7 @@ class DependencyBuilder {
                 parts.begin() + static_cast<ptrdiff_t>(last));
   }
 
-  /// Calls `visit(History&)` for the parts of exactly this range, splitting at its ends.
+  /// Calls `visit(History&)` for the parts that cover exactly this range. Splits parts at its ends.
   template <class Visit>
   void for_each_history(const BufferRange& range, Visit&& visit) {
     if (is_whole(range) && parts_of(range.buffer) == nullptr) {
@@ -141,7 +142,7 @@ class DependencyBuilder {
     }
   }
 
-  /// The parts of the buffer, with boundaries at both ends of the range.
+  /// Returns the parts of the buffer after splitting them at both ends of the range.
   std::vector<Part>& split(const BufferRange& range) {
     if (split_index_[range.buffer.index()] == kNone) {
       split_index_[range.buffer.index()] = static_cast<uint32_t>(split_.size());
@@ -162,7 +163,7 @@ class DependencyBuilder {
     }
   }
 
-  /// Index of the part that holds this element.
+  /// Index of the part that contains this element.
   static size_t part_at(const std::vector<Part>& parts, int64_t element) {
     const auto after = std::ranges::upper_bound(parts, element, {}, &Part::begin);
     return static_cast<size_t>(after - parts.begin()) - 1;
@@ -191,7 +192,7 @@ class DependencyBuilder {
 
   const Program& program_;
   DependencyGraph graph_;
-  std::vector<History> whole_;         // by buffer: its history as long as it has only one part
+  std::vector<History> whole_;         // by buffer: its history while it has only one part
   std::vector<uint32_t> split_index_;  // by buffer: its parts in `split_`, or kNone
   std::vector<std::vector<Part>> split_;
   ReaderPool readers_;

@@ -8,10 +8,11 @@
 
 namespace braid {
 
-/// For every task the earlier tasks that it must follow: RAW, WAR and WAW on overlapping ranges, in
-/// program order, streams and events not looked at. Transitively implied ones through the last
-/// writer are left out: a read depends on the last writers of its range, a write on the last
-/// writers and on the reads since. Compressed rows, ascending task ids.
+/// Lists for every task the earlier tasks that it must follow. A dependency is a RAW, WAR or WAW on
+/// overlapping ranges, taken from program order; streams and events are ignored. A dependency that
+/// the last writer already implies is omitted: a read depends on the last writers of its range, and
+/// a write depends on the last writers and on all reads since then. Stored as compressed sparse
+/// rows; task ids ascend within a row.
 struct DependencyGraph {
   std::vector<uint32_t> row_begin;  ///< [num_tasks + 1]
   std::vector<TaskId> predecessors;
@@ -22,7 +23,7 @@ struct DependencyGraph {
   }
 };
 
-/// Near-linear in the number of operands.
+/// Runs in near-linear time in the number of operands.
 DependencyGraph build_dependencies(const Program& program);
 
 }  // namespace braid

@@ -13,7 +13,7 @@ void mix(size_t& seed, size_t value) {
 
 size_t hash_of(const AttributeValue& value) {
   const double* number = std::get_if<double>(&value);
-  // All NaN are equal, whatever their bits.
+  // All NaNs are equal, regardless of their bits.
   return number != nullptr && std::isnan(*number) ? 1 : std::hash<AttributeValue>{}(value);
 }
 

@@ -15,8 +15,8 @@ namespace braid {
 
 using SpecId = Id<struct SpecTag>;
 
-/// What a task does with one operand. kReadWrite keeps what it does not change: an accumulation, an
-/// in-place collective.
+/// What a task does with one operand. kReadWrite keeps the elements that the task does not change,
+/// for example in an accumulation or an in-place collective.
 enum class Access : uint8_t { kRead, kWrite, kReadWrite };
 
 constexpr bool reads(Access access) {
@@ -28,8 +28,8 @@ constexpr bool writes(Access access) {
 
 using AttributeValue = std::variant<bool, int64_t, double, std::string>;
 
-/// One named argument of an op, for example {"epsilon", 1e-5}. Equal means interchangeable: 0.0
-/// differs from -0.0, 1 from 1.0, and NaN equals NaN.
+/// One named argument of an op, for example {"epsilon", 1e-5}. Two attributes are equal if they are
+/// interchangeable: 0.0 differs from -0.0, 1 differs from 1.0, and NaN equals NaN.
 struct Attribute {
   std::string name;
   AttributeValue value;
@@ -37,7 +37,7 @@ struct Attribute {
   friend bool operator==(const Attribute& a, const Attribute& b);
 };
 
-/// Type and dense row-major shape of one operand, and what the op does with it.
+/// Dtype, dense row-major shape and access of one operand.
 struct OperandSpec {
   DType dtype = DType::kF32;
   Access access = Access::kRead;
@@ -46,15 +46,15 @@ struct OperandSpec {
   friend bool operator==(const OperandSpec&, const OperandSpec&) = default;
 };
 
-/// Everything about a task except which memory it touches and where and when it runs: op,
-/// attributes and operand types. Equal specs are stored once per program, so kernels are chosen,
-/// tuned and costed per spec and not per task.
+/// Everything about a task except its memory, its stream and its position: op, attributes and
+/// operand types. A program stores equal specs once, so kernels are selected, tuned and costed per
+/// spec instead of per task.
 struct OpSpec {
   std::string op;
-  std::vector<Attribute> attributes;  ///< in the order in which the op declares them
-  std::vector<OperandSpec> operands;  ///< in the order in which the op declares them
+  std::vector<Attribute> attributes;  ///< in the order that the op declares
+  std::vector<OperandSpec> operands;  ///< in the order that the op declares
 
-  /// The attribute of that name, or null.
+  /// Returns the attribute with that name, or null.
   const AttributeValue* find_attribute(std::string_view name) const;
 
   friend bool operator==(const OpSpec&, const OpSpec&) = default;
@@ -62,7 +62,7 @@ struct OpSpec {
 
 size_t hash_value(const OpSpec& spec);
 
-/// Interns specs: equal specs get one id. Ids are dense and in order of first use.
+/// Interns specs: equal specs get the same id. Ids are dense and follow the order of first use.
 class SpecTable {
  public:
   SpecId intern(const OpSpec& spec);

@@ -59,7 +59,7 @@ bool same_task(const Program& a, const Task& task_a, const Program& b, const Tas
 bool is_valid_shape(const Shape& shape) {
   int64_t product = 1;
   for (const int64_t dim : shape) {
-    // A zero does not excuse its neighbours: the product must not overflow in any order.
+    // Count a zero dimension as 1: the product of the other dimensions must not overflow either.
     if (dim < 0 || std::max<int64_t>(dim, 1) > kMaxElems / product) {
       return false;
     }

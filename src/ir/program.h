@@ -16,37 +16,39 @@
 
 namespace braid {
 
-using TaskId = Id<struct TaskTag>;  ///< position in program order; a pass that reorders renumbers
+using TaskId =
+    Id<struct TaskTag>;  ///< position in program order; a pass that reorders tasks renumbers them
 using BufferId = Id<struct BufferTag>;
 using StreamId = Id<struct StreamTag>;
 using GroupId = Id<struct GroupTag>;
 using EventId = Id<struct EventTag>;
 using SiteId = Id<struct SiteTag>;
 
-/// What a buffer is for; the classes in which memory is planned and reported.
+/// What a buffer holds. Memory is planned and reported per role.
 enum class BufferRole : uint8_t {
   kParam,       ///< weights in compute dtype
-  kMainWeight,  ///< fp32 copy of the weights, where the compute dtype is narrower
+  kMainWeight,  ///< fp32 copy of the weights if the compute dtype is narrower
   kGrad,        ///< gradient of a weight before it is added to the main grad
-  kMainGrad,    ///< fp32 accumulator across microbatches
+  kMainGrad,    ///< fp32 gradient accumulator across microbatches
   kOptimizerState,
-  kActivation,  ///< forward values, and gradients with respect to them
-  kGathered,    ///< unsharded copy of something that is stored sharded
+  kActivation,  ///< forward values and the gradients with respect to them
+  kGathered,    ///< unsharded copy of a tensor that is stored sharded
   kScratch,
   kIo,  ///< written or read by the host between steps
 };
 
 enum class Lifetime : uint8_t {
-  kPersistent,  ///< keeps its content from step to step
-  kStep,        ///< undefined at the start of a step; memory is shared with other step buffers
+  kPersistent,  ///< keeps its contents from step to step
+  kStep,        ///< undefined at the start of a step; shares memory with other step buffers
 };
 
 enum class Placement : uint8_t { kDevice, kHost };
 
-/// Most elements that a buffer may have: far above any memory, far below overflow of a byte count.
+/// Maximum number of elements of a buffer. It exceeds any real memory, and byte counts below it
+/// cannot overflow.
 inline constexpr int64_t kMaxElems = int64_t{1} << 56;
 
-/// No dimension is negative, and there are at most kMaxElems elements.
+/// Returns true if no dimension is negative and the shape has at most kMaxElems elements.
 bool is_valid_shape(const Shape& shape);
 
 /// A dense row-major array. Tasks read and write ranges of its elements.
@@ -78,20 +80,20 @@ struct BufferRange {
 
 enum class StreamKind : uint8_t { kCompute, kComm, kCopy };
 
-/// A queue of tasks that run in order. Tasks of different streams are ordered by events only.
+/// A queue of tasks that run in order. Only events order tasks of different streams.
 struct Stream {
   std::string name;
   StreamKind kind = StreamKind::kCompute;
-  int priority = 0;  ///< higher runs first where the device can choose
+  int priority = 0;  ///< higher runs first if the device supports priorities
 
   friend bool operator==(const Stream&, const Stream&) = default;
 };
 
-/// The parallel dimension whose communication a group carries.
+/// The parallel dimension that a group communicates for.
 enum class GroupKind : uint8_t { kData, kTensor, kPipeline, kContext, kExpert, kWorld };
 
-/// Ranks that communicate with each other. `ranks` are global and in group order; a task's
-/// collective runs over all of them.
+/// Ranks that communicate with each other. `ranks` are global ranks in group order. A collective
+/// runs over all of them.
 struct Group {
   std::string name;
   GroupKind kind = GroupKind::kData;
@@ -102,24 +104,24 @@ struct Group {
 
 enum class Phase : uint8_t { kForward, kDgrad, kWgrad, kOptimizer, kComm };
 
-/// Where in the training step a task belongs. -1: does not apply.
+/// Position of a task in the training step. -1 means that the field does not apply.
 struct Label {
   Phase phase = Phase::kForward;
   int32_t microbatch = -1;
   int32_t virtual_stage = -1;
   int32_t layer = -1;
-  SiteId site;  ///< place in the model, for example "attention.qkv": an index into Program::sites
+  SiteId site;  ///< place in the model, for example "attention.qkv"; indexes Program::sites
 
   friend bool operator==(const Label&, const Label&) = default;
 };
 
-/// One operation on buffer ranges. Its operands are Program::operands[operands_begin, + number of
-/// spec operands).
+/// One operation on buffer ranges. Its operands are Program::operands[operands_begin,
+/// operands_begin + number of operands in the spec).
 struct Task {
   SpecId spec;
   StreamId stream;
   uint32_t operands_begin = 0;
-  EventId record;  ///< recorded on the task's stream when the task has finished; invalid: nobody
+  EventId record;  ///< recorded on the task's stream when the task finishes; invalid if no task
                    ///< waits for it
   uint32_t waits_begin =
       0;  ///< events the task waits for before it starts: Program::waits[waits_begin, + num_waits)
@@ -127,11 +129,11 @@ struct Task {
   Label label;
 };
 
-/// The training step of one rank. The order of `tasks` is the meaning: the result is that of
-/// running them one after the other. Streams and events only say what may run at the same time;
-/// every dependency (RAW, WAR, WAW on buffer ranges) follows from the order, and `insert_events`
-/// turns those between streams into events. A plain value: ids index vectors, copies are deep and
-/// cheap to compare.
+/// The training step of one rank. The order of `tasks` defines the result: it equals the result of
+/// running the tasks one after another. Streams and events only say what may run concurrently.
+/// Every dependency (RAW, WAR, WAW on buffer ranges) follows from the order, and `insert_events`
+/// turns dependencies between streams into events. A program is a plain value: ids index vectors,
+/// and programs are cheap to copy and compare.
 struct Program {
   std::string name = "step";
   int rank = 0;
@@ -154,22 +156,23 @@ struct Program {
     return {waits.data() + task.waits_begin, task.num_waits};
   }
 
-  /// Equal in meaning: ids of specs and sites, and unused specs and sites, make no difference.
+  /// Compares meaning: ids of specs and sites, and unused specs and sites, make no difference.
   friend bool operator==(const Program& a, const Program& b);
 };
 
-/// Why `range` cannot be an operand of type `spec`: no such buffer, outside of it, other dtype,
-/// other element count. Empty if it can. The shapes of buffers must be valid.
+/// Says why `range` cannot be an operand of type `spec`: the buffer does not exist, the range
+/// exceeds it, or the dtype or element count differs. Empty if the range is valid. Requires valid
+/// buffer shapes.
 std::string operand_fault(const Program& program, const OperandSpec& spec,
                           const BufferRange& range);
 
-/// Appends to a program and checks each piece as it comes: ranges inside their buffers, element
-/// counts and dtypes equal to the spec's. Throws InternalError naming the task otherwise.
+/// Appends to a program and checks each addition: ranges lie inside their buffers, and element
+/// counts and dtypes equal those of the spec. Throws InternalError that names the task otherwise.
 class ProgramBuilder {
  public:
   ProgramBuilder(std::string name, int rank, int num_ranks);
 
-  /// Makes room, so that a large program does not copy itself as it grows. Optional.
+  /// Reserves memory so that a large program is not reallocated as it grows. Optional.
   void reserve(size_t num_tasks, size_t num_operands, size_t num_buffers);
 
   BufferId add_buffer(Buffer buffer);
@@ -177,7 +180,7 @@ class ProgramBuilder {
   GroupId add_group(Group group);
   SiteId site(const std::string& name);  ///< interned
 
-  /// All elements of a buffer.
+  /// The range of all elements of a buffer.
   BufferRange whole(BufferId buffer) const;
   TaskId add_task(const OpSpec& spec, std::span<const BufferRange> operands, StreamId stream,
                   const Label& label);
@@ -190,21 +193,22 @@ class ProgramBuilder {
   std::unordered_map<std::string, SiteId> sites_;
 };
 
-/// The group that the attribute "group" of a communication op names; nullopt if it has none, or
-/// names none of this program.
+/// The group named by the attribute "group" of a communication op. nullopt if the op has no such
+/// attribute or the program has no such group.
 std::optional<GroupId> group_of(const Program& program, const OpSpec& spec);
 
-/// The program with only these tasks, in this order, each at most once. Events are dropped.
+/// Returns the program with only these tasks, in this order. Each task may appear at most once.
+/// Removes all events.
 Program select_tasks(const Program& program, std::span<const TaskId> tasks);
 
-/// The same program with its tasks in the order `order` (a permutation of task positions). Events
-/// are dropped.
+/// Returns the program with its tasks in the order `order`, a permutation of task positions.
+/// Removes all events.
 Program reorder_tasks(const Program& program, std::span<const TaskId> order);
 
 /// Removes all events and waits.
 void clear_events(Program& program);
 
-/// "linear layers.3 attention.qkv mb=0 vs=0": names a task in messages and traces.
+/// Describes a task for messages and traces, for example "linear layers.3 attention.qkv mb=0 vs=0".
 std::string describe_task(const Program& program, TaskId task);
 
 std::string_view role_name(BufferRole role);

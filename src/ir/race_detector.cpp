@@ -63,7 +63,7 @@ void RaceDetector::cut_buffers() {
       }
     }
   };
-  // Counting sort by buffer, then by position within each.
+  // Counting sort by buffer, then a sort by position within each buffer.
   std::vector<size_t> row_begin(num_buffers + 1);
   inner_ends([&](size_t buffer, int64_t) { ++row_begin[buffer + 1]; });
   for (size_t i = 0; i < num_buffers; ++i) {
@@ -114,7 +114,7 @@ bool RaceDetector::check_task(TaskId task) {
   const auto ranges = program_.operands_of(it);
   const auto& specs = program_.spec(it).operands;
   order_.start(task);
-  // All reads come before all writes: a task in place reads what was there before it.
+  // Check all reads before any write: an in-place task reads the previous contents.
   for (size_t i = 0; i < ranges.size(); ++i) {
     const Lifetime lifetime = program_.buffers[ranges[i].buffer.index()].lifetime;
     if (reads(specs[i].access) && !check_cells(task, ranges[i], [&](Cell& cell) {
@@ -194,7 +194,8 @@ RaceDetector::Fault RaceDetector::note_write(TaskId task, Cell& cell) {
 }
 
 void RaceDetector::add_reader(Cell& cell, TaskId task) {
-  // Whoever is ordered after this read is ordered after those that are ordered before it.
+  // Drop readers that are ordered before this one. A task ordered after this read is also ordered
+  // after them.
   uint32_t* link = &cell.readers;
   while (*link != kNone) {
     ReaderNode& node = reader_nodes_[*link];

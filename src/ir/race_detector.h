@@ -10,19 +10,19 @@
 
 namespace braid {
 
-/// Happens-before over streams and events, by vector clocks: entry [s][q] says how many tasks of
-/// stream q have finished for certain when the next task of stream s starts. Tasks are shown to it
-/// in program order.
+/// Computes happens-before over streams and events with vector clocks. Entry [s][q] is the number
+/// of tasks of stream q that are guaranteed to have finished when the next task of stream s starts.
+/// Tasks must be visited in program order.
 class HappensBefore {
  public:
   HappensBefore(const Program& program, Ordering ordering);
 
-  /// Takes over what the task's stream and its waits know.
+  /// Merges the clocks of the events that the task waits for into the clock of its stream.
   void start(TaskId task);
-  /// Makes what the task knows available to tasks that wait for its event.
+  /// Stores the task's clock in the event that it records.
   void finish(TaskId task);
-  /// True if `earlier`, which was shown before, has finished when the task that started last starts
-  /// (or is that task).
+  /// True if the visited task `earlier` has finished when the most recently started task starts, or
+  /// is that task.
   bool is_ordered(uint32_t earlier) const {
     return is_serial_ || position_[earlier] <= current_[program_.tasks[earlier].stream.index()];
   }
@@ -33,18 +33,18 @@ class HappensBefore {
   size_t num_streams_;
   std::vector<uint32_t> stream_clocks_;  // [S, S]
   std::vector<uint32_t> event_clocks_;   // [E, S]
-  std::vector<uint32_t> position_;       // by task: its number on its stream, from 1
+  std::vector<uint32_t> position_;       // by task: its number on its stream, starting at 1
   const uint32_t* current_ = nullptr;    // row of stream_clocks_
 };
 
-/// Finds races and reads of what was never written. Shadow memory: each buffer is cut beforehand at
-/// all ends of ranges that occur in the program; each cell keeps its last writer and the reads
-/// since that are not ordered before a later read (FastTrack's epochs and read sets, Flanagan and
-/// Freund 2009).
+/// Finds races and reads of elements that were never written. Uses shadow memory: each buffer is
+/// split in advance at all ends of ranges in the program. Each cell keeps its last writer and the
+/// later reads that are not ordered before another read (epochs and read sets of FastTrack,
+/// Flanagan and Freund 2009).
 class RaceDetector {
  public:
-  /// `report` gets one line per fault and returns false to stop. The program's structure must be
-  /// sound.
+  /// `report` receives one line per fault and returns false to stop. Requires a structurally valid
+  /// program.
   using Report = std::function<bool(std::string message)>;
   RaceDetector(const Program& program, Ordering ordering, Report report);
 
@@ -53,7 +53,7 @@ class RaceDetector {
  private:
   struct Cell {
     uint32_t writer;
-    uint32_t readers;  // list in reader_nodes_
+    uint32_t readers;  // head of a list in reader_nodes_
   };
   struct ReaderNode {
     uint32_t task;
@@ -62,7 +62,7 @@ class RaceDetector {
   enum class FaultKind : uint8_t { kNone, kUnwritten, kWrittenTwice, kAfterWrite, kAfterRead };
   struct Fault {
     FaultKind kind = FaultKind::kNone;
-    uint32_t other = UINT32_MAX;  // the earlier task of a race
+    uint32_t other = UINT32_MAX;  // the earlier task of the race
     friend bool operator==(const Fault&, const Fault&) = default;
   };
   struct CellSpan {
@@ -81,8 +81,8 @@ class RaceDetector {
   uint32_t unordered_reader(const Cell& cell) const;
   void drop_readers(Cell& cell);
 
-  /// Calls `fault_of(cell)` for the cells of the range and reports what it returns, equal
-  /// neighbours as one.
+  /// Calls `fault_of(cell)` for each cell of the range and reports the faults. Adjacent equal
+  /// faults are reported as one.
   template <class FaultOf>
   bool check_cells(TaskId task, const BufferRange& range, FaultOf&& fault_of);
   std::string message(TaskId task, const Fault& fault) const;
@@ -91,7 +91,7 @@ class RaceDetector {
   const Program& program_;
   Report report_;
   HappensBefore order_;
-  std::vector<size_t> cells_begin_;  // by buffer, and one more
+  std::vector<size_t> cells_begin_;  // by buffer, plus one end entry
   std::vector<int64_t> cell_starts_;
   std::vector<Cell> cells_;
   std::vector<ReaderNode> reader_nodes_;

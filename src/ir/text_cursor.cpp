@@ -210,7 +210,7 @@ uint32_t TextCursor::hex_digits(int count) {
 std::string_view TextCursor::plain_text() const {
   const std::string_view rest = text_.substr(position_);
   auto size = static_cast<size_t>(std::ranges::find_if_not(rest, is_word_character) - rest.begin());
-  // "x->y" is x, an arrow, and y.
+  // "x->y" parses as x, an arrow, and y.
   while (size > 0 && rest[size - 1] == '-') {
     --size;
   }

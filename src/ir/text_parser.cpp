@@ -16,11 +16,11 @@ namespace braid {
 namespace {
 
 constexpr uint32_t kAmbiguous = UINT32_MAX;
-// Finding the nearest among more or longer names takes too long.
+// Limits for name suggestions. Searching more or longer names takes too long.
 constexpr size_t kMaxSuggestedNames = 1000;
 constexpr size_t kMaxSuggestedSize = 100;
 
-/// The index that each name stands for, in one kind of thing.
+/// Maps the names of one kind of object to their indices.
 class NameTable {
  public:
   void add(std::string name, size_t index) {
@@ -43,7 +43,7 @@ class NameTable {
         names.push_back(entry.first);
       }
     }
-    std::ranges::sort(names);  // the same suggestion on every run
+    std::ranges::sort(names);  // gives the same suggestion on every run
     return did_you_mean(name, names);
   }
 
@@ -51,7 +51,7 @@ class NameTable {
   std::unordered_map<std::string, uint32_t> ids_;
 };
 
-/// An operand as it stands in the text.
+/// An operand as parsed.
 struct ParsedOperand {
   OperandSpec spec;
   BufferRange range;
@@ -231,7 +231,7 @@ class Parser {
     return cursor_.accept_keyword("write") ? Access::kWrite : default_access;
   }
 
-  /// After "[": "3:5]" is a range and gives true, "3,5]" is a shape.
+  /// Parses what follows "[": "3:5]" is a range and returns true, "3,5]" is a shape.
   bool parse_range_or_shape(BufferRange& range, std::optional<Shape>& shape) {
     if (cursor_.accept("]")) {
       shape = Shape();
@@ -254,7 +254,7 @@ class Parser {
     if (whole != nullptr) {
       return whole->shape;
     }
-    // The difference of ends that are not in order, or of huge ones, is no shape.
+    // A range with unordered or very large ends has no valid shape.
     if (range.begin < 0 || range.end < range.begin || range.end - range.begin > kMaxElems) {
       cursor_.fail("a shape, because the range has none");
     }
@@ -363,7 +363,7 @@ class Parser {
     return EventId(static_cast<size_t>(cursor_.integer("an event number", 0, UINT32_MAX)));
   }
 
-  /// A name in `table`, or "#3".
+  /// Parses a name in `table`, or an index such as "#3".
   size_t parse_reference(std::string_view what, const NameTable& table) {
     if (cursor_.accept("#")) {
       return parse_index_number();

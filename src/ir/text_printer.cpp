@@ -24,13 +24,12 @@ std::string print_word(std::string_view name) {
   return is_plain_word(name) ? std::string(name) : quote(name);
 }
 
-/// At the begin of a line or an operand, where a word of the language could stand too.
+/// Prints a name at the start of a line or an operand, where a keyword could also appear.
 std::string print_name(std::string_view name) {
   return is_reserved_word(name) ? quote(name) : print_word(name);
 }
 
-/// How tasks refer to the named things of one kind: by name, or by index where the name is not
-/// unique.
+/// How tasks refer to objects of one kind: by name, or by index if the name is not unique.
 class References {
  public:
   template <class Named>
@@ -211,7 +210,7 @@ std::string print_double(double value) {
     return "nan";
   }
   std::string text = fmt::format("{}", value);
-  // Without it a whole number would be read back as an integer.
+  // Without ".0" a whole number would be parsed as an integer.
   return text.find_first_of(".en") == std::string::npos ? text + ".0" : text;
 }
 

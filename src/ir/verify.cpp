@@ -10,7 +10,7 @@
 namespace braid {
 namespace {
 
-constexpr size_t kMaxStreams = 1024;  // vector clocks take memory by streams x streams
+constexpr size_t kMaxStreams = 1024;  // vector clocks use streams x streams memory
 
 /// Collects violations up to a limit.
 class Findings {
@@ -19,7 +19,7 @@ class Findings {
 
   bool full() const { return violations_.size() >= max_violations_; }
   bool empty() const { return violations_.empty(); }
-  /// False once no more is wanted.
+  /// Returns false if the limit is reached.
   bool add(std::string message) {
     if (!full()) {
       violations_.push_back({std::move(message)});
@@ -33,8 +33,8 @@ class Findings {
   std::vector<Violation> violations_;
 };
 
-/// Checks everything that can be checked without an order of tasks. What it finds nothing wrong
-/// with can be indexed safely.
+/// Checks everything that does not depend on the order of tasks. If it finds no fault, all indices
+/// are safe to use.
 class StructureChecker {
  public:
   StructureChecker(const Program& program, Findings& findings)
@@ -47,7 +47,7 @@ class StructureChecker {
     check_buffers();
     check_groups();
     if (!findings_.empty()) {
-      return;  // tasks are judged by them
+      return;  // the task checks rely on valid groups and buffers
     }
     check_spec_groups();
     for (size_t i = 0; i < program_.tasks.size() && !findings_.full(); ++i) {
@@ -100,7 +100,7 @@ class StructureChecker {
     }
   }
 
-  /// Faults of the "group" attribute, once per spec: tasks share specs.
+  /// Finds faults of the "group" attribute, once per spec because tasks share specs.
   void check_spec_groups() {
     spec_faults_.reserve(program_.specs.size());
     for (const OpSpec& spec : program_.specs.all()) {
