@@ -42,7 +42,7 @@ step "Text, tokenizer, tokens ($data)"
   $braid tokenize --input $data/corpus.txt --document-break marker --tokenizer $data/tokenizer.model --output $data/corpus
 $braid inspect $data/corpus
 
-step "Training (about two minutes on two cores)"
+step "Training (two to three minutes on two cores)"
 [ $fresh -eq 0 ] || rm -rf runs/quickstart
 $braid train examples/quickstart.toml "$@"
 
