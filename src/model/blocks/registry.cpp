@@ -12,6 +12,8 @@
   block(kMlpBlock)
 // clang-format on
 
+// A declared name stands without parentheses.
+// NOLINTNEXTLINE(bugprone-macro-parentheses)
 #define BRAID_DECLARE_BLOCK(block) extern const BlockDefinition block;
 #define BRAID_ADDRESS_OF_BLOCK(block) &block,
 
