@@ -70,8 +70,7 @@ class LayoutEstimator {
   double compute_bytes_;  ///< of an element of weights and activations
   double grad_bytes_;     ///< of an element of gradients, between ranks
   std::vector<size_t> kind_of_layer_;
-  std::vector<std::vector<double>>
-      layers_before_;  // by kind, by layer: layers of the kind before it
+  std::vector<std::vector<double>> layers_before_;  // by kind, by layer: layers of it before
   using ScheduleKey = std::tuple<ScheduleKind, int, int, int64_t>;
   mutable std::mutex mutex_;
   mutable std::map<ScheduleKey, std::shared_ptr<const PipelineClock>> clocks_;
