@@ -13,7 +13,7 @@ struct Run::State {
   PlannedConfig planned;
 };
 
-/// What `function` returns, with braid's own errors as those of the facade.
+/// Returns the result of `function`; converts braid's own errors to those of the facade.
 template <class Function>
 auto with_public_errors(const Function& function) {
   try {

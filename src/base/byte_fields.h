@@ -12,8 +12,8 @@
 
 namespace braid {
 
-/// Writes values one after the other, as this machine has them (little-endian everywhere that braid
-/// runs): for other processes of one run, not for files.
+/// Writes values one after the other in the byte order of this machine (little-endian on all
+/// supported machines). For other processes of one run, not for files.
 class ByteWriter {
  public:
   template <class T>
@@ -33,7 +33,7 @@ class ByteWriter {
   std::string bytes_;
 };
 
-/// Reads them. Throws DeviceError if there is less than what is asked for.
+/// Reads them. Throws DeviceError if fewer bytes remain than requested.
 class ByteReader {
  public:
   explicit ByteReader(std::string_view bytes) : rest_(bytes) {}
@@ -47,7 +47,7 @@ class ByteReader {
   }
   std::string text() { return std::string(take(number<uint64_t>())); }
   std::string_view rest() const { return rest_; }
-  /// Items that follow, of at least `min_bytes` each.
+  /// Reads the number of items that follow, each of at least `min_bytes`.
   size_t count(size_t min_bytes) {
     const auto value = number<uint64_t>();
     if (value > rest_.size() / min_bytes) {

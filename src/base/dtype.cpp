@@ -8,7 +8,7 @@
 namespace braid {
 namespace {
 
-/// All that braid knows of an element type; the kernels that take it know the rest.
+/// Properties of an element type; kernels handle the rest.
 struct DTypeFacts {
   DType dtype;
   std::string_view name;

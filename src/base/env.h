@@ -9,23 +9,23 @@
 
 namespace braid {
 
-/// An environment variable that braid reads. Such variables only observe or disable; the
-/// configuration alone says what a run computes. docs/env.md lists the same table.
+/// An environment variable that braid reads. Such variables only observe or disable; only the
+/// configuration decides what a run computes. docs/env.md lists the same table.
 struct EnvVariable {
   std::string_view name;
-  std::string_view value;  // what it may hold, for the reader
+  std::string_view value;  // allowed values, for documentation
   std::string_view doc;
 };
 
 /// Every variable that braid reads, in the order of docs/env.md.
 std::span<const EnvVariable> env_variables();
 
-/// What the debug variables ask for. Unset or empty variables leave the defaults.
+/// Values of the debug variables. Unset or empty variables keep the defaults.
 struct DebugOptions {
   std::string dump_program_folder;  // BRAID_DUMP_PROGRAM; empty: dump nothing
   std::vector<std::string>
       disabled_passes;         // BRAID_DISABLE_PASSES; names are checked by the pass runner
-  std::optional<bool> verify;  // BRAID_VERIFY; nullopt: as the caller thinks best
+  std::optional<bool> verify;  // BRAID_VERIFY; nullopt: the caller decides
   std::optional<bool> trace;   // BRAID_TRACE; nullopt: as the configuration says
   bool sync_tasks = false;     // BRAID_SYNC_TASKS
 };

@@ -7,8 +7,8 @@
 
 namespace braid {
 
-/// A strong integer index into a vector of one kind of thing. Copies, compares and hashes as the
-/// integer it is.
+/// A strong integer index into a vector of one type of object. Copies, compares and hashes like the
+/// integer.
 template <class Tag>
 struct Id {
   static constexpr uint32_t kNone = UINT32_MAX;

@@ -6,12 +6,12 @@
 namespace braid {
 
 /// Philox4x32-10: four random words from a 128-bit counter and a 64-bit key, without state. So
-/// element i of a tensor has the same value whoever computes it, in whatever order and layout.
-/// Source: Salmon et al., Parallel random numbers: as easy as 1, 2, 3, SC 2011, section 3.3.
+/// element i of a tensor has the same value on every rank, in any order and layout. Source: Salmon
+/// et al., Parallel random numbers: as easy as 1, 2, 3, SC 2011, section 3.3.
 std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
 
 /// Standard normal variates number 2 * pair and 2 * pair + 1 of the stream `key` (Box-Muller over
-/// the four Philox words of counter `pair`), at little more than the price of one.
+/// the four Philox words of counter `pair`), at little more than the cost of one.
 std::array<double, 2> philox_normal_pair(uint64_t key, uint64_t pair);
 
 /// Standard normal variate number `index` of the stream `key`: one of its pair.

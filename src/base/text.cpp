@@ -19,12 +19,12 @@ std::string comparable(std::string_view name) {
   return result;
 }
 
-/// How many edits a name may be away from what was meant: about one letter in three.
+/// The most edits allowed between a name and its suggestion: about one per three letters.
 size_t edits_allowed(std::string_view name) {
   return name.size() <= 3 ? 1 : std::max<size_t>(2, name.size() / 3);
 }
 
-/// The candidate that shares most with `name` by one containing the other.
+/// The candidate with the longest overlap with `name`, where one contains the other.
 std::optional<std::string_view> overlapping_name(std::string_view name,
                                                  std::span<const std::string_view> candidates) {
   size_t best = 3;  // shorter words are in too many names

@@ -14,10 +14,10 @@ namespace braid {
 /// memory: product of the two sizes.
 int64_t edit_distance(std::string_view from, std::string_view to);
 
-/// The candidate that somebody who typed `name` most likely meant: the one with the fewest edits if
-/// these are few; else one that contains the name or is contained in it ("vocab", "num_layers"),
-/// four letters at least; nullopt if there is none. Case and '-' instead of '_' count as no
-/// difference; the first of equally near candidates wins. A view into `candidates`.
+/// The candidate that the user most likely meant by `name`: the one with the fewest edits if these
+/// are few; else one that contains the name or is contained in it ("vocab", "num_layers"), with at
+/// least four letters; nullopt if there is none. Ignores case, and '-' equals '_'. The first of
+/// equally near candidates wins. Returns a view into `candidates`.
 std::optional<std::string_view> nearest_name(std::string_view name,
                                              std::span<const std::string_view> candidates);
 
@@ -32,15 +32,14 @@ std::string join(std::span<const std::string_view> parts, std::string_view separ
 /// "" has no piece.
 std::vector<std::string> split_text(std::string_view text, char separator);
 
-/// Without blanks (space, tab, line ends) at both ends.
+/// The text without blanks (space, tab, line ends) at both ends.
 std::string_view trim(std::string_view text);
 
 /// Whether the text is UTF-8 without control characters, so that it can stand in a line as it is.
 bool is_printable(std::string_view text);
 
-/// In double quotes, with quotes, backslashes, control characters and what is not UTF-8 escaped:
-/// one line, always valid TOML where the text is UTF-8. At most `max_bytes` bytes of text, then
-/// "...".
+/// In double quotes, with quotes, backslashes, control characters and invalid UTF-8 escaped: one
+/// line, always valid TOML if the text is UTF-8. At most `max_bytes` bytes of text, then "...".
 std::string quote(std::string_view text, size_t max_bytes = SIZE_MAX);
 
 /// Three digits and a binary unit: "512 B", "1.50 KiB", "139 GiB".

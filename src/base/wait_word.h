@@ -89,7 +89,7 @@ class WaitWord {
   mutable std::atomic<uint32_t> waiters_{0};
 };
 
-/// How one thread hands jobs to one other: it rings, the other answers each ring, and the next ring
+/// Hands jobs from one thread to another: one rings, the other answers each ring, and the next ring
 /// comes only after the job is done.
 class Doorbell {
  public:

@@ -27,9 +27,9 @@ int report(std::string_view message, int exit_code) {
   return exit_code;
 }
 
-/// A standard stream that the caller closed would lend its number to the next file that is opened,
-/// and what is meant for the terminal would end up in a checkpoint. So each gets a file on which
-/// the wrong direction fails as on a closed one.
+/// If the caller closed a standard stream, the next opened file would get its descriptor, and
+/// terminal output could end up in a checkpoint. So each closed stream gets a file on which the
+/// wrong direction fails as on a closed one.
 void occupy_closed_streams() {
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) {

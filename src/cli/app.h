@@ -4,9 +4,9 @@
 
 namespace braid {
 
-/// The program `braid`: parses the command line, runs one command. Returns the exit code: 0, 2 for
-/// a configuration or command line that the user can correct, 1 for everything else that went
-/// wrong. Errors are one line on stderr.
+/// The program `braid`: parses the command line and runs one command. Returns the exit code: 0; 2
+/// for a configuration or command line that the user can correct; 1 for any other error. Errors are
+/// one line on stderr.
 int run_cli(int argc, char** argv);
 
 /// Thrown after all output has been printed: the program ends with this status.
@@ -14,9 +14,9 @@ struct EndOfProgram {
   int exit_code = 0;
 };
 
-/// Says so and ends the process with the exit code of a failure, whatever other threads do: behind
-/// a DeviceError a task may be stuck, and still use what the end of `main` would destroy or wait
-/// for.
+/// Prints the message and ends the process at once with the exit code of a failure. After a
+/// DeviceError, a task may be stuck and still use objects that the end of `main` would destroy or
+/// wait for.
 [[noreturn]] void end_after_device_error(std::string_view message);
 
 }  // namespace braid

@@ -73,8 +73,8 @@ class CalibrationBar {
   int64_t begin_ns_;
 };
 
-/// GPUs that communicate where GPUs are measured: as asked, or as many as the run has; without one
-/// all.
+/// Number of GPUs for communication measurements: the requested number, or the ranks of the run;
+/// without a run, all GPUs.
 int64_t num_ranks(const CalibrateArguments& arguments, const RunConfig& config,
                   const FoundGpus& gpus) {
   const Backend* const named = named_backend(config);
@@ -88,8 +88,8 @@ int64_t num_ranks(const CalibrateArguments& arguments, const RunConfig& config,
   return all ? std::ssize(gpus.usable) : config.parallel.ranks;
 }
 
-/// The runs whose shapes are measured. Their tasks are timed as one device runs them, so they must
-/// agree about what decides how it does.
+/// The runs whose shapes are measured. One device times the tasks of all of them, so they must
+/// agree on every setting that changes how it executes tasks.
 std::vector<RunSpec> runs_of(const CalibrateArguments& arguments) {
   std::vector<RunSpec> runs;
   for (const std::string& path : arguments.configs) {
@@ -108,8 +108,8 @@ std::vector<RunSpec> runs_of(const CalibrateArguments& arguments) {
   return runs;
 }
 
-/// The runs whose shapes are measured, and the device as runtime.device would choose it for the
-/// first, or for bfloat16 on one rank where no run is given.
+/// The runs whose shapes are measured, and the device that runtime.device selects for the first
+/// run, or for bfloat16 on one rank if no run is given.
 CalibrateOptions options_of(const CalibrateArguments& arguments) {
   CalibrateOptions options{.stand_in = arguments.like,
                            .quick = arguments.quick,

@@ -16,8 +16,7 @@ void add_config_arguments(CLI::App& command, ConfigArguments& arguments) {
       ->type_name("KEY=VALUE")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  // What CLI11 calls a version flag is a flag that prints a text and ends, whatever else is
-  // missing.
+  // A CLI11 version flag prints a text and exits, even if other arguments are missing.
   command.set_version_flag("--help-config", config_help,
                            "Explain every key of a run file and exit");
 }

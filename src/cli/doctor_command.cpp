@@ -45,7 +45,7 @@ std::string line(std::string_view what, std::string_view value) {
   return fmt::format("{:<13}{}\n", what, value);
 }
 
-/// What the backends of devices say, or that of the host.
+/// Lines from the device backends, or from the host backend.
 std::string backend_lines(bool of_host) {
   std::string lines;
   for (const Backend* const backend : backends()) {
@@ -67,7 +67,7 @@ std::string disk_line() {
                           " free in this folder");
 }
 
-/// A program that some part of the work wants, and how to get it.
+/// A program that some task needs, and how to get it.
 std::string program_line(const std::string& program, std::string_view use,
                          std::string_view package) {
   return line(program, on_path(program)

@@ -34,7 +34,7 @@ struct EmulateArguments {
   bool json = false;
 };
 
-/// Of this machine, for one rank.
+/// A device of this machine for one rank.
 Device device_of(RunConfig config) {
   const FoundGpus gpus = gpus_for(config);
   config.parallel.ranks = 1;
@@ -52,7 +52,7 @@ std::string describe_place(const EmulateArguments& arguments, const Device& devi
 
 void run(const EmulateArguments& arguments, const Console& console) {
   if (!arguments.report.empty()) {
-    prepare_report_folder(arguments.report);  // before all that takes time
+    prepare_report_folder(arguments.report);  // before any slow work
   }
   auto [config, vocabulary] = load_planned_config(arguments.config);
   const Device device = device_of(config);

@@ -21,8 +21,8 @@ struct ExportArguments {
   std::string max_shard_size = "5GB";
 };
 
-/// Readers want to know for how many positions a model is good: those that it was trained with,
-/// unless it says so itself.
+/// Programs that read the model need its maximum number of positions: its own value, else the
+/// sequence of the training run.
 ModelSpec positioned(ModelSpec model, const RunConfig& config) {
   model.max_positions = model.max_positions > 0 ? model.max_positions : config.train.sequence;
   return model;

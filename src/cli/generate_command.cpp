@@ -31,22 +31,22 @@ struct GenerateArguments {
   SamplingOptions sampling;
 };
 
-/// Bytes of the character that begins with this byte, as far as the byte says so.
+/// Bytes of the character that begins with this byte, according to this byte alone.
 size_t character_bytes(char first) {
   const auto byte = static_cast<unsigned char>(first);
   return byte < 0xC0u ? 1 : byte < 0xE0u ? 2 : byte < 0xF0u ? 3 : 4;
 }
 
-/// Whether more bytes could make a character of what stands at the end of the text.
+/// Whether more bytes could complete the character at the end of the text.
 bool may_be_completed(std::string_view end) {
   return end.size() < character_bytes(end.front()) &&
          std::all_of(end.begin() + 1, end.end(),
                      [](char c) { return (static_cast<unsigned char>(c) & 0xC0u) == 0x80u; });
 }
 
-/// Prints text as tokens arrive. A token may end inside a character: that waits for the next one.
-/// Bytes that are no text, which an untrained model likes to draw, become U+FFFD, so that the
-/// output is UTF-8.
+/// Prints text as tokens arrive. A token may end inside a character: the partial character is held
+/// until the next token. Invalid bytes, which an untrained model often samples, become U+FFFD, so
+/// that the output is UTF-8.
 class TokenPrinter {
  public:
   TokenPrinter(const Tokenizer& tokenizer, const Console& console)
@@ -90,7 +90,7 @@ void check_tokenizer(const Tokenizer& tokenizer, const ModelSpec& model,
   }
 }
 
-/// The prompt as tokens; an empty one is the end of the document before.
+/// The prompt as tokens. An empty prompt becomes the end of a preceding document.
 std::vector<int32_t> first_context(const Tokenizer& tokenizer, const std::string& prompt) {
   std::vector<int32_t> context;
   try {
@@ -110,9 +110,9 @@ std::vector<int32_t> first_context(const Tokenizer& tokenizer, const std::string
   return context;
 }
 
-/// The device that --device asks for, or the run's. A model can be used where it could not be
-/// trained: "cuda" of a run is "auto" here, and a GPU that is asked for computes in bfloat16
-/// whatever the run did.
+/// The device of --device, or that of the run. Generation may run on a machine that cannot train
+/// the model: "cuda" in the run file counts as "auto" here, and a requested GPU computes in
+/// bfloat16 whatever dtype the run used.
 Device generation_device(const GenerateArguments& arguments, RunConfig config) {
   const FoundGpus gpus = find_gpus();
   config.parallel = {};

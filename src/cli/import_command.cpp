@@ -19,7 +19,8 @@ struct ImportArguments {
   std::string folder;
 };
 
-/// The keys of section [model], which comes first in a run file, that a run of this model needs.
+/// The keys of section [model] that a run of this model needs. The section comes first in a run
+/// file.
 std::string model_section(ModelConfig keys) {
   if (keys.family && find_family(*keys.family).style.positions == PositionKind::kRope) {
     keys.max_positions.reset();  // it has no table of them

@@ -11,7 +11,7 @@ namespace braid {
 
 namespace {
 
-/// What else there is to know of a pass, in brackets; empty: nothing.
+/// Other properties of a pass, in brackets; empty if none.
 std::string describe_traits(const Pass& pass) {
   std::vector<std::string> traits;
   if (!pass.why_required.empty()) {

@@ -33,7 +33,7 @@
 namespace braid {
 namespace {
 
-/// A file has no width; what a person reads there should still not be endless.
+/// Width of the table. A file has no width, but its lines should still be readable.
 int table_width(const Console& console) {
   constexpr int kNarrowest = 40;
   return console.is_terminal() ? std::max(kNarrowest, terminal_columns()) : 160;
@@ -49,7 +49,7 @@ std::string known_gpu_names() {
   return join(names, ", ");
 }
 
-/// What --device-memory says; nothing if it is not given.
+/// The value of --device-memory; nullopt if it is not given.
 std::optional<GpuMemory> given_memory(const std::string& text) {
   if (text.empty()) {
     return std::nullopt;
@@ -77,7 +77,7 @@ class Stopwatch {
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 
-/// All that a process plans before it allocates anything, and what that took.
+/// Everything that a process plans before it allocates memory, and the time that took.
 std::string describe_start(const RunSpec& run, int rank) {
   if (rank >= run.mesh.num_ranks()) {
     throw_config_error("--rank {}: the ranks are 0 to {}", rank, run.mesh.num_ranks() - 1);

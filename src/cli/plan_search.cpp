@@ -67,7 +67,7 @@ class SearchBar {
   int64_t begin_ns_ = 0;
 };
 
-/// Keys that stay: those of --fix, and those that --set gives.
+/// Fixed keys: those of --fix, and those given by --set.
 std::set<std::string, std::less<>> fixed_keys(const ConfigArguments& config,
                                               const PlanSearchArguments& arguments) {
   std::set<std::string, std::less<>> keys;
@@ -84,8 +84,8 @@ std::set<std::string, std::less<>> fixed_keys(const ConfigArguments& config,
   return keys;
 }
 
-/// The run file's own faults, before any layout is tried: checked for one rank without overlap
-/// keys.
+/// Reports mistakes of the run file itself before any layout is tried. Checks it for one rank
+/// without overlap keys.
 void check_without_layout(const RunConfig& config) {
   RunConfig neutral = with_layout(config, Layout{});
   neutral.parallel.pipeline_layout.clear();
@@ -100,7 +100,7 @@ bool sets_ranks(const ConfigArguments& config) {
   });
 }
 
-/// The cluster, with as many nodes more as --ranks needs; or the profile's device, of a CPU with
+/// The cluster, with as many more nodes as --ranks needs; or the profile's device, for a CPU with
 /// the links of the run.
 std::unique_ptr<CostModel> search_model(const PlanSearchArguments& arguments, bool ranks_are_set,
                                         RunConfig& config) {

@@ -8,7 +8,7 @@
 
 namespace braid {
 
-/// What `braid plan --search` takes besides the run file.
+/// Arguments of `braid plan --search` besides the run file.
 struct PlanSearchArguments {
   bool search = false;
   std::string cluster;
@@ -28,8 +28,8 @@ struct PlanSearchArguments {
 /// Adds --search and its options, all of which need it. `arguments` must outlive the parsing.
 void add_search_options(CLI::App& command, PlanSearchArguments& arguments);
 
-/// Searches, prints the table, and saves the best layout if requested.
-/// `device_memory_bytes` 0: as much as the cluster's device has.
+/// Searches, prints the table, and saves the best layout if requested. `device_memory_bytes` 0: the
+/// memory of the cluster's device.
 void run_plan_search(const ConfigArguments& config_arguments, const PlanSearchArguments& arguments,
                      int64_t device_memory_bytes, const Console& console);
 

@@ -49,8 +49,8 @@ RunReport with_prediction(const RunReport& run, const Prediction& prediction) {
   return {.title = run.title, .json = script_json(json)};
 }
 
-/// Simulates what the run trained, prints how far that is from what it measured, keeps the figures
-/// in its report.json, and puts both timelines on one page.
+/// Simulates the step that the run trained, prints the difference from the measurement, stores the
+/// figures in the run's report.json, and puts both timelines on one page.
 std::vector<RunReport> compare_with_prediction(const ReportArguments& arguments,
                                                const Console& console) {
   const RunReport run = load_run_report(arguments.run);

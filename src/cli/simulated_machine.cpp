@@ -17,7 +17,7 @@
 namespace braid {
 namespace {
 
-/// The named cluster; with --ranks as many more nodes of it as these ranks need.
+/// The named cluster; with --ranks, with as many more nodes as the ranks need.
 Cluster cluster_of(const SimulatedMachine& machine, int num_ranks) {
   Cluster cluster = parse_cluster(machine.cluster);
   return machine.num_ranks == 0 || num_ranks <= cluster.num_devices
@@ -30,8 +30,8 @@ std::string cost_name(const SimulatedMachine& machine, int num_ranks) {
   return machine.profile.empty() ? cluster_of(machine, num_ranks).name : machine.profile;
 }
 
-/// What --auto-overlap begins with: what mode = "auto" reads, which in another mode are other
-/// choices. Ranks that share a GPU have no choice of what moves their bytes.
+/// The section with which --auto-overlap starts: the keys that mode = "auto" reads, because other
+/// modes mean other things by them. Ranks that share a GPU cannot choose the communication engine.
 OverlapConfig searched_overlap(const RunConfig& config) {
   const OverlapConfig& given = config.overlap;
   if (choice<OverlapMode>(given.mode) == OverlapMode::kAuto) {

@@ -22,12 +22,13 @@ struct SimulatedMachine {
 /// Adds --cluster, --profile and --auto-overlap. `machine` must outlive the parsing.
 void add_machine_options(CLI::App& command, SimulatedMachine& machine);
 
-/// What tasks take there, with a device for each of these ranks. Throws ConfigError if none or both
-/// of the options are given, or the cluster has too few devices, and DataError for a profile.
+/// The cost model of the machine, with a device for each rank. Throws ConfigError if none or both
+/// of the options are given or the cluster has too few devices, and DataError for a profile that
+/// cannot be read.
 std::unique_ptr<CostModel> cost_model_of(const SimulatedMachine& machine, int num_ranks);
 
-/// Resolves what the run leaves open, with the device that is simulated, and overlap with its costs
-/// if --auto-overlap asks for it. `quiet`: says nothing meanwhile.
+/// Resolves open settings of the run for the simulated device, and chooses overlap with its costs
+/// if --auto-overlap is given. `quiet`: prints no progress.
 RunSpec settings_for(const SimulatedMachine& machine, RunConfig config, int64_t vocabulary,
                      const CostModel& model, const Console& console, bool quiet);
 

@@ -27,13 +27,13 @@ namespace {
 
 constexpr std::chrono::seconds kEndPatience{15};
 
-// The one thing that a signal handler may touch; there is one process, so there is one.
+// The only variable that a signal handler may touch. Global, because signals are per process.
 std::atomic<bool> stop_signal{false};
 static_assert(std::atomic<bool>::is_always_lock_free);
 
-/// From here on SIGTERM, SIGINT and SIGHUP ask for a checkpoint and a clean end; the second one
-/// ends at once, as usual. Those that are ignored (nohup, a shell's background job) stay ignored. A
-/// pipe whose reader has gone is no reason to end either: the run writes its log to files.
+/// After this call, SIGTERM, SIGINT and SIGHUP request a checkpoint and a clean end; the second
+/// signal ends the process at once, as usual. Ignored signals (nohup, a shell's background job)
+/// stay ignored. SIGPIPE does not end the run either, because the run writes its log to files.
 void install_stop_signals() {
   stop_signal = false;
   for (const int number : {SIGTERM, SIGINT, SIGHUP}) {
@@ -95,8 +95,8 @@ std::string describe(const TrainingSummary& summary) {
   return text;
 }
 
-/// Starts a process per rank and waits for them. They print. Who does not end by itself has as long
-/// as it takes to notice a failure, and a little more.
+/// Starts a process per rank and waits for them. They print. A process that does not end by itself
+/// after a failure gets the time needed to notice the failure, and a little more.
 void start_processes(const RunConfig& config) {
   constexpr int64_t kNsPerSecond = 1'000'000'000;
   const int status = run_processes(
@@ -109,8 +109,8 @@ void start_processes(const RunConfig& config) {
   }
 }
 
-/// Ends this process where it does not end itself after another one's failure, because a task or a
-/// call of a library is stuck.
+/// Ends this process if it does not end by itself after the failure of another one, because a task
+/// or a library call is stuck.
 class Watchdog {
  public:
   explicit Watchdog(const ProcessGroup& processes)
@@ -149,7 +149,8 @@ class Watchdog {
   std::thread thread_;  // last: it uses the rest
 };
 
-/// Other processes than the first one keep silent: it knows of their errors, unless it is gone.
+/// Ends a process other than the first one without a message, because the first one knows its
+/// errors. If the first one is gone, prints the reason.
 [[noreturn]] void end_silently(const ProcessGroup& processes, const std::string& reason,
                                int exit_code) {
   if (processes.leader_is_lost()) {
@@ -159,14 +160,14 @@ class Watchdog {
   std::_Exit(exit_code);  // as end_after_device_error: a task may be stuck
 }
 
-/// The part of one of the processes of a run.
+/// Trains as one of the processes of a run.
 void train_one_process(const Launch& launch, const RunConfig& config, TrainerOptions options) {
   end_with_parent(launch);
   check_launch(launch, config);
   const std::unique_ptr<ProcessGroup> processes = connect_processes(launch, config);
   options.processes = processes.get();
   options.local_process = launch.local_process;
-  // Open MPI gives its processes a terminal, wherever it then writes what they say.
+  // Open MPI gives its processes a terminal, even if it writes their output elsewhere.
   options.terminal = options.terminal && launch.launcher != "mpirun";
   const Watchdog watchdog(*processes);
   try {

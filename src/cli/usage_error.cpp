@@ -33,7 +33,7 @@ std::string hint(std::string_view name, const std::vector<std::string>& candidat
   return did_you_mean(name, std::vector<std::string_view>(candidates.begin(), candidates.end()));
 }
 
-/// `word` stands where `command`, or braid itself, knows no such thing.
+/// `word` is not known to `command`, or to braid itself.
 std::string describe_unknown(const CLI::App& app, const CLI::App* command,
                              const std::string& word) {
   if (word.starts_with('-')) {

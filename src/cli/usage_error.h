@@ -9,9 +9,9 @@ class ParseError;
 
 namespace braid {
 
-/// One line about a command line that cannot be parsed: what is wrong, the nearest name where a
-/// name is unknown, and whose --help to read. An unknown word is named before whatever else is
-/// missing, since that is usually its consequence.
+/// One line about a command line that cannot be parsed: the mistake, the nearest name for an
+/// unknown name, and which --help to read. An unknown word is reported before missing arguments,
+/// because it usually causes them.
 std::string describe_usage_error(const CLI::App& app, const CLI::ParseError& error);
 
 }  // namespace braid

@@ -6,11 +6,11 @@
 
 namespace braid {
 
-/// What CLI11 takes as the check of an option: an empty text for a good value, else what is wrong.
+/// Option check for CLI11: returns an empty text for a good value, else the reason.
 using TextCheck = std::function<std::string(const std::string&)>;
 
-/// A number from `minimum` to `maximum`. Unlike CLI::Range it refuses what is not a number, and its
-/// message names the limits in the digits that a person would write.
+/// A number from `minimum` to `maximum`. Unlike CLI::Range it refuses text that is not a number,
+/// and its message prints the limits in plain digits.
 TextCheck between(double minimum, double maximum);
 
 /// An integer of at least `minimum`.

@@ -12,9 +12,9 @@
 
 namespace braid {
 
-// What the names in a run file stand for. `resolve_run` (plan/run_spec.h) turns the names of a
-// RunConfig into these types once. What comes before it, or writes a RunConfig, uses `choice` and
-// `choice_name` itself.
+// The types behind the names in a run file. `resolve_run` (plan/run_spec.h) converts the names of a
+// RunConfig into these types once. Code that runs before it, or writes a RunConfig, uses `choice`
+// and `choice_name` itself.
 
 enum class OverlapMode : uint8_t { kAuto, kManual, kOff };
 
@@ -51,7 +51,7 @@ enum class DecayShape : uint8_t { kLinear, kCosine, kOneMinusSqrt };
 template <class T>
 struct NotAChoice;
 
-/// The names of a type's values. Types that are not below have none, and do not compile.
+/// The names of a type's values. Other types have no names and do not compile.
 template <class T>
 inline constexpr auto kChoices = NotAChoice<T>{};
 
@@ -152,7 +152,8 @@ constexpr auto names_of_choices() {
 template <class T>
 inline constexpr auto kChoiceNames = names_of_choices<T>();
 
-/// The value of that name. Throws InternalError if there is none: `validate` has seen the name.
+/// The value of that name. Throws InternalError if there is none, because `validate` has checked
+/// the name.
 template <class T>
 T choice(std::string_view name) {
   for (const auto& [known, value] : kChoices<T>) {

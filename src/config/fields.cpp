@@ -18,7 +18,7 @@ ValueRef member(RunConfig& config) {
 }
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-/// Sizes beyond these are mistakes, and products of a few of them still fit 64 bits.
+/// Larger sizes are mistakes; products of a few sizes within them still fit 64 bits.
 constexpr double kMaxSize = 1 << 24;
 constexpr double kMaxRanks = 1 << 16;
 constexpr double kMaxSteps = 1e12;
@@ -30,7 +30,7 @@ constexpr Limits kRanks = {.minimum = 1, .maximum = kMaxRanks};
 constexpr Limits kSteps = {.minimum = 1, .maximum = kMaxSteps};
 constexpr Limits kStepsOrZero = {.minimum = 0, .maximum = kMaxSteps};
 constexpr Limits kNotNegative = {.minimum = 0, .maximum = kInfinity};
-/// A second of latency, a petabyte per second: what is beyond them is a slip of units.
+/// One second of latency, one petabyte per second. Larger values are mistakes in the unit.
 constexpr Limits kLatencyUs = {.minimum = 0, .maximum = 1e6};
 constexpr Limits kGbPerS = {.minimum = 0, .maximum = 1e6};
 constexpr Limits kBelowOne = {.minimum = 0, .maximum = 1, .excludes_maximum = true};

@@ -19,8 +19,8 @@ using ValueRef =
                  std::vector<std::string>*, std::optional<bool>*, std::optional<int64_t>*,
                  std::optional<double>*, std::optional<std::string>*>;
 
-/// What a key may hold. Limits are inclusive unless `excludes_maximum`; they hold for each element
-/// of a list.
+/// Allowed values of a key. Limits are inclusive unless `excludes_maximum`; for a list they apply
+/// to each element.
 struct Limits {
   double minimum = -std::numeric_limits<double>::infinity();
   double maximum = std::numeric_limits<double>::infinity();
@@ -28,15 +28,15 @@ struct Limits {
   std::span<const std::string_view> allowed = {};  // strings only; empty: any
 };
 
-/// What `true` and `false` mean to a key of names that used to be a switch, so that older run files
-/// and the configurations inside older checkpoints stay readable.
+/// Meaning of `true` and `false` for a key that used to be a switch and now holds a name, so that
+/// older run files and configurations in older checkpoints stay readable.
 struct FormerSwitch {
   std::string_view when_true;
   std::string_view when_false;
 };
 
-/// One key of the run file. Everything known about a key is here: loading, `--set`, printing, help
-/// and docs follow it.
+/// One key of the run file. This is the only description of a key; loading, `--set`, printing, help
+/// and docs use it.
 struct Field {
   std::string_view section;
   std::string_view name;

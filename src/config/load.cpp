@@ -17,13 +17,12 @@ namespace braid {
 namespace {
 
 constexpr int64_t kMaxFileBytes = 1 << 20;
-/// A dotted key nests one table per dot, and tables are freed recursively: this bounds the stack
-/// that takes.
+/// A dotted key nests one table per dot, and tables are freed recursively. This limit bounds the
+/// stack.
 constexpr int64_t kMaxDotsPerLine = 1000;
 constexpr size_t kShownBytes = 60;
 
-/// `section.key = node`, as found in a document. A section that is not one of ours comes without a
-/// key.
+/// `section.key = node`, as found in a document. An unknown section has no key.
 struct Assignment {
   int64_t line;
   std::string section;
@@ -33,7 +32,7 @@ struct Assignment {
 
 // ---- How names and values stand in errors.
 
-/// Name as in an error: as it is where that keeps the message one readable line.
+/// A name as shown in an error: unchanged if the message stays one readable line.
 std::string shown_name(std::string_view name) {
   return is_printable(name) && name.size() <= kShownBytes ? std::string(name)
                                                           : quote(name, kShownBytes);
@@ -101,8 +100,7 @@ std::optional<ConfigValue> convert(const toml::node& node, const Field& field) {
   return std::visit(Convert{node}, empty_value(field));
 }
 
-/// What would have been right, where that can be guessed: 1e3 or "5" for an integer, 5 for a
-/// string.
+/// The likely correction, if it can be guessed: 1e3 or "5" for an integer, 5 for a string.
 std::string type_hint(const toml::node& node, const Field& field) {
   const ConfigValue wanted = empty_value(field);
   const auto number = node.value_exact<double>();
@@ -244,8 +242,8 @@ std::optional<toml::table> parse_value(std::string_view text) {
   }
 }
 
-/// What `text` means to keys that may be given without TOML's quotes and brackets; nullopt if
-/// nothing.
+/// The meaning of `text` for keys that may be given without TOML's quotes and brackets; nullopt if
+/// there is none.
 struct BareValue {
   std::string_view text;
   using Result = std::optional<ConfigValue>;

@@ -12,8 +12,8 @@ void add_messages(OverlapConfig& overlap) {
   overlap.fill_cooldown = true;
 }
 
-/// Products in pieces only if rounding may change; without sequence parallelism there are only
-/// all-reduces, behind two products of a layer.
+/// Splits products only if rounding may change. Without sequence parallelism there are only
+/// all-reduces, after two products of a layer.
 void add_tensor(const ParallelConfig& parallel, OverlapConfig& overlap) {
   const bool rows = parallel.sequence_parallel;
   overlap.tp_comm_overlap = true;

@@ -43,7 +43,7 @@ struct KeyName {
   std::string_view name;
 };
 
-/// What a first run file sets, in the order in which one thinks of it.
+/// Keys that a first run file sets, in their natural order.
 constexpr std::array<KeyName, 10> kFirstKeys = {{{"model", "preset"},
                                                  {"data", "train"},
                                                  {"data", "tokenizer"},

@@ -6,9 +6,9 @@
 
 namespace braid {
 
-/// The configuration as a run file with every key; keys that are not given stand as comments, and
-/// so does what overlap.mode = "auto" puts in the place of keys of mode = "manual".
-/// `parse_config` gives the same configuration back.
+/// The configuration as a run file with every key. Keys that are not given are comments, and so are
+/// the values that overlap.mode = "auto" uses instead of keys of mode = "manual". `parse_config`
+/// reads the same configuration back.
 std::string to_toml(const RunConfig& config);
 
 /// Every key with type, default, limits and meaning, as Markdown: the whole of

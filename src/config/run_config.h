@@ -7,9 +7,9 @@
 
 namespace braid {
 
-// One struct per section of the run file, one member per key, under the same names. What a key
-// means, its limits and its allowed values stand in one place, the table in config/fields.cpp;
-// docs/configuration.md is made from that table.
+// One struct per section of the run file, one member per key, under the same names. The table in
+// config/fields.cpp defines the meaning, limits and allowed values of each key;
+// docs/configuration.md is generated from it.
 
 /// A key that is not given (nullopt) keeps the value of the preset or, without a preset, of
 /// src/model.
@@ -201,8 +201,7 @@ struct LinksConfig {
   friend bool operator==(const LinksConfig&, const LinksConfig&) = default;
 };
 
-/// The whole configuration of `braid train`: what run.toml and `--set` say, with defaults for the
-/// rest.
+/// The whole configuration of `braid train`: run.toml and `--set`, with defaults for the rest.
 struct RunConfig {
   ModelConfig model;
   TrainConfig train;

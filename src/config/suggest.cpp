@@ -30,7 +30,7 @@ std::vector<std::string_view> key_names(std::string_view section) {
   return names;
 }
 
-/// The key of any section that is nearest to this name; nullptr if none is near.
+/// The key, in any section, that is nearest to this name; nullptr if none is near.
 const Field* nearest_field(std::string_view key) {
   std::vector<std::string_view> names;
   for (const Field& field : config_fields()) {

@@ -30,7 +30,7 @@ constexpr std::array kSites = {TensorSite{"qkv_fprop", TensorSiteKind::kGathered
 constexpr std::array kMethods = {OverlapMethod::kNone, OverlapMethod::kBulk, OverlapMethod::kRing,
                                  OverlapMethod::kChunked};
 
-/// Pieces of a product; above it a collective would be a message of latency only.
+/// Most pieces of a product; with more, the latency of the messages dominates.
 constexpr int64_t kMaxSplits = 64;
 
 const TensorSite* find_site(std::string_view name) {
@@ -121,7 +121,7 @@ OverlapMethod method_at(std::span<const TensorSiteChoice> choices, std::string_v
   return found == nullptr ? OverlapMethod::kNone : found->method;
 }
 
-/// Once a dgrad sends its result away in pieces, nothing is left for its wgrad to hide.
+/// Once a dgrad sends its result in pieces, its wgrad has nothing left to hide.
 void check_dgrads(const OverlapConfig& overlap, std::span<const TensorSiteChoice> choices) {
   for (const std::string name : {"qkv", "fc1", "logits"}) {
     const OverlapMethod dgrad = method_at(choices, name + "_dgrad");
@@ -140,7 +140,7 @@ void check_dgrads(const OverlapConfig& overlap, std::span<const TensorSiteChoice
   }
 }
 
-/// Without sequence parallelism sums are all-reduces, and nothing is gathered.
+/// Without sequence parallelism, sums are all-reduces and there are no gathers.
 void check_without_sequence_parallel(const OverlapConfig& overlap,
                                      std::span<const TensorSiteChoice> choices) {
   constexpr std::string_view kPossible =

@@ -23,7 +23,7 @@ void require(bool holds, fmt::format_string<Args...> format, Args&&... args) {
   }
 }
 
-/// The key exists, but there is nothing behind other values yet: one line per key in
+/// The key exists, but this build does not support other values yet. One line per key in
 /// `check_build_limits`.
 template <class T, class Only = T>
 void runs_only(std::string_view key, const T& value, const Only& only) {
@@ -61,7 +61,7 @@ void check_build_limits(const ParallelConfig& parallel) {
   runs_only("parallel.expert", parallel.expert, 1);
 }
 
-/// Ranks of one copy of the model. Expert-parallel ranks are data-parallel ones to everything but
+/// Ranks of one copy of the model. Expert-parallel ranks count as data-parallel ranks, except for
 /// the experts.
 int64_t ranks_per_copy(const ParallelConfig& parallel) {
   return parallel.tensor * parallel.pipeline * parallel.context;
@@ -81,8 +81,8 @@ void check_layout(const ParallelConfig& parallel) {
           parallel.ranks % copy == 0 ? ", or parallel.data = 0 to derive it" : "");
 }
 
-/// Keys that are read only beside others; which schedules and stages fit together is checked where
-/// they are made.
+/// Checks keys that are read only together with others. Whether schedules and stages fit together
+/// is checked where they are created.
 void check_parallel_keys(const ParallelConfig& parallel) {
   require(parallel.microbatch_group_size == 0 || parallel.schedule == "interleaved",
           "parallel.microbatch_group_size = {}: is read with schedule = \"interleaved\" only; "
@@ -98,7 +98,7 @@ void check_parallel_keys(const ParallelConfig& parallel) {
           parallel.bucket_bytes, quote(parallel.bucket));
 }
 
-/// Two chunks of a sequence per rank, unless ranks exchange heads: then the model decides (see
+/// A rank has two chunks of a sequence, unless ranks exchange heads: then the model decides (see
 /// model/context_shard.h).
 void check_context(const RunConfig& config) {
   const int64_t ranks = config.parallel.context;
@@ -137,7 +137,7 @@ void check_batch(const TrainConfig& train, int64_t data) {
       nearest_multiples(train.global_batch, at_once));
 }
 
-/// Without a preset the sizes must be given; with one, src/model checks what comes out of both.
+/// Without a preset the sizes must be given; with one, src/model checks the combination.
 void check_model_given(const RunConfig& config) {
   constexpr std::string_view kMissing =
       "not given; set it, or choose a published model with model.preset";
@@ -173,7 +173,7 @@ void check_heads(const ModelConfig& model) {
   }
 }
 
-/// Size of a head where the keys alone say it, else 0.
+/// Head size if the keys alone determine it, else 0.
 int64_t known_head_size(const ModelConfig& model) {
   const int64_t given = model.head_size.value_or(0);
   return given != 0 || !model.width || !model.heads ? given : *model.width / *model.heads;

@@ -8,18 +8,18 @@
 
 namespace braid {
 
-/// Refuses what cannot run: every key against its own limits again (a config may come from code),
-/// rules across keys, and layouts that this build does not run yet. Needs no device, no data and no
-/// model preset; sizes that come from a preset are checked by src/model once it is resolved. Throws
+/// Refuses configurations that cannot run. Checks every key against its own limits again (a config
+/// may come from code), rules across keys, and layouts that this build does not support yet. Needs
+/// no device, no data and no model preset; src/model checks sizes that come from a preset. Throws
 /// ConfigError naming option, value, limit and the nearest valid setting.
 void validate(const RunConfig& config);
 
-/// The same run with every "0 or empty = derived" number written out: parallel.data, data.seed,
-/// optimizer.decay_steps of a cosine schedule, checkpoint.folder, runtime.fuse_swiglu. What the
-/// trainer prints, saves and works from. Requires a validated config.
+/// The same run with every "0 or empty = derived" number filled in: parallel.data, data.seed,
+/// optimizer.decay_steps of a cosine schedule, checkpoint.folder, runtime.fuse_swiglu. The trainer
+/// prints, saves and uses this configuration. Requires a validated config.
 RunConfig resolved(RunConfig config);
 
-/// Sequences of one microbatch as it runs: train.microbatch, or half of that where
+/// Sequences of one microbatch as executed: train.microbatch, or half of that if
 /// overlap.pair_forward_backward = "halves". Requires a validated config.
 int64_t microbatch_sequences(const RunConfig& config);
 

@@ -16,13 +16,13 @@
 namespace braid {
 namespace {
 
-/// Keys of [overlap] that every mode reads, or that are checked where what they need is.
+/// Keys of [overlap] that every mode reads, or that are checked together with what they need.
 constexpr std::array<std::string_view, 7> kNotOfManualAlone = {
     "mode",        "cost",      "may_change_rounding", "list_schedule",
     "comm_engine", "split_ops", "disable_passes"};
 constexpr std::string_view kTensorKeys = "tp_comm_";  // see validate_tensor_overlap
 
-/// Keys about a pipeline of several stages.
+/// Keys that need a pipeline of several stages.
 constexpr std::array<std::string_view, 8> kOfStages = {"overlap_p2p_comm",
                                                        "overlap_p2p_comm_warmup_flush",
                                                        "overlap_p2p_backward_on_comm_stream",
@@ -36,7 +36,7 @@ bool contains(std::span<const std::string_view> names, std::string_view name) {
   return std::ranges::find(names, name) != names.end();
 }
 
-/// Whether mode = "manual" alone reads it, as it does every key that nothing else is said of.
+/// Whether only mode = "manual" reads the key. This is the default for keys.
 bool is_of_manual(const Field& field) {
   return field.section == "overlap" && !contains(kNotOfManualAlone, field.name) &&
          !field.name.starts_with(kTensorKeys);
@@ -127,7 +127,7 @@ std::vector<GatherKey> gather_keys(const OverlapConfig& overlap) {
            {"parameters"}}};
 }
 
-/// Shards first: without them the switch itself is refused.
+/// Checks shards first: without them the switch itself is refused.
 void check_gathers(const OverlapConfig& overlap, const ParallelConfig& parallel) {
   for (const GatherKey& key : gather_keys(overlap)) {
     if (key.is_set && std::ranges::find(key.shards, parallel.shard) == key.shards.end()) {

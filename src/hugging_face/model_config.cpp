@@ -17,7 +17,7 @@ using nlohmann::json;
 using nlohmann::ordered_json;
 
 constexpr size_t kMaxQuotedBytes = 80;
-// The limits of the same keys of a run file.
+// The same limits as for these keys in a run file.
 constexpr int64_t kMaxSize = 1 << 24;
 constexpr int64_t kMaxLayers = 4096;
 constexpr int64_t kMaxHeads = 4096;
@@ -178,7 +178,8 @@ class ConfigReader {
     return value.get<bool>();
   }
 
-  /// braid computes what this value says, and no other; `otherwise` stands for a missing key.
+  /// Requires the value `only`, the only one that braid supports; `otherwise` is the default of a
+  /// missing key.
   void require_flag(const std::string& key, bool only, bool otherwise) {
     if (flag(key, otherwise) != only) {
       refuse(key, value_of(key), "braid supports only {} = {}", key, only);
@@ -356,7 +357,7 @@ std::string print_hf_config(const ModelSpec& model, DType dtype) {
   root["initializer_range"] = model.init_std;
   root["torch_dtype"] = dtype == DType::kF32 ? "float32" : "bfloat16";
   root["use_cache"] = true;
-  // The defaults of the classes are the ids of other tokenizers.
+  // The class defaults are the ids of other tokenizers.
   root["bos_token_id"] = nullptr;
   root["eos_token_id"] = nullptr;
   return root.dump(2) + "\n";

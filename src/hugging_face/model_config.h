@@ -9,21 +9,21 @@
 
 namespace braid {
 
-/// What a config.json says about a model.
+/// The model that a config.json describes.
 struct HfConfig {
   ModelSpec model;
-  /// Keys that say something which braid does not do or know, such as dropout, with their values:
-  /// "attn_pdrop = 0.1". None of those known changes what the model computes.
+  /// Keys for features that braid does not have or know, such as dropout, with their values:
+  /// "attn_pdrop = 0.1". None of the known ones changes what the model computes.
   std::vector<std::string> ignored;
 };
 
-/// Reads the text of a config.json; a key that is missing has the default of transformers. Throws
-/// DataError naming `path`, key and value for another class than those of `hf_class`, and for
-/// every known key that would make the model compute something else than ours (rope_scaling,
-/// attention_bias of Llama, quantization, ...).
+/// Reads the text of a config.json. A missing key has the default of transformers. Throws DataError
+/// naming `path`, key and value for a class other than those of `hf_class`, and for every known key
+/// that would make the model compute something else than ours (rope_scaling, attention_bias of
+/// Llama, quantization, ...).
 HfConfig parse_hf_config(std::string_view text, std::string_view path);
 
-/// A config.json from which transformers makes the same model. `dtype` is that of the tensors.
+/// Returns a config.json from which transformers builds the same model. `dtype`: of the tensors.
 std::string print_hf_config(const ModelSpec& model, DType dtype);
 
 }  // namespace braid

@@ -40,7 +40,8 @@ json parse_index(const std::string& path) {
   throw_data_error("'{}' has no \"weight_map\"", path);
 }
 
-/// The file that holds a tensor, as the index has it: a name beside the index, and no path.
+/// The file that holds a tensor according to the index: a name in the folder of the index, without
+/// a path.
 std::string file_of(const std::string& path, const std::string& tensor, const json& value) {
   const std::string name = value.is_string() ? value.get<std::string>() : "";
   if (name.empty() || name.starts_with('.') || name.find('/') != std::string::npos) {
@@ -50,7 +51,7 @@ std::string file_of(const std::string& path, const std::string& tensor, const js
   return name;
 }
 
-/// Without a slash at its end, so that a name beside it can be made of it.
+/// Removes a trailing slash, so that sibling names can be made from it.
 std::string trimmed(const std::string& folder) {
   fs::path path = fs::absolute(folder).lexically_normal();
   return path.has_filename() ? path.string() : path.parent_path().string();

@@ -24,8 +24,8 @@ class HfTensorFolder {
     std::span<const std::byte> bytes() const { return file->bytes(*entry); }
   };
 
-  /// Throws DataError naming the file if there is none, if one cannot be read or is no good
-  /// safetensors file, and if the index is no index or disagrees with its files.
+  /// Throws DataError naming the file if there is none, if one cannot be read or is not valid
+  /// safetensors, and if the index is invalid or disagrees with its files.
   explicit HfTensorFolder(std::string folder);
 
   const std::string& folder() const { return folder_; }
@@ -42,17 +42,17 @@ class HfTensorFolder {
   std::unordered_map<std::string, Place> places_;
 };
 
-/// Indices of tensors that go to one file each, in order: as many as have `max_shard_bytes`
-/// together, one at least.
+/// Splits tensors over files, in order: each file gets as many tensors as fit `max_shard_bytes`, at
+/// least one. Returns their indices by file.
 std::vector<std::vector<size_t>> plan_shards(std::span<const TensorInfo> tensors,
                                              int64_t max_shard_bytes);
 
-/// Writes a Hugging Face folder front to back. It appears under its path at `finish`, complete and
-/// durable, and not at all without.
+/// Writes a Hugging Face folder from front to back. The folder appears under its path at `finish`,
+/// complete and durable; without `finish` it does not appear.
 class HfFolderWriter {
  public:
-  /// Throws ConfigError if `folder` is there and not an empty folder, DataError if the system
-  /// refuses anything.
+  /// Throws ConfigError if `folder` exists and is not an empty folder, DataError if a system call
+  /// fails.
   HfFolderWriter(const std::string& folder, std::vector<TensorInfo> tensors,
                  int64_t max_shard_bytes);
   ~HfFolderWriter();

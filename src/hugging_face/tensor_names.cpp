@@ -14,7 +14,7 @@ constexpr std::array kClasses = {
     HfClass{"GPT2LMHeadModel", "gpt2", HfNaming::kGpt2, kGpt2Style, true},
 };
 
-/// Names of what is not in a layer, and the prefixes of layers.
+/// Names of tensors outside the layers, and the prefixes of layers.
 struct ModelNames {
   std::string_view tokens;
   std::string_view positions;

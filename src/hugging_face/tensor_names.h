@@ -8,19 +8,19 @@
 #include "model/hf_tensors.h"
 #include "model/model_spec.h"
 
-/// Models as Hugging Face's transformers stores them: a folder with config.json and safetensors.
+/// Models in the format of Hugging Face transformers: a folder with config.json and safetensors.
 /// Supported: LlamaForCausalLM, Qwen2ForCausalLM, GPT2LMHeadModel.
 namespace braid {
 
-/// Elements of the tensor's parameter, in the order of its rows: a run each, HfTensor::pitch apart,
-/// or one of all of them where no other rows lie between.
+/// The elements of the tensor's parameter, in row order: one run per row, HfTensor::pitch apart, or
+/// a single run if no other rows lie between.
 PieceRange piece_range(const HfTensor& tensor);
 
 /// All tensors in forward order. Throws ConfigError naming the key if no Hugging Face class
 /// computes this model.
 std::vector<HfTensor> hf_tensors(const ModelSpec& model);
 
-/// What transformers calls a kind of model, and what it says of one.
+/// The names by which transformers identifies a kind of model.
 struct HfClass {
   std::string_view architecture;  ///< "GPT2LMHeadModel"
   std::string_view model_type;    ///< "gpt2"
@@ -34,8 +34,8 @@ std::span<const HfClass> hf_classes();
 /// their style.
 const HfClass& hf_class(const ModelSpec& model);
 
-/// Whether files of the class may hold a tensor of that name which is no parameter: masks and
-/// frequencies that old versions stored.
+/// Whether files of the class may hold a tensor of that name that is not a parameter: masks and
+/// frequencies stored by old versions.
 bool is_hf_buffer(std::string_view name);
 
 }  // namespace braid

@@ -10,9 +10,9 @@
 
 namespace braid {
 
-/// What blocks write their forward with: the graph of one stage as one tensor and context rank runs
-/// it, and matrices whose weights tensor ranks share. Sites and names lie in the scope of the graph
-/// ("layers.3").
+/// Used by blocks to build their forward: the graph of one stage as one tensor and context rank
+/// runs it, and matrices whose weights tensor ranks share. Sites and names are relative to the
+/// scope of the graph ("layers.3").
 class BlockBuilder {
  public:
   /// All arguments must outlive the builder.
@@ -31,16 +31,17 @@ class BlockBuilder {
   int64_t rows() const { return options_.microbatch * local_sequence(); }
   TokenPositions positions() const;
 
-  /// [N, in], or this rank's rows of it, to its columns of [N, out]: rows of the weight are split.
-  /// With the bias "<site>.bias", if the model has it.
+  /// Multiplies [N, in], or this rank's rows of it, and returns this rank's columns of [N, out].
+  /// Rows of the weight are split. Adds the bias "<site>.bias" if the model has it.
   ValueId column_linear(ValueId x, std::string_view site);
-  /// This rank's columns of [N, in] to [N, out] or its rows of it: columns of the weight are split.
-  /// All ranks hold the bias, and one adds it.
+  /// Multiplies this rank's columns of [N, in] and returns [N, out], or this rank's rows of it.
+  /// Columns of the weight are split. All ranks hold the bias; one adds it.
   ValueId row_linear(ValueId x, std::string_view site);
 
-  /// Into a matrix whose rows are split: all ranks need all of x, and each adds to its gradient.
+  /// Input of a matrix whose rows are split: all ranks need all of x, and each adds to its
+  /// gradient.
   ValueId to_all(ValueId x, std::string_view site);
-  /// Out of a matrix whose columns are split: every rank has an addend of y.
+  /// Output of a matrix whose columns are split: y is the sum of one addend per rank.
   ValueId sum_of_all(ValueId y, std::string_view site);
 
   /// A parameter of the stage by its full name, and by its name in the scope.

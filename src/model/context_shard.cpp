@@ -10,7 +10,7 @@
 namespace braid {
 namespace {
 
-/// The divisor of `value` next to `wanted`, the smaller of two that are equally near.
+/// The divisor of `value` nearest to `wanted`; the smaller of two that are equally near.
 int64_t nearest_divisor(int64_t value, int64_t wanted) {
   int64_t best = 1;
   for (int64_t divisor = 2; divisor <= value; ++divisor) {

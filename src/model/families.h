@@ -8,7 +8,7 @@
 
 namespace braid {
 
-/// Models that are alike; key model.family names one, and other keys may change parts of it.
+/// A family of similar models. Key model.family names one; other keys may override parts of it.
 struct ModelFamily {
   std::string_view name;
   ModelStyle style;
@@ -16,7 +16,7 @@ struct ModelFamily {
   bool tied_embeddings = false;
 };
 
-/// The first one is that of a run file that names neither family nor preset.
+/// The first one is the default of a run file that names neither family nor preset.
 inline constexpr std::array kModelFamilies = {
     ModelFamily{.name = "llama", .style = kLlamaStyle},
     ModelFamily{.name = "gpt2", .style = kGpt2Style, .qkv_bias = true, .tied_embeddings = true},

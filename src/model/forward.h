@@ -29,25 +29,26 @@ struct ForwardOptions {
   std::optional<StageSlice> stage;  ///< nothing: the whole model
 };
 
-/// Forward graph of one microbatch through a stage, as one tensor rank runs it; autodiff makes the
-/// backward of the same rank out of it. The input of the stage with the embedding is the value
-/// "tokens" i32 [N]; others begin with StageGraph::stage_input, and all but the last end with
-/// StageGraph::stage_output, [N, C] (sequence parallel: [N / ranks, C], this rank's rows). Residual
-/// additions are fused with the norm behind them. Parameters are values of the names of
+/// Builds the forward graph of one microbatch through a stage, as one tensor rank runs it; autodiff
+/// derives the backward of the same rank from it. The input of the stage with the embedding is the
+/// value "tokens" i32 [N]; other stages begin with StageGraph::stage_input. All stages but the last
+/// end with StageGraph::stage_output, [N, C] (sequence parallel: [N / ranks, C], this rank's rows).
+/// Residual additions are fused with the following norm. Parameters are values with the names of
 /// `model_parameters` and the shapes of their shards; a copy of a tied embedding has the name of
 /// the original. The groups are "tensor", "context.inner" and "context.outer".
 ///
-/// Where ranks are more than one: x of a matrix whose rows are split goes through `identity`, y of
-/// one whose columns are split through `all_reduce`; with sequence parallelism through `all_gather`
-/// and `reduce_scatter` along the rows. Main grads of `ParameterShard::partial_sums` are one rank's
-/// addends; nothing else is left to reduce within the tensor group, and every rank has the loss.
+/// With several tensor ranks, x of a matrix whose rows are split goes through `identity`, and y of
+/// a matrix whose columns are split through `all_reduce`; with sequence parallelism through
+/// `all_gather` and `reduce_scatter` along the rows. Main grads of `ParameterShard::partial_sums`
+/// are one rank's addends; nothing else remains to be reduced within the tensor group, and every
+/// rank has the loss.
 ///
-/// A context rank has its tokens of every sequence (`ContextShard`), and only attention sees those
-/// of the others. Its main grads and its loss are addends of those of the microbatch.
+/// A context rank has its tokens of every sequence (`ContextShard`); only attention uses tokens of
+/// other ranks. Its main grads and its loss are addends of those of the microbatch.
 ///
-/// Throws ConfigError if a table of learned positions is shorter than the sequence, or if the model
-/// cannot be split over the tensor ranks (`check_tensor_parallel`) or the sequence over the context
-/// ranks (`check_context_parallel`).
+/// Throws ConfigError if a table of learned positions is shorter than the sequence, if the model
+/// cannot be split over the tensor ranks (`check_tensor_parallel`), or the sequence over the
+/// context ranks (`check_context_parallel`).
 StageGraph build_forward(const ModelSpec& spec, const ForwardOptions& options);
 
 }  // namespace braid

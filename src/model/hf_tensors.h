@@ -10,16 +10,16 @@
 
 namespace braid {
 
-/// How files of Hugging Face's transformers name the tensors of a layer.
+/// How files of Hugging Face transformers name the tensors of a layer.
 enum class HfNaming : uint8_t {
   kLlama,  ///< "self_attn.q_proj.weight"; Llama, Qwen2
   kGpt2,   ///< "attn.c_attn.weight"
 };
 
 /// A tensor of a Hugging Face model: rows first_row, first_row + row_stride, ... of one of our
-/// parameters, which are packed where theirs are apart: rows of query, key and value follow each
-/// other, those of gate and up take turns. Rotary pairs are (i, i + head_size / 2) on both sides,
-/// so no row changes its place in its head.
+/// parameters. Ours are packed where theirs are separate: rows of query, key and value are
+/// concatenated; those of gate and up alternate. Rotary pairs are (i, i + head_size / 2) in both
+/// formats, so rows keep their place in their head.
 struct HfTensor {
   std::string name;
   Shape shape;
@@ -28,7 +28,7 @@ struct HfTensor {
   int64_t row_stride = 1;
   bool transposed = false;  ///< [in, out], as GPT-2's Conv1D has its weights
 
-  /// Of our parameter; vectors have rows of one element.
+  /// Rows in our parameter; vectors have rows of one element.
   int64_t num_rows() const { return shape[transposed ? 1 : 0]; }
   int64_t num_columns() const { return shape.rank() == 1 ? 1 : shape[transposed ? 0 : 1]; }
   int64_t pitch() const { return row_stride * num_columns(); }
@@ -37,13 +37,13 @@ struct HfTensor {
 /// Appends tensors under one pair of prefixes at a time.
 class HfTensorList {
  public:
-  /// Their prefix and ours for the names that follow.
+  /// Sets their prefix and ours for the names that follow.
   void enter(std::string theirs, std::string ours);
   void add(std::string_view theirs, Shape shape, std::string_view ours, int64_t first_row = 0,
            int64_t row_stride = 1);
   /// Weight [in, out] and bias [out].
   void add_conv1d(std::string_view theirs, int64_t in, int64_t out, std::string_view ours);
-  /// Weight and, of a LayerNorm, bias.
+  /// Weight and, for a LayerNorm, bias.
   void add_norm(std::string_view theirs, const ModelSpec& spec, std::string_view ours);
 
   std::vector<HfTensor> take() { return std::move(list_); }

@@ -93,7 +93,7 @@ class PatternParser {
     return layers;
   }
 
-  /// One name, repeated as often as is said behind it.
+  /// One name and its repeat count.
   std::vector<LayerSpec> read_layers() {
     const size_t end = std::min(text_.find_first_of(" ,*()", at_), text_.size());
     const LayerSpec layer = layer_of(text_.substr(at_, end - at_));
@@ -133,8 +133,8 @@ class PatternParser {
   size_t at_ = 0;
 };
 
-/// Of `count` layers in all, how many of each kind: its share rounded down, at least one, and one
-/// more for those that lose most by rounding while layers are left.
+/// How many of `count` layers each kind gets: its share rounded down, at least one. Remaining
+/// layers go to the kinds that lose most by rounding.
 std::vector<int64_t> shares_of(const std::vector<int64_t>& numbers, int64_t all, int64_t count) {
   std::vector<int64_t> shares;
   std::vector<std::pair<int64_t, size_t>> losses;

@@ -15,7 +15,7 @@ extern const BlockDefinition kAttentionBlock;
 extern const BlockDefinition kMlpBlock;
 
 /// One kind of layer: a block that mixes tokens, a block that works on each token alone, or both,
-/// in this order. Each has a norm in front and adds to the residual stream. Null: no such block.
+/// in this order. Each block follows a norm and adds to the residual stream. Null: no such block.
 struct LayerSpec {
   const BlockDefinition* mixer = &kAttentionBlock;
   const BlockDefinition* feed_forward = &kMlpBlock;
@@ -41,16 +41,16 @@ std::string layer_name(const LayerSpec& layer);
 class LayerPattern {
  public:
   LayerPattern() = default;
-  /// So many layers of one kind: `spec.layers = 12`.
+  /// `count` layers of one kind: `spec.layers = 12`.
   LayerPattern(int64_t count, const LayerSpec& layer = {})  // NOLINT(google-explicit-constructor)
       : layers_(count > 0 ? static_cast<size_t>(count) : 0, layer) {}
   explicit LayerPattern(std::vector<LayerSpec> layers) : layers_(std::move(layers)) {}
 
-  /// Names of layers, blanks or commas between them: "attention+mlp*2 mlp". "x*n" repeats a layer,
-  /// "(...)*n" a group; groups do not nest. Throws ConfigError naming model.pattern and what is
-  /// wrong, and for more than 4096 layers.
+  /// Parses names of layers, separated by blanks or commas: "attention+mlp*2 mlp". "x*n" repeats a
+  /// layer, "(...)*n" a group; groups do not nest. Throws ConfigError naming model.pattern and the
+  /// mistake, also for more than 4096 layers.
   static LayerPattern parse(std::string_view text);
-  /// Which `parse` reads; runs of equal layers are written as one.
+  /// Inverse of `parse`; runs of equal layers are written as one.
   std::string text() const;
 
   int64_t size() const { return static_cast<int64_t>(layers_.size()); }
@@ -68,7 +68,7 @@ class LayerPattern {
   bool has(const BlockDefinition& block) const;
   int64_t num_blocks() const;
 
-  /// About `count` of the layers, in their order: of each kind its share, and at least one.
+  /// About `count` of the layers, in their order: each kind in proportion, at least one of each.
   LayerPattern sample(int64_t count) const;
 
   friend bool operator==(const LayerPattern&, const LayerPattern&) = default;

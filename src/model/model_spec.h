@@ -14,8 +14,8 @@ enum class PositionKind : uint8_t {
 };
 enum class Activation : uint8_t { kSwiglu, kGelu };
 
-/// What all layers of a model have in common, apart from sizes. Families of models
-/// (model/families.h) differ in these; nothing behind them asks for the family.
+/// Properties that all layers of a model share, apart from sizes. Families of models
+/// (model/families.h) differ in these; later code never asks for the family.
 struct ModelStyle {
   NormKind norm = NormKind::kRmsNorm;
   PositionKind positions = PositionKind::kRope;
@@ -34,8 +34,8 @@ constexpr ModelStyle kGpt2Style{.norm = NormKind::kLayerNorm,
                                 .activation = Activation::kGelu,
                                 .linear_biases = true};
 
-/// Layers of a decoder and their sizes. Names as in Hugging Face configurations where they differ
-/// are given behind.
+/// Layers of a decoder and their sizes. The comments give the names in Hugging Face configurations
+/// where they differ.
 struct ModelSpec {
   ModelStyle style;
   LayerPattern layers;        ///< as many as num_hidden_layers
@@ -52,24 +52,24 @@ struct ModelSpec {
   double norm_epsilon = 1e-5;
   double init_std = 0.02;
 
-  /// Rows of the embedding table: the vocabulary rounded up to a multiple of 128, as Megatron does,
-  /// so that GEMMs and vocabulary shards come out even. Padding columns of the logits take no part
+  /// Rows of the embedding table: the vocabulary rounded up to a multiple of 128, as in Megatron,
+  /// so that GEMMs and vocabulary shards divide evenly. Padding columns of the logits take no part
   /// in the loss.
   int64_t padded_vocabulary() const { return (vocabulary + 127) / 128 * 128; }
 
   friend bool operator==(const ModelSpec&, const ModelSpec&) = default;
 };
 
-/// Throws ConfigError naming key, value and limit where the sizes cannot be a model.
+/// Throws ConfigError naming key, value and limit if the sizes are not those of a valid model.
 void check_model(const ModelSpec& spec);
 
-/// All weights, and those in matrices with the input embedding left out (which FLOPs are counted
-/// on; a tied embedding counts once, as the output projection).
+/// Number of all weights; and of those in matrices without the input embedding, which is the basis
+/// of the FLOP count (a tied embedding counts once, as the output projection).
 int64_t num_parameters(const ModelSpec& spec);
 int64_t num_matrix_parameters(const ModelSpec& spec);
 
-/// Model FLOPs of training on one token: 6 per matrix parameter, and 6 per multiplication of a
-/// forward between tokens: for causal attention sequence * heads * head_size of each layer.
+/// Model FLOPs of training on one token: 6 per matrix parameter, and 6 per multiplication between
+/// tokens in the forward, which for causal attention is sequence * heads * head_size per layer.
 /// Recompute is not counted. Source: Megatron-LM's count, see docs/numerics.md.
 double train_flops_per_token(const ModelSpec& spec, int64_t sequence);
 

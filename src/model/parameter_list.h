@@ -15,7 +15,7 @@ class ParameterList {
  public:
   explicit ParameterList(const ModelSpec& spec);
 
-  /// The unit and the layer (-1: none) of what follows.
+  /// Sets the unit and the layer (-1: none) of the parameters that follow.
   void enter(std::string unit, int32_t layer);
 
   /// [rows, width].
@@ -36,8 +36,8 @@ class ParameterList {
   /// Weight [out, in], normal, and bias 0.
   void linear(std::string_view name, const Linear& facts);
 
-  /// 1/sqrt(blocks of the model), as in GPT-2: matrices whose results are added to the residual
-  /// stream start smaller by this.
+  /// 1/sqrt(blocks of the model), as in GPT-2. Matrices whose results are added to the residual
+  /// stream are initialised smaller by this factor.
   double residual_scale() const { return residual_scale_; }
 
   std::vector<Parameter> take() { return std::move(list_); }

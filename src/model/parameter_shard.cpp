@@ -12,7 +12,7 @@ IndexRange equal_part(int64_t size, const TensorShard& tensor) {
   return {tensor.index * part, (tensor.index + 1) * part};
 }
 
-/// Of some heads, those that a rank holds.
+/// The heads of a run that a rank holds.
 struct HeadShare {
   int64_t first = 0;
   int64_t heads = 1;
@@ -43,7 +43,7 @@ std::vector<IndexRange> head_rows(const Parameter& parameter, const TensorShard&
   return ranges;
 }
 
-/// The rank's rows, as far as the full tensor has them.
+/// The rank's rows that exist in the full tensor.
 IndexRange vocabulary_rows(const ModelSpec& spec, const TensorShard& tensor) {
   const LocalVocabulary local = local_vocabulary(spec, tensor);
   const int64_t full = spec.padded_vocabulary();
@@ -69,7 +69,7 @@ std::vector<IndexRange> ranges_of(const ModelSpec& spec, const Parameter& parame
   throw_internal_error("{} has no split", parameter.name);
 }
 
-/// Neighbours as one range: with one rank, query, key and value rows are all rows.
+/// Merges adjacent ranges: with one rank, query, key and value rows are all rows.
 std::vector<IndexRange> joined(const std::vector<IndexRange>& ranges) {
   std::vector<IndexRange> list;
   for (const IndexRange& range : ranges) {
@@ -90,7 +90,7 @@ int64_t total_size(const std::vector<IndexRange>& ranges) {
   return total;
 }
 
-/// Says which elements of a local tensor are addends, and which this rank counts.
+/// Determines which elements of a local tensor are addends, and which this rank counts.
 class GradientFacts {
  public:
   GradientFacts(const Parameter& parameter, const TensorShard& tensor, ParameterShard& shard)
@@ -123,7 +123,7 @@ class GradientFacts {
     }
   }
 
-  /// Ranks that share a head have an addend each, and one of them counts it.
+  /// Each rank that shares a head has an addend; one of them counts it.
   void add_heads() {
     const int64_t row_elems = elems_ / shard_.local_shape[0];
     std::vector<IndexRange> shared;

@@ -19,8 +19,8 @@ struct IndexRange {
   friend bool operator==(const IndexRange&, const IndexRange&) = default;
 };
 
-/// Elements of a main grad that are one of several addends after the backward: the gradient is
-/// their sum over the group of that name.
+/// Elements of a main grad that are only one addend after the backward: the gradient is the sum
+/// over the named group.
 struct PartialSum {
   IndexRange elements;     ///< of the local tensor, row-major
   std::string_view group;  ///< "tensor" or "tensor.kv"
@@ -29,15 +29,14 @@ struct PartialSum {
 };
 
 /// The part of a parameter that one tensor rank holds: `ranges` along `axis` of the full tensor,
-/// one behind the other. Rows of the local tensor behind them are padding of the vocabulary: zeros,
-/// whose gradient is zero.
+/// concatenated. Local rows after them are padding of the vocabulary: zeros, with zero gradient.
 struct ParameterShard {
   int axis = 0;
   std::vector<IndexRange> ranges;
   Shape local_shape;
   std::vector<PartialSum> partial_sums;
-  /// Elements of the local tensor that this rank counts in the gradient norm: over the ranks of a
-  /// tensor group each element of the parameter is counted once, after partial sums are added up.
+  /// Elements of the local tensor that this rank counts in the gradient norm. Over the ranks of a
+  /// tensor group, each element of the parameter is counted once, after partial sums are added up.
   std::vector<IndexRange> counted;
 };
 
@@ -49,9 +48,9 @@ ParameterShard shard_parameter(const ModelSpec& spec, const Parameter& parameter
 Parameter local_parameter(const ModelSpec& spec, const Parameter& parameter,
                           const TensorShard& tensor);
 
-/// Elements of a shard, one behind the other from `local_begin` on, that are `num_runs` runs of
-/// `run_elems` in the full tensor: the first from `full_begin`, each next one a row (elements per
-/// index of the first dimension) behind.
+/// Consecutive elements of a shard from `local_begin` on, which are `num_runs` runs of `run_elems`
+/// in the full tensor: the first at `full_begin`, each next one a row (elements per index of the
+/// first dimension) later.
 struct ElementBlock {
   int64_t full_begin = 0;
   int64_t local_begin = 0;
@@ -63,8 +62,8 @@ struct ElementBlock {
 };
 
 /// All elements that the shard has of the full tensor, in ascending local order and in as few
-/// blocks as there are: one for rows that follow each other, and one for columns that do. What they
-/// leave out of the local tensor is padding.
+/// blocks as possible: consecutive rows are one block, and so are consecutive columns. The rest of
+/// the local tensor is padding.
 std::vector<ElementBlock> element_blocks(const Shape& full_shape, const ParameterShard& shard);
 
 }  // namespace braid

@@ -23,13 +23,13 @@ enum class TensorSplit : uint8_t {
   kVocabulary,  ///< an equal run of the rows of the padded vocabulary
 };
 
-/// Which ranks hold copies of a parameter and add up its gradients (parallel/parameter_domain.h):
-/// those that see other tokens, or for experts those that hold the same experts.
+/// Which ranks hold copies of a parameter and reduce its gradients (parallel/parameter_domain.h):
+/// those with other tokens, or, for experts, those that hold the same experts.
 enum class DomainKind : uint8_t { kDense, kExpert };
 
-/// Consecutive rows of a parameter that belong to heads of a block, `rows` to each. Tensor ranks
-/// hold an equal run of heads each; where there are fewer heads than ranks, neighbours hold the
-/// same one, and each sees only a part of what the head does.
+/// Consecutive rows of a parameter that belong to heads of a block, `rows` to each. Each tensor
+/// rank holds an equal run of heads. If there are fewer heads than ranks, neighbouring ranks hold
+/// the same head, and each sees only a part of the head's work.
 struct HeadRows {
   int64_t heads = 0;
   int64_t rows = 0;
@@ -45,8 +45,8 @@ struct Parameter {
   double init_std = 0.02;
   bool weight_decay = true;      ///< matrices and embeddings decay; norms and biases do not
   bool vocabulary_rows = false;  ///< dimension 0 is the padded vocabulary
-  /// Rows of a gate and an up projection take turns: gate_0, up_0, gate_1, up_1, ..., as swiglu
-  /// (ops/activation.h) wants its columns. A run of whole pairs is a shard that it can work on.
+  /// Rows of a gate and an up projection alternate: gate_0, up_0, gate_1, up_1, ..., which is the
+  /// column order of swiglu (ops/activation.h). A run of whole pairs is a valid shard.
   bool gate_up_rows = false;
   TensorSplit split = TensorSplit::kWhole;
   std::vector<HeadRows> heads;  ///< of TensorSplit::kHeads: all rows, one run behind the other
@@ -59,8 +59,8 @@ struct Parameter {
 /// All parameters in forward order.
 std::vector<Parameter> model_parameters(const ModelSpec& spec);
 
-/// Elements [begin, begin + out.size()) of the initial value, row-major. Depends on seed, name and
-/// index only, so that any layout gets the same model. Rows past the vocabulary are 0.
+/// Elements [begin, begin + out.size()) of the initial value, row-major. They depend on seed, name
+/// and index only, so any layout gets the same model. Rows past the vocabulary are 0.
 void initial_values(const Parameter& parameter, int64_t vocabulary, uint64_t seed, int64_t begin,
                     std::span<float> out);
 

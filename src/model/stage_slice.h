@@ -8,9 +8,9 @@
 
 namespace braid {
 
-/// The part of a model that is one virtual stage of a pipeline: layers [first_layer, first_layer +
-/// num_layers), in front of them the embedding and behind them the head if it has those. A stage of
-/// nothing passes on what it gets.
+/// The part of a model in one virtual stage of a pipeline: layers [first_layer, first_layer +
+/// num_layers), preceded by the embedding and followed by the head if it has those. An empty stage
+/// returns its input.
 struct StageSlice {
   int64_t first_layer = 0;
   int64_t num_layers = 0;
@@ -22,12 +22,12 @@ struct StageSlice {
 
 StageSlice whole_model(const ModelSpec& spec);
 
-/// Throws InternalError unless the layers exist, an embedding stands before layer 0 and a head
-/// behind the last one.
+/// Throws InternalError unless the layers exist, an embedding precedes layer 0 and a head follows
+/// the last layer.
 void check_stage(const ModelSpec& spec, const StageSlice& stage);
 
-/// True if the stage's output projection is a copy of the embedding on another stage, so that the
-/// gradients of both must be added up (group "embedding") and both are updated alike.
+/// True if the stage's output projection is a copy of the embedding on another stage. The gradients
+/// of both must then be added up (group "embedding"), and both get the same update.
 bool has_embedding_copy(const ModelSpec& spec, const StageSlice& stage);
 
 /// The stage's parameters in forward order, with the shapes of the whole model. A copy of the

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kMaxRanks = 1 << 16;  // of parallel.tensor
 
-/// Why the first block of the model that so many ranks cannot share is none that they can.
+/// Why the first block that cannot be shared by `ranks` ranks cannot; nullopt if all can.
 std::optional<std::string> fault_of(const ModelSpec& spec, int64_t ranks) {
   for (const BlockDefinition* const block : all_blocks()) {
     if (spec.layers.has(*block)) {
@@ -26,11 +26,11 @@ std::optional<std::string> fault_of(const ModelSpec& spec, int64_t ranks) {
   return std::nullopt;
 }
 
-/// The number of tensor ranks next to `wanted` that the model can be split over; the smaller of two
-/// that are equally near.
+/// The number of tensor ranks nearest to `wanted` over which the model can be split; the smaller of
+/// two that are equally near.
 int64_t nearest_fit(const ModelSpec& spec, int64_t wanted) {
   int64_t best = 1;
-  // One rank is as near as twice the wanted ones.
+  // The search ends at twice `wanted`: from there on, one rank is at least as near.
   for (int64_t ranks = 2; ranks < std::min(2 * wanted, kMaxRanks); ++ranks) {
     if (std::abs(ranks - wanted) < std::abs(best - wanted) && !fault_of(spec, ranks)) {
       best = ranks;

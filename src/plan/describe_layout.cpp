@@ -30,7 +30,7 @@ std::string describe_shards(const ParallelOptions& options, const Mesh& mesh) {
                      replicas > 1 ? fmt::format(", {} copies", replicas) : "");
 }
 
-/// Elements of the parameters that a rank holds, gaps not counted.
+/// Parameter elements that a rank holds, without gaps.
 int64_t num_parameters_of(const ParameterLayout& layout) {
   int64_t count = 0;
   for (const ParameterSlot& slot : layout.slots) {
@@ -74,7 +74,7 @@ ReportTable table_of(const std::vector<const RankPlan*>& ranks, const Mesh& mesh
   return table;
 }
 
-/// Cells at the right of their columns, the first two of which are narrow.
+/// Right-aligns the cells in their columns; the first two columns are narrow.
 std::string line_of(const std::vector<std::string>& cells) {
   std::string line;
   for (size_t i = 0; i < cells.size(); ++i) {

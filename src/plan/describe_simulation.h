@@ -6,15 +6,15 @@
 
 namespace braid {
 
-/// What a simulated step takes and where its time goes, for people:
+/// Describes the time of a simulated step and where it is spent:
 ///   step      14.4 s: 1136 tokens/s and 510.4 TFLOP/s on each of 64 ranks, MFU 51.6%
 ///   compute   85.8% of the step, mean of all ranks
 ///   exposed   10.2% of the step with communication that nothing hides: tensor 9.6% (of 12.0%), ...
 ///   bubble    4.0% idle: warm-up 0.2%, steady 3.5%, cool-down 0.3%
-/// and a table with a line per pipeline stage. docs/simulator.md explains each figure.
+/// followed by a table with one line per pipeline stage. docs/simulator.md explains each figure.
 std::string describe_simulation(const SimulatedRun& run);
 
-/// The same as a JSON object; docs/simulator.md has its keys.
+/// The same as a JSON object. docs/simulator.md lists its keys.
 std::string simulation_json(const SimulatedRun& run);
 
 }  // namespace braid

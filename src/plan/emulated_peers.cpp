@@ -16,7 +16,8 @@
 namespace braid {
 namespace {
 
-/// The others differ from one of these in their place in the data dimension only.
+/// Throws unless `rank` is planned. Ranks that are not planned differ from a planned one only in
+/// the data dimension.
 void check_is_planned(const RunPlan& plan, int rank) {
   constexpr size_t kMostNamed = 16;
   std::vector<std::string> planned;
@@ -35,8 +36,8 @@ void check_is_planned(const RunPlan& plan, int rank) {
                      join(planned, ", "), plan.ranks.size() > kMostNamed ? ", ..." : "");
 }
 
-/// Calls `use` with the BufferId of each buffer that tasks write which communicate, or the others,
-/// and how much of it.
+/// Calls `use` with the BufferId and the bytes of each buffer that is written by tasks that
+/// communicate, or (`communicate` false) by all other tasks.
 void for_each_written(const Program& program, bool communicate,
                       const std::function<void(size_t buffer, int64_t num_bytes)>& use) {
   const std::vector<bool> meets = tasks_that_meet_others(program);
@@ -54,8 +55,8 @@ void for_each_written(const Program& program, bool communicate,
   }
 }
 
-/// Where a kernel adds to what was sent, the sum lasts too: of two that share memory it would grow
-/// with each kernel, in a ring of many layers beyond what floating point has.
+/// If a kernel adds to received data, the sum must last too. If two such sums shared memory, the
+/// value would grow with each kernel and overflow floating point in a ring of many layers.
 std::vector<Lasting> lasting_results(const Program& program, int64_t anew_bytes) {
   std::vector<Lasting> lasting(program.buffers.size(), Lasting::kNot);
   for_each_written(program, true, [&](size_t buffer, int64_t num_bytes) {

@@ -5,15 +5,16 @@
 
 namespace braid {
 
-/// The other ranks of a rank, as `run` simulates them: its communication takes what it takes there
-/// beside all that goes on at the same time. Where `run` was simulated with
-/// SimOptions::starts_on_arrival, from when this rank has come, so that waiting for the others
-/// counts; else only while bytes move. Of the training program; evaluation takes no time. Throws
-/// ConfigError, with the ranks that can be asked for, if the plan of `run` has not that rank.
+/// The other ranks as rank `rank` sees them. Its communication takes the time that it takes in the
+/// simulation `run`, contention included. If `run` was simulated with
+/// SimOptions::starts_on_arrival, the time counts from the arrival of this rank and includes
+/// waiting for the others; otherwise it counts only while bytes move. Covers the training program;
+/// communication of evaluation takes no time. Throws ConfigError, listing the valid ranks, if the
+/// plan of `run` does not contain the rank.
 EmulatedPeers emulated_peers(const SimulatedRun& run, int rank);
 
-/// The memory of that rank while `peers` stand for the others: as planned, with a place of its own
-/// for what they send in the first step only.
+/// The memory plan of that rank when `peers` replace the others: as planned, plus separate space
+/// for data that the peers send in the first step only.
 MemoryPlan memory_with(const EmulatedPeers& peers, const RankPlan& planned);
 
 }  // namespace braid

@@ -4,8 +4,9 @@
 
 namespace braid {
 
-/// The memory of a rank that was planned for a search (PlanOptions::verify = false), as a run of
-/// the same programs plans it: up to half a second per program, and never more bytes.
+/// Plans the memory of a rank again that was planned for a search (PlanOptions::verify = false),
+/// with the method that a run uses. Takes up to half a second per program. Ensures: the plan never
+/// needs more bytes than the search's plan.
 MemoryPlan exact_memory(const RankPlan& rank);
 
 }  // namespace braid

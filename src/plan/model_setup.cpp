@@ -21,7 +21,7 @@ void require_given(std::string_view key, int64_t value) {
   }
 }
 
-/// What the family says; a preset keeps its biases and its head.
+/// Applies the family. A preset keeps its biases and its head.
 void set_family(ModelSpec& spec, const ModelConfig& config) {
   if (!config.family && !config.preset.empty()) {
     return;

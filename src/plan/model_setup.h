@@ -9,19 +9,19 @@
 
 namespace braid {
 
-/// The model of section [model]: the preset, if one is named, with the given keys over it; what is
-/// left is derived (BlockDefinition::derive_sizes; vocabulary = the tokenizer's, max_positions =
-/// the sequence where positions are learned). `tokenizer_vocabulary` is 0 if there is no tokenizer
-/// to ask (planning). Throws ConfigError naming the key that is missing or impossible, a vocabulary
-/// smaller than the tokenizer's included.
+/// Resolves section [model]: starts from the preset, if one is named, applies the given keys, and
+/// derives the remaining sizes (BlockDefinition::derive_sizes; the vocabulary is the tokenizer's;
+/// max_positions is the sequence if positions are learned). `tokenizer_vocabulary` is 0 if there is
+/// no tokenizer (planning). Throws ConfigError naming the key that is missing or impossible,
+/// including a vocabulary smaller than the tokenizer's.
 ModelSpec resolve_model(const ModelConfig& config, int64_t sequence, int64_t tokenizer_vocabulary);
 
-/// The keys with other layers.
+/// Returns `config` with `layers` in place of its layers.
 ModelConfig with_layers(ModelConfig config, const LayerPattern& layers);
 
-/// Keys of section [model] that make the model another one than its preset, such as "layers" and
-/// "width" of a run file under `--set model.preset=llama-8b`; empty without a preset. Throws
-/// ConfigError if there is no such preset.
+/// Keys of section [model] that change the model of its preset, such as "layers" and "width" of a
+/// run file used with `--set model.preset=llama-8b`. Empty without a preset. Throws ConfigError if
+/// there is no such preset.
 std::vector<std::string> changed_keys_of_preset(const ModelConfig& config);
 
 }  // namespace braid

@@ -5,9 +5,9 @@
 namespace braid {
 namespace {
 
-/// Messages: to and from each peer, in each direction of the pipeline. Where a rank has stages of
-/// both ends, messages of one direction go to both neighbours. And what the first and the last
-/// stage sum of tied embeddings.
+/// Streams of messages: to and from each peer, in each direction of the pipeline. If a rank has
+/// stages of both ends, messages of one direction go to both neighbours. One more sums the
+/// gradients of tied embeddings on the first and the last stage.
 size_t pipeline_streams(const RunConfig& config) {
   const ScheduleKind schedule = schedule_kind(config.parallel.schedule);
   const bool is_v = schedule == ScheduleKind::kZbV || schedule == ScheduleKind::kDualpipeV;

@@ -6,8 +6,8 @@
 
 namespace braid {
 
-/// How many streams the programs of a rank of this run can have at most, known before they are
-/// made: a process asks for hardware queues before its first call of CUDA (hardware_queues.h).
+/// Upper bound on the streams of a rank's programs, known before the programs are built. A process
+/// needs it to request hardware queues before its first CUDA call (hardware_queues.h). Requires:
 /// `config` is resolved.
 size_t most_streams(const RunConfig& config);
 

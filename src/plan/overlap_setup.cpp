@@ -17,7 +17,7 @@ bool counts_keys(const Pass& pass, const OverlapConfig& overlap) {
   return pass.reads_keys_in_every_mode || is_manual(overlap);
 }
 
-/// A key asks for what may change it.
+/// Whether a key turns on a pass that may change rounding.
 bool asks_for_rounding(const Pass& pass, const OverlapConfig& overlap) {
   return pass.changes_rounding && pass.is_wanted && is_manual(overlap) && pass.is_wanted(overlap);
 }

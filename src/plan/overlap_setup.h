@@ -11,23 +11,24 @@
 
 namespace braid {
 
-/// What section [overlap] means for the passes.
+/// Section [overlap] translated into settings of the passes.
 struct OverlapSetup {
-  PipelineOptions options;  ///< of the passes that overlap; the others' are default
-  std::vector<std::string> disabled_passes;  ///< over one rank, that the mode or a key turns off
-  PassContext context;  ///< rounding may change where a key asks for what may change it
+  PipelineOptions options;                   ///< of passes that overlap; others keep defaults
+  std::vector<std::string> disabled_passes;  ///< passes over one rank that are turned off
+  PassContext context;  ///< rounding may change if a key asks for a pass that does
 };
 
-/// The one place where keys of [overlap] become options of passes, by what each pass says of
-/// itself. "auto" takes the defaults of the passes' options; "manual" what their keys say; "off"
-/// turns every pass off that only overlaps. `overlap` must be validated. Passes named in
-/// overlap.disable_passes are not listed here.
+/// Translates the keys of [overlap] into options of passes, using what each pass declares. No other
+/// code does this. "auto" uses the default options of the passes; "manual" uses the keys; "off"
+/// turns off every pass that only overlaps. Requires: `overlap` is validated. Passes named in
+/// overlap.disable_passes are not listed in the result.
 OverlapSetup overlap_setup(const OverlapConfig& overlap);
 
-/// Whether the mode and the pass's keys ask for it.
+/// Whether the mode and the keys turn `pass` on.
 bool is_on(const Pass& pass, const OverlapConfig& overlap);
 
-/// When updated weights are gathered: what passes cannot choose, since it may be in another step.
+/// When updated weights are gathered. Passes cannot choose this, because the gather may be in
+/// another step.
 WeightGather weight_gather(const OverlapConfig& overlap);
 
 }  // namespace braid

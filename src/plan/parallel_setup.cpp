@@ -19,8 +19,8 @@
 namespace braid {
 namespace {
 
-/// Ranks that exchange heads for sequence: where the configuration leaves it open, the most that
-/// divide both the context ranks and the heads of a tensor rank.
+/// Ranks that exchange heads for sequence. If the configuration leaves this open: the largest
+/// number that divides both the context ranks and the heads of a tensor rank.
 int64_t context_inner(const ParallelConfig& parallel, int64_t exchanged) {
   switch (choice<ContextExchange>(parallel.context_method)) {
     case ContextExchange::kAllToAll:

@@ -9,23 +9,24 @@
 
 namespace braid {
 
-/// Sizes of the mesh that section [parallel] asks for. `config` must be validated and resolved.
-/// Throws ConfigError where the model cannot be split that way.
+/// Sizes of the mesh that section [parallel] asks for. Requires: `config` is validated and
+/// resolved. Throws ConfigError if the model cannot be split that way.
 MeshSizes mesh_sizes(const RunConfig& config, const ModelSpec& model);
 
-/// The rest of section [parallel]: stages, schedule, shards. `mesh` is of `mesh_sizes`. Throws
-/// ConfigError naming rule, values and nearest valid settings for a pipeline that does not exist.
+/// The rest of section [parallel]: stages, schedule, shards. `mesh` has the sizes that `mesh_sizes`
+/// returns. Throws ConfigError naming the rule, the values and the nearest valid settings if the
+/// pipeline is impossible.
 ParallelOptions parallel_options(const RunConfig& config, const ModelSpec& model, const Mesh& mesh);
 
-/// What stages are balanced by: multiplications of products and causal attention per token, in
-/// ten-thousandths of the forward of a mean layer (capped at 100 layers for a part), and
-/// activations in hundredths of those of a mean layer. From the model alone, so that a layout is
-/// the same on each rank and every device; microbatch, tensor and context ranks make all parts
-/// larger or smaller alike. What is looked up or memory-bound counts as nothing. What layers make
-/// again does neither: recompute must change no bit, and the gradient norm adds up by rank.
+/// Costs by which stages are balanced. Compute: multiplications per token of matrix products and
+/// causal attention, in ten-thousandths of the forward of a mean layer (capped at 100 layers per
+/// part). Memory: activations in hundredths of those of a mean layer. The costs depend on the model
+/// alone, so the layout is the same on each rank and device; microbatch, tensor ranks and context
+/// ranks scale all parts alike. Lookups and memory-bound ops count as 0. Recomputed work does not
+/// count either: recompute must not change any bit, and the gradient norm is summed by rank.
 PartCosts part_costs(const ModelSpec& model, int64_t sequence);
 
-/// Section [links] in ns and bytes/s.
+/// Section [links] converted to ns and bytes/s.
 LinkOptions link_options(const LinksConfig& links);
 
 }  // namespace braid

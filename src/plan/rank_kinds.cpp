@@ -27,7 +27,8 @@ RankPrograms programs_of(const Mesh& mesh, const PlannedKinds& kinds, size_t pro
   return result;
 }
 
-/// Plans one rank, so that no more than one is more than its programs.
+/// Plans one rank alone, so that only one full plan is in memory at a time; of the others only the
+/// programs remain.
 RankPlan plan_alone(const RunSpec& run, int rank, bool verify) {
   RunPlan plan = plan_run(run, {.ranks = {rank}, .verify = verify});
   return std::move(plan.ranks.front());

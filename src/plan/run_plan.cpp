@@ -26,7 +26,7 @@
 namespace braid {
 namespace {
 
-/// Programs, and what the passes over them are told.
+/// Programs and the settings of their passes.
 struct PassInput {
   std::vector<Program> programs;
   OverlapSetup setup;
@@ -35,7 +35,7 @@ struct PassInput {
   bool verify = true;
 };
 
-/// Names the option, which the pass runner does not know.
+/// Names the option that disables passes; the pass runner does not know it.
 std::string disabling_options(const PassInput& input, const DebugOptions& debug) {
   const bool variable = !debug.disabled_passes.empty();
   const bool key = !input.disabled_by_key.empty();
@@ -44,7 +44,7 @@ std::string disabling_options(const PassInput& input, const DebugOptions& debug)
                          : "overlap.disable_passes";
 }
 
-/// A program of more tasks does not fit the patience of those who build it.
+/// Limit on the size of a program: a larger one would take too long to build.
 constexpr int64_t kMaxPasses = 1 << 18;
 
 /// Layers on a pipeline rank; embedding and head count as one each.
@@ -59,7 +59,8 @@ int64_t layers_of_rank(const RunSpec& run, const ScheduleOptions& schedule, int 
   return layers;
 }
 
-/// Passes of one microbatch over one layer, on the ranks to plan: each is a dozen tasks or two.
+/// Limits the passes of one microbatch over one layer, summed over the ranks to plan. Each pass is
+/// one or two dozen tasks.
 void check_program_size(const RunSpec& run, const std::vector<int>& ranks) {
   const ScheduleOptions schedule = run.schedule();
   std::vector<int64_t> layers;
@@ -131,7 +132,7 @@ RankPlan plan_with_passes(PassInput input) {
   return plan;
 }
 
-/// The training step and the evaluation forward of one rank, as they are before any pass.
+/// The training step and the evaluation forward of one rank, before any pass.
 std::vector<Program> build_programs(const RunSpec& run, const ParameterLayout& layout, int rank,
                                     const PlanOptions& options) {
   const DType dtype = options.dtype.value_or(run.dtype);
@@ -171,7 +172,8 @@ RankPlan plan_rank(const RunSpec& run, int rank, const PlanOptions& options) {
   return plan;
 }
 
-/// A line per pass that changed something or was skipped, and one for those that had nothing to do.
+/// One line per pass that changed something or was skipped, and one line for all passes that did
+/// nothing.
 std::string describe_passes(std::span<const PassRecord> passes) {
   std::string text;
   std::vector<std::string_view> idle;

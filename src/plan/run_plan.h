@@ -27,10 +27,10 @@ struct RankPlan {
 inline constexpr size_t kTrainProgram = 0;
 inline constexpr size_t kEvalProgram = 1;
 
-/// All that is decided before a device is touched: it can be printed, checked and simulated on a
-/// machine that could not run it.
+/// Everything that is decided before a device is used. A plan can be printed, checked and simulated
+/// on a machine that could not run it.
 struct RunPlan {
-  RunSpec run;             ///< whose plan this is
+  RunSpec run;             ///< the planned run
   ParameterLayout layout;  ///< of the whole model, as one rank would hold it
   std::vector<RankPlan> ranks;
   /// As PlanOptions::alike.
@@ -38,47 +38,48 @@ struct RunPlan {
 };
 
 struct PlanOptions {
-  /// Of compute, instead of RunSpec::dtype; f64 needs update_weights = false.
+  /// Compute dtype, instead of RunSpec::dtype. f64 needs update_weights = false.
   std::optional<DType> dtype = {};
-  /// False: the training program ends with the reduced main gradients, which then are persistent,
-  /// and leaves the weights alone.
+  /// False: the training program ends with the reduced main grads, which are then persistent, and
+  /// does not update the weights.
   bool update_weights = true;
   /// Plan only these ranks; empty: all. RunPlan::ranks follows this list.
   std::vector<int> ranks = {};
-  /// Plan only the first rank of each pipeline stage (`first_rank_of_stages`), which stands for
-  /// those that hold other parts or copies of the same layers. Not together with `ranks`.
+  /// Plan only the first rank of each pipeline stage (`first_rank_of_stages`). It represents the
+  /// ranks that hold other parts or copies of the same layers. Cannot be combined with `ranks`.
   bool one_rank_per_stage = false;
-  /// Ranks whose programs are equal but for the ranks of their groups (`structure_hash`); those
-  /// that stand for others are planned. Empty: not known (see `rank_programs`).
+  /// Groups of ranks whose programs are equal except for the ranks of their groups
+  /// (`structure_hash`); their representatives are planned. Empty: not known (see `rank_programs`).
   AlikeRanks alike = {};
-  /// False: orders that are chosen for all ranks at once (`is_scheduled`) are not.
+  /// False: do not run the passes that choose an order for all ranks at once (`is_scheduled`).
   bool schedule = true;
-  /// For passes that weigh costs, see PassContext; must have a device for every rank of the
-  /// run. Null: RunSpec::cost_model, and without one such passes do without. Not owned.
+  /// Cost model for passes that compare costs, see PassContext; must have a device for every rank
+  /// of the run. Null: use RunSpec::cost_model; if that is null too, these passes run without
+  /// costs. Not owned.
   const CostModel* cost_model = nullptr;
-  /// Verify programs before the first and after each pass, unless BRAID_VERIFY says otherwise.
-  /// False for a search, which builds hundreds of runs and keeps one.
+  /// Verify programs before the first and after each pass, unless BRAID_VERIFY overrides it. False
+  /// for a search, which builds hundreds of runs and keeps one.
   bool verify = true;
 };
 
-/// By position in the pipeline: the rank that is first in all other dimensions.
+/// The first rank of each pipeline stage, by stage: its index is 0 in all other dimensions.
 std::vector<int> first_rank_of_stages(const Mesh& mesh);
 
-/// Builds every rank's programs, runs the passes, plans memory. Where all ranks are planned,
-/// `verify_plan`, unless BRAID_VERIFY turns checks off. Throws ConfigError. Time and memory grow
-/// with the planned ranks, not with those of the run.
+/// Builds the programs of every rank, runs the passes and plans memory. If all ranks are planned,
+/// also calls `verify_plan`, unless BRAID_VERIFY turns checks off. Throws ConfigError. Time and
+/// memory grow with the planned ranks, not with the ranks of the run.
 RunPlan plan_run(const RunSpec& run, const PlanOptions& options = {});
 
-/// Checks the programs of all ranks against each other, as after all passes (see verify_ranks.h).
-/// All ranks must be planned, in order. Throws InternalError naming the program, ranks and tasks.
+/// Checks the programs of all ranks against each other, as they are after all passes (see
+/// verify_ranks.h). Requires: all ranks are planned, in order. Throws InternalError naming the
+/// program, ranks and tasks.
 void verify_plan(const RunPlan& plan);
 
-/// Programs of no run: with the passes of a run file that says nothing of them, and as the debug
-/// variables of docs/env.md say. RankPlan::layout is empty.
+/// Plans programs that belong to no run. The passes have the settings of an empty run file and of
+/// the debug variables in docs/env.md. RankPlan::layout is empty.
 RankPlan plan_programs(std::vector<Program> programs);
 
-/// What a person wants to know before the run: model, ranks, tokens per step, passes, memory by
-/// class.
+/// Summary shown before a run: model, ranks, tokens per step, passes, memory by class.
 std::string describe_run_plan(const RunPlan& plan);
 
 }  // namespace braid

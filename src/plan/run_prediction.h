@@ -9,12 +9,12 @@
 
 namespace braid {
 
-/// Prediction beside measurement: the mean of the traced steps, and the simulated step. `run` must
-/// have been simulated with SimOptions::starts_on_arrival, as executors trace. Throws InternalError
-/// if no step was traced.
+/// Compares the simulated step with the mean of the traced steps. Requires: `run` was simulated
+/// with SimOptions::starts_on_arrival, because executors trace that way. Throws InternalError if no
+/// step was traced.
 Prediction compare_with_measured(const SimulatedRun& run, const MeasuredSteps& measured);
 
-/// The simulated step of all ranks as a page shows it, beside that of the run which was measured.
+/// Report input for the simulated step of all ranks, to show next to that of the measured run.
 ReportInput predicted_step(const SimulatedRun& run, std::string title);
 
 }  // namespace braid

@@ -20,8 +20,8 @@
 namespace braid {
 namespace {
 
-/// Beyond these a program does not fit the memory or the patience of those who build it, and sizes
-/// in bytes do not fit 64 bits.
+/// Larger programs need too much memory and time to build, and sizes in bytes would not fit 64
+/// bits.
 constexpr double kMaxParameters = 0x1p44;
 constexpr double kMaxTensorElems = 0x1p44;
 
@@ -51,7 +51,7 @@ void check_batch_size(const TrainConfig& train, const ModelSpec& model) {
   }
 }
 
-/// "auto" is for those who know the memory (choose_recompute.h): until then, nothing.
+/// "auto" is decided later, when the memory is known (choose_recompute.h); until then no recompute.
 Recompute recompute_policy(RecomputeChoice choice) {
   switch (choice) {
     case RecomputeChoice::kNorms:

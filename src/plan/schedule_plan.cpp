@@ -23,10 +23,10 @@ PassReport nothing_asked_for(AllRanks&, const PassContext&) {
   return {false, 0, "not asked for"};
 }
 
-/// The whole list; those over all ranks do nothing where nobody asks for them.
+/// All passes. Passes over all ranks do nothing unless a key asks for them.
 std::vector<Pass> passes_for(const OverlapConfig& overlap, PipelineOptions options,
                              const std::vector<std::string>& disabled) {
-  WholeStepOptions& step = options.of<WholeStepOptions>();  // which the two passes share
+  WholeStepOptions& step = options.of<WholeStepOptions>();  // shared by both passes
   step.orders = step.orders && !is_named(disabled, kListSchedule);
   step.chooses_engines = step.chooses_engines && !is_named(disabled, kChooseEngines);
   std::vector<Pass> passes = default_pipeline(options);
@@ -71,7 +71,7 @@ void add_records(RunPlan& plan, const std::vector<PassRecord>& records) {
   }
 }
 
-/// The programs of a rank of the same kind, with its own groups.
+/// Copies the programs of a rank of the same kind, but keeps the groups of `to`.
 void take_order(const RankPlan& from, RankPlan& to) {
   for (size_t i = 0; i < to.programs.size(); ++i) {
     const int rank = to.programs[i].rank;

@@ -12,30 +12,30 @@
 
 namespace braid {
 
-/// Names of the passes that section [overlap] turns off, and of those that the user disables:
-/// `by_key`, overlap.disable_passes, and by a debug variable.
+/// Names of the passes that are turned off: by section [overlap] (`setup`), by the user in
+/// overlap.disable_passes (`by_key`), or by a debug variable.
 std::vector<std::string> disabled_passes(const OverlapSetup& setup,
                                          const std::vector<std::string>& by_key,
                                          const DebugOptions& debug);
 
-/// Whether `overlap` asks for a pass over all ranks: list_schedule, comm_engine = "hidden", or one
-/// that a program has added.
+/// Whether `overlap` asks for a pass over all ranks: list_schedule, comm_engine = "hidden", or a
+/// pass that the calling program has added.
 bool is_scheduled(const OverlapConfig& overlap);
 
-/// Runs the passes over all ranks on the training programs of all planned ranks. Each rank gets
-/// their records. `cost_model`: as PlanOptions. `verify`: as PlanOptions; without it memory is
-/// planned quickly, too. Throws ConfigError if a pass needs costs and there are none, InternalError
-/// as `run_all_passes`.
+/// Runs the passes over all ranks on the training programs of all planned ranks, and gives each
+/// rank their records. `cost_model`, `verify`: as in PlanOptions; without `verify`, memory is also
+/// planned quickly. Throws ConfigError if a pass needs costs and there are none, InternalError as
+/// `run_all_passes`.
 void schedule_plan(RunPlan& plan, const RunSpec& run, const CostModel* cost_model,
                    bool verify = true);
 
-/// The same by one planned rank of each `structure_hash`: the others have programs equal to its
-/// own, and the same order. So it does not matter which of them are planned, where the rest have
-/// RunPlan::alike.
+/// The same, run on one planned rank of each `structure_hash` only. The others have equal programs
+/// and get the same order. So the result does not depend on which ranks are planned if
+/// RunPlan::alike covers the rest.
 void schedule_kinds(RunPlan& plan, const RunSpec& run, const CostModel* cost_model,
                     bool verify = true);
 
-/// Gives each rank the records of passes over all ranks that have not run.
+/// Adds to each rank the records of passes over all ranks that have not run.
 void note_unscheduled(RunPlan& plan, const OverlapConfig& overlap);
 
 }  // namespace braid

@@ -24,7 +24,7 @@ size_t num_tasks_of(const RankPlan& plan) {
   return plan.programs[kTrainProgram].tasks.size();
 }
 
-/// `count` of the values at even distances, the first and the last among them.
+/// Selects `count` evenly spaced values, including the first and the last.
 std::vector<int> spread(const std::vector<int>& values, size_t count) {
   if (count >= values.size()) {
     return values;
@@ -49,7 +49,7 @@ DevicePeaks peaks_of(const DeviceSpec& device) {
           .bytes_per_s = device.memory_bytes_per_s};
 }
 
-/// "a" of "runs/a/".
+/// The last component of a path: "a" for "runs/a/".
 std::string folder_name(const std::string& path) {
   const fs::path whole = fs::absolute(path).lexically_normal();
   return (whole.has_filename() ? whole : whole.parent_path()).filename().string();

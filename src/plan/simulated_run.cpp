@@ -11,7 +11,7 @@
 namespace braid {
 namespace {
 
-/// By place in the tensor, context and pipeline dimensions: the first rank there.
+/// The first rank of each place in the tensor, context and pipeline dimensions.
 std::vector<int> first_ranks(const Mesh& mesh) {
   std::vector<int> ranks;
   for (int rank = 0; rank < mesh.num_ranks(); ++rank) {
@@ -22,7 +22,7 @@ std::vector<int> first_ranks(const Mesh& mesh) {
   return ranks;
 }
 
-/// Tasks are ordered by the costs that they are simulated with, if the run file names none.
+/// If the run file names no costs, tasks are ordered by the costs of the simulation.
 RunPlan plan_first_ranks(const RunSpec& run, const CostModel& simulated, PlannedRanks planned) {
   const CostModel* const model =
       run.is_scheduled && run.cost_model == nullptr ? &simulated : nullptr;
@@ -38,7 +38,7 @@ double as_double(int64_t value) {
   return static_cast<double>(value);
 }
 
-/// Adds one rank's times, each counted `share` times.
+/// Adds the times of one rank, weighted by `share`.
 void add_times(const SimulatedRank& rank, double share, SimulatedMeans& means) {
   const RankTimes& times = rank.times;
   means.compute_ns += share * as_double(times.compute_ns);

@@ -16,14 +16,14 @@
 
 namespace braid {
 
-/// `config` for another number of ranks: tensor, context and pipeline stay, the data dimension
-/// takes what is left, and train.global_batch grows or shrinks with it, so that every rank keeps
-/// its microbatches (weak scaling). Throws ConfigError with the nearest valid numbers if the ranks
-/// are no multiple of tensor x context x pipeline, or the batch would not be whole. `config` must
-/// be resolved; the result is too.
+/// Scales `config` to another number of ranks (weak scaling). Tensor, context and pipeline stay;
+/// the data dimension takes the remaining factor, and train.global_batch scales with it, so that
+/// every rank keeps its microbatches. Throws ConfigError with the nearest valid numbers if the
+/// ranks are not a multiple of tensor x context x pipeline, or the batch would not be an integer.
+/// Requires: `config` is resolved. Ensures: the result is too.
 RunConfig scaled_to_ranks(RunConfig config, int64_t num_ranks);
 
-/// A simulated rank, and those that cannot be told apart from it.
+/// A simulated rank, which represents `num_ranks` equivalent ranks.
 struct SimulatedRank {
   int rank = 0;
   int num_ranks = 0;
@@ -32,16 +32,16 @@ struct SimulatedRank {
   IdleTimes idle;
 };
 
-/// Memory of the ranks of a pipeline stage.
+/// Memory of a pipeline stage.
 struct StageMemory {
   int rank = 0;  ///< the one that needs most
   int64_t peak_bytes = 0;
 };
 
-/// Means over all ranks of what the ranks of a step did.
+/// Mean times over all ranks of a step.
 struct SimulatedMeans {
   double compute_ns = 0;
-  double copy_ns = 0;  ///< only copies between device and host ran
+  double copy_ns = 0;  ///< time when only copies between device and host ran
   std::array<double, kNumGroupKinds> communication_ns{};  ///< by GroupKind
   std::array<double, kNumGroupKinds> exposed_ns{};        ///< by GroupKind; kinds may overlap
   double all_communication_ns = 0;
@@ -54,7 +54,7 @@ struct SimulatedMeans {
   double idle_ns() const { return warmup_ns + steady_ns + cooldown_ns; }
 };
 
-/// Whose programs a simulation plans.
+/// The ranks whose programs a simulation plans.
 enum class PlannedRanks : uint8_t {
   kEveryPlace,   ///< a rank per place in the tensor, context and pipeline dimensions
   kOnePerStage,  ///< a rank per pipeline stage, which also stands for the tensor and context ranks
@@ -64,13 +64,13 @@ enum class PlannedRanks : uint8_t {
   kEveryPlaceQuickly,  ///< as kEveryPlace, for searches
 };
 
-/// A training step of a run, simulated. All that a device has to do with it is the cost model.
+/// A simulated training step of a run. The device matters only through the cost model.
 class SimulatedRun {
  public:
-  /// Plans and simulates the ranks that `planned` says. Each stands for those that differ in their
-  /// place in the data dimension only: they have the same tasks but for a few of the optimizer,
-  /// where state is sharded. `model`'s cluster must have a device for every rank, and `model`
-  /// outlive the run. Throws ConfigError as `plan_run`, and InternalError as `Simulator`.
+  /// Plans and simulates the ranks that `planned` selects. Each represents the ranks that differ
+  /// only in the data dimension: they have the same tasks, except a few of the optimizer if state
+  /// is sharded. `model`'s cluster must have a device for every rank, and `model` must outlive the
+  /// run. Throws ConfigError as `plan_run`, and InternalError as `Simulator`.
   SimulatedRun(const RunSpec& run, const CostModel& model, const SimOptions& options = {},
                PlannedRanks planned = PlannedRanks::kEveryPlace);
 
@@ -78,19 +78,20 @@ class SimulatedRun {
   const RunPlan& plan() const { return plan_; }
   const CostModel& model() const { return model_; }
   const SimResult& result() const { return result_; }
-  /// The programs that were simulated. Valid as long as the run stays where it is.
+  /// The simulated programs. Valid as long as this object stays at its address.
   RankPrograms rank_programs() const;
 
-  /// Of the tasks and the host's part.
+  /// Time of the step: the tasks plus the host's overhead.
   int64_t step_ns() const { return result_.step_ns + model_.step_overhead_ns(); }
   double tokens_per_s() const;  ///< over all ranks
-  /// Model FLOPs (`train_flops_per_token`) per second and rank, and as a part of the device's peak.
+  /// Model FLOPs (`train_flops_per_token`) per second and rank; `mfu` is that divided by the
+  /// device's peak.
   double flops_per_s_per_rank() const;
   double mfu() const;
 
   const std::vector<SimulatedRank>& ranks() const { return ranks_; }
   const SimulatedMeans& means() const { return means_; }
-  /// The rank that is idle least: what the others wait for.
+  /// The rank with the least idle time; the others wait for it.
   const SimulatedRank& busiest() const;
   std::vector<StageMemory> memory_by_stage() const;
   /// Timelines of these ranks. Throws ConfigError for a rank that the run does not have.

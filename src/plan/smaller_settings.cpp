@@ -27,7 +27,8 @@ ConfigValue value_of(const SettingChange& change) {
   return std::visit([](const auto& value) { return ConfigValue(value); }, change.value);
 }
 
-/// Whether `level` saves more than `current`, which is one of the levels or before all of them.
+/// Whether `level` saves more than `current`. `current` is one of the levels, or precedes all of
+/// them.
 bool is_beyond(std::span<const std::string_view> levels, std::string_view level,
                std::string_view current) {
   return std::find(levels.begin(), levels.end(), level) >
@@ -35,7 +36,7 @@ bool is_beyond(std::span<const std::string_view> levels, std::string_view level,
          std::find(levels.begin(), levels.end(), current) == levels.end();
 }
 
-/// What can be changed, one list per key, each from the smallest change to the largest.
+/// Possible changes, one list per key, each from the smallest change to the largest.
 class Choices {
  public:
   Choices(const RunConfig& config, int64_t layers) : config_(config), layers_(layers) {}
@@ -53,7 +54,7 @@ class Choices {
                : std::nullopt;
   }
 
-  /// Divisors of the sequences of a data-parallel rank, the largest first.
+  /// Divisors of the sequences of a data-parallel rank, largest first.
   std::vector<SettingChange> microbatches() const {
     const int64_t sequences = config_.train.global_batch / config_.parallel.data;
     const int64_t parts = config_.train.microbatch / microbatch_sequences(config_);
@@ -80,7 +81,7 @@ class Choices {
     return list;
   }
 
-  /// Half as many microbatches, and one.
+  /// Two choices: half as many microbatches, and one microbatch.
   std::vector<SettingChange> batches() const {
     const int64_t together = microbatch_sequences(config_) * config_.parallel.data;
     const int64_t count = num_microbatches(config_);
@@ -108,9 +109,9 @@ void append(std::vector<SettingChange>& list, const std::vector<SettingChange>& 
   list.insert(list.end(), more.begin(), more.end());
 }
 
-/// Norms are made again at next to no cost, and shards of the optimizer state cost no more
-/// communication than sums do; what follows costs more and more. Microbatches cost efficiency,
-/// full recompute a third of the step.
+/// Single changes, cheapest first. Recomputing norms costs almost nothing, and sharding the
+/// optimizer state communicates no more than all-reducing gradients. Each later change costs more:
+/// smaller microbatches lose efficiency, full recompute adds a third of the step.
 std::vector<SettingChange> single_changes(const Choices& choices) {
   std::vector<SettingChange> list;
   append(list, choices.recompute("norms"));
@@ -141,7 +142,7 @@ std::vector<SettingChange> strongest_changes(const Choices& choices) {
   return list;
 }
 
-/// Adds a change to those made together, in place of one of the same key.
+/// Adds a change, replacing one of the same key.
 void add_change(SettingChanges& changes, const SettingChange& added) {
   std::erase_if(changes,
                 [&](const SettingChange& each) { return &field_of(each) == &field_of(added); });

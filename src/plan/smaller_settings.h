@@ -19,7 +19,7 @@ struct SettingChange {
   std::variant<int64_t, std::string> value;
 };
 
-/// Changes that are made together.
+/// Changes that are applied together.
 using SettingChanges = std::vector<SettingChange>;
 
 /// "memory.recompute = "norms", train.microbatch = 2"
@@ -27,17 +27,17 @@ std::string describe_changes(const SettingChanges& changes);
 
 RunConfig with_changes(RunConfig config, const SettingChanges& changes);
 
-/// Settings that may need less memory than `config`, a validated and resolved one, with what costs
-/// least time first: single changes, then several together, up to all. Recompute by policy, shards
-/// of the optimizer state, gradients and parameters where data-parallel ranks can share them,
-/// smaller microbatches that divide the batch, activations on the host, and fewer microbatches
-/// (a smaller batch trains differently, so that comes last). At most kMaxSmallerSettings, some of
-/// which other rules may refuse. `layers` of the model.
+/// Settings that may need less memory than `config`, cheapest in time first: single changes, then
+/// combinations, up to all of them. Changes: recompute by policy; sharding of the optimizer state,
+/// gradients and parameters if there are data-parallel ranks; smaller microbatches that divide the
+/// batch; activations on the host; and, last because a smaller batch trains differently, fewer
+/// microbatches. At most kMaxSmallerSettings; other rules may refuse some of them. `layers`: of the
+/// model. Requires: `config` is validated and resolved.
 std::vector<SettingChanges> smaller_settings(const RunConfig& config, int64_t layers);
 
 inline constexpr size_t kMaxSmallerSettings = 24;
 
-/// What a configuration needs if it fits; nullopt if it does not, or is not valid.
+/// The bytes that a configuration needs; nullopt if it does not fit or is not valid.
 using FittingBytes = std::function<std::optional<int64_t>(const RunConfig& config)>;
 
 struct FittingSetting {

@@ -7,10 +7,10 @@
 
 namespace braid {
 
-/// What a training step of rank 0 takes with all of its tasks one after the other, by kind of op;
-/// tokens per second, MFU, and how much of the time rests on measurements. `plan` is that of
-/// `run`; the model's cluster has a device for every rank. Throws InternalError for an op that
-/// the model cannot price.
+/// Predicts a training step of rank 0 with all its tasks run one after the other: time by kind of
+/// op, tokens per second, MFU, and the part of the time that rests on measurements. `plan` is the
+/// plan of the run; the model's cluster has a device for every rank. Throws InternalError for an op
+/// that the model cannot price.
 std::string describe_prediction(const RunPlan& plan, const CostModel& model);
 
 }  // namespace braid

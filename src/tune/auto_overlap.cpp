@@ -25,11 +25,11 @@ namespace {
 constexpr size_t kFinalists = 3;
 constexpr size_t kFinalistsByKeys = 2;
 constexpr int kMaxRounds = 3;
-/// What fills waits, and the sum of a backward that has the least compute behind it.
+/// Axes that fill waits, and the reduction of the backward with the least compute after it.
 constexpr std::array<std::string_view, 4> kWovenAxes = {"tensor", "pairs", "split", "qkv"};
-constexpr size_t kScheduled = 2;  // of the best settings; each takes as long as many others
+constexpr size_t kScheduled = 2;  // of the best settings; each trial takes as long as many others
 
-/// With four digits: settings are often close to each other.
+/// Four digits, because settings are often close to each other.
 std::string step_text(const OverlapFigures& figures) {
   const double seconds = static_cast<double>(figures.step_ns) * 1e-9;
   return seconds >= 1 ? fmt::format("{:.4g} s", seconds) : fmt::format("{:.4g} ms", 1e3 * seconds);
@@ -50,7 +50,7 @@ OverlapConfig switched_off(const OverlapConfig& overlap) {
   return off;
 }
 
-/// What a step without overlap is: layers of the model and of the largest job, tasks of one rank
+/// Size of a step without overlap: layers of the model and of the largest job, tasks of one rank
 /// per stage, memory of the rank that needs most.
 struct StepSize {
   LayerPattern layers;
@@ -71,7 +71,7 @@ StepSize step_size(const RunSpec& run, const CostModel& model) {
   return size;
 }
 
-/// `config`, or `reduced` if that is a run as well.
+/// Returns `reduced` if it is valid, else `config`.
 RunConfig if_valid(const RunConfig& reduced, const RunConfig& config) {
   try {
     validate(reduced);
@@ -81,8 +81,9 @@ RunConfig if_valid(const RunConfig& reduced, const RunConfig& config) {
   }
 }
 
-/// Fewer microbatches, in which a pipeline still reaches its steady state; the data dimension, and
-/// so what gradients cost, stays. The run itself if it is small enough, or cannot have fewer.
+/// Reduces the microbatches such that a pipeline still reaches its steady state. The data
+/// dimension, and so the cost of gradients, stays. Returns `config` if it is small enough or cannot
+/// have fewer.
 RunConfig with_fewer_microbatches(const RunConfig& config, int64_t num_tasks, int64_t max_tasks) {
   const int64_t stages = config.parallel.pipeline;
   const int64_t microbatches = num_microbatches(config);
@@ -99,8 +100,8 @@ RunConfig with_fewer_microbatches(const RunConfig& config, int64_t num_tasks, in
   return if_valid(reduced, config);
 }
 
-/// Fewer of layers that do one thing again and again, of each kind its share, if no stages share
-/// them out, and memory, of which settings take more per layer, does not decide what is fast.
+/// Reduces the layers, each kind in proportion, if they repeat, if there is one pipeline stage, and
+/// if memory, of which some settings take more per layer, does not limit the choice.
 RunConfig with_fewer_layers(const RunConfig& config, const StepSize& size, int64_t max_layers,
                             std::optional<int64_t> memory_bytes) {
   const bool are_alike = config.parallel.pipeline == 1 && config.memory.recompute_layers == 0 &&
@@ -114,14 +115,15 @@ RunConfig with_fewer_layers(const RunConfig& config, const StepSize& size, int64
   return if_valid(reduced, config);
 }
 
-/// Layers of the run that is searched instead of `config`.
+/// Number of layers of the run that is searched instead of `config`.
 int64_t searched_layers(const RunConfig& searched, const RunConfig& config, const StepSize& size,
                         const AutoOverlapOptions& options) {
   return searched.model == config.model ? size.layers.size()
                                         : size.layers.sample(options.max_layers).size();
 }
 
-/// What settings are tried on: the run, or a smaller one in which the same ones are fast.
+/// The run on which settings are tried: `config`, or a smaller run in which the same settings are
+/// fast.
 RunConfig searched_run(const RunConfig& config, const StepSize& size,
                        std::optional<int64_t> memory_bytes, const AutoOverlapOptions& options) {
   const RunConfig few_layers = with_fewer_layers(config, size, options.max_layers, memory_bytes);
@@ -130,7 +132,7 @@ RunConfig searched_run(const RunConfig& config, const StepSize& size,
                                  options.max_tasks);
 }
 
-/// Those that were simulated, the best first.
+/// The simulated trials, best first.
 std::vector<const OverlapTrial*> ranked_trials(const OverlapTrials& trials) {
   std::vector<const OverlapTrial*> ranked;
   for (const OverlapTrial& trial : trials.all()) {
@@ -157,7 +159,7 @@ class OverlapSearch {
     descend(best().overlap);
     if (options_.list_schedule) {
       schedule_best();
-      // What was woven on top of a scheduled order may want other keys below it.
+      // After weaving on top of a scheduled order, other keys below it may be better.
       descend(apply(list_schedule_axis().choices.front(), best().overlap));
       schedule_best();
     }
@@ -168,9 +170,9 @@ class OverlapSearch {
     return *std::min_element(all.begin(), all.end(), is_better);
   }
 
-  /// What each axis gains, most first: the chosen setting, and what it is without what the axis is
-  /// about; list scheduling, which costs more to try than all the others, on top of them. Last what
-  /// makes no difference that can be seen.
+  /// The gain of each axis, largest first: the chosen setting compared with the same setting
+  /// without that axis. List scheduling comes on top, because it costs more to try than all others.
+  /// Axes without a visible gain come last.
   std::vector<std::string> reasons(const OverlapConfig& chosen) {
     const OverlapAxis schedule = list_schedule_axis();
     const OverlapTrial& keys = trials_.run(apply(schedule.choices.front(), chosen));
@@ -208,7 +210,8 @@ class OverlapSearch {
     return settings;
   }
 
-  /// The best settings so far and those that leave scheduling the most to do, list scheduled.
+  /// The best settings so far, and those that leave most to list scheduling, with list scheduling
+  /// on.
   std::vector<OverlapConfig> scheduled() const {
     std::vector<OverlapConfig> settings = {manual_nothing(config_.overlap),
                                            manual_defaults(config_)};
@@ -224,8 +227,8 @@ class OverlapSearch {
     return settings;
   }
 
-  /// What fills waits by rules leaves list scheduling less to do, or more: chosen once more on top
-  /// of the best order there is.
+  /// Rules that fill waits change how much is left to list scheduling. So they are chosen again on
+  /// top of the best order.
   void weave_scheduled() {
     const OverlapTrial* best = nullptr;
     for (const OverlapTrial* const trial : ranked_trials(trials_)) {
@@ -241,8 +244,8 @@ class OverlapSearch {
     }
   }
 
-  /// Takes the best choice of one axis after the other, until none is better than what there is, or
-  /// there are enough trials.
+  /// Takes the best choice of one axis after the other, until nothing improves or there are enough
+  /// trials.
   void descend(OverlapConfig overlap) {
     if (!is_in_mode(overlap, OverlapMode::kManual)) {
       overlap = manual_nothing(config_.overlap);
@@ -286,7 +289,7 @@ class OverlapSearch {
       const std::string change =
           describe_overlap_change(gain.without->overlap, gain.chosen->overlap);
       if (change.empty()) {
-        continue;  // the same, said in another way
+        continue;  // the same setting, written differently
       }
       const std::string before = step_text(gain.without->figures);
       const std::string after = step_text(gain.chosen->figures);
@@ -311,8 +314,8 @@ class OverlapSearch {
   const AutoOverlapOptions& options_;
 };
 
-/// What a search is compared with, and its best settings: some without list scheduling, which may
-/// gain nothing where there are more microbatches, and some of all.
+/// The settings to simulate on the whole step: those that the result is compared with, and the best
+/// ones. Some of these are without list scheduling, which may gain nothing with more microbatches.
 std::vector<OverlapConfig> finalists(const OverlapTrials& trials, const RunConfig& config) {
   std::vector<OverlapConfig> settings = {switched_off(config.overlap), manual_defaults(config)};
   settings.back().list_schedule = config.overlap.list_schedule;
@@ -342,8 +345,8 @@ std::vector<std::string> explain_communication(const RunSpec& chosen, const Cost
   return sentences;
 }
 
-/// Few ranks are all simulated at the end: those of a context ring do not do quite the same. Those
-/// of the tensor dimension do.
+/// If there are few ranks, all are simulated at the end: the ranks of a context ring differ
+/// slightly. Ranks of the tensor dimension do not.
 PlannedRanks planned_at_the_end(const RunConfig& config) {
   constexpr int64_t kMaxPlaces = 16;
   const ParallelConfig& parallel = config.parallel;
@@ -360,15 +363,15 @@ OverlapTrials::Options trial_options(const CostModel& model, const AutoOverlapOp
           .on_trial = {}};
 }
 
-/// Whether a setting has what the run file says beside mode = "auto".
+/// Whether a setting keeps the values that the run file gives besides mode = "auto".
 bool keeps_given(const OverlapConfig& overlap, const OverlapConfig& given) {
   return (choice<EngineChoice>(given.comm_engine) == EngineChoice::kAuto ||
           overlap.comm_engine == given.comm_engine) &&
          (!given.list_schedule || overlap.list_schedule);
 }
 
-/// The best of those that keep what is given; a list-scheduled order, which takes memory and time
-/// to plan, only where it gains something.
+/// The best trial that keeps the given keys. A list-scheduled order takes memory and time to plan,
+/// so it is chosen only if it gains something.
 const OverlapTrial* best_of(const std::vector<const OverlapTrial*>& trials,
                             const OverlapConfig& given) {
   constexpr int64_t kLeastGainPart = 500;  // 0.2% of the step
@@ -391,8 +394,8 @@ const OverlapTrial* best_of(const std::vector<const OverlapTrial*>& trials,
   return is_worth_it ? best : best_by_keys;
 }
 
-/// How many units may stay whole depends on the time of the optimizer, under which they are
-/// gathered, and fewer layers shorten that.
+/// Settings with other numbers of units that stay whole. The best number depends on the time of the
+/// optimizer, under which units are gathered; fewer layers shorten that time.
 std::vector<OverlapConfig> other_whole_units(const OverlapConfig& best) {
   std::vector<OverlapConfig> settings;
   for (const OverlapChange& choice : whole_units_axis().choices) {
@@ -403,7 +406,7 @@ std::vector<OverlapConfig> other_whole_units(const OverlapConfig& best) {
   return settings;
 }
 
-/// Counts trials for those who watch.
+/// Counts trials for on_progress.
 std::function<void(const OverlapTrial&)> progress_of(const AutoOverlapOptions& options) {
   if (!options.on_progress) {
     return {};
@@ -452,7 +455,7 @@ AutoOverlap auto_overlap(const RunSpec& run, const CostModel& model,
                         .copy_engines = has_copy_engines(model)},
                        options);
   search.run();
-  // What was searched may have been the whole step already.
+  // The searched run may already be the whole step.
   OverlapTrials& finals =
       searched == config && planned_at_the_end(config) == settings.planned ? trials : whole;
   std::vector<const OverlapTrial*> ends = finals.run(finalists(trials, config));

@@ -23,7 +23,7 @@ double seconds(int64_t ns) {
   return static_cast<double>(ns) / kNsPerS;
 }
 
-/// Of the tasks' part of the step, which the means add up to.
+/// Percentage of the tasks' part of the step, which is the sum of the means.
 double percent(const RankedLayout& row, double ns) {
   const SimulatedMeans& means = row.means;
   const double all = means.compute_ns + means.all_exposed_ns + means.copy_ns + means.idle_ns();
@@ -43,8 +43,8 @@ struct Part {
   double more_ns = 0;
 };
 
-/// How the step of `slower` differs, part by part; they add up to the whole difference, but for
-/// exposed communication of several kinds at once.
+/// Differences between the steps, part by part. They add up to the total difference, except when
+/// several kinds of communication are exposed at once.
 std::vector<Part> differences(const RankedLayout& slower, const RankedLayout& best) {
   std::vector<Part> parts;
   const auto add = [&](std::string what, double slower_ns, double best_ns) {
@@ -92,7 +92,7 @@ std::string table_text(const LayoutSearch& search, size_t rows) {
   return text;
 }
 
-/// As an argument of a shell: texts with other letters than these in quotes.
+/// Quotes a shell argument if it contains other letters than these.
 std::string shell_word(const std::string& text) {
   const bool plain = std::ranges::all_of(text, [](char letter) {
     return std::isalnum(static_cast<unsigned char>(letter)) != 0 ||

@@ -13,8 +13,8 @@ struct SearchTableOptions {
   std::string run_file = {};  ///< for the command line below it; empty: none
 };
 
-/// What was looked at, a table of the fastest layouts, the `--set` of the best one (relative to
-/// `config`, what was searched), and of each other row where it loses its time.
+/// Describes the search: counts, a table of the fastest layouts, the `--set` options of the best
+/// one (relative to the searched `config`), and where each other row loses time.
 std::string describe_search(const LayoutSearch& search, const RunConfig& config,
                             const SearchTableOptions& options = {});
 
@@ -22,9 +22,9 @@ std::string describe_search(const LayoutSearch& search, const RunConfig& config,
 /// each with its keys, times in nanoseconds and bytes.
 std::string search_json(const LayoutSearch& search, const RunConfig& config, size_t rows);
 
-/// "+2.1%: 0.31 s more exposed tensor communication, 0.10 s less idle time": where the step of
-/// `slower` has more time than that of `best`, largest first, parts below a tenth of the difference
-/// left out.
+/// "+2.1%: 0.31 s more exposed tensor communication, 0.10 s less idle time": how the step of
+/// `slower` differs from that of `best`, largest part first. Parts below a tenth of the difference
+/// are left out.
 std::string why_slower(const RankedLayout& slower, const RankedLayout& best);
 
 }  // namespace braid

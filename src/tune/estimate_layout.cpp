@@ -25,12 +25,12 @@ Mesh mesh_of(const Layout& layout) {
                .replicas = static_cast<int>(layout.shard_replicas)});
 }
 
-/// How the ranks share the weights. Every unit is estimated as one of dense parameters.
+/// How the ranks share the weights. Every unit is estimated as dense parameters.
 ParameterDomain domain_of(const Layout& layout) {
   return parameter_domains(mesh_of(layout), {.shard = layout.shard}, /*has_experts=*/false).front();
 }
 
-/// Whether gradients are reduced behind every microbatch.
+/// Whether gradients are reduced after every microbatch.
 bool shards_gradients(const Layout& layout) {
   return layout.shard == ShardKind::kGradients || layout.shard == ShardKind::kParameters;
 }
@@ -46,7 +46,7 @@ Hidden hide(double communication_ns, double compute_ns) {
   return {communication_ns - hidden_ns, hidden_ns};
 }
 
-/// Sum over kinds: layers times what one of the kind takes.
+/// Sum over kinds: number of layers times the cost of one.
 double sum_of(std::span<const double> layers, const LayerPrices& prices, double PartPrice::*part) {
   double sum = 0;
   for (size_t kind = 0; kind < layers.size(); ++kind) {
@@ -55,7 +55,7 @@ double sum_of(std::span<const double> layers, const LayerPrices& prices, double 
   return sum;
 }
 
-/// Of the kinds that have layers here, the most weights of one.
+/// The most weights of one layer, among the kinds with layers here.
 double largest_layer(std::span<const double> layers, const LayerPrices& prices) {
   double most = 0;
   for (size_t kind = 0; kind < layers.size(); ++kind) {
@@ -73,13 +73,13 @@ struct LayoutEstimator::RankParts {
   bool has_head = false;
 };
 
-/// Of one unit of weights.
+/// Communication of one unit of weights.
 struct LayoutEstimator::DataTimes {
   double reduce_ns = 0;
   double gather_ns = 0;
-  double loss = 0;  ///< part of compute's rate that is lost beside it
+  double loss = 0;  ///< part of compute's rate that is lost meanwhile
 
-  /// What it adds to compute of that length under which it runs.
+  /// Time that it adds to compute of length `compute_ns` running at the same time.
   double cost_ns(double communication_ns, double compute_ns) const {
     const Hidden parts = hide(communication_ns, compute_ns);
     return parts.exposed_ns + loss * parts.hidden_ns;
@@ -242,8 +242,8 @@ LayoutEstimate LayoutEstimator::bounds(const Layout& layout, const LayerPrices& 
   const std::vector<StageSlice>& slices = *shared_slices;
   const auto microbatches = static_cast<double>(schedule.num_microbatches);
   std::vector<double> work(static_cast<size_t>(schedule.num_ranks), 0);
-  // From the first stage to a rank's first one. While its last result is on its way back, a rank
-  // may do weight gradients: jobs of their own, or those that fill_cooldown keeps for then.
+  // Time from the first stage to a rank's first one. While its last result travels back, a rank may
+  // run wgrad: as separate jobs, or those that fill_cooldown keeps for this time.
   std::vector<double> way(slices.size() + 1, 0);
   for (size_t stage = 0; stage < slices.size(); ++stage) {
     const StageTimes times = stage_times(layout, prices, slices[stage], {});
@@ -269,8 +269,8 @@ double LayoutEstimator::update_ns(const Layout& layout, const LayerPrices& price
          static_cast<double>(domain_of(layout).num_shards);
 }
 
-/// What sums and gathers of whole weights, once a step, add to the last backward of the rank and
-/// its first forward.
+/// Time that the once-per-step reductions and gathers of whole weights add to the last backward of
+/// the rank and its first forward.
 double LayoutEstimator::tail_ns(const Layout& layout, const LayerPrices& prices,
                                 const std::vector<StageSlice>& slices, int rank,
                                 std::span<const StageTimes> stages) const {

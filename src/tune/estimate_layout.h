@@ -18,35 +18,35 @@
 
 namespace braid {
 
-/// What is known of a layout without building a program.
+/// Bounds of a layout, computed without building a program.
 struct LayoutEstimate {
   double peak_bytes = 0;  ///< of the rank that needs most
-  double least_ns = 0;    ///< no step is shorter: the work of each rank, and the way to and from it
+  double least_ns = 0;    ///< lower bound of the step: each rank's work and the path to and from it
 };
 
-/// Reckons layouts of one run from the prices of their layers. A stage costs the sum of its layers,
-/// of which each costs what one of its kind does; jobs then run as `PipelineClock` says; sums and
-/// gathers of data ranks take what the cost model says and hide under the compute that the passes
-/// put them under. Not reckoned: what messages between stages slow, uneven ranks, and the host
+/// Estimates layouts of one run from the prices of their layers. A stage costs the sum of its
+/// layers; layers of one kind cost the same. Jobs are timed by `PipelineClock`. Reductions and
+/// gathers of data ranks take the time of the cost model and hide under the compute under which the
+/// passes place them. Not modelled: slowdown by messages between stages, uneven ranks, and the host
 /// copies of offload. Thread-safe.
 class LayoutEstimator {
  public:
-  /// `config` with `parallel.ranks` set; all arguments must outlive the estimator.
+  /// Requires: `config` has `parallel.ranks` set. All arguments must outlive the estimator.
   LayoutEstimator(const RunConfig& config, const ModelSpec& spec, const CostModel& model);
 
   LayoutEstimate bounds(const Layout& layout, const LayerPrices& prices) const;
-  /// The step in nanoseconds, without the host's part. Takes time linear in the jobs of a pipeline.
+  /// The step in nanoseconds, without the host's overhead. Time: linear in the jobs of a pipeline.
   double step_ns(const Layout& layout, const LayerPrices& prices) const;
 
  private:
-  struct DataTimes;  ///< what data and context ranks do for each other
+  struct DataTimes;  ///< communication of data and context ranks
   struct RankParts;  ///< what a pipeline rank holds
 
   using Slices = std::shared_ptr<const std::vector<StageSlice>>;
 
   Slices slices_of(const Layout& layout) const;
   DataTimes data_times(const Layout& layout, double elems) const;
-  /// By kind: its layers of a stage.
+  /// Number of layers of each kind in a stage.
   std::vector<double> layers_of(const StageSlice& slice) const;
   RankParts parts_of(const ScheduleOptions& schedule, const std::vector<StageSlice>& slices,
                      int rank) const;
@@ -70,7 +70,7 @@ class LayoutEstimator {
   double compute_bytes_;  ///< of an element of weights and activations
   double grad_bytes_;     ///< of an element of gradients, between ranks
   std::vector<size_t> kind_of_layer_;
-  std::vector<std::vector<double>> layers_before_;  // by kind, by layer: those in front of it
+  std::vector<std::vector<double>> layers_before_;  // by kind, by layer: layers of it before
   using ScheduleKey = std::tuple<ScheduleKind, int, int, int64_t>;
   mutable std::mutex mutex_;
   mutable std::map<ScheduleKey, std::shared_ptr<const PipelineClock>> clocks_;

@@ -13,7 +13,7 @@
 namespace braid {
 namespace {
 
-/// Everything that is measured of a model of a few layers.
+/// Everything that is measured of a model with few layers.
 struct Sample {
   PartPrice whole;
   double layer_wgrad_ns = 0;  ///< of its last layer
@@ -22,7 +22,7 @@ struct Sample {
   double other_bytes = 0;
 };
 
-/// Without what is about messages between stages, which one stage would be refused for.
+/// Without the keys about messages between stages, which `validate` refuses for one stage.
 OverlapConfig without_messages(OverlapConfig overlap) {
   const OverlapConfig defaults;
   overlap.overlap_p2p_comm = defaults.overlap_p2p_comm;

@@ -12,8 +12,7 @@
 
 namespace braid {
 
-/// One way to lay a run out over its ranks: the keys that a search chooses. Names are those of the
-/// run file.
+/// One layout of a run over its ranks: the keys that a search chooses, named as in the run file.
 struct Layout {
   int64_t tensor = 1;
   int64_t context = 1;
@@ -33,22 +32,22 @@ struct Layout {
   friend bool operator==(const Layout&, const Layout&) = default;
 };
 
-/// "tp4 pp4 v5 cp2 dp2 shard=optimizer mb1 recompute=norms": dimensions of size 1 and defaults left
-/// out, but for the microbatch.
+/// "tp4 pp4 v5 cp2 dp2 shard=optimizer mb1 recompute=norms". Dimensions of size 1 and defaults are
+/// left out, except the microbatch.
 std::string layout_name(const Layout& layout);
 
-/// `config` laid out so; parallel.ranks is the product of the dimensions. Resolved if `config` is.
+/// Returns `config` with this layout; parallel.ranks is the product of the dimensions. The result
+/// is resolved if `config` is.
 RunConfig with_layout(RunConfig config, const Layout& layout);
 
-/// What `with_layout` sets, as values of `--set`: "parallel.tensor=4". Defaults are left out, but
-/// for those that `config` says otherwise.
+/// The keys that `with_layout` sets, as values of `--set`: "parallel.tensor=4". Defaults are left
+/// out, unless `config` has another value.
 std::vector<std::string> layout_overrides(const RunConfig& config, const Layout& layout);
 
-/// Keys that a search chooses unless they are fixed: "parallel.tensor", ...
+/// Keys that a search chooses unless the user fixes them: "parallel.tensor", ...
 const std::vector<std::string_view>& searched_keys();
 
-/// Throws ConfigError with the nearest name and the searched keys for a key that is not one of
-/// them.
+/// Throws ConfigError, with the nearest name and the searched keys, if `key` is not a searched key.
 void check_searched_key(std::string_view key);
 
 }  // namespace braid

@@ -23,7 +23,7 @@ constexpr std::array kShards = {ShardKind::kNone, ShardKind::kOptimizer, ShardKi
 constexpr std::array kPolicies = {RecomputeChoice::kNone, RecomputeChoice::kNorms,
                                   RecomputeChoice::kAttention, RecomputeChoice::kFull};
 constexpr std::array kOneStage = {ScheduleKind::kOneForwardOneBackward};
-/// Without gpipe, which is 1f1b with more memory.
+/// gpipe is left out: it is 1f1b with more memory.
 constexpr std::array kSchedules = {ScheduleKind::kOneForwardOneBackward, ScheduleKind::kInterleaved,
                                    ScheduleKind::kZbH1, ScheduleKind::kZbV,
                                    ScheduleKind::kDualpipeV};
@@ -38,8 +38,8 @@ std::vector<int64_t> divisors(int64_t number) {
   return list;
 }
 
-/// Writes down every layout, from the slowest dimension to the fastest; what an outer loop refuses,
-/// the inner ones never see.
+/// Enumerates every layout, from the slowest dimension to the fastest. Inner loops skip what an
+/// outer loop refuses.
 class Enumerator {
  public:
   Enumerator(const RunConfig& config, const ModelSpec& model, const Cluster& cluster,
@@ -63,7 +63,7 @@ class Enumerator {
  private:
   bool is_fixed(std::string_view key) const { return limits_.fixed.contains(key); }
 
-  /// The divisors of what is left of the ranks, or the one size that is fixed.
+  /// The divisors of the remaining ranks, or the one size that is fixed.
   std::vector<int64_t> sizes(std::string_view key, int64_t given, int64_t ranks) {
     if (!is_fixed(key)) {
       return divisors(ranks);
@@ -138,7 +138,8 @@ class Enumerator {
                         : values("parallel.context_method", given, kExchanges);
   }
 
-  /// Whether heads, rows and the sequence divide; and a2a+ring is neither a2a nor ring alone.
+  /// Whether heads, rows and the sequence are divisible. Also requires that a2a+ring differs from
+  /// a2a alone and from ring alone.
   bool splits_model(const Layout& layout) const {
     const TensorShard tensor{
         .size = layout.tensor, .index = 0, .sequence_parallel = layout.sequence_parallel};
@@ -198,15 +199,15 @@ class Enumerator {
     }
   }
 
-  /// Stages of about the same size: interleaved ones are in lockstep, so many of some other sizes
-  /// are of no use.
+  /// Whether stages have about the same size. Interleaved stages run in lockstep, so uneven sizes
+  /// do not pay.
   bool has_like_stages(const Layout& layout) const {
     const int64_t stages = layout.pipeline * layout.virtual_stages;
     return layout.virtual_stages == 1 || model_.layers.size() % stages == 0 ||
            (model_.layers.size() + 1) % stages == 0 || (model_.layers.size() + 2) % stages == 0;
   }
 
-  /// Whether the layers lie on the stages as the fixed keys say, or balanced.
+  /// Whether the layers can be placed on the stages as the fixed keys say, or balanced.
   bool has_stages(const Layout& layout) const {
     const ParallelConfig& given = config_.parallel;
     const bool balanced = given.pipeline_layout.empty() || given.pipeline_layout == "balanced";
@@ -235,7 +236,8 @@ class Enumerator {
     }
   }
 
-  /// One copy of sharded state, and one per group of shards that fits a node beside tensor ranks.
+  /// One copy of sharded state, and one copy per group of shards that fits a node together with the
+  /// tensor ranks.
   std::vector<int64_t> replicas(const Layout& layout, ShardKind shard) const {
     if (is_fixed("parallel.shard_replicas")) {
       return {config_.parallel.shard_replicas};

@@ -12,45 +12,46 @@
 
 namespace braid {
 
-/// A simulated step with some setting of [overlap].
+/// Figures of a simulated step with one setting of [overlap].
 struct OverlapFigures {
   int64_t step_ns = 0;       ///< of the tasks and the host's part
   int64_t needed_bytes = 0;  ///< of the rank that needs most, as `needed_bytes`
-  /// Part of the step with communication that nothing hides, mean of all ranks.
+  /// Fraction of the step with exposed communication, mean of all ranks.
   double exposed = 0;
-  /// Part of the step in which the rank that computes most does so: no order makes it shorter.
+  /// Fraction of the step in which the rank with the most compute computes. No order of tasks makes
+  /// the step shorter than that.
   double most_compute = 0;
 };
 
-/// What became of one setting.
+/// Result of one setting.
 struct OverlapTrial {
   OverlapConfig overlap;
-  OverlapFigures figures;  ///< nothing, if it was refused
+  OverlapFigures figures;  ///< empty if it was refused
   bool simulated = false;
   bool fits = false;    ///< the memory
   std::string why_not;  ///< empty if it fits
 };
 
-/// The order of candidates: those that fit, the faster first; then those that do not, the smaller
-/// first; then those that were refused. Of equal steps the one with less memory is better.
+/// Order of candidates: those that fit, fastest first; then those that do not fit, smallest first;
+/// then those that were refused. Among equal steps, the one with less memory is better.
 bool is_better(const OverlapTrial& a, const OverlapTrial& b);
 
-/// Bytes that the planned rank that needs most takes on a device of `model`: on a GPU with kernels
-/// and driver. What a quick plan has above `limit_bytes` is planned as a run does it, which takes
-/// longer and finds offsets for a little less.
+/// Device memory of the planned rank that needs most, on a device of `model`; on a GPU including
+/// kernels and driver. If a quick plan exceeds `limit_bytes`, memory is planned again as for a run,
+/// which is slower and needs slightly less.
 int64_t needed_bytes(const RunPlan& plan, const CostModel& model,
                      std::optional<int64_t> limit_bytes);
 
-/// What the device of `model` has for a rank; nothing for CPUs, whose memory ranks share.
+/// The memory of the device of `model`; nullopt for CPUs, whose memory ranks share.
 std::optional<int64_t> device_memory_bytes(const CostModel& model);
 
 /// Simulates a run with one setting of [overlap] after the other, each once. Deterministic.
 class OverlapTrials {
  public:
   struct Options {
-    std::optional<int64_t> memory_bytes = {};  ///< that a rank may need; nothing: no limit
+    std::optional<int64_t> memory_bytes = {};  ///< limit of a rank; nullopt: none
     PlannedRanks planned = PlannedRanks::kOnePerStage;
-    int num_threads = 0;  ///< 0: those of the machine; makes no difference to results
+    int num_threads = 0;  ///< 0: all of the machine; does not change results
     std::function<void(const OverlapTrial& trial)> on_trial = {};  ///< from the calling thread
   };
 

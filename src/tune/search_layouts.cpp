@@ -20,20 +20,20 @@
 namespace braid {
 namespace {
 
-/// Estimated memory may be that much too high: what is larger is not planned.
+/// Memory estimates may be too high by this factor. Layouts above it are not planned.
 constexpr double kMemorySlack = 1.1;
-/// Layouts that are estimated at a time, and simulated at a time: constants, so that the result
-/// does not depend on threads.
+/// Layouts per batch of estimates, and of simulations. Constants, so that the result does not
+/// depend on the number of threads.
 constexpr size_t kEstimateBatch = 512;
 constexpr size_t kSimulateBatch = 8;
-/// Estimates that are kept, per layout that is simulated.
+/// Estimates kept per simulated layout.
 constexpr size_t kPoolFactor = 10;
-/// Of one batch, with the same tensor, context and pipeline ranks.
+/// Most layouts of one batch with the same tensor, context and pipeline ranks.
 constexpr int kMostAlike = 2;
 
-/// What the prices of layers depend on.
+/// The keys on which the prices of layers depend.
 using PriceKey = std::tuple<int64_t, int64_t, int64_t, std::string_view, std::string_view, bool>;
-/// Layouts whose estimates are off by about as much.
+/// Layouts with an equal key have similar estimation errors.
 using MeshKey = std::tuple<int64_t, int64_t, int64_t>;
 
 PriceKey price_key(const Layout& layout) {
@@ -56,7 +56,7 @@ struct Candidate {
   double estimated_ns = 0;
 };
 
-/// A layout that was planned; simulated if it fits.
+/// A planned layout; simulated if it fits.
 struct Trial {
   bool allowed = false;
   bool fits = false;
@@ -100,7 +100,7 @@ class Search {
     }
   }
 
-  /// `parallel_for`, saying how far it is.
+  /// `parallel_for` with progress reports.
   void for_each(std::string_view part, size_t count, size_t before, size_t total,
                 const std::function<void(size_t)>& work) {
     size_t done = before;
@@ -176,7 +176,7 @@ class Search {
         options_.limits.fixed.empty() ? "" : "fix fewer keys, or ");
   }
 
-  /// From the least bound on, until no bound is below the pool's worst estimate.
+  /// Estimates candidates, lowest bound first, until no bound is below the pool's worst estimate.
   void estimate() {
     std::ranges::stable_sort(candidates_, {},
                              [](const Candidate& it) { return it.bounds.least_ns; });
@@ -202,11 +202,11 @@ class Search {
       report("estimates", done, candidates_.size());
     }
     search_.counts.behind += static_cast<int64_t>(candidates_.size() - done);
-    candidates_.resize(done);  // more than the pool: many of these may not fit as planned
+    candidates_.resize(done);  // more than the pool: many may not fit when planned
   }
 
-  /// How far the estimates of layouts like this one were off: time by the least factor, so that the
-  /// best of them counts, memory by the largest.
+  /// Errors of the estimates of similar layouts. Time: the smallest factor, so that the best of
+  /// them counts. Memory: the largest factor.
   struct Errors {
     double time = 0;
     double memory = 0;
@@ -224,7 +224,7 @@ class Search {
            it.bounds.peak_bytes * std::min(found->second.memory, 1.0) <= memory_limit();
   }
 
-  /// The next to simulate, and takes them out of the candidates.
+  /// Removes the next batch to simulate from the candidates and returns it.
   std::vector<Candidate> next_batch(size_t most) {
     std::ranges::stable_sort(candidates_, {},
                              [this](const Candidate& it) { return expected_ns(it); });
@@ -350,11 +350,11 @@ class Search {
   Candidate smallest_;
   Layout nearest_;
   int64_t nearest_bytes_ = 0;
-  std::string refusal_;  // of a layout that another rule forbids
+  std::string refusal_;  // of a layout forbidden by another rule
   LayoutSearch search_;
 };
 
-/// Without keys that only make sense beside the layout that the run file has.
+/// Removes keys that only make sense with the layout in the run file.
 RunConfig without_layout(RunConfig config, const LayoutLimits& limits) {
   const ParallelConfig defaults;
   ParallelConfig& parallel = config.parallel;

@@ -22,12 +22,12 @@ struct SearchProgress {
 
 struct SearchOptions {
   LayoutLimits limits = {};
-  /// What a rank may take; nothing: as much as there is of the cluster's device, and no limit on a
-  /// CPU, whose memory ranks share.
+  /// Memory limit of a rank; nullopt: the memory of the cluster's device, and no limit on a CPU,
+  /// whose memory ranks share.
   std::optional<int64_t> memory_bytes = {};
   int64_t num_simulated = 40;  ///< layouts whose step is simulated, besides those that do not fit
-  int num_threads = 0;         ///< 0: those of the machine; makes no difference to the result
-  /// Called from one thread at a time, any of those that search.
+  int num_threads = 0;         ///< 0: all of the machine; does not change the result
+  /// Called from one thread at a time; it may be any thread of the search.
   std::function<void(const SearchProgress&)> on_progress = {};
 };
 
@@ -40,15 +40,15 @@ struct RankedLayout {
   int64_t needed_bytes = 0;  ///< of the rank that needs most, with kernels and driver on a GPU
   double tokens_per_s_per_rank = 0;
   double mfu = 0;
-  SimulatedMeans means;  ///< of the tasks: compute, exposed, copies and idle are the step
+  SimulatedMeans means;  ///< of the tasks: compute, exposed, copies and idle add up to the step
 };
 
-/// What became of all layouts: looked at = refused + too_big + behind + simulated.
+/// Outcome of all layouts: looked_at = refused + too_big + behind + simulated.
 struct SearchCounts {
   int64_t looked_at = 0;
   int64_t refused = 0;  ///< by the rules of the run file
-  int64_t too_big = 0;  ///< for the memory, by estimate or as planned
-  int64_t behind = 0;   ///< slower than those that were simulated, by a bound or by estimate
+  int64_t too_big = 0;  ///< for the memory, as estimated or planned
+  int64_t behind = 0;   ///< slower than the simulated ones, by a bound or an estimate
   int64_t simulated = 0;
 };
 
@@ -60,15 +60,17 @@ struct LayoutSearch {
 
 /// Searches the layout of `config` with the fastest simulated step that fits the memory.
 ///
-/// Prices one layer of each way to split it (price_layers), bounds memory and step of every layout,
-/// and estimates (LayoutEstimator) from the least bound on until no other can be among the best.
-/// These are simulated in batches, one rank per pipeline stage: the best by estimate times
-/// how far estimates of the same tensor, context and pipeline ranks were off, few of each of these
-/// at a time, so that an error of the estimate does not decide. Deterministic.
+/// It prices one layer of each way to split it (price_layers) and bounds memory and step of every
+/// layout. It then estimates layouts (LayoutEstimator), lowest bound first, until no other layout
+/// can be among the best. These are simulated in batches, one rank per pipeline stage. The order is
+/// the estimate times the error of earlier estimates with the same tensor, context and pipeline
+/// ranks. A batch takes only a few layouts of each such group, so that an error of the estimate
+/// does not decide. Deterministic.
 ///
-/// `config` must be valid for parallel.ranks ranks in some layout, and resolved but for it; keys
-/// that a layout sets and that are not fixed do not matter. `vocabulary` as in `resolve_model`.
-/// Throws ConfigError if no layout is allowed, or none fits, naming what comes nearest.
+/// `config` must be valid for parallel.ranks ranks in some layout, and resolved except for the
+/// layout. Keys that a layout sets and that are not fixed do not matter. `vocabulary` as in
+/// `resolve_model`. Throws ConfigError if no layout is allowed, or none fits, naming the nearest
+/// candidate.
 LayoutSearch search_layouts(const RunConfig& config, int64_t vocabulary, const CostModel& model,
                             const SearchOptions& options = {});
 

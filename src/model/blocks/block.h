@@ -28,7 +28,7 @@ struct SizeKey {
   int64_t ModelSpec::*size = nullptr;
 };
 
-/// What a block, a layer or all layers of a model cost one microbatch, per token.
+/// Cost of a block, a layer or all layers of a model for one microbatch, per token.
 struct BlockCost {
   double weights = 0;  ///< multiplications with weights in the forward: elements of matrices
   double mixing = 0;   ///< multiplications between tokens in the forward
@@ -39,37 +39,39 @@ struct BlockCost {
   void add(const BlockCost& other, double times = 1);
 };
 
-/// Everything braid knows about one kind of block: what a layer adds to the residual stream, behind
-/// a norm "<name>_norm". Names of its parameters and sites begin with its name and a dot. One
-/// folder of model/blocks each, and one line in registry.cpp.
+/// Everything braid knows about one kind of block, which adds to the residual stream of a layer
+/// after a norm "<name>_norm". Names of its parameters and sites begin with its name and a dot.
+/// Each block has one folder in model/blocks and one line in registry.cpp.
 struct BlockDefinition {
   std::string_view name;  ///< also its word in model.pattern: "attention"
   BlockRole role = BlockRole::kMixer;
-  /// Sizes that the block cannot do without, and that nothing derives: a run file or its preset
-  /// must give them where a layer has the block.
+  /// Sizes that the block needs and that nothing derives. A run file or its preset must give them
+  /// if a layer has the block.
   std::span<const SizeKey> needed_sizes = {};
-  /// Fills those of the block's sizes that are 0, which means that they follow from others. Also
-  /// called for models without the block, which may lack `needed_sizes`.
+  /// Derives the block's sizes that are 0 from other sizes. Also called for models without the
+  /// block, which may lack `needed_sizes`.
   void (*derive_sizes)(ModelSpec& spec) = nullptr;
-  /// Throws ConfigError naming key, value and limit where the sizes cannot be the block's.
+  /// Throws ConfigError naming key, value and limit if the block cannot have these sizes.
   void (*check_sizes)(const ModelSpec& spec) = nullptr;
-  /// Why so many tensor ranks cannot share the block: "must divide model.ffn = 96"; nothing if they
+  /// Why `ranks` tensor ranks cannot share the block: "must divide model.ffn = 96"; nullopt if they
   /// can.
   std::optional<std::string> (*tensor_fault)(const ModelSpec& spec, int64_t ranks) = nullptr;
-  /// Of a tensor rank's heads, the number that context ranks which exchange heads must divide. Null
-  /// where tokens need nothing of each other.
+  /// The number of a tensor rank's heads that context ranks must divide if they exchange heads.
+  /// Null if tokens do not depend on each other.
   int64_t (*exchanged_heads)(const ModelSpec& spec, const TensorShard& tensor) = nullptr;
-  /// Throws ConfigError naming rule, values and the nearest that fits where context ranks cannot
-  /// share the block; `nearest_inner` is the nearest number of inner ranks that can. Null: always.
+  /// Throws ConfigError naming the rule, the values and the nearest that fits if context ranks
+  /// cannot share the block; `nearest_inner` is the nearest number of inner ranks that can. Null:
+  /// they always can.
   void (*check_context)(const ModelSpec& spec, const TensorShard& tensor,
                         const ContextShard& context, int64_t nearest_inner) = nullptr;
   /// Adds the block's parameters, without those of the norm, to the unit of its layer.
   void (*add_parameters)(ParameterList& list, const ModelSpec& spec) = nullptr;
-  /// [N, C], or a rank's rows of it, to the same: what the block adds to the residual stream.
+  /// From [N, C], or a rank's rows of it, to the same shape: what the block adds to the residual
+  /// stream.
   ValueId (*forward)(BlockBuilder& builder, ValueId x) = nullptr;
   BlockCost (*cost)(const ModelSpec& spec, int64_t sequence) = nullptr;
-  /// Adds the tensors of norm and parameters under the names that files of this naming have. Throws
-  /// ConfigError naming the key where they have no such block.
+  /// Adds the tensors of norm and parameters under their names in files of this naming. Throws
+  /// ConfigError naming the key if such files have no such block.
   void (*add_hf_tensors)(HfTensorList& list, const ModelSpec& spec, HfNaming naming) = nullptr;
 };
 

@@ -16,7 +16,7 @@ const BlockDefinition* find_block(std::string_view name);
 /// "attention_norm": the site and the parameters of the norm in front of the block.
 std::string norm_name(const BlockDefinition& block);
 
-/// Sums of one layer, and of all layers: without embedding and head.
+/// Cost of one layer, and of all layers, without embedding and head.
 BlockCost layer_cost(const ModelSpec& spec, const LayerSpec& layer, int64_t sequence);
 BlockCost model_cost(const ModelSpec& spec, int64_t sequence);
 

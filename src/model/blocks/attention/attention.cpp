@@ -125,7 +125,8 @@ ValueId forward(BlockBuilder& builder, ValueId x) {
   return builder.row_linear(mixed, "attention.proj");
 }
 
-/// Causal: a token meets half of the sequence on average, in two products; five in the backward.
+/// Causal attention: a token attends to half of the sequence on average, in two products; five in
+/// the backward.
 BlockCost cost(const ModelSpec& spec, int64_t sequence) {
   constexpr double kBackward = 2.5;
   const auto width = static_cast<double>(spec.width);
@@ -139,7 +140,7 @@ BlockCost cost(const ModelSpec& spec, int64_t sequence) {
           .widest = std::max(width, qkv)};
 }
 
-/// Theirs is one tensor each of query, key and value.
+/// Llama files hold query, key and value as one tensor each.
 void add_llama_tensors(HfTensorList& list, const ModelSpec& spec) {
   const int64_t query_rows = spec.heads * spec.head_size;
   const int64_t kv_rows = spec.kv_heads * spec.head_size;
@@ -190,8 +191,8 @@ void add_hf_tensors(HfTensorList& list, const ModelSpec& spec, HfNaming naming) 
 
 }  // namespace
 
-/// Grouped-query attention. Each head is on one tensor rank; key/value heads of which there are
-/// fewer than ranks are on several. Context ranks exchange heads or keys and values
+/// Grouped-query attention. Each head is on one tensor rank. If there are fewer key/value heads
+/// than ranks, each is on several ranks. Context ranks exchange heads or keys and values
 /// (ops/context_attention.h).
 const BlockDefinition kAttentionBlock{.name = "attention",
                                       .role = BlockRole::kMixer,

@@ -16,8 +16,8 @@ int64_t fc1_rows(const ModelSpec& spec) {
   return is_gated(spec) ? 2 * spec.ffn : spec.ffn;
 }
 
-/// Where nothing says it: 4 width for GELU; 8/3 width, rounded up to a multiple of 64, for SwiGLU,
-/// which has a third matrix.
+/// Default of ffn: 4 width for GELU; 8/3 width, rounded up to a multiple of 64, for SwiGLU, which
+/// has a third matrix.
 void derive_sizes(ModelSpec& spec) {
   if (spec.ffn == 0) {
     spec.ffn = is_gated(spec) ? (8 * spec.width / 3 + 63) / 64 * 64 : 4 * spec.width;
