@@ -21,9 +21,8 @@ BufferUses find_uses(const Program& program);
 /// the whole buffer. There are two uses:
 ///   - Before the first access of a buffer that another stream will write: that stream gets the
 ///     memory at this place instead of at the beginning of the step.
-///   - After the last access of a buffer that another stream has read or written: `stream` waits
-///   here
-///     until that stream is done, and then owns the memory again.
+///   - After the last access of a buffer that another stream has read or written: `stream`
+///     waits here until that stream is done, and then owns the memory again.
 struct HandOver {
   BufferId buffer;
   uint32_t position = 0;  ///< before the task at this place of the new order; its size: at the end

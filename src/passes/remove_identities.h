@@ -9,9 +9,8 @@ namespace braid {
 ///  - In-place sums over groups of one rank, and copies of a range onto itself:
 ///      before: wgrad(x, dy -> rw g)  all_reduce(-> rw g) {group=0}  adamw(g -> rw w)
 ///      after:  wgrad(x, dy -> rw g)  adamw(g -> rw w)                   group 0 has one rank
-///  - `identity`, and collectives from one buffer to another over groups of one rank. Readers of
-///  the
-///    result then read the source:
+///  - `identity`, and collectives from one buffer to another over groups of one rank. Their
+///    readers then read the source:
 ///      before: identity(x -> y) {group=1}  linear(y, w -> z)
 ///      after:  linear(x, w -> z)
 ///    The task stays if removing it could change a result: if y is not a step buffer that only this

@@ -153,7 +153,7 @@ class Planner {
     give_back(transfer, used);
   }
 
-  /// What a transfer has sent, in front of the first use of what it brings.
+  /// Returns the memory that a transfer has sent, before the first use of what it receives.
   void give_back(const Transfer& transfer, uint32_t used) {
     const bool is_last_use = uses_.last[transfer.x.index()] < used &&
                              std::ranges::none_of(released_[used], [&](const Transfer& other) {
@@ -198,7 +198,7 @@ class Planner {
     return place;
   }
 
-  /// The task moves to that place, or as near to it as what it depends on lets it.
+  /// Moves the task to that place, or as near to it as its dependencies allow.
   void start(uint32_t task, uint32_t wanted) {
     uint32_t place = std::min(wanted, task);
     for (const TaskId earlier : dependencies_.of(TaskId(task))) {

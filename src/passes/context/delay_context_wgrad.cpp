@@ -18,8 +18,8 @@
 namespace braid {
 namespace {
 
-/// What is to run beside a call takes at least this part of it: copy engines, which may be chosen
-/// later, take longer than what the model would choose.
+/// Work beside a call must take at least this percentage of the call's time: copy engines, which
+/// may be chosen later, take longer than the model's own choice.
 constexpr int64_t kPercentOfCall = 110;
 
 /// A call that makes what the backward needs next of what it has just made.

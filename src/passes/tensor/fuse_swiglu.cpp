@@ -228,9 +228,9 @@ bool is_computed_with(const Program& program, const Uses& uses, const Use& writt
   });
 }
 
-/// Whether the product may hide something from other ranks or the host that compute between the two
-/// tasks is the first to read. By what tasks read, not by streams and places of communication: so
-/// the same tasks are one with overlap and without.
+/// Whether the product may hide a transfer from another rank or the host whose first reader is
+/// compute between the two tasks. Depends on what tasks read, not on streams or places of
+/// communication, so the same tasks are fused with and without overlap.
 bool hides_something(const Program& program, const Uses& uses, const Pair& pair) {
   for (uint32_t i = pair.product + 1; i <= pair.activation; ++i) {
     const auto ranges = program.operands_of(program.tasks[i]);
@@ -272,7 +272,7 @@ std::vector<Pair> find_pairs(const Program& program, At at) {
       continue;
     }
     std::vector<Pair> found = pairs_of(program, uses, i);
-    // A product in pieces is so for what it runs beside: no piece of it moves.
+    // A product is cut into pieces because of the work beside them, so its pieces do not move.
     const bool may_move = at == At::kProduct || found.size() == 1;
     if (!may_move || !std::ranges::all_of(found, [&](const Pair& pair) {
           return !is_taken[pair.product] && may_be_at(at, program, uses, pair);
