@@ -56,7 +56,8 @@ Slots find_slots(const Program& program) {
     }
     const bool communicates = communicates_gradients(program, task);
     bool moves = communicates || converts_gradients(program, task);
-    // Between stages: the other one may not come before this one's last message has reached it.
+    // Between stages: the other stage may start only after this stage's last message has reached
+    // it.
     const bool waits_for_stage = communicates && kind_of(program, task) == GroupKind::kPipeline;
     uint32_t slot = waits_for_stage ? last_message : 0;
     bool follows_another = false;
@@ -132,7 +133,7 @@ struct MoveCounts {
   int64_t num_communications_moved = 0;
 };
 
-/// Tasks that do not stand in their slot yet.
+/// Counts the tasks that are not in their slot yet.
 MoveCounts count_moves(const Slots& slots) {
   MoveCounts counts;
   uint32_t slot = 0;
