@@ -9,23 +9,22 @@
 
 namespace braid {
 
-/// What is planned for one rank. Not owned.
+/// The programs and the memory plan of one rank. Not owned.
 struct PlannedStep {
-  std::vector<Program>* programs = nullptr;  ///< the training step, then others in its memory
+  std::vector<Program>* programs = nullptr;  ///< training step, then others sharing its memory
   MemoryPlan* memory = nullptr;              ///< of these programs
-  int64_t beside_bytes = 0;  ///< that a device holds beside the arenas: kernels' scratch, the
-                             ///< driver; 0 without costs, which name the device
+  int64_t beside_bytes = 0;  ///< device memory used outside the arenas (kernel scratch,
+                             ///< driver); 0 without costs, because only they name the device
 };
 
-/// The planned step of all ranks of a run, as passes over all of them see and change it. A pass
-/// that changes programs plans their memory again.
+/// The planned steps of all ranks of a run, as the passes over all ranks read and change them. A
+/// pass that changes programs must plan their memory again.
 struct AllRanks {
   std::vector<PlannedStep> planned;
-  /// The training step of every rank, by those that are planned: `programs[i]` is that of
-  /// `planned[i]`.
+  /// The training step of every rank. `programs[i]` is the training step of `planned[i]`.
   RankPrograms ranks;
   bool has_pipeline = false;
-  bool quick_memory = false;  ///< plan it quickly, as a search does, which keeps one plan of many
+  bool quick_memory = false;  ///< plan memory quickly: a search keeps only one of many plans
 };
 
 }  // namespace braid

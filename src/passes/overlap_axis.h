@@ -14,13 +14,13 @@ namespace braid {
 /// Sets keys of [overlap].
 using OverlapChange = std::function<void(OverlapConfig&)>;
 
-/// Where an axis comes in the order in which a search goes through them; of equal ones that of the
-/// earlier pass comes first.
+/// The place of an axis in the order in which a search tries the axes. Axes with the same place are
+/// tried in the order of their passes.
 enum class AxisPlace : uint8_t {
   kMessages,       ///< between pipeline stages
-  kStageWgrads,    ///< weight gradients that wait for them
+  kStageWgrads,    ///< weight gradients moved behind these messages
   kGradients,      ///< whether their reductions overlap
-  kLastReduction,  ///< what the last of them runs under
+  kLastReduction,  ///< which work hides the last reduction
   kGathers,
   kContext,
   kTensor,
@@ -31,30 +31,31 @@ enum class AxisPlace : uint8_t {
   kWholeStep,  ///< needs a simulation of the whole step: not among `overlap_axes`
 };
 
-/// Keys of [overlap] that are chosen together. The first choice does without what they are about.
+/// Keys of [overlap] that are chosen together. The first choice turns the feature off.
 struct OverlapAxis {
-  std::string name;  ///< "p2p", "qkv": for people who read a search
+  std::string name;  ///< "p2p", "qkv": shown in the output of a search
   std::vector<OverlapChange> choices;
   AxisPlace place = AxisPlace::kOther;
 };
 
-/// What a model's layers and its machine mean for the axes.
+/// Limits that the model and the machine set for the axes.
 struct AxisLimits {
-  int64_t layers_of_job = 1;  ///< layers of a backward job: more cannot wait
+  int64_t layers_of_job = 1;  ///< layers in a backward job: at most this many can be delayed
   int64_t num_microbatches = 1;
-  bool copy_engines = false;  ///< that could move bytes between ranks
+  bool copy_engines = false;  ///< the machine can move bytes between ranks with copy engines
 };
 
-/// All that can be tried for `config` with the passes that there are, in the order of their places:
-/// `Pass::axes` of each, or the pass on and off.
+/// All axes to try for `config` with these passes, in the order of their places: the result of
+/// `Pass::axes` or, for a pass that `is_tried_by_name`, the pass on and off.
 std::vector<OverlapAxis> axes_of(const std::vector<Pass>& passes, const RunConfig& config,
                                  const AxisLimits& limits);
 
-/// mode = "manual" with no key on, and the comm_engine that there is; keys that say what may be
-/// chosen are gone.
+/// The section with mode = "manual" and all overlap off. Keeps `cost`, `comm_engine` and
+/// `disable_passes`; keys that limit what a search may choose get their defaults.
 OverlapConfig without_overlap(const OverlapConfig& overlap);
 
-/// Whether a search tries the pass on and off: it only overlaps, and has no keys and no axes.
+/// Whether a search tries the pass on and off: a pass that only overlaps and has neither keys nor
+/// axes.
 bool is_tried_by_name(const Pass& pass);
 
 /// Turns a pass on or off by name, in overlap.disable_passes.

@@ -21,8 +21,8 @@ struct RunConfig;
 /// What a pass did.
 struct PassReport {
   bool changed = false;
-  int64_t num_changes = 0;  ///< tasks moved, removed, ...: what the pass's header counts
-  std::string summary;      ///< for people, for example "moved 12 of 12 tasks"
+  int64_t num_changes = 0;  ///< tasks moved, removed, ...: the pass's header says what it counts
+  std::string summary;      ///< for a person to read, for example "moved 12 of 12 tasks"
 };
 
 struct PassResult {
@@ -30,62 +30,63 @@ struct PassResult {
   PassReport report;
 };
 
-/// What passes may know about the run apart from the program.
+/// What passes may know about the run besides the program.
 struct PassContext {
-  /// Permits passes after which results may differ by rounding (split reductions and the like).
+  /// Permits passes that may change results by rounding, such as split reductions.
   bool may_change_rounding = false;
-  /// What tasks take, for passes that weigh one order against another; null: nothing is known, and
-  /// such passes do without. It has a device for every rank of the program. Not owned.
+  /// The durations of tasks, for passes that compare different orders. Null: durations are unknown
+  /// and passes must work without them. It has a device for every rank of the program. Not owned.
   const CostModel* cost_model = nullptr;
 };
 
 /// One rewrite: a program in, a program of the same meaning out. A pass may reorder tasks that do
 /// not conflict, assign streams, split tasks into tasks of the same meaning, remove tasks without
-/// effect, or change buffers; only `insert_events` and passes over all ranks, which run behind it,
-/// leave events in a program that they change, all others drop them.
+/// effect, or change buffers. A pass that changes a program drops its events. The exceptions are
+/// `insert_events` and the passes over all ranks, which run after it.
 ///
-/// All that the rest of braid knows of a pass is said here, in the pass's own file: mode "off", the
-/// keys of a run file, `braid passes`, docs/passes.md and the search of mode "auto" follow from it.
+/// This struct is the only description of a pass; it is filled in the pass's own file. Mode "off",
+/// the keys of a run file, `braid passes`, docs/passes.md and the search of mode "auto" all use it.
 struct Pass {
   std::string_view name;     ///< as in `disable` lists and dumps; a string literal
-  std::string_view summary;  ///< one sentence for people; a string literal
-  /// Over the program of one rank, which must not depend on those of others: every rank runs it.
+  std::string_view summary;  ///< one sentence that describes the pass; a string literal
+  /// Runs over the program of one rank. Every rank runs it, so it must not depend on the programs
+  /// of other ranks.
   std::function<PassResult(Program, const PassContext&)> run = {};
-  /// Instead of `run`: over the programs of all ranks of a run at once, in place and with their
-  /// events. Behind all passes over one rank.
+  /// Replaces `run` for a pass over the programs of all ranks at once. Changes them in place and
+  /// keeps their events. Runs after all passes over one rank.
   std::function<PassReport(AllRanks&, const PassContext&)> run_all = {};
-  /// Why the pass cannot be disabled; empty: it can.
+  /// Why the pass cannot be disabled; empty if it can be.
   std::string_view why_required = {};
-  /// Results may differ by rounding: the runner skips it unless the context permits that.
+  /// The pass may change results by rounding. The runner skips it unless the context permits that.
   bool changes_rounding = false;
-  /// Makes several calls of one, which others see.
+  /// Splits one communication call into several, which the other ranks must do too.
   bool splits_calls = false;
-  /// The result has the events that it needs; after other passes they are still to come.
+  /// The pass inserts all events that the program needs. Programs after other passes have no events
+  /// yet.
   bool places_events = false;
-  /// The pass does nothing but hide communication: mode "off" leaves it out.
+  /// The pass only hides communication, so mode "off" disables it.
   bool only_overlaps = false;
-  /// What of the run file asks for what cannot be done without PassContext::cost_model, and why, as
-  /// the begin of a message; empty: the pass does without one.
+  /// Start of an error message: which setting of the run file needs PassContext::cost_model, and
+  /// why. Empty if the pass works without a cost model.
   std::string_view needs_costs = {};
 
-  /// Keys of the run file that it reads, such as "overlap.fill_cooldown". A pass with none is on
-  /// unless overlap.disable_passes names it or, if it only overlaps, mode is "off".
+  /// Keys of the run file that the pass reads, such as "overlap.fill_cooldown". A pass without keys
+  /// is on unless overlap.disable_passes names it or, if it only overlaps, mode is "off".
   std::vector<std::string_view> keys = {};
-  /// Turns keys of section [overlap] into the pass's options. Without it they keep their defaults.
+  /// Sets the pass's options from section [overlap]. If empty, the options keep their defaults.
   std::function<void(const OverlapConfig&, PipelineOptions&)> read_keys = {};
-  /// Whether keys of section [overlap] ask for the pass, which is disabled otherwise. Without it
-  /// they always do.
+  /// Whether section [overlap] enables the pass. If empty, the pass is always enabled.
   std::function<bool(const OverlapConfig&)> is_wanted = {};
-  /// Both count in mode "manual" only, as mode "auto" takes the defaults of all passes; true: in
-  /// every mode.
+  /// False: `read_keys` and `is_wanted` apply in mode "manual" only, because mode "auto" uses the
+  /// defaults of all passes. True: they apply in every mode.
   bool reads_keys_in_every_mode = false;
 
-  /// What a search may try for this run (overlap_axis.h). Without it a pass that only overlaps and
-  /// has no keys is tried on and off, and any other one is as it is.
+  /// The axes that a search may try for this run (overlap_axis.h). If empty, a pass that only
+  /// overlaps and has no keys is tried on and off, and any other pass is left unchanged.
   std::function<std::vector<OverlapAxis>(const RunConfig&, const AxisLimits&)> axes = {};
 };
 
-/// A value for `Pass::axes` that tries nothing.
+/// A value for `Pass::axes`: no axes to try.
 std::vector<OverlapAxis> no_axes(const RunConfig& config, const AxisLimits& limits);
 
 }  // namespace braid

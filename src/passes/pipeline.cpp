@@ -38,51 +38,52 @@ namespace {
 /// The list of braid itself.
 std::vector<Pass> own_passes(const PipelineOptions& options) {
   return {
-      // First: it knows exchanges as they are built, three tasks in a row.
+      // First: it looks for exchanges as they are built, three tasks in a row.
       cut_exchanges_pass(),
       remove_identities_pass(),
       recompute_pass(options),
-      // After recompute: what is made again need not be moved.
+      // After recompute: recomputed values need not be offloaded.
       offload_pass(options),
-      // After what knows activations as wholes.
+      // After passes that need whole activations.
       split_exchange_pass(options),
-      // After what knows activations as wholes, in front of ring_exchange, which takes each half.
+      // After passes that need whole activations, before ring_exchange, which handles each half.
       halve_forward_pass(options),
       // After recompute, which decides what is gathered again.
       ring_exchange_pass(options),
-      // In front of overlap_grad_reduce: a reduction follows the weight gradients that it needs.
+      // Before overlap_grad_reduce: a reduction follows the weight gradients that it needs.
       delay_wgrad_pass(options),
       delay_last_wgrad_pass(options),
       defer_head_wgrad_pass(options),
       fill_cooldown_pass(options),
-      // Behind what moves weight gradients out of their jobs.
+      // After passes that move weight gradients out of their jobs.
       delay_context_wgrad_pass(),
-      // Behind what moves weight gradients away, in front of what takes streams as they are.
+      // After passes that move weight gradients, before passes that do not change streams.
       bulk_overlap_pass(options),
-      // Behind what orders tasks within a job, in front of what goes by the order of jobs' tasks.
+      // After passes that order tasks within a job, before passes that use the order of jobs'
+      // tasks.
       pair_forward_backward_pass(options),
-      // Behind what decides what runs beside what, in front of what goes by where gradients are
-      // ready.
+      // After passes that decide what runs beside what, before passes that depend on where
+      // gradients are ready.
       split_ops_pass(options),
       overlap_grad_reduce_pass(),
-      // Behind overlap_grad_reduce, with whose reductions gathers take turns on one stream.
+      // After overlap_grad_reduce: its reductions and the gathers share one stream.
       prefetch_parameters_pass(options),
       context_ring_pass(),
-      // Behind all that moves tasks within jobs, whose beginnings it looks for.
+      // After all passes that move tasks within jobs: it looks for the beginnings of jobs.
       p2p_streams_pass(options),
       assign_streams_pass(options),
-      // Behind what looks for reductions, which it may take apart.
+      // After passes that look for reductions, which it may split.
       comm_engine_pass(options),
-      // Behind what knows products and activations as two tasks: nearly everything.
+      // After the passes that expect products and activations as two tasks: nearly all.
       fuse_swiglu_pass(options),
       insert_events_pass(),
-      // Over all ranks at once. list_schedule goes by the engines that it has chosen itself.
+      // Over all ranks at once. list_schedule uses the engines that it has chosen itself.
       list_schedule_pass(options),
       choose_engines_pass(options),
   };
 }
 
-/// A pass of another program.
+/// A pass added by a program that links braid.
 struct Addition {
   uint64_t id = 0;
   MakePass make;

@@ -10,17 +10,21 @@
 
 namespace braid {
 
-/// All passes, in the order in which they must run: first what removes tasks, then what decides
-/// what is kept from forward to backward, then what orders tasks, then what places them on streams,
-/// then what makes one task of two, then what turns the dependencies between streams into events,
-/// and last what looks at all ranks at once. With those of `add_pass`, where they belong.
+/// All passes in the order in which they must run, including those of `add_pass`:
+///   1. passes that remove tasks
+///   2. passes that decide what is kept from forward to backward
+///   3. passes that order tasks
+///   4. passes that place tasks on streams
+///   5. passes that fuse two tasks into one
+///   6. the pass that turns dependencies between streams into events
+///   7. passes over all ranks at once
 std::vector<Pass> default_pipeline(const PipelineOptions& options = {});
 
-/// Those of a list that run over one rank, and those that run over all.
+/// The passes of a list that run over one rank, and those that run over all ranks.
 std::vector<Pass> rank_passes(std::vector<Pass> passes);
 std::vector<Pass> all_ranks_passes(std::vector<Pass> passes);
 
-/// Makes a pass with its options.
+/// Makes a pass from its options.
 using MakePass = std::function<Pass(const PipelineOptions&)>;
 
 enum class PassSide : uint8_t { kBefore, kAfter };
@@ -42,14 +46,14 @@ class AddedPass {
   uint64_t id_;  // 0: none
 };
 
-/// Puts a pass of a program that links braid beside the one called `neighbour`, for every run that
-/// this process plans from then on: for the whole process, because a search, the checks of other
-/// ranks and a simulation each plan the run again, and must see the same list. Call it before a run
-/// is planned, in every process of a run. The pass is then one as any other: timed, verified,
-/// dumped, listed, disabled by name and, if it only overlaps, off in mode "off" and tried by a
-/// search. Names that it refers to must outlive it. Throws ConfigError if there is no such
-/// neighbour, if the name is taken, or if a pass over all ranks would come in front of one that is
-/// not, or the other way round.
+/// Adds a pass of a program that links braid next to the pass named `neighbour`. It applies to
+/// every run that this process plans afterwards: a search, the checks of other ranks and a
+/// simulation plan the run again and must use the same list. Call it in every process of a run,
+/// before the run is planned. The added pass is treated like any other: it is timed, verified,
+/// dumped, listed and can be disabled by name. If it only overlaps, mode "off" disables it and a
+/// search tries it. The strings that it refers to must outlive it. Throws ConfigError if no pass
+/// has the neighbour's name, if the new name is taken, or if a pass over all ranks would come
+/// before a pass over one rank.
 [[nodiscard]] AddedPass add_pass(const MakePass& make, PassSide side, std::string_view neighbour);
 
 }  // namespace braid

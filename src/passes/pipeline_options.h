@@ -9,7 +9,7 @@
 
 namespace braid {
 
-/// Options of passes, by their type: at most one value of each. What is not set has its defaults.
+/// Options of passes: at most one value of each type. A type that is not set has its defaults.
 class PipelineOptions {
  public:
   template <class Options>
@@ -19,7 +19,7 @@ class PipelineOptions {
     return found == values_.end() ? kDefaults : *std::any_cast<Options>(&found->second);
   }
 
-  /// For changes.
+  /// Mutable access; adds the defaults if the type is not set.
   template <class Options>
   Options& of() {
     std::any& value = values_[typeid(Options)];
@@ -35,7 +35,7 @@ class PipelineOptions {
 
 using RunPass = std::function<PassResult(Program, const PassContext&)>;
 
-/// `Pass::run` of a function, with its options as they are now.
+/// Makes `Pass::run` from a function. Copies the options that are set at this time.
 inline RunPass run_of(PassResult (*pass)(Program)) {
   return [pass](Program program, const PassContext&) { return pass(std::move(program)); };
 }

@@ -10,8 +10,8 @@
 
 namespace braid {
 
-/// Writes a program anew, task by task: with the buffers, streams, groups and sites of the one that
-/// it comes from, and without its events. `from` must outlive it.
+/// Writes a new program task by task. It starts with the buffers, streams, groups and sites of
+/// `from`, and has no events. `from` must outlive it.
 class ProgramRewriter {
  public:
   explicit ProgramRewriter(const Program& from) : from_(from), result_(select_tasks(from, {})) {
@@ -19,24 +19,24 @@ class ProgramRewriter {
     result_.operands.reserve(from.operands.size());
   }
 
-  /// A task of `from`.
+  /// Appends a task of `from`.
   void append(TaskId task) {
     const Task& it = from_.tasks[task.index()];
     write(it.spec, from_.operands_of(it), it);
   }
 
-  /// Another one, on the stream and with the label of `like`.
+  /// Appends a new task on the stream and with the label of `like`.
   void append(const OpSpec& spec, std::span<const BufferRange> ranges, const Task& like) {
     write(result_.specs.intern(spec), ranges, like);
   }
 
-  /// An `undefine` of all of the buffer, on the stream and with the label of `like`.
+  /// Appends an `undefine` of the whole buffer, on the stream and with the label of `like`.
   void append_undefine(BufferId buffer, const Task& like) {
     const Buffer& whole = from_.buffers[buffer.index()];
     append(undefine_spec(whole), std::array{BufferRange{buffer, 0, whole.num_elems()}}, like);
   }
 
-  /// A buffer that `from` does not have.
+  /// Adds a buffer that `from` does not have.
   BufferId add_buffer(Buffer buffer) {
     result_.buffers.push_back(std::move(buffer));
     return BufferId(result_.buffers.size() - 1);

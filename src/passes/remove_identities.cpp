@@ -17,19 +17,19 @@ bool is_alone(const Program& program, const OpSpec& spec) {
   return group && program.groups[group->index()].ranks.size() == 1;
 }
 
-/// Of a group of one rank a collective from x to y is a copy.
+/// A collective from x to y in a group of one rank is a copy.
 bool is_collective_of_one(const Program& program, const OpSpec& spec) {
   const Communication* const communication =
       is_alone(program, spec) ? communication_of(spec) : nullptr;
   return communication != nullptr && !communication->is_message();
 }
 
-/// Stands in a group for its gradient only, which is summed there.
+/// An op that belongs to a group only because its gradient is summed there.
 bool is_identity(const Program& program, const OpSpec& spec) {
   return group_of(program, spec).has_value() && value_rule(spec) == ValueRule::kMoved;
 }
 
-/// In place, so nothing else has to change.
+/// The task works in place, so removing it changes no other task.
 bool is_nothing(const Program& program, const Task& task) {
   const OpSpec& spec = program.spec(task);
   const auto operands = program.operands_of(task);
@@ -39,7 +39,7 @@ bool is_nothing(const Program& program, const Task& task) {
           value_rule(spec) == ValueRule::kMoved);
 }
 
-/// x -> y with equal contents afterwards, which nobody asked for as a copy.
+/// A task x -> y that leaves equal contents and is not an explicit copy.
 bool is_forwarding(const Program& program, const Task& task) {
   const OpSpec& spec = program.spec(task);
   return spec.operands.size() == 2 && spec.operands[0].access == Access::kRead &&
@@ -53,7 +53,7 @@ struct Use {
   size_t operand = 0;  // index into Program::operands
 };
 
-/// Who reads and who writes each buffer, in program order.
+/// The reads and writes of each buffer, in program order.
 class Uses {
  public:
   explicit Uses(const Program& program)
@@ -107,8 +107,8 @@ bool is_readable_instead(const Program& program, const Uses& uses, size_t task,
          (readers.empty() || !uses.is_written(program, x, task, readers.back().task));
 }
 
-/// Redirects all readers of what the task writes to what it reads; false if that is not possible.
-/// Sources of earlier tasks are redirected by then, so chains of identities end at their start.
+/// Redirects all readers of the task's result to its source. Returns false if that is not possible.
+/// Earlier tasks have been redirected already, so chains of identities lead to the first source.
 bool forward_source(Program& program, const Uses& uses, size_t task) {
   const BufferRange x = program.operands_of(program.tasks[task])[0];
   const BufferRange y = program.operands_of(program.tasks[task])[1];

@@ -35,7 +35,7 @@ void check_disabled(std::span<const Pass> passes, std::span<const std::string> d
   }
 }
 
-/// Writes numbered program texts to a folder, or nothing if there is none.
+/// Writes numbered program texts to a folder; does nothing without a folder.
 class Dumper {
  public:
   explicit Dumper(const std::string& folder) : folder_(folder) {
@@ -58,8 +58,8 @@ class Dumper {
     }
   }
 
-  /// "; its text is in PATH" for the program dumped last, or nothing. Writes it again: what is
-  /// wrong may be called unchanged.
+  /// Returns "; its text is in PATH" for the program dumped last, or an empty string. Writes the
+  /// text again, because a pass may have reported a wrong program as unchanged.
   std::string text_of_failed(const Program& program) const {
     if (path_.empty()) {
       return {};
@@ -69,7 +69,7 @@ class Dumper {
   }
 
  private:
-  /// A program that is wrong may have no text.
+  /// An invalid program may have no text.
   static std::string text_of(const Program& program) {
     try {
       return print_program(program);
@@ -92,19 +92,19 @@ void verify_after(const Program& program, Ordering ordering, std::string_view af
   }
 }
 
-/// Holds what a pass makes of a program against what it was: the same bits, or, if the pass may
+/// Compares the program after a pass with the program before: the same bits or, if the pass may
 /// change rounding, products that cover the same elements.
 class MeaningCheck {
  public:
   explicit MeaningCheck(const Program& program) : meaning_(program) {}
 
-  /// In front of a pass that may change rounding.
+  /// Call before a pass that may change rounding.
   void note_coverage(const Program& program) {
     ops_ = WorkCoverage::ops_in(program);
     coverage_.emplace(program, ops_);
   }
 
-  /// Throws InternalError naming pass, buffers and dump if the program computes something else now.
+  /// Throws InternalError naming pass, buffers and dump if the program now computes something else.
   void check(const Pass& pass, const Program& program, const Dumper& dumper) {
     StepMeaning meaning(program);
     const std::vector<Violation> violations =
@@ -125,7 +125,7 @@ class MeaningCheck {
   static constexpr size_t kMaxShown = 4;
 
   StepMeaning meaning_;
-  std::set<std::string> ops_;  // whose coverage is looked at
+  std::set<std::string> ops_;  // whose coverage is compared
   std::optional<WorkCoverage> coverage_;
 };
 
@@ -141,7 +141,7 @@ PassRecord skipped(const Pass& pass, std::string reason) {
   return {pass.name, true, 0, {false, 0, std::move(reason)}};
 }
 
-/// Runs one pass that is not skipped, and takes the program over into `program`.
+/// Runs one pass that is not skipped and stores the result in `program`.
 PassRecord run_pass(const Pass& pass, Program& program, const PassContext& context) {
   using Clock = std::chrono::steady_clock;
   const auto begin = Clock::now();
@@ -161,7 +161,7 @@ PassRecord run_pass(const Pass& pass, AllRanks& all, const PassContext& context)
           std::move(report)};
 }
 
-/// Holds the programs of all ranks against what they were.
+/// Compares the programs of all ranks with those before the pass.
 class AllRanksCheck {
  public:
   AllRanksCheck(const AllRanks& all, const RunOptions& options) : all_(all), options_(options) {
@@ -174,14 +174,14 @@ class AllRanksCheck {
     fits_ = options.verify && verify_ranks(all.ranks).empty();
   }
 
-  /// In front of the pass.
+  /// Call before the pass.
   void note_coverage(const Pass& pass) {
     for (size_t i = 0; pass.changes_rounding && i < meanings_.size(); ++i) {
       meanings_[i].note_coverage(*all_.ranks.programs[i]);
     }
   }
 
-  /// The pass is the one with that number in its list. Throws InternalError naming it.
+  /// `number` is the position of the pass in its list. Throws InternalError naming the pass.
   void check(const Pass& pass, size_t number, bool is_changed) {
     for (size_t i = 0; i < all_.ranks.programs.size(); ++i) {
       const Program& program = *all_.ranks.programs[i];

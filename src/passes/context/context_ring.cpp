@@ -20,7 +20,7 @@ namespace {
 
 constexpr uint32_t kNone = BufferUses::kNone;
 
-/// x -> y, the whole of two step buffers.
+/// A transfer x -> y of two whole step buffers.
 struct Transfer {
   uint32_t task = 0;
   BufferId x;
@@ -153,7 +153,7 @@ class Planner {
     give_back(transfer, used);
   }
 
-  /// What a transfer has sent, in front of the first use of what it brings.
+  /// Returns the memory that a transfer has sent, before the first use of what it receives.
   void give_back(const Transfer& transfer, uint32_t used) {
     const bool is_last_use = uses_.last[transfer.x.index()] < used &&
                              std::ranges::none_of(released_[used], [&](const Transfer& other) {
@@ -168,7 +168,7 @@ class Planner {
     return has_role(program_.spec(program_.tasks[task]), OpRole::kPackKv);
   }
 
-  /// Both move in front of the two matrix products before the packing, in a backward.
+  /// In a backward, moves both before the two matrix products in front of the packing.
   void start_with_packing(const Transfer& transfer, uint32_t packing) {
     if (uses_.first[transfer.x.index()] == packing) {
       start(packing, place_before_matrix_products(packing));
@@ -183,7 +183,7 @@ class Planner {
       const Task& it = program_.tasks[task];
       const Label& label = it.label;
       if (label.microbatch != own.microbatch || label.virtual_stage != own.virtual_stage) {
-        continue;  // gradients on their way, or a job that is woven with this one
+        continue;  // gradient communication, or a job interleaved with this one
       }
       const bool is_of_layer = label.layer == own.layer && label.phase != Phase::kForward;
       if (!is_of_layer) {
@@ -198,7 +198,7 @@ class Planner {
     return place;
   }
 
-  /// The task moves to that place, or as near to it as what it depends on lets it.
+  /// Moves the task to that place, or as near to it as its dependencies allow.
   void start(uint32_t task, uint32_t wanted) {
     uint32_t place = std::min(wanted, task);
     for (const TaskId earlier : dependencies_.of(TaskId(task))) {

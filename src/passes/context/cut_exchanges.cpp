@@ -23,7 +23,7 @@ namespace {
 /// Three tasks in a row.
 struct Exchange {
   uint32_t begin = 0;
-  /// split_heads, all_to_all, swap_blocks; else swap_blocks, all_to_all, and split_heads back.
+  /// True: split_heads, all_to_all, swap_blocks. False: swap_blocks, all_to_all, split_heads back.
   bool to_sequence = false;
 };
 
@@ -80,13 +80,13 @@ class ExchangeCutter {
     return attributes_of<SplitHeadsAttributes>(program_.spec(program_.tasks[split])).inverse;
   }
 
-  /// It puts the halves behind each other, or takes them apart.
+  /// Whether swap_blocks joins the halves into a sequence, or takes them apart.
   bool swaps_halves(uint32_t swap, bool to_sequence) const {
     const auto blocks = attributes_of<SwapBlocksAttributes>(program_.spec(program_.tasks[swap]));
     return (to_sequence ? blocks.inner : blocks.outer) == 2;
   }
 
-  /// All of the first one's result goes to the second, and nowhere else.
+  /// Whether the whole result of the first task goes to the second and nowhere else.
   bool is_all_for(uint32_t first, uint32_t second) const {
     const BufferRange& made = program_.operands_of(program_.tasks[first]).back();
     const Buffer& buffer = program_.buffers[made.buffer.index()];

@@ -4,15 +4,15 @@
 
 namespace braid {
 
-/// Cuts each exchange of heads for sequence between context ranks, whose ranks have a run of each
-/// half of a sequence (ContextShard::runs), into that of either half:
+/// Splits each exchange of heads for sequence between context ranks into two exchanges, one for
+/// each half of the sequence. Requires ranks that hold a run of each half (ContextShard::runs):
 ///   before: split_heads(x -> h)  all_to_all(h -> e)  swap_blocks(e -> y)
 ///   after:  split_heads(x[0] -> h[0])  all_to_all(h[0] -> y[0])
 ///           split_heads(x[1] -> h[1])  all_to_all(h[1] -> y[1])
-/// and the other way round, where the calls stand in front of what reads them. Each call brings
-/// what belongs together, so that nothing is left to put in order. A stage graph, which has no
-/// parts of values, cannot say so. Counts exchanges. Rounding does not change. Place: in front of
-/// all others, as it looks for three tasks in a row.
+/// The exchange in the other direction is split likewise, with the calls before the tasks that read
+/// their results. Each call moves one half, so no swap_blocks is needed. A stage graph cannot
+/// express this because it has no parts of values. Counts exchanges. Rounding does not change.
+/// Place: first, because it looks for three tasks in a row.
 PassResult cut_exchanges(Program program);
 
 Pass cut_exchanges_pass();

@@ -18,11 +18,11 @@
 namespace braid {
 namespace {
 
-/// What is to run beside a call takes at least this part of it: copy engines, which may be chosen
-/// later, take longer than what the model would choose.
+/// Work beside a call must take at least this percentage of the call's time: copy engines, which
+/// may be chosen later, take longer than the model's own choice.
 constexpr int64_t kPercentOfCall = 110;
 
-/// A call that makes what the backward needs next of what it has just made.
+/// A call that the backward waits for: it sends values just computed and returns the next input.
 bool is_exchange(const Program& program, const Task& task) {
   const OpSpec& spec = program.spec(task);
   const std::optional<GroupId> group = group_of(program, spec);
@@ -61,7 +61,7 @@ class Delayer {
   int64_t num_calls() const { return num_calls_; }
 
  private:
-  /// The next task that computes needs its result.
+  /// Whether the next compute task needs the result of the call.
   bool is_waited_for(uint32_t call) const {
     const uint32_t job = spans_.job_of(call);
     if (job == JobSpans::kNone || !spans_.jobs()[job].is_backward ||

@@ -27,7 +27,7 @@
 namespace braid {
 namespace {
 
-/// An attention of a forward with both exchanges and both products, all of them in a row.
+/// An attention of a forward with both exchanges and both products, all in a row.
 struct ExchangedAttention {
   uint32_t product = 0;  ///< in front
   uint32_t in = 0;       ///< split_heads, all_to_all, split_heads, all_to_all
@@ -73,19 +73,19 @@ bool comes_in_halves(const Program& program, uint32_t task) {
          rule->count / 2 % rule->unit == 0;
 }
 
-/// All of the first one's result is the first operand of the second.
+/// Whether the whole result of the first task is the first operand of the second.
 bool leads_to(const Program& program, uint32_t first, uint32_t second) {
   return program.operands_of(program.tasks[second])[0] ==
          program.operands_of(program.tasks[first]).back();
 }
 
-/// The two pieces [first, second) read, or write, all of what the whole task made, or reads.
+/// Whether two pieces, `first` and `second`, together cover `whole`.
 bool are_halves_of(const BufferRange& first, const BufferRange& second, const BufferRange& whole) {
   return first.buffer == whole.buffer && second.buffer == whole.buffer &&
          first.begin == whole.begin && first.end == second.begin && second.end == whole.end;
 }
 
-/// The one whose first task that is.
+/// The attention whose first task is `product`.
 std::optional<ExchangedAttention> attention_at(const Program& program, uint32_t product) {
   const bool has_rope = is_run_of(program, product, kInWithRope);
   if (!has_rope && !is_run_of(program, product, kIn)) {
@@ -169,7 +169,7 @@ class Splitter {
     }
   }
 
-  /// With the call that brings back the first half's result behind that.
+  /// Splits the attention; the call that returns the first half's result goes after that half.
   void split_attention(uint32_t attention, TaskId call) {
     const OpSpec& spec = program_.spec(program_.tasks[attention]);
     const auto ranges = program_.operands_of(program_.tasks[attention]);

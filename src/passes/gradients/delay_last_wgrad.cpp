@@ -29,7 +29,7 @@ std::optional<TaskId> last_embedding_wgrad(const Program& program) {
   return std::nullopt;
 }
 
-/// Directly, or after it has been rounded.
+/// Whether the gradient is reduced, directly or after rounding.
 bool is_reduced(const Program& program, TaskId gradient) {
   const DependencyGraph dependencies = build_dependencies(program);
   std::vector<bool> is_of_gradient(program.tasks.size());
@@ -51,7 +51,7 @@ bool is_reduced(const Program& program, TaskId gradient) {
   return false;
 }
 
-/// Of the first layers of the microbatch and stage of `embedding`, in front of it.
+/// Moves for weight gradients of the first layers, before `embedding` in its microbatch and stage.
 std::vector<LateMove> moves_behind(const Program& program, TaskId embedding, int64_t num_layers) {
   const Label& job = program.tasks[embedding.index()].label;
   std::vector<TaskId> wgrads;
@@ -75,7 +75,7 @@ std::vector<LateMove> moves_behind(const Program& program, TaskId embedding, int
   return moves;
 }
 
-/// What the last reduction of a step, that of the embedding, is to run under.
+/// Axes for the work that hides the last reduction of a step, that of the embedding.
 std::vector<OverlapAxis> last_reduction_axes(const RunConfig& config, const AxisLimits& limits) {
   if (config.parallel.data * config.parallel.context == 1) {
     return {};

@@ -7,22 +7,24 @@
 namespace braid {
 
 struct DelayLastWgradOptions {
-  /// First layers of the stage whose weight gradients wait; more than there are: all.
+  /// Number of first layers of the stage whose weight gradients are delayed. If the stage has fewer
+  /// layers, all are.
   int64_t num_layers = 1;
 };
 
-/// Moves weight gradients of the first layers behind those of the embedding, in the last backward
-/// of a step: they hide the reduction of the embedding, often the largest there is, which otherwise
-/// nothing is left to hide.
+/// In the last backward of a step, moves weight gradients of the first layers behind the weight
+/// gradient of the embedding. They then hide the reduction of the embedding's gradient. This
+/// reduction is often the largest one, and without the move no work is left to hide it.
 ///   before: dgrad(fc) wgrad(fc) dgrad(qkv) wgrad(qkv) wgrad(embedding)  reduce ...
 ///   after:  dgrad(fc) dgrad(qkv) wgrad(embedding) wgrad(fc) wgrad(qkv)  reduce ...
-/// The layers' own reductions follow, as large as a layer. Only where the embedding is and its
-/// gradient is reduced, and only of the microbatch that completes it. What depends on a weight
-/// gradient and stands on the way moves along if it is of phase wgrad or comm; otherwise the weight
-/// gradient stays. Operands of what moves live longer, at the end of a step, where few others do.
-/// Counts moved weight gradients. Rounding does not change. Place: in front of what moves
-/// reductions of gradients to where these are ready; behind `delay_wgrad`, which moves only in jobs
-/// that send, and so none of those that move here.
+/// The reductions of the moved gradients, each the size of a layer, come last. Applies only on the
+/// stage with the embedding, if its gradient is reduced, and only to the microbatch that completes
+/// that gradient. Tasks between the two places that depend on a moved weight gradient move with it
+/// if their phase is wgrad or comm; otherwise the weight gradient stays. Operands of moved tasks
+/// live longer, but at the end of a step few other buffers are alive. Counts moved weight
+/// gradients. Rounding does not change. Place: before passes that move reductions to where
+/// gradients are ready; after `delay_wgrad`, which moves tasks only in jobs that send and so none
+/// of these.
 PassResult delay_last_wgrad(Program program, const DelayLastWgradOptions& options = {});
 
 Pass delay_last_wgrad_pass(const PipelineOptions& options);

@@ -6,14 +6,15 @@
 
 namespace braid {
 
-/// A communication that makes gradients: phase comm, writes a buffer of role grad or main_grad.
+/// Whether the task communicates gradients: its phase is comm and it writes a buffer of role grad
+/// or main_grad.
 bool communicates_gradients(const Program& program, const Task& task);
 
-/// A task of phase wgrad that turns gradients into gradients, with no activation at hand: what
-/// rounds them before they are reduced, and what adds up or widens the result.
+/// Whether the task is of phase wgrad and computes gradients from gradients only, without
+/// activations: rounding before a reduction, or adding or widening its result.
 bool converts_gradients(const Program& program, const Task& task);
 
-/// By group: whether it carries activations too.
+/// For each group, whether it also communicates activations.
 std::vector<bool> groups_with_activations(const Program& program);
 
 }  // namespace braid

@@ -18,9 +18,10 @@
 namespace braid {
 namespace {
 
-/// Which tasks move, and for each task its slot: 0 is before all tasks that stay, slot i + 1 begins
-/// with task i. A task that stays has its own slot, one that moves that of the last task it depends
-/// on, and one that does nothing belongs to the slot of the task in front of it that stays.
+/// Which tasks move, and the slot of each task. Slot 0 is before all tasks that stay; slot i + 1
+/// begins with task i. A task that stays has its own slot. A task that moves has the slot of the
+/// last task that it depends on. A task that does nothing has the slot of the last task before it
+/// that stays.
 struct Slots {
   std::vector<bool> communicates;
   std::vector<bool> moves;
@@ -44,7 +45,7 @@ Slots find_slots(const Program& program) {
   const size_t num_tasks = program.tasks.size();
   Slots slots{std::vector<bool>(num_tasks), std::vector<bool>(num_tasks),
               std::vector<uint32_t>(num_tasks)};
-  std::vector<bool> is_reduced(num_tasks);  // a gradient communication, or what follows from one
+  std::vector<bool> is_reduced(num_tasks);  // a gradient communication, or depends on one
   uint32_t last_slot = 0;
   uint32_t last_message = 0;  // its slot
   for (size_t i = 0; i < num_tasks; ++i) {
@@ -55,7 +56,8 @@ Slots find_slots(const Program& program) {
     }
     const bool communicates = communicates_gradients(program, task);
     bool moves = communicates || converts_gradients(program, task);
-    // Between stages: the other one may not come before this one's last message has reached it.
+    // Between stages: the other stage may start only after this stage's last message has reached
+    // it.
     const bool waits_for_stage = communicates && kind_of(program, task) == GroupKind::kPipeline;
     uint32_t slot = waits_for_stage ? last_message : 0;
     bool follows_another = false;
@@ -131,7 +133,7 @@ struct MoveCounts {
   int64_t num_communications_moved = 0;
 };
 
-/// Tasks that do not stand in their slot yet.
+/// Counts the tasks that are not in their slot yet.
 MoveCounts count_moves(const Slots& slots) {
   MoveCounts counts;
   uint32_t slot = 0;
@@ -146,9 +148,9 @@ MoveCounts count_moves(const Slots& slots) {
   return counts;
 }
 
-/// The whole gradients that a compute stream makes and a communication reads, each given back
-/// when the next is reduced, and another one begins. At the end of a step, where none begins any
-/// more, nobody needs their memory: they are kept until all are reduced.
+/// The whole gradients that a compute stream writes and a communication reads. Each returns to
+/// compute when the next one is reduced and another one begins. At the end of a step no gradient
+/// begins and no task needs the memory, so these are kept until all are reduced.
 class GivingBack {
  public:
   GivingBack(const Program& program, const Slots& slots, std::span<const TaskId> order)
@@ -220,7 +222,7 @@ class GivingBack {
     return place;
   }
 
-  /// The same, and behind the norms that follow: the first ones need not wait.
+  /// The place behind these tasks and the norms that follow, so that the first norms need not wait.
   uint32_t behind_norms(uint32_t place) const {
     uint32_t behind = end_of_slot(place);
     for (uint32_t later = behind; later < order_.size(); ++later) {
@@ -247,7 +249,7 @@ class GivingBack {
     return found;
   }
 
-  /// Nothing where the gradient is used by somebody else later, or is given back already.
+  /// Adds nothing if another task uses the gradient later, or if it has been returned already.
   void add(const Reduction& reduction, uint32_t position, std::vector<HandOver>& hand_overs) {
     const size_t gradient = reduction.gradient.index();
     const uint32_t last = last_[gradient];

@@ -129,7 +129,7 @@ class Gathers {
 
   const std::vector<Gather>& list() const { return list_; }
   const Accesses& accesses() const { return accesses_; }
-  /// Gathers that are not needed: the gathered buffer, and that which holds the same.
+  /// Gathers that are not needed: each with the buffer that already holds the same data.
   const std::vector<std::pair<Gather, BufferId>>& repeated() const { return repeated_; }
 
  private:
@@ -156,7 +156,7 @@ class Gathers {
   std::vector<std::pair<Gather, BufferId>> repeated_;
 };
 
-/// Drops gathers of what is still there, and lets their readers read that.
+/// Drops gathers of data that is still in memory and redirects their readers to it.
 Program without_repeated(const Program& program,
                          std::span<const std::pair<Gather, BufferId>> repeated) {
   std::vector<bool> drops(program.tasks.size());
@@ -180,7 +180,7 @@ Program without_repeated(const Program& program,
   return result;
 }
 
-/// Where each gather is to start: in front of the task at that position.
+/// Where each gather starts: before the task at that position.
 class Places {
  public:
   Places(const Gathers& gathers, const PrefetchParametersOptions& options)
@@ -191,7 +191,7 @@ class Places {
     for (size_t i = 0; i < gathers_.list().size(); ++i) {
       const uint32_t wanted = wanted_place(i);
       const uint32_t place = std::max(wanted, first_possible(gathers_.list()[i]));
-      // A communicator takes its calls in one order, so none starts before the one ahead of it.
+      // A communicator takes its calls in one order, so no gather starts before the previous one.
       places.push_back(places.empty() ? place : std::max(place, places.back()));
       places.back() = std::min(places.back(), gathers_.list()[i].task);
     }
@@ -216,7 +216,7 @@ class Places {
     return takes_its_memory ? done.last_use + 1 : gathers_.list()[index - distance].first_use;
   }
 
-  /// Behind what writes the shard, and behind what touches the place that it is gathered to.
+  /// After the tasks that write the shard, and after those that access the destination.
   uint32_t first_possible(const Gather& gather) const {
     const Accesses& accesses = gathers_.accesses();
     uint32_t place = 0;
@@ -353,8 +353,8 @@ OverlapAxis whole_units_axis() {
   return axis;
 }
 
-// Gathers at their use still go to a stream of their own, which that of gradients needs: both are
-// calls of one communicator. So no key turns the pass off.
+// Gathers that stay at their use still move to a stream of their own, which gradients also need:
+// both are calls of one communicator. So no key turns the pass off.
 Pass prefetch_parameters_pass(const PipelineOptions& options) {
   return {.name = "prefetch_parameters",
           .summary =

@@ -14,7 +14,7 @@ class PartsOf {
   PartsOf(const OpSpec& spec, int64_t num_ranks)
       : attributes_(spec.attributes), dtype_(spec.operands.front().dtype), num_ranks_(num_ranks) {}
 
-  /// Of n*k elements; each rank adds a block.
+  /// A sum of n*k elements; each rank adds one block.
   ReductionParts in_shares(int64_t num_elems, bool scatters) const {
     const int64_t block = num_elems / num_ranks_;
     ReductionParts parts = make(kAllToAllOp, num_elems, block);
@@ -24,7 +24,7 @@ class PartsOf {
     return parts;
   }
 
-  /// Of k elements; each rank adds all.
+  /// A sum of k elements; each rank adds all of them.
   ReductionParts gathered(int64_t num_elems, int64_t first_elem) const {
     ReductionParts parts = make(kAllGatherOp, num_elems, num_elems);
     parts.first_elem = first_elem;

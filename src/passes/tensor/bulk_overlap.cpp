@@ -36,7 +36,7 @@ class Moves {
         dependencies_(build_dependencies(program)),
         in_front_of_(program.tasks.size(), kNone) {}
 
-  /// Gathers first: what they leave behind is no longer between a dgrad and its communication.
+  /// Moves gathers first: the tasks they move with are then no longer between a dgrad and its call.
   void choose() {
     const auto num_tasks = static_cast<uint32_t>(program_.tasks.size());
     uint32_t product = kNone;
@@ -79,7 +79,8 @@ class Moves {
   }
 
  private:
-  /// A product in blocks is one product: its first block, if the product before belongs to it.
+  /// A product in blocks counts as one product: returns its first block if the previous product
+  /// belongs to it.
   uint32_t first_piece(uint32_t task, uint32_t before) const {
     const auto is_same = [&](const Task& a, const Task& b) {
       return a.label == b.label && program_.spec(a).op == program_.spec(b).op;
@@ -102,8 +103,8 @@ class Moves {
     }
   }
 
-  /// Takes along what stands in between and makes the input, unless that depends on the product,
-  /// or computes products itself.
+  /// Moves the gather and the tasks in between that compute its input, unless these depend on the
+  /// product or compute products themselves.
   void start_in_front_of(uint32_t gather, uint32_t product) {
     std::vector<uint32_t> taken = {gather};
     for (size_t i = 0; i < taken.size(); ++i) {
@@ -142,7 +143,7 @@ class Moves {
     }
   }
 
-  /// Something that stays stands between the two.
+  /// Whether a task that does not move is between the two.
   bool stands_between(uint32_t dgrad, uint32_t task) const {
     const auto begin = in_front_of_.begin();
     return std::any_of(begin + dgrad + 1, begin + task,

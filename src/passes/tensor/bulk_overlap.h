@@ -7,7 +7,7 @@ namespace braid {
 
 struct BulkOverlapOptions {
   SiteOverlaps sites = default_site_overlaps();
-  int comm_priority = 1;  ///< of the stream, if the pass makes it
+  int comm_priority = 1;  ///< of the stream "comm.tensor", if this pass creates it
 };
 
 /// Lets the communication of tensor ranks run beside matrix products that do not depend on it. For
@@ -18,25 +18,26 @@ struct BulkOverlapOptions {
 ///   after:  rmsnorm(h -> n)  all_gather(n -> x) comm.tensor  linear_dgrad(dy, w -> dx)
 ///           reduce_scatter(dx -> d) comm.tensor  linear_wgrad(x, dy -> rw g)
 ///           rmsnorm_backward(d, ...)
-/// Without sequence parallelism an all_reduce of dx stands for the reduce_scatter, and nothing is
-/// gathered. So d is waited for where it is read, behind the wgrad.
+/// Compute waits for d only where d is read, after the wgrad. Without sequence parallelism, an
+/// all_reduce of dx replaces the reduce_scatter and nothing is gathered.
 ///
-///  - Site NAME_wgrad with kBulk: what communicates the result of NAME's dgrad moves to directly
-///  behind it, in
-///    front of the wgrad (and of anything else that it does not depend on).
-///  - Site NAME_dgrad with any method but kNone (one that sends its own result away in pieces can
-///    have a gather under it as well): the all-gather that NAME's wgrad reads moves in front of the
-///    product before the wgrad, which is mostly NAME's dgrad (in the W jobs of zero-bubble
-///    schedules the wgrad before), together with what makes its input in between, unless that has
-///    products itself.
-/// All communication of tensor ranks goes to the stream "comm.tensor" (see
-/// move_tensor_communication), so that these two can run; what is needed at once waits as before.
+///  - Site NAME_wgrad with kBulk: the communication of the result of NAME's dgrad moves
+///    directly behind that dgrad, before the wgrad and before all other tasks that it does not
+///    depend on.
+///  - Site NAME_dgrad with any method but kNone (including a dgrad that sends its own result in
+///    pieces): the all-gather that NAME's wgrad reads moves before the product that precedes the
+///    wgrad. This product is usually NAME's dgrad; in the W jobs of zero-bubble schedules it is the
+///    previous wgrad. The tasks in between that compute the gather's input move too. If these
+///    include a product, nothing moves.
+/// All communication of tensor ranks moves to the stream "comm.tensor" (see
+/// move_tensor_communication), so that these two can run there. Communication whose result is
+/// needed at once is waited for as before.
 ///
-/// Counts calls that move to another place. Rounding does not change. Ensures:
-/// tasks that conflict keep their order; ranks whose programs are equal up to the rank make their
-/// calls in one order. Place: behind ring_exchange, which takes the communication that it splits.
-/// Source: Megatron-LM's linear_with_grad_accumulation_and_async_allreduce; Paddle's
-/// column-parallel backward (dX, all-reduce, dW); Transformer Engine's bulk overlap.
+/// Counts calls that move to another place. Rounding does not change. Ensures: conflicting tasks
+/// keep their order; ranks whose programs are equal up to rank make their calls in the same order.
+/// Place: after ring_exchange, which takes the communication that it splits. Source: Megatron-LM's
+/// linear_with_grad_accumulation_and_async_allreduce; Paddle's column-parallel backward (dX,
+/// all-reduce, dW); Transformer Engine's bulk overlap.
 PassResult bulk_overlap(Program program, const BulkOverlapOptions& options);
 
 Pass bulk_overlap_pass(const PipelineOptions& options);

@@ -8,8 +8,8 @@
 
 namespace braid {
 
-/// A matrix product and the one call of tensor ranks that it needs, or that needs it. Tasks are
-/// given by their position.
+/// A matrix product and the one call of tensor ranks that produces its input or consumes its
+/// result. Tasks are given by their position.
 struct DependentProduct {
   enum class Kind : uint8_t {
     kGather,   ///< all_gather x -> X, then a product that reads X as its rows
@@ -22,17 +22,17 @@ struct DependentProduct {
   GroupId group;
   int64_t num_ranks = 1;
   int64_t rank = 0;  ///< this rank's place in the group
-  /// Tasks besides the two read X, or Y.
+  /// Other tasks also read X, or Y.
   bool has_other_readers = false;
   SiteOverlap overlap = {};
 };
 
-/// All of them: linear and linear_dgrad that overwrite their result, groups of kind tensor. X and Y
-/// are step buffers that one task writes, or rows of them that one task writes (halves of
-/// halve_forward.h); nothing between the two tasks touches what would change places if they were
-/// side by side. Pieces of a product of the same rows (neighbours with one label) are not listed.
-/// In program order of the products; a product that has calls at both ends is listed with the one
-/// in front. O(operands).
+/// Finds all dependent products: linear and linear_dgrad that overwrite their result, in groups of
+/// kind tensor. X and Y are step buffers that one task writes, or rows of a step buffer that one
+/// task writes (halves of halve_forward.h). No task between the two conflicts with placing them
+/// side by side. Pieces of a product of the same rows (neighbours with the same label) are not
+/// listed. In program order of the products. A product with a call on both sides is listed with the
+/// call before it. O(operands).
 std::vector<DependentProduct> find_dependent_products(const Program& program);
 
 }  // namespace braid

@@ -53,7 +53,7 @@ class Uses {
     return begin < end ? std::span<const Use>(begin, end) : std::span<const Use>();
   }
 
-  /// By the last task in front of `before` that writes some of the range; null if there is none.
+  /// The last write of some of the range before `before`; null if there is none.
   const Use* last_write(const BufferRange& range, uint32_t before) const {
     const std::vector<Use>& row = rows_[range.buffer.index()];
     auto it = std::ranges::lower_bound(row, before, {}, &Use::task);
@@ -66,8 +66,8 @@ class Uses {
     return nullptr;
   }
 
-  /// The last writes in front of `before` that make up the range, by place in it; empty if there
-  /// are none that do so and write nothing else.
+  /// The last writes before `before` that together make up exactly the range, by position in it;
+  /// empty if there are none.
   std::vector<Use> last_writes(const BufferRange& range, uint32_t before) const {
     std::vector<Use> found;
     int64_t missing = range.end - range.begin;
@@ -118,7 +118,7 @@ struct Pair {
   std::vector<BufferRange> ranges;
 };
 
-/// Of both tasks as one, in the order of its operands.
+/// Operands of the fused task, in its operand order.
 std::vector<BufferRange> fused_ranges(std::span<const BufferRange> product,
                                       const TaskPiece& activation) {
   std::vector<BufferRange> ranges;
@@ -134,14 +134,14 @@ bool belong_together(const Task& a, const Task& b) {
          a.label.virtual_stage == b.label.virtual_stage && a.label.layer == b.label.layer;
 }
 
-/// What the activation writes must be none of the product's.
+/// Whether the activation writes no operand of the product.
 bool are_apart(std::span<const BufferRange> product, const TaskPiece& activation) {
   return std::ranges::none_of(product, [&](const BufferRange& range) {
     return range.overlaps(activation.operands.back());
   });
 }
 
-/// Whether these two tasks are all that touches the range.
+/// Whether only these two tasks access the range.
 bool is_only_handed_on(const Uses& uses, const BufferRange& range, const Pair& pair) {
   return std::ranges::all_of(uses.of(range.buffer), [&](const Use& use) {
     return use.task == pair.product || use.task == pair.activation || !use.range.overlaps(range);
@@ -228,9 +228,9 @@ bool is_computed_with(const Program& program, const Uses& uses, const Use& writt
   });
 }
 
-/// Whether the product may hide something from other ranks or the host that compute between the two
-/// tasks is the first to read. By what tasks read, not by streams and places of communication: so
-/// the same tasks are one with overlap and without.
+/// Whether the product may hide a transfer from another rank or the host whose first reader is
+/// compute between the two tasks. Depends on what tasks read, not on streams or places of
+/// communication, so the same tasks are fused with and without overlap.
 bool hides_something(const Program& program, const Uses& uses, const Pair& pair) {
   for (uint32_t i = pair.product + 1; i <= pair.activation; ++i) {
     const auto ranges = program.operands_of(program.tasks[i]);
@@ -272,7 +272,7 @@ std::vector<Pair> find_pairs(const Program& program, At at) {
       continue;
     }
     std::vector<Pair> found = pairs_of(program, uses, i);
-    // A product in pieces is so for what it runs beside: no piece of it moves.
+    // A product is cut into pieces because of the work beside them, so its pieces do not move.
     const bool may_move = at == At::kProduct || found.size() == 1;
     if (!may_move || !std::ranges::all_of(found, [&](const Pair& pair) {
           return !is_taken[pair.product] && may_be_at(at, program, uses, pair);
@@ -316,7 +316,8 @@ PassResult fuse_swiglu(Program program, const FuseSwigluOptions& options) {
   };
   const int64_t num_before = num_activations();
   int64_t num_left = num_before;
-  // One behind the other: tasks that move in both directions at once could change places unseen.
+  // One place after the other: tasks that move in both directions at once could change places
+  // without a check.
   for (const At at : {At::kProduct, At::kActivation}) {
     if (!options.enabled || num_left == 0) {
       break;

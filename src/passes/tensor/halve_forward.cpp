@@ -28,15 +28,15 @@ namespace {
 /// Each in one or two pieces.
 using Halves = std::array<std::vector<TaskPiece>, 2>;
 
-/// What a product of the backward may take in halves: waves of tiles that do not come out even cost
-/// more than what the other half hides.
+/// Maximum time of a backward product in halves, in percent of the whole: partly filled waves of
+/// tiles cost more than the other half hides.
 constexpr int64_t kMostPercentInHalves = 105;
 
-/// The same of a product of a forward, which is cut once more.
+/// The same limit for a forward half that is cut again.
 constexpr int64_t kMostPercentInPieces = 103;
 
-/// What its first piece takes at least, of the longest call: copy engines, which may be chosen
-/// later, take longer.
+/// Minimum time of its first piece, in percent of the longest call: copy engines, which may be
+/// chosen later, take longer.
 constexpr int64_t kPercentOfCall = 110;
 
 /// A call over the rows of a microbatch.
@@ -266,8 +266,9 @@ class Halver {
     return halves;
   }
 
-  /// Where a half of a product that takes longer than the calls beside it lets the other half in,
-  /// whose next call waits for that: the first place, if pieces take no longer; else its end.
+  /// Where to cut a half of a product that takes longer than the calls beside it, so that the other
+  /// half can start its next call: the first place at which the pieces take at most
+  /// kMostPercentInPieces; else the end of the half.
   int64_t border_in_half(uint32_t task, int64_t half) {
     const OpSpec& spec = program_.spec(program_.tasks[task]);
     if (!prices_ || !has_role(spec, OpRole::kProduct)) {

@@ -8,20 +8,21 @@
 
 namespace braid {
 
-/// Whether the op makes each row of its result of that row of its operands and of nothing else, the
-/// same bits wherever the row is: activation functions and their backwards.
+/// Whether each row of the op's result depends only on the same row of its operands, with the same
+/// bits wherever that row is: activation functions and their backwards.
 bool is_row_wise(const OpSpec& spec);
 
-/// Of such a spec, without its number of rows.
+/// The hash of such a spec, ignoring its number of rows.
 uint64_t row_wise_hash(OpSpec spec);
 
-/// What such an op reads of one operand. Pieces fill it and count from its first element.
+/// The values that such an op reads from one operand. The pieces cover the operand; their positions
+/// count from its first element.
 struct RowOperand {
   std::vector<StepMeaning::Piece> pieces;
   int64_t width = 0;  ///< elements of a row
 };
 
-/// Rows [begin, end) of its result, which are rows [first_row, ...) of the value `value`.
+/// Rows [begin, end) of the result, which are the rows from `first_row` on of the value `value`.
 struct RowValue {
   int64_t begin = 0;
   int64_t end = 0;
@@ -29,8 +30,8 @@ struct RowValue {
   int64_t first_row = 0;
 };
 
-/// The result by what each row is made of: tasks that are cut between rows make the values of the
-/// whole. `hash`: row_wise_hash. Rows are counted as those of the first operand's value are.
+/// The values of the result's rows. Tasks that are cut between rows give the same values as the
+/// whole task. `hash`: row_wise_hash. Rows are numbered as in the value of the first operand.
 std::vector<RowValue> row_values(uint64_t hash, std::span<const RowOperand> operands, int64_t rows);
 
 }  // namespace braid

@@ -28,8 +28,8 @@ constexpr int kMaxMoves = 4;
 constexpr int kMaxTries = 8;      // of one move
 constexpr int64_t kMaxCuts = 64;  // places to cut one item at that are looked at
 
-/// Their attention steps differ, so that prices do, and with them the order of gradients, in which
-/// ranks reduce them.
+/// Attention steps differ between context ranks, so prices differ too. The order of gradients, in
+/// which ranks reduce them, would then differ.
 bool has_context_ranks(const Program& program) {
   return std::ranges::any_of(program.groups, [](const Group& group) {
     return group.kind == GroupKind::kContext && group.ranks.size() > 1;
@@ -172,7 +172,8 @@ class Splitter {
     }
   }
 
-  /// The cut that leaves least, where what moves still fits into the wait.
+  /// The cut that leaves the least time before the wait; the moved part counts if it exceeds the
+  /// wait.
   std::optional<Cut> cut_for(const Item& item, int64_t wait_ns) {
     const OpSpec& spec = program_.spec(program_.tasks[item.task]);
     const std::optional<SplitRule> rule = split_rule(spec);

@@ -82,7 +82,7 @@ class Splitter {
     pair.overlap.method == OverlapMethod::kRing ? ring_behind(pair) : chunks_of_features(pair);
   }
 
-  /// What puts the pieces together stands where the call stood; other calls are made by then.
+  /// The task that joins the pieces goes where the call was; the other calls come before it.
   void replace_call(const DependentProduct& pair) {
     if (pair.kind == Kind::kScatter) {
       pair.overlap.method == OverlapMethod::kRing ? append_sum(pair) : append_join(pair);
@@ -116,7 +116,7 @@ class Splitter {
     }
   }
 
-  /// What is gathered lives from here on, even if the call could start long before.
+  /// The gathered buffer begins to live here, even if the call could start much earlier.
   void hand_over(const DependentProduct& pair) {
     const BufferRange& x = program_.operands_of(task(pair.call))[0];
     const BufferRange& whole = program_.operands_of(task(pair.call))[1];
@@ -172,7 +172,7 @@ class Splitter {
     append_combination(kSumBlocksOp, blocks, pair);
   }
 
-  /// Addends of other ranks lie in group order.
+  /// The slot of a rank's addend: slots are in group order, without the own rank.
   static int64_t slot_of(const DependentProduct& pair, int64_t source) {
     return source < pair.rank ? source : source - 1;
   }
