@@ -18,8 +18,8 @@
 namespace braid {
 namespace {
 
-/// A value that goes, with the places in program order of the tasks that move it: each stands in
-/// front of the task at that position.
+/// A value to offload, and the positions of the tasks that move it. Each of these tasks stands in
+/// front of the task at its position in program order.
 struct Move {
   BufferId buffer;
   uint32_t offload_at = 0;
@@ -28,9 +28,9 @@ struct Move {
   uint32_t first_use = 0;
 };
 
-/// Consecutive tasks of one layer in one direction, which is what "layers ahead" counts. Tasks that
-/// move values, and those of no microbatch (reductions of gradients), count as part of what is in
-/// front of them.
+/// Consecutive tasks of one layer in one direction; "layers ahead" counts these. Tasks that move
+/// values, and tasks without a microbatch (reductions of gradients), belong to the segment before
+/// them.
 class Segments {
  public:
   Segments(const Program& program, const StepValues& values) : of_task_(program.tasks.size()) {
@@ -50,8 +50,7 @@ class Segments {
     }
   }
 
-  /// First task of the segment that comes `distance` after that of the task; kNone if there is
-  /// none.
+  /// First task of the segment `distance` segments after the task's own; kNone if there is none.
   uint32_t begin_after(uint32_t task, int64_t distance) const {
     const int64_t index = of_task_[task] + distance;
     return index < 0 || index >= static_cast<int64_t>(begins_.size())
@@ -64,7 +63,7 @@ class Segments {
   std::vector<uint32_t> begins_;
 };
 
-/// Whether some task writes all of the buffer, so that it may be copied as a whole.
+/// True if one task writes the whole buffer, so that it can be copied as a whole.
 bool is_written_whole(const Program& program, const StepValues& values, BufferId id) {
   const Buffer& buffer = program.buffers[id.index()];
   for (const uint32_t task : values.writers(id)) {
@@ -92,8 +91,8 @@ bool is_candidate(const Program& program, const StepValues& values, BufferId id,
 }
 
 struct Choice {
-  std::vector<Move> moves;  ///< in the order in which the values go
-  int64_t num_staying = 0;  ///< candidates that would come back before they have gone
+  std::vector<Move> moves;  ///< in the order in which values are offloaded
+  int64_t num_staying = 0;  ///< candidates that would be reloaded before their copy out ends
 };
 
 Choice choose_moves(const Program& program, const StepValues& values,
@@ -124,7 +123,7 @@ Choice choose_moves(const Program& program, const StepValues& values,
   return choice;
 }
 
-/// Writes the program with the tasks that move values.
+/// Writes the program with the tasks that move values added.
 class Rewriter {
  public:
   Rewriter(const Program& program, const StepValues& values, std::span<const Move> moves)
@@ -169,8 +168,8 @@ class Rewriter {
     return BufferId(result_.buffers.size() - 1);
   }
 
-  /// Values are given away and taken latest first, and come back in the order of their use: then
-  /// the first wait of a stream covers the others'.
+  /// `undefine`s come latest value first, and reloads in the order of use. So the first wait of a
+  /// stream covers the others.
   void place_tasks() {
     std::vector<const Move*> by_use;
     for (const Move& move : moves_) {
@@ -229,8 +228,8 @@ class Rewriter {
     return {.dtype = buffer.dtype, .access = Access::kRead, .shape = buffer.shape};
   }
 
-  /// On the stream of the value's writer, or of its first reader in the backward; its place in the
-  /// model is that of the writer.
+  /// Appends a task on the stream of the value's writer, or of its first reader in the backward.
+  /// Its site is the writer's.
   void append(const OpSpec& spec, std::span<const BufferId> buffers, const Move& move,
               bool is_forward) {
     const Task& writer = program_.tasks[values_.writers(move.buffer).back()];
@@ -271,7 +270,7 @@ class Rewriter {
   Program result_;
   std::vector<BufferId> on_host_;                // by buffer
   std::vector<BufferId> restored_;               // by buffer
-  std::vector<std::vector<NewTask>> new_tasks_;  // by the position that they stand in front of
+  std::vector<std::vector<NewTask>> new_tasks_;  // by the position they are inserted in front of
 };
 
 }  // namespace

@@ -7,31 +7,32 @@
 namespace braid {
 
 struct OffloadOptions {
-  int64_t num_layers = 0;       ///< the first layers, by their number in the model; 0: none
-  int64_t prefetch_layers = 1;  ///< how many layers ahead of their use activations come back, and
-                                ///< how many layers of the forward their way out may take
-  int64_t min_bytes = int64_t{1} << 20;  ///< smaller ones stay
+  int64_t num_layers = 0;       ///< offloads the first layers, by number in the model; 0: none
+  int64_t prefetch_layers = 1;  ///< layers before its use at which an activation is copied back;
+                                ///< also the forward layers that its copy out may take
+  int64_t min_bytes = int64_t{1} << 20;  ///< smaller buffers stay on the device
 };
 
-/// Moves activations that the backward reads to the host after their last use in the forward, and
+/// Copies activations that the backward reads to the host after their last use in the forward, and
 /// back before their first use in the backward.
 ///   before: gelu(h -> y) forward layer=0  linear(y -> z) forward layer=0  ...  wgrad(y -> rw g)
 ///   after:  gelu(h -> y) forward layer=0  linear(y -> z) forward layer=0  offload(y -> y.host)
 ///           ...layer 1...  undefine(-> y)  ...  undefine(-> y.restored)
 ///           reload(y.host -> y.restored)  ...layer 1...  wgrad(y.restored -> rw g) layer=0
 /// Candidates: step buffers of role activation on the device that hold one value each (StepValues),
-/// written by a layer's forward and read by a backward.
+/// are written by a layer's forward and read by a backward.
 ///
-/// Only the order is decided here, on the streams that the neighbours have; assign_streams takes
-/// the copies to streams of their own. The two tasks without work say when a value's bytes are
-/// given away and taken again: the stream that makes a value waits, `prefetch_layers` layers later,
-/// until the copy has left, and the copy back starts when the stream that will read it comes to the
-/// layer that is as far ahead. So no more than prefetch_layers + 1 layers of offloaded values are
-/// on the device at either end. What would come back before it has gone (the last layers) stays.
+/// This pass decides only the order, and uses the streams of neighbouring tasks; assign_streams
+/// moves the copies to their own streams. The two `undefine`s say where a value's memory is
+/// released and where it is taken again. The stream that makes a value waits, `prefetch_layers`
+/// layers later, until the copy out has finished. The copy back starts when the stream that reads
+/// the value is `prefetch_layers` layers before the reader. So at most prefetch_layers + 1 layers
+/// of offloaded values are on the device at either end. A value that would be copied back before
+/// its copy out has finished (the last layers) stays.
 ///
-/// Bitwise neutral: bytes are copied. Counts values, and reports their bytes. Rounding does not
-/// change. Place: after recompute, which takes away the need to keep values; before what
-/// interleaves layers, since distances are counted in layers of program order. Source: Rhu et al.,
+/// Bits do not change: bytes are copied. Counts values, and reports their bytes. Rounding does not
+/// change. Place: after recompute, because recomputed values need not be kept; before passes that
+/// interleave layers, because distances are counted in layers of program order. Source: Rhu et al.,
 /// vDNN, 2016; Transformer Engine's CPU offloading with double buffering.
 PassResult offload(Program program, const OffloadOptions& options);
 

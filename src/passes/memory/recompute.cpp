@@ -16,7 +16,7 @@
 namespace braid {
 namespace {
 
-/// Writes the program with the tasks that the plan repeats.
+/// Writes the program with the repeated tasks of the plan.
 class Rewriter {
  public:
   Rewriter(const Program& program, const StepValues& values, const Twins& twins,
@@ -59,7 +59,7 @@ class Rewriter {
     return plan_.is_recomputed[buffer.index()] && values_.value(buffer).block == block;
   }
 
-  /// Appends, in front of a backward task, what has to be repeated for it.
+  /// Appends the tasks to repeat before a backward task.
   void remake_inputs_of(uint32_t task) {
     const uint32_t block = values_.block_of(task);
     needed_.clear();
@@ -74,7 +74,8 @@ class Rewriter {
     }
   }
 
-  /// Adds to `needed_` all tasks that must be repeated to make the buffer again, if any are left.
+  /// Adds to `needed_` all tasks that must be repeated to make the buffer again and are not
+  /// repeated yet.
   void need(BufferId buffer, uint32_t for_task) {
     pending_.assign(1, buffer);
     while (!pending_.empty()) {
@@ -108,7 +109,7 @@ class Rewriter {
     });
   }
 
-  /// Tasks that began to write the buffer before `task` goes on.
+  /// Needs the tasks that write the buffer before `task` continues it.
   void need_what_it_adds_to(uint32_t task, BufferId buffer, uint32_t for_task) {
     for (const uint32_t writer : values_.writers(buffer)) {
       if (writer < task) {
@@ -122,7 +123,7 @@ class Rewriter {
     return twins_.find(buffer, block.forward_end, for_task);
   }
 
-  /// The task itself; a backward task reads what was made again.
+  /// Appends the task itself. A backward task reads recomputed copies.
   void append(uint32_t task) {
     const auto ranges = ranges_of(task);
     const bool is_backward = !values_.is_forward(task);
@@ -163,7 +164,7 @@ class Rewriter {
     added_flops_ += spec_cost(result_.spec(repeated)).flops;
   }
 
-  /// Where a repeated task finds what the original read.
+  /// The buffer in which a repeated task finds what the original read.
   BufferId source_of(uint32_t task, BufferId buffer, uint32_t for_task) {
     if (const uint32_t twin = twin_of(buffer, task, for_task); twin != Twins::kNone) {
       return twins_.result_of(twin);
@@ -200,7 +201,7 @@ class Rewriter {
   Program result_;
   std::vector<bool> is_repeated_;     // by task
   std::vector<bool> is_remade_;       // by buffer: all its writers are repeated, or in needed_
-  std::vector<BufferId> copies_;      // by buffer: where it is made again
+  std::vector<BufferId> copies_;      // by buffer: its recomputed copy
   std::vector<SpecId> replay_specs_;  // by spec
   std::vector<uint32_t> needed_;
   std::vector<BufferId> pending_;

@@ -13,11 +13,11 @@ using KeptValue = StepValues::Value;
 
 constexpr uint32_t kNone = StepValues::kNone;
 
-/// One way to repeat a task, and what that does to the bytes that are kept.
+/// One way to repeat a task, and how it changes the bytes kept.
 struct Option {
   Redo redo = Redo::kNothing;
-  int64_t saved_bytes = 0;  // results that the backward reads
-  int64_t extra_bytes = 0;  // inputs that nothing else keeps
+  int64_t saved_bytes = 0;  // results that the backward reads and that are no longer kept
+  int64_t extra_bytes = 0;  // inputs that must be kept only for this
 
   int64_t net_bytes() const { return saved_bytes - extra_bytes; }
   bool is_worth_it() const {
@@ -70,7 +70,7 @@ class Planner {
     }
     const Option whole = option(task, Redo::kTask);
     const Option replay = op.replay.op.empty() ? Option{} : option(task, Redo::kReplay);
-    // A replay reads less, so it wins where both save the same.
+    // A replay reads less, so it is preferred where both save the same.
     if (replay.is_worth_it() && (!whole.is_worth_it() || replay.net_bytes() >= whole.net_bytes())) {
       take(task, replay);
     } else if (whole.is_worth_it()) {
@@ -84,8 +84,8 @@ class Planner {
   const OpSpec& spec_of(uint32_t task) const { return program_.spec(program_.tasks[task]); }
   int64_t bytes_of(BufferId buffer) const { return program_.buffers[buffer.index()].size_bytes(); }
 
-  /// Whether only this block's tasks would notice that the buffer has been replaced. What an
-  /// earlier task has begun to write can only be repeated with that task.
+  /// Whether only tasks of this block use the buffer, so that a copy can replace it. If an earlier
+  /// task began to write the buffer, that task must be repeated as well.
   bool is_private(uint32_t task, BufferId buffer) const {
     const KeptValue& value = values_.value(buffer);
     if (value.block != values_.block_of(task) || value.is_shared ||
@@ -98,12 +98,12 @@ class Planner {
     });
   }
 
-  /// Whether the task completes the buffer, and the backward reads that.
+  /// Whether the task is the last writer of the buffer, and the backward reads the buffer.
   bool completes_kept(uint32_t task, BufferId buffer) const {
     return values_.value(buffer).is_kept() && values_.writers(buffer).back() == task;
   }
 
-  /// An option that does nothing where this one is not possible.
+  /// Evaluates one way to repeat the task. Returns Redo::kNothing if it is not possible.
   Option option(uint32_t task, Redo redo) const {
     Option option{.redo = redo};
     const auto ranges = ranges_of(task);
@@ -118,12 +118,12 @@ class Planner {
     return option;
   }
 
-  /// Counts what keeping an input for the backward takes. False if it will have changed by then.
+  /// Adds the bytes of keeping an input for the backward. False if the input changes before that.
   bool add_input(uint32_t task, BufferId buffer, Option& option) const {
     const auto writers = values_.writers(buffer);
     if (std::binary_search(writers.begin(), writers.end(), task) &&
         values_.value(buffer).block == values_.block_of(task)) {
-      // Its own: begun by tasks that are repeated with it, or the result that a replay reads.
+      // Written by this task: tasks repeated with it began it, or it is the result a replay reads.
       option.extra_bytes +=
           option.redo == Redo::kReplay && !is_kept_for(task, buffer) ? bytes_of(buffer) : 0;
       return true;
@@ -137,7 +137,7 @@ class Planner {
     return true;
   }
 
-  /// Whether the backward of the task's block finds the content of a step buffer in any case.
+  /// Whether the backward of the task's block has the content of a step buffer in any case.
   bool is_kept_for(uint32_t task, BufferId buffer) const {
     const uint32_t block_index = values_.block_of(task);
     const Block& block = values_.blocks()[block_index];
@@ -175,7 +175,7 @@ class Planner {
   const Twins& twins_;
   const RecomputeOptions& options_;
   std::vector<const OpDefinition*> op_of_spec_;
-  std::vector<uint32_t> kept_until_;  // by buffer: for whom an input had to be kept
+  std::vector<uint32_t> kept_until_;  // by buffer: last task that an input is kept for
   RecomputePlan plan_;
 };
 

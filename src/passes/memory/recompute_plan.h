@@ -14,11 +14,12 @@ namespace braid {
 enum class Redo : uint8_t {
   kNothing,
   kTask,    ///< the whole task
-  kReplay,  ///< all results but one from that one, by the op's ReplayRule
+  kReplay,  ///< all results but one, from that one, by the op's ReplayRule
 };
 
-/// Calls `visit(operand, is_result)` for the operands of a task as it is repeated, in their order:
-/// their positions among the task's own, and whether they are made again.
+/// Calls `visit(operand, is_result)` for each operand of a task as it is repeated, in order.
+/// `operand` is its position among the task's own operands; `is_result` says whether it is made
+/// again.
 template <class Visit>
 void for_each_repeated_operand(const OpSpec& spec, Redo redo, Visit&& visit) {
   if (redo == Redo::kReplay) {
@@ -33,14 +34,14 @@ void for_each_repeated_operand(const OpSpec& spec, Redo redo, Visit&& visit) {
   }
 }
 
-/// What is to be made again, with nothing rewritten yet.
+/// What to recompute. The program is not rewritten yet.
 struct RecomputePlan {
-  std::vector<Redo> redo;           ///< by task: how it would be repeated
-  std::vector<bool> is_recomputed;  ///< by buffer: the backward reads it made again
-  int64_t bytes_kept_less = 0;      ///< over all blocks of the step
+  std::vector<Redo> redo;           ///< by task: how to repeat it, if needed
+  std::vector<bool> is_recomputed;  ///< by buffer: the backward reads a recomputed copy
+  int64_t bytes_kept_less = 0;      ///< bytes no longer kept, over all blocks of the step
 };
 
-/// Decides task by task through the forward, so that what a task reads is decided before it.
+/// Decides task by task in forward order, so that a task's inputs are decided before the task.
 RecomputePlan plan_recompute(const Program& program, const StepValues& values, const Twins& twins,
                              const RecomputeOptions& options);
 

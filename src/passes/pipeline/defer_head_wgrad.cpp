@@ -16,7 +16,7 @@
 namespace braid {
 namespace {
 
-/// The weight gradient of a matrix that is in no layer.
+/// True for the weight gradient of a matrix outside of layers.
 bool is_head_wgrad(const Program& program, const Task& task) {
   return task.label.phase == Phase::kWgrad && task.label.layer < 0 && task.label.microbatch >= 0 &&
          has_role(program.spec(task), OpRole::kProductWgrad);
@@ -24,7 +24,7 @@ bool is_head_wgrad(const Program& program, const Task& task) {
 
 struct Step {
   std::vector<TaskId> head_wgrads;
-  std::optional<TaskId> last_backward;  ///< last task of a microbatch but these
+  std::optional<TaskId> last_backward;  ///< last task of a microbatch, without head_wgrads
   bool sends_gradients = false;
 };
 
@@ -49,7 +49,7 @@ Step examine(const Program& program) {
   return step;
 }
 
-/// Those of the last `limit` microbatches that have one; 0: all.
+/// The head's weight gradients of the last `limit` microbatches that have one; 0: all.
 std::span<const TaskId> last_microbatches(const Program& program,
                                           const std::vector<TaskId>& head_wgrads, int64_t limit) {
   size_t first = head_wgrads.size();

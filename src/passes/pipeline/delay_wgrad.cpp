@@ -16,10 +16,10 @@
 namespace braid {
 namespace {
 
-/// What has been seen so far of a microbatch's backward through a virtual stage.
+/// The part of a microbatch's backward through a virtual stage that has been read so far.
 struct Backward {
   std::vector<int32_t> layers;  ///< in order of first appearance
-  std::vector<TaskId> wgrads;   ///< of layers
+  std::vector<TaskId> wgrads;   ///< weight gradients of layers
   bool has_begun = false;
 };
 
@@ -41,7 +41,7 @@ void note(const Program& program, TaskId id, Backward& backward) {
   }
 }
 
-/// Weight gradients that wait until the message has been sent.
+/// Adds moves for the weight gradients that wait until the message has been sent.
 void delay(const Program& program, const DelayWgradOptions& options, Backward& backward,
            TaskId message, std::vector<LateMove>& moves) {
   std::vector<int32_t>& layers = backward.layers;

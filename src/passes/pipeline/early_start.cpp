@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint32_t kNone = UINT32_MAX;
 
-/// By the place at which they begin, and there in program order.
+/// Sorts by the new place, and at one place by program order. Checks the starts.
 std::vector<EarlyStart> in_order(const Program& program, std::span<const EarlyStart> starts) {
   std::vector<EarlyStart> sorted(starts.begin(), starts.end());
   std::ranges::sort(sorted, [](const EarlyStart& a, const EarlyStart& b) {
@@ -47,7 +47,7 @@ std::vector<uint32_t> first_writers(const Program& program) {
   return first;
 }
 
-/// Where tasks move to, as `rearrange` takes it.
+/// The new order of tasks, in the form that `rearrange` takes.
 class Arrangement {
  public:
   Arrangement(const Program& program, std::span<const EarlyStart> starts)
@@ -90,13 +90,13 @@ class Arrangement {
     order_.emplace_back(task);
   }
 
-  /// An `undefine` for each buffer whose memory the other stream takes over here.
+  /// Adds an `undefine` for each buffer whose memory the other stream takes over here.
   void hand_over(const EarlyStart& start) {
     const Task& task = program_.tasks[start.task.index()];
     if (task.stream == start.stream) {
       return;
     }
-    // Not a communication, whatever it is that the memory is for.
+    // An `undefine` does not communicate, so its phase is never comm.
     Label label = task.label;
     label.phase = program_.tasks[start.before.index()].label.phase;
     label.phase = label.phase == Phase::kComm ? Phase::kForward : label.phase;

@@ -19,14 +19,14 @@
 namespace braid {
 namespace {
 
-/// A step buffer in the order of the program.
+/// First and last use of a step buffer in program order.
 struct LayerBuffer {
-  uint32_t first = UINT32_MAX;  // task that touches it
+  uint32_t first = UINT32_MAX;  // first task that touches it
   uint32_t last = 0;
   int64_t bytes = 0;
 };
 
-/// Those on the device that layers touch: the logits of a head come on top of what a rank keeps.
+/// Step buffers on the device that layers touch. The logits of a head are not counted.
 std::vector<LayerBuffer> layer_buffers(const Program& program) {
   std::vector<LayerBuffer> buffers(program.buffers.size());
   for (uint32_t task = 0; task < program.tasks.size(); ++task) {
@@ -81,8 +81,8 @@ class CooldownFiller {
     }
   }
 
-  /// Where all weight gradients of the last virtual stage from `first_waiting` on wait for the last
-  /// message.
+  /// The moves if all weight gradients of the last virtual stage from task `first_waiting` on wait
+  /// for the last message.
   std::vector<LateMove> moves(uint32_t first_waiting) const {
     std::vector<LateMove> moves;
     for (uint32_t task = 0; task < program_.tasks.size(); ++task) {
@@ -102,8 +102,8 @@ class CooldownFiller {
     return moves;
   }
 
-  /// The first weight gradient that waits for the last message; all of the last virtual stage
-  /// behind it do, too.
+  /// The first weight gradient that waits for the last message. All of the last virtual stage
+  /// behind it wait too.
   uint32_t first_that_waits() const {
     auto first = static_cast<uint32_t>(program_.tasks.size());
     if (!last_message_) {
@@ -128,8 +128,8 @@ class CooldownFiller {
     return first;
   }
 
-  /// What the first rank of the pipeline keeps of microbatches more than this one, if its layers
-  /// are like those of this one.
+  /// Bytes of the additional microbatches that the first rank of the pipeline keeps compared with
+  /// this rank, if the layers of both are alike.
   int64_t bytes_of_first_rank() const {
     return last_message_ ? static_cast<int64_t>(most_before_cooldown()) * bytes_of_microbatch() : 0;
   }
@@ -150,8 +150,8 @@ class CooldownFiller {
     return spec_cost(program_.spec(program_.tasks[task])).flops;
   }
 
-  /// Arithmetic of the dgrads that the last message still has to pass: of as many layers as are in
-  /// front of the sender's first one, each like the sender's.
+  /// Arithmetic of the dgrads that the last message still has to pass: those of the layers in front
+  /// of the sender's first layer. Each layer counts like the sender's.
   double flops_to_pass() const {
     std::set<int32_t> layers;
     double flops = 0;
@@ -165,8 +165,8 @@ class CooldownFiller {
     return layers.empty() ? 0 : flops / static_cast<double>(layers.size()) * *layers.begin();
   }
 
-  /// What the first rank of the pipeline keeps more than this one: a forward per rank between them,
-  /// two if stages go round the ranks.
+  /// How many more microbatches the first rank of the pipeline keeps than this one: a forward per
+  /// rank between them, two if stages go round the ranks.
   size_t most_before_cooldown() const {
     const OpSpec& spec = program_.spec(program_.tasks[last_message_->index()]);
     const std::vector<int>& ranks = program_.groups[group_of(program_, spec)->index()].ranks;
@@ -174,7 +174,7 @@ class CooldownFiller {
     return static_cast<size_t>(in_front) * (last_stage_ > 0 ? 2 : 1);
   }
 
-  /// The most that is kept from a forward to its backward.
+  /// The largest number of bytes kept from a forward to its backward.
   int64_t bytes_of_microbatch() const {
     std::vector<int64_t> bytes(jobs_.jobs().size());
     for (const LayerBuffer& buffer : layer_buffers(program_)) {
@@ -187,22 +187,22 @@ class CooldownFiller {
     return bytes.empty() ? 0 : *std::ranges::max_element(bytes);
   }
 
-  /// It stands behind the last message, or goes there with the rest of its job.
+  /// True if the task is already behind the last message, or moves there with the rest of its job.
   bool waits_anyway(uint32_t task) const {
     return task > last_message_->value || is_of_last_job(task);
   }
 
   const Program& program_;
   JobSpans jobs_;
-  std::vector<std::optional<TaskId>> message_of_;  // by job: that of a backward
-  std::optional<TaskId> last_message_;             // of the last job
+  std::vector<std::optional<TaskId>> message_of_;  // by job: the message that a backward sends
+  std::optional<TaskId> last_message_;             // the message of the last job
   int32_t last_stage_ = 0;
   uint32_t cooldown_ = 0;  // the first job behind the last forward
 };
 
 constexpr std::string_view kMoved = "weight gradients into the cool-down";
 
-/// The program with as many of the moves as keep the bytes that are live within the limit.
+/// Makes as many of the moves as keep live bytes within the limit.
 PassResult fill_within(const Program& program, const CooldownFiller& filler, int64_t limit_bytes) {
   const auto fill = [&](uint32_t first) { return move_late(program, filler.moves(first), kMoved); };
   uint32_t first = filler.first_that_waits();

@@ -14,8 +14,8 @@ namespace {
 
 constexpr uint32_t kNone = JobSpans::kNone;
 
-/// By task: it is of a forward, in front of the forward's first communication (what it receives
-/// apart), first feed-forward and second layer.
+/// By task: it belongs to the first part of a forward: before the forward's first communication
+/// (receiving its input does not count), first feed-forward and second layer.
 std::vector<bool> first_parts(const Program& program, const JobSpans& jobs) {
   struct Forward {
     bool has_ended = false;
@@ -75,7 +75,7 @@ class Hoister {
     return communicates_as(program_.spec(task), CommOp::kRecv) && is_stage_message(program_, task);
   }
 
-  /// Moves a task in front of `wait`, unless it depends on what stays behind that.
+  /// Moves a task in front of `wait`, unless it depends on a task that stays behind `wait`.
   void hoist(uint32_t task, uint32_t wait) {
     if (dependencies_.row_begin.empty()) {
       dependencies_ = build_dependencies(program_);
@@ -92,7 +92,7 @@ class Hoister {
   const Program& program_;
   JobSpans jobs_;
   DependencyGraph dependencies_;  // made when first needed
-  std::vector<uint32_t> place_;   // by task: the one in front of which it goes; kNone: it stays
+  std::vector<uint32_t> place_;   // by task: the task it moves in front of; kNone: it stays
   int64_t num_moved_ = 0;
 };
 

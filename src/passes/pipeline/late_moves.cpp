@@ -24,8 +24,8 @@ bool may_move_along(const Program& program, const Task& task) {
 
 struct LateMoves {
   std::vector<TaskId> order;  // of all tasks
-  int64_t num_moved = 0;      // of those asked for
-  int64_t num_stuck = 0;      // asked for, but they stay
+  int64_t num_moved = 0;      // requested moves that are made
+  int64_t num_stuck = 0;      // requested moves that are not made
 };
 
 class LateMover {
@@ -51,19 +51,19 @@ class LateMover {
     }
     std::ranges::stable_sort(result_.order, {}, [&](TaskId task) { return place(task.value); });
     if (std::ranges::is_sorted(result_.order)) {
-      result_.num_moved = 0;  // they stand there already
+      result_.num_moved = 0;  // the tasks are already in place
     }
     return std::move(result_);
   }
 
  private:
-  /// A task that stays comes in front of those that move behind it.
+  /// Sort key. A task that stays comes before the tasks that move behind it.
   uint64_t place(uint32_t task) const {
     return behind_[task] == kNone ? uint64_t{task} * 2 : uint64_t{behind_[task]} * 2 + 1;
   }
 
   void leave_stuck_ones() {
-    // By task: the first one behind it that depends on it and may not move along.
+    // By task: the first later task that depends on it and may not move with it.
     std::vector<uint32_t> obstacle(behind_.size(), kNone);
     for (size_t i = behind_.size(); i-- > 0;) {
       const auto task = static_cast<uint32_t>(i);

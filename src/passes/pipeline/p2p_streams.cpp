@@ -21,7 +21,7 @@ namespace {
 
 constexpr uint32_t kNone = JobSpans::kNone;
 
-/// Group and member at the other end: messages between them in one direction are one sequence.
+/// Group and member at the other end. Messages of one line and direction form one sequence.
 using Line = std::pair<size_t, int64_t>;
 
 Line line_of(const Program& program, const Task& task) {
@@ -40,7 +40,7 @@ bool is_on_compute(const Program& program, const Task& task) {
   return program.streams[task.stream.index()].kind == StreamKind::kCompute;
 }
 
-/// Chooses where each `recv` begins; adds the streams to the program.
+/// Chooses where each `recv` begins, and adds the streams to the program.
 class Receiver {
  public:
   Receiver(Program& program, const P2pStreamsOptions& options)
@@ -63,7 +63,7 @@ class Receiver {
       uint32_t& earliest = earliest_[line_of(program_, it)];
       const uint32_t job = jobs_.job_of(task);
       if (!is_on_compute(program_, it) || job == kNone || !takes_early(job)) {
-        earliest = task + 1;  // the next one of this line stays behind it
+        earliest = task + 1;  // the next message of this line stays behind it
         continue;
       }
       const uint32_t before = std::min(task, std::max(earliest, place(task, job)));
@@ -74,9 +74,9 @@ class Receiver {
   }
 
  private:
-  /// Up to and with the backward that follows the last forward. The two may be a pair
-  /// (parallel/paired_jobs.h), in which a message must be awaited from the beginning on: its sender
-  /// may be what the forward waits for, over other ranks that stand still with their messages.
+  /// The steady phase includes the backward that follows the last forward. The two may be a pair
+  /// (parallel/paired_jobs.h). In a pair a message must be awaited from the beginning: the forward
+  /// may wait, through other blocked ranks, for the sender of this message.
   void find_steady_phase() {
     const auto& jobs = jobs_.jobs();
     while (first_steady_ < jobs.size() && !jobs[first_steady_].is_backward) {
@@ -93,14 +93,14 @@ class Receiver {
     return options_.warmup_flush || (job >= first_steady_ && job < end_steady_);
   }
 
-  /// Its sender computes nothing until the message has been taken.
+  /// True if the sender computes nothing until the message has been received.
   bool holds_up_sender(uint32_t task, uint32_t job) const {
     return !options_.backward_on_comm_stream && jobs_.jobs()[job].is_backward &&
            peer_of(program_, program_.tasks[task]) > program_.rank;
   }
 
-  /// The beginning of the job that is `jobs_ahead` in front of it, one more for a message that
-  /// holds up its sender, or behind what the message depends on.
+  /// The beginning of the job `jobs_ahead` before the reader's job, one job more for a message that
+  /// blocks its sender. Not before the tasks that the message depends on.
   uint32_t place(uint32_t task, uint32_t job) const {
     const int64_t more = options_.jobs_ahead > 0 && holds_up_sender(task, job) ? 1 : 0;
     const auto ahead = static_cast<uint32_t>(std::min<int64_t>(options_.jobs_ahead + more, job));
@@ -131,7 +131,7 @@ class Receiver {
   DependencyGraph dependencies_;
   size_t first_steady_ = 0;  // jobs [first_steady_, end_steady_) are neither warm-up nor flush
   size_t end_steady_ = 0;
-  std::map<Line, uint32_t> earliest_;  // where its next message may begin
+  std::map<Line, uint32_t> earliest_;  // earliest place for the next message of the line
   std::map<Line, StreamId> streams_;
 };
 
@@ -141,7 +141,8 @@ StreamId compute_stream(const Program& program) {
   return StreamId(static_cast<size_t>(found - program.streams.begin()));
 }
 
-/// Returns how many messages of the backward leave another stream than before.
+/// Moves messages of the backward to an earlier rank to the compute stream. Returns how many change
+/// streams.
 int64_t send_on_compute(Program& program, const JobSpans& jobs) {
   int64_t num_moved = 0;
   for (uint32_t task = 0; task < program.tasks.size(); ++task) {
@@ -150,7 +151,7 @@ int64_t send_on_compute(Program& program, const JobSpans& jobs) {
     if (communicates_as(program.spec(it), CommOp::kSend) && job != kNone &&
         jobs.jobs()[job].is_backward && is_stage_message(program, it) &&
         !is_on_compute(program, it) && peer_of(program, it) < program.rank) {
-      it.stream = compute_stream(program);  // a job may begin with a copy, on a stream of its own
+      it.stream = compute_stream(program);  // a job's first task may be on a copy stream
       ++num_moved;
     }
   }

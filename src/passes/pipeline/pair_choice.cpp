@@ -19,7 +19,7 @@ OverlapChange pair(std::string_view kind) {
   return [kind](OverlapConfig& overlap) { overlap.pair_forward_backward = kind; };
 }
 
-/// Halves of forwards hide what rings would: products are not cut any further to begin with.
+/// Halved forwards hide the communication that rings would hide, so products stay whole at first.
 void halve_forwards(OverlapConfig& overlap) {
   overlap.pair_forward_backward = kForwardHalves;
   if (overlap.tp_comm_overlap) {
@@ -27,7 +27,7 @@ void halve_forwards(OverlapConfig& overlap) {
   }
 }
 
-/// Which jobs can be woven depends on schedule and microbatch; validation knows.
+/// Which jobs can be woven depends on the schedule and the microbatches. `validate` decides.
 bool can_pair(const RunConfig& config, std::string_view kind) {
   RunConfig paired = config;
   paired.overlap = without_overlap(config.overlap);
@@ -65,7 +65,7 @@ std::vector<OverlapAxis> pair_axes(const RunConfig& config, const AxisLimits&) {
   if (can_pair(config, kForwardBackward)) {
     pairs.choices.push_back(pair(kForwardBackward));
   }
-  // Halves of a microbatch add weight gradients in another order, or those of norms.
+  // Halves of a microbatch add weight gradients, or only those of norms, in another order.
   if (rounding && can_pair(config, kHalves)) {
     pairs.choices.push_back(pair(kHalves));
   }

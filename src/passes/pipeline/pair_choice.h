@@ -7,14 +7,14 @@
 
 namespace braid {
 
-/// Which jobs the schedule brings together for pass pair_forward_backward.
+/// The kind of pairs that the schedule makes for pass pair_forward_backward.
 JobPairs job_pairs(const OverlapConfig& overlap);
 
-/// Whether pass halve_forward is asked for.
+/// Whether the configuration asks for pass halve_forward.
 bool halves_forwards(const OverlapConfig& overlap);
 
-/// What overlap.pair_forward_backward may be for this run: only what `validate` takes, and halves
-/// only if overlap.may_change_rounding.
+/// The values of overlap.pair_forward_backward that a search may try: those that `validate`
+/// accepts. Halves also need overlap.may_change_rounding.
 std::vector<OverlapAxis> pair_axes(const RunConfig& config, const AxisLimits& limits);
 
 }  // namespace braid

@@ -27,7 +27,7 @@ JobKey key_of(const Job& job) {
   return {job.kind != JobKind::kForward, microbatch_key(label)};
 }
 
-/// Where the jobs of pairs are, as far as they are neighbours.
+/// Finds the tasks of a pair's jobs, if the two jobs are neighbours.
 class Regions {
  public:
   explicit Regions(const Program& program) : program_(program), spans_(program) {
@@ -52,7 +52,7 @@ class Regions {
   }
 
  private:
-  /// The beginning of the next job, or behind the last task of any.
+  /// The beginning of the next job; for the last job, one past the last task of any job.
   uint32_t end_of(uint32_t job) const {
     if (job + 1 < spans_.jobs().size()) {
       return spans_.jobs()[job + 1].begin;

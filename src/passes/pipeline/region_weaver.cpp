@@ -5,7 +5,7 @@
 namespace braid {
 namespace {
 
-/// In percent: without a model, merges that do not alternate strictly must be better by this.
+/// Without a model: how much better, in percent, a merge must be that does not strictly alternate.
 constexpr int64_t kRoughMargin = 10;
 
 }  // namespace

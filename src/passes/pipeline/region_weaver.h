@@ -9,24 +9,25 @@
 
 namespace braid {
 
-/// Two jobs that are neighbours: tasks [begin, middle) and [middle, end).
+/// Two neighbouring jobs: tasks [begin, middle) and [middle, end).
 struct JobRegion {
   uint32_t begin = 0;
   uint32_t middle = 0;
   uint32_t end = 0;
 };
 
-/// Weaves neighbouring jobs of a program (passes/pipeline/weave.h), by prices that are the same on
-/// all ranks of a group.
+/// Weaves neighbouring jobs of a program (passes/pipeline/weave.h). Prices are the same on all
+/// ranks of a group.
 class RegionWeaver {
  public:
-  /// `model` may be null: rough prices. Both must outlive it.
+  /// `model` may be null: prices are rough then. Both must outlive this object.
   RegionWeaver(const Program& program, const CostModel* model);
 
-  /// Says whether that gains anything. Regions must not overlap.
+  /// Weaves the region if that makes it faster, and returns whether it does. Regions must not
+  /// overlap.
   bool weave_region(const JobRegion& region);
 
-  /// Of all tasks. Tasks that conflict keep their order.
+  /// The new order of all tasks. Tasks that conflict keep their order.
   const std::vector<TaskId>& order() const { return order_; }
 
  private:

@@ -12,13 +12,13 @@ namespace {
 constexpr size_t kNumChannels = 8;
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
-/// How a merge chooses where both lists can go on.
+/// How a merge chooses a list when both can continue.
 struct Policy {
   size_t begins = 0;  ///< the list that runs first
-  /// The other list goes on once that which has run has queued a call.
+  /// The other list continues after the current one has queued a call.
   bool alternates = false;
-  /// Else it goes on if its way to its next call is shorter than this many eighths of that of the
-  /// list that has run.
+  /// Without `alternates`: the other list continues if its compute before its next call is shorter
+  /// than this many eighths of the current list's.
   int64_t eighths = 0;
 };
 
@@ -31,7 +31,8 @@ std::array<Policy, 10> policies() {
   return all;
 }
 
-/// By item: compute of its list from there to its next communication; kNever: there is none.
+/// By item: compute of its list from there to its next communication; kNever: no communication
+/// follows.
 std::vector<int64_t> ways_to_communication(std::span<const WeaveItem> items, uint32_t num_first) {
   std::vector<int64_t> ways(items.size(), kNever);
   for (size_t i = items.size(); i-- > 0;) {
@@ -44,7 +45,7 @@ std::vector<int64_t> ways_to_communication(std::span<const WeaveItem> items, uin
   return ways;
 }
 
-/// One merge on the clock.
+/// Simulates one merge.
 class Merge {
  public:
   Merge(std::span<const WeaveItem> items, uint32_t num_first, std::span<const int64_t> ways)
@@ -58,7 +59,7 @@ class Merge {
 
   void run(const Policy& policy) {
     current_ = policy.begins;
-    take_free_ones(0);  // what the first list takes in comes first, whichever begins to compute
+    take_free_ones(0);  // the first list's inputs come first, whichever list begins to compute
     while (order_.size() < items_.size()) {
       queue_communication();
       if (order_.size() == items_.size()) {
@@ -69,7 +70,7 @@ class Merge {
     }
   }
 
-  /// One list behind the other.
+  /// Runs one list after the other.
   void run_in_order() {
     for (uint32_t item = 0; item < items_.size(); ++item) {
       take(item);
@@ -127,7 +128,7 @@ class Merge {
     current_ = list;
   }
 
-  /// The list whose next item, which computes, runs now.
+  /// Chooses the list whose next item runs now. The next item of both lists is compute.
   size_t choose(const Policy& policy) const {
     const size_t other = 1 - current_;
     const auto can = [&](size_t list) { return has_next(list) && may_follow(next_[list]); };
@@ -157,7 +158,7 @@ class Merge {
   std::vector<int64_t> ended_;                    // by item; kNever: not taken yet
   std::vector<uint32_t> order_;
   size_t current_ = 0;
-  bool has_called_ = false;  // the current list, in its turn
+  bool has_called_ = false;  // the current list has queued a call in its turn
 };
 
 }  // namespace

@@ -12,11 +12,12 @@ namespace braid {
 namespace {
 
 constexpr int64_t kUnknown = -1;
-/// Without a model: what is no product and no communication does not count, but has its place.
+/// Prices without a model. Tasks other than products, attention and communication cost almost
+/// nothing, but keep their place.
 constexpr int64_t kUnit = 1000;
 constexpr int64_t kNextToNothing = 1;
 
-/// Communication that the order of compute is to hide.
+/// True for communication that the order of compute should hide.
 bool is_hidden(const Program& program, const OpSpec& spec) {
   const std::optional<GroupId> id = group_of(program, spec);
   if (!id) {

@@ -9,27 +9,27 @@ namespace braid {
 
 class CostModel;
 
-/// What tasks take and which queue they are in, for `weave`: the same on all ranks whose programs
-/// are equal up to the rank, so that they merge their jobs in the same way.
+/// Durations and queues of tasks, for `weave`. They are the same on all ranks whose programs are
+/// equal up to the rank, so these ranks merge their jobs in the same way.
 class WeavePrices {
  public:
-  /// `model` may be null. Both must outlive this.
+  /// `model` may be null. Both must outlive this object.
   WeavePrices(const Program& program, const CostModel* model);
 
-  /// They are not those of a model.
+  /// True if the prices do not come from a model.
   bool are_rough() const { return model_ == nullptr; }
-  /// 0 of tasks that do nothing and of communication that is hidden by other means: of data ranks,
-  /// between stages.
+  /// 0 for tasks that do nothing, and for communication that other passes hide: between data ranks
+  /// and between stages.
   int64_t ns(TaskId task);
-  /// By kind of group; compute waits for a `recv`, so that it is in its queue.
+  /// Channel by kind of group. A `recv` is in the compute queue, because compute waits for it.
   uint8_t channel(TaskId task) const;
 
  private:
   int64_t price(TaskId task) const;
 
   const Program& program_;
-  const CostModel* model_;  // null: units
-  Program priced_;          // with a model: at_first_ranks
+  const CostModel* model_;  // null: rough prices
+  Program priced_;          // with a model: the program as at_first_ranks gives it
   std::vector<int64_t> by_spec_;
 };
 

@@ -18,12 +18,12 @@
 namespace braid {
 namespace {
 
-/// Of a spec that both engines can carry: what it takes alone.
+/// Durations of a spec that both engines can run, each when it runs alone.
 struct EngineCosts {
   int64_t sm_ns = 0;
   int64_t copy_ns = 0;
-  int64_t sum_ns = 0;  ///< of compute, beside the copies
-  int sms = 0;         ///< that send
+  int64_t sum_ns = 0;  ///< compute for the sum, in addition to the copies
+  int sms = 0;         ///< SMs that send
 };
 
 std::optional<EngineCosts> engine_costs(const Program& program, const OpSpec& spec,
@@ -63,12 +63,12 @@ std::optional<EngineCosts> engine_costs(const Program& program, const OpSpec& sp
   return costs_with(copy_ns, sum_ns);
 }
 
-/// Compute of one rank in a simulated step, in the order in which it runs.
+/// Compute tasks of one rank in a simulated step, by start time.
 class ComputeTimes {
  public:
   struct Beside {
-    int64_t ns = 0;      ///< with compute
-    double lost_ns = 0;  ///< of compute, if SMs send
+    int64_t ns = 0;      ///< overlap with compute
+    double lost_ns = 0;  ///< time that compute loses if SMs send
   };
 
   ComputeTimes(const Program& program, std::span<const TaskTimes> times,
@@ -87,7 +87,7 @@ class ComputeTimes {
     std::ranges::sort(tasks_, {}, [](const Task& task) { return task.times.start_ns; });
   }
 
-  /// A communication at that time with so many SMs.
+  /// What a communication at that time overlaps, if it uses `sms` SMs.
   Beside beside(const TaskTimes& comm, int sms) const {
     Beside sum;
     auto it = std::ranges::partition_point(
@@ -153,7 +153,7 @@ class EngineChooser {
   }
 
  private:
-  /// Adds what the calls of a program would gain, on the first rank that has it.
+  /// Adds the gains of a program's calls, on the first rank that has the program.
   void weigh(uint32_t program) {
     const auto rank = std::ranges::find(result_.ranks, program, &SimRank::program);
     if (rank == result_.ranks.end()) {
@@ -190,7 +190,7 @@ class EngineChooser {
   ContentionTable contention_;
   RankCalls calls_;
   ListPlan plan_;
-  std::vector<double> gain_ns_;  // by meeting, of all of its ends
+  std::vector<double> gain_ns_;  // by meeting: sum over all of its ends
   std::vector<bool> is_possible_;
 };
 

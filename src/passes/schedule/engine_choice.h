@@ -10,17 +10,18 @@
 
 namespace braid {
 
-/// What of a communication that takes longer by copy engines counts as time that compute waits.
+/// When a communication takes longer by copy engines: how much of the extra time counts as exposed.
 enum class LongerCopies : uint8_t {
-  kWhereExposed,  ///< all of it, if compute has waited for that communication in the simulation
+  kWhereExposed,  ///< all of it, if compute waited for that communication in the simulation
   kEverywhere,    ///< all of it
 };
 
-/// What is to move the bytes of each collective in groups of one node, after a simulation of the
-/// step: copy engines where what products beside it lose to SMs that send is more than what copies
-/// take longer, and for reductions the sum on each rank; else SMs. All ends of a call count
-/// together, and are given the same engine. Messages stay as they are. By program of `ranks` and
-/// task, for `with_engines`; `result` is of `ranks`. Throws InternalError as `Simulator`.
+/// Chooses the engine of each collective whose group is on one node, from a simulation of the step.
+/// Takes copy engines if compute beside the collective loses more time to SMs that send than the
+/// copies take longer, plus, for reductions, the sum on each rank. Otherwise takes SMs. All ends of
+/// a call count together and get the same engine. Messages do not change. Returns engines by
+/// program of `ranks` and task, for `with_engines`; `result` is the simulation of `ranks`. Throws
+/// InternalError as `Simulator`.
 std::vector<std::vector<TaskEngine>> engine_choice(const RankPrograms& ranks,
                                                    const SimResult& result, const CostModel& model,
                                                    LongerCopies longer);

@@ -30,9 +30,9 @@ std::vector<int64_t> pairs_of_jobs(const JobSpans& spans) {
   return pairs;
 }
 
-/// Of a task in the order that is wanted: pair by pair, in each one job behind the other.
+/// Place of a task in the wanted order: pair by pair, and in each pair one job after the other.
 struct Place {
-  int64_t pair = std::numeric_limits<int64_t>::max();  ///< behind all jobs
+  int64_t pair = std::numeric_limits<int64_t>::max();  ///< the default is behind all jobs
   uint32_t job = 0;
   uint32_t task = 0;
 
@@ -42,7 +42,7 @@ struct Place {
 std::vector<Place> wanted_places(const Program& program, const JobSpans& spans,
                                  const std::vector<int64_t>& pairs) {
   std::vector<Place> places(program.tasks.size());
-  Place next;  // of the first task from here on that is in a job
+  Place next;  // of the first task of a job from here on
   for (auto task = static_cast<uint32_t>(places.size()); task-- > 0;) {
     const uint32_t job = spans.job_of(task);
     if (job != JobSpans::kNone) {
@@ -54,7 +54,7 @@ std::vector<Place> wanted_places(const Program& program, const JobSpans& spans,
   return places;
 }
 
-/// The order of places, as far as dependencies allow it.
+/// Sorts tasks by place, as far as dependencies allow.
 std::vector<TaskId> in_order_of(const Program& program, const std::vector<Place>& places) {
   const DependencyGraph dependencies = build_dependencies(program);
   std::vector<uint32_t> num_left(places.size());
@@ -87,7 +87,7 @@ std::vector<TaskId> in_order_of(const Program& program, const std::vector<Place>
   return order;
 }
 
-/// Where pairs are in `order`.
+/// The positions of the pairs in `order`.
 std::vector<JobRegion> regions_of(const std::vector<TaskId>& order,
                                   const std::vector<Place>& places) {
   std::vector<JobRegion> regions;

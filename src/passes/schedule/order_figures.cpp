@@ -7,7 +7,8 @@
 namespace braid {
 namespace {
 
-/// Weight gradients by how many other tasks of their stream stand in front of them.
+/// By task. For a weight gradient: how many tasks on compute streams that do work and are no weight
+/// gradients stand in front of it. For other tasks: UINT32_MAX.
 std::vector<uint32_t> places_of_wgrads(const Program& program, std::span<const TaskId> order) {
   std::vector<uint32_t> places(program.tasks.size(), UINT32_MAX);
   uint32_t num_others = 0;

@@ -29,19 +29,20 @@
 namespace braid {
 namespace {
 
-/// overlap.comm_engine that leaves the choice to `choose_engines`.
+/// The value of overlap.comm_engine that leaves the choice to `choose_engines`.
 constexpr std::string_view kHiddenCopies = "hidden";
 
 constexpr VerifyRanksOptions kOneOrder{.one_order_of_collectives = true,
                                        .one_order_of_messages = true};
 
-/// Beyond so many tasks, of all programs, each order takes some tenths of a second or more.
+/// With more tasks than this in all programs together, each order takes tenths of a second or more.
 constexpr size_t kManyTasks = 20'000;
 
-/// How much slower than the fastest an order may be that needs less memory.
+/// How much slower than the fastest an order may be if it needs less memory, as a fraction of the
+/// step.
 constexpr double kWorthMemory = 0.005;
 
-/// Orders that turn out not to fit are tried again so often, with less memory.
+/// How often orders that do not fit are tried again with less memory.
 constexpr int kMaxRetries = 3;
 
 RankPrograms with_programs(const RankPrograms& ranks, std::span<const Program> programs) {
@@ -52,13 +53,13 @@ RankPrograms with_programs(const RankPrograms& ranks, std::span<const Program> p
   return result;
 }
 
-/// An order of all ranks that has been tried.
+/// An order of all ranks that was tried.
 struct Candidate {
   std::vector<Program> programs;  // by planned rank
   MovedWgrads moved;
-  int64_t num_copied = 0;  // communications that copy engines have been chosen for
+  int64_t num_copied = 0;  // communications that use copy engines
   int64_t step_ns = 0;
-  size_t way = 0;  // to fill waits
+  size_t way = 0;  // index of the way to fill waits
 
   int64_t num_changes() const { return moved.num_moved + num_copied; }
 };
@@ -118,13 +119,13 @@ class StepScheduler {
  private:
   static constexpr size_t kNumWays = 5;
 
-  /// With the host's part.
+  /// Adds the host's overhead.
   std::string format_step(int64_t tasks_ns) const {
     const double ns = static_cast<double>(tasks_ns + model_.step_overhead_ns());
     return ns >= 1e9 ? fmt::format("{:.3f} s", ns * 1e-9) : fmt::format("{:.4g} ms", ns * 1e-6);
   }
 
-  /// Live bytes by planned rank: as now, a quarter more, all there is.
+  /// Limits of live bytes by planned rank: as now, a quarter more, all that is available.
   std::vector<std::vector<int64_t>> limits() const {
     if (!orders_) {
       return {{}};
@@ -142,10 +143,10 @@ class StepScheduler {
 
   struct Way {
     ListScheduleOptions options;
-    bool is_measured = true;  ///< durations: those of a simulation of what there is
+    bool is_measured = true;  ///< durations come from a simulation of the current plan
   };
 
-  /// What can be ordered: programs, with durations as measured and as each task takes alone.
+  /// Programs to order, with durations as measured and as each task takes alone.
   struct Start {
     RankPrograms ranks;
     ListScheduler measured;
@@ -196,7 +197,7 @@ class StepScheduler {
     return chooses_engines_ ? with_engines_of(std::move(best), all) : std::move(best);
   }
 
-  /// Without a pipeline, whose schedule says which jobs are beside each other.
+  /// Only without a pipeline: a pipeline's schedule decides which jobs are beside each other.
   void pair_microbatches() {
     if (all_.has_pipeline) {
       return;
@@ -214,7 +215,7 @@ class StepScheduler {
     }
   }
 
-  /// The tasks of these programs in that order.
+  /// The programs with their tasks in the order of the schedule.
   std::optional<Candidate> ordered(const RankPrograms& ranks,
                                    const std::optional<ListSchedule>& schedule) const {
     if (!schedule) {
@@ -229,7 +230,7 @@ class StepScheduler {
     return timed(std::move(candidate));
   }
 
-  /// nullopt if ranks do not meet in one order any more.
+  /// Simulates the candidate. nullopt if ranks no longer make their calls in one order.
   std::optional<Candidate> timed(Candidate candidate) const {
     const RankPrograms ranks = with_programs(ranks_, candidate.programs);
     if (is_one_order_ && !verify_ranks(ranks, kOneOrder).empty()) {
@@ -239,8 +240,9 @@ class StepScheduler {
     return candidate;
   }
 
-  /// The fastest of `best` (nothing: the plan as it is), of it with copy engines for what it
-  /// hides, and of that in an order anew, since what is hidden now takes other times.
+  /// Returns the fastest of three: `best` (or the current plan if it is empty); `best` with copy
+  /// engines for communication it hides; and that reordered once more, because hidden communication
+  /// now has other durations.
   std::optional<Candidate> with_engines_of(std::optional<Candidate> best,
                                            const std::array<Way, kNumWays>& ways) const {
     const Candidate as_it_is = best.value_or(Candidate{.programs = {}, .moved = {}});
@@ -286,7 +288,7 @@ class StepScheduler {
     return candidate;
   }
 
-  /// The first, which needs least memory, of those that are about as fast as the fastest.
+  /// The first level, which needs least memory, among those about as fast as the fastest.
   std::optional<size_t> best_level(const std::vector<std::optional<Candidate>>& levels) const {
     int64_t fastest_ns = before_ns_;
     for (const std::optional<Candidate>& level : levels) {
@@ -301,7 +303,8 @@ class StepScheduler {
     return std::nullopt;
   }
 
-  /// Found quickly where that fits: a longer search, as for what is kept, finds no larger arenas.
+  /// With quick_memory, plans quickly if that plan fits. The longer search, used for plans that are
+  /// kept, finds no larger arenas.
   std::vector<MemoryPlan> memory_of(const std::vector<Program>& programs) const {
     if (all_.quick_memory) {
       std::vector<MemoryPlan> quick = memory_of(programs, plan_memory_quickly);
@@ -336,8 +339,8 @@ class StepScheduler {
     return true;
   }
 
-  /// Arenas take more than what the scheduler counts: two tasks of different streams may use their
-  /// memory at once unless events order them.
+  /// Arenas take more than the live bytes that the scheduler counts: two tasks on different streams
+  /// may use their memory at the same time unless events order them.
   void lower(std::vector<int64_t>& limit, const std::vector<MemoryPlan>& memory) const {
     for (size_t i = 0; i < limit.size(); ++i) {
       if (memory[i].step_bytes > room_bytes_[i]) {
@@ -379,12 +382,12 @@ class StepScheduler {
   bool orders_;
   bool chooses_engines_;
   RankPrograms ranks_;
-  std::vector<Program> paired_;  // by planned rank: microbatches in pairs, if there are any
+  std::vector<Program> paired_;  // by planned rank: microbatches in pairs; may be empty
   std::vector<std::unique_ptr<Start>> starts_;
   bool is_one_order_ = false;
   int64_t before_ns_ = 0;
   size_t num_tasks_ = 0;
-  std::vector<size_t> ways_ = {0, 1, 2, 3, 4};  // that are tried
+  std::vector<size_t> ways_ = {0, 1, 2, 3, 4};  // ways that are tried
   SpecTimes spec_ns_;
   std::vector<int64_t> room_bytes_;  // for the step, by planned rank
 };

@@ -17,7 +17,7 @@
 namespace braid {
 namespace {
 
-/// The stream of that name and kind, made if missing.
+/// The stream with that name and kind. Adds it if missing.
 StreamId stream_like(Program& program, Stream wanted) {
   const auto found = std::ranges::find_if(program.streams, [&](const Stream& stream) {
     return stream.kind == wanted.kind && stream.name == wanted.name;
@@ -79,7 +79,7 @@ bool is_on_compute(const Program& program, const Task& task) {
   return program.streams[task.stream.index()].kind == StreamKind::kCompute;
 }
 
-/// Kinds whose tasks the passes before have placed.
+/// Kinds of groups whose tasks earlier passes have placed.
 bool may_hand_memory_over(GroupKind kind) {
   return kind == GroupKind::kData || kind == GroupKind::kContext;
 }
@@ -106,7 +106,7 @@ class Leaving {
 
   void choose_groups() {
     const size_t num_groups = program_.groups.size();
-    std::vector<bool> is_short_lived(num_groups);  // some task is, or is elsewhere already
+    std::vector<bool> is_short_lived(num_groups);  // or a task is on another stream already
     std::vector<bool> runs_beside(num_groups);
     const std::vector<uint32_t> next = next_compute_tasks();
     for (size_t i = 0; i < program_.tasks.size(); ++i) {
@@ -130,7 +130,7 @@ class Leaving {
     }
   }
 
-  /// By task: the next one that computes, and stays.
+  /// By task: the next task that computes and stays on the compute stream.
   std::vector<uint32_t> next_compute_tasks() const {
     std::vector<uint32_t> next(program_.tasks.size());
     uint32_t computes = BufferUses::kNone;
@@ -172,8 +172,8 @@ class Leaving {
   std::vector<bool> leaves_;
 };
 
-/// By task that communicates between context ranks: the first one behind it that stays and waits
-/// for it. Of others, and where there is none: the next task.
+/// By task. For communication between context ranks: the first later task that stays and depends on
+/// it. For other tasks, or if there is no such task: the next task.
 std::vector<uint32_t> first_waits(const Program& program, const std::vector<bool>& leaves) {
   std::vector<uint32_t> waits(program.tasks.size());
   std::iota(waits.begin(), waits.end(), 1);
@@ -190,8 +190,8 @@ std::vector<uint32_t> first_waits(const Program& program, const std::vector<bool
   return waits;
 }
 
-/// For short-lived buffers that compute shares with tasks that leave. What compute gets back, it
-/// gets where it waits anyway.
+/// Finds where short-lived buffers pass between compute and tasks that leave. Compute takes a
+/// buffer back where it waits for the communication anyway.
 std::vector<HandOver> find_hand_overs(const Program& program, const std::vector<bool>& leaves) {
   const BufferUses uses = find_uses(program);
   const std::vector<uint32_t> waits = first_waits(program, leaves);
@@ -206,7 +206,7 @@ std::vector<HandOver> find_hand_overs(const Program& program, const std::vector<
     const bool begins_there = leaves[uses.first[i]];
     const bool ends_there = leaves[uses.last[i]];
     if (begins_there && ends_there) {
-      continue;  // never compute's
+      continue;  // compute never owns it
     }
     if (begins_there) {
       add(BufferId(i), uses.first[i], program.tasks[uses.first[i]]);
@@ -230,7 +230,7 @@ StreamId comm_stream(Program& program, const Task& task, const AssignStreamsOpti
                                is_context ? options.context_priority : options.comm_priority});
 }
 
-/// The stream of the communication whose result the task converts.
+/// The stream of the communication whose result the task adds or widens.
 StreamId stream_before(const Program& program, const DependencyGraph& dependencies, size_t task,
                        const std::vector<bool>& leaves) {
   StreamId stream;
@@ -286,8 +286,8 @@ PassResult assign_streams(Program program, const AssignStreamsOptions& options) 
   return {std::move(program), {num_moved > 0, num_moved, summary + " to streams of their own"}};
 }
 
-// Without streams of its own, communication stays between the compute tasks, so nothing else can be
-// gained without this pass: a search does not try it.
+// A search does not try to disable this pass. Without it communication stays between the compute
+// tasks, and no other pass can gain anything.
 Pass assign_streams_pass(const PipelineOptions& options) {
   return {
       .name = "assign_streams",

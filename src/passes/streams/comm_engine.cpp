@@ -27,7 +27,7 @@ bool communicates(const OpSpec& spec) {
   return !does_nothing(spec) && find_op(spec.op).op_class == OpClass::kCommunication;
 }
 
-/// What copy engines would do of a spec.
+/// How copy engines could run a spec.
 struct Copied {
   bool communicates = false;  ///< with other ranks
   bool is_one_task = false;
@@ -57,13 +57,13 @@ std::vector<Copied> copied_specs(const Program& program) {
   return specs;
 }
 
-/// Without a model nobody knows where ranks are: they are taken to be in one node. Elsewhere a sum
-/// that is taken apart would only send more between nodes.
+/// Whether copy engines reach all ranks of the group. Without a model the ranks are assumed to be
+/// on one node. Between nodes, copies and a sum would only send more.
 bool reaches(const CostModel* model, const Group& group) {
   return model == nullptr || has_copy_engines(*model, place_group(model->cluster(), group.ranks));
 }
 
-/// By copy engines rather than by SMs, with what compute beside those loses.
+/// Whether copy engines cost less than SMs, including what compute beside the SMs loses.
 bool costs_less(const CostModel& model, const Program& program, const OpSpec& spec,
                 const Group& group) {
   if (!has_copy_engines(model, place_group(model.cluster(), group.ranks))) {
@@ -90,7 +90,7 @@ bool is_copied(const Program& program, const OpSpec& spec, const Copied& copied,
   return copied.is_one_task && model != nullptr && costs_less(*model, program, spec, group);
 }
 
-/// Writes the program anew.
+/// Writes the program with the chosen engines.
 class EngineWriter {
  public:
   EngineWriter(const Program& program, const std::vector<Copied>& copied)
@@ -145,7 +145,7 @@ class EngineWriter {
     return {range.buffer, range.begin + first_elem, range.begin + first_elem + num_elems};
   }
 
-  /// Memory of one reduction, named after what is summed up.
+  /// Adds the memory of one reduction, named after the buffer that is summed.
   BufferRange add_buffer(const BufferRange& x, std::string_view what, const OperandSpec& spec) {
     const std::string& name = program_.buffers[x.buffer.index()].name;
     const std::string base = fmt::format("{}.{}", name, what);
@@ -167,8 +167,8 @@ class EngineWriter {
 
 struct Counts {
   int64_t tasks = 0;  // that communicate
-  int64_t moved = 0;  // by copy engines
-  int64_t sums = 0;   // of these, taken apart
+  int64_t moved = 0;  // done by copy engines
+  int64_t sums = 0;   // of these, reductions that became copies and a sum
 };
 
 Counts count(const Program& program, const std::vector<Copied>& copied,
@@ -184,7 +184,7 @@ Counts count(const Program& program, const std::vector<Copied>& copied,
   return counts;
 }
 
-/// What is hidden is known when all ranks are planned: until then, as if left to the costs.
+/// kHidden acts like kAuto here: what is hidden is known only after all ranks are planned.
 CommEngine engine_of(EngineChoice choice) {
   switch (choice) {
     case EngineChoice::kCopy:

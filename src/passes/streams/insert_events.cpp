@@ -12,8 +12,9 @@ namespace {
 
 constexpr uint32_t kNone = UINT32_MAX;
 
-/// What each task knows to have finished when it starts. A task's clock is that of the task before
-/// it on its stream unless it waits, so clocks are stored per wait and shared by the tasks after.
+/// For each task, the tasks that have surely finished when it starts. A task that does not wait has
+/// the clock of the task before it on its stream, so clocks are stored per wait and shared by the
+/// tasks after it.
 class Clocks {
  public:
   explicit Clocks(const Program& program)
@@ -33,8 +34,8 @@ class Clocks {
     return clock != kNone && clocks_[clock + stream_of(earlier)] >= position_[earlier];
   }
 
-  /// Makes `task` know all that `earlier` knows, and `earlier` itself. `is_first_wait`: the tasks
-  /// before it share the clock of the stream, so it must not be written to.
+  /// Adds `earlier`, and all that it knows, to what `task` knows. `is_first_wait`: earlier tasks
+  /// share the stream's clock, so it must be copied before it is changed.
   void learn(uint32_t task, uint32_t earlier, bool is_first_wait) {
     uint32_t& clock = current_[stream_of(task)];
     if (is_first_wait) {
@@ -75,7 +76,7 @@ class Clocks {
 struct Waits {
   std::vector<uint32_t> row_begin = {0};
   std::vector<uint32_t> for_task;
-  int64_t num_dependencies = 0;  ///< between streams, waited for or not
+  int64_t num_dependencies = 0;  ///< dependencies between streams, with or without a wait
 };
 
 Waits choose_waits(const Program& program) {
@@ -103,7 +104,7 @@ Waits choose_waits(const Program& program) {
   return waits;
 }
 
-/// True if the program had other events before.
+/// Returns true if the events differ from those the program had.
 bool write_events(Program& program, const Waits& waits) {
   std::vector<EventId> event_of(program.tasks.size());
   for (const uint32_t task : waits.for_task) {
@@ -127,7 +128,7 @@ bool write_events(Program& program, const Waits& waits) {
     Task& task = program.tasks[i];
     const uint32_t begin = waits.row_begin[i];
     const uint32_t end = waits.row_begin[i + 1];
-    // Earliest first: as a reader expects them.
+    // Earliest first, for readers.
     for (uint32_t at = end; at-- > begin;) {
       events.push_back(event_of[waits.for_task[at]]);
     }
