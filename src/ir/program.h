@@ -123,8 +123,9 @@ struct Task {
   uint32_t operands_begin = 0;
   EventId record;  ///< recorded on the task's stream when the task finishes; invalid if no task
                    ///< waits for it
-  uint32_t waits_begin =
-      0;  ///< events the task waits for before it starts: Program::waits[waits_begin, + num_waits)
+  /// Events that the task waits for before it starts: Program::waits[waits_begin,
+  /// waits_begin + num_waits).
+  uint32_t waits_begin = 0;
   uint32_t num_waits = 0;
   Label label;
 };

@@ -7,11 +7,12 @@
 
 namespace braid {
 
-/// Ranks by kind. Those of a kind are alike in what somebody compares (programs, the calls that
-/// others see, what can be told apart in a simulation), and one of them stands for all.
+/// Groups ranks into kinds. Ranks of one kind are equal in what the caller compares: their
+/// programs, the calls that other ranks see, or what a simulation can distinguish. One rank
+/// represents each kind.
 struct AlikeRanks {
   std::vector<uint32_t> kind_of;  ///< by rank
-  std::vector<int> stand_ins;     ///< by kind: a rank of it
+  std::vector<int> stand_ins;     ///< by kind: the rank that represents it
 
   bool empty() const { return kind_of.empty(); }
   size_t num_kinds() const { return stand_ins.size(); }
@@ -20,7 +21,7 @@ struct AlikeRanks {
   friend bool operator==(const AlikeRanks&, const AlikeRanks&) = default;
 };
 
-/// Ranks with equal keys are alike, and the first of them stands for all: kinds are numbered in
+/// Ranks with equal keys are of one kind; the first of them represents it. Kinds are numbered in
 /// order of their first ranks. `keys` is by rank.
 template <class Key>
 AlikeRanks alike_ranks(const std::vector<Key>& keys) {

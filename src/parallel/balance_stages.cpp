@@ -15,19 +15,18 @@ namespace {
 
 using Layers = std::vector<int64_t>;  // by stage
 
-/// Jobs that one search may run, over all layouts it tries: some hundredths of a second.
+/// Limit of jobs timed in one search over all layouts; keeps it to some hundredths of a second.
 constexpr size_t kMaxJobs = 4'000'000;
 constexpr size_t kClimbs = 3;
-/// Of the rounds over the ranks, those that are tried as the first one with more layers.
+/// Maximum number of rounds that are tried as the first round with more layers.
 constexpr size_t kMaxFirstRounds = 8;
-/// A layout whose rank with the most activations has twice as many is worth a step that is such a
-/// part shorter.
+/// A layout may double the peak activations of a rank if its step gets shorter by this part (1/20).
 constexpr int64_t kMemoryPart = 20;
 
-/// Less is better.
+/// Lower is better.
 struct Score {
   int64_t end_and_peak = 0;
-  int64_t squares = 0;  // of numbers of layers: least where they are most even
+  int64_t squares = 0;  // sum of squared layer counts: smallest for the most even layout
 
   friend auto operator<=>(const Score&, const Score&) = default;
 };
@@ -71,7 +70,7 @@ class Balancer {
   }
 
  private:
-  /// The first and the last stage may have embedding or head alone.
+  /// The first and the last stage may have no layer: they can hold only the embedding or the head.
   int64_t least_layers(size_t stage) const {
     return stage == 0 || stage + 1 == num_stages_ ? 0 : 1;
   }
@@ -87,7 +86,7 @@ class Balancer {
     }
   }
 
-  /// Of layers [first, first + count).
+  /// Cost of layers [first, first + count).
   PartCost cost_of(int64_t first, int64_t count) const {
     const PartCost& begin = sums_[static_cast<size_t>(first)];
     const PartCost& end = sums_[static_cast<size_t>(first + count)];
@@ -153,15 +152,15 @@ class Balancer {
 
   Score score_of(const Layers& layers) { return score_of(layers, end_of(layers), peak_of(layers)); }
 
-  /// Mean layers that cost as much as a part, rounded.
+  /// Number of mean layers with the same cost as `part`, rounded.
   int64_t in_layers(const PartCost& part) const {
     const int64_t one = std::max<int64_t>(total(sums_.back()) / layers_, 1);
     return (total(part) + one / 2) / one;
   }
 
-  /// Rounds of `low` layers per stage, and of one more in `num_high` of them, from round `first`
-  /// on (past the last, the first again); the ends have less by what they hold besides. What is
-  /// too much is taken off one high round, rank by rank from either end.
+  /// Gives each stage `low` layers, and one more in `num_high` rounds, starting at round `first`
+  /// and wrapping around. The first and the last stage get fewer layers because of embedding and
+  /// head. Excess layers are removed from the last high round, one per rank from either end.
   std::optional<Layers> in_rounds(int64_t low, size_t num_high, size_t first, int64_t head,
                                   bool from_back) const {
     const size_t rounds = num_stages_ / num_ranks_;
@@ -186,7 +185,7 @@ class Balancer {
     return rest == 0 ? std::optional(layers) : std::nullopt;
   }
 
-  /// As even as it gets; what does not divide goes to the middle.
+  /// The most even layout. The remainder goes to the middle stages.
   Layers nearly_even() const {
     Layers layers(num_stages_, layers_ / static_cast<int64_t>(num_stages_));
     for (size_t stage = 0; stage < num_stages_; ++stage) {
@@ -199,8 +198,8 @@ class Balancer {
     return layers;
   }
 
-  /// Every stage ends with the layer at which what it and those in front of it cost comes nearest
-  /// to their share.
+  /// Ends every stage at the layer where its cost plus that of all earlier stages is closest to
+  /// their share.
   Layers by_cost() const {
     const int64_t front = total(costs_.embedding);
     const int64_t all = front + total(sums_.back()) + total(costs_.head);
@@ -251,8 +250,8 @@ class Balancer {
     return starts;
   }
 
-  /// A layer's time on a longest chain, by stage: what the end could gain by moving it away, and
-  /// surely loses by adding another. Where layers differ, that of a mean one.
+  /// Time of one layer on a critical path, by stage: an upper bound of the gain from moving a layer
+  /// away, and a lower bound of the loss from adding one. If layers differ, uses the mean layer.
   std::vector<int64_t> critical_times(const Layers& layers) const {
     const PartCost& all = sums_.back();
     std::vector<int64_t> times;
@@ -265,12 +264,12 @@ class Balancer {
   }
 
   struct Move {
-    int64_t gain = 0;  // at most
+    int64_t gain = 0;  // upper bound
     size_t from = 0;
     size_t to = 0;
   };
 
-  /// Those that may gain something, most promising first; where layers differ, any may.
+  /// Moves that may gain something, most promising first. If layers differ, every move may gain.
   std::vector<Move> moves(const Layers& layers) const {
     const std::vector<int64_t> times = critical_times(layers);
     std::vector<Move> list;
@@ -292,7 +291,7 @@ class Balancer {
     }
   }
 
-  /// Makes the first move that gains.
+  /// Makes the first move that improves the score.
   bool improve(Layers& layers, Score& score, size_t limit) {
     const std::vector<int64_t> peaks = peaks_of(layers);
     const int64_t peak = std::ranges::max(peaks);
@@ -303,7 +302,7 @@ class Balancer {
       Layers next = layers;
       --next[move.from];
       ++next[move.to];
-      // The peak does not fall where another rank has it, unless that gets other layers.
+      // If another rank holds the peak, the move cannot lower it unless layers differ.
       const bool may_fall = peaks[rank_of_[move.from]] == peak || !are_alike_;
       const int64_t end = end_of(next);
       if (!may_fall && score <= score_of(next, end, peak)) {
@@ -324,11 +323,11 @@ class Balancer {
   int64_t layers_;
   const PartCosts& costs_;
   PipelineClock clock_;
-  std::vector<PartCost> sums_;  // of the layers in front of each
+  std::vector<PartCost> sums_;  // by layer: sum of all previous layers, plus one end entry
   bool are_alike_ = true;
   std::vector<size_t> rank_of_;  // by stage
   size_t num_jobs_run_ = 0;
-  int64_t even_end_ = 0;  // of the most even layout, with which others are compared
+  int64_t even_end_ = 0;  // of the most even layout, the reference of the score
   int64_t even_peak_ = 0;
 };
 

@@ -18,7 +18,7 @@ bool communicates(const OpSpec& spec) {
   return find_op(spec.op).op_class == OpClass::kCommunication;
 }
 
-/// Behind the op's name: what both ends of a call must agree on, and the group.
+/// The part of a line after the op's name: what both ends of a call must agree on, and the group.
 std::string describe_call_spec(const Program& program, const OpSpec& spec) {
   std::string text;
   for (const Attribute& attribute : spec.attributes) {
@@ -81,8 +81,8 @@ class LineWriter {
   }
 
   const Program& program_;
-  std::vector<std::optional<std::string>> calls_;  // by spec; nothing: it does not communicate
-  std::vector<size_t> recorder_;                   // by event: the line
+  std::vector<std::optional<std::string>> calls_;  // by spec; empty: the spec does not communicate
+  std::vector<size_t> recorder_;                   // by event: the line that records it
   std::vector<std::string> lines_;
 };
 

@@ -12,8 +12,8 @@ namespace {
 using End = RankCalls::End;
 using Meeting = RankCalls::Meeting;
 
-/// What calls that belong together have in common besides their form. Of messages that is the
-/// microbatch only: stage and place in the model differ between sender and receiver.
+/// What matching calls have in common besides their form. For messages this is only the microbatch:
+/// stage and place in the model differ between sender and receiver.
 struct Place {
   int phase = -1;
   int32_t microbatch = -1;
@@ -42,7 +42,7 @@ class MeetingChecker {
   MeetingChecker(const RankCalls& calls, const Meeting& meeting, const StringTable& forms)
       : calls_(calls), meeting_(meeting), forms_(forms) {}
 
-  /// What is wrong between the first end and another one; nothing if they fit together.
+  /// Returns what differs between the first end and another one; nullopt if they match.
   std::optional<std::string> fault(size_t other) const {
     const End& a = meeting_.ends.front();
     const End& b = meeting_.ends[other];
@@ -78,7 +78,7 @@ class MeetingChecker {
             .site = label.site.valid() ? program.sites[label.site.index()] : UINT32_MAX};
   }
 
-  /// A rank of the end's class that takes part with the meeting's rank.
+  /// A rank of the end's class that is in the meeting's group.
   int rank_of(const End& end) const {
     if (meeting_.is_message) {
       return meeting_.ranks[&end == meeting_.ends.data() ? 0 : 1];
@@ -104,8 +104,8 @@ class MeetingChecker {
     return fmt::format("{}, {} {}", where(), meeting_.is_message ? "message" : "call", i + 1);
   }
 
-  /// The call without a counterpart is the first that differs from what it meets, or one after the
-  /// last.
+  /// The call without a counterpart is the first one that differs between both ends, or the one
+  /// after the shorter sequence.
   std::string missing_call(const End& a, const End& b) const {
     const size_t num_a = calls_.calls_at(a).size();
     const size_t num_b = calls_.calls_at(b).size();
@@ -126,8 +126,8 @@ class MeetingChecker {
                : fmt::format("{}: {}; {} has no counterpart", where(), counts, name(longer, i));
   }
 
-  /// Calls of equal form in another order. Members may label what they do together differently;
-  /// but a label that both sides have means the same on both.
+  /// Finds calls of equal form in a different order. Members may label matching calls differently,
+  /// but a label that occurs at both ends means the same at both.
   std::optional<std::string> swapped_calls(const End& a, const End& b) const {
     const size_t num_calls = calls_.calls_at(a).size();
     size_t first = 0;
@@ -166,7 +166,7 @@ void check_meetings(const RankCalls& calls, const StringTable& forms,
                     std::vector<std::string>& faults) {
   for (const Meeting& meeting : calls.meetings()) {
     if (meeting.ranks.size() < 2) {
-      continue;  // nobody else minds
+      continue;  // no other rank takes part
     }
     const MeetingChecker checker(calls, meeting, forms);
     for (size_t other = 1; other < meeting.ends.size(); ++other) {

@@ -21,7 +21,7 @@ int64_t group_size_of(const ScheduleOptions& options) {
   return options.group_size == 0 ? options.num_ranks : options.group_size;
 }
 
-/// No microbatch may wait for one of its own group that is still on its way round the ranks.
+/// A group must not need a microbatch that is still on its way around the ranks.
 bool fits_groups(int64_t num_microbatches, int64_t num_ranks, int64_t group_size) {
   const int64_t rest = num_microbatches % group_size;
   return group_size >= num_ranks && group_size <= num_microbatches &&
@@ -34,7 +34,8 @@ std::string made_microbatches(const ScheduleOptions& options, int64_t microbatch
                      options.num_microbatches * microbatch_sequences, options.num_microbatches);
 }
 
-/// "the nearest are 4 and 8": batches of valid numbers of microbatches around one that is not.
+/// "the nearest are 4 and 8": global batches with valid numbers of microbatches around the given
+/// one.
 std::string nearest_batches(const ScheduleOptions& options, int64_t microbatch_sequences) {
   const int64_t group_size = group_size_of(options);
   const auto fits = [&](int64_t m) { return fits_groups(m, options.num_ranks, group_size); };
@@ -51,7 +52,8 @@ std::string nearest_batches(const ScheduleOptions& options, int64_t microbatch_s
                    : fmt::format("the nearest is {}", above * microbatch_sequences);
 }
 
-/// The valid group size nearest to the given one; nothing if none fits so few microbatches.
+/// Returns the valid group size nearest to the given one; nullopt if none is valid for so few
+/// microbatches.
 std::optional<int64_t> nearest_group_size(const ScheduleOptions& options) {
   const int64_t wanted = group_size_of(options);
   std::optional<int64_t> nearest;
@@ -173,7 +175,7 @@ void check_schedule(const ScheduleOptions& options, int64_t microbatch_sequences
           options.group_size, schedule_name(options.kind));
   if (options.kind == ScheduleKind::kDualpipeV) {
     const int64_t least = least_of_dualpipe(options);
-    const bool pairs = options.pairs == JobPairs::kForwardBackward;  // zb-v has none
+    const bool pairs = options.pairs == JobPairs::kForwardBackward;  // zb-v does not support pairs
     require(options.num_microbatches >= least,
             "{}, but schedule \"dualpipe-v\" needs at least 2 * parallel.pipeline = {}; the "
             "nearest is {}, or set {}",

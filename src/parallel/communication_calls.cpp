@@ -53,7 +53,7 @@ std::string form_of(const OpSpec& spec, MessageOrder order) {
                      describe_type(spec.operands.back()));
 }
 
-/// Why the shapes do not fit a group of that many members; empty if they do.
+/// Says why the shapes do not fit a group with `members` ranks; empty if they do.
 std::string shape_fault(const OpSpec& spec, int64_t members) {
   const auto rows = [](const OperandSpec& operand) {
     return operand.shape.rank() == 0 ? 1 : operand.shape[0];
@@ -221,7 +221,8 @@ StreamId stream_of(const ProgramCalls& calls, uint32_t call) {
   return calls.program->tasks[calls.calls[call].task.index()].stream;
 }
 
-/// Whether happens-before must be asked: between ranks, and on several streams.
+/// True if calls may be unordered: the group has several ranks, and the calls are on several
+/// streams.
 bool may_be_unordered(const ProgramCalls& calls, const ProgramCalls::Sequence& sequence) {
   if (calls.group_of(sequence).ranks.size() < 2) {
     return false;
@@ -258,7 +259,7 @@ ProgramCalls find_calls(const Program& program, MessageOrder order, StringTable&
 }
 
 void check_call_order(const ProgramCalls& calls, std::vector<std::string>& faults) {
-  std::vector<bool> is_open(calls.sequences.size());  // still to be checked
+  std::vector<bool> is_open(calls.sequences.size());  // by sequence: still to be checked
   bool any_open = false;
   for (size_t i = 0; i < calls.sequences.size(); ++i) {
     is_open[i] = may_be_unordered(calls, calls.sequences[i]);
@@ -282,7 +283,7 @@ void check_call_order(const ProgramCalls& calls, std::vector<std::string>& fault
             "and no event is between them",
             program.rank, describe_call(program, last[sequence]), describe_call(program, task),
             calls.group_of(calls.sequences[sequence]).name));
-        is_open[sequence] = false;  // one line says it
+        is_open[sequence] = false;  // one line per sequence is enough
       }
       last[sequence] = task;
     }

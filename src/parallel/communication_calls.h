@@ -11,7 +11,7 @@ namespace braid {
 
 enum class CallKind : uint8_t { kCollective, kSend, kRecv };
 
-/// Strings as small numbers.
+/// Maps strings to dense integer ids.
 class StringTable {
  public:
   uint32_t intern(const std::string& text);
@@ -22,21 +22,21 @@ class StringTable {
   std::vector<std::string> texts_;
 };
 
-/// All that matters of a program to other ranks.
+/// Everything about a program that affects other ranks.
 struct ProgramCalls {
   static constexpr uint32_t kNone = UINT32_MAX;
 
-  /// Calls that meet those of other ranks in order: collectives of one group, or messages of one
-  /// group, direction, peer and channel.
+  /// Calls that match calls of other ranks in order: the collectives of one group, or the messages
+  /// of one group, direction, peer and channel.
   struct Sequence {
     uint32_t group = 0;  ///< index into `groups`
     CallKind kind = CallKind::kCollective;
-    int64_t peer = -1;            ///< messages: member at the other end
-    int64_t channel = -1;         ///< messages; -1: on all of them
+    int64_t peer = -1;            ///< messages: group member at the other end
+    int64_t channel = -1;         ///< messages: the channel; -1: all channels
     std::vector<uint32_t> calls;  ///< indices into `calls`, in program order
   };
-  /// A task that communicates. `form` is the id of op, attributes, dtypes and shapes: calls that
-  /// meet must have equal ones.
+  /// A task that communicates. `form` is the id of op, attributes, dtypes and shapes. Matching
+  /// calls must have equal forms.
   struct Call {
     TaskId task;
     uint32_t sequence = 0;
@@ -47,7 +47,7 @@ struct ProgramCalls {
     uint32_t task = 0;
     uint32_t call = kNone;
   };
-  /// A group that has a call.
+  /// A group in which the program communicates.
   struct UsedGroup {
     GroupId group;
     bool has_messages = false;
@@ -58,8 +58,8 @@ struct ProgramCalls {
   std::vector<Sequence> sequences;
   std::vector<Call> calls;                 ///< in program order
   std::vector<std::vector<Step>> streams;  ///< by stream, in program order
-  std::vector<uint32_t> sites;             ///< by site of the program: id in the table of all
-  std::vector<uint32_t> recorder;          ///< by event: the task that records it, or kNone
+  std::vector<uint32_t> sites;  ///< by site of the program: id in the table shared by all programs
+  std::vector<uint32_t> recorder;  ///< by event: the task that records it, or kNone
 
   const Group& group_of(const Sequence& sequence) const {
     return program->groups[groups[sequence.group].group.index()];
@@ -67,22 +67,23 @@ struct ProgramCalls {
   const Sequence& sequence_of(const Call& call) const { return sequences[call.sequence]; }
 };
 
-/// Which messages from one rank to another are one sequence.
+/// Which messages from one rank to another form a sequence.
 enum class MessageOrder : uint8_t {
-  kPerChannel,  ///< those on one channel, as messages meet
-  kPerPair,     ///< all, as where channels do not exist; the channel is then part of a call's form
+  kPerChannel,  ///< the messages of one channel; this is how messages are matched
+  kPerPair,     ///< all messages, for transports without channels; the channel is then part of a
+                ///< call's form
 };
 
-/// Finds the calls of a program. `forms` and `sites` are shared by all programs of a step. Appends
-/// one line per fault to `faults`: a group or member that does not exist, shapes that do not fit
-/// the size of the group, an event that no task records.
+/// Finds the communication calls of a program. All programs of a step share `forms` and `sites`.
+/// Appends one line per fault to `faults`: a group or member does not exist, a shape does not fit
+/// the group size, or no task records an event.
 ProgramCalls find_calls(const Program& program, MessageOrder order, StringTable& forms,
                         StringTable& sites, std::vector<std::string>& faults);
 
-/// Appends one line per sequence whose calls are not ordered by streams and events.
+/// Appends one line to `faults` per sequence whose calls are not ordered by streams and events.
 void check_call_order(const ProgramCalls& calls, std::vector<std::string>& faults);
 
-/// "task 7 (all_reduce layers.3 mb=0)".
+/// Names a call in messages: "task 7 (all_reduce layers.3 mb=0)".
 std::string describe_call(const Program& program, TaskId task);
 
 }  // namespace braid

@@ -9,8 +9,8 @@
 namespace braid {
 namespace {
 
-/// Value names with "#2", "#3", ... behind repeated ones: a recomputed or summed gradient may have
-/// the name of another.
+/// Appends "#2", "#3", ... to repeated value names: a recomputed or summed gradient may have the
+/// same name as another value.
 std::vector<std::string> unique_names(const std::vector<Value>& values) {
   std::unordered_map<std::string, int> seen;
   std::vector<std::string> names;

@@ -13,20 +13,21 @@ namespace braid {
 
 class UnitBuffers;
 
-/// Where an input or output of a stage graph lies: element [microbatch * stride_elems, + elements
-/// of the value).
+/// Location of an input or output of a stage graph: elements [microbatch * stride_elems, microbatch
+/// * stride_elems + elements of the value) of a buffer.
 struct IoBinding {
   BufferId buffer;
   int64_t stride_elems = 0;
 };
 
-/// Which nodes of a backward: all, or those that lead to the stage's input (dgrad, with the
-/// communication between them), or those that only make gradients of matrices (wgrad).
+/// Nodes of a backward to add: all; kDgrad: those that lead to the gradient of the stage's input,
+/// including communication between them; kWgrad: those that only compute gradients of weight
+/// matrices.
 enum class BackwardPart : uint8_t { kAll, kDgrad, kWgrad };
 
-/// Turns the nodes of a stage graph into tasks, one microbatch at a time: parameters and their
-/// gradients become ranges of their units' flat buffers, inputs and outputs ranges of io buffers,
-/// activations one step buffer per value and microbatch.
+/// Turns the nodes of a stage graph into tasks, one microbatch at a time. Parameters and gradients
+/// become ranges of the flat buffers of their units, inputs and outputs become ranges of io
+/// buffers, and each activation becomes one step buffer per microbatch.
 class StageExpander {
  public:
   struct Bindings {
@@ -34,29 +35,29 @@ class StageExpander {
     std::unordered_map<std::string, IoBinding> io;
   };
   struct Place {
-    std::string prefix;  ///< of activation buffers
+    std::string prefix;  ///< of activation buffer names
     int32_t virtual_stage = 0;
-    std::vector<GroupId> groups = {};  ///< of the program, by index into StageGraph::groups
+    std::vector<GroupId> groups = {};  ///< groups of the program, by index into StageGraph::groups
   };
 
-  /// All arguments but `place` must outlive the expander.
+  /// All arguments except `place` must outlive the expander.
   StageExpander(ProgramBuilder& builder, const StageGraph& graph, const ParameterLayout& layout,
                 const Bindings& bindings, Place place);
 
   void add_forward(int32_t microbatch, StreamId stream);
-  /// The first write to each gradient range overwrites it, so nothing needs to be zeroed.
+  /// The first write to each gradient range overwrites it, so gradients need no zeroing.
   void add_backward(int32_t microbatch, StreamId stream, BackwardPart part);
 
-  /// The buffer of an activation, made at first use.
+  /// Returns the buffer of an activation. Creates it at first use.
   BufferId buffer(ValueId activation, int32_t microbatch);
-  /// The activation lies in a buffer of another stage; before its first use.
+  /// Places the activation in a buffer of another stage. Must be called before its first use.
   void bind(ValueId activation, int32_t microbatch, BufferId buffer);
 
  private:
   void add_node(const Node& node, int32_t microbatch, StreamId stream);
   BufferRange range_of(ValueId id, int32_t microbatch);
-  /// With the program's group, and with accumulation turned off if nothing has been written yet to
-  /// the gradients that the node adds to.
+  /// The node's spec with the program's group. Disables accumulation if no earlier task has written
+  /// the gradients of the node.
   OpSpec spec_of(const Node& node, size_t num_gradients, size_t num_first);
 
   ProgramBuilder& builder_;

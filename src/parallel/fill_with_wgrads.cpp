@@ -6,7 +6,7 @@
 namespace braid {
 namespace {
 
-/// All ranks of a pipeline, one unit of time after the other.
+/// Runs all ranks of a pipeline, one time unit after another.
 class WgradFiller {
  public:
   WgradFiller(const ScheduleOptions& options, const std::vector<Schedule>& orders,
@@ -41,8 +41,8 @@ class WgradFiller {
 
   struct RankState {
     Schedule jobs;
-    size_t next = 0;         // in the rank's order
-    std::deque<Job> wgrads;  // that dgrads have left
+    size_t next = 0;         // index of the next job in the rank's order
+    std::deque<Job> wgrads;  // wgrads of finished dgrads, not run yet
     int64_t num_activations = 0;
   };
 
@@ -74,7 +74,7 @@ class WgradFiller {
            (is_last || dgrad_done_[pair_of(stage + 1, job.microbatch)] <= now);
   }
 
-  /// Runs a job of the rank from `now` to `now + 1`; false if there is none to run.
+  /// Runs a job of the rank from `now` to `now + 1`. Returns false if none can run.
   bool step(size_t rank, int64_t now) {
     RankState& state = ranks_[rank];
     if (state.next < orders_[rank].size()) {
@@ -113,7 +113,7 @@ class WgradFiller {
   const std::vector<Schedule>& orders_;
   int64_t max_activations_;
   std::vector<RankState> ranks_;
-  std::vector<int64_t> forward_done_;  // by stage and microbatch: when the forward has finished
+  std::vector<int64_t> forward_done_;  // by stage and microbatch: time at which the forward ends
   std::vector<int64_t> dgrad_done_;
 };
 

@@ -9,7 +9,7 @@
 namespace braid {
 namespace {
 
-/// Far above any model; a slip of the finger in a count must not take all memory.
+/// More than any model needs. Prevents a mistyped count from using all memory.
 constexpr size_t kMaxLetters = 100'000;
 
 class LayoutParser {
@@ -42,7 +42,7 @@ class LayoutParser {
                        fmt::format(format, std::forward<Args>(args)...));
   }
 
-  /// The number behind the "*" at `at`, which moves behind it.
+  /// Reads the number after the "*" at `at` and moves `at` past it.
   size_t read_count(const std::string& text, size_t& at) const {
     size_t count = 0;
     const char* begin = text.data() + at + 1;
@@ -119,7 +119,7 @@ class LayoutParser {
   }
 
   std::string_view layout_;
-  std::string text_;  // without what means nothing
+  std::string text_;  // without blanks and commas
 };
 
 }  // namespace

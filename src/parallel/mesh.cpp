@@ -30,7 +30,7 @@ void check_experts(const MeshSizes& sizes) {
         sizes.expert_replicas, sizes.expert_data());
 }
 
-/// Positions begin, begin + step, ... below end.
+/// Positions begin, begin + step, ... that are below end.
 struct Span {
   int begin = 0;
   int end = 0;
@@ -41,13 +41,13 @@ Span only(int position) {
   return {position, position + 1, 1};
 }
 
-/// The block of `size` consecutive positions that `position` is in.
+/// The block of `size` consecutive positions that contains `position`.
 Span block(int position, int size) {
   const int begin = position / size * size;
   return {begin, begin + size, 1};
 }
 
-/// Ranks of a stage, numbered (outer * num_middle + middle) * num_inner + inner.
+/// Ranks of a stage. Each is numbered (outer * num_middle + middle) * num_inner + inner.
 struct StageRanks {
   Span inner;
   Span middle;
@@ -62,7 +62,7 @@ struct GroupShape {
   Span pipeline;
 };
 
-/// `gradient` counts data * contexts + context.
+/// `gradient` is data * contexts + context.
 GroupShape dense_shape(std::string_view name, const MeshSizes& sizes, const MeshPosition& at) {
   const int gradient = at.data * sizes.context + at.context;
   const int shards = sizes.gradient() / sizes.replicas;

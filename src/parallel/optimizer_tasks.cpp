@@ -26,7 +26,8 @@ OptimizerTasks::OptimizerTasks(TaskWriter& writer, const ParameterLayout& layout
   add_state();
 }
 
-/// fp32 weights are updated in place where this rank holds just what it owns.
+/// fp32 weights are updated in place if this rank's params buffer holds exactly the elements that
+/// it owns.
 bool OptimizerTasks::has_main_weights(size_t unit) const {
   const ShardKind shard = layout_.domain_of(unit).shard;
   return units_.dtype(unit) == DType::kBF16 || shard == ShardKind::kOptimizer ||
@@ -76,15 +77,16 @@ void OptimizerTasks::add_op(const OpSpec& spec, std::span<const BufferRange> ran
   writer_.builder().add_task(spec, ranges, writer_.stream(), label);
 }
 
-/// What of the unit this rank counts in the norm, in as few ranges as possible: gaps hold zeros and
-/// may be counted.
+/// Ranges of the unit that this rank counts in the norm, as few as possible. Gaps contain zeros and
+/// may be included.
 std::vector<UnitRange> OptimizerTasks::counted_ranges(size_t unit) const {
   const ParameterUnit& facts = layout_.units[unit];
   std::vector<UnitRange> ranges;
   if (facts.name == kEmbeddingTable && !options_.counts_tied_copy) {
     return ranges;
   }
-  int64_t counted_until = 0;  // everything before is counted, or is a gap behind what is counted
+  int64_t counted_until = 0;  // all earlier elements are either counted, or belong to a gap after
+                              // counted elements
   bool open = true;
   for (const size_t index : facts.slots) {
     const ParameterSlot& slot = layout_.slots[index];
@@ -133,7 +135,7 @@ std::vector<OptimizerTasks::CountedPiece> OptimizerTasks::counted_pieces(size_t 
   return pieces;
 }
 
-/// A rank that counts nothing of a domain still takes part in the sum over ranks.
+/// A rank that counts nothing in a domain still takes part in the sum over ranks.
 std::vector<BufferRange> OptimizerTasks::add_squared_norms() {
   std::vector<std::vector<CountedPiece>> pieces;
   int64_t num_partials = 0;
@@ -212,7 +214,7 @@ void OptimizerTasks::update() {
     if (!units_.gathers_updated_weights(unit)) {
       continue;
     }
-    // AdamW writes bf16 weights, and fp32 ones that are their own main weights.
+    // AdamW writes bf16 weights, and fp32 weights that are their own main weights. Copy the others.
     if (units_.dtype(unit) != DType::kBF16 && has_main_weights(unit)) {
       writer_.copy(main_weights_[unit].all(), units_.params(unit).at(own),
                    units_.label(unit, Phase::kOptimizer));

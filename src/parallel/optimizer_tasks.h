@@ -10,17 +10,16 @@
 
 namespace braid {
 
-/// Adds what follows the backward: the gradient norm over the whole model (the squares of each
-/// domain are summed over its norm group), clipping, AdamW on what this rank owns, and the
-/// gathering of updated weights. Persistent buffers per unit, of the elements that the rank owns:
-/// "main_weights" fp32 (where the weights themselves are not fp32 and just those elements),
-/// "exp_avg", "exp_avg_sq".
+/// Adds the tasks that follow the backward: gradient norm over the whole model (each domain sums
+/// its squares over its norm group), clipping, AdamW on the elements that this rank owns, and the
+/// all-gather of updated weights. Adds persistent buffers per unit for the owned elements:
+/// "main_weights" fp32 (unless the weights are fp32 and consist of exactly these elements),
+/// "exp_avg" and "exp_avg_sq".
 class OptimizerTasks {
  public:
   struct Options {
     OptimizerOptions optimizer;
-    bool counts_tied_copy = true;  ///< whether a copy of tied embeddings here is the one that
-                                   ///< counts in the norm
+    bool counts_tied_copy = true;  ///< true if the norm counts this rank's copy of tied embeddings
   };
 
   OptimizerTasks(TaskWriter& writer, const ParameterLayout& layout, UnitBuffers& units,
@@ -30,7 +29,7 @@ class OptimizerTasks {
   void update();
 
  private:
-  /// Elements of a unit whose squares this rank adds up.
+  /// Elements of a unit whose squares this rank sums.
   struct CountedPiece {
     size_t unit = 0;
     UnitRange range;
@@ -40,10 +39,11 @@ class OptimizerTasks {
   bool has_main_weights(size_t unit) const;
   std::vector<UnitRange> counted_ranges(size_t unit) const;
   std::vector<CountedPiece> counted_pieces(size_t domain) const;
-  /// Squared norms (f64) of what this rank counts: by domain, where they lie in one buffer.
+  /// Adds tasks that compute the squared norm (f64) of the elements that this rank counts. Returns
+  /// one range per domain, all in one buffer.
   std::vector<BufferRange> add_squared_norms();
-  /// Sums them over the norm group of each domain. Returns what adds up to the squared norm of the
-  /// model.
+  /// Sums the squared norms over the norm group of each domain. Returns the range of addends of the
+  /// model's squared norm.
   BufferRange sum_over_ranks(std::span<const BufferRange> of_domains);
   Label clip_label(Phase phase);
   void add_op(const OpSpec& spec, std::span<const BufferRange> ranges, const Label& label);
@@ -53,7 +53,8 @@ class OptimizerTasks {
   const ParameterLayout& layout_;
   UnitBuffers& units_;
   Options options_;
-  std::vector<UnitBuffer> main_weights_;  // by unit; the params themselves where these are fp32
+  std::vector<UnitBuffer> main_weights_;  // by unit; the params buffer itself if weights are their
+                                          // own main weights
   std::vector<UnitBuffer> exp_avg_;
   std::vector<UnitBuffer> exp_avg_sq_;
   BufferId scalars_;

@@ -5,8 +5,8 @@
 namespace braid {
 namespace {
 
-/// Forwards that a rank is ahead of the backward of the same number in every pair: in each, what a
-/// job reads was made in an earlier pair of another rank.
+/// How many forwards a rank runs ahead of the backward in every pair. With this distance, what a
+/// job of a pair reads was produced by an earlier pair of another rank.
 int64_t forwards_ahead(const ScheduleOptions& options, int rank) {
   const int64_t group_size = options.group_size == 0 ? options.num_ranks : options.group_size;
   return 2 * (int64_t{options.num_ranks} - rank - 1) + (options.virtual_stages - 1) * group_size +
@@ -18,7 +18,7 @@ class PairFinder {
   PairFinder(const ScheduleOptions& options, int rank)
       : options_(options), ahead_(forwards_ahead(options, rank)) {}
 
-  /// Whether the job and the one behind it are a pair. Must be asked for all jobs in order.
+  /// Whether the job and the one after it are a pair. Must be called for all jobs in order.
   bool is_pair(const Job& a, const Job& b) {
     const int64_t first = num_forwards_;
     num_forwards_ += a.kind == JobKind::kForward ? 1 : 0;

@@ -6,7 +6,7 @@
 
 namespace braid {
 
-/// Two jobs, one directly behind the other but for wgrads, that are to run as one.
+/// Two jobs to run as one. Only wgrads may stand between them.
 struct JobPair {
   Job first;
   Job second;
@@ -14,11 +14,11 @@ struct JobPair {
   friend bool operator==(const JobPair&, const JobPair&) = default;
 };
 
-/// The pairs of a schedule with ScheduleOptions::pairs, in its order: those that make the ranks of
-/// a pipeline wait for each other in no circle, on whichever ranks and however many of them run as
-/// one. A forward and a backward may be neighbours without being one of these: those of the last
-/// forward of a warm-up that has all microbatches, for example. Throws ConfigError as
-/// `check_schedule`.
+/// The pairs of a schedule with ScheduleOptions::pairs, in schedule order. Lists only pairs that
+/// cannot make the ranks of a pipeline wait for each other in a circle, on whichever ranks and
+/// however many of them are run as one job. A neighbouring forward and backward may therefore be
+/// missing, for example the last forward of a warmup that has all microbatches and the backward
+/// after it. Throws ConfigError as `check_schedule`.
 std::vector<JobPair> paired_jobs(const ScheduleOptions& options, int rank);
 
 }  // namespace braid

@@ -13,7 +13,7 @@ int64_t round_up(int64_t elems, int64_t multiple) {
   return (elems + multiple - 1) / multiple * multiple;
 }
 
-/// Appends the unit's slots whose parameters decay, or those that do not.
+/// Appends slots for the unit's parameters with, or without, weight decay.
 void place(ParameterLayout& layout, ParameterUnit& unit, const std::vector<size_t>& members,
            bool decays) {
   for (const size_t index : members) {
@@ -28,7 +28,7 @@ void place(ParameterLayout& layout, ParameterUnit& unit, const std::vector<size_
   }
 }
 
-/// Adds parameters to the open unit of their domain, or starts another one.
+/// Adds parameters to the current unit of their domain, or starts a new unit.
 class LayoutBuilder {
  public:
   LayoutBuilder(std::vector<ParameterDomain> domains, const BucketOptions& buckets)
@@ -60,7 +60,7 @@ class LayoutBuilder {
   }
 
  private:
-  /// The last unit of a domain.
+  /// The most recent unit of a domain.
   struct OpenUnit {
     size_t index = 0;
     std::string last_name;  // Parameter::unit of the last parameter
@@ -127,8 +127,8 @@ bool has_experts(std::span<const Parameter> parameters) {
   });
 }
 
-/// Elements [begin, end) of a block, counted from its first one: what is left of its first run, the
-/// runs that are whole, and what is left of the last one.
+/// Visits elements [begin, end) of a block, counted from its first element: the rest of the first
+/// run, then whole runs, then the start of the last run.
 template <class Visit>
 void visit_part(const ElementBlock& block, int64_t pitch, int64_t begin, int64_t end,
                 const Visit& visit) {
@@ -189,7 +189,7 @@ ParameterLayout make_rank_layout(const ModelSpec& model, const Mesh& mesh, int r
   for (size_t v = 0; v < stages.size(); ++v) {
     for (Parameter& parameter : stage_parameters(model, stages[v])) {
       if (!names.insert(parameter.name).second) {
-        continue;  // tied embeddings of two virtual stages of this rank are one parameter
+        continue;  // two virtual stages of this rank share tied embeddings: count them once
       }
       if (shared_table && parameter.name == kEmbeddingTable) {
         parameter.unit = kEmbeddingTable;

@@ -20,7 +20,7 @@ namespace braid {
 inline constexpr int64_t kParameterAlignmentElems = 64;
 inline constexpr std::string_view kEmbeddingTable = "embedding.tokens";
 
-/// A parameter's place in its unit's flat buffers.
+/// Location of a parameter in the flat buffers of its unit.
 struct ParameterSlot {
   size_t parameter = 0;  ///< index into ParameterLayout::parameters
   size_t unit = 0;       ///< index into ParameterLayout::units
@@ -28,53 +28,55 @@ struct ParameterSlot {
   int64_t end = 0;
 };
 
-/// Parameters that are gathered, reduced and updated together, in one flat array: those of one
-/// domain in a layer (or bucket of layers). First come those that decay, then the others, each at a
-/// multiple of 64 elements. Params, main weights, main grads and optimizer states all use these
-/// offsets. Where state is sharded, the array ends at a multiple of 64 times the number of shards
-/// of the domain.
+/// Parameters that are gathered, reduced and updated together in one flat array: those of one
+/// domain in a layer or a bucket of layers. Parameters with weight decay come first, then the
+/// others. Each starts at a multiple of 64 elements. Params, main weights, main grads and optimizer
+/// state use the same offsets. If state is sharded, the array length is a multiple of 64 times the
+/// number of shards of the domain.
 struct ParameterUnit {
-  std::string name;           ///< "layers.3"; of experts "layers.3.experts"
+  std::string name;           ///< "layers.3"; for experts "layers.3.experts"
   size_t domain = 0;          ///< index into ParameterLayout::domains
-  int32_t layer = -1;         ///< the first of its layers
-  int32_t virtual_stage = 0;  ///< whose backward completes its gradient
-  std::vector<size_t> slots;  ///< indices into ParameterLayout::slots, ascending begin
-  int64_t decay_end = 0;      ///< elements [0, decay_end) decay, [decay_end, num_elems) do not
-  int64_t num_elems = 0;      ///< alignment gaps included
+  int32_t layer = -1;         ///< first layer of the unit
+  int32_t virtual_stage = 0;  ///< virtual stage whose backward completes the unit's gradient
+  std::vector<size_t> slots;  ///< indices into ParameterLayout::slots, ascending by begin
+  int64_t decay_end = 0;  ///< elements [0, decay_end) have weight decay, [decay_end, num_elems) do
+                          ///< not
+  int64_t num_elems = 0;  ///< includes alignment gaps
 };
 
-/// The parameters of one rank: of its virtual stages, and of each its part under tensor
-/// parallelism. Ranks that differ in data, context or tensor position only have equal offsets.
+/// The parameters of one rank: the tensor-parallel parts of the parameters of its virtual stages.
+/// Ranks that differ only in data, context or tensor position have equal offsets.
 struct ParameterLayout {
-  std::vector<Parameter> parameters;   ///< in forward order, `shape` is that of the whole tensor
-  std::vector<ParameterShard> shards;  ///< parallel: the part of it that lies here
-  std::vector<ParameterSlot> slots;    ///< parallel
+  std::vector<Parameter> parameters;   ///< in forward order; `shape` is that of the whole tensor
+  std::vector<ParameterShard> shards;  ///< by parameter: the part that this rank holds
+  std::vector<ParameterSlot> slots;    ///< by parameter
   std::vector<ParameterUnit> units;    ///< in forward order
   std::unordered_map<std::string, size_t> by_name;
-  std::vector<ParameterDomain> domains;  ///< of the whole model, whether this rank has units in it
+  std::vector<ParameterDomain> domains;  ///< all domains of the model, even if this rank has no
+                                         ///< unit in them
 
   const ParameterSlot& slot(const std::string& name) const;
   const ParameterDomain& domain_of(size_t unit) const { return domains[units[unit].domain]; }
 };
 
-/// A parameter as a rank holds it.
+/// A parameter and the part of it that a rank holds.
 struct PlacedParameter {
   Parameter parameter;
   ParameterShard shard;
   int32_t virtual_stage = 0;  ///< ascending
 };
 
-/// A unit for each Parameter::unit and domain, in order of first use; layers are merged as
+/// Creates a unit for each Parameter::unit and domain, in order of first use. Merges layers as
 /// `buckets` says. `domains` are by DomainKind.
 ParameterLayout place_parameters(std::vector<PlacedParameter> parameters,
                                  std::vector<ParameterDomain> domains,
                                  const BucketOptions& buckets);
 
-/// Whole parameters: the layout of one rank alone.
+/// Layout of a single rank that holds all parameters whole.
 ParameterLayout make_parameter_layout(std::vector<Parameter> parameters);
 
-/// The layout of `rank`. Where embeddings are tied over two pipeline ranks, the last stage holds a
-/// copy of the table, a unit of its own on both ranks ("embedding.tokens").
+/// Layout of `rank`. If two pipeline ranks share tied embeddings, the last stage holds a copy of
+/// the table. The table is then a unit of its own ("embedding.tokens") on both ranks.
 ParameterLayout make_rank_layout(const ModelSpec& model, const Mesh& mesh, int rank,
                                  const ParallelOptions& options);
 
@@ -82,10 +84,10 @@ ParameterLayout make_rank_layout(const ModelSpec& model, const Mesh& mesh, int r
 std::vector<StageSlice> stages_of_rank(const ParallelOptions& options, const ModelSpec& model,
                                        const Mesh& mesh, int rank);
 
-/// Place of `rank` among the ranks that share its sequences.
+/// Position of `rank` among the ranks that share its sequences.
 ContextShard context_shard(const Mesh& mesh, int rank, const ParallelOptions& options);
 
-/// Whether `rank` shares the table of tied embeddings with another pipeline rank.
+/// True if `rank` shares the table of tied embeddings with another pipeline rank.
 bool shares_tied_embedding(const ModelSpec& model, const Mesh& mesh, int rank,
                            const ParallelOptions& options);
 
@@ -101,12 +103,14 @@ struct UnitRange {
   friend bool operator==(const UnitRange&, const UnitRange&) = default;
 };
 
-/// What of a unit the shards with these indices hold, which are by domain (`shard_indices`).
+/// The range of a unit that the shards with these indices hold. `shard_indices` is by domain, as
+/// returned by `shard_indices()`.
 UnitRange owned_range(const ParameterLayout& layout, size_t unit,
                       std::span<const int64_t> shard_indices);
 
-/// Elements of a unit, one behind the other from `unit_begin` on, that are `num_runs` runs of
-/// `run_elems` in a whole parameter: the first from `full_begin`, each next one a row behind.
+/// Consecutive elements of a unit, starting at `unit_begin`, that correspond to `num_runs` runs of
+/// `run_elems` elements in the whole parameter. The first run starts at `full_begin`; each next run
+/// starts one row further.
 struct ParameterBlock {
   size_t parameter = 0;    ///< index into ParameterLayout::parameters
   int64_t unit_begin = 0;  ///< first element in the unit
@@ -117,9 +121,9 @@ struct ParameterBlock {
   int64_t num_elems() const { return num_runs * run_elems; }
 };
 
-/// Calls `visit` for all blocks inside `range` of a unit, ascending: a handful per parameter,
-/// however many rows it has. Gaps, and rows past the end of a whole parameter (a padded
-/// vocabulary), are in no block.
+/// Calls `visit` for all blocks inside `range` of a unit, in ascending order. A parameter has only
+/// a few blocks, independent of its number of rows. Gaps, and rows past the end of a whole
+/// parameter (a padded vocabulary), belong to no block.
 void for_each_block(const ParameterLayout& layout, size_t unit, UnitRange range,
                     const std::function<void(const ParameterBlock&)>& visit);
 

@@ -32,7 +32,7 @@ std::string describe_stages(const PipelineLayoutOptions& options) {
                      options.schedule.virtual_stages);
 }
 
-/// Embedding before the first layer, head behind the last.
+/// The embedding precedes the first layer, the head follows the last.
 std::vector<StageSlice> stages_of(const LayerCounts& layers) {
   std::vector<StageSlice> stages;
   int64_t first_layer = 0;
@@ -52,8 +52,8 @@ bool has_empty_stage(const std::vector<StageSlice>& stages) {
   });
 }
 
-/// The number of pipeline ranks nearest to the given one of which all but `num_given` ranks, which
-/// have theirs, can share `layers`.
+/// Returns the number of pipeline ranks nearest to the given one for which `layers` can be divided
+/// evenly among all ranks except `num_given`, whose layers are given.
 std::optional<int64_t> nearest_pipeline(const PipelineLayoutOptions& options, int64_t layers,
                                         int64_t num_given) {
   std::optional<int64_t> nearest;
@@ -68,13 +68,13 @@ std::optional<int64_t> nearest_pipeline(const PipelineLayoutOptions& options, in
   return nearest;
 }
 
-/// Whether every stage between the first and the last can have a layer.
+/// True if every stage between the first and the last can have a layer.
 bool can_be_balanced(const PipelineLayoutOptions& options) {
   return options.layers >= options.schedule.num_stages() - 2;
 }
 
-/// "parallel.pipeline_layout = "balanced" and parallel.account_for_loss = false": without the other
-/// ways of placing layers.
+/// Text such as "parallel.pipeline_layout = "balanced" and parallel.account_for_loss = false": the
+/// settings that turn off the other methods of placing layers.
 std::string balanced_alone(const PipelineLayoutOptions& options) {
   std::string text = "parallel.pipeline_layout = \"balanced\"";
   text += options.first_stage_layers != 0 ? " and parallel.first_stage_layers = 0" : "";
@@ -84,7 +84,8 @@ std::string balanced_alone(const PipelineLayoutOptions& options) {
   return text;
 }
 
-/// "; the nearest is parallel.pipeline = 4, or set parallel.pipeline_layout = \"balanced\"".
+/// Text such as "; the nearest is parallel.pipeline = 4, or set parallel.pipeline_layout =
+/// "balanced"".
 std::string what_would_fit(const PipelineLayoutOptions& options, int64_t layers,
                            int64_t num_given = 0) {
   std::vector<std::string> ways;
@@ -126,7 +127,7 @@ LayerCounts even_layers(const PipelineLayoutOptions& options) {
   return layers;
 }
 
-/// Layers of each virtual stage of a rank whose number is given by `key`.
+/// Number of layers of each virtual stage of a rank whose total `key` sets.
 int64_t layers_per_stage(const PipelineLayoutOptions& options, const char* key, int64_t given) {
   require(given >= 1 && given <= options.layers,
           "{} = {}: must be 1 to model.layers = {}; remove the key", key, given, options.layers);
@@ -176,7 +177,7 @@ LayerCounts overridden_layers(const PipelineLayoutOptions& options) {
   return layers;
 }
 
-/// Of the letters of each stage, which are in the order of the model.
+/// Counts the layers of each stage. `stages` has the letters of each stage, in model order.
 LayerCounts counted_layers(const PipelineLayoutOptions& options,
                            const std::vector<std::string>& stages) {
   const std::string layout = quote(options.layout, 200);
@@ -196,7 +197,8 @@ LayerCounts counted_layers(const PipelineLayoutOptions& options,
   return counts;
 }
 
-/// ", or parallel.virtual_stages = 2" where that makes so many stages with this schedule.
+/// Text such as ", or parallel.virtual_stages = 2" if that gives `num_stages` stages with this
+/// schedule; else empty.
 std::string stages_that_fit(const ScheduleOptions& schedule, int64_t num_stages) {
   const int64_t by_rank = num_stages / schedule.num_ranks;
   const bool fits = num_stages % schedule.num_ranks == 0 &&

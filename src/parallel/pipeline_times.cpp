@@ -6,7 +6,8 @@
 
 namespace braid {
 
-/// Finds an order of all jobs, rank by rank, each as far as what it reads is there.
+/// Sorts all jobs so that each follows the jobs it depends on: runs each rank until it reads
+/// something that is not available yet.
 class JobSorter {
  public:
   JobSorter(const ScheduleOptions& options, const std::vector<Schedule>& schedules,
@@ -41,7 +42,7 @@ class JobSorter {
                    static_cast<size_t>(job.microbatch)];
   }
 
-  /// The stage from which the job gets what it reads; its own for what its rank made.
+  /// The stage whose job produces what this job reads; its own stage if its own rank produced it.
   int input_stage(int stage, JobKind kind) const {
     const int last = options_.num_stages() - 1;
     switch (kind) {
@@ -54,7 +55,7 @@ class JobSorter {
     }
   }
 
-  /// The job of `from` that makes it. kNone: has not run.
+  /// The job of stage `from` that produces the input. kNone: it has not run yet.
   int32_t input_job(int stage, int from, const Job& job) {
     const bool is_last_backward = stage == from && job.kind != JobKind::kWgrad;
     return job.kind == JobKind::kForward || is_last_backward ? at(forwards_, from, job)
@@ -90,7 +91,7 @@ class JobSorter {
   const ScheduleOptions& options_;
   const std::vector<Schedule>& schedules_;
   std::vector<PipelineClock::TimedJob>& jobs_;
-  std::vector<size_t> next_;       // by rank: in its schedule
+  std::vector<size_t> next_;       // by rank: index of the next job in its schedule
   std::vector<int32_t> last_;      // by rank: index of its last job
   std::vector<int32_t> forwards_;  // by stage and microbatch
   std::vector<int32_t> dgrads_;
@@ -98,7 +99,7 @@ class JobSorter {
 
 namespace {
 
-/// Durations of a stage's jobs by kind, and what of them comes behind the job's message.
+/// Durations of a stage's jobs by kind, and the part that comes after the job's message.
 struct KindTimes {
   std::array<int64_t, 4> all{};
   int64_t delayed = 0;

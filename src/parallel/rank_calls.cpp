@@ -12,7 +12,7 @@ namespace braid {
 RankCalls::RankCalls(const RankPrograms& ranks, std::vector<ProgramCalls> programs,
                      RankClasses classes)
     : ranks_(ranks), programs_(std::move(programs)), classes_(std::move(classes)) {
-  // Kind of group, and for messages sender, receiver, channel.
+  // Kind of group, and for messages also sender, receiver and channel.
   using Key = std::tuple<uint32_t, bool, uint32_t, uint32_t, int64_t>;
   std::map<Key, uint32_t> ids;
   for (uint32_t rank_class = 0; rank_class < classes_.classes.size(); ++rank_class) {

@@ -11,30 +11,30 @@
 
 namespace braid {
 
-/// The calls of all ranks, by classes of ranks, and where they meet.
+/// The communication calls of all ranks, by rank class, and the meetings in which they match.
 class RankCalls {
  public:
   static constexpr uint32_t kNone = ProgramCalls::kNone;
 
-  /// The part of a class of ranks in a meeting: a sequence of calls of its program, or kNone.
+  /// One rank class's side of a meeting: a sequence of calls of its program, or kNone.
   struct End {
     uint32_t rank_class = 0;
     uint32_t sequence = kNone;
   };
-  /// Where calls meet one after the other: the collectives of a kind of group, or the messages from
-  /// one of its members to another on one channel.
+  /// A series of matching calls: the collectives of a kind of group, or the messages from one
+  /// member of it to another on one channel.
   struct Meeting {
     bool is_message = false;
-    std::vector<End> ends;  ///< collectives: each class of members once; messages: sender, receiver
-    int64_t channel = 0;    ///< messages
-    /// A rank that takes part and, in group order, the ranks of its group (messages: sender and
+    std::vector<End> ends;  ///< collectives: one per class of members; messages: sender, receiver
+    int64_t channel = 0;    ///< messages only
+    /// A rank that takes part, and the ranks of its group in group order (messages: sender,
     /// receiver).
     int rank = 0;
     std::vector<int> ranks;
     std::string group;  ///< name
   };
 
-  /// `programs` is by program of `ranks`.
+  /// `programs` is indexed like RankPrograms::programs.
   RankCalls(const RankPrograms& ranks, std::vector<ProgramCalls> programs, RankClasses classes);
 
   const std::vector<RankClass>& classes() const { return classes_.classes; }
@@ -49,9 +49,9 @@ class RankCalls {
   uint32_t meeting_of(uint32_t rank_class, uint32_t sequence) const {
     return meeting_of_[rank_class][sequence];
   }
-  /// The calls of an end, as indices into ProgramCalls::calls; none if it has no sequence.
+  /// The calls of an end, as indices into ProgramCalls::calls; empty if it has no sequence.
   const std::vector<uint32_t>& calls_at(const End& end) const;
-  /// The ranks that a call of this rank meets: all of the group, or sender and receiver.
+  /// The ranks that take part in this rank's calls: all ranks of the group, or sender and receiver.
   std::vector<int> ranks_at(int rank, uint32_t sequence) const;
 
  private:
@@ -65,16 +65,16 @@ class RankCalls {
   std::vector<std::vector<uint32_t>> meeting_of_;  // by class and sequence
 };
 
-/// The calls of all ranks, if they fit together: everything that `verify_ranks` checks but the run
-/// to the end. Otherwise nullopt, and one line per fault is appended to `faults`. `ranks` must
-/// outlive the result. Throws InternalError if a rank has no program, or one of another number of
-/// ranks.
+/// Matches the calls of all ranks and checks everything that `verify_ranks` checks except deadlock.
+/// Returns nullopt and appends one line per fault to `faults` if a check fails. `ranks` must
+/// outlive the result. Throws InternalError if a rank has no program, or if a program has another
+/// number of ranks.
 std::optional<RankCalls> match_calls(const RankPrograms& ranks, std::vector<std::string>& faults,
                                      const GroupColor& color = {},
                                      MessageOrder order = MessageOrder::kPerChannel);
 
-/// Appends one line per meeting whose ends do not fit together: numbers of calls, forms, or labels
-/// (see `verify_ranks`).
+/// Appends one line per meeting whose ends differ in number of calls, forms, or labels (see
+/// `verify_ranks`).
 void check_meetings(const RankCalls& calls, const StringTable& forms,
                     std::vector<std::string>& faults);
 

@@ -10,7 +10,7 @@
 namespace braid {
 namespace {
 
-/// Vectors as small numbers, in order of first use.
+/// Maps vectors to dense integers, in order of first use.
 class VectorTable {
  public:
   uint32_t intern(std::vector<uint32_t> key) {
@@ -137,7 +137,7 @@ class RankClassifier {
     }
   }
 
-  /// Every member that calls in a group of this name must mean this group.
+  /// All members that communicate in a group with this name must agree on its ranks.
   void check_members() {
     for (size_t group = 0; group < groups_.size() && faults_.empty(); ++group) {
       for (const int member : groups_[group].ranks) {
@@ -169,7 +169,7 @@ class RankClassifier {
                                  members.begin());
   }
 
-  /// Kind of each group: its name, its color and the classes of its members.
+  /// Assigns a kind to each group from its name, its color and the classes of its members.
   uint32_t find_kinds() {
     VectorTable kinds;
     kind_of_.clear();
@@ -183,8 +183,8 @@ class RankClassifier {
     return kinds.size();
   }
 
-  /// Splits classes whose ranks differ in the kinds of their groups, or in their places in groups
-  /// in which members are addressed one by one.
+  /// Splits classes whose ranks differ in the kinds of their groups, or in their positions in
+  /// groups that address members individually.
   void split_classes() {
     std::vector<std::vector<uint32_t>> keys;
     for (size_t rank = 0; rank < num_ranks(); ++rank) {
@@ -233,11 +233,11 @@ class RankClassifier {
   std::vector<std::string>& faults_;
   const GroupColor& color_;
   StringTable names_;
-  std::vector<std::vector<uint32_t>> names_of_;  // by program, by group with calls
+  std::vector<std::vector<uint32_t>> names_of_;  // by program and group with calls
   std::vector<GroupFacts> groups_;
-  std::map<std::pair<uint32_t, int>, uint32_t> by_first_;  // group of that name and first rank
-  std::vector<std::vector<uint32_t>> groups_of_;           // by rank, by group with calls
-  AlikeRanks alike_;                                       // as far as they are told apart
+  std::map<std::pair<uint32_t, int>, uint32_t> by_first_;  // group by name and first rank
+  std::vector<std::vector<uint32_t>> groups_of_;           // by rank and group with calls
+  AlikeRanks alike_;                                       // the current classes
   std::vector<uint32_t> kind_of_;                          // by group
   uint32_t num_kinds_ = 0;
 };

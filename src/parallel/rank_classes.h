@@ -12,17 +12,16 @@
 
 namespace braid {
 
-/// Ranks that cannot be told apart: they have the same program, and its groups consist, member by
-/// member, of ranks that cannot be told apart either. If all ranks start at once and nothing
-/// depends on time, the ranks of one class do the same at any moment, so one of them stands for
-/// all.
+/// Ranks that cannot be distinguished: they run the same program, and their groups consist, member
+/// by member, of ranks that cannot be distinguished either. If all ranks start at once and nothing
+/// depends on time, ranks of one class do the same at any moment, so one of them represents all.
 struct RankClass {
   uint32_t program = 0;  ///< index into RankPrograms::programs
-  /// A group with calls, by their order in ProgramCalls::groups.
+  /// A group with calls; ordered as in ProgramCalls::groups.
   struct GroupUse {
-    uint32_t kind = 0;       ///< groups of one kind cannot be told apart
+    uint32_t kind = 0;       ///< groups of one kind cannot be distinguished
     uint32_t position = 0;   ///< of this rank in the group
-    std::vector<int> ranks;  ///< of the first rank's group
+    std::vector<int> ranks;  ///< ranks in the group of the class's first rank
   };
   std::vector<GroupUse> groups;
 };
@@ -33,14 +32,15 @@ struct RankClasses {
   uint32_t num_group_kinds = 0;
 };
 
-/// Something about the ranks of a group, in group order, by which groups are told apart that would
-/// otherwise be alike, for example how they lie on nodes.
+/// Returns a property of the ranks of a group, in group order, that distinguishes groups that are
+/// equal otherwise, for example how the ranks are placed on nodes.
 using GroupColor = std::function<std::vector<uint32_t>(std::span<const int> ranks)>;
 
-/// Partition refinement, from equal programs down to a stable partition. `calls` is by program.
-/// Appends one line per fault to `faults` (the result is then of no use): a group without its own
-/// rank, with a rank twice, of another size than its program says, or of which two members have
-/// different ranks. With `color`, groups of different colors are of different kinds.
+/// Classifies ranks by partition refinement: starts from ranks with equal programs and splits
+/// classes until they are stable. `calls` is by program. Appends one line per fault to `faults`,
+/// and the result is then invalid: a group does not contain its own rank, lists a rank twice, has
+/// another size than its program says, or two members disagree about its ranks. With `color`,
+/// groups of different colors are of different kinds.
 RankClasses classify_ranks(const RankPrograms& ranks, const std::vector<ProgramCalls>& calls,
                            std::vector<std::string>& faults, const GroupColor& color = {});
 

@@ -14,7 +14,7 @@ namespace {
 constexpr uint32_t kNone = ProgramCalls::kNone;
 using Step = ProgramCalls::Step;
 
-/// The queues of steps of each program.
+/// The queues of steps, by program.
 std::vector<std::vector<std::vector<Step>>> queues_of(const RankCalls& calls, RunOrder order) {
   std::vector<std::vector<std::vector<Step>>> queues;
   for (const ProgramCalls& program : calls.programs()) {
@@ -34,7 +34,7 @@ std::vector<std::vector<std::vector<Step>>> queues_of(const RankCalls& calls, Ru
   return queues;
 }
 
-/// One rank per class. A lane is a stream of it.
+/// Runs one rank per class. A lane is one of its streams.
 class RendezvousRun {
  public:
   RendezvousRun(const RankCalls& calls, RunOrder order)
@@ -75,8 +75,8 @@ class RendezvousRun {
     uint32_t rank_class = 0;
     const std::vector<Step>* steps = nullptr;
     uint32_t next = 0;
-    bool has_arrived = false;      // at the meeting of its next step
-    uint32_t next_waiter = kNone;  // in the list of the event that it waits for
+    bool has_arrived = false;      // waits at the meeting of its next step
+    uint32_t next_waiter = kNone;  // next lane in the list of the event that it waits for
   };
 
   static bool is_done(const Lane& lane) { return lane.next == lane.steps->size(); }
@@ -117,7 +117,7 @@ class RendezvousRun {
     return calls_.meeting_of(lane.rank_class, calls_of(lane).calls[call].sequence);
   }
 
-  /// The last to arrive lets all go on.
+  /// The last lane to arrive completes the call for all.
   void arrive(uint32_t id, uint32_t meeting) {
     lanes_[id].has_arrived = true;
     std::vector<uint32_t>& arrived = arrived_[meeting];
@@ -147,9 +147,9 @@ class RendezvousRun {
     }
   }
 
-  // What follows describes a run that has stopped.
+  // The functions below describe a run that has deadlocked.
 
-  /// A lane as a certain rank of its class has it, which need not be the class's first.
+  /// A lane of a specific rank of the class, which need not be the class's first rank.
   struct Place {
     int rank = 0;
     uint32_t lane = 0;
@@ -182,7 +182,7 @@ class RendezvousRun {
         describe_call(program, TaskId(static_cast<size_t>(&task - program.tasks.data()))), stream);
   }
 
-  /// What the lane's next step waits for, and the lane that has to go on for that.
+  /// Returns what the lane's next step waits for, and the lane that must progress first.
   std::pair<std::string, std::optional<Place>> describe(const Place& place) const {
     const Lane& lane = lanes_[place.lane];
     const std::string self = name(place, task_of(lane));
@@ -207,7 +207,7 @@ class RendezvousRun {
             place_of_next_call(missing.front(), meeting_of(lane, call), place.lane)};
   }
 
-  /// Ranks that the lane's call meets and that have not arrived.
+  /// Ranks that take part in the lane's call and have not arrived.
   std::vector<int> missing_ranks(const Place& place, uint32_t sequence) const {
     const Lane& lane = lanes_[place.lane];
     const ProgramCalls::Sequence& it = calls_of(lane).sequences[sequence];
@@ -223,14 +223,15 @@ class RendezvousRun {
     return ranks;
   }
 
-  /// The lane that holds the rank's next call at the meeting.
+  /// The lane of the rank that has its next call at the meeting.
   std::optional<Place> place_of_next_call(int rank, uint32_t meeting, uint32_t from) const {
     const uint32_t rank_class = calls_.class_of(rank);
     for (uint32_t id = first_lane_[rank_class]; id < first_lane_[rank_class + 1]; ++id) {
       const Lane& lane = lanes_[id];
       for (size_t i = lane.next; i < lane.steps->size(); ++i) {
         const uint32_t call = (*lane.steps)[i].call;
-        // The other end of a message to itself is another lane of the rank, or behind this one.
+        // If a rank sends a message to itself, the other end is on another lane or later on this
+        // one.
         if (call != kNone && meeting_of(lane, call) == meeting && (id != from || i != lane.next)) {
           return Place{rank, id};
         }
@@ -241,13 +242,13 @@ class RendezvousRun {
 
   const RankCalls& calls_;
   RunOrder order_;
-  std::vector<std::vector<std::vector<Step>>> queues_;  // by program
+  std::vector<std::vector<std::vector<Step>>> queues_;  // by program and stream
   std::vector<Lane> lanes_;
-  std::vector<uint32_t> first_lane_;            // by class, and one more
-  std::vector<uint32_t> first_event_;           // by class
-  std::vector<bool> is_recorded_;               // by event of each class
-  std::vector<uint32_t> first_waiter_;          // by event of each class: a lane
-  std::vector<std::vector<uint32_t>> arrived_;  // by meeting: lanes
+  std::vector<uint32_t> first_lane_;    // by class, plus one end entry
+  std::vector<uint32_t> first_event_;   // by class
+  std::vector<bool> is_recorded_;       // by class and event
+  std::vector<uint32_t> first_waiter_;  // by class and event: first lane in its list of waiters
+  std::vector<std::vector<uint32_t>> arrived_;  // by meeting: lanes that have arrived
   std::vector<uint32_t> ready_;
 };
 

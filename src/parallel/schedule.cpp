@@ -18,7 +18,7 @@ bool is_v_shape(ScheduleKind kind) {
   return kind == ScheduleKind::kZbV || kind == ScheduleKind::kDualpipeV;
 }
 
-/// Of zb-h1 and zb-v; dgrads still have their wgrads in them.
+/// Order of zb-h1 or zb-v before wgrads are inserted.
 Schedule unsplit_order(const ScheduleOptions& options, int rank) {
   if (options.kind == ScheduleKind::kZbV) {
     return zb_v_order(options, rank);
@@ -30,8 +30,8 @@ Schedule unsplit_order(const ScheduleOptions& options, int rank) {
   return order;
 }
 
-/// zb-h1, zb-v: as much memory as 1f1b (with the same pairs) needs on its first rank, on every
-/// rank.
+/// For zb-h1 and zb-v: every rank may use as much memory as the first rank of 1f1b with the same
+/// pairs.
 std::vector<Schedule> make_zero_bubble(const ScheduleOptions& options) {
   std::vector<Schedule> orders;
   for (int rank = 0; rank < options.num_ranks; ++rank) {

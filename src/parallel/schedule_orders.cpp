@@ -9,7 +9,7 @@
 namespace braid {
 namespace {
 
-/// Appends jobs; each virtual stage gets its microbatches in order.
+/// Appends jobs. Each virtual stage gets its microbatches in order.
 class OrderBuilder {
  public:
   explicit OrderBuilder(const ScheduleOptions& options)
@@ -30,7 +30,7 @@ class OrderBuilder {
     pending_wgrads_.push_back(virtual_stage);
     add(JobKind::kDgrad, virtual_stage, count(virtual_stage).backwards++);
   }
-  /// Of the oldest dgrad that has none yet.
+  /// Appends the wgrad of the oldest dgrad without one.
   void wgrad() {
     const int virtual_stage = pending_wgrads_.front();
     pending_wgrads_.pop_front();
@@ -50,7 +50,8 @@ class OrderBuilder {
     return counts_[static_cast<size_t>(virtual_stage)];
   }
 
-  /// The pending ones are the last dgrads of the stage, this one (already taken off) the first.
+  /// The pending wgrads belong to the stage's last dgrads. This one, already removed from the
+  /// queue, is the oldest.
   int32_t wgrad_microbatch(int virtual_stage) const {
     const auto pending = std::ranges::count(pending_wgrads_, virtual_stage);
     return count(virtual_stage).backwards - 1 - static_cast<int32_t>(pending);
@@ -62,7 +63,7 @@ class OrderBuilder {
 
   Schedule order_;
   std::vector<Counts> counts_;
-  std::deque<int> pending_wgrads_;  // virtual stages
+  std::deque<int> pending_wgrads_;  // virtual stages of dgrads without a wgrad
 };
 
 template <class Call>
@@ -72,8 +73,8 @@ void repeat(int64_t times, Call&& call) {
   }
 }
 
-/// Entry k: the microbatch and virtual stage of the k-th forward of every rank of an interleaved
-/// pipeline; the k-th backward has the same with virtual stages counted from the end.
+/// Entry k has the microbatch and virtual stage of the k-th forward of every rank of an interleaved
+/// pipeline. The k-th backward has the same, with virtual stages counted from the end.
 Schedule interleaved_table(const ScheduleOptions& options) {
   const int64_t group_size = options.group_size == 0 ? options.num_ranks : options.group_size;
   Schedule table;
@@ -149,8 +150,8 @@ Schedule zb_v_order(const ScheduleOptions& options, int rank) {
   const int64_t ranks = options.num_ranks;
   const int64_t microbatches = std::max<int64_t>(options.num_microbatches, 2 * ranks - 1);
   OrderBuilder order(options);
-  // Warm-up: forwards go down the V and come back up it until the first dgrad is ready; until the
-  // first one has come down again to this rank, dgrads are those of the way up.
+  // Warmup: forwards go down the V and back up it until the first dgrad is ready. Then dgrads are
+  // those of the way up, until the first dgrad has come down again to this rank.
   repeat(2 * (ranks - rank) - 1, [&] { order.forward(0); });
   repeat(rank, [&] {
     order.forward(1);
@@ -160,7 +161,7 @@ Schedule zb_v_order(const ScheduleOptions& options, int rank) {
     order.forward(1);
     order.dgrad(1);
   });
-  // Steady: each microbatch once per stage.
+  // Steady: each microbatch runs once per stage.
   while (order.num_forwards(1) < microbatches) {
     if (order.num_forwards(0) < microbatches) {
       order.forward(0);
@@ -169,7 +170,7 @@ Schedule zb_v_order(const ScheduleOptions& options, int rank) {
     order.forward(1);
     order.dgrad(1);
   }
-  // Cooldown: the dgrads that are still to come down, with wgrads in between.
+  // Cooldown: the remaining dgrads. fill_with_wgrads puts wgrads between them.
   repeat(rank, [&] {
     order.dgrad(0);
     order.dgrad(1);
@@ -195,7 +196,7 @@ Schedule dualpipe_v_order(const ScheduleOptions& options, int rank) {
     order.wgrad();
     order.forward(1);
   });
-  // Main part: pairs of a forward and a backward of the other way.
+  // Main part: pairs of a forward in one direction and a backward in the other.
   repeat(options.num_microbatches - 2 * int64_t{options.num_ranks} + up_to, [&] {
     order.forward(0);
     order.backward(1);
@@ -207,7 +208,8 @@ Schedule dualpipe_v_order(const ScheduleOptions& options, int rank) {
     order.forward(1);
     order.backward(0);
   });
-  // In the second half of the cooldown, wgrads give way to the dgrads that other ranks wait for.
+  // In the second half of the cooldown, run first the dgrads that other ranks wait for and postpone
+  // wgrads.
   for (int64_t i = 0; i < 2 * up_to; ++i) {
     const int virtual_stage = i % 2 == 0 ? 1 : 0;
     if (i < up_to) {

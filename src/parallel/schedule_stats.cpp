@@ -58,7 +58,7 @@ class PipelineTimer {
     return any_ran;
   }
 
-  /// Number of jobs from `index` on that run as one.
+  /// Number of jobs, starting at `index`, that run as one.
   size_t jobs_at_once(size_t rank, size_t index) const {
     const Schedule& jobs = schedules_[rank];
     if (costs_.pair == 0 || index + 1 == jobs.size()) {
@@ -106,7 +106,7 @@ class PipelineTimer {
     return costs_.dgrad + costs_.wgrad;
   }
 
-  /// When everything that the job reads is there; kNotYet if that is not known yet.
+  /// Time at which everything that the job reads is available; kNotYet if it is not known yet.
   int64_t ready_at(size_t rank, const Job& job) const {
     check(job.microbatch >= 0 && job.microbatch < options_.num_microbatches,
           "rank {}: job {} has no microbatch of {}", rank, name(job), options_.num_microbatches);
@@ -167,7 +167,7 @@ class PipelineTimer {
   const std::vector<Schedule>& schedules_;
   const JobCosts& costs_;
   std::vector<std::vector<JobSlot>> slots_;
-  std::vector<int64_t> free_at_;      // by rank
+  std::vector<int64_t> free_at_;      // by rank: when it can start its next job
   std::vector<int64_t> forward_end_;  // by stage and microbatch
   std::vector<int64_t> dgrad_end_;
   std::vector<bool> has_wgrad_;
@@ -177,7 +177,7 @@ int64_t busy_time(const std::vector<JobSlot>& slots) {
   int64_t busy = 0;
   int64_t last_begin = -1;
   for (const JobSlot& slot : slots) {
-    busy += slot.begin == last_begin ? 0 : slot.end - slot.begin;  // the second job of a pair
+    busy += slot.begin == last_begin ? 0 : slot.end - slot.begin;  // count a pair once
     last_begin = slot.end > slot.begin ? slot.begin : last_begin;
   }
   return busy;

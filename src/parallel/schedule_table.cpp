@@ -52,20 +52,20 @@ class TableWriter {
 
   int64_t column(int64_t time) const { return unit_ == 0 ? 0 : time / unit_; }
 
-  /// Shown are columns [0, head_) and [tail_, end).
+  /// Columns [0, head_) and [tail_, end) are shown.
   void choose_columns(const ScheduleTableOptions& options) {
     head_ = num_columns_;
     tail_ = num_columns_;
     const size_t width = std::max(static_cast<size_t>(options.max_width), kMinWidth);
     const auto fitting = static_cast<int64_t>((width - name_width_) / cell_width_);
     if (options.max_width != 0 && fitting < num_columns_) {
-      const int64_t shown = std::max<int64_t>(fitting - 1, 2);  // one is "..."
+      const int64_t shown = std::max<int64_t>(fitting - 1, 2);  // one column is used by "..."
       head_ = (shown + 1) / 2;
       tail_ = num_columns_ - shown / 2;
     }
   }
 
-  /// Writes a cell unless its column is left out, or does not exist: a job may take no time.
+  /// Writes a cell, unless its column is omitted or does not exist because the job takes no time.
   void put(std::string& line, int64_t at, const std::string& text) const {
     if ((at >= head_ && at < tail_) || at >= num_columns_) {
       return;

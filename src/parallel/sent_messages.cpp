@@ -5,7 +5,7 @@
 namespace braid {
 namespace {
 
-/// Of a forward, or of the dgrad of a backward; weight gradients have no messages.
+/// Key of a forward or of the dgrad of a backward. Weight gradients send no messages.
 uint64_t job_key(const Job& job) {
   return uint64_t{static_cast<uint32_t>(job.microbatch)} << 32 |
          uint64_t{static_cast<uint32_t>(job.virtual_stage)} << 1 |

@@ -9,19 +9,19 @@
 
 namespace braid {
 
-/// What a pipeline rank has sent to others, and when it knows that it has arrived. The receiver
-/// takes a message before it does the job that reads it; so whoever receives what a job of that
-/// rank has made knows that all messages to that job and to those in front of it have been taken.
-/// To wait for these then holds up nobody, under any schedule.
+/// Tracks the messages that a pipeline rank has sent, and when it knows that they have arrived. A
+/// receiver takes a message before it runs the job that reads it. A rank that receives the result
+/// of a peer's job therefore knows that the peer has taken all messages for that job and for
+/// earlier jobs. Waiting for these sends then blocks nothing, under any schedule.
 class SentMessages {
  public:
   /// Throws ConfigError as `check_schedule`.
   explicit SentMessages(const ScheduleOptions& options);
 
-  /// A message goes to `job` of rank `rank` of the pipeline.
+  /// Records that the message in `buffer` goes to `job` of pipeline rank `rank`.
   void add(int rank, const Job& job, BufferId buffer);
-  /// The result of `job` of that rank has been received: buffers that it has taken by then, each
-  /// returned once, in the order in which they were sent.
+  /// Call when the result of `job` of that rank has been received. Returns the buffers that the
+  /// peer has taken by then, each once, in the order in which they were sent.
   std::vector<BufferId> take_arrived(int rank, const Job& job);
 
  private:

@@ -127,7 +127,7 @@ void StageJobs::add(const Job& job) {
   bindings_.units->end_job();
 }
 
-/// What the job reads of the stage before it (forward) or behind it (backward).
+/// Provides what the job reads from the previous stage (forward) or the next stage (backward).
 void StageJobs::take_in(VirtualStage& at, const Job& job, bool forward) {
   const std::optional<ValueId> wanted = forward ? at.graph.stage_input : at.graph.stage_output_grad;
   if (!wanted) {
@@ -146,7 +146,7 @@ void StageJobs::take_in(VirtualStage& at, const Job& job, bool forward) {
   take_back_arrived({job.kind, job.microbatch, from.place.virtual_stage}, from.place.rank, job);
 }
 
-/// `at` has received what job `made` of the peer has made.
+/// Call after job `at` has received the result of job `made` of the peer.
 void StageJobs::take_back_arrived(const Job& made, int peer, const Job& at) {
   if (!sent_) {
     return;

@@ -17,17 +17,16 @@
 
 namespace braid {
 
-/// Adds the jobs of a rank's virtual stages: their nodes, and what crosses from stage to stage.
-/// A received tensor is taken by the compute stream, in its place in program order; sends run on
-/// streams of their own, because a send ends only when its receiver has come that far, and two
-/// ranks that send to each other would wait for ever: one per direction and peer, because where
-/// stages lie in a V a rank sends to two peers in one direction, and neither may hold up the other.
-/// What has been sent comes back to the compute stream (`undefine`) when it must have arrived: see
-/// sent_messages.h.
+/// Adds the jobs of a rank's virtual stages: their nodes and the messages between stages. The
+/// compute stream receives tensors, at their place in program order. Sends run on separate streams,
+/// because a send ends only when its receiver takes the message, and two ranks that send to each
+/// other would deadlock. There is one send stream per direction and peer: in a V shape a rank sends
+/// to two peers in one direction, and neither send may block the other. A sent buffer returns to
+/// the compute stream (`undefine`) when the message must have arrived; see sent_messages.h.
 class StageJobs {
  public:
   struct Options {
-    ForwardOptions forward;  ///< of a microbatch; stage and shards are filled in here
+    ForwardOptions forward;  ///< of a microbatch; stage and shards are set here
     bool backward = true;
     int64_t num_microbatches = 1;
     std::string prefix;  ///< of buffer names
@@ -39,7 +38,7 @@ class StageJobs {
 
   /// Values of kind input and output of all stages of this rank, by name.
   std::map<std::string, Value> io_values() const;
-  /// Must be called for all of them before the first job.
+  /// Must be called for each of these values before the first job.
   void bind(const std::string& value, IoBinding binding) { bindings_.io[value] = binding; }
 
   void add(const Job& job);
@@ -49,11 +48,12 @@ class StageJobs {
 
  private:
   struct VirtualStage {
-    int stage = 0;  // global
+    int stage = 0;  // index of the global stage
     StageGraph graph;
     std::unique_ptr<StageExpander> expander;
   };
-  /// The tensor of a microbatch between two stages: in a stage of this rank, or to or from a peer.
+  /// The stage at the other end of a transfer: a stage of this rank (`local`), or the place of a
+  /// stage on another rank.
   struct Neighbour {
     VirtualStage* local = nullptr;
     StagePlace place;
@@ -71,9 +71,10 @@ class StageJobs {
   int pipeline_rank_;
   Options options_;
   StageExpander::Bindings bindings_;
-  std::vector<VirtualStage> stages_;                           // by virtual stage
-  std::optional<SentMessages> sent_;                           // of steps with backward
-  std::map<std::pair<bool, int64_t>, StreamId> send_streams_;  // by direction (forward?) and peer
+  std::vector<VirtualStage> stages_;  // indexed by virtual stage
+  std::optional<SentMessages> sent_;  // only for steps with a backward and several pipeline ranks
+  std::map<std::pair<bool, int64_t>, StreamId> send_streams_;  // by direction (true: forward) and
+                                                               // peer
 };
 
 }  // namespace braid

@@ -20,7 +20,7 @@ BufferId add_io(ProgramBuilder& builder, std::string name, DType dtype, const Sh
                              .lifetime = Lifetime::kPersistent});
 }
 
-/// What both programs of a rank begin with.
+/// The common start of both programs of a rank.
 struct ProgramStart {
   ProgramBuilder builder;
   ProgramGroups groups;
@@ -34,7 +34,7 @@ struct ProgramStart {
         writer(builder, groups, compute) {}
 };
 
-/// Builds the training step; the members are its parts in program order.
+/// Builds the training step. Its functions add the parts in program order.
 class TrainProgram {
  public:
   TrainProgram(const ModelSpec& model, const ParameterLayout& layout, const Mesh& mesh, int rank,
@@ -82,7 +82,7 @@ class TrainProgram {
   }
 
  private:
-  /// A row per microbatch; the loss scale is one for all.
+  /// Binds one row per microbatch. All microbatches share the loss scale.
   void bind_io() {
     const int64_t microbatches = options_.num_microbatches;
     ProgramBuilder& builder = start_.builder;
@@ -99,7 +99,7 @@ class TrainProgram {
     }
   }
 
-  /// Ranks without the head add nothing.
+  /// Ranks without the head contribute zeros.
   void sum_losses() {
     TaskWriter& writer = start_.writer;
     const SiteId site = start_.builder.site("losses");

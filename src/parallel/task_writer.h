@@ -10,13 +10,13 @@
 
 namespace braid {
 
-/// Groups of one rank's program by the names of Mesh::group.
+/// Groups of one rank's program, by the names of Mesh::group.
 class ProgramGroups {
  public:
   ProgramGroups(ProgramBuilder& builder, const Mesh& mesh, int rank)
       : builder_(builder), mesh_(mesh), rank_(rank) {}
 
-  /// Adds the group to the program if it is not there yet.
+  /// Returns the group's id. Adds the group to the program at first use.
   GroupId id(std::string_view name);
   int64_t size(std::string_view name);
 
@@ -33,9 +33,9 @@ class ProgramGroups {
   std::map<std::string, Entry, std::less<>> entries_;
 };
 
-/// Adds the tasks of a step that no stage graph has: on flat ranges, on one stream. Group names are
-/// those of Mesh::group; communication in a group of one rank is left out where it would change
-/// nothing.
+/// Adds the tasks of a step that are not part of a stage graph. They work on flat ranges and run on
+/// one stream. Group names are those of Mesh::group. Communication in a group of one rank is
+/// omitted if it would change nothing.
 class TaskWriter {
  public:
   TaskWriter(ProgramBuilder& builder, ProgramGroups& groups, StreamId stream)
@@ -47,17 +47,17 @@ class TaskWriter {
 
   BufferId step_buffer(std::string name, DType dtype, int64_t num_elems, BufferRole role);
   void fill_zero(BufferRange range, const Label& label);
-  /// Element by element from one dtype to another.
+  /// Converts each element to the dtype of `to`.
   void cast(BufferRange from, BufferRange to, const Label& label);
   void copy(BufferRange from, BufferRange to, const Label& label);
   /// to += from.
   void accumulate(BufferRange from, BufferRange to, const Label& label);
   void all_reduce(BufferRange range, std::string_view group, const Label& label);
-  /// `whole` has as many times the elements of `part` as the group has ranks.
+  /// `whole` has the elements of `part` times the number of ranks in the group.
   void reduce_scatter(BufferRange whole, BufferRange part, std::string_view group,
                       const Label& label);
   void all_gather(BufferRange part, BufferRange whole, std::string_view group, const Label& label);
-  /// To or from member `peer` of the group, on `stream`.
+  /// Sends to or receives from member `peer` of the group, on `stream`.
   void send(BufferRange range, std::string_view group, int64_t peer, int64_t channel,
             StreamId stream, const Label& label);
   void recv(BufferRange range, std::string_view group, int64_t peer, int64_t channel,

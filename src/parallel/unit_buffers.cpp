@@ -74,8 +74,9 @@ Label UnitBuffers::label(size_t unit, Phase phase) {
   return {.phase = phase, .layer = facts.layer, .site = writer_.builder().site(facts.name)};
 }
 
-/// Collectives and norms run over whole units, so what no backward writes must hold zeros: what
-/// lies between slots, from the start (a reduction then waits for nothing but the backward), ...
+/// Collectives and norms use whole units, so elements that no backward writes must be zero. Zeros
+/// the gaps between slots before the backward writes the buffer, so that a reduction waits only for
+/// the backward.
 void UnitBuffers::zero_gaps(size_t unit, BufferId buffer) {
   int64_t covered = 0;
   const auto zero_until = [&](int64_t end) {
@@ -90,7 +91,7 @@ void UnitBuffers::zero_gaps(size_t unit, BufferId buffer) {
   zero_until(layout_.units[unit].num_elems);
 }
 
-/// ... and slots that a job has left out.
+/// Zeros the slots that a job has not written.
 void UnitBuffers::zero_slots_but(size_t unit, BufferId buffer, const std::set<int64_t>& written) {
   for (const size_t index : layout_.units[unit].slots) {
     const ParameterSlot& slot = layout_.slots[index];
@@ -166,7 +167,7 @@ std::pair<BufferRange, bool> UnitBuffers::gradient(const ParameterSlot& slot) {
   return {{target.buffer, slot.begin, slot.end}, first};
 }
 
-/// In reverse order of units, as the backward finishes them.
+/// Reduces units in reverse order, as the backward finishes them.
 void UnitBuffers::end_job() {
   const bool completes = job_.kind == JobKind::kBackward || job_.kind == JobKind::kWgrad;
   if (!completes) {
@@ -236,8 +237,9 @@ void UnitBuffers::all_reduce(size_t unit) {
   writer_.cast(rounded, range, compute);
 }
 
-/// Addends of tensor ranks. Their shards are of the same elements, so only those owned are summed.
-/// Each sum has a site of its own: many are of one size, and which one meets which shows in labels.
+/// All-reduces the partial sums of tensor ranks. Their shards cover the same elements, so only
+/// owned elements are summed. Each sum has its own site, because many have the same size and
+/// verification matches them by label.
 void UnitBuffers::reduce_partial_sums(size_t unit) {
   const UnitRange own = owned(unit);
   for (const size_t index : layout_.units[unit].slots) {

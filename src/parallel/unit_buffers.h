@@ -19,7 +19,7 @@ struct UnitBuffer {
   BufferId buffer;
   UnitRange range;
 
-  /// Elements of the unit as elements of the buffer.
+  /// Converts a range of the unit to a range of the buffer.
   BufferRange at(UnitRange part) const {
     return {buffer, part.begin - range.begin, part.end - range.begin};
   }
@@ -27,62 +27,64 @@ struct UnitBuffer {
 };
 
 struct UnitBufferOptions {
-  DType dtype = DType::kF32;  ///< of weights, where their domain has none of its own
+  DType dtype = DType::kF32;  ///< of weights whose domain has no dtype of its own
   WeightGather weight_gather = WeightGather::kAfterUpdate;
-  int64_t whole_units = 0;  ///< with kParameters: first units that are whole all the same
-  std::vector<int64_t> shard_indices;  ///< of this rank, by domain (`shard_indices`)
+  int64_t whole_units = 0;  ///< with kParameters: number of first units that stay unsharded
+  std::vector<int64_t> shard_indices;  ///< shards of this rank, by domain (see `shard_indices()`)
   bool has_grads = true;               ///< false for a forward without backward
-  bool persistent_grads = false;       ///< main grads stay for the host to read
+  bool persistent_grads = false;       ///< keep main grads so that the host can read them
 };
 
-/// The flat buffers of a rank's units and what moves weights and gradients between the ranks that
-/// hold copies or shards of them, in the groups of the units' domains. With sharded parameters,
-/// weights are gathered at their first use in a job; with sharded gradients, each job's gradients
-/// are reduced when it ends. Updated weights of ranks that hold them whole are gathered in place,
-/// behind the update or at their first use; those of the `whole_units` behind the update. Buffers
-/// by unit: "params" in compute dtype, whole or (sharded parameters but for `whole_units`) this
-/// rank's shard; "main_grads" in fp32 (f64 for f64), whole or (any sharding) the shard.
+/// The flat buffers of a rank's units, and the tasks that move weights and gradients between the
+/// ranks that hold copies or shards of them. Communication uses the groups of the unit's domain.
+/// Sharded parameters are gathered at their first use in a job. Sharded gradients are reduced at
+/// the end of each job. If ranks hold weights whole but update shards, updated weights are gathered
+/// in place, after the update or at their first use; those of the first `whole_units` after the
+/// update. Buffers per unit: "params" in compute dtype, whole or this rank's shard (sharded
+/// parameters except the first `whole_units`); "main_grads" in fp32 (f64 for f64), whole or the
+/// shard (any sharding).
 class UnitBuffers {
  public:
-  /// The layout and the writer must outlive this.
+  /// The layout and the writer must outlive this object.
   UnitBuffers(TaskWriter& writer, const ParameterLayout& layout, const UnitBufferOptions& options);
 
   /// Elements of the unit that this rank updates.
   UnitRange owned(size_t unit) const { return owned_[unit]; }
-  /// Of the unit's weights.
+  /// Dtype of the unit's weights.
   DType dtype(size_t unit) const;
   /// Persistent weights in compute dtype.
   const UnitBuffer& params(size_t unit) const { return params_[unit]; }
-  /// Whether ranks hold the whole unit and update parts of it, which must be gathered.
+  /// True if ranks hold the whole unit but each updates only a part, so that an all-gather is
+  /// needed.
   bool gathers_updated_weights(size_t unit) const;
-  /// Whether that is done at the unit's first use in a step, and not behind its update.
+  /// True if that all-gather runs at the unit's first use in a step instead of after its update.
   bool gathers_before_use(size_t unit) const;
-  /// From the part of `params` that this rank owns to all of it.
+  /// All-gathers `params` from the parts that the ranks own.
   void gather_updated_weights(size_t unit);
-  /// The reduced gradient of what this rank owns; complete after `finish_gradients`.
+  /// The reduced gradient of the elements that this rank owns; complete after `finish_gradients`.
   const UnitBuffer& main_grads(size_t unit) const { return main_grads_[unit]; }
 
-  /// Between these, `weights` and `gradient` serve one job.
+  /// `weights` and `gradient` must be called between these two, for that job.
   void begin_job(const Job& job);
   void end_job();
-  /// Where the whole unit can be read, gathered before if need be.
+  /// Returns a buffer with the whole unit. Gathers it first if necessary.
   BufferId weights(size_t unit);
-  /// Where the job's gradient of a slot goes, and whether it is the first to be written there, so
-  /// that it must overwrite.
+  /// Returns where the job writes the gradient of a slot, and true if this is the first write,
+  /// which must overwrite.
   std::pair<BufferRange, bool> gradient(const ParameterSlot& slot);
 
-  /// Reduces what the jobs have left unreduced, over all groups that hold addends: data and context
-  /// ranks (or those with the same experts), then copies of the shards, then partial sums of tensor
-  /// ranks, then tied embeddings.
+  /// Adds the reductions that remain after all jobs, over all groups that hold addends: data and
+  /// context ranks (or ranks with the same experts), then replicas of the shards, then partial sums
+  /// of tensor ranks, then tied embeddings.
   void finish_gradients(bool shares_tied_embedding);
 
   Label label(size_t unit, Phase phase);
 
  private:
-  /// The gradient of one unit in one microbatch of a virtual stage, until it is reduced.
+  /// Gradient of one unit from one microbatch of a virtual stage, until it is reduced.
   struct JobGradient {
     BufferId buffer;
-    std::set<int64_t> written;  // slots by their begin
+    std::set<int64_t> written;  // slots, by their begin
   };
   using JobGradientKey = std::tuple<size_t, int32_t, int32_t>;  // unit, microbatch, virtual stage
 
@@ -93,10 +95,10 @@ class UnitBuffers {
   void add_main_grads();
   void zero_gaps(size_t unit, BufferId buffer);
   void zero_slots_but(size_t unit, BufferId buffer, const std::set<int64_t>& written);
-  /// Sums `whole` over the ranks of the shard group into `part`, in the dtype of reduction.
+  /// Reduce-scatters `whole` over the shard group into `part`, in the dtype of the reduction.
   void scatter(size_t unit, BufferRange whole, BufferRange part, bool accumulate,
                const std::string& name);
-  /// The same for a unit whose gradients all ranks hold whole.
+  /// All-reduces the gradient of a unit that every rank holds whole.
   void all_reduce(size_t unit);
   void reduce_partial_sums(size_t unit);
 
@@ -107,12 +109,13 @@ class UnitBuffers {
   std::vector<UnitRange> owned_;
   std::vector<UnitBuffer> params_;
   std::vector<UnitBuffer> main_grads_;
-  std::vector<BufferId> whole_grads_;             // where gradients are accumulated whole, by unit
-  std::set<std::pair<size_t, int64_t>> written_;  // unit and begin of slots of whole_grads_
+  std::vector<BufferId> whole_grads_;             // by unit: where gradients are accumulated whole
+  std::set<std::pair<size_t, int64_t>> written_;  // unit and begin of the written slots of
+                                                  // whole_grads_
   std::map<JobGradientKey, JobGradient> job_grads_;
   std::vector<bool> has_main_grads_;  // by unit: the shard has been written
   Job job_;
-  std::map<size_t, BufferId> gathered_;  // by unit, in this job
+  std::map<size_t, BufferId> gathered_;  // by unit: gathered weights of this job
   std::set<size_t> is_up_to_date_;       // units that this program has gathered before use
 };
 
