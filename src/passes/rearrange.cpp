@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint32_t kNone = BufferUses::kNone;
 
-/// By task: its place in `order`.
+/// By task: its position in `order`.
 std::vector<uint32_t> places_of(const Program& program, std::span<const TaskId> order) {
   check(order.size() == program.tasks.size(), "an order of {} tasks for a program of {}",
         order.size(), program.tasks.size());
@@ -28,7 +28,8 @@ void check_order(const Program& program, std::span<const uint32_t> places) {
   const DependencyGraph dependencies = build_dependencies(program);
   for (size_t i = 0; i < places.size(); ++i) {
     for (const TaskId earlier : dependencies.of(TaskId(i))) {
-      if (places[earlier.index()] >= places[i]) {  // no check: its words take time to make
+      if (places[earlier.index()] >= places[i]) {  // no check(): formatting its message for each
+                                                   // task is slow
         throw_internal_error("task #{} ({}) cannot come before task #{} ({}), on which it depends",
                              i, describe_task(program, TaskId(i)), earlier.value,
                              describe_task(program, earlier));

@@ -11,10 +11,11 @@
 namespace braid {
 namespace {
 
-/// Communication that a task may meet: later calls of one stream begin when earlier ones end.
+/// How many of the last communication items can overlap a task. Calls on one stream do not overlap,
+/// so earlier items have ended.
 constexpr size_t kMaxBeside = 4;
 
-/// 19 hours, so that work fits 64 bits.
+/// Limits a duration to about 19 hours, so that work fits in 64 bits.
 int64_t bounded(int64_t ns) {
   return std::min(ns, int64_t{1} << 46);
 }
@@ -144,7 +145,7 @@ std::vector<CostTimeline::Item> CostTimeline::pop_to(size_t size) {
   return popped;
 }
 
-/// Goes from one beginning or end of communication to the next: between them the rate is constant.
+/// Steps from one start or end of communication to the next; the rate is constant in between.
 int64_t CostTimeline::compute_end_ns(int64_t start_ns, int64_t work_ns, int64_t shared_rate) const {
   int64_t now = start_ns;
   int64_t work = work_ns * StepPrices::kFullRate;

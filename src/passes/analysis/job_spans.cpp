@@ -14,7 +14,7 @@ bool is_of_microbatch(const Program& program, const Task& task) {
   return task.label.microbatch >= 0 && !does_nothing(program.spec(task));
 }
 
-/// By microbatch and virtual stage: the job of the last task seen.
+/// By microbatch and virtual stage: the job of the task seen last.
 using LastJobs = std::unordered_map<uint64_t, uint32_t>;
 
 uint32_t look_up(const LastJobs& jobs, const Task& task) {

@@ -4,7 +4,7 @@
 
 namespace braid {
 
-/// A hash of two, in their order.
+/// Hash of two values; their order matters.
 inline uint64_t mixed_hash(uint64_t a, uint64_t b) {
   uint64_t x = a * 0x9E3779B97F4A7C15u + b;  // splitmix64
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;

@@ -8,18 +8,19 @@ namespace braid {
 
 class CostModel;
 
-/// Prices for passes that decide by them: ranks of a group, which must decide alike, ask for what a
-/// task takes on the first of them.
+/// Durations that are the same on all ranks of a group, for passes whose decisions must agree on
+/// these ranks. All ranks use the durations on the first rank of the group.
 
-/// The program with rank 0, and each group as if it began there. To be priced, not to be run.
+/// Returns the program with rank 0, and with each group shifted to start at rank 0. Only for
+/// pricing; such a program cannot run.
 Program at_first_ranks(Program program);
 
-/// The spec that the first tensor rank has: a product whose bias another rank adds is one that adds
-/// it.
+/// Returns the spec that the first tensor rank has. If only one rank adds the bias of a product,
+/// the returned spec adds it.
 OpSpec at_first_rank(OpSpec spec);
 
-/// Nanoseconds of a task of `program`, which is `at_first_ranks`. Throws InternalError for an op
-/// that the model cannot price.
+/// Duration in ns of a task of `program`, which must come from `at_first_ranks`. Throws
+/// InternalError for an op that the model cannot price.
 int64_t rank_independent_ns(const CostModel& model, const Program& program, TaskId task);
 
 }  // namespace braid

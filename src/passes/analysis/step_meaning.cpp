@@ -26,9 +26,9 @@ uint64_t signed_mixed(uint64_t a, int64_t b) {
   return mixed_hash(a, static_cast<uint64_t>(b));
 }
 
-// ---- what buffers hold
+// ---- contents of buffers
 
-/// The elements of one buffer, in pieces that touch each other.
+/// The elements of one buffer, as adjacent pieces.
 class Content {
  public:
   Content(int64_t num_elems, uint64_t value)
@@ -36,7 +36,7 @@ class Content {
 
   const std::vector<Piece>& pieces() const { return pieces_; }
 
-  /// Pieces of [begin, end), those that go on in each other as one.
+  /// Returns the pieces of [begin, end). Merges adjacent pieces that continue the same value.
   std::vector<Piece> read(int64_t begin, int64_t end) const {
     std::vector<Piece> found;
     for (auto it = piece_at(begin); it != pieces_.end() && it->begin < end; ++it) {
@@ -50,7 +50,7 @@ class Content {
     return found;
   }
 
-  /// Pieces that fill [begin, end) take the place of what is there.
+  /// Replaces [begin, end) by `pieces`, which must fill it.
   void write(int64_t begin, int64_t end, std::span<const Piece> pieces) {
     if (begin == end) {
       return;
@@ -85,7 +85,7 @@ class Content {
   }
 
   static Piece part_of(Piece piece, int64_t begin, int64_t end) {
-    piece.first += piece.value == 0 ? 0 : begin - piece.begin;  // all undefined elements are alike
+    piece.first += piece.value == 0 ? 0 : begin - piece.begin;  // undefined elements have no index
     piece.begin = begin;
     piece.end = end;
     return piece;
@@ -99,9 +99,9 @@ class Content {
   std::vector<Piece> pieces_;
 };
 
-// ---- what ops do
+// ---- effects of ops
 
-/// 0: it has no group.
+/// Returns 0 if the spec has no group.
 int64_t ranks_of_group(const Program& program, const OpSpec& spec) {
   const std::optional<GroupId> group = group_of(program, spec);
   return group ? static_cast<int64_t>(program.groups[group->index()].ranks.size()) : 0;
@@ -111,7 +111,7 @@ bool has_one_rank(const Program& program, const OpSpec& spec) {
   return ranks_of_group(program, spec) == 1;
 }
 
-/// x -> y of one type.
+/// True if the op reads x and writes y, both of one dtype.
 bool is_x_to_y(const OpSpec& spec) {
   return spec.operands.size() == 2 && spec.operands[0].access == Access::kRead &&
          spec.operands[1].access == Access::kWrite &&
@@ -120,13 +120,13 @@ bool is_x_to_y(const OpSpec& spec) {
 
 enum class Effect : uint8_t {
   kCompute,
-  kRows,  ///< computes each row of its result for itself
+  kRows,  ///< computes each row of its result from the same row of its operands
   kCollective,
-  kReduction,  ///< a collective that may be taken apart: it means its parts
-  kFused,      ///< a product with an activation function: it means the two
+  kReduction,  ///< a collective that can be split; has the meaning of its parts
+  kFused,      ///< a fused product and activation; has the meaning of the two
   kSend,
   kRecv,
-  kMove,  ///< values of operand 0 to operand 1
+  kMove,  ///< moves the values of operand 0 to operand 1
   kUndefine,
   kNothing,
 };
@@ -165,7 +165,7 @@ Effect effect_of(const Program& program, const OpSpec& spec) {
   return group_of(program, spec).has_value() ? Effect::kCollective : Effect::kCompute;
 }
 
-/// With hashes of the specs.
+/// The parts of a reduction and the hashes of their specs.
 struct PartsMeaning {
   ReductionParts parts;
   uint64_t exchange_hash = 0;
@@ -173,11 +173,11 @@ struct PartsMeaning {
   uint64_t gather_hash = 0;
 };
 
-/// A spec, once for all tasks that have it.
+/// The meaning of a spec, computed once for all tasks that have it.
 struct SpecMeaning {
   Effect effect = Effect::kCompute;
   uint64_t hash = 0;
-  std::span<const size_t> replayed = {};  ///< operands of the replay, as positions
+  std::span<const size_t> replayed = {};  ///< positions of the operands of the replay
   OpSpec replay = {};
   std::vector<PartsMeaning> parts = {};
   std::optional<ProductAndActivation> unfused = std::nullopt;
@@ -204,7 +204,7 @@ SpecMeaning meaning_of(const Program& program, const OpSpec& spec) {
   return meaning;
 }
 
-/// Runs a program on values.
+/// Executes a program on values instead of data.
 class Interpreter {
  public:
   explicit Interpreter(const Program& program) : program_(program) {
@@ -269,8 +269,8 @@ class Interpreter {
     replay(spec, ranges, id);
   }
 
-  /// Which of the step's messages it is: the labels say so, whatever the order. Several of one
-  /// label come in their order.
+  /// Identifies a message of the step by its label, independent of task order. Messages with equal
+  /// labels are numbered in program order.
   uint64_t message(uint64_t hash, const Label& label) {
     for (const int32_t part : {label.microbatch, label.virtual_stage, label.layer}) {
       hash = signed_mixed(hash, part);
@@ -292,7 +292,7 @@ class Interpreter {
     return hash;
   }
 
-  /// Returns the hash of all that it reads.
+  /// Writes new values to the results. Returns the hash of everything that the task reads.
   uint64_t compute(const OpSpec& spec, std::span<const BufferRange> ranges, uint64_t hash,
                    TaskId id) {
     const uint64_t seen = seen_by(spec, ranges, hash);
@@ -304,7 +304,7 @@ class Interpreter {
     return seen;
   }
 
-  /// Of an op that works row by row; its last operand is what it writes.
+  /// Computes an op that works row by row. Its last operand is the result.
   void compute_rows(const OpSpec& spec, std::span<const BufferRange> ranges, TaskId id) {
     std::vector<std::vector<Piece>> read_pieces;
     for (const BufferRange& range : ranges.first(ranges.size() - 1)) {
@@ -313,7 +313,7 @@ class Interpreter {
     write_rows(spec, std::move(read_pieces), ranges.back(), id);
   }
 
-  /// `read_pieces`: what it reads, operand by operand.
+  /// `read_pieces`: what the op reads, by operand.
   void write_rows(const OpSpec& spec, std::vector<std::vector<Piece>> read_pieces,
                   const BufferRange& result, TaskId id) {
     const int64_t rows = spec.operands[0].shape[0];
@@ -336,11 +336,12 @@ class Interpreter {
     contents_[result.buffer.index()].write(result.begin, result.end, written);
   }
 
-  /// A product, and then the activation.
+  /// Computes the product, then the activation.
   void compute_both(const ProductAndActivation& parts, std::span<const BufferRange> ranges,
                     TaskId id) {
     const uint64_t product_hash = hash_value(parts.product);
-    if (parts.activation.operands.size() == 2) {  // swiglu: all that is handed on is an operand
+    if (parts.activation.operands.size() == 2) {  // swiglu: the product's result is an operand of
+                                                  // the task
       compute(parts.product, ranges.first(3), product_hash, id);
       compute_rows(parts.activation, ranges.last(2), id);
       return;
@@ -352,7 +353,7 @@ class Interpreter {
     write_rows(parts.activation, {read_from_begin(ranges[2]), {product}}, ranges[3], id);
   }
 
-  /// What `compute` makes of the parts, one after the other.
+  /// Gives the result the value that `compute` would give it if it ran the parts one after another.
   void reduce(const PartsMeaning& spec, std::span<const BufferRange> ranges, TaskId id) {
     const ReductionParts& parts = spec.parts;
     const BufferRange x = part_of(ranges.front(), parts.first_elem, parts.num_elems());
@@ -400,7 +401,7 @@ class Interpreter {
     return contents_[range.buffer.index()].read(range.begin, range.end);
   }
 
-  /// With elements counted from the first of the range.
+  /// Reads a range; positions count from its first element.
   std::vector<Piece> read_from_begin(const BufferRange& range) const {
     std::vector<Piece> pieces = read(range);
     for (Piece& piece : pieces) {
@@ -438,7 +439,7 @@ std::string maker_name(const Program& program, TaskId maker) {
                        : std::string("no task");
 }
 
-/// The first element that the pieces do not agree on, as what the program now leaves there.
+/// Returns the piece of `after` at the first difference.
 const Piece& first_difference(const std::vector<Piece>& before, const std::vector<Piece>& after) {
   const auto [old_piece, piece] = std::ranges::mismatch(
       before, after, [](const Piece& a, const Piece& b) { return a.is_same(b); });

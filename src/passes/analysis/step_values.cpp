@@ -52,7 +52,7 @@ void StepValues::find_blocks() {
   std::unordered_map<BlockKey, uint32_t, HashBlockKey> known;
   const auto num_tasks = static_cast<uint32_t>(program_.tasks.size());
   block_of_.resize(num_tasks);
-  uint32_t before = kNone;  // the last task that did not move a value
+  uint32_t before = kNone;  // the last task that computes
   for (uint32_t task = 0; task < num_tasks; ++task) {
     const Label& label = program_.tasks[task].label;
     const auto [entry, is_new] =
@@ -72,7 +72,7 @@ void StepValues::find_blocks() {
   find_forward();
 }
 
-/// `before`: the task in front of it, if any.
+/// `before`: the previous task that computes, or kNone.
 void StepValues::extend(Block& block, uint32_t task, uint32_t before) {
   const Phase phase = program_.tasks[task].label.phase;
   if (is_gradient(phase) && block.first_dgrad == kNone) {
@@ -165,7 +165,7 @@ void StepValues::add_use(uint32_t task, BufferId buffer, bool is_writer) {
     return;
   }
   if (!is_writer && task < writers(buffer).back()) {
-    value = {};  // read half-made
+    value = {};  // a task reads it before it is complete
     return;
   }
   if (is_forward_[task]) {

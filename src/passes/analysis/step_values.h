@@ -8,17 +8,18 @@
 
 namespace braid {
 
-/// True for tasks that make no value but move one: copies to and from the host, and tasks that do
-/// nothing.
+/// True for tasks that do not compute: copies to and from the host, and tasks that do nothing.
 bool moves_value(const Program& program, const Task& task);
 
-/// What the forward of a training step makes and who reads it, for passes that decide where it is
-/// kept in between. Tasks are given by their position. O(operands) time and memory.
+/// What the forward of a training step computes and which tasks read it. For passes that decide
+/// where values are kept until the backward. Tasks are given by position. O(operands) time and
+/// memory.
 ///
-/// A block is one layer of one microbatch and virtual stage, or what belongs to no layer (-1). Its
-/// forward: tasks of phase forward in front of its first task of phase dgrad or wgrad, but for
-/// those behind that only move values, and its communication among them and directly behind them.
-/// All other tasks are backward here.
+/// A block is one layer of one microbatch and virtual stage, or everything without a layer (-1).
+/// Its forward ends with its last task of phase forward before its first task of phase dgrad or
+/// wgrad, not counting tasks that only move values, or with the communication directly after that
+/// task. The block's forward and comm tasks up to this end are forward. All other tasks count as
+/// backward.
 class StepValues {
  public:
   static constexpr uint32_t kNone = UINT32_MAX;
@@ -32,34 +33,34 @@ class StepValues {
     uint32_t last = 0;             ///< last task
   };
 
-  /// The content of a step buffer between its writers and its readers, where the buffer is used for
-  /// one content only: all writers are forward tasks of one block, and nobody else reads before the
-  /// last of them.
+  /// Contents of a step buffer that holds only one value. All its writers must be forward tasks of
+  /// one block, and no other task may read it before the last writer.
   struct Value {
-    uint32_t block = kNone;           ///< kNone: the buffer is used in another way, or not at all
-    uint32_t last_forward = kNone;    ///< last forward task that touches it
+    uint32_t block = kNone;           ///< kNone: the buffer is used differently, or not at all
+    uint32_t last_forward = kNone;    ///< last forward task that accesses it
     uint32_t first_backward = kNone;  ///< first backward task that reads it; kNone if none does
     uint32_t last_backward = kNone;
-    /// A backward task of another block reads it: a value between layers.
+    /// A backward task of another block reads it, so the value passes between layers.
     bool is_shared = false;
 
     bool is_value() const { return block != kNone; }
     bool is_kept() const { return is_value() && first_backward != kNone; }
   };
 
-  /// The program must outlive this, and its tasks and operands stay as they are.
+  /// The program must outlive this object, and its tasks and operands must not change.
   explicit StepValues(const Program& program);
 
   const std::vector<Block>& blocks() const { return blocks_; }
-  /// Microbatches of virtual stages that run through layers forward and backward; at least 1.
+  /// Number of (microbatch, virtual stage) pairs with layers that run forward and backward; at
+  /// least 1.
   int64_t num_backwards() const;
   uint32_t block_of(uint32_t task) const { return block_of_[task]; }
   bool is_forward(uint32_t task) const { return is_forward_[task]; }
 
   const Value& value(BufferId buffer) const { return values_[buffer.index()]; }
-  /// Tasks that write (part of) the buffer, ascending.
+  /// Tasks that write the buffer or a part of it, ascending.
   std::span<const uint32_t> writers(BufferId buffer) const;
-  /// Whether a task in (after, until] writes to the buffer.
+  /// True if a task in (after, until] writes the buffer.
   bool is_written_between(BufferId buffer, uint32_t after, uint32_t until) const;
 
  private:
@@ -74,7 +75,7 @@ class StepValues {
   std::vector<Block> blocks_;
   std::vector<uint32_t> block_of_;   // by task
   std::vector<bool> is_forward_;     // by task
-  std::vector<uint32_t> row_begin_;  // by buffer: begin of its part of writers_
+  std::vector<uint32_t> row_begin_;  // by buffer: where its entries in writers_ begin
   std::vector<uint32_t> writers_;
   std::vector<Value> values_;  // by buffer
 };

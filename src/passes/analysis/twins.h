@@ -9,24 +9,24 @@
 
 namespace braid {
 
-/// Tasks that give the same result because they are the same function of the same persistent
-/// buffer: gathers of sharded weights, which forward and backward of a microbatch make each for
-/// themselves.
+/// Finds tasks with equal results because they apply the same spec to the same persistent range:
+/// all-gathers of sharded weights, which the forward and the backward of a microbatch both run.
 class Twins {
  public:
   static constexpr uint32_t kNone = StepValues::kNone;
 
-  /// Both must outlive this.
+  /// Both must outlive this object.
   Twins(const Program& program, const StepValues& values);
 
-  /// The last twin of the buffer's one writer among the backward tasks of its microbatch and
-  /// virtual stage in (after, before), its source not written in between; kNone if there is none.
+  /// Finds a task with the same result as the only writer of the buffer. Returns the last such
+  /// backward task of the same microbatch and virtual stage in (after, before). kNone if there is
+  /// none, or if the source is written between the writer and `before`.
   uint32_t find(BufferId buffer, uint32_t after, uint32_t before) const;
-  /// What such a task writes.
+  /// The buffer that such a task writes.
   BufferId result_of(uint32_t task) const;
 
  private:
-  /// Source and result of a task that reads one persistent range and makes a gathered buffer.
+  /// Source and result of a task that reads one persistent range and writes a gathered buffer.
   struct Gather {
     BufferRange source;
     BufferId result;
@@ -42,13 +42,13 @@ class Twins {
     size_t operator()(const Key& key) const;
   };
 
-  /// Its result has no buffer (invalid) if the task is something else.
+  /// The result is invalid if the task is not such a gather.
   Gather gather_of(uint32_t task) const;
   Key key_of(uint32_t task, const BufferRange& source) const;
 
   const Program& program_;
   const StepValues& values_;
-  std::unordered_map<Key, std::vector<uint32_t>, HashKey> backward_;  // ascending
+  std::unordered_map<Key, std::vector<uint32_t>, HashKey> backward_;  // in ascending order
 };
 
 }  // namespace braid

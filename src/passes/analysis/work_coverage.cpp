@@ -20,7 +20,7 @@ uint64_t hash_of(const std::string& text) {
   return std::hash<std::string>()(text);
 }
 
-/// Of a task: by what it is counted, without its op.
+/// Hash of the label fields by which a task is counted; the op is added separately.
 uint64_t hash_of(const Program& program, const Label& label) {
   uint64_t hash = static_cast<uint64_t>(label.phase);
   for (const int32_t part : {label.microbatch, label.virtual_stage, label.layer}) {
@@ -33,7 +33,7 @@ auto place_of(const Border& border) {
   return std::tuple(border.kind, border.buffer, border.element);
 }
 
-/// One border where there are several, and none where nothing changes.
+/// Merges borders at the same element and drops those without a change.
 std::vector<Border> merged(std::vector<Border> borders) {
   std::ranges::sort(borders, {}, place_of);
   std::vector<Border> result;
@@ -48,10 +48,10 @@ std::vector<Border> merged(std::vector<Border> borders) {
   return result;
 }
 
-/// Of merged borders: only whether anything is covered.
+/// Reduces merged borders to those where coverage begins or ends.
 std::vector<Border> covered_at_all(const std::vector<Border>& borders) {
   std::vector<Border> result;
-  int64_t count = 0;  // 0 again behind the last border of a buffer
+  int64_t count = 0;  // returns to 0 at the last border of a buffer
   for (Border border : borders) {
     const bool was_covered = count > 0;
     count += border.change;

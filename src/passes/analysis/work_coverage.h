@@ -10,31 +10,32 @@
 
 namespace braid {
 
-/// Which elements the products of a step write and which lasting weights they read, whatever the
-/// pieces in which they are computed. For passes that may change rounding, after which StepMeaning
-/// says nothing: a product that is cut up must write what the whole wrote, each element as often,
-/// and read all of the weights that the whole read.
+/// Which elements the products of a step write, and which persistent weights they read, however the
+/// products are cut into pieces. Used after passes that may change rounding, where StepMeaning does
+/// not apply. A product in pieces must write the same elements as the whole, each as often, and
+/// read the same weights.
 ///
-/// Products are counted by op, phase, microbatch, virtual stage, layer and site. Elements are those
-/// of buffers by name. What a piece reads of activations is not looked at, since pieces may read
-/// from where a block has just arrived.
+/// Products are counted by op, phase, microbatch, virtual stage, layer and site; elements by buffer
+/// name. Reads of activations are ignored, because a piece may read from the buffer in which its
+/// block arrives.
 class WorkCoverage {
  public:
-  /// Ops whose tasks such passes cut: those of the program that have pieces of other bits
-  /// (SplitTraits::keeps_bits). Not attention, half of which split_exchange makes a task of another
-  /// op.
+  /// The ops that such passes cut: those in the program whose pieces may give different bits
+  /// (SplitTraits::keeps_bits). Without attention, because split_exchange turns half of it into
+  /// another op.
   static std::set<std::string> ops_in(const Program& program);
 
-  /// Looks at tasks of these ops. O(n log n) in their operands.
+  /// Covers the tasks of these ops. O(n log n) in their operands.
   WorkCoverage(const Program& program, const std::set<std::string>& ops);
 
-  /// From here on so many tasks more, or fewer, of a kind write or read.
+  /// At this element, the number of tasks of a kind that write or read the buffer changes by
+  /// `change`.
   struct Border {
-    uint64_t kind = 0;    ///< of tasks, with write or read
+    uint64_t kind = 0;    ///< hash of the task's op and label, and of write or read
     uint64_t buffer = 0;  ///< hash of its name
     int64_t element = 0;
     int64_t change = 0;
-    TaskId task;  ///< one of them
+    TaskId task;  ///< a task of this kind
 
     bool is_same(const Border& other) const {
       return kind == other.kind && buffer == other.buffer && element == other.element &&
@@ -42,15 +43,15 @@ class WorkCoverage {
     }
   };
 
-  /// In order. Of reads only whether there are any.
+  /// Sorted. For reads, `change` only says whether any task reads the elements.
   const std::vector<Border>& borders() const { return borders_; }
 
  private:
   std::vector<Border> borders_;
 };
 
-/// Where `after` covers something else than a program did that had the coverage `before`: at most
-/// one line, naming a task of the kind. Empty: both cover the same.
+/// Compares the coverage of program `after` with the coverage `before`. Returns at most one line,
+/// which names a task of the first kind that differs. Empty: both are equal.
 std::vector<Violation> compare_coverage(const WorkCoverage& before, const Program& after,
                                         const WorkCoverage& coverage_after);
 

@@ -31,8 +31,8 @@ struct Woven {
 /// - The list whose next compute can begin earlier continues.
 /// - If both can begin at the same time, the list that has communication left continues.
 /// - If both have communication left, a policy decides: either the lists take turns after each
-///   call, or the
-///   current list continues unless the other is much nearer to its next call.
+/// call,
+///  or the current list continues unless the other is much nearer to its next call.
 /// - Communication is queued as soon as its list reaches it.
 ///
 /// Several policies are tried: turns or not, how much nearer, and which list begins. The merge that

@@ -13,7 +13,7 @@ namespace {
 
 using Kind = DependentProduct::Kind;
 
-/// Who touches each buffer, in program order.
+/// The tasks that access each buffer, in program order.
 class Touches {
  public:
   explicit Touches(const Program& program) : program_(program), tasks_(program.buffers.size()) {
@@ -27,7 +27,7 @@ class Touches {
     }
   }
 
-  /// Those that touch some of the range: the first two, and whether there are others.
+  /// The tasks that access some of the range: the first two and the number of all.
   struct Users {
     uint32_t first = 0;
     uint32_t second = 0;
@@ -116,7 +116,8 @@ class Finder {
   }
 
  private:
-  /// One place of the model computes one product of some rows, unless that has been cut up.
+  /// True if both are pieces of one product: a site computes one product of the same rows, unless
+  /// it was cut.
   bool is_same_product(uint32_t a, uint32_t b) const {
     return program_.tasks[a].label == program_.tasks[b].label && spec(a).op == spec(b).op &&
            operand(a, 0) == operand(b, 0);
@@ -127,8 +128,8 @@ class Finder {
     return program_.operands_of(program_.tasks[task])[index];
   }
 
-  /// The pair with its group; none if the call is not one of tensor ranks, or its sizes are not
-  /// those of the group.
+  /// The pair with the group of the call. nullopt if the call is not tensor communication, or if
+  /// its sizes do not fit the group.
   std::optional<DependentProduct> in_group(Kind kind, uint32_t product, uint32_t call) const {
     const Task& task = program_.tasks[call];
     if (!is_tensor_communication(program_, task)) {

@@ -45,7 +45,7 @@ class Uses {
 
   std::span<const Use> of(BufferId buffer) const { return rows_[buffer.index()]; }
 
-  /// Those by tasks behind `first` and in front of `last`.
+  /// The uses by tasks after `first` and before `last`.
   std::span<const Use> between(BufferId buffer, uint32_t first, uint32_t last) const {
     const std::vector<Use>& row = rows_[buffer.index()];
     const auto begin = std::ranges::upper_bound(row, first, {}, &Use::task);
@@ -53,7 +53,7 @@ class Uses {
     return begin < end ? std::span<const Use>(begin, end) : std::span<const Use>();
   }
 
-  /// The last write of some of the range before `before`; null if there is none.
+  /// The last write of some of the range before task `before`; null if there is none.
   const Use* last_write(const BufferRange& range, uint32_t before) const {
     const std::vector<Use>& row = rows_[range.buffer.index()];
     auto it = std::ranges::lower_bound(row, before, {}, &Use::task);
@@ -66,8 +66,8 @@ class Uses {
     return nullptr;
   }
 
-  /// The last writes before `before` that together make up exactly the range, by position in it;
-  /// empty if there are none.
+  /// The last writes before task `before` that together cover exactly the range, sorted by position
+  /// in it. Empty if there are none.
   std::vector<Use> last_writes(const BufferRange& range, uint32_t before) const {
     std::vector<Use> found;
     int64_t missing = range.end - range.begin;
@@ -90,7 +90,7 @@ class Uses {
     return end == range.end ? found : std::vector<Use>();
   }
 
-  /// Whether such a task conflicts with none behind `first` and in front of `last`.
+  /// True if such a task conflicts with no task after `first` and before `last`.
   bool may_pass(const TaskPiece& task, uint32_t first, uint32_t last) const {
     for (size_t k = 0; k < task.operands.size(); ++k) {
       const BufferRange& range = task.operands[k];
@@ -108,13 +108,12 @@ class Uses {
   std::vector<std::vector<Use>> rows_;  // by buffer
 };
 
-/// A product, and the activation of what it makes: of all that the activation reads, or of some
-/// rows.
+/// A product and the activation of its result, or of some rows of its result.
 struct Pair {
   uint32_t product = 0;
   uint32_t activation = 0;
-  TaskPiece rows;  ///< of the activation
-  OpSpec spec;     ///< of both as one
+  TaskPiece rows;  ///< the activation, or the rows of it
+  OpSpec spec;     ///< the fused op
   std::vector<BufferRange> ranges;
 };
 
@@ -148,7 +147,8 @@ bool is_only_handed_on(const Uses& uses, const BufferRange& range, const Pair& p
   });
 }
 
-/// The rows of an activation that read just this part of their operand, if it can be cut there.
+/// The rows of an activation that read exactly this part of its operand. nullopt if it cannot be
+/// cut there.
 std::optional<TaskPiece> rows_reading(const Program& program, uint32_t activation,
                                       const BufferRange& part) {
   const Task& task = program.tasks[activation];
@@ -172,8 +172,8 @@ std::optional<TaskPiece> rows_reading(const Program& program, uint32_t activatio
   return piece_of_task(program, TaskId(activation), {begin / width, end / width});
 }
 
-/// The activation, or the rows of it that read what `write` has made, and that product, if they
-/// could be one task, wherever that has its place.
+/// Pairs the product that `write` belongs to with the activation, or with those of its rows that
+/// read what `write` has written. nullopt if the two cannot be fused at any place.
 std::optional<Pair> pair_of(const Program& program, const Uses& uses, const Use& write,
                             uint32_t activation) {
   const Task& product = program.tasks[write.task];
@@ -193,7 +193,8 @@ std::optional<Pair> pair_of(const Program& program, const Uses& uses, const Use&
                                                                : std::nullopt;
 }
 
-/// The activation's pairs with the products that hand it its rows: with all of them, or none.
+/// Pairs of the activation with all products that write its operand. Empty if any of them cannot be
+/// fused.
 std::vector<Pair> pairs_of(const Program& program, const Uses& uses, uint32_t activation) {
   const Task& task = program.tasks[activation];
   const BufferRange& range = program.operands_of(task)[handed_on(program.spec(task))];
@@ -211,14 +212,14 @@ std::vector<Pair> pairs_of(const Program& program, const Uses& uses, uint32_t ac
   return pairs;
 }
 
-/// Whether the op communicates, or fetches from the host.
+/// True if the op communicates or copies from the host.
 bool brings_in(const OpSpec& spec) {
   const OpDefinition* const op = find_known_op(spec.op);
   return op != nullptr &&
          (op->op_class == OpClass::kCommunication || op->host_copy == HostCopy::kToDevice);
 }
 
-/// Whether compute reads some of what that use has written, up to the task `until`.
+/// True if a compute task, up to and including `until`, reads some of what `written` has written.
 bool is_computed_with(const Program& program, const Uses& uses, const Use& written,
                       uint32_t until) {
   const auto others = uses.between(written.range.buffer, written.task, until + 1);
@@ -249,7 +250,7 @@ bool hides_something(const Program& program, const Uses& uses, const Pair& pair)
 
 enum class At : uint8_t { kProduct, kActivation };
 
-/// Whether the two can be one task there.
+/// True if the two can be fused at that place.
 bool may_be_at(At at, const Program& program, const Uses& uses, const Pair& pair) {
   if (at == At::kProduct) {
     return uses.may_pass(pair.rows, pair.product, pair.activation);
@@ -261,8 +262,8 @@ bool may_be_at(At at, const Program& program, const Uses& uses, const Pair& pair
          !hides_something(program, uses, pair);
 }
 
-/// Pairs that can be one task at that place, all at once: of two tasks that change places one
-/// passes the other, which has been looked at.
+/// Finds pairs that can be fused at that place, all at once. If two tasks change their order, one
+/// of them passes the other, and `may_pass` has checked that.
 std::vector<Pair> find_pairs(const Program& program, At at) {
   const Uses uses(program);
   std::vector<bool> is_taken(program.tasks.size());
@@ -316,8 +317,8 @@ PassResult fuse_swiglu(Program program, const FuseSwigluOptions& options) {
   };
   const int64_t num_before = num_activations();
   int64_t num_left = num_before;
-  // One place after the other: tasks that move in both directions at once could change places
-  // without a check.
+  // One place after the other: if tasks moved in both directions at once, two of them could change
+  // their order without a check.
   for (const At at : {At::kProduct, At::kActivation}) {
     if (!options.enabled || num_left == 0) {
       break;

@@ -25,7 +25,7 @@
 namespace braid {
 namespace {
 
-/// Each in one or two pieces.
+/// The tasks of both halves; each half is one or two pieces.
 using Halves = std::array<std::vector<TaskPiece>, 2>;
 
 /// Maximum time of a backward product in halves, in percent of the whole: partly filled waves of
@@ -39,7 +39,7 @@ constexpr int64_t kMostPercentInPieces = 103;
 /// chosen later, take longer.
 constexpr int64_t kPercentOfCall = 110;
 
-/// A call over the rows of a microbatch.
+/// True for a call that moves all rows of a microbatch.
 bool is_row_call(const Program& program, const Task& task, int64_t rows) {
   const OpSpec& spec = program.spec(task);
   if (!is_tensor_communication(program, task) || task.label.microbatch < 0) {
@@ -56,7 +56,7 @@ bool is_row_call(const Program& program, const Task& task, int64_t rows) {
   return whole.shape.rank() == 2 && whole.shape[0] == rows;
 }
 
-/// The same on all ranks of a group.
+/// Time of the longest call in halves. It is the same on all ranks of a group.
 int64_t longest_half_call_ns(const Program& program, int64_t rows, const CostModel& model) {
   const Program priced = at_first_ranks(program);
   int64_t longest_ns = 0;
@@ -72,13 +72,13 @@ int64_t longest_half_call_ns(const Program& program, int64_t rows, const CostMod
   return longest_ns;
 }
 
-/// A task, or part of one, that is to be written.
+/// A task, or a part of one, that is not written yet.
 struct Item {
   uint32_t task = 0;
   TaskPiece piece;
 };
 
-/// What the second half of a forward has touched so far.
+/// What the second half of a forward has accessed so far.
 class Touched {
  public:
   explicit Touched(size_t num_buffers) : by_buffer_(num_buffers) {}
@@ -120,10 +120,10 @@ class Touched {
   std::vector<BufferId> touched_;
 };
 
-/// Writes the program with its forwards in halves, one behind the other.
+/// Writes the program with each forward as two halves, one after the other.
 class Halver {
  public:
-  /// `model` may be null. Both must outlive this.
+  /// `model` may be null. Both must outlive this object.
   Halver(const Program& program, const HalveForwardOptions& options, const CostModel* model)
       : program_(program),
         rows_(options.rows),
@@ -155,7 +155,7 @@ class Halver {
     return writer_.take();
   }
 
-  /// Of the result.
+  /// The halved forwards, as task positions of the result.
   const std::vector<JobRegion>& regions() const { return regions_; }
 
  private:
@@ -200,7 +200,7 @@ class Halver {
     }
   }
 
-  /// Buffers that are gathered, or scattered, in two halves.
+  /// Finds the buffers that are gathered or scattered in two halves.
   void find_rows() {
     for (const Task& task : program_.tasks) {
       if (is_row_call(program_, task, rows_) &&
@@ -228,7 +228,7 @@ class Halver {
     return is_of_forward(task) || hides_a_half(task) ? halves_of_compute(task) : std::nullopt;
   }
 
-  /// An input gradient beside calls in halves, which does not take much longer in two.
+  /// True for an input gradient next to halved calls that does not take much longer as two halves.
   bool hides_a_half(uint32_t task) {
     const OpSpec& spec = program_.spec(program_.tasks[task]);
     const auto ranges = program_.operands_of(program_.tasks[task]);
@@ -320,8 +320,8 @@ class Halver {
   std::optional<StepPrices> prices_;
   int64_t longest_call_ns_ = 0;
   uint32_t num_written_ = 0;
-  uint32_t forward_ = JobSpans::kNone;  // the forward that is being cut
-  std::vector<Item> first_;             // of it, not written yet
+  uint32_t forward_ = JobSpans::kNone;  // the forward being cut; kNone: none
+  std::vector<Item> first_;             // items of its first half that are not written yet
   std::vector<Item> second_;
   Touched second_touches_;
   std::vector<JobRegion> regions_;

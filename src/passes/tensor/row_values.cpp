@@ -10,8 +10,8 @@ namespace {
 
 using Piece = StepMeaning::Piece;
 
-/// Rows between which an operand may go over from one piece to the next. A row with a border inside
-/// is alone.
+/// Rows at which an operand may change from one piece to the next. A row with a border inside is
+/// separate.
 std::vector<int64_t> row_borders(std::span<const RowOperand> operands, int64_t rows) {
   std::vector<int64_t> borders = {0, rows};
   for (const RowOperand& operand : operands) {
@@ -25,7 +25,7 @@ std::vector<int64_t> row_borders(std::span<const RowOperand> operands, int64_t r
   return borders;
 }
 
-/// What lies in [begin, end), counted from there.
+/// The pieces in [begin, end); positions count from `begin`.
 std::vector<Piece> pieces_in(const RowOperand& operand, int64_t begin, int64_t end) {
   std::vector<Piece> found;
   for (Piece piece : operand.pieces) {
@@ -40,7 +40,7 @@ std::vector<Piece> pieces_in(const RowOperand& operand, int64_t begin, int64_t e
   return found;
 }
 
-/// Rows [begin, end), which are alike.
+/// The value of rows [begin, end), which have no border between them.
 RowValue value_of(uint64_t hash, std::span<const RowOperand> operands, int64_t begin, int64_t end) {
   RowValue result{.begin = begin, .end = end, .value = hash};
   bool is_counted = false;

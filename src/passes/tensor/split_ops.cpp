@@ -23,10 +23,10 @@ namespace {
 using Item = CostTimeline::Item;
 using Place = StepPrices::Place;
 
-// Per wait, so that a pass over many waits stays near-linear.
+// Limits per wait, so that a pass over many waits stays near-linear.
 constexpr int kMaxMoves = 4;
-constexpr int kMaxTries = 8;      // of one move
-constexpr int64_t kMaxCuts = 64;  // places to cut one item at that are looked at
+constexpr int kMaxTries = 8;      // tries per move
+constexpr int64_t kMaxCuts = 64;  // cut places tried per item
 
 /// Attention steps differ between context ranks, so prices differ too. The order of gradients, in
 /// which ranks reduce them, would then differ.
@@ -36,7 +36,7 @@ bool has_context_ranks(const Program& program) {
   });
 }
 
-/// By task: the first one that depends on it; the number of tasks if none does.
+/// By task: the first task that depends on it; the number of tasks if there is none.
 std::vector<uint32_t> first_dependents(const DependencyGraph& dependencies, size_t num_tasks) {
   std::vector<uint32_t> first(num_tasks, static_cast<uint32_t>(num_tasks));
   for (uint32_t task = 0; task < num_tasks; ++task) {
@@ -47,13 +47,13 @@ std::vector<uint32_t> first_dependents(const DependencyGraph& dependencies, size
   return first;
 }
 
-/// Where an item is cut: what stays (nothing, if it moves as a whole) and what moves.
+/// A cut of an item: the part that stays (empty if the whole item moves) and the part that moves.
 struct Cut {
   SplitRange stays;
   SplitRange moves;
 };
 
-/// A cut of an item of the timeline, and how much sooner the task that waits begins.
+/// A cut of an item of the timeline, and how much earlier the waiting task starts.
 struct Move {
   size_t item = 0;
   Cut cut;
@@ -119,7 +119,7 @@ class Splitter {
     }
   }
 
-  /// Looks at the nearest items in front of the communication that is waited for.
+  /// Looks at the nearest items before the communication that the task waits for.
   Move best_move(uint32_t task, int64_t wait_ns) {
     const auto reach = static_cast<size_t>(options_.max_distance);
     const size_t size = timeline_.items().size();
@@ -141,7 +141,8 @@ class Splitter {
     return best;
   }
 
-  /// The communication that ends last of what the task depends on.
+  /// The predecessor of the task that ends last. The device is free before that, so it is
+  /// communication.
   uint32_t call_waited_for(uint32_t task) const {
     const auto producers = dependencies_.of(TaskId(task));
     const auto last = std::ranges::max_element(
@@ -192,7 +193,7 @@ class Splitter {
       const int64_t over_ns =
           std::max<int64_t>(0, prices_.piece_ns(item.task, cut.moves) - room_ns);
       const int64_t gain_ns = item.ns - prices_.piece_ns(item.task, cut.stays) - over_ns;
-      if (gain_ns >= best_ns && gain_ns > 0) {  // of equals, the one that leaves most in its place
+      if (gain_ns >= best_ns && gain_ns > 0) {  // of equal cuts, prefer the one that moves least
         best = cut;
         best_ns = gain_ns;
       }
@@ -200,7 +201,7 @@ class Splitter {
     return best;
   }
 
-  /// How much sooner the task would begin; the timeline stays as it is.
+  /// How much earlier the task would start. Restores the timeline.
   int64_t gain_of(size_t index, const Cut& cut, uint32_t task) {
     const int64_t before_ns = timeline_.start_ns(task);
     const std::vector<Item> old = rewrite(index, cut);
@@ -212,7 +213,8 @@ class Splitter {
     return before_ns - after_ns;
   }
 
-  /// Returns the items from `index` on, as they were.
+  /// Moves the item at `index`, or the cut part of it, to the end of the timeline. Returns the
+  /// items that were there from `index` on.
   std::vector<Item> rewrite(size_t index, const Cut& cut) {
     std::vector<Item> old = timeline_.pop_to(index);
     const Item& whole = old.front();

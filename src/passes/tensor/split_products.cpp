@@ -25,12 +25,12 @@ int64_t features_of(const OpSpec& product) {
   return product.operands.back().shape[1];
 }
 
-/// Piece i of `count` things in `pieces` nearly equal runs.
+/// Range of piece i if `count` is cut into `pieces` nearly equal ranges.
 std::pair<int64_t, int64_t> piece_of(int64_t count, int64_t pieces, int64_t i) {
   return {count * i / pieces, count * (i + 1) / pieces};
 }
 
-/// Rows [begin, end) of a matrix, which is an operand.
+/// Rows [begin, end) of a matrix, as an operand.
 struct Rows {
   BufferRange range;
   OperandSpec spec;
@@ -47,7 +47,7 @@ Rows with_access(Rows rows, Access access) {
   return rows;
 }
 
-/// Writes the program with the pairs cut up.
+/// Writes the program with the pairs cut.
 class Splitter {
  public:
   Splitter(const Program& program, std::span<const DependentProduct> pairs)
@@ -121,10 +121,10 @@ class Splitter {
     const BufferRange& x = program_.operands_of(task(pair.call))[0];
     const BufferRange& whole = program_.operands_of(task(pair.call))[1];
     if (pair.call > 0 && writes_to(pair.call - 1, x.buffer)) {
-      return;  // it cannot start before the task in front of it
+      return;  // it cannot start before the previous task
     }
     if (whole.end - whole.begin < program_.buffers[whole.buffer.index()].num_elems()) {
-      return;  // other rows of it live already
+      return;  // other rows of the buffer are live already
     }
     writer_.append_undefine(whole.buffer, task(pair.product));
   }
@@ -172,7 +172,7 @@ class Splitter {
     append_combination(kSumBlocksOp, blocks, pair);
   }
 
-  /// The slot of a rank's addend: slots are in group order, without the own rank.
+  /// The slot of a rank's addend. Slots are in group order and skip the own rank.
   static int64_t slot_of(const DependentProduct& pair, int64_t source) {
     return source < pair.rank ? source : source - 1;
   }
@@ -234,7 +234,7 @@ class Splitter {
     }
   }
 
-  /// The product of some rows; `x`: they are read there instead.
+  /// Appends the product of some rows. If `x` is set, it reads these rows from there.
   void append_product_rows(const DependentProduct& pair, int64_t begin, int64_t count,
                            const Rows* x) {
     const Task& product = task(pair.product);
@@ -258,7 +258,8 @@ class Splitter {
                    std::array{x.range, y.range}, task(pair.call));
   }
 
-  /// Computed where the call was, by the stream of the product.
+  /// Appends a task that combines the blocks. It has the position of the call and the stream of the
+  /// product.
   void append_combination(const OpDefinition& op, std::span<const Rows> blocks,
                           const DependentProduct& pair) {
     const Task& call = task(pair.call);
@@ -283,14 +284,15 @@ class Splitter {
     return {program_.operands_of(product).back(), program_.spec(product).operands.back()};
   }
 
-  /// Room for the addends of the other ranks.
+  /// Adds a buffer for the addends of the other ranks.
   Rows add_slots(const DependentProduct& pair, int64_t rows) {
     Rows slots = result_of(pair);
     slots.spec.shape[0] = rows * (pair.num_ranks - 1);
     return add_buffer(pair, ".received", slots.spec);
   }
 
-  /// Some features of all rows, as a matrix of its own; all of them take the place of the whole.
+  /// Some features of all rows, as a separate matrix. Together the chunks take up the memory of the
+  /// whole result.
   Rows chunk_of(const DependentProduct& pair, int64_t begin, int64_t end) const {
     Rows chunk = result_of(pair);
     const int64_t rows = chunk.spec.shape[0];
@@ -318,7 +320,7 @@ class Splitter {
     return {{writer_.add_buffer(std::move(buffer)), 0, num_elems}, spec};
   }
 
-  /// The buffers that were made for the product.
+  /// The buffers that were added for the pieces of the product.
   std::vector<Rows> take_parts(const DependentProduct& pair) {
     const auto found = std::ranges::find(parts_, pair.product, &Parts::product);
     check(found != parts_.end(), "the product at #{} has no pieces", pair.product);
@@ -335,7 +337,7 @@ class Splitter {
   const Program& program_;
   std::span<const DependentProduct> pairs_;
   ProgramRewriter writer_;
-  std::vector<Parts> parts_;  // of products whose call is still to come
+  std::vector<Parts> parts_;  // of products whose call has not been reached
 };
 
 }  // namespace

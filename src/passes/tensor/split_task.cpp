@@ -12,7 +12,7 @@
 namespace braid {
 namespace {
 
-/// Null: the op cannot be cut, or is not known.
+/// Null if the op cannot be cut or is unknown.
 const SplitTraits* split_traits(const OpSpec& spec) {
   const OpDefinition* const op = find_known_op(spec.op);
   const bool is_cut = op != nullptr && (op->split.dimension == SplitDimension::kRows ||
@@ -28,7 +28,8 @@ std::string_view dimension_name(SplitDimension dimension) {
   return dimension == SplitDimension::kRows ? "rows" : "features";
 }
 
-/// The least number of rows that is `kAlignedElems` times something of every operand in rows.
+/// The smallest number of rows for which every operand cut by rows has a multiple of
+/// `kAlignedElems` elements.
 int64_t aligned_rows(const SplitTraits& split, const OpSpec& spec, int64_t rows) {
   int64_t aligned = 1;
   for (size_t i = 0; i < spec.operands.size(); ++i) {
@@ -66,8 +67,8 @@ void check_range(const OpSpec& spec, const SplitRange& range) {
         dimension_name(rule->dimension), range.begin, range.end, rule->count, rule->unit);
 }
 
-/// The part [first, first + rows) of the leading dimension of operand `index` that belongs to a
-/// piece; `skipped_elems` are in front of it.
+/// The part of an operand that belongs to a piece: `rows` of its leading dimension, after
+/// `skipped_elems` elements.
 struct OperandPart {
   int64_t rows = 0;
   int64_t skipped_elems = 0;
@@ -104,7 +105,7 @@ TaskPiece cut_piece(const OpSpec& whole, std::span<const BufferRange> ranges,
   return piece;
 }
 
-/// Without ranges: of the spec alone.
+/// If `ranges` is empty, cuts only the spec.
 TaskPiece make_piece(const OpSpec& spec, std::span<const BufferRange> ranges,
                      const SplitRange& range) {
   check_range(spec, range);

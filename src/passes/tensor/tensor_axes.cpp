@@ -21,7 +21,7 @@ std::vector<std::string> sites_of(TensorSiteKind kind) {
   return names;
 }
 
-/// A method as an entry of tp_comm_overlap_sites names it.
+/// A method as written in an entry of tp_comm_overlap_sites.
 using MethodText = std::string;
 
 MethodText text_of(OverlapMethod method) {
@@ -49,7 +49,7 @@ OverlapChange site_change(std::string site, MethodText method) {
   };
 }
 
-/// Of a column-parallel linear: the products of its backward share one sum.
+/// Sets the methods of a column-parallel linear's backward products, which share one reduction.
 OverlapChange column_change(const std::string& name, const MethodText& dgrad,
                             const MethodText& wgrad) {
   return [=](OverlapConfig& overlap) {
@@ -71,7 +71,7 @@ void no_tensor_overlap(OverlapConfig& overlap) {
   overlap.tp_comm_overlap_sites.clear();
 }
 
-/// Communication beside whole products.
+/// Overlaps communication with whole products only; nothing is cut.
 void bulk_overlap_only(OverlapConfig& overlap, bool sequence_parallel) {
   no_tensor_overlap(overlap);
   overlap.tp_comm_overlap = true;
@@ -84,7 +84,7 @@ OverlapAxis axis_of(std::string name, std::vector<OverlapChange> choices) {
   return {std::move(name), std::move(choices), AxisPlace::kTensor};
 }
 
-/// By the linear's name: "qkv" of the site "qkv_dgrad".
+/// The axis of a column-parallel linear, named after the linear: "qkv" for the site "qkv_dgrad".
 OverlapAxis column_axis(const std::string& dgrad, bool rows, bool pieces) {
   const std::string name = dgrad.substr(0, dgrad.size() - kDgrad.size());
   const MethodText none = text_of(OverlapMethod::kNone);
