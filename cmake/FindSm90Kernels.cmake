@@ -27,7 +27,7 @@ find_package_handle_standard_args(Sm90Kernels
 
 if(Sm90Kernels_FOUND AND NOT TARGET braid::sm90_kernels)
   file(GLOB objects ${SM90_KERNELS_DIR}/*.o)
-  # GLOBAL: the rules of installation stand in another folder than who links it.
+  # GLOBAL, so that the install rules, which are in another folder, see it.
   add_library(braid::sm90_kernels INTERFACE IMPORTED GLOBAL)
   set_target_properties(braid::sm90_kernels PROPERTIES
     INTERFACE_INCLUDE_DIRECTORIES ${SM90_KERNELS_DIR}

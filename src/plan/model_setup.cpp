@@ -58,7 +58,9 @@ void require_sizes_of_blocks(const ModelSpec& spec) {
 
 void derive_sizes(ModelSpec& spec, int64_t sequence) {
   for (const BlockDefinition* const block : all_blocks()) {
-    block->derive_sizes(spec);
+    if (block->derive_sizes != nullptr) {
+      block->derive_sizes(spec);
+    }
   }
   if (spec.style.positions == PositionKind::kLearned && spec.max_positions == 0) {
     spec.max_positions = sequence;

@@ -56,8 +56,8 @@ std::vector<std::unique_ptr<RemoteCall>> RemoteMeeting::take(size_t party) {
     check(taken[i]->number == meeting_.num_met, "{} of rank {} in {} comes as {}",
           meeting_.number(taken[i]->number), meeting_.ranks[i], meeting_.place(),
           meeting_.number(meeting_.num_met));
-    meeting_.calls[i] = meeting_.calls[party];  // a placeholder: the party has arrived with a call
-                                                // that fits
+    // Any call that fits: it only marks that party i has arrived.
+    meeting_.calls[i] = meeting_.calls[party];
   }
   return taken;
 }

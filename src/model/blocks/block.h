@@ -49,7 +49,7 @@ struct BlockDefinition {
   /// if a layer has the block.
   std::span<const SizeKey> needed_sizes = {};
   /// Derives the block's sizes that are 0 from other sizes. Also called for models without the
-  /// block, which may lack `needed_sizes`.
+  /// block, which may lack `needed_sizes`. Null: there is nothing to derive.
   void (*derive_sizes)(ModelSpec& spec) = nullptr;
   /// Throws ConfigError naming key, value and limit if the block cannot have these sizes.
   void (*check_sizes)(const ModelSpec& spec) = nullptr;

@@ -23,10 +23,11 @@ Label comm_label() {
   return {.phase = Phase::kComm};
 }
 
-OpSpec spec_of(std::string_view op, std::vector<Attribute> attributes, int64_t x, int64_t y) {
+OpSpec spec_of(std::string_view op, std::vector<Attribute> attributes, int64_t x, int64_t y,
+               DType dtype = DType::kF32) {
   OpSpec spec{.op = std::string(op), .attributes = std::move(attributes), .operands = {}};
-  const auto operand = [](int64_t elems, Access access) {
-    return OperandSpec{.dtype = DType::kF32, .access = access, .shape = Shape{elems}};
+  const auto operand = [&](int64_t elems, Access access) {
+    return OperandSpec{.dtype = dtype, .access = access, .shape = Shape{elems}};
   };
   if (x > 0) {
     spec.operands.push_back(operand(x, Access::kRead));
@@ -120,11 +121,12 @@ class NcclCalls : public ::testing::Test {
     return all;
   }
 
-  /// y of each rank; x of each rank is in `x_`.
+  /// y of each rank; x of each rank is in `x_`. Operands of other types than f32 have the bits of
+  /// these values.
   std::vector<std::vector<float>> run(const OpSpec& spec) {
     std::mt19937 random(7);
-    const int64_t x_elems = spec.operands.front().shape.num_elems();
-    const int64_t y_elems = spec.operands.back().shape.num_elems();
+    const int64_t x_elems = num_floats(spec.operands.front());
+    const int64_t y_elems = num_floats(spec.operands.back());
     x_.assign(static_cast<size_t>(num_ranks_), {});
     for (auto& x : x_) {
       for (int64_t i = 0; i < x_elems; ++i) {
@@ -143,6 +145,11 @@ class NcclCalls : public ::testing::Test {
   int64_t num_ranks() const { return num_ranks_; }
 
  private:
+  static int64_t num_floats(const OperandSpec& operand) {
+    return operand.shape.num_elems() * static_cast<int64_t>(dtype_bytes(operand.dtype)) /
+           static_cast<int64_t>(sizeof(float));
+  }
+
   std::vector<float> run_rank(int rank, const OpSpec& spec, Rendezvous& meeting, int64_t y_elems) {
     BRAID_CUDA_CHECK(cudaSetDevice(rank));
     const Program program = one_call(rank, group(), spec);
@@ -207,6 +214,26 @@ TEST_F(NcclCalls, CollectivesAreWhatTheirOpsSay) {
       for (size_t from = 0; from < scattered.size(); ++from) {
         ASSERT_EQ(exchanged[rank][from * block + i], x()[from][rank * block + i]);
       }
+    }
+  }
+}
+
+// NCCL has no type for some of these; a call that only moves elements depends on their size alone.
+TEST_F(NcclCalls, MoveElementsOfAnyType) {
+  constexpr int64_t kFloats = 1002;
+  for (const DType dtype : {DType::kF8E4M3, DType::kF8E5M2, DType::kU8, DType::kBF16, DType::kU16,
+                            DType::kI64, DType::kF64}) {
+    SCOPED_TRACE(dtype_name(dtype));
+    const int64_t elems =
+        kFloats * static_cast<int64_t>(sizeof(float)) / static_cast<int64_t>(dtype_bytes(dtype));
+    const auto gathered = run(spec_of("all_gather", to_attributes(CollectiveAttributes{}), elems,
+                                      num_ranks() * elems, dtype));
+    std::vector<float> expected;
+    for (const auto& x : this->x()) {
+      expected.insert(expected.end(), x.begin(), x.end());
+    }
+    for (const std::vector<float>& y : gathered) {
+      EXPECT_EQ(y, expected);
     }
   }
 }
