@@ -12,10 +12,8 @@
   block(kMlpBlock)
 // clang-format on
 
-// A declarator in parentheses would be legal, but unusual.
-// NOLINTNEXTLINE(bugprone-macro-parentheses)
 #define BRAID_DECLARE_BLOCK(block) extern const BlockDefinition block;
-#define BRAID_ADDRESS_OF_BLOCK(block) &block,
+#define BRAID_ADDRESS_OF_BLOCK(block) &(block),
 
 namespace braid {
 
