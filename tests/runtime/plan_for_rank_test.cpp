@@ -144,7 +144,7 @@ TEST(PlanForRank, PlansTheLeadingRanksWhereTheyChooseAnOrder) {
   config.overlap.cost = "h200x8";
   config.overlap.list_schedule = true;
   EXPECT_EQ(planned(), (std::vector{0, 4, 7}));
-  config = config_of({kLlamaModel, "ranks=8 context=4"});
+  config = config_of({kLlamaModel, "ranks=8 context=4 train.sequence=16"});
   config.overlap.cost = "h200x8";
   config.overlap.list_schedule = true;
   EXPECT_EQ(planned().size(), 5u);  // one of each of four places, and rank 7

@@ -65,7 +65,7 @@ TEST_P(Promise, IsWhatThePlanTheSimulationAndTheRunHave) {
 }
 
 std::vector<uint64_t> seeds() {
-  std::vector<uint64_t> seeds(300);
+  std::vector<uint64_t> seeds(60);
   std::iota(seeds.begin(), seeds.end(), uint64_t{1});
   return thinned(std::move(seeds), 10);
 }
