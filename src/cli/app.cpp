@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "base/errors.h"
+#include "base/text.h"
 #include "cli/commands.h"
 #include "cli/usage_error.h"
 
@@ -23,7 +24,7 @@ constexpr int kExitFailure = 1;
 constexpr int kExitConfig = 2;
 
 int report(std::string_view message, int exit_code) {
-  fmt::print(stderr, "braid: {}\n", message);
+  print_error(message);
   return exit_code;
 }
 
@@ -89,7 +90,19 @@ int run_command(CLI::App& app, const Console& console, int argc, char** argv) {
 
 Console::Console() : terminal_(isatty(STDOUT_FILENO) == 1) {}
 
+void print_error(std::string_view message) {
+  fmt::print(stderr, "braid: {}\n", inert_line(message));
+}
+
 void Console::print(std::string_view text) const {
+  write(inert(text));
+}
+
+void Console::print_or_redraw(std::string_view text) const {
+  write(text.starts_with('\r') ? text : inert(text));
+}
+
+void Console::write(std::string_view text) const {
   const size_t written = std::fwrite(text.data(), 1, text.size(), stdout);
   if (written < text.size() || std::fflush(stdout) != 0) {
     const int reason = errno;
