@@ -28,6 +28,15 @@ int report(std::string_view message, int exit_code) {
   return exit_code;
 }
 
+void write_output(const std::string& text) {
+  const size_t written = std::fwrite(text.data(), 1, text.size(), stdout);
+  if (written < text.size() || std::fflush(stdout) != 0) {
+    const int reason = errno;
+    std::clearerr(stdout);
+    throw_data_error("cannot write standard output: {}", std::strerror(reason));
+  }
+}
+
 /// If the caller closed a standard stream, the next opened file would get its descriptor, and
 /// terminal output could end up in a checkpoint. So each closed stream gets a file on which the
 /// wrong direction fails as on a closed one.
@@ -95,19 +104,14 @@ void print_error(std::string_view message) {
 }
 
 void Console::print(std::string_view text) const {
-  write(inert(text));
+  write_output(inert(text));
 }
 
 void Console::print_or_redraw(std::string_view text) const {
-  write(text.starts_with('\r') ? text : inert(text));
-}
-
-void Console::write(std::string_view text) const {
-  const size_t written = std::fwrite(text.data(), 1, text.size(), stdout);
-  if (written < text.size() || std::fflush(stdout) != 0) {
-    const int reason = errno;
-    std::clearerr(stdout);
-    throw_data_error("cannot write standard output: {}", std::strerror(reason));
+  if (text.starts_with('\r')) {
+    write_output(std::string(text));
+  } else {
+    print(text);
   }
 }
 

@@ -22,8 +22,6 @@ class Console {
   bool is_terminal() const { return terminal_; }
 
  private:
-  void write(std::string_view text) const;
-
   bool terminal_ = false;
 };
 
