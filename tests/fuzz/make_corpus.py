@@ -105,14 +105,14 @@ LARGE_BYTES = 1 << 20
 
 
 def large_json():
-    """(name, text) of documents of about LARGE_BYTES."""
+    """(name, text) of documents of half LARGE_BYTES to all of it."""
     n = LARGE_BYTES
     yield "arrays", "[" * n
     yield "closed_arrays", '{"format":' + "[" * (n // 2) + "]" * (n // 2) + "}"
     yield "objects", '{"a":' * (n // 5)
     yield "closed_objects", '{"a":' * (n // 6) + "0" + "}" * (n // 6)
-    yield "many_keys", "{" + ",".join(f'"{i}":{{}}' for i in range(n // 12)) + "}"
-    yield "many_values", '{"tensors":[' + "[]," * (n // 3) + "0]}"
+    yield "many_keys", "{" + ",".join(f'"{i}":{{}}' for i in range(n // 24)) + "}"
+    yield "many_values", '{"tensors":[' + "[]," * (n // 6) + "0]}"
     yield "long_text", '{"format":"' + "\\u0001\x7f" * (n // 7) + '"}'
     yield "long_number", '{"version":' + "9" * n + "}"
 
