@@ -96,16 +96,38 @@ size_t utf8_length(std::string_view text) {
   return bad ? 0 : length;
 }
 
-bool is_control(char c) {
-  return static_cast<unsigned char>(c) < 0x20 || c == 0x7F;
+/// Of ASCII, or from U+0080 to U+009F, which some terminals obey as well.
+bool is_control(std::string_view character) {
+  const auto first = static_cast<unsigned char>(character.front());
+  const auto last = static_cast<unsigned char>(character.back());
+  return first < 0x20 || first == 0x7F || (first == 0xC2 && last < 0xA0);
 }
 
-std::string escaped(std::string_view character) {
-  const auto code = static_cast<unsigned char>(character[0]);
-  if (code == '"' || code == '\\') {
+enum class Quotes : bool { kKept, kEscaped };
+
+std::string escaped(std::string_view character, Quotes quotes) {
+  if (quotes == Quotes::kEscaped && (character == "\"" || character == "\\")) {
     return fmt::format("\\{}", character);
   }
-  return is_control(character[0]) ? fmt::format("\\u{:04X}", code) : std::string(character);
+  return is_control(character)
+             ? fmt::format("\\u{:04X}", static_cast<unsigned char>(character.back()))
+             : std::string(character);
+}
+
+/// The text in one line, "..." in place of what is longer than `max_bytes`.
+std::string escape(std::string_view text, size_t max_bytes, Quotes quotes) {
+  std::string result;
+  size_t position = 0;
+  while (position < text.size()) {
+    const size_t length = utf8_length(text.substr(position));
+    if (position + std::max<size_t>(length, 1) > max_bytes) {
+      return result + "...";
+    }
+    result += length == 0 ? fmt::format("\\x{:02X}", static_cast<unsigned char>(text[position]))
+                          : escaped(text.substr(position, length), quotes);
+    position += std::max<size_t>(length, 1);
+  }
+  return result;
 }
 
 }  // namespace
@@ -192,7 +214,7 @@ std::string_view trim(std::string_view text) {
 bool is_printable(std::string_view text) {
   while (!text.empty()) {
     const size_t length = utf8_length(text);
-    if (length == 0 || is_control(text[0])) {
+    if (length == 0 || is_control(text.substr(0, length))) {
       return false;
     }
     text.remove_prefix(length);
@@ -201,18 +223,11 @@ bool is_printable(std::string_view text) {
 }
 
 std::string quote(std::string_view text, size_t max_bytes) {
-  std::string result = "\"";
-  size_t position = 0;
-  while (position < text.size()) {
-    const size_t length = utf8_length(text.substr(position));
-    if (position + std::max<size_t>(length, 1) > max_bytes) {
-      return result + "...\"";
-    }
-    result += length == 0 ? fmt::format("\\x{:02X}", static_cast<unsigned char>(text[position]))
-                          : escaped(text.substr(position, length));
-    position += std::max<size_t>(length, 1);
-  }
-  return result + "\"";
+  return fmt::format("\"{}\"", escape(text, max_bytes, Quotes::kEscaped));
+}
+
+std::string printable(std::string_view text, size_t max_bytes) {
+  return escape(text, max_bytes, Quotes::kKept);
 }
 
 std::string format_bytes(int64_t bytes) {

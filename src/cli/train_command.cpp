@@ -204,7 +204,11 @@ void add_train_command(CLI::App& app, const Console& console) {
       "Prints the resolved configuration, the memory plan and one line per logging.interval; "
       "writes metrics.jsonl,\nTensorBoard events, checkpoints, trace.json (for ui.perfetto.dev), "
       "report.html and its data, report.json, into\nlogging.run_folder.\nSIGTERM, SIGHUP or Ctrl-C "
-      "saves a checkpoint and ends the run; the same command resumes it, bit for bit.\n\n  braid "
+      "saves a checkpoint and ends the run; the same command resumes it, bit for bit.\n\nUnder "
+      "torchrun, mpirun or srun it is one rank of the run. Ranks on several hosts need a secret: "
+      "set\nBRAID_SECRET_FILE on all hosts to a file that only you can read (or BRAID_SECRET to "
+      "the "
+      "secret itself).\n\n  braid "
       "train examples/tiny_cpu.toml --set train.steps=100 --set optimizer.learning_rate=1e-3");
   command->callback([arguments, &console] {
     install_stop_signals();

@@ -8,9 +8,11 @@
 #include "base/errors.h"
 #include "base/philox.h"
 #include "base/text.h"
+#include "comm/tcp/socket.h"
 #include "comm/tcp/tcp_rendezvous.h"
 #include "config/choices.h"
 #include "config/validate.h"
+#include "launch/run_secret.h"
 #include "runtime/device.h"
 
 namespace braid {
@@ -96,17 +98,25 @@ std::string job_of(const Environment& environment) {
   return step.empty() ? job : fmt::format("{}.{}", job, step);
 }
 
+/// Whether the launcher says that all processes are on this host.
+bool is_one_host(const Environment& environment, const Variables& names, const Launch& launch) {
+  if (launch.launcher == "srun") {
+    return environment.text("SLURM_STEP_NUM_NODES") == "1";
+  }
+  return environment.has(names.num_local) &&
+         environment.number(names.num_local, 1, kMaxProcesses) == launch.num_processes;
+}
+
+/// On one host, no other host need reach rank 0.
 void set_address(const Environment& environment, const Variables& names, Launch& launch) {
+  if (is_one_host(environment, names, launch)) {
+    launch.host = "127.0.0.1";
+    return;
+  }
   launch.host = environment.text("MASTER_ADDR");
   if (launch.host.empty() && launch.launcher == "srun") {
     launch.host = first_host(
         environment.first_of({"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"}));
-  }
-  const bool all_here =
-      environment.has(names.num_local) &&
-      environment.number(names.num_local, 1, kMaxProcesses) == launch.num_processes;
-  if (launch.host.empty() && all_here) {
-    launch.host = "127.0.0.1";
   }
   if (launch.host.empty()) {
     throw_config_error(
@@ -119,7 +129,7 @@ void set_address(const Environment& environment, const Variables& names, Launch&
 /// torchrun's agent often listens at MASTER_PORT itself: then we use the next port.
 void set_port(const Environment& environment, Launch& launch) {
   if (!environment.has("MASTER_PORT")) {
-    const uint64_t hash = stable_hash(launch.token.data(), launch.token.size());
+    const uint64_t hash = stable_hash(launch.job.data(), launch.job.size());
     launch.port = kFirstJobPort + static_cast<int>(hash % kNumJobPorts);
     return;
   }
@@ -129,15 +139,16 @@ void set_port(const Environment& environment, Launch& launch) {
   }
 }
 
-/// "pid token listener", which `braid train` passes to the processes that it starts.
+/// "pid secret listener", which `braid train` passes to the processes that it starts.
 void set_parent(const std::string& words, Launch& launch) {
   const std::vector<std::string> parts = split_text(words, ' ');
   const auto number = [&](const std::string& text) {
     int value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error != std::errc() || end != text.data() + text.size()) {
-      throw_config_error("environment variable {} = {}: only `braid train` may set it",
-                         kBraidLaunchVariable, quote(words, 60));
+      // It may contain a secret.
+      throw_config_error("environment variable {}: only `braid train` may set it",
+                         kBraidLaunchVariable);
     }
     return value;
   };
@@ -146,7 +157,7 @@ void set_parent(const std::string& words, Launch& launch) {
   }
   launch.launcher = "braid";
   launch.launcher_pid = number(parts[0]);
-  launch.token = parts[1];
+  launch.secret = parts[1];
   launch.listener = launch.process == 0 ? number(parts[2]) : -1;
 }
 
@@ -192,9 +203,11 @@ std::optional<Launch> find_launch(const EnvLookup& lookup) {
   if (launch.num_processes == 1) {
     return std::nullopt;
   }
-  launch.token = job_of(environment);
+  launch.job = job_of(environment);
   if (environment.has(kBraidLaunchVariable)) {
     set_parent(environment.text(kBraidLaunchVariable), launch);
+  } else {
+    launch.secret = read_run_secret(lookup);
   }
   set_address(environment, *names, launch);
   set_port(environment, launch);
@@ -258,11 +271,13 @@ int64_t longest_silence_s(const RunConfig& config) {
 
 std::unique_ptr<ProcessGroup> connect_processes(const Launch& launch, const RunConfig& config) {
   constexpr int64_t kNsPerSecond = 1'000'000'000;
+  check_secret(launch);
   return make_tcp_rendezvous({.num_processes = launch.num_processes,
                               .process = launch.process,
                               .address = {launch.host, launch.port},
                               .listener = Socket(launch.listener),
-                              .token = launch.token,
+                              .run = launch.job,
+                              .secret = launch.secret,
                               .timeout_ns = config.runtime.timeout_s * kNsPerSecond,
                               .silence_ns = longest_silence_s(config) * kNsPerSecond});
 }
@@ -271,8 +286,10 @@ std::string describe_launch(const std::optional<Launch>& launch) {
   if (!launch) {
     return "none: `braid train` starts the processes of its ranks itself, on this host";
   }
-  return fmt::format("{}: rank {} of {}, rank 0 at {}, port {}", launch->launcher, launch->process,
-                     launch->num_processes, launch->host, launch->port);
+  const bool lacks_secret = launch->secret.empty() && !is_loopback(launch->host);
+  return fmt::format("{}: rank {} of {}, rank 0 at {}, port {}{}", launch->launcher,
+                     launch->process, launch->num_processes, launch->host, launch->port,
+                     lacks_secret ? fmt::format("; no secret: set {}", kSecretFileVariable) : "");
 }
 
 }  // namespace braid

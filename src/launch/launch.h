@@ -23,7 +23,8 @@ struct Launch {
   int local_process = 0;  ///< index on its host
   std::string host;       ///< address of process 0 for all others
   int port = 0;
-  std::string token;     ///< the same for all processes of the run
+  std::string job;       ///< the launcher's name for the run; no secret
+  std::string secret;    ///< of the run, which its processes prove to each other; may be empty
   int listener = -1;     ///< of process 0, if its launcher already listens: a file descriptor
   int launcher_pid = 0;  ///< of "braid"
 };
@@ -33,8 +34,9 @@ struct Launch {
 /// SLURM_LOCALID, SLURM_STEP_NODELIST) if several tasks run in a step, or of mpirun (Open MPI's
 /// OMPI_COMM_WORLD_*, or PMI_RANK and PMI_SIZE). MASTER_ADDR and MASTER_PORT may be set with any of
 /// them. Without them, srun's address is the first host of the list, mpirun's is this host if all
-/// ranks are on it, and the port is derived from the job. Nullopt without any of these variables,
-/// or for one process. Throws ConfigError for missing or contradictory values.
+/// ranks are on it, and the port is derived from the job. If all ranks are on this host, they meet
+/// on its loopback. Nullopt without any of these variables, or for one process. Throws ConfigError
+/// for missing or contradictory values, and as read_run_secret (run_secret.h).
 std::optional<Launch> find_launch(const EnvLookup& lookup = process_environment());
 
 /// Throws ConfigError unless that launch fits this run: as many processes as ranks, and a
@@ -52,7 +54,7 @@ std::string why_not_per_rank(const RunConfig& config);
 int64_t longest_silence_s(const RunConfig& config);
 
 /// Connects the processes of that launch; waits for them up to runtime.timeout_s. Throws
-/// DeviceError, ConfigError.
+/// DeviceError; ConfigError, also if the run needs a secret and has none (check_secret).
 std::unique_ptr<ProcessGroup> connect_processes(const Launch& launch, const RunConfig& config);
 
 /// "torchrun: rank 1 of 8, rank 0 at node1, port 29500", or "none" with an explanation.

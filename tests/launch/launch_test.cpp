@@ -64,7 +64,8 @@ TEST(Launch, TakesTorchrunsPlace) {
   EXPECT_EQ(launch->local_process, 1);
   EXPECT_EQ(launch->host, "box1");
   EXPECT_EQ(launch->port, 29500);
-  EXPECT_EQ(describe_launch(launch), "torchrun: rank 5 of 8, rank 0 at box1, port 29500");
+  EXPECT_EQ(describe_launch(launch),
+            "torchrun: rank 5 of 8, rank 0 at box1, port 29500; no secret: set BRAID_SECRET_FILE");
   // Its agent has a store of its own at that port.
   EXPECT_EQ(
       find_launch(environment(with(kTorchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}})))->port,
@@ -92,7 +93,7 @@ TEST(Launch, TakesMpirunsPlaceOnOneHostOrWithAnAddress) {
   const auto under_slurm = find_launch(environment(with(kSrun, kMpirun)));
   EXPECT_EQ(under_slurm->launcher, "mpirun");
   // On the host where mpirun itself runs there is no step, and the run is the same.
-  EXPECT_EQ(under_slurm->token, here->token);
+  EXPECT_EQ(under_slurm->job, here->job);
   EXPECT_EQ(under_slurm->port, here->port);
 }
 
@@ -115,7 +116,7 @@ TEST(Launch, TakesSrunsPlaceAndItsFirstHost) {
   EXPECT_EQ(launch->process, 9);
   EXPECT_EQ(launch->local_process, 1);
   EXPECT_EQ(launch->host, "node007");
-  EXPECT_EQ(launch->token, "1234.0");
+  EXPECT_EQ(launch->job, "1234.0");
   // What srun --mpi=pmi2 sets besides has no number on the host.
   const auto with_pmi = find_launch(
       environment(with(kSrun, {{"PMI_RANK", "9"}, {"PMI_SIZE", "16"}, {"PMI_JOBID", "1234.0"}})));
@@ -143,8 +144,43 @@ TEST(Launch, RefusesPlacesThatContradictThemselves) {
   EXPECT_EQ(error_of(with(kTorchrun, {{"MASTER_PORT", "123456"}})),
             "environment variable MASTER_PORT = \"123456\": must be an integer from 1 to 65535");
   EXPECT_THAT(error_of(with(kTorchrun, {{"LOCAL_RANK", ""}})), HasSubstr("LOCAL_RANK is not"));
-  EXPECT_THAT(error_of(with(kTorchrun, {{"BRAID_LAUNCH", "nonsense"}})),
-              HasSubstr("only `braid train` may set it"));
+  EXPECT_EQ(error_of(with(kTorchrun, {{"BRAID_LAUNCH", "7 hidden"}})),
+            "environment variable BRAID_LAUNCH: only `braid train` may set it");
+}
+
+TEST(Launch, RanksOfOneHostMeetOnItsLoopback) {
+  EXPECT_EQ(find_launch(environment(with(kTorchrun, {{"LOCAL_WORLD_SIZE", "8"}})))->host,
+            "127.0.0.1");
+  EXPECT_EQ(find_launch(environment(with(kSrun, {{"SLURM_STEP_NUM_NODES", "1"}})))->host,
+            "127.0.0.1");
+  EXPECT_EQ(find_launch(environment(with(kSrun, {{"SLURM_STEP_NUM_NODES", "2"}})))->host,
+            "node007");
+}
+
+TEST(Launch, NamesOfJobsAreNoSecrets) {
+  const auto launch = find_launch(environment(with(kTorchrun, {{"TORCHELASTIC_RUN_ID", "none"}})));
+  EXPECT_EQ(launch->job, "none");
+  EXPECT_EQ(launch->secret, "");
+  const std::string secret = "0123456789abcdef";
+  const Variables given = with(kSrun, {{"BRAID_SECRET", secret}});
+  EXPECT_EQ(find_launch(environment(given))->secret, secret);
+  EXPECT_EQ(describe_launch(find_launch(environment(given))).find(secret), std::string::npos);
+  // That of `braid train` counts for its own processes.
+  EXPECT_EQ(find_launch(environment(with(
+                            given, {{"BRAID_LAUNCH", "7 own 5"}, {"MASTER_ADDR", "127.0.0.1"}})))
+                ->secret,
+            "own");
+}
+
+TEST(Launch, RefusesToMeetOtherHostsWithoutASecret) {
+  RunConfig config;
+  config.parallel.ranks = 8;
+  for (const char* const process : {"0", "5"}) {
+    const Launch launch = *find_launch(environment(with(kTorchrun, {{"RANK", process}})));
+    EXPECT_THAT(message_of<ConfigError>([&] { connect_processes(launch, config); }),
+                AllOf(HasSubstr("torchrun: other hosts can connect"), HasSubstr("\"box1\""),
+                      HasSubstr("BRAID_SECRET_FILE"), HasSubstr("BRAID_SECRET to")));
+  }
 }
 
 TEST(Launch, MustFitTheRun) {

@@ -2,6 +2,7 @@
 
 #include <poll.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <list>
@@ -13,7 +14,10 @@
 
 #include "base/byte_fields.h"
 #include "base/errors.h"
+#include "base/text.h"
+#include "comm/tcp/arrivals.h"
 #include "comm/tcp/frame.h"
+#include "comm/tcp/handshake.h"
 #include "comm/tcp/rendezvous_protocol.h"
 
 namespace braid {
@@ -22,7 +26,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Message = RendezvousMessage;
 
-constexpr std::chrono::seconds kHelloPatience{5};
+constexpr size_t kMostStrangers = 64;  // with connections that have not said hello
 constexpr std::chrono::seconds kFarewellPatience{3};
 constexpr int kLookMs = 20;
 
@@ -34,7 +38,7 @@ struct Connection {
   Socket socket;
   FrameBuffer in = {};
   std::string out = {};
-  int process = -1;  // -1: unknown before its hello
+  int process = 0;
   std::string name = {};
   Clock::time_point heard = Clock::now();
   bool gone = false;
@@ -42,7 +46,6 @@ struct Connection {
   void say(Message type, std::string_view body) {
     out += pack_frame(static_cast<uint8_t>(type), body);
   }
-  bool is_known() const { return process >= 0; }
 };
 
 /// A request that waits for its reply.
@@ -67,8 +70,8 @@ struct Gathering {
 }  // namespace
 
 struct RendezvousServer::State {
-  Socket listener;
   RendezvousServerOptions options;
+  Arrivals door;
   std::list<Connection> connections;
   std::map<std::string, std::string> values;
   std::multimap<std::string, Asker> waiting;  // for a value, by key
@@ -80,16 +83,19 @@ struct RendezvousServer::State {
   std::atomic<bool> ends{false};
   std::thread thread;
 
-  State(Socket given, RendezvousServerOptions given_options)
-      : listener(std::move(given)), options(std::move(given_options)) {}
+  State(Socket listener, RendezvousServerOptions given)
+      : options(std::move(given)),
+        door(std::move(listener),
+             {.key = {.magic = std::string(kRendezvousMagic), .secret = options.secret},
+              .most_unknown = static_cast<size_t>(options.num_processes) + kMostStrangers}) {}
 
   void serve();
   void wait_for_events();
   void look_at_clock();
   void receive(Connection& from);
   void take(Connection& from, const Frame& frame);
-  void greet(Connection& from, const Frame& frame);
-  std::string why_refused(int num_processes, int process, const std::string& token) const;
+  void greet(Arrival arrival);
+  std::string why_refused(const std::string& run, int num_processes, int process) const;
   void put(Connection& from, const Frame& frame);
   void get(Connection& from, const Frame& frame);
   void gather(Connection& from, const Frame& frame);
@@ -106,8 +112,8 @@ void RendezvousServer::State::serve() {
   std::optional<Clock::time_point> end;
   while (true) {
     wait_for_events();
-    while (std::optional<Socket> socket = accept_from(listener)) {
-      connections.push_back({.socket = *std::move(socket)});
+    for (Arrival& arrival : door.look()) {
+      greet(std::move(arrival));
     }
     for (Connection& connection : connections) {
       receive(connection);
@@ -130,7 +136,8 @@ void RendezvousServer::State::serve() {
 }
 
 void RendezvousServer::State::wait_for_events() {
-  std::vector<pollfd> polled{{listener.fd(), POLLIN, 0}};
+  std::vector<pollfd> polled;
+  door.add_to(polled);
   for (const Connection& connection : connections) {
     const int events = POLLIN | (connection.out.empty() ? 0 : POLLOUT);
     polled.push_back({connection.socket.fd(), static_cast<int16_t>(events), 0});
@@ -150,11 +157,9 @@ void RendezvousServer::State::look_at_clock() {
       connection.heard = now;
     }
     const Clock::duration silent = now - connection.heard;
-    if (connection.is_known() && silent > silence) {
+    if (silent > silence) {
       abort(fmt::format("rank {} ({}) has not answered for {:.3g} s", connection.process,
                         connection.name, seconds(options.silence_ns)));
-    } else if (!connection.is_known() && silent > kHelloPatience) {
-      drop(connection);
     }
   }
   if (!reason && now - begin > std::chrono::nanoseconds(options.arrival_ns)) {
@@ -166,35 +171,27 @@ void RendezvousServer::State::look_at_clock() {
   }
 }
 
+/// Reads once, so that a process that sends a lot does not hold up others.
 void RendezvousServer::State::receive(Connection& from) {
-  ReadResult result = ReadResult::kNothingYet;
-  while (!from.gone && (result = read_some(from.socket, from.in.bytes(),
-                                           std::chrono::milliseconds(0))) == ReadResult::kBytes) {
-    from.heard = Clock::now();
-    try {
-      while (auto frame = from.in.next(from.is_known() ? kMaxMessageBytes : kMaxHelloBytes)) {
-        take(from, *frame);
-      }
-    } catch (const DeviceError& error) {
-      if (from.is_known()) {
-        abort(fmt::format("rank {} ({}): {}", from.process, from.name, error.what()));
-      }
-      drop(from);
-    }
-  }
+  const ReadResult result = read_some(from.socket, from.in.bytes(), std::chrono::milliseconds(0));
   if (result == ReadResult::kEnded) {
-    lose(from);
+    return lose(from);
+  }
+  if (result == ReadResult::kBytes) {
+    from.heard = Clock::now();
+  }
+  try {
+    for (std::optional<Frame> frame; !from.gone && (frame = from.in.next(kMaxMessageBytes));) {
+      take(from, *frame);
+    }
+  } catch (const DeviceError& error) {
+    abort(fmt::format("rank {} ({}): {}", from.process, from.name, error.what()));
+    drop(from);
   }
 }
 
 void RendezvousServer::State::take(Connection& from, const Frame& frame) {
-  const auto type = static_cast<Message>(frame.type);
-  if (from.is_known() != (type != Message::kHello)) {
-    throw_device_error("a message of type {} at the wrong time", frame.type);
-  }
-  switch (type) {
-    case Message::kHello:
-      return greet(from, frame);
+  switch (static_cast<Message>(frame.type)) {
     case Message::kPut:
       return put(from, frame);
     case Message::kGet:
@@ -216,34 +213,40 @@ void RendezvousServer::State::take(Connection& from, const Frame& frame) {
   }
 }
 
-void RendezvousServer::State::greet(Connection& from, const Frame& frame) {
-  if (!frame.body.starts_with(kRendezvousMagic)) {
-    throw_device_error("no process of braid");
+/// Lets a process in, if it is one that is missing.
+void RendezvousServer::State::greet(Arrival arrival) {
+  Connection from{.socket = std::move(arrival.socket), .in = std::move(arrival.in)};
+  try {
+    ByteReader body(arrival.handshake.hello());
+    const std::string run = body.text();
+    const auto num_processes = body.number<int32_t>();
+    from.process = body.number<int32_t>();
+    from.name = printable(body.text(), kShownNameBytes);
+    const std::string refused = why_refused(run, num_processes, from.process);
+    if (!refused.empty()) {
+      from.out = pack_frame(static_cast<uint8_t>(HandshakeMessage::kRefused), refused);
+      send_some(from.socket, from.out);
+      return;
+    }
+  } catch (const DeviceError&) {  // from another version of braid with the same secret
+    return;
   }
-  ByteReader body(std::string_view(frame.body).substr(kRendezvousMagic.size()));
-  const std::string token = body.text();
-  const auto num_processes = body.number<int32_t>();
-  const auto process = body.number<int32_t>();
-  const std::string name = body.text();
-  const std::string refused = why_refused(num_processes, process, token);
-  if (!refused.empty()) {
-    from.say(Message::kRefused, refused);
-    send_some(from.socket, from.out);
-    return drop(from);
-  }
-  from.process = process;
-  from.name = name;
-  has_come[static_cast<size_t>(process)] = true;
-  from.say(Message::kWelcome, options.name);
+  from.out = arrival.handshake.welcome(door.key(), options.name);
   if (reason) {
     from.say(Message::kAborted, *reason);
   }
+  has_come[static_cast<size_t>(from.process)] = true;
+  connections.push_back(std::move(from));
+  if (std::ranges::find(has_come, false) == has_come.end()) {
+    door.close();
+  }
 }
 
-std::string RendezvousServer::State::why_refused(int num_processes, int process,
-                                                 const std::string& token) const {
-  if (token != options.token) {
-    return "another run is there";
+std::string RendezvousServer::State::why_refused(const std::string& run, int num_processes,
+                                                 int process) const {
+  if (run != options.run) {
+    return fmt::format("run {} is there, not {}", quote(options.run, kShownNameBytes),
+                       quote(run, kShownNameBytes));
   }
   if (num_processes != options.num_processes) {
     return fmt::format("rank {} counts {} ranks, and rank 0 {}", process, num_processes,
@@ -317,7 +320,7 @@ void RendezvousServer::State::finish(const Gathering& all) {
 void RendezvousServer::State::ask(const Connection& from, const Frame& frame) {
   const std::string body = ByteWriter().number(int32_t{from.process}).take() + frame.body;
   for (Connection& connection : connections) {
-    if (connection.is_known() && !connection.gone && &connection != &from) {
+    if (!connection.gone && &connection != &from) {
       connection.say(Message::kQuestion, body);
     }
   }
@@ -331,7 +334,7 @@ void RendezvousServer::State::answer(const Connection& from, const Frame& frame)
   std::string answer = ByteWriter().number(request).number(int32_t{from.process}).take();
   answer += body.rest();
   for (Connection& connection : connections) {
-    if (connection.is_known() && !connection.gone && connection.process == asker) {
+    if (!connection.gone && connection.process == asker) {
       connection.say(Message::kAnswered, answer);
     }
   }
@@ -339,7 +342,7 @@ void RendezvousServer::State::answer(const Connection& from, const Frame& frame)
 
 /// The other side closed the connection.
 void RendezvousServer::State::lose(Connection& connection) {
-  if (connection.is_known() && !connection.gone) {
+  if (!connection.gone) {
     abort(fmt::format("rank {} ({}) has ended", connection.process, connection.name));
   }
   drop(connection);
@@ -362,7 +365,7 @@ void RendezvousServer::State::abort(const std::string& why) {
   }
   reason = why;
   for (Connection& connection : connections) {
-    if (connection.is_known() && !connection.gone) {
+    if (!connection.gone) {
       connection.say(Message::kAborted, why);
     }
   }
