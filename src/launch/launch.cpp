@@ -5,6 +5,7 @@
 #include <charconv>
 #include <string_view>
 
+#include "base/build_id.h"
 #include "base/errors.h"
 #include "base/philox.h"
 #include "base/text.h"
@@ -277,6 +278,7 @@ std::unique_ptr<ProcessGroup> connect_processes(const Launch& launch, const RunC
                               .address = {launch.host, launch.port},
                               .listener = Socket(launch.listener),
                               .run = launch.job,
+                              .build = build_id(),
                               .secret = launch.secret,
                               .timeout_ns = config.runtime.timeout_s * kNsPerSecond,
                               .silence_ns = longest_silence_s(config) * kNsPerSecond});

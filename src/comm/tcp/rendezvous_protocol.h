@@ -7,8 +7,9 @@
 namespace braid {
 
 /// The messages between a process and the server of a TcpRendezvous, as frames (frame.h), after
-/// the handshake (handshake.h). Its hello says: run, world, process, name; its welcome: the name of
-/// process 0. Each request has a number that is unique within its process; the reply repeats it.
+/// the handshake (handshake.h). Its hello says: run, build, world, process, name; its welcome: the
+/// name of process 0. Each request has a number that is unique within its process; the reply
+/// repeats it.
 enum class RendezvousMessage : uint8_t {
   // To the server.
   kPut = 2,  ///< request, key, value -> kDone with 0 or, if the key has a value, 1

@@ -95,7 +95,7 @@ struct RendezvousServer::State {
   void receive(Connection& from);
   void take(Connection& from, const Frame& frame);
   void greet(Arrival arrival);
-  std::string why_refused(const std::string& run, int num_processes, int process) const;
+  std::string read_hello(std::string_view hello, Connection& from) const;
   void put(Connection& from, const Frame& frame);
   void get(Connection& from, const Frame& frame);
   void gather(Connection& from, const Frame& frame);
@@ -216,19 +216,14 @@ void RendezvousServer::State::take(Connection& from, const Frame& frame) {
 /// Lets a process in, if it is one that is missing.
 void RendezvousServer::State::greet(Arrival arrival) {
   Connection from{.socket = std::move(arrival.socket), .in = std::move(arrival.in)};
+  std::string refused = "its hello is of another version of braid";
   try {
-    ByteReader body(arrival.handshake.hello());
-    const std::string run = body.text();
-    const auto num_processes = body.number<int32_t>();
-    from.process = body.number<int32_t>();
-    from.name = printable(body.text(), kShownNameBytes);
-    const std::string refused = why_refused(run, num_processes, from.process);
-    if (!refused.empty()) {
-      from.out = pack_frame(static_cast<uint8_t>(HandshakeMessage::kRefused), refused);
-      send_some(from.socket, from.out);
-      return;
-    }
-  } catch (const DeviceError&) {  // from another version of braid with the same secret
+    refused = read_hello(arrival.handshake.hello(), from);
+  } catch (const DeviceError&) {  // cut short
+  }
+  if (!refused.empty()) {
+    from.out = pack_frame(static_cast<uint8_t>(HandshakeMessage::kRefused), refused);
+    send_some(from.socket, from.out);
     return;
   }
   from.out = arrival.handshake.welcome(door.key(), options.name);
@@ -242,21 +237,34 @@ void RendezvousServer::State::greet(Arrival arrival) {
   }
 }
 
-std::string RendezvousServer::State::why_refused(const std::string& run, int num_processes,
-                                                 int process) const {
+/// Sets who it is. Returns why it is refused, empty if it is not.
+std::string RendezvousServer::State::read_hello(std::string_view hello, Connection& from) const {
+  ByteReader body(hello);
+  const std::string run = body.text();
+  const std::string build = body.text();
+  const auto num_processes = body.number<int32_t>();
+  from.process = body.number<int32_t>();
+  from.name = printable(body.text(), kShownNameBytes);
   if (run != options.run) {
     return fmt::format("run {} is there, not {}", quote(options.run, kShownNameBytes),
                        quote(run, kShownNameBytes));
   }
+  if (build != options.build) {
+    return fmt::format(
+        "rank {} ({}) runs build {} of braid, and rank 0 ({}) build {}; start the same file on all "
+        "hosts",
+        from.process, from.name, printable(build, kShownNameBytes), options.name, options.build);
+  }
   if (num_processes != options.num_processes) {
-    return fmt::format("rank {} counts {} ranks, and rank 0 {}", process, num_processes,
+    return fmt::format("rank {} counts {} ranks, and rank 0 {}", from.process, num_processes,
                        options.num_processes);
   }
-  if (process < 0 || process >= num_processes) {
-    return fmt::format("there is no rank {} of {}", process, num_processes);
+  if (from.process < 0 || from.process >= num_processes) {
+    return fmt::format("there is no rank {} of {}", from.process, num_processes);
   }
-  return has_come[static_cast<size_t>(process)] ? fmt::format("rank {} is there already", process)
-                                                : "";
+  return has_come[static_cast<size_t>(from.process)]
+             ? fmt::format("rank {} is there already", from.process)
+             : "";
 }
 
 void RendezvousServer::State::put(Connection& from, const Frame& frame) {

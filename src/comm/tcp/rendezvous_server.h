@@ -12,6 +12,7 @@ struct RendezvousServerOptions {
   int num_processes = 1;
   std::string run;         ///< a process of another run is refused
   std::string secret;      ///< of the run; a process that does not know it is refused
+  std::string build;       ///< of braid; a process of another build is refused
   std::string name;        ///< of this process, shown to the others: "host:pid"
   int64_t silence_ns = 0;  ///< a process that sends nothing for this long has failed
   int64_t arrival_ns = 0;  ///< time in which all processes must connect

@@ -142,6 +142,7 @@ void TcpRendezvous::serve(TcpRendezvousOptions& options) {
       std::move(listener), RendezvousServerOptions{.num_processes = num_processes_,
                                                    .run = options.run,
                                                    .secret = options.secret,
+                                                   .build = options.build,
                                                    .name = process_name(),
                                                    .silence_ns = options.silence_ns,
                                                    .arrival_ns = options.timeout_ns});
@@ -150,6 +151,7 @@ void TcpRendezvous::serve(TcpRendezvousOptions& options) {
 std::string TcpRendezvous::hello(const TcpRendezvousOptions& options) const {
   return ByteWriter()
       .text(options.run)
+      .text(options.build)
       .number(static_cast<int32_t>(num_processes_))
       .number(static_cast<int32_t>(process_))
       .text(process_name())

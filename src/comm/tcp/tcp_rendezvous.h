@@ -16,6 +16,7 @@ struct TcpRendezvousOptions {
   Endpoint address;    ///< where the others reach process 0
   Socket listener;     ///< for process 0, if it already listens; otherwise it makes one
   std::string run;     ///< equal for the processes of a run, and different from other runs
+  std::string build;   ///< of braid in this process; one that differs from rank 0's is refused
   std::string secret;  ///< of the run: who does not know it is no process of the run. May be empty
                        ///< only if `address` is this host's loopback
   int64_t timeout_ns = 60'000'000'000;  ///< for the others to connect, and for `get`

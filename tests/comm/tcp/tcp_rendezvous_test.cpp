@@ -136,6 +136,7 @@ struct Said {
   int count = 2;
   int process = 1;
   std::string name = "box:7";
+  std::string build = "b1";
 };
 
 /// A client that speaks the protocol by hand, as far as a test wants.
@@ -146,6 +147,7 @@ class HandMade {
                       .key = {.magic = std::string(kRendezvousMagic), .secret = secret},
                       .hello = ByteWriter()
                                    .text(said.run)
+                                   .text(said.build)
                                    .number(said.count)
                                    .number(said.process)
                                    .text(said.name)
@@ -184,6 +186,7 @@ struct Leader {
                                  .address = {"127.0.0.1", port},
                                  .listener = std::move(listener),
                                  .run = "right",
+                                 .build = "b1",
                                  .secret = "a secret",
                                  .timeout_ns = timeout_ns,
                                  .silence_ns = silence_ns});
@@ -263,6 +266,15 @@ TEST(TcpRendezvous, RefusesProcessesOfOtherRuns) {
                                      .secret = "wrong"});
               }),
               HasSubstr("refuses rank 2: another run is there: it has another secret"));
+}
+
+TEST(TcpRendezvous, RefusesOtherBuilds) {
+  Leader leader(2);
+  EXPECT_EQ(message_of<ConfigError>([&] { HandMade(leader.port, {.build = "b2\x07"}); }),
+            fmt::format("rank 1 (box:7) runs build b2\\u0007 of braid, and rank 0 ({}) build b1; "
+                        "start the same file on all hosts",
+                        process_name()));
+  EXPECT_EQ(leader.group->aborted(), std::nullopt);
 }
 
 TEST(TcpRendezvous, NoTextOfAnotherProcessReachesTheTerminalAsItIs) {
