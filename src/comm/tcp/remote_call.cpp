@@ -1,5 +1,7 @@
 #include "comm/tcp/remote_call.h"
 
+#include <algorithm>
+#include <cstdlib>
 #include <utility>
 
 #include "base/byte_fields.h"
@@ -31,6 +33,22 @@ bool is_sound(const RemoteCall& remote, SentPart part) {
          call.peer >= 0 && call.peer < members && call.root >= 0 && call.root < members &&
          remote.number > 0 &&
          remote.bytes.size() == static_cast<size_t>(part.count) * dtype_bytes(call.dtype);
+}
+
+size_t member_of(const Group& group, int rank) {
+  const auto found = std::ranges::find(group.ranks, rank);
+  if (found == group.ranks.end()) {
+    throw_device_error("a call of group {}, which rank {} is not in", group.name, rank);
+  }
+  return static_cast<size_t>(found - group.ranks.begin());
+}
+
+/// So that sums and products of these numbers cannot overflow.
+bool has_possible_sizes(const CommCall& call) {
+  constexpr int64_t kMost = int64_t{1} << 40;
+  const auto members = static_cast<int64_t>(call.group->ranks.size());
+  return call.send_elems <= kMost / members && call.recv_elems <= kMost / members &&
+         std::abs(call.shift / kMost) == 0;
 }
 
 }  // namespace
@@ -111,6 +129,21 @@ std::unique_ptr<RemoteCall> unpack_call(std::string bytes, int num_ranks) {
     throw_device_error("a call of another process is damaged");
   }
   return remote;
+}
+
+size_t sender_of(const RemoteCall& remote, int from, int to) {
+  const size_t member = member_of(remote.group, from);
+  const size_t receiver = member_of(remote.group, to);
+  if (!has_possible_sizes(remote.call)) {
+    throw_device_error("a call of another process has impossible sizes");
+  }
+  const SentPart part = sent_part(remote.call, member, receiver);
+  const auto bytes = static_cast<size_t>(part.count) * dtype_bytes(remote.call.dtype);
+  if (remote.bytes.size() != bytes) {
+    throw_device_error("a call of another process comes with {} bytes, and not {}",
+                       remote.bytes.size(), bytes);
+  }
+  return member;
 }
 
 }  // namespace braid

@@ -30,4 +30,8 @@ std::string pack_call(const CommCall& call, int64_t number, SentPart part);
 /// Throws DeviceError for bytes that no process of this program sends.
 std::unique_ptr<RemoteCall> unpack_call(std::string bytes, int num_ranks);
 
+/// The member of the call's group that is rank `from`. Throws DeviceError unless it and rank `to`
+/// are in the group, and the bytes are those that `to` needs of its x.
+size_t sender_of(const RemoteCall& remote, int from, int to);
+
 }  // namespace braid

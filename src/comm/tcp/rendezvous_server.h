@@ -26,7 +26,7 @@ struct RendezvousServerOptions {
 class RendezvousServer {
  public:
   RendezvousServer(Socket listener, RendezvousServerOptions options);
-  /// Waits until all processes have disconnected, but at most 3 s.
+  /// Waits until all processes have disconnected, but at most 2 s.
   ~RendezvousServer();
   RendezvousServer(const RendezvousServer&) = delete;
   RendezvousServer& operator=(const RendezvousServer&) = delete;

@@ -31,7 +31,7 @@ using Lock = std::unique_lock<std::mutex>;
 
 constexpr std::chrono::milliseconds kLook{20};          // for aborts, which do not notify waiting
                                                         // threads here
-constexpr int64_t kLeastConnectNs = 10'000'000'000;     // even if calls time out sooner
+constexpr int64_t kLeastConnectNs = 5'000'000'000;      // even if calls time out sooner
 constexpr std::chrono::milliseconds kAskPatience{500};  // for other ranks to report what they do
 constexpr std::string_view kQuestion = "last calls";    // to other ranks; the answer is a
                                                         // RankAccount
@@ -300,12 +300,7 @@ void SocketTransport::receive(int from, Frame frame) {
 
 void SocketTransport::take_call(int from, std::string body) {
   std::unique_ptr<RemoteCall> remote = unpack_call(std::move(body), num_ranks_);
-  const std::vector<int>& ranks = remote->group.ranks;
-  const auto found = std::ranges::find(ranks, from);
-  if (found == ranks.end()) {
-    throw_device_error("a call of group {}, which it is not in", remote->group.name);
-  }
-  const auto member = static_cast<size_t>(found - ranks.begin());
+  const size_t member = sender_of(*remote, from, rank_);
   const size_t party = party_of(remote->call, member);
   const Lock lock(mutex_);
   RemoteMeeting& place = place_of(remote->call, member);

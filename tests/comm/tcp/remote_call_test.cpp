@@ -25,6 +25,26 @@ TEST(RemoteCall, IsWhatWasSent) {
   EXPECT_TRUE(fit_together(got->call, call));
 }
 
+TEST(RemoteCall, ComesFromAMemberWithTheBytesThatAnotherNeeds) {
+  const Group group = make_group("data", {3, 0, 2});
+  std::vector<double> x(12);
+  std::vector<double> y(4);
+  CommCall call = call_between(CommOp::kReduceScatter, group, x, y);
+  const auto sent = [&](size_t num_bytes) {
+    const SentPart part{.begin = 8, .count = static_cast<int64_t>(num_bytes / 8)};
+    return unpack_call(pack_call(call, 1, part) + std::string(num_bytes, 'x'), 4);
+  };
+  EXPECT_EQ(sender_of(*sent(32), 0, 2), 1u);
+  EXPECT_THROW(sender_of(*sent(24), 0, 2), DeviceError);  // one element less than rank 2 reads
+  EXPECT_THROW(sender_of(*sent(32), 1, 2), DeviceError);
+  EXPECT_THROW(sender_of(*sent(32), 0, 1), DeviceError);
+  call.recv_elems = int64_t{1} << 62;
+  EXPECT_THROW(sender_of(*sent(32), 0, 2), DeviceError);
+  call.recv_elems = 4;
+  call.shift = std::numeric_limits<int64_t>::min();
+  EXPECT_THROW(sender_of(*sent(32), 0, 2), DeviceError);
+}
+
 TEST(RemoteCall, RefusesWhatNoProcessSends) {
   const Group group = make_group("data", {0, 1});
   std::vector<float> x(3);
