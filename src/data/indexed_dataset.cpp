@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cerrno>
@@ -10,6 +11,8 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "base/file_operation.h"
+#include "base/philox.h"
 
 namespace braid {
 namespace {
@@ -19,6 +22,16 @@ static_assert(std::endian::native == std::endian::little, "the files are little-
 constexpr std::array<char, 9> kMagic = {'M', 'M', 'I', 'D', 'I', 'D', 'X', '\0', '\0'};
 constexpr uint64_t kVersion = 1;
 constexpr size_t kHeaderBytes = 34;
+
+uint64_t hash_of(std::span<const std::byte> bytes) {
+  return stable_hash(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+}
+
+uint64_t hash_of(const MappedFile& file) {
+  std::vector<uint64_t> parts;
+  file.for_each_part([&](std::span<const std::byte> part) { parts.push_back(hash_of(part)); });
+  return hash_of(std::as_bytes(std::span(parts)));
+}
 
 /// Calls `visit` with a value of the C++ type that `type` stores, and returns its result.
 template <class Visit>
@@ -232,7 +245,23 @@ IndexedDataset::IndexedDataset(const std::string& path)
     : prefix_(dataset_prefix(path)),
       idx_(prefix_ + ".idx"),
       bin_(prefix_ + ".bin"),
+      index_hash_(hash_of(idx_)),  // reads the file in parts; then it is in memory
       index_(parse_index(idx_.bytes(), static_cast<int64_t>(bin_.bytes().size()), idx_.path())) {}
+
+std::string IndexedDataset::identity() const {
+  constexpr size_t kSamples = 1024;
+  constexpr size_t kSampleBytes = 64;
+  const std::span<const std::byte> tokens = bin_.bytes();
+  std::vector<uint64_t> hashes{index_hash_};
+  const size_t last = tokens.size() - std::min(tokens.size(), kSampleBytes);
+  for (size_t i = 0; i <= kSamples; ++i) {
+    const size_t begin = last / kSamples * i + last % kSamples * i / kSamples;
+    const FileOperation reading("read of", bin_.path());
+    hashes.push_back(hash_of(tokens.subspan(begin, std::min(kSampleBytes, tokens.size() - begin))));
+  }
+  return fmt::format("{} documents, {} tokens, hash {:016x}", index_.num_documents(),
+                     index_.num_tokens(), hash_of(std::as_bytes(std::span(hashes))));
+}
 
 void IndexedDataset::read(int64_t sequence, int64_t first, std::span<int32_t> out,
                           int64_t vocabulary_size) const {
@@ -241,6 +270,7 @@ void IndexedDataset::read(int64_t sequence, int64_t first, std::span<int32_t> ou
             num_tokens <= index_.length(sequence) - first,
         "read of tokens [{}, {}) of sequence {} of '{}'", first, first + num_tokens, sequence,
         prefix_);
+  const FileOperation reading("read of", bin_.path());
   const int64_t limit = vocabulary_size > 0 ? vocabulary_size : std::numeric_limits<int32_t>::max();
   dispatch_token_type(index_.token_type(), [&](auto zero) {
     using Stored = decltype(zero);
