@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <atomic>
 #include <chrono>
@@ -25,7 +27,9 @@
 namespace braid {
 namespace {
 
-constexpr std::chrono::seconds kEndPatience{15};
+// All ranks end within runtime.timeout_s and 5 s, and a failure is noticed within moments.
+constexpr std::chrono::milliseconds kEndPatience{4500};
+constexpr unsigned kPrintPatienceS = 2;
 
 // The only variable that a signal handler may touch. Global, because signals are per process.
 std::atomic<bool> stop_signal{false};
@@ -95,22 +99,23 @@ std::string describe(const TrainingSummary& summary) {
   return text;
 }
 
-/// Starts a process per rank and waits for them. They print. A process that does not end by itself
-/// after a failure gets the time needed to notice the failure, and a little more.
+/// Starts a process per rank and waits for them. They print. On one host, a process notices at once
+/// that another one has ended, so one that goes on after kEndPatience is stopped.
 void start_processes(const RunConfig& config) {
   constexpr int64_t kNsPerSecond = 1'000'000'000;
+  constexpr int64_t kStopPatienceS = 5;
   const int status = run_processes(
       {.num_processes = static_cast<int>(config.parallel.ranks),
        .stop_requested = [] { return stop_signal.load(); },
-       .patience_ns = (longest_silence_s(config) + 3) * kNsPerSecond,
+       .patience_ns = kStopPatienceS * kNsPerSecond,
        .error = [](std::string_view line) { fmt::print(stderr, "braid: {}\n", line); }});
   if (status != 0) {
     throw EndOfProgram{status};
   }
 }
 
-/// Ends this process if it does not end by itself after the failure of another one, because a task
-/// or a library call is stuck.
+/// Ends this process if it does not end by itself after a failure, because a task, a library call
+/// or an operation on a file is stuck.
 class Watchdog {
  public:
   explicit Watchdog(const ProcessGroup& processes)
@@ -138,6 +143,9 @@ class Watchdog {
       reason = processes_.aborted();
     }
     if (reason && !ends_within(kEndPatience)) {
+      // If the output is a file on the storage that is frozen, the alarm ends this process.
+      std::signal(SIGALRM, SIG_DFL);
+      ::alarm(kPrintPatienceS);
       end_after_device_error(fmt::format("{} (this process did not end by itself)", *reason));
     }
   }
@@ -160,28 +168,33 @@ class Watchdog {
   std::_Exit(exit_code);  // as end_after_device_error: a task may be stuck
 }
 
+/// Trains in this process, which is one of these.
+void train_as_one_of(ProcessGroup& processes, const RunConfig& config, TrainerOptions options) {
+  options.processes = &processes;
+  const Watchdog watchdog(processes);
+  try {
+    const TrainingSummary summary = train(config, options);
+    if (processes.leads()) {
+      options.print(describe(summary));
+    }
+  } catch (const std::exception& error) {
+    if (processes.leads()) {
+      throw;
+    }
+    const bool is_users = dynamic_cast<const ConfigError*>(&error) != nullptr;
+    end_silently(processes, error.what(), is_users ? 2 : 1);
+  }
+}
+
 /// Trains as one of the processes of a run.
 void train_one_process(const Launch& launch, const RunConfig& config, TrainerOptions options) {
   end_with_parent(launch);
   check_launch(launch, config);
   const std::unique_ptr<ProcessGroup> processes = connect_processes(launch, config);
-  options.processes = processes.get();
   options.local_process = launch.local_process;
   // Open MPI gives its processes a terminal, even if it writes their output elsewhere.
   options.terminal = options.terminal && launch.launcher != "mpirun";
-  const Watchdog watchdog(*processes);
-  try {
-    const TrainingSummary summary = train(config, options);
-    if (processes->leads()) {
-      options.print(describe(summary));
-    }
-  } catch (const std::exception& error) {
-    if (processes->leads()) {
-      throw;
-    }
-    const bool is_users = dynamic_cast<const ConfigError*>(&error) != nullptr;
-    end_silently(*processes, error.what(), is_users ? 2 : 1);
-  }
+  train_as_one_of(*processes, config, std::move(options));
 }
 
 }  // namespace
@@ -227,7 +240,7 @@ void add_train_command(CLI::App& app, const Console& console) {
     if (wants_processes(config)) {
       return start_processes(config);
     }
-    output.print(describe(train(config, options)));
+    train_as_one_of(*make_lone_process(), config, std::move(options));
   });
 }
 

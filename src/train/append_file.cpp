@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "base/file_operation.h"
 
 namespace braid {
 namespace {
@@ -22,6 +23,7 @@ namespace {
 
 AppendFile::AppendFile(std::string path, Existing existing) : path_(std::move(path)) {
   const int exclusive = existing == Existing::kRefuse ? O_EXCL : 0;
+  const FileOperation opening("open of", path_);
   do {
     fd_ = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | exclusive, 0666);
   } while (fd_ < 0 && errno == EINTR);
@@ -42,6 +44,7 @@ AppendFile::~AppendFile() {
 void AppendFile::append(std::string_view bytes) {
   check(is_open(), "append to '{}', which is not open", path_);
   while (!bytes.empty()) {
+    const FileOperation writing("write of", path_);
     const ssize_t written = ::write(fd_, bytes.data(), bytes.size());
     if (written >= 0) {
       bytes.remove_prefix(static_cast<size_t>(written));

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "base/file_operation.h"
 #include "base/text.h"
 
 namespace braid {
@@ -37,6 +38,7 @@ void write_owner(int fd) {
 
 RunLock::RunLock(std::string_view option, const std::string& folder) {
   const std::string path = folder + "/.lock";
+  const FileOperation locking("lock of", path);
   fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   if (fd_ < 0) {
     throw_data_error("{} = {}: cannot open the file '.lock' in it: {}", option, quote(folder),
