@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "base/errors.h"
+#include "base/file_operation.h"
 #include "base/text.h"
 #include "cli/app.h"
 #include "cli/commands.h"
@@ -27,8 +28,12 @@
 namespace braid {
 namespace {
 
-// All ranks end within runtime.timeout_s and 5 s, and a failure is noticed within moments.
+// All ranks end within runtime.timeout_s and 5 s, and a failure is noticed within moments. It is
+// longer than what ranks need to say where they were: 2 s for a CPU's running tasks
+// (stuck_timeout_ns), 2 s for a GPU to stand still and 2 s to drain it.
 constexpr std::chrono::milliseconds kEndPatience{4500};
+// Of a process with a frozen file, which has nothing else to say.
+constexpr std::chrono::milliseconds kFrozenPatience{500};
 constexpr unsigned kPrintPatienceS = 2;
 
 // The only variable that a signal handler may touch. Global, because signals are per process.
@@ -118,8 +123,8 @@ void start_processes(const RunConfig& config) {
 /// or an operation on a file is stuck.
 class Watchdog {
  public:
-  explicit Watchdog(const ProcessGroup& processes)
-      : processes_(processes), thread_([this] { watch(); }) {}
+  Watchdog(const ProcessGroup& processes, std::chrono::seconds timeout)
+      : processes_(processes), timeout_(timeout), thread_([this] { watch(); }) {}
   ~Watchdog() {
     {
       const std::scoped_lock lock(mutex_);
@@ -142,7 +147,7 @@ class Watchdog {
     while (!reason && !ends_within(std::chrono::milliseconds(200))) {
       reason = processes_.aborted();
     }
-    if (reason && !ends_within(kEndPatience)) {
+    if (reason && !ends_within(is_frozen() ? kFrozenPatience : kEndPatience)) {
       // If the output is a file on the storage that is frozen, the alarm ends this process.
       std::signal(SIGALRM, SIG_DFL);
       ::alarm(kPrintPatienceS);
@@ -150,7 +155,13 @@ class Watchdog {
     }
   }
 
+  bool is_frozen() const {
+    const std::optional<LongestFileOperation> longest = longest_file_operation();
+    return longest && longest->duration > timeout_;
+  }
+
   const ProcessGroup& processes_;
+  const std::chrono::seconds timeout_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool ended_ = false;
@@ -171,7 +182,7 @@ class Watchdog {
 /// Trains in this process, which is one of these.
 void train_as_one_of(ProcessGroup& processes, const RunConfig& config, TrainerOptions options) {
   options.processes = &processes;
-  const Watchdog watchdog(processes);
+  const Watchdog watchdog(processes, std::chrono::seconds(config.runtime.timeout_s));
   try {
     const TrainingSummary summary = train(config, options);
     if (processes.leads()) {

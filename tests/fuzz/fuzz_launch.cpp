@@ -7,8 +7,8 @@
 
 #include "base/errors.h"
 #include "base/text.h"
-#include "launch/launch.h"
-#include "launch/run_secret.h"
+#include "launch/environment/find_launch.h"
+#include "launch/environment/run_secret.h"
 
 /// Lines "NAME=VALUE": the environment that a launcher leaves. Whatever is accepted must make
 /// sense.

@@ -18,7 +18,7 @@ namespace {
 
 using namespace braid;
 
-constexpr int kOwn = 0;
+constexpr int kThis = 0;
 constexpr int kOther = 1;
 constexpr size_t kMostFrames = 8;
 
@@ -42,7 +42,7 @@ class Rank {
   /// As the transport does with a frame of rank 1.
   void take(std::string body) {
     std::unique_ptr<RemoteCall> remote = unpack_call(std::move(body), 2);
-    const size_t member = sender_of(*remote, kOther, kOwn);
+    const size_t member = sender_of(*remote, kOther, kThis);
     const size_t party = party_of(remote->call, member);
     auto place = std::make_unique<RemoteMeeting>(remote->call, member);
     const std::string key = meeting_key(place->meeting());
@@ -51,13 +51,13 @@ class Rank {
 
   void run_all() {
     for (const CommCall& call : calls_) {
-      auto own = std::make_unique<RemoteMeeting>(call, kOwn);
+      auto own = std::make_unique<RemoteMeeting>(call, kThis);
       const auto found = places_.find(meeting_key(own->meeting()));
       if (found == places_.end()) {
         continue;
       }
       RemoteMeeting& place = *found->second;
-      place.open(kOwn, call);
+      place.open(kThis, call);
       if (place.all_here() && place.meeting().find_mismatch().empty()) {
         finish(place, call);
       }
@@ -68,14 +68,14 @@ class Rank {
  private:
   void finish(RemoteMeeting& place, const CommCall& call) {
     ++place.meeting().num_met;
-    const auto remote = place.take(kOwn);
-    const auto own = static_cast<size_t>(sent_part(call, kOwn, kOwn).begin);
-    write_result(call, kOwn,
+    const auto remote = place.take(kThis);
+    const auto own = static_cast<size_t>(sent_part(call, kThis, kThis).begin);
+    write_result(call, kThis,
                  {call.send + own * dtype_bytes(call.dtype),
                   reinterpret_cast<const std::byte*>(remote[kOther]->bytes.data())});
   }
 
-  Group group_{"data", GroupKind::kData, {kOwn, kOther}};
+  Group group_{"data", GroupKind::kData, {kThis, kOther}};
   std::array<std::byte, 16> x_{};
   std::array<std::byte, 16> y_{};
   std::vector<CommCall> calls_;

@@ -1,4 +1,4 @@
-#include "launch/run_secret.h"
+#include "launch/environment/run_secret.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

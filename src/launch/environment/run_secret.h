@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "base/env.h"
-#include "launch/launch.h"
+#include "launch/environment/find_launch.h"
 
 namespace braid {
 

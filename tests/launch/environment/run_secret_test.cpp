@@ -1,4 +1,4 @@
-#include "launch/run_secret.h"
+#include "launch/environment/run_secret.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
