@@ -20,7 +20,7 @@ size_t aligned(size_t bytes) {
 
 /// The build ID among these notes; empty if there is none.
 std::string_view id_in_notes(std::string_view notes) {
-  constexpr std::string_view kGnu("GNU", 4);  // with its final zero
+  constexpr std::string_view kGnu("GNU\0", 4);
   while (notes.size() >= sizeof(ElfW(Nhdr))) {
     const auto* const note = reinterpret_cast<const ElfW(Nhdr)*>(notes.data());
     const size_t begin = sizeof *note + aligned(note->n_namesz);

@@ -14,7 +14,7 @@ class FileOperations {
  public:
   // Never destroyed: threads that are stuck outlive `main`.
   static FileOperations& of_process() {
-    static auto* const all = new FileOperations;
+    static auto* all = new FileOperations;
     return *all;
   }
 
