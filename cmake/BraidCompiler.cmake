@@ -70,6 +70,9 @@ if(BRAID_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})
 endif()
 
+# By which ranks see that all run the same build (base/build_id.h). Most compilers ask for it by default.
+target_link_options(braid_link_options INTERFACE -Wl,--build-id=sha1)
+
 find_program(BRAID_MOLD mold)
 if(BRAID_MOLD)
   target_link_options(braid_link_options INTERFACE -fuse-ld=mold)

@@ -4,6 +4,7 @@ Each launch is a function of the hosts, the names of those that take part, a run
 processes of the run and returns the programs that it has started.
 """
 import os
+import secrets
 import shutil
 import subprocess
 import sys
@@ -26,6 +27,15 @@ def tail(text, lines=20):
     return "\n".join(text[-4000:].splitlines()[-lines:])
 
 
+def secret_file(hosts):
+    """The secret of all runs of these hosts."""
+    path = hosts.folder / "secret"
+    if not path.exists():
+        path.touch(mode=0o600)
+        path.write_text(secrets.token_hex(32))
+    return path
+
+
 class Program:
     """One that runs on a host, its output and errors in a file."""
 
@@ -34,7 +44,8 @@ class Program:
         with self.output.open("wb") as file:
             self.process = subprocess.Popen([*hosts.enter(host), *map(str, command)], cwd=hosts.folder, stdin=subprocess.DEVNULL,
                                             stdout=file, stderr=subprocess.STDOUT,
-                                            env=two_hosts.environment(TMPDIR=str(hosts.folder), **environment))
+                                            env=two_hosts.environment(TMPDIR=str(hosts.folder), BRAID_SECRET_FILE=str(secret_file(hosts)),
+                                                                      **environment))
 
     def said(self):
         return self.output.read_text(encoding="utf-8", errors="replace")
@@ -79,7 +90,7 @@ def mpirun_in_slurm(hosts, names, run, options):
 
 
 def address_for_mpirun(names):
-    return ["-x", f"MASTER_ADDR={names[0]}"] if len(names) > 1 else []
+    return ["-x", f"MASTER_ADDR={names[0]}", "-x", "BRAID_SECRET_FILE"] if len(names) > 1 else []
 
 
 def mpich(hosts, names, run, options):

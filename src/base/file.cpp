@@ -5,17 +5,23 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <string_view>
 #include <system_error>
 #include <utility>
 
 #include "base/errors.h"
+#include "base/file_operation.h"
 
 namespace braid {
 namespace {
 
 constexpr size_t kBufferBytes = size_t{1} << 18;
+// Slow storage and frozen storage look different only if no single call takes long: limits of what
+// one call writes, and of what one fsync has to.
+constexpr size_t kMostBytesAtOnce = size_t{16} << 20;
+constexpr int64_t kMostUnsyncedBytes = int64_t{256} << 20;
 
 [[noreturn]] void throw_file_error(std::string_view verb, const std::string& path,
                                    std::string_view call, int error_number) {
@@ -100,6 +106,7 @@ TemporaryFile create_temporary_beside(const std::string& path) {
 }  // namespace
 
 int open_regular_file(const std::string& path, int flags) {
+  const FileOperation opening("open of", path);
   // O_NONBLOCK changes nothing for regular files; O_NOCTTY: a terminal must not become ours.
   const int fd = open_retrying(path.c_str(), flags | O_NONBLOCK | O_NOCTTY, 0666);
   if (fd < 0 && (errno == ENXIO || errno == EISDIR)) {  // a pipe without a reader, a socket
@@ -164,6 +171,7 @@ PieceFile::~PieceFile() {
 
 void PieceFile::read_at(int64_t offset_bytes, std::span<std::byte> out) const {
   while (!out.empty()) {
+    const FileOperation reading("read of", path_);
     const ssize_t got = ::pread(fd_, out.data(), out.size(), offset_bytes);
     if (got == 0) {
       throw_data_error(
@@ -181,11 +189,21 @@ void PieceFile::read_at(int64_t offset_bytes, std::span<std::byte> out) const {
   }
 }
 
+void MappedFile::for_each_part(const std::function<void(std::span<const std::byte>)>& visit) const {
+  for (std::span<const std::byte> rest = bytes_; !rest.empty();) {
+    const FileOperation reading("read of", path_);
+    const size_t part = std::min(rest.size(), kMostBytesAtOnce);
+    visit(rest.first(part));
+    rest = rest.subspan(part);
+  }
+}
+
 AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
   if (path_.empty() || path_.back() == '/') {
     throw_data_error("cannot write '{}': it is not the name of a file", path_);
   }
   buffer_.reserve(kBufferBytes);
+  const FileOperation creating("creation of", path_);
   TemporaryFile temporary = create_temporary_beside(path_);
   temporary_path_ = std::move(temporary.path);
   fd_ = temporary.fd;
@@ -196,6 +214,7 @@ AtomicFile::AtomicFile(AtomicFile&& other) noexcept
       temporary_path_(std::exchange(other.temporary_path_, {})),
       buffer_(std::move(other.buffer_)),
       size_bytes_(other.size_bytes_),
+      unsynced_bytes_(other.unsynced_bytes_),
       fd_(std::exchange(other.fd_, -1)) {}
 
 AtomicFile::~AtomicFile() {
@@ -203,6 +222,7 @@ AtomicFile::~AtomicFile() {
     ::close(fd_);
   }
   if (!temporary_path_.empty()) {
+    const FileOperation removing("removal of", temporary_path_);
     ::unlink(temporary_path_.c_str());
   }
 }
@@ -227,18 +247,32 @@ void AtomicFile::flush() {
 
 void AtomicFile::write_through(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
-    const ssize_t written = ::write(fd_, bytes.data(), bytes.size());
+    const FileOperation writing("write of", path_);
+    const ssize_t written = ::write(fd_, bytes.data(), std::min(bytes.size(), kMostBytesAtOnce));
     if (written >= 0) {
       bytes = bytes.subspan(static_cast<size_t>(written));
+      unsynced_bytes_ += written;
     } else if (errno != EINTR) {
       throw_file_error("write", path_, "write", errno);
     }
   }
+  if (unsynced_bytes_ > kMostUnsyncedBytes) {
+    sync_data();
+  }
+}
+
+void AtomicFile::sync_data() {
+  const FileOperation syncing("fsync of", path_);
+  if (::fdatasync(fd_) != 0) {
+    throw_file_error("write", path_, "fdatasync", errno);
+  }
+  unsynced_bytes_ = 0;
 }
 
 void AtomicFile::sync() {
   check(fd_ >= 0, "sync of '{}' after its commit", path_);
   flush();
+  const FileOperation syncing("fsync of", path_);
   if (::fsync(fd_) != 0) {
     throw_file_error("write", path_, "fsync", errno);
   }
@@ -246,9 +280,13 @@ void AtomicFile::sync() {
 
 void AtomicFile::commit() {
   sync();
-  if (::close(std::exchange(fd_, -1)) != 0) {
-    throw_file_error("write", path_, "close", errno);
+  {
+    const FileOperation closing("close of", path_);
+    if (::close(std::exchange(fd_, -1)) != 0) {
+      throw_file_error("write", path_, "close", errno);
+    }
   }
+  const FileOperation renaming("rename of", path_);
   if (::rename(temporary_path_.c_str(), path_.c_str()) != 0) {
     throw_file_error("write", path_, "rename", errno);
   }
@@ -268,7 +306,9 @@ std::string read_text_file(const std::string& path, int64_t max_bytes) {
   // One byte more than the known size, so that the end of file is seen without growing again.
   text.resize(static_cast<size_t>(status.st_size) + 1);
   while (true) {
-    const ssize_t got = ::read(fd.get(), text.data() + used, text.size() - used);
+    const FileOperation reading("read of", path);
+    const ssize_t got =
+        ::read(fd.get(), text.data() + used, std::min(text.size() - used, kMostBytesAtOnce));
     if (got < 0 && errno == EINTR) {
       continue;
     }
@@ -301,6 +341,7 @@ void write_file_atomically(const std::string& path, std::string_view text) {
 }
 
 void sync_directory(const std::string& path) {
+  const FileOperation syncing("fsync of", path);
   const ScopedFd fd(open_retrying(path.c_str(), O_RDONLY | O_DIRECTORY));
   if (fd.get() < 0) {
     throw_file_error("write", path, "open", errno);

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -33,6 +34,10 @@ class MappedFile {
   /// Valid as long as this object lives (moving it keeps the address).
   std::span<const std::byte> bytes() const { return bytes_; }
   const std::string& path() const { return path_; }
+
+  /// Calls `visit` with all bytes, in parts that storage delivers in moments: each visit is a
+  /// FileOperation (file_operation.h), which all of a large file would be too long for.
+  void for_each_part(const std::function<void(std::span<const std::byte>)>& visit) const;
 
  private:
   std::string path_;
@@ -93,11 +98,13 @@ class AtomicFile {
  private:
   void write_through(std::span<const std::byte> bytes);
   void flush();
+  void sync_data();
 
   std::string path_;
   std::string temporary_path_;  // empty once committed or moved from
   std::vector<std::byte> buffer_;
   int64_t size_bytes_ = 0;
+  int64_t unsynced_bytes_ = 0;
   int fd_ = -1;
 };
 

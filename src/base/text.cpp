@@ -112,12 +112,30 @@ bool is_control(uint32_t code) {
          within(0x2028, 0x202E) || within(0x2066, 0x2069);
 }
 
-std::string escaped(std::string_view character) {
+enum class Quotes : bool { kKept, kEscaped };
+
+std::string escaped(std::string_view character, Quotes quotes) {
   const uint32_t code = code_point(character);
-  if (code == '"' || code == '\\') {
+  if (quotes == Quotes::kEscaped && (code == '"' || code == '\\')) {
     return fmt::format("\\{}", character);
   }
   return is_control(code) ? fmt::format("\\u{:04X}", code) : std::string(character);
+}
+
+/// The text in one line, "..." in place of what is longer than `max_bytes`.
+std::string escape(std::string_view text, size_t max_bytes, Quotes quotes) {
+  std::string result;
+  size_t position = 0;
+  while (position < text.size()) {
+    const size_t length = utf8_length(text.substr(position));
+    if (position + std::max<size_t>(length, 1) > max_bytes) {
+      return result + "...";
+    }
+    result += length == 0 ? fmt::format("\\x{:02X}", static_cast<unsigned char>(text[position]))
+                          : escaped(text.substr(position, length), quotes);
+    position += std::max<size_t>(length, 1);
+  }
+  return result;
 }
 
 std::string inert_except(std::string_view text, std::string_view kept) {
@@ -239,18 +257,11 @@ std::string inert_line(std::string_view text) {
 }
 
 std::string quote(std::string_view text, size_t max_bytes) {
-  std::string result = "\"";
-  size_t position = 0;
-  while (position < text.size()) {
-    const size_t length = utf8_length(text.substr(position));
-    if (position + std::max<size_t>(length, 1) > max_bytes) {
-      return result + "...\"";
-    }
-    result += length == 0 ? fmt::format("\\x{:02X}", static_cast<unsigned char>(text[position]))
-                          : escaped(text.substr(position, length));
-    position += std::max<size_t>(length, 1);
-  }
-  return result + "\"";
+  return fmt::format("\"{}\"", escape(text, max_bytes, Quotes::kEscaped));
+}
+
+std::string printable(std::string_view text, size_t max_bytes) {
+  return escape(text, max_bytes, Quotes::kKept);
 }
 
 std::string format_bytes(int64_t bytes) {

@@ -51,6 +51,10 @@ std::string inert_line(std::string_view text);
 /// line, always valid TOML if the text is UTF-8. At most `max_bytes` bytes of text, then "...".
 std::string quote(std::string_view text, size_t max_bytes = SIZE_MAX);
 
+/// The same without quotes around it, and with quotes and backslashes as they are: for a terminal,
+/// from whoever sent the text.
+std::string printable(std::string_view text, size_t max_bytes);
+
 /// Three digits and a binary unit: "512 B", "1.50 KiB", "139 GiB".
 std::string format_bytes(int64_t bytes);
 /// Reads a size with its unit, B or a prefix (K, M, G, T, P; binary with an "i": "80GiB", "1.5 TB",

@@ -13,6 +13,7 @@
 #include <system_error>
 
 #include "base/errors.h"
+#include "base/file_operation.h"
 
 namespace braid {
 namespace {
@@ -73,6 +74,7 @@ std::error_code last_error() {
 /// Names of everything in a folder; empty if there is no folder.
 std::vector<std::string> names_in(const std::string& folder) {
   std::vector<std::string> names;
+  const FileOperation reading("read of", folder);
   std::error_code error;
   fs::directory_iterator entry(folder, error);
   for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
@@ -124,6 +126,7 @@ void remove_leftovers(const std::string& folder) {
 }
 
 void make_folders(const std::string& path) {
+  const FileOperation making("creation of", path);
   std::error_code error;
   fs::create_directories(path, error);
   if (!error && !is_folder(path)) {
@@ -135,12 +138,14 @@ void make_folders(const std::string& path) {
 }
 
 void move_folder(const std::string& from, const std::string& to) {
+  const FileOperation renaming("rename of", from);
   if (::rename(from.c_str(), to.c_str()) != 0) {
     throw_folder_error("rename folder", from, last_error());
   }
 }
 
 void exchange_folders(const std::string& fresh, const std::string& path) {
+  const FileOperation renaming("rename of", fresh);
   if (::renameat2(AT_FDCWD, fresh.c_str(), AT_FDCWD, path.c_str(), RENAME_EXCHANGE) == 0) {
     return;
   }
@@ -153,12 +158,23 @@ void exchange_folders(const std::string& fresh, const std::string& path) {
   move_folder(aside, fresh);
 }
 
+/// Entry by entry: each is an operation, and all of them may take long.
 void remove_folder(const std::string& path) noexcept {
   std::error_code ignored;
+  try {
+    for (const std::string& name : names_in(path)) {
+      const std::string entry = fmt::format("{}/{}", path, name);
+      const FileOperation removing("removal of", entry);
+      fs::remove_all(entry, ignored);
+    }
+  } catch (const DataError&) {  // not a folder
+  }
+  const FileOperation removing("removal of", path);
   fs::remove_all(path, ignored);
 }
 
 bool is_folder(const std::string& path) noexcept {
+  const FileOperation looking("look at", path);
   std::error_code ignored;
   return fs::is_directory(path, ignored);
 }

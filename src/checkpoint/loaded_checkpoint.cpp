@@ -5,6 +5,7 @@
 
 #include "base/errors.h"
 #include "base/file.h"
+#include "base/file_operation.h"
 #include "base/text.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/checksum.h"
@@ -17,6 +18,12 @@ constexpr int64_t kMaxStateBytes = int64_t{64} << 20;
 constexpr int64_t kMaxIndexBytes = int64_t{4} << 30;
 constexpr size_t kMaxQuotedBytes = 80;
 
+std::string checksum_of(const MappedFile& file) {
+  Checksum checksum;
+  file.for_each_part([&](std::span<const std::byte> part) { checksum.add(part); });
+  return checksum.hex();
+}
+
 void check_file(const std::string& folder, const FileRecord& expected) {
   const std::string path = folder + "/" + expected.name;
   const MappedFile file(path);
@@ -25,7 +32,7 @@ void check_file(const std::string& folder, const FileRecord& expected) {
     throw_data_error("'{}' is damaged: it has {} bytes, expected {}", path, found_bytes,
                      expected.size_bytes);
   }
-  const std::string found = checksum_of(file.bytes());
+  const std::string found = checksum_of(file);
   if (found != expected.checksum) {
     throw_data_error("'{}' is damaged: its XXH3 checksum is {}, expected {}", path, found,
                      expected.checksum);
@@ -175,6 +182,7 @@ void LoadedCheckpoint::read(const StoredTensor& tensor, int64_t begin,
     }
     const SafetensorsFile* const file = opened_[piece.file].get();
     check(file != nullptr, "tensor {} was not asked for", tensor.name);
+    const FileOperation reading("read of", file->path());
     const auto bytes = file->bytes(file->entry(piece_name(tensor.name, tensor.shape, piece.range)));
     for_each_overlap(piece.range, pitch, begin, end,
                      [&](int64_t of_piece, int64_t of_tensor, int64_t count) {

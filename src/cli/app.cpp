@@ -12,6 +12,7 @@
 #include <exception>
 #include <sstream>
 
+#include "base/build_id.h"
 #include "base/errors.h"
 #include "base/text.h"
 #include "cli/commands.h"
@@ -52,7 +53,8 @@ void occupy_closed_streams() {
 
 void add_commands(CLI::App& app, const Console& console) {
   app.require_subcommand(1);
-  app.set_version_flag("--version", "braid " BRAID_VERSION, "Print the version and exit");
+  app.set_version_flag("--version", fmt::format("braid {}, build {}", BRAID_VERSION, build_id()),
+                       "Print the version and exit");
   app.footer(
       "braid COMMAND --help explains a command and its options. Exit status: 0 on success,\n2 if "
       "the command line or the configuration must change, 1 for any other error.\n\n  braid "

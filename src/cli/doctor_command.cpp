@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "backends/registry/registry.h"
+#include "base/build_id.h"
 #include "base/env.h"
 #include "base/errors.h"
 #include "base/text.h"
@@ -86,7 +87,8 @@ std::string launcher_line() {
 std::string diagnosis() {
   struct utsname system {};
   uname(&system);
-  return line("braid", BRAID_VERSION " (" BRAID_COMPILER ")") +
+  return line("braid",
+              fmt::format("{} ({}), build {}", BRAID_VERSION, BRAID_COMPILER, build_id())) +
          line("system", fmt::format("{} {} {}", system.sysname, system.release, system.machine)) +
          line("cpu", fmt::format("{}, {} cores: {}", host_cpu_info("model name"),
                                  std::thread::hardware_concurrency(), instruction_sets())) +

@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <atomic>
 #include <chrono>
@@ -11,6 +13,7 @@
 #include <thread>
 
 #include "base/errors.h"
+#include "base/file_operation.h"
 #include "base/text.h"
 #include "cli/app.h"
 #include "cli/commands.h"
@@ -25,7 +28,13 @@
 namespace braid {
 namespace {
 
-constexpr std::chrono::seconds kEndPatience{15};
+// All ranks end within runtime.timeout_s and 5 s, and a failure is noticed within moments. It is
+// longer than what ranks need to say where they were: 2 s for a CPU's running tasks
+// (stuck_timeout_ns), 2 s for a GPU to stand still and 2 s to drain it.
+constexpr std::chrono::milliseconds kEndPatience{4500};
+// Of a process with a frozen file, which has nothing else to say.
+constexpr std::chrono::milliseconds kFrozenPatience{500};
+constexpr unsigned kPrintPatienceS = 2;
 
 // The only variable that a signal handler may touch. Global, because signals are per process.
 std::atomic<bool> stop_signal{false};
@@ -95,25 +104,27 @@ std::string describe(const TrainingSummary& summary) {
   return text;
 }
 
-/// Starts a process per rank and waits for them. They print. A process that does not end by itself
-/// after a failure gets the time needed to notice the failure, and a little more.
+/// Starts a process per rank and waits for them. They print. On one host, a process notices at once
+/// that another one has ended, so one that goes on after kEndPatience is stopped.
 void start_processes(const RunConfig& config) {
   constexpr int64_t kNsPerSecond = 1'000'000'000;
-  const int status = run_processes({.num_processes = static_cast<int>(config.parallel.ranks),
-                                    .stop_requested = [] { return stop_signal.load(); },
-                                    .patience_ns = (longest_silence_s(config) + 3) * kNsPerSecond,
-                                    .error = print_error});
+  constexpr int64_t kStopPatienceS = 5;
+  const int status = run_processes(
+      {.num_processes = static_cast<int>(config.parallel.ranks),
+       .stop_requested = [] { return stop_signal.load(); },
+       .patience_ns = kStopPatienceS * kNsPerSecond,
+       .error = [](std::string_view line) { fmt::print(stderr, "braid: {}\n", line); }});
   if (status != 0) {
     throw EndOfProgram{status};
   }
 }
 
-/// Ends this process if it does not end by itself after the failure of another one, because a task
-/// or a library call is stuck.
+/// Ends this process if it does not end by itself after a failure, because a task, a library call
+/// or an operation on a file is stuck.
 class Watchdog {
  public:
-  explicit Watchdog(const ProcessGroup& processes)
-      : processes_(processes), thread_([this] { watch(); }) {}
+  Watchdog(const ProcessGroup& processes, std::chrono::seconds timeout)
+      : processes_(processes), timeout_(timeout), thread_([this] { watch(); }) {}
   ~Watchdog() {
     {
       const std::scoped_lock lock(mutex_);
@@ -136,12 +147,21 @@ class Watchdog {
     while (!reason && !ends_within(std::chrono::milliseconds(200))) {
       reason = processes_.aborted();
     }
-    if (reason && !ends_within(kEndPatience)) {
+    if (reason && !ends_within(is_frozen() ? kFrozenPatience : kEndPatience)) {
+      // If the output is a file on the storage that is frozen, the alarm ends this process.
+      std::signal(SIGALRM, SIG_DFL);
+      ::alarm(kPrintPatienceS);
       end_after_device_error(fmt::format("{} (this process did not end by itself)", *reason));
     }
   }
 
+  bool is_frozen() const {
+    const std::optional<LongestFileOperation> longest = longest_file_operation();
+    return longest && longest->duration > timeout_;
+  }
+
   const ProcessGroup& processes_;
+  const std::chrono::seconds timeout_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool ended_ = false;
@@ -159,28 +179,33 @@ class Watchdog {
   std::_Exit(exit_code);  // as end_after_device_error: a task may be stuck
 }
 
+/// Trains in this process, which is one of these.
+void train_as_one_of(ProcessGroup& processes, const RunConfig& config, TrainerOptions options) {
+  options.processes = &processes;
+  const Watchdog watchdog(processes, std::chrono::seconds(config.runtime.timeout_s));
+  try {
+    const TrainingSummary summary = train(config, options);
+    if (processes.leads()) {
+      options.print(describe(summary));
+    }
+  } catch (const std::exception& error) {
+    if (processes.leads()) {
+      throw;
+    }
+    const bool is_users = dynamic_cast<const ConfigError*>(&error) != nullptr;
+    end_silently(processes, error.what(), is_users ? 2 : 1);
+  }
+}
+
 /// Trains as one of the processes of a run.
 void train_one_process(const Launch& launch, const RunConfig& config, TrainerOptions options) {
   end_with_parent(launch);
   check_launch(launch, config);
   const std::unique_ptr<ProcessGroup> processes = connect_processes(launch, config);
-  options.processes = processes.get();
   options.local_process = launch.local_process;
   // Open MPI gives its processes a terminal, even if it writes their output elsewhere.
   options.terminal = options.terminal && launch.launcher != "mpirun";
-  const Watchdog watchdog(*processes);
-  try {
-    const TrainingSummary summary = train(config, options);
-    if (processes->leads()) {
-      options.print(describe(summary));
-    }
-  } catch (const std::exception& error) {
-    if (processes->leads()) {
-      throw;
-    }
-    const bool is_users = dynamic_cast<const ConfigError*>(&error) != nullptr;
-    end_silently(*processes, error.what(), is_users ? 2 : 1);
-  }
+  train_as_one_of(*processes, config, std::move(options));
 }
 
 }  // namespace
@@ -203,7 +228,11 @@ void add_train_command(CLI::App& app, const Console& console) {
       "Prints the resolved configuration, the memory plan and one line per logging.interval; "
       "writes metrics.jsonl,\nTensorBoard events, checkpoints, trace.json (for ui.perfetto.dev), "
       "report.html and its data, report.json, into\nlogging.run_folder.\nSIGTERM, SIGHUP or Ctrl-C "
-      "saves a checkpoint and ends the run; the same command resumes it, bit for bit.\n\n  braid "
+      "saves a checkpoint and ends the run; the same command resumes it, bit for bit.\n\nUnder "
+      "torchrun, mpirun or srun it is one rank of the run. Ranks on several hosts need a secret: "
+      "set\nBRAID_SECRET_FILE on all hosts to a file that only you can read (or BRAID_SECRET to "
+      "the "
+      "secret itself).\n\n  braid "
       "train examples/tiny_cpu.toml --set train.steps=100 --set optimizer.learning_rate=1e-3");
   command->callback([arguments, &console] {
     install_stop_signals();
@@ -222,7 +251,7 @@ void add_train_command(CLI::App& app, const Console& console) {
     if (wants_processes(config)) {
       return start_processes(config);
     }
-    output.print(describe(train(config, options)));
+    train_as_one_of(*make_lone_process(), config, std::move(options));
   });
 }
 

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "base/errors.h"
+#include "base/sha256.h"
 
 namespace braid {
 namespace {
@@ -20,6 +20,9 @@ class LoneProcess final : public ProcessGroup {
   }
   void finish() override {}
   bool leader_is_lost() const override { return false; }
+  std::string secret_for(std::string_view purpose) const override {
+    return hmac_sha256(secret_, purpose);
+  }
 
   void put(std::string_view key, std::string value) override { board_->put(key, std::move(value)); }
   std::string get(std::string_view key) override { return board_->get(key); }
@@ -34,6 +37,7 @@ class LoneProcess final : public ProcessGroup {
   }
 
  private:
+  const std::string secret_ = random_bytes(32);
   std::unique_ptr<Rendezvous> board_ = std::move(make_in_process_rendezvous(1, 1).front());
 };
 

@@ -23,6 +23,9 @@ class ProcessGroup : public Rendezvous {
   /// The name or address at which the other processes reach this host.
   virtual std::string host() const = 0;
 
+  /// 32 bytes that only the processes of this run can compute, if the run has a secret.
+  virtual std::string secret_for(std::string_view purpose) const = 0;
+
   /// Returns the bytes of each process, by process.
   virtual std::vector<std::string> all_gather(std::string_view name, std::string bytes) = 0;
   /// Like all_gather at process 0; returns nothing elsewhere.

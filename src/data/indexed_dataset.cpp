@@ -11,6 +11,8 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "base/file_operation.h"
+#include "base/philox.h"
 
 namespace braid {
 namespace {
@@ -22,6 +24,10 @@ constexpr uint64_t kVersion = 1;
 constexpr size_t kHeaderBytes = 34;
 constexpr int64_t kMaxIndexBytes = int64_t{1} << 40;
 constexpr size_t kReadBytes = size_t{16} << 10;  // on the stack: one read for 4,096 i32 tokens
+
+uint64_t hash_of(std::span<const std::byte> bytes) {
+  return stable_hash(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+}
 
 /// Calls `visit` with a value of the C++ type that `type` stores, and returns its result.
 template <class Visit>
@@ -235,7 +241,25 @@ IndexedDataset::IndexedDataset(const std::string& path)
     : prefix_(dataset_prefix(path)),
       idx_(read_text_file(prefix_ + ".idx", kMaxIndexBytes)),
       bin_(prefix_ + ".bin"),
+      index_hash_(hash_of(std::as_bytes(std::span(idx_)))),
       index_(parse_index(std::as_bytes(std::span(idx_)), bin_.size_bytes(), prefix_ + ".idx")) {}
+
+std::string IndexedDataset::identity() const {
+  constexpr size_t kSamples = 1024;
+  constexpr size_t kSampleBytes = 64;
+  const auto num_bytes = static_cast<size_t>(bin_.size_bytes());
+  std::vector<uint64_t> hashes{index_hash_};
+  std::array<std::byte, kSampleBytes> sample{};
+  const std::span<std::byte> bytes = std::span(sample).first(std::min(num_bytes, kSampleBytes));
+  const size_t last = num_bytes - bytes.size();
+  for (size_t i = 0; i <= kSamples; ++i) {
+    const size_t begin = last / kSamples * i + last % kSamples * i / kSamples;
+    bin_.read_at(static_cast<int64_t>(begin), bytes);
+    hashes.push_back(hash_of(bytes));
+  }
+  return fmt::format("{} documents, {} tokens, hash {:016x}", index_.num_documents(),
+                     index_.num_tokens(), hash_of(std::as_bytes(std::span(hashes))));
+}
 
 void IndexedDataset::read(int64_t sequence, int64_t first, std::span<int32_t> out,
                           int64_t vocabulary_size) const {
@@ -244,6 +268,7 @@ void IndexedDataset::read(int64_t sequence, int64_t first, std::span<int32_t> ou
             num_tokens <= index_.length(sequence) - first,
         "read of tokens [{}, {}) of sequence {} of '{}'", first, first + num_tokens, sequence,
         prefix_);
+  const FileOperation reading("read of", bin_.path());
   const int64_t limit = vocabulary_size > 0 ? vocabulary_size : std::numeric_limits<int32_t>::max();
   dispatch_token_type(index_.token_type(), [&](auto zero) {
     using Stored = decltype(zero);

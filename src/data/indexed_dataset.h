@@ -100,6 +100,10 @@ class IndexedDataset {
   const SequenceIndex& index() const { return index_; }
   SequenceRange all_sequences() const { return {0, index_.num_sequences()}; }
 
+  /// Text that differs for datasets with other sizes, sequences or documents, and, as far as 1024
+  /// samples of 64 bytes show it, with other tokens: "12 documents, 3456 tokens, hash 0123...".
+  std::string identity() const;
+
   /// Copies tokens [first, first + out.size()) of a sequence, which must be in range. Throws
   /// DataError for a token below 0 or at least `vocabulary_size` (0 means the int32 limit), and if
   /// the .bin has become shorter.
@@ -110,6 +114,7 @@ class IndexedDataset {
   std::string prefix_;
   std::string idx_;
   PieceFile bin_;
+  uint64_t index_hash_ = 0;
   SequenceIndex index_;
 };
 

@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/build_id.h"
 #include "base/byte_fields.h"
 #include "base/env.h"
 #include "base/errors.h"
@@ -26,6 +27,41 @@ std::string first_difference(const std::string& text, const std::string& other) 
     }
   }
   return "";
+}
+
+std::string values_of(std::span<const Fact> facts) {
+  ByteWriter values;
+  for (const Fact& fact : facts) {
+    values.text(fact.value);
+  }
+  return values.take();
+}
+
+/// What a process has in place of the value of rank 0, as text for all ranks; empty if it has the
+/// same.
+std::string difference(const std::string& own, const std::string& first) {
+  constexpr size_t kShownBytes = 300;
+  return own == first ? ""
+                      : fmt::format("{}, and rank 0: {}",
+                                    printable(first_difference(own, first), kShownBytes),
+                                    printable(first_difference(first, own), kShownBytes));
+}
+
+/// Reads the next difference of each rank. Empty if there is none.
+std::string describe_difference(const Fact& fact, std::span<ByteReader> ranks) {
+  std::string line;
+  int num_others = 0;
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    const std::string text = ranks[rank].text();
+    num_others += text.empty() ? 0 : 1;
+    if (num_others == 1 && line.empty()) {
+      line =
+          fmt::format("the {} of rank {} differs from that of rank 0: {}", fact.name, rank, text);
+    }
+  }
+  const std::string more =
+      num_others < 2 ? "" : fmt::format(" ({} ranks differ from rank 0)", num_others);
+  return line.empty() ? "" : fmt::format("{}{}; {}", line, more, fact.advice);
 }
 
 /// Name and reason, as gathered by `agree_on_device`.
@@ -96,23 +132,42 @@ std::string all_calls(const RankPlan& rank) {
 
 }  // namespace
 
-void agree_on_configuration(ProcessGroup& processes, const RunConfig& config) {
-  const std::string own = to_toml(config);
-  const std::string first = processes.broadcast("the configuration", own);
-  // Limits the size of the text that each process sends to all others.
-  const std::string difference =
-      own == first ? ""
-                   : fmt::format("{}, and rank 0: {}", first_difference(own, first),
-                                 first_difference(first, own));
-  const std::vector<std::string> all = processes.all_gather("another configuration", difference);
-  for (size_t i = 1; i < all.size(); ++i) {
-    if (!all[i].empty()) {
-      throw_config_error(
-          "the configuration of rank {} differs from that of rank 0: {}; give all processes the "
-          "same run file and options",
-          i, all[i]);
+void agree_on(ProcessGroup& processes, std::span<const Fact> facts) {
+  // Process 0 sends its values; the others answer with differences, which are short.
+  const std::string values = processes.broadcast("facts", values_of(facts));
+  ByteReader first(values);
+  ByteWriter own;
+  for (const Fact& fact : facts) {
+    own.text(difference(fact.value, first.text()));
+  }
+  const std::vector<std::string> all = processes.all_gather("other facts", own.take());
+  std::vector<ByteReader> differences(all.begin(), all.end());
+  std::vector<std::string> lines;
+  for (const Fact& fact : facts) {
+    const std::string line = describe_difference(fact, differences);
+    if (!line.empty()) {
+      lines.push_back(line);
     }
   }
+  if (!lines.empty()) {
+    throw ConfigError(join(lines, "\n"));
+  }
+}
+
+std::vector<Fact> facts_of_start(const RunConfig& config) {
+  return {{.name = "build", .value = build_id(), .advice = "start the same file on all hosts"},
+          {.name = "configuration",
+           .value = to_toml(config),
+           .advice = "give all processes the same run file and options"}};
+}
+
+Fact fact_of_numerics(const Device& device) {
+  std::vector<std::string> libraries = split_text(device.backend->software(), ',');
+  // Drivers change no result: kernels are compiled for the GPU, or come with these libraries.
+  std::erase_if(libraries, [](const std::string& one) { return one.starts_with("driver "); });
+  return {.name = "set of libraries",
+          .value = join(libraries, ", "),
+          .advice = "results may depend on them; run on hosts with the same libraries and CPUs"};
 }
 
 void agree_on_device(ProcessGroup& processes, const Device& device) {

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "comm/process_group.h"
 #include "config/run_config.h"
@@ -10,9 +12,23 @@
 
 namespace braid {
 
-/// Checks that the processes of a run agree before they begin. All processes call these functions;
-/// if one differs from the first, all throw ConfigError with its rank and both values.
-void agree_on_configuration(ProcessGroup& processes, const RunConfig& config);
+/// Something that all processes of a run must have in common.
+struct Fact {
+  std::string name;    ///< "configuration"
+  std::string value;   ///< of any length; of several lines, messages have the first that differs
+  std::string advice;  ///< what the user can do if values differ
+};
+
+/// Checks facts before the run begins. All processes call it with the same names in the same order.
+/// If any process has another value than the first, all throw ConfigError with a line per such
+/// fact: the first rank that differs, how many more do, and both values.
+void agree_on(ProcessGroup& processes, std::span<const Fact> facts);
+
+/// The facts that are known at once: the build of braid, and the configuration.
+std::vector<Fact> facts_of_start(const RunConfig& config);
+/// The libraries whose results may differ from version to version, or from CPU to CPU.
+Fact fact_of_numerics(const Device& device);
+
 /// Checks that all are on the same kind of device.
 void agree_on_device(ProcessGroup& processes, const Device& device);
 

@@ -14,11 +14,11 @@
 #include <cstring>
 #include <fstream>
 #include <optional>
-#include <random>
 #include <set>
 #include <utility>
 
 #include "base/errors.h"
+#include "comm/tcp/handshake.h"
 #include "comm/tcp/socket.h"
 
 // NOLINTNEXTLINE(readability-redundant-declaration): POSIX has it in no header
@@ -96,11 +96,6 @@ std::vector<std::string> own_arguments() {
   return words;
 }
 
-std::string new_token() {
-  std::random_device random;
-  return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
-}
-
 /// This process's environment, with the variables for a rank's position added.
 std::vector<std::string> environment_of(const std::vector<std::string>& place) {
   std::vector<std::string> environment = place;
@@ -123,9 +118,9 @@ class Processes {
  public:
   explicit Processes(const LocalLaunchOptions& options) : options_(options) {
     const Socket listener = listen_on_loopback(0);
-    const std::string token = new_token();
+    const std::string secret = new_secret();
     for (int rank = 0; rank < options.num_processes; ++rank) {
-      children_.push_back(start(rank, listener, token));
+      children_.push_back(start(rank, listener, secret));
     }
   }
   ~Processes() { kill_all(SIGKILL); }
@@ -154,7 +149,7 @@ class Processes {
   }
 
  private:
-  Child start(int rank, const Socket& listener, const std::string& token) const {
+  Child start(int rank, const Socket& listener, const std::string& secret) const {
     std::array<int, 2> pipe{-1, -1};
     if (rank > 0 && ::pipe2(pipe.data(), O_CLOEXEC) != 0) {
       throw_device_error("cannot make a pipe: {}", std::strerror(errno));
@@ -175,7 +170,7 @@ class Processes {
              fmt::format("LOCAL_WORLD_SIZE={}", options_.num_processes),
              fmt::format("MASTER_ADDR={}", kLoopback),
              fmt::format("MASTER_PORT={}", port_of(listener)),
-             fmt::format("{}={} {} {}", kBraidLaunchVariable, ::getpid(), token, listener.fd())}));
+             fmt::format("{}={} {} {}", kBraidLaunchVariable, ::getpid(), secret, listener.fd())}));
     return child;
   }
 

@@ -12,7 +12,7 @@ struct LocalLaunchOptions {
   int num_processes = 1;
   std::function<bool()> stop_requested;  ///< polled; after the first true the processes are asked
                                          ///< to stop
-  int64_t patience_ns = 13'000'000'000;  ///< time from the first failure until the other processes
+  int64_t patience_ns = 5'000'000'000;   ///< time from the first failure until the other processes
                                          ///< are killed
   std::function<void(std::string_view)> error;  ///< receives a line for standard error, without
                                                 ///< "\n"

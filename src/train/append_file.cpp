@@ -9,6 +9,7 @@
 
 #include "base/errors.h"
 #include "base/file.h"
+#include "base/file_operation.h"
 
 namespace braid {
 namespace {
@@ -38,6 +39,7 @@ AppendFile::~AppendFile() {
 void AppendFile::append(std::string_view bytes) {
   check(is_open(), "append to '{}', which is not open", path_);
   while (!bytes.empty()) {
+    const FileOperation writing("write of", path_);
     const ssize_t written = ::write(fd_, bytes.data(), bytes.size());
     if (written >= 0) {
       bytes.remove_prefix(static_cast<size_t>(written));

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "base/file_operation.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "config/validate.h"
@@ -19,6 +20,7 @@ RunConfig prepare_run(RunConfig config, const ProcessGroup& processes) {
   if (!processes.leads()) {
     return config;
   }
+  const FileOperation making("creation of", config.logging.run_folder);
   std::error_code error;
   fs::create_directories(config.logging.run_folder, error);
   if (error) {

@@ -11,6 +11,7 @@
 
 #include "base/errors.h"
 #include "base/file.h"
+#include "base/file_operation.h"
 #include "base/text.h"
 
 namespace braid {
@@ -38,6 +39,7 @@ void write_owner(int fd) {
 
 RunLock::RunLock(std::string_view option, const std::string& folder) {
   const std::string path = folder + "/.lock";
+  const FileOperation locking("lock of", path);
   try {
     fd_ = open_regular_file(path, O_RDWR | O_CREAT);
   } catch (const DataError& error) {

@@ -18,6 +18,7 @@
 #include "config/validate.h"
 #include "data/batch_loader.h"
 #include "launch/agreement.h"
+#include "launch/file_watchdog.h"
 #include "model/model_spec.h"
 #include "plan/run_plan.h"
 #include "runtime/device.h"
@@ -377,6 +378,8 @@ TrainingSummary train(const RunConfig& config, const TrainerOptions& options) {
   const std::unique_ptr<ProcessGroup> lone =
       options.processes == nullptr ? make_lone_process() : nullptr;
   ProcessGroup& processes = lone != nullptr ? *lone : *options.processes;
+  constexpr int64_t kNsPerSecond = 1'000'000'000;
+  const FileWatchdog watchdog(processes, config.runtime.timeout_s * kNsPerSecond);
   try {
     TrainingSummary summary = TrainingRun(config, options, processes).run();
     processes.finish();

@@ -28,6 +28,8 @@ class TrainingData {
   TrainingData(const RunConfig& config, const Tokenizer& tokenizer, const std::string& cache_folder,
                const std::function<void(const std::string&)>& message);
 
+  /// As IndexedDataset::identity, of the token file.
+  std::string identity() const { return tokens_->identity(); }
   const GptDataset& training() const { return *training_; }
   /// Null if there is no evaluation (eval.interval = 0).
   const GptDataset* held_out() const { return held_out_.get(); }

@@ -1,5 +1,6 @@
 #include "train/training_setup.h"
 
+#include <array>
 #include <optional>
 #include <string>
 #include <utility>
@@ -80,7 +81,7 @@ RunMemory memory_for_all(const RunConfig& config, const Device& device, ProcessG
 }  // namespace
 
 std::unique_ptr<Tokenizer> tokenizer_of_run(const RunConfig& config, ProcessGroup& processes) {
-  agree_on_configuration(processes, config);
+  agree_on(processes, facts_of_start(config));
   check_source(config);
   return load_tokenizer(config.data.tokenizer);
 }
@@ -89,6 +90,7 @@ Device device_of_process(const RunConfig& config, int local_process, ProcessGrou
   Device device = choose_device(config, gpus_for(config),
                                 processes.size() > 1 ? std::optional(local_process) : std::nullopt);
   agree_on_device(processes, device);
+  agree_on(processes, std::array{fact_of_numerics(device)});
   return device;
 }
 
@@ -130,6 +132,10 @@ TrainingData open_training_data(const RunConfig& config, const Tokenizer& tokeni
   if (processes.leads()) {
     processes.barrier("the data");
   }
+  agree_on(processes,
+           std::array{Fact{.name = "training data",
+                           .value = data.identity(),
+                           .advice = "data.train must name the same files on all hosts"}});
   return data;
 }
 

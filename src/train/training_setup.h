@@ -19,10 +19,12 @@
 namespace braid {
 
 /// The tokenizer of the run, after checking that its data exist. Throws ConfigError if a process
-/// has another configuration than the first, and what `check_source` and `load_tokenizer` throw.
+/// has another configuration or build than the first, and what `check_source` and `load_tokenizer`
+/// throw.
 std::unique_ptr<Tokenizer> tokenizer_of_run(const RunConfig& config, ProcessGroup& processes);
 
-/// Throws ConfigError if runtime.device is unavailable in any process.
+/// Throws ConfigError if runtime.device is unavailable in any process, or if processes have other
+/// libraries than the first.
 Device device_of_process(const RunConfig& config, int local_process, ProcessGroup& processes);
 
 /// The processes that passed the same name as this one (the `host_name` of theirs), ascending. All
@@ -42,7 +44,7 @@ RunPlan plan_training(const RunConfig& config, int64_t tokenizer_vocabulary, con
                       ProcessGroup& processes, const PlanOutput& output);
 
 /// The first process creates missing files in the run folder, then the others open them. Throws
-/// what TrainingData throws.
+/// ConfigError if a process sees other data than the first, and what TrainingData throws.
 TrainingData open_training_data(const RunConfig& config, const Tokenizer& tokenizer,
                                 ProcessGroup& processes,
                                 const std::function<void(const std::string&)>& message);

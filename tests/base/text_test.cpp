@@ -85,6 +85,7 @@ TEST(IsPrintable, RefusesControlCharactersAndBadUtf8) {
   EXPECT_FALSE(is_printable("a\nb"));
   EXPECT_FALSE(is_printable(std::string_view("\0", 1)));
   EXPECT_FALSE(is_printable("\x7F"));
+  EXPECT_FALSE(is_printable("\xC2\x9B")) << "CSI in one character";
   EXPECT_FALSE(is_printable("\xFF"));
   EXPECT_FALSE(is_printable("\xF4\x90\x80\x80")) << "past U+10FFFF";
 }
@@ -143,6 +144,12 @@ TEST(Quote, CutsLongTextBetweenCharacters) {
   EXPECT_EQ(quote("abcdef", 3), "\"abc...\"");
   EXPECT_EQ(quote("abc", 3), "\"abc\"");
   EXPECT_EQ(quote("ab\xC3\xBC", 3), "\"ab...\"");
+  EXPECT_EQ(printable("a \"b\" c:\\d", 100), "a \"b\" c:\\d");
+  EXPECT_EQ(printable("\x1b[31mred\x07\xC2\x9B"
+                      "1m\xFF",
+                      100),
+            "\\u001B[31mred\\u0007\\u009B1m\\xFF");
+  EXPECT_EQ(printable("abcdef", 3), "abc...");
 }
 
 TEST(FormatBytes, UsesBinaryUnits) {

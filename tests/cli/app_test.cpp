@@ -31,7 +31,7 @@ class App : public Cli {
 TEST_F(App, HelpAndVersion) {
   EXPECT_THAT(output_of({"--help"}), HasSubstr("Exit status"));
   EXPECT_THAT(output_of({"--version"}),
-              ::testing::MatchesRegex("braid [0-9]+[.][0-9]+[.][0-9]+\n"));
+              ::testing::MatchesRegex("braid [0-9]+[.][0-9]+[.][0-9]+, build [0-9a-f]{40}\n"));
   EXPECT_THAT(commands(), ::testing::IsSupersetOf({"train", "plan", "tokenize", "generate",
                                                    "inspect", "passes", "doctor", "completion"}));
 }

@@ -36,7 +36,8 @@ class LocalProcesses {
                                .process = i,
                                .address = {"127.0.0.1", port},
                                .listener = i == 0 ? std::move(listener) : Socket(),
-                               .token = "a test",
+                               .run = "a test",
+                               .secret = "of a test",
                                .timeout_ns = timeout_ns,
                                .silence_ns = silence_ns});
     });

@@ -218,6 +218,27 @@ TEST(IndexedDatasetWriter, NamesAFolderThatIsNotThere) {
       AllOf(HasSubstr(folder / "no/a.bin"), HasSubstr("No such file")));
 }
 
+TEST(IndexedDataset, IsAnotherIfTokensOrBoundariesDiffer) {
+  const TempFolder folder;
+  int count = 0;
+  const auto identity = [&](const std::vector<std::vector<int32_t>>& sequences) {
+    const std::string prefix = folder / std::to_string(count++);
+    write_dataset(prefix, sequences);
+    return IndexedDataset(prefix).identity();
+  };
+  const std::string own = identity({{1, 2, 3}, {4, 5}});
+  EXPECT_THAT(own, HasSubstr("2 documents, 5 tokens, hash "));
+  EXPECT_EQ(identity({{1, 2, 3}, {4, 5}}), own);
+  EXPECT_NE(identity({{1, 2, 3}, {4, 6}}), own);
+  EXPECT_NE(identity({{1, 2}, {3, 4, 5}}), own);
+  EXPECT_THAT(identity({}), HasSubstr("0 documents, 0 tokens"));
+  // Of long ones, too.
+  std::vector<std::vector<int32_t>> longer = counting_sequences({20'000, 20'001});
+  const std::string of_longer = identity(longer);
+  longer[1].back() += 1;
+  EXPECT_NE(identity(longer), of_longer);
+}
+
 TEST(IndexedDataset, RefusesMissingFiles) {
   const TempFolder folder;
   EXPECT_THAT(message_of<DataError>([&] { IndexedDataset dataset(folder / "a"); }),

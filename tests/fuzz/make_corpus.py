@@ -78,8 +78,39 @@ def algorithm_cache(lines):
         value = (value ^ byte) * 0x100000001B3 % (1 << 64)
     return f"{text}checksum {value:016x}\n".encode()
 
+def frame(kind, body):
+    """A frame of a connection between processes."""
+    return struct.pack("<IB", len(body), kind) + body
+
+
+def text(value):
+    return struct.pack("<Q", len(value)) + value
+
+
+def call(op, send_elems, recv_elems, data, number=1, begin=0, count=None, ranks=(0, 1)):
+    """A call of rank 1, of f32 elements, as remote_call.cpp packs it."""
+    count = len(data) // 4 if count is None else count
+    return frame(1, text(b"data") + struct.pack("<BQ", 0, len(ranks)) + struct.pack(f"<{len(ranks)}i", *ranks)
+                 + struct.pack("<BqqBqqqq", op, send_elems, recv_elems, 1, 0, 0, 0, 0) + text(b"x") + struct.pack("<qqq", number, begin, count)
+                 + data)
+
+
+# Frames to the server of a rendezvous (rendezvous_protocol.h).
+PUT, GET, GATHER, ABORT, PING, GOODBYE, ASK, ANSWER = range(2, 10)
+REQUEST = struct.pack("<I", 7)
+MAGIC = b"braid rendezvous 2"
 
 SEEDS = {
+    "rendezvous/hello": frame(1, MAGIC + text(b"n" * 32) + text(b"hello") + text(b"p" * 32)),
+    "rendezvous/put_get": frame(GET, REQUEST + text(b"key")) + frame(PUT, REQUEST + text(b"key") + text(b"value"))
+                          + frame(GET, REQUEST + text(b"key")),
+    "rendezvous/gather": b"".join(frame(GATHER, REQUEST + text(b"all") + b"\1" + text(bytes([i]))) for i in range(3)),
+    "rendezvous/ask_answer": frame(ASK, REQUEST + text(b"where")) + frame(ANSWER, struct.pack("<i", 0) + REQUEST + b"\1" + text(b"there")),
+    "rendezvous/ping_abort_goodbye": frame(PING, b"") + frame(ABORT, b"why") + frame(GOODBYE, b""),
+    "mesh/all_reduce": call(0, 4, 4, b"\0\0\x80\x3f" * 4),
+    "mesh/reduce_scatter": call(2, 4, 2, b"\0\0\x80\x3f" * 2),
+    "mesh/three_calls": call(0, 4, 4, b"\0" * 16) + call(0, 4, 4, b"\1" * 16, number=2) + call(0, 4, 4, b"\2" * 16, number=3),
+    "mesh/other_group": call(0, 4, 4, b"\0" * 16, ranks=(1, 0)),
     "index/two_documents_u16": index(UINT16, [3, 2], [0, 1, 2]),
     "index/one_document_two_sequences_i32": index(INT32, [5, 7], [0, 2]),
     "index/no_documents": index(UINT16, [], [0]),

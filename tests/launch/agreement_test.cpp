@@ -17,6 +17,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 using ConfigOfRank = std::function<RunConfig(int rank)>;
@@ -63,18 +64,48 @@ TEST(AgreeOnPrograms, NamesTheFirstCallThatAProcessHasPlannedOtherwise) {
   }
 }
 
-TEST(AgreeOnConfiguration, NamesTheFirstRankThatDiffers) {
+TEST(AgreeOn, NamesTheFirstRankWithAnotherConfiguration) {
   const RunConfig config = config_of({kLlamaModel, "ranks=4 pipeline=2"});
   RunConfig other = config;
   other.train.seed = 77;
   LocalProcesses processes(4);
   const std::vector<std::string> errors = on_threads(4, [&](int rank) {
-    agree_on_configuration(processes[rank], config);
-    agree_on_configuration(processes[rank], rank == 2 ? other : config);
+    agree_on(processes[rank], facts_of_start(config));
+    agree_on(processes[rank], facts_of_start(rank == 2 ? other : config));
   });
   EXPECT_THAT(errors, Each(AllOf(StartsWith("the configuration of rank 2 differs from that of rank "
                                             "0: seed = 77, and rank 0: seed = "),
                                  HasSubstr("give all processes the same run file"))));
+}
+
+TEST(AgreeOn, HasALineForEachFactThatDiffers) {
+  LocalProcesses processes(4);
+  const std::vector<std::string> errors = on_threads(4, [&](int rank) {
+    const std::string build = rank == 1 ? "b2" : "b1";
+    const std::string data = rank >= 2 ? fmt::format("d{}", rank) : "d0";
+    agree_on(processes[rank], std::vector<Fact>{{"build", build, "copy it"},
+                                                {"BLAS", "OpenBLAS", "install it"},
+                                                {"data", data, "look at it"}});
+  });
+  EXPECT_THAT(errors,
+              Each("the build of rank 1 differs from that of rank 0: b2, and rank 0: b1; copy it\n"
+                   "the data of rank 2 differs from that of rank 0: d2, and rank 0: d0 (2 ranks "
+                   "differ from rank 0); look at it"));
+}
+
+TEST(AgreeOn, KeepsTextsOfOthersInOneLine) {
+  LocalProcesses processes(2);
+  const std::vector<std::string> errors = on_threads(2, [&](int rank) {
+    agree_on(
+        processes[rank],
+        std::vector<Fact>{{"name", rank == 0 ? "a" : "\x1b[31m" + std::string(999, 'x'), "-"}});
+  });
+  EXPECT_THAT(errors, Each(AllOf(HasSubstr("of rank 0: \\u001B[31mxxx"), HasSubstr("xxx..."))));
+}
+
+TEST(FactOfNumerics, NamesTheLibraries) {
+  const Fact fact = fact_of_numerics({});
+  EXPECT_THAT(fact.value, Not(::testing::IsEmpty()));
 }
 
 }  // namespace

@@ -32,7 +32,7 @@ ProgramKernels::ComputeFactory factory_of(const CudaExecutorOptions& options,
 
 /// A question to other ranks; the answer is a RankProgress.
 constexpr const char* kQuestion = "progress of the step";
-constexpr std::chrono::seconds kAskPatience{2};
+constexpr std::chrono::milliseconds kAskPatience{500};
 
 RankCommunication communication_of(std::span<const Program> programs,
                                    const CudaExecutorOptions& options) {
@@ -188,7 +188,7 @@ void DeviceRank::enqueue(size_t program_index, const EnqueueOptions& options) {
 
 bool DeviceRank::drain(bool has_failed) const noexcept {
   if (has_failed && communication_.has_windows()) {
-    constexpr std::chrono::seconds kPatience{3};
+    constexpr std::chrono::seconds kPatience{2};
     const auto until = std::chrono::steady_clock::now() + kPatience;
     while (streams_.are_busy()) {
       if (std::chrono::steady_clock::now() > until) {

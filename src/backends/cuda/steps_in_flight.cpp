@@ -60,7 +60,7 @@ std::string StepsInFlight::describe(const Step& step) const {
 /// Returns when a task has waited for a while, the step has ended after all, or it takes too long.
 void StepsInFlight::await_standstill(const Step& step) const {
   constexpr std::chrono::milliseconds kStill{200};
-  constexpr std::chrono::seconds kLongest{5};
+  constexpr std::chrono::seconds kLongest{2};
   const auto end = Clock::now() + kLongest;
   std::optional<StepMarks> marks = rank_.marks();
   auto since = Clock::now();

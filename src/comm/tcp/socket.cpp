@@ -11,8 +11,6 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <memory>
-#include <thread>
 #include <utility>
 
 #include "base/errors.h"
@@ -20,18 +18,9 @@
 namespace braid {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr int kBacklog = 1024;  // all ranks of a large run at once
-constexpr std::chrono::milliseconds kRetryPause{100};
 constexpr int kLookMs = 50;
 constexpr size_t kReadBytes = size_t{256} << 10;
-
-/// Disables Nagle's algorithm, so that small messages are sent at once.
-void send_without_delay(const Socket& socket) {
-  const int yes = 1;
-  ::setsockopt(socket.fd(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
-}
 
 template <class Address>
 Socket listen_on(int family, const Address& address) {
@@ -61,39 +50,6 @@ Socket listen_on_ipv4(uint32_t address, int port) {
     throw_device_error("cannot listen on port {}: {}", port, std::strerror(errno));
   }
   return socket;
-}
-
-struct FreeAddresses {
-  void operator()(addrinfo* list) const { ::freeaddrinfo(list); }
-};
-using Addresses = std::unique_ptr<addrinfo, FreeAddresses>;
-
-/// Null, with the reason, if the name cannot be resolved (now).
-Addresses addresses_of(const Endpoint& to, std::string& reason) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const int status =
-      ::getaddrinfo(to.host.c_str(), std::to_string(to.port).c_str(), &hints, &found);
-  if (status != 0) {
-    reason = ::gai_strerror(status);
-    return nullptr;
-  }
-  return Addresses(found);
-}
-
-/// One attempt: connects to the first address that accepts.
-Socket try_to_connect(const Endpoint& to, std::string& reason) {
-  const Addresses list = addresses_of(to, reason);
-  for (const addrinfo* one = list.get(); one != nullptr; one = one->ai_next) {
-    Socket socket(::socket(one->ai_family, one->ai_socktype | SOCK_CLOEXEC, one->ai_protocol));
-    if (socket.valid() && ::connect(socket.fd(), one->ai_addr, one->ai_addrlen) == 0) {
-      send_without_delay(socket);
-      return socket;
-    }
-    reason = std::strerror(errno);
-  }
-  return {};
 }
 
 bool would_block() {
@@ -128,6 +84,19 @@ Socket::~Socket() {
 
 void Socket::shutdown() const noexcept {
   ::shutdown(fd_, SHUT_RDWR);
+}
+
+void send_without_delay(const Socket& socket) {
+  const int yes = 1;
+  ::setsockopt(socket.fd(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+}
+
+bool is_loopback(std::string_view host) {
+  return host == "127.0.0.1" || host == "localhost";
+}
+
+Socket listen_for(std::string_view host, int port) {
+  return is_loopback(host) ? listen_on_loopback(port) : listen_everywhere(port);
 }
 
 Socket listen_on_loopback(int port) {
@@ -171,7 +140,7 @@ std::optional<Socket> accept_from(const Socket& listener) {
   if (!is_ready(listener, POLLIN, 0)) {
     return std::nullopt;
   }
-  Socket socket(::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));
+  Socket socket(::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!socket.valid()) {
     return std::nullopt;
   }
@@ -179,22 +148,8 @@ std::optional<Socket> accept_from(const Socket& listener) {
   return socket;
 }
 
-Socket connect_to(const Endpoint& to, Clock::time_point deadline,
-                  const std::function<void()>& give_up) {
-  std::string reason;
-  while (true) {
-    Socket socket = try_to_connect(to, reason);
-    if (socket.valid()) {
-      return socket;
-    }
-    if (Clock::now() >= deadline) {
-      throw_device_error("cannot connect to {}, port {}: {}", to.host, to.port, reason);
-    }
-    if (give_up) {
-      give_up();
-    }
-    std::this_thread::sleep_for(kRetryPause);
-  }
+bool can_send(const Socket& socket, std::chrono::milliseconds patience) {
+  return is_ready(socket, POLLOUT, static_cast<int>(patience.count()));
 }
 
 bool send_all(const Socket& socket, std::span<const std::byte> bytes,

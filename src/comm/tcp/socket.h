@@ -32,11 +32,14 @@ class Socket {
   int fd_ = -1;
 };
 
-struct Endpoint {
-  std::string host;
-  int port = 0;
-};
+/// Disables Nagle's algorithm, so that small messages are sent at once.
+void send_without_delay(const Socket& socket);
 
+/// Whether that name or address is this host's loopback, which no other host can reach.
+bool is_loopback(std::string_view host);
+
+/// Listens where a process that is told `host` finds it: on loopback, or on all addresses.
+Socket listen_for(std::string_view host, int port);
 /// Listens on a port of this host's loopback, or on all its addresses (IPv6 and IPv4, if there is
 /// IPv6); port 0: any free port. Throws DeviceError.
 Socket listen_on_loopback(int port);
@@ -49,10 +52,8 @@ std::string own_address(const Socket& socket);
 /// Accepts a pending connection; nullopt if there is none.
 std::optional<Socket> accept_from(const Socket& listener);
 
-/// Connects; retries until `deadline` while no process listens at the address. Then throws
-/// DeviceError with the system's reason. Calls `give_up` between attempts; it may throw.
-Socket connect_to(const Endpoint& to, std::chrono::steady_clock::time_point deadline,
-                  const std::function<void()>& give_up = {});
+/// Waits until the socket accepts bytes, has connected or has failed; false after `patience`.
+bool can_send(const Socket& socket, std::chrono::milliseconds patience);
 
 /// Sends all bytes. While the other side accepts none, calls `give_up`, which may throw, about
 /// every 50 ms. False if the connection has ended.

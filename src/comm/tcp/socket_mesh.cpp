@@ -1,8 +1,10 @@
 #include "comm/tcp/socket_mesh.h"
 
+#include <poll.h>
+
 #include <chrono>
+#include <future>
 #include <optional>
-#include <random>
 #include <utility>
 
 #include "base/byte_fields.h"
@@ -14,12 +16,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr uint8_t kHello = 1;
-constexpr std::string_view kMagic = "braid mesh 1";
-constexpr size_t kMaxHelloBytes = 256;
+constexpr std::string_view kMagic = "braid mesh 2";
 constexpr size_t kMaxFrameBytes = (size_t{1} << 32) - 1;
+constexpr size_t kMostStrangers = 64;  // with connections that have not said hello
 constexpr std::chrono::milliseconds kLook{50};
-constexpr std::chrono::seconds kHelloPatience{5};
 
 void throw_if_aborted(const ProcessGroup& processes) {
   if (const std::optional<std::string> reason = processes.aborted()) {
@@ -27,42 +27,9 @@ void throw_if_aborted(const ProcessGroup& processes) {
   }
 }
 
-std::string new_token() {
-  std::random_device random;
-  return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
-}
-
-/// The first frame of a connection; nullopt if it is not from a process of this run.
-std::optional<std::string> read_hello(const Socket& socket, FrameBuffer& in) {
-  const Clock::time_point deadline = Clock::now() + kHelloPatience;
-  try {
-    while (Clock::now() < deadline) {
-      if (const std::optional<Frame> frame = in.next(kMaxHelloBytes)) {
-        return frame->type == kHello ? std::optional(frame->body) : std::nullopt;
-      }
-      if (read_some(socket, in.bytes(), kLook) == ReadResult::kEnded) {
-        return std::nullopt;
-      }
-    }
-  } catch (const DeviceError&) {  // invalid bytes from another program
-  }
-  return std::nullopt;
-}
-
-/// The process that sent the hello, if it is one of the `count` processes from `first` on.
-std::optional<int> caller_of(const std::string& hello, const std::string& token, int first,
-                             int count) {
-  if (!hello.starts_with(kMagic)) {
-    return std::nullopt;
-  }
-  try {
-    ByteReader body(std::string_view(hello).substr(kMagic.size()));
-    const bool ours = body.text() == token;
-    const auto from = body.number<int32_t>();
-    return ours && from >= first && from < count ? std::optional<int>(from) : std::nullopt;
-  } catch (const DeviceError&) {
-    return std::nullopt;
-  }
+/// Whether `caller` is a process with a higher index than this one.
+bool is_expected(const ProcessGroup& processes, int caller) {
+  return caller > processes.index() && caller < processes.size();
 }
 
 }  // namespace
@@ -90,64 +57,96 @@ SocketMesh::~SocketMesh() {
   }
 }
 
-/// Connects to the processes with lower indices, and accepts those with higher ones.
+/// Connects to the processes with lower indices, and meanwhile accepts those with higher ones.
 void SocketMesh::connect_all(int64_t timeout_ns) {
-  const bool is_local = processes_.host() == "127.0.0.1";
-  const Socket listener = is_local ? listen_on_loopback(0) : listen_everywhere(0);
+  Socket listener = listen_for(processes_.host(), 0);
+  const Addresses all = exchange_addresses(listener);
+  Arrivals door(
+      std::move(listener),
+      {.key = all.key, .most_unknown = static_cast<size_t>(processes_.size()) + kMostStrangers});
+  std::atomic<bool> stop{false};
+  std::future<void> accepted =
+      std::async(std::launch::async, [&] { accept_all(std::move(door), stop, timeout_ns); });
+  try {
+    const std::string hello = ByteWriter().number(static_cast<int32_t>(processes_.index())).take();
+    for (int i = 0; i < processes_.index(); ++i) {
+      Entry entry =
+          enter({.address = all.of[static_cast<size_t>(i)], .key = all.key, .hello = hello},
+                Clock::now() + std::chrono::nanoseconds(timeout_ns),
+                [&] { throw_if_aborted(processes_); });
+      Peer& peer = *peers_[static_cast<size_t>(i)];
+      peer.socket = std::move(entry.socket);
+      peer.in = std::move(entry.in);
+    }
+  } catch (...) {
+    stop = true;
+    throw;
+  }
+  accepted.get();
+  processes_.barrier("connections of the transport");
+}
+
+/// The secret of the connections is that of the run, and of this mesh among those of the run.
+SocketMesh::Addresses SocketMesh::exchange_addresses(const Socket& listener) {
   const std::vector<std::string> all = processes_.all_gather(
       "addresses of the transport", ByteWriter()
                                         .text(processes_.host())
                                         .number(static_cast<int32_t>(port_of(listener)))
-                                        .text(new_token())
+                                        .text(new_secret())
                                         .take());
-  std::string token;
-  for (int i = 0; i < processes_.size(); ++i) {
-    ByteReader body(all[static_cast<size_t>(i)]);
+  Addresses addresses;
+  std::string name;  // of this mesh: what process 0 sent
+  for (const std::string& one : all) {
+    ByteReader body(one);
     const std::string host = body.text();
-    const auto port = body.number<int32_t>();
-    token = i == 0 ? body.text() : token;
-    if (i < processes_.index()) {
-      Socket& socket = peers_[static_cast<size_t>(i)]->socket;
-      socket = connect_to({host, port}, Clock::now() + std::chrono::nanoseconds(timeout_ns),
-                          [&] { throw_if_aborted(processes_); });
-      const std::string hello =
-          ByteWriter().text(token).number(static_cast<int32_t>(processes_.index())).take();
-      send_all(socket, pack_frame(kHello, std::string(kMagic) + hello));
-    }
+    addresses.of.push_back({.host = host, .port = body.number<int32_t>()});
+    name = name.empty() ? body.text() : name;
   }
-  accept_all(listener, token, timeout_ns);
+  addresses.key = {.magic = std::string(kMagic), .secret = processes_.secret_for("mesh " + name)};
+  return addresses;
 }
 
-void SocketMesh::accept_all(const Socket& listener, const std::string& token, int64_t timeout_ns) {
+/// Returns when all are there, or `stop` is set. The listener ends with it.
+void SocketMesh::accept_all(Arrivals door, const std::atomic<bool>& stop, int64_t timeout_ns) {
   const Clock::time_point deadline = Clock::now() + std::chrono::nanoseconds(timeout_ns);
   int missing = processes_.size() - 1 - processes_.index();
-  while (missing > 0) {
+  while (missing > 0 && !stop) {
     throw_if_aborted(processes_);
     if (Clock::now() > deadline) {
       throw_device_error("rank {} waited {:.3g} s for connections of {} ranks", processes_.index(),
                          static_cast<double>(timeout_ns) * 1e-9, missing);
     }
-    std::optional<Socket> socket = accept_from(listener);
-    if (!socket) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      continue;
-    }
-    FrameBuffer in;  // contains only the hello: the rest is sent when all are connected
-    const std::optional<std::string> hello = read_hello(*socket, in);
-    const std::optional<int> from =
-        hello ? caller_of(*hello, token, processes_.index() + 1, processes_.size()) : std::nullopt;
-    if (from && !peers_[static_cast<size_t>(*from)]->socket.valid()) {
-      peers_[static_cast<size_t>(*from)]->socket = *std::move(socket);
-      --missing;
+    std::vector<pollfd> polled;
+    door.add_to(polled);
+    ::poll(polled.data(), polled.size(), static_cast<int>(kLook.count()));
+    for (Arrival& arrival : door.look()) {
+      missing -= take(std::move(arrival), door.key()) ? 1 : 0;
     }
   }
-  processes_.barrier("connections of the transport");
+}
+
+/// Whether it is a process that was missing.
+bool SocketMesh::take(Arrival arrival, const HandshakeKey& key) {
+  const int from = ByteReader(arrival.handshake.hello()).number<int32_t>();
+  if (!is_expected(processes_, from)) {
+    return false;
+  }
+  // A process that did not get its welcome in time comes again.
+  Peer& peer = *peers_[static_cast<size_t>(from)];
+  const bool is_new = !peer.socket.valid();
+  std::string welcome = arrival.handshake.welcome(key, {});
+  if (!send_some(arrival.socket, welcome) || !welcome.empty()) {
+    return false;
+  }
+  peer.socket = std::move(arrival.socket);
+  peer.in = std::move(arrival.in);
+  return is_new;
 }
 
 /// Runs until the connection ends; the process group reports why it ended.
 void SocketMesh::serve(int from) {
   const Socket& socket = peers_[static_cast<size_t>(from)]->socket;
-  FrameBuffer in;
+  FrameBuffer& in = peers_[static_cast<size_t>(from)]->in;
   try {
     while (!ends_ && read_some(socket, in.bytes(), kLook) != ReadResult::kEnded) {
       while (std::optional<Frame> frame = in.next(kMaxFrameBytes)) {

@@ -12,7 +12,9 @@
 #include <vector>
 
 #include "comm/process_group.h"
+#include "comm/tcp/arrivals.h"
 #include "comm/tcp/frame.h"
+#include "comm/tcp/handshake.h"
 #include "comm/tcp/socket.h"
 
 namespace braid {
@@ -39,12 +41,21 @@ class SocketMesh {
  private:
   struct Peer {
     Socket socket;
+    FrameBuffer in;
     std::mutex send_mutex;
     std::thread receiver;
   };
 
+  /// The other processes as they have told it.
+  struct Addresses {
+    std::vector<Endpoint> of;  // by process
+    HandshakeKey key;
+  };
+
   void connect_all(int64_t timeout_ns);
-  void accept_all(const Socket& listener, const std::string& token, int64_t timeout_ns);
+  Addresses exchange_addresses(const Socket& listener);
+  void accept_all(Arrivals door, const std::atomic<bool>& stop, int64_t timeout_ns);
+  bool take(Arrival arrival, const HandshakeKey& key);
   void serve(int from);
 
   ProcessGroup& processes_;

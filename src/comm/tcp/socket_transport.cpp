@@ -31,7 +31,7 @@ using Lock = std::unique_lock<std::mutex>;
 
 constexpr std::chrono::milliseconds kLook{20};          // for aborts, which do not notify waiting
                                                         // threads here
-constexpr int64_t kLeastConnectNs = 10'000'000'000;     // even if calls time out sooner
+constexpr int64_t kLeastConnectNs = 5'000'000'000;      // even if calls time out sooner
 constexpr std::chrono::milliseconds kAskPatience{500};  // for other ranks to report what they do
 constexpr std::string_view kQuestion = "last calls";    // to other ranks; the answer is a
                                                         // RankAccount

@@ -13,8 +13,11 @@
 
 #include "base/byte_fields.h"
 #include "base/errors.h"
+#include "base/sha256.h"
+#include "base/text.h"
 #include "comm/answers.h"
 #include "comm/tcp/frame.h"
+#include "comm/tcp/handshake.h"
 #include "comm/tcp/rendezvous_protocol.h"
 #include "comm/tcp/rendezvous_server.h"
 #include "comm/transport.h"
@@ -48,6 +51,9 @@ class TcpRendezvous final : public ProcessGroup {
   }
   void finish() override;
   bool leader_is_lost() const override { return leader_is_lost_; }
+  std::string secret_for(std::string_view purpose) const override {
+    return hmac_sha256(secret_, purpose);
+  }
 
   void put(std::string_view key, std::string value) override;
   std::string get(std::string_view key) override;
@@ -66,7 +72,7 @@ class TcpRendezvous final : public ProcessGroup {
     std::map<int, std::string> answers;
   };
 
-  void connect(TcpRendezvousOptions& options);
+  void connect(const TcpRendezvousOptions& options);
   void serve(TcpRendezvousOptions& options);
   std::string hello(const TcpRendezvousOptions& options) const;
   void listen();
@@ -88,7 +94,8 @@ class TcpRendezvous final : public ProcessGroup {
   const int process_;
   const std::chrono::nanoseconds timeout_;
   const std::chrono::nanoseconds silence_;
-  const std::string leader_host_;             // address of process 0 as given to this process
+  const std::string leader_host_;  // address of process 0 as given to this process
+  const std::string secret_;
   std::unique_ptr<RendezvousServer> server_;  // only in process 0
   Socket socket_;
   std::string host_;         // see ProcessGroup::host
@@ -114,8 +121,10 @@ TcpRendezvous::TcpRendezvous(TcpRendezvousOptions options)
       process_(options.process),
       timeout_(options.timeout_ns),
       silence_(options.silence_ns),
-      leader_host_(options.address.host) {
+      leader_host_(options.address.host),
+      secret_(options.secret) {
   check(process_ >= 0 && process_ < num_processes_, "process {} of {}", process_, num_processes_);
+  check(!secret_.empty() || is_loopback(leader_host_), "no secret for a run at {}", leader_host_);
   if (process_ == 0) {
     serve(options);
   }
@@ -125,53 +134,47 @@ TcpRendezvous::TcpRendezvous(TcpRendezvousOptions options)
 }
 
 void TcpRendezvous::serve(TcpRendezvousOptions& options) {
-  const bool local = options.address.host == "127.0.0.1";
-  Socket listener = options.listener.valid() ? std::move(options.listener)
-                    : local                  ? listen_on_loopback(options.address.port)
-                                             : listen_everywhere(options.address.port);
+  Socket listener = options.listener.valid()
+                        ? std::move(options.listener)
+                        : listen_for(options.address.host, options.address.port);
   options.address = {"127.0.0.1", port_of(listener)};  // its own client needs no network
   server_ = std::make_unique<RendezvousServer>(
       std::move(listener), RendezvousServerOptions{.num_processes = num_processes_,
-                                                   .token = options.token,
+                                                   .run = options.run,
+                                                   .secret = options.secret,
+                                                   .build = options.build,
                                                    .name = process_name(),
                                                    .silence_ns = options.silence_ns,
                                                    .arrival_ns = options.timeout_ns});
 }
 
 std::string TcpRendezvous::hello(const TcpRendezvousOptions& options) const {
-  std::string body(kRendezvousMagic);
-  body += ByteWriter()
-              .text(options.token)
-              .number(static_cast<int32_t>(num_processes_))
-              .number(static_cast<int32_t>(process_))
-              .text(process_name())
-              .take();
-  return body;
+  return ByteWriter()
+      .text(options.run)
+      .text(options.build)
+      .number(static_cast<int32_t>(num_processes_))
+      .number(static_cast<int32_t>(process_))
+      .text(process_name())
+      .take();
 }
 
 /// Throws ConfigError if process 0 refuses this one.
-void TcpRendezvous::connect(TcpRendezvousOptions& options) {
-  const Clock::time_point deadline = Clock::now() + timeout_;
+void TcpRendezvous::connect(const TcpRendezvousOptions& options) {
   try {
-    socket_ = connect_to(options.address, deadline);
+    Entry entry = enter({.address = options.address,
+                         .key = {.magic = std::string(kRendezvousMagic), .secret = secret_},
+                         .hello = hello(options)},
+                        Clock::now() + timeout_);
+    socket_ = std::move(entry.socket);
+    in_ = std::move(entry.in);
+    leader_name_ = printable(entry.welcome, kShownNameBytes);
   } catch (const DeviceError& error) {
     throw_device_error("rank {} waited {:.3g} s for rank 0: {}", process_, seconds(timeout_),
                        error.what());
-  }
-  say(Message::kHello, hello(options));
-  std::optional<Frame> frame;
-  while (!(frame = in_.next(kMaxMessageBytes))) {
-    const ReadResult result = read_some(socket_, in_.bytes(), std::chrono::milliseconds(100));
-    if (result == ReadResult::kEnded || Clock::now() > deadline) {
-      throw_device_error("rank {}: who listens at {}, port {} is not rank 0 of this run", process_,
-                         options.address.host, options.address.port);
-    }
-  }
-  if (frame->type == static_cast<uint8_t>(Message::kRefused)) {
+  } catch (const ConfigError& error) {
     throw_config_error("rank 0 at {}, port {} refuses rank {}: {}", options.address.host,
-                       options.address.port, process_, frame->body);
+                       options.address.port, process_, error.what());
   }
-  leader_name_ = frame->body;
   // A process that reaches process 0 over loopback is on its host, so it has the same host name.
   const std::string own = own_address(socket_);
   const bool is_local = own.starts_with("127.") || own == "::1" || own.starts_with("::ffff:127.");

@@ -1,7 +1,10 @@
 
 
 #include "base/byte_fields.h"
+#include "base/text.h"
+#include "comm/tcp/connect.h"
 #include "comm/tcp/frame.h"
+#include "comm/tcp/handshake.h"
 #include "comm/tcp/rendezvous_protocol.h"
 #include "comm/wires.h"
 
@@ -127,34 +130,47 @@ TEST(TcpRendezvous, EveryProcessAnswersTheOthers) {
               ElementsAre(Pair(1, "1 " + large), Pair(3, "3 " + large)));
 }
 
+/// What a test's process says when it enters.
+struct Said {
+  std::string run = "right";
+  int count = 2;
+  int process = 1;
+  std::string name = "box:7";
+  std::string build = "b1";
+};
+
 /// A client that speaks the protocol by hand, as far as a test wants.
 class HandMade {
  public:
-  HandMade(int port, const std::string& token, int count, int process)
-      : socket_(connect_to({"127.0.0.1", port},
-                           std::chrono::steady_clock::now() + std::chrono::seconds(10))) {
-    std::string body(kRendezvousMagic);
-    body += ByteWriter().text(token).number(count).number(process).text("box:7").take();
-    send(RendezvousMessage::kHello, body);
-  }
+  HandMade(int port, const Said& said, const std::string& secret = "a secret")
+      : entry_(enter({.address = {"127.0.0.1", port},
+                      .key = {.magic = std::string(kRendezvousMagic), .secret = secret},
+                      .hello = ByteWriter()
+                                   .text(said.run)
+                                   .text(said.build)
+                                   .number(said.count)
+                                   .number(said.process)
+                                   .text(said.name)
+                                   .take()},
+                     std::chrono::steady_clock::now() + std::chrono::seconds(10))) {}
   void send(RendezvousMessage type, const std::string& body) {
-    send_all(socket_, pack_frame(static_cast<uint8_t>(type), body));
+    send_all(entry_.socket, pack_frame(static_cast<uint8_t>(type), body));
   }
   /// Type and body of the next frame; type 0 at the end.
   Frame next() {
     while (true) {
-      if (auto frame = in_.next(1 << 20)) {
+      if (auto frame = entry_.in.next(1 << 20)) {
         return *frame;
       }
-      if (read_some(socket_, in_.bytes(), std::chrono::milliseconds(100)) == ReadResult::kEnded) {
+      if (read_some(entry_.socket, entry_.in.bytes(), std::chrono::milliseconds(100)) ==
+          ReadResult::kEnded) {
         return {};
       }
     }
   }
 
  private:
-  Socket socket_;
-  FrameBuffer in_;
+  Entry entry_;
 };
 
 /// Process 0 in this process, others made by hand.
@@ -169,7 +185,9 @@ struct Leader {
                                  .process = 0,
                                  .address = {"127.0.0.1", port},
                                  .listener = std::move(listener),
-                                 .token = "right",
+                                 .run = "right",
+                                 .build = "b1",
+                                 .secret = "a secret",
                                  .timeout_ns = timeout_ns,
                                  .silence_ns = silence_ns});
   }
@@ -177,26 +195,21 @@ struct Leader {
 
 TEST(TcpRendezvous, NamesAProcessWhoseConnectionEnds) {
   Leader leader(2);
-  {
-    HandMade other(leader.port, "right", 2, 1);
-    EXPECT_EQ(other.next().type, static_cast<uint8_t>(RendezvousMessage::kWelcome));
-  }
+  { HandMade other(leader.port, {.count = 2, .process = 1}); }
   EXPECT_EQ(reason_at(*leader.group), "rank 1 (box:7) has ended");
 }
 
 TEST(TcpRendezvous, NamesAProcessThatIsSilent) {
   Leader leader(2, 60 * kSecond, kSecond / 2);
-  HandMade other(leader.port, "right", 2, 1);
+  HandMade other(leader.port, {.count = 2, .process = 1});
   EXPECT_EQ(reason_at(*leader.group), "rank 1 (box:7) has not answered for 0.5 s");
 }
 
 // A rank whose process is stopped.
 TEST(TcpRendezvous, WhoDoesNotAnswerIsNotWaitedForLong) {
   Leader leader(3);
-  HandMade silent(leader.port, "right", 3, 1);
-  HandMade other(leader.port, "right", 3, 2);
-  EXPECT_EQ(silent.next().type, static_cast<uint8_t>(RendezvousMessage::kWelcome));
-  EXPECT_EQ(other.next().type, static_cast<uint8_t>(RendezvousMessage::kWelcome));
+  HandMade silent(leader.port, {.count = 3, .process = 1});
+  HandMade other(leader.port, {.count = 3, .process = 2});
   std::map<int, std::string> answers;
   std::thread asking([&] { answers = leader.group->ask_others("where", std::chrono::seconds(2)); });
   const Frame question = other.next();
@@ -220,8 +233,7 @@ TEST(TcpRendezvous, WhoDoesNotAnswerIsNotWaitedForLong) {
 
 TEST(TcpRendezvous, AnAbortEndsAQuestion) {
   Leader leader(2);
-  HandMade other(leader.port, "right", 2, 1);
-  EXPECT_EQ(other.next().type, static_cast<uint8_t>(RendezvousMessage::kWelcome));
+  HandMade other(leader.port, {.count = 2, .process = 1});
   std::thread asking(
       [&] { EXPECT_THAT(leader.group->ask_others("where", std::chrono::hours(1)), IsEmpty()); });
   EXPECT_EQ(other.next().type, static_cast<uint8_t>(RendezvousMessage::kQuestion));
@@ -236,25 +248,81 @@ TEST(TcpRendezvous, NamesAProcessThatDoesNotCome) {
 
 TEST(TcpRendezvous, RefusesProcessesOfOtherRuns) {
   Leader leader(3);
-  const auto answer = [&](const std::string& token, int count, int process) {
-    HandMade other(leader.port, token, count, process);
-    const Frame frame = other.next();
-    EXPECT_EQ(frame.type, static_cast<uint8_t>(RendezvousMessage::kRefused));
-    EXPECT_EQ(other.next().type, 0);
-    return frame.body;
+  const auto answer = [&](const Said& said, const std::string& secret = "a secret") {
+    return message_of<ConfigError>([&] { HandMade(leader.port, said, secret); });
   };
-  EXPECT_EQ(answer("wrong", 3, 1), "another run is there");
-  EXPECT_EQ(answer("right", 4, 1), "rank 1 counts 4 ranks, and rank 0 3");
-  EXPECT_EQ(answer("right", 3, 3), "there is no rank 3 of 3");
-  EXPECT_EQ(answer("right", 3, 0), "rank 0 is there already");
+  EXPECT_EQ(answer({.count = 3}, "another"),
+            "another run is there: it has another secret; give all processes the same");
+  EXPECT_EQ(answer({.run = "wrong\n", .count = 3}), "run \"right\" is there, not \"wrong\\u000A\"");
+  EXPECT_EQ(answer({.count = 4}), "rank 1 counts 4 ranks, and rank 0 3");
+  EXPECT_EQ(answer({.count = 3, .process = 3}), "there is no rank 3 of 3");
+  EXPECT_EQ(answer({.count = 3, .process = 0}), "rank 0 is there already");
   EXPECT_EQ(leader.group->aborted(), std::nullopt);
   EXPECT_THAT(message_of<ConfigError>([&] {
                 make_tcp_rendezvous({.num_processes = 3,
                                      .process = 2,
                                      .address = {"127.0.0.1", leader.port},
-                                     .token = "wrong"});
+                                     .run = "right",
+                                     .secret = "wrong"});
               }),
-              HasSubstr("refuses rank 2: another run is there"));
+              HasSubstr("refuses rank 2: another run is there: it has another secret"));
+}
+
+TEST(TcpRendezvous, RefusesOtherBuilds) {
+  Leader leader(2);
+  EXPECT_EQ(message_of<ConfigError>([&] { HandMade(leader.port, {.build = "b2\x07"}); }),
+            fmt::format("rank 1 (box:7) runs build b2\\u0007 of braid, and rank 0 ({}) build b1; "
+                        "start the same file on all hosts",
+                        process_name()));
+  EXPECT_EQ(leader.group->aborted(), std::nullopt);
+}
+
+TEST(TcpRendezvous, NoTextOfAnotherProcessReachesTheTerminalAsItIs) {
+  Leader leader(2);
+  { HandMade other(leader.port, {.name = "\x1b[2Jbox\n" + std::string(1000, 'x')}); }
+  EXPECT_EQ(reason_at(*leader.group),
+            fmt::format("rank 1 (\\u001B[2Jbox\\u000A{}...) has ended", std::string(92, 'x')));
+  // A stranger at the address of process 0 that refuses everybody.
+  const Socket listener = listen_on_loopback(0);
+  std::thread stranger([&] {
+    std::optional<Socket> socket;
+    while (!(socket = accept_from(listener))) {
+    }
+    send_all(*socket, pack_frame(static_cast<uint8_t>(HandshakeMessage::kRefused),
+                                 "\x1b]0;owned\x07\r\n" + std::string(1000, 'y')));
+    std::string ignored;
+    while (read_some(*socket, ignored, std::chrono::seconds(1)) != ReadResult::kEnded) {
+    }
+  });
+  const std::string message = message_of<ConfigError>([&] {
+    make_tcp_rendezvous(
+        {.num_processes = 2, .process = 1, .address = {"127.0.0.1", port_of(listener)}});
+  });
+  stranger.join();
+  EXPECT_THAT(message, HasSubstr("refuses rank 1: \\u001B]0;owned\\u0007\\u000D\\u000Ayyy"));
+  EXPECT_TRUE(is_printable(message));
+  EXPECT_LT(message.size(), 400u);
+}
+
+TEST(TcpRendezvous, TheListenerEndsWhenAllAreThere) {
+  Leader leader(3);
+  HandMade first(leader.port, {.count = 3, .process = 1});
+  {
+    const auto soon = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    EXPECT_NO_THROW(connect_to({"127.0.0.1", leader.port}, soon)) << "one is missing";
+  }
+  HandMade second(leader.port, {.count = 3, .process = 2});
+  EXPECT_THAT(message_of<DeviceError>([&] {
+                connect_to({"127.0.0.1", leader.port}, std::chrono::steady_clock::now());
+              }),
+              HasSubstr("Connection refused"));
+}
+
+TEST(TcpRendezvous, NeedsASecretWhereOthersCanConnect) {
+  EXPECT_THAT(message_of<InternalError>([] {
+                make_tcp_rendezvous({.num_processes = 2, .process = 0, .address = {"box", 1}});
+              }),
+              HasSubstr("no secret for a run at box"));
 }
 
 // A port scanner, a browser, noise: dropped, and nobody else notices.
@@ -264,16 +332,16 @@ TEST(TcpRendezvous, BytesOfStrangersLeaveNothingBehind) {
   for (int stranger = 0; stranger < 60; ++stranger) {
     const Socket socket = connect_to({"127.0.0.1", leader.port},
                                      std::chrono::steady_clock::now() + std::chrono::seconds(10));
-    std::string bytes = stranger % 3 == 0   ? "GET / HTTP/1.1\r\nHost: x\r\n\r\n"
-                        : stranger % 3 == 1 ? pack_frame(1, "braid rendezvous 1 and nonsense")
-                                            : "";
+    std::string bytes = stranger % 3 == 0 ? "GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+                        : stranger % 3 == 1
+                            ? pack_frame(1, std::string(kRendezvousMagic) + " and nonsense")
+                            : "";
     while (bytes.size() < random() % 5000) {
       bytes += static_cast<char>(random());
     }
     send_all(socket, bytes);
   }
-  HandMade other(leader.port, "right", 2, 1);
-  EXPECT_EQ(other.next().type, static_cast<uint8_t>(RendezvousMessage::kWelcome));
+  HandMade other(leader.port, {.count = 2, .process = 1});
   EXPECT_EQ(leader.group->aborted(), std::nullopt);
   // One of this run that says nonsense is an error of the run.
   other.send(RendezvousMessage::kPut, "xy");
