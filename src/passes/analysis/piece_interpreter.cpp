@@ -65,7 +65,7 @@ std::vector<RowValue> rows_of_blocks(const RowRule& rule, size_t operand,
   for (int64_t block = 0; block < rule.blocks[operand]; ++block) {
     const uint64_t hash =
         mixed_hash(mixed_hash(rule.hash, operand + 1), static_cast<uint64_t>(block));
-    for (RowValue row : row_values(hash, operands, rule.rows, rule.runs)) {
+    for (RowValue row : row_values(hash, operands, rule.rows, {rule.runs, rule.period})) {
       row.begin += block * rule.rows;
       row.end += block * rule.rows;
       all.push_back(row);

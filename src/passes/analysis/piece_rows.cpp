@@ -25,6 +25,17 @@ int64_t rows_together(const OpDefinition& op, const OpSpec& spec) {
              : std::max<int64_t>(1, op.split.unit(spec));
 }
 
+/// A task of several sequences, or of one that begins with the first number and may be one of
+/// several, repeats its numbers.
+int64_t period_of(const OpDefinition& op, const OpSpec& spec, const RowRule& rule) {
+  if (op.split.dimension != SplitDimension::kRows) {
+    return 0;
+  }
+  const int64_t unit = op.split.unit == nullptr ? 1 : op.split.unit(spec);
+  const bool begins_at_0 = rule.runs.size() == 1 && rule.runs.front().index == 0;
+  return unit > 1 ? unit : begins_at_0 ? rule.rows : 0;
+}
+
 uint64_t row_hash(const OpDefinition& op, OpSpec spec, const RowRule& rule) {
   for (size_t i = 0; i < spec.operands.size(); ++i) {
     Shape& shape = spec.operands[i].shape;
@@ -73,6 +84,7 @@ std::optional<RowRule> row_rule(const OpSpec& spec) {
   }
   if (op->pieces.row_runs != nullptr) {
     rule.runs = op->pieces.row_runs(spec);
+    rule.period = period_of(*op, spec, rule);
   }
   rule.hash = row_hash(*op, spec, rule);
   return rule;

@@ -19,6 +19,7 @@ struct RowRule {
   std::vector<int64_t> blocks;  ///< by operand: of all rows (PieceTraits::row_blocks)
   uint64_t hash = 0;            ///< of the spec, ignoring the number of rows
   std::vector<RowRun> runs;
+  int64_t period = 0;  ///< rows after which their numbers repeat: those of a sequence; 0: never
   /// Where rows are spread over ranks, those of the results are spread likewise. Not for products,
   /// which read rows of all ranks and differ from rank to rank in their weights.
   bool keeps_spread = true;

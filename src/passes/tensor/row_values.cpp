@@ -53,7 +53,7 @@ Spread combined(const Spread& a, const Spread& b) {
 
 /// The value of rows [begin, end), which have no border between them.
 RowValue value_of(uint64_t hash, std::span<const RowOperand> operands, int64_t begin, int64_t end,
-                  std::optional<int64_t> index) {
+                  std::optional<int64_t> index, int64_t period) {
   RowValue result{.begin = begin, .end = end, .value = hash};
   bool is_counted = false;
   std::optional<Spread> spread;
@@ -77,7 +77,9 @@ RowValue value_of(uint64_t hash, std::span<const RowOperand> operands, int64_t b
     }
   }
   if (index && is_counted) {
-    result.value = mixed_hash(result.value, static_cast<uint64_t>(*index - result.first_row));
+    const int64_t offset = *index - result.first_row;
+    result.value = mixed_hash(result.value,
+                              static_cast<uint64_t>(period == 0 ? offset : offset % period));
   } else if (index) {
     result.first_row = *index;
   }
@@ -113,11 +115,12 @@ uint64_t row_wise_hash(OpSpec spec) {
 }
 
 std::vector<RowValue> row_values(uint64_t hash, std::span<const RowOperand> operands,
-                                 int64_t rows, std::span<const RowRun> runs) {
-  const std::vector<int64_t> borders = row_borders(operands, rows, runs);
+                                 int64_t rows, const RowNumbers& numbers) {
+  const std::vector<int64_t> borders = row_borders(operands, rows, numbers.runs);
   std::vector<RowValue> values;
   for (size_t i = 1; i < borders.size(); ++i) {
-    values.push_back(value_of(hash, operands, borders[i - 1], borders[i], index_of(borders[i - 1], runs)));
+    values.push_back(value_of(hash, operands, borders[i - 1], borders[i],
+                              index_of(borders[i - 1], numbers.runs), numbers.period));
   }
   return values;
 }

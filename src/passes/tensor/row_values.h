@@ -33,11 +33,17 @@ struct RowValue {
   int64_t origin = 0;  ///< row
 };
 
+/// The numbers of rows on which values depend.
+struct RowNumbers {
+  std::span<const RowRun> runs = {};
+  int64_t period = 0;  ///< numbers repeat after so many rows; 0: they do not
+};
+
 /// The values of the result's rows. Tasks that are cut between rows give the same values as the
 /// whole task. `hash`: row_wise_hash. Rows are numbered as in the value of the first operand, or if
-/// there is no operand, as in `runs`. If there are runs, values also depend on the numbers of rows
-/// there.
+/// there is no operand, as in `numbers`. If there are runs, values also depend on the numbers of
+/// rows there.
 std::vector<RowValue> row_values(uint64_t hash, std::span<const RowOperand> operands, int64_t rows,
-                                 std::span<const RowRun> runs = {});
+                                 const RowNumbers& numbers = {});
 
 }  // namespace braid
