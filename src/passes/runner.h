@@ -42,8 +42,8 @@ std::string dump_folder_of(const std::string& folder, const Program& program);
 /// program, and the program after a pass that places events, is verified with its streams and
 /// events. After each pass that changes a program, the program must still compute the same
 /// (step_meaning.h): the same bits or, if the pass cuts tasks (`changes_rounding`, `splits_calls`),
-/// the same but for rounding. If such a pass puts other ops in the place of attention, only its
-/// products are compared (work_coverage.h).
+/// the same but for rounding. Where StepMeaning does not follow such a pass, only the products are
+/// compared (work_coverage.h).
 ///
 /// Throws ConfigError if a disabled name is unknown or required; InternalError, naming the pass and
 /// its dump, if the program after a pass is wrong or computes something else; DataError if a dump

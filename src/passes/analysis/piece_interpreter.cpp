@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <functional>
+#include <initializer_list>
+#include <iterator>
 #include <string>
 #include <utility>
 
@@ -15,41 +17,21 @@
 namespace braid {
 namespace {
 
-constexpr uint64_t kWhole = 1;  // kinds of pieces that a task reads
-constexpr uint64_t kSpread = 2;
-constexpr uint64_t kPartOfSpread = 3;
+constexpr int64_t kWhole = 1;  // kinds of pieces that a task reads
+constexpr int64_t kSpread = 2;
+constexpr int64_t kPartOfSpread = 3;
 
-uint64_t signed_mixed(uint64_t a, int64_t b) {
-  return mixed_hash(a, static_cast<uint64_t>(b));
-}
-
-int64_t modulo(int64_t a, int64_t n) {
-  return (a % n + n) % n;
+uint64_t with_numbers(uint64_t hash, std::initializer_list<int64_t> numbers) {
+  for (const int64_t number : numbers) {
+    hash = mixed_hash(hash, static_cast<uint64_t>(number));
+  }
+  return hash;
 }
 
 bool has_columns(const Program& program) {
   return std::ranges::any_of(program.specs.all(), [](const OpSpec& spec) {
     return value_rule(spec) == ValueRule::kColumns;
   });
-}
-
-/// Pieces of [begin, end); positions count from `begin`.
-std::vector<ValuePiece> pieces_in(const std::vector<ValuePiece>& pieces, int64_t begin,
-                                  int64_t end) {
-  std::vector<ValuePiece> found;
-  for (const ValuePiece& piece : pieces) {
-    if (piece.begin < end && begin < piece.end) {
-      ValuePiece part = part_of(piece, std::max(begin, piece.begin), std::min(end, piece.end));
-      part.begin -= begin;
-      part.end -= begin;
-      found.push_back(part);
-    }
-  }
-  return found;
-}
-
-int64_t width_of(const OperandSpec& operand) {
-  return operand.shape.rank() == 2 ? operand.shape[1] : 1;
 }
 
 /// PieceTraits::block_sources; null for an unknown op.
@@ -74,10 +56,6 @@ std::vector<RowValue> rows_of_blocks(const RowRule& rule, size_t operand,
   return all;
 }
 
-bool is_unknown(const ValuePiece& piece) {
-  return piece.stride == kUnknownStride;
-}
-
 }  // namespace
 
 PieceInterpreter::PieceInterpreter(const Program& program)
@@ -100,9 +78,8 @@ void PieceInterpreter::find_groups() {
                .is_tensor = is_tensor};
     }
   }
-  const auto largest = std::ranges::max_element(groups_, {}, [](const PieceGroup& it) {
-    return it.is_tensor ? it.num_ranks : 0;
-  });
+  const auto largest = std::ranges::max_element(
+      groups_, {}, [](const PieceGroup& it) { return it.is_tensor ? it.num_ranks : 0; });
   if (largest != groups_.end() && largest->is_tensor && largest->num_ranks > 1) {
     largest->has_rows = true;
     rows_group_ = *largest;
@@ -165,11 +142,10 @@ const PieceInterpreter::PieceGroup& PieceInterpreter::group(const OpSpec& spec) 
 }
 
 void PieceInterpreter::run() {
-  if (!run_tasks()) {
+  while (!run_tasks()) {
     names_ = PieceNames(has_columns(program_));
     values_.reset();
     shown_.clear();
-    run_tasks();
   }
 }
 
@@ -202,7 +178,7 @@ void PieceInterpreter::run_task(TaskId id) {
       shown_.push_back(seen_by(spec, ranges, values_.message(facts.hash, task.label)));
       return;
     case Effect::kRecv:
-      return receive(spec, ranges[0], values_.message(facts.hash, task.label), id);
+      return receive(ranges[0], values_.message(facts.hash, task.label), id);
     case Effect::kCollective:
       shown_.push_back(compute(spec, ranges, facts.hash, id));
       return;
@@ -246,37 +222,32 @@ PieceInterpreter::Pieces PieceInterpreter::read(const BufferRange& range) const 
 /// A rank's whole share of spread rows counts as such, however the rows are spread.
 uint64_t PieceInterpreter::with_pieces(uint64_t hash, const Pieces& pieces) const {
   for (size_t i = 0; i < pieces.size();) {
-    const ValuePiece& piece = pieces[i++];
-    const int64_t size = piece.end - piece.begin;
+    const ValuePiece& piece = pieces[i];
+    hash = mixed_hash(hash, piece.value);
     if (piece.stride <= 0) {
-      hash = signed_mixed(signed_mixed(mixed_hash(mixed_hash(hash, kWhole), piece.value),
-                                       piece.first),
-                          size);
-      continue;
-    }
-    const bool is_share =
-        size == piece.stride && piece.first - piece.origin == rows_group_.rank * piece.stride;
-    if (!is_share) {
-      hash = mixed_hash(mixed_hash(hash, kPartOfSpread), piece.value);
-      for (const int64_t part : {piece.first, size, piece.stride, piece.origin}) {
-        hash = signed_mixed(hash, part);
+      hash = with_numbers(hash, {kWhole, piece.first, piece.end - piece.begin});
+      ++i;
+    } else if (!is_share(piece)) {
+      hash = with_numbers(
+          hash, {kPartOfSpread, piece.first, piece.end - piece.begin, piece.stride, piece.origin});
+      ++i;
+    } else {
+      int64_t end = piece.origin;
+      for (; i < pieces.size() && pieces[i].value == piece.value && is_share(pieces[i]) &&
+             pieces[i].origin == end;
+           ++i) {
+        end += pieces[i].stride * rows_group_.num_ranks;
       }
-      continue;
+      hash = with_numbers(hash, {kSpread, piece.origin, end});
     }
-    int64_t end = piece.origin + size * rows_group_.num_ranks;
-    for (; i < pieces.size(); ++i) {
-      const ValuePiece& next = pieces[i];
-      const int64_t next_size = next.end - next.begin;
-      if (next.value != piece.value || next.stride != next_size || next.origin != end ||
-          next.first - next.origin != rows_group_.rank * next.stride) {
-        break;
-      }
-      end += next_size * rows_group_.num_ranks;
-    }
-    hash = signed_mixed(
-        signed_mixed(mixed_hash(mixed_hash(hash, kSpread), piece.value), piece.origin), end);
   }
   return hash;
+}
+
+/// Whether the piece is all that this rank has of rows that are spread in one run.
+bool PieceInterpreter::is_share(const ValuePiece& piece) const {
+  return piece.stride > 0 && piece.end - piece.begin == piece.stride &&
+         piece.first - piece.origin == rows_group_.rank * piece.stride;
 }
 
 uint64_t PieceInterpreter::seen_by(const OpSpec& spec, std::span<const BufferRange> ranges,
@@ -317,8 +288,8 @@ void PieceInterpreter::compute_rows(const RowRule& rule, const OpSpec& spec,
     if (rule.is_by_row(i)) {
       const int64_t block_elems = rule.rows * rule.widths[i];
       for (int64_t block = 0; block < rule.blocks[i]; ++block) {
-        rows.push_back({pieces_in(pieces, block * block_elems, (block + 1) * block_elems),
-                        rule.widths[i]});
+        rows.push_back(
+            {pieces_in(pieces, block * block_elems, (block + 1) * block_elems), rule.widths[i]});
       }
     } else {
       whole.push_back(std::move(pieces));
@@ -366,195 +337,58 @@ uint64_t PieceInterpreter::row_name(uint64_t rows, const RowRule& rule,
   return rows;
 }
 
-void PieceInterpreter::add_up(const OpSpec& spec, std::span<const BufferRange> ranges, TaskId id) {
-  std::vector<Pieces> blocks;
-  for (const BufferRange& range : ranges.first(ranges.size() - 1)) {
-    blocks.push_back(read(range));
-  }
-  const int64_t num_elems = spec.operands.back().shape.num_elems();
-  values_.write_pieces(ranges.back(), sum_of(blocks, num_elems, blocks.size(), id));
-}
-
-/// The sum of blocks, element by element. `hash`: of blocks that are no sum over ranks.
-PieceInterpreter::Pieces PieceInterpreter::sum_of(const std::vector<Pieces>& blocks,
-                                                  int64_t num_elems, uint64_t hash, TaskId id) {
-  std::vector<int64_t> borders = {0, num_elems};
-  for (const Pieces& block : blocks) {
-    std::ranges::transform(block, std::back_inserter(borders), &ValuePiece::end);
-  }
-  std::ranges::sort(borders);
-  borders.erase(std::unique(borders.begin(), borders.end()), borders.end());
-  std::vector<size_t> at(blocks.size());
-  Pieces sum;
-  for (size_t i = 1; i < borders.size(); ++i) {
-    std::vector<ValuePiece> addends;
-    uint64_t value = hash;
-    for (size_t k = 0; k < blocks.size(); ++k) {
-      at[k] += blocks[k][at[k]].end <= borders[i - 1] ? 1 : 0;
-      addends.push_back(part_of(blocks[k][at[k]], borders[i - 1], borders[i]));
-      value = signed_mixed(mixed_hash(value, addends.back().value),
-                           addends.back().first - addends.front().first);
-    }
-    ValuePiece piece = sum_over_ranks(addends).value_or(
-        ValuePiece{.value = value, .first = addends.front().first});
-    piece.begin = borders[i - 1];
-    piece.end = borders[i];
-    piece.maker = id;
-    append_piece(sum, piece);
-  }
-  return sum;
-}
-
-/// The sum over the ranks of one value, of which every rank has its own rows: `addends` come in the
-/// order of ranks. Nothing if they are something else.
-std::optional<ValuePiece> PieceInterpreter::sum_over_ranks(std::span<const ValuePiece> addends) {
-  const auto& [hash, n, rank, is_tensor, has_rows] = rows_group_;
-  if (!has_rows || std::cmp_not_equal(addends.size(), n)) {
-    return std::nullopt;
-  }
-  const ValuePiece& own = addends[static_cast<size_t>(rank)];
-  const int64_t neighbour = modulo(rank + 1, n);
-  const int64_t steps = modulo(2 * rank - neighbour, n) - rank;
-  const int64_t distance = addends[static_cast<size_t>(neighbour)].first - own.first;
-  const int64_t stride = distance / steps;
-  for (int64_t i = 0; i < n; ++i) {
-    // Rank i got from this rank the rows that are as far from its own as this rank's from i's.
-    const ValuePiece& addend = addends[static_cast<size_t>(i)];
-    if (addend.value != names_.at(own.value, hash, n, i - rank) || addend.stride != 0 ||
-        addend.first != own.first + (modulo(2 * rank - i, n) - rank) * stride) {
-      return std::nullopt;
-    }
-  }
-  return ValuePiece{.value = names_.sum_over(own.value, hash),
-                    .first = own.first,
-                    .stride = stride,
-                    .origin = own.first - rank * stride};
-}
-
 void PieceInterpreter::join_columns(const OpSpec& spec, std::span<const BufferRange> ranges,
                                     TaskId id) {
-  const int64_t rows = spec.operands.back().shape[0];
-  const int64_t width = spec.operands.back().shape[1];
-  std::vector<RowOperand> operands;
-  std::vector<int64_t> borders = {0, rows};
-  bool fits = rows > 0;
+  std::vector<RowOperand> blocks;
+  std::vector<int64_t> borders = {0};
   for (size_t i = 0; i + 1 < ranges.size(); ++i) {
-    operands.push_back({read(ranges[i]), spec.operands[i].shape[1]});
-    for (const ValuePiece& piece : operands.back().pieces) {
-      borders.push_back(piece.end / operands.back().width);
-      fits = fits && piece.end % operands.back().width == 0;
-    }
+    blocks.push_back({read(ranges[i]), spec.operands[i].shape[1]});
+    std::ranges::transform(blocks.back().pieces, std::back_inserter(borders),
+                           [&](const ValuePiece& it) { return it.end / blocks.back().width; });
   }
   std::ranges::sort(borders);
   borders.erase(std::unique(borders.begin(), borders.end()), borders.end());
-  Pieces written;
-  for (size_t i = 1; fits && i < borders.size(); ++i) {
-    std::vector<uint64_t> values;
-    std::vector<ValuePiece> firsts;
-    for (const RowOperand& operand : operands) {
-      ValuePiece piece = pieces_in(operand.pieces, borders[i - 1] * operand.width,
-                                   borders[i] * operand.width)
-                             .front();
-      fits = fits && piece.first % operand.width == 0;
-      piece.first /= operand.width;
-      piece.origin /= operand.width;
-      piece.stride = piece.stride > 0 ? piece.stride / operand.width : piece.stride;
-      fits = fits && (firsts.empty() || firsts.front().first == piece.first);
-      firsts.push_back(piece);
-      values.push_back(piece.value);
+  Pieces joined;
+  for (size_t i = 1; i < borders.size(); ++i) {
+    const auto rows = joined_rows(blocks, borders[i - 1], borders[i]);
+    if (!rows) {
+      compute(spec, ranges, hash_value(spec), id);
+      return;
     }
-    const uint64_t value = names_.joined(values);
-    fits = fits && value != 0;
-    const ValuePiece& front = firsts.front();
-    written.push_back({.begin = borders[i - 1] * width,
-                       .end = borders[i] * width,
-                       .value = value,
-                       .first = front.first * width,
-                       .stride = front.stride > 0 ? front.stride * width : front.stride,
-                       .origin = front.origin * width,
-                       .maker = id});
+    joined.push_back(*rows);
+    joined.back().maker = id;
   }
-  if (fits) {
-    values_.write_pieces(ranges.back(), std::move(written));
-  } else {
-    compute(spec, ranges, hash_value(spec), id);
-  }
+  values_.write_pieces(ranges.back(), std::move(joined));
 }
 
-// ---- communication of tensor ranks
-
-/// What the rank `distance` places on has where this rank has `piece`.
-ValuePiece PieceInterpreter::on_rank(ValuePiece piece, const PieceGroup& group,
-                                     int64_t distance) {
-  if (piece.stride <= 0 || !group.has_rows) {
-    piece.value = names_.at(piece.value, group.hash, group.num_ranks, distance);
-    piece.stride = 0;
-    return piece;
-  }
-  const int64_t owner = (piece.first - piece.origin) / piece.stride;
-  piece.first += (modulo(owner + distance, group.num_ranks) - owner) * piece.stride;
-  return piece;
-}
-
-void PieceInterpreter::gather(const OpSpec& spec, std::span<const BufferRange> ranges, TaskId id) {
-  const PieceGroup& in = group(spec);
-  const Pieces own = read(ranges[0]);
-  const int64_t num_elems = ranges[0].end - ranges[0].begin;
-  if (in.has_rows) {
-    learn_rows(spec, own, num_elems, ranges[1].begin + in.rank * num_elems);
-  }
-  Pieces whole;
-  for (int64_t rank = 0; rank < in.num_ranks; ++rank) {
-    for (const ValuePiece& piece : own) {
-      ValuePiece block = on_rank(piece, in, rank - in.rank);
-      block.begin += rank * num_elems;
-      block.end += rank * num_elems;
-      block.stride = 0;
-      block.maker = id;
-      append_piece(whole, block);
+/// Rows [begin, end) of columns side by side, if they are those of one product.
+std::optional<ValuePiece> PieceInterpreter::joined_rows(std::span<const RowOperand> blocks,
+                                                        int64_t begin, int64_t end) {
+  std::vector<uint64_t> values;
+  ValuePiece rows;  // counts in rows
+  int64_t width = 0;
+  for (const RowOperand& block : blocks) {
+    const Pieces pieces = pieces_in(block.pieces, begin * block.width, end * block.width);
+    const ValuePiece& piece = pieces.front();
+    const bool is_first = values.empty();
+    if (pieces.size() > 1 || piece.first % block.width != 0 ||
+        (!is_first && piece.first / block.width != rows.first)) {
+      return std::nullopt;
     }
+    rows.first = piece.first / block.width;
+    rows.stride = is_first ? std::max<int64_t>(0, piece.stride) / block.width : rows.stride;
+    rows.origin = is_first ? piece.origin / block.width : rows.origin;
+    values.push_back(piece.value);
+    width += block.width;
   }
-  values_.write_pieces(ranges[1], std::move(whole));
-}
-
-void PieceInterpreter::scatter(const OpSpec& spec, std::span<const BufferRange> ranges, TaskId id) {
-  const PieceGroup& in = group(spec);
-  const Pieces whole = read(ranges[0]);
-  const int64_t num_elems = ranges[1].end - ranges[1].begin;
-  std::vector<Pieces> blocks;
-  for (int64_t rank = 0; rank < in.num_ranks; ++rank) {
-    blocks.push_back(received_block(whole, num_elems, in, rank));
-  }
-  values_.write_pieces(ranges[1], sum_of(blocks, num_elems, blocks.size(), id));
-}
-
-/// The block that comes from `rank` if every rank gives block i of `whole` to rank i. It is named
-/// after the block that this rank gives to the rank as far away on the other side.
-PieceInterpreter::Pieces PieceInterpreter::received_block(const Pieces& whole, int64_t num_elems,
-                                                          const PieceGroup& in, int64_t rank) {
-  const int64_t given = modulo(2 * in.rank - rank, in.num_ranks);
-  Pieces block = pieces_in(whole, given * num_elems, (given + 1) * num_elems);
-  for (ValuePiece& piece : block) {
-    piece = on_rank(piece, in, rank - in.rank);
-  }
-  return block;
-}
-
-void PieceInterpreter::exchange(const OpSpec& spec, std::span<const BufferRange> ranges,
-                                TaskId id) {
-  const PieceGroup& in = group(spec);
-  const Pieces given = read(ranges[0]);
-  const int64_t num_elems = (ranges[0].end - ranges[0].begin) / in.num_ranks;
-  Pieces received;
-  for (int64_t rank = 0; rank < in.num_ranks; ++rank) {
-    for (ValuePiece& piece : received_block(given, num_elems, in, rank)) {
-      piece.begin += rank * num_elems;
-      piece.end += rank * num_elems;
-      piece.maker = id;
-      append_piece(received, piece);
-    }
-  }
-  values_.write_pieces(ranges[1], std::move(received));
+  const uint64_t value = names_.joined(values);
+  return value == 0 ? std::nullopt
+                    : std::optional(ValuePiece{.begin = begin * width,
+                                               .end = end * width,
+                                               .value = value,
+                                               .first = rows.first * width,
+                                               .stride = rows.stride * width,
+                                               .origin = rows.origin * width});
 }
 
 void PieceInterpreter::move_blocks(const OpSpec& spec, std::span<const BufferRange> ranges) {
@@ -572,86 +406,6 @@ void PieceInterpreter::move_blocks(const OpSpec& spec, std::span<const BufferRan
     }
   }
   values_.write_pieces(ranges.back(), std::move(moved));
-}
-
-void PieceInterpreter::reduce(const OpSpec& spec, std::span<const BufferRange> ranges, TaskId id) {
-  const PieceGroup& in = group(spec);
-  Pieces pieces = read(ranges[0]);
-  if (std::ranges::any_of(pieces, [](const ValuePiece& it) { return it.stride > 0; })) {
-    shown_.push_back(compute(spec, ranges, hash_value(by_any_engine(spec)), id));
-    return;
-  }
-  for (ValuePiece& piece : pieces) {
-    piece.value = names_.sum_over(piece.value, in.hash);
-    piece.stride = 0;
-    piece.maker = id;
-  }
-  values_.write_pieces(ranges.back(), std::move(pieces));
-}
-
-void PieceInterpreter::shift(const OpSpec& spec, std::span<const BufferRange> ranges, TaskId id) {
-  const PieceGroup& in = group(spec);
-  const int64_t shift = attributes_of<RingShiftAttributes>(spec).shift;
-  const int64_t num_elems = ranges[0].end - ranges[0].begin;
-  Pieces pieces = read(ranges[0]);
-  if (in.has_rows) {
-    const int64_t source = modulo(in.rank - shift, in.num_ranks);
-    learn_rows(spec, pieces, num_elems, ranges[1].begin + (in.rank - source) * num_elems);
-  }
-  for (ValuePiece& piece : pieces) {
-    piece = on_rank(piece, in, -shift);
-    piece.maker = id;
-  }
-  values_.write_pieces(ranges[1], std::move(pieces));
-}
-
-/// `own_first`: the element of the gathered rows at which this rank's begin.
-void PieceInterpreter::learn_rows(const OpSpec& spec, const Pieces& given, int64_t num_elems,
-                                  int64_t own_first) {
-  if (unknown_rows_.empty() || given.size() != 1 || !is_unknown(given.front())) {
-    return;
-  }
-  const int64_t width = width_of(spec.operands[0]);
-  const int64_t begin = given.front().first / width;
-  const int64_t stride = num_elems / width;
-  const int64_t first = own_first / width;
-  spread_.learn({.begin = begin,
-                 .end = begin + stride,
-                 .first = first,
-                 .origin = first - rows_group_.rank * stride,
-                 .stride = stride});
-  knows_more_ = std::ranges::any_of(
-      unknown_rows_, [&](int64_t rows) { return spread_.of(rows).has_value(); });
-}
-
-void PieceInterpreter::receive(const OpSpec& spec, const BufferRange& range, uint64_t message,
-                               TaskId id) {
-  const uint64_t value = mixed_hash(message, 1);
-  if (spec.operands[0].shape.rank() != 2 || !rows_group_.has_rows) {
-    return values_.write(range, value, id);
-  }
-  const int64_t rows = spec.operands[0].shape[0];
-  const int64_t width = spec.operands[0].shape[1];
-  const auto runs = spread_.of(rows);
-  if (!runs) {
-    unknown_rows_.insert(rows);
-    return values_.write_pieces(range, {{.begin = 0,
-                                         .end = rows * width,
-                                         .value = value,
-                                         .stride = kUnknownStride,
-                                         .maker = id}});
-  }
-  Pieces pieces;
-  for (const SpreadRows::Run& run : *runs) {
-    pieces.push_back({.begin = run.begin * width,
-                      .end = run.end * width,
-                      .value = value,
-                      .first = run.first * width,
-                      .stride = run.stride * width,
-                      .origin = run.origin * width,
-                      .maker = id});
-  }
-  values_.write_pieces(range, std::move(pieces));
 }
 
 }  // namespace braid

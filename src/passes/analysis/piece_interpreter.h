@@ -11,6 +11,7 @@
 #include "passes/analysis/piece_rows.h"
 #include "passes/analysis/spread_rows.h"
 #include "passes/analysis/value_pieces.h"
+#include "passes/tensor/row_values.h"
 
 namespace braid {
 
@@ -26,6 +27,9 @@ namespace braid {
 /// for all. Such rows are named after the whole sum (ValuePiece::stride says which rows other ranks
 /// hold), and so is what a rank computes from them until they are gathered again. So a step may
 /// spread rows over ranks in another way, as halves of a microbatch do.
+///
+/// What this rank gives in such calls is not compared by itself (StepMeaning::shown): it is in the
+/// names of what comes back.
 class PieceInterpreter {
  public:
   explicit PieceInterpreter(const Program& program);
@@ -89,18 +93,22 @@ class PieceInterpreter {
   uint64_t row_name(uint64_t rows, const RowRule& rule, const std::vector<Pieces>& whole);
   void add_up(const OpSpec& spec, std::span<const BufferRange> ranges, TaskId id);
   Pieces sum_of(const std::vector<Pieces>& blocks, int64_t num_elems, uint64_t hash, TaskId id);
-  std::optional<ValuePiece> sum_over_ranks(std::span<const ValuePiece> addends);
+  std::optional<ValuePiece> sum_over_ranks(std::span<const ValuePiece> addends,
+                                           int64_t block_elems);
   void join_columns(const OpSpec& spec, std::span<const BufferRange> ranges, TaskId id);
+
+  std::optional<ValuePiece> joined_rows(std::span<const RowOperand> blocks, int64_t begin,
+                                        int64_t end);
+  bool is_share(const ValuePiece& piece) const;
 
   void gather(const OpSpec& spec, std::span<const BufferRange> ranges, TaskId id);
   void scatter(const OpSpec& spec, std::span<const BufferRange> ranges, TaskId id);
   void reduce(const OpSpec& spec, std::span<const BufferRange> ranges, TaskId id);
   void shift(const OpSpec& spec, std::span<const BufferRange> ranges, TaskId id);
-  Pieces received_block(const Pieces& whole, int64_t num_elems, const PieceGroup& in,
-                        int64_t rank);
+  Pieces received_block(const Pieces& whole, int64_t num_elems, const PieceGroup& in, int64_t rank);
   void exchange(const OpSpec& spec, std::span<const BufferRange> ranges, TaskId id);
   void move_blocks(const OpSpec& spec, std::span<const BufferRange> ranges);
-  void receive(const OpSpec& spec, const BufferRange& range, uint64_t message, TaskId id);
+  void receive(const BufferRange& range, uint64_t message, TaskId id);
   void learn_rows(const OpSpec& spec, const Pieces& given, int64_t num_elems, int64_t own_first);
   ValuePiece on_rank(ValuePiece piece, const PieceGroup& group, int64_t distance);
 

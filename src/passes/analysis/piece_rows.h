@@ -10,9 +10,9 @@
 namespace braid {
 
 /// How the results of a spec follow from its operands row by row, as its op says (SplitTraits,
-/// PieceTraits). A row is the least part in which the op can be cut: a row of a matrix, a feature of
-/// a weight gradient, a sequence of attention. An operand by row has as many rows; a result by row
-/// depends on that row of operands by row, and on all of the others.
+/// PieceTraits). A row is the least part in which the op can be cut: a row of a matrix, a feature
+/// of a weight gradient, a sequence of attention. An operand by row has as many rows; a result by
+/// row depends on that row of operands by row, and on all of the others.
 struct RowRule {
   int64_t rows = 0;
   std::vector<int64_t> widths;  ///< by operand: elements of a row of a block; 0: not by row

@@ -147,7 +147,8 @@ class Interpreter {
         values_.move(ranges[0], ranges[1]);
         return;
       case Effect::kSend:
-        shown_.push_back(seen_by(program_.spec(task), ranges, values_.message(spec.hash, task.label)));
+        shown_.push_back(
+            seen_by(program_.spec(task), ranges, values_.message(spec.hash, task.label)));
         return;
       case Effect::kRecv:
         compute(program_.spec(task), ranges, values_.message(spec.hash, task.label), id);

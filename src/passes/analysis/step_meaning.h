@@ -30,20 +30,23 @@ namespace braid {
 ///
 /// The meaning Of::kSums is also independent of how passes cut tasks (piece_interpreter.h). Each
 /// element is still computed by the same ops from the same elements, but in pieces, for which a
-/// library may choose another kernel, and with sums over tensor ranks added up in pieces. It follows
+/// library may choose another kernel, and with sums over tensor ranks added up in pieces. It
+/// follows
 ///  - products, attention, norms and all other ops that are cut by rows, features or sequences;
 ///  - collectives of tensor ranks and exchanges of context ranks that are cut into pieces, and the
 ///    shifts of a ring in their place;
 ///  - rows of a microbatch that are spread over tensor ranks in another way. A gradient that is a
 ///    sum over a rank's own rows is then a sum over other rows, and only the sum over ranks is as
 ///    before.
-/// It does not follow attention that is replaced by attention steps: the values differ.
+/// It does not follow attention that is replaced by attention steps (split_exchange), nor chunks of
+/// features that tensor ranks with sequence parallelism sum if context ranks exchange heads
+/// (ring_exchange with context_method "a2a"): the meanings differ.
 class StepMeaning {
  public:
   enum class Of : uint8_t {
     kBits,  ///< equal meanings give equal bits
-    kSums,  ///< equal meanings give equal bits but for the rounding of products in pieces and of sums
-            ///< over ranks
+    kSums,  ///< equal meanings give equal bits but for the rounding of products in pieces and of
+            ///< sums over ranks
   };
   using Piece = ValuePiece;
 

@@ -28,6 +28,20 @@ ValuePiece part_of(ValuePiece piece, int64_t begin, int64_t end) {
   return piece;
 }
 
+std::vector<ValuePiece> pieces_in(const std::vector<ValuePiece>& pieces, int64_t begin,
+                                  int64_t end) {
+  std::vector<ValuePiece> found;
+  for (const ValuePiece& piece : pieces) {
+    if (piece.begin < end && begin < piece.end) {
+      ValuePiece part = part_of(piece, std::max(begin, piece.begin), std::min(end, piece.end));
+      part.begin -= begin;
+      part.end -= begin;
+      found.push_back(part);
+    }
+  }
+  return found;
+}
+
 void append_piece(std::vector<ValuePiece>& pieces, const ValuePiece& piece) {
   if (piece.begin >= piece.end) {
     return;
@@ -110,8 +124,7 @@ std::vector<ValuePiece> ValueStore::read_from_begin(const BufferRange& range) co
 }
 
 void ValueStore::write(const BufferRange& range, uint64_t value, TaskId maker) {
-  const ValuePiece piece{
-      .begin = range.begin, .end = range.end, .value = value, .maker = maker};
+  const ValuePiece piece{.begin = range.begin, .end = range.end, .value = value, .maker = maker};
   contents_[range.buffer.index()].write(range.begin, range.end, std::span(&piece, 1));
 }
 

@@ -20,7 +20,7 @@ struct ValuePiece {
   /// are not spread. kUnknownStride: rows from another rank, spread in a way not yet known.
   int64_t stride = 0;
   int64_t origin = 0;  ///< with a stride: `first` of the first element on the first rank
-  TaskId maker = {};  ///< invalid: defined before the step. Not part of the meaning
+  TaskId maker = {};   ///< invalid: defined before the step. Not part of the meaning
 
   bool is_same(const ValuePiece& other) const {
     return begin == other.begin && end == other.end && value == other.value && first == other.first;
@@ -31,6 +31,10 @@ inline constexpr int64_t kUnknownStride = -1;
 
 /// The part [begin, end) of a piece.
 ValuePiece part_of(ValuePiece piece, int64_t begin, int64_t end);
+
+/// The pieces of [begin, end); positions count from `begin`.
+std::vector<ValuePiece> pieces_in(const std::vector<ValuePiece>& pieces, int64_t begin,
+                                  int64_t end);
 
 /// Appends a piece, merged with the last one if it continues its value.
 void append_piece(std::vector<ValuePiece>& pieces, const ValuePiece& piece);

@@ -40,9 +40,8 @@ struct Spread {
 };
 
 Spread spread_of(const Piece& piece, int64_t width) {
-  return piece.stride > 0
-             ? Spread{piece.stride / width, (piece.first - piece.origin) / width}
-             : Spread{piece.stride, 0};
+  return piece.stride > 0 ? Spread{piece.stride / width, (piece.first - piece.origin) / width}
+                          : Spread{piece.stride, 0};
 }
 
 /// Of rows that depend on both: the same, or none.
@@ -78,8 +77,8 @@ RowValue value_of(uint64_t hash, std::span<const RowOperand> operands, int64_t b
   }
   if (index && is_counted) {
     const int64_t offset = *index - result.first_row;
-    result.value = mixed_hash(result.value,
-                              static_cast<uint64_t>(period == 0 ? offset : offset % period));
+    result.value =
+        mixed_hash(result.value, static_cast<uint64_t>(period == 0 ? offset : offset % period));
   } else if (index) {
     result.first_row = *index;
   }
@@ -114,8 +113,8 @@ uint64_t row_wise_hash(OpSpec spec) {
   return hash_value(spec);
 }
 
-std::vector<RowValue> row_values(uint64_t hash, std::span<const RowOperand> operands,
-                                 int64_t rows, const RowNumbers& numbers) {
+std::vector<RowValue> row_values(uint64_t hash, std::span<const RowOperand> operands, int64_t rows,
+                                 const RowNumbers& numbers) {
   const std::vector<int64_t> borders = row_borders(operands, rows, numbers.runs);
   std::vector<RowValue> values;
   for (size_t i = 1; i < borders.size(); ++i) {
