@@ -77,8 +77,9 @@ RowValue value_of(uint64_t hash, std::span<const RowOperand> operands, int64_t b
   }
   if (index && is_counted) {
     const int64_t offset = *index - result.first_row;
-    result.value =
-        mixed_hash(result.value, static_cast<uint64_t>(period == 0 ? offset : offset % period));
+    result.value = mixed_hash(
+        result.value,
+        static_cast<uint64_t>(period == 0 ? offset : (offset % period + period) % period));
   } else if (index) {
     result.first_row = *index;
   }
