@@ -59,10 +59,10 @@ class RunOutput {
       return;
     }
     try {
-      console_.print(text);
+      console_.print_or_redraw(text);
     } catch (const DataError& error) {
       lost_ = true;
-      fmt::print(stderr, "braid: {}; the run continues and writes metrics.jsonl\n", error.what());
+      print_error(fmt::format("{}; the run continues and writes metrics.jsonl", error.what()));
     }
   }
 
@@ -99,11 +99,10 @@ std::string describe(const TrainingSummary& summary) {
 /// after a failure gets the time needed to notice the failure, and a little more.
 void start_processes(const RunConfig& config) {
   constexpr int64_t kNsPerSecond = 1'000'000'000;
-  const int status = run_processes(
-      {.num_processes = static_cast<int>(config.parallel.ranks),
-       .stop_requested = [] { return stop_signal.load(); },
-       .patience_ns = (longest_silence_s(config) + 3) * kNsPerSecond,
-       .error = [](std::string_view line) { fmt::print(stderr, "braid: {}\n", line); }});
+  const int status = run_processes({.num_processes = static_cast<int>(config.parallel.ranks),
+                                    .stop_requested = [] { return stop_signal.load(); },
+                                    .patience_ns = (longest_silence_s(config) + 3) * kNsPerSecond,
+                                    .error = print_error});
   if (status != 0) {
     throw EndOfProgram{status};
   }

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cerrno>
@@ -19,6 +20,8 @@ static_assert(std::endian::native == std::endian::little, "the files are little-
 constexpr std::array<char, 9> kMagic = {'M', 'M', 'I', 'D', 'I', 'D', 'X', '\0', '\0'};
 constexpr uint64_t kVersion = 1;
 constexpr size_t kHeaderBytes = 34;
+constexpr int64_t kMaxIndexBytes = int64_t{1} << 40;
+constexpr size_t kReadBytes = size_t{16} << 10;  // on the stack: one read for 4,096 i32 tokens
 
 /// Calls `visit` with a value of the C++ type that `type` stores, and returns its result.
 template <class Visit>
@@ -230,9 +233,9 @@ std::string dataset_prefix(const std::string& path) {
 
 IndexedDataset::IndexedDataset(const std::string& path)
     : prefix_(dataset_prefix(path)),
-      idx_(prefix_ + ".idx"),
+      idx_(read_text_file(prefix_ + ".idx", kMaxIndexBytes)),
       bin_(prefix_ + ".bin"),
-      index_(parse_index(idx_.bytes(), static_cast<int64_t>(bin_.bytes().size()), idx_.path())) {}
+      index_(parse_index(std::as_bytes(std::span(idx_)), bin_.size_bytes(), prefix_ + ".idx")) {}
 
 void IndexedDataset::read(int64_t sequence, int64_t first, std::span<int32_t> out,
                           int64_t vocabulary_size) const {
@@ -244,18 +247,22 @@ void IndexedDataset::read(int64_t sequence, int64_t first, std::span<int32_t> ou
   const int64_t limit = vocabulary_size > 0 ? vocabulary_size : std::numeric_limits<int32_t>::max();
   dispatch_token_type(index_.token_type(), [&](auto zero) {
     using Stored = decltype(zero);
-    const std::byte* source =
-        bin_.bytes().data() + index_.offset_bytes(sequence) + first * sizeof(Stored);
-    for (int64_t i = 0; i < num_tokens; ++i) {
-      Stored stored;
-      std::memcpy(&stored, source + i * sizeof(Stored), sizeof(Stored));
-      const auto token = static_cast<int64_t>(stored);
-      if (token < 0 || token >= limit) [[unlikely]] {
-        throw_data_error(
-            "'{}.bin' holds token {} at position {} of sequence {}, but valid ids are 0 to {}",
-            prefix_, token, first + i, sequence, limit - 1);
+    std::array<Stored, kReadBytes / sizeof(Stored)> piece;
+    for (int64_t done = 0; done < num_tokens;) {
+      const auto part =
+          std::span(piece).first(std::min(piece.size(), static_cast<size_t>(num_tokens - done)));
+      bin_.read_at(
+          index_.offset_bytes(sequence) + (first + done) * static_cast<int64_t>(sizeof(Stored)),
+          std::as_writable_bytes(part));
+      for (const Stored stored : part) {
+        const auto token = static_cast<int64_t>(stored);
+        if (token < 0 || token >= limit) [[unlikely]] {
+          throw_data_error(
+              "'{}.bin' holds token {} at position {} of sequence {}, but valid ids are 0 to {}",
+              prefix_, token, first + done, sequence, limit - 1);
+        }
+        out[static_cast<size_t>(done++)] = static_cast<int32_t>(token);
       }
-      out[static_cast<size_t>(i)] = static_cast<int32_t>(token);
     }
   });
 }

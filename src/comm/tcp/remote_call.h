@@ -27,7 +27,17 @@ SentPart sent_part(const CommCall& call, size_t member, size_t to);
 
 /// Serializes everything except the elements, which follow it.
 std::string pack_call(const CommCall& call, int64_t number, SentPart part);
-/// Throws DeviceError for bytes that no process of this program sends.
-std::unique_ptr<RemoteCall> unpack_call(std::string bytes, int num_ranks);
+
+/// The ranks between which a call travels.
+struct CallPath {
+  int from = 0;
+  int to = 0;
+  int num_ranks = 0;  ///< of the run
+};
+
+/// The inverse. The call fits its group, and its bytes are exactly the part that `to` needs, so
+/// that a call that fits together with it may read them. Throws DeviceError for bytes that no
+/// process of this program sends.
+std::unique_ptr<RemoteCall> unpack_call(std::string bytes, const CallPath& path);
 
 }  // namespace braid

@@ -57,7 +57,7 @@ Effect effect_of(const Program& program, const OpSpec& spec, const Communication
 
 Effect effect_of(const Program& program, const OpSpec& spec) {
   if (does_nothing(spec)) {
-    return Effect::kUndefine;
+    return undefines(spec) ? Effect::kUndefine : Effect::kNothing;
   }
   if (const Communication* const communication = communication_of(spec)) {
     return effect_of(program, spec, *communication);
