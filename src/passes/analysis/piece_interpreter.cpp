@@ -117,7 +117,7 @@ PieceInterpreter::SpecFacts PieceInterpreter::facts_of(const OpSpec& spec) const
   const bool is_alone = is_alone_in_group(program_, spec);
   const bool has_no_group = !group_of(program_, spec).has_value();
   if (does_nothing(spec)) {
-    facts.effect = Effect::kUndefine;
+    facts.effect = undefines(spec) ? Effect::kUndefine : Effect::kNothing;
   } else if (is_message(spec)) {
     facts.effect = communicates_as(spec, CommOp::kSend) ? Effect::kSend : Effect::kRecv;
   } else if (is_x_to_y(spec) && (rule == ValueRule::kMoved || is_alone)) {
