@@ -116,7 +116,7 @@ def check_header(src, path):
 
 
 def check_reach(src, path):
-    """CUDA stays in backends/cuda; the environment is read in base/env only, JSON in base/json only."""
+    """CUDA stays in backends/cuda; the environment is read in base/env only, JSON in base/json only; cli/app prints."""
     relative = path.relative_to(src).as_posix()
     for number, line in enumerate(path.read_text().splitlines(), 1):
         code = line.split("//")[0]
@@ -127,6 +127,8 @@ def check_reach(src, path):
                 yield number, "CUDA header outside backends/cuda"
         if re.search(r"\bgetenv\s*\(", code) and not relative.startswith("base/env"):
             yield number, "environment read outside base/env"
+        if re.search(r"\b(stdout|stderr|cout|cerr)\b", code) and relative != "cli/app.cpp":
+            yield number, "output outside cli/app, which shows control characters of names: use Console or print_error"
         if JSON_PARSER.search(code) and not relative.startswith("base/json"):
             yield number, "JSON read outside base/json, which limits depth and size: use parse_json"
 

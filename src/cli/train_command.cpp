@@ -109,11 +109,10 @@ std::string describe(const TrainingSummary& summary) {
 void start_processes(const RunConfig& config) {
   constexpr int64_t kNsPerSecond = 1'000'000'000;
   constexpr int64_t kStopPatienceS = 5;
-  const int status = run_processes(
-      {.num_processes = static_cast<int>(config.parallel.ranks),
-       .stop_requested = [] { return stop_signal.load(); },
-       .patience_ns = kStopPatienceS * kNsPerSecond,
-       .error = [](std::string_view line) { fmt::print(stderr, "braid: {}\n", line); }});
+  const int status = run_processes({.num_processes = static_cast<int>(config.parallel.ranks),
+                                    .stop_requested = [] { return stop_signal.load(); },
+                                    .patience_ns = kStopPatienceS * kNsPerSecond,
+                                    .error = print_error});
   if (status != 0) {
     throw EndOfProgram{status};
   }

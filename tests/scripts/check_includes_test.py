@@ -49,6 +49,10 @@ class CheckIncludes(unittest.TestCase):
         self.write("plan/plan.cpp", "#include <nccl.h>")
         self.assertRegex("\n".join(self.violations()), "CUDA header outside backends/cuda")
 
+    def test_only_the_command_line_prints(self):
+        self.write("plan/plan.cpp", 'fmt::print(stderr, "{}", name);')
+        self.assertRegex("\n".join(self.violations()), "plan.cpp:1: output outside cli/app")
+
     def test_json_is_read_in_one_place(self):
         self.write("base/json.cpp", "Json::sax_parse(text.begin(), text.end(), &builder);")
         self.write("plan/plan.h", "Json json = parse_json(text, what);  // not Json::parse(text)")
