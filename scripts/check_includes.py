@@ -62,6 +62,9 @@ MAY_SEE = {
 # Headers that cost every file that includes them most of a second.
 HEAVY = re.compile(r"^(nlohmann/json\.hpp|toml\+\+/|CLI/|gtest/|gmock/|sentencepiece_|fmt/(format|ranges|chrono)\.h|spdlog/|regex$)")
 
+# The library's ways to read JSON, by whatever name a file gives its type.
+JSON_PARSER = re.compile(r"(?i:json)::(parse|sax_parse|accept|from_\w+)\(|\"_json\b")
+
 SOURCES = (".h", ".cpp", ".cu", ".cuh")
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
@@ -113,7 +116,7 @@ def check_header(src, path):
 
 
 def check_reach(src, path):
-    """CUDA stays in backends/cuda; the environment is read in base/env only."""
+    """CUDA stays in backends/cuda; the environment is read in base/env only, JSON in base/json only."""
     relative = path.relative_to(src).as_posix()
     for number, line in enumerate(path.read_text().splitlines(), 1):
         code = line.split("//")[0]
@@ -124,6 +127,8 @@ def check_reach(src, path):
                 yield number, "CUDA header outside backends/cuda"
         if re.search(r"\bgetenv\s*\(", code) and not relative.startswith("base/env"):
             yield number, "environment read outside base/env"
+        if JSON_PARSER.search(code) and not relative.startswith("base/json"):
+            yield number, "JSON read outside base/json, which limits depth and size: use parse_json"
 
 
 def check_table(src):

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Runs every libFuzzer program for some seconds, two at a time, from the seeds in tests/fuzz/corpus.
+# Before that, each program reads some large inputs once, which are made anew (tests/fuzz/make_corpus.py --large).
 # New inputs are kept in build/fuzz/corpus, inputs that fail in build/fuzz/artifacts; nothing tracked changes.
 # The last line is "N passed, N failed, N skipped", counted in programs.
 set -euo pipefail
@@ -15,6 +16,8 @@ shift || true
 
 cmake --preset fuzz >/dev/null
 cmake --build --preset fuzz
+rm -rf build/fuzz/large
+python3 tests/fuzz/make_corpus.py --large build/fuzz/large
 
 if [ $# -gt 0 ]; then
   names=("$@")
@@ -33,8 +36,10 @@ fuzz_one() {
   [ "$name" != program ] || seeds+=(tests/programs tests/reject)
   mkdir -p "$work" build/fuzz/artifacts
   # -timeout: one input may not take longer than a human would wait; -rss_limit_mb: nor trust a length it reads.
-  build/fuzz/tests/fuzz/fuzz_"$name" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -max_len=65536 \
-    -artifact_prefix="build/fuzz/artifacts/$name-" "$work" "${seeds[@]}" >"$log" 2>&1 || status=$?
+  local program=build/fuzz/tests/fuzz/fuzz_$name limits=(-timeout=10 -rss_limit_mb=2048 -artifact_prefix="build/fuzz/artifacts/$name-")
+  : >"$log"
+  [ ! -d "build/fuzz/large/$name" ] || "$program" "${limits[@]}" "build/fuzz/large/$name"/* >>"$log" 2>&1 || status=$?
+  [ $status -ne 0 ] || "$program" "${limits[@]}" -max_total_time="$seconds" -max_len=65536 "$work" "${seeds[@]}" >>"$log" 2>&1 || status=$?
   if [ $status -eq 0 ]; then
     echo "passed: $name, $(tail -n 1 "$log")"
   else

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -53,21 +54,21 @@ int open_retrying(const char* path, int flags, mode_t mode = 0) {
   return fd;
 }
 
-int open_for_reading(const std::string& path, int flags = 0) {
-  const FileOperation opening("open of", path);
-  const int fd = open_retrying(path.c_str(), O_RDONLY | flags);
-  if (fd < 0) {
-    throw_file_error("read", path, "open", errno);
-  }
-  return fd;
-}
-
 struct stat status_of(int fd, const std::string& path) {
   struct stat status = {};
   if (::fstat(fd, &status) != 0) {
     throw_file_error("read", path, "fstat", errno);
   }
   return status;
+}
+
+std::string_view verb_of(int flags) {
+  return (flags & O_ACCMODE) == O_RDONLY ? "read" : "write";
+}
+
+[[noreturn]] void refuse_irregular(std::string_view verb, const std::string& path, bool is_folder) {
+  throw_data_error("cannot {} '{}': it is {}, not a regular file", verb, path,
+                   is_folder ? "a folder" : "a device or a pipe");
 }
 
 std::string folder_of(const std::string& path) {
@@ -104,14 +105,30 @@ TemporaryFile create_temporary_beside(const std::string& path) {
 
 }  // namespace
 
-MappedFile::MappedFile(std::string path) : path_(std::move(path)) {
-  // O_NONBLOCK: a pipe without a writer is refused below instead of waited for.
-  const ScopedFd fd(open_for_reading(path_, O_NONBLOCK));
-  const struct stat status = status_of(fd.get(), path_);
-  if (!S_ISREG(status.st_mode)) {
-    throw_data_error("cannot read '{}': it is {}, not a regular file", path_,
-                     S_ISDIR(status.st_mode) ? "a folder" : "a device or a pipe");
+int open_regular_file(const std::string& path, int flags) {
+  const FileOperation opening("open of", path);
+  // O_NONBLOCK changes nothing for regular files; O_NOCTTY: a terminal must not become ours.
+  const int fd = open_retrying(path.c_str(), flags | O_NONBLOCK | O_NOCTTY, 0666);
+  if (fd < 0 && (errno == ENXIO || errno == EISDIR)) {  // a pipe without a reader, a socket
+    refuse_irregular(verb_of(flags), path, errno == EISDIR);
   }
+  if (fd < 0 && errno == EEXIST && (flags & O_EXCL) != 0) {
+    return -1;
+  }
+  if (fd < 0) {
+    throw_file_error(verb_of(flags), path, "open", errno);
+  }
+  struct stat status = {};
+  if (::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) {
+    ::close(fd);
+    refuse_irregular(verb_of(flags), path, S_ISDIR(status.st_mode));
+  }
+  return fd;
+}
+
+MappedFile::MappedFile(std::string path) : path_(std::move(path)) {
+  const ScopedFd fd(open_regular_file(path_, O_RDONLY));
+  const struct stat status = status_of(fd.get(), path_);
   const auto size_bytes = static_cast<size_t>(status.st_size);
   if (size_bytes == 0) {
     return;  // mmap refuses a length of 0
@@ -135,6 +152,40 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 MappedFile::~MappedFile() {
   if (!bytes_.empty()) {
     ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+  }
+}
+
+PieceFile::PieceFile(std::string path)
+    : path_(std::move(path)), fd_(open_regular_file(path_, O_RDONLY)) {
+  struct stat status = {};
+  if (::fstat(fd_, &status) != 0) {
+    ::close(fd_);  // the destructor of an object that was never made does not run
+    throw_file_error("read", path_, "fstat", errno);
+  }
+  size_bytes_ = status.st_size;
+}
+
+PieceFile::~PieceFile() {
+  ::close(fd_);
+}
+
+void PieceFile::read_at(int64_t offset_bytes, std::span<std::byte> out) const {
+  while (!out.empty()) {
+    const FileOperation reading("read of", path_);
+    const ssize_t got = ::pread(fd_, out.data(), out.size(), offset_bytes);
+    if (got == 0) {
+      throw_data_error(
+          "'{}' has become shorter while it was in use: it ends at or before byte {}, but had {} "
+          "bytes when it was opened",
+          path_, offset_bytes, size_bytes_);
+    }
+    if (got < 0 && errno != EINTR) {
+      throw_file_error("read", path_, "pread", errno);
+    }
+    if (got > 0) {
+      out = out.subspan(static_cast<size_t>(got));
+      offset_bytes += got;
+    }
   }
 }
 
@@ -244,16 +295,16 @@ void AtomicFile::commit() {
 }
 
 std::string read_text_file(const std::string& path, int64_t max_bytes) {
-  const ScopedFd fd(open_for_reading(path));
+  const ScopedFd fd(open_regular_file(path, O_RDONLY));
   const struct stat status = status_of(fd.get(), path);
-  if (S_ISREG(status.st_mode) && status.st_size > max_bytes) {
+  if (status.st_size > max_bytes) {
     throw_data_error("cannot read '{}': it has {} bytes, but the limit is {}", path, status.st_size,
                      max_bytes);
   }
   std::string text;
   size_t used = 0;
   // One byte more than the known size, so that the end of file is seen without growing again.
-  text.resize(S_ISREG(status.st_mode) ? static_cast<size_t>(status.st_size) + 1 : kBufferBytes);
+  text.resize(static_cast<size_t>(status.st_size) + 1);
   while (true) {
     const FileOperation reading("read of", path);
     const ssize_t got =

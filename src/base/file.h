@@ -12,6 +12,12 @@
 /// DataError of one line that names the path, the system call and the system's reason.
 namespace braid {
 
+/// Opens a regular file by open(2) with these flags and, for O_CREAT, the rights 0666 (less the
+/// umask). Anything else under this name is refused without waiting for it: a folder, a device, a
+/// pipe (whose open would wait for the other end). Returns the descriptor, which the caller closes,
+/// or -1 if the flags have O_EXCL and the name is taken.
+int open_regular_file(const std::string& path, int flags);
+
 /// A read-only memory map of a whole regular file. Move-only; unmapped on destruction. An empty
 /// file gives an empty span. The file must not shrink while it is mapped (the system then raises
 /// SIGBUS on access).
@@ -36,6 +42,28 @@ class MappedFile {
  private:
   std::string path_;
   std::span<const std::byte> bytes_;
+};
+
+/// A regular file that is read in pieces, from any place and any thread. Where a map of a file that
+/// becomes shorter ends the process (SIGBUS), this is an error. Not movable.
+class PieceFile {
+ public:
+  explicit PieceFile(std::string path);
+  PieceFile(const PieceFile&) = delete;
+  PieceFile& operator=(const PieceFile&) = delete;
+  ~PieceFile();
+
+  /// When it was opened.
+  int64_t size_bytes() const { return size_bytes_; }
+  const std::string& path() const { return path_; }
+  /// Fills `out` with the bytes from `offset_bytes` on. Throws DataError if they cannot be read or
+  /// the file ends before.
+  void read_at(int64_t offset_bytes, std::span<std::byte> out) const;
+
+ private:
+  std::string path_;
+  int fd_ = -1;
+  int64_t size_bytes_ = 0;
 };
 
 /// Replaces `path` in one instant: bytes go to a temporary file in the same folder, and `commit`
@@ -80,7 +108,7 @@ class AtomicFile {
   int fd_ = -1;
 };
 
-/// All of a regular file or a pipe. Throws DataError if it cannot be read or has more than
+/// All of a regular file. Throws DataError if it cannot be read or has more than
 /// `max_bytes` bytes.
 std::string read_text_file(const std::string& path, int64_t max_bytes);
 

@@ -96,22 +96,30 @@ size_t utf8_length(std::string_view text) {
   return bad ? 0 : length;
 }
 
-/// Of ASCII, or from U+0080 to U+009F, which some terminals obey as well.
-bool is_control(std::string_view character) {
-  const auto first = static_cast<unsigned char>(character.front());
-  const auto last = static_cast<unsigned char>(character.back());
-  return first < 0x20 || first == 0x7F || (first == 0xC2 && last < 0xA0);
+/// The number of a well-formed UTF-8 sequence.
+uint32_t code_point(std::string_view character) {
+  constexpr std::array<unsigned, 5> kLeadBits = {0, 0x7F, 0x1F, 0x0F, 0x07};  // by length
+  uint32_t code = static_cast<unsigned char>(character[0]) & kLeadBits[character.size()];
+  for (const char c : character.substr(1)) {
+    code = code << 6 | (static_cast<unsigned char>(c) & 0x3Fu);
+  }
+  return code;
+}
+
+bool is_control(uint32_t code) {
+  const auto within = [&](uint32_t low, uint32_t high) { return code >= low && code <= high; };
+  return code < 0x20 || within(0x7F, 0x9F) || code == 0x061C || within(0x200E, 0x200F) ||
+         within(0x2028, 0x202E) || within(0x2066, 0x2069);
 }
 
 enum class Quotes : bool { kKept, kEscaped };
 
 std::string escaped(std::string_view character, Quotes quotes) {
-  if (quotes == Quotes::kEscaped && (character == "\"" || character == "\\")) {
+  const uint32_t code = code_point(character);
+  if (quotes == Quotes::kEscaped && (code == '"' || code == '\\')) {
     return fmt::format("\\{}", character);
   }
-  return is_control(character)
-             ? fmt::format("\\u{:04X}", static_cast<unsigned char>(character.back()))
-             : std::string(character);
+  return is_control(code) ? fmt::format("\\u{:04X}", code) : std::string(character);
 }
 
 /// The text in one line, "..." in place of what is longer than `max_bytes`.
@@ -126,6 +134,24 @@ std::string escape(std::string_view text, size_t max_bytes, Quotes quotes) {
     result += length == 0 ? fmt::format("\\x{:02X}", static_cast<unsigned char>(text[position]))
                           : escaped(text.substr(position, length), quotes);
     position += std::max<size_t>(length, 1);
+  }
+  return result;
+}
+
+std::string inert_except(std::string_view text, std::string_view kept) {
+  std::string result;
+  while (!text.empty()) {
+    const size_t length = utf8_length(text);
+    const std::string_view character = text.substr(0, std::max<size_t>(length, 1));
+    text.remove_prefix(character.size());
+    if (length > 0 &&
+        (kept.find(character) != std::string_view::npos || !is_control(code_point(character)))) {
+      result += character;
+      continue;
+    }
+    for (const char byte : character) {
+      result += fmt::format("\\x{:02X}", static_cast<unsigned char>(byte));
+    }
   }
   return result;
 }
@@ -214,12 +240,20 @@ std::string_view trim(std::string_view text) {
 bool is_printable(std::string_view text) {
   while (!text.empty()) {
     const size_t length = utf8_length(text);
-    if (length == 0 || is_control(text.substr(0, length))) {
+    if (length == 0 || is_control(code_point(text.substr(0, length)))) {
       return false;
     }
     text.remove_prefix(length);
   }
   return true;
+}
+
+std::string inert(std::string_view text) {
+  return inert_except(text, "\n\t");
+}
+
+std::string inert_line(std::string_view text) {
+  return inert_except(text, "");
 }
 
 std::string quote(std::string_view text, size_t max_bytes) {

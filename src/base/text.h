@@ -36,7 +36,16 @@ std::vector<std::string> split_text(std::string_view text, char separator);
 std::string_view trim(std::string_view text);
 
 /// Whether the text is UTF-8 without control characters, so that it can stand in a line as it is.
+/// Control characters are those of ASCII and of U+0080 to U+009F, which terminals obey, line and
+/// paragraph separators, and characters that change the direction of the text around them.
 bool is_printable(std::string_view text);
+
+/// The text as it can be printed, wherever its parts come from: bytes of control characters (see
+/// `is_printable`) and bytes that are not UTF-8 become \xNN, so that a terminal shows them and does
+/// not obey them. Line ends ("\n") and tabs stay.
+std::string inert(std::string_view text);
+/// The same in one line: line ends and tabs become \xNN, too.
+std::string inert_line(std::string_view text);
 
 /// In double quotes, with quotes, backslashes, control characters and invalid UTF-8 escaped: one
 /// line, always valid TOML if the text is UTF-8. At most `max_bytes` bytes of text, then "...".

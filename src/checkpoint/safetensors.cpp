@@ -8,8 +8,10 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "base/errors.h"
+#include "base/json.h"
 #include "base/text.h"
 
 namespace braid {
@@ -50,7 +52,7 @@ class HeaderReader {
 
   SafetensorsHeader read(std::span<const std::byte> file) const {
     const std::string_view text = header_text(file);
-    const json root = parse(text);
+    const json root = parse_json(text, fmt::format("the header of '{}'", path_));
     SafetensorsHeader header;
     header.data_begin_bytes = static_cast<int64_t>(kSizeBytes + text.size());
     for (const auto& [name, value] : root.items()) {
@@ -86,29 +88,6 @@ class HeaderReader {
       fail("its header does not begin with '{{'");
     }
     return {text, size};
-  }
-
-  /// The header as JSON. Rejects duplicate keys, which the library would drop silently.
-  json parse(std::string_view text) const {
-    std::vector<std::set<std::string>> keys;
-    const auto watch = [&](int, json::parse_event_t event, json& value) {
-      if (event == json::parse_event_t::object_start) {
-        keys.emplace_back();
-      } else if (event == json::parse_event_t::object_end) {
-        keys.pop_back();
-      } else if (event == json::parse_event_t::key &&
-                 !keys.back().insert(value.get_ref<const std::string&>()).second) {
-        fail("key {} occurs twice", quote(value.get_ref<const std::string&>(), kMaxQuotedBytes));
-      }
-      return true;
-    };
-    try {
-      return json::parse(text.begin(), text.end(), watch);
-    } catch (const json::parse_error& error) {
-      fail("its header is not JSON at byte {}", error.byte);
-    } catch (const json::exception&) {
-      fail("its header holds a number that is out of range");
-    }
   }
 
   std::map<std::string, std::string> read_metadata(const json& value) const {
@@ -216,22 +195,28 @@ class HeaderReader {
   std::string_view path_;
 };
 
+/// A new member at the end. (`json[name]` would look at all members before it.)
+void append(nlohmann::ordered_json& object, std::string_view name, nlohmann::ordered_json value) {
+  object.get_ref<nlohmann::ordered_json::object_t&>().emplace_back(name, std::move(value));
+}
+
 std::string header_json(std::span<const TensorInfo> tensors,
                         const std::map<std::string, std::string>& metadata) {
   nlohmann::ordered_json root = nlohmann::ordered_json::object();
   if (!metadata.empty()) {
-    root[std::string(kMetadataKey)] = metadata;
+    append(root, kMetadataKey, metadata);
   }
   int64_t begin_bytes = 0;
+  std::set<std::string_view> taken = {kMetadataKey};
   for (const TensorInfo& tensor : tensors) {
-    check(tensor.name != kMetadataKey && !root.contains(tensor.name), "tensor name {} is taken",
-          tensor.name);
+    check(taken.insert(tensor.name).second, "tensor name {} is taken", tensor.name);
     const std::optional<int64_t> bytes = tensor_bytes(tensor.dtype, tensor.shape);
     check(bytes.has_value(), "tensor {} of shape {} is too large", tensor.name,
           to_string(tensor.shape));
-    root[tensor.name] = {{"dtype", safetensors_name(tensor.dtype)},
-                         {"shape", std::vector<int64_t>(tensor.shape.begin(), tensor.shape.end())},
-                         {"data_offsets", {begin_bytes, begin_bytes + *bytes}}};
+    append(root, tensor.name,
+           {{"dtype", safetensors_name(tensor.dtype)},
+            {"shape", std::vector<int64_t>(tensor.shape.begin(), tensor.shape.end())},
+            {"data_offsets", {begin_bytes, begin_bytes + *bytes}}});
     begin_bytes += *bytes;
   }
   std::string text = root.dump();

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/errors.h"
+#include "base/json.h"
 #include "checkpoint/checksum.h"
 
 namespace braid {
@@ -44,7 +45,7 @@ class StateReader {
     if (digits != std::string_view::npos) {
       check_checksum(text, digits);
     }
-    const json root = parse(text);
+    const json root = parse_json(text, fmt::format("'{}'", path_));
     const int64_t version = checked_version(root);
     if (digits == std::string_view::npos) {
       fail("its checksum is missing");
@@ -78,16 +79,6 @@ class StateReader {
     if (found != text.substr(digits, kChecksumDigits)) {
       fail("it is damaged: its content does not match the checksum that it records (found {})",
            found);
-    }
-  }
-
-  json parse(std::string_view text) const {
-    try {
-      return json::parse(text.begin(), text.end());
-    } catch (const json::parse_error& error) {
-      fail("not JSON at byte {}", error.byte);
-    } catch (const json::exception&) {
-      fail("it holds a number that is out of range");
     }
   }
 

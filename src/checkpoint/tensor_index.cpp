@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "base/json.h"
 #include "base/text.h"
 
 namespace braid {
@@ -81,7 +82,7 @@ class IndexReader {
   explicit IndexReader(std::string_view path) : path_(path) {}
 
   TensorIndex read(std::string_view text) const {
-    const json root = parse(text);
+    const json root = parse_json(text, fmt::format("'{}'", path_));
     if (!root.is_object() || root.value("format", json()) != kFormat) {
       fail("it does not have the format \"{}\"", kFormat);
     }
@@ -100,16 +101,6 @@ class IndexReader {
   [[noreturn]] void fail(fmt::format_string<Args...> format, Args&&... args) const {
     throw_data_error("'{}' is not a valid tensor index: {}", path_,
                      fmt::format(format, std::forward<Args>(args)...));
-  }
-
-  json parse(std::string_view text) const {
-    try {
-      return json::parse(text.begin(), text.end());
-    } catch (const json::parse_error& error) {
-      fail("not JSON at byte {}", error.byte);
-    } catch (const json::exception&) {
-      fail("it holds a number that is out of range");
-    }
   }
 
   const json& member(const json& object, const char* name, json::value_t type) const {

@@ -14,6 +14,7 @@
 
 #include "base/build_id.h"
 #include "base/errors.h"
+#include "base/text.h"
 #include "cli/commands.h"
 #include "cli/usage_error.h"
 
@@ -24,8 +25,17 @@ constexpr int kExitFailure = 1;
 constexpr int kExitConfig = 2;
 
 int report(std::string_view message, int exit_code) {
-  fmt::print(stderr, "braid: {}\n", message);
+  print_error(message);
   return exit_code;
+}
+
+void write_output(const std::string& text) {
+  const size_t written = std::fwrite(text.data(), 1, text.size(), stdout);
+  if (written < text.size() || std::fflush(stdout) != 0) {
+    const int reason = errno;
+    std::clearerr(stdout);
+    throw_data_error("cannot write standard output: {}", std::strerror(reason));
+  }
 }
 
 /// If the caller closed a standard stream, the next opened file would get its descriptor, and
@@ -91,12 +101,19 @@ int run_command(CLI::App& app, const Console& console, int argc, char** argv) {
 
 Console::Console() : terminal_(isatty(STDOUT_FILENO) == 1) {}
 
+void print_error(std::string_view message) {
+  fmt::print(stderr, "braid: {}\n", inert_line(message));
+}
+
 void Console::print(std::string_view text) const {
-  const size_t written = std::fwrite(text.data(), 1, text.size(), stdout);
-  if (written < text.size() || std::fflush(stdout) != 0) {
-    const int reason = errno;
-    std::clearerr(stdout);
-    throw_data_error("cannot write standard output: {}", std::strerror(reason));
+  write_output(inert(text));
+}
+
+void Console::print_or_redraw(std::string_view text) const {
+  if (text.starts_with('\r')) {
+    write_output(std::string(text));
+  } else {
+    print(text);
   }
 }
 

@@ -14,6 +14,10 @@ struct EndOfProgram {
   int exit_code = 0;
 };
 
+/// Prints an error as one line on stderr. Control characters in it (of names of files, of texts
+/// from other processes) are shown, not obeyed.
+void print_error(std::string_view message);
+
 /// Prints the message and ends the process at once with the exit code of a failure. After a
 /// DeviceError, a task may be stuck and still use objects that the end of `main` would destroy or
 /// wait for.

@@ -48,7 +48,7 @@ int64_t now_ns() {
 class CalibrationBar {
  public:
   explicit CalibrationBar(const Console& console)
-      : bar_({.print = [&console](std::string_view text) { console.print(text); },
+      : bar_({.print = [&console](std::string_view text) { console.print_or_redraw(text); },
               .columns = terminal_columns,
               .now_ns = now_ns}),
         shown_(console.is_terminal()),

@@ -14,9 +14,11 @@ namespace braid {
 class Console {
  public:
   Console();
-  /// Writes the text as it is, at once. Throws DataError if it cannot be written (full disk, closed
-  /// output).
+  /// Writes the text at once, its control characters shown (`inert`): names in it come from files
+  /// and from tokenizers. Throws DataError if it cannot be written (full disk, closed output).
   void print(std::string_view text) const;
+  /// As `print`, but a text that begins with "\r" is a redraw of our own and stays as it is.
+  void print_or_redraw(std::string_view text) const;
   bool is_terminal() const { return terminal_; }
 
  private:

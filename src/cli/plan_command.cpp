@@ -176,7 +176,7 @@ void add_plan_command(CLI::App& app, const Console& console) {
     }
     ChooseOverlapOptions options;
     if (!arguments->print_program) {
-      options = {.print = [&console](std::string_view text) { console.print(text); },
+      options = {.print = [&console](std::string_view text) { console.print_or_redraw(text); },
                  .progress_bar = console.is_terminal()};
     }
     std::unique_ptr<CostModel> model;

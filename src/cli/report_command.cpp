@@ -7,6 +7,7 @@
 
 #include "base/errors.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "cli/commands.h"
 #include "cli/config_arguments.h"
 #include "plan/run_costs.h"
@@ -44,7 +45,7 @@ std::string page_of(const ReportArguments& arguments) {
 
 /// The report of a run with a prediction in its data.
 RunReport with_prediction(const RunReport& run, const Prediction& prediction) {
-  nlohmann::ordered_json json = nlohmann::ordered_json::parse(run.json);
+  nlohmann::ordered_json json = parse_ordered_json(run.json, "the report of the run");
   json["data"]["prediction"] = prediction_json(prediction);
   return {.title = run.title, .json = script_json(json)};
 }

@@ -85,7 +85,7 @@ RunSpec settings_for(const SimulatedMachine& machine, RunConfig config, int64_t 
                      const CostModel& model, const Console& console, bool quiet) {
   ChooseOverlapOptions options;
   if (!quiet) {
-    options.print = [&console](std::string_view text) { console.print(text); };
+    options.print = [&console](std::string_view text) { console.print_or_redraw(text); };
     options.progress_bar = console.is_terminal();
   }
   const std::string cost = cost_name(machine, static_cast<int>(config.parallel.ranks));

@@ -61,9 +61,9 @@ void tokenize(const TokenizeArguments& arguments, const Console& console) {
         now.so_far.file_bytes == 0 ? 100 : now.done_bytes * 100 / now.so_far.file_bytes;
     if (console.is_terminal() && percent != shown_percent) {
       shown_percent = percent;
-      console.print(fmt::format("\r{:3}%  {} documents, {} tokens", percent,
-                                format_count(now.so_far.documents),
-                                format_count(now.so_far.tokens)));
+      console.print_or_redraw(fmt::format("\r{:3}%  {} documents, {} tokens", percent,
+                                          format_count(now.so_far.documents),
+                                          format_count(now.so_far.tokens)));
     }
   };
   const TokenizeStatistics statistics =
@@ -72,10 +72,12 @@ void tokenize(const TokenizeArguments& arguments, const Console& console) {
                                  .append_eod = !arguments.no_eod,
                                  .documents = document_options(arguments),
                                  .progress = progress});
+  if (console.is_terminal()) {
+    console.print_or_redraw("\r\x1b[K");
+  }
   console.print(fmt::format(
-      "{}wrote {}.bin and .idx: {} documents, {} tokens, {:.2f} bytes per token\n",
-      console.is_terminal() ? "\r\x1b[K" : "", arguments.output, format_count(statistics.documents),
-      format_count(statistics.tokens),
+      "wrote {}.bin and .idx: {} documents, {} tokens, {:.2f} bytes per token\n", arguments.output,
+      format_count(statistics.documents), format_count(statistics.tokens),
       static_cast<double>(statistics.text_bytes) / static_cast<double>(statistics.tokens)));
 }
 

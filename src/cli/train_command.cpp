@@ -68,10 +68,10 @@ class RunOutput {
       return;
     }
     try {
-      console_.print(text);
+      console_.print_or_redraw(text);
     } catch (const DataError& error) {
       lost_ = true;
-      fmt::print(stderr, "braid: {}; the run continues and writes metrics.jsonl\n", error.what());
+      print_error(fmt::format("{}; the run continues and writes metrics.jsonl", error.what()));
     }
   }
 

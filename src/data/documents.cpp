@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/errors.h"
+#include "base/json.h"
 #include "base/text.h"
 
 namespace braid {
@@ -10,21 +11,12 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// The library's message without its error class and number, in one line.
-std::string reason_of(const Json::exception& error) {
-  std::string text = error.what();
-  const size_t end = text.find("] ");
-  return end == std::string::npos ? text : text.substr(end + 2);
-}
+/// Other programs wrote the lines; their metadata may nest deeper than any file of ours.
+constexpr JsonLimits kLineLimits = {.depth = 256, .size_bytes = int64_t{1} << 30};
 
 std::string text_of_line(std::string_view line, int64_t number, const std::string& path,
                          const std::string& key) {
-  Json value;
-  try {
-    value = Json::parse(line);
-  } catch (const Json::exception& error) {
-    throw_data_error("'{}' line {} is not JSON: {}", path, number, reason_of(error));
-  }
+  Json value = parse_json(line, fmt::format("'{}' line {}", path, number), kLineLimits);
   if (!value.is_object()) {
     throw_data_error("'{}' line {} is a JSON {}, not an object", path, number, value.type_name());
   }

@@ -22,15 +22,11 @@ static_assert(std::endian::native == std::endian::little, "the files are little-
 constexpr std::array<char, 9> kMagic = {'M', 'M', 'I', 'D', 'I', 'D', 'X', '\0', '\0'};
 constexpr uint64_t kVersion = 1;
 constexpr size_t kHeaderBytes = 34;
+constexpr int64_t kMaxIndexBytes = int64_t{1} << 40;
+constexpr size_t kReadBytes = size_t{16} << 10;  // on the stack: one read for 4,096 i32 tokens
 
 uint64_t hash_of(std::span<const std::byte> bytes) {
   return stable_hash(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-}
-
-uint64_t hash_of(const MappedFile& file) {
-  std::vector<uint64_t> parts;
-  file.for_each_part([&](std::span<const std::byte> part) { parts.push_back(hash_of(part)); });
-  return hash_of(std::as_bytes(std::span(parts)));
 }
 
 /// Calls `visit` with a value of the C++ type that `type` stores, and returns its result.
@@ -243,21 +239,23 @@ std::string dataset_prefix(const std::string& path) {
 
 IndexedDataset::IndexedDataset(const std::string& path)
     : prefix_(dataset_prefix(path)),
-      idx_(prefix_ + ".idx"),
+      idx_(read_text_file(prefix_ + ".idx", kMaxIndexBytes)),
       bin_(prefix_ + ".bin"),
-      index_hash_(hash_of(idx_)),  // reads the file in parts; then it is in memory
-      index_(parse_index(idx_.bytes(), static_cast<int64_t>(bin_.bytes().size()), idx_.path())) {}
+      index_hash_(hash_of(std::as_bytes(std::span(idx_)))),
+      index_(parse_index(std::as_bytes(std::span(idx_)), bin_.size_bytes(), prefix_ + ".idx")) {}
 
 std::string IndexedDataset::identity() const {
   constexpr size_t kSamples = 1024;
   constexpr size_t kSampleBytes = 64;
-  const std::span<const std::byte> tokens = bin_.bytes();
+  const auto num_bytes = static_cast<size_t>(bin_.size_bytes());
   std::vector<uint64_t> hashes{index_hash_};
-  const size_t last = tokens.size() - std::min(tokens.size(), kSampleBytes);
+  std::array<std::byte, kSampleBytes> sample{};
+  const std::span<std::byte> bytes = std::span(sample).first(std::min(num_bytes, kSampleBytes));
+  const size_t last = num_bytes - bytes.size();
   for (size_t i = 0; i <= kSamples; ++i) {
     const size_t begin = last / kSamples * i + last % kSamples * i / kSamples;
-    const FileOperation reading("read of", bin_.path());
-    hashes.push_back(hash_of(tokens.subspan(begin, std::min(kSampleBytes, tokens.size() - begin))));
+    bin_.read_at(static_cast<int64_t>(begin), bytes);
+    hashes.push_back(hash_of(bytes));
   }
   return fmt::format("{} documents, {} tokens, hash {:016x}", index_.num_documents(),
                      index_.num_tokens(), hash_of(std::as_bytes(std::span(hashes))));
@@ -274,18 +272,22 @@ void IndexedDataset::read(int64_t sequence, int64_t first, std::span<int32_t> ou
   const int64_t limit = vocabulary_size > 0 ? vocabulary_size : std::numeric_limits<int32_t>::max();
   dispatch_token_type(index_.token_type(), [&](auto zero) {
     using Stored = decltype(zero);
-    const std::byte* source =
-        bin_.bytes().data() + index_.offset_bytes(sequence) + first * sizeof(Stored);
-    for (int64_t i = 0; i < num_tokens; ++i) {
-      Stored stored;
-      std::memcpy(&stored, source + i * sizeof(Stored), sizeof(Stored));
-      const auto token = static_cast<int64_t>(stored);
-      if (token < 0 || token >= limit) [[unlikely]] {
-        throw_data_error(
-            "'{}.bin' holds token {} at position {} of sequence {}, but valid ids are 0 to {}",
-            prefix_, token, first + i, sequence, limit - 1);
+    std::array<Stored, kReadBytes / sizeof(Stored)> piece;
+    for (int64_t done = 0; done < num_tokens;) {
+      const auto part =
+          std::span(piece).first(std::min(piece.size(), static_cast<size_t>(num_tokens - done)));
+      bin_.read_at(
+          index_.offset_bytes(sequence) + (first + done) * static_cast<int64_t>(sizeof(Stored)),
+          std::as_writable_bytes(part));
+      for (const Stored stored : part) {
+        const auto token = static_cast<int64_t>(stored);
+        if (token < 0 || token >= limit) [[unlikely]] {
+          throw_data_error(
+              "'{}.bin' holds token {} at position {} of sequence {}, but valid ids are 0 to {}",
+              prefix_, token, first + done, sequence, limit - 1);
+        }
+        out[static_cast<size_t>(done++)] = static_cast<int32_t>(token);
       }
-      out[static_cast<size_t>(i)] = static_cast<int32_t>(token);
     }
   });
 }

@@ -87,7 +87,9 @@ struct SequenceRange {
   friend bool operator==(const SequenceRange&, const SequenceRange&) = default;
 };
 
-/// Read access to a dataset on disk, by memory maps. Reading is thread-safe.
+/// Read access to a dataset on disk. The .idx is in memory (20 bytes per sequence that is a
+/// document of its own), tokens are read from the .bin when they are asked for. Reading is
+/// thread-safe.
 class IndexedDataset {
  public:
   /// `path` is PREFIX, PREFIX.bin or PREFIX.idx. Throws DataError if a file is missing, and as
@@ -103,14 +105,15 @@ class IndexedDataset {
   std::string identity() const;
 
   /// Copies tokens [first, first + out.size()) of a sequence, which must be in range. Throws
-  /// DataError for a token below 0 or at least `vocabulary_size`; 0 means the int32 limit.
+  /// DataError for a token below 0 or at least `vocabulary_size` (0 means the int32 limit), and if
+  /// the .bin has become shorter.
   void read(int64_t sequence, int64_t first, std::span<int32_t> out,
             int64_t vocabulary_size = 0) const;
 
  private:
   std::string prefix_;
-  MappedFile idx_;
-  MappedFile bin_;
+  std::string idx_;
+  PieceFile bin_;
   uint64_t index_hash_ = 0;
   SequenceIndex index_;
 };

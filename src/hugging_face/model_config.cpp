@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/errors.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "hugging_face/tensor_names.h"
 
@@ -65,14 +66,8 @@ std::string shown(const json& value) {
 /// One config.json; remembers which keys were asked for.
 class ConfigReader {
  public:
-  ConfigReader(std::string_view text, std::string_view path) : path_(path) {
-    try {
-      root_ = json::parse(text.begin(), text.end());
-    } catch (const json::parse_error& error) {
-      throw_data_error("'{}' is not JSON at byte {}", path_, error.byte);
-    } catch (const json::exception&) {
-      throw_data_error("'{}' holds a number that is out of range", path_);
-    }
+  ConfigReader(std::string_view text, std::string_view path)
+      : path_(path), root_(parse_json(text, fmt::format("'{}'", path))) {
     if (!root_.is_object()) {
       throw_data_error("'{}' is not a JSON object", path_);
     }

@@ -8,6 +8,7 @@
 
 #include "base/errors.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "checkpoint/checkpoint_folder.h"
 
@@ -28,16 +29,11 @@ int64_t tensor_bytes(const TensorInfo& tensor) {
 }
 
 json parse_index(const std::string& path) {
-  const std::string text = read_text_file(path, kMaxIndexBytes);
-  try {
-    json root = json::parse(text);
-    if (root.is_object() && root.contains("weight_map") && root["weight_map"].is_object()) {
-      return root;
-    }
-  } catch (const json::exception&) {
-    throw_data_error("'{}' is not JSON", path);
+  json root = parse_json(read_text_file(path, kMaxIndexBytes), fmt::format("'{}'", path));
+  if (!root.is_object() || !root.contains("weight_map") || !root["weight_map"].is_object()) {
+    throw_data_error("'{}' has no \"weight_map\"", path);
   }
-  throw_data_error("'{}' has no \"weight_map\"", path);
+  return root;
 }
 
 /// The file that holds a tensor according to the index: a name in the folder of the index, without
@@ -195,13 +191,15 @@ void HfFolderWriter::end_tensor() {
 }
 
 std::string HfFolderWriter::index_json() const {
-  ordered_json root = {{"metadata", {{"total_size", size_bytes_}}},
-                       {"weight_map", ordered_json::object()}};
+  ordered_json::object_t files;
   for (size_t shard = 0; shard < shards_.size(); ++shard) {
     for (const size_t index : shards_[shard]) {
-      root["weight_map"][tensors_[index].name] = file_name(shard);
+      // The writers of the files have refused names that occur twice.
+      static_cast<std::vector<ordered_json::object_t::value_type>&>(files).emplace_back(
+          tensors_[index].name, file_name(shard));
     }
   }
+  const ordered_json root = {{"metadata", {{"total_size", size_bytes_}}}, {"weight_map", files}};
   return root.dump(2) + "\n";
 }
 

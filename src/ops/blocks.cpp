@@ -57,6 +57,7 @@ const OpDefinition kSumBlocksOp{
     .check = check_sum_blocks,
     .cost = sum_blocks_cost,
     .split = kNeverSplit,
+    .values = ValueRule::kSum,
 };
 
 const OpDefinition kJoinColumnsOp{
@@ -68,6 +69,7 @@ const OpDefinition kJoinColumnsOp{
     .check = check_join_columns,
     .cost = elementwise_cost<0>,
     .split = kNeverSplit,
+    .values = ValueRule::kColumns,
 };
 
 }  // namespace braid

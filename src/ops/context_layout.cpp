@@ -101,6 +101,27 @@ void swap_blocks_backward(BackwardBuilder& builder, const Node& node) {
       to_attributes(SwapBlocksAttributes{.outer = attributes.inner, .inner = attributes.outer}));
 }
 
+bool all_by_row(const OpSpec&, size_t) {
+  return true;
+}
+
+/// A block of heads has its part of each row.
+int64_t blocks_of_heads(const OpSpec& spec, size_t operand) {
+  const auto attributes = attributes_of<SplitHeadsAttributes>(spec);
+  return attributes.inverse == (operand == 0) ? attributes.ranks : 1;
+}
+
+std::vector<int64_t> swapped_blocks(const OpSpec& spec) {
+  const auto attributes = attributes_of<SwapBlocksAttributes>(spec);
+  std::vector<int64_t> sources;
+  for (int64_t inner = 0; inner < attributes.inner; ++inner) {
+    for (int64_t outer = 0; outer < attributes.outer; ++outer) {
+      sources.push_back(outer * attributes.inner + inner);
+    }
+  }
+  return sources;
+}
+
 OpCost pack_kv_cost(const OpSpec& spec) {
   OpCost cost = operand_bytes(spec);
   cost.bytes_read = cost.bytes_written;
@@ -119,6 +140,7 @@ const OpDefinition kPackKvOp{
     .check = check_pack_kv,
     .cost = pack_kv_cost,
     .split = kNeverSplit,
+    .pieces = {.is_by_row = all_by_row},
 };
 
 const OpDefinition kAssembleQkvOp{
@@ -155,6 +177,7 @@ const OpDefinition kSplitHeadsOp{
     .cost = elementwise_cost<0>,
     .backward = inverse_backward<SplitHeadsAttributes>,
     .split = kNeverSplit,
+    .pieces = {.is_by_row = all_by_row, .row_blocks = blocks_of_heads},
 };
 
 const OpDefinition kSwapBlocksOp{
@@ -168,6 +191,7 @@ const OpDefinition kSwapBlocksOp{
     .cost = elementwise_cost<0>,
     .backward = swap_blocks_backward,
     .split = kNeverSplit,
+    .pieces = {.block_sources = swapped_blocks},
 };
 
 ValueId split_heads(GraphBuilder& builder, ValueId x, const SplitHeadsAttributes& attributes,

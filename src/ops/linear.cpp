@@ -158,6 +158,21 @@ constexpr SplitTraits kWgradSplit{
     .unit = wgrad_unit,
     .narrow = narrow_wgrad};
 
+std::vector<RowRun> wgrad_features(const OpSpec& spec) {
+  return {{.begin = 0, .index = attributes_of<LinearWgradAttributes>(spec).features.first_feature}};
+}
+
+/// Also forgets the bias gradient, which only one piece has.
+void forget_features(OpSpec& spec) {
+  auto attributes = attributes_of<LinearWgradAttributes>(spec);
+  attributes.features = {};
+  attributes.has_bias = false;
+  spec.attributes = to_attributes(attributes);
+  spec.operands.resize(3);
+}
+
+constexpr PieceTraits kWgradPieces{.row_runs = wgrad_features, .forget_piece = forget_features};
+
 }  // namespace
 
 const OpDefinition kLinearOp{
@@ -196,6 +211,7 @@ const OpDefinition kLinearWgradOp{
     .cost = wgrad_cost,
     .gemm_shape = wgrad_shape,
     .split = kWgradSplit,
+    .pieces = kWgradPieces,
 };
 
 void linear_into(GraphBuilder& builder, const LinearOperands& operands, ValueId y,

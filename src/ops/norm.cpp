@@ -131,6 +131,13 @@ ValueId add_statistic(GraphBuilder& builder, ValueId x, std::string_view site,
 constexpr std::array<size_t, 4> kRmsnormOfSum = {3, 2, 4, 5};          // sum, w -> y, rstd
 constexpr std::array<size_t, 6> kLayernormOfSum = {4, 2, 3, 5, 6, 7};  // sum, w, b -> y, mean, rstd
 
+/// In a backward: all operands but the weight and the last ones, the gradients of parameters.
+template <Kind kKind>
+bool is_by_row(const OpSpec& spec, size_t operand) {
+  const size_t num_sums = kKind == Kind::kRms ? 1 : 2;
+  return operand != 1 && operand + num_sums < spec.operands.size();
+}
+
 }  // namespace
 
 const OpDefinition kRmsnormOp{
@@ -168,6 +175,7 @@ const OpDefinition kRmsnormBackwardOp{
     .check = check_backward<Kind::kRms>,
     .cost = elementwise_cost<9>,
     .split = kNeverSplit,  // sums over rows
+    .pieces = {.is_by_row = is_by_row<Kind::kRms>},
 };
 
 const OpDefinition kLayernormOp{
@@ -205,6 +213,7 @@ const OpDefinition kLayernormBackwardOp{
     .check = check_backward<Kind::kLayer>,
     .cost = elementwise_cost<12>,
     .split = kNeverSplit,  // sums over rows
+    .pieces = {.is_by_row = is_by_row<Kind::kLayer>},
 };
 
 ValueId rmsnorm(GraphBuilder& builder, ValueId x, ValueId weight, double epsilon,

@@ -28,6 +28,13 @@ void check_undefine(const OpSpec& spec) {
   operands.done();
 }
 
+void check_await(const OpSpec& spec) {
+  static_cast<void>(attributes_of<NoAttributes>(spec));
+  OperandChecker operands(spec);
+  operands.next("x", Access::kRead, spec.operands.empty() ? 0 : spec.operands[0].shape.rank());
+  operands.done();
+}
+
 OpCost no_cost(const OpSpec& /*spec*/) {
   return {};
 }
@@ -73,14 +80,35 @@ const OpDefinition kUndefineOp{
     .recompute = Recompute::kNone,
 };
 
+const OpDefinition kAwaitOp{
+    .name = "await",
+    .summary = "Does nothing; what follows on its stream runs after what wrote its operand.",
+    .op_class = OpClass::kOrder,
+    .family = OpFamily::kNothing,
+    .kind = OpKind::kElementwise,
+    .check = check_await,
+    .cost = no_cost,
+    .recompute = Recompute::kNone,
+};
+
 OpSpec undefine_spec(const Buffer& buffer) {
   return {std::string(kUndefineOp.name),
           {},
           {{.dtype = buffer.dtype, .access = Access::kWrite, .shape = buffer.shape}}};
 }
 
-bool does_nothing(const OpSpec& spec) {
+OpSpec await_spec(const Buffer& buffer, int64_t num_elems) {
+  return {std::string(kAwaitOp.name),
+          {},
+          {{.dtype = buffer.dtype, .access = Access::kRead, .shape = {num_elems}}}};
+}
+
+bool undefines(const OpSpec& spec) {
   return spec.op == kUndefineOp.name;
+}
+
+bool does_nothing(const OpSpec& spec) {
+  return undefines(spec) || spec.op == kAwaitOp.name;
 }
 
 }  // namespace braid

@@ -82,6 +82,7 @@ constexpr std::array kOps = {
     &kOffloadOp,
     &kReloadOp,
     &kUndefineOp,
+    &kAwaitOp,
 };
 
 /// Indices of ops by a hash of their names. Checked and built on first use.

@@ -76,6 +76,7 @@ struct OpDefinition {
   AttentionShape (*attention_shape)(const OpSpec& spec) = nullptr;
   std::optional<HostCopy> host_copy = {};  ///< required for family kHostCopy
   SplitTraits split = {};                  ///< its dimension is required for compute and copies
+  PieceTraits pieces = {};
   ValueRule values = ValueRule::kComputed;
   std::optional<Communication> communication = {};  ///< required for class kCommunication
   /// The op that differentiates this one: what this does to values, the dual does to gradients in

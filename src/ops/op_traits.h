@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "base/dtype.h"
 #include "ir/op_spec.h"
@@ -120,6 +121,29 @@ constexpr SplitTraits rows_but_operands() {
 /// 16-byte alignment that kernels require.
 inline constexpr int64_t kAlignedElems = 16;
 
+/// Consecutive rows of a task, from `begin` on, that are numbered from `index` on.
+struct RowRun {
+  int64_t begin = 0;
+  int64_t index = 0;
+};
+
+/// What else the check of tasks in pieces needs, beside SplitTraits: which element of a whole task
+/// an element of a piece is.
+struct PieceTraits {
+  /// For an op that is never split although some operands have rows: whether each row of this
+  /// operand belongs to the same row of the others. Results without such rows depend on all rows.
+  bool (*is_by_row)(const OpSpec& spec, size_t operand) = nullptr;
+  /// If results depend on the number of a row: these numbers, which are those of the whole task.
+  std::vector<RowRun> (*row_runs)(const OpSpec& spec) = nullptr;
+  /// Removes attributes that differ between pieces and say nothing but `row_runs`.
+  void (*forget_piece)(OpSpec& spec) = nullptr;
+  /// The number of blocks of an operand that have a part of each row: block after block. Null: 1.
+  int64_t (*row_blocks)(const OpSpec& spec, size_t operand) = nullptr;
+  /// For an op that only changes the order of equal blocks: by block of the last operand, the block
+  /// of the first.
+  std::vector<int64_t> (*block_sources)(const OpSpec& spec) = nullptr;
+};
+
 /// How the output values of an op depend on its inputs.
 enum class ValueRule : uint8_t {
   kComputed,  ///< on all operands that it reads, and on its attributes
@@ -127,6 +151,8 @@ enum class ValueRule : uint8_t {
   kByRow,     ///< each row of the last operand depends only on that row of the others, with the
               ///< same bits at any position
   kOfParts,   ///< those of the two ops that it replaces (linear_swiglu.h)
+  kSum,       ///< the last operand is the sum of the others, element by element
+  kColumns,   ///< the last operand has the columns of the others, side by side
 };
 
 /// The kinds of communication; meanings in ops/collectives.h.

@@ -60,6 +60,27 @@ void narrow(OpSpec& piece, int64_t begin, int64_t end) {
 constexpr SplitTraits kRopeSplit{
     .dimension = SplitDimension::kRows, .unit = rows_together, .narrow = narrow};
 
+/// Runs of rows at consecutive positions.
+std::vector<RowRun> runs_of_positions(const OpSpec& spec) {
+  const auto attributes = attributes_of<RopeAttributes>(spec);
+  const TokenPositions& positions = attributes.positions;
+  std::vector<RowRun> runs;
+  for (int64_t row = 0; row < spec.operands[0].shape[0]; row += attributes.sequence) {
+    runs.push_back({.begin = row, .index = positions.of(0)});
+    if (positions.split > 0 && positions.split < attributes.sequence) {
+      runs.push_back({.begin = row + positions.split, .index = positions.of(positions.split)});
+    }
+  }
+  return runs;
+}
+
+void forget_positions(OpSpec& spec) {
+  auto attributes = attributes_of<RopeAttributes>(spec);
+  attributes.sequence = 0;
+  attributes.positions = {};
+  spec.attributes = to_attributes(attributes);
+}
+
 }  // namespace
 
 const OpDefinition kRopeOp{
@@ -72,6 +93,7 @@ const OpDefinition kRopeOp{
     .cost = elementwise_cost<3>,
     .backward = rope_backward,
     .split = kRopeSplit,
+    .pieces = {.row_runs = runs_of_positions, .forget_piece = forget_positions},
 };
 
 ValueId rope(GraphBuilder& builder, ValueId qkv, const RopeAttributes& attributes,

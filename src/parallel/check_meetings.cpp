@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "base/errors.h"
+#include "ops/op.h"
 #include "parallel/rank_calls.h"
 
 namespace braid {
@@ -20,6 +21,7 @@ struct Place {
   int32_t virtual_stage = -1;
   int32_t layer = -1;
   uint32_t site = UINT32_MAX;
+  int64_t first_elem = 0;  // tells the pieces of a call apart that has been cut
 
   friend bool operator==(const Place&, const Place&) = default;
 };
@@ -29,13 +31,23 @@ struct PlaceHash {
     size_t hash = 0;
     for (const int64_t part :
          {int64_t{place.phase}, int64_t{place.microbatch}, int64_t{place.virtual_stage},
-          int64_t{place.layer}, int64_t{place.site}}) {
+          int64_t{place.layer}, int64_t{place.site}, place.first_elem}) {
       hash = (hash ^ static_cast<size_t>(part)) * 0x9e3779b97f4a7c15u;
       hash ^= hash >> 32;
     }
     return hash;
   }
 };
+
+/// The first element of the data of all ranks. 0 for a shift, where ranks pass on different blocks.
+int64_t first_elem_of(const Program& program, const Task& task) {
+  const Communication* const communication = communication_of(program.spec(task));
+  const auto ranges = program.operands_of(task);
+  if (communication == nullptr || communication->op == CommOp::kRingShift || ranges.empty()) {
+    return 0;
+  }
+  return (communication->shape == CommShape::kGather ? ranges.back() : ranges.front()).begin;
+}
 
 class MeetingChecker {
  public:
@@ -67,7 +79,8 @@ class MeetingChecker {
 
   Place place(const End& end, size_t i) const {
     const ProgramCalls& program = calls_.calls_of(end.rank_class);
-    const Label& label = program.program->tasks[call(end, i).task.index()].label;
+    const Task& task = program.program->tasks[call(end, i).task.index()];
+    const Label& label = task.label;
     if (meeting_.is_message) {
       return {.microbatch = label.microbatch};
     }
@@ -75,7 +88,8 @@ class MeetingChecker {
             .microbatch = label.microbatch,
             .virtual_stage = label.virtual_stage,
             .layer = label.layer,
-            .site = label.site.valid() ? program.sites[label.site.index()] : UINT32_MAX};
+            .site = label.site.valid() ? program.sites[label.site.index()] : UINT32_MAX,
+            .first_elem = first_elem_of(*program.program, task)};
   }
 
   /// A rank of the end's class that is in the meeting's group.

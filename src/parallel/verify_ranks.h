@@ -47,7 +47,8 @@ struct VerifyRanksOptions {
 ///     receiver and channel) are ordered on each rank by streams and events;
 ///   - collectives: all members make the same calls in the same order, with equal op, attributes,
 ///     dtypes and shapes. Swapped calls of equal form are found by label: a call is wrong if
-///     another rank uses its label for a later call;
+///     another rank uses its label for a later call. Pieces of a call that has been cut have one
+///     label, and are told apart by their first element;
 ///   - messages: the numbers of sends and recvs are equal, as are dtype and shape; microbatches are
 ///     compared like labels of collectives;
 ///   - deadlock: all programs run to their end. Streams run concurrently. A task starts after the

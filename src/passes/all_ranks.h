@@ -19,8 +19,18 @@ struct PlannedStep {
 
 /// The planned steps of all ranks of a run, as the passes over all ranks read and change them. A
 /// pass that changes programs must plan their memory again.
+///
+/// Some planned ranks lead: the first in the tensor and data dimensions at each place in the
+/// others. What a pass chooses depends on the leading ranks only, so every process, plan and
+/// simulation of a run chooses the same, whichever other ranks it has planned. The other planned
+/// ranks follow their leaders (schedule/step_change.h): their programs differ in a few tasks of the
+/// optimizer.
 struct AllRanks {
-  std::vector<PlannedStep> planned;
+  std::vector<PlannedStep> planned;  ///< leading ranks first
+  /// By planned rank: the index of the rank that it follows; its own if it leads.
+  std::vector<uint32_t> leader_of;
+  /// The training steps of the leading ranks, which here stand for all ranks.
+  RankPrograms leading;
   /// The training step of every rank. `programs[i]` is the training step of `planned[i]`.
   RankPrograms ranks;
   bool has_pipeline = false;

@@ -59,7 +59,8 @@ struct Pass {
   std::string_view why_required = {};
   /// The pass may change results by rounding. The runner skips it unless the context permits that.
   bool changes_rounding = false;
-  /// Splits one communication call into several, which the other ranks must do too.
+  /// Splits one communication call into several, which the other ranks must do too. Like a pass
+  /// that changes rounding, it is checked by StepMeaning::Of::kSums.
   bool splits_calls = false;
   /// The pass inserts all events that the program needs. Programs after other passes have no events
   /// yet.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <functional>
 #include <iterator>
 #include <optional>
 #include <set>
@@ -12,6 +13,7 @@
 #include "base/text.h"
 #include "ir/text.h"
 #include "ir/verify.h"
+#include "ops/op.h"
 #include "parallel/verify_ranks.h"
 #include "passes/analysis/step_meaning.h"
 #include "passes/analysis/work_coverage.h"
@@ -92,25 +94,68 @@ void verify_after(const Program& program, Ordering ordering, std::string_view af
   }
 }
 
-/// Compares the program after a pass with the program before: the same bits or, if the pass may
-/// change rounding, products that cover the same elements.
+bool cuts_tasks(const Pass& pass) {
+  return pass.changes_rounding || pass.splits_calls;
+}
+
+/// The ops that are attention, or a part of it.
+std::set<std::string> attention_ops(const Program& program) {
+  std::set<std::string> ops;
+  for (const OpSpec& spec : program.specs.all()) {
+    const OpDefinition* const op = find_known_op(spec.op);
+    if (op != nullptr && op->family == OpFamily::kAttention) {
+      ops.insert(spec.op);
+    }
+  }
+  return ops;
+}
+
+bool any_spec(const Program& program, const std::function<bool(const OpSpec&)>& holds) {
+  return std::ranges::any_of(program.specs.all(), holds);
+}
+
+/// Whether sums of features in chunks, over tensor ranks that hold rows of a sequence, are of rows
+/// that context ranks exchange.
+bool has_chunks_of_exchanged_rows(const Program& program) {
+  return any_spec(program,
+                  [](const OpSpec& spec) { return value_rule(spec) == ValueRule::kColumns; }) &&
+         any_spec(program,
+                  [](const OpSpec& spec) { return communicates_as(spec, CommOp::kAllToAll); }) &&
+         any_spec(program,
+                  [](const OpSpec& spec) { return communicates_as(spec, CommOp::kReduceScatter); });
+}
+
+/// Compares all that the program computes, but for rounding; only the products if StepMeaning does
+/// not follow what the pass has made (step_meaning.h).
+std::vector<Violation> compare_pieces(const Program& before, const Program& after,
+                                      size_t max_violations) {
+  if (attention_ops(before) != attention_ops(after) || has_chunks_of_exchanged_rows(after)) {
+    const std::set<std::string> ops = WorkCoverage::ops_in(before);
+    return compare_coverage(WorkCoverage(before, ops), after, WorkCoverage(after, ops));
+  }
+  return compare_meaning(StepMeaning(before, StepMeaning::Of::kSums), after,
+                         StepMeaning(after, StepMeaning::Of::kSums), max_violations);
+}
+
+/// Compares the program after a pass with the program before: the same bits or, if the pass cuts
+/// tasks, the same but for rounding.
 class MeaningCheck {
  public:
   explicit MeaningCheck(const Program& program) : meaning_(program) {}
 
-  /// Call before a pass that may change rounding.
-  void note_coverage(const Program& program) {
-    ops_ = WorkCoverage::ops_in(program);
-    coverage_.emplace(program, ops_);
+  /// Call before each pass.
+  void note(const Pass& pass, const Program& program) {
+    if (cuts_tasks(pass)) {
+      before_ = program;
+    }
   }
 
   /// Throws InternalError naming pass, buffers and dump if the program now computes something else.
   void check(const Pass& pass, const Program& program, const Dumper& dumper) {
     StepMeaning meaning(program);
     const std::vector<Violation> violations =
-        pass.changes_rounding ? compare_coverage(*coverage_, program, WorkCoverage(program, ops_))
-        : pass.splits_calls   ? std::vector<Violation>()
-                              : compare_meaning(meaning_, program, meaning, kMaxShown);
+        cuts_tasks(pass) ? compare_pieces(before_, program, kMaxShown)
+                         : compare_meaning(meaning_, program, meaning, kMaxShown);
     if (!violations.empty()) {
       std::vector<std::string_view> lines;
       std::ranges::transform(violations, std::back_inserter(lines),
@@ -119,14 +164,14 @@ class MeaningCheck {
                            program.name, join(lines, "; "), dumper.text_of_failed(program));
     }
     meaning_ = std::move(meaning);
+    before_ = {};
   }
 
  private:
   static constexpr size_t kMaxShown = 4;
 
   StepMeaning meaning_;
-  std::set<std::string> ops_;  // whose coverage is compared
-  std::optional<WorkCoverage> coverage_;
+  Program before_;  // a pass that cuts tasks
 };
 
 std::string why_skipped(const Pass& pass, const PassContext& context, const RunOptions& options) {
@@ -175,9 +220,9 @@ class AllRanksCheck {
   }
 
   /// Call before the pass.
-  void note_coverage(const Pass& pass) {
-    for (size_t i = 0; pass.changes_rounding && i < meanings_.size(); ++i) {
-      meanings_[i].note_coverage(*all_.ranks.programs[i]);
+  void note(const Pass& pass) {
+    for (size_t i = 0; i < meanings_.size(); ++i) {
+      meanings_[i].note(pass, *all_.ranks.programs[i]);
     }
   }
 
@@ -236,8 +281,8 @@ PipelineResult run_passes(Program program, std::span<const Pass> passes, const P
       records.push_back(skipped(pass, std::move(reason)));
       continue;
     }
-    if (meaning && pass.changes_rounding) {
-      meaning->note_coverage(program);
+    if (meaning) {
+      meaning->note(pass, program);
     }
     records.push_back(run_pass(pass, program, context));
     dumper.dump(records.size(), pass.name, program, records.back().report.changed);
@@ -267,7 +312,7 @@ std::vector<PassRecord> run_all_passes(AllRanks& all, std::span<const Pass> pass
       records.push_back(skipped(pass, std::move(reason)));
       continue;
     }
-    check.note_coverage(pass);
+    check.note(pass);
     records.push_back(run_pass(pass, all, context));
     check.check(pass, i + 1, records.back().report.changed);
   }

@@ -40,9 +40,10 @@ std::string dump_folder_of(const std::string& folder, const Program& program);
 ///
 /// A program between passes has no events yet, so it is verified in program order. The final
 /// program, and the program after a pass that places events, is verified with its streams and
-/// events. After each pass that changes a program, the program must still compute the same: the
-/// same bits (step_meaning.h) or, if the pass may change rounding, products that cover the same
-/// elements (work_coverage.h).
+/// events. After each pass that changes a program, the program must still compute the same
+/// (step_meaning.h): the same bits or, if the pass cuts tasks (`changes_rounding`, `splits_calls`),
+/// the same but for rounding. Where StepMeaning does not follow such a pass, only the products are
+/// compared (work_coverage.h).
 ///
 /// Throws ConfigError if a disabled name is unknown or required; InternalError, naming the pass and
 /// its dump, if the program after a pass is wrong or computes something else; DataError if a dump

@@ -70,7 +70,7 @@ std::vector<StageLine> stage_lines(const SimulatedRun& run) {
 }
 
 std::string stage_table(const SimulatedRun& run) {
-  std::string text = "stage   rank   compute   exposed      idle       peak\n";
+  std::string text = "stage   rank   compute   exposed      idle     memory\n";
   const std::vector<StageLine> lines = stage_lines(run);
   for (size_t stage = 0; stage < lines.size(); ++stage) {
     const RankTimes& times = lines[stage].rank->times;
@@ -79,7 +79,7 @@ std::string stage_table(const SimulatedRun& run) {
     text += fmt::format("{:>5} {:>6} {:>8.1f}% {:>8.1f}% {:>8.1f}% {:>10}\n", stage,
                         lines[stage].rank->rank, part(times.compute_ns),
                         part(times.communication.exposed_ns), part(times.bubble_ns),
-                        format_bytes(lines[stage].memory.peak_bytes));
+                        format_bytes(lines[stage].memory.needed_bytes));
   }
   return text;
 }
@@ -88,12 +88,12 @@ std::string memory_line(const SimulatedRun& run) {
   const std::vector<StageMemory> stages = run.memory_by_stage();
   const StageMemory& most = *std::max_element(
       stages.begin(), stages.end(),
-      [](const StageMemory& a, const StageMemory& b) { return a.peak_bytes < b.peak_bytes; });
+      [](const StageMemory& a, const StageMemory& b) { return a.needed_bytes < b.needed_bytes; });
   const int64_t device = run.model().cluster().device.memory_bytes;
-  return fmt::format("memory    {} on rank {}{}\n", format_bytes(most.peak_bytes), most.rank,
-                     most.peak_bytes <= device
-                         ? fmt::format(" of {}", format_bytes(device))
-                         : fmt::format(": more than the {} of a device", format_bytes(device)));
+  const std::string needed = fmt::format("{} of {} on rank {}", format_bytes(most.needed_bytes),
+                                         format_bytes(device), most.rank);
+  return fmt::format("memory    {}\n",
+                     most.needed_bytes <= device ? needed : "does not fit: " + needed);
 }
 
 Json times_json(const SimulatedMeans& means) {
@@ -136,6 +136,7 @@ Json stages_json(const SimulatedRun& run) {
                       {"warmup_ns", line.rank->idle.warmup_ns},
                       {"steady_ns", line.rank->idle.steady_ns},
                       {"cooldown_ns", line.rank->idle.cooldown_ns},
+                      {"needed_bytes", line.memory.needed_bytes},
                       {"peak_bytes", line.memory.peak_bytes},
                       {"peak_rank", line.memory.rank}});
   }

@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 #include <utility>
@@ -50,8 +52,13 @@ PlannedKinds plan_kinds(const RunPlan& plan, AlikeRanks alike) {
     planned.emplace(rank_of(rank), &rank);
   }
   PlannedKinds kinds{.alike = std::move(alike), .ranks = {}, .of_kind = {}};
-  for (const int rank : kinds.alike.stand_ins) {
-    if (!planned.contains(rank)) {
+  std::vector<int> missing;
+  std::ranges::copy_if(kinds.alike.stand_ins, std::back_inserter(missing),
+                       [&](int rank) { return !planned.contains(rank); });
+  if (plan.run.is_scheduled && !missing.empty()) {  // each call would order the leading ranks again
+    kinds.ranks = plan_run(plan.run, {.ranks = missing, .verify = false}).ranks;
+  } else {
+    for (const int rank : missing) {
       kinds.ranks.push_back(plan_alone(plan.run, rank, /*verify=*/false));
     }
   }

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "parallel/alike_ranks.h"
 #include "plan/run_plan.h"
 
 namespace braid {

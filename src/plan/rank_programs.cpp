@@ -7,8 +7,6 @@
 #include <utility>
 
 #include "base/errors.h"
-#include "base/philox.h"
-#include "ir/text.h"
 
 namespace braid {
 namespace {
@@ -21,13 +19,21 @@ Place place_of_rank(const Mesh& mesh, int rank) {
   return {at.tensor, at.context, at.pipeline, experts.expert, experts.expert_tensor};
 }
 
-template <class OfRank>
-std::vector<uint64_t> of_all(const Mesh& mesh, const OfRank& of_rank) {
-  std::vector<uint64_t> all;
-  for (int rank = 0; rank < mesh.num_ranks(); ++rank) {
-    all.push_back(of_rank(rank));
-  }
-  return all;
+/// The part of a place that tells leading ranks apart.
+using LeadingPlace = std::pair<int, int>;
+
+LeadingPlace leading_place(const Mesh& mesh, int rank) {
+  const MeshPosition at = mesh.position(rank);
+  return {at.context, at.pipeline};
+}
+
+bool leads(const Mesh& mesh, int rank) {
+  const MeshPosition at = mesh.position(rank);
+  return at.tensor == 0 && at.data == 0;
+}
+
+int rank_of(const RankPlan& plan) {
+  return plan.programs[kTrainProgram].rank;
 }
 
 }  // namespace
@@ -36,23 +42,26 @@ RankPrograms rank_programs(const RunPlan& plan, size_t program) {
   RankPrograms result;
   std::map<int, uint32_t> by_rank;
   std::map<Place, uint32_t> by_place;
+  std::map<LeadingPlace, uint32_t> by_leader;
   std::map<int, uint32_t> by_stage;
   for (uint32_t i = 0; i < plan.ranks.size(); ++i) {
     const Program& it = plan.ranks[i].programs[program];
     result.programs.push_back(&it);
     by_rank.try_emplace(it.rank, i);
     by_place.try_emplace(place_of_rank(plan.run.mesh, it.rank), i);
+    by_leader.try_emplace(leading_place(plan.run.mesh, it.rank), i);
     by_stage.try_emplace(plan.run.mesh.position(it.rank).pipeline, i);
   }
   for (int rank = 0; rank < plan.run.mesh.num_ranks(); ++rank) {
-    const bool has_stand_in = !plan.alike.empty() && !by_rank.contains(rank);
-    const auto exact = by_rank.find(has_stand_in ? plan.alike.stand_in(rank) : rank);
+    const auto exact = by_rank.find(rank);
     const auto alike = by_place.find(place_of_rank(plan.run.mesh, rank));
+    const auto leader = by_leader.find(leading_place(plan.run.mesh, rank));
     const auto stage = by_stage.find(plan.run.mesh.position(rank).pipeline);
     check(stage != by_stage.end(), "no rank of the stage of rank {} is planned", rank);
-    result.program_of.push_back(exact != by_rank.end()    ? exact->second
-                                : alike != by_place.end() ? alike->second
-                                                          : stage->second);
+    result.program_of.push_back(exact != by_rank.end()      ? exact->second
+                                : alike != by_place.end()   ? alike->second
+                                : leader != by_leader.end() ? leader->second
+                                                            : stage->second);
   }
   if (by_rank.size() < result.program_of.size()) {
     take_groups_of(plan.run.mesh, result);
@@ -68,33 +77,38 @@ void take_groups_of(const Mesh& mesh, RankPrograms& ranks) {
   };
 }
 
-RunPlan plan_for_rank(const RunSpec& run, int rank, const GiveToAll& give_to_all) {
-  std::vector<int> firsts = first_rank_of_stages(run.mesh);
-  AlikeRanks alike;
-  if (run.is_scheduled) {
-    const auto hash_of = [&](int of) {
-      return structure_hash(
-          plan_run(run, {.ranks = {of}, .schedule = false, .verify = false}).ranks.front());
-    };
-    alike = alike_ranks(give_to_all ? give_to_all(hash_of(rank)) : of_all(run.mesh, hash_of));
-    firsts = alike.stand_ins;
+std::vector<int> leading_ranks(const Mesh& mesh) {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < mesh.num_ranks(); ++rank) {
+    if (leads(mesh, rank)) {
+      ranks.push_back(rank);
+    }
   }
-  std::set<int> planned(firsts.begin(), firsts.end());
-  planned.insert(rank);
-  const std::vector<int> in_order(planned.begin(), planned.end());
-  return plan_run(run, {.ranks = in_order, .alike = alike});
+  return ranks;
 }
 
-uint64_t structure_hash(const RankPlan& rank) {
-  std::string text;
-  for (Program program : rank.programs) {
-    program.rank = 0;
-    for (Group& group : program.groups) {
-      group.ranks = {static_cast<int>(group.ranks.size())};
+std::vector<size_t> leaders_of(const RunPlan& plan) {
+  const Mesh& mesh = plan.run.mesh;
+  std::map<LeadingPlace, size_t> planned;
+  for (size_t i = 0; i < plan.ranks.size(); ++i) {
+    if (const int rank = rank_of(plan.ranks[i]); leads(mesh, rank)) {
+      planned.emplace(leading_place(mesh, rank), i);
     }
-    text += print_program(program);
   }
-  return stable_hash(text.data(), text.size());
+  std::vector<size_t> leaders;
+  for (size_t i = 0; i < plan.ranks.size(); ++i) {
+    const auto found = planned.find(leading_place(mesh, rank_of(plan.ranks[i])));
+    leaders.push_back(found == planned.end() ? i : found->second);
+  }
+  return leaders;
+}
+
+RunPlan plan_for_rank(const RunSpec& run, int rank) {
+  const std::vector<int> firsts =
+      run.is_scheduled ? leading_ranks(run.mesh) : first_rank_of_stages(run.mesh);
+  std::set<int> planned(firsts.begin(), firsts.end());
+  planned.insert(rank);
+  return plan_run(run, {.ranks = {planned.begin(), planned.end()}});
 }
 
 const RankPlan& plan_of_rank(const RunPlan& plan, int rank) {
@@ -102,19 +116,6 @@ const RankPlan& plan_of_rank(const RunPlan& plan, int rank) {
       plan.ranks, [&](const RankPlan& each) { return each.programs[kTrainProgram].rank == rank; });
   check(found != plan.ranks.end(), "rank {} is not planned", rank);
   return *found;
-}
-
-std::vector<int> ranks_to_schedule(const Mesh& mesh, std::vector<int> ranks) {
-  std::set<Place> places;
-  for (const int rank : ranks) {
-    places.insert(place_of_rank(mesh, rank));
-  }
-  for (int rank = 0; rank < mesh.num_ranks(); ++rank) {
-    if (places.insert(place_of_rank(mesh, rank)).second) {
-      ranks.push_back(rank);
-    }
-  }
-  return ranks;
 }
 
 }  // namespace braid

@@ -21,6 +21,7 @@
 #include "passes/pipeline/pair_forward_backward.h"
 #include "plan/model_setup.h"
 #include "plan/overlap_setup.h"
+#include "plan/rank_programs.h"
 #include "plan/schedule_plan.h"
 
 namespace braid {
@@ -94,6 +95,14 @@ std::vector<int> planned_ranks(const PlanOptions& options, const Mesh& mesh) {
     std::iota(ranks.begin(), ranks.end(), 0);
   }
   return ranks;
+}
+
+void add_missing(const std::vector<int>& wanted, std::vector<int>& ranks) {
+  for (const int rank : wanted) {
+    if (std::ranges::find(ranks, rank) == ranks.end()) {
+      ranks.push_back(rank);
+    }
+  }
 }
 
 PipelineResult run_pipeline(Program program, std::span<const Pass> passes,
@@ -209,22 +218,20 @@ RankPlan plan_programs(std::vector<Program> programs) {
 RunPlan plan_run(const RunSpec& run, const PlanOptions& given_options) {
   PlanOptions options = given_options;
   options.cost_model = options.cost_model != nullptr ? options.cost_model : run.cost_model.get();
-  RunPlan plan{.run = run,
-               .layout = make_parameter_layout(model_parameters(run.model)),
-               .ranks = {},
-               .alike = options.alike};
+  RunPlan plan{
+      .run = run, .layout = make_parameter_layout(model_parameters(run.model)), .ranks = {}};
   std::vector<int> ranks = planned_ranks(options, run.mesh);
   const size_t num_wanted = ranks.size();
   const bool is_ordered = run.is_scheduled && options.schedule;
-  if (is_ordered && !options.one_rank_per_stage && options.alike.empty()) {
-    ranks = ranks_to_schedule(run.mesh, std::move(ranks));
+  if (is_ordered && !options.stages_lead) {
+    add_missing(leading_ranks(run.mesh), ranks);
   }
   check_program_size(run, ranks);
   for (const int rank : ranks) {
     plan.ranks.push_back(plan_rank(run, rank, options));
   }
   if (is_ordered) {
-    schedule_kinds(plan, run, options.cost_model, options.verify);
+    schedule_plan(plan, run, options.cost_model, options.verify);
     plan.ranks.erase(plan.ranks.begin() + static_cast<ptrdiff_t>(num_wanted), plan.ranks.end());
   } else {
     note_unscheduled(plan, run.config.overlap);

@@ -7,7 +7,6 @@
 
 #include "ir/program.h"
 #include "memory/memory_plan.h"
-#include "parallel/alike_ranks.h"
 #include "parallel/mesh.h"
 #include "parallel/parameter_layout.h"
 #include "passes/runner.h"
@@ -33,8 +32,6 @@ struct RunPlan {
   RunSpec run;             ///< the planned run
   ParameterLayout layout;  ///< of the whole model, as one rank would hold it
   std::vector<RankPlan> ranks;
-  /// As PlanOptions::alike.
-  AlikeRanks alike;
 };
 
 struct PlanOptions {
@@ -48,9 +45,9 @@ struct PlanOptions {
   /// Plan only the first rank of each pipeline stage (`first_rank_of_stages`). It represents the
   /// ranks that hold other parts or copies of the same layers. Cannot be combined with `ranks`.
   bool one_rank_per_stage = false;
-  /// Groups of ranks whose programs are equal except for the ranks of their groups
-  /// (`structure_hash`); their representatives are planned. Empty: not known (see `rank_programs`).
-  AlikeRanks alike = {};
+  /// With one_rank_per_stage: only these ranks choose an order for all ranks (`is_scheduled`), and
+  /// also stand for context ranks, whose tasks differ slightly. For a search, which is faster so.
+  bool stages_lead = false;
   /// False: do not run the passes that choose an order for all ranks at once (`is_scheduled`).
   bool schedule = true;
   /// Cost model for passes that compare costs, see PassContext; must have a device for every rank

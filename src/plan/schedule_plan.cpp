@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <map>
+#include <numeric>
 #include <string_view>
 #include <utility>
 
@@ -48,10 +48,52 @@ void check_costs(const std::vector<Pass>& passes, const OverlapConfig& overlap,
   }
 }
 
+/// Indices of the plan's ranks: those that lead first, by rank, so that their order does not depend
+/// on what else is planned.
+std::vector<size_t> leaders_first(const RunPlan& plan, const std::vector<size_t>& leader_of) {
+  std::vector<size_t> order(leader_of.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::sort(order, {}, [&](size_t i) {
+    return std::pair{leader_of[i] != i, plan.ranks[i].programs[kTrainProgram].rank};
+  });
+  return order;
+}
+
+/// The same programs in another order.
+RankPrograms permuted(const RankPrograms& ranks, const std::vector<uint32_t>& place_of) {
+  RankPrograms result = ranks;
+  for (size_t i = 0; i < place_of.size(); ++i) {
+    result.programs[place_of[i]] = ranks.programs[i];
+  }
+  for (uint32_t& program : result.program_of) {
+    program = place_of[program];
+  }
+  return result;
+}
+
+RankPrograms leading_programs(const Mesh& mesh, const AllRanks& all) {
+  RankPrograms leading{.programs = {}, .program_of = all.ranks.program_of, .ranks_of_group = {}};
+  for (size_t i = 0; i < all.planned.size() && all.leader_of[i] == i; ++i) {
+    leading.programs.push_back(all.ranks.programs[i]);
+  }
+  for (uint32_t& program : leading.program_of) {
+    program = all.leader_of[program];
+  }
+  take_groups_of(mesh, leading);
+  return leading;
+}
+
 /// `cost_model` may be null.
 AllRanks all_ranks_of(RunPlan& plan, bool repeatable, const CostModel* cost_model) {
+  const std::vector<size_t> leader_of = leaders_of(plan);
+  const std::vector<size_t> order = leaders_first(plan, leader_of);
+  std::vector<uint32_t> place_of(order.size());
+  for (uint32_t place = 0; place < order.size(); ++place) {
+    place_of[order[place]] = place;
+  }
   AllRanks all;
-  for (RankPlan& rank : plan.ranks) {
+  for (const size_t index : order) {
+    RankPlan& rank = plan.ranks[index];
     PlannedStep& planned = all.planned.emplace_back();
     planned.programs = &rank.programs;
     planned.memory = &rank.memory;
@@ -59,8 +101,10 @@ AllRanks all_ranks_of(RunPlan& plan, bool repeatable, const CostModel* cost_mode
       planned.beside_bytes =
           rank_bytes(cost_model->cluster().device, rank, repeatable) - rank.memory.step_bytes;
     }
+    all.leader_of.push_back(place_of[leader_of[index]]);
   }
-  all.ranks = rank_programs(plan);
+  all.ranks = permuted(rank_programs(plan), place_of);
+  all.leading = leading_programs(plan.run.mesh, all);
   all.has_pipeline = plan.run.mesh.sizes().pipeline > 1;
   return all;
 }
@@ -69,19 +113,6 @@ void add_records(RunPlan& plan, const std::vector<PassRecord>& records) {
   for (RankPlan& rank : plan.ranks) {
     rank.passes.insert(rank.passes.end(), records.begin(), records.end());
   }
-}
-
-/// Copies the programs of a rank of the same kind, but keeps the groups of `to`.
-void take_order(const RankPlan& from, RankPlan& to) {
-  for (size_t i = 0; i < to.programs.size(); ++i) {
-    const int rank = to.programs[i].rank;
-    std::vector<Group> groups = std::move(to.programs[i].groups);
-    to.programs[i] = from.programs[i];
-    to.programs[i].rank = rank;
-    to.programs[i].groups = std::move(groups);
-  }
-  to.memory = from.memory;
-  to.passes = from.passes;
 }
 
 }  // namespace
@@ -131,30 +162,6 @@ void note_unscheduled(RunPlan& plan, const OverlapConfig& overlap) {
                        .report = {.summary = skipped ? "disabled" : "not asked for"}});
   }
   add_records(plan, records);
-}
-
-void schedule_kinds(RunPlan& plan, const RunSpec& run, const CostModel* cost_model, bool verify) {
-  const std::vector<uint32_t> planned_of = rank_programs(plan).program_of;
-  std::vector<RankPlan> planned = std::exchange(plan.ranks, {});
-  std::vector<uint64_t> hashes;
-  for (const RankPlan& rank : planned) {
-    hashes.push_back(structure_hash(rank));
-  }
-  const AlikeRanks kinds = alike_ranks(hashes);  // of planned ranks, by index
-  const AlikeRanks given = std::exchange(plan.alike, {});
-  for (const int index : kinds.stand_ins) {
-    plan.ranks.push_back(planned[static_cast<size_t>(index)]);
-    plan.alike.stand_ins.push_back(plan.ranks.back().programs[kTrainProgram].rank);
-  }
-  for (const uint32_t index : planned_of) {
-    plan.alike.kind_of.push_back(kinds.kind_of[index]);
-  }
-  schedule_plan(plan, run, cost_model, verify);
-  for (size_t i = 0; i < planned.size(); ++i) {
-    take_order(plan.ranks[kinds.kind_of[i]], planned[i]);
-  }
-  plan.ranks = std::move(planned);
-  plan.alike = given;
 }
 
 }  // namespace braid

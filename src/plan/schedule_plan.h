@@ -23,17 +23,12 @@ std::vector<std::string> disabled_passes(const OverlapSetup& setup,
 bool is_scheduled(const OverlapConfig& overlap);
 
 /// Runs the passes over all ranks on the training programs of all planned ranks, and gives each
-/// rank their records. `cost_model`, `verify`: as in PlanOptions; without `verify`, memory is also
+/// rank their records. What they choose depends on the leading ranks only (`leading_ranks`), which
+/// should be planned. `cost_model`, `verify`: as in PlanOptions; without `verify`, memory is also
 /// planned quickly. Throws ConfigError if a pass needs costs and there are none, InternalError as
 /// `run_all_passes`.
 void schedule_plan(RunPlan& plan, const RunSpec& run, const CostModel* cost_model,
                    bool verify = true);
-
-/// The same, run on one planned rank of each `structure_hash` only. The others have equal programs
-/// and get the same order. So the result does not depend on which ranks are planned if
-/// RunPlan::alike covers the rest.
-void schedule_kinds(RunPlan& plan, const RunSpec& run, const CostModel* cost_model,
-                    bool verify = true);
 
 /// Adds to each rank the records of passes over all ranks that have not run.
 void note_unscheduled(RunPlan& plan, const OverlapConfig& overlap);

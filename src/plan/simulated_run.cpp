@@ -6,6 +6,7 @@
 #include "base/errors.h"
 #include "config/validate.h"
 #include "model/model_spec.h"
+#include "plan/memory_needs.h"
 #include "plan/rank_programs.h"
 
 namespace braid {
@@ -27,7 +28,9 @@ RunPlan plan_first_ranks(const RunSpec& run, const CostModel& simulated, Planned
   const CostModel* const model =
       run.is_scheduled && run.cost_model == nullptr ? &simulated : nullptr;
   if (planned == PlannedRanks::kOnePerStage) {
-    return plan_run(run, {.one_rank_per_stage = true, .cost_model = model, .verify = false});
+    return plan_run(
+        run,
+        {.one_rank_per_stage = true, .stages_lead = true, .cost_model = model, .verify = false});
   }
   return plan_run(run, {.ranks = first_ranks(run.mesh),
                         .cost_model = model,
@@ -129,8 +132,10 @@ std::vector<StageMemory> SimulatedRun::memory_by_stage() const {
   for (const RankPlan& rank : plan_.ranks) {
     const int number = rank.programs[kTrainProgram].rank;
     StageMemory& stage = stages[static_cast<size_t>(spec().mesh.position(number).pipeline)];
-    if (rank.memory.peak_bytes() > stage.peak_bytes) {
-      stage = {.rank = number, .peak_bytes = rank.memory.peak_bytes()};
+    const int64_t needed =
+        rank_bytes(model_.cluster().device, rank, spec().config.runtime.repeatable);
+    if (needed > stage.needed_bytes) {
+      stage = {.rank = number, .needed_bytes = needed, .peak_bytes = rank.memory.peak_bytes()};
     }
   }
   return stages;

@@ -32,10 +32,11 @@ struct SimulatedRank {
   IdleTimes idle;
 };
 
-/// Memory of a pipeline stage.
+/// Memory of a pipeline stage, for the rank that needs most.
 struct StageMemory {
-  int rank = 0;  ///< the one that needs most
-  int64_t peak_bytes = 0;
+  int rank = 0;
+  int64_t needed_bytes = 0;  ///< as `rank_bytes`: what must fit into the device
+  int64_t peak_bytes = 0;    ///< the part of it that is in the arenas
 };
 
 /// Mean times over all ranks of a step.

@@ -3,12 +3,14 @@
 #include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string_view>
 #include <system_error>
 #include <variant>
 
 #include "base/errors.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/text.h"
 
 namespace braid {
@@ -17,6 +19,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int64_t kMaxFileBytes = int64_t{1} << 32;
+constexpr int64_t kMaxLineBytes = 1 << 16;  // ours have some hundred bytes
 
 /// Calls visit(name, member) for each number of a step.
 template <class Record, class Visit>
@@ -34,8 +37,9 @@ void visit_members(Record& record, Visit&& visit) {
   visit("nan_steps", record.nan_steps);
 }
 
+/// Throws bad_optional_access if it is no integer.
 void read_member(const Json& json, const char* name, int64_t& value) {
-  value = json.at(name).get<int64_t>();
+  value = json_integer(json.at(name)).value();
 }
 
 void read_member(const Json& json, const char* name, double& value) {
@@ -45,9 +49,10 @@ void read_member(const Json& json, const char* name, double& value) {
 
 using Record = std::variant<StepRecord, EvalRecord>;
 
-/// Throws the JSON library's exception if a member is missing or of another type.
-Record parse_record(std::string_view line) {
-  const Json json = Json::parse(line);
+/// Throws DataError for a line that is not JSON, and std::exception if a member is missing or of
+/// another type.
+Record parse_record(std::string_view line, std::string_view where) {
+  const Json json = parse_ordered_json(line, where, {.size_bytes = kMaxLineBytes});
   if (json.contains("valid_loss")) {
     EvalRecord record;
     read_member(json, "step", record.step);
@@ -59,7 +64,20 @@ Record parse_record(std::string_view line) {
   return record;
 }
 
-/// Calls visit(line, record) for each line, "\n" included, except an incomplete last line.
+Record checked_record(std::string_view line, const std::string& path, int64_t number) {
+  const std::string where = fmt::format("'{}' line {}", path, number);
+  try {
+    return parse_record(line, where);
+  } catch (const DataError&) {
+    throw;
+  } catch (const std::exception&) {
+    throw_data_error("{} is not a record of a step or an evaluation: {}", where,
+                     quote(trim(line), 60));
+  }
+}
+
+/// Calls visit(line, record) for each line, "\n" included, except a last line that a killed run
+/// left incomplete.
 template <class Visit>
 void visit_lines(const std::string& path, Visit&& visit) {
   const std::string text = read_text_file(path, kMaxFileBytes);
@@ -71,15 +89,16 @@ void visit_lines(const std::string& path, Visit&& visit) {
     }
     const std::string_view line(text.data() + begin, end + 1 - begin);
     begin = end + 1;
+    std::optional<Record> record;
     try {
-      visit(line, parse_record(line));
-    } catch (const nlohmann::json::exception&) {
+      record = checked_record(line, path, number);
+    } catch (const DataError&) {
       if (begin == text.size()) {
         return;
       }
-      throw_data_error("'{}' line {} is not a record of a step or an evaluation: {}", path, number,
-                       quote(trim(line), 60));
+      throw;
     }
+    visit(line, *record);
   }
 }
 

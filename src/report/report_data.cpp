@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "memory/max_live.h"
 #include "report/traced_steps.h"
 #include "trace/breakdown.h"
@@ -238,7 +239,9 @@ std::string report_data_json(const ReportInput& input) {
   json["unigram_entropy"] = input.unigram_entropy > 0 ? rounded(input.unigram_entropy) : Json();
   set_metrics(json, {input.steps, input.evaluations});
   json["passes"] = passes_json(input.passes);
-  json["simulation"] = input.simulation.empty() ? Json() : Json::parse(input.simulation);
+  json["simulation"] = input.simulation.empty()
+                           ? Json()
+                           : parse_ordered_json(input.simulation, "the simulation of a report");
   json["memory"] = memory_json(input.memory, input.memory_rank);
   json["memory_over_time"] = column(input.memory_over_time, memory_curve_json);
   json["communication"] = explained_json(input.timeline);
@@ -263,7 +266,8 @@ std::string escape_html(const std::string& text) {
   std::string escaped = replace_all(text, '&', "&amp;");  // first, because the others add some
   escaped = replace_all(escaped, '<', "&lt;");
   escaped = replace_all(escaped, '>', "&gt;");
-  return replace_all(escaped, '"', "&quot;");
+  escaped = replace_all(escaped, '"', "&quot;");
+  return replace_all(escaped, '\'', "&#39;");
 }
 
 }  // namespace braid

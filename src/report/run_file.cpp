@@ -5,6 +5,7 @@
 
 #include "base/errors.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "report/metrics_file.h"
 #include "report/report_data.h"
 
@@ -17,12 +18,7 @@ using Json = nlohmann::ordered_json;
 constexpr int64_t kMaxFileBytes = int64_t{1} << 32;
 
 Json parse_file(const std::string& path) {
-  try {
-    return Json::parse(read_text_file(path, kMaxFileBytes));
-  } catch (const Json::parse_error& error) {
-    throw_data_error("'{}' is truncated or damaged: it is not JSON from byte {} on", path,
-                     error.byte);
-  }
+  return parse_ordered_json(read_text_file(path, kMaxFileBytes), fmt::format("'{}'", path));
 }
 
 void check_format(const std::string& path, const Json& json) {
@@ -80,7 +76,7 @@ Json earlier_report(const std::string& path) {
 
 RunReport with_earlier_trace(RunReport report, const std::string& path, const std::string& remark) {
   const Json earlier = earlier_report(path);
-  Json json = Json::parse(report.json);
+  Json json = parse_ordered_json(report.json, "the new report");
   if (earlier.is_null() || has_traced_step(json)) {
     return report;
   }
@@ -90,7 +86,9 @@ RunReport with_earlier_trace(RunReport report, const std::string& path, const st
       json["data"][part] = earlier["data"][part];
     }
   }
-  json["data"]["trace_remark"] = earlier["data"].value("trace_remark", remark);
+  const auto earlier_remark = earlier["data"].find("trace_remark");
+  json["data"]["trace_remark"] =
+      earlier_remark != earlier["data"].end() ? *earlier_remark : Json(remark);
   report.json = script_json(json);
   return report;
 }

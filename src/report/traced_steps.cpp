@@ -4,8 +4,10 @@
 #include <cmath>
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/errors.h"
+#include "base/json.h"
 #include "ir/program.h"
 
 namespace braid {
@@ -124,10 +126,14 @@ Json traced_steps_json(std::span<const TracedStep> steps) {
 MeasuredSteps measured_steps(const RunReport& run, const std::string& path) {
   MeasuredSteps measured;
   try {
-    const Json data = Json::parse(run.json).at("data");
+    const Json data = parse_ordered_json(run.json, fmt::format("'{}'", path)).at("data");
     for (const Json& step : data.value("traced_steps", Json::array())) {
-      measured.traced.push_back(
-          {.step = step.at("step").get<int64_t>(), .summary = summary_in(step)});
+      const std::optional<int64_t> number = json_integer(step.at("step"));
+      if (!number) {
+        throw_data_error("'{}': the traced steps of its report.json are damaged: step {}", path,
+                         step.at("step").dump());
+      }
+      measured.traced.push_back({.step = *number, .summary = summary_in(step)});
     }
     measured.median_step_ns = median_step_ns(data);
   } catch (const Json::exception& error) {

@@ -280,7 +280,7 @@ void ListPlan::find_roles(const ProgramFacts& facts) {
     const uint32_t node = facts.first_node + i;
     if (lane(node) != facts.compute_lane) {
       roles_.push_back(ListRole::kSide);
-    } else if (does_nothing(program.spec(task))) {
+    } else if (undefines(program.spec(task))) {
       const BufferId buffer = program.operands_of(task).front().buffer;
       const bool takes_back = program.operands_of(task).size() == 1 && last[buffer.index()] == i &&
                               first_task_[facts.first_buffer + buffer.value] != i;
@@ -308,7 +308,7 @@ void ListPlan::float_hand_overs(const ProgramFacts& facts, const DependencyGraph
   }
   for (uint32_t buffer = 0; buffer < first.size(); ++buffer) {
     const uint32_t user = second[buffer];
-    if (user == kNone || !does_nothing(program.spec(program.tasks[first[buffer]])) ||
+    if (user == kNone || !undefines(program.spec(program.tasks[first[buffer]])) ||
         roles_[facts.first_node + first[buffer]] != ListRole::kSpine ||
         roles_[facts.first_node + user] != ListRole::kSide) {
       continue;
@@ -323,8 +323,21 @@ void ListPlan::float_hand_overs(const ProgramFacts& facts, const DependencyGraph
   }
 }
 
+namespace {
+
+/// A sum over ranks of figures like the norm of the gradients. It depends on the gradients that its
+/// rank counts; other ranks may count the results of any call before it.
+bool sums_figures(const Program& program, const Task& task) {
+  const auto ranges = program.operands_of(task);
+  return communicates_as(program.spec(task), CommOp::kAllReduce) && !ranges.empty() &&
+         program.buffers[ranges[0].buffer.index()].role == BufferRole::kScratch;
+}
+
+}  // namespace
+
 void ListPlan::add_edges(const ProgramFacts& facts, const DependencyGraph& graph) {
   const Program& program = *facts.program;
+  std::vector<uint32_t> calls;
   for (uint32_t i = 0; i < program.tasks.size(); ++i) {
     for (const TaskId before : graph.of(TaskId(size_t{i}))) {
       predecessors_.values.push_back(facts.first_node + before.value);
@@ -336,6 +349,12 @@ void ListPlan::add_edges(const ProgramFacts& facts, const DependencyGraph& graph
           predecessors_.values.push_back(facts.first_node + before.value);
         }
       }
+    }
+    if (meeting_of_[facts.first_node + i] != kNone) {
+      if (sums_figures(program, program.tasks[i])) {
+        predecessors_.values.insert(predecessors_.values.end(), calls.begin(), calls.end());
+      }
+      calls.push_back(facts.first_node + i);
     }
     const auto call = call_before_.find(facts.first_node + i);
     if (call != call_before_.end()) {

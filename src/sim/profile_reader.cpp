@@ -7,6 +7,7 @@
 
 #include "base/errors.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "ir/program.h"
 #include "ops/op.h"
@@ -57,11 +58,11 @@ class JsonValue {
   }
 
   int64_t integer(int64_t low, int64_t high) const {
-    if (!json_.is_number_integer() || !fits_int64() || json_.get<int64_t>() < low ||
-        json_.get<int64_t>() > high) {
+    const std::optional<int64_t> value = json_integer(json_);
+    if (!value || *value < low || *value > high) {
       fail("expected an integer from {} to {}, found {}", low, high, shown());
     }
-    return json_.get<int64_t>();
+    return *value;
   }
 
   double number(double low, double high) const {
@@ -116,10 +117,6 @@ class JsonValue {
   }
 
  private:
-  bool fits_int64() const {
-    return !json_.is_number_unsigned() || json_.get<uint64_t>() <= uint64_t{INT64_MAX};
-  }
-
   const Json& json_;
   std::string_view file_;
   std::string where_;
@@ -335,20 +332,10 @@ class Reader {
   std::set<std::array<int64_t, 6>> seen_comm_;
 };
 
-Json parse_json(std::string_view text, std::string_view path) {
-  try {
-    return Json::parse(text.begin(), text.end());
-  } catch (const Json::parse_error& error) {
-    throw_data_error("profile '{}': not JSON at byte {}", path, error.byte);
-  } catch (const Json::exception&) {
-    throw_data_error("profile '{}': it holds a number that is out of range", path);
-  }
-}
-
 }  // namespace
 
 Profile parse_profile(std::string_view text, std::string_view path) {
-  const Json json = parse_json(text, path);
+  const Json json = parse_ordered_json(text, fmt::format("profile '{}'", path));
   const JsonValue root(json, path, "");
   if (!json.is_object()) {
     root.fail("expected an object, found {}", root.shown());

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "base/file.h"
 #include "base/file_operation.h"
 
 namespace braid {
@@ -23,13 +24,7 @@ namespace {
 
 AppendFile::AppendFile(std::string path, Existing existing) : path_(std::move(path)) {
   const int exclusive = existing == Existing::kRefuse ? O_EXCL : 0;
-  const FileOperation opening("open of", path_);
-  do {
-    fd_ = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | exclusive, 0666);
-  } while (fd_ < 0 && errno == EINTR);
-  if (fd_ < 0 && !(exclusive != 0 && errno == EEXIST)) {
-    throw_write_error(path_, "open", errno);
-  }
+  fd_ = open_regular_file(path_, O_WRONLY | O_APPEND | O_CREAT | exclusive);
 }
 
 AppendFile::AppendFile(AppendFile&& other) noexcept

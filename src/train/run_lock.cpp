@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "base/file.h"
 #include "base/file_operation.h"
 #include "base/text.h"
 
@@ -39,10 +40,10 @@ void write_owner(int fd) {
 RunLock::RunLock(std::string_view option, const std::string& folder) {
   const std::string path = folder + "/.lock";
   const FileOperation locking("lock of", path);
-  fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  if (fd_ < 0) {
-    throw_data_error("{} = {}: cannot open the file '.lock' in it: {}", option, quote(folder),
-                     std::strerror(errno));
+  try {
+    fd_ = open_regular_file(path, O_RDWR | O_CREAT);
+  } catch (const DataError& error) {
+    throw_data_error("{} = {}: {}", option, quote(folder), error.what());
   }
   if (::flock(fd_, LOCK_EX | LOCK_NB) == 0) {
     write_owner(fd_);

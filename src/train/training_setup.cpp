@@ -78,16 +78,6 @@ RunMemory memory_for_all(const RunConfig& config, const Device& device, ProcessG
   return memory;
 }
 
-/// By process.
-std::vector<uint64_t> give_to_all(ProcessGroup& processes, uint64_t own) {
-  std::vector<uint64_t> all;
-  for (const std::string& bytes :
-       processes.all_gather("the programs of each rank", ByteWriter().number(own).take())) {
-    all.push_back(ByteReader(bytes).number<uint64_t>());
-  }
-  return all;
-}
-
 }  // namespace
 
 std::unique_ptr<Tokenizer> tokenizer_of_run(const RunConfig& config, ProcessGroup& processes) {
@@ -120,10 +110,7 @@ RunPlan plan_training(const RunConfig& config, int64_t tokenizer_vocabulary, con
   const RunMemory memory = memory_for_all(config, device, processes);
   const RunSpec run =
       chosen_settings(config, tokenizer_vocabulary, device, memory, processes, output);
-  RunPlan plan = processes.size() > 1
-                     ? plan_for_rank(run, processes.index(),
-                                     [&](uint64_t own) { return give_to_all(processes, own); })
-                     : plan_run(run);
+  RunPlan plan = processes.size() > 1 ? plan_for_rank(run, processes.index()) : plan_run(run);
   if (processes.size() > 1) {
     agree_on_programs(processes, plan);
   }

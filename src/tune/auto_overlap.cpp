@@ -335,25 +335,30 @@ std::vector<OverlapConfig> finalists(const OverlapTrials& trials, const RunConfi
   return settings;
 }
 
-std::vector<std::string> explain_communication(const RunSpec& chosen, const CostModel& model) {
-  const SimulatedRun run(chosen, model, {}, PlannedRanks::kOnePerStage);
-  const std::vector<int> ranks = first_rank_of_stages(run.spec().mesh);
-  std::vector<std::string> sentences;
-  for (const ExplainedCommunication& one : explain_exposed(run.timeline(ranks))) {
-    sentences.push_back(describe_exposed(one));
-  }
-  return sentences;
+/// Whether one rank per stage is simulated as all are: no other ranks hold other parts.
+bool is_one_per_stage(const ParallelConfig& parallel) {
+  return parallel.tensor == 1 && parallel.context == 1;
 }
 
-/// If there are few ranks, all are simulated at the end: the ranks of a context ring differ
-/// slightly. Ranks of the tensor dimension do not.
-PlannedRanks planned_at_the_end(const RunConfig& config) {
+/// The ranks that are simulated for the finalists. All, as in `braid simulate`, if these are few.
+PlannedRanks planned_for_finalists(const ParallelConfig& parallel) {
   constexpr int64_t kMaxPlaces = 16;
-  const ParallelConfig& parallel = config.parallel;
-  return parallel.context > 1 &&
-                 parallel.tensor * parallel.context * parallel.pipeline <= kMaxPlaces
-             ? PlannedRanks::kEveryPlaceQuickly
-             : PlannedRanks::kOnePerStage;
+  const int64_t places = parallel.tensor * parallel.context * parallel.pipeline;
+  return !is_one_per_stage(parallel) && places <= kMaxPlaces ? PlannedRanks::kEveryPlaceQuickly
+                                                             : PlannedRanks::kOnePerStage;
+}
+
+/// The ranks that stand for all in a run.
+PlannedRanks planned_as_run(const ParallelConfig& parallel) {
+  return is_one_per_stage(parallel) ? PlannedRanks::kOnePerStage : PlannedRanks::kEveryPlaceQuickly;
+}
+
+/// Trials as the run itself, and with memory as it is planned for a run.
+OverlapTrials::Options options_as_run(const ParallelConfig& parallel,
+                                      OverlapTrials::Options options) {
+  options.planned = planned_as_run(parallel);
+  options.exact_memory = true;
+  return options;
 }
 
 OverlapTrials::Options trial_options(const CostModel& model, const AutoOverlapOptions& options) {
@@ -361,6 +366,17 @@ OverlapTrials::Options trial_options(const CostModel& model, const AutoOverlapOp
           .planned = PlannedRanks::kOnePerStage,
           .num_threads = options.num_threads,
           .on_trial = {}};
+}
+
+std::vector<std::string> explain_communication(const RunSpec& chosen, const CostModel& model,
+                                               PlannedRanks planned) {
+  const SimulatedRun run(chosen, model, {}, planned);
+  const std::vector<int> ranks = first_rank_of_stages(run.spec().mesh);
+  std::vector<std::string> sentences;
+  for (const ExplainedCommunication& one : explain_exposed(run.timeline(ranks))) {
+    sentences.push_back(describe_exposed(one));
+  }
+  return sentences;
 }
 
 /// Whether a setting keeps the values that the run file gives besides mode = "auto".
@@ -432,7 +448,9 @@ AutoOverlap auto_overlap(const RunSpec& run, const CostModel& model,
                          const AutoOverlapOptions& options) {
   const RunConfig& config = run.config;
   OverlapTrials::Options settings = trial_options(model, options);
-  settings.planned = planned_at_the_end(config);
+  OverlapTrials as_run(run, model, options_as_run(config.parallel, settings));
+  const PlannedRanks whole_planned = planned_for_finalists(config.parallel);
+  settings.planned = whole_planned;
   OverlapTrials whole(run, model, settings);
   settings.planned = PlannedRanks::kOnePerStage;
   const StepSize size =
@@ -456,8 +474,7 @@ AutoOverlap auto_overlap(const RunSpec& run, const CostModel& model,
                        options);
   search.run();
   // The searched run may already be the whole step.
-  OverlapTrials& finals =
-      searched == config && planned_at_the_end(config) == settings.planned ? trials : whole;
+  OverlapTrials& finals = searched == config && whole_planned == settings.planned ? trials : whole;
   std::vector<const OverlapTrial*> ends = finals.run(finalists(trials, config));
   const OverlapTrial* chosen = best_of(ends, config.overlap);
   if (found.searched_layers < found.num_layers && may_keep_units_whole(config)) {
@@ -467,15 +484,19 @@ AutoOverlap auto_overlap(const RunSpec& run, const CostModel& model,
   if (!chosen->simulated) {
     throw_config_error("overlap.mode = \"auto\": no setting can be simulated: {}", chosen->why_not);
   }
-  found.off = ends[0]->figures;
-  found.defaults = ends[1]->figures;
+  // What is promised is what `braid simulate` and the run have, and nothing slower than these two.
+  const std::vector<const OverlapTrial*> compared =
+      as_run.run({ends[0]->overlap, ends[1]->overlap, chosen->overlap});
+  chosen = best_of(compared, config.overlap);
+  found.off = compared[0]->figures;
+  found.defaults = compared[1]->figures;
   found.chosen = chosen->figures;
   found.fits = chosen->fits;
   found.run = resolve_again(run, whole.with(chosen->overlap));
   found.reasons = search.reasons(chosen->overlap);
   found.trials.assign(trials.all().begin(), trials.all().end());
   found.num_whole_trials = static_cast<int64_t>(ends.size());
-  found.communication = explain_communication(found.run, model);
+  found.communication = explain_communication(found.run, model, planned_as_run(config.parallel));
   return found;
 }
 
@@ -502,7 +523,7 @@ std::string describe(const AutoOverlap& found, double search_s) {
         fmt::format("auto     searched with {} (steps below); then tried {} settings with all\n",
                     join(fewer, " and "), found.num_whole_trials);
   }
-  text += fmt::format("auto     memory about {} instead of {} (off) and {} (defaults){}\n",
+  text += fmt::format("auto     memory {} instead of {} (off) and {} (defaults){}\n",
                       format_bytes(found.chosen.needed_bytes), format_bytes(found.off.needed_bytes),
                       format_bytes(found.defaults.needed_bytes),
                       found.fits ? "" : ": no setting fits; this one needs the least");

@@ -81,7 +81,9 @@ OverlapTrial OverlapTrials::simulate(const OverlapConfig& overlap) const {
     const auto step_ns = static_cast<double>(std::max<int64_t>(run.result().step_ns, 1));
     trial.simulated = true;
     trial.figures = {.step_ns = run.step_ns(),
-                     .needed_bytes = needed_bytes(run.plan(), model_, options_.memory_bytes),
+                     .needed_bytes = needed_bytes(
+                         run.plan(), model_,
+                         options_.exact_memory ? std::optional(int64_t{0}) : options_.memory_bytes),
                      .exposed = run.means().all_exposed_ns / step_ns,
                      .most_compute = static_cast<double>(most_compute_ns(run)) / step_ns};
     trial.fits = !options_.memory_bytes || trial.figures.needed_bytes <= *options_.memory_bytes;

@@ -51,6 +51,9 @@ class OverlapTrials {
   struct Options {
     std::optional<int64_t> memory_bytes = {};  ///< limit of a rank; nullopt: none
     PlannedRanks planned = PlannedRanks::kOnePerStage;
+    /// True: OverlapFigures::needed_bytes as for a run, not of a quick plan, which needs a little
+    /// more.
+    bool exact_memory = false;
     int num_threads = 0;  ///< 0: all of the machine; does not change results
     std::function<void(const OverlapTrial& trial)> on_trial = {};  ///< from the calling thread
   };

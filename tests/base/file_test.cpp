@@ -1,10 +1,12 @@
 #include "base/file.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <thread>
 #include <utility>
 
@@ -57,7 +59,31 @@ TEST(MappedFile, NamesPathCallAndReasonOfAFailure) {
               HasSubstr("not a regular file"));
 }
 
-TEST(ReadTextFile, ReadsRegularFilesAndPipesUpToTheLimit) {
+TEST(PieceFile, ReadsFromAnyPlace) {
+  const TempFolder folder;
+  write_test_file(folder / "a", "0123456789");
+  const PieceFile file(folder / "a");
+  EXPECT_EQ(file.size_bytes(), 10);
+  std::array<std::byte, 4> piece{};
+  file.read_at(6, piece);
+  EXPECT_EQ(text_of(piece), "6789");
+  file.read_at(0, piece);
+  EXPECT_EQ(text_of(piece), "0123");
+  file.read_at(99, std::span(piece).first(0));
+  EXPECT_EQ(
+      message_of<DataError>([&] { file.read_at(7, piece); }),
+      fmt::format("'{}' has become shorter while it was in use: it ends at or before byte 10, "
+                  "but had 10 bytes when it was opened",
+                  folder / "a"));
+  std::filesystem::resize_file(folder / "a", 3);
+  EXPECT_THAT(message_of<DataError>([&] { file.read_at(6, piece); }), HasSubstr("byte 6"));
+  EXPECT_THAT(message_of<DataError>([&] { PieceFile none(folder / "none"); }),
+              HasSubstr("No such file"));
+  EXPECT_THAT(message_of<DataError>([&] { PieceFile none(folder.path().string()); }),
+              HasSubstr("it is a folder"));
+}
+
+TEST(ReadTextFile, ReadsFilesUpToTheLimit) {
   const TempFolder folder;
   const std::string text(100'000, 'x');
   write_file_atomically(folder / "a", text);
@@ -65,9 +91,39 @@ TEST(ReadTextFile, ReadsRegularFilesAndPipesUpToTheLimit) {
   EXPECT_EQ(read_text_file(folder / "a", 100'000), text);
   EXPECT_THAT(message_of<DataError>([&] { read_text_file(folder / "a", 99'999); }),
               AllOf(HasSubstr(folder / "a"), HasSubstr("100000"), HasSubstr("99999")));
-  EXPECT_EQ(read_text_file("/dev/null", 0), "");
+}
+
+TEST(ReadTextFile, RefusesWhatIsNoFileWithoutWaiting) {
+  const TempFolder folder;
+  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
+  EXPECT_EQ(message_of<DataError>([&] { read_text_file(folder / "pipe", kPlenty); }),
+            fmt::format("cannot read '{}': it is a device or a pipe, not a regular file",
+                        folder / "pipe"));
   EXPECT_THAT(message_of<DataError>([] { read_text_file("/dev/zero", 1000); }),
-              AllOf(HasSubstr("/dev/zero"), HasSubstr("1000")));
+              HasSubstr("cannot read '/dev/zero': it is a device"));
+}
+
+TEST(OpenRegularFile, RefusesWhatIsNoFileWithoutWaiting) {
+  const TempFolder folder;
+  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
+  for (const int flags : {O_RDONLY, O_WRONLY | O_APPEND | O_CREAT, O_RDWR | O_CREAT}) {
+    for (const std::string& path :
+         {folder / "pipe", folder.path().string(), std::string("/dev/null")}) {
+      EXPECT_THAT(message_of<DataError>([&] { open_regular_file(path, flags); }),
+                  AllOf(HasSubstr(path), HasSubstr("not a regular file")));
+    }
+  }
+}
+
+TEST(OpenRegularFile, MakesFilesAndKeepsThoseThatExist) {
+  const TempFolder folder;
+  const int fd = open_regular_file(folder / "a", O_WRONLY | O_CREAT | O_EXCL);
+  EXPECT_GE(fd, 0);
+  ::close(fd);
+  EXPECT_EQ(open_regular_file(folder / "a", O_WRONLY | O_CREAT | O_EXCL), -1);
+  EXPECT_THAT(
+      message_of<DataError>([&] { open_regular_file(folder / "none/a", O_WRONLY | O_CREAT); }),
+      HasSubstr("open: No such file or directory"));
 }
 
 TEST(ReadTextFile, NamesPathCallAndReasonOfAFailure) {
@@ -75,7 +131,7 @@ TEST(ReadTextFile, NamesPathCallAndReasonOfAFailure) {
   EXPECT_THAT(message_of<DataError>([&] { read_text_file(folder / "missing", kPlenty); }),
               AllOf(HasSubstr(folder / "missing"), HasSubstr("No such file or directory")));
   EXPECT_THAT(message_of<DataError>([&] { read_text_file(folder.path().string(), kPlenty); }),
-              HasSubstr("read: Is a directory"));
+              HasSubstr("a folder, not a regular file"));
 }
 
 TEST(AtomicFile, PublishesOnlyOnCommitAndReplaces) {

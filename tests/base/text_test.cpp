@@ -4,6 +4,7 @@
 
 #include <array>
 #include <limits>
+#include <random>
 
 namespace braid {
 namespace {
@@ -98,6 +99,45 @@ TEST(Quote, IsOneLineWhateverTheBytes) {
   EXPECT_EQ(quote("\xC0\x80"), "\"\\xC0\\x80\"") << "overlong";
   EXPECT_EQ(quote("\xED\xA0\x80"), "\"\\xED\\xA0\\x80\"") << "surrogate";
   EXPECT_EQ(quote("\xE2\x82"), "\"\\xE2\\x82\"") << "cut short";
+}
+
+TEST(Quote, EscapesWhatTerminalsObey) {
+  EXPECT_EQ(quote("\x1b[31m"), "\"\\u001B[31m\"");
+  EXPECT_EQ(quote("\xC2\x9B"), "\"\\u009B\"") << "another form of escape and [";
+  EXPECT_EQ(quote("a\xE2\x80\xAEz"), "\"a\\u202Ez\"") << "right to left from here on";
+  EXPECT_EQ(quote("a\xE2\x80\xA8z"), "\"a\\u2028z\"") << "a line separator";
+  EXPECT_EQ(quote("\xC2\xA0\xE2\x80\xA6"), "\"\xC2\xA0\xE2\x80\xA6\"") << "neighbours stay";
+  EXPECT_FALSE(is_printable("\xC2\x9B"));
+  EXPECT_FALSE(is_printable("\xE2\x81\xA6"));
+}
+
+TEST(Inert, ShowsControlBytesAndBadUtf8) {
+  EXPECT_EQ(inert("a \xC3\xBC \xF0\x9F\x8E\x89\n\tb\\\"'"),
+            "a \xC3\xBC \xF0\x9F\x8E\x89\n\tb\\\"'");
+  EXPECT_EQ(inert("\x1b]0;title\x07"), "\\x1B]0;title\\x07");
+  EXPECT_EQ(inert("one\rtwo\x7f"), "one\\x0Dtwo\\x7F");
+  EXPECT_EQ(inert("\xC2\x9B"
+                  "2J"),
+            "\\xC2\\x9B2J");
+  EXPECT_EQ(inert("\xE2\x80\xAE"), "\\xE2\\x80\\xAE");
+  EXPECT_EQ(inert("\xff\xE2\x82"), "\\xFF\\xE2\\x82");
+  EXPECT_EQ(inert(std::string_view("\0", 1)), "\\x00");
+  EXPECT_EQ(inert(""), "");
+}
+
+TEST(Inert, IsPrintableWhateverTheBytes) {
+  std::mt19937 random(5);
+  for (int round = 0; round < 500; ++round) {
+    std::string text(random() % 40, ' ');
+    for (char& c : text) {
+      c = static_cast<char>(random());
+    }
+    const std::string shown = inert_line(text);
+    EXPECT_TRUE(is_printable(shown)) << shown;
+    EXPECT_EQ(inert_line(shown), shown);
+    EXPECT_EQ(is_printable(text), shown == text);
+  }
+  EXPECT_EQ(inert_line("a\nb\t"), "a\\x0Ab\\x09");
 }
 
 TEST(Quote, CutsLongTextBetweenCharacters) {

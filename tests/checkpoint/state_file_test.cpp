@@ -77,6 +77,9 @@ TEST(StateFile, RefusesOtherFiles) {
   EXPECT_THAT(fault_of(R"({"format":"braid checkpoint","version":1})"),
               HasSubstr("checksum is missing"));
   EXPECT_THAT(fault_of("1e999"), HasSubstr("out of range"));
+  EXPECT_THAT(fault_of(fmt::format("{{\"format\":{}{}}}", std::string(100'000, '['),
+                                   std::string(100'000, ']'))),
+              HasSubstr("deeper than 64"));
 }
 
 TEST(StateFile, RefusesFieldsThatAreMissingOrOfAnotherKind) {

@@ -198,6 +198,9 @@ TEST(TensorIndex, RefusesOtherFiles) {
   EXPECT_THAT(fault_of(""), HasSubstr("not JSON at byte"));
   EXPECT_THAT(fault_of("[]"), HasSubstr("does not have the format"));
   EXPECT_THAT(fault_of("1e999"), HasSubstr("out of range"));
+  EXPECT_THAT(fault_of(fmt::format("{{\"format\":{}{}}}", std::string(100'000, '['),
+                                   std::string(100'000, ']'))),
+              HasSubstr("deeper than 64"));
   EXPECT_THAT(fault_of(replaced("\"files\"", "\"names\"")), HasSubstr("\"files\" is missing"));
   EXPECT_THAT(fault_of(replaced("model-00001", "../model")),
               HasSubstr("is not the name of a file"));

@@ -100,6 +100,19 @@ TEST_F(App, MissingAndWrongOptionsAreOneLine) {
   EXPECT_THAT(error_of({"train", "run.toml", "--stop-after", "0"}, 2), HasSubstr("at least 1"));
 }
 
+TEST_F(App, NamesCannotMoveTheCursor) {
+  const std::string name =
+      "a\n\x1b]0;title\x07\xC2\x9B"
+      "2J";
+  const std::string shown = "a\\x0A\\x1B]0;title\\x07\\xC2\\x9B2J";
+  EXPECT_THAT(error_of({"report", name}, 1), HasSubstr(shown));
+  EXPECT_THAT(error_of({"train", name}, 2), HasSubstr(shown));
+  write("text", "some text\n");
+  EXPECT_THAT(output_of({"tokenize", "--input", path("text"), "--output", path("\x1b[2J"),
+                         "--tokenizer", "bytes"}),
+              HasSubstr("\\x1B[2J.bin"));
+}
+
 TEST_F(App, OutputThatCannotBeWrittenIsAnError) {
   for (const Words& words : {Words{"passes"}, Words{"--help"}, Words{"doctor"}}) {
     EXPECT_THAT(error_of(words, 1, {.stdout_path = "/dev/full"}),

@@ -89,7 +89,7 @@ TEST_F(SimulateCommand, SearchesTheOverlapAndKeepsWhatItFound) {
   const std::string text = output_of({"simulate", "run.toml", "--cluster", "h200x2",
                                       "--auto-overlap", "--save-config", "found.toml"});
   EXPECT_THAT(text, AllOf(HasSubstr("auto overlap: "), HasSubstr(" settings tried in "),
-                          HasSubstr("auto     memory about "), HasSubstr("\nstep      ")));
+                          HasSubstr("auto     memory "), HasSubstr("\nstep      ")));
   const std::string found = read("found.toml");
   EXPECT_THAT(found, AllOf(HasSubstr("mode = \"manual\"\ncost = \"h200x2\"\n"),
                            HasSubstr("may_change_rounding = false")));

@@ -66,7 +66,8 @@ TEST_F(DocumentsTest, NamesTheLineThatIsNoDocument) {
   EXPECT_THAT(rejection("{\"text\":\"\\ud800\"}"), HasSubstr("line 1 is not JSON"));
   EXPECT_THAT(rejection("{\"text\":\"a\"}\n{\"text\":\"\xFF\"}"),
               AllOf(HasSubstr("not UTF-8"), HasSubstr("line 2")));
-  EXPECT_THAT(rejection(std::string(100'000, '[')), HasSubstr("line 1 is not JSON"));
+  EXPECT_THAT(rejection("{\"text\":\"a\"}\n" + std::string(100'000, '[')),
+              HasSubstr("line 2 nests arrays and objects deeper than 256, the limit, at byte 257"));
   EXPECT_THAT(rejection(" \n"), HasSubstr("no documents"));
   EXPECT_THAT(rejection(""), HasSubstr("no documents"));
 }

@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstring>
 #include <filesystem>
+#include <numeric>
 
 #include "base/errors.h"
 #include "base/expect_error.h"
@@ -256,6 +257,27 @@ TEST(IndexedDataset, RefusesABinOfAnotherSize) {
   write_test_file(folder / "a.bin", golden_bin() + "xx");
   EXPECT_THAT(message_of<DataError>([&] { IndexedDataset dataset(folder / "a"); }),
               AllOf(HasSubstr("does not belong"), HasSubstr("10"), HasSubstr("12")));
+}
+
+TEST(IndexedDataset, FilesThatBecomeShorterAreAnError) {
+  const TempFolder folder;
+  std::vector<int32_t> tokens(30'000);  // more than a page, and more than one read
+  std::iota(tokens.begin(), tokens.end(), 0);
+  write_dataset(folder / "a", {{7, 8}, tokens});
+  const IndexedDataset dataset(folder / "a");
+  std::filesystem::resize_file(folder / "a.idx", 0);
+  EXPECT_EQ(read_all(dataset, 1), tokens);
+  std::filesystem::resize_file(folder / "a.bin", 2 * (2 + 20'000));
+  EXPECT_THAT(read_all(dataset, 0), ElementsAre(7, 8));
+  std::vector<int32_t> out(20'000);
+  dataset.read(1, 0, out);
+  EXPECT_EQ(out.back(), 19'999);
+  EXPECT_EQ(message_of<DataError>([&] { read_all(dataset, 1); }),
+            fmt::format("'{}' has become shorter while it was in use: it ends at or before byte "
+                        "40004, but had 60004 bytes when it was opened",
+                        folder / "a.bin"));
+  std::filesystem::resize_file(folder / "a.bin", 0);
+  EXPECT_THAT(message_of<DataError>([&] { read_all(dataset, 0); }), HasSubstr("become shorter"));
 }
 
 TEST(IndexedDataset, RefusesTokensOutsideTheVocabulary) {

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -41,8 +42,10 @@ class Rank {
 
   /// As the transport does with a frame of rank 1.
   void take(std::string body) {
-    std::unique_ptr<RemoteCall> remote = unpack_call(std::move(body), 2);
-    const size_t member = sender_of(*remote, kOther, kThis);
+    std::unique_ptr<RemoteCall> remote =
+        unpack_call(std::move(body), {.from = kOther, .to = kThis, .num_ranks = 2});
+    const std::vector<int>& ranks = remote->group.ranks;
+    const auto member = static_cast<size_t>(std::ranges::find(ranks, kOther) - ranks.begin());
     const size_t party = party_of(remote->call, member);
     auto place = std::make_unique<RemoteMeeting>(remote->call, member);
     const std::string key = meeting_key(place->meeting());

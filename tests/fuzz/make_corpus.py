@@ -1,11 +1,16 @@
 #!/usr/bin/env python3
-"""Writes the binary seeds of the fuzzers, small valid inputs: tests/fuzz/corpus/{index,mesh,rendezvous,safetensors}/.
+"""Writes seeds of the fuzzers.
 
-The text seeds (config, launch, program) are written by hand. Run again after a change of a format, and commit the result.
+    make_corpus.py               the small binary ones, valid files: tests/fuzz/corpus/NAME/
+    make_corpus.py --large PATH  large ones of 1 MiB each, most of them hostile: PATH/NAME/
+
+The text seeds are written by hand. Run the first form again after a change of a format, and commit the result. scripts/fuzz.sh
+runs the second.
 """
 import json
 import pathlib
 import struct
+import sys
 
 CORPUS = pathlib.Path(__file__).resolve().parent / "corpus"
 
@@ -35,6 +40,43 @@ def safetensors(tensors, metadata=None):
     text += b" " * (-len(text) % 8)
     return struct.pack("<Q", len(text)) + text + data
 
+
+def varint(value):
+    """A protocol buffer's number."""
+    low, high = value & 0x7F, value >> 7
+    return bytes([low | 0x80]) + varint(high) if high else bytes([low])
+
+
+def field(number, content):
+    """A protocol buffer's field of bytes."""
+    return varint(number << 3 | 2) + varint(len(content)) + content
+
+
+def piece(text, kind=1):
+    """A SentencePiece model's piece. Kinds: 1 normal, 2 unknown, 3 control, 6 byte."""
+    return field(1, field(1, text.encode()) + b"\x15" + struct.pack("<f", -len(text)) + b"\x18" + varint(kind))
+
+
+def tokenizer(pieces):
+    """A SentencePiece model of the unigram kind, without normalisation."""
+    start = piece("<unk>", 2) + piece("<s>", 3) + piece("</s>", 3)
+    return start + b"".join(pieces) + field(2, b"\x18\x01") + field(3, field(1, b"identity"))
+
+
+def remote_call(name, ranks, elems, content):
+    """An all-reduce of f32 by rank 0, as pack_call writes it, with its elements."""
+    text = struct.pack("<Q", len(name)) + name
+    return (text + struct.pack("<BQ", 0, len(ranks)) + struct.pack(f"<{len(ranks)}i", *ranks)
+            + struct.pack("<BqqBqqqq", 0, elems, elems, 1, 0, 0, 0, 0) + text + struct.pack("<qqq", 1, 0, elems) + content)
+
+
+def algorithm_cache(lines):
+    """A file of measured choices, with its FNV-1a checksum."""
+    text = "".join(["braid algorithms 1\n", *lines])
+    value = 0xCBF29CE484222325
+    for byte in text.encode():
+        value = (value ^ byte) * 0x100000001B3 % (1 << 64)
+    return f"{text}checksum {value:016x}\n".encode()
 
 def frame(kind, body):
     """A frame of a connection between processes."""
@@ -79,12 +121,62 @@ SEEDS = {
         {"wte": ("F32", [2, 3], struct.pack("<6f", *range(6))), "norm": ("BF16", [2], b"\x80\x3f\x80\x3f")},
         {"format": "pt"}),
     "safetensors/empty_tensor": safetensors({"none": ("F32", [0, 4], b"")}),
+    "tokenizer/three_letters": tokenizer([piece(text) for text in ("\u2581", "a", "b", "\u2581a")]),
+    "tokenizer/bytes": tokenizer([piece(f"<0x{byte:02X}>", 6) for byte in range(256)]),
+    "algorithm_cache/two_choices": algorithm_cache(["gemm 64\tsm90\n", "gemm 8\t1 2 3\n"]),
+    "algorithm_cache/empty": algorithm_cache([]),
+    "remote_call/sum": remote_call(b"data", [0, 1], 2, b"12345678"),
+    "remote_call/nothing": remote_call(b"", [1, 0, 3], 0, b""),
 }
+
+# Readers of JSON documents, of JSON lines, and of JSON behind its size.
+JSON = ("hf_config", "hf_index", "json", "profile", "report", "state", "tensor_index")
+LINES = ("documents", "metrics")
+LARGE_BYTES = 1 << 20
+
+
+def large_json():
+    """(name, text) of documents of half LARGE_BYTES to all of it."""
+    n = LARGE_BYTES
+    yield "arrays", "[" * n
+    yield "closed_arrays", '{"format":' + "[" * (n // 2) + "]" * (n // 2) + "}"
+    yield "objects", '{"a":' * (n // 5)
+    yield "closed_objects", '{"a":' * (n // 6) + "0" + "}" * (n // 6)
+    yield "many_keys", "{" + ",".join(f'"{i}":{{}}' for i in range(n // 24)) + "}"
+    yield "many_values", '{"tensors":[' + "[]," * (n // 6) + "0]}"
+    yield "long_text", '{"format":"' + "\\u0001\x7f" * (n // 7) + '"}'
+    yield "long_number", '{"version":' + "9" * n + "}"
+
+
+def large_seeds():
+    """(path, content)"""
+    for name, text in large_json():
+        for reader in JSON:
+            yield f"{reader}/{name}", text.encode()
+        for reader in LINES:
+            yield f"{reader}/{name}", f'{{"text":"a"}}\n{text}\n{text}\n'.encode()
+        yield f"safetensors/{name}", struct.pack("<Q", len(text)) + text.encode()
+    yield "safetensors/many_tensors", safetensors({f"t{i}": ("U8", [1], b"x") for i in range(LARGE_BYTES // 64)})
+    yield "config/arrays", b"[train]\nsteps = " + b"[" * LARGE_BYTES
+    yield "config/tables", b"".join(b"[a.a%d]\n" % i for i in range(LARGE_BYTES // 12))
+    yield "program/brackets", b"task(" * (LARGE_BYTES // 5)
+    yield "tokenizer/many_pieces", tokenizer([piece(f"p{i}") for i in range(LARGE_BYTES // 24)])
+    nested = b""
+    while len(nested) < 1 << 14:  # each level adds its size before all others
+        nested = field(1, nested)
+    yield "tokenizer/nested", nested + field(2, b"") + field(3, b"")
+    yield "tokenizer/groups", field(2, b"\x7b" * LARGE_BYTES) + field(3, b"")
+    yield "index/many_sequences", index(UINT8, [1] * (LARGE_BYTES // 20), list(range(LARGE_BYTES // 20 + 1)))
+    yield "algorithm_cache/lines", b"braid algorithms 1\n" + b"key\tvalue\n" * (LARGE_BYTES // 10)
+    yield "remote_call/many_ranks", remote_call(b"data", [0, 1] * (LARGE_BYTES // 8), 0, b"")
 
 
 def main():
-    for name, content in SEEDS.items():
-        path = CORPUS / name
+    folder, seeds = CORPUS, SEEDS.items()
+    if len(sys.argv) > 2 and sys.argv[1] == "--large":
+        folder, seeds = pathlib.Path(sys.argv[2]), large_seeds()
+    for name, content in seeds:
+        path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
 

@@ -161,7 +161,8 @@ TEST_F(HfFolder, AnIndexThatDisagreesWithItsFilesIsRefused) {
                 HasSubstr("does not name a file beside it for the tensor \"c\""));
   }
   EXPECT_THAT(fault_with("weight_map", "weights"), HasSubstr("has no \"weight_map\""));
-  EXPECT_THAT(fault_with("{", ""), HasSubstr("is not JSON"));
+  EXPECT_THAT(fault_with("{", ""), HasSubstr("is not JSON at byte"));
+  EXPECT_THAT(fault_with("{", std::string(100'000, '[')), HasSubstr("deeper than 64"));
 }
 
 TEST_F(HfFolder, ATensorInTwoFilesIsRefused) {

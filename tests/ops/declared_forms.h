@@ -369,6 +369,7 @@ class DeclaredForms {
       add({{op, {}, {read(data_, shape), write(data_, shape)}}, {"x", "y"}});
     }
     add({{"undefine", {}, {write(data_, shape)}}, {"y"}, {{0, 0}, {0, 1}, {0, 2}}, true});
+    add({{"await", {}, {read(data_, shape)}}, {"x"}, {{0, 0}, {0, 1}, {0, 2}}, true});
   }
 
   void add_optimizer() {

@@ -28,9 +28,20 @@ TEST(Undefine, TakesAnythingAndCostsNothing) {
   expect_cost(spec, {});
 }
 
-TEST(DoesNothing, IsTrueForUndefineOnly) {
-  EXPECT_TRUE(does_nothing({"undefine", {}, {write(DType::kF32, {3})}}));
-  EXPECT_FALSE(does_nothing({"fill", {}, {write(DType::kF32, {3})}}));
+TEST(Await, TakesAnythingAndCostsNothing) {
+  const OpSpec spec{"await", {}, {read(DType::kI64, {1, 2, 3, 4})}};
+  EXPECT_NO_THROW(check_spec(spec));
+  expect_cost(spec, {});
+}
+
+TEST(DoesNothing, IsTrueForTheTwoThatKeepAPlace) {
+  const OpSpec undefine{"undefine", {}, {write(DType::kF32, {3})}};
+  const OpSpec await{"await", {}, {read(DType::kF32, {3})}};
+  const OpSpec fill{"fill", {}, {write(DType::kF32, {3})}};
+  EXPECT_TRUE(does_nothing(undefine) && does_nothing(await));
+  EXPECT_TRUE(undefines(undefine));
+  EXPECT_FALSE(undefines(await));
+  EXPECT_FALSE(does_nothing(fill) || undefines(fill));
   EXPECT_FALSE(does_nothing({"no_such_op", {}, {}}));
 }
 

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "ops/declared_forms.h"
+#include "ops/offload.h"
 
 namespace braid {
 namespace {
@@ -38,8 +39,8 @@ TEST(OpClass, IsCommunicationForCollectivesAndCopyForMovers) {
                                                     "send",       "recv",       "ring_shift"};
     const OpClass expected = communicate.contains(op->name) ? OpClass::kCommunication
                              : movers.contains(op->name)    ? OpClass::kCopy
-                             : op->name == "undefine"       ? OpClass::kOrder
-                                                            : OpClass::kCompute;
+                             : op->name == "undefine" || op->name == "await" ? OpClass::kOrder
+                                                                             : OpClass::kCompute;
     EXPECT_EQ(op->op_class, expected) << op->name;
   }
 }
@@ -107,10 +108,10 @@ TEST(DeclaredForm, WithOtherDtypeIsRefused) {
 }
 
 TEST(DeclaredForm, OfIntegersIsRefusedUnlessBytesAreJustMoved) {
-  const std::string_view any_dtype[] = {"copy",       "fill",       "sum",        "clip_scale",
-                                        "adamw",      "identity",   "offload",    "reload",
-                                        "undefine",   "broadcast",  "send",       "recv",
-                                        "ring_shift", "all_gather", "all_to_all", "join_columns"};
+  const std::string_view any_dtype[] = {
+      "copy",    "fill",       "sum",        "clip_scale", "adamw",       "identity",
+      "offload", "reload",     "undefine",   "await",      "broadcast",   "send",
+      "recv",    "ring_shift", "all_gather", "all_to_all", "join_columns"};
   const DeclaredForms integers(DType::kI32);
   for (const DeclaredForm& form : integers.list()) {
     const bool has_no_data = form.spec.op == "cross_entropy_merge";  // but accumulators
@@ -184,7 +185,7 @@ TEST(DeclaredForm, CostsNoMoreThanItsOperandsAndNeverNothing) {
     const OpCost cost = spec_cost(form.spec);
     const OpCost all = operand_bytes(form.spec);
     EXPECT_GE(cost.flops, 0) << form.spec.op;
-    const bool writes_nothing = form.spec.op == "send" || form.spec.op == "undefine";
+    const bool writes_nothing = form.spec.op == "send" || does_nothing(form.spec);
     EXPECT_EQ(cost.bytes_written > 0, !writes_nothing) << form.spec.op;
     EXPECT_LE(cost.bytes_written, all.bytes_written) << form.spec.op;
     EXPECT_LE(cost.bytes_read, all.bytes_read) << form.spec.op;
@@ -228,7 +229,8 @@ TEST(RecomputeClass, IsThatOfTheDocumentation) {
   const std::set<std::string_view> norms = {"rmsnorm", "add_rmsnorm", "layernorm", "add_layernorm",
                                             "swiglu",  "gelu",        "identity",  "all_gather"};
   const std::set<std::string_view> never = {
-      "send", "recv", "offload", "reload", "undefine", "attention_step", "attention_finish"};
+      "send",     "recv",  "offload",        "reload",
+      "undefine", "await", "attention_step", "attention_finish"};
   for (const OpDefinition* op : all_ops()) {
     const Recompute expected = norms.contains(op->name)   ? Recompute::kNorms
                                : op->name == "attention"  ? Recompute::kAttention

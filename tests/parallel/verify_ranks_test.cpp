@@ -147,6 +147,38 @@ TEST(VerifyRanks, FindsSwappedCollectivesOfEqualShape) {
             "call 4");
 }
 
+/// Two calls of equal form and label, of the elements 0 to 8 and 8 to 16.
+std::vector<Program> pieces_of(const std::string& op) {
+  Pair pair;
+  pair.on_both(op, 4, at_layer(1));
+  pair.on_both(op, 4, at_layer(1));
+  std::vector<Program> programs = pair.take();
+  for (Program& program : programs) {
+    for (BufferRange& range : std::span(program.operands).subspan(2)) {
+      range.begin += 8;
+      range.end += 8;
+    }
+  }
+  return programs;
+}
+
+TEST(VerifyRanks, FindsSwappedPiecesOfACollective) {
+  for (const char* const op : {"reduce_scatter", "all_gather", "all_to_all", "all_reduce"}) {
+    SCOPED_TRACE(op);
+    std::vector<Program> programs = pieces_of(op);
+    EXPECT_TRUE(faults_of(programs).empty());
+    std::swap(programs[1].tasks[0], programs[1].tasks[1]);
+    EXPECT_THAT(fault_of(programs), HasSubstr("its counterpart is rank 1 task 1"));
+  }
+}
+
+// Which block a rank passes on depends on its place in the ring.
+TEST(VerifyRanks, RanksMayShiftDifferentBlocks) {
+  std::vector<Program> programs = pieces_of("ring_shift");
+  std::swap(programs[1].tasks[0], programs[1].tasks[1]);
+  EXPECT_TRUE(faults_of(programs).empty());
+}
+
 TEST(VerifyRanks, MembersMayNameOneCallDifferently) {
   Pair pair;
   pair[0].collective("all_reduce", 0, 4, 0, at_layer(0));

@@ -45,7 +45,7 @@ std::string all_overlap(const std::string& layout) {
   return keys;
 }
 
-/// "wove 3 of 3 pairs of jobs" of rank 0.
+/// "interleaved 3 of 3 pairs of jobs" of rank 0.
 std::string woven(const RunConfig& config) {
   const RunPlan plan = plan_run(resolve_run(config, 0), {.ranks = {0}});
   const auto& passes = plan.ranks.front().passes;
@@ -65,8 +65,8 @@ TEST_P(PairedLayouts, ChangeNoBit) {
   all.overrides += all_overlap(all.overrides);
   all.overrides += " overlap.pair_forward_backward=forward_backward";
   const RunConfig config = config_of(all);
-  EXPECT_NE(woven(config).find("wove "), std::string::npos) << woven(config);
-  EXPECT_EQ(woven(config).find("wove 0"), std::string::npos) << woven(config);
+  EXPECT_NE(woven(config).find("interleaved "), std::string::npos) << woven(config);
+  EXPECT_EQ(woven(config).find("interleaved 0"), std::string::npos) << woven(config);
   expect_same_bits(run(config, 2), run_with(GetParam(), " overlap.mode=off"));
 }
 

@@ -168,7 +168,7 @@ TEST(SchedulePlan, ChoosesEnginesByWhatIsHidden) {
   config.overlap.comm_engine = "hidden";
   const RunPlan plan = plan_run(resolve_run(config, 0));  // of all ranks, verified
   EXPECT_THAT(record_of(plan, "choose_engines").report.summary,
-              AllOf(HasSubstr("copy engines do"), HasSubstr(" collectives, memory ")));
+              AllOf(HasSubstr("copy engines run"), HasSubstr(" collectives, memory ")));
 }
 
 TEST(SchedulePlan, NeedsCosts) {

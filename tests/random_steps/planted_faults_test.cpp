@@ -42,9 +42,6 @@ PlannedStep planned_step(uint64_t seed) {
   RandomPasses random(seed);
   PlannedStep step{.model = run.model, .programs = build_step(run), .plans = {}};
   for (const Pass& pass : rank_passes(default_pipeline(random.options(run.config.memory)))) {
-    if (pass.name == "cut_exchanges") {
-      continue;  // nobody notices two pieces of one exchange that one rank runs in the other order
-    }
     for (Program& program : step.programs) {
       program = pass.run(std::move(program), {.may_change_rounding = true}).program;
     }

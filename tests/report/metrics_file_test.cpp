@@ -94,7 +94,10 @@ TEST(MetricsFile, ATornLastLineIsLeftOut) {
 
 TEST(MetricsFile, ADamagedLineInTheMiddleIsAnErrorThatNamesIt) {
   const TempFolder folder;
-  for (const std::string damaged : {"rubbish", "[1]", "{}", "{\"step\":1}", "{\"step\":\"1\"}"}) {
+  for (const std::string& damaged :
+       {std::string("rubbish"), std::string("[1]"), std::string("{}"), std::string("{\"step\":1}"),
+        std::string("{\"step\":\"1\"}"), std::string("{\"step\":1e300,\"valid_loss\":1}"),
+        std::string(100'000, '[')}) {
     write_test_file(folder / "m", metrics_line(step_record(1)) + damaged + "\n" + three_lines());
     EXPECT_THAT(message_of<DataError>([&] { read_metrics(folder / "m"); }),
                 testing::AllOf(testing::HasSubstr(folder / "m"), testing::HasSubstr("line 2")));

@@ -67,6 +67,15 @@ TEST(TracedSteps, ARunWithoutThemIsRefusedWithWhatHelps) {
               AllOf(HasSubstr("'runs/b'"), HasSubstr("damaged"), HasSubstr("step_ns")));
 }
 
+TEST(TracedSteps, AStepThatIsNoIntegerIsRefused) {
+  for (const char* const step : {"1e300", "2.5", "18446744073709551615", "\"2\""}) {
+    const RunReport damaged{
+        .title = "", .json = fmt::format(R"({{"data":{{"traced_steps":[{{"step":{}}}]}}}})", step)};
+    EXPECT_THAT(message_of<DataError>([&] { measured_steps(damaged, "runs/b"); }),
+                AllOf(HasSubstr("'runs/b'"), HasSubstr("damaged")));
+  }
+}
+
 TEST(PredictionError, IsPredictedOverMeasured) {
   EXPECT_NEAR(error_percent(200, 190), -5.0, 1e-9);
   EXPECT_DOUBLE_EQ(error_percent(200, 250), 25.0);

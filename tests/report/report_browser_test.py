@@ -6,6 +6,8 @@
 Pages of made-up runs, and pages that `braid train`, `braid simulate --report` and `braid report` write. Fails if a page writes
 anything to the console, or says that hover, zoom or pan do not work. Exits 77 (ctest: skipped) without Chromium.
 """
+import html.parser
+import json
 import pathlib
 import re
 import shutil
@@ -52,9 +54,24 @@ def open_page(program, page, profile):
     return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
 
 
+class ForeignMarkup(html.parser.HTMLParser):
+    """Tags of a page that braid never writes: links, pictures, handlers of events."""
+
+    def __init__(self):
+        super().__init__()
+        self.tags = []
+
+    def handle_starttag(self, tag, attrs):
+        if tag in ("a", "img") or any(name.startswith("on") for name, _ in attrs):
+            self.tags.append(self.get_starttag_text())
+
+
 def faults_of(program, page, what, profile):
     dom, console = open_page(program, page, profile)
     faults = [f"console: {line}" for line in console]
+    foreign = ForeignMarkup()
+    foreign.feed(dom)
+    faults += [f"a text became markup: {tag}" for tag in foreign.tags]
     result = re.search(r'<pre id="selfcheck"[^>]*>(.*?)</pre>', dom, re.DOTALL)
     if not result:
         faults.append("the page did not check itself")
@@ -89,6 +106,25 @@ def simulated_pages(braid, folder):
                    "parallel.pipeline=1", "parallel.shard=none", "train.global_batch=2")
     subprocess.run([braid, "report", "off", "--compare", "on"], cwd=folder, check=True, stdout=subprocess.DEVNULL)
     yield folder / "off" / "compare.html", "simulate, off and on"
+
+
+# Code that a foreign report.json may carry. In a picture it would run: page errors fail the test.
+HOSTILE = "<script>throw 1</script><img src=x onerror='throw 2'><a href='javascript:throw 3'>a</a>"
+
+
+def hostile_page(braid, folder):
+    """(page, what) of a run whose report.json was not written by braid"""
+    path = folder / "on" / "report.json"
+    run = json.loads(path.read_text())
+    run["schedule"] = HOSTILE + run["schedule"].replace("<rect ", "<rect onload='throw 4' ", 1).replace("</svg>", HOSTILE + "</svg>")
+    for place in ("title", "model", "config"):
+        run["data"][place] = HOSTILE
+    for rank in run["timeline"]["ranks"]:
+        rank["names"] = [HOSTILE] * len(rank["names"])
+        rank["remark"] = HOSTILE
+    (folder / "hostile.json").write_text(json.dumps(run))
+    subprocess.run([braid, "report", "hostile.json", "--out", "hostile.html"], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    yield folder / "hostile.html", "a hostile report.json"
 
 
 # Seconds of training.
@@ -131,7 +167,8 @@ def main():
         return 77
     with tempfile.TemporaryDirectory(prefix="braid-report-") as folder:
         folder = pathlib.Path(folder)
-        pages = [*sample_pages(sys.argv[1], folder), *simulated_pages(sys.argv[2], folder), *measured_pages(sys.argv[2], folder)]
+        pages = [*sample_pages(sys.argv[1], folder), *simulated_pages(sys.argv[2], folder), *hostile_page(sys.argv[2], folder),
+                 *measured_pages(sys.argv[2], folder)]
         faults = [fault for page, what in pages for fault in faults_of(program, page, what, folder / "profile")]
     print("\n".join(faults))
     return 1 if faults else 0

@@ -170,7 +170,7 @@ TEST(ReportData, TextsCannotEndTheScriptThatHoldsThem) {
 }
 
 TEST(ReportData, EscapesWhatMeansSomethingInHtml) {
-  EXPECT_EQ(escape_html("a<b>\"c\" &lt;"), "a&lt;b&gt;&quot;c&quot; &amp;lt;");
+  EXPECT_EQ(escape_html("a<b>\"c\" 'd' &lt;"), "a&lt;b&gt;&quot;c&quot; &#39;d&#39; &amp;lt;");
 }
 
 }  // namespace

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/temp_folder.h"
+#include "report/run_file.h"
 #include "report/sample_report.h"
 
 namespace braid {
@@ -15,6 +17,10 @@ namespace {
 using Json = nlohmann::json;
 using testing::HasSubstr;
 using testing::Not;
+
+constexpr const char* kHostile =
+    "</script><script>alert(1)</script><!-- <img src=x onerror=alert(1)> {{runs}} \"'&\xE2\x80\xA8 "
+    "</title>";
 
 int count_of(std::string_view text, std::string_view part) {
   int count = 0;
@@ -97,19 +103,55 @@ TEST(ReportHtml, TextsStayTexts) {
   ReportInput input = sample_report();
   const int num_scripts = count_of(report_html(input), "</script");
   EXPECT_EQ(num_scripts, 2);
-  const std::string hostile = "</script><script>alert(1)</script><!-- {{runs}} \"'&";
+  const std::string hostile = kHostile;
   input.title = input.model = input.config_toml = hostile;
   input.passes[0].report.summary = hostile;
   input.layout = input.stages.columns[0] = input.stages.rows[1][2] = hostile;
   input.timeline.ranks[0].names[0] = hostile;
-  input.timeline.ranks[0].streams[0].name = hostile;
+  RankTimeline& rank = input.timeline.ranks[0];
+  rank.streams[0].name = rank.kernel_names[0] = rank.device.name = rank.remark = hostile;
+  rank.sequences[0].name = input.timeline.source = hostile;
+  input.simulation = Json{{"cost", hostile}}.dump();
   const std::string html = report_html(input);
   EXPECT_EQ(count_of(html, "</script"), num_scripts);
   EXPECT_EQ(count_of(html, "<script"), num_scripts);
   EXPECT_EQ(count_of(html, "<!--"), 0);
+  EXPECT_EQ(count_of(html, "<img"), 0);
   EXPECT_EQ(run_of(html)["data"]["model"], hostile);
+  EXPECT_EQ(run_of(html)["data"]["simulation"]["cost"], hostile);
+  EXPECT_EQ(run_of(html)["timeline"]["ranks"][0]["remark"], hostile);
   EXPECT_EQ(run_of(html)["timeline"]["ranks"][0]["names"][0], hostile);
   EXPECT_THAT(html, HasSubstr("<title>&lt;/script&gt;&lt;script&gt;alert(1)"));
+}
+
+/// Replaces every text, and adds a member whose name is hostile, too.
+void make_hostile(Json& json) {
+  if (json.is_string()) {
+    json = kHostile;
+  } else if (json.is_structured()) {
+    for (Json& child : json) {
+      make_hostile(child);
+    }
+  }
+  if (json.is_object()) {
+    json[kHostile] = kHostile;
+  }
+}
+
+/// A report.json need not be one that braid wrote.
+TEST(ReportHtml, TextsOfAnotherFileStayTexts) {
+  const TempFolder folder;
+  Json run = Json::parse(run_report(sample_report()).json);
+  make_hostile(run);
+  write_test_file(folder / "report.json", run.dump());
+  const RunReport loaded = load_run_report(folder / "report.json");
+  const std::string html = report_html({&loaded, 1});
+  EXPECT_EQ(count_of(html, "</script"), 2);
+  EXPECT_EQ(count_of(html, "<script"), 2);
+  EXPECT_EQ(count_of(html, "</title"), 1);
+  EXPECT_EQ(count_of(html, "<!--"), 0);
+  EXPECT_EQ(count_of(html, "<img"), 0);
+  EXPECT_EQ(run_of(html), run);
 }
 
 TEST(ReportHtml, IsAPageWithoutAnyRecord) {

@@ -73,7 +73,7 @@ TEST(RunFile, CutFilesAreRefusedWhereverTheyEnd) {
   const std::string whole = read_text_file(path, int64_t{1} << 30);
   for (size_t size = 0; size + 2 < whole.size(); size += 1 + whole.size() / 50) {
     write_test_file(path, whole.substr(0, size));
-    EXPECT_THAT(refusal(path), AllOf(HasSubstr(path), HasSubstr("truncated or damaged"))) << size;
+    EXPECT_THAT(refusal(path), AllOf(HasSubstr(path), HasSubstr("is not JSON at byte"))) << size;
   }
 }
 
@@ -90,6 +90,11 @@ TEST(RunFile, MissingPartsAndOtherFormatsAreRefused) {
     write_test_file(path, damaged.dump());
     EXPECT_THAT(refusal(path), HasSubstr(part));
   }
+  std::string deep = whole.dump();
+  deep.insert(deep.find("\"data\":{") + 8,
+              "\"x\":" + std::string(100'000, '[') + std::string(100'000, ']') + ",");
+  write_test_file(path, deep);
+  EXPECT_THAT(refusal(path), HasSubstr("deeper than 64"));
   Json newer = whole;
   newer["format"] = kReportFormat + 1;
   write_test_file(path, newer.dump());

@@ -105,7 +105,7 @@ TEST(PlanForRank, CountsTheMemoryOfAllRanks) {
   }
 }
 
-// The order of all ranks, from one rank of each kind of program, whoever has planned which.
+// The leading ranks decide for all, so processes need not tell each other what they plan.
 TEST(PlanForRank, HasTheOrderThatIsChosenForAllRanks) {
   for (const char* const layout :
        {"ranks=4 pipeline=2", "ranks=8 pipeline=2 tensor=2 sequence_parallel=true shard=optimizer",
@@ -113,23 +113,13 @@ TEST(PlanForRank, HasTheOrderThatIsChosenForAllRanks) {
     SCOPED_TRACE(layout);
     RunConfig config = config_of({kLlamaModel, layout});
     config.overlap.cost = "h200x8";
-    const RunPlan before = plan_run(resolve_run(config, 0));
     config.overlap.list_schedule = true;
     const RunPlan whole = plan_run(resolve_run(config, 0));
-    std::vector<uint64_t> hashes;
-    for (const RankPlan& rank : before.ranks) {
-      hashes.push_back(structure_hash(rank));
-    }
-    const size_t num_kinds = std::set<uint64_t>(hashes.begin(), hashes.end()).size();
+    const size_t num_leaders = leading_ranks(whole.run.mesh).size();
     for (int rank = 0; rank < whole.run.mesh.num_ranks(); ++rank) {
       SCOPED_TRACE(rank);
-      std::vector<uint64_t> given;
-      const RunPlan part = plan_for_rank(resolve_run(config, 0), rank, [&](uint64_t own) {
-        given.push_back(own);
-        return hashes;
-      });
-      EXPECT_EQ(given, std::vector<uint64_t>{hashes[static_cast<size_t>(rank)]});
-      EXPECT_LE(part.ranks.size(), num_kinds + 1);
+      const RunPlan part = plan_for_rank(resolve_run(config, 0), rank);
+      EXPECT_LE(part.ranks.size(), num_leaders + 1);
       for (const RankPlan& each : part.ranks) {
         const RankPlan& same = plan_of_rank(whole, each.programs[kTrainProgram].rank);
         EXPECT_TRUE(each.programs == same.programs);
@@ -141,27 +131,23 @@ TEST(PlanForRank, HasTheOrderThatIsChosenForAllRanks) {
   }
 }
 
-TEST(PlanForRank, LearnsFromAllRanksWhatNobodyTells) {
-  RunConfig config = config_of({kLlamaModel, "ranks=4 pipeline=2"});
+TEST(PlanForRank, PlansTheLeadingRanksWhereTheyChooseAnOrder) {
+  RunConfig config = config_of({kLlamaModel, "ranks=8 pipeline=2 tensor=2"});
+  const auto planned = [&] {
+    std::vector<int> ranks;
+    for (const RankPlan& rank : plan_for_rank(resolve_run(config, 0), 7).ranks) {
+      ranks.push_back(rank.programs[kTrainProgram].rank);
+    }
+    return ranks;
+  };
+  EXPECT_EQ(planned(), (std::vector{0, 4, 7}));
   config.overlap.cost = "h200x8";
   config.overlap.list_schedule = true;
-  const RunPlan part = plan_for_rank(resolve_run(config, 0), 3);
-  ASSERT_EQ(part.ranks.size(), 3u);  // of the first of each stage, and itself
-  EXPECT_EQ(part.alike, (AlikeRanks{.kind_of = {0, 0, 1, 1}, .stand_ins = {0, 2}}));
-  EXPECT_TRUE(plan_of_rank(part, 3).programs ==
-              plan_of_rank(plan_run(resolve_run(config, 0)), 3).programs);
-}
-
-TEST(StructureHash, LeavesOutTheRanksOfGroupsOnly) {
-  const RunPlan plan = plan_run(resolve_run(config_of({kLlamaModel, "ranks=4 pipeline=2"}), 0));
-  RankPlan other = plan.ranks[0];
-  EXPECT_EQ(structure_hash(plan.ranks[0]), structure_hash(plan.ranks[1]));
-  EXPECT_NE(structure_hash(plan.ranks[0]), structure_hash(plan.ranks[2]));
-  other.programs[kEvalProgram].tasks.back().label.microbatch += 1;
-  EXPECT_NE(structure_hash(other), structure_hash(plan.ranks[0]));
-  other = plan.ranks[0];
-  other.programs[kTrainProgram].groups.front().ranks.push_back(3);
-  EXPECT_NE(structure_hash(other), structure_hash(plan.ranks[0]));
+  EXPECT_EQ(planned(), (std::vector{0, 4, 7}));
+  config = config_of({kLlamaModel, "ranks=8 context=4 train.sequence=16"});
+  config.overlap.cost = "h200x8";
+  config.overlap.list_schedule = true;
+  EXPECT_EQ(planned().size(), 5u);  // one of each of four places, and rank 7
 }
 
 }  // namespace

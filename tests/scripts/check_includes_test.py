@@ -49,6 +49,15 @@ class CheckIncludes(unittest.TestCase):
         self.write("plan/plan.cpp", "#include <nccl.h>")
         self.assertRegex("\n".join(self.violations()), "CUDA header outside backends/cuda")
 
+    def test_json_is_read_in_one_place(self):
+        self.write("base/json.cpp", "Json::sax_parse(text.begin(), text.end(), &builder);")
+        self.write("plan/plan.h", "Json json = parse_json(text, what);  // not Json::parse(text)")
+        self.assertEqual(self.violations(), [])
+        for call in ("nlohmann::json::parse(text)", "ordered_json::parse(text)", "Json::sax_parse(a, &b)", "json::accept(text)",
+                     "json::from_cbor(bytes)", '"{}"_json'):
+            self.write("plan/plan.cpp", f"auto json = {call};")
+            self.assertRegex("\n".join(self.violations()), "plan.cpp:1: JSON read outside base/json", call)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -41,7 +41,7 @@ std::string replaced(std::string text, const std::string& from, const std::strin
 
 std::string error_of(const std::string& text) {
   const std::string message = message_of<DataError>([&] { parse_profile(text, "x.json"); });
-  EXPECT_THAT(message, testing::StartsWith("profile 'x.json': "));
+  EXPECT_THAT(message, testing::StartsWith("profile 'x.json'"));
   return message;
 }
 
@@ -82,6 +82,8 @@ TEST(Profile, WhatIsNoProfileIsRefused) {
   EXPECT_THAT(error_of("{}"), HasSubstr("format \"braid profile\""));
   EXPECT_THAT(error_of("{\"format\": 3}"), HasSubstr("format: expected a text, found 3"));
   EXPECT_THAT(error_of("{\"x\": 1e999}"), HasSubstr("out of range"));
+  EXPECT_THAT(error_of(std::string(100'000, '[') + std::string(100'000, ']')),
+              HasSubstr("deeper than 64"));
   EXPECT_THAT(error_with("\"version\": 1", "\"version\": 2"),
               HasSubstr("version 2, this braid reads version 1"));
 }

@@ -99,6 +99,9 @@ inline void run_operation(const OpSpec& spec, std::span<const BufferRange> opera
     std::ranges::fill(values_of(operands[0]), kUndefined);
     return;
   }
+  if (spec.op == "await") {
+    return;
+  }
   if (is_by_row(spec)) {
     run_by_row(spec, operands, state);
     return;

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -69,8 +70,12 @@ TEST(RunLock, AFolderWithoutRoomForTheFileIsNamed) {
     const RunLock lock("x", folder.path().string());  // a file of that name is taken over
   }
   EXPECT_EQ(message_of<DataError>([&] { RunLock("x", folder / "absent"); }),
-            fmt::format("x = \"{}\": cannot open the file '.lock' in it: No such file or directory",
+            fmt::format("x = \"{0}\": cannot write '{0}/.lock': open: No such file or directory",
                         folder / "absent"));
+  std::filesystem::remove(folder / ".lock");
+  ASSERT_EQ(::mkfifo((folder / ".lock").c_str(), 0600), 0);
+  EXPECT_THAT(message_of<DataError>([&] { RunLock("x", folder.path().string()); }),
+              HasSubstr("it is a device or a pipe"));
 }
 
 }  // namespace

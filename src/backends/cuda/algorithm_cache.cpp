@@ -87,7 +87,7 @@ bool is_one_field(std::string_view text) {
 class WriterLock {
  public:
   WriterLock(const std::string& folder, std::chrono::milliseconds patience)
-      : fd_(::open((folder + "/.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
+      : fd_(open_regular_file(folder + "/.lock", O_RDWR | O_CREAT)) {
     constexpr std::chrono::milliseconds kBetween{2};
     const auto until = std::chrono::steady_clock::now() + patience;
     while (!take() && std::chrono::steady_clock::now() < until) {

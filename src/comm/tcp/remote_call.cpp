@@ -1,7 +1,6 @@
 #include "comm/tcp/remote_call.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <utility>
 
 #include "base/byte_fields.h"
@@ -25,30 +24,41 @@ Group read_group(ByteReader& body, int num_ranks) {
   return group;
 }
 
-bool is_sound(const RemoteCall& remote, SentPart part) {
+/// Whether the numbers are some of their kinds. Sizes are small enough for sums and products of
+/// them.
+bool is_in_range(const RemoteCall& remote) {
+  constexpr int64_t kMaxElems = int64_t{1} << 40;
   const CommCall& call = remote.call;
-  const auto members = static_cast<int64_t>(remote.group.ranks.size());
-  return static_cast<size_t>(call.op) < kNumCommOps && call.dtype <= DType::kU8 &&
-         call.send_elems >= 0 && call.recv_elems >= 0 && part.begin >= 0 && part.count >= 0 &&
-         call.peer >= 0 && call.peer < members && call.root >= 0 && call.root < members &&
-         remote.number > 0 &&
+  const auto is_size = [](int64_t elems) { return elems >= 0 && elems <= kMaxElems; };
+  return remote.group.kind <= GroupKind::kWorld && static_cast<size_t>(call.op) < kNumCommOps &&
+         call.dtype <= DType::kU8 && is_size(call.send_elems) && is_size(call.recv_elems) &&
+         remote.number > 0;
+}
+
+/// Whether the announced part and the bytes are what `path.to` needs of a call that is in range.
+bool has_its_part(const RemoteCall& remote, SentPart announced, const CallPath& path) {
+  const CommCall& call = remote.call;
+  const size_t from = check_comm_call(call, path.from);
+  const std::vector<int>& ranks = remote.group.ranks;
+  const auto to = static_cast<size_t>(std::ranges::find(ranks, path.to) - ranks.begin());
+  if (to == ranks.size() || (call.is_message() && static_cast<size_t>(call.peer) != to)) {
+    return false;
+  }
+  const SentPart part = sent_part(call, from, to);
+  return announced.begin == part.begin && announced.count == part.count &&
          remote.bytes.size() == static_cast<size_t>(part.count) * dtype_bytes(call.dtype);
 }
 
-size_t member_of(const Group& group, int rank) {
-  const auto found = std::ranges::find(group.ranks, rank);
-  if (found == group.ranks.end()) {
-    throw_device_error("a call of group {}, which rank {} is not in", group.name, rank);
+void check_sound(const RemoteCall& remote, SentPart announced, const CallPath& path) {
+  bool is_sound = is_in_range(remote);
+  try {
+    is_sound = is_sound && has_its_part(remote, announced, path);
+  } catch (const InternalError& error) {  // as of a call of our own
+    throw_device_error("a call of rank {} is damaged: {}", path.from, error.what());
   }
-  return static_cast<size_t>(found - group.ranks.begin());
-}
-
-/// So that sums and products of these numbers cannot overflow.
-bool has_possible_sizes(const CommCall& call) {
-  constexpr int64_t kMost = int64_t{1} << 40;
-  const auto members = static_cast<int64_t>(call.group->ranks.size());
-  return call.send_elems <= kMost / members && call.recv_elems <= kMost / members &&
-         std::abs(call.shift / kMost) == 0;
+  if (!is_sound) {
+    throw_device_error("a call of rank {} is damaged", path.from);
+  }
 }
 
 }  // namespace
@@ -103,10 +113,10 @@ std::string pack_call(const CommCall& call, int64_t number, SentPart part) {
   return body.take();
 }
 
-std::unique_ptr<RemoteCall> unpack_call(std::string bytes, int num_ranks) {
+std::unique_ptr<RemoteCall> unpack_call(std::string bytes, const CallPath& path) {
   auto remote = std::make_unique<RemoteCall>();
   ByteReader body(bytes);
-  remote->group = read_group(body, num_ranks);
+  remote->group = read_group(body, path.num_ranks);
   CommCall& call = remote->call;
   call.op = body.number<CommOp>();
   call.send_elems = body.number<int64_t>();
@@ -125,25 +135,8 @@ std::unique_ptr<RemoteCall> unpack_call(std::string bytes, int num_ranks) {
   remote->bytes = std::move(bytes);
   remote->bytes.erase(0, data);
   call.group = &remote->group;
-  if (!is_sound(*remote, part)) {
-    throw_device_error("a call of another process is damaged");
-  }
+  check_sound(*remote, part, path);
   return remote;
-}
-
-size_t sender_of(const RemoteCall& remote, int from, int to) {
-  const size_t member = member_of(remote.group, from);
-  const size_t receiver = member_of(remote.group, to);
-  if (!has_possible_sizes(remote.call)) {
-    throw_device_error("a call of another process has impossible sizes");
-  }
-  const SentPart part = sent_part(remote.call, member, receiver);
-  const auto bytes = static_cast<size_t>(part.count) * dtype_bytes(remote.call.dtype);
-  if (remote.bytes.size() != bytes) {
-    throw_device_error("a call of another process comes with {} bytes, and not {}",
-                       remote.bytes.size(), bytes);
-  }
-  return member;
 }
 
 }  // namespace braid

@@ -27,11 +27,17 @@ SentPart sent_part(const CommCall& call, size_t member, size_t to);
 
 /// Serializes everything except the elements, which follow it.
 std::string pack_call(const CommCall& call, int64_t number, SentPart part);
-/// Throws DeviceError for bytes that no process of this program sends.
-std::unique_ptr<RemoteCall> unpack_call(std::string bytes, int num_ranks);
 
-/// The member of the call's group that is rank `from`. Throws DeviceError unless it and rank `to`
-/// are in the group, and the bytes are those that `to` needs of its x.
-size_t sender_of(const RemoteCall& remote, int from, int to);
+/// The ranks between which a call travels.
+struct CallPath {
+  int from = 0;
+  int to = 0;
+  int num_ranks = 0;  ///< of the run
+};
+
+/// The inverse. The call fits its group, and its bytes are exactly the part that `to` needs, so
+/// that a call that fits together with it may read them. Throws DeviceError for bytes that no
+/// process of this program sends.
+std::unique_ptr<RemoteCall> unpack_call(std::string bytes, const CallPath& path);
 
 }  // namespace braid

@@ -299,8 +299,10 @@ void SocketTransport::receive(int from, Frame frame) {
 }
 
 void SocketTransport::take_call(int from, std::string body) {
-  std::unique_ptr<RemoteCall> remote = unpack_call(std::move(body), num_ranks_);
-  const size_t member = sender_of(*remote, from, rank_);
+  std::unique_ptr<RemoteCall> remote =
+      unpack_call(std::move(body), {.from = from, .to = rank_, .num_ranks = num_ranks_});
+  const std::vector<int>& ranks = remote->group.ranks;
+  const auto member = static_cast<size_t>(std::ranges::find(ranks, from) - ranks.begin());
   const size_t party = party_of(remote->call, member);
   const Lock lock(mutex_);
   RemoteMeeting& place = place_of(remote->call, member);

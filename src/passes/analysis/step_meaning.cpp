@@ -6,7 +6,6 @@
 #include <functional>
 #include <optional>
 #include <span>
-#include <unordered_map>
 #include <utility>
 
 #include "ops/collectives.h"
@@ -14,6 +13,7 @@
 #include "ops/offload.h"
 #include "ops/op.h"
 #include "passes/analysis/mixed_hash.h"
+#include "passes/analysis/piece_interpreter.h"
 #include "passes/gradients/reduction_parts.h"
 #include "passes/tensor/row_values.h"
 
@@ -26,97 +26,7 @@ uint64_t signed_mixed(uint64_t a, int64_t b) {
   return mixed_hash(a, static_cast<uint64_t>(b));
 }
 
-// ---- contents of buffers
-
-/// The elements of one buffer, as adjacent pieces.
-class Content {
- public:
-  Content(int64_t num_elems, uint64_t value)
-      : pieces_{{.begin = 0, .end = num_elems, .value = value}} {}
-
-  const std::vector<Piece>& pieces() const { return pieces_; }
-
-  /// Returns the pieces of [begin, end). Merges adjacent pieces that continue the same value.
-  std::vector<Piece> read(int64_t begin, int64_t end) const {
-    std::vector<Piece> found;
-    for (auto it = piece_at(begin); it != pieces_.end() && it->begin < end; ++it) {
-      const Piece piece = part_of(*it, std::max(begin, it->begin), std::min(end, it->end));
-      if (!found.empty() && goes_on(found.back(), piece)) {
-        found.back().end = piece.end;
-      } else if (piece.begin < piece.end) {
-        found.push_back(piece);
-      }
-    }
-    return found;
-  }
-
-  /// Replaces [begin, end) by `pieces`, which must fill it.
-  void write(int64_t begin, int64_t end, std::span<const Piece> pieces) {
-    if (begin == end) {
-      return;
-    }
-    const auto first = std::as_const(*this).piece_at(begin) - pieces_.cbegin();
-    auto last = first;
-    while (std::cmp_less(last, pieces_.size()) && pieces_[static_cast<size_t>(last)].begin < end) {
-      ++last;
-    }
-    std::vector<Piece> fresh;
-    const Piece front = pieces_[static_cast<size_t>(first)];
-    const Piece back = pieces_[static_cast<size_t>(last - 1)];
-    if (front.begin < begin) {
-      fresh.push_back(part_of(front, front.begin, begin));
-    }
-    fresh.insert(fresh.end(), pieces.begin(), pieces.end());
-    if (end < back.end) {
-      fresh.push_back(part_of(back, end, back.end));
-    }
-    const auto common = std::min(last - first, static_cast<ptrdiff_t>(fresh.size()));
-    std::copy_n(fresh.begin(), common, pieces_.begin() + first);
-    if (common < last - first) {
-      pieces_.erase(pieces_.begin() + first + common, pieces_.begin() + last);
-    } else {
-      pieces_.insert(pieces_.begin() + first + common, fresh.begin() + common, fresh.end());
-    }
-  }
-
- private:
-  std::vector<Piece>::const_iterator piece_at(int64_t element) const {
-    return std::ranges::upper_bound(pieces_, element, {}, &Piece::end);
-  }
-
-  static Piece part_of(Piece piece, int64_t begin, int64_t end) {
-    piece.first += piece.value == 0 ? 0 : begin - piece.begin;  // undefined elements have no index
-    piece.begin = begin;
-    piece.end = end;
-    return piece;
-  }
-
-  static bool goes_on(const Piece& a, const Piece& b) {
-    return a.end == b.begin && a.value == b.value &&
-           (a.value == 0 || a.first + (a.end - a.begin) == b.first);
-  }
-
-  std::vector<Piece> pieces_;
-};
-
 // ---- effects of ops
-
-/// Returns 0 if the spec has no group.
-int64_t ranks_of_group(const Program& program, const OpSpec& spec) {
-  const std::optional<GroupId> group = group_of(program, spec);
-  return group ? static_cast<int64_t>(program.groups[group->index()].ranks.size()) : 0;
-}
-
-bool has_one_rank(const Program& program, const OpSpec& spec) {
-  return ranks_of_group(program, spec) == 1;
-}
-
-/// True if the op reads x and writes y, both of one dtype.
-bool is_x_to_y(const OpSpec& spec) {
-  return spec.operands.size() == 2 && spec.operands[0].access == Access::kRead &&
-         spec.operands[1].access == Access::kWrite &&
-         spec.operands[0].dtype == spec.operands[1].dtype;
-}
 
 enum class Effect : uint8_t {
   kCompute,
@@ -135,7 +45,7 @@ Effect effect_of(const Program& program, const OpSpec& spec, const Communication
   if (communication.is_message()) {
     return communication.op == CommOp::kSend ? Effect::kSend : Effect::kRecv;
   }
-  if (!has_one_rank(program, spec)) {
+  if (!is_alone_in_group(program, spec)) {
     return group_of(program, spec) ? Effect::kCollective : Effect::kCompute;
   }
   if (is_x_to_y(spec)) {
@@ -147,7 +57,7 @@ Effect effect_of(const Program& program, const OpSpec& spec, const Communication
 
 Effect effect_of(const Program& program, const OpSpec& spec) {
   if (does_nothing(spec)) {
-    return Effect::kUndefine;
+    return undefines(spec) ? Effect::kUndefine : Effect::kNothing;
   }
   if (const Communication* const communication = communication_of(spec)) {
     return effect_of(program, spec, *communication);
@@ -207,13 +117,7 @@ SpecMeaning meaning_of(const Program& program, const OpSpec& spec) {
 /// Executes a program on values instead of data.
 class Interpreter {
  public:
-  explicit Interpreter(const Program& program) : program_(program) {
-    for (const Buffer& buffer : program.buffers) {
-      const bool is_persistent = buffer.lifetime == Lifetime::kPersistent;
-      contents_.emplace_back(
-          buffer.num_elems(),
-          is_persistent ? mixed_hash(std::hash<std::string>()(buffer.name), 1) : 0);
-    }
+  explicit Interpreter(const Program& program) : program_(program), values_(program) {
     for (const OpSpec& spec : program.specs.all()) {
       specs_.push_back(meaning_of(program, spec));
     }
@@ -225,7 +129,7 @@ class Interpreter {
     }
   }
 
-  const Content& content(size_t buffer) const { return contents_[buffer]; }
+  const ValueStore& values() const { return values_; }
   std::vector<uint64_t> take_shown() { return std::move(shown_); }
 
  private:
@@ -237,16 +141,17 @@ class Interpreter {
       case Effect::kNothing:
         return;
       case Effect::kUndefine:
-        write(ranges[0], 0, TaskId());
+        values_.write(ranges[0], 0, TaskId());
         return;
       case Effect::kMove:
-        move(ranges[0], ranges[1]);
+        values_.move(ranges[0], ranges[1]);
         return;
       case Effect::kSend:
-        shown_.push_back(seen_by(program_.spec(task), ranges, message(spec.hash, task.label)));
+        shown_.push_back(
+            seen_by(program_.spec(task), ranges, values_.message(spec.hash, task.label)));
         return;
       case Effect::kRecv:
-        compute(program_.spec(task), ranges, message(spec.hash, task.label), id);
+        compute(program_.spec(task), ranges, values_.message(spec.hash, task.label), id);
         return;
       case Effect::kCollective:
         shown_.push_back(compute(program_.spec(task), ranges, spec.hash, id));
@@ -269,22 +174,10 @@ class Interpreter {
     replay(spec, ranges, id);
   }
 
-  /// Identifies a message of the step by its label, independent of task order. Messages with equal
-  /// labels are numbered in program order.
-  uint64_t message(uint64_t hash, const Label& label) {
-    for (const int32_t part : {label.microbatch, label.virtual_stage, label.layer}) {
-      hash = signed_mixed(hash, part);
-    }
-    if (label.site.valid()) {
-      hash = mixed_hash(hash, std::hash<std::string>()(program_.sites[label.site.index()]));
-    }
-    return mixed_hash(hash, num_messages_[hash]++);
-  }
-
   uint64_t seen_by(const OpSpec& spec, std::span<const BufferRange> ranges, uint64_t hash) const {
     for (size_t i = 0; i < ranges.size(); ++i) {
       if (reads(spec.operands[i].access)) {
-        for (const Piece& piece : read(ranges[i])) {
+        for (const Piece& piece : values_.read(ranges[i])) {
           hash = with_piece(hash, piece);
         }
       }
@@ -298,7 +191,7 @@ class Interpreter {
     const uint64_t seen = seen_by(spec, ranges, hash);
     for (size_t i = 0; i < ranges.size(); ++i) {
       if (writes(spec.operands[i].access)) {
-        write(ranges[i], mixed_hash(seen, i + 1), id);
+        values_.write(ranges[i], mixed_hash(seen, i + 1), id);
       }
     }
     return seen;
@@ -308,7 +201,7 @@ class Interpreter {
   void compute_rows(const OpSpec& spec, std::span<const BufferRange> ranges, TaskId id) {
     std::vector<std::vector<Piece>> read_pieces;
     for (const BufferRange& range : ranges.first(ranges.size() - 1)) {
-      read_pieces.push_back(read_from_begin(range));
+      read_pieces.push_back(values_.read_from_begin(range));
     }
     write_rows(spec, std::move(read_pieces), ranges.back(), id);
   }
@@ -327,13 +220,13 @@ class Interpreter {
     const int64_t width = spec.operands.back().shape.num_elems() / rows;
     std::vector<Piece> written;
     for (const RowValue& value : row_values(row_wise_hash(spec), operands, rows)) {
-      written.push_back({.begin = result.begin + value.begin * width,
-                         .end = result.begin + value.end * width,
+      written.push_back({.begin = value.begin * width,
+                         .end = value.end * width,
                          .value = value.value,
                          .first = value.first_row * width,
                          .maker = id});
     }
-    contents_[result.buffer.index()].write(result.begin, result.end, written);
+    values_.write_pieces(result, std::move(written));
   }
 
   /// Computes the product, then the activation.
@@ -350,7 +243,7 @@ class Interpreter {
         .begin = 0,
         .end = parts.product.operands[2].shape.num_elems(),
         .value = mixed_hash(seen_by(parts.product, ranges.first(2), product_hash), 3)};
-    write_rows(parts.activation, {read_from_begin(ranges[2]), {product}}, ranges[3], id);
+    write_rows(parts.activation, {values_.read_from_begin(ranges[2]), {product}}, ranges[3], id);
   }
 
   /// Gives the result the value that `compute` would give it if it ran the parts one after another.
@@ -374,7 +267,7 @@ class Interpreter {
       shown_.push_back(gathered);
       sum = mixed_hash(gathered, 2);
     }
-    write(part_of(ranges.back(), parts.first_elem, parts.num_results()), sum, id);
+    values_.write(part_of(ranges.back(), parts.first_elem, parts.num_results()), sum, id);
   }
 
   static BufferRange part_of(const BufferRange& range, int64_t first_elem, int64_t num_elems) {
@@ -397,39 +290,10 @@ class Interpreter {
     compute(spec.replay, replayed, hash_value(spec.replay), id);
   }
 
-  std::vector<Piece> read(const BufferRange& range) const {
-    return contents_[range.buffer.index()].read(range.begin, range.end);
-  }
-
-  /// Reads a range; positions count from its first element.
-  std::vector<Piece> read_from_begin(const BufferRange& range) const {
-    std::vector<Piece> pieces = read(range);
-    for (Piece& piece : pieces) {
-      piece.begin -= range.begin;
-      piece.end -= range.begin;
-    }
-    return pieces;
-  }
-
-  void write(const BufferRange& range, uint64_t value, TaskId maker) {
-    const Piece piece{.begin = range.begin, .end = range.end, .value = value, .maker = maker};
-    contents_[range.buffer.index()].write(range.begin, range.end, std::span(&piece, 1));
-  }
-
-  void move(const BufferRange& from, const BufferRange& to) {
-    std::vector<Piece> pieces = read(from);
-    for (Piece& piece : pieces) {
-      piece.begin += to.begin - from.begin;
-      piece.end += to.begin - from.begin;
-    }
-    contents_[to.buffer.index()].write(to.begin, to.end, pieces);
-  }
-
   const Program& program_;
-  std::vector<Content> contents_;  // by buffer
+  ValueStore values_;
   std::vector<SpecMeaning> specs_;
   std::vector<uint64_t> shown_;
-  std::unordered_map<uint64_t, uint64_t> num_messages_;
 };
 
 // ---- comparison
@@ -460,13 +324,23 @@ std::string describe_difference(const Program& program, const std::string& name,
 
 }  // namespace
 
-StepMeaning::StepMeaning(const Program& program) {
+StepMeaning::StepMeaning(const Program& program, Of of) {
+  if (of == Of::kBits) {
+    take<Interpreter>(program);
+  } else {
+    take<PieceInterpreter>(program);
+  }
+}
+
+template <class Interpreter>
+void StepMeaning::take(const Program& program) {
   Interpreter interpreter(program);
   interpreter.run();
   for (size_t i = 0; i < program.buffers.size(); ++i) {
     const Buffer& buffer = program.buffers[i];
     if (buffer.lifetime == Lifetime::kPersistent) {
-      buffers_.emplace(buffer.name, interpreter.content(i).read(0, buffer.num_elems()));
+      buffers_.emplace(buffer.name,
+                       interpreter.values().read({BufferId(i), 0, buffer.num_elems()}));
     }
   }
   shown_ = interpreter.take_shown();

@@ -11,9 +11,8 @@
 namespace braid {
 
 /// Which elements the products of a step write, and which persistent weights they read, however the
-/// products are cut into pieces. Used after passes that may change rounding, where StepMeaning does
-/// not apply. A product in pieces must write the same elements as the whole, each as often, and
-/// read the same weights.
+/// products are cut into pieces. Used after passes that StepMeaning does not follow. A product in
+/// pieces must write the same elements as the whole, each as often, and read the same weights.
 ///
 /// Products are counted by op, phase, microbatch, virtual stage, layer and site; elements by buffer
 /// name. Reads of activations are ignored, because a piece may read from the buffer in which its

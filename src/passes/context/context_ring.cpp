@@ -100,7 +100,7 @@ class Planner {
     const int64_t num_changes =
         static_cast<int64_t>(moved_.size()) + static_cast<int64_t>(hand_overs_.size());
     return {num_changes > 0, num_changes,
-            fmt::format("starts {} of {} transfers between context ranks early", num_early_,
+            fmt::format("started {} of {} transfers between context ranks early", num_early_,
                         num_transfers_)};
   }
 

@@ -48,7 +48,7 @@ class ExchangeCutter {
       }
     }
     return {writer_.take(),
-            {num_cut > 0, num_cut, fmt::format("cut {} exchanges of heads in halves", num_cut)}};
+            {num_cut > 0, num_cut, fmt::format("split {} exchanges of heads in half", num_cut)}};
   }
 
  private:

@@ -309,7 +309,8 @@ PassResult split_exchange(Program program, const SplitExchangeOptions& options,
   Splitter splitter(program, context.cost_model);
   Program result = splitter.run();
   const int64_t num_split = splitter.num_split();
-  std::string summary = fmt::format("cut {} attentions between exchanges of heads", num_split);
+  std::string summary =
+      fmt::format("split {} attention calls between exchanges of heads", num_split);
   if (num_split == 0) {
     return {std::move(program), {false, 0, std::move(summary)}};
   }

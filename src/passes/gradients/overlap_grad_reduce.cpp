@@ -274,7 +274,7 @@ class GivingBack {
 std::string describe(int64_t num_moved, int64_t num_found, size_t num_given_back) {
   std::string text = fmt::format("moved {} of {} gradient communications", num_moved, num_found);
   if (num_given_back > 0) {
-    text += fmt::format(" and gives {} whole gradients back a unit later", num_given_back);
+    text += fmt::format(", freed {} full gradients one unit later", num_given_back);
   }
   return text;
 }

@@ -327,10 +327,10 @@ PassResult prefetch_parameters(Program program, const PrefetchParametersOptions&
   const auto num_handed_over = static_cast<int64_t>(arrangement.hand_overs.size());
   const int64_t num_changes = std::max(arrangement.num_moved, num_handed_over) + num_dropped;
   std::string summary =
-      fmt::format("starts {} of {} gathers of weights early", arrangement.num_moved,
+      fmt::format("started {} of {} parameter all-gathers early", arrangement.num_moved,
                   static_cast<int64_t>(gathers.list().size()) + num_dropped);
   if (num_dropped > 0) {
-    summary += fmt::format(", drops {} of what is still there", num_dropped);
+    summary += fmt::format(", removed {} whose parameters were still in memory", num_dropped);
   }
   if (num_changes > 0) {
     program = rearrange(program, arrangement.order, arrangement.hand_overs);

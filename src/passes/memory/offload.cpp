@@ -277,14 +277,14 @@ class Rewriter {
 
 PassResult offload(Program program, const OffloadOptions& options) {
   if (options.num_layers == 0) {
-    return {std::move(program), {false, 0, "moves nothing to the host"}};
+    return {std::move(program), {false, 0, "not asked for"}};
   }
   const StepValues values(program);
   const auto [moves, num_staying] = choose_moves(program, values, options);
   const std::string staying =
-      num_staying == 0 ? "" : fmt::format(", {} would come back at once and stay", num_staying);
+      num_staying == 0 ? "" : fmt::format("; kept {} that would be reloaded at once", num_staying);
   if (moves.empty()) {
-    return {std::move(program), {false, 0, "finds nothing to move to the host" + staying}};
+    return {std::move(program), {false, 0, "found nothing to offload" + staying}};
   }
   int64_t bytes = 0;
   for (const Move& move : moves) {
@@ -294,7 +294,7 @@ PassResult offload(Program program, const OffloadOptions& options) {
   Program result = Rewriter(program, values, moves).run();
   return {std::move(result),
           {true, num_moves,
-           fmt::format("moves {} activations to the host and back, {} per microbatch{}", num_moves,
+           fmt::format("offloaded {} activations, {} per microbatch{}", num_moves,
                        format_bytes(bytes / values.num_backwards()), staying)}};
 }
 

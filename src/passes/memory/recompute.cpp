@@ -234,11 +234,11 @@ PassResult recompute(Program program, const RecomputeOptions& options) {
   Rewriter rewriter(program, values, twins, plan);
   Program result = rewriter.run();
   if (rewriter.num_repeated() == 0) {
-    return {std::move(program), {false, 0, "finds nothing to repeat"}};
+    return {std::move(program), {false, 0, "found nothing to recompute"}};
   }
   const double before = flops_of(program);
   std::string summary = fmt::format(
-      "repeats {} of {} tasks: keeps {} less per microbatch for {:.3g} FLOP more ({:.1f} %)",
+      "recomputes {} of {} tasks: saves {} per microbatch for {:.3g} FLOP more ({:.1f} %)",
       rewriter.num_repeated(), program.tasks.size(),
       format_bytes(plan.bytes_kept_less / values.num_backwards()), rewriter.added_flops(),
       before > 0 ? 100.0 * rewriter.added_flops() / before : 0.0);

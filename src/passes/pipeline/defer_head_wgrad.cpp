@@ -94,7 +94,7 @@ std::vector<OverlapAxis> head_axes(const RunConfig& config, const AxisLimits& li
 
 PassResult defer_head_wgrad(Program program, const DeferHeadWgradOptions& options) {
   if (!options.enabled) {
-    return {std::move(program), {false, 0, "moves nothing"}};
+    return {std::move(program), {false, 0, "not asked for"}};
   }
   const Step step = examine(program);
   std::vector<LateMove> moves;

@@ -213,7 +213,7 @@ PassResult fill_within(const Program& program, const CooldownFiller& filler, int
   auto enough = static_cast<uint32_t>(program.tasks.size());  // none waits for the last message
   filled = fill(enough);
   if (most_live_bytes(filled.program) > limit_bytes) {
-    return {program, {false, 0, "moves nothing: what is made again would have to be kept"}};
+    return {program, {false, 0, "moved nothing: recomputed values would have to be kept"}};
   }
   while (enough - first > 1) {
     const uint32_t middle = std::midpoint(first, enough);
@@ -242,7 +242,7 @@ std::vector<OverlapAxis> cooldown_axes(const RunConfig& config, const AxisLimits
 
 PassResult fill_cooldown(Program program, const FillCooldownOptions& options) {
   if (!options.enabled) {
-    return {std::move(program), {false, 0, "moves nothing"}};
+    return {std::move(program), {false, 0, "not asked for"}};
   }
   const CooldownFiller filler(program);
   if (options.recompute.policy != Recompute::kNone) {

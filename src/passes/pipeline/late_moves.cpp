@@ -107,7 +107,7 @@ PassResult move_late(Program program, std::span<const LateMove> moves, std::stri
   const LateMoves late = LateMover(program, moves).run();
   std::string summary = fmt::format("moved {} {}", late.num_moved, what);
   if (late.num_stuck > 0) {
-    summary += fmt::format("; {} are needed before", late.num_stuck);
+    summary += fmt::format("; {} stay, because an earlier task needs them", late.num_stuck);
   }
   if (late.num_moved == 0) {
     return {std::move(program), {false, 0, std::move(summary)}};

@@ -180,7 +180,7 @@ std::vector<OverlapAxis> message_axes(const RunConfig& config, const AxisLimits&
 
 PassResult p2p_streams(Program program, const P2pStreamsOptions& options) {
   if (!options.enabled) {
-    return {std::move(program), {false, 0, "moves nothing"}};
+    return {std::move(program), {false, 0, "not asked for"}};
   }
   HoistedTasks hoisted{.program = std::move(program)};
   if (options.backward_on_comm_stream) {
@@ -193,12 +193,12 @@ PassResult p2p_streams(Program program, const P2pStreamsOptions& options) {
       options.backward_on_comm_stream ? 0 : send_on_compute(program, receiver.jobs());
   const auto num_taken = static_cast<int64_t>(starts.size());
   const int64_t num_changes = num_taken + num_blocking + hoisted.num_moved;
-  std::string summary = fmt::format("takes {} messages beside compute", num_taken);
+  std::string summary = fmt::format("moved {} messages off the compute stream", num_taken);
   if (hoisted.num_moved > 0) {
-    summary += fmt::format(", moved {} tasks in front of a wait", hoisted.num_moved);
+    summary += fmt::format(", moved {} tasks ahead of a wait", hoisted.num_moved);
   }
   if (num_blocking > 0) {
-    summary += fmt::format(", {} messages leave on the compute stream", num_blocking);
+    summary += fmt::format(", left {} messages on the compute stream", num_blocking);
   }
   if (num_blocking > 0) {
     clear_events(program);

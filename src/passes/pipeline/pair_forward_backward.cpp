@@ -82,7 +82,8 @@ PassResult pair_forward_backward(Program program, const PairForwardBackwardOptio
     const std::optional<JobRegion> region = regions.find(pair);
     return region && weaver.weave_region(*region);
   });
-  std::string summary = fmt::format("wove {} of {} pairs of jobs", num_woven, options.pairs.size());
+  std::string summary =
+      fmt::format("interleaved {} of {} pairs of jobs", num_woven, options.pairs.size());
   if (num_woven == 0) {
     return {std::move(program), {false, 0, std::move(summary)}};
   }

@@ -17,12 +17,11 @@
 #include "memory/quick_plan.h"
 #include "passes/all_ranks.h"
 #include "passes/overlap_axis.h"
-#include "passes/rearrange.h"
 #include "passes/schedule/engine_choice.h"
 #include "passes/schedule/microbatch_pairs.h"
 #include "passes/schedule/order_figures.h"
+#include "passes/schedule/step_change.h"
 #include "passes/streams/comm_engine.h"
-#include "passes/streams/insert_events.h"
 #include "sim/list_schedule.h"
 #include "sim/simulate.h"
 
@@ -53,9 +52,10 @@ RankPrograms with_programs(const RankPrograms& ranks, std::span<const Program> p
   return result;
 }
 
-/// An order of all ranks that was tried.
+/// An order of the leading ranks that was tried. All vectors here are by leading rank.
 struct Candidate {
-  std::vector<Program> programs;  // by planned rank
+  std::vector<Program> programs;
+  std::vector<StepChange> changes;  // that lead from the current programs to these
   MovedWgrads moved;
   int64_t num_copied = 0;  // communications that use copy engines
   int64_t step_ns = 0;
@@ -72,12 +72,12 @@ class StepScheduler {
         model_(model),
         orders_(options.orders),
         chooses_engines_(options.chooses_engines),
-        ranks_(all.ranks) {
+        ranks_(all.leading) {
     is_one_order_ = verify_ranks(ranks_, kOneOrder).empty();
     const SimResult before = simulate(ranks_, model);
     before_ns_ = before.step_ns;
     spec_ns_ = measured_spec_ns(ranks_, before);
-    for (const PlannedStep& rank : all.planned) {
+    for (const PlannedStep& rank : leaders()) {
       room_bytes_.push_back(std::max(rank.memory->step_bytes,
                                      model.cluster().device.memory_bytes - rank.beside_bytes));
       num_tasks_ += rank.programs->front().tasks.size();
@@ -119,20 +119,24 @@ class StepScheduler {
  private:
   static constexpr size_t kNumWays = 5;
 
+  std::span<const PlannedStep> leaders() const {
+    return std::span(all_.planned).first(all_.leading.programs.size());
+  }
+
   /// Adds the host's overhead.
   std::string format_step(int64_t tasks_ns) const {
     const double ns = static_cast<double>(tasks_ns + model_.step_overhead_ns());
     return ns >= 1e9 ? fmt::format("{:.3f} s", ns * 1e-9) : fmt::format("{:.4g} ms", ns * 1e-6);
   }
 
-  /// Limits of live bytes by planned rank: as now, a quarter more, all that is available.
+  /// Limits of live bytes: as now, a quarter more, all that is available.
   std::vector<std::vector<int64_t>> limits() const {
     if (!orders_) {
       return {{}};
     }
     std::vector<std::vector<int64_t>> levels(3);
-    for (size_t i = 0; i < all_.planned.size(); ++i) {
-      const int64_t now = all_.planned[i].memory->programs.front().max_live_bytes;
+    for (size_t i = 0; i < leaders().size(); ++i) {
+      const int64_t now = leaders()[i].memory->programs.front().max_live_bytes;
       const int64_t room = std::max(now, room_bytes_[i]);
       levels[0].push_back(now);
       levels[1].push_back(std::min(room, now + now / 4));
@@ -149,11 +153,16 @@ class StepScheduler {
   /// Programs to order, with durations as measured and as each task takes alone.
   struct Start {
     RankPrograms ranks;
+    std::vector<StepChange> changes;  // that lead from the current programs to these
     ListScheduler measured;
     ListScheduler alone;
 
-    Start(const RankPrograms& programs, const CostModel& model, const SpecTimes& spec_ns)
-        : ranks(programs), measured(ranks, model, spec_ns), alone(ranks, model) {}
+    Start(const RankPrograms& programs, std::vector<StepChange> before, const CostModel& model,
+          const SpecTimes& spec_ns)
+        : ranks(programs),
+          changes(std::move(before)),
+          measured(ranks, model, spec_ns),
+          alone(ranks, model) {}
   };
 
   static std::array<Way, kNumWays> ways_to_fill(const std::vector<int64_t>& limit) {
@@ -175,9 +184,10 @@ class StepScheduler {
       return;
     }
     pair_microbatches();
-    starts_.push_back(std::make_unique<Start>(ranks_, model_, spec_ns_));
+    starts_.push_back(std::make_unique<Start>(ranks_, std::vector<StepChange>(), model_, spec_ns_));
     if (!paired_.empty()) {
-      starts_.push_back(std::make_unique<Start>(with_programs(ranks_, paired_), model_, spec_ns_));
+      starts_.push_back(std::make_unique<Start>(with_programs(ranks_, paired_),
+                                                std::vector{pairing_}, model_, spec_ns_));
     }
   }
 
@@ -187,7 +197,8 @@ class StepScheduler {
     for (const size_t way : ways_) {
       for (const std::unique_ptr<Start>& start : starts_) {
         const ListScheduler& scheduler = all[way].is_measured ? start->measured : start->alone;
-        std::optional<Candidate> candidate = ordered(start->ranks, scheduler.run(all[way].options));
+        std::optional<Candidate> candidate =
+            ordered(start->ranks, start->changes, scheduler.run(all[way].options));
         if (candidate && candidate->step_ns < (best ? best->step_ns : before_ns_)) {
           best = std::move(candidate);
           best->way = way;
@@ -208,7 +219,8 @@ class StepScheduler {
         paired_.clear();
         return;
       }
-      paired_.push_back(insert_events(reorder_tasks(*program, order)).program);
+      pairing_.orders.push_back(order);
+      paired_.push_back(with_change(*program, pairing_, paired_.size()));
     }
     if (!verify_ranks(with_programs(ranks_, paired_), kOneOrder).empty()) {
       paired_.clear();
@@ -217,17 +229,27 @@ class StepScheduler {
 
   /// The programs with their tasks in the order of the schedule.
   std::optional<Candidate> ordered(const RankPrograms& ranks,
+                                   const std::vector<StepChange>& changes,
                                    const std::optional<ListSchedule>& schedule) const {
     if (!schedule) {
       return std::nullopt;
     }
-    Candidate candidate;
+    Candidate candidate = changed(changes, ranks, {.orders = schedule->orders, .engines = {}});
     for (size_t i = 0; i < ranks.programs.size(); ++i) {
-      candidate.programs.push_back(
-          insert_events(rearrange(*ranks.programs[i], schedule->orders[i], {})).program);
       count_moved(*ranks.programs[i], schedule->orders[i], candidate.moved);
     }
     return timed(std::move(candidate));
+  }
+
+  /// The programs `ranks`, to which `changes` have led, after one more change.
+  static Candidate changed(const std::vector<StepChange>& changes, const RankPrograms& ranks,
+                           StepChange change) {
+    Candidate candidate{.programs = {}, .changes = changes, .moved = {}};
+    for (size_t i = 0; i < ranks.programs.size(); ++i) {
+      candidate.programs.push_back(with_change(*ranks.programs[i], change, i));
+    }
+    candidate.changes.push_back(std::move(change));
+    return candidate;
   }
 
   /// Simulates the candidate. nullopt if ranks no longer make their calls in one order.
@@ -245,7 +267,7 @@ class StepScheduler {
   /// now has other durations.
   std::optional<Candidate> with_engines_of(std::optional<Candidate> best,
                                            const std::array<Way, kNumWays>& ways) const {
-    const Candidate as_it_is = best.value_or(Candidate{.programs = {}, .moved = {}});
+    const Candidate as_it_is = best.value_or(Candidate{.programs = {}, .changes = {}, .moved = {}});
     const RankPrograms ranks = with_programs(ranks_, as_it_is.programs);
     const SimResult result = simulate(ranks, model_);
     const auto take_faster = [&](std::optional<Candidate> candidate) {
@@ -266,7 +288,7 @@ class StepScheduler {
       const SpecTimes spec_ns =
           way.is_measured ? measured_spec_ns(chosen, simulate(chosen, model_)) : SpecTimes();
       std::optional<Candidate> again =
-          ordered(chosen, ListScheduler(chosen, model_, spec_ns).run(way.options));
+          ordered(chosen, best->changes, ListScheduler(chosen, model_, spec_ns).run(way.options));
       if (again) {
         again->num_copied = best->num_copied;
         again->moved = best->moved;
@@ -279,11 +301,11 @@ class StepScheduler {
 
   static Candidate copied(const Candidate& from, const RankPrograms& ranks,
                           const std::vector<std::vector<TaskEngine>>& engines) {
-    Candidate candidate{.programs = {}, .moved = from.moved, .way = from.way};
-    for (size_t i = 0; i < ranks.programs.size(); ++i) {
-      candidate.programs.push_back(
-          insert_events(with_engines(*ranks.programs[i], engines[i])).program);
-      candidate.num_copied += std::ranges::count(engines[i], TaskEngine::kCopy);
+    Candidate candidate = changed(from.changes, ranks, {.orders = {}, .engines = engines});
+    candidate.moved = from.moved;
+    candidate.way = from.way;
+    for (const std::vector<TaskEngine>& of_rank : engines) {
+      candidate.num_copied += std::ranges::count(of_rank, TaskEngine::kCopy);
     }
     return candidate;
   }
@@ -321,7 +343,7 @@ class StepScheduler {
     std::vector<MemoryPlan> plans;
     for (size_t i = 0; i < programs.size(); ++i) {
       std::vector<const Program*> of_rank;
-      for (const Program& program : *all_.planned[i].programs) {
+      for (const Program& program : *leaders()[i].programs) {
         of_rank.push_back(&program);
       }
       of_rank.front() = &programs[i];
@@ -353,7 +375,7 @@ class StepScheduler {
     int64_t before_bytes = 0;
     int64_t after_bytes = 0;
     for (size_t i = 0; i < memory.size(); ++i) {
-      before_bytes = std::max(before_bytes, all_.planned[i].memory->peak_bytes());
+      before_bytes = std::max(before_bytes, leaders()[i].memory->peak_bytes());
       after_bytes = std::max(after_bytes, memory[i].peak_bytes());
     }
     std::string text = fmt::format("step {} instead of {}", format_step(candidate.step_ns),
@@ -364,14 +386,15 @@ class StepScheduler {
                       format_count(candidate.moved.num_wgrads));
     }
     if (chooses_engines_) {
-      text += fmt::format(", copy engines do {} collectives", format_count(candidate.num_copied));
+      text += fmt::format(", copy engines run {} collectives", format_count(candidate.num_copied));
     }
     return text + fmt::format(", memory {} instead of {}", format_bytes(after_bytes),
                               format_bytes(before_bytes));
   }
 
   void keep(Candidate candidate, std::vector<MemoryPlan> memory) {
-    for (size_t i = 0; i < all_.planned.size(); ++i) {
+    change_followers(all_, candidate.changes);
+    for (size_t i = 0; i < memory.size(); ++i) {
       all_.planned[i].programs->front() = std::move(candidate.programs[i]);
       *all_.planned[i].memory = std::move(memory[i]);
     }
@@ -382,14 +405,15 @@ class StepScheduler {
   bool orders_;
   bool chooses_engines_;
   RankPrograms ranks_;
-  std::vector<Program> paired_;  // by planned rank: microbatches in pairs; may be empty
+  std::vector<Program> paired_;  // microbatches in pairs; may be empty
+  StepChange pairing_;           // that leads to them
   std::vector<std::unique_ptr<Start>> starts_;
   bool is_one_order_ = false;
   int64_t before_ns_ = 0;
   size_t num_tasks_ = 0;
   std::vector<size_t> ways_ = {0, 1, 2, 3, 4};  // ways that are tried
   SpecTimes spec_ns_;
-  std::vector<int64_t> room_bytes_;  // for the step, by planned rank
+  std::vector<int64_t> room_bytes_;  // for the step
 };
 
 bool is_hidden(const OverlapConfig& overlap) {
@@ -426,7 +450,7 @@ Pass list_schedule_pass(const PipelineOptions& options) {
               },
           .only_overlaps = true,
           .needs_costs =
-              "overlap.list_schedule = true: orders tasks by their durations, but "
+              "overlap.list_schedule = true: needs the durations of tasks, but "
               "overlap.cost is empty; remove the key",
           .keys = {"overlap.list_schedule"},
           .read_keys =
@@ -456,7 +480,7 @@ Pass choose_engines_pass(const PipelineOptions& options) {
           },
       .only_overlaps = true,
       .needs_costs =
-          "overlap.comm_engine = \"hidden\": compares durations of tasks, but "
+          "overlap.comm_engine = \"hidden\": needs the durations of tasks, but "
           "overlap.cost is empty; set overlap.comm_engine = \"auto\"",
       .keys = {"overlap.comm_engine"},
       .read_keys =

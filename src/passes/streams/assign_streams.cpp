@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <optional>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "passes/gradients/gradient_tasks.h"
 #include "passes/overlap_axis.h"
 #include "passes/pipeline_options.h"
+#include "passes/program_rewriter.h"
 #include "passes/rearrange.h"
 
 namespace braid {
@@ -242,11 +244,115 @@ StreamId stream_before(const Program& program, const DependencyGraph& dependenci
   return stream;
 }
 
-Moved move_communication(Program& program, const AssignStreamsOptions& options) {
+/// Moves the tasks that leave to their streams.
+Moved place(Program& program, const std::vector<bool>& leaves,
+            const AssignStreamsOptions& options) {
   Moved moved;
-  for (const Task& task : program.tasks) {
+  const DependencyGraph dependencies = build_dependencies(program);
+  for (size_t i = 0; i < program.tasks.size(); ++i) {
+    Task& task = program.tasks[i];
     moved.num_found += task.label.phase == Phase::kComm ? 1 : 0;
+    if (leaves[i]) {
+      const bool communicates = task.label.phase == Phase::kComm;
+      task.stream = communicates ? comm_stream(program, task, options)
+                                 : stream_before(program, dependencies, i, leaves);
+      moved.num_moved += communicates ? 1 : 0;
+    }
   }
+  return moved;
+}
+
+std::optional<BufferRange> written_range(const Program& program, const Task& task) {
+  const auto ranges = program.operands_of(task);
+  const auto& specs = program.spec(task).operands;
+  for (size_t i = 0; i < ranges.size(); ++i) {
+    if (writes(specs[i].access)) {
+      return ranges[i];
+    }
+  }
+  return std::nullopt;
+}
+
+bool gathers_weights(const Program& program, const Task& task) {
+  const std::optional<BufferRange> result = written_range(program, task);
+  const BufferRole role =
+      result ? program.buffers[result->buffer.index()].role : BufferRole::kActivation;
+  return role == BufferRole::kGathered || role == BufferRole::kParam;
+}
+
+/// Whether the task must not run beside compute.
+bool blocks(const Program& program, const Task& task, const AssignStreamsOptions& options) {
+  const std::optional<GroupId> group = group_of(program, program.spec(task));
+  if (group && program.groups[group->index()].kind == GroupKind::kContext) {
+    return options.context_blocks;
+  }
+  if (communicates_gradients(program, task) || converts_gradients(program, task)) {
+    return options.gradients_block;
+  }
+  return options.parameters_block && gathers_weights(program, task);
+}
+
+/// Keeps tasks that block from running beside compute. A run of such tasks on one stream waits for
+/// compute before it, and compute behind it for the run.
+class Blocker {
+ public:
+  Blocker(const Program& program, const std::vector<bool>& leaves, StreamId compute,
+          const AssignStreamsOptions& options)
+      : program_(program), compute_(compute), blocks_(leaves.size()), writer_(program) {
+    for (size_t i = 0; i < leaves.size(); ++i) {
+      blocks_[i] = leaves[i] && blocks(program, program.tasks[i], options);
+    }
+  }
+
+  Program run() {
+    std::optional<BufferRange> computed;
+    for (size_t i = 0; i < program_.tasks.size(); ++i) {
+      const Task& task = program_.tasks[i];
+      if (blocks_[i] && !(i > 0 && is_one_run(i - 1, i))) {
+        add_await(computed, task, task.stream);
+      }
+      writer_.append(TaskId(i));
+      if (blocks_[i] && !is_one_run(i, i + 1)) {
+        add_await(written_range(program_, task), task, compute_);
+      }
+      note_computed(task, computed);
+    }
+    return writer_.take();
+  }
+
+ private:
+  bool is_one_run(size_t first, size_t second) const {
+    return second < blocks_.size() && blocks_[first] && blocks_[second] &&
+           program_.tasks[first].stream == program_.tasks[second].stream;
+  }
+
+  /// Follows what compute wrote last. Nothing, if another stream has written there since: who waits
+  /// for the range would wait for that stream too.
+  void note_computed(const Task& task, std::optional<BufferRange>& computed) const {
+    const std::optional<BufferRange> result = written_range(program_, task);
+    if (task.stream == compute_ && result && !does_nothing(program_.spec(task))) {
+      computed = result;
+    } else if (computed && result && result->buffer == computed->buffer) {
+      computed.reset();
+    }
+  }
+
+  void add_await(const std::optional<BufferRange>& range, const Task& of, StreamId stream) {
+    if (range) {
+      Task waits = of;
+      waits.stream = stream;
+      const Buffer& buffer = program_.buffers[range->buffer.index()];
+      writer_.append(await_spec(buffer, range->end - range->begin), std::array{*range}, waits);
+    }
+  }
+
+  const Program& program_;
+  StreamId compute_;
+  std::vector<bool> blocks_;
+  ProgramRewriter writer_;
+};
+
+Moved move_communication(Program& program, const AssignStreamsOptions& options) {
   const std::vector<bool> before = Leaving(program).tasks();
   if (const auto hand_overs = find_hand_overs(program, before); !hand_overs.empty()) {
     std::vector<TaskId> order;
@@ -256,15 +362,14 @@ Moved move_communication(Program& program, const AssignStreamsOptions& options) 
     program = rearrange(program, order, hand_overs);
   }
   const std::vector<bool> leaves = Leaving(program).tasks();
-  const DependencyGraph dependencies = build_dependencies(program);
-  for (size_t i = 0; i < program.tasks.size(); ++i) {
-    Task& task = program.tasks[i];
-    if (leaves[i]) {
-      const bool communicates = task.label.phase == Phase::kComm;
-      task.stream = communicates ? comm_stream(program, task, options)
-                                 : stream_before(program, dependencies, i, leaves);
-      moved.num_moved += communicates ? 1 : 0;
-    }
+  const auto first = std::ranges::find(leaves, true) - leaves.begin();
+  if (first == std::ssize(leaves)) {
+    return place(program, leaves, options);
+  }
+  const StreamId compute = program.tasks[static_cast<size_t>(first)].stream;
+  const Moved moved = place(program, leaves, options);
+  if (options.gradients_block || options.parameters_block || options.context_blocks) {
+    program = Blocker(program, leaves, compute, options).run();
   }
   return moved;
 }
@@ -294,6 +399,15 @@ Pass assign_streams_pass(const PipelineOptions& options) {
       .summary = "Places communication, and copies to and from the host, on streams of their own.",
       .run = run_of(assign_streams, options),
       .only_overlaps = true,
+      .keys = {"overlap.overlap_grad_reduce", "overlap.overlap_param_gather",
+               "overlap.overlap_context_comm"},
+      .read_keys =
+          [](const OverlapConfig& overlap, PipelineOptions& its) {
+            AssignStreamsOptions& streams = its.of<AssignStreamsOptions>();
+            streams.gradients_block = !overlap.overlap_grad_reduce;
+            streams.parameters_block = !overlap.overlap_param_gather;
+            streams.context_blocks = !overlap.overlap_context_comm;
+          },
       .axes = no_axes};
 }
 

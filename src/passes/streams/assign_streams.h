@@ -13,6 +13,10 @@ struct AssignStreamsOptions {
   int comm_priority = 1;     ///< of communication
   int context_priority = 2;  ///< of communication in groups of kind context
   int copy_priority = 0;     ///< of the two copy streams
+  // Communication that must not run beside compute, because its key in section [overlap] is off.
+  bool gradients_block = false;   ///< of weights' gradients
+  bool parameters_block = false;  ///< that gathers weights
+  bool context_blocks = false;    ///< in groups of kind context
 };
 
 /// Places communication on its own streams, so that it can run beside compute. There is one stream
@@ -35,6 +39,12 @@ struct AssignStreamsOptions {
 /// the buffer first, but not last, the `undefine` stands in front of that task. If compute makes
 /// the buffer and a moved task touches it last, the `undefine` stands behind that task. Earlier
 /// passes may already have placed these where they cost no time.
+///
+/// Communication that must not run beside compute (AssignStreamsOptions) moves too, because its
+/// group may have other communication. By an `await` before it it waits for compute, and compute
+/// waits for it by an `await` behind it:
+///   after:  wgrad(-> g) compute wgrad  await(g) comm.data comm
+///           all_reduce(-> rw main_grads) {group=0} comm.data comm  await(main_grads) compute comm
 ///
 /// Also moves tasks that write to the host to the stream "copy.out", and tasks that read from it to
 /// "copy.in": a device copies both ways at once. Existing streams of kind comm and copy with these

@@ -244,11 +244,12 @@ PassResult comm_engine(Program program, const CommEngineOptions& options,
   }
   const Counts counts = count(program, copied, engines);
   std::string summary =
-      fmt::format("copy engines do {} of {} communication tasks{}{}", counts.moved, counts.tasks,
+      fmt::format("copy engines run {} of {} communication tasks{}{}", counts.moved, counts.tasks,
                   options.engine == CommEngine::kNcclCopy ? " through NCCL" : "",
-                  counts.moved < counts.tasks ? ", SMs the others" : "");
+                  counts.moved < counts.tasks ? ", SMs run the others" : "");
   if (counts.sums > 0) {
-    summary += fmt::format("; {} sums are copies and a sum on each rank", counts.sums);
+    summary +=
+        fmt::format("; replaced {} reductions by copies and a sum on each rank", counts.sums);
   }
   if (counts.moved == 0) {
     return {std::move(program), {false, 0, std::move(summary)}};

@@ -149,7 +149,7 @@ PassResult insert_events(Program program) {
   const auto num_waits = static_cast<int64_t>(waits.for_task.size());
   return {std::move(program),
           {changed, num_waits,
-           fmt::format("{} waits for {} dependencies between streams", num_waits,
+           fmt::format("inserted {} waits for {} dependencies between streams", num_waits,
                        waits.num_dependencies)}};
 }
 

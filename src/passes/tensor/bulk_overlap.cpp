@@ -189,7 +189,7 @@ PassResult bulk_overlap(Program program, const BulkOverlapOptions& options) {
   const bool changed = move_tensor_communication(program, options.comm_priority) || num_moves > 0;
   return {std::move(program),
           {changed, num_moves,
-           fmt::format("{} calls of tensor ranks start earlier, beside a product", num_moves)}};
+           fmt::format("started {} tensor-parallel calls earlier, beside a product", num_moves)}};
 }
 
 Pass bulk_overlap_pass(const PipelineOptions& options) {

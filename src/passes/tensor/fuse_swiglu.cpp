@@ -332,7 +332,7 @@ PassResult fuse_swiglu(Program program, const FuseSwigluOptions& options) {
   const int64_t num_fused = num_before - num_left;
   return {std::move(program),
           {num_fused > 0, num_fused,
-           fmt::format("{} of {} SwiGLU tasks are one with a product", num_fused, num_before)}};
+           fmt::format("fused {} of {} SwiGLU tasks with a product", num_fused, num_before)}};
 }
 
 Pass fuse_swiglu_pass(const PipelineOptions& options) {

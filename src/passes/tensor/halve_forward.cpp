@@ -341,8 +341,8 @@ PassResult halve_forward(Program program, const HalveForwardOptions& options,
   for (const JobRegion& region : halver.regions()) {
     num_woven += weaver.weave_region(region) ? 1 : 0;
   }
-  std::string summary =
-      fmt::format("wove the halves of {} of {} forwards", num_woven, halver.regions().size());
+  std::string summary = fmt::format("interleaved the halves of {} of {} forwards", num_woven,
+                                    halver.regions().size());
   program = reorder_tasks(halved, weaver.order());
   move_tensor_communication(program, options.comm_priority);
   return {std::move(program), {true, num_woven, std::move(summary)}};

@@ -4,7 +4,8 @@
 #include <span>
 #include <vector>
 
-#include "passes/analysis/step_meaning.h"
+#include "ops/op_traits.h"
+#include "passes/analysis/value_pieces.h"
 
 namespace braid {
 
@@ -18,7 +19,7 @@ uint64_t row_wise_hash(OpSpec spec);
 /// The values that such an op reads from one operand. The pieces cover the operand; their positions
 /// count from its first element.
 struct RowOperand {
-  std::vector<StepMeaning::Piece> pieces;
+  std::vector<ValuePiece> pieces;
   int64_t width = 0;  ///< elements of a row
 };
 
@@ -28,10 +29,21 @@ struct RowValue {
   int64_t end = 0;
   uint64_t value = 0;
   int64_t first_row = 0;
+  int64_t stride = 0;  ///< rows; as ValuePiece::stride
+  int64_t origin = 0;  ///< row
+};
+
+/// The numbers of rows on which values depend.
+struct RowNumbers {
+  std::span<const RowRun> runs = {};
+  int64_t period = 0;  ///< numbers repeat after so many rows; 0: they do not
 };
 
 /// The values of the result's rows. Tasks that are cut between rows give the same values as the
-/// whole task. `hash`: row_wise_hash. Rows are numbered as in the value of the first operand.
-std::vector<RowValue> row_values(uint64_t hash, std::span<const RowOperand> operands, int64_t rows);
+/// whole task. `hash`: row_wise_hash. Rows are numbered as in the value of the first operand, or if
+/// there is no operand, as in `numbers`. If there are runs, values also depend on the numbers of
+/// rows there.
+std::vector<RowValue> row_values(uint64_t hash, std::span<const RowOperand> operands, int64_t rows,
+                                 const RowNumbers& numbers = {});
 
 }  // namespace braid

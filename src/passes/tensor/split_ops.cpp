@@ -272,7 +272,7 @@ PassResult split_ops(Program program, const SplitOpsOptions& options, const Pass
   return {
       splitter.result(),
       {true, splitter.num_moved(),
-       fmt::format("{} moves into waits for communication, {} tasks are cut; {} us less to wait",
+       fmt::format("moved {} tasks into waits for communication, split {}; waits are {} us shorter",
                    splitter.num_moved(), splitter.num_cut(), splitter.saved_ns() / 1000)}};
 }
 
@@ -284,7 +284,7 @@ Pass split_ops_pass(const PipelineOptions& options) {
       .changes_rounding = true,
       .only_overlaps = true,
       .needs_costs =
-          "overlap.split_ops = true: cuts where costs say that it pays, but "
+          "overlap.split_ops = true: needs the durations of tasks, but "
           "overlap.cost is empty; remove the key",
       .keys = {"overlap.split_ops", "overlap.tp_comm_overlap_min_rows"},
       .read_keys =

@@ -193,9 +193,18 @@ function make_memory(memory) {
     table(head, memory_rows(memory, peak)));
 }
 
+// What schedule_svg draws with. The text may come from a report.json that braid did not write: anything else goes.
+const kPictureElements = new Set(['svg', 'style', 'rect', 'text', 'title']);
+const kPictureAttributes = new Set(['class', 'xmlns', 'role', 'aria-label', 'width', 'height', 'viewBox', 'x', 'y', 'rx',
+  'fill-opacity', 'text-anchor']);
+
 function picture_of(schedule) {
   const template = element('template');
-  template.innerHTML = schedule;  // made by braid, texts in it escaped
+  template.innerHTML = schedule;  // in a template nothing is loaded or run
+  for (const node of template.content.querySelectorAll('*')) {
+    const is_ours = kPictureElements.has(node.localName) && [...node.attributes].every(({name}) => kPictureAttributes.has(name));
+    if (!is_ours) node.remove();
+  }
   return element('div', {class: 'scroll'}, document.importNode(template.content, true));
 }
 

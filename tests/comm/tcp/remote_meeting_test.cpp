@@ -5,9 +5,14 @@
 namespace braid {
 namespace {
 
-/// What process `member` of the group sends of its call.
+/// What a process of the group sends of its call, without elements.
 std::unique_ptr<RemoteCall> sent(const CommCall& call, int64_t number) {
-  return unpack_call(pack_call(call, number, {}), 8);
+  auto remote = std::make_unique<RemoteCall>();
+  remote->group = *call.group;
+  remote->call = call;
+  remote->call.group = &remote->group;
+  remote->number = number;
+  return remote;
 }
 
 class Remote : public testing::Test {

@@ -76,7 +76,7 @@ TEST(ContextRing, SendsKeysAndValuesOnWhileTheyAreUsed) {
                                         undefine("kv0", "forward") + undefine("kv2", "forward") +
                                         shift("kv1", "kv2") + step(1) + undefine("kv1", "forward") +
                                         step(2));
-  EXPECT_EQ(result.report.summary, "starts 2 of 2 transfers between context ranks early");
+  EXPECT_EQ(result.report.summary, "started 2 of 2 transfers between context ranks early");
 }
 
 // Of 256 bytes: those that are used, and those that are on their way.

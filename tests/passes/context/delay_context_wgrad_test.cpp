@@ -139,7 +139,8 @@ TEST(DelayContextWgrad, WhatDependsOnItGoesAlongOrKeepsIt) {
   const PassResult stuck =
       delay(kBegin + wgrad(0) + "norm(g0 -> n) s optimizer\n" + rest + dgrad("e -> f"));
   EXPECT_EQ(stuck.report.summary,
-            "moved 0 weight gradients behind 1 calls of context ranks; 1 are needed before");
+            "moved 0 weight gradients behind 1 calls of context ranks; 1 stay, because an earlier "
+            "task needs them");
 }
 
 }  // namespace

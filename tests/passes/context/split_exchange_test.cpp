@@ -69,7 +69,7 @@ TEST(SplitExchange, EachCallHasAHalfOfSomethingBesideIt) {
                           linear("o[128:256] [16,8], v -> out[256:512] [16,16]");
   EXPECT_EQ(tasks_of(result), kFill + in + queries + out);
   EXPECT_EQ(result.report.num_changes, 1);
-  EXPECT_EQ(result.report.summary, "cut 1 attentions between exchanges of heads");
+  EXPECT_EQ(result.report.summary, "split 1 attention calls between exchanges of heads");
 }
 
 TEST(SplitExchange, WithoutRopeToo) {

@@ -135,7 +135,8 @@ TEST(DelayLastWgrad, StaysWhereSomethingElseNeedsIt) {
   EXPECT_EQ(names_of(result.program),
             (Names{"wgrad 0 mb0", "norm mb-1", "embedding_wgrad mb0", "wgrad 1 mb0"}));
   EXPECT_EQ(result.report.summary,
-            "moved 1 weight gradients behind that of the embedding; 1 are needed before");
+            "moved 1 weight gradients behind that of the embedding; 1 stay, because an earlier "
+            "task needs them");
 }
 
 }  // namespace

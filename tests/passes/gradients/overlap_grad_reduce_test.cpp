@@ -130,7 +130,7 @@ TEST(OverlapGradReduce, GivesAWholeGradientBackWhenTheNextIsReduced) {
                 give_back('c') + make('a') + reduce('a') + add('a') + give_back('b') +
                 give_back('a'));
   EXPECT_EQ(result.report.summary,
-            "moved 2 of 3 gradient communications and gives 3 whole gradients back a unit later");
+            "moved 2 of 3 gradient communications, freed 3 full gradients one unit later");
   EXPECT_EQ(result.report.num_changes, 7);
   EXPECT_FALSE(overlap_grad_reduce(result.program).report.changed);
 }

@@ -69,7 +69,7 @@ TEST(PrefetchParameters, GathersAUnitAheadOfItsUse) {
                                        gather('c') + use('c', "dgrad"));
   EXPECT_EQ(tasks_of(result, head), take('a') + gather('a') + take('b') + gather('b') + use('a') +
                                         take('c') + gather('c') + use('b') + use('c', "dgrad"));
-  EXPECT_EQ(result.report.summary, "starts 2 of 3 gathers of weights early");
+  EXPECT_EQ(result.report.summary, "started 2 of 3 parameter all-gathers early");
 }
 
 TEST(PrefetchParameters, DistanceIsCountedInUnits) {
@@ -128,7 +128,8 @@ TEST(PrefetchParameters, AUnitThatIsStillThereIsNotGatheredAgain) {
   EXPECT_EQ(tasks_of(result, head), take('a') + gather('a') + take('b') + gather('b') + use('a') +
                                         use('b') + use('b', "dgrad"));
   EXPECT_EQ(result.report.summary,
-            "starts 1 of 3 gathers of weights early, drops 1 of what is still there");
+            "started 1 of 3 parameter all-gathers early, removed 1 whose parameters were still in "
+            "memory");
   // Written in between: gathered twice.
   const std::string write = "adamw(-> rw b) s optimizer\n";
   const PassResult both =

@@ -73,7 +73,7 @@ TEST(Offload, NoneChangesNothing) {
   const PassResult result = offload(three_layers(), {});
   EXPECT_EQ(result.program, three_layers());
   EXPECT_FALSE(result.report.changed);
-  EXPECT_EQ(result.report.summary, "moves nothing to the host");
+  EXPECT_EQ(result.report.summary, "not asked for");
 }
 
 // y goes after layer 2 has read it, has left two layers later, when the head's backward begins, and
@@ -97,7 +97,7 @@ TEST(Offload, MovesValuesBetweenTheirUsesALayerAhead) {
                 "add(x.restored, b -> a) s dgrad mb=0 layer=0\n");
   expect_nothing_left(result, {.num_layers = 2});
   EXPECT_EQ(result.report.num_changes, 2);
-  EXPECT_EQ(result.report.summary, "moves 2 activations to the host and back, 32 B per microbatch");
+  EXPECT_EQ(result.report.summary, "offloaded 2 activations, 32 B per microbatch");
   const std::string text = print_program(result.program);
   EXPECT_THAT(text, HasSubstr("buffer x.host f32 [2,2] activation step host\n"));
   EXPECT_THAT(text, HasSubstr("buffer x.restored f32 [2,2] activation step device\n"));
@@ -106,11 +106,10 @@ TEST(Offload, MovesValuesBetweenTheirUsesALayerAhead) {
 TEST(Offload, WhatWouldComeBackAtOnceStays) {
   const PassResult all = offload_layers(three_layers(), {.num_layers = 3});
   EXPECT_EQ(all.program, offload_layers(three_layers(), {.num_layers = 2}).program);
-  EXPECT_THAT(all.report.summary, HasSubstr(", 1 would come back at once and stay"));
+  EXPECT_THAT(all.report.summary, HasSubstr("; kept 1 that would be reloaded at once"));
   const PassResult far = offload_layers(three_layers(), {.num_layers = 3, .prefetch_layers = 9});
   EXPECT_EQ(far.program, three_layers());
-  EXPECT_EQ(far.report.summary,
-            "finds nothing to move to the host, 3 would come back at once and stay");
+  EXPECT_EQ(far.report.summary, "found nothing to offload; kept 3 that would be reloaded at once");
 }
 
 // Without looking ahead, every layer but what is used at once can go.

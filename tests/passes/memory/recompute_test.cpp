@@ -161,9 +161,8 @@ TEST(Recompute, NormsRepeatsNormsAndActivationFunctions) {
             "{has_d_sum=true, accumulate=true} s dgrad mb=0 layer=1"}));
   EXPECT_EQ(result.report.num_changes, 3);
   // Three values of 128 bytes and two of 16.
-  EXPECT_THAT(
-      result.report.summary,
-      HasSubstr("repeats 3 of 25 tasks: keeps 416 B less per microbatch for 544 FLOP more"));
+  EXPECT_THAT(result.report.summary,
+              HasSubstr("recomputes 3 of 25 tasks: saves 416 B per microbatch for 544 FLOP more"));
 }
 
 /// Repeated tasks, and tasks that read what they made.
@@ -243,7 +242,7 @@ TEST(Recompute, TakesTheFirstLayersOnly) {
   EXPECT_EQ(all.program, recompute_block(Recompute::kNorms).program);
   const PassResult none = recompute(block(), {.policy = Recompute::kNorms, .num_layers = 1});
   EXPECT_EQ(none.program, block());
-  EXPECT_EQ(none.report.summary, "finds nothing to repeat");
+  EXPECT_EQ(none.report.summary, "found nothing to recompute");
 }
 
 TEST(Recompute, LeavesAForwardWithoutBackwardAlone) {

@@ -145,7 +145,8 @@ TEST(DelayWgrad, WhatTheMessageNeedsStays) {
   // The second one reads what the dgrad overwrites.
   EXPECT_FALSE(result.report.changed);
   EXPECT_EQ(result.report.summary,
-            "moved 0 weight gradients behind 1 backward messages; 2 are needed before");
+            "moved 0 weight gradients behind 1 backward messages; 2 stay, because an earlier task "
+            "needs them");
 }
 
 TEST(DelayWgrad, WhatReducesAGradientFollowsIt) {

@@ -188,7 +188,7 @@ TEST(FillCooldown, WhereEvenAMessageInFrontTakesMemoryNothingMoves) {
   EXPECT_TRUE(fill(tasks, tables).report.changed);
   const RecomputeOptions recompute{.policy = Recompute::kFull, .num_layers = 2};
   EXPECT_EQ(fill(tasks, tables, recompute).report.summary,
-            "moves nothing: what is made again would have to be kept");
+            "moved nothing: recomputed values would have to be kept");
 }
 
 TEST(FillCooldown, OfTheHeadToo) {

@@ -88,7 +88,7 @@ TEST(LateMoves, WhatOthersNeedBeforeStays) {
   const std::array both = {LateMove{TaskId(0), TaskId(4)}, LateMove{TaskId(1), TaskId(4)}};
   const Moved moved = move(tasks, both);
   EXPECT_EQ(moved.report.num_changes, 1);
-  EXPECT_EQ(moved.report.summary, "moved 1 tasks; 1 are needed before");
+  EXPECT_EQ(moved.report.summary, "moved 1 tasks; 1 stay, because an earlier task needs them");
   EXPECT_EQ(moved.tasks,
             "wgrad(x -> rw g) s wgrad\n"
             "reduce(-> rw g) s comm\n"
@@ -97,7 +97,8 @@ TEST(LateMoves, WhatOthersNeedBeforeStays) {
             "wgrad(x -> rw h) s wgrad\n");
   // The task after which it should move reads its result.
   const std::array behind_its_reader = {LateMove{TaskId(0), TaskId(3)}};
-  EXPECT_EQ(move(tasks, behind_its_reader).report.summary, "moved 0 tasks; 1 are needed before");
+  EXPECT_EQ(move(tasks, behind_its_reader).report.summary,
+            "moved 0 tasks; 1 stay, because an earlier task needs them");
   EXPECT_EQ(move(tasks, behind_its_reader).tasks, tasks);
 }
 
@@ -105,7 +106,7 @@ TEST(LateMoves, MessagesDoNotMoveAlong) {
   const std::array moves = {LateMove{TaskId(0), TaskId(2)}};
   const Moved moved = move("wgrad(x -> rw g) s wgrad\nsend(g) s comm\nend() s forward\n", moves);
   EXPECT_FALSE(moved.report.changed);
-  EXPECT_EQ(moved.report.summary, "moved 0 tasks; 1 are needed before");
+  EXPECT_EQ(moved.report.summary, "moved 0 tasks; 1 stay, because an earlier task needs them");
 }
 
 TEST(LateMoves, WithoutMovesTheOrderIsThatOfTheProgram) {

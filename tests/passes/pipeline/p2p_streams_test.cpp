@@ -121,7 +121,7 @@ TEST(P2pStreams, TakesEachMessageAJobAheadOnItsOwnStream) {
                                              "linear_dgrad B2 s",
                                              "send B2 b"}));
   EXPECT_EQ(result.report.num_changes, 6);
-  EXPECT_EQ(result.report.summary, "takes 6 messages beside compute");
+  EXPECT_EQ(result.report.summary, "moved 6 messages off the compute stream");
 }
 
 TEST(P2pStreams, WithoutWarmupAndFlushOnlyBetweenThem) {
@@ -188,7 +188,7 @@ TEST(P2pStreams, BackwardMessagesMayLeaveOnTheComputeStream) {
   const Names names = names_of(result.program);
   EXPECT_THAT(names, ::testing::Contains("send B0 s"));
   EXPECT_THAT(names, ::testing::Contains("send F0 f"));
-  EXPECT_THAT(result.report.summary, HasSubstr(", 3 messages leave on the compute stream"));
+  EXPECT_THAT(result.report.summary, HasSubstr(", left 3 messages on the compute stream"));
   EXPECT_EQ(result.report.num_changes, 9);
 }
 

@@ -105,7 +105,7 @@ TEST(PairForwardBackward, OrderOfCombined1f1b) {
   EXPECT_EQ(outline(program, 3, 0),
             "Af2 * Af2 Ef2 * Af3 * Af3 Ef3 * Af3 S Eb3 * Ab3 * Ab3 Eb2 * Ab2 * Ab2 S");
   const PassResult result = pair(program, pairs_of(JobPairs::kForwardBackward, 5));
-  EXPECT_EQ(result.report.summary, "wove 2 of 2 pairs of jobs");
+  EXPECT_EQ(result.report.summary, "interleaved 2 of 2 pairs of jobs");
   EXPECT_EQ(outline(result.program, 3, 0),
             "Af2 * Eb3 * Af2 Ef2 * Ab3 * Af3 * Ab3 Eb2 * Af3 Ef3 * Ab2 * Af3 S Ab2 S");
   EXPECT_EQ(outline(result.program, 4, 1), outline(result.program, 3, 0));
@@ -134,14 +134,14 @@ TEST(PairForwardBackward, LeavesOtherProgramsAlone) {
 TEST(PairForwardBackward, WithoutAPipeline) {
   const Program program = program_of(JobPairs::kForwardBackward, 3, false);
   const PassResult result = pair(program, pairs_of(JobPairs::kForwardBackward, 3, false));
-  EXPECT_EQ(result.report.summary, "wove 2 of 2 pairs of jobs");
+  EXPECT_EQ(result.report.summary, "interleaved 2 of 2 pairs of jobs");
 }
 
 // Without a model, sums of a backward are hidden by its own weight gradients.
 TEST(PairForwardBackward, Halves) {
   const Program program = program_of(JobPairs::kHalves, 4, false);
   const PassResult result = pair(program, pairs_of(JobPairs::kHalves, 4, false));
-  EXPECT_EQ(result.report.summary, "wove 2 of 4 pairs of jobs");
+  EXPECT_EQ(result.report.summary, "interleaved 2 of 4 pairs of jobs");
 }
 
 // Prices decide, and equal programs are woven in one way on all tensor ranks.

@@ -152,5 +152,30 @@ TEST(AssignStreams, DropsEventsThatNoLongerFit) {
   EXPECT_TRUE(program.waits.empty());
 }
 
+// The gathers of the group run beside compute, its reductions do not, or the other way round.
+TEST(AssignStreams, LetsComputeAndWhatMustNotOverlapWaitForEachOther) {
+  const std::string tables =
+      "group dp kind=data ranks=0,1\n"
+      "buffer g f32 [8] main_grad persistent device\n"
+      "buffer s f32 [4] param persistent device\n"
+      "buffer w f32 [8] param persistent device\n"
+      "buffer x f32 [8] activation persistent device\n";
+  const std::string reduce = "all_reduce(-> rw g) {group=0} ";
+  const std::string gather = "all_gather(s -> w) {group=0} ";
+  const std::string compute = "norm(-> x) compute forward\n";
+  const Program program =
+      parse_program(kStreams + tables + compute + reduce + "compute comm\n" + reduce +
+                    "compute comm\n" + compute + gather + "compute comm\n");
+  const std::string streams = kStreams + "stream comm.data kind=comm priority=1\n" + tables;
+  EXPECT_EQ(print_program(assign_streams(program, {.gradients_block = true}).program),
+            streams + compute + "await(x) comm.data comm\n" + reduce + "comm.data comm\n" + reduce +
+                "comm.data comm\n" + "await(g) compute comm\n" + compute + gather +
+                "comm.data comm\n");
+  EXPECT_EQ(print_program(assign_streams(program, {.parameters_block = true}).program),
+            streams + compute + reduce + "comm.data comm\n" + reduce + "comm.data comm\n" +
+                compute + "await(x) comm.data comm\n" + gather + "comm.data comm\n" +
+                "await(w) compute comm\n");
+}
+
 }  // namespace
 }  // namespace braid

@@ -63,7 +63,8 @@ TEST(CommEngine, CopyTakesWhatOnlyMovesBytes) {
   EXPECT_THAT(text, HasSubstr("all_to_all(y -> y) {group=1} comm.data comm"));  // alone
   EXPECT_THAT(text, HasSubstr("broadcast(z -> z) {group=2, root=0} compute comm"));
   EXPECT_EQ(result.report.num_changes, 3);
-  EXPECT_EQ(result.report.summary, "copy engines do 3 of 4 communication tasks, SMs the others");
+  EXPECT_EQ(result.report.summary,
+            "copy engines run 3 of 4 communication tasks, SMs run the others");
   EXPECT_EQ(parse_program(text), result.program);
 }
 
@@ -82,7 +83,7 @@ TEST(CommEngine, NcclCopyTakesWhatNcclHasCopiesFor) {
   EXPECT_THAT(text, HasSubstr("all_to_all(y -> y) {group=1} comm.data comm"));  // alone
   EXPECT_THAT(text, HasSubstr("send(z) {group=2, peer=0, channel=1} compute comm"));
   EXPECT_EQ(result.report.summary,
-            "copy engines do 2 of 4 communication tasks through NCCL, SMs the others");
+            "copy engines run 2 of 4 communication tasks through NCCL, SMs run the others");
   EXPECT_EQ(parse_program(text), result.program);
   expect_same_meaning(program, result);
 }
@@ -96,7 +97,8 @@ TEST(CommEngine, CopyTakesSumsApart) {
                 "all_to_all(x [12] -> x.received) {group=0, engine=\"copy\"} comm.data comm\n"
                 "sum_blocks(x.received[0:6], x.received[6:12] -> y [6]) comm.data comm\n");
   EXPECT_EQ(result.report.summary,
-            "copy engines do 1 of 1 communication tasks; 1 sums are copies and a sum on each rank");
+            "copy engines run 1 of 1 communication tasks; replaced 1 reductions by copies and a "
+            "sum on each rank");
   expect_same_meaning(program, result);
 }
 
@@ -118,7 +120,8 @@ TEST(CommEngine, CopyGathersSmallSumsWhole) {
                 "all_reduce(-> rw z) {group=1} comm.data comm\n"));
   EXPECT_EQ(result.report.num_changes, 3);
   EXPECT_EQ(result.report.summary,
-            "copy engines do 3 of 3 communication tasks; 3 sums are copies and a sum on each rank");
+            "copy engines run 3 of 3 communication tasks; replaced 3 reductions by copies and a "
+            "sum on each rank");
   expect_same_meaning(program, result);
 }
 
@@ -161,7 +164,8 @@ TEST(CommEngine, CopyTakesLargeSumsOfUnequalSharesApart) {
     EXPECT_THAT(text, HasSubstr("sum_blocks(a.received1[0:1], a.received1[1:2] -> " + y +
                                 "[16384:16385]) comm.data"));
     EXPECT_EQ(result.report.summary,
-              "copy engines do 1 of 1 communication tasks; 1 sums are copies and a sum on each "
+              "copy engines run 1 of 1 communication tasks; replaced 1 reductions by copies and a "
+              "sum on each "
               "rank");
     expect_same_meaning(program, result);
   }
@@ -182,7 +186,8 @@ TEST(CommEngine, SmAndUnknownCostsLeaveAllAsItIs) {
     const PassResult result = comm_engine(program, {.engine = engine}, {});
     EXPECT_EQ(result.program, program);
     EXPECT_FALSE(result.report.changed);
-    EXPECT_EQ(result.report.summary, "copy engines do 0 of 1 communication tasks, SMs the others");
+    EXPECT_EQ(result.report.summary,
+              "copy engines run 0 of 1 communication tasks, SMs run the others");
   }
 }
 
@@ -225,8 +230,8 @@ std::string auto_choice(const std::string& ranks, int64_t elems, const std::stri
 }
 
 TEST(CommEngine, AutoGoesByCosts) {
-  const std::string none = "copy engines do 0 of 2 communication tasks, SMs the others";
-  const std::string gather = "copy engines do 1 of 2 communication tasks, SMs the others";
+  const std::string none = "copy engines run 0 of 2 communication tasks, SMs run the others";
+  const std::string gather = "copy engines run 1 of 2 communication tasks, SMs run the others";
   constexpr int64_t kMany = int64_t{64} << 20;
   EXPECT_EQ(auto_choice("0,1", kMany, "h200x16"), gather);
   EXPECT_EQ(auto_choice("0,1", 64, "h200x16"), none);     // latency is all there is

@@ -84,7 +84,7 @@ TEST(InsertEvents, ReplacesTheEventsThatAreThere) {
   const PassResult result = insert_events(parse_program(text));
   EXPECT_TRUE(result.report.changed);
   EXPECT_EQ(result.program.num_events, 0u);
-  EXPECT_EQ(result.report.summary, "0 waits for 0 dependencies between streams");
+  EXPECT_EQ(result.report.summary, "inserted 0 waits for 0 dependencies between streams");
   EXPECT_FALSE(insert_events(result.program).report.changed);
 }
 

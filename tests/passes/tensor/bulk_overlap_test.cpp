@@ -77,7 +77,7 @@ TEST(BulkOverlap, GathersUnderTheDgradAndScattersUnderTheWgrad) {
   EXPECT_EQ(tasks_of(result.program),
             kNorm + gather("comm.tensor") + kDgrad + scatter("comm.tensor") + kWgrad + kUse);
   EXPECT_EQ(result.report.num_changes, 2);
-  EXPECT_EQ(result.report.summary, "2 calls of tensor ranks start earlier, beside a product");
+  EXPECT_EQ(result.report.summary, "started 2 tensor-parallel calls earlier, beside a product");
   EXPECT_THAT(print_program(result.program),
               HasSubstr("stream comm.tensor kind=comm priority=1\n"));
 }

@@ -96,7 +96,7 @@ int64_t count(const Program& program, std::string_view op, Phase phase) {
 
 TEST(HalveForward, WeavesHalvesSoThatEachHidesTheOthersCalls) {
   const PassResult result = halve(program_of({}));
-  EXPECT_EQ(result.report.summary, "wove the halves of 1 of 1 forwards");
+  EXPECT_EQ(result.report.summary, "interleaved the halves of 1 of 1 forwards");
   EXPECT_EQ(result.report.num_changes, 1);
   EXPECT_THAT(outline(result.program),
               ElementsAre("all_gather0", "all_gather1", "attention0", "reduce_scatter0",
@@ -159,7 +159,7 @@ TEST(HalveForward, CutsAllReducesOfForwardsOnly) {
 
 TEST(HalveForward, EveryForwardOfAStep) {
   const PassResult result = halve(program_of({.num_microbatches = 3}));
-  EXPECT_EQ(result.report.summary, "wove the halves of 3 of 3 forwards");
+  EXPECT_EQ(result.report.summary, "interleaved the halves of 3 of 3 forwards");
 }
 
 /// Tensor ranks of an H200 with 16,384 rows of width 4,096.

@@ -222,10 +222,25 @@ void check_attention_backward(const AttentionSizes& sizes, const OpSpec& spec) {
   }
 }
 
+void check_cudnn_backward(size_t version, int64_t keys) {
+  constexpr size_t kRepaired = 91501;
+  constexpr int64_t kTile = 128;
+  if (version < kRepaired && keys % kTile != 0) {
+    throw_config_error(
+        "cuDNN {}.{}.{} writes outside its buffers in the backward of attention over {} tokens, "
+        "which is not a multiple of {}; install cuDNN 9.15.1 or later, or make train.sequence "
+        "(over "
+        "context ranks, their chunks) a multiple of {}, such as {}",
+        version / 10000, version / 100 % 100, version % 100, keys, kTile, kTile,
+        (keys + kTile - 1) / kTile * kTile);
+  }
+}
+
 AttentionPlan plan_attention_backward(const AttentionProblem& problem, const OpSpec& spec,
                                       CudaContext& context,
                                       const AttentionBackwardOptions& options) {
   check_attention_backward(problem.sizes, spec);
+  check_cudnn_backward(cudnnGetVersion(), problem.sizes.keys);
   const AttentionCall call = attention_backward_call(problem.sizes, options);
   const BuiltGraph built = backward_graph(problem, spec, context, call, options.repeatable);
   return {.launch =

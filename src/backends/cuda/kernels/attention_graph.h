@@ -65,6 +65,10 @@ AttentionPlan plan_attention(const AttentionProblem& problem, const OpSpec& spec
 /// Throw ConfigError for sizes for which no implementation has a forward, or a backward.
 void check_attention(const AttentionSizes& sizes, const OpSpec& spec);
 void check_attention_backward(const AttentionSizes& sizes, const OpSpec& spec);
+/// Throws ConfigError if cuDNN of this version (as cudnnGetVersion) writes outside its buffers in
+/// the backward over this many keys: before 9.15.1, if they are no multiple of 128 and the step is
+/// a CUDA graph. Source: release notes of cudnn-frontend 1.16, and 9.14.0 on an H100.
+void check_cudnn_backward(size_t version, int64_t keys);
 
 /// q, k, v, out, lse, d_out -> d_q, d_k, d_v, each rounded once. out and lse may be those of more
 /// keys than k and v have: the results are then the contributions of these keys to the gradients.
