@@ -16,7 +16,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kTimeoutNs = 10'000'000'000;
 constexpr std::chrono::seconds kLimit{15};  // the timeout and 5 s
-constexpr int kNumRuns = kSanitized ? 100 : 500;
+constexpr int kNumRuns = kSanitized ? 50 : 500;
 constexpr std::string_view kSecret = "the secret of the attacked runs";
 
 /// What one rank does. Throws if anything is wrong.
