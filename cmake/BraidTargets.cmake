@@ -50,10 +50,11 @@ if(BRAID_TESTS)
   add_custom_target(braid_threaded_tests)
 endif()
 
-# braid_tests(NAME [FOLDER path] [DEPS targets...] [LABELS labels...] [COST seconds] [NO_THREADS patterns...])
+# braid_tests(NAME [FOLDER path] [DEPS targets...] [LABELS labels...] [COST seconds] [NO_THREADS patterns...] [WITHOUT regex])
 # Test program braid_NAME_tests out of all *_test.cpp of tests/FOLDER (default: NAME) and below, registered with ctest as NAME.
 # COST: about what it takes in a Release build, if that is long; ctest starts what takes longest first, so that none is
 # alone at the end.
+# WITHOUT: files to leave out.
 # NO_THREADS: cases, as GoogleTest's patterns, that ThreadSanitizer is spared: long work of one thread, or what others do as well.
 # Labels: "threads" (run under TSan too), "slow" (left out by ./test.sh --quick), "gpu" (skips itself without a GPU).
 # Each run leaves its cases in reports/NAME.json, where scripts/run_tests.py counts them.
