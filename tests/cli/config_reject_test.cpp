@@ -77,7 +77,7 @@ TEST_F(ConfigFile, MissingFolderAndSyntax) {
   write_run();
   EXPECT_THAT(error_of({"train", "absent.toml"}, 2),
               AllOf(HasSubstr("'absent.toml'"), HasSubstr("No such file")));
-  EXPECT_THAT(error_of({"train", "."}, 2), AllOf(HasSubstr("'.'"), HasSubstr("directory")));
+  EXPECT_THAT(error_of({"train", "."}, 2), AllOf(HasSubstr("'.'"), HasSubstr("a folder")));
   write("bad.toml", "[train]\nsteps = \n");
   EXPECT_THAT(error_of({"train", "bad.toml"}, 2), HasSubstr("bad.toml:2: not valid TOML"));
   write("bad.toml", "[train]\nsteps = 3\nsequnce = 4\n");
