@@ -2,10 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/stat.h>
 
 #include <chrono>
-#include <fstream>
+#include <future>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -55,20 +54,26 @@ TEST(FileOperation, TheNextOldestFollowsTheFirst) {
   EXPECT_EQ(longest_file_operation()->name, "read of 'd'");
 }
 
-// A FIFO that nobody writes to holds up whoever opens it, as a frozen file server does.
 TEST(FileOperation, IsKnownWhileItHangs) {
   const TempFolder folder;
-  const std::string fifo = folder / "fifo";
-  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
-  std::thread reader([&] { EXPECT_EQ(read_text_file(fifo, 100), "at last"); });
+  const std::string path = folder / "file";
+  write_file_atomically(path, "at last");
+  std::promise<void> thaw;
+  set_file_operation_hook([&](std::string_view what, std::string_view) {
+    if (what == "open of") {
+      thaw.get_future().wait();
+    }
+  });
+  std::thread reader([&] { EXPECT_EQ(read_text_file(path, 100), "at last"); });
   std::string name;
   while (name.empty()) {
     const auto longest = longest_file_operation();
     name = longest ? longest->name : "";
   }
-  EXPECT_EQ(name, "open of '" + fifo + "'");
-  std::ofstream(fifo) << "at last";
+  EXPECT_EQ(name, "open of '" + path + "'");
+  thaw.set_value();
   reader.join();
+  set_file_operation_hook({});
 }
 
 TEST(FileOperation, EveryStepOfAnAtomicFileIsOne) {
