@@ -10,6 +10,21 @@
 namespace braid {
 namespace {
 
+/// A code point below 0x10000.
+void append_utf8(uint32_t code, std::string& text) {
+  const auto tail = [](uint32_t bits) { return static_cast<char>(0x80 | (bits & 0x3F)); };
+  if (code < 0x80) {
+    text += static_cast<char>(code);
+  } else if (code < 0x800) {
+    text += static_cast<char>(0xC0 | code >> 6);
+    text += tail(code);
+  } else {
+    text += static_cast<char>(0xE0 | code >> 12);
+    text += tail(code >> 6);
+    text += tail(code);
+  }
+}
+
 constexpr size_t kMaxShownBytes = 40;
 
 bool is_digit(char c) {
@@ -181,7 +196,7 @@ void TextCursor::append_escaped(std::string& text) {
   const size_t begin = position_++;
   const char kind = peek();
   if (kind != '"' && kind != '\\' && kind != 'x' && kind != 'u') {
-    fail_at(begin, R"(one of the escapes \" \\ \xHH \u00HH)");
+    fail_at(begin, R"(one of the escapes \" \\ \xHH \uHHHH)");
   }
   ++position_;
   if (kind == '"' || kind == '\\') {
@@ -189,10 +204,14 @@ void TextCursor::append_escaped(std::string& text) {
     return;
   }
   const uint32_t code = hex_digits(kind == 'x' ? 2 : 4);
-  if (code > (kind == 'x' ? 0xFF : 0x7F)) {
-    fail_at(begin, R"(an escape of a control character, \u0000 to \u007F)");
+  if (kind == 'x') {
+    text += static_cast<char>(code);
+    return;
   }
-  text += static_cast<char>(code);
+  if (code >= 0xD800 && code < 0xE000) {  // halves of characters in UTF-16
+    fail_at(begin, R"(an escape of a character, \u0000 to \uD7FF or \uE000 to \uFFFF)");
+  }
+  append_utf8(code, text);
 }
 
 uint32_t TextCursor::hex_digits(int count) {
