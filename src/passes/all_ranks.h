@@ -21,7 +21,7 @@ struct PlannedStep {
 /// pass that changes programs must plan their memory again.
 ///
 /// Some planned ranks lead: the first in the tensor and data dimensions at each place in the
-/// others. What a pass chooses depends on the leading ranks only, so every process, plan and
+/// others. What a pass chooses must depend on the leading ranks only: then every process, plan and
 /// simulation of a run chooses the same, whichever other ranks it has planned. The other planned
 /// ranks follow their leaders (schedule/step_change.h): their programs differ in a few tasks of the
 /// optimizer.

@@ -53,7 +53,9 @@ struct ListSchedule {
 ///    program order, since such tasks conflict.
 ///  - A communication begins on all of its ranks at once, when it is ready on all and the streams
 ///    are free. The one with the longest path to the end of the step over all ranks goes first;
-///    paths include the order of the spine. Messages between two ranks keep their order.
+///    paths include the order of the spine. Messages between two ranks keep their order. A sum of
+///    figures, such as the norm of gradients, follows all calls before it, because other ranks may
+///    count what those have brought.
 ///
 /// So tasks begin in one order for all ranks, and no two wait for each other. If `ranks` satisfies
 /// VerifyRanksOptions::one_order_of_collectives and one_order_of_messages, so does the result.

@@ -250,18 +250,6 @@ const std::vector<std::pair<std::string, Plant>>& plants() {
   return list;
 }
 
-/// Every persistent element is what it was, each hashed on its own.
-bool computes_the_same(const Program& before, const Program& after) {
-  const SymbolicState a = run_in_order(before);
-  const SymbolicState b = run_in_order(after);
-  for (size_t i = 0; i < before.buffers.size(); ++i) {
-    if (before.buffers[i].lifetime == Lifetime::kPersistent && a[i] != b[i]) {
-      return false;
-    }
-  }
-  return true;
-}
-
 struct Count {
   int planted = 0;
   int found = 0;

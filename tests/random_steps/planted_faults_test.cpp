@@ -152,18 +152,6 @@ class AllPairs {
   std::vector<std::vector<bool>> before_;  // [later][earlier]
 };
 
-/// Every persistent element is what it was, each hashed on its own, with the tasks in their order.
-bool computes_the_same(const Program& before, const Program& after) {
-  const SymbolicState a = run_in_order(before);
-  const SymbolicState b = run_in_order(after);
-  for (size_t i = 0; i < before.buffers.size(); ++i) {
-    if (before.buffers[i].lifetime == Lifetime::kPersistent && a[i] != b[i]) {
-      return false;
-    }
-  }
-  return true;
-}
-
 // ---- faults
 
 /// Plants one fault in one rank; false if it finds no place for it.
