@@ -77,11 +77,30 @@ class Stopwatch {
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 
-/// Everything that a process plans before it allocates memory, and the time that took.
-std::string describe_start(const RunSpec& run, int rank) {
+void check_rank(const RunSpec& run, int rank) {
   if (rank >= run.mesh.num_ranks()) {
     throw_config_error("--rank {}: the ranks are 0 to {}", rank, run.mesh.num_ranks() - 1);
   }
+}
+
+std::string program_of_rank(const RunSpec& run, int rank) {
+  check_rank(run, rank);
+  const RunPlan plan = plan_run(run, {.ranks = {rank}});
+  return print_program(plan.ranks.front().programs[kTrainProgram]);
+}
+
+/// With a blank line between two programs.
+std::string programs_of_all_kinds(const RunSpec& run) {
+  std::vector<std::string> texts;
+  for (const RankPlan& rank : plan_every_rank(run).ranks) {
+    texts.push_back(print_program(rank.programs[kTrainProgram]));
+  }
+  return join(texts, "\n");
+}
+
+/// Everything that a process plans before it allocates memory, and the time that took.
+std::string describe_start(const RunSpec& run, int rank) {
+  check_rank(run, rank);
   const Stopwatch watch;
   const RunPlan plan = plan_for_rank(run, rank);
   const ShownCalls shown = shown_calls(plan_of_rank(plan, rank));
@@ -121,8 +140,10 @@ void add_plan_command(CLI::App& app, const Console& console) {
   CLI::App* command = app.add_subcommand(
       "plan", "Show what a run needs (programs, passes, memory by class) without starting it");
   add_config_arguments(*command, arguments->config);
-  CLI::Option* program = command->add_flag("--program", arguments->print_program,
-                                           "Print the training program of rank 0 as text instead");
+  CLI::Option* program =
+      command->add_flag("--program", arguments->print_program,
+                        "Print the training program of rank 0 as text instead, of another rank "
+                        "with --rank, or of one rank of each kind with --all-ranks");
   CLI::Option* dry_run = command->add_flag(
       "--dry-run", arguments->dry_run,
       "Print only the layout: ranks, a line per pipeline stage, and the schedule");
@@ -144,14 +165,12 @@ void add_plan_command(CLI::App& app, const Console& console) {
           ->add_option("--rank", arguments->rank,
                        "Instead, plan what the process of this rank plans when it starts, and "
                        "print how long that takes and how much memory it needs")
-          ->check(CLI::NonNegativeNumber)
-          ->excludes(program);
+          ->check(CLI::NonNegativeNumber);
   CLI::Option* all_ranks =
       command
           ->add_flag("--all-ranks", arguments->all_ranks,
                      "Plan all ranks, one after the other, and check that they fit together. "
                      "`braid train` does the same with one rank of each kind")
-          ->excludes(program)
           ->excludes(rank);
   command->footer(
       "Needs no data and no device, and no tokenizer if the run file gives the vocabulary. For a "
@@ -191,8 +210,8 @@ void add_plan_command(CLI::App& app, const Console& console) {
     const RunSpec run = choose_settings(resolve_run(loaded.config, loaded.tokenizer_vocabulary),
                                         gpu ? std::optional(memory) : std::nullopt, options);
     if (arguments->print_program) {
-      const RunPlan plan = plan_run(run, {.ranks = {0}});
-      console.print(print_program(plan.ranks.front().programs[kTrainProgram]));
+      console.print(arguments->all_ranks ? programs_of_all_kinds(run)
+                                         : program_of_rank(run, arguments->rank.value_or(0)));
       return;
     }
     if (arguments->rank) {

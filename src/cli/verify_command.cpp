@@ -5,12 +5,23 @@
 #include "cli/commands.h"
 #include "cli/config_arguments.h"
 #include "cli/validators.h"
+#include "config/validate.h"
 #include "plan/describe_layout.h"
 #include "runtime/engine.h"
 #include "verify/run_to_verify.h"
 
 namespace braid {
 namespace {
+
+/// Says so if `run` has fewer microbatches than the run file.
+std::string describe_microbatches(const RunConfig& config, const RunSpec& run) {
+  const int64_t all = num_microbatches(config);
+  return run.num_microbatches == all
+             ? ""
+             : fmt::format(
+                   "steps     of {} microbatches, not {}: the schedule has the same phases\n",
+                   run.num_microbatches, all);
+}
 
 std::string describe(const LayoutComparison& comparison) {
   const TensorDifference& gradient = worst_of(comparison.gradients);
@@ -63,7 +74,7 @@ void add_verify_command(CLI::App& app, const Console& console) {
   command->callback([arguments, &console] {
     const auto planned = load_planned_config(arguments->config);
     const RunSpec run = run_to_verify(planned.config, planned.tokenizer_vocabulary);
-    console.print(describe_layout(run));
+    console.print(describe_layout(run) + describe_microbatches(planned.config, run));
     arguments->options.threads_per_rank =
         threads_per_rank(run.config.runtime.threads, run.config.parallel.ranks);
     const LayoutComparison comparison = compare_with_one_rank(run, arguments->options);

@@ -19,8 +19,10 @@
 #include "parallel/verify_ranks.h"
 #include "passes/pipeline.h"
 #include "passes/pipeline/pair_forward_backward.h"
+#include "passes/tensor/ring_exchange.h"
 #include "plan/model_setup.h"
 #include "plan/overlap_setup.h"
+#include "plan/pass_records.h"
 #include "plan/rank_programs.h"
 #include "plan/schedule_plan.h"
 
@@ -174,8 +176,9 @@ RankPlan plan_rank(const RunSpec& run, int rank, const PlanOptions& options) {
                   .disabled_by_key = run.config.overlap.disable_passes,
                   .cost_model = options.cost_model,
                   .verify = options.verify};
-  input.setup.options.of<PairForwardBackwardOptions>().pairs =
-      paired_jobs(run.schedule(), run.mesh.position(rank).pipeline);
+  std::vector<JobPair> pairs = paired_jobs(run.schedule(), run.mesh.position(rank).pipeline);
+  input.setup.options.of<RingExchangeOptions>().pairs = pairs;
+  input.setup.options.of<PairForwardBackwardOptions>().pairs = std::move(pairs);
   RankPlan plan = plan_with_passes(std::move(input));
   plan.layout = std::move(layout);
   return plan;
@@ -275,7 +278,7 @@ std::string describe_run_plan(const RunPlan& plan) {
       "program  {} tasks, {} buffers, {} streams, {} events {}\n", train.tasks.size(),
       train.buffers.size(), train.streams.size(), train.num_events,
       run.mesh.sizes().pipeline > 1 ? fmt::format("on rank {}", train.rank) : "per rank");
-  return text + describe_passes(rank.passes) + describe_plan(rank.memory);
+  return text + describe_passes(pass_records(plan.ranks)) + describe_plan(rank.memory);
 }
 
 }  // namespace braid

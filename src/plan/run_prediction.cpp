@@ -7,6 +7,7 @@
 #include "base/errors.h"
 #include "config/reference.h"
 #include "model/model_spec.h"
+#include "plan/pass_records.h"
 #include "trace/peer_waits.h"
 
 namespace braid {
@@ -42,7 +43,7 @@ ReportInput predicted_step(const SimulatedRun& run, std::string title) {
   report.title = std::move(title);
   report.config_toml = to_toml(run.spec().config);
   report.model = describe_model(run.spec().model);
-  report.passes = first.passes;
+  report.passes = pass_records(run.plan().ranks);
   report.memory = first.memory;
   report.timeline = timeline_of_all(run);
   return report;

@@ -11,6 +11,7 @@
 #include "config/reference.h"
 #include "plan/describe_layout.h"
 #include "plan/describe_simulation.h"
+#include "plan/pass_records.h"
 #include "plan/run_plan.h"
 #include "report/run_file.h"
 #include "trace/explain_exposed.h"
@@ -101,7 +102,7 @@ ReportInput simulated_report(const SimulatedRun& run, std::span<const int> ranks
   ReportInput report{.title = std::move(title),
                      .config_toml = to_toml(run.spec().config),
                      .model = describe_model(plan.run.model),
-                     .passes = plan.ranks.front().passes,
+                     .passes = pass_records(plan.ranks),
                      .memory = most.memory,
                      .timeline = run.timeline(ranks),
                      .memory_rank = most.programs[kTrainProgram].rank,

@@ -10,6 +10,7 @@
 #include "config/reference.h"
 #include "plan/describe_layout.h"
 #include "plan/parallel_setup.h"
+#include "plan/pass_records.h"
 #include "trace/breakdown.h"
 #include "trace/chrome_trace.h"
 
@@ -48,7 +49,7 @@ ReportInput TrainingReport::input(const Metrics& metrics) const {
   ReportInput report{.title = std::filesystem::path(config.logging.run_folder).filename().string(),
                      .config_toml = to_toml(config),
                      .model = describe_model(plan.run.model),
-                     .passes = plan.ranks.front().passes,
+                     .passes = pass_records(plan.ranks),
                      .memory = plan.ranks.front().memory,
                      .steps = metrics.steps,
                      .evaluations = metrics.evaluations,

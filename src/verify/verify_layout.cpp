@@ -16,12 +16,14 @@
 namespace braid {
 namespace {
 
-/// The number of microbatches, in whole groups, that shows warmup, steady state and cooldown of
-/// every schedule.
+/// The run's number of microbatches, or one that shows the same: two or three whole groups for the
+/// warmup, steady state and cooldown of every schedule, and the rest of the run's last group. Odd
+/// if the run's is odd, since pairs of microbatches need an even number.
 int64_t few_microbatches(const RunConfig& config) {
   const ParallelConfig& parallel = config.parallel;
   const int64_t group = std::max(parallel.microbatch_group_size, parallel.pipeline);
-  return std::min(num_microbatches(config), 2 * group);
+  const int64_t all = num_microbatches(config);
+  return std::min(all, (2 + all / group % 2) * group + all % group);
 }
 
 RunConfig one_rank(RunConfig config) {

@@ -12,7 +12,7 @@ namespace braid {
 
 /// The run on a very small model and batch, under the same layout: as many layers, heads, ranks and
 /// stages; narrow heads and feed-forward layers, a short sequence, a small vocabulary that needs
-/// padding, and only as many microbatches as needed to show all of the schedule. The configuration
+/// padding, and no more microbatches than needed to show all of the schedule. The configuration
 /// must be validated and resolved. Throws ConfigError for layouts that cannot run.
 RunConfig shrunken(const RunConfig& config);
 

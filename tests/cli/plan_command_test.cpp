@@ -8,6 +8,7 @@ namespace {
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 class PlanCommand : public Cli {
  protected:
@@ -29,6 +30,22 @@ TEST_F(PlanCommand, ProgramParsesBack) {
   verify_or_throw(program, "braid plan --program", Ordering::kEvents);
   EXPECT_EQ(print_program(program), text);
   EXPECT_GT(program.tasks.size(), 100u);
+}
+
+TEST_F(PlanCommand, ProgramOfAnyRankAndOfAllKinds) {
+  const std::vector<std::string> pipeline = {"--set", "parallel.ranks=4", "--set",
+                                             "parallel.pipeline=2"};
+  const auto program = [&](std::vector<std::string> options) {
+    std::vector<std::string> command = {"plan", "run.toml", "--program"};
+    command.insert(command.end(), pipeline.begin(), pipeline.end());
+    command.insert(command.end(), options.begin(), options.end());
+    return command;
+  };
+  const std::string last = output_of(program({"--rank", "3"}));
+  EXPECT_EQ(parse_program(last).rank, 3);
+  const std::string all = output_of(program({"--all-ranks"}));
+  EXPECT_THAT(all, StartsWith(output_of(program({})) + "\nprogram "));
+  EXPECT_THAT(error_of(program({"--rank", "4"}), 2), HasSubstr("--rank 4: the ranks are 0 to 3"));
 }
 
 TEST_F(PlanCommand, LargestPresetNeedsNoDataNorMemory) {

@@ -1,8 +1,11 @@
 #include "plan/run_plan.h"
 
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "base/errors.h"
 #include "base/expect_error.h"
@@ -10,6 +13,7 @@
 #include "ir/text.h"
 #include "plan/describe_layout.h"
 #include "plan/model_setup.h"
+#include "plan/pass_records.h"
 
 namespace braid {
 namespace {
@@ -88,6 +92,41 @@ TEST(RunPlan, ReportHasARankOfEachStage) {
   EXPECT_EQ(table.rows[1][1], "1");
   EXPECT_EQ(pipeline_jobs(resolve_run(config, 0)).size(), 2u);
   EXPECT_THROW(stage_table(plan_run(resolve_run(config, 0), {.ranks = {0}})), InternalError);
+}
+
+TEST(RunPlan, PassesAreReportedForAllKindsOfRanks) {
+  const RunPlan plan = plan_run(resolve_run(pipeline_config(), 0), {.one_rank_per_stage = true});
+  const std::vector<PassRecord> records = pass_records(plan.ranks);
+  ASSERT_EQ(records.size(), plan.ranks.front().passes.size());
+  int num_different = 0;
+  for (size_t i = 0; i < records.size(); ++i) {
+    const PassReport& first = plan.ranks[0].passes[i].report;
+    const PassReport& second = plan.ranks[1].passes[i].report;
+    const bool is_same = first.summary == second.summary;
+    num_different += is_same ? 0 : 1;
+    EXPECT_EQ(records[i].report.summary,
+              is_same ? first.summary
+                      : fmt::format("rank 0: {}; rank 4: {}", first.summary, second.summary));
+    EXPECT_EQ(records[i].report.num_changes, std::max(first.num_changes, second.num_changes));
+    EXPECT_EQ(records[i].report.changed, first.changed || second.changed);
+  }
+  EXPECT_GT(num_different, 0);
+}
+
+TEST(RunPlan, NamesThreeKindsOfRanksAtMost) {
+  std::vector<RankPlan> ranks(6);
+  for (int rank = 0; rank < 6; ++rank) {
+    RankPlan& plan = ranks[static_cast<size_t>(rank)];
+    plan.programs.emplace_back().rank = rank;
+    const int moved = rank / 2 * 2 + (rank == 5 ? 1 : 0);  // 0 0 2 2 4 5
+    plan.passes.push_back(
+        {.name = "p", .report = {moved > 0, moved, fmt::format("moved {}", moved)}});
+  }
+  const PassRecord record = pass_records(ranks).front();
+  EXPECT_EQ(record.report.summary,
+            "rank 0: moved 0; rank 2: moved 2; rank 4: moved 4; 1 more kinds of ranks");
+  EXPECT_TRUE(record.report.changed);
+  EXPECT_EQ(record.report.num_changes, 5);
 }
 
 TEST(RunPlan, RanksThatDoNotFitTogetherAreFound) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "config/validate.h"
 #include "plan/run_plan.h"
 #include "support/engine_runs.h"
 
@@ -33,6 +34,25 @@ TEST(VerifyLayout, CutsAndMovesInTheSmallModelWhatIsLargeInTheRun) {
   EXPECT_TRUE(changes(plan, "ring_exchange"));
   EXPECT_TRUE(changes(plan, "bulk_overlap"));
   EXPECT_TRUE(changes(plan, "offload"));
+}
+
+// The schedule of 7 microbatches is another than that of 6.
+TEST(VerifyLayout, KeepsTheMicrobatchesOrTheirLastGroup) {
+  const auto microbatches = [](int64_t pipeline, int64_t all) {
+    RunConfig config = small_config();
+    config.model.layers = pipeline;
+    config.parallel.ranks = pipeline;
+    config.parallel.pipeline = pipeline;
+    config.train.microbatch = 1;
+    config.train.global_batch = all;
+    validate(config);
+    return num_microbatches(shrunken(resolved(config)));
+  };
+  EXPECT_EQ(microbatches(3, 7), 7);
+  EXPECT_EQ(microbatches(3, 5), 5);
+  EXPECT_EQ(microbatches(3, 23), 11);  // 7 groups and 2: 3 groups and 2
+  EXPECT_EQ(microbatches(2, 513), 5);  // 256 groups and 1: 2 groups and 1
+  EXPECT_EQ(microbatches(4, 64), 8);
 }
 
 }  // namespace

@@ -24,6 +24,17 @@ uint32_t look_up(const LastJobs& jobs, const Task& task) {
 
 }  // namespace
 
+JobKey job_key(const Job& job) {
+  Label label;
+  label.microbatch = job.microbatch;
+  label.virtual_stage = job.virtual_stage;
+  return {job.kind != JobKind::kForward, microbatch_key(label)};
+}
+
+JobKey job_key(const Label& label) {
+  return {label.phase == Phase::kDgrad || label.phase == Phase::kWgrad, microbatch_key(label)};
+}
+
 JobSpans::JobSpans(const Program& program) : job_of_(program.tasks.size(), kNone) {
   find_compute(program);
   find_communication(program);
@@ -37,10 +48,10 @@ void JobSpans::find_compute(const Program& program) {
     if (!is_of_microbatch(program, it) || it.label.phase == Phase::kComm) {
       continue;
     }
-    const bool is_backward = it.label.phase == Phase::kDgrad || it.label.phase == Phase::kWgrad;
-    const auto [entry, is_new] =
-        (is_backward ? backwards : forwards)
-            .try_emplace(microbatch_key(it.label), static_cast<uint32_t>(jobs_.size()));
+    const JobKey key = job_key(it.label);
+    const bool is_backward = key.first;
+    const auto [entry, is_new] = (is_backward ? backwards : forwards)
+                                     .try_emplace(key.second, static_cast<uint32_t>(jobs_.size()));
     if (is_new) {
       jobs_.push_back({.is_backward = is_backward, .begin = task, .first = task});
     }

@@ -1,11 +1,20 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "ir/program.h"
+#include "parallel/schedule.h"
 
 namespace braid {
+
+/// Names a job: whether it is a backward, and its microbatch and virtual stage.
+using JobKey = std::pair<bool, uint64_t>;
+
+JobKey job_key(const Job& job);
+/// The job of a task that computes, by its label.
+JobKey job_key(const Label& label);
 
 /// The jobs of a step, found by labels: the forward or backward (dgrad, or dgrad and wgrad) of a
 /// microbatch through a virtual stage. Jobs are sorted by their first task. Weight gradients that a

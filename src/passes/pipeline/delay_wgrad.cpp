@@ -16,10 +16,18 @@
 namespace braid {
 namespace {
 
+/// Stands for the head, whose tasks have no layer: it is behind all layers.
+constexpr int32_t kHead = INT32_MAX;
+
+/// Of a task of a backward that sends: such a stage has no embedding.
+int32_t layer_of(const Task& task) {
+  return task.label.layer < 0 ? kHead : task.label.layer;
+}
+
 /// The part of a microbatch's backward through a virtual stage that has been read so far.
 struct Backward {
   std::vector<int32_t> layers;  ///< in order of first appearance
-  std::vector<TaskId> wgrads;   ///< weight gradients of layers
+  std::vector<TaskId> wgrads;
   bool has_begun = false;
 };
 
@@ -30,11 +38,8 @@ void note(const Program& program, TaskId id, Backward& backward) {
     return;
   }
   backward.has_begun = true;
-  if (task.label.layer < 0) {
-    return;
-  }
-  if (backward.layers.empty() || backward.layers.back() != task.label.layer) {
-    backward.layers.push_back(task.label.layer);
+  if (backward.layers.empty() || backward.layers.back() != layer_of(task)) {
+    backward.layers.push_back(layer_of(task));
   }
   if (phase == Phase::kWgrad) {
     backward.wgrads.push_back(id);
@@ -55,8 +60,9 @@ void delay(const Program& program, const DelayWgradOptions& options, Backward& b
   const int32_t last_delayed = layers[num_delayed - 1];
   for (const TaskId id : backward.wgrads) {
     const Task& task = program.tasks[id.index()];
-    if (task.label.layer <= last_delayed &&
-        (options.whole_layers || !is_feed_forward(program, task))) {
+    const bool is_delayed =
+        options.whole_layers || (layer_of(task) != kHead && !is_feed_forward(program, task));
+    if (layer_of(task) <= last_delayed && is_delayed) {
       moves.push_back({id, message});
     }
   }

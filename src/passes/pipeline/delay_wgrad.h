@@ -8,9 +8,10 @@ namespace braid {
 
 struct DelayWgradOptions {
   /// How many layers of a backward job delay their weight gradients, counted from the job's end. A
-  /// number larger than the job's layers means all.
+  /// number larger than the job's layers means all. The head counts as the last layer, so its
+  /// weight gradient waits only if those of all layers of its stage do.
   int64_t num_layers = 1;
-  /// True: delays weight gradients of attention and feed-forward. False: only those of attention.
+  /// True: delays all weight gradients of a layer. False: only those of attention.
   bool whole_layers = true;
 };
 

@@ -12,7 +12,6 @@
 #include "passes/analysis/job_spans.h"
 #include "passes/overlap_axis.h"
 #include "passes/pipeline/early_start.h"
-#include "passes/pipeline/hoist_stalled.h"
 #include "passes/pipeline/stage_messages.h"
 #include "passes/pipeline_options.h"
 
@@ -93,22 +92,29 @@ class Receiver {
     return options_.warmup_flush || (job >= first_steady_ && job < end_steady_);
   }
 
-  /// True if the sender computes nothing until the message has been received.
-  bool holds_up_sender(uint32_t task, uint32_t job) const {
-    return !options_.backward_on_comm_stream && jobs_.jobs()[job].is_backward &&
-           peer_of(program_, program_.tasks[task]) > program_.rank;
-  }
-
-  /// The beginning of the job `jobs_ahead` before the reader's job, one job more for a message that
-  /// blocks its sender. Not before the tasks that the message depends on.
+  /// The beginning of the job `jobs_ahead` before the reader's job, counted in its direction. Not
+  /// before the tasks that the message depends on.
   uint32_t place(uint32_t task, uint32_t job) const {
-    const int64_t more = options_.jobs_ahead > 0 && holds_up_sender(task, job) ? 1 : 0;
-    const auto ahead = static_cast<uint32_t>(std::min<int64_t>(options_.jobs_ahead + more, job));
-    uint32_t before = ahead == 0 ? task : jobs_.jobs()[job - ahead].begin;
+    uint32_t before = options_.jobs_ahead == 0
+                          ? task
+                          : jobs_.jobs()[job_ahead_of(job, options_.jobs_ahead)].begin;
     for (const TaskId earlier : dependencies_.of(TaskId(task))) {
       before = std::max(before, earlier.value + 1);
     }
     return before;
+  }
+
+  /// The job `steps` before another one in its direction, or the first in that direction.
+  uint32_t job_ahead_of(uint32_t job, int64_t steps) const {
+    const auto& jobs = jobs_.jobs();
+    uint32_t found = job;
+    for (uint32_t earlier = job; steps > 0 && earlier-- > 0;) {
+      if (jobs[earlier].is_backward == jobs[job].is_backward) {
+        found = earlier;
+        --steps;
+      }
+    }
+    return found;
   }
 
   StreamId stream(Line line) {
@@ -182,21 +188,13 @@ PassResult p2p_streams(Program program, const P2pStreamsOptions& options) {
   if (!options.enabled) {
     return {std::move(program), {false, 0, "not asked for"}};
   }
-  HoistedTasks hoisted{.program = std::move(program)};
-  if (options.backward_on_comm_stream) {
-    hoisted = hoist_stalled(std::move(hoisted.program));
-  }
-  program = std::move(hoisted.program);
   Receiver receiver(program, options);
   const std::vector<EarlyStart> starts = receiver.starts();
   const int64_t num_blocking =
       options.backward_on_comm_stream ? 0 : send_on_compute(program, receiver.jobs());
   const auto num_taken = static_cast<int64_t>(starts.size());
-  const int64_t num_changes = num_taken + num_blocking + hoisted.num_moved;
+  const int64_t num_changes = num_taken + num_blocking;
   std::string summary = fmt::format("moved {} messages off the compute stream", num_taken);
-  if (hoisted.num_moved > 0) {
-    summary += fmt::format(", moved {} tasks ahead of a wait", hoisted.num_moved);
-  }
   if (num_blocking > 0) {
     summary += fmt::format(", left {} messages on the compute stream", num_blocking);
   }
@@ -209,8 +207,8 @@ PassResult p2p_streams(Program program, const P2pStreamsOptions& options) {
 Pass p2p_streams_pass(const PipelineOptions& options) {
   return {.name = "p2p_streams",
           .summary =
-              "Sends and receives messages between pipeline stages beside compute, one job before "
-              "they are needed.",
+              "Sends and receives messages between pipeline stages beside compute, early enough to "
+              "hide them.",
           .run = run_of(p2p_streams, options),
           .only_overlaps = true,
           .keys = {"overlap.overlap_p2p_comm", "overlap.overlap_p2p_comm_warmup_flush",

@@ -18,28 +18,19 @@
 namespace braid {
 namespace {
 
-using JobKey = std::pair<bool, uint64_t>;  // backward?, microbatch and virtual stage
-
-JobKey key_of(const Job& job) {
-  Label label;
-  label.microbatch = job.microbatch;
-  label.virtual_stage = job.virtual_stage;
-  return {job.kind != JobKind::kForward, microbatch_key(label)};
-}
-
 /// Finds the tasks of a pair's jobs, if the two jobs are neighbours.
 class Regions {
  public:
   explicit Regions(const Program& program) : program_(program), spans_(program) {
     for (uint32_t job = 0; job < spans_.jobs().size(); ++job) {
       const JobSpans::JobSpan& span = spans_.jobs()[job];
-      positions_[{span.is_backward, microbatch_key(program.tasks[span.first].label)}] = job;
+      positions_[job_key(program.tasks[span.first].label)] = job;
     }
   }
 
   std::optional<JobRegion> find(const JobPair& pair) const {
-    const auto first = positions_.find(key_of(pair.first));
-    const auto second = positions_.find(key_of(pair.second));
+    const auto first = positions_.find(job_key(pair.first));
+    const auto second = positions_.find(job_key(pair.second));
     if (first == positions_.end() || second == positions_.end() ||
         second->second != first->second + 1) {
       return std::nullopt;

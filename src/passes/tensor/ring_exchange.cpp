@@ -2,9 +2,11 @@
 
 #include <fmt/core.h>
 
+#include <set>
 #include <utility>
 #include <vector>
 
+#include "passes/analysis/job_spans.h"
 #include "passes/pipeline_options.h"
 #include "passes/tensor/split_products.h"
 #include "passes/tensor/tensor_axes.h"
@@ -21,6 +23,14 @@ bool any_split(const SiteOverlaps& sites) {
   return false;
 }
 
+std::set<JobKey> jobs_of(const std::vector<JobPair>& pairs) {
+  std::set<JobKey> jobs;
+  for (const JobPair& pair : pairs) {
+    jobs.insert({job_key(pair.first), job_key(pair.second)});
+  }
+  return jobs;
+}
+
 }  // namespace
 
 PassResult ring_exchange(Program program, const RingExchangeOptions& options) {
@@ -28,10 +38,12 @@ PassResult ring_exchange(Program program, const RingExchangeOptions& options) {
     return {std::move(program), {false, 0, "no site has these methods"}};
   }
   const std::vector<DependentProduct> pairs = find_dependent_products(program);
+  const std::set<JobKey> woven = jobs_of(options.pairs);
   std::vector<DependentProduct> chosen;
   for (DependentProduct pair : pairs) {
     pair.overlap = overlap_of(options.sites, product_site(program, program.tasks[pair.product]));
-    if (can_split(program, pair, options.min_rows)) {
+    if (!woven.contains(job_key(program.tasks[pair.product].label)) &&
+        can_split(program, pair, options.min_rows)) {
       chosen.push_back(pair);
     }
   }

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
+#include "parallel/paired_jobs.h"
 #include "passes/pass.h"
 #include "passes/tensor/tensor_sites.h"
 
@@ -14,6 +16,9 @@ struct RingExchangeOptions {
   /// whole tile.
   int64_t min_rows = 128;
   int comm_priority = 1;  ///< of the stream "comm.tensor", if this pass creates it
+  /// Jobs that pair_forward_backward will weave. Their products stay whole: in a pair, compute of
+  /// the other job hides the communication without the cost of pieces.
+  std::vector<JobPair> pairs = {};
 };
 
 /// Cuts products, and the communication of tensor ranks before or after them that depends on them

@@ -99,6 +99,24 @@ TEST(DelayWgrad, MoreLayersThanThereAreIsAll) {
   EXPECT_EQ(delay(step(0), {.num_layers = 7}).program, all.program);
 }
 
+// A stage may have the head and no layer.
+TEST(DelayWgrad, TheHeadCountsAsTheLastLayer) {
+  const std::string head =
+      "head_dgrad(-> rw d) s dgrad mb=0 vs=0 site=head.logits\n"
+      "head_wgrad(d[0:2] -> rw g3) s wgrad mb=0 vs=0 site=head.logits\n"
+      "norm_dgrad(-> rw d[2:4]) s dgrad mb=0 vs=0 site=head.norm\n";
+  EXPECT_EQ(names_of(delay(head + send(0), {.num_layers = 1}).program),
+            (Names{"head_dgrad", "norm_dgrad", "send", "head_wgrad"}));
+  EXPECT_FALSE(delay(head + send(0), {.num_layers = 1, .whole_layers = false}).report.changed);
+  const std::string layer_too = head + backward(0, 1) + send(0);
+  EXPECT_EQ(names_of(delay(layer_too, {.num_layers = 1}).program),
+            (Names{"head_dgrad", "head_wgrad", "norm_dgrad", "dgrad 1m", "dgrad 1a", "send",
+                   "wgrad 1m", "wgrad 1a"}));
+  EXPECT_EQ(names_of(delay(layer_too, {.num_layers = 2}).program),
+            (Names{"head_dgrad", "norm_dgrad", "dgrad 1m", "dgrad 1a", "send", "head_wgrad",
+                   "wgrad 1m", "wgrad 1a"}));
+}
+
 TEST(DelayWgrad, OfNoLayerChangesNothing) {
   EXPECT_FALSE(delay(step(0), {.num_layers = 0}).report.changed);
   EXPECT_EQ(delay(step(0), {.num_layers = 0}).report.summary,

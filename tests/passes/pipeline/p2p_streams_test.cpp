@@ -94,24 +94,24 @@ PassResult take(const std::string& tasks, const P2pStreamsOptions& options) {
 const std::string kF = " pipeline.forward.recv";
 const std::string kB = " pipeline.backward.recv";
 
-TEST(P2pStreams, TakesEachMessageAJobAheadOnItsOwnStream) {
+TEST(P2pStreams, AwaitsEachMessageFromTheJobBeforeInItsDirectionOnItsOwnStream) {
   const PassResult result = take(step(), {});
   EXPECT_EQ(names_of(result.program), (Names{"(F0)",
                                              "(F1)",
                                              "recv F0" + kF,
                                              "recv F1" + kF,
                                              "linear F0 s",
-                                             "send F0 f",
-                                             "(B0)",
-                                             "recv B0" + kB,
-                                             "linear F1 s",
-                                             "send F1 f",  //
+                                             "send F0 f",  //
                                              "(F2)",
                                              "recv F2" + kF,
+                                             "linear F1 s",
+                                             "send F1 f",  //
+                                             "(B0)",
+                                             "(B1)",
+                                             "recv B0" + kB,
+                                             "recv B1" + kB,
                                              "linear_dgrad B0 s",
                                              "send B0 b",
-                                             "(B1)",
-                                             "recv B1" + kB,
                                              "linear F2 s",
                                              "send F2 f",  //
                                              "(B2)",
@@ -130,17 +130,17 @@ TEST(P2pStreams, WithoutWarmupAndFlushOnlyBetweenThem) {
   EXPECT_EQ(names_of(result.program), (Names{"recv F0 s",
                                              "linear F0 s",
                                              "send F0 f",  //
-                                             "(B0)",
-                                             "recv B0" + kB,
                                              "recv F1 s",
-                                             "linear F1 s",
-                                             "send F1 f",  //
                                              "(F2)",
                                              "recv F2" + kF,
-                                             "linear_dgrad B0 s",
-                                             "send B0 b",  //
+                                             "linear F1 s",
+                                             "send F1 f",  //
+                                             "(B0)",
                                              "(B1)",
+                                             "recv B0" + kB,
                                              "recv B1" + kB,
+                                             "linear_dgrad B0 s",
+                                             "send B0 b",
                                              "linear F2 s",
                                              "send F2 f",  //
                                              "linear_dgrad B1 s",
@@ -162,7 +162,7 @@ TEST(P2pStreams, WithoutLookAheadOnlyStreamsChange) {
 TEST(P2pStreams, LooksFurtherAheadIfAsked) {
   const Names names = names_of(take(step(), {.jobs_ahead = 2}).program);
   EXPECT_EQ(Names(names.begin(), names.begin() + 8),
-            (Names{"(F0)", "(F1)", "(B0)", "recv F0" + kF, "recv F1" + kF, "recv B0" + kB,
+            (Names{"(F0)", "(F1)", "(F2)", "recv F0" + kF, "recv F1" + kF, "recv F2" + kF,
                    "linear F0 s", "send F0 f"}));
 }
 
@@ -190,22 +190,6 @@ TEST(P2pStreams, BackwardMessagesMayLeaveOnTheComputeStream) {
   EXPECT_THAT(names, ::testing::Contains("send F0 f"));
   EXPECT_THAT(result.report.summary, HasSubstr(", left 3 messages on the compute stream"));
   EXPECT_EQ(result.report.num_changes, 9);
-}
-
-// The rank behind computes nothing until its message has been taken.
-TEST(P2pStreams, MessagesThatHoldUpTheirSendersAreAwaitedAJobEarlier) {
-  const auto place_of = [](const P2pStreamsOptions& options, const std::string& task) {
-    const Names names = names_of(take(step(), options).program);
-    return std::ranges::find(names, task) - names.begin();
-  };
-  const P2pStreamsOptions blocking = {.backward_on_comm_stream = false};
-  // The recv of B1 starts at the beginning of the job before F2, not of F2; forwards do not change.
-  EXPECT_LT(place_of(blocking, "recv B1" + kB), place_of(blocking, "linear_dgrad B0 s"));
-  EXPECT_GT(place_of({}, "recv B1" + kB), place_of({}, "linear_dgrad B0 s"));
-  EXPECT_GT(place_of(blocking, "recv F2" + kF), place_of(blocking, "linear F1 s"));
-  // Without look-ahead only streams change.
-  const P2pStreamsOptions at_use = {.backward_on_comm_stream = false, .jobs_ahead = 0};
-  EXPECT_GT(place_of(at_use, "recv B1" + kB), place_of(at_use, "linear F2 s"));
 }
 
 TEST(P2pStreams, PeersOfOneDirectionHaveStreamsOfTheirOwn) {
@@ -281,7 +265,7 @@ class Woven {
   std::string text_;
 };
 
-/// Without delays and hoists: all weight gradients are before the messages.
+/// Without delays: all weight gradients are before the messages.
 std::string woven_step() {
   return Woven()
       .pre_forward()
@@ -335,7 +319,7 @@ std::string woven(const DelayWgradOptions& delay, const P2pStreamsOptions& p2p) 
 // last layer's attention waits, and its message does not leave the compute stream.
 TEST(P2pStreams, WovenAsMegatronWithOneDelayedLayer) {
   EXPECT_EQ(woven({.num_layers = 1, .whole_layers = false}, {.backward_on_comm_stream = false}),
-            "recv:m pre_F:c post_B:c "
+            "pre_F:c recv:m post_B:c "
             "Cb1:m Af0:c Eb1:c Df0:m Ew1:c Db1:m Ef0:c Cf0:m Ab1:c Aw1:c "
             "Cb0:m Af1:c Eb0:c Df1:m Ew0:c Db0:m Ef1:c Cf1:m Ab0:c "
             "send:m send:c Aw0:c");
@@ -343,10 +327,34 @@ TEST(P2pStreams, WovenAsMegatronWithOneDelayedLayer) {
 
 TEST(P2pStreams, WovenAsMegatronWithAllThreeOptionsAndTwoLayers) {
   EXPECT_EQ(woven({.num_layers = 2, .whole_layers = true}, {}),
-            "recv:m pre_F:c Af0:c post_B:c "
-            "Cb1:m Eb1:c Df0:m Db1:m Ef0:c Cf0:m Ab1:c "
+            "pre_F:c recv:m post_B:c "
+            "Cb1:m Af0:c Eb1:c Df0:m Db1:m Ef0:c Cf0:m Ab1:c "
             "Cb0:m Af1:c Eb0:c Df1:m Db0:m Ef1:c Cf1:m Ab0:c "
             "send:m send:m Ew1:c Aw1:c Ew0:c Aw0:c");
+}
+
+// The weight gradients at the end of the pair before hide the message.
+TEST(P2pStreams, AMessageForAPairIsAwaitedFromTheBeginningOfThePairBefore) {
+  const auto pair = [](int forward_of, int backward_of) {
+    const std::string f = std::to_string(forward_of);
+    const std::string b = std::to_string(backward_of);
+    const std::string of_b = " mb=" + b + " vs=0\n";
+    return "recv(-> x" + f + ") {group=0, peer=0, channel=1} s comm mb=" + f + " vs=0\n" +
+           "recv(-> dy" + b + ") {group=1, peer=2, channel=1} s comm" + of_b + "linear(x" + f +
+           ", w -> y" + f + ") s forward mb=" + f + " vs=0\n" + "linear_dgrad(x" + b + ", dy" + b +
+           " -> dx" + b + ") s dgrad" + of_b + "send(dx" + b +
+           ") {group=1, peer=0, channel=0} b comm" + of_b + "linear_wgrad(x" + b + ", dy" + b +
+           " -> rw g) s wgrad" + of_b;
+  };
+  const std::string tables = "buffer g f32 [64] main_grad persistent device\n" + buffers(4);
+  const Names names =
+      names_of(take(tables + forward(0) + forward(1) + pair(2, 0) + pair(3, 1), {}).program);
+  const auto place_of = [&](const std::string& task) {
+    return std::ranges::find(names, task) - names.begin();
+  };
+  EXPECT_LT(place_of("recv B1" + kB), place_of("linear F2 s"));
+  EXPECT_GT(place_of("recv B1" + kB), place_of("linear F1 s"));
+  EXPECT_LT(place_of("recv F3" + kF), place_of("linear F2 s"));
 }
 
 }  // namespace

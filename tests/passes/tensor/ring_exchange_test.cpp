@@ -154,6 +154,23 @@ TEST(RingExchange, LeavesWhatIsNotAskedForOrTooSmall) {
   EXPECT_THAT(small.report.summary, HasSubstr("split 0 of 1 products"));
 }
 
+// Compute of the other job hides the gather without the cost of pieces.
+TEST(RingExchange, LeavesProductsOfJobsThatWillBeWoven) {
+  std::string text = kMake + kGather + kLinear;
+  for (size_t at = 0; (at = text.find("mb=0", at)) != std::string::npos; at += 4) {
+    text.replace(at, 4, "mb=0 vs=0");
+  }
+  const Program program = parse_program(kGatherTables + text);
+  RingExchangeOptions options{.sites = one_site("qkv_fprop", OverlapMethod::kRing), .min_rows = 1};
+  const Job forward{.kind = JobKind::kForward, .microbatch = 0};
+  const Job backward{.kind = JobKind::kBackward, .microbatch = 0};
+  const Job other{.kind = JobKind::kForward, .microbatch = 1};
+  options.pairs = {{other, backward}};
+  EXPECT_TRUE(ring_exchange(program, options).report.changed);
+  options.pairs = {{forward, backward}};
+  EXPECT_FALSE(ring_exchange(program, options).report.changed);
+}
+
 TEST(RingExchange, LeavesAGatherThatSomethingReadsBeforeTheProduct) {
   const PassResult result =
       split(kGatherTables + kMake + kGather + "copy(x[0:8] [2,4] -> in) s forward\n" + kLinear,
