@@ -65,8 +65,8 @@ std::string ReplicaCheck::difference() {
   if (rows.empty()) {
     return "rank 0 found different hashes of the state of all ranks, and then the same ones";
   }
-  std::ranges::stable_partition(rows,
-                                [](const Row& row) { return majority(row.hashes) != nullptr; });
+  std::stable_partition(rows.begin(), rows.end(),
+                        [](const Row& row) { return majority(row.hashes) != nullptr; });
   const std::string more =
       rows.size() == 1 ? "" : fmt::format(" (and of {} more)", rows.size() - 1);
   return describe(rows.front()) + more;

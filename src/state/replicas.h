@@ -42,12 +42,15 @@ class ReplicaPlaces {
   std::vector<BufferElems> of(const ReplicatedTensor& tensor) const;
 
  private:
-  void append(StateBuffer kind, size_t unit, UnitRange range,
-              std::vector<BufferElems>& places) const;
+  BufferElems elems_of(const StateBlock& block, int64_t begin, int64_t num_elems) const;
+  bool append_whole(std::span<const StateBlock> blocks, const PieceRange& range, int64_t pitch,
+                    std::vector<BufferElems>& places) const;
+  void append_runs(std::span<const StateBlock> blocks, const PieceRange& range, int64_t pitch,
+                   std::vector<BufferElems>& places) const;
 
   const StateMap& map_;
   const ParameterLayout& whole_;
-  std::vector<std::vector<std::vector<StateRun>>> runs_;  // by kind and unit, ascending
+  std::vector<std::vector<std::vector<StateBlock>>> blocks_;  // of the rank, by kind and unit
 };
 
 /// Appends `next`, joined with the last one if it follows that in the buffer.

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <ctime>
 #include <map>
 #include <string>
 #include <tuple>
@@ -106,6 +107,31 @@ TEST(ReplicaSets, TensorRanksShareNormsAndNoProducts) {
   EXPECT_EQ(ranks.find("layers.0.attention_norm.weight (weights)")->second,
             (std::vector<size_t>{0, 1}));
   EXPECT_EQ(ranks.count("layers.0.attention.proj.weight (weights)"), 0u);
+}
+
+// Matrices of 16,384 rows whose columns are in eight parts, on 512 ranks: neither their rows nor
+// the ranks are visited one by one.
+TEST(ReplicaSets, TimeDoesNotGrowWithRows) {
+  const RunConfig config =
+      config_of({"model.family=llama model.layers=2 model.width=16384 model.heads=128 "
+                 "model.kv_heads=8 model.ffn=16384 model.vocabulary=128",
+                 "ranks=512 tensor=8 train.global_batch=128"});
+  const RunPlan plan = plan_run(resolve_run(config, 0), {.one_rank_per_stage = true});
+  const StateMap map = make_state_map(plan, StateCopies::kUpToDate);
+  const std::clock_t begin = std::clock();
+  const std::vector<ReplicaSet> sets = replica_sets(map, plan.layout);
+  const ReplicaPlaces places(map, plan.layout, 9);
+  size_t num_parts = 0;
+  for (const ReplicaSet& set : sets) {
+    if (std::ranges::binary_search(set.ranks, 9u)) {
+      for (const ReplicatedTensor& tensor : set.tensors) {
+        num_parts += places.of(tensor).size();
+      }
+    }
+  }
+  EXPECT_LT(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC, 5.0);
+  EXPECT_EQ(sets.size(), 8u + 1u);  // parts of products on 64 ranks each, and norms on all
+  EXPECT_LT(num_parts, 3 * 3 * plan.layout.parameters.size());
 }
 
 }  // namespace
