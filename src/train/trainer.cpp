@@ -279,7 +279,7 @@ class TrainingRun {
     if (options_.on_step) {
       options_.on_step(record);
     }
-    spike_ = spikes_.add(result.loss, result.grad_norm) || spike_;
+    own_spike_ = spikes_.add(result.loss, result.grad_norm) || own_spike_;
     check_finite(step, result);
   }
 
@@ -319,15 +319,27 @@ class TrainingRun {
            "weights)";
   }
 
-  /// Called after the end of that step.
+  /// Called after the end of that step. All processes decide the same, also about a spike, which a
+  /// failing device may see alone.
   bool should_stop(int64_t step) {
     const bool asked = options_.stop_requested && options_.stop_requested();
+    const bool had_spike = std::exchange(own_spike_, false);
+    const std::vector<std::string> wishes =
+        gather_wishes(step, fmt::format("{:d}{:d}", asked, had_spike));
+    const auto any = [&](size_t wish) {
+      return std::ranges::any_of(wishes,
+                                 [&](const std::string& one) { return one.at(wish) == '1'; });
+    };
+    spike_ = spike_ || any(1);
+    return any(0);
+  }
+
+  std::vector<std::string> gather_wishes(int64_t step, const std::string& own) {
     if (processes_.size() == 1) {
-      return asked;
+      return {own};
     }
     try {
-      return std::ranges::count(processes_.all_gather("a stop", asked ? "1" : "0"),
-                                std::string("1")) > 0;
+      return processes_.all_gather("a stop", own);
     } catch (const AbortedError& error) {
       end_steps_in_flight();  // may throw
       const std::string last = engine_.last_meeting();
@@ -406,7 +418,8 @@ class TrainingRun {
   std::optional<TrainingReport> report_;  // in the first process
   bool tracing_ = false;
   SpikeDetector spikes_;
-  bool spike_ = false;      // since the last boundary
+  bool own_spike_ = false;  // of this process, since its last wishes
+  bool spike_ = false;      // of any process, since the last boundary
   int64_t last_equal_ = 0;  // last step after which replicas were found equal; 0: none
   TrainingSummary summary_;
 };

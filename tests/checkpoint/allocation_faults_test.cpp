@@ -81,7 +81,7 @@ End end_of(int64_t failing, const Work& work) {
   return static_cast<End>(WEXITSTATUS(status));
 }
 
-constexpr int64_t kTried = 200;  // of some thousand allocations, evenly
+constexpr int64_t kTried = 200;  // of some hundred allocations, evenly
 
 TEST(AllocationFaults, ASaveLeavesACompleteCheckpoint) {
   const SampleTraining before(20);

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <random>
@@ -136,14 +137,18 @@ TEST(PowerLoss, LeavesTheLastCompleteCheckpointOrTheNextOne) {
   constexpr int kLosses = 1000;
   const SavedRun run;
   std::mt19937 random(1);
+  std::vector<size_t> moments(kLosses);
+  std::ranges::generate(moments, [&] { return random() % (run.log.size() + 1); });
+  std::ranges::sort(moments);
   std::set<size_t> resumed;
+  SimulatedDisk disk(run.temp.path().string());
+  size_t num_done = 0;
+  size_t num_saved = 0;
   for (int loss = 0; loss < kLosses; ++loss) {
-    SimulatedDisk disk(run.temp.path().string());
-    const size_t num_calls = random() % (run.log.size() + 1);
-    size_t num_saved = 0;
-    for (size_t i = 0; i < num_calls; ++i) {
-      disk.add(run.log[i]);
-      num_saved += run.log[i].kind == StorageCallKind::kMark ? 1 : 0;
+    const size_t num_calls = moments[static_cast<size_t>(loss)];
+    for (; num_done < num_calls; ++num_done) {
+      disk.add(run.log[num_done]);
+      num_saved += run.log[num_done].kind == StorageCallKind::kMark ? 1 : 0;
     }
     const MemoryFolder after;
     disk.lose_power(random, after.path().string());
