@@ -9,10 +9,19 @@
 #include <vector>
 
 #include "backends/host_block.h"
+#include "base/dtype.h"
 #include "ir/program.h"
 #include "trace/timeline.h"
 
 namespace braid {
+
+/// Elements of a persistent buffer.
+struct BufferElems {
+  std::string_view buffer;
+  DType dtype = DType::kF32;  ///< of the buffer
+  int64_t begin = 0;
+  int64_t num_elems = 0;
+};
 
 /// Runs the programs of one rank. One shared test suite checks this contract for every executor:
 ///  - tasks of a stream run in program order; a task starts after all events that it waits for were
@@ -70,6 +79,10 @@ class Executor {
   /// Sets all bytes of a persistent buffer to 0, while no step is in flight. Throws InternalError
   /// for an unknown name.
   virtual void zero(std::string_view buffer) = 0;
+  /// `element_hash` of the bits of these elements, one part after the other, while no step is in
+  /// flight: the same on all executors, however the elements are divided into parts. This version
+  /// reads them through a small block of host memory. Throws like `read`.
+  virtual uint64_t hash(std::span<const BufferElems> parts);
   /// Host memory for the fastest transfers, and the only memory allowed for enqueued ones; zeroed.
   /// It must not outlive the executor. Throws DeviceError if the allocation fails.
   virtual HostBlock host_block(int64_t size_bytes) = 0;

@@ -219,6 +219,7 @@ AtomicFile::AtomicFile(AtomicFile&& other) noexcept
 
 AtomicFile::~AtomicFile() {
   if (fd_ >= 0) {
+    const FileOperation closing("close of", path_);  // may send what was written to a server
     ::close(fd_);
   }
   if (!temporary_path_.empty()) {

@@ -3,16 +3,19 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <filesystem>
+#include <new>
 #include <optional>
 #include <system_error>
 
 #include "base/errors.h"
+#include "base/file.h"
 #include "base/file_operation.h"
 
 namespace braid {
@@ -86,6 +89,31 @@ std::vector<std::string> names_in(const std::string& folder) {
   return names;
 }
 
+/// Entry by entry: each is an operation, and all of them may take long.
+void remove_entries(const std::string& folder) {
+  std::error_code ignored;
+  try {
+    for (const std::string& name : names_in(folder)) {
+      const std::string entry = fmt::format("{}/{}", folder, name);
+      const FileOperation removing("removal of", entry);
+      fs::remove_all(entry, ignored);
+    }
+  } catch (const DataError&) {  // not a folder
+  }
+}
+
+/// The folders in which `create_directories` will make one, the deepest first.
+std::vector<std::string> parents_of_missing(const std::string& path) {
+  std::vector<std::string> parents;
+  fs::path missing = fs::path(path).lexically_normal();
+  missing = missing.has_filename() ? missing : missing.parent_path();
+  while (!missing.empty() && !is_folder(missing.string())) {
+    missing = missing.parent_path();
+    parents.push_back(missing.empty() ? "." : missing.string());
+  }
+  return parents;
+}
+
 }  // namespace
 
 std::string checkpoint_name(int64_t step) {
@@ -126,6 +154,7 @@ void remove_leftovers(const std::string& folder) {
 }
 
 void make_folders(const std::string& path) {
+  const std::vector<std::string> parents = parents_of_missing(path);
   const FileOperation making("creation of", path);
   std::error_code error;
   fs::create_directories(path, error);
@@ -134,6 +163,9 @@ void make_folders(const std::string& path) {
   }
   if (error) {
     throw_folder_error("make folder", path, error);
+  }
+  for (const std::string& parent : parents) {
+    sync_directory(parent);
   }
 }
 
@@ -158,25 +190,21 @@ void exchange_folders(const std::string& fresh, const std::string& path) {
   move_folder(aside, fresh);
 }
 
-/// Entry by entry: each is an operation, and all of them may take long.
 void remove_folder(const std::string& path) noexcept {
-  std::error_code ignored;
   try {
-    for (const std::string& name : names_in(path)) {
-      const std::string entry = fmt::format("{}/{}", path, name);
-      const FileOperation removing("removal of", entry);
-      fs::remove_all(entry, ignored);
-    }
-  } catch (const DataError&) {  // not a folder
+    remove_entries(path);
+    const FileOperation removing("removal of", path);
+    std::error_code ignored;
+    fs::remove_all(path, ignored);
+  } catch (const std::bad_alloc&) {  // the next save removes it
   }
-  const FileOperation removing("removal of", path);
-  fs::remove_all(path, ignored);
 }
 
+/// Without memory of the heap, which may have run out.
 bool is_folder(const std::string& path) noexcept {
   const FileOperation looking("look at", path);
-  std::error_code ignored;
-  return fs::is_directory(path, ignored);
+  struct stat status = {};
+  return ::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
 }
 
 }  // namespace braid

@@ -32,6 +32,7 @@ std::string transient_path(const std::string& folder, const std::string& name,
 void remove_leftovers(const std::string& folder);
 
 /// Functions for folders, which throw DataErrors of one line that name the path.
+/// Makes the folder and its parents, durably.
 void make_folders(const std::string& path);
 void move_folder(const std::string& from, const std::string& to);
 /// Exchanges the names of `fresh` and `path` atomically. On file systems that do not support this,

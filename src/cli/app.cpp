@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <new>
 #include <sstream>
 
 #include "base/build_id.h"
@@ -49,6 +50,25 @@ void occupy_closed_streams() {
           open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
     }
   }
+}
+
+/// The end of the program after an exception that no handler gets. Memory may run out in a
+/// destructor, as those of JSON documents need some; the message needs none.
+[[noreturn]] void end_unhandled() {
+  try {
+    if (const std::exception_ptr error = std::current_exception()) {
+      std::rethrow_exception(error);
+    }
+  } catch (const std::bad_alloc&) {
+    constexpr std::string_view kMessage = "braid: out of memory\n";
+    [[maybe_unused]] const ssize_t written =
+        ::write(STDERR_FILENO, kMessage.data(), kMessage.size());
+    std::_Exit(kExitFailure);
+  } catch (const std::exception& error) {
+    print_error(error.what());
+  } catch (...) {  // has no message
+  }
+  std::abort();
 }
 
 void add_commands(CLI::App& app, const Console& console) {
@@ -125,6 +145,7 @@ void end_after_device_error(std::string_view message) {
 
 int run_cli(int argc, char** argv) {
   occupy_closed_streams();
+  std::set_terminate(end_unhandled);
   std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is a failed write, with its message
   CLI::App app(
       "braid trains large language models and shows what every microsecond of a step is spent on.",

@@ -181,6 +181,7 @@ struct RuntimeConfig {
   std::string fuse_swiglu = "auto";
   bool nccl_windows = false;
   std::string detect_nan = "loss";
+  int64_t check_replicas = 100;
   int64_t steps_in_flight = 2;
   int64_t timeout_s = 60;
 

@@ -69,6 +69,13 @@ void UnitBuffers::add_main_grads() {
   }
 }
 
+bool gathers_before_use(const ParameterLayout& layout, size_t unit, WeightGather weight_gather) {
+  const ShardKind shard = layout.domain_of(unit).shard;
+  const bool is_whole = shard == ShardKind::kOptimizer || shard == ShardKind::kGradients;
+  return is_whole && (weight_gather == WeightGather::kBeforeUse ||
+                      (weight_gather == WeightGather::kFirstAfterUpdate && unit > 0));
+}
+
 Label UnitBuffers::label(size_t unit, Phase phase) {
   const ParameterUnit& facts = layout_.units[unit];
   return {.phase = phase, .layer = facts.layer, .site = writer_.builder().site(facts.name)};
@@ -116,9 +123,7 @@ bool UnitBuffers::gathers_updated_weights(size_t unit) const {
 }
 
 bool UnitBuffers::gathers_before_use(size_t unit) const {
-  return gathers_updated_weights(unit) && domain(unit).shard != ShardKind::kParameters &&
-         (options_.weight_gather == WeightGather::kBeforeUse ||
-          (options_.weight_gather == WeightGather::kFirstAfterUpdate && unit > 0));
+  return braid::gathers_before_use(layout_, unit, options_.weight_gather);
 }
 
 void UnitBuffers::gather_updated_weights(size_t unit) {

@@ -35,6 +35,11 @@ struct UnitBufferOptions {
   bool persistent_grads = false;       ///< keep main grads so that the host can read them
 };
 
+/// True if ranks hold the unit whole, each updates only a part, and the all-gather of the updated
+/// weights runs at the unit's first use in the next step: until then, a rank has only its own part
+/// up to date.
+bool gathers_before_use(const ParameterLayout& layout, size_t unit, WeightGather weight_gather);
+
 /// The flat buffers of a rank's units, and the tasks that move weights and gradients between the
 /// ranks that hold copies or shards of them. Communication uses the groups of the unit's domain.
 /// Sharded parameters are gathered at their first use in a job. Sharded gradients are reduced at

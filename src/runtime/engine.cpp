@@ -296,6 +296,14 @@ void Engine::check_last_step() {
   }
 }
 
+std::string Engine::replica_difference() {
+  check(steps_in_flight() == 0, "replicas are compared with {} steps in flight", steps_in_flight());
+  if (replicas_ == nullptr) {
+    replicas_ = std::make_unique<ReplicaCheck>(plan_, executors_by_rank(), processes_);
+  }
+  return replicas_->difference();
+}
+
 /// The rank's tokens and labels of a microbatch.
 void Engine::write_eval_inputs(size_t local, const StepBatch& batch, int64_t microbatch) {
   const size_t rank = ranks_[local];

@@ -14,6 +14,7 @@
 #include "plan/run_plan.h"
 #include "runtime/device.h"
 #include "runtime/device_shards.h"
+#include "runtime/replica_check.h"
 #include "runtime/step_exchange.h"
 #include "state/state_map.h"
 #include "state/state_transfer.h"
@@ -96,6 +97,9 @@ class Engine {
   /// if there is none. It is bitwise the same step if that one was skipped, since no weight
   /// changed.
   void check_last_step();
+  /// ReplicaCheck::difference: empty if all ranks that hold the same elements of the state hold the
+  /// same bits. All processes call it, with no step in flight.
+  std::string replica_difference();
   /// Mean loss of a batch of the same shape, weights unchanged.
   double evaluate(const StepBatch& batch);
 
@@ -144,6 +148,7 @@ class Engine {
   std::vector<StepExchange> exchanges_;  // with the executors
   int64_t num_begun_ = 0;                // training steps
   int64_t num_finished_ = 0;
+  std::unique_ptr<ReplicaCheck> replicas_;  // from the first check on
 };
 
 }  // namespace braid

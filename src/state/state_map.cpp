@@ -7,6 +7,7 @@
 
 #include "base/errors.h"
 #include "checkpoint/tensor_index.h"
+#include "parallel/unit_buffers.h"
 #include "plan/rank_programs.h"
 
 namespace braid {
@@ -59,7 +60,10 @@ void StateMap::add_rank(const ParameterLayout& whole, const StateRank& rank, siz
       check(buffer.num_elems() == range.num_elems(), "buffer {} has {} elements, its range {}",
             buffer.name, buffer.num_elems(), range.num_elems());
       int64_t num_mapped = 0;
-      for_each_block(layout, unit, range, [&](const ParameterBlock& block) {
+      const bool has_old = static_cast<StateBuffer>(kind) == StateBuffer::kParam && is_whole &&
+                           rank.up_to_date && gathers_before_use(layout, unit, *rank.up_to_date);
+      const UnitRange mapped = has_old ? owned_range(layout, unit, rank.shard_indices) : range;
+      for_each_block(layout, unit, mapped, [&](const ParameterBlock& block) {
         const Parameter& parameter = layout.parameters[block.parameter];
         const ParameterSlot& slot = whole.slot(parameter.name);
         copies_[kind][slot.unit].push_back({.unit_begin = slot.begin + block.full_begin,
@@ -124,7 +128,7 @@ void StateMap::for_each_element(StateBuffer kind, size_t unit, int64_t begin, in
   }
 }
 
-StateMap make_state_map(const RunPlan& plan) {
+StateMap make_state_map(const RunPlan& plan, StateCopies copies) {
   using Place = std::tuple<int, int, int, int>;  // by which layouts differ
   const RankPrograms programs = rank_programs(plan);
   std::map<Place, ParameterLayout> layouts;
@@ -139,7 +143,10 @@ StateMap make_state_map(const RunPlan& plan) {
     }
     ranks.push_back({.layout = &layout->second,
                      .program = programs.programs[programs.program_of[static_cast<size_t>(rank)]],
-                     .shard_indices = shard_indices(plan.run.mesh, rank, layout->second.domains)});
+                     .shard_indices = shard_indices(plan.run.mesh, rank, layout->second.domains),
+                     .up_to_date = copies == StateCopies::kUpToDate
+                                       ? std::optional(plan.run.parallel.weight_gather)
+                                       : std::nullopt});
   }
   return StateMap(plan.layout, ranks);
 }

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "ir/program.h"
+#include "parallel/parallel_options.h"
 #include "parallel/parameter_layout.h"
 #include "plan/run_plan.h"
 
@@ -41,6 +43,8 @@ struct StateRank {
   const ParameterLayout* layout = nullptr;
   const Program* program = nullptr;    ///< with the persistent buffers
   std::vector<int64_t> shard_indices;  ///< by domain; unused if buffers are whole
+  /// Set: of weights that are gathered before their next use, only the rank's own part is mapped.
+  std::optional<WeightGather> up_to_date = std::nullopt;
 };
 
 /// `num_runs` runs of `run_elems` elements that are contiguous in a buffer, and `pitch` apart in a
@@ -96,7 +100,12 @@ class StateMap {
   std::vector<Blocks> copies_;  // by kind
 };
 
+enum class StateCopies : uint8_t {
+  kAll,
+  kUpToDate,  ///< between two steps, those that have been updated
+};
+
 /// For all ranks; a rank without a plan has the buffers of its stand-in (`rank_programs`).
-StateMap make_state_map(const RunPlan& plan);
+StateMap make_state_map(const RunPlan& plan, StateCopies copies = StateCopies::kAll);
 
 }  // namespace braid

@@ -32,6 +32,7 @@ AppendFile::AppendFile(AppendFile&& other) noexcept
 
 AppendFile::~AppendFile() {
   if (fd_ >= 0) {
+    const FileOperation closing("close of", path_);
     ::close(fd_);
   }
 }

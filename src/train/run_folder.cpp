@@ -1,11 +1,9 @@
 #include "train/run_folder.h"
 
 #include <filesystem>
-#include <system_error>
 #include <utility>
 
 #include "base/errors.h"
-#include "base/file_operation.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "config/validate.h"
@@ -20,12 +18,10 @@ RunConfig prepare_run(RunConfig config, const ProcessGroup& processes) {
   if (!processes.leads()) {
     return config;
   }
-  const FileOperation making("creation of", config.logging.run_folder);
-  std::error_code error;
-  fs::create_directories(config.logging.run_folder, error);
-  if (error) {
-    throw_data_error("logging.run_folder = \"{}\": cannot make the folder: {}",
-                     config.logging.run_folder, error.message());
+  try {
+    make_folders(config.logging.run_folder);
+  } catch (const DataError& error) {
+    throw_data_error("logging.run_folder = \"{}\": {}", config.logging.run_folder, error.what());
   }
   return config;
 }

@@ -25,8 +25,14 @@ bool StepCalendar::is_saved(int64_t step, bool stops) const {
          (checkpoint.interval > 0 && step % checkpoint.interval == 0);
 }
 
+bool StepCalendar::is_checked(int64_t step) const {
+  const int64_t interval = config_.runtime.check_replicas;
+  return interval > 0 && step % interval == 0;
+}
+
 bool StepCalendar::is_boundary(int64_t step) const {
-  return is_evaluated(step) || is_saved(step, false) || is_traced(step) || is_traced(step + 1);
+  return is_evaluated(step) || is_saved(step, false) || is_checked(step) || is_traced(step) ||
+         is_traced(step + 1);
 }
 
 }  // namespace braid

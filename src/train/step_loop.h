@@ -17,6 +17,9 @@ struct StepLoop {
   std::function<bool(int64_t step)> is_boundary;
   /// Called after each end, until it returns true.
   std::function<bool(int64_t step)> should_stop;
+  /// Called after each end: whether the steps in flight are to end before the next one begins, the
+  /// last of them as a boundary step. Empty: never.
+  std::function<bool(int64_t step)> needs_boundary = {};
   /// Called with no step in flight after boundary steps, the last step, and the step after which
   /// the run stops.
   std::function<void(int64_t step, bool stops)> at_boundary;

@@ -31,6 +31,7 @@
 #include "train/run_lock.h"
 #include "train/run_log.h"
 #include "train/setup_clock.h"
+#include "train/spike_detector.h"
 #include "train/start_state.h"
 #include "train/step_calendar.h"
 #include "train/step_loop.h"
@@ -43,6 +44,19 @@ namespace braid {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+std::string describe_drift(const std::string& difference, int64_t step, int64_t last_equal,
+                           const std::string& checkpoint) {
+  const std::string before =
+      last_equal == 0 ? "" : fmt::format(" (all copies were equal after step {})", last_equal);
+  const std::string restart =
+      checkpoint.empty() ? "start the run again"
+                         : fmt::format("start the run again: it resumes from {}", checkpoint);
+  return fmt::format(
+      "{} after step {}{}: memory or arithmetic of a device failed; this state is not saved; {}; "
+      "if it happens to this rank again, replace its device",
+      difference, step, before, restart);
+}
 
 /// One run of `braid train`, from planning to the report.
 class TrainingRun {
@@ -96,6 +110,7 @@ class TrainingRun {
                    .end = [this](int64_t oldest) { end_step(oldest); },
                    .is_boundary = [this](int64_t of) { return calendar_.is_boundary(of); },
                    .should_stop = [this](int64_t ended) { return should_stop(ended); },
+                   .needs_boundary = [this](int64_t) { return checks_replicas() && spike_; },
                    .at_boundary = [this](int64_t of, bool stops) { at_boundary(of, stops); }});
     summary_.last_step = step;
     summary_.stopped_early = step < run_.config.train.steps;
@@ -216,12 +231,28 @@ class TrainingRun {
   }
 
   void at_boundary(int64_t step, bool stops) {
+    const bool saves = calendar_.is_saved(step, stops);
+    const bool had_spike = std::exchange(spike_, false);
+    if (checks_replicas() && (saves || had_spike || calendar_.is_checked(step))) {
+      check_replicas(step);
+    }
     if (calendar_.is_evaluated(step)) {
       evaluate(step);
     }
-    if (calendar_.is_saved(step, stops)) {
+    if (saves) {
       save(step);
     }
+  }
+
+  bool checks_replicas() const { return run_.config.runtime.check_replicas > 0; }
+
+  /// Throws before a state that went wrong becomes the newest checkpoint.
+  void check_replicas(int64_t step) {
+    const std::string difference = engine_.replica_difference();
+    if (!difference.empty()) {
+      throw_device_error("{}", describe_drift(difference, step, last_equal_, summary_.checkpoint));
+    }
+    last_equal_ = step;
   }
 
   void begin_step(BatchLoader& loader, int64_t step) {
@@ -248,6 +279,7 @@ class TrainingRun {
     if (options_.on_step) {
       options_.on_step(record);
     }
+    own_spike_ = spikes_.add(result.loss, result.grad_norm) || own_spike_;
     check_finite(step, result);
   }
 
@@ -266,6 +298,10 @@ class TrainingRun {
 
   void check_finite(int64_t step, const StepResult& result) {
     if (run_.detect_nan != NanCheck::kOff && (!std::isfinite(result.loss) || result.skipped)) {
+      if (checks_replicas()) {
+        end_steps_in_flight();
+        check_replicas(step);
+      }
       throw_device_error(
           "step {}: loss {} with gradient norm {}; stopped because runtime.detect_nan = \"{}\"{}",
           step, result.loss, result.grad_norm, run_.config.runtime.detect_nan,
@@ -283,17 +319,29 @@ class TrainingRun {
            "weights)";
   }
 
-  /// Called after the end of that step.
+  /// Called after the end of that step. All processes decide the same, also about a spike, which a
+  /// failing device may see alone.
   bool should_stop(int64_t step) {
     const bool asked = options_.stop_requested && options_.stop_requested();
+    const bool had_spike = std::exchange(own_spike_, false);
+    const std::vector<std::string> wishes =
+        gather_wishes(step, fmt::format("{:d}{:d}", asked, had_spike));
+    const auto any = [&](size_t wish) {
+      return std::ranges::any_of(wishes,
+                                 [&](const std::string& one) { return one.at(wish) == '1'; });
+    };
+    spike_ = spike_ || any(1);
+    return any(0);
+  }
+
+  std::vector<std::string> gather_wishes(int64_t step, const std::string& own) {
     if (processes_.size() == 1) {
-      return asked;
+      return {own};
     }
     try {
-      return std::ranges::count(processes_.all_gather("a stop", asked ? "1" : "0"),
-                                std::string("1")) > 0;
+      return processes_.all_gather("a stop", own);
     } catch (const AbortedError& error) {
-      throw_from_steps_in_flight();
+      end_steps_in_flight();  // may throw
       const std::string last = engine_.last_meeting();
       throw AbortedError(fmt::format("after step {}, in which no task waits{}: {}", step,
                                      last.empty() ? "" : fmt::format(" (the last was {})", last),
@@ -303,7 +351,7 @@ class TrainingRun {
 
   /// The host knows that another rank has failed. If a task waits for that rank, the message should
   /// name the task.
-  void throw_from_steps_in_flight() {
+  void end_steps_in_flight() {
     while (engine_.steps_in_flight() > 0) {
       engine_.finish_step();
     }
@@ -369,6 +417,10 @@ class TrainingRun {
   int64_t first_step_ = 1;
   std::optional<TrainingReport> report_;  // in the first process
   bool tracing_ = false;
+  SpikeDetector spikes_;
+  bool own_spike_ = false;  // of this process, since its last wishes
+  bool spike_ = false;      // of any process, since the last boundary
+  int64_t last_equal_ = 0;  // last step after which replicas were found equal; 0: none
   TrainingSummary summary_;
 };
 

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <new>
+#include <string>
 
 #include "base/errors.h"
 #include "cli/app.h"
@@ -45,7 +47,27 @@ void train_with_a_stuck_rank(const std::string& folder) {
   }
 }
 
+void fail_to_allocate() {
+  throw std::bad_alloc();
+}
+
+struct NeedsMemoryToEnd {
+  ~NeedsMemoryToEnd() { fail_to_allocate(); }
+};
+
+void run_out_of_memory_in_a_destructor() {
+  std::string arguments[] = {"braid", "--version"};
+  char* argv[] = {arguments[0].data(), arguments[1].data(), nullptr};
+  run_cli(2, argv);
+  const NeedsMemoryToEnd last;
+}
+
 class End : public Cli {};
+
+TEST_F(End, OutOfMemoryInADestructorIsALine) {
+  EXPECT_EXIT(run_out_of_memory_in_a_destructor(), testing::ExitedWithCode(1),
+              "^braid: out of memory\n$");
+}
 
 TEST_F(End, IsNotHeldUpByAStuckTask) {
   write_run();

@@ -79,6 +79,19 @@ TEST_F(Calendar, EndsAfterTheStepThatWasAskedForIfTheRunIsLonger) {
   EXPECT_THAT(saved(), ElementsAre(7, 8, 9, 10, 11, 12));  // a later one is past the end as well
 }
 
+TEST_F(Calendar, ComparesReplicasAtIntervals) {
+  const auto checked = [this] {
+    return steps(
+        [](const StepCalendar& calendar, int64_t step) { return calendar.is_checked(step); });
+  };
+  EXPECT_THAT(checked(), IsEmpty());
+  config_.runtime.check_replicas = 3;
+  EXPECT_THAT(checked(), ElementsAre(3, 6, 9, 12));
+  EXPECT_THAT(boundaries(), ElementsAre(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12));
+  config_.runtime.check_replicas = 0;
+  EXPECT_THAT(checked(), IsEmpty());
+}
+
 // While a traced step runs, neither the previous nor the next step is in flight.
 TEST_F(Calendar, NothingIsInFlightAroundWhatIsDoneBehindAStep) {
   EXPECT_THAT(boundaries(), ElementsAre(1, 2, 4, 5, 6, 7, 8, 10, 12));

@@ -19,6 +19,7 @@ struct RecordedLoop {
   std::vector<std::string> calls;
   std::set<int64_t> boundaries;
   int64_t stop_after = -1;
+  int64_t spike_at = -1;
   StepLoop loop;
 
   RecordedLoop(int64_t first_step, int64_t last_step, int max_in_flight) {
@@ -31,6 +32,7 @@ struct RecordedLoop {
         .end = [=](int64_t step) { add("e" + std::to_string(step)); },
         .is_boundary = [this](int64_t step) { return boundaries.contains(step); },
         .should_stop = [this](int64_t step) { return step == stop_after; },
+        .needs_boundary = [this](int64_t step) { return step == spike_at; },
         .at_boundary = [=](int64_t step,
                            bool stops) { add("@" + std::to_string(step) + (stops ? "!" : "")); }};
   }
@@ -68,6 +70,18 @@ TEST(StepLoop, AStopWaitsForTheStepsInFlight) {
   one.stop_after = 2;
   EXPECT_EQ(run_steps(one.loop), 2);
   EXPECT_EQ(one.calls.back(), "@2!");
+}
+
+TEST(StepLoop, ABoundaryThatAStepNeedsWaitsForTheStepsInFlight) {
+  RecordedLoop two(1, 5, 2);
+  two.spike_at = 1;
+  EXPECT_EQ(run_steps(two.loop), 5);
+  EXPECT_THAT(two.calls,
+              ElementsAre("b1", "b2", "e1", "e2", "@2", "b3", "b4", "e3", "b5", "e4", "e5", "@5"));
+  RecordedLoop one(1, 3, 1);
+  one.spike_at = 1;
+  EXPECT_EQ(run_steps(one.loop), 3);
+  EXPECT_THAT(one.calls, ElementsAre("b1", "e1", "@1", "b2", "e2", "b3", "e3", "@3"));
 }
 
 TEST(StepLoop, AStopAtABoundaryIsOneBoundary) {

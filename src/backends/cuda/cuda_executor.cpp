@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "backends/cuda/cuda_error.h"
+#include "backends/cuda/device_hash.h"
 #include "backends/cuda/device_rank.h"
 #include "backends/cuda/pinned_arena.h"
 #include "backends/cuda/step_enqueuer.h"
@@ -285,6 +286,28 @@ void CudaExecutor::zero(std::string_view buffer) {
   state_->rank.use_device();
   BRAID_CUDA_CHECK(cudaMemsetAsync(target.data(), 0, target.size(), state_->rank.launch_stream()));
   BRAID_CUDA_CHECK(cudaStreamSynchronize(state_->rank.launch_stream()));
+}
+
+uint64_t CudaExecutor::hash(std::span<const BufferElems> parts) {
+  State& state = *state_;
+  state.check_idle("buffers are hashed");
+  state.rank.use_device();
+  uint64_t* const sum = state.rank.word();
+  const cudaStream_t stream = state.rank.launch_stream();
+  BRAID_CUDA_CHECK(cudaMemsetAsync(sum, 0, sizeof(*sum), stream));
+  uint64_t index = 0;
+  for (const BufferElems& part : parts) {
+    const auto elem_bytes = static_cast<int64_t>(dtype_bytes(part.dtype));
+    const auto bytes = state.range(part.buffer, part.begin * elem_bytes,
+                                   static_cast<size_t>(part.num_elems * elem_bytes));
+    add_hash_on_device({.data = bytes.data(), .num_elems = part.num_elems, .dtype = part.dtype},
+                       index, sum, stream);
+    index += static_cast<uint64_t>(part.num_elems);
+  }
+  uint64_t result = 0;
+  BRAID_CUDA_CHECK(cudaMemcpyAsync(&result, sum, sizeof(result), cudaMemcpyDeviceToHost, stream));
+  BRAID_CUDA_CHECK(cudaStreamSynchronize(stream));
+  return result;
 }
 
 HostBlock CudaExecutor::host_block(int64_t size_bytes) {

@@ -104,6 +104,8 @@ class CudaExecutor : public Executor {
   void enqueue_read(std::string_view buffer, int64_t offset_bytes,
                     std::span<std::byte> bytes) override;
   void zero(std::string_view buffer) override;
+  /// On the device, at the speed of its memory.
+  uint64_t hash(std::span<const BufferElems> parts) override;
   HostBlock host_block(int64_t size_bytes) override;
   void set_finite_checks(bool enabled) override;
   /// All ranks that communicate call it at the same time, each in its own thread.
@@ -116,7 +118,7 @@ class CudaExecutor : public Executor {
   std::vector<std::string> notes() const override;
 
   /// Device memory in addition to the arenas: scratch of the kernels, one block per stream, and a
-  /// word for `set_finite_checks`. Excludes the driver's memory for streams and graphs.
+  /// word for `set_finite_checks` and `hash`. Excludes the driver's memory for streams and graphs.
   int64_t workspace_bytes() const;
 
  private:

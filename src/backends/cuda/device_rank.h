@@ -47,6 +47,8 @@ class DeviceRank {
   RankMemory& memory() { return *memory_; }
   const RankMemory& memory() const { return *memory_; }
   cudaStream_t launch_stream() const { return streams_.launch_stream(); }
+  /// A word of device memory to work in, while no step is in flight.
+  uint64_t* word() const { return enqueuer_.word(); }
 
   /// Later work of the launch stream belongs to launch number `step`, of that program.
   void begin_step(int64_t step, size_t program_index);

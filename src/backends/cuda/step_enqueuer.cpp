@@ -143,9 +143,9 @@ void StepEnqueuer::check_finite(const BoundProgram& bound, TaskId id, cudaStream
     if (!writes(spec.operands[i].access)) {
       continue;
     }
-    const auto element = find_non_finite_on_device(
-        bound.operands[task.operands_begin + i], ranges[i].end - ranges[i].begin,
-        spec.operands[i].dtype, reinterpret_cast<uint64_t*>(found_.data()), stream);
+    const auto element = find_non_finite_on_device(bound.operands[task.operands_begin + i],
+                                                   ranges[i].end - ranges[i].begin,
+                                                   spec.operands[i].dtype, word(), stream);
     if (element) {
       throw_device_error("wrote NaN or infinity to element {} of buffer {}",
                          ranges[i].begin + *element,

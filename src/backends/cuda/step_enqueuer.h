@@ -64,6 +64,8 @@ class StepEnqueuer {
 
   /// Device memory for finite checks.
   int64_t workspace_bytes() const { return found_.size_bytes(); }
+  /// A word of device memory to work in, while no step is in flight.
+  uint64_t* word() const { return reinterpret_cast<uint64_t*>(found_.data()); }
 
  private:
   void enqueue_task(const BoundProgram& bound, TaskId id, const EnqueueOptions& options);

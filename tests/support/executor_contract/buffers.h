@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "backends/element_hash.h"
 #include "base/errors.h"
 #include "memory/memory_plan.h"
 #include "passes/streams/insert_events.h"
@@ -71,6 +72,36 @@ TEST_P(ExecutorContract, ReadsAndWritesStayInsidePersistentBuffers) {
   EXPECT_THROW(executor->read("out", INT64_MAX, bytes), InternalError);
   EXPECT_THROW(executor->write("step", 0, bytes), InternalError);
   EXPECT_THROW(executor->read("nothing", 0, bytes), InternalError);
+}
+
+TEST_P(ExecutorContract, HashesElementsHoweverTheyAreDivided) {
+  constexpr int64_t kElems = 300'001;  // more than a block of host memory
+  StepProgram program;
+  const StreamId stream = program.stream("compute");
+  for (const char* name : {"a", "b"}) {
+    program.fill(stream, program.persistent(name, kElems), 7);
+  }
+  const auto executor = make(program.finish());
+  std::vector<float> values(kElems);
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = static_cast<float>(i % 1000) - 0.5f;
+  }
+  write_floats(*executor, "a", values);
+  write_floats(*executor, "b", values);
+  const auto part = [](std::string_view buffer, int64_t begin, int64_t end) {
+    return BufferElems{.buffer = buffer, .begin = begin, .num_elems = end - begin};
+  };
+  const uint64_t whole = element_hash(std::as_bytes(std::span(values)), DType::kF32, 0);
+  EXPECT_EQ(executor->hash(std::vector{part("a", 0, kElems)}), whole);
+  EXPECT_EQ(executor->hash(std::vector{part("a", 0, 5), part("b", 5, 5), part("b", 5, 70'000),
+                                       part("a", 70'000, kElems)}),
+            whole);
+  EXPECT_EQ(executor->hash({}), 0u);
+  values.back() = 3;
+  write_floats(*executor, "b", values);
+  EXPECT_NE(executor->hash(std::vector{part("b", 0, kElems)}), whole);
+  EXPECT_THROW(executor->hash(std::vector{part("a", 1, kElems + 1)}), InternalError);
+  EXPECT_THROW(executor->hash(std::vector{part("nothing", 0, 1)}), InternalError);
 }
 
 TEST_P(ExecutorContract, ZeroesPersistentBuffersAndNothingElse) {
