@@ -8,10 +8,10 @@
 #include <sstream>
 #include <utility>
 
+#include "base/checksum.h"
 #include "base/errors.h"
 #include "base/file.h"
 #include "checkpoint/checkpoint_folder.h"
-#include "checkpoint/checksum.h"
 #include "checkpoint/state_file.h"
 
 namespace braid {

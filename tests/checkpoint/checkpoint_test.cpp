@@ -8,10 +8,10 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/checksum.h"
 #include "base/errors.h"
 #include "base/expect_error.h"
 #include "checkpoint/checkpoint_folder.h"
-#include "checkpoint/checksum.h"
 #include "checkpoint/samples.h"
 #include "checkpoint/state_file.h"
 
