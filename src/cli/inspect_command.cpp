@@ -75,15 +75,18 @@ std::string describe_checkpoint(const std::string& path) {
 
 std::string describe_dataset(const std::string& path) {
   const IndexedDataset dataset(path);
+  dataset.verify_tokens();
   const SequenceIndex& index = dataset.index();
   int32_t longest = 0;
   for (int64_t i = 0; i < index.num_sequences(); ++i) {
     longest = std::max(longest, index.length(i));
   }
   return fmt::format(
-      "{}.bin and .idx: {} documents, {} sequences, {} tokens of type {}, longest sequence {}\n",
+      "{}.bin and .idx: {} documents, {} sequences, {} tokens of type {}, longest sequence {}; "
+      "{}\n",
       dataset.prefix(), index.num_documents(), index.num_sequences(), index.num_tokens(),
-      token_type_name(index.token_type()), longest);
+      token_type_name(index.token_type()), longest,
+      index.checksums() ? "both have the recorded checksum" : "no checksums are recorded");
 }
 
 std::string describe_presets() {

@@ -75,6 +75,7 @@ TEST_F(InspectCommand, DamagedTokensAreRefused) {
     expect_refused("c.idx", flipped(idx, 17), words);
     expect_refused("c.idx", flipped(idx, 40), words);
   }
+  expect_refused("c.bin", flipped(bin, bin.size() / 2), {"inspect", "c"});
   std::filesystem::remove(path("c.idx"));
   EXPECT_THAT(error_of({"inspect", "c"}, 1), HasSubstr("c.idx"));
   EXPECT_THAT(error_of(train({"data.train=c", "logging.run_folder=x"}), 1), HasSubstr("c.idx"));
