@@ -3,9 +3,14 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
+#include "base/errors.h"
+#include "base/finite_check.h"
+#include "base/text.h"
 #include "plan/model_setup.h"
 #include "state/piece_pipe.h"
 #include "state/state_transfer.h"
@@ -36,6 +41,18 @@ int64_t piece_elems(const ParameterLayout& layout) {
     largest = std::max(largest, parameter.shape.num_elems());
   }
   return std::min(largest, kStatePieceElems);
+}
+
+/// Throws DataError if one of these elements, of which the first is `first` of the tensor, is NaN
+/// or infinite. `what` precedes the name of the tensor.
+void check_finite(std::span<const float> values, std::string_view what, const std::string& tensor,
+                  int64_t first) {
+  const std::optional<int64_t> at = find_non_finite(
+      reinterpret_cast<const std::byte*>(values.data()), std::ssize(values), DType::kF32);
+  if (at) {
+    throw_data_error("{} tensor {} has {} at element {}", what, quote(tensor),
+                     values[static_cast<size_t>(*at)], first + *at);
+  }
 }
 
 /// Fills the blocks of a pipe with numbers, one block after the other.
@@ -120,6 +137,9 @@ class ShardWriter {
       for (int64_t done = 0; done < piece.range.run_elems;) {
         const std::span<float> values = filler.take(piece.range.run_elems - done);
         shard_.source->read(piece.part, slot.unit, begin + done, values, workers_);
+        check_finite(values, "no checkpoint is written, because a state must be finite:",
+                     stored_name(piece.part, layout_.parameters[piece.parameter].name),
+                     piece.range.begin + run * pitch + done);
         done += static_cast<int64_t>(values.size());
       }
     }
@@ -136,8 +156,7 @@ class ShardWriter {
 
 std::string save_model_state(const std::string& folder, const CheckpointState& progress,
                              const ParameterLayout& layout, const ModelSpec& model,
-                             std::span<const StateShard> shards, int64_t keep,
-                             const SaveTogether& together) {
+                             std::span<const StateShard> shards, const SaveOptions& options) {
   const auto num_shards = static_cast<int64_t>(shards.size());
   const auto block_elems = std::max<int64_t>(1, piece_elems(layout) / num_shards);
   std::vector<std::unique_ptr<ShardWriter>> writers;
@@ -147,7 +166,7 @@ std::string save_model_state(const std::string& folder, const CheckpointState& p
         layout, model, shard, block_elems * static_cast<int64_t>(sizeof(float))));
     streams.push_back(writers.back()->streams());
   }
-  return save_checkpoint(folder, progress, streams, {.keep = keep, .together = together});
+  return save_checkpoint(folder, progress, streams, options);
 }
 
 bool is_weight(std::string_view tensor) {
@@ -175,13 +194,20 @@ CheckpointedState::CheckpointedState(const LoadedCheckpoint& checkpoint,
           std::ranges::any_of(checkpoint.index().tensors,
                               [](const StoredTensor& tensor) { return !is_weight(tensor.name); })),
       has_gates_in_front_(checkpoint.version() < kFirstVersionOfPairs) {
+  std::set<std::string> known;
   for (const StatePart part : kStateParts) {
-    if (is_zero(part)) {
-      continue;
-    }
     for (const Parameter& parameter : layout.parameters) {
-      checkpoint.tensor(stored_name(part, parameter.name), DType::kF32,
-                        stored_shape(parameter, model));
+      const std::string name = stored_name(part, parameter.name);
+      if (!is_zero(part)) {
+        checkpoint.tensor(name, DType::kF32, stored_shape(parameter, model));
+      }
+      known.insert(name);
+    }
+  }
+  for (const StoredTensor& tensor : checkpoint.index().tensors) {
+    if (!known.contains(tensor.name)) {
+      throw_data_error("'{}' has the tensor {}, which the model does not have", checkpoint.path(),
+                       quote(tensor.name));
     }
   }
 }
@@ -196,6 +222,7 @@ void CheckpointedState::read(StatePart part, size_t unit, int64_t begin, std::sp
                   [&](const Parameter& parameter, int64_t first, std::span<float> values) {
                     const std::string name = stored_name(part, parameter.name);
                     fill(*checkpoint_.find(name), parameter, first, values);
+                    check_finite(values, fmt::format("'{}':", checkpoint_.path()), name, first);
                   });
 }
 

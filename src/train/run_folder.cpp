@@ -30,15 +30,19 @@ RunConfig prepare_run(RunConfig config, const ProcessGroup& processes) {
   return config;
 }
 
-std::vector<RunLock> lock_run_folders(const RunConfig& config, const ProcessGroup& processes) {
-  std::vector<RunLock> locks;
+std::vector<FolderLock> lock_run_folders(const RunConfig& config, const ProcessGroup& processes) {
+  std::vector<FolderLock> locks;
   if (!processes.leads()) {
     return locks;
   }
-  locks.emplace_back("logging.run_folder", config.logging.run_folder);
-  if (config.checkpoint.folder != config.logging.run_folder + "/checkpoints") {
-    make_folders(config.checkpoint.folder);
-    locks.emplace_back("checkpoint.folder", config.checkpoint.folder);
+  const std::string& run_folder = config.logging.run_folder;
+  locks.emplace_back("logging.run_folder", run_folder);
+  const CheckpointConfig& checkpoint = config.checkpoint;
+  if (checkpoint.interval > 0 || checkpoint.at_end) {
+    make_folders(checkpoint.folder);
+    if (!fs::equivalent(run_folder, checkpoint.folder)) {
+      locks.emplace_back("checkpoint.folder", checkpoint.folder);
+    }
   }
   return locks;
 }

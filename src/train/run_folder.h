@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/folder_lock.h"
 #include "comm/process_group.h"
 #include "config/run_config.h"
-#include "train/run_lock.h"
 
 namespace braid {
 
@@ -14,9 +14,9 @@ namespace braid {
 /// ConfigError, and DataError for the folder.
 RunConfig prepare_run(RunConfig config, const ProcessGroup& processes);
 
-/// Locks the folders that the run writes to, against processes of other runs; only in the first
-/// process. Throws what RunLock does, and DataError.
-std::vector<RunLock> lock_run_folders(const RunConfig& config, const ProcessGroup& processes);
+/// Locks the run folder and, if the run writes checkpoints, their folder, by whatever names other
+/// runs have for them; only in the first process. Throws what FolderLock does, and DataError.
+std::vector<FolderLock> lock_run_folders(const RunConfig& config, const ProcessGroup& processes);
 
 /// Newest checkpoint that checkpoint.resume allows; nullopt to start from scratch. Throws DataError
 /// if it names a folder without one.

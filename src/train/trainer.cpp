@@ -12,6 +12,7 @@
 #include "base/errors.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "checkpoint/folder_lock.h"
 #include "comm/process_group.h"
 #include "config/choices.h"
 #include "config/reference.h"
@@ -28,7 +29,6 @@
 #include "trace/explain_exposed.h"
 #include "train/learning_rate.h"
 #include "train/run_folder.h"
-#include "train/run_lock.h"
 #include "train/run_log.h"
 #include "train/setup_clock.h"
 #include "train/start_state.h"
@@ -249,6 +249,7 @@ class TrainingRun {
       options_.on_step(record);
     }
     check_finite(step, result);
+    last_finite_step_ = std::isfinite(result.loss) ? step : last_finite_step_;
   }
 
   void add_timeline(int64_t step) {
@@ -332,12 +333,18 @@ class TrainingRun {
          .seed = run_.config.train.seed,
          .model = describe_model(plan.run.model),
          .config = to_toml(run_.config)},
-        plan.layout, plan.run.model, state.shards(), run_.config.checkpoint.keep,
-        {.leads = leads(), .all_gather = [this](std::string_view name, std::string bytes) {
-           return processes_.all_gather(name, std::move(bytes));
-         }});
+        plan.layout, plan.run.model, state.shards(), save_options());
     print(fmt::format("saved    {} in {:.1f} s", summary_.checkpoint,
                       std::chrono::duration<double>(Clock::now() - begin).count()));
+  }
+
+  SaveOptions save_options() const {
+    return {.keep = run_.config.checkpoint.keep,
+            .last_finite_step = last_finite_step_,
+            .together = {.leads = leads(),
+                         .all_gather = [this](std::string_view name, std::string bytes) {
+                           return processes_.all_gather(name, std::move(bytes));
+                         }}};
   }
 
   void write_reports() {
@@ -355,7 +362,7 @@ class TrainingRun {
   ProcessGroup& processes_;
   const RunConfig config_;  // as requested: `run_` contains what was chosen
   const TrainerOptions options_;
-  std::vector<RunLock> locks_;
+  std::vector<FolderLock> locks_;
   std::unique_ptr<RunLog> log_;  // in the first process, while `run` runs; before data_, whose
                                  // construction prints
   std::unique_ptr<Tokenizer> tokenizer_;
@@ -367,6 +374,7 @@ class TrainingRun {
   StepCalendar calendar_;
   StepMeter meter_;
   int64_t first_step_ = 1;
+  int64_t last_finite_step_ = 0;
   std::optional<TrainingReport> report_;  // in the first process
   bool tracing_ = false;
   TrainingSummary summary_;
