@@ -12,6 +12,8 @@
 #include "base/expect_error.h"
 #include "base/file.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/state_file.h"
+#include "config/value.h"
 #include "support/whole_runs.h"
 
 namespace braid {
@@ -60,8 +62,8 @@ TEST_F(Trainer, LearnsAndLeavesACompleteRunFolder) {
   const TrainingSummary summary = run(c);
   EXPECT_EQ(summary.last_step, 80);
   EXPECT_FALSE(summary.stopped_early);
-  EXPECT_LT(summary.last_eval_loss, summary.first_eval_loss - 1.0);
-  EXPECT_LT(summary.last_eval_loss, summary.unigram_entropy);
+  EXPECT_LT(summary.last_eval_loss.value(), summary.first_eval_loss.value() - 1.0);
+  EXPECT_LT(summary.last_eval_loss.value(), summary.unigram_entropy);
   for (const char* file : {"config.toml", "metrics.jsonl", "trace.json", "report.html",
                            "report.json", "checkpoints/latest"}) {
     EXPECT_TRUE(fs::exists(path(std::string("run/") + file))) << file;
@@ -118,7 +120,8 @@ TEST_F(Trainer, FinishedRunHasNothingLeftToDo) {
   const TrainingSummary again = run(config("run"));
   EXPECT_EQ(again.last_step, 12);
   EXPECT_EQ(read("run/checkpoints/step_00000012/state.json"), checkpoint);
-  EXPECT_GT(again.first_eval_loss, again.last_eval_loss);  // read back from the metrics
+  EXPECT_GT(again.first_eval_loss.value(),
+            again.last_eval_loss.value());  // read back from the metrics
 }
 
 TEST_F(Trainer, LeavesNoCheckpointWhereNoneIsWanted) {
@@ -158,6 +161,7 @@ TEST_F(Trainer, ResumeNoneStartsAnew) {
   RunConfig c = config("run");
   c.checkpoint.resume = "none";
   run(c, 1);
+  EXPECT_THAT(output_, HasSubstr("/run has an earlier run, which this one does not resume but"));
   EXPECT_EQ(read_metrics(path("run/metrics.jsonl")).steps.size(), 1u);
 }
 
@@ -176,33 +180,157 @@ TEST_F(Trainer, ResumesFromANamedCheckpointOrFolder) {
               AllOf(HasSubstr("checkpoint.resume = "), HasSubstr("the folder does not exist")));
 }
 
-TEST_F(Trainer, AnotherModelsCheckpointIsRefused) {
-  run(config("run"), 2);
-  const auto refusal = [&](auto&& change) {
+/// The refusal to continue folder "run", of two steps, after a change.
+class ResumedTrainer : public Trainer {
+ protected:
+  ResumedTrainer() { run(config("run"), 2); }
+
+  template <class Change>
+  std::string refusal(const Change& change) {
     RunConfig c = config("run");
-    change(c.model);
+    change(c);
     return message_of<ConfigError>([&] { run(c); });
-  };
-  EXPECT_THAT(refusal([](ModelConfig& model) { model.width = 64; }),
-              AllOf(HasSubstr("model.width = 64: "), HasSubstr("checkpoints/step_00000002 has ")));
-  // Neither shows in the shapes of the tensors that the model has.
-  const int64_t layers = config("run").model.layers.value();
-  ASSERT_GT(layers, 1);
-  EXPECT_THAT(refusal([&](ModelConfig& model) { model.layers = layers - 1; }),
-              HasSubstr(fmt::format("set model.layers = {}, or checkpoint.resume", layers)));
-  const int64_t heads = config("run").model.heads.value();
-  EXPECT_THAT(refusal([&](ModelConfig& model) {
-                model.heads = heads / 2;
-                model.kv_heads = heads / 2;
-              }),
-              HasSubstr(fmt::format("set model.heads = {}", heads)));
+  }
+
+  TrainingSummary run_allowed(const RunConfig& config, std::vector<std::string> allowed) {
+    TrainerOptions options;
+    options.allowed_changes = std::move(allowed);
+    return train_in(config, options);
+  }
+};
+
+TEST_F(ResumedTrainer, RefusesAnotherModel) {
+  EXPECT_THAT(
+      refusal([](RunConfig& c) { c.model.width = 64; }),
+      AllOf(HasSubstr("checkpoints/step_00000002 is of another run: model.width = 32 -> 64"),
+            HasSubstr("--allow-change ")));
+  // None of these shows in the shapes of the tensors that the model has.
+  EXPECT_THAT(refusal([](RunConfig& c) { c.model.layers = 1; }),
+              HasSubstr("run: model.layers = 2 -> 1; set the former values, give "
+                        "--allow-change model.layers to continue it all the same, or set "));
+  EXPECT_THAT(refusal([](RunConfig& c) { c.model.heads = c.model.kv_heads = 2; }),
+              HasSubstr("model.heads = 4 -> 2"));
+  EXPECT_THAT(refusal([](RunConfig& c) { c.model.rope_theta = 5e5; }),
+              HasSubstr("model.rope_theta = 10000.0 -> 500000.0"));
 }
 
-TEST_F(Trainer, AnotherGlobalBatchIsRefused) {
-  run(config("run"), 2);
+// Even if named: trained weights would be dropped.
+TEST_F(ResumedTrainer, RefusesTensorsThatTheModelDoesNotHave) {
+  RunConfig c = config("run");
+  c.model.tied_embeddings = true;
+  EXPECT_THAT(message_of<DataError>([&] { run_allowed(c, {"model.tied_embeddings"}); }),
+              HasSubstr("has the tensor \"head.output\""));
+}
+
+TEST_F(ResumedTrainer, RefusesOtherDataUnlessTheyAreNamed) {
+  EXPECT_THAT(refusal([](RunConfig& c) { c.data.split = "80,20,0"; }),
+              HasSubstr("data.split = \"90,10,0\" -> \"80,20,0\""));
+  EXPECT_THAT(refusal([](RunConfig& c) { c.train.seed = 2; }),
+              HasSubstr("--allow-change data.seed,train.seed to "));
+  write_test_file(path("moved.txt"), read("corpus.txt"));
+  RunConfig c = config("run");
+  c.data.train = path("moved.txt");
+  run(c, 3);
+  EXPECT_THAT(output_, HasSubstr("changed  data.train = "));
+  write_test_file(path("moved.txt"), read("corpus.txt") + "a dog sees.\n");
+  EXPECT_THAT(message_of<ConfigError>([&] { run(c); }),
+              AllOf(HasSubstr("content of the training data: "),
+                    HasSubstr("--allow-change data.train to ")));
+  EXPECT_EQ(run_allowed(c, {"data.train"}).last_step, 12);
+}
+
+TEST_F(ResumedTrainer, CountsWhatAnotherBatchConsumes) {
   RunConfig c = config("run");
   c.train.global_batch = 16;
-  EXPECT_THAT(message_of<ConfigError>([&] { run(c); }), HasSubstr("train.global_batch = 16"));
+  EXPECT_THAT(message_of<ConfigError>([&] { run(c); }),
+              HasSubstr("--allow-change train.global_batch to "));
+  const TrainingSummary summary = run_allowed(c, {"train.global_batch"});
+  const CheckpointState state = LoadedCheckpoint(summary.checkpoint).state();
+  EXPECT_EQ(state.consumed_samples, 2 * 8 + 10 * 16);
+  EXPECT_EQ(state.consumed_tokens, state.consumed_samples * c.train.sequence);
+  EXPECT_EQ(read_metrics(path("run/metrics.jsonl")).steps.back().consumed_samples,
+            state.consumed_samples);
+}
+
+TEST_F(ResumedTrainer, RefusesMoreStepsOnlyIfTheyChangeTheOrderOfSamples) {
+  RunConfig c = config("run");
+  c.train.steps = 13;
+  EXPECT_EQ(run(c, 3).last_step, 3);
+  EXPECT_THAT(output_, AllOf(HasSubstr("changed  train.steps = 12 -> 13\n"),
+                             HasSubstr("changed  optimizer.decay_steps = 12 -> 13\n")));
+  c.train.steps = 2000;  // of several epochs
+  EXPECT_THAT(message_of<ConfigError>([&] { run(c, 4); }),
+              AllOf(HasSubstr("order of the samples: "), HasSubstr(" in 1 epochs"),
+                    HasSubstr("--allow-change train.steps to ")));
+}
+
+TEST_F(ResumedTrainer, ChangesTheLayoutFreelyAndSaysSo) {
+  RunConfig c = config("run");
+  c.parallel.ranks = 1;
+  c.memory.recompute = "full";
+  EXPECT_EQ(run(c).last_step, 12);
+  EXPECT_THAT(output_, AllOf(HasSubstr("changed  parallel.ranks = 2 -> 1\n"),
+                             HasSubstr("changed  memory.recompute = \"none\" -> \"full\"\n")));
+}
+
+TEST_F(ResumedTrainer, ContinuesCheckpointsWithoutAnIdentityAndSaysSo) {
+  const std::string state = path("run/checkpoints/step_00000002/state.json");
+  StoredState stored = parse_state(read_text_file(state, 1 << 20), state);
+  EXPECT_THAT(stored.state.extra, Not(testing::IsEmpty()));
+  stored.state.extra.clear();
+  write_test_file(state, print_state(stored));
+  EXPECT_EQ(run(config("run")).last_step, 12);
+  EXPECT_THAT(output_, HasSubstr("changed  the checkpoint records no identity: "));
+}
+
+/// A little more, or the other one.
+struct Neighbour {
+  const Field& field;
+
+  ConfigValue operator()(bool value) const { return !value; }
+  ConfigValue operator()(int64_t value) const { return value + 1; }
+  ConfigValue operator()(double value) const { return value == 0 ? 0.5 : value * 0.75; }
+  ConfigValue operator()(const std::string& value) const {
+    const auto& names = field.limits.allowed;
+    if (names.empty()) {
+      return value + "x";
+    }
+    const auto at = std::ranges::find(names, value);
+    return std::string(at == names.end() || at + 1 == names.end() ? names.front() : at[1]);
+  }
+  ConfigValue operator()(std::vector<int64_t> values) const {
+    values.push_back(9);
+    return values;
+  }
+  ConfigValue operator()(std::vector<std::string> values) const {
+    values.emplace_back("x");
+    return values;
+  }
+};
+
+TEST_F(ResumedTrainer, NoRandomChangePassesWithoutALine) {
+  std::mt19937 random(11);
+  for (int i = 0; i < 100; ++i) {
+    const Field& field = config_fields()[random() % config_fields().size()];
+    RunConfig c = config("run");
+    c.checkpoint.resume = path("run/checkpoints/step_00000002");
+    c.checkpoint.folder = path("run/checkpoints");
+    const ConfigValue before = value_of(field, c).value_or(empty_value(field));
+    set_value(field, c, std::visit(Neighbour{field}, before));
+    if (full_name(field) == "model.family") {
+      c.model.family = "gpt2";  // the default is another name of nothing
+    }
+    bool is_refused = false;
+    try {
+      run(c, 2);  // nothing is left to do
+    } catch (const ConfigError&) {
+      is_refused = true;
+    } catch (const DataError&) {  // a file that does not exist
+      is_refused = true;
+    }
+    EXPECT_TRUE(is_refused || output_.find("\nchanged  " + full_name(field)) != output_.npos)
+        << full_name(field);
+  }
 }
 
 TEST_F(Trainer, CorruptedCheckpointIsRefusedByName) {
@@ -247,6 +375,43 @@ TEST_F(Trainer, SaysWhereTheTimeBeforeTheFirstStepWent) {
   EXPECT_THAT(output_, ContainsRegex("saved    .*checkpoints/step_00000001 in [0-9.]+ s\n"));
 }
 
+// Whatever it is called: here it is the first run's own, which the second one names.
+TEST_F(Trainer, ACheckpointFolderIsLockedUnderEachOfItsNames) {
+  std::string message;
+  TrainerOptions options;
+  options.print = [](std::string_view) {};
+  options.stop_requested = [&] {
+    RunConfig second = config("second");
+    second.checkpoint.folder = path("second/../run/checkpoints");
+    message = message_of<ConfigError>([&] { run(second); });
+    return true;
+  };
+  train(config("run"), options);
+  EXPECT_THAT(message, HasSubstr("run/checkpoints\": process "));
+  RunConfig one_folder = config("run");
+  one_folder.checkpoint.folder = path("run");
+  one_folder.checkpoint.resume = "none";
+  EXPECT_EQ(run(one_folder, 1).last_step, 1);
+}
+
+TEST_F(Trainer, AShortTrialWarmsUpToItsEnd) {
+  RunConfig c = config("run");
+  c.train.steps = 2;
+  EXPECT_EQ(run(c).last_step, 2);
+  EXPECT_THAT(output_,
+              HasSubstr("note     optimizer.warmup_steps = 3: the run has train.steps = 2, "
+                        "and warms up in 2\n"));
+}
+
+TEST_F(Trainer, ARunWithoutEvaluationsHasNoHeldOutLoss) {
+  RunConfig c = config("run");
+  c.eval.interval = 0;
+  run(c, 1);
+  c.eval.interval = 5;
+  c.train.steps = 1;  // nothing is left to do
+  EXPECT_EQ(run(c).first_eval_loss, std::nullopt);
+}
+
 TEST_F(Trainer, ASecondRunIntoTheSameFolderIsRefused) {
   RunConfig c = config("run");
   std::string message;
@@ -279,6 +444,33 @@ TEST_F(Trainer, EmulatedLinksTakeTheirTime) {
   run(c);
   EXPECT_GE(read_metrics(path("run/metrics.jsonl")).steps.front().step_ms, 40.0);
   EXPECT_THAT(read("run/config.toml"), HasSubstr("\ndata_latency_us = 40000.0\n"));
+}
+
+// Its loss is finite, and so was its gradient; its weights are not, so that no later step can be.
+TEST_F(Trainer, AStepWithANonFiniteUpdateIsNotSaved) {
+  RunConfig c = config("run");
+  c.checkpoint.interval = 1;
+  c.checkpoint.keep = 1;
+  c.optimizer.warmup_steps = 0;
+  c.eval.interval = 0;
+  run(c, 2);
+  c.optimizer.learning_rate = 3e38;
+  c.optimizer.weight_decay = 10;
+  EXPECT_THAT(message_of<DataError>([&] { run(c); }),
+              ContainsRegex("no checkpoint is written, because a state must be finite: tensor "
+                            "\".*\" has -?(inf|nan) at element [0-9]+"));
+  EXPECT_TRUE(fs::exists(path("run/checkpoints/step_00000002/state.json")));
+  EXPECT_EQ(read("run/checkpoints/latest"), "step_00000002\n");
+}
+
+TEST_F(Trainer, KeepsTheCheckpointThatALaterStepConfirmed) {
+  RunConfig c = config("run");
+  c.checkpoint.interval = 2;
+  c.checkpoint.keep = 1;
+  run(c, 6);
+  EXPECT_FALSE(fs::exists(path("run/checkpoints/step_00000002")));
+  EXPECT_TRUE(fs::exists(path("run/checkpoints/step_00000004")));
+  EXPECT_TRUE(fs::exists(path("run/checkpoints/step_00000006")));
 }
 
 // A learning rate that makes the loss infinite within a few steps.
