@@ -26,7 +26,7 @@ constexpr std::array<char, 9> kMagic = {'M', 'M', 'I', 'D', 'I', 'D', 'X', '\0',
 constexpr uint64_t kVersion = 1;
 constexpr size_t kHeaderBytes = 34;
 constexpr int64_t kMaxIndexBytes = int64_t{1} << 40;
-constexpr size_t kVerifyBytes = size_t{1} << 20;
+constexpr size_t kPieceBytes = size_t{1} << 20;
 constexpr size_t kReadBytes = size_t{16} << 10;  // on the stack: one read for 4,096 i32 tokens
 
 constexpr std::string_view kChecksumsMagic = "BRAIDSUM";
@@ -281,28 +281,32 @@ IndexedDataset::IndexedDataset(const std::string& path)
       index_(parse_index(std::as_bytes(std::span(idx_)), bin_.size_bytes(), prefix_ + ".idx")) {}
 
 std::string IndexedDataset::identity() const {
+  constexpr int64_t kMostWholeBytes = int64_t{256} << 20;  // a tenth of a second
+  const std::string tokens =
+      bin_.size_bytes() <= kMostWholeBytes ? checksum_of_bin() : sampled_tokens();
+  return fmt::format("{} documents, {} tokens, hash {:016x}", index_.num_documents(),
+                     index_.num_tokens(), index_hash_ ^ stable_hash(tokens.data(), tokens.size()));
+}
+
+/// A hash of 1025 samples of 64 bytes.
+std::string IndexedDataset::sampled_tokens() const {
   constexpr size_t kSamples = 1024;
   constexpr size_t kSampleBytes = 64;
   const auto num_bytes = static_cast<size_t>(bin_.size_bytes());
-  std::vector<uint64_t> hashes{index_hash_};
   std::array<std::byte, kSampleBytes> sample{};
-  const std::span<std::byte> bytes = std::span(sample).first(std::min(num_bytes, kSampleBytes));
-  const size_t last = num_bytes - bytes.size();
+  const size_t last = num_bytes - kSampleBytes;
+  Checksum checksum;
   for (size_t i = 0; i <= kSamples; ++i) {
     const size_t begin = last / kSamples * i + last % kSamples * i / kSamples;
-    bin_.read_at(static_cast<int64_t>(begin), bytes);
-    hashes.push_back(hash_of(bytes));
+    bin_.read_at(static_cast<int64_t>(begin), sample);
+    checksum.add(sample);
   }
-  return fmt::format("{} documents, {} tokens, hash {:016x}", index_.num_documents(),
-                     index_.num_tokens(), hash_of(std::as_bytes(std::span(hashes))));
+  return checksum.hex();
 }
 
-void IndexedDataset::verify_tokens() const {
-  if (!index_.checksums()) {
-    return;
-  }
+std::string IndexedDataset::checksum_of_bin() const {
   Checksum checksum;
-  std::vector<std::byte> piece(kVerifyBytes);
+  std::vector<std::byte> piece(kPieceBytes);
   for (int64_t begin = 0; begin < bin_.size_bytes();) {
     const auto part = std::span(piece).first(
         std::min(piece.size(), static_cast<size_t>(bin_.size_bytes() - begin)));
@@ -310,7 +314,14 @@ void IndexedDataset::verify_tokens() const {
     checksum.add(part);
     begin += std::ssize(part);
   }
-  if (const std::string found = checksum.hex(); found != index_.checksums()->bin) {
+  return checksum.hex();
+}
+
+void IndexedDataset::verify_tokens() const {
+  if (!index_.checksums()) {
+    return;
+  }
+  if (const std::string found = checksum_of_bin(); found != index_.checksums()->bin) {
     throw_other_checksum(bin_.path(), found, index_.checksums()->bin);
   }
 }

@@ -117,8 +117,8 @@ class IndexedDataset {
   SequenceRange all_sequences() const { return {0, index_.num_sequences()}; }
 
   /// Text that differs for datasets with other sizes, sequences or documents, and with other
-  /// tokens: by the recorded checksum, and as far as 1024 samples of 64 bytes show it. "12
-  /// documents, 3456 tokens, hash 0123...".
+  /// tokens: by the recorded checksum, by all tokens up to 256 MiB, and beyond that as far as 1025
+  /// samples of 64 bytes show it. "12 documents, 3456 tokens, hash 0123...".
   std::string identity() const;
 
   /// Reads the whole .bin. Throws DataError unless it has the recorded checksum. Does nothing if
@@ -132,6 +132,9 @@ class IndexedDataset {
             int64_t vocabulary_size = 0) const;
 
  private:
+  std::string sampled_tokens() const;
+  std::string checksum_of_bin() const;
+
   std::string prefix_;
   std::string idx_;
   PieceFile bin_;

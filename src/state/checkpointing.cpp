@@ -1,6 +1,7 @@
 #include "state/checkpointing.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -51,7 +52,8 @@ void check_finite(std::span<const float> values, std::string_view what, const st
       reinterpret_cast<const std::byte*>(values.data()), std::ssize(values), DType::kF32);
   if (at) {
     throw_data_error("{} tensor {} has {} at element {}", what, quote(tensor),
-                     values[static_cast<size_t>(*at)], first + *at);
+                     std::isnan(values[static_cast<size_t>(*at)]) ? "NaN" : "infinity",
+                     first + *at);
   }
 }
 
@@ -90,8 +92,12 @@ class BlockFiller {
 class ShardWriter {
  public:
   ShardWriter(const ParameterLayout& layout, const ModelSpec& model, const StateShard& shard,
-              int64_t block_bytes)
-      : layout_(layout), model_(model), shard_(shard) {
+              int64_t step, int64_t block_bytes)
+      : layout_(layout),
+        model_(model),
+        shard_(shard),
+        what_(
+            fmt::format("no checkpoint of step {} is written, because it must be finite:", step)) {
     while (shard.source != nullptr && blocks_.size() < 2) {
       blocks_.push_back(shard.source->host_block(block_bytes));
     }
@@ -132,14 +138,13 @@ class ShardWriter {
   void send(const StatePiece& piece, BlockFiller& filler) {
     const ParameterSlot& slot = layout_.slots[piece.parameter];
     const int64_t pitch = row_elems(layout_.parameters[piece.parameter].shape);
+    const std::string name = stored_name(piece.part, layout_.parameters[piece.parameter].name);
     for (int64_t run = 0; run < piece.range.num_runs; ++run) {
       const int64_t begin = slot.begin + piece.range.begin + run * pitch;
       for (int64_t done = 0; done < piece.range.run_elems;) {
         const std::span<float> values = filler.take(piece.range.run_elems - done);
         shard_.source->read(piece.part, slot.unit, begin + done, values, workers_);
-        check_finite(values, "no checkpoint is written, because a state must be finite:",
-                     stored_name(piece.part, layout_.parameters[piece.parameter].name),
-                     piece.range.begin + run * pitch + done);
+        check_finite(values, what_, name, piece.range.begin + run * pitch + done);
         done += static_cast<int64_t>(values.size());
       }
     }
@@ -148,6 +153,7 @@ class ShardWriter {
   const ParameterLayout& layout_;
   const ModelSpec& model_;
   const StateShard& shard_;
+  const std::string what_;  // of errors
   std::vector<HostBlock> blocks_;
   WorkerPool workers_{1};  // copy engines read from devices
 };
@@ -163,7 +169,7 @@ std::string save_model_state(const std::string& folder, const CheckpointState& p
   std::vector<CheckpointShard> streams;
   for (const StateShard& shard : shards) {
     writers.push_back(std::make_unique<ShardWriter>(
-        layout, model, shard, block_elems * static_cast<int64_t>(sizeof(float))));
+        layout, model, shard, progress.step, block_elems * static_cast<int64_t>(sizeof(float))));
     streams.push_back(writers.back()->streams());
   }
   return save_checkpoint(folder, progress, streams, options);
@@ -193,7 +199,8 @@ CheckpointedState::CheckpointedState(const LoadedCheckpoint& checkpoint,
       has_moments_(
           std::ranges::any_of(checkpoint.index().tensors,
                               [](const StoredTensor& tensor) { return !is_weight(tensor.name); })),
-      has_gates_in_front_(checkpoint.version() < kFirstVersionOfPairs) {
+      has_gates_in_front_(checkpoint.version() < kFirstVersionOfPairs),
+      what_(fmt::format("'{}':", checkpoint.path())) {
   std::set<std::string> known;
   for (const StatePart part : kStateParts) {
     for (const Parameter& parameter : layout.parameters) {
@@ -222,7 +229,7 @@ void CheckpointedState::read(StatePart part, size_t unit, int64_t begin, std::sp
                   [&](const Parameter& parameter, int64_t first, std::span<float> values) {
                     const std::string name = stored_name(part, parameter.name);
                     fill(*checkpoint_.find(name), parameter, first, values);
-                    check_finite(values, fmt::format("'{}':", checkpoint_.path()), name, first);
+                    check_finite(values, what_, name, first);
                   });
 }
 

@@ -69,6 +69,7 @@ class CheckpointedState final : public StateSource {
   const ParameterLayout& layout_;
   bool has_moments_ = false;
   bool has_gates_in_front_ = false;
+  std::string what_;  // of errors
 };
 
 }  // namespace braid

@@ -30,21 +30,26 @@ RunConfig prepare_run(RunConfig config, const ProcessGroup& processes) {
   return config;
 }
 
-std::vector<FolderLock> lock_run_folders(const RunConfig& config, const ProcessGroup& processes) {
-  std::vector<FolderLock> locks;
-  if (!processes.leads()) {
-    return locks;
-  }
-  const std::string& run_folder = config.logging.run_folder;
-  locks.emplace_back("logging.run_folder", run_folder);
-  const CheckpointConfig& checkpoint = config.checkpoint;
-  if (checkpoint.interval > 0 || checkpoint.at_end) {
-    make_folders(checkpoint.folder);
-    if (!fs::equivalent(run_folder, checkpoint.folder)) {
-      locks.emplace_back("checkpoint.folder", checkpoint.folder);
+RunLocks::RunLocks(const RunConfig& config, const ProcessGroup& processes)
+    : config_(config), leads_(processes.leads()) {
+  if (leads_) {
+    run_folder_.emplace("logging.run_folder", config.logging.run_folder);
+    if (fs::exists(config.checkpoint.folder)) {
+      lock_checkpoints();
     }
   }
-  return locks;
+}
+
+void RunLocks::lock_checkpoints() {
+  const CheckpointConfig& checkpoint = config_.checkpoint;
+  const bool writes = checkpoint.interval > 0 || checkpoint.at_end;
+  if (!leads_ || !writes || checkpoints_) {
+    return;
+  }
+  make_folders(checkpoint.folder);
+  if (!fs::equivalent(config_.logging.run_folder, checkpoint.folder)) {
+    checkpoints_.emplace("checkpoint.folder", checkpoint.folder);
+  }
 }
 
 std::optional<std::string> checkpoint_to_resume(const CheckpointConfig& config) {

@@ -41,6 +41,7 @@ constexpr std::array kFactRules = {
               "train.sequence", "train.global_batch"}},
     FactRule{kBuildFact, "build of braid", ""},
     FactRule{kNumericsFact, "set of libraries", ""},
+    FactRule{kChosenFact, "keys that braid chooses", ""},
     FactRule{kRunFileFact, "run file", ""},
 };
 
@@ -154,6 +155,14 @@ IdentityFacts recorded_facts(const CheckpointState& state) {
     }
   }
   return facts;
+}
+
+std::string keys_left_to_braid(const RunConfig& requested, const RunConfig& chosen) {
+  std::vector<std::string> keys;
+  for (const KeyChange& change : changed_keys(chosen, requested)) {
+    keys.push_back(fmt::format("{} = {}", full_name(*change.field), change.after));
+  }
+  return keys.empty() ? "none" : join(keys, ", ");
 }
 
 RunChanges compare_runs(const RunIdentity& before, const RunIdentity& after,

@@ -18,6 +18,7 @@ inline constexpr std::string_view kTokenizerFact = "identity.tokenizer";
 inline constexpr std::string_view kSampleOrderFact = "identity.sample_order";
 inline constexpr std::string_view kBuildFact = "identity.build";
 inline constexpr std::string_view kNumericsFact = "identity.numerics";
+inline constexpr std::string_view kChosenFact = "identity.chosen";
 inline constexpr std::string_view kRunFileFact = "identity.run_file";
 
 /// What a configuration only names, such as the content of the data: text by the name of the fact.
@@ -44,6 +45,10 @@ struct RunChanges {
   std::vector<std::string> refused;  ///< those that make it another run and were not named
   std::vector<std::string> keys;     ///< what to name so that they are not refused
 };
+
+/// The keys for which braid has chosen a value, as requested: "memory.recompute = "auto"". A run
+/// may ask for another choice that ends with the same value, or the other way round.
+std::string keys_left_to_braid(const RunConfig& requested, const RunConfig& chosen);
 
 /// Compares each key by its rule (`on_resume`), and each fact that both have. A change is not
 /// refused if `allowed` names its key ("data.split") or, for a fact, a key that causes it.

@@ -14,7 +14,6 @@
 #include "base/errors.h"
 #include "base/file.h"
 #include "base/text.h"
-#include "checkpoint/folder_lock.h"
 #include "comm/process_group.h"
 #include "config/choices.h"
 #include "config/reference.h"
@@ -56,7 +55,7 @@ class TrainingRun {
         shortened_warmup_(shortened_warmup(config)),
         config_(prepare_run(std::move(config), processes)),
         options_(processes.leads() ? options : silent(options)),
-        locks_(lock_run_folders(config_, processes)),
+        locks_(config_, processes),
         tokenizer_(tokenizer_of_run(config_, processes)),
         device_(chosen_device()),
         plan_(planned()),
@@ -82,6 +81,7 @@ class TrainingRun {
     if (!leads()) {
       return;
     }
+    locks_.lock_checkpoints();
     const std::string saved_config = run_.config.logging.run_folder + "/config.toml";
     if (start_.checkpoint.empty() && std::filesystem::exists(saved_config)) {
       print(
@@ -186,6 +186,7 @@ class TrainingRun {
                            {std::string(kTokenizerFact), tokenizer_identity(*tokenizer_)},
                            {std::string(kSampleOrderFact), data.training().order()},
                            {std::string(kBuildFact), build_id()},
+                           {std::string(kChosenFact), keys_left_to_braid(config_, run_.config)},
                            {std::string(kNumericsFact), fact_of_numerics(device_).value}};
     if (!options_.run_file.empty()) {
       facts.emplace(kRunFileFact, printable(options_.run_file, options_.run_file.size() * 4));
@@ -401,7 +402,7 @@ class TrainingRun {
   const std::string shortened_warmup_;  // a line, or empty
   const RunConfig config_;              // as requested: `run_` contains what was chosen
   const TrainerOptions options_;
-  std::vector<FolderLock> locks_;
+  RunLocks locks_;
   std::unique_ptr<RunLog> log_;  // in the first process, while `run` runs; before data_, whose
                                  // construction prints
   std::unique_ptr<Tokenizer> tokenizer_;

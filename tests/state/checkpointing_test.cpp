@@ -99,8 +99,8 @@ TEST_F(Checkpointing, ANonFiniteStateIsNotWritten) {
     const std::string name = layout_.parameters[3].name;
     elements_of(layout_, name, state.part(part))[7] = -std::numeric_limits<float>::infinity();
     EXPECT_EQ(message_of<DataError>([&] { save(state); }),
-              fmt::format("no checkpoint is written, because a state must be finite: tensor "
-                          "\"{}{}\" has -inf at element 7",
+              fmt::format("no checkpoint of step 3 is written, because it must be finite: tensor "
+                          "\"{}{}\" has infinity at element 7",
                           name,
                           part == StatePart::kWeights  ? ""
                           : part == StatePart::kExpAvg ? ".exp_avg"
@@ -138,7 +138,7 @@ TEST_F(Checkpointing, NonFiniteWeightsOfAnEarlierVersionAreRefusedByName) {
   const LoadedCheckpoint checkpoint(save_unchecked(folder_ / "c", layout_, model_, state));
   const CheckpointedState loaded(checkpoint, layout_, model_);
   EXPECT_EQ(message_of<DataError>([&] { whole_state(layout_, loaded); }),
-            fmt::format("'{}': tensor \"{}\" has nan at element 3", checkpoint.path(), name));
+            fmt::format("'{}': tensor \"{}\" has NaN at element 3", checkpoint.path(), name));
 }
 
 TEST_F(Checkpointing, TensorsThatTheModelLacksAreRefused) {

@@ -90,7 +90,7 @@ TEST_F(ImportWeights, RefusesWeightsThatAreNotFinite) {
   TinyHfModel bad = TinyHfModel::make_gpt2();
   bad.tensors.at("transformer.h.1.ln_2.bias").values[5] = std::numeric_limits<float>::quiet_NaN();
   EXPECT_THAT(message_of<DataError>([&] { run_import(bad); }),
-              HasSubstr("tensor \"layers.1.mlp_norm.bias\" has nan at element 5"));
+              HasSubstr("tensor \"layers.1.mlp_norm.bias\" has NaN at element 5"));
   EXPECT_EQ(find_latest_checkpoint(folder_ / "c"), std::nullopt);
 }
 
