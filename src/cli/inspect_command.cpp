@@ -61,6 +61,16 @@ std::string describe_contents(const LoadedCheckpoint& checkpoint) {
   return text;
 }
 
+/// What else the trainer recorded, such as the identity of the run.
+std::string describe_extra(const CheckpointState& state) {
+  constexpr size_t kShownBytes = 200;
+  std::string text;
+  for (const auto& [name, value] : state.extra) {
+    text += fmt::format("{}: {}\n", printable(name, kShownBytes), printable(value, kShownBytes));
+  }
+  return text;
+}
+
 std::string describe_checkpoint(const std::string& path) {
   const LoadedCheckpoint checkpoint(path);
   const CheckpointState& state = checkpoint.state();
@@ -70,7 +80,7 @@ std::string describe_checkpoint(const std::string& path) {
              "tokens   {}\nseed     {}\n",
              path, state.model, state.step, state.consumed_samples, state.consumed_tokens,
              state.seed) +
-         describe_contents(checkpoint);
+         describe_extra(state) + describe_contents(checkpoint);
 }
 
 std::string describe_dataset(const std::string& path) {

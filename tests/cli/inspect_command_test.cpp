@@ -40,6 +40,8 @@ TEST_F(InspectCommand, DescribesEveryKindOfFile) {
   const std::string checkpoint = output_of({"inspect", kCheckpoint});
   EXPECT_THAT(checkpoint, HasSubstr("all files have the recorded size and checksum\n"));
   EXPECT_THAT(checkpoint, HasSubstr("step     6\nsamples  48\ntokens   1536\nseed     1234\n"));
+  EXPECT_THAT(checkpoint, HasSubstr("\nidentity.data: 300 documents, "));
+  EXPECT_THAT(checkpoint, HasSubstr("\nidentity.tokenizer: bytes\n"));
   EXPECT_THAT(checkpoint, HasSubstr("layers.1.mlp.fc2.weight.exp_avg_sq"));
   EXPECT_EQ(output_of({"inspect", "runs/run"}), checkpoint);
   EXPECT_THAT(checkpoint, HasSubstr("file     optimizer-00002-of-00002.safetensors, "));
