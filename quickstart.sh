@@ -39,7 +39,7 @@ step "Text, tokenizer, tokens ($data)"
 [ -s $data/tokenizer.model ] ||
   $braid tokenize --input $data/corpus.txt --document-break marker --train-vocabulary 4096 --output $data/tokenizer
 [ -s $data/corpus.idx ] ||
-  $braid tokenize --input $data/corpus.txt --document-break marker --tokenizer $data/tokenizer.model --output $data/corpus
+  $braid tokenize --input $data/corpus.txt --document-break marker --tokenizer $data/tokenizer.model --output $data/corpus --overwrite
 $braid inspect $data/corpus
 
 step "Training (two to three minutes on two cores)"

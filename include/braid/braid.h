@@ -140,6 +140,9 @@ struct TrainOptions {
   /// processes only the first one calls it.
   std::function<void(const std::string&)> on_output = {};
   int64_t stop_after_step = 0;  ///< save and end after this step; 0: after the last one
+  /// Keys ("data.train") that may have changed since the checkpoint although that makes the run
+  /// another one, as `--allow-change`.
+  std::vector<std::string> allowed_changes = {};
 };
 
 /// Paths are empty where nothing was written.

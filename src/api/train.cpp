@@ -25,8 +25,8 @@ TrainResult train_result(const TrainingSummary& summary) {
   TrainResult result;
   result.last_step = summary.last_step;
   result.stopped_early = summary.stopped_early;
-  result.first_eval_loss = summary.first_eval_loss;
-  result.last_eval_loss = summary.last_eval_loss;
+  result.first_eval_loss = summary.first_eval_loss.value_or(0);
+  result.last_eval_loss = summary.last_eval_loss.value_or(0);
   result.tokens_per_s = summary.tokens_per_s;
   result.run_folder = summary.run_folder;
   result.report = summary.report;
@@ -52,6 +52,7 @@ TrainerOptions trainer_options(const TrainOptions& options, bool& stopped) {
   if (options.stop_after_step > 0) {
     result.stop_after_step = options.stop_after_step;
   }
+  result.allowed_changes = options.allowed_changes;
   return result;
 }
 

@@ -8,10 +8,10 @@
 #include <sstream>
 #include <utility>
 
+#include "base/checksum.h"
 #include "base/errors.h"
 #include "base/file.h"
 #include "checkpoint/checkpoint_folder.h"
-#include "checkpoint/checksum.h"
 #include "checkpoint/state_file.h"
 
 namespace braid {
@@ -227,14 +227,7 @@ class Save {
   }
 
   void prune() {
-    if (options_.keep == 0) {
-      return;
-    }
-    std::vector<CheckpointEntry> others = list_checkpoints(folder_);
-    std::erase_if(others, [&](const CheckpointEntry& entry) { return entry.path == path_; });
-    const auto num_kept = std::min(static_cast<size_t>(options_.keep - 1), others.size());
-    others.resize(others.size() - num_kept);
-    for (const CheckpointEntry& entry : others) {
+    for (const CheckpointEntry& entry : superfluous()) {
       // Renames first: a process killed during removal must not leave an incomplete checkpoint.
       begin("move old checkpoint to trash");
       const std::string trash = transient_path(folder_, checkpoint_name(entry.step), "trash");
@@ -243,6 +236,22 @@ class Save {
       begin("remove trash");
       remove_folder(trash);
     }
+  }
+
+  /// All but the newest ones, and the newest confirmed one.
+  std::vector<CheckpointEntry> superfluous() const {
+    if (options_.keep == 0) {
+      return {};
+    }
+    std::vector<CheckpointEntry> others = list_checkpoints(folder_);  // by ascending step
+    std::erase_if(others, [&](const CheckpointEntry& entry) { return entry.path == path_; });
+    const auto confirmed = std::find_if(others.rbegin(), others.rend(), [&](const auto& entry) {
+      return options_.last_finite_step && entry.step < *options_.last_finite_step;
+    });
+    const std::string stays = confirmed == others.rend() ? "" : confirmed->path;
+    others.resize(others.size() - std::min(static_cast<size_t>(options_.keep - 1), others.size()));
+    std::erase_if(others, [&](const CheckpointEntry& entry) { return entry.path == stays; });
+    return others;
   }
 
   std::string folder_;

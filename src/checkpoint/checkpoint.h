@@ -87,6 +87,9 @@ struct SaveTogether {
 
 struct SaveOptions {
   int64_t keep = 2;  ///< number of newest checkpoints to keep, including the new one; 0: all
+  /// The last step with a finite loss. It confirms the checkpoints of earlier steps, the newest of
+  /// which stays whatever `keep` is: nobody knows yet whether training can go on from the new one.
+  std::optional<int64_t> last_finite_step = std::nullopt;
   /// For tests: called before each step of the publication, with its name, by one thread at a time.
   /// It may throw.
   std::function<void(std::string_view step)> before_step = {};

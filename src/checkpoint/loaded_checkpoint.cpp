@@ -3,12 +3,12 @@
 #include <future>
 #include <utility>
 
+#include "base/checksum.h"
 #include "base/errors.h"
 #include "base/file.h"
 #include "base/file_operation.h"
 #include "base/text.h"
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/checksum.h"
 #include "checkpoint/state_file.h"
 
 namespace braid {

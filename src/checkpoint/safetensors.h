@@ -8,10 +8,10 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/checksum.h"
 #include "base/dtype.h"
 #include "base/file.h"
 #include "base/shape.h"
-#include "checkpoint/checksum.h"
 
 /// Files of named tensors in the safetensors format: u64 little-endian header size N, N bytes of
 /// JSON padded with spaces, then the tensors without holes, row-major, little-endian. Source:

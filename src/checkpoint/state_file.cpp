@@ -3,9 +3,9 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "base/checksum.h"
 #include "base/errors.h"
 #include "base/json.h"
-#include "checkpoint/checksum.h"
 
 namespace braid {
 namespace {

@@ -50,6 +50,16 @@ std::string describe_place(const EmulateArguments& arguments, const Device& devi
                      arguments.no_waits ? ", and never late" : "", run.model().description());
 }
 
+/// What the emulation of a rank of GPUs on a CPU is good for.
+std::string limits_on_cpu(const std::string& gpu) {
+  return fmt::format(
+      "measured times are those of this CPU, simulated ones those of {}: their differences say "
+      "nothing about either. The CPU shows that the rank's program runs in the planned memory; it "
+      "cannot tell the time of a step or of an op, the exposed communication, or the memory of the "
+      "driver on {}",
+      gpu, gpu);
+}
+
 void run(const EmulateArguments& arguments, const Console& console) {
   if (!arguments.report.empty()) {
     prepare_report_folder(arguments.report);  // before any slow work
@@ -67,12 +77,15 @@ void run(const EmulateArguments& arguments, const Console& console) {
   if (!arguments.json) {
     console.print(describe_layout(chosen) + describe_place(arguments, device, simulated));
   }
-  const RankEmulation emulation =
+  RankEmulation emulation =
       emulate_rank(simulated.plan(), arguments.rank, peers,
                    {.device = device,
                     .cache_folder = user_cache_folder(),
                     .threads = threads_per_rank(chosen.config.runtime.threads, 1),
                     .steps = arguments.steps});
+  if (!device.gpu && !model->cluster().device.is_host) {
+    emulation.notes.push_back(limits_on_cpu(model->cluster().device.description));
+  }
   if (!arguments.trace.empty()) {
     write_chrome_trace(arguments.trace, {&emulation.timeline, 1});
   }

@@ -8,7 +8,7 @@
 #include "cli/commands.h"
 #include "config/choices.h"
 #include "config/reference.h"
-#include "model/families.h"
+#include "model/model_spec.h"
 #include "state/import_weights.h"
 
 namespace braid {
@@ -19,12 +19,8 @@ struct ImportArguments {
   std::string folder;
 };
 
-/// The keys of section [model] that a run of this model needs. The section comes first in a run
-/// file.
+/// Section [model] of a run of this model, which comes first in a run file.
 std::string model_section(ModelConfig keys) {
-  if (keys.family && find_family(*keys.family).style.positions == PositionKind::kRope) {
-    keys.max_positions.reset();  // it has no table of them
-  }
   RunConfig config;
   config.model = std::move(keys);
   std::string section;
@@ -36,6 +32,13 @@ std::string model_section(ModelConfig keys) {
   return section;
 }
 
+/// Section [train], if the model has fewer learned positions than the default sequence.
+std::string train_section(const ModelSpec& model) {
+  const bool is_short = model.style.positions == PositionKind::kLearned &&
+                        model.max_positions < TrainConfig().sequence;
+  return is_short ? fmt::format("[train]\nsequence = {}\n", model.max_positions) : "";
+}
+
 void import_model(const ImportArguments& arguments, const Console& console) {
   const ImportSummary summary = import_weights(arguments.hf_folder, arguments.folder);
   console.print(fmt::format("{}\nwrote {}\n", describe_model(summary.model), summary.checkpoint));
@@ -43,8 +46,8 @@ void import_model(const ImportArguments& arguments, const Console& console) {
     console.print(fmt::format("ignored in config.json: {}\n", join(summary.ignored, ", ")));
   }
   console.print(fmt::format(
-      "to train from it, set checkpoint.resume = \"{}\" in a run file with this section:\n{}",
-      arguments.folder, model_section(summary.keys)));
+      "to train from it, set checkpoint.resume = \"{}\" in a run file with this section:\n{}{}",
+      arguments.folder, model_section(summary.keys), train_section(summary.model)));
 }
 
 }  // namespace

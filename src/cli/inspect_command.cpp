@@ -61,6 +61,16 @@ std::string describe_contents(const LoadedCheckpoint& checkpoint) {
   return text;
 }
 
+/// What else the trainer recorded, such as the identity of the run.
+std::string describe_extra(const CheckpointState& state) {
+  constexpr size_t kShownBytes = 200;
+  std::string text;
+  for (const auto& [name, value] : state.extra) {
+    text += fmt::format("{}: {}\n", printable(name, kShownBytes), printable(value, kShownBytes));
+  }
+  return text;
+}
+
 std::string describe_checkpoint(const std::string& path) {
   const LoadedCheckpoint checkpoint(path);
   const CheckpointState& state = checkpoint.state();
@@ -70,20 +80,23 @@ std::string describe_checkpoint(const std::string& path) {
              "tokens   {}\nseed     {}\n",
              path, state.model, state.step, state.consumed_samples, state.consumed_tokens,
              state.seed) +
-         describe_contents(checkpoint);
+         describe_extra(state) + describe_contents(checkpoint);
 }
 
 std::string describe_dataset(const std::string& path) {
   const IndexedDataset dataset(path);
+  dataset.verify_tokens();
   const SequenceIndex& index = dataset.index();
   int32_t longest = 0;
   for (int64_t i = 0; i < index.num_sequences(); ++i) {
     longest = std::max(longest, index.length(i));
   }
   return fmt::format(
-      "{}.bin and .idx: {} documents, {} sequences, {} tokens of type {}, longest sequence {}\n",
+      "{}.bin and .idx: {} documents, {} sequences, {} tokens of type {}, longest sequence {}; "
+      "{}\n",
       dataset.prefix(), index.num_documents(), index.num_sequences(), index.num_tokens(),
-      token_type_name(index.token_type()), longest);
+      token_type_name(index.token_type()), longest,
+      index.checksums() ? "both have the recorded checksum" : "no checksums are recorded");
 }
 
 std::string describe_presets() {

@@ -1,5 +1,8 @@
 #include <CLI/CLI.hpp>
+#include <filesystem>
+#include <initializer_list>
 #include <memory>
+#include <string_view>
 #include <thread>
 
 #include "base/errors.h"
@@ -23,7 +26,20 @@ struct TokenizeArguments {
   std::string json_key = "text";
   int64_t train_vocabulary = 0;
   bool no_eod = false;
+  bool overwrite = false;
 };
+
+/// Throws ConfigError if OUTPUT with one of these suffixes exists and must not be overwritten.
+void check_output(const TokenizeArguments& arguments,
+                  std::initializer_list<std::string_view> suffixes) {
+  for (const std::string_view suffix : suffixes) {
+    const std::string path = fmt::format("{}{}", arguments.output, suffix);
+    if (!arguments.overwrite && std::filesystem::exists(path)) {
+      throw_config_error("--output {}: '{}' exists; give another prefix, or --overwrite",
+                         arguments.output, path);
+    }
+  }
+}
 
 DocumentOptions document_options(const TokenizeArguments& arguments) {
   DocumentOptions options;
@@ -36,6 +52,7 @@ DocumentOptions document_options(const TokenizeArguments& arguments) {
 }
 
 void train_tokenizer(const TokenizeArguments& arguments, const Console& console) {
+  check_output(arguments, {".model"});
   const SentencePieceTrainOptions options{
       .input = arguments.input,
       .output_prefix = arguments.output,
@@ -54,6 +71,7 @@ void train_tokenizer(const TokenizeArguments& arguments, const Console& console)
 }
 
 void tokenize(const TokenizeArguments& arguments, const Console& console) {
+  check_output(arguments, {".bin", ".idx"});
   const auto tokenizer = load_tokenizer(arguments.tokenizer);
   int64_t shown_percent = -1;
   const auto progress = [&](const TokenizeProgress& now) {
@@ -115,6 +133,7 @@ void add_tokenize_command(CLI::App& app, const Console& console) {
       ->capture_default_str();
   command->add_flag("--no-eod", arguments->no_eod,
                     "Do not end each document with the end-of-document token");
+  command->add_flag("--overwrite", arguments->overwrite, "Replace the output if it exists");
   command->footer(
       "  braid tokenize --input corpus.txt --output tok --train-vocabulary 8192\n"
       "  braid tokenize --input corpus.txt --output corpus --tokenizer tok.model");

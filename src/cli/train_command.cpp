@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -87,9 +88,12 @@ std::string describe(const TrainingSummary& summary) {
       idle
           ? "; nothing was left to do"
           : fmt::format("; {} tokens/s", format_count(static_cast<int64_t>(summary.tokens_per_s))));
-  if (summary.unigram_entropy > 0) {
-    text += fmt::format("held-out loss {:.4f} -> {:.4f} nats per token (unigram entropy {:.4f})\n",
-                        summary.first_eval_loss, summary.last_eval_loss, summary.unigram_entropy);
+  if (summary.first_eval_loss && summary.last_eval_loss) {
+    text += fmt::format("held-out loss {:.4f} -> {:.4f} nats per token{}\n",
+                        *summary.first_eval_loss, *summary.last_eval_loss,
+                        summary.unigram_entropy > 0
+                            ? fmt::format(" (unigram entropy {:.4f})", summary.unigram_entropy)
+                            : "");
   }
   if (!summary.traced_step.empty()) {
     text += fmt::format("traced {}\n", summary.traced_step);
@@ -213,6 +217,7 @@ void add_train_command(CLI::App& app, const Console& console) {
   struct TrainArguments {
     ConfigArguments config;
     int64_t stop_after = 0;
+    std::vector<std::string> allowed_changes;
   };
   const auto arguments = std::make_shared<TrainArguments>();
   CLI::App* command =
@@ -223,6 +228,14 @@ void add_train_command(CLI::App& app, const Console& console) {
                    "Save a checkpoint and stop after this step, counted from the start of the run")
       ->type_name("STEP")
       ->check(at_least(1));
+  command
+      ->add_option("--allow-change", arguments->allowed_changes,
+                   "Resume although these keys have changed, which makes it another run: "
+                   "\"data.train,data.split\". Each change is printed either way")
+      ->type_name("KEYS")
+      ->delimiter(',')
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   command->footer(
       "Prints the resolved configuration, the memory plan and one line per logging.interval; "
       "writes metrics.jsonl,\nTensorBoard events, checkpoints, trace.json (for ui.perfetto.dev), "
@@ -243,6 +256,8 @@ void add_train_command(CLI::App& app, const Console& console) {
     if (arguments->stop_after > 0) {
       options.stop_after_step = arguments->stop_after;
     }
+    options.allowed_changes = arguments->allowed_changes;
+    options.run_file = std::filesystem::absolute(arguments->config.path).string();
     const RunConfig config = load_config(arguments->config.path, arguments->config.overrides);
     if (const std::optional<Launch> launch = find_launch()) {
       return train_one_process(*launch, config, options);

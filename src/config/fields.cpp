@@ -49,18 +49,20 @@ constexpr auto kFamilies = [] {
 constexpr std::array kSections = {
     Section{"model", "The model to train. Keys that are not given come from the preset."},
     Section{"train", "How much to train, and in which pieces."},
-    Section{"optimizer", "AdamW with decoupled weight decay, and its learning rate."},
-    Section{"parallel", "How the ranks share the work."},
-    Section{"memory", "Which activations to keep for the backward, and where."},
-    Section{"overlap", "How to hide communication under compute."},
+    Section{"optimizer", "AdamW with decoupled weight decay, and its learning rate.",
+            OnResume::kAllowed},
+    Section{"parallel", "How the ranks share the work.", OnResume::kAllowed},
+    Section{"memory", "Which activations to keep for the backward, and where.", OnResume::kAllowed},
+    Section{"overlap", "How to hide communication under compute.", OnResume::kAllowed},
     Section{"data", "What the model reads."},
-    Section{"eval", "Loss on held-out data during the run."},
-    Section{"checkpoint", "What the run saves, and where it resumes."},
-    Section{"logging", "What a run writes about itself."},
-    Section{"runtime", "How the run uses the machine."},
+    Section{"eval", "Loss on held-out data during the run.", OnResume::kAllowed},
+    Section{"checkpoint", "What the run saves, and where it resumes.", OnResume::kAllowed},
+    Section{"logging", "What a run writes about itself.", OnResume::kAllowed},
+    Section{"runtime", "How the run uses the machine.", OnResume::kAllowed},
     Section{"links",
             "Emulated links between CPU ranks: communication takes as long as on the links of "
-            "another machine, without using a core. docs/parallel.md says how."},
+            "another machine, without using a core. docs/parallel.md says how.",
+            OnResume::kAllowed},
 };
 
 // A macro, because nothing else gives a key the name of its member.
@@ -84,19 +86,19 @@ constexpr std::array kFields = {
     Field{BRAID_KEY(model, qkv_bias), kAny, "Whether query, key and value projections have biases, as in Qwen2.5."},
     Field{BRAID_KEY(model, rope_theta), {.minimum = 1, .maximum = 1e12}, "Base of the rotary frequencies."},
     Field{BRAID_KEY(model, norm_epsilon), {.minimum = 0, .maximum = 1}, "Added to the variance in normalisation layers."},
-    Field{BRAID_KEY(model, init_std), {.minimum = 0, .maximum = 10}, "Standard deviation of the initial weights."},
+    Field{BRAID_KEY(model, init_std), {.minimum = 0, .maximum = 10}, "Standard deviation of the initial weights.", {}, OnResume::kAllowed},
 
     Field{BRAID_KEY(train, sequence), kSize, "Tokens per sequence."},
-    Field{BRAID_KEY(train, microbatch), {.minimum = 1, .maximum = 1 << 20}, "Sequences that one rank runs forward and backward at a time."},
+    Field{BRAID_KEY(train, microbatch), {.minimum = 1, .maximum = 1 << 20}, "Sequences that one rank runs forward and backward at a time.", {}, OnResume::kAllowed},
     Field{BRAID_KEY(train, global_batch), kSize, "Sequences per step over all ranks. It must be a multiple of train.microbatch * data-parallel ranks; the quotient is the number of microbatches whose gradients are accumulated."},
-    Field{BRAID_KEY(train, steps), kSteps, "Optimizer updates of the whole run, including those before a resume."},
+    Field{BRAID_KEY(train, steps), kSteps, "Optimizer updates of the whole run, including those before a resume.", {}, OnResume::kAllowed},
     Field{BRAID_KEY(train, seed), kNotNegative, "Seed of the initial weights and, unless data.seed is given, of the sample order."},
     Field{BRAID_KEY(train, dtype), one_of(kChoiceNames<DType>), "Type of activations and of the weights that the layers read. Main weights, main gradients and optimizer state are always float32."},
 
     Field{BRAID_KEY(optimizer, learning_rate), kNotNegative, "Highest learning rate, reached at the end of the warmup."},
     Field{BRAID_KEY(optimizer, min_learning_rate), kNotNegative, "Learning rate at the end of the decay; at most optimizer.learning_rate."},
     Field{BRAID_KEY(optimizer, schedule), one_of(kChoiceNames<RateSchedule>), "Learning rate after the warmup: cosine decay, wsd (warmup, stable, decay at the end) or constant."},
-    Field{BRAID_KEY(optimizer, warmup_steps), kStepsOrZero, "Steps in which the learning rate rises linearly from 0."},
+    Field{BRAID_KEY(optimizer, warmup_steps), kStepsOrZero, "Steps in which the learning rate rises linearly from 0; at most train.steps are used."},
     Field{BRAID_KEY(optimizer, decay_steps), kStepsOrZero, "With wsd: length of the decay at the end of the run. With cosine: step at which the decay is complete, including the warmup; 0 = train.steps."},
     Field{BRAID_KEY(optimizer, decay_shape), one_of(kChoiceNames<DecayShape>), "Shape of the wsd decay."},
     Field{BRAID_KEY(optimizer, beta1), kBelowOne, "Decay of the first moment."},
@@ -167,10 +169,10 @@ constexpr std::array kFields = {
     Field{BRAID_KEY(overlap, split_ops), kAny, "Cut compute tasks where it pays by overlap.cost, so that a part runs while compute would wait for communication of tensor ranks (needs tp_comm_overlap; pieces keep its min_rows) or for exchanges of heads between context ranks (context_method = \"a2a\"; needs overlap_context_comm). Read with mode = \"manual\" only. May change results by rounding."},
     Field{BRAID_KEY(overlap, disable_passes), kAny, "Passes to skip, by the names that `braid passes` lists."},
 
-    Field{BRAID_KEY(data, train), kAny, "Tokens to train on: a .bin/.idx pair, named by its common prefix, or a text file. Required to train."},
-    Field{BRAID_KEY(data, tokenizer), kAny, "A SentencePiece model file, \"bytes\" for one token per byte, or \"ids:N\" for a .bin/.idx pair of N token ids that another program made."},
+    Field{BRAID_KEY(data, train), kAny, "Tokens to train on: a .bin/.idx pair, named by its common prefix, or a text file. Required to train.", {}, OnResume::kByContent},
+    Field{BRAID_KEY(data, tokenizer), kAny, "A SentencePiece model file, \"bytes\" for one token per byte, or \"ids:N\" for a .bin/.idx pair of N token ids that another program made.", {}, OnResume::kByContent},
     Field{BRAID_KEY(data, split), kAny, "Shares of training, validation and test data, in the order of the file."},
-    Field{BRAID_KEY(data, append_eod), kAny, "Whether an end-of-document token follows each document when a text file is tokenized."},
+    Field{BRAID_KEY(data, append_eod), kAny, "Whether an end-of-document token follows each document when a text file is tokenized.", {}, OnResume::kByContent},
     Field{BRAID_KEY(data, seed), kNotNegative, "Seed of the sample order; 0 = train.seed."},
 
     Field{BRAID_KEY(eval, interval), kStepsOrZero, "Steps between evaluations; 0 = never."},
@@ -179,7 +181,7 @@ constexpr std::array kFields = {
     Field{BRAID_KEY(checkpoint, folder), kAny, "Where checkpoints go; empty = the folder checkpoints in logging.run_folder."},
     Field{BRAID_KEY(checkpoint, interval), kStepsOrZero, "Steps between checkpoints; 0 = only one at the end of the run."},
     Field{BRAID_KEY(checkpoint, at_end), kAny, "Whether the run writes a checkpoint at its last step and when it is stopped before. false with interval = 0 writes none at all, for measurements of large models."},
-    Field{BRAID_KEY(checkpoint, keep), kStepsOrZero, "Number of newest checkpoints to keep; 0 = all."},
+    Field{BRAID_KEY(checkpoint, keep), kStepsOrZero, "Number of newest checkpoints to keep; 0 = all. The newest one that a later step with a finite loss has confirmed also stays."},
     Field{BRAID_KEY(checkpoint, resume), kAny, "\"auto\" continues from the newest checkpoint in checkpoint.folder if there is one, \"none\" starts from scratch, and anything else is the path of a checkpoint."},
 
     Field{BRAID_KEY(logging, run_folder), kAny, "Where the run writes; empty = runs/ and the name of the run file."},
@@ -233,6 +235,13 @@ const Field* find_field(std::string_view section, std::string_view name) {
 
 std::string full_name(const Field& field) {
   return fmt::format("{}.{}", field.section, field.name);
+}
+
+OnResume on_resume(const Field& field) {
+  if (field.on_resume) {
+    return *field.on_resume;
+  }
+  return std::ranges::find(kSections, field.section, &Section::name)->on_resume;
 }
 
 }  // namespace braid

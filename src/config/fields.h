@@ -35,6 +35,14 @@ struct FormerSwitch {
   std::string_view when_false;
 };
 
+/// What a changed value means for a run that continues from a checkpoint. The trainer prints every
+/// change.
+enum class OnResume : uint8_t {
+  kRefused,    ///< it makes another run: refused unless the user names the key
+  kByContent,  ///< the key names data: refused if their content has changed
+  kAllowed,    ///< the run goes on
+};
+
 /// One key of the run file. This is the only description of a key; loading, `--set`, printing, help
 /// and docs use it.
 struct Field {
@@ -44,11 +52,13 @@ struct Field {
   Limits limits;
   std::string_view doc;
   std::optional<FormerSwitch> former = std::nullopt;
+  std::optional<OnResume> on_resume = std::nullopt;  ///< nullopt: as its section
 };
 
 struct Section {
   std::string_view name;
   std::string_view doc;
+  OnResume on_resume = OnResume::kRefused;  ///< of the keys that do not say it themselves
 };
 
 /// In the order of documents and dumps.
@@ -61,5 +71,8 @@ const Field* find_field(std::string_view section, std::string_view name);
 
 /// "train.steps".
 std::string full_name(const Field& field);
+
+/// What the key says, or its section.
+OnResume on_resume(const Field& field);
 
 }  // namespace braid

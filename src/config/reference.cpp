@@ -3,6 +3,8 @@
 #include <fmt/core.h>
 
 #include <array>
+#include <utility>
+#include <vector>
 
 #include "base/errors.h"
 #include "base/text.h"
@@ -21,6 +23,10 @@ constexpr std::string_view kIntroduction =
     "the limits. It prints the\n"
     "resolved configuration at the start and saves it in the run folder. Paths are relative to the "
     "working directory.\n"
+    "\n"
+    "A resumed run prints each key that has changed, and is refused if a change makes it another "
+    "run\n"
+    "([checkpoints.md](checkpoints.md)).\n"
     "\n"
     "A test keeps this page equal to the table in `src/config/fields.cpp`.\n"
     "\n"
@@ -97,6 +103,35 @@ std::string first_keys_text() {
   return text;
 }
 
+/// Which keys of a section a resumed run may change.
+std::string resume_text(const Section& section) {
+  constexpr std::array kRules = {
+      std::pair{OnResume::kRefused, "are refused"},
+      std::pair{OnResume::kByContent, "are refused if the content differs"},
+      std::pair{OnResume::kAllowed, "are allowed"},
+  };
+  std::vector<std::string> parts;
+  for (const auto& [rule, meaning] : kRules) {
+    std::vector<std::string> names;
+    size_t num_keys = 0;
+    for (const Field& field : config_fields()) {
+      if (field.section == section.name) {
+        ++num_keys;
+        if (on_resume(field) == rule) {
+          names.push_back(fmt::format("`{}`", field.name));
+        }
+      }
+    }
+    if (names.size() == num_keys) {
+      return fmt::format("changes of its keys {}", meaning);
+    }
+    if (!names.empty()) {
+      parts.push_back(fmt::format("changes of {} {}", join(names, ", "), meaning));
+    }
+  }
+  return join(parts, ", ");
+}
+
 }  // namespace
 
 std::string to_toml(const RunConfig& config) {
@@ -124,8 +159,9 @@ std::string config_reference() {
   for_each_key(
       [&](const Section& section) {
         text += fmt::format(
-            "\n## [{}]\n\n{}\n\n| Key | Default | Values | Meaning |\n| --- | --- | --- | --- |\n",
-            section.name, section.doc);
+            "\n## [{}]\n\n{} When a run resumes, {}.\n\n"
+            "| Key | Default | Values | Meaning |\n| --- | --- | --- | --- |\n",
+            section.name, section.doc, resume_text(section));
       },
       [&](const Field& field) {
         text += fmt::format("| `{}` | `{}` | {} | {} |\n", field.name, default_text(field),

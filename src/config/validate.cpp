@@ -218,12 +218,17 @@ void check_model(const RunConfig& config) {
   }
 }
 
+/// A run that is shorter than its warmup, as in a trial of few steps, warms up to its end.
+int64_t warmup_within(const OptimizerConfig& optimizer, int64_t steps) {
+  return std::min(optimizer.warmup_steps, steps);
+}
+
 void check_wsd(const OptimizerConfig& optimizer, int64_t steps) {
   require(optimizer.decay_steps > 0,
           "optimizer.decay_steps = 0: schedule = \"wsd\" needs the length of the decay; set "
           "optimizer.decay_steps = {} for a tenth of the run",
           std::max<int64_t>(steps / 10, 1));
-  const int64_t left = steps - optimizer.warmup_steps;
+  const int64_t left = steps - warmup_within(optimizer, steps);
   require(optimizer.decay_steps <= left,
           "optimizer.decay_steps = {}: warmup_steps + decay_steps must be at most train.steps = "
           "{}; set {}",
@@ -233,11 +238,12 @@ void check_wsd(const OptimizerConfig& optimizer, int64_t steps) {
                                  std::max<int64_t>(steps - optimizer.decay_steps, 0)));
 }
 
-void check_cosine(const OptimizerConfig& optimizer) {
-  require(optimizer.decay_steps == 0 || optimizer.decay_steps >= optimizer.warmup_steps,
+void check_cosine(const OptimizerConfig& optimizer, int64_t steps) {
+  const int64_t warmup = warmup_within(optimizer, steps);
+  require(optimizer.decay_steps == 0 || optimizer.decay_steps >= warmup,
           "optimizer.decay_steps = {}: must be 0 or at least warmup_steps = {}; set "
           "optimizer.decay_steps = 0 to decay until train.steps",
-          optimizer.decay_steps, optimizer.warmup_steps);
+          optimizer.decay_steps, warmup);
 }
 
 void check_constant(const OptimizerConfig& optimizer) {
@@ -255,10 +261,6 @@ void check_optimizer(const OptimizerConfig& optimizer, int64_t steps) {
           "optimizer.min_learning_rate = {}: must be at most optimizer.learning_rate = {}; set "
           "optimizer.min_learning_rate = {}",
           optimizer.min_learning_rate, optimizer.learning_rate, optimizer.learning_rate);
-  require(optimizer.warmup_steps <= steps,
-          "optimizer.warmup_steps = {}: must be at most train.steps = {}; set "
-          "optimizer.warmup_steps = {}",
-          optimizer.warmup_steps, steps, steps);
   require(optimizer.schedule == "wsd" || optimizer.decay_shape == OptimizerConfig().decay_shape,
           "optimizer.decay_shape = {}: is read with schedule = \"wsd\" only; schedule is {}; set "
           "optimizer.schedule = \"wsd\" or remove the key",
@@ -266,7 +268,7 @@ void check_optimizer(const OptimizerConfig& optimizer, int64_t steps) {
   if (optimizer.schedule == "wsd") {
     check_wsd(optimizer, steps);
   } else if (optimizer.schedule == "cosine") {
-    check_cosine(optimizer);
+    check_cosine(optimizer, steps);
   } else {
     check_constant(optimizer);
   }
@@ -351,6 +353,7 @@ RunConfig resolved(RunConfig config) {
   if (config.data.seed == 0) {
     config.data.seed = config.train.seed;
   }
+  config.optimizer.warmup_steps = warmup_within(config.optimizer, config.train.steps);
   if (config.optimizer.schedule == "cosine" && config.optimizer.decay_steps == 0) {
     config.optimizer.decay_steps = config.train.steps;
   }
@@ -359,6 +362,16 @@ RunConfig resolved(RunConfig config) {
   }
   config.runtime.fuse_swiglu = fuses_swiglu(config) ? "on" : "off";
   return config;
+}
+
+std::string shortened_warmup(const RunConfig& config) {
+  const int64_t steps = config.train.steps;
+  const int64_t asked = config.optimizer.warmup_steps;
+  return asked <= steps ? ""
+                        : fmt::format(
+                              "optimizer.warmup_steps = {}: the run has train.steps = {}, "
+                              "and warms up in {}",
+                              asked, steps, steps);
 }
 
 int64_t microbatch_sequences(const RunConfig& config) {

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "config/run_config.h"
@@ -15,9 +16,13 @@ namespace braid {
 void validate(const RunConfig& config);
 
 /// The same run with every "0 or empty = derived" number filled in: parallel.data, data.seed,
-/// optimizer.decay_steps of a cosine schedule, checkpoint.folder, runtime.fuse_swiglu. The trainer
-/// prints, saves and uses this configuration. Requires a validated config.
+/// optimizer.decay_steps of a cosine schedule, checkpoint.folder, runtime.fuse_swiglu; and a warmup
+/// no longer than the run. The trainer prints, saves and uses this configuration. Requires a
+/// validated config.
 RunConfig resolved(RunConfig config);
+
+/// A line for people if `resolved` shortens the warmup; else empty.
+std::string shortened_warmup(const RunConfig& config);
 
 /// Sequences of one microbatch as executed: train.microbatch, or half of that if
 /// overlap.pair_forward_backward = "halves". Requires a validated config.

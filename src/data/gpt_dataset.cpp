@@ -122,6 +122,12 @@ GptDataset::GptDataset(const IndexedDataset& dataset, SequenceRange range,
                                          : static_cast<int64_t>(order_.shuffle_index.size());
 }
 
+std::string GptDataset::order() const {
+  return fmt::format("{} samples in {} epochs, the last one shuffled {}",
+                     order_.shuffle_index.size(), order_.num_epochs,
+                     order_.separate_final_epoch ? "apart" : "with the others");
+}
+
 void GptDataset::read(int64_t sample, std::span<int32_t> tokens, std::span<int32_t> labels) const {
   const auto count = static_cast<size_t>(sequence_tokens_);
   check(sample >= 0 && sample < num_samples_, "sample {} of {}", sample, num_samples_);

@@ -51,6 +51,9 @@ class GptDataset final : public SampleSource {
   /// The requested number; for one epoch, its full samples.
   int64_t num_samples() const override { return num_samples_; }
   int64_t num_epochs() const { return order_.num_epochs; }
+  /// Text that differs for other orders of the samples of one dataset, range, sequence and seed:
+  /// "200 samples in 2 epochs, the last one shuffled apart".
+  std::string order() const;
   /// Tokens of the range, counted once.
   int64_t tokens_per_epoch() const { return tokens_per_epoch_; }
   /// `labels` are `tokens` shifted by one: labels[i] follows tokens[i]. Throws DataError as

@@ -7,12 +7,15 @@
 #include <bit>
 #include <cerrno>
 #include <limits>
+#include <optional>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
 #include "base/errors.h"
 #include "base/file_operation.h"
 #include "base/philox.h"
+#include "base/text.h"
 
 namespace braid {
 namespace {
@@ -23,7 +26,12 @@ constexpr std::array<char, 9> kMagic = {'M', 'M', 'I', 'D', 'I', 'D', 'X', '\0',
 constexpr uint64_t kVersion = 1;
 constexpr size_t kHeaderBytes = 34;
 constexpr int64_t kMaxIndexBytes = int64_t{1} << 40;
+constexpr size_t kPieceBytes = size_t{1} << 20;
 constexpr size_t kReadBytes = size_t{16} << 10;  // on the stack: one read for 4,096 i32 tokens
+
+constexpr std::string_view kChecksumsMagic = "BRAIDSUM";
+constexpr size_t kDigits = 16;
+constexpr size_t kChecksumsBytes = kChecksumsMagic.size() + 2 * kDigits;
 
 uint64_t hash_of(std::span<const std::byte> bytes) {
   return stable_hash(reinterpret_cast<const char*>(bytes.data()), bytes.size());
@@ -86,6 +94,26 @@ void check_header(std::span<const std::byte> bytes, const std::string& path) {
   if (version != kVersion) {
     throw_data_error("'{}' has version {}, but only version {} is known", path, version, kVersion);
   }
+}
+
+/// The checksums at the end of an .idx file, if it has them.
+std::optional<TokenChecksums> checksums_at_end(std::span<const std::byte> bytes) {
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  if (text.size() < kHeaderBytes + kChecksumsBytes) {
+    return std::nullopt;
+  }
+  const std::string_view end = text.substr(text.size() - kChecksumsBytes);
+  if (!end.starts_with(kChecksumsMagic)) {
+    return std::nullopt;
+  }
+  return TokenChecksums{.bin = std::string(end.substr(kChecksumsMagic.size(), kDigits)),
+                        .idx = std::string(end.substr(kChecksumsMagic.size() + kDigits))};
+}
+
+[[noreturn]] void throw_other_checksum(const std::string& path, const std::string& found,
+                                       const std::string& expected) {
+  throw_data_error("'{}' is damaged: its XXH3 checksum is {}, expected {}", path, found,
+                   printable(expected, kDigits));
 }
 
 /// The counts must give the exact size of the file, with or without the optional modes. Uses
@@ -210,9 +238,17 @@ TokenType token_type_for_vocabulary(int64_t vocabulary_size) {
 SequenceIndex parse_index(std::span<const std::byte> bytes, int64_t bin_size_bytes,
                           const std::string& path) {
   check_header(bytes, path);
+  std::optional<TokenChecksums> checksums = checksums_at_end(bytes);
+  if (checksums) {
+    bytes = bytes.first(bytes.size() - kChecksumsBytes);
+    if (const std::string found = checksum_of(bytes); found != checksums->idx) {
+      throw_other_checksum(path, found, checksums->idx);
+    }
+  }
   const auto num_sequences = load_at<uint64_t>(bytes, 18);
   const auto num_boundaries = load_at<uint64_t>(bytes, 26);
   SequenceIndex index;
+  index.checksums_ = std::move(checksums);
   index.token_type_ = parse_token_type(load_at<uint8_t>(bytes, 17), path);
   check_counts(num_sequences, num_boundaries, bytes.size(), path);
   if (num_boundaries == 0) {
@@ -245,20 +281,49 @@ IndexedDataset::IndexedDataset(const std::string& path)
       index_(parse_index(std::as_bytes(std::span(idx_)), bin_.size_bytes(), prefix_ + ".idx")) {}
 
 std::string IndexedDataset::identity() const {
+  constexpr int64_t kMostWholeBytes = int64_t{256} << 20;  // a tenth of a second
+  const std::string tokens =
+      bin_.size_bytes() <= kMostWholeBytes ? checksum_of_bin() : sampled_tokens();
+  return fmt::format("{} documents, {} tokens, hash {:016x}", index_.num_documents(),
+                     index_.num_tokens(), index_hash_ ^ stable_hash(tokens.data(), tokens.size()));
+}
+
+/// A hash of 1025 samples of 64 bytes.
+std::string IndexedDataset::sampled_tokens() const {
   constexpr size_t kSamples = 1024;
   constexpr size_t kSampleBytes = 64;
   const auto num_bytes = static_cast<size_t>(bin_.size_bytes());
-  std::vector<uint64_t> hashes{index_hash_};
   std::array<std::byte, kSampleBytes> sample{};
-  const std::span<std::byte> bytes = std::span(sample).first(std::min(num_bytes, kSampleBytes));
-  const size_t last = num_bytes - bytes.size();
+  const size_t last = num_bytes - kSampleBytes;
+  Checksum checksum;
   for (size_t i = 0; i <= kSamples; ++i) {
     const size_t begin = last / kSamples * i + last % kSamples * i / kSamples;
-    bin_.read_at(static_cast<int64_t>(begin), bytes);
-    hashes.push_back(hash_of(bytes));
+    bin_.read_at(static_cast<int64_t>(begin), sample);
+    checksum.add(sample);
   }
-  return fmt::format("{} documents, {} tokens, hash {:016x}", index_.num_documents(),
-                     index_.num_tokens(), hash_of(std::as_bytes(std::span(hashes))));
+  return checksum.hex();
+}
+
+std::string IndexedDataset::checksum_of_bin() const {
+  Checksum checksum;
+  std::vector<std::byte> piece(kPieceBytes);
+  for (int64_t begin = 0; begin < bin_.size_bytes();) {
+    const auto part = std::span(piece).first(
+        std::min(piece.size(), static_cast<size_t>(bin_.size_bytes() - begin)));
+    bin_.read_at(begin, part);
+    checksum.add(part);
+    begin += std::ssize(part);
+  }
+  return checksum.hex();
+}
+
+void IndexedDataset::verify_tokens() const {
+  if (!index_.checksums()) {
+    return;
+  }
+  if (const std::string found = checksum_of_bin(); found != index_.checksums()->bin) {
+    throw_other_checksum(bin_.path(), found, index_.checksums()->bin);
+  }
 }
 
 void IndexedDataset::read(int64_t sequence, int64_t first, std::span<int32_t> out,
@@ -313,6 +378,7 @@ void IndexedDatasetWriter::add_sequence(std::span<const int32_t> tokens) {
     }
   });
   bin_.write(packed_);
+  bin_checksum_.add(packed_);
   lengths_.push_back(static_cast<int32_t>(tokens.size()));
   num_tokens_ += static_cast<int64_t>(tokens.size());
 }
@@ -324,18 +390,26 @@ void IndexedDatasetWriter::end_document() {
 AtomicFile IndexedDatasetWriter::write_index() const {
   const int64_t token_bytes = token_type_bytes(type_);
   AtomicFile idx(prefix_ + ".idx");
-  idx.write(std::as_bytes(std::span(kMagic)));
-  idx.write(bytes_of_value(kVersion));
-  idx.write(bytes_of_value(type_));
-  idx.write(bytes_of_value(static_cast<uint64_t>(lengths_.size())));
-  idx.write(bytes_of_value(static_cast<uint64_t>(boundaries_.size())));
-  idx.write(bytes_of(lengths_));
+  Checksum checksum;
+  const auto write = [&](std::span<const std::byte> bytes) {
+    idx.write(bytes);
+    checksum.add(bytes);
+  };
+  write(std::as_bytes(std::span(kMagic)));
+  write(bytes_of_value(kVersion));
+  write(bytes_of_value(type_));
+  write(bytes_of_value(static_cast<uint64_t>(lengths_.size())));
+  write(bytes_of_value(static_cast<uint64_t>(boundaries_.size())));
+  write(bytes_of(lengths_));
   int64_t offset_bytes = 0;
   for (const int32_t length : lengths_) {
-    idx.write(bytes_of_value(offset_bytes));
+    write(bytes_of_value(offset_bytes));
     offset_bytes += length * token_bytes;
   }
-  idx.write(bytes_of(boundaries_));
+  write(bytes_of(boundaries_));
+  idx.write(kChecksumsMagic);
+  idx.write(bin_checksum_.hex());
+  idx.write(checksum.hex());
   return idx;
 }
 

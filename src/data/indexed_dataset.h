@@ -3,11 +3,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/checksum.h"
 #include "base/file.h"
 
 /// Megatron-LM's indexed dataset: PREFIX.bin holds the tokens of all sequences one after the other,
@@ -16,7 +18,8 @@
 ///   0-8 "MMIDIDX\0\0"; 9-16 u64 version 1; 17 u8 token type; 18-25 u64 S sequences; 26-33 u64 D
 ///   boundaries; 34: i32[S] lengths in tokens; i64[S] offsets into the .bin in bytes; i64[D]
 ///   boundaries: the first sequence of each document, and S at the end; optional i8[S] modes of
-///   multimodal data, ignored here.
+///   multimodal data, ignored here. braid adds 40 bytes, which Megatron does not read: "BRAIDSUM",
+///   XXH3 of the .bin and XXH3 of the .idx before these bytes, as hexadecimal digits.
 namespace braid {
 
 /// The storage type of a token; the values are the type codes of the file.
@@ -28,6 +31,14 @@ std::string_view token_type_name(TokenType type);
 /// The choice of Megatron's writers: u16 below 65500 tokens, otherwise i32.
 TokenType token_type_for_vocabulary(int64_t vocabulary_size);
 
+/// XXH3 of the two files, as `checksum_of` prints it; of the .idx without the checksums.
+struct TokenChecksums {
+  std::string bin;
+  std::string idx;
+
+  friend bool operator==(const TokenChecksums&, const TokenChecksums&) = default;
+};
+
 /// A checked view of the bytes of an .idx file, which must outlive it. Every entry was checked by
 /// `parse_index`.
 class SequenceIndex {
@@ -37,6 +48,9 @@ class SequenceIndex {
   int64_t num_documents() const { return num_boundaries_ - 1; }
   /// Sum of all lengths.
   int64_t num_tokens() const { return num_tokens_; }
+
+  /// Nullopt if the writer of the file recorded none.
+  const std::optional<TokenChecksums>& checksums() const { return checksums_; }
 
   /// Tokens of a sequence; 0 <= sequence < num_sequences().
   int32_t length(int64_t sequence) const { return load<int32_t>(lengths_, sequence); }
@@ -65,13 +79,15 @@ class SequenceIndex {
   int64_t num_boundaries_ = 1;
   int64_t num_tokens_ = 0;
   TokenType token_type_ = TokenType::kU16;
+  std::optional<TokenChecksums> checksums_;
 };
 
 /// Checks an .idx file completely, in one pass over it, and returns a view of `bytes`.
 /// `bin_size_bytes` is the size of its .bin; `path` is used only in messages. Throws DataError, and
 /// never reads outside `bytes`, for: bad magic, version or type (floating point types hold no
 /// tokens), counts that do not fit the file, negative lengths, offsets that are not the running sum
-/// of the lengths, boundaries that do not rise from 0 to S, a .bin of another size.
+/// of the lengths, boundaries that do not rise from 0 to S, a .bin of another size, another
+/// checksum of the .idx than it records.
 SequenceIndex parse_index(std::span<const std::byte> bytes, int64_t bin_size_bytes,
                           const std::string& path);
 
@@ -100,9 +116,14 @@ class IndexedDataset {
   const SequenceIndex& index() const { return index_; }
   SequenceRange all_sequences() const { return {0, index_.num_sequences()}; }
 
-  /// Text that differs for datasets with other sizes, sequences or documents, and, as far as 1024
-  /// samples of 64 bytes show it, with other tokens: "12 documents, 3456 tokens, hash 0123...".
+  /// Text that differs for datasets with other sizes, sequences or documents, and with other
+  /// tokens: by the recorded checksum, by all tokens up to 256 MiB, and beyond that as far as 1025
+  /// samples of 64 bytes show it. "12 documents, 3456 tokens, hash 0123...".
   std::string identity() const;
+
+  /// Reads the whole .bin. Throws DataError unless it has the recorded checksum. Does nothing if
+  /// there is none.
+  void verify_tokens() const;
 
   /// Copies tokens [first, first + out.size()) of a sequence, which must be in range. Throws
   /// DataError for a token below 0 or at least `vocabulary_size` (0 means the int32 limit), and if
@@ -111,6 +132,9 @@ class IndexedDataset {
             int64_t vocabulary_size = 0) const;
 
  private:
+  std::string sampled_tokens() const;
+  std::string checksum_of_bin() const;
+
   std::string prefix_;
   std::string idx_;
   PieceFile bin_;
@@ -145,6 +169,7 @@ class IndexedDatasetWriter {
   std::string prefix_;
   TokenType type_;
   AtomicFile bin_;
+  Checksum bin_checksum_;
   std::vector<int32_t> lengths_;
   std::vector<int64_t> boundaries_{0};
   int64_t num_tokens_ = 0;

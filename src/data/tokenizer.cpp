@@ -3,7 +3,9 @@
 #include <charconv>
 #include <filesystem>
 
+#include "base/checksum.h"
 #include "base/errors.h"
+#include "base/file.h"
 #include "data/sentencepiece_tokenizer.h"
 
 namespace braid {
@@ -103,6 +105,14 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::string& name) {
         name);
   }
   return load_sentencepiece(name);
+}
+
+std::string tokenizer_identity(const Tokenizer& tokenizer) {
+  if (!is_tokenizer_file(tokenizer.name())) {
+    return tokenizer.name();
+  }
+  return fmt::format("{} ids, XXH3 {}", tokenizer.vocabulary_size(),
+                     checksum_of(MappedFile(tokenizer.name()).bytes()));
 }
 
 bool is_tokenizer_file(std::string_view name) {

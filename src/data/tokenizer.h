@@ -37,6 +37,10 @@ class Tokenizer {
 /// truncated or not a model.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& name);
 
+/// Text that differs for tokenizers with other content, wherever their files are: "bytes", "4096
+/// ids, XXH3 0123456789abcdef". Throws DataError if the file has gone.
+std::string tokenizer_identity(const Tokenizer& tokenizer);
+
 /// Whether `load_tokenizer` reads a file of that name.
 bool is_tokenizer_file(std::string_view name);
 

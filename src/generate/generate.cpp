@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "base/finite_check.h"
 #include "base/philox.h"
 #include "base/text.h"
 #include "base/worker_pool.h"
@@ -95,6 +96,17 @@ std::unique_ptr<Executor> make_executor(RankPlan plan, const GeneratorOptions& o
                                         .cache_folder = options.cache_folder});
 }
 
+void check_logits(std::span<const float> logits, size_t num_tokens, DType dtype) {
+  const std::optional<int64_t> bad = find_non_finite(
+      reinterpret_cast<const std::byte*>(logits.data()), std::ssize(logits), DType::kF32);
+  if (bad) {
+    throw_data_error(
+        "after {} tokens the model's logit of token {} is {}: its weights are no result of "
+        "training, or too large for {}",
+        num_tokens, *bad, logits[static_cast<size_t>(*bad)], dtype_name(dtype));
+  }
+}
+
 }  // namespace
 
 int32_t sample_token(std::span<const float> logits, const SamplingOptions& options,
@@ -173,8 +185,10 @@ std::vector<float> Generator::next_logits(std::span<const int32_t> context) {
     return std::vector<float>(row.begin(), row.end());
   };
   const auto count = static_cast<size_t>(model_.vocabulary);
-  return logits_dtype_ == DType::kBF16 ? read_row(std::vector<BFloat16>(count))
-                                       : read_row(std::vector<float>(count));
+  std::vector<float> logits = logits_dtype_ == DType::kBF16 ? read_row(std::vector<BFloat16>(count))
+                                                            : read_row(std::vector<float>(count));
+  check_logits(logits, context.size(), logits_dtype_);
+  return logits;
 }
 
 std::vector<int32_t> Generator::generate(std::vector<int32_t> context, int64_t max_tokens,

@@ -1,5 +1,7 @@
 #include "plan/model_setup.h"
 
+#include <utility>
+
 #include "base/errors.h"
 #include "base/text.h"
 #include "model/blocks/registry.h"
@@ -104,6 +106,27 @@ ModelSpec resolve_model(const ModelConfig& config, int64_t sequence, int64_t tok
   }
   check_model(spec);
   return spec;
+}
+
+ModelConfig model_keys(const ModelSpec& model) {
+  ModelConfig keys;
+  keys.family = std::string(family_name(model.style));
+  keys.width = model.width;
+  keys.heads = model.heads;
+  keys.kv_heads = model.kv_heads;
+  keys.head_size = model.head_size;
+  keys.ffn = model.ffn;
+  keys.vocabulary = model.vocabulary;
+  keys.tied_embeddings = model.tied_embeddings;
+  keys.qkv_bias = model.qkv_bias;
+  keys.norm_epsilon = model.norm_epsilon;
+  keys.init_std = model.init_std;
+  if (model.style.positions == PositionKind::kLearned) {
+    keys.max_positions = model.max_positions;
+  } else {
+    keys.rope_theta = model.rope_theta;
+  }
+  return with_layers(std::move(keys), model.layers);
 }
 
 ModelConfig with_layers(ModelConfig config, const LayerPattern& layers) {

@@ -1,11 +1,17 @@
 #include "state/checkpointing.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
+#include "base/errors.h"
+#include "base/finite_check.h"
+#include "base/text.h"
 #include "plan/model_setup.h"
 #include "state/piece_pipe.h"
 #include "state/state_transfer.h"
@@ -36,6 +42,19 @@ int64_t piece_elems(const ParameterLayout& layout) {
     largest = std::max(largest, parameter.shape.num_elems());
   }
   return std::min(largest, kStatePieceElems);
+}
+
+/// Throws DataError if one of these elements, of which the first is `first` of the tensor, is NaN
+/// or infinite. `what` precedes the name of the tensor.
+void check_finite(std::span<const float> values, std::string_view what, const std::string& tensor,
+                  int64_t first) {
+  const std::optional<int64_t> at = find_non_finite(
+      reinterpret_cast<const std::byte*>(values.data()), std::ssize(values), DType::kF32);
+  if (at) {
+    throw_data_error("{} tensor {} has {} at element {}", what, quote(tensor),
+                     std::isnan(values[static_cast<size_t>(*at)]) ? "NaN" : "infinity",
+                     first + *at);
+  }
 }
 
 /// Fills the blocks of a pipe with numbers, one block after the other.
@@ -73,8 +92,12 @@ class BlockFiller {
 class ShardWriter {
  public:
   ShardWriter(const ParameterLayout& layout, const ModelSpec& model, const StateShard& shard,
-              int64_t block_bytes)
-      : layout_(layout), model_(model), shard_(shard) {
+              int64_t step, int64_t block_bytes)
+      : layout_(layout),
+        model_(model),
+        shard_(shard),
+        what_(
+            fmt::format("no checkpoint of step {} is written, because it must be finite:", step)) {
     while (shard.source != nullptr && blocks_.size() < 2) {
       blocks_.push_back(shard.source->host_block(block_bytes));
     }
@@ -115,11 +138,13 @@ class ShardWriter {
   void send(const StatePiece& piece, BlockFiller& filler) {
     const ParameterSlot& slot = layout_.slots[piece.parameter];
     const int64_t pitch = row_elems(layout_.parameters[piece.parameter].shape);
+    const std::string name = stored_name(piece.part, layout_.parameters[piece.parameter].name);
     for (int64_t run = 0; run < piece.range.num_runs; ++run) {
       const int64_t begin = slot.begin + piece.range.begin + run * pitch;
       for (int64_t done = 0; done < piece.range.run_elems;) {
         const std::span<float> values = filler.take(piece.range.run_elems - done);
         shard_.source->read(piece.part, slot.unit, begin + done, values, workers_);
+        check_finite(values, what_, name, piece.range.begin + run * pitch + done);
         done += static_cast<int64_t>(values.size());
       }
     }
@@ -128,6 +153,7 @@ class ShardWriter {
   const ParameterLayout& layout_;
   const ModelSpec& model_;
   const StateShard& shard_;
+  const std::string what_;  // of errors
   std::vector<HostBlock> blocks_;
   WorkerPool workers_{1};  // copy engines read from devices
 };
@@ -136,18 +162,17 @@ class ShardWriter {
 
 std::string save_model_state(const std::string& folder, const CheckpointState& progress,
                              const ParameterLayout& layout, const ModelSpec& model,
-                             std::span<const StateShard> shards, int64_t keep,
-                             const SaveTogether& together) {
+                             std::span<const StateShard> shards, const SaveOptions& options) {
   const auto num_shards = static_cast<int64_t>(shards.size());
   const auto block_elems = std::max<int64_t>(1, piece_elems(layout) / num_shards);
   std::vector<std::unique_ptr<ShardWriter>> writers;
   std::vector<CheckpointShard> streams;
   for (const StateShard& shard : shards) {
     writers.push_back(std::make_unique<ShardWriter>(
-        layout, model, shard, block_elems * static_cast<int64_t>(sizeof(float))));
+        layout, model, shard, progress.step, block_elems * static_cast<int64_t>(sizeof(float))));
     streams.push_back(writers.back()->streams());
   }
-  return save_checkpoint(folder, progress, streams, {.keep = keep, .together = together});
+  return save_checkpoint(folder, progress, streams, options);
 }
 
 bool is_weight(std::string_view tensor) {
@@ -174,14 +199,22 @@ CheckpointedState::CheckpointedState(const LoadedCheckpoint& checkpoint,
       has_moments_(
           std::ranges::any_of(checkpoint.index().tensors,
                               [](const StoredTensor& tensor) { return !is_weight(tensor.name); })),
-      has_gates_in_front_(checkpoint.version() < kFirstVersionOfPairs) {
+      has_gates_in_front_(checkpoint.version() < kFirstVersionOfPairs),
+      what_(fmt::format("'{}':", checkpoint.path())) {
+  std::set<std::string> known;
   for (const StatePart part : kStateParts) {
-    if (is_zero(part)) {
-      continue;
-    }
     for (const Parameter& parameter : layout.parameters) {
-      checkpoint.tensor(stored_name(part, parameter.name), DType::kF32,
-                        stored_shape(parameter, model));
+      const std::string name = stored_name(part, parameter.name);
+      if (!is_zero(part)) {
+        checkpoint.tensor(name, DType::kF32, stored_shape(parameter, model));
+      }
+      known.insert(name);
+    }
+  }
+  for (const StoredTensor& tensor : checkpoint.index().tensors) {
+    if (!known.contains(tensor.name)) {
+      throw_data_error("'{}' has the tensor {}, which the model does not have", checkpoint.path(),
+                       quote(tensor.name));
     }
   }
 }
@@ -196,6 +229,7 @@ void CheckpointedState::read(StatePart part, size_t unit, int64_t begin, std::sp
                   [&](const Parameter& parameter, int64_t first, std::span<float> values) {
                     const std::string name = stored_name(part, parameter.name);
                     fill(*checkpoint_.find(name), parameter, first, values);
+                    check_finite(values, what_, name, first);
                   });
 }
 

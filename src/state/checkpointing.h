@@ -18,15 +18,15 @@ namespace braid {
 /// "<name>.exp_avg_sq", without the padding rows of the vocabulary, so that a checkpoint does not
 /// depend on the layout of the run. The shards together are the state of `layout`, the model as one
 /// rank would hold it, without moments that are zero, as before the first step. Each shard is
-/// written by its own thread, in the process that has its source: `together` connects these
-/// processes. See `save_checkpoint`.
+/// written by its own thread, in the process that has its source: `options.together` connects these
+/// processes. See `save_checkpoint`. Throws DataError naming tensor and element if a weight or a
+/// moment is NaN or infinite; the checkpoints that were there are then unchanged.
 ///
 /// Host memory: `checkpoint_host_bytes`, for any size of the model. The next piece is read from the
 /// source while the previous one is written to the file.
 std::string save_model_state(const std::string& folder, const CheckpointState& progress,
                              const ParameterLayout& layout, const ModelSpec& model,
-                             std::span<const StateShard> shards, int64_t keep,
-                             const SaveTogether& together = {});
+                             std::span<const StateShard> shards, const SaveOptions& options);
 
 /// Host memory that `save_model_state` holds at once, for all shards together: two pieces of
 /// state_transfer.h, or two of the largest parameter if that is smaller. (Loading holds one piece
@@ -47,15 +47,16 @@ ModelSpec checkpointed_model(const LoadedCheckpoint& checkpoint, const RunConfig
 /// weights and moments are converted to the current order.
 class CheckpointedState final : public StateSource {
  public:
-  /// All arguments must outlive this object. Throws DataError naming the tensor that is missing or
-  /// has another shape, as in a checkpoint of another model. A checkpoint without any optimizer
-  /// state has moments of zero.
+  /// All arguments must outlive this object. Throws DataError naming the tensor that is missing,
+  /// has another shape or is unknown to the model, as in a checkpoint of another model. A
+  /// checkpoint without any optimizer state has moments of zero.
   CheckpointedState(const LoadedCheckpoint& checkpoint, const ParameterLayout& layout,
                     const ModelSpec& model);
 
   bool is_zero(StatePart part) const override {
     return part != StatePart::kWeights && !has_moments_;
   }
+  /// Also throws DataError for NaN and infinity, which braid has not written since it checks.
   void read(StatePart part, size_t unit, int64_t begin, std::span<float> out,
             WorkerPool& workers) const override;
 
@@ -68,6 +69,7 @@ class CheckpointedState final : public StateSource {
   const ParameterLayout& layout_;
   bool has_moments_ = false;
   bool has_gates_in_front_ = false;
+  std::string what_;  // of errors
 };
 
 }  // namespace braid

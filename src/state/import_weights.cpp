@@ -6,10 +6,12 @@
 
 #include "base/errors.h"
 #include "base/file.h"
+#include "checkpoint/checkpoint_folder.h"
+#include "checkpoint/folder_lock.h"
 #include "config/reference.h"
 #include "hugging_face/model_config.h"
 #include "hugging_face/tensor_folder.h"
-#include "model/families.h"
+#include "plan/model_setup.h"
 #include "state/checkpointing.h"
 #include "state/hugging_face_source.h"
 
@@ -20,25 +22,6 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kMaxConfigBytes = int64_t{16} << 20;
 constexpr int64_t kLongestSequence = 1024;  // default context of generation
-
-ModelConfig model_keys(const ModelSpec& model) {
-  ModelConfig keys;
-  keys.family = std::string(family_name(model.style));
-  keys.layers = model.layers.size();
-  keys.width = model.width;
-  keys.heads = model.heads;
-  keys.kv_heads = model.kv_heads;
-  keys.head_size = model.head_size;
-  keys.ffn = model.ffn;
-  keys.vocabulary = model.vocabulary;
-  keys.max_positions = model.max_positions;
-  keys.tied_embeddings = model.tied_embeddings;
-  keys.qkv_bias = model.qkv_bias;
-  keys.rope_theta = model.rope_theta;
-  keys.norm_epsilon = model.norm_epsilon;
-  keys.init_std = model.init_std;
-  return keys;
-}
 
 std::string tokenizer_of(const std::string& hf_folder, const ModelSpec& model) {
   const fs::path sentencepiece = fs::absolute(hf_folder) / "tokenizer.model";
@@ -63,13 +46,17 @@ ImportSummary import_weights(const std::string& hf_folder, const std::string& fo
   const HuggingFaceSource source(files, layout, config.model);
   RunConfig run;
   run.model = model_keys(config.model);
+  run.model.max_positions = config.model.max_positions;  // for `export`, also without a table
   run.train.sequence = std::min(config.model.max_positions, kLongestSequence);
   run.data.tokenizer = tokenizer_of(hf_folder, config.model);
+  make_folders(folder);
+  const FolderLock lock("FOLDER", folder);
+  check_no_checkpoint(folder);  // again: nobody else can write one now
   const std::string checkpoint = save_model_state(
       folder, {.model = describe_model(config.model), .config = to_toml(run)}, layout, config.model,
-      std::array{whole_shard(layout, config.model, source)}, 0);
+      std::array{whole_shard(layout, config.model, source)}, {.keep = 0});
   return {.model = config.model,
-          .keys = run.model,
+          .keys = model_keys(config.model),
           .ignored = config.ignored,
           .checkpoint = checkpoint};
 }

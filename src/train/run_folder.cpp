@@ -26,17 +26,26 @@ RunConfig prepare_run(RunConfig config, const ProcessGroup& processes) {
   return config;
 }
 
-std::vector<RunLock> lock_run_folders(const RunConfig& config, const ProcessGroup& processes) {
-  std::vector<RunLock> locks;
-  if (!processes.leads()) {
-    return locks;
+RunLocks::RunLocks(const RunConfig& config, const ProcessGroup& processes)
+    : config_(config), leads_(processes.leads()) {
+  if (leads_) {
+    run_folder_.emplace("logging.run_folder", config.logging.run_folder);
+    if (fs::exists(config.checkpoint.folder)) {
+      lock_checkpoints();
+    }
   }
-  locks.emplace_back("logging.run_folder", config.logging.run_folder);
-  if (config.checkpoint.folder != config.logging.run_folder + "/checkpoints") {
-    make_folders(config.checkpoint.folder);
-    locks.emplace_back("checkpoint.folder", config.checkpoint.folder);
+}
+
+void RunLocks::lock_checkpoints() {
+  const CheckpointConfig& checkpoint = config_.checkpoint;
+  const bool writes = checkpoint.interval > 0 || checkpoint.at_end;
+  if (!leads_ || !writes || checkpoints_) {
+    return;
   }
-  return locks;
+  make_folders(checkpoint.folder);
+  if (!fs::equivalent(config_.logging.run_folder, checkpoint.folder)) {
+    checkpoints_.emplace("checkpoint.folder", checkpoint.folder);
+  }
 }
 
 std::optional<std::string> checkpoint_to_resume(const CheckpointConfig& config) {

@@ -2,11 +2,10 @@
 
 #include <optional>
 #include <string>
-#include <vector>
 
+#include "checkpoint/folder_lock.h"
 #include "comm/process_group.h"
 #include "config/run_config.h"
-#include "train/run_lock.h"
 
 namespace braid {
 
@@ -14,9 +13,24 @@ namespace braid {
 /// ConfigError, and DataError for the folder.
 RunConfig prepare_run(RunConfig config, const ProcessGroup& processes);
 
-/// Locks the folders that the run writes to, against processes of other runs; only in the first
-/// process. Throws what RunLock does, and DataError.
-std::vector<RunLock> lock_run_folders(const RunConfig& config, const ProcessGroup& processes);
+/// The locks of the folders that a run writes to, by whatever names other runs have for them; only
+/// the first process has them.
+class RunLocks {
+ public:
+  /// Locks the run folder and, if it exists, the folder of checkpoints. `config` must outlive this
+  /// object. Throws what FolderLock does.
+  RunLocks(const RunConfig& config, const ProcessGroup& processes);
+
+  /// Makes and locks the folder of checkpoints, unless it is locked or the run writes none. Throws
+  /// what FolderLock does, and DataError.
+  void lock_checkpoints();
+
+ private:
+  const RunConfig& config_;
+  bool leads_;
+  std::optional<FolderLock> run_folder_;
+  std::optional<FolderLock> checkpoints_;
+};
 
 /// Newest checkpoint that checkpoint.resume allows; nullopt to start from scratch. Throws DataError
 /// if it names a folder without one.

@@ -1,11 +1,12 @@
 #include "train/start_state.h"
 
-#include <algorithm>
+#include <string_view>
+#include <utility>
 
+#include "base/byte_fields.h"
 #include "base/errors.h"
 #include "base/text.h"
 #include "checkpoint/checkpoint.h"
-#include "config/load.h"
 #include "plan/run_plan.h"
 #include "state/checkpointing.h"
 #include "state/initial_weights.h"
@@ -14,70 +15,109 @@
 namespace braid {
 namespace {
 
-/// The checkpoint that the first process found; empty: none.
-std::string found_checkpoint(const CheckpointConfig& config, ProcessGroup& processes) {
-  return processes.broadcast("the checkpoint to resume",
-                             processes.leads() ? checkpoint_to_resume(config).value_or("") : "");
+ResumePoint found_start(const CheckpointConfig& config) {
+  const std::optional<std::string> path = checkpoint_to_resume(config);
+  if (!path) {
+    return {};
+  }
+  const LoadedCheckpoint checkpoint(*path, [](std::string_view) { return false; });
+  const CheckpointState& state = checkpoint.state();
+  return {.checkpoint = *path,
+          .count = {.step = state.step,
+                    .samples = state.consumed_samples,
+                    .tokens = state.consumed_tokens},
+          .recorded = recorded_identity(checkpoint)};
 }
 
-void check_batch(const CheckpointState& state, const std::string& path, const RunConfig& config) {
-  const int64_t global_batch = config.train.global_batch;
-  if (state.consumed_samples != state.step * global_batch) {
-    throw_config_error(
-        "train.global_batch = {}: the checkpoint {} took {} samples in {} steps; set {}, or "
-        "checkpoint.resume = "
-        "\"none\"",
-        global_batch, path, state.consumed_samples, state.step,
-        state.consumed_samples / std::max<int64_t>(1, state.step));
-  }
+std::string bytes_of(const ResumePoint& start) {
+  return ByteWriter()
+      .text(start.checkpoint)
+      .number(start.count.step)
+      .number(start.count.samples)
+      .number(start.count.tokens)
+      .take();
 }
 
-/// Throws ConfigError unless the checkpoint's model is the run's. Shapes of tensors are not
-/// sufficient: a model with more layers would load partially, and heads of another size have the
-/// same matrices. Keys that may change when resuming (rope_theta, norm_epsilon) are not compared.
-void check_model_of(const LoadedCheckpoint& checkpoint, const std::string& path,
-                    const ModelSpec& model) {
-  struct Key {
-    const char* name;
-    int64_t ModelSpec::*member;
-  };
-  constexpr Key kKeys[] = {
-      {"width", &ModelSpec::width},       {"heads", &ModelSpec::heads},
-      {"kv_heads", &ModelSpec::kv_heads}, {"head_size", &ModelSpec::head_size},
-      {"ffn", &ModelSpec::ffn},
-  };
-  const ModelSpec there =
-      checkpointed_model(checkpoint, parse_config(checkpoint.state().config, path + "/state.json"));
-  const auto compare = [&](const char* key, const auto& here, const auto& saved) {
-    if (here != saved) {
-      throw_config_error(
-          "model.{} = {}: the model of the checkpoint {} has {}; set model.{} = {}, or "
-          "checkpoint.resume = \"none\"",
-          key, here, path, saved, key, saved);
-    }
-  };
-  compare("layers", model.layers.size(), there.layers.size());
-  compare("pattern", quote(model.layers.text()), quote(there.layers.text()));
-  for (const Key& key : kKeys) {
-    compare(key.name, model.*key.member, there.*key.member);
+ResumePoint start_in(const std::string& bytes) {
+  ByteReader reader(bytes);
+  ResumePoint start{.checkpoint = reader.text(), .count = {}};
+  start.count.step = reader.number<int64_t>();
+  start.count.samples = reader.number<int64_t>();
+  start.count.tokens = reader.number<int64_t>();
+  return start;
+}
+
+/// Empty if nothing is refused.
+std::string refusal(const std::string& checkpoint, const RunChanges& changes) {
+  constexpr size_t kMostShown = 5;
+  if (changes.refused.empty()) {
+    return "";
   }
+  std::vector<std::string> shown = changes.refused;
+  if (shown.size() > kMostShown) {
+    shown.resize(kMostShown);
+    shown.push_back(fmt::format("{} more", changes.refused.size() - kMostShown));
+  }
+  return fmt::format(
+      "the checkpoint {} is of another run: {}; set the former values, give --allow-change {} to "
+      "continue it all the same, or set checkpoint.resume = \"none\" or another "
+      "logging.run_folder",
+      checkpoint, join(shown, "; "), join(changes.keys, ","));
+}
+
+/// Of the step before the first: no data has been read, so only the model can differ.
+RunIdentity with_recorded_model(RunIdentity now, const RunIdentity& recorded) {
+  now.config.model = recorded.config.model;
+  return now;
+}
+
+RunChanges changes_since(const ResumePoint& start, const RunIdentity& now,
+                         std::span<const std::string> allowed) {
+  if (!start.recorded) {
+    return {};
+  }
+  return start.count.step > 0
+             ? compare_runs(*start.recorded, now, allowed)
+             : compare_runs(with_recorded_model(now, *start.recorded), now, allowed);
 }
 
 }  // namespace
 
-StartState write_start_state(Engine& engine, const RunConfig& config, ProcessGroup& processes) {
-  const RunPlan& plan = engine.plan();
-  const std::string path = found_checkpoint(config.checkpoint, processes);
-  if (path.empty()) {
-    engine.write_state(
-        InitialWeights(plan.layout, plan.run.model, static_cast<uint64_t>(config.train.seed)));
-    return {};
+ResumePoint find_start(const RunConfig& config, ProcessGroup& processes) {
+  ResumePoint start = processes.leads() ? found_start(config.checkpoint) : ResumePoint{};
+  const std::string bytes = processes.broadcast("the checkpoint to resume", bytes_of(start));
+  return processes.leads() ? start : start_in(bytes);
+}
+
+std::vector<std::string> agree_on_changes(const ResumePoint& start, const RunIdentity& now,
+                                          std::span<const std::string> allowed,
+                                          ProcessGroup& processes) {
+  const RunChanges changes = changes_since(start, now, allowed);
+  const std::string refused =
+      processes.broadcast("changes of the run", refusal(start.checkpoint, changes));
+  if (!refused.empty()) {
+    throw ConfigError(refused);
   }
-  const LoadedCheckpoint checkpoint(path);
-  check_model_of(checkpoint, path, plan.run.model);
-  check_batch(checkpoint.state(), path, config);
+  return changes.lines;
+}
+
+void write_start_state(Engine& engine, const ResumePoint& start) {
+  const RunPlan& plan = engine.plan();
+  if (start.checkpoint.empty()) {
+    engine.write_state(InitialWeights(plan.layout, plan.run.model,
+                                      static_cast<uint64_t>(plan.run.config.train.seed)));
+    return;
+  }
+  const LoadedCheckpoint checkpoint(start.checkpoint);
+  const CheckpointState& state = checkpoint.state();
+  if (state.step != start.count.step || state.consumed_samples != start.count.samples) {
+    throw_data_error(
+        "the checkpoint {} is of step {} with {} samples here, but of step {} with {} for the "
+        "first process; all hosts must have the same folder",
+        start.checkpoint, state.step, state.consumed_samples, start.count.step,
+        start.count.samples);
+  }
   engine.write_state(CheckpointedState(checkpoint, plan.layout, plan.run.model));
-  return {.first_step = checkpoint.state().step + 1, .checkpoint = path};
 }
 
 }  // namespace braid

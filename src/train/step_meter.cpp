@@ -47,6 +47,8 @@ StepRecord StepMeter::end(const StepResult& result) {
   skipped_steps_ += result.skipped ? 1 : 0;
   nan_steps_ += std::isfinite(result.loss) ? 0 : 1;
   tokens_per_s_.push_back(static_cast<double>(options_.tokens_per_step) / seconds);
+  const DataCount consumed =
+      options_.start.after(begun.step, options_.global_batch, options_.tokens_per_step);
   const double flops_per_s = options_.flops_per_token * tokens_per_s_.back();
   return {.step = begun.step,
           .loss = result.loss,
@@ -55,8 +57,8 @@ StepRecord StepMeter::end(const StepResult& result) {
           .step_ms = seconds * 1e3,
           .tokens_per_s = tokens_per_s_.back(),
           .tflops_per_s_per_rank = flops_per_s * 1e-12 / static_cast<double>(options_.num_ranks),
-          .consumed_samples = begun.step * options_.global_batch,
-          .consumed_tokens = begun.step * options_.tokens_per_step,
+          .consumed_samples = consumed.samples,
+          .consumed_tokens = consumed.tokens,
           .skipped_steps = skipped_steps_,
           .nan_steps = nan_steps_};
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "report/records.h"
+#include "train/data_count.h"
 
 namespace braid {
 
@@ -14,6 +15,7 @@ struct StepResult;
 struct StepMeterOptions {
   int64_t global_batch = 1;     ///< sequences of a step
   int64_t tokens_per_step = 1;  ///< of all sequences
+  DataCount start = {};         ///< before the steps to measure
   double flops_per_token = 0;
   int64_t num_ranks = 1;
   std::function<int64_t()> now_ns = {};  ///< any origin; default: a steady clock

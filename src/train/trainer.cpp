@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/build_id.h"
 #include "base/errors.h"
 #include "base/file.h"
 #include "base/text.h"
@@ -26,9 +28,10 @@
 #include "state/checkpointing.h"
 #include "trace/breakdown.h"
 #include "trace/explain_exposed.h"
+#include "train/data_count.h"
 #include "train/learning_rate.h"
 #include "train/run_folder.h"
-#include "train/run_lock.h"
+#include "train/run_identity.h"
 #include "train/run_log.h"
 #include "train/setup_clock.h"
 #include "train/spike_detector.h"
@@ -63,32 +66,48 @@ class TrainingRun {
  public:
   TrainingRun(RunConfig config, const TrainerOptions& options, ProcessGroup& processes)
       : processes_(processes),
+        shortened_warmup_(shortened_warmup(config)),
         config_(prepare_run(std::move(config), processes)),
         options_(processes.leads() ? options : silent(options)),
-        locks_(lock_run_folders(config_, processes)),
+        locks_(config_, processes),
         tokenizer_(tokenizer_of_run(config_, processes)),
         device_(chosen_device()),
         plan_(planned()),
+        start_(find_start(run_.config, processes_)),
         data_(opened_data()),
+        last_finite_step_(start_.count.step),
         engine_(*std::exchange(plan_, std::nullopt), engine_options()),
         calendar_(run_.config, options_.stop_after_step),
         meter_(meter_options()) {
     setup_.end("kernels");
-    start_state();
+    write_start_state(engine_, start_);
     setup_.end("weights");
+    if (!start_.checkpoint.empty()) {
+      print(fmt::format("resume   {} after step {}", start_.checkpoint, start_.count.step));
+    }
     print(setup_.line());
+    if (!shortened_warmup_.empty()) {
+      print("note     " + shortened_warmup_);
+    }
     for (const std::string& note : engine_.notes()) {
       print("note     " + note);
     }
     if (!leads()) {
       return;
     }
+    locks_.lock_checkpoints();
+    const std::string saved_config = run_.config.logging.run_folder + "/config.toml";
+    if (start_.checkpoint.empty() && std::filesystem::exists(saved_config)) {
+      print(
+          fmt::format("note     {} has an earlier run, which this one does not resume but replace",
+                      run_.config.logging.run_folder));
+    }
     // Written only now: a rejected run must not overwrite the description of the run in the folder.
-    write_file_atomically(run_.config.logging.run_folder + "/config.toml", to_toml(run_.config));
+    write_file_atomically(saved_config, to_toml(run_.config));
     report_.emplace(TrainingReport::Source{.plan = engine_.plan(),
-                                           .first_step = first_step_,
+                                           .first_step = start_.first_step(),
                                            .unigram_entropy = data_.held_out_entropy()});
-    if (first_step_ == 1) {
+    if (start_.first_step() == 1) {
       report_->save({});
     }
   }
@@ -97,13 +116,13 @@ class TrainingRun {
     if (leads()) {
       start_log();
     }
-    if (data_.held_out() != nullptr && first_step_ == 1) {
+    if (data_.held_out() != nullptr && start_.first_step() == 1) {
       evaluate(0);
     }
-    BatchLoader loader(data_.training(), {.shape = batch_shape(),
-                                          .consumed_samples = consumed_samples(first_step_ - 1)});
+    BatchLoader loader(data_.training(),
+                       {.shape = batch_shape(), .consumed_samples = start_.count.samples});
     const int64_t step =
-        run_steps({.first_step = first_step_,
+        run_steps({.first_step = start_.first_step(),
                    .last_step = calendar_.last_step(),
                    .max_in_flight = engine_.max_steps_in_flight(),
                    .begin = [&](int64_t next) { begin_step(loader, next); },
@@ -161,10 +180,33 @@ class TrainingRun {
   }
 
   TrainingData opened_data() {
-    TrainingData data = open_training_data(run_.config, *tokenizer_, processes_,
-                                           [this](const std::string& line) { print(line); });
+    summary_.checkpoint = start_.checkpoint;
+    const int64_t last_step = std::max(run_.config.train.steps, start_.count.step);
+    TrainingData data =
+        open_training_data(run_.config, *tokenizer_, processes_,
+                           {.cache_folder = run_.config.logging.run_folder + "/data",
+                            .num_samples = count_after(last_step).samples,
+                            .message = [this](const std::string& line) { print(line); }});
+    facts_ = facts_of(data);
+    for (const std::string& line : agree_on_changes(start_, identity_of(run_, facts_),
+                                                    options_.allowed_changes, processes_)) {
+      print("changed  " + line);
+    }
     setup_.end("data");
     return data;
+  }
+
+  IdentityFacts facts_of(const TrainingData& data) const {
+    IdentityFacts facts = {{std::string(kDataFact), data.identity()},
+                           {std::string(kTokenizerFact), tokenizer_identity(*tokenizer_)},
+                           {std::string(kSampleOrderFact), data.training().order()},
+                           {std::string(kBuildFact), build_id()},
+                           {std::string(kChosenFact), keys_left_to_braid(config_, run_.config)},
+                           {std::string(kNumericsFact), fact_of_numerics(device_).value}};
+    if (!options_.run_file.empty()) {
+      facts.emplace(kRunFileFact, printable(options_.run_file, options_.run_file.size() * 4));
+    }
+    return facts;
   }
 
   Device chosen_device() {
@@ -190,26 +232,20 @@ class TrainingRun {
     return options;
   }
 
-  void start_state() {
-    const StartState start = write_start_state(engine_, run_.config, processes_);
-    first_step_ = start.first_step;
-    summary_.checkpoint = start.checkpoint;
-    if (!start.checkpoint.empty()) {
-      print(fmt::format("resume   {} after step {}", start.checkpoint, first_step_ - 1));
-    }
-  }
-
   BatchShape batch_shape() const {
     return {.num_ranks = run_.config.parallel.data,
             .num_microbatches = run_.num_microbatches,
             .microbatch = run_.microbatch_sequences};
   }
 
-  int64_t consumed_samples(int64_t steps) const { return steps * run_.config.train.global_batch; }
+  DataCount count_after(int64_t step) const {
+    return start_.count.after(step, run_.config.train.global_batch, run_.tokens_per_step());
+  }
 
   StepMeterOptions meter_options() const {
     return {.global_batch = run_.config.train.global_batch,
             .tokens_per_step = run_.tokens_per_step(),
+            .start = start_.count,
             .flops_per_token = train_flops_per_token(run_.model, run_.config.train.sequence),
             .num_ranks = run_.config.parallel.ranks};
   }
@@ -224,7 +260,7 @@ class TrainingRun {
             .tensorboard = run_.config.logging.tensorboard,
             .progress_bar = shows_progress(),
             .interval = run_.config.logging.interval,
-            .first_step = first_step_,
+            .first_step = start_.first_step(),
             .num_steps = run_.config.train.steps,
             .global_batch = run_.config.train.global_batch,
             .print = options_.print};
@@ -281,6 +317,7 @@ class TrainingRun {
     }
     own_spike_ = spikes_.add(result.loss, result.grad_norm) || own_spike_;
     check_finite(step, result);
+    last_finite_step_ = std::isfinite(result.loss) ? step : last_finite_step_;
   }
 
   void add_timeline(int64_t step) {
@@ -372,20 +409,28 @@ class TrainingRun {
     const Clock::time_point begin = Clock::now();
     const RunPlan& plan = engine_.plan();
     const DeviceShards state = engine_.state_shards();
-    summary_.checkpoint = save_model_state(
-        run_.config.checkpoint.folder,
-        {.step = step,
-         .consumed_samples = consumed_samples(step),
-         .consumed_tokens = step * run_.tokens_per_step(),
-         .seed = run_.config.train.seed,
-         .model = describe_model(plan.run.model),
-         .config = to_toml(run_.config)},
-        plan.layout, plan.run.model, state.shards(), run_.config.checkpoint.keep,
-        {.leads = leads(), .all_gather = [this](std::string_view name, std::string bytes) {
-           return processes_.all_gather(name, std::move(bytes));
-         }});
+    const DataCount count = count_after(step);
+    summary_.checkpoint =
+        save_model_state(run_.config.checkpoint.folder,
+                         {.step = step,
+                          .consumed_samples = count.samples,
+                          .consumed_tokens = count.tokens,
+                          .seed = run_.config.train.seed,
+                          .model = describe_model(plan.run.model),
+                          .config = to_toml(run_.config),
+                          .extra = {facts_.begin(), facts_.end()}},
+                         plan.layout, plan.run.model, state.shards(), save_options());
     print(fmt::format("saved    {} in {:.1f} s", summary_.checkpoint,
                       std::chrono::duration<double>(Clock::now() - begin).count()));
+  }
+
+  SaveOptions save_options() const {
+    return {.keep = run_.config.checkpoint.keep,
+            .last_finite_step = last_finite_step_,
+            .together = {.leads = leads(),
+                         .all_gather = [this](std::string_view name, std::string bytes) {
+                           return processes_.all_gather(name, std::move(bytes));
+                         }}};
   }
 
   void write_reports() {
@@ -399,29 +444,32 @@ class TrainingRun {
     }
   }
 
-  SetupClock setup_;  // first member: measures from here
+  SetupClock setup_;         // first member: measures from here
+  TrainingSummary summary_;  // before `data_`, whose opening names the checkpoint
   ProcessGroup& processes_;
-  const RunConfig config_;  // as requested: `run_` contains what was chosen
+  const std::string shortened_warmup_;  // a line, or empty
+  const RunConfig config_;              // as requested: `run_` contains what was chosen
   const TrainerOptions options_;
-  std::vector<RunLock> locks_;
+  RunLocks locks_;
   std::unique_ptr<RunLog> log_;  // in the first process, while `run` runs; before data_, whose
                                  // construction prints
   std::unique_ptr<Tokenizer> tokenizer_;
   Device device_;
   RunSpec run_;                  // valid after planning
   std::optional<RunPlan> plan_;  // until it moves to the engine
+  ResumePoint start_;
+  IdentityFacts facts_;  // of this run's RunIdentity
   TrainingData data_;
+  int64_t last_finite_step_ = 0;
   Engine engine_;
   StepCalendar calendar_;
   StepMeter meter_;
-  int64_t first_step_ = 1;
   std::optional<TrainingReport> report_;  // in the first process
   bool tracing_ = false;
   SpikeDetector spikes_;
   bool own_spike_ = false;  // of this process, since its last wishes
   bool spike_ = false;      // of any process, since the last boundary
   int64_t last_equal_ = 0;  // last step after which replicas were found equal; 0: none
-  TrainingSummary summary_;
 };
 
 }  // namespace
@@ -430,6 +478,7 @@ TrainingSummary train(const RunConfig& config, const TrainerOptions& options) {
   const std::unique_ptr<ProcessGroup> lone =
       options.processes == nullptr ? make_lone_process() : nullptr;
   ProcessGroup& processes = lone != nullptr ? *lone : *options.processes;
+  check_allowed_changes(options.allowed_changes);
   constexpr int64_t kNsPerSecond = 1'000'000'000;
   const FileWatchdog watchdog(processes, config.runtime.timeout_s * kNsPerSecond);
   try {

@@ -26,6 +26,10 @@ struct TrainerOptions {
                                          ///< (SIGTERM)
   std::optional<int64_t>
       stop_after_step;  ///< save and return after this step, as if asked to stop then
+  /// Keys that may have changed since the checkpoint although they make the run another one
+  /// ("data.train"); empty: none (docs/checkpoints.md).
+  std::vector<std::string> allowed_changes = {};
+  std::string run_file;  ///< where the configuration comes from, for people; empty: not a file
   /// The processes of the run, if each rank has its own; null: this process has all ranks. `train`
   /// finishes or aborts it at its end.
   ProcessGroup* processes = nullptr;
@@ -37,9 +41,9 @@ struct TrainerOptions {
 struct TrainingSummary {
   int64_t last_step = 0;
   bool stopped_early = false;
-  double first_eval_loss =
-      0;  ///< held-out loss before the first step of the run, nats per token; 0 if never evaluated
-  double last_eval_loss = 0;
+  /// Held-out loss before the first step of the run, nats per token; nullopt if never evaluated.
+  std::optional<double> first_eval_loss;
+  std::optional<double> last_eval_loss;
   double unigram_entropy =
       0;  ///< of the held-out tokens: the best loss that a model without context could reach
   double tokens_per_s = 0;                 ///< median over the steps of this process

@@ -58,10 +58,6 @@ std::string tokenized(const RunConfig& config, const Tokenizer& tokenizer,
   return prefix;
 }
 
-int64_t training_samples(const RunConfig& config) {
-  return config.train.steps * config.train.global_batch;
-}
-
 }  // namespace
 
 void check_source(const RunConfig& config) {
@@ -79,17 +75,16 @@ void check_source(const RunConfig& config) {
 }
 
 TrainingData::TrainingData(const RunConfig& config, const Tokenizer& tokenizer,
-                           const std::string& cache_folder,
-                           const std::function<void(const std::string&)>& message)
-    : tokens_(
-          std::make_unique<IndexedDataset>(tokenized(config, tokenizer, cache_folder, message))) {
+                           const TrainingDataOptions& options)
+    : tokens_(std::make_unique<IndexedDataset>(
+          tokenized(config, tokenizer, options.cache_folder, options.message))) {
   const DatasetSplit split = split_sequences(config.data.split, tokens_->index().num_sequences());
   const auto seed = static_cast<uint64_t>(config.data.seed);
   training_ = std::make_unique<GptDataset>(
       *tokens_, split[0],
       GptDatasetOptions{.name = "training",
                         .sequence_tokens = config.train.sequence,
-                        .num_samples = training_samples(config),
+                        .num_samples = options.num_samples,
                         .seed = seed,
                         .vocabulary_size = tokenizer.vocabulary_size()});
   if (config.eval.interval > 0) {

@@ -13,6 +13,12 @@
 
 namespace braid {
 
+struct TrainingDataOptions {
+  std::string cache_folder;                         ///< for the tokens of text files
+  int64_t num_samples = 0;                          ///< of the whole run
+  std::function<void(const std::string&)> message;  ///< gets lines for people
+};
+
 /// Throws ConfigError or DataError unless data.train names an existing source; does not open it.
 void check_source(const RunConfig& config);
 
@@ -23,10 +29,10 @@ class TrainingData {
  public:
   /// Opens data.train. A text file (anything that is not a .bin/.idx pair) is tokenized once into
   /// `cache_folder`, one document per paragraph, and reused as long as text, tokenizer and options
-  /// stay the same; `message` gets a line for people when it is tokenized. `config` must be
-  /// resolved, and `tokenizer` must be its tokenizer. Throws ConfigError or DataError.
-  TrainingData(const RunConfig& config, const Tokenizer& tokenizer, const std::string& cache_folder,
-               const std::function<void(const std::string&)>& message);
+  /// stay the same; `message` gets a line when it is tokenized. `config` must be resolved, and
+  /// `tokenizer` must be its tokenizer. Throws ConfigError or DataError.
+  TrainingData(const RunConfig& config, const Tokenizer& tokenizer,
+               const TrainingDataOptions& options);
 
   /// As IndexedDataset::identity, of the token file.
   std::string identity() const { return tokens_->identity(); }

@@ -123,19 +123,21 @@ RunPlan plan_training(const RunConfig& config, int64_t tokenizer_vocabulary, con
 }
 
 TrainingData open_training_data(const RunConfig& config, const Tokenizer& tokenizer,
-                                ProcessGroup& processes,
-                                const std::function<void(const std::string&)>& message) {
+                                ProcessGroup& processes, const TrainingDataOptions& options) {
   if (!processes.leads()) {
     processes.barrier("the data");
   }
-  TrainingData data(config, tokenizer, config.logging.run_folder + "/data", message);
+  TrainingData data(config, tokenizer, options);
   if (processes.leads()) {
     processes.barrier("the data");
   }
   agree_on(processes,
            std::array{Fact{.name = "training data",
                            .value = data.identity(),
-                           .advice = "data.train must name the same files on all hosts"}});
+                           .advice = "data.train must name the same files on all hosts"},
+                      Fact{.name = "tokenizer",
+                           .value = tokenizer_identity(tokenizer),
+                           .advice = "data.tokenizer must name the same file on all hosts"}});
   return data;
 }
 

@@ -44,10 +44,10 @@ RunPlan plan_training(const RunConfig& config, int64_t tokenizer_vocabulary, con
                       ProcessGroup& processes, const PlanOutput& output);
 
 /// The first process creates missing files in the run folder, then the others open them. Throws
-/// ConfigError if a process sees other data than the first, and what TrainingData throws.
+/// ConfigError if a process sees other data, or another tokenizer, than the first, and what
+/// TrainingData throws.
 TrainingData open_training_data(const RunConfig& config, const Tokenizer& tokenizer,
-                                ProcessGroup& processes,
-                                const std::function<void(const std::string&)>& message);
+                                ProcessGroup& processes, const TrainingDataOptions& options);
 
 /// The options of this process. `processes` must outlive the engine.
 EngineOptions training_engine_options(const RunSpec& run, const Device& device,

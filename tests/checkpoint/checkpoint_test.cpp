@@ -8,10 +8,10 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/checksum.h"
 #include "base/errors.h"
 #include "base/expect_error.h"
 #include "checkpoint/checkpoint_folder.h"
-#include "checkpoint/checksum.h"
 #include "checkpoint/samples.h"
 #include "checkpoint/state_file.h"
 
@@ -164,6 +164,20 @@ TEST(Checkpoint, KeepsTheNewest) {
   EXPECT_THAT(names_in(temp / "two"), ElementsAre("latest", "step_00000020", "step_00000030"));
   EXPECT_THAT(names_in(temp / "one"), ElementsAre("latest", "step_00000030"));
   EXPECT_EQ(list_checkpoints(temp / "all").size(), 3u);
+}
+
+TEST(Checkpoint, KeepsTheNewestThatALaterFiniteStepHasConfirmed) {
+  const MemoryFolder temp;
+  const auto save = [&](int64_t step, int64_t last_finite_step) {
+    SampleTraining(step).save(temp / "c", {.keep = 1, .last_finite_step = last_finite_step});
+  };
+  save(10, 10);
+  save(20, 20);
+  EXPECT_THAT(names_in(temp / "c"), ElementsAre("latest", "step_00000010", "step_00000020"));
+  save(30, 15);  // of the steps from 16 on none was finite
+  EXPECT_THAT(names_in(temp / "c"), ElementsAre("latest", "step_00000010", "step_00000030"));
+  save(40, 40);
+  EXPECT_THAT(names_in(temp / "c"), ElementsAre("latest", "step_00000030", "step_00000040"));
 }
 
 TEST(Checkpoint, ARunThatWentBackKeepsItsNewCheckpoint) {

@@ -5,9 +5,9 @@
 
 #include <limits>
 
+#include "base/checksum.h"
 #include "base/errors.h"
 #include "base/expect_error.h"
-#include "checkpoint/checksum.h"
 #include "checkpoint/samples.h"
 
 namespace braid {

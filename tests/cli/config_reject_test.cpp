@@ -101,7 +101,7 @@ TEST_F(ConfigFile, TokensBeyondTheVocabularyAreRefused) {
   output_of({"tokenize", "--input", "corpus.txt", "--output", "c", "--tokenizer", "tok.model"});
   EXPECT_THAT(error_of(train({"data.train=c", "data.tokenizer=bytes"}), 1),
               AllOf(HasSubstr("'c.bin' holds token "), HasSubstr("valid ids are 0 to 256")));
-  EXPECT_FALSE(exists("runs/run/checkpoints"));
+  EXPECT_FALSE(exists("runs/run/checkpoints/latest"));
   EXPECT_THAT(error_of(train({"data.train=absent"}), 1), HasSubstr("data.train = \"absent\""));
 }
 

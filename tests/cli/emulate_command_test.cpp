@@ -31,7 +31,10 @@ TEST_F(EmulateCommand, SaysWhatARankTakesBesideItsSimulation) {
                     HasSubstr("emulated  rank 2 of 4 on the CPU; the simulator stands for the "
                               "others (h200x4, analytic"),
                     HasSubstr("median of 2 ("), HasSubstr("\nexposed   data "),
-                    HasSubstr(", pipeline "), HasSubstr(" = allocated\n"), HasSubstr("\nop  ")));
+                    HasSubstr(", pipeline "), HasSubstr(" = allocated\n"),
+                    HasSubstr("\nnote      measured times are those of this CPU, simulated ones "
+                              "those of NVIDIA H200"),
+                    HasSubstr("it cannot tell the time of a step"), HasSubstr("\nop  ")));
   EXPECT_FALSE(exists("runs"));  // nothing is trained
 }
 

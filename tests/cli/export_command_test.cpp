@@ -47,6 +47,21 @@ TEST_F(ExportCommand, TrainingStartsFromWhatWasImported) {
                          HasSubstr("finished after step 2; ")));
 }
 
+TEST_F(ExportCommand, TrainTakesTheSectionsThatImportPrintsForGpt2) {
+  output_of(train({"logging.run_folder=gpt2", "model.family=gpt2", "train.steps=1"}));
+  output_of({"export", "gpt2", "hf"});
+  const std::string printed = output_of({"import", "hf", "c"});
+  const std::string sections = printed.substr(printed.find("[model]"));
+  EXPECT_THAT(sections, AllOf(HasSubstr("max_positions = 32\n"),
+                              HasSubstr("[train]\nsequence = 32\n"), Not(HasSubstr("rope_theta"))));
+  write("next.toml", sections + "[data]\ntrain = \"corpus.txt\"\n[checkpoint]\nresume = \"c\"\n");
+  EXPECT_THAT(
+      output_of({"train", "next.toml", "--set", "train.steps=2", "--set", "eval.interval=0"}),
+      AllOf(HasSubstr("resume   c/step_00000000 after step 0"),
+            HasSubstr("finished after step 2; "), Not(HasSubstr("changed  ")),
+            Not(HasSubstr("held-out loss"))));
+}
+
 TEST_F(ExportCommand, CutsFilesByTheirSize) {
   EXPECT_THAT(
       output_of({"export", "runs/run", "hf", "--dtype", "bf16", "--max-shard-size", "30KB"}),

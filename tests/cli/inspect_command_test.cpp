@@ -40,6 +40,8 @@ TEST_F(InspectCommand, DescribesEveryKindOfFile) {
   const std::string checkpoint = output_of({"inspect", kCheckpoint});
   EXPECT_THAT(checkpoint, HasSubstr("all files have the recorded size and checksum\n"));
   EXPECT_THAT(checkpoint, HasSubstr("step     6\nsamples  48\ntokens   1536\nseed     1234\n"));
+  EXPECT_THAT(checkpoint, HasSubstr("\nidentity.data: 300 documents, "));
+  EXPECT_THAT(checkpoint, HasSubstr("\nidentity.tokenizer: bytes\n"));
   EXPECT_THAT(checkpoint, HasSubstr("layers.1.mlp.fc2.weight.exp_avg_sq"));
   EXPECT_EQ(output_of({"inspect", "runs/run"}), checkpoint);
   EXPECT_THAT(checkpoint, HasSubstr("file     optimizer-00002-of-00002.safetensors, "));
@@ -75,6 +77,7 @@ TEST_F(InspectCommand, DamagedTokensAreRefused) {
     expect_refused("c.idx", flipped(idx, 17), words);
     expect_refused("c.idx", flipped(idx, 40), words);
   }
+  expect_refused("c.bin", flipped(bin, bin.size() / 2), {"inspect", "c"});
   std::filesystem::remove(path("c.idx"));
   EXPECT_THAT(error_of({"inspect", "c"}, 1), HasSubstr("c.idx"));
   EXPECT_THAT(error_of(train({"data.train=c", "logging.run_folder=x"}), 1), HasSubstr("c.idx"));

@@ -23,7 +23,7 @@ TEST_F(TokenizeCommand, TrainsATokenizerAndUsesIt) {
                    "token\n"));
   EXPECT_THAT(output_of({"inspect", "c"}),
               MatchesRegex("c.bin and .idx: 300 documents, 300 sequences, [0-9]+ tokens of type "
-                           "u16, longest sequence [0-9]+\n"));
+                           "u16, longest sequence [0-9]+; both have the recorded checksum\n"));
 }
 
 TEST_F(TokenizeCommand, BytesNeedNoModel) {
@@ -31,6 +31,20 @@ TEST_F(TokenizeCommand, BytesNeedNoModel) {
              "--document-break", "none", "--no-eod"});
   const auto bytes = std::to_string(small_corpus().size());
   EXPECT_THAT(output_of({"inspect", "c.idx"}), HasSubstr("1 documents, 1 sequences, " + bytes));
+}
+
+TEST_F(TokenizeCommand, OverwritesNothingUnlessAsked) {
+  Words tokens{"tokenize", "--input", "corpus.txt", "--output", "c", "--tokenizer", "bytes"};
+  Words model{"tokenize", "--input", "corpus.txt", "--output", "tok", "--train-vocabulary", "300"};
+  for (Words* const words : {&tokens, &model}) {
+    output_of(*words);
+    write("corpus.txt", small_corpus() + "\nmore\n");
+    const std::string before = exists("tok.model") ? read("tok.model") : read("c.idx");
+    EXPECT_THAT(error_of(*words, 2), HasSubstr("' exists; give another prefix, or --overwrite"));
+    EXPECT_EQ(exists("tok.model") ? read("tok.model") : read("c.idx"), before);
+    words->push_back("--overwrite");
+    EXPECT_THAT(output_of(*words), StartsWith("wrote "));
+  }
 }
 
 TEST_F(TokenizeCommand, RefusesInOneLine) {

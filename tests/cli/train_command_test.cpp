@@ -5,6 +5,8 @@
 namespace braid {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
 /// AddressSanitizer reserves more address space than a limit would leave.
@@ -70,6 +72,26 @@ TEST_F(TrainCommand, StopAfterAndResumeAreBitwise) {
   EXPECT_EQ(weights("parts", 6), weights("whole", 6));
   EXPECT_THAT(output_of(train({in("parts")})),
               HasSubstr("finished after step 6; nothing was left to do"));
+}
+
+// Two run files of one name share a run folder, and so the checkpoints.
+TEST_F(TrainCommand, AnotherRunOfTheSameNameIsRefusedUnlessItsChangesAreNamed) {
+  output_of(train({}, {"--stop-after", "2"}));
+  write("other/run.toml", read("run.toml"));
+  const Words other{"train", "other/run.toml", "--set", "train.seed=5", "--set", "model.width=64"};
+  EXPECT_THAT(
+      error_of(other, 2),
+      AllOf(HasSubstr("the checkpoint runs/run/checkpoints/step_00000002 is of another run"),
+            HasSubstr("model.width = 32 -> 64"), HasSubstr("--allow-change data.seed,"),
+            HasSubstr("train.seed")));
+  const Words named{"train",        "other/run.toml", "--set",
+                    "train.seed=5", "--allow-change", "train.seed,data.seed"};
+  EXPECT_THAT(output_of(named),
+              AllOf(HasSubstr("changed  train.seed = 1234 -> 5\n"),
+                    ContainsRegex("changed  run file: .*/run.toml -> .*/other/run.toml\n"),
+                    HasSubstr("finished after step 6; ")));
+  EXPECT_THAT(error_of(train({}, {"--allow-change", "train.sed"}), 2),
+              HasSubstr("did you mean train.seed?"));
 }
 
 TEST_F(TrainCommand, LostOutputDoesNotEndTheRun) {
@@ -147,7 +169,7 @@ TEST_F(TrainCommand, MemoryThatTheSystemRefusesIsOneLine) {
 TEST_F(TrainCommand, RefusedRunLeavesTheConfigurationOfTheRun) {
   output_of(train({}, {"--stop-after", "2"}));
   const std::string before = read("runs/run/config.toml");
-  EXPECT_THAT(error_of(train({"model.width=64"}), 2), HasSubstr("set model.width = 32"));
+  EXPECT_THAT(error_of(train({"model.width=64"}), 2), HasSubstr("is of another run: model.width = 32 -> 64"));
   EXPECT_EQ(read("runs/run/config.toml"), before);
 }
 

@@ -42,6 +42,30 @@ TEST(Fields, EachRefersToItsOwnMember) {
   }
 }
 
+/// The keys that make a run another one, all of them: a new key of these sections is refused unless
+/// the table says otherwise, and then this test asks for a decision.
+TEST(Fields, SayWhatAResumedRunMayChange) {
+  std::set<std::string> refused;
+  std::set<std::string> by_content;
+  for (const Field& field : config_fields()) {
+    if (on_resume(field) == OnResume::kRefused) {
+      refused.insert(full_name(field));
+    } else if (on_resume(field) == OnResume::kByContent) {
+      by_content.insert(full_name(field));
+    }
+  }
+  EXPECT_EQ(refused, (std::set<std::string>{
+                         "model.preset",     "model.family",        "model.layers",
+                         "model.pattern",    "model.width",         "model.heads",
+                         "model.kv_heads",   "model.head_size",     "model.ffn",
+                         "model.vocabulary", "model.max_positions", "model.tied_embeddings",
+                         "model.qkv_bias",   "model.rope_theta",    "model.norm_epsilon",
+                         "train.sequence",   "train.global_batch",  "train.seed",
+                         "train.dtype",      "data.split",          "data.seed"}));
+  EXPECT_EQ(by_content, (std::set<std::string>{"data.train", "data.tokenizer", "data.append_eod"}));
+  EXPECT_EQ(Section{}.on_resume, OnResume::kRefused);  // of a section that says nothing
+}
+
 /// Docs, help and errors print these sentences as they are.
 TEST(Fields, HaveASentenceEach) {
   for (const Field& field : config_fields()) {

@@ -54,6 +54,7 @@ TEST_F(GptDatasetTest, ReadsTheSamplesOfTheGoldenOrder) {
   const GptDataset data = make({.sequence_tokens = 4, .num_samples = 4, .seed = 1234});
   EXPECT_EQ(data.num_samples(), 4);
   EXPECT_EQ(data.num_epochs(), 1);
+  EXPECT_EQ(data.order(), "4 samples in 1 epochs, the last one shuffled with the others");
   EXPECT_EQ(data.tokens_per_epoch(), 19);
   EXPECT_THAT(item(data, 0).tokens, ElementsAre(4, 5, 6, 7));
   EXPECT_THAT(item(data, 0).labels, ElementsAre(5, 6, 7, 8));
@@ -69,6 +70,7 @@ TEST_F(GptDatasetTest, RepeatsEpochsUntilThereAreEnoughSamples) {
   const GptDataset data = make({.sequence_tokens = 4, .num_samples = 6, .seed = 1234});
   EXPECT_EQ(data.num_samples(), 6);
   EXPECT_EQ(data.num_epochs(), 2);
+  EXPECT_EQ(data.order(), "9 samples in 2 epochs, the last one shuffled apart");
   // Golden shuffle 0 2 3 1 | 4 8: sample 4 runs from the end of sequence 3 into sequence 1 of the
   // second epoch.
   EXPECT_THAT(item(data, 4).tokens, ElementsAre(16, 17, 18, 5));

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <numeric>
 
+#include "base/checksum.h"
 #include "base/errors.h"
 #include "base/expect_error.h"
 #include "base/temp_folder.h"
@@ -50,6 +51,10 @@ std::string golden_bin() {
   return from_hex("0100 0200 0300 0400 0500");
 }
 
+std::string checksum_of_text(const std::string& text) {
+  return checksum_of(std::as_bytes(std::span(text)));
+}
+
 SequenceIndex parse(const std::string& idx, int64_t bin_size_bytes) {
   return parse_index(std::as_bytes(std::span(idx)), bin_size_bytes, "x.idx");
 }
@@ -74,7 +79,9 @@ TEST(IndexedDatasetWriter, WritesTheGoldenBytes) {
   const TempFolder folder;
   write_dataset(folder / "a", {{1, 2, 3}, {4, 5}});
   EXPECT_EQ(golden_idx().size(), 82u);
-  EXPECT_EQ(read_text_file(folder / "a.idx", kPlenty), golden_idx());
+  EXPECT_EQ(
+      read_text_file(folder / "a.idx", kPlenty),
+      golden_idx() + "BRAIDSUM" + checksum_of_text(golden_bin()) + checksum_of_text(golden_idx()));
   EXPECT_EQ(read_text_file(folder / "a.bin", kPlenty), golden_bin());
   EXPECT_EQ(folder.num_entries(), 2);
 }
@@ -134,6 +141,35 @@ TEST(IndexedDataset, AcceptsAnEmptyDatasetAndModesAtTheEnd) {
   write_dataset(folder / "a", {});
   EXPECT_EQ(IndexedDataset(folder / "a").index().num_tokens(), 0);
   EXPECT_EQ(parse(golden_idx() + std::string(2, '\1'), 10).num_tokens(), 5);
+}
+
+TEST(IndexedDataset, NoticesDamageByItsChecksums) {
+  const TempFolder folder;
+  write_dataset(folder / "a", {{1, 2, 3}, {4, 5}});
+  const std::string idx = read_text_file(folder / "a.idx", kPlenty);
+  EXPECT_NO_THROW(IndexedDataset(folder / "a").verify_tokens());
+  write_test_file(folder / "a.bin", with<uint8_t>(golden_bin(), 2, 7));
+  EXPECT_THAT(message_of<DataError>([&] { IndexedDataset(folder / "a").verify_tokens(); }),
+              AllOf(HasSubstr("a.bin' is damaged: its XXH3 checksum is "), HasSubstr("expected ")));
+  for (size_t at = 0; at < idx.size(); ++at) {
+    const std::string damaged = with<uint8_t>(idx, at, static_cast<uint8_t>(idx[at] ^ 0x40));
+    write_test_file(folder / "a.idx", damaged);
+    // Also if it is the checksum of the .bin that is damaged.
+    EXPECT_THROW(IndexedDataset(folder / "a").verify_tokens(), DataError) << at;
+  }
+  write_test_file(folder / "a.idx", golden_idx());  // as other programs write it
+  EXPECT_EQ(IndexedDataset(folder / "a").index().checksums(), std::nullopt);
+  EXPECT_NO_THROW(IndexedDataset(folder / "a").verify_tokens());
+}
+
+TEST(IndexedDataset, IdentityTellsOneTokenOfAMillion) {
+  const TempFolder folder;
+  write_dataset(folder / "a", {std::vector<int32_t>(1 << 20, 3)});
+  const std::string before = IndexedDataset(folder / "a").identity();
+  EXPECT_EQ(IndexedDataset(folder / "a").identity(), before);
+  const std::string bin = read_text_file(folder / "a.bin", kPlenty);
+  write_test_file(folder / "a.bin", with<uint8_t>(bin, 1000, 4));  // the index stays as it is
+  EXPECT_NE(IndexedDataset(folder / "a").identity(), before);
 }
 
 TEST(IndexedDataset, ChoosesTheTokenTypeAsMegatronDoes) {

@@ -7,6 +7,8 @@
 #include "base/expect_error.h"
 #include "base/file.h"
 #include "base/temp_folder.h"
+#include "data/test_text.h"
+#include "data/train_sentencepiece.h"
 
 namespace braid {
 namespace {
@@ -63,6 +65,22 @@ TEST(LoadTokenizer, RefusesWhatIsNoTokenizer) {
   write_test_file(folder / "empty.model", std::string_view());
   EXPECT_THAT(message_of<DataError>([&] { load_tokenizer(folder / "empty.model"); }),
               AllOf(HasSubstr("empty.model"), HasSubstr("truncated")));
+}
+
+TEST(TokenizerIdentity, FollowsTheContentOfAFileAndNotItsName) {
+  EXPECT_EQ(tokenizer_identity(*load_tokenizer("bytes")), "bytes");
+  EXPECT_EQ(tokenizer_identity(*load_tokenizer("ids:7")), "ids:7");
+  const TempFolder folder;
+  write_test_file(folder / "text.txt", sample_text(200));
+  const auto trained = [&](const std::string& name, int64_t vocabulary) {
+    return tokenizer_identity(
+        *load_tokenizer(train_sentencepiece({.input = folder / "text.txt",
+                                             .output_prefix = folder / name,
+                                             .vocabulary_size = vocabulary})));
+  };
+  const std::string one = trained("one", 300);
+  EXPECT_EQ(trained("two", 300), one);
+  EXPECT_NE(trained("three", 310), one);
 }
 
 }  // namespace

@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/checksum.h"
 #include "base/errors.h"
-#include "checkpoint/checksum.h"
 #include "checkpoint/state_file.h"
 
 namespace {

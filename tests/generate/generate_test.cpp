@@ -190,5 +190,17 @@ TEST(Generator, RefusesAPromptOutsideTheVocabulary) {
   }
 }
 
+TEST(Generator, SaysThatTheModelGivesNoNumbers) {
+  const ModelSpec model = small_model(kLlamaStyle);
+  const ParameterLayout layout = make_parameter_layout(model_parameters(model));
+  ModelState state = initial_state(layout, model, 3);
+  std::ranges::fill(elements_of(layout, "head.norm.weight", state.weights), 1e38f);
+  Generator generator(model, state, 8, {.threads = 1});
+  EXPECT_THAT(message_of<DataError>([&] {
+                generator.generate({1, 2}, 1, std::nullopt, {}, [](int32_t) {});
+              }),
+              HasSubstr("after 2 tokens the model's logit of token "));
+}
+
 }  // namespace
 }  // namespace braid

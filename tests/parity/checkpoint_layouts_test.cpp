@@ -55,7 +55,7 @@ class Session {
     const RunPlan& plan = engine_.plan();
     const DeviceShards state = engine_.state_shards();
     return save_model_state(folder, {.step = steps_done_}, plan.layout, plan.run.model,
-                            state.shards(), 0);
+                            state.shards(), {.keep = 0});
   }
 
   std::vector<double> train(int64_t steps) {

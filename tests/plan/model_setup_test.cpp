@@ -3,6 +3,7 @@
 
 #include "base/errors.h"
 #include "base/expect_error.h"
+#include "config/validate.h"
 
 namespace braid {
 namespace {
@@ -154,6 +155,20 @@ TEST(ResolveModel, RefusesImpossibleSizesAndUnknownPresets) {
   config.preset = "llama-2b";
   EXPECT_THAT(message_of<ConfigError>([&] { resolve_model(config, 128, 300); }),
               HasSubstr("llama-2b"));
+}
+
+TEST(ModelKeys, AreThoseOfTheModel) {
+  for (const ModelPreset& preset : model_presets()) {
+    const ModelConfig keys = model_keys(preset.spec);
+    const ModelSpec again = resolve_model(keys, preset.spec.max_positions, 0);
+    EXPECT_EQ(model_keys(again), keys) << preset.name;
+    EXPECT_EQ(num_parameters(again), num_parameters(preset.spec)) << preset.name;
+    EXPECT_EQ(again.style, preset.spec.style) << preset.name;
+    RunConfig run;
+    run.model = keys;
+    run.logging.run_folder = "unused";
+    EXPECT_NO_THROW(validate(run)) << preset.name;
+  }
 }
 
 }  // namespace

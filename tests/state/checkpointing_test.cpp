@@ -7,6 +7,9 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <iterator>
+#include <limits>
+#include <optional>
 #include <random>
 
 #include "base/errors.h"
@@ -45,7 +48,7 @@ class Checkpointing : public ::testing::Test {
  protected:
   std::string save(const StateSource& state) {
     return save_model_state(folder_ / "c", {.step = 3, .model = "small"}, layout_, model_,
-                            std::array{whole_shard(layout_, model_, state)}, 0);
+                            std::array{whole_shard(layout_, model_, state)}, {.keep = 0});
   }
 
   const ModelSpec model_ = small_gpt2();
@@ -87,6 +90,66 @@ TEST_F(Checkpointing, FilesHoldTheParametersInForwardOrderWithoutPadding) {
     EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), std::as_bytes(values).begin()))
         << parameter.name;
   }
+}
+
+TEST_F(Checkpointing, ANonFiniteStateIsNotWritten) {
+  const std::string good = save(random_state(layout_, model_, 5));
+  for (const StatePart part : kStateParts) {
+    ModelState state = random_state(layout_, model_, 6);
+    const std::string name = layout_.parameters[3].name;
+    elements_of(layout_, name, state.part(part))[7] = -std::numeric_limits<float>::infinity();
+    EXPECT_EQ(message_of<DataError>([&] { save(state); }),
+              fmt::format("no checkpoint of step 3 is written, because it must be finite: tensor "
+                          "\"{}{}\" has infinity at element 7",
+                          name,
+                          part == StatePart::kWeights  ? ""
+                          : part == StatePart::kExpAvg ? ".exp_avg"
+                                                       : ".exp_avg_sq"));
+  }
+  EXPECT_EQ(
+      whole_state(layout_, CheckpointedState(LoadedCheckpoint(good), layout_, model_)).weights,
+      random_state(layout_, model_, 5).weights);
+  const std::filesystem::directory_iterator entries(folder_ / "c");
+  EXPECT_EQ(std::distance(begin(entries), end(entries)), 2);  // the good one, and its name
+}
+
+/// The weights of a state, as an earlier version wrote them: unchecked, and what else there is.
+std::string save_unchecked(const std::string& folder, const ParameterLayout& layout,
+                           const ModelSpec& model, ModelState& state,
+                           const std::optional<NamedTensor>& more = std::nullopt) {
+  std::vector<NamedTensor> tensors;
+  for (const Parameter& parameter : layout.parameters) {
+    const Shape shape = stored_shape(parameter, model);
+    const auto values = elements_of(layout, parameter.name, state.weights);
+    tensors.push_back({parameter.name, DType::kF32, shape,
+                       std::as_bytes(values.first(static_cast<size_t>(shape.num_elems())))});
+  }
+  if (more) {
+    tensors.push_back(*more);
+  }
+  return save_checkpoint(folder, {.step = 3},
+                         std::array{CheckpointShard{.weights = stream_of(tensors)}}, {});
+}
+
+TEST_F(Checkpointing, NonFiniteWeightsOfAnEarlierVersionAreRefusedByName) {
+  ModelState state = random_state(layout_, model_, 5);
+  const std::string name = layout_.parameters[2].name;
+  elements_of(layout_, name, state.weights)[3] = std::numeric_limits<float>::quiet_NaN();
+  const LoadedCheckpoint checkpoint(save_unchecked(folder_ / "c", layout_, model_, state));
+  const CheckpointedState loaded(checkpoint, layout_, model_);
+  EXPECT_EQ(message_of<DataError>([&] { whole_state(layout_, loaded); }),
+            fmt::format("'{}': tensor \"{}\" has NaN at element 3", checkpoint.path(), name));
+}
+
+TEST_F(Checkpointing, TensorsThatTheModelLacksAreRefused) {
+  ModelState state = random_state(layout_, model_, 5);
+  const std::vector<float> values(6, 1.0f);
+  const LoadedCheckpoint checkpoint(save_unchecked(
+      folder_ / "c", layout_, model_, state,
+      NamedTensor{"head.extra", DType::kF32, {2, 3}, std::as_bytes(std::span(values))}));
+  EXPECT_EQ(message_of<DataError>([&] { CheckpointedState(checkpoint, layout_, model_); }),
+            fmt::format("'{}' has the tensor \"head.extra\", which the model does not have",
+                        checkpoint.path()));
 }
 
 TEST_F(Checkpointing, MomentsOfZeroTakeNoFile) {
@@ -131,8 +194,8 @@ std::vector<StateShard> dealt_out(const ParameterLayout& layout, const ModelSpec
 
 TEST_F(Checkpointing, ManyWritersMakeTheSameState) {
   const ModelState state = random_state(layout_, model_, 7);
-  const LoadedCheckpoint checkpoint(save_model_state(folder_ / "c", {.step = 3}, layout_, model_,
-                                                     dealt_out(layout_, model_, state), 0));
+  const LoadedCheckpoint checkpoint(save_model_state(
+      folder_ / "c", {.step = 3}, layout_, model_, dealt_out(layout_, model_, state), {.keep = 0}));
   EXPECT_EQ(checkpoint.files().size(), 6u);
   const ModelState read = whole_state(layout_, CheckpointedState(checkpoint, layout_, model_), 61);
   EXPECT_EQ(read.weights, state.weights);
@@ -197,7 +260,7 @@ TEST_F(Checkpointing, EarlierVersionsHaveGateRowsInFrontOfUpRows) {
   ASSERT_NE(old.weights, state.weights);
   const auto save_in = [&](const std::string& folder, const ModelState& stored) {
     return save_model_state(folder_ / folder, {.step = 3}, layout, model,
-                            std::array{whole_shard(layout, model, stored)}, 0);
+                            std::array{whole_shard(layout, model, stored)}, {.keep = 0});
   };
   expect_reads(save_in("now", state), layout, model, state);
   for (const int64_t version : {1, 2}) {
@@ -213,8 +276,8 @@ TEST_F(Checkpointing, EarlierVersionsOfManyWritersAreReadInTodaysOrder) {
   const ParameterLayout layout = make_parameter_layout(model_parameters(model));
   const ModelState state = random_state(layout, model, 9);
   const ModelState old = with_gates_in_front(layout, state);
-  const std::string path =
-      save_model_state(folder_ / "c", {.step = 3}, layout, model, dealt_out(layout, model, old), 0);
+  const std::string path = save_model_state(folder_ / "c", {.step = 3}, layout, model,
+                                            dealt_out(layout, model, old), {.keep = 0});
   set_version(path, 2);
   expect_reads(path, layout, model, state);
 }

@@ -4,9 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <limits>
+#include <optional>
 
 #include "base/errors.h"
 #include "base/expect_error.h"
+#include "checkpoint/folder_lock.h"
 #include "config/load.h"
 #include "generate/generate.h"
 #include "state/checkpointing.h"
@@ -81,6 +84,22 @@ TEST_F(ImportWeights, AFolderThatIsNoneIsNamedAndNothingIsMade) {
   bad.tensors.erase("model.norm.weight");
   EXPECT_THAT(message_of<DataError>([&] { run_import(bad); }), HasSubstr("model.norm.weight"));
   EXPECT_FALSE(std::filesystem::exists(folder_ / "c"));
+}
+
+TEST_F(ImportWeights, RefusesWeightsThatAreNotFinite) {
+  TinyHfModel bad = TinyHfModel::make_gpt2();
+  bad.tensors.at("transformer.h.1.ln_2.bias").values[5] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_THAT(message_of<DataError>([&] { run_import(bad); }),
+              HasSubstr("tensor \"layers.1.mlp_norm.bias\" has NaN at element 5"));
+  EXPECT_EQ(find_latest_checkpoint(folder_ / "c"), std::nullopt);
+}
+
+TEST_F(ImportWeights, LocksItsFolder) {
+  std::filesystem::create_directories(folder_ / "c");
+  const FolderLock lock("checkpoint.folder", folder_ / "c");
+  EXPECT_THAT(message_of<ConfigError>([&] { run_import(TinyHfModel::make_gpt2()); }),
+              HasSubstr("/c\": process "));
+  EXPECT_EQ(find_latest_checkpoint(folder_ / "c"), std::nullopt);
 }
 
 }  // namespace

@@ -196,7 +196,7 @@ std::string save(TwoDomainsRun& run, const std::string& folder) {
   for (std::vector<StatePiece>& pieces : assign_pieces(run.map(), run.whole(), {}, 100)) {
     shards.push_back({.source = &state, .pieces = std::move(pieces)});
   }
-  return save_model_state(folder, {.step = 1}, run.whole(), {}, shards, 0);
+  return save_model_state(folder, {.step = 1}, run.whole(), {}, shards, {.keep = 0});
 }
 
 TEST(TwoDomainsCheckpoint, GoesOnWithOtherExpertSizes) {

@@ -31,8 +31,11 @@ class TrainingDataTest : public testing::Test {
 
   TrainingData open() {
     tokenizer_ = load_tokenizer(config_.data.tokenizer);
-    return TrainingData(config_, *tokenizer_, folder_ / "cache",
-                        [this](const std::string& line) { messages_.push_back(line); });
+    return TrainingData(
+        config_, *tokenizer_,
+        {.cache_folder = folder_ / "cache",
+         .num_samples = config_.train.steps * config_.train.global_batch,
+         .message = [this](const std::string& line) { messages_.push_back(line); }});
   }
 
   TempFolder folder_;

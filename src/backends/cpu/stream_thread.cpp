@@ -7,8 +7,8 @@
 #include <system_error>
 #include <utility>
 
-#include "backends/cpu/finite_check.h"
 #include "base/errors.h"
+#include "base/finite_check.h"
 
 namespace braid {
 namespace {

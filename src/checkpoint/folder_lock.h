@@ -8,17 +8,17 @@ namespace braid {
 /// Locks a folder that this process writes to, for the lifetime of this object: an flock on the
 /// file `.lock` in it, which contains the process id. The system releases the lock when the process
 /// ends for any reason; the file stays. Move-only.
-class RunLock {
+class FolderLock {
  public:
   /// The error names `option` and `folder`. Throws ConfigError that names the other process if one
-  /// has the folder locked, DataError if the file cannot be created. On a file system without locks
-  /// it always succeeds.
-  RunLock(std::string_view option, const std::string& folder);
-  ~RunLock();
-  RunLock(RunLock&& other) noexcept;
-  RunLock& operator=(RunLock&&) = delete;
-  RunLock(const RunLock&) = delete;
-  RunLock& operator=(const RunLock&) = delete;
+  /// has the folder locked, DataError if the file cannot be created or is a symbolic link. On a
+  /// file system without locks it always succeeds.
+  FolderLock(std::string_view option, const std::string& folder);
+  ~FolderLock();
+  FolderLock(FolderLock&& other) noexcept;
+  FolderLock& operator=(FolderLock&&) = delete;
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
 
  private:
   int fd_ = -1;

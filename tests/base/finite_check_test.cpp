@@ -1,4 +1,4 @@
-#include "backends/cpu/finite_check.h"
+#include "base/finite_check.h"
 
 #include <gtest/gtest.h>
 
@@ -34,6 +34,17 @@ TYPED_TEST(FindNonFinite, FindsTheFirstNanOrInfinity) {
     values[68] = TypeParam(0.0f);
   }
   EXPECT_EQ(find_in(std::vector<TypeParam>{}), std::nullopt);
+}
+
+// Blocks of any length are looked at as a whole first.
+TEST(FindNonFiniteBlocks, FindsEachElementOfManyBlocks) {
+  std::vector<float> values(3000, 1.0f);
+  for (const size_t at : {0u, 1023u, 1024u, 2047u, 2500u, 2999u}) {
+    values[at] = std::numeric_limits<float>::quiet_NaN();
+    EXPECT_EQ(find_in(values), static_cast<int64_t>(at));
+    values[at] = 1.0f;
+  }
+  EXPECT_EQ(find_in(values), std::nullopt);
 }
 
 TEST(FindNonFiniteBytes, ReadsTheBitsOfEightBitTypes) {

@@ -1,4 +1,4 @@
-#include "checkpoint/checksum.h"
+#include "base/checksum.h"
 
 #include <fmt/core.h>
 #include <xxhash.h>

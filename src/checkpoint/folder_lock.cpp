@@ -1,4 +1,4 @@
-#include "train/run_lock.h"
+#include "checkpoint/folder_lock.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -7,6 +7,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <utility>
 
 #include "base/errors.h"
@@ -35,15 +36,22 @@ void write_owner(int fd) {
   }
 }
 
+bool is_link(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::is_symlink(path, ignored);
+}
+
 }  // namespace
 
-RunLock::RunLock(std::string_view option, const std::string& folder) {
+FolderLock::FolderLock(std::string_view option, const std::string& folder) {
   const std::string path = folder + "/.lock";
   const FileOperation locking("lock of", path);
   try {
-    fd_ = open_regular_file(path, O_RDWR | O_CREAT);
+    fd_ = open_regular_file(path, O_RDWR | O_CREAT | O_NOFOLLOW);
   } catch (const DataError& error) {
-    throw_data_error("{} = {}: {}", option, quote(folder), error.what());
+    throw_data_error(
+        "{} = {}: {}{}", option, quote(folder), error.what(),
+        is_link(path) ? "; it is a symbolic link, which may lead anywhere: remove it" : "");
   }
   if (::flock(fd_, LOCK_EX | LOCK_NB) == 0) {
     write_owner(fd_);
@@ -51,18 +59,18 @@ RunLock::RunLock(std::string_view option, const std::string& folder) {
     const std::string owner = owner_in(fd_);
     ::close(fd_);
     throw_config_error(
-        "{} = {}: {} trains in it (it holds the file '.lock' there); wait for its end, or name "
+        "{} = {}: {} writes to it (it holds the file '.lock' there); wait for its end, or name "
         "another folder",
         option, quote(folder), owner);
   }
 }
 
-RunLock::~RunLock() {
+FolderLock::~FolderLock() {
   if (fd_ >= 0) {
     ::close(fd_);
   }
 }
 
-RunLock::RunLock(RunLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+FolderLock::FolderLock(FolderLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
 
 }  // namespace braid
