@@ -109,8 +109,13 @@ void UnitBuffers::zero_slots_but(size_t unit, BufferId buffer, const std::set<in
 }
 
 void UnitBuffers::begin_job(const Job& job) {
+  const bool turns_round = job_.kind == JobKind::kForward && job.kind != JobKind::kForward &&
+                           job_.microbatch == job.microbatch &&
+                           job_.virtual_stage == job.virtual_stage;
+  std::erase_if(gathered_, [&](const auto& entry) {
+    return !turns_round || layout_.units[entry.first].layer >= 0;
+  });
   job_ = job;
-  gathered_.clear();
 }
 
 bool UnitBuffers::is_sharded(size_t unit) const {
@@ -221,11 +226,10 @@ void UnitBuffers::scatter(size_t unit, BufferRange whole, BufferRange part, bool
   }
 }
 
-void UnitBuffers::all_reduce(size_t unit) {
+void UnitBuffers::all_reduce(size_t unit, std::string_view group) {
   const Label at = label(unit, Phase::kComm);
   const BufferRange range = main_grads_[unit].all();
   const DType dtype = domain(unit).reduce_dtype;
-  const std::string_view group = domain(unit).gradient_group;
   if (writer_.groups().size(group) == 1) {
     return;
   }
@@ -234,9 +238,9 @@ void UnitBuffers::all_reduce(size_t unit) {
     return;
   }
   const Label compute = label(unit, Phase::kWgrad);
-  const BufferRange rounded = writer_.builder().whole(
-      writer_.step_buffer("rounded_grads." + layout_.units[unit].name, dtype,
-                          range.end - range.begin, BufferRole::kGrad));
+  const BufferRange rounded =
+      writer_.builder().whole(writer_.step_buffer("rounded_sums." + layout_.units[unit].name, dtype,
+                                                  range.end - range.begin, BufferRole::kGrad));
   writer_.cast(range, rounded, compute);
   writer_.all_reduce(rounded, group, at);
   writer_.cast(rounded, range, compute);
@@ -268,13 +272,13 @@ void UnitBuffers::finish_gradients(bool shares_tied_embedding) {
   for (size_t unit = layout_.units.size(); unit-- > 0;) {
     const ParameterDomain& facts = domain(unit);
     if (facts.shard == ShardKind::kNone) {
-      all_reduce(unit);
+      all_reduce(unit, facts.gradient_group);
     } else if (facts.shard == ShardKind::kOptimizer) {
       scatter(unit, writer_.builder().whole(whole_grads_[unit]), main_grads_[unit].all(),
               /*accumulate=*/false, layout_.units[unit].name);
     }
     if (facts.shard != ShardKind::kNone) {
-      writer_.all_reduce(main_grads_[unit].all(), facts.replica_group, label(unit, Phase::kComm));
+      all_reduce(unit, facts.replica_group);
     }
     reduce_partial_sums(unit);
     if (shares_tied_embedding && layout_.units[unit].name == kEmbeddingTable) {

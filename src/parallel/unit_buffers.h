@@ -42,12 +42,13 @@ bool gathers_before_use(const ParameterLayout& layout, size_t unit, WeightGather
 
 /// The flat buffers of a rank's units, and the tasks that move weights and gradients between the
 /// ranks that hold copies or shards of them. Communication uses the groups of the unit's domain.
-/// Sharded parameters are gathered at their first use in a job. Sharded gradients are reduced at
-/// the end of each job. If ranks hold weights whole but update shards, updated weights are gathered
-/// in place, after the update or at their first use; those of the first `whole_units` after the
-/// update. Buffers per unit: "params" in compute dtype, whole or this rank's shard (sharded
-/// parameters except the first `whole_units`); "main_grads" in fp32 (f64 for f64), whole or the
-/// shard (any sharding).
+/// Sharded parameters are gathered at their first use in a job. If the job is the backward of the
+/// forward just before it, units outside of layers (the head, tied embeddings) stay: the forward
+/// ends and the backward begins with them. Sharded gradients are reduced at the end of each job. If
+/// ranks hold weights whole but update shards, updated weights are gathered in place, after the
+/// update or at their first use; those of the first `whole_units` after the update. Buffers per
+/// unit: "params" in compute dtype, whole or this rank's shard (sharded parameters except the first
+/// `whole_units`); "main_grads" in fp32 (f64 for f64), whole or the shard (any sharding).
 class UnitBuffers {
  public:
   /// The layout and the writer must outlive this object.
@@ -103,8 +104,9 @@ class UnitBuffers {
   /// Reduce-scatters `whole` over the shard group into `part`, in the dtype of the reduction.
   void scatter(size_t unit, BufferRange whole, BufferRange part, bool accumulate,
                const std::string& name);
-  /// All-reduces the gradient of a unit that every rank holds whole.
-  void all_reduce(size_t unit);
+  /// All-reduces the main grads of a unit over ranks that hold the same elements, in the dtype of
+  /// the reduction.
+  void all_reduce(size_t unit, std::string_view group);
   void reduce_partial_sums(size_t unit);
 
   TaskWriter& writer_;

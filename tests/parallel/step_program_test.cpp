@@ -151,6 +151,56 @@ TEST(TrainProgram, WithoutUpdateTheGradientsStayReadable) {
   }
 }
 
+Program sharded_program(const ModelSpec& model, const Mesh& mesh, DType reduce_dtype) {
+  const ParallelOptions parallel{.shard = ShardKind::kParameters, .reduce_dtype = reduce_dtype};
+  return build_train_program(model, make_rank_layout(model, mesh, 0, parallel), mesh, 0,
+                             {.microbatch = 1,
+                              .sequence = 4,
+                              .num_microbatches = 3,
+                              .dtype = DType::kF32,
+                              .parallel = parallel});
+}
+
+/// By the buffer that is gathered.
+std::map<std::string, int> count_gathers(const Program& program) {
+  std::map<std::string, int> counts;
+  for (const Task& task : program.tasks) {
+    if (program.spec(task).op == "all_gather") {
+      ++counts[program.buffers[program.operands_of(task).front().buffer.index()].name];
+    }
+  }
+  return counts;
+}
+
+// The forward ends with them and the backward begins with them, so a second copy would only take
+// memory and time.
+TEST(TrainProgram, HeadAndTiedTableAreGatheredOnceForForwardAndBackward) {
+  for (const bool tied : {false, true}) {
+    const std::map<std::string, int> gathers =
+        count_gathers(sharded_program(tiny(kLlamaStyle, tied), Mesh({.data = 4}), DType::kF32));
+    EXPECT_EQ(gathers.at("params.embedding"), 3);
+    EXPECT_EQ(gathers.at("params.head"), 3);
+    EXPECT_EQ(gathers.at("params.layers.0"), 6);
+    EXPECT_EQ(gathers.at("params.layers.1"), 6);
+  }
+}
+
+TEST(TrainProgram, SumsOverReplicasAreInTheDtypeOfTheReduction) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    const Program program =
+        sharded_program(tiny(kLlamaStyle, false), Mesh({.data = 4, .replicas = 2}), dtype);
+    int num_sums = 0;
+    for (const Task& task : program.tasks) {
+      const auto group = group_of(program, program.spec(task));
+      if (group && program.groups[group->index()].name == "gradient.replica") {
+        EXPECT_EQ(program.spec(task).operands.front().dtype, dtype);
+        ++num_sums;
+      }
+    }
+    EXPECT_EQ(num_sums, 4);  // embedding, two layers, head
+  }
+}
+
 TEST(EvalProgram, IsForwardOnlyWithBuffersOfItsOwn) {
   const ModelSpec model = tiny(kLlamaStyle, false);
   const ParameterLayout layout = make_parameter_layout(model_parameters(model));

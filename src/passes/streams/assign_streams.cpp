@@ -163,8 +163,9 @@ class Leaving {
     return is_on_compute(program_, program_.tasks[task]) &&
            converts_gradients(program_, program_.tasks[task]) &&
            std::ranges::any_of(dependencies_.of(TaskId(task)), [&](TaskId earlier) {
+             const Task& on = program_.tasks[earlier.index()];
              return leaves_[earlier.index()] &&
-                    communicates_gradients(program_, program_.tasks[earlier.index()]);
+                    (communicates_gradients(program_, on) || converts_gradients(program_, on));
            });
   }
 

@@ -1,11 +1,14 @@
 #include "passes/streams/assign_streams.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "ir/text.h"
 
 namespace braid {
 namespace {
+
+using ::testing::HasSubstr;
 
 const std::string kStreams =
     "program step rank=0 ranks=2 events=0\n"
@@ -130,6 +133,30 @@ TEST(AssignStreams, WhatAddsUpGradientsFollowsTheirCommunication) {
             "norm(-> x) compute dgrad\n"
             "undefine(-> r) compute dgrad\n"
             "adamw(m -> rw x) compute optimizer\n");
+}
+
+// A sum over replicas of shards is rounded before and widened after it.
+TEST(AssignStreams, WhatRoundsBetweenTwoSumsFollowsTheFirst) {
+  const std::string tables =
+      "buffer g f32 [8] grad step device\n"
+      "buffer m f32 [8] main_grad step device\n"
+      "buffer n f32 [8] grad step device\n";
+  const PassResult result =
+      assign_streams(parse_program(kStreams + kTables + tables +
+                                   "undefine(-> m) compute wgrad\n"
+                                   "undefine(-> n) compute wgrad\n"
+                                   "wgrad(-> g) compute wgrad\n"
+                                   "reduce_scatter(g -> m) {group=0} compute comm\n"
+                                   "accumulate(g -> rw m) compute wgrad\n"
+                                   "cast(m -> n) compute wgrad\n"
+                                   "all_reduce(rw n) {group=0} compute comm\n"
+                                   "cast(n -> m) compute wgrad\n"
+                                   "norm(-> x) compute dgrad\n"
+                                   "adamw(m -> rw x) compute optimizer\n"),
+                     {});
+  const std::string text = print_program(result.program);
+  EXPECT_THAT(text, HasSubstr("\ncast(m -> n) comm.data wgrad\n"));
+  EXPECT_THAT(text, HasSubstr("\ncast(n -> m) comm.data wgrad\n"));
 }
 
 TEST(AssignStreams, ContextRanksComeFirst) {
