@@ -187,13 +187,14 @@ void DeviceRank::enqueue(size_t program_index, const EnqueueOptions& options) {
 }
 
 bool DeviceRank::drain(bool has_failed) const noexcept {
-  if (has_failed && communication_.has_windows()) {
-    constexpr std::chrono::seconds kPatience{2};
-    const auto until = std::chrono::steady_clock::now() + kPatience;
+  if (has_failed) {
+    const std::chrono::seconds patience(communication_.has_windows() ? 2 : 60);
+    const auto until = std::chrono::steady_clock::now() + patience;
     while (streams_.are_busy()) {
       if (std::chrono::steady_clock::now() > until) {
         return false;
       }
+      communication_.release_waits();
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   }

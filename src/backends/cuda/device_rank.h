@@ -68,8 +68,9 @@ class DeviceRank {
   /// Starts a step task by task. Throws TaskError.
   void enqueue(size_t program_index, const EnqueueOptions& options);
 
-  /// Waits until the device has finished its work; ignores errors. False if the work never ends:
-  /// work that waits on NCCL windows for a rank that has failed.
+  /// Waits until the device has finished its work; ignores errors. After a failure, ends the waits
+  /// of all steps in flight, and gives up after a while: work that waits on NCCL windows for a rank
+  /// that has failed never ends. Then returns false.
   bool drain(bool has_failed) const noexcept;
 
   /// Like Executor::notes.

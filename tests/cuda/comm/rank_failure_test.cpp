@@ -94,6 +94,7 @@ struct FailureCase {
   const char* name;
   CommEngine engine;
   Fault fault;
+  int in_flight = 1;  ///< steps that rank 0 has launched when rank 1 fails
 };
 
 void PrintTo(const FailureCase& failure, std::ostream* out) {
@@ -127,6 +128,12 @@ std::string run_rank(const FailureCase& failure, int rank, RankOnDevice& on_devi
           std::this_thread::sleep_for(std::chrono::milliseconds(1));
         }
         return meeting.aborted().value_or("");
+      }
+      if (step == kGoodSteps && failure.in_flight > 1) {
+        for (int launched = 0; launched < failure.in_flight; ++launched) {
+          on_device.executor->launch(0);
+        }
+        on_device.executor->wait();
       }
       for (const float value : on_device.run(static_cast<float>(step))) {
         if (value != static_cast<float>(step)) {
@@ -210,6 +217,7 @@ INSTANTIATE_TEST_SUITE_P(
                       FailureCase{"sm_silent", CommEngine::kSm, Fault::kSilent},
                       FailureCase{"copy_throws", CommEngine::kCopy, Fault::kThrows},
                       FailureCase{"copy_aborts", CommEngine::kCopy, Fault::kAborts},
+                      FailureCase{"copy_aborts_two_steps", CommEngine::kCopy, Fault::kAborts, 2},
                       FailureCase{"copy_silent", CommEngine::kCopy, Fault::kSilent},
                       FailureCase{"nccl_copy_throws", CommEngine::kNcclCopy, Fault::kThrows},
                       FailureCase{"nccl_copy_aborts", CommEngine::kNcclCopy, Fault::kAborts}),

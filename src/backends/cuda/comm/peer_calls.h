@@ -71,8 +71,9 @@ class PeerCalls {
   /// Device memory for the flags.
   int64_t flag_bytes() const;
 
-  /// Ends all waits of launched work, now and later, after a rank has failed and its part never
-  /// arrives. The data is then invalid. Streams continue; the call does not wait for them.
+  /// Ends each wait of launched work once, after a rank has failed and its part never arrives. A
+  /// wait takes its flag back, so a second step in flight needs another call. The data is then
+  /// invalid. Streams continue; the call does not wait for them.
   void release() noexcept;
 
  private:

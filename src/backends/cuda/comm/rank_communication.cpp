@@ -111,11 +111,17 @@ std::optional<std::string> RankCommunication::fault() const {
   return communicators_ != nullptr ? communicators_->fault() : meeting_->aborted();
 }
 
+void RankCommunication::release_waits() const noexcept {
+  if (copies_ != nullptr) {
+    copies_->release();
+  }
+}
+
 void RankCommunication::fail(const std::string& reason) noexcept {
   if (empty()) {
     return;
   }
-  copies_->release();  // first: calls that the abort ends may wait behind these
+  release_waits();  // first: calls that the abort ends may wait behind these
   if (communicators_ != nullptr) {
     communicators_->abort(reason);
   } else {

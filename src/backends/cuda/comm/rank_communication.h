@@ -74,6 +74,10 @@ class RankCommunication {
   /// `limit`.
   bool wait(cudaEvent_t event, std::optional<std::chrono::nanoseconds> limit) const;
 
+  /// After a failure: ends the waits of copies that have been reached. A wait that has ended takes
+  /// its flag back, and the next step waits for it again, so call this until the work has ended.
+  void release_waits() const noexcept;
+
   /// Why another rank failed, or NCCL's error; nullopt if no failure is known.
   std::optional<std::string> fault() const;
 
