@@ -185,10 +185,13 @@ class GivingBack {
       const size_t next = std::min(i + 1, all.size() - 1);
       const uint32_t next_is_reduced = end_of_slot(all[next].front().place);
       const auto next_begin = std::ranges::lower_bound(begins, next_is_reduced);
-      const uint32_t position =
-          next_begin != begins.end() ? *next_begin : behind_norms(all.back().front().place);
+      const bool is_last = next_begin == begins.end();
+      const uint32_t position = is_last ? behind_norms(all.back().front().place) : *next_begin;
       for (const Reduction& reduction : all[i]) {
-        add(reduction, position, hand_overs);
+        // A sum over all microbatches that nothing follows ends with its reduction.
+        if (!is_last || program_.buffers[reduction.gradient.index()].role == BufferRole::kGrad) {
+          add(reduction, position, hand_overs);
+        }
       }
     }
     return hand_overs;
@@ -241,7 +244,9 @@ class GivingBack {
     }
     for (const BufferRange& range : program_.operands_of(task)) {
       const Buffer& buffer = program_.buffers[range.buffer.index()];
-      if (buffer.role == BufferRole::kGrad && buffer.lifetime == Lifetime::kStep &&
+      const bool is_gradient =
+          buffer.role == BufferRole::kGrad || buffer.role == BufferRole::kMainGrad;
+      if (is_gradient && buffer.lifetime == Lifetime::kStep &&
           !communicates_at(first_[range.buffer.index()])) {
         found.push_back({range.buffer, place});
       }

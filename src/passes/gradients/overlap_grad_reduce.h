@@ -21,7 +21,8 @@ namespace braid {
 /// Adjacent gradient norms are sorted into the order of the reductions, so that all norms except
 /// those of the last gradients run beside the last reductions.
 ///
-/// If gradients are sharded, the whole gradient of a unit is a step buffer (role grad). Its memory
+/// If gradients are sharded, the whole gradient of a unit is a step buffer (role grad; main_grad if
+/// it is a sum over all microbatches, as with ShardKind::kOptimizer). Its memory
 /// returns to the compute stream when the next unit's gradient is reduced and another whole
 /// gradient begins:
 ///   before: wgrad(c -> gc)  wgrad(b -> gb)  reduce_scatter(gc -> sc)  reduce_scatter(gb -> sb) ...

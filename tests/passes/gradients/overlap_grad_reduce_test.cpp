@@ -135,6 +135,22 @@ TEST(OverlapGradReduce, GivesAWholeGradientBackWhenTheNextIsReduced) {
   EXPECT_FALSE(overlap_grad_reduce(result.program).report.changed);
 }
 
+// Of two virtual stages: the sums of the second are complete before those of the first begin.
+TEST(OverlapGradReduce, GivesSumsOverAllMicrobatchesBackIfOthersBegin) {
+  std::string head = sharded_tables(4);
+  for (size_t at = 0; (at = head.find(" grad ", at)) != std::string::npos;) {
+    head.replace(at, 6, " main_grad ");
+  }
+  const std::string begin = make('d') + make('c') + make('b') + make('a');
+  const PassResult result = overlap_grad_reduce(
+      parse_program(head + begin + reduce('d') + add('d') + reduce('c') + add('c') + reduce('b') +
+                    add('b') + reduce('a') + add('a')));
+  EXPECT_EQ(print_program(result.program).substr(head.size()),
+            make('d') + reduce('d') + add('d') + make('c') + reduce('c') + add('c') +
+                give_back('d') + make('b') + reduce('b') + add('b') + give_back('c') + make('a') +
+                reduce('a') + add('a'));
+}
+
 // The last reductions of a microbatch have the next forward to run beside.
 TEST(OverlapGradReduce, KeepsAWholeGradientUntilAThirdBegins) {
   const std::string head = sharded_tables(3);
