@@ -194,17 +194,17 @@ void add_hf_tensors(HfTensorList& list, const ModelSpec& spec, HfNaming naming) 
 /// Grouped-query attention. Each head is on one tensor rank. If there are fewer key/value heads
 /// than ranks, each is on several ranks. Context ranks exchange heads or keys and values
 /// (ops/context_attention.h).
-const BlockDefinition kAttentionBlock{.name = "attention",
-                                      .role = BlockRole::kMixer,
-                                      .needed_sizes = kNeededSizes,
-                                      .derive_sizes = derive_sizes,
-                                      .check_sizes = check_sizes,
-                                      .tensor_fault = tensor_fault,
-                                      .exchanged_heads = local_exchanged_heads,
-                                      .check_context = check_context,
-                                      .add_parameters = add_parameters,
-                                      .forward = forward,
-                                      .cost = cost,
-                                      .add_hf_tensors = add_hf_tensors};
+extern const BlockDefinition kAttentionBlock{.name = "attention",
+                                             .role = BlockRole::kMixer,
+                                             .needed_sizes = kNeededSizes,
+                                             .derive_sizes = derive_sizes,
+                                             .check_sizes = check_sizes,
+                                             .tensor_fault = tensor_fault,
+                                             .exchanged_heads = local_exchanged_heads,
+                                             .check_context = check_context,
+                                             .add_parameters = add_parameters,
+                                             .forward = forward,
+                                             .cost = cost,
+                                             .add_hf_tensors = add_hf_tensors};
 
 }  // namespace braid

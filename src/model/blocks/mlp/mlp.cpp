@@ -80,14 +80,14 @@ void add_hf_tensors(HfTensorList& list, const ModelSpec& spec, HfNaming naming) 
 
 /// Two matrices with an activation between them. Tensor ranks hold an equal run of hidden features
 /// each.
-const BlockDefinition kMlpBlock{.name = "mlp",
-                                .role = BlockRole::kFeedForward,
-                                .derive_sizes = derive_sizes,
-                                .check_sizes = check_sizes,
-                                .tensor_fault = tensor_fault,
-                                .add_parameters = add_parameters,
-                                .forward = forward,
-                                .cost = cost,
-                                .add_hf_tensors = add_hf_tensors};
+extern const BlockDefinition kMlpBlock{.name = "mlp",
+                                       .role = BlockRole::kFeedForward,
+                                       .derive_sizes = derive_sizes,
+                                       .check_sizes = check_sizes,
+                                       .tensor_fault = tensor_fault,
+                                       .add_parameters = add_parameters,
+                                       .forward = forward,
+                                       .cost = cost,
+                                       .add_hf_tensors = add_hf_tensors};
 
 }  // namespace braid
