@@ -28,7 +28,7 @@ python3 -m venv "$work" >"$log" 2>&1 || fail "no virtual environment (on Debian:
 "$work/bin/python" -m pip install --quiet --no-cache-dir --no-deps --require-hashes --only-binary=:all: -r "$requirements" >"$log" 2>&1 ||
   fail "pip install failed: $(tail -n 1 "$log")"
 
-# PyPI's torch is linked with all of CUDA, 2.5 GB in packages of their own. On a CPU it calls nothing of it but the two small libraries
+# PyPI's torch is linked with all of CUDA, 2.7 GB in packages of their own. On a CPU it calls nothing of it but the two small libraries
 # in the requirements; in place of the others stand libraries that have the names it looks for, and end the program if called.
 packages=$work/lib/python3.11/site-packages
 lib=$packages/torch/lib
