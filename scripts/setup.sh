@@ -4,10 +4,13 @@ set -euo pipefail
 
 usage() {
   cat <<'TXT'
-usage: scripts/setup.sh [--dev] [--bench] [--cuda]
+usage: scripts/setup.sh [--dev] [--bench] [--reference] [--cuda]
   (none)    everything to build, test and run the demo
   --dev     also everything that .ci/run needs: clang 14, sanitizers, linters, launchers
   --bench   also PyTorch, for the speed comparison (about 1 GB)
+  --reference
+            also Hugging Face transformers and PyTorch from PyPI, in build/reference (830 MB to fetch, 2 GB on disk): the test
+            `transformers` trains the same models with them
   --cuda    also the headers of cudnn-frontend, for attention on GPUs, and faster kernels for Hopper, compiled with
             NVIDIA's packages from PyPI. Get CUDA and cuDNN themselves from NVIDIA.
 Needs root or sudo, but only if a package is missing.
@@ -36,13 +39,15 @@ dev_packages=(
   openmpi-bin slurmctld slurmd slurm-client munge iproute2
 )
 bench_packages=(python3-torch)
+reference_packages=(python3-venv)
 cuda_packages=(python3-pip)
-with_cuda=no
+with_cuda=no with_reference=no
 
 for option in "$@"; do
   case $option in
     --dev) packages+=("${dev_packages[@]}") ;;
     --bench) packages+=("${bench_packages[@]}") ;;
+    --reference) packages+=("${reference_packages[@]}"); with_reference=yes ;;
     --cuda) packages+=("${cuda_packages[@]}"); with_cuda=yes ;;
     -h | --help) usage; exit 0 ;;
     *) usage >&2; fail "unknown option $option" ;;
@@ -54,6 +59,9 @@ command -v dpkg-query >/dev/null ||
 
 finish() {
   echo "setup: $*"
+  if [ $with_reference = yes ]; then
+    "$(dirname "$0")/install_reference.sh"
+  fi
   if [ $with_cuda = yes ]; then
     "$(dirname "$0")/fetch_cudnn_frontend.sh"
     "$(dirname "$0")/build_sm90_kernels.sh" || echo "setup: the extra Hopper kernels were not built; braid uses those of the libraries and its own"
