@@ -115,7 +115,7 @@ GroupShape dense_shape(std::string_view name, const MeshSizes& sizes, const Mesh
   if (name == "gradient.replica") {
     return along_gradient(GroupKind::kData, {gradient % shards, sizes.gradient(), shards});
   }
-  if (name == "pipeline.forward" || name == "pipeline.backward") {
+  if (name == kForwardGroup || name == kBackwardGroup) {
     return shape(GroupKind::kPipeline, own_tensor, own_gradient, all_pipeline);
   }
   if (name == "embedding") {

@@ -53,6 +53,10 @@ struct ExpertPosition {
   int expert_data = 0;
 };
 
+/// Groups of the messages between stages.
+inline constexpr std::string_view kForwardGroup = "pipeline.forward";
+inline constexpr std::string_view kBackwardGroup = "pipeline.backward";
+
 /// Maps ranks to groups. Stage graphs use the same group names. Ranks of a group are in ascending
 /// order.
 ///    tensor, context, data   ranks that differ from this rank in that dimension only

@@ -11,9 +11,6 @@
 namespace braid {
 namespace {
 
-constexpr std::string_view kForwardGroup = "pipeline.forward";
-constexpr std::string_view kBackwardGroup = "pipeline.backward";
-
 bool is_read_in_backward(const StageGraph& graph, ValueId value) {
   return std::ranges::any_of(graph.backward, [&](const Node& node) {
     for (size_t i = 0; i < node.operands.size(); ++i) {

@@ -169,7 +169,8 @@ TEST_F(TrainCommand, MemoryThatTheSystemRefusesIsOneLine) {
 TEST_F(TrainCommand, RefusedRunLeavesTheConfigurationOfTheRun) {
   output_of(train({}, {"--stop-after", "2"}));
   const std::string before = read("runs/run/config.toml");
-  EXPECT_THAT(error_of(train({"model.width=64"}), 2), HasSubstr("is of another run: model.width = 32 -> 64"));
+  EXPECT_THAT(error_of(train({"model.width=64"}), 2),
+              HasSubstr("is of another run: model.width = 32 -> 64"));
   EXPECT_EQ(read("runs/run/config.toml"), before);
 }
 

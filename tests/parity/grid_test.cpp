@@ -70,6 +70,17 @@ std::vector<Layout> layouts() {
       "ranks=2 pipeline=2 schedule=zb-h1",
       "ranks=2 pipeline=2 virtual_stages=2 schedule=zb-v",
       "ranks=2 pipeline=2 virtual_stages=2 schedule=dualpipe-v",
+      // Odd numbers of ranks, stages and microbatches.
+      "ranks=3 pipeline=3 train.global_batch=14",
+      "ranks=3 pipeline=3 schedule=zb-h1 pipeline_layout=Et|tt|tL train.global_batch=14",
+      ("ranks=3 pipeline=3 virtual_stages=3 schedule=interleaved "
+       "pipeline_layout=Et|||t||t|||tL train.global_batch=18"),
+      ("ranks=3 pipeline=3 virtual_stages=3 schedule=interleaved microbatch_group_size=5 "
+       "pipeline_layout=Et|t||||t|||tL train.global_batch=10"),
+      ("ranks=3 pipeline=3 virtual_stages=2 schedule=zb-v pipeline_layout=Et|t||t||tL "
+       "train.global_batch=14"),
+      ("ranks=3 pipeline=3 virtual_stages=2 schedule=dualpipe-v pipeline_layout=Et|t||t||tL "
+       "train.global_batch=14"),
       "ranks=4 pipeline=2 shard=gradients",
       "ranks=4 pipeline=2 tensor=2 sequence_parallel=true",
       "ranks=8 pipeline=2 tensor=2 sequence_parallel=true shard=optimizer",

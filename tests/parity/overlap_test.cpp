@@ -235,6 +235,11 @@ std::vector<Layout> overlap_layouts() {
       {"ranks=4 pipeline=2 shard=parameters"},
       {"ranks=4 pipeline=4 model.tied_embeddings=true"},
       {"ranks=3 pipeline=3 account_for_embedding=true account_for_loss=true train.dtype=bfloat16"},
+      {"ranks=3 pipeline=3 train.global_batch=7 pipeline_layout=Et|tt|tL"},
+      {"ranks=3 pipeline=3 virtual_stages=3 schedule=interleaved train.global_batch=9 "
+       "pipeline_layout=Et|||t||t|||tL"},
+      {"ranks=6 pipeline=3 virtual_stages=3 schedule=interleaved train.global_batch=18 "
+       "pipeline_layout=Et|||t||t|||tL shard=optimizer"},
       {"ranks=2 pipeline=2 first_stage_layers=1 last_stage_layers=3 memory.recompute=attention"},
       {"ranks=4 pipeline=2 virtual_stages=2 schedule=interleaved shard=gradients"},
       {"ranks=2 pipeline=2 virtual_stages=2 schedule=interleaved pipeline_layout=Et|tt|t|L"},

@@ -78,6 +78,8 @@ std::vector<Layout> layouts() {
         "ranks=2 context=2 context_method=a2a", "ranks=4 context=4 context_method=a2a+ring",
         "ranks=4 tensor=2 context=2 sequence_parallel=true", "ranks=4 tensor=2 pipeline=2",
         "ranks=8 tensor=2 pipeline=4 sequence_parallel=true", "ranks=4 context=2 pipeline=2",
+        "ranks=6 tensor=2 pipeline=3 virtual_stages=3 schedule=interleaved "
+        "pipeline_layout=Et|||t||t|||tL train.global_batch=18",
         "ranks=4 tensor=2 pipeline=2 virtual_stages=2 schedule=interleaved",
         "ranks=4 tensor=2 pipeline=2 virtual_stages=2 schedule=dualpipe-v",
         "ranks=4 tensor=2 pipeline=2 schedule=zb-h1 sequence_parallel=true "

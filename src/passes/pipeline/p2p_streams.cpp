@@ -9,6 +9,7 @@
 
 #include "ir/dependencies.h"
 #include "ops/op.h"
+#include "parallel/mesh.h"
 #include "passes/analysis/job_spans.h"
 #include "passes/overlap_axis.h"
 #include "passes/pipeline/early_start.h"
@@ -49,8 +50,6 @@ class Receiver {
         dependencies_(build_dependencies(program)) {
     find_steady_phase();
   }
-
-  const JobSpans& jobs() const { return jobs_; }
 
   std::vector<EarlyStart> starts() {
     std::vector<EarlyStart> starts;
@@ -148,14 +147,12 @@ StreamId compute_stream(const Program& program) {
 }
 
 /// Moves messages of the backward to an earlier rank to the compute stream. Returns how many change
-/// streams.
-int64_t send_on_compute(Program& program, const JobSpans& jobs) {
+/// streams. A stage without layers computes nothing, so its messages belong to no job.
+int64_t send_on_compute(Program& program) {
   int64_t num_moved = 0;
-  for (uint32_t task = 0; task < program.tasks.size(); ++task) {
-    Task& it = program.tasks[task];
-    const uint32_t job = jobs.job_of(task);
-    if (communicates_as(program.spec(it), CommOp::kSend) && job != kNone &&
-        jobs.jobs()[job].is_backward && is_stage_message(program, it) &&
+  for (Task& it : program.tasks) {
+    if (communicates_as(program.spec(it), CommOp::kSend) && is_stage_message(program, it) &&
+        program.groups[group_of(program, program.spec(it))->index()].name == kBackwardGroup &&
         !is_on_compute(program, it) && peer_of(program, it) < program.rank) {
       it.stream = compute_stream(program);  // a job's first task may be on a copy stream
       ++num_moved;
@@ -190,8 +187,7 @@ PassResult p2p_streams(Program program, const P2pStreamsOptions& options) {
   }
   Receiver receiver(program, options);
   const std::vector<EarlyStart> starts = receiver.starts();
-  const int64_t num_blocking =
-      options.backward_on_comm_stream ? 0 : send_on_compute(program, receiver.jobs());
+  const int64_t num_blocking = options.backward_on_comm_stream ? 0 : send_on_compute(program);
   const auto num_taken = static_cast<int64_t>(starts.size());
   const int64_t num_changes = num_taken + num_blocking;
   std::string summary = fmt::format("moved {} messages off the compute stream", num_taken);
