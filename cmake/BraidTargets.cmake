@@ -50,16 +50,18 @@ if(BRAID_TESTS)
   add_custom_target(braid_threaded_tests)
 endif()
 
-# braid_tests(NAME [FOLDER path] [DEPS targets...] [LABELS labels...] [COST seconds] [NO_THREADS patterns...] [WITHOUT regex])
+# braid_tests(NAME [FOLDER path] [DEPS targets...] [LABELS labels...] [COST seconds] [NO_THREADS patterns...]
+#             [NOT_SANITIZED patterns...] [WITHOUT regex])
 # Test program braid_NAME_tests out of all *_test.cpp of tests/FOLDER (default: NAME) and below, registered with ctest as NAME.
 # COST: about what it takes in a Release build, if that is long; ctest starts what takes longest first, so that none is
 # alone at the end.
 # WITHOUT: files to leave out.
 # NO_THREADS: cases, as GoogleTest's patterns, that ThreadSanitizer is spared: long work of one thread, or what others do as well.
+# NOT_SANITIZED: cases that all sanitizers are spared: long searches and simulations, whose code shorter cases run as well.
 # Labels: "threads" (run under TSan too), "slow" (left out by ./test.sh --quick), "gpu" (skips itself without a GPU).
 # Each run leaves its cases in reports/NAME.json, where scripts/run_tests.py counts them.
 function(braid_tests name)
-  cmake_parse_arguments(ARG "" "FOLDER;COST;WITHOUT" "DEPS;LABELS;NO_THREADS" ${ARGN})
+  cmake_parse_arguments(ARG "" "FOLDER;COST;WITHOUT" "DEPS;LABELS;NO_THREADS;NOT_SANITIZED" ${ARGN})
   if(NOT ARG_FOLDER)
     set(ARG_FOLDER ${name})
   endif()
@@ -79,8 +81,15 @@ function(braid_tests name)
     ENVIRONMENT GTEST_OUTPUT=json:${PROJECT_BINARY_DIR}/reports/${name}.json
     LABELS "${ARG_LABELS}"
     TIMEOUT 1500)
-  if(ARG_NO_THREADS AND BRAID_SANITIZE STREQUAL thread)
-    list(JOIN ARG_NO_THREADS ":" patterns)  # behind the cases that the caller asks for, which may be none
+  set(spared)
+  if(BRAID_SANITIZE)
+    list(APPEND spared ${ARG_NOT_SANITIZED})
+  endif()
+  if(BRAID_SANITIZE STREQUAL thread)
+    list(APPEND spared ${ARG_NO_THREADS})
+  endif()
+  if(spared)
+    list(JOIN spared ":" patterns)  # behind the cases that the caller asks for, which may be none
     set_tests_properties(${name} PROPERTIES ENVIRONMENT_MODIFICATION GTEST_FILTER=string_append:-${patterns})
   endif()
   if(ARG_COST)
