@@ -84,10 +84,14 @@ TEST(JoinColumns, PutsRowsSideBySide) {
     for (const std::vector<int64_t>& widths : cases) {
       for (const int64_t rows : {int64_t{1}, int64_t{13}, int64_t{700}}) {
         KernelCase kernel = join_case(dtype, rows, widths);
+        std::vector<std::vector<double>> blocks;
+        for (size_t block = 0; block < widths.size(); ++block) {
+          blocks.push_back(kernel.values(block));
+        }
         std::vector<double> expected;
         for (int64_t row = 0; row < rows; ++row) {
           for (size_t block = 0; block < widths.size(); ++block) {
-            const auto x = kernel.values(block);
+            const std::vector<double>& x = blocks[block];
             const auto begin = x.begin() + row * widths[block];
             expected.insert(expected.end(), begin, begin + widths[block]);
           }

@@ -23,6 +23,7 @@
 #include "plan/simulated_run.h"
 #include "sim/analytic_model.h"
 #include "support/source_path.h"
+#include "support/thinned.h"
 
 namespace braid {
 namespace {
@@ -301,7 +302,7 @@ TEST_P(Unchanged, ProgramMemoryAndStep) {
       << kRecord;
 }
 
-INSTANTIATE_TEST_SUITE_P(RunFiles, Unchanged, testing::ValuesIn(cases()));
+INSTANTIATE_TEST_SUITE_P(RunFiles, Unchanged, testing::ValuesIn(thinned(cases(), 9)));
 
 }  // namespace
 }  // namespace braid
