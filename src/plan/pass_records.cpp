@@ -32,9 +32,9 @@ std::string joined(const Kinds& kinds) {
   for (size_t i = 0; i < num_named; ++i) {
     text += fmt::format("{}rank {}: {}", i == 0 ? "" : "; ", kinds[i].first, kinds[i].second);
   }
-  return kinds.size() == num_named
-             ? text
-             : fmt::format("{}; {} more kinds of ranks", text, kinds.size() - num_named);
+  return kinds.size() == num_named ? text
+                                   : fmt::format("{}; not shown: {} of {} kinds of ranks", text,
+                                                 kinds.size() - num_named, kinds.size());
 }
 
 }  // namespace

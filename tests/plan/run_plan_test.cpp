@@ -124,7 +124,7 @@ TEST(RunPlan, NamesThreeKindsOfRanksAtMost) {
   }
   const PassRecord record = pass_records(ranks).front();
   EXPECT_EQ(record.report.summary,
-            "rank 0: moved 0; rank 2: moved 2; rank 4: moved 4; 1 more kinds of ranks");
+            "rank 0: moved 0; rank 2: moved 2; rank 4: moved 4; not shown: 1 of 4 kinds of ranks");
   EXPECT_TRUE(record.report.changed);
   EXPECT_EQ(record.report.num_changes, 5);
 }
