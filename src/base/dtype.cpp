@@ -18,7 +18,8 @@ struct DTypeFacts {
   uint64_t non_finite_bits;
 };
 
-// E4M3 has no infinity, and one NaN per sign: all other bits set.
+// E4M3 has no infinity, and one NaN per sign: all other bits set. E8M0 has neither sign nor
+// infinity, and one NaN.
 constexpr std::array kFacts = {
     DTypeFacts{DType::kF64, "f64", "F64", 8, true, 0x7FF0'0000'0000'0000u},
     DTypeFacts{DType::kF32, "f32", "F32", 4, true, 0x7F80'0000u},
@@ -26,6 +27,7 @@ constexpr std::array kFacts = {
     DTypeFacts{DType::kF16, "f16", "F16", 2, true, 0x7C00u},
     DTypeFacts{DType::kF8E4M3, "f8e4m3", "F8_E4M3", 1, true, 0x7Fu},
     DTypeFacts{DType::kF8E5M2, "f8e5m2", "F8_E5M2", 1, true, 0x7Cu},
+    DTypeFacts{DType::kF8E8M0, "f8e8m0", "F8_E8M0", 1, true, 0xFFu},
     DTypeFacts{DType::kI64, "i64", "I64", 8, false, 0},
     DTypeFacts{DType::kI32, "i32", "I32", 4, false, 0},
     DTypeFacts{DType::kU16, "u16", "U16", 2, false, 0},

@@ -19,7 +19,9 @@
 #include "ops/norm.h"
 #include "ops/offload.h"
 #include "ops/optimizer.h"
+#include "ops/quantize.h"
 #include "ops/rope.h"
+#include "ops/scaled_linear.h"
 
 namespace braid {
 namespace {
@@ -33,6 +35,11 @@ constexpr std::array kOps = {
     &kLinearWgradOp,
     &kLinearSwigluOp,
     &kLinearDgradSwigluBackwardOp,
+    &kQuantizeOp,
+    &kQuantizeWeightOp,
+    &kScaledLinearOp,
+    &kScaledLinearDgradOp,
+    &kScaledLinearWgradOp,
     &kRmsnormOp,
     &kAddRmsnormOp,
     &kRmsnormBackwardOp,

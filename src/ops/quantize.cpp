@@ -1,0 +1,108 @@
+#include "ops/quantize.h"
+
+#include "ops/attributes.h"
+#include "ops/operand_checker.h"
+
+namespace braid {
+namespace {
+
+constexpr int64_t kSquareAlignment = 4;
+
+int64_t blocks_of(int64_t elems, int64_t block) {
+  return (elems + block - 1) / block;
+}
+
+/// One copy of x and its scales.
+void expect_copy(OperandChecker& operands, const OpSpec& spec, size_t at, const Shape& shape,
+                 const ScaleLayout& scales) {
+  operands.require(at < spec.operands.size(), "a copy is missing");
+  const DType format = spec.operands[at].dtype;
+  operands.require(format == DType::kF8E4M3 || format == DType::kF8E5M2,
+                   "copies must be f8e4m3 or f8e5m2");
+  operands.expect("copy", Access::kWrite, format, shape);
+  operands.expect("scales", Access::kWrite, scales.dtype(), scales.shape(shape));
+}
+
+void check_quantize(const OpSpec& spec) {
+  const auto attributes = attributes_of<QuantizeAttributes>(spec);
+  const QuantizeOperands at(attributes);
+  OperandChecker operands(spec);
+  const OperandSpec& x = operands.next_floating("x", Access::kRead, 2);
+  operands.require(x.dtype == DType::kF32 || x.dtype == DType::kBF16, "x must be f32 or bf16");
+  operands.require(attributes.row || attributes.column, "there is no copy to write");
+  operands.require(attributes.block == 0 || attributes.block == 32 || attributes.block == 128,
+                   "block must be 0, 32 or 128");
+  operands.require(!attributes.square || attributes.block == 128, "only blocks of 128 are square");
+  const ScaleLayout scales = attributes.scales();
+  if (attributes.row) {
+    expect_copy(operands, spec, static_cast<size_t>(at.row), x.shape, scales);
+  }
+  if (attributes.column) {
+    expect_copy(operands, spec, static_cast<size_t>(at.column), {x.shape[1], x.shape[0]}, scales);
+  }
+  if (attributes.has_bias) {
+    operands.expect("db", accumulate_access(attributes.accumulate), DType::kF32, {x.shape[1]});
+  }
+  operands.done();
+}
+
+/// One scale for all must be known before an element is written, so x is read twice.
+OpCost quantize_cost(const OpSpec& spec) {
+  OpCost cost = elementwise_cost<4>(spec);
+  if (attributes_of<QuantizeAttributes>(spec).block == 0) {
+    cost.bytes_read += elems(spec, 0) * static_cast<double>(dtype_bytes(spec.operands[0].dtype));
+  }
+  return cost;
+}
+
+}  // namespace
+
+Shape ScaleLayout::shape(const Shape& data) const {
+  if (block == 0) {
+    return {1};
+  }
+  const int64_t along = blocks_of(data[1], block);
+  if (!square) {
+    return {along, data[0]};
+  }
+  return {blocks_of(data[0], block), blocks_of(along, kSquareAlignment) * kSquareAlignment};
+}
+
+QuantizeOperands::QuantizeOperands(const QuantizeAttributes& attributes) {
+  int next = 1;
+  if (attributes.row) {
+    row = next;
+    next += 2;
+  }
+  if (attributes.column) {
+    column = next;
+    next += 2;
+  }
+  if (attributes.has_bias) {
+    db = next;
+  }
+}
+
+const OpDefinition kQuantizeOp{
+    .name = "quantize",
+    .summary = "FP8 copies of x by rows and by columns, with their scales.",
+    .family = OpFamily::kMemoryBound,
+    .kind = OpKind::kElementwise,
+    .check = check_quantize,
+    .cost = quantize_cost,
+    .recompute = Recompute::kNorms,
+    .split = kNeverSplit,
+};
+
+const OpDefinition kQuantizeWeightOp{
+    .name = "quantize_weight",
+    .summary = "FP8 copies of a weight by rows and by columns, with their scales.",
+    .family = OpFamily::kMemoryBound,
+    .kind = OpKind::kElementwise,
+    .check = check_quantize,
+    .cost = quantize_cost,
+    .recompute = Recompute::kNone,
+    .split = kNeverSplit,
+};
+
+}  // namespace braid

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "ops/op.h"
+
+namespace braid {
+
+/// How FP8 data [R,D] shares scales. D is the dimension that a product sums over.
+///   block 0    one scale for all: f32 [1]
+///   block B    one scale for each run of B elements along D: [ceil(D/B), R], f32 for B = 128,
+///   f8e8m0
+///              for B = 32
+///   square     one scale for each B x B block: f32 [ceil(R/B), P], where P is ceil(D/B) rounded up
+///              to a multiple of 4; the padding is zero
+/// These are the layouts that cuBLASLt reads on sm_90 (VEC128_32F and BLK128x128_32F; those for 32
+/// elements are not swizzled, as native kernels of sm_100 need it).
+struct ScaleLayout {
+  int64_t block = 128;
+  bool square = false;
+
+  DType dtype() const { return block == 32 ? DType::kF8E8M0 : DType::kF32; }
+  Shape shape(const Shape& data) const;
+};
+
+/// quantize, quantize_weight: x [R,C] (f32 or bf16), then, as attributes say, row f8 [R,C], its
+/// scales, column f8 [C,R], its scales, db f32 [C].
+///
+/// row is x divided by its scales (base/float8.h: powers of two, found from the largest magnitude
+/// of each block), rounded to f8e4m3 or f8e5m2; column is the same of x transposed, also from x
+/// itself. Blocks lie along the last dimension of either. A block with an element that is infinite
+/// or NaN has the scale NaN, and all of its elements are NaN, so that overflow remains visible. db
+/// (has_bias) has the column sums of x: added to (accumulate), otherwise overwritten.
+///
+/// quantize_weight is the same for a weight: it is never repeated for recomputation, because its
+/// results are made once for all microbatches.
+struct QuantizeAttributes {
+  int64_t block = 128;  ///< 0, 32 or 128, see ScaleLayout
+  bool square = false;
+  bool row = true;
+  bool column = true;
+  bool has_bias = false;
+  bool accumulate = true;
+  void fields(auto&& visit) {
+    visit("block", block);
+    visit("square", square);
+    visit("row", row);
+    visit("column", column);
+    visit("has_bias", has_bias);
+    visit("accumulate", accumulate);
+  }
+  ScaleLayout scales() const { return {.block = block, .square = square}; }
+};
+
+/// Places of the operands, as attributes say; -1: there is none.
+struct QuantizeOperands {
+  explicit QuantizeOperands(const QuantizeAttributes& attributes);
+  int row = -1;  ///< its scales follow
+  int column = -1;
+  int db = -1;
+};
+
+extern const OpDefinition kQuantizeOp;
+extern const OpDefinition kQuantizeWeightOp;
+
+}  // namespace braid

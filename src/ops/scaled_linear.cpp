@@ -1,0 +1,123 @@
+#include "ops/scaled_linear.h"
+
+#include "ops/attributes.h"
+#include "ops/operand_checker.h"
+#include "ops/quantize.h"
+
+namespace braid {
+namespace {
+
+bool is_fp8(DType dtype) {
+  return dtype == DType::kF8E4M3 || dtype == DType::kF8E5M2;
+}
+
+/// Checks a matrix [rows, depth] and its scales, and returns its shape.
+Shape next_factor(OperandChecker& operands, const OpSpec& spec, size_t at,
+                  const ScaleLayout& scales) {
+  const OperandSpec& data = operands.next_floating("factor", Access::kRead, 2);
+  operands.require(is_fp8(data.dtype), "factors must be f8e4m3 or f8e5m2");
+  operands.expect("scales", Access::kRead, scales.dtype(), scales.shape(spec.operands[at].shape));
+  return data.shape;
+}
+
+/// Checks both factors, and returns [rows, columns] of the product.
+Shape next_factors(OperandChecker& operands, const OpSpec& spec, int64_t block,
+                   bool second_is_weight) {
+  operands.require(block == 0 || block == 32 || block == 128, "block must be 0, 32 or 128");
+  const Shape a = next_factor(operands, spec, 0, {.block = block});
+  const Shape b =
+      next_factor(operands, spec, 2, {.block = block, .square = second_is_weight && block == 128});
+  operands.require(a[1] == b[1], "factors must agree in their last dimension");
+  operands.require(
+      spec.operands[0].dtype != DType::kF8E5M2 || spec.operands[2].dtype != DType::kF8E5M2,
+      "at most one factor may be f8e5m2");
+  return {a[0], b[0]};
+}
+
+/// The result of the model's dtype.
+void expect_result(OperandChecker& operands, const OpSpec& spec, const Shape& shape) {
+  const DType dtype = spec.operands.back().dtype;
+  operands.require(dtype == DType::kF32 || dtype == DType::kBF16, "the result must be f32 or bf16");
+  operands.expect("result", Access::kWrite, dtype, shape);
+}
+
+void check_scaled_linear(const OpSpec& spec) {
+  const auto attributes = attributes_of<ScaledLinearAttributes>(spec);
+  OperandChecker operands(spec);
+  const Shape y = next_factors(operands, spec, attributes.block, /*second_is_weight=*/true);
+  operands.require(attributes.has_bias || attributes.adds_bias, "there is no bias to leave out");
+  if (attributes.has_bias) {
+    operands.expect("bias", Access::kRead, spec.operands.back().dtype, {y[1]});
+  }
+  expect_result(operands, spec, y);
+  operands.done();
+}
+
+void check_scaled_linear_dgrad(const OpSpec& spec) {
+  const auto attributes = attributes_of<ScaledLinearDgradAttributes>(spec);
+  OperandChecker operands(spec);
+  expect_result(operands, spec,
+                next_factors(operands, spec, attributes.block, /*second_is_weight=*/true));
+  operands.done();
+}
+
+void check_scaled_linear_wgrad(const OpSpec& spec) {
+  const auto attributes = attributes_of<ScaledLinearWgradAttributes>(spec);
+  OperandChecker operands(spec);
+  const Shape shape = next_factors(operands, spec, attributes.block, /*second_is_weight=*/false);
+  operands.expect("dw", accumulate_access(attributes.accumulate), DType::kF32,
+                  {shape[1], shape[0]});
+  operands.done();
+}
+
+OpCost scaled_cost(const OpSpec& spec) {
+  OpCost cost = operand_bytes(spec);
+  cost.flops = 2.0 * elems(spec, 0) * static_cast<double>(spec.operands[2].shape[0]);
+  return cost;
+}
+
+GemmShape scaled_shape(const OpSpec& spec) {
+  const Shape& result = spec.operands.back().shape;
+  return {.rows = result[0],
+          .columns = result[1],
+          .depth = spec.operands.at(0).shape[1],
+          .dtype = spec.operands[0].dtype};
+}
+
+}  // namespace
+
+const OpDefinition kScaledLinearOp{
+    .name = "scaled_linear",
+    .summary = "y = x w^T (+ bias) of FP8 factors with scales.",
+    .family = OpFamily::kGemm,
+    .kind = OpKind::kProduct,
+    .check = check_scaled_linear,
+    .cost = scaled_cost,
+    .gemm_shape = scaled_shape,
+    .split = kNeverSplit,
+    .added_by_one = "adds_bias",
+};
+
+const OpDefinition kScaledLinearDgradOp{
+    .name = "scaled_linear_dgrad",
+    .summary = "dx = dy w of FP8 factors with scales.",
+    .family = OpFamily::kGemm,
+    .kind = OpKind::kProduct,
+    .check = check_scaled_linear_dgrad,
+    .cost = scaled_cost,
+    .gemm_shape = scaled_shape,
+    .split = kNeverSplit,
+};
+
+const OpDefinition kScaledLinearWgradOp{
+    .name = "scaled_linear_wgrad",
+    .summary = "dw += dy^T x of FP8 factors with scales, into the fp32 main grad.",
+    .family = OpFamily::kGemm,
+    .kind = OpKind::kProduct,
+    .check = check_scaled_linear_wgrad,
+    .cost = scaled_cost,
+    .gemm_shape = scaled_shape,
+    .split = kNeverSplit,
+};
+
+}  // namespace braid
