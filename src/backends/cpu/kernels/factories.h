@@ -45,6 +45,11 @@ CpuKernel make_linear(const OpSpec& spec, int num_workers);
 CpuKernel make_linear_dgrad(const OpSpec& spec, int num_workers);
 CpuKernel make_linear_wgrad(const OpSpec& spec, int num_workers);
 
+CpuKernel make_quantize(const OpSpec& spec, int num_workers);  // also for quantize_weight
+CpuKernel make_scaled_linear(const OpSpec& spec, int num_workers);
+CpuKernel make_scaled_linear_dgrad(const OpSpec& spec, int num_workers);
+CpuKernel make_scaled_linear_wgrad(const OpSpec& spec, int num_workers);
+
 CpuKernel make_linear_swiglu(const OpSpec& spec, int num_workers);
 CpuKernel make_linear_dgrad_swiglu_backward(const OpSpec& spec, int num_workers);
 

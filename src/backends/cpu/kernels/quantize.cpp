@@ -1,0 +1,162 @@
+#include "ops/quantize.h"
+
+#include "backends/cpu/kernels/column_sums.h"
+#include "backends/cpu/kernels/factories.h"
+#include "backends/cpu/kernels/support.h"
+#include "base/float8.h"
+#include "ops/attributes.h"
+
+/// The definition of FP8 copies, bit for bit: other backends are compared with this one. Plain
+/// loops over blocks, without regard to speed.
+namespace braid {
+namespace {
+
+/// One copy [rows, depth] of x: x itself, or its transpose.
+struct Copy {
+  int64_t rows = 0;
+  int64_t depth = 0;
+  int64_t row_stride = 0;  // in x
+  int64_t depth_stride = 0;
+  ScaleLayout scales;
+  DType format = DType::kF8E4M3;
+
+  int64_t rows_per_block() const {
+    return scales.block == 0 ? rows : scales.square ? scales.block : 1;
+  }
+  int64_t depth_per_block() const { return scales.block == 0 ? depth : scales.block; }
+  int64_t row_blocks() const { return (rows + rows_per_block() - 1) / rows_per_block(); }
+  int64_t depth_blocks() const { return (depth + depth_per_block() - 1) / depth_per_block(); }
+};
+
+struct BlockRange {
+  int64_t row_begin = 0;
+  int64_t row_end = 0;
+  int64_t depth_begin = 0;
+  int64_t depth_end = 0;
+};
+
+BlockRange block_at(const Copy& copy, int64_t row_block, int64_t depth_block) {
+  return {.row_begin = row_block * copy.rows_per_block(),
+          .row_end = std::min(copy.rows, (row_block + 1) * copy.rows_per_block()),
+          .depth_begin = depth_block * copy.depth_per_block(),
+          .depth_end = std::min(copy.depth, (depth_block + 1) * copy.depth_per_block())};
+}
+
+template <class T>
+uint32_t largest_magnitude(const Copy& copy, const T* x, const BlockRange& block) {
+  uint32_t largest = 0;
+  for (int64_t r = block.row_begin; r < block.row_end; ++r) {
+    for (int64_t d = block.depth_begin; d < block.depth_end; ++d) {
+      const float value = x[r * copy.row_stride + d * copy.depth_stride];
+      largest = std::max(largest, std::bit_cast<uint32_t>(value) & 0x7FFF'FFFFu);
+    }
+  }
+  return largest;
+}
+
+template <class Element, class T>
+void round_block(const Copy& copy, const T* x, const BlockRange& block, int exponent, Element* to) {
+  const bool is_finite = exponent != Fp8Scale::kNotFinite;
+  const float factor = is_finite ? Fp8Scale::to_float(-exponent) : 0.0F;
+  for (int64_t r = block.row_begin; r < block.row_end; ++r) {
+    for (int64_t d = block.depth_begin; d < block.depth_end; ++d) {
+      const float value = x[r * copy.row_stride + d * copy.depth_stride];
+      to[r * copy.depth + d] = is_finite ? Element(value * factor) : Element::from_bits(0x7F);
+    }
+  }
+}
+
+void store_scale(const Copy& copy, int64_t row_block, int64_t depth_block, int exponent,
+                 std::byte* scales) {
+  const Shape shape = copy.scales.shape({copy.rows, copy.depth});
+  const int64_t at = copy.scales.block == 0 ? 0
+                     : copy.scales.square   ? row_block * shape[1] + depth_block
+                                            : depth_block * shape[1] + row_block;
+  if (copy.scales.dtype() == DType::kF8E8M0) {
+    scales[at] = std::byte{Fp8Scale::to_e8m0(exponent)};
+  } else {
+    reinterpret_cast<float*>(scales)[at] = Fp8Scale::to_float(exponent);
+  }
+}
+
+void zero_padding(const Copy& copy, std::byte* scales) {
+  const int64_t bytes = copy.scales.shape({copy.rows, copy.depth}).num_elems() *
+                        static_cast<int64_t>(dtype_bytes(copy.scales.dtype()));
+  std::fill_n(scales, copy.scales.square ? bytes : 0, std::byte{0});
+}
+
+template <class Element, class T>
+void write_copy(WorkerPool& workers, const Copy& copy, const T* x, Element* to, std::byte* scales) {
+  zero_padding(copy, scales);
+  const int64_t grain = row_grain(copy.depth * copy.rows_per_block());
+  run_pieces(workers, copy.row_blocks(), grain, [&](int, int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      for (int64_t j = 0; j < copy.depth_blocks(); ++j) {
+        const BlockRange block = block_at(copy, i, j);
+        const int exponent = Fp8Scale::exponent_of(largest_magnitude(copy, x, block),
+                                                   Fp8Scale::largest_exponent(copy.format));
+        round_block(copy, x, block, exponent, to);
+        store_scale(copy, i, j, exponent, scales);
+      }
+    }
+  });
+}
+
+template <class T>
+void write_copy(const KernelArgs& args, const Copy& copy, int at) {
+  const auto operand = static_cast<size_t>(at);
+  const T* const x = args.data<const T>(0);
+  auto* const scales = args.data<std::byte>(operand + 1);
+  if (copy.format == DType::kF8E5M2) {
+    write_copy(args.workers, copy, x, args.data<Float8E5M2>(operand), scales);
+  } else {
+    write_copy(args.workers, copy, x, args.data<Float8E4M3>(operand), scales);
+  }
+}
+
+template <class T>
+CpuKernel quantize_kernel(const OpSpec& spec) {
+  const auto attributes = attributes_of<QuantizeAttributes>(spec);
+  const QuantizeOperands at(attributes);
+  const int64_t rows = spec.operands[0].shape[0];
+  const int64_t columns = spec.operands[0].shape[1];
+  const auto format = [&](int operand) {
+    return operand < 0 ? DType::kF8E4M3 : spec.operands[static_cast<size_t>(operand)].dtype;
+  };
+  const Copy row{.rows = rows,
+                 .depth = columns,
+                 .row_stride = columns,
+                 .depth_stride = 1,
+                 .scales = attributes.scales(),
+                 .format = format(at.row)};
+  const Copy column{.rows = columns,
+                    .depth = rows,
+                    .row_stride = 1,
+                    .depth_stride = columns,
+                    .scales = attributes.scales(),
+                    .format = format(at.column)};
+  return {.run =
+              [=](const KernelArgs& args) {
+                if (attributes.row) {
+                  write_copy<T>(args, row, at.row);
+                }
+                if (attributes.column) {
+                  write_copy<T>(args, column, at.column);
+                }
+                if (attributes.has_bias) {
+                  column_sums(args.workers, args.data<const T>(0), rows, columns,
+                              attributes.accumulate, reinterpret_cast<float*>(args.scratch.data()),
+                              args.data<float>(static_cast<size_t>(at.db)));
+                }
+              },
+          .scratch_bytes = attributes.has_bias ? partial_sums_bytes<float>(rows, columns) : 0};
+}
+
+}  // namespace
+
+CpuKernel make_quantize(const OpSpec& spec, int /*num_workers*/) {
+  return spec.operands[0].dtype == DType::kF32 ? quantize_kernel<float>(spec)
+                                               : quantize_kernel<BFloat16>(spec);
+}
+
+}  // namespace braid
