@@ -147,6 +147,7 @@ RankPlan plan_with_passes(PassInput input) {
 std::vector<Program> build_programs(const RunSpec& run, const ParameterLayout& layout, int rank,
                                     const PlanOptions& options) {
   const DType dtype = options.dtype.value_or(run.dtype);
+  const std::optional<Fp8Recipe> fp8 = dtype == run.dtype ? run.fp8 : std::nullopt;
   const OptimizerConfig& optimizer = run.config.optimizer;
   std::vector<Program> programs;
   programs.push_back(build_train_program(run.model, layout, run.mesh, rank,
@@ -154,6 +155,7 @@ std::vector<Program> build_programs(const RunSpec& run, const ParameterLayout& l
                                           .sequence = run.config.train.sequence,
                                           .num_microbatches = run.num_microbatches,
                                           .dtype = dtype,
+                                          .fp8 = fp8,
                                           .optimizer = {.beta1 = optimizer.beta1,
                                                         .beta2 = optimizer.beta2,
                                                         .epsilon = optimizer.epsilon,
@@ -165,6 +167,7 @@ std::vector<Program> build_programs(const RunSpec& run, const ParameterLayout& l
                                         {.microbatch = run.microbatch_sequences,
                                          .sequence = run.config.train.sequence,
                                          .dtype = dtype,
+                                         .fp8 = fp8,
                                          .parallel = run.parallel}));
   return programs;
 }
