@@ -47,15 +47,6 @@ void check_quantize(const OpSpec& spec) {
   operands.done();
 }
 
-/// One scale for all must be known before an element is written, so x is read twice.
-OpCost quantize_cost(const OpSpec& spec) {
-  OpCost cost = elementwise_cost<4>(spec);
-  if (attributes_of<QuantizeAttributes>(spec).block == 0) {
-    cost.bytes_read += elems(spec, 0) * static_cast<double>(dtype_bytes(spec.operands[0].dtype));
-  }
-  return cost;
-}
-
 }  // namespace
 
 Shape ScaleLayout::shape(const Shape& data) const {
@@ -90,7 +81,7 @@ const OpDefinition kQuantizeOp{
     .family = OpFamily::kMemoryBound,
     .kind = OpKind::kElementwise,
     .check = check_quantize,
-    .cost = quantize_cost,
+    .cost = elementwise_cost<4>,
     .recompute = Recompute::kNorms,
     .split = kNeverSplit,
 };
@@ -101,7 +92,7 @@ const OpDefinition kQuantizeWeightOp{
     .family = OpFamily::kMemoryBound,
     .kind = OpKind::kElementwise,
     .check = check_quantize,
-    .cost = quantize_cost,
+    .cost = elementwise_cost<4>,
     .recompute = Recompute::kNone,
     .split = kNeverSplit,
 };

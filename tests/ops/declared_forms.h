@@ -114,6 +114,8 @@ class DeclaredForms {
     add_linear_swiglu();
     if (data_ != DType::kF64) {
       add_quantize();
+    }
+    if (data_ == DType::kF32 || data_ == DType::kBF16) {
       add_scaled_linear();
     }
   }
