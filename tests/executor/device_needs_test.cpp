@@ -15,6 +15,7 @@
 #include "ops/attributes.h"
 #include "ops/linear.h"
 #include "ops/norm.h"
+#include "ops/quantize.h"
 #include "support/kernel_harness.h"
 #include "support/linear_swiglu_cases.h"
 #include "support/step_program.h"
@@ -207,6 +208,18 @@ TEST(DeviceNeeds, OwnKernelsAreCountedExactly) {
       linear_dgrad_swiglu_backward_spec(DType::kF32, {.rows = 1000, .depth = 64, .ffn = 304})));
   const OpSpec copy{"copy", {}, {}};
   EXPECT_EQ(max_cuda_scratch_bytes(copy, true), 0u);
+}
+
+TEST(DeviceNeeds, QuantizationNeedsPlaceForMagnitudesAndSums) {
+  const auto bytes = [](int64_t block, bool has_bias) {
+    const QuantizeAttributes attributes{.block = block, .has_bias = has_bias};
+    return max_cuda_scratch_bytes(
+        {"quantize", to_attributes(attributes), {read(DType::kBF16, {300, 70})}}, true);
+  };
+  EXPECT_EQ(bytes(128, false), 0u);
+  EXPECT_EQ(bytes(128, true), 3u * 70 * sizeof(float));
+  EXPECT_EQ(bytes(0, false), 1024u);
+  EXPECT_EQ(bytes(0, true), 1024u + 3 * 70 * sizeof(float));
 }
 
 TEST(DeviceNeeds, BiasSumsFillTheDeviceAndStayWithinTheirScratch) {

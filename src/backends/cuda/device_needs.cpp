@@ -17,6 +17,7 @@
 #include "ops/norm.h"
 #include "ops/op.h"
 #include "ops/optimizer.h"
+#include "ops/quantize.h"
 
 namespace braid {
 namespace {
@@ -121,6 +122,12 @@ size_t squared_norm_bytes(const OpSpec& spec) {
   return squared_norm_scratch_bytes(spec.operands[0].shape.num_elems());
 }
 
+size_t quantize_bytes(const OpSpec& spec) {
+  const auto attributes = attributes_of<QuantizeAttributes>(spec);
+  const Shape& x = spec.operands[0].shape;
+  return QuantizeScratch(x[0], x[1], attributes.block, attributes.has_bias).bytes;
+}
+
 /// Scratch of the kernels of an op other than attention.
 struct ScratchEntry {
   const OpDefinition* op;
@@ -139,6 +146,8 @@ constexpr std::array kScratch = {
     ScratchEntry{&kCrossEntropyMergeOp, row_loss_bytes},
     ScratchEntry{&kEmbeddingWgradOp, embedding_wgrad_bytes},
     ScratchEntry{&kSquaredNormOp, squared_norm_bytes},
+    ScratchEntry{&kQuantizeOp, quantize_bytes},
+    ScratchEntry{&kQuantizeWeightOp, quantize_bytes},
 };
 
 }  // namespace
