@@ -5,6 +5,7 @@
 
 #include "backends/cuda/kernels/attention_calls.h"
 #include "backends/cuda/kernels/fused_kernels.h"
+#include "backends/cuda/kernels/scaled_product.h"
 #include "backends/cuda/kernels/scratch_sizes.h"
 #include "backends/stream_scratch.h"
 #include "base/text.h"
@@ -18,6 +19,7 @@
 #include "ops/op.h"
 #include "ops/optimizer.h"
 #include "ops/quantize.h"
+#include "ops/scaled_linear.h"
 
 namespace braid {
 namespace {
@@ -128,6 +130,11 @@ size_t quantize_bytes(const OpSpec& spec) {
   return QuantizeScratch(x[0], x[1], attributes.block, attributes.has_bias).bytes;
 }
 
+template <class Attributes>
+size_t scaled_product_bytes(const OpSpec& spec) {
+  return kMaxGemmScratchBytes + WidenedFactors(spec, attributes_of<Attributes>(spec).block).bytes;
+}
+
 /// Scratch of the kernels of an op other than attention.
 struct ScratchEntry {
   const OpDefinition* op;
@@ -148,6 +155,9 @@ constexpr std::array kScratch = {
     ScratchEntry{&kSquaredNormOp, squared_norm_bytes},
     ScratchEntry{&kQuantizeOp, quantize_bytes},
     ScratchEntry{&kQuantizeWeightOp, quantize_bytes},
+    ScratchEntry{&kScaledLinearOp, scaled_product_bytes<ScaledLinearAttributes>},
+    ScratchEntry{&kScaledLinearDgradOp, scaled_product_bytes<ScaledLinearDgradAttributes>},
+    ScratchEntry{&kScaledLinearWgradOp, scaled_product_bytes<ScaledLinearWgradAttributes>},
 };
 
 }  // namespace

@@ -64,6 +64,10 @@ CudaKernel make_cuda_quantize(const OpSpec& spec, CudaContext& context);
 
 CudaKernel make_cuda_rope(const OpSpec& spec, CudaContext& context);
 
+CudaKernel make_cuda_scaled_linear(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_scaled_linear_dgrad(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_scaled_linear_wgrad(const OpSpec& spec, CudaContext& context);
+
 CudaKernel make_cuda_offload(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_reload(const OpSpec& spec, CudaContext& context);
 
