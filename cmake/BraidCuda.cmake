@@ -64,7 +64,7 @@ if(BRAID_HAS_CUDA)
   endif()
   # nvcc's front end cannot run fmt 9's checks of format strings while compiling: they run when a string is formatted.
   add_compile_definitions($<$<COMPILE_LANGUAGE:CUDA>:FMT_CONSTEVAL=> $<$<COMPILE_LANGUAGE:CUDA>:FMT_USE_CONSTEXPR=1>)
-  find_package(CUDAToolkit 12.8 REQUIRED)
+  find_package(CUDAToolkit 12.9 REQUIRED)  # the first cuBLASLt with FP8 scales of blocks
   # Optional: without it there is no attention on CUDA.
   find_package(CudnnFrontend)
   # Optional: without it attention is cuDNN's alone, and no product has an activation in its epilogue.

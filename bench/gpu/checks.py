@@ -257,6 +257,7 @@ def stage_kernels(arguments, results):
     cache = pathlib.Path(arguments.results) / "algorithms"
     programs = {"Matrix products and attention": [gpu_bench.find_program(arguments.bin, "braid_bench_gemm_attention"), cache],
                 "Matrix products and attention in PyTorch": [arguments.python, FOLDER / "gemm_attention_torch.py"],
+                "FP8 copies and products": [gpu_bench.find_program(arguments.bin, "braid_bench_fp8"), cache, "llama-8b"],
                 "Kernels that memory limits": [gpu_bench.find_program(arguments.bin, "braid_bench_memory_bound")]}
     good = True
     for title, command in programs.items():

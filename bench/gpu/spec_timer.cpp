@@ -11,6 +11,8 @@ namespace {
 
 constexpr int kReplays = 9;
 constexpr double kReplayNs = 20e6;
+constexpr double kSettleNs = 60e6;  // until the clock follows the power drawn
+constexpr double kSteadyNs = 60e6;
 constexpr size_t kMaxSets = 8;
 constexpr size_t kColdBytes = size_t{256} << 20;  // four times the L2 of an H200
 constexpr size_t kBlockElems = size_t{1} << 20;
@@ -81,6 +83,16 @@ class Replays {
     return elapsed_ns() / static_cast<double>(num_launches_);
   }
 
+  /// The mean over replays that take `wanted_ns` together.
+  double mean_ns(double wanted_ns) {
+    double total_ns = 0;
+    int replays = 0;
+    for (; total_ns < wanted_ns; ++replays) {
+      total_ns += replay_ns() * static_cast<double>(num_launches_);
+    }
+    return total_ns / replays / static_cast<double>(num_launches_);
+  }
+
  private:
   void launch(size_t i) {
     kernel_.launch({.operands = sets_[i % sets_.size()].operands(),
@@ -121,7 +133,7 @@ RandomOperands::RandomOperands(const OpSpec& spec, int64_t vocabulary, uint32_t 
 void RandomOperands::fill(const OperandSpec& spec, std::byte* to, int64_t vocabulary,
                           cudaStream_t stream) {
   const std::uniform_real_distribution<float> positive(0.05f, 1.0f);
-  if (spec.dtype == DType::kBF16) {
+  if (spec.dtype == DType::kBF16 || dtype_bytes(spec.dtype) == 1) {
     random_fill(to, spec.shape.num_elems(), spec.dtype, static_cast<uint32_t>(random_()), stream);
   } else if (spec.dtype == DType::kI32) {
     const std::uniform_int_distribution<int32_t> id(0, static_cast<int32_t>(vocabulary - 1));
@@ -174,6 +186,14 @@ SpecTiming SpecTimer::time(const OpSpec& spec, const CudaKernel& kernel) {
   return {.ns = median,
           .spread = (times.back() - times.front()) / median,
           .scratch_bytes = kernel.scratch_bytes};
+}
+
+double SpecTimer::steady_ns(const OpSpec& spec) {
+  const std::vector<RandomOperands> sets = make_sets(spec);
+  const CudaKernel kernel = make_cuda_kernel(spec, context_);
+  Replays replays(kernel, sets, stream_);
+  replays.mean_ns(kSettleNs);
+  return replays.mean_ns(kSteadyNs);
 }
 
 double SpecTimer::copy_bytes_per_s(int64_t bytes) {

@@ -49,6 +49,9 @@ class SpecTimer {
   SpecTiming time(const OpSpec& spec);
   SpecTiming time(const OpSpec& spec, const CudaKernel& kernel);
 
+  /// The mean of one launch under its own steady load: 60 ms after 60 ms that do not count.
+  double steady_ns(const OpSpec& spec);
+
   /// Bytes read and written per second by a copy of `bytes` (rounded to 2) inside the device.
   double copy_bytes_per_s(int64_t bytes);
 

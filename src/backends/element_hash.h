@@ -5,12 +5,7 @@
 #include <span>
 
 #include "base/dtype.h"
-
-#ifdef __CUDACC__
-#define BRAID_HOST_DEVICE __host__ __device__
-#else
-#define BRAID_HOST_DEVICE
-#endif
+#include "base/host_device.h"
 
 namespace braid {
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "base/dtype.h"
+#include "base/host_device.h"
 
 namespace braid {
 
@@ -102,7 +103,7 @@ struct Fp8Scale {
   static constexpr int kLeastExponent = -126;
 
   /// `magnitude_bits`: of a float without its sign; `largest_exponent`: k.
-  static int exponent_of(uint32_t magnitude_bits, int largest_exponent) {
+  BRAID_HOST_DEVICE static int exponent_of(uint32_t magnitude_bits, int largest_exponent) {
     if (magnitude_bits >= 0x7F80'0000u) {
       return kNotFinite;
     }
@@ -110,16 +111,20 @@ struct Fp8Scale {
       return 0;
     }
     const auto rounded_up = static_cast<int>((magnitude_bits + 0x1F'FFFFu) >> 23);
-    return std::max(rounded_up - 127 - largest_exponent, kLeastExponent);
+    const int exponent = rounded_up - 127 - largest_exponent;
+    return exponent < kLeastExponent ? kLeastExponent : exponent;
   }
   static int largest_exponent(DType format) { return format == DType::kF8E5M2 ? 15 : 8; }
 
-  static float to_float(int exponent) {
-    return std::bit_cast<float>(
-        exponent == kNotFinite ? 0x7FC0'0000u : static_cast<uint32_t>(exponent + 127) << 23);
+  /// Bits of the float 2^exponent.
+  BRAID_HOST_DEVICE static uint32_t float_bits(int exponent) {
+    return exponent == kNotFinite ? 0x7FC0'0000u : static_cast<uint32_t>(exponent + 127) << 23;
   }
+  static float to_float(int exponent) { return std::bit_cast<float>(float_bits(exponent)); }
   /// E8M0: 2^(bits - 127); 255 is NaN.
-  static uint8_t to_e8m0(int exponent) { return static_cast<uint8_t>(exponent + 127); }
+  BRAID_HOST_DEVICE static uint8_t to_e8m0(int exponent) {
+    return static_cast<uint8_t>(exponent + 127);
+  }
   static float from_e8m0(uint8_t bits) { return to_float(static_cast<int>(bits) - 127); }
 };
 

@@ -15,6 +15,8 @@
 #include "ops/attributes.h"
 #include "ops/linear.h"
 #include "ops/norm.h"
+#include "ops/quantize.h"
+#include "ops/scaled_linear.h"
 #include "support/kernel_harness.h"
 #include "support/linear_swiglu_cases.h"
 #include "support/step_program.h"
@@ -207,6 +209,38 @@ TEST(DeviceNeeds, OwnKernelsAreCountedExactly) {
       linear_dgrad_swiglu_backward_spec(DType::kF32, {.rows = 1000, .depth = 64, .ffn = 304})));
   const OpSpec copy{"copy", {}, {}};
   EXPECT_EQ(max_cuda_scratch_bytes(copy, true), 0u);
+}
+
+TEST(DeviceNeeds, QuantizationNeedsPlaceForMagnitudesAndSums) {
+  const auto bytes = [](int64_t block, bool has_bias) {
+    const QuantizeAttributes attributes{.block = block, .has_bias = has_bias};
+    return max_cuda_scratch_bytes(
+        {"quantize", to_attributes(attributes), {read(DType::kBF16, {300, 70})}}, true);
+  };
+  EXPECT_EQ(bytes(128, false), 0u);
+  EXPECT_EQ(bytes(128, true), 3u * 70 * sizeof(float));
+  EXPECT_EQ(bytes(0, false), 1024u);
+  EXPECT_EQ(bytes(0, true), 1024u + 3 * 70 * sizeof(float));
+}
+
+// Where cuBLASLt does not multiply FP8 elements, both factors are in scratch as bf16.
+TEST(DeviceNeeds, ProductsOfFp8CountFactorsThatAreWidened) {
+  const auto bytes = [](int64_t block, int64_t rows, int64_t depth) {
+    const DType e4m3 = DType::kF8E4M3;
+    const ScaledLinearAttributes attributes{.block = block};
+    return max_cuda_scratch_bytes({"scaled_linear",
+                                   to_attributes(attributes),
+                                   {read(e4m3, {rows, depth}), read(DType::kF32, {1}),
+                                    read(e4m3, {64, depth}), read(DType::kF32, {1})}},
+                                  true) -
+           kMaxGemmScratchBytes;
+  };
+  EXPECT_EQ(bytes(128, 1000, 256), 0u);
+  EXPECT_EQ(bytes(0, 1000, 256), 0u);
+  EXPECT_EQ(bytes(32, 1000, 256), (1000u + 64) * 256 * 2);
+  EXPECT_EQ(bytes(128, 1001, 256), (1001u + 64) * 256 * 2);
+  // 1000 rows of 300 in bf16 are 600000 bytes, 64 are 38400; each begins at a multiple of 256.
+  EXPECT_EQ(bytes(128, 1000, 300), 600064u + 38400);
 }
 
 TEST(DeviceNeeds, BiasSumsFillTheDeviceAndStayWithinTheirScratch) {

@@ -5,6 +5,7 @@
 
 #include "backends/cuda/kernels/attention_calls.h"
 #include "backends/cuda/kernels/fused_kernels.h"
+#include "backends/cuda/kernels/scaled_product.h"
 #include "backends/cuda/kernels/scratch_sizes.h"
 #include "backends/stream_scratch.h"
 #include "base/text.h"
@@ -17,6 +18,8 @@
 #include "ops/norm.h"
 #include "ops/op.h"
 #include "ops/optimizer.h"
+#include "ops/quantize.h"
+#include "ops/scaled_linear.h"
 
 namespace braid {
 namespace {
@@ -121,6 +124,17 @@ size_t squared_norm_bytes(const OpSpec& spec) {
   return squared_norm_scratch_bytes(spec.operands[0].shape.num_elems());
 }
 
+size_t quantize_bytes(const OpSpec& spec) {
+  const auto attributes = attributes_of<QuantizeAttributes>(spec);
+  const Shape& x = spec.operands[0].shape;
+  return QuantizeScratch(x[0], x[1], attributes.block, attributes.has_bias).bytes;
+}
+
+template <class Attributes>
+size_t scaled_product_bytes(const OpSpec& spec) {
+  return kMaxGemmScratchBytes + WidenedFactors(spec, attributes_of<Attributes>(spec).block).bytes;
+}
+
 /// Scratch of the kernels of an op other than attention.
 struct ScratchEntry {
   const OpDefinition* op;
@@ -139,6 +153,11 @@ constexpr std::array kScratch = {
     ScratchEntry{&kCrossEntropyMergeOp, row_loss_bytes},
     ScratchEntry{&kEmbeddingWgradOp, embedding_wgrad_bytes},
     ScratchEntry{&kSquaredNormOp, squared_norm_bytes},
+    ScratchEntry{&kQuantizeOp, quantize_bytes},
+    ScratchEntry{&kQuantizeWeightOp, quantize_bytes},
+    ScratchEntry{&kScaledLinearOp, scaled_product_bytes<ScaledLinearAttributes>},
+    ScratchEntry{&kScaledLinearDgradOp, scaled_product_bytes<ScaledLinearDgradAttributes>},
+    ScratchEntry{&kScaledLinearWgradOp, scaled_product_bytes<ScaledLinearWgradAttributes>},
 };
 
 }  // namespace

@@ -59,7 +59,14 @@ CudaKernel make_cuda_sum(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_clip_scale(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_adamw(const OpSpec& spec, CudaContext& context);
 
+/// Of quantize and quantize_weight.
+CudaKernel make_cuda_quantize(const OpSpec& spec, CudaContext& context);
+
 CudaKernel make_cuda_rope(const OpSpec& spec, CudaContext& context);
+
+CudaKernel make_cuda_scaled_linear(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_scaled_linear_dgrad(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_scaled_linear_wgrad(const OpSpec& spec, CudaContext& context);
 
 CudaKernel make_cuda_offload(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_reload(const OpSpec& spec, CudaContext& context);

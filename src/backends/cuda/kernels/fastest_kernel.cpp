@@ -91,7 +91,7 @@ class Stopwatch {
     memory_ = allocate(num_sets * set_bytes);
     fill(work, num_sets);
     // Rough rates of the device in operations and bytes per ns; f32 without tensor cores is slower.
-    const double per_ns = work.operands.front().dtype == DType::kBF16 ? 6e5 : 4e4;
+    const double per_ns = work.operands.front().dtype == DType::kF32 ? 4e4 : 6e5;
     const double guess_ns = work.flops / per_ns + static_cast<double>(set_bytes) / 4e3 + 2e3;
     num_launches_ = static_cast<int>(std::clamp(kMeasuredNs / guess_ns, 2.0, double{kMaxLaunches}));
   }

@@ -24,7 +24,7 @@ struct NamedKernel {
 struct TimedWork {
   struct Operand {
     int64_t num_elems = 0;
-    DType dtype = DType::kBF16;  ///< bf16 or f32
+    DType dtype = DType::kBF16;  ///< of random_fill.h
   };
   std::vector<Operand> operands;  ///< in the kernels' order; random content
   double flops = 0;               ///< of its matrix product

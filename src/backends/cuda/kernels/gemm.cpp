@@ -12,6 +12,7 @@
 #include "backends/cuda/kernels/sm90_products.h"
 #include "base/errors.h"
 #include "base/text.h"
+#include "ops/quantize.h"
 
 namespace braid {
 namespace {
@@ -27,9 +28,31 @@ cudaDataType_t cuda_type(DType dtype) {
       return CUDA_R_16BF;
     case DType::kF32:
       return CUDA_R_32F;
+    case DType::kF8E4M3:
+      return CUDA_R_8F_E4M3;
+    case DType::kF8E5M2:
+      return CUDA_R_8F_E5M2;
     default:
       throw_internal_error("no CUDA matrix product for {}", dtype_name(dtype));
   }
+}
+
+int32_t scale_mode(GemmScales scales) {
+  switch (scales) {
+    case GemmScales::kNone:
+    case GemmScales::kOne:
+      return CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
+    case GemmScales::kRuns:
+      return CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
+    case GemmScales::kSquares:
+      return CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
+  }
+  throw_internal_error("scales {} of a matrix product", static_cast<int>(scales));
+}
+
+std::string_view scales_name(GemmScales scales) {
+  constexpr std::array<std::string_view, 4> kNames = {"none", "one", "runs", "squares"};
+  return kNames.at(static_cast<size_t>(scales));
 }
 
 template <class T>
@@ -43,6 +66,17 @@ void set_preference(cublasLtMatmulPreferenceOpaque_t& preference,
                     cublasLtMatmulPreferenceAttributes_t attribute, const T& value) {
   BRAID_CUDA_CHECK(
       cublasLtMatmulPreferenceSetAttribute(&preference, attribute, &value, sizeof(value)));
+}
+
+/// Sets how factors are scaled. The heuristic gets pointers too, because it may look at their
+/// alignment; it does not read what they point to.
+void set_scales(cublasLtMatmulDescOpaque_t& desc, const GemmProblem& problem) {
+  static const auto* const kAligned = reinterpret_cast<const void*>(uintptr_t{256});
+  set_attribute(desc, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, scale_mode(problem.scales_a));
+  set_attribute(desc, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, scale_mode(problem.scales_b));
+  set_attribute(desc, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, kAligned);
+  set_attribute(desc, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, kAligned);
+  set_attribute(desc, CUBLASLT_MATMUL_DESC_FAST_ACCUM, static_cast<int8_t>(problem.fast_sums));
 }
 
 /// Column-major, as stored: rows and columns are swapped if the product uses the transpose. Stride
@@ -69,14 +103,22 @@ bool is_repeatable(const cublasLtMatmulAlgo_t& algorithm) {
 // ---- the format of cached choices: a name of gemm_sm90.h, or the words of cuBLASLt's algorithm in
 // hexadecimal, opaque to us, then bytes of its workspace
 
+/// What distinguishes products of FP8 factors; empty for others.
+std::string scales_text(const GemmProblem& p) {
+  return p.has_scales() ? fmt::format(" times {}, scales {} {}{}", dtype_name(p.type_of_b()),
+                                      scales_name(p.scales_a), scales_name(p.scales_b),
+                                      p.fast_sums ? ", fast sums" : "")
+                        : "";
+}
+
 std::string cache_key(const GemmProblem& p, const CudaContext& context) {
   // "2" invalidates choices made before large products were timed under their own steady load.
   return fmt::format(
-      "gemm 2 {}{} {}x{}x{} {} {}{}{}{}; {}; cuBLASLt {}{}", p.transpose_a ? 'T' : 'N',
+      "gemm 2 {}{} {}x{}x{} {} {}{}{}{}{}; {}; cuBLASLt {}{}", p.transpose_a ? 'T' : 'N',
       p.transpose_b ? 'T' : 'N', p.m, p.n, p.k, dtype_name(p.input), dtype_name(p.output),
       p.has_bias ? " bias" : "", p.accumulate ? " accumulate" : "",
-      p.stride_b != 0 ? fmt::format(" stride b {}", p.stride_b) : "", device_text(context),
-      cublasLtGetVersion(),
+      p.stride_b != 0 ? fmt::format(" stride b {}", p.stride_b) : "", scales_text(p),
+      device_text(context), cublasLtGetVersion(),
       gemm_sm90_names(p).empty() ? "" : fmt::format("; sm90 kernels {}", sm90_products_version()));
 }
 
@@ -132,18 +174,26 @@ void check_alignment(std::span<std::byte* const> operands) {
   }
 }
 
-CudaKernel gemm_kernel(const GemmPlan& plan, bool has_bias, cublasLtHandle_t handle,
+GemmOperands operands_of(const CudaKernelArgs& args, bool has_scales, bool has_bias) {
+  size_t next = 0;
+  const auto take = [&](bool exists) { return exists ? args.operands[next++] : nullptr; };
+  GemmOperands operands{.scratch = args.scratch, .stream = args.stream};
+  operands.a = take(true);
+  operands.scales_a = take(has_scales);
+  operands.b = take(true);
+  operands.scales_b = take(has_scales);
+  operands.bias = take(has_bias);
+  operands.d = args.operands[next];
+  return operands;
+}
+
+CudaKernel gemm_kernel(const GemmPlan& plan, const GemmProblem& problem, cublasLtHandle_t handle,
                        const GemmAlgorithm& algorithm) {
   return {.launch =
-              [=](const CudaKernelArgs& args) {
+              [=, has_scales = problem.has_scales(),
+               has_bias = problem.has_bias](const CudaKernelArgs& args) {
                 check_alignment(args.operands);
-                plan.launch(handle, algorithm,
-                            {.a = args.operands[0],
-                             .b = args.operands[1],
-                             .bias = has_bias ? args.operands[2] : nullptr,
-                             .d = args.operands.back(),
-                             .scratch = args.scratch,
-                             .stream = args.stream});
+                plan.launch(handle, algorithm, operands_of(args, has_scales, has_bias));
               },
           .scratch_bytes = algorithm.scratch_bytes};
 }
@@ -159,21 +209,34 @@ std::optional<CudaKernel> recall(const GemmProblem& problem, CudaContext& contex
   }
   const GemmPlan plan(problem);
   const auto algorithm = accepted_algorithm(plan, context.cublas_lt(), name);
-  return algorithm
-             ? std::optional(gemm_kernel(plan, problem.has_bias, context.cublas_lt(), *algorithm))
-             : std::nullopt;
+  return algorithm ? std::optional(gemm_kernel(plan, problem, context.cublas_lt(), *algorithm))
+                   : std::nullopt;
+}
+
+int64_t scale_elems(GemmScales scales, int64_t rows, int64_t k) {
+  if (scales == GemmScales::kNone || scales == GemmScales::kOne) {
+    return scales == GemmScales::kNone ? 0 : 1;
+  }
+  const bool square = scales == GemmScales::kSquares;
+  return ScaleLayout{.block = 128, .square = square}.shape({rows, k}).num_elems();
 }
 
 TimedWork timed_work(const GemmProblem& p) {
   const int64_t columns_of_b = p.transpose_b ? p.k : p.n;
   const int64_t b_elems = p.stride_b == 0 ? p.k * p.n : p.stride_b * columns_of_b;
-  TimedWork work{.operands = {{p.m * p.k, p.input}, {b_elems, p.input}},
-                 .flops = 2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) *
+  TimedWork work{.flops = 2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) *
                           static_cast<double>(p.k)};
-  if (p.has_bias) {
-    work.operands.push_back({p.m, p.output});
-  }
-  work.operands.push_back({p.m * p.n, p.output});
+  const auto add = [&](int64_t elems, DType dtype) {
+    if (elems > 0) {
+      work.operands.push_back({elems, dtype});
+    }
+  };
+  add(p.m * p.k, p.input);
+  add(scale_elems(p.scales_a, p.m, p.k), DType::kF32);
+  add(b_elems, p.type_of_b());
+  add(scale_elems(p.scales_b, p.n, p.k), DType::kF32);
+  add(p.has_bias ? p.m : 0, p.output);
+  add(p.m * p.n, p.output);
   return work;
 }
 
@@ -181,7 +244,8 @@ TimedWork timed_work(const GemmProblem& p) {
 
 GemmPlan::GemmPlan(const GemmProblem& problem)
     : a(layout_of(problem.input, problem.transpose_a, problem.m, problem.k)),
-      b(layout_of(problem.input, problem.transpose_b, problem.k, problem.n, problem.stride_b)),
+      b(layout_of(problem.type_of_b(), problem.transpose_b, problem.k, problem.n,
+                  problem.stride_b)),
       d(layout_of(problem.output, false, problem.m, problem.n)),
       beta(problem.accumulate ? 1.0f : 0.0f) {
   BRAID_CUDA_CHECK(cublasLtMatmulDescInit(&product, CUBLAS_COMPUTE_32F, CUDA_R_32F));
@@ -192,6 +256,9 @@ GemmPlan::GemmPlan(const GemmProblem& problem)
   if (problem.has_bias) {
     set_attribute(product, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
     set_attribute(product, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, cuda_type(problem.output));
+  }
+  if (problem.has_scales()) {
+    set_scales(product, problem);
   }
 }
 
@@ -226,10 +293,14 @@ std::vector<GemmAlgorithm> GemmPlan::candidates(cublasLtHandle_t handle) const {
 
 void GemmPlan::launch(cublasLtHandle_t handle, const GemmAlgorithm& algorithm,
                       const GemmOperands& operands) const {
-  // A copy, because the pointer of the bias is part of the description.
+  // A copy, because pointers of scales and bias are part of the description.
   GemmPlan copy = *this;
   if (operands.bias != nullptr) {
     set_attribute(copy.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, operands.bias);
+  }
+  if (operands.scales_a != nullptr) {
+    set_attribute(copy.product, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, operands.scales_a);
+    set_attribute(copy.product, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, operands.scales_b);
   }
   const float alpha = 1.0f;
   BRAID_CUDA_CHECK(cublasLtMatmul(handle, &copy.product, &alpha, operands.a, &copy.a, operands.b,
@@ -243,7 +314,7 @@ std::vector<NamedKernel> gemm_candidates(const GemmProblem& problem, CudaContext
   std::vector<NamedKernel> list;
   for (const GemmAlgorithm& algorithm : plan.candidates(context.cublas_lt())) {
     list.push_back({.name = to_text(algorithm),
-                    .kernel = gemm_kernel(plan, problem.has_bias, context.cublas_lt(), algorithm)});
+                    .kernel = gemm_kernel(plan, problem, context.cublas_lt(), algorithm)});
   }
   for (const std::string& name : gemm_sm90_names(problem)) {
     list.push_back({.name = fmt::format("{}{}", kSm90Prefix, name),

@@ -19,10 +19,12 @@ struct GemmAlgorithm {
   size_t scratch_bytes = 0;
 };
 
-/// Device pointers, 16-byte aligned; bias is null if there is none.
+/// Device pointers, 16-byte aligned; scales and bias are null if there are none.
 struct GemmOperands {
   const void* a = nullptr;
+  const void* scales_a = nullptr;
   const void* b = nullptr;
+  const void* scales_b = nullptr;
   const void* bias = nullptr;
   void* d = nullptr;
   std::byte* scratch = nullptr;  ///< GemmAlgorithm::scratch_bytes

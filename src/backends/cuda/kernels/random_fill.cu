@@ -1,4 +1,5 @@
 #include <cuda_bf16.h>
+#include <cuda_fp8.h>
 
 #include "backends/cuda/cuda_error.h"
 #include "backends/cuda/kernels/random_fill.h"
@@ -16,6 +17,12 @@ __device__ uint32_t hash(uint32_t x) {
   return x ^ (x >> 15);
 }
 
+/// Values between 2^-8 and 1.
+struct Scale8 {
+  uint8_t bits;
+  explicit __device__ Scale8(float value) : bits(static_cast<uint8_t>(123.0f + 4.0f * value)) {}
+};
+
 template <class T>
 __global__ void fill(T* data, int64_t elems, uint32_t seed) {
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
@@ -32,14 +39,24 @@ __global__ void fill(T* data, int64_t elems, uint32_t seed) {
 void random_fill(void* data, int64_t elems, DType dtype, uint32_t seed, cudaStream_t stream) {
   constexpr int kBlocks = 1024;
   constexpr int kThreads = 256;
-  if (dtype == DType::kBF16) {
-    fill<<<kBlocks, kThreads, 0, stream>>>(static_cast<__nv_bfloat16*>(data), elems, seed);
-  } else if (dtype == DType::kF32) {
-    fill<<<kBlocks, kThreads, 0, stream>>>(static_cast<float*>(data), elems, seed);
-  } else {
-    throw InternalError("no random data of type " + std::string(dtype_name(dtype)));
+  const auto launch = [&]<class T>(T* to) {
+    fill<<<kBlocks, kThreads, 0, stream>>>(to, elems, seed);
+    BRAID_CUDA_CHECK(cudaGetLastError());
+  };
+  switch (dtype) {
+    case DType::kBF16:
+      return launch(static_cast<__nv_bfloat16*>(data));
+    case DType::kF32:
+      return launch(static_cast<float*>(data));
+    case DType::kF8E4M3:
+      return launch(static_cast<__nv_fp8_e4m3*>(data));
+    case DType::kF8E5M2:
+      return launch(static_cast<__nv_fp8_e5m2*>(data));
+    case DType::kF8E8M0:
+      return launch(static_cast<Scale8*>(data));
+    default:
+      throw InternalError("no random data of type " + std::string(dtype_name(dtype)));
   }
-  BRAID_CUDA_CHECK(cudaGetLastError());
 }
 
 }  // namespace braid

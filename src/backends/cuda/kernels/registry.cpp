@@ -63,7 +63,12 @@ constexpr std::array kKernels = {
     KernelEntry{"sum", make_cuda_sum},
     KernelEntry{"clip_scale", make_cuda_clip_scale},
     KernelEntry{"adamw", make_cuda_adamw},
+    KernelEntry{"quantize", make_cuda_quantize},
+    KernelEntry{"quantize_weight", make_cuda_quantize},
     KernelEntry{"rope", make_cuda_rope},
+    KernelEntry{"scaled_linear", make_cuda_scaled_linear},
+    KernelEntry{"scaled_linear_dgrad", make_cuda_scaled_linear_dgrad},
+    KernelEntry{"scaled_linear_wgrad", make_cuda_scaled_linear_wgrad},
     KernelEntry{"offload", make_cuda_offload},
     KernelEntry{"reload", make_cuda_reload},
 };

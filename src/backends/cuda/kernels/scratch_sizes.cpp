@@ -54,6 +54,13 @@ size_t row_losses_bytes(int64_t rows) {
   return static_cast<size_t>(rows) * sizeof(double);
 }
 
+QuantizeScratch::QuantizeScratch(int64_t rows, int64_t columns, int64_t block, bool has_bias)
+    : sums_at(block == 0 ? kQuantizeMagnitudes * sizeof(uint32_t) : 0), bytes(sums_at) {
+  if (has_bias) {
+    bytes += static_cast<size_t>(ceil_div(rows, kQuantizeTile) * columns) * sizeof(float);
+  }
+}
+
 size_t sort_array_bytes(int64_t rows) {
   return static_cast<size_t>(ceil_div(rows, 64)) * 64 * sizeof(uint32_t);
 }

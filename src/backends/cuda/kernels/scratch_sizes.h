@@ -47,4 +47,16 @@ size_t row_losses_bytes(int64_t rows);
 /// needs additional memory.
 size_t sort_array_bytes(int64_t rows);
 
+inline constexpr int64_t kQuantizeTile = 128;        ///< rows and columns of a block of threads
+inline constexpr int64_t kQuantizeMagnitudes = 256;  ///< u32 maxima of parts of x
+
+/// Scratch of quantize: the magnitudes, if one scale serves all elements; then, for db, the sums of
+/// columns of each tile of rows [tiles, columns] f32.
+struct QuantizeScratch {
+  size_t sums_at = 0;
+  size_t bytes = 0;
+
+  QuantizeScratch(int64_t rows, int64_t columns, int64_t block, bool has_bias);
+};
+
 }  // namespace braid

@@ -1,0 +1,395 @@
+#pragma once
+
+#include <cuda_fp8.h>
+
+#include <cstdint>
+
+#include "backends/cuda/kernels/device_vector.cuh"
+#include "backends/cuda/kernels/scratch_sizes.h"
+#include "base/float8.h"
+
+// A block of threads owns a tile of 128 x 128 elements: all blocks of either direction that touch
+// it are complete in it, so x is read once for both copies. Each thread loads 16 bytes of eight
+// rows; the largest magnitudes of rows come from shuffles. The tile goes through shared memory for
+// the transposed copy: chunks of 16 bytes have the index of their 16 rows XORed into their place,
+// so that reads along a column have no bank conflicts.
+namespace braid::quantize_tile {
+
+inline constexpr unsigned kAllLanes = 0xFFFFFFFFu;
+inline constexpr int kTile = static_cast<int>(kQuantizeTile);
+inline constexpr int kThreads = 256;
+inline constexpr int kWarps = kThreads / 32;
+inline constexpr int kVector = 8;                    // bf16 elements of a 16-byte chunk
+inline constexpr int kChunks = kTile / kVector;      // of a row
+inline constexpr int kRowStep = kThreads / kChunks;  // rows that are loaded at once
+inline constexpr int kRowsPerThread = kTile / kRowStep;
+inline constexpr int kColumnRows = 16;  // of a column that a thread converts
+inline constexpr int kRowGroups = kTile / kColumnRows;
+static_assert(kRowStep == kColumnRows, "the row of a load determines its XORed index");
+
+enum class Blocks { kAll, kRuns32, kRuns128, kSquares };
+
+/// One of the copies of x; no data: not written.
+struct CopyArgs {
+  uint8_t* data = nullptr;
+  void* scales = nullptr;
+  __nv_fp8_interpretation_t format = __NV_E4M3;
+};
+
+struct QuantizeArgs {
+  const Bf16* x = nullptr;  // [rows, columns]
+  int64_t rows = 0;
+  int64_t columns = 0;
+  CopyArgs row;                          // [rows, columns]
+  CopyArgs column;                       // [columns, rows]
+  const uint32_t* magnitudes = nullptr;  // [kQuantizeMagnitudes], kAll only
+  float* sums = nullptr;                 // [tiles of rows, columns], null: not wanted
+};
+
+// ---- bf16 elements in pairs
+
+__device__ inline uint32_t magnitudes_of(uint32_t pair) {
+  return pair & 0x7FFF7FFFu;
+}
+__device__ inline uint32_t larger_of_pairs(uint32_t a, uint32_t b) {
+  return __vmaxu2(a, b);
+}
+/// The larger magnitude of the pair, as bits of a float.
+__device__ inline uint32_t larger_bits(uint32_t pair) {
+  return max(pair << 16, pair & 0xFFFF0000u);
+}
+__device__ inline float low_of(uint32_t pair) {
+  return __uint_as_float(pair << 16);
+}
+__device__ inline float high_of(uint32_t pair) {
+  return __uint_as_float(pair & 0xFFFF0000u);
+}
+
+/// Over groups of kLanes adjacent lanes.
+template <int kLanes>
+__device__ uint32_t lanes_max(uint32_t pair) {
+#pragma unroll
+  for (int mask = kLanes / 2; mask > 0; mask /= 2) {
+    pair = larger_of_pairs(pair, __shfl_xor_sync(kAllLanes, pair, mask));
+  }
+  return pair;
+}
+
+/// Over all threads.
+__device__ inline uint32_t block_max(uint32_t value, uint32_t* shared) {
+  value = __reduce_max_sync(kAllLanes, value);
+  if (threadIdx.x % 32 == 0) {
+    shared[threadIdx.x / 32] = value;
+  }
+  __syncthreads();
+  const unsigned num_warps = blockDim.x / 32;
+  return __reduce_max_sync(kAllLanes, threadIdx.x % 32 < num_warps ? shared[threadIdx.x % 32] : 0u);
+}
+
+// ---- scales
+
+__device__ inline int exponent_of(uint32_t magnitude_bits, __nv_fp8_interpretation_t format) {
+  return Fp8Scale::exponent_of(magnitude_bits, format == __NV_E5M2 ? 15 : 8);
+}
+
+/// What elements are multiplied by. NaN if the block is not finite: conversion makes it 0x7F.
+__device__ inline float factor_of(int exponent) {
+  return __uint_as_float(
+      Fp8Scale::float_bits(exponent == Fp8Scale::kNotFinite ? exponent : -exponent));
+}
+
+template <Blocks kBlocks>
+__device__ void store_scale(void* scales, int64_t at, int exponent) {
+  if constexpr (kBlocks == Blocks::kRuns32) {
+    static_cast<uint8_t*>(scales)[at] = Fp8Scale::to_e8m0(exponent);
+  } else {
+    static_cast<float*>(scales)[at] = __uint_as_float(Fp8Scale::float_bits(exponent));
+  }
+}
+
+/// Tile [i, k] of a copy; `num_k` tiles lie along its last dimension. The last one writes the
+/// padding too.
+__device__ inline void store_square_scale(void* scales, int64_t i, int64_t k, int64_t num_k,
+                                          int exponent) {
+  const int64_t padded = (num_k + 3) / 4 * 4;
+  float* const row = static_cast<float*>(scales) + i * padded;
+  row[k] = __uint_as_float(Fp8Scale::float_bits(exponent));
+  if (k == num_k - 1) {
+    for (int64_t pad = num_k; pad < padded; ++pad) {
+      row[pad] = 0.0f;
+    }
+  }
+}
+
+__device__ inline uint32_t converted(float first, float second, __nv_fp8_interpretation_t format) {
+  return __nv_cvt_float2_to_fp8x2(make_float2(first, second), __NV_SATFINITE, format);
+}
+
+// ---- a tile
+
+struct TilePlace {
+  int64_t row = 0;  // of tiles
+  int64_t column = 0;
+  int64_t num_rows = 0;
+  int64_t num_columns = 0;
+};
+
+/// The part of the tile that a thread loads: chunk threadIdx.x % kChunks of rows at a distance of
+/// kRowStep, and zeros outside of x.
+struct Loaded {
+  uint32_t pairs[kRowsPerThread][kVector / 2];
+
+  __device__ uint32_t max_of_row(int i) const {
+    uint32_t most = 0;
+#pragma unroll
+    for (const uint32_t pair : pairs[i]) {
+      most = larger_of_pairs(most, magnitudes_of(pair));
+    }
+    return most;
+  }
+};
+
+__device__ inline int chunk_of_thread() {
+  return static_cast<int>(threadIdx.x) % kChunks;
+}
+__device__ inline int row_of_thread(int i) {
+  return static_cast<int>(threadIdx.x) / kChunks + i * kRowStep;
+}
+
+/// Elements of x from the thread's chunk of its i-th row on; not positive outside of x.
+__device__ inline int64_t valid_elems(const QuantizeArgs& args, const TilePlace& place, int i) {
+  const bool is_row = place.row * kTile + row_of_thread(i) < args.rows;
+  return is_row ? args.columns - place.column * kTile - chunk_of_thread() * kVector : 0;
+}
+__device__ inline int64_t elem_of_thread(const QuantizeArgs& args, const TilePlace& place, int i) {
+  return (place.row * kTile + row_of_thread(i)) * args.columns + place.column * kTile +
+         chunk_of_thread() * kVector;
+}
+
+template <bool kAligned>
+__device__ Loaded load_tile(const QuantizeArgs& args, const TilePlace& place) {
+  Loaded loaded;
+#pragma unroll
+  for (int i = 0; i < kRowsPerThread; ++i) {
+    const int64_t valid = valid_elems(args, place, i);
+    DeviceVector<Bf16, kVector> vector{};
+    if (valid > 0) {
+      vector = load_vector<kVector, kAligned>(args.x + elem_of_thread(args, place, i), valid);
+    }
+    memcpy(loaded.pairs[i], vector.elems, sizeof(vector));
+  }
+  return loaded;
+}
+
+/// Of the whole tile or, kAll, of x.
+template <Blocks kBlocks>
+__device__ uint32_t common_magnitude(const QuantizeArgs& args, const Loaded& loaded,
+                                     uint32_t* shared) {
+  if constexpr (kBlocks == Blocks::kAll) {
+    static_assert(kQuantizeMagnitudes == kThreads);
+    return block_max(args.magnitudes[threadIdx.x], shared);
+  } else if constexpr (kBlocks == Blocks::kSquares) {
+    uint32_t most = 0;
+#pragma unroll
+    for (int i = 0; i < kRowsPerThread; ++i) {
+      most = larger_of_pairs(most, loaded.max_of_row(i));
+    }
+    return block_max(larger_bits(most), shared);
+  } else {
+    return 0;
+  }
+}
+
+template <Blocks kBlocks>
+__device__ void store_common_scales(const QuantizeArgs& args, const TilePlace& place,
+                                    uint32_t magnitude) {
+  if (threadIdx.x != 0) {
+    return;
+  }
+  const auto store = [&](const CopyArgs& copy, int64_t i, int64_t k, int64_t num_k) {
+    if (copy.data == nullptr) {
+      return;
+    }
+    const int exponent = exponent_of(magnitude, copy.format);
+    if constexpr (kBlocks == Blocks::kSquares) {
+      store_square_scale(copy.scales, i, k, num_k, exponent);
+    } else if (i == 0 && k == 0) {
+      store_scale<kBlocks>(copy.scales, 0, exponent);
+    }
+  };
+  store(args.row, place.row, place.column, place.num_columns);
+  store(args.column, place.column, place.row, place.num_rows);
+}
+
+template <Blocks kBlocks>
+inline constexpr int kRun = kBlocks == Blocks::kRuns32 ? 32 : 128;
+template <Blocks kBlocks>
+inline constexpr bool kHasRuns = kBlocks == Blocks::kRuns32 || kBlocks == Blocks::kRuns128;
+
+template <Blocks kBlocks, bool kAligned>
+__device__ void write_rows(const QuantizeArgs& args, const TilePlace& place, const Loaded& loaded,
+                           uint32_t magnitude) {
+  constexpr int kLanes = kRun<kBlocks> / kVector;  // of a run
+  const CopyArgs& copy = args.row;
+#pragma unroll
+  for (int i = 0; i < kRowsPerThread; ++i) {
+    const uint32_t bits =
+        kHasRuns<kBlocks> ? larger_bits(lanes_max<kLanes>(loaded.max_of_row(i))) : magnitude;
+    const int64_t valid = valid_elems(args, place, i);
+    if (valid <= 0) {
+      continue;  // after the shuffles, in which all lanes take part
+    }
+    const int exponent = exponent_of(bits, copy.format);
+    if (kHasRuns<kBlocks> && chunk_of_thread() % kLanes == 0) {
+      const int64_t run = place.column * (kTile / kRun<kBlocks>)+chunk_of_thread() / kLanes;
+      store_scale<kBlocks>(copy.scales, run * args.rows + place.row * kTile + row_of_thread(i),
+                           exponent);
+    }
+    const float factor = factor_of(exponent);
+    uint32_t words[kVector / 4];
+#pragma unroll
+    for (int word = 0; word < kVector / 4; ++word) {
+      const uint32_t first = loaded.pairs[i][2 * word];
+      const uint32_t second = loaded.pairs[i][2 * word + 1];
+      words[word] = converted(low_of(first) * factor, high_of(first) * factor, copy.format) |
+                    converted(low_of(second) * factor, high_of(second) * factor, copy.format) << 16;
+    }
+    DeviceVector<uint8_t, kVector> vector;
+    memcpy(vector.elems, words, sizeof(vector));
+    store_vector<kAligned>(copy.data + elem_of_thread(args, place, i), vector, valid);
+  }
+}
+
+__device__ inline void share_tile(const Loaded& loaded, uint4* tile) {
+#pragma unroll
+  for (int i = 0; i < kRowsPerThread; ++i) {
+    const uint32_t* const pairs = loaded.pairs[i];
+    tile[row_of_thread(i) * kChunks + (chunk_of_thread() ^ i)] =
+        make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+  }
+}
+
+/// Sixteen rows of two adjacent columns. Eight adjacent lanes have all rows of the tile.
+struct ColumnPair {
+  int group = 0;   // of rows
+  int column = 0;  // of the tile, even
+  uint32_t pairs[kColumnRows];
+
+  __device__ ColumnPair(const uint4* tile, int step)
+      : group(static_cast<int>(threadIdx.x) % kRowGroups) {
+    const int chunk = static_cast<int>(threadIdx.x) / 32 + step * kWarps;
+    const int pair = static_cast<int>(threadIdx.x) % 32 / kRowGroups;
+    column = chunk * kVector + 2 * pair;
+    const auto* const words = reinterpret_cast<const uint32_t*>(tile);
+#pragma unroll
+    for (int j = 0; j < kColumnRows; ++j) {
+      const int place = (group * kColumnRows + j) * kChunks + (chunk ^ group);
+      pairs[j] = words[place * 4 + pair];
+    }
+  }
+
+  __device__ uint32_t max_of_columns() const {
+    uint32_t most = 0;
+#pragma unroll
+    for (const uint32_t pair : pairs) {
+      most = larger_of_pairs(most, magnitudes_of(pair));
+    }
+    return most;
+  }
+  __device__ float elem(int j, bool second) const {
+    return second ? high_of(pairs[j]) : low_of(pairs[j]);
+  }
+};
+
+/// Sums of the tile's columns, in the order of its rows and then in that of a tree.
+__device__ inline void store_sums(const QuantizeArgs& args, const TilePlace& place,
+                                  const ColumnPair& elems) {
+#pragma unroll
+  for (int second = 0; second < 2; ++second) {
+    float sum = 0;
+#pragma unroll
+    for (int j = 0; j < kColumnRows; ++j) {
+      sum += elems.elem(j, second != 0);
+    }
+#pragma unroll
+    for (int mask = kRowGroups / 2; mask > 0; mask /= 2) {
+      sum += __shfl_xor_sync(kAllLanes, sum, mask);
+    }
+    const int64_t column = place.column * kTile + elems.column + second;
+    if (elems.group == 0 && column < args.columns) {
+      args.sums[place.row * args.columns + column] = sum;
+    }
+  }
+}
+
+template <Blocks kBlocks, bool kAligned>
+__device__ void write_columns(const QuantizeArgs& args, const TilePlace& place,
+                              const ColumnPair& elems, uint32_t magnitude) {
+  constexpr int kLanes = kRun<kBlocks> / kColumnRows;  // of a run
+  const CopyArgs& copy = args.column;
+  const uint32_t most = kHasRuns<kBlocks> ? lanes_max<kLanes>(elems.max_of_columns()) : uint32_t{0};
+  const int64_t first_row = place.row * kTile + elems.group * kColumnRows;
+#pragma unroll
+  for (int second = 0; second < 2; ++second) {
+    const int64_t column = place.column * kTile + elems.column + second;
+    if (column >= args.columns || first_row >= args.rows) {
+      continue;
+    }
+    const uint32_t own = second != 0 ? most & 0xFFFF0000u : most << 16;
+    const int exponent = exponent_of(kHasRuns<kBlocks> ? own : magnitude, copy.format);
+    if (kHasRuns<kBlocks> && elems.group % kLanes == 0) {
+      store_scale<kBlocks>(copy.scales, first_row / kRun<kBlocks> * args.columns + column,
+                           exponent);
+    }
+    const float factor = factor_of(exponent);
+    uint32_t words[kColumnRows / 4];
+#pragma unroll
+    for (int word = 0; word < kColumnRows / 4; ++word) {
+      const auto scaled = [&](int j) { return elems.elem(4 * word + j, second != 0) * factor; };
+      words[word] = converted(scaled(0), scaled(1), copy.format) |
+                    converted(scaled(2), scaled(3), copy.format) << 16;
+    }
+    DeviceVector<uint8_t, kColumnRows> vector;
+    memcpy(vector.elems, words, sizeof(vector));
+    store_vector<kAligned>(copy.data + column * args.rows + first_row, vector,
+                           args.rows - first_row);
+  }
+}
+
+template <Blocks kBlocks, bool kAligned>
+__global__ void __launch_bounds__(kThreads) quantize_kernel(QuantizeArgs args) {
+  __shared__ uint4 tile[kTile * kChunks];
+  __shared__ uint32_t maxima[kWarps];
+  const int64_t num_columns = (args.columns + kTile - 1) / kTile;
+  const TilePlace place{.row = blockIdx.x / num_columns,
+                        .column = blockIdx.x % num_columns,
+                        .num_rows = (args.rows + kTile - 1) / kTile,
+                        .num_columns = num_columns};
+  const Loaded loaded = load_tile<kAligned>(args, place);
+  const uint32_t magnitude = common_magnitude<kBlocks>(args, loaded, maxima);
+  if constexpr (!kHasRuns<kBlocks>) {
+    store_common_scales<kBlocks>(args, place, magnitude);
+  }
+  const bool needs_columns = args.column.data != nullptr || args.sums != nullptr;
+  if (needs_columns) {
+    share_tile(loaded, tile);
+  }
+  if (args.row.data != nullptr) {
+    write_rows<kBlocks, kAligned>(args, place, loaded, magnitude);
+  }
+  if (!needs_columns) {
+    return;
+  }
+  __syncthreads();
+  for (int step = 0; step < kChunks / kWarps; ++step) {
+    const ColumnPair elems(tile, step);
+    if (args.sums != nullptr) {
+      store_sums(args, place, elems);
+    }
+    if (args.column.data != nullptr) {
+      write_columns<kBlocks, kAligned>(args, place, elems, magnitude);
+    }
+  }
+}
+
+}  // namespace braid::quantize_tile

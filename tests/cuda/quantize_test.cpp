@@ -1,0 +1,232 @@
+// The CPU's kernel is the definition: copies and scales must have its bits.
+#include "ops/quantize.h"
+
+#include <functional>
+
+#include "support/cuda_operand_bytes.h"
+
+namespace braid {
+namespace {
+
+using QuantizeCudaTest = CudaKernelTest;
+
+/// One block, less than a block, odd sizes, whole vectors with blocks that are cut off, and whole
+/// blocks.
+constexpr std::pair<int64_t, int64_t> kSizes[] = {
+    {1, 1}, {7, 3}, {33, 31}, {129, 130}, {16, 8}, {144, 136}, {272, 264}, {300, 520}, {256, 384}};
+
+struct Form {
+  int64_t block;
+  bool square;
+};
+constexpr Form kForms[] = {{0, false}, {32, false}, {128, false}, {128, true}};
+
+std::string name_of(const OpSpec& spec) {
+  const Shape& x = spec.operands[0].shape;
+  const auto attributes = attributes_of<QuantizeAttributes>(spec);
+  return fmt::format("{} {} x {} block {}{}{}{}{}", spec.op, x[0], x[1], attributes.block,
+                     attributes.square ? " square" : "", attributes.row ? " row" : "",
+                     attributes.column ? " column" : "", attributes.has_bias ? " db" : "");
+}
+
+OpSpec quantize_spec(int64_t rows, int64_t columns, const QuantizeAttributes& attributes,
+                     DType row_format = DType::kF8E4M3, DType column_format = DType::kF8E4M3) {
+  OpSpec spec{"quantize", to_attributes(attributes), {read(DType::kBF16, {rows, columns})}};
+  const ScaleLayout scales = attributes.scales();
+  const auto add_copy = [&](DType format, const Shape& shape) {
+    spec.operands.push_back(write(format, shape));
+    spec.operands.push_back(write(scales.dtype(), scales.shape(shape)));
+  };
+  if (attributes.row) {
+    add_copy(row_format, {rows, columns});
+  }
+  if (attributes.column) {
+    add_copy(column_format, {columns, rows});
+  }
+  if (attributes.has_bias) {
+    spec.operands.push_back(gradient(attributes.accumulate, DType::kF32, {columns}));
+  }
+  return spec;
+}
+
+std::vector<std::byte> bytes_of(const std::vector<uint16_t>& bits) {
+  std::vector<std::byte> bytes(bits.size() * sizeof(uint16_t));
+  std::memcpy(bytes.data(), bits.data(), bytes.size());
+  return bytes;
+}
+
+/// Written operands are poisoned; what is added to is zero.
+OperandBytes operands_with(const OpSpec& spec, std::vector<std::byte> x) {
+  OperandBytes operands{std::move(x)};
+  for (size_t i = 1; i < spec.operands.size(); ++i) {
+    operands.push_back(poisoned_bytes(spec.operands[i]));
+    if (reads(spec.operands[i].access)) {
+      std::fill(operands[i].begin(), operands[i].end(), std::byte{0});
+    }
+  }
+  return operands;
+}
+
+/// Elements of magnitudes from 2^-30 to 2^30, and every 64th row of zeros.
+std::vector<std::byte> random_x(int64_t rows, int64_t columns, uint64_t seed) {
+  TestRandom random(seed);
+  std::vector<uint16_t> bits;
+  for (int64_t i = 0; i < rows * columns; ++i) {
+    const double exponent = random.uniform(-30, 30);
+    const auto value = static_cast<float>(random.uniform(-1, 1) * std::exp2(exponent));
+    bits.push_back(i / columns % 64 == 5 ? uint16_t{0} : BFloat16(value).bits);
+  }
+  return bytes_of(bits);
+}
+
+/// Index of the operand that has sums, which are compared with a tolerance.
+int sums_of(const OpSpec& spec) {
+  return QuantizeOperands(attributes_of<QuantizeAttributes>(spec)).db;
+}
+
+void expect_equal_to_cpu(const OpSpec& spec, const std::vector<std::byte>& x,
+                         CudaContext& context) {
+  const OperandBytes operands = operands_with(spec, x);
+  const OperandBytes expected = run_on_cpu(spec, operands);
+  const OperandBytes actual = run_on_cuda(spec, operands, context);
+  for (size_t i = 1; i < actual.size(); ++i) {
+    if (static_cast<int>(i) == sums_of(spec)) {
+      continue;
+    }
+    const auto [a, b] = std::mismatch(actual[i].begin(), actual[i].end(), expected[i].begin());
+    EXPECT_TRUE(a == actual[i].end())
+        << name_of(spec) << " operand " << i << " byte " << a - actual[i].begin() << " of "
+        << actual[i].size() << ": " << std::to_integer<int>(*a) << ", expected "
+        << std::to_integer<int>(*b);
+  }
+  EXPECT_TRUE(run_on_cuda(spec, operands, context) == actual) << name_of(spec) << ": other bits";
+}
+
+TEST_F(QuantizeCudaTest, CopiesHaveTheBitsOfTheCpu) {
+  uint64_t seed = 1;
+  for (const auto& [rows, columns] : kSizes) {
+    const std::vector<std::byte> x = random_x(rows, columns, seed++);
+    for (const Form& form : kForms) {
+      for (const auto& [row, column] : {std::pair(true, false), {false, true}, {true, true}}) {
+        expect_equal_to_cpu(
+            quantize_spec(
+                rows, columns,
+                {.block = form.block, .square = form.square, .row = row, .column = column}),
+            x, context());
+      }
+    }
+  }
+}
+
+TEST_F(QuantizeCudaTest, CopiesMayHaveDifferentFormats) {
+  const std::vector<std::byte> x = random_x(272, 264, 1);
+  for (const Form& form : kForms) {
+    for (const auto& [row, column] : {std::pair(DType::kF8E5M2, DType::kF8E4M3),
+                                      {DType::kF8E4M3, DType::kF8E5M2},
+                                      {DType::kF8E5M2, DType::kF8E5M2}}) {
+      OpSpec spec =
+          quantize_spec(272, 264, {.block = form.block, .square = form.square}, row, column);
+      spec.op = "quantize_weight";
+      expect_equal_to_cpu(spec, x, context());
+    }
+  }
+}
+
+/// All bit patterns in an order that `place` gives.
+std::vector<std::byte> all_patterns(const std::function<uint32_t(uint32_t)>& place) {
+  std::vector<uint16_t> bits(65536);
+  for (uint32_t i = 0; i < bits.size(); ++i) {
+    bits[i] = static_cast<uint16_t>(place(i));
+  }
+  return bytes_of(bits);
+}
+
+// In order, blocks along rows share an exponent; in a mixed order, a block has magnitudes of all
+// sizes and often infinities; and numbers alone, so that one scale for all is finite.
+TEST_F(QuantizeCudaTest, AllBitPatternsHaveTheBitsOfTheCpu) {
+  const auto is_number = [](uint32_t bits) { return (bits & 0x7F80u) != 0x7F80u; };
+  const std::vector<std::vector<std::byte>> orders = {
+      all_patterns([](uint32_t i) { return i; }),
+      all_patterns([](uint32_t i) { return i * 40503u; }),
+      all_patterns([&](uint32_t i) { return is_number(i) ? i : 0x8000u; }),
+      all_patterns([&](uint32_t i) { return is_number(i * 40503u) ? i * 40503u : 1u; })};
+  for (const std::vector<std::byte>& x : orders) {
+    for (const Form& form : kForms) {
+      for (const DType format : {DType::kF8E4M3, DType::kF8E5M2}) {
+        expect_equal_to_cpu(
+            quantize_spec(256, 256, {.block = form.block, .square = form.square}, format, format),
+            x, context());
+      }
+    }
+  }
+}
+
+TEST_F(QuantizeCudaTest, ABlockThatIsNotFiniteHasTheBitsOfTheCpu) {
+  constexpr int64_t kRows = 272;
+  constexpr int64_t kColumns = 264;
+  for (const uint16_t bits : {uint16_t{0x7F80}, uint16_t{0xFF80}, uint16_t{0x7FC0},
+                              uint16_t{0xFF81}, uint16_t{0x7F7F}, uint16_t{0x0001}}) {
+    for (const int64_t at : {int64_t{0}, 130 * kColumns + 200, kRows * kColumns - 1}) {
+      std::vector<std::byte> x = random_x(kRows, kColumns, 1);
+      std::memcpy(x.data() + at * 2, &bits, sizeof(bits));
+      for (const Form& form : kForms) {
+        expect_equal_to_cpu(
+            quantize_spec(kRows, kColumns, {.block = form.block, .square = form.square}), x,
+            context());
+      }
+    }
+  }
+}
+
+TEST_F(QuantizeCudaTest, ZerosHaveTheScaleOne) {
+  for (const Form& form : kForms) {
+    const OpSpec spec = quantize_spec(144, 136, {.block = form.block, .square = form.square});
+    expect_equal_to_cpu(spec, std::vector<std::byte>(144 * 136 * 2), context());
+  }
+}
+
+TEST_F(QuantizeCudaTest, SumsOfColumnsAreThoseOfX) {
+  for (const auto& [rows, columns] : kSizes) {
+    TestRandom random(2);
+    std::vector<uint16_t> bits;
+    std::vector<double> sums(static_cast<size_t>(columns));
+    for (int64_t i = 0; i < rows * columns; ++i) {
+      const BFloat16 value(static_cast<float>(random.uniform(-1, 1)));
+      bits.push_back(value.bits);
+      sums[static_cast<size_t>(i % columns)] += static_cast<double>(static_cast<float>(value));
+    }
+    for (const Form& form : kForms) {
+      for (const bool column : {false, true}) {
+        for (const bool accumulate : {false, true}) {
+          const OpSpec spec = quantize_spec(rows, columns,
+                                            {.block = form.block,
+                                             .square = form.square,
+                                             .column = column,
+                                             .has_bias = true,
+                                             .accumulate = accumulate});
+          expect_equal_to_cpu(spec, bytes_of(bits), context());
+          OperandBytes operands = operands_with(spec, bytes_of(bits));
+          std::vector<double> expected = sums;
+          if (accumulate) {
+            for (size_t i = 0; i < sums.size(); ++i) {
+              store_double(DType::kF32, operands.back().data() + i * sizeof(float), 1.0);
+              expected[i] += 1.0;
+            }
+          }
+          expect_close(to_doubles(DType::kF32, run_on_cuda(spec, operands, context()).back()),
+                       expected, sum_tolerance(DType::kF32, static_cast<double>(rows + 1)),
+                       name_of(spec));
+        }
+      }
+    }
+  }
+}
+
+TEST_F(QuantizeCudaTest, RefusesF32) {
+  OpSpec spec = quantize_spec(16, 16, {});
+  spec.operands[0].dtype = DType::kF32;
+  EXPECT_THROW(make_cuda_kernel(spec, context()), InternalError);
+}
+
+}  // namespace
+}  // namespace braid
