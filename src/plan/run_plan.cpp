@@ -20,6 +20,7 @@
 #include "passes/pipeline.h"
 #include "passes/pipeline/pair_forward_backward.h"
 #include "passes/tensor/ring_exchange.h"
+#include "plan/fp8_sites.h"
 #include "plan/model_setup.h"
 #include "plan/overlap_setup.h"
 #include "plan/pass_records.h"
@@ -277,6 +278,7 @@ std::string describe_run_plan(const RunPlan& plan) {
       fmt::format("step     {} ranks x {} microbatches x {} sequences x {} tokens = {} tokens\n",
                   run.mesh.num_ranks(), run.num_microbatches, run.microbatch_sequences,
                   config.train.sequence, format_count(run.tokens_per_step()));
+  text += describe_fp8(run);
   text += fmt::format(
       "program  {} tasks, {} buffers, {} streams, {} events {}\n", train.tasks.size(),
       train.buffers.size(), train.streams.size(), train.num_events,
