@@ -27,6 +27,7 @@ SPARE_STEPS = 1
 TIME_LIMIT_S = 420
 MICROBATCHES = {"qwen2.5-7b-l14": [8, 16], "gpt2-124m": [32, 64]}  # of the cases that leave it open
 TORCH_WEIGHTS = ["fsdp", "autocast"]
+FLASH_ATTN_4_SIDE = "torch_flash_attn_4"
 LOG_LINE = re.compile(r"^ \[([0-9: .-]+)\] iteration\s+(\d+)/", re.MULTILINE)
 
 
@@ -36,6 +37,8 @@ def parse_arguments():
     parser.add_argument("--results", required=True, help="folder of raw.jsonl, which is appended to")
     parser.add_argument("--case", action="append", choices=CASES, dest="cases", help="only this one; may be repeated")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--flash-attn-4", action="store_true",
+                        help="also PyTorch with this package, which must be installed, in each round")
     parser.add_argument("--choose", action="store_true", help="measure the settings that a case leaves open")
     parser.add_argument("--floors", action="store_true", help="measure floors instead")
     parser.add_argument("--small", action="store_true", help="tiny versions of the cases, to rehearse")
@@ -126,8 +129,9 @@ class Bench:
                    "--steps", shape["steps"] - WARMUP_STEPS, "--warmup", WARMUP_STEPS]
         if options.get("microbatch") and not self.arguments.small:
             command += ["--microbatch", options["microbatch"]]
-        if options.get("weights"):
-            command += ["--weights", options["weights"]]
+        for key in ("weights", "attention"):
+            if options.get(key):
+                command += [f"--{key}", options[key]]
         if self.arguments.device == "cpu":
             command.append("--eager")
         environment = {"TORCHINDUCTOR_CACHE_DIR": str(self.work / "inductor"), "PYTORCH_ALLOC_CONF": "expandable_segments:True"}
@@ -175,6 +179,9 @@ class Bench:
         for number in range(1, self.arguments.rounds + 1):
             for side in ("braid", "torch"):
                 self.take_turn(case, side, shape, shape_path, number)
+            if self.arguments.flash_attn_4:
+                self.measure(case, FLASH_ATTN_4_SIDE, shape, shape_path,
+                             {**self.chosen(case, "torch"), "attention": "flash-attn-4"}, number)
         shape, _ = self.describe(case)  # with the microbatch that was chosen meanwhile
         self.results.add("case", name=case, small=self.arguments.small, **shape)
 

@@ -15,6 +15,7 @@ from gpu_bench import CASES, FOLDER
 
 PEAK_FLOPS = {"H200": 989.4e12, "H100": 989.4e12}  # bf16 without sparsity, NVIDIA's data sheets
 SIDES = {"braid": "braid", "torch": "PyTorch"}
+FLASH_ATTN_4 = "torch_flash_attn_4"  # a third side, where the package was installed
 
 HEAD = """# {gpu}
 
@@ -39,6 +40,10 @@ Tokens/s: medians of {rounds} rounds (least to most) in turns, braid, PyTorch, b
 process: {warmup} steps first, then the tokens of the timed steps over all the time between the end of the last step before them and the
 end of the last one. Random token ids; bf16 with fp32 main weights and AdamW state; clipping to norm 1; no recompute, no checkpoint.
 
+- Kernels. braid: attention's backward by flash-attn-4, its forward by the faster of cuDNN and flash-attn-4; products with SwiGLU, or
+  SwiGLU's backward, in their epilogue by quack, other products by the fastest of cuBLASLt's and quack's; its build compiles both packages.
+  PyTorch: products by cuBLAS, everything else by torch.compile, attention as named below. "With flash-attn-4" is the same PyTorch
+  with the attention of that package.
 - MFU: tokens/s times model FLOPs per token (6 per matrix parameter without the input embedding, and 6 x layers x sequence x width)
   over 989 TFLOP/s.
 - Floor of a step: matrix products and attention at the rate that their libraries reach alone, everything else at the bytes that must
@@ -113,7 +118,7 @@ class Runs:
         runs = [r for r in records if r["kind"] == "run" and r["case"] == case]
         self.session = runs[-1]["session"] if runs else None
         runs = [r for r in runs if r["session"] == self.session]
-        self.of = {side: self.chosen([r for r in runs if r["side"] == side]) for side in SIDES}
+        self.of = {side: self.chosen([r for r in runs if r["side"] == side]) for side in (*SIDES, FLASH_ATTN_4)}
         self.failed = {r["side"] for r in records if r["kind"] == "failure" and r.get("case") == case and r["time"] >= (self.session or "")}
 
     @staticmethod
@@ -129,9 +134,9 @@ class Runs:
     def median(self, side):
         return statistics.median(self.speeds(side)) if self.of[side] else None
 
-    def ratio(self):
-        both = self.of["braid"] and self.of["torch"]
-        return f"{self.median('braid') / self.median('torch'):.2f}" if both else ""
+    def ratio(self, side="torch"):
+        both = self.of["braid"] and self.of[side]
+        return f"{self.median('braid') / self.median(side):.2f}" if both else ""
 
     def cell(self, side):
         if not self.of[side]:
@@ -209,10 +214,13 @@ class Page:
     def end_to_end(self):
         if not self.runs:
             return ""
-        rows = [[case, runs.cell("braid"), runs.cell("torch"), runs.ratio(), self.mfu(case, "braid"), self.mfu(case, "torch"),
+        has_third = any(runs.of[FLASH_ATTN_4] for runs in self.runs.values())
+        rows = [[case, runs.cell("braid"), runs.cell("torch"), runs.ratio(),
+                 *([runs.cell(FLASH_ATTN_4), runs.ratio(FLASH_ATTN_4)] if has_third else []), self.mfu(case, "braid"), self.mfu(case, "torch"),
                  *self.floor_cells(case)] for case, runs in self.runs.items()]
-        heads = ["case", "braid, tokens/s", "PyTorch, tokens/s", "braid / PyTorch", "MFU, braid", "MFU, PyTorch", "step, ms",
-                 "floor, ms", "of the floor", "with atomics"]
+        third = ["PyTorch with flash-attn-4, tokens/s", "braid / that"] if has_third else []
+        heads = ["case", "braid, tokens/s", "PyTorch, tokens/s", "braid / PyTorch", *third, "MFU, braid", "MFU, PyTorch",
+                 "step, ms", "floor, ms", "of the floor", "with atomics"]
         rounds = sorted(len(runs.of[side]) for runs in self.runs.values() for side in SIDES)
         warmup = [run["warmup"] for runs in self.runs.values() for run in runs.of["torch"]]
         return END_TO_END.format(table=table(heads, rows), rounds=" to ".join(dict.fromkeys([str(rounds[0]), str(rounds[-1])])),

@@ -2,7 +2,7 @@
 """The other side of end_to_end.py: a training step of the same model in PyTorch, as somebody who knows PyTorch writes it.
 
 bf16 matrices with fp32 main weights, kept by FSDP2 or by autocast; torch.compile per block and for the loss; cuDNN's or flash
-attention; fused AdamW; gradients accumulated in fp32 and clipped to norm 1. Nothing waits for the GPU between steps.
+attention, or the package flash-attn-4, which braid's build compiles for Hopper too; fused AdamW; gradients accumulated in fp32 and clipped to norm 1. Nothing waits for the GPU between steps.
 
 usage: torch_llm.py --model JSON_OF_braid_bench_floor_--describe [--weights fsdp|autocast|float32] [--attention NAME|fastest]
                     [--microbatch N] [--steps N] [--warmup N] [--device cuda|cpu] [--eager]
@@ -23,6 +23,20 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 ATTENTIONS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION,
               "efficient": SDPBackend.EFFICIENT_ATTENTION, "math": SDPBackend.MATH}
+FLASH_ATTN_4 = "flash-attn-4"
+
+
+def sdpa(q, k, v):
+    """Causal attention of [B, H, T, D] by PyTorch."""
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=q.shape[1] != k.shape[1])
+
+
+@torch.compiler.disable
+def flash_attn_4(q, k, v):
+    """The same by the package flash-attn-4; its backward adds with atomics, which is its default and faster."""
+    from flash_attn.cute import flash_attn_func
+    mixed = flash_attn_func(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), causal=True)
+    return (mixed[0] if isinstance(mixed, tuple) else mixed).transpose(1, 2)
 
 
 class RmsNorm(nn.Module):
@@ -62,6 +76,7 @@ class Attention(nn.Module):
         super().__init__()
         self.heads, self.kv_heads, self.size = shape["heads"], shape["kv_heads"], shape["head_size"]
         gpt2 = shape["family"] == "gpt2"
+        self.attend = flash_attn_4 if shape.get("attention") == FLASH_ATTN_4 else sdpa
         self.qkv = nn.Linear(shape["width"], (self.heads + 2 * self.kv_heads) * self.size, bias=shape["qkv_bias"])
         self.proj = nn.Linear(self.heads * self.size, shape["width"], bias=gpt2)
 
@@ -71,7 +86,7 @@ class Attention(nn.Module):
         q, k, v = heads.split((self.heads, self.kv_heads, self.kv_heads), 1)
         if angles is not None:
             q, k = rotate(q, *angles), rotate(k, *angles)
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=self.heads != self.kv_heads)
+        mixed = self.attend(q, k, v)
         return self.proj(mixed.transpose(1, 2).reshape(batches, tokens, -1))
 
 
@@ -306,7 +321,7 @@ def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", required=True, help="JSON file of braid_bench_floor --describe")
     parser.add_argument("--weights", choices=["fsdp", "autocast", "float32"], default="fsdp")
-    parser.add_argument("--attention", choices=[*ATTENTIONS, "fastest"], default="fastest")
+    parser.add_argument("--attention", choices=[*ATTENTIONS, FLASH_ATTN_4, "fastest"], default="fastest")
     parser.add_argument("--microbatch", type=int, help="instead of the model file's; the step keeps its sequences")
     parser.add_argument("--steps", type=int, default=10, help="timed steps")
     parser.add_argument("--warmup", type=int, default=3, help="steps before them")
@@ -326,7 +341,8 @@ def main():
         shape["microbatch"] = arguments.microbatch
         shape["microbatches"] = shape["global_batch"] // arguments.microbatch
     attention, attention_times = choose_attention(arguments.attention, shape, shape["microbatch"], arguments.device)
-    with sdpa_kernel(ATTENTIONS[attention]):
+    shape["attention"] = attention
+    with sdpa_kernel(ATTENTIONS.get(attention, SDPBackend.MATH)):
         trainer = Trainer(shape, arguments.device, arguments.weights, not arguments.eager)
         trainer.model.columns = shape["padded_vocabulary"]  # aligned rows are faster, and padding is learned away
         result = measure(trainer, shape, arguments)

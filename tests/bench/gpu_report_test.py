@@ -53,6 +53,12 @@ class PageTest(unittest.TestCase):
                     run("torch", 80000, 2, weights="autocast"), run("torch", 60000, 3, weights="autocast"))
         self.assertIn("| llama-1b | 50,000 (50,000 to 50,000) | 70,000 (60,000 to 80,000) | 0.71 |", text)
 
+    def test_pytorch_with_flash_attn_4_is_a_third_side(self):
+        text = page(run("braid", 60000, 1), run("torch", 40000, 1), run("torch_flash_attn_4", 50000, 1))
+        self.assertIn("| 1.50 | 50,000 (50,000 to 50,000) | 1.20 |", text)
+        self.assertIn("PyTorch with flash-attn-4", text)
+        self.assertNotIn("PyTorch with flash-attn-4, tokens/s", page(run("braid", 60000, 1), run("torch", 40000, 1)))
+
     def test_floors(self):
         text = page(FLOOR, run("braid", 16384 / 0.25, 1), run("torch", 1, 1))
         self.assertIn("| 250.0 | 200.0 | 80% | 72% |", text)
