@@ -42,6 +42,9 @@ enum class NanCheck : uint8_t { kOff, kLoss, kTensors };
 /// A switch that may be left to braid.
 enum class Switch : uint8_t { kAuto, kOn, kOff };
 
+/// train.fp8: how many elements of a matrix share a scale.
+enum class Fp8Choice : uint8_t { kOff, kTensor, kBlock, kMxfp8 };
+
 /// optimizer.schedule.
 enum class RateSchedule : uint8_t { kCosine, kWsd, kConstant };
 
@@ -108,6 +111,13 @@ inline constexpr auto kChoices<RecomputeChoice> =
                                  {"attention", RecomputeChoice::kAttention},
                                  {"full", RecomputeChoice::kFull},
                                  {"auto", RecomputeChoice::kAuto}}};
+
+template <>
+inline constexpr auto kChoices<Fp8Choice> =
+    Choices<Fp8Choice, 4>{{{"off", Fp8Choice::kOff},
+                           {"tensor", Fp8Choice::kTensor},
+                           {"block", Fp8Choice::kBlock},
+                           {"mxfp8", Fp8Choice::kMxfp8}}};
 
 template <>
 inline constexpr auto kChoices<DeviceChoice> = Choices<DeviceChoice, 3>{

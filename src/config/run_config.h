@@ -41,6 +41,8 @@ struct TrainConfig {
   int64_t steps = 1000;
   int64_t seed = 1234;
   std::string dtype = "float32";
+  std::string fp8 = "off";
+  std::vector<std::string> fp8_filter;
 
   friend bool operator==(const TrainConfig&, const TrainConfig&) = default;
 };

@@ -16,11 +16,13 @@ using ValueId = Id<struct ValueTag>;
 using NodeId = Id<struct NodeTag>;
 
 enum class ValueKind : uint8_t {
-  kInput,       ///< io: token ids, labels, scalars, written by the host
-  kOutput,      ///< io: read by the host, for example the loss
-  kParam,       ///< a weight in compute dtype
-  kMainGrad,    ///< fp32 gradient accumulator of a weight
-  kActivation,  ///< everything else: forward values and gradients with respect to them
+  kInput,           ///< io: token ids, labels, scalars, written by the host
+  kOutput,          ///< io: read by the host, for example the loss
+  kParam,           ///< a weight in compute dtype
+  kQuantizedParam,  ///< an FP8 copy of a weight, or its scales; a node of StageGraph::weights makes
+                    ///< it
+  kMainGrad,        ///< fp32 gradient accumulator of a weight
+  kActivation,      ///< everything else: forward values and gradients with respect to them
 };
 
 /// A tensor in a stage graph. Params and main grads have the parameter's name; a parameter used
@@ -50,6 +52,10 @@ struct StageGraph {
   std::vector<Value> values;
   std::vector<Node> forward;
   std::vector<Node> backward;
+  /// Nodes that make values of kind kQuantizedParam from weights. Each runs in front of the first
+  /// node that reads its results: once per step, or once per job if the weight is gathered for each
+  /// job.
+  std::vector<Node> weights;
   /// Names of the groups of ranks in which nodes communicate ("tensor"); their attribute `group` is
   /// an index into this vector. The code that expands the graph knows the ranks.
   std::vector<std::string> groups;

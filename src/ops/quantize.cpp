@@ -1,5 +1,9 @@
 #include "ops/quantize.h"
 
+#include <fmt/core.h>
+
+#include <string>
+
 #include "ops/attributes.h"
 #include "ops/operand_checker.h"
 
@@ -13,19 +17,16 @@ int64_t blocks_of(int64_t elems, int64_t block) {
 }
 
 /// One copy of x and its scales.
-void expect_copy(OperandChecker& operands, const OpSpec& spec, size_t at, const Shape& shape,
+void expect_copy(OperandChecker& operands, const std::string& name, const Shape& shape,
                  const ScaleLayout& scales) {
-  operands.require(at < spec.operands.size(), "a copy is missing");
-  const DType format = spec.operands[at].dtype;
-  operands.require(format == DType::kF8E4M3 || format == DType::kF8E5M2,
-                   "copies must be f8e4m3 or f8e5m2");
-  operands.expect("copy", Access::kWrite, format, shape);
-  operands.expect("scales", Access::kWrite, scales.dtype(), scales.shape(shape));
+  const OperandSpec& copy = operands.next_floating(name, Access::kWrite, 2);
+  operands.require(copy.shape == shape && is_fp8(copy.dtype),
+                   fmt::format("{} must be f8e4m3 or f8e5m2 {}", name, to_string(shape)));
+  operands.expect(name + "_scales", Access::kWrite, scales.dtype(), scales.shape(shape));
 }
 
 void check_quantize(const OpSpec& spec) {
   const auto attributes = attributes_of<QuantizeAttributes>(spec);
-  const QuantizeOperands at(attributes);
   OperandChecker operands(spec);
   const OperandSpec& x = operands.next_floating("x", Access::kRead, 2);
   operands.require(x.dtype == DType::kF32 || x.dtype == DType::kBF16, "x must be f32 or bf16");
@@ -35,24 +36,15 @@ void check_quantize(const OpSpec& spec) {
   operands.require(!attributes.square || attributes.block == 128, "only blocks of 128 are square");
   const ScaleLayout scales = attributes.scales();
   if (attributes.row) {
-    expect_copy(operands, spec, static_cast<size_t>(at.row), x.shape, scales);
+    expect_copy(operands, "row", x.shape, scales);
   }
   if (attributes.column) {
-    expect_copy(operands, spec, static_cast<size_t>(at.column), {x.shape[1], x.shape[0]}, scales);
+    expect_copy(operands, "column", {x.shape[1], x.shape[0]}, scales);
   }
   if (attributes.has_bias) {
     operands.expect("db", accumulate_access(attributes.accumulate), DType::kF32, {x.shape[1]});
   }
   operands.done();
-}
-
-/// One scale for all must be known before an element is written, so x is read twice.
-OpCost quantize_cost(const OpSpec& spec) {
-  OpCost cost = elementwise_cost<4>(spec);
-  if (attributes_of<QuantizeAttributes>(spec).block == 0) {
-    cost.bytes_read += elems(spec, 0) * static_cast<double>(dtype_bytes(spec.operands[0].dtype));
-  }
-  return cost;
 }
 
 }  // namespace
@@ -89,7 +81,7 @@ const OpDefinition kQuantizeOp{
     .family = OpFamily::kMemoryBound,
     .kind = OpKind::kElementwise,
     .check = check_quantize,
-    .cost = quantize_cost,
+    .cost = elementwise_cost<4>,
     .recompute = Recompute::kNorms,
     .split = kNeverSplit,
 };
@@ -100,7 +92,7 @@ const OpDefinition kQuantizeWeightOp{
     .family = OpFamily::kMemoryBound,
     .kind = OpKind::kElementwise,
     .check = check_quantize,
-    .cost = quantize_cost,
+    .cost = elementwise_cost<4>,
     .recompute = Recompute::kNone,
     .split = kNeverSplit,
 };

@@ -24,8 +24,13 @@ struct ScaleLayout {
   Shape shape(const Shape& data) const;
 };
 
-/// quantize, quantize_weight: x [R,C] (f32 or bf16), then, as attributes say, row f8 [R,C], its
-/// scales, column f8 [C,R], its scales, db f32 [C].
+/// Whether it is one of the two types of FP8 elements.
+constexpr bool is_fp8(DType dtype) {
+  return dtype == DType::kF8E4M3 || dtype == DType::kF8E5M2;
+}
+
+/// quantize, quantize_weight: x [R,C] (f32 or bf16) -> as attributes say, row f8 [R,C],
+/// row_scales, column f8 [C,R], column_scales, db f32 [C].
 ///
 /// row is x divided by its scales (base/float8.h: powers of two, found from the largest magnitude
 /// of each block), rounded to f8e4m3 or f8e5m2; column is the same of x transposed, also from x

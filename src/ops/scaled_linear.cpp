@@ -1,5 +1,10 @@
 #include "ops/scaled_linear.h"
 
+#include <fmt/core.h>
+
+#include <string>
+#include <string_view>
+
 #include "ops/attributes.h"
 #include "ops/operand_checker.h"
 #include "ops/quantize.h"
@@ -7,27 +12,23 @@
 namespace braid {
 namespace {
 
-bool is_fp8(DType dtype) {
-  return dtype == DType::kF8E4M3 || dtype == DType::kF8E5M2;
-}
-
 /// Checks a matrix [rows, depth] and its scales, and returns its shape.
-Shape next_factor(OperandChecker& operands, const OpSpec& spec, size_t at,
-                  const ScaleLayout& scales) {
-  const OperandSpec& data = operands.next_floating("factor", Access::kRead, 2);
-  operands.require(is_fp8(data.dtype), "factors must be f8e4m3 or f8e5m2");
-  operands.expect("scales", Access::kRead, scales.dtype(), scales.shape(spec.operands[at].shape));
+Shape next_factor(OperandChecker& operands, const std::string& name, const ScaleLayout& scales) {
+  const OperandSpec& data = operands.next_floating(name, Access::kRead, 2);
+  operands.require(is_fp8(data.dtype), fmt::format("{} must be f8e4m3 or f8e5m2", name));
+  operands.expect(name + "_scales", Access::kRead, scales.dtype(), scales.shape(data.shape));
   return data.shape;
 }
 
-/// Checks both factors, and returns [rows, columns] of the product.
-Shape next_factors(OperandChecker& operands, const OpSpec& spec, int64_t block,
-                   bool second_is_weight) {
+/// Checks both factors, of these names, and returns [rows, columns] of the product.
+Shape next_factors(OperandChecker& operands, const OpSpec& spec, int64_t block, const char* first,
+                   const char* second) {
   operands.require(block == 0 || block == 32 || block == 128, "block must be 0, 32 or 128");
-  const Shape a = next_factor(operands, spec, 0, {.block = block});
-  const Shape b =
-      next_factor(operands, spec, 2, {.block = block, .square = second_is_weight && block == 128});
-  operands.require(a[1] == b[1], "factors must agree in their last dimension");
+  const bool is_square = std::string_view(second) == "w" && block == 128;
+  const Shape a = next_factor(operands, first, {.block = block});
+  const Shape b = next_factor(operands, second, {.block = block, .square = is_square});
+  operands.require(a[1] == b[1],
+                   fmt::format("{} and {} must agree in their last dimension", first, second));
   operands.require(
       spec.operands[0].dtype != DType::kF8E5M2 || spec.operands[2].dtype != DType::kF8E5M2,
       "at most one factor may be f8e5m2");
@@ -35,36 +36,37 @@ Shape next_factors(OperandChecker& operands, const OpSpec& spec, int64_t block,
 }
 
 /// The result of the model's dtype.
-void expect_result(OperandChecker& operands, const OpSpec& spec, const Shape& shape) {
+void expect_result(OperandChecker& operands, const OpSpec& spec, const char* name,
+                   const Shape& shape) {
   const DType dtype = spec.operands.back().dtype;
-  operands.require(dtype == DType::kF32 || dtype == DType::kBF16, "the result must be f32 or bf16");
-  operands.expect("result", Access::kWrite, dtype, shape);
+  operands.require(dtype == DType::kF32 || dtype == DType::kBF16,
+                   fmt::format("{} must be f32 or bf16", name));
+  operands.expect(name, Access::kWrite, dtype, shape);
 }
 
 void check_scaled_linear(const OpSpec& spec) {
   const auto attributes = attributes_of<ScaledLinearAttributes>(spec);
   OperandChecker operands(spec);
-  const Shape y = next_factors(operands, spec, attributes.block, /*second_is_weight=*/true);
+  const Shape y = next_factors(operands, spec, attributes.block, "x", "w");
   operands.require(attributes.has_bias || attributes.adds_bias, "there is no bias to leave out");
   if (attributes.has_bias) {
     operands.expect("bias", Access::kRead, spec.operands.back().dtype, {y[1]});
   }
-  expect_result(operands, spec, y);
+  expect_result(operands, spec, "y", y);
   operands.done();
 }
 
 void check_scaled_linear_dgrad(const OpSpec& spec) {
   const auto attributes = attributes_of<ScaledLinearDgradAttributes>(spec);
   OperandChecker operands(spec);
-  expect_result(operands, spec,
-                next_factors(operands, spec, attributes.block, /*second_is_weight=*/true));
+  expect_result(operands, spec, "dx", next_factors(operands, spec, attributes.block, "dy", "w"));
   operands.done();
 }
 
 void check_scaled_linear_wgrad(const OpSpec& spec) {
   const auto attributes = attributes_of<ScaledLinearWgradAttributes>(spec);
   OperandChecker operands(spec);
-  const Shape shape = next_factors(operands, spec, attributes.block, /*second_is_weight=*/false);
+  const Shape shape = next_factors(operands, spec, attributes.block, "x", "dy");
   operands.expect("dw", accumulate_access(attributes.accumulate), DType::kF32,
                   {shape[1], shape[0]});
   operands.done();

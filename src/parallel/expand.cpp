@@ -39,7 +39,13 @@ StageExpander::StageExpander(ProgramBuilder& builder, const StageGraph& graph,
       layout_(layout),
       bindings_(bindings),
       place_(std::move(place)),
-      value_names_(unique_names(graph.values)) {}
+      value_names_(unique_names(graph.values)) {
+  for (const Node& node : graph.weights) {
+    for (size_t i = 1; i < node.operands.size(); ++i) {
+      weight_nodes_.emplace(node.operands[i], &node);
+    }
+  }
+}
 
 void StageExpander::add_forward(int32_t microbatch, StreamId stream) {
   for (const Node& node : graph_.forward) {
@@ -55,7 +61,47 @@ void StageExpander::add_backward(int32_t microbatch, StreamId stream, BackwardPa
   }
 }
 
+std::vector<BufferId> StageExpander::add_copies(const Node& node, BufferId weights) {
+  std::vector<BufferId> copies;
+  const Buffer& source = builder_.program().buffers[weights.index()];
+  const std::string prefix = source.lifetime == Lifetime::kPersistent ? "fp8" : source.name;
+  for (size_t i = 1; i < node.operands.size(); ++i) {
+    const Value& value = graph_.value(node.operands[i]);
+    copies.push_back(builder_.add_buffer({.name = fmt::format("{}.{}", prefix, value.name),
+                                          .dtype = value.dtype,
+                                          .shape = value.shape,
+                                          .role = BufferRole::kParam,
+                                          .lifetime = Lifetime::kStep}));
+  }
+  return copies;
+}
+
+void StageExpander::prepare_weights(const Node& node, int32_t microbatch, StreamId stream) {
+  for (const ValueId id : node.operands) {
+    if (graph_.value(id).kind != ValueKind::kQuantizedParam) {
+      continue;
+    }
+    const Node* const maker = weight_nodes_.at(id);
+    const BufferId weights = range_of(maker->operands[0], microbatch).buffer;
+    const auto [source, is_new] = copied_from_.try_emplace(maker, weights);
+    if (!is_new && source->second == weights) {
+      continue;
+    }
+    source->second = weights;
+    const std::vector<BufferId> copies = add_copies(*maker, weights);
+    for (size_t i = 0; i < copies.size(); ++i) {
+      weight_copies_[maker->operands[i + 1]] = copies[i];
+    }
+    Node here = *maker;
+    here.phase = node.phase == Phase::kForward ? Phase::kForward : Phase::kDgrad;
+    add_node(here, microbatch, stream);
+  }
+}
+
 void StageExpander::add_node(const Node& node, int32_t microbatch, StreamId stream) {
+  if (!weight_nodes_.empty() && !weight_nodes_.contains(node.operands.back())) {
+    prepare_weights(node, microbatch, stream);
+  }
   std::vector<BufferRange> ranges;
   size_t num_gradients = 0;
   size_t num_first = 0;
@@ -94,6 +140,8 @@ BufferRange StageExpander::range_of(ValueId id, int32_t microbatch) {
     }
     case ValueKind::kActivation:
       return builder_.whole(buffer(id, microbatch));
+    case ValueKind::kQuantizedParam:
+      return builder_.whole(weight_copies_.at(id));
     case ValueKind::kMainGrad:
       break;
   }

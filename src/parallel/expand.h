@@ -55,6 +55,10 @@ class StageExpander {
 
  private:
   void add_node(const Node& node, int32_t microbatch, StreamId stream);
+  /// Adds the nodes that make the FP8 copies of weights that `node` reads, unless these exist for
+  /// the buffer that holds the weight now.
+  void prepare_weights(const Node& node, int32_t microbatch, StreamId stream);
+  std::vector<BufferId> add_copies(const Node& node, BufferId weights);
   BufferRange range_of(ValueId id, int32_t microbatch);
   /// The node's spec with the program's group. Disables accumulation if no earlier task has written
   /// the gradients of the node.
@@ -65,8 +69,11 @@ class StageExpander {
   const ParameterLayout& layout_;
   const Bindings& bindings_;
   Place place_;
-  std::vector<std::string> value_names_;                ///< unique, by value
-  std::unordered_map<uint64_t, BufferId> activations_;  ///< by microbatch and value
+  std::vector<std::string> value_names_;                   ///< unique, by value
+  std::unordered_map<uint64_t, BufferId> activations_;     ///< by microbatch and value
+  std::unordered_map<ValueId, const Node*> weight_nodes_;  ///< by each value that they make
+  std::unordered_map<ValueId, BufferId> weight_copies_;    ///< of the weights as they are now
+  std::unordered_map<const Node*, BufferId> copied_from_;  ///< what weight_copies_ were made from
 };
 
 }  // namespace braid

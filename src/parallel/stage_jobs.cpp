@@ -52,6 +52,9 @@ StageJobs::StageJobs(TaskWriter& writer, const ModelSpec& model, const Parameter
     if (options.backward) {
       differentiate(target.graph);
     }
+    if (options.fp8) {
+      quantize_products(target.graph, *options.fp8);
+    }
   }
   for (size_t v = 0; v < stages_.size(); ++v) {
     const std::string prefix =

@@ -8,6 +8,7 @@
 
 #include "model/forward.h"
 #include "model/model_spec.h"
+#include "ops/quantize_products.h"
 #include "parallel/expand.h"
 #include "parallel/mesh.h"
 #include "parallel/parallel_options.h"
@@ -29,7 +30,8 @@ class StageJobs {
     ForwardOptions forward;  ///< of a microbatch; stage and shards are set here
     bool backward = true;
     int64_t num_microbatches = 1;
-    std::string prefix;  ///< of buffer names
+    std::optional<Fp8Recipe> fp8 = {};  ///< of products in layers
+    std::string prefix;                 ///< of buffer names
   };
 
   StageJobs(TaskWriter& writer, const ModelSpec& model, const ParameterLayout& layout,

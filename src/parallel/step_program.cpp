@@ -54,7 +54,8 @@ class TrainProgram {
                            .sequence = options.sequence,
                            .dtype = options.dtype,
                            .end = ForwardEnd::kLoss},
-               .num_microbatches = options.num_microbatches}) {
+               .num_microbatches = options.num_microbatches,
+               .fp8 = options.fp8}) {
     check(!options.update_weights || options.dtype != DType::kF64,
           "there is no optimizer for f64 weights");
     shares_tied_embedding_ = braid::shares_tied_embedding(model, mesh, rank, options.parallel);
@@ -145,6 +146,7 @@ Program build_eval_program(const ModelSpec& model, const ParameterLayout& layout
                               .dtype = options.dtype,
                               .end = options.end},
                   .backward = false,
+                  .fp8 = options.fp8,
                   .prefix = options.prefix + "."});
   for (const auto& [name, value] : jobs.io_values()) {
     jobs.bind(name, {add_io(start.builder, fmt::format("{}.{}", options.prefix, name), value.dtype,

@@ -7,6 +7,7 @@
 #include "base/dtype.h"
 #include "ir/program.h"
 #include "model/forward.h"
+#include "ops/quantize_products.h"
 #include "parallel/mesh.h"
 #include "parallel/parallel_options.h"
 #include "parallel/parameter_layout.h"
@@ -22,10 +23,11 @@ struct OptimizerOptions {
 };
 
 struct TrainProgramOptions {
-  int64_t microbatch = 1;        ///< sequences per microbatch on one rank
-  int64_t sequence = 1;          ///< tokens per sequence, over all context ranks
-  int64_t num_microbatches = 1;  ///< per rank and step
-  DType dtype = DType::kF32;     ///< f32, bf16; f64 for gradient checks (without optimizer)
+  int64_t microbatch = 1;             ///< sequences per microbatch on one rank
+  int64_t sequence = 1;               ///< tokens per sequence, over all context ranks
+  int64_t num_microbatches = 1;       ///< per rank and step
+  DType dtype = DType::kF32;          ///< f32, bf16; f64 for gradient checks (without optimizer)
+  std::optional<Fp8Recipe> fp8 = {};  ///< of products in layers; f32 or bf16 otherwise
   OptimizerOptions optimizer;
   /// False: the step ends with the reduced gradients and does not change the weights. Main grads
   /// are then persistent so that the host can read them.
@@ -50,6 +52,7 @@ struct EvalProgramOptions {
   int64_t microbatch = 1;
   int64_t sequence = 1;
   DType dtype = DType::kF32;
+  std::optional<Fp8Recipe> fp8 = {};  ///< that of the training step
   ForwardEnd end = ForwardEnd::kLoss;
   std::string prefix = "eval";  ///< the host's buffers are "<prefix>.tokens", "<prefix>.labels",
                                 ///< "<prefix>.loss_scale" and "<prefix>.loss" f32 [1], or

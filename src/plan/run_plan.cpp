@@ -20,6 +20,7 @@
 #include "passes/pipeline.h"
 #include "passes/pipeline/pair_forward_backward.h"
 #include "passes/tensor/ring_exchange.h"
+#include "plan/fp8_sites.h"
 #include "plan/model_setup.h"
 #include "plan/overlap_setup.h"
 #include "plan/pass_records.h"
@@ -147,6 +148,7 @@ RankPlan plan_with_passes(PassInput input) {
 std::vector<Program> build_programs(const RunSpec& run, const ParameterLayout& layout, int rank,
                                     const PlanOptions& options) {
   const DType dtype = options.dtype.value_or(run.dtype);
+  const std::optional<Fp8Recipe> fp8 = dtype == run.dtype ? run.fp8 : std::nullopt;
   const OptimizerConfig& optimizer = run.config.optimizer;
   std::vector<Program> programs;
   programs.push_back(build_train_program(run.model, layout, run.mesh, rank,
@@ -154,6 +156,7 @@ std::vector<Program> build_programs(const RunSpec& run, const ParameterLayout& l
                                           .sequence = run.config.train.sequence,
                                           .num_microbatches = run.num_microbatches,
                                           .dtype = dtype,
+                                          .fp8 = fp8,
                                           .optimizer = {.beta1 = optimizer.beta1,
                                                         .beta2 = optimizer.beta2,
                                                         .epsilon = optimizer.epsilon,
@@ -165,6 +168,7 @@ std::vector<Program> build_programs(const RunSpec& run, const ParameterLayout& l
                                         {.microbatch = run.microbatch_sequences,
                                          .sequence = run.config.train.sequence,
                                          .dtype = dtype,
+                                         .fp8 = fp8,
                                          .parallel = run.parallel}));
   return programs;
 }
@@ -274,6 +278,7 @@ std::string describe_run_plan(const RunPlan& plan) {
       fmt::format("step     {} ranks x {} microbatches x {} sequences x {} tokens = {} tokens\n",
                   run.mesh.num_ranks(), run.num_microbatches, run.microbatch_sequences,
                   config.train.sequence, format_count(run.tokens_per_step()));
+  text += describe_fp8(run);
   text += fmt::format(
       "program  {} tasks, {} buffers, {} streams, {} events {}\n", train.tasks.size(),
       train.buffers.size(), train.streams.size(), train.num_events,

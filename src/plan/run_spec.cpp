@@ -97,6 +97,24 @@ LearningRateSpec learning_rate_of(const RunConfig& config) {
           .num_steps = config.train.steps};
 }
 
+std::optional<Fp8Recipe> fp8_recipe(const TrainConfig& train) {
+  std::optional<Fp8Recipe> recipe;
+  switch (choice<Fp8Choice>(train.fp8)) {
+    case Fp8Choice::kOff:
+      return std::nullopt;
+    case Fp8Choice::kTensor:
+      recipe = Fp8Recipe::tensor();
+      break;
+    case Fp8Choice::kBlock:
+      recipe = Fp8Recipe::blocks();
+      break;
+    case Fp8Choice::kMxfp8:
+      recipe = Fp8Recipe::mx();
+  }
+  recipe->keep = train.fp8_filter;
+  return recipe;
+}
+
 RunSpec resolve_with(const RunConfig& config, int64_t tokenizer_vocabulary,
                      std::shared_ptr<const CostModel> costs) {
   RunSpec run{.config = config, .tokenizer_vocabulary = tokenizer_vocabulary};
@@ -106,6 +124,7 @@ RunSpec resolve_with(const RunConfig& config, int64_t tokenizer_vocabulary,
   run.mesh = Mesh(mesh_sizes(config, run.model));
   run.parallel = parallel_options(config, run.model, run.mesh);
   run.dtype = choice<DType>(config.train.dtype);
+  run.fp8 = fp8_recipe(config.train);
   run.microbatch_sequences = microbatch_sequences(config);
   run.num_microbatches = num_microbatches(config);
   run.passes = passes_of(config);

@@ -2,12 +2,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "base/dtype.h"
 #include "comm/links.h"
 #include "config/choices.h"
 #include "config/run_config.h"
 #include "model/model_spec.h"
+#include "ops/quantize_products.h"
 #include "parallel/mesh.h"
 #include "parallel/parallel_options.h"
 #include "parallel/schedule.h"
@@ -39,9 +41,10 @@ struct RunSpec {
   ModelSpec model = {};
   Mesh mesh{MeshSizes{}};
   ParallelOptions parallel = {};
-  DType dtype = DType::kF32;         ///< of compute
-  int64_t microbatch_sequences = 1;  ///< of one microbatch as it runs
-  int64_t num_microbatches = 1;      ///< per rank and step
+  DType dtype = DType::kF32;          ///< of compute
+  std::optional<Fp8Recipe> fp8 = {};  ///< of products in layers; nothing: they are in `dtype`
+  int64_t microbatch_sequences = 1;   ///< of one microbatch as it runs
+  int64_t num_microbatches = 1;       ///< per rank and step
 
   OverlapSetup passes = {};   ///< sections [overlap] and [memory] for the passes
   bool is_scheduled = false;  ///< as `is_scheduled` of schedule_plan.h

@@ -17,7 +17,9 @@
 #include "ops/norm.h"
 #include "ops/operand_checker.h"
 #include "ops/optimizer.h"
+#include "ops/quantize.h"
 #include "ops/rope.h"
+#include "ops/scaled_linear.h"
 #include "ops/specs.h"
 
 namespace braid {
@@ -110,6 +112,79 @@ class DeclaredForms {
            {{1, 1}}});
     }
     add_linear_swiglu();
+    if (data_ != DType::kF64) {
+      add_quantize();
+    }
+    if (data_ == DType::kF32 || data_ == DType::kBF16) {
+      add_scaled_linear();
+    }
+  }
+
+  void add_quantize() {
+    const Shape row{kRows, kWidth};
+    const Shape column{kWidth, kRows};
+    for (const char* const op : {"quantize", "quantize_weight"}) {
+      for (const QuantizeAttributes& attributes :
+           {QuantizeAttributes{}, QuantizeAttributes{.square = true},
+            QuantizeAttributes{.block = 0}, QuantizeAttributes{.block = 32, .row = false},
+            QuantizeAttributes{.column = false, .has_bias = true},
+            QuantizeAttributes{.has_bias = true, .accumulate = false}}) {
+        const ScaleLayout scales = attributes.scales();
+        DeclaredForm form{{op, to_attributes(attributes), {read(data_, row)}}, {"x"}};
+        const auto add_copy = [&](const std::string& name, const Shape& shape) {
+          form.spec.operands.push_back(write(DType::kF8E4M3, shape));
+          form.spec.operands.push_back(write(scales.dtype(), scales.shape(shape)));
+          form.names.push_back(name);
+          form.names.push_back(name + "_scales");
+        };
+        if (attributes.row) {
+          add_copy("row", row);
+        }
+        if (attributes.column) {
+          add_copy("column", column);
+        }
+        if (attributes.has_bias) {
+          form.spec.operands.push_back(grad(attributes.accumulate, {kWidth}));
+          form.names.emplace_back("db");
+        }
+        add(std::move(form));
+      }
+    }
+  }
+
+  /// Both factors with their scales, and then `others`.
+  static std::vector<OperandSpec> factors(int64_t block, const Shape& a, const Shape& b,
+                                          bool is_weight, std::vector<OperandSpec> others) {
+    const ScaleLayout of_a{.block = block};
+    const ScaleLayout of_b{.block = block, .square = is_weight && block == 128};
+    std::vector<OperandSpec> operands{read(DType::kF8E4M3, a), read(of_a.dtype(), of_a.shape(a)),
+                                      read(DType::kF8E5M2, b), read(of_b.dtype(), of_b.shape(b))};
+    operands.insert(operands.end(), others.begin(), others.end());
+    return operands;
+  }
+
+  void add_scaled_linear() {
+    for (const int64_t block : {0, 32, 128}) {
+      const Shape x{kRows, kWidth};
+      const Shape w{kOut, kWidth};
+      const OperandSpec y = write(data_, {kRows, kOut});
+      add({{"scaled_linear", to_attributes(ScaledLinearAttributes{.block = block}),
+            factors(block, x, w, true, {y})},
+           {"x", "x_scales", "w", "w_scales", "y"}});
+      add({{"scaled_linear",
+            to_attributes(ScaledLinearAttributes{.block = block, .has_bias = true}),
+            factors(block, x, w, true, {read(data_, {kOut}), y})},
+           {"x", "x_scales", "w", "w_scales", "bias", "y"}});
+      add({{"scaled_linear_dgrad", to_attributes(ScaledLinearDgradAttributes{.block = block}),
+            factors(block, {kRows, kOut}, {kWidth, kOut}, true, {write(data_, x)})},
+           {"dy", "dy_scales", "w", "w_scales", "dx"}});
+      for (const bool accumulate : {false, true}) {
+        add({{"scaled_linear_wgrad",
+              to_attributes(ScaledLinearWgradAttributes{.block = block, .accumulate = accumulate}),
+              factors(block, {kWidth, kRows}, {kOut, kRows}, false, {grad(accumulate, w)})},
+             {"x", "x_scales", "dy", "dy_scales", "dw"}});
+      }
+    }
   }
 
   void add_linear_swiglu() {

@@ -226,11 +226,12 @@ TEST(ReplaySpec, OfAnAddNormIsTheNormOfItsSum) {
 
 // Norms and activation functions are redone first, then attention, then what costs most.
 TEST(RecomputeClass, IsThatOfTheDocumentation) {
-  const std::set<std::string_view> norms = {"rmsnorm", "add_rmsnorm", "layernorm", "add_layernorm",
-                                            "swiglu",  "gelu",        "identity",  "all_gather"};
+  const std::set<std::string_view> norms = {"rmsnorm",       "add_rmsnorm", "layernorm",
+                                            "add_layernorm", "swiglu",      "gelu",
+                                            "identity",      "all_gather",  "quantize"};
   const std::set<std::string_view> never = {
-      "send",     "recv",  "offload",        "reload",
-      "undefine", "await", "attention_step", "attention_finish"};
+      "send",  "recv",           "offload",          "reload",         "undefine",
+      "await", "attention_step", "attention_finish", "quantize_weight"};
   for (const OpDefinition* op : all_ops()) {
     const Recompute expected = norms.contains(op->name)   ? Recompute::kNorms
                                : op->name == "attention"  ? Recompute::kAttention

@@ -16,6 +16,7 @@
 
 #include "backends/cpu/kernel.h"
 #include "base/dtype.h"
+#include "base/float8.h"
 #include "base/worker_pool.h"
 #include "ir/op_spec.h"
 #include "ops/attributes.h"
@@ -65,6 +66,12 @@ inline double load_as_double(DType dtype, const std::byte* at) {
       return static_cast<double>(load(float{}));
     case DType::kBF16:
       return static_cast<double>(static_cast<float>(load(BFloat16{})));
+    case DType::kF8E4M3:
+      return static_cast<double>(static_cast<float>(load(Float8E4M3{})));
+    case DType::kF8E5M2:
+      return static_cast<double>(static_cast<float>(load(Float8E5M2{})));
+    case DType::kF8E8M0:
+      return static_cast<double>(Fp8Scale::from_e8m0(load(uint8_t{})));
     case DType::kI32:
       return static_cast<double>(load(int32_t{}));
     default:
@@ -81,6 +88,12 @@ inline void store_double(DType dtype, std::byte* at, double value) {
       return store(static_cast<float>(value));
     case DType::kBF16:
       return store(BFloat16(static_cast<float>(value)));
+    case DType::kF8E4M3:
+      return store(Float8E4M3(static_cast<float>(value)));
+    case DType::kF8E5M2:
+      return store(Float8E5M2(static_cast<float>(value)));
+    case DType::kF8E8M0:
+      return store(Fp8Scale::to_e8m0(std::ilogb(value)));
     case DType::kI32:
       return store(static_cast<int32_t>(value));
     default:

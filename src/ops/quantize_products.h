@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/dtype.h"
+#include "ops/graph.h"
+
+namespace braid {
+
+/// A recipe for FP8 products.
+struct Fp8Recipe {
+  int64_t block = 128;                 ///< elements that share a scale, see ScaleLayout
+  DType forward = DType::kF8E4M3;      ///< of inputs and weights
+  DType gradient = DType::kF8E4M3;     ///< of gradients of outputs
+  std::vector<std::string> keep = {};  ///< sites that stay as they are; `*` and `?` as in a shell
+
+  /// One scale for a whole tensor, with the wider range of E5M2 for gradients.
+  static Fp8Recipe tensor() { return {.block = 0, .gradient = DType::kF8E5M2}; }
+  /// 1 x 128 elements; 128 x 128 for weights. Source: DeepSeek-V3 (arXiv 2412.19437, 3.3).
+  static Fp8Recipe blocks() { return {.block = 128}; }
+  /// 1 x 32 elements with E8M0 scales. Source: OCP Microscaling Formats 1.0.
+  static Fp8Recipe mx() { return {.block = 32}; }
+
+  friend bool operator==(const Fp8Recipe&, const Fp8Recipe&) = default;
+};
+
+/// A product x w^T of the graph, and whether it is done in FP8.
+struct ProductSite {
+  std::string site;
+  int64_t rows = 0;      ///< of x
+  int64_t features = 0;  ///< of w
+  int64_t depth = 0;
+  std::string reason;  ///< why it stays as it is; empty: it is FP8
+};
+
+/// Makes products of a differentiated graph FP8: the three products of each `linear` in a layer
+/// whose sizes fit and that the recipe does not keep.
+///
+///   before: linear(x, w -> y)             ...  linear_dgrad(dy, w -> dx)  linear_wgrad(x, dy ->
+///   dw) after:  quantize(x -> x8, x8t)
+///           scaled_linear(x8, w8 -> y)    ...  quantize(dy -> dy8, dy8t, db)
+///                                              scaled_linear_dgrad(dy8, w8t -> dx)
+///                                              scaled_linear_wgrad(x8t, dy8t -> dw)
+///   and in StageGraph::weights: quantize_weight(w -> w8, w8t)
+///
+/// x and dy are quantised once each, in both directions, in front of their first use. So x itself
+/// is not kept for the backward, unless something else reads it there. A graph without backward
+/// gets copies by rows only. Returns all products of layers, in forward order.
+std::vector<ProductSite> quantize_products(StageGraph& graph, const Fp8Recipe& recipe);
+
+}  // namespace braid

@@ -1,0 +1,97 @@
+#include "plan/fp8_sites.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <tuple>
+
+#include "config/choices.h"
+#include "model/forward.h"
+#include "parallel/parameter_layout.h"
+
+namespace braid {
+namespace {
+
+/// "attention.qkv" for "layers.3.attention.qkv".
+std::string place_in_layer(const std::string& site) {
+  const size_t layer = site.find('.');
+  const size_t place = layer == std::string::npos ? layer : site.find('.', layer + 1);
+  return place == std::string::npos ? site : site.substr(place + 1);
+}
+
+/// Equal products of several layers.
+struct Line {
+  ProductSite first;
+  int64_t layers = 0;
+};
+
+std::vector<Line> lines_of(const std::vector<ProductSite>& sites) {
+  std::vector<Line> lines;
+  for (const ProductSite& site : sites) {
+    const auto is_same = [&](const Line& line) {
+      return place_in_layer(line.first.site) == place_in_layer(site.site) &&
+             std::tie(line.first.rows, line.first.features, line.first.depth, line.first.reason) ==
+                 std::tie(site.rows, site.features, site.depth, site.reason);
+    };
+    const auto found = std::ranges::find_if(lines, is_same);
+    if (found == lines.end()) {
+      lines.push_back({site, 1});
+    } else {
+      ++found->layers;
+    }
+  }
+  return lines;
+}
+
+std::string describe_scales(const Fp8Recipe& recipe) {
+  switch (recipe.block) {
+    case 0:
+      return "one scale for each matrix";
+    case 32:
+      return "scales of 1 x 32 elements (E8M0)";
+    default:
+      return "scales of 1 x 128 elements, 128 x 128 of a weight";
+  }
+}
+
+std::string describe_types(const RunSpec& run, const ProductSite& site) {
+  if (!site.reason.empty()) {
+    return fmt::format("{} ({})", choice_name(run.dtype), site.reason);
+  }
+  return run.fp8->forward == run.fp8->gradient
+             ? std::string(dtype_name(run.fp8->forward))
+             : fmt::format("{}, gradients {}", dtype_name(run.fp8->forward),
+                           dtype_name(run.fp8->gradient));
+}
+
+}  // namespace
+
+std::vector<ProductSite> fp8_sites(const RunSpec& run) {
+  if (!run.fp8) {
+    return {};
+  }
+  StageGraph graph =
+      build_forward(run.model, {.microbatch = run.microbatch_sequences,
+                                .sequence = run.config.train.sequence,
+                                .dtype = run.dtype,
+                                .tensor = {.size = run.mesh.sizes().tensor,
+                                           .sequence_parallel = run.parallel.sequence_parallel},
+                                .context = context_shard(run.mesh, 0, run.parallel)});
+  return quantize_products(graph, *run.fp8);
+}
+
+std::string describe_fp8(const RunSpec& run) {
+  if (!run.fp8) {
+    return {};
+  }
+  std::string text = fmt::format("fp8      {}; all else in {}\n", describe_scales(*run.fp8),
+                                 choice_name(run.dtype));
+  for (const Line& line : lines_of(fp8_sites(run))) {
+    text += fmt::format("fp8      {:<16} {:>7} x {:>6} x {:>6}  {:>4} layers  {}\n",
+                        place_in_layer(line.first.site), line.first.rows, line.first.features,
+                        line.first.depth, line.layers, describe_types(run, line.first));
+  }
+  return text;
+}
+
+}  // namespace braid

@@ -1,0 +1,132 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "config/load.h"
+#include "support/engine_runs.h"
+
+namespace braid {
+namespace {
+
+constexpr const char* kRecipes[] = {"tensor", "block", "mxfp8"};
+
+/// A model whose sizes are multiples of 128, as FP8 products need them.
+RunConfig fp8_config(const std::string& recipe) {
+  RunConfig config = small_config();
+  config.model.width = 128;
+  config.model.ffn = 256;
+  config.train.sequence = 64;
+  config.train.global_batch = 8;
+  config.train.fp8 = recipe;
+  return config;
+}
+
+/// Whether the step of each rank has FP8 products.
+int64_t num_fp8_products(const RunConfig& config) {
+  RunConfig checked = resolved(config);
+  const RunPlan plan = plan_run(resolve_run(checked, 50));
+  int64_t count = 0;
+  for (const RankPlan& rank : plan.ranks) {
+    for (const Task& task : rank.programs[0].tasks) {
+      count += rank.programs[0].spec(task).op.starts_with("scaled_linear") ? 1 : 0;
+    }
+  }
+  return count;
+}
+
+double snr_db(const std::vector<double>& exact, const std::vector<double>& found) {
+  double signal = 0;
+  double noise = 0;
+  for (size_t i = 0; i < exact.size(); ++i) {
+    signal += exact[i] * exact[i];
+    noise += (exact[i] - found[i]) * (exact[i] - found[i]);
+  }
+  return 10 * std::log10(signal / noise);
+}
+
+TEST(Fp8, TrainsAlmostLikeTheWiderType) {
+  const Outcome wide = run(fp8_config("off"), 30);
+  for (const std::string recipe : kRecipes) {
+    const Outcome narrow = run(fp8_config(recipe), 30);
+    EXPECT_LT(narrow.losses.back(), 0.7 * narrow.losses.front()) << recipe;
+    EXPECT_NEAR(narrow.losses.back() / wide.losses.back(), 1.0, 0.03) << recipe;
+    EXPECT_NE(narrow.losses.front(), wide.losses.front()) << recipe;
+  }
+}
+
+TEST(Fp8, AllThreeProductsOfEachMatrixOfTheLayers) {
+  const int64_t matrices = 4;
+  const RunConfig config = fp8_config("block");
+  EXPECT_EQ(num_fp8_products(config), 2 * matrices * 3 * 4);  // layers, products, microbatches
+  EXPECT_EQ(num_fp8_products(fp8_config("off")), 0);
+}
+
+TEST(Fp8, KeepsTheSitesOfTheFilter) {
+  RunConfig config = fp8_config("block");
+  config.train.fp8_filter = {"layers.0.*", "*.attention.proj"};
+  EXPECT_EQ(num_fp8_products(config), 3 * 3 * 4);
+}
+
+TEST(Fp8, GradientsHaveLittleNoise) {
+  // After one step a first moment is the gradient, times a factor that is the same for all.
+  const Outcome wide = run(fp8_config("off"), 1);
+  for (const std::string recipe : kRecipes) {
+    const Outcome narrow = run(fp8_config(recipe), 1);
+    for (size_t i = 0; i < wide.state.exp_avg.size(); ++i) {
+      const auto& exact = wide.state.exp_avg[i];
+      const auto& found = narrow.state.exp_avg[i];
+      const double snr = snr_db({exact.begin(), exact.end()}, {found.begin(), found.end()});
+      EXPECT_GT(snr, recipe == "tensor" ? 17 : 20) << recipe << ", parameter " << i;
+    }
+  }
+}
+
+TEST(Fp8, NoPassChangesABit) {
+  for (const std::string recipe : kRecipes) {
+    for (const char* const layout :
+         {"parallel.ranks=2 parallel.shard=optimizer", "parallel.ranks=2 parallel.tensor=2",
+          "parallel.ranks=2 parallel.pipeline=2 parallel.schedule=zb-h1",
+          "parallel.ranks=2 parallel.shard=parameters"}) {
+      std::vector<std::string> overrides;
+      for (const char* const key :
+           {"model.layers=2", "model.width=128", "model.heads=4", "model.kv_heads=2",
+            "model.ffn=256", "train.sequence=64", "train.microbatch=2", "train.global_batch=8",
+            "train.dtype=bfloat16", "logging.run_folder=none"}) {
+        overrides.emplace_back(key);
+      }
+      overrides.push_back("train.fp8=" + recipe);
+      std::string text = layout;
+      for (size_t at = 0; at < text.size();) {
+        const size_t end = std::min(text.find(' ', at), text.size());
+        overrides.push_back(text.substr(at, end - at));
+        at = end + 1;
+      }
+      const auto outcome = [&](std::vector<std::string> more) {
+        more.insert(more.begin(), overrides.begin(), overrides.end());
+        return run(parse_config("", "fp8", more), 2);
+      };
+      const Outcome off = outcome({"overlap.mode=off"});
+      expect_same_bits(off, outcome({"overlap.mode=auto"}));
+      expect_same_bits(off, outcome({"memory.recompute=norms"}));
+      expect_same_bits(off, outcome({"memory.recompute=full"}));
+    }
+  }
+}
+
+TEST(Fp8, BiasesGetTheirGradients) {
+  RunConfig config = fp8_config("block");
+  config.model.family = "gpt2";
+  config.model.kv_heads.reset();
+  RunConfig wide = config;
+  wide.train.fp8 = "off";
+  const Outcome narrow = run(config, 3);
+  const Outcome exact = run(wide, 3);
+  EXPECT_NEAR(narrow.grad_norms[0] / exact.grad_norms[0], 1.0, 0.03);
+  EXPECT_NEAR(narrow.losses[2] / exact.losses[2], 1.0, 0.01);
+}
+
+}  // namespace
+}  // namespace braid
