@@ -50,7 +50,7 @@ SafetensorsHeader read_safetensors_header(
 /// DataError of the call that reads.
 class SafetensorsFile {
  public:
-  /// Throws DataError as `parse_safetensors_header` does, or if the file cannot be read.
+  /// Throws DataError as `read_safetensors_header` does, or if the file cannot be read.
   explicit SafetensorsFile(const std::string& path);
 
   const std::string& path() const { return file_.path(); }
