@@ -45,7 +45,14 @@ if(BRAID_FUZZ)
   if(NOT CMAKE_CXX_COMPILER_ID MATCHES Clang)
     message(FATAL_ERROR "BRAID_FUZZ needs clang (libFuzzer), not ${CMAKE_CXX_COMPILER_ID}: use the preset \"fuzz\"")
   endif()
-  set(BRAID_SANITIZE fuzzer-no-link,address,undefined)
+  if(NOT BRAID_COVERAGE)  # fuzzers then only read inputs that are there
+    set(BRAID_SANITIZE fuzzer-no-link,address,undefined)
+  endif()
+endif()
+
+if(BRAID_COVERAGE)
+  target_compile_options(braid_options INTERFACE -fprofile-instr-generate -fcoverage-mapping)
+  target_link_options(braid_link_options INTERFACE -fprofile-instr-generate)
 endif()
 
 if(BRAID_SANITIZE)

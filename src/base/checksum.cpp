@@ -39,4 +39,13 @@ std::string checksum_of(std::span<const std::byte> bytes) {
   return checksum.hex();
 }
 
+std::string checksum_of(const PieceFile& file) {
+  Checksum checksum;
+  SequentialReader reader(file);
+  for (auto bytes = reader.next(); !bytes.empty(); bytes = reader.next()) {
+    checksum.add(bytes);
+  }
+  return checksum.hex();
+}
+
 }  // namespace braid

@@ -6,6 +6,8 @@
 #include <span>
 #include <string>
 
+#include "base/file.h"
+
 namespace braid {
 
 /// XXH3 of a stream of bytes: detects corruption, not forgery. Move-only.
@@ -26,5 +28,7 @@ class Checksum {
 };
 
 std::string checksum_of(std::span<const std::byte> bytes);
+/// Of all bytes of the file. Throws DataError if they cannot be read.
+std::string checksum_of(const PieceFile& file);
 
 }  // namespace braid

@@ -1,7 +1,7 @@
 #include "base/file.h"
 
 #include <fcntl.h>
-#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -46,12 +46,27 @@ class ScopedFd {
   int fd_;
 };
 
+/// Lets this process open as many files as its hard limit allows. False if it does already.
+bool raise_limit_of_files() {
+  rlimit limit = {};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= limit.rlim_max) {
+    return false;
+  }
+  limit.rlim_cur = limit.rlim_max;
+  return ::setrlimit(RLIMIT_NOFILE, &limit) == 0;
+}
+
 int open_retrying(const char* path, int flags, mode_t mode = 0) {
-  int fd = -1;
-  do {
-    fd = ::open(path, flags | O_CLOEXEC, mode);
-  } while (fd < 0 && errno == EINTR);
-  return fd;
+  while (true) {
+    const int fd = ::open(path, flags | O_CLOEXEC, mode);
+    const int error_number = errno;
+    const bool again =
+        fd < 0 && (error_number == EINTR || (error_number == EMFILE && raise_limit_of_files()));
+    if (!again) {
+      errno = error_number;
+      return fd;
+    }
+  }
 }
 
 struct stat status_of(int fd, const std::string& path) {
@@ -126,35 +141,6 @@ int open_regular_file(const std::string& path, int flags) {
   return fd;
 }
 
-MappedFile::MappedFile(std::string path) : path_(std::move(path)) {
-  const ScopedFd fd(open_regular_file(path_, O_RDONLY));
-  const struct stat status = status_of(fd.get(), path_);
-  const auto size_bytes = static_cast<size_t>(status.st_size);
-  if (size_bytes == 0) {
-    return;  // mmap refuses a length of 0
-  }
-  void* address = ::mmap(nullptr, size_bytes, PROT_READ, MAP_SHARED, fd.get(), 0);
-  if (address == MAP_FAILED) {
-    throw_file_error("read", path_, "mmap", errno);
-  }
-  bytes_ = {static_cast<const std::byte*>(address), size_bytes};
-}
-
-MappedFile::MappedFile(MappedFile&& other) noexcept
-    : path_(std::move(other.path_)), bytes_(std::exchange(other.bytes_, {})) {}
-
-MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
-  std::swap(path_, other.path_);
-  std::swap(bytes_, other.bytes_);
-  return *this;
-}
-
-MappedFile::~MappedFile() {
-  if (!bytes_.empty()) {
-    ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
-  }
-}
-
 PieceFile::PieceFile(std::string path)
     : path_(std::move(path)), fd_(open_regular_file(path_, O_RDONLY)) {
   struct stat status = {};
@@ -172,7 +158,8 @@ PieceFile::~PieceFile() {
 void PieceFile::read_at(int64_t offset_bytes, std::span<std::byte> out) const {
   while (!out.empty()) {
     const FileOperation reading("read of", path_);
-    const ssize_t got = ::pread(fd_, out.data(), out.size(), offset_bytes);
+    const size_t most = std::min(out.size(), kMostBytesAtOnce);
+    const ssize_t got = ::pread(fd_, out.data(), most, offset_bytes);
     if (got == 0) {
       throw_data_error(
           "'{}' has become shorter while it was in use: it ends at or before byte {}, but had {} "
@@ -189,12 +176,41 @@ void PieceFile::read_at(int64_t offset_bytes, std::span<std::byte> out) const {
   }
 }
 
-void MappedFile::for_each_part(const std::function<void(std::span<const std::byte>)>& visit) const {
-  for (std::span<const std::byte> rest = bytes_; !rest.empty();) {
-    const FileOperation reading("read of", path_);
-    const size_t part = std::min(rest.size(), kMostBytesAtOnce);
-    visit(rest.first(part));
-    rest = rest.subspan(part);
+SequentialReader::SequentialReader(const PieceFile& file, int64_t begin_bytes, int64_t end_bytes)
+    : file_(file), at_bytes_(begin_bytes), end_bytes_(end_bytes) {}
+
+void SequentialReader::fill() {
+  const int64_t count = std::min(kPartBytes, end_bytes_ - at_bytes_);
+  buffer_.resize(static_cast<size_t>(count));
+  file_.read_at(at_bytes_, buffer_);
+  at_bytes_ += count;
+  ready_ = buffer_;
+}
+
+std::span<const std::byte> SequentialReader::next() {
+  if (ready_.empty()) {
+    fill();
+  }
+  return std::exchange(ready_, {});
+}
+
+void SequentialReader::read(std::span<std::byte> out) {
+  const auto left = static_cast<int64_t>(ready_.size()) + end_bytes_ - at_bytes_;
+  check(static_cast<int64_t>(out.size()) <= left, "{} bytes of '{}' are asked for, but {} are left",
+        out.size(), file_.path(), left);
+  while (!out.empty()) {
+    if (ready_.empty() && out.size() >= static_cast<size_t>(kPartBytes)) {
+      file_.read_at(at_bytes_, out);
+      at_bytes_ += static_cast<int64_t>(out.size());
+      return;
+    }
+    if (ready_.empty()) {
+      fill();
+    }
+    const size_t count = std::min(out.size(), ready_.size());
+    std::copy_n(ready_.begin(), count, out.begin());
+    ready_ = ready_.subspan(count);
+    out = out.subspan(count);
   }
 }
 

@@ -2,50 +2,26 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-/// Files as braid reads and writes them: whole, mapped, or replaced atomically. Every failure is a
-/// DataError of one line that names the path, the system call and the system's reason.
+/// Files as braid reads and writes them: whole, in pieces, or replaced atomically. No file is
+/// mapped: the system ends a process that touches a map of a file which has become shorter
+/// (SIGBUS). Every failure is a DataError of one line that names the path, the system call and the
+/// system's reason.
 namespace braid {
 
 /// Opens a regular file by open(2) with these flags and, for O_CREAT, the rights 0666 (less the
 /// umask). Anything else under this name is refused without waiting for it: a folder, a device, a
 /// pipe (whose open would wait for the other end). Returns the descriptor, which the caller closes,
-/// or -1 if the flags have O_EXCL and the name is taken.
+/// or -1 if the flags have O_EXCL and the name is taken. If this process has as many files open as
+/// its soft limit allows (often 1,024), raises this limit to the hard one.
 int open_regular_file(const std::string& path, int flags);
 
-/// A read-only memory map of a whole regular file. Move-only; unmapped on destruction. An empty
-/// file gives an empty span. The file must not shrink while it is mapped (the system then raises
-/// SIGBUS on access).
-class MappedFile {
- public:
-  MappedFile() = default;
-  explicit MappedFile(std::string path);
-  MappedFile(MappedFile&& other) noexcept;
-  MappedFile& operator=(MappedFile&& other) noexcept;
-  MappedFile(const MappedFile&) = delete;
-  MappedFile& operator=(const MappedFile&) = delete;
-  ~MappedFile();
-
-  /// Valid as long as this object lives (moving it keeps the address).
-  std::span<const std::byte> bytes() const { return bytes_; }
-  const std::string& path() const { return path_; }
-
-  /// Calls `visit` with all bytes, in parts that storage delivers in moments: each visit is a
-  /// FileOperation (file_operation.h), which all of a large file would be too long for.
-  void for_each_part(const std::function<void(std::span<const std::byte>)>& visit) const;
-
- private:
-  std::string path_;
-  std::span<const std::byte> bytes_;
-};
-
-/// A regular file that is read in pieces, from any place and any thread. Where a map of a file that
-/// becomes shorter ends the process (SIGBUS), this is an error. Not movable.
+/// A regular file that is read in pieces, from any place and any thread; it stays open. That it has
+/// become shorter since it was opened is an error; what was appended is not read. Not movable.
 class PieceFile {
  public:
   explicit PieceFile(std::string path);
@@ -64,6 +40,32 @@ class PieceFile {
   std::string path_;
   int fd_ = -1;
   int64_t size_bytes_ = 0;
+};
+
+/// Reads a part of a file from front to back, in steps of any size, with few calls of the system.
+/// Memory: `kPartBytes`, or the part if it is smaller. Not thread-safe.
+class SequentialReader {
+ public:
+  static constexpr int64_t kPartBytes = int64_t{1} << 18;
+
+  /// The bytes [begin_bytes, end_bytes) of `file`, which must outlive this object.
+  SequentialReader(const PieceFile& file, int64_t begin_bytes, int64_t end_bytes);
+  /// All of it.
+  explicit SequentialReader(const PieceFile& file) : SequentialReader(file, 0, file.size_bytes()) {}
+
+  /// The next bytes, at most `kPartBytes`, valid until the next call; empty at the end.
+  std::span<const std::byte> next();
+  /// Fills `out` with the next bytes, which the part must still have.
+  void read(std::span<std::byte> out);
+
+ private:
+  void fill();
+
+  const PieceFile& file_;
+  int64_t at_bytes_;  // of the first byte that is not in `ready_` and not read
+  int64_t end_bytes_;
+  std::vector<std::byte> buffer_;
+  std::span<const std::byte> ready_;  // of `buffer_`: not handed out yet
 };
 
 /// Replaces `path` in one instant: bytes go to a temporary file in the same folder, and `commit`

@@ -47,8 +47,7 @@ double philox_normal(uint64_t key, uint64_t index) {
   return philox_normal_pair(key, index / 2)[index % 2];
 }
 
-uint64_t stable_hash(const char* data, uint64_t size) {
-  uint64_t hash = 0xCBF29CE484222325ull;
+uint64_t stable_hash(const char* data, uint64_t size, uint64_t hash) {
   for (uint64_t i = 0; i < size; ++i) {
     hash = (hash ^ static_cast<unsigned char>(data[i])) * 0x100000001B3ull;
   }

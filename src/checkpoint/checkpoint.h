@@ -125,8 +125,8 @@ class LoadedCheckpoint {
 
   /// `path` is the folder of the checkpoint itself. Only opens files with tensors for which `needs`
   /// returns true; without it, all. Throws DataError naming the file, expected and found, unless
-  /// each of them has the recorded size and checksum and agrees with the index. The files are
-  /// mapped, and each is read by its own thread: this uses only pages that the system may reclaim.
+  /// each of them has the recorded size and checksum and agrees with the index. Each file is
+  /// read by its own thread, which takes SequentialReader::kPartBytes, and stays open.
   explicit LoadedCheckpoint(const std::string& path, const Needs& needs = {});
 
   const std::string& path() const { return path_; }

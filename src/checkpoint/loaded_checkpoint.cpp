@@ -1,12 +1,10 @@
 #include <algorithm>
-#include <cstring>
 #include <future>
 #include <utility>
 
 #include "base/checksum.h"
 #include "base/errors.h"
 #include "base/file.h"
-#include "base/file_operation.h"
 #include "base/text.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/state_file.h"
@@ -18,18 +16,11 @@ constexpr int64_t kMaxStateBytes = int64_t{64} << 20;
 constexpr int64_t kMaxIndexBytes = int64_t{4} << 30;
 constexpr size_t kMaxQuotedBytes = 80;
 
-std::string checksum_of(const MappedFile& file) {
-  Checksum checksum;
-  file.for_each_part([&](std::span<const std::byte> part) { checksum.add(part); });
-  return checksum.hex();
-}
-
 void check_file(const std::string& folder, const FileRecord& expected) {
   const std::string path = folder + "/" + expected.name;
-  const MappedFile file(path);
-  const auto found_bytes = static_cast<int64_t>(file.bytes().size());
-  if (found_bytes != expected.size_bytes) {
-    throw_data_error("'{}' is damaged: it has {} bytes, expected {}", path, found_bytes,
+  const PieceFile file(path);
+  if (file.size_bytes() != expected.size_bytes) {
+    throw_data_error("'{}' is damaged: it has {} bytes, expected {}", path, file.size_bytes(),
                      expected.size_bytes);
   }
   const std::string found = checksum_of(file);
@@ -119,8 +110,8 @@ void LoadedCheckpoint::check_pieces(size_t file) const {
   for (const StoredTensor& tensor : index_.tensors) {
     for (const StoredPiece& piece : tensor.pieces) {
       if (piece.file == file) {
-        opened_[file]->tensor(piece_name(tensor.name, tensor.shape, piece.range), tensor.dtype,
-                              piece_shape(tensor.shape, piece.range));
+        opened_[file]->entry(piece_name(tensor.name, tensor.shape, piece.range), tensor.dtype,
+                             piece_shape(tensor.shape, piece.range));
       }
     }
   }
@@ -182,14 +173,19 @@ void LoadedCheckpoint::read(const StoredTensor& tensor, int64_t begin,
     }
     const SafetensorsFile* const file = opened_[piece.file].get();
     check(file != nullptr, "tensor {} was not asked for", tensor.name);
-    const FileOperation reading("read of", file->path());
-    const auto bytes = file->bytes(file->entry(piece_name(tensor.name, tensor.shape, piece.range)));
-    for_each_overlap(piece.range, pitch, begin, end,
-                     [&](int64_t of_piece, int64_t of_tensor, int64_t count) {
-                       std::memcpy(out.data() + (of_tensor - begin) * elem_bytes,
-                                   bytes.data() + of_piece * elem_bytes,
-                                   static_cast<size_t>(count * elem_bytes));
-                     });
+    const TensorEntry& entry = file->entry(piece_name(tensor.name, tensor.shape, piece.range));
+    int64_t first = 0;  // of the elements of the piece that are needed: they have no gaps
+    int64_t num_elems = 0;
+    for_each_overlap(piece.range, pitch, begin, end, [&](int64_t of_piece, int64_t, int64_t count) {
+      first = num_elems == 0 ? of_piece : first;
+      num_elems += count;
+    });
+    SequentialReader reader = file->reader(entry, first * elem_bytes, num_elems * elem_bytes);
+    for_each_overlap(
+        piece.range, pitch, begin, end, [&](int64_t, int64_t of_tensor, int64_t count) {
+          reader.read(out.subspan(static_cast<size_t>((of_tensor - begin) * elem_bytes),
+                                  static_cast<size_t>(count * elem_bytes)));
+        });
   }
 }
 

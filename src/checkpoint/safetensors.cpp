@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cstring>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -21,8 +20,7 @@ using nlohmann::json;
 
 static_assert(std::endian::native == std::endian::little, "safetensors is little-endian");
 
-constexpr size_t kSizeBytes = sizeof(uint64_t);
-constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the limit of the reference implementation
+constexpr int64_t kMaxHeaderBytes = 100'000'000;  // the limit of the reference implementation
 constexpr size_t kHeaderAlignmentBytes = 8;
 constexpr std::string_view kMetadataKey = "__metadata__";
 constexpr size_t kMaxQuotedBytes = 80;
@@ -48,13 +46,15 @@ std::optional<int64_t> tensor_bytes(DType dtype, const Shape& shape) {
 /// Parses one header; every error is a DataError that names the file.
 class HeaderReader {
  public:
+  using Read = std::function<void(int64_t, std::span<std::byte>)>;
+
   explicit HeaderReader(std::string_view path) : path_(path) {}
 
-  SafetensorsHeader read(std::span<const std::byte> file) const {
-    const std::string_view text = header_text(file);
+  SafetensorsHeader read(int64_t file_bytes, const Read& read) const {
+    const std::string text = header_text(file_bytes, read);
     const json root = parse_json(text, fmt::format("the header of '{}'", path_));
     SafetensorsHeader header;
-    header.data_begin_bytes = static_cast<int64_t>(kSizeBytes + text.size());
+    header.data_begin_bytes = static_cast<int64_t>(sizeof(uint64_t) + text.size());
     for (const auto& [name, value] : root.items()) {
       if (name == kMetadataKey) {
         header.metadata = read_metadata(value);
@@ -62,7 +62,7 @@ class HeaderReader {
         header.tensors.push_back(read_tensor(name, value));
       }
     }
-    check_cover(header.tensors, static_cast<int64_t>(file.size()) - header.data_begin_bytes);
+    check_cover(header.tensors, file_bytes - header.data_begin_bytes);
     return header;
   }
 
@@ -73,21 +73,23 @@ class HeaderReader {
                      fmt::format(format, std::forward<Args>(args)...));
   }
 
-  std::string_view header_text(std::span<const std::byte> file) const {
-    if (file.size() < kSizeBytes) {
-      fail("it has {} bytes, but the size of the header alone takes {}", file.size(), kSizeBytes);
+  std::string header_text(int64_t file_bytes, const Read& read) const {
+    constexpr auto kSizeBytes = int64_t{sizeof(uint64_t)};
+    if (file_bytes < kSizeBytes) {
+      fail("it has {} bytes, but the size of the header alone takes {}", file_bytes, kSizeBytes);
     }
     uint64_t size = 0;
-    std::memcpy(&size, file.data(), kSizeBytes);
-    const uint64_t limit = std::min<uint64_t>(file.size() - kSizeBytes, kMaxHeaderBytes);
+    read(0, std::as_writable_bytes(std::span(&size, 1)));
+    const auto limit = static_cast<uint64_t>(std::min(file_bytes - kSizeBytes, kMaxHeaderBytes));
     if (size > limit) {
       fail("its header claims {} bytes, but at most {} are possible", size, limit);
     }
-    const auto* text = reinterpret_cast<const char*>(file.data()) + kSizeBytes;
-    if (size == 0 || text[0] != '{') {
+    std::string text(size, '\0');
+    read(kSizeBytes, std::as_writable_bytes(std::span(text)));
+    if (!text.starts_with('{')) {
       fail("its header does not begin with '{{'");
     }
-    return {text, size};
+    return text;
   }
 
   std::map<std::string, std::string> read_metadata(const json& value) const {
@@ -228,12 +230,18 @@ std::string header_json(std::span<const TensorInfo> tensors,
 
 }  // namespace
 
-SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file, std::string_view path) {
-  return HeaderReader(path).read(file);
+SafetensorsHeader read_safetensors_header(
+    int64_t file_bytes, const std::function<void(int64_t, std::span<std::byte>)>& read,
+    std::string_view path) {
+  return HeaderReader(path).read(file_bytes, read);
 }
 
 SafetensorsFile::SafetensorsFile(const std::string& path)
-    : file_(path), header_(parse_safetensors_header(file_.bytes(), path)) {
+    : file_(path),
+      header_(read_safetensors_header(
+          file_.size_bytes(),
+          [&](int64_t offset_bytes, std::span<std::byte> out) { file_.read_at(offset_bytes, out); },
+          path)) {
   for (size_t index = 0; index < header_.tensors.size(); ++index) {
     by_name_.emplace(header_.tensors[index].name, index);
   }
@@ -247,20 +255,24 @@ const TensorEntry& SafetensorsFile::entry(std::string_view name) const {
   return header_.tensors[found->second];
 }
 
-std::span<const std::byte> SafetensorsFile::bytes(const TensorEntry& entry) const {
-  return file_.bytes().subspan(static_cast<size_t>(header_.data_begin_bytes + entry.begin_bytes),
-                               static_cast<size_t>(entry.end_bytes - entry.begin_bytes));
-}
-
-std::span<const std::byte> SafetensorsFile::tensor(std::string_view name, DType dtype,
-                                                   const Shape& shape) const {
+const TensorEntry& SafetensorsFile::entry(std::string_view name, DType dtype,
+                                          const Shape& shape) const {
   const TensorEntry& found = entry(name);
   if (found.dtype != dtype || found.shape != shape) {
     throw_data_error("tensor {} of '{}' is {}{}, expected {}{}", quote(name, kMaxQuotedBytes),
                      path(), dtype_name(found.dtype), to_string(found.shape), dtype_name(dtype),
                      to_string(shape));
   }
-  return bytes(found);
+  return found;
+}
+
+SequentialReader SafetensorsFile::reader(const TensorEntry& entry, int64_t begin_bytes,
+                                         int64_t num_bytes) const {
+  check(begin_bytes >= 0 && begin_bytes + num_bytes <= entry.end_bytes - entry.begin_bytes,
+        "{} bytes from byte {} are outside tensor {} of {}", num_bytes, begin_bytes, entry.name,
+        to_string(entry.shape));
+  const int64_t begin = header_.data_begin_bytes + entry.begin_bytes + begin_bytes;
+  return {file_, begin, begin + num_bytes};
 }
 
 SafetensorsWriter::SafetensorsWriter(const std::string& path, std::span<const TensorInfo> tensors,

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -37,16 +38,19 @@ struct SafetensorsHeader {
   int64_t data_begin_bytes = 0;  ///< counted from the start of the file
 };
 
-/// Parses and checks the header of a file, given all its bytes. Throws DataError naming `path`
-/// unless the header has a possible size, is a JSON object without duplicate keys, and its tensors
-/// have known dtypes, shapes that agree with their bytes, and cover the rest of the file without
-/// holes and overlaps.
-SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file, std::string_view path);
+/// Parses and checks the header of a file of `file_bytes` bytes. `read(offset, out)` fills a span
+/// with the bytes of the file from there on. Throws DataError naming `path` unless the header has a
+/// possible size, is a JSON object without duplicate keys, and its tensors have known dtypes,
+/// shapes that agree with their bytes, and cover the rest of the file without holes and overlaps.
+SafetensorsHeader read_safetensors_header(
+    int64_t file_bytes, const std::function<void(int64_t, std::span<std::byte>)>& read,
+    std::string_view path);
 
-/// A safetensors file, mapped. Immutable.
+/// A safetensors file, open. Immutable; any thread may read. A file that has become shorter is a
+/// DataError of the call that reads.
 class SafetensorsFile {
  public:
-  /// Throws DataError as `parse_safetensors_header` does, or if the file cannot be read.
+  /// Throws DataError as `read_safetensors_header` does, or if the file cannot be read.
   explicit SafetensorsFile(const std::string& path);
 
   const std::string& path() const { return file_.path(); }
@@ -56,18 +60,20 @@ class SafetensorsFile {
   bool contains(std::string_view name) const { return by_name_.contains(name); }
   /// Throws DataError if there is no such tensor.
   const TensorEntry& entry(std::string_view name) const;
-  /// The bytes of a tensor, valid as long as this object lives. Their alignment is only that of
-  /// their position in the file.
-  std::span<const std::byte> bytes(const TensorEntry& entry) const;
-  /// The bytes of the tensor of that name. Throws DataError naming the file, expected and found if
-  /// it is missing or of another dtype or shape.
-  std::span<const std::byte> tensor(std::string_view name, DType dtype, const Shape& shape) const;
+  /// The tensor of that name. Throws DataError naming the file, expected and found if it is missing
+  /// or of another dtype or shape.
+  const TensorEntry& entry(std::string_view name, DType dtype, const Shape& shape) const;
+  /// Of `num_bytes` bytes of a tensor, from `begin_bytes` on.
+  SequentialReader reader(const TensorEntry& entry, int64_t begin_bytes, int64_t num_bytes) const;
+  /// Of all bytes of a tensor.
+  SequentialReader reader(const TensorEntry& entry) const {
+    return reader(entry, 0, entry.end_bytes - entry.begin_bytes);
+  }
 
-  /// All bytes of the file.
-  std::span<const std::byte> file_bytes() const { return file_.bytes(); }
+  int64_t size_bytes() const { return file_.size_bytes(); }
 
  private:
-  MappedFile file_;
+  PieceFile file_;
   SafetensorsHeader header_;
   std::unordered_map<std::string_view, size_t> by_name_;  // views into header_
 };

@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 std::string describe_tensors(const SafetensorsFile& file) {
   std::string text = fmt::format("{}: {} tensors, {}\n", file.path(), file.tensors().size(),
-                                 format_bytes(static_cast<int64_t>(file.file_bytes().size())));
+                                 format_bytes(file.size_bytes()));
   for (const TensorEntry& tensor : file.tensors()) {
     text += fmt::format("  {:<44} {:>5} {}\n", tensor.name, dtype_name(tensor.dtype),
                         to_string(tensor.shape));

@@ -34,6 +34,14 @@ std::string run_folder(const std::string& run) {
   return (fs::is_directory(path) ? path : path.parent_path()).string();
 }
 
+RunReport load_run(const std::string& path, const Console& console) {
+  RunReport run = load_run_report(path);
+  if (!run.note.empty()) {
+    console.print(run.note + "\n");
+  }
+  return run;
+}
+
 /// The default place of the page: the folder of the first run.
 std::string page_of(const ReportArguments& arguments) {
   const char* const name = !arguments.cost.empty()      ? "prediction.html"
@@ -54,7 +62,7 @@ RunReport with_prediction(const RunReport& run, const Prediction& prediction) {
 /// figures in the run's report.json, and puts both timelines on one page.
 std::vector<RunReport> compare_with_prediction(const ReportArguments& arguments,
                                                const Console& console) {
-  const RunReport run = load_run_report(arguments.run);
+  const RunReport run = load_run(arguments.run, console);
   const MeasuredSteps measured = measured_steps(run, arguments.run);
   const std::string folder = run_folder(arguments.run);
   const auto [config, vocabulary] =
@@ -74,9 +82,9 @@ std::vector<RunReport> runs_of(const ReportArguments& arguments, const Console& 
   if (!arguments.cost.empty()) {
     return compare_with_prediction(arguments, console);
   }
-  std::vector<RunReport> runs = {load_run_report(arguments.run)};
+  std::vector<RunReport> runs = {load_run(arguments.run, console)};
   if (!arguments.compare.empty()) {
-    runs.push_back(load_run_report(arguments.compare));
+    runs.push_back(load_run(arguments.compare, console));
   }
   return runs;
 }

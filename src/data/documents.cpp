@@ -1,10 +1,12 @@
 #include "data/documents.h"
 
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/errors.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "data/text_lines.h"
 
 namespace braid {
 namespace {
@@ -31,28 +33,21 @@ std::string text_of_line(std::string_view line, int64_t number, const std::strin
   return std::move(*member).get<std::string>();
 }
 
-void for_each_json_line(const MappedFile& file, const std::string& key,
+void for_each_json_line(const std::string& path, const std::string& key,
                         const std::function<void(const Document&)>& visit) {
-  const auto file_bytes = static_cast<int64_t>(file.bytes().size());
-  std::string_view rest = checked_text(file);
-  int64_t number = 0;
+  TextLines lines(path);
   int64_t num_documents = 0;
-  while (!rest.empty()) {
-    const size_t end = rest.find('\n');
-    const std::string_view line = trim(rest.substr(0, end));
-    rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
-    ++number;
+  while (const std::optional<std::string_view> next = lines.next()) {
+    const std::string_view line = trim(*next);
     if (line.empty()) {
       continue;
     }
-    const std::string text = text_of_line(line, number, file.path(), key);
-    visit({.text = text,
-           .end_bytes = file_bytes - static_cast<int64_t>(rest.size()),
-           .file_bytes = file_bytes});
+    const std::string text = text_of_line(line, lines.number(), path, key);
+    visit({.text = text, .end_bytes = lines.end_bytes(), .file_bytes = lines.size_bytes()});
     ++num_documents;
   }
   if (num_documents == 0) {
-    throw_data_error("'{}' has no documents: it is empty or all blanks", file.path());
+    throw_data_error("'{}' has no documents: it is empty or all blanks", path);
   }
 }
 
@@ -61,12 +56,9 @@ void for_each_json_line(const MappedFile& file, const std::string& key,
 void for_each_document(const std::string& path, const DocumentOptions& options,
                        const std::function<void(const Document&)>& visit) {
   if (path.ends_with(".jsonl") || path.ends_with(".json")) {
-    for_each_json_line(MappedFile(path), options.json_key, visit);
-    return;
-  }
-  const TextCorpus corpus(path, options.text);
-  for (const std::string_view text : corpus.documents()) {
-    visit({.text = text, .end_bytes = corpus.end_bytes(text), .file_bytes = corpus.size_bytes()});
+    for_each_json_line(path, options.json_key, visit);
+  } else {
+    for_each_text(path, options.text, visit);
   }
 }
 

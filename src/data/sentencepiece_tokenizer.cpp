@@ -14,6 +14,8 @@
 namespace braid {
 namespace {
 
+constexpr int64_t kMaxModelBytes = int64_t{1} << 30;  // of models in use: some megabytes
+
 /// U+2581, which represents a space inside pieces.
 constexpr std::string_view kSpaceSymbol = "\xE2\x96\x81";
 
@@ -98,9 +100,7 @@ std::optional<uint8_t> byte_of_piece(std::string_view piece) {
 class SentencePieceTokenizer final : public Tokenizer {
  public:
   explicit SentencePieceTokenizer(const std::string& path) : path_(path) {
-    const MappedFile file(path);
-    const std::string_view bytes(reinterpret_cast<const char*>(file.bytes().data()),
-                                 file.bytes().size());
+    const std::string bytes = read_text_file(path, kMaxModelBytes);
     check_complete(bytes, path);
     load(bytes);
     if (processor_.GetPieceSize() < 1) {

@@ -1,101 +1,113 @@
 #include "data/text_corpus.h"
 
-#include <algorithm>
-#include <optional>
+#include <utility>
 
 #include "base/errors.h"
-#include "data/utf8.h"
+#include "data/text_lines.h"
 
 namespace braid {
 namespace {
 
-constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 constexpr std::string_view kWhitespace = " \t\r\n";
-
-/// Removes the first line from `rest` and returns it without its line end.
-std::string_view take_line(std::string_view& rest) {
-  const size_t end = rest.find('\n');
-  std::string_view line = rest.substr(0, end);
-  rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
-  if (line.ends_with('\r')) {
-    line.remove_suffix(1);
-  }
-  return line;
-}
-
-bool is_break(std::string_view line, const TextCorpusOptions& options) {
-  if (options.document_break == DocumentBreak::kMarkerLine) {
-    return line == options.marker;
-  }
-  return line.find_first_not_of(" \t\r") == std::string_view::npos;
-}
+constexpr std::string_view kLineEnds = "\r\n";
 
 bool has_text(std::string_view text) {
   return text.find_first_not_of(kWhitespace) != std::string_view::npos;
 }
 
-/// Removes line ends on both sides; indentation of the first line stays.
+/// Without the line ends at its end.
 std::string_view trim_line_ends(std::string_view text) {
-  const size_t begin = text.find_first_not_of("\r\n");
-  const size_t last = text.find_last_not_of("\r\n");
-  return begin == std::string_view::npos ? std::string_view()
-                                         : text.substr(begin, last - begin + 1);
+  return text.substr(0, text.find_last_not_of(kLineEnds) + 1);
 }
 
-std::vector<std::string_view> break_documents(std::string_view text,
-                                              const TextCorpusOptions& options) {
-  std::vector<std::string_view> documents;
-  const char* begin = text.data();
-  const auto end_document = [&](const char* end) {
-    const std::string_view document(begin, static_cast<size_t>(end - begin));
-    if (has_text(document)) {
-      documents.push_back(trim_line_ends(document));
+/// Without its line end.
+std::string_view content_of(std::string_view line) {
+  line.remove_suffix(line.ends_with('\n') ? 1 : 0);
+  line.remove_suffix(line.ends_with('\r') ? 1 : 0);
+  return line;
+}
+
+class TextSplitter {
+ public:
+  TextSplitter(const std::string& path, const TextCorpusOptions& options,
+               const std::function<void(const Document&)>& visit)
+      : lines_(path), options_(options), visit_(visit) {}
+
+  void run() {
+    while (const std::optional<std::string_view> line = lines_.next()) {
+      has_text_ = has_text_ || has_text(*line);
+      if (is_break(*line)) {
+        end_document();
+      } else {
+        add(*line);
+      }
     }
-  };
-  std::string_view rest = text;
-  while (!rest.empty()) {
-    const std::string_view line = take_line(rest);
-    if (is_break(line, options)) {
-      end_document(line.data());
-      begin = rest.data();
+    end_document();
+    if (num_documents_ == 0) {
+      refuse();
     }
   }
-  end_document(text.data() + text.size());
-  return documents;
-}
+
+ private:
+  bool is_break(std::string_view line) const {
+    switch (options_.document_break) {
+      case DocumentBreak::kNone:
+        return false;
+      case DocumentBreak::kBlankLines:
+        return !has_text(line);
+      case DocumentBreak::kMarkerLine:
+        return content_of(line) == options_.marker;
+    }
+    return false;
+  }
+
+  void add(std::string_view line) {
+    document_ += line;
+    end_bytes_ = lines_.end_bytes();
+    if (options_.max_document_bytes > 0 &&
+        static_cast<int64_t>(document_.size()) >= options_.max_document_bytes) {
+      end_document();
+    }
+  }
+
+  void end_document() {
+    if (has_text(document_)) {
+      std::string_view text = document_;
+      if (options_.document_break != DocumentBreak::kNone) {
+        text = trim_line_ends(text);
+        end_bytes_ -= static_cast<int64_t>(document_.size() - text.size());
+        text.remove_prefix(text.find_first_not_of(kLineEnds));  // an indentation stays
+      }
+      visit_({.text = text, .end_bytes = end_bytes_, .file_bytes = lines_.size_bytes()});
+      ++num_documents_;
+    }
+    document_.clear();
+  }
+
+  [[noreturn]] void refuse() const {
+    if (has_text_) {
+      throw_data_error("'{}' has no documents, only lines \"{}\"", lines_.path(), options_.marker);
+    }
+    throw_data_error("'{}' has no text: {}", lines_.path(),
+                     lines_.number() == 0 ? "it is empty" : "it is all blanks");
+  }
+
+  TextLines lines_;
+  const TextCorpusOptions& options_;
+  const std::function<void(const Document&)>& visit_;
+  std::string document_;  // so far
+  int64_t end_bytes_ = 0;
+  int64_t num_documents_ = 0;
+  bool has_text_ = false;
+};
 
 }  // namespace
 
-std::string_view checked_text(const MappedFile& file) {
-  std::string_view text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
-  if (const std::optional<size_t> position = find_invalid_utf8(text)) {
-    const auto line =
-        1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(*position), '\n');
-    throw_data_error("'{}' is not UTF-8 text: byte 0x{:02X} at position {}, line {}", file.path(),
-                     static_cast<unsigned char>(text[*position]), *position, line);
-  }
-  if (text.starts_with(kByteOrderMark)) {
-    text.remove_prefix(kByteOrderMark.size());
-  }
-  return text;
-}
-
-TextCorpus::TextCorpus(const std::string& path, const TextCorpusOptions& options) : file_(path) {
-  const std::string_view text = checked_text(file_);
-  if (!has_text(text)) {
-    throw_data_error("'{}' has no text: {}", path,
-                     text.empty() ? "it is empty" : "it is all blanks");
-  }
-  if (options.document_break == DocumentBreak::kNone) {
-    documents_ = {text};
-    return;
-  }
+void for_each_text(const std::string& path, const TextCorpusOptions& options,
+                   const std::function<void(const Document&)>& visit) {
   check(options.document_break != DocumentBreak::kMarkerLine || !options.marker.empty(),
         "a marker line needs a marker");
-  documents_ = break_documents(text, options);
-  if (documents_.empty()) {
-    throw_data_error("'{}' has no documents, only lines \"{}\"", path, options.marker);
-  }
+  TextSplitter(path, options, visit).run();
 }
 
 }  // namespace braid

@@ -112,7 +112,7 @@ std::string tokenizer_identity(const Tokenizer& tokenizer) {
     return tokenizer.name();
   }
   return fmt::format("{} ids, XXH3 {}", tokenizer.vocabulary_size(),
-                     checksum_of(MappedFile(tokenizer.name()).bytes()));
+                     checksum_of(PieceFile(tokenizer.name())));
 }
 
 bool is_tokenizer_file(std::string_view name) {

@@ -19,6 +19,8 @@ namespace {
 /// The trainer silently skips longer sentences, so text is passed to it in pieces of at most this
 /// size.
 constexpr size_t kMaxChunkBytes = 4096;
+/// A document that is larger is read in parts: it need not fit into memory.
+constexpr int64_t kMaxPartBytes = int64_t{16} << 20;
 
 class ChunkIterator final : public sentencepiece::SentenceIterator {
  public:
@@ -58,7 +60,9 @@ size_t chunk_bytes(std::string_view text) {
 std::vector<std::string> collect_chunks(const SentencePieceTrainOptions& options) {
   RandomState random(options.seed);
   std::vector<std::string> chunks;
-  for_each_document(options.input, options.documents, [&](const Document& document) {
+  DocumentOptions documents = options.documents;
+  documents.text.max_document_bytes = kMaxPartBytes;
+  for_each_document(options.input, documents, [&](const Document& document) {
     const double keep =
         static_cast<double>(options.max_training_bytes) / static_cast<double>(document.file_bytes);
     const double threshold = keep * 4294967296.0;  // of the 2^32 draws

@@ -18,10 +18,9 @@ T load(std::span<const std::byte> from, size_t index) {
 }
 
 template <class T, class Convert>
-void walk_elements(std::span<const std::byte> from, ElementWalk walk, std::span<float> to,
-                   const Convert& convert) {
+void convert_all(std::span<const std::byte> from, std::span<float> to, const Convert& convert) {
   for (size_t i = 0; i < to.size(); ++i) {
-    to[i] = convert(load<T>(from, walk.first + i * walk.stride));
+    to[i] = convert(load<T>(from, i));
   }
 }
 
@@ -43,19 +42,17 @@ float half_to_float(uint16_t bits) {
   return std::bit_cast<float>(sign | (wide << 23) | (mantissa << 13));
 }
 
-void widen(DType dtype, std::span<const std::byte> from, ElementWalk walk, std::span<float> to) {
-  check(to.empty() ||
-            (walk.first + (to.size() - 1) * walk.stride + 1) * dtype_bytes(dtype) <= from.size(),
-        "{} elements from {} by {} are not in {} bytes", to.size(), walk.first, walk.stride,
+void widen(DType dtype, std::span<const std::byte> from, std::span<float> to) {
+  check(to.size() * dtype_bytes(dtype) == from.size(), "{} elements are not {} bytes", to.size(),
         from.size());
   switch (dtype) {
     case DType::kF32:
-      return walk_elements<float>(from, walk, to, [](float value) { return value; });
+      return convert_all<float>(from, to, [](float value) { return value; });
     case DType::kBF16:
-      return walk_elements<BFloat16>(from, walk, to,
-                                     [](BFloat16 value) { return static_cast<float>(value); });
+      return convert_all<BFloat16>(from, to,
+                                   [](BFloat16 value) { return static_cast<float>(value); });
     case DType::kF16:
-      return walk_elements<uint16_t>(from, walk, to, half_to_float);
+      return convert_all<uint16_t>(from, to, half_to_float);
     default:
       throw_internal_error("no weights of dtype {}", dtype_name(dtype));
   }

@@ -14,14 +14,12 @@
 namespace braid {
 
 /// The tensors of a Hugging Face folder: model.safetensors, or the files that
-/// model.safetensors.index.json names. Mapped; immutable.
+/// model.safetensors.index.json names, all open. Immutable.
 class HfTensorFolder {
  public:
   struct Place {
     const SafetensorsFile* file = nullptr;
     const TensorEntry* entry = nullptr;
-
-    std::span<const std::byte> bytes() const { return file->bytes(*entry); }
   };
 
   /// Throws DataError naming the file if there is none, if one cannot be read or is not valid

@@ -3,7 +3,6 @@
 #include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string_view>
 #include <system_error>
 #include <variant>
@@ -76,10 +75,10 @@ Record checked_record(std::string_view line, const std::string& path, int64_t nu
   }
 }
 
-/// Calls visit(line, record) for each line, "\n" included, except a last line that a killed run
-/// left incomplete.
+/// Calls visit(line, record) for each line, "\n" included, and counts damaged lines in `metrics`,
+/// except a last line that a killed run left incomplete.
 template <class Visit>
-void visit_lines(const std::string& path, Visit&& visit) {
+void visit_lines(const std::string& path, Metrics& metrics, Visit&& visit) {
   const std::string text = read_text_file(path, kMaxFileBytes);
   size_t begin = 0;
   for (int64_t number = 1; begin < text.size(); ++number) {
@@ -89,16 +88,13 @@ void visit_lines(const std::string& path, Visit&& visit) {
     }
     const std::string_view line(text.data() + begin, end + 1 - begin);
     begin = end + 1;
-    std::optional<Record> record;
     try {
-      record = checked_record(line, path, number);
-    } catch (const DataError&) {
-      if (begin == text.size()) {
-        return;
+      visit(line, checked_record(line, path, number));
+    } catch (const DataError& error) {
+      if (begin < text.size() && metrics.num_damaged_lines++ == 0) {
+        metrics.first_damage = error.what();
       }
-      throw;
     }
-    visit(line, *record);
   }
 }
 
@@ -130,7 +126,8 @@ std::string metrics_line(const EvalRecord& record) {
 Metrics read_metrics(const std::string& path) {
   Metrics metrics;
   if (exists(path)) {
-    visit_lines(path, [&](std::string_view, const Record& record) { add_record(record, metrics); });
+    visit_lines(path, metrics,
+                [&](std::string_view, const Record& record) { add_record(record, metrics); });
   }
   return metrics;
 }
@@ -139,7 +136,7 @@ Metrics keep_metrics_before(const std::string& path, int64_t first_step) {
   Metrics kept;
   std::string kept_lines;
   if (first_step > 1 && exists(path)) {
-    visit_lines(path, [&](std::string_view line, const Record& record) {
+    visit_lines(path, kept, [&](std::string_view line, const Record& record) {
       if (std::visit([](const auto& any) { return any.step; }, record) < first_step) {
         add_record(record, kept);
         kept_lines += line;
@@ -148,6 +145,17 @@ Metrics keep_metrics_before(const std::string& path, int64_t first_step) {
   }
   write_file_atomically(path, kept_lines);
   return kept;
+}
+
+std::string damage_note(const Metrics& metrics) {
+  const int64_t more = metrics.num_damaged_lines - 1;
+  if (more < 0) {
+    return {};
+  }
+  return fmt::format("note     {}; {} left out", metrics.first_damage,
+                     more == 0   ? "this line is"
+                     : more == 1 ? "it and another damaged line are"
+                                 : fmt::format("it and {} other damaged lines are", more));
 }
 
 }  // namespace braid

@@ -47,6 +47,7 @@ struct ReportInput {
 struct RunReport {
   std::string title;
   std::string json;
+  std::string note = {};  ///< for the user, if something of the run could not be read
 };
 
 /// Changes when an old reader would misread a new file, or a new reader an old file.

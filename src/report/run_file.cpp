@@ -110,11 +110,14 @@ RunReport load_run_report(const std::string& path) {
   }
   Json json = parse_file(file);
   check_format(file, json);
+  std::string note;
   if (is_folder) {
-    set_metrics(json["data"], read_metrics((fs::path(path) / "metrics.jsonl").string()));
+    const Metrics metrics = read_metrics((fs::path(path) / "metrics.jsonl").string());
+    note = damage_note(metrics);
+    set_metrics(json["data"], metrics);
     json["data"]["title"] = folder_name(path);
   }
-  return {.title = title_in(json["data"]), .json = script_json(json)};
+  return {.title = title_in(json["data"]), .json = script_json(json), .note = std::move(note)};
 }
 
 }  // namespace braid

@@ -30,8 +30,7 @@ std::string save_model_state(const std::string& folder, const CheckpointState& p
 
 /// Host memory that `save_model_state` holds at once, for all shards together: two pieces of
 /// state_transfer.h, or two of the largest parameter if that is smaller. (Loading holds one piece
-/// and its rounded copy, see `write_state`; the files are mapped, and the system reclaims those
-/// pages when it needs memory.)
+/// and its rounded copy, see `write_state`.)
 int64_t checkpoint_host_bytes(const ParameterLayout& layout);
 
 /// Whether a tensor is a weight. Users of the weights alone pass it to a checkpoint, so that the

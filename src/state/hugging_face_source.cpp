@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "base/errors.h"
 #include "base/text.h"
@@ -27,21 +28,52 @@ std::optional<HfTensorFolder::Place> find_tensor(const HfTensorFolder& files,
   throw_data_error("tensor {} of '{}': {}", quote(place.entry->name), place.file->path(), reason);
 }
 
-/// Copies rows [first / columns ...) of a transposed tensor: our element (row, column) is (column,
-/// row) in the file.
-void fill_transposed(const HfTensor& tensor, const HfTensorFolder::Place& place, int64_t first,
+/// Reads elements [first, first + values.size()) of the tensor as it is in its file.
+void read_elems(const HfTensorFolder::Place& place, int64_t first, std::span<float> values) {
+  const DType dtype = place.entry->dtype;
+  const size_t elem_bytes = dtype_bytes(dtype);
+  SequentialReader reader =
+      place.file->reader(*place.entry, first * static_cast<int64_t>(elem_bytes),
+                         static_cast<int64_t>(values.size() * elem_bytes));
+  while (!values.empty()) {
+    const std::span<const std::byte> bytes = reader.next();
+    const size_t count = bytes.size() / elem_bytes;
+    widen(dtype, bytes, values.first(count));
+    values = values.subspan(count);
+  }
+}
+
+/// Reads elements [first, first + values.size()) of the transpose of what is in the file: our row
+/// is its column. Memory: a row of the file.
+void read_transposed(const HfTensor& tensor, const HfTensorFolder::Place& place, int64_t first,
                      std::span<float> values) {
   const int64_t columns = tensor.num_columns();
-  for (size_t done = 0; done < values.size();) {
-    const int64_t at = first + static_cast<int64_t>(done);
-    const int64_t row = at / columns;
-    const int64_t column = at % columns;
-    const size_t count = std::min(values.size() - done, static_cast<size_t>(columns - column));
-    widen(place.entry->dtype, place.bytes(),
-          {.first = static_cast<size_t>(column * tensor.num_rows() + row),
-           .stride = static_cast<size_t>(tensor.num_rows())},
-          values.subspan(done, count));
-    done += count;
+  const auto last = first + static_cast<int64_t>(values.size());
+  const int64_t first_row = first / columns;
+  std::vector<float> strip(static_cast<size_t>((last - 1) / columns - first_row + 1));
+  for (int64_t column = 0; column < columns; ++column) {
+    read_elems(place, column * tensor.num_rows() + first_row, strip);
+    int64_t at = first_row * columns + column;
+    for (const float value : strip) {
+      if (at >= first && at < last) {
+        values[static_cast<size_t>(at - first)] = value;
+      }
+      at += columns;
+    }
+  }
+}
+
+bool have_same_bytes(const HfTensorFolder::Place& a, const HfTensorFolder::Place& b) {
+  SequentialReader reader_a = a.file->reader(*a.entry);
+  SequentialReader reader_b = b.file->reader(*b.entry);
+  while (true) {
+    const std::span<const std::byte> bytes = reader_a.next();
+    if (!std::ranges::equal(bytes, reader_b.next())) {
+      return false;
+    }
+    if (bytes.empty()) {
+      return true;
+    }
   }
 }
 
@@ -86,8 +118,7 @@ void HuggingFaceSource::check_tied_head(const HfTensorFolder& files) const {
   }
   const HfTensorFolder::Place& table = parts_.at("embedding.tokens").front().place;
   const bool same = head->entry->dtype == table.entry->dtype &&
-                    head->entry->shape == table.entry->shape &&
-                    std::ranges::equal(head->bytes(), table.bytes());
+                    head->entry->shape == table.entry->shape && have_same_bytes(*head, table);
   if (!same) {
     refuse(*head, fmt::format("it is not equal to {}, although config.json ties them",
                               quote(table.entry->name)));
@@ -129,10 +160,9 @@ void HuggingFaceSource::fill(const Parameter& parameter, int64_t first,
                        const auto target = values.subspan(static_cast<size_t>(ours - first),
                                                           static_cast<size_t>(count));
                        if (part.tensor.transposed) {
-                         fill_transposed(part.tensor, part.place, theirs, target);
+                         read_transposed(part.tensor, part.place, theirs, target);
                        } else {
-                         widen(part.place.entry->dtype, part.place.bytes(),
-                               {.first = static_cast<size_t>(theirs)}, target);
+                         read_elems(part.place, theirs, target);
                        }
                      });
   }

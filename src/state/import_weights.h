@@ -17,8 +17,8 @@ struct ImportSummary {
 
 /// Writes a checkpoint before the first step of the Hugging Face model in `hf_folder`, into the
 /// folder of checkpoints `folder`, which must contain none. Its configuration names the folder's
-/// tokenizer.model, if there is one. Host memory: that of `save_model_state`; the files are mapped.
-/// Locks `folder` while it writes. Throws DataError as `parse_hf_config`, HfTensorFolder,
+/// tokenizer.model, if there is one. Host memory: that of `save_model_state`. Locks `folder` while
+/// it writes. Throws DataError as `parse_hf_config`, HfTensorFolder,
 /// HuggingFaceSource and `save_model_state` do (also for weights that are NaN or infinite), and
 /// ConfigError if `folder` has checkpoints, which it does not change, or another process has it
 /// locked.

@@ -50,4 +50,12 @@ void AppendFile::append(std::string_view bytes) {
   }
 }
 
+void AppendFile::sync() {
+  check(is_open(), "sync of '{}', which is not open", path_);
+  const FileOperation syncing("fsync of", path_);
+  if (::fsync(fd_) != 0) {
+    throw_write_error(path_, "fsync", errno);
+  }
+}
+
 }  // namespace braid

@@ -24,6 +24,8 @@ class AppendFile {
   const std::string& path() const { return path_; }
   /// After an error the file may contain a part of the bytes.
   void append(std::string_view bytes);
+  /// Makes what was appended durable: it is there after a loss of power.
+  void sync();
 
  private:
   std::string path_;

@@ -64,6 +64,9 @@ struct RunLog::State {
     }
     progress.num_steps = options.num_steps;
     progress.step = options.first_step - 1;
+    if (const std::string note = damage_note(metrics); !note.empty()) {
+      print(note);
+    }
   }
 
   double now_s() const { return static_cast<double>(options.now_ns()) * 1e-9; }
@@ -159,6 +162,10 @@ void RunLog::evaluation(const EvalRecord& record) {
 
 void RunLog::message(std::string_view line) {
   state_->print(std::string(line));
+}
+
+void RunLog::sync() {
+  state_->file.sync();
 }
 
 void RunLog::finish() {

@@ -17,7 +17,7 @@ struct RunLogOptions {
   bool progress_bar = false;  ///< redraws one line on `print`'s terminal
   int64_t interval = 10;  ///< steps between log lines; the first and the last step always have one
   /// First step of this process. If the folder has a metrics.jsonl, its lines of this and later
-  /// steps are dropped, all lines if it is 1.
+  /// steps are dropped, all lines if it is 1. A line is printed about those that are damaged.
   int64_t first_step = 1;
   int64_t num_steps = 1;  ///< last step of the run
   int64_t global_batch = 1;
@@ -40,6 +40,9 @@ class RunLog {
   void evaluation(const EvalRecord& record);
   /// Prints a separate line above the progress bar; "\n" is added.
   void message(std::string_view line);
+  /// Makes metrics.jsonl durable. Before each checkpoint: a run that resumes from it, after a loss
+  /// of power as well, then has the measurements of all its steps.
+  void sync();
   /// Removes the progress bar. May be called more than once.
   void finish();
 

@@ -410,6 +410,9 @@ class TrainingRun {
     const RunPlan& plan = engine_.plan();
     const DeviceShards state = engine_.state_shards();
     const DataCount count = count_after(step);
+    if (log_ != nullptr) {
+      log_->sync();
+    }
     summary_.checkpoint =
         save_model_state(run_.config.checkpoint.folder,
                          {.step = step,

@@ -19,13 +19,19 @@ bool is_pair(const std::string& source) {
   return fs::exists(prefix + ".idx") || fs::exists(prefix + ".bin");
 }
 
+uint64_t hash_of(const std::string& path) {
+  const PieceFile file(path);
+  SequentialReader reader(file);
+  uint64_t hash = stable_hash(nullptr, 0);
+  for (auto bytes = reader.next(); !bytes.empty(); bytes = reader.next()) {
+    hash = stable_hash(reinterpret_cast<const char*>(bytes.data()), bytes.size(), hash);
+  }
+  return hash;
+}
+
 /// A key that changes whenever the tokens could change: with the bytes of text and tokenizer, and
 /// the options.
 std::string content_key(const RunConfig& config) {
-  const auto hash_of = [](const std::string& path) {
-    const MappedFile file(path);
-    return stable_hash(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
-  };
   return fmt::format("{:016x}_{:016x}_{}", hash_of(config.data.train),
                      is_tokenizer_file(config.data.tokenizer) ? hash_of(config.data.tokenizer) : 0,
                      config.data.append_eod ? "eod" : "plain");

@@ -83,7 +83,7 @@ TEST(FileOperation, EveryStepOfAnAtomicFileIsOne) {
     seen.push_back(std::string(what) + " " + std::string(path));
   });
   write_file_atomically(folder / "a", "text");
-  const MappedFile mapped(folder / "a");
+  const PieceFile file(folder / "a");
   set_file_operation_hook({});
   const std::string path = folder / "a";
   EXPECT_THAT(seen, IsSupersetOf({"creation of " + path, "write of " + path, "fsync of " + path,

@@ -3,12 +3,14 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
+#include <memory>
 #include <thread>
-#include <utility>
+#include <vector>
 
 #include "base/errors.h"
 #include "base/expect_error.h"
@@ -24,39 +26,6 @@ constexpr int64_t kPlenty = int64_t{1} << 30;
 
 std::string text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
-TEST(MappedFile, HoldsTheBytesOfTheFileAndMoves) {
-  const TempFolder folder;
-  write_file_atomically(folder / "a", std::string_view("abc\0def", 7));
-  MappedFile file(folder / "a");
-  EXPECT_EQ(text_of(file.bytes()), std::string("abc\0def", 7));
-  const std::byte* address = file.bytes().data();
-  MappedFile other = std::move(file);
-  EXPECT_EQ(other.bytes().data(), address);
-  EXPECT_TRUE(file.bytes().empty());
-  file = std::move(other);
-  EXPECT_EQ(file.bytes().size(), 7u);
-}
-
-TEST(MappedFile, MapsAnEmptyFileToAnEmptySpan) {
-  const TempFolder folder;
-  write_file_atomically(folder / "empty", std::string_view());
-  EXPECT_TRUE(MappedFile(folder / "empty").bytes().empty());
-}
-
-TEST(MappedFile, NamesPathCallAndReasonOfAFailure) {
-  const TempFolder folder;
-  EXPECT_THAT(message_of<DataError>([&] { MappedFile file(folder / "missing"); }),
-              AllOf(HasSubstr(folder / "missing"), HasSubstr("open"),
-                    HasSubstr("No such file or directory")));
-  EXPECT_THAT(message_of<DataError>([&] { MappedFile file(folder.path().string()); }),
-              HasSubstr("a folder, not a regular file"));
-  EXPECT_THAT(message_of<DataError>([] { MappedFile file("/dev/null"); }),
-              HasSubstr("not a regular file"));
-  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
-  EXPECT_THAT(message_of<DataError>([&] { MappedFile file(folder / "pipe"); }),
-              HasSubstr("not a regular file"));
 }
 
 TEST(PieceFile, ReadsFromAnyPlace) {
@@ -81,6 +50,106 @@ TEST(PieceFile, ReadsFromAnyPlace) {
               HasSubstr("No such file"));
   EXPECT_THAT(message_of<DataError>([&] { PieceFile none(folder.path().string()); }),
               HasSubstr("it is a folder"));
+}
+
+TEST(PieceFile, NamesPathCallAndReasonOfAFailure) {
+  const TempFolder folder;
+  EXPECT_EQ(message_of<DataError>([&] { PieceFile file(folder / "none"); }),
+            fmt::format("cannot read '{}': open: No such file or directory", folder / "none"));
+  EXPECT_THAT(message_of<DataError>([&] { PieceFile file(folder.path().string()); }),
+              HasSubstr("it is a folder, not a regular file"));
+  EXPECT_THAT(message_of<DataError>([] { PieceFile file("/dev/null"); }),
+              HasSubstr("not a regular file"));
+  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
+  EXPECT_THAT(message_of<DataError>([&] { PieceFile file(folder / "pipe"); }),
+              HasSubstr("not a regular file"));
+}
+
+/// Sets the soft limit of open files until the end of a scope.
+class SoftLimitOfFiles {
+ public:
+  explicit SoftLimitOfFiles(rlim_t files) {
+    ::getrlimit(RLIMIT_NOFILE, &old_);
+    rlimit limit = old_;
+    limit.rlim_cur = files;
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+  }
+  ~SoftLimitOfFiles() { ::setrlimit(RLIMIT_NOFILE, &old_); }
+  SoftLimitOfFiles(const SoftLimitOfFiles&) = delete;
+  SoftLimitOfFiles& operator=(const SoftLimitOfFiles&) = delete;
+
+ private:
+  rlimit old_ = {};
+};
+
+TEST(PieceFile, MoreFilesThanTheSoftLimitMayBeOpen) {
+  const TempFolder folder;
+  write_test_file(folder / "a", "0123456789");
+  constexpr rlim_t kSoftLimit = 64;
+  const SoftLimitOfFiles limit(kSoftLimit);
+  std::vector<std::unique_ptr<PieceFile>> files;
+  for (rlim_t i = 0; i < 2 * kSoftLimit; ++i) {
+    files.push_back(std::make_unique<PieceFile>(folder / "a"));
+  }
+  std::array<std::byte, 1> piece{};
+  files.back()->read_at(9, piece);
+  EXPECT_EQ(text_of(piece), "9");
+}
+
+TEST(SequentialReader, ReadsAPartInStepsOfAnySize) {
+  const TempFolder folder;
+  std::string text(3 * SequentialReader::kPartBytes + 5, ' ');
+  for (size_t i = 0; i < text.size(); ++i) {
+    text[i] = static_cast<char>('a' + i % 23 + i / 100'003 % 3);
+  }
+  write_test_file(folder / "a", text);
+  const PieceFile file(folder / "a");
+  const int64_t begin = 3;
+  const auto end = static_cast<int64_t>(text.size()) - 1;
+  for (const int64_t step : {int64_t{777}, SequentialReader::kPartBytes - 1,
+                             SequentialReader::kPartBytes + 1, end - begin}) {
+    SequentialReader reader(file, begin, end);
+    std::string read;
+    while (static_cast<int64_t>(read.size()) < end - begin) {
+      const auto count = std::min(step, end - begin - static_cast<int64_t>(read.size()));
+      std::vector<std::byte> bytes(static_cast<size_t>(count));
+      reader.read(bytes);
+      read += text_of(bytes);
+    }
+    EXPECT_TRUE(read == text.substr(3, static_cast<size_t>(end - begin))) << step;
+    EXPECT_TRUE(reader.next().empty());
+    std::array<std::byte, 2> more{};
+    EXPECT_THAT(message_of<InternalError>([&] { reader.read(more); }),
+                HasSubstr("2 bytes of '" + (folder / "a") + "' are asked for, but 0 are left"));
+  }
+}
+
+TEST(SequentialReader, GivesPartsOfALimitedSize) {
+  const TempFolder folder;
+  const std::string text(2 * SequentialReader::kPartBytes + 7, 'x');
+  write_test_file(folder / "a", text);
+  const PieceFile file(folder / "a");
+  SequentialReader reader(file);
+  std::vector<std::byte> front(10);
+  reader.read(front);
+  std::string read = text_of(front);
+  for (auto part = reader.next(); !part.empty(); part = reader.next()) {
+    EXPECT_LE(static_cast<int64_t>(part.size()), SequentialReader::kPartBytes);
+    read += text_of(part);
+  }
+  EXPECT_TRUE(read == text);
+}
+
+TEST(SequentialReader, AFileThatBecomesShorterIsAnError) {
+  const TempFolder folder;
+  const std::string text(2 * SequentialReader::kPartBytes, 'x');
+  write_test_file(folder / "a", text);
+  const PieceFile file(folder / "a");
+  SequentialReader reader(file);
+  EXPECT_EQ(static_cast<int64_t>(reader.next().size()), SequentialReader::kPartBytes);
+  std::filesystem::resize_file(folder / "a", text.size() - 1);
+  EXPECT_THAT(message_of<DataError>([&] { reader.next(); }),
+              HasSubstr("has become shorter while it was in use"));
 }
 
 TEST(ReadTextFile, ReadsFilesUpToTheLimit) {

@@ -4,11 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <filesystem>
+#include <numeric>
 #include <random>
 
 #include "base/errors.h"
 #include "base/expect_error.h"
 #include "base/temp_folder.h"
+#include "support/tensor_bytes.h"
 
 namespace braid {
 namespace {
@@ -23,7 +26,11 @@ std::string file_with(std::string_view header, size_t data_bytes) {
 }
 
 SafetensorsHeader parse(std::string_view file) {
-  return parse_safetensors_header(std::as_bytes(std::span(file)), "model.safetensors");
+  const auto read = [&](int64_t offset_bytes, std::span<std::byte> out) {
+    ASSERT_LE(static_cast<size_t>(offset_bytes) + out.size(), file.size());
+    std::memcpy(out.data(), file.data() + offset_bytes, out.size());
+  };
+  return read_safetensors_header(static_cast<int64_t>(file.size()), read, "model.safetensors");
 }
 
 std::string fault_of(std::string_view file) {
@@ -67,15 +74,18 @@ TEST(Safetensors, WritesWhatItReads) {
   writer.finish();
 
   const SafetensorsFile file(path);
+  const auto bytes_of = [&](std::string_view name, DType dtype, const Shape& shape) {
+    return tensor_bytes(file, file.entry(name, dtype, shape));
+  };
   EXPECT_EQ(file.tensors().size(), 3u);
   EXPECT_EQ(file.metadata().at("format"), "pt");
-  EXPECT_EQ(std::memcmp(file.tensor("matrix", DType::kF32, {3, 2}).data(), matrix.data(), 24), 0);
-  EXPECT_EQ(file.tensor("none", DType::kBF16, {0, 4}).size(), 0u);
-  EXPECT_EQ(std::memcmp(file.tensor("step \"q\"", DType::kI64, {}).data(), &step, 8), 0);
+  EXPECT_EQ(std::memcmp(bytes_of("matrix", DType::kF32, {3, 2}).data(), matrix.data(), 24), 0);
+  EXPECT_EQ(bytes_of("none", DType::kBF16, {0, 4}).size(), 0u);
+  EXPECT_EQ(std::memcmp(bytes_of("step \"q\"", DType::kI64, {}).data(), &step, 8), 0);
   EXPECT_EQ(file.entry("matrix").begin_bytes, 0);
-  EXPECT_EQ(parse_safetensors_header(file.file_bytes(), path).data_begin_bytes % 8, 0);
-  EXPECT_EQ(writer.size_bytes(), static_cast<int64_t>(file.file_bytes().size()));
-  EXPECT_EQ(writer.checksum(), checksum_of(file.file_bytes()));
+  EXPECT_EQ(parse(read_text_file(path, 1000)).data_begin_bytes % 8, 0);
+  EXPECT_EQ(writer.size_bytes(), file.size_bytes());
+  EXPECT_EQ(writer.checksum(), checksum_of(PieceFile(path)));
   EXPECT_FALSE(file.contains("missing"));
 }
 
@@ -104,6 +114,31 @@ TEST(Safetensors, AnUnfinishedFileDoesNotAppear) {
   EXPECT_EQ(folder.num_entries(), 0);
 }
 
+TEST(Safetensors, AFileThatBecomesShorterIsAnError) {
+  const TempFolder folder;
+  const std::string path = folder / "t.safetensors";
+  std::vector<int32_t> values(300'000);  // more than one part of the reader
+  std::iota(values.begin(), values.end(), 0);
+  SafetensorsWriter writer(
+      path, std::vector<TensorInfo>{{"a", DType::kI32, {2}}, {"b", DType::kI32, {300'000}}}, {});
+  writer.write(std::as_bytes(std::span(values).first(2)));
+  writer.write(std::as_bytes(std::span(values)));
+  writer.finish();
+  const SafetensorsFile file(path);
+  std::vector<int32_t> read(300'000);
+  file.reader(file.entry("b")).read(std::as_writable_bytes(std::span(read)));
+  EXPECT_EQ(read, values);
+  EXPECT_EQ(message_of<InternalError>([&] { file.reader(file.entry("a"), 4, 5); }),
+            "5 bytes from byte 4 are outside tensor a of [2]");
+  std::filesystem::resize_file(path, static_cast<uintmax_t>(file.size_bytes()) - 1);
+  EXPECT_EQ(tensor_bytes(file, file.entry("a")).size(), 8u);
+  EXPECT_EQ(
+      message_of<DataError>([&] { tensor_bytes(file, file.entry("b")); }),
+      fmt::format("'{}' has become shorter while it was in use: it ends at or before byte {}, but "
+                  "had {} bytes when it was opened",
+                  path, file.size_bytes() - 1, file.size_bytes()));
+}
+
 TEST(Safetensors, RefusesNamesThatAreTaken) {
   const TempFolder folder;
   const auto write = [&](const std::string& second) {
@@ -122,15 +157,15 @@ TEST(Safetensors, SaysWhatIsMissingOrOtherThanExpected) {
   writer.finish();
   const SafetensorsFile file(path);
   EXPECT_EQ(message_of<DataError>([&] {
-              file.tensor("v", DType::kF32, {1, 2});
+              file.entry("v", DType::kF32, {1, 2});
             }),
             fmt::format("'{}' has no tensor \"v\"", path));
   EXPECT_EQ(message_of<DataError>([&] {
-              file.tensor("w", DType::kF32, {2, 1});
+              file.entry("w", DType::kF32, {2, 1});
             }),
             fmt::format("tensor \"w\" of '{}' is f32[1,2], expected f32[2,1]", path));
   EXPECT_EQ(message_of<DataError>([&] {
-              file.tensor("w", DType::kI32, {1, 2});
+              file.entry("w", DType::kI32, {1, 2});
             }),
             fmt::format("tensor \"w\" of '{}' is f32[1,2], expected i32[1,2]", path));
 }

@@ -225,6 +225,12 @@ ssize_t read(int fd, void* data, size_t size) {
                            [&] { return real(fd, data, size); });
 }
 
+ssize_t pread(int fd, void* data, size_t size, off_t offset) {
+  static auto* const real = braid::next<ssize_t(int, void*, size_t, off_t)>("pread");
+  return StorageCalls::run({.kind = StorageCallKind::kRead, .path = braid::path_of(fd)},
+                           [&] { return real(fd, data, size, offset); });
+}
+
 ssize_t write(int fd, const void* data, size_t size) {
   static auto* const real = braid::next<ssize_t(int, const void*, size_t)>("write");
   size = StorageCalls::shortened(fd, size);

@@ -3,10 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <vector>
 
 #include "base/errors.h"
 #include "base/expect_error.h"
+#include "base/file.h"
 #include "base/temp_folder.h"
 
 namespace braid {
@@ -70,6 +72,25 @@ TEST_F(DocumentsTest, NamesTheLineThatIsNoDocument) {
               HasSubstr("line 2 nests arrays and objects deeper than 256, the limit, at byte 257"));
   EXPECT_THAT(rejection(" \n"), HasSubstr("no documents"));
   EXPECT_THAT(rejection(""), HasSubstr("no documents"));
+}
+
+TEST_F(DocumentsTest, JsonLinesThatBecomeShorterAreAnError) {
+  const std::string path = folder_ / "a.jsonl";
+  std::string content;
+  while (static_cast<int64_t>(content.size()) < 3 * SequentialReader::kPartBytes) {
+    content += "{\"text\": \"some words\"}\n";
+  }
+  write_test_file(path, content);
+  EXPECT_EQ(message_of<DataError>([&] {
+              for_each_document(path, {}, [&](const Document& document) {
+                if (document.end_bytes == 23) {
+                  std::filesystem::resize_file(path, 100);
+                }
+              });
+            }),
+            fmt::format("'{}' has become shorter while it was in use: it ends at or before byte "
+                        "{}, but had {} bytes when it was opened",
+                        path, SequentialReader::kPartBytes, content.size()));
 }
 
 TEST_F(DocumentsTest, NamesAMissingFile) {

@@ -316,6 +316,32 @@ TEST(IndexedDataset, FilesThatBecomeShorterAreAnError) {
   EXPECT_THAT(message_of<DataError>([&] { read_all(dataset, 0); }), HasSubstr("become shorter"));
 }
 
+TEST(IndexedDataset, NamesTheTokenTypeThatATokenDoesNotFit) {
+  const TempFolder folder;
+  for (const auto& [type, name] : {std::pair{TokenType::kU8, "u8"},
+                                   {TokenType::kI8, "i8"},
+                                   {TokenType::kI16, "i16"},
+                                   {TokenType::kI32, "i32"},
+                                   {TokenType::kI64, "i64"},
+                                   {TokenType::kU16, "u16"}}) {
+    IndexedDatasetWriter writer(folder / "a", type);
+    EXPECT_EQ(message_of<DataError>([&] { writer.add_sequence(std::vector<int32_t>{-1}); }),
+              fmt::format("'{}.bin': token -1 does not fit the token type {}", folder / "a", name));
+  }
+}
+
+TEST(IndexedDataset, AReadOutsideASequenceIsAFaultOfTheCaller) {
+  const TempFolder folder;
+  write_dataset(folder / "a", {{7, 8}});
+  const IndexedDataset dataset(folder / "a");
+  std::vector<int32_t> out(1);
+  for (const auto& place : {std::pair{-1, 0}, {1, 0}, {0, -1}, {0, 2}}) {
+    EXPECT_THAT(message_of<InternalError>([&] { dataset.read(place.first, place.second, out); }),
+                HasSubstr(fmt::format("read of tokens [{}, {}) of sequence {} of", place.second,
+                                      place.second + 1, place.first)));
+  }
+}
+
 TEST(IndexedDataset, RefusesTokensOutsideTheVocabulary) {
   const TempFolder folder;
   write_dataset(folder / "a", {{1, 2}, {3, 90, 4}});

@@ -149,6 +149,18 @@ TEST_P(SentencePieceTest, SurvivesCorruptBytes) {
   }
 }
 
+// Numbers of a protocol buffer that end with the file, or never.
+TEST(SentencePieceFile, RefusesNumbersWithoutAnEnd) {
+  const TempFolder folder;
+  const std::string path = folder / "model";
+  for (const std::string& bytes :
+       {std::string("\x80"), std::string("\x12\x80"), std::string(20, '\xFF')}) {
+    write_test_file(path, bytes);
+    EXPECT_EQ(message_of<DataError>([&] { load_sentencepiece(path); }),
+              fmt::format("'{}' is not a SentencePiece model, or is truncated", path));
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Kinds, SentencePieceTest,
                          ::testing::Values(SentencePieceKind::kBpe, SentencePieceKind::kUnigram),
                          [](const auto& kind) {

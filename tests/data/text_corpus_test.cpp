@@ -3,8 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <vector>
+
 #include "base/errors.h"
 #include "base/expect_error.h"
+#include "base/file.h"
 #include "base/temp_folder.h"
 
 namespace braid {
@@ -18,8 +22,10 @@ class TextCorpusTest : public ::testing::Test {
  protected:
   std::vector<std::string> documents(std::string_view text, const TextCorpusOptions& options = {}) {
     write_test_file(path_, text);
-    const TextCorpus corpus(path_, options);
-    return {corpus.documents().begin(), corpus.documents().end()};
+    std::vector<std::string> found;
+    for_each_text(path_, options,
+                  [&](const Document& document) { found.emplace_back(document.text); });
+    return found;
   }
 
   TempFolder folder_;
@@ -47,11 +53,37 @@ TEST_F(TextCorpusTest, BreaksAtMarkerLinesOnly) {
 
 TEST_F(TextCorpusTest, KnowsWhereDocumentsEnd) {
   write_test_file(path_, "\xEF\xBB\xBF%\nab\n%\ncd\n");
-  const TextCorpus corpus(path_, kByMarker);
-  EXPECT_EQ(corpus.size_bytes(), 13);
-  ASSERT_EQ(corpus.documents().size(), 2u);
-  EXPECT_EQ(corpus.end_bytes(corpus.documents()[0]), 7);
-  EXPECT_EQ(corpus.end_bytes(corpus.documents()[1]), 12);
+  std::vector<int64_t> ends;
+  for_each_text(path_, kByMarker, [&](const Document& document) {
+    EXPECT_EQ(document.file_bytes, 13);
+    ends.push_back(document.end_bytes);
+  });
+  EXPECT_THAT(ends, ElementsAre(7, 12));
+}
+
+TEST_F(TextCorpusTest, EndsDocumentsOfTheGivenSizeAfterALine) {
+  EXPECT_THAT(documents("ab\ncd\nef\n\ng", {.max_document_bytes = 4}),
+              ElementsAre("ab\ncd\n", "ef\n\n", "g"));
+}
+
+TEST_F(TextCorpusTest, AFileThatBecomesShorterIsAnError) {
+  std::string text;
+  while (static_cast<int64_t>(text.size()) < 3 * SequentialReader::kPartBytes) {
+    text += "a line\n\n";
+  }
+  write_test_file(path_, text);
+  int64_t visited = 0;
+  EXPECT_EQ(message_of<DataError>([&] {
+              for_each_text(path_, kByBlankLines, [&](const Document&) {
+                if (++visited == 1) {
+                  std::filesystem::resize_file(path_, SequentialReader::kPartBytes + 1);
+                }
+              });
+            }),
+            fmt::format("'{}' has become shorter while it was in use: it ends at or before byte "
+                        "{}, but had {} bytes when it was opened",
+                        path_, SequentialReader::kPartBytes + 1, text.size()));
+  EXPECT_GT(visited, 1000);
 }
 
 TEST_F(TextCorpusTest, RefusesFilesWithoutText) {
@@ -60,7 +92,7 @@ TEST_F(TextCorpusTest, RefusesFilesWithoutText) {
   EXPECT_THAT(message_of<DataError>([&] { documents(" \n\t\r\n"); }), HasSubstr("all blanks"));
   EXPECT_THAT(message_of<DataError>([&] { documents("%\n%\n", kByMarker); }),
               AllOf(HasSubstr(path_), HasSubstr("no documents")));
-  EXPECT_THAT(message_of<DataError>([&] { TextCorpus corpus(folder_ / "none.txt"); }),
+  EXPECT_THAT(message_of<DataError>([&] { for_each_text(folder_ / "none.txt", {}, nullptr); }),
               AllOf(HasSubstr("none.txt"), HasSubstr("No such file")));
 }
 

@@ -92,15 +92,42 @@ TEST(MetricsFile, ATornLastLineIsLeftOut) {
   EXPECT_EQ(read_metrics(folder / "m").steps.size(), 1u);
 }
 
-TEST(MetricsFile, ADamagedLineInTheMiddleIsAnErrorThatNamesIt) {
+TEST(MetricsFile, ADamagedLineInTheMiddleIsLeftOutAndNamed) {
   const TempFolder folder;
+  const std::string path = folder / "m";
   for (const std::string& damaged :
        {std::string("rubbish"), std::string("[1]"), std::string("{}"), std::string("{\"step\":1}"),
         std::string("{\"step\":\"1\"}"), std::string("{\"step\":1e300,\"valid_loss\":1}"),
-        std::string(100'000, '[')}) {
-    write_test_file(folder / "m", metrics_line(step_record(1)) + damaged + "\n" + three_lines());
-    EXPECT_THAT(message_of<DataError>([&] { read_metrics(folder / "m"); }),
-                testing::AllOf(testing::HasSubstr(folder / "m"), testing::HasSubstr("line 2")));
+        std::string(100'000, '['), std::string(20, '\0')}) {
+    write_test_file(path, metrics_line(step_record(1)) + damaged + "\n" +
+                              metrics_line(step_record(2)) + metrics_line(EvalRecord{2, 8}));
+    for (const bool resumes : {false, true}) {
+      const Metrics metrics = resumes ? keep_metrics_before(path, 3) : read_metrics(path);
+      EXPECT_EQ(metrics.steps.size(), 2u) << damaged;
+      EXPECT_EQ(metrics.evaluations.size(), 1u);
+      EXPECT_EQ(metrics.num_damaged_lines, 1);
+      EXPECT_THAT(damage_note(metrics), testing::StartsWith("note     '" + path + "' line 2"));
+      EXPECT_THAT(damage_note(metrics), testing::EndsWith("; this line is left out"));
+      EXPECT_EQ(damage_note(metrics).find('\n'), std::string::npos);
+    }
+    EXPECT_EQ(damage_note(read_metrics(path)), "");
+  }
+}
+
+TEST(MetricsFile, SeveralDamagedLinesHaveOneNote) {
+  const TempFolder folder;
+  std::string text = "[1]\n";
+  for (int64_t more = 0; more < 3; ++more) {
+    write_test_file(folder / "m", text + metrics_line(step_record(1)));
+    EXPECT_EQ(
+        damage_note(read_metrics(folder / "m")),
+        fmt::format("note     '{}' line 1 is not a record of a step or an evaluation: \"[1]\"; "
+                    "{} left out",
+                    folder / "m",
+                    std::vector<std::string>{"this line is", "it and another damaged line are",
+                                             "it and 2 other damaged lines are"}
+                        .at(static_cast<size_t>(more))));
+    text += "more\n";
   }
 }
 

@@ -56,6 +56,16 @@ std::string refusal(const std::string& path) {
   return message_of<DataError>([&] { load_run_report(path); });
 }
 
+TEST(RunFile, ADamagedLineOfTheMetricsIsNoted) {
+  const TempFolder folder;
+  saved_in(folder);
+  write_test_file(folder / "metrics.jsonl",
+                  "rubbish\n" + metrics_line(StepRecord{.step = 2, .loss = 2.5}));
+  const RunReport run = load_run_report(folder.path().string());
+  EXPECT_EQ(Json::parse(run.json)["data"]["steps"]["step"], Json({2}));
+  EXPECT_THAT(run.note, testing::HasSubstr("metrics.jsonl' line 1 is not JSON"));
+}
+
 TEST(RunFile, WhatIsNoRunIsNamed) {
   const TempFolder folder;
   EXPECT_THAT(refusal(folder / "absent"), HasSubstr("absent' does not exist"));

@@ -21,6 +21,7 @@
 #include "state/state_transfer.h"
 #include "support/model_state.h"
 #include "support/small_model.h"
+#include "support/tensor_bytes.h"
 
 namespace braid {
 namespace {
@@ -84,7 +85,7 @@ TEST_F(Checkpointing, FilesHoldTheParametersInForwardOrderWithoutPadding) {
     EXPECT_EQ(optimizer.tensors()[layout_.parameters.size() + i].name,
               parameter.name + ".exp_avg_sq");
     const std::span<float> values = elements_of(layout_, parameter.name, state.weights);
-    const auto bytes = weights.bytes(entry);
+    const auto bytes = tensor_bytes(weights, entry);
     EXPECT_EQ(entry.shape[0], parameter.vocabulary_rows ? 50 : parameter.shape[0]);
     ASSERT_LE(bytes.size(), values.size_bytes());
     EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), std::as_bytes(values).begin()))

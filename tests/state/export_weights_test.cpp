@@ -14,6 +14,7 @@
 #include "state/hugging_face_source.h"
 #include "support/model_state.h"
 #include "support/small_model.h"
+#include "support/tensor_bytes.h"
 
 namespace braid {
 namespace {
@@ -114,7 +115,8 @@ TEST_F(ExportWeights, ElementsLieWhereTheirModelsWantThem) {
   EXPECT_EQ(file.metadata().at("format"), "pt");
   ModelState state = state_of(layout, model);
   const auto ours = elements_of(layout, "layers.1.mlp.fc1.weight", state.weights);
-  const auto theirs = file.tensor("transformer.h.1.mlp.c_fc.weight", DType::kF32, {20, 36});
+  const auto theirs =
+      tensor_bytes(file, file.entry("transformer.h.1.mlp.c_fc.weight", DType::kF32, {20, 36}));
   float value = 0;  // row 2 = input 2, column 7 = output 7
   std::memcpy(&value, theirs.data() + (2 * 36 + 7) * sizeof(float), sizeof(float));
   EXPECT_EQ(value, ours[7 * 20 + 2]);
@@ -128,13 +130,14 @@ TEST_F(ExportWeights, GateAndUpComeApart) {
   ModelState state = state_of(layout, model);
   const auto ours = elements_of(layout, "layers.1.mlp.fc1.weight", state.weights);
   for (const bool is_up : {false, true}) {
-    const auto theirs =
-        file.tensor(fmt::format("model.layers.1.mlp.{}_proj.weight", is_up ? "up" : "gate"),
-                    DType::kF32, {28, 20});
+    const auto theirs = tensor_bytes(
+        file, file.entry(fmt::format("model.layers.1.mlp.{}_proj.weight", is_up ? "up" : "gate"),
+                         DType::kF32, {28, 20}));
     for (size_t row = 0; row < 28; ++row) {
       const auto expected = ours.subspan((2 * row + (is_up ? 1 : 0)) * 20, 20);
       EXPECT_TRUE(std::ranges::equal(
-          theirs.subspan(row * 20 * sizeof(float), expected.size_bytes()), std::as_bytes(expected)))
+          std::span(theirs).subspan(row * 20 * sizeof(float), expected.size_bytes()),
+          std::as_bytes(expected)))
           << (is_up ? "up" : "gate") << " row " << row;
     }
   }

@@ -57,6 +57,26 @@ TEST_F(RunLogTest, WritesALinePerStepAndEvaluationAtOnce) {
   EXPECT_EQ(log.metrics().evaluations.size(), 1u);
 }
 
+TEST_F(RunLogTest, ADamagedLineIsNamedAndDoesNotStopARunThatResumes) {
+  const std::string first = metrics_line(record(1));
+  const std::string second = metrics_line(record(2));
+  write_test_file(folder_ / "metrics.jsonl", first + first.substr(0, 30) + second);
+  RunLogOptions resumed = options();
+  resumed.first_step = 3;
+  RunLog log(resumed);
+  log.sync();
+  EXPECT_EQ(metrics_text(), first);
+  EXPECT_EQ(log.metrics().steps.size(), 1u);
+  EXPECT_EQ(take_printed(), "");  // the last line, as a killed process leaves it
+  write_test_file(folder_ / "metrics.jsonl", first + "rubbish\n" + second);
+  const RunLog again(resumed);
+  EXPECT_EQ(metrics_text(), first + second);
+  const std::string printed = take_printed();
+  EXPECT_THAT(printed,
+              testing::StartsWith("note     '" + (folder_ / "metrics.jsonl") + "' line 2 is not"));
+  EXPECT_THAT(printed, testing::EndsWith("; this line is left out\n"));
+}
+
 TEST_F(RunLogTest, LogsTheFirstTheLastAndEveryIntervalthStep) {
   RunLog log(options());
   std::vector<int64_t> logged;

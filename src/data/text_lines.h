@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/file.h"
+
+namespace braid {
+
+/// The lines of a UTF-8 text file, read from front to back. Memory: SequentialReader's, and that of
+/// the longest line. A byte order mark at the start of the file belongs to no line.
+class TextLines {
+ public:
+  /// Throws DataError if the file cannot be opened.
+  explicit TextLines(std::string path);
+
+  /// The next line with its line end; nullopt at the end of the file. Valid until the next call.
+  /// Throws DataError naming path, line and byte if it is not UTF-8, and if the file cannot be read
+  /// or has become shorter.
+  std::optional<std::string_view> next();
+
+  const std::string& path() const { return file_.path(); }
+  int64_t size_bytes() const { return file_.size_bytes(); }
+  /// Of the last line, from 1 on.
+  int64_t number() const { return number_; }
+  /// Position in the file at which the last line ends.
+  int64_t end_bytes() const { return end_bytes_; }
+
+ private:
+  std::string_view take_line();
+  void check_utf8(std::string_view line) const;
+
+  PieceFile file_;
+  SequentialReader reader_;
+  std::string_view part_;  // of the reader: not handed out yet
+  std::string joined_;     // a line that goes over the end of a part
+  int64_t number_ = 0;
+  int64_t end_bytes_ = 0;
+};
+
+}  // namespace braid
