@@ -47,11 +47,18 @@ profile of one GPU; and the error of compute alone, by data sheet. Mean absolute
 Exposed: communication without compute beside it, of all communication, traced and simulated. `copies`: copies within the device stand for what
 peers would write. They are slow beside compute, so communication takes longer than simulated, and exposed time is too high. Clock and power: medians of samples of the driver, every 200 ms, while the GPU was busy.
 
+## Parts of the error
+
+The simulated step less the traced one, in percent of the traced step, is the sum of three parts: compute; exposed communication; and the rest, in
+which nothing runs. In the sum they may cancel. Means of absolute values come last.
+
+{parts}
 ## Memory, GiB
 
 {memory}
 For the others: data of the other ranks is made once and kept in separate memory; with `copies` it lies in the planned memory. By the driver: how much
-less memory the GPU has free than before, including graphs, libraries, kernels' scratch and 64 MiB for the emulation.
+less memory the GPU has free than before. Beside it: what of that is not allocated by the plan: kernels' scratch, graphs, libraries and 64 MiB for
+the emulation; the runs did not record scratch alone.
 
 ## Ops
 
@@ -179,6 +186,25 @@ def mean_distances(variant, rows):
     return f"`{variant}` " + ", ".join(f"{100 * sum(values) / len(values):.1f}% {name}" for name, values in of.items() if values)
 
 
+def parts_of_error(r):
+    """Of the traced step: the error of the step, and of each part of it; they add up."""
+    measured, simulated = r["measured"], r["simulated"]
+    part = lambda name: (simulated[name] - measured[name]) / measured["step_ns"]
+    step, compute, exposed_part = part("step_ns"), part("compute_ns"), part("exposed_ns")
+    return [step, compute, exposed_part, step - compute - exposed_part]
+
+
+def part_rows(rows):
+    """A line per run, and one per variant with the means."""
+    percent = lambda values, sign: [f"{100 * value:{sign}.1f}%" for value in values]
+    lines = [[r["case"], r["variant"], *percent(parts_of_error(r), "+")] for r in rows]
+    for variant in dict.fromkeys(r["variant"] for r in rows):
+        of = [parts_of_error(r) for r in rows if r["variant"] == variant]
+        means = [sum(abs(value) for value in column) / len(of) for column in zip(*of)]
+        lines.append([f"mean of {len(of)}", variant, *percent(means, "")])
+    return lines
+
+
 def step_row(r, marks):
     measured, simulated = r["measured"], r["simulated"]
     return [" ".join([r["case"], *(marks[note] for note in r["notes"])]), r["variant"], f"{ms(r['step_ns'])} ({ms(min(r['steps_ns']))} to {ms(max(r['steps_ns']))})",
@@ -197,7 +223,7 @@ def memory_row(r):
     lasting = r["lasting_bytes"]
     equal = r["planned_bytes"] + lasting == r["allocated_bytes"]
     return [r["case"], r["variant"], gib(r["planned_bytes"]), gib(lasting) if lasting else "", "the same" if equal else gib(r["allocated_bytes"]),
-            gib(r.get("driver_bytes"))]
+            gib(r.get("driver_bytes")), gib(r["driver_bytes"] - r["allocated_bytes"]) if r.get("driver_bytes") else ""]
 
 
 def op_rows(rows):
@@ -225,8 +251,9 @@ def page(results, small):
     steps = table(["case", "overlap", "step, ms", "tokens/s and GPU", "simulated, ms", "error", "by profile", "compute, ms", "error", "exposed, ms",
                    "simulated exposed", "idle, ms", "clock, MHz", "power, W"], [step_row(r, marks) for r in rows])
     means = "; ".join(mean_distances(variant, [r for r in rows if r["variant"] == variant]) for variant in dict.fromkeys(r["variant"] for r in rows))
-    memory = table(["case", "overlap", "planned", "for the others", "allocated", "by the driver"], [memory_row(r) for r in rows])
-    return PAGE.format(days=" to ".join(dict.fromkeys((days[0], days[-1]))), cluster=CLUSTER, steps=steps, memory=memory, means=means, notes=notes,
+    memory = table(["case", "overlap", "planned", "for the others", "allocated", "by the driver", "beside it"], [memory_row(r) for r in rows])
+    parts = table(["case", "overlap", "step", "compute", "exposed", "rest"], part_rows(rows))
+    return PAGE.format(parts=parts, days=" to ".join(dict.fromkeys((days[0], days[-1]))), cluster=CLUSTER, steps=steps, memory=memory, means=means, notes=notes,
                        machine="".join(f"| {key} | {value} |\n" for key, value in facts), ops=table(*op_rows(rows)))
 
 

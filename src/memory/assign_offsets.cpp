@@ -1,8 +1,10 @@
 #include "memory/assign_offsets.h"
 
 #include <algorithm>
+#include <array>
 
 #include "memory/greedy.h"
+#include "memory/rounds.h"
 #include "memory/sweep.h"
 
 namespace braid {
@@ -11,7 +13,11 @@ namespace {
 // Approximate costs on a core of 3 GHz.
 constexpr int64_t kSweepNsPerBlock = 300;  // per buffer in the free blocks of one queue
 constexpr int64_t kGreedyNsPerPair = 60;
-constexpr int64_t kMaxRounds = 32;
+constexpr int64_t kMaxRounds = 4096;
+
+// A layer has some tens of tasks: a buffer that lives shorter is a temporary, one that lives
+// longer waits for the backward. Which split is best depends on the program.
+constexpr std::array<uint32_t, 4> kShortLifeTasks = {64, 32, 256, 16};
 
 // Half a percent of a small arena saves nothing: devices allocate pages of at least this size.
 constexpr int64_t kLeastGainBytes = 64 * 1024;
@@ -20,8 +26,7 @@ constexpr int64_t kLeastGainBytes = 64 * 1024;
 class Search {
  public:
   Search(int64_t lower_bound_bytes, int64_t budget_ns)
-      : good_enough_bytes_(lower_bound_bytes + std::max(lower_bound_bytes / 200, kLeastGainBytes)),
-        budget_ns_(budget_ns) {}
+      : good_enough_bytes_(braid::good_enough_bytes(lower_bound_bytes)), budget_ns_(budget_ns) {}
 
   /// Runs `pack()` if the best result may still improve and the budget allows the cost. The first
   /// attempt always runs.
@@ -40,8 +45,11 @@ class Search {
   }
 
   int64_t good_enough_bytes() const { return good_enough_bytes_; }
-  /// How many attempts of this cost the remaining budget allows.
-  int64_t num_affordable(int64_t cost_ns) const { return (budget_ns_ - spent_ns_) / (cost_ns + 1); }
+  /// How many rounds, after their set-up, three quarters of the remaining budget allow: the rest is
+  /// for other heuristics, which sometimes do better on large programs.
+  int64_t num_rounds(int64_t setup_ns, int64_t round_ns) const {
+    return ((budget_ns_ - spent_ns_) * 3 / 4 - setup_ns) / (round_ns + 1);
+  }
   Packing take() { return std::move(best_); }
 
  private:
@@ -53,30 +61,35 @@ class Search {
 
 }  // namespace
 
+int64_t good_enough_bytes(int64_t lower_bound_bytes) {
+  return lower_bound_bytes + std::max(lower_bound_bytes / 200, kLeastGainBytes);
+}
+
 Packing assign_offsets(const LiveRanges& ranges, std::span<const int64_t> sizes_bytes,
                        int64_t lower_bound_bytes, int64_t budget_ns) {
   const int64_t sweep_ns =
       kSweepNsPerBlock * static_cast<int64_t>(ranges.num_buffers() * ranges.num_queues());
   const int64_t greedy_ns = kGreedyNsPerPair * count_overlapping_pairs(ranges, sizes_bytes);
   Search search(lower_bound_bytes, budget_ns);
-  // A layer has some tens of tasks: a buffer that lives shorter is a temporary, one that lives
-  // longer waits for the backward. Which split is best depends on the program.
-  for (const uint32_t short_life_tasks : {64u, 32u, 256u, 16u}) {
+  const auto sweep = [&](uint32_t short_life_tasks) {
     search.attempt(sweep_ns, [&] {
       return pack_in_program_order(ranges, sizes_bytes, {lower_bound_bytes, short_life_tasks});
     });
+  };
+  sweep(kShortLifeTasks.front());
+  const int64_t setup_ns = rounds_setup_ns(ranges, sizes_bytes);
+  const int64_t num_rounds =
+      std::min(kMaxRounds, search.num_rounds(setup_ns, round_ns(ranges, sizes_bytes)));
+  if (num_rounds > 0) {
+    search.attempt(setup_ns + num_rounds * round_ns(ranges, sizes_bytes), [&] {
+      return pack_in_rounds(ranges, sizes_bytes, search.good_enough_bytes(), num_rounds);
+    });
+  }
+  for (const uint32_t short_life_tasks : std::span(kShortLifeTasks).subspan(1)) {
+    sweep(short_life_tasks);
   }
   for (const GreedyOrder order : {GreedyOrder::kSize, GreedyOrder::kArea, GreedyOrder::kLifetime}) {
     search.attempt(greedy_ns, [&] { return pack_greedily(ranges, sizes_bytes, order); });
-  }
-  for (const GreedyOrder order : {GreedyOrder::kArea, GreedyOrder::kSize}) {
-    const int64_t num_rounds = std::min(kMaxRounds, search.num_affordable(greedy_ns));
-    if (num_rounds < 2) {
-      break;  // one round would repeat the attempts above
-    }
-    search.attempt(num_rounds * greedy_ns, [&] {
-      return pack_in_rounds(ranges, sizes_bytes, order, search.good_enough_bytes(), num_rounds);
-    });
   }
   return search.take();
 }

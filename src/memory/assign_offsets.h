@@ -16,10 +16,13 @@ struct Packing {
 
 inline constexpr int64_t kOffsetSearchNs = 500'000'000;
 
+/// An arena of this size is not worth a search for a better one: within half a percent, or 64 KiB,
+/// of the bound.
+int64_t good_enough_bytes(int64_t lower_bound_bytes);
+
 /// Places buffers so that those that interfere do not overlap, and keeps the arena small. Takes the
 /// best of several heuristics if the size of the problem allows more than one (the problem is
-/// NP-hard: dynamic storage allocation). Stops at the first that comes within half a percent, or
-/// 64 KiB, of `lower_bound_bytes`.
+/// NP-hard: dynamic storage allocation). Stops at the first that is good enough.
 /// `sizes_bytes` is by BufferId. `budget_ns` limits the heuristics after the first. It is counted
 /// in steps and not measured, so that equal programs get equal plans. The offsets are multiples of
 /// any number that divides all sizes.

@@ -4,12 +4,8 @@
 #include <bit>
 #include <vector>
 
-#include "base/errors.h"
-
 namespace braid {
-namespace {
 
-/// Buffers to place, by first task.
 std::vector<uint32_t> buffers_by_first_task(const LiveRanges& ranges,
                                             std::span<const int64_t> sizes_bytes) {
   std::vector<uint32_t> buffers;
@@ -23,6 +19,8 @@ std::vector<uint32_t> buffers_by_first_task(const LiveRanges& ranges,
   });
   return buffers;
 }
+
+namespace {
 
 /// Finds the placed buffers whose [first_task, end_task) overlaps a given one: a segment tree over
 /// buffers by first task that keeps the largest end of each part.
@@ -141,25 +139,6 @@ Packing pack_in_order(const LiveRanges& ranges, std::span<const int64_t> sizes_b
   return packing;
 }
 
-/// The next order to try: ranks for which `is_squeaky` is true move to half their position; the
-/// others keep their order.
-template <class Predicate>
-std::vector<uint32_t> move_forward(std::span<const uint32_t> ranks, const Predicate& is_squeaky) {
-  std::vector<std::pair<size_t, uint32_t>> places;
-  for (size_t place = 0; place < ranks.size(); ++place) {
-    // Doubled, so that a rank that moves comes before the rank that already has that position.
-    places.emplace_back(is_squeaky(ranks[place]) ? place : 2 * place + 1, ranks[place]);
-  }
-  std::stable_sort(places.begin(), places.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first; });
-  std::vector<uint32_t> moved;
-  moved.reserve(places.size());
-  for (const auto& [place, rank] : places) {
-    moved.push_back(rank);
-  }
-  return moved;
-}
-
 }  // namespace
 
 Packing pack_greedily(const LiveRanges& ranges, std::span<const int64_t> sizes_bytes,
@@ -167,28 +146,6 @@ Packing pack_greedily(const LiveRanges& ranges, std::span<const int64_t> sizes_b
   const std::vector<uint32_t> by_first_task = buffers_by_first_task(ranges, sizes_bytes);
   return pack_in_order(ranges, sizes_bytes, by_first_task,
                        placing_order(ranges, sizes_bytes, by_first_task, order));
-}
-
-Packing pack_in_rounds(const LiveRanges& ranges, std::span<const int64_t> sizes_bytes,
-                       GreedyOrder first_order, int64_t target_bytes, int64_t num_rounds) {
-  check(num_rounds > 0, "{} rounds of packing place nothing", num_rounds);
-  const std::vector<uint32_t> by_first_task = buffers_by_first_task(ranges, sizes_bytes);
-  std::vector<uint32_t> ranks = placing_order(ranges, sizes_bytes, by_first_task, first_order);
-  Packing best;
-  for (int64_t round = 0; round < num_rounds; ++round) {
-    Packing packing = pack_in_order(ranges, sizes_bytes, by_first_task, ranks);
-    ranks = move_forward(ranks, [&](uint32_t rank) {
-      const uint32_t buffer = by_first_task[rank];
-      return packing.offset_bytes[buffer] + sizes_bytes[buffer] > target_bytes;
-    });
-    if (round == 0 || packing.arena_bytes < best.arena_bytes) {
-      best = std::move(packing);
-    }
-    if (best.arena_bytes <= target_bytes) {
-      break;
-    }
-  }
-  return best;
 }
 
 int64_t count_overlapping_pairs(const LiveRanges& ranges, std::span<const int64_t> sizes_bytes) {

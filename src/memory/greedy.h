@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "memory/assign_offsets.h"
 
@@ -22,11 +23,9 @@ enum class GreedyOrder : uint8_t {
 Packing pack_greedily(const LiveRanges& ranges, std::span<const int64_t> sizes_bytes,
                       GreedyOrder order);
 
-/// Runs up to `num_rounds` (at least 1) rounds of greedy packing until one reaches `target_bytes`,
-/// and returns the best packing. After each round, buffers that ended above the target move to half
-/// their position in the order (squeaky wheel optimization, Joslin and Clements, JAIR 1999).
-Packing pack_in_rounds(const LiveRanges& ranges, std::span<const int64_t> sizes_bytes,
-                       GreedyOrder first_order, int64_t target_bytes, int64_t num_rounds);
+/// The buffers that take memory, by first task.
+std::vector<uint32_t> buffers_by_first_task(const LiveRanges& ranges,
+                                            std::span<const int64_t> sizes_bytes);
 
 /// The number of pairs of buffers with overlapping lifetimes: the cost of `pack_greedily`.
 int64_t count_overlapping_pairs(const LiveRanges& ranges, std::span<const int64_t> sizes_bytes);

@@ -90,4 +90,14 @@ MaxLive find_max_live(const Program& program, const TaskOrder& order, const Live
   return best;
 }
 
+MaxLive live_together(const Program& program, std::span<const uint32_t> buffers,
+                      std::span<const int64_t> sizes_bytes) {
+  MaxLive result;
+  for (const uint32_t buffer : buffers) {
+    result.bytes += sizes_bytes[buffer];
+    result.by_role[static_cast<size_t>(program.buffers[buffer].role)] += sizes_bytes[buffer];
+  }
+  return result;
+}
+
 }  // namespace braid

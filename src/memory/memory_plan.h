@@ -23,7 +23,7 @@ struct StepPlan {
                                       ///< otherwise in the step arena. 0 for step buffers that no
                                       ///< task touches: they take no memory
   int64_t arena_bytes = 0;            ///< bytes of the step arena that this program needs
-  int64_t max_live_bytes = 0;  ///< lower bound: largest sum of simultaneously live step buffers
+  int64_t max_live_bytes = 0;  ///< lower bound: largest sum of step buffers that all interfere
   std::unordered_map<BufferRole, int64_t>
       peak_by_role;                 ///< step bytes by role at the moment of the peak of live bytes
   int64_t host_arena_bytes = 0;     ///< like arena_bytes, for step buffers on the host
@@ -49,11 +49,12 @@ struct MemoryPlan {
 /// Plans the memory of programs that have their events (after `insert_events`). Two step buffers
 /// may share bytes only if all accesses of one happen before all accesses of the other in the order
 /// given by streams and events, so a plan adds no dependency and cannot cause a race. The search
-/// stops within half a percent, or 64 KiB, of `max_live_bytes`, or after about half a second. A
-/// plan depends only on its programs; programs that are equal except for names get equal offsets.
-/// Offsets are multiples of kBufferAlignmentBytes. Step buffers on the host (Placement::kHost) are
-/// placed in a separate arena by the same rules. Throws InternalError if persistent buffers of one
-/// name differ in dtype or size, or for a persistent buffer on the host.
+/// stops within half a percent, or 64 KiB, of `max_live_bytes`, or after about half a second, which
+/// is counted in steps: a plan depends only on its programs; programs that are equal except for
+/// names get equal offsets. Offsets are multiples of kBufferAlignmentBytes. Step buffers on the
+/// host (Placement::kHost) are placed in a separate arena by the same rules. Throws InternalError
+/// if persistent buffers of one name differ in dtype or size, or for a persistent buffer on the
+/// host.
 MemoryPlan plan_memory(std::span<const Program* const> programs);
 
 /// A table of the plan by class, for people, one line per class. It ends with the peak, and with

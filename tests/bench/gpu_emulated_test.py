@@ -105,9 +105,19 @@ class EmulatedTest(unittest.TestCase):
         page = emulated.page(results, True)
         self.assertIn("| llama-8b-tp | found | 100.0 (100.0 to 101.0) | 81,920 | 103.0 | +3.0% |  | 80.0 | +0.0% | tensor 20.0 of 50.0 |", page)
         self.assertIn("Mean absolute errors: `found` 3.0% by data sheet.", page)
-        self.assertIn("| llama-8b-tp | found | 1.0 |  | the same | 3.0 |", page)
+        self.assertIn("| llama-8b-tp | found | 1.0 |  | the same | 3.0 | 2.0 |", page)
         self.assertIn("| linear | +0.0% |", page)
         self.assertNotIn("| embedding |", page)
+
+    def test_parts_of_an_error_that_cancel_are_shown_apart(self):
+        machine = {"kind": "machine", "time": "2026-01-01 00:00:00", **gpu_bench.machine()}
+        first, second = record("llama-8b-tp"), record("llama-8b-pp")
+        first["simulated"] = first["measured"] | {"compute_ns": 86_000_000, "exposed_ns": 13_000_000}
+        second["simulated"] = second["measured"] | {"step_ns": 98_000_000, "compute_ns": 78_000_000}
+        page = emulated.page(self.results_of(machine, first, second), True)
+        self.assertIn("| llama-8b-tp | found | +0.0% | +6.0% | -7.0% | +1.0% |", page)
+        self.assertIn("| llama-8b-pp | found | -2.0% | -2.0% | +0.0% | +0.0% |", page)
+        self.assertIn("| mean of 2 | found | 1.0% | 4.0% | 3.5% | 0.5% |", page)
 
     def test_notes_are_below_the_table(self):
         machine = {"kind": "machine", "time": "2026-01-01 00:00:00", **gpu_bench.machine()}

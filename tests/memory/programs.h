@@ -343,4 +343,13 @@ class TransformerStep {
   BufferId gathered_weight_;
 };
 
+/// By BufferId.
+inline std::vector<int64_t> sizes_of(const Program& program) {
+  std::vector<int64_t> sizes;
+  for (const Buffer& buffer : program.buffers) {
+    sizes.push_back(buffer.size_bytes());
+  }
+  return sizes;
+}
+
 }  // namespace braid

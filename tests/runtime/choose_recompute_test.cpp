@@ -138,7 +138,7 @@ TEST(ChooseRecompute, StagesOfAPipelineThatHaveRoomRepeatNothing) {
 
 // Trials are planned quickly, which finds offsets for some bytes more than a run does.
 TEST(ChooseRecompute, CountsWhatARunTakes) {
-  const RunConfig config = memory_config({"memory.recompute=auto", "model.layers=12"});
+  const RunConfig config = memory_config({"memory.recompute=auto", "model.layers=20"});
   const RunConfig plain = with_recompute(config, "none", 0);
   const RunPlan quick = plan_run(resolve_run(plain, kMemoryVocabulary), {.verify = false});
   const int64_t needed = needed_bytes(plain);

@@ -1,0 +1,191 @@
+#include "memory/heaviest_clique.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "memory/greedy.h"
+
+namespace braid {
+namespace {
+
+constexpr int64_t kStepsPerEdge = 10;  // to add it
+constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max() / 4;
+
+/// The largest flow from node 0 to node 1.
+class Flow {
+ public:
+  explicit Flow(size_t num_nodes, int64_t max_steps)
+      : edges_of_(num_nodes), level_(num_nodes), next_(num_nodes), steps_left_(max_steps) {}
+
+  void add_edge(uint32_t from, uint32_t to, int64_t capacity) {
+    edges_of_[from].push_back(static_cast<uint32_t>(edges_.size()));
+    edges_.push_back({to, capacity});
+    edges_of_[to].push_back(static_cast<uint32_t>(edges_.size()));
+    edges_.push_back({from, 0});
+  }
+
+  /// False if it takes too many steps.
+  bool maximize() {
+    while (find_levels()) {
+      if (level_[1] > kMaxDepth) {
+        return false;
+      }
+      std::fill(next_.begin(), next_.end(), 0u);
+      push(0, kUnlimited);
+      if (steps_left_ <= 0) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  /// After `maximize`: whether more could flow from node 0 to this one.
+  bool is_reachable(uint32_t node) const { return level_[node] != kNoLevel; }
+
+ private:
+  static constexpr uint32_t kNoLevel = UINT32_MAX;
+  static constexpr uint32_t kMaxDepth = 4096;  // of the recursion
+
+  struct Edge {
+    uint32_t to;
+    int64_t capacity;
+  };
+
+  bool find_levels() {
+    std::fill(level_.begin(), level_.end(), kNoLevel);
+    level_[0] = 0;
+    std::vector<uint32_t> queue = {0};
+    for (size_t front = 0; front < queue.size(); ++front) {
+      for (const uint32_t index : edges_of_[queue[front]]) {
+        const Edge& edge = edges_[index];
+        if (edge.capacity > 0 && level_[edge.to] == kNoLevel) {
+          level_[edge.to] = level_[queue[front]] + 1;
+          queue.push_back(edge.to);
+        }
+      }
+      steps_left_ -= static_cast<int64_t>(edges_of_[queue[front]].size());
+    }
+    return level_[1] != kNoLevel;
+  }
+
+  int64_t push(uint32_t node, int64_t limit) {
+    if (node == 1) {
+      return limit;
+    }
+    int64_t pushed = 0;
+    for (uint32_t& next = next_[node]; next < edges_of_[node].size(); ++next) {
+      const uint32_t index = edges_of_[node][next];
+      const uint32_t to = edges_[index].to;
+      --steps_left_;
+      if (edges_[index].capacity == 0 || level_[to] != level_[node] + 1) {
+        continue;
+      }
+      const int64_t bytes = push(to, std::min(limit - pushed, edges_[index].capacity));
+      edges_[index].capacity -= bytes;
+      edges_[index ^ 1].capacity += bytes;
+      pushed += bytes;
+      if (pushed == limit || steps_left_ <= 0) {
+        break;
+      }
+    }
+    return pushed;
+  }
+
+  std::vector<Edge> edges_;  // each is followed by its reverse
+  std::vector<std::vector<uint32_t>> edges_of_;
+  std::vector<uint32_t> level_;
+  std::vector<uint32_t> next_;
+  int64_t steps_left_;
+};
+
+/// Nodes of the flow: source, sink, two per buffer (its bytes once it is free, and its bytes when
+/// it starts), and the positions of each queue at which buffers start.
+class Reuse {
+ public:
+  Reuse(const LiveRanges& ranges, std::span<const uint32_t> buffers)
+      : ranges_(ranges), starts_(ranges.num_queues()) {
+    for (const uint32_t buffer : buffers) {
+      starts_[ranges.queue(buffer)].push_back(ranges.start(buffer));
+    }
+    num_nodes_ = 2 + 2 * buffers.size();
+    for (std::vector<uint32_t>& starts : starts_) {
+      std::sort(starts.begin(), starts.end());
+      starts.erase(std::unique(starts.begin(), starts.end()), starts.end());
+      first_node_.push_back(static_cast<uint32_t>(num_nodes_));
+      num_nodes_ += starts.size();
+    }
+  }
+
+  size_t num_nodes() const { return num_nodes_; }
+  static uint32_t node_when_free(size_t index) { return static_cast<uint32_t>(2 + 2 * index); }
+  static uint32_t node_at_start(size_t index) { return static_cast<uint32_t>(3 + 2 * index); }
+
+  void add_queues(Flow& flow) const {
+    for (size_t queue = 0; queue < starts_.size(); ++queue) {
+      for (uint32_t i = 1; i < starts_[queue].size(); ++i) {
+        flow.add_edge(first_node_[queue] + i - 1, first_node_[queue] + i, kUnlimited);
+      }
+    }
+  }
+
+  void add_buffer(Flow& flow, size_t index, uint32_t buffer, int64_t size_bytes) const {
+    flow.add_edge(0, node_when_free(index), size_bytes);
+    for (size_t queue = 0; queue < starts_.size(); ++queue) {
+      const size_t place = place_from(queue, ranges_.end(buffer, queue));
+      if (place < starts_[queue].size()) {
+        flow.add_edge(node_when_free(index), first_node_[queue] + static_cast<uint32_t>(place),
+                      kUnlimited);
+      }
+    }
+    const size_t queue = ranges_.queue(buffer);
+    const size_t place = place_from(queue, ranges_.start(buffer));
+    flow.add_edge(first_node_[queue] + static_cast<uint32_t>(place), node_at_start(index),
+                  kUnlimited);
+    flow.add_edge(node_at_start(index), 1, size_bytes);
+  }
+
+ private:
+  /// Index of the first start in the queue at or after the position.
+  size_t place_from(size_t queue, uint32_t position) const {
+    const std::vector<uint32_t>& starts = starts_[queue];
+    return static_cast<size_t>(std::lower_bound(starts.begin(), starts.end(), position) -
+                               starts.begin());
+  }
+
+  const LiveRanges& ranges_;
+  std::vector<std::vector<uint32_t>> starts_;  // by queue, ascending
+  std::vector<uint32_t> first_node_;           // by queue
+  size_t num_nodes_ = 0;
+};
+
+}  // namespace
+
+std::optional<std::vector<uint32_t>> find_heaviest_clique(const LiveRanges& ranges,
+                                                          std::span<const int64_t> sizes_bytes,
+                                                          int64_t max_steps) {
+  const std::vector<uint32_t> buffers = buffers_by_first_task(ranges, sizes_bytes);
+  max_steps -= kStepsPerEdge * static_cast<int64_t>(buffers.size() * (ranges.num_queues() + 3));
+  if (max_steps <= 0) {
+    return std::nullopt;
+  }
+  const Reuse reuse(ranges, buffers);
+  Flow flow(reuse.num_nodes(), max_steps);
+  reuse.add_queues(flow);
+  for (size_t index = 0; index < buffers.size(); ++index) {
+    reuse.add_buffer(flow, index, buffers[index], sizes_bytes[buffers[index]]);
+  }
+  if (!flow.maximize()) {
+    return std::nullopt;
+  }
+  std::vector<uint32_t> clique;
+  for (size_t index = 0; index < buffers.size(); ++index) {
+    if (flow.is_reachable(Reuse::node_when_free(index)) &&
+        !flow.is_reachable(Reuse::node_at_start(index))) {
+      clique.push_back(buffers[index]);
+    }
+  }
+  std::sort(clique.begin(), clique.end());
+  return clique;
+}
+
+}  // namespace braid
