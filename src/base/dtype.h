@@ -8,7 +8,19 @@
 
 namespace braid {
 
-enum class DType : uint8_t { kF64, kF32, kBF16, kF16, kF8E4M3, kF8E5M2, kF8E8M0, kI64, kI32, kU16, kU8 };
+enum class DType : uint8_t {
+  kF64,
+  kF32,
+  kBF16,
+  kF16,
+  kF8E4M3,
+  kF8E5M2,
+  kF8E8M0,
+  kI64,
+  kI32,
+  kU16,
+  kU8
+};
 
 /// Bytes of one element.
 size_t dtype_bytes(DType dtype);

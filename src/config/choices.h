@@ -113,11 +113,10 @@ inline constexpr auto kChoices<RecomputeChoice> =
                                  {"auto", RecomputeChoice::kAuto}}};
 
 template <>
-inline constexpr auto kChoices<Fp8Choice> =
-    Choices<Fp8Choice, 4>{{{"off", Fp8Choice::kOff},
-                           {"tensor", Fp8Choice::kTensor},
-                           {"block", Fp8Choice::kBlock},
-                           {"mxfp8", Fp8Choice::kMxfp8}}};
+inline constexpr auto kChoices<Fp8Choice> = Choices<Fp8Choice, 4>{{{"off", Fp8Choice::kOff},
+                                                                   {"tensor", Fp8Choice::kTensor},
+                                                                   {"block", Fp8Choice::kBlock},
+                                                                   {"mxfp8", Fp8Choice::kMxfp8}}};
 
 template <>
 inline constexpr auto kChoices<DeviceChoice> = Choices<DeviceChoice, 3>{

@@ -21,8 +21,8 @@ enum class GemmScales { kNone, kOne, kRuns, kSquares };
 /// is added to each column. If bias or the old d is added, some algorithms first round the product
 /// to d's type.
 ///
-/// Factors of FP8 elements both have scales, and only a is transposed: m and n are multiples of 8, k
-/// of 16. Of two layouts one is kOne only if both are.
+/// Factors of FP8 elements both have scales, and only a is transposed: m and n are multiples of 8,
+/// k of 16. Of two layouts one is kOne only if both are.
 struct GemmProblem {
   bool transpose_a = false;
   bool transpose_b = false;
