@@ -40,7 +40,7 @@ Tokens/s: medians of {rounds} rounds (least to most) in turns, braid, PyTorch, b
 process: {warmup} steps first, then the tokens of the timed steps over all the time between the end of the last step before them and the
 end of the last one. Random token ids; bf16 with fp32 main weights and AdamW state; clipping to norm 1; no recompute, no checkpoint.
 
-- Kernels. braid: attention's backward by flash-attn-4, its forward by the faster of cuDNN and flash-attn-4; products with SwiGLU, or
+- Kernels. braid: attention by flash-attn-4 where that is faster (long sequences, and heads of 64), else by cuDNN; products with SwiGLU, or
   SwiGLU's backward, in their epilogue by quack, other products by the fastest of cuBLASLt's and quack's; its build compiles both packages.
   PyTorch: products by cuBLAS, everything else by torch.compile, attention as named below. "With flash-attn-4" is the same PyTorch
   with the attention of that package.
