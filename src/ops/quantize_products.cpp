@@ -59,10 +59,10 @@ class ProductQuantizer {
   }
 
  private:
-  void rewrite(std::vector<Node>& nodes, void (ProductQuantizer::*add)(const Node&)) {
+  void rewrite(std::vector<Node>& nodes, void (ProductQuantizer::*add_rewritten)(const Node&)) {
     nodes_.clear();
     for (const Node& node : nodes) {
-      (this->*add)(node);
+      (this->*add_rewritten)(node);
     }
     nodes = std::exchange(nodes_, {});
   }
