@@ -116,8 +116,7 @@ TEST(Quantize, EveryFormOfAwkwardShapes) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     for (const Sizes& sizes : kAwkward) {
       for (const Form& form : kForms) {
-        check_both(dtype, sizes, form, 1);
-        check_both(dtype, sizes, form, 3);
+        check_both(dtype, sizes, form, dtype == DType::kF32 ? 1 : 3);
       }
     }
   }
