@@ -9,9 +9,8 @@ namespace braid {
 
 /// How FP8 data [R,D] shares scales. D is the dimension that a product sums over.
 ///   block 0    one scale for all: f32 [1]
-///   block B    one scale for each run of B elements along D: [ceil(D/B), R], f32 for B = 128,
-///   f8e8m0
-///              for B = 32
+///   block B    one scale for each run of B elements along D: [ceil(D/B), R]; f32 for B = 128, and
+///              f8e8m0 for B = 32
 ///   square     one scale for each B x B block: f32 [ceil(R/B), P], where P is ceil(D/B) rounded up
 ///              to a multiple of 4; the padding is zero
 /// These are the layouts that cuBLASLt reads on sm_90 (VEC128_32F and BLK128x128_32F; those for 32
