@@ -45,6 +45,9 @@ enum class Switch : uint8_t { kAuto, kOn, kOff };
 /// train.fp8: how many elements of a matrix share a scale.
 enum class Fp8Choice : uint8_t { kOff, kTensor, kBlock, kMxfp8 };
 
+/// train.fp8_sums: how the CPU sums products of FP8 factors.
+enum class Fp8SumsChoice : uint8_t { kIdeal, kHopper };
+
 /// optimizer.schedule.
 enum class RateSchedule : uint8_t { kCosine, kWsd, kConstant };
 
@@ -117,6 +120,10 @@ inline constexpr auto kChoices<Fp8Choice> = Choices<Fp8Choice, 4>{{{"off", Fp8Ch
                                                                    {"tensor", Fp8Choice::kTensor},
                                                                    {"block", Fp8Choice::kBlock},
                                                                    {"mxfp8", Fp8Choice::kMxfp8}}};
+
+template <>
+inline constexpr auto kChoices<Fp8SumsChoice> = Choices<Fp8SumsChoice, 2>{
+    {{"ideal", Fp8SumsChoice::kIdeal}, {"hopper", Fp8SumsChoice::kHopper}}};
 
 template <>
 inline constexpr auto kChoices<DeviceChoice> = Choices<DeviceChoice, 3>{

@@ -96,6 +96,7 @@ constexpr std::array kFields = {
     Field{BRAID_KEY(train, dtype), one_of(kChoiceNames<DType>), "Type of activations and of the weights that the layers read. Main weights, main gradients and optimizer state are always float32."},
     Field{BRAID_KEY(train, fp8), one_of(kChoiceNames<Fp8Choice>), "Recipe of the matrix products in layers: off = in train.dtype. tensor, block and mxfp8 round their factors to 8 bits; one scale serves a whole matrix, 1 x 128 elements (128 x 128 of a weight), or 1 x 32. The embedding, the head, norms and attention itself stay in train.dtype. See docs/numerics.md.", {}, OnResume::kAllowed},
     Field{BRAID_KEY(train, fp8_filter), kAny, "Products that stay in train.dtype under train.fp8: names as in the table that `braid plan` prints, with * and ? for any characters, for example [\"layers.0.*\", \"*.attention.proj\"].", {}, OnResume::kAllowed},
+    Field{BRAID_KEY(train, fp8_sums), one_of(kChoiceNames<Fp8SumsChoice>), "How the CPU sums products of FP8 factors: ideal = in float32. hopper = as cuBLASLt and the tensor cores of Hopper do, bit by bit, to rehearse their rounding; about a hundred times slower. It changes nothing on GPUs.", {}, OnResume::kAllowed},
 
     Field{BRAID_KEY(optimizer, learning_rate), kNotNegative, "Highest learning rate, reached at the end of the warmup."},
     Field{BRAID_KEY(optimizer, min_learning_rate), kNotNegative, "Learning rate at the end of the decay; at most optimizer.learning_rate."},

@@ -43,6 +43,7 @@ struct TrainConfig {
   std::string dtype = "float32";
   std::string fp8 = "off";
   std::vector<std::string> fp8_filter;
+  std::string fp8_sums = "ideal";
 
   friend bool operator==(const TrainConfig&, const TrainConfig&) = default;
 };

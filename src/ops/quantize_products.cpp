@@ -10,7 +10,6 @@
 #include "ops/attributes.h"
 #include "ops/linear.h"
 #include "ops/quantize.h"
-#include "ops/scaled_linear.h"
 
 namespace braid {
 namespace {
@@ -97,7 +96,8 @@ class ProductQuantizer {
     add(node, kScaledLinearOp,
         to_attributes(ScaledLinearAttributes{.block = recipe_.block,
                                              .has_bias = attributes.has_bias,
-                                             .adds_bias = attributes.adds_bias}),
+                                             .adds_bias = attributes.adds_bias,
+                                             .sums = recipe_.sums}),
         operands);
   }
 
@@ -121,7 +121,7 @@ class ProductQuantizer {
     const Copies& dy = copies_of(node, node.operands[0], recipe_.gradient, bias_of(node));
     const Copies& w = weights_.at(node.operands[1]);
     add(node, kScaledLinearDgradOp,
-        to_attributes(ScaledLinearDgradAttributes{.block = recipe_.block}),
+        to_attributes(ScaledLinearDgradAttributes{.block = recipe_.block, .sums = recipe_.sums}),
         std::vector<Operand>{{dy.row},
                              {dy.row_scales},
                              {w.column},
@@ -134,8 +134,8 @@ class ProductQuantizer {
     const Copies& dy = copies_of(node, node.operands[1], recipe_.gradient, bias_of(node));
     const Copies& x = copies_.at(node.operands[0]);
     add(node, kScaledLinearWgradOp,
-        to_attributes(ScaledLinearWgradAttributes{.block = recipe_.block,
-                                                  .accumulate = attributes.accumulate}),
+        to_attributes(ScaledLinearWgradAttributes{
+            .block = recipe_.block, .accumulate = attributes.accumulate, .sums = recipe_.sums}),
         std::vector<Operand>{{x.column},
                              {x.column_scales},
                              {dy.column},

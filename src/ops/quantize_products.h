@@ -7,6 +7,7 @@
 
 #include "base/dtype.h"
 #include "ops/graph.h"
+#include "ops/scaled_linear.h"
 
 namespace braid {
 
@@ -16,6 +17,7 @@ struct Fp8Recipe {
   DType forward = DType::kF8E4M3;      ///< of inputs and weights
   DType gradient = DType::kF8E4M3;     ///< of gradients of outputs
   std::vector<std::string> keep = {};  ///< sites that stay as they are; `*` and `?` as in a shell
+  EmulatedSums sums = {};              ///< on the CPU
 
   /// One scale for a whole tensor, with the wider range of E5M2 for gradients.
   static Fp8Recipe tensor() { return {.block = 0, .gradient = DType::kF8E5M2}; }

@@ -18,28 +18,45 @@ namespace braid {
 /// `accumulate` it is added to.
 ///
 /// With blocks of 128, scales of weights are square, all others are not.
+///
+/// With `hopper_sums` the CPU sums as cuBLASLt does on Hopper (backends/cpu/kernels/hopper_sums.h).
+/// It changes nothing on other devices.
+struct EmulatedSums {
+  bool hopper_sums = false;
+  void fields(auto&& visit) { visit("hopper_sums", hopper_sums); }
+  friend bool operator==(const EmulatedSums&, const EmulatedSums&) = default;
+};
+
 struct ScaledLinearAttributes {
   int64_t block = 128;
   bool has_bias = false;
   bool adds_bias = true;
+  EmulatedSums sums = {};
   void fields(auto&& visit) {
     visit("block", block);
     visit("has_bias", has_bias);
     visit("adds_bias", adds_bias);
+    visit.optional(sums);
   }
 };
 
 struct ScaledLinearDgradAttributes {
   int64_t block = 128;
-  void fields(auto&& visit) { visit("block", block); }
+  EmulatedSums sums = {};
+  void fields(auto&& visit) {
+    visit("block", block);
+    visit.optional(sums);
+  }
 };
 
 struct ScaledLinearWgradAttributes {
   int64_t block = 128;
   bool accumulate = true;
+  EmulatedSums sums = {};
   void fields(auto&& visit) {
     visit("block", block);
     visit("accumulate", accumulate);
+    visit.optional(sums);
   }
 };
 

@@ -112,6 +112,7 @@ std::optional<Fp8Recipe> fp8_recipe(const TrainConfig& train) {
       recipe = Fp8Recipe::mx();
   }
   recipe->keep = train.fp8_filter;
+  recipe->sums.hopper_sums = choice<Fp8SumsChoice>(train.fp8_sums) == Fp8SumsChoice::kHopper;
   return recipe;
 }
 

@@ -104,6 +104,22 @@ TEST(QuantizeProducts, TypesAreThoseOfTheRecipe) {
   }
 }
 
+TEST(QuantizeProducts, ProductsSumAsTheRecipeSays) {
+  for (const bool hopper : {false, true}) {
+    StageGraph graph = two_products(128, 128);
+    Fp8Recipe recipe = Fp8Recipe::blocks();
+    recipe.sums.hopper_sums = hopper;
+    quantize_products(graph, recipe);
+    for (const auto* nodes : {&graph.forward, &graph.backward}) {
+      for (const Node& node : *nodes) {
+        const bool is_product = node.spec.op.starts_with("scaled_linear");
+        EXPECT_EQ(node.spec.find_attribute("hopper_sums") != nullptr, hopper && is_product)
+            << node.spec.op;
+      }
+    }
+  }
+}
+
 TEST(QuantizeProducts, BiasGradientComesWithTheCopiesOfDy) {
   StageGraph graph = two_products(128, 128, /*has_bias=*/true);
   quantize_products(graph, Fp8Recipe::blocks());

@@ -84,6 +84,19 @@ TEST(Fp8, GradientsHaveLittleNoise) {
   }
 }
 
+// Hopper's sums have about 14 bits: other losses, but no worse ones.
+TEST(Fp8, RehearsesTheSumsOfHopper) {
+  for (const std::string recipe : kRecipes) {
+    RunConfig config = fp8_config(recipe);
+    const Outcome ideal = run(config, 2);
+    config.train.fp8_sums = "hopper";
+    const Outcome hopper = run(config, 2);
+    EXPECT_NE(hopper.losses[1], ideal.losses[1]) << recipe;
+    EXPECT_NEAR(hopper.losses[1] / ideal.losses[1], 1.0, 1e-3) << recipe;
+    EXPECT_NEAR(hopper.grad_norms[1] / ideal.grad_norms[1], 1.0, 0.01) << recipe;
+  }
+}
+
 TEST(Fp8, NoPassChangesABit) {
   for (const std::string recipe : kRecipes) {
     for (const char* const layout :
