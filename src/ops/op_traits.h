@@ -57,12 +57,18 @@ enum class OpRole : uint8_t {
 
 inline constexpr size_t kNumOpRoles = 11;
 
+/// The scales of FP8 factors (ops/quantize.h): none, one for all elements, one for each run of 128
+/// along the depth and in one factor for each square of 128 x 128, one for each run of 128, or one
+/// for each run of 32.
+enum class FactorScales : uint8_t { kNone, kOne, kSquares, kRuns, kRunsOf32 };
+
 /// A product [rows, depth] x [depth, columns].
 struct GemmShape {
   int64_t rows = 0;
   int64_t columns = 0;
   int64_t depth = 0;
   DType dtype = DType::kF32;  ///< of the factors
+  FactorScales scales = FactorScales::kNone;
 
   friend bool operator==(const GemmShape&, const GemmShape&) = default;
 };

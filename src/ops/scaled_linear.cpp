@@ -78,12 +78,26 @@ OpCost scaled_cost(const OpSpec& spec) {
   return cost;
 }
 
+/// `has_weight`: the second factor is one.
+FactorScales scales_of(int64_t block, bool has_weight) {
+  switch (block) {
+    case 0:
+      return FactorScales::kOne;
+    case 32:
+      return FactorScales::kRunsOf32;
+    default:
+      return has_weight ? FactorScales::kSquares : FactorScales::kRuns;
+  }
+}
+
+template <class Attributes, bool kHasWeight>
 GemmShape scaled_shape(const OpSpec& spec) {
   const Shape& result = spec.operands.back().shape;
   return {.rows = result[0],
           .columns = result[1],
           .depth = spec.operands.at(0).shape[1],
-          .dtype = spec.operands[0].dtype};
+          .dtype = spec.operands[0].dtype,
+          .scales = scales_of(attributes_of<Attributes>(spec).block, kHasWeight)};
 }
 
 }  // namespace
@@ -95,7 +109,7 @@ const OpDefinition kScaledLinearOp{
     .kind = OpKind::kProduct,
     .check = check_scaled_linear,
     .cost = scaled_cost,
-    .gemm_shape = scaled_shape,
+    .gemm_shape = scaled_shape<ScaledLinearAttributes, true>,
     .split = kNeverSplit,
     .added_by_one = "adds_bias",
 };
@@ -107,7 +121,7 @@ const OpDefinition kScaledLinearDgradOp{
     .kind = OpKind::kProduct,
     .check = check_scaled_linear_dgrad,
     .cost = scaled_cost,
-    .gemm_shape = scaled_shape,
+    .gemm_shape = scaled_shape<ScaledLinearDgradAttributes, true>,
     .split = kNeverSplit,
 };
 
@@ -118,7 +132,7 @@ const OpDefinition kScaledLinearWgradOp{
     .kind = OpKind::kProduct,
     .check = check_scaled_linear_wgrad,
     .cost = scaled_cost,
-    .gemm_shape = scaled_shape,
+    .gemm_shape = scaled_shape<ScaledLinearWgradAttributes, false>,
     .split = kNeverSplit,
 };
 

@@ -1,10 +1,12 @@
 #include "plan/describe_simulation.h"
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
 #include "plan/describe_layout.h"
+#include "sim/scaled_product.h"
 
 namespace braid {
 namespace {
@@ -96,6 +98,35 @@ std::string memory_line(const SimulatedRun& run) {
                      most.needed_bytes <= device ? needed : "does not fit: " + needed);
 }
 
+/// Equal lines of `fp8_lines`.
+struct Fp8Products {
+  int64_t count = 0;
+  int64_t ns = 0;
+};
+
+/// What products of FP8 factors of the first rank are priced as.
+std::string fp8_lines(const SimulatedRun& run) {
+  const Program& program = run.plan().ranks.front().programs[kTrainProgram];
+  const DeviceSpec& device = run.model().cluster().device;
+  std::map<std::string, Fp8Products> lines;
+  for (const Task& task : program.tasks) {
+    const OpSpec& spec = program.spec(task);
+    const FactorScales scales = scales_of_factors(spec);
+    if (scales != FactorScales::kNone) {
+      Fp8Products& line =
+          lines[fmt::format("{} as {}", spec.op, scaled_product_name(device, scales))];
+      ++line.count;
+      line.ns += run.model().task_ns(spec);
+    }
+  }
+  std::string text;
+  for (const auto& [name, line] : lines) {
+    text += fmt::format("fp8       {}: {} on rank 0 take {}\n", name, line.count,
+                        duration(static_cast<double>(line.ns)));
+  }
+  return text;
+}
+
 Json times_json(const SimulatedMeans& means) {
   Json communication = Json::object();
   for (size_t kind = 0; kind < kNumGroupKinds; ++kind) {
@@ -163,6 +194,7 @@ std::string describe_simulation(const SimulatedRun& run) {
   if (run.means().copy_ns > 0) {
     text += fmt::format("copies    {:.1f}%\n", percent_of(run.means().copy_ns, step_ns));
   }
+  text += fp8_lines(run);
   text += idle_line(run.means(), step_ns, run.spec().mesh.sizes().pipeline > 1);
   text += fmt::format("busiest   rank {}, idle {:.1f}%\n", run.busiest().rank,
                       percent_of(static_cast<double>(run.busiest().times.bubble_ns), step_ns));

@@ -8,6 +8,7 @@
 #include "ops/op.h"
 #include "sim/analytic_model.h"
 #include "sim/op_family.h"
+#include "sim/scaled_product.h"
 
 namespace braid {
 namespace {
@@ -43,12 +44,18 @@ double memory_rate(const DeviceSpec& device) {  // bytes per ns
   return device.memory_bytes_per_s * device.memory_fraction * 1e-9;
 }
 
+/// A product's bytes, and the rate of tensor cores for its factors.
+struct ProductWork {
+  double bytes = 0;
+  double peak_flops_per_s = 0;
+};
+
 /// The time of one way to cut a product: the longer of the time of its waves at the clock of short
 /// bursts, and of the time that the power limit allows. A last wave that is not full costs time but
 /// little power.
-double tiled_ns(const DeviceSpec& device, const GemmShape& shape, double bytes, const Tile& tile,
-                int64_t split) {
-  const double peak = device.peak_flops_per_s(shape.dtype) * 1e-9;
+double tiled_ns(const DeviceSpec& device, const GemmShape& shape, const ProductWork& work,
+                const Tile& tile, int64_t split) {
+  const double peak = work.peak_flops_per_s * 1e-9;
   const double sm_rate = peak * device.gemm_burst_fraction / device.num_sms * tile.efficiency;
   const int64_t depth = ceil_div(ceil_div(shape.depth, split), kDepthStep) * kDepthStep;
   const double blocks = static_cast<double>(ceil_div(shape.rows, tile.rows)) *
@@ -58,7 +65,7 @@ double tiled_ns(const DeviceSpec& device, const GemmShape& shape, double bytes, 
   const double tile_flops =
       2.0 * static_cast<double>(tile.rows * tile.columns) * static_cast<double>(depth);
   const double of_power = blocks * tile_flops / (peak * device.gemm_fraction) +
-                          kPowerOfMemory * bytes / memory_rate(device);
+                          kPowerOfMemory * work.bytes / memory_rate(device);
   const double parts = split == 1
                            ? 0.0
                            : static_cast<double>(shape.rows) * static_cast<double>(shape.columns) *
@@ -66,18 +73,42 @@ double tiled_ns(const DeviceSpec& device, const GemmShape& shape, double bytes, 
   return std::max(waves * (kFillNs + tile_flops / sm_rate), of_power) + parts;
 }
 
-double product_ns(const DeviceSpec& device, const GemmShape& shape, const OpCost& cost) {
+/// On an idle device, but for its launch.
+double product_ns(const DeviceSpec& device, const GemmShape& shape, double flops,
+                  const ProductWork& work) {
+  const double memory_ns = work.bytes / memory_rate(device);
   if (device.num_sms == 0) {
-    return cost.flops / (device.peak_flops_per_s(shape.dtype) * device.gemm_fraction) * 1e9;
+    return std::max(memory_ns, flops / (work.peak_flops_per_s * device.gemm_fraction) * 1e9);
   }
-  const double bytes = cost.bytes_read + cost.bytes_written;
   double best = std::numeric_limits<double>::infinity();
   for (const Tile& tile : kTiles) {
     for (const int64_t split : kSplits) {
-      best = std::min(best, tiled_ns(device, shape, bytes, tile, split));
+      best = std::min(best, tiled_ns(device, shape, work, tile, split));
     }
   }
-  return best;
+  return std::max(memory_ns, best);
+}
+
+/// Two kernels convert the factors, if the device does not multiply them as they are.
+double scaled_product_ns(const DeviceSpec& device, const OpSpec& spec, const GemmShape& shape,
+                         double flops) {
+  const double converted = conversion_bytes(device, spec, shape.scales);
+  const double conversion_ns =
+      converted == 0 ? 0.0
+                     : converted / memory_rate(device) + 2 * static_cast<double>(device.launch_ns);
+  return conversion_ns +
+         product_ns(device, shape, flops,
+                    {.bytes = scaled_product_bytes(device, spec, shape.scales),
+                     .peak_flops_per_s = scaled_product_peak(device, shape.scales)});
+}
+
+double gemm_ns(const DeviceSpec& device, const OpSpec& spec, const OpCost& cost) {
+  const GemmShape shape = gemm_shape(spec);
+  return shape.scales != FactorScales::kNone
+             ? scaled_product_ns(device, spec, shape, cost.flops)
+             : product_ns(device, shape, cost.flops,
+                          {.bytes = cost.bytes_read + cost.bytes_written,
+                           .peak_flops_per_s = device.peak_flops_per_s(shape.dtype)});
 }
 
 /// Head sizes are padded to the next of 64, 128, 192, 256; those above 128 have the rate of 128.
@@ -141,8 +172,7 @@ double analytic_task_ns(const DeviceSpec& device, const OpSpec& spec) {
   double compute_ns = 0;
   switch (family_of(spec)) {
     case OpFamily::kGemm:
-      compute_ns = product_ns(device, gemm_shape(spec), cost);
-      break;
+      return gemm_ns(device, spec, cost) + static_cast<double>(device.launch_ns);
     case OpFamily::kAttention:
       compute_ns = attention_ns(device, attention_shape(spec), cost.flops);
       break;

@@ -21,6 +21,11 @@ constexpr AttentionRates kHopper = {.head_64 = {0.551, 850}, .head_128 = {0.675,
 constexpr AttentionRates kHopperBackward = {.head_64 = {0.523, 770}, .head_128 = {0.527, 650}};
 constexpr AttentionRates kCudnn = {.head_64 = {0.455, 360}, .head_128 = {0.598, 350}};
 constexpr AttentionRates kCudnnBackward = {.head_64 = {0.324, 410}, .head_128 = {0.465, 440}};
+// FP8 on Hopper: cuBLASLt's products of llama-8b's layers on an H200, relative to twice the rate of
+// those in bf16 (bench/notes.md, "FP8 copies and products"). Blackwell's tensor cores apply scales
+// of 32 elements themselves, so all recipes have their full rate; nothing of it is measured.
+constexpr Fp8Parts kHopperFp8Parts = {.one = 0.90, .squares = 0.80, .runs = 0.63};
+constexpr Fp8Parts kBlackwellFp8Parts = {.one = 1, .squares = 1, .runs = 1, .runs_of_32 = 1};
 constexpr double kMemory = 0.875;          // a copy of 4 GiB: 4.19 of 4.80 TB/s
 constexpr int64_t kGraphLaunchNs = 1'600;  // per kernel, for the smallest kernels in a graph
 constexpr int64_t kStepNs = 30'000;
@@ -51,6 +56,7 @@ DeviceSpec h100() {
           .description = "NVIDIA H100 SXM",
           .bf16_flops_per_s = 989e12,
           .fp8_flops_per_s = 1979e12,
+          .fp8_parts = kHopperFp8Parts,
           .f32_flops_per_s = 67e12,
           .f64_flops_per_s = 67e12,
           .gemm_fraction = 0.715,
@@ -83,6 +89,8 @@ DeviceSpec b200() {
   device.description = "NVIDIA B200 SXM";
   device.bf16_flops_per_s = 2250e12;
   device.fp8_flops_per_s = 4500e12;
+  device.fp8_parts = kBlackwellFp8Parts;
+  device.has_mxfp8 = true;
   device.f32_flops_per_s = 75e12;
   device.f64_flops_per_s = 37e12;
   device.gemm_fraction = 0.70;

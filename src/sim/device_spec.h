@@ -22,6 +22,15 @@ struct AttentionRates {
   AttentionRate head_128;
 };
 
+/// The rates of products of FP8 factors by their scales (FactorScales), as parts of the rate that
+/// tensor cores have in FP8. 0: factors are converted to bf16 first.
+struct Fp8Parts {
+  double one = 0;
+  double squares = 0;
+  double runs = 0;
+  double runs_of_32 = 0;
+};
+
 /// The analytic cost model's data of one device. Peaks are from the data sheet; the fractions are
 /// what long, well-shaped work reaches of them.
 struct DeviceSpec {
@@ -32,7 +41,10 @@ struct DeviceSpec {
 
   double bf16_flops_per_s = 0;  ///< dense, fp32 accumulation; the same for fp16
   double fp8_flops_per_s = 0;   ///< 0: unsupported
-  double f32_flops_per_s = 0;   ///< without tensor cores
+  Fp8Parts fp8_parts;
+  bool has_mxfp8 = false;      ///< tensor cores apply one scale for 32 elements; so they do it
+                               ///< for larger blocks
+  double f32_flops_per_s = 0;  ///< without tensor cores
   double f64_flops_per_s = 0;
   double gemm_fraction = 1;  ///< of the peak, for long products of good shape under steady load
   double gemm_burst_fraction = 1;  ///< the same for bursts, in which the power limit does not

@@ -130,6 +130,24 @@ TEST(SimulatedRun, MemoryThatNoDeviceHasIsNamed) {
               HasSubstr("memory    does not fit: "));
 }
 
+TEST(SimulatedRun, SaysWhatFp8ProductsArePricedAs) {
+  const auto described = [](const char* recipe, const char* cluster) {
+    RunConfig config = small_planned_run();
+    config.model = {.preset = "llama-1b"};
+    config.train.sequence = 128;
+    config.train.dtype = "bfloat16";
+    config.train.fp8 = recipe;
+    const auto model = make_analytic_model(parse_cluster(cluster));
+    return describe_simulation(SimulatedRun(resolve_run(valid(config), 0), *model));
+  };
+  EXPECT_THAT(described("mxfp8", "b200"), HasSubstr("fp8       scaled_linear as MXFP8: "));
+  EXPECT_THAT(described("block", "b200"),
+              HasSubstr("scaled_linear_wgrad as MXFP8 (four E8M0 bytes for each f32 scale): "));
+  EXPECT_THAT(described("mxfp8", "h200"),
+              HasSubstr("scaled_linear_dgrad as bf16, after conversion of both factors: "));
+  EXPECT_THAT(described("off", "b200"), testing::Not(HasSubstr("fp8 ")));
+}
+
 TEST(ScaledToRanks, KeepsMicrobatchesAndModelDimensions) {
   RunConfig config = small_planned_run();
   config.parallel.ranks = 4;
