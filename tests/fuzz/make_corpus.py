@@ -165,12 +165,12 @@ def large_json():
 
 def large_seeds():
     """(path, content)"""
-    for name, text in large_json():
+    for name, document in large_json():
         for reader in JSON:
-            yield f"{reader}/{name}", text.encode()
+            yield f"{reader}/{name}", document.encode()
         for reader in LINES:
-            yield f"{reader}/{name}", f'{{"text":"a"}}\n{text}\n{text}\n'.encode()
-        yield f"safetensors/{name}", struct.pack("<Q", len(text)) + text.encode()
+            yield f"{reader}/{name}", f'{{"text":"a"}}\n{document}\n{document}\n'.encode()
+        yield f"safetensors/{name}", struct.pack("<Q", len(document)) + document.encode()
     yield "safetensors/many_tensors", safetensors({f"t{i}": ("U8", [1], b"x") for i in range(LARGE_BYTES // 64)})
     yield "config/arrays", b"[train]\nsteps = " + b"[" * LARGE_BYTES
     yield "config/tables", b"".join(b"[a.a%d]\n" % i for i in range(LARGE_BYTES // 12))
@@ -183,6 +183,13 @@ def large_seeds():
     yield "tokenizer/groups", field(2, b"\x7b" * LARGE_BYTES) + field(3, b"")
     yield "index/many_sequences", index(UINT8, [1] * (LARGE_BYTES // 20), list(range(LARGE_BYTES // 20 + 1)))
     yield "algorithm_cache/lines", b"braid algorithms 1\n" + b"key\tvalue\n" * (LARGE_BYTES // 10)
+    yield "launch/long_number", b"RANK=" + b"9" * LARGE_BYTES + b"\nWORLD_SIZE=2\n"
+    yield "launch/many_hosts", (CORPUS / "launch/srun.txt").read_bytes() + b"SLURM_STEP_NODELIST=" + b"node[1-2]," * (LARGE_BYTES // 10)
+    yield "launch/many_variables", b"".join(b"V%d=1\n" % i for i in range(LARGE_BYTES // 9))
+    yield "mesh/many_ranks", call(ALL_REDUCE, 0, 0, b"", ranks=[0, 1] * (LARGE_BYTES // 16))
+    yield "mesh/many_calls", b"".join(call(ALL_REDUCE, 4, 4, bytes(16), number=i + 1) for i in range(LARGE_BYTES // 150))
+    yield "rendezvous/many_keys", b"".join(frame(GET, REQUEST + text(b"%d" % i)) for i in range(LARGE_BYTES // 24))
+    yield "rendezvous/long_key", frame(PUT, REQUEST + text(b"k" * (LARGE_BYTES // 2)) + text(b"v" * (LARGE_BYTES // 2)))
     yield "remote_call/many_ranks", remote_call(ALL_REDUCE, 0, 0, b"", ranks=[0, 1] * (LARGE_BYTES // 8))
 
 
