@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Counts the branches of braid's parsers that the unit tests and the kept inputs of the fuzzers take.
+"""Counts the branches of braid's parsers that the unit tests and the seeds of the fuzzers take, and how many more with the
+inputs that fuzzers found (tests/fuzz/kept).
 
     parser_coverage.py           build in build/coverage (clang 14), run, print a table
     parser_coverage.py --only    print the table of the last run again
-    parser_coverage.py --lines   also print the lines with a branch that was never taken
+    parser_coverage.py --lines   also print the lines with a branch that neither tests nor seeds take
 
 A parser reads what others wrote: files, messages, environment variables. Branches are those of the source, by clang's
 source-based coverage: each side of a condition counts, edges of exceptions do not.
@@ -13,11 +14,14 @@ import concurrent.futures
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
 BUILD = SOURCE / "build/coverage"
+sys.path.insert(0, str(SOURCE / "tests/fuzz"))
+import kept_corpus  # noqa: E402
 GOAL = 90
 
 # What each parser consists of, below src/.
@@ -46,8 +50,9 @@ PARSERS = {
 # Test programs by folder, with the cases that read something.
 TESTS = {
     "base": "*", "ir": "*", "data": "*", "checkpoint": "*", "hugging_face": "*", "config": "*", "report": "*",
-    "sim": "Profile*:MeasuredModel*", "comm": "Arrivals*:ConnectTo*:Enter*:OperandText*:ReceivedParts*:Remote*:SocketTransport*:TcpRendezvous*",
-    "launch": "FindLaunch*:RunSecret*",
+    "sim": "Profile*:MeasuredModel*:OperandText*",
+    "comm": "Arrivals*:Board*:ConnectTo*:Enter*:MeetingKey*:ReceivedParts*:Remote*:SocketTransport*:TcpRendezvous*",
+    "launch_environment": "*",
 }
 
 
@@ -63,17 +68,22 @@ def fuzzers():
 
 
 def runs():
-    """(name, command) of everything that counts."""
+    """(name, command) of the tests, and of the fuzzers with their seeds."""
     for folder, cases in TESTS.items():
         program = BUILD / f"tests/braid_{folder}_tests"
         if program.exists():
             yield folder, [program, f"--gtest_filter={cases}", "--gtest_brief=1"]
     for program in filter(pathlib.Path.exists, fuzzers()):
+        yield program.name, [program, *kept_corpus.seeds(program.name.removeprefix("fuzz_"))]
+
+
+def kept_runs():
+    """(name, command) of the fuzzers with what they found."""
+    for program in filter(pathlib.Path.exists, fuzzers()):
         name = program.name.removeprefix("fuzz_")
-        seeds = sorted((SOURCE / "tests/fuzz/corpus" / name).rglob("*"))
-        if name == "program":
-            seeds += sorted(SOURCE.glob("tests/programs/*")) + sorted(SOURCE.glob("tests/reject/*"))
-        yield program.name, [program, *(seed for seed in seeds if seed.is_file())]
+        inputs = kept_corpus.unpack(name, BUILD / "kept" / name)
+        if inputs:  # without any, it would fuzz
+            yield f"kept_{name}", [program, *inputs]
 
 
 def run(name, command):
@@ -89,32 +99,54 @@ def programs():
 
 def measure():
     """Runs everything; merges what it counted."""
-    profiles = BUILD / "profiles"
-    subprocess.run(["rm", "-rf", profiles], check=True)
-    profiles.mkdir()
+    for folder in ("profiles", "kept"):
+        shutil.rmtree(BUILD / folder, ignore_errors=True)
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda one: run(*one), runs()))
-    subprocess.run(["llvm-profdata-14", "merge", "-sparse", "-o", BUILD / "all.profdata", *profiles.glob("*.profraw")], check=True)
+        list(pool.map(lambda one: run(*one), [*runs(), *kept_runs()]))
+    profiles = set((BUILD / "profiles").glob("*.profraw"))
+    merge("all", profiles)
+    merge("seeds", {path for path in profiles if not path.name.startswith("kept_")})
 
 
-def branches_of(file):
+def merge(name, profiles):
+    subprocess.run(["llvm-profdata-14", "merge", "-sparse", "-o", BUILD / f"{name}.profdata", *profiles], check=True)
+
+
+def branches_of(file, lines):
     """By place in the file, whether the branch was taken when its condition was true, and when it was false. A template or an
-    inline function has one entry in each program and instance."""
+    inline function has one entry in each program and instance. That of `while (true)` is no branch."""
     places = {}
     for line, column, _, _, true_count, false_count, *_ in file["branches"]:
+        if lines[line - 1].startswith("true)", column - 1):
+            continue
         taken = places.setdefault((line, column), [False, False])
         taken[0] |= true_count > 0
         taken[1] |= false_count > 0
     return places
 
 
-def coverage():
+def coverage(name):
     objects = [word for program in programs() for word in ("-object", str(program))][1:]
-    out = subprocess.run(["llvm-cov-14", "export", "-skip-expansions", f"-instr-profile={BUILD / 'all.profdata'}", *objects],
+    out = subprocess.run(["llvm-cov-14", "export", "-skip-expansions", f"-instr-profile={BUILD / name}.profdata", *objects],
                          check=True, stdout=subprocess.PIPE).stdout
     # With a compiler cache, names may be relative.
-    return {file["filename"].rpartition("src/")[2]: branches_of(file) for file in json.loads(out)["data"][0]["files"]
-            if "/tests/" not in file["filename"]}
+    files = {file["filename"].rpartition("src/")[2]: file for file in json.loads(out)["data"][0]["files"]
+             if "/tests/" not in file["filename"]}
+    return {path: branches_of(files[path], (SOURCE / "src" / path).read_text().splitlines())
+            for paths in PARSERS.values() for path in paths if path in files}
+
+
+def percent(found, files):
+    """Branches taken, all branches, and per cent of them."""
+    sides = [side for file in files for taken in found.get(file, {}).values() for side in taken]
+    return sum(sides), len(sides), 100 * sum(sides) / max(1, len(sides))
+
+
+def print_missed(file, places):
+    for (line, column), (true_taken, false_taken) in sorted(places.items()):
+        if not (true_taken and false_taken):
+            never = "neither" if not true_taken and not false_taken else "true" if not true_taken else "false"
+            print(f"  src/{file}:{line}:{column} never {never}")
 
 
 def main():
@@ -125,23 +157,15 @@ def main():
     if not given.only:
         build()
         measure()
-    found = coverage()
+    found, with_kept = coverage("seeds"), coverage("all")
     low = 0
+    print("parser             taken by tests and seeds   with what fuzzers found")
     for name, files in PARSERS.items():
-        by_file = {file: found.get(file, {}) for file in files}
-        sides = [side for places in by_file.values() for taken in places.values() for side in taken]
-        if not sides:
-            print(f"{name:<18} not built")
-            low += 1
-            continue
-        percent = 100 * sum(sides) / len(sides)
-        low += percent < GOAL
-        print(f"{name:<18} {sum(sides):>4} of {len(sides):>4} {percent:6.1f}%")
-        for file, places in by_file.items() if given.lines else ():
-            for (line, column), (true_taken, false_taken) in sorted(places.items()):
-                if not (true_taken and false_taken):
-                    never = "neither" if not true_taken and not false_taken else "true" if not true_taken else "false"
-                    print(f"  src/{file}:{line}:{column} never {never}")
+        taken, of, part = percent(found, files)
+        low += part < GOAL
+        print(f"{name:<18} {taken:>4} of {of:>4} {part:12.1f}% {percent(with_kept, files)[2]:24.1f}%")
+        for file in files if given.lines else ():
+            print_missed(file, found.get(file, {}))
     print(f"{len(PARSERS) - low} parsers have at least {GOAL}%, {low} have less")
 
 

@@ -82,17 +82,13 @@ std::string replace_space_symbols(std::string_view piece) {
   return text;
 }
 
-/// The byte of a piece "<0x0A>".
-std::optional<uint8_t> byte_of_piece(std::string_view piece) {
+/// The byte of a piece "<0x0A>". The library refuses models with pieces of this type and other
+/// names.
+char byte_of_piece(std::string_view piece) {
+  check(piece.size() == 6, "no name of a byte: {}", piece);
   unsigned value = 0;
-  if (piece.size() != 6 || !piece.starts_with("<0x") || piece.back() != '>') {
-    return std::nullopt;
-  }
-  const auto [end, error] = std::from_chars(piece.data() + 3, piece.data() + 5, value, 16);
-  if (error != std::errc() || end != piece.data() + 5) {
-    return std::nullopt;
-  }
-  return static_cast<uint8_t>(value);
+  std::from_chars(piece.data() + 3, piece.data() + 5, value, 16);
+  return static_cast<char>(value);
 }
 
 /// Decodes with its own table instead of the library's Decode, which replaces incomplete characters
@@ -103,9 +99,6 @@ class SentencePieceTokenizer final : public Tokenizer {
     const std::string bytes = read_text_file(path, kMaxModelBytes);
     check_complete(bytes, path);
     load(bytes);
-    if (processor_.GetPieceSize() < 1) {
-      throw_data_error("'{}' is a SentencePiece model without pieces", path);
-    }
     build_tables();
   }
 
@@ -198,15 +191,8 @@ class SentencePieceTokenizer final : public Tokenizer {
     if (processor_.IsUnknown(id)) {
       return "\xEF\xBF\xBD";  // U+FFFD, the replacement character
     }
-    if (!processor_.IsByte(id)) {
-      return replace_space_symbols(piece);
-    }
-    const std::optional<uint8_t> byte = byte_of_piece(piece);
-    if (!byte) {
-      throw_data_error("'{}' is corrupted: piece {} is of type byte and named \"{}\"", path_, id,
-                       one_line(piece));
-    }
-    return std::string(1, static_cast<char>(*byte));
+    return processor_.IsByte(id) ? std::string(1, byte_of_piece(piece))
+                                 : replace_space_symbols(piece);
   }
 
   void append_encoded(std::string_view text, std::vector<int32_t>& tokens) const {

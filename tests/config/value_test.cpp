@@ -70,6 +70,14 @@ TEST(ConfigValue, KeepsItsLimits) {
             "each entry must be UTF-8 text without control characters");
 }
 
+TEST(ConfigValue, NamesLimitsAsTheyAreWritten) {
+  EXPECT_EQ(broken_limit(field("optimizer", "epsilon"), 0.0), "must be at least 1e-30");
+  Field other = field("optimizer", "epsilon");
+  other.limits = {.minimum = 0.5, .maximum = 1e20};
+  EXPECT_EQ(broken_limit(other, 0.25), "must be at least 0.5");
+  EXPECT_EQ(broken_limit(other, 1e21), "must be at most 1e+20");
+}
+
 TEST(ConfigValue, DefaultsAreWithinTheirLimits) {
   for (const Field& each : config_fields()) {
     if (const std::optional<ConfigValue> value = value_of(each, RunConfig())) {

@@ -15,6 +15,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr int64_t kPlenty = int64_t{1} << 30;
 constexpr int32_t kVocabulary = 380;
@@ -159,6 +160,71 @@ TEST(SentencePieceFile, RefusesNumbersWithoutAnEnd) {
     EXPECT_EQ(message_of<DataError>([&] { load_sentencepiece(path); }),
               fmt::format("'{}' is not a SentencePiece model, or is truncated", path));
   }
+}
+
+// Models by hand, with pieces that training does not make.
+class HandMadeModel : public ::testing::Test {
+ protected:
+  enum Type : char { kNormal = 1, kUnknown = 2, kControl = 3, kByte = 6 };
+
+  static std::string piece(std::string_view text, Type type) {
+    const float score = -static_cast<float>(text.size());
+    std::string content = field(1, text) + '\x15';
+    content.append(reinterpret_cast<const char*>(&score), sizeof score);
+    return field(1, content + '\x18' + static_cast<char>(type));
+  }
+
+  static std::string byte_pieces() {
+    std::string pieces;
+    for (int byte = 0; byte < 256; ++byte) {
+      pieces += piece(fmt::format("<0x{:02X}>", byte), kByte);
+    }
+    return pieces;
+  }
+
+  /// The path of a unigram model with bytes instead of unknown characters, without normalisation.
+  std::string model(const std::string& pieces) const {
+    write_test_file(path_, piece("<unk>", kUnknown) + pieces + field(2, "\x18\x01\x98\x02\x01") +
+                               field(3, field(1, "identity")));
+    return path_;
+  }
+
+  std::string fault_of(const std::string& pieces) const {
+    return message_of<DataError>([&] { load_sentencepiece(model(pieces)); });
+  }
+
+  TempFolder folder_;
+  std::string path_ = folder_ / "model";
+};
+
+TEST_F(HandMadeModel, MayLackAnEndOfDocuments) {
+  const std::string pieces = byte_pieces() + piece("a", kNormal);
+  EXPECT_EQ(load_sentencepiece(model(pieces))->eod_id(), std::nullopt);
+  EXPECT_EQ(load_sentencepiece(model(piece("</s>", kControl) + pieces))->eod_id(), 1);
+}
+
+TEST_F(HandMadeModel, MayPutASpaceBeforeEveryText) {
+  const auto tokenizer = load_sentencepiece(model(byte_pieces() + piece("\xE2\x96\x81", kNormal)));
+  const std::vector<int32_t> tokens = tokenizer->encode("a b");
+  EXPECT_EQ(tokens, (std::vector<int32_t>{257, 1 + 'a', 257, 1 + 'b'}));
+  EXPECT_EQ(tokenizer->decode(tokens), "a b");
+}
+
+TEST_F(HandMadeModel, RefusesPiecesThatAreNoBytes) {
+  for (const char* const bad : {"<0x4>", "<1x41>", "<0x41)", "<0xZZ>", "<0x4Z>", "A"}) {
+    EXPECT_THAT(fault_of(piece(bad, kByte) + byte_pieces()),
+                AllOf(HasSubstr(path_), HasSubstr(bad)));
+  }
+}
+
+TEST_F(HandMadeModel, RefusesAModelWithoutPieces) {
+  write_test_file(path_, field(2, "\x18\x01") + field(3, field(1, "identity")));
+  EXPECT_THAT(message_of<DataError>([&] { load_sentencepiece(path_); }), HasSubstr(path_));
+}
+
+TEST_F(HandMadeModel, ErrorsAreOneLine) {
+  const std::string twice = piece("a\nb\rc", kNormal) + piece("a\nb\rc", kNormal);
+  EXPECT_THAT(fault_of(twice), AllOf(HasSubstr("a b c"), Not(HasSubstr("\n"))));
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, SentencePieceTest,

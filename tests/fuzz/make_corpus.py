@@ -57,17 +57,11 @@ def piece(text, kind=1):
     return field(1, field(1, text.encode()) + b"\x15" + struct.pack("<f", -len(text)) + b"\x18" + varint(kind))
 
 
-def tokenizer(pieces):
-    """A SentencePiece model of the unigram kind, without normalisation."""
+def tokenizer(pieces, byte_fallback=False):
+    """A SentencePiece model of the unigram kind, without normalisation. Pieces of kind byte need byte_fallback."""
     start = piece("<unk>", 2) + piece("<s>", 3) + piece("</s>", 3)
-    return start + b"".join(pieces) + field(2, b"\x18\x01") + field(3, field(1, b"identity"))
-
-
-def remote_call(name, ranks, elems, content):
-    """An all-reduce of f32 by rank 0, as pack_call writes it, with its elements."""
-    text = struct.pack("<Q", len(name)) + name
-    return (text + struct.pack("<BQ", 0, len(ranks)) + struct.pack(f"<{len(ranks)}i", *ranks)
-            + struct.pack("<BqqBqqqq", 0, elems, elems, 1, 0, 0, 0, 0) + text + struct.pack("<qqq", 1, 0, elems) + content)
+    trainer = b"\x18\x01" + (varint(35 << 3) + b"\1" if byte_fallback else b"")
+    return start + b"".join(pieces) + field(2, trainer) + field(3, field(1, b"identity"))
 
 
 def algorithm_cache(lines):
@@ -78,6 +72,7 @@ def algorithm_cache(lines):
         value = (value ^ byte) * 0x100000001B3 % (1 << 64)
     return f"{text}checksum {value:016x}\n".encode()
 
+
 def frame(kind, body):
     """A frame of a connection between processes."""
     return struct.pack("<IB", len(body), kind) + body
@@ -87,12 +82,20 @@ def text(value):
     return struct.pack("<Q", len(value)) + value
 
 
-def call(op, send_elems, recv_elems, data, number=1, begin=0, count=None, ranks=(0, 1)):
-    """A call of rank 1, of f32 elements, as remote_call.cpp packs it."""
-    count = len(data) // 4 if count is None else count
-    return frame(1, text(b"data") + struct.pack("<BQ", 0, len(ranks)) + struct.pack(f"<{len(ranks)}i", *ranks)
-                 + struct.pack("<BqqBqqqq", op, send_elems, recv_elems, 1, 0, 0, 0, 0) + text(b"x") + struct.pack("<qqq", number, begin, count)
-                 + data)
+# Ops as in op_traits.h.
+ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, BROADCAST, REDUCE, RING_SHIFT, SEND, RECV = range(9)
+
+
+def remote_call(op, send_elems, recv_elems, data, number=1, begin=0, ranks=(0, 1), peer=0, shift=0):
+    """A call of f32 elements, as pack_call writes it, and the elements that it sends."""
+    return (text(b"data") + struct.pack("<BQ", 0, len(ranks)) + struct.pack(f"<{len(ranks)}i", *ranks)
+            + struct.pack("<BqqBqqqq", op, send_elems, recv_elems, 1, 0, peer, 0, shift) + text(b"x")
+            + struct.pack("<qqq", number, begin, len(data) // 4) + data)
+
+
+def call(*values, **more):
+    """A frame with a call of rank 1."""
+    return frame(1, remote_call(*values, **more))
 
 
 # Frames to the server of a rendezvous (rendezvous_protocol.h).
@@ -105,12 +108,15 @@ SEEDS = {
     "rendezvous/put_get": frame(GET, REQUEST + text(b"key")) + frame(PUT, REQUEST + text(b"key") + text(b"value"))
                           + frame(GET, REQUEST + text(b"key")),
     "rendezvous/gather": b"".join(frame(GATHER, REQUEST + text(b"all") + b"\1" + text(bytes([i]))) for i in range(3)),
+    "rendezvous/twice_in_a_gathering": b"".join(frame(GATHER, REQUEST + text(b"all") + b"\1" + text(b"x")) for i in range(4)),
+    "rendezvous/answer_to_nobody": frame(ANSWER, struct.pack("<i", 3) + REQUEST + b"\1" + text(b"there")),
     "rendezvous/ask_answer": frame(ASK, REQUEST + text(b"where")) + frame(ANSWER, struct.pack("<i", 0) + REQUEST + b"\1" + text(b"there")),
     "rendezvous/ping_abort_goodbye": frame(PING, b"") + frame(ABORT, b"why") + frame(GOODBYE, b""),
-    "mesh/all_reduce": call(0, 4, 4, b"\0\0\x80\x3f" * 4),
-    "mesh/reduce_scatter": call(2, 4, 2, b"\0\0\x80\x3f" * 2),
-    "mesh/three_calls": call(0, 4, 4, b"\0" * 16) + call(0, 4, 4, b"\1" * 16, number=2) + call(0, 4, 4, b"\2" * 16, number=3),
-    "mesh/other_group": call(0, 4, 4, b"\0" * 16, ranks=(1, 0)),
+    "mesh/all_reduce": call(ALL_REDUCE, 4, 4, b"\0\0\x80\x3f" * 4),
+    "mesh/reduce_scatter": call(REDUCE_SCATTER, 4, 2, b"\0\0\x80\x3f" * 2),
+    "mesh/all_to_all": call(ALL_TO_ALL, 4, 4, b"\0\0\x80\x3f" * 2),
+    "mesh/three_calls": b"".join(call(ALL_REDUCE, 4, 4, bytes([i]) * 16, number=i + 1) for i in range(3)),
+    "mesh/other_group": call(ALL_REDUCE, 4, 4, b"\0" * 16, ranks=(1, 0)),
     "index/two_documents_u16": index(UINT16, [3, 2], [0, 1, 2]),
     "index/one_document_two_sequences_i32": index(INT32, [5, 7], [0, 2]),
     "index/no_documents": index(UINT16, [], [0]),
@@ -123,10 +129,19 @@ SEEDS = {
     "safetensors/empty_tensor": safetensors({"none": ("F32", [0, 4], b"")}),
     "tokenizer/three_letters": tokenizer([piece(text) for text in ("\u2581", "a", "b", "\u2581a")]),
     "tokenizer/bytes": tokenizer([piece(f"<0x{byte:02X}>", 6) for byte in range(256)]),
+    "tokenizer/byte_fallback": tokenizer([piece("\u2581")] + [piece(f"<0x{byte:02X}>", 6) for byte in range(256)], byte_fallback=True),
     "algorithm_cache/two_choices": algorithm_cache(["gemm 64\tsm90\n", "gemm 8\t1 2 3\n"]),
     "algorithm_cache/empty": algorithm_cache([]),
-    "remote_call/sum": remote_call(b"data", [0, 1], 2, b"12345678"),
-    "remote_call/nothing": remote_call(b"", [1, 0, 3], 0, b""),
+    "remote_call/all_reduce": remote_call(ALL_REDUCE, 2, 2, b"12345678"),
+    "remote_call/all_gather": remote_call(ALL_GATHER, 2, 4, b"12345678"),
+    "remote_call/reduce_scatter": remote_call(REDUCE_SCATTER, 4, 2, b"12345678", begin=2),
+    "remote_call/all_to_all": remote_call(ALL_TO_ALL, 4, 4, b"12345678", begin=2),
+    "remote_call/broadcast": remote_call(BROADCAST, 2, 2, b"12345678"),
+    "remote_call/reduce": remote_call(REDUCE, 2, 2, b""),  # its root is rank 0
+    "remote_call/ring_shift": remote_call(RING_SHIFT, 2, 2, b"12345678", shift=1),
+    "remote_call/send": remote_call(SEND, 2, 0, b"12345678", peer=1),
+    "remote_call/recv": remote_call(RECV, 0, 2, b"", peer=1),
+    "remote_call/nothing": remote_call(ALL_REDUCE, 0, 0, b"", ranks=(1, 0, 3)),
 }
 
 # Readers of JSON documents, of JSON lines, and of JSON behind its size.
@@ -150,12 +165,12 @@ def large_json():
 
 def large_seeds():
     """(path, content)"""
-    for name, text in large_json():
+    for name, document in large_json():
         for reader in JSON:
-            yield f"{reader}/{name}", text.encode()
+            yield f"{reader}/{name}", document.encode()
         for reader in LINES:
-            yield f"{reader}/{name}", f'{{"text":"a"}}\n{text}\n{text}\n'.encode()
-        yield f"safetensors/{name}", struct.pack("<Q", len(text)) + text.encode()
+            yield f"{reader}/{name}", f'{{"text":"a"}}\n{document}\n{document}\n'.encode()
+        yield f"safetensors/{name}", struct.pack("<Q", len(document)) + document.encode()
     yield "safetensors/many_tensors", safetensors({f"t{i}": ("U8", [1], b"x") for i in range(LARGE_BYTES // 64)})
     yield "config/arrays", b"[train]\nsteps = " + b"[" * LARGE_BYTES
     yield "config/tables", b"".join(b"[a.a%d]\n" % i for i in range(LARGE_BYTES // 12))
@@ -168,7 +183,14 @@ def large_seeds():
     yield "tokenizer/groups", field(2, b"\x7b" * LARGE_BYTES) + field(3, b"")
     yield "index/many_sequences", index(UINT8, [1] * (LARGE_BYTES // 20), list(range(LARGE_BYTES // 20 + 1)))
     yield "algorithm_cache/lines", b"braid algorithms 1\n" + b"key\tvalue\n" * (LARGE_BYTES // 10)
-    yield "remote_call/many_ranks", remote_call(b"data", [0, 1] * (LARGE_BYTES // 8), 0, b"")
+    yield "launch/long_number", b"RANK=" + b"9" * LARGE_BYTES + b"\nWORLD_SIZE=2\n"
+    yield "launch/many_hosts", (CORPUS / "launch/srun.txt").read_bytes() + b"SLURM_STEP_NODELIST=" + b"node[1-2]," * (LARGE_BYTES // 10)
+    yield "launch/many_variables", b"".join(b"V%d=1\n" % i for i in range(LARGE_BYTES // 9))
+    yield "mesh/many_ranks", call(ALL_REDUCE, 0, 0, b"", ranks=[0, 1] * (LARGE_BYTES // 16))
+    yield "mesh/many_calls", b"".join(call(ALL_REDUCE, 4, 4, bytes(16), number=i + 1) for i in range(LARGE_BYTES // 150))
+    yield "rendezvous/many_keys", b"".join(frame(GET, REQUEST + text(b"%d" % i)) for i in range(LARGE_BYTES // 24))
+    yield "rendezvous/long_key", frame(PUT, REQUEST + text(b"k" * (LARGE_BYTES // 2)) + text(b"v" * (LARGE_BYTES // 2)))
+    yield "remote_call/many_ranks", remote_call(ALL_REDUCE, 0, 0, b"", ranks=[0, 1] * (LARGE_BYTES // 8))
 
 
 def main():

@@ -82,12 +82,26 @@ TEST(HfConfig, ReadsPublishedModels) {
   EXPECT_THAT(llama.ignored, IsEmpty());
 }
 
+TEST(HfConfig, NamesOfIgnoredKeysStayShortAndPrintable) {
+  EXPECT_THAT(parse(with(kTinyLlama, R"("a\nb": "x")")).ignored,
+              ElementsAre("\"a\\u000Ab\" = \"x\""));
+  const std::string long_name(200, 'k');
+  EXPECT_THAT(parse(with(kTinyLlama, fmt::format("\"{}\": 1", long_name))).ignored,
+              ElementsAre(fmt::format("\"{}...\" = 1", long_name.substr(0, 80))));
+}
+
 TEST(HfConfig, ReadsWhatItPrints) {
   for (const ModelPreset& preset : model_presets()) {
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       EXPECT_EQ(parse(print_hf_config(preset.spec, dtype)).model, preset.spec) << preset.name;
     }
   }
+}
+
+TEST(HfConfig, WeightsOfOtherTypesAreNotWritten) {
+  const ModelSpec model = find_preset("gpt2-124m").spec;
+  EXPECT_EQ(message_of<InternalError>([&] { print_hf_config(model, DType::kF16); }),
+            "no weights of dtype f16");
 }
 
 TEST(HfConfig, PrintsWhatTransformersNeeds) {
@@ -141,6 +155,9 @@ TEST(HfConfig, RefusesWhatBraidDoesNotCompute) {
       HasSubstr("braid supports only use_sliding_window = false"));
   EXPECT_THAT(fault_of(with(kQwen, R"("layer_types": ["sliding_attention"])")),
               HasSubstr("layer_types"));
+  EXPECT_THAT(fault_of(with(kQwen, R"("layer_types": "full_attention")")),
+              HasSubstr("layer_types = \"full_attention\": braid computes"));
+  EXPECT_EQ(parse(with(kTinyLlama, R"("partial_rotary_factor": 1.0)")).model.head_size, 64);
   EXPECT_THAT(fault_of(with(kTinyLlama, R"("partial_rotary_factor": 0.5)")),
               HasSubstr("partial_rotary_factor = 0.5: braid rotates whole heads only"));
   EXPECT_THAT(fault_of(with(kTinyLlama, R"("quantization_config": {"bits": 4})")),

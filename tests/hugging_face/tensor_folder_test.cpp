@@ -122,6 +122,10 @@ TEST_F(HfFolder, TakesPathsAsPeopleTypeThem) {
 TEST_F(HfFolder, RefusesWhatIsTaken) {
   write_test_file(folder_ / "m", "a file");
   EXPECT_THAT(message_of<ConfigError>([&] { save(1); }), HasSubstr("exists already"));
+  fs::remove(folder_ / "m");
+  fs::create_directories(folder_ / "m");
+  write_test_file(folder_ / "m/notes.txt", "of a person");
+  EXPECT_THAT(message_of<ConfigError>([&] { save(1); }), HasSubstr("exists already"));
 }
 
 TEST_F(HfFolder, AFolderWithoutTensorsIsNamed) {
@@ -159,11 +163,18 @@ TEST_F(HfFolder, AnIndexThatDisagreesWithItsFilesIsRefused) {
                 (folder_ / "m/model-00001-of-00002.safetensors") + "', which does not have it"));
   EXPECT_THAT(fault_with("\"c\": \"model-00002", "\"c\": \"model-00001"),
               HasSubstr("says that the tensor \"c\""));
-  for (const char* const file : {"\"../m/model.safetensors\"", "\"\"", "3", "\".\""}) {
+  // Both files are there, and the index takes one for the other.
+  EXPECT_THAT(fault_with("\"b\": \"model-00001", "\"b\": \"model-00002"),
+              HasSubstr("says that the tensor \"b\" is in '" +
+                        (folder_ / "m/model-00002-of-00002.safetensors")));
+  for (const char* const file :
+       {"\"../m/model.safetensors\"", "\"a/model.safetensors\"", "\"\"", "3", "\".\""}) {
     EXPECT_THAT(fault_with("\"model-00002-of-00002.safetensors\"", file),
                 HasSubstr("does not name a file beside it for the tensor \"c\""));
   }
   EXPECT_THAT(fault_with("weight_map", "weights"), HasSubstr("has no \"weight_map\""));
+  write_test_file(index(), "{\"weight_map\": [\"a\"]}");
+  EXPECT_THAT(fault(), HasSubstr("has no \"weight_map\""));
   EXPECT_THAT(fault_with("{", ""), HasSubstr("is not JSON at byte"));
   EXPECT_THAT(fault_with("{", std::string(100'000, '[')), HasSubstr("deeper than 64"));
 }

@@ -154,6 +154,18 @@ TEST(MetricsFile, ANewRunStartsEmpty) {
   EXPECT_EQ(read_text_file(path, 1 << 20), "");
 }
 
+TEST(MetricsFile, ARunThatResumesWithoutAFileStartsOne) {
+  const TempFolder folder;
+  EXPECT_TRUE(keep_metrics_before(folder / "metrics.jsonl", 5).steps.empty());
+  EXPECT_EQ(read_text_file(folder / "metrics.jsonl", 1 << 20), "");
+}
+
+TEST(MetricsFile, APathThatCannotBeExaminedIsAnError) {
+  const std::string path = "/tmp/" + std::string(5000, 'x');
+  EXPECT_THAT(message_of<DataError>([&] { read_metrics(path); }),
+              testing::HasSubstr("File name too long"));
+}
+
 TEST(MetricsFile, AFolderThatIsNotThereIsAnError) {
   const TempFolder folder;
   EXPECT_THAT(message_of<DataError>([&] { keep_metrics_before(folder / "no/metrics.jsonl", 1); }),

@@ -52,6 +52,18 @@ TEST(RunFile, AFolderGivesItsNameAndItsMetrics) {
   }
 }
 
+TEST(RunFile, WithoutATitleThereIsNone) {
+  const TempFolder folder;
+  const std::string path = saved_in(folder);
+  Json run = Json::parse(read_text_file(path, int64_t{1} << 30));
+  run["data"]["title"] = 7;
+  write_test_file(path, run.dump());
+  EXPECT_EQ(load_run_report(path).title, "");
+  run["data"].erase("title");
+  write_test_file(path, run.dump());
+  EXPECT_EQ(load_run_report(path).title, "");
+}
+
 std::string refusal(const std::string& path) {
   return message_of<DataError>([&] { load_run_report(path); });
 }

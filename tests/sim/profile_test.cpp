@@ -1,5 +1,7 @@
 #include "sim/profile.h"
 
+#include <nlohmann/json.hpp>
+
 #include "base/file.h"
 #include "base/temp_folder.h"
 #include "sim/op_family.h"
@@ -10,6 +12,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using Json = nlohmann::ordered_json;
 
 Profile sample_profile() {
   return {.device_kind = "h200",
@@ -109,6 +112,28 @@ TEST(Profile, UnknownMissingAndWrongKeysAreNamed) {
               HasSubstr("contention.comm_sms: expected an integer from 1"));
 }
 
+TEST(Profile, ValuesOfOtherTypesAreNamed) {
+  const auto error_as = [](const char* key, const Json& value) {
+    Json json = Json::parse(print_profile(sample_profile()));
+    json[key] = value;
+    return error_of(json.dump());
+  };
+  EXPECT_THAT(error_as("origin", "here"), HasSubstr("origin: expected an object, found \"here\""));
+  EXPECT_THAT(error_as("peak_flops_per_s", 7), HasSubstr("expected an object, found 7"));
+  EXPECT_THAT(error_as("peak_flops_per_s", {{"i32", 7}}),
+              HasSubstr("\"i32\" is not a floating-point type"));
+  EXPECT_THAT(error_as("communication", 7), HasSubstr("communication: expected a list, found 7"));
+  EXPECT_THAT(error_as("memory_bytes_per_s", "fast"),
+              HasSubstr("memory_bytes_per_s: expected a number from 1 to"));
+  EXPECT_THAT(error_as("memory_bytes_per_s", 1e300),
+              AllOf(HasSubstr("memory_bytes_per_s: expected a number"), HasSubstr("1e+300")));
+  EXPECT_THAT(
+      error_as("device", std::vector<int>(100, 7)),
+      testing::EndsWith(
+          "found [7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,7,"
+          "7,7,7..."));
+}
+
 TEST(Profile, BadTasksAreNamedWithTheirPlace) {
   EXPECT_THAT(error_with("\"linear\":", "\"liner\":"), HasSubstr("tasks.liner: unknown op"));
   EXPECT_THAT(error_with("\"ns\":1900", "\"ns\":0"),
@@ -123,6 +148,8 @@ TEST(Profile, BadTasksAreNamedWithTheirPlace) {
   EXPECT_THAT(error_with("\"kv_heads\":2", "\"kv_heads\":9999999999"),
               HasSubstr("tasks.attention[0].attributes.kv_heads: expected an integer"));
   EXPECT_THAT(error_with("\"kv_heads\":2", "\"kv_heads\":null"), HasSubstr("kv_heads"));
+  EXPECT_THAT(error_with("\"kv_heads\":2", "\"kv_heads\":\"2\""),
+              HasSubstr("tasks.attention[0]: op attention"));
   EXPECT_THAT(error_with("\"add\":", "\"all_reduce\":"),
               HasSubstr("belongs into \"communication\""));
 }

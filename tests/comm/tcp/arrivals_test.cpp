@@ -12,6 +12,7 @@
 #include "base/byte_fields.h"
 #include "base/errors.h"
 #include "base/expect_error.h"
+#include "comm/transport.h"
 
 namespace braid {
 namespace {
@@ -189,6 +190,42 @@ TEST(Enter, NeedsTheSecretOnBothSides) {
               }),
               HasSubstr("is not of this run: it does not know the secret"));
   stranger.join();
+}
+
+TEST(Enter, NamesOtherProgramsAsSuch) {
+  const Socket listener = listen_on_loopback(0);
+  const auto challenge = static_cast<uint8_t>(HandshakeMessage::kChallenge);
+  for (const std::string& bytes :
+       {pack_frame(99, "hello"), pack_frame(challenge, "another program")}) {
+    std::atomic<bool> ends = false;
+    std::thread stranger([&] {
+      std::vector<Socket> connections;  // they last, so that nothing of them is lost
+      while (!ends) {
+        if (std::optional<Socket> socket = accept_from(listener)) {
+          send_all(*socket, bytes);
+          connections.push_back(std::move(*socket));
+        }
+        std::this_thread::yield();
+      }
+    });
+    EXPECT_THAT(message_of<DeviceError>([&] {
+                  enter(
+                      {.address = {"127.0.0.1", port_of(listener)}, .key = kKey, .hello = "a rank"},
+                      Clock::now() + milliseconds(300));
+                }),
+                HasSubstr("is not of this run: no process of braid"));
+    ends = true;
+    stranger.join();
+  }
+}
+
+TEST(Enter, EndsWhenItsCallerGivesUp) {
+  const Socket silent = listen_on_loopback(0);
+  EXPECT_EQ(message_of<AbortedError>([&] {
+              enter({.address = {"127.0.0.1", port_of(silent)}, .key = kKey, .hello = "a rank"},
+                    soon(), [] { throw AbortedError("the run has ended"); });
+            }),
+            "the run has ended");
 }
 
 TEST(Arrivals, BytesOfStrangersAreNoArrivals) {

@@ -84,6 +84,31 @@ TEST(RemoteCall, RefusesSizesThatDoNotFitTheGroup) {
   fault_of(gather, {0, gather.send_elems}, 0);
 }
 
+TEST(RemoteCall, AnnouncesWhatEachOpSends) {
+  const Group group = make_group("data", {0, 1});
+  std::vector<float> x(4);
+  std::vector<float> y(4);
+  const auto elems_of = [&](CommOp op, int64_t send_elems, int64_t recv_elems) {
+    CommCall call = call_between(op, group, x, y);
+    call.send_elems = send_elems;
+    call.recv_elems = recv_elems;
+    call.peer = 1;
+    call.shift = 1;
+    const SentPart part = sent_part(call, 0, 1);
+    const std::string sent = pack_call(call, 1, part) + std::string(4 * part.count, 'x');
+    return unpack_call(sent, {.from = 0, .to = 1, .num_ranks = 2})->bytes.size() / 4;
+  };
+  EXPECT_EQ(elems_of(CommOp::kAllReduce, 4, 4), 4u);
+  EXPECT_EQ(elems_of(CommOp::kAllGather, 2, 4), 2u);
+  EXPECT_EQ(elems_of(CommOp::kReduceScatter, 4, 2), 2u);
+  EXPECT_EQ(elems_of(CommOp::kAllToAll, 4, 4), 2u);
+  EXPECT_EQ(elems_of(CommOp::kBroadcast, 4, 4), 4u);
+  EXPECT_EQ(elems_of(CommOp::kReduce, 4, 4), 0u);  // its root is rank 0
+  EXPECT_EQ(elems_of(CommOp::kRingShift, 4, 4), 4u);
+  EXPECT_EQ(elems_of(CommOp::kSend, 4, 0), 4u);
+  EXPECT_EQ(elems_of(CommOp::kRecv, 0, 4), 0u);
+}
+
 TEST(RemoteCall, RefusesMessagesToOthers) {
   const Group group = make_group("pipeline", {0, 1, 2});
   std::vector<float> x(4);

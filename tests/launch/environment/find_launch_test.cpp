@@ -70,6 +70,8 @@ TEST(FindLaunch, TakesTorchrunsPlace) {
   EXPECT_EQ(
       find_launch(environment(with(kTorchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}})))->port,
       29501);
+  const Variables last_port = {{"TORCHELASTIC_USE_AGENT_STORE", "True"}, {"MASTER_PORT", "65535"}};
+  EXPECT_EQ(find_launch(environment(with(kTorchrun, last_port)))->port, 65534);
 }
 
 TEST(FindLaunch, TakesMpirunsPlaceOnOneHostOrWithAnAddress) {
@@ -106,6 +108,21 @@ TEST(FindLaunch, TakesThePlaceOfAPmi) {
   ASSERT_TRUE(launch.has_value());
   EXPECT_EQ(launch->process, 1);
   EXPECT_EQ(launch->local_process, 0);
+  EXPECT_THAT(error_of({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}}),
+              HasSubstr("PMI_RANK and PMI_SIZE are set, but MPI_LOCALRANKID is not"));
+}
+
+TEST(FindLaunch, OnlyTheFirstProcessOfBraidTrainListens) {
+  const Variables own = with(kTorchrun, {{"BRAID_LAUNCH", "7 own 5"}});
+  const auto first = find_launch(environment(with(own, {{"RANK", "0"}})));
+  EXPECT_EQ(first->launcher, "braid");
+  EXPECT_EQ(first->launcher_pid, 7);
+  EXPECT_EQ(first->listener, 5);
+  EXPECT_EQ(find_launch(environment(own))->listener, -1);
+}
+
+TEST(FindLaunch, WithoutALauncherBraidTrainStartsTheProcesses) {
+  EXPECT_THAT(describe_launch(std::nullopt), HasSubstr("`braid train` starts the processes"));
 }
 
 TEST(FindLaunch, TakesSrunsPlaceAndItsFirstHost) {
@@ -141,11 +158,18 @@ TEST(FindLaunch, RefusesPlacesThatContradictThemselves) {
             "environment variable RANK = \"8\": must be an integer from 0 to 7");
   EXPECT_EQ(error_of(with(kTorchrun, {{"WORLD_SIZE", "many"}})),
             "environment variable WORLD_SIZE = \"many\": must be an integer from 1 to 1048576");
+  for (const char* const rank : {"5x", "-1", "99999999999999999999"}) {
+    EXPECT_EQ(
+        error_of(with(kTorchrun, {{"RANK", rank}})),
+        fmt::format("environment variable RANK = \"{}\": must be an integer from 0 to 7", rank));
+  }
   EXPECT_EQ(error_of(with(kTorchrun, {{"MASTER_PORT", "123456"}})),
             "environment variable MASTER_PORT = \"123456\": must be an integer from 1 to 65535");
   EXPECT_THAT(error_of(with(kTorchrun, {{"LOCAL_RANK", ""}})), HasSubstr("LOCAL_RANK is not"));
-  EXPECT_EQ(error_of(with(kTorchrun, {{"BRAID_LAUNCH", "7 hidden"}})),
-            "environment variable BRAID_LAUNCH: only `braid train` may set it");
+  for (const char* const words : {"7 hidden", "7x hidden 5", "pid hidden 5", "7 hidden 5 6"}) {
+    EXPECT_EQ(error_of(with(kTorchrun, {{"BRAID_LAUNCH", words}})),
+              "environment variable BRAID_LAUNCH: only `braid train` may set it");
+  }
 }
 
 TEST(FindLaunch, RanksOfOneHostMeetOnItsLoopback) {

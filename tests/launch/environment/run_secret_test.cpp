@@ -73,6 +73,17 @@ TEST_F(RunSecret, ThatCannotBeReadIsNamed) {
   EXPECT_THAT(error_of(fifo), HasSubstr("must be a regular file"));
 }
 
+TEST_F(RunSecret, IsNeededUnlessAllRanksAreOnThisHost) {
+  Launch launch{.launcher = "torchrun", .host = "127.0.0.1"};
+  EXPECT_NO_THROW(check_secret(launch));
+  launch.host = "box1";
+  EXPECT_THAT(message_of<ConfigError>([&] { check_secret(launch); }),
+              AllOf(HasSubstr("torchrun: other hosts can connect"), HasSubstr("\"box1\""),
+                    HasSubstr("BRAID_SECRET_FILE")));
+  launch.secret = kSecret;
+  EXPECT_NO_THROW(check_secret(launch));
+}
+
 TEST_F(RunSecret, IsNeitherShortNorLongNorAmbiguous) {
   EXPECT_EQ(error_of("", "none"),
             "the secret of BRAID_SECRET has 4 bytes; it must have 16 to 1024");
