@@ -102,7 +102,7 @@ constexpr std::array kFields = {
     Field{BRAID_KEY(optimizer, min_learning_rate), kNotNegative, "Learning rate at the end of the decay; at most optimizer.learning_rate."},
     Field{BRAID_KEY(optimizer, schedule), one_of(kChoiceNames<RateSchedule>), "Learning rate after the warmup: cosine decay, wsd (warmup, stable, decay at the end) or constant."},
     Field{BRAID_KEY(optimizer, warmup_steps), kStepsOrZero, "Steps in which the learning rate rises linearly from 0; at most train.steps are used."},
-    Field{BRAID_KEY(optimizer, decay_steps), kStepsOrZero, "With wsd: length of the decay at the end of the run. With cosine: step at which the decay is complete, including the warmup; 0 = train.steps."},
+    Field{BRAID_KEY(optimizer, decay_steps), kStepsOrZero, "With wsd: length of the decay at the end of the run; a longer one than fits after the warmup is shortened. With cosine: step at which the decay is complete, including the warmup; 0 = train.steps."},
     Field{BRAID_KEY(optimizer, decay_shape), one_of(kChoiceNames<DecayShape>), "Shape of the wsd decay."},
     Field{BRAID_KEY(optimizer, beta1), kBelowOne, "Decay of the first moment."},
     Field{BRAID_KEY(optimizer, beta2), kBelowOne, "Decay of the second moment."},

@@ -223,19 +223,16 @@ int64_t warmup_within(const OptimizerConfig& optimizer, int64_t steps) {
   return std::min(optimizer.warmup_steps, steps);
 }
 
+/// The steps that are left for the decay at the end of the run.
+int64_t steps_after_warmup(const OptimizerConfig& optimizer, int64_t steps) {
+  return steps - warmup_within(optimizer, steps);
+}
+
 void check_wsd(const OptimizerConfig& optimizer, int64_t steps) {
   require(optimizer.decay_steps > 0,
           "optimizer.decay_steps = 0: schedule = \"wsd\" needs the length of the decay; set "
           "optimizer.decay_steps = {} for a tenth of the run",
           std::max<int64_t>(steps / 10, 1));
-  const int64_t left = steps - warmup_within(optimizer, steps);
-  require(optimizer.decay_steps <= left,
-          "optimizer.decay_steps = {}: warmup_steps + decay_steps must be at most train.steps = "
-          "{}; set {}",
-          optimizer.decay_steps, steps,
-          left > 0 ? fmt::format("optimizer.decay_steps = {}", left)
-                   : fmt::format("optimizer.warmup_steps = {}",
-                                 std::max<int64_t>(steps - optimizer.decay_steps, 0)));
 }
 
 void check_cosine(const OptimizerConfig& optimizer, int64_t steps) {
@@ -353,6 +350,11 @@ RunConfig resolved(RunConfig config) {
   if (config.data.seed == 0) {
     config.data.seed = config.train.seed;
   }
+  if (config.optimizer.schedule == "wsd") {
+    const int64_t left = steps_after_warmup(config.optimizer, config.train.steps);
+    config.optimizer.decay_steps =
+        std::min(config.optimizer.decay_steps, std::max<int64_t>(left, 1));
+  }
   config.optimizer.warmup_steps = warmup_within(config.optimizer, config.train.steps);
   if (config.optimizer.schedule == "cosine" && config.optimizer.decay_steps == 0) {
     config.optimizer.decay_steps = config.train.steps;
@@ -364,14 +366,23 @@ RunConfig resolved(RunConfig config) {
   return config;
 }
 
-std::string shortened_warmup(const RunConfig& config) {
+std::vector<std::string> shortened_schedule(const RunConfig& config) {
+  const OptimizerConfig& optimizer = config.optimizer;
   const int64_t steps = config.train.steps;
-  const int64_t asked = config.optimizer.warmup_steps;
-  return asked <= steps ? ""
-                        : fmt::format(
-                              "optimizer.warmup_steps = {}: the run has train.steps = {}, "
-                              "and warms up in {}",
-                              asked, steps, steps);
+  const int64_t left = steps_after_warmup(optimizer, steps);
+  std::vector<std::string> lines;
+  if (optimizer.warmup_steps > steps) {
+    lines.push_back(
+        fmt::format("optimizer.warmup_steps = {}: the run has train.steps = {}, and warms up in {}",
+                    optimizer.warmup_steps, steps, steps));
+  }
+  if (optimizer.schedule == "wsd" && optimizer.decay_steps > left) {
+    lines.push_back(fmt::format(
+        "optimizer.decay_steps = {}: the run has train.steps = {}, and decays in the {} "
+        "after its warmup",
+        optimizer.decay_steps, steps, left));
+  }
+  return lines;
 }
 
 int64_t microbatch_sequences(const RunConfig& config) {

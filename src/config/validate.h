@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "config/run_config.h"
 
@@ -17,12 +18,12 @@ void validate(const RunConfig& config);
 
 /// The same run with every "0 or empty = derived" number filled in: parallel.data, data.seed,
 /// optimizer.decay_steps of a cosine schedule, checkpoint.folder, runtime.fuse_swiglu; and a warmup
-/// no longer than the run. The trainer prints, saves and uses this configuration. Requires a
-/// validated config.
+/// no longer than the run, and a wsd decay no longer than what is left of it. The trainer prints,
+/// saves and uses this configuration. Requires a validated config.
 RunConfig resolved(RunConfig config);
 
-/// A line for people if `resolved` shortens the warmup; else empty.
-std::string shortened_warmup(const RunConfig& config);
+/// A line for people for each of warmup and decay that `resolved` shortens.
+std::vector<std::string> shortened_schedule(const RunConfig& config);
 
 /// Sequences of one microbatch as executed: train.microbatch, or half of that if
 /// overlap.pair_forward_backward = "halves". Requires a validated config.

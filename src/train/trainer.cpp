@@ -66,7 +66,7 @@ class TrainingRun {
  public:
   TrainingRun(RunConfig config, const TrainerOptions& options, ProcessGroup& processes)
       : processes_(processes),
-        shortened_warmup_(shortened_warmup(config)),
+        shortened_schedule_(shortened_schedule(config)),
         config_(prepare_run(std::move(config), processes)),
         options_(processes.leads() ? options : silent(options)),
         locks_(config_, processes),
@@ -86,8 +86,8 @@ class TrainingRun {
       print(fmt::format("resume   {} after step {}", start_.checkpoint, start_.count.step));
     }
     print(setup_.line());
-    if (!shortened_warmup_.empty()) {
-      print("note     " + shortened_warmup_);
+    for (const std::string& line : shortened_schedule_) {
+      print("note     " + line);
     }
     for (const std::string& note : engine_.notes()) {
       print("note     " + note);
@@ -450,8 +450,8 @@ class TrainingRun {
   SetupClock setup_;         // first member: measures from here
   TrainingSummary summary_;  // before `data_`, whose opening names the checkpoint
   ProcessGroup& processes_;
-  const std::string shortened_warmup_;  // a line, or empty
-  const RunConfig config_;              // as requested: `run_` contains what was chosen
+  const std::vector<std::string> shortened_schedule_;  // lines
+  const RunConfig config_;  // as requested: `run_` contains what was chosen
   const TrainerOptions options_;
   RunLocks locks_;
   std::unique_ptr<RunLog> log_;  // in the first process, while `run` runs; before data_, whose

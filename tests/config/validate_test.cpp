@@ -5,6 +5,8 @@
 
 #include <filesystem>
 #include <limits>
+#include <utility>
+#include <vector>
 
 #include "config/config_text.h"
 #include "config/reference.h"
@@ -51,6 +53,8 @@ INSTANTIATE_TEST_SUITE_P(
         "model.preset=llama-1b\nmodel.max_positions=7",
         "optimizer.schedule=wsd\noptimizer.decay_steps=900\noptimizer.warmup_steps=100",
         "optimizer.schedule=wsd\noptimizer.decay_steps=1\noptimizer.decay_shape=cosine",
+        "optimizer.schedule=wsd\noptimizer.decay_steps=950\noptimizer.warmup_steps=100",
+        "optimizer.schedule=wsd\noptimizer.decay_steps=50\noptimizer.warmup_steps=1000",
         "optimizer.schedule=constant\noptimizer.warmup_steps=1000", "optimizer.warmup_steps=2000",
         "optimizer.warmup_steps=2000\noptimizer.decay_steps=1000",
         "optimizer.decay_steps=5000\noptimizer.warmup_steps=10", "optimizer.min_learning_rate=3e-4",
@@ -194,13 +198,6 @@ INSTANTIATE_TEST_SUITE_P(
         Broken{"optimizer.schedule=wsd",
                "optimizer.decay_steps = 0: schedule = \"wsd\" needs the length "
                "of the decay; set optimizer.decay_steps = 100"},
-        Broken{
-            "optimizer.schedule=wsd\noptimizer.decay_steps=950\noptimizer.warmup_steps=100",
-            "optimizer.decay_steps = 950: warmup_steps + decay_steps must be at most train.steps = "
-            "1000; set optimizer.decay_steps = 900"},
-        Broken{"optimizer.schedule=wsd\noptimizer.decay_steps=50\noptimizer.warmup_steps=1000",
-               "optimizer.decay_steps = 50: warmup_steps + decay_steps must be at most train.steps "
-               "= 1000; set optimizer.warmup_steps = 950"},
         Broken{"optimizer.decay_steps=50\noptimizer.warmup_steps=100",
                "optimizer.decay_steps = 50: must be 0 or at least warmup_steps = 100"},
         Broken{"optimizer.schedule=constant\noptimizer.decay_steps=5",
@@ -308,6 +305,29 @@ TEST(Validate, EveryExampleRuns) {
     }
   }
   EXPECT_GE(num_examples, 2);
+}
+
+// The run has 1000 steps.
+TEST(ShortenedSchedule, ADecayEndsWithTheRun) {
+  const auto decay = [](const std::string& text) {
+    const RunConfig config = changed("optimizer.schedule=wsd\n" + text);
+    const RunConfig shortened = resolved(config);
+    EXPECT_EQ(config_error_of([&] { validate(shortened); }), "no error");
+    EXPECT_EQ(resolved(shortened), shortened);
+    return std::pair(shortened.optimizer.decay_steps, shortened_schedule(config));
+  };
+  using Lines = std::vector<std::string>;
+  EXPECT_EQ(decay("optimizer.decay_steps=900\noptimizer.warmup_steps=100"),
+            std::pair(int64_t{900}, Lines{}));
+  EXPECT_EQ(decay("optimizer.decay_steps=5000\noptimizer.warmup_steps=100"),
+            std::pair(int64_t{900}, Lines{"optimizer.decay_steps = 5000: the run has train.steps = "
+                                          "1000, and decays in the 900 after its warmup"}));
+  EXPECT_EQ(
+      decay("optimizer.decay_steps=50\noptimizer.warmup_steps=2000"),
+      std::pair(int64_t{1}, Lines{"optimizer.warmup_steps = 2000: the run has train.steps = "
+                                  "1000, and warms up in 1000",
+                                  "optimizer.decay_steps = 50: the run has train.steps = 1000, "
+                                  "and decays in the 0 after its warmup"}));
 }
 
 TEST(Resolved, WritesOutWhatIsDerived) {
