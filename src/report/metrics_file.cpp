@@ -46,7 +46,7 @@ void read_member(const Json& json, const char* name, double& value) {
   value = member.is_null() ? std::numeric_limits<double>::quiet_NaN() : member.get<double>();
 }
 
-using Record = std::variant<StepRecord, EvalRecord>;
+using Record = std::variant<StepRecord, EvalRecord, RerunRecord>;
 
 /// Throws DataError for a line that is not JSON, and std::exception if a member is missing or of
 /// another type.
@@ -56,6 +56,12 @@ Record parse_record(std::string_view line, std::string_view where) {
     EvalRecord record;
     read_member(json, "step", record.step);
     read_member(json, "valid_loss", record.loss);
+    return record;
+  }
+  if (json.contains("rerun")) {
+    RerunRecord record{.message = json.at("rerun").get<std::string>()};
+    read_member(json, "step", record.step);
+    read_member(json, "from_step", record.from_step);
     return record;
   }
   StepRecord record;
@@ -70,7 +76,7 @@ Record checked_record(std::string_view line, const std::string& path, int64_t nu
   } catch (const DataError&) {
     throw;
   } catch (const std::exception&) {
-    throw_data_error("{} is not a record of a step or an evaluation: {}", where,
+    throw_data_error("{} is not a record of a step, an evaluation or a rerun: {}", where,
                      quote(trim(line), 60));
   }
 }
@@ -101,6 +107,8 @@ void visit_lines(const std::string& path, Metrics& metrics, Visit&& visit) {
 void add_record(const Record& record, Metrics& metrics) {
   if (const auto* step = std::get_if<StepRecord>(&record)) {
     metrics.steps.push_back(*step);
+  } else if (const auto* rerun = std::get_if<RerunRecord>(&record)) {
+    metrics.reruns.push_back(*rerun);
   } else {
     metrics.evaluations.push_back(std::get<EvalRecord>(record));
   }
@@ -123,6 +131,12 @@ std::string metrics_line(const EvalRecord& record) {
   return Json{{"step", record.step}, {"valid_loss", record.loss}}.dump() + "\n";
 }
 
+std::string metrics_line(const RerunRecord& record) {
+  const Json json{
+      {"step", record.step}, {"from_step", record.from_step}, {"rerun", record.message}};
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
 Metrics read_metrics(const std::string& path) {
   Metrics metrics;
   if (exists(path)) {
@@ -137,7 +151,8 @@ Metrics keep_metrics_before(const std::string& path, int64_t first_step) {
   std::string kept_lines;
   if (first_step > 1 && exists(path)) {
     visit_lines(path, kept, [&](std::string_view line, const Record& record) {
-      if (std::visit([](const auto& any) { return any.step; }, record) < first_step) {
+      if (std::visit([](const auto& any) { return any.step; }, record) < first_step ||
+          std::holds_alternative<RerunRecord>(record)) {
         add_record(record, kept);
         kept_lines += line;
       }

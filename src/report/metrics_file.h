@@ -12,15 +12,17 @@ namespace braid {
 struct Metrics {
   std::vector<StepRecord> steps;
   std::vector<EvalRecord> evaluations;
+  std::vector<RerunRecord> reruns;
   int64_t num_damaged_lines = 0;  ///< that were left out
   std::string first_damage;       ///< of these: file, line number and reason
 };
 
 /// One line of metrics.jsonl, "\n" included: an object with the members of the record under their
-/// names; the loss of an evaluation is "valid_loss". Numbers are read back bit for bit; infinities
-/// and NaNs, which JSON lacks, become null.
+/// names; the loss of an evaluation is "valid_loss", the message of a rerun "rerun". Numbers are
+/// read back bit for bit; infinities and NaNs, which JSON lacks, become null.
 std::string metrics_line(const StepRecord& record);
 std::string metrics_line(const EvalRecord& record);
+std::string metrics_line(const RerunRecord& record);
 
 /// Reads lines of `metrics_line`; null is NaN. Ignores unknown members, so that it can read newer
 /// files. Leaves out damaged lines and counts them, but for the last line if it is incomplete (no
@@ -29,9 +31,9 @@ std::string metrics_line(const EvalRecord& record);
 Metrics read_metrics(const std::string& path);
 
 /// Prepares the file for a process that continues with step `first_step`: atomically replaces it by
-/// its lines of earlier steps, unchanged (by an empty file if `first_step` is 1, a start from
-/// scratch), and returns their records. Damaged lines are left out: measurements are no reason to
-/// refuse to train. Throws DataError if it cannot be read or written.
+/// its lines of earlier steps and of all reruns, unchanged (by an empty file if `first_step` is 1,
+/// a start from scratch), and returns their records. Damaged lines are left out: measurements are
+/// no reason to refuse to train. Throws DataError if it cannot be read or written.
 Metrics keep_metrics_before(const std::string& path, int64_t first_step);
 
 /// A line for the user about the lines that were left out; empty if there are none.

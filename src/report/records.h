@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace braid {
 
@@ -17,6 +18,13 @@ struct StepRecord {
   int64_t consumed_tokens = 0;
   int64_t skipped_steps = 0;  ///< since the start of the run
   int64_t nan_steps = 0;      ///< since the start of the run
+};
+
+/// Steps ran again because a device may have failed.
+struct RerunRecord {
+  int64_t step = 0;       ///< the last of them
+  int64_t from_step = 0;  ///< the step to which the run went back
+  std::string message;    ///< of the trainer: the reason, or what came of it
 };
 
 /// A held-out loss, measured with the weights after `step` (0: before the first step).

@@ -160,6 +160,11 @@ void RunLog::evaluation(const EvalRecord& record) {
   state.print(evaluation_line(record));
 }
 
+void RunLog::rerun(const RerunRecord& record) {
+  state_->metrics.reruns.push_back(record);
+  state_->file.append(metrics_line(record));
+}
+
 void RunLog::message(std::string_view line) {
   state_->print(std::string(line));
 }

@@ -27,9 +27,9 @@ struct RunLogOptions {
   std::function<int()> columns;     ///< width of the terminal; default: that of standard output
 };
 
-/// Writes metrics.jsonl (one object per step or evaluation, flushed at once), TensorBoard events
-/// (loss, learning-rate, grad-norm, tokens-per-second, valid-loss), Megatron-style log lines and
-/// the progress bar of one run. Throws DataError if a file cannot be written. Not thread-safe.
+/// Writes metrics.jsonl (one object per step, evaluation or rerun, flushed at once), TensorBoard
+/// events (loss, learning-rate, grad-norm, tokens-per-second, valid-loss), Megatron-style log lines
+/// and the progress bar of one run. Throws DataError if a file cannot be written. Not thread-safe.
 class RunLog {
  public:
   explicit RunLog(RunLogOptions options);
@@ -38,6 +38,8 @@ class RunLog {
 
   void step(const StepRecord& record);
   void evaluation(const EvalRecord& record);
+  /// Prints nothing.
+  void rerun(const RerunRecord& record);
   /// Prints a separate line above the progress bar; "\n" is added.
   void message(std::string_view line);
   /// Makes metrics.jsonl durable. Before each checkpoint: a run that resumes from it, after a loss

@@ -121,12 +121,13 @@ TEST(MetricsFile, SeveralDamagedLinesHaveOneNote) {
     write_test_file(folder / "m", text + metrics_line(step_record(1)));
     EXPECT_EQ(
         damage_note(read_metrics(folder / "m")),
-        fmt::format("note     '{}' line 1 is not a record of a step or an evaluation: \"[1]\"; "
-                    "{} left out",
-                    folder / "m",
-                    std::vector<std::string>{"this line is", "it and another damaged line are",
-                                             "it and 2 other damaged lines are"}
-                        .at(static_cast<size_t>(more))));
+        fmt::format(
+            "note     '{}' line 1 is not a record of a step, an evaluation or a rerun: \"[1]\"; "
+            "{} left out",
+            folder / "m",
+            std::vector<std::string>{"this line is", "it and another damaged line are",
+                                     "it and 2 other damaged lines are"}
+                .at(static_cast<size_t>(more))));
     text += "more\n";
   }
 }
@@ -144,6 +145,26 @@ TEST(MetricsFile, KeepsLinesOfEarlierStepsAsTheyAre) {
   EXPECT_EQ(metrics.steps.size(), 1u);
   EXPECT_EQ(metrics.evaluations.size(), 2u);
   EXPECT_EQ(folder.num_entries(), 1);
+}
+
+// Where a device failed must not be forgotten, whatever is measured again.
+TEST(MetricsFile, KeepsAllRerunsOfARun) {
+  const TempFolder folder;
+  const std::string path = folder / "metrics.jsonl";
+  const RerunRecord rerun{.step = 3, .from_step = 1, .message = "rank \"1\" (\xff) differs"};
+  EXPECT_EQ(metrics_line(RerunRecord{6, 4, "why"}),
+            "{\"step\":6,\"from_step\":4,\"rerun\":\"why\"}\n");
+  const std::string kept = metrics_line(step_record(1)) + metrics_line(rerun);
+  write_test_file(
+      path, metrics_line(step_record(1)) + metrics_line(step_record(2)) + metrics_line(rerun));
+  const Metrics metrics = keep_metrics_before(path, 2);
+  EXPECT_EQ(read_text_file(path, 1 << 20), kept);
+  EXPECT_EQ(metrics.steps.size(), 1u);
+  ASSERT_EQ(metrics.reruns.size(), 1u);
+  EXPECT_EQ(metrics.reruns[0].step, 3);
+  EXPECT_EQ(metrics.reruns[0].from_step, 1);
+  EXPECT_EQ(metrics.reruns[0].message, "rank \"1\" (\xEF\xBF\xBD) differs");
+  EXPECT_TRUE(keep_metrics_before(path, 1).reruns.empty());
 }
 
 TEST(MetricsFile, ANewRunStartsEmpty) {
