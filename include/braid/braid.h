@@ -133,7 +133,8 @@ struct TrainStep {
 
 struct TrainOptions {
   /// Called after each step, on the thread that trains; false: save a checkpoint and end. Steps
-  /// that are in flight already (one, on GPUs) still follow. Of several processes only the first
+  /// that are in flight already (one, on GPUs) still follow, and steps that run again
+  /// (runtime.rerun_steps) come again. Of several processes only the first
   /// one calls it.
   std::function<bool(const TrainStep&)> on_step = {};
   /// Called with every piece of text that `braid train` prints, ends of lines included. Of several

@@ -185,6 +185,8 @@ struct RuntimeConfig {
   bool nccl_windows = false;
   std::string detect_nan = "loss";
   int64_t check_replicas = 100;
+  int64_t rerun_steps = 500;
+  double rerun_spike = 10;
   int64_t steps_in_flight = 2;
   int64_t timeout_s = 60;
 

@@ -296,7 +296,7 @@ void Engine::check_last_step() {
   }
 }
 
-std::string Engine::replica_difference() {
+ReplicaDifference Engine::replica_difference() {
   check(steps_in_flight() == 0, "replicas are compared with {} steps in flight", steps_in_flight());
   if (replicas_ == nullptr) {
     replicas_ = std::make_unique<ReplicaCheck>(plan_, executors_by_rank(), processes_);

@@ -97,9 +97,9 @@ class Engine {
   /// if there is none. It is bitwise the same step if that one was skipped, since no weight
   /// changed.
   void check_last_step();
-  /// ReplicaCheck::difference: empty if all ranks that hold the same elements of the state hold the
+  /// ReplicaCheck::difference: none if all ranks that hold the same elements of the state hold the
   /// same bits. All processes call it, with no step in flight.
-  std::string replica_difference();
+  ReplicaDifference replica_difference();
   /// Mean loss of a batch of the same shape, weights unchanged.
   double evaluate(const StepBatch& batch);
 

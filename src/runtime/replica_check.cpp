@@ -53,23 +53,24 @@ bool ReplicaCheck::is_member(size_t set, size_t rank) const {
   return std::ranges::binary_search(sets_[set].ranks, rank);
 }
 
-std::string ReplicaCheck::difference() {
-  if (!has_replicas()) {
-    return "";
-  }
-  const std::vector<size_t> sets = differing_sets();
+ReplicaDifference ReplicaCheck::difference() {
+  const std::vector<size_t> sets = has_replicas() ? differing_sets() : std::vector<size_t>{};
   if (sets.empty()) {
-    return "";
+    return {};
   }
   std::vector<Row> rows = differing_tensors(sets);
   if (rows.empty()) {
-    return "rank 0 found different hashes of the state of all ranks, and then the same ones";
+    return {
+        .text = "rank 0 found different hashes of the state of all ranks, and then the same ones",
+        .ranks = {0}};
   }
   std::stable_partition(rows.begin(), rows.end(),
                         [](const Row& row) { return majority(row.hashes) != nullptr; });
-  const std::string more =
-      rows.size() == 1 ? "" : fmt::format(" (and of {} more)", rows.size() - 1);
-  return describe(rows.front()) + more;
+  ReplicaDifference difference = describe(rows.front());
+  if (rows.size() > 1) {
+    difference.text += fmt::format(" (and of {} more)", rows.size() - 1);
+  }
+  return difference;
 }
 
 /// Returns bytes by rank, from all processes.
@@ -157,20 +158,22 @@ std::string ReplicaCheck::names_of(const std::vector<size_t>& ranks) const {
   return join(names, ", ");
 }
 
-std::string ReplicaCheck::describe(const Row& row) const {
+ReplicaDifference ReplicaCheck::describe(const Row& row) const {
   const ReplicaSet& set = sets_[row.set];
   const std::string tensor = describe_tensor(set.tensors[row.tensor], plan_.layout);
   const uint64_t* const right = majority(row.hashes);
   if (right == nullptr) {
-    return fmt::format("{} hold different bits of {}", names_of(set.ranks), tensor);
+    return {.text = fmt::format("{} hold different bits of {}", names_of(set.ranks), tensor),
+            .ranks = set.ranks};
   }
   std::vector<size_t> agreeing;
   std::vector<size_t> others;
   for (size_t i = 0; i < set.ranks.size(); ++i) {
     (row.hashes[i] == *right ? agreeing : others).push_back(set.ranks[i]);
   }
-  return fmt::format("{} {} other bits of {} than {}", names_of(others),
-                     others.size() == 1 ? "holds" : "hold", tensor, names_of(agreeing));
+  return {.text = fmt::format("{} {} other bits of {} than {}", names_of(others),
+                              others.size() == 1 ? "holds" : "hold", tensor, names_of(agreeing)),
+          .ranks = others};
 }
 
 }  // namespace braid

@@ -14,6 +14,17 @@
 
 namespace braid {
 
+/// Copies of the same elements with other bits.
+struct ReplicaDifference {
+  /// For people; empty if all copies are equal: "rank 3 holds other bits of
+  /// layers.1.mlp.fc1.weight (weights) than rank 0, rank 1, rank 2".
+  std::string text;
+  std::vector<size_t>
+      ranks;  ///< that the text begins with: the minority, or all without a majority
+
+  bool found() const { return !text.empty(); }
+};
+
 /// Compares the elements of the state that several ranks hold (state/replicas.h). Each rank hashes
 /// its copies where they are and sends one hash per set of ranks; only if these differ, one per
 /// tensor.
@@ -24,11 +35,9 @@ class ReplicaCheck {
   ReplicaCheck(const RunPlan& plan, std::vector<Executor*> executors, ProcessGroup* processes);
 
   bool has_replicas() const { return !sets_.empty(); }
-  /// Empty if all copies are equal. Otherwise the ranks and the tensor, the same on all processes,
-  /// which all call it with no step in flight: "rank 3 holds other bits of
-  /// layers.1.mlp.fc1.weight (weights) than rank 0, rank 1, rank 2". If no majority agrees, it
-  /// names all ranks.
-  std::string difference();
+  /// The first difference of two copies, if any; the same on all processes, which all call it with
+  /// no step in flight.
+  ReplicaDifference difference();
 
  private:
   /// A tensor of a set, as a rank of this process holds it.
@@ -49,7 +58,7 @@ class ReplicaCheck {
   bool is_member(size_t set, size_t rank) const;
   std::vector<size_t> differing_sets();
   std::vector<Row> differing_tensors(const std::vector<size_t>& sets);
-  std::string describe(const Row& row) const;
+  ReplicaDifference describe(const Row& row) const;
   std::string names_of(const std::vector<size_t>& ranks) const;
 
   StateMap map_;

@@ -15,38 +15,44 @@ constexpr double kLeastDeviation = 0.02;  // of the mean: a loss that hardly mov
 
 }  // namespace
 
-bool SpikeDetector::add(double loss, double grad_norm) {
-  const bool of_loss = losses_.add(loss);
-  const bool of_norm = grad_norms_.add(grad_norm);
-  return of_loss || of_norm;
+bool SpikeScore::is_spike() const {
+  return loss > kDeviations || grad_norm > kDeviations;
 }
 
-bool SpikeDetector::Recent::add(double value) {
+SpikeScore SpikeDetector::add(double loss, double grad_norm) {
+  return {.loss = losses_.add(loss), .grad_norm = grad_norms_.add(grad_norm)};
+}
+
+double SpikeDetector::Recent::add(double value) {
   if (!std::isfinite(value)) {
-    return true;
+    return std::numeric_limits<double>::infinity();
   }
-  const bool is_spike = value > limit();
+  const double score = score_of(value);
   values_.push_back(value);
   if (values_.size() > kMaxSteps) {
     values_.pop_front();
   }
-  return is_spike;
+  return score;
 }
 
-double SpikeDetector::Recent::limit() const {
+double SpikeDetector::Recent::score_of(double value) const {
   if (values_.size() < kMinSteps) {
-    return std::numeric_limits<double>::infinity();
+    return 0;
   }
   double sum = 0;
   double squares = 0;
-  for (const double value : values_) {
-    sum += value;
-    squares += value * value;
+  for (const double one : values_) {
+    sum += one;
+    squares += one * one;
   }
   const auto count = static_cast<double>(values_.size());
   const double mean = sum / count;
-  const double deviation = std::sqrt(std::max(0.0, squares / count - mean * mean));
-  return mean + kDeviations * std::max(deviation, kLeastDeviation * std::abs(mean));
+  const double deviation = std::max(std::sqrt(std::max(0.0, squares / count - mean * mean)),
+                                    kLeastDeviation * std::abs(mean));
+  if (deviation > 0) {
+    return (value - mean) / deviation;
+  }
+  return value > mean ? std::numeric_limits<double>::max() : 0;
 }
 
 }  // namespace braid

@@ -22,7 +22,9 @@ int64_t run_steps(const StepLoop& loop) {
       end_until(begun);
     }
     if (is_boundary || stops) {
-      loop.at_boundary(begun, stops);
+      ended = loop.at_boundary(begun, stops);
+      stops = stops && ended == begun;
+      begun = ended;
     }
   }
   return ended;

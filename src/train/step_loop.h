@@ -21,8 +21,9 @@ struct StepLoop {
   /// last of them as a boundary step. Empty: never.
   std::function<bool(int64_t step)> needs_boundary = {};
   /// Called with no step in flight after boundary steps, the last step, and the step after which
-  /// the run stops.
-  std::function<void(int64_t step, bool stops)> at_boundary;
+  /// the run stops. Returns the step after which the loop goes on: this one, or an earlier one to
+  /// which the state has gone back. Going back cancels a stop, which may be requested again.
+  std::function<int64_t(int64_t step, bool stops)> at_boundary;
 };
 
 /// Begins a step as soon as fewer than `max_in_flight` are in flight and no boundary precedes it.

@@ -29,16 +29,17 @@
 #include "trace/breakdown.h"
 #include "trace/explain_exposed.h"
 #include "train/data_count.h"
+#include "train/fault_watch.h"
 #include "train/learning_rate.h"
 #include "train/run_folder.h"
 #include "train/run_identity.h"
 #include "train/run_log.h"
 #include "train/setup_clock.h"
-#include "train/spike_detector.h"
 #include "train/start_state.h"
 #include "train/step_calendar.h"
 #include "train/step_loop.h"
 #include "train/step_meter.h"
+#include "train/step_wishes.h"
 #include "train/training_data.h"
 #include "train/training_report.h"
 #include "train/training_setup.h"
@@ -47,19 +48,6 @@ namespace braid {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-std::string describe_drift(const std::string& difference, int64_t step, int64_t last_equal,
-                           const std::string& checkpoint) {
-  const std::string before =
-      last_equal == 0 ? "" : fmt::format(" (all copies were equal after step {})", last_equal);
-  const std::string restart =
-      checkpoint.empty() ? "start the run again"
-                         : fmt::format("start the run again: it resumes from {}", checkpoint);
-  return fmt::format(
-      "{} after step {}{}: memory or arithmetic of a device failed; this state is not saved; {}; "
-      "if it happens to this rank again, replace its device",
-      difference, step, before, restart);
-}
 
 /// One run of `braid train`, from planning to the report.
 class TrainingRun {
@@ -78,7 +66,9 @@ class TrainingRun {
         last_finite_step_(start_.count.step),
         engine_(*std::exchange(plan_, std::nullopt), engine_options()),
         calendar_(run_.config, options_.stop_after_step),
-        meter_(meter_options()) {
+        meter_(meter_options()),
+        watch_(run_.config.runtime, engine_, processes_,
+               [this](const std::string& line) { print(line); }) {
     setup_.end("kernels");
     write_start_state(engine_, start_);
     setup_.end("weights");
@@ -113,24 +103,19 @@ class TrainingRun {
   }
 
   TrainingSummary run() {
-    if (leads()) {
-      start_log();
-    }
-    if (data_.held_out() != nullptr && start_.first_step() == 1) {
-      evaluate(0);
-    }
-    BatchLoader loader(data_.training(),
-                       {.shape = batch_shape(), .consumed_samples = start_.count.samples});
-    const int64_t step =
-        run_steps({.first_step = start_.first_step(),
-                   .last_step = calendar_.last_step(),
-                   .max_in_flight = engine_.max_steps_in_flight(),
-                   .begin = [&](int64_t next) { begin_step(loader, next); },
-                   .end = [this](int64_t oldest) { end_step(oldest); },
-                   .is_boundary = [this](int64_t of) { return calendar_.is_boundary(of); },
-                   .should_stop = [this](int64_t ended) { return should_stop(ended); },
-                   .needs_boundary = [this](int64_t) { return checks_replicas() && spike_; },
-                   .at_boundary = [this](int64_t of, bool stops) { at_boundary(of, stops); }});
+    set_point(start_);
+    continue_from_point();
+    const int64_t step = run_steps(
+        {.first_step = start_.first_step(),
+         .last_step = calendar_.last_step(),
+         .max_in_flight = engine_.max_steps_in_flight(),
+         .begin = [this](int64_t next) { begin_step(next); },
+         .end = [this](int64_t oldest) { end_step(oldest); },
+         .is_boundary =
+             [this](int64_t of) { return calendar_.is_boundary(of) || watch_.ends_at(of); },
+         .should_stop = [this](int64_t ended) { return should_stop(ended); },
+         .needs_boundary = [this](int64_t) { return watch_.needs_boundary(); },
+         .at_boundary = [this](int64_t of, bool stops) { return at_boundary(of, stops); }});
     summary_.last_step = step;
     summary_.stopped_early = step < run_.config.train.steps;
     summary_.tokens_per_s = meter_.median_tokens_per_s();
@@ -152,12 +137,35 @@ class TrainingRun {
     return options;
   }
 
-  void start_log() {
-    log_ = std::make_unique<RunLog>(log_options());
-    const std::vector<StepRecord>& steps = log_->metrics().steps;
-    if (!steps.empty()) {
-      meter_.continue_from(steps.back());
+  /// The run can go back to this point.
+  void set_point(ResumePoint point) {
+    point_ = std::move(point);
+    watch_.set_start(point_.count.step, point_.checkpoint);
+  }
+
+  /// The engine has the state of this point: data and log continue there, too.
+  void continue_from_point() {
+    loader_.emplace(data_.training(), BatchLoaderOptions{.shape = batch_shape(),
+                                                         .consumed_samples = point_.count.samples});
+    last_finite_step_ = point_.count.step;
+    if (leads()) {
+      start_log();
     }
+    if (data_.held_out() != nullptr && point_.first_step() == 1) {
+      evaluate(0);
+    }
+  }
+
+  void start_log() {
+    const std::vector<RerunRecord> reruns =
+        log_ == nullptr ? std::vector<RerunRecord>{} : log_->metrics().reruns;
+    log_.reset();
+    log_ = std::make_unique<RunLog>(log_options());
+    const Metrics& kept = log_->metrics();
+    for (size_t i = kept.reruns.size(); i < reruns.size(); ++i) {
+      log_->rerun(reruns[i]);
+    }
+    meter_.continue_from(kept.steps.empty() ? StepRecord{} : kept.steps.back());
   }
 
   void end_log() {
@@ -260,17 +268,20 @@ class TrainingRun {
             .tensorboard = run_.config.logging.tensorboard,
             .progress_bar = shows_progress(),
             .interval = run_.config.logging.interval,
-            .first_step = start_.first_step(),
+            .first_step = point_.first_step(),
             .num_steps = run_.config.train.steps,
             .global_batch = run_.config.train.global_batch,
             .print = options_.print};
   }
 
-  void at_boundary(int64_t step, bool stops) {
+  int64_t at_boundary(int64_t step, bool stops) {
     const bool saves = calendar_.is_saved(step, stops);
-    const bool had_spike = std::exchange(spike_, false);
-    if (checks_replicas() && (saves || had_spike || calendar_.is_checked(step))) {
-      check_replicas(step);
+    const bool compares = saves || calendar_.is_checked(step);
+    if (const std::optional<RerunCause> cause = watch_.reason_to_go_back(step, compares)) {
+      return go_back(*cause, step);
+    }
+    if (watch_.ends_at(step)) {
+      record_rerun(step, watch_.end());
     }
     if (calendar_.is_evaluated(step)) {
       evaluate(step);
@@ -278,27 +289,36 @@ class TrainingRun {
     if (saves) {
       save(step);
     }
+    return step;
   }
 
-  bool checks_replicas() const { return run_.config.runtime.check_replicas > 0; }
-
-  /// Throws before a state that went wrong becomes the newest checkpoint.
-  void check_replicas(int64_t step) {
-    const std::string difference = engine_.replica_difference();
-    if (!difference.empty()) {
-      throw_device_error("{}", describe_drift(difference, step, last_equal_, summary_.checkpoint));
+  /// As the next start of the run would continue, in this process. Returns the step of the point.
+  int64_t go_back(const RerunCause& cause, int64_t step) {
+    record_rerun(step, watch_.begin(cause, step));
+    if (leads()) {
+      log_->finish();
     }
-    last_equal_ = step;
+    write_start_state(engine_, point_);
+    processes_.barrier("the state to go back to");  // tasks of the next step wait for less time
+    continue_from_point();
+    return point_.count.step;
   }
 
-  void begin_step(BatchLoader& loader, int64_t step) {
+  void record_rerun(int64_t step, std::string message) {
+    if (leads()) {
+      print("rerun    " + message);
+      log_->rerun({.step = step, .from_step = point_.count.step, .message = std::move(message)});
+    }
+  }
+
+  void begin_step(int64_t step) {
     if (tracing_ != calendar_.is_traced(step)) {  // no step is in flight then
       tracing_ = !tracing_;
       engine_.set_tracing(tracing_);
     }
     const double rate = learning_rate_at(run_.learning_rate, step);
     meter_.begin(step, rate);
-    const std::optional<StepBatch> batch = loader.next();
+    const std::optional<StepBatch> batch = loader_->next();
     check(batch.has_value(), "the training data ends before step {}", step);
     engine_.begin_step(*batch, run_.config.optimizer, rate, step);
   }
@@ -315,7 +335,7 @@ class TrainingRun {
     if (options_.on_step) {
       options_.on_step(record);
     }
-    own_spike_ = spikes_.add(result.loss, result.grad_norm) || own_spike_;
+    watch_.add(step, result);
     check_finite(step, result);
     last_finite_step_ = std::isfinite(result.loss) ? step : last_finite_step_;
   }
@@ -334,15 +354,16 @@ class TrainingRun {
   }
 
   void check_finite(int64_t step, const StepResult& result) {
-    if (run_.detect_nan != NanCheck::kOff && (!std::isfinite(result.loss) || result.skipped)) {
-      if (checks_replicas()) {
-        end_steps_in_flight();
-        check_replicas(step);
+    const bool is_finite = std::isfinite(result.loss) && !result.skipped;
+    if (run_.detect_nan != NanCheck::kOff && !is_finite && !watch_.may_go_back(step)) {
+      if (run_.config.runtime.check_replicas > 0) {
+        end_steps_in_flight(engine_);
+        watch_.check_copies(step);
       }
       throw_device_error(
-          "step {}: loss {} with gradient norm {}; stopped because runtime.detect_nan = \"{}\"{}",
+          "step {}: loss {} with gradient norm {}; stopped because runtime.detect_nan = \"{}\"{}{}",
           step, result.loss, result.grad_norm, run_.config.runtime.detect_nan,
-          run_.detect_nan == NanCheck::kTensors ? first_bad_tensor() : "");
+          run_.detect_nan == NanCheck::kTensors ? first_bad_tensor() : "", watch_.progress(step));
     }
   }
 
@@ -360,38 +381,10 @@ class TrainingRun {
   /// failing device may see alone.
   bool should_stop(int64_t step) {
     const bool asked = options_.stop_requested && options_.stop_requested();
-    const bool had_spike = std::exchange(own_spike_, false);
-    const std::vector<std::string> wishes =
-        gather_wishes(step, fmt::format("{:d}{:d}", asked, had_spike));
-    const auto any = [&](size_t wish) {
-      return std::ranges::any_of(wishes,
-                                 [&](const std::string& one) { return one.at(wish) == '1'; });
-    };
-    spike_ = spike_ || any(1);
-    return any(0);
-  }
-
-  std::vector<std::string> gather_wishes(int64_t step, const std::string& own) {
-    if (processes_.size() == 1) {
-      return {own};
-    }
-    try {
-      return processes_.all_gather("a stop", own);
-    } catch (const AbortedError& error) {
-      end_steps_in_flight();  // may throw
-      const std::string last = engine_.last_meeting();
-      throw AbortedError(fmt::format("after step {}, in which no task waits{}: {}", step,
-                                     last.empty() ? "" : fmt::format(" (the last was {})", last),
-                                     error.what()));
-    }
-  }
-
-  /// The host knows that another rank has failed. If a task waits for that rank, the message should
-  /// name the task.
-  void end_steps_in_flight() {
-    while (engine_.steps_in_flight() > 0) {
-      engine_.finish_step();
-    }
+    const std::string wishes =
+        greatest_wishes(engine_, processes_, step, fmt::format("{:d}{}", asked, watch_.take_own()));
+    watch_.agree(step, wishes.at(1));
+    return wishes.at(0) == '1';
   }
 
   void evaluate(int64_t step) {
@@ -423,6 +416,7 @@ class TrainingRun {
                           .config = to_toml(run_.config),
                           .extra = {facts_.begin(), facts_.end()}},
                          plan.layout, plan.run.model, state.shards(), save_options());
+    set_point({.checkpoint = summary_.checkpoint, .count = count});
     print(fmt::format("saved    {} in {:.1f} s", summary_.checkpoint,
                       std::chrono::duration<double>(Clock::now() - begin).count()));
   }
@@ -469,10 +463,9 @@ class TrainingRun {
   StepMeter meter_;
   std::optional<TrainingReport> report_;  // in the first process
   bool tracing_ = false;
-  SpikeDetector spikes_;
-  bool own_spike_ = false;  // of this process, since its last wishes
-  bool spike_ = false;      // of any process, since the last boundary
-  int64_t last_equal_ = 0;  // last step after which replicas were found equal; 0: none
+  FaultWatch watch_;
+  ResumePoint point_;  // where the run can go back to: its last checkpoint or its start
+  std::optional<BatchLoader> loader_;
 };
 
 }  // namespace

@@ -20,7 +20,8 @@ struct TrainerOptions {
       print;              ///< receives everything meant for the terminal, "\n" included
   bool terminal = false;  ///< `print` goes to a terminal: draws a progress bar unless configured
                           ///< otherwise
-  /// Called after each step, only in the first process.
+  /// Called after each step, only in the first process; again for steps that run again
+  /// (runtime.rerun_steps).
   std::function<void(const StepRecord&)> on_step = {};
   std::function<bool()> stop_requested;  ///< called after each step; true: save and return
                                          ///< (SIGTERM)

@@ -20,6 +20,7 @@ void TrainingReport::add(int64_t step, Timeline timeline) {
   for (RankTimeline& rank : timeline.ranks) {
     rank.step = step;
   }
+  std::erase_if(timelines_, [&](const Timeline& one) { return one.ranks.front().step >= step; });
   timelines_.push_back(std::move(timeline));
 }
 

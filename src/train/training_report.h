@@ -23,7 +23,7 @@ class TrainingReport {
   };
   explicit TrainingReport(const Source& source) : source_(source) {}
 
-  /// Adds a traced step.
+  /// Adds a traced step, in place of itself and of later ones if the run went back.
   void add(int64_t step, Timeline timeline);
   /// The timelines of the traced steps, in order.
   const std::vector<Timeline>& timelines() const { return timelines_; }

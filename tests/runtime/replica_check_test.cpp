@@ -41,7 +41,7 @@ class DamagedRun {
       engine_.train_step(*loader_.next(), config_.optimizer, 1e-3, ++steps_done_);
     }
   }
-  std::string difference() { return engine_.replica_difference(); }
+  std::string difference() { return engine_.replica_difference().text; }
   void flip(const BitFlip& where) { braid::flip(ranks_[where.rank], where); }
 
   const StateMap& map() const { return map_; }

@@ -6,6 +6,7 @@
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace braid {
@@ -20,21 +21,25 @@ struct RecordedLoop {
   std::set<int64_t> boundaries;
   int64_t stop_after = -1;
   int64_t spike_at = -1;
+  int64_t back_from = -1;  // once
+  int64_t back_to = -1;
   StepLoop loop;
 
   RecordedLoop(int64_t first_step, int64_t last_step, int max_in_flight) {
     const auto add = [this](const std::string& call) { calls.push_back(call); };
-    loop = {
-        .first_step = first_step,
-        .last_step = last_step,
-        .max_in_flight = max_in_flight,
-        .begin = [=](int64_t step) { add("b" + std::to_string(step)); },
-        .end = [=](int64_t step) { add("e" + std::to_string(step)); },
-        .is_boundary = [this](int64_t step) { return boundaries.contains(step); },
-        .should_stop = [this](int64_t step) { return step == stop_after; },
-        .needs_boundary = [this](int64_t step) { return step == spike_at; },
-        .at_boundary = [=](int64_t step,
-                           bool stops) { add("@" + std::to_string(step) + (stops ? "!" : "")); }};
+    loop = {.first_step = first_step,
+            .last_step = last_step,
+            .max_in_flight = max_in_flight,
+            .begin = [=](int64_t step) { add("b" + std::to_string(step)); },
+            .end = [=](int64_t step) { add("e" + std::to_string(step)); },
+            .is_boundary = [this](int64_t step) { return boundaries.contains(step); },
+            .should_stop = [this](int64_t step) { return step == stop_after; },
+            .needs_boundary = [this](int64_t step) { return step == spike_at; },
+            .at_boundary =
+                [=, this](int64_t step, bool stops) {
+                  add("@" + std::to_string(step) + (stops ? "!" : ""));
+                  return step == std::exchange(back_from, -1) ? back_to : step;
+                }};
   }
   RecordedLoop(const RecordedLoop&) = delete;
   RecordedLoop& operator=(const RecordedLoop&) = delete;
@@ -70,6 +75,30 @@ TEST(StepLoop, AStopWaitsForTheStepsInFlight) {
   one.stop_after = 2;
   EXPECT_EQ(run_steps(one.loop), 2);
   EXPECT_EQ(one.calls.back(), "@2!");
+}
+
+TEST(StepLoop, GoesBackFromABoundary) {
+  RecordedLoop two(1, 4, 2);
+  two.boundaries = {3};
+  two.back_from = 3;
+  two.back_to = 1;
+  EXPECT_EQ(run_steps(two.loop), 4);
+  EXPECT_THAT(two.calls, ElementsAre("b1", "b2", "e1", "b3", "e2", "e3", "@3", "b2", "b3", "e2",
+                                     "e3", "@3", "b4", "e4", "@4"));
+}
+
+TEST(StepLoop, GoesBackFromTheLastStepAndFromAStop) {
+  RecordedLoop last(1, 2, 1);
+  last.back_from = 2;
+  last.back_to = 0;
+  EXPECT_EQ(run_steps(last.loop), 2);
+  EXPECT_THAT(last.calls, ElementsAre("b1", "e1", "b2", "e2", "@2", "b1", "e1", "b2", "e2", "@2"));
+  RecordedLoop stopped(1, 9, 1);
+  stopped.stop_after = 2;
+  stopped.back_from = 2;
+  stopped.back_to = 1;
+  EXPECT_EQ(run_steps(stopped.loop), 2);
+  EXPECT_THAT(stopped.calls, ElementsAre("b1", "e1", "b2", "e2", "@2!", "b2", "e2", "@2!"));
 }
 
 TEST(StepLoop, ABoundaryThatAStepNeedsWaitsForTheStepsInFlight) {

@@ -181,6 +181,7 @@ TEST_F(RunsInFlight, ALossThatIsNotFiniteStopsWithItsStepAndLeavesTheCheckpoints
   c.checkpoint.interval = 1;
   c.eval.interval = 100;
   c.logging.trace_steps = {};
+  c.runtime.rerun_steps = 0;
   const std::string plain = message_of<DeviceError>([&] { run_plainly(c); });
   EXPECT_THAT(plain, ContainsRegex("^step [0-9]+: loss .*runtime.detect_nan = \"loss\"$"));
   c.logging.run_folder = path("saved");
