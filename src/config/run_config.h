@@ -44,6 +44,7 @@ struct TrainConfig {
   std::string fp8 = "off";
   std::vector<std::string> fp8_filter;
   std::string fp8_sums = "ideal";
+  bool fp8_gather = true;
 
   friend bool operator==(const TrainConfig&, const TrainConfig&) = default;
 };

@@ -41,6 +41,18 @@ void check_join_columns(const OpSpec& spec) {
   operands.done();
 }
 
+void check_join_blocks(const OpSpec& spec) {
+  static_cast<void>(attributes_of<NoAttributes>(spec));
+  OperandChecker operands(spec);
+  const OperandSpec& x = operands.next("x", Access::kRead, 2);
+  const OperandSpec& y = operands.next("y", Access::kWrite, 2);
+  operands.require(y.dtype == x.dtype, "x and y must have one dtype");
+  operands.require(y.shape[0] > 0 && x.shape[0] % y.shape[0] == 0 &&
+                       y.shape[1] == x.shape[0] / y.shape[0] * x.shape[1],
+                   "y must have the blocks of rows of x side by side");
+  operands.done();
+}
+
 OpCost sum_blocks_cost(const OpSpec& spec) {
   OpCost cost = operand_bytes(spec);
   cost.flops = static_cast<double>(spec.operands.size() - 2) * elems(spec, 0);
@@ -70,6 +82,17 @@ const OpDefinition kJoinColumnsOp{
     .cost = elementwise_cost<0>,
     .split = kNeverSplit,
     .values = ValueRule::kColumns,
+};
+
+const OpDefinition kJoinBlocksOp{
+    .name = "join_blocks",
+    .summary = "The blocks of rows of x side by side.",
+    .op_class = OpClass::kCopy,
+    .family = OpFamily::kMemoryBound,
+    .kind = OpKind::kCopy,
+    .check = check_join_blocks,
+    .cost = elementwise_cost<0>,
+    .split = kNeverSplit,
 };
 
 }  // namespace braid

@@ -14,8 +14,12 @@ namespace braid {
 /// members whose blocks these are, in group order.
 ///
 /// join_columns: x0 [n, c0], x1 [n, c1], ... -> y [n, c0 + c1 + ...], of one dtype; x0 first.
+///
+/// join_blocks: x [b*n, c] -> y [n, b*c], of one dtype: the b blocks of n rows side by side, as
+/// join_columns puts them. For what an all_gather leaves one below the other.
 extern const OpDefinition kSumBlocksOp;
 extern const OpDefinition kJoinColumnsOp;
+extern const OpDefinition kJoinBlocksOp;
 
 /// Maximum number of blocks of one task: kernels take their addresses as arguments.
 inline constexpr size_t kMaxBlocks = 64;

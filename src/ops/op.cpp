@@ -72,6 +72,7 @@ constexpr std::array kOps = {
     &kFillOp,
     &kSumBlocksOp,
     &kJoinColumnsOp,
+    &kJoinBlocksOp,
     &kSquaredNormOp,
     &kSumOp,
     &kClipScaleOp,

@@ -19,6 +19,9 @@ struct ScaleLayout {
   int64_t block = 128;
   bool square = false;
 
+  /// That of a weight: square if blocks have 128 elements.
+  static ScaleLayout of_weight(int64_t block) { return {.block = block, .square = block == 128}; }
+
   DType dtype() const { return block == 32 ? DType::kF8E8M0 : DType::kF32; }
   Shape shape(const Shape& data) const;
 };

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "ops/attributes.h"
+#include "ops/blocks.h"
 #include "ops/linear.h"
 #include "ops/quantize.h"
 
@@ -52,6 +53,8 @@ class ProductQuantizer {
   ProductQuantizer(StageGraph& graph, const Fp8Recipe& recipe) : graph_(graph), recipe_(recipe) {}
 
   std::vector<ProductSite> run() {
+    find_sites();
+    gathers_ = gathers_of_products();
     rewrite(graph_.forward, &ProductQuantizer::add_forward);
     rewrite(graph_.backward, &ProductQuantizer::add_backward);
     return std::move(sites_);
@@ -66,22 +69,78 @@ class ProductQuantizer {
     nodes = std::exchange(nodes_, {});
   }
 
+  void find_sites() {
+    for (const Node& node : graph_.forward) {
+      if (node.spec.op == kLinearOp.name && node.layer >= 0) {
+        const Shape& x = node.spec.operands[0].shape;
+        const Shape& w = node.spec.operands[1].shape;
+        ProductSite site{
+            .site = node.site, .rows = x[0], .features = w[0], .depth = x[1], .reason = {}};
+        site.reason = reason_to_keep(site, recipe_);
+        sites_.push_back(std::move(site));
+      }
+    }
+  }
+
+  /// The all-gathers, by their results, that become gathers of copies.
+  std::unordered_map<ValueId, Node> gathers_of_products() const {
+    std::unordered_map<ValueId, Node> gathers;
+    if (!recipe_.gathers_copies || recipe_.block == 0) {
+      return gathers;
+    }
+    const auto for_all_nodes = [&](const auto& visit) {
+      std::ranges::for_each(graph_.forward, visit);
+      std::ranges::for_each(graph_.backward, visit);
+    };
+    for_all_nodes([&](const Node& node) {
+      if (communicates_as(node.spec, CommOp::kAllGather) && has_whole_blocks(node.spec)) {
+        gathers.emplace(node.operands[1], node);
+      }
+    });
+    for_all_nodes([&](const Node& node) {
+      for (size_t i = 0; i < node.operands.size(); ++i) {
+        if (node.spec.operands[i].access != Access::kWrite && !reads_copies(node, i)) {
+          gathers.erase(node.operands[i]);
+        }
+      }
+    });
+    for (const auto& end : {graph_.stage_output, graph_.stage_input_grad}) {
+      if (end) {
+        gathers.erase(*end);
+      }
+    }
+    return gathers;
+  }
+
+  bool has_whole_blocks(const OpSpec& gather) const {
+    const Shape& part = gather.operands[0].shape;
+    return part.rank() == 2 && part[0] % size_unit(recipe_) == 0;
+  }
+
+  /// Whether that operand of a node will be FP8 copies, without a bias gradient that needs all
+  /// rows.
+  bool reads_copies(const Node& node, size_t operand) const {
+    const std::string& op = node.spec.op;
+    const bool is_dy = operand == (op == kLinearWgradOp.name ? 1 : 0) && op != kLinearOp.name;
+    const bool is_x = operand == 0 && !is_dy;
+    const bool is_product =
+        op == kLinearOp.name || op == kLinearDgradOp.name || op == kLinearWgradOp.name;
+    return is_product && is_quantized_site(node.site) && (is_x || (is_dy && !bias_of(node)));
+  }
+
   void add_forward(const Node& node) {
-    if (node.spec.op != kLinearOp.name || node.layer < 0) {
-      nodes_.push_back(node);
+    if (is_gather_of_copies(node)) {
       return;
     }
-    const Shape& x = node.spec.operands[0].shape;
-    const Shape& w = node.spec.operands[1].shape;
-    ProductSite site{
-        .site = node.site, .rows = x[0], .features = w[0], .depth = x[1], .reason = {}};
-    site.reason = reason_to_keep(site, recipe_);
-    if (site.reason.empty()) {
+    if (node.spec.op == kLinearOp.name && node.layer >= 0 && is_quantized_site(node.site)) {
       add_product(node);
     } else {
       nodes_.push_back(node);
     }
-    sites_.push_back(std::move(site));
+  }
+
+  bool is_gather_of_copies(const Node& node) const {
+    return communicates_as(node.spec, CommOp::kAllGather) && gathers_.contains(node.operands[1]);
   }
 
   void add_product(const Node& node) {
@@ -102,6 +161,9 @@ class ProductQuantizer {
   }
 
   void add_backward(const Node& node) {
+    if (is_gather_of_copies(node)) {
+      return;
+    }
     if (node.spec.op == kLinearDgradOp.name && weights_.contains(node.operands[1])) {
       add_dgrad(node);
     } else if (node.spec.op == kLinearWgradOp.name && copies_.contains(node.operands[0]) &&
@@ -131,8 +193,9 @@ class ProductQuantizer {
 
   void add_wgrad(const Node& node) {
     const auto attributes = attributes_of<LinearWgradAttributes>(node.spec);
-    const Copies& dy = copies_of(node, node.operands[1], recipe_.gradient, bias_of(node));
-    const Copies& x = copies_.at(node.operands[0]);
+    copies_of(node, node.operands[1], recipe_.gradient, bias_of(node));
+    const Copies& dy = with_columns(node, node.operands[1]);
+    const Copies& x = with_columns(node, node.operands[0]);
     add(node, kScaledLinearWgradOp,
         to_attributes(ScaledLinearWgradAttributes{
             .block = recipe_.block, .accumulate = attributes.accumulate, .sums = recipe_.sums}),
@@ -153,22 +216,83 @@ class ProductQuantizer {
     return std::nullopt;
   }
 
-  /// The copies of an activation, made here if they do not exist yet.
+  /// The copies of an activation, made here if they do not exist yet. Columns of a gathered one
+  /// come later (`with_columns`).
   const Copies& copies_of(const Node& at, ValueId value, DType format, std::optional<ValueId> db) {
-    const auto [entry, is_new] = copies_.try_emplace(value);
-    if (is_new) {
-      const bool has_column = !graph_.backward.empty();
-      entry->second = add_copies(value, ValueKind::kActivation, format, has_column);
-      std::vector<Operand> operands = copy_operands(value, entry->second, has_column);
-      if (db) {
-        operands.push_back({*db, Access::kReadWrite});
-      }
-      add(at, kQuantizeOp,
-          to_attributes(QuantizeAttributes{
-              .block = recipe_.block, .column = has_column, .has_bias = db.has_value()}),
-          operands, /*in_dgrad=*/true);
+    const auto found = copies_.find(value);
+    if (found != copies_.end()) {
+      return found->second;
     }
-    return entry->second;
+    const auto gather = gathers_.find(value);
+    const Copies made = gather == gathers_.end() ? quantized(at, value, format, db)
+                                                 : gathered_rows(at, gather->second, format);
+    return copies_.emplace(value, made).first->second;
+  }
+
+  Copies quantized(const Node& at, ValueId value, DType format, std::optional<ValueId> db) {
+    const bool has_column = !graph_.backward.empty();
+    const Copies made = add_copies(value, ValueKind::kActivation, format, has_column);
+    std::vector<Operand> operands = copy_operands(value, made, has_column);
+    if (db) {
+      operands.push_back({*db, Access::kReadWrite});
+    }
+    add(at, kQuantizeOp,
+        to_attributes(QuantizeAttributes{
+            .block = recipe_.block, .column = has_column, .has_bias = db.has_value()}),
+        operands, /*in_dgrad=*/true);
+    return made;
+  }
+
+  /// Copies of this rank's part, and the rows of all parts. Scales of rows lie side by side.
+  Copies gathered_rows(const Node& at, const Node& gather, DType format) {
+    const Copies part = copies_of(at, gather.operands[0], format, std::nullopt);
+    return {.row = gathered(gather, part.row),
+            .row_scales = joined(at, gathered(gather, part.row_scales), num_parts(gather))};
+  }
+
+  /// The copies of an activation that has some, with columns of all parts. These lie side by side.
+  const Copies& with_columns(const Node& at, ValueId value) {
+    Copies& copies = copies_.at(value);
+    if (!copies.column.valid()) {
+      const Node& gather = gathers_.at(value);
+      const Copies& part = copies_.at(gather.operands[0]);
+      copies.column_scales = gathered(gather, part.column_scales);
+      copies.column = joined(at, gathered(gather, part.column), num_parts(gather));
+    }
+    return copies;
+  }
+
+  ValueId add_activation(std::string name, DType dtype, const Shape& shape) {
+    graph_.values.push_back({.name = std::move(name), .dtype = dtype, .shape = shape});
+    return ValueId(graph_.values.size() - 1);
+  }
+
+  /// The values that all ranks of a gather have for `part`, one below the other.
+  ValueId gathered(const Node& gather, ValueId part) {
+    const Value its = graph_.value(part);
+    Shape shape = its.shape;
+    shape[0] *= num_parts(gather);
+    const ValueId all = add_activation(its.name + ".all", its.dtype, shape);
+    Node node = make_node(graph_, gather.spec.op, gather.spec.attributes,
+                          std::vector<Operand>{{part}, {all, Access::kWrite}});
+    node.phase = gather.phase;
+    node.layer = gather.layer;
+    node.site = fmt::format("{}.{}", gather.site, its.name.substr(its.name.rfind('.') + 1));
+    nodes_.push_back(std::move(node));
+    return all;
+  }
+
+  static int64_t num_parts(const Node& gather) {
+    return gather.spec.operands[1].shape[0] / gather.spec.operands[0].shape[0];
+  }
+
+  /// Equal blocks of rows, one for each of the ranks, side by side.
+  ValueId joined(const Node& at, ValueId blocks, int64_t ranks) {
+    const Value its = graph_.value(blocks);
+    const ValueId whole = add_activation(its.name + ".joined", its.dtype,
+                                         {its.shape[0] / ranks, its.shape[1] * ranks});
+    add(at, kJoinBlocksOp, {}, std::vector<Operand>{{blocks}, {whole, Access::kWrite}});
+    return whole;
   }
 
   const Copies& copies_of_weight(const Node& at, ValueId weight) {
@@ -178,8 +302,9 @@ class ProductQuantizer {
       entry->second = add_copies(weight, ValueKind::kQuantizedParam, recipe_.forward, has_column);
       Node node = make_node(
           graph_, std::string(kQuantizeWeightOp.name),
-          to_attributes(QuantizeAttributes{
-              .block = recipe_.block, .square = recipe_.block == 128, .column = has_column}),
+          to_attributes(QuantizeAttributes{.block = recipe_.block,
+                                           .square = ScaleLayout::of_weight(recipe_.block).square,
+                                           .column = has_column}),
           copy_operands(weight, entry->second, has_column));
       node.layer = at.layer;
       node.site = at.site;
@@ -190,8 +315,9 @@ class ProductQuantizer {
 
   Copies add_copies(ValueId of, ValueKind kind, DType format, bool has_column) {
     const Value source = graph_.value(of);
-    const ScaleLayout scales{.block = recipe_.block,
-                             .square = kind == ValueKind::kQuantizedParam && recipe_.block == 128};
+    const ScaleLayout scales = kind == ValueKind::kQuantizedParam
+                                   ? ScaleLayout::of_weight(recipe_.block)
+                                   : ScaleLayout{.block = recipe_.block};
     const auto add_value = [&](const char* suffix, DType dtype, const Shape& shape) {
       graph_.values.push_back({.name = fmt::format("{}.{}", source.name, suffix),
                                .dtype = dtype,
@@ -236,6 +362,7 @@ class ProductQuantizer {
   std::vector<Node> nodes_;
   std::vector<ProductSite> sites_;
   std::unordered_map<ValueId, Copies> copies_;
+  std::unordered_map<ValueId, Node> gathers_;  // by result: what becomes a gather of copies
   std::unordered_map<ValueId, Copies> weights_;
 };
 

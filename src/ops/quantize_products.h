@@ -18,6 +18,7 @@ struct Fp8Recipe {
   DType gradient = DType::kF8E4M3;     ///< of gradients of outputs
   std::vector<std::string> keep = {};  ///< sites that stay as they are; `*` and `?` as in a shell
   EmulatedSums sums = {};              ///< on the CPU
+  bool gathers_copies = true;  ///< ranks gather FP8 copies, not the values; see quantize_products
 
   /// One scale for a whole tensor, with the wider range of E5M2 for gradients.
   static Fp8Recipe tensor() { return {.block = 0, .gradient = DType::kF8E5M2}; }
@@ -47,6 +48,19 @@ struct ProductSite {
 ///                                              scaled_linear_dgrad(dy8, w8t -> dx)
 ///                                              scaled_linear_wgrad(x8t, dy8t -> dw)
 ///   and in StageGraph::weights: quantize_weight(w -> w8, w8t)
+///
+/// If x or dy is an all_gather of the parts of tensor ranks, and nothing but products reads it,
+/// each rank quantises its part (`gathers_copies`). Rows are gathered for the product, columns for
+/// the weight gradient, with half the bytes and the same bits:
+///
+///   before: all_gather(part -> x)  quantize(x -> x8, x8t)
+///   after:  quantize(part -> p8, p8t)  all_gather(p8 -> x8)  all_gather(its scales)  join_blocks
+///           ... all_gather(p8t)  join_blocks(-> x8t)  all_gather(its scales)  scaled_linear_wgrad
+///
+/// Scales of blocks of a part are those of the whole if parts are whole blocks; one scale for all
+/// is not known to a rank, so there values are gathered. Values are also gathered where the copies
+/// of dy come with the gradient of a bias. Source: Transformer Engine, PR 1982, which gathers
+/// columns of MXFP8 gradients under dgrad.
 ///
 /// x and dy are quantised once each, in both directions, in front of their first use. So x itself
 /// is not kept for the backward, unless something else reads it there. A graph without backward

@@ -24,9 +24,10 @@ Shape next_factor(OperandChecker& operands, const std::string& name, const Scale
 Shape next_factors(OperandChecker& operands, const OpSpec& spec, int64_t block, const char* first,
                    const char* second) {
   operands.require(block == 0 || block == 32 || block == 128, "block must be 0, 32 or 128");
-  const bool is_square = std::string_view(second) == "w" && block == 128;
+  const bool is_weight = std::string_view(second) == "w";
   const Shape a = next_factor(operands, first, {.block = block});
-  const Shape b = next_factor(operands, second, {.block = block, .square = is_square});
+  const Shape b = next_factor(
+      operands, second, is_weight ? ScaleLayout::of_weight(block) : ScaleLayout{.block = block});
   operands.require(a[1] == b[1],
                    fmt::format("{} and {} must agree in their last dimension", first, second));
   operands.require(

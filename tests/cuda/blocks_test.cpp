@@ -20,6 +20,20 @@ KernelCase join_case(DType dtype, int64_t rows, int64_t columns) {
                       write(dtype, {rows, 4 * columns})}});
 }
 
+TEST_F(BlocksCudaTest, JoinsBlocksAsTheCpuDoes) {
+  for (const DType dtype : kCudaDtypes) {
+    for (const int64_t columns : {1, 5, 128}) {
+      expect_same_as_cpu(
+          [&] {
+            return KernelCase({"join_blocks",
+                               {},
+                               {read(dtype, {3 * 37, columns}), write(dtype, {37, 3 * columns})}});
+          },
+          context(), fmt::format("3 blocks of [37,{}]", columns));
+    }
+  }
+}
+
 TEST_F(BlocksCudaTest, GivesTheNumbersOfTheCpu) {
   for (const DType dtype : kCudaDtypes) {
     for (const size_t num_blocks : {size_t{1}, size_t{2}, size_t{8}, kMaxBlocks}) {

@@ -103,5 +103,27 @@ TEST(JoinColumns, PutsRowsSideBySide) {
   }
 }
 
+TEST(JoinBlocks, PutsBlocksOfRowsSideBySide) {
+  for (const DType dtype : kFloatDtypes) {
+    for (const auto& [blocks, rows, columns] : {std::tuple{1, 3, 4}, std::tuple{2, 1, 7},
+                                                std::tuple{3, 130, 5}, std::tuple{8, 17, 128}}) {
+      KernelCase kernel(
+          {"join_blocks",
+           {},
+           {read(dtype, {blocks * rows, columns}), write(dtype, {rows, blocks * columns})}});
+      const std::vector<double> x = kernel.values(0);
+      std::vector<double> expected;
+      for (int64_t row = 0; row < rows; ++row) {
+        for (int64_t block = 0; block < blocks; ++block) {
+          const auto begin = x.begin() + (block * rows + row) * columns;
+          expected.insert(expected.end(), begin, begin + columns);
+        }
+      }
+      kernel.run(2);
+      EXPECT_EQ(kernel.values(1), expected) << blocks << " blocks of " << rows;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace braid

@@ -28,6 +28,17 @@ TEST(JoinColumnsCheck, AddsUpTheWidths) {
                  "all x must have one dtype and number of rows");
 }
 
+TEST(JoinBlocksCheck, KeepsTheNumberOfElements) {
+  const OperandSpec x = read(DType::kF8E4M3, {6, 5});
+  EXPECT_NO_THROW(check_spec({"join_blocks", {}, {x, write(DType::kF8E4M3, {2, 15})}}));
+  EXPECT_NO_THROW(check_spec({"join_blocks", {}, {x, write(DType::kF8E4M3, {6, 5})}}));
+  for (const Shape& shape : {Shape{4, 5}, Shape{2, 14}, Shape{5, 6}}) {
+    expect_refused({"join_blocks", {}, {x, write(DType::kF8E4M3, shape)}},
+                   "y must have the blocks of rows of x side by side");
+  }
+  expect_refused({"join_blocks", {}, {x, write(DType::kU8, {2, 15})}}, "one dtype");
+}
+
 TEST(BlocksCost, ReadsEachBlockOnce) {
   expect_cost(sum_of(3), {.flops = 24, .bytes_read = 72, .bytes_written = 24});
   expect_cost({"join_columns",

@@ -436,6 +436,7 @@ class DeclaredForms {
     add({{"join_columns", {}, {read(data_, {3, 5}), read(data_, {3, 7}), write(data_, {3, 12})}},
          {"x", "x", "y"}});
     list_.back().any_number = true;
+    add({{"join_blocks", {}, {read(data_, {6, 5}), write(data_, {2, 15})}}, {"x", "y"}});
   }
 
   void add_offload() {

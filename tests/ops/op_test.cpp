@@ -31,9 +31,9 @@ TEST(FindOp, NamesAnUnknownOp) {
 TEST(OpClass, IsCommunicationForCollectivesAndCopyForMovers) {
   for (const OpDefinition* op : all_ops()) {
     const std::set<std::string_view> movers = {
-        "copy",        "cast",         "fill",        "embedding",       "identity",
-        "offload",     "reload",       "pack_kv",     "assemble_qkv",    "zigzag_order",
-        "split_heads", "join_columns", "swap_blocks", "attention_finish"};
+        "copy",        "cast",         "fill",        "embedding",    "identity",
+        "offload",     "reload",       "pack_kv",     "assemble_qkv", "zigzag_order",
+        "split_heads", "join_columns", "join_blocks", "swap_blocks",  "attention_finish"};
     const std::set<std::string_view> communicate = {"all_reduce", "all_gather", "reduce_scatter",
                                                     "all_to_all", "broadcast",  "reduce",
                                                     "send",       "recv",       "ring_shift"};
@@ -109,9 +109,9 @@ TEST(DeclaredForm, WithOtherDtypeIsRefused) {
 
 TEST(DeclaredForm, OfIntegersIsRefusedUnlessBytesAreJustMoved) {
   const std::string_view any_dtype[] = {
-      "copy",    "fill",       "sum",        "clip_scale", "adamw",       "identity",
-      "offload", "reload",     "undefine",   "await",      "broadcast",   "send",
-      "recv",    "ring_shift", "all_gather", "all_to_all", "join_columns"};
+      "copy",    "fill",       "sum",        "clip_scale", "adamw",        "identity",
+      "offload", "reload",     "undefine",   "await",      "broadcast",    "send",
+      "recv",    "ring_shift", "all_gather", "all_to_all", "join_columns", "join_blocks"};
   const DeclaredForms integers(DType::kI32);
   for (const DeclaredForm& form : integers.list()) {
     const bool has_no_data = form.spec.op == "cross_entropy_merge";  // but accumulators

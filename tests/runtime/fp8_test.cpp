@@ -1,11 +1,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "config/load.h"
+#include "ops/quantize.h"
 #include "support/engine_runs.h"
 
 namespace braid {
@@ -140,6 +144,82 @@ TEST(Fp8, BiasesGetTheirGradients) {
   const Outcome exact = run(wide, 3);
   EXPECT_NEAR(narrow.grad_norms[0] / exact.grad_norms[0], 1.0, 0.03);
   EXPECT_NEAR(narrow.losses[2] / exact.losses[2], 1.0, 0.01);
+}
+
+/// One layer whose products are FP8 on each of `ranks` tensor ranks.
+RunConfig tensor_config(int64_t ranks, const std::string& recipe) {
+  RunConfig config = small_config();
+  config.model.layers = 1;
+  config.model.width = 128 * ranks;
+  config.model.heads = ranks;
+  config.model.kv_heads = ranks;
+  config.model.ffn = 128 * ranks;
+  config.train.sequence = 128 * ranks;
+  config.train.microbatch = 1;
+  config.train.global_batch = 1;
+  config.train.dtype = "bfloat16";
+  config.train.fp8 = recipe;
+  config.parallel.ranks = ranks;
+  config.parallel.tensor = ranks;
+  config.parallel.sequence_parallel = true;
+  return config;
+}
+
+int64_t num_gathers_of(const RunConfig& config, const std::function<bool(DType)>& has_dtype) {
+  RunConfig checked = resolved(config);
+  const RunPlan plan = plan_run(resolve_run(checked, 50));
+  const Program& program = plan.ranks.front().programs[0];
+  return std::ranges::count_if(program.tasks, [&](const Task& task) {
+    const OpSpec& spec = program.spec(task);
+    return spec.op == "all_gather" && task.label.layer >= 0 && has_dtype(spec.operands[0].dtype);
+  });
+}
+
+// Each rank quantises its own tokens; all have the bits of quantising what they gather.
+TEST(Fp8, GathersOfCopiesChangeNoBit) {
+  for (const auto& [ranks, recipe, family] :
+       {std::tuple{2, "block", "llama"}, std::tuple{2, "mxfp8", "llama"},
+        std::tuple{2, "block", "gpt2"}, std::tuple{3, "mxfp8", "llama"},
+        std::tuple{5, "block", "llama"}, std::tuple{8, "block", "llama"}}) {
+    RunConfig config = tensor_config(ranks, recipe);
+    config.model.family = family;
+    const int64_t steps = ranks == 2 ? 2 : 1;  // the larger layouts take seconds
+    const Outcome copies = run(config, steps);
+    config.train.fp8_gather = false;
+    expect_same_bits(copies, run(config, steps));
+  }
+}
+
+TEST(Fp8, GathersCopiesInsteadOfValues) {
+  RunConfig config = tensor_config(2, "block");
+  const auto is_wide = [](DType dtype) { return dtype == DType::kBF16; };
+  EXPECT_EQ(num_gathers_of(config, is_fp8), 8);  // x of qkv and fc1, dy of proj and fc2: two each
+  EXPECT_EQ(num_gathers_of(config, is_wide), 0);
+  config.train.fp8_gather = false;
+  EXPECT_EQ(num_gathers_of(config, is_fp8), 0);
+  EXPECT_GE(num_gathers_of(config, is_wide), 4);
+  config.train.fp8_gather = true;
+  config.train.fp8 = "tensor";  // no rank knows the scale of all
+  EXPECT_EQ(num_gathers_of(config, is_fp8), 0);
+}
+
+TEST(Fp8, NoPassChangesABitOfGatheredCopies) {
+  RunConfig config = tensor_config(2, "block");
+  config.model.layers = 2;
+  config.train.global_batch = 2;
+  config.overlap.mode = "off";
+  const Outcome off = run(config, 2);
+  config.overlap.mode = "auto";
+  expect_same_bits(off, run(config, 2));
+  config.memory.recompute = "full";
+  expect_same_bits(off, run(config, 2));
+  config.parallel.ranks = 4;
+  config.parallel.pipeline = 2;
+  config.parallel.schedule = "zb-h1";
+  const Outcome pipeline = run(config, 2);
+  config.overlap.mode = "off";
+  config.memory.recompute = "none";
+  expect_same_bits(pipeline, run(config, 2));
 }
 
 }  // namespace

@@ -76,4 +76,23 @@ CpuKernel make_join_columns(const OpSpec& spec, int /*num_workers*/) {
   }};
 }
 
+CpuKernel make_join_blocks(const OpSpec& spec, int /*num_workers*/) {
+  const size_t width =
+      static_cast<size_t>(spec.operands[0].shape[1]) * dtype_bytes(spec.operands[0].dtype);
+  const auto rows = static_cast<size_t>(spec.operands[1].shape[0]);
+  const size_t blocks = static_cast<size_t>(spec.operands[0].shape[0]) / rows;
+  const int64_t grain = row_grain(spec.operands[1].shape[1]);
+  return {.run = [=](const KernelArgs& args) {
+    run_pieces(
+        args.workers, static_cast<int64_t>(rows), grain, [&](int, int64_t begin, int64_t end) {
+          for (auto row = static_cast<size_t>(begin); row < static_cast<size_t>(end); ++row) {
+            for (size_t block = 0; block < blocks; ++block) {
+              std::memcpy(args.operands[1] + (row * blocks + block) * width,
+                          args.operands[0] + (block * rows + row) * width, width);
+            }
+          }
+        });
+  }};
+}
+
 }  // namespace braid

@@ -36,6 +36,7 @@ CpuKernel make_fill(const OpSpec& spec, int num_workers);
 
 CpuKernel make_sum_blocks(const OpSpec& spec, int num_workers);
 CpuKernel make_join_columns(const OpSpec& spec, int num_workers);
+CpuKernel make_join_blocks(const OpSpec& spec, int num_workers);
 
 CpuKernel make_embedding(const OpSpec& spec, int num_workers);
 CpuKernel make_embedding_wgrad(const OpSpec& spec, int num_workers);

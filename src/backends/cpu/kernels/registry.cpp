@@ -41,6 +41,7 @@ constexpr std::array kKernels = {
     KernelEntry{"fill", make_fill},
     KernelEntry{"sum_blocks", make_sum_blocks},
     KernelEntry{"join_columns", make_join_columns},
+    KernelEntry{"join_blocks", make_join_blocks},
     KernelEntry{"embedding", make_embedding},
     KernelEntry{"embedding_wgrad", make_embedding_wgrad},
     KernelEntry{"position_embedding_wgrad", make_position_embedding_wgrad},

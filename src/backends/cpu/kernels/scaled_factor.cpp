@@ -49,11 +49,11 @@ void convert_rows(WorkerPool& workers, const ScaledFactor& factor, const FactorR
 
 }  // namespace
 
-ScaledFactor::ScaledFactor(const OpSpec& spec, size_t operand, int64_t block, bool square)
+ScaledFactor::ScaledFactor(const OpSpec& spec, size_t operand, const ScaleLayout& layout)
     : rows(spec.operands[operand].shape[0]),
       depth(spec.operands[operand].shape[1]),
-      scales{.block = block, .square = square && block == 128},
-      scale_stride(block == 0 ? 0 : scales.shape(spec.operands[operand].shape)[1]),
+      scales(layout),
+      scale_stride(layout.block == 0 ? 0 : scales.shape(spec.operands[operand].shape)[1]),
       is_e5m2(spec.operands[operand].dtype == DType::kF8E5M2) {}
 
 float ScaledFactor::scale_at(const std::byte* data, int64_t row, int64_t at) const {

@@ -18,8 +18,8 @@ struct ScaledFactor {
   int64_t scale_stride = 0;  ///< elements of a row of the scales
   bool is_e5m2 = false;
 
-  /// The factor in `operand` of a product; its scales follow. `square`: it may be a weight.
-  ScaledFactor(const OpSpec& spec, size_t operand, int64_t block, bool square);
+  /// The factor in `operand` of a product; its scales follow.
+  ScaledFactor(const OpSpec& spec, size_t operand, const ScaleLayout& layout);
 
   /// The scale of an element.
   float scale_at(const std::byte* data, int64_t row, int64_t at) const;

@@ -199,8 +199,8 @@ CpuKernel kernel_of(const OpSpec& spec, Product product, const EmulatedSums& sum
 CpuKernel make_scaled_linear(const OpSpec& spec, int /*num_workers*/) {
   const auto attributes = attributes_of<ScaledLinearAttributes>(spec);
   return kernel_of(spec,
-                   {.a = ScaledFactor(spec, 0, attributes.block, /*square=*/false),
-                    .b = ScaledFactor(spec, 2, attributes.block, /*square=*/true),
+                   {.a = ScaledFactor(spec, 0, {.block = attributes.block}),
+                    .b = ScaledFactor(spec, 2, ScaleLayout::of_weight(attributes.block)),
                     .result = spec.operands.size() - 1,
                     .bias = attributes.has_bias && attributes.adds_bias ? 4 : -1},
                    attributes.sums, attributes.block, /*is_fast=*/true);
@@ -209,8 +209,8 @@ CpuKernel make_scaled_linear(const OpSpec& spec, int /*num_workers*/) {
 CpuKernel make_scaled_linear_dgrad(const OpSpec& spec, int /*num_workers*/) {
   const auto attributes = attributes_of<ScaledLinearDgradAttributes>(spec);
   return kernel_of(spec,
-                   {.a = ScaledFactor(spec, 0, attributes.block, /*square=*/false),
-                    .b = ScaledFactor(spec, 2, attributes.block, /*square=*/true)},
+                   {.a = ScaledFactor(spec, 0, {.block = attributes.block}),
+                    .b = ScaledFactor(spec, 2, ScaleLayout::of_weight(attributes.block))},
                    attributes.sums, attributes.block);
 }
 
@@ -218,8 +218,8 @@ CpuKernel make_scaled_linear_dgrad(const OpSpec& spec, int /*num_workers*/) {
 CpuKernel make_scaled_linear_wgrad(const OpSpec& spec, int /*num_workers*/) {
   const auto attributes = attributes_of<ScaledLinearWgradAttributes>(spec);
   return kernel_of(spec,
-                   {.a = ScaledFactor(spec, 2, attributes.block, /*square=*/false),
-                    .b = ScaledFactor(spec, 0, attributes.block, /*square=*/false),
+                   {.a = ScaledFactor(spec, 2, {.block = attributes.block}),
+                    .b = ScaledFactor(spec, 0, {.block = attributes.block}),
                     .a_operand = 2,
                     .b_operand = 0,
                     .accumulate = attributes.accumulate,

@@ -113,4 +113,18 @@ CudaKernel make_cuda_join_columns(const OpSpec& spec, CudaContext& /*context*/) 
   }};
 }
 
+CudaKernel make_cuda_join_blocks(const OpSpec& spec, CudaContext& /*context*/) {
+  const size_t width =
+      static_cast<size_t>(spec.operands[0].shape[1]) * dtype_bytes(spec.operands[0].dtype);
+  const auto rows = static_cast<size_t>(spec.operands[1].shape[0]);
+  const size_t blocks = static_cast<size_t>(spec.operands[0].shape[0]) / rows;
+  return {.launch = [=](const CudaKernelArgs& args) {
+    for (size_t block = 0; block < blocks && width > 0; ++block) {
+      BRAID_CUDA_CHECK(cudaMemcpy2DAsync(args.operands[1] + block * width, blocks * width,
+                                         args.operands[0] + block * rows * width, width, width,
+                                         rows, cudaMemcpyDeviceToDevice, args.stream));
+    }
+  }};
+}
+
 }  // namespace braid

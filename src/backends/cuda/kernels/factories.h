@@ -35,6 +35,7 @@ CudaKernel make_cuda_fill(const OpSpec& spec, CudaContext& context);
 
 CudaKernel make_cuda_sum_blocks(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_join_columns(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_join_blocks(const OpSpec& spec, CudaContext& context);
 
 CudaKernel make_cuda_embedding(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_embedding_wgrad(const OpSpec& spec, CudaContext& context);

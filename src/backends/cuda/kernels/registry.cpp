@@ -45,6 +45,7 @@ constexpr std::array kKernels = {
     KernelEntry{"fill", make_cuda_fill},
     KernelEntry{"sum_blocks", make_cuda_sum_blocks},
     KernelEntry{"join_columns", make_cuda_join_columns},
+    KernelEntry{"join_blocks", make_cuda_join_blocks},
     KernelEntry{"embedding", make_cuda_embedding},
     KernelEntry{"embedding_wgrad", make_cuda_embedding_wgrad},
     KernelEntry{"position_embedding_wgrad", make_cuda_position_embedding_wgrad},

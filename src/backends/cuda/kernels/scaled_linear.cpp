@@ -29,7 +29,7 @@ struct ScaledProduct {
 
   /// Of operand a or b.
   ScaleLayout layout(size_t factor) const {
-    return {.block = block, .square = block == 128 && a_is_weight && factor == a};
+    return a_is_weight && factor == a ? ScaleLayout::of_weight(block) : ScaleLayout{.block = block};
   }
   GemmScales scales(size_t factor) const {
     return block == 0              ? GemmScales::kOne
