@@ -193,6 +193,22 @@ ValueRule value_rule(const OpSpec& spec) {
   return op == nullptr ? ValueRule::kComputed : op->values;
 }
 
+std::optional<ProductPart> product_part(const OpSpec& spec) {
+  const auto is = [&](OpRole role, OpRole scaled) {
+    return has_role(spec, role) || has_role(spec, scaled);
+  };
+  if (is(OpRole::kProduct, OpRole::kScaledProduct)) {
+    return ProductPart::kFprop;
+  }
+  if (is(OpRole::kProductDgrad, OpRole::kScaledProductDgrad)) {
+    return ProductPart::kDgrad;
+  }
+  if (is(OpRole::kProductWgrad, OpRole::kScaledProductWgrad)) {
+    return ProductPart::kWgrad;
+  }
+  return std::nullopt;
+}
+
 bool has_role(const OpSpec& spec, OpRole role) {
   return std::ranges::any_of(registry().names_with(role),
                              [&](std::string_view name) { return spec.op == name; });

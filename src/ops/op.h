@@ -114,6 +114,8 @@ const Communication* communication_of(const OpSpec& spec);
 /// kComputed for an unknown op.
 ValueRule value_rule(const OpSpec& spec);
 bool has_role(const OpSpec& spec, OpRole role);
+/// Which product of a matrix it is, also of FP8 factors; nothing: none. Costs a few comparisons.
+std::optional<ProductPart> product_part(const OpSpec& spec);
 bool communicates_as(const OpSpec& spec, CommOp op);
 /// Whether it is one end of a message, a send or a recv.
 bool is_message(const OpSpec& spec);

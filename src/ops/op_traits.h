@@ -43,19 +43,25 @@ std::string_view op_kind_name(OpKind kind);
 /// The role by which passes find an op that they rewrite.
 enum class OpRole : uint8_t {
   kNone,
-  kProduct,       ///< x, w, ... -> y; y = x w^T, the rows of w are the features of y
-  kProductDgrad,  ///< dy, w -> dx of the same product
-  kProductWgrad,  ///< x, dy -> dw of the same product
-  kTableWgrad,    ///< of rows that were looked up
-  kGradientNorm,  ///< for one range of gradients
-  kRotary,        ///< rotates packed qkv rows by their positions
-  kAttention,     ///< forward over whole sequences
-  kPackKv,        ///< packs the data that context ranks exchange
-  kSplitHeads,    ///< splits rows into blocks of heads, or joins them
+  kProduct,             ///< x, w, ... -> y; y = x w^T, the rows of w are the features of y
+  kProductDgrad,        ///< dy, w -> dx of the same product
+  kProductWgrad,        ///< x, dy -> dw of the same product
+  kScaledProduct,       ///< x, its scales, w, its scales, ... -> y: never cut
+  kScaledProductDgrad,  ///< the same for dx
+  kScaledProductWgrad,  ///< the same for dw
+  kTableWgrad,          ///< of rows that were looked up
+  kGradientNorm,        ///< for one range of gradients
+  kRotary,              ///< rotates packed qkv rows by their positions
+  kAttention,           ///< forward over whole sequences
+  kPackKv,              ///< packs the data that context ranks exchange
+  kSplitHeads,          ///< splits rows into blocks of heads, or joins them
   kSwapBlocks,
 };
 
-inline constexpr size_t kNumOpRoles = 11;
+inline constexpr size_t kNumOpRoles = 14;
+
+/// The three products of a matrix, of any type of factors.
+enum class ProductPart : uint8_t { kFprop, kDgrad, kWgrad };
 
 /// The scales of FP8 factors (ops/quantize.h): none, one for all elements, one for each run of 128
 /// along the depth and in one factor for each square of 128 x 128, one for each run of 128, or one

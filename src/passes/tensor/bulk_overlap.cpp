@@ -10,6 +10,7 @@
 
 #include "config/run_config.h"
 #include "ir/dependencies.h"
+#include "ops/blocks.h"
 #include "ops/op.h"
 #include "passes/pipeline_options.h"
 
@@ -41,7 +42,7 @@ class Moves {
     const auto num_tasks = static_cast<uint32_t>(program_.tasks.size());
     uint32_t product = kNone;
     for (uint32_t task = 0; task < num_tasks; ++task) {
-      if (has_role(program_.spec(program_.tasks[task]), OpRole::kProductWgrad)) {
+      if (product_part(program_.spec(program_.tasks[task])) == ProductPart::kWgrad) {
         start_gathers_of(task, product);
       }
       if (is_product(program_, program_.tasks[task])) {
@@ -95,10 +96,22 @@ class Moves {
       return;
     }
     for (const TaskId producer : dependencies_.of(TaskId(wgrad))) {
-      const Task& task = program_.tasks[producer.index()];
-      if (producer.value > product && communicates_as(program_.spec(task), CommOp::kAllGather) &&
-          is_tensor_communication(program_, task)) {
-        start_in_front_of(producer.value, product);
+      start_gathers_behind(producer, product);
+    }
+  }
+
+  /// The task itself if it is a gather, or those whose results it only rearranges (`join_blocks`).
+  void start_gathers_behind(TaskId task, uint32_t product) {
+    if (task.value <= product || in_front_of_[task.index()] != kNone) {
+      return;
+    }
+    const Task& it = program_.tasks[task.index()];
+    const OpSpec& spec = program_.spec(it);
+    if (communicates_as(spec, CommOp::kAllGather) && is_tensor_communication(program_, it)) {
+      start_in_front_of(task.value, product);
+    } else if (spec.op == kJoinBlocksOp.name) {
+      for (const TaskId producer : dependencies_.of(task)) {
+        start_gathers_behind(producer, product);
       }
     }
   }
@@ -156,9 +169,9 @@ class Moves {
     for (const TaskId producer : dependencies_.of(TaskId(task))) {
       last = last == kNone ? producer.value : std::max(last, producer.value);
     }
-    const bool is_dgrad = last != kNone &&
-                          has_role(program_.spec(program_.tasks[last]), OpRole::kProductDgrad) &&
-                          program_.tasks[last].label.site.valid();
+    const bool is_dgrad =
+        last != kNone && product_part(program_.spec(program_.tasks[last])) == ProductPart::kDgrad &&
+        program_.tasks[last].label.site.valid();
     return is_dgrad ? last : kNone;
   }
 

@@ -18,6 +18,11 @@ struct BulkOverlapOptions {
 ///   after:  rmsnorm(h -> n)  all_gather(n -> x) comm.tensor  linear_dgrad(dy, w -> dx)
 ///           reduce_scatter(dx -> d) comm.tensor  linear_wgrad(x, dy -> rw g)
 ///           rmsnorm_backward(d, ...)
+/// Products of FP8 copies, whose columns are gathered apart, are treated alike, also where tensor
+/// ranks gather dy for a row-parallel linear:
+///   before: all_gather(p8 -> dy8)  scaled_linear_dgrad(dy8, ...)  all_gather(p8t -> b)
+///           join_blocks(b -> dy8t)  scaled_linear_wgrad(..., dy8t, ...)
+///   after:  all_gather(p8 -> dy8)*  all_gather(p8t -> b)*  scaled_linear_dgrad  join_blocks  ...
 /// Compute waits for d only where d is read, after the wgrad. Without sequence parallelism, an
 /// all_reduce of dx replaces the reduce_scatter and nothing is gathered.
 ///

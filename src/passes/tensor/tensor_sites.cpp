@@ -21,13 +21,13 @@ SiteOverlaps default_site_overlaps() {
 
 std::string product_site(const Program& program, const Task& task) {
   const OpSpec& spec = program.spec(task);
-  const char* const suffix = has_role(spec, OpRole::kProduct)        ? "_fprop"
-                             : has_role(spec, OpRole::kProductDgrad) ? "_dgrad"
-                             : has_role(spec, OpRole::kProductWgrad) ? "_wgrad"
-                                                                     : nullptr;
-  if (suffix == nullptr || !task.label.site.valid()) {
+  const std::optional<ProductPart> part = product_part(spec);
+  if (!part || !task.label.site.valid()) {
     return {};
   }
+  const char* const suffix = *part == ProductPart::kFprop   ? "_fprop"
+                             : *part == ProductPart::kDgrad ? "_dgrad"
+                                                            : "_wgrad";
   const std::string& place = program.sites[task.label.site.index()];
   return place.substr(place.rfind('.') + 1) + suffix;
 }

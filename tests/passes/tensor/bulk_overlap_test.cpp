@@ -247,5 +247,59 @@ TEST(RingExchange, KeepsRandomLayersSound) {
   EXPECT_GT(num_split, 0);
 }
 
+/// The backward of a row-parallel product whose gradient ranks gather as FP8 copies.
+const std::string kCopies =
+    "program step rank=0 ranks=2 events=0\n"
+    "stream s kind=compute priority=0\n"
+    "group tensor kind=tensor ranks=0,1\n"
+    "buffer p8 f8e4m3 [128,128] activation persistent device\n"
+    "buffer p8t f8e4m3 [128,128] activation persistent device\n"
+    "buffer p_scales f32 [1,128] activation persistent device\n"
+    "buffer pt_scales f32 [1,128] activation persistent device\n"
+    "buffer w8t f8e4m3 [128,128] param persistent device\n"
+    "buffer w_scales f32 [1,4] param persistent device\n"
+    "buffer x8t f8e4m3 [128,256] activation persistent device\n"
+    "buffer x_scales f32 [2,128] activation persistent device\n"
+    "buffer g f32 [128,128] main_grad persistent device\n"
+    "buffer dx f32 [256,128] activation persistent device\n"
+    "buffer dy8 f8e4m3 [256,128] activation step device\n"
+    "buffer b f32 [2,128] activation step device\n"
+    "buffer dy_scales f32 [1,256] activation step device\n"
+    "buffer dyt_scales f32 [2,128] activation step device\n"
+    "buffer bt f8e4m3 [256,128] activation step device\n"
+    "buffer dy8t f8e4m3 [128,256] activation step device\n";
+
+std::string copies_gather(const std::string& from, const std::string& to,
+                          const std::string& stream) {
+  return "all_gather(" + from + " -> " + to + ") {group=0} " + stream +
+         " comm mb=0 layer=0 site=layers.0.mlp.fc2.sum." + to + "\n";
+}
+
+TEST(BulkOverlap, GathersColumnsOfCopiesUnderTheDgrad) {
+  const std::string rows_joined = "join_blocks(b -> dy_scales) s dgrad mb=0 layer=0\n";
+  const std::string dgrad =
+      "scaled_linear_dgrad(dy8, dy_scales, w8t, w_scales -> dx) {block=128} s dgrad mb=0 layer=0 "
+      "site=layers.0.mlp.fc2\n";
+  const std::string columns_joined = "join_blocks(bt -> dy8t) s wgrad mb=0 layer=0\n";
+  const std::string wgrad =
+      "scaled_linear_wgrad(x8t, x_scales, dy8t, dyt_scales -> rw g) {block=128, accumulate=true} s "
+      "wgrad mb=0 layer=0 site=layers.0.mlp.fc2\n";
+  const auto rows = [&](const std::string& stream) {
+    return copies_gather("p8", "dy8", stream) + copies_gather("p_scales", "b", stream);
+  };
+  const auto columns = [&](const std::string& stream) {
+    return copies_gather("pt_scales", "dyt_scales", stream) + copies_gather("p8t", "bt", stream);
+  };
+  const Program program = parse_program(kCopies + rows("s") + rows_joined + dgrad + columns("s") +
+                                        columns_joined + wgrad);
+  ASSERT_THAT(verify(program, 1, Ordering::kProgramOrder), IsEmpty());
+  const PassResult result = bulk_overlap(program, {});
+  EXPECT_EQ(result.report.num_changes, 2);
+  const std::string text = print_program(result.program);
+  EXPECT_EQ(
+      text.substr(text.find("all_gather(p8 ")),
+      rows("comm.tensor") + rows_joined + columns("comm.tensor") + dgrad + columns_joined + wgrad);
+}
+
 }  // namespace
 }  // namespace braid
