@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Tokens per second of one GPT-2-shaped training step on all cores: braid against PyTorch eager, and against plain loops.
 #
-#   bench/end_to_end/compare_cpu.sh [--rounds N] [--vocabulary N] [--steps N] [--no-naive]
+#   bench/end_to_end/compare_cpu.sh [--rounds N] [--vocabulary N] [--steps N] [--no-naive] [--current PYTHON]
 #
 # braid and torch run alternately, so that a machine that slows down slows both. A run's figure is the median of its timed
 # steps, the first three left out; the table shows median, minimum and maximum over runs. Needs build/release/braid
@@ -11,6 +11,8 @@
 # spin for each other's cores, and every large tensor is mapped, zeroed by the kernel and unmapped again; together that
 # costs more than half of the step. Tuned means a BLAS on OpenMP's own threads if libopenblas0-openmp is installed, threads
 # that sleep instead of spin if not, and a malloc that keeps its memory. The goal is set by the tuned one.
+# --current names a Python with a current torch, such as build/reference/bin/python (scripts/install_reference.sh): it runs
+# eagerly and by torch.compile, both with the malloc that keeps its memory.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -18,12 +20,14 @@ ROUNDS=5
 VOCABULARY=4096
 STEPS=20
 NAIVE=yes
+CURRENT=
 while [[ $# -gt 0 ]]; do
   case $1 in
     --rounds) ROUNDS=$2; shift 2 ;;
     --vocabulary) VOCABULARY=$2; shift 2 ;;
     --steps) STEPS=$2; shift 2 ;;
     --no-naive) NAIVE=no; shift ;;
+    --current) CURRENT=$2; shift 2 ;;
     *) echo "compare_cpu.sh: unknown option $1" >&2; exit 2 ;;
   esac
 done
@@ -48,15 +52,26 @@ run_braid() {
   tokens_per_s_of_metrics "$run/metrics.jsonl"
 }
 
-run_torch_as_installed() {
-  "$PYTHON" bench/end_to_end/torch_gpt2_cpu.py --vocabulary "$VOCABULARY" --steps "$STEPS" --warmup "$WARMUP" |
+run_torch() {
+  local python=$1
+  shift
+  "$python" bench/end_to_end/torch_gpt2_cpu.py --vocabulary "$VOCABULARY" --steps "$STEPS" --warmup "$WARMUP" "$@" |
     "$PYTHON" -c 'import json, sys; print(json.load(sys.stdin)["tokens_per_s"])'
+}
+
+run_torch_as_installed() { run_torch "$PYTHON"; }
+
+keep_memory() { export MALLOC_MMAP_THRESHOLD_=33554432 MALLOC_TRIM_THRESHOLD_=8589934592 MALLOC_TOP_PAD_=268435456; }
+
+run_torch_current() {
+  keep_memory
+  run_torch "$CURRENT" "$@"
 }
 
 run_torch_tuned() {
   local openmp_blas
   openmp_blas=/usr/lib/$(gcc -print-multiarch)/openblas-openmp
-  export MALLOC_MMAP_THRESHOLD_=33554432 MALLOC_TRIM_THRESHOLD_=8589934592 MALLOC_TOP_PAD_=268435456
+  keep_memory
   if [[ -e $openmp_blas/libblas.so.3 ]]; then
     export LD_LIBRARY_PATH=$openmp_blas
   else
@@ -85,12 +100,12 @@ import pathlib, statistics, sys
 folder = pathlib.Path(sys.argv[1])
 speeds = {p.suffix[1:]: [float(x) for x in p.read_text().split()] for p in folder.glob("speeds.*")}
 braid = statistics.median(speeds["braid"])
-print(f"{'tokens/s':12} {'median':>10} {'min':>10} {'max':>10} {'runs':>5} {'braid is':>9}")
-for name in ("braid", "torch", "torch_tuned", "naive"):
+print(f"{'tokens/s':14} {'median':>10} {'min':>10} {'max':>10} {'runs':>5} {'braid is':>9}")
+for name in ("braid", "torch", "torch_tuned", "torch_current", "torch_compiled", "naive"):
     if name in speeds:
         s = speeds[name]
         m = statistics.median(s)
-        print(f"{name:12} {m:10.0f} {min(s):10.0f} {max(s):10.0f} {len(s):5} {braid / m:8.2f}x")
+        print(f"{name:14} {m:10.0f} {min(s):10.0f} {max(s):10.0f} {len(s):5} {braid / m:8.2f}x")
 PYTHON
 }
 
@@ -103,6 +118,10 @@ for ((round = 1; round <= ROUNDS; ++round)); do
   run_braid | tee -a "$FOLDER/speeds.braid" | sed "s/^/round $round  braid  /"
   run_torch_as_installed | tee -a "$FOLDER/speeds.torch" | sed "s/^/round $round  torch  /"
   (run_torch_tuned) | tee -a "$FOLDER/speeds.torch_tuned" | sed "s/^/round $round  torch_tuned  /"
+  if [[ -n $CURRENT ]]; then
+    (run_torch_current) | tee -a "$FOLDER/speeds.torch_current" | sed "s/^/round $round  torch_current  /"
+    (run_torch_current --compile) | tee -a "$FOLDER/speeds.torch_compiled" | sed "s/^/round $round  torch_compiled  /"
+  fi
 done
 if [[ $NAIVE == yes ]]; then
   g++ -std=c++20 -O2 -pthread bench/end_to_end/naive_gpt2.cpp -o "$FOLDER/naive_gpt2"

@@ -4,8 +4,8 @@
 One step: forward, backward, gradient clipping, AdamW, on random tokens, in fp32. Model: learned positions, pre-LayerNorm
 blocks with biases, causal attention, GELU (tanh), head tied to the token embedding. Prints one JSON line.
 
-Made for Debian 12's python3-torch (1.13), which has no compiled or fused attention on the CPU, so `--attention` offers
-the ways that eager code has; the fastest three are within 2% of each other.
+Debian 12's python3-torch (1.13) has no compiled or fused attention on the CPU, so `--attention` offers the ways that eager
+code has; the fastest three are within 2% of each other. A current torch has fused attention, and can compile (`--compile`).
 With `--start FILE` weights and tokens come from `naive_gpt2 --write-start FILE`, so that losses can be compared.
 """
 
@@ -34,6 +34,7 @@ def parse_arguments():
     parser.add_argument("--threads", type=int, default=0, help="0: all cores")
     parser.add_argument("--attention", choices=sorted(ATTENTIONS), default="library")
     parser.add_argument("--adamw", choices=["foreach", "loop"], default="foreach")
+    parser.add_argument("--compile", action="store_true", help="the model by torch.compile, which needs torch 2")
     parser.add_argument("--start", help="weights and tokens written by naive_gpt2 --write-start")
     parser.add_argument("--profile", action="store_true", help="print time by operator to stderr")
     return parser.parse_args()
@@ -52,7 +53,9 @@ def attend_baddbmm(q, k, v, mask, scale):
 
 
 def attend_library(q, k, v, mask, scale):
-    """The function that torch 1.13 offers under a private name."""
+    """Fused since torch 2.0; torch 1.13 offers it under a private name, as several operators."""
+    if hasattr(F, "scaled_dot_product_attention"):
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
     return torch._C._nn._scaled_dot_product_attention(q, k, v, None, 0.0, False, True)[0]
 
 
@@ -136,19 +139,19 @@ def load_start(model, path, arguments):
     return tokens.view(arguments.batch, arguments.sequence + 1)
 
 
-def train_step(model, optimizer, tokens):
-    loss = model(tokens[:, :-1], tokens[:, 1:])
+def train_step(forward, optimizer, tokens):
+    loss = forward(tokens[:, :-1], tokens[:, 1:])
     loss.backward()
-    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    torch.nn.utils.clip_grad_norm_([p for group in optimizer.param_groups for p in group["params"]], 1.0)
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
     return loss.item()
 
 
-def profile_step(model, optimizer, tokens):
+def profile_step(forward, optimizer, tokens):
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
         for _ in range(3):
-            train_step(model, optimizer, tokens)
+            train_step(forward, optimizer, tokens)
     print(profiler.key_averages().table(sort_by="self_cpu_time_total", row_limit=30), file=sys.stderr)
 
 
@@ -158,21 +161,22 @@ def main():
     torch.manual_seed(1)
     model = Gpt2(arguments)
     optimizer = make_optimizer(model, arguments)
+    forward = torch.compile(model) if arguments.compile else model
     if arguments.start:
         tokens = load_start(model, arguments.start, arguments)
     else:
         tokens = torch.randint(arguments.vocabulary, (arguments.batch, arguments.sequence + 1))
-    losses = [train_step(model, optimizer, tokens) for _ in range(arguments.warmup)]
+    losses = [train_step(forward, optimizer, tokens) for _ in range(arguments.warmup)]
     if arguments.profile:
-        profile_step(model, optimizer, tokens)
+        profile_step(forward, optimizer, tokens)
     seconds = []
     for _ in range(arguments.steps):
         begin = time.perf_counter()
-        losses.append(train_step(model, optimizer, tokens))
+        losses.append(train_step(forward, optimizer, tokens))
         seconds.append(time.perf_counter() - begin)
     speeds = [arguments.batch * arguments.sequence / s for s in seconds]
     print(json.dumps({
-        "engine": f"torch {torch.__version__} eager",
+        "engine": f"torch {torch.__version__} {'compiled' if arguments.compile else 'eager'}",
         "tokens_per_s": round(statistics.median(speeds), 1),
         "tokens_per_s_min": round(min(speeds), 1),
         "tokens_per_s_max": round(max(speeds), 1),

@@ -108,6 +108,9 @@ struct Backend {
   /// Libraries and drivers that affect measured times: "driver 580.159.04, CUDA 13.0, ...". Empty
   /// if this build lacks the backend.
   std::string (*software)() = nullptr;
+  /// Variables and values of the environment with which a new process would be faster, where a
+  /// library chose badly while it was loaded; null or empty: none.
+  std::vector<std::pair<std::string, std::string>> (*better_environment)() = nullptr;
   /// Lines of `braid doctor`: item and value. Throws nothing.
   std::vector<std::pair<std::string, std::string>> (*diagnose)() = nullptr;
   /// The devices that this build has kernels for; none on the host. Throws nothing. The first call

@@ -222,5 +222,14 @@ TEST(Gemm, NamesTheLibraryAndItsKindOfCore) {
   EXPECT_THAT(blas_description(), ::testing::MatchesRegex("OpenBLAS [0-9.]+ [A-Za-z0-9]+"));
 }
 
+TEST(Gemm, KnowsABetterKindOfCoreThanAnOldOne) {
+  EXPECT_EQ(better_blas_core("Prescott", true, true), "SkylakeX");
+  EXPECT_EQ(better_blas_core("Nehalem", false, true), "Haswell");
+  EXPECT_EQ(better_blas_core("Prescott", false, false), "");
+  for (const char* const good : {"Haswell", "Zen", "SkylakeX", "Cooperlake", "SapphireRapids"}) {
+    EXPECT_EQ(better_blas_core(good, true, true), "") << good;
+  }
+}
+
 }  // namespace
 }  // namespace braid

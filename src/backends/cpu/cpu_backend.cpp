@@ -5,6 +5,7 @@
 #include "backends/cpu/cpu_executor.h"
 #include "backends/cpu/cpu_scratch.h"
 #include "backends/cpu/kernels/gemm.h"
+#include "base/env.h"
 
 namespace braid {
 namespace {
@@ -19,6 +20,15 @@ std::vector<DeviceNeed> cpu_needs(std::span<const Program> programs,
 
 std::vector<std::pair<std::string, std::string>> diagnose_cpu() {
   return {{"blas", blas_description()}};
+}
+
+std::vector<std::pair<std::string, std::string>> better_cpu_environment() {
+  constexpr const char* kCoreType = "OPENBLAS_CORETYPE";
+  const std::string core = better_blas_core();
+  if (core.empty() || process_environment()(kCoreType)) {
+    return {};  // the user has chosen, or this process has begun again
+  }
+  return {{kCoreType, core}};
 }
 
 std::unique_ptr<Executor> make_cpu_rank(std::vector<Program> programs, MemoryPlan plan,
@@ -42,6 +52,7 @@ constinit const Backend kCpuBackend = {
     .needs = cpu_needs,
     .describe_communication_needs = [](std::span<const Program>) { return std::string(); },
     .software = blas_description,
+    .better_environment = better_cpu_environment,
     .diagnose = diagnose_cpu,
     .find_devices = [](size_t) { return FoundDevices(); },
     .make_executor = make_cpu_rank,

@@ -10,7 +10,6 @@
 
 #include "config/run_config.h"
 #include "ir/dependencies.h"
-#include "ops/blocks.h"
 #include "ops/op.h"
 #include "passes/pipeline_options.h"
 
@@ -21,6 +20,12 @@ constexpr uint32_t kNone = UINT32_MAX;
 
 bool is_product(const Program& program, const Task& task) {
   return is_product_or_attention(program.spec(task));
+}
+
+/// Tests have programs with ops of their own.
+bool is_copy(const OpSpec& spec) {
+  const OpDefinition* const op = find_known_op(spec.op);
+  return op != nullptr && op->op_class == OpClass::kCopy;
 }
 
 /// The name of the product's site with another ending: "qkv_dgrad" -> "qkv_wgrad".
@@ -100,7 +105,7 @@ class Moves {
     }
   }
 
-  /// The task itself if it is a gather, or those whose results it only rearranges (`join_blocks`).
+  /// The task itself if it is a gather, or those whose results it only copies, such as `join_blocks`.
   void start_gathers_behind(TaskId task, uint32_t product) {
     if (task.value <= product || in_front_of_[task.index()] != kNone) {
       return;
@@ -109,7 +114,7 @@ class Moves {
     const OpSpec& spec = program_.spec(it);
     if (communicates_as(spec, CommOp::kAllGather) && is_tensor_communication(program_, it)) {
       start_in_front_of(task.value, product);
-    } else if (spec.op == kJoinBlocksOp.name) {
+    } else if (is_copy(spec)) {
       for (const TaskId producer : dependencies_.of(task)) {
         start_gathers_behind(producer, product);
       }

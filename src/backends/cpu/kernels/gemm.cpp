@@ -3,6 +3,7 @@
 #include <cblas.h>
 
 #include <algorithm>
+#include <array>
 #include <climits>
 
 #include "backends/cpu/kernels/support.h"
@@ -194,6 +195,25 @@ void gemm(WorkerPool& workers, const GemmArgs<In, Out>& args, std::span<std::byt
 std::string blas_description() {
   const std::string words = openblas_get_config();  // "OpenBLAS 0.3.21 NO_LAPACKE ..."
   return words.substr(0, words.find(' ', words.find(' ') + 1)) + " " + openblas_get_corename();
+}
+
+std::string better_blas_core(std::string_view chosen, bool has_avx512, bool has_avx2) {
+  constexpr std::array kWithoutAvx2 = {
+      "Katmai",     "Coppermine", "Northwood", "Prescott",    "Banias",    "Core2",  "Penryn",
+      "Dunnington", "Nehalem",    "Atom",      "Sandybridge", "Barcelona", "Bobcat", "Bulldozer"};
+  const bool is_old = std::ranges::find(kWithoutAvx2, chosen) != kWithoutAvx2.end();
+  return !is_old ? "" : has_avx512 ? "SkylakeX" : has_avx2 ? "Haswell" : "";
+}
+
+std::string better_blas_core() {
+#if defined(__x86_64__)
+  const bool has_avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+                          __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+  const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  return better_blas_core(openblas_get_corename(), has_avx512, has_avx2);
+#else
+  return {};
+#endif
 }
 
 template void gemm_on_this_thread(const GemmArgs<float>&);

@@ -51,4 +51,11 @@ void gemm_on_this_thread(const GemmArgs<T>& args);
 /// OPENBLAS_CORETYPE overrides it, at up to half the speed if it names one without AVX-512.
 std::string blas_description();
 
+/// The core type of OpenBLAS for a processor with these instructions, if `chosen` uses fewer;
+/// empty: `chosen` is good. OpenBLAS chooses "Prescott", whose kernels use SSE3, on processors that
+/// are newer than itself.
+std::string better_blas_core(std::string_view chosen, bool has_avx512, bool has_avx2);
+/// The same for the library and the processor at hand.
+std::string better_blas_core();
+
 }  // namespace braid
