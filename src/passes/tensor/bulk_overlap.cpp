@@ -105,7 +105,8 @@ class Moves {
     }
   }
 
-  /// The task itself if it is a gather, or those whose results it only copies, such as `join_blocks`.
+  /// The task itself if it is a gather, or those whose results it only copies, such as
+  /// `join_blocks`.
   void start_gathers_behind(TaskId task, uint32_t product) {
     if (task.value <= product || in_front_of_[task.index()] != kNone) {
       return;
