@@ -10,6 +10,7 @@
 #include "ops/attributes.h"
 #include "ops/blocks.h"
 #include "ops/linear.h"
+#include "ops/operand_checker.h"
 #include "ops/quantize.h"
 
 namespace braid {
