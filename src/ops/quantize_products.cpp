@@ -263,8 +263,10 @@ class ProductQuantizer {
     return copies;
   }
 
-  ValueId add_activation(std::string name, DType dtype, const Shape& shape) {
-    graph_.values.push_back({.name = std::move(name), .dtype = dtype, .shape = shape});
+  ValueId add_value(std::string name, DType dtype, const Shape& shape,
+                    ValueKind kind = ValueKind::kActivation) {
+    graph_.values.push_back(
+        {.name = std::move(name), .dtype = dtype, .shape = shape, .kind = kind});
     return ValueId(graph_.values.size() - 1);
   }
 
@@ -273,7 +275,7 @@ class ProductQuantizer {
     const Value its = graph_.value(part);
     Shape shape = its.shape;
     shape[0] *= num_parts(gather);
-    const ValueId all = add_activation(its.name + ".all", its.dtype, shape);
+    const ValueId all = add_value(its.name + ".all", its.dtype, shape);
     Node node = make_node(graph_, gather.spec.op, gather.spec.attributes,
                           std::vector<Operand>{{part}, {all, Access::kWrite}});
     node.phase = gather.phase;
@@ -290,8 +292,8 @@ class ProductQuantizer {
   /// Equal blocks of rows, one for each of the ranks, side by side.
   ValueId joined(const Node& at, ValueId blocks, int64_t ranks) {
     const Value its = graph_.value(blocks);
-    const ValueId whole = add_activation(its.name + ".joined", its.dtype,
-                                         {its.shape[0] / ranks, its.shape[1] * ranks});
+    const ValueId whole =
+        add_value(its.name + ".joined", its.dtype, {its.shape[0] / ranks, its.shape[1] * ranks});
     add(at, kJoinBlocksOp, {}, std::vector<Operand>{{blocks}, {whole, Access::kWrite}});
     return whole;
   }
@@ -319,20 +321,16 @@ class ProductQuantizer {
     const ScaleLayout scales = kind == ValueKind::kQuantizedParam
                                    ? ScaleLayout::of_weight(recipe_.block)
                                    : ScaleLayout{.block = recipe_.block};
-    const auto add_value = [&](const char* suffix, DType dtype, const Shape& shape) {
-      graph_.values.push_back({.name = fmt::format("{}.{}", source.name, suffix),
-                               .dtype = dtype,
-                               .shape = shape,
-                               .kind = kind});
-      return ValueId(graph_.values.size() - 1);
+    const auto add_copy = [&](const char* suffix, DType dtype, const Shape& shape) {
+      return add_value(fmt::format("{}.{}", source.name, suffix), dtype, shape, kind);
     };
     const Shape transposed{source.shape[1], source.shape[0]};
     Copies made;
-    made.row = add_value("row", format, source.shape);
-    made.row_scales = add_value("row_scales", scales.dtype(), scales.shape(source.shape));
+    made.row = add_copy("row", format, source.shape);
+    made.row_scales = add_copy("row_scales", scales.dtype(), scales.shape(source.shape));
     if (has_column) {
-      made.column = add_value("column", format, transposed);
-      made.column_scales = add_value("column_scales", scales.dtype(), scales.shape(transposed));
+      made.column = add_copy("column", format, transposed);
+      made.column_scales = add_copy("column_scales", scales.dtype(), scales.shape(transposed));
     }
     return made;
   }
