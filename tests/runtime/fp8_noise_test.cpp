@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <optional>
 #include <string>
@@ -17,6 +16,7 @@
 #include "ops/quantize_products.h"
 #include "ops/scaled_linear.h"
 #include "support/kernel_harness.h"
+#include "support/signal_to_noise.h"
 
 namespace braid {
 namespace {
@@ -74,16 +74,6 @@ Matrix product(const Matrix& a, const Matrix& b) {
                         .ldc = b.rows},
        {});
   return c;
-}
-
-double snr_db(const std::vector<double>& exact, const std::vector<double>& found) {
-  double signal = 0;
-  double noise = 0;
-  for (size_t i = 0; i < exact.size(); ++i) {
-    signal += exact[i] * exact[i];
-    noise += (exact[i] - found[i]) * (exact[i] - found[i]);
-  }
-  return 10 * std::log10(signal / noise);
 }
 
 /// One microbatch forward and backward through a fresh model, node by node. Each value has memory

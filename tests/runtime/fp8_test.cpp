@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
 #include <string>
 #include <tuple>
@@ -11,6 +10,7 @@
 #include "config/load.h"
 #include "ops/quantize.h"
 #include "support/engine_runs.h"
+#include "support/signal_to_noise.h"
 
 namespace braid {
 namespace {
@@ -39,16 +39,6 @@ int64_t num_fp8_products(const RunConfig& config) {
     }
   }
   return count;
-}
-
-double snr_db(const std::vector<double>& exact, const std::vector<double>& found) {
-  double signal = 0;
-  double noise = 0;
-  for (size_t i = 0; i < exact.size(); ++i) {
-    signal += exact[i] * exact[i];
-    noise += (exact[i] - found[i]) * (exact[i] - found[i]);
-  }
-  return 10 * std::log10(signal / noise);
 }
 
 TEST(Fp8, TrainsAlmostLikeTheWiderType) {
