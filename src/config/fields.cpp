@@ -110,6 +110,7 @@ constexpr std::array kFields = {
     Field{BRAID_KEY(optimizer, epsilon), {.minimum = 1e-30, .maximum = 1}, "Added to the root of the second moment."},
     Field{BRAID_KEY(optimizer, weight_decay), kNotNegative, "Decoupled weight decay. It applies to matrices, not to norms and biases."},
     Field{BRAID_KEY(optimizer, clip_norm), kNotNegative, "Gradients are scaled down to this global norm; 0 = no clipping."},
+    Field{BRAID_KEY(optimizer, moments_dtype), one_of(kChoiceNames<DType>), "Type in which both moments are kept. bfloat16 takes 4 bytes per parameter less; updates are computed in float32, and the new moments are rounded up or down at random, so that small changes add up. See docs/numerics.md."},
 
     Field{BRAID_KEY(parallel, ranks), kRanks, "Ranks of the run on all hosts: the product of data, tensor, pipeline and context."},
     Field{BRAID_KEY(parallel, data), {.minimum = 0, .maximum = kMaxRanks}, "Data-parallel ranks; 0 = ranks / (tensor * pipeline * context)."},

@@ -61,6 +61,7 @@ struct OptimizerConfig {
   double epsilon = 1e-8;
   double weight_decay = 0.1;
   double clip_norm = 1.0;
+  std::string moments_dtype = "float32";
 
   friend bool operator==(const OptimizerConfig&, const OptimizerConfig&) = default;
 };

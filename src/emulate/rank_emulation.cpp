@@ -1,7 +1,6 @@
 #include "emulate/rank_emulation.h"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cmath>
 #include <memory>
@@ -13,6 +12,7 @@
 #include "base/errors.h"
 #include "base/text.h"
 #include "base/worker_pool.h"
+#include "ops/optimizer.h"
 #include "plan/emulated_peers.h"
 #include "plan/rank_programs.h"
 #include "runtime/step_exchange.h"
@@ -66,12 +66,10 @@ void fill_inputs(const StepExchange::Values& values, const RunSpec& run, uint32_
   std::ranges::generate(values.labels, [&] { return token(random); });
   std::ranges::fill(values.loss_scale, 1.0f / static_cast<float>(run.tokens_per_step()));
   const OptimizerConfig& optimizer = run.config.optimizer;
-  const std::array scalars{static_cast<float>(optimizer.learning_rate),
-                           static_cast<float>(1.0 - optimizer.beta1),
-                           static_cast<float>(1.0 - optimizer.beta2)};
-  check(values.optimizer_scalars.size() == scalars.size(), "the optimizer takes {} numbers",
-        values.optimizer_scalars.size());
-  std::ranges::copy(scalars, values.optimizer_scalars.begin());
+  const auto scalars = adamw_scalars(optimizer.learning_rate, optimizer.beta1, optimizer.beta2, 1);
+  const size_t num_scalars = values.optimizer_scalars.size();
+  check(num_scalars <= scalars.size(), "the optimizer takes {} numbers", num_scalars);
+  std::copy_n(scalars.begin(), num_scalars, values.optimizer_scalars.begin());
 }
 
 /// Writes the rank's share of fresh weights; those of other ranks are not generated.

@@ -1,5 +1,7 @@
 #include "ops/optimizer.h"
 
+#include <cmath>
+
 #include "ops/attributes.h"
 #include "ops/operand_checker.h"
 
@@ -40,10 +42,14 @@ void check_adamw(const OpSpec& spec) {
   const OperandSpec& grad = operands.next("grad", Access::kRead, 1);
   operands.require(grad.dtype == DType::kF32, "grad must be f32");
   operands.expect("scale", Access::kRead, DType::kF32, {1});
-  operands.expect("scalars", Access::kRead, DType::kF32, {3});
+  const OperandSpec& scalars = operands.next("scalars", Access::kRead, 1);
+  const int64_t num_scalars = scalars.shape[0];
+  operands.require(scalars.dtype == DType::kF32 && (num_scalars == 3 || num_scalars == 4),
+                   "scalars must be f32 [3], or [4] for bf16 moments");
+  const DType moments = num_scalars == 4 ? DType::kBF16 : DType::kF32;
   operands.expect("weight", Access::kReadWrite, DType::kF32, grad.shape);
-  operands.expect("exp_avg", Access::kReadWrite, DType::kF32, grad.shape);
-  operands.expect("exp_avg_sq", Access::kReadWrite, DType::kF32, grad.shape);
+  operands.expect("exp_avg", Access::kReadWrite, moments, grad.shape);
+  operands.expect("exp_avg_sq", Access::kReadWrite, moments, grad.shape);
   if (attributes.has_param) {
     operands.expect("param", Access::kWrite, DType::kBF16, grad.shape);
   }
@@ -51,6 +57,16 @@ void check_adamw(const OpSpec& spec) {
 }
 
 }  // namespace
+
+std::array<float, 4> adamw_scalars(double learning_rate, double beta1, double beta2, int64_t step) {
+  const auto t = static_cast<double>(step);
+  return {static_cast<float>(learning_rate), static_cast<float>(1.0 - std::pow(beta1, t)),
+          static_cast<float>(1.0 - std::pow(beta2, t)), static_cast<float>(step % (1 << 24))};
+}
+
+DType moments_dtype(const OpSpec& adamw) {
+  return adamw.operands.at(4).dtype;
+}
 
 const OpDefinition kSquaredNormOp{
     .name = "squared_norm",

@@ -1,5 +1,10 @@
 #pragma once
 
+#include <array>
+#include <cstdint>
+
+#include "base/host_device.h"
+#include "base/random_rounding.h"
 #include "ops/op.h"
 
 namespace braid {
@@ -17,14 +22,18 @@ struct ClipScaleAttributes {
 
 /// adamw: grad f32 [n], scale f32 [1], scalars f32 [3], weight f32 [n] (rw), exp_avg f32 [n] (rw),
 /// exp_avg_sq f32 [n] (rw), optionally param bf16 [n] (written: the weight rounded to nearest
-/// even). scalars = {learning rate, 1 - beta1^t, 1 - beta2^t}, written by the host each step. With
-/// g = grad * scale:
+/// even). scalars: the first of `adamw_scalars`, written by the host each step. With g = grad *
+/// scale:
 ///   exp_avg = beta1 exp_avg + (1-beta1) g;  exp_avg_sq = beta2 exp_avg_sq + (1-beta2) g^2
 ///   weight -= lr * weight_decay * weight;  weight -= lr * (exp_avg / c1) / (sqrt(exp_avg_sq / c2)
 ///   + epsilon)
 /// where c1, c2 are scalars[1], scalars[2]. If scale is 0 (a skipped step) weight and state keep
 /// their values; param is still written. Source: Loshchilov and Hutter, Decoupled weight decay
 /// regularization, 2019, algorithm 2.
+///
+/// Both moments may be bf16 instead; scalars then has 4 elements. The update uses the new moments
+/// in fp32, and they are stored rounded up or down at random (`bf16_rounded_randomly`): to nearest,
+/// exp_avg_sq would not move where a step changes it by less than half a unit, 2^-9 of it.
 struct AdamwAttributes {
   double beta1 = 0.9;
   double beta2 = 0.95;
@@ -39,6 +48,21 @@ struct AdamwAttributes {
     visit("has_param", has_param);
   }
 };
+
+/// {learning rate, 1 - beta1^step, 1 - beta2^step, step modulo 2^24}; steps count from 1.
+std::array<float, 4> adamw_scalars(double learning_rate, double beta1, double beta2, int64_t step);
+
+/// The type of exp_avg and exp_avg_sq in a checked spec of adamw: kF32 or kBF16.
+DType moments_dtype(const OpSpec& adamw);
+
+/// Random bits for both moments of an element: the low 16 for exp_avg, the others for exp_avg_sq.
+/// They depend on what the update reads, as bits, and on nothing else: not on the element's place,
+/// so every layout has the same. `moments`: exp_avg in the low half; `step`: the last scalar, by
+/// which an element that stays as it is gets other bits in each step.
+BRAID_HOST_DEVICE constexpr uint32_t moment_rounding_bits(uint32_t grad, uint32_t weight,
+                                                          uint32_t moments, uint32_t step) {
+  return murmur3({grad, weight, moments}, step);
+}
 
 extern const OpDefinition kSquaredNormOp;
 extern const OpDefinition kSumOp;

@@ -36,10 +36,11 @@ bool OptimizerTasks::has_main_weights(size_t unit) const {
 
 void OptimizerTasks::add_state() {
   ProgramBuilder& builder = writer_.builder();
-  const auto add = [&](std::string name, size_t unit, BufferRole role) {
+  const DType moments = options_.optimizer.moments_dtype;
+  const auto add = [&](std::string name, size_t unit, BufferRole role, DType dtype) {
     const UnitRange range = units_.owned(unit);
     return UnitBuffer{builder.add_buffer({.name = std::move(name),
-                                          .dtype = DType::kF32,
+                                          .dtype = dtype,
                                           .shape = {range.num_elems()},
                                           .role = role,
                                           .lifetime = Lifetime::kPersistent}),
@@ -47,18 +48,18 @@ void OptimizerTasks::add_state() {
   };
   const size_t num_units = layout_.units.size();
   for (size_t unit = 0; unit < num_units; ++unit) {
-    main_weights_.push_back(
-        has_main_weights(unit)
-            ? add(main_weight_buffer_name(layout_.units[unit]), unit, BufferRole::kMainWeight)
-            : units_.params(unit));
+    main_weights_.push_back(has_main_weights(unit)
+                                ? add(main_weight_buffer_name(layout_.units[unit]), unit,
+                                      BufferRole::kMainWeight, DType::kF32)
+                                : units_.params(unit));
   }
   for (size_t unit = 0; unit < num_units; ++unit) {
     exp_avg_.push_back(
-        add(exp_avg_buffer_name(layout_.units[unit]), unit, BufferRole::kOptimizerState));
+        add(exp_avg_buffer_name(layout_.units[unit]), unit, BufferRole::kOptimizerState, moments));
   }
   for (size_t unit = 0; unit < num_units; ++unit) {
-    exp_avg_sq_.push_back(
-        add(exp_avg_sq_buffer_name(layout_.units[unit]), unit, BufferRole::kOptimizerState));
+    exp_avg_sq_.push_back(add(exp_avg_sq_buffer_name(layout_.units[unit]), unit,
+                              BufferRole::kOptimizerState, moments));
   }
   const auto add_io = [&](std::string name, int64_t num_elems) {
     return builder.add_buffer({.name = std::move(name),
@@ -67,7 +68,7 @@ void OptimizerTasks::add_state() {
                                .role = BufferRole::kIo,
                                .lifetime = Lifetime::kPersistent});
   };
-  scalars_ = add_io("optimizer_scalars", 3);
+  scalars_ = add_io("optimizer_scalars", moments == DType::kBF16 ? 4 : 3);
   grad_norm_ = add_io("grad_norm", 1);
   grad_scale_ = add_io("grad_scale", 1);
 }
@@ -241,13 +242,16 @@ void OptimizerTasks::update_range(size_t unit, UnitRange range, double weight_de
                                                           .has_param = has_param}),
               .operands = {vector_spec(DType::kF32, Access::kRead, num_elems),
                            vector_spec(DType::kF32, Access::kRead, 1),
-                           vector_spec(DType::kF32, Access::kRead, 3)}};
+                           vector_spec(DType::kF32, Access::kRead, builder.whole(scalars_).end)}};
   std::vector<BufferRange> ranges{units_.main_grads(unit).at(range), builder.whole(grad_scale_),
                                   builder.whole(scalars_)};
-  for (const UnitBuffer& state : {main_weights_[unit], exp_avg_[unit], exp_avg_sq_[unit]}) {
-    spec.operands.push_back(vector_spec(DType::kF32, Access::kReadWrite, num_elems));
+  const auto add_state = [&](const UnitBuffer& state, DType dtype) {
+    spec.operands.push_back(vector_spec(dtype, Access::kReadWrite, num_elems));
     ranges.push_back(state.at(range));
-  }
+  };
+  add_state(main_weights_[unit], DType::kF32);
+  add_state(exp_avg_[unit], optimizer.moments_dtype);
+  add_state(exp_avg_sq_[unit], optimizer.moments_dtype);
   if (has_param) {
     spec.operands.push_back(vector_spec(DType::kBF16, Access::kWrite, num_elems));
     ranges.push_back(units_.params(unit).at(range));

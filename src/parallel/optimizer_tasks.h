@@ -14,7 +14,7 @@ namespace braid {
 /// its squares over its norm group), clipping, AdamW on the elements that this rank owns, and the
 /// all-gather of updated weights. Adds persistent buffers per unit for the owned elements:
 /// "main_weights" fp32 (unless the weights are fp32 and consist of exactly these elements),
-/// "exp_avg" and "exp_avg_sq".
+/// "exp_avg" and "exp_avg_sq" (OptimizerOptions::moments_dtype).
 class OptimizerTasks {
  public:
   struct Options {

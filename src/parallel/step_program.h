@@ -19,7 +19,8 @@ struct OptimizerOptions {
   double beta2 = 0.95;
   double epsilon = 1e-8;
   double weight_decay = 0.1;
-  double max_grad_norm = 1.0;  ///< 0: no clipping
+  double max_grad_norm = 1.0;         ///< 0: no clipping
+  DType moments_dtype = DType::kF32;  ///< kF32 or kBF16
 };
 
 struct TrainProgramOptions {
@@ -42,9 +43,10 @@ struct TrainProgramOptions {
 ///
 /// The host writes these buffers before a step (kIo, persistent): "tokens" i32 [M, rows] if the
 /// rank has the embedding; "labels" i32 [M, rows] and "loss_scale" f32 [1] if it has the head;
-/// "optimizer_scalars" f32 [3] (see ops/optimizer.h). After the step the host reads "losses" f32
-/// [M] (summed over all ranks; their sum is the loss of the step), "grad_norm" f32 [1] and
-/// "grad_scale" f32 [1] (0: the step was skipped). They are the same on every rank.
+/// "optimizer_scalars" f32 [3], or [4] with bf16 moments (see ops/optimizer.h). After the step the
+/// host reads "losses" f32 [M] (summed over all ranks; their sum is the loss of the step),
+/// "grad_norm" f32 [1] and "grad_scale" f32 [1] (0: the step was skipped). They are the same on
+/// every rank.
 Program build_train_program(const ModelSpec& model, const ParameterLayout& layout, const Mesh& mesh,
                             int rank, const TrainProgramOptions& options);
 

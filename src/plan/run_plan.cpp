@@ -161,7 +161,8 @@ std::vector<Program> build_programs(const RunSpec& run, const ParameterLayout& l
                                                         .beta2 = optimizer.beta2,
                                                         .epsilon = optimizer.epsilon,
                                                         .weight_decay = optimizer.weight_decay,
-                                                        .max_grad_norm = optimizer.clip_norm},
+                                                        .max_grad_norm = optimizer.clip_norm,
+                                                        .moments_dtype = run.moments_dtype},
                                           .update_weights = options.update_weights,
                                           .parallel = run.parallel}));
   programs.push_back(build_eval_program(run.model, layout, run.mesh, rank,

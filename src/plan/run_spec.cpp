@@ -127,6 +127,7 @@ RunSpec resolve_with(const RunConfig& config, int64_t tokenizer_vocabulary,
   run.parallel = parallel_options(config, run.model, run.mesh);
   run.dtype = choice<DType>(config.train.dtype);
   run.fp8 = fp8_recipe(config.train);
+  run.moments_dtype = choice<DType>(config.optimizer.moments_dtype);
   run.microbatch_sequences = microbatch_sequences(config);
   run.num_microbatches = num_microbatches(config);
   run.passes = passes_of(config);

@@ -43,6 +43,7 @@ struct RunSpec {
   ParallelOptions parallel = {};
   DType dtype = DType::kF32;          ///< of compute
   std::optional<Fp8Recipe> fp8 = {};  ///< of products in layers; nothing: they are in `dtype`
+  DType moments_dtype = DType::kF32;  ///< of AdamW's state
   int64_t microbatch_sequences = 1;   ///< of one microbatch as it runs
   int64_t num_microbatches = 1;       ///< per rank and step
 

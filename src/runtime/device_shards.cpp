@@ -5,11 +5,10 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "state/state_transfer.h"
 
 namespace braid {
 namespace {
-
-constexpr auto kFloatBytes = static_cast<int64_t>(sizeof(float));
 
 /// The runs that one rank holds, by part and unit of the whole model, ascending.
 struct RankRuns {
@@ -69,10 +68,8 @@ class RankState final : public StateSource {
                    std::span<float> out) const {
     const int64_t to = std::min(end, run.unit_begin + run.num_elems);
     const StateBufferFacts& buffer = map_.buffers()[run.buffer];
-    check(buffer.dtype == DType::kF32, "buffer {} is not fp32", buffer.name);
-    executor_.read(buffer.name, (run.buffer_begin + from - run.unit_begin) * kFloatBytes,
-                   std::as_writable_bytes(out.subspan(static_cast<size_t>(from - begin),
-                                                      static_cast<size_t>(to - from))));
+    read_elements(executor_, buffer, run.buffer_begin + from - run.unit_begin,
+                  out.subspan(static_cast<size_t>(from - begin), static_cast<size_t>(to - from)));
     return to;
   }
 

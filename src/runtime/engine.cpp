@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstring>
 #include <numeric>
 #include <set>
@@ -13,6 +12,7 @@
 #include "backends/run_ranks.h"
 #include "base/errors.h"
 #include "comm/tcp/socket_transport.h"
+#include "ops/optimizer.h"
 #include "plan/rank_programs.h"
 #include "trace/peer_waits.h"
 #include "trace/rank_clocks.h"
@@ -232,18 +232,15 @@ void Engine::begin_step(const StepBatch& batch, const OptimizerConfig& optimizer
   check(steps_in_flight() < max_in_flight_, "step {} begins with {} in flight", step,
         steps_in_flight());
   const auto slot = static_cast<size_t>(num_begun_ % max_in_flight_);
-  const auto t = static_cast<double>(step);
-  const std::array scalars{static_cast<float>(learning_rate),
-                           static_cast<float>(1.0 - std::pow(optimizer.beta1, t)),
-                           static_cast<float>(1.0 - std::pow(optimizer.beta2, t))};
+  const auto scalars = adamw_scalars(learning_rate, optimizer.beta1, optimizer.beta2, step);
   const float loss_scale = loss_scale_of(batch);
   for (size_t local = 0; local < executors_.size(); ++local) {
     const StepExchange::Values& values = exchanges_[local].slot(slot);
     fill_inputs(local, batch, values);
     std::ranges::fill(values.loss_scale, loss_scale);
-    check(values.optimizer_scalars.size() == scalars.size(), "the optimizer takes {} numbers",
-          values.optimizer_scalars.size());
-    std::ranges::copy(scalars, values.optimizer_scalars.begin());
+    const size_t num_scalars = values.optimizer_scalars.size();
+    check(num_scalars <= scalars.size(), "the optimizer takes {} numbers", num_scalars);
+    std::copy_n(scalars.begin(), num_scalars, values.optimizer_scalars.begin());
     if (tracing_) {
       exchanges_[local].write_inputs(slot);
     } else {

@@ -22,7 +22,7 @@ class StepExchange {
     std::span<int32_t> tokens;  ///< [M, rows]
     std::span<int32_t> labels;  ///< [M, rows]
     std::span<float> loss_scale;
-    std::span<float> optimizer_scalars;  ///< [3]
+    std::span<float> optimizer_scalars;  ///< [3], or [4] with bf16 moments
     std::span<float> losses;             ///< [M]; a result, like those below
     std::span<float> grad_norm;
     std::span<float> grad_scale;

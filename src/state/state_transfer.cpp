@@ -1,6 +1,7 @@
 #include "state/state_transfer.h"
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <vector>
 
@@ -210,6 +211,24 @@ void write_state(const StateSource& source, const ParameterLayout& whole, const 
   StateWriter(source, whole, map, executors, workers).run();
 }
 
+void read_elements(Executor& executor, const StateBufferFacts& buffer, int64_t begin,
+                   std::span<float> out) {
+  const std::span<std::byte> bytes = std::as_writable_bytes(out);
+  if (buffer.dtype == DType::kF32) {
+    executor.read(buffer.name, begin * kFloatBytes, bytes);
+    return;
+  }
+  check(buffer.dtype == DType::kBF16, "buffer {} is {}", buffer.name, dtype_name(buffer.dtype));
+  const std::span<std::byte> narrow = bytes.last(out.size() * sizeof(BFloat16));
+  executor.read(buffer.name, begin * kBFloat16Bytes, narrow);
+  // In ascending order no element is overwritten before it is read.
+  for (size_t i = 0; i < out.size(); ++i) {
+    BFloat16 value;
+    std::memcpy(&value, &narrow[i * sizeof(BFloat16)], sizeof(BFloat16));
+    out[i] = value;
+  }
+}
+
 void DeviceState::read(StatePart part, size_t unit, int64_t begin, std::span<float> out,
                        WorkerPool&) const {
   const StateBuffer kind = buffer_of(part, map_, unit);
@@ -218,8 +237,7 @@ void DeviceState::read(StatePart part, size_t unit, int64_t begin, std::span<flo
   map_.for_each_element(kind, unit, begin, count, [&](const StateRun& run) {
     const auto part_of_out = out.subspan(static_cast<size_t>(run.unit_begin - begin),
                                          static_cast<size_t>(run.num_elems));
-    executors_[run.rank]->read(map_.buffers()[run.buffer].name, run.buffer_begin * kFloatBytes,
-                               std::as_writable_bytes(part_of_out));
+    read_elements(*executors_[run.rank], map_.buffers()[run.buffer], run.buffer_begin, part_of_out);
   });
 }
 

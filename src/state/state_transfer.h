@@ -17,17 +17,22 @@ namespace braid {
 /// piece among cores, and small compared with any model that does not fit.
 inline constexpr int64_t kStatePieceElems = int64_t{16} << 20;
 
-/// Fills the ranks of `map` with their parts of the model: parameters (rounded to nearest even if
-/// they are bf16), main weights, optimizer state. Parts that are zero are zeroed on the device.
-/// Each value is read from the source once, in units of `whole`, the layout of the model as one
-/// rank would hold it. The host holds one piece and its rounded copy. `executors` are by rank of
-/// the map; null for ranks of other processes, which fill their own: values that only they hold are
-/// not read.
+/// Fills the ranks of `map` with their parts of the model: parameters, main weights, optimizer
+/// state, rounded to nearest even where a buffer is bf16. Parts that are zero are zeroed on the
+/// device. Each value is read from the source once, in units of `whole`, the layout of the model as
+/// one rank would hold it. The host holds one piece and its rounded copy. `executors` are by rank
+/// of the map; null for ranks of other processes, which fill their own: values that only they hold
+/// are not read.
 void write_state(const StateSource& source, const ParameterLayout& whole, const StateMap& map,
                  std::span<Executor* const> executors, WorkerPool& workers);
 
+/// Elements [begin, begin + out.size()) of a buffer of the executor, which are fp32 or bf16.
+void read_elements(Executor& executor, const StateBufferFacts& buffer, int64_t begin,
+                   std::span<float> out);
+
 /// The state of training programs on executors, each element from the first rank that has it: main
-/// weights if there are any, otherwise parameters in fp32. All arguments must outlive it.
+/// weights if there are any, otherwise parameters in fp32, and moments of any type. All arguments
+/// must outlive it.
 class DeviceState final : public StateSource {
  public:
   DeviceState(const StateMap& map, std::vector<Executor*> executors)

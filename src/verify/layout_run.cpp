@@ -147,12 +147,15 @@ void LayoutRun::write_batch(size_t rank, const TokenBatch& batch) {
   write_io(rank, "loss_scale", 0, {&scale, 1});
 }
 
-double LayoutRun::step(const TokenBatch& batch, std::span<const float> optimizer_scalars) {
+double LayoutRun::step(const TokenBatch& batch, std::span<const float> scalars) {
   std::vector<Executor*> executors;
-  const std::vector<double> scalars(optimizer_scalars.begin(), optimizer_scalars.end());
+  const std::vector<double> numbers(scalars.begin(), scalars.end());
   for (size_t rank = 0; rank < executors_.size(); ++rank) {
     write_batch(rank, batch);
-    write_io(rank, "optimizer_scalars", 0, scalars);
+    if (const Buffer* const taken = find_buffer(rank, "optimizer_scalars")) {
+      const auto count = static_cast<size_t>(taken->num_elems());
+      write_io(rank, taken->name, 0, std::span(numbers).first(count));
+    }
     executors.push_back(executors_[rank].get());
   }
   run_ranks(executors, kTrainProgram);

@@ -46,7 +46,7 @@ class LayoutRun {
   /// Sets the weights of all ranks, and zero moments.
   void set_weights(const UnitValues& weights);
   /// Runs one step of the training program; returns the loss.
-  double step(const TokenBatch& batch, std::span<const float> optimizer_scalars);
+  double step(const TokenBatch& batch, std::span<const float> scalars);  ///< adamw_scalars
   double grad_norm() const;
   /// The state of the ranks, each element from one rank. Zero if no rank has it.
   UnitValues read(StateBuffer kind) const;

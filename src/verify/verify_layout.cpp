@@ -1,7 +1,6 @@
 #include "verify/verify_layout.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 #include <random>
@@ -9,6 +8,7 @@
 #include "base/errors.h"
 #include "config/validate.h"
 #include "model/families.h"
+#include "ops/optimizer.h"
 #include "plan/model_setup.h"
 #include "plan/run_spec.h"
 #include "verify/layout_run.h"
@@ -99,13 +99,6 @@ double worst(const std::vector<TensorDifference>& tensors) {
   return largest;
 }
 
-std::array<float, 3> scalars_of(const OptimizerConfig& optimizer, int64_t step) {
-  const auto t = static_cast<double>(step);
-  return {static_cast<float>(optimizer.learning_rate),
-          static_cast<float>(1.0 - std::pow(optimizer.beta1, t)),
-          static_cast<float>(1.0 - std::pow(optimizer.beta2, t))};
-}
-
 }  // namespace
 
 RunConfig shrunken(const RunConfig& config) {
@@ -187,7 +180,8 @@ LayoutComparison compare_with_one_rank(const RunSpec& run, const VerifyOptions& 
   for (int64_t step = 1; step <= options.steps; ++step) {
     const TokenBatch batch = random_batch(config, reference.plan().run.model.vocabulary,
                                           options.seed + static_cast<uint64_t>(step));
-    const std::array scalars = scalars_of(config.optimizer, step);
+    const auto scalars = adamw_scalars(config.optimizer.learning_rate, config.optimizer.beta1,
+                                       config.optimizer.beta2, step);
     comparison.one_rank_losses.push_back(reference.step(batch, scalars));
     comparison.losses.push_back(layout.step(batch, scalars));
     comparison.grad_norm =

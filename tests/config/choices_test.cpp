@@ -37,6 +37,7 @@ TEST(Choices, HaveTheNamesOfTheRunFile) {
   EXPECT_EQ(families, allowed_names("model", "family"));
   EXPECT_EQ(names_of<DType>(), allowed_names("train", "dtype"));
   EXPECT_EQ(names_of<DType>(), allowed_names("parallel", "grad_reduce_dtype"));
+  EXPECT_EQ(names_of<DType>(), allowed_names("optimizer", "moments_dtype"));
   EXPECT_EQ(names_of<Fp8Choice>(), allowed_names("train", "fp8"));
   EXPECT_EQ(names_of<Fp8SumsChoice>(), allowed_names("train", "fp8_sums"));
   EXPECT_EQ(names_of<RateSchedule>(), allowed_names("optimizer", "schedule"));
@@ -64,7 +65,7 @@ TEST(Choices, CoverEveryKeyOfNames) {
   for (const Field& field : config_fields()) {
     keys += field.limits.allowed.empty() ? 0 : 1;
   }
-  EXPECT_EQ(keys, 20u) << "name the new key above";
+  EXPECT_EQ(keys, 21u) << "name the new key above";
 }
 
 TEST(Choices, RefuseOtherNames) {

@@ -1,5 +1,6 @@
 #include "ops/optimizer.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "support/cuda_kernel_checks.h"
@@ -25,11 +26,12 @@ KernelCase clip_scale_case(std::vector<double> partials, double max_norm) {
   return kernel_case;
 }
 
-KernelCase adamw_case(int64_t count, double scale, bool has_param) {
+KernelCase adamw_case(int64_t count, double scale, bool has_param, DType moments = kF32) {
   const Shape n{count};
-  std::vector<OperandSpec> operands = {read(kF32, n),       read(kF32, {1}),
-                                       read(kF32, {3}),     read_write(kF32, n),
-                                       read_write(kF32, n), read_write(kF32, n)};
+  const bool is_narrow = moments == DType::kBF16;
+  std::vector<OperandSpec> operands = {
+      read(kF32, n),       read(kF32, {1}),        read(kF32, {is_narrow ? 4 : 3}),
+      read_write(kF32, n), read_write(moments, n), read_write(moments, n)};
   if (has_param) {
     operands.push_back(write(DType::kBF16, n));
   }
@@ -37,7 +39,9 @@ KernelCase adamw_case(int64_t count, double scale, bool has_param) {
   KernelCase kernel_case({"adamw", to_attributes(attributes), std::move(operands)});
   TestRandom random(3);
   kernel_case.set(1, {scale});
-  kernel_case.set(2, {3e-2, 1 - std::pow(0.9, 7), 1 - std::pow(0.95, 7)});
+  std::vector<double> scalars{3e-2, 1 - std::pow(0.9, 7), 1 - std::pow(0.95, 7), 7};
+  scalars.resize(is_narrow ? 4 : 3);
+  kernel_case.set(2, scalars);
   kernel_case.set(5, random.uniforms(count, 0.0, 1.0));
   return kernel_case;
 }
@@ -114,15 +118,74 @@ TEST_F(OptimizerCudaTest, AdamwEqualsTheCpu) {
   }
 }
 
-TEST_F(OptimizerCudaTest, ScaleZeroChangesNothingButWritesTheParameter) {
-  const KernelCase before = adamw_case(1003, 0.0, true);
-  KernelCase after = adamw_case(1003, 0.0, true);
-  after.set_all(0, std::numeric_limits<double>::quiet_NaN());
-  run_on_cuda(after, context());
-  for (const size_t i : {3, 4, 5}) {
-    EXPECT_TRUE(after.bytes(i) == before.bytes(i)) << i;
+/// Numbers with which fp32 computes the new moments without rounding, fused or not: betas of 1/2
+/// and 3/4, gradients that are multiples of 2^-10, moments that are multiples of 2^-8, all below 1.
+/// New moments have up to 22 bits; bf16 has 8.
+KernelCase exact_moments_case(int64_t count) {
+  KernelCase kernel_case = adamw_case(count, 1.0, true, DType::kBF16);
+  KernelCase exact({"adamw",
+                    to_attributes(AdamwAttributes{
+                        .beta1 = 0.5, .beta2 = 0.75, .weight_decay = 0.1, .has_param = true}),
+                    kernel_case.spec().operands});
+  TestRandom random(5);
+  const auto multiples = [&](double unit, int64_t least, int64_t end) {
+    std::vector<double> list(static_cast<size_t>(count));
+    std::ranges::generate(
+        list, [&] { return unit * static_cast<double>(least + random.below(end - least)); });
+    return list;
+  };
+  exact.set(0, multiples(0x1p-10, -1023, 1024));
+  exact.set(1, kernel_case.values(1));
+  exact.set(2, kernel_case.values(2));
+  exact.set(4, multiples(0x1p-8, -255, 256));
+  exact.set(5, multiples(0x1p-8, 0, 256));
+  return exact;
+}
+
+TEST_F(OptimizerCudaTest, Bf16MomentsHaveTheBitsOfTheCpuWhereFp32IsExact) {
+  for (const int64_t count : kCounts) {
+    KernelCase expected = exact_moments_case(count);
+    KernelCase actual = exact_moments_case(count);
+    expected.run(2);
+    run_on_cuda(actual, context());
+    for (const size_t i : {4, 5}) {
+      EXPECT_TRUE(actual.bytes(i) == expected.bytes(i)) << count << " operand " << i;
+    }
+    expect_close(actual.values(3), expected.values(3), {.absolute = 3e-7, .relative = 1e-6},
+                 fmt::format("[{}] weight", count));
   }
-  expect_close(after.values(6), before.values(3), rounded_once(0)(DType::kBF16), "param");
+}
+
+// Random bits are equal; fp32 results differ in their last bits, of which two in 65,536 decide.
+TEST_F(OptimizerCudaTest, Bf16MomentsDifferFromTheCpuInFewElements) {
+  constexpr int64_t kCount = 1000003;
+  KernelCase expected = adamw_case(kCount, 0.7, true, DType::kBF16);
+  KernelCase actual = adamw_case(kCount, 0.7, true, DType::kBF16);
+  expected.run(2);
+  run_on_cuda(actual, context());
+  for (const size_t i : {4, 5}) {
+    const auto ours = actual.values(i);
+    const auto theirs = expected.values(i);
+    expect_close(ours, theirs, {.absolute = 1e-6, .relative = 0x1p-7});
+    int64_t num_different = 0;
+    for (size_t at = 0; at < ours.size(); ++at) {
+      num_different += ours[at] != theirs[at] ? 1 : 0;
+    }
+    EXPECT_LT(num_different, kCount / 1000) << i;
+  }
+}
+
+TEST_F(OptimizerCudaTest, ScaleZeroChangesNothingButWritesTheParameter) {
+  for (const DType moments : {kF32, DType::kBF16}) {
+    const KernelCase before = adamw_case(1003, 0.0, true, moments);
+    KernelCase after = adamw_case(1003, 0.0, true, moments);
+    after.set_all(0, std::numeric_limits<double>::quiet_NaN());
+    run_on_cuda(after, context());
+    for (const size_t i : {3, 4, 5}) {
+      EXPECT_TRUE(after.bytes(i) == before.bytes(i)) << i;
+    }
+    expect_close(after.values(6), before.values(3), rounded_once(0)(DType::kBF16), "param");
+  }
 }
 
 TEST_F(OptimizerCudaTest, IsBitwiseRepeatable) {
@@ -134,6 +197,7 @@ TEST_F(OptimizerCudaTest, IsBitwiseRepeatable) {
   expect_repeatable([&] { return clip_scale_case(partials, 1.0); }, context());
   expect_repeatable([&] { return adamw_case(100003, 0.5, true); }, context());
   expect_repeatable([&] { return adamw_case(100000, 0.5, false); }, context());
+  expect_repeatable([&] { return adamw_case(100003, 0.5, true, DType::kBF16); }, context());
 }
 
 }  // namespace

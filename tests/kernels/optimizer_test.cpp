@@ -92,16 +92,25 @@ TEST(ClipScale, IsZeroForGradientsThatAreNotFinite) {
 constexpr AdamwAttributes kAdamw{
     .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1, .has_param = true};
 
-KernelCase adamw_case(int64_t n, AdamwAttributes attributes = kAdamw) {
-  std::vector<OperandSpec> operands = {read(DType::kF32, {n}),       read(DType::kF32, {1}),
-                                       read(DType::kF32, {3}),       read_write(DType::kF32, {n}),
-                                       read_write(DType::kF32, {n}), read_write(DType::kF32, {n})};
+/// The scalars of a step.
+std::vector<double> scalars_of(const AdamwAttributes& attributes, int64_t step, DType moments) {
+  const auto all = adamw_scalars(1e-2, attributes.beta1, attributes.beta2, step);
+  return {all.begin(), all.begin() + (moments == DType::kBF16 ? 4 : 3)};
+}
+
+KernelCase adamw_case(int64_t n, AdamwAttributes attributes = kAdamw, DType moments = DType::kF32) {
+  std::vector<OperandSpec> operands = {read(DType::kF32, {n}),
+                                       read(DType::kF32, {1}),
+                                       read(DType::kF32, {moments == DType::kBF16 ? 4 : 3}),
+                                       read_write(DType::kF32, {n}),
+                                       read_write(moments, {n}),
+                                       read_write(moments, {n})};
   if (attributes.has_param) {
     operands.push_back(write(DType::kBF16, {n}));
   }
   KernelCase kernel({"adamw", to_attributes(attributes), operands});
   kernel.set(1, {0.5});
-  kernel.set(2, {1e-2, 1 - std::pow(0.9, 3), 1 - std::pow(0.95, 3)});
+  kernel.set(2, scalars_of(attributes, 3, moments));
   kernel.set(5, TestRandom(8).uniforms(n, 0, 1));  // a mean of squares is never negative
   return kernel;
 }
@@ -159,8 +168,10 @@ TEST(Adamw, WorksWithoutParamAndWithoutDecay) {
 }
 
 // Gradients may be infinite or NaN in a step that clip_scale has given the scale 0.
-TEST(Adamw, ChangesNothingIfTheScaleIsZero) {
-  KernelCase kernel = adamw_case(1009);
+class AdamwMoments : public testing::TestWithParam<DType> {};
+
+TEST_P(AdamwMoments, ChangeNotIfTheScaleIsZero) {
+  KernelCase kernel = adamw_case(1009, kAdamw, GetParam());
   kernel.set_all(0, kInfinity);
   kernel.set(1, {0.0});
   const AdamwState before{kernel.values(3), kernel.values(4), kernel.values(5)};
@@ -175,9 +186,123 @@ TEST(Adamw, ChangesNothingIfTheScaleIsZero) {
   EXPECT_EQ(kernel.values(6), param);
 }
 
+INSTANTIATE_TEST_SUITE_P(DTypes, AdamwMoments, testing::Values(DType::kF32, DType::kBF16));
+
 TEST(Optimizer, DoesNotDependOnTheNumberOfWorkers) {
   expect_same_for_any_workers([] { return squared_norm_case(DType::kF32, kSplitSize); });
   expect_same_for_any_workers([] { return adamw_case(kSplitSize); });
+  expect_same_for_any_workers([] { return adamw_case(kSplitSize, kAdamw, DType::kBF16); });
+}
+
+// A moment is one of the two bf16 numbers around the fp32 result, which are a unit apart: 2^-7 of
+// the result at most. The weight follows the result before it is rounded.
+TEST(AdamwWithBf16Moments, FollowsThePaperUpToOneRounding) {
+  for (const int64_t n : kSizes) {
+    KernelCase kernel = adamw_case(n, kAdamw, DType::kBF16);
+    const AdamwState expected = naive_adamw(kernel, kAdamw);
+    kernel.run(2);
+    const Tolerance of_f32{.absolute = 4 * 0x1p-24, .relative = 8 * 0x1p-24};
+    expect_close(kernel.values(3), expected.weight, of_f32, "weight");
+    const Tolerance unit{.absolute = of_f32.absolute, .relative = 0x1p-7 + of_f32.relative};
+    expect_close(kernel.values(4), expected.exp_avg, unit, "exp_avg");
+    expect_close(kernel.values(5), expected.exp_avg_sq, unit, "exp_avg_sq");
+  }
+}
+
+// What an element becomes does not depend on where it is: shards of any layout have equal bits.
+TEST(AdamwWithBf16Moments, RoundsAnElementAlikeAtAnyPlace) {
+  constexpr int64_t kCount = 1009;
+  KernelCase forward = adamw_case(kCount, kAdamw, DType::kBF16);
+  KernelCase backward = adamw_case(kCount, kAdamw, DType::kBF16);
+  const auto reversed = [](std::vector<double> list) {
+    std::ranges::reverse(list);
+    return list;
+  };
+  for (const size_t i : {0, 3, 4, 5}) {
+    backward.set(i, reversed(forward.values(i)));
+  }
+  forward.run();
+  backward.run(2);
+  for (const size_t i : {3, 4, 5, 6}) {
+    EXPECT_EQ(backward.values(i), reversed(forward.values(i))) << i;
+  }
+}
+
+constexpr AdamwAttributes kSlow{
+    .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8, .weight_decay = 0.0, .has_param = false};
+
+/// Weights differ, all else is the same for all elements: they take different ways.
+KernelCase slow_case(int64_t n, double grad) {
+  KernelCase kernel = adamw_case(n, kSlow, DType::kBF16);
+  kernel.set(1, {1.0});
+  kernel.set_all(0, grad);
+  kernel.set_all(4, 0.0);
+  kernel.set_all(5, 0.0);
+  return kernel;
+}
+
+double mean_of(const std::vector<double>& list) {
+  double sum = 0;
+  for (const double value : list) {
+    sum += value;
+  }
+  return sum / static_cast<double>(list.size());
+}
+
+// With beta2 = 0.999 a step moves exp_avg_sq by a thousandth of what is left, and stays in place if
+// that is less than half a unit and rounded to nearest.
+TEST(AdamwWithBf16Moments, SmallChangesOfTheSecondMomentAddUp) {
+  constexpr int64_t kCount = 512;
+  constexpr int64_t kSteps = 3000;
+  KernelCase kernel = slow_case(kCount, 1.0);
+  double to_nearest = 0;
+  for (int64_t step = 1; step <= kSteps; ++step) {
+    kernel.set(2, scalars_of(kSlow, step, DType::kBF16));
+    kernel.run();
+    to_nearest = rounded_to(DType::kBF16, to_nearest + 1e-3 * (1.0 - to_nearest));
+  }
+  EXPECT_LT(to_nearest, 0.3);
+  // One element is off by up to 5% (a random walk of units of 2^-8, drawn back by 1e-3 per step),
+  // the mean of 512 by 0.2%.
+  EXPECT_NEAR(mean_of(kernel.values(5)), 1 - std::pow(0.999, kSteps), 0.01);
+  EXPECT_NEAR(mean_of(kernel.values(4)), 1.0, 0.001);
+}
+
+// One step from zero: m = 0.1 g and v = 0.001 g^2, between two bf16 numbers. The standard error of
+// the mean is at most half a unit / sqrt(n).
+TEST(AdamwWithBf16Moments, MeanOfManyRoundingsIsTheFloat) {
+  constexpr int64_t kCount = 100'000;
+  for (const double grad : {0.7, -1.3e-3}) {
+    KernelCase kernel = slow_case(kCount, grad);
+    kernel.run();
+    const auto g = static_cast<double>(static_cast<float>(grad));
+    for (const auto& [operand, expected] :
+         {std::pair{size_t{4}, 0.1 * g}, {size_t{5}, 0.001 * g * g}}) {
+      const auto rounded = kernel.values(operand);
+      const auto [least, largest] = std::ranges::minmax(rounded);
+      EXPECT_LT(least, largest) << "both neighbours occur";
+      const double error = (largest - least) / 2 / std::sqrt(static_cast<double>(kCount));
+      EXPECT_NEAR(mean_of(rounded), expected, 5 * error + std::abs(expected) * 0x1p-22);
+    }
+  }
+}
+
+TEST(AdamwWithBf16Moments, ZeroStaysZeroAndNanIsSeen) {
+  constexpr int64_t kCount = 300;
+  KernelCase zero = slow_case(kCount, 0.0);
+  zero.run();
+  const std::vector<double> zeros(kCount, 0.0);
+  EXPECT_EQ(zero.values(4), zeros);
+  EXPECT_EQ(zero.values(5), zeros);
+  KernelCase bad = slow_case(kCount, std::numeric_limits<double>::quiet_NaN());
+  bad.run();
+  KernelCase infinite = slow_case(kCount, -kInfinity);
+  infinite.run();
+  for (size_t i = 0; i < kCount; ++i) {
+    EXPECT_TRUE(std::isnan(bad.values(4)[i]) && std::isnan(bad.values(5)[i])) << i;
+  }
+  EXPECT_EQ(infinite.values(4), std::vector<double>(kCount, -kInfinity));
+  EXPECT_EQ(infinite.values(5), std::vector<double>(kCount, kInfinity));
 }
 
 }  // namespace

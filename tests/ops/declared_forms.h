@@ -472,6 +472,9 @@ class DeclaredForms {
     adamw.spec.operands.push_back(write(DType::kBF16, {kWidth}));
     adamw.names.push_back("param");
     add(adamw);
+    adamw.spec.operands[2] = read(DType::kF32, {4});
+    adamw.spec.operands[4] = adamw.spec.operands[5] = read_write(DType::kBF16, {kWidth});
+    add(adamw);
   }
 
   void add_communication() {

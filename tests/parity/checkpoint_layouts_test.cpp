@@ -185,6 +185,54 @@ std::vector<Case> cases() {
   return list;
 }
 
+std::vector<std::vector<float>> rounded_to_bf16(std::vector<std::vector<float>> units) {
+  for (std::vector<float>& unit : units) {
+    std::ranges::transform(unit, unit.begin(),
+                           [](float value) { return static_cast<float>(BFloat16(value)); });
+  }
+  return units;
+}
+
+RunConfig with_moments(const std::string& dtype, std::vector<std::string> layout) {
+  layout.push_back("optimizer.moments_dtype=" + dtype);
+  return config_of("llama", layout);
+}
+
+// Files have fp32 moments. So a run with bf16 moments loses nothing in a file and goes on with the
+// same bits, and a run may go on with the other type.
+TEST(CheckpointMoments, OfAnyTypeGoOnWithAnyType) {
+  const std::vector<std::string> before = {"parallel.ranks=2", "parallel.shard=optimizer"};
+  for (const std::string stored : {"float32", "bfloat16"}) {
+    for (const std::string loaded : {"float32", "bfloat16"}) {
+      SCOPED_TRACE(stored + " to " + loaded);
+      const MemoryFolder folder;
+      Session first(with_moments(stored, before));
+      first.start_anew();
+      first.train(kStepsBefore);
+      const std::string path = first.save(folder / "c");
+      const LoadedCheckpoint checkpoint(path);
+      for (const StoredTensor& tensor : checkpoint.index().tensors) {
+        EXPECT_EQ(tensor.dtype, DType::kF32) << tensor.name;
+      }
+      const ModelState saved = first.state();
+      for (const auto& after : {before, {"parallel.ranks=4", "parallel.shard=parameters"}}) {
+        Session second(with_moments(loaded, after));
+        second.resume(path);
+        const ModelState found = second.state();
+        EXPECT_EQ(found.weights, saved.weights);
+        const bool rounds = stored != loaded && loaded == "bfloat16";
+        EXPECT_EQ(found.exp_avg, rounds ? rounded_to_bf16(saved.exp_avg) : saved.exp_avg);
+        EXPECT_EQ(found.exp_avg_sq, rounds ? rounded_to_bf16(saved.exp_avg_sq) : saved.exp_avg_sq);
+        if (stored == loaded && after == before) {
+          EXPECT_EQ(second.train(kStepsAfter), first.train(kStepsAfter));
+          EXPECT_EQ(second.state().weights, first.state().weights);
+          EXPECT_EQ(second.state().exp_avg_sq, first.state().exp_avg_sq);
+        }
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Pairs, CheckpointLayouts, testing::ValuesIn(thinned(cases(), 5)));
 
 }  // namespace

@@ -217,7 +217,7 @@ std::vector<Layout> overlap_layouts() {
   return {
       {"ranks=4"},
       {"ranks=4 shard=optimizer"},
-      {"ranks=4 shard=gradients"},
+      {"ranks=4 shard=gradients optimizer.moments_dtype=bfloat16"},
       {"ranks=4 shard=parameters"},
       {"ranks=4 shard=optimizer grad_reduce_dtype=bfloat16 train.dtype=bfloat16"},
       {"ranks=4 shard=gradients grad_reduce_dtype=bfloat16"},

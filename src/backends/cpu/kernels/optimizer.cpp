@@ -1,5 +1,6 @@
 #include "ops/optimizer.h"
 
+#include <bit>
 #include <cmath>
 
 #include "backends/cpu/kernels/factories.h"
@@ -64,9 +65,11 @@ struct AdamwStep {
   float step_size;    // lr / c1
   float inv_sqrt_c2;  // 1 / sqrt(c2)
   float epsilon;
+  uint32_t seed;  // of random rounding: the bits of the last scalar, if moments are bf16
 };
 
-AdamwStep adamw_step(const AdamwAttributes& attributes, float scale, const float* scalars) {
+AdamwStep adamw_step(const AdamwAttributes& attributes, float scale,
+                     std::span<const float> scalars) {
   const double lr = scalars[0];
   return {.scale = scale,
           .beta1 = static_cast<float>(attributes.beta1),
@@ -76,12 +79,36 @@ AdamwStep adamw_step(const AdamwAttributes& attributes, float scale, const float
           .decay = static_cast<float>(lr * attributes.weight_decay),
           .step_size = static_cast<float>(lr / static_cast<double>(scalars[1])),
           .inv_sqrt_c2 = static_cast<float>(1.0 / std::sqrt(static_cast<double>(scalars[2]))),
-          .epsilon = static_cast<float>(attributes.epsilon)};
+          .epsilon = static_cast<float>(attributes.epsilon),
+          .seed = std::bit_cast<uint32_t>(scalars.back())};
+}
+
+/// Random bits for the moments of element i; unused where they are fp32.
+template <class Moment>
+uint32_t rounding_bits(float grad, float weight, const Moment& exp_avg, const Moment& exp_avg_sq,
+                       uint32_t seed) {
+  if constexpr (std::is_same_v<Moment, BFloat16>) {
+    return moment_rounding_bits(
+        std::bit_cast<uint32_t>(grad), std::bit_cast<uint32_t>(weight),
+        uint32_t{exp_avg.bits} | (static_cast<uint32_t>(exp_avg_sq.bits) << 16), seed);
+  } else {
+    return 0;
+  }
+}
+
+template <class Moment>
+void store_moment(Moment& moment, float value, uint32_t random) {
+  if constexpr (std::is_same_v<Moment, BFloat16>) {
+    moment.bits = bf16_rounded_randomly(std::bit_cast<uint32_t>(value), random);
+  } else {
+    moment = value;
+  }
 }
 
 /// grad, weight, exp_avg, exp_avg_sq [n]; ranges do not overlap.
-void adamw_range(const AdamwStep& step, const float* grad, float* weight, float* exp_avg,
-                 float* exp_avg_sq, int64_t begin, int64_t end) {
+template <class Moment>
+void adamw_range(const AdamwStep& step, const float* grad, float* weight, Moment* exp_avg,
+                 Moment* exp_avg_sq, int64_t begin, int64_t end) {
 #pragma omp simd
   for (int64_t i = begin; i < end; ++i) {
     const float g = grad[i] * step.scale;
@@ -89,8 +116,9 @@ void adamw_range(const AdamwStep& step, const float* grad, float* weight, float*
     const float v = step.beta2 * exp_avg_sq[i] + step.one_minus_beta2 * g * g;
     const float decayed = weight[i] - step.decay * weight[i];
     const float denominator = std::sqrt(v) * step.inv_sqrt_c2 + step.epsilon;
-    exp_avg[i] = m;
-    exp_avg_sq[i] = v;
+    const uint32_t random = rounding_bits(grad[i], weight[i], exp_avg[i], exp_avg_sq[i], step.seed);
+    store_moment(exp_avg[i], m, random);
+    store_moment(exp_avg_sq[i], v, random >> 16);
     weight[i] = decayed - step.step_size * m / denominator;
   }
 }
@@ -100,6 +128,33 @@ void round_range(const float* weight, BFloat16* param, int64_t begin, int64_t en
   for (int64_t i = begin; i < end; ++i) {
     store(param, i, weight[i]);
   }
+}
+
+/// Moment: float or BFloat16.
+template <class Moment>
+CpuKernel adamw_kernel(const OpSpec& spec) {
+  const int64_t count = spec.operands[0].shape.num_elems();
+  const auto num_scalars = static_cast<size_t>(spec.operands[2].shape.num_elems());
+  const auto attributes = attributes_of<AdamwAttributes>(spec);
+  return {.run = [=](const KernelArgs& args) {
+    const float scale = *args.data<const float>(1);
+    const AdamwStep step = adamw_step(attributes, scale, {args.data<const float>(2), num_scalars});
+    float* const weight = args.data<float>(3);
+    // Blocks small enough that the new weights are still in the L1 cache when they are rounded.
+    constexpr int64_t kBlock = 2048;
+    run_pieces(args.workers, count, kMinElemsPerPiece, [&](int, int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; i += kBlock) {
+        const int64_t stop = std::min(end, i + kBlock);
+        if (scale != 0.0f) {
+          adamw_range(step, args.data<const float>(0), weight, args.data<Moment>(4),
+                      args.data<Moment>(5), i, stop);
+        }
+        if (attributes.has_param) {
+          round_range(weight, args.data<BFloat16>(6), i, stop);
+        }
+      }
+    });
+  }};
 }
 
 }  // namespace
@@ -128,27 +183,8 @@ CpuKernel make_clip_scale(const OpSpec& spec, int /*num_workers*/) {
 }
 
 CpuKernel make_adamw(const OpSpec& spec, int /*num_workers*/) {
-  const int64_t count = spec.operands[0].shape.num_elems();
-  const auto attributes = attributes_of<AdamwAttributes>(spec);
-  return {.run = [=](const KernelArgs& args) {
-    const float scale = *args.data<const float>(1);
-    const AdamwStep step = adamw_step(attributes, scale, args.data<const float>(2));
-    float* const weight = args.data<float>(3);
-    // Blocks small enough that the new weights are still in the L1 cache when they are rounded.
-    constexpr int64_t kBlock = 2048;
-    run_pieces(args.workers, count, kMinElemsPerPiece, [&](int, int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; i += kBlock) {
-        const int64_t stop = std::min(end, i + kBlock);
-        if (scale != 0.0f) {
-          adamw_range(step, args.data<const float>(0), weight, args.data<float>(4),
-                      args.data<float>(5), i, stop);
-        }
-        if (attributes.has_param) {
-          round_range(weight, args.data<BFloat16>(6), i, stop);
-        }
-      }
-    });
-  }};
+  return moments_dtype(spec) == DType::kBF16 ? adamw_kernel<BFloat16>(spec)
+                                             : adamw_kernel<float>(spec);
 }
 
 }  // namespace braid

@@ -81,13 +81,15 @@ __global__ void __launch_bounds__(kFinalThreads)
   }
 }
 
+/// Moment: float or Bf16.
+template <class Moment>
 struct AdamwArgs {
   const float* grad = nullptr;     // [n]
   const float* scale = nullptr;    // [1]
-  const float* scalars = nullptr;  // [3]: learning rate, 1 - beta1^t, 1 - beta2^t
+  const float* scalars = nullptr;  // [3], or [4] with bf16 moments: see adamw_scalars
   float* weight = nullptr;         // [n]
-  float* exp_avg = nullptr;        // [n]
-  float* exp_avg_sq = nullptr;     // [n]
+  Moment* exp_avg = nullptr;       // [n]
+  Moment* exp_avg_sq = nullptr;    // [n]
   Bf16* param = nullptr;           // [n] or null
   int64_t count = 0;
   double weight_decay = 0;
@@ -104,20 +106,40 @@ struct AdamwStep {
   float decay;        // lr * weight_decay
   float step_size;    // lr / c1
   float inv_sqrt_c2;  // 1 / sqrt(c2)
+  uint32_t seed;      // of random rounding; unused by fp32 moments
 };
 
-__device__ AdamwStep adamw_step(const AdamwArgs& args) {
+template <class Moment>
+__device__ AdamwStep adamw_step(const AdamwArgs<Moment>& args) {
   const double lr = args.scalars[0];
   return {.scale = *args.scale,
           .decay = static_cast<float>(lr * args.weight_decay),
           .step_size = static_cast<float>(lr / static_cast<double>(args.scalars[1])),
-          .inv_sqrt_c2 = static_cast<float>(1.0 / sqrt(static_cast<double>(args.scalars[2])))};
+          .inv_sqrt_c2 = static_cast<float>(1.0 / sqrt(static_cast<double>(args.scalars[2]))),
+          .seed = sizeof(Moment) == 2 ? __float_as_uint(args.scalars[3]) : 0};
+}
+
+__device__ void store_moments(float& exp_avg, float& exp_avg_sq, float m, float v, float /*grad*/,
+                              float /*weight*/, uint32_t /*seed*/) {
+  exp_avg = m;
+  exp_avg_sq = v;
+}
+
+/// Rounds as the CPU's kernel does: random bits come from what the update has read.
+__device__ void store_moments(Bf16& exp_avg, Bf16& exp_avg_sq, float m, float v, float grad,
+                              float weight, uint32_t seed) {
+  const uint32_t moments =
+      uint32_t{__bfloat16_as_ushort(exp_avg)} | (uint32_t{__bfloat16_as_ushort(exp_avg_sq)} << 16);
+  const uint32_t random =
+      moment_rounding_bits(__float_as_uint(grad), __float_as_uint(weight), moments, seed);
+  exp_avg = __ushort_as_bfloat16(bf16_rounded_randomly(__float_as_uint(m), random));
+  exp_avg_sq = __ushort_as_bfloat16(bf16_rounded_randomly(__float_as_uint(v), random >> 16));
 }
 
 /// Elements at..at+4 of each array. All loads come first, even if the step changes nothing, so that
 /// none waits for `scale`; `step` is shared by the block.
-template <bool kAligned>
-__device__ void adamw_vector(const AdamwArgs& args, int64_t at, AdamwStep& step) {
+template <bool kAligned, class Moment>
+__device__ void adamw_vector(const AdamwArgs<Moment>& args, int64_t at, AdamwStep& step) {
   constexpr int V = 4;
   const int64_t valid = args.count - at;
   const auto grad = load_vector<V, kAligned>(args.grad + at, valid);
@@ -132,12 +154,12 @@ __device__ void adamw_vector(const AdamwArgs& args, int64_t at, AdamwStep& step)
 #pragma unroll
     for (int i = 0; i < V; ++i) {
       const float g = grad.elems[i] * step.scale;
-      const float m = args.beta1 * exp_avg.elems[i] + args.one_minus_beta1 * g;
-      const float v = args.beta2 * exp_avg_sq.elems[i] + args.one_minus_beta2 * g * g;
+      const float m = args.beta1 * widen(exp_avg.elems[i]) + args.one_minus_beta1 * g;
+      const float v = args.beta2 * widen(exp_avg_sq.elems[i]) + args.one_minus_beta2 * g * g;
       const float decayed = weight.elems[i] - step.decay * weight.elems[i];
       const float denominator = sqrtf(v) * step.inv_sqrt_c2 + args.epsilon;
-      exp_avg.elems[i] = m;
-      exp_avg_sq.elems[i] = v;
+      store_moments(exp_avg.elems[i], exp_avg_sq.elems[i], m, v, grad.elems[i], weight.elems[i],
+                    step.seed);
       weight.elems[i] = decayed - step.step_size * m / denominator;
     }
     store_vector<kAligned>(args.exp_avg + at, exp_avg, valid);
@@ -156,8 +178,8 @@ __device__ void adamw_vector(const AdamwArgs& args, int64_t at, AdamwStep& step)
 
 /// 4 elements per thread and array: 64 bytes in flight, which is enough at 40 % of a
 /// multiprocessor's maximum number of threads.
-template <bool kAligned>
-__global__ void __launch_bounds__(kAdamwThreads) adamw_kernel(AdamwArgs args) {
+template <bool kAligned, class Moment>
+__global__ void __launch_bounds__(kAdamwThreads) adamw_kernel(AdamwArgs<Moment> args) {
   __shared__ AdamwStep step;
   const int64_t block = int64_t{blockIdx.x} * kAdamwThreads;
   const int64_t at = (block + threadIdx.x) * 4;
@@ -186,8 +208,9 @@ CudaKernel squared_norm_kernel(int64_t count) {
   return {.launch = launch, .scratch_bytes = squared_norm_scratch_bytes(count)};
 }
 
-AdamwArgs adamw_args(const AdamwAttributes& attributes, int64_t count) {
-  AdamwArgs args;
+template <class Moment>
+AdamwArgs<Moment> adamw_args(const AdamwAttributes& attributes, int64_t count) {
+  AdamwArgs<Moment> args;
   args.count = count;
   args.weight_decay = attributes.weight_decay;
   args.beta1 = static_cast<float>(attributes.beta1);
@@ -196,6 +219,38 @@ AdamwArgs adamw_args(const AdamwAttributes& attributes, int64_t count) {
   args.one_minus_beta2 = static_cast<float>(1.0 - attributes.beta2);
   args.epsilon = static_cast<float>(attributes.epsilon);
   return args;
+}
+
+/// `args` with the operands of one launch.
+template <class Moment>
+void launch_adamw(AdamwArgs<Moment> args, const CudaKernelArgs& kernel, bool has_param) {
+  args.grad = kernel.data<const float>(0);
+  args.scale = kernel.data<const float>(1);
+  args.scalars = kernel.data<const float>(2);
+  args.weight = kernel.data<float>(3);
+  args.exp_avg = kernel.data<Moment>(4);
+  args.exp_avg_sq = kernel.data<Moment>(5);
+  args.param = has_param ? kernel.data<Bf16>(6) : nullptr;
+  const unsigned grid = grid_of(ceil_div(args.count, 4 * kAdamwThreads));
+  const bool aligned = all_aligned(16, {args.grad, args.weight}) &&
+                       all_aligned(4 * sizeof(Moment), {args.exp_avg, args.exp_avg_sq}) &&
+                       all_aligned(8, {args.param});
+  if (aligned) {
+    adamw_kernel<true><<<grid, kAdamwThreads, 0, kernel.stream>>>(args);
+  } else {
+    adamw_kernel<false><<<grid, kAdamwThreads, 0, kernel.stream>>>(args);
+  }
+  BRAID_CUDA_CHECK(cudaGetLastError());
+}
+
+template <class Moment>
+CudaKernel adamw_with_moments(const OpSpec& spec) {
+  const auto attributes = attributes_of<AdamwAttributes>(spec);
+  const AdamwArgs<Moment> fixed =
+      adamw_args<Moment>(attributes, spec.operands[0].shape.num_elems());
+  const bool has_param = attributes.has_param;
+  const auto launch = [=](const CudaKernelArgs& args) { launch_adamw(fixed, args, has_param); };
+  return {.launch = launch};
 }
 
 }  // namespace
@@ -225,28 +280,8 @@ CudaKernel make_cuda_clip_scale(const OpSpec& spec, CudaContext& /*context*/) {
 }
 
 CudaKernel make_cuda_adamw(const OpSpec& spec, CudaContext& /*context*/) {
-  const int64_t count = spec.operands[0].shape.num_elems();
-  const auto attributes = attributes_of<AdamwAttributes>(spec);
-  const AdamwArgs fixed = adamw_args(attributes, count);
-  const unsigned grid = grid_of(ceil_div(count, 4 * kAdamwThreads));
-  return {.launch = [=](const CudaKernelArgs& args) {
-    AdamwArgs o = fixed;
-    o.grad = args.data<const float>(0);
-    o.scale = args.data<const float>(1);
-    o.scalars = args.data<const float>(2);
-    o.weight = args.data<float>(3);
-    o.exp_avg = args.data<float>(4);
-    o.exp_avg_sq = args.data<float>(5);
-    o.param = attributes.has_param ? args.data<Bf16>(6) : nullptr;
-    const bool aligned =
-        all_aligned(16, {o.grad, o.weight, o.exp_avg, o.exp_avg_sq}) && all_aligned(8, {o.param});
-    if (aligned) {
-      adamw_kernel<true><<<grid, kAdamwThreads, 0, args.stream>>>(o);
-    } else {
-      adamw_kernel<false><<<grid, kAdamwThreads, 0, args.stream>>>(o);
-    }
-    BRAID_CUDA_CHECK(cudaGetLastError());
-  }};
+  return moments_dtype(spec) == DType::kBF16 ? adamw_with_moments<Bf16>(spec)
+                                             : adamw_with_moments<float>(spec);
 }
 
 }  // namespace braid
