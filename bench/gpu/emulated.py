@@ -47,7 +47,7 @@ profile of one GPU; and the error of compute alone, by data sheet. Mean absolute
 Exposed: communication without compute beside it, of all communication, traced and simulated. `copies`: copies within the device stand for what
 peers would write. They are slow beside compute, so communication takes longer than simulated, and exposed time is too high. Clock and power: medians of samples of the driver, every 200 ms, while the GPU was busy.
 
-## Parts of the error
+{steps_only}## Parts of the error
 
 The simulated step less the traced one, in percent of the traced step, is the sum of three parts: compute; exposed communication; and the rest, in
 which nothing runs. In the sum they may cancel. Means of absolute values come last.
@@ -158,6 +158,29 @@ def newest(records, small):
     return [latest[case, variant] for case in multi_cases.CASES for variant in VARIANTS if (case, variant) in latest]
 
 
+def steps_only(records, rows, small):
+    """The section of runs of which only the steps were kept, beside the fastest overlap of the same case; "" without any."""
+    kept = {(r["case"], r["variant"]): r for r in records if r["kind"] == "emulated_step" and r["small"] == small}
+    found = {r["case"]: r for r in rows if r["variant"] == "found"}
+    variants = [variant for variant in ("defaults", "off") if any(of == variant for _, of in kept)]
+    lines, errors = [], {variant: [] for variant in variants}
+    for case in multi_cases.CASES:
+        of_case = [kept.get((case, variant)) for variant in variants]
+        if not any(of_case):
+            continue
+        cells = [ms(found[case]["step_ns"]) if case in found else ""]
+        for variant, r in zip(variants, of_case):
+            cells += [ms(r["step_ns"]), ms(r["simulated_step_ns"]), off(r["simulated_step_ns"], r["step_ns"])] if r else [""] * 3
+            errors[variant] += [distance(r["simulated_step_ns"], r)] if r else []
+        lines.append([case, *cells])
+    if not lines:
+        return ""
+    means = "; ".join(f"`{variant}` {100 * sum(of) / len(of):.1f}% of {len(of)} cases" for variant, of in errors.items())
+    heads = ["case", "found, ms", *(head for variant in variants for head in (f"{variant}, ms", "simulated", "error"))]
+    return (f"## Without a search\n\nRuns of which only the median steps were kept ({max(r['time'] for r in kept.values())[:10]}). "
+            f"Mean absolute errors: {means}.\n\n{table(heads, lines)}\n")
+
+
 def off(simulated, measured):
     return f"{100 * (simulated / measured - 1):+.1f}%" if measured else ""
 
@@ -254,7 +277,8 @@ def page(results, small):
     memory = table(["case", "overlap", "planned", "for the others", "allocated", "by the driver", "beside it"], [memory_row(r) for r in rows])
     parts = table(["case", "overlap", "step", "compute", "exposed", "rest"], part_rows(rows))
     return PAGE.format(parts=parts, days=" to ".join(dict.fromkeys((days[0], days[-1]))), cluster=CLUSTER, steps=steps, memory=memory, means=means, notes=notes,
-                       machine="".join(f"| {key} | {value} |\n" for key, value in facts), ops=table(*op_rows(rows)))
+                       machine="".join(f"| {key} | {value} |\n" for key, value in facts),
+                       steps_only=steps_only(records, rows, small), ops=table(*op_rows(rows)))
 
 
 def main():

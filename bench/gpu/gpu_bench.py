@@ -103,10 +103,11 @@ def num_gpus():
 
 
 class GpuMonitor:
-    """Samples of nvidia-smi, of the first `gpus` GPUs, while a program runs; without an NVIDIA driver there are none."""
+    """Samples of nvidia-smi, of the first `gpus` GPUs that programs see, while one runs; without an NVIDIA driver there are none."""
 
     def __init__(self, gpus=1):
-        self.devices = ",".join(map(str, range(gpus)))
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        self.devices = ",".join((visible.split(",") if visible else list(map(str, range(gpus))))[:gpus])
 
     def __enter__(self):
         self.samples, self.process = [], None

@@ -36,7 +36,8 @@ programs pass. So "NOT CLEAN" with 0 cases says nothing about them; the kernels 
 END_TO_END = """## Training steps beside PyTorch
 
 {table}
-Tokens/s: medians of {rounds} rounds (least to most) in turns, braid, PyTorch, braid, PyTorch, ..., on one GPU in one call. A round is a
+Tokens/s: medians of {rounds} rounds (least to most) in turns, braid, PyTorch, braid, PyTorch, ..., on one GPU in one call
+(other cases may have run on other GPUs of the host). A round is a
 process: {warmup} steps first, then the tokens of the timed steps over all the time between the end of the last step before them and the
 end of the last one. Random token ids; bf16 with fp32 main weights and AdamW state; clipping to norm 1; no recompute, no checkpoint.
 
@@ -172,10 +173,17 @@ class Page:
         gpu = "none: a rehearsal on the CPU"
         if machine["gpu"]:
             gpu = f"{machine['gpu']}, {machine['memory']}, power limit {machine['power_limit']}, driver {machine['driver']}"
-        rows = [["GPU", gpu], ["host", f"{machine.get('cpu')}, {machine.get('cores')} cores"],
+        rows = [["GPU", gpu], ["host", self.hosts()],
                 *([["PyTorch", ", ".join(sorted(versions))]] if versions else []),
                 ["measured", " to ".join(dict.fromkeys([dates[0], dates[-1]])) + " (UTC)"]]
         return HEAD.format(gpu=machine["gpu"] or "No GPU", table=table(["", ""], rows))
+
+    def hosts(self):
+        """Processors, each with the numbers of cores of its hosts."""
+        cores = {}
+        for machine in (record for record in self.records if record["kind"] == "machine" and record.get("gpu") == self.machine["gpu"]):
+            cores.setdefault(machine.get("cpu"), set()).add(machine.get("cores"))
+        return "; ".join(f"{cpu}, {' or '.join(map(str, sorted(of)))} cores" for cpu, of in cores.items())
 
     def tests(self):
         rows = []

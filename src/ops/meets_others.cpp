@@ -1,5 +1,6 @@
 #include "ops/meets_others.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "base/errors.h"
@@ -30,6 +31,12 @@ std::vector<bool> tasks_that_meet_others(const Program& program) {
     meets[i] = *of_spec;
   }
   return meets;
+}
+
+bool exchanges_messages(const Program& program) {
+  return std::ranges::any_of(program.tasks, [&](const Task& task) {
+    return is_message(program.spec(task)) && meets_others(program, task);
+  });
 }
 
 }  // namespace braid

@@ -317,8 +317,8 @@ TEST_F(ScaledLinearCudaTest, HasTheBitsOfTheEmulation) {
     for (const Sizes s :
          {Sizes{128, 128, 32}, Sizes{128, 128, 128}, Sizes{256, 128, 384}, Sizes{264, 136, 1040}}) {
       for (const Case& product :
-           {forward_case("scaled_linear", s, block, kE4M3, kE4M3, false, false, 8),
-            forward_case("scaled_linear_dgrad", s, block, kE5M2, kE4M3, false, false, 9),
+           {forward_case("scaled_linear", s, block, kE4M3, kE4M3, false, true, 8),
+            forward_case("scaled_linear_dgrad", s, block, kE5M2, kE4M3, false, true, 9),
             wgrad_case(s, block, kE4M3, kE5M2, false, 10)}) {
         const OperandBytes results = run_on_cuda(product.spec, product.operands, context());
         EXPECT_EQ(difference(to_doubles(product.spec.operands.back().dtype, results.back()),

@@ -66,6 +66,13 @@ def padded(values):
     return low - margin, high + margin
 
 
+def picture(panels):
+    """The SVG file of panels below each other."""
+    body, height = "\n".join(part for panel in panels for part in panel.parts), HEIGHT * len(panels)
+    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif" '
+            f'font-size="12">\n<rect width="100%" height="100%" fill="white"/>\n{body}\n</svg>\n')
+
+
 def two_panels(smooth, window, valid):
     """Losses above, differences to PyTorch below; `smooth`: moving means by side, `valid`: held-out losses by side and step."""
     first_x = (window + 1) / 2
@@ -85,6 +92,4 @@ def two_panels(smooth, window, valid):
     for i, side in enumerate(("braid", "torch", "torch_other")):
         losses.text(WIDTH - RIGHT - 4, TOP + 18 + 16 * i, NAMES[side], "end", COLORS[side])
     below.text(WIDTH / 2, 2 * HEIGHT - 6, "step")
-    body = "\n".join(losses.parts + below.parts)
-    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {2 * HEIGHT}" font-family="sans-serif" '
-            f'font-size="12">\n<rect width="100%" height="100%" fill="white"/>\n{body}\n</svg>\n')
+    return picture([losses, below])

@@ -21,7 +21,7 @@ class Rendezvous;
 using CudaKernelFactory = std::function<CudaKernel(const OpSpec& spec, CudaContext& context)>;
 
 enum class CudaStepMode {
-  kGraph,  ///< a step is one launch of a graph
+  kGraph,  ///< a step is one launch of a graph, if the rank exchanges no messages
   kEager,  ///< the host enqueues the tasks one by one; bitwise equal to the graph
 };
 
@@ -53,7 +53,7 @@ struct CudaExecutorOptions {
 /// Addresses, kernels, scratch and graphs are made once, so a step allocates nothing.
 ///
 /// With CudaStepMode::kGraph each program is captured at construction and a step is one graph
-/// launch. The first step of each program runs task by task, so that a launch that the device
+/// launch, except in a rank that exchanges messages (device_rank.cpp says why). The first step of each program runs task by task, so that a launch that the device
 /// refuses becomes an error of its task. A traced step runs in the same way if CUPTI can time it,
 /// otherwise task by task with events between tasks (step_tracer.h); both give the same bytes.
 ///

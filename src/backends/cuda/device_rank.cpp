@@ -1,5 +1,6 @@
 #include "backends/cuda/device_rank.h"
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 #include <utility>
@@ -42,6 +43,14 @@ RankCommunication communication_of(std::span<const Program> programs,
   return {programs, options.rendezvous, {.windows = options.nccl_windows}};
 }
 
+/// Ranks of a pipeline have different programs, so a graph of theirs can wait forever: CUDA may run
+/// branches of a graph one after the other, in queues that it chooses at will, and then a kernel
+/// that waits for a message holds back the one that sends what its sender waits for
+/// (bench/notes.md). Streams, in contrast, have queues of their own (hardware_queues.h).
+bool can_be_graphs(std::span<const Program> programs) {
+  return std::ranges::none_of(programs, exchanges_messages);
+}
+
 /// Makes its device current.
 CudaContext& made_current(CudaContext& context) {
   BRAID_CUDA_CHECK(cudaSetDevice(context.device()));
@@ -55,7 +64,8 @@ DeviceRank::DeviceRank(std::vector<Program> programs, MemoryPlan plan, CudaConte
     : context_(made_current(context)),
       programs_(checked(std::move(programs), plan)),
       rank_(programs_.empty() ? 0 : programs_[0].rank),
-      has_graphs_(options.mode == CudaStepMode::kGraph && !options.sync_each_task),
+      has_graphs_(options.mode == CudaStepMode::kGraph && !options.sync_each_task &&
+                  can_be_graphs(programs_)),
       communication_(communication_of(programs_, options)),
       kernels_(factory_of(options, context), communication_),
       enqueuer_(rank_, streams_),
