@@ -53,9 +53,10 @@ struct CudaExecutorOptions {
 /// Addresses, kernels, scratch and graphs are made once, so a step allocates nothing.
 ///
 /// With CudaStepMode::kGraph each program is captured at construction and a step is one graph
-/// launch, except in a rank that exchanges messages (device_rank.cpp says why). The first step of each program runs task by task, so that a launch that the device
-/// refuses becomes an error of its task. A traced step runs in the same way if CUPTI can time it,
-/// otherwise task by task with events between tasks (step_tracer.h); both give the same bytes.
+/// launch, except in a rank that exchanges messages (device_rank.cpp says why). The first step of
+/// each program runs task by task, so that a launch that the device refuses becomes an error of its
+/// task. A traced step runs in the same way if CUPTI can time it, otherwise task by task with
+/// events between tasks (step_tracer.h); both give the same bytes.
 ///
 /// Two steps may be in flight, so that the device continues with the next step without the host.
 /// All steps, and the transfers that are enqueued between them, are ordered on one stream, and an
