@@ -13,6 +13,7 @@
 #include "plan/run_costs.h"
 #include "plan/run_prediction.h"
 #include "plan/simulated_run.h"
+#include "report/comparison.h"
 #include "report/report_data.h"
 #include "report/run_file.h"
 #include "sim/measured_model.h"
@@ -85,6 +86,7 @@ std::vector<RunReport> runs_of(const ReportArguments& arguments, const Console& 
   std::vector<RunReport> runs = {load_run(arguments.run, console)};
   if (!arguments.compare.empty()) {
     runs.push_back(load_run(arguments.compare, console));
+    console.print(describe_comparison(runs[0], runs[1]));
   }
   return runs;
 }
@@ -109,9 +111,11 @@ void add_report_command(CLI::App& app, const Console& console) {
       ->required();
   CLI::Option* const compare =
       command
-          ->add_option("--compare", arguments->compare,
-                       "A second run: figures side by side, losses in one chart, timelines on one "
-                       "scale of time, settings that differ")
+          ->add_option(
+              "--compare", arguments->compare,
+              "A second run, such as the bf16 twin of an FP8 run: prints losses, speed and "
+              "memory side by side; the page also has losses in one chart, timelines on "
+              "one scale of time, and settings that differ")
           ->type_name("RUN");
   command
       ->add_option("--cost", arguments->cost,

@@ -82,6 +82,15 @@ function compare_parts(runs, names) {
   return [card('Where the step goes', [], element('div', {class: 'stack'}, ...rows))];
 }
 
+// The means over the last fifth of the common steps, as `braid report --compare` prints them.
+function describe_last_losses(a, b, common) {
+  const last = common.slice(Math.floor(common.length * 4 / 5)).filter((step) => Number.isFinite(a.get(step)) && Number.isFinite(b.get(step)));
+  if (last.length === 0) return '';
+  const [of_a, of_b] = [a, b].map((losses) => sum_of(last, (step) => losses.get(step)) / last.length);
+  const percent = 100 * (of_b / of_a - 1);
+  return `Mean of the last fifth of them: ${format_number(of_a, 5)} and ${format_number(of_b, 5)}, ${percent < 0 ? '−' : '+'}${Math.abs(percent).toFixed(2)}%.`;
+}
+
 // Compares the losses of the steps that both runs have.
 function describe_losses(runs) {
   const [a, b] = runs.map(({data}) => new Map(data.steps.step.map((step, i) => [step, data.steps.loss[i]])));
@@ -90,7 +99,8 @@ function describe_losses(runs) {
   const worst = common.reduce((most, step) => Math.abs(b.get(step) - a.get(step)) > Math.abs(b.get(most) - a.get(most)) ? step : most, common[0]);
   const most = Math.abs(b.get(worst) - a.get(worst));
   const count = `${common.length.toLocaleString('en-US')} common steps`;
-  return most === 0 ? `Equal to six digits in all ${count}.` : `Largest difference in ${count}: ${format_number(most, 3)}, at step ${worst.toLocaleString('en-US')}.`;
+  if (most === 0) return `Equal to six digits in all ${count}.`;
+  return `Largest difference in ${count}: ${format_number(most, 3)}, at step ${worst.toLocaleString('en-US')}. ${describe_last_losses(a, b, common)}`;
 }
 
 function compare_series(runs, names, column) {
