@@ -33,7 +33,8 @@ int64_t steady_ns() {
 
 /// Numbers in [0.05, 1), in 16 bits with both signs, because sums of products of equal sign would
 /// look simpler than real data. Second moments and norms, which are positive, have 32 bits and
-/// more.
+/// more; of second moments in bf16, half are negative here, and their updates NaN, which take as
+/// long.
 template <class T>
 std::vector<std::byte> random_numbers(int64_t count, bool has_signs) {
   std::mt19937_64 random(1);

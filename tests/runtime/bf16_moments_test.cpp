@@ -59,6 +59,24 @@ TEST(Bf16Moments, HaveTheSameBitsInAnyShardAndOverlap) {
   }
 }
 
+// Tensor ranks hold copies of norms, at other places in their buffers than one rank would.
+TEST(Bf16Moments, CopiesOnSeveralRanksStayEqual) {
+  RunConfig config = narrow_config();
+  config.parallel.ranks = 4;
+  config.parallel.tensor = config.parallel.data = 2;
+  config = resolved(config);
+  Engine engine(plan_run(resolve_run(config, 50)), {.poison_step_arena = true});
+  engine.write_state(initial_state(engine.plan().layout, engine.plan().run.model, 5));
+  const NoisySequences source(config.train.sequence);
+  BatchLoader loader(source, {.shape = {.num_ranks = config.parallel.data,
+                                        .num_microbatches = num_microbatches(config),
+                                        .microbatch = microbatch_sequences(config)}});
+  for (int64_t step = 1; step <= 3; ++step) {
+    engine.train_step(*loader.next(), config.optimizer, 1e-2, step);
+  }
+  EXPECT_EQ(engine.replica_difference().text, "");
+}
+
 int64_t state_bytes(const RunConfig& config) {
   validate(config);
   const RunPlan plan = plan_run(resolve_run(resolved(config), 50));
