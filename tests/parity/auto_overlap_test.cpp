@@ -10,7 +10,6 @@
 #include "plan/run_spec.h"
 #include "sim/measured_model.h"
 #include "support/engine_runs.h"
-#include "support/thinned.h"
 
 namespace braid {
 namespace {
@@ -41,12 +40,11 @@ TEST(AutoOverlapParity, ChangesNoBit) {
       "ranks=2 tensor=2 sequence_parallel=true",
       "ranks=2 context=2 shard=parameters",
   };
-  for (const std::string& layout : thinned(layouts, 6)) {
+  for (const std::string& layout : layouts) {
     SCOPED_TRACE(layout);
     RunConfig config = config_of(layout);
     const auto model = load_cost_model(config.overlap.cost, 8);
-    const AutoOverlap found =
-        auto_overlap(resolve_run(config, 50), *model, {.max_trials = thinned_count(16, 4)});
+    const AutoOverlap found = auto_overlap(resolve_run(config, 50), *model, {.max_trials = 16});
     config.overlap = {.mode = "off"};
     expect_same_bits(run(found.run.config, 2), run(config, 2));
   }
