@@ -68,11 +68,11 @@ endif()
 
 # Paths below the source folder are relative for the cache, so that a second clone finds what the first compiled. Files with
 # precompiled headers are found by the contents of these, as long as their sources use neither macros of time nor ones that
-# the compiler did not see when it made them: sloppiness.
+# the compiler did not see when it made them: sloppiness. scripts/checksum_pch.py writes the checksums (EXTSUM) of those by clang.
 find_program(BRAID_CCACHE ccache)
 if(BRAID_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(launcher ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1
-    CCACHE_SLOPPINESS=pch_defines,time_macros ${BRAID_CCACHE})
+    CCACHE_PCH_EXTSUM=1 CCACHE_SLOPPINESS=pch_defines,time_macros ${BRAID_CCACHE})
   set(CMAKE_C_COMPILER_LAUNCHER ${launcher})
   set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})
 endif()

@@ -1,4 +1,4 @@
-# Sources that are compiled as one file (CMake calls that a unity build): most of what a compiler does for one of ours is in the
+# Sources that are compiled as one file (a "unity build"): most of what a compiler does for one of ours is in the
 # headers (docs/testing.md has figures). scripts/group_sources.py says which do not get into each other's way.
 
 # All targets of a folder and those below it that are compiled.
@@ -19,6 +19,37 @@ function(braid_compiled_targets folder result)
   set(${result} ${compiled} PARENT_SCOPE)
 endfunction()
 
+# Sets RESULT to those of the C++ SOURCES of a target that have no options of their own.
+function(braid_plain_sources target result)
+  set(plain)
+  foreach(source ${ARGN})
+    set(own)
+    foreach(property COMPILE_OPTIONS COMPILE_DEFINITIONS INCLUDE_DIRECTORIES GENERATED)
+      get_source_file_property(value ${source} TARGET_DIRECTORY ${target} ${property})
+      if(value)
+        list(APPEND own ${property})
+      endif()
+    endforeach()
+    if(source MATCHES "\\.cpp$" AND NOT own)
+      list(APPEND plain ${source})
+    endif()
+  endforeach()
+  set(${result} ${plain} PARENT_SCOPE)
+endfunction()
+
+# Compiles a group of a target's sources as the file PATH. It names them as they lie from there, which is the same in every clone,
+# so that the compiler cache finds what another clone compiled; CMake's own unity builds name them by absolute paths.
+function(braid_join target path)
+  cmake_path(GET path PARENT_PATH folder)
+  set(text)
+  foreach(source ${ARGN})
+    cmake_path(RELATIVE_PATH source BASE_DIRECTORY ${folder})
+    string(APPEND text "#include \"${source}\"\n")
+  endforeach()
+  file(CONFIGURE OUTPUT ${path} CONTENT "${text}" @ONLY)
+  target_sources(${target} PRIVATE ${path})
+endfunction()
+
 # braid_unity(REGEX): groups the C++ sources of all targets whose names match. Those with options of their own stay alone, and so
 # do those of the CUDA backend: NVIDIA's headers have names that clash with ours, which group_sources.py does not read.
 function(braid_unity regex)
@@ -29,17 +60,25 @@ function(braid_unity regex)
   foreach(target ${targets})
     get_target_property(sources ${target} SOURCES)
     get_target_property(folder ${target} SOURCE_DIR)
-    list(FILTER sources INCLUDE REGEX "\\.cpp$")
-    list(FILTER sources EXCLUDE REGEX "^${PROJECT_BINARY_DIR}/")  # generated ones need not be there yet
     list(TRANSFORM sources PREPEND "${folder}/" REGEX "^[^/]")
+    braid_plain_sources(${target} plain ${sources})
+    if(NOT plain)
+      continue()
+    endif()
     execute_process(
-      COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/scripts/group_sources.py ${sources}
-      OUTPUT_VARIABLE groups OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
-    string(REPLACE "\n" ";" groups "${groups}")
-    foreach(line ${groups})
-      string(REGEX MATCH "^([0-9]+) (.*)$" line "${line}")
-      set_source_files_properties(${CMAKE_MATCH_2} TARGET_DIRECTORY ${target} PROPERTIES UNITY_GROUP group_${CMAKE_MATCH_1})
+      COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/scripts/group_sources.py ${plain}
+      OUTPUT_VARIABLE lines OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+    string(REPLACE "\n" ";" lines "${lines}")
+    list(REMOVE_ITEM sources ${plain})
+    set_target_properties(${target} PROPERTIES SOURCES "${sources}")
+    set(groups ${lines})
+    list(TRANSFORM groups REPLACE " .*" "")
+    list(REMOVE_DUPLICATES groups)
+    foreach(group ${groups})
+      set(members ${lines})
+      list(FILTER members INCLUDE REGEX "^${group} ")
+      list(TRANSFORM members REPLACE "^[0-9]+ " "")
+      braid_join(${target} ${PROJECT_BINARY_DIR}/joined/${target}_${group}.cpp ${members})
     endforeach()
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
   endforeach()
 endfunction()

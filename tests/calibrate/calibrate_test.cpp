@@ -197,7 +197,8 @@ TEST(Calibrate, MeasuresTheShapesOfSeveralRuns) {
   other.train.sequence = 24;
   const Profile profile = calibrate({.threads = 1,
                                      .runs = {resolve_run(tiny_config(), 0), resolve_run(other, 0)},
-                                     .quick = true});
+                                     .quick = true,
+                                     .only_runs = true});
   const auto model = make_measured_model(profile, 1);
   for (const RunConfig& config : {tiny_config(), other}) {
     for (const OpSpec& spec : program_specs(plan_run(resolve_run(config, 0)))) {

@@ -17,6 +17,7 @@
 #include "checkpoint/samples.h"
 #include "checkpoint/simulated_disk.h"
 #include "checkpoint/watched_storage.h"
+#include "support/thinned.h"
 
 namespace braid {
 namespace {
@@ -134,7 +135,7 @@ struct SavedRun {
 };
 
 TEST(PowerLoss, LeavesTheLastCompleteCheckpointOrTheNextOne) {
-  constexpr int kLosses = 1000;
+  constexpr int kLosses = thinned_count(1000, 4);
   const SavedRun run;
   std::mt19937 random(1);
   std::vector<size_t> moments(kLosses);

@@ -10,6 +10,7 @@
 #include "plan/simulated_run.h"
 #include "sim/analytic_model.h"
 #include "support/emulated_layouts.h"
+#include "support/thinned.h"
 
 namespace braid {
 namespace {
@@ -24,8 +25,8 @@ class RankEmulationTest : public ::testing::TestWithParam<std::string> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Layouts, RankEmulationTest,
-                         ::testing::Values("tensor_pipeline", "tensor_copies", "parameters", "ring",
-                                           "a2a"),
+                         ::testing::ValuesIn(thinned<std::string>(
+                             {"tensor_pipeline", "tensor_copies", "parameters", "ring", "a2a"}, 2)),
                          [](const auto& layout) { return layout.param; });
 
 TEST_P(RankEmulationTest, EveryRankRunsAlone) {

@@ -10,6 +10,7 @@
 #include "memory/programs.h"
 #include "memory/rounds.h"
 #include "memory/sweep.h"
+#include "support/thinned.h"
 
 namespace braid {
 namespace {
@@ -54,7 +55,7 @@ int64_t end_of_last(const Packing& packing, const LiveRanges& ranges,
 
 TEST(Packers, NeverOverlapBuffersThatInterfere) {
   const std::vector<NamedPacker> all = packers();
-  for (uint64_t seed = 0; seed < 500; ++seed) {
+  for (uint64_t seed = 0; seed < thinned_count(500u, 5); ++seed) {
     const Program program = random_small_program(seed);
     const TaskOrder order(program);
     const LiveRanges ranges(program, order);

@@ -6,6 +6,7 @@
 #include "base/expect_error.h"
 #include "memory/order_matrix.h"
 #include "memory/programs.h"
+#include "support/thinned.h"
 
 namespace braid {
 namespace {
@@ -82,7 +83,7 @@ TEST(LiveRanges, UntouchedAndPersistentBuffersAreNotUsed) {
 TEST(LiveRanges, NeverMissAnInterferenceOfRandomPrograms) {
   int64_t num_free_pairs = 0;
   int64_t num_found_free = 0;
-  for (uint64_t seed = 0; seed < 1000; ++seed) {
+  for (uint64_t seed = 0; seed < thinned_count(1000u, 5); ++seed) {
     const Program program = random_small_program(seed);
     const LiveRanges ranges(program, TaskOrder(program));
     const OrderMatrix matrix(program);

@@ -8,6 +8,7 @@
 #include "memory/programs.h"
 #include "memory/quick_plan.h"
 #include "memory/verify_plan.h"
+#include "support/thinned.h"
 
 namespace braid {
 namespace {
@@ -28,7 +29,7 @@ double ratio_to_bound(const MemoryPlan& plan) {
 }
 
 TEST(PlanMemory, ConflictsNowhereOnRandomPrograms) {
-  for (uint64_t seed = 0; seed < 2000; ++seed) {
+  for (uint64_t seed = 0; seed < thinned_count(2000u, 5); ++seed) {
     const Program program = random_small_program(seed);
     const MemoryPlan plan = plan_one(program);
     ASSERT_EQ(first_violation(program, plan), "") << "seed " << seed;
@@ -187,7 +188,7 @@ TEST(PlanMemory, StepBuffersOnTheHostTakeTurnsInAnArenaOfTheirOwn) {
 
 TEST(PlanMemory, ConflictsInNeitherMemoryOnRandomPrograms) {
   int64_t host_bytes = 0;
-  for (uint64_t seed = 0; seed < 1000; ++seed) {
+  for (uint64_t seed = 0; seed < thinned_count(1000u, 5); ++seed) {
     const Program program = with_host_buffers(random_small_program(seed), seed);
     const MemoryPlan plan = plan_one(program);
     ASSERT_EQ(first_violation(program, plan), "") << "seed " << seed;
@@ -236,7 +237,8 @@ std::vector<TransformerOptions> transformer_variants() {
   return variants;
 }
 
-INSTANTIATE_TEST_SUITE_P(Steps, TransformerPlans, ::testing::ValuesIn(transformer_variants()),
+INSTANTIATE_TEST_SUITE_P(Steps, TransformerPlans,
+                         ::testing::ValuesIn(thinned(transformer_variants(), 3)),
                          [](const auto& variant) {
                            const TransformerOptions& options = variant.param;
                            return fmt::format("layers{}in_flight{}{}", options.layers,

@@ -8,6 +8,7 @@
 #include "ir/verify.h"
 #include "parallel/pipeline_layout.h"
 #include "parallel/step_program.h"
+#include "support/thinned.h"
 
 namespace braid {
 namespace {
@@ -132,7 +133,7 @@ TEST_P(StepProgramOf, UpdatesEveryWeight) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, StepProgramOf,
-                         testing::Combine(testing::ValuesIn(layouts()),
+                         testing::Combine(testing::ValuesIn(thinned(layouts(), 4)),
                                           testing::Values(kLlamaStyle, kGpt2Style),
                                           testing::Values(DType::kF32, DType::kBF16)),
                          [](const auto& layout) {

@@ -1,4 +1,5 @@
 #include "support/stage_graphs.h"
+#include "support/thinned.h"
 
 #include <fmt/core.h>
 
@@ -146,7 +147,7 @@ TEST_P(TensorParallel, CountsEachGradientElementOnce) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, TensorParallel, testing::ValuesIn(cases()),
+INSTANTIATE_TEST_SUITE_P(Layouts, TensorParallel, testing::ValuesIn(thinned(cases(), 5)),
                          [](const auto& test) { return name_of(test.param); });
 
 TEST(TensorParallelDtypes, F32AndBf16AgreeWithOneRankToTheirPrecision) {

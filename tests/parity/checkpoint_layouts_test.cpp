@@ -233,7 +233,7 @@ TEST(CheckpointMoments, OfAnyTypeGoOnWithAnyType) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Pairs, CheckpointLayouts, testing::ValuesIn(thinned(cases(), 5)));
+INSTANTIATE_TEST_SUITE_P(Pairs, CheckpointLayouts, testing::ValuesIn(thinned(cases(), 9)));
 
 }  // namespace
 }  // namespace braid

@@ -111,7 +111,7 @@ TEST_P(Copies, GiveTheBitsOfSums) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, Copies, testing::ValuesIn(thinned(layouts(), 11)));
+INSTANTIATE_TEST_SUITE_P(Layouts, Copies, testing::ValuesIn(thinned(layouts(), 23)));
 
 /// How often sums of the layout are made of so many parts.
 std::map<std::string, int64_t> sums_of(const std::string& overrides) {

@@ -137,7 +137,7 @@ TEST(FuseSwiglu, ThePairsAreTheSameWithOverlapAndWithout) {
       "ranks=2 pipeline=2 schedule=zb-h1",
       "ranks=4 tensor=2 sequence_parallel=true shard=parameters",
       "ranks=4 pipeline=2 virtual_stages=2 schedule=interleaved shard=optimizer"};
-  for (const std::string& layout : thinned(layouts, 5)) {
+  for (const std::string& layout : layouts) {
     for (const char* const recompute : {"none", "norms", "attention", "full"}) {
       for (const bool offload : {false, true}) {
         const std::string words =

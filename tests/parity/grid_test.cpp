@@ -150,25 +150,26 @@ std::vector<Layout> layouts() {
   return list;
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, ParityGrid, testing::ValuesIn(thinned(layouts(), 11)));
+INSTANTIATE_TEST_SUITE_P(Layouts, ParityGrid, testing::ValuesIn(thinned(layouts(), 16)));
 
 // Models of layers that differ, on stages that are balanced by what each of them takes.
 INSTANTIATE_TEST_SUITE_P(
     Patterns, ParityGrid,
-    testing::Values(
-        Layout{kPatternModel, "ranks=2 shard=parameters"},
-        Layout{kPatternModel, "ranks=4 tensor=4 sequence_parallel=true memory.recompute=full"},
-        Layout{kPatternModel, "ranks=4 context=2 tensor=2 context_method=a2a+ring"},
-        Layout{kPatternModel, "ranks=3 pipeline=3 schedule=1f1b memory.recompute=norms"},
-        Layout{kPatternModel,
-               "ranks=8 pipeline=2 tensor=2 virtual_stages=2 schedule=interleaved "
-               "shard=gradients memory.offload_layers=3"},
-        Layout{kPatternModel,
-               "ranks=2 pipeline=2 virtual_stages=2 schedule=zb-v "
-               "memory.recompute=attention memory.recompute_layers=3"},
-        Layout{"model.family=gpt2 model.pattern=mlp*3 model.width=24 model.heads=4 model.ffn=24 "
-               "model.vocabulary=101",
-               "ranks=6 pipeline=3 tensor=2"}));
+    testing::ValuesIn(thinned<Layout>(
+        {Layout{kPatternModel, "ranks=2 shard=parameters"},
+         Layout{kPatternModel, "ranks=4 tensor=4 sequence_parallel=true memory.recompute=full"},
+         Layout{kPatternModel, "ranks=4 context=2 tensor=2 context_method=a2a+ring"},
+         Layout{kPatternModel, "ranks=3 pipeline=3 schedule=1f1b memory.recompute=norms"},
+         Layout{kPatternModel,
+                "ranks=8 pipeline=2 tensor=2 virtual_stages=2 schedule=interleaved "
+                "shard=gradients memory.offload_layers=3"},
+         Layout{kPatternModel,
+                "ranks=2 pipeline=2 virtual_stages=2 schedule=zb-v "
+                "memory.recompute=attention memory.recompute_layers=3"},
+         Layout{"model.family=gpt2 model.pattern=mlp*3 model.width=24 model.heads=4 model.ffn=24 "
+                "model.vocabulary=101",
+                "ranks=6 pipeline=3 tensor=2"}},
+        3)));
 
 std::vector<Layout> bfloat16_layouts() {
   return {
@@ -187,7 +188,7 @@ std::vector<Layout> bfloat16_layouts() {
        "sequence_parallel=true shard=parameters"}};
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, Bfloat16Grid, testing::ValuesIn(thinned(bfloat16_layouts(), 3)));
+INSTANTIATE_TEST_SUITE_P(Layouts, Bfloat16Grid, testing::ValuesIn(thinned(bfloat16_layouts(), 5)));
 
 }  // namespace
 }  // namespace braid

@@ -62,7 +62,7 @@ INSTANTIATE_TEST_SUITE_P(
          Layout{kGpt2Model,
                 "ranks=4 tensor=2 pipeline=2 shard=optimizer memory.offload_layers=1 "
                 "memory.offload_min_bytes=1"}},
-        3)));
+        6)));
 
 }  // namespace
 }  // namespace braid

@@ -173,6 +173,19 @@ std::vector<std::string> many_keys(const Layout& layout, std::mt19937& random, u
   return settings;
 }
 
+/// Each key alone, with each of its values, that the layout can have.
+std::vector<std::vector<std::string>> possible_settings(const Layout& layout) {
+  std::vector<std::vector<std::string>> list;
+  for (const Field* const field : keys()) {
+    for (std::vector<std::string>& settings : settings_of(*field)) {
+      if (is_possible(layout, settings)) {
+        list.push_back(std::move(settings));
+      }
+    }
+  }
+  return list;
+}
+
 class OverlapParity : public testing::TestWithParam<Layout> {
  protected:
   static constexpr int64_t kSteps = 3;
@@ -200,12 +213,8 @@ class OverlapParity : public testing::TestWithParam<Layout> {
 TEST_P(OverlapParity, EverythingOnOffAndEachKeyAlone) {
   const Outcome off = run(config_of(GetParam(), {"mode=off"}), kSteps);
   expect_like(off, {"mode=auto"});
-  for (const Field* const field : keys()) {
-    for (const std::vector<std::string>& settings : settings_of(*field)) {
-      if (is_possible(GetParam(), settings)) {
-        expect_like(off, settings);
-      }
-    }
+  for (const std::vector<std::string>& settings : thinned(possible_settings(GetParam()), 7)) {
+    expect_like(off, settings);
   }
   std::mt19937 random(static_cast<unsigned>(GetParam().overrides.size()));
   for (const unsigned one_in : {1u, 2u}) {

@@ -55,7 +55,7 @@ TEST_P(SplitExchangeParity, EqualsOneRank) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, SplitExchangeParity,
-                         testing::ValuesIn(thinned(layouts(kCut), 8)));
+                         testing::ValuesIn(thinned(layouts(kCut), 15)));
 
 class ExchangeBeside : public testing::TestWithParam<Layout> {};
 

@@ -69,7 +69,7 @@ std::vector<Layout> bulk_layouts() {
   return list;
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, TensorBulk, testing::ValuesIn(thinned(bulk_layouts(), 8)));
+INSTANTIATE_TEST_SUITE_P(Layouts, TensorBulk, testing::ValuesIn(thinned(bulk_layouts(), 9)));
 
 class TensorPieces : public testing::TestWithParam<Layout> {};
 
@@ -124,7 +124,7 @@ std::vector<Layout> piece_layouts() {
   return list;
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, TensorPieces, testing::ValuesIn(thinned(piece_layouts(), 8)));
+INSTANTIATE_TEST_SUITE_P(Layouts, TensorPieces, testing::ValuesIn(thinned(piece_layouts(), 16)));
 
 }  // namespace
 }  // namespace braid

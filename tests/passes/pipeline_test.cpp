@@ -13,6 +13,7 @@
 #include "support/program_files.h"
 #include "support/random_program.h"
 #include "support/symbolic.h"
+#include "support/thinned.h"
 
 namespace braid {
 namespace {
@@ -91,7 +92,7 @@ Program apply(const std::vector<Pass>& passes, size_t index, Program program) {
 
 TEST(Pipeline, AnySequenceOfPassesKeepsTheMeaning) {
   const std::vector<Pass> passes = rank_passes(default_pipeline());
-  for (uint64_t seed = 0; seed < 1000 && !testing::Test::HasFailure(); ++seed) {
+  for (uint64_t seed = 0; seed < thinned_count(1000u, 5) && !testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
     Program program = random_step(seed);
@@ -113,7 +114,7 @@ TEST(Pipeline, AnySequenceOfPassesKeepsTheMeaning) {
 
 TEST(Pipeline, EveryPassChangesNothingTheSecondTime) {
   const std::vector<Pass> passes = rank_passes(default_pipeline());
-  for (uint64_t seed = 0; seed < 300; ++seed) {
+  for (uint64_t seed = 0; seed < thinned_count(300u, 5); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     for (size_t index = 0; index < passes.size(); ++index) {
       SCOPED_TRACE(passes[index].name);

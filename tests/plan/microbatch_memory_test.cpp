@@ -13,6 +13,7 @@
 #include "memory/heaviest_clique.h"
 #include "memory/max_live.h"
 #include "plan/run_plan.h"
+#include "support/thinned.h"
 
 namespace braid {
 namespace {
@@ -142,7 +143,7 @@ std::vector<PipelineCase> full_pipelines() {
   return cases;
 }
 
-INSTANTIATE_TEST_SUITE_P(Schedules, FullPipeline, testing::ValuesIn(full_pipelines()));
+INSTANTIATE_TEST_SUITE_P(Schedules, FullPipeline, testing::ValuesIn(thinned(full_pipelines(), 3)));
 
 class Gpipe : public testing::TestWithParam<PipelineCase> {};
 

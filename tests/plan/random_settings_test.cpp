@@ -25,7 +25,7 @@
 namespace braid {
 namespace {
 
-constexpr uint64_t kNumSeeds = kSanitized ? 50 : 200;
+constexpr uint64_t kNumSeeds = thinned_count(200u, 10);
 
 /// Adds to a random layout, which mostly is possible, random values of keys of the table.
 class RandomSettings {

@@ -32,6 +32,7 @@
 #include "sim/analytic_model.h"
 #include "support/random_step.h"
 #include "support/symbolic.h"
+#include "support/thinned.h"
 
 namespace braid {
 namespace {
@@ -281,7 +282,7 @@ class SplitFaults : public testing::Test {
 };
 
 TEST_F(SplitFaults, AreFoundInWhatEachPassMakes) {
-  constexpr size_t kStride = 7;
+  constexpr size_t kStride = kSanitized ? 28 : 7;
   std::mt19937_64 random(1);
   std::map<std::string, Count> counts;
   for (const Case& it : cases()) {

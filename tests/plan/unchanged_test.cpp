@@ -302,7 +302,7 @@ TEST_P(Unchanged, ProgramMemoryAndStep) {
       << kRecord;
 }
 
-INSTANTIATE_TEST_SUITE_P(RunFiles, Unchanged, testing::ValuesIn(thinned(cases(), 9)));
+INSTANTIATE_TEST_SUITE_P(RunFiles, Unchanged, testing::ValuesIn(thinned(cases(), 13)));
 
 }  // namespace
 }  // namespace braid

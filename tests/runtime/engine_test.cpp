@@ -13,6 +13,7 @@
 #include "config/validate.h"
 #include "plan/run_spec.h"
 #include "support/engine_runs.h"
+#include "support/thinned.h"
 
 namespace braid {
 namespace {
@@ -151,9 +152,9 @@ TEST(Engine, AnEvaluationReadsUnitsThatStayWhole) {
 // What a checkpoint holds is what one rank would hold, so a run may go on under any other layout.
 TEST(Engine, AnyLayoutGoesOnFromTheStateOfAnyOther) {
   const Outcome alone = run(laid_out(1, 1, 1, "none"), 3);
-  for (const RunConfig& first : some_layouts()) {
+  for (const RunConfig& first : thinned(some_layouts(), 3)) {
+    const Outcome begun = run(first, 2);
     for (const RunConfig& second : some_layouts()) {
-      const Outcome begun = run(first, 2);
       const Outcome ended = run(second, 1, {}, {.state = &begun.state, .steps_done = 2});
       EXPECT_NEAR(ended.losses.front(), alone.losses.back(), 1e-5);
       EXPECT_LT(largest_difference(ended.state, alone.state), 1e-3);

@@ -11,6 +11,7 @@
 #include "plan/run_spec.h"
 #include "support/bit_flips.h"
 #include "support/engine_runs.h"
+#include "support/thinned.h"
 
 namespace braid {
 namespace {
@@ -112,7 +113,7 @@ const Layout kLayouts[] = {
 class ReplicaChecks : public testing::TestWithParam<Layout> {};
 
 TEST_P(ReplicaChecks, FindEveryFlipAndNothingElse) {
-  constexpr int kFlips = 110;  // in each of ten layouts
+  constexpr int kFlips = thinned_count(110, 8);  // in each of ten layouts
   DamagedRun run(config_of(GetParam()));
   EXPECT_EQ(run.difference(), "");
   for (int step = 0; step < 3; ++step) {

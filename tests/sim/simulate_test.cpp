@@ -6,6 +6,7 @@
 #include "ir/text.h"
 #include "sim/fixed_costs.h"
 #include "support/random_ranks.h"
+#include "support/thinned.h"
 
 namespace braid {
 
@@ -324,7 +325,7 @@ struct Copies {
 };
 
 TEST(SimulateRandom, RanksThatAreAlikeStandForEachOther) {
-  for (uint64_t seed = 1; seed <= 200; ++seed) {
+  for (uint64_t seed = 1; seed <= thinned_count(200u, 5); ++seed) {
     const Copies copies(random_ranks(seed, {.num_ranks = 4}), 3);
     // Nodes of 8 cut the third copy off, nodes of 6 go through the second.
     for (const int per_node : {4, 6, 8}) {

@@ -13,6 +13,7 @@
 #include "state/state_transfer.h"
 #include "support/cpu_ranks.h"
 #include "support/model_state.h"
+#include "support/thinned.h"
 
 namespace braid {
 namespace {
@@ -187,7 +188,7 @@ TEST_P(TwoDomainsOf, StepAsOnOneRank) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, TwoDomainsOf, testing::ValuesIn(cases()));
+INSTANTIATE_TEST_SUITE_P(Layouts, TwoDomainsOf, testing::ValuesIn(thinned(cases(), 4)));
 
 /// A checkpoint of all ranks after one step.
 std::string save(TwoDomainsRun& run, const std::string& folder) {

@@ -32,4 +32,11 @@ std::vector<T> thinned(std::vector<T> cases, size_t stride) {
   return some;
 }
 
+/// How many cases of a loop over random ones run: all; under a sanitizer, about one in `part`.
+template <class T>
+constexpr T thinned_count(T cases, int part) {
+  const auto parts = static_cast<T>(part);
+  return kSanitized ? (cases + parts - 1) / parts : cases;
+}
+
 }  // namespace braid

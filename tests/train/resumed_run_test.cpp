@@ -15,6 +15,7 @@
 #include "checkpoint/state_file.h"
 #include "config/fields.h"
 #include "config/value.h"
+#include "support/thinned.h"
 #include "support/whole_runs.h"
 
 namespace braid {
@@ -166,7 +167,7 @@ struct Neighbour {
 
 TEST_F(ResumedRun, NoRandomChangePassesWithoutALine) {
   std::mt19937 random(11);
-  for (int i = 0; i < 100; ++i) {
+  for (int i = 0; i < thinned_count(100, 4); ++i) {
     const Field& field = config_fields()[random() % config_fields().size()];
     RunConfig c = config("run");
     c.checkpoint.resume = path("run/checkpoints/step_00000002");

@@ -67,7 +67,7 @@ TEST_P(Promise, IsWhatThePlanTheSimulationAndTheRunHave) {
 std::vector<uint64_t> seeds() {
   std::vector<uint64_t> seeds(60);
   std::iota(seeds.begin(), seeds.end(), uint64_t{1});
-  return thinned(std::move(seeds), 10);
+  return thinned(std::move(seeds), 20);
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, Promise, testing::ValuesIn(seeds()));

@@ -12,6 +12,7 @@
 #include "passes/streams/insert_events.h"
 #include "support/random_layers.h"
 #include "support/symbolic.h"
+#include "support/thinned.h"
 
 namespace braid {
 namespace {
@@ -240,7 +241,7 @@ SymbolicState persistent_state(const Program& program, SymbolicState state) {
 
 TEST(Offload, KeepsTheMeaningOfRandomLayersWithAndWithoutRecompute) {
   int64_t num_moved = 0;
-  for (uint64_t seed = 0; seed < 1000 && !testing::Test::HasFailure(); ++seed) {
+  for (uint64_t seed = 0; seed < thinned_count(1000u, 5) && !testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Program program = random_layers(seed, {.num_layers = 2 + static_cast<int>(seed % 4),
                                            .num_microbatches = 1 + static_cast<int>(seed % 3),
@@ -262,7 +263,7 @@ TEST(Offload, KeepsTheMeaningOfRandomLayersWithAndWithoutRecompute) {
     EXPECT_THAT(verify(program, 1), IsEmpty());
     EXPECT_EQ(persistent_state(program, run_interleaved(program, seed)), meaning);
   }
-  EXPECT_GT(num_moved, 2000);
+  EXPECT_GT(num_moved, thinned_count(2000, 5));
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "ir/verify.h"
 #include "support/random_layers.h"
 #include "support/symbolic.h"
+#include "support/thinned.h"
 
 namespace braid {
 namespace {
@@ -420,7 +421,7 @@ TEST(Recompute, RefusesForwardTasksOfUnknownOps) {
 
 TEST(Recompute, KeepsTheMeaningOfRandomLayers) {
   int64_t num_repeated = 0;
-  for (uint64_t seed = 0; seed < 1500 && !testing::Test::HasFailure(); ++seed) {
+  for (uint64_t seed = 0; seed < thinned_count(1500u, 5) && !testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     const Program program = random_layers(seed, {.num_layers = 1 + static_cast<int>(seed % 4),
                                                  .num_microbatches = 1 + static_cast<int>(seed % 3),
@@ -443,7 +444,7 @@ TEST(Recompute, KeepsTheMeaningOfRandomLayers) {
       }
     }
   }
-  EXPECT_GT(num_repeated, 5000);
+  EXPECT_GT(num_repeated, thinned_count(5000, 5));
 }
 
 }  // namespace

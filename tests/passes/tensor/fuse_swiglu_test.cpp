@@ -15,6 +15,7 @@
 #include "ir/verify.h"
 #include "ops/op.h"
 #include "passes/analysis/step_meaning.h"
+#include "support/thinned.h"
 
 namespace braid {
 namespace {
@@ -358,7 +359,7 @@ Program random_pieces(uint64_t seed) {
 TEST(FuseSwiglu, KeepsTheMeaningOfRandomPieces) {
   int64_t num_fused = 0;
   int64_t num_alone = 0;
-  for (uint64_t seed = 0; seed < 2000 && !testing::Test::HasFailure(); ++seed) {
+  for (uint64_t seed = 0; seed < thinned_count(2000u, 5) && !testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     const Program before = random_pieces(seed);
     const PassResult result = fuse_swiglu(before, {});
@@ -372,8 +373,8 @@ TEST(FuseSwiglu, KeepsTheMeaningOfRandomPieces) {
       return result.program.spec(task).op.starts_with("swiglu");
     });
   }
-  EXPECT_GT(num_fused, 1000);
-  EXPECT_GT(num_alone, 500);
+  EXPECT_GT(num_fused, thinned_count(1000, 5));
+  EXPECT_GT(num_alone, thinned_count(500, 5));
 }
 
 /// Programs of products, activations and tasks between them, on ranges of a few buffers.
@@ -427,7 +428,7 @@ class RandomPairs {
 TEST(FuseSwiglu, KeepsTheMeaningOfRandomPrograms) {
   int64_t num_pairs = 0;
   int num_changed = 0;
-  for (uint64_t seed = 0; seed < 4000 && !testing::Test::HasFailure(); ++seed) {
+  for (uint64_t seed = 0; seed < thinned_count(4000u, 5) && !testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     const Program before = RandomPairs(seed).program();
     ASSERT_THAT(verify(before, 1, Ordering::kProgramOrder), IsEmpty());
@@ -443,7 +444,7 @@ TEST(FuseSwiglu, KeepsTheMeaningOfRandomPrograms) {
     num_changed += result.report.changed ? 1 : 0;
     ASSERT_FALSE(fuse_swiglu(result.program, {}).report.changed);
   }
-  EXPECT_GT(num_changed, 800);
+  EXPECT_GT(num_changed, thinned_count(800, 5));
   EXPECT_GT(num_pairs, num_changed);  // several in one program, too
 }
 
