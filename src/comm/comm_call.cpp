@@ -117,6 +117,7 @@ bool overlaps_badly(const CommCall& call, size_t member) {
   const auto index = static_cast<int64_t>(member);
   switch (call.op) {
     case CommOp::kAllReduce:
+    case CommOp::kAllReduceMax:
     case CommOp::kBroadcast:
       return x != y;
     case CommOp::kAllGather:

@@ -13,6 +13,7 @@ double lane_bytes(const CommCall& call) {
   const double others = static_cast<double>(n - 1) / static_cast<double>(n);
   switch (call.op) {
     case CommOp::kAllReduce:
+    case CommOp::kAllReduceMax:
       return 2.0 * others * bytes;
     case CommOp::kAllGather:
     case CommOp::kReduceScatter:

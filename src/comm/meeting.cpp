@@ -38,6 +38,7 @@ class Share {
   void run() const {
     switch (call_.op) {
       case CommOp::kAllReduce:
+      case CommOp::kAllReduceMax:
         return sum_slice(meeting_.targets);
       case CommOp::kReduce:
         return reduce();
@@ -97,6 +98,7 @@ class Share {
 
   void sum(Summation summation) const {
     summation.dtype = call_.dtype;
+    summation.takes_largest = call_.op == CommOp::kAllReduceMax;
     sum_elems(summation);
   }
 

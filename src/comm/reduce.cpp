@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 
 #include "base/errors.h"
 
@@ -11,8 +12,9 @@ namespace {
 constexpr int64_t kLineBytes = 64;
 constexpr int64_t kBlockElems = 2048;  // sums of one block stay in the first-level cache
 
-template <class T, class Sum>
+template <class T, class Sum, class Add = std::plus<Sum>>
 void sum_blocks(const Summation& summation) {
+  constexpr Add add;
   std::array<Sum, kBlockElems> sums;
   for (int64_t at = 0; at < summation.count; at += kBlockElems) {
     const int64_t count = std::min(kBlockElems, summation.count - at);
@@ -26,7 +28,8 @@ void sum_blocks(const Summation& summation) {
     for (size_t member = 1; member < summation.sources.size(); ++member) {
       const T* const next = source(member);
       for (int64_t i = 0; i < count; ++i) {
-        sums[static_cast<size_t>(i)] += static_cast<Sum>(next[i]);
+        Sum& sum = sums[static_cast<size_t>(i)];
+        sum = add(sum, static_cast<Sum>(next[i]));
       }
     }
     for (std::byte* const target : summation.targets) {
@@ -37,6 +40,10 @@ void sum_blocks(const Summation& summation) {
     }
   }
 }
+
+struct Larger {
+  int32_t operator()(int32_t a, int32_t b) const { return std::max(a, b); }
+};
 
 }  // namespace
 
@@ -56,6 +63,11 @@ bool can_sum(DType dtype) {
 }
 
 void sum_elems(const Summation& summation) {
+  if (summation.takes_largest) {
+    check(summation.dtype == DType::kI32, "cannot take the largest elements of dtype {}",
+          dtype_name(summation.dtype));
+    return sum_blocks<int32_t, int32_t, Larger>(summation);
+  }
   switch (summation.dtype) {
     case DType::kF64:
       return sum_blocks<double, double>(summation);

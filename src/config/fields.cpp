@@ -98,6 +98,7 @@ constexpr std::array kFields = {
     Field{BRAID_KEY(train, fp8_filter), kAny, "Products that stay in train.dtype under train.fp8: names as in the table that `braid plan` prints, with * and ? for any characters, for example [\"layers.0.*\", \"*.attention.proj\"].", {}, OnResume::kAllowed},
     Field{BRAID_KEY(train, fp8_sums), one_of(kChoiceNames<Fp8SumsChoice>), "How the CPU sums products of FP8 factors: ideal = in float32. hopper = as cuBLASLt and the tensor cores of Hopper do, bit by bit, to rehearse their rounding; about a hundred times slower. It changes nothing on GPUs.", {}, OnResume::kAllowed},
     Field{BRAID_KEY(train, fp8_gather), kAny, "With sequence parallelism, and blocks or mxfp8: tensor ranks quantise their own tokens and gather these 8-bit copies, by rows for the product and by columns for the weight gradient, instead of values in train.dtype. The bits of the result are the same.", {}, OnResume::kAllowed},
+    Field{BRAID_KEY(train, fp8_param_gather), kAny, "With shard = \"parameters\", and tensor or block: ranks round their shards of the weights of FP8 products once per step, and gather these 8-bit copies instead of weights in train.dtype. The bits of the result are the same.", {}, OnResume::kAllowed},
 
     Field{BRAID_KEY(optimizer, learning_rate), kNotNegative, "Highest learning rate, reached at the end of the warmup."},
     Field{BRAID_KEY(optimizer, min_learning_rate), kNotNegative, "Learning rate at the end of the decay; at most optimizer.learning_rate."},

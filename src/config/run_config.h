@@ -45,6 +45,7 @@ struct TrainConfig {
   std::vector<std::string> fp8_filter;
   std::string fp8_sums = "ideal";
   bool fp8_gather = true;
+  bool fp8_param_gather = true;
 
   friend bool operator==(const TrainConfig&, const TrainConfig&) = default;
 };

@@ -90,6 +90,19 @@ void check_all_reduce(const OpSpec& spec) {
   operands.done();
 }
 
+void check_all_reduce_max(const OpSpec& spec) {
+  OperandChecker operands(spec);
+  checked_attributes<CollectiveAttributes>(spec, operands);
+  const bool in_place = spec.operands.size() < 2;
+  const OperandSpec& x =
+      operands.next("x", in_place ? Access::kReadWrite : Access::kRead, rank_of(spec, 0));
+  operands.require(x.dtype == DType::kI32, "x must be i32");
+  if (!in_place) {
+    operands.expect("y", Access::kWrite, x.dtype, x.shape);
+  }
+  operands.done();
+}
+
 void check_identity(const OpSpec& spec) {
   OperandChecker operands(spec);
   checked_attributes<CollectiveAttributes>(spec, operands);
@@ -268,6 +281,18 @@ const OpDefinition kAllReduceOp{
     .backward = all_reduce_backward,
     .communication = Communication{.op = CommOp::kAllReduce, .sums = true, .waits_for_all = true},
     .dual = "identity",
+};
+
+const OpDefinition kAllReduceMaxOp{
+    .name = "all_reduce_max",
+    .summary = "The largest x of the ranks of a group, element by element, in place or to y.",
+    .op_class = OpClass::kCommunication,
+    .family = OpFamily::kCommunication,
+    .kind = OpKind::kCommunication,
+    .check = check_all_reduce_max,
+    .cost = communication_cost,
+    .communication =
+        Communication{.op = CommOp::kAllReduceMax, .sums = true, .waits_for_all = true},
 };
 
 const OpDefinition kIdentityOp{

@@ -20,6 +20,7 @@ namespace braid {
 ///
 ///   op              operands                  y                               dual
 ///   all_reduce      x rw, or x -> y           sum of all x                    identity
+///   all_reduce_max  x rw, or x -> y           largest of all x, i32          none
 ///   identity        x -> y                    x, without communication        all_reduce
 ///   all_gather      x [m,...] -> y [n*m,...]  the x of all members in order   reduce_scatter
 ///   reduce_scatter  x [n*m,...] -> y [m,...]  block i of the sum on member i  all_gather
@@ -93,6 +94,7 @@ struct RingShiftAttributes {
 };
 
 extern const OpDefinition kAllReduceOp;
+extern const OpDefinition kAllReduceMaxOp;
 extern const OpDefinition kIdentityOp;
 extern const OpDefinition kAllGatherOp;
 extern const OpDefinition kReduceScatterOp;

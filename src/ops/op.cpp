@@ -20,8 +20,10 @@
 #include "ops/offload.h"
 #include "ops/optimizer.h"
 #include "ops/quantize.h"
+#include "ops/quantize_part.h"
 #include "ops/rope.h"
 #include "ops/scaled_linear.h"
+#include "ops/transpose.h"
 
 namespace braid {
 namespace {
@@ -37,6 +39,10 @@ constexpr std::array kOps = {
     &kLinearDgradSwigluBackwardOp,
     &kQuantizeOp,
     &kQuantizeWeightOp,
+    &kPartMagnitudesOp,
+    &kQuantizePartOp,
+    &kScalesOfMagnitudesOp,
+    &kTransposeOp,
     &kScaledLinearOp,
     &kScaledLinearDgradOp,
     &kScaledLinearWgradOp,
@@ -78,6 +84,7 @@ constexpr std::array kOps = {
     &kClipScaleOp,
     &kAdamwOp,
     &kAllReduceOp,
+    &kAllReduceMaxOp,
     &kIdentityOp,
     &kAllGatherOp,
     &kReduceScatterOp,

@@ -170,6 +170,7 @@ enum class ValueRule : uint8_t {
 /// The kinds of communication; meanings in ops/collectives.h.
 enum class CommOp : uint8_t {
   kAllReduce,
+  kAllReduceMax,
   kAllGather,
   kReduceScatter,
   kAllToAll,
@@ -180,7 +181,7 @@ enum class CommOp : uint8_t {
   kRecv,
 };
 
-inline constexpr size_t kNumCommOps = 9;
+inline constexpr size_t kNumCommOps = 10;
 
 /// Sizes of x and y of one rank in a group of n.
 enum class CommShape : uint8_t {
@@ -202,7 +203,7 @@ enum class CommCopies : uint8_t {
 struct Communication {
   CommOp op = CommOp::kAllReduce;
   CommShape shape = CommShape::kSame;
-  bool sums = false;
+  bool sums = false;  ///< adds the elements of ranks, or takes their maxima
   /// No rank's call ends before every rank's call has begun.
   bool waits_for_all = false;
   CommCopies copies = CommCopies::kNone;

@@ -1,9 +1,13 @@
 #include "parallel/expand.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "base/errors.h"
+#include "ops/operand_checker.h"
+#include "ops/transpose.h"
+#include "parallel/fp8_parts.h"
 #include "parallel/unit_buffers.h"
 
 namespace braid {
@@ -61,19 +65,51 @@ void StageExpander::add_backward(int32_t microbatch, StreamId stream, BackwardPa
   }
 }
 
-std::vector<BufferId> StageExpander::add_copies(const Node& node, BufferId weights) {
-  std::vector<BufferId> copies;
-  const Buffer& source = builder_.program().buffers[weights.index()];
-  const std::string prefix = source.lifetime == Lifetime::kPersistent ? "fp8" : source.name;
-  for (size_t i = 1; i < node.operands.size(); ++i) {
-    const Value& value = graph_.value(node.operands[i]);
-    copies.push_back(builder_.add_buffer({.name = fmt::format("{}.{}", prefix, value.name),
-                                          .dtype = value.dtype,
-                                          .shape = value.shape,
-                                          .role = BufferRole::kParam,
-                                          .lifetime = Lifetime::kStep}));
+BufferId StageExpander::add_copy(const Node& maker, size_t operand, BufferId source) {
+  const Buffer& from = builder_.program().buffers[source.index()];
+  const std::string prefix = from.lifetime == Lifetime::kPersistent ? "fp8" : from.name;
+  const Value& value = graph_.value(maker.operands[operand]);
+  return builder_.add_buffer({.name = fmt::format("{}.{}", prefix, value.name),
+                              .dtype = value.dtype,
+                              .shape = value.shape,
+                              .role = BufferRole::kParam,
+                              .lifetime = Lifetime::kStep});
+}
+
+bool StageExpander::find_gathered(const Node& maker, ValueId copy, const Node& reader,
+                                  int32_t microbatch, StreamId stream) {
+  const ParameterSlot& slot = layout_.slot(graph_.value(maker.operands[0]).name);
+  if (bindings_.fp8_parts == nullptr || !bindings_.fp8_parts->has(slot)) {
+    return false;
   }
-  return copies;
+  const BufferRange rows{bindings_.units->weights(slot.unit), slot.begin, slot.end};
+  const WeightScales& scales = bindings_.fp8_parts->scales(slot);
+  weight_copies_[maker.operands[1]] = rows;
+  weight_copies_[maker.operands[2]] = scales.first;
+  if (maker.operands.size() > 3) {
+    weight_copies_[maker.operands[4]] = scales.second;
+    const bool is_new = copied_from_[&maker] != rows.buffer;
+    if (copy == maker.operands[3] && is_new) {
+      add_transposed(maker, rows, reader, microbatch, stream);
+    }
+  }
+  return true;
+}
+
+void StageExpander::add_transposed(const Node& maker, BufferRange rows, const Node& reader,
+                                   int32_t microbatch, StreamId stream) {
+  copied_from_[&maker] = rows.buffer;
+  const BufferRange columns = builder_.whole(add_copy(maker, 3, rows.buffer));
+  weight_copies_[maker.operands[3]] = columns;
+  OperandSpec from = maker.spec.operands[1];
+  from.access = Access::kRead;
+  builder_.add_task({std::string(kTransposeOp.name), {}, {from, maker.spec.operands[3]}},
+                    std::array{rows, columns}, stream,
+                    {.phase = reader.phase,
+                     .microbatch = microbatch,
+                     .virtual_stage = place_.virtual_stage,
+                     .layer = maker.layer,
+                     .site = builder_.site(maker.site)});
 }
 
 void StageExpander::prepare_weights(const Node& node, int32_t microbatch, StreamId stream) {
@@ -82,15 +118,17 @@ void StageExpander::prepare_weights(const Node& node, int32_t microbatch, Stream
       continue;
     }
     const Node* const maker = weight_nodes_.at(id);
+    if (find_gathered(*maker, id, node, microbatch, stream)) {
+      continue;
+    }
     const BufferId weights = range_of(maker->operands[0], microbatch).buffer;
     const auto [source, is_new] = copied_from_.try_emplace(maker, weights);
     if (!is_new && source->second == weights) {
       continue;
     }
     source->second = weights;
-    const std::vector<BufferId> copies = add_copies(*maker, weights);
-    for (size_t i = 0; i < copies.size(); ++i) {
-      weight_copies_[maker->operands[i + 1]] = copies[i];
+    for (size_t i = 1; i < maker->operands.size(); ++i) {
+      weight_copies_[maker->operands[i]] = builder_.whole(add_copy(*maker, i, weights));
     }
     Node here = *maker;
     here.phase = node.phase == Phase::kForward ? Phase::kForward : Phase::kDgrad;
@@ -141,7 +179,7 @@ BufferRange StageExpander::range_of(ValueId id, int32_t microbatch) {
     case ValueKind::kActivation:
       return builder_.whole(buffer(id, microbatch));
     case ValueKind::kQuantizedParam:
-      return builder_.whole(weight_copies_.at(id));
+      return weight_copies_.at(id);
     case ValueKind::kMainGrad:
       break;
   }

@@ -11,6 +11,7 @@
 
 namespace braid {
 
+class Fp8Parts;
 class UnitBuffers;
 
 /// Location of an input or output of a stage graph: elements [microbatch * stride_elems, microbatch
@@ -32,6 +33,7 @@ class StageExpander {
  public:
   struct Bindings {
     UnitBuffers* units = nullptr;
+    const Fp8Parts* fp8_parts = nullptr;  ///< null: there are none
     std::unordered_map<std::string, IoBinding> io;
   };
   struct Place {
@@ -56,9 +58,15 @@ class StageExpander {
  private:
   void add_node(const Node& node, int32_t microbatch, StreamId stream);
   /// Adds the nodes that make the FP8 copies of weights that `node` reads, unless these exist for
-  /// the buffer that holds the weight now.
+  /// the buffer that holds the weight now, or ranks gather them.
   void prepare_weights(const Node& node, int32_t microbatch, StreamId stream);
-  std::vector<BufferId> add_copies(const Node& node, BufferId weights);
+  /// Finds the copies of a weight among those that ranks gather, before `reader` reads `copy`, one
+  /// of them. Rows are gathered, and columns are rows transposed. False: it is gathered otherwise.
+  bool find_gathered(const Node& maker, ValueId copy, const Node& reader, int32_t microbatch,
+                     StreamId stream);
+  void add_transposed(const Node& maker, BufferRange rows, const Node& reader, int32_t microbatch,
+                      StreamId stream);
+  BufferId add_copy(const Node& maker, size_t operand, BufferId source);
   BufferRange range_of(ValueId id, int32_t microbatch);
   /// The node's spec with the program's group. Disables accumulation if no earlier task has written
   /// the gradients of the node.
@@ -69,11 +77,11 @@ class StageExpander {
   const ParameterLayout& layout_;
   const Bindings& bindings_;
   Place place_;
-  std::vector<std::string> value_names_;                   ///< unique, by value
-  std::unordered_map<uint64_t, BufferId> activations_;     ///< by microbatch and value
-  std::unordered_map<ValueId, const Node*> weight_nodes_;  ///< by each value that they make
-  std::unordered_map<ValueId, BufferId> weight_copies_;    ///< of the weights as they are now
-  std::unordered_map<const Node*, BufferId> copied_from_;  ///< what weight_copies_ were made from
+  std::vector<std::string> value_names_;                    ///< unique, by value
+  std::unordered_map<uint64_t, BufferId> activations_;      ///< by microbatch and value
+  std::unordered_map<ValueId, const Node*> weight_nodes_;   ///< by each value that they make
+  std::unordered_map<ValueId, BufferRange> weight_copies_;  ///< of the weights as they are now
+  std::unordered_map<const Node*, BufferId> copied_from_;   ///< what weight_copies_ were made from
 };
 
 }  // namespace braid

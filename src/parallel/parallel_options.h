@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -59,10 +60,12 @@ struct ParallelOptions {
                                               ///< experts
   BucketOptions buckets;
   WeightGather weight_gather = WeightGather::kAfterUpdate;
-  int64_t whole_units = 0;  ///< with kParameters: number of first units of a rank that stay
+  int64_t whole_units = 0;  ///< with kParameters: number of first buckets of a rank that stay
                             ///< unsharded and are gathered after their update
   DType reduce_dtype = DType::kF32;  ///< of gradient reductions over data and context ranks; kF32
                                      ///< or kBF16
+  /// With kParameters: weights of which ranks gather FP8 copies. They form units of their own.
+  std::set<std::string> fp8_weights = {};
 };
 
 }  // namespace braid

@@ -32,7 +32,7 @@ void place(ParameterLayout& layout, ParameterUnit& unit, const std::vector<size_
 class LayoutBuilder {
  public:
   LayoutBuilder(std::vector<ParameterDomain> domains, const BucketOptions& buckets)
-      : buckets_(buckets), open_(domains.size()) {
+      : buckets_(buckets), open_(2 * domains.size()) {
     layout_.domains = std::move(domains);
   }
 
@@ -55,6 +55,8 @@ class LayoutBuilder {
       place(layout_, unit, members_[index], false);
       unit.num_elems =
           round_up(unit.num_elems, kParameterAlignmentElems * layout_.domain_of(index).num_shards);
+      const ParameterUnit* const before = index > 0 ? &layout_.units[index - 1] : nullptr;
+      unit.bucket = before == nullptr ? 0 : before->bucket + (begins_alike(*before, unit) ? 0 : 1);
     }
     return std::move(layout_);
   }
@@ -69,11 +71,16 @@ class LayoutBuilder {
     int64_t bytes = 0;
   };
 
+  static bool begins_alike(const ParameterUnit& a, const ParameterUnit& b) {
+    return a.layer >= 0 && a.layer == b.layer && a.virtual_stage == b.virtual_stage;
+  }
+
   size_t unit_for(const PlacedParameter& placed) {
     const Parameter& parameter = placed.parameter;
     const auto domain = static_cast<size_t>(parameter.domain);
-    check(domain < open_.size(), "parameter {} belongs to no domain of the layout", parameter.name);
-    OpenUnit& open = open_[domain];
+    check(domain < layout_.domains.size(), "parameter {} belongs to no domain of the layout",
+          parameter.name);
+    OpenUnit& open = open_[2 * domain + (placed.gathers_fp8 ? 1 : 0)];
     const bool same_unit =
         parameter.unit == open.last_name && placed.virtual_stage == open.virtual_stage;
     if (!same_unit && !merges(open, placed)) {
@@ -90,7 +97,8 @@ class LayoutBuilder {
   size_t start_unit(const PlacedParameter& placed) {
     const Parameter& parameter = placed.parameter;
     const bool is_expert = parameter.domain == DomainKind::kExpert;
-    layout_.units.push_back({.name = parameter.unit + (is_expert ? ".experts" : ""),
+    layout_.units.push_back({.name = parameter.unit + (is_expert ? ".experts" : "") +
+                                     (placed.gathers_fp8 ? ".fp8" : ""),
                              .domain = static_cast<size_t>(parameter.domain),
                              .layer = parameter.layer,
                              .virtual_stage = placed.virtual_stage});
@@ -109,7 +117,7 @@ class LayoutBuilder {
 
   const BucketOptions& buckets_;
   ParameterLayout layout_;
-  std::vector<OpenUnit> open_;                // by domain
+  std::vector<OpenUnit> open_;                // two by domain: without and with FP8 copies
   std::vector<std::vector<size_t>> members_;  // by unit
 };
 
@@ -195,7 +203,9 @@ ParameterLayout make_rank_layout(const ModelSpec& model, const Mesh& mesh, int r
         parameter.unit = kEmbeddingTable;
       }
       ParameterShard shard = shard_parameter(model, parameter, tensor);
-      placed.push_back({std::move(parameter), std::move(shard), static_cast<int32_t>(v)});
+      const bool gathers_fp8 = options.fp8_weights.contains(parameter.name);
+      placed.push_back(
+          {std::move(parameter), std::move(shard), static_cast<int32_t>(v), gathers_fp8});
     }
   }
   return place_parameters(std::move(placed),

@@ -56,6 +56,12 @@ StageJobs::StageJobs(TaskWriter& writer, const ModelSpec& model, const Parameter
       quantize_products(target.graph, *options.fp8);
     }
   }
+  std::vector<const StageGraph*> graphs;
+  for (const VirtualStage& stage : stages_) {
+    graphs.push_back(&stage.graph);
+  }
+  fp8_parts_.emplace(writer, layout, units, graphs);
+  bindings_.fp8_parts = &*fp8_parts_;
   for (size_t v = 0; v < stages_.size(); ++v) {
     const std::string prefix =
         stages_.size() == 1 ? options.prefix : fmt::format("{}v{}.", options.prefix, v);

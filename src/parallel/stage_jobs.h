@@ -10,6 +10,7 @@
 #include "model/model_spec.h"
 #include "ops/quantize_products.h"
 #include "parallel/expand.h"
+#include "parallel/fp8_parts.h"
 #include "parallel/mesh.h"
 #include "parallel/parallel_options.h"
 #include "parallel/sent_messages.h"
@@ -18,7 +19,8 @@
 
 namespace braid {
 
-/// Adds the jobs of a rank's virtual stages: their nodes and the messages between stages. The
+/// Adds the jobs of a rank's virtual stages: their nodes and the messages between stages; first,
+/// the tasks that make the FP8 copies of weights that ranks gather. The
 /// compute stream receives tensors, at their place in program order. Sends run on separate streams,
 /// because a send ends only when its receiver takes the message, and two ranks that send to each
 /// other would deadlock. There is one send stream per direction and peer: in a V shape a rank sends
@@ -73,6 +75,7 @@ class StageJobs {
   int pipeline_rank_;
   Options options_;
   StageExpander::Bindings bindings_;
+  std::optional<Fp8Parts> fp8_parts_;
   std::vector<VirtualStage> stages_;  // indexed by virtual stage
   std::optional<SentMessages> sent_;  // only for steps with a backward and several pipeline ranks
   std::map<std::pair<bool, int64_t>, StreamId> send_streams_;  // by direction (true: forward) and

@@ -81,10 +81,19 @@ void TaskWriter::accumulate(BufferRange from, BufferRange to, const Label& label
 }
 
 void TaskWriter::all_reduce(BufferRange range, std::string_view group, const Label& label) {
+  combine(kAllReduceOp.name, range, group, label);
+}
+
+void TaskWriter::all_reduce_max(BufferRange range, std::string_view group, const Label& label) {
+  combine(kAllReduceMaxOp.name, range, group, label);
+}
+
+void TaskWriter::combine(std::string_view op, BufferRange range, std::string_view group,
+                         const Label& label) {
   if (groups_.size(group) > 1) {
     const auto id = static_cast<int64_t>(groups_.id(group).index());
-    add(kAllReduceOp.name, CollectiveAttributes{.group = id}, std::array{range},
-        std::array{Access::kReadWrite}, stream_, label);
+    add(op, CollectiveAttributes{.group = id}, std::array{range}, std::array{Access::kReadWrite},
+        stream_, label);
   }
 }
 

@@ -53,6 +53,8 @@ class TaskWriter {
   /// to += from.
   void accumulate(BufferRange from, BufferRange to, const Label& label);
   void all_reduce(BufferRange range, std::string_view group, const Label& label);
+  /// The largest elements of i32.
+  void all_reduce_max(BufferRange range, std::string_view group, const Label& label);
   /// `whole` has the elements of `part` times the number of ranks in the group.
   void reduce_scatter(BufferRange whole, BufferRange part, std::string_view group,
                       const Label& label);
@@ -64,6 +66,7 @@ class TaskWriter {
             StreamId stream, const Label& label);
 
  private:
+  void combine(std::string_view op, BufferRange range, std::string_view group, const Label& label);
   DType dtype_of(BufferRange range) const;
   OperandSpec operand(BufferRange range, Access access) const;
   template <class Attributes>

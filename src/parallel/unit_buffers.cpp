@@ -120,7 +120,7 @@ void UnitBuffers::begin_job(const Job& job) {
 
 bool UnitBuffers::is_sharded(size_t unit) const {
   return domain(unit).shard == ShardKind::kParameters &&
-         static_cast<int64_t>(unit) >= options_.whole_units;
+         layout_.units[unit].bucket >= options_.whole_units;
 }
 
 bool UnitBuffers::gathers_updated_weights(size_t unit) const {
@@ -146,13 +146,16 @@ BufferId UnitBuffers::weights(size_t unit) {
   const auto [entry, inserted] = gathered_.try_emplace(unit, BufferId());
   if (inserted) {
     const ParameterUnit& facts = layout_.units[unit];
+    const auto part = fp8_parts_.find(unit);
+    const BufferId source = part == fp8_parts_.end() ? params_[unit].buffer : part->second;
     entry->second =
         writer_.step_buffer(fmt::format("gathered.{}.{}", facts.name, to_string({job_})),
-                            dtype(unit), facts.num_elems, BufferRole::kGathered);
+                            writer_.builder().program().buffers[source.index()].dtype,
+                            facts.num_elems, BufferRole::kGathered);
     Label at = label(unit, Phase::kComm);
     at.microbatch = job_.microbatch;
     at.virtual_stage = job_.virtual_stage;
-    writer_.all_gather(params_[unit].all(), {entry->second, 0, facts.num_elems},
+    writer_.all_gather(writer_.builder().whole(source), {entry->second, 0, facts.num_elems},
                        domain(unit).shard_group, at);
   }
   return entry->second;

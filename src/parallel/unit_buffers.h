@@ -29,7 +29,7 @@ struct UnitBuffer {
 struct UnitBufferOptions {
   DType dtype = DType::kF32;  ///< of weights whose domain has no dtype of its own
   WeightGather weight_gather = WeightGather::kAfterUpdate;
-  int64_t whole_units = 0;  ///< with kParameters: number of first units that stay unsharded
+  int64_t whole_units = 0;  ///< with kParameters: number of first buckets that stay unsharded
   std::vector<int64_t> shard_indices;  ///< shards of this rank, by domain (see `shard_indices()`)
   bool has_grads = true;               ///< false for a forward without backward
   bool persistent_grads = false;       ///< keep main grads so that the host can read them
@@ -67,13 +67,18 @@ class UnitBuffers {
   bool gathers_before_use(size_t unit) const;
   /// All-gathers `params` from the parts that the ranks own.
   void gather_updated_weights(size_t unit);
+  /// True if ranks hold only shards of the unit's weights, which are gathered for each job.
+  bool is_sharded(size_t unit) const;
+  /// From now on `weights` gathers `part`, the FP8 copy of this rank's shard, instead of it.
+  void gather_copies(size_t unit, BufferId part) { fp8_parts_[unit] = part; }
   /// The reduced gradient of the elements that this rank owns; complete after `finish_gradients`.
   const UnitBuffer& main_grads(size_t unit) const { return main_grads_[unit]; }
 
   /// `weights` and `gradient` must be called between these two, for that job.
   void begin_job(const Job& job);
   void end_job();
-  /// Returns a buffer with the whole unit. Gathers it first if necessary.
+  /// Returns a buffer with the whole unit, or its FP8 copy (`gather_copies`). Gathers it first if
+  /// necessary.
   BufferId weights(size_t unit);
   /// Returns where the job writes the gradient of a slot, and true if this is the first write,
   /// which must overwrite.
@@ -95,7 +100,6 @@ class UnitBuffers {
   using JobGradientKey = std::tuple<size_t, int32_t, int32_t>;  // unit, microbatch, virtual stage
 
   const ParameterDomain& domain(size_t unit) const { return layout_.domain_of(unit); }
-  bool is_sharded(size_t unit) const;
   bool shards_gradients(size_t unit) const { return domain(unit).shard >= ShardKind::kGradients; }
   void add_params();
   void add_main_grads();
@@ -123,7 +127,8 @@ class UnitBuffers {
   std::vector<bool> has_main_grads_;  // by unit: the shard has been written
   Job job_;
   std::map<size_t, BufferId> gathered_;  // by unit: gathered weights of this job
-  std::set<size_t> is_up_to_date_;       // units that this program has gathered before use
+  std::map<size_t, BufferId> fp8_parts_;
+  std::set<size_t> is_up_to_date_;  // units that this program has gathered before use
 };
 
 }  // namespace braid

@@ -64,20 +64,37 @@ std::string describe_types(const RunSpec& run, const ProductSite& site) {
                            dtype_name(run.fp8->gradient));
 }
 
+StageGraph forward_of(const RunSpec& run) {
+  return build_forward(run.model, {.microbatch = run.microbatch_sequences,
+                                   .sequence = run.config.train.sequence,
+                                   .dtype = run.dtype,
+                                   .tensor = {.size = run.mesh.sizes().tensor,
+                                              .sequence_parallel = run.parallel.sequence_parallel},
+                                   .context = context_shard(run.mesh, 0, run.parallel)});
+}
+
 }  // namespace
 
 std::vector<ProductSite> fp8_sites(const RunSpec& run) {
   if (!run.fp8) {
     return {};
   }
-  StageGraph graph =
-      build_forward(run.model, {.microbatch = run.microbatch_sequences,
-                                .sequence = run.config.train.sequence,
-                                .dtype = run.dtype,
-                                .tensor = {.size = run.mesh.sizes().tensor,
-                                           .sequence_parallel = run.parallel.sequence_parallel},
-                                .context = context_shard(run.mesh, 0, run.parallel)});
+  StageGraph graph = forward_of(run);
   return quantize_products(graph, *run.fp8);
+}
+
+std::set<std::string> gathered_fp8_weights(const RunSpec& run) {
+  if (!run.fp8 || run.fp8->block == 32 || !run.config.train.fp8_param_gather ||
+      run.parallel.shard != ShardKind::kParameters) {
+    return {};
+  }
+  StageGraph graph = forward_of(run);
+  quantize_products(graph, *run.fp8);
+  std::set<std::string> names;
+  for (const Node& node : graph.weights) {
+    names.insert(graph.value(node.operands[0]).name);
+  }
+  return names;
 }
 
 std::string describe_fp8(const RunSpec& run) {

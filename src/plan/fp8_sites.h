@@ -1,5 +1,6 @@
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -12,8 +13,13 @@ namespace braid {
 /// they are done in FP8. Empty unless the run has a recipe.
 std::vector<ProductSite> fp8_sites(const RunSpec& run);
 
-/// A table of these, with one line for equal products of several layers; empty unless the run has a
-/// recipe. For people.
+/// The weights of which ranks gather FP8 copies (train.fp8_param_gather): those of FP8 products, if
+/// parameters are sharded and the copy by columns is the transposed copy by rows. So not with
+/// blocks of 1 x 32.
+std::set<std::string> gathered_fp8_weights(const RunSpec& run);
+
+/// A table of the products, with one line for equal products of several layers; empty unless the
+/// run has a recipe. For people.
 std::string describe_fp8(const RunSpec& run);
 
 }  // namespace braid

@@ -12,6 +12,7 @@
 #include "passes/pipeline/fill_cooldown.h"
 #include "passes/tensor/fuse_swiglu.h"
 #include "passes/tensor/halve_forward.h"
+#include "plan/fp8_sites.h"
 #include "plan/model_setup.h"
 #include "plan/parallel_setup.h"
 #include "plan/run_costs.h"
@@ -130,6 +131,7 @@ RunSpec resolve_with(const RunConfig& config, int64_t tokenizer_vocabulary,
   run.moments_dtype = choice<DType>(config.optimizer.moments_dtype);
   run.microbatch_sequences = microbatch_sequences(config);
   run.num_microbatches = num_microbatches(config);
+  run.parallel.fp8_weights = gathered_fp8_weights(run);
   run.passes = passes_of(config);
   run.is_scheduled = is_scheduled(config.overlap);
   run.cost_model = std::move(costs);

@@ -19,6 +19,7 @@ constexpr std::array<std::string_view, kNumCommAlgorithms> kAlgorithmNames = {
 constexpr CommKind kind_of(CommOp op) {
   switch (op) {
     case CommOp::kAllReduce:
+    case CommOp::kAllReduceMax:
       return CommKind::kAllReduce;
     case CommOp::kAllGather:
       return CommKind::kAllGather;

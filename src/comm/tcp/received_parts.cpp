@@ -17,6 +17,7 @@ class Result {
     const auto n = static_cast<int64_t>(parts_.size());
     switch (call_.op) {
       case CommOp::kAllReduce:
+      case CommOp::kAllReduceMax:
         return sum(call_.send_elems);
       case CommOp::kReduce:
         return reduce();
@@ -58,7 +59,8 @@ class Result {
                .targets = {&call_.recv, 1},
                .dtype = call_.dtype,
                .begin = 0,
-               .count = count});
+               .count = count,
+               .takes_largest = call_.op == CommOp::kAllReduceMax});
   }
 
   void reduce() const {

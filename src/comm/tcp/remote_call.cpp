@@ -69,6 +69,7 @@ SentPart sent_part(const CommCall& call, size_t member, size_t to) {
   const SentPart all{0, call.send_elems};
   switch (call.op) {
     case CommOp::kAllReduce:
+    case CommOp::kAllReduceMax:
     case CommOp::kAllGather:
     case CommOp::kSend:
       return all;

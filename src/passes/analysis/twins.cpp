@@ -51,9 +51,10 @@ Twins::Gather Twins::gather_of(uint32_t task) const {
   const Buffer& source = program_.buffers[ranges[0].buffer.index()];
   const Buffer& result = program_.buffers[ranges[1].buffer.index()];
   const bool is_whole = ranges[1].begin == 0 && ranges[1].end == result.num_elems();
-  if (source.lifetime != Lifetime::kPersistent || result.lifetime != Lifetime::kStep ||
-      result.role != BufferRole::kGathered || !is_whole ||
-      values_.writers(ranges[1].buffer).size() != 1) {
+  const bool is_weight =
+      source.lifetime == Lifetime::kPersistent || source.role == BufferRole::kParam;
+  if (!is_weight || result.lifetime != Lifetime::kStep || result.role != BufferRole::kGathered ||
+      !is_whole || values_.writers(ranges[1].buffer).size() != 1) {
     return {};
   }
   return {ranges[0], ranges[1].buffer};

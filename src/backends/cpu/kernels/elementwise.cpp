@@ -1,5 +1,6 @@
 #include "ops/elementwise.h"
 
+#include <cmath>
 #include <cstring>
 
 #include "backends/cpu/kernels/factories.h"
@@ -62,6 +63,19 @@ CpuKernel fill_kernel(int64_t count, double value) {
   }};
 }
 
+/// Zero of any type has no bits.
+bool is_zero(double value) {
+  return value == 0.0 && !std::signbit(value);
+}
+
+CpuKernel fill_zero_kernel(int64_t bytes) {
+  return {.run = [bytes](const KernelArgs& args) {
+    run_pieces(args.workers, bytes, 4 * kMinElemsPerPiece, [&](int, int64_t begin, int64_t end) {
+      std::memset(args.operands[0] + begin, 0, static_cast<size_t>(end - begin));
+    });
+  }};
+}
+
 }  // namespace
 
 CpuKernel make_add(const OpSpec& spec, int /*num_workers*/) {
@@ -107,6 +121,9 @@ CpuKernel make_copy(const OpSpec& spec, int /*num_workers*/) {
 CpuKernel make_fill(const OpSpec& spec, int /*num_workers*/) {
   const int64_t count = spec.operands[0].shape.num_elems();
   const double value = attributes_of<FillAttributes>(spec).value;
+  if (is_zero(value)) {
+    return fill_zero_kernel(count * static_cast<int64_t>(dtype_bytes(spec.operands[0].dtype)));
+  }
   return dispatch_dtype(spec, 0, [&]<class T>() { return fill_kernel<T>(count, value); });
 }
 

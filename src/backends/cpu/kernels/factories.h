@@ -47,6 +47,10 @@ CpuKernel make_linear_dgrad(const OpSpec& spec, int num_workers);
 CpuKernel make_linear_wgrad(const OpSpec& spec, int num_workers);
 
 CpuKernel make_quantize(const OpSpec& spec, int num_workers);  // also for quantize_weight
+CpuKernel make_part_magnitudes(const OpSpec& spec, int num_workers);
+CpuKernel make_quantize_part(const OpSpec& spec, int num_workers);
+CpuKernel make_scales_of_magnitudes(const OpSpec& spec, int num_workers);
+CpuKernel make_transpose(const OpSpec& spec, int num_workers);
 CpuKernel make_scaled_linear(const OpSpec& spec, int num_workers);
 CpuKernel make_scaled_linear_dgrad(const OpSpec& spec, int num_workers);
 CpuKernel make_scaled_linear_wgrad(const OpSpec& spec, int num_workers);

@@ -111,8 +111,10 @@ void enqueue(const NcclCall& c, const CudaKernelArgs& args) {
   std::byte* const y = args.operands[c.recv_operand];
   switch (c.call.op) {
     case CommOp::kAllReduce:
-      BRAID_NCCL_CHECK(
-          nccl.all_reduce(x, y, c.send_elems(), c.dtype, ncclSum, c.communicator, args.stream));
+    case CommOp::kAllReduceMax:
+      BRAID_NCCL_CHECK(nccl.all_reduce(x, y, c.send_elems(), c.dtype,
+                                       c.call.op == CommOp::kAllReduce ? ncclSum : ncclMax,
+                                       c.communicator, args.stream));
       break;
     case CommOp::kAllGather:
       BRAID_NCCL_CHECK(nccl.all_gather(x, y, c.send_elems(), c.dtype, c.communicator, args.stream));

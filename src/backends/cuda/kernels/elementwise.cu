@@ -1,5 +1,6 @@
 #include "ops/elementwise.h"
 
+#include <cmath>
 #include <cstring>
 
 #include "backends/cuda/cuda_context.h"
@@ -52,6 +53,9 @@ uint64_t repeated(T value) {
 
 uint64_t fill_pattern(const OpSpec& spec) {
   const double value = attributes_of<FillAttributes>(spec).value;
+  if (value == 0.0 && !std::signbit(value)) {
+    return 0;  // of any type
+  }
   switch (spec.operands[0].dtype) {
     case DType::kF64:
       return repeated(value);

@@ -63,6 +63,11 @@ CudaKernel make_cuda_adamw(const OpSpec& spec, CudaContext& context);
 /// Of quantize and quantize_weight.
 CudaKernel make_cuda_quantize(const OpSpec& spec, CudaContext& context);
 
+CudaKernel make_cuda_part_magnitudes(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_quantize_part(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_scales_of_magnitudes(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_transpose(const OpSpec& spec, CudaContext& context);
+
 CudaKernel make_cuda_rope(const OpSpec& spec, CudaContext& context);
 
 CudaKernel make_cuda_scaled_linear(const OpSpec& spec, CudaContext& context);

@@ -1,0 +1,124 @@
+#include "ops/quantize_part.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "backends/cpu/kernels/factories.h"
+#include "backends/cpu/kernels/support.h"
+#include "base/float8.h"
+#include "ops/attributes.h"
+
+/// The definition, with plain loops. Other backends are compared with it, and it with `quantize`.
+namespace braid {
+namespace {
+
+/// Runs of elements of a part that lie in one row and one block.
+class Runs {
+ public:
+  explicit Runs(const QuantizePartAttributes& weight)
+      : weight_(weight),
+        width_(weight.block == 0 ? weight.columns : weight.block),
+        height_(weight.block == 0 ? weight.rows : weight.block),
+        blocks_along_((weight.columns + width_ - 1) / width_) {}
+
+  /// Calls visit(block, begin, end) for elements [begin, end) of the part.
+  template <class Visit>
+  void for_each(int64_t begin, int64_t end, const Visit& visit) const {
+    while (begin < end) {
+      const int64_t at = weight_.begin + begin;
+      const int64_t row = at / weight_.columns;
+      const int64_t column = at % weight_.columns;
+      const int64_t block = column / width_;
+      const int64_t rest = std::min((block + 1) * width_, weight_.columns) - column;
+      const int64_t next = std::min(end, begin + rest);
+      visit(row / height_ * blocks_along_ + block, begin, next);
+      begin = next;
+    }
+  }
+
+ private:
+  QuantizePartAttributes weight_;
+  int64_t width_;
+  int64_t height_;
+  int64_t blocks_along_;
+};
+
+template <class T>
+CpuKernel part_magnitudes_kernel(const OpSpec& spec) {
+  const Runs runs(attributes_of<QuantizePartAttributes>(spec));
+  const int64_t count = spec.operands[0].shape[0];
+  const int64_t num_blocks = spec.operands[1].shape.num_elems();
+  return {.run = [=](const KernelArgs& args) {
+    const T* const x = args.data<const T>(0);
+    auto* const magnitudes = args.data<int32_t>(1);
+    std::fill_n(magnitudes, num_blocks, 0);
+    runs.for_each(0, count, [&](int64_t block, int64_t begin, int64_t end) {
+      int32_t& largest = magnitudes[block];
+      for (int64_t i = begin; i < end; ++i) {
+        const auto value = static_cast<float>(x[i]);
+        largest = std::max(largest, std::bit_cast<int32_t>(value) & 0x7FFF'FFFF);
+      }
+    });
+  }};
+}
+
+template <class T>
+CpuKernel quantize_part_kernel(const OpSpec& spec) {
+  const Runs runs(attributes_of<QuantizePartAttributes>(spec));
+  const int64_t count = spec.operands[0].shape[0];
+  return {.run = [=](const KernelArgs& args) {
+    const T* const x = args.data<const T>(0);
+    const auto* const magnitudes = args.data<const int32_t>(1);
+    auto* const part = args.data<Float8E4M3>(2);
+    const auto round_run = [&](int64_t block, int64_t begin, int64_t end) {
+      const int exponent = Fp8Scale::exponent_of(static_cast<uint32_t>(magnitudes[block]),
+                                                 Fp8Scale::largest_exponent(DType::kF8E4M3));
+      const bool is_finite = exponent != Fp8Scale::kNotFinite;
+      const float factor = is_finite ? Fp8Scale::to_float(-exponent) : 0.0F;
+      for (int64_t i = begin; i < end; ++i) {
+        part[i] =
+            is_finite ? Float8E4M3(static_cast<float>(x[i]) * factor) : Float8E4M3::from_bits(0x7F);
+      }
+    };
+    run_pieces(args.workers, count, kMinElemsPerPiece,
+               [&](int, int64_t begin, int64_t end) { runs.for_each(begin, end, round_run); });
+  }};
+}
+
+/// Scale [i, k] of a copy is that of block [i, k] of the weight, or of block [k, i].
+void write_scales(const int32_t* magnitudes, const Shape& blocks, bool transposed,
+                  const Shape& shape, float* scales) {
+  const int64_t rows = transposed ? blocks[1] : blocks[0];
+  const int64_t along = transposed ? blocks[0] : blocks[1];
+  std::fill_n(scales, shape.num_elems(), 0.0F);
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t k = 0; k < along; ++k) {
+      const int64_t block = transposed ? k * rows + i : i * along + k;
+      scales[i * (shape.num_elems() / rows) + k] = Fp8Scale::to_float(Fp8Scale::exponent_of(
+          static_cast<uint32_t>(magnitudes[block]), Fp8Scale::largest_exponent(DType::kF8E4M3)));
+    }
+  }
+}
+
+}  // namespace
+
+CpuKernel make_part_magnitudes(const OpSpec& spec, int /*num_workers*/) {
+  return spec.operands[0].dtype == DType::kF32 ? part_magnitudes_kernel<float>(spec)
+                                               : part_magnitudes_kernel<BFloat16>(spec);
+}
+
+CpuKernel make_quantize_part(const OpSpec& spec, int /*num_workers*/) {
+  return spec.operands[0].dtype == DType::kF32 ? quantize_part_kernel<float>(spec)
+                                               : quantize_part_kernel<BFloat16>(spec);
+}
+
+CpuKernel make_scales_of_magnitudes(const OpSpec& spec, int /*num_workers*/) {
+  return {.run = [operands = spec.operands](const KernelArgs& args) {
+    for (size_t copy = 1; copy < operands.size(); ++copy) {
+      write_scales(args.data<const int32_t>(0), operands[0].shape, /*transposed=*/copy == 2,
+                   operands[copy].shape, args.data<float>(copy));
+    }
+  }};
+}
+
+}  // namespace braid

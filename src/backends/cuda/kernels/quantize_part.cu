@@ -1,0 +1,233 @@
+// A part of a weight begins and ends anywhere, so both kernels go through it in chunks of eight
+// elements that lie in one row and one block, if the weight's columns are a multiple of eight. The
+// largest magnitudes are maxima of integers: atomics give one result in any order.
+#include "ops/quantize_part.h"
+
+#include <cuda_fp8.h>
+
+#include "backends/cuda/cuda_error.h"
+#include "backends/cuda/kernels/device_vector.cuh"
+#include "backends/cuda/kernels/factories.h"
+#include "backends/cuda/kernels/launch.h"
+#include "backends/cuda/kernels/quantize_tile.cuh"
+#include "ops/attributes.h"
+
+namespace braid {
+namespace {
+
+using quantize_tile::exponent_of;
+using quantize_tile::factor_of;
+
+constexpr int kThreads = 256;
+constexpr int kChunk = 8;           // elements
+constexpr int kChunksOfThread = 4;  // a warp's chunks lie one behind the other
+
+struct PartArgs {
+  const Bf16* x = nullptr;  // [count]
+  int64_t count = 0;
+  int64_t begin = 0;  // of x in the weight
+  int64_t columns = 0;
+  int64_t block = 0;          // 0: one for all
+  int64_t blocks_along = 1;   // of a row
+  int* magnitudes = nullptr;  // by block
+  uint8_t* part = nullptr;    // [count]
+};
+
+__device__ int64_t block_at(const PartArgs& args, int64_t elem) {
+  if (args.block == 0) {
+    return 0;
+  }
+  const int64_t at = args.begin + elem;
+  return at / args.columns / args.block * args.blocks_along + at % args.columns / args.block;
+}
+
+__device__ int magnitude_of(Bf16 value) {
+  return (__bfloat16_as_ushort(value) & 0x7FFF) << 16;
+}
+
+/// One atomic for the chunks of a warp that are in one block.
+__device__ void raise_magnitude(const PartArgs& args, int64_t block, int magnitude) {
+  const unsigned active = __activemask();
+  const unsigned peers = __match_any_sync(active, static_cast<unsigned long long>(block));
+  const int most = __reduce_max_sync(peers, magnitude);
+  if (static_cast<int>(threadIdx.x % 32) == __ffs(peers) - 1) {
+    atomicMax(args.magnitudes + block, most);
+  }
+}
+
+__global__ void __launch_bounds__(kThreads)
+    part_magnitudes_kernel(const __grid_constant__ PartArgs args) {
+  const int64_t first = int64_t{blockIdx.x} * kThreads * kChunksOfThread + threadIdx.x;
+#pragma unroll
+  for (int i = 0; i < kChunksOfThread; ++i) {
+    const int64_t elem = (first + int64_t{i} * kThreads) * kChunk;
+    if (elem >= args.count) {
+      break;
+    }
+    const auto values = load_vector<kChunk, true>(args.x + elem, kChunk);
+    int most = 0;
+#pragma unroll
+    for (const Bf16 value : values.elems) {
+      most = max(most, magnitude_of(value));
+    }
+    raise_magnitude(args, block_at(args, elem), most);
+  }
+}
+
+/// Of any sizes, one element per thread.
+__global__ void __launch_bounds__(kThreads)
+    any_part_magnitudes_kernel(const __grid_constant__ PartArgs args) {
+  const int64_t elem = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (elem < args.count) {
+    raise_magnitude(args, block_at(args, elem), magnitude_of(args.x[elem]));
+  }
+}
+
+__device__ float factor_at(const PartArgs& args, int64_t elem) {
+  const int magnitude = args.magnitudes[block_at(args, elem)];
+  return factor_of(exponent_of(static_cast<uint32_t>(magnitude), __NV_E4M3));
+}
+
+__device__ uint8_t rounded(Bf16 value, float factor) {
+  return __nv_cvt_float_to_fp8(__bfloat162float(value) * factor, __NV_SATFINITE, __NV_E4M3);
+}
+
+__global__ void __launch_bounds__(kThreads)
+    quantize_part_kernel(const __grid_constant__ PartArgs args) {
+  const int64_t elem = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kChunk;
+  if (elem >= args.count) {
+    return;
+  }
+  const float factor = factor_at(args, elem);
+  const auto values = load_vector<kChunk, true>(args.x + elem, kChunk);
+  DeviceVector<uint8_t, kChunk> bytes;
+#pragma unroll
+  for (int i = 0; i < kChunk; ++i) {
+    bytes.elems[i] = rounded(values.elems[i], factor);
+  }
+  store_vector<true>(args.part + elem, bytes, kChunk);
+}
+
+__global__ void __launch_bounds__(kThreads)
+    quantize_any_part_kernel(const __grid_constant__ PartArgs args) {
+  const int64_t elem = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (elem < args.count) {
+    args.part[elem] = rounded(args.x[elem], factor_at(args, elem));
+  }
+}
+
+/// Whether chunks lie in one row and one block, and are aligned.
+bool has_whole_chunks(const PartArgs& args) {
+  return args.columns % kChunk == 0 && args.begin % kChunk == 0 && args.count % kChunk == 0 &&
+         all_aligned(16, {args.x}) && all_aligned(8, {args.part});
+}
+
+PartArgs part_args(const OpSpec& spec) {
+  check(spec.operands[0].dtype == DType::kBF16, "op {}: no CUDA kernel for {}", spec.op,
+        dtype_name(spec.operands[0].dtype));
+  const auto attributes = attributes_of<QuantizePartAttributes>(spec);
+  return {.count = spec.operands[0].shape[0],
+          .begin = attributes.begin,
+          .columns = attributes.columns,
+          .block = attributes.block,
+          .blocks_along = spec.operands[1].shape[1]};
+}
+
+struct ScaleArgs {
+  const uint32_t* magnitudes = nullptr;  // [rows, along], or [along, rows] if transposed
+  float* scales = nullptr;               // [rows, padded]
+  int64_t rows = 0;
+  int64_t along = 0;
+  int64_t padded = 0;
+  bool transposed = false;
+};
+
+__global__ void __launch_bounds__(kThreads)
+    scales_of_magnitudes_kernel(const __grid_constant__ ScaleArgs args) {
+  const int64_t at = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (at >= args.rows * args.padded) {
+    return;
+  }
+  const int64_t i = at / args.padded;
+  const int64_t k = at % args.padded;
+  if (k >= args.along) {
+    args.scales[at] = 0.0f;
+    return;
+  }
+  const uint32_t magnitude =
+      args.magnitudes[args.transposed ? k * args.rows + i : i * args.along + k];
+  args.scales[at] = __uint_as_float(Fp8Scale::float_bits(exponent_of(magnitude, __NV_E4M3)));
+}
+
+void launch_scales(const ScaleArgs& args, cudaStream_t stream) {
+  const unsigned grid = grid_of(ceil_div(args.rows * args.padded, kThreads));
+  scales_of_magnitudes_kernel<<<grid, kThreads, 0, stream>>>(args);
+  BRAID_CUDA_CHECK(cudaGetLastError());
+}
+
+}  // namespace
+
+CudaKernel make_cuda_part_magnitudes(const OpSpec& spec, CudaContext& /*context*/) {
+  return {.launch = [known = part_args(spec),
+                     bytes = static_cast<size_t>(spec.operands[1].shape.num_elems()) *
+                             sizeof(int32_t)](const CudaKernelArgs& args) {
+    PartArgs part = known;
+    part.x = args.data<const Bf16>(0);
+    part.magnitudes = args.data<int>(1);
+    BRAID_CUDA_CHECK(cudaMemsetAsync(part.magnitudes, 0, bytes, args.stream));
+    if (part.count == 0) {
+      return;
+    }
+    if (has_whole_chunks(part)) {
+      const unsigned grid =
+          grid_of(ceil_div(part.count, int64_t{kThreads} * kChunk * kChunksOfThread));
+      part_magnitudes_kernel<<<grid, kThreads, 0, args.stream>>>(part);
+    } else {
+      const unsigned grid = grid_of(ceil_div(part.count, kThreads));
+      any_part_magnitudes_kernel<<<grid, kThreads, 0, args.stream>>>(part);
+    }
+    BRAID_CUDA_CHECK(cudaGetLastError());
+  }};
+}
+
+CudaKernel make_cuda_quantize_part(const OpSpec& spec, CudaContext& /*context*/) {
+  return {.launch = [known = part_args(spec)](const CudaKernelArgs& args) {
+    PartArgs part = known;
+    part.x = args.data<const Bf16>(0);
+    part.magnitudes = args.data<int>(1);
+    part.part = args.data<uint8_t>(2);
+    if (part.count == 0) {
+      return;
+    }
+    if (has_whole_chunks(part)) {
+      const unsigned grid = grid_of(ceil_div(part.count, int64_t{kThreads} * kChunk));
+      quantize_part_kernel<<<grid, kThreads, 0, args.stream>>>(part);
+    } else {
+      const unsigned grid = grid_of(ceil_div(part.count, kThreads));
+      quantize_any_part_kernel<<<grid, kThreads, 0, args.stream>>>(part);
+    }
+    BRAID_CUDA_CHECK(cudaGetLastError());
+  }};
+}
+
+CudaKernel make_cuda_scales_of_magnitudes(const OpSpec& spec, CudaContext& /*context*/) {
+  const Shape& blocks = spec.operands[0].shape;
+  ScaleArgs row{.rows = blocks[0], .along = blocks[1]};
+  row.padded = spec.operands[1].shape.num_elems() / row.rows;
+  ScaleArgs column{.rows = blocks[1], .along = blocks[0], .transposed = true};
+  const bool has_column = spec.operands.size() > 2;
+  column.padded = has_column ? spec.operands[2].shape.num_elems() / column.rows : 0;
+  return {.launch = [=](const CudaKernelArgs& args) {
+    const auto launch = [&](ScaleArgs copy, size_t operand) {
+      copy.magnitudes = args.data<const uint32_t>(0);
+      copy.scales = args.data<float>(operand);
+      launch_scales(copy, args.stream);
+    };
+    launch(row, 1);
+    if (has_column) {
+      launch(column, 2);
+    }
+  }};
+}
+
+}  // namespace braid
