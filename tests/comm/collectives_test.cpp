@@ -145,6 +145,31 @@ TEST_P(CollectivesOf, SumsAreThoseInRankOrderBitwise) {
   }
 }
 
+// Bits of infinity and NaN are larger than those of all numbers.
+TEST_P(CollectivesOf, TheLargestAreThoseOfAllRanks) {
+  const Case given{
+      .op = CommOp::kAllReduceMax, .num_ranks = num_ranks(), .block = 5000, .wire = wire()};
+  PerRank<int32_t> x = inputs<int32_t>(given);
+  x.front()[7] = 0x7F80'0000;
+  x.back()[8] = 0x7FC0'0000;
+  std::vector<int32_t> expected = x[0];
+  for (const std::vector<int32_t>& its : x) {
+    std::ranges::transform(its, expected, expected.begin(),
+                           [](int32_t a, int32_t b) { return std::max(a, b); });
+  }
+  const Transports transports = make_transports(wire(), {.num_ranks = num_ranks()});
+  const Group group = all_ranks(num_ranks());
+  const auto errors = on_threads(num_ranks(), [&](int rank) {
+    const auto index = static_cast<size_t>(rank);
+    std::vector<int32_t> y(x[index].size(), -1);
+    transports[index]->run(call_between(CommOp::kAllReduceMax, group, x[index], y));
+    EXPECT_EQ(y, expected);
+    transports[index]->run(call_between(CommOp::kAllReduceMax, group, x[index], x[index]));
+    EXPECT_EQ(x[index], expected);
+  });
+  EXPECT_THAT(errors, Each(""));
+}
+
 TEST_P(CollectivesOf, MovesBringTheRightBlocks) {
   const int n = num_ranks();
   for (const CommOp op : kMoves) {

@@ -139,6 +139,17 @@ TEST(Copy, KeepsEveryBit) {
   }
 }
 
+TEST(Fill, WritesZerosOfAnyType) {
+  for (const DType dtype : {DType::kI32, DType::kF8E4M3, DType::kBF16}) {
+    KernelCase kernel = fill_case(dtype, 129, 0.0);
+    kernel.run(2);
+    EXPECT_EQ(kernel.values(0), std::vector<double>(129, 0.0));
+  }
+  KernelCase negative = fill_case(DType::kF32, 3, -0.0);
+  negative.run();
+  EXPECT_TRUE(std::signbit(negative.values(0)[2]));
+}
+
 TEST(Fill, WritesTheRoundedValueEverywhere) {
   for (const DType dtype : kFloatDtypes) {
     for (const int64_t n : {int64_t{1}, int64_t{129}, kSplitSize}) {

@@ -18,6 +18,7 @@
 #include "ops/operand_checker.h"
 #include "ops/optimizer.h"
 #include "ops/quantize.h"
+#include "ops/quantize_part.h"
 #include "ops/rope.h"
 #include "ops/scaled_linear.h"
 #include "ops/specs.h"
@@ -114,9 +115,11 @@ class DeclaredForms {
     add_linear_swiglu();
     if (data_ != DType::kF64) {
       add_quantize();
+      add_parts();
     }
     if (data_ == DType::kF32 || data_ == DType::kBF16) {
       add_scaled_linear();
+      add_magnitudes();
     }
   }
 
@@ -150,6 +153,42 @@ class DeclaredForms {
         add(std::move(form));
       }
     }
+  }
+
+  void add_parts() {
+    for (const int64_t block : {0, 128}) {
+      const auto attributes = to_attributes(
+          QuantizePartAttributes{.rows = kRows, .columns = kWidth, .block = block, .begin = 3});
+      const Shape blocks = magnitude_shape(kRows, kWidth, block);
+      add({{"part_magnitudes", attributes, {read(data_, {37}), write(DType::kI32, blocks)}},
+           {"x", "magnitudes"},
+           {{0, 0}}});
+      add({{"quantize_part",
+            attributes,
+            {read(data_, {37}), read(DType::kI32, blocks), write(DType::kF8E4M3, {37})}},
+           {"x", "magnitudes", "part"}});
+    }
+  }
+
+  void add_magnitudes() {
+    constexpr int64_t kLong = 300;
+    const ScaleLayout scales = ScaleLayout::of_weight(128);
+    add({{"scales_of_magnitudes",
+          to_attributes(MagnitudeScalesAttributes{.rows = kLong, .columns = kOut}),
+          {read(DType::kI32, magnitude_shape(kLong, kOut, 128)),
+           write(DType::kF32, scales.shape({kLong, kOut})),
+           write(DType::kF32, scales.shape({kOut, kLong}))}},
+         {"magnitudes", "row_scales", "column_scales"}});
+    add({{"transpose",
+          {},
+          {read(DType::kF8E4M3, {kRows, kWidth}), write(DType::kF8E4M3, {kWidth, kRows})}},
+         {"x", "y"}});
+    add({.spec = {"all_reduce_max",
+                  to_attributes(CollectiveAttributes{.group = 1}),
+                  {read_write(DType::kI32, {6, 5})}},
+         .names = {"x"},
+         .free_sizes = {{0, 0}, {0, 1}},
+         .any_rank = true});
   }
 
   /// Both factors with their scales, and then `others`.

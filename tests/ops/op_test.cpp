@@ -33,10 +33,11 @@ TEST(OpClass, IsCommunicationForCollectivesAndCopyForMovers) {
     const std::set<std::string_view> movers = {
         "copy",        "cast",         "fill",        "embedding",    "identity",
         "offload",     "reload",       "pack_kv",     "assemble_qkv", "zigzag_order",
-        "split_heads", "join_columns", "join_blocks", "swap_blocks",  "attention_finish"};
-    const std::set<std::string_view> communicate = {"all_reduce", "all_gather", "reduce_scatter",
-                                                    "all_to_all", "broadcast",  "reduce",
-                                                    "send",       "recv",       "ring_shift"};
+        "split_heads", "join_columns", "join_blocks", "swap_blocks",  "attention_finish",
+        "transpose"};
+    const std::set<std::string_view> communicate = {
+        "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast",
+        "reduce",     "send",       "recv",           "ring_shift", "all_reduce_max"};
     const OpClass expected = communicate.contains(op->name) ? OpClass::kCommunication
                              : movers.contains(op->name)    ? OpClass::kCopy
                              : op->name == "undefine" || op->name == "await" ? OpClass::kOrder
@@ -229,9 +230,19 @@ TEST(RecomputeClass, IsThatOfTheDocumentation) {
   const std::set<std::string_view> norms = {"rmsnorm",       "add_rmsnorm", "layernorm",
                                             "add_layernorm", "swiglu",      "gelu",
                                             "identity",      "all_gather",  "quantize"};
-  const std::set<std::string_view> never = {
-      "send",  "recv",           "offload",          "reload",         "undefine",
-      "await", "attention_step", "attention_finish", "quantize_weight"};
+  const std::set<std::string_view> never = {"send",
+                                            "recv",
+                                            "offload",
+                                            "reload",
+                                            "undefine",
+                                            "await",
+                                            "attention_step",
+                                            "attention_finish",
+                                            "quantize_weight",
+                                            "part_magnitudes",
+                                            "quantize_part",
+                                            "scales_of_magnitudes",
+                                            "transpose"};
   for (const OpDefinition* op : all_ops()) {
     const Recompute expected = norms.contains(op->name)   ? Recompute::kNorms
                                : op->name == "attention"  ? Recompute::kAttention

@@ -27,6 +27,14 @@ struct Gather {
   bool is_step_buffer = false;
   uint32_t first_use = kNone;  ///< first other task that touches what is gathered
   uint32_t last_use = kNone;
+  size_t group = 0;
+};
+
+/// Gathers in a row for one layer and job: of its FP8 copies, and of its other weights.
+struct GatherGroup {
+  size_t begin = 0;  ///< in the list of gathers
+  uint32_t first_use = kNone;
+  uint32_t last_use = 0;
 };
 
 /// Accesses of a buffer: positions of tasks, ascending.
@@ -116,7 +124,7 @@ std::optional<Gather> gather_at(const Program& program, const Accesses& accesses
   return gather;
 }
 
-/// All gathers of the program, in order, without those that repeat the one before.
+/// All gathers of the program, in order, without those that repeat one of the group before.
 class Gathers {
  public:
   explicit Gathers(const Program& program) : program_(program), accesses_(program) {
@@ -128,18 +136,45 @@ class Gathers {
   }
 
   const std::vector<Gather>& list() const { return list_; }
+  const GatherGroup& group(size_t index) const { return groups_[index]; }
   const Accesses& accesses() const { return accesses_; }
   /// Gathers that are not needed: each with the buffer that already holds the same data.
   const std::vector<std::pair<Gather, BufferId>>& repeated() const { return repeated_; }
 
  private:
-  void add(const Gather& gather) {
-    if (!list_.empty() && repeats(list_.back(), gather)) {
-      list_.back().last_use = gather.last_use;
-      repeated_.emplace_back(gather, list_.back().to);
+  void add(Gather gather) {
+    const auto same = std::find_if(group_begin(), list_.end(),
+                                   [&](const Gather& before) { return repeats(before, gather); });
+    if (same != list_.end()) {
+      same->last_use = gather.last_use;
+      repeated_.emplace_back(gather, same->to);
     } else {
+      if (begins_group(gather)) {
+        groups_.push_back({.begin = list_.size()});
+      }
+      gather.group = groups_.size() - 1;
       list_.push_back(gather);
+      groups_.back().first_use = std::min(groups_.back().first_use, gather.first_use);
     }
+    groups_.back().last_use = std::max(groups_.back().last_use, gather.last_use);
+  }
+
+  std::vector<Gather>::iterator group_begin() {
+    return groups_.empty() ? list_.end()
+                           : list_.begin() + static_cast<ptrdiff_t>(groups_.back().begin);
+  }
+
+  /// Whether it is of another layer or job than the gathers before it.
+  bool begins_group(const Gather& gather) {
+    if (list_.empty()) {
+      return true;
+    }
+    const Label& before = program_.tasks[list_.back().task].label;
+    const Label& its = program_.tasks[gather.task].label;
+    return its.layer < 0 || its.layer != before.layer || its.microbatch != before.microbatch ||
+           its.virtual_stage != before.virtual_stage ||
+           std::any_of(group_begin(), list_.end(),
+                       [&](const Gather& other) { return other.from == gather.from; });
   }
 
   bool repeats(const Gather& before, const Gather& gather) const {
@@ -153,6 +188,7 @@ class Gathers {
   const Program& program_;
   Accesses accesses_;
   std::vector<Gather> list_;
+  std::vector<GatherGroup> groups_;
   std::vector<std::pair<Gather, BufferId>> repeated_;
 };
 
@@ -208,12 +244,13 @@ class Places {
     if (distance == 0) {
       return gather.task;
     }
-    if (index <= distance) {
+    if (gather.group <= distance) {
       return 0;
     }
-    const Gather& done = gathers_.list()[index - distance - 1];
-    const bool takes_its_memory = gather.is_step_buffer && done.last_use < gather.first_use;
-    return takes_its_memory ? done.last_use + 1 : gathers_.list()[index - distance].first_use;
+    const GatherGroup& done = gathers_.group(gather.group - distance - 1);
+    const uint32_t first_use = gathers_.group(gather.group).first_use;
+    const bool takes_its_memory = gather.is_step_buffer && done.last_use < first_use;
+    return takes_its_memory ? done.last_use + 1 : gathers_.group(gather.group - distance).first_use;
   }
 
   /// After the tasks that write the shard, and after those that access the destination.

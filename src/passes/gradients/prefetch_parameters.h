@@ -26,7 +26,8 @@ struct PrefetchParametersOptions {
 /// 1 units are gathered at a time, plus units that are used again much later (a tied embedding).
 /// The `undefine` gives the memory to the communication stream at that place, even if the gather
 /// does not move. A unit that is gathered twice in a row (the last unit of a forward is the first
-/// of the backward) is gathered once.
+/// of the backward) is gathered once. Units in a row of one layer and job count as one: FP8 copies
+/// and the other weights of a layer are two gathers.
 ///
 /// Updated weights (role param, whole on every rank) need no extra memory. Candidates: an
 /// all_gather of phase comm on a compute stream that writes one such buffer in full. This pass only

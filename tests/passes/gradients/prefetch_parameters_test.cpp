@@ -138,6 +138,31 @@ TEST(PrefetchParameters, AUnitThatIsStillThereIsNotGatheredAgain) {
               HasSubstr(write + "undefine(-> again) s dgrad mb=0 site=b\n" + repeat + uses));
 }
 
+/// The gather of one of several units of a layer.
+std::string gather_of_layer(char unit, int layer) {
+  return fmt::format("all_gather({0} -> g{0}) {{group=0}} s comm mb=0 layer={1} site={0}\n", unit,
+                     layer);
+}
+
+// Copies and other weights of a layer are used in turn: both go one layer ahead.
+TEST(PrefetchParameters, UnitsOfOneLayerGoTogether) {
+  const std::string head = tables(6);
+  std::string text = head;
+  std::string uses[3];
+  std::string gathers[3];
+  for (int layer = 0; layer < 3; ++layer) {
+    const char norms = static_cast<char>('a' + 2 * layer);
+    const char copies = static_cast<char>(norms + 1);
+    uses[layer] = use(norms) + use(copies) + use(norms) + use(copies);
+    text += gather_of_layer(norms, layer) + use(norms) + gather_of_layer(copies, layer) +
+            use(copies) + use(norms) + use(copies);
+    gathers[layer] =
+        take(norms) + gather_of_layer(norms, layer) + take(copies) + gather_of_layer(copies, layer);
+  }
+  EXPECT_EQ(tasks_of(prefetched(text), head),
+            gathers[0] + gathers[1] + uses[0] + gathers[2] + uses[1] + uses[2]);
+}
+
 TEST(PrefetchParameters, UpdatedWeightsAreGatheredFromTheBeginningOfTheStep) {
   const std::string head = tables(3, "param persistent");
   const std::string text =

@@ -1,0 +1,88 @@
+// The CPU's kernels are the definition: parts, magnitudes and scales must have their bits.
+#include "ops/quantize_part.h"
+
+#include "support/cuda_operand_bytes.h"
+
+namespace braid {
+namespace {
+
+using QuantizePartCudaTest = CudaKernelTest;
+
+/// A part of a weight: whole chunks and whole blocks, a part of a row, odd sizes.
+struct Part {
+  int64_t rows;
+  int64_t columns;
+  int64_t begin;
+  int64_t count;
+};
+constexpr Part kParts[] = {{256, 384, 0, 256 * 384},
+                           {256, 384, 640, 128 * 384 + 64},
+                           {300, 520, 8, 299 * 520},
+                           {33, 31, 5, 700},
+                           {144, 136, 144 * 136 - 1, 1}};
+
+std::vector<std::byte> random_part(int64_t count, uint64_t seed) {
+  TestRandom random(seed);
+  std::vector<std::byte> bytes(static_cast<size_t>(count) * 2);
+  for (int64_t i = 0; i < count; ++i) {
+    const double value = random.uniform(-1, 1) * std::exp2(random.uniform(-30, 30));
+    const uint16_t bits =
+        random.below(3000) == 0 ? uint16_t{0x7F80} : BFloat16(static_cast<float>(value)).bits;
+    std::memcpy(bytes.data() + 2 * i, &bits, sizeof(bits));
+  }
+  return bytes;
+}
+
+/// Runs on poisoned results.
+OperandBytes expect_bits_of_cpu(const OpSpec& spec, OperandBytes operands, CudaContext& context) {
+  while (operands.size() < spec.operands.size()) {
+    operands.push_back(poisoned_bytes(spec.operands[operands.size()]));
+  }
+  OperandBytes expected = run_on_cpu(spec, operands);
+  EXPECT_TRUE(run_on_cuda(spec, operands, context) == expected) << spec.op;
+  return expected;
+}
+
+TEST_F(QuantizePartCudaTest, AllResultsHaveTheBitsOfTheCpu) {
+  uint64_t seed = 1;
+  for (const Part& part : kParts) {
+    for (const int64_t block : {0, 128}) {
+      const Shape blocks = magnitude_shape(part.rows, part.columns, block);
+      const auto attributes = to_attributes(QuantizePartAttributes{
+          .rows = part.rows, .columns = part.columns, .block = block, .begin = part.begin});
+      const std::vector<std::byte> x = random_part(part.count, seed++);
+      const OperandBytes found =
+          expect_bits_of_cpu({"part_magnitudes",
+                              attributes,
+                              {read(DType::kBF16, {part.count}), write(DType::kI32, blocks)}},
+                             {x}, context());
+      expect_bits_of_cpu({"quantize_part",
+                          attributes,
+                          {read(DType::kBF16, {part.count}), read(DType::kI32, blocks),
+                           write(DType::kF8E4M3, {part.count})}},
+                         {x, found[1]}, context());
+      const ScaleLayout scales = ScaleLayout::of_weight(block);
+      expect_bits_of_cpu(
+          {"scales_of_magnitudes",
+           to_attributes(MagnitudeScalesAttributes{
+               .rows = part.rows, .columns = part.columns, .block = block}),
+           {read(DType::kI32, blocks), write(DType::kF32, scales.shape({part.rows, part.columns})),
+            write(DType::kF32, scales.shape({part.columns, part.rows}))}},
+          {found[1]}, context());
+    }
+  }
+}
+
+TEST_F(QuantizePartCudaTest, TransposesBytes) {
+  for (const auto& [rows, columns] :
+       {std::pair<int64_t, int64_t>{1, 1}, {33, 31}, {4, 132}, {128, 128}, {300, 520}, {260, 7}}) {
+    expect_bits_of_cpu(
+        {"transpose",
+         {},
+         {read(DType::kF8E4M3, {rows, columns}), write(DType::kF8E4M3, {columns, rows})}},
+        {random_part((rows * columns + 1) / 2, 3)}, context());
+  }
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,132 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "ops/quantize.h"
+#include "support/engine_runs.h"
+
+namespace braid {
+namespace {
+
+/// One microbatch per rank, on ranks that hold shards of the parameters.
+RunConfig sharded_config(int64_t ranks, const std::string& recipe) {
+  RunConfig config = small_config();
+  config.model.width = 128;
+  config.model.ffn = 256;
+  config.train.sequence = 64;
+  config.train.global_batch = 2 * ranks;
+  config.train.dtype = "bfloat16";
+  config.train.fp8 = recipe;
+  config.parallel.ranks = ranks;
+  config.parallel.data = ranks;
+  config.parallel.shard = "parameters";
+  return config;
+}
+
+RunPlan plan_of(const RunConfig& config) {
+  return plan_run(resolve_run(resolved(config), 50));
+}
+
+/// What ranks gather of the weights in layers, in bytes, of FP8 copies or of other weights.
+int64_t gathered_bytes(const RunPlan& plan, bool of_copies) {
+  const Program& program = plan.ranks.front().programs[kTrainProgram];
+  int64_t bytes = 0;
+  for (const Task& task : program.tasks) {
+    const OpSpec& spec = program.spec(task);
+    if (spec.op == "all_gather" && task.label.layer >= 0 &&
+        is_fp8(spec.operands[1].dtype) == of_copies) {
+      bytes += spec.operands[1].shape.num_elems() *
+               static_cast<int64_t>(dtype_bytes(spec.operands[1].dtype));
+    }
+  }
+  return bytes;
+}
+
+int64_t count_ops(const RunPlan& plan, std::string_view op) {
+  const Program& program = plan.ranks.front().programs[kTrainProgram];
+  return std::ranges::count_if(program.tasks,
+                               [&](const Task& task) { return program.spec(task).op == op; });
+}
+
+/// Steps with and without gathers of copies.
+void expect_no_bit_changes(RunConfig config, int64_t steps = 1) {
+  const RunPlan plan = plan_of(config);
+  EXPECT_GT(gathered_bytes(plan, /*of_copies=*/true), 0);
+  const Outcome copies = run(config, steps);
+  config.train.fp8_param_gather = false;
+  expect_same_bits(copies, run(config, steps));
+}
+
+// Shards of 3 and 5 ranks cut rows, and blocks between ranks.
+TEST(Fp8ParamGather, ChangesNoBitOnAnyNumberOfRanks) {
+  for (const auto& [ranks, recipe, steps] :
+       {std::tuple{2, "block", 2}, std::tuple{2, "tensor", 2}, std::tuple{3, "block", 1},
+        std::tuple{5, "tensor", 1}, std::tuple{5, "block", 1}, std::tuple{8, "block", 1}}) {
+    SCOPED_TRACE(fmt::format("{} ranks, {}", ranks, recipe));
+    expect_no_bit_changes(sharded_config(ranks, recipe), steps);
+  }
+}
+
+TEST(Fp8ParamGather, ChangesNoBitOfOtherLayouts) {
+  RunConfig config = sharded_config(2, "block");
+  config.train.global_batch = 8;  // two microbatches
+  config.parallel.bucket = "virtual_stage";
+  expect_no_bit_changes(config);
+  config.parallel.bucket = "layer";
+  config.parallel.ranks = 4;
+  config.parallel.pipeline = 2;
+  config.parallel.schedule = "zb-h1";
+  expect_no_bit_changes(config);
+}
+
+// Sites that stay as they are are gathered with the norms; buckets that a rank keeps whole are
+// quantised whole.
+TEST(Fp8ParamGather, ChangesNoBitBesideWeightsOfOtherKinds) {
+  RunConfig config = sharded_config(2, "block");
+  config.train.fp8_filter = {"layers.0.attention.*"};
+  config.overlap.mode = "manual";
+  config.overlap.overlap_param_gather = true;
+  config.overlap.param_gather_whole_units = 2;  // the embedding, and both units of layer 0
+  expect_no_bit_changes(config);
+  EXPECT_EQ(count_ops(plan_of(config), "quantize_weight"), 2);  // fc1 and fc2 of layer 0
+}
+
+TEST(Fp8ParamGather, ResumesWithTheSameBits) {
+  RunConfig config = sharded_config(3, "tensor");
+  const Outcome both = run(config, 2);
+  const Outcome first = run(config, 1);
+  config.train.fp8_param_gather = false;
+  const Outcome second = run(config, 1, {}, {.state = &first.state, .steps_done = 1});
+  EXPECT_EQ(second.losses.back(), both.losses.back());
+  EXPECT_EQ(second.state.weights, both.state.weights);
+}
+
+TEST(Fp8ParamGather, HalvesBytesAndNeedsLessMemory) {
+  RunConfig config = sharded_config(2, "block");
+  const RunPlan copies = plan_of(config);
+  config.train.fp8_param_gather = false;
+  const RunPlan values = plan_of(config);
+  EXPECT_EQ(gathered_bytes(values, /*of_copies=*/true), 0);
+  EXPECT_EQ(
+      2 * gathered_bytes(copies, /*of_copies=*/true) + gathered_bytes(copies, /*of_copies=*/false),
+      gathered_bytes(values, /*of_copies=*/false));
+  EXPECT_LT(copies.ranks[0].memory.peak_bytes(), values.ranks[0].memory.peak_bytes());
+  EXPECT_EQ(count_ops(copies, "all_reduce_max"), 1);
+  EXPECT_EQ(count_ops(copies, "quantize_weight"), 0);
+  EXPECT_EQ(count_ops(copies, "transpose"), 2 * 4);  // layers, matrices
+}
+
+// Columns of 1 x 32 blocks are not the rows transposed, and one rank has nothing to gather.
+TEST(Fp8ParamGather, LeavesValuesWhereCopiesWouldNotDo) {
+  EXPECT_EQ(gathered_bytes(plan_of(sharded_config(2, "mxfp8")), /*of_copies=*/true), 0);
+  RunConfig config = sharded_config(2, "block");
+  config.parallel.shard = "gradients";
+  EXPECT_EQ(gathered_bytes(plan_of(config), /*of_copies=*/true), 0);
+  EXPECT_EQ(count_ops(plan_of(sharded_config(1, "block")), "all_reduce_max"), 0);
+}
+
+}  // namespace
+}  // namespace braid
