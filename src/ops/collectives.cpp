@@ -93,7 +93,7 @@ void check_all_reduce(const OpSpec& spec) {
 void check_all_reduce_max(const OpSpec& spec) {
   OperandChecker operands(spec);
   checked_attributes<CollectiveAttributes>(spec, operands);
-  const bool in_place = spec.operands.size() < 2;
+  const bool in_place = spec.operands.size() < 2 || spec.operands[0].access == Access::kReadWrite;
   const OperandSpec& x =
       operands.next("x", in_place ? Access::kReadWrite : Access::kRead, rank_of(spec, 0));
   operands.require(x.dtype == DType::kI32, "x must be i32");

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <span>
 #include <vector>
@@ -169,10 +170,13 @@ class GivingBack {
   }
 
   std::vector<HandOver> find() {
-    std::vector<std::vector<Reduction>> all;  // by communication
+    std::vector<std::vector<Reduction>> all;  // by communication, or layer
     for (uint32_t place = 0; place < order_.size(); ++place) {
       if (std::vector<Reduction> here = reductions_at(place); !here.empty()) {
-        all.push_back(std::move(here));
+        if (all.empty() || !is_of_same_layer(all.back(), here)) {
+          all.emplace_back();
+        }
+        std::ranges::copy(here, std::back_inserter(all.back()));
       }
     }
     std::vector<uint32_t> begins;
@@ -206,6 +210,17 @@ class GivingBack {
   const Task& task_at(uint32_t place) const { return program_.tasks[order_[place].index()]; }
   bool moves_at(uint32_t place) const { return slots_.moves[order_[place].index()]; }
   bool communicates_at(uint32_t place) const { return slots_.communicates[order_[place].index()]; }
+
+  /// Whether `next` is another gradient of the layer of those before it: some of its weights may
+  /// form a unit of their own.
+  bool is_of_same_layer(const std::vector<Reduction>& before, const std::vector<Reduction>& next) {
+    const Label& its = task_at(next.front().place).label;
+    return its.layer >= 0 && std::ranges::all_of(before, [&](const Reduction& reduction) {
+             const Label& other = task_at(reduction.place).label;
+             return other.layer == its.layer && other.virtual_stage == its.virtual_stage &&
+                    other.site != its.site;
+           });
+  }
 
   /// Where the first of the gradients begins to live.
   uint32_t begin_of(const std::vector<Reduction>& reductions) const {
