@@ -108,6 +108,10 @@ std::string describe_fp8(const RunSpec& run) {
                         place_in_layer(line.first.site), line.first.rows, line.first.features,
                         line.first.depth, line.layers, describe_types(run, line.first));
   }
+  if (!run.parallel.fp8_weights.empty()) {
+    text += fmt::format("fp8      ranks gather FP8 copies of {} weights, not the weights\n",
+                        run.parallel.fp8_weights.size());
+  }
   return text;
 }
 

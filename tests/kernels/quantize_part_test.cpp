@@ -144,12 +144,12 @@ std::vector<double> uneven_values(TestRandom& random, int64_t count) {
 
 TEST(QuantizePart, PartsOfAnyCutAreThoseOfTheWholeWeight) {
   TestRandom random(11);
-  const std::pair<int64_t, int64_t> sizes[] = {{1, 1}, {130, 260}, {128, 128}, {257, 64}};
+  const std::pair<int64_t, int64_t> sizes[] = {{1, 1}, {130, 260}, {257, 64}};
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     for (const int64_t block : {0, 128}) {
       for (const auto& [rows, columns] : sizes) {
         const Weight weight{dtype, rows, columns, block, uneven_values(random, rows * columns)};
-        for (const int parts : {1, 2, 5}) {
+        for (const int parts : {2, 5}) {
           expect_whole_copies(weight, random_cuts(random, weight.count(), parts));
         }
       }
