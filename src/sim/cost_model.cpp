@@ -39,12 +39,15 @@ constexpr CommKind kind_of(CommOp op) {
   return CommKind::kSendRecv;
 }
 
-/// The ops of each kind; for kSendRecv the last one.
+/// The ops of each kind, whose names the kinds have; for kSendRecv the last one, and for kAllReduce
+/// the sum.
 std::array<CommOp, kNumCommKinds> ops_by_kind() {
   std::array<CommOp, kNumCommKinds> ops = {};
   for (size_t i = 0; i < kNumCommOps; ++i) {
     const auto op = static_cast<CommOp>(i);
-    ops[static_cast<size_t>(kind_of(op))] = op;
+    if (op != CommOp::kAllReduceMax) {
+      ops[static_cast<size_t>(kind_of(op))] = op;
+    }
   }
   return ops;
 }
