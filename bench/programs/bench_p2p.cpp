@@ -244,11 +244,11 @@ void print_woven(int64_t tensor, double bytes_per_s, const std::string& schedule
         config.train.global_batch = 5 * config.parallel.microbatch_group_size;
       }
       const auto model = model_of(config, bytes_per_s);
-      for (const auto& [setting, pairs, tensor] :
+      for (const auto& [setting, pairs, overlaps_tensor] :
            {std::tuple{"no pairs", "none", false},
             {"pairs", "forward_backward", false},
             {"pairs, tp_comm_overlap", "forward_backward", true}}) {
-        config.overlap = p2p_options(pairs, tensor);
+        config.overlap = p2p_options(pairs, overlaps_tensor);
         const Outcome outcome = simulate_step(config, *model);
         fmt::print(
             "| {} | {} | {} | {} | {:.1f} | {:.1f}% | {:.1f}% | {:.1f}% | {:.1f}% | {:.1f}% | "
