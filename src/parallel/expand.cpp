@@ -86,7 +86,7 @@ bool StageExpander::find_gathered(const Node& maker, ValueId copy, const Node& r
   const WeightScales& scales = bindings_.fp8_parts->scales(slot);
   weight_copies_[maker.operands[1]] = rows;
   weight_copies_[maker.operands[2]] = scales.first;
-  if (maker.operands.size() > 3) {
+  if (maker.operands.size() > 4) {
     weight_copies_[maker.operands[4]] = scales.second;
     const bool is_new = copied_from_[&maker] != rows.buffer;
     if (copy == maker.operands[3] && is_new) {

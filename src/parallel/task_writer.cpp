@@ -80,11 +80,12 @@ void TaskWriter::accumulate(BufferRange from, BufferRange to, const Label& label
       std::array{Access::kRead, Access::kReadWrite}, stream_, label);
 }
 
-void TaskWriter::all_reduce(BufferRange range, std::string_view group, const Label& label) {
+void TaskWriter::all_reduce(const BufferRange& range, std::string_view group, const Label& label) {
   combine(kAllReduceOp.name, range, group, label);
 }
 
-void TaskWriter::all_reduce_max(BufferRange range, std::string_view group, const Label& label) {
+void TaskWriter::all_reduce_max(const BufferRange& range, std::string_view group,
+                                const Label& label) {
   combine(kAllReduceMaxOp.name, range, group, label);
 }
 

@@ -52,9 +52,9 @@ class TaskWriter {
   void copy(BufferRange from, BufferRange to, const Label& label);
   /// to += from.
   void accumulate(BufferRange from, BufferRange to, const Label& label);
-  void all_reduce(BufferRange range, std::string_view group, const Label& label);
+  void all_reduce(const BufferRange& range, std::string_view group, const Label& label);
   /// The largest elements of i32.
-  void all_reduce_max(BufferRange range, std::string_view group, const Label& label);
+  void all_reduce_max(const BufferRange& range, std::string_view group, const Label& label);
   /// `whole` has the elements of `part` times the number of ranks in the group.
   void reduce_scatter(BufferRange whole, BufferRange part, std::string_view group,
                       const Label& label);
