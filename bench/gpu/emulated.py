@@ -35,7 +35,7 @@ Written by `bench/gpu/check.sh emulated` ([emulated.py](emulated.py)); measured 
 | --- | --- |
 {machine}
 The cases of [cases/multi](cases/multi) for 8 GPUs. Rank 0 of eight runs with its program, memory and kernels at full size, captured as one CUDA
-graph, on one GPU. `braid emulate` simulates the other seven: communication takes as long as in the simulator ({cluster}, data sheets), including waits for
+graph (a pipeline rank now runs on streams instead; its figures here are older), on one GPU. `braid emulate` simulates the other seven: communication takes as long as in the simulator ({cluster}, data sheets), including waits for
 late ranks, and delivers numbers that are made up once ([docs/simulator.md](../../docs/simulator.md#one-rank-for-real)).
 **This measures compute, overlap, launches and memory. It does not measure communication between GPUs.**
 

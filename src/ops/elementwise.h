@@ -8,8 +8,8 @@ namespace braid {
 /// add: a, b -> c, equal shapes and dtypes, c = a + b (autodiff sums the gradients of a value with
 /// several uses with it). accumulate: x -> y (rw), equal shapes, y f32 (f64 for f64 x); y += x.
 /// cast: x -> y, equal shapes; f32 <-> bf16, f64 <-> f32; round to nearest even. copy: x -> y,
-/// equal shapes and dtypes. fill: -> y; every element = value; of
-/// types other than f64, f32 and bf16 only zero.
+/// equal shapes and dtypes. fill: -> y; every element = value, which for types other than f64, f32
+/// and bf16 must be 0.
 struct FillAttributes {
   double value = 0.0;
   void fields(auto&& visit) { visit("value", value); }

@@ -29,11 +29,10 @@ struct ParameterSlot {
 };
 
 /// Parameters that are gathered, reduced and updated together in one flat array: those of one
-/// domain in a layer or a bucket of layers, without or only with those of which ranks gather FP8
-/// copies. Parameters with weight decay come first, then the
-/// others. Each starts at a multiple of 64 elements. Params, main weights, main grads and optimizer
-/// state use the same offsets. If state is sharded, the array length is a multiple of 64 times the
-/// number of shards of the domain.
+/// domain in a layer or a bucket of layers; those of which ranks gather FP8 copies have a unit of
+/// their own. Parameters with weight decay come first, then the others. Each starts at a multiple
+/// of 64 elements. Params, main weights, main grads and optimizer state use the same offsets. If
+/// state is sharded, the array length is a multiple of 64 times the number of shards of the domain.
 struct ParameterUnit {
   std::string name;           ///< "layers.3"; for experts "layers.3.experts"; then ".fp8"
   size_t domain = 0;          ///< index into ParameterLayout::domains

@@ -43,10 +43,10 @@ RankCommunication communication_of(std::span<const Program> programs,
   return {programs, options.rendezvous, {.windows = options.nccl_windows}};
 }
 
-/// Ranks of a pipeline have different programs, so a graph of theirs can wait forever: CUDA may run
-/// branches of a graph one after the other, in queues that it chooses at will, and then a kernel
-/// that waits for a message holds back the one that sends what its sender waits for
-/// (bench/notes.md). Streams, in contrast, have queues of their own (hardware_queues.h).
+/// CUDA does not promise to run branches of a graph at the same time. So a kernel that waits for a
+/// message may hold back the one that sends what its sender waits for, and ranks of a pipeline,
+/// whose graphs differ, wait forever (seen on 4 GPUs, bench/notes.md). Streams have queues of their
+/// own (hardware_queues.h).
 bool can_be_graphs(std::span<const Program> programs) {
   return std::ranges::none_of(programs, exchanges_messages);
 }
