@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Trains the same model with several numerics and several seeds, and says whether the losses of each are those of bf16.
 
-usage: recipes.py --bin FOLDER --results FOLDER --data PREFIX [--variant NAME]... [--seeds N] [--gpus N] [--per-gpu N]
+usage: recipes.py --bin FOLDER --results FOLDER --data PREFIX [--variant NAME]... [--seeds N] [--first-seed N] [--gpus N] [--per-gpu N]
                   [--steps N] [--small] [--device cpu] [--report FILE] [--page-only]
 
 "bf16-halves" shows how far rounding alone takes two runs apart. A variant passes if the mean of its final losses over the seeds is within the larger of 0.25% and the spread of bf16's seeds from
@@ -39,7 +39,7 @@ REFERENCE = "bf16"
 LAST_STEPS = 100
 ALLOWED = 0.0025  # of the loss
 TIME_LIMIT_S = 1200
-COLORS = dict(zip(VARIANTS, ["#222222", "#d1495b", "#30638e", "#8a9a5b", "#edae49", "#7d4f9e"]))
+COLORS = dict(zip(VARIANTS, ["#222222", "#d1495b", "#30638e", "#8a9a5b", "#edae49", "#7d4f9e", "#00798c"]))
 
 
 def parse_arguments():
@@ -49,6 +49,7 @@ def parse_arguments():
     parser.add_argument("--data", type=pathlib.Path, help="prefix of the tokens, with tokenizer.model beside them")
     parser.add_argument("--variant", action="append", choices=list(VARIANTS), dest="variants", help="only this one; may be repeated")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--first-seed", type=int, default=1, help="of --seeds seeds, to add to earlier results")
     parser.add_argument("--gpus", type=int, default=1, help="GPUs to use, each for runs of its own")
     parser.add_argument("--per-gpu", type=int, default=1, help="runs at once on each")
     parser.add_argument("--steps", type=int, help="instead of those of run.toml")
@@ -109,7 +110,7 @@ class Runs:
             self.run(variant, seed, gpu)
 
     def run_all(self):
-        for seed in range(1, self.arguments.seeds + 1):
+        for seed in range(self.arguments.first_seed, self.arguments.first_seed + self.arguments.seeds):
             for variant in self.arguments.variants or VARIANTS:
                 self.waiting.put((variant, seed))
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
