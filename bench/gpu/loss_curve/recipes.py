@@ -4,12 +4,12 @@
 usage: recipes.py --bin FOLDER --results FOLDER --data PREFIX [--variant NAME]... [--seeds N] [--first-seed N] [--gpus N] [--per-gpu N]
                   [--steps N] [--small] [--device cpu] [--report FILE] [--page-only]
 
-"bf16-halves" shows how far rounding alone takes two runs apart. A variant passes if the mean of its final losses over the seeds is within the larger of 0.25% and the spread of bf16's seeds from
-bf16's mean. Final loss: the held-out loss after the last step, and the mean of the last 100 training losses.
+"bf16-halves" shows how far rounding alone takes two runs apart. A variant passes if its final losses are, on average over the seeds, within the larger of 0.25% and the spread of bf16's seeds from those of bf16. Final loss: the held-out loss after the last step, and the mean of the last 100 training losses.
 Writes a line of raw.jsonl per run and, from the newest runs in RESULTS, recipes.md and recipes.svg (--report FILE.md: elsewhere).
 """
 import argparse
 import json
+import math
 import os
 import pathlib
 import queue
@@ -141,11 +141,12 @@ def final_losses(runs):
 
 
 def judged(losses, reference):
-    """Mean over seeds, its distance from the reference's mean, the limit of that distance, and the mean distance seed by seed."""
-    mean, middle = statistics.mean(losses.values()), statistics.mean(reference.values())
+    """Mean over seeds, the mean distance from the reference at equal seeds, its standard error, and the limit of that distance."""
+    middle = statistics.mean(reference.values())
     spread = max(abs(value - middle) for value in reference.values())
-    seeds = [losses[seed] - reference[seed] for seed in losses if seed in reference]
-    return mean, mean - middle, max(spread, ALLOWED * middle), statistics.mean(seeds) if seeds else float("nan")
+    apart = [losses[seed] - reference[seed] for seed in losses if seed in reference]
+    error = statistics.stdev(apart) / math.sqrt(len(apart)) if len(apart) > 1 else float("nan")
+    return statistics.mean(losses.values()), statistics.mean(apart) if apart else float("nan"), error, max(spread, ALLOWED * middle)
 
 
 def rows(runs):
@@ -153,20 +154,29 @@ def rows(runs):
     lines = []
     for variant, of_variant in runs.items():
         for what, losses, of_reference in zip(("held-out", "training"), final_losses(of_variant), reference):
-            mean, apart, limit, by_seed = judged(losses, of_reference)
+            mean, apart, error, limit = judged(losses, of_reference)
             percent = 100 / statistics.mean(of_reference.values())
             lines.append([variant, what, f"{mean:.4f}", " ".join(f"{losses[seed]:.4f}" for seed in sorted(losses)),
                           "" if variant == REFERENCE else f"{apart * percent:+.2f}%",
-                          "" if variant == REFERENCE else f"{by_seed * percent:+.2f}%", f"{limit * percent:.2f}%",
+                          "" if variant == REFERENCE else f"{error * percent:.2f}%", f"{limit * percent:.2f}%",
                           "" if variant == REFERENCE else "yes" if abs(apart) <= limit else "NO"])
     return lines
 
 
+def mean_curve(runs):
+    """Smoothed training losses, averaged over runs."""
+    return [statistics.mean(values) for values in zip(*(moving_mean(run["losses"]) for run in runs))]
+
+
 def curves(runs, window):
     """Means over seeds of smoothed training losses, and below their difference to bf16, seed by seed."""
-    smooth = {variant: [statistics.mean(values) for values in zip(*(moving_mean(run["losses"]) for run in of.values()))]
-              for variant, of in runs.items()}
-    apart = {variant: [a - b for a, b in zip(smooth[variant], smooth[REFERENCE])] for variant in runs if variant != REFERENCE}
+    smooth = {variant: mean_curve(of.values()) for variant, of in runs.items()}
+    apart = {}
+    for variant, of in runs.items():
+        both = [seed for seed in of if seed in runs[REFERENCE]]
+        if variant != REFERENCE and both:
+            pair = mean_curve(of[seed] for seed in both), mean_curve(runs[REFERENCE][seed] for seed in both)
+            apart[variant] = [a - b for a, b in zip(*pair)]
     first_x, x_range = (window + 1) / 2, (0, len(smooth[REFERENCE]) + window)
     top = plot.Panel(0, x_range, plot.padded([v for values in smooth.values() for v in values]),
                      f"training loss, nats per token: means of {window} steps and of the seeds")
@@ -188,15 +198,15 @@ def write_page(arguments, records):
     if REFERENCE not in runs:
         raise Failure(f"there is no run of {REFERENCE} to compare with")
     page = arguments.report or arguments.results / "recipes.md"
-    machine = [record for record in records if record["kind"] == "machine"][-1]
+    machines = list(dict.fromkeys(record.get("gpu") or record["cpu"] for record in records if record["kind"] == "machine"))
     steps = len(next(iter(runs[REFERENCE].values()))["losses"])
-    heads = ["variant", "loss", "mean", "by seed", "from bf16", "seed by seed", "limit", "within"]
+    heads = ["variant", "loss", "mean", "by seed", "from bf16", "error", "limit", "within"]
     table = [heads, ["---"] * len(heads), *rows(runs)]
     text = (f"# Losses of FP8 recipes and of bf16 moments\n\nWritten by [recipes.py](recipes.py). {steps:,} steps of [run.toml](run.toml), "
-            f"{machine.get('gpu') or machine['cpu']}; {min(len(of) for of in runs.values())} seeds or more of each variant.\n\n"
-            f"Final losses, nats per token. Training: the mean of the last {LAST_STEPS} steps. From bf16: the difference of the means; seed by seed: "
-            f"the mean of the differences at equal seeds (the same weights and samples). Limit: the larger of {100 * ALLOWED:.2f}% and the largest "
-            "distance of a bf16 seed from bf16's mean.\n\n" + "\n".join("| " + " | ".join(row) + " |" for row in table) +
+            f"{' and '.join(machines)}; {min(len(of) for of in runs.values())} seeds or more of each variant.\n\n"
+            f"Final losses, nats per token. Training: the mean of the last {LAST_STEPS} steps. From bf16: the mean "
+            f"of the differences at equal seeds (the same weights and samples), and its standard error. Limit: the larger of {100 * ALLOWED:.2f}% and "
+            "the largest distance of a bf16 seed from bf16's mean.\n\n" + "\n".join("| " + " | ".join(row) + " |" for row in table) +
             f"\n\n![Losses over steps]({page.stem}.svg)\n")
     gpu_bench.write_whole(page, text)
     gpu_bench.write_whole(page.with_suffix(".svg"), curves(runs, min(50, steps)))
