@@ -21,6 +21,7 @@ enum class ValueKind : uint8_t {
   kParam,           ///< a weight in compute dtype
   kQuantizedParam,  ///< an FP8 copy of a weight, or its scales; a node of StageGraph::weights makes
                     ///< it
+  kTally,           ///< numbers to which tasks of a step add, read by the host
   kMainGrad,        ///< fp32 gradient accumulator of a weight
   kActivation,      ///< everything else: forward values and gradients with respect to them
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <vector>
 
 #include "base/errors.h"
 #include "ops/activation.h"
@@ -240,6 +241,19 @@ void check_spec(const OpSpec& spec) {
 
 OpCost spec_cost(const OpSpec& spec) {
   return find_op(spec.op).cost(spec);
+}
+
+bool has_tally(const OpSpec& spec) {
+  const AttributeValue* const watch = spec.find_attribute(kTallyAttribute);
+  return watch != nullptr && *watch == AttributeValue(true);
+}
+
+OpSpec without_tally(OpSpec spec) {
+  if (has_tally(spec)) {
+    std::erase_if(spec.attributes, [](const Attribute& it) { return it.name == kTallyAttribute; });
+    spec.operands.pop_back();
+  }
+  return spec;
 }
 
 OpSpec replay_spec(const OpSpec& spec) {

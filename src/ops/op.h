@@ -127,6 +127,14 @@ bool is_product_or_attention(const OpSpec& spec);
 void check_spec(const OpSpec& spec);
 OpCost spec_cost(const OpSpec& spec);
 
+/// The boolean attribute of a spec whose last operand is a tally: numbers to which the task adds
+/// and that nothing else in the step reads. They change neither the other results nor the task's
+/// time.
+inline constexpr std::string_view kTallyAttribute = "watch";
+bool has_tally(const OpSpec& spec);
+/// The spec without its tally, as a pass repeats the task: what it did is counted already.
+OpSpec without_tally(OpSpec spec);
+
 /// The replacement spec by the replay rule of the spec's op. Throws InternalError if it has none.
 OpSpec replay_spec(const OpSpec& spec);
 

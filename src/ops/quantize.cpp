@@ -44,6 +44,10 @@ void check_quantize(const OpSpec& spec) {
   if (attributes.has_bias) {
     operands.expect("db", accumulate_access(attributes.accumulate), DType::kF32, {x.shape[1]});
   }
+  if (attributes.watch.watch) {
+    const OperandSpec tally = tally_spec();
+    operands.expect("tally", tally.access, tally.dtype, tally.shape);
+  }
   operands.done();
 }
 
@@ -71,8 +75,22 @@ QuantizeOperands::QuantizeOperands(const QuantizeAttributes& attributes) {
     next += 2;
   }
   if (attributes.has_bias) {
-    db = next;
+    db = next++;
   }
+  if (attributes.watch.watch) {
+    tally = next;
+  }
+}
+
+std::string_view watched_factor(const OpSpec& spec, Phase phase) {
+  if (spec.op != kQuantizeOp.name) {
+    return "w";
+  }
+  return phase == Phase::kForward ? "x" : "dy";
+}
+
+OperandSpec tally_spec() {
+  return {.dtype = DType::kI64, .access = Access::kReadWrite, .shape = {Fp8Tally::kSize}};
 }
 
 const OpDefinition kQuantizeOp{

@@ -1,8 +1,9 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
+#include <string_view>
 
+#include "ir/program.h"
 #include "ops/op.h"
 
 namespace braid {
@@ -31,8 +32,26 @@ constexpr bool is_fp8(DType dtype) {
   return dtype == DType::kF8E4M3 || dtype == DType::kF8E5M2;
 }
 
+/// What FP8 copies lose: the elements of a tally, i64 [4], to which tasks add. Maxima and sums of
+/// integers, so any order of tasks and of threads gives the same bits. Counts are of elements of
+/// all copies that a task writes.
+struct Fp8Tally {
+  static constexpr int64_t kLargest = 0;    ///< the bits of the largest |x| as f32; a maximum
+  static constexpr int64_t kFlushed = 1;    ///< not zero in x, but zero in FP8
+  static constexpr int64_t kSaturated = 2;  ///< finite, and beyond the largest FP8 number x scale
+  static constexpr int64_t kElems = 3;
+  static constexpr int64_t kSize = 4;
+};
+
+/// Whether there is a tally, the last operand. Programs without one do not mention it.
+struct WatchAttribute {
+  bool watch = false;
+  void fields(auto&& visit) { visit(kTallyAttribute, watch); }
+  friend bool operator==(const WatchAttribute&, const WatchAttribute&) = default;
+};
+
 /// quantize, quantize_weight: x [R,C] (f32 or bf16) -> as attributes say, row f8 [R,C],
-/// row_scales, column f8 [C,R], column_scales, db f32 [C].
+/// row_scales, column f8 [C,R], column_scales, db f32 [C], tally i64 [4].
 ///
 /// row is x divided by its scales (base/float8.h: powers of two, found from the largest magnitude
 /// of each block), rounded to f8e4m3 or f8e5m2; column is the same of x transposed, also from x
@@ -49,6 +68,7 @@ struct QuantizeAttributes {
   bool column = true;
   bool has_bias = false;
   bool accumulate = true;
+  WatchAttribute watch = {};
   void fields(auto&& visit) {
     visit("block", block);
     visit("square", square);
@@ -56,6 +76,7 @@ struct QuantizeAttributes {
     visit("column", column);
     visit("has_bias", has_bias);
     visit("accumulate", accumulate);
+    visit.optional(watch);
   }
   ScaleLayout scales() const { return {.block = block, .square = square}; }
 };
@@ -66,7 +87,17 @@ struct QuantizeOperands {
   int row = -1;  ///< its scales follow
   int column = -1;
   int db = -1;
+  int tally = -1;
 };
+
+/// The factor of a product that a task with a tally rounds: "x", "w" or "dy".
+std::string_view watched_factor(const OpSpec& spec, Phase phase);
+
+/// The buffer of all tallies of a rank's training step, i64 [tallies, Fp8Tally::kSize].
+inline constexpr std::string_view kFp8WatchBuffer = "fp8_watch";
+
+/// The operand of a tally.
+OperandSpec tally_spec();
 
 extern const OpDefinition kQuantizeOp;
 extern const OpDefinition kQuantizeWeightOp;

@@ -28,6 +28,7 @@ void check_part_magnitudes(const OpSpec& spec) {
   OperandChecker operands(spec);
   const Shape magnitudes = checked_magnitudes(operands, attributes);
   next_part(operands, attributes);
+  operands.require(!attributes.watch.watch, "magnitudes have no tally");
   operands.expect("magnitudes", Access::kWrite, DType::kI32, magnitudes);
   operands.done();
 }
@@ -39,6 +40,10 @@ void check_quantize_part(const OpSpec& spec) {
   const int64_t count = next_part(operands, attributes);
   operands.expect("magnitudes", Access::kRead, DType::kI32, magnitudes);
   operands.expect("part", Access::kWrite, DType::kF8E4M3, {count});
+  if (attributes.watch.watch) {
+    const OperandSpec tally = tally_spec();
+    operands.expect("tally", tally.access, tally.dtype, tally.shape);
+  }
   operands.done();
 }
 

@@ -18,7 +18,8 @@ namespace braid {
 ///
 /// part_magnitudes: x [n] (f32 or bf16) -> magnitudes i32 [blocks]; zero for blocks outside of x.
 ///
-/// quantize_part: x [n], magnitudes i32 of the whole weight -> part f8e4m3 [n].
+/// quantize_part: x [n], magnitudes i32 of the whole weight -> part f8e4m3 [n], and with `watch` a
+/// tally (Fp8Tally).
 ///
 /// x is elements [begin, begin + n) of the weight [rows, columns].
 struct QuantizePartAttributes {
@@ -26,11 +27,13 @@ struct QuantizePartAttributes {
   int64_t columns = 0;
   int64_t block = 128;  ///< 0 or 128
   int64_t begin = 0;
+  WatchAttribute watch = {};  ///< of quantize_part
   void fields(auto&& visit) {
     visit("rows", rows);
     visit("columns", columns);
     visit("block", block);
     visit("begin", begin);
+    visit.optional(watch);
   }
 };
 

@@ -4,6 +4,7 @@
 #include <fnmatch.h>
 
 #include <algorithm>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 
@@ -237,9 +238,12 @@ class ProductQuantizer {
     if (db) {
       operands.push_back({*db, Access::kReadWrite});
     }
+    add_tally(at, watched_factor({.op = std::string(kQuantizeOp.name)}, at.phase), operands);
     add(at, kQuantizeOp,
-        to_attributes(QuantizeAttributes{
-            .block = recipe_.block, .column = has_column, .has_bias = db.has_value()}),
+        to_attributes(QuantizeAttributes{.block = recipe_.block,
+                                         .column = has_column,
+                                         .has_bias = db.has_value(),
+                                         .watch = {recipe_.watch}}),
         operands, /*in_dgrad=*/true);
     return made;
   }
@@ -303,12 +307,15 @@ class ProductQuantizer {
     if (is_new) {
       const bool has_column = !graph_.backward.empty();
       entry->second = add_copies(weight, ValueKind::kQuantizedParam, recipe_.forward, has_column);
+      std::vector<Operand> operands = copy_operands(weight, entry->second, has_column);
+      add_tally(at, "w", operands);
       Node node = make_node(
           graph_, std::string(kQuantizeWeightOp.name),
           to_attributes(QuantizeAttributes{.block = recipe_.block,
                                            .square = ScaleLayout::of_weight(recipe_.block).square,
-                                           .column = has_column}),
-          copy_operands(weight, entry->second, has_column));
+                                           .column = has_column,
+                                           .watch = {recipe_.watch}}),
+          operands);
       node.layer = at.layer;
       node.site = at.site;
       graph_.weights.push_back(std::move(node));
@@ -345,6 +352,18 @@ class ProductQuantizer {
     return operands;
   }
 
+  /// One for all nodes that round this factor of the product, if the recipe wants it.
+  void add_tally(const Node& at, std::string_view factor, std::vector<Operand>& operands) {
+    if (recipe_.watch) {
+      const auto [found, is_new] = tallies_.try_emplace(fmt::format("{}.{}", at.site, factor));
+      if (is_new) {
+        const OperandSpec spec = tally_spec();
+        found->second = add_value(found->first, spec.dtype, spec.shape, ValueKind::kTally);
+      }
+      operands.push_back({found->second, Access::kReadWrite});
+    }
+  }
+
   /// Appends a node at the place of `at`. Copies of a gradient lead to the gradient of the input,
   /// so they are not part of what may wait with weight gradients.
   void add(const Node& at, const OpDefinition& op, std::vector<Attribute> attributes,
@@ -363,6 +382,7 @@ class ProductQuantizer {
   std::unordered_map<ValueId, Copies> copies_;
   std::unordered_map<ValueId, Node> gathers_;  // by result: what becomes a gather of copies
   std::unordered_map<ValueId, Copies> weights_;
+  std::unordered_map<std::string, ValueId> tallies_;  // by site and factor
 };
 
 }  // namespace

@@ -18,6 +18,7 @@ struct Fp8Recipe {
   DType gradient = DType::kF8E4M3;     ///< of gradients of outputs
   std::vector<std::string> keep = {};  ///< sites that stay as they are; `*` and `?` as in a shell
   EmulatedSums sums = {};              ///< on the CPU
+  bool watch = false;                  ///< count what the copies lose; see quantize_products
   bool gathers_copies = true;  ///< ranks gather FP8 copies, not the values; see quantize_products
 
   /// One scale for a whole tensor, with the wider range of E5M2 for gradients.
@@ -61,6 +62,9 @@ struct ProductSite {
 /// is not known to a rank, so there values are gathered. Values are also gathered where the copies
 /// of dy come with the gradient of a bias. Source: Transformer Engine, PR 1982, which gathers
 /// columns of MXFP8 gradients under dgrad.
+///
+/// With `watch`, each of these nodes adds to a tally (Fp8Tally), a value of kind kTally that is
+/// named by site and factor, for example "layers.0.attention.qkv.dy".
 ///
 /// x and dy are quantised once each, in both directions, in front of their first use. So x itself
 /// is not kept for the backward, unless something else reads it there. A graph without backward

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "base/errors.h"
 #include "ops/op.h"
@@ -47,6 +48,7 @@ AttentionShape attention_shape(const OpSpec& spec) {
 }
 
 OpSpec timing_key(OpSpec spec) {
+  spec = without_tally(std::move(spec));
   for (Attribute& attribute : spec.attributes) {
     if (double* number = std::get_if<double>(&attribute.value)) {
       *number = 0.0;

@@ -73,6 +73,37 @@ TEST_F(QuantizePartCudaTest, AllResultsHaveTheBitsOfTheCpu) {
   }
 }
 
+// Magnitudes of the part, and smaller ones, for which elements saturate.
+TEST_F(QuantizePartCudaTest, TalliesHaveTheNumbersOfTheCpu) {
+  uint64_t seed = 1;
+  for (const Part& part : kParts) {
+    for (const int64_t block : {0, 128}) {
+      const Shape blocks = magnitude_shape(part.rows, part.columns, block);
+      const OpSpec spec{"quantize_part",
+                        to_attributes(QuantizePartAttributes{.rows = part.rows,
+                                                             .columns = part.columns,
+                                                             .block = block,
+                                                             .begin = part.begin,
+                                                             .watch = {true}}),
+                        {read(DType::kBF16, {part.count}), read(DType::kI32, blocks),
+                         write(DType::kF8E4M3, {part.count}), tally_spec()}};
+      for (const float magnitude : {1e-3F, 448.0F, 1e30F}) {
+        std::vector<std::byte> magnitudes(static_cast<size_t>(blocks.num_elems()) *
+                                          sizeof(magnitude));
+        for (size_t i = 0; i < magnitudes.size(); i += sizeof(magnitude)) {
+          std::memcpy(magnitudes.data() + i, &magnitude, sizeof(magnitude));
+        }
+        std::vector<std::byte> tally(Fp8Tally::kSize * sizeof(int64_t));
+        tally[8] = std::byte{200};  // flushed before
+        expect_bits_of_cpu(
+            spec,
+            {random_part(part.count, seed++), magnitudes, poisoned_bytes(spec.operands[2]), tally},
+            context());
+      }
+    }
+  }
+}
+
 TEST_F(QuantizePartCudaTest, TransposesBytes) {
   for (const auto& [rows, columns] :
        {std::pair<int64_t, int64_t>{1, 1}, {33, 31}, {4, 132}, {128, 128}, {300, 520}, {260, 7}}) {

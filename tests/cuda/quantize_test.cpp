@@ -26,7 +26,8 @@ std::string name_of(const OpSpec& spec) {
   const auto attributes = attributes_of<QuantizeAttributes>(spec);
   return fmt::format("{} {} x {} block {}{}{}{}{}", spec.op, x[0], x[1], attributes.block,
                      attributes.square ? " square" : "", attributes.row ? " row" : "",
-                     attributes.column ? " column" : "", attributes.has_bias ? " db" : "");
+                     attributes.column ? " column" : "", attributes.has_bias ? " db" : "") +
+         (attributes.watch.watch ? " watch" : "");
 }
 
 OpSpec quantize_spec(int64_t rows, int64_t columns, const QuantizeAttributes& attributes,
@@ -45,6 +46,9 @@ OpSpec quantize_spec(int64_t rows, int64_t columns, const QuantizeAttributes& at
   }
   if (attributes.has_bias) {
     spec.operands.push_back(gradient(attributes.accumulate, DType::kF32, {columns}));
+  }
+  if (attributes.watch.watch) {
+    spec.operands.push_back(tally_spec());
   }
   return spec;
 }
@@ -157,6 +161,45 @@ TEST_F(QuantizeCudaTest, AllBitPatternsHaveTheBitsOfTheCpu) {
             quantize_spec(256, 256, {.block = form.block, .square = form.square}, format, format),
             x, context());
       }
+    }
+  }
+}
+
+TEST_F(QuantizeCudaTest, TalliesHaveTheNumbersOfTheCpu) {
+  uint64_t seed = 1;
+  for (const auto& [rows, columns] : kSizes) {
+    const std::vector<std::byte> x = random_x(rows, columns, seed++);
+    for (const Form& form : kForms) {
+      for (const auto& [row, column] : {std::pair(true, false), {false, true}, {true, true}}) {
+        for (const DType format : {DType::kF8E4M3, DType::kF8E5M2}) {
+          const QuantizeAttributes attributes{.block = form.block,
+                                              .square = form.square,
+                                              .row = row,
+                                              .column = column,
+                                              .has_bias = rows > 128,
+                                              .watch = {true}};
+          expect_equal_to_cpu(quantize_spec(rows, columns, attributes, format, format), x,
+                              context());
+        }
+      }
+    }
+  }
+}
+
+// What a tally has before, and elements of all kinds.
+TEST_F(QuantizeCudaTest, TalliesAreAddedTo) {
+  const std::vector<std::byte> x = all_patterns([](uint32_t i) { return i * 40503u; });
+  for (const Form& form : kForms) {
+    const OpSpec spec =
+        quantize_spec(256, 256, {.block = form.block, .square = form.square, .watch = {true}});
+    expect_equal_to_cpu(spec, x, context());
+    for (const int64_t largest : {int64_t{1}, int64_t{0x7FFF'FFFF}}) {
+      OperandBytes operands = operands_with(spec, x);
+      const int64_t before[] = {largest, int64_t{1} << 40, 5, int64_t{1} << 33};
+      std::memcpy(operands.back().data(), before, sizeof(before));
+      EXPECT_TRUE(run_on_cuda(spec, operands, context()).back() ==
+                  run_on_cpu(spec, operands).back())
+          << name_of(spec);
     }
   }
 }

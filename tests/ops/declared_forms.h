@@ -131,7 +131,9 @@ class DeclaredForms {
            {QuantizeAttributes{}, QuantizeAttributes{.square = true},
             QuantizeAttributes{.block = 0}, QuantizeAttributes{.block = 32, .row = false},
             QuantizeAttributes{.column = false, .has_bias = true},
-            QuantizeAttributes{.has_bias = true, .accumulate = false}}) {
+            QuantizeAttributes{.has_bias = true, .accumulate = false},
+            QuantizeAttributes{.watch = {true}},
+            QuantizeAttributes{.has_bias = true, .watch = {true}}}) {
         const ScaleLayout scales = attributes.scales();
         DeclaredForm form{{op, to_attributes(attributes), {read(data_, row)}}, {"x"}};
         const auto add_copy = [&](const std::string& name, const Shape& shape) {
@@ -150,15 +152,23 @@ class DeclaredForms {
           form.spec.operands.push_back(grad(attributes.accumulate, {kWidth}));
           form.names.emplace_back("db");
         }
+        add_tally(attributes.watch, form);
         add(std::move(form));
       }
     }
   }
 
+  static void add_tally(const WatchAttribute& watch, DeclaredForm& form) {
+    if (watch.watch) {
+      form.spec.operands.push_back(tally_spec());
+      form.names.emplace_back("tally");
+    }
+  }
+
   void add_parts() {
     for (const int64_t block : {0, 128}) {
-      const auto attributes = to_attributes(
-          QuantizePartAttributes{.rows = kRows, .columns = kWidth, .block = block, .begin = 3});
+      QuantizePartAttributes part{.rows = kRows, .columns = kWidth, .block = block, .begin = 3};
+      const auto attributes = to_attributes(part);
       const Shape blocks = magnitude_shape(kRows, kWidth, block);
       add({{"part_magnitudes", attributes, {read(data_, {37}), write(DType::kI32, blocks)}},
            {"x", "magnitudes"},
@@ -167,6 +177,14 @@ class DeclaredForms {
             attributes,
             {read(data_, {37}), read(DType::kI32, blocks), write(DType::kF8E4M3, {37})}},
            {"x", "magnitudes", "part"}});
+      part.watch = {true};
+      DeclaredForm watched{
+          {"quantize_part",
+           to_attributes(part),
+           {read(data_, {37}), read(DType::kI32, blocks), write(DType::kF8E4M3, {37})}},
+          {"x", "magnitudes", "part"}};
+      add_tally(part.watch, watched);
+      add(std::move(watched));
     }
   }
 

@@ -130,6 +130,34 @@ TEST(QuantizeProducts, BiasGradientComesWithTheCopiesOfDy) {
   EXPECT_EQ(with_bias, 1);
 }
 
+TEST(QuantizeProducts, EachFactorHasATallyIfTheRecipeWatches) {
+  for (const bool has_bias : {false, true}) {
+    StageGraph graph = two_products(128, 128, has_bias);
+    Fp8Recipe recipe = Fp8Recipe::blocks();
+    recipe.watch = true;
+    const std::vector<ProductSite> sites = quantize_products(graph, recipe);
+    std::vector<std::string> tallies;
+    for (const auto* nodes : {&graph.forward, &graph.weights, &graph.backward}) {
+      for (const Node& node : *nodes) {
+        const bool rounds = node.spec.op.starts_with("quantize");
+        EXPECT_EQ(has_tally(node.spec), rounds) << node.spec.op;
+        if (rounds) {
+          const Value& tally = graph.value(node.operands.back());
+          EXPECT_EQ(tally.kind, ValueKind::kTally);
+          tallies.push_back(tally.name);
+        }
+      }
+    }
+    std::vector<std::string> expected;
+    for (const char* const factor : {".x", ".w", ".dy"}) {
+      for (const ProductSite& site : sites) {
+        expected.push_back(site.site + factor);
+      }
+    }
+    EXPECT_THAT(tallies, ::testing::UnorderedElementsAreArray(expected));
+  }
+}
+
 TEST(QuantizeProducts, ForwardAloneHasRowsOnly) {
   StageGraph graph = two_products(128, 128, false, /*backward=*/false);
   quantize_products(graph, Fp8Recipe::blocks());

@@ -74,6 +74,8 @@ inline double load_as_double(DType dtype, const std::byte* at) {
       return static_cast<double>(Fp8Scale::from_e8m0(load(uint8_t{})));
     case DType::kI32:
       return static_cast<double>(load(int32_t{}));
+    case DType::kI64:
+      return static_cast<double>(load(int64_t{}));
     default:
       throw_internal_error("the kernel harness knows no {}", dtype_name(dtype));
   }
@@ -96,6 +98,8 @@ inline void store_double(DType dtype, std::byte* at, double value) {
       return store(Fp8Scale::to_e8m0(std::ilogb(value)));
     case DType::kI32:
       return store(static_cast<int32_t>(value));
+    case DType::kI64:
+      return store(static_cast<int64_t>(value));
     default:
       throw_internal_error("the kernel harness knows no {}", dtype_name(dtype));
   }

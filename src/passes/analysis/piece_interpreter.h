@@ -87,6 +87,7 @@ class PieceInterpreter {
   uint64_t seen_by(const OpSpec& spec, std::span<const BufferRange> ranges, uint64_t hash) const;
   uint64_t compute(const OpSpec& spec, std::span<const BufferRange> ranges, uint64_t hash,
                    TaskId id);
+  uint64_t count(const OpSpec& spec, std::span<const BufferRange> ranges, TaskId id);
 
   void compute_rows(const RowRule& rule, const OpSpec& spec, std::span<const BufferRange> ranges,
                     TaskId id);

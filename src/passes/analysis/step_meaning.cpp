@@ -188,12 +188,26 @@ class Interpreter {
   /// Writes new values to the results. Returns the hash of everything that the task reads.
   uint64_t compute(const OpSpec& spec, std::span<const BufferRange> ranges, uint64_t hash,
                    TaskId id) {
+    if (has_tally(spec)) {
+      return count(spec, ranges, id);
+    }
     const uint64_t seen = seen_by(spec, ranges, hash);
     for (size_t i = 0; i < ranges.size(); ++i) {
       if (writes(spec.operands[i].access)) {
         values_.write(ranges[i], mixed_hash(seen, i + 1), id);
       }
     }
+    return seen;
+  }
+
+  /// The task without its tally, then the tally.
+  uint64_t count(const OpSpec& spec, std::span<const BufferRange> ranges, TaskId id) {
+    const OpSpec counted = without_tally(spec);
+    uint64_t seen = compute(counted, ranges.first(ranges.size() - 1), hash_value(counted), id);
+    for (const Piece& piece : values_.read(ranges.back())) {
+      seen = with_piece(seen, piece);
+    }
+    values_.write(ranges.back(), seen, id);
     return seen;
   }
 

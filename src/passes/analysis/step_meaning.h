@@ -22,6 +22,7 @@ namespace braid {
 ///  - Tasks that only move bytes keep the value: copies (also from and to the host), `identity`,
 ///    and collectives of one rank.
 ///  - Results of an op with a ReplayRule get the values of the replay.
+///  - Results of a task with a tally get the values that they have without it.
 ///  - A sum over ranks that can be split gets the meaning of its parts (reduction_parts.h).
 ///  - The engine that moves bytes (EngineAttribute) is ignored.
 ///  - Elements that `undefine` has touched have no value until they are written.

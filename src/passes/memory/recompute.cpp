@@ -143,9 +143,7 @@ class Rewriter {
 
   void append_repeated(uint32_t task, uint32_t for_task) {
     Task repeated = program_.tasks[task];
-    if (plan_.redo[task] == Redo::kReplay) {
-      repeated.spec = replay_spec_of(repeated.spec);
-    }
+    repeated.spec = repeated_spec_of(repeated.spec, plan_.redo[task]);
     repeated.operands_begin = static_cast<uint32_t>(result_.operands.size());
     repeated.record = EventId();
     repeated.waits_begin = 0;
@@ -186,7 +184,12 @@ class Rewriter {
     return copy;
   }
 
-  SpecId replay_spec_of(SpecId spec) {
+  SpecId repeated_spec_of(SpecId spec, Redo redo) {
+    if (redo != Redo::kReplay) {
+      return has_tally(program_.specs[spec])
+                 ? result_.specs.intern(without_tally(program_.specs[spec]))
+                 : spec;
+    }
     SpecId& replay = replay_specs_[spec.index()];
     if (!replay.valid()) {
       replay = result_.specs.intern(replay_spec(program_.specs[spec]));

@@ -17,7 +17,8 @@ enum class Redo : uint8_t {
   kReplay,  ///< all results but one, from that one, by the op's ReplayRule
 };
 
-/// Calls `visit(operand, is_result)` for each operand of a task as it is repeated, in order.
+/// Calls `visit(operand, is_result)` for each operand of a task as it is repeated, in order. A
+/// repeated task has no tally.
 /// `operand` is its position among the task's own operands; `is_result` says whether it is made
 /// again.
 template <class Visit>
@@ -29,7 +30,8 @@ void for_each_repeated_operand(const OpSpec& spec, Redo redo, Visit&& visit) {
     }
     return;
   }
-  for (size_t i = 0; i < spec.operands.size(); ++i) {
+  const size_t num_operands = spec.operands.size() - (has_tally(spec) ? 1 : 0);
+  for (size_t i = 0; i < num_operands; ++i) {
     visit(i, writes(spec.operands[i].access));
   }
 }

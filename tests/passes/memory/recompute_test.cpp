@@ -9,6 +9,7 @@
 #include "base/expect_error.h"
 #include "ir/text.h"
 #include "ir/verify.h"
+#include "passes/analysis/step_meaning.h"
 #include "support/random_layers.h"
 #include "support/symbolic.h"
 #include "support/thinned.h"
@@ -124,6 +125,33 @@ const std::string kFirstNorm =
     "layer=1 site=norm";
 const std::string kAttention =
     "{heads=1, kv_heads=1, head_size=8, sequence=4, scale=1.0} s dgrad mb=0 layer=1";
+
+// Copies in FP8 whose losses a tally counts: a repeated task does not count again.
+TEST(Recompute, RepeatedTasksHaveNoTally) {
+  const Program program = parse_program(R"(program step rank=0 ranks=1 events=0
+stream s kind=compute priority=0
+buffer n i64 [4] io persistent device
+buffer g f32 [128,128] main_grad persistent device
+buffer h f32 [128,128] param persistent device
+buffer a f32 [128,128] activation step device
+buffer a8 f8e4m3 [128,128] activation step device
+buffer a8s f32 [1,128] activation step device
+fill(-> n) {value=0.0} s forward
+gelu(h -> a) s forward mb=0 layer=1
+quantize(a -> a8, a8s, rw n) {block=128, square=false, row=true, column=false, has_bias=false, accumulate=true, watch=true} s forward mb=0 layer=1
+scaled_linear_wgrad(a8, a8s, a8, a8s -> rw g) {block=128, accumulate=true} s wgrad mb=0 layer=1
+)");
+  ASSERT_THAT(verify(program, 1, Ordering::kProgramOrder), IsEmpty());
+  const PassResult result = recompute(program, {.policy = Recompute::kFull});
+  const std::string text = print_program(result.program);
+  EXPECT_THAT(text, HasSubstr("quantize(a.recomputed -> a8.recomputed, a8s.recomputed) {block=128, "
+                              "square=false, row=true, column=false, has_bias=false, "
+                              "accumulate=true} s dgrad"));
+  EXPECT_THAT(text, HasSubstr("quantize(a -> a8, a8s, rw n)"));
+  EXPECT_THAT(verify(result.program, 1, Ordering::kProgramOrder), IsEmpty());
+  EXPECT_THAT(compare_meaning(StepMeaning(program), result.program, StepMeaning(result.program)),
+              IsEmpty());
+}
 
 TEST(Recompute, NoneChangesNothing) {
   const PassResult result = recompute(block(), {});

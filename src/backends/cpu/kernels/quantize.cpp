@@ -2,6 +2,7 @@
 
 #include "backends/cpu/kernels/column_sums.h"
 #include "backends/cpu/kernels/factories.h"
+#include "backends/cpu/kernels/fp8_tally.h"
 #include "backends/cpu/kernels/support.h"
 #include "base/float8.h"
 #include "ops/attributes.h"
@@ -66,6 +67,17 @@ void round_block(const Copy& copy, const T* x, const BlockRange& block, int expo
   }
 }
 
+template <class Element, class T>
+void count_block(const Copy& copy, const T* x, const BlockRange& block, int exponent,
+                 const Element* to, Fp8Count& count) {
+  const float factor = exponent == Fp8Scale::kNotFinite ? 0.0F : Fp8Scale::to_float(-exponent);
+  for (int64_t r = block.row_begin; r < block.row_end; ++r) {
+    for (int64_t d = block.depth_begin; d < block.depth_end; ++d) {
+      count.add(x[r * copy.row_stride + d * copy.depth_stride], factor, to[r * copy.depth + d]);
+    }
+  }
+}
+
 void store_scale(const Copy& copy, int64_t row_block, int64_t depth_block, int exponent,
                  std::byte* scales) {
   const Shape shape = copy.scales.shape({copy.rows, copy.depth});
@@ -85,11 +97,14 @@ void zero_padding(const Copy& copy, std::byte* scales) {
   std::fill_n(scales, copy.scales.square ? bytes : 0, std::byte{0});
 }
 
+/// `tally`: null: not wanted.
 template <class Element, class T>
-void write_copy(WorkerPool& workers, const Copy& copy, const T* x, Element* to, std::byte* scales) {
+void write_copy(WorkerPool& workers, const Copy& copy, const T* x, Element* to, std::byte* scales,
+                int64_t* tally) {
   zero_padding(copy, scales);
   const int64_t grain = row_grain(copy.depth * copy.rows_per_block());
   run_pieces(workers, copy.row_blocks(), grain, [&](int, int64_t begin, int64_t end) {
+    Fp8Count count;
     for (int64_t i = begin; i < end; ++i) {
       for (int64_t j = 0; j < copy.depth_blocks(); ++j) {
         const BlockRange block = block_at(copy, i, j);
@@ -97,20 +112,27 @@ void write_copy(WorkerPool& workers, const Copy& copy, const T* x, Element* to, 
                                                    Fp8Scale::largest_exponent(copy.format));
         round_block(copy, x, block, exponent, to);
         store_scale(copy, i, j, exponent, scales);
+        if (tally != nullptr) {
+          count_block(copy, x, block, exponent, to, count);
+        }
       }
+    }
+    if (tally != nullptr) {
+      count.add_to(tally);
     }
   });
 }
 
 template <class T>
-void write_copy(const KernelArgs& args, const Copy& copy, int at) {
+void write_copy(const KernelArgs& args, const Copy& copy, int at, int tally_at) {
   const auto operand = static_cast<size_t>(at);
   const T* const x = args.data<const T>(0);
   auto* const scales = args.data<std::byte>(operand + 1);
+  auto* const tally = tally_at < 0 ? nullptr : args.data<int64_t>(static_cast<size_t>(tally_at));
   if (copy.format == DType::kF8E5M2) {
-    write_copy(args.workers, copy, x, args.data<Float8E5M2>(operand), scales);
+    write_copy(args.workers, copy, x, args.data<Float8E5M2>(operand), scales, tally);
   } else {
-    write_copy(args.workers, copy, x, args.data<Float8E4M3>(operand), scales);
+    write_copy(args.workers, copy, x, args.data<Float8E4M3>(operand), scales, tally);
   }
 }
 
@@ -138,10 +160,10 @@ CpuKernel quantize_kernel(const OpSpec& spec) {
   return {.run =
               [=](const KernelArgs& args) {
                 if (attributes.row) {
-                  write_copy<T>(args, row, at.row);
+                  write_copy<T>(args, row, at.row, at.tally);
                 }
                 if (attributes.column) {
-                  write_copy<T>(args, column, at.column);
+                  write_copy<T>(args, column, at.column, at.tally);
                 }
                 if (attributes.has_bias) {
                   column_sums(args.workers, args.data<const T>(0), rows, columns,

@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "backends/cpu/kernels/factories.h"
+#include "backends/cpu/kernels/fp8_tally.h"
 #include "backends/cpu/kernels/support.h"
 #include "base/float8.h"
 #include "ops/attributes.h"
@@ -64,13 +65,14 @@ CpuKernel part_magnitudes_kernel(const OpSpec& spec) {
 
 template <class T>
 CpuKernel quantize_part_kernel(const OpSpec& spec) {
-  const Runs runs(attributes_of<QuantizePartAttributes>(spec));
-  const int64_t count = spec.operands[0].shape[0];
-  return {.run = [=](const KernelArgs& args) {
+  const auto attributes = attributes_of<QuantizePartAttributes>(spec);
+  const Runs runs(attributes);
+  const int64_t num_elems = spec.operands[0].shape[0];
+  return {.run = [=, watch = attributes.watch.watch](const KernelArgs& args) {
     const T* const x = args.data<const T>(0);
     const auto* const magnitudes = args.data<const int32_t>(1);
     auto* const part = args.data<Float8E4M3>(2);
-    const auto round_run = [&](int64_t block, int64_t begin, int64_t end) {
+    const auto round_run = [&](int64_t block, int64_t begin, int64_t end, Fp8Count& count) {
       const int exponent = Fp8Scale::exponent_of(static_cast<uint32_t>(magnitudes[block]),
                                                  Fp8Scale::largest_exponent(DType::kF8E4M3));
       const bool is_finite = exponent != Fp8Scale::kNotFinite;
@@ -78,10 +80,20 @@ CpuKernel quantize_part_kernel(const OpSpec& spec) {
       for (int64_t i = begin; i < end; ++i) {
         part[i] =
             is_finite ? Float8E4M3(static_cast<float>(x[i]) * factor) : Float8E4M3::from_bits(0x7F);
+        if (watch) {
+          count.add(static_cast<float>(x[i]), factor, part[i]);
+        }
       }
     };
-    run_pieces(args.workers, count, kMinElemsPerPiece,
-               [&](int, int64_t begin, int64_t end) { runs.for_each(begin, end, round_run); });
+    run_pieces(args.workers, num_elems, kMinElemsPerPiece, [&](int, int64_t begin, int64_t end) {
+      Fp8Count count;
+      runs.for_each(begin, end, [&](int64_t block, int64_t from, int64_t to) {
+        round_run(block, from, to, count);
+      });
+      if (watch) {
+        count.add_to(args.data<int64_t>(3));
+      }
+    });
   }};
 }
 

@@ -62,7 +62,9 @@ void find_magnitudes(const Bf16* x, int64_t elems, uint32_t* magnitudes, cudaStr
 template <Blocks kBlocks, bool kAligned>
 void launch_blocks(const QuantizeArgs& args, cudaStream_t stream) {
   const unsigned tiles = grid_of(ceil_div(args.rows, kTile) * ceil_div(args.columns, kTile));
-  quantize_kernel<kBlocks, kAligned><<<tiles, kThreads, 0, stream>>>(args);
+  const auto kernel = args.tally == nullptr ? quantize_kernel<kBlocks, kAligned, false>
+                                            : quantize_kernel<kBlocks, kAligned, true>;
+  kernel<<<tiles, kThreads, 0, stream>>>(args);
   BRAID_CUDA_CHECK(cudaGetLastError());
 }
 
@@ -104,6 +106,10 @@ CopyArgs copy_args(const CudaKernelArgs& args, int at, DType format) {
           .format = format == DType::kF8E5M2 ? __NV_E5M2 : __NV_E4M3};
 }
 
+unsigned long long* tally_of(const CudaKernelArgs& args, int at) {
+  return at < 0 ? nullptr : args.data<unsigned long long>(static_cast<size_t>(at));
+}
+
 DType format_of(const OpSpec& spec, int at) {
   return at < 0 ? DType::kF8E4M3 : spec.operands[static_cast<size_t>(at)].dtype;
 }
@@ -126,7 +132,8 @@ CudaKernel make_cuda_quantize(const OpSpec& spec, CudaContext& /*context*/) {
                         .columns = shape[1],
                         .row = copy_args(args, at.row, row_format),
                         .column = copy_args(args, at.column, column_format),
-                        .sums = attributes.has_bias ? sums : nullptr},
+                        .sums = attributes.has_bias ? sums : nullptr,
+                        .tally = tally_of(args, at.tally)},
                        reinterpret_cast<uint32_t*>(args.scratch), args.stream);
                 if (attributes.has_bias) {
                   launch_column_sums({.partials = sums,

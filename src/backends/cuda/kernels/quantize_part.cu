@@ -8,6 +8,7 @@
 #include "backends/cuda/cuda_error.h"
 #include "backends/cuda/kernels/device_vector.cuh"
 #include "backends/cuda/kernels/factories.h"
+#include "backends/cuda/kernels/fp8_tally.cuh"
 #include "backends/cuda/kernels/launch.h"
 #include "backends/cuda/kernels/quantize_tile.cuh"
 #include "ops/attributes.h"
@@ -27,10 +28,11 @@ struct PartArgs {
   int64_t count = 0;
   int64_t begin = 0;  // of x in the weight
   int64_t columns = 0;
-  int64_t block = 0;          // 0: one for all
-  int64_t blocks_along = 1;   // of a row
-  int* magnitudes = nullptr;  // by block
-  uint8_t* part = nullptr;    // [count]
+  int64_t block = 0;                    // 0: one for all
+  int64_t blocks_along = 1;             // of a row
+  int* magnitudes = nullptr;            // by block
+  uint8_t* part = nullptr;              // [count]
+  unsigned long long* tally = nullptr;  // [Fp8Tally::kSize], if the kernel counts
 };
 
 __device__ int64_t block_at(const PartArgs& args, int64_t elem) {
@@ -88,32 +90,65 @@ __device__ float factor_at(const PartArgs& args, int64_t elem) {
   return factor_of(exponent_of(static_cast<uint32_t>(magnitude), __NV_E4M3));
 }
 
-__device__ uint8_t rounded(Bf16 value, float factor) {
-  return __nv_cvt_float_to_fp8(__bfloat162float(value) * factor, __NV_SATFINITE, __NV_E4M3);
+template <bool kWatch>
+__device__ uint8_t rounded(Bf16 value, float factor, Fp8Counter<kWatch>& losses) {
+  const float x = __bfloat162float(value);
+  const uint8_t copy = __nv_cvt_float_to_fp8(x * factor, __NV_SATFINITE, __NV_E4M3);
+  losses.add(x, x * factor, copy, quantize_tile::largest_of(__NV_E4M3));
+  if constexpr (kWatch) {
+    losses.largest = max(losses.largest, static_cast<uint32_t>(magnitude_of(value)));
+  }
+  return copy;
 }
 
+template <bool kWatch>
+__device__ void add_to_tally(const PartArgs& args, const Fp8Counter<kWatch>& losses) {
+  if constexpr (kWatch) {
+    __shared__ uint32_t shared[kThreads / 32];
+    losses.add_to(args.tally, shared, args.count);
+  }
+}
+
+template <bool kWatch>
 __global__ void __launch_bounds__(kThreads)
     quantize_part_kernel(const __grid_constant__ PartArgs args) {
   const int64_t elem = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kChunk;
-  if (elem >= args.count) {
-    return;
-  }
-  const float factor = factor_at(args, elem);
-  const auto values = load_vector<kChunk, true>(args.x + elem, kChunk);
-  DeviceVector<uint8_t, kChunk> bytes;
+  Fp8Counter<kWatch> losses;
+  if (elem < args.count) {
+    const float factor = factor_at(args, elem);
+    const auto values = load_vector<kChunk, true>(args.x + elem, kChunk);
+    DeviceVector<uint8_t, kChunk> bytes;
 #pragma unroll
-  for (int i = 0; i < kChunk; ++i) {
-    bytes.elems[i] = rounded(values.elems[i], factor);
+    for (int i = 0; i < kChunk; ++i) {
+      bytes.elems[i] = rounded(values.elems[i], factor, losses);
+    }
+    store_vector<true>(args.part + elem, bytes, kChunk);
   }
-  store_vector<true>(args.part + elem, bytes, kChunk);
+  add_to_tally(args, losses);
 }
 
+/// Of any sizes, one element per thread.
+template <bool kWatch>
 __global__ void __launch_bounds__(kThreads)
     quantize_any_part_kernel(const __grid_constant__ PartArgs args) {
   const int64_t elem = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  Fp8Counter<kWatch> losses;
   if (elem < args.count) {
-    args.part[elem] = rounded(args.x[elem], factor_at(args, elem));
+    args.part[elem] = rounded(args.x[elem], factor_at(args, elem), losses);
   }
+  add_to_tally(args, losses);
+}
+
+template <bool kWatch>
+void launch_part(const PartArgs& args, bool has_whole_chunks, cudaStream_t stream) {
+  if (has_whole_chunks) {
+    const unsigned grid = grid_of(ceil_div(args.count, int64_t{kThreads} * kChunk));
+    quantize_part_kernel<kWatch><<<grid, kThreads, 0, stream>>>(args);
+  } else {
+    const unsigned grid = grid_of(ceil_div(args.count, kThreads));
+    quantize_any_part_kernel<kWatch><<<grid, kThreads, 0, stream>>>(args);
+  }
+  BRAID_CUDA_CHECK(cudaGetLastError());
 }
 
 /// Whether chunks lie in one row and one block, and are aligned.
@@ -191,22 +226,15 @@ CudaKernel make_cuda_part_magnitudes(const OpSpec& spec, CudaContext& /*context*
 }
 
 CudaKernel make_cuda_quantize_part(const OpSpec& spec, CudaContext& /*context*/) {
-  return {.launch = [known = part_args(spec)](const CudaKernelArgs& args) {
+  return {.launch = [known = part_args(spec), watch = has_tally(spec)](const CudaKernelArgs& args) {
     PartArgs part = known;
     part.x = args.data<const Bf16>(0);
     part.magnitudes = args.data<int>(1);
     part.part = args.data<uint8_t>(2);
-    if (part.count == 0) {
-      return;
+    part.tally = watch ? args.data<unsigned long long>(3) : nullptr;
+    if (part.count > 0) {
+      (watch ? launch_part<true> : launch_part<false>)(part, has_whole_chunks(part), args.stream);
     }
-    if (has_whole_chunks(part)) {
-      const unsigned grid = grid_of(ceil_div(part.count, int64_t{kThreads} * kChunk));
-      quantize_part_kernel<<<grid, kThreads, 0, args.stream>>>(part);
-    } else {
-      const unsigned grid = grid_of(ceil_div(part.count, kThreads));
-      quantize_any_part_kernel<<<grid, kThreads, 0, args.stream>>>(part);
-    }
-    BRAID_CUDA_CHECK(cudaGetLastError());
   }};
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "backends/cuda/kernels/device_vector.cuh"
+#include "backends/cuda/kernels/fp8_tally.cuh"
 #include "backends/cuda/kernels/scratch_sizes.h"
 #include "base/float8.h"
 
@@ -44,6 +45,12 @@ struct QuantizeArgs {
   CopyArgs column;                       // [columns, rows]
   const uint32_t* magnitudes = nullptr;  // [kQuantizeMagnitudes], kAll only
   float* sums = nullptr;                 // [tiles of rows, columns], null: not wanted
+  unsigned long long* tally = nullptr;   // [Fp8Tally::kSize], if the kernel counts
+
+  __device__ int64_t num_rounded() const {
+    const int copies = (row.data != nullptr ? 1 : 0) + (column.data != nullptr ? 1 : 0);
+    return copies * rows * columns;
+  }
 };
 
 // ---- bf16 elements in pairs
@@ -125,6 +132,20 @@ __device__ inline uint32_t converted(float first, float second, __nv_fp8_interpr
   return __nv_cvt_float2_to_fp8x2(make_float2(first, second), __NV_SATFINITE, format);
 }
 
+__device__ inline float largest_of(__nv_fp8_interpretation_t format) {
+  return format == __NV_E5M2 ? 57344.0f : 448.0f;
+}
+
+/// Two adjacent elements.
+template <bool kWatch>
+__device__ uint32_t rounded(float first, float second, float factor,
+                            __nv_fp8_interpretation_t format, Fp8Counter<kWatch>& losses) {
+  const uint32_t both = converted(first * factor, second * factor, format);
+  losses.add(first, first * factor, both, largest_of(format));
+  losses.add(second, second * factor, both >> 8, largest_of(format));
+  return both;
+}
+
 // ---- a tile
 
 struct TilePlace {
@@ -144,6 +165,14 @@ struct Loaded {
 #pragma unroll
     for (const uint32_t pair : pairs[i]) {
       most = larger_of_pairs(most, magnitudes_of(pair));
+    }
+    return most;
+  }
+  __device__ uint32_t max() const {
+    uint32_t most = 0;
+#pragma unroll
+    for (int i = 0; i < kRowsPerThread; ++i) {
+      most = larger_of_pairs(most, max_of_row(i));
     }
     return most;
   }
@@ -189,12 +218,7 @@ __device__ uint32_t common_magnitude(const QuantizeArgs& args, const Loaded& loa
     static_assert(kQuantizeMagnitudes == kThreads);
     return block_max(args.magnitudes[threadIdx.x], shared);
   } else if constexpr (kBlocks == Blocks::kSquares) {
-    uint32_t most = 0;
-#pragma unroll
-    for (int i = 0; i < kRowsPerThread; ++i) {
-      most = larger_of_pairs(most, loaded.max_of_row(i));
-    }
-    return block_max(larger_bits(most), shared);
+    return block_max(larger_bits(loaded.max()), shared);
   } else {
     return 0;
   }
@@ -226,9 +250,9 @@ inline constexpr int kRun = kBlocks == Blocks::kRuns32 ? 32 : 128;
 template <Blocks kBlocks>
 inline constexpr bool kHasRuns = kBlocks == Blocks::kRuns32 || kBlocks == Blocks::kRuns128;
 
-template <Blocks kBlocks, bool kAligned>
+template <Blocks kBlocks, bool kAligned, bool kWatch>
 __device__ void write_rows(const QuantizeArgs& args, const TilePlace& place, const Loaded& loaded,
-                           uint32_t magnitude) {
+                           uint32_t magnitude, Fp8Counter<kWatch>& losses) {
   constexpr int kLanes = kRun<kBlocks> / kVector;  // of a run
   const CopyArgs& copy = args.row;
 #pragma unroll
@@ -251,8 +275,8 @@ __device__ void write_rows(const QuantizeArgs& args, const TilePlace& place, con
     for (int word = 0; word < kVector / 4; ++word) {
       const uint32_t first = loaded.pairs[i][2 * word];
       const uint32_t second = loaded.pairs[i][2 * word + 1];
-      words[word] = converted(low_of(first) * factor, high_of(first) * factor, copy.format) |
-                    converted(low_of(second) * factor, high_of(second) * factor, copy.format) << 16;
+      words[word] = rounded(low_of(first), high_of(first), factor, copy.format, losses) |
+                    rounded(low_of(second), high_of(second), factor, copy.format, losses) << 16;
     }
     DeviceVector<uint8_t, kVector> vector;
     memcpy(vector.elems, words, sizeof(vector));
@@ -322,9 +346,10 @@ __device__ inline void store_sums(const QuantizeArgs& args, const TilePlace& pla
   }
 }
 
-template <Blocks kBlocks, bool kAligned>
+template <Blocks kBlocks, bool kAligned, bool kWatch>
 __device__ void write_columns(const QuantizeArgs& args, const TilePlace& place,
-                              const ColumnPair& elems, uint32_t magnitude) {
+                              const ColumnPair& elems, uint32_t magnitude,
+                              Fp8Counter<kWatch>& losses) {
   constexpr int kLanes = kRun<kBlocks> / kColumnRows;  // of a run
   const CopyArgs& copy = args.column;
   const uint32_t most = kHasRuns<kBlocks> ? lanes_max<kLanes>(elems.max_of_columns()) : uint32_t{0};
@@ -345,9 +370,9 @@ __device__ void write_columns(const QuantizeArgs& args, const TilePlace& place,
     uint32_t words[kColumnRows / 4];
 #pragma unroll
     for (int word = 0; word < kColumnRows / 4; ++word) {
-      const auto scaled = [&](int j) { return elems.elem(4 * word + j, second != 0) * factor; };
-      words[word] = converted(scaled(0), scaled(1), copy.format) |
-                    converted(scaled(2), scaled(3), copy.format) << 16;
+      const auto elem = [&](int j) { return elems.elem(4 * word + j, second != 0); };
+      words[word] = rounded(elem(0), elem(1), factor, copy.format, losses) |
+                    rounded(elem(2), elem(3), factor, copy.format, losses) << 16;
     }
     DeviceVector<uint8_t, kColumnRows> vector;
     memcpy(vector.elems, words, sizeof(vector));
@@ -356,7 +381,7 @@ __device__ void write_columns(const QuantizeArgs& args, const TilePlace& place,
   }
 }
 
-template <Blocks kBlocks, bool kAligned>
+template <Blocks kBlocks, bool kAligned, bool kWatch>
 __global__ void __launch_bounds__(kThreads) quantize_kernel(QuantizeArgs args) {
   __shared__ uint4 tile[kTile * kChunks];
   __shared__ uint32_t maxima[kWarps];
@@ -374,22 +399,26 @@ __global__ void __launch_bounds__(kThreads) quantize_kernel(QuantizeArgs args) {
   if (needs_columns) {
     share_tile(loaded, tile);
   }
+  Fp8Counter<kWatch> losses;
+  if constexpr (kWatch) {
+    losses.largest = larger_bits(loaded.max());  // now: the elements need not stay in registers
+  }
   if (args.row.data != nullptr) {
-    write_rows<kBlocks, kAligned>(args, place, loaded, magnitude);
+    write_rows<kBlocks, kAligned>(args, place, loaded, magnitude, losses);
   }
-  if (!needs_columns) {
-    return;
-  }
-  __syncthreads();
-  for (int step = 0; step < kChunks / kWarps; ++step) {
-    const ColumnPair elems(tile, step);
-    if (args.sums != nullptr) {
-      store_sums(args, place, elems);
+  if (needs_columns) {
+    __syncthreads();
+    for (int step = 0; step < kChunks / kWarps; ++step) {
+      const ColumnPair elems(tile, step);
+      if (args.sums != nullptr) {
+        store_sums(args, place, elems);
+      }
+      if (args.column.data != nullptr) {
+        write_columns<kBlocks, kAligned>(args, place, elems, magnitude, losses);
+      }
     }
-    if (args.column.data != nullptr) {
-      write_columns<kBlocks, kAligned>(args, place, elems, magnitude);
-    }
   }
+  losses.add_to(args.tally, maxima, args.num_rounded());
 }
 
 }  // namespace braid::quantize_tile
