@@ -5,7 +5,9 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "ops/attributes.h"
 #include "ops/operand_checker.h"
+#include "ops/quantize.h"
 #include "ops/transpose.h"
 #include "parallel/fp8_parts.h"
 #include "parallel/unit_buffers.h"
@@ -30,6 +32,11 @@ bool belongs_to(const Node& node, BackwardPart part) {
          (node.phase == Phase::kWgrad) == (part == BackwardPart::kWgrad);
 }
 
+/// Of a node that makes the copies of a weight.
+bool has_column(const Node& maker) {
+  return attributes_of<QuantizeAttributes>(maker.spec).column;
+}
+
 uint64_t activation_key(ValueId id, int32_t microbatch) {
   return static_cast<uint64_t>(microbatch) << 32 | id.value;
 }
@@ -46,7 +53,9 @@ StageExpander::StageExpander(ProgramBuilder& builder, const StageGraph& graph,
       value_names_(unique_names(graph.values)) {
   for (const Node& node : graph.weights) {
     for (size_t i = 1; i < node.operands.size(); ++i) {
-      weight_nodes_.emplace(node.operands[i], &node);
+      if (graph.value(node.operands[i]).kind == ValueKind::kQuantizedParam) {
+        weight_nodes_.emplace(node.operands[i], &node);
+      }
     }
   }
 }
@@ -86,7 +95,7 @@ bool StageExpander::find_gathered(const Node& maker, ValueId copy, const Node& r
   const WeightScales& scales = bindings_.fp8_parts->scales(slot);
   weight_copies_[maker.operands[1]] = rows;
   weight_copies_[maker.operands[2]] = scales.first;
-  if (maker.operands.size() > 4) {
+  if (has_column(maker)) {
     weight_copies_[maker.operands[4]] = scales.second;
     const bool is_new = copied_from_[&maker] != rows.buffer;
     if (copy == maker.operands[3] && is_new) {
@@ -128,7 +137,9 @@ void StageExpander::prepare_weights(const Node& node, int32_t microbatch, Stream
     }
     source->second = weights;
     for (size_t i = 1; i < maker->operands.size(); ++i) {
-      weight_copies_[maker->operands[i]] = builder_.whole(add_copy(*maker, i, weights));
+      if (graph_.value(maker->operands[i]).kind == ValueKind::kQuantizedParam) {
+        weight_copies_[maker->operands[i]] = builder_.whole(add_copy(*maker, i, weights));
+      }
     }
     Node here = *maker;
     here.phase = node.phase == Phase::kForward ? Phase::kForward : Phase::kDgrad;
@@ -136,8 +147,14 @@ void StageExpander::prepare_weights(const Node& node, int32_t microbatch, Stream
   }
 }
 
+/// Whether it is one of StageGraph::weights. Others read copies, or have none.
+bool StageExpander::makes_weight_copies(const Node& node) const {
+  return node.operands.size() > 1 && writes(node.spec.operands[1].access) &&
+         weight_nodes_.contains(node.operands[1]);
+}
+
 void StageExpander::add_node(const Node& node, int32_t microbatch, StreamId stream) {
-  if (!weight_nodes_.empty() && !weight_nodes_.contains(node.operands.back())) {
+  if (!weight_nodes_.empty() && !makes_weight_copies(node)) {
     prepare_weights(node, microbatch, stream);
   }
   std::vector<BufferRange> ranges;
@@ -180,6 +197,8 @@ BufferRange StageExpander::range_of(ValueId id, int32_t microbatch) {
       return builder_.whole(buffer(id, microbatch));
     case ValueKind::kQuantizedParam:
       return weight_copies_.at(id);
+    case ValueKind::kTally:
+      return bindings_.tallies.at(value.name);
     case ValueKind::kMainGrad:
       break;
   }

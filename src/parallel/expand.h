@@ -35,6 +35,7 @@ class StageExpander {
     UnitBuffers* units = nullptr;
     const Fp8Parts* fp8_parts = nullptr;  ///< null: there are none
     std::unordered_map<std::string, IoBinding> io;
+    std::unordered_map<std::string, BufferRange> tallies;  ///< by name of the value
   };
   struct Place {
     std::string prefix;  ///< of activation buffer names
@@ -57,6 +58,7 @@ class StageExpander {
 
  private:
   void add_node(const Node& node, int32_t microbatch, StreamId stream);
+  bool makes_weight_copies(const Node& node) const;
   /// Adds the nodes that make the FP8 copies of weights that `node` reads, unless these exist for
   /// the buffer that holds the weight now, or ranks gather them.
   void prepare_weights(const Node& node, int32_t microbatch, StreamId stream);

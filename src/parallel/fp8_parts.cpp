@@ -7,9 +7,9 @@
 #include <string>
 
 #include "ops/attributes.h"
+#include "ops/op.h"
 #include "ops/operand_checker.h"
 #include "ops/quantize.h"
-#include "ops/quantize_part.h"
 
 namespace braid {
 namespace {
@@ -38,8 +38,8 @@ OperandSpec magnitude_spec(const Node& maker, Access access) {
 }  // namespace
 
 Fp8Parts::Fp8Parts(TaskWriter& writer, const ParameterLayout& layout, UnitBuffers& units,
-                   std::span<const StageGraph* const> graphs)
-    : writer_(writer), layout_(layout), units_(units) {
+                   std::span<const StageGraph* const> graphs, const Tallies& tallies)
+    : writer_(writer), layout_(layout), units_(units), tallies_(tallies) {
   find_makers(graphs);
   for (size_t domain = 0; domain < layout_.domains.size(); ++domain) {
     add_domain(domain);
@@ -108,7 +108,7 @@ void Fp8Parts::find_magnitudes(std::vector<Weight>& weights, const ParameterDoma
       writer_.fill_zero(weight.magnitudes, label(weight));
       continue;
     }
-    add(kPartMagnitudesOp.name, weight, part_attributes(weight, part),
+    add(kPartMagnitudesOp.name, weight, to_attributes(part_attributes(weight, part)),
         std::array{units_.params(weight.slot->unit).at(part), weight.magnitudes},
         {part_spec(weight, part), magnitude_spec(*weight.maker, Access::kWrite)});
   }
@@ -118,12 +118,17 @@ void Fp8Parts::find_magnitudes(std::vector<Weight>& weights, const ParameterDoma
 
 void Fp8Parts::add_scales(const Weight& weight) {
   const Node& maker = *weight.maker;
-  const bool has_column = maker.operands.size() > 3;
+  const QuantizeOperands at(attributes_of<QuantizeAttributes>(maker.spec));
+  const bool has_column = at.column >= 0;
   std::vector<OperandSpec> operands{magnitude_spec(maker, Access::kRead)};
   std::vector<BufferRange> ranges{weight.magnitudes};
-  for (size_t at = 2; at < maker.operands.size(); at += 2) {
-    const Value& value = weight.graph->value(maker.operands[at]);
-    operands.push_back(maker.spec.operands[at]);
+  for (const int copy : {at.row, at.column}) {
+    if (copy < 0) {
+      continue;
+    }
+    const auto scales = static_cast<size_t>(copy) + 1;
+    const Value& value = weight.graph->value(maker.operands[scales]);
+    operands.push_back(maker.spec.operands[scales]);
     ranges.push_back(writer_.builder().whole(writer_.step_buffer(
         "fp8." + value.name, value.dtype, value.shape.num_elems(), BufferRole::kParam)));
   }
@@ -155,21 +160,32 @@ void Fp8Parts::add_parts(size_t unit, std::span<const Weight> weights) {
     }
     zero_until(its.begin, weight);
     covered = its.end;
-    add(kQuantizePartOp.name, weight, part_attributes(weight, its),
-        std::array{units_.params(unit).at(its), weight.magnitudes, part.at(its)},
-        {part_spec(weight, its),
-         magnitude_spec(*weight.maker, Access::kRead),
-         {.dtype = DType::kF8E4M3, .access = Access::kWrite, .shape = {its.num_elems()}}});
+    add_part(weight, its, part.at(its));
   }
   zero_until(own.end, weights.back());
   units_.gather_copies(unit, part.buffer);
 }
 
-std::vector<Attribute> Fp8Parts::part_attributes(const Weight& weight, UnitRange part) const {
-  return to_attributes(QuantizePartAttributes{.rows = shape_of(*weight.maker)[0],
-                                              .columns = shape_of(*weight.maker)[1],
-                                              .block = block_of(*weight.maker),
-                                              .begin = part.begin - weight.slot->begin});
+void Fp8Parts::add_part(const Weight& weight, UnitRange its, BufferRange to) {
+  QuantizePartAttributes attributes = part_attributes(weight, its);
+  std::vector<BufferRange> ranges{units_.params(weight.slot->unit).at(its), weight.magnitudes, to};
+  std::vector<OperandSpec> operands{
+      part_spec(weight, its),
+      magnitude_spec(*weight.maker, Access::kRead),
+      {.dtype = DType::kF8E4M3, .access = Access::kWrite, .shape = {its.num_elems()}}};
+  if (has_tally(weight.maker->spec)) {
+    attributes.watch = {true};
+    ranges.push_back(tallies_.at(weight.graph->value(weight.maker->operands.back()).name));
+    operands.push_back(tally_spec());
+  }
+  add(kQuantizePartOp.name, weight, to_attributes(attributes), ranges, operands);
+}
+
+QuantizePartAttributes Fp8Parts::part_attributes(const Weight& weight, UnitRange part) const {
+  return {.rows = shape_of(*weight.maker)[0],
+          .columns = shape_of(*weight.maker)[1],
+          .block = block_of(*weight.maker),
+          .begin = part.begin - weight.slot->begin};
 }
 
 OperandSpec Fp8Parts::part_spec(const Weight& weight, UnitRange part) const {

@@ -3,10 +3,13 @@
 #include <cstddef>
 #include <map>
 #include <span>
+#include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "ops/graph.h"
+#include "ops/quantize_part.h"
 #include "parallel/parameter_layout.h"
 #include "parallel/task_writer.h"
 #include "parallel/unit_buffers.h"
@@ -25,11 +28,14 @@ using WeightScales = std::pair<BufferRange, BufferRange>;
 ///
 /// A shard may begin and end anywhere, so ranks share blocks: the reduction finds the largest
 /// magnitudes of whole blocks. Scales are then on all ranks.
+/// A node with a tally gives it to its quantize_part.
 class Fp8Parts {
  public:
+  using Tallies = std::unordered_map<std::string, BufferRange>;  // by name of the value
+
   /// `graphs`: of all virtual stages. All arguments must outlive this object.
   Fp8Parts(TaskWriter& writer, const ParameterLayout& layout, UnitBuffers& units,
-           std::span<const StageGraph* const> graphs);
+           std::span<const StageGraph* const> graphs, const Tallies& tallies);
 
   /// Whether ranks gather the copy of that weight.
   bool has(const ParameterSlot& slot) const { return scales_.contains(slot.parameter); }
@@ -54,13 +60,15 @@ class Fp8Parts {
   UnitRange own_part(const Weight& weight) const;
   void add(std::string_view op, const Weight& weight, std::vector<Attribute> attributes,
            std::span<const BufferRange> ranges, std::vector<OperandSpec> operands);
-  std::vector<Attribute> part_attributes(const Weight& weight, UnitRange part) const;
+  void add_part(const Weight& weight, UnitRange its, BufferRange to);
+  QuantizePartAttributes part_attributes(const Weight& weight, UnitRange part) const;
   OperandSpec part_spec(const Weight& weight, UnitRange part) const;
   Label label(const Weight& weight) const;
 
   TaskWriter& writer_;
   const ParameterLayout& layout_;
   UnitBuffers& units_;
+  const Tallies& tallies_;
   std::map<size_t, Weight> makers_;  // by parameter
   std::map<size_t, WeightScales> scales_;
 };

@@ -7,6 +7,7 @@
 #include "base/errors.h"
 #include "ops/autodiff.h"
 #include "ops/offload.h"
+#include "ops/quantize.h"
 
 namespace braid {
 namespace {
@@ -60,7 +61,8 @@ StageJobs::StageJobs(TaskWriter& writer, const ModelSpec& model, const Parameter
   for (const VirtualStage& stage : stages_) {
     graphs.push_back(&stage.graph);
   }
-  fp8_parts_.emplace(writer, layout, units, graphs);
+  add_tallies();
+  fp8_parts_.emplace(writer, layout, units, graphs, bindings_.tallies);
   bindings_.fp8_parts = &*fp8_parts_;
   for (size_t v = 0; v < stages_.size(); ++v) {
     const std::string prefix =
@@ -73,6 +75,33 @@ StageJobs::StageJobs(TaskWriter& writer, const ModelSpec& model, const Parameter
         writer.builder(), stages_[v].graph, layout, bindings_,
         StageExpander::Place{
             .prefix = prefix, .virtual_stage = static_cast<int32_t>(v), .groups = groups});
+  }
+}
+
+void StageJobs::add_tallies() {
+  std::vector<const Value*> tallies;
+  for (const VirtualStage& stage : stages_) {
+    for (const Value& value : stage.graph.values) {
+      if (value.kind == ValueKind::kTally) {
+        tallies.push_back(&value);
+      }
+    }
+  }
+  if (tallies.empty()) {
+    return;
+  }
+  ProgramBuilder& builder = writer_.builder();
+  const BufferId buffer =
+      builder.add_buffer({.name = std::string(kFp8WatchBuffer),
+                          .dtype = DType::kI64,
+                          .shape = {static_cast<int64_t>(tallies.size()), Fp8Tally::kSize},
+                          .role = BufferRole::kIo,
+                          .lifetime = Lifetime::kPersistent});
+  writer_.fill_zero(builder.whole(buffer),
+                    {.phase = Phase::kForward, .site = builder.site(std::string(kFp8WatchBuffer))});
+  for (size_t i = 0; i < tallies.size(); ++i) {
+    const auto begin = static_cast<int64_t>(i) * Fp8Tally::kSize;
+    bindings_.tallies[tallies[i]->name] = {buffer, begin, begin + Fp8Tally::kSize};
   }
 }
 

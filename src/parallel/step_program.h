@@ -46,7 +46,8 @@ struct TrainProgramOptions {
 /// "optimizer_scalars" f32 [3], or [4] with bf16 moments (see ops/optimizer.h). After the step the
 /// host reads "losses" f32 [M] (summed over all ranks; their sum is the loss of the step),
 /// "grad_norm" f32 [1] and "grad_scale" f32 [1] (0: the step was skipped). They are the same on
-/// every rank.
+/// every rank. With Fp8Recipe::watch the host also reads "fp8_watch" i64 [tallies, 4], which is
+/// that of the rank alone (plan/fp8_watch.h says which tally is which).
 Program build_train_program(const ModelSpec& model, const ParameterLayout& layout, const Mesh& mesh,
                             int rank, const TrainProgramOptions& options);
 
