@@ -8,15 +8,13 @@
 #include "config/choices.h"
 #include "model/forward.h"
 #include "parallel/parameter_layout.h"
+#include "report/fp8_table.h"
 
 namespace braid {
 namespace {
 
-/// "attention.qkv" for "layers.3.attention.qkv".
 std::string place_in_layer(const std::string& site) {
-  const size_t layer = site.find('.');
-  const size_t place = layer == std::string::npos ? layer : site.find('.', layer + 1);
-  return place == std::string::npos ? site : site.substr(place + 1);
+  return split_site(site).place;
 }
 
 /// Equal products of several layers.

@@ -14,6 +14,7 @@
 #include "base/errors.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "report/fp8_table.h"
 
 namespace braid {
 namespace {
@@ -159,6 +160,21 @@ std::string describe(const Json& a, const Json& b) {
 }
 
 }  // namespace
+
+std::string describe_fp8_losses(const RunReport& run) {
+  const Json report = parse_ordered_json(run.json, "the report of a run");
+  try {
+    const Json& data = report.at("data");
+    if (!data.contains("fp8_watch")) {
+      return "";
+    }
+    const Json& table = data.at("fp8_watch");
+    return fmt::format("\nfp8 of {}\n{}", short_title(data),
+                       describe_table({.columns = table.at("columns"), .rows = table.at("rows")}));
+  } catch (const Json::exception& error) {
+    throw_data_error("a report has a damaged table of FP8: {}", error.what());
+  }
+}
 
 std::string describe_comparison(const RunReport& a, const RunReport& b) {
   const Json of_a = parse_ordered_json(a.json, "the report of the first run");

@@ -22,4 +22,8 @@ namespace braid {
 /// far less in it than in any one step. Throws DataError for a damaged report.
 std::string describe_comparison(const RunReport& a, const RunReport& b);
 
+/// What the FP8 copies of a run lost, as text (fp8_table.h); empty unless the run counted it.
+/// Throws DataError for a damaged report.
+std::string describe_fp8_losses(const RunReport& run);
+
 }  // namespace braid

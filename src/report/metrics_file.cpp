@@ -46,7 +46,16 @@ void read_member(const Json& json, const char* name, double& value) {
   value = member.is_null() ? std::numeric_limits<double>::quiet_NaN() : member.get<double>();
 }
 
-using Record = std::variant<StepRecord, EvalRecord, RerunRecord>;
+/// The numbers of what FP8 loses.
+template <class Record, class Visit>
+void visit_fp8(Record& record, Visit&& visit) {
+  visit("step", record.step);
+  visit("amax", record.amax);
+  visit("flushed", record.flushed);
+  visit("saturated", record.saturated);
+}
+
+using Record = std::variant<StepRecord, EvalRecord, RerunRecord, Fp8Record>;
 
 /// Throws DataError for a line that is not JSON, and std::exception if a member is missing or of
 /// another type.
@@ -64,8 +73,15 @@ Record parse_record(std::string_view line, std::string_view where) {
     read_member(json, "from_step", record.from_step);
     return record;
   }
+  const auto read = [&](const char* name, auto& member) { read_member(json, name, member); };
+  if (json.contains("fp8_site")) {
+    Fp8Record record{.site = json.at("fp8_site").get<std::string>(),
+                     .factor = json.at("factor").get<std::string>()};
+    visit_fp8(record, read);
+    return record;
+  }
   StepRecord record;
-  visit_members(record, [&](const char* name, auto& member) { read_member(json, name, member); });
+  visit_members(record, read);
   return record;
 }
 
@@ -76,7 +92,7 @@ Record checked_record(std::string_view line, const std::string& path, int64_t nu
   } catch (const DataError&) {
     throw;
   } catch (const std::exception&) {
-    throw_data_error("{} is not a record of a step, an evaluation or a rerun: {}", where,
+    throw_data_error("{} is not a record of a step, an evaluation, a rerun or FP8: {}", where,
                      quote(trim(line), 60));
   }
 }
@@ -109,6 +125,8 @@ void add_record(const Record& record, Metrics& metrics) {
     metrics.steps.push_back(*step);
   } else if (const auto* rerun = std::get_if<RerunRecord>(&record)) {
     metrics.reruns.push_back(*rerun);
+  } else if (const auto* fp8 = std::get_if<Fp8Record>(&record)) {
+    metrics.fp8.push_back(*fp8);
   } else {
     metrics.evaluations.push_back(std::get<EvalRecord>(record));
   }
@@ -134,6 +152,12 @@ std::string metrics_line(const EvalRecord& record) {
 std::string metrics_line(const RerunRecord& record) {
   const Json json{
       {"step", record.step}, {"from_step", record.from_step}, {"rerun", record.message}};
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::string metrics_line(const Fp8Record& record) {
+  Json json{{"fp8_site", record.site}, {"factor", record.factor}};
+  visit_fp8(record, [&](const char* name, const auto& member) { json[name] = member; });
   return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

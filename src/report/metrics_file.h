@@ -13,16 +13,19 @@ struct Metrics {
   std::vector<StepRecord> steps;
   std::vector<EvalRecord> evaluations;
   std::vector<RerunRecord> reruns;
+  std::vector<Fp8Record> fp8;
   int64_t num_damaged_lines = 0;  ///< that were left out
   std::string first_damage;       ///< of these: file, line number and reason
 };
 
 /// One line of metrics.jsonl, "\n" included: an object with the members of the record under their
-/// names; the loss of an evaluation is "valid_loss", the message of a rerun "rerun". Numbers are
+/// names; the loss of an evaluation is "valid_loss", the message of a rerun "rerun", the site of
+/// an FP8 record "fp8_site". Numbers are
 /// read back bit for bit; infinities and NaNs, which JSON lacks, become null.
 std::string metrics_line(const StepRecord& record);
 std::string metrics_line(const EvalRecord& record);
 std::string metrics_line(const RerunRecord& record);
+std::string metrics_line(const Fp8Record& record);
 
 /// Reads lines of `metrics_line`; null is NaN. Ignores unknown members, so that it can read newer
 /// files. Leaves out damaged lines and counts them, but for the last line if it is incomplete (no

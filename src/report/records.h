@@ -33,4 +33,14 @@ struct EvalRecord {
   double loss = 0;  ///< nats per token
 };
 
+/// What FP8 copies of one factor of the products at one place lost in a step, over all ranks.
+struct Fp8Record {
+  int64_t step = 0;
+  std::string site;      ///< "layers.0.attention.qkv"
+  std::string factor;    ///< "x", "w" or "dy"
+  double amax = 0;       ///< the largest magnitude before rounding
+  double flushed = 0;    ///< share of elements that were not zero and became zero, 0 to 1
+  double saturated = 0;  ///< share of finite elements beyond the largest FP8 number x scale, 0 to 1
+};
+
 }  // namespace braid

@@ -9,6 +9,7 @@
 
 #include "base/json.h"
 #include "memory/max_live.h"
+#include "report/fp8_table.h"
 #include "report/traced_steps.h"
 #include "trace/breakdown.h"
 #include "trace/explain_exposed.h"
@@ -237,7 +238,7 @@ std::string report_data_json(const ReportInput& input) {
   json["model"] = input.model;
   json["config"] = input.config_toml;
   json["unigram_entropy"] = input.unigram_entropy > 0 ? rounded(input.unigram_entropy) : Json();
-  set_metrics(json, {input.steps, input.evaluations});
+  set_metrics(json, {.steps = input.steps, .evaluations = input.evaluations, .fp8 = input.fp8});
   json["passes"] = passes_json(input.passes);
   json["simulation"] = input.simulation.empty()
                            ? Json()
@@ -255,6 +256,12 @@ std::string report_data_json(const ReportInput& input) {
 void set_metrics(Json& data, const Metrics& metrics) {
   data["steps"] = steps_json(metrics.steps);
   data["evaluations"] = evaluations_json(metrics.evaluations);
+  const ReportTable fp8 = fp8_table(metrics.fp8);
+  if (fp8.rows.empty()) {
+    data.erase("fp8_watch");
+  } else {
+    data["fp8_watch"] = {{"columns", fp8.columns}, {"rows", fp8.rows}};
+  }
 }
 
 std::string script_json(const Json& json) {

@@ -29,6 +29,7 @@ struct ReportInput {
   MemoryPlan memory;               ///< of one rank, `memory_rank`
   std::vector<StepRecord> steps;
   std::vector<EvalRecord> evaluations;  ///< in the order of their steps
+  std::vector<Fp8Record> fp8 = {};      ///< in the order of their steps
   std::string layout;  ///< the layout of the ranks, a line each; empty: there is one rank
   ReportTable stages;  ///< one rank of each pipeline stage
   std::vector<std::vector<JobSlot>> jobs;          ///< by pipeline rank; empty: no pipeline
@@ -58,11 +59,11 @@ RunReport run_report(const ReportInput& input);
 
 /// One run, or a comparison of two, as one HTML page that works offline and needs no other file.
 /// One run: headline figures, loss and throughput over the steps, the parts of the step with the
-/// reasons for exposed communication, the timeline of a step (zoom, pan, hover), memory over the
-/// step against the plan, operations, the layout with the jobs of the pipeline, passes,
-/// configuration. Two runs: the same figures side by side with their differences, losses in one
-/// chart, both timelines on one time scale, and the settings that differ. A simulated run says so
-/// in its first line and has no losses. Any two runs can be compared; to compare a measured run
+/// reasons for exposed communication, what FP8 lost, the timeline of a step (zoom, pan, hover),
+/// memory over the step against the plan, operations, the layout with the jobs of the pipeline,
+/// passes, configuration. Two runs: the same figures side by side with their differences, losses in
+/// one chart, both timelines on one time scale, and the settings that differ. A simulated run says
+/// so in its first line and has no losses. Any two runs can be compared; to compare a measured run
 /// with a simulated step, pass the run of load_run_report and `run_report(simulated_report(...))`
 /// of plan/simulated_report.h. Opened as report.html#selfcheck, the page tests itself and lists in
 /// the element "selfcheck" what does not work.

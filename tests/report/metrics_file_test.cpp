@@ -41,6 +41,30 @@ TEST(MetricsFile, LinesAreObjectsWithTheNamesOfTheMembers) {
             "\"consumed_tokens\":0,\"skipped_steps\":0,\"nan_steps\":0}\n");
 }
 
+TEST(MetricsFile, WhatFp8LostComesBack) {
+  const TempFolder folder;
+  const Fp8Record record{.step = 3,
+                         .site = "layers.0.ffn.fc1",
+                         .factor = "dy",
+                         .amax = INFINITY,
+                         .flushed = 1.0 / 3.0,
+                         .saturated = 0.125};
+  EXPECT_EQ(metrics_line(record),
+            "{\"fp8_site\":\"layers.0.ffn.fc1\",\"factor\":\"dy\",\"step\":3,\"amax\":null,"
+            "\"flushed\":0.3333333333333333,\"saturated\":0.125}\n");
+  write_test_file(folder / "metrics.jsonl", three_lines() + metrics_line(record));
+  const Metrics metrics = read_metrics(folder / "metrics.jsonl");
+  EXPECT_EQ(metrics.steps.size(), 2u);
+  ASSERT_EQ(metrics.fp8.size(), 1u);
+  EXPECT_EQ(metrics.fp8[0].step, 3);
+  EXPECT_EQ(metrics.fp8[0].site, record.site);
+  EXPECT_EQ(metrics.fp8[0].factor, record.factor);
+  EXPECT_TRUE(std::isnan(metrics.fp8[0].amax));
+  EXPECT_EQ(metrics.fp8[0].flushed, record.flushed);
+  EXPECT_EQ(metrics.fp8[0].saturated, record.saturated);
+  EXPECT_TRUE(keep_metrics_before(folder / "metrics.jsonl", 3).fp8.empty());
+}
+
 TEST(MetricsFile, NumbersComeBackBitForBit) {
   const TempFolder folder;
   write_test_file(folder / "metrics.jsonl", three_lines());
@@ -121,13 +145,13 @@ TEST(MetricsFile, SeveralDamagedLinesHaveOneNote) {
     write_test_file(folder / "m", text + metrics_line(step_record(1)));
     EXPECT_EQ(
         damage_note(read_metrics(folder / "m")),
-        fmt::format(
-            "note     '{}' line 1 is not a record of a step, an evaluation or a rerun: \"[1]\"; "
-            "{} left out",
-            folder / "m",
-            std::vector<std::string>{"this line is", "it and another damaged line are",
-                                     "it and 2 other damaged lines are"}
-                .at(static_cast<size_t>(more))));
+        fmt::format("note     '{}' line 1 is not a record of a step, an evaluation, a rerun or "
+                    "FP8: \"[1]\"; "
+                    "{} left out",
+                    folder / "m",
+                    std::vector<std::string>{"this line is", "it and another damaged line are",
+                                             "it and 2 other damaged lines are"}
+                        .at(static_cast<size_t>(more))));
     text += "more\n";
   }
 }

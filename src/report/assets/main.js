@@ -12,7 +12,7 @@ function make_page(run) {
     make_header(data), make_tiles(data), ...progress, make_step_parts(data),
     timeline_card, ...memory_over_time,
     element('div', {class: 'two half'}, make_longest(timeline), make_memory(data.memory)),
-    make_operations(data.ranks), ...layout, make_passes(data.passes), make_config(data.config), footer());
+    make_operations(data.ranks), ...layout, ...make_fp8(data), make_passes(data.passes), make_config(data.config), footer());
   return {runs: [run], views: view ? [view] : [], charts: chart ? [chart] : [], memory_chart, grid};
 }
 

@@ -230,6 +230,15 @@ function make_layout({data, schedule, timeline}) {
     element('h3', {}, 'One rank of each pipeline stage'), element('div', {class: 'scroll', id: 'stages'}, table(head, rows)))], grid];
 }
 
+// Empty unless the run counted what FP8 copies lose.
+function make_fp8({fp8_watch}) {
+  if (!fp8_watch) return [];
+  const head = fp8_watch.columns.map((name, i) => [name, i < 2 ? 'name' : 'number']);
+  const rows = fp8_watch.rows.map((row) => ({cells: row.map((cell, i) => [cell, i < 2 ? 'name' : 'number'])}));
+  const about = note('Shares of elements that FP8 made zero: mean of all layers, worst layer in the last step, worst of the run');
+  return [card('FP8', [spacer(), about], element('div', {class: 'scroll', id: 'fp8'}, table(head, rows)))];
+}
+
 function make_passes(passes) {
   if (passes.length === 0) return card('Passes', [], note('No pass was recorded.'));
   const rows = passes.map((pass) => ({

@@ -262,6 +262,11 @@ function check_layout({data: {layout}, schedule}, expect) {
     || (svg.getBoundingClientRect().height > 0 && svg.querySelectorAll('rect').length > layout.rows.length));
 }
 
+// Every row of the table of FP8 is listed.
+function check_fp8({data: {fp8_watch}}, expect) {
+  expect('what FP8 lost is listed', () => document.querySelectorAll('#fp8 tbody tr').length === (fp8_watch?.rows.length ?? 0));
+}
+
 function selfcheck(page) {
   const {runs, views, charts, memory_chart, grid} = page;
   const failed = [];
@@ -287,6 +292,7 @@ function selfcheck(page) {
   if (runs.length > 1) check_comparison(page, expect);
   else if (views.length > 0) check_operations(runs[0].data, expect);
   if (runs.length === 1 && runs[0].data.layout.text !== '') check_layout(runs[0], expect);
+  if (runs.length === 1) check_fp8(runs[0], expect);
   expect('no errors on the page', () => page_errors.length === 0);
   failed.push(...page_errors);
   const result = failed.length === 0 ? `selfcheck: ${count} passed` : `selfcheck: failed: ${failed.join('; ')}`;
