@@ -46,6 +46,7 @@ struct TrainConfig {
   std::string fp8_sums = "ideal";
   bool fp8_gather = true;
   bool fp8_param_gather = true;
+  int64_t fp8_watch = 0;
 
   friend bool operator==(const TrainConfig&, const TrainConfig&) = default;
 };

@@ -304,6 +304,13 @@ void check_data(const DataConfig& data, const EvalConfig& eval) {
           quote(data.split), eval.interval);
 }
 
+void check_fp8(const TrainConfig& train) {
+  require(train.fp8_watch == 0 || train.fp8 != "off",
+          "train.fp8_watch = {}: counts what FP8 copies lose, but train.fp8 is \"off\"; set "
+          "train.fp8_watch = 0, or train.fp8 = \"block\"",
+          train.fp8_watch);
+}
+
 void check_folders(const RunConfig& config) {
   require(!config.logging.run_folder.empty(),
           "logging.run_folder = \"\": must name a folder, such as \"runs/first\"");
@@ -340,6 +347,7 @@ void validate(const RunConfig& config) {
   check_optimizer(config.optimizer, config.train.steps);
   check_memory(config.memory);
   validate_overlap(config);
+  check_fp8(config.train);
   check_data(config.data, config.eval);
   check_folders(config);
   check_links(config.links);

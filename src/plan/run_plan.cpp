@@ -148,7 +148,7 @@ RankPlan plan_with_passes(PassInput input) {
 std::vector<Program> build_programs(const RunSpec& run, const ParameterLayout& layout, int rank,
                                     const PlanOptions& options) {
   const DType dtype = options.dtype.value_or(run.dtype);
-  const std::optional<Fp8Recipe> fp8 = dtype == run.dtype ? run.fp8 : std::nullopt;
+  std::optional<Fp8Recipe> fp8 = dtype == run.dtype ? run.fp8 : std::nullopt;
   const OptimizerConfig& optimizer = run.config.optimizer;
   std::vector<Program> programs;
   programs.push_back(build_train_program(run.model, layout, run.mesh, rank,
@@ -165,6 +165,9 @@ std::vector<Program> build_programs(const RunSpec& run, const ParameterLayout& l
                                                         .moments_dtype = run.moments_dtype},
                                           .update_weights = options.update_weights,
                                           .parallel = run.parallel}));
+  if (fp8) {
+    fp8->watch = false;
+  }
   programs.push_back(build_eval_program(run.model, layout, run.mesh, rank,
                                         {.microbatch = run.microbatch_sequences,
                                          .sequence = run.config.train.sequence,

@@ -115,6 +115,7 @@ std::optional<Fp8Recipe> fp8_recipe(const TrainConfig& train) {
   recipe->keep = train.fp8_filter;
   recipe->sums.hopper_sums = choice<Fp8SumsChoice>(train.fp8_sums) == Fp8SumsChoice::kHopper;
   recipe->gathers_copies = train.fp8_gather;
+  recipe->watch = train.fp8_watch > 0;
   return recipe;
 }
 

@@ -13,6 +13,7 @@
 #include "base/errors.h"
 #include "comm/tcp/socket_transport.h"
 #include "ops/optimizer.h"
+#include "ops/quantize.h"
 #include "plan/rank_programs.h"
 #include "trace/peer_waits.h"
 #include "trace/rank_clocks.h"
@@ -250,6 +251,7 @@ void Engine::begin_step(const StepBatch& batch, const OptimizerConfig& optimizer
   launch_ranks(executors(), kTrainProgram);
   if (!tracing_) {
     exchanges_.front().enqueue_results(slot);
+    std::ranges::for_each(exchanges_, [&](StepExchange& it) { it.enqueue_own_results(slot); });
   }
   ++num_begun_;
 }
@@ -260,6 +262,7 @@ StepResult Engine::finish_step() {
   wait_for_ranks(executors());
   if (tracing_) {
     exchanges_.front().read_results(slot);
+    std::ranges::for_each(exchanges_, [&](StepExchange& it) { it.read_own_results(slot); });
   }
   const StepExchange::Values& values = exchanges_.front().slot(slot);
   StepResult result;
@@ -273,6 +276,30 @@ StepResult Engine::finish_step() {
     result.lateness_ns = std::min<int64_t>(result.lateness_ns, executor->lateness().count());
   }
   return result;
+}
+
+std::vector<Fp8Losses> Engine::fp8_losses() const {
+  check(num_finished_ > 0, "no step has ended");
+  const auto slot = static_cast<size_t>((num_finished_ - 1) % max_in_flight_);
+  std::vector<Fp8Losses> losses;
+  for (size_t local = 0; local < exchanges_.size(); ++local) {
+    const auto rank = static_cast<int>(ranks_[local]);
+    const std::span<const int64_t> tallies = exchanges_[local].slot(slot).fp8_watch;
+    size_t at = 0;
+    for (const Fp8Place& place :
+         watched_places(plan_of_rank(plan_, rank).programs[kTrainProgram])) {
+      const std::span<const int64_t> tally = tallies.subspan(at, Fp8Tally::kSize);
+      at += Fp8Tally::kSize;
+      if (tally[Fp8Tally::kElems] > 0) {
+        losses.push_back({.place = place,
+                          .largest = static_cast<uint32_t>(tally[Fp8Tally::kLargest]),
+                          .flushed = tally[Fp8Tally::kFlushed],
+                          .saturated = tally[Fp8Tally::kSaturated],
+                          .elems = tally[Fp8Tally::kElems]});
+      }
+    }
+  }
+  return losses;
 }
 
 StepResult Engine::train_step(const StepBatch& batch, const OptimizerConfig& optimizer,

@@ -11,6 +11,7 @@
 #include "comm/rendezvous.h"
 #include "comm/transport.h"
 #include "data/batch_loader.h"
+#include "plan/fp8_watch.h"
 #include "plan/run_plan.h"
 #include "runtime/device.h"
 #include "runtime/device_shards.h"
@@ -58,6 +59,15 @@ struct StepResult {
   int64_t lateness_ns = 0;  ///< time between the end of the step and the end of the wait for it
 };
 
+/// What FP8 copies of a step lost at one place, on the ranks of a process.
+struct Fp8Losses {
+  Fp8Place place;
+  uint32_t largest = 0;  ///< bits of the largest magnitude as f32; above infinity: NaN
+  int64_t flushed = 0;
+  int64_t saturated = 0;
+  int64_t elems = 0;
+};
+
 /// The executors of this process's ranks, and the data that the host exchanges with them between
 /// steps. If a run has several processes, each has an engine of the same plan, all make the same
 /// calls, and all get the same results. Not thread-safe. Any error of a step is a DeviceError,
@@ -89,6 +99,9 @@ class Engine {
                   int64_t step);
   /// Waits for the oldest step in flight.
   StepResult finish_step();
+  /// Of the step that `finish_step` has ended last, before the next `begin_step`: one for each
+  /// place on each rank of this process; empty unless train.fp8_watch is set.
+  std::vector<Fp8Losses> fp8_losses() const;
   /// `begin_step` and `finish_step`.
   StepResult train_step(const StepBatch& batch, const OptimizerConfig& optimizer,
                         double learning_rate, int64_t step);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/errors.h"
+#include "ops/quantize.h"
 
 namespace braid {
 namespace {
@@ -23,6 +24,22 @@ void visit_results(Values& values, Visit&& visit) {
   visit("losses", values.losses);
   visit("grad_norm", values.grad_norm);
   visit("grad_scale", values.grad_scale);
+}
+
+/// Those of the results that each rank has for itself.
+template <class Values, class Visit>
+void visit_own_results(Values& values, Visit&& visit) {
+  visit(kFp8WatchBuffer, values.fp8_watch);
+}
+
+/// Calls a function of the executor, such as `read`, for each span that the rank has.
+template <class Read>
+auto reads_of(Executor& executor, Read read) {
+  return [&executor, read](std::string_view name, auto values) {
+    if (!values.empty()) {
+      (executor.*read)(name, 0, std::as_writable_bytes(values));
+    }
+  };
 }
 
 int64_t padded(int64_t size_bytes) {
@@ -64,6 +81,7 @@ int64_t slot_bytes(const Program& program) {
   };
   visit_inputs(none, add);
   visit_results(none, add);
+  visit_own_results(none, add);
   return size_bytes;
 }
 
@@ -76,6 +94,7 @@ StepExchange::StepExchange(Executor& executor, const Program& program, int num_s
     Values& values = slots_.emplace_back();
     visit_inputs(values, cut);
     visit_results(values, cut);
+    visit_own_results(values, cut);
   }
 }
 
@@ -88,11 +107,11 @@ void StepExchange::enqueue_inputs(size_t slot) {
 }
 
 void StepExchange::enqueue_results(size_t slot) {
-  visit_results(slots_.at(slot), [&](std::string_view name, auto values) {
-    if (!values.empty()) {
-      executor_.enqueue_read(name, 0, std::as_writable_bytes(values));
-    }
-  });
+  visit_results(slots_.at(slot), reads_of(executor_, &Executor::enqueue_read));
+}
+
+void StepExchange::enqueue_own_results(size_t slot) {
+  visit_own_results(slots_.at(slot), reads_of(executor_, &Executor::enqueue_read));
 }
 
 void StepExchange::write_inputs(size_t slot) {
@@ -104,11 +123,11 @@ void StepExchange::write_inputs(size_t slot) {
 }
 
 void StepExchange::read_results(size_t slot) {
-  visit_results(slots_.at(slot), [&](std::string_view name, auto values) {
-    if (!values.empty()) {
-      executor_.read(name, 0, std::as_writable_bytes(values));
-    }
-  });
+  visit_results(slots_.at(slot), reads_of(executor_, &Executor::read));
+}
+
+void StepExchange::read_own_results(size_t slot) {
+  visit_own_results(slots_.at(slot), reads_of(executor_, &Executor::read));
 }
 
 }  // namespace braid

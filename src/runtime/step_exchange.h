@@ -26,6 +26,7 @@ class StepExchange {
     std::span<float> losses;             ///< [M]; a result, like those below
     std::span<float> grad_norm;
     std::span<float> grad_scale;
+    std::span<int64_t> fp8_watch;  ///< [tallies, 4]
   };
 
   /// `program` is the training step of `executor`, which must outlive this object. Throws
@@ -38,9 +39,12 @@ class StepExchange {
   /// Call before and after the launch of the step: they are enqueued in the order of the steps.
   void enqueue_inputs(size_t slot);
   void enqueue_results(size_t slot);
+  /// Of the results, only those that differ between ranks: fp8_watch.
+  void enqueue_own_results(size_t slot);
   /// The same immediately, before the launch and after the wait, with no step in flight.
   void write_inputs(size_t slot);
   void read_results(size_t slot);
+  void read_own_results(size_t slot);
 
  private:
   Executor& executor_;

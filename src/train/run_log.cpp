@@ -160,6 +160,15 @@ void RunLog::evaluation(const EvalRecord& record) {
   state.print(evaluation_line(record));
 }
 
+void RunLog::fp8(const std::vector<Fp8Record>& records) {
+  std::string lines;
+  for (const Fp8Record& record : records) {
+    state_->metrics.fp8.push_back(record);
+    lines += metrics_line(record);
+  }
+  state_->file.append(lines);
+}
+
 void RunLog::rerun(const RerunRecord& record) {
   state_->metrics.reruns.push_back(record);
   state_->file.append(metrics_line(record));

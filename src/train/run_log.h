@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "report/metrics_file.h"
 #include "report/records.h"
@@ -27,9 +28,10 @@ struct RunLogOptions {
   std::function<int()> columns;     ///< width of the terminal; default: that of standard output
 };
 
-/// Writes metrics.jsonl (one object per step, evaluation or rerun, flushed at once), TensorBoard
-/// events (loss, learning-rate, grad-norm, tokens-per-second, valid-loss), Megatron-style log lines
-/// and the progress bar of one run. Throws DataError if a file cannot be written. Not thread-safe.
+/// Writes metrics.jsonl (one object per step, evaluation, rerun or place of FP8 products, flushed
+/// at once), TensorBoard events (loss, learning-rate, grad-norm, tokens-per-second, valid-loss),
+/// Megatron-style log lines and the progress bar of one run. Throws DataError if a file cannot be
+/// written. Not thread-safe.
 class RunLog {
  public:
   explicit RunLog(RunLogOptions options);
@@ -38,6 +40,8 @@ class RunLog {
 
   void step(const StepRecord& record);
   void evaluation(const EvalRecord& record);
+  /// Prints nothing.
+  void fp8(const std::vector<Fp8Record>& records);
   /// Prints nothing.
   void rerun(const RerunRecord& record);
   /// Prints a separate line above the progress bar; "\n" is added.

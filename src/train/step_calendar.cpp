@@ -30,6 +30,11 @@ bool StepCalendar::is_checked(int64_t step) const {
   return interval > 0 && step % interval == 0;
 }
 
+bool StepCalendar::is_watched(int64_t step) const {
+  const int64_t interval = config_.train.fp8_watch;
+  return interval > 0 && step % interval == 0;
+}
+
 bool StepCalendar::is_boundary(int64_t step) const {
   return is_evaluated(step) || is_saved(step, false) || is_checked(step) || is_traced(step) ||
          is_traced(step + 1);

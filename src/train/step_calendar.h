@@ -24,6 +24,8 @@ class StepCalendar {
   bool is_saved(int64_t step, bool stops) const;
   /// Whether the replicas of the state are compared after it, whatever else happens there.
   bool is_checked(int64_t step) const;
+  /// Whether what FP8 copies lost in it is recorded.
+  bool is_watched(int64_t step) const;
   /// Whether it must end before the next one begins: work after a step requires that no later step
   /// has begun.
   bool is_boundary(int64_t step) const;

@@ -30,6 +30,7 @@
 #include "trace/explain_exposed.h"
 #include "train/data_count.h"
 #include "train/fault_watch.h"
+#include "train/fp8_watch.h"
 #include "train/learning_rate.h"
 #include "train/run_folder.h"
 #include "train/run_identity.h"
@@ -326,11 +327,15 @@ class TrainingRun {
   void end_step(int64_t step) {
     const StepResult result = engine_.finish_step();
     const StepRecord record = meter_.end(result);
+    const std::vector<Fp8Record> fp8 = calendar_.is_watched(step)
+                                           ? gather_fp8(engine_, processes_, step)
+                                           : std::vector<Fp8Record>{};
     if (calendar_.is_traced(step)) {
       add_timeline(step);
     }
     if (leads()) {
       log_->step(record);
+      log_->fp8(fp8);
     }
     if (options_.on_step) {
       options_.on_step(record);

@@ -54,6 +54,7 @@ ReportInput TrainingReport::input(const Metrics& metrics) const {
                      .memory = plan.ranks.front().memory,
                      .steps = metrics.steps,
                      .evaluations = metrics.evaluations,
+                     .fp8 = metrics.fp8,
                      .unigram_entropy = source_.unigram_entropy,
                      .timeline = timelines_.empty() ? Timeline{} : timelines_.back()};
   for (const Timeline& timeline : timelines_) {

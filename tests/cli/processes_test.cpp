@@ -90,6 +90,29 @@ INSTANTIATE_TEST_SUITE_P(
         3)),
     [](const auto& one) { return std::string(one.param.name); });
 
+TEST_F(Processes, RecordWhatFp8LosesOnAllOfThem) {
+  const auto records = [&](const std::string& folder, bool several) {
+    const Words settings{"logging.run_folder=" + folder,
+                         "model.width=128",
+                         "model.ffn=128",
+                         "train.sequence=64",
+                         "train.steps=2",
+                         "train.fp8=block",
+                         "train.fp8_watch=2",
+                         "parallel.pipeline=2"};
+    output_of(several ? per_rank(settings) : train(settings));
+    std::string lines;
+    for (const Fp8Record& record : read_metrics(path(folder + "/metrics.jsonl")).fp8) {
+      lines += metrics_line(record);
+    }
+    return lines;
+  };
+  const std::string one = records("one", false);
+  EXPECT_THAT(one, AllOf(HasSubstr("layers.0.attention.qkv"), HasSubstr("layers.1.attention.qkv")));
+  EXPECT_EQ(records("several", true), one);
+  EXPECT_THAT(output_of({"report", "several"}), HasSubstr("\nfp8 of several\nplace "));
+}
+
 /// The process of a rank that `braid train` with this pid has started; 0 if there is none (yet).
 pid_t process_of(pid_t launcher, int rank) {
   std::ifstream children("/proc/" + std::to_string(launcher) + "/task/" + std::to_string(launcher) +
