@@ -18,6 +18,7 @@ from quack.epilogue.visit import _EpiModMixinBase
 from quack.gemm_sm90 import GemmSm90
 from quack.rounding import RoundingMode
 from quack.tile_scheduler import TileSchedulerOptions
+from quack.varlen_utils import VarlenArguments
 
 from export import export, pointer
 
@@ -50,6 +51,9 @@ def tiles(columns_of_pingpong, dynamic):
 WIDE = Tile(256, 192, False, True, shares_rows=True)
 LARGE = [WIDE, Tile(256, 192, False, True), Tile(256, 128, False, True, shares_rows=True)]
 
+GROUPED = [*(Tile(128, columns, True, True, shares_rows=True) for columns in (192, 128)),
+           Tile(128, 256, False, True, shares_rows=True)]
+
 # Those to take where times cannot be told apart come first.
 TILES = {
     "linear_swiglu": [*tiles((192, 128), True), WIDE, *tiles((192, 128), False)],
@@ -57,6 +61,11 @@ TILES = {
     "product_nt": tiles((192, 128), True) + LARGE,
     "product_nn": tiles((192, 128), True) + LARGE,
     "product_tn_added": [*tiles((192, 128), True), Tile(128, 192, True, True, shares_rows=True)],
+    # Groups have few rows, so tiles are no higher than 128, and those of a cluster lie side by side.
+    "grouped_nt": GROUPED,
+    "grouped_nn": GROUPED,
+    "grouped_tn": tiles((192, 128), True),
+    "grouped_tn_added": tiles((192, 128), True),
 }
 
 
@@ -146,7 +155,7 @@ def linear_swiglu(tile):
 
     @cute.jit
     def launch(x: cute.Pointer, w: cute.Pointer, gate_up: cute.Pointer, y: cute.Pointer, next_tile: cute.Pointer,
-               m: Int32, n: Int32, k: Int32, clusters: Int32, stream: cuda.CUstream):
+               m: Int32, n: Int32, k: Int32, groups: Int32, clusters: Int32, stream: cuda.CUstream):
         kernel(rows(x, m, k), rows(w, n, k), rows(gate_up, m, n), None, LinearSwiglu.EpilogueArguments(rows(y, m, n // 2)),
                schedule(tile, clusters, next_tile), None, stream)
 
@@ -161,7 +170,7 @@ def linear_dgrad_swiglu_backward(tile):
 
     @cute.jit
     def launch(dy: cute.Pointer, w: cute.Pointer, gate_up: cute.Pointer, d_gate_up: cute.Pointer, next_tile: cute.Pointer,
-               m: Int32, n: Int32, k: Int32, clusters: Int32, stream: cuda.CUstream):
+               m: Int32, n: Int32, k: Int32, groups: Int32, clusters: Int32, stream: cuda.CUstream):
         kernel(rows(dy, m, k), columns(w, n, k), rows(d_gate_up, m, 2 * n), rows(gate_up, m, 2 * n),
                LinearDgradSwigluBackward.EpilogueArguments(), schedule(tile, clusters, next_tile), None, stream)
 
@@ -192,9 +201,55 @@ def plain_product(name, tile):
 
     @cute.jit
     def launch(a: cute.Pointer, b: cute.Pointer, d: cute.Pointer, unused: cute.Pointer, next_tile: cute.Pointer,
-               m: Int32, n: Int32, k: Int32, clusters: Int32, stream: cuda.CUstream):
+               m: Int32, n: Int32, k: Int32, groups: Int32, clusters: Int32, stream: cuda.CUstream):
         kernel(a_of(a, m, k), b_of(b, n, k), rows(d, m, n), added_to(rows(d, m, n)), of.EpilogueArguments(),
                schedule(tile, clusters, next_tile), None, stream)
+
+    return launch
+
+
+class GroupedProduct(NamedTuple):
+    """Products of groups that divide the rows m of a, or the depth k, at offsets in device memory: group g has [offsets[g],
+    offsets[g + 1]). Of the rest nothing enters a result."""
+    b: Callable  # rows or columns, as above
+    divides_depth: bool
+    adds: bool = False
+
+
+GROUPED_PRODUCTS = {
+    "grouped_nt": GroupedProduct(rows, False),  # a [m, k], b [groups, n, k] -> d [m, n]
+    "grouped_nn": GroupedProduct(columns, False),  # a [m, k], b [groups, k, n] -> d [m, n]
+    "grouped_tn": GroupedProduct(columns, True),  # a [k, m], b [k, n] -> d [groups, m, n], 0 for groups without depth
+    "grouped_tn_added": GroupedProduct(columns, True, True),  # the same, added to d
+}
+
+
+def of_groups(matrix, groups):
+    """A matrix for each group, one after the other in memory."""
+    shape, stride = matrix.shape, matrix.stride
+    size = cute.assume(Int64(shape[0]) * Int64(shape[1]), divby=8)
+    return cute.make_tensor(matrix.iterator, cute.make_layout((groups, *shape), stride=(size, *stride)))
+
+
+def grouped_product(name, tile):
+    grouped = GROUPED_PRODUCTS[name]
+    of = AddedProduct if grouped.adds else Product
+    kernel = product(of, tile)
+
+    def matrices(a, b, d, m, n, k, groups):
+        if grouped.divides_depth:
+            result = of_groups(rows(d, m, n), groups)
+            return columns(a, m, k), columns(b, n, k), result, result if grouped.adds else None
+        return rows(a, m, k), of_groups(grouped.b(b, n, k), groups), rows(d, m, n), None
+
+    def divided(offsets):
+        return VarlenArguments(mCuSeqlensK=offsets) if grouped.divides_depth else VarlenArguments(mCuSeqlensM=offsets)
+
+    @cute.jit
+    def launch(a: cute.Pointer, b: cute.Pointer, d: cute.Pointer, offsets: cute.Pointer, next_tile: cute.Pointer,
+               m: Int32, n: Int32, k: Int32, groups: Int32, clusters: Int32, stream: cuda.CUstream):
+        kernel(*matrices(a, b, d, m, n, k, groups), of.EpilogueArguments(), schedule(tile, clusters, next_tile),
+               divided(cute.make_tensor(offsets, cute.make_layout((groups + 1,), stride=(1,)))), stream)
 
     return launch
 
@@ -205,11 +260,13 @@ def compile_into(folder):
     headers, entries = [], []
     functions = {function.__name__: function for function in (linear_swiglu, linear_dgrad_swiglu_backward)}
     functions.update((name, partial(plain_product, name)) for name in PLAIN_PRODUCTS)
+    functions.update((name, partial(grouped_product, name)) for name in GROUPED_PRODUCTS)
     for kind, function in functions.items():
-        third = fp32 if kind in PLAIN_PRODUCTS and PLAIN_PRODUCTS[kind].adds else bf16
+        third = fp32 if "_tn" in kind else bf16  # gradients of weights
+        fourth = pointer(Int32, 4) if kind in GROUPED_PRODUCTS else bf16
         for tile in TILES[kind]:
             name = f"{kind}_{tile}"
-            export(folder, name, function(tile), bf16, bf16, third, bf16, pointer(Int32, 4), one, one, one, one)
+            export(folder, name, function(tile), bf16, bf16, third, fourth, pointer(Int32, 4), one, one, one, one, one)
             headers.append(f"#include <{name}.h>\n")
             entries.append(f'{{"{kind}", "{tile}", {CLUSTER}, {str(tile.dynamic).lower()},\n'
                            f'  _mlir_{name}_cuda_init, _mlir_{name}_cuda_load_to_device,\n'

@@ -7,6 +7,7 @@
 #include "base/errors.h"
 #include "calibrate/task_timer.h"
 #include "ops/elementwise.h"
+#include "ops/integer_values.h"
 
 namespace braid {
 namespace {
@@ -52,8 +53,6 @@ class PoolPrograms {
     std::vector<Program> programs;
     programs.push_back(fill_program(
         "fill read", [](const PoolKey& key) { return !key.second && key.first != DType::kI32; }));
-    programs.push_back(
-        fill_program("fill tokens", [](const PoolKey& key) { return key.first == DType::kI32; }));
     programs.push_back(fill_program("fill written", [](const PoolKey& key) { return key.second; }));
     for (const RepeatedTask& task : tasks_) {
       programs.push_back(task_program(task));
@@ -153,6 +152,23 @@ int64_t operand_set_bytes(const OpSpec& spec) {
     bytes += elems * static_cast<int64_t>(dtype_bytes(key.first));
   }
   return bytes;
+}
+
+std::vector<int32_t> operand_integers(const RepeatedTask& task) {
+  std::vector<int32_t> set;
+  for (size_t i = 0; i < task.spec.operands.size(); ++i) {
+    const OperandSpec& operand = task.spec.operands[i];
+    if (pool_of(operand) == PoolKey(DType::kI32, false)) {
+      const std::vector<int32_t> values = valid_integers(task.spec, i);
+      set.insert(set.end(), values.begin(), values.end());
+      set.resize(set.size() + static_cast<size_t>(aligned_elems(operand)) - values.size());
+    }
+  }
+  std::vector<int32_t> all;
+  for (int64_t i = 0; i < task.num_sets; ++i) {
+    all.insert(all.end(), set.begin(), set.end());
+  }
+  return all;
 }
 
 std::vector<Program> repeated_task_programs(std::span<const RepeatedTask> tasks) {

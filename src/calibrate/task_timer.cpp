@@ -49,20 +49,6 @@ std::vector<std::byte> random_numbers(int64_t count, bool has_signs) {
   return {bytes.begin(), bytes.end()};
 }
 
-std::vector<std::byte> random_tokens(int64_t count, int64_t limit) {
-  std::mt19937_64 random(2);
-  std::uniform_int_distribution<int32_t> token(0, static_cast<int32_t>(limit - 1));
-  std::vector<int32_t> values(static_cast<size_t>(count));
-  std::generate(values.begin(), values.end(), [&] { return token(random); });
-  const auto bytes = std::as_bytes(std::span(values));
-  return {bytes.begin(), bytes.end()};
-}
-
-int64_t token_limit(const OpSpec& spec) {
-  const OpDefinition& op = find_op(spec.op);
-  return op.token_limit == nullptr ? INT32_MAX : op.token_limit(spec);
-}
-
 std::vector<std::byte> seed_of(DType dtype) {
   switch (dtype) {
     case DType::kBF16:
@@ -100,16 +86,15 @@ class TimingExecutor {
     executor_->run(kFillWritten);
   }
 
-  /// Prepares the inputs of a task: valid tokens, and sums that no other task has changed.
-  void prepare(const OpSpec& spec) {
-    const auto any = [&](auto&& holds) {
-      return std::any_of(spec.operands.begin(), spec.operands.end(), holds);
-    };
-    if (any([](const OperandSpec& operand) { return operand.dtype == DType::kI32; })) {
-      executor_->write("seed.i32", 0, random_tokens(kSeedElems, token_limit(spec)));
-      executor_->run(kFillTokens);
+  /// Prepares the inputs of a task: valid integers, and sums that no other task has changed.
+  void prepare(const RepeatedTask& task) {
+    const std::vector<int32_t> integers = operand_integers(task);
+    if (!integers.empty()) {
+      executor_->write("read.i32", 0, std::as_bytes(std::span(integers)));
     }
-    if (any([](const OperandSpec& operand) { return operand.access == Access::kReadWrite; })) {
+    if (std::ranges::any_of(task.spec.operands, [](const OperandSpec& operand) {
+          return operand.access == Access::kReadWrite;
+        })) {
       executor_->run(kFillWritten);
     }
   }
@@ -211,7 +196,7 @@ std::vector<Timing> TaskTimer::time(std::span<const OpSpec> specs, std::span<con
     }
     TimingExecutor executor(options_.make_executor, tasks);
     for (size_t i = 0; i < tasks.size(); ++i) {
-      executor.prepare(tasks[i].spec);
+      executor.prepare(tasks[i]);
       timings.push_back(time_program(*executor, kNumFillPrograms + i, tasks[i].repetitions));
       done();
     }

@@ -48,13 +48,16 @@ struct RepeatedTask {
 };
 
 /// Programs that run before those of the tasks: they copy what the host has written to
-/// "seed.<dtype>" (kSeedElems elements each) into all read-only operands except tokens, into tokens
-/// (i32), and into all written operands.
-enum FillProgram : size_t { kFillRead, kFillTokens, kFillWritten, kNumFillPrograms };
+/// "seed.<dtype>" (kSeedElems elements each) into all read-only operands except integers, and into
+/// all written operands.
+enum FillProgram : size_t { kFillRead, kFillWritten, kNumFillPrograms };
 
 /// The fill programs, then a program for each task. All share the buffers, which have the size of
 /// the largest task.
 std::vector<Program> repeated_task_programs(std::span<const RepeatedTask> tasks);
+
+/// The beginning of the buffer "read.i32" for a task: integers that its op accepts, in all sets.
+std::vector<int32_t> operand_integers(const RepeatedTask& task);
 
 inline constexpr int64_t kSeedElems = int64_t{1} << 18;
 

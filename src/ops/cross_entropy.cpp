@@ -109,8 +109,8 @@ void cross_entropy_merge_backward(BackwardBuilder& builder, const Node& node) {
 }
 
 template <class Attributes>
-int64_t tokens_of_vocabulary(const OpSpec& spec) {
-  return attributes_of<Attributes>(spec).vocabulary;
+IntegerNeed tokens_of_vocabulary(const OpSpec& spec, size_t /*operand*/) {
+  return {.limit = attributes_of<Attributes>(spec).vocabulary};
 }
 
 }  // namespace
@@ -124,7 +124,7 @@ const OpDefinition kCrossEntropyOp{
     .cost = elementwise_cost<4>,
     .backward = cross_entropy_backward,
     .split = kNeverSplit,
-    .token_limit = tokens_of_vocabulary<CrossEntropyAttributes>,
+    .integers = tokens_of_vocabulary<CrossEntropyAttributes>,
 };
 
 const OpDefinition kCrossEntropyPartialOp{
@@ -135,7 +135,7 @@ const OpDefinition kCrossEntropyPartialOp{
     .check = check_cross_entropy_partial,
     .cost = elementwise_cost<4>,
     .split = kNeverSplit,
-    .token_limit = tokens_of_vocabulary<CrossEntropyShardAttributes>,
+    .integers = tokens_of_vocabulary<CrossEntropyShardAttributes>,
 };
 
 const OpDefinition kCrossEntropyMergeOp{
@@ -157,7 +157,7 @@ const OpDefinition kCrossEntropyBackwardOp{
     .check = check_cross_entropy_backward,
     .cost = elementwise_cost<4>,
     .split = kNeverSplit,
-    .token_limit = tokens_of_vocabulary<CrossEntropyShardAttributes>,
+    .integers = tokens_of_vocabulary<CrossEntropyShardAttributes>,
 };
 
 void cross_entropy(GraphBuilder& builder, ValueId logits, ValueId labels, ValueId loss_scale,

@@ -143,11 +143,11 @@ void check_position_embedding_wgrad(const OpSpec& spec) {
 
 /// For an op whose operand `kTable` has a row per token.
 template <class Attributes, size_t kTable>
-int64_t known_tokens(const OpSpec& spec) {
+IntegerNeed known_tokens(const OpSpec& spec, size_t /*operand*/) {
   const auto attributes = attributes_of<Attributes>(spec);
-  return TableRows(attributes.vocabulary, attributes.vocabulary_begin,
-                   spec.operands[kTable].shape[0])
-      .vocabulary;
+  const TableRows rows(attributes.vocabulary, attributes.vocabulary_begin,
+                       spec.operands[kTable].shape[0]);
+  return {.limit = rows.vocabulary};
 }
 
 }  // namespace
@@ -162,7 +162,7 @@ const OpDefinition kEmbeddingOp{
     .cost = embedding_cost,
     .backward = embedding_backward,
     .split = kNeverSplit,
-    .token_limit = known_tokens<EmbeddingAttributes, 1>,
+    .integers = known_tokens<EmbeddingAttributes, 1>,
 };
 
 const OpDefinition kEmbeddingWgradOp{
@@ -174,7 +174,7 @@ const OpDefinition kEmbeddingWgradOp{
     .check = check_embedding_wgrad,
     .cost = embedding_wgrad_cost,
     .split = kNeverSplit,
-    .token_limit = known_tokens<EmbeddingWgradAttributes, 2>,
+    .integers = known_tokens<EmbeddingWgradAttributes, 2>,
 };
 
 const OpDefinition kPositionEmbeddingWgradOp{

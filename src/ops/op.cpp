@@ -6,6 +6,7 @@
 
 #include "base/errors.h"
 #include "ops/activation.h"
+#include "ops/add_gated.h"
 #include "ops/attention.h"
 #include "ops/attention_step.h"
 #include "ops/blocks.h"
@@ -15,6 +16,9 @@
 #include "ops/cross_entropy.h"
 #include "ops/elementwise.h"
 #include "ops/embedding.h"
+#include "ops/expert_rows.h"
+#include "ops/grouped_linear.h"
+#include "ops/head_norm.h"
 #include "ops/linear.h"
 #include "ops/linear_swiglu.h"
 #include "ops/norm.h"
@@ -23,6 +27,7 @@
 #include "ops/quantize.h"
 #include "ops/quantize_part.h"
 #include "ops/rope.h"
+#include "ops/router.h"
 #include "ops/scaled_linear.h"
 #include "ops/transpose.h"
 
@@ -38,6 +43,9 @@ constexpr std::array kOps = {
     &kLinearWgradOp,
     &kLinearSwigluOp,
     &kLinearDgradSwigluBackwardOp,
+    &kGroupedLinearOp,
+    &kGroupedLinearDgradOp,
+    &kGroupedLinearWgradOp,
     &kQuantizeOp,
     &kQuantizeWeightOp,
     &kPartMagnitudesOp,
@@ -53,6 +61,8 @@ constexpr std::array kOps = {
     &kLayernormOp,
     &kAddLayernormOp,
     &kLayernormBackwardOp,
+    &kHeadNormOp,
+    &kHeadNormBackwardOp,
     &kRopeOp,
     &kAttentionOp,
     &kAttentionBackwardOp,
@@ -66,13 +76,27 @@ constexpr std::array kOps = {
     &kSwapBlocksOp,
     &kSwigluOp,
     &kSwigluBackwardOp,
+    &kSortRowsOp,
+    &kGatherRowsOp,
+    &kSumRowsOp,
+    &kRoutedSwigluOp,
+    &kRoutedSwigluBackwardOp,
     &kGeluOp,
     &kGeluBackwardOp,
+    &kRouterLinearOp,
+    &kRouterLinearDgradOp,
+    &kRouterLinearWgradOp,
+    &kRouteOp,
+    &kRouteBackwardOp,
+    &kRouterLossesOp,
+    &kRouterLossesBackwardOp,
     &kCrossEntropyOp,
     &kCrossEntropyPartialOp,
     &kCrossEntropyMergeOp,
     &kCrossEntropyBackwardOp,
     &kAddOp,
+    &kAddGatedOp,
+    &kAddGatedBackwardOp,
     &kAccumulateOp,
     &kCastOp,
     &kCopyOp,
@@ -185,8 +209,8 @@ const OpDefinition& find_op(CommOp op) {
 }
 
 std::string_view op_kind_name(OpKind kind) {
-  constexpr std::array<std::string_view, 8> kNames = {
-      "matrix products",    "attention", "norms",  "elementwise",
+  constexpr std::array<std::string_view, 9> kNames = {
+      "matrix products",    "attention", "norms",  "elementwise",  "routing",
       "embedding and loss", "optimizer", "copies", "communication"};
   return kNames[static_cast<size_t>(kind)];
 }

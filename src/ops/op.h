@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ir/op_spec.h"
+#include "ops/integer_values.h"
 #include "ops/op_traits.h"
 
 namespace braid {
@@ -85,8 +86,8 @@ struct OpDefinition {
   /// A boolean attribute that is true on one rank of a group, which adds for all of them. Passes
   /// that must decide equally on all ranks use that rank's price. Empty: there is none.
   std::string_view added_by_one = {};
-  /// For an op that reads tokens (i32): the known tokens of a spec are [0, limit). Null: any token.
-  int64_t (*token_limit)(const OpSpec& spec) = nullptr;
+  /// What the i32 operands that the op reads must hold. Null: any numbers from 0 on.
+  IntegerNeed (*integers)(const OpSpec& spec, size_t operand) = nullptr;
 };
 
 /// The op of that name. Throws InternalError if there is none, and on first use what `validate_ops`

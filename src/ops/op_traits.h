@@ -30,14 +30,15 @@ enum class OpKind : uint8_t {
   kAttention,  ///< all of it, including the rounding after attention over ranks
   kNorm,
   kElementwise,
+  kRouting,  ///< of tokens to experts
   kEmbeddingAndLoss,
   kOptimizer,
   kCopy,
   kCommunication,
 };
 
-/// "matrix products", "attention", "norms", "elementwise", "embedding and loss", "optimizer",
-/// "copies", "communication".
+/// "matrix products", "attention", "norms", "elementwise", "routing", "embedding and loss",
+/// "optimizer", "copies", "communication".
 std::string_view op_kind_name(OpKind kind);
 
 /// The role by which passes find an op that they rewrite.
@@ -68,13 +69,20 @@ enum class ProductPart : uint8_t { kFprop, kDgrad, kWgrad };
 /// for each run of 32.
 enum class FactorScales : uint8_t { kNone, kOne, kSquares, kRuns, kRunsOf32 };
 
-/// A product [rows, depth] x [depth, columns].
+/// The size that groups divide among them.
+enum class GroupedSize : uint8_t { kRows, kDepth };
+
+/// A product [rows, depth] x [depth, columns]; or as many as `groups`, each with a part of the rows
+/// or of the depth, which are those of all groups together. How large the parts are is data; cost
+/// models count with equal ones. The flops are 2 rows columns depth in any case.
 struct GemmShape {
   int64_t rows = 0;
   int64_t columns = 0;
   int64_t depth = 0;
   DType dtype = DType::kF32;  ///< of the factors
   FactorScales scales = FactorScales::kNone;
+  int64_t groups = 1;
+  GroupedSize grouped = GroupedSize::kRows;
 
   friend bool operator==(const GemmShape&, const GemmShape&) = default;
 };

@@ -30,8 +30,8 @@ class SizeCurve {
   std::vector<SizePoint> points_;  // by size, increasing
 };
 
-/// Coordinates of a shape: logarithms of its sizes.
-inline constexpr size_t kNumCoordinates = 3;
+/// Coordinates of a shape: logarithms of its sizes; those that it lacks are 0.
+inline constexpr size_t kNumCoordinates = 4;
 using Coordinates = std::array<double, kNumCoordinates>;
 
 struct ScatteredPoint {

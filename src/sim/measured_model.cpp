@@ -32,7 +32,8 @@ double log_size(int64_t size) {
 Coordinates coordinates_of(const OpSpec& spec, OpFamily family) {
   if (family == OpFamily::kGemm) {
     const GemmShape shape = gemm_shape(spec);
-    return {log_size(shape.rows), log_size(shape.columns), log_size(shape.depth)};
+    return {log_size(shape.rows), log_size(shape.columns), log_size(shape.depth),
+            log_size(shape.groups)};
   }
   const AttentionShape shape = attention_shape(spec);
   return {log_size(shape.sequence), log_size(shape.heads) + log_size(shape.sequences),
@@ -45,7 +46,7 @@ double bytes_of(const OpSpec& spec) {
 }
 
 bool is_below(const Coordinates& a, const Coordinates& b) {
-  return a[0] <= b[0] && a[1] <= b[1] && a[2] <= b[2];
+  return std::ranges::equal(a, b, std::ranges::less_equal());
 }
 
 /// Measured shapes of one op of family kGemm or kAttention.

@@ -117,7 +117,27 @@ TEST(RepeatedTasks, FillProgramsCoverEveryElement) {
       filled.insert(programs[i].buffers[buffer].name);
     }
   }
-  EXPECT_THAT(filled, testing::ElementsAre("read.f32", "read.i32", "written.f32"));
+  EXPECT_THAT(filled, testing::ElementsAre("read.f32", "written.f32"));
+}
+
+TEST(OperandIntegers, LieWhereTasksReadThem) {
+  const OpSpec spec{
+      "sum_rows", {}, {in({6, 4}), in({3, 2}, DType::kI32), in({6}, DType::kI32), out({3, 4})}};
+  const RepeatedTask task{spec, 3, 3};
+  const std::vector<int32_t> integers = operand_integers(task);
+  const std::vector<Program> programs = repeated_task_programs(std::array{task});
+  const Program& program = programs[kNumFillPrograms];
+  const auto read = std::ranges::find(program.buffers, std::string_view("read.i32"), &Buffer::name);
+  ASSERT_NE(read, program.buffers.end());
+  EXPECT_EQ(std::ssize(integers), read->num_elems());
+  for (const Task& repetition : program.tasks) {
+    const auto ranges = program.operands_of(repetition);
+    for (int64_t i = 0; i < 6; ++i) {
+      const int32_t row = integers.at(static_cast<size_t>(ranges[1].begin + i));
+      ASSERT_LT(row, 6);
+      EXPECT_EQ(integers.at(static_cast<size_t>(ranges[2].begin + row)), i) << "the inverse";
+    }
+  }
 }
 
 TEST(OperandSetBytes, RoundsEachOperandUp) {
@@ -217,6 +237,19 @@ TEST_F(ClockedTimer, LongTasksHaveThreeSamples) {
   timer.time(std::array{wgrad_of(4, 10'000'000, 2)}, std::array{1e8}, [] {});
   // One that loads, one that warms up, three that count, 100 ms each.
   EXPECT_NEAR(static_cast<double>(now_ns_), 5e8, 1e6);
+}
+
+// Offsets and experts out of range would be errors of the executor, too.
+TEST(TaskTimer, IntegersOfExpertsAreValid) {
+  const OperandSpec indices = in({7, 2}, DType::kI32);
+  const auto out_i32 = [](Shape shape) {
+    return OperandSpec{.dtype = DType::kI32, .access = Access::kWrite, .shape = shape};
+  };
+  const std::array specs{
+      OpSpec{"sort_rows", {}, {indices, out_i32({7, 2}), out_i32({14}), out_i32({4}), out({3})}},
+      OpSpec{"grouped_linear", {}, {in({14, 4}), in({15, 4}), in({4}, DType::kI32), out({14, 5})}}};
+  TaskTimer timer(quick_options());
+  EXPECT_EQ(timer.time(specs, std::array{1e4, 1e4}, [] {}).size(), 2u);
 }
 
 // A wrong guess of the duration, and ops whose integers must be tokens: a token outside of the

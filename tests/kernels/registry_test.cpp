@@ -6,9 +6,12 @@
 #include "ops/cross_entropy.h"
 #include "ops/elementwise.h"
 #include "ops/embedding.h"
+#include "ops/grouped_linear.h"
+#include "ops/head_norm.h"
 #include "ops/linear.h"
 #include "ops/norm.h"
 #include "ops/optimizer.h"
+#include "ops/router.h"
 #include "support/kernel_harness.h"
 
 namespace {
@@ -74,6 +77,47 @@ int64_t allocations_of(const OpSpec& spec) {
 constexpr int64_t kRows = 512;
 constexpr int64_t kWidth = 128;
 
+/// 8 of 128 experts, in groups.
+std::vector<OpSpec> router_specs(DType dtype) {
+  const DType w = wide(dtype);
+  const RouterRule rule{.per_token = 8, .sigmoid = true, .groups = 16, .kept_groups = 4};
+  const OperandSpec x = read(dtype, {kRows, kWidth});
+  const OperandSpec logits = read(w, {kRows, 128});
+  const OperandSpec bias = read(w, {128});
+  const OperandSpec weight = read(dtype, {128, kWidth});
+  const auto losses = to_attributes(RouterLossAttributes{.balance = 1, .z = 1});
+  const auto heads = HeadNormBackwardAttributes{.heads = 2, .kv_heads = 1, .head_size = 32};
+  return {
+      {"router_linear", {}, {x, weight, write(w, logits.shape)}},
+      {"router_linear_dgrad",
+       to_attributes(RouterGradAttributes{}),
+       {logits, weight, write(dtype, x.shape)}},
+      {"router_linear_wgrad",
+       to_attributes(RouterGradAttributes{}),
+       {x, logits, write(w, {128, kWidth})}},
+      {"route",
+       to_attributes(RouteAttributes{.rule = rule, .has_bias = true}),
+       {logits, bias, write(w, {kRows, 8}), write(DType::kI32, {kRows, 8})}},
+      {"route_backward",
+       to_attributes(rule),
+       {logits, read(w, {kRows, 8}), read(DType::kI32, {kRows, 8}), read(w, {kRows, 8}),
+        write(w, logits.shape)}},
+      {"router_losses",
+       losses,
+       {logits, read(DType::kF32, bias.shape), read(w, {1}), write(w, {2})}},
+      {"router_losses_backward",
+       losses,
+       {logits, read(DType::kF32, bias.shape), read(w, {1}), write(w, logits.shape)}},
+      {"head_norm",
+       to_attributes(HeadNormAttributes{.heads = 2, .kv_heads = 1, .head_size = 32}),
+       {x, read(dtype, {32}), read(dtype, {32}), write(dtype, x.shape), write(w, {kRows, 3})}},
+      {"head_norm_backward",
+       to_attributes(heads),
+       {x, read(dtype, {32}), read(dtype, {32}), read(w, {kRows, 3}), x, write(dtype, x.shape),
+        read_write(w, {32}), read_write(w, {32})}},
+  };
+}
+
 std::vector<OpSpec> specs(DType dtype) {
   const DType w = wide(dtype);
   const OperandSpec in = read(dtype, {kRows, kWidth});
@@ -106,6 +150,8 @@ std::vector<OpSpec> specs(DType dtype) {
       {"gelu", {}, {in, out}},
       {"swiglu", {}, {read(dtype, {kRows, 2 * kWidth}), out}},
       {"add", {}, {in, in, out}},
+      {"add_gated", {}, {in, in, read(w, {kRows, 1}), out}},
+      {"add_gated_backward", {}, {in, read(w, {kRows, 1}), in, out, write(w, {kRows, 1})}},
       {"accumulate", {}, {in, read_write(w, {kRows, kWidth})}},
       {"embedding",
        to_attributes(EmbeddingAttributes{.sequence = 64}),
@@ -113,6 +159,22 @@ std::vector<OpSpec> specs(DType dtype) {
       {"embedding_wgrad",
        to_attributes(EmbeddingWgradAttributes{}),
        {tokens, in, read_write(w, {99, kWidth})}},
+      {"sort_rows",
+       {},
+       {read(DType::kI32, {kRows, 2}), write(DType::kI32, {kRows, 2}),
+        write(DType::kI32, {2 * kRows}), write(DType::kI32, {5}), write(DType::kF32, {4})}},
+      {"gather_rows",
+       {},
+       {in, read(DType::kI32, {2 * kRows}), read(DType::kI32, {kRows, 2}),
+        write(dtype, {2 * kRows, kWidth})}},
+      {"routed_swiglu_backward",
+       {},
+       {read(dtype, {kRows, 2 * kWidth}), read(w, {kRows, 1}), tokens, in,
+        write(dtype, {kRows, 2 * kWidth}), write(w, {kRows, 1})}},
+      {"grouped_linear", {}, {in, read(dtype, {2 * kWidth, kWidth}), read(DType::kI32, {3}), out}},
+      {"grouped_linear_wgrad",
+       to_attributes(GroupedWgradAttributes{}),
+       {in, in, read(DType::kI32, {3}), read_write(w, {2 * kWidth, kWidth})}},
       {"cross_entropy_partial", shard, {in, tokens, write(w, {kRows, 3})}},
       {"cross_entropy_merge",
        {},
@@ -126,6 +188,9 @@ std::vector<OpSpec> specs(DType dtype) {
 TEST(Kernels, AllocateNothingWhenRun) {
   for (const DType dtype : kFloatDtypes) {
     for (const OpSpec& spec : specs(dtype)) {
+      EXPECT_EQ(allocations_of(spec), 0) << spec.op << " " << dtype_name(dtype);
+    }
+    for (const OpSpec& spec : router_specs(dtype)) {
       EXPECT_EQ(allocations_of(spec), 0) << spec.op << " " << dtype_name(dtype);
     }
   }

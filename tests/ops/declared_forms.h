@@ -13,6 +13,9 @@
 #include "ops/cross_entropy.h"
 #include "ops/elementwise.h"
 #include "ops/embedding.h"
+#include "ops/expert_rows.h"
+#include "ops/grouped_linear.h"
+#include "ops/head_norm.h"
 #include "ops/linear.h"
 #include "ops/norm.h"
 #include "ops/operand_checker.h"
@@ -20,6 +23,7 @@
 #include "ops/quantize.h"
 #include "ops/quantize_part.h"
 #include "ops/rope.h"
+#include "ops/router.h"
 #include "ops/scaled_linear.h"
 #include "ops/specs.h"
 
@@ -48,6 +52,8 @@ class DeclaredForms {
   explicit DeclaredForms(DType data) : data_(data), wide_(accumulator_dtype(data)) {
     add_linear();
     add_norm();
+    add_head_norm();
+    add_router();
     add_attention();
     add_attention_steps();
     add_context_layout();
@@ -59,6 +65,7 @@ class DeclaredForms {
     add_optimizer();
     add_communication();
     add_offload();
+    add_experts();
   }
 
   const std::vector<DeclaredForm>& list() const { return list_; }
@@ -302,6 +309,83 @@ class DeclaredForms {
     add(layer);
   }
 
+  void add_head_norm() {
+    const OperandSpec qkv = read(data_, {kRows, (3 + 2 * 2) * 4});
+    for (const bool whole : {false, true}) {
+      const OperandSpec query_weight = read(data_, {whole ? 12 : 4});
+      const OperandSpec key_weight = read(data_, {whole ? 8 : 4});
+      const Shape norms{kRows, whole ? 2 : 5};
+      add({{"head_norm",
+            to_attributes(
+                HeadNormAttributes{.heads = 3, .kv_heads = 2, .head_size = 4, .whole = whole}),
+            {qkv, query_weight, key_weight, write(data_, qkv.shape), write(wide_, norms)}},
+           {"qkv", "query_weight", "key_weight", "y", "rstd"}});
+      for (const bool accumulate : {false, true}) {
+        add({{"head_norm_backward",
+              to_attributes(HeadNormBackwardAttributes{.heads = 3,
+                                                       .kv_heads = 2,
+                                                       .head_size = 4,
+                                                       .whole = whole,
+                                                       .accumulate = accumulate}),
+              {qkv, query_weight, key_weight, read(wide_, norms), qkv, write(data_, qkv.shape),
+               grad(accumulate, query_weight.shape), grad(accumulate, key_weight.shape)}},
+             {"qkv", "query_weight", "key_weight", "rstd", "dy", "d_qkv", "d_query_weight",
+              "d_key_weight"}});
+      }
+    }
+  }
+
+  void add_router() {
+    const OperandSpec x = read(data_, {kRows, kWidth});
+    const OperandSpec w = read(data_, {kOut, kWidth});
+    const OperandSpec d_logits = read(wide_, {kRows, kOut});
+    add({{"router_linear", {}, {x, w, write(wide_, {kRows, kOut})}}, {"x", "w", "logits"}});
+    for (const bool accumulate : {false, true}) {
+      const auto attributes = to_attributes(RouterGradAttributes{.accumulate = accumulate});
+      OperandSpec dx = write(data_, x.shape);
+      dx.access = accumulate_access(accumulate);
+      add({{"router_linear_dgrad", attributes, {d_logits, w, dx}}, {"d_logits", "w", "dx"}});
+      add({{"router_linear_wgrad", attributes, {x, d_logits, grad(accumulate, w.shape)}},
+           {"x", "d_logits", "dw"}});
+    }
+    add_route();
+    const std::vector<OperandSpec> inputs{d_logits, read(DType::kF32, {kOut}), read(wide_, {1})};
+    for (const bool adds : {false, true}) {
+      const auto attributes =
+          to_attributes(RouterLossAttributes{.balance = 0.01, .z = 0.001, .adds = adds});
+      add({{"router_losses", attributes, {inputs[0], inputs[1], inputs[2], write(wide_, {2})}},
+           {"logits", "counts", "loss_scale", "losses"},
+           {{0, 0}}});
+      add({{"router_losses_backward",
+            attributes,
+            {inputs[0], inputs[1], inputs[2], write(wide_, {kRows, kOut})}},
+           {"logits", "counts", "loss_scale", "d_logits"}});
+    }
+  }
+
+  void add_route() {
+    const OperandSpec logits = read(wide_, {kRows, kOut});
+    const Shape choice{kRows, 3};
+    const RouterRule all{.per_token = 3};
+    const RouterRule in_groups{.per_token = 3, .sigmoid = true, .groups = 7, .kept_groups = 2};
+    add({{"route",
+          to_attributes(RouteAttributes{.rule = all}),
+          {logits, write(wide_, choice), write(DType::kI32, choice)}},
+         {"logits", "weights", "experts"},
+         {{0, 1}}});
+    add({{"route",
+          to_attributes(RouteAttributes{.rule = in_groups, .has_bias = true}),
+          {logits, read(wide_, {kOut}), write(wide_, choice), write(DType::kI32, choice)}},
+         {"logits", "bias", "weights", "experts"}});
+    for (const RouterRule& rule : {all, in_groups}) {
+      add({{"route_backward",
+            to_attributes(rule),
+            {logits, read(wide_, choice), read(DType::kI32, choice), read(wide_, choice),
+             write(wide_, logits.shape)}},
+           {"logits", "weights", "experts", "d_weights", "d_logits"}});
+    }
+  }
+
   void add_attention() {
     constexpr int64_t kHeads = 6;
     constexpr int64_t kKvHeads = 2;
@@ -473,6 +557,14 @@ class DeclaredForms {
     const DType other = data_ == DType::kF32 ? DType::kBF16 : DType::kF32;
     add({{"add", {}, {read(data_, shape), read(data_, shape), write(data_, shape)}},
          {"a", "b", "c"}});
+    const OperandSpec rows = read(data_, {kRows, kWidth});
+    const OperandSpec gate = read(wide_, {kRows, 1});
+    add({{"add_gated", {}, {rows, rows, gate, write(data_, {kRows, kWidth})}},
+         {"a", "x", "z", "y"}});
+    add({{"add_gated_backward",
+          {},
+          {rows, gate, rows, write(data_, {kRows, kWidth}), write(wide_, {kRows, 1})}},
+         {"x", "z", "dy", "dx", "dz"}});
     add({{"cast", {}, {read(data_, shape), write(other, shape)}}, {"x", "y"}});
     add({{"cast", {}, {read(other, shape), write(data_, shape)}}, {"x", "y"}});
     add({{"accumulate", {}, {read(data_, shape), read_write(wide_, shape)}}, {"x", "y"}});
@@ -503,6 +595,47 @@ class DeclaredForms {
     }
     add({{"undefine", {}, {write(data_, shape)}}, {"y"}, {{0, 0}, {0, 1}, {0, 2}}, true});
     add({{"await", {}, {read(data_, shape)}}, {"x"}, {{0, 0}, {0, 1}, {0, 2}}, true});
+  }
+
+  /// 24 rows of 8 tokens and 3 slots, 5 experts.
+  void add_experts() {
+    constexpr int64_t kExperts = 5;
+    const OperandSpec maps[] = {read(DType::kI32, {8, 3}), read(DType::kI32, {kRows})};
+    const OperandSpec offsets = read(DType::kI32, {kExperts + 1});
+    const OperandSpec weights = read(wide_, {8, 3});
+    const OperandSpec x = read(data_, {kRows, kWidth});
+    const OperandSpec dy = read(data_, {kRows, kOut});
+    const OperandSpec w = read(data_, {kExperts * kOut, kWidth});
+    const Shape gate_up{kRows, 2 * kWidth};
+    add({{"sort_rows",
+          {},
+          {maps[0], write(DType::kI32, {8, 3}), write(DType::kI32, {kRows}),
+           write(DType::kI32, {kExperts + 1}), write(DType::kF32, {kExperts})}},
+         {"experts", "row_of", "pair_of", "offsets", "counts"}});
+    add({{"gather_rows",
+          {},
+          {read(data_, {8, kWidth}), maps[1], maps[0], write(data_, {kRows, kWidth})}},
+         {"x", "pair_of", "row_of", "y"}});
+    add({{"sum_rows", {}, {x, maps[0], maps[1], write(data_, {8, kWidth})}},
+         {"x", "row_of", "pair_of", "y"}});
+    add({{"routed_swiglu",
+          {},
+          {read(data_, gate_up), weights, maps[1], write(data_, {kRows, kWidth})}},
+         {"gate_up", "weights", "pair_of", "y"}});
+    add({{"routed_swiglu_backward",
+          {},
+          {read(data_, gate_up), weights, maps[1], x, write(data_, gate_up), write(wide_, {8, 3})}},
+         {"gate_up", "weights", "pair_of", "dy", "d_gate_up", "d_weights"}});
+    add({{"grouped_linear", {}, {x, w, offsets, write(data_, {kRows, kOut})}},
+         {"x", "w", "offsets", "y"}});
+    add({{"grouped_linear_dgrad", {}, {dy, w, offsets, write(data_, {kRows, kWidth})}},
+         {"dy", "w", "offsets", "dx"}});
+    for (const bool accumulate : {false, true}) {
+      add({{"grouped_linear_wgrad",
+            to_attributes(GroupedWgradAttributes{.accumulate = accumulate}),
+            {x, dy, offsets, grad(accumulate, {kExperts * kOut, kWidth})}},
+           {"x", "dy", "offsets", "dw"}});
+    }
   }
 
   void add_optimizer() {

@@ -1,12 +1,11 @@
 #include "ops/embedding.h"
 
+#include "ops/forward_graph.h"
 #include "ops/specs.h"
 
 namespace braid {
 namespace {
 
-constexpr int64_t kRows = 8;
-constexpr int64_t kSequence = 4;
 constexpr int64_t kWidth = 6;
 
 OpSpec embedding_spec(int64_t vocabulary, int64_t positions) {

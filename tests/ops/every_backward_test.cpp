@@ -3,6 +3,7 @@
 
 #include "base/expect_error.h"
 #include "ops/activation.h"
+#include "ops/add_gated.h"
 #include "ops/attention.h"
 #include "ops/attention_step.h"
 #include "ops/attributes.h"
@@ -11,10 +12,14 @@
 #include "ops/context_layout.h"
 #include "ops/elementwise.h"
 #include "ops/embedding.h"
+#include "ops/expert_rows.h"
 #include "ops/forward_graph.h"
+#include "ops/grouped_linear.h"
+#include "ops/head_norm.h"
 #include "ops/norm.h"
 #include "ops/op.h"
 #include "ops/rope.h"
+#include "ops/router.h"
 
 namespace braid {
 namespace {
@@ -43,6 +48,40 @@ ValueId over_context_ranks(GraphBuilder& b, ValueId qkv) {
   return add(b, ring, context_attention(b, qkv, context, "all_gather"), "methods");
 }
 
+/// A router of 6 experts whose weights are logits of a loss, and its own losses.
+void add_router(Forward& forward, ValueId x) {
+  GraphBuilder& b = forward.builder();
+  const ValueId logits = router_linear(b, x, forward.param("router", {6, 12}), "router");
+  const DType wide = b.value(logits).dtype;
+  const auto wide_value = [&](const char* name, int64_t size, ValueKind kind) {
+    return b.named_value({.name = name, .dtype = wide, .shape = {size}, .kind = kind});
+  };
+  const ValueId scale = wide_value("loss_scale", 1, ValueKind::kInput);
+  const ValueId counts = b.named_value(
+      {.name = "counts", .dtype = DType::kF32, .shape = {6}, .kind = ValueKind::kInput});
+  router_losses(b, {.logits = logits, .counts = counts, .loss_scale = scale},
+                {.balance = 0.01, .z = 0.001}, "router_losses");
+  const RouteResult choice = route(b, logits, wide_value("router_bias", 6, ValueKind::kInput),
+                                   {.per_token = 2, .sigmoid = true}, "route");
+  cross_entropy(b, choice.weights, forward.tokens("labels"), scale,
+                wide_value("routed_loss", 1, ValueKind::kOutput), 2, "routed_loss");
+}
+
+/// Three experts, of which each token has two.
+ValueId through_experts(Forward& forward, ValueId x) {
+  GraphBuilder& b = forward.builder();
+  const Shape pairs{kRows, 2};
+  const auto input = [&](const char* name, DType dtype) {
+    return b.named_value({.name = name, .dtype = dtype, .shape = pairs, .kind = ValueKind::kInput});
+  };
+  const ExpertRows rows = sort_rows(b, input("experts", DType::kI32), 3, "rows");
+  ValueId y = gather_rows(b, x, rows, "gathered");
+  y = grouped_linear(b, y, forward.param("experts.fc1", {3 * 16, 12}), rows.offsets, "fc1");
+  y = routed_swiglu(b, y, input("weights", accumulator_dtype(b.value(x).dtype)), rows, "swiglu");
+  y = grouped_linear(b, y, forward.param("experts.fc2", {3 * 12, 8}), rows.offsets, "fc2");
+  return sum_rows(b, y, rows, "summed");
+}
+
 /// A graph with every op that models are made of: both families' blocks one after the other.
 void build_every_op(Forward& forward) {
   GraphBuilder& b = forward.builder();
@@ -53,6 +92,10 @@ void build_every_op(Forward& forward) {
   y = linear(b, y, forward.param("qkv", {24, 12}), forward.param("qkv_bias", {24}), "qkv");
   const RopeAttributes heads{
       .heads = 2, .kv_heads = 2, .head_size = 4, .sequence = kSequence, .theta = 1e4};
+  y = head_norm(
+      b,
+      {.qkv = y, .query_weight = forward.param("qn", {4}), .key_weight = forward.param("kn", {4})},
+      {.heads = 2, .kv_heads = 2, .head_size = 4}, "head_norm");
   y = rope(b, y, heads, "rope");
   const ValueId qkv = y;
   y = attention(
@@ -67,6 +110,9 @@ void build_every_op(Forward& forward) {
   y = gelu(b, sum.normed, "gelu");
   y = add(b, y, sum.sum, "add");
   y = layernorm(b, y, norm_weight("n4"), norm_weight("b4"), 1e-5, "norm4");
+  add_router(forward, y);
+  const ValueId gate = router_linear(b, y, forward.param("gate", {1, 12}), "gate");
+  y = add_gated(b, y, {.x = through_experts(forward, y), .z = gate}, "gated");
   y = through_every_collective(b, y);
   forward.sharded_loss_of_logits(
       linear(b, y, forward.param("head_shard", {kVocabulary / 2, 12}), std::nullopt, "shard"));
@@ -83,9 +129,10 @@ TEST(EveryBackward, EmitsNodesThatTheirOpsAccept) {
       used.insert(node.spec.op);
     }
     for (const OpDefinition* op : all_ops()) {
-      const bool has_backward = op->backward != nullptr ||
-                                op == &kCrossEntropyPartialOp ||  // cross_entropy_merge's
-                                op == &kAttentionStepOp || op == &kPackKvOp;  // attention_finish's
+      const bool has_backward =
+          op->backward != nullptr || op == &kCrossEntropyPartialOp ||  // cross_entropy_merge's
+          op == &kAttentionStepOp || op == &kPackKvOp ||               // attention_finish's
+          op == &kSortRowsOp;                                          // its results are integers
       EXPECT_EQ(has_backward, used.contains(std::string(op->name)))
           << op->name << ": add it to build_every_op if it has a backward";
     }

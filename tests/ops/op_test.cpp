@@ -34,7 +34,7 @@ TEST(OpClass, IsCommunicationForCollectivesAndCopyForMovers) {
         "copy",        "cast",         "fill",        "embedding",    "identity",
         "offload",     "reload",       "pack_kv",     "assemble_qkv", "zigzag_order",
         "split_heads", "join_columns", "join_blocks", "swap_blocks",  "attention_finish",
-        "transpose"};
+        "transpose",   "gather_rows"};
     const std::set<std::string_view> communicate = {
         "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast",
         "reduce",     "send",       "recv",           "ring_shift", "all_reduce_max"};
@@ -109,13 +109,17 @@ TEST(DeclaredForm, WithOtherDtypeIsRefused) {
 }
 
 TEST(DeclaredForm, OfIntegersIsRefusedUnlessBytesAreJustMoved) {
-  const std::string_view any_dtype[] = {
-      "copy",    "fill",       "sum",        "clip_scale", "adamw",        "identity",
-      "offload", "reload",     "undefine",   "await",      "broadcast",    "send",
-      "recv",    "ring_shift", "all_gather", "all_to_all", "join_columns", "join_blocks"};
+  const std::string_view any_dtype[] = {"copy",         "fill",        "sum",        "clip_scale",
+                                        "adamw",        "identity",    "offload",    "reload",
+                                        "undefine",     "await",       "broadcast",  "send",
+                                        "recv",         "ring_shift",  "all_gather", "all_to_all",
+                                        "join_columns", "join_blocks", "sort_rows"};
+  const std::string_view only_accumulators[] = {"cross_entropy_merge", "route", "route_backward",
+                                                "router_losses", "router_losses_backward"};
   const DeclaredForms integers(DType::kI32);
   for (const DeclaredForm& form : integers.list()) {
-    const bool has_no_data = form.spec.op == "cross_entropy_merge";  // but accumulators
+    const bool has_no_data =
+        std::ranges::find(only_accumulators, form.spec.op) != std::end(only_accumulators);
     if (has_no_data || std::ranges::find(any_dtype, form.spec.op) != std::end(any_dtype)) {
       EXPECT_NO_THROW(check_spec(form.spec));
     } else if (form.spec.op == "cast") {
@@ -230,9 +234,9 @@ TEST(ReplaySpec, OfAnAddNormIsTheNormOfItsSum) {
 
 // Norms and activation functions are redone first, then attention, then what costs most.
 TEST(RecomputeClass, IsThatOfTheDocumentation) {
-  const std::set<std::string_view> norms = {"rmsnorm",       "add_rmsnorm", "layernorm",
-                                            "add_layernorm", "swiglu",      "gelu",
-                                            "identity",      "all_gather",  "quantize"};
+  const std::set<std::string_view> norms = {
+      "rmsnorm",  "add_rmsnorm", "layernorm", "add_layernorm", "swiglu",        "gelu",
+      "identity", "all_gather",  "quantize",  "gather_rows",   "routed_swiglu", "head_norm"};
   const std::set<std::string_view> never = {"send",
                                             "recv",
                                             "offload",
@@ -245,7 +249,10 @@ TEST(RecomputeClass, IsThatOfTheDocumentation) {
                                             "part_magnitudes",
                                             "quantize_part",
                                             "scales_of_magnitudes",
-                                            "transpose"};
+                                            "transpose",
+                                            "route",
+                                            "router_losses",
+                                            "sort_rows"};
   for (const OpDefinition* op : all_ops()) {
     const Recompute expected = norms.contains(op->name)   ? Recompute::kNorms
                                : op->name == "attention"  ? Recompute::kAttention

@@ -20,6 +20,7 @@ TEST(OpRole, HasAnOp) {
 
 TEST(OpKind, HasANameForReaders) {
   EXPECT_EQ(op_kind_name(OpKind::kProduct), "matrix products");
+  EXPECT_EQ(op_kind_name(OpKind::kRouting), "routing");
   EXPECT_EQ(op_kind_name(OpKind::kCommunication), "communication");
 }
 
@@ -43,18 +44,18 @@ TEST(ValueRule, MovedIsFromXToY) {
   }
 }
 
-TEST(TokenLimit, IsTheVocabularyOrWhatTheTableHolds) {
+TEST(IntegerNeed, OfTokensIsTheVocabularyOrWhatTheTableHolds) {
   EmbeddingAttributes attributes{.sequence = 4};
   OpSpec spec{"embedding",
               to_attributes(attributes),
               {read(DType::kI32, {8}), read(DType::kF32, {50, 16}), write(DType::kF32, {8, 16})}};
   check_spec(spec);
-  EXPECT_EQ(find_op(spec.op).token_limit(spec), 50);
+  EXPECT_EQ(integer_need(spec, 0).limit, 50);
   attributes.vocabulary = 100;
   attributes.vocabulary_begin = 50;
   spec.attributes = to_attributes(attributes);
   check_spec(spec);
-  EXPECT_EQ(find_op(spec.op).token_limit(spec), 100);
+  EXPECT_EQ(integer_need(spec, 0).limit, 100);
 }
 
 // Ranks decide by what the one that adds does.

@@ -84,6 +84,17 @@ TEST(MeasuredModel, StaysBetweenSmallerAndLargerMeasuredShapes) {
   }
 }
 
+// More groups of the same rows may take longer than fewer groups of more rows.
+TEST(MeasuredModel, OfGroupsMoreAreNotASmallerShape) {
+  const auto model = model_of({{grouped_linear_spec(8192, 2048, 2048, 128), {400'000, 0}},
+                               {grouped_linear_spec(16384, 2048, 2048, 8), {250'000, 0}}});
+  const OpSpec asked = grouped_linear_spec(16384, 2048, 2048, 16);
+  const Cost cost = model->task_cost(asked);
+  EXPECT_EQ(cost.source, CostSource::kInterpolated);
+  EXPECT_LT(cost.ns, 400'000);
+  EXPECT_GE(cost.ns, 250'000);
+}
+
 TEST(MeasuredModel, MemoryBoundOpsFollowTheirBytes) {
   const auto model =
       model_of({{add_spec(1'000'000), {4'000, 0}}, {add_spec(3'000'000), {10'000, 0}}});

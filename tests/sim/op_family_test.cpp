@@ -31,6 +31,17 @@ TEST(GemmShape, OfAllThreeProducts) {
   EXPECT_THROW(gemm_shape(add_spec(3)), std::exception);
 }
 
+// Of groups, all together.
+TEST(GemmShape, OfGroupsHasTheFlopsOfAll) {
+  for (const OpSpec& spec :
+       {grouped_linear_spec(24, 10, 7, 3), grouped_linear_wgrad_spec(24, 10, 7, 3)}) {
+    const GemmShape shape = gemm_shape(spec);
+    EXPECT_EQ(shape.groups, 3);
+    EXPECT_EQ(spec_cost(spec).flops, 2.0 * 24 * 10 * 7);
+    EXPECT_EQ(shape.rows * shape.columns * shape.depth, 24 * 10 * 7) << spec.op;
+  }
+}
+
 TEST(GemmShape, OfAProductWithSwigluIsTheProducts) {
   EXPECT_EQ(family_of(linear_swiglu_spec(24, 5, 7)), OpFamily::kGemm);
   EXPECT_EQ(gemm_shape(linear_swiglu_spec(24, 5, 7)), gemm_shape(linear_spec(24, 10, 7)));

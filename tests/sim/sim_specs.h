@@ -5,6 +5,7 @@
 #include "ops/attributes.h"
 #include "ops/collectives.h"
 #include "ops/elementwise.h"
+#include "ops/grouped_linear.h"
 #include "ops/linear.h"
 #include "ops/norm.h"
 #include "ops/specs.h"
@@ -46,6 +47,22 @@ inline OpSpec linear_dgrad_swiglu_backward_spec(int64_t n, int64_t m, int64_t f)
           {},
           {read(DType::kBF16, {n, m}), read(DType::kBF16, {m, f}), read(DType::kBF16, {n, 2 * f}),
            write(DType::kBF16, {n, 2 * f})}};
+}
+
+/// `rows` rows of all experts together times weights [m, k] of each.
+inline OpSpec grouped_linear_spec(int64_t rows, int64_t m, int64_t k, int64_t experts) {
+  return {"grouped_linear",
+          {},
+          {read(DType::kBF16, {rows, k}), read(DType::kBF16, {experts * m, k}),
+           read(DType::kI32, {experts + 1}), write(DType::kBF16, {rows, m})}};
+}
+
+/// Their gradients [m, k], in fp32, added to what is there.
+inline OpSpec grouped_linear_wgrad_spec(int64_t rows, int64_t m, int64_t k, int64_t experts) {
+  return {"grouped_linear_wgrad",
+          to_attributes(GroupedWgradAttributes{}),
+          {read(DType::kBF16, {rows, k}), read(DType::kBF16, {rows, m}),
+           read(DType::kI32, {experts + 1}), read_write(DType::kF32, {experts * m, k})}};
 }
 
 struct AttentionSizes {

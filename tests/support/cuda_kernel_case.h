@@ -2,9 +2,11 @@
 
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
+#include <optional>
 
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -155,12 +157,13 @@ inline void run_on_cuda(KernelCase& kernel_case, CudaContext& context,
 }
 
 /// The case with all floating-point operands in f64, holding the same values, after a run on the
-/// CPU.
-inline KernelCase f64_reference(const KernelCase& kernel_case, int num_workers = 2) {
+/// CPU. `kept`: an operand that has the same type for all types of data.
+inline KernelCase f64_reference(const KernelCase& kernel_case, int num_workers = 2,
+                                std::optional<size_t> kept = {}) {
   OpSpec spec = kernel_case.spec();
-  for (OperandSpec& operand : spec.operands) {
-    if (is_floating_point(operand.dtype)) {
-      operand.dtype = DType::kF64;
+  for (size_t i = 0; i < spec.operands.size(); ++i) {
+    if (is_floating_point(spec.operands[i].dtype) && i != kept) {
+      spec.operands[i].dtype = DType::kF64;
     }
   }
   KernelCase reference(spec);

@@ -57,8 +57,8 @@ inline void expect_repeatable(const std::function<KernelCase()>& make, CudaConte
 /// Runs on the device; every written operand is close to the CPU's in f64.
 inline void expect_equals_cpu(KernelCase kernel_case, CudaContext& context,
                               const std::function<Tolerance(DType)>& tolerance,
-                              const std::string& name) {
-  const KernelCase expected = f64_reference(kernel_case);
+                              const std::string& name, std::optional<size_t> kept = {}) {
+  const KernelCase expected = f64_reference(kernel_case, 2, kept);
   run_on_cuda(kernel_case, context);
   const OpSpec& spec = kernel_case.spec();
   for (size_t i = 0; i < spec.operands.size(); ++i) {

@@ -13,12 +13,16 @@
 #include "ops/collectives.h"
 #include "ops/cross_entropy.h"
 #include "ops/embedding.h"
+#include "ops/expert_rows.h"
+#include "ops/grouped_linear.h"
+#include "ops/head_norm.h"
 #include "ops/linear.h"
 #include "ops/linear_swiglu.h"
 #include "ops/norm.h"
 #include "ops/op.h"
 #include "ops/optimizer.h"
 #include "ops/quantize.h"
+#include "ops/router.h"
 #include "ops/scaled_linear.h"
 
 namespace braid {
@@ -130,9 +134,45 @@ size_t quantize_bytes(const OpSpec& spec) {
   return QuantizeScratch(x[0], x[1], attributes.block, attributes.has_bias).bytes;
 }
 
+/// d_logits and bf16 weights are multiplied by parts; f32 ones as they are.
+size_t router_dgrad_bytes(const OpSpec& spec) {
+  const OperandSpec& w = spec.operands[1];
+  const int64_t rows = spec.operands[0].shape[0];
+  return kMaxGemmScratchBytes + (w.dtype == DType::kBF16
+                                     ? RouterDgradScratch(rows, w.shape[0], w.shape[1]).product_at
+                                     : 0);
+}
+
+size_t router_wgrad_bytes(const OpSpec& spec) {
+  const OperandSpec& x = spec.operands[0];
+  const Shape& d_logits = spec.operands[1].shape;
+  return kMaxGemmScratchBytes +
+         (x.dtype == DType::kBF16
+              ? 2 * product_in_scratch_bytes(d_logits[0], d_logits[1], dtype_bytes(x.dtype))
+              : 0);
+}
+
+size_t router_losses_bytes(const OpSpec& spec) {
+  return router_losses_scratch_bytes(spec.operands[0].shape[0]);
+}
+
+size_t head_norm_backward_bytes(const OpSpec& spec) {
+  const int64_t rows = spec.operands[0].shape[0];
+  return head_norm_partial_bytes(rows, spec.operands[1].shape[0]) +
+         head_norm_partial_bytes(rows, spec.operands[2].shape[0]);
+}
+
 template <class Attributes>
 size_t scaled_product_bytes(const OpSpec& spec) {
   return kMaxGemmScratchBytes + WidenedFactors(spec, attributes_of<Attributes>(spec).block).bytes;
+}
+
+size_t sort_bytes(const OpSpec& spec) {
+  return sort_rows_scratch_bytes(spec.operands[0].shape.num_elems(), spec.operands[4].shape[0]);
+}
+
+size_t grouped_bytes(const OpSpec& /*spec*/) {
+  return kGroupedScratchBytes;
 }
 
 /// Scratch of the kernels of an op other than attention.
@@ -147,8 +187,17 @@ constexpr std::array kScratch = {
     ScratchEntry{&kLinearWgradOp, wgrad_bytes},
     ScratchEntry{&kLinearSwigluOp, product_bytes},
     ScratchEntry{&kLinearDgradSwigluBackwardOp, dgrad_swiglu_backward_bytes},
+    ScratchEntry{&kSortRowsOp, sort_bytes},
+    ScratchEntry{&kGroupedLinearOp, grouped_bytes},
+    ScratchEntry{&kGroupedLinearDgradOp, grouped_bytes},
+    ScratchEntry{&kGroupedLinearWgradOp, grouped_bytes},
     ScratchEntry{&kRmsnormBackwardOp, norm_backward_bytes<1>},
     ScratchEntry{&kLayernormBackwardOp, norm_backward_bytes<2>},
+    ScratchEntry{&kHeadNormBackwardOp, head_norm_backward_bytes},
+    ScratchEntry{&kRouterLinearOp, product_bytes},
+    ScratchEntry{&kRouterLinearDgradOp, router_dgrad_bytes},
+    ScratchEntry{&kRouterLinearWgradOp, router_wgrad_bytes},
+    ScratchEntry{&kRouterLossesOp, router_losses_bytes},
     ScratchEntry{&kCrossEntropyOp, row_loss_bytes},
     ScratchEntry{&kCrossEntropyMergeOp, row_loss_bytes},
     ScratchEntry{&kEmbeddingWgradOp, embedding_wgrad_bytes},

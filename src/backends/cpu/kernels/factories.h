@@ -29,6 +29,8 @@ CpuKernel make_cross_entropy_merge(const OpSpec& spec, int num_workers);
 CpuKernel make_cross_entropy_backward(const OpSpec& spec, int num_workers);
 
 CpuKernel make_add(const OpSpec& spec, int num_workers);
+CpuKernel make_add_gated(const OpSpec& spec, int num_workers);
+CpuKernel make_add_gated_backward(const OpSpec& spec, int num_workers);
 CpuKernel make_accumulate(const OpSpec& spec, int num_workers);
 CpuKernel make_cast(const OpSpec& spec, int num_workers);
 CpuKernel make_copy(const OpSpec& spec, int num_workers);  // also for identity
@@ -45,6 +47,16 @@ CpuKernel make_position_embedding_wgrad(const OpSpec& spec, int num_workers);
 CpuKernel make_linear(const OpSpec& spec, int num_workers);
 CpuKernel make_linear_dgrad(const OpSpec& spec, int num_workers);
 CpuKernel make_linear_wgrad(const OpSpec& spec, int num_workers);
+
+CpuKernel make_sort_rows(const OpSpec& spec, int num_workers);
+CpuKernel make_gather_rows(const OpSpec& spec, int num_workers);
+CpuKernel make_sum_rows(const OpSpec& spec, int num_workers);
+CpuKernel make_routed_swiglu(const OpSpec& spec, int num_workers);
+CpuKernel make_routed_swiglu_backward(const OpSpec& spec, int num_workers);
+
+CpuKernel make_grouped_linear(const OpSpec& spec, int num_workers);
+CpuKernel make_grouped_linear_dgrad(const OpSpec& spec, int num_workers);
+CpuKernel make_grouped_linear_wgrad(const OpSpec& spec, int num_workers);
 
 CpuKernel make_quantize(const OpSpec& spec, int num_workers);  // also for quantize_weight
 CpuKernel make_part_magnitudes(const OpSpec& spec, int num_workers);
@@ -71,6 +83,17 @@ CpuKernel make_clip_scale(const OpSpec& spec, int num_workers);
 CpuKernel make_adamw(const OpSpec& spec, int num_workers);
 
 CpuKernel make_rope(const OpSpec& spec, int num_workers);
+
+CpuKernel make_router_linear(const OpSpec& spec, int num_workers);
+CpuKernel make_router_linear_dgrad(const OpSpec& spec, int num_workers);
+CpuKernel make_router_linear_wgrad(const OpSpec& spec, int num_workers);
+CpuKernel make_route(const OpSpec& spec, int num_workers);
+CpuKernel make_route_backward(const OpSpec& spec, int num_workers);
+CpuKernel make_router_losses(const OpSpec& spec, int num_workers);
+CpuKernel make_router_losses_backward(const OpSpec& spec, int num_workers);
+
+CpuKernel make_head_norm(const OpSpec& spec, int num_workers);
+CpuKernel make_head_norm_backward(const OpSpec& spec, int num_workers);
 
 CpuKernel make_offload(const OpSpec& spec, int num_workers);
 CpuKernel make_reload(const OpSpec& spec, int num_workers);

@@ -139,26 +139,71 @@ void gemm_tile(const GemmArgs<BFloat16, Out>& tile, const Panels& panels) {
   store_tile(tile, panels.c);
 }
 
+/// The panels of a worker in the scratch of all; none for types that need none.
+Panels panels_of(std::span<std::byte> scratch, int worker) {
+  if (scratch.empty()) {
+    return {};
+  }
+  float* const mine =
+      reinterpret_cast<float*>(scratch.data()) + static_cast<size_t>(worker) * kPanelElems;
+  return {mine, mine + kTileM * kPanelK, mine + (kTileM + kTileN) * kPanelK};
+}
+
+template <class In, class Out>
+void check_scratch(const WorkerPool& workers, std::span<std::byte> scratch) {
+  check(scratch.size() >= gemm_scratch_bytes<In, Out>(workers.num_workers()),
+        "gemm: {} bytes of scratch are too few for {} workers", scratch.size(),
+        workers.num_workers());
+}
+
+int64_t tiles_of(int64_t size, int64_t tile) {
+  return (size + tile - 1) / tile;
+}
+
+template <class In, class Out>
+int64_t count_tiles(const GemmArgs<In, Out>& args) {
+  return tiles_of(args.m, kTileM) * tiles_of(args.n, kTileN);
+}
+
+/// Tile `index` of a problem: rows of tiles one after the other.
+template <class In, class Out>
+GemmArgs<In, Out> tile_of(const GemmArgs<In, Out>& args, int64_t index) {
+  const int64_t tiles_n = tiles_of(args.n, kTileN);
+  const int64_t m = index / tiles_n * kTileM;
+  const int64_t n = index % tiles_n * kTileN;
+  return columns_of(rows_of(args, m, std::min(args.m, m + kTileM)), n,
+                    std::min(args.n, n + kTileN));
+}
+
 template <class Out>
 void gemm_tiled(WorkerPool& workers, const GemmArgs<BFloat16, Out>& args,
                 std::span<std::byte> scratch) {
-  check(scratch.size() >= gemm_scratch_bytes<BFloat16, Out>(workers.num_workers()),
-        "gemm: {} bytes of scratch are too few for {} workers", scratch.size(),
-        workers.num_workers());
-  const int64_t tiles_n = (args.n + kTileN - 1) / kTileN;
-  const int64_t tiles_m = (args.m + kTileM - 1) / kTileM;
-  auto* const memory = reinterpret_cast<float*>(scratch.data());
-  run_pieces(workers, tiles_m * tiles_n, 1, [&](int worker, int64_t begin, int64_t end) {
-    float* const mine = memory + static_cast<size_t>(worker) * kPanelElems;
-    const Panels panels{mine, mine + kTileM * kPanelK, mine + (kTileM + kTileN) * kPanelK};
+  check_scratch<BFloat16, Out>(workers, scratch);
+  run_pieces(workers, count_tiles(args), 1, [&](int worker, int64_t begin, int64_t end) {
     for (int64_t tile = begin; tile < end; ++tile) {
-      const int64_t m = tile / tiles_n * kTileM;
-      const int64_t n = tile % tiles_n * kTileN;
-      gemm_tile(columns_of(rows_of(args, m, std::min(args.m, m + kTileM)), n,
-                           std::min(args.n, n + kTileN)),
-                panels);
+      gemm_tile(tile_of(args, tile), panels_of(scratch, worker));
     }
   });
+}
+
+/// A sum of no terms.
+template <class In, class Out>
+void add_nothing(const GemmArgs<In, Out>& tile) {
+  for (int64_t r = 0; tile.beta == 0.0 && r < tile.m; ++r) {
+    std::fill_n(tile.c + r * tile.ldc, tile.n, Out(0.0f));
+  }
+}
+
+/// f32 and f64 need no panels.
+template <class In, class Out>
+void tile_of_group(const GemmArgs<In, Out>& tile, const Panels& panels) {
+  if (tile.k == 0) {
+    add_nothing(tile);
+  } else if constexpr (std::is_same_v<In, BFloat16>) {
+    gemm_tile(tile, panels);
+  } else {
+    gemm_on_this_thread(tile);
+  }
 }
 
 }  // namespace
@@ -192,6 +237,28 @@ void gemm(WorkerPool& workers, const GemmArgs<In, Out>& args, std::span<std::byt
   }
 }
 
+template <class In, class Out>
+void gemm_groups(WorkerPool& workers, int64_t count, const ProductOf<In, Out>& product_of,
+                 std::span<std::byte> scratch) {
+  check_scratch<In, Out>(workers, scratch);
+  int64_t num_tiles = 0;
+  for (int64_t group = 0; group < count; ++group) {
+    num_tiles += count_tiles(product_of(group));
+  }
+  run_pieces(workers, num_tiles, 1, [&](int worker, int64_t begin, int64_t end) {
+    const Panels panels = panels_of(scratch, worker);
+    int64_t first = 0;  // tile of the group
+    for (int64_t group = 0; group < count && first < end; ++group) {
+      const GemmArgs<In, Out> args = product_of(group);
+      const int64_t next = first + count_tiles(args);
+      for (int64_t tile = std::max(begin, first); tile < std::min(end, next); ++tile) {
+        tile_of_group(tile_of(args, tile - first), panels);
+      }
+      first = next;
+    }
+  });
+}
+
 std::string blas_description() {
   const std::string words = openblas_get_config();  // "OpenBLAS 0.3.21 NO_LAPACKE ..."
   return words.substr(0, words.find(' ', words.find(' ') + 1)) + " " + openblas_get_corename();
@@ -222,6 +289,14 @@ template size_t gemm_scratch_bytes<float, float>(int);
 template size_t gemm_scratch_bytes<double, double>(int);
 template size_t gemm_scratch_bytes<BFloat16, BFloat16>(int);
 template size_t gemm_scratch_bytes<BFloat16, float>(int);
+template void gemm_groups<float>(WorkerPool&, int64_t, const ProductOf<float, float>&,
+                                 std::span<std::byte>);
+template void gemm_groups<double>(WorkerPool&, int64_t, const ProductOf<double, double>&,
+                                  std::span<std::byte>);
+template void gemm_groups<BFloat16>(WorkerPool&, int64_t, const ProductOf<BFloat16, BFloat16>&,
+                                    std::span<std::byte>);
+template void gemm_groups<BFloat16, float>(WorkerPool&, int64_t, const ProductOf<BFloat16, float>&,
+                                           std::span<std::byte>);
 template void gemm(WorkerPool&, const GemmArgs<float>&, std::span<std::byte>);
 template void gemm(WorkerPool&, const GemmArgs<double>&, std::span<std::byte>);
 template void gemm(WorkerPool&, const GemmArgs<BFloat16>&, std::span<std::byte>);

@@ -2,8 +2,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
+#include <type_traits>
 
 namespace braid {
 
@@ -29,6 +31,10 @@ struct GemmArgs {
   double beta = 0.0;
 };
 
+/// The product of a group; not deduced from a lambda.
+template <class In, class Out>
+using ProductOf = std::type_identity_t<std::function<GemmArgs<In, Out>(int64_t group)>>;
+
 /// Bytes of scratch that `gemm` of these types needs, for matrices of any size.
 template <class In, class Out = In>
 size_t gemm_scratch_bytes(int num_workers);
@@ -40,6 +46,14 @@ size_t gemm_scratch_bytes(int num_workers);
 /// InternalError if a size does not fit the library's 32-bit integers.
 template <class In, class Out = In>
 void gemm(WorkerPool& workers, const GemmArgs<In, Out>& args, std::span<std::byte> scratch);
+
+/// The products of `count` groups that share the workers: product_of(g) is that of group g, which
+/// may have no rows or no depth; without depth, c is 0 or, with beta = 1, stays. All are cut into
+/// tiles of one size, so bits do not depend on the number of workers. beta is 0 or 1. Allocates
+/// nothing if the function does not (std::cref). Scratch, types and errors as for `gemm`.
+template <class In, class Out = In>
+void gemm_groups(WorkerPool& workers, int64_t count, const ProductOf<In, Out>& product_of,
+                 std::span<std::byte> scratch);
 
 /// The same on the calling thread alone, for kernels that split their work themselves. T: float,
 /// double.

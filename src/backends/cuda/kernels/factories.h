@@ -28,6 +28,8 @@ CudaKernel make_cuda_cross_entropy_merge(const OpSpec& spec, CudaContext& contex
 CudaKernel make_cuda_cross_entropy_backward(const OpSpec& spec, CudaContext& context);
 
 CudaKernel make_cuda_add(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_add_gated(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_add_gated_backward(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_accumulate(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_cast(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_copy(const OpSpec& spec, CudaContext& context);
@@ -44,6 +46,16 @@ CudaKernel make_cuda_position_embedding_wgrad(const OpSpec& spec, CudaContext& c
 CudaKernel make_cuda_linear(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_linear_dgrad(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_linear_wgrad(const OpSpec& spec, CudaContext& context);
+
+CudaKernel make_cuda_sort_rows(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_gather_rows(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_sum_rows(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_routed_swiglu(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_routed_swiglu_backward(const OpSpec& spec, CudaContext& context);
+
+CudaKernel make_cuda_grouped_linear(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_grouped_linear_dgrad(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_grouped_linear_wgrad(const OpSpec& spec, CudaContext& context);
 
 CudaKernel make_cuda_linear_swiglu(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_linear_dgrad_swiglu_backward(const OpSpec& spec, CudaContext& context);
@@ -73,6 +85,17 @@ CudaKernel make_cuda_rope(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_scaled_linear(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_scaled_linear_dgrad(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_scaled_linear_wgrad(const OpSpec& spec, CudaContext& context);
+
+CudaKernel make_cuda_router_linear(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_router_linear_dgrad(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_router_linear_wgrad(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_route(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_route_backward(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_router_losses(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_router_losses_backward(const OpSpec& spec, CudaContext& context);
+
+CudaKernel make_cuda_head_norm(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_head_norm_backward(const OpSpec& spec, CudaContext& context);
 
 CudaKernel make_cuda_offload(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_reload(const OpSpec& spec, CudaContext& context);

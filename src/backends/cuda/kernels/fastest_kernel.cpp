@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <memory>
 #include <numeric>
+#include <span>
 
 #include "backends/cuda/algorithm_cache.h"
 #include "backends/cuda/cuda_error.h"
@@ -153,11 +154,21 @@ class Stopwatch {
     for (size_t set = 0; set < num_sets; ++set) {
       std::vector<std::byte*>& operands = sets_.emplace_back();
       for (const TimedWork::Operand& operand : work.operands) {
-        random_fill(next, operand.num_elems, operand.dtype, seed++, stream_.get());
+        fill(next, operand, seed++);
         operands.push_back(next);
         next += aligned_bytes(operand);
       }
     }
+  }
+
+  void fill(std::byte* to, const TimedWork::Operand& operand, uint32_t seed) {
+    if (operand.integers.empty()) {
+      random_fill(to, operand.num_elems, operand.dtype, seed, stream_.get());
+      return;
+    }
+    const auto bytes = std::as_bytes(std::span(operand.integers));
+    BRAID_CUDA_CHECK(
+        cudaMemcpyAsync(to, bytes.data(), bytes.size(), cudaMemcpyHostToDevice, stream_.get()));
   }
 
   void launch(size_t set, const CudaKernel& kernel) {

@@ -24,7 +24,8 @@ struct NamedKernel {
 struct TimedWork {
   struct Operand {
     int64_t num_elems = 0;
-    DType dtype = DType::kBF16;  ///< of random_fill.h
+    DType dtype = DType::kBF16;          ///< of random_fill.h
+    std::vector<int32_t> integers = {};  ///< content of an i32 operand, in place of random content
   };
   std::vector<Operand> operands;  ///< in the kernels' order; random content
   double flops = 0;               ///< of its matrix product

@@ -54,11 +54,38 @@ size_t row_losses_bytes(int64_t rows) {
   return static_cast<size_t>(rows) * sizeof(double);
 }
 
+int64_t sort_rows_pieces(int64_t pairs) {
+  return (pairs + kSortPiecePairs - 1) / kSortPiecePairs;
+}
+
+size_t sort_rows_scratch_bytes(int64_t pairs, int64_t experts) {
+  return static_cast<size_t>(sort_rows_pieces(pairs) * experts) * sizeof(int32_t);
+}
+
 QuantizeScratch::QuantizeScratch(int64_t rows, int64_t columns, int64_t block, bool has_bias)
     : sums_at(block == 0 ? kQuantizeMagnitudes * sizeof(uint32_t) : 0), bytes(sums_at) {
   if (has_bias) {
     bytes += static_cast<size_t>(ceil_div(rows, kQuantizeTile) * columns) * sizeof(float);
   }
+}
+
+size_t router_losses_scratch_bytes(int64_t tokens) {
+  return static_cast<size_t>(ceil_div(tokens, kRouterLossTokens)) * 2 * sizeof(double);
+}
+
+RouterDgradScratch::RouterDgradScratch(int64_t rows, int64_t experts, int64_t width) {
+  constexpr size_t kElemBytes = 2;
+  weights_at = product_in_scratch_bytes(rows, 2 * experts, kElemBytes);
+  product_at = weights_at + product_in_scratch_bytes(2 * experts, width, kElemBytes);
+}
+
+int64_t head_norm_blocks(int64_t rows) {
+  constexpr int64_t kMaxBlocks = 528;  // 4 blocks of 256 threads on each of 132 multiprocessors
+  return std::min(rows, kMaxBlocks);
+}
+
+size_t head_norm_partial_bytes(int64_t rows, int64_t width) {
+  return product_in_scratch_bytes(head_norm_blocks(rows), width, sizeof(float));
 }
 
 size_t sort_array_bytes(int64_t rows) {

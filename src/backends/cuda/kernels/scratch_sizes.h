@@ -43,9 +43,37 @@ size_t squared_norm_scratch_bytes(int64_t count);
 /// Bytes of one f64 loss per row.
 size_t row_losses_bytes(int64_t rows);
 
+/// Tokens per block of router_losses; scratch has two f64 per block.
+inline constexpr int64_t kRouterLossTokens = 64;
+size_t router_losses_scratch_bytes(int64_t tokens);
+
+/// Scratch of router_linear_dgrad with bf16 weights: d_logits in two bf16 parts [T, 2 E], the
+/// weight twice [2 E, C], then that of the product.
+struct RouterDgradScratch {
+  size_t weights_at = 0;
+  size_t product_at = 0;
+
+  RouterDgradScratch(int64_t rows, int64_t experts, int64_t width);
+};
+
+/// Blocks of head_norm_backward, each of which takes every num_blocks-th row; and the bytes of
+/// their sums for one weight: [num_blocks, width] f32, padded so that the sums after them are
+/// aligned.
+int64_t head_norm_blocks(int64_t rows);
+size_t head_norm_partial_bytes(int64_t rows, int64_t width);
+
 /// Bytes of one of the four arrays of keys or row numbers that embedding_wgrad sorts; the sort
 /// needs additional memory.
 size_t sort_array_bytes(int64_t rows);
+
+/// Pairs of token and slot that a block of sort_rows places, and the number of such pieces; scratch
+/// has an i32 for each piece and expert.
+inline constexpr int64_t kSortPiecePairs = 2048;
+int64_t sort_rows_pieces(int64_t pairs);
+size_t sort_rows_scratch_bytes(int64_t pairs, int64_t experts);
+
+/// Of a product of groups: the number of the next tile.
+inline constexpr size_t kGroupedScratchBytes = 256;
 
 inline constexpr int64_t kQuantizeTile = 128;        ///< rows and columns of a block of threads
 inline constexpr int64_t kQuantizeMagnitudes = 256;  ///< u32 maxima of parts of x

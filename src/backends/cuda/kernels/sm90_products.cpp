@@ -24,7 +24,7 @@ constexpr size_t kNextTileBytes = sizeof(int32_t);
 /// Operands and sizes as defined by the kind; the next tile if multiprocessors request their tiles;
 /// the number of clusters that run at a time.
 using Launcher = int32_t (*)(void*, void*, void*, void*, void* next_tile, int32_t m, int32_t n,
-                             int32_t k, int32_t clusters, cudaStream_t stream);
+                             int32_t k, int32_t groups, int32_t clusters, cudaStream_t stream);
 
 /// A generated object.
 struct Product {
@@ -83,6 +83,7 @@ CudaKernel make_sm90_product(std::string_view kind, std::string_view name,
   code_of(*product).prepare(context.device());
   const auto launch = [launch = product->launch, is_dynamic = product->is_dynamic,
                        m = narrowed(sizes.m), n = narrowed(sizes.n), k = narrowed(sizes.k),
+                       groups = narrowed(sizes.groups),
                        clusters = context.num_sms() /
                                   product->cluster_blocks](const CudaKernelArgs& args) {
     std::array<void*, kNumPointers> p{};  // the last stays null if there are three
@@ -94,7 +95,7 @@ CudaKernel make_sm90_product(std::string_view kind, std::string_view name,
       BRAID_CUDA_CHECK(cudaMemsetAsync(args.scratch, 0, kNextTileBytes, args.stream));
     }
     const int32_t status =
-        launch(p[0], p[1], p[2], p[3], args.scratch, m, n, k, clusters, args.stream);
+        launch(p[0], p[1], p[2], p[3], args.scratch, m, n, k, groups, clusters, args.stream);
     cuda_check(static_cast<cudaError_t>(status), "launch of a matrix product");
   };
   return {.launch = launch, .scratch_bytes = product->is_dynamic ? kNextTileBytes : 0};

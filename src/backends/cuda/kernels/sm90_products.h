@@ -25,10 +25,12 @@ struct Sm90ProductSizes {
   int64_t m = 0;
   int64_t n = 0;
   int64_t k = 0;
+  int64_t groups = 1;  ///< which divide m or k; other kinds have one
 };
 
 /// Makes one of those kernels. Operands: three or four dense row-major matrices, 16-byte aligned,
-/// as defined by the kind; all rows of bf16 are whole vectors.
+/// as defined by the kind; all rows of bf16 are whole vectors. Products of groups have i32 offsets
+/// [groups + 1] as their fourth operand.
 CudaKernel make_sm90_product(std::string_view kind, std::string_view name,
                              const Sm90ProductSizes& sizes, CudaContext& context);
 

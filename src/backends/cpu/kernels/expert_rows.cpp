@@ -1,0 +1,180 @@
+#include "ops/expert_rows.h"
+
+#include "backends/cpu/kernels/factories.h"
+#include "backends/cpu/kernels/support.h"
+#include "backends/cpu/kernels/vector_math.h"
+
+namespace braid {
+namespace {
+
+int32_t expert_of(const int32_t* experts, int64_t pair, int64_t num_experts, int64_t per_token) {
+  const int32_t expert = experts[pair];
+  if (expert < 0 || expert >= num_experts) [[unlikely]] {
+    throw_device_error("expert {} of token {}, slot {} is outside of [0, {})", expert,
+                       pair / per_token, pair % per_token, num_experts);
+  }
+  return expert;
+}
+
+constexpr int64_t kSumColumns = 256;  ///< sums of a row that are kept at a time
+
+/// y = sum over j of the rows x[row_of[j]], over `width` columns, at most kSumColumns.
+template <class T>
+void sum_columns(const T* x, int64_t stride, const int32_t* row_of, int64_t per_token,
+                 int64_t width, T* y) {
+  Wide<T> sums[kSumColumns] = {};
+  for (int64_t j = 0; j < per_token; ++j) {
+    const T* const row = x + row_of[j] * stride;
+#pragma omp simd
+    for (int64_t c = 0; c < width; ++c) {
+      sums[c] += static_cast<Wide<T>>(row[c]);
+    }
+  }
+  for (int64_t c = 0; c < width; ++c) {
+    store(y, c, sums[c]);
+  }
+}
+
+template <class T>
+void routed_row(const T* gate_up, Wide<T> weight, int64_t width, T* y) {
+#pragma omp simd
+  for (int64_t i = 0; i < width; ++i) {
+    const Wide<T> gate = gate_up[2 * i];
+    const Wide<T> up = gate_up[2 * i + 1];
+    store(y, i, weight * (gate * vector_math::sigmoid(gate) * up));
+  }
+}
+
+/// Returns the gradient of the weight.
+template <class T>
+Wide<T> routed_row_backward(const T* gate_up, Wide<T> weight, const T* dy, int64_t width,
+                            T* d_gate_up) {
+  using W = Wide<T>;
+  W d_weight = 0;
+#pragma omp simd reduction(+ : d_weight)
+  for (int64_t i = 0; i < width; ++i) {
+    const W gate = gate_up[2 * i];
+    const W up = gate_up[2 * i + 1];
+    const W d = dy[i];
+    const W s = vector_math::sigmoid(gate);
+    const W silu = gate * s;
+    d_weight += d * silu * up;
+    store(d_gate_up, 2 * i, weight * d * up * (s + silu * (W(1) - s)));
+    store(d_gate_up, 2 * i + 1, weight * d * silu);
+  }
+  return d_weight;
+}
+
+}  // namespace
+
+// Counts, then places the pairs in their order, with the offsets themselves as cursors: afterwards
+// each is the end of its expert, which is the begin of the next.
+CpuKernel make_sort_rows(const OpSpec& spec, int /*num_workers*/) {
+  const int64_t per_token = spec.operands[0].shape[1];
+  const int64_t num_pairs = spec.operands[0].shape.num_elems();
+  const int64_t num_experts = spec.operands[4].shape[0];
+  return {.run = [=](const KernelArgs& args) {
+    const auto* const experts = args.data<const int32_t>(0);
+    auto* const row_of = args.data<int32_t>(1);
+    auto* const pair_of = args.data<int32_t>(2);
+    auto* const offsets = args.data<int32_t>(3);
+    auto* const counts = args.data<float>(4);
+    std::fill_n(offsets, num_experts + 1, 0);
+    for (int64_t pair = 0; pair < num_pairs; ++pair) {
+      ++offsets[expert_of(experts, pair, num_experts, per_token) + 1];
+    }
+    for (int64_t e = 0; e < num_experts; ++e) {
+      counts[e] = static_cast<float>(offsets[e + 1]);
+      offsets[e + 1] += offsets[e];
+    }
+    for (int64_t pair = 0; pair < num_pairs; ++pair) {
+      const int32_t row = offsets[experts[pair]]++;
+      row_of[pair] = row;
+      pair_of[row] = static_cast<int32_t>(pair);
+    }
+    std::copy_backward(offsets, offsets + num_experts, offsets + num_experts + 1);
+    offsets[0] = 0;
+  }};
+}
+
+CpuKernel make_gather_rows(const OpSpec& spec, int /*num_workers*/) {
+  const int64_t width = spec.operands[0].shape[1];
+  const int64_t num_rows = spec.operands[1].shape[0];
+  const int64_t per_token = spec.operands[2].shape[1];
+  return dispatch_dtype(spec, 0, [&]<class T>() -> CpuKernel {
+    return {.run = [=](const KernelArgs& args) {
+      const T* const x = args.data<const T>(0);
+      const auto* const pair_of = args.data<const int32_t>(1);
+      T* const y = args.data<T>(3);
+      run_pieces(args.workers, num_rows, row_grain(width), [&](int, int64_t begin, int64_t end) {
+        for (int64_t r = begin; r < end; ++r) {
+          std::copy_n(x + pair_of[r] / per_token * width, width, y + r * width);
+        }
+      });
+    }};
+  });
+}
+
+CpuKernel make_sum_rows(const OpSpec& spec, int /*num_workers*/) {
+  const int64_t width = spec.operands[0].shape[1];
+  const int64_t num_tokens = spec.operands[1].shape[0];
+  const int64_t per_token = spec.operands[1].shape[1];
+  return dispatch_dtype(spec, 0, [&]<class T>() -> CpuKernel {
+    return {.run = [=](const KernelArgs& args) {
+      const T* const x = args.data<const T>(0);
+      const auto* const row_of = args.data<const int32_t>(1);
+      T* const y = args.data<T>(3);
+      const int64_t grain = row_grain(width * per_token);
+      run_pieces(args.workers, num_tokens, grain, [&](int, int64_t begin, int64_t end) {
+        for (int64_t t = begin; t < end; ++t) {
+          for (int64_t c = 0; c < width; c += kSumColumns) {
+            sum_columns(x + c, width, row_of + t * per_token, per_token,
+                        std::min(kSumColumns, width - c), y + t * width + c);
+          }
+        }
+      });
+    }};
+  });
+}
+
+CpuKernel make_routed_swiglu(const OpSpec& spec, int /*num_workers*/) {
+  const int64_t num_rows = spec.operands[3].shape[0];
+  const int64_t width = spec.operands[3].shape[1];
+  return dispatch_dtype(spec, 0, [&]<class T>() -> CpuKernel {
+    return {.run = [=](const KernelArgs& args) {
+      const T* const gate_up = args.data<const T>(0);
+      const auto* const weights = args.data<const Wide<T>>(1);
+      const auto* const pair_of = args.data<const int32_t>(2);
+      T* const y = args.data<T>(3);
+      run_pieces(args.workers, num_rows, row_grain(width), [&](int, int64_t begin, int64_t end) {
+        for (int64_t r = begin; r < end; ++r) {
+          routed_row(gate_up + r * 2 * width, weights[pair_of[r]], width, y + r * width);
+        }
+      });
+    }};
+  });
+}
+
+CpuKernel make_routed_swiglu_backward(const OpSpec& spec, int /*num_workers*/) {
+  const int64_t num_rows = spec.operands[3].shape[0];
+  const int64_t width = spec.operands[3].shape[1];
+  return dispatch_dtype(spec, 0, [&]<class T>() -> CpuKernel {
+    return {.run = [=](const KernelArgs& args) {
+      const T* const gate_up = args.data<const T>(0);
+      const auto* const weights = args.data<const Wide<T>>(1);
+      const auto* const pair_of = args.data<const int32_t>(2);
+      const T* const dy = args.data<const T>(3);
+      T* const d_gate_up = args.data<T>(4);
+      auto* const d_weights = args.data<Wide<T>>(5);
+      run_pieces(args.workers, num_rows, row_grain(width), [&](int, int64_t begin, int64_t end) {
+        for (int64_t r = begin; r < end; ++r) {
+          const int32_t pair = pair_of[r];
+          d_weights[pair] = routed_row_backward(gate_up + r * 2 * width, weights[pair],
+                                                dy + r * width, width, d_gate_up + r * 2 * width);
+        }
+      });
+    }};
+  });
+}
+
+}  // namespace braid

@@ -1,0 +1,136 @@
+#include "ops/grouped_linear.h"
+
+#include <functional>
+
+#include "backends/cpu/kernels/factories.h"
+#include "backends/cpu/kernels/gemm.h"
+#include "backends/cpu/kernels/support.h"
+#include "ops/attributes.h"
+
+namespace braid {
+namespace {
+
+/// Rows [begin, begin + count) of an expert.
+struct Rows {
+  int64_t begin;
+  int64_t count;
+};
+
+/// Which rows each expert has, as its offsets say.
+class ExpertRanges {
+ public:
+  ExpertRanges(const int32_t* offsets, int64_t num_experts, int64_t num_rows) : offsets_(offsets) {
+    for (int64_t e = 0; e < num_experts; ++e) {
+      if (offsets[e] < 0 || offsets[e] > offsets[e + 1] || offsets[e + 1] > num_rows) [[unlikely]] {
+        throw_device_error("expert {} has the rows [{}, {}) of {}", e, offsets[e], offsets[e + 1],
+                           num_rows);
+      }
+    }
+  }
+
+  Rows operator[](int64_t expert) const {
+    return {.begin = offsets_[expert], .count = offsets_[expert + 1] - offsets_[expert]};
+  }
+
+ private:
+  const int32_t* offsets_;
+};
+
+template <class T>
+CpuKernel linear_kernel(const OpSpec& spec, int num_workers) {
+  const int64_t rows = spec.operands[0].shape[0];
+  const int64_t in = spec.operands[0].shape[1];
+  const int64_t out = spec.operands[3].shape[1];
+  const int64_t num_experts = spec.operands[2].shape[0] - 1;
+  return {.run =
+              [=](const KernelArgs& args) {
+                const ExpertRanges ranges(args.data<const int32_t>(2), num_experts, rows);
+                const auto product_of = [&](int64_t expert) {
+                  const Rows mine = ranges[expert];
+                  return GemmArgs<T>{.transpose_b = true,
+                                     .m = mine.count,
+                                     .n = out,
+                                     .k = in,
+                                     .a = args.data<const T>(0) + mine.begin * in,
+                                     .lda = in,
+                                     .b = args.data<const T>(1) + expert * out * in,
+                                     .ldb = in,
+                                     .c = args.data<T>(3) + mine.begin * out,
+                                     .ldc = out};
+                };
+                gemm_groups<T>(args.workers, num_experts, std::cref(product_of), args.scratch);
+              },
+          .scratch_bytes = gemm_scratch_bytes<T>(num_workers)};
+}
+
+template <class T>
+CpuKernel dgrad_kernel(const OpSpec& spec, int num_workers) {
+  const int64_t rows = spec.operands[0].shape[0];
+  const int64_t out = spec.operands[0].shape[1];
+  const int64_t in = spec.operands[1].shape[1];
+  const int64_t num_experts = spec.operands[2].shape[0] - 1;
+  return {.run =
+              [=](const KernelArgs& args) {
+                const ExpertRanges ranges(args.data<const int32_t>(2), num_experts, rows);
+                const auto product_of = [&](int64_t expert) {
+                  const Rows mine = ranges[expert];
+                  return GemmArgs<T>{.m = mine.count,
+                                     .n = in,
+                                     .k = out,
+                                     .a = args.data<const T>(0) + mine.begin * out,
+                                     .lda = out,
+                                     .b = args.data<const T>(1) + expert * out * in,
+                                     .ldb = in,
+                                     .c = args.data<T>(3) + mine.begin * in,
+                                     .ldc = in};
+                };
+                gemm_groups<T>(args.workers, num_experts, std::cref(product_of), args.scratch);
+              },
+          .scratch_bytes = gemm_scratch_bytes<T>(num_workers)};
+}
+
+template <class T>
+CpuKernel wgrad_kernel(const OpSpec& spec, int num_workers) {
+  using W = Wide<T>;
+  const int64_t rows = spec.operands[0].shape[0];
+  const int64_t in = spec.operands[0].shape[1];
+  const int64_t out = spec.operands[1].shape[1];
+  const int64_t num_experts = spec.operands[2].shape[0] - 1;
+  const double beta = attributes_of<GroupedWgradAttributes>(spec).accumulate ? 1.0 : 0.0;
+  return {.run =
+              [=](const KernelArgs& args) {
+                const ExpertRanges ranges(args.data<const int32_t>(2), num_experts, rows);
+                const auto product_of = [&](int64_t expert) {
+                  const Rows mine = ranges[expert];
+                  return GemmArgs<T, W>{.transpose_a = true,
+                                        .m = out,
+                                        .n = in,
+                                        .k = mine.count,
+                                        .a = args.data<const T>(1) + mine.begin * out,
+                                        .lda = out,
+                                        .b = args.data<const T>(0) + mine.begin * in,
+                                        .ldb = in,
+                                        .c = args.data<W>(3) + expert * out * in,
+                                        .ldc = in,
+                                        .beta = beta};
+                };
+                gemm_groups<T, W>(args.workers, num_experts, std::cref(product_of), args.scratch);
+              },
+          .scratch_bytes = gemm_scratch_bytes<T, W>(num_workers)};
+}
+
+}  // namespace
+
+CpuKernel make_grouped_linear(const OpSpec& spec, int num_workers) {
+  return dispatch_dtype(spec, 0, [&]<class T>() { return linear_kernel<T>(spec, num_workers); });
+}
+
+CpuKernel make_grouped_linear_dgrad(const OpSpec& spec, int num_workers) {
+  return dispatch_dtype(spec, 0, [&]<class T>() { return dgrad_kernel<T>(spec, num_workers); });
+}
+
+CpuKernel make_grouped_linear_wgrad(const OpSpec& spec, int num_workers) {
+  return dispatch_dtype(spec, 0, [&]<class T>() { return wgrad_kernel<T>(spec, num_workers); });
+}
+
+}  // namespace braid

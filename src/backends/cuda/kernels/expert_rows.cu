@@ -1,0 +1,447 @@
+// sort_rows: a stable counting sort in three kernels. The first counts the experts of each piece of
+// the pairs, the second adds up the pieces and the experts, the third places the pairs. All sums
+// are of integers and a pair's row follows from its place alone, so any order of execution gives
+// the same result. An expert that does not exist, which `route` never writes, counts as the last
+// one.
+//
+// The others have one block for each row or piece of a row; all accesses have 16 bytes per thread
+// where rows are aligned.
+#include "ops/expert_rows.h"
+
+#include "backends/cuda/cuda_error.h"
+#include "backends/cuda/kernels/block_sum.cuh"
+#include "backends/cuda/kernels/device_vector.cuh"
+#include "backends/cuda/kernels/factories.h"
+#include "backends/cuda/kernels/launch.h"
+#include "backends/cuda/kernels/scratch_sizes.h"
+#include "backends/cuda/kernels/swiglu.cuh"
+#include "backends/cuda/kernels/vector_rows.cuh"
+
+namespace braid {
+namespace {
+
+constexpr int kSortThreads = 256;
+constexpr int kSortWarps = kSortThreads / kWarpSize;
+constexpr int kWarpPairs = static_cast<int>(kSortPiecePairs) / kSortWarps;
+constexpr int kPiecesInFlight = 8;
+constexpr int kMaxExperts = 1024;  // threads of the second kernel, and what fits into shared memory
+constexpr int kUnroll = 2;
+constexpr int kRowsInFlight = 4;
+
+struct SortArgs {
+  const int32_t* experts = nullptr;  // [T K]
+  int32_t* row_of = nullptr;         // [T K]
+  int32_t* pair_of = nullptr;        // [T K]
+  int32_t* offsets = nullptr;        // [E+1]
+  float* counts = nullptr;           // [E]
+  int32_t* pieces = nullptr;         // [pieces, E]: pairs of an expert; then, in the pieces before
+  int64_t num_pairs = 0;
+  int num_pieces = 0;
+  int num_experts = 0;
+};
+
+__device__ int expert_of(const SortArgs& args, int64_t pair) {
+  const auto expert = static_cast<uint32_t>(args.experts[pair]);
+  return static_cast<int>(min(expert, static_cast<uint32_t>(args.num_experts - 1)));
+}
+
+/// counts[warp][expert] of this block's piece; each warp has consecutive pairs.
+__device__ void count_of_warps(const SortArgs& args, int32_t* counts) {
+  for (int i = static_cast<int>(threadIdx.x); i < kSortWarps * args.num_experts;
+       i += kSortThreads) {
+    counts[i] = 0;
+  }
+  __syncthreads();
+  const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  const int64_t first = int64_t{blockIdx.x} * kSortPiecePairs + warp * kWarpPairs;
+  for (int i = lane; i < kWarpPairs; i += kWarpSize) {
+    if (first + i < args.num_pairs) {
+      atomicAdd(&counts[warp * args.num_experts + expert_of(args, first + i)], 1);
+    }
+  }
+  __syncthreads();
+}
+
+__global__ void __launch_bounds__(kSortThreads) count_kernel(SortArgs args) {
+  extern __shared__ int32_t counts[];  // [kSortWarps, E]
+  count_of_warps(args, counts);
+  for (int e = static_cast<int>(threadIdx.x); e < args.num_experts; e += kSortThreads) {
+    int32_t sum = 0;
+    for (int warp = 0; warp < kSortWarps; ++warp) {
+      sum += counts[warp * args.num_experts + e];
+    }
+    args.pieces[int64_t{blockIdx.x} * args.num_experts + e] = sum;
+  }
+}
+
+/// Replaces the counts of an expert in each piece by those in the pieces before; returns their sum.
+__device__ int32_t add_up_pieces(const SortArgs& args, int expert) {
+  int32_t sum = 0;
+  for (int first = 0; first < args.num_pieces; first += kPiecesInFlight) {
+    int32_t counts[kPiecesInFlight];
+#pragma unroll
+    for (int u = 0; u < kPiecesInFlight; ++u) {
+      counts[u] = first + u < args.num_pieces
+                      ? args.pieces[int64_t{first + u} * args.num_experts + expert]
+                      : 0;
+    }
+#pragma unroll
+    for (int u = 0; u < kPiecesInFlight; ++u) {
+      if (first + u < args.num_pieces) {
+        args.pieces[int64_t{first + u} * args.num_experts + expert] = sum;
+      }
+      sum += counts[u];
+    }
+  }
+  return sum;
+}
+
+/// One block with a thread for each expert.
+__global__ void __launch_bounds__(kMaxExperts) add_up_kernel(SortArgs args) {
+  __shared__ int32_t ends[kMaxExperts];
+  const int e = static_cast<int>(threadIdx.x);
+  const int32_t count = e < args.num_experts ? add_up_pieces(args, e) : 0;
+  ends[e] = count;
+  __syncthreads();
+  for (int distance = 1; distance < static_cast<int>(blockDim.x); distance *= 2) {
+    const int32_t before = e >= distance ? ends[e - distance] : 0;
+    __syncthreads();
+    ends[e] += before;
+    __syncthreads();
+  }
+  if (e < args.num_experts) {
+    args.offsets[e + 1] = ends[e];
+    args.counts[e] = static_cast<float>(count);
+  }
+  if (e == 0) {
+    args.offsets[0] = 0;
+  }
+}
+
+/// cursors[warp][expert]: the row of the warp's first pair of that expert.
+__device__ void turn_into_cursors(const SortArgs& args, int32_t* cursors) {
+  for (int e = static_cast<int>(threadIdx.x); e < args.num_experts; e += kSortThreads) {
+    int32_t row = args.offsets[e] + args.pieces[int64_t{blockIdx.x} * args.num_experts + e];
+    for (int warp = 0; warp < kSortWarps; ++warp) {
+      int32_t& cursor = cursors[warp * args.num_experts + e];
+      const int32_t count = cursor;
+      cursor = row;
+      row += count;
+    }
+  }
+  __syncthreads();
+}
+
+/// Each warp places its pairs in their order, 32 at a time.
+__global__ void __launch_bounds__(kSortThreads) place_kernel(SortArgs args) {
+  extern __shared__ int32_t shared[];  // [kSortWarps, E]
+  count_of_warps(args, shared);
+  turn_into_cursors(args, shared);
+  const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  int32_t* const cursors = shared + warp * args.num_experts;
+  const int64_t first = int64_t{blockIdx.x} * kSortPiecePairs + warp * kWarpPairs;
+  for (int i = lane; i < kWarpPairs; i += kWarpSize) {
+    const int64_t pair = first + i;
+    const bool is_pair = pair < args.num_pairs;
+    const int expert = is_pair ? expert_of(args, pair) : -1;
+    const unsigned same = __match_any_sync(0xffffffffu, expert);
+    const int rank = __popc(same & ((1u << lane) - 1u));
+    const int32_t row = is_pair ? cursors[expert] + rank : 0;
+    __syncwarp();
+    if (is_pair) {
+      args.row_of[pair] = row;
+      args.pair_of[row] = static_cast<int32_t>(pair);
+      if (rank == 0) {
+        cursors[expert] += __popc(same);
+      }
+    }
+    __syncwarp();
+  }
+}
+
+void launch_sort(const SortArgs& args, cudaStream_t stream) {
+  const size_t shared_bytes = sizeof(int32_t) * kSortWarps * static_cast<size_t>(args.num_experts);
+  const auto grid = static_cast<unsigned>(args.num_pieces);
+  const auto threads =
+      static_cast<unsigned>(ceil_div(args.num_experts, kWarpSize) * int64_t{kWarpSize});
+  count_kernel<<<grid, kSortThreads, shared_bytes, stream>>>(args);
+  add_up_kernel<<<1, threads, 0, stream>>>(args);
+  place_kernel<<<grid, kSortThreads, shared_bytes, stream>>>(args);
+  BRAID_CUDA_CHECK(cudaGetLastError());
+}
+
+template <class T>
+struct GatherArgs {
+  const T* x = nullptr;              // [T, C]
+  const int32_t* pair_of = nullptr;  // [R]
+  T* y = nullptr;                    // [R, C]
+  int64_t width = 0;
+  int per_token = 1;
+  unsigned chunks = 1;  // blocks of a row
+};
+
+template <bool kAligned, class T>
+__global__ void __launch_bounds__(kRowThreads) gather_kernel(GatherArgs<T> args) {
+  constexpr int V = kVectorElems<T>;
+  const int64_t row = blockIdx.x / args.chunks;
+  const int64_t first =
+      (int64_t{blockIdx.x % args.chunks} * kUnroll * blockDim.x + threadIdx.x) * V;
+  const T* const from = args.x + int64_t{args.pair_of[row] / args.per_token} * args.width;
+  DeviceVector<T, V> value[kUnroll];
+#pragma unroll
+  for (int u = 0; u < kUnroll; ++u) {
+    const int64_t c = first + u * static_cast<int64_t>(blockDim.x) * V;
+    if (c < args.width) {
+      value[u] = load_vector<V, kAligned>(from + c, args.width - c);
+    }
+  }
+#pragma unroll
+  for (int u = 0; u < kUnroll; ++u) {
+    const int64_t c = first + u * static_cast<int64_t>(blockDim.x) * V;
+    if (c < args.width) {
+      store_vector<kAligned>(args.y + row * args.width + c, value[u], args.width - c);
+    }
+  }
+}
+
+template <class T>
+struct SumArgs {
+  const T* x = nullptr;             // [R, C]
+  const int32_t* row_of = nullptr;  // [T, K]
+  T* y = nullptr;                   // [T, C]
+  int64_t width = 0;
+  int per_token = 1;
+  unsigned chunks = 1;  // blocks of a row
+};
+
+/// sums += the columns of this thread in rows [j, j + kRowsInFlight) of a token, in their order.
+template <bool kAligned, int V, class T>
+__device__ void add_rows(const SumArgs<T>& args, const int32_t* row_of, int j, int64_t c,
+                         DeviceVector<float, V>& sums) {
+  DeviceVector<T, V> rows[kRowsInFlight];
+#pragma unroll
+  for (int u = 0; u < kRowsInFlight; ++u) {
+    if (j + u < args.per_token) {
+      rows[u] = load_vector<V, kAligned>(args.x + int64_t{row_of[j + u]} * args.width + c,
+                                         args.width - c);
+    }
+  }
+#pragma unroll
+  for (int u = 0; u < kRowsInFlight; ++u) {
+    if (j + u < args.per_token) {
+#pragma unroll
+      for (int i = 0; i < V; ++i) {
+        sums.elems[i] += widen(rows[u].elems[i]);
+      }
+    }
+  }
+}
+
+template <bool kAligned, class T>
+__global__ void __launch_bounds__(kRowThreads) sum_kernel(SumArgs<T> args) {
+  constexpr int V = kVectorElems<T>;
+  const int64_t token = blockIdx.x / args.chunks;
+  const int64_t c = (int64_t{blockIdx.x % args.chunks} * blockDim.x + threadIdx.x) * V;
+  if (c >= args.width) {
+    return;
+  }
+  const int32_t* const row_of = args.row_of + token * args.per_token;
+  DeviceVector<float, V> sums{};
+  for (int j = 0; j < args.per_token; j += kRowsInFlight) {
+    add_rows<kAligned>(args, row_of, j, c, sums);
+  }
+  DeviceVector<T, V> y;
+#pragma unroll
+  for (int i = 0; i < V; ++i) {
+    y.elems[i] = narrow<T>(sums.elems[i]);
+  }
+  store_vector<kAligned>(args.y + token * args.width + c, y, args.width - c);
+}
+
+template <class T>
+struct RoutedArgs {
+  const GateUp<T>* gate_up = nullptr;  // [R, F]
+  const float* weights = nullptr;      // [T K]
+  const int32_t* pair_of = nullptr;    // [R]
+  const T* dy = nullptr;               // [R, F], backward only
+  T* y = nullptr;                      // [R, F], forward only
+  GateUp<T>* d_gate_up = nullptr;      // [R, F], backward only
+  float* d_weights = nullptr;          // [T K], backward only
+  int64_t width = 0;                   // F
+};
+
+/// One block per row.
+template <bool kAligned, class T>
+__global__ void __launch_bounds__(kRowThreads) routed_kernel(RoutedArgs<T> args) {
+  constexpr int V = kVectorElems<T>;
+  const int64_t begin = int64_t{blockIdx.x} * args.width;
+  const float weight = args.weights[args.pair_of[blockIdx.x]];
+  for (int64_t c = int64_t{threadIdx.x} * V; c < args.width; c += int64_t{blockDim.x} * V) {
+    const auto x = load_vector<V, kAligned>(args.gate_up + begin + c, args.width - c);
+    DeviceVector<T, V> y;
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      y.elems[i] = narrow<T>(weight * Swiglu<T>{}(widen(x.elems[i])));
+    }
+    store_vector<kAligned>(args.y + begin + c, y, args.width - c);
+  }
+}
+
+/// One block per row, which adds up the gradient of its weight.
+template <bool kAligned, class T>
+__global__ void __launch_bounds__(kRowThreads) routed_backward_kernel(RoutedArgs<T> args) {
+  constexpr int V = kVectorElems<T>;
+  __shared__ float shared[kWarpSize];
+  const int64_t begin = int64_t{blockIdx.x} * args.width;
+  const int32_t pair = args.pair_of[blockIdx.x];
+  const float weight = args.weights[pair];
+  float d_weight = 0.0f;
+  for (int64_t c = int64_t{threadIdx.x} * V; c < args.width; c += int64_t{blockDim.x} * V) {
+    const auto x = load_vector<V, kAligned>(args.gate_up + begin + c, args.width - c);
+    const auto dy = load_vector<V, kAligned>(args.dy + begin + c, args.width - c);
+    DeviceVector<GateUp<T>, V> d_x;
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      const GateUp<float> gate_up = widen(x.elems[i]);
+      const float d = widen(dy.elems[i]);
+      // Contracted by hand: aligned and other rows must have the same bits.
+      d_weight = __fmaf_rn(d, Swiglu<T>{}(gate_up), d_weight);
+      d_x.elems[i] = narrow<GateUp<T>>(SwigluBackward<T>{}(gate_up, weight * d));
+    }
+    store_vector<kAligned>(args.d_gate_up + begin + c, d_x, args.width - c);
+  }
+  d_weight = block_sum(d_weight, shared);
+  if (threadIdx.x == 0) {
+    args.d_weights[pair] = d_weight;
+  }
+}
+
+template <class T>
+void launch_routed(const RoutedArgs<T>& o, unsigned rows, cudaStream_t stream) {
+  const unsigned threads = threads_of_row<T>(o.width);
+  if (has_vectors<T>(o.width, {o.gate_up, o.y})) {
+    routed_kernel<true><<<rows, threads, 0, stream>>>(o);
+  } else {
+    routed_kernel<false><<<rows, threads, 0, stream>>>(o);
+  }
+  BRAID_CUDA_CHECK(cudaGetLastError());
+}
+
+template <class T>
+void launch_routed_backward(const RoutedArgs<T>& o, unsigned rows, cudaStream_t stream) {
+  const unsigned threads = threads_of_row<T>(o.width);
+  if (has_vectors<T>(o.width, {o.gate_up, o.dy, o.d_gate_up})) {
+    routed_backward_kernel<true><<<rows, threads, 0, stream>>>(o);
+  } else {
+    routed_backward_kernel<false><<<rows, threads, 0, stream>>>(o);
+  }
+  BRAID_CUDA_CHECK(cudaGetLastError());
+}
+
+}  // namespace
+
+CudaKernel make_cuda_sort_rows(const OpSpec& spec, CudaContext& /*context*/) {
+  const int64_t num_pairs = spec.operands[0].shape.num_elems();
+  const int64_t num_experts = spec.operands[4].shape[0];
+  check(num_experts <= kMaxExperts, "sort_rows of {} experts, but a GPU sorts at most {}",
+        num_experts, kMaxExperts);
+  const int64_t num_pieces = sort_rows_pieces(num_pairs);
+  return {.launch =
+              [=](const CudaKernelArgs& args) {
+                launch_sort({.experts = args.data<const int32_t>(0),
+                             .row_of = args.data<int32_t>(1),
+                             .pair_of = args.data<int32_t>(2),
+                             .offsets = args.data<int32_t>(3),
+                             .counts = args.data<float>(4),
+                             .pieces = reinterpret_cast<int32_t*>(args.scratch),
+                             .num_pairs = num_pairs,
+                             .num_pieces = static_cast<int>(num_pieces),
+                             .num_experts = static_cast<int>(num_experts)},
+                            args.stream);
+              },
+          .scratch_bytes = sort_rows_scratch_bytes(num_pairs, num_experts)};
+}
+
+CudaKernel make_cuda_gather_rows(const OpSpec& spec, CudaContext& /*context*/) {
+  const int64_t width = spec.operands[0].shape[1];
+  const int64_t rows = spec.operands[1].shape[0];
+  const auto per_token = static_cast<int>(spec.operands[2].shape[1]);
+  return dispatch_cuda_dtype(spec, 0, [=]<class T>() -> CudaKernel {
+    const RowChunks chunks(ceil_div(width, kVectorElems<T>), kUnroll, kRowThreads);
+    const unsigned grid = grid_of(rows * chunks.chunks);
+    return {.launch = [=](const CudaKernelArgs& args) {
+      const GatherArgs<T> o{.x = args.data<const T>(0),
+                            .pair_of = args.data<const int32_t>(1),
+                            .y = args.data<T>(3),
+                            .width = width,
+                            .per_token = per_token,
+                            .chunks = chunks.chunks};
+      if (has_vectors<T>(width, {o.x, o.y})) {
+        gather_kernel<true><<<grid, chunks.threads, 0, args.stream>>>(o);
+      } else {
+        gather_kernel<false><<<grid, chunks.threads, 0, args.stream>>>(o);
+      }
+      BRAID_CUDA_CHECK(cudaGetLastError());
+    }};
+  });
+}
+
+CudaKernel make_cuda_sum_rows(const OpSpec& spec, CudaContext& /*context*/) {
+  const int64_t width = spec.operands[0].shape[1];
+  const int64_t tokens = spec.operands[1].shape[0];
+  const auto per_token = static_cast<int>(spec.operands[1].shape[1]);
+  return dispatch_cuda_dtype(spec, 0, [=]<class T>() -> CudaKernel {
+    const RowChunks chunks(ceil_div(width, kVectorElems<T>), 1, kRowThreads);
+    const unsigned grid = grid_of(tokens * chunks.chunks);
+    return {.launch = [=](const CudaKernelArgs& args) {
+      const SumArgs<T> o{.x = args.data<const T>(0),
+                         .row_of = args.data<const int32_t>(1),
+                         .y = args.data<T>(3),
+                         .width = width,
+                         .per_token = per_token,
+                         .chunks = chunks.chunks};
+      if (has_vectors<T>(width, {o.x, o.y})) {
+        sum_kernel<true><<<grid, chunks.threads, 0, args.stream>>>(o);
+      } else {
+        sum_kernel<false><<<grid, chunks.threads, 0, args.stream>>>(o);
+      }
+      BRAID_CUDA_CHECK(cudaGetLastError());
+    }};
+  });
+}
+
+CudaKernel make_cuda_routed_swiglu(const OpSpec& spec, CudaContext& /*context*/) {
+  const unsigned rows = grid_of(spec.operands[3].shape[0]);
+  const int64_t width = spec.operands[3].shape[1];
+  return dispatch_cuda_dtype(spec, 0, [=]<class T>() -> CudaKernel {
+    return {.launch = [=](const CudaKernelArgs& args) {
+      launch_routed<T>({.gate_up = args.data<const GateUp<T>>(0),
+                        .weights = args.data<const float>(1),
+                        .pair_of = args.data<const int32_t>(2),
+                        .y = args.data<T>(3),
+                        .width = width},
+                       rows, args.stream);
+    }};
+  });
+}
+
+CudaKernel make_cuda_routed_swiglu_backward(const OpSpec& spec, CudaContext& /*context*/) {
+  const unsigned rows = grid_of(spec.operands[3].shape[0]);
+  const int64_t width = spec.operands[3].shape[1];
+  return dispatch_cuda_dtype(spec, 0, [=]<class T>() -> CudaKernel {
+    return {.launch = [=](const CudaKernelArgs& args) {
+      launch_routed_backward<T>({.gate_up = args.data<const GateUp<T>>(0),
+                                 .weights = args.data<const float>(1),
+                                 .pair_of = args.data<const int32_t>(2),
+                                 .dy = args.data<const T>(3),
+                                 .d_gate_up = args.data<GateUp<T>>(4),
+                                 .d_weights = args.data<float>(5),
+                                 .width = width},
+                                rows, args.stream);
+    }};
+  });
+}
+
+}  // namespace braid

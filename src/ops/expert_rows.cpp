@@ -1,0 +1,267 @@
+#include "ops/expert_rows.h"
+
+#include <array>
+#include <utility>
+
+#include "ops/attributes.h"
+#include "ops/autodiff.h"
+#include "ops/operand_checker.h"
+
+namespace braid {
+namespace {
+
+double size_bytes(const OperandSpec& operand) {
+  return static_cast<double>(operand.shape.num_elems()) *
+         static_cast<double>(dtype_bytes(operand.dtype));
+}
+
+/// i32, and of rank `rank`.
+const OperandSpec& next_integers(OperandChecker& operands, std::string_view name, Access access,
+                                 int rank) {
+  const OperandSpec& found = operands.next(name, access, rank);
+  operands.require(found.dtype == DType::kI32, "indices must be i32");
+  return found;
+}
+
+void check_sort_rows(const OpSpec& spec) {
+  static_cast<void>(attributes_of<NoAttributes>(spec));
+  OperandChecker operands(spec);
+  const OperandSpec& experts = next_integers(operands, "experts", Access::kRead, 2);
+  operands.expect("row_of", Access::kWrite, DType::kI32, experts.shape);
+  operands.expect("pair_of", Access::kWrite, DType::kI32, {experts.shape.num_elems()});
+  const OperandSpec& offsets = next_integers(operands, "offsets", Access::kWrite, 1);
+  operands.require(offsets.shape[0] >= 2, "offsets must be [E+1] of at least one expert");
+  operands.expect("counts", Access::kWrite, DType::kF32, {offsets.shape[0] - 1});
+  operands.done();
+}
+
+void check_gather_rows(const OpSpec& spec) {
+  static_cast<void>(attributes_of<NoAttributes>(spec));
+  OperandChecker operands(spec);
+  const OperandSpec& x = operands.next_floating("x", Access::kRead, 2);
+  const OperandSpec& pair_of = next_integers(operands, "pair_of", Access::kRead, 1);
+  const OperandSpec& row_of = next_integers(operands, "row_of", Access::kRead, 2);
+  operands.require(row_of.shape[0] == x.shape[0] && row_of.shape.num_elems() == pair_of.shape[0],
+                   "row_of must be [T,K], and pair_of [T K], of x's T rows");
+  operands.expect("y", Access::kWrite, x.dtype, {pair_of.shape[0], x.shape[1]});
+  operands.done();
+}
+
+void check_sum_rows(const OpSpec& spec) {
+  static_cast<void>(attributes_of<NoAttributes>(spec));
+  OperandChecker operands(spec);
+  const OperandSpec& x = operands.next_floating("x", Access::kRead, 2);
+  const OperandSpec& row_of = next_integers(operands, "row_of", Access::kRead, 2);
+  operands.require(row_of.shape.num_elems() == x.shape[0], "row_of must be [T,K] of x's T K rows");
+  operands.expect("pair_of", Access::kRead, DType::kI32, {x.shape[0]});
+  operands.expect("y", Access::kWrite, x.dtype, {row_of.shape[0], x.shape[1]});
+  operands.done();
+}
+
+/// gate_up, weights, pair_of.
+const OperandSpec& check_routed_inputs(OperandChecker& operands) {
+  const OperandSpec& gate_up = operands.next_floating("gate_up", Access::kRead, 2);
+  operands.require(gate_up.shape[1] % 2 == 0, "gate_up must hold pairs of gate and up");
+  const OperandSpec& weights = operands.next("weights", Access::kRead, 2);
+  operands.require(weights.dtype == accumulator_dtype(gate_up.dtype) &&
+                       weights.shape.num_elems() == gate_up.shape[0],
+                   "weights must be accumulators [T,K] of gate_up's T K rows");
+  operands.expect("pair_of", Access::kRead, DType::kI32, {gate_up.shape[0]});
+  return gate_up;
+}
+
+void check_routed_swiglu(const OpSpec& spec) {
+  static_cast<void>(attributes_of<NoAttributes>(spec));
+  OperandChecker operands(spec);
+  const OperandSpec& gate_up = check_routed_inputs(operands);
+  operands.expect("y", Access::kWrite, gate_up.dtype, {gate_up.shape[0], gate_up.shape[1] / 2});
+  operands.done();
+}
+
+void check_routed_swiglu_backward(const OpSpec& spec) {
+  static_cast<void>(attributes_of<NoAttributes>(spec));
+  OperandChecker operands(spec);
+  const OperandSpec& gate_up = check_routed_inputs(operands);
+  operands.expect("dy", Access::kRead, gate_up.dtype, {gate_up.shape[0], gate_up.shape[1] / 2});
+  operands.expect("d_gate_up", Access::kWrite, gate_up.dtype, gate_up.shape);
+  operands.expect("d_weights", Access::kWrite, spec.operands[1].dtype, spec.operands[1].shape);
+  operands.done();
+}
+
+/// The second map is only handed to the backward.
+template <int kFlopsPerElement>
+OpCost moved_rows_cost(const OpSpec& spec) {
+  OpCost cost = elementwise_cost<kFlopsPerElement>(spec);
+  cost.bytes_read -= size_bytes(spec.operands[2]);
+  return cost;
+}
+
+/// The gradient of x by the op that moves rows back: its maps are those of the node, exchanged.
+void move_back(BackwardBuilder& builder, const Node& node, std::string op) {
+  const ValueId x = node.operands[0];
+  const std::optional<ValueId> dy = builder.grad_of(node.operands[3]);
+  if (!dy || !builder.wants_grad(x)) {
+    return;
+  }
+  const ValueId dx = builder.new_grad(x);
+  builder.add_node(node, std::move(op), {},
+                   std::array{Operand{*dy}, Operand{node.operands[2]}, Operand{node.operands[1]},
+                              Operand{dx, Access::kWrite}},
+                   Phase::kDgrad);
+  builder.add_grad(node, x, dx);
+}
+
+void gather_rows_backward(BackwardBuilder& builder, const Node& node) {
+  move_back(builder, node, "sum_rows");
+}
+
+void sum_rows_backward(BackwardBuilder& builder, const Node& node) {
+  move_back(builder, node, "gather_rows");
+}
+
+void routed_swiglu_backward(BackwardBuilder& builder, const Node& node) {
+  const std::optional<ValueId> dy = builder.grad_of(node.operands[3]);
+  if (!dy) {
+    return;
+  }
+  const ValueId gate_up = node.operands[0];
+  const ValueId weights = node.operands[1];
+  const ValueId d_gate_up = builder.new_grad(gate_up);
+  const ValueId d_weights = builder.new_grad(weights);
+  builder.add_node(
+      node, "routed_swiglu_backward", {},
+      std::array{Operand{gate_up}, Operand{weights}, Operand{node.operands[2]}, Operand{*dy},
+                 Operand{d_gate_up, Access::kWrite}, Operand{d_weights, Access::kWrite}},
+      Phase::kDgrad);
+  builder.add_grad(node, gate_up, d_gate_up);
+  builder.add_grad(node, weights, d_weights);
+}
+
+IntegerNeed expert_needs(const OpSpec& spec, size_t /*operand*/) {
+  return {.limit = spec.operands[3].shape[0] - 1};
+}
+
+IntegerNeed permutation_needs(const OpSpec& /*spec*/, size_t /*operand*/) {
+  return {.rule = IntegerRule::kPermutation};
+}
+
+}  // namespace
+
+const OpDefinition kSortRowsOp{
+    .name = "sort_rows",
+    .summary = "Order of pairs of token and slot by their experts, which is stable.",
+    .family = OpFamily::kMemoryBound,
+    .kind = OpKind::kCopy,
+    .check = check_sort_rows,
+    .cost = elementwise_cost<1>,
+    .recompute = Recompute::kNone,
+    .split = kNeverSplit,
+    .integers = expert_needs,
+};
+
+const OpDefinition kGatherRowsOp{
+    .name = "gather_rows",
+    .summary = "The row of each pair's token, in the order of experts.",
+    .op_class = OpClass::kCopy,
+    .family = OpFamily::kMemoryBound,
+    .kind = OpKind::kCopy,
+    .check = check_gather_rows,
+    .cost = moved_rows_cost<0>,
+    .backward = gather_rows_backward,
+    .recompute = Recompute::kNorms,
+    .split = kNeverSplit,
+    .dual = "sum_rows",
+    .integers = permutation_needs,
+};
+
+const OpDefinition kSumRowsOp{
+    .name = "sum_rows",
+    .summary = "Sum of the rows of each token's pairs.",
+    .family = OpFamily::kMemoryBound,
+    .kind = OpKind::kElementwise,
+    .check = check_sum_rows,
+    .cost = moved_rows_cost<1>,
+    .backward = sum_rows_backward,
+    .split = kNeverSplit,
+    .dual = "gather_rows",
+    .integers = permutation_needs,
+};
+
+const OpDefinition kRoutedSwigluOp{
+    .name = "routed_swiglu",
+    .summary = "swiglu of each row, times the weight of its pair.",
+    .family = OpFamily::kMemoryBound,
+    .kind = OpKind::kElementwise,
+    .check = check_routed_swiglu,
+    .cost = elementwise_cost<3>,
+    .backward = routed_swiglu_backward,
+    .recompute = Recompute::kNorms,
+    .split = kNeverSplit,
+    .integers = permutation_needs,
+};
+
+const OpDefinition kRoutedSwigluBackwardOp{
+    .name = "routed_swiglu_backward",
+    .summary = "Gradients of routed_swiglu with respect to gate, up and weights.",
+    .family = OpFamily::kMemoryBound,
+    .kind = OpKind::kElementwise,
+    .check = check_routed_swiglu_backward,
+    .cost = elementwise_cost<7>,
+    .split = kNeverSplit,
+    .integers = permutation_needs,
+};
+
+ExpertRows sort_rows(GraphBuilder& builder, ValueId experts, int64_t num_experts,
+                     std::string_view site) {
+  const Shape pairs = builder.value(experts).shape;
+  const auto add = [&](std::string_view suffix, DType dtype, const Shape& shape) {
+    return builder.add_activation(fmt::format("{}{}", site, suffix), dtype, shape);
+  };
+  const ExpertRows rows{.row_of = add(".row_of", DType::kI32, pairs),
+                        .pair_of = add(".pair_of", DType::kI32, {pairs.num_elems()}),
+                        .offsets = add(".offsets", DType::kI32, {num_experts + 1}),
+                        .counts = add(".counts", DType::kF32, {num_experts})};
+  builder.add_node(
+      "sort_rows", {},
+      std::array{Operand{experts}, Operand{rows.row_of, Access::kWrite},
+                 Operand{rows.pair_of, Access::kWrite}, Operand{rows.offsets, Access::kWrite},
+                 Operand{rows.counts, Access::kWrite}},
+      site);
+  return rows;
+}
+
+ValueId gather_rows(GraphBuilder& builder, ValueId x, const ExpertRows& rows,
+                    std::string_view site) {
+  const Value input = builder.value(x);
+  const int64_t num_rows = builder.value(rows.pair_of).shape[0];
+  const ValueId y = builder.add_activation(site, input.dtype, {num_rows, input.shape[1]});
+  builder.add_node("gather_rows", {},
+                   std::array{Operand{x}, Operand{rows.pair_of}, Operand{rows.row_of},
+                              Operand{y, Access::kWrite}},
+                   site);
+  return y;
+}
+
+ValueId sum_rows(GraphBuilder& builder, ValueId x, const ExpertRows& rows, std::string_view site) {
+  const Value input = builder.value(x);
+  const int64_t num_tokens = builder.value(rows.row_of).shape[0];
+  const ValueId y = builder.add_activation(site, input.dtype, {num_tokens, input.shape[1]});
+  builder.add_node("sum_rows", {},
+                   std::array{Operand{x}, Operand{rows.row_of}, Operand{rows.pair_of},
+                              Operand{y, Access::kWrite}},
+                   site);
+  return y;
+}
+
+ValueId routed_swiglu(GraphBuilder& builder, ValueId gate_up, ValueId weights,
+                      const ExpertRows& rows, std::string_view site) {
+  const Value input = builder.value(gate_up);
+  const ValueId y = builder.add_activation(site, input.dtype, {input.shape[0], input.shape[1] / 2});
+  builder.add_node("routed_swiglu", {},
+                   std::array{Operand{gate_up}, Operand{weights}, Operand{rows.pair_of},
+                              Operand{y, Access::kWrite}},
+                   site);
+  return y;
+}
+
+}  // namespace braid

@@ -1,0 +1,51 @@
+#pragma once
+
+#include "ops/graph.h"
+#include "ops/op.h"
+
+namespace braid {
+
+/// Rows in the order of the experts that work on them. T tokens go to K experts each: pair p = t K
+/// + j is token t in its slot j. There are R = T K rows, one for each pair: those of expert 0
+/// first, those of an expert in the order of their pairs. The number of rows is fixed; how many of
+/// them an expert has is data.
+///
+/// sort_rows: experts i32 [T,K] -> row_of i32 [T,K], pair_of i32 [R], offsets i32 [E+1], counts f32
+/// [E]. row_of and pair_of are each other's inverse: the row of each pair, the pair of each row.
+/// Expert e has the rows [offsets[e], offsets[e+1]), which may be none, and counts[e] is their
+/// number. An expert outside [0, E) is a DeviceError naming it on the CPU. No attributes.
+///
+/// gather_rows: x [T,C], pair_of i32 [R], row_of i32 [T,K] -> y [R,C]; y[r] = x[pair_of[r] / K].
+/// sum_rows: x [R,C], row_of i32 [T,K], pair_of i32 [R] -> y [T,C]; y[t] = sum over j of
+/// x[row_of[t,j]], in ascending j, summed in f32 and rounded once. Each is the other's backward; an
+/// op reads only the first of its two maps, and hands both to its backward. No attributes.
+///
+/// routed_swiglu: gate_up [R,2F], weights f32 [T,K], pair_of i32 [R] -> y [R,F]; y[r] =
+/// weights[pair_of[r]] * silu(gate) * up, rounded once; gate and up alternate as in swiglu
+/// (activation.h). routed_swiglu_backward: gate_up, weights, pair_of, dy [R,F] -> d_gate_up [R,2F],
+/// d_weights f32 [T,K]; d_weights of a pair is the sum over its row of dy * silu(gate) * up. The
+/// weight is applied here, and not to the sum of the experts' outputs, because these then need not
+/// be kept: the result is the same but for rounding. Source: Guo et al., SonicMoE, 2025.
+
+extern const OpDefinition kSortRowsOp;
+extern const OpDefinition kGatherRowsOp;
+extern const OpDefinition kSumRowsOp;
+extern const OpDefinition kRoutedSwigluOp;
+extern const OpDefinition kRoutedSwigluBackwardOp;
+
+struct ExpertRows {
+  ValueId row_of;   ///< i32 [T,K]
+  ValueId pair_of;  ///< i32 [R]
+  ValueId offsets;  ///< i32 [E+1]
+  ValueId counts;   ///< f32 [E]
+};
+
+ExpertRows sort_rows(GraphBuilder& builder, ValueId experts, int64_t num_experts,
+                     std::string_view site);
+ValueId gather_rows(GraphBuilder& builder, ValueId x, const ExpertRows& rows,
+                    std::string_view site);
+ValueId sum_rows(GraphBuilder& builder, ValueId x, const ExpertRows& rows, std::string_view site);
+ValueId routed_swiglu(GraphBuilder& builder, ValueId gate_up, ValueId weights,
+                      const ExpertRows& rows, std::string_view site);
+
+}  // namespace braid

@@ -1,0 +1,342 @@
+#include "ops/router.h"
+
+#include <array>
+#include <vector>
+
+#include "ops/attributes.h"
+#include "ops/autodiff.h"
+#include "ops/integer_values.h"
+#include "ops/operand_checker.h"
+
+namespace braid {
+namespace {
+
+/// The next operand is a matrix of accumulators, whatever the type of activations.
+const OperandSpec& next_accumulators(OperandChecker& operands, std::string_view name) {
+  const OperandSpec& matrix = operands.next_floating(name, Access::kRead, 2);
+  operands.require(matrix.dtype == accumulator_dtype(matrix.dtype),
+                   fmt::format("{} must be f32 or f64", name));
+  return matrix;
+}
+
+void check_router_linear(const OpSpec& spec) {
+  static_cast<void>(attributes_of<NoAttributes>(spec));
+  OperandChecker operands(spec);
+  const OperandSpec& x = operands.next_floating("x", Access::kRead, 2);
+  const OperandSpec& w = operands.next("w", Access::kRead, 2);
+  operands.require(w.dtype == x.dtype && w.shape[1] == x.shape[1],
+                   "w must be [E,C] of x's dtype and C");
+  operands.expect("logits", Access::kWrite, accumulator_dtype(x.dtype), {x.shape[0], w.shape[0]});
+  operands.done();
+}
+
+void check_router_linear_dgrad(const OpSpec& spec) {
+  const auto attributes = attributes_of<RouterGradAttributes>(spec);
+  OperandChecker operands(spec);
+  const OperandSpec& d_logits = next_accumulators(operands, "d_logits");
+  const OperandSpec& w = operands.next_floating("w", Access::kRead, 2);
+  operands.require(accumulator_dtype(w.dtype) == d_logits.dtype && w.shape[0] == d_logits.shape[1],
+                   "w must be [E,C] of the E of d_logits, which must be its accumulators");
+  operands.expect("dx", accumulate_access(attributes.accumulate), w.dtype,
+                  {d_logits.shape[0], w.shape[1]});
+  operands.done();
+}
+
+void check_router_linear_wgrad(const OpSpec& spec) {
+  const auto attributes = attributes_of<RouterGradAttributes>(spec);
+  OperandChecker operands(spec);
+  const OperandSpec& x = operands.next_floating("x", Access::kRead, 2);
+  const OperandSpec& d_logits = operands.next("d_logits", Access::kRead, 2);
+  operands.require(d_logits.dtype == accumulator_dtype(x.dtype) && d_logits.shape[0] == x.shape[0],
+                   "d_logits must be accumulators of x, with its rows");
+  operands.expect("dw", accumulate_access(attributes.accumulate), d_logits.dtype,
+                  {d_logits.shape[1], x.shape[1]});
+  operands.done();
+}
+
+void check_rule(const OperandChecker& operands, const RouterRule& rule, int64_t experts) {
+  operands.require(rule.groups > 0 && experts % rule.groups == 0,
+                   "groups must divide the number of experts");
+  operands.require(rule.kept_groups > 0 && rule.kept_groups <= rule.groups,
+                   "kept_groups must lie in [1, groups]");
+  operands.require(rule.per_token > 0 && rule.per_token <= experts / rule.groups * rule.kept_groups,
+                   "per_token must lie in [1, experts of the kept groups]");
+  operands.require(rule.scale > 0, "scale must be positive");
+}
+
+void check_route(const OpSpec& spec) {
+  const auto attributes = attributes_of<RouteAttributes>(spec);
+  OperandChecker operands(spec);
+  const OperandSpec& logits = next_accumulators(operands, "logits");
+  check_rule(operands, attributes.rule, logits.shape[1]);
+  if (attributes.has_bias) {
+    operands.expect("bias", Access::kRead, logits.dtype, {logits.shape[1]});
+  }
+  const Shape choice{logits.shape[0], attributes.rule.per_token};
+  operands.expect("weights", Access::kWrite, logits.dtype, choice);
+  operands.expect("experts", Access::kWrite, DType::kI32, choice);
+  operands.done();
+}
+
+void check_route_backward(const OpSpec& spec) {
+  const auto rule = attributes_of<RouterRule>(spec);
+  OperandChecker operands(spec);
+  const OperandSpec& logits = next_accumulators(operands, "logits");
+  check_rule(operands, rule, logits.shape[1]);
+  const Shape choice{logits.shape[0], rule.per_token};
+  operands.expect("weights", Access::kRead, logits.dtype, choice);
+  operands.expect("experts", Access::kRead, DType::kI32, choice);
+  operands.expect("d_weights", Access::kRead, logits.dtype, choice);
+  operands.expect("d_logits", Access::kWrite, logits.dtype, logits.shape);
+  operands.done();
+}
+
+/// The operands that both ops of losses read; returns the logits.
+const OperandSpec& check_loss_inputs(OperandChecker& operands, const OpSpec& spec) {
+  const auto attributes = attributes_of<RouterLossAttributes>(spec);
+  const OperandSpec& logits = next_accumulators(operands, "logits");
+  operands.require(attributes.balance >= 0 && attributes.z >= 0,
+                   "balance and z must not be negative");
+  operands.expect("counts", Access::kRead, DType::kF32, {logits.shape[1]});
+  operands.expect("loss_scale", Access::kRead, logits.dtype, {1});
+  return logits;
+}
+
+void check_router_losses(const OpSpec& spec) {
+  OperandChecker operands(spec);
+  const OperandSpec& logits = check_loss_inputs(operands, spec);
+  operands.expect("losses", Access::kWrite, logits.dtype, {2});
+  operands.done();
+}
+
+void check_router_losses_backward(const OpSpec& spec) {
+  OperandChecker operands(spec);
+  const OperandSpec& logits = check_loss_inputs(operands, spec);
+  operands.expect("d_logits", Access::kWrite, logits.dtype, logits.shape);
+  operands.done();
+}
+
+GemmShape linear_shape(const OpSpec& spec) {
+  const Shape& x = spec.operands.at(0).shape;
+  const OperandSpec& w = spec.operands.at(1);
+  return {.rows = x[0], .columns = w.shape[0], .depth = x[1], .dtype = w.dtype};
+}
+
+GemmShape dgrad_shape(const OpSpec& spec) {
+  const Shape& d_logits = spec.operands.at(0).shape;
+  const OperandSpec& w = spec.operands.at(1);
+  return {.rows = d_logits[0], .columns = w.shape[1], .depth = d_logits[1], .dtype = w.dtype};
+}
+
+GemmShape wgrad_shape(const OpSpec& spec) {
+  const OperandSpec& x = spec.operands.at(0);
+  const Shape& d_logits = spec.operands.at(1).shape;
+  return {.rows = d_logits[1], .columns = x.shape[1], .depth = x.shape[0], .dtype = x.dtype};
+}
+
+template <GemmShape (*kShape)(const OpSpec&)>
+OpCost product_cost(const OpSpec& spec) {
+  const GemmShape shape = kShape(spec);
+  OpCost cost = operand_bytes(spec);
+  cost.flops = 2.0 * static_cast<double>(shape.rows) * static_cast<double>(shape.columns) *
+               static_cast<double>(shape.depth);
+  return cost;
+}
+
+/// Without `adds` there is nothing to compute, only zeros to write.
+OpCost losses_cost(const OpSpec& spec) {
+  OpCost cost = elementwise_cost<8>(spec);
+  if (!attributes_of<RouterLossAttributes>(spec).adds) {
+    cost.flops = 0;
+    cost.bytes_read = 0;
+  }
+  return cost;
+}
+
+void router_linear_backward(BackwardBuilder& builder, const Node& node) {
+  const std::optional<ValueId> d_logits = builder.grad_of(node.operands[2]);
+  if (!d_logits) {
+    return;
+  }
+  const ValueId x = node.operands[0];
+  const ValueId w = node.operands[1];
+  if (builder.wants_grad(x)) {
+    const ValueId dx = builder.new_grad(x);
+    builder.add_node(node, "router_linear_dgrad", to_attributes(RouterGradAttributes{}),
+                     std::array{Operand{*d_logits}, Operand{w}, Operand{dx, Access::kWrite}},
+                     Phase::kDgrad);
+    builder.add_grad(node, x, dx);
+  }
+  builder.add_node(
+      node, "router_linear_wgrad", to_attributes(RouterGradAttributes{.accumulate = true}),
+      std::array{Operand{x}, Operand{*d_logits}, Operand{builder.main_grad(w), Access::kReadWrite}},
+      Phase::kWgrad);
+}
+
+void route_backward(BackwardBuilder& builder, const Node& node) {
+  const auto attributes = attributes_of<RouteAttributes>(node.spec);
+  const size_t at = attributes.has_bias ? 2 : 1;  // of the weights; then experts
+  const std::optional<ValueId> d_weights = builder.grad_of(node.operands[at]);
+  if (!d_weights) {
+    return;
+  }
+  const ValueId logits = node.operands[0];
+  const ValueId d_logits = builder.new_grad(logits);
+  builder.add_node(
+      node, "route_backward", to_attributes(attributes.rule),
+      std::array{Operand{logits}, Operand{node.operands[at]}, Operand{node.operands[at + 1]},
+                 Operand{*d_weights}, Operand{d_logits, Access::kWrite}},
+      Phase::kDgrad);
+  builder.add_grad(node, logits, d_logits);
+}
+
+// The gradient of the losses is 1 by definition, so this starts a backward.
+void router_losses_backward(BackwardBuilder& builder, const Node& node) {
+  const ValueId logits = node.operands[0];
+  const ValueId d_logits = builder.new_grad(logits);
+  builder.add_node(node, "router_losses_backward", node.spec.attributes,
+                   std::array{Operand{logits}, Operand{node.operands[1]}, Operand{node.operands[2]},
+                              Operand{d_logits, Access::kWrite}},
+                   Phase::kDgrad);
+  builder.add_grad(node, logits, d_logits);
+}
+
+IntegerNeed chosen_experts(const OpSpec& spec, size_t /*operand*/) {
+  return {.rule = IntegerRule::kBelow, .limit = spec.operands[0].shape[1]};
+}
+
+/// Rows of x or d_logits; every piece has the whole weight. Libraries choose kernels by the size.
+constexpr SplitTraits kProductSplit{.dimension = SplitDimension::kRows,
+                                    .keeps_bits = false,
+                                    .is_whole = [](const OpSpec&, size_t at) { return at == 1; }};
+
+/// Rows of the logits; every piece has the whole bias.
+constexpr SplitTraits kRouteSplit{
+    .dimension = SplitDimension::kRows, .is_whole = [](const OpSpec& spec, size_t operand) {
+      return operand == 1 && attributes_of<RouteAttributes>(spec).has_bias;
+    }};
+
+}  // namespace
+
+const OpDefinition kRouterLinearOp{
+    .name = "router_linear",
+    .summary = "Logits of experts = x w^T, in the accumulator type.",
+    .family = OpFamily::kGemm,
+    .kind = OpKind::kRouting,
+    .check = check_router_linear,
+    .cost = product_cost<linear_shape>,
+    .backward = router_linear_backward,
+    .gemm_shape = linear_shape,
+    .split = kProductSplit,
+};
+
+const OpDefinition kRouterLinearDgradOp{
+    .name = "router_linear_dgrad",
+    .summary = "dx = d_logits w.",
+    .family = OpFamily::kGemm,
+    .kind = OpKind::kRouting,
+    .check = check_router_linear_dgrad,
+    .cost = product_cost<dgrad_shape>,
+    .gemm_shape = dgrad_shape,
+    .split = kProductSplit,
+};
+
+const OpDefinition kRouterLinearWgradOp{
+    .name = "router_linear_wgrad",
+    .summary = "dw += d_logits^T x into the main grad.",
+    .family = OpFamily::kGemm,
+    .kind = OpKind::kRouting,
+    .check = check_router_linear_wgrad,
+    .cost = product_cost<wgrad_shape>,
+    .gemm_shape = wgrad_shape,
+    .split = kNeverSplit,  // sums over rows
+};
+
+// The choice is never made again: the rows of all experts depend on it, and it is small.
+const OpDefinition kRouteOp{
+    .name = "route",
+    .summary = "Chooses the experts of each token, and their weights.",
+    .family = OpFamily::kMemoryBound,
+    .kind = OpKind::kRouting,
+    .check = check_route,
+    .cost = elementwise_cost<8>,
+    .backward = route_backward,
+    .recompute = Recompute::kNone,
+    .split = kRouteSplit,
+};
+
+const OpDefinition kRouteBackwardOp{
+    .name = "route_backward",
+    .summary = "Gradient of the weights of chosen experts with respect to the logits.",
+    .family = OpFamily::kMemoryBound,
+    .kind = OpKind::kRouting,
+    .check = check_route_backward,
+    .cost = elementwise_cost<6>,
+    .split = kSplitByRows,
+    .integers = chosen_experts,
+};
+
+const OpDefinition kRouterLossesOp{
+    .name = "router_losses",
+    .summary = "Losses that balance the load of experts and keep logits small.",
+    .family = OpFamily::kMemoryBound,
+    .kind = OpKind::kRouting,
+    .check = check_router_losses,
+    .cost = losses_cost,
+    .backward = router_losses_backward,
+    .recompute = Recompute::kNone,  // no gradient reads them
+    .split = kNeverSplit,           // sums over rows
+    .added_by_one = "adds",
+};
+
+const OpDefinition kRouterLossesBackwardOp{
+    .name = "router_losses_backward",
+    .summary = "Gradient of the router's losses with respect to the logits.",
+    .family = OpFamily::kMemoryBound,
+    .kind = OpKind::kRouting,
+    .check = check_router_losses_backward,
+    .cost = losses_cost,
+    .split = rows_but_operands<1, 3>(),
+    .added_by_one = "adds",
+};
+
+ValueId router_linear(GraphBuilder& builder, ValueId x, ValueId weight, std::string_view site) {
+  const Value input = builder.value(x);
+  const ValueId logits = builder.add_activation(site, accumulator_dtype(input.dtype),
+                                                {input.shape[0], builder.value(weight).shape[0]});
+  builder.add_node("router_linear", {},
+                   std::array{Operand{x}, Operand{weight}, Operand{logits, Access::kWrite}}, site);
+  return logits;
+}
+
+RouteResult route(GraphBuilder& builder, ValueId logits, std::optional<ValueId> bias,
+                  const RouterRule& rule, std::string_view site) {
+  const Value input = builder.value(logits);
+  const Shape choice{input.shape[0], rule.per_token};
+  const RouteResult result{
+      .weights = builder.add_activation(fmt::format("{}.weights", site), input.dtype, choice),
+      .experts = builder.add_activation(fmt::format("{}.experts", site), DType::kI32, choice)};
+  std::vector<Operand> operands{{logits}};
+  if (bias) {
+    operands.push_back({*bias});
+  }
+  operands.push_back({result.weights, Access::kWrite});
+  operands.push_back({result.experts, Access::kWrite});
+  builder.add_node("route",
+                   to_attributes(RouteAttributes{.rule = rule, .has_bias = bias.has_value()}),
+                   operands, site);
+  return result;
+}
+
+ValueId router_losses(GraphBuilder& builder, const RouterLossOperands& operands,
+                      const RouterLossAttributes& attributes, std::string_view site) {
+  const DType dtype = builder.value(operands.logits).dtype;
+  const ValueId losses = builder.add_activation(site, dtype, {2});
+  builder.add_node("router_losses", to_attributes(attributes),
+                   std::array{Operand{operands.logits}, Operand{operands.counts},
+                              Operand{operands.loss_scale}, Operand{losses, Access::kWrite}},
+                   site);
+  return losses;
+}
+
+}  // namespace braid

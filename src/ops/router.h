@@ -1,0 +1,111 @@
+#pragma once
+
+#include "ops/graph.h"
+#include "ops/op.h"
+
+namespace braid {
+
+/// The router of a mixture of experts: which experts a token goes to, and with which weights. T
+/// tokens, E experts, K experts per token. Everything is in the accumulator type (f32; f64 for f64
+/// data), whatever the type of activations.
+///
+/// router_linear: x [T,C], w [E,C] -> logits f32 [T,E]; logits = x w^T, summed in f32 and not
+/// rounded. router_linear_dgrad: d_logits f32 [T,E], w [E,C] -> dx [T,C]. router_linear_wgrad: x
+/// [T,C], d_logits f32 [T,E] -> dw f32 [E,C]. With `accumulate`, dx and dw are added to.
+struct RouterGradAttributes {
+  bool accumulate = false;
+  void fields(auto&& visit) { visit("accumulate", accumulate); }
+};
+
+/// How a router chooses.
+struct RouterRule {
+  int64_t per_token = 1;  ///< K
+  bool sigmoid = false;   ///< scores are sigmoid(logit); otherwise softmax over the experts
+  bool normalize = true;  ///< weights of a token sum to `scale`; otherwise weight = scale * score
+  double scale = 1.0;     ///< routed_scaling_factor
+  /// Experts are in `groups` runs of equal size, of which a token may use `kept_groups`. The score
+  /// of a group is its largest score (softmax), or the sum of its two largest (sigmoid).
+  int64_t groups = 1;
+  int64_t kept_groups = 1;
+  void fields(auto&& visit) {
+    visit("per_token", per_token);
+    visit("sigmoid", sigmoid);
+    visit("normalize", normalize);
+    visit("scale", scale);
+    visit("groups", groups);
+    visit("kept_groups", kept_groups);
+  }
+};
+
+/// route: logits f32 [T,E], optionally bias f32 [E] -> weights f32 [T,K], experts i32 [T,K].
+///
+/// A token chooses the K experts with the largest score + bias, in descending order; of equal ones
+/// the one with the lower number. The bias takes part in the choice, also of groups, and not in the
+/// weights. Without a bias experts are compared by their logits, which have the order of the scores
+/// but are not rounded again. NaN counts as the largest number, so that every token has K experts
+/// and a NaN shows in its weights; so does +infinity with softmax. Sources: Fedus et al., Switch
+/// Transformers, 2021; DeepSeek-AI, DeepSeek-V3, 2024.
+struct RouteAttributes {
+  RouterRule rule;
+  bool has_bias = false;
+  void fields(auto&& visit) {
+    rule.fields(visit);
+    visit("has_bias", has_bias);
+  }
+};
+
+/// route_backward: logits f32 [T,E], weights f32 [T,K], experts i32 [T,K], d_weights f32 [T,K] ->
+/// d_logits f32 [T,E]. The choice has no gradient. Attributes: RouterRule. Weights and experts are
+/// those of route for these logits.
+
+/// router_losses: logits f32 [T,E], counts f32 [E], loss_scale f32 [1] -> losses f32 [2]:
+///   balance  loss_scale * balance * E * sum over e of f_e * (sum over tokens of p_te),
+///            f_e = counts[e] / (sum of counts), p = softmax of the logits
+///            (sigmoid: sigmoid of the logits, divided by their sum over the experts + 1e-20)
+///   z        loss_scale * z * sum over tokens of lse_t^2, lse the log-sum-exp of the logits
+/// loss_scale is that of cross_entropy (1 / labels of the step), so both are means over the tokens
+/// of the step; balance is the coefficient if experts have equal loads. `counts` has no gradient;
+/// it may be a sum over ranks; if all are 0, so is f. router_losses_backward: the same operands ->
+/// d_logits f32 [T,E]. Without `adds` it is 0 and the losses are 0: if ranks compute the same
+/// tokens, one of them adds. Sources: Lepikhin et al., GShard, 2020; Zoph et al., ST-MoE, 2022; as
+/// in Megatron-LM (aux_loss, z_loss).
+struct RouterLossAttributes {
+  double balance = 0.0;
+  double z = 0.0;
+  bool sigmoid = false;
+  bool adds = true;
+  void fields(auto&& visit) {
+    visit("balance", balance);
+    visit("z", z);
+    visit("sigmoid", sigmoid);
+    visit("adds", adds);
+  }
+};
+
+extern const OpDefinition kRouterLinearOp;
+extern const OpDefinition kRouterLinearDgradOp;
+extern const OpDefinition kRouterLinearWgradOp;
+extern const OpDefinition kRouteOp;
+extern const OpDefinition kRouteBackwardOp;
+extern const OpDefinition kRouterLossesOp;
+extern const OpDefinition kRouterLossesBackwardOp;
+
+ValueId router_linear(GraphBuilder& builder, ValueId x, ValueId weight, std::string_view site);
+
+struct RouteResult {
+  ValueId weights;  ///< f32 [T,K]
+  ValueId experts;  ///< i32 [T,K]
+};
+RouteResult route(GraphBuilder& builder, ValueId logits, std::optional<ValueId> bias,
+                  const RouterRule& rule, std::string_view site);
+
+struct RouterLossOperands {
+  ValueId logits;
+  ValueId counts;
+  ValueId loss_scale;
+};
+/// Its gradient with respect to the losses is 1 by definition, like that of cross_entropy.
+ValueId router_losses(GraphBuilder& builder, const RouterLossOperands& operands,
+                      const RouterLossAttributes& attributes, std::string_view site);
+
+}  // namespace braid

@@ -1,0 +1,80 @@
+#include "ops/expert_rows.h"
+
+#include "support/cuda_kernel_checks.h"
+#include "support/expert_rows_cases.h"
+
+namespace braid {
+namespace {
+
+using ExpertRowsCudaTest = CudaKernelTest;
+
+/// Several pieces of the sort with a short last one, the most experts, rows of several blocks.
+constexpr RowSizes kLarge[] = {{5001, 8, 512, 1}, {4096, 1, 3, 40}, {9, 6, 1024, 8200}};
+
+std::vector<RowSizes> all_sizes() {
+  std::vector<RowSizes> sizes(std::begin(kAwkwardRows), std::end(kAwkwardRows));
+  sizes.insert(sizes.end(), std::begin(kLarge), std::end(kLarge));
+  return sizes;
+}
+
+std::string name_of(DType dtype, const RowSizes& s) {
+  return fmt::format("{} T={} K={} E={} C={}", dtype_name(dtype), s.tokens, s.per_token, s.experts,
+                     s.width);
+}
+
+TEST_F(ExpertRowsCudaTest, SortEqualsTheCpu) {
+  for (const RowSizes& s : all_sizes()) {
+    expect_same_as_cpu([&] { return with_random_experts(sort_rows_case(s), s); }, context(),
+                       name_of(DType::kI32, s));
+    for (const double expert : {0.0, static_cast<double>(s.experts - 1)}) {
+      const auto to_one = [&] {
+        KernelCase kernel = sort_rows_case(s);
+        kernel.set_all(0, expert);
+        return kernel;
+      };
+      expect_same_as_cpu(to_one, context(), name_of(DType::kI32, s) + " to one");
+    }
+  }
+}
+
+// Sums are in the same order as the CPU's, so they have the same values.
+TEST_F(ExpertRowsCudaTest, GatherAndSumEqualTheCpu) {
+  for (const DType dtype : kCudaDtypes) {
+    for (const RowSizes& s : all_sizes()) {
+      expect_same_as_cpu([&] { return gather_rows_case(dtype, s); }, context(), name_of(dtype, s));
+      expect_same_as_cpu([&] { return sum_rows_case(dtype, s); }, context(), name_of(dtype, s));
+    }
+  }
+}
+
+TEST_F(ExpertRowsCudaTest, RoutedSwigluEqualsTheCpu) {
+  for (const DType dtype : kCudaDtypes) {
+    for (const RowSizes& s : all_sizes()) {
+      expect_equals_cpu(routed_swiglu_case(dtype, s), context(), rounded_once(1e-6, 1e-5),
+                        name_of(dtype, s));
+      // The gradient of a weight is a sum over its row, of terms below 1.
+      const double lost = 1e-6 + 1e-7 * static_cast<double>(s.width);
+      expect_equals_cpu(routed_swiglu_backward_case(dtype, s), context(), rounded_once(lost, 1e-5),
+                        name_of(dtype, s));
+    }
+  }
+}
+
+TEST_F(ExpertRowsCudaTest, IsBitwiseRepeatable) {
+  const RowSizes s{700, 4, 64, 1040};
+  expect_repeatable([&] { return with_random_experts(sort_rows_case(s), s); }, context());
+  for (const DType dtype : kCudaDtypes) {
+    expect_repeatable([&] { return gather_rows_case(dtype, s); }, context());
+    expect_repeatable([&] { return sum_rows_case(dtype, s); }, context());
+    expect_repeatable([&] { return routed_swiglu_case(dtype, s); }, context());
+    expect_repeatable([&] { return routed_swiglu_backward_case(dtype, s); }, context());
+  }
+}
+
+TEST_F(ExpertRowsCudaTest, SaysHowManyExpertsAreTooMany) {
+  const RowSizes s{4, 1, 1025, 1};
+  EXPECT_THROW(make_cuda_kernel(sort_rows_case(s).spec(), context()), InternalError);
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,77 @@
+#include "ops/router.h"
+#include "support/cuda_kernel_checks.h"
+
+namespace braid {
+namespace {
+
+using RouterLossesCudaTest = CudaKernelTest;
+
+struct Sizes {
+  int64_t tokens;
+  int64_t experts;
+};
+
+constexpr size_t kCounts = 1;  // the operand that is f32 for all types of data
+
+/// One of each, every number of logits per lane, more tokens than a block takes.
+constexpr Sizes kSizes[] = {{1, 1}, {3, 33}, {65, 8}, {1000, 64}, {130, 128}, {70, 200}, {9, 512}};
+
+constexpr RouterLossAttributes kLosses[] = {{.balance = 0.5},
+                                            {.z = 0.25},
+                                            {.balance = 0.5, .z = 0.25},
+                                            {.balance = 0.5, .z = 0.25, .sigmoid = true},
+                                            {.balance = 0.5, .z = 0.25, .adds = false}};
+
+KernelCase losses_case(const RouterLossAttributes& attributes, Sizes s, bool backward) {
+  KernelCase kernel({backward ? "router_losses_backward" : "router_losses",
+                     to_attributes(attributes),
+                     {read(DType::kF32, {s.tokens, s.experts}), read(DType::kF32, {s.experts}),
+                      read(DType::kF32, {1}),
+                      write(DType::kF32, backward ? Shape{s.tokens, s.experts} : Shape{2})}});
+  std::vector<double> counts;
+  for (int64_t e = 0; e < s.experts; ++e) {
+    counts.push_back(static_cast<double>((e * 7) % 5 + (e == 0 ? 1 : 0)));
+  }
+  kernel.set(1, counts);
+  return kernel;
+}
+
+std::string name_of(const RouterLossAttributes& a, Sizes s) {
+  return fmt::format("balance {} z {} sigmoid {} adds {} T {} E {}", a.balance, a.z, a.sigmoid,
+                     a.adds, s.tokens, s.experts);
+}
+
+TEST_F(RouterLossesCudaTest, EqualTheCpu) {
+  for (const RouterLossAttributes& attributes : kLosses) {
+    for (const Sizes s : kSizes) {
+      expect_equals_cpu(losses_case(attributes, s, false), context(), rounded_once(1e-9, 1e-5),
+                        name_of(attributes, s), kCounts);
+    }
+  }
+}
+
+// Differences of shares and of their mean, times the number of experts; and 2 lse, up to 16.
+TEST_F(RouterLossesCudaTest, BackwardEqualsTheCpu) {
+  for (const RouterLossAttributes& attributes : kLosses) {
+    for (const Sizes s : kSizes) {
+      expect_equals_cpu(losses_case(attributes, s, true), context(), rounded_once(2e-6, 1e-5),
+                        name_of(attributes, s), kCounts);
+    }
+  }
+}
+
+TEST_F(RouterLossesCudaTest, WithoutRowsAreNotNan) {
+  KernelCase kernel = losses_case(kLosses[0], {3, 4}, false);
+  kernel.set_all(1, 0.0);
+  run_on_cuda(kernel, context());
+  EXPECT_EQ(kernel.values(3), (std::vector<double>{0, 0}));
+}
+
+TEST_F(RouterLossesCudaTest, AreBitwiseRepeatable) {
+  for (const bool backward : {false, true}) {
+    expect_repeatable([&] { return losses_case(kLosses[2], {1000, 64}, backward); }, context());
+  }
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,90 @@
+#include "ops/expert_rows.h"
+
+#include <algorithm>
+#include <set>
+
+#include "ops/forward_graph.h"
+#include "ops/specs.h"
+
+namespace braid {
+namespace {
+
+constexpr DType kI32 = DType::kI32;
+constexpr DType kBF16 = DType::kBF16;
+constexpr DType kF32 = DType::kF32;
+
+/// 4 tokens with 2 experts each, of 3; rows of 6 elements.
+OpSpec sort_spec() {
+  return {"sort_rows",
+          {},
+          {read(kI32, {4, 2}), write(kI32, {4, 2}), write(kI32, {8}), write(kI32, {4}),
+           write(kF32, {3})}};
+}
+OpSpec gather_spec() {
+  return {"gather_rows",
+          {},
+          {read(kBF16, {4, 6}), read(kI32, {8}), read(kI32, {4, 2}), write(kBF16, {8, 6})}};
+}
+OpSpec sum_spec() {
+  return {"sum_rows",
+          {},
+          {read(kBF16, {8, 6}), read(kI32, {4, 2}), read(kI32, {8}), write(kBF16, {4, 6})}};
+}
+OpSpec swiglu_spec() {
+  return {"routed_swiglu",
+          {},
+          {read(kBF16, {8, 6}), read(kF32, {4, 2}), read(kI32, {8}), write(kBF16, {8, 3})}};
+}
+
+TEST(ExpertRowsCost, ReadsOneMapAndEachRowOnce) {
+  expect_cost(gather_spec(), {.bytes_read = 2 * 24 + 4 * 8, .bytes_written = 2 * 48});
+  expect_cost(sum_spec(), {.flops = 48, .bytes_read = 2 * 48 + 4 * 8, .bytes_written = 2 * 24});
+}
+
+TEST(ExpertRowsCheck, RefusesSizesThatContradictEachOther) {
+  expect_refused(with_operand(sort_spec(), 4, write(kF32, {4})), "operand counts");
+  expect_refused(with_operand(sort_spec(), 3, write(kI32, {1})), "of at least one expert");
+  expect_refused(with_operand(sort_spec(), 0, read(kF32, {4, 2})), "indices must be i32");
+  expect_refused(with_operand(gather_spec(), 2, read(kI32, {2, 4})), "row_of must be [T,K]");
+  expect_refused(with_operand(gather_spec(), 1, read(kI32, {9})), "row_of must be [T,K]");
+  expect_refused(with_operand(sum_spec(), 1, read(kI32, {3, 2})), "row_of must be [T,K]");
+  expect_refused(with_operand(swiglu_spec(), 1, read(kBF16, {4, 2})), "weights must be");
+  expect_refused(with_operand(swiglu_spec(), 0, read(kBF16, {8, 7})), "pairs of gate and up");
+}
+
+TEST(ExpertRowsBackward, MovesRowsBackAndGivesTheWeightsTheirGradient) {
+  Forward forward(kF32);
+  GraphBuilder& b = forward.builder();
+  const ValueId experts = b.named_value(
+      {.name = "experts", .dtype = kI32, .shape = {kRows, 2}, .kind = ValueKind::kInput});
+  const ExpertRows rows = sort_rows(b, experts, 3, "rows");
+  const ValueId weights = forward.activation("weights", {kRows, 2});
+  ValueId y = gather_rows(b, forward.activation("x", {kRows, 4}), rows, "gathered");
+  y = routed_swiglu(b, y, weights, rows, "act");
+  forward.loss_of(sum_rows(b, y, rows, "summed"));
+  const std::vector<std::string> backward = backward_of(forward.differentiated());
+  EXPECT_THAT(
+      std::vector<std::string>(backward.end() - 3, backward.end()),
+      testing::ElementsAre(
+          "gather_rows(summed.grad, rows.pair_of, rows.row_of -> act.grad)",
+          "routed_swiglu_backward(gathered, weights, rows.pair_of, act.grad -> gathered.grad, "
+          "weights.grad)",
+          "sum_rows(gathered.grad, rows.row_of, rows.pair_of -> x.grad)"));
+}
+
+TEST(ValidIntegers, OfExpertRows) {
+  for (const int32_t expert : valid_integers(sort_spec(), 0)) {
+    EXPECT_GE(expert, 0);
+    EXPECT_LT(expert, 3);
+  }
+  const std::vector<int32_t> pair_of = valid_integers(gather_spec(), 1);
+  const std::vector<int32_t> row_of = valid_integers(gather_spec(), 2);
+  EXPECT_EQ(std::set<int32_t>(pair_of.begin(), pair_of.end()).size(), 8u);
+  EXPECT_FALSE(std::ranges::is_sorted(pair_of));
+  for (size_t row = 0; row < pair_of.size(); ++row) {
+    EXPECT_EQ(row_of.at(static_cast<size_t>(pair_of[row])), static_cast<int32_t>(row));
+  }
+}
+
+}  // namespace
+}  // namespace braid

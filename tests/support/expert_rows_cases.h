@@ -1,0 +1,94 @@
+#pragma once
+
+#include "ops/expert_rows.h"
+#include "support/kernel_harness.h"
+
+/// Rows in the order of their experts, by a random routing.
+namespace braid {
+
+struct RowSizes {
+  int64_t tokens;
+  int64_t per_token;
+  int64_t experts;
+  int64_t width;
+
+  int64_t rows() const { return tokens * per_token; }
+};
+
+// One token; one expert; as many experts per token as there are; experts that nobody chooses.
+inline constexpr RowSizes kAwkwardRows[] = {{1, 1, 1, 1},  {1, 3, 3, 5},   {7, 2, 5, 33},
+                                            {64, 4, 4, 3}, {5, 2, 512, 7}, {19, 8, 64, 700}};
+
+inline KernelCase sort_rows_case(const RowSizes& s) {
+  return KernelCase({"sort_rows",
+                     {},
+                     {read(DType::kI32, {s.tokens, s.per_token}),
+                      write(DType::kI32, {s.tokens, s.per_token}), write(DType::kI32, {s.rows()}),
+                      write(DType::kI32, {s.experts + 1}), write(DType::kF32, {s.experts})}});
+}
+
+inline KernelCase with_random_experts(KernelCase kernel, const RowSizes& s) {
+  TestRandom random(3);
+  std::vector<double> experts(static_cast<size_t>(s.rows()));
+  std::ranges::generate(experts, [&] { return static_cast<double>(random.below(s.experts)); });
+  kernel.set(0, experts);
+  return kernel;
+}
+
+/// row_of and pair_of of a random routing.
+struct RowMaps {
+  explicit RowMaps(const RowSizes& s) {
+    KernelCase sorted = with_random_experts(sort_rows_case(s), s);
+    sorted.run();
+    row_of = sorted.values(1);
+    pair_of = sorted.values(2);
+  }
+  std::vector<double> row_of;
+  std::vector<double> pair_of;
+};
+
+inline KernelCase gather_rows_case(DType dtype, const RowSizes& s) {
+  KernelCase kernel(
+      {"gather_rows",
+       {},
+       {read(dtype, {s.tokens, s.width}), read(DType::kI32, {s.rows()}),
+        read(DType::kI32, {s.tokens, s.per_token}), write(dtype, {s.rows(), s.width})}});
+  const RowMaps maps(s);
+  kernel.set(1, maps.pair_of);
+  kernel.set(2, maps.row_of);
+  return kernel;
+}
+
+inline KernelCase sum_rows_case(DType dtype, const RowSizes& s) {
+  KernelCase kernel({"sum_rows",
+                     {},
+                     {read(dtype, {s.rows(), s.width}), read(DType::kI32, {s.tokens, s.per_token}),
+                      read(DType::kI32, {s.rows()}), write(dtype, {s.tokens, s.width})}});
+  const RowMaps maps(s);
+  kernel.set(1, maps.row_of);
+  kernel.set(2, maps.pair_of);
+  return kernel;
+}
+
+inline KernelCase routed_swiglu_case(DType dtype, const RowSizes& s) {
+  KernelCase kernel(
+      {"routed_swiglu",
+       {},
+       {read(dtype, {s.rows(), 2 * s.width}), read(wide(dtype), {s.tokens, s.per_token}),
+        read(DType::kI32, {s.rows()}), write(dtype, {s.rows(), s.width})}});
+  kernel.set(2, RowMaps(s).pair_of);
+  return kernel;
+}
+
+inline KernelCase routed_swiglu_backward_case(DType dtype, const RowSizes& s) {
+  KernelCase kernel(
+      {"routed_swiglu_backward",
+       {},
+       {read(dtype, {s.rows(), 2 * s.width}), read(wide(dtype), {s.tokens, s.per_token}),
+        read(DType::kI32, {s.rows()}), read(dtype, {s.rows(), s.width}),
+        write(dtype, {s.rows(), 2 * s.width}), write(wide(dtype), {s.tokens, s.per_token})}});
+  kernel.set(2, RowMaps(s).pair_of);
+  return kernel;
+}
+
+}  // namespace braid
