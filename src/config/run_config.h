@@ -23,6 +23,16 @@ struct ModelConfig {
   std::optional<int64_t> kv_heads;
   std::optional<int64_t> head_size;
   std::optional<int64_t> ffn;
+  std::optional<int64_t> experts;
+  std::optional<int64_t> experts_per_token;
+  std::optional<int64_t> expert_ffn;
+  std::optional<int64_t> shared_ffn;
+  std::optional<bool> shared_gate;
+  std::optional<std::string> router_scores;
+  std::optional<bool> router_normalize;
+  std::optional<double> router_scale;
+  std::optional<int64_t> router_groups;
+  std::optional<int64_t> router_kept_groups;
   std::optional<int64_t> vocabulary;
   std::optional<int64_t> max_positions;
   std::optional<bool> tied_embeddings;
@@ -93,6 +103,13 @@ struct ParallelConfig {
   std::string grad_reduce_dtype = "float32";
 
   friend bool operator==(const ParallelConfig&, const ParallelConfig&) = default;
+};
+
+struct MoeConfig {
+  double balance_loss = 0.01;
+  double z_loss = 0.0;
+
+  friend bool operator==(const MoeConfig&, const MoeConfig&) = default;
 };
 
 struct MemoryConfig {
@@ -217,6 +234,7 @@ struct RunConfig {
   TrainConfig train;
   OptimizerConfig optimizer;
   ParallelConfig parallel;
+  MoeConfig moe;
   MemoryConfig memory;
   OverlapConfig overlap;
   DataConfig data;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -124,7 +125,9 @@ class ConfigReader {
     const auto found = std::ranges::find_if(
         classes, [&](const HfClass& known) { return type == known.model_type; });
     if (found == classes.end()) {
-      refuse("model_type", type, "only \"llama\", \"qwen2\" and \"gpt2\" can be imported");
+      std::vector<std::string_view> names;
+      std::ranges::transform(classes, std::back_inserter(names), &HfClass::model_type);
+      refuse("model_type", type, "only {} can be imported", join(names, ", "));
     }
     const json& architectures = value_of("architectures");
     if (!architectures.is_null() && architectures != json::array({found->architecture})) {
@@ -213,12 +216,12 @@ class ConfigReader {
   }
 
   /// "rope_theta" beside "rope_scaling", or both in "rope_parameters" as of transformers 5.
-  double rope_theta() {
+  double rope_theta(double otherwise) {
     const json& scaling = value_of("rope_scaling");
     if (!scaling.is_null()) {
       refuse_scaling("rope_scaling", scaling);
     }
-    const double theta = number("rope_theta", 10000.0, 1, 1e12);
+    const double theta = number("rope_theta", otherwise, 1, 1e12);
     const json& rope = value_of("rope_parameters");
     if (rope.is_null()) {
       return theta;
@@ -228,32 +231,110 @@ class ConfigReader {
                           1e12);
   }
 
+  /// Values of missing keys, where classes differ.
+  struct Defaults {
+    int64_t head_size = 0;  ///< 0: hidden_size / num_attention_heads
+    int64_t max_positions = 2048;
+    double theta = 10000.0;
+    double epsilon = 1e-6;
+  };
+
+  static Defaults defaults_of(const HfClass& type) {
+    if (type.model_type == "mixtral") {
+      return {.max_positions = 131072, .theta = 1000000.0, .epsilon = 1e-5};
+    }
+    if (type.model_type == "olmoe") {
+      return {.max_positions = 4096, .epsilon = 1e-5};
+    }
+    if (type.model_type == "qwen3") {
+      return {.head_size = 128, .max_positions = 32768};
+    }
+    return {.max_positions = type.model_type == "llama" ? 2048 : 32768};
+  }
+
   ModelSpec llama(const HfClass& type) {
-    const bool is_qwen = type.qkv_bias;
+    const bool is_qwen = type.model_type.starts_with("qwen");
+    const Defaults defaults = defaults_of(type);
     ModelSpec model;
     model.layers = size("num_hidden_layers", kMaxLayers);
     model.width = size("hidden_size", kMaxSize);
     model.heads = size("num_attention_heads", kMaxHeads);
     model.kv_heads = size("num_key_value_heads", kMaxHeads, model.heads);
     model.head_size =
-        size("head_dim", kMaxHeadSize, std::max<int64_t>(1, model.width / model.heads));
-    model.ffn = size("intermediate_size", kMaxSize);
+        size("head_dim", kMaxHeadSize,
+             defaults.head_size != 0 ? defaults.head_size
+                                     : std::max<int64_t>(1, model.width / model.heads));
+    if (type.experts) {
+      read_experts(model, type);
+    }
+    if (model.layers.has(kMlpBlock)) {
+      model.ffn = size("intermediate_size", kMaxSize);
+    }
     model.vocabulary = size("vocab_size", kMaxSize);
-    model.max_positions = size("max_position_embeddings", kMaxSize, is_qwen ? 32768 : 2048);
+    model.max_positions = size("max_position_embeddings", kMaxSize, defaults.max_positions);
     model.tied_embeddings = flag("tie_word_embeddings", false);
-    model.rope_theta = rope_theta();
-    model.norm_epsilon = number("rms_norm_eps", 1e-6, 0, 1);
+    model.rope_theta = rope_theta(defaults.theta);
+    model.norm_epsilon = number("rms_norm_eps", defaults.epsilon, 0, 1);
     model.init_std = number("initializer_range", 0.02, 0, 10);
     require_text("hidden_act", {"silu"});
     refuse_partial_rotation();
     if (is_qwen) {
       require_flag("use_sliding_window", false, false);
       require_full_attention();
-    } else {
+    }
+    if (!type.qkv_bias) {
       require_flag("attention_bias", false, false);
       require_flag("mlp_bias", false, false);
     }
     return model;
+  }
+
+  void read_experts(ModelSpec& model, const HfClass& type) {
+    const bool is_mixtral = type.naming == HfNaming::kMixtral;
+    model.layers = expert_layers(model.layers.size(), type);
+    // As of transformers 5, Qwen3's files have Mixtral's key.
+    const bool is_local = is_mixtral || !value_of("num_local_experts").is_null();
+    model.experts = size(is_local ? "num_local_experts" : "num_experts", kMaxSize);
+    model.experts_per_token = size("num_experts_per_tok", kMaxSize);
+    model.expert_ffn =
+        size(type.some_mlps ? "moe_intermediate_size" : "intermediate_size", kMaxSize);
+    if (type.shared_expert) {
+      model.shared_ffn = size("shared_expert_intermediate_size", kMaxSize);
+      model.shared_gate = true;
+      require_flag("qkv_bias", true, true);
+    }
+    model.router.normalize = is_mixtral || flag("norm_topk_prob", false);
+    require_none("router_jitter_noise", "braid adds no noise to a router's input");
+    require_none("clip_qkv", "braid does not clip queries, keys and values");
+  }
+
+  /// A key that changes what the model computes unless it is missing, null or 0.
+  void require_none(const std::string& key, std::string_view reason) {
+    const json& value = value_of(key);
+    if (!value.is_null() && value != 0) {
+      refuse(key, value, "{}", reason);
+    }
+  }
+
+  /// Every decoder_sparse_step-th layer has experts, unless mlp_only_layers names it.
+  LayerPattern expert_layers(int64_t count, const HfClass& type) {
+    const LayerSpec experts{.feed_forward = &kMoeBlock};
+    if (!type.some_mlps) {
+      return {count, experts};
+    }
+    const int64_t step = size("decoder_sparse_step", kMaxLayers, 1);
+    const json& dense = value_of("mlp_only_layers");
+    if (!dense.is_null() && !dense.is_array()) {
+      refuse("mlp_only_layers", dense, "must be a list of layers");
+    }
+    std::vector<LayerSpec> layers;
+    for (int64_t layer = 0; layer < count; ++layer) {
+      const bool is_dense =
+          (layer + 1) % step != 0 ||
+          (dense.is_array() && std::find(dense.begin(), dense.end(), layer) != dense.end());
+      layers.push_back(is_dense ? LayerSpec() : experts);
+    }
+    return LayerPattern(std::move(layers));
   }
 
   void refuse_partial_rotation() {
@@ -301,6 +382,31 @@ class ConfigReader {
   std::set<std::string> known_{kHarmless.begin(), kHarmless.end()};
 };
 
+void add_experts(ordered_json& root, const ModelSpec& model) {
+  const HfClass& type = hf_class(model);
+  const bool is_mixtral = type.naming == HfNaming::kMixtral;
+  root[is_mixtral ? "num_local_experts" : "num_experts"] = model.experts;
+  root["num_experts_per_tok"] = model.experts_per_token;
+  if (type.shared_expert) {
+    root["shared_expert_intermediate_size"] = model.shared_ffn;
+  }
+  if (!is_mixtral) {
+    root["norm_topk_prob"] = model.router.normalize;
+  }
+  if (!type.some_mlps) {
+    root["intermediate_size"] = model.expert_ffn;
+    return;
+  }
+  root["moe_intermediate_size"] = model.expert_ffn;
+  root["decoder_sparse_step"] = 1;
+  root["mlp_only_layers"] = json::array();
+  for (int64_t layer = 0; layer < model.layers.size(); ++layer) {
+    if (model.layers[layer].feed_forward != &kMoeBlock) {
+      root["mlp_only_layers"].push_back(layer);
+    }
+  }
+}
+
 ordered_json llama_json(const ModelSpec& model) {
   ordered_json root = {{"hidden_size", model.width},
                        {"intermediate_size", model.ffn},
@@ -314,6 +420,9 @@ ordered_json llama_json(const ModelSpec& model) {
                        {"rope_theta", model.rope_theta},
                        {"rope_scaling", nullptr},
                        {"attention_dropout", 0.0}};
+  if (model.layers.has(kMoeBlock)) {
+    add_experts(root, model);
+  }
   if (model.qkv_bias) {
     root["use_sliding_window"] = false;
   } else {

@@ -9,7 +9,8 @@
 #include "model/model_spec.h"
 
 /// Models in the format of Hugging Face transformers: a folder with config.json and safetensors.
-/// Supported: LlamaForCausalLM, Qwen2ForCausalLM, GPT2LMHeadModel.
+/// Supported: LlamaForCausalLM, Qwen2ForCausalLM, Qwen2MoeForCausalLM, Qwen3ForCausalLM,
+/// Qwen3MoeForCausalLM, MixtralForCausalLM, OlmoeForCausalLM, GPT2LMHeadModel.
 namespace braid {
 
 /// The elements of the tensor's parameter, in row order: one run per row, HfTensor::pitch apart, or
@@ -27,6 +28,9 @@ struct HfClass {
   HfNaming naming = HfNaming::kLlama;
   ModelStyle style;
   bool qkv_bias = false;
+  bool experts = false;        ///< layers have experts in place of an MLP
+  bool some_mlps = false;      ///< all but those that config.json names (mlp_only_layers)
+  bool shared_expert = false;  ///< beside the experts, with a gate
 };
 std::span<const HfClass> hf_classes();
 

@@ -4,6 +4,7 @@
 #include "model/parameter_shard.h"
 #include "ops/collectives.h"
 #include "ops/linear.h"
+#include "ops/operand_checker.h"
 
 namespace braid {
 
@@ -35,6 +36,13 @@ ValueId BlockBuilder::sum_of_all(ValueId y, std::string_view site) {
   }
   return tensor().sequence_parallel ? reduce_scatter(builder_, y, kTensorGroup, tensor().size, sum)
                                     : all_reduce(builder_, y, kTensorGroup, sum);
+}
+
+ValueId BlockBuilder::loss_scale() {
+  return builder_.named_value({.name = "loss_scale",
+                               .dtype = accumulator_dtype(dtype()),
+                               .shape = {1},
+                               .kind = ValueKind::kInput});
 }
 
 ValueId BlockBuilder::param(const std::string& name) {

@@ -22,6 +22,7 @@ class BlockBuilder {
   const ModelSpec& spec() const { return spec_; }
   const TensorShard& tensor() const { return options_.tensor; }
   const ContextShard& context() const { return options_.context; }
+  const RouterLosses& router_losses() const { return options_.router_losses; }
   DType dtype() const { return options_.dtype; }
   GraphBuilder& graph() { return builder_; }
 
@@ -43,6 +44,9 @@ class BlockBuilder {
   ValueId to_all(ValueId x, std::string_view site);
   /// Output of a matrix whose columns are split: y is the sum of one addend per rank.
   ValueId sum_of_all(ValueId y, std::string_view site);
+
+  /// The input "loss_scale" f32 [1]: 1 / labels of the step.
+  ValueId loss_scale();
 
   /// A parameter of the stage by its full name, and by its name in the scope.
   ValueId param(const std::string& name);

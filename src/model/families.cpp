@@ -51,12 +51,68 @@ ModelSpec qwen(const LlamaShape& shape, int64_t vocabulary) {
   return spec;
 }
 
+ModelSpec qwen3(const LlamaShape& shape) {
+  ModelSpec spec = qwen(shape, 151936);
+  spec.style = kQwen3Style;
+  spec.max_positions = 40960;
+  spec.qkv_bias = false;
+  return spec;
+}
+
+struct ExpertShape {
+  int64_t experts, per_token, ffn;
+};
+
+/// The same model with experts in place of all MLPs.
+ModelSpec with_experts(ModelSpec spec, const ExpertShape& shape) {
+  spec.layers = LayerPattern(spec.layers.size(), {.feed_forward = &kMoeBlock});
+  spec.ffn = 0;
+  spec.experts = shape.experts;
+  spec.experts_per_token = shape.per_token;
+  spec.expert_ffn = shape.ffn;
+  return spec;
+}
+
+ModelSpec mixtral(const LlamaShape& shape, const ExpertShape& experts, int64_t max_positions) {
+  ModelSpec spec = with_experts(llama(shape), experts);
+  spec.vocabulary = 32000;
+  spec.max_positions = max_positions;
+  spec.rope_theta = 1000000.0;
+  return spec;
+}
+
+ModelSpec qwen2_moe(const LlamaShape& shape, const ExpertShape& experts, int64_t shared_ffn,
+                    int64_t max_positions) {
+  ModelSpec spec = with_experts(qwen(shape, 151936), experts);
+  spec.shared_ffn = shared_ffn;
+  spec.shared_gate = true;
+  spec.router.normalize = false;
+  spec.max_positions = max_positions;
+  return spec;
+}
+
+ModelSpec olmoe() {
+  ModelSpec spec = with_experts(llama({16, 2048, 16, 16, 128, 0, false}), {64, 8, 1024});
+  spec.style = kOlmoeStyle;
+  spec.vocabulary = 50304;
+  spec.max_positions = 4096;
+  spec.rope_theta = 10000.0;
+  spec.router.normalize = false;
+  return spec;
+}
+
 constexpr std::string_view kGpt2Paper =
     "Radford et al., Language models are unsupervised multitask learners, 2019";
 constexpr std::string_view kLlama32 = "Meta, Llama 3.2 model card, 2024";
 constexpr std::string_view kLlama31 =
     "Grattafiori et al., The Llama 3 herd of models, 2024, table 3";
 constexpr std::string_view kQwen25 = "Qwen team, Qwen2.5 technical report, 2024, table 1";
+
+constexpr std::string_view kQwen3 = "Yang et al., Qwen3 technical report, 2025, tables 1 and 2";
+constexpr std::string_view kQwen2 = "Yang et al., Qwen2 technical report, 2024, table 1";
+constexpr std::string_view kMixtral = "Jiang et al., Mixtral of experts, 2024, table 1";
+constexpr std::string_view kOlmoe =
+    "Muennighoff et al., OLMoE: open mixture-of-experts language models, 2024";
 
 const std::vector<ModelPreset>& presets() {
   static const std::vector<ModelPreset> kPresets = {
@@ -75,6 +131,24 @@ const std::vector<ModelPreset>& presets() {
       {"qwen2.5-7b", kQwen25, qwen({28, 3584, 28, 4, 128, 18944, false}, 152064)},
       {"qwen2.5-14b", kQwen25, qwen({48, 5120, 40, 8, 128, 13824, false}, 152064)},
       {"qwen2.5-32b", kQwen25, qwen({64, 5120, 40, 8, 128, 27648, false}, 152064)},
+      {"qwen3-0.6b", kQwen3, qwen3({28, 1024, 16, 8, 128, 3072, true})},
+      {"qwen3-1.7b", kQwen3, qwen3({28, 2048, 16, 8, 128, 6144, true})},
+      {"qwen3-4b", kQwen3, qwen3({36, 2560, 32, 8, 128, 9728, true})},
+      {"qwen3-8b", kQwen3, qwen3({36, 4096, 32, 8, 128, 12288, false})},
+      {"qwen3-14b", kQwen3, qwen3({40, 5120, 40, 8, 128, 17408, false})},
+      {"qwen3-32b", kQwen3, qwen3({64, 5120, 64, 8, 128, 25600, false})},
+      {"qwen3-30b-a3b", kQwen3,
+       with_experts(qwen3({48, 2048, 32, 4, 128, 0, false}), {128, 8, 768})},
+      {"qwen3-235b-a22b", kQwen3,
+       with_experts(qwen3({94, 4096, 64, 4, 128, 0, false}), {128, 8, 1536})},
+      {"qwen1.5-moe-a2.7b", "Qwen team, Qwen1.5-MoE, 2024",
+       qwen2_moe({24, 2048, 16, 16, 128, 0, false}, {60, 4, 1408}, 5632, 8192)},
+      {"qwen2-57b-a14b", kQwen2,
+       qwen2_moe({28, 3584, 28, 4, 128, 0, false}, {64, 8, 2560}, 20480, 131072)},
+      {"mixtral-8x7b", kMixtral, mixtral({32, 4096, 32, 8, 128, 0, false}, {8, 2, 14336}, 32768)},
+      {"mixtral-8x22b", "Mistral AI, Mixtral 8x22B, 2024",
+       mixtral({56, 6144, 48, 8, 128, 0, false}, {8, 2, 16384}, 65536)},
+      {"olmoe-1b-7b", kOlmoe, olmoe()},
   };
   return kPresets;
 }

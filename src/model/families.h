@@ -14,11 +14,14 @@ struct ModelFamily {
   ModelStyle style;
   bool qkv_bias = false;
   bool tied_embeddings = false;
+  bool normalizes_weights = true;  ///< RouterSpec::normalize
 };
 
 /// The first one is the default of a run file that names neither family nor preset.
 inline constexpr std::array kModelFamilies = {
     ModelFamily{.name = "llama", .style = kLlamaStyle},
+    ModelFamily{.name = "qwen3", .style = kQwen3Style},
+    ModelFamily{.name = "olmoe", .style = kOlmoeStyle, .normalizes_weights = false},
     ModelFamily{.name = "gpt2", .style = kGpt2Style, .qkv_bias = true, .tied_embeddings = true},
 };
 

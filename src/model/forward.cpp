@@ -127,8 +127,7 @@ class StageBuilder {
     const DType loss_dtype = accumulator_dtype(options_.dtype);
     const ValueId labels = builder_.named_value(
         {.name = "labels", .dtype = DType::kI32, .shape = {rows()}, .kind = ValueKind::kInput});
-    const ValueId scale = builder_.named_value(
-        {.name = "loss_scale", .dtype = loss_dtype, .shape = {1}, .kind = ValueKind::kInput});
+    const ValueId scale = block_builder_.loss_scale();
     const ValueId loss = builder_.named_value(
         {.name = "loss", .dtype = loss_dtype, .shape = {1}, .kind = ValueKind::kOutput});
     if (!tensor_.is_split()) {

@@ -19,6 +19,14 @@ enum class ForwardEnd : uint8_t {
             ///< index * columns; columns past the vocabulary are padding
 };
 
+/// Coefficients of the losses that routers add to a token's (ops/router.h); 0: none.
+struct RouterLosses {
+  double balance = 0.0;
+  double z = 0.0;
+
+  friend bool operator==(const RouterLosses&, const RouterLosses&) = default;
+};
+
 struct ForwardOptions {
   int64_t microbatch = 1;  ///< B sequences
   int64_t sequence = 1;    ///< T tokens each, of all context ranks; N = B * T / ranks rows
@@ -26,6 +34,7 @@ struct ForwardOptions {
   ForwardEnd end = ForwardEnd::kLoss;
   TensorShard tensor;
   ContextShard context;
+  RouterLosses router_losses;       ///< a stage with experts then needs the input "loss_scale", too
   std::optional<StageSlice> stage;  ///< nothing: the whole model
 };
 

@@ -13,6 +13,7 @@ struct BlockDefinition;  // model/blocks/block.h
 // Of the usual layer. All kinds: blocks/registry.h.
 extern const BlockDefinition kAttentionBlock;
 extern const BlockDefinition kMlpBlock;
+extern const BlockDefinition kMoeBlock;
 
 /// One kind of layer: a block that mixes tokens, a block that works on each token alone, or both,
 /// in this order. Each block follows a norm and adds to the residual stream. Null: no such block.

@@ -1,5 +1,7 @@
 #include "model/model_spec.h"
 
+#include <algorithm>
+
 #include "base/errors.h"
 #include "model/blocks/registry.h"
 #include "model/families.h"
@@ -30,6 +32,12 @@ int64_t num_parameters(const ModelSpec& spec) {
   return total;
 }
 
+int64_t num_idle_parameters(const ModelSpec& spec) {
+  const auto layers = std::ranges::count_if(
+      spec.layers, [](const LayerSpec& layer) { return layer.feed_forward == &kMoeBlock; });
+  return layers * (spec.experts - spec.experts_per_token) * 3 * spec.width * spec.expert_ffn;
+}
+
 int64_t num_matrix_parameters(const ModelSpec& spec) {
   return static_cast<int64_t>(model_cost(spec, 0).weights) + spec.width * spec.vocabulary;
 }
@@ -39,16 +47,44 @@ double train_flops_per_token(const ModelSpec& spec, int64_t sequence) {
          (static_cast<double>(num_matrix_parameters(spec)) + model_cost(spec, sequence).mixing);
 }
 
+namespace {
+
+/// ", 64 experts of 1024, 8 per token"; empty if there are none.
+std::string describe_experts(const ModelSpec& spec) {
+  if (!spec.layers.has(kMoeBlock)) {
+    return "";
+  }
+  const std::string shared =
+      spec.shared_ffn > 0 ? fmt::format(" and {} of {} for all",
+                                        spec.shared_gate ? "a gated one" : "one", spec.shared_ffn)
+                          : "";
+  return fmt::format(", {} experts of {}, {} per token{}", spec.experts, spec.expert_ffn,
+                     spec.experts_per_token, shared);
+}
+
+/// "6919.16 M parameters", and for experts how many of them work on a token.
+std::string describe_parameters(const ModelSpec& spec) {
+  const double all = static_cast<double>(num_parameters(spec)) * 1e-6;
+  if (!spec.layers.has(kMoeBlock)) {
+    return fmt::format("{:.2f} M parameters", all);
+  }
+  const double idle = static_cast<double>(num_idle_parameters(spec)) * 1e-6;
+  return fmt::format("{:.2f} M parameters, {:.2f} M per token", all, all - idle);
+}
+
+}  // namespace
+
 std::string describe_model(const ModelSpec& spec) {
   const bool is_usual = spec.layers == LayerPattern(spec.layers.size());
-  return fmt::format("{}: {} layers{}, width {}{}, ffn {}, vocabulary {}{}, {:.2f} M parameters",
-                     family_name(spec.style), spec.layers.size(),
-                     is_usual ? "" : fmt::format(" ({})", spec.layers.text()), spec.width,
-                     spec.heads == 0 ? ""
-                                     : fmt::format(", {} heads ({} kv) of {}", spec.heads,
-                                                   spec.kv_heads, spec.head_size),
-                     spec.ffn, spec.vocabulary, spec.tied_embeddings ? " (tied)" : "",
-                     static_cast<double>(num_parameters(spec)) * 1e-6);
+  const bool has_ffn = spec.layers.has(kMlpBlock) || !spec.layers.has(kMoeBlock);
+  return fmt::format(
+      "{}: {} layers{}, width {}{}{}{}, vocabulary {}{}, {}", family_name(spec.style),
+      spec.layers.size(), is_usual ? "" : fmt::format(" ({})", spec.layers.text()), spec.width,
+      spec.heads == 0
+          ? ""
+          : fmt::format(", {} heads ({} kv) of {}", spec.heads, spec.kv_heads, spec.head_size),
+      has_ffn ? fmt::format(", ffn {}", spec.ffn) : "", describe_experts(spec), spec.vocabulary,
+      spec.tied_embeddings ? " (tied)" : "", describe_parameters(spec));
 }
 
 }  // namespace braid

@@ -13,6 +13,12 @@ enum class PositionKind : uint8_t {
   kLearned,  ///< a table is added to the embedding
 };
 enum class Activation : uint8_t { kSwiglu, kGelu };
+/// RMSNorm of queries and keys in front of their rotation.
+enum class HeadNorm : uint8_t {
+  kNone,
+  kHead,  ///< each head alone, all with the same weights: Qwen3
+  kRow,   ///< all query heads of a token together, and all key heads: OLMoE
+};
 
 /// Properties that all layers of a model share, apart from sizes. Families of models
 /// (model/families.h) differ in these; later code never asks for the family.
@@ -22,6 +28,7 @@ struct ModelStyle {
   Activation activation = Activation::kSwiglu;
   bool linear_biases =
       false;  ///< of all matrices in layers but qkv, which ModelSpec::qkv_bias says
+  HeadNorm head_norm = HeadNorm::kNone;
 
   friend bool operator==(const ModelStyle&, const ModelStyle&) = default;
 };
@@ -34,16 +41,37 @@ constexpr ModelStyle kGpt2Style{.norm = NormKind::kLayerNorm,
                                 .activation = Activation::kGelu,
                                 .linear_biases = true};
 
+/// Llama's with norms of heads.
+constexpr ModelStyle kQwen3Style{.head_norm = HeadNorm::kHead};
+constexpr ModelStyle kOlmoeStyle{.head_norm = HeadNorm::kRow};
+
+/// How a router chooses experts, and the weights of their results (ops/router.h).
+struct RouterSpec {
+  bool sigmoid = false;     ///< scores are sigmoids of logits; otherwise a softmax over the experts
+  bool normalize = true;    ///< norm_topk_prob: the weights of a token's experts sum to `scale`
+  double scale = 1.0;       ///< routed_scaling_factor
+  int64_t groups = 1;       ///< n_group
+  int64_t kept_groups = 1;  ///< topk_group: a token's experts are in so many groups
+
+  friend bool operator==(const RouterSpec&, const RouterSpec&) = default;
+};
+
 /// Layers of a decoder and their sizes. The comments give the names in Hugging Face configurations
 /// where they differ.
 struct ModelSpec {
   ModelStyle style;
-  LayerPattern layers;        ///< as many as num_hidden_layers
-  int64_t width = 0;          ///< hidden_size
-  int64_t heads = 0;          ///< num_attention_heads
-  int64_t kv_heads = 0;       ///< num_key_value_heads
-  int64_t head_size = 0;      ///< head_dim
-  int64_t ffn = 0;            ///< intermediate_size
+  LayerPattern layers;            ///< as many as num_hidden_layers
+  int64_t width = 0;              ///< hidden_size
+  int64_t heads = 0;              ///< num_attention_heads
+  int64_t kv_heads = 0;           ///< num_key_value_heads
+  int64_t head_size = 0;          ///< head_dim
+  int64_t ffn = 0;                ///< intermediate_size
+  int64_t experts = 0;            ///< num_experts, num_local_experts, n_routed_experts
+  int64_t experts_per_token = 0;  ///< num_experts_per_tok
+  int64_t expert_ffn = 0;         ///< moe_intermediate_size: hidden features of each expert
+  int64_t shared_ffn = 0;         ///< of the expert that works on all tokens; 0: there is none
+  bool shared_gate = false;       ///< a gate per token scales its result, as in Qwen2-MoE
+  RouterSpec router;
   int64_t vocabulary = 0;     ///< vocab_size
   int64_t max_positions = 0;  ///< max_position_embeddings; rows of the table of learned positions
   bool tied_embeddings = false;
@@ -63,10 +91,14 @@ struct ModelSpec {
 /// Throws ConfigError naming key, value and limit if the sizes are not those of a valid model.
 void check_model(const ModelSpec& spec);
 
-/// Number of all weights; and of those in matrices without the input embedding, which is the basis
-/// of the FLOP count (a tied embedding counts once, as the output projection).
+/// Number of all weights; and of those in matrices that work on a token, without the input
+/// embedding, which is the basis of the FLOP count (a tied embedding counts once, as the output
+/// projection; of the experts, those that a token goes to).
 int64_t num_parameters(const ModelSpec& spec);
 int64_t num_matrix_parameters(const ModelSpec& spec);
+
+/// Weights of the experts to which a token does not go.
+int64_t num_idle_parameters(const ModelSpec& spec);
 
 /// Model FLOPs of training on one token: 6 per matrix parameter, and 6 per multiplication between
 /// tokens in the forward, which for causal attention is sequence * heads * head_size per layer.

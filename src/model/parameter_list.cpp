@@ -45,6 +45,19 @@ void ParameterList::linear(std::string_view name, const Linear& facts) {
   }
 }
 
+void ParameterList::experts(std::string_view name, const Experts& facts) {
+  add({.name = scoped(fmt::format("{}.weight", name)),
+       .shape = {facts.experts * facts.out, facts.in},
+       .init_std = spec_.init_std * facts.std_scale,
+       .gate_up_rows = facts.gate_up_rows,
+       .split = TensorSplit::kExperts,
+       .domain = DomainKind::kExpert});
+}
+
+void ParameterList::head_norm(std::string_view name, int64_t size) {
+  vector(fmt::format("{}.weight", name), size, ParameterInit::kOnes, TensorSplit::kPartialSum);
+}
+
 std::string ParameterList::scoped(std::string_view name) const {
   return fmt::format("{}.{}", unit_, name);
 }

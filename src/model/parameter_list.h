@@ -36,6 +36,20 @@ class ParameterList {
   /// Weight [out, in], normal, and bias 0.
   void linear(std::string_view name, const Linear& facts);
 
+  struct Experts {
+    int64_t experts = 0;
+    int64_t out = 0;
+    int64_t in = 0;
+    double std_scale = 1.0;
+    bool gate_up_rows = false;
+  };
+
+  /// Weight [experts out, in], normal: one matrix per expert, one behind the other.
+  void experts(std::string_view name, const Experts& facts);
+
+  /// Weight [size] 1, of heads: each tensor rank has all of it, and a part of its gradient.
+  void head_norm(std::string_view name, int64_t size);
+
   /// 1/sqrt(blocks of the model), as in GPT-2. Matrices whose results are added to the residual
   /// stream are initialised smaller by this factor.
   double residual_scale() const { return residual_scale_; }

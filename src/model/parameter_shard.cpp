@@ -56,6 +56,8 @@ std::vector<IndexRange> ranges_of(const ModelSpec& spec, const Parameter& parame
   switch (parameter.split) {
     case TensorSplit::kWhole:
     case TensorSplit::kNorm:
+    case TensorSplit::kPartialSum:
+    case TensorSplit::kExperts:
       return {{0, rows}};
     case TensorSplit::kRows:
       return {equal_part(rows, tensor)};
@@ -105,7 +107,12 @@ class GradientFacts {
         return count_on_first(tensor_.index, {0, elems_});
       case TensorSplit::kNorm:
         if (tensor_.splits_rows()) {
-          shard_.partial_sums.push_back({{0, elems_}, "tensor"});
+          add_partial_sum();
+        }
+        return count_on_first(tensor_.index, {0, elems_});
+      case TensorSplit::kPartialSum:
+        if (tensor_.is_split()) {
+          add_partial_sum();
         }
         return count_on_first(tensor_.index, {0, elems_});
       case TensorSplit::kHeads:
@@ -116,6 +123,7 @@ class GradientFacts {
   }
 
  private:
+  void add_partial_sum() { shard_.partial_sums.push_back({{0, elems_}, "tensor"}); }
   void count(const IndexRange& elements) { shard_.counted.push_back(elements); }
   void count_on_first(int64_t member, const IndexRange& elements) {
     if (member == 0) {

@@ -14,12 +14,15 @@ enum class ParameterInit : uint8_t { kNormal, kOnes, kZeros };
 
 /// How the ranks of a tensor-parallel group share a parameter (model/parameter_shard.h).
 enum class TensorSplit : uint8_t {
-  kWhole,    ///< each holds all of it and computes all of its gradient: positions, biases that
-             ///< are added to a sum over ranks
-  kNorm,     ///< the same, but its gradient is over the rank's rows: part of it if rows are split
-  kRows,     ///< an equal run of rows each
-  kColumns,  ///< an equal run of columns each
-  kHeads,    ///< rows of heads: Parameter::heads
+  kWhole,  ///< each holds all of it and computes all of its gradient: positions, biases that
+           ///< are added to a sum over ranks
+  kNorm,   ///< the same, but its gradient is over the rank's rows: part of it if rows are split
+  kPartialSum,  ///< each holds all of it and computes a part of its gradient: norms of heads
+  kExperts,     ///< of the experts' domain: each holds all of it, and the ranks of the domain sum
+                ///< its gradient
+  kRows,        ///< an equal run of rows each
+  kColumns,     ///< an equal run of columns each
+  kHeads,       ///< rows of heads: Parameter::heads
   kVocabulary,  ///< an equal run of the rows of the padded vocabulary
 };
 

@@ -60,6 +60,12 @@ void check_tensor_parallel(const ModelSpec& spec, const TensorShard& tensor, int
     throw_config_error("parallel.tensor = {}: {}; the nearest that fits this model is {}", ranks,
                        *fault, nearest_fit(spec, ranks));
   }
+  if (spec.layers.has(kMoeBlock) && tensor.is_split() && !tensor.sequence_parallel) {
+    throw_config_error(
+        "parallel.sequence_parallel = false: each of parallel.tensor = {} ranks routes its own "
+        "tokens to the experts; set parallel.sequence_parallel = true",
+        ranks);
+  }
   if (tensor.splits_rows() && rows % ranks != 0) {
     throw_config_error(
         "parallel.sequence_parallel = true: parallel.tensor = {} must divide the {} rows of a "

@@ -53,7 +53,8 @@ class TrainProgram {
               {.forward = {.microbatch = options.microbatch,
                            .sequence = options.sequence,
                            .dtype = options.dtype,
-                           .end = ForwardEnd::kLoss},
+                           .end = ForwardEnd::kLoss,
+                           .router_losses = options.router_losses},
                .num_microbatches = options.num_microbatches,
                .fp8 = options.fp8}) {
     check(!options.update_weights || options.dtype != DType::kF64,

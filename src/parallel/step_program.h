@@ -29,6 +29,7 @@ struct TrainProgramOptions {
   int64_t num_microbatches = 1;       ///< per rank and step
   DType dtype = DType::kF32;          ///< f32, bf16; f64 for gradient checks (without optimizer)
   std::optional<Fp8Recipe> fp8 = {};  ///< of products in layers; f32 or bf16 otherwise
+  RouterLosses router_losses = {};
   OptimizerOptions optimizer;
   /// False: the step ends with the reduced gradients and does not change the weights. Main grads
   /// are then persistent so that the host can read them.
@@ -42,12 +43,13 @@ struct TrainProgramOptions {
 /// `make_rank_layout(model, mesh, rank, options.parallel)`.
 ///
 /// The host writes these buffers before a step (kIo, persistent): "tokens" i32 [M, rows] if the
-/// rank has the embedding; "labels" i32 [M, rows] and "loss_scale" f32 [1] if it has the head;
-/// "optimizer_scalars" f32 [3], or [4] with bf16 moments (see ops/optimizer.h). After the step the
-/// host reads "losses" f32 [M] (summed over all ranks; their sum is the loss of the step),
-/// "grad_norm" f32 [1] and "grad_scale" f32 [1] (0: the step was skipped). They are the same on
-/// every rank. With Fp8Recipe::watch the host also reads "fp8_watch" i64 [tallies, 4], which is
-/// that of the rank alone (plan/fp8_watch.h says which tally is which).
+/// rank has the embedding; "labels" i32 [M, rows] if it has the head; "loss_scale" f32 [1] if it
+/// has the head, or experts whose routers have losses; "optimizer_scalars" f32 [3], or [4] with
+/// bf16 moments (see ops/optimizer.h). After the step the host reads "losses" f32 [M] (summed over
+/// all ranks; their sum is the loss of the step), "grad_norm" f32 [1] and "grad_scale" f32 [1] (0:
+/// the step was skipped). They are the same on every rank. With Fp8Recipe::watch
+/// the host also reads "fp8_watch" i64 [tallies, 4], which is that of the rank alone
+/// (plan/fp8_watch.h says which tally is which).
 Program build_train_program(const ModelSpec& model, const ParameterLayout& layout, const Mesh& mesh,
                             int rank, const TrainProgramOptions& options);
 

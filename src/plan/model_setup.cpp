@@ -4,6 +4,7 @@
 
 #include "base/errors.h"
 #include "base/text.h"
+#include "config/choices.h"
 #include "model/blocks/registry.h"
 #include "model/families.h"
 
@@ -33,12 +34,35 @@ void set_family(ModelSpec& spec, const ModelConfig& config) {
   if (config.preset.empty()) {
     spec.qkv_bias = family.qkv_bias;
     spec.tied_embeddings = family.tied_embeddings;
+    spec.router.normalize = family.normalizes_weights;
   }
 }
 
+/// As many layers of the preset's kinds: its first ones, or more of the only kind it has.
+LayerPattern resized(const LayerPattern& layers, int64_t count) {
+  if (layers.size() == 0) {
+    return count;
+  }
+  if (layers.is_uniform()) {
+    return {count, layers[0]};
+  }
+  if (count > layers.size()) {
+    throw_config_error(
+        "model.layers = {}: the preset has {} layers of several kinds; set model.pattern to say "
+        "which kinds the others have",
+        count, layers.size());
+  }
+  return LayerPattern(std::vector<LayerSpec>(layers.begin(), layers.begin() + count));
+}
+
 void set_layers(ModelSpec& spec, const ModelConfig& config) {
-  override_with(spec.layers, config.layers);
+  if (config.layers) {
+    spec.layers = resized(spec.layers, *config.layers);
+  }
   if (!config.pattern) {
+    if (config.experts && !spec.layers.has(kMoeBlock)) {
+      spec.layers = LayerPattern(spec.layers.size(), {.feed_forward = &kMoeBlock});
+    }
     return;
   }
   spec.layers = LayerPattern::parse(*config.pattern);
@@ -46,6 +70,27 @@ void set_layers(ModelSpec& spec, const ModelConfig& config) {
     throw_config_error("model.layers = {}: model.pattern = {} has {}; remove either key",
                        *config.layers, quote(*config.pattern, 200), spec.layers.size());
   }
+}
+
+void set_experts(ModelSpec& spec, const ModelConfig& config) {
+  if (config.experts && !spec.layers.has(kMoeBlock)) {
+    throw_config_error(
+        "model.experts = {}: model.pattern = {} has no \"moe\"; remove either key, or write "
+        "\"attention+moe\" for layers with experts",
+        *config.experts, quote(spec.layers.text(), 200));
+  }
+  override_with(spec.experts, config.experts);
+  override_with(spec.experts_per_token, config.experts_per_token);
+  override_with(spec.expert_ffn, config.expert_ffn);
+  override_with(spec.shared_ffn, config.shared_ffn);
+  override_with(spec.shared_gate, config.shared_gate);
+  if (config.router_scores) {
+    spec.router.sigmoid = choice<RouterScores>(*config.router_scores) == RouterScores::kSigmoid;
+  }
+  override_with(spec.router.normalize, config.router_normalize);
+  override_with(spec.router.scale, config.router_scale);
+  override_with(spec.router.groups, config.router_groups);
+  override_with(spec.router.kept_groups, config.router_kept_groups);
 }
 
 void require_sizes_of_blocks(const ModelSpec& spec) {
@@ -69,6 +114,20 @@ void derive_sizes(ModelSpec& spec, int64_t sequence) {
   }
 }
 
+void set_expert_keys(ModelConfig& keys, const ModelSpec& model) {
+  keys.experts = model.experts;
+  keys.experts_per_token = model.experts_per_token;
+  keys.expert_ffn = model.expert_ffn;
+  keys.shared_ffn = model.shared_ffn;
+  keys.shared_gate = model.shared_gate;
+  keys.router_scores = std::string(
+      choice_name(model.router.sigmoid ? RouterScores::kSigmoid : RouterScores::kSoftmax));
+  keys.router_normalize = model.router.normalize;
+  keys.router_scale = model.router.scale;
+  keys.router_groups = model.router.groups;
+  keys.router_kept_groups = model.router.kept_groups;
+}
+
 }  // namespace
 
 ModelSpec resolve_model(const ModelConfig& config, int64_t sequence, int64_t tokenizer_vocabulary) {
@@ -78,6 +137,7 @@ ModelSpec resolve_model(const ModelConfig& config, int64_t sequence, int64_t tok
   }
   set_family(spec, config);
   set_layers(spec, config);
+  set_experts(spec, config);
   override_with(spec.width, config.width);
   override_with(spec.heads, config.heads);
   override_with(spec.kv_heads, config.kv_heads);
@@ -116,6 +176,9 @@ ModelConfig model_keys(const ModelSpec& model) {
   keys.kv_heads = model.kv_heads;
   keys.head_size = model.head_size;
   keys.ffn = model.ffn;
+  if (model.layers.has(kMoeBlock)) {
+    set_expert_keys(keys, model);
+  }
   keys.vocabulary = model.vocabulary;
   keys.tied_embeddings = model.tied_embeddings;
   keys.qkv_bias = model.qkv_bias;
@@ -156,6 +219,11 @@ std::vector<std::string> changed_keys_of_preset(const ModelConfig& config) {
   compare("kv_heads", config.kv_heads, spec.kv_heads);
   compare("head_size", config.head_size, spec.head_size);
   compare("ffn", config.ffn, spec.ffn);
+  compare("experts", config.experts, spec.experts);
+  compare("experts_per_token", config.experts_per_token, spec.experts_per_token);
+  compare("expert_ffn", config.expert_ffn, spec.expert_ffn);
+  compare("shared_ffn", config.shared_ffn, spec.shared_ffn);
+  compare("shared_gate", config.shared_gate, spec.shared_gate);
   compare("vocabulary", config.vocabulary, spec.vocabulary);
   compare("tied_embeddings", config.tied_embeddings, spec.tied_embeddings);
   compare("qkv_bias", config.qkv_bias, spec.qkv_bias);

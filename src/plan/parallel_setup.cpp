@@ -59,7 +59,8 @@ MeshSizes mesh_sizes(const RunConfig& config, const ModelSpec& model) {
           .pipeline = static_cast<int>(parallel.pipeline),
           .context_inner = static_cast<int>(context.inner),
           .replicas = static_cast<int>(parallel.shard_replicas),
-          .kv_replicas = static_cast<int>(kv_sharers(model, tensor.size))};
+          .kv_replicas = static_cast<int>(kv_sharers(model, tensor.size)),
+          .expert_replicas = static_cast<int>(parallel.shard_replicas)};
 }
 
 ParallelOptions parallel_options(const RunConfig& config, const ModelSpec& model,
@@ -75,6 +76,7 @@ ParallelOptions parallel_options(const RunConfig& config, const ModelSpec& model
                           .group_size = parallel.microbatch_group_size,
                           .pairs = job_pairs(config.overlap),
                           .shard = choice<ShardKind>(parallel.shard),
+                          .expert_shard = choice<ShardKind>(parallel.shard),
                           .buckets = {.kind = choice<BucketKind>(parallel.bucket),
                                       .bucket_bytes = parallel.bucket_bytes},
                           .weight_gather = weight_gather(config.overlap),

@@ -157,6 +157,7 @@ std::vector<Program> build_programs(const RunSpec& run, const ParameterLayout& l
                                           .num_microbatches = run.num_microbatches,
                                           .dtype = dtype,
                                           .fp8 = fp8,
+                                          .router_losses = run.router_losses,
                                           .optimizer = {.beta1 = optimizer.beta1,
                                                         .beta2 = optimizer.beta2,
                                                         .epsilon = optimizer.epsilon,

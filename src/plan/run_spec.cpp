@@ -119,6 +119,20 @@ std::optional<Fp8Recipe> fp8_recipe(const TrainConfig& train) {
   return recipe;
 }
 
+/// The losses of the model's routers, if it has any.
+RouterLosses router_losses(const RunConfig& config, const ModelSpec& model) {
+  if (model.layers.has(kMoeBlock)) {
+    return {.balance = config.moe.balance_loss, .z = config.moe.z_loss};
+  }
+  if (config.moe != MoeConfig()) {
+    throw_config_error(
+        "moe.balance_loss = {}, moe.z_loss = {}: the model has no experts; remove these keys, or "
+        "set model.experts",
+        config.moe.balance_loss, config.moe.z_loss);
+  }
+  return {};
+}
+
 RunSpec resolve_with(const RunConfig& config, int64_t tokenizer_vocabulary,
                      std::shared_ptr<const CostModel> costs) {
   RunSpec run{.config = config, .tokenizer_vocabulary = tokenizer_vocabulary};
@@ -129,6 +143,7 @@ RunSpec resolve_with(const RunConfig& config, int64_t tokenizer_vocabulary,
   run.parallel = parallel_options(config, run.model, run.mesh);
   run.dtype = choice<DType>(config.train.dtype);
   run.fp8 = fp8_recipe(config.train);
+  run.router_losses = router_losses(config, run.model);
   run.moments_dtype = choice<DType>(config.optimizer.moments_dtype);
   run.microbatch_sequences = microbatch_sequences(config);
   run.num_microbatches = num_microbatches(config);

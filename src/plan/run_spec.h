@@ -8,6 +8,7 @@
 #include "comm/links.h"
 #include "config/choices.h"
 #include "config/run_config.h"
+#include "model/forward.h"
 #include "model/model_spec.h"
 #include "ops/quantize_products.h"
 #include "parallel/mesh.h"
@@ -43,6 +44,7 @@ struct RunSpec {
   ParallelOptions parallel = {};
   DType dtype = DType::kF32;          ///< of compute
   std::optional<Fp8Recipe> fp8 = {};  ///< of products in layers; nothing: they are in `dtype`
+  RouterLosses router_losses = {};
   DType moments_dtype = DType::kF32;  ///< of AdamW's state
   int64_t microbatch_sequences = 1;   ///< of one microbatch as it runs
   int64_t num_microbatches = 1;       ///< per rank and step

@@ -99,6 +99,22 @@ double worst(const std::vector<TensorDifference>& tensors) {
   return largest;
 }
 
+void shrink_experts(ModelConfig& small, const ModelSpec& model, int64_t tensor_ranks) {
+  constexpr int64_t kPerGroup = 4;
+  constexpr int64_t kMostPerToken = 4;
+  small.experts = kPerGroup * model.router.groups;
+  small.experts_per_token = std::min({model.experts_per_token, kMostPerToken, *small.experts});
+  small.expert_ffn = 8;
+  small.shared_ffn = model.shared_ffn > 0 ? 4 * tensor_ranks : 0;
+  small.shared_gate = model.shared_gate;
+  small.router_normalize = model.router.normalize;
+  small.router_scale = model.router.scale;
+  small.router_groups = model.router.groups;
+  small.router_kept_groups = model.router.kept_groups;
+  small.router_scores = std::string(
+      choice_name(model.router.sigmoid ? RouterScores::kSigmoid : RouterScores::kSoftmax));
+}
+
 }  // namespace
 
 RunConfig shrunken(const RunConfig& config) {
@@ -114,6 +130,9 @@ RunConfig shrunken(const RunConfig& config) {
   small.model.head_size = 4;
   small.model.width = 24;
   small.model.ffn = 4 * parallel.tensor;
+  if (model.layers.has(kMoeBlock)) {
+    shrink_experts(small.model, model, parallel.tensor);
+  }
   small.model.vocabulary = 101;
   small.model.tied_embeddings = model.tied_embeddings;
   small.model.qkv_bias = model.qkv_bias;

@@ -54,14 +54,37 @@ TEST(Fields, SayWhatAResumedRunMayChange) {
       by_content.insert(full_name(field));
     }
   }
-  EXPECT_EQ(refused, (std::set<std::string>{
-                         "model.preset",     "model.family",        "model.layers",
-                         "model.pattern",    "model.width",         "model.heads",
-                         "model.kv_heads",   "model.head_size",     "model.ffn",
-                         "model.vocabulary", "model.max_positions", "model.tied_embeddings",
-                         "model.qkv_bias",   "model.rope_theta",    "model.norm_epsilon",
-                         "train.sequence",   "train.global_batch",  "train.seed",
-                         "train.dtype",      "data.split",          "data.seed"}));
+  EXPECT_EQ(refused, (std::set<std::string>{"model.preset",
+                                            "model.family",
+                                            "model.layers",
+                                            "model.pattern",
+                                            "model.width",
+                                            "model.heads",
+                                            "model.kv_heads",
+                                            "model.head_size",
+                                            "model.experts",
+                                            "model.experts_per_token",
+                                            "model.expert_ffn",
+                                            "model.shared_ffn",
+                                            "model.shared_gate",
+                                            "model.router_scores",
+                                            "model.router_normalize",
+                                            "model.router_scale",
+                                            "model.router_groups",
+                                            "model.router_kept_groups",
+                                            "model.ffn",
+                                            "model.vocabulary",
+                                            "model.max_positions",
+                                            "model.tied_embeddings",
+                                            "model.qkv_bias",
+                                            "model.rope_theta",
+                                            "model.norm_epsilon",
+                                            "train.sequence",
+                                            "train.global_batch",
+                                            "train.seed",
+                                            "train.dtype",
+                                            "data.split",
+                                            "data.seed"}));
   EXPECT_EQ(by_content, (std::set<std::string>{"data.train", "data.tokenizer", "data.append_eod"}));
   EXPECT_EQ(Section{}.on_resume, OnResume::kRefused);  // of a section that says nothing
 }

@@ -82,6 +82,82 @@ TEST(HfConfig, ReadsPublishedModels) {
   EXPECT_THAT(llama.ignored, IsEmpty());
 }
 
+constexpr const char* kQwen3Moe = R"({
+  "architectures": ["Qwen3MoeForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+  "bos_token_id": 151643, "decoder_sparse_step": 1, "eos_token_id": 151645, "head_dim": 128,
+  "hidden_act": "silu", "hidden_size": 2048, "initializer_range": 0.02, "intermediate_size": 6144,
+  "max_position_embeddings": 40960, "max_window_layers": 48, "mlp_only_layers": [],
+  "model_type": "qwen3_moe", "moe_intermediate_size": 768, "norm_topk_prob": true,
+  "num_attention_heads": 32, "num_experts": 128, "num_experts_per_tok": 8,
+  "num_hidden_layers": 48, "num_key_value_heads": 4, "output_router_logits": false,
+  "rms_norm_eps": 1e-06, "rope_scaling": null, "rope_theta": 1000000.0,
+  "router_aux_loss_coef": 0.001, "sliding_window": null, "tie_word_embeddings": false,
+  "torch_dtype": "bfloat16", "transformers_version": "4.51.0", "use_cache": true,
+  "use_sliding_window": false, "vocab_size": 151936})";
+constexpr const char* kMixtral = R"({
+  "architectures": ["MixtralForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 1,
+  "eos_token_id": 2, "hidden_act": "silu", "hidden_size": 4096, "initializer_range": 0.02,
+  "intermediate_size": 14336, "max_position_embeddings": 32768, "model_type": "mixtral",
+  "num_attention_heads": 32, "num_experts_per_tok": 2, "num_hidden_layers": 32,
+  "num_key_value_heads": 8, "num_local_experts": 8, "output_router_logits": false,
+  "rms_norm_eps": 1e-05, "rope_theta": 1000000.0, "router_aux_loss_coef": 0.02,
+  "sliding_window": null, "tie_word_embeddings": false, "torch_dtype": "bfloat16",
+  "transformers_version": "4.36.0.dev0", "use_cache": true, "vocab_size": 32000})";
+constexpr const char* kQwen2Moe = R"({
+  "architectures": ["Qwen2MoeForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 151643,
+  "decoder_sparse_step": 1, "eos_token_id": 151643, "hidden_act": "silu", "hidden_size": 3584,
+  "initializer_range": 0.02, "intermediate_size": 18944, "max_position_embeddings": 131072,
+  "max_window_layers": 28, "model_type": "qwen2_moe", "moe_intermediate_size": 2560,
+  "norm_topk_prob": false, "num_attention_heads": 28, "num_experts": 64, "num_experts_per_tok": 8,
+  "num_hidden_layers": 28, "num_key_value_heads": 4, "output_router_logits": false,
+  "rms_norm_eps": 1e-06, "rope_theta": 1000000.0, "router_aux_loss_coef": 0.001,
+  "shared_expert_intermediate_size": 20480, "sliding_window": 131072,
+  "tie_word_embeddings": false, "torch_dtype": "bfloat16", "transformers_version": "4.40.1",
+  "use_cache": true, "use_sliding_window": false, "vocab_size": 151936})";
+
+TEST(HfConfig, ReadsModelsWithExperts) {
+  const HfConfig qwen = parse(kQwen3Moe);
+  EXPECT_EQ(qwen.model, find_preset("qwen3-30b-a3b").spec);
+  EXPECT_THAT(qwen.ignored, ElementsAre("intermediate_size = 6144", "output_router_logits = false",
+                                        "router_aux_loss_coef = 0.001"));
+  const HfConfig gated = parse(kQwen2Moe);
+  EXPECT_EQ(gated.model, find_preset("qwen2-57b-a14b").spec);
+  EXPECT_THAT(gated.ignored,
+              ElementsAre("intermediate_size = 18944", "output_router_logits = false",
+                          "router_aux_loss_coef = 0.001"));
+  const HfConfig mixtral = parse(kMixtral);
+  EXPECT_EQ(mixtral.model, find_preset("mixtral-8x7b").spec);
+  EXPECT_THAT(mixtral.ignored,
+              ElementsAre("output_router_logits = false", "router_aux_loss_coef = 0.02"));
+}
+
+TEST(HfConfig, LayersWithoutExpertsAreNamed) {
+  const std::string some =
+      replaced(kQwen3Moe, "\"mlp_only_layers\": []", "\"mlp_only_layers\": [0, 5], \"num_x\": 0");
+  ModelSpec model = parse(some).model;
+  EXPECT_EQ(model.layers.text(), "attention+mlp attention+moe*4 attention+mlp attention+moe*42");
+  EXPECT_EQ(model.ffn, 6144);
+  EXPECT_EQ(parse(print_hf_config(model, DType::kF32)).model, model);
+  model =
+      parse(replaced(kQwen3Moe, "\"decoder_sparse_step\": 1", "\"decoder_sparse_step\": 2")).model;
+  EXPECT_EQ(model.layers.text().substr(0, 46), "attention+mlp attention+moe attention+mlp atte");
+}
+
+TEST(HfConfig, RefusesWhatRoutersDoNot) {
+  EXPECT_EQ(fault_of(with(kMixtral, R"("router_jitter_noise": 0.1)")),
+            "'m/config.json': router_jitter_noise = 0.1: braid adds no noise to a router's input");
+  EXPECT_THAT(fault_of(with(kQwen2Moe, R"("qkv_bias": false)")),
+              HasSubstr("qkv_bias = false: braid supports only qkv_bias = true"));
+  EXPECT_THAT(fault_of(replaced(kQwen2Moe, "\"shared_expert_intermediate_size\": 20480",
+                                "\"shared_expert_intermediate_size\": 0")),
+              HasSubstr("shared_expert_intermediate_size = 0: must be an integer from 1"));
+  EXPECT_THAT(
+      fault_of(replaced(kMixtral, "\"num_experts_per_tok\": 2", "\"num_experts_per_tok\": 9")),
+      HasSubstr("model.experts_per_token = 9: must be at most 8"));
+  EXPECT_THAT(fault_of(replaced(kQwen3Moe, "\"mlp_only_layers\": []", "\"mlp_only_layers\": 3")),
+              HasSubstr("mlp_only_layers = 3: must be a list of layers"));
+}
+
 TEST(HfConfig, NamesOfIgnoredKeysStayShortAndPrintable) {
   EXPECT_THAT(parse(with(kTinyLlama, R"("a\nb": "x")")).ignored,
               ElementsAre("\"a\\u000Ab\" = \"x\""));
@@ -128,9 +204,10 @@ TEST(HfConfig, HasTheDefaultsOfTransformers) {
 }
 
 TEST(HfConfig, RefusesOtherModels) {
-  EXPECT_EQ(fault_of(replaced(kTinyLlama, "\"llama\"", "\"mixtral\"")),
-            "'m/config.json': model_type = \"mixtral\": only \"llama\", \"qwen2\" and \"gpt2\" can "
-            "be imported");
+  EXPECT_EQ(
+      fault_of(replaced(kTinyLlama, "\"llama\"", "\"mamba\"")),
+      "'m/config.json': model_type = \"mamba\": only llama, qwen2, qwen3, qwen2_moe, qwen3_moe, "
+      "mixtral, olmoe, gpt2 can be imported");
   EXPECT_THAT(fault_of("{}"), HasSubstr("model_type = null"));
   EXPECT_EQ(fault_of(replaced(kGpt2, "GPT2LMHeadModel", "GPT2DoubleHeadsModel")),
             "'m/config.json': architectures = [\"GPT2DoubleHeadsModel\"]: braid imports only "

@@ -66,6 +66,33 @@ TEST(HfTensors, Gpt2HasItsNamesAndShapes) {
                          "transformer.h.11.mlp.c_proj.bias [768]", "transformer.ln_f.bias [768]"}));
 }
 
+TEST(HfTensors, ExpertsHaveTheirNamesAndShapes) {
+  const std::vector<std::string> qwen = listed("qwen3-30b-a3b");
+  EXPECT_EQ(qwen.size(), 18867u);
+  EXPECT_THAT(qwen, IsSupersetOf({"model.layers.0.self_attn.q_norm.weight [128]",
+                                  "model.layers.0.self_attn.k_norm.weight [128]",
+                                  "model.layers.47.mlp.gate.weight [128,2048]",
+                                  "model.layers.47.mlp.experts.127.gate_proj.weight [768,2048]",
+                                  "model.layers.47.mlp.experts.127.up_proj.weight [768,2048]",
+                                  "model.layers.47.mlp.experts.127.down_proj.weight [2048,768]"}));
+  EXPECT_THAT(listed("mixtral-8x7b"),
+              IsSupersetOf({"model.layers.31.block_sparse_moe.gate.weight [8,4096]",
+                            "model.layers.31.block_sparse_moe.experts.7.w1.weight [14336,4096]",
+                            "model.layers.31.block_sparse_moe.experts.7.w2.weight [4096,14336]",
+                            "model.layers.31.block_sparse_moe.experts.7.w3.weight [14336,4096]"}));
+  EXPECT_THAT(listed("qwen1.5-moe-a2.7b"),
+              IsSupersetOf({"model.layers.0.self_attn.k_proj.bias [2048]",
+                            "model.layers.23.mlp.gate.weight [60,2048]",
+                            "model.layers.23.mlp.experts.59.up_proj.weight [1408,2048]",
+                            "model.layers.23.mlp.shared_expert.gate_proj.weight [5632,2048]",
+                            "model.layers.23.mlp.shared_expert.up_proj.weight [5632,2048]",
+                            "model.layers.23.mlp.shared_expert.down_proj.weight [2048,5632]",
+                            "model.layers.23.mlp.shared_expert_gate.weight [1,2048]"}));
+  EXPECT_THAT(listed("olmoe-1b-7b"),
+              IsSupersetOf({"model.layers.15.self_attn.q_norm.weight [2048]",
+                            "model.layers.15.mlp.experts.63.down_proj.weight [2048,1024]"}));
+}
+
 TEST(HfTensors, CoverEveryParameterOnce) {
   for (const ModelPreset& preset : model_presets()) {
     std::map<std::string, std::vector<int>> rows;  // how often each row is in a tensor
@@ -119,9 +146,21 @@ TEST(HfTensors, RefuseModelsWithoutAClass) {
               HasSubstr("model.qkv_bias = false"));
   model = find_preset("llama-1b").spec;
   model.layers = LayerPattern::parse("attention mlp");
+  EXPECT_EQ(
+      message_of<ConfigError>([&] { hf_tensors(model); }),
+      "model.pattern = \"attention mlp\": Hugging Face has no class that braid knows for such a "
+      "model; those of family \"llama\" have layers \"attention+mlp\" or \"attention+moe\" only");
+  model = find_preset("mixtral-8x7b").spec;
+  model.shared_ffn = 64;
   EXPECT_EQ(message_of<ConfigError>([&] { hf_tensors(model); }),
-            "model.pattern = \"attention mlp\": Hugging Face has no class for such a model; those "
-            "of braid have layers \"attention+mlp\" only");
+            "model.shared_ffn = 64: a MixtralForCausalLM has 0 only");
+  model = find_preset("qwen1.5-moe-a2.7b").spec;
+  model.shared_gate = false;
+  EXPECT_EQ(message_of<ConfigError>([&] { hf_tensors(model); }),
+            "model.shared_gate = false: a Qwen2MoeForCausalLM has true only");
+  model.shared_ffn = 0;
+  EXPECT_EQ(message_of<ConfigError>([&] { hf_tensors(model); }),
+            "model.shared_ffn = 0: a Qwen2MoeForCausalLM has a positive number only");
 }
 
 TEST(IsHfBuffer, KnowsMasksAndFrequencies) {

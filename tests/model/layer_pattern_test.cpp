@@ -46,9 +46,9 @@ TEST(LayerPattern, NamesWithRepetitionsAreLayersInOrder) {
 TEST(LayerPattern, WhatIsNoPatternIsRefused) {
   EXPECT_EQ(refusal("attention+mlp mamba2"),
             "model.pattern = \"attention+mlp mamba2\": \"mamba2\" is no block that braid has here; "
-            "a layer is a mixer (attention), a feed-forward (mlp), or both as "
+            "a layer is a mixer (attention), a feed-forward (mlp, moe), or both as "
             "\"MIXER+FEED_FORWARD\"");
-  EXPECT_THAT(refusal("attention+moe"), HasSubstr("\"moe\" is no block"));
+  EXPECT_THAT(refusal("moe+mlp"), HasSubstr("\"moe\" is no block that braid has here"));
   EXPECT_THAT(refusal("mlp+attention"), HasSubstr("\"mlp\" is no block that braid has here"));
   EXPECT_THAT(refusal("attention+mlp+mlp"), HasSubstr("\"mlp+mlp\" is no block"));
   EXPECT_THAT(refusal("attention+"), HasSubstr("\"\" is no block"));

@@ -35,7 +35,14 @@ INSTANTIATE_TEST_SUITE_P(
         PublishedCount{"llama-405b", 405853388800}, PublishedCount{"qwen2.5-0.5b", 494032768},
         PublishedCount{"qwen2.5-1.5b", 1543714304}, PublishedCount{"qwen2.5-3b", 3085938688},
         PublishedCount{"qwen2.5-7b", 7615616512}, PublishedCount{"qwen2.5-14b", 14770033664},
-        PublishedCount{"qwen2.5-32b", 32763876352}),
+        PublishedCount{"qwen2.5-32b", 32763876352}, PublishedCount{"qwen3-0.6b", 596049920},
+        PublishedCount{"qwen3-1.7b", 1720574976}, PublishedCount{"qwen3-4b", 4022468096},
+        PublishedCount{"qwen3-8b", 8190735360}, PublishedCount{"qwen3-14b", 14768307200},
+        PublishedCount{"qwen3-32b", 32762123264}, PublishedCount{"qwen3-30b-a3b", 30532122624},
+        PublishedCount{"qwen3-235b-a22b", 235093634560},
+        PublishedCount{"qwen1.5-moe-a2.7b", 14315784192},
+        PublishedCount{"qwen2-57b-a14b", 57408658944}, PublishedCount{"mixtral-8x7b", 46702792704},
+        PublishedCount{"mixtral-8x22b", 140620634112}, PublishedCount{"olmoe-1b-7b", 6919161856}),
     [](const auto& test) {
       std::string name = test.param.preset;
       for (char& c : name) {
@@ -45,7 +52,7 @@ INSTANTIATE_TEST_SUITE_P(
     });
 
 TEST(ModelSpec, EveryPresetIsCounted) {
-  EXPECT_EQ(model_presets().size(), 15u);
+  EXPECT_EQ(model_presets().size(), 28u);
   for (const ModelPreset& preset : model_presets()) {
     EXPECT_NO_THROW(check_model(preset.spec)) << preset.name;
   }

@@ -101,6 +101,15 @@ std::vector<Layout> layouts() {
       list.push_back({model, layout});
     }
   }
+  // Tensor ranks with experts split the rows.
+  size_t number = 0;
+  for (const std::string& layout : all) {
+    if (layout.find("tensor=") == std::string::npos ||
+        layout.find("sequence_parallel") != std::string::npos) {
+      const char* const models[] = {kExpertsModel, kGatedExpertModel, kSharedExpertModel};
+      list.push_back({models[number++ % 3], layout});
+    }
+  }
   // Exchanges of heads need as many key/value heads.
   for (const char* const model : {kLlamaModel, kGpt2Model}) {
     for (const char* const layout :

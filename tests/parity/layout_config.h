@@ -37,6 +37,25 @@ inline constexpr const char* kThreeKvHeads =
     "model.family=llama model.layers=2 model.width=24 model.heads=6 model.kv_heads=3 "
     "model.head_size=4 model.ffn=24 model.vocabulary=101";
 
+/// Experts of which a token has two of six, beside an MLP, with norms of heads.
+inline constexpr const char* kExpertsModel =
+    "model.family=qwen3 model.pattern=attention+moe*2,attention+mlp,attention+moe model.width=24 "
+    "model.heads=4 model.kv_heads=2 model.head_size=4 model.ffn=24 model.experts=6 "
+    "model.experts_per_token=2 model.expert_ffn=10 model.vocabulary=101 moe.z_loss=0.001";
+/// Sigmoids, groups of experts and an expert for all tokens.
+inline constexpr const char* kSharedExpertModel =
+    "model.family=llama model.pattern=attention+mlp,attention+moe*3 model.width=24 model.heads=4 "
+    "model.kv_heads=2 model.head_size=4 model.ffn=24 model.experts=8 model.experts_per_token=3 "
+    "model.expert_ffn=6 model.shared_ffn=12 model.router_scores=sigmoid model.router_groups=4 "
+    "model.router_kept_groups=2 model.router_scale=2.5 model.vocabulary=101";
+
+/// An expert for all tokens with a gate.
+inline constexpr const char* kGatedExpertModel =
+    "model.family=llama model.pattern=attention+moe*3,attention+mlp model.width=24 model.heads=4 "
+    "model.kv_heads=2 model.head_size=4 model.ffn=24 model.experts=5 model.experts_per_token=2 "
+    "model.expert_ffn=6 model.shared_ffn=12 model.shared_gate=true model.router_normalize=false "
+    "model.qkv_bias=true model.vocabulary=101";
+
 /// Layers that differ in what they have and take.
 inline constexpr const char* kPatternModel =
     "model.family=llama model.pattern=attention,mlp*3,attention+mlp,attention*2,mlp "

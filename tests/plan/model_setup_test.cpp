@@ -110,6 +110,55 @@ TEST(ResolveModel, APatternSaysLayersAndTheirNumber) {
             resolve_model(small_config(), 128, 300));
 }
 
+ModelConfig experts_config() {
+  ModelConfig config = small_config();
+  config.experts = 8;
+  config.experts_per_token = 2;
+  config.expert_ffn = 32;
+  return config;
+}
+
+TEST(ResolveModel, ExpertsAreInAllLayersUnlessAPatternSaysWhere) {
+  ModelConfig config = experts_config();
+  EXPECT_EQ(resolve_model(config, 128, 300).layers.text(), "attention+moe*2");
+  config.pattern = "attention+mlp attention+moe";
+  const ModelSpec spec = resolve_model(config, 128, 300);
+  EXPECT_EQ(spec.layers.text(), "attention+mlp attention+moe");
+  EXPECT_EQ(spec.experts, 8);
+  EXPECT_TRUE(spec.router.normalize);
+  config.pattern = "attention+mlp*2";
+  EXPECT_EQ(message_of<ConfigError>([&] { resolve_model(config, 128, 300); }),
+            "model.experts = 8: model.pattern = \"attention+mlp*2\" has no \"moe\"; remove either "
+            "key, or write \"attention+moe\" for layers with experts");
+}
+
+TEST(ResolveModel, TheFamilyAndItsKeysSayHowRoutersWork) {
+  ModelConfig config = experts_config();
+  config.family = "olmoe";
+  EXPECT_FALSE(resolve_model(config, 128, 300).router.normalize);
+  config.router_normalize = true;
+  config.router_scores = "sigmoid";
+  config.router_groups = 4;
+  config.router_kept_groups = 2;
+  config.router_scale = 2.5;
+  EXPECT_EQ(resolve_model(config, 128, 300).router,
+            (RouterSpec{
+                .sigmoid = true, .normalize = true, .scale = 2.5, .groups = 4, .kept_groups = 2}));
+  config.experts_per_token = 5;
+  EXPECT_EQ(message_of<ConfigError>([&] { resolve_model(config, 128, 300); }),
+            "model.experts_per_token = 5: must be at most 4, the experts of "
+            "model.router_kept_groups = 2 groups");
+}
+
+TEST(ResolveModel, FewerLayersOfAPresetAreOfItsKinds) {
+  ModelConfig config;
+  config.preset = "olmoe-1b-7b";
+  config.layers = 6;
+  ModelSpec expected = find_preset("olmoe-1b-7b").spec;
+  expected.layers = LayerPattern(6, {.feed_forward = &kMoeBlock});
+  EXPECT_EQ(resolve_model(config, 2048, 0), expected);
+}
+
 TEST(ResolveModel, NamesAMissingKey) {
   const auto message_without = [](auto member, int64_t tokenizer_vocabulary) {
     ModelConfig config = small_config();

@@ -42,6 +42,11 @@ def llama(architecture, **more):
                        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}, "tie_word_embeddings": False, **more}}
 
 
+def experts(architecture, **more):
+    """Two of eight experts per token. That no choice hangs on rounding in these runs is luck of the seed."""
+    return llama(architecture, num_experts=8, num_experts_per_tok=2, moe_intermediate_size=32, head_dim=16, **more)
+
+
 def gpt2(**more):
     return {"architecture": "GPT2LMHeadModel",
             "config": {"vocab_size": 96, "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 48, "attn_pdrop": 0.0, "embd_pdrop": 0.0,
@@ -55,6 +60,14 @@ MODELS = {
     "llama_wide_heads": llama("LlamaForCausalLM", head_dim=24, num_key_value_heads=4),
     "qwen2": llama("Qwen2ForCausalLM", rope_parameters=SLOW_ROPE),
     "qwen2_tied": llama("Qwen2ForCausalLM", rope_parameters=SLOW_ROPE, tie_word_embeddings=True),
+    "qwen3": llama("Qwen3ForCausalLM", head_dim=24),
+    "qwen2_moe": experts("Qwen2MoeForCausalLM", shared_expert_intermediate_size=48, num_hidden_layers=3, mlp_only_layers=[1],
+                         rope_parameters=SLOW_ROPE),
+    "qwen3_moe": experts("Qwen3MoeForCausalLM", norm_topk_prob=True),
+    "qwen3_moe_some": experts("Qwen3MoeForCausalLM", num_hidden_layers=3, mlp_only_layers=[1], tie_word_embeddings=True),
+    "mixtral": llama("MixtralForCausalLM", num_local_experts=4, num_experts_per_tok=2),
+    # Its default pad_token_id is a token, whose embedding PyTorch then does not train.
+    "olmoe": experts("OlmoeForCausalLM", intermediate_size=32, num_key_value_heads=4, pad_token_id=None),
     "gpt2": gpt2(),
     "gpt2_untied": gpt2(tie_word_embeddings=False, n_inner=80, n_positions=32),
 }
@@ -79,6 +92,8 @@ def model_section(imported):
 
 
 def run_file(folder, model):
+    losses = "[moe]\nbalance_loss = 0.0  # the other side has none" if "\nexperts = " in model else ""
+
     def keys(*names):
         return "\n".join(f"{name} = {SETTINGS[name]}" for name in names)
 
@@ -95,6 +110,7 @@ tokenizer = "ids:96"
 split = "1,0,0"
 [eval]
 interval = 0
+{losses}
 [checkpoint]
 resume = "{folder}/imported"
 [logging]

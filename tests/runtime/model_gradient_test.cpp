@@ -21,6 +21,9 @@ struct Case {
   int64_t kv_heads;
   const char* name;
   LayerPattern layers = 2;
+  RouterSpec router = {};
+  int64_t shared_ffn = 0;
+  bool shared_gate = false;
 };
 
 /// One rank's gradients and losses in double precision, straight from the training program.
@@ -34,6 +37,12 @@ class DoubleModel {
               .kv_heads = which.kv_heads,
               .head_size = 6,
               .ffn = 10,
+              .experts = 4,
+              .experts_per_token = 2,
+              .expert_ffn = 6,
+              .shared_ffn = which.shared_ffn,
+              .shared_gate = which.shared_gate,
+              .router = which.router,
               .vocabulary = 17,
               .max_positions = 7,
               .tied_embeddings = which.tied,
@@ -142,15 +151,37 @@ TEST_P(ModelGradient, EqualsCentralDifferences) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, ModelGradient,
-                         testing::Values(Case{kLlamaStyle, false, 1, "llama_gqa"},
-                                         Case{kLlamaStyle, true, 2, "llama_tied"},
-                                         Case{kGpt2Style, true, 2, "gpt2"},
-                                         Case{kLlamaStyle, false, 1, "llama_pattern",
-                                              LayerPattern::parse("mlp attention attention+mlp")},
-                                         Case{kGpt2Style, true, 2, "gpt2_pattern",
-                                              LayerPattern::parse("attention mlp*2")}),
-                         [](const auto& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Models, ModelGradient,
+    testing::Values(
+        Case{kLlamaStyle, false, 1, "llama_gqa"}, Case{kLlamaStyle, true, 2, "llama_tied"},
+        Case{kGpt2Style, true, 2, "gpt2"},
+        Case{kLlamaStyle, false, 1, "llama_pattern",
+             LayerPattern::parse("mlp attention attention+mlp")},
+        Case{kGpt2Style, true, 2, "gpt2_pattern", LayerPattern::parse("attention mlp*2")},
+        Case{kQwen3Style, true, 1, "qwen3_experts", LayerPattern::parse("attention+moe moe mlp")},
+        Case{kOlmoeStyle,
+             false,
+             2,
+             "olmoe",
+             LayerPattern::parse("attention+moe"),
+             {.normalize = false, .scale = 1.5}},
+        Case{kLlamaStyle,
+             false,
+             2,
+             "shared_expert",
+             LayerPattern::parse("moe attention+moe"),
+             {.sigmoid = true, .scale = 2.5, .groups = 2, .kept_groups = 1},
+             8},
+        Case{kLlamaStyle,
+             true,
+             2,
+             "gated_expert",
+             LayerPattern::parse("attention+moe"),
+             {.normalize = false},
+             8,
+             true}),
+    [](const auto& test) { return test.param.name; });
 
 }  // namespace
 }  // namespace braid

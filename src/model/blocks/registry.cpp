@@ -9,7 +9,8 @@
 // clang-format off
 #define BRAID_BLOCKS(block) \
   block(kAttentionBlock)    \
-  block(kMlpBlock)
+  block(kMlpBlock)          \
+  block(kMoeBlock)
 // clang-format on
 
 #define BRAID_DECLARE_BLOCK(block) extern const BlockDefinition block;

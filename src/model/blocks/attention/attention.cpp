@@ -7,6 +7,7 @@
 #include "model/blocks/attention/heads.h"
 #include "model/blocks/registry.h"
 #include "ops/context_attention.h"
+#include "ops/head_norm.h"
 #include "ops/rope.h"
 
 namespace braid {
@@ -47,6 +48,9 @@ void check_sizes(const ModelSpec& spec) {
 }
 
 std::optional<std::string> tensor_fault(const ModelSpec& spec, int64_t ranks) {
+  if (spec.style.head_norm == HeadNorm::kRow && ranks > 1) {
+    return "must be 1, because a norm takes all heads of a token together";
+  }
   if (spec.heads % ranks != 0) {
     return fmt::format("must divide model.heads = {}", spec.heads);
   }
@@ -88,6 +92,11 @@ void add_parameters(ParameterList& list, const ModelSpec& spec) {
        .bias = spec.qkv_bias,
        .split = TensorSplit::kHeads,
        .heads = {{spec.heads, head_size}, {spec.kv_heads, head_size}, {spec.kv_heads, head_size}}});
+  if (spec.style.head_norm != HeadNorm::kNone) {
+    const bool whole = spec.style.head_norm == HeadNorm::kRow;
+    list.head_norm("attention.query_norm", whole ? spec.heads * head_size : head_size);
+    list.head_norm("attention.key_norm", whole ? spec.kv_heads * head_size : head_size);
+  }
   list.linear("attention.proj", {.out = spec.width,
                                  .in = spec.heads * head_size,
                                  .bias = spec.style.linear_biases,
@@ -95,11 +104,28 @@ void add_parameters(ParameterList& list, const ModelSpec& spec) {
                                  .std_scale = list.residual_scale()});
 }
 
+ValueId normalised_heads(BlockBuilder& builder, ValueId qkv, const LocalHeads& local) {
+  const ModelSpec& spec = builder.spec();
+  return head_norm(builder.graph(),
+                   {.qkv = qkv,
+                    .query_weight = builder.scoped_param("attention.query_norm.weight"),
+                    .key_weight = builder.scoped_param("attention.key_norm.weight")},
+                   {.heads = local.heads,
+                    .kv_heads = local.kv_heads,
+                    .head_size = spec.head_size,
+                    .whole = spec.style.head_norm == HeadNorm::kRow,
+                    .epsilon = spec.norm_epsilon},
+                   "attention.head_norm");
+}
+
 ValueId forward(BlockBuilder& builder, ValueId x) {
   const ModelSpec& spec = builder.spec();
   const LocalHeads local = local_heads(spec, builder.tensor());
   const ContextShard& context = builder.context();
   ValueId qkv = builder.column_linear(x, "attention.qkv");
+  if (spec.style.head_norm != HeadNorm::kNone) {
+    qkv = normalised_heads(builder, qkv, local);
+  }
   if (spec.style.positions == PositionKind::kRope) {
     qkv = rope(builder.graph(), qkv,
                {.heads = local.heads,
@@ -159,6 +185,13 @@ void add_llama_tensors(HfTensorList& list, const ModelSpec& spec) {
       list.add(fmt::format("self_attn.{}.bias", name), {rows}, "attention.qkv.bias", first_row);
     }
   }
+  if (spec.style.head_norm != HeadNorm::kNone) {
+    const bool whole = spec.style.head_norm == HeadNorm::kRow;
+    list.add("self_attn.q_norm.weight", {whole ? query_rows : spec.head_size},
+             "attention.query_norm.weight");
+    list.add("self_attn.k_norm.weight", {whole ? kv_rows : spec.head_size},
+             "attention.key_norm.weight");
+  }
   list.add("self_attn.o_proj.weight", {spec.width, query_rows}, "attention.proj.weight");
 }
 
@@ -180,6 +213,7 @@ void check_gpt2(const ModelSpec& spec) {
 void add_hf_tensors(HfTensorList& list, const ModelSpec& spec, HfNaming naming) {
   switch (naming) {
     case HfNaming::kLlama:
+    case HfNaming::kMixtral:
       return add_llama_tensors(list, spec);
     case HfNaming::kGpt2:
       check_gpt2(spec);

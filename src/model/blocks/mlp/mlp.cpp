@@ -19,7 +19,7 @@ int64_t fc1_rows(const ModelSpec& spec) {
 /// Default of ffn: 4 width for GELU; 8/3 width, rounded up to a multiple of 64, for SwiGLU, which
 /// has a third matrix.
 void derive_sizes(ModelSpec& spec) {
-  if (spec.ffn == 0) {
+  if (spec.ffn == 0 && spec.layers.has(kMlpBlock)) {
     spec.ffn = is_gated(spec) ? (8 * spec.width / 3 + 63) / 64 * 64 : 4 * spec.width;
   }
 }
@@ -64,6 +64,7 @@ BlockCost cost(const ModelSpec& spec, int64_t /*sequence*/) {
 void add_hf_tensors(HfTensorList& list, const ModelSpec& spec, HfNaming naming) {
   switch (naming) {
     case HfNaming::kLlama:
+    case HfNaming::kMixtral:
       list.add_norm("post_attention_layernorm", spec, "mlp_norm");
       list.add("mlp.gate_proj.weight", {spec.ffn, spec.width}, "mlp.fc1.weight", 0, 2);
       list.add("mlp.up_proj.weight", {spec.ffn, spec.width}, "mlp.fc1.weight", 1, 2);

@@ -1,0 +1,243 @@
+#include <algorithm>
+#include <array>
+
+#include "base/errors.h"
+#include "model/block_builder.h"
+#include "model/blocks/registry.h"
+#include "ops/activation.h"
+#include "ops/add_gated.h"
+#include "ops/collectives.h"
+#include "ops/elementwise.h"
+#include "ops/expert_rows.h"
+#include "ops/grouped_linear.h"
+#include "ops/operand_checker.h"
+#include "ops/router.h"
+
+namespace braid {
+namespace {
+
+constexpr std::array kNeededSizes = {SizeKey{"experts", &ModelSpec::experts},
+                                     SizeKey{"experts_per_token", &ModelSpec::experts_per_token},
+                                     SizeKey{"expert_ffn", &ModelSpec::expert_ffn}};
+constexpr int64_t kMaxExperts = 512;  // of the kernels
+constexpr int64_t kMaxExpertsPerToken = 32;
+
+void check_groups(const ModelSpec& spec) {
+  const RouterSpec& router = spec.router;
+  require_positive_size("router_groups", router.groups);
+  require_positive_size("router_kept_groups", router.kept_groups);
+  if (spec.experts % router.groups != 0) {
+    throw_config_error("model.router_groups = {}: must divide model.experts = {}", router.groups,
+                       spec.experts);
+  }
+  if (router.kept_groups > router.groups) {
+    throw_config_error("model.router_kept_groups = {}: must be at most model.router_groups = {}",
+                       router.kept_groups, router.groups);
+  }
+  const int64_t reachable = spec.experts / router.groups * router.kept_groups;
+  if (spec.experts_per_token > reachable) {
+    throw_config_error(
+        "model.experts_per_token = {}: must be at most {}, the experts of "
+        "model.router_kept_groups = {} groups",
+        spec.experts_per_token, reachable, router.kept_groups);
+  }
+}
+
+void check_sizes(const ModelSpec& spec) {
+  require_positive_size("experts", spec.experts);
+  require_positive_size("experts_per_token", spec.experts_per_token);
+  require_positive_size("expert_ffn", spec.expert_ffn);
+  if (spec.experts > kMaxExperts) {
+    throw_config_error("model.experts = {}: must be at most {}", spec.experts, kMaxExperts);
+  }
+  const int64_t most = std::min(spec.experts, kMaxExpertsPerToken);
+  if (spec.experts_per_token > most) {
+    throw_config_error("model.experts_per_token = {}: must be at most {}", spec.experts_per_token,
+                       most);
+  }
+  if (spec.style.activation != Activation::kSwiglu) {
+    throw_config_error(
+        "model.family = \"gpt2\": experts have SwiGLU; set model.family = \"llama\", or use no "
+        "\"moe\" in model.pattern");
+  }
+  if (spec.shared_gate && spec.shared_ffn == 0) {
+    throw_config_error(
+        "model.shared_gate = true: model.shared_ffn is 0, so there is no result to scale; set "
+        "model.shared_ffn, or model.shared_gate = false");
+  }
+  check_groups(spec);
+}
+
+/// Experts are whole on each rank. The shared expert is split like an MLP.
+std::optional<std::string> tensor_fault(const ModelSpec& spec, int64_t ranks) {
+  return spec.shared_ffn % ranks == 0
+             ? std::nullopt
+             : std::optional(fmt::format("must divide model.shared_ffn = {}", spec.shared_ffn));
+}
+
+void add_parameters(ParameterList& list, const ModelSpec& spec) {
+  list.linear("moe.router", {.out = spec.experts, .in = spec.width, .split = TensorSplit::kNorm});
+  list.experts("moe.fc1", {.experts = spec.experts,
+                           .out = 2 * spec.expert_ffn,
+                           .in = spec.width,
+                           .gate_up_rows = true});
+  list.experts("moe.fc2", {.experts = spec.experts,
+                           .out = spec.width,
+                           .in = spec.expert_ffn,
+                           .std_scale = list.residual_scale()});
+  if (spec.shared_ffn > 0) {
+    list.linear("moe.shared_fc1",
+                {.out = 2 * spec.shared_ffn, .in = spec.width, .gate_up_rows = true});
+    list.linear("moe.shared_fc2", {.out = spec.width,
+                                   .in = spec.shared_ffn,
+                                   .split = TensorSplit::kColumns,
+                                   .std_scale = list.residual_scale()});
+  }
+  if (spec.shared_gate) {
+    list.linear("moe.shared_gate", {.out = 1, .in = spec.width, .split = TensorSplit::kNorm});
+  }
+}
+
+RouterRule rule_of(const ModelSpec& spec) {
+  return {.per_token = spec.experts_per_token,
+          .sigmoid = spec.router.sigmoid,
+          .normalize = spec.router.normalize,
+          .scale = spec.router.scale,
+          .groups = spec.router.groups,
+          .kept_groups = spec.router.kept_groups};
+}
+
+/// Loads count over all tokens of the microbatch's sequences, so that any number of ranks has the
+/// same losses.
+ValueId counts_of_all(BlockBuilder& builder, ValueId counts) {
+  if (builder.tensor().splits_rows()) {
+    counts = all_reduce(builder.graph(), counts, kTensorGroup, "moe.counts.tensor");
+  }
+  const ContextShard& context = builder.context();
+  if (context.inner > 1) {
+    counts = all_reduce(builder.graph(), counts, "context.inner", "moe.counts.inner");
+  }
+  if (context.outer() > 1) {
+    counts = all_reduce(builder.graph(), counts, "context.outer", "moe.counts.outer");
+  }
+  return counts;
+}
+
+void add_losses(BlockBuilder& builder, ValueId logits, ValueId counts) {
+  const RouterLosses& losses = builder.router_losses();
+  if (losses.balance == 0 && losses.z == 0) {
+    return;
+  }
+  GraphBuilder& graph = builder.graph();
+  router_losses(
+      graph,
+      {.logits = logits,
+       .counts = counts_of_all(builder, counts),
+       .loss_scale = builder.loss_scale()},
+      {.balance = losses.balance, .z = losses.z, .sigmoid = builder.spec().router.sigmoid},
+      "moe.losses");
+}
+
+/// The results of each token's experts, summed.
+ValueId routed(BlockBuilder& builder, ValueId x) {
+  const ModelSpec& spec = builder.spec();
+  GraphBuilder& graph = builder.graph();
+  const ValueId logits =
+      router_linear(graph, x, builder.scoped_param("moe.router.weight"), "moe.router");
+  const RouteResult choice = route(graph, logits, std::nullopt, rule_of(spec), "moe.route");
+  const ExpertRows rows = sort_rows(graph, choice.experts, spec.experts, "moe.sort");
+  add_losses(builder, logits, rows.counts);
+  const ValueId inputs = gather_rows(graph, x, rows, "moe.gather");
+  const ValueId hidden = grouped_linear(graph, inputs, builder.scoped_param("moe.fc1.weight"),
+                                        rows.offsets, "moe.fc1");
+  const ValueId active = routed_swiglu(graph, hidden, choice.weights, rows, "moe.swiglu");
+  const ValueId outputs = grouped_linear(graph, active, builder.scoped_param("moe.fc2.weight"),
+                                         rows.offsets, "moe.fc2");
+  return sum_rows(graph, outputs, rows, "moe.sum");
+}
+
+ValueId shared(BlockBuilder& builder, ValueId x) {
+  const ValueId hidden = builder.column_linear(x, "moe.shared_fc1");
+  const ValueId active = swiglu(builder.graph(), hidden, "moe.shared_swiglu");
+  return builder.row_linear(active, "moe.shared_fc2");
+}
+
+/// y and the result of the shared expert, of which a gate lets each token take a part.
+ValueId with_shared(BlockBuilder& builder, ValueId x, ValueId y) {
+  GraphBuilder& graph = builder.graph();
+  const ValueId result = shared(builder, x);
+  if (!builder.spec().shared_gate) {
+    return add(graph, y, result, "moe.output");
+  }
+  const ValueId gate =
+      router_linear(graph, x, builder.scoped_param("moe.shared_gate.weight"), "moe.shared_gate");
+  return add_gated(graph, y, {.x = result, .z = gate}, "moe.output");
+}
+
+ValueId forward(BlockBuilder& builder, ValueId x) {
+  check(!builder.tensor().is_split() || builder.tensor().sequence_parallel,
+        "tensor ranks share a router's tokens without sequence parallelism");
+  const ValueId y = routed(builder, x);
+  return builder.spec().shared_ffn == 0 ? y : with_shared(builder, x, y);
+}
+
+BlockCost cost(const ModelSpec& spec, int64_t /*sequence*/) {
+  const auto width = static_cast<double>(spec.width);
+  const auto per_token = static_cast<double>(spec.experts_per_token);
+  const auto ffn = static_cast<double>(spec.expert_ffn);
+  const auto shared_ffn = static_cast<double>(spec.shared_ffn);
+  const auto experts = static_cast<double>(spec.experts);
+  const double gate = spec.shared_gate ? 1.0 : 0.0;
+  return {.weights = width * (experts + 3 * per_token * ffn + 3 * shared_ffn + gate),
+          .kept_elems = (2 + gate) * width + per_token * (width + 3 * ffn) + 3 * shared_ffn +
+                        2 * (experts + gate),
+          .widest = std::max(per_token * std::max(width, 2 * ffn), 2 * shared_ffn)};
+}
+
+void add_hf_tensors(HfTensorList& list, const ModelSpec& spec, HfNaming naming) {
+  if (naming != HfNaming::kLlama && naming != HfNaming::kMixtral) {
+    throw_config_error("model.pattern: such files have no block \"moe\"");
+  }
+  const bool is_mixtral = naming == HfNaming::kMixtral;
+  const std::string_view block = is_mixtral ? "block_sparse_moe" : "mlp";
+  const int64_t ffn = spec.expert_ffn;
+  list.add_norm("post_attention_layernorm", spec, "moe_norm");
+  list.add(fmt::format("{}.gate.weight", block), {spec.experts, spec.width}, "moe.router.weight");
+  for (int64_t e = 0; e < spec.experts; ++e) {
+    const std::string expert = fmt::format("{}.experts.{}", block, e);
+    list.add(fmt::format("{}.{}.weight", expert, is_mixtral ? "w1" : "gate_proj"),
+             {ffn, spec.width}, "moe.fc1.weight", 2 * ffn * e, 2);
+    list.add(fmt::format("{}.{}.weight", expert, is_mixtral ? "w3" : "up_proj"), {ffn, spec.width},
+             "moe.fc1.weight", 2 * ffn * e + 1, 2);
+    list.add(fmt::format("{}.{}.weight", expert, is_mixtral ? "w2" : "down_proj"),
+             {spec.width, ffn}, "moe.fc2.weight", spec.width * e);
+  }
+  if (spec.shared_ffn > 0) {
+    list.add("mlp.shared_expert.gate_proj.weight", {spec.shared_ffn, spec.width},
+             "moe.shared_fc1.weight", 0, 2);
+    list.add("mlp.shared_expert.up_proj.weight", {spec.shared_ffn, spec.width},
+             "moe.shared_fc1.weight", 1, 2);
+    list.add("mlp.shared_expert.down_proj.weight", {spec.width, spec.shared_ffn},
+             "moe.shared_fc2.weight");
+  }
+  if (spec.shared_gate) {
+    list.add("mlp.shared_expert_gate.weight", {1, spec.width}, "moe.shared_gate.weight");
+  }
+}
+
+}  // namespace
+
+/// A mixture of experts: a router sends each token to a few of many MLPs, and sums their results
+/// with its weights. Every token is computed. The shared expert, if there is one, works on all
+/// tokens. Tensor ranks hold all experts, and each routes its own tokens.
+extern const BlockDefinition kMoeBlock{.name = "moe",
+                                       .role = BlockRole::kFeedForward,
+                                       .needed_sizes = kNeededSizes,
+                                       .check_sizes = check_sizes,
+                                       .tensor_fault = tensor_fault,
+                                       .add_parameters = add_parameters,
+                                       .forward = forward,
+                                       .cost = cost,
+                                       .add_hf_tensors = add_hf_tensors};
+
+}  // namespace braid
