@@ -12,7 +12,7 @@ enum class IntegerRule : uint8_t {
   kBelow,        ///< each is in [0, limit)
   kPermutation,  ///< each number in [0, number of elements) once; if several operands of a spec
                  ///< have this rule, they are each other's inverses
-  kOffsets,  ///< ascending from 0 to limit
+  kOffsets,      ///< ascending from 0 to limit
 };
 
 struct IntegerNeed {
