@@ -56,7 +56,8 @@ __global__ void __launch_bounds__(kRowThreads) gated_backward_kernel(GatedArgs<T
 #pragma unroll
     for (int i = 0; i < V; ++i) {
       const float d = widen(dy.elems[i]);
-      d_gate += d * widen(x.elems[i]);
+      // Contracted by hand: aligned and other rows must have the same bits.
+      d_gate = __fmaf_rn(d, widen(x.elems[i]), d_gate);
       dx.elems[i] = narrow<T>(gate * d);
     }
     store_vector<kAligned>(args.dx + begin + c, dx, args.width - c);
