@@ -72,12 +72,35 @@ void set_layers(ModelSpec& spec, const ModelConfig& config) {
   }
 }
 
+void refuse_if_given(std::string_view key, const auto& given) {
+  if (given) {
+    throw_config_error(
+        "model.{} = {}: the model has no experts; remove the key, or set model.experts", key,
+        *given);
+  }
+}
+
+void refuse_expert_keys(const ModelConfig& config) {
+  refuse_if_given("experts_per_token", config.experts_per_token);
+  refuse_if_given("expert_ffn", config.expert_ffn);
+  refuse_if_given("shared_ffn", config.shared_ffn);
+  refuse_if_given("shared_gate", config.shared_gate);
+  refuse_if_given("router_scores", config.router_scores);
+  refuse_if_given("router_normalize", config.router_normalize);
+  refuse_if_given("router_scale", config.router_scale);
+  refuse_if_given("router_groups", config.router_groups);
+  refuse_if_given("router_kept_groups", config.router_kept_groups);
+}
+
 void set_experts(ModelSpec& spec, const ModelConfig& config) {
   if (config.experts && !spec.layers.has(kMoeBlock)) {
     throw_config_error(
         "model.experts = {}: model.pattern = {} has no \"moe\"; remove either key, or write "
         "\"attention+moe\" for layers with experts",
         *config.experts, quote(spec.layers.text(), 200));
+  }
+  if (!spec.layers.has(kMoeBlock)) {
+    return refuse_expert_keys(config);
   }
   override_with(spec.experts, config.experts);
   override_with(spec.experts_per_token, config.experts_per_token);
@@ -137,6 +160,7 @@ ModelSpec resolve_model(const ModelConfig& config, int64_t sequence, int64_t tok
   }
   set_family(spec, config);
   set_layers(spec, config);
+  require_given("layers", spec.layers.size());
   set_experts(spec, config);
   override_with(spec.width, config.width);
   override_with(spec.heads, config.heads);
@@ -153,7 +177,6 @@ ModelSpec resolve_model(const ModelConfig& config, int64_t sequence, int64_t tok
   if (spec.vocabulary == 0) {
     spec.vocabulary = tokenizer_vocabulary;
   }
-  require_given("layers", spec.layers.size());
   require_given("width", spec.width);
   require_sizes_of_blocks(spec);
   require_given("vocabulary", spec.vocabulary);

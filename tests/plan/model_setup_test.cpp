@@ -132,6 +132,17 @@ TEST(ResolveModel, ExpertsAreInAllLayersUnlessAPatternSaysWhere) {
             "key, or write \"attention+moe\" for layers with experts");
 }
 
+TEST(ResolveModel, RefusesKeysOfExpertsWithoutExperts) {
+  ModelConfig config = small_config();
+  config.router_scale = 2.5;
+  EXPECT_EQ(message_of<ConfigError>([&] { resolve_model(config, 128, 300); }),
+            "model.router_scale = 2.5: the model has no experts; remove the key, or set "
+            "model.experts");
+  config.router_scale.reset();
+  config.shared_gate = false;
+  EXPECT_THROW(resolve_model(config, 128, 300), ConfigError);
+}
+
 TEST(ResolveModel, TheFamilyAndItsKeysSayHowRoutersWork) {
   ModelConfig config = experts_config();
   config.family = "olmoe";
