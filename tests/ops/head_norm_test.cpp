@@ -17,24 +17,24 @@ OpSpec spec_of(const HeadNormAttributes& attributes) {
            write(DType::kF32, {5, attributes.whole ? 2 : 5})}};
 }
 
-constexpr HeadNormAttributes kHeads{.heads = 3, .kv_heads = 2, .head_size = 4};
+constexpr HeadNormAttributes kNormedHeads{.heads = 3, .kv_heads = 2, .head_size = 4};
 constexpr HeadNormAttributes kWhole{.heads = 3, .kv_heads = 2, .head_size = 4, .whole = true};
 
 TEST(HeadNormCheck, SizesFollowFromHeads) {
-  EXPECT_NO_THROW(check_spec(spec_of(kHeads)));
+  EXPECT_NO_THROW(check_spec(spec_of(kNormedHeads)));
   EXPECT_NO_THROW(check_spec(spec_of(kWhole)));
-  expect_refused(with_attribute(spec_of(kHeads), "whole", true),
+  expect_refused(with_attribute(spec_of(kNormedHeads), "whole", true),
                  "operand query_weight is bf16 [4], expected bf16 [12]");
-  expect_refused(with_attribute(spec_of(kHeads), "heads", int64_t{4}),
+  expect_refused(with_attribute(spec_of(kNormedHeads), "heads", int64_t{4}),
                  "a row must hold heads + 2 kv_heads heads");
-  expect_refused(with_attribute(spec_of(kHeads), "kv_heads", int64_t{0}), "must be positive");
-  expect_refused(with_operand(spec_of(kHeads), 4, write(DType::kF32, {5, 2})),
+  expect_refused(with_attribute(spec_of(kNormedHeads), "kv_heads", int64_t{0}), "must be positive");
+  expect_refused(with_operand(spec_of(kNormedHeads), 4, write(DType::kF32, {5, 2})),
                  "operand rstd is f32 [5,2], expected f32 [5,5]");
 }
 
 TEST(HeadNormCost, MovesRowsOnce) {
   expect_cost(
-      spec_of(kHeads),
+      spec_of(kNormedHeads),
       {.flops = 4 * 140, .bytes_read = 2 * (140 + 4 + 4), .bytes_written = 2 * 140 + 4 * 25});
 }
 
@@ -45,7 +45,7 @@ TEST(HeadNormBackward, GivesGradientsOfRowsAndOfBothWeights) {
                             {.qkv = qkv,
                              .query_weight = forward.param("q_norm", {4}),
                              .key_weight = forward.param("k_norm", {4})},
-                            kHeads, "normed"));
+                            kNormedHeads, "normed"));
   const StageGraph& graph = forward.differentiated();
   EXPECT_EQ(backward_of(graph).back(),
             "head_norm_backward(qkv, q_norm, k_norm, normed.rstd, normed.grad -> qkv.grad, "
