@@ -51,8 +51,9 @@ KernelCase route_backward_case(DType dtype, const Choice& c) {
 std::vector<size_t> descending(const std::vector<double>& values) {
   std::vector<size_t> order(values.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return values[a] > values[b]; });
+  std::ranges::sort(order, [&](size_t a, size_t b) {
+    return values[a] != values[b] ? values[a] > values[b] : a < b;
+  });
   return order;
 }
 

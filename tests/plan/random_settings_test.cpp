@@ -64,8 +64,19 @@ class RandomSettings {
     }
   }
 
+  /// Keys that a model without experts refuses.
+  static bool needs_experts(const Field& field) {
+    const std::string_view key = field.name;
+    return field.section == "moe" ||
+           (field.section == "model" && (key.starts_with("expert") || key.starts_with("shared_") ||
+                                         key.starts_with("router_")));
+  }
+
   /// Paths, names of other programs and lists have no values that can be drawn.
   static bool is_drawn(const Field& field) {
+    if (needs_experts(field)) {
+      return false;
+    }
     RunConfig config;
     const ValueRef value = field.value(config);
     const bool is_text = std::holds_alternative<std::string*>(value);
