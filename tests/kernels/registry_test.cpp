@@ -1,5 +1,6 @@
 #include <atomic>
 #include <cstdlib>
+#include <cstring>
 #include <new>
 
 #include "ops/activation.h"
@@ -8,6 +9,7 @@
 #include "ops/embedding.h"
 #include "ops/grouped_linear.h"
 #include "ops/head_norm.h"
+#include "ops/integer_values.h"
 #include "ops/linear.h"
 #include "ops/norm.h"
 #include "ops/optimizer.h"
@@ -59,10 +61,15 @@ int64_t allocations_of(const OpSpec& spec) {
   std::vector<GuardedBuffer> buffers;
   std::vector<std::byte*> operands;
   buffers.reserve(spec.operands.size());
-  for (const OperandSpec& operand : spec.operands) {
+  for (size_t i = 0; i < spec.operands.size(); ++i) {
+    const OperandSpec& operand = spec.operands[i];
     buffers.emplace_back(static_cast<size_t>(operand.shape.num_elems()) *
                          dtype_bytes(operand.dtype));
     std::fill_n(buffers.back().data(), buffers.back().bytes().size(), std::byte{0});
+    if (operand.dtype == DType::kI32 && operand.access == Access::kRead) {
+      std::memcpy(buffers.back().data(), valid_integers(spec, i).data(),
+                  buffers.back().bytes().size());
+    }
     operands.push_back(buffers.back().data());
   }
   GuardedBuffer scratch(kernel.scratch_bytes);
