@@ -7,8 +7,10 @@
 
 #include "base/errors.h"
 #include "comm/reduce.h"
+#include "comm/row_exchange.h"
 #include "ops/attributes.h"
 #include "ops/collectives.h"
+#include "ops/expert_exchange.h"
 #include "ops/op.h"
 
 namespace braid {
@@ -32,8 +34,37 @@ void set_attributes(const OpSpec& spec, CommCall& call) {
   }
 }
 
+/// x, [weights,] offsets_of_all, y[, y_weights[, offsets]]
+void set_rows(const OpSpec& spec, std::span<std::byte* const> operands, CommCall& call) {
+  const auto attributes = attributes_of<ExpertExchangeAttributes>(spec);
+  const size_t y = attributes.has_weights ? 3 : 2;
+  RowExchange& rows = call.rows;
+  rows = {.experts = attributes.experts,
+          .copies = attributes.copies,
+          .drops = attributes.drops,
+          .send_rows = spec.operands[0].shape[0],
+          .recv_rows = spec.operands[y].shape[0],
+          .offsets_of_all = reinterpret_cast<const int32_t*>(operands[y - 1]),
+          .has_weights = attributes.has_weights};
+  call.send = operands[0];
+  call.send_elems = spec.operands[0].shape.num_elems();
+  call.recv = operands[y];
+  call.recv_elems = spec.operands[y].shape.num_elems();
+  if (attributes.has_weights) {
+    rows.weight_dtype = spec.operands[1].dtype;
+    rows.send_weights = operands[1];
+    rows.recv_weights = operands[y + 1];
+  }
+  if (attributes.has_weights && call.op == CommOp::kDispatchRows) {
+    rows.offsets = reinterpret_cast<int32_t*>(operands[y + 2]);
+  }
+}
+
 void set_operands(const OpSpec& spec, std::span<std::byte* const> operands, CommCall& call) {
   call.dtype = spec.operands[0].dtype;
+  if (call.exchanges_rows()) {
+    return set_rows(spec, operands, call);
+  }
   for (size_t i = 0; i < operands.size(); ++i) {
     const int64_t num_elems = spec.operands[i].shape.num_elems();
     if (reads(spec.operands[i].access)) {
@@ -47,6 +78,17 @@ void set_operands(const OpSpec& spec, std::span<std::byte* const> operands, Comm
   }
 }
 
+/// Whether members hold whole experts, and rows of x and y are equally long.
+bool rows_fit(const CommCall& call) {
+  const auto n = static_cast<int64_t>(call.group->ranks.size());
+  const RowExchange& rows = call.rows;
+  const bool holds = rows.copies > 0 && n % rows.copies == 0 && rows.experts > 0 &&
+                     rows.experts % (n / rows.copies) == 0;
+  return holds && rows.send_rows > 0 && rows.recv_rows > 0 &&
+         call.send_elems % rows.send_rows == 0 && call.recv_elems % rows.recv_rows == 0 &&
+         call.send_elems / rows.send_rows == call.recv_elems / rows.recv_rows;
+}
+
 bool sizes_fit(const CommCall& call) {
   const auto n = static_cast<int64_t>(call.group->ranks.size());
   switch (find_op(call.op).communication->shape) {
@@ -58,6 +100,8 @@ bool sizes_fit(const CommCall& call) {
       return call.send_elems == call.recv_elems && call.send_elems % n == 0;
     case CommShape::kMessage:
       return (call.op == CommOp::kSend ? call.recv_elems : call.send_elems) == 0;
+    case CommShape::kRows:
+      return rows_fit(call);
     case CommShape::kSame:
       break;
   }
@@ -129,6 +173,12 @@ bool overlaps_badly(const CommCall& call, size_t member) {
   }
 }
 
+bool alike(const RowExchange& a, const RowExchange& b) {
+  return a.experts == b.experts && a.copies == b.copies && a.send_rows == b.send_rows &&
+         a.recv_rows == b.recv_rows && a.has_weights == b.has_weights &&
+         a.weight_dtype == b.weight_dtype;
+}
+
 }  // namespace
 
 std::string_view comm_op_name(CommOp op) {
@@ -168,6 +218,10 @@ std::string describe_call(const CommCall& call) {
     how = fmt::format(" with root {}", call.root);
   } else if (call.op == CommOp::kRingShift) {
     how = fmt::format(" by {}", call.shift);
+  } else if (call.exchanges_rows()) {
+    how = fmt::format(" of {} experts{}{}", call.rows.experts,
+                      call.rows.copies > 1 ? fmt::format(" on {} ranks", call.rows.copies) : "",
+                      call.rows.has_weights ? " with weights" : "");
   }
   return fmt::format("{} of {} {}{} ({})", comm_op_name(call.op), call.num_elems(),
                      dtype_name(call.dtype), how, call.what);
@@ -180,10 +234,15 @@ bool fit_together(const CommCall& a, const CommCall& b) {
   if (a.is_message() && b.is_message()) {
     return a.op != b.op;
   }
-  return a.op == b.op && a.root == b.root && a.shift == b.shift && a.what == b.what;
+  return a.op == b.op && a.root == b.root && a.shift == b.shift && a.what == b.what &&
+         alike(a.rows, b.rows);
 }
 
 void run_alone(const CommCall& call) {
+  if (call.exchanges_rows()) {
+    const RowsOfMember own{call.send, call.rows.send_weights};
+    return exchange_rows(call, 0, {&own, 1});
+  }
   if (call.send != call.recv && call.num_bytes() > 0) {
     std::memcpy(call.recv, call.send, static_cast<size_t>(call.num_bytes()));
   }

@@ -16,6 +16,21 @@ namespace braid {
 /// The name of the op, such as "all_reduce".
 std::string_view comm_op_name(CommOp op);
 
+/// What dispatch_rows and combine_rows have besides x and y (ops/expert_exchange.h).
+struct RowExchange {
+  int64_t experts = 1;
+  int64_t copies = 1;
+  bool drops = false;
+  int64_t send_rows = 0;  ///< of x
+  int64_t recv_rows = 0;  ///< of y
+  const int32_t* offsets_of_all = nullptr;
+  DType weight_dtype = DType::kF32;
+  bool has_weights = false;
+  const std::byte* send_weights = nullptr;
+  std::byte* recv_weights = nullptr;
+  int32_t* offsets = nullptr;  ///< of dispatch_rows with weights
+};
+
 /// One rank's part in one communication: made once per task, run in every step.
 struct CommCall {
   CommOp op = CommOp::kAllReduce;
@@ -32,6 +47,7 @@ struct CommCall {
   int64_t peer = 0;     ///< send, recv: the member at the other end
   int64_t channel = 0;  ///< send, recv
   int64_t shift = 0;    ///< ring_shift
+  RowExchange rows;     ///< dispatch_rows, combine_rows
   std::string what;     ///< names the task in messages; equal on all ranks of a collective
 
   /// Elements of the larger operand.
@@ -39,6 +55,7 @@ struct CommCall {
   int64_t num_bytes() const { return num_elems() * static_cast<int64_t>(dtype_bytes(dtype)); }
   int64_t result_bytes() const { return recv_elems * static_cast<int64_t>(dtype_bytes(dtype)); }
   bool is_message() const { return op == CommOp::kSend || op == CommOp::kRecv; }
+  bool exchanges_rows() const { return op == CommOp::kDispatchRows || op == CommOp::kCombineRows; }
   bool sums() const;
 };
 

@@ -9,6 +9,7 @@
 
 #include "base/errors.h"
 #include "base/philox.h"
+#include "comm/row_exchange.h"
 
 namespace braid {
 namespace {
@@ -64,6 +65,14 @@ std::vector<StandInCopy> copies_of_own(const CommCall& call, int64_t place) {
   }
 }
 
+/// As if all members had this rank's rows, and offsets: those that it gathered from stand-ins are
+/// its own.
+void exchange_with_likenesses(const CommCall& call, size_t member) {
+  const std::vector<RowsOfMember> given(call.group->ranks.size(),
+                                        {call.send, call.rows.send_weights});
+  exchange_rows(call, member, given);
+}
+
 }  // namespace
 
 std::vector<StandInCopy> stand_in_copies(const CommCall& call, int rank, int64_t stock_bytes) {
@@ -71,7 +80,7 @@ std::vector<StandInCopy> stand_in_copies(const CommCall& call, int rank, int64_t
   std::vector<StandInCopy> copies;
   if (call.op == CommOp::kRecv) {
     add_copies_of_stock(call, 0, call.num_bytes(), stock_bytes, copies);
-  } else if (call.op != CommOp::kSend) {
+  } else if (call.op != CommOp::kSend && !call.exchanges_rows()) {
     for (const StandInCopy& own : copies_of_own(call, place)) {
       if (are_aligned_alike(call.send + own.from_bytes, call.recv + own.to_bytes)) {
         copies.push_back(own);
@@ -98,6 +107,9 @@ void run_emulated(const EmulatedCall& emulated, const CommCall& call,
       std::memcpy(call.recv + copy.to_bytes, from + copy.from_bytes,
                   static_cast<size_t>(copy.num_bytes));
     }
+  }
+  if (call.exchanges_rows()) {
+    exchange_with_likenesses(call, emulated.member);
   }
   std::this_thread::sleep_until(end);
 }

@@ -4,8 +4,19 @@
 #include <cmath>
 
 #include "base/errors.h"
+#include "comm/row_exchange.h"
 
 namespace braid {
+
+namespace {
+
+/// Bytes that a member dispatches to all, or gets back from all.
+double exchanged_bytes(const CommCall& call) {
+  const int64_t rows = call.op == CommOp::kDispatchRows ? call.rows.send_rows : call.rows.recv_rows;
+  return static_cast<double>(rows * call.rows.copies) * static_cast<double>(bytes_per_row(call));
+}
+
+}  // namespace
 
 double lane_bytes(const CommCall& call) {
   const auto bytes = static_cast<double>(call.num_bytes());
@@ -19,6 +30,9 @@ double lane_bytes(const CommCall& call) {
     case CommOp::kReduceScatter:
     case CommOp::kAllToAll:
       return others * bytes;
+    case CommOp::kDispatchRows:  // with equal loads of the ranks
+    case CommOp::kCombineRows:
+      return others * exchanged_bytes(call);
     case CommOp::kRingShift:
       return call.shift % n == 0 ? 0.0 : bytes;
     default:

@@ -63,6 +63,9 @@ class Share {
         return copy(meeting_.sources[shifted_member()], 0, 0, call_.recv_elems);
       case CommOp::kRecv:
         return copy(meeting_.sources[0], 0, 0, call_.recv_elems);
+      case CommOp::kDispatchRows:
+      case CommOp::kCombineRows:
+        return exchange_rows(call_, party_, meeting_.rows);
       case CommOp::kSend:
         return;
     }
@@ -133,7 +136,8 @@ Meeting::Meeting(const CommCall& call, size_t member)
       ranks(parties(call, member)),
       calls(ranks.size()),
       sources(ranks.size()),
-      targets(ranks.size()) {}
+      targets(ranks.size()),
+      rows(ranks.size()) {}
 
 std::string Meeting::place() const {
   if (!is_channel) {
@@ -162,6 +166,7 @@ void Meeting::take_buffers() {
   for (size_t i = 0; i < calls.size(); ++i) {
     sources[i] = calls[i]->send;
     targets[i] = calls[i]->recv;
+    rows[i] = {calls[i]->send, calls[i]->rows.send_weights};
   }
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "comm/comm_call.h"
+#include "comm/row_exchange.h"
 #include "ir/program.h"
 
 namespace braid {
@@ -27,6 +28,7 @@ struct Meeting {
   std::vector<const CommCall*> calls;     ///< by party: null if it has not arrived
   std::vector<const std::byte*> sources;  ///< x by party, of the current call
   std::vector<std::byte*> targets;        ///< y by party
+  std::vector<RowsOfMember> rows;         ///< x by party, of calls that exchange rows
   size_t num_arrived = 0;
   size_t num_busy = 0;   ///< parties that may still touch the buffers of the others
   int64_t num_met = 0;   ///< calls in which all parties arrived with calls that fit together

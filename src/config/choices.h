@@ -48,6 +48,9 @@ enum class Fp8Choice : uint8_t { kOff, kTensor, kBlock, kMxfp8 };
 /// train.fp8_sums: how the CPU sums products of FP8 factors.
 enum class Fp8SumsChoice : uint8_t { kIdeal, kHopper };
 
+/// moe.on_overflow.
+enum class OverflowChoice : uint8_t { kError, kDrop };
+
 /// model.router_scores.
 enum class RouterScores : uint8_t { kSoftmax, kSigmoid };
 
@@ -127,6 +130,10 @@ inline constexpr auto kChoices<Fp8Choice> = Choices<Fp8Choice, 4>{{{"off", Fp8Ch
 template <>
 inline constexpr auto kChoices<Fp8SumsChoice> = Choices<Fp8SumsChoice, 2>{
     {{"ideal", Fp8SumsChoice::kIdeal}, {"hopper", Fp8SumsChoice::kHopper}}};
+
+template <>
+inline constexpr auto kChoices<OverflowChoice> = Choices<OverflowChoice, 2>{
+    {{"error", OverflowChoice::kError}, {"drop", OverflowChoice::kDrop}}};
 
 template <>
 inline constexpr auto kChoices<RouterScores> = Choices<RouterScores, 2>{

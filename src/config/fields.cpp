@@ -130,7 +130,8 @@ constexpr std::array kFields = {
     Field{BRAID_KEY(parallel, tensor), kRanks, "Ranks that share each layer's matrices. The number must divide heads and ffn, and must divide kv_heads or be a multiple of it."},
     Field{BRAID_KEY(parallel, pipeline), kRanks, "Ranks that hold consecutive layers."},
     Field{BRAID_KEY(parallel, context), kRanks, "Ranks that share each sequence. Twice this number must divide train.sequence; if context ranks exchange heads, this number must (docs/parallel.md)."},
-    Field{BRAID_KEY(parallel, expert), kRanks, "Data-parallel ranks that share the experts. This build supports only 1."},
+    Field{BRAID_KEY(parallel, expert), kRanks, "Ranks that share the experts of a layer and exchange tokens (expert parallelism): neighbours among the tensor, context and data ranks of a stage."},
+    Field{BRAID_KEY(parallel, expert_tensor), kRanks, "Ranks that split every expert, neighbours within the former."},
     Field{BRAID_KEY(parallel, sequence_parallel), kAny, "Whether tensor-parallel ranks also share the rows between matrices, so that norms and activations there take 1/tensor of the memory."},
     Field{BRAID_KEY(parallel, virtual_stages), {.minimum = 1, .maximum = 4096}, "Pieces of the layers per pipeline rank: 1 with gpipe, 1f1b and zb-h1, 2 with zb-v and dualpipe-v, 2 or more with interleaved."},
     Field{BRAID_KEY(parallel, schedule), one_of(kScheduleNames), "Order of the forward and backward jobs of a pipeline. docs/pipeline.md has pictures."},
@@ -150,6 +151,8 @@ constexpr std::array kFields = {
 
     Field{BRAID_KEY(moe, balance_loss), {.minimum = 0, .maximum = 100}, "Coefficient of the loss that rewards equal loads of experts, per layer: its value if loads are equal (Megatron-LM's aux_loss)."},
     Field{BRAID_KEY(moe, z_loss), {.minimum = 0, .maximum = 100}, "Coefficient of the mean squared log-sum-exp of a router's logits, which keeps them small."},
+    Field{BRAID_KEY(moe, capacity), {.minimum = 0, .maximum = 1e4}, "With parallel.expert: rows for which a rank has room in each layer, as a multiple of what it has with equal loads of the ranks; 0 = for all that can come."},
+    Field{BRAID_KEY(moe, on_overflow), one_of(kChoiceNames<OverflowChoice>), "When more rows come to a rank than moe.capacity gives room for: stop with an error, or drop those of the last experts and tokens, whose experts then add 0."},
 
     Field{BRAID_KEY(memory, recompute), one_of(kChoiceNames<RecomputeChoice>), "Activations that the backward recomputes instead of keeping: those of norms and activation functions (norms), attention's too (attention), or all of a layer but one (full). \"auto\" chooses the policy that fits the memory and repeats the least work. The losses stay the same bit for bit (docs/passes.md)."},
     Field{BRAID_KEY(memory, recompute_layers), {.minimum = 0, .maximum = 4096}, "Recompute in this many layers, counted from the first; 0 = in all."},

@@ -85,6 +85,7 @@ struct ParallelConfig {
   int64_t pipeline = 1;
   int64_t context = 1;
   int64_t expert = 1;
+  int64_t expert_tensor = 1;
   int64_t virtual_stages = 1;
   std::string schedule = "1f1b";
   bool sequence_parallel = false;
@@ -108,6 +109,8 @@ struct ParallelConfig {
 struct MoeConfig {
   double balance_loss = 0.01;
   double z_loss = 0.0;
+  double capacity = 0.0;
+  std::string on_overflow = "error";
 
   friend bool operator==(const MoeConfig&, const MoeConfig&) = default;
 };

@@ -23,15 +23,6 @@ void require(bool holds, fmt::format_string<Args...> format, Args&&... args) {
   }
 }
 
-/// The key exists, but this build does not support other values yet. One line per key in
-/// `check_build_limits`.
-template <class T, class Only = T>
-void runs_only(std::string_view key, const T& value, const Only& only) {
-  require(value == only, "{} = {}: this build runs {} = {} only; set {} = {}", key,
-          to_text(ConfigValue(value)), key.substr(key.find('.') + 1), to_text(ConfigValue(T(only))),
-          key, to_text(ConfigValue(T(only))));
-}
-
 /// "the nearest are 4 and 8".
 std::string nearest_multiples(int64_t value, int64_t factor) {
   const int64_t below = value / factor * factor;
@@ -57,10 +48,6 @@ void check_each_key(const RunConfig& config) {
   }
 }
 
-void check_build_limits(const ParallelConfig& parallel) {
-  runs_only("parallel.expert", parallel.expert, 1);
-}
-
 /// Ranks of one copy of the model. Expert-parallel ranks count as data-parallel ranks, except for
 /// the experts.
 int64_t ranks_per_copy(const ParallelConfig& parallel) {
@@ -79,6 +66,26 @@ void check_layout(const ParallelConfig& parallel) {
           "set parallel.ranks = {}{}",
           parallel.ranks, data, parallel.tensor, parallel.pipeline, parallel.context, data * copy,
           parallel.ranks % copy == 0 ? ", or parallel.data = 0 to derive it" : "");
+}
+
+/// Ranks that hold different experts, or parts of them, are neighbours within a stage.
+void check_expert_layout(const RunConfig& config) {
+  const ParallelConfig& parallel = config.parallel;
+  const int64_t stage = parallel.ranks / parallel.pipeline;
+  require(stage % parallel.expert_tensor == 0,
+          "parallel.expert_tensor = {}: must divide the {} ranks of a stage (tensor * context * "
+          "data); set parallel.expert_tensor = {}",
+          parallel.expert_tensor, stage, nearest_divisor(stage, parallel.expert_tensor));
+  const int64_t left = stage / parallel.expert_tensor;
+  require(
+      left % parallel.expert == 0,
+      "parallel.expert = {}: must divide the {} ranks of a stage (tensor * context * data) over "
+      "parallel.expert_tensor = {}, which are {}; set parallel.expert = {}",
+      parallel.expert, stage, parallel.expert_tensor, left, nearest_divisor(left, parallel.expert));
+  require(parallel.expert * parallel.expert_tensor > 1 || config.moe.capacity == 0,
+          "moe.capacity = {}: one rank has room for all rows; set parallel.expert, or remove the "
+          "key",
+          config.moe.capacity);
 }
 
 /// Checks keys that are read only together with others. Whether schedules and stages fit together
@@ -337,9 +344,9 @@ void check_links(const LinksConfig& links) {
 
 void validate(const RunConfig& config) {
   check_each_key(config);
-  check_build_limits(config.parallel);
   check_parallel_keys(config.parallel);
   check_layout(config.parallel);
+  check_expert_layout(config);
   check_context(config);
   check_replicas(config.parallel, data_ranks(config.parallel));
   check_batch(config.train, data_ranks(config.parallel));

@@ -12,7 +12,8 @@ BlockBuilder::BlockBuilder(StageGraph& graph, const ModelSpec& spec, const Forwa
                            const StageSlice& stage)
     : spec_(spec), options_(options), builder_(graph) {
   for (const Parameter& parameter : stage_parameters(spec, stage)) {
-    shapes_.emplace(parameter.name, local_parameter(spec, parameter, options.tensor).shape);
+    shapes_.emplace(parameter.name,
+                    local_parameter(spec, parameter, {options.tensor, options.experts}).shape);
   }
 }
 

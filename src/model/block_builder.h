@@ -22,6 +22,7 @@ class BlockBuilder {
   const ModelSpec& spec() const { return spec_; }
   const TensorShard& tensor() const { return options_.tensor; }
   const ContextShard& context() const { return options_.context; }
+  const ExpertShard& experts() const { return options_.experts; }
   const RouterLosses& router_losses() const { return options_.router_losses; }
   DType dtype() const { return options_.dtype; }
   GraphBuilder& graph() { return builder_; }

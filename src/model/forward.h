@@ -5,6 +5,7 @@
 
 #include "base/dtype.h"
 #include "model/context_shard.h"
+#include "model/expert_shard.h"
 #include "model/model_spec.h"
 #include "model/stage_slice.h"
 #include "model/tensor_shard.h"
@@ -34,6 +35,7 @@ struct ForwardOptions {
   ForwardEnd end = ForwardEnd::kLoss;
   TensorShard tensor;
   ContextShard context;
+  ExpertShard experts;
   RouterLosses router_losses;       ///< a stage with experts then needs the input "loss_scale", too
   std::optional<StageSlice> stage;  ///< nothing: the whole model
 };
@@ -54,6 +56,10 @@ struct ForwardOptions {
 ///
 /// A context rank has its tokens of every sequence (`ContextShard`); only attention uses tokens of
 /// other ranks. Its main grads and its loss are addends of those of the microbatch.
+///
+/// A rank with other experts than its neighbours sends the rows of its tokens to the ranks that
+/// hold their experts (ops/expert_exchange.h), in the group "expert.exchange". Main grads of
+/// experts are complete for the tokens of all ranks of this group.
 ///
 /// Throws ConfigError if a table of learned positions is shorter than the sequence, if the model
 /// cannot be split over the tensor ranks (`check_tensor_parallel`), or the sequence over the

@@ -50,7 +50,7 @@ void ParameterList::experts(std::string_view name, const Experts& facts) {
        .shape = {facts.experts * facts.out, facts.in},
        .init_std = spec_.init_std * facts.std_scale,
        .gate_up_rows = facts.gate_up_rows,
-       .split = TensorSplit::kExperts,
+       .split = facts.split,
        .domain = DomainKind::kExpert});
 }
 

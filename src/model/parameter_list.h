@@ -40,6 +40,7 @@ class ParameterList {
     int64_t experts = 0;
     int64_t out = 0;
     int64_t in = 0;
+    TensorSplit split = TensorSplit::kExperts;
     double std_scale = 1.0;
     bool gate_up_rows = false;
   };

@@ -7,9 +7,8 @@
 namespace braid {
 namespace {
 
-IndexRange equal_part(int64_t size, const TensorShard& tensor) {
-  const int64_t part = size / tensor.size;
-  return {tensor.index * part, (tensor.index + 1) * part};
+IndexRange equal_part(int64_t size, int64_t parts, int64_t index) {
+  return {index * (size / parts), (index + 1) * (size / parts)};
 }
 
 /// The heads of a run that a rank holds.
@@ -50,19 +49,41 @@ IndexRange vocabulary_rows(const ModelSpec& spec, const TensorShard& tensor) {
   return {std::min(local.begin, full), std::min(local.begin + local.rows, full)};
 }
 
+/// The rows of the rank's experts.
+IndexRange expert_rows(const Parameter& parameter, const ExpertShard& experts) {
+  return equal_part(parameter.shape[0], experts.size, experts.index);
+}
+
+/// The rank's rows of each of its experts.
+std::vector<IndexRange> rows_of_experts(const ModelSpec& spec, const Parameter& parameter,
+                                        const ExpertShard& experts) {
+  const int64_t per_expert = parameter.shape[0] / spec.experts;
+  const IndexRange part = equal_part(per_expert, experts.tensor, experts.tensor_index);
+  const IndexRange all = expert_rows(parameter, experts);
+  std::vector<IndexRange> ranges;
+  for (int64_t begin = all.begin; begin < all.end; begin += per_expert) {
+    ranges.push_back({begin + part.begin, begin + part.end});
+  }
+  return ranges;
+}
+
 std::vector<IndexRange> ranges_of(const ModelSpec& spec, const Parameter& parameter,
-                                  const TensorShard& tensor) {
+                                  const WeightShard& place) {
+  const TensorShard& tensor = place.tensor;
   const int64_t rows = parameter.shape[0];
   switch (parameter.split) {
     case TensorSplit::kWhole:
     case TensorSplit::kNorm:
     case TensorSplit::kPartialSum:
-    case TensorSplit::kExperts:
       return {{0, rows}};
+    case TensorSplit::kExperts:
+      return rows_of_experts(spec, parameter, place.experts);
+    case TensorSplit::kExpertColumns:
+      return {equal_part(parameter.shape[1], place.experts.tensor, place.experts.tensor_index)};
     case TensorSplit::kRows:
-      return {equal_part(rows, tensor)};
+      return {equal_part(rows, tensor.size, tensor.index)};
     case TensorSplit::kColumns:
-      return {equal_part(parameter.shape[1], tensor)};
+      return {equal_part(parameter.shape[1], tensor.size, tensor.index)};
     case TensorSplit::kHeads:
       return head_rows(parameter, tensor);
     case TensorSplit::kVocabulary:
@@ -163,44 +184,56 @@ class GradientFacts {
 }  // namespace
 
 ParameterShard shard_parameter(const ModelSpec& spec, const Parameter& parameter,
-                               const TensorShard& tensor) {
+                               const WeightShard& place) {
+  const TensorSplit split = parameter.split;
   ParameterShard shard;
-  shard.axis = parameter.split == TensorSplit::kColumns ? 1 : 0;
-  shard.ranges = joined(ranges_of(spec, parameter, tensor));
   shard.local_shape = parameter.shape;
-  shard.local_shape[shard.axis] = parameter.split == TensorSplit::kVocabulary
-                                      ? local_vocabulary(spec, tensor).rows
+  shard.ranges = joined(ranges_of(spec, parameter, place));
+  if (split == TensorSplit::kColumns || split == TensorSplit::kExpertColumns) {
+    shard.axis = 1;
+    shard.rows = split == TensorSplit::kColumns ? IndexRange{0, parameter.shape[0]}
+                                                : expert_rows(parameter, place.experts);
+    shard.local_shape[0] = shard.rows.size();
+  }
+  shard.local_shape[shard.axis] = split == TensorSplit::kVocabulary
+                                      ? local_vocabulary(spec, place.tensor).rows
                                       : total_size(shard.ranges);
-  GradientFacts(parameter, tensor, shard).add();
+  GradientFacts(parameter, place.tensor, shard).add();
   return shard;
 }
 
 Parameter local_parameter(const ModelSpec& spec, const Parameter& parameter,
-                          const TensorShard& tensor) {
+                          const WeightShard& place) {
   Parameter local = parameter;
-  local.shape = shard_parameter(spec, parameter, tensor).local_shape;
+  local.shape = shard_parameter(spec, parameter, place).local_shape;
   return local;
 }
 
 std::vector<ElementBlock> element_blocks(const Shape& full_shape, const ParameterShard& shard) {
-  const int64_t rows = shard.axis == 0 ? 1 : full_shape[0];
-  const int64_t full_stride = full_shape.num_elems() / rows;
+  const IndexRange all = shard.axis == 0 ? IndexRange{0, 1} : shard.rows;
+  const int64_t rows = all.size();
+  const int64_t full_stride = full_shape.num_elems() / (shard.axis == 0 ? 1 : full_shape[0]);
   const int64_t local_stride = shard.local_shape.num_elems() / rows;
+  const int64_t full_begin = all.begin * full_stride;
   const int64_t inner = full_stride / full_shape[shard.axis];
   const IndexRange first = shard.ranges.empty() ? IndexRange() : shard.ranges.front();
   const int64_t run_elems = first.size() * inner;
   if (run_elems == full_stride) {
-    return {{.full_begin = 0, .local_begin = 0, .num_runs = 1, .run_elems = rows * full_stride}};
+    return {{.full_begin = full_begin,
+             .local_begin = 0,
+             .num_runs = 1,
+             .run_elems = rows * full_stride}};
   }
   if (rows > 1 && run_elems == local_stride) {
-    return {{first.begin * inner, 0, rows, run_elems}};
+    return {{full_begin + first.begin * inner, 0, rows, run_elems}};
   }
   std::vector<ElementBlock> blocks;
   for (int64_t row = 0; row < rows; ++row) {
     int64_t local = row * local_stride;
     for (const IndexRange& range : shard.ranges) {
       if (range.size() > 0) {
-        blocks.push_back({row * full_stride + range.begin * inner, local, 1, range.size() * inner});
+        blocks.push_back(
+            {full_begin + row * full_stride + range.begin * inner, local, 1, range.size() * inner});
         local += range.size() * inner;
       }
     }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/shape.h"
+#include "model/expert_shard.h"
 #include "model/parameters.h"
 #include "model/tensor_shard.h"
 
@@ -28,11 +29,18 @@ struct PartialSum {
   friend bool operator==(const PartialSum&, const PartialSum&) = default;
 };
 
-/// The part of a parameter that one tensor rank holds: `ranges` along `axis` of the full tensor,
+/// A rank's place among those that split matrices.
+struct WeightShard {
+  TensorShard tensor;
+  ExpertShard experts;
+};
+
+/// The part of a parameter that one rank holds: `ranges` along `axis` of the full tensor,
 /// concatenated. Local rows after them are padding of the vocabulary: zeros, with zero gradient.
 struct ParameterShard {
   int axis = 0;
   std::vector<IndexRange> ranges;
+  IndexRange rows;  ///< of the full tensor, if `axis` is 1: of which the rank has the ranges
   Shape local_shape;
   std::vector<PartialSum> partial_sums;
   /// Elements of the local tensor that this rank counts in the gradient norm. Over the ranks of a
@@ -42,11 +50,11 @@ struct ParameterShard {
 
 /// `parameter` is one of `model_parameters(spec)`, in full. With one rank the shard is all of it.
 ParameterShard shard_parameter(const ModelSpec& spec, const Parameter& parameter,
-                               const TensorShard& tensor);
+                               const WeightShard& place);
 
 /// `parameter` with the shape of its shard, for the layout of one rank.
 Parameter local_parameter(const ModelSpec& spec, const Parameter& parameter,
-                          const TensorShard& tensor);
+                          const WeightShard& place);
 
 /// Consecutive elements of a shard from `local_begin` on, which are `num_runs` runs of `run_elems`
 /// in the full tensor: the first at `full_begin`, each next one a row (elements per index of the

@@ -18,12 +18,13 @@ enum class TensorSplit : uint8_t {
            ///< are added to a sum over ranks
   kNorm,   ///< the same, but its gradient is over the rank's rows: part of it if rows are split
   kPartialSum,  ///< each holds all of it and computes a part of its gradient: norms of heads
-  kExperts,     ///< of the experts' domain: each holds all of it, and the ranks of the domain sum
-                ///< its gradient
-  kRows,        ///< an equal run of rows each
-  kColumns,     ///< an equal run of columns each
-  kHeads,       ///< rows of heads: Parameter::heads
-  kVocabulary,  ///< an equal run of the rows of the padded vocabulary
+  kExperts,     ///< of the experts' domain: an equal run of experts for each expert rank, of which
+                ///< expert tensor ranks have equal runs of the rows of each expert
+  kExpertColumns,  ///< the same, but runs of columns
+  kRows,           ///< an equal run of rows each
+  kColumns,        ///< an equal run of columns each
+  kHeads,          ///< rows of heads: Parameter::heads
+  kVocabulary,     ///< an equal run of the rows of the padded vocabulary
 };
 
 /// Which ranks hold copies of a parameter and reduce its gradients (parallel/parameter_domain.h):

@@ -15,6 +15,11 @@ double size_bytes(const OperandSpec& operand) {
          static_cast<double>(dtype_bytes(operand.dtype));
 }
 
+/// Number of dimensions of an operand that may have any number.
+int rank_of(const OpSpec& spec, size_t operand) {
+  return operand < spec.operands.size() ? spec.operands[operand].shape.rank() : 0;
+}
+
 /// i32, and of rank `rank`.
 const OperandSpec& next_integers(OperandChecker& operands, std::string_view name, Access access,
                                  int rank) {
@@ -58,22 +63,36 @@ void check_sum_rows(const OpSpec& spec) {
   operands.done();
 }
 
-/// gate_up, weights, pair_of.
+void check_permute_elems(const OpSpec& spec) {
+  static_cast<void>(attributes_of<NoAttributes>(spec));
+  OperandChecker operands(spec);
+  const OperandSpec& x = operands.next_floating("x", Access::kRead, rank_of(spec, 0));
+  const OperandSpec& order = next_integers(operands, "order", Access::kRead, rank_of(spec, 1));
+  operands.require(order.shape.num_elems() == x.shape.num_elems(),
+                   "order must have as many elements as x");
+  operands.expect("inverse", Access::kRead, DType::kI32, x.shape);
+  operands.expect("y", Access::kWrite, x.dtype, order.shape);
+  operands.done();
+}
+
+/// gate_up, weights.
 const OperandSpec& check_routed_inputs(OperandChecker& operands) {
   const OperandSpec& gate_up = operands.next_floating("gate_up", Access::kRead, 2);
   operands.require(gate_up.shape[1] % 2 == 0, "gate_up must hold pairs of gate and up");
-  const OperandSpec& weights = operands.next("weights", Access::kRead, 2);
-  operands.require(weights.dtype == accumulator_dtype(gate_up.dtype) &&
-                       weights.shape.num_elems() == gate_up.shape[0],
-                   "weights must be accumulators [T,K] of gate_up's T K rows");
-  operands.expect("pair_of", Access::kRead, DType::kI32, {gate_up.shape[0]});
+  operands.expect("weights", Access::kRead, accumulator_dtype(gate_up.dtype), {gate_up.shape[0]});
   return gate_up;
+}
+
+void check_offsets(OperandChecker& operands) {
+  const OperandSpec& offsets = next_integers(operands, "offsets", Access::kRead, 1);
+  operands.require(offsets.shape[0] >= 2, "offsets must be [E+1] of at least one expert");
 }
 
 void check_routed_swiglu(const OpSpec& spec) {
   static_cast<void>(attributes_of<NoAttributes>(spec));
   OperandChecker operands(spec);
   const OperandSpec& gate_up = check_routed_inputs(operands);
+  check_offsets(operands);
   operands.expect("y", Access::kWrite, gate_up.dtype, {gate_up.shape[0], gate_up.shape[1] / 2});
   operands.done();
 }
@@ -83,6 +102,7 @@ void check_routed_swiglu_backward(const OpSpec& spec) {
   OperandChecker operands(spec);
   const OperandSpec& gate_up = check_routed_inputs(operands);
   operands.expect("dy", Access::kRead, gate_up.dtype, {gate_up.shape[0], gate_up.shape[1] / 2});
+  check_offsets(operands);
   operands.expect("d_gate_up", Access::kWrite, gate_up.dtype, gate_up.shape);
   operands.expect("d_weights", Access::kWrite, spec.operands[1].dtype, spec.operands[1].shape);
   operands.done();
@@ -119,6 +139,10 @@ void sum_rows_backward(BackwardBuilder& builder, const Node& node) {
   move_back(builder, node, "gather_rows");
 }
 
+void permute_elems_backward(BackwardBuilder& builder, const Node& node) {
+  move_back(builder, node, "permute_elems");
+}
+
 void routed_swiglu_backward(BackwardBuilder& builder, const Node& node) {
   const std::optional<ValueId> dy = builder.grad_of(node.operands[3]);
   if (!dy) {
@@ -130,7 +154,7 @@ void routed_swiglu_backward(BackwardBuilder& builder, const Node& node) {
   const ValueId d_weights = builder.new_grad(weights);
   builder.add_node(
       node, "routed_swiglu_backward", {},
-      std::array{Operand{gate_up}, Operand{weights}, Operand{node.operands[2]}, Operand{*dy},
+      std::array{Operand{gate_up}, Operand{weights}, Operand{*dy}, Operand{node.operands[2]},
                  Operand{d_gate_up, Access::kWrite}, Operand{d_weights, Access::kWrite}},
       Phase::kDgrad);
   builder.add_grad(node, gate_up, d_gate_up);
@@ -139,6 +163,10 @@ void routed_swiglu_backward(BackwardBuilder& builder, const Node& node) {
 
 IntegerNeed expert_needs(const OpSpec& spec, size_t /*operand*/) {
   return {.limit = spec.operands[3].shape[0] - 1};
+}
+
+IntegerNeed offset_needs(const OpSpec& spec, size_t /*operand*/) {
+  return {.rule = IntegerRule::kOffsets, .limit = spec.operands[0].shape[0]};
 }
 
 IntegerNeed permutation_needs(const OpSpec& /*spec*/, size_t /*operand*/) {
@@ -187,9 +215,24 @@ const OpDefinition kSumRowsOp{
     .integers = permutation_needs,
 };
 
+const OpDefinition kPermuteElemsOp{
+    .name = "permute_elems",
+    .summary = "The elements of x in another order.",
+    .op_class = OpClass::kCopy,
+    .family = OpFamily::kMemoryBound,
+    .kind = OpKind::kCopy,
+    .check = check_permute_elems,
+    .cost = moved_rows_cost<0>,
+    .backward = permute_elems_backward,
+    .recompute = Recompute::kNone,
+    .split = kNeverSplit,
+    .dual = "permute_elems",
+    .integers = permutation_needs,
+};
+
 const OpDefinition kRoutedSwigluOp{
     .name = "routed_swiglu",
-    .summary = "swiglu of each row, times the weight of its pair.",
+    .summary = "swiglu of each row, times its weight.",
     .family = OpFamily::kMemoryBound,
     .kind = OpKind::kElementwise,
     .check = check_routed_swiglu,
@@ -197,7 +240,7 @@ const OpDefinition kRoutedSwigluOp{
     .backward = routed_swiglu_backward,
     .recompute = Recompute::kNorms,
     .split = kNeverSplit,
-    .integers = permutation_needs,
+    .integers = offset_needs,
 };
 
 const OpDefinition kRoutedSwigluBackwardOp{
@@ -208,7 +251,7 @@ const OpDefinition kRoutedSwigluBackwardOp{
     .check = check_routed_swiglu_backward,
     .cost = elementwise_cost<7>,
     .split = kNeverSplit,
-    .integers = permutation_needs,
+    .integers = offset_needs,
 };
 
 ExpertRows sort_rows(GraphBuilder& builder, ValueId experts, int64_t num_experts,
@@ -253,14 +296,25 @@ ValueId sum_rows(GraphBuilder& builder, ValueId x, const ExpertRows& rows, std::
   return y;
 }
 
-ValueId routed_swiglu(GraphBuilder& builder, ValueId gate_up, ValueId weights,
-                      const ExpertRows& rows, std::string_view site) {
-  const Value input = builder.value(gate_up);
-  const ValueId y = builder.add_activation(site, input.dtype, {input.shape[0], input.shape[1] / 2});
-  builder.add_node("routed_swiglu", {},
-                   std::array{Operand{gate_up}, Operand{weights}, Operand{rows.pair_of},
+ValueId sort_weights(GraphBuilder& builder, ValueId weights, const ExpertRows& rows,
+                     std::string_view site) {
+  const ValueId y =
+      builder.add_activation(site, builder.value(weights).dtype, builder.value(rows.pair_of).shape);
+  builder.add_node("permute_elems", {},
+                   std::array{Operand{weights}, Operand{rows.pair_of}, Operand{rows.row_of},
                               Operand{y, Access::kWrite}},
                    site);
+  return y;
+}
+
+ValueId routed_swiglu(GraphBuilder& builder, ValueId gate_up, ValueId weights, ValueId offsets,
+                      std::string_view site) {
+  const Value input = builder.value(gate_up);
+  const ValueId y = builder.add_activation(site, input.dtype, {input.shape[0], input.shape[1] / 2});
+  builder.add_node(
+      "routed_swiglu", {},
+      std::array{Operand{gate_up}, Operand{weights}, Operand{offsets}, Operand{y, Access::kWrite}},
+      site);
   return y;
 }
 

@@ -20,16 +20,23 @@ namespace braid {
 /// x[row_of[t,j]], in ascending j, summed in f32 and rounded once. Each is the other's backward; an
 /// op reads only the first of its two maps, and hands both to its backward. No attributes.
 ///
-/// routed_swiglu: gate_up [R,2F], weights f32 [T,K], pair_of i32 [R] -> y [R,F]; y[r] =
-/// weights[pair_of[r]] * silu(gate) * up, rounded once; gate and up alternate as in swiglu
-/// (activation.h). routed_swiglu_backward: gate_up, weights, pair_of, dy [R,F] -> d_gate_up [R,2F],
-/// d_weights f32 [T,K]; d_weights of a pair is the sum over its row of dy * silu(gate) * up. The
-/// weight is applied here, and not to the sum of the experts' outputs, because these then need not
-/// be kept: the result is the same but for rounding. Source: Guo et al., SonicMoE, 2025.
+/// permute_elems: x, order i32, inverse i32, all of N elements -> y of the shape of `order`; y[i] =
+/// x[order[i]]. The weights [T,K] of pairs in the order of rows, and back: order and inverse are
+/// pair_of and row_of, or the other way round. Its backward is itself with the maps exchanged; it
+/// reads `order` only. No attributes.
+///
+/// routed_swiglu: gate_up [R,2F], weights f32 [R], offsets i32 [E+1] -> y [R,F]; y[r] = weights[r]
+/// * silu(gate) * up, rounded once; gate and up alternate as in swiglu (activation.h).
+/// routed_swiglu_backward: gate_up, weights, dy [R,F], offsets -> d_gate_up [R,2F], d_weights f32
+/// [R]; d_weights of a row is the sum over it of dy * silu(gate) * up. Rows from offsets[E] on are
+/// neither read nor written. The weight is applied here, and not to the sum of the experts'
+/// outputs, because these then need not be kept: the result is the same but for rounding. Source:
+/// Guo et al., SonicMoE, 2025.
 
 extern const OpDefinition kSortRowsOp;
 extern const OpDefinition kGatherRowsOp;
 extern const OpDefinition kSumRowsOp;
+extern const OpDefinition kPermuteElemsOp;
 extern const OpDefinition kRoutedSwigluOp;
 extern const OpDefinition kRoutedSwigluBackwardOp;
 
@@ -45,7 +52,10 @@ ExpertRows sort_rows(GraphBuilder& builder, ValueId experts, int64_t num_experts
 ValueId gather_rows(GraphBuilder& builder, ValueId x, const ExpertRows& rows,
                     std::string_view site);
 ValueId sum_rows(GraphBuilder& builder, ValueId x, const ExpertRows& rows, std::string_view site);
-ValueId routed_swiglu(GraphBuilder& builder, ValueId gate_up, ValueId weights,
-                      const ExpertRows& rows, std::string_view site);
+/// The weights [T,K] of pairs in the order of rows: [R].
+ValueId sort_weights(GraphBuilder& builder, ValueId weights, const ExpertRows& rows,
+                     std::string_view site);
+ValueId routed_swiglu(GraphBuilder& builder, ValueId gate_up, ValueId weights, ValueId offsets,
+                      std::string_view site);
 
 }  // namespace braid

@@ -57,6 +57,11 @@ std::vector<int32_t> valid_integers(const OpSpec& spec, size_t operand) {
     case IntegerRule::kOffsets:
       fill_offsets(values, need.limit);
       break;
+    case IntegerRule::kOffsetsOfAll:
+      for (size_t i = 0; i < values.size(); i += static_cast<size_t>(need.run)) {
+        fill_offsets(std::span(values).subspan(i, static_cast<size_t>(need.run)), need.limit);
+      }
+      break;
   }
   return values;
 }

@@ -9,15 +9,17 @@ namespace braid {
 
 /// What an op requires of the elements of an integer operand that it reads.
 enum class IntegerRule : uint8_t {
-  kBelow,        ///< each is in [0, limit)
-  kPermutation,  ///< each number in [0, number of elements) once; if several operands of a spec
-                 ///< have this rule, they are each other's inverses
-  kOffsets,      ///< ascending from 0 to limit
+  kBelow,         ///< each is in [0, limit)
+  kPermutation,   ///< each number in [0, number of elements) once; if several operands of a spec
+                  ///< have this rule, they are each other's inverses
+  kOffsets,       ///< ascending from 0 to limit
+  kOffsetsOfAll,  ///< the same in each run of `run` elements
 };
 
 struct IntegerNeed {
   IntegerRule rule = IntegerRule::kBelow;
   int64_t limit = INT32_MAX;
+  int64_t run = 1;  ///< of kOffsetsOfAll
 };
 
 /// The need of an i32 operand, by OpDefinition::integers.

@@ -16,6 +16,7 @@
 #include "ops/cross_entropy.h"
 #include "ops/elementwise.h"
 #include "ops/embedding.h"
+#include "ops/expert_exchange.h"
 #include "ops/expert_rows.h"
 #include "ops/grouped_linear.h"
 #include "ops/head_norm.h"
@@ -78,6 +79,7 @@ constexpr std::array kOps = {
     &kSwigluBackwardOp,
     &kSortRowsOp,
     &kGatherRowsOp,
+    &kPermuteElemsOp,
     &kSumRowsOp,
     &kRoutedSwigluOp,
     &kRoutedSwigluBackwardOp,
@@ -119,6 +121,8 @@ constexpr std::array kOps = {
     &kSendOp,
     &kRecvOp,
     &kRingShiftOp,
+    &kDispatchRowsOp,
+    &kCombineRowsOp,
     &kOffloadOp,
     &kReloadOp,
     &kUndefineOp,

@@ -175,7 +175,7 @@ enum class ValueRule : uint8_t {
   kColumns,   ///< the last operand has the columns of the others, side by side
 };
 
-/// The kinds of communication; meanings in ops/collectives.h.
+/// The kinds of communication; meanings in ops/collectives.h and ops/expert_exchange.h.
 enum class CommOp : uint8_t {
   kAllReduce,
   kAllReduceMax,
@@ -187,9 +187,11 @@ enum class CommOp : uint8_t {
   kRingShift,
   kSend,
   kRecv,
+  kDispatchRows,
+  kCombineRows,
 };
 
-inline constexpr size_t kNumCommOps = 10;
+inline constexpr size_t kNumCommOps = 12;
 
 /// Sizes of x and y of one rank in a group of n.
 enum class CommShape : uint8_t {
@@ -198,6 +200,7 @@ enum class CommShape : uint8_t {
   kScatter,  ///< x consists of n blocks like y
   kBlocks,   ///< equal sizes, n blocks each
   kMessage,  ///< one of the two: the other end has the other
+  kRows,     ///< any sizes: which rows go where is data (ops/expert_exchange.h)
 };
 
 /// The engines, besides multiprocessors, that can do a whole communication. Ops that add need

@@ -159,8 +159,8 @@ GroupShape expert_shape(std::string_view name, const MeshSizes& sizes, const Exp
     return shape(GroupKind::kData, own_tensor, own_expert, span, own_pipeline);
   };
 
-  if (name == "expert") {
-    return shape(GroupKind::kExpert, own_tensor, all_experts, own_data, own_pipeline);
+  if (name == "expert.exchange") {
+    return shape(GroupKind::kExpert, all_tensor, all_experts, own_data, own_pipeline);
   }
   if (name == "expert.tensor") {
     return shape(GroupKind::kTensor, all_tensor, own_expert, own_data, own_pipeline);

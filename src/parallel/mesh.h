@@ -65,7 +65,7 @@ inline constexpr std::string_view kBackwardGroup = "pipeline.backward";
 ///    gradient.shard          ranks that hold the shards of one copy of the state
 ///    gradient.replica        ranks that hold the same shard (HSDP)
 ///    tensor.kv               tensor ranks that hold the same key/value heads
-///    expert                  ranks that hold different experts and exchange tokens
+///    expert.exchange         ranks that together hold all experts and exchange rows
 ///    expert.tensor           ranks that hold parts of the same experts
 ///    expert.data             ranks that hold the same parts: they compute gradients of the same
 ///                            weights; expert.data.shard and expert.data.replica as for "gradient"

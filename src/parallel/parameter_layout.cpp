@@ -124,6 +124,7 @@ class LayoutBuilder {
 ParameterShard whole(const Parameter& parameter) {
   return {.axis = 0,
           .ranges = {{0, parameter.shape[0]}},
+          .rows = {},
           .local_shape = parameter.shape,
           .partial_sums = {},
           .counted = {{0, parameter.shape.num_elems()}}};
@@ -190,6 +191,7 @@ ParameterLayout make_rank_layout(const ModelSpec& model, const Mesh& mesh, int r
   const TensorShard tensor{.size = mesh.sizes().tensor,
                            .index = at.tensor,
                            .sequence_parallel = options.sequence_parallel};
+  const ExpertShard experts = expert_shard(mesh, rank, options);
   const bool shared_table = shares_tied_embedding(model, mesh, rank, options);
   std::vector<PlacedParameter> placed;
   std::unordered_set<std::string> names;
@@ -202,7 +204,7 @@ ParameterLayout make_rank_layout(const ModelSpec& model, const Mesh& mesh, int r
       if (shared_table && parameter.name == kEmbeddingTable) {
         parameter.unit = kEmbeddingTable;
       }
-      ParameterShard shard = shard_parameter(model, parameter, tensor);
+      ParameterShard shard = shard_parameter(model, parameter, {tensor, experts});
       const bool gathers_fp8 = options.fp8_weights.contains(parameter.name);
       placed.push_back(
           {std::move(parameter), std::move(shard), static_cast<int32_t>(v), gathers_fp8});
@@ -234,6 +236,16 @@ ContextShard context_shard(const Mesh& mesh, int rank, const ParallelOptions& op
           .index = mesh.position(rank).context,
           .inner = mesh.sizes().context_inner,
           .method = options.context_method};
+}
+
+ExpertShard expert_shard(const Mesh& mesh, int rank, const ParallelOptions& options) {
+  const ExpertPosition at = mesh.expert_position(rank);
+  return {.size = mesh.sizes().expert,
+          .index = at.expert,
+          .tensor = mesh.sizes().expert_tensor,
+          .tensor_index = at.expert_tensor,
+          .capacity = options.expert_capacity,
+          .drops = options.drops_rows};
 }
 
 bool shares_tied_embedding(const ModelSpec& model, const Mesh& mesh, int rank,

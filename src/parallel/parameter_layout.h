@@ -90,6 +90,9 @@ std::vector<StageSlice> stages_of_rank(const ParallelOptions& options, const Mod
 /// Position of `rank` among the ranks that share its sequences.
 ContextShard context_shard(const Mesh& mesh, int rank, const ParallelOptions& options);
 
+/// Position of `rank` among the ranks that hold different experts.
+ExpertShard expert_shard(const Mesh& mesh, int rank, const ParallelOptions& options);
+
 /// True if `rank` shares the table of tied embeddings with another pipeline rank.
 bool shares_tied_embedding(const ModelSpec& model, const Mesh& mesh, int rank,
                            const ParallelOptions& options);

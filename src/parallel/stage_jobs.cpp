@@ -49,6 +49,7 @@ StageJobs::StageJobs(TaskWriter& writer, const ModelSpec& model, const Parameter
                       .index = mesh.position(rank).tensor,
                       .sequence_parallel = parallel.sequence_parallel};
     forward.context = context_shard(mesh, rank, parallel);
+    forward.experts = expert_shard(mesh, rank, parallel);
     target.graph = build_forward(model, forward);
     if (options.backward) {
       differentiate(target.graph);

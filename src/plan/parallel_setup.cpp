@@ -10,6 +10,7 @@
 #include "model/blocks/attention/heads.h"
 #include "model/blocks/registry.h"
 #include "model/context_shard.h"
+#include "model/expert_shard.h"
 #include "model/tensor_shard.h"
 #include "parallel/check_schedule.h"
 #include "parallel/parameter_layout.h"
@@ -39,6 +40,13 @@ ContextShard context_of(const ParallelConfig& parallel, int64_t exchanged) {
   return {.size = parallel.context, .index = 0, .inner = context_inner(parallel, exchanged)};
 }
 
+/// Copies of the experts' sharded state: as many as there are of the others, as far as that divides
+/// the ranks that hold the same experts.
+int64_t expert_replicas(const ParallelConfig& parallel) {
+  const int64_t stage = parallel.tensor * parallel.context * parallel.data;
+  return std::gcd(parallel.shard_replicas, stage / (parallel.expert * parallel.expert_tensor));
+}
+
 LinkSpec link_spec(double latency_us, double gb_per_s) {
   return {.latency_ns = std::llround(latency_us * 1e3), .bytes_per_s = gb_per_s * 1e9};
 }
@@ -53,6 +61,7 @@ MeshSizes mesh_sizes(const RunConfig& config, const ModelSpec& model) {
   check_tensor_parallel(model, tensor, rows);
   const ContextShard context = context_of(parallel, exchanged_heads(model, tensor));
   check_context_parallel(model, tensor, context, config.train.sequence);
+  check_expert_parallel(model, {.size = parallel.expert, .tensor = parallel.expert_tensor});
   return {.tensor = static_cast<int>(parallel.tensor),
           .context = static_cast<int>(parallel.context),
           .data = static_cast<int>(parallel.data),
@@ -60,28 +69,33 @@ MeshSizes mesh_sizes(const RunConfig& config, const ModelSpec& model) {
           .context_inner = static_cast<int>(context.inner),
           .replicas = static_cast<int>(parallel.shard_replicas),
           .kv_replicas = static_cast<int>(kv_sharers(model, tensor.size)),
-          .expert_replicas = static_cast<int>(parallel.shard_replicas)};
+          .expert = static_cast<int>(parallel.expert),
+          .expert_tensor = static_cast<int>(parallel.expert_tensor),
+          .expert_replicas = static_cast<int>(expert_replicas(parallel))};
 }
 
 ParallelOptions parallel_options(const RunConfig& config, const ModelSpec& model,
                                  const Mesh& mesh) {
   const ParallelConfig& parallel = config.parallel;
-  ParallelOptions options{.sequence_parallel = parallel.sequence_parallel,
-                          .context_method = choice<ContextExchange>(parallel.context_method) ==
-                                                    ContextExchange::kAllGather
-                                                ? ContextMethod::kAllGather
-                                                : ContextMethod::kRing,
-                          .schedule = schedule_kind(parallel.schedule),
-                          .virtual_stages = static_cast<int>(parallel.virtual_stages),
-                          .group_size = parallel.microbatch_group_size,
-                          .pairs = job_pairs(config.overlap),
-                          .shard = choice<ShardKind>(parallel.shard),
-                          .expert_shard = choice<ShardKind>(parallel.shard),
-                          .buckets = {.kind = choice<BucketKind>(parallel.bucket),
-                                      .bucket_bytes = parallel.bucket_bytes},
-                          .weight_gather = weight_gather(config.overlap),
-                          .whole_units = config.overlap.param_gather_whole_units,
-                          .reduce_dtype = choice<DType>(parallel.grad_reduce_dtype)};
+  ParallelOptions options{
+      .sequence_parallel = parallel.sequence_parallel,
+      .context_method =
+          choice<ContextExchange>(parallel.context_method) == ContextExchange::kAllGather
+              ? ContextMethod::kAllGather
+              : ContextMethod::kRing,
+      .schedule = schedule_kind(parallel.schedule),
+      .virtual_stages = static_cast<int>(parallel.virtual_stages),
+      .group_size = parallel.microbatch_group_size,
+      .pairs = job_pairs(config.overlap),
+      .shard = choice<ShardKind>(parallel.shard),
+      .expert_shard = choice<ShardKind>(parallel.shard),
+      .expert_capacity = config.moe.capacity,
+      .drops_rows = choice<OverflowChoice>(config.moe.on_overflow) == OverflowChoice::kDrop,
+      .buckets = {.kind = choice<BucketKind>(parallel.bucket),
+                  .bucket_bytes = parallel.bucket_bytes},
+      .weight_gather = weight_gather(config.overlap),
+      .whole_units = config.overlap.param_gather_whole_units,
+      .reduce_dtype = choice<DType>(parallel.grad_reduce_dtype)};
   if (mesh.sizes().gradient() == 1) {
     options.shard = ShardKind::kNone;  // the one shard is the whole
   }
@@ -128,6 +142,7 @@ LinkOptions link_options(const LinksConfig& links) {
   options[GroupKind::kData] = link_spec(links.data_latency_us, links.data_gb_per_s);
   options[GroupKind::kTensor] = link_spec(links.tensor_latency_us, links.tensor_gb_per_s);
   options[GroupKind::kPipeline] = link_spec(links.pipeline_latency_us, links.pipeline_gb_per_s);
+  options[GroupKind::kExpert] = options[GroupKind::kData];
   options[GroupKind::kContext] = link_spec(links.context_latency_us, links.context_gb_per_s);
   return options;
 }

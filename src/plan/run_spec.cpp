@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/errors.h"
+#include "base/text.h"
 #include "config/validate.h"
 #include "model/blocks/registry.h"
 #include "parallel/parameter_layout.h"
@@ -126,9 +127,11 @@ RouterLosses router_losses(const RunConfig& config, const ModelSpec& model) {
   }
   if (config.moe != MoeConfig()) {
     throw_config_error(
-        "moe.balance_loss = {}, moe.z_loss = {}: the model has no experts; remove these keys, or "
-        "set model.experts",
-        config.moe.balance_loss, config.moe.z_loss);
+        "moe.balance_loss = {}, moe.z_loss = {}, moe.capacity = {}, moe.on_overflow = {}: the "
+        "model "
+        "has no experts; remove these keys, or set model.experts",
+        config.moe.balance_loss, config.moe.z_loss, config.moe.capacity,
+        quote(config.moe.on_overflow));
   }
   return {};
 }

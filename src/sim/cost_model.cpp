@@ -26,6 +26,8 @@ constexpr CommKind kind_of(CommOp op) {
     case CommOp::kReduceScatter:
       return CommKind::kReduceScatter;
     case CommOp::kAllToAll:
+    case CommOp::kDispatchRows:
+    case CommOp::kCombineRows:
       return CommKind::kAllToAll;
     case CommOp::kBroadcast:
       return CommKind::kBroadcast;
@@ -45,7 +47,7 @@ std::array<CommOp, kNumCommKinds> ops_by_kind() {
   std::array<CommOp, kNumCommKinds> ops = {};
   for (size_t i = 0; i < kNumCommOps; ++i) {
     const auto op = static_cast<CommOp>(i);
-    if (op != CommOp::kAllReduceMax) {
+    if (op != CommOp::kAllReduceMax && op != CommOp::kDispatchRows && op != CommOp::kCombineRows) {
       ops[static_cast<size_t>(kind_of(op))] = op;
     }
   }
@@ -64,6 +66,10 @@ int64_t operand_size_bytes(const OperandSpec& operand) {
 /// Bytes of the whole buffer. A gather or a scatter has parts and a whole: the largest operand is
 /// the whole.
 int64_t whole_bytes(const OpSpec& spec) {
+  const Communication* const communication = braid::communication_of(spec);
+  if (communication != nullptr && communication->shape == CommShape::kRows) {
+    return std::llround(spec_cost(spec).comm_bytes);
+  }
   int64_t bytes = 0;
   for (const OperandSpec& operand : spec.operands) {
     bytes = std::max(bytes, operand_size_bytes(operand));

@@ -94,10 +94,16 @@ TEST_P(Refuses, WithAWayOut) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(BuildLimits, Refuses,
-                         ::testing::Values(Broken{
-                             "parallel.expert=4",
-                             "parallel.expert = 4: this build runs expert = 1 only"}));
+INSTANTIATE_TEST_SUITE_P(
+    Experts, Refuses,
+    ::testing::Values(Broken{"parallel.ranks=6\nparallel.expert=4\ntrain.global_batch=12",
+                             "parallel.expert = 4: must divide the 6 ranks of a stage (tensor * "
+                             "context * data) over parallel.expert_tensor = 1, which are 6; set "
+                             "parallel.expert = 3"},
+                      Broken{"parallel.ranks=4\nparallel.expert_tensor=8\ntrain.global_batch=16",
+                             "parallel.expert_tensor = 8: must divide the 4 ranks of a stage"},
+                      Broken{"moe.capacity=1.5",
+                             "moe.capacity = 1.5: one rank has room for all rows"}));
 
 INSTANTIATE_TEST_SUITE_P(
     ParallelKeys, Refuses,

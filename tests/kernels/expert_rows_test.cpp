@@ -102,6 +102,13 @@ TEST(SumRows, RoundsOnce) {
   EXPECT_EQ(kernel.values(3), std::vector<double>{1.0 + 0x1.0p-7});
 }
 
+/// NaN, as operands are before they are written, from an element on.
+void expect_unwritten_from(const std::vector<double>& values, int64_t begin) {
+  for (size_t i = 0; i < values.size(); ++i) {
+    EXPECT_EQ(std::isnan(values[i]), std::cmp_greater_equal(i, begin)) << i;
+  }
+}
+
 double silu(double x) {
   return x / (1 + std::exp(-x));
 }
@@ -110,18 +117,33 @@ Tolerance activation_tolerance(DType dtype) {
   return {.absolute = 16 * rounding_error(wide(dtype)), .relative = 16 * rounding_error(dtype)};
 }
 
-TEST(RoutedSwiglu, IsSwigluTimesTheWeightOfThePair) {
+TEST(PermuteElems, BringsPairsIntoTheOrderOfRows) {
+  for (const DType dtype : kFloatDtypes) {
+    for (const RowSizes& s : kAwkwardRows) {
+      KernelCase kernel = permute_elems_case(dtype, s);
+      const auto x = kernel.values(0);
+      const auto pair_of = kernel.values(1);
+      kernel.run(2);
+      std::vector<double> expected;
+      for (const double pair : pair_of) {
+        expected.push_back(x[static_cast<size_t>(pair)]);
+      }
+      EXPECT_EQ(kernel.values(3), expected);
+    }
+  }
+}
+
+TEST(RoutedSwiglu, IsSwigluTimesTheWeightOfTheRow) {
   for (const DType dtype : kFloatDtypes) {
     for (const RowSizes& s : kAwkwardRows) {
       KernelCase kernel = routed_swiglu_case(dtype, s);
       const auto x = kernel.values(0);
       const auto weights = kernel.values(1);
-      const auto pair_of = kernel.values(2);
       kernel.run(2);
       std::vector<double> expected;
       for (size_t i = 0; i < x.size(); i += 2) {
         const size_t row = i / static_cast<size_t>(2 * s.width);
-        expected.push_back(weights[static_cast<size_t>(pair_of[row])] * silu(x[i]) * x[i + 1]);
+        expected.push_back(weights[row] * silu(x[i]) * x[i + 1]);
       }
       expect_close(kernel.values(3), expected, activation_tolerance(dtype));
     }
@@ -132,7 +154,7 @@ TEST(RoutedSwigluBackward, AgreesWithDifferences) {
   const RowSizes s{.tokens = 3, .per_token = 2, .experts = 4, .width = 5};
   KernelCase backward = routed_swiglu_backward_case(DType::kF64, s);
   backward.run();
-  const auto probe = backward.values(3);
+  const auto probe = backward.values(2);
   const auto loss_of = [&](size_t operand) {
     return [&, operand](const std::vector<double>& values) {
       KernelCase forward = routed_swiglu_case(DType::kF64, s);
@@ -152,7 +174,7 @@ TEST(RoutedSwigluBackward, OfFloatsIsLikeThatOfDoubles) {
     for (const RowSizes& s : kAwkwardRows) {
       KernelCase kernel = routed_swiglu_backward_case(dtype, s);
       KernelCase exact = routed_swiglu_backward_case(DType::kF64, s);
-      for (const size_t operand : {0, 1, 3}) {
+      for (const size_t operand : {0, 1, 2}) {
         exact.set(operand, kernel.values(operand));
       }
       kernel.run(2);
@@ -161,6 +183,22 @@ TEST(RoutedSwigluBackward, OfFloatsIsLikeThatOfDoubles) {
       expect_close(kernel.values(5), exact.values(5),
                    sum_tolerance(DType::kF32, static_cast<double>(s.width)), "d_weights");
     }
+  }
+}
+
+// Rows that no expert has hold anything; kernels leave them alone.
+TEST(RoutedSwiglu, LeavesRowsFromTheLastOffsetOnAlone) {
+  const RowSizes s{.tokens = 7, .per_token = 2, .experts = 2, .width = 33};
+  for (const int64_t used : {int64_t{0}, int64_t{1}, int64_t{9}}) {
+    KernelCase forward = routed_swiglu_case(DType::kF32, s);
+    KernelCase backward = routed_swiglu_backward_case(DType::kF32, s);
+    forward.set(2, offsets_to(used));
+    backward.set(3, offsets_to(used));
+    forward.run(2);
+    backward.run(2);
+    expect_unwritten_from(forward.values(3), used * s.width);
+    expect_unwritten_from(backward.values(4), used * 2 * s.width);
+    expect_unwritten_from(backward.values(5), used);
   }
 }
 
@@ -179,6 +217,7 @@ TEST(ExpertRows, DoNotDependOnTheNumberOfWorkers) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     expect_same_for_any_workers([&] { return gather_rows_case(dtype, kSplitRows); });
     expect_same_for_any_workers([&] { return sum_rows_case(dtype, kSplitRows); });
+    expect_same_for_any_workers([&] { return permute_elems_case(dtype, kSplitRows); });
     expect_same_for_any_workers([&] { return routed_swiglu_case(dtype, kSplitRows); });
     expect_same_for_any_workers([&] { return routed_swiglu_backward_case(dtype, kSplitRows); });
   }

@@ -161,7 +161,7 @@ TEST(Forward, HasTheParametersOfItsShard) {
       for (const Parameter& parameter : model_parameters(spec)) {
         all.insert(parameter.name);
         EXPECT_EQ(named(graph, parameter.name).shape,
-                  local_parameter(spec, parameter, tensor).shape)
+                  local_parameter(spec, parameter, {.tensor = tensor}).shape)
             << parameter.name;
       }
       EXPECT_EQ(used, all);

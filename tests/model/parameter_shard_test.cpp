@@ -43,7 +43,7 @@ Parameter find(const ModelSpec& spec, const std::string& name) {
 }
 
 ParameterShard shard_of(const ModelSpec& spec, const std::string& name, const TensorShard& tensor) {
-  return shard_parameter(spec, find(spec, name), tensor);
+  return shard_parameter(spec, find(spec, name), {.tensor = tensor});
 }
 
 struct Case {
@@ -68,7 +68,8 @@ TEST(ParameterShard, OfOneRankIsTheParameter) {
   for (const ModelSpec& spec : {llama(12, 4), gpt2()}) {
     for (const Parameter& parameter : model_parameters(spec)) {
       const int64_t elems = parameter.shape.num_elems();
-      const ParameterShard shard = shard_parameter(spec, parameter, {.sequence_parallel = true});
+      const ParameterShard shard =
+          shard_parameter(spec, parameter, {.tensor = {.sequence_parallel = true}});
       EXPECT_EQ(shard.local_shape, parameter.shape) << parameter.name;
       EXPECT_TRUE(shard.partial_sums.empty()) << parameter.name;
       EXPECT_EQ(shard.counted, (std::vector<IndexRange>{{0, elems}})) << parameter.name;
@@ -145,12 +146,65 @@ TEST(ParameterShard, LastVocabularyShardsEndInPadding) {
   ASSERT_EQ(table.shape, (Shape{256, 24}));
   const IndexRange expected[] = {{0, 128}, {128, 256}, {256, 256}};
   for (int64_t index = 0; index < 3; ++index) {
-    const ParameterShard shard = shard_parameter(gpt2(), table, {.size = 3, .index = index});
+    const ParameterShard shard =
+        shard_parameter(gpt2(), table, {.tensor = {.size = 3, .index = index}});
     EXPECT_EQ(shard.local_shape, (Shape{128, 24}));
     EXPECT_EQ(shard.ranges, (std::vector<IndexRange>{expected[index]}));
   }
-  EXPECT_TRUE(
-      element_blocks(table.shape, shard_parameter(gpt2(), table, {.size = 3, .index = 2})).empty());
+  EXPECT_TRUE(element_blocks(table.shape,
+                             shard_parameter(gpt2(), table, {.tensor = {.size = 3, .index = 2}}))
+                  .empty());
+}
+
+/// 4 experts of 3 pairs of rows and 5 columns, and their way back.
+ModelSpec with_experts() {
+  return {.layers = LayerPattern::parse("attention+moe"),
+          .width = 5,
+          .heads = 1,
+          .kv_heads = 1,
+          .head_size = 2,
+          .experts = 4,
+          .experts_per_token = 2,
+          .expert_ffn = 3,
+          .vocabulary = 300};
+}
+
+TEST(ParameterShard, OfExpertsIsAPartOfEachOfARunOfThem) {
+  const WeightShard place{.experts = {.size = 2, .index = 1, .tensor = 3, .tensor_index = 2}};
+  const Parameter fc1 = find(with_experts(), "layers.0.moe.fc1.weight");
+  ASSERT_EQ(fc1.shape, (Shape{4 * 6, 5}));
+  const ParameterShard rows = shard_parameter(with_experts(), fc1, place);
+  EXPECT_EQ(rows.local_shape, (Shape{2 * 2, 5}));
+  EXPECT_EQ(rows.ranges, (std::vector<IndexRange>{{16, 18}, {22, 24}}));
+  const Parameter fc2 = find(with_experts(), "layers.0.moe.fc2.weight");
+  ASSERT_EQ(fc2.shape, (Shape{4 * 5, 3}));
+  const ParameterShard columns = shard_parameter(with_experts(), fc2, place);
+  EXPECT_EQ(columns.local_shape, (Shape{2 * 5, 1}));
+  EXPECT_EQ(element_blocks(fc2.shape, columns),
+            (std::vector<ElementBlock>{
+                {.full_begin = 10 * 3 + 2, .local_begin = 0, .num_runs = 10, .run_elems = 1}}));
+}
+
+TEST(ParameterShard, RanksOfExpertsHoldEachElementOnce) {
+  for (const int64_t ranks : {1, 2, 4}) {
+    for (const int64_t tensor : {1, 3}) {
+      for (const char* const name : {"layers.0.moe.fc1.weight", "layers.0.moe.fc2.weight"}) {
+        const Parameter parameter = find(with_experts(), name);
+        std::vector<int> held(static_cast<size_t>(parameter.shape.num_elems()));
+        for (int64_t i = 0; i < ranks * tensor; ++i) {
+          const WeightShard place{.experts = {.size = ranks,
+                                              .index = i / tensor,
+                                              .tensor = tensor,
+                                              .tensor_index = i % tensor}};
+          const ParameterShard shard = shard_parameter(with_experts(), parameter, place);
+          EXPECT_EQ(shard.counted, (std::vector<IndexRange>{{0, shard.local_shape.num_elems()}}));
+          for_each_shard_element(parameter.shape, shard,
+                                 [&](size_t full, size_t) { ++held.at(full); });
+        }
+        EXPECT_EQ(held, std::vector<int>(held.size(), 1)) << name << " " << ranks << " " << tensor;
+      }
+    }
+  }
 }
 
 /// How often the ranks of a group hold and count each element of the full tensor.
@@ -164,9 +218,9 @@ Coverage coverage_of(const Case& c, const Parameter& parameter, bool sequence_pa
   const auto elems = static_cast<size_t>(parameter.shape.num_elems());
   Coverage coverage{std::vector<int>(elems), std::vector<int>(elems), std::vector<int>(elems)};
   for (int64_t index = 0; index < c.size; ++index) {
-    const ParameterShard shard =
-        shard_parameter(c.spec, parameter,
-                        {.size = c.size, .index = index, .sequence_parallel = sequence_parallel});
+    const ParameterShard shard = shard_parameter(
+        c.spec, parameter,
+        {.tensor = {.size = c.size, .index = index, .sequence_parallel = sequence_parallel}});
     const auto is_in = [](const IndexRange& range, int64_t i) {
       return i >= range.begin && i < range.end;
     };

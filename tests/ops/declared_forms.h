@@ -13,6 +13,7 @@
 #include "ops/cross_entropy.h"
 #include "ops/elementwise.h"
 #include "ops/embedding.h"
+#include "ops/expert_exchange.h"
 #include "ops/expert_rows.h"
 #include "ops/grouped_linear.h"
 #include "ops/head_norm.h"
@@ -602,7 +603,7 @@ class DeclaredForms {
     constexpr int64_t kExperts = 5;
     const OperandSpec maps[] = {read(DType::kI32, {8, 3}), read(DType::kI32, {kRows})};
     const OperandSpec offsets = read(DType::kI32, {kExperts + 1});
-    const OperandSpec weights = read(wide_, {8, 3});
+    const OperandSpec weights = read(wide_, {kRows});
     const OperandSpec x = read(data_, {kRows, kWidth});
     const OperandSpec dy = read(data_, {kRows, kOut});
     const OperandSpec w = read(data_, {kExperts * kOut, kWidth});
@@ -618,14 +619,20 @@ class DeclaredForms {
          {"x", "pair_of", "row_of", "y"}});
     add({{"sum_rows", {}, {x, maps[0], maps[1], write(data_, {8, kWidth})}},
          {"x", "row_of", "pair_of", "y"}});
+    add({{"permute_elems", {}, {read(data_, {8, 3}), maps[1], maps[0], write(data_, {kRows})}},
+         {"x", "order", "inverse", "y"}});
     add({{"routed_swiglu",
           {},
-          {read(data_, gate_up), weights, maps[1], write(data_, {kRows, kWidth})}},
-         {"gate_up", "weights", "pair_of", "y"}});
+          {read(data_, gate_up), weights, offsets, write(data_, {kRows, kWidth})}},
+         {"gate_up", "weights", "offsets", "y"},
+         {{2, 0}}});
     add({{"routed_swiglu_backward",
           {},
-          {read(data_, gate_up), weights, maps[1], x, write(data_, gate_up), write(wide_, {8, 3})}},
-         {"gate_up", "weights", "pair_of", "dy", "d_gate_up", "d_weights"}});
+          {read(data_, gate_up), weights, x, offsets, write(data_, gate_up),
+           write(wide_, {kRows})}},
+         {"gate_up", "weights", "dy", "offsets", "d_gate_up", "d_weights"},
+         {{3, 0}}});
+    add_exchanges(weights);
     add({{"grouped_linear", {}, {x, w, offsets, write(data_, {kRows, kOut})}},
          {"x", "w", "offsets", "y"}});
     add({{"grouped_linear_dgrad", {}, {dy, w, offsets, write(data_, {kRows, kWidth})}},
@@ -636,6 +643,32 @@ class DeclaredForms {
             {x, dy, offsets, grad(accumulate, {kExperts * kOut, kWidth})}},
            {"x", "dy", "offsets", "dw"}});
     }
+  }
+
+  /// Of 24 rows between 2 ranks with 3 experts each, which have room for 40.
+  void add_exchanges(const OperandSpec& weights) {
+    const OperandSpec offsets = read(DType::kI32, {2 * 7});
+    const OperandSpec own = read(data_, {kRows, kWidth});
+    const OperandSpec held = read(data_, {40, kWidth});
+    const auto attributes = [](bool has_weights) {
+      return to_attributes(
+          ExpertExchangeAttributes{.experts = 6, .copies = 1, .has_weights = has_weights});
+    };
+    add({{"dispatch_rows",
+          attributes(true),
+          {own, weights, offsets, write(data_, {40, kWidth}), write(wide_, {40}),
+           write(DType::kI32, {4})}},
+         {"x", "weights", "offsets_of_all", "y", "y_weights", "offsets"}});
+    add({{"dispatch_rows", attributes(false), {own, offsets, write(data_, {40, kWidth})}},
+         {"x", "offsets_of_all", "y"},
+         {{0, 0}, {2, 0}}});
+    add({{"combine_rows",
+          attributes(true),
+          {held, read(wide_, {40}), offsets, write(data_, {kRows, kWidth}), write(wide_, {kRows})}},
+         {"x", "weights", "offsets_of_all", "y", "y_weights"}});
+    add({{"combine_rows", attributes(false), {held, offsets, write(data_, {kRows, kWidth})}},
+         {"x", "offsets_of_all", "y"},
+         {{0, 0}, {2, 0}}});
   }
 
   void add_optimizer() {

@@ -12,6 +12,7 @@
 #include "ops/context_layout.h"
 #include "ops/elementwise.h"
 #include "ops/embedding.h"
+#include "ops/expert_exchange.h"
 #include "ops/expert_rows.h"
 #include "ops/forward_graph.h"
 #include "ops/grouped_linear.h"
@@ -67,6 +68,21 @@ void add_router(Forward& forward, ValueId x) {
                 wide_value("routed_loss", 1, ValueKind::kOutput), 2, "routed_loss");
 }
 
+/// A group of one rank with room for all rows.
+ValueId through_other_ranks(GraphBuilder& b, const RowsToDispatch& rows) {
+  const int64_t num_rows = b.value(rows.x).shape[0];
+  const ExpertGroup group{.name = "expert.exchange", .experts = 3, .max_rows = num_rows};
+  const DispatchedRows there = dispatch_rows(b, rows, group, "dispatched");
+  const Value like = b.value(there.x);
+  const ValueId w = b.named_value({.name = "experts.own",
+                                   .dtype = like.dtype,
+                                   .shape = {3 * 2 * like.shape[1], like.shape[1]},
+                                   .kind = ValueKind::kParam});
+  const ValueId y = grouped_linear(b, there.x, w, there.offsets, "own");
+  return combine_rows(b, routed_swiglu(b, y, there.weights, there.offsets, "own.swiglu"),
+                      rows.offsets_of_all, num_rows, group, "combined");
+}
+
 /// Three experts, of which each token has two.
 ValueId through_experts(Forward& forward, ValueId x) {
   GraphBuilder& b = forward.builder();
@@ -77,7 +93,10 @@ ValueId through_experts(Forward& forward, ValueId x) {
   const ExpertRows rows = sort_rows(b, input("experts", DType::kI32), 3, "rows");
   ValueId y = gather_rows(b, x, rows, "gathered");
   y = grouped_linear(b, y, forward.param("experts.fc1", {3 * 16, 12}), rows.offsets, "fc1");
-  y = routed_swiglu(b, y, input("weights", accumulator_dtype(b.value(x).dtype)), rows, "swiglu");
+  const ValueId weights =
+      sort_weights(b, input("weights", accumulator_dtype(b.value(x).dtype)), rows, "weights");
+  y = routed_swiglu(b, y, weights, rows.offsets, "swiglu");
+  y = through_other_ranks(b, {.x = y, .weights = weights, .offsets_of_all = rows.offsets});
   y = grouped_linear(b, y, forward.param("experts.fc2", {3 * 12, 8}), rows.offsets, "fc2");
   return sum_rows(b, y, rows, "summed");
 }

@@ -33,7 +33,7 @@ OpSpec sum_spec() {
 OpSpec swiglu_spec() {
   return {"routed_swiglu",
           {},
-          {read(kBF16, {8, 6}), read(kF32, {4, 2}), read(kI32, {8}), write(kBF16, {8, 3})}};
+          {read(kBF16, {8, 6}), read(kF32, {8}), read(kI32, {4}), write(kBF16, {8, 3})}};
 }
 
 TEST(ExpertRowsCost, ReadsOneMapAndEachRowOnce) {
@@ -48,7 +48,8 @@ TEST(ExpertRowsCheck, RefusesSizesThatContradictEachOther) {
   expect_refused(with_operand(gather_spec(), 2, read(kI32, {2, 4})), "row_of must be [T,K]");
   expect_refused(with_operand(gather_spec(), 1, read(kI32, {9})), "row_of must be [T,K]");
   expect_refused(with_operand(sum_spec(), 1, read(kI32, {3, 2})), "row_of must be [T,K]");
-  expect_refused(with_operand(swiglu_spec(), 1, read(kBF16, {4, 2})), "weights must be");
+  expect_refused(with_operand(swiglu_spec(), 1, read(kBF16, {8})), "weights");
+  expect_refused(with_operand(swiglu_spec(), 2, read(kI32, {1})), "of at least one expert");
   expect_refused(with_operand(swiglu_spec(), 0, read(kBF16, {8, 7})), "pairs of gate and up");
 }
 
@@ -60,15 +61,16 @@ TEST(ExpertRowsBackward, MovesRowsBackAndGivesTheWeightsTheirGradient) {
   const ExpertRows rows = sort_rows(b, experts, 3, "rows");
   const ValueId weights = forward.activation("weights", {kRows, 2});
   ValueId y = gather_rows(b, forward.activation("x", {kRows, 4}), rows, "gathered");
-  y = routed_swiglu(b, y, weights, rows, "act");
+  y = routed_swiglu(b, y, sort_weights(b, weights, rows, "sorted"), rows.offsets, "act");
   forward.loss_of(sum_rows(b, y, rows, "summed"));
   const std::vector<std::string> backward = backward_of(forward.differentiated());
   EXPECT_THAT(
-      std::vector<std::string>(backward.end() - 3, backward.end()),
+      std::vector<std::string>(backward.end() - 4, backward.end()),
       testing::ElementsAre(
           "gather_rows(summed.grad, rows.pair_of, rows.row_of -> act.grad)",
-          "routed_swiglu_backward(gathered, weights, rows.pair_of, act.grad -> gathered.grad, "
-          "weights.grad)",
+          "routed_swiglu_backward(gathered, sorted, act.grad, rows.offsets -> gathered.grad, "
+          "sorted.grad)",
+          "permute_elems(sorted.grad, rows.row_of, rows.pair_of -> weights.grad)",
           "sum_rows(gathered.grad, rows.row_of, rows.pair_of -> x.grad)"));
 }
 

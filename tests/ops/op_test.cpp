@@ -31,13 +31,14 @@ TEST(FindOp, NamesAnUnknownOp) {
 TEST(OpClass, IsCommunicationForCollectivesAndCopyForMovers) {
   for (const OpDefinition* op : all_ops()) {
     const std::set<std::string_view> movers = {
-        "copy",        "cast",         "fill",        "embedding",    "identity",
-        "offload",     "reload",       "pack_kv",     "assemble_qkv", "zigzag_order",
-        "split_heads", "join_columns", "join_blocks", "swap_blocks",  "attention_finish",
-        "transpose",   "gather_rows"};
+        "copy",        "cast",         "fill",         "embedding",    "identity",
+        "offload",     "reload",       "pack_kv",      "assemble_qkv", "zigzag_order",
+        "split_heads", "join_columns", "join_blocks",  "swap_blocks",  "attention_finish",
+        "transpose",   "gather_rows",  "permute_elems"};
     const std::set<std::string_view> communicate = {
-        "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast",
-        "reduce",     "send",       "recv",           "ring_shift", "all_reduce_max"};
+        "all_reduce", "all_gather",     "reduce_scatter", "all_to_all",
+        "broadcast",  "reduce",         "send",           "recv",
+        "ring_shift", "all_reduce_max", "dispatch_rows",  "combine_rows"};
     const OpClass expected = communicate.contains(op->name) ? OpClass::kCommunication
                              : movers.contains(op->name)    ? OpClass::kCopy
                              : op->name == "undefine" || op->name == "await" ? OpClass::kOrder
@@ -252,7 +253,8 @@ TEST(RecomputeClass, IsThatOfTheDocumentation) {
                                             "transpose",
                                             "route",
                                             "router_losses",
-                                            "sort_rows"};
+                                            "sort_rows",
+                                            "permute_elems"};
   for (const OpDefinition* op : all_ops()) {
     const Recompute expected = norms.contains(op->name)   ? Recompute::kNorms
                                : op->name == "attention"  ? Recompute::kAttention

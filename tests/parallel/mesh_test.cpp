@@ -48,7 +48,7 @@ constexpr std::array<std::string_view, 23> kGroupNames{"tensor",
                                                        "model.shard",
                                                        "loss",
                                                        "world",
-                                                       "expert",
+                                                       "expert.exchange",
                                                        "expert.tensor",
                                                        "expert.data",
                                                        "expert.data.shard",
@@ -98,8 +98,8 @@ TEST(Mesh, GroupsOfTwoDimensions) {
 // Expert ranks are neighbours, whatever tensor and data ranks they are.
 TEST(Mesh, ExpertsSeeTheRanksOfAStageInAnotherOrder) {
   const Mesh mesh({.tensor = 2, .data = 4, .pipeline = 2, .expert = 4});
-  EXPECT_EQ(mesh.group("expert", 6).ranks, (std::vector<int>{4, 5, 6, 7}));
-  EXPECT_EQ(mesh.group("expert", 6).kind, GroupKind::kExpert);
+  EXPECT_EQ(mesh.group("expert.exchange", 6).ranks, (std::vector<int>{4, 5, 6, 7}));
+  EXPECT_EQ(mesh.group("expert.exchange", 6).kind, GroupKind::kExpert);
   EXPECT_EQ(mesh.group("expert.tensor", 6).ranks, (std::vector<int>{6}));
   EXPECT_EQ(mesh.group("expert.data", 6).ranks, (std::vector<int>{2, 6}));
   EXPECT_EQ(mesh.group("expert.data", 6).kind, GroupKind::kData);
@@ -114,7 +114,8 @@ TEST(Mesh, ExpertTensorMayDifferFromTensor) {
   EXPECT_EQ(mesh.sizes().expert_data(), 2);
   const ExpertPosition at = mesh.expert_position(13);
   EXPECT_EQ(std::tuple(at.expert_tensor, at.expert, at.expert_data), std::tuple(1, 2, 1));
-  EXPECT_EQ(mesh.group("expert", 13).ranks, (std::vector<int>{9, 11, 13, 15}));
+  EXPECT_EQ(mesh.group("expert.exchange", 13).ranks,
+            (std::vector<int>{8, 9, 10, 11, 12, 13, 14, 15}));
   EXPECT_EQ(mesh.group("expert.tensor", 13).ranks, (std::vector<int>{12, 13}));
   EXPECT_EQ(mesh.group("expert.tensor", 13).kind, GroupKind::kTensor);
   EXPECT_EQ(mesh.group("expert.data", 13).ranks, (std::vector<int>{5, 13}));

@@ -50,6 +50,56 @@ TEST_P(Bfloat16Grid, EqualsOneRankUpToRounding) {
   EXPECT_LT(comparison.worst_weight(), 2e-2);
 }
 
+/// Ranks that hold different experts: all data ranks, some of them, with tensor, context and
+/// pipeline ranks, with experts that are split, and state in shards.
+const std::vector<Layout> kExpertLayouts = {
+    {kExpertsModel, "ranks=2 expert=2"},
+    {kExpertsModel, "ranks=3 expert=3 train.global_batch=12"},
+    {kExpertsModel, "ranks=6 expert=6 train.global_batch=12"},
+    {kSharedExpertModel, "ranks=8 expert=8"},
+    {kSharedExpertModel, "ranks=8 expert=4"},
+    {kGatedExpertModel, "ranks=5 expert=5 train.global_batch=10"},
+    {kExpertsModel, "ranks=4 expert=2"},
+    {kExpertsModel, "ranks=4 expert=2 shard=optimizer"},
+    {kExpertsModel, "ranks=4 expert=2 shard=gradients"},
+    {kExpertsModel, "ranks=4 expert=2 shard=parameters"},
+    {kSharedExpertModel, "ranks=8 expert=2 shard=parameters shard_replicas=2"},
+    {kSharedExpertModel, "ranks=8 expert=2 shard=gradients shard_replicas=4"},
+    {kExpertsModel, "ranks=2 expert_tensor=2"},
+    {kExpertsModel, "ranks=4 expert=2 expert_tensor=2"},
+    {kSharedExpertModel, "ranks=6 expert=2 expert_tensor=3 train.global_batch=12"},
+    {kGatedExpertModel, "ranks=4 expert_tensor=2 shard=optimizer"},
+    {kSharedExpertModel, "ranks=8 expert=4 expert_tensor=2"},
+    {kExpertsModel, "ranks=2 tensor=2 sequence_parallel=true expert=2"},
+    {kSharedExpertModel, "ranks=4 tensor=4 sequence_parallel=true expert=4"},
+    {kSharedExpertModel, "ranks=4 tensor=2 sequence_parallel=true expert=4"},
+    {kExpertsModel, "ranks=4 tensor=2 sequence_parallel=true expert=2 shard=parameters"},
+    {kExpertsModel, "ranks=4 tensor=2 sequence_parallel=true expert=1 expert_tensor=2"},
+    {kSharedExpertModel, "ranks=8 tensor=2 sequence_parallel=true expert=4 shard=gradients"},
+    {kExpertsModel, "ranks=2 context=2 expert=2"},
+    {kSharedExpertModel, "ranks=4 context=2 expert=4"},
+    {kExpertsModel, "ranks=3 context=3 expert=3 context_method=all_gather"},
+    {kSharedExpertModel, "ranks=8 context=2 tensor=2 sequence_parallel=true expert=8"},
+    {kSharedExpertModel, "ranks=8 context=2 tensor=2 sequence_parallel=true expert=4"},
+    {kExpertsModel, "ranks=4 pipeline=2 expert=2"},
+    {kSharedExpertModel, "ranks=4 pipeline=2 expert=2 schedule=gpipe"},
+    {kSharedExpertModel, "ranks=4 pipeline=2 expert=2 schedule=zb-h1"},
+    {kExpertsModel, "ranks=4 pipeline=2 expert=2 virtual_stages=2 schedule=interleaved"},
+    {kSharedExpertModel, "ranks=4 pipeline=2 expert=2 virtual_stages=2 schedule=zb-v"},
+    {kSharedExpertModel, "ranks=4 pipeline=2 expert=2 virtual_stages=2 schedule=dualpipe-v"},
+    {kExpertsModel, "ranks=8 pipeline=2 expert=2 shard=parameters"},
+    {kExpertsModel, "ranks=8 pipeline=2 tensor=2 sequence_parallel=true expert=2 shard=optimizer"},
+    {kSharedExpertModel, "ranks=8 pipeline=2 context=2 expert=4 shard=gradients"},
+    {kSharedExpertModel, "ranks=8 pipeline=4 expert=2 train.global_batch=16"},
+    {kExpertsModel, "ranks=4 expert=2 memory.recompute=norms"},
+    {kExpertsModel, "ranks=4 expert=2 memory.recompute=full"},
+    {kSharedExpertModel,
+     "ranks=8 pipeline=2 expert=4 memory.recompute=full memory.offload_layers=2 "
+     "memory.offload_min_bytes=1"},
+    {kExpertsModel, "ranks=2 expert=2 moe.capacity=2"},
+    {kSharedExpertModel, "ranks=4 expert=2 expert_tensor=2 moe.capacity=2.5"},
+};
+
 std::vector<Layout> layouts() {
   const std::vector<std::string> all = {
       "ranks=4",
@@ -110,6 +160,7 @@ std::vector<Layout> layouts() {
       list.push_back({models[number++ % 3], layout});
     }
   }
+  list.insert(list.end(), kExpertLayouts.begin(), kExpertLayouts.end());
   // Exchanges of heads need as many key/value heads.
   for (const char* const model : {kLlamaModel, kGpt2Model}) {
     for (const char* const layout :

@@ -142,6 +142,13 @@ TEST(Device, ContextRanksHaveGpusLikeOthers) {
   EXPECT_EQ(choose_device(resolved(config), gpus).gpus.size(), 2u);
 }
 
+TEST(Device, RanksOfExpertsAreOnTheCpu) {
+  RunConfig config = config_for("cuda", "bfloat16", 2);
+  config.parallel.expert = 2;
+  EXPECT_THAT(message_of<ConfigError>([&] { choose_device(config, kOneGpu); }),
+              HasSubstr("exchange rows of experts, which only CPU ranks can do yet; change that"));
+}
+
 TEST(Device, CpuIsTheCpu) {
   EXPECT_EQ(describe_device(choose_device(config_for("cpu", "bfloat16"), kOneGpu)),
             "device   cpu\n");

@@ -50,6 +50,11 @@ OpSpec comm_spec(CommOp op, int64_t block, int64_t n) {
     spec.attributes = {group, {"root", int64_t{0}}};
   } else if (op == CommOp::kRingShift) {
     spec.attributes = {group, {"shift", int64_t{1}}};
+  } else if (op == CommOp::kDispatchRows || op == CommOp::kCombineRows) {  // of an expert per rank
+    spec.attributes = {
+        group, {"experts", n}, {"copies", int64_t{1}}, {"has_weights", false}, {"drops", false}};
+    spec.operands.insert(spec.operands.begin() + 1,
+                         {.dtype = DType::kI32, .access = Access::kRead, .shape = {n * (n + 1)}});
   }
   return spec;
 }

@@ -70,24 +70,38 @@ inline KernelCase sum_rows_case(DType dtype, const RowSizes& s) {
   return kernel;
 }
 
+inline KernelCase permute_elems_case(DType dtype, const RowSizes& s) {
+  KernelCase kernel({"permute_elems",
+                     {},
+                     {read(dtype, {s.tokens, s.per_token}), read(DType::kI32, {s.rows()}),
+                      read(DType::kI32, {s.tokens, s.per_token}), write(dtype, {s.rows()})}});
+  const RowMaps maps(s);
+  kernel.set(1, maps.pair_of);
+  kernel.set(2, maps.row_of);
+  return kernel;
+}
+
+/// Offsets of two experts that have `used` of the rows.
+inline std::vector<double> offsets_to(int64_t used) {
+  return {0, static_cast<double>(used / 3), static_cast<double>(used)};
+}
+
 inline KernelCase routed_swiglu_case(DType dtype, const RowSizes& s) {
-  KernelCase kernel(
-      {"routed_swiglu",
-       {},
-       {read(dtype, {s.rows(), 2 * s.width}), read(wide(dtype), {s.tokens, s.per_token}),
-        read(DType::kI32, {s.rows()}), write(dtype, {s.rows(), s.width})}});
-  kernel.set(2, RowMaps(s).pair_of);
+  KernelCase kernel({"routed_swiglu",
+                     {},
+                     {read(dtype, {s.rows(), 2 * s.width}), read(wide(dtype), {s.rows()}),
+                      read(DType::kI32, {3}), write(dtype, {s.rows(), s.width})}});
+  kernel.set(2, offsets_to(s.rows()));
   return kernel;
 }
 
 inline KernelCase routed_swiglu_backward_case(DType dtype, const RowSizes& s) {
-  KernelCase kernel(
-      {"routed_swiglu_backward",
-       {},
-       {read(dtype, {s.rows(), 2 * s.width}), read(wide(dtype), {s.tokens, s.per_token}),
-        read(DType::kI32, {s.rows()}), read(dtype, {s.rows(), s.width}),
-        write(dtype, {s.rows(), 2 * s.width}), write(wide(dtype), {s.tokens, s.per_token})}});
-  kernel.set(2, RowMaps(s).pair_of);
+  KernelCase kernel({"routed_swiglu_backward",
+                     {},
+                     {read(dtype, {s.rows(), 2 * s.width}), read(wide(dtype), {s.rows()}),
+                      read(dtype, {s.rows(), s.width}), read(DType::kI32, {3}),
+                      write(dtype, {s.rows(), 2 * s.width}), write(wide(dtype), {s.rows()})}});
+  kernel.set(3, offsets_to(s.rows()));
   return kernel;
 }
 

@@ -159,6 +159,7 @@ class TwoDomains {
     const int64_t size = parameter.shape[axis] / ranks;
     ParameterShard shard{.axis = axis,
                          .ranges = {{index * size, (index + 1) * size}},
+                         .rows = {0, axis == 1 ? parameter.shape[0] : 0},
                          .local_shape = parameter.shape,
                          .partial_sums = {},
                          .counted = {}};
@@ -197,6 +198,7 @@ class TwoDomains {
     const int64_t rows = kRowsPerExpert / mesh_.sizes().expert_tensor;
     ParameterShard shard{.axis = 0,
                          .ranges = {},
+                         .rows = {},
                          .local_shape = {experts * rows, parameter.shape[1]},
                          .partial_sums = {},
                          .counted = {}};

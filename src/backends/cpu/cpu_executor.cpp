@@ -247,7 +247,8 @@ void CpuExecutor::State::emulate_calls(PreparedProgram& prepared,
             .copies = stand_in_copies(prepared.calls[task.call], step.rank, stock.size_bytes()),
             .duration_ns = task_ns[task.id.index()],
             .every_step =
-                prepared.calls[task.call].result_bytes() <= options.emulated_peers->anew_bytes};
+                prepared.calls[task.call].result_bytes() <= options.emulated_peers->anew_bytes,
+            .member = check_comm_call(prepared.calls[task.call], step.rank)};
       }
     }
   }

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "base/errors.h"
 #include "comm/reduce.h"
 
 namespace braid {
@@ -35,6 +36,9 @@ class Result {
       }
       case CommOp::kRecv:
         return copy(0, 0, call_.recv_elems);
+      case CommOp::kDispatchRows:
+      case CommOp::kCombineRows:
+        throw_internal_error("{}: rows are exchanged by row_exchange.h", describe_call(call_));
       case CommOp::kSend:
         return;
     }

@@ -5,6 +5,7 @@
 
 #include "base/byte_fields.h"
 #include "base/errors.h"
+#include "comm/row_exchange.h"
 #include "comm/tcp/frame.h"
 
 namespace braid {
@@ -30,7 +31,11 @@ bool is_in_range(const RemoteCall& remote) {
   constexpr int64_t kMaxElems = int64_t{1} << 40;
   const CommCall& call = remote.call;
   const auto is_size = [](int64_t elems) { return elems >= 0 && elems <= kMaxElems; };
-  return remote.group.kind <= GroupKind::kWorld && static_cast<size_t>(call.op) < kNumCommOps &&
+  const auto is_count = [](int64_t number) { return number >= 0 && number <= INT32_MAX; };
+  const RowExchange& rows = call.rows;
+  return is_count(rows.experts) && is_count(rows.copies) && is_size(rows.send_rows) &&
+         is_size(rows.recv_rows) && rows.weight_dtype <= DType::kU8 &&
+         remote.group.kind <= GroupKind::kWorld && static_cast<size_t>(call.op) < kNumCommOps &&
          call.dtype <= DType::kU8 && is_size(call.send_elems) && is_size(call.recv_elems) &&
          remote.number > 0;
 }
@@ -43,6 +48,10 @@ bool has_its_part(const RemoteCall& remote, SentPart announced, const CallPath& 
   const auto to = static_cast<size_t>(std::ranges::find(ranks, path.to) - ranks.begin());
   if (to == ranks.size() || (call.is_message() && static_cast<size_t>(call.peer) != to)) {
     return false;
+  }
+  if (call.exchanges_rows()) {  // how many rows is data, which the receiver compares with its own
+    return announced.begin == 0 && announced.count >= 0 && announced.count <= call.rows.send_rows &&
+           std::ssize(remote.bytes) == announced.count * bytes_per_row(call);
   }
   const SentPart part = sent_part(call, from, to);
   return announced.begin == part.begin && announced.count == part.count &&
@@ -87,6 +96,9 @@ SentPart sent_part(const CommCall& call, size_t member, size_t to) {
     }
     case CommOp::kRecv:
       return {};
+    case CommOp::kDispatchRows:
+    case CommOp::kCombineRows:
+      return {0, num_packed_rows(call, member, to)};
   }
   throw_internal_error("no such communication");
 }
@@ -107,6 +119,12 @@ std::string pack_call(const CommCall& call, int64_t number, SentPart part) {
       .number(call.peer)
       .number(call.channel)
       .number(call.shift)
+      .number(call.rows.experts)
+      .number(call.rows.copies)
+      .number(call.rows.send_rows)
+      .number(call.rows.recv_rows)
+      .number(call.rows.weight_dtype)
+      .number(static_cast<uint8_t>(call.rows.has_weights))
       .text(call.what)
       .number(number)
       .number(part.begin)
@@ -127,6 +145,12 @@ std::unique_ptr<RemoteCall> unpack_call(std::string bytes, const CallPath& path)
   call.peer = body.number<int64_t>();
   call.channel = body.number<int64_t>();
   call.shift = body.number<int64_t>();
+  call.rows.experts = body.number<int64_t>();
+  call.rows.copies = body.number<int64_t>();
+  call.rows.send_rows = body.number<int64_t>();
+  call.rows.recv_rows = body.number<int64_t>();
+  call.rows.weight_dtype = body.number<DType>();
+  call.rows.has_weights = body.number<uint8_t>() != 0;
   call.what = body.text();
   remote->number = body.number<int64_t>();
   SentPart part;

@@ -19,6 +19,7 @@ struct RemoteCall {
 };
 
 /// The part of this call's x that member `to` of its group needs: nothing, a block, or everything.
+/// Elements; of calls that exchange rows, the number of rows of `pack_rows`.
 struct SentPart {
   int64_t begin = 0;
   int64_t count = 0;

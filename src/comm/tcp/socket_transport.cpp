@@ -17,6 +17,7 @@
 #include "comm/ledger.h"
 #include "comm/meeting.h"
 #include "comm/rendezvous.h"
+#include "comm/row_exchange.h"
 #include "comm/tcp/frame.h"
 #include "comm/tcp/received_parts.h"
 #include "comm/tcp/remote_call.h"
@@ -176,6 +177,17 @@ void SocketTransport::run(const CommCall& call) {
   share(lock, place, party, member, call);
 }
 
+/// Of a call that exchanges rows: all members of the group are parties.
+void share_rows(const std::vector<std::unique_ptr<RemoteCall>>& remote, size_t member,
+                const CommCall& call) {
+  const std::string own = pack_rows(call, member, member);
+  std::vector<std::string_view> packed;
+  for (size_t i = 0; i < remote.size(); ++i) {
+    packed.push_back(i == member ? own : remote[i]->bytes);
+  }
+  exchange_packed_rows(call, member, packed);
+}
+
 /// Sends to each other party, starting after this one, so that not all start with the same.
 void SocketTransport::send_parts(const Meeting& meeting, size_t member, const CommCall& call,
                                  int64_t number) {
@@ -186,6 +198,12 @@ void SocketTransport::send_parts(const Meeting& meeting, size_t member, const Co
       continue;  // in the group, but not part of this message
     }
     const SentPart part = sent_part(call, member, to);
+    if (call.exchanges_rows()) {
+      const std::string rows = pack_rows(call, member, to);
+      mesh_.send(members[to], static_cast<uint8_t>(Word::kCall), pack_call(call, number, part),
+                 std::as_bytes(std::span(rows)));
+      continue;
+    }
     const size_t elem_bytes = dtype_bytes(call.dtype);
     mesh_.send(members[to], static_cast<uint8_t>(Word::kCall), pack_call(call, number, part),
                part.count == 0 ? std::span<const std::byte>()
@@ -215,6 +233,10 @@ void SocketTransport::share(Lock& lock, RemoteMeeting& place, size_t party, size
                             const CommCall& call) {
   const std::vector<std::unique_ptr<RemoteCall>> remote = place.take(party);
   lock.unlock();
+  if (call.exchanges_rows()) {
+    share_rows(remote, member, call);
+    return throw_if_aborted();
+  }
   std::vector<const std::byte*> parts;
   const size_t own = static_cast<size_t>(sent_part(call, member, member).begin);
   for (size_t i = 0; i < remote.size(); ++i) {

@@ -137,18 +137,34 @@ CpuKernel make_sum_rows(const OpSpec& spec, int /*num_workers*/) {
   });
 }
 
+CpuKernel make_permute_elems(const OpSpec& spec, int /*num_workers*/) {
+  const int64_t num_elems = spec.operands[1].shape.num_elems();
+  return dispatch_dtype(spec, 0, [&]<class T>() -> CpuKernel {
+    return {.run = [=](const KernelArgs& args) {
+      const T* const x = args.data<const T>(0);
+      const auto* const order = args.data<const int32_t>(1);
+      T* const y = args.data<T>(3);
+      run_pieces(args.workers, num_elems, row_grain(1), [&](int, int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          y[i] = x[order[i]];
+        }
+      });
+    }};
+  });
+}
+
 CpuKernel make_routed_swiglu(const OpSpec& spec, int /*num_workers*/) {
-  const int64_t num_rows = spec.operands[3].shape[0];
+  const int64_t num_experts = spec.operands[2].shape[0] - 1;
   const int64_t width = spec.operands[3].shape[1];
   return dispatch_dtype(spec, 0, [&]<class T>() -> CpuKernel {
     return {.run = [=](const KernelArgs& args) {
       const T* const gate_up = args.data<const T>(0);
       const auto* const weights = args.data<const Wide<T>>(1);
-      const auto* const pair_of = args.data<const int32_t>(2);
+      const int64_t num_rows = args.data<const int32_t>(2)[num_experts];
       T* const y = args.data<T>(3);
       run_pieces(args.workers, num_rows, row_grain(width), [&](int, int64_t begin, int64_t end) {
         for (int64_t r = begin; r < end; ++r) {
-          routed_row(gate_up + r * 2 * width, weights[pair_of[r]], width, y + r * width);
+          routed_row(gate_up + r * 2 * width, weights[r], width, y + r * width);
         }
       });
     }};
@@ -156,21 +172,20 @@ CpuKernel make_routed_swiglu(const OpSpec& spec, int /*num_workers*/) {
 }
 
 CpuKernel make_routed_swiglu_backward(const OpSpec& spec, int /*num_workers*/) {
-  const int64_t num_rows = spec.operands[3].shape[0];
-  const int64_t width = spec.operands[3].shape[1];
+  const int64_t width = spec.operands[2].shape[1];
+  const int64_t num_experts = spec.operands[3].shape[0] - 1;
   return dispatch_dtype(spec, 0, [&]<class T>() -> CpuKernel {
     return {.run = [=](const KernelArgs& args) {
       const T* const gate_up = args.data<const T>(0);
       const auto* const weights = args.data<const Wide<T>>(1);
-      const auto* const pair_of = args.data<const int32_t>(2);
-      const T* const dy = args.data<const T>(3);
+      const T* const dy = args.data<const T>(2);
+      const int64_t num_rows = args.data<const int32_t>(3)[num_experts];
       T* const d_gate_up = args.data<T>(4);
       auto* const d_weights = args.data<Wide<T>>(5);
       run_pieces(args.workers, num_rows, row_grain(width), [&](int, int64_t begin, int64_t end) {
         for (int64_t r = begin; r < end; ++r) {
-          const int32_t pair = pair_of[r];
-          d_weights[pair] = routed_row_backward(gate_up + r * 2 * width, weights[pair],
-                                                dy + r * width, width, d_gate_up + r * 2 * width);
+          d_weights[r] = routed_row_backward(gate_up + r * 2 * width, weights[r], dy + r * width,
+                                             width, d_gate_up + r * 2 * width);
         }
       });
     }};

@@ -51,6 +51,7 @@ CpuKernel make_linear_wgrad(const OpSpec& spec, int num_workers);
 CpuKernel make_sort_rows(const OpSpec& spec, int num_workers);
 CpuKernel make_gather_rows(const OpSpec& spec, int num_workers);
 CpuKernel make_sum_rows(const OpSpec& spec, int num_workers);
+CpuKernel make_permute_elems(const OpSpec& spec, int num_workers);
 CpuKernel make_routed_swiglu(const OpSpec& spec, int num_workers);
 CpuKernel make_routed_swiglu_backward(const OpSpec& spec, int num_workers);
 

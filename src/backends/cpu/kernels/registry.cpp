@@ -52,6 +52,7 @@ constexpr std::array kKernels = {
     KernelEntry{"linear_wgrad", make_linear_wgrad},
     KernelEntry{"sort_rows", make_sort_rows},
     KernelEntry{"gather_rows", make_gather_rows},
+    KernelEntry{"permute_elems", make_permute_elems},
     KernelEntry{"sum_rows", make_sum_rows},
     KernelEntry{"routed_swiglu", make_routed_swiglu},
     KernelEntry{"routed_swiglu_backward", make_routed_swiglu_backward},

@@ -136,6 +136,9 @@ void enqueue(const NcclCall& c, const CudaKernelArgs& args) {
     case CommOp::kRingShift:
       shift_round(nccl, c, x, y, args.stream);
       break;
+    case CommOp::kDispatchRows:
+    case CommOp::kCombineRows:
+      throw_internal_error("{}: GPUs do not exchange rows of experts yet", comm_op_name(c.call.op));
     case CommOp::kSend:  // the communicator is {sender, receiver}
       BRAID_NCCL_CHECK(nccl.send(x, c.send_elems(), c.dtype, 1, c.communicator, args.stream));
       break;

@@ -260,15 +260,26 @@ __global__ void __launch_bounds__(kRowThreads) sum_kernel(SumArgs<T> args) {
   store_vector<kAligned>(args.y + token * args.width + c, y, args.width - c);
 }
 
+constexpr int kPermuteThreads = 256;
+
+template <class T>
+__global__ void __launch_bounds__(kPermuteThreads)
+    permute_kernel(const T* x, const int32_t* order, T* y, int64_t num_elems) {
+  const int64_t i = int64_t{blockIdx.x} * kPermuteThreads + threadIdx.x;
+  if (i < num_elems) {
+    y[i] = x[order[i]];
+  }
+}
+
 template <class T>
 struct RoutedArgs {
   const GateUp<T>* gate_up = nullptr;  // [R, F]
-  const float* weights = nullptr;      // [T K]
-  const int32_t* pair_of = nullptr;    // [R]
+  const float* weights = nullptr;      // [R]
+  const int32_t* num_rows = nullptr;   // the last offset: rows from there on are nobody's
   const T* dy = nullptr;               // [R, F], backward only
   T* y = nullptr;                      // [R, F], forward only
   GateUp<T>* d_gate_up = nullptr;      // [R, F], backward only
-  float* d_weights = nullptr;          // [T K], backward only
+  float* d_weights = nullptr;          // [R], backward only
   int64_t width = 0;                   // F
 };
 
@@ -276,8 +287,11 @@ struct RoutedArgs {
 template <bool kAligned, class T>
 __global__ void __launch_bounds__(kRowThreads) routed_kernel(RoutedArgs<T> args) {
   constexpr int V = kVectorElems<T>;
+  if (static_cast<int>(blockIdx.x) >= *args.num_rows) {
+    return;
+  }
   const int64_t begin = int64_t{blockIdx.x} * args.width;
-  const float weight = args.weights[args.pair_of[blockIdx.x]];
+  const float weight = args.weights[blockIdx.x];
   for (int64_t c = int64_t{threadIdx.x} * V; c < args.width; c += int64_t{blockDim.x} * V) {
     const auto x = load_vector<V, kAligned>(args.gate_up + begin + c, args.width - c);
     DeviceVector<T, V> y;
@@ -294,9 +308,11 @@ template <bool kAligned, class T>
 __global__ void __launch_bounds__(kRowThreads) routed_backward_kernel(RoutedArgs<T> args) {
   constexpr int V = kVectorElems<T>;
   __shared__ float shared[kWarpSize];
+  if (static_cast<int>(blockIdx.x) >= *args.num_rows) {
+    return;
+  }
   const int64_t begin = int64_t{blockIdx.x} * args.width;
-  const int32_t pair = args.pair_of[blockIdx.x];
-  const float weight = args.weights[pair];
+  const float weight = args.weights[blockIdx.x];
   float d_weight = 0.0f;
   for (int64_t c = int64_t{threadIdx.x} * V; c < args.width; c += int64_t{blockDim.x} * V) {
     const auto x = load_vector<V, kAligned>(args.gate_up + begin + c, args.width - c);
@@ -314,7 +330,7 @@ __global__ void __launch_bounds__(kRowThreads) routed_backward_kernel(RoutedArgs
   }
   d_weight = block_sum(d_weight, shared);
   if (threadIdx.x == 0) {
-    args.d_weights[pair] = d_weight;
+    args.d_weights[blockIdx.x] = d_weight;
   }
 }
 
@@ -412,14 +428,27 @@ CudaKernel make_cuda_sum_rows(const OpSpec& spec, CudaContext& /*context*/) {
   });
 }
 
+CudaKernel make_cuda_permute_elems(const OpSpec& spec, CudaContext& /*context*/) {
+  const int64_t num_elems = spec.operands[1].shape.num_elems();
+  const unsigned grid = grid_of(ceil_div(num_elems, int64_t{kPermuteThreads}));
+  return dispatch_cuda_dtype(spec, 0, [=]<class T>() -> CudaKernel {
+    return {.launch = [=](const CudaKernelArgs& args) {
+      permute_kernel<<<grid, kPermuteThreads, 0, args.stream>>>(
+          args.data<const T>(0), args.data<const int32_t>(1), args.data<T>(3), num_elems);
+      BRAID_CUDA_CHECK(cudaGetLastError());
+    }};
+  });
+}
+
 CudaKernel make_cuda_routed_swiglu(const OpSpec& spec, CudaContext& /*context*/) {
+  const int64_t num_experts = spec.operands[2].shape[0] - 1;
   const unsigned rows = grid_of(spec.operands[3].shape[0]);
   const int64_t width = spec.operands[3].shape[1];
   return dispatch_cuda_dtype(spec, 0, [=]<class T>() -> CudaKernel {
     return {.launch = [=](const CudaKernelArgs& args) {
       launch_routed<T>({.gate_up = args.data<const GateUp<T>>(0),
                         .weights = args.data<const float>(1),
-                        .pair_of = args.data<const int32_t>(2),
+                        .num_rows = args.data<const int32_t>(2) + num_experts,
                         .y = args.data<T>(3),
                         .width = width},
                        rows, args.stream);
@@ -428,14 +457,15 @@ CudaKernel make_cuda_routed_swiglu(const OpSpec& spec, CudaContext& /*context*/)
 }
 
 CudaKernel make_cuda_routed_swiglu_backward(const OpSpec& spec, CudaContext& /*context*/) {
-  const unsigned rows = grid_of(spec.operands[3].shape[0]);
-  const int64_t width = spec.operands[3].shape[1];
+  const unsigned rows = grid_of(spec.operands[2].shape[0]);
+  const int64_t width = spec.operands[2].shape[1];
+  const int64_t num_experts = spec.operands[3].shape[0] - 1;
   return dispatch_cuda_dtype(spec, 0, [=]<class T>() -> CudaKernel {
     return {.launch = [=](const CudaKernelArgs& args) {
       launch_routed_backward<T>({.gate_up = args.data<const GateUp<T>>(0),
                                  .weights = args.data<const float>(1),
-                                 .pair_of = args.data<const int32_t>(2),
-                                 .dy = args.data<const T>(3),
+                                 .num_rows = args.data<const int32_t>(3) + num_experts,
+                                 .dy = args.data<const T>(2),
                                  .d_gate_up = args.data<GateUp<T>>(4),
                                  .d_weights = args.data<float>(5),
                                  .width = width},

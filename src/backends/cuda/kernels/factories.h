@@ -50,6 +50,7 @@ CudaKernel make_cuda_linear_wgrad(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_sort_rows(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_gather_rows(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_sum_rows(const OpSpec& spec, CudaContext& context);
+CudaKernel make_cuda_permute_elems(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_routed_swiglu(const OpSpec& spec, CudaContext& context);
 CudaKernel make_cuda_routed_swiglu_backward(const OpSpec& spec, CudaContext& context);
 

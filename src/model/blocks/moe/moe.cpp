@@ -8,6 +8,7 @@
 #include "ops/add_gated.h"
 #include "ops/collectives.h"
 #include "ops/elementwise.h"
+#include "ops/expert_exchange.h"
 #include "ops/expert_rows.h"
 #include "ops/grouped_linear.h"
 #include "ops/operand_checker.h"
@@ -68,7 +69,7 @@ void check_sizes(const ModelSpec& spec) {
   check_groups(spec);
 }
 
-/// Experts are whole on each rank. The shared expert is split like an MLP.
+/// Tensor ranks do not split experts, but the shared expert, like an MLP.
 std::optional<std::string> tensor_fault(const ModelSpec& spec, int64_t ranks) {
   return spec.shared_ffn % ranks == 0
              ? std::nullopt
@@ -84,6 +85,7 @@ void add_parameters(ParameterList& list, const ModelSpec& spec) {
   list.experts("moe.fc2", {.experts = spec.experts,
                            .out = spec.width,
                            .in = spec.expert_ffn,
+                           .split = TensorSplit::kExpertColumns,
                            .std_scale = list.residual_scale()});
   if (spec.shared_ffn > 0) {
     list.linear("moe.shared_fc1",
@@ -138,6 +140,49 @@ void add_losses(BlockBuilder& builder, ValueId logits, ValueId counts) {
       "moe.losses");
 }
 
+/// Rows of experts, one behind the other, and their weights, of all tokens whose experts this rank
+/// has.
+struct Inputs {
+  ValueId x;
+  ValueId weights;
+  ValueId offsets;
+};
+
+ExpertGroup expert_group(const BlockBuilder& builder, int64_t tokens) {
+  const ExpertShard& experts = builder.experts();
+  return {.name = kExpertExchangeGroup,
+          .num_ranks = experts.num_ranks(),
+          .experts = builder.spec().experts,
+          .copies = experts.tensor,
+          .max_rows = expert_room(builder.spec(), experts, tokens),
+          .drops = experts.drops};
+}
+
+/// The results of the rank's experts.
+ValueId computed(BlockBuilder& builder, const Inputs& in) {
+  GraphBuilder& graph = builder.graph();
+  const ValueId hidden =
+      grouped_linear(graph, in.x, builder.scoped_param("moe.fc1.weight"), in.offsets, "moe.fc1");
+  const ValueId active = routed_swiglu(graph, hidden, in.weights, in.offsets, "moe.swiglu");
+  return grouped_linear(graph, active, builder.scoped_param("moe.fc2.weight"), in.offsets,
+                        "moe.fc2");
+}
+
+/// The same of all experts, for the rows of this rank's tokens.
+ValueId computed_by_all(BlockBuilder& builder, const Inputs& own, int64_t tokens) {
+  GraphBuilder& graph = builder.graph();
+  const ExpertGroup group = expert_group(builder, tokens);
+  const ValueId offsets =
+      all_gather(graph, own.offsets, group.name, group.num_ranks, "moe.offsets_of_all");
+  const DispatchedRows rows =
+      dispatch_rows(graph, {.x = own.x, .weights = own.weights, .offsets_of_all = offsets}, group,
+                    "moe.dispatch");
+  const ValueId outputs =
+      computed(builder, {.x = rows.x, .weights = rows.weights, .offsets = rows.offsets});
+  const int64_t num_rows = graph.value(own.x).shape[0];
+  return combine_rows(graph, outputs, offsets, num_rows, group, "moe.combine");
+}
+
 /// The results of each token's experts, summed.
 ValueId routed(BlockBuilder& builder, ValueId x) {
   const ModelSpec& spec = builder.spec();
@@ -147,12 +192,12 @@ ValueId routed(BlockBuilder& builder, ValueId x) {
   const RouteResult choice = route(graph, logits, std::nullopt, rule_of(spec), "moe.route");
   const ExpertRows rows = sort_rows(graph, choice.experts, spec.experts, "moe.sort");
   add_losses(builder, logits, rows.counts);
-  const ValueId inputs = gather_rows(graph, x, rows, "moe.gather");
-  const ValueId hidden = grouped_linear(graph, inputs, builder.scoped_param("moe.fc1.weight"),
-                                        rows.offsets, "moe.fc1");
-  const ValueId active = routed_swiglu(graph, hidden, choice.weights, rows, "moe.swiglu");
-  const ValueId outputs = grouped_linear(graph, active, builder.scoped_param("moe.fc2.weight"),
-                                         rows.offsets, "moe.fc2");
+  const Inputs inputs{.x = gather_rows(graph, x, rows, "moe.gather"),
+                      .weights = sort_weights(graph, choice.weights, rows, "moe.weights"),
+                      .offsets = rows.offsets};
+  const int64_t tokens = graph.value(x).shape[0];
+  const ValueId outputs = builder.experts().is_split() ? computed_by_all(builder, inputs, tokens)
+                                                       : computed(builder, inputs);
   return sum_rows(graph, outputs, rows, "moe.sum");
 }
 
@@ -229,7 +274,8 @@ void add_hf_tensors(HfTensorList& list, const ModelSpec& spec, HfNaming naming) 
 
 /// A mixture of experts: a router sends each token to a few of many MLPs, and sums their results
 /// with its weights. Every token is computed. The shared expert, if there is one, works on all
-/// tokens. Tensor ranks hold all experts, and each routes its own tokens.
+/// tokens. Tensor ranks route their own tokens. Ranks hold all experts, or exchange rows with those
+/// that hold the others.
 extern const BlockDefinition kMoeBlock{.name = "moe",
                                        .role = BlockRole::kFeedForward,
                                        .needed_sizes = kNeededSizes,

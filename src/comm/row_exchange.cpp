@@ -1,0 +1,276 @@
+#include "comm/row_exchange.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "base/errors.h"
+#include "comm/reduce.h"
+
+namespace braid {
+namespace {
+
+/// Consecutive rows of one expert that one member dispatches to another, or gets back from it.
+struct RowBlock {
+  int64_t source_row = 0;  ///< among the rows of the member that they belong to
+  int64_t holder_row = 0;  ///< among those of the member that has the expert
+  int64_t count = 0;
+};
+
+/// Which rows go where.
+class RowMap {
+ public:
+  explicit RowMap(const CommCall& call)
+      : offsets_(call.rows.offsets_of_all),
+        members_(static_cast<int64_t>(call.group->ranks.size())),
+        experts_(call.rows.experts),
+        copies_(call.rows.copies),
+        room_(call.op == CommOp::kDispatchRows ? call.rows.recv_rows : call.rows.send_rows) {}
+
+  int64_t members() const { return members_; }
+  int64_t copies() const { return copies_; }
+  int64_t room() const { return room_; }
+  int64_t local_experts() const { return experts_ * copies_ / members_; }
+  int64_t first_expert(int64_t holder) const { return holder / copies_ * local_experts(); }
+
+  int64_t offset(int64_t source, int64_t expert) const {
+    return offsets_[source * (experts_ + 1) + expert];
+  }
+  int64_t count(int64_t source, int64_t expert) const {
+    return offset(source, expert + 1) - offset(source, expert);
+  }
+
+  /// Calls visit(source, block) for each expert of the holder and each source, in the order of the
+  /// holder's rows; rows that do not fit are missing. Returns the number of rows that it should
+  /// hold.
+  template <class Visit>
+  int64_t for_each_block(int64_t holder, Visit&& visit) const {
+    int64_t row = 0;
+    const int64_t first = first_expert(holder);
+    for (int64_t e = first; e < first + local_experts(); ++e) {
+      for (int64_t source = 0; source < members_; ++source) {
+        const int64_t all = count(source, e);
+        const int64_t kept = std::clamp<int64_t>(room_ - row, 0, all);
+        visit(source, e - first, RowBlock{offset(source, e), row, kept});
+        row += all;
+      }
+    }
+    return row;
+  }
+
+ private:
+  const int32_t* offsets_;
+  int64_t members_;
+  int64_t experts_;
+  int64_t copies_;
+  int64_t room_;
+};
+
+/// One of the two things that each row has.
+struct Payload {
+  DType dtype = DType::kF32;
+  int64_t elems = 1;  ///< of a row
+
+  int64_t bytes() const { return elems * static_cast<int64_t>(dtype_bytes(dtype)); }
+};
+
+Payload rows_of(const CommCall& call) {
+  return {call.dtype, call.send_elems / call.rows.send_rows};
+}
+
+Payload weights_of(const CommCall& call) {
+  return {call.rows.weight_dtype, 1};
+}
+
+void copy_rows(const Payload& payload, const std::byte* from, int64_t from_row, std::byte* to,
+               int64_t to_row, int64_t count) {
+  if (count > 0) {
+    std::memcpy(to + to_row * payload.bytes(), from + from_row * payload.bytes(),
+                static_cast<size_t>(count * payload.bytes()));
+  }
+}
+
+/// Where a member's rows lie: those of x, or only those that it packed for this member.
+struct GivenRows {
+  const std::byte* data = nullptr;
+  int64_t row = 0;  ///< of the next block, if packed
+};
+
+/// This member's y, and how it is made of what members gave.
+class Exchange {
+ public:
+  Exchange(const CommCall& call, size_t member, bool packed)
+      : call_(call), map_(call), member_(static_cast<int64_t>(member)), packed_(packed) {}
+
+  void dispatch(const Payload& payload, std::vector<GivenRows> given, std::byte* y) const {
+    map_.for_each_block(member_, [&](int64_t source, int64_t, const RowBlock& block) {
+      GivenRows& from = given[static_cast<size_t>(source)];
+      copy_rows(payload, from.data, packed_ ? from.row : block.source_row, y, block.holder_row,
+                block.count);
+      from.row += block.count;
+    });
+  }
+
+  void combine(const Payload& payload, std::vector<GivenRows> given, std::byte* y) const {
+    for (int64_t holder = 0; holder < map_.members(); holder += map_.copies()) {
+      map_.for_each_block(holder, [&](int64_t source, int64_t expert, const RowBlock& block) {
+        if (source == member_) {
+          sum_copies(payload, holder, block, given, y);
+          fill_dropped(payload, block, map_.count(source, map_.first_expert(holder) + expert), y);
+        }
+      });
+    }
+  }
+
+  void write_offsets() const {
+    const int64_t needed = map_.for_each_block(
+        member_, [&, end = int64_t{0}](int64_t, int64_t expert, const RowBlock& block) mutable {
+          end += block.count;
+          call_.rows.offsets[expert + 1] = static_cast<int32_t>(end);
+        });
+    call_.rows.offsets[0] = 0;
+    if (needed > map_.room() && !call_.rows.drops) {
+      write_nan();
+    }
+  }
+
+ private:
+  void sum_copies(const Payload& payload, int64_t holder, const RowBlock& block,
+                  std::vector<GivenRows>& given, std::byte* y) const {
+    std::vector<const std::byte*> sources;
+    for (int64_t i = 0; i < map_.copies(); ++i) {
+      GivenRows& from = given[static_cast<size_t>(holder + i)];
+      sources.push_back(from.data + (packed_ ? from.row : block.holder_row) * payload.bytes());
+      from.row += block.count;
+    }
+    std::byte* target = y + block.source_row * payload.bytes();
+    if (map_.copies() == 1) {
+      return copy_rows(payload, sources[0], 0, target, 0, block.count);
+    }
+    sum_elems({.sources = sources,
+               .targets = {&target, 1},
+               .dtype = payload.dtype,
+               .count = block.count * payload.elems});
+  }
+
+  static void fill_dropped(const Payload& payload, const RowBlock& block, int64_t all,
+                           std::byte* y) {
+    if (all > block.count) {
+      std::memset(y + (block.source_row + block.count) * payload.bytes(), 0,
+                  static_cast<size_t>((all - block.count) * payload.bytes()));
+    }
+  }
+
+  /// Of the first weight.
+  void write_nan() const {
+    if (call_.rows.weight_dtype == DType::kF64) {
+      const double nan = std::numeric_limits<double>::quiet_NaN();
+      std::memcpy(call_.rows.recv_weights, &nan, sizeof(nan));
+    } else {
+      const float nan = std::numeric_limits<float>::quiet_NaN();
+      std::memcpy(call_.rows.recv_weights, &nan, sizeof(nan));
+    }
+  }
+
+  const CommCall& call_;
+  RowMap map_;
+  int64_t member_;
+  bool packed_;
+};
+
+void run_exchange(const CommCall& call, const Exchange& exchange, const Payload& payload,
+                  std::vector<GivenRows> given, std::byte* y) {
+  if (call.op == CommOp::kDispatchRows) {
+    exchange.dispatch(payload, std::move(given), y);
+  } else {
+    exchange.combine(payload, std::move(given), y);
+  }
+}
+
+void run_all(const CommCall& call, const Exchange& exchange, std::vector<GivenRows> rows,
+             std::vector<GivenRows> weights) {
+  run_exchange(call, exchange, rows_of(call), std::move(rows), call.recv);
+  if (call.rows.has_weights) {
+    run_exchange(call, exchange, weights_of(call), std::move(weights), call.rows.recv_weights);
+  }
+  if (call.rows.offsets != nullptr) {
+    exchange.write_offsets();
+  }
+}
+
+/// Calls visit(row, count) for the rows of `from`'s x that `to` needs.
+template <class Visit>
+void for_each_sent(const CommCall& call, int64_t from, int64_t to, Visit&& visit) {
+  const RowMap map(call);
+  const bool dispatches = call.op == CommOp::kDispatchRows;
+  const int64_t holder = dispatches ? to : from;
+  const int64_t owner = dispatches ? from : to;
+  map.for_each_block(holder, [&](int64_t source, int64_t, const RowBlock& block) {
+    if (source == owner) {
+      visit(dispatches ? block.source_row : block.holder_row, block.count);
+    }
+  });
+}
+
+void append_rows(std::string& bytes, const CommCall& call, int64_t from, int64_t to,
+                 const Payload& payload, const std::byte* x) {
+  for_each_sent(call, from, to, [&](int64_t row, int64_t count) {
+    bytes.append(reinterpret_cast<const char*>(x + row * payload.bytes()),
+                 static_cast<size_t>(count * payload.bytes()));
+  });
+}
+
+}  // namespace
+
+void exchange_rows(const CommCall& call, size_t member, std::span<const RowsOfMember> given) {
+  std::vector<GivenRows> rows;
+  std::vector<GivenRows> weights;
+  for (const RowsOfMember& it : given) {
+    rows.push_back({.data = it.rows});
+    weights.push_back({.data = it.weights});
+  }
+  run_all(call, Exchange(call, member, /*packed=*/false), std::move(rows), std::move(weights));
+}
+
+std::string pack_rows(const CommCall& call, size_t member, size_t to) {
+  const auto from = static_cast<int64_t>(member);
+  std::string bytes;
+  append_rows(bytes, call, from, static_cast<int64_t>(to), rows_of(call), call.send);
+  if (call.rows.has_weights) {
+    append_rows(bytes, call, from, static_cast<int64_t>(to), weights_of(call),
+                call.rows.send_weights);
+  }
+  return bytes;
+}
+
+int64_t num_packed_rows(const CommCall& call, size_t from, size_t to) {
+  int64_t rows = 0;
+  for_each_sent(call, static_cast<int64_t>(from), static_cast<int64_t>(to),
+                [&](int64_t, int64_t count) { rows += count; });
+  return rows;
+}
+
+int64_t bytes_per_row(const CommCall& call) {
+  return rows_of(call).bytes() + (call.rows.has_weights ? weights_of(call).bytes() : 0);
+}
+
+void exchange_packed_rows(const CommCall& call, size_t member,
+                          std::span<const std::string_view> packed) {
+  std::vector<GivenRows> rows;
+  std::vector<GivenRows> weights;
+  for (size_t from = 0; from < packed.size(); ++from) {
+    const int64_t count = num_packed_rows(call, from, member);
+    if (std::ssize(packed[from]) != count * bytes_per_row(call)) {
+      throw_device_error("{}: rank {} sent {} bytes, but its offsets say {} rows of {}",
+                         describe_call(call), call.group->ranks[from], packed[from].size(), count,
+                         bytes_per_row(call));
+    }
+    const auto* const data = reinterpret_cast<const std::byte*>(packed[from].data());
+    rows.push_back({.data = data});
+    weights.push_back({.data = data + count * rows_of(call).bytes()});
+  }
+  run_all(call, Exchange(call, member, /*packed=*/true), std::move(rows), std::move(weights));
+}
+
+}  // namespace braid

@@ -1,0 +1,57 @@
+#include "model/expert_shard.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <string_view>
+
+#include "base/errors.h"
+#include "model/blocks/registry.h"
+
+namespace braid {
+namespace {
+
+int64_t nearest_divisor(int64_t value, int64_t wanted) {
+  int64_t best = 1;
+  for (int64_t divisor = 1; divisor <= value; ++divisor) {
+    if (value % divisor == 0 && std::abs(divisor - wanted) < std::abs(best - wanted)) {
+      best = divisor;
+    }
+  }
+  return best;
+}
+
+void require_divisor(std::string_view key, int64_t ranks, std::string_view size_key, int64_t size) {
+  if (size % ranks != 0) {
+    throw_config_error("parallel.{} = {}: must divide model.{} = {}; the nearest that does is {}",
+                       key, ranks, size_key, size, nearest_divisor(size, ranks));
+  }
+}
+
+}  // namespace
+
+int64_t expert_room(const ModelSpec& spec, const ExpertShard& experts, int64_t tokens) {
+  const int64_t local = spec.experts / experts.size;
+  const int64_t all = experts.num_ranks() * tokens * std::min(spec.experts_per_token, local);
+  if (experts.capacity == 0) {
+    return all;
+  }
+  const auto equal =
+      static_cast<double>(tokens * spec.experts_per_token) * static_cast<double>(experts.tensor);
+  return std::clamp<int64_t>(std::llround(std::ceil(equal * experts.capacity)), 1, all);
+}
+
+void check_expert_parallel(const ModelSpec& spec, const ExpertShard& experts) {
+  if (!experts.is_split()) {
+    return;
+  }
+  if (!spec.layers.has(kMoeBlock)) {
+    throw_config_error("parallel.expert{} = {}: the model has no experts; set it to 1",
+                       experts.size > 1 ? "" : "_tensor",
+                       experts.size > 1 ? experts.size : experts.tensor);
+  }
+  require_divisor("expert", experts.size, "experts", spec.experts);
+  require_divisor("expert_tensor", experts.tensor, "expert_ffn", spec.expert_ffn);
+}
+
+}  // namespace braid

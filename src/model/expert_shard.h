@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+
+#include "model/model_spec.h"
+
+namespace braid {
+
+/// One rank's place among the ranks that hold different experts: an equal run of the experts each
+/// (expert parallelism), of which `tensor` neighbours split every matrix (expert tensor
+/// parallelism). Sources: Lepikhin et al., GShard, 2020; Liu et al., MoE parallel folding, 2025.
+struct ExpertShard {
+  int64_t size = 1;          ///< ranks with different experts
+  int64_t index = 0;         ///< this rank's
+  int64_t tensor = 1;        ///< ranks that split an expert
+  int64_t tensor_index = 0;  ///< this rank's
+  /// Rows of experts for which a rank has room, as a multiple of those that it has with equal
+  /// loads; 0: for all that can come.
+  double capacity = 0.0;
+  bool drops = false;  ///< rows without room, instead of making the step invalid
+
+  int64_t num_ranks() const { return size * tensor; }
+  bool is_split() const { return num_ranks() > 1; }
+};
+
+/// The group whose ranks exchange rows of experts.
+inline constexpr std::string_view kExpertExchangeGroup = "expert.exchange";
+
+/// Rows for which each rank has room if ranks have `tokens` tokens each.
+int64_t expert_room(const ModelSpec& spec, const ExpertShard& experts, int64_t tokens);
+
+/// Throws ConfigError naming the rule, the values and the nearest that fits: ranks must divide the
+/// experts, and expert tensor ranks the features of an expert.
+void check_expert_parallel(const ModelSpec& spec, const ExpertShard& experts);
+
+}  // namespace braid

@@ -1,0 +1,219 @@
+#include "ops/expert_exchange.h"
+
+#include <array>
+#include <vector>
+
+#include "ops/attributes.h"
+#include "ops/autodiff.h"
+#include "ops/operand_checker.h"
+
+namespace braid {
+namespace {
+
+ExpertExchangeAttributes checked_attributes(const OpSpec& spec, const OperandChecker& operands) {
+  const auto attributes = attributes_of<ExpertExchangeAttributes>(spec);
+  operands.require(attributes.group >= 0, "group must be an index into the program's groups");
+  operands.require(attributes.experts > 0 && attributes.copies > 0,
+                   "experts and copies must be at least 1");
+  return attributes;
+}
+
+int rank_of_rows(const OpSpec& spec) {
+  return spec.operands.empty() ? 1 : std::max(1, spec.operands[0].shape.rank());
+}
+
+/// x, weights, offsets_of_all, y, y_weights, without offsets.
+void check_rows(const OpSpec& spec, OperandChecker& operands,
+                const ExpertExchangeAttributes& attributes) {
+  const OperandSpec& x = operands.next_floating("x", Access::kRead, rank_of_rows(spec));
+  const DType wide = accumulator_dtype(x.dtype);
+  if (attributes.has_weights) {
+    operands.expect("weights", Access::kRead, wide, {x.shape[0]});
+  }
+  const OperandSpec& offsets = operands.next("offsets_of_all", Access::kRead, 1);
+  operands.require(offsets.dtype == DType::kI32 && offsets.shape[0] % (attributes.experts + 1) == 0,
+                   "offsets_of_all must be i32, E + 1 of each member");
+  const OperandSpec& y = operands.next("y", Access::kWrite, rank_of_rows(spec));
+  Shape row = y.shape;
+  row[0] = x.shape[0];
+  operands.require(y.dtype == x.dtype && row == x.shape && y.shape[0] > 0 && x.shape[0] > 0,
+                   "y must have rows like x");
+  if (attributes.has_weights) {
+    operands.expect("y_weights", Access::kWrite, wide, {y.shape[0]});
+  }
+}
+
+/// L, or 0 if members do not hold whole experts.
+int64_t local_experts(const OpSpec& spec, const ExpertExchangeAttributes& attributes) {
+  const int64_t members = spec.operands[2].shape[0] / (attributes.experts + 1);
+  const int64_t all = attributes.experts * attributes.copies;
+  return members > 0 && members % attributes.copies == 0 && all % members == 0 ? all / members : 0;
+}
+
+void check_dispatch_rows(const OpSpec& spec) {
+  OperandChecker operands(spec);
+  const auto attributes = checked_attributes(spec, operands);
+  check_rows(spec, operands, attributes);
+  if (attributes.has_weights) {
+    const int64_t local = local_experts(spec, attributes);
+    operands.require(local > 0, "members must hold equal numbers of experts");
+    operands.expect("offsets", Access::kWrite, DType::kI32, {local + 1});
+  }
+  operands.done();
+}
+
+void check_combine_rows(const OpSpec& spec) {
+  OperandChecker operands(spec);
+  check_rows(spec, operands, checked_attributes(spec, operands));
+  operands.done();
+}
+
+double size_bytes(const OperandSpec& operand) {
+  return static_cast<double>(operand.shape.num_elems()) *
+         static_cast<double>(dtype_bytes(operand.dtype));
+}
+
+/// With equal loads a member has as many rows of experts as it has of its tokens, times `copies`.
+/// The owner's side is exact: x of dispatch_rows, y of combine_rows.
+OpCost exchange_cost(const OpSpec& spec, size_t rows, size_t weights) {
+  const auto attributes = attributes_of<ExpertExchangeAttributes>(spec);
+  double owned = size_bytes(spec.operands[rows]);
+  if (attributes.has_weights) {
+    owned += size_bytes(spec.operands[weights]);
+  }
+  const double moved = owned * static_cast<double>(attributes.copies);
+  return {.bytes_read = moved, .bytes_written = moved, .comm_bytes = moved};
+}
+
+OpCost dispatch_cost(const OpSpec& spec) {
+  return exchange_cost(spec, 0, 1);
+}
+
+OpCost combine_cost(const OpSpec& spec) {
+  const size_t y = attributes_of<ExpertExchangeAttributes>(spec).has_weights ? 3 : 2;
+  return exchange_cost(spec, y, y + 1);
+}
+
+/// Rows and weights were dispatched together, and their gradients come back together.
+void dispatch_rows_backward(BackwardBuilder& builder, const Node& node) {
+  check(attributes_of<ExpertExchangeAttributes>(node.spec).has_weights,
+        "op dispatch_rows at {}: without weights it is a backward", node.site);
+  const std::optional<ValueId> dy = builder.grad_of(node.operands[3]);
+  const std::optional<ValueId> d_weights = builder.grad_of(node.operands[4]);
+  if (!dy || !d_weights) {
+    check(!dy && !d_weights, "op dispatch_rows at {}: one of rows and weights has no gradient",
+          node.site);
+    return;
+  }
+  const ValueId x = node.operands[0];
+  const ValueId weights = node.operands[1];
+  const ValueId dx = builder.new_grad(x);
+  const ValueId dw = builder.new_grad(weights);
+  builder.add_node(node, "combine_rows", node.spec.attributes,
+                   std::array{Operand{*dy}, Operand{*d_weights}, Operand{node.operands[2]},
+                              Operand{dx, Access::kWrite}, Operand{dw, Access::kWrite}},
+                   Phase::kComm);
+  builder.add_grad(node, x, dx);
+  builder.add_grad(node, weights, dw);
+}
+
+void combine_rows_backward(BackwardBuilder& builder, const Node& node) {
+  check(!attributes_of<ExpertExchangeAttributes>(node.spec).has_weights,
+        "op combine_rows at {}: with weights it is a backward", node.site);
+  const std::optional<ValueId> dy = builder.grad_of(node.operands[2]);
+  if (!dy) {
+    return;
+  }
+  const ValueId x = node.operands[0];
+  const ValueId dx = builder.new_grad(x);
+  builder.add_node(node, "dispatch_rows", node.spec.attributes,
+                   std::array{Operand{*dy}, Operand{node.operands[1]}, Operand{dx, Access::kWrite}},
+                   Phase::kComm);
+  builder.add_grad(node, x, dx);
+}
+
+/// Offsets of all members, one behind the other.
+IntegerNeed offsets_of_all_needs(const OpSpec& spec, size_t operand) {
+  const auto attributes = attributes_of<ExpertExchangeAttributes>(spec);
+  const bool is_dispatch = spec.op == "dispatch_rows";
+  const size_t owned = is_dispatch ? 0 : operand + 1;
+  return {.rule = IntegerRule::kOffsetsOfAll,
+          .limit = spec.operands[owned].shape[0],
+          .run = attributes.experts + 1};
+}
+
+std::vector<Attribute> attributes_of_group(GraphBuilder& builder, const ExpertGroup& group,
+                                           bool has_weights) {
+  return to_attributes(ExpertExchangeAttributes{.group = builder.group(group.name),
+                                                .experts = group.experts,
+                                                .copies = group.copies,
+                                                .has_weights = has_weights,
+                                                .drops = group.drops});
+}
+
+}  // namespace
+
+const OpDefinition kDispatchRowsOp{
+    .name = "dispatch_rows",
+    .summary = "Rows and weights go to the ranks that hold their experts.",
+    .op_class = OpClass::kCommunication,
+    .family = OpFamily::kCommunication,
+    .kind = OpKind::kCommunication,
+    .check = check_dispatch_rows,
+    .cost = dispatch_cost,
+    .backward = dispatch_rows_backward,
+    .communication =
+        Communication{
+            .op = CommOp::kDispatchRows, .shape = CommShape::kRows, .waits_for_all = true},
+    .dual = "combine_rows",
+    .integers = offsets_of_all_needs,
+};
+
+const OpDefinition kCombineRowsOp{
+    .name = "combine_rows",
+    .summary = "Rows come back from the ranks that hold their experts.",
+    .op_class = OpClass::kCommunication,
+    .family = OpFamily::kCommunication,
+    .kind = OpKind::kCommunication,
+    .check = check_combine_rows,
+    .cost = combine_cost,
+    .backward = combine_rows_backward,
+    .communication =
+        Communication{.op = CommOp::kCombineRows, .shape = CommShape::kRows, .waits_for_all = true},
+    .dual = "dispatch_rows",
+    .integers = offsets_of_all_needs,
+};
+
+DispatchedRows dispatch_rows(GraphBuilder& builder, const RowsToDispatch& rows,
+                             const ExpertGroup& group, std::string_view site) {
+  const Value x = builder.value(rows.x);
+  Shape received = x.shape;
+  received[0] = group.max_rows;
+  const auto add = [&](std::string_view suffix, DType dtype, const Shape& shape) {
+    return builder.add_activation(fmt::format("{}{}", site, suffix), dtype, shape);
+  };
+  const DispatchedRows result{
+      .x = add("", x.dtype, received),
+      .weights = add(".weights", builder.value(rows.weights).dtype, {group.max_rows}),
+      .offsets = add(".offsets", DType::kI32, {group.local_experts() + 1})};
+  builder.add_node(
+      "dispatch_rows", attributes_of_group(builder, group, true),
+      std::array{Operand{rows.x}, Operand{rows.weights}, Operand{rows.offsets_of_all},
+                 Operand{result.x, Access::kWrite}, Operand{result.weights, Access::kWrite},
+                 Operand{result.offsets, Access::kWrite}},
+      site);
+  return result;
+}
+
+ValueId combine_rows(GraphBuilder& builder, ValueId x, ValueId offsets_of_all, int64_t num_rows,
+                     const ExpertGroup& group, std::string_view site) {
+  Value y = builder.value(x);
+  y.shape[0] = num_rows;
+  const ValueId result = builder.add_activation(site, y.dtype, y.shape);
+  builder.add_node("combine_rows", attributes_of_group(builder, group, false),
+                   std::array{Operand{x}, Operand{offsets_of_all}, Operand{result, Access::kWrite}},
+                   site);
+  return result;
+}
+
+}  // namespace braid

@@ -1,0 +1,84 @@
+#pragma once
+
+#include <optional>
+
+#include "ops/graph.h"
+#include "ops/op.h"
+
+namespace braid {
+
+/// The exchange of rows between ranks that hold different experts. The P members of a group hold E
+/// experts: each L of them in a row, and `copies` = P L / E neighbours the same ones, of which each
+/// computes a part of every row (expert tensor parallelism). A member has R rows in the order of
+/// experts (ops/expert_rows.h); offsets_of_all i32 [P (E+1)] are the offsets of all members, by
+/// all_gather.
+///
+/// dispatch_rows: x [R,...], weights f32 [R], offsets_of_all -> y [B,...], y_weights f32 [B],
+/// offsets i32 [L+1]. Each row goes to all members with its expert. A member receives the rows of
+/// its first expert first; of an expert those of member 0 first, in their order: the order that one
+/// rank with the rows of all members would have. offsets are those of the received rows.
+///
+/// combine_rows: x [B,...], weights f32 [B], offsets_of_all -> y [R,...], y_weights f32 [R]. Each
+/// row goes back to where it came from, and is there the sum over `copies` members, in f32 in their
+/// order, rounded once. It is the dual of dispatch_rows: what one does to values, the other does to
+/// gradients. dispatch_rows as a backward writes no offsets.
+///
+/// Rows and weights have one call. Without has_weights there are no weights, y_weights and offsets.
+///
+/// A member has room for B rows. If it would receive more, rows that do not fit are dropped, the
+/// offsets end at B, and combine_rows makes 0 of them; so that nobody takes this for a result, a
+/// row and weight 0 are NaN then, unless `drops`. Rows of y from the last offset on are not
+/// written.
+///
+/// Attributes are equal on all members; dtypes of rows are floating. Source: Lepikhin et al.,
+/// GShard, 2020.
+struct ExpertExchangeAttributes {
+  int64_t group = 0;
+  int64_t experts = 1;  ///< E
+  int64_t copies = 1;
+  bool has_weights = true;
+  bool drops = false;
+  void fields(auto&& visit) {
+    visit("group", group);
+    visit("experts", experts);
+    visit("copies", copies);
+    visit("has_weights", has_weights);
+    visit("drops", drops);
+  }
+};
+
+extern const OpDefinition kDispatchRowsOp;
+extern const OpDefinition kCombineRowsOp;
+
+/// The ranks that exchange rows, and what each holds.
+struct ExpertGroup {
+  std::string_view name;
+  int64_t num_ranks = 1;  ///< P
+  int64_t experts = 1;    ///< E, of all
+  int64_t copies = 1;
+  int64_t max_rows = 0;  ///< B
+  bool drops = false;
+
+  int64_t local_experts() const { return experts * copies / num_ranks; }
+};
+
+struct DispatchedRows {
+  ValueId x;        ///< [B,C]
+  ValueId weights;  ///< f32 [B]
+  ValueId offsets;  ///< i32 [L+1]
+};
+
+/// Rows, their weights, and the offsets of all ranks of the group.
+struct RowsToDispatch {
+  ValueId x;
+  ValueId weights;
+  ValueId offsets_of_all;
+};
+
+DispatchedRows dispatch_rows(GraphBuilder& builder, const RowsToDispatch& rows,
+                             const ExpertGroup& group, std::string_view site);
+/// [num_rows,C].
+ValueId combine_rows(GraphBuilder& builder, ValueId x, ValueId offsets_of_all, int64_t num_rows,
+                     const ExpertGroup& group, std::string_view site);
+
+}  // namespace braid

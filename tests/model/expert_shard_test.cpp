@@ -1,0 +1,45 @@
+#include "model/expert_shard.h"
+
+#include "base/expect_error.h"
+#include "model/layer_pattern.h"
+
+namespace braid {
+namespace {
+
+ModelSpec with_experts() {
+  return {.layers = LayerPattern::parse("attention+moe*2"),
+          .experts = 12,
+          .experts_per_token = 4,
+          .expert_ffn = 10};
+}
+
+TEST(ExpertRoom, IsForAllRowsThatCanCome) {
+  const ModelSpec spec = with_experts();
+  EXPECT_EQ(expert_room(spec, {.size = 2}, 10), 2 * 10 * 4);
+  EXPECT_EQ(expert_room(spec, {.size = 4}, 10), 4 * 10 * 3) << "three experts on a rank";
+  EXPECT_EQ(expert_room(spec, {.size = 12}, 10), 12 * 10);
+  EXPECT_EQ(expert_room(spec, {.size = 2, .tensor = 2}, 10), 4 * 10 * 4);
+}
+
+TEST(ExpertRoom, IsAMultipleOfEqualLoads) {
+  const ModelSpec spec = with_experts();
+  EXPECT_EQ(expert_room(spec, {.size = 4, .capacity = 1.0}, 10), 40);
+  EXPECT_EQ(expert_room(spec, {.size = 4, .capacity = 1.26}, 10), 51);
+  EXPECT_EQ(expert_room(spec, {.size = 4, .tensor = 2, .capacity = 1.0}, 10), 80);
+  EXPECT_EQ(expert_room(spec, {.size = 4, .capacity = 100}, 10), 120) << "no more can come";
+}
+
+TEST(ExpertParallel, NamesTheNearestThatFits) {
+  const ModelSpec spec = with_experts();
+  EXPECT_NO_THROW(check_expert_parallel(spec, {.size = 6, .tensor = 5}));
+  EXPECT_EQ(message_of<ConfigError>([&] { check_expert_parallel(spec, {.size = 5}); }),
+            "parallel.expert = 5: must divide model.experts = 12; the nearest that does is 4");
+  EXPECT_EQ(
+      message_of<ConfigError>([&] { check_expert_parallel(spec, {.tensor = 4}); }),
+      "parallel.expert_tensor = 4: must divide model.expert_ffn = 10; the nearest that does is 5");
+  EXPECT_EQ(message_of<ConfigError>([&] { check_expert_parallel({.layers = 2}, {.size = 2}); }),
+            "parallel.expert = 2: the model has no experts; set it to 1");
+}
+
+}  // namespace
+}  // namespace braid

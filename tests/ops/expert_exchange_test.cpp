@@ -1,0 +1,86 @@
+#include "ops/expert_exchange.h"
+
+#include "ops/activation.h"
+#include "ops/attributes.h"
+#include "ops/expert_rows.h"
+#include "ops/forward_graph.h"
+#include "ops/specs.h"
+
+namespace braid {
+namespace {
+
+constexpr DType kI32 = DType::kI32;
+constexpr DType kBF16 = DType::kBF16;
+constexpr DType kF32 = DType::kF32;
+
+/// Of 8 rows of 6 elements between 2 ranks with 3 experts each, which have room for 20.
+std::vector<Attribute> attributes(bool has_weights, int64_t copies = 1) {
+  return to_attributes(
+      ExpertExchangeAttributes{.experts = 6, .copies = copies, .has_weights = has_weights});
+}
+OpSpec dispatch_spec() {
+  return {"dispatch_rows",
+          attributes(true),
+          {read(kBF16, {8, 6}), read(kF32, {8}), read(kI32, {14}), write(kBF16, {20, 6}),
+           write(kF32, {20}), write(kI32, {4})}};
+}
+OpSpec combine_spec() {
+  return {"combine_rows",
+          attributes(false),
+          {read(kBF16, {20, 6}), read(kI32, {14}), write(kBF16, {8, 6})}};
+}
+
+TEST(ExpertExchangeCost, IsThatOfTheOwnersRows) {
+  const double with_weights = 8 * (2 * 6 + 4);
+  expect_cost(
+      dispatch_spec(),
+      {.bytes_read = with_weights, .bytes_written = with_weights, .comm_bytes = with_weights});
+  expect_cost(combine_spec(), {.bytes_read = 96, .bytes_written = 96, .comm_bytes = 96});
+  OpSpec twice = combine_spec();
+  twice.attributes = attributes(false, 2);
+  expect_cost(twice, {.bytes_read = 192, .bytes_written = 192, .comm_bytes = 192});
+}
+
+TEST(ExpertExchangeCheck, RefusesSizesThatContradictEachOther) {
+  EXPECT_NO_THROW(check_spec(dispatch_spec()));
+  EXPECT_NO_THROW(check_spec(combine_spec()));
+  expect_refused(with_operand(dispatch_spec(), 0, read(kBF16, {8, 5})), "rows like x");
+  expect_refused(with_operand(dispatch_spec(), 1, read(kF32, {9})), "operand weights");
+  expect_refused(with_operand(dispatch_spec(), 2, read(kI32, {13})), "E + 1 of each member");
+  expect_refused(with_operand(dispatch_spec(), 4, write(kF32, {8})), "operand y_weights");
+  expect_refused(with_operand(dispatch_spec(), 5, write(kI32, {7})), "operand offsets");
+  expect_refused(with_operand(dispatch_spec(), 2, read(kI32, {7 * 5})), "equal numbers of experts");
+  expect_refused(with_operand(combine_spec(), 2, write(kF32, {8, 6})), "rows like x");
+}
+
+TEST(ExpertExchangeBackward, IsTheOtherOp) {
+  Forward forward(kF32);
+  GraphBuilder& b = forward.builder();
+  const ExpertGroup group{
+      .name = "expert.exchange", .num_ranks = 2, .experts = 6, .copies = 1, .max_rows = 20};
+  const ValueId offsets =
+      b.named_value({.name = "offsets", .dtype = kI32, .shape = {14}, .kind = ValueKind::kInput});
+  const DispatchedRows rows = dispatch_rows(b,
+                                            {.x = forward.activation("x", {kRows, 4}),
+                                             .weights = forward.activation("w", {kRows}),
+                                             .offsets_of_all = offsets},
+                                            group, "dispatched");
+  const ValueId y = gelu(b, rows.x, "act");
+  const ValueId weighted = routed_swiglu(b, y, rows.weights, rows.offsets, "weighted");
+  forward.loss_of(combine_rows(b, weighted, offsets, kRows, group, "combined"));
+  const std::vector<std::string> backward = backward_of(forward.differentiated());
+  EXPECT_EQ(backward.back(),
+            "combine_rows(dispatched.grad, dispatched.weights.grad, offsets -> x.grad, w.grad)");
+  EXPECT_THAT(backward,
+              testing::Contains("dispatch_rows(combined.grad, offsets -> weighted.grad)"));
+}
+
+TEST(ValidIntegers, OfOffsetsOfAllMembers) {
+  const std::vector<int32_t> offsets = valid_integers(dispatch_spec(), 2);
+  const std::vector<int32_t> expected = {0, 1, 2, 4, 5, 6, 8};
+  EXPECT_EQ(std::vector<int32_t>(offsets.begin(), offsets.begin() + 7), expected);
+  EXPECT_EQ(std::vector<int32_t>(offsets.begin() + 7, offsets.end()), expected);
+}
+
+}  // namespace
+}  // namespace braid
