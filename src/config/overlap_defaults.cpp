@@ -42,6 +42,7 @@ OverlapConfig overlap_in_force(const RunConfig& config) {
     overlap.align_param_gather = updates_parts;
   }
   overlap.overlap_context_comm = parallel.context > 1;
+  overlap.overlap_moe_expert_parallel_comm = parallel.expert * parallel.expert_tensor > 1;
   if (parallel.pipeline > 1) {
     add_messages(overlap);
   }

@@ -139,6 +139,7 @@ struct OverlapConfig {
   int64_t param_gather_prefetch_units = 1;
   int64_t param_gather_whole_units = 0;
   bool overlap_context_comm = false;
+  bool overlap_moe_expert_parallel_comm = false;
   std::string pair_forward_backward = "none";
   bool overlap_p2p_comm = false;
   bool overlap_p2p_comm_warmup_flush = false;

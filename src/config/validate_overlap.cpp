@@ -154,6 +154,14 @@ void check_context(const OverlapConfig& overlap, const ParallelConfig& parallel)
   }
 }
 
+void check_experts(const OverlapConfig& overlap, const ParallelConfig& parallel) {
+  if (overlap.overlap_moe_expert_parallel_comm && parallel.expert * parallel.expert_tensor == 1) {
+    throw_config_error(
+        "overlap.overlap_moe_expert_parallel_comm = true: needs ranks that exchange rows of "
+        "experts, but parallel.expert = 1; set parallel.expert above 1 or remove the key");
+  }
+}
+
 void check_schedule_key(const OverlapConfig& overlap) {
   if (overlap.list_schedule && overlap.mode == "off") {
     throw_config_error(
@@ -175,10 +183,12 @@ void check_pairs(const RunConfig& config) {
   if (pairs == "none") {
     return;
   }
-  if (parallel.tensor == 1 && parallel.context == 1) {
+  if (parallel.tensor == 1 && parallel.context == 1 &&
+      parallel.expert * parallel.expert_tensor == 1) {
     throw_config_error(
-        "overlap.pair_forward_backward = {}: hides communication of tensor and context ranks, but "
-        "parallel.tensor = 1 and parallel.context = 1; set either above 1 or remove the key",
+        "overlap.pair_forward_backward = {}: hides communication of tensor, context and expert "
+        "ranks, but parallel.tensor = 1, parallel.context = 1 and parallel.expert = 1; set one of "
+        "them above 1 or remove the key",
         quote(pairs));
   }
   const bool are_halves = pairs == "halves" || pairs == "forward_halves";
@@ -309,6 +319,7 @@ void validate_overlap(const RunConfig& config) {
   check_is_read(config);
   check_gathers(overlap, config.parallel);
   check_context(overlap, config.parallel);
+  check_experts(overlap, config.parallel);
   check_pairs(config);
   check_messages(overlap);
   check_schedule_key(overlap);

@@ -23,7 +23,7 @@ size_t most_streams(const RunConfig& config) {
   const ParallelConfig& parallel = config.parallel;
   size_t streams = 1 + pipeline_streams(config);
   for (const int64_t size : {parallel.data * parallel.context, parallel.tensor, parallel.context,
-                             parallel.expert, parallel.ranks}) {
+                             parallel.expert * parallel.expert_tensor, parallel.ranks}) {
     streams += size > 1 ? 1 : 0;  // by kind of group; gradients are summed over context ranks, too
   }
   return streams + (config.memory.offload_layers != 0 ? 2 : 0);

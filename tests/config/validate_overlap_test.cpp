@@ -206,9 +206,9 @@ TEST(ValidateOverlap, PairsHideTensorAndContextCommunication) {
   RunConfig config;
   config.overlap = {.mode = "manual", .pair_forward_backward = "forward_backward"};
   EXPECT_EQ(refusal(config),
-            "overlap.pair_forward_backward = \"forward_backward\": hides communication of tensor "
-            "and context ranks, but parallel.tensor = 1 and parallel.context = 1; set either above "
-            "1 or remove the key");
+            "overlap.pair_forward_backward = \"forward_backward\": hides communication of tensor, "
+            "context and expert ranks, but parallel.tensor = 1, parallel.context = 1 and "
+            "parallel.expert = 1; set one of them above 1 or remove the key");
   config.parallel.context = 2;
   EXPECT_NO_THROW(validate_overlap(config));
   config.overlap.mode = "auto";

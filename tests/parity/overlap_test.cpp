@@ -222,6 +222,37 @@ TEST_P(OverlapParity, EverythingOnOffAndEachKeyAlone) {
   }
 }
 
+/// Layouts in which ranks have different experts.
+std::vector<Layout> expert_layouts() {
+  std::vector<Layout> list;
+  for (const char* const layout :
+       {"ranks=2 expert=2",
+        "ranks=4 expert=4",
+        "ranks=4 expert=2 shard=optimizer",
+        "ranks=4 expert=2 shard=gradients",
+        "ranks=4 expert=2 shard=parameters",
+        "ranks=2 expert_tensor=2",
+        "ranks=4 expert=2 expert_tensor=2 train.dtype=bfloat16",
+        "ranks=2 tensor=2 train.microbatch=2 sequence_parallel=true expert=2",
+        "ranks=4 tensor=2 train.microbatch=2 sequence_parallel=true expert=4 shard=optimizer",
+        "ranks=2 context=2 expert=2",
+        "ranks=4 context=2 expert=4 shard=parameters",
+        "ranks=2 context=2 expert=2 context_method=a2a",
+        "ranks=4 pipeline=2 expert=2",
+        "ranks=4 pipeline=2 expert=2 schedule=zb-h1",
+        "ranks=4 pipeline=2 expert=2 virtual_stages=2 schedule=interleaved",
+        "ranks=4 pipeline=2 expert=2 virtual_stages=2 schedule=dualpipe-v",
+        "ranks=8 pipeline=2 tensor=2 train.microbatch=2 sequence_parallel=true expert=4",
+        "ranks=4 expert=2 memory.recompute=norms",
+        "ranks=4 expert=4 memory.recompute=full",
+        "ranks=4 expert=4 moe.capacity=2 moe.on_overflow=drop",
+        "ranks=4 expert=4 model.shared_ffn=12 train.dtype=bfloat16"}) {
+    list.push_back(
+        {std::string("model.experts=4 model.experts_per_token=2 model.expert_ffn=8 ") + layout});
+  }
+  return list;
+}
+
 std::vector<Layout> overlap_layouts() {
   return {
       {"ranks=4"},
@@ -268,11 +299,13 @@ std::vector<Layout> overlap_layouts() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, OverlapParity, testing::ValuesIn(thinned(overlap_layouts(), 9)));
+INSTANTIATE_TEST_SUITE_P(Experts, OverlapParity, testing::ValuesIn(thinned(expert_layouts(), 6)));
 
 // A key that is new must be switched somewhere.
 TEST(OverlapKeys, EachIsSwitchedInSomeLayout) {
-  const std::vector<Layout> layouts = overlap_layouts();
+  std::vector<Layout> layouts = overlap_layouts();
   EXPECT_GE(layouts.size(), 30u);
+  layouts.push_back(expert_layouts().front());
   for (const Field* const field : keys()) {
     for (const std::vector<std::string>& settings : settings_of(*field)) {
       EXPECT_TRUE(std::ranges::any_of(

@@ -12,6 +12,7 @@
 #include "ops/op.h"
 #include "passes/analysis/job_spans.h"
 #include "passes/analysis/rank_independent.h"
+#include "passes/overlap_axis.h"
 #include "passes/pipeline/late_moves.h"
 #include "passes/pipeline_options.h"
 
@@ -26,11 +27,17 @@ constexpr int64_t kPercentOfCall = 110;
 bool is_exchange(const Program& program, const Task& task) {
   const OpSpec& spec = program.spec(task);
   const std::optional<GroupId> group = group_of(program, spec);
-  return task.label.phase == Phase::kComm && group &&
-         (communicates_as(spec, CommOp::kAllToAll) ||
-          communicates_as(spec, CommOp::kReduceScatter)) &&
-         program.groups[group->index()].kind == GroupKind::kContext &&
-         program.groups[group->index()].ranks.size() > 1;
+  if (task.label.phase != Phase::kComm || !group ||
+      program.groups[group->index()].ranks.size() == 1) {
+    return false;
+  }
+  const bool is_of_context =
+      communicates_as(spec, CommOp::kAllToAll) || communicates_as(spec, CommOp::kReduceScatter);
+  const bool is_of_experts =
+      communicates_as(spec, CommOp::kDispatchRows) || communicates_as(spec, CommOp::kCombineRows);
+  const GroupKind kind = program.groups[group->index()].kind;
+  return (is_of_context && kind == GroupKind::kContext) ||
+         (is_of_experts && kind == GroupKind::kExpert);
 }
 
 class Delayer {
@@ -40,7 +47,11 @@ class Delayer {
         model_(model),
         priced_(model == nullptr ? Program{} : at_first_ranks(program)),
         spans_(program),
-        dependencies_(build_dependencies(program)) {}
+        dependencies_(build_dependencies(program)) {
+    for (const OpSpec& spec : program.specs.all()) {
+      is_product_.push_back(is_product_or_attention(spec));
+    }
+  }
 
   std::vector<LateMove> moves() {
     std::vector<LateMove> moves;
@@ -96,7 +107,7 @@ class Delayer {
   bool is_product_of(uint32_t task, uint32_t job) const {
     const Task& it = program_.tasks[task];
     return it.label.phase == Phase::kWgrad && spans_.job_of(task) == job &&
-           has_role(program_.spec(it), OpRole::kProductWgrad);
+           is_product_[it.spec.index()];
   }
 
   const Program& program_;
@@ -104,29 +115,44 @@ class Delayer {
   Program priced_;          // with a model: at_first_ranks
   JobSpans spans_;
   DependencyGraph dependencies_;
-  std::vector<bool> taken_;  // by task: waits for a call
+  std::vector<bool> is_product_;  // by spec
+  std::vector<bool> taken_;       // by task: waits for a call
   int64_t num_calls_ = 0;
 };
+
+std::vector<OverlapAxis> expert_axes(const RunConfig& config, const AxisLimits&) {
+  if (config.parallel.expert * config.parallel.expert_tensor == 1) {
+    return {};
+  }
+  return {{"experts",
+           {[](OverlapConfig& overlap) { overlap.overlap_moe_expert_parallel_comm = false; },
+            [](OverlapConfig& overlap) { overlap.overlap_moe_expert_parallel_comm = true; }},
+           AxisPlace::kContext}};
+}
 
 }  // namespace
 
 PassResult delay_context_wgrad(Program program, const PassContext& context) {
   Delayer delayer(program, context.cost_model);
   const std::vector<LateMove> moves = delayer.moves();
-  return move_late(
-      std::move(program), moves,
-      fmt::format("weight gradients behind {} calls of context ranks", delayer.num_calls()));
+  return move_late(std::move(program), moves,
+                   fmt::format("weight gradients behind {} calls of context and expert ranks",
+                               delayer.num_calls()));
 }
 
 Pass delay_context_wgrad_pass() {
   return {.name = "delay_context_wgrad",
           .summary =
-              "Runs weight gradients during the exchanges between context ranks that the backward "
-              "waits for.",
+              "Runs weight gradients during the exchanges between context ranks, and between ranks "
+              "of experts, that the backward waits for.",
           .run = run_of(delay_context_wgrad),
           .only_overlaps = true,
-          .keys = {"overlap.overlap_context_comm"},
-          .is_wanted = [](const OverlapConfig& overlap) { return overlap.overlap_context_comm; }};
+          .keys = {"overlap.overlap_context_comm", "overlap.overlap_moe_expert_parallel_comm"},
+          .is_wanted =
+              [](const OverlapConfig& overlap) {
+                return overlap.overlap_context_comm || overlap.overlap_moe_expert_parallel_comm;
+              },
+          .axes = expert_axes};
 }
 
 }  // namespace braid

@@ -81,9 +81,14 @@ bool is_on_compute(const Program& program, const Task& task) {
   return program.streams[task.stream.index()].kind == StreamKind::kCompute;
 }
 
+/// Kinds of groups whose results the next compute needs: other passes put work in between.
+bool is_exchange_kind(GroupKind kind) {
+  return kind == GroupKind::kContext || kind == GroupKind::kExpert;
+}
+
 /// Kinds of groups whose tasks earlier passes have placed.
 bool may_hand_memory_over(GroupKind kind) {
-  return kind == GroupKind::kData || kind == GroupKind::kContext;
+  return kind == GroupKind::kData || is_exchange_kind(kind);
 }
 
 /// Decides which tasks leave the compute stream.
@@ -175,8 +180,8 @@ class Leaving {
   std::vector<bool> leaves_;
 };
 
-/// By task. For communication between context ranks: the first later task that stays and depends on
-/// it. For other tasks, or if there is no such task: the next task.
+/// By task. For communication between context or expert ranks: the first later task that stays and
+/// depends on it. For other tasks, or if there is no such task: the next task.
 std::vector<uint32_t> first_waits(const Program& program, const std::vector<bool>& leaves) {
   std::vector<uint32_t> waits(program.tasks.size());
   std::iota(waits.begin(), waits.end(), 1);
@@ -185,7 +190,7 @@ std::vector<uint32_t> first_waits(const Program& program, const std::vector<bool
     for (const TaskId earlier : dependencies.of(TaskId(i))) {
       const std::optional<GroupId> group =
           group_of(program, program.spec(program.tasks[earlier.index()]));
-      if (!leaves[i] && group && program.groups[group->index()].kind == GroupKind::kContext) {
+      if (!leaves[i] && group && is_exchange_kind(program.groups[group->index()].kind)) {
         waits[earlier.index()] = static_cast<uint32_t>(i);
       }
     }
@@ -228,9 +233,9 @@ std::string stream_name(const Program& program, std::optional<GroupId> group) {
 
 StreamId comm_stream(Program& program, const Task& task, const AssignStreamsOptions& options) {
   const std::optional<GroupId> group = group_of(program, program.spec(task));
-  const bool is_context = group && program.groups[group->index()].kind == GroupKind::kContext;
+  const bool is_exchange = group && is_exchange_kind(program.groups[group->index()].kind);
   return stream_like(program, {stream_name(program, group), StreamKind::kComm,
-                               is_context ? options.context_priority : options.comm_priority});
+                               is_exchange ? options.exchange_priority : options.comm_priority});
 }
 
 /// The stream of the communication whose result the task adds or widens.
@@ -286,6 +291,9 @@ bool blocks(const Program& program, const Task& task, const AssignStreamsOptions
   const std::optional<GroupId> group = group_of(program, program.spec(task));
   if (group && program.groups[group->index()].kind == GroupKind::kContext) {
     return options.context_blocks;
+  }
+  if (group && program.groups[group->index()].kind == GroupKind::kExpert) {
+    return options.experts_block;
   }
   if (communicates_gradients(program, task) || converts_gradients(program, task)) {
     return options.gradients_block;
@@ -369,7 +377,8 @@ Moved move_communication(Program& program, const AssignStreamsOptions& options) 
   }
   const StreamId compute = program.tasks[static_cast<size_t>(first)].stream;
   const Moved moved = place(program, leaves, options);
-  if (options.gradients_block || options.parameters_block || options.context_blocks) {
+  if (options.gradients_block || options.parameters_block || options.context_blocks ||
+      options.experts_block) {
     program = Blocker(program, leaves, compute, options).run();
   }
   return moved;
@@ -401,13 +410,14 @@ Pass assign_streams_pass(const PipelineOptions& options) {
       .run = run_of(assign_streams, options),
       .only_overlaps = true,
       .keys = {"overlap.overlap_grad_reduce", "overlap.overlap_param_gather",
-               "overlap.overlap_context_comm"},
+               "overlap.overlap_context_comm", "overlap.overlap_moe_expert_parallel_comm"},
       .read_keys =
           [](const OverlapConfig& overlap, PipelineOptions& its) {
             AssignStreamsOptions& streams = its.of<AssignStreamsOptions>();
             streams.gradients_block = !overlap.overlap_grad_reduce;
             streams.parameters_block = !overlap.overlap_param_gather;
             streams.context_blocks = !overlap.overlap_context_comm;
+            streams.experts_block = !overlap.overlap_moe_expert_parallel_comm;
           },
       .axes = no_axes};
 }

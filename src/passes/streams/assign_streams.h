@@ -6,17 +6,18 @@ namespace braid {
 
 /// Priorities of the streams that the pass adds. Compute has 0; higher numbers go first. If several
 /// kinds of communication wait for the same link or the same multiprocessors, the one that compute
-/// needs soonest should go first: keys and values are needed by the next attention step, weights
-/// and gradients a unit later. None is below compute, because a late transfer delays other ranks
-/// too.
+/// needs soonest should go first: keys and values are needed by the next attention step, rows by
+/// the experts, weights and gradients a unit later. None is below compute, because a late transfer
+/// delays other ranks too.
 struct AssignStreamsOptions {
-  int comm_priority = 1;     ///< of communication
-  int context_priority = 2;  ///< of communication in groups of kind context
-  int copy_priority = 0;     ///< of the two copy streams
+  int comm_priority = 1;      ///< of communication
+  int exchange_priority = 2;  ///< of communication in groups of kind context and expert
+  int copy_priority = 0;      ///< of the two copy streams
   // Communication that must not run beside compute, because its key in section [overlap] is off.
   bool gradients_block = false;   ///< of weights' gradients
   bool parameters_block = false;  ///< that gathers weights
   bool context_blocks = false;    ///< in groups of kind context
+  bool experts_block = false;     ///< in groups of kind expert
 };
 
 /// Places communication on its own streams, so that it can run beside compute. There is one stream
@@ -29,10 +30,10 @@ struct AssignStreamsOptions {
 /// Moves tasks of phase comm on a compute stream. All tasks of a group move or none, because a
 /// group is one communicator, which takes one call at a time in one order. A group moves if all
 /// operands of its tasks live for most of a step (no activations, gathered weights or gradients of
-/// one microbatch). Groups of kind data and context move with other operands too, if any of their
-/// tasks can run beside compute: the next compute task does not depend on it. A task that adds the
-/// result of a gradient communication to main gradients, or widens it, moves to the stream of that
-/// communication.
+/// one microbatch). Groups of kind data, context and expert move with other operands too, if any of
+/// their tasks can run beside compute: the next compute task does not depend on it. A task that
+/// adds the result of a gradient communication to main gradients, or widens it, moves to the stream
+/// of that communication.
 ///
 /// Memory shared by two streams is planned from the order that events guarantee. So the pass adds
 /// an `undefine` on the compute stream where a step buffer changes streams. If a moved task touches

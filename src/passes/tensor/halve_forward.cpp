@@ -334,6 +334,9 @@ PassResult halve_forward(Program program, const HalveForwardOptions& options,
   if (options.rows == 0) {
     return {std::move(program), {false, 0, "not asked for"}};
   }
+  if (routes_tokens(program)) {
+    return {std::move(program), {false, 0, "left forwards whole, since experts take all rows"}};
+  }
   Halver halver(program, options, context.cost_model);
   Program halved = halver.run();
   RegionWeaver weaver(halved, context.cost_model);

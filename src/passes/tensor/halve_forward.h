@@ -40,6 +40,9 @@ struct HalveForwardOptions {
 /// large products, and its weight gradients can hide tensor communication; no weight gradient is
 /// accumulated twice; any schedule works.
 ///
+/// Leaves programs with experts as they are: their rows are in an order of experts, so that a half
+/// of them is no half of the tokens.
+///
 /// Counts interleaved forwards. Uses prices as pair_forward_backward does, so that all ranks of a
 /// group choose the same order. May change rounding of products, as in ring_exchange.h, and of norm
 /// gradients, whose partial sums cover other rows. All ranks must run this pass, or none. Place:

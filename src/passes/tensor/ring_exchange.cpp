@@ -10,6 +10,7 @@
 #include "passes/pipeline_options.h"
 #include "passes/tensor/split_products.h"
 #include "passes/tensor/tensor_axes.h"
+#include "passes/tensor/tensor_sites.h"
 
 namespace braid {
 namespace {
@@ -39,9 +40,13 @@ PassResult ring_exchange(Program program, const RingExchangeOptions& options) {
   }
   const std::vector<DependentProduct> pairs = find_dependent_products(program);
   const std::set<JobKey> woven = jobs_of(options.pairs);
+  const bool keeps_features = routes_tokens(program);
   std::vector<DependentProduct> chosen;
   for (DependentProduct pair : pairs) {
     pair.overlap = overlap_of(options.sites, product_site(program, program.tasks[pair.product]));
+    if (keeps_features && pair.overlap.method == OverlapMethod::kChunked) {
+      continue;
+    }
     if (!woven.contains(job_key(program.tasks[pair.product].label)) &&
         can_split(program, pair, options.min_rows)) {
       chosen.push_back(pair);

@@ -10,7 +10,8 @@
 namespace braid {
 
 struct RingExchangeOptions {
-  SiteOverlaps sites = default_site_overlaps();  ///< only kRing and kChunked are used
+  /// Only kRing and kChunked are used; kChunked not in programs with experts.
+  SiteOverlaps sites = default_site_overlaps();
   /// A product whose pieces would have fewer rows or features than this stays whole. A piece
   /// smaller than the tile of a matrix product (128 rows on the devices we know) takes as long as a
   /// whole tile.

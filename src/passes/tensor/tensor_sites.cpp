@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "ops/expert_rows.h"
 #include "ops/op.h"
 
 namespace braid {
@@ -42,6 +43,11 @@ bool is_tensor_communication(const Program& program, const Task& task) {
   return group && task.label.phase == Phase::kComm &&
          program.groups[group->index()].kind == GroupKind::kTensor &&
          program.groups[group->index()].ranks.size() > 1;
+}
+
+bool routes_tokens(const Program& program) {
+  return std::ranges::any_of(program.specs.all(),
+                             [](const OpSpec& spec) { return spec.op == kSortRowsOp.name; });
 }
 
 bool move_tensor_communication(Program& program, int priority) {

@@ -41,6 +41,10 @@ SiteOverlap overlap_of(const SiteOverlaps& sites, std::string_view site);
 /// Whether the task communicates in a group of kind tensor of at least two ranks.
 bool is_tensor_communication(const Program& program, const Task& task);
 
+/// Whether rows of the program are in an order of experts, of which a part of the rows or features
+/// of tokens is no run. Passes that cut these leave such programs alone.
+bool routes_tokens(const Program& program);
+
 /// Moves all communication in groups of kind tensor to the stream "comm.tensor" (created if
 /// missing). A communicator takes one call at a time, and calls of two groups must come in the same
 /// order on all ranks, which is the program order. Drops events if it changes anything. Returns

@@ -78,7 +78,8 @@ TEST(DelayContextWgrad, EachExchangeOfABackwardGetsOne) {
                                   exchange("h -> e") + wgrad(1) + dgrad("e -> f") +
                                   exchange("f -> y") + wgrad(2) + dgrad("y -> d"));
   EXPECT_EQ(result.report.num_changes, 2);
-  EXPECT_EQ(result.report.summary, "moved 2 weight gradients behind 2 calls of context ranks");
+  EXPECT_EQ(result.report.summary,
+            "moved 2 weight gradients behind 2 calls of context and expert ranks");
 }
 
 TEST(DelayContextWgrad, TheExchangesThenRunBesideThem) {
@@ -139,7 +140,8 @@ TEST(DelayContextWgrad, WhatDependsOnItGoesAlongOrKeepsIt) {
   const PassResult stuck =
       delay(kBegin + wgrad(0) + "norm(g0 -> n) s optimizer\n" + rest + dgrad("e -> f"));
   EXPECT_EQ(stuck.report.summary,
-            "moved 0 weight gradients behind 1 calls of context ranks; 1 stay, because an earlier "
+            "moved 0 weight gradients behind 1 calls of context and expert ranks; 1 stay, because "
+            "an earlier "
             "task needs them");
 }
 
