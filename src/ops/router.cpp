@@ -331,7 +331,8 @@ RouteResult route(GraphBuilder& builder, ValueId logits, std::optional<ValueId> 
 ValueId router_losses(GraphBuilder& builder, const RouterLossOperands& operands,
                       const RouterLossAttributes& attributes, std::string_view site) {
   const DType dtype = builder.value(operands.logits).dtype;
-  const ValueId losses = builder.add_activation(site, dtype, {2});
+  const ValueId losses = builder.add_value(
+      {.name = builder.scoped(site), .dtype = dtype, .shape = {2}, .kind = ValueKind::kOutput});
   builder.add_node("router_losses", to_attributes(attributes),
                    std::array{Operand{operands.logits}, Operand{operands.counts},
                               Operand{operands.loss_scale}, Operand{losses, Access::kWrite}},

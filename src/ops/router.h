@@ -82,6 +82,9 @@ struct RouterLossAttributes {
   }
 };
 
+/// The buffer of the losses of all routers of a rank's training step, f32 [layers, M, 2].
+inline constexpr std::string_view kRouterLossesBuffer = "router_losses";
+
 extern const OpDefinition kRouterLinearOp;
 extern const OpDefinition kRouterLinearDgradOp;
 extern const OpDefinition kRouterLinearWgradOp;
@@ -104,7 +107,8 @@ struct RouterLossOperands {
   ValueId counts;
   ValueId loss_scale;
 };
-/// Its gradient with respect to the losses is 1 by definition, like that of cross_entropy.
+/// The losses are an output "<scope>.<site>" that the host reads. Their gradient is 1 by
+/// definition, like that of cross_entropy.
 ValueId router_losses(GraphBuilder& builder, const RouterLossOperands& operands,
                       const RouterLossAttributes& attributes, std::string_view site);
 

@@ -127,11 +127,11 @@ RouterLosses router_losses(const RunConfig& config, const ModelSpec& model) {
   }
   if (config.moe != MoeConfig()) {
     throw_config_error(
-        "moe.balance_loss = {}, moe.z_loss = {}, moe.capacity = {}, moe.on_overflow = {}: the "
-        "model "
-        "has no experts; remove these keys, or set model.experts",
+        "moe.balance_loss = {}, moe.z_loss = {}, moe.capacity = {}, moe.on_overflow = {}, "
+        "moe.watch = {}, moe.watch_counts = {}: the model has no experts; remove these keys, or "
+        "set model.experts",
         config.moe.balance_loss, config.moe.z_loss, config.moe.capacity,
-        quote(config.moe.on_overflow));
+        quote(config.moe.on_overflow), config.moe.watch, config.moe.watch_counts);
   }
   return {};
 }
@@ -147,6 +147,7 @@ RunSpec resolve_with(const RunConfig& config, int64_t tokenizer_vocabulary,
   run.dtype = choice<DType>(config.train.dtype);
   run.fp8 = fp8_recipe(config.train);
   run.router_losses = router_losses(config, run.model);
+  run.watch_experts = run.model.layers.has(kMoeBlock) && config.moe.watch > 0;
   run.moments_dtype = choice<DType>(config.optimizer.moments_dtype);
   run.microbatch_sequences = microbatch_sequences(config);
   run.num_microbatches = num_microbatches(config);

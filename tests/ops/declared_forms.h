@@ -168,7 +168,7 @@ class DeclaredForms {
 
   static void add_tally(const WatchAttribute& watch, DeclaredForm& form) {
     if (watch.watch) {
-      form.spec.operands.push_back(tally_spec());
+      form.spec.operands.push_back(tally_spec(Fp8Tally::kSize));
       form.names.emplace_back("tally");
     }
   }
@@ -613,6 +613,12 @@ class DeclaredForms {
           {maps[0], write(DType::kI32, {8, 3}), write(DType::kI32, {kRows}),
            write(DType::kI32, {kExperts + 1}), write(DType::kF32, {kExperts})}},
          {"experts", "row_of", "pair_of", "offsets", "counts"}});
+    add({{"sort_rows",
+          to_attributes(SortRowsAttributes{.watch = {true}}),
+          {maps[0], write(DType::kI32, {8, 3}), write(DType::kI32, {kRows}),
+           write(DType::kI32, {kExperts + 1}), write(DType::kF32, {kExperts}),
+           tally_spec(kExperts)}},
+         {"experts", "row_of", "pair_of", "offsets", "counts", "tally"}});
     add({{"gather_rows",
           {},
           {read(data_, {8, kWidth}), maps[1], maps[0], write(data_, {kRows, kWidth})}},

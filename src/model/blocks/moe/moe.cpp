@@ -190,7 +190,8 @@ ValueId routed(BlockBuilder& builder, ValueId x) {
   const ValueId logits =
       router_linear(graph, x, builder.scoped_param("moe.router.weight"), "moe.router");
   const RouteResult choice = route(graph, logits, std::nullopt, rule_of(spec), "moe.route");
-  const ExpertRows rows = sort_rows(graph, choice.experts, spec.experts, "moe.sort");
+  const ExpertRows rows = sort_rows(graph, choice.experts, spec.experts,
+                                    builder.expert_tally("moe.rows", spec.experts), "moe.sort");
   add_losses(builder, logits, rows.counts);
   const Inputs inputs{.x = gather_rows(graph, x, rows, "moe.gather"),
                       .weights = sort_weights(graph, choice.weights, rows, "moe.weights"),
