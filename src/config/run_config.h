@@ -113,6 +113,7 @@ struct MoeConfig {
   std::string on_overflow = "error";
   int64_t watch = 10;
   int64_t watch_counts = 500;
+  bool force_balance = false;
 
   friend bool operator==(const MoeConfig&, const MoeConfig&) = default;
 };

@@ -45,12 +45,26 @@ struct RouterRule {
 /// but are not rounded again. NaN counts as the largest number, so that every token has K experts
 /// and a NaN shows in its weights; so does +infinity with softmax. Sources: Fedus et al., Switch
 /// Transformers, 2021; DeepSeek-AI, DeepSeek-V3, 2024.
+/// With ForcedChoice::forced, slot j of token t has expert (t K + j + first) mod E, whatever the
+/// logits and groups are: equal loads, for benchmarks. Weights are those of these experts.
+struct ForcedChoice {
+  bool forced = false;
+  int64_t first = 0;
+  void fields(auto&& visit) {
+    visit("forced", forced);
+    visit("first", first);
+  }
+  friend bool operator==(const ForcedChoice&, const ForcedChoice&) = default;
+};
+
 struct RouteAttributes {
   RouterRule rule;
   bool has_bias = false;
+  ForcedChoice choice = {};
   void fields(auto&& visit) {
     rule.fields(visit);
     visit("has_bias", has_bias);
+    visit.optional(choice);
   }
 };
 
@@ -100,7 +114,7 @@ struct RouteResult {
   ValueId experts;  ///< i32 [T,K]
 };
 RouteResult route(GraphBuilder& builder, ValueId logits, std::optional<ValueId> bias,
-                  const RouterRule& rule, std::string_view site);
+                  const RouterRule& rule, std::string_view site, const ForcedChoice& choice = {});
 
 struct RouterLossOperands {
   ValueId logits;

@@ -284,6 +284,10 @@ std::string describe_run_plan(const RunPlan& plan) {
       fmt::format("step     {} ranks x {} microbatches x {} sequences x {} tokens = {} tokens\n",
                   run.mesh.num_ranks(), run.num_microbatches, run.microbatch_sequences,
                   config.train.sequence, format_count(run.tokens_per_step()));
+  if (run.model.router.force_balance) {
+    text +=
+        "note     moe.force_balance = true: routers choose experts in turn, not by their scores\n";
+  }
   text += describe_fp8(run);
   text += fmt::format(
       "program  {} tasks, {} buffers, {} streams, {} events {}\n", train.tasks.size(),

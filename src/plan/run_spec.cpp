@@ -128,10 +128,11 @@ RouterLosses router_losses(const RunConfig& config, const ModelSpec& model) {
   if (config.moe != MoeConfig()) {
     throw_config_error(
         "moe.balance_loss = {}, moe.z_loss = {}, moe.capacity = {}, moe.on_overflow = {}, "
-        "moe.watch = {}, moe.watch_counts = {}: the model has no experts; remove these keys, or "
-        "set model.experts",
+        "moe.watch = {}, moe.watch_counts = {}, moe.force_balance = {}: the model has no experts; "
+        "remove these keys, or set model.experts",
         config.moe.balance_loss, config.moe.z_loss, config.moe.capacity,
-        quote(config.moe.on_overflow), config.moe.watch, config.moe.watch_counts);
+        quote(config.moe.on_overflow), config.moe.watch, config.moe.watch_counts,
+        config.moe.force_balance);
   }
   return {};
 }
@@ -140,6 +141,7 @@ RunSpec resolve_with(const RunConfig& config, int64_t tokenizer_vocabulary,
                      std::shared_ptr<const CostModel> costs) {
   RunSpec run{.config = config, .tokenizer_vocabulary = tokenizer_vocabulary};
   run.model = resolve_model(config.model, config.train.sequence, tokenizer_vocabulary);
+  run.model.router.force_balance = config.moe.force_balance;
   check_model_size(run.model);
   check_batch_size(config.train, run.model);
   run.mesh = Mesh(mesh_sizes(config, run.model));

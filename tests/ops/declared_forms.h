@@ -378,6 +378,11 @@ class DeclaredForms {
           to_attributes(RouteAttributes{.rule = in_groups, .has_bias = true}),
           {logits, read(wide_, {kOut}), write(wide_, choice), write(DType::kI32, choice)}},
          {"logits", "bias", "weights", "experts"}});
+    add({{"route",
+          to_attributes(RouteAttributes{.rule = all, .choice = {.forced = true, .first = 2}}),
+          {logits, write(wide_, choice), write(DType::kI32, choice)}},
+         {"logits", "weights", "experts"},
+         {{0, 1}}});
     for (const RouterRule& rule : {all, in_groups}) {
       add({{"route_backward",
             to_attributes(rule),

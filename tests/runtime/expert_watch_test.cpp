@@ -155,6 +155,33 @@ TEST(ExpertWatch, ChangesNoBitOfTheTraining) {
   }
 }
 
+// Of 64 rows of a microbatch, four of 6 experts have one more than the others.
+TEST(ForceBalance, GivesAllExpertsTheirPart) {
+  for (const bool on_two_ranks : {false, true}) {
+    std::vector<std::string> keys{"moe.force_balance=true"};
+    if (on_two_ranks) {
+      keys.insert(keys.end(), {"parallel.ranks=2", "parallel.pipeline=2"});
+    }
+    const Rows rows = rows_of(tallies_of(config_of(keys), 1)[0]);
+    EXPECT_EQ(rows.at("layers.0.moe.sort"), (std::vector<int64_t>{44, 44, 44, 44, 40, 40}));
+    EXPECT_EQ(rows.at("layers.3.moe.sort"), (std::vector<int64_t>{44, 40, 40, 44, 44, 44}));
+  }
+}
+
+TEST(ForceBalance, TrainsTheRouterAndSaysWhatItIs) {
+  RunConfig config = config_of({"moe.balance_loss=0", "moe.z_loss=0"});
+  const Outcome free = run(config, 2);
+  config.moe.force_balance = true;
+  const Outcome forced = run(config, 2);
+  EXPECT_NE(free.losses, forced.losses);
+  const Engine engine = engine_of(config);
+  ModelState state = forced.state;
+  const auto moments =
+      elements_of(engine.plan().layout, "layers.0.moe.router.weight", state.exp_avg);
+  EXPECT_TRUE(std::ranges::any_of(moments, [](float moment) { return moment != 0; }));
+  EXPECT_THAT(describe_run_plan(engine.plan()), testing::HasSubstr("\nnote     moe.force_balance"));
+}
+
 TEST(ExpertWatch, ProgramsWithoutItCountNothing) {
   RunConfig config = config_of({"moe.watch=0", "moe.balance_loss=0", "moe.z_loss=0"});
   const Engine plain = engine_of(config);
