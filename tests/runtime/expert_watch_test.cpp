@@ -92,6 +92,7 @@ const std::vector<std::vector<std::string>>& layouts() {
       {"parallel.ranks=2", "parallel.shard=parameters"},
       {"parallel.ranks=2", "parallel.tensor=2", "parallel.sequence_parallel=true"},
       {"parallel.ranks=2", "parallel.context=2"},
+      {"parallel.ranks=2", "parallel.expert=2"},
       {"parallel.ranks=2", "parallel.pipeline=2", "parallel.schedule=interleaved",
        "parallel.virtual_stages=2"},
       {"parallel.ranks=2", "parallel.pipeline=2", "parallel.schedule=zb-h1"},
