@@ -94,7 +94,7 @@ std::vector<RunReport> runs_of(const ReportArguments& arguments, const Console& 
 void run(const ReportArguments& arguments, const Console& console) {
   const std::vector<RunReport> runs = runs_of(arguments, console);
   for (const RunReport& one : runs) {
-    console.print(describe_fp8_losses(one));
+    console.print(describe_tables(one));
   }
   const std::string page = page_of(arguments);
   write_file_atomically(page, report_html(runs));

@@ -153,6 +153,9 @@ constexpr std::array kFields = {
     Field{BRAID_KEY(moe, z_loss), {.minimum = 0, .maximum = 100}, "Coefficient of the mean squared log-sum-exp of a router's logits, which keeps them small."},
     Field{BRAID_KEY(moe, capacity), {.minimum = 0, .maximum = 1e4}, "With parallel.expert: rows for which a rank has room in each layer, as a multiple of what it has with equal loads of the ranks; 0 = for all that can come."},
     Field{BRAID_KEY(moe, on_overflow), one_of(kChoiceNames<OverflowChoice>), "When more rows come to a rank than moe.capacity gives room for: stop with an error, or drop those of the last experts and tokens, whose experts then add 0."},
+    Field{BRAID_KEY(moe, watch), kStepsOrZero, "Steps between records in metrics.jsonl of how equal the loads of experts are, and of the losses of routers, for each layer; the first and the last step have one, too. 0 = nothing is counted. Counting changes no bit of the training."},
+    Field{BRAID_KEY(moe, watch_counts), kStepsOrZero, "Steps between those of these records that have the rows of each expert, too; the first and the last step have them. 0 = none. Without them the report has no picture of the loads."},
+    Field{BRAID_KEY(moe, force_balance), kAny, "Routers choose experts in turn instead of by their scores, so that all have equal loads: to measure speed without the effect of unequal ones. Such a run learns nothing useful from its routers."},
 
     Field{BRAID_KEY(memory, recompute), one_of(kChoiceNames<RecomputeChoice>), "Activations that the backward recomputes instead of keeping: those of norms and activation functions (norms), attention's too (attention), or all of a layer but one (full). \"auto\" chooses the policy that fits the memory and repeats the least work. The losses stay the same bit for bit (docs/passes.md)."},
     Field{BRAID_KEY(memory, recompute_layers), {.minimum = 0, .maximum = 4096}, "Recompute in this many layers, counted from the first; 0 = in all."},

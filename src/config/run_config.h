@@ -111,6 +111,9 @@ struct MoeConfig {
   double z_loss = 0.0;
   double capacity = 0.0;
   std::string on_overflow = "error";
+  int64_t watch = 10;
+  int64_t watch_counts = 500;
+  bool force_balance = false;
 
   friend bool operator==(const MoeConfig&, const MoeConfig&) = default;
 };

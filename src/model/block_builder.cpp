@@ -46,6 +46,16 @@ ValueId BlockBuilder::loss_scale() {
                                .kind = ValueKind::kInput});
 }
 
+std::optional<ValueId> BlockBuilder::expert_tally(std::string_view name, int64_t elems) {
+  if (!options_.watch_experts) {
+    return std::nullopt;
+  }
+  return builder_.add_value({.name = builder_.scoped(name),
+                             .dtype = DType::kI64,
+                             .shape = {elems},
+                             .kind = ValueKind::kTally});
+}
+
 ValueId BlockBuilder::param(const std::string& name) {
   const auto found = shapes_.find(name);
   check(found != shapes_.end(), "the model has no parameter {}", name);

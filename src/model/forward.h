@@ -37,6 +37,7 @@ struct ForwardOptions {
   ContextShard context;
   ExpertShard experts;
   RouterLosses router_losses;       ///< a stage with experts then needs the input "loss_scale", too
+  bool watch_experts = false;       ///< counts the rows of each expert (ops/expert_rows.h)
   std::optional<StageSlice> stage;  ///< nothing: the whole model
 };
 

@@ -52,6 +52,8 @@ struct RouterSpec {
   double scale = 1.0;       ///< routed_scaling_factor
   int64_t groups = 1;       ///< n_group
   int64_t kept_groups = 1;  ///< topk_group: a token's experts are in so many groups
+  bool force_balance =
+      false;  ///< experts in turn instead of by score (ForcedChoice of ops/router.h)
 
   friend bool operator==(const RouterSpec&, const RouterSpec&) = default;
 };

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <utility>
+#include <vector>
 
 #include "ops/attributes.h"
 #include "ops/autodiff.h"
@@ -29,14 +30,19 @@ const OperandSpec& next_integers(OperandChecker& operands, std::string_view name
 }
 
 void check_sort_rows(const OpSpec& spec) {
-  static_cast<void>(attributes_of<NoAttributes>(spec));
+  const auto attributes = attributes_of<SortRowsAttributes>(spec);
   OperandChecker operands(spec);
   const OperandSpec& experts = next_integers(operands, "experts", Access::kRead, 2);
   operands.expect("row_of", Access::kWrite, DType::kI32, experts.shape);
   operands.expect("pair_of", Access::kWrite, DType::kI32, {experts.shape.num_elems()});
   const OperandSpec& offsets = next_integers(operands, "offsets", Access::kWrite, 1);
   operands.require(offsets.shape[0] >= 2, "offsets must be [E+1] of at least one expert");
-  operands.expect("counts", Access::kWrite, DType::kF32, {offsets.shape[0] - 1});
+  const int64_t num_experts = offsets.shape[0] - 1;
+  operands.expect("counts", Access::kWrite, DType::kF32, {num_experts});
+  if (attributes.watch.watch) {
+    const OperandSpec tally = tally_spec(num_experts);
+    operands.expect("tally", tally.access, tally.dtype, tally.shape);
+  }
   operands.done();
 }
 
@@ -106,6 +112,10 @@ void check_routed_swiglu_backward(const OpSpec& spec) {
   operands.expect("d_gate_up", Access::kWrite, gate_up.dtype, gate_up.shape);
   operands.expect("d_weights", Access::kWrite, spec.operands[1].dtype, spec.operands[1].shape);
   operands.done();
+}
+
+OpCost sort_rows_cost(const OpSpec& spec) {
+  return elementwise_cost<1>(without_tally(spec));
 }
 
 /// The second map is only handed to the backward.
@@ -181,10 +191,11 @@ const OpDefinition kSortRowsOp{
     .family = OpFamily::kMemoryBound,
     .kind = OpKind::kCopy,
     .check = check_sort_rows,
-    .cost = elementwise_cost<1>,
+    .cost = sort_rows_cost,
     .recompute = Recompute::kNone,
     .split = kNeverSplit,
     .integers = expert_needs,
+    .tally = TallyKind::kExpertRows,
 };
 
 const OpDefinition kGatherRowsOp{
@@ -255,7 +266,7 @@ const OpDefinition kRoutedSwigluBackwardOp{
 };
 
 ExpertRows sort_rows(GraphBuilder& builder, ValueId experts, int64_t num_experts,
-                     std::string_view site) {
+                     std::optional<ValueId> tally, std::string_view site) {
   const Shape pairs = builder.value(experts).shape;
   const auto add = [&](std::string_view suffix, DType dtype, const Shape& shape) {
     return builder.add_activation(fmt::format("{}{}", site, suffix), dtype, shape);
@@ -264,12 +275,16 @@ ExpertRows sort_rows(GraphBuilder& builder, ValueId experts, int64_t num_experts
                         .pair_of = add(".pair_of", DType::kI32, {pairs.num_elems()}),
                         .offsets = add(".offsets", DType::kI32, {num_experts + 1}),
                         .counts = add(".counts", DType::kF32, {num_experts})};
-  builder.add_node(
-      "sort_rows", {},
-      std::array{Operand{experts}, Operand{rows.row_of, Access::kWrite},
-                 Operand{rows.pair_of, Access::kWrite}, Operand{rows.offsets, Access::kWrite},
-                 Operand{rows.counts, Access::kWrite}},
-      site);
+  std::vector<Operand> operands{{experts},
+                                {rows.row_of, Access::kWrite},
+                                {rows.pair_of, Access::kWrite},
+                                {rows.offsets, Access::kWrite},
+                                {rows.counts, Access::kWrite}};
+  if (tally) {
+    operands.push_back({*tally, Access::kReadWrite});
+  }
+  builder.add_node("sort_rows", to_attributes(SortRowsAttributes{.watch = {tally.has_value()}}),
+                   operands, site);
   return rows;
 }
 

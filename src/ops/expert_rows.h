@@ -1,7 +1,10 @@
 #pragma once
 
+#include <optional>
+
 #include "ops/graph.h"
 #include "ops/op.h"
+#include "ops/tally.h"
 
 namespace braid {
 
@@ -11,10 +14,15 @@ namespace braid {
 /// them an expert has is data.
 ///
 /// sort_rows: experts i32 [T,K] -> row_of i32 [T,K], pair_of i32 [R], offsets i32 [E+1], counts f32
-/// [E]. row_of and pair_of are each other's inverse: the row of each pair, the pair of each row.
-/// Expert e has the rows [offsets[e], offsets[e+1]), which may be none, and counts[e] is their
-/// number. An expert outside [0, E) is a DeviceError naming it on the CPU. No attributes.
-///
+/// [E], tally i64 [E]. row_of and pair_of are each other's inverse: the row of each pair, the pair
+/// of each row. Expert e has the rows [offsets[e], offsets[e+1]), which may be none, and counts[e]
+/// is their number, which the tally, if there is one, adds up. An expert outside [0, E) is a
+/// DeviceError naming it on the CPU. Attributes:
+struct SortRowsAttributes {
+  WatchAttribute watch = {};
+  void fields(auto&& visit) { visit.optional(watch); }
+};
+
 /// gather_rows: x [T,C], pair_of i32 [R], row_of i32 [T,K] -> y [R,C]; y[r] = x[pair_of[r] / K].
 /// sum_rows: x [R,C], row_of i32 [T,K], pair_of i32 [R] -> y [T,C]; y[t] = sum over j of
 /// x[row_of[t,j]], in ascending j, summed in f32 and rounded once. Each is the other's backward; an
@@ -47,8 +55,9 @@ struct ExpertRows {
   ValueId counts;   ///< f32 [E]
 };
 
+/// `tally`: i64 [num_experts], a value of kind kTally; nothing: rows are not counted.
 ExpertRows sort_rows(GraphBuilder& builder, ValueId experts, int64_t num_experts,
-                     std::string_view site);
+                     std::optional<ValueId> tally, std::string_view site);
 ValueId gather_rows(GraphBuilder& builder, ValueId x, const ExpertRows& rows,
                     std::string_view site);
 ValueId sum_rows(GraphBuilder& builder, ValueId x, const ExpertRows& rows, std::string_view site);

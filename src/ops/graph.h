@@ -99,6 +99,8 @@ class GraphBuilder {
 
   const Value& value(ValueId id) const { return graph_.value(id); }
 
+  int32_t layer() const { return layer_; }
+
   /// Index of the group of that name in StageGraph::groups, added at first use.
   int64_t group(std::string_view name);
 

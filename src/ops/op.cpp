@@ -276,6 +276,12 @@ bool has_tally(const OpSpec& spec) {
   return watch != nullptr && *watch == AttributeValue(true);
 }
 
+TallyKind tally_kind(const OpSpec& spec) {
+  const TallyKind kind = find_op(spec.op).tally;
+  check(has_tally(spec) && kind != TallyKind::kNone, "op {} counts nothing", spec.op);
+  return kind;
+}
+
 OpSpec without_tally(OpSpec spec) {
   if (has_tally(spec)) {
     std::erase_if(spec.attributes, [](const Attribute& it) { return it.name == kTallyAttribute; });

@@ -88,6 +88,7 @@ struct OpDefinition {
   std::string_view added_by_one = {};
   /// What the i32 operands that the op reads must hold. Null: any numbers from 0 on.
   IntegerNeed (*integers)(const OpSpec& spec, size_t operand) = nullptr;
+  TallyKind tally = TallyKind::kNone;  ///< of specs that have one
 };
 
 /// The op of that name. Throws InternalError if there is none, and on first use what `validate_ops`
@@ -133,6 +134,8 @@ OpCost spec_cost(const OpSpec& spec);
 /// time.
 inline constexpr std::string_view kTallyAttribute = "watch";
 bool has_tally(const OpSpec& spec);
+/// What the spec counts. Requires a tally.
+TallyKind tally_kind(const OpSpec& spec);
 /// The spec without its tally, as a pass repeats the task: what it did is counted already.
 OpSpec without_tally(OpSpec spec);
 

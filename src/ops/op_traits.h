@@ -175,6 +175,15 @@ enum class ValueRule : uint8_t {
   kColumns,   ///< the last operand has the columns of the others, side by side
 };
 
+/// What the tally of an op counts (ops/tally.h).
+enum class TallyKind : uint8_t {
+  kNone,
+  kFp8Losses,   ///< what FP8 copies lose: Fp8Tally (ops/quantize.h)
+  kExpertRows,  ///< the rows of each expert (ops/expert_rows.h)
+};
+
+inline constexpr size_t kNumTallyKinds = 3;
+
 /// The kinds of communication; meanings in ops/collectives.h and ops/expert_exchange.h.
 enum class CommOp : uint8_t {
   kAllReduce,

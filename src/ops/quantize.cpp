@@ -45,7 +45,7 @@ void check_quantize(const OpSpec& spec) {
     operands.expect("db", accumulate_access(attributes.accumulate), DType::kF32, {x.shape[1]});
   }
   if (attributes.watch.watch) {
-    const OperandSpec tally = tally_spec();
+    const OperandSpec tally = tally_spec(Fp8Tally::kSize);
     operands.expect("tally", tally.access, tally.dtype, tally.shape);
   }
   operands.done();
@@ -89,10 +89,6 @@ std::string_view watched_factor(const OpSpec& spec, Phase phase) {
   return phase == Phase::kForward ? "x" : "dy";
 }
 
-OperandSpec tally_spec() {
-  return {.dtype = DType::kI64, .access = Access::kReadWrite, .shape = {Fp8Tally::kSize}};
-}
-
 const OpDefinition kQuantizeOp{
     .name = "quantize",
     .summary = "FP8 copies of x by rows and by columns, with their scales.",
@@ -102,6 +98,7 @@ const OpDefinition kQuantizeOp{
     .cost = elementwise_cost<4>,
     .recompute = Recompute::kNorms,
     .split = kNeverSplit,
+    .tally = TallyKind::kFp8Losses,
 };
 
 const OpDefinition kQuantizeWeightOp{
@@ -113,6 +110,7 @@ const OpDefinition kQuantizeWeightOp{
     .cost = elementwise_cost<4>,
     .recompute = Recompute::kNone,
     .split = kNeverSplit,
+    .tally = TallyKind::kFp8Losses,
 };
 
 }  // namespace braid

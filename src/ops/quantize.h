@@ -5,6 +5,7 @@
 
 #include "ir/program.h"
 #include "ops/op.h"
+#include "ops/tally.h"
 
 namespace braid {
 
@@ -41,13 +42,6 @@ struct Fp8Tally {
   static constexpr int64_t kSaturated = 2;  ///< finite, and beyond the largest FP8 number x scale
   static constexpr int64_t kElems = 3;
   static constexpr int64_t kSize = 4;
-};
-
-/// Whether there is a tally, the last operand. Programs without one do not mention it.
-struct WatchAttribute {
-  bool watch = false;
-  void fields(auto&& visit) { visit(kTallyAttribute, watch); }
-  friend bool operator==(const WatchAttribute&, const WatchAttribute&) = default;
 };
 
 /// quantize, quantize_weight: x [R,C] (f32 or bf16) -> as attributes say, row f8 [R,C],
@@ -92,12 +86,6 @@ struct QuantizeOperands {
 
 /// The factor of a product that a task with a tally rounds: "x", "w" or "dy".
 std::string_view watched_factor(const OpSpec& spec, Phase phase);
-
-/// The buffer of all tallies of a rank's training step, i64 [tallies, Fp8Tally::kSize].
-inline constexpr std::string_view kFp8WatchBuffer = "fp8_watch";
-
-/// The operand of a tally.
-OperandSpec tally_spec();
 
 extern const OpDefinition kQuantizeOp;
 extern const OpDefinition kQuantizeWeightOp;

@@ -41,7 +41,7 @@ void check_quantize_part(const OpSpec& spec) {
   operands.expect("magnitudes", Access::kRead, DType::kI32, magnitudes);
   operands.expect("part", Access::kWrite, DType::kF8E4M3, {count});
   if (attributes.watch.watch) {
-    const OperandSpec tally = tally_spec();
+    const OperandSpec tally = tally_spec(Fp8Tally::kSize);
     operands.expect("tally", tally.access, tally.dtype, tally.shape);
   }
   operands.done();
@@ -91,6 +91,7 @@ const OpDefinition kQuantizePartOp{
     .cost = elementwise_cost<2>,
     .recompute = Recompute::kNone,
     .split = kNeverSplit,
+    .tally = TallyKind::kFp8Losses,
 };
 
 const OpDefinition kScalesOfMagnitudesOp{

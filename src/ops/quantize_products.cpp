@@ -357,7 +357,7 @@ class ProductQuantizer {
     if (recipe_.watch) {
       const auto [found, is_new] = tallies_.try_emplace(fmt::format("{}.{}", at.site, factor));
       if (is_new) {
-        const OperandSpec spec = tally_spec();
+        const OperandSpec spec = tally_spec(Fp8Tally::kSize);
         found->second = add_value(found->first, spec.dtype, spec.shape, ValueKind::kTally);
       }
       operands.push_back({found->second, Access::kReadWrite});

@@ -69,6 +69,7 @@ void check_route(const OpSpec& spec) {
   OperandChecker operands(spec);
   const OperandSpec& logits = next_accumulators(operands, "logits");
   check_rule(operands, attributes.rule, logits.shape[1]);
+  operands.require(attributes.choice.first >= 0, "first must not be negative");
   if (attributes.has_bias) {
     operands.expect("bias", Access::kRead, logits.dtype, {logits.shape[1]});
   }
@@ -210,10 +211,16 @@ constexpr SplitTraits kProductSplit{.dimension = SplitDimension::kRows,
                                     .keeps_bits = false,
                                     .is_whole = [](const OpSpec&, size_t at) { return at == 1; }};
 
-/// Rows of the logits; every piece has the whole bias.
+/// Rows of the logits; every piece has the whole bias. A forced choice depends on the number of the
+/// row.
 constexpr SplitTraits kRouteSplit{
-    .dimension = SplitDimension::kRows, .is_whole = [](const OpSpec& spec, size_t operand) {
-      return operand == 1 && attributes_of<RouteAttributes>(spec).has_bias;
+    .dimension = SplitDimension::kRows,
+    .is_whole =
+        [](const OpSpec& spec, size_t operand) {
+          return operand == 1 && attributes_of<RouteAttributes>(spec).has_bias;
+        },
+    .unit = [](const OpSpec& spec) -> int64_t {
+      return attributes_of<RouteAttributes>(spec).choice.forced ? 0 : 1;
     }};
 
 }  // namespace
@@ -310,28 +317,30 @@ ValueId router_linear(GraphBuilder& builder, ValueId x, ValueId weight, std::str
 }
 
 RouteResult route(GraphBuilder& builder, ValueId logits, std::optional<ValueId> bias,
-                  const RouterRule& rule, std::string_view site) {
+                  const RouterRule& rule, std::string_view site, const ForcedChoice& choice) {
   const Value input = builder.value(logits);
-  const Shape choice{input.shape[0], rule.per_token};
+  const Shape pairs{input.shape[0], rule.per_token};
   const RouteResult result{
-      .weights = builder.add_activation(fmt::format("{}.weights", site), input.dtype, choice),
-      .experts = builder.add_activation(fmt::format("{}.experts", site), DType::kI32, choice)};
+      .weights = builder.add_activation(fmt::format("{}.weights", site), input.dtype, pairs),
+      .experts = builder.add_activation(fmt::format("{}.experts", site), DType::kI32, pairs)};
   std::vector<Operand> operands{{logits}};
   if (bias) {
     operands.push_back({*bias});
   }
   operands.push_back({result.weights, Access::kWrite});
   operands.push_back({result.experts, Access::kWrite});
-  builder.add_node("route",
-                   to_attributes(RouteAttributes{.rule = rule, .has_bias = bias.has_value()}),
-                   operands, site);
+  builder.add_node(
+      "route",
+      to_attributes(RouteAttributes{.rule = rule, .has_bias = bias.has_value(), .choice = choice}),
+      operands, site);
   return result;
 }
 
 ValueId router_losses(GraphBuilder& builder, const RouterLossOperands& operands,
                       const RouterLossAttributes& attributes, std::string_view site) {
   const DType dtype = builder.value(operands.logits).dtype;
-  const ValueId losses = builder.add_activation(site, dtype, {2});
+  const ValueId losses = builder.add_value(
+      {.name = builder.scoped(site), .dtype = dtype, .shape = {2}, .kind = ValueKind::kOutput});
   builder.add_node("router_losses", to_attributes(attributes),
                    std::array{Operand{operands.logits}, Operand{operands.counts},
                               Operand{operands.loss_scale}, Operand{losses, Access::kWrite}},

@@ -45,12 +45,26 @@ struct RouterRule {
 /// but are not rounded again. NaN counts as the largest number, so that every token has K experts
 /// and a NaN shows in its weights; so does +infinity with softmax. Sources: Fedus et al., Switch
 /// Transformers, 2021; DeepSeek-AI, DeepSeek-V3, 2024.
+/// With ForcedChoice::forced, slot j of token t has expert (t K + j + first) mod E, whatever the
+/// logits and groups are: equal loads, for benchmarks. Weights are those of these experts.
+struct ForcedChoice {
+  bool forced = false;
+  int64_t first = 0;
+  void fields(auto&& visit) {
+    visit("forced", forced);
+    visit("first", first);
+  }
+  friend bool operator==(const ForcedChoice&, const ForcedChoice&) = default;
+};
+
 struct RouteAttributes {
   RouterRule rule;
   bool has_bias = false;
+  ForcedChoice choice = {};
   void fields(auto&& visit) {
     rule.fields(visit);
     visit("has_bias", has_bias);
+    visit.optional(choice);
   }
 };
 
@@ -82,6 +96,9 @@ struct RouterLossAttributes {
   }
 };
 
+/// The buffer of the losses of all routers of a rank's training step, f32 [layers, M, 2].
+inline constexpr std::string_view kRouterLossesBuffer = "router_losses";
+
 extern const OpDefinition kRouterLinearOp;
 extern const OpDefinition kRouterLinearDgradOp;
 extern const OpDefinition kRouterLinearWgradOp;
@@ -97,14 +114,15 @@ struct RouteResult {
   ValueId experts;  ///< i32 [T,K]
 };
 RouteResult route(GraphBuilder& builder, ValueId logits, std::optional<ValueId> bias,
-                  const RouterRule& rule, std::string_view site);
+                  const RouterRule& rule, std::string_view site, const ForcedChoice& choice = {});
 
 struct RouterLossOperands {
   ValueId logits;
   ValueId counts;
   ValueId loss_scale;
 };
-/// Its gradient with respect to the losses is 1 by definition, like that of cross_entropy.
+/// The losses are an output "<scope>.<site>" that the host reads. Their gradient is 1 by
+/// definition, like that of cross_entropy.
 ValueId router_losses(GraphBuilder& builder, const RouterLossOperands& operands,
                       const RouterLossAttributes& attributes, std::string_view site);
 

@@ -190,7 +190,7 @@ BufferRange StageExpander::range_of(ValueId id, int32_t microbatch) {
     case ValueKind::kOutput: {
       const auto found = bindings_.io.find(value.name);
       check(found != bindings_.io.end(), "no buffer for {}", value.name);
-      const int64_t begin = microbatch * found->second.stride_elems;
+      const int64_t begin = found->second.begin + microbatch * found->second.stride_elems;
       return {found->second.buffer, begin, begin + value.shape.num_elems()};
     }
     case ValueKind::kActivation:

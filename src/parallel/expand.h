@@ -14,11 +14,12 @@ namespace braid {
 class Fp8Parts;
 class UnitBuffers;
 
-/// Location of an input or output of a stage graph: elements [microbatch * stride_elems, microbatch
-/// * stride_elems + elements of the value) of a buffer.
+/// Location of an input or output of a stage graph: as many elements of a buffer as the value has,
+/// from begin + microbatch * stride_elems on.
 struct IoBinding {
   BufferId buffer;
   int64_t stride_elems = 0;
+  int64_t begin = 0;
 };
 
 /// Nodes of a backward to add: all; kDgrad: those that lead to the gradient of the stage's input,

@@ -176,7 +176,7 @@ void Fp8Parts::add_part(const Weight& weight, UnitRange its, BufferRange to) {
   if (has_tally(weight.maker->spec)) {
     attributes.watch = {true};
     ranges.push_back(tallies_.at(weight.graph->value(weight.maker->operands.back()).name));
-    operands.push_back(tally_spec());
+    operands.push_back(tally_spec(Fp8Tally::kSize));
   }
   add(kQuantizePartOp.name, weight, to_attributes(attributes), ranges, operands);
 }

@@ -7,7 +7,7 @@
 #include "base/errors.h"
 #include "ops/autodiff.h"
 #include "ops/offload.h"
-#include "ops/quantize.h"
+#include "ops/tally.h"
 
 namespace braid {
 namespace {
@@ -81,10 +81,12 @@ StageJobs::StageJobs(TaskWriter& writer, const ModelSpec& model, const Parameter
 
 void StageJobs::add_tallies() {
   std::vector<const Value*> tallies;
+  int64_t num_elems = 0;
   for (const VirtualStage& stage : stages_) {
     for (const Value& value : stage.graph.values) {
       if (value.kind == ValueKind::kTally) {
         tallies.push_back(&value);
+        num_elems += value.shape.num_elems();
       }
     }
   }
@@ -92,17 +94,18 @@ void StageJobs::add_tallies() {
     return;
   }
   ProgramBuilder& builder = writer_.builder();
-  const BufferId buffer =
-      builder.add_buffer({.name = std::string(kFp8WatchBuffer),
-                          .dtype = DType::kI64,
-                          .shape = {static_cast<int64_t>(tallies.size()), Fp8Tally::kSize},
-                          .role = BufferRole::kIo,
-                          .lifetime = Lifetime::kPersistent});
+  const BufferId buffer = builder.add_buffer({.name = std::string(kTalliesBuffer),
+                                              .dtype = DType::kI64,
+                                              .shape = {num_elems},
+                                              .role = BufferRole::kIo,
+                                              .lifetime = Lifetime::kPersistent});
   writer_.fill_zero(builder.whole(buffer),
-                    {.phase = Phase::kForward, .site = builder.site(std::string(kFp8WatchBuffer))});
-  for (size_t i = 0; i < tallies.size(); ++i) {
-    const auto begin = static_cast<int64_t>(i) * Fp8Tally::kSize;
-    bindings_.tallies[tallies[i]->name] = {buffer, begin, begin + Fp8Tally::kSize};
+                    {.phase = Phase::kForward, .site = builder.site(std::string(kTalliesBuffer))});
+  int64_t begin = 0;
+  for (const Value* const tally : tallies) {
+    const int64_t end = begin + tally->shape.num_elems();
+    bindings_.tallies[tally->name] = {buffer, begin, end};
+    begin = end;
   }
 }
 

@@ -20,14 +20,13 @@
 namespace braid {
 
 /// Adds the jobs of a rank's virtual stages: their nodes and the messages between stages; first,
-/// the tasks that make the FP8 copies of weights that ranks gather. With Fp8Recipe::watch there is
-/// a buffer "fp8_watch" i64 [tallies, 4] (kIo, persistent) for all tallies, which is zero first.
-/// The compute stream receives tensors, at their place in program order. Sends run on separate
-/// streams, because a send ends only when its receiver takes the message, and two ranks that send
-/// to each other would deadlock. There is one send stream per direction and peer: in a V shape a
-/// rank sends to two peers in one direction, and neither send may block the other. A sent buffer
-/// returns to the compute stream (`undefine`) when the message must have arrived; see
-/// sent_messages.h.
+/// the tasks that make the FP8 copies of weights that ranks gather. If graphs have tallies, there
+/// is a buffer "tallies" i64 (kIo, persistent) for all of them, which is zero first. The compute
+/// stream receives tensors, at their place in program order. Sends run on separate streams, because
+/// a send ends only when its receiver takes the message, and two ranks that send to each other
+/// would deadlock. There is one send stream per direction and peer: in a V shape a rank sends to
+/// two peers in one direction, and neither send may block the other. A sent buffer returns to the
+/// compute stream (`undefine`) when the message must have arrived; see sent_messages.h.
 class StageJobs {
  public:
   struct Options {

@@ -1,9 +1,12 @@
 #include "parallel/step_program.h"
 
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "base/errors.h"
 #include "ops/operand_checker.h"
+#include "ops/router.h"
 #include "parallel/optimizer_tasks.h"
 #include "parallel/stage_jobs.h"
 #include "parallel/task_writer.h"
@@ -54,7 +57,8 @@ class TrainProgram {
                            .sequence = options.sequence,
                            .dtype = options.dtype,
                            .end = ForwardEnd::kLoss,
-                           .router_losses = options.router_losses},
+                           .router_losses = options.router_losses,
+                           .watch_experts = options.watch_experts},
                .num_microbatches = options.num_microbatches,
                .fp8 = options.fp8}) {
     check(!options.update_weights || options.dtype != DType::kF64,
@@ -89,15 +93,36 @@ class TrainProgram {
     const int64_t microbatches = options_.num_microbatches;
     ProgramBuilder& builder = start_.builder;
     losses_ = add_io(builder, "losses", accumulator_dtype(options_.dtype), {microbatches});
+    std::vector<std::string> router_losses;
     for (const auto& [name, value] : jobs_.io_values()) {
       if (name == "loss") {
         jobs_.bind(name, {losses_, 1});
+      } else if (value.kind == ValueKind::kOutput) {
+        router_losses.push_back(name);
       } else if (name == "loss_scale") {
         jobs_.bind(name, {add_io(builder, name, value.dtype, value.shape), 0});
       } else {
         const int64_t elems = value.shape.num_elems();
         jobs_.bind(name, {add_io(builder, name, value.dtype, {microbatches, elems}), elems});
       }
+    }
+    bind_router_losses(router_losses);
+  }
+
+  /// Binds one buffer for all of them, so that the host reads them at once.
+  void bind_router_losses(const std::vector<std::string>& names) {
+    if (names.empty()) {
+      return;
+    }
+    constexpr int64_t kLosses = 2;
+    const int64_t microbatches = options_.num_microbatches;
+    const BufferId buffer =
+        add_io(start_.builder, std::string(kRouterLossesBuffer), accumulator_dtype(options_.dtype),
+               {static_cast<int64_t>(names.size()), microbatches, kLosses});
+    for (size_t i = 0; i < names.size(); ++i) {
+      jobs_.bind(names[i], {.buffer = buffer,
+                            .stride_elems = kLosses,
+                            .begin = static_cast<int64_t>(i) * microbatches * kLosses});
     }
   }
 

@@ -30,6 +30,7 @@ struct TrainProgramOptions {
   DType dtype = DType::kF32;          ///< f32, bf16; f64 for gradient checks (without optimizer)
   std::optional<Fp8Recipe> fp8 = {};  ///< of products in layers; f32 or bf16 otherwise
   RouterLosses router_losses = {};
+  bool watch_experts = false;  ///< counts the rows of each expert
   OptimizerOptions optimizer;
   /// False: the step ends with the reduced gradients and does not change the weights. Main grads
   /// are then persistent so that the host can read them.
@@ -47,9 +48,10 @@ struct TrainProgramOptions {
 /// has the head, or experts whose routers have losses; "optimizer_scalars" f32 [3], or [4] with
 /// bf16 moments (see ops/optimizer.h). After the step the host reads "losses" f32 [M] (summed over
 /// all ranks; their sum is the loss of the step), "grad_norm" f32 [1] and "grad_scale" f32 [1] (0:
-/// the step was skipped). They are the same on every rank. With Fp8Recipe::watch
-/// the host also reads "fp8_watch" i64 [tallies, 4], which is that of the rank alone
-/// (plan/fp8_watch.h says which tally is which).
+/// the step was skipped). They are the same on every rank. Two more are those of the rank alone,
+/// and plan/tallies.h says what is where in them: "tallies" i64 with Fp8Recipe::watch or
+/// `watch_experts`, and "router_losses" f32 [layers, M, 2] with router losses, which are sums over
+/// microbatches and ranks like the loss of the step.
 Program build_train_program(const ModelSpec& model, const ParameterLayout& layout, const Mesh& mesh,
                             int rank, const TrainProgramOptions& options);
 

@@ -158,6 +158,7 @@ std::vector<Program> build_programs(const RunSpec& run, const ParameterLayout& l
                                           .dtype = dtype,
                                           .fp8 = fp8,
                                           .router_losses = run.router_losses,
+                                          .watch_experts = run.watch_experts,
                                           .optimizer = {.beta1 = optimizer.beta1,
                                                         .beta2 = optimizer.beta2,
                                                         .epsilon = optimizer.epsilon,
@@ -283,6 +284,10 @@ std::string describe_run_plan(const RunPlan& plan) {
       fmt::format("step     {} ranks x {} microbatches x {} sequences x {} tokens = {} tokens\n",
                   run.mesh.num_ranks(), run.num_microbatches, run.microbatch_sequences,
                   config.train.sequence, format_count(run.tokens_per_step()));
+  if (run.model.router.force_balance) {
+    text +=
+        "note     moe.force_balance = true: routers choose experts in turn, not by their scores\n";
+  }
   text += describe_fp8(run);
   text += fmt::format(
       "program  {} tasks, {} buffers, {} streams, {} events {}\n", train.tasks.size(),

@@ -127,11 +127,12 @@ RouterLosses router_losses(const RunConfig& config, const ModelSpec& model) {
   }
   if (config.moe != MoeConfig()) {
     throw_config_error(
-        "moe.balance_loss = {}, moe.z_loss = {}, moe.capacity = {}, moe.on_overflow = {}: the "
-        "model "
-        "has no experts; remove these keys, or set model.experts",
+        "moe.balance_loss = {}, moe.z_loss = {}, moe.capacity = {}, moe.on_overflow = {}, "
+        "moe.watch = {}, moe.watch_counts = {}, moe.force_balance = {}: the model has no experts; "
+        "remove these keys, or set model.experts",
         config.moe.balance_loss, config.moe.z_loss, config.moe.capacity,
-        quote(config.moe.on_overflow));
+        quote(config.moe.on_overflow), config.moe.watch, config.moe.watch_counts,
+        config.moe.force_balance);
   }
   return {};
 }
@@ -140,6 +141,7 @@ RunSpec resolve_with(const RunConfig& config, int64_t tokenizer_vocabulary,
                      std::shared_ptr<const CostModel> costs) {
   RunSpec run{.config = config, .tokenizer_vocabulary = tokenizer_vocabulary};
   run.model = resolve_model(config.model, config.train.sequence, tokenizer_vocabulary);
+  run.model.router.force_balance = config.moe.force_balance;
   check_model_size(run.model);
   check_batch_size(config.train, run.model);
   run.mesh = Mesh(mesh_sizes(config, run.model));
@@ -147,6 +149,7 @@ RunSpec resolve_with(const RunConfig& config, int64_t tokenizer_vocabulary,
   run.dtype = choice<DType>(config.train.dtype);
   run.fp8 = fp8_recipe(config.train);
   run.router_losses = router_losses(config, run.model);
+  run.watch_experts = run.model.layers.has(kMoeBlock) && config.moe.watch > 0;
   run.moments_dtype = choice<DType>(config.optimizer.moments_dtype);
   run.microbatch_sequences = microbatch_sequences(config);
   run.num_microbatches = num_microbatches(config);

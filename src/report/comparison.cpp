@@ -8,6 +8,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -159,20 +160,28 @@ std::string describe(const Json& a, const Json& b) {
          row("peak memory of a rank", peak_bytes(a), peak_bytes(b), bytes, 1);
 }
 
+/// Of a run's data, under its title.
+std::string titled_table(std::string_view what, const Json& data, const Json& table) {
+  return fmt::format("\n{} of {}\n{}", what, short_title(data),
+                     describe_table({.columns = table.at("columns"), .rows = table.at("rows")}));
+}
+
 }  // namespace
 
-std::string describe_fp8_losses(const RunReport& run) {
+std::string describe_tables(const RunReport& run) {
   const Json report = parse_ordered_json(run.json, "the report of a run");
   try {
     const Json& data = report.at("data");
-    if (!data.contains("fp8_watch")) {
-      return "";
+    std::string text;
+    if (data.contains("fp8_watch")) {
+      text += titled_table("fp8", data, data.at("fp8_watch"));
     }
-    const Json& table = data.at("fp8_watch");
-    return fmt::format("\nfp8 of {}\n{}", short_title(data),
-                       describe_table({.columns = table.at("columns"), .rows = table.at("rows")}));
+    if (data.contains("experts")) {
+      text += titled_table("experts", data, data.at("experts").at("table"));
+    }
+    return text;
   } catch (const Json::exception& error) {
-    throw_data_error("a report has a damaged table of FP8: {}", error.what());
+    throw_data_error("a report has a damaged table: {}", error.what());
   }
 }
 

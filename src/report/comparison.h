@@ -22,8 +22,9 @@ namespace braid {
 /// far less in it than in any one step. Throws DataError for a damaged report.
 std::string describe_comparison(const RunReport& a, const RunReport& b);
 
-/// What the FP8 copies of a run lost, as text (fp8_table.h); empty unless the run counted it.
+/// What the FP8 copies of a run lost, and the layers with the least equal loads of experts, as text
+/// (fp8_table.h, expert_loads.h); empty unless the run counted them.
 /// Throws DataError for a damaged report.
-std::string describe_fp8_losses(const RunReport& run);
+std::string describe_tables(const RunReport& run);
 
 }  // namespace braid

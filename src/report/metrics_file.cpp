@@ -1,5 +1,6 @@
 #include "report/metrics_file.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -55,7 +56,28 @@ void visit_fp8(Record& record, Visit&& visit) {
   visit("saturated", record.saturated);
 }
 
-using Record = std::variant<StepRecord, EvalRecord, RerunRecord, Fp8Record>;
+/// The numbers of the loads of experts.
+template <class Record, class Visit>
+void visit_experts(Record& record, Visit&& visit) {
+  visit("step", record.step);
+  visit("max_violation", record.max_violation);
+  visit("min_ratio", record.min_ratio);
+  visit("std_ratio", record.std_ratio);
+  visit("entropy", record.entropy);
+  visit("dead", record.dead);
+  visit("balance_loss", record.balance_loss);
+  visit("z_loss", record.z_loss);
+}
+
+void read_counts(const Json& json, std::vector<int64_t>& counts) {
+  if (json.contains("counts")) {
+    for (const Json& count : json.at("counts")) {
+      counts.push_back(std::max<int64_t>(json_integer(count).value(), 0));
+    }
+  }
+}
+
+using Record = std::variant<StepRecord, EvalRecord, RerunRecord, Fp8Record, ExpertRecord>;
 
 /// Throws DataError for a line that is not JSON, and std::exception if a member is missing or of
 /// another type.
@@ -80,6 +102,12 @@ Record parse_record(std::string_view line, std::string_view where) {
     visit_fp8(record, read);
     return record;
   }
+  if (json.contains("expert_layer")) {
+    ExpertRecord record{.layer = json.at("expert_layer").get<std::string>()};
+    visit_experts(record, read);
+    read_counts(json, record.counts);
+    return record;
+  }
   StepRecord record;
   visit_members(record, read);
   return record;
@@ -92,8 +120,8 @@ Record checked_record(std::string_view line, const std::string& path, int64_t nu
   } catch (const DataError&) {
     throw;
   } catch (const std::exception&) {
-    throw_data_error("{} is not a record of a step, an evaluation, a rerun or FP8: {}", where,
-                     quote(trim(line), 60));
+    throw_data_error("{} is not a record of a step, an evaluation, a rerun, FP8 or experts: {}",
+                     where, quote(trim(line), 60));
   }
 }
 
@@ -127,6 +155,8 @@ void add_record(const Record& record, Metrics& metrics) {
     metrics.reruns.push_back(*rerun);
   } else if (const auto* fp8 = std::get_if<Fp8Record>(&record)) {
     metrics.fp8.push_back(*fp8);
+  } else if (const auto* experts = std::get_if<ExpertRecord>(&record)) {
+    metrics.experts.push_back(*experts);
   } else {
     metrics.evaluations.push_back(std::get<EvalRecord>(record));
   }
@@ -158,6 +188,15 @@ std::string metrics_line(const RerunRecord& record) {
 std::string metrics_line(const Fp8Record& record) {
   Json json{{"fp8_site", record.site}, {"factor", record.factor}};
   visit_fp8(record, [&](const char* name, const auto& member) { json[name] = member; });
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::string metrics_line(const ExpertRecord& record) {
+  Json json{{"expert_layer", record.layer}};
+  visit_experts(record, [&](const char* name, const auto& member) { json[name] = member; });
+  if (!record.counts.empty()) {
+    json["counts"] = record.counts;
+  }
   return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

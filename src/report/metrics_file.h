@@ -14,18 +14,20 @@ struct Metrics {
   std::vector<EvalRecord> evaluations;
   std::vector<RerunRecord> reruns;
   std::vector<Fp8Record> fp8;
+  std::vector<ExpertRecord> experts;
   int64_t num_damaged_lines = 0;  ///< that were left out
   std::string first_damage;       ///< of these: file, line number and reason
 };
 
 /// One line of metrics.jsonl, "\n" included: an object with the members of the record under their
 /// names; the loss of an evaluation is "valid_loss", the message of a rerun "rerun", the site of
-/// an FP8 record "fp8_site". Numbers are
+/// an FP8 record "fp8_site", the layer of a record of experts "expert_layer". Numbers are
 /// read back bit for bit; infinities and NaNs, which JSON lacks, become null.
 std::string metrics_line(const StepRecord& record);
 std::string metrics_line(const EvalRecord& record);
 std::string metrics_line(const RerunRecord& record);
 std::string metrics_line(const Fp8Record& record);
+std::string metrics_line(const ExpertRecord& record);
 
 /// Reads lines of `metrics_line`; null is NaN. Ignores unknown members, so that it can read newer
 /// files. Leaves out damaged lines and counts them, but for the last line if it is incomplete (no

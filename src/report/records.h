@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace braid {
 
@@ -41,6 +42,22 @@ struct Fp8Record {
   double amax = 0;       ///< the largest magnitude before rounding
   double flushed = 0;    ///< share of elements that were not zero and became zero, 0 to 1
   double saturated = 0;  ///< share of finite elements beyond the largest FP8 number x scale, 0 to 1
+};
+
+/// How a step's rows were divided among the experts of a layer, over all microbatches and ranks. A
+/// token has a row for each of its experts. All but the losses and the counts are NaN if there were
+/// no rows.
+struct ExpertRecord {
+  int64_t step = 0;
+  std::string layer;         ///< "layers.0"
+  double max_violation = 0;  ///< most rows of an expert / mean - 1
+  double min_ratio = 0;      ///< fewest rows of an expert / mean
+  double std_ratio = 0;      ///< standard deviation over the experts / mean
+  double entropy = 0;        ///< of the shares of rows / log of the number of experts: 1 is equal
+  int64_t dead = 0;          ///< experts without a row
+  double balance_loss = 0;   ///< without its coefficient: 1 is equal; NaN: there is none
+  double z_loss = 0;         ///< the same: mean squared log-sum-exp of the logits
+  std::vector<int64_t> counts = {};  ///< rows by expert; empty: not recorded
 };
 
 }  // namespace braid

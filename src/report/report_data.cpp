@@ -9,6 +9,7 @@
 
 #include "base/json.h"
 #include "memory/max_live.h"
+#include "report/expert_loads.h"
 #include "report/fp8_table.h"
 #include "report/traced_steps.h"
 #include "trace/breakdown.h"
@@ -238,7 +239,10 @@ std::string report_data_json(const ReportInput& input) {
   json["model"] = input.model;
   json["config"] = input.config_toml;
   json["unigram_entropy"] = input.unigram_entropy > 0 ? rounded(input.unigram_entropy) : Json();
-  set_metrics(json, {.steps = input.steps, .evaluations = input.evaluations, .fp8 = input.fp8});
+  set_metrics(json, {.steps = input.steps,
+                     .evaluations = input.evaluations,
+                     .fp8 = input.fp8,
+                     .experts = input.experts});
   json["passes"] = passes_json(input.passes);
   json["simulation"] = input.simulation.empty()
                            ? Json()
@@ -261,6 +265,11 @@ void set_metrics(Json& data, const Metrics& metrics) {
     data.erase("fp8_watch");
   } else {
     data["fp8_watch"] = {{"columns", fp8.columns}, {"rows", fp8.rows}};
+  }
+  if (metrics.experts.empty()) {
+    data.erase("experts");
+  } else {
+    data["experts"] = expert_json(metrics.experts);
   }
 }
 

@@ -15,6 +15,7 @@ namespace braid {
 ///    "steps": {"step": [1], "loss": [9.2], ...}, "evaluations": {"step": [0], "loss": [9.3]},
 ///    "fp8_watch": {"columns": ["place"], "rows": [["attention.qkv"]]} (fp8_table.h; only if there
 ///                 are records),
+///    "experts": {...} (expert_loads.h; only if there are records),
 ///    "passes": [{"name", "ms", "skipped", "changed", "num_changes", "summary"}],
 ///    "trace_remark": "..." (only if run_file.h took the traced step from an earlier process),
 ///    "simulation": null or the output of simulation_json,
@@ -41,7 +42,7 @@ namespace braid {
 /// communicate. Columns of `memory_over_time` are in a form of packed_column.h.
 std::string report_data_json(const ReportInput& input);
 
-/// Replaces "steps", "evaluations" and "fp8_watch" of a report's data.
+/// Replaces "steps", "evaluations", "fp8_watch" and "experts" of a report's data.
 void set_metrics(nlohmann::ordered_json& data, const Metrics& metrics);
 
 /// JSON text that is safe inside <script>. Bytes that are not UTF-8 become U+FFFD.

@@ -28,8 +28,9 @@ struct ReportInput {
   std::vector<PassRecord> passes;  ///< of the training program
   MemoryPlan memory;               ///< of one rank, `memory_rank`
   std::vector<StepRecord> steps;
-  std::vector<EvalRecord> evaluations;  ///< in the order of their steps
-  std::vector<Fp8Record> fp8 = {};      ///< in the order of their steps
+  std::vector<EvalRecord> evaluations;     ///< in the order of their steps
+  std::vector<Fp8Record> fp8 = {};         ///< in the order of their steps
+  std::vector<ExpertRecord> experts = {};  ///< in the order of their steps
   std::string layout;  ///< the layout of the ranks, a line each; empty: there is one rank
   ReportTable stages;  ///< one rank of each pipeline stage
   std::vector<std::vector<JobSlot>> jobs;          ///< by pipeline rank; empty: no pipeline

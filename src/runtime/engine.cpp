@@ -13,7 +13,6 @@
 #include "base/errors.h"
 #include "comm/tcp/socket_transport.h"
 #include "ops/optimizer.h"
-#include "ops/quantize.h"
 #include "plan/rank_programs.h"
 #include "trace/peer_waits.h"
 #include "trace/rank_clocks.h"
@@ -69,10 +68,10 @@ Engine::Engine(RunPlan plan, const EngineOptions& options)
     max_in_flight_ = std::min(max_in_flight_, executor->max_steps_in_flight());
   }
   for (size_t local = 0; local < executors_.size(); ++local) {
-    exchanges_.emplace_back(
-        *executors_[local],
-        plan_of_rank(plan_, static_cast<int>(ranks_[local])).programs[kTrainProgram],
-        max_in_flight_);
+    const Program& program =
+        plan_of_rank(plan_, static_cast<int>(ranks_[local])).programs[kTrainProgram];
+    exchanges_.emplace_back(*executors_[local], program, max_in_flight_);
+    tallies_.emplace_back(program);
   }
 }
 
@@ -278,28 +277,14 @@ StepResult Engine::finish_step() {
   return result;
 }
 
-std::vector<Fp8Losses> Engine::fp8_losses() const {
+StepTallies Engine::tallies() const {
   check(num_finished_ > 0, "no step has ended");
   const auto slot = static_cast<size_t>((num_finished_ - 1) % max_in_flight_);
-  std::vector<Fp8Losses> losses;
+  StepTallies tallies;
   for (size_t local = 0; local < exchanges_.size(); ++local) {
-    const auto rank = static_cast<int>(ranks_[local]);
-    const std::span<const int64_t> tallies = exchanges_[local].slot(slot).fp8_watch;
-    size_t at = 0;
-    for (const Fp8Place& place :
-         watched_places(plan_of_rank(plan_, rank).programs[kTrainProgram])) {
-      const std::span<const int64_t> tally = tallies.subspan(at, Fp8Tally::kSize);
-      at += Fp8Tally::kSize;
-      if (tally[Fp8Tally::kElems] > 0) {
-        losses.push_back({.place = place,
-                          .largest = static_cast<uint32_t>(tally[Fp8Tally::kLargest]),
-                          .flushed = tally[Fp8Tally::kFlushed],
-                          .saturated = tally[Fp8Tally::kSaturated],
-                          .elems = tally[Fp8Tally::kElems]});
-      }
-    }
+    tallies_[local].read(exchanges_[local].slot(slot), tallies);
   }
-  return losses;
+  return tallies;
 }
 
 StepResult Engine::train_step(const StepBatch& batch, const OptimizerConfig& optimizer,

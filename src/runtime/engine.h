@@ -11,12 +11,12 @@
 #include "comm/rendezvous.h"
 #include "comm/transport.h"
 #include "data/batch_loader.h"
-#include "plan/fp8_watch.h"
 #include "plan/run_plan.h"
 #include "runtime/device.h"
 #include "runtime/device_shards.h"
 #include "runtime/replica_check.h"
 #include "runtime/step_exchange.h"
+#include "runtime/step_tallies.h"
 #include "state/state_map.h"
 #include "state/state_transfer.h"
 #include "trace/timeline.h"
@@ -59,15 +59,6 @@ struct StepResult {
   int64_t lateness_ns = 0;  ///< time between the end of the step and the end of the wait for it
 };
 
-/// What FP8 copies of a step lost at one place, on the ranks of a process.
-struct Fp8Losses {
-  Fp8Place place;
-  uint32_t largest = 0;  ///< bits of the largest magnitude as f32; above infinity: NaN
-  int64_t flushed = 0;
-  int64_t saturated = 0;
-  int64_t elems = 0;
-};
-
 /// The executors of this process's ranks, and the data that the host exchanges with them between
 /// steps. If a run has several processes, each has an engine of the same plan, all make the same
 /// calls, and all get the same results. Not thread-safe. Any error of a step is a DeviceError,
@@ -100,8 +91,8 @@ class Engine {
   /// Waits for the oldest step in flight.
   StepResult finish_step();
   /// Of the step that `finish_step` has ended last, before the next `begin_step`: one for each
-  /// place on each rank of this process; empty unless train.fp8_watch is set.
-  std::vector<Fp8Losses> fp8_losses() const;
+  /// place on each rank of this process.
+  StepTallies tallies() const;
   /// `begin_step` and `finish_step`.
   StepResult train_step(const StepBatch& batch, const OptimizerConfig& optimizer,
                         double learning_rate, int64_t step);
@@ -159,6 +150,7 @@ class Engine {
   bool tracing_ = false;  // excludes a step's transfers from its timeline
   int max_in_flight_ = 1;
   std::vector<StepExchange> exchanges_;  // with the executors
+  std::vector<TallyReader> tallies_;     // with the executors
   int64_t num_begun_ = 0;                // training steps
   int64_t num_finished_ = 0;
   std::unique_ptr<ReplicaCheck> replicas_;  // from the first check on

@@ -3,7 +3,8 @@
 #include <algorithm>
 
 #include "base/errors.h"
-#include "ops/quantize.h"
+#include "ops/router.h"
+#include "ops/tally.h"
 
 namespace braid {
 namespace {
@@ -29,7 +30,8 @@ void visit_results(Values& values, Visit&& visit) {
 /// Those of the results that each rank has for itself.
 template <class Values, class Visit>
 void visit_own_results(Values& values, Visit&& visit) {
-  visit(kFp8WatchBuffer, values.fp8_watch);
+  visit(kTalliesBuffer, values.tallies);
+  visit(kRouterLossesBuffer, values.router_losses);
 }
 
 /// Calls a function of the executor, such as `read`, for each span that the rank has.

@@ -26,7 +26,8 @@ class StepExchange {
     std::span<float> losses;             ///< [M]; a result, like those below
     std::span<float> grad_norm;
     std::span<float> grad_scale;
-    std::span<int64_t> fp8_watch;  ///< [tallies, 4]
+    std::span<int64_t> tallies;      ///< of all places (plan/tallies.h)
+    std::span<float> router_losses;  ///< [layers, M, 2]
   };
 
   /// `program` is the training step of `executor`, which must outlive this object. Throws
@@ -39,7 +40,7 @@ class StepExchange {
   /// Call before and after the launch of the step: they are enqueued in the order of the steps.
   void enqueue_inputs(size_t slot);
   void enqueue_results(size_t slot);
-  /// Of the results, only those that differ between ranks: fp8_watch.
+  /// Of the results, only those that differ between ranks: tallies and router losses.
   void enqueue_own_results(size_t slot);
   /// The same immediately, before the launch and after the wait, with no step in flight.
   void write_inputs(size_t slot);

@@ -54,6 +54,9 @@ std::string LogInterval::take_line(int64_t time_ns, const RunSize& run) {
   if (num_advanced_ > 0) {
     line += fmt::format(" lm loss: {:.6E} |", loss_sum_ / static_cast<double>(num_advanced_));
   }
+  if (expert_load_ > 0) {
+    line += fmt::format(" busiest expert: {:.2f}x |", expert_load_);
+  }
   // There is no loss scaling: braid has no fp16 training, which would need it.
   line += fmt::format(
       " loss scale: 1.0 | grad norm: {:.3f} | number of skipped iterations: {:3d} |"

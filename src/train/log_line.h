@@ -16,6 +16,8 @@ class LogInterval {
   LogInterval(int64_t skipped_steps, int64_t nan_steps);
 
   void add(const StepRecord& record);
+  /// The most rows of an expert / mean, in the worst layer; the last call of an interval counts.
+  void set_expert_load(double load) { expert_load_ = load; }
   bool empty() const { return num_steps_ == 0; }
 
   struct RunSize {
@@ -23,8 +25,9 @@ class LogInterval {
     int64_t global_batch = 1;
   };
   /// Megatron-LM's log line, with its field names and widths, without "\n". "lm loss" is left out
-  /// if every step was skipped. The counters of skipped and NaN steps are those of the interval.
-  /// `time_ns`: Unix time, printed as local time. Begins the next interval.
+  /// if every step was skipped, "busiest expert" if no load was set. The counters of skipped and
+  /// NaN steps are those of the interval. `time_ns`: Unix time, printed as local time. Begins the
+  /// next interval.
   std::string take_line(int64_t time_ns, const RunSize& run);
 
  private:
@@ -33,6 +36,7 @@ class LogInterval {
   int64_t num_advanced_ = 0;
   int64_t skipped_before_ = 0;
   int64_t nan_before_ = 0;
+  double expert_load_ = 0;
   double loss_sum_ = 0;
   double ms_sum_ = 0;
   double tflops_sum_ = 0;  ///< sum of work, not of rates

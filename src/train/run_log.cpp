@@ -8,6 +8,7 @@
 #include "base/errors.h"
 #include "runtime/progress_bar.h"
 #include "train/append_file.h"
+#include "train/expert_watch.h"
 #include "train/log_line.h"
 #include "train/tensorboard.h"
 
@@ -167,6 +168,24 @@ void RunLog::fp8(const std::vector<Fp8Record>& records) {
     lines += metrics_line(record);
   }
   state_->file.append(lines);
+}
+
+void RunLog::experts(const std::vector<ExpertRecord>& records) {
+  if (records.empty()) {
+    return;
+  }
+  State& state = *state_;
+  std::string lines;
+  for (const ExpertRecord& record : records) {
+    state.metrics.experts.push_back(record);
+    lines += metrics_line(record);
+  }
+  state.file.append(lines);
+  const double worst = worst_load(records);
+  state.interval.set_expert_load(worst);
+  if (state.tensorboard) {
+    state.tensorboard->scalar(state.now_s(), records.front().step, "expert-load", worst);
+  }
 }
 
 void RunLog::rerun(const RerunRecord& record) {

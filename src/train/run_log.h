@@ -28,8 +28,9 @@ struct RunLogOptions {
   std::function<int()> columns;     ///< width of the terminal; default: that of standard output
 };
 
-/// Writes metrics.jsonl (one object per step, evaluation, rerun or place of FP8 products, flushed
-/// at once), TensorBoard events (loss, learning-rate, grad-norm, tokens-per-second, valid-loss),
+/// Writes metrics.jsonl (one object per step, evaluation, rerun, place of FP8 products or layer of
+/// experts, flushed at once), TensorBoard events (loss, learning-rate, grad-norm,
+/// tokens-per-second, valid-loss, expert-load),
 /// Megatron-style log lines and the progress bar of one run. Throws DataError if a file cannot be
 /// written. Not thread-safe.
 class RunLog {
@@ -42,6 +43,8 @@ class RunLog {
   void evaluation(const EvalRecord& record);
   /// Prints nothing.
   void fp8(const std::vector<Fp8Record>& records);
+  /// Prints nothing. The next log line has the worst load of the last records.
+  void experts(const std::vector<ExpertRecord>& records);
   /// Prints nothing.
   void rerun(const RerunRecord& record);
   /// Prints a separate line above the progress bar; "\n" is added.

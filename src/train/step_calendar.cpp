@@ -30,9 +30,21 @@ bool StepCalendar::is_checked(int64_t step) const {
   return interval > 0 && step % interval == 0;
 }
 
-bool StepCalendar::is_watched(int64_t step) const {
+bool StepCalendar::is_fp8_recorded(int64_t step) const {
   const int64_t interval = config_.train.fp8_watch;
   return interval > 0 && step % interval == 0;
+}
+
+bool StepCalendar::is_recorded(int64_t step, int64_t interval) const {
+  return interval > 0 && (step % interval == 0 || step == 1 || step == config_.train.steps);
+}
+
+bool StepCalendar::are_loads_recorded(int64_t step) const {
+  return is_recorded(step, config_.moe.watch) || are_counts_recorded(step);
+}
+
+bool StepCalendar::are_counts_recorded(int64_t step) const {
+  return config_.moe.watch > 0 && is_recorded(step, config_.moe.watch_counts);
 }
 
 bool StepCalendar::is_boundary(int64_t step) const {

@@ -25,12 +25,17 @@ class StepCalendar {
   /// Whether the replicas of the state are compared after it, whatever else happens there.
   bool is_checked(int64_t step) const;
   /// Whether what FP8 copies lost in it is recorded.
-  bool is_watched(int64_t step) const;
+  bool is_fp8_recorded(int64_t step) const;
+  /// Whether the loads of experts in it are recorded, and with the rows of each expert.
+  bool are_loads_recorded(int64_t step) const;
+  bool are_counts_recorded(int64_t step) const;
   /// Whether it must end before the next one begins: work after a step requires that no later step
   /// has begun.
   bool is_boundary(int64_t step) const;
 
  private:
+  bool is_recorded(int64_t step, int64_t interval) const;
+
   const RunConfig& config_;
   std::optional<int64_t> stop_after_step_;
 };

@@ -30,7 +30,6 @@
 #include "trace/explain_exposed.h"
 #include "train/data_count.h"
 #include "train/fault_watch.h"
-#include "train/fp8_watch.h"
 #include "train/learning_rate.h"
 #include "train/run_folder.h"
 #include "train/run_identity.h"
@@ -41,6 +40,7 @@
 #include "train/step_loop.h"
 #include "train/step_meter.h"
 #include "train/step_wishes.h"
+#include "train/tally_records.h"
 #include "train/training_data.h"
 #include "train/training_report.h"
 #include "train/training_setup.h"
@@ -327,15 +327,14 @@ class TrainingRun {
   void end_step(int64_t step) {
     const StepResult result = engine_.finish_step();
     const StepRecord record = meter_.end(result);
-    const std::vector<Fp8Record> fp8 = calendar_.is_watched(step)
-                                           ? gather_fp8(engine_, processes_, step)
-                                           : std::vector<Fp8Record>{};
+    const TallyRecords tallies = tally_records(engine_, processes_, calendar_, step);
     if (calendar_.is_traced(step)) {
       add_timeline(step);
     }
     if (leads()) {
+      log_->fp8(tallies.fp8);
+      log_->experts(tallies.experts);  // before the line of the step, which mentions them
       log_->step(record);
-      log_->fp8(fp8);
     }
     if (options_.on_step) {
       options_.on_step(record);

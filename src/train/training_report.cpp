@@ -55,6 +55,7 @@ ReportInput TrainingReport::input(const Metrics& metrics) const {
                      .steps = metrics.steps,
                      .evaluations = metrics.evaluations,
                      .fp8 = metrics.fp8,
+                     .experts = metrics.experts,
                      .unigram_entropy = source_.unigram_entropy,
                      .timeline = timelines_.empty() ? Timeline{} : timelines_.back()};
   for (const Timeline& timeline : timelines_) {

@@ -22,12 +22,15 @@ Mesh mesh_of(const Layout& layout) {
                .context = static_cast<int>(layout.context),
                .data = static_cast<int>(layout.data),
                .pipeline = static_cast<int>(layout.pipeline),
-               .replicas = static_cast<int>(layout.shard_replicas)});
+               .replicas = static_cast<int>(layout.shard_replicas),
+               .expert_replicas = static_cast<int>(layout.shard_replicas)});
 }
 
-/// How the ranks share the weights. Every unit is estimated as dense parameters.
-ParameterDomain domain_of(const Layout& layout) {
-  return parameter_domains(mesh_of(layout), {.shard = layout.shard}, /*has_experts=*/false).front();
+/// How the ranks share the weights: dense ones, and experts.
+std::array<ParameterDomain, 2> domains_of(const Layout& layout) {
+  const auto domains = parameter_domains(
+      mesh_of(layout), {.shard = layout.shard, .expert_shard = layout.shard}, /*has_experts=*/true);
+  return {domains.at(0), domains.at(1)};
 }
 
 /// Whether gradients are reduced after every microbatch.
@@ -55,16 +58,34 @@ double sum_of(std::span<const double> layers, const LayerPrices& prices, double 
   return sum;
 }
 
-/// The most weights of one layer, among the kinds with layers here.
-double largest_layer(std::span<const double> layers, const LayerPrices& prices) {
-  double most = 0;
+/// The price of the layer with the most weights, among the kinds with layers here.
+PartPrice largest_layer(std::span<const double> layers, const LayerPrices& prices) {
+  PartPrice largest;
   for (size_t kind = 0; kind < layers.size(); ++kind) {
-    most = layers[kind] > 0 ? std::max(most, prices.kinds[kind].parameters) : most;
+    const PartPrice& price = prices.kinds[kind];
+    largest = layers[kind] > 0 && price.parameters > largest.parameters ? price : largest;
   }
-  return most;
+  return largest;
 }
 
 }  // namespace
+
+/// Elements, of dense parameters and of experts, which other ranks may share.
+struct LayoutEstimator::Weights {
+  double dense = 0;
+  double experts = 0;
+
+  static Weights of(const PartPrice& price) {
+    return {price.parameters - price.expert_parameters, price.expert_parameters};
+  }
+  double sum() const { return dense + experts; }
+  /// Of one rank, if ranks shard them.
+  double shard(const Layout& layout) const {
+    const auto domains = domains_of(layout);
+    return dense / static_cast<double>(domains[0].num_shards) +
+           experts / static_cast<double>(domains[1].num_shards);
+  }
+};
 
 /// Layers by kind, and parts of embedding and head, of one pipeline rank.
 struct LayoutEstimator::RankParts {
@@ -146,12 +167,26 @@ LayoutEstimator::Slices LayoutEstimator::slices_of(const Layout& layout) const {
   return slices_.emplace(key, std::move(made)).first->second;
 }
 
-LayoutEstimator::DataTimes LayoutEstimator::data_times(const Layout& layout, double elems) const {
-  if (layout.data * layout.context == 1) {
-    return {};
-  }
+LayoutEstimator::DataTimes LayoutEstimator::data_times(const Layout& layout,
+                                                       const Weights& weights) const {
+  const auto domains = domains_of(layout);
+  DataTimes times = domain_times(layout, domains[0], weights.dense);
+  const DataTimes experts = domain_times(layout, domains[1], weights.experts);
+  times.reduce_ns += experts.reduce_ns;
+  times.gather_ns += experts.gather_ns;
+  times.loss = std::max(times.loss, experts.loss);
+  return times;
+}
+
+LayoutEstimator::DataTimes LayoutEstimator::domain_times(const Layout& layout,
+                                                         const ParameterDomain& domain,
+                                                         double elems) const {
   const Cluster& cluster = model_.cluster();
   const Mesh mesh = mesh_of(layout);
+  const std::vector<int> gradient_ranks = mesh.group(domain.gradient_group, 0).ranks;
+  if (elems == 0 || gradient_ranks.size() < 2) {
+    return {};
+  }
   const auto price = [&](CommKind kind, std::string_view group, double bytes) {
     const auto ranks = mesh.group(group, 0).ranks;
     return ranks.size() < 2
@@ -161,7 +196,6 @@ LayoutEstimator::DataTimes LayoutEstimator::data_times(const Layout& layout, dou
                          .ns);
   };
   const double grad_bytes = elems * grad_bytes_;
-  const ParameterDomain domain = domain_of(layout);
   DataTimes times;
   if (domain.shard != ShardKind::kNone) {
     times.reduce_ns = price(CommKind::kReduceScatter, domain.shard_group, grad_bytes) +
@@ -171,7 +205,7 @@ LayoutEstimator::DataTimes LayoutEstimator::data_times(const Layout& layout, dou
   } else {
     times.reduce_ns = price(CommKind::kAllReduce, domain.gradient_group, grad_bytes);
   }
-  const GroupPlacement place = place_group(cluster, mesh.group(domain.gradient_group, 0).ranks);
+  const GroupPlacement place = place_group(cluster, gradient_ranks);
   const double inter = cluster.inter_node.bytes_per_s * place.fewest_per_node;
   const double part =
       place.num_nodes == 1 ? 1.0 : std::min(1.0, inter / cluster.intra_node.bytes_per_s);
@@ -179,28 +213,33 @@ LayoutEstimator::DataTimes LayoutEstimator::data_times(const Layout& layout, dou
   return times;
 }
 
-double LayoutEstimator::parameters_of(const Layout& layout, const LayerPrices& prices,
-                                      const std::vector<StageSlice>& slices, int rank) const {
+LayoutEstimator::Weights LayoutEstimator::weights_of(const Layout& layout,
+                                                     const LayerPrices& prices,
+                                                     const std::vector<StageSlice>& slices,
+                                                     int rank) const {
   const RankParts parts = parts_of(schedule_of(config_, layout), slices, rank);
   const double ends = spec_.tied_embeddings && parts.ends > 0 ? 1.0 : parts.ends;
-  return sum_of(parts.layers, prices, &PartPrice::parameters) + ends * prices.ends.parameters;
+  const double experts = sum_of(parts.layers, prices, &PartPrice::expert_parameters);
+  return {.dense = sum_of(parts.layers, prices, &PartPrice::parameters) - experts +
+                   ends * prices.ends.parameters,
+          .experts = experts};
 }
 
 double LayoutEstimator::rank_bytes(const Layout& layout, const LayerPrices& prices,
                                    const std::vector<StageSlice>& slices, int rank) const {
   const ScheduleOptions schedule = schedule_of(config_, layout);
   const RankParts parts = parts_of(schedule, slices, rank);
-  const double elems = parameters_of(layout, prices, slices, rank);
-  const double largest = largest_layer(parts.layers, prices);
+  const Weights weights = weights_of(layout, prices, slices, rank);
+  const double elems = weights.sum();
+  const double shard = weights.shard(layout);
+  const double largest = largest_layer(parts.layers, prices).parameters;
   const double unit = std::max(largest, parts.ends * prices.ends.parameters);
-  const double shards = static_cast<double>(domain_of(layout).num_shards);
   const double bytes = compute_bytes_;
   const bool has_main_weights =
       bytes < 4 || layout.shard == ShardKind::kOptimizer || layout.shard == ShardKind::kGradients;
-  double sum = elems * (8 + (has_main_weights ? 4 : 0)) / shards;  // optimizer
-  sum += layout.shard == ShardKind::kParameters ? bytes * (elems / shards + 2 * largest)
-                                                : bytes * elems;
-  sum += shards_gradients(layout) ? 4 * (elems / shards + unit) : 4 * elems;
+  double sum = shard * (8 + (has_main_weights ? 4 : 0));  // optimizer
+  sum += layout.shard == ShardKind::kParameters ? bytes * (shard + 2 * largest) : bytes * elems;
+  sum += shards_gradients(layout) ? 4 * (shard + unit) : 4 * elems;
   const auto live = static_cast<double>(most_activations(schedule, rank));
   sum += live * sum_of(parts.layers, prices, &PartPrice::kept_bytes) /
          static_cast<double>(schedule.virtual_stages);
@@ -264,9 +303,10 @@ LayoutEstimate LayoutEstimator::bounds(const Layout& layout, const LayerPrices& 
 double LayoutEstimator::update_ns(const Layout& layout, const LayerPrices& prices,
                                   const std::vector<StageSlice>& slices, int rank) const {
   const RankParts parts = parts_of(schedule_of(config_, layout), slices, rank);
-  return (sum_of(parts.layers, prices, &PartPrice::update_ns) +
-          parts.ends * prices.ends.update_ns) /
-         static_cast<double>(domain_of(layout).num_shards);
+  const double whole_ns =
+      sum_of(parts.layers, prices, &PartPrice::update_ns) + parts.ends * prices.ends.update_ns;
+  const Weights weights = weights_of(layout, prices, slices, rank);
+  return weights.sum() > 0 ? whole_ns * weights.shard(layout) / weights.sum() : 0;
 }
 
 /// Time that the once-per-step reductions and gathers of whole weights add to the last backward of
@@ -274,7 +314,7 @@ double LayoutEstimator::update_ns(const Layout& layout, const LayerPrices& price
 double LayoutEstimator::tail_ns(const Layout& layout, const LayerPrices& prices,
                                 const std::vector<StageSlice>& slices, int rank,
                                 std::span<const StageTimes> stages) const {
-  if (layout.shard == ShardKind::kParameters || layout.data * layout.context == 1) {
+  if (layout.shard == ShardKind::kParameters) {
     return 0;
   }
   const ScheduleOptions schedule = schedule_of(config_, layout);
@@ -287,10 +327,11 @@ double LayoutEstimator::tail_ns(const Layout& layout, const LayerPrices& prices,
       backward += static_cast<double>(times.dgrad_ns + times.wgrad_ns);
     }
   }
-  const double elems = parameters_of(layout, prices, slices, rank);
   const RankParts parts = parts_of(schedule, slices, rank);
-  const double unit = std::min(largest_layer(parts.layers, prices), elems);
-  const DataTimes rest = data_times(layout, elems - unit);
+  const Weights weights = weights_of(layout, prices, slices, rank);
+  const Weights unit = Weights::of(largest_layer(parts.layers, prices));
+  const DataTimes rest =
+      data_times(layout, {weights.dense - unit.dense, weights.experts - unit.experts});
   const DataTimes last = data_times(layout, unit);
   const double gather = rest.cost_ns(rest.gather_ns + last.gather_ns, forward);
   const double reduce =
@@ -332,7 +373,7 @@ double LayoutEstimator::step_ns(const Layout& layout, const LayerPrices& prices)
   const std::vector<StageSlice>& slices = *shared_slices;
   std::vector<DataTimes> layer_data;
   for (const PartPrice& kind : prices.kinds) {
-    layer_data.push_back(data_times(layout, kind.parameters));
+    layer_data.push_back(data_times(layout, Weights::of(kind)));
   }
   std::vector<StageTimes> stages;
   for (const StageSlice& slice : slices) {

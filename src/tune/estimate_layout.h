@@ -11,6 +11,7 @@
 #include "config/run_config.h"
 #include "model/model_spec.h"
 #include "model/stage_slice.h"
+#include "parallel/parameter_domain.h"
 #include "parallel/pipeline_times.h"
 #include "sim/cost_model.h"
 #include "tune/layer_prices.h"
@@ -42,18 +43,21 @@ class LayoutEstimator {
   struct DataTimes;  ///< communication of data and context ranks
   struct RankParts;  ///< what a pipeline rank holds
 
+  struct Weights;  ///< elements, of dense parameters and of experts
+
   using Slices = std::shared_ptr<const std::vector<StageSlice>>;
 
   Slices slices_of(const Layout& layout) const;
-  DataTimes data_times(const Layout& layout, double elems) const;
+  DataTimes data_times(const Layout& layout, const Weights& weights) const;
+  DataTimes domain_times(const Layout& layout, const ParameterDomain& domain, double elems) const;
   /// Number of layers of each kind in a stage.
   std::vector<double> layers_of(const StageSlice& slice) const;
   RankParts parts_of(const ScheduleOptions& schedule, const std::vector<StageSlice>& slices,
                      int rank) const;
   double rank_bytes(const Layout& layout, const LayerPrices& prices,
                     const std::vector<StageSlice>& slices, int rank) const;
-  double parameters_of(const Layout& layout, const LayerPrices& prices,
-                       const std::vector<StageSlice>& slices, int rank) const;
+  Weights weights_of(const Layout& layout, const LayerPrices& prices,
+                     const std::vector<StageSlice>& slices, int rank) const;
   StageTimes stage_times(const Layout& layout, const LayerPrices& prices, const StageSlice& slice,
                          std::span<const DataTimes> layer_data) const;
   std::shared_ptr<const PipelineClock> clock(const ScheduleOptions& options) const;

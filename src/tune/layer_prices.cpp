@@ -139,7 +139,10 @@ Sample take_sample(const RunSpec& small, const CostModel& model) {
             sample);
   add_memory(program, sample);
   for (const ParameterUnit& unit : rank.layout.units) {
-    sample.whole.parameters += static_cast<double>(unit.num_elems);
+    const auto elems = static_cast<double>(unit.num_elems);
+    sample.whole.parameters += elems;
+    sample.whole.expert_parameters +=
+        rank.layout.domains[unit.domain].kind == DomainKind::kExpert ? elems : 0;
   }
   sample.other_bytes = static_cast<double>(
       rank_bytes(model.cluster().device, rank, small.config.runtime.repeatable) -
@@ -154,6 +157,7 @@ PartPrice difference(const PartPrice& a, const PartPrice& b) {
           .wgrad_ns = less(a.wgrad_ns, b.wgrad_ns),
           .update_ns = less(a.update_ns, b.update_ns),
           .parameters = less(a.parameters, b.parameters),
+          .expert_parameters = less(a.expert_parameters, b.expert_parameters),
           .kept_bytes = less(a.kept_bytes, b.kept_bytes)};
 }
 

@@ -13,11 +13,12 @@ namespace braid {
 /// Cost of one part of a model on a rank, for one microbatch.
 struct PartPrice {
   double forward_ns = 0;
-  double backward_ns = 0;  ///< dgrad, wgrad and recompute
-  double wgrad_ns = 0;     ///< of that, wgrad tasks
-  double update_ns = 0;    ///< optimizer, all its weights
-  double parameters = 0;   ///< elements on this rank
-  double kept_bytes = 0;   ///< activations from the forward to the backward
+  double backward_ns = 0;        ///< dgrad, wgrad and recompute
+  double wgrad_ns = 0;           ///< of that, wgrad tasks
+  double update_ns = 0;          ///< optimizer, all its weights
+  double parameters = 0;         ///< elements on this rank
+  double expert_parameters = 0;  ///< those of them that are weights of experts
+  double kept_bytes = 0;         ///< activations from the forward to the backward
 };
 
 /// Costs of a rank of a layout, without pipeline and data parallelism. Times include the exposed

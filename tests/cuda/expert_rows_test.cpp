@@ -26,6 +26,12 @@ TEST_F(ExpertRowsCudaTest, SortEqualsTheCpu) {
   for (const RowSizes& s : all_sizes()) {
     expect_same_as_cpu([&] { return with_random_experts(sort_rows_case(s), s); }, context(),
                        name_of(DType::kI32, s));
+    const auto watched = [&] {
+      KernelCase kernel = with_random_experts(watched_rows_case(s), s);
+      kernel.set_all(5, 1000);
+      return kernel;
+    };
+    expect_same_as_cpu(watched, context(), name_of(DType::kI32, s) + " watched");
     for (const double expert : {0.0, static_cast<double>(s.experts - 1)}) {
       const auto to_one = [&] {
         KernelCase kernel = sort_rows_case(s);

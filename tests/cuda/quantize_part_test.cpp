@@ -86,7 +86,7 @@ TEST_F(QuantizePartCudaTest, TalliesHaveTheNumbersOfTheCpu) {
                                                              .begin = part.begin,
                                                              .watch = {true}}),
                         {read(DType::kBF16, {part.count}), read(DType::kI32, blocks),
-                         write(DType::kF8E4M3, {part.count}), tally_spec()}};
+                         write(DType::kF8E4M3, {part.count}), tally_spec(Fp8Tally::kSize)}};
       for (const float magnitude : {1e-3F, 448.0F, 1e30F}) {
         std::vector<std::byte> magnitudes(static_cast<size_t>(blocks.num_elems()) *
                                           sizeof(magnitude));

@@ -48,7 +48,7 @@ OpSpec quantize_spec(int64_t rows, int64_t columns, const QuantizeAttributes& at
     spec.operands.push_back(gradient(attributes.accumulate, DType::kF32, {columns}));
   }
   if (attributes.watch.watch) {
-    spec.operands.push_back(tally_spec());
+    spec.operands.push_back(tally_spec(Fp8Tally::kSize));
   }
   return spec;
 }

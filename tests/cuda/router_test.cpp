@@ -14,13 +14,14 @@ struct Choice {
   int64_t experts;
   RouterRule rule;
   bool has_bias = false;
+  ForcedChoice forced = {};
 
   Shape chosen() const { return {tokens, rule.per_token}; }
   size_t weights() const { return has_bias ? 2 : 1; }
   std::string name() const {
-    return fmt::format("T {} E {} K {} sigmoid {} normalize {} groups {} of {} bias {}", tokens,
-                       experts, rule.per_token, rule.sigmoid, rule.normalize, rule.kept_groups,
-                       rule.groups, has_bias);
+    return fmt::format("T {} E {} K {} sigmoid {} normalize {} groups {} of {} bias {} forced {}",
+                       tokens, experts, rule.per_token, rule.sigmoid, rule.normalize,
+                       rule.kept_groups, rule.groups, has_bias, forced.forced);
   }
 };
 
@@ -40,7 +41,8 @@ std::vector<Choice> choices() {
                            .scale = 2.5,
                            .groups = groups,
                            .kept_groups = kept_groups},
-                          has_bias});
+                          has_bias,
+                          {.forced = !has_bias && tokens % 4 == 1, .first = 3}});
         };
         add(1, 1, 1, 1, 1);
         add(3, 5, 5, 1, 1);
@@ -78,7 +80,9 @@ KernelCase route_case(const Choice& c) {
   operands.push_back(write(DType::kF32, c.chosen()));
   operands.push_back(write(DType::kI32, c.chosen()));
   KernelCase kernel(
-      {"route", to_attributes(RouteAttributes{.rule = c.rule, .has_bias = c.has_bias}), operands});
+      {"route",
+       to_attributes(RouteAttributes{.rule = c.rule, .has_bias = c.has_bias, .choice = c.forced}),
+       operands});
   kernel.set(0, spread(c.tokens, c.experts, 1));
   if (c.has_bias) {
     kernel.set(1, spread(1, c.experts, 2));

@@ -18,6 +18,12 @@ std::string printed(const braid::Metrics& metrics) {
   for (const braid::EvalRecord& record : metrics.evaluations) {
     lines += braid::metrics_line(record);
   }
+  for (const braid::Fp8Record& record : metrics.fp8) {
+    lines += braid::metrics_line(record);
+  }
+  for (const braid::ExpertRecord& record : metrics.experts) {
+    lines += braid::metrics_line(record);
+  }
   return lines;
 }
 

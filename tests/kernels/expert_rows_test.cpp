@@ -54,6 +54,21 @@ TEST(SortRows, NamesAnExpertThatDoesNotExist) {
   }
 }
 
+TEST(SortRows, AddsTheRowsOfEachExpertToItsTally) {
+  for (const RowSizes& s : kAwkwardRows) {
+    KernelCase kernel = with_random_experts(watched_rows_case(s), s);
+    const auto experts = kernel.values(0);
+    kernel.set_all(5, 7);
+    kernel.run();
+    kernel.run();
+    std::vector<double> expected(static_cast<size_t>(s.experts), 7);
+    for (const double expert : experts) {
+      expected[static_cast<size_t>(expert)] += 2;
+    }
+    EXPECT_EQ(kernel.values(5), expected);
+  }
+}
+
 TEST(GatherRows, CopiesTheTokenOfEachPair) {
   for (const DType dtype : kFloatDtypes) {
     for (const RowSizes& s : kAwkwardRows) {

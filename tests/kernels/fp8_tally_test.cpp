@@ -24,7 +24,7 @@ OpSpec watched_spec(DType dtype, QuantizeAttributes attributes) {
       spec.operands.push_back(write(attributes.scales().dtype(), attributes.scales().shape(shape)));
     }
   }
-  spec.operands.push_back(tally_spec());
+  spec.operands.push_back(tally_spec(Fp8Tally::kSize));
   return spec;
 }
 
@@ -134,7 +134,7 @@ TEST(Fp8Tally, CountsWhatIsTooLargeForItsScale) {
   KernelCase kernel({"quantize_part",
                      to_attributes(attributes),
                      {read(DType::kBF16, {kElems}), read(DType::kI32, {1, 1}),
-                      write(DType::kF8E4M3, {kElems}), tally_spec()}});
+                      write(DType::kF8E4M3, {kElems}), tally_spec(Fp8Tally::kSize)}});
   std::vector<double> x(kElems, 1.0);
   x[3] = 448;  // the largest with the scale 1
   x[4] = -448;

@@ -17,13 +17,14 @@ struct Choice {
   int64_t tokens = 1;
   int64_t experts = 1;
   bool has_bias = false;
+  ForcedChoice forced = {};
 
   size_t weights() const { return has_bias ? 2 : 1; }
   Shape chosen() const { return {tokens, rule.per_token}; }
   std::string name() const {
-    return fmt::format("T {} E {} K {} sigmoid {} normalize {} groups {} of {} bias {}", tokens,
-                       experts, rule.per_token, rule.sigmoid, rule.normalize, rule.kept_groups,
-                       rule.groups, has_bias);
+    return fmt::format("T {} E {} K {} sigmoid {} normalize {} groups {} of {} bias {} forced {}",
+                       tokens, experts, rule.per_token, rule.sigmoid, rule.normalize,
+                       rule.kept_groups, rule.groups, has_bias, forced.forced);
   }
 };
 
@@ -35,7 +36,9 @@ KernelCase route_case(DType dtype, const Choice& c, uint64_t seed = 1) {
   operands.push_back(write(dtype, c.chosen()));
   operands.push_back(write(DType::kI32, c.chosen()));
   return KernelCase(
-      {"route", to_attributes(RouteAttributes{.rule = c.rule, .has_bias = c.has_bias}), operands},
+      {"route",
+       to_attributes(RouteAttributes{.rule = c.rule, .has_bias = c.has_bias, .choice = c.forced}),
+       operands},
       seed);
 }
 
@@ -79,6 +82,16 @@ std::vector<size_t> naive_choice(const Choice& c, std::vector<double> keys) {
   return chosen;
 }
 
+std::vector<size_t> forced_choice(const Choice& c, size_t token) {
+  const auto per_token = static_cast<size_t>(c.rule.per_token);
+  std::vector<size_t> chosen;
+  for (size_t j = 0; j < per_token; ++j) {
+    chosen.push_back((token * per_token + j + static_cast<size_t>(c.forced.first)) %
+                     static_cast<size_t>(c.experts));
+  }
+  return chosen;
+}
+
 struct NaiveRoute {
   std::vector<double> weights;
   std::vector<double> experts;
@@ -96,7 +109,7 @@ NaiveRoute naive_route(const Choice& c, const std::vector<double>& logits,
     for (size_t e = 0; e < bias.size(); ++e) {
       keys[e] += bias[e];
     }
-    const auto chosen = naive_choice(c, keys);
+    const auto chosen = c.forced.forced ? forced_choice(c, t) : naive_choice(c, keys);
     double sum = c.rule.normalize ? (c.rule.sigmoid ? 1e-20 : 0.0) : 1.0;
     for (const size_t e : chosen) {
       sum += c.rule.normalize ? scores[e] : 0.0;
@@ -147,6 +160,7 @@ std::vector<Choice> choices() {
       for (const bool has_bias : {false, true}) {
         list.push_back({rule, tokens, experts, has_bias});
       }
+      list.push_back({rule, tokens, experts, false, {.forced = true, .first = 4}});
     }
   };
   add(1, 1, rules(1, 1, 1));
@@ -196,7 +210,7 @@ TEST(Route, OfNumbersThatAreNoneGivesNanAndSomeExperts) {
                                                  {0, kNan, 1, kInfinity, -kInfinity, 2}};
   for (const std::vector<double>& row : rows) {
     for (Choice c : choices()) {
-      if (c.experts != 6 || c.has_bias) {
+      if (c.experts != 6 || c.has_bias || c.forced.forced) {  // which reads the chosen logits only
         continue;
       }
       c.tokens = 1;

@@ -168,7 +168,7 @@ class DeclaredForms {
 
   static void add_tally(const WatchAttribute& watch, DeclaredForm& form) {
     if (watch.watch) {
-      form.spec.operands.push_back(tally_spec());
+      form.spec.operands.push_back(tally_spec(Fp8Tally::kSize));
       form.names.emplace_back("tally");
     }
   }
@@ -378,6 +378,11 @@ class DeclaredForms {
           to_attributes(RouteAttributes{.rule = in_groups, .has_bias = true}),
           {logits, read(wide_, {kOut}), write(wide_, choice), write(DType::kI32, choice)}},
          {"logits", "bias", "weights", "experts"}});
+    add({{"route",
+          to_attributes(RouteAttributes{.rule = all, .choice = {.forced = true, .first = 2}}),
+          {logits, write(wide_, choice), write(DType::kI32, choice)}},
+         {"logits", "weights", "experts"},
+         {{0, 1}}});
     for (const RouterRule& rule : {all, in_groups}) {
       add({{"route_backward",
             to_attributes(rule),
@@ -613,6 +618,12 @@ class DeclaredForms {
           {maps[0], write(DType::kI32, {8, 3}), write(DType::kI32, {kRows}),
            write(DType::kI32, {kExperts + 1}), write(DType::kF32, {kExperts})}},
          {"experts", "row_of", "pair_of", "offsets", "counts"}});
+    add({{"sort_rows",
+          to_attributes(SortRowsAttributes{.watch = {true}}),
+          {maps[0], write(DType::kI32, {8, 3}), write(DType::kI32, {kRows}),
+           write(DType::kI32, {kExperts + 1}), write(DType::kF32, {kExperts}),
+           tally_spec(kExperts)}},
+         {"experts", "row_of", "pair_of", "offsets", "counts", "tally"}});
     add({{"gather_rows",
           {},
           {read(data_, {8, kWidth}), maps[1], maps[0], write(data_, {kRows, kWidth})}},

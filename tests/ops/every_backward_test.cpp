@@ -90,7 +90,7 @@ ValueId through_experts(Forward& forward, ValueId x) {
   const auto input = [&](const char* name, DType dtype) {
     return b.named_value({.name = name, .dtype = dtype, .shape = pairs, .kind = ValueKind::kInput});
   };
-  const ExpertRows rows = sort_rows(b, input("experts", DType::kI32), 3, "rows");
+  const ExpertRows rows = sort_rows(b, input("experts", DType::kI32), 3, std::nullopt, "rows");
   ValueId y = gather_rows(b, x, rows, "gathered");
   y = grouped_linear(b, y, forward.param("experts.fc1", {3 * 16, 12}), rows.offsets, "fc1");
   const ValueId weights =

@@ -53,12 +53,27 @@ TEST(ExpertRowsCheck, RefusesSizesThatContradictEachOther) {
   expect_refused(with_operand(swiglu_spec(), 0, read(kBF16, {8, 7})), "pairs of gate and up");
 }
 
+OpSpec watched_spec() {
+  OpSpec spec = sort_spec();
+  spec.attributes = to_attributes(SortRowsAttributes{.watch = {true}});
+  spec.operands.push_back(tally_spec(3));
+  return spec;
+}
+
+TEST(ExpertRowsTally, HasANumberForEachExpertAndCostsNothing) {
+  EXPECT_EQ(tally_kind(watched_spec()), TallyKind::kExpertRows);
+  EXPECT_EQ(without_tally(watched_spec()), sort_spec());
+  EXPECT_EQ(spec_cost(watched_spec()).bytes_written, spec_cost(sort_spec()).bytes_written);
+  expect_refused(with_operand(watched_spec(), 5, tally_spec(4)), "operand tally");
+  EXPECT_THROW(tally_kind(sort_spec()), InternalError);
+}
+
 TEST(ExpertRowsBackward, MovesRowsBackAndGivesTheWeightsTheirGradient) {
   Forward forward(kF32);
   GraphBuilder& b = forward.builder();
   const ValueId experts = b.named_value(
       {.name = "experts", .dtype = kI32, .shape = {kRows, 2}, .kind = ValueKind::kInput});
-  const ExpertRows rows = sort_rows(b, experts, 3, "rows");
+  const ExpertRows rows = sort_rows(b, experts, 3, std::nullopt, "rows");
   const ValueId weights = forward.activation("weights", {kRows, 2});
   ValueId y = gather_rows(b, forward.activation("x", {kRows, 4}), rows, "gathered");
   y = routed_swiglu(b, y, sort_weights(b, weights, rows, "sorted"), rows.offsets, "act");

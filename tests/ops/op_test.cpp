@@ -170,6 +170,18 @@ TEST(DeclaredForm, WithoutAnAttributeIsRefusedByName) {
   }
 }
 
+TEST(DeclaredForm, WithATallySaysWhatItCounts) {
+  std::set<TallyKind> kinds;
+  for (const DeclaredForm& form : all_declared_forms()) {
+    if (has_tally(form.spec)) {
+      kinds.insert(tally_kind(form.spec));
+    } else {
+      EXPECT_THROW(tally_kind(form.spec), InternalError) << form.spec.op;
+    }
+  }
+  EXPECT_EQ(kinds.size(), kNumTallyKinds - 1);
+}
+
 TEST(DeclaredForm, WithAnUnknownAttributeIsRefused) {
   for (const DeclaredForm& form : all_declared_forms()) {
     OpSpec spec = form.spec;

@@ -101,6 +101,15 @@ TEST(RouteSplit, PiecesHaveTheWholeBias) {
   EXPECT_FALSE(split.is_whole(route_spec({}, false), 1));
 }
 
+TEST(RouteSplit, AForcedChoiceIsNotCut) {
+  OpSpec spec = route_spec({});
+  EXPECT_EQ(find_op("route").split.unit(spec), 1);
+  spec.attributes = to_attributes(RouteAttributes{.choice = {.forced = true}});
+  EXPECT_EQ(find_op("route").split.unit(spec), 0);
+  spec.attributes = to_attributes(RouteAttributes{.choice = {.forced = true, .first = -1}});
+  expect_refused(spec, "first must not be negative");
+}
+
 // Kernels write where the experts say, also if they are timed on made-up numbers.
 TEST(RouteBackward, NeedsExpertsThatThereAre) {
   const OpSpec spec{

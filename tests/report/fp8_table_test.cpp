@@ -61,9 +61,9 @@ TEST(Fp8Table, NaNIsAboveAllMagnitudes) {
 TEST(Fp8Table, IsInTheReportIfThereAreRecords) {
   ReportInput input;
   input.title = "narrow";
-  EXPECT_EQ(describe_fp8_losses(run_report(input)), "");
+  EXPECT_EQ(describe_tables(run_report(input)), "");
   input.fp8 = two_steps();
-  const std::string text = describe_fp8_losses(run_report(input));
+  const std::string text = describe_tables(run_report(input));
   EXPECT_THAT(text,
               HasSubstr("fp8 of narrow\nplace          factor  amax  of run  flushed  worst"));
   EXPECT_THAT(text, HasSubstr("\nattention.qkv       x     4       9       3%     4%  layers.1"));

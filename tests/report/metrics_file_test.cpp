@@ -41,6 +41,36 @@ TEST(MetricsFile, LinesAreObjectsWithTheNamesOfTheMembers) {
             "\"consumed_tokens\":0,\"skipped_steps\":0,\"nan_steps\":0}\n");
 }
 
+TEST(MetricsFile, LoadsOfExpertsComeBack) {
+  const TempFolder folder;
+  ExpertRecord record{.step = 3,
+                      .layer = "layers.1",
+                      .max_violation = 1.0 / 3.0,
+                      .min_ratio = 0.5,
+                      .std_ratio = 0.25,
+                      .entropy = 0.75,
+                      .dead = 1,
+                      .balance_loss = 1.5,
+                      .z_loss = NAN};
+  EXPECT_EQ(metrics_line(record),
+            "{\"expert_layer\":\"layers.1\",\"step\":3,\"max_violation\":0.3333333333333333,"
+            "\"min_ratio\":0.5,\"std_ratio\":0.25,\"entropy\":0.75,\"dead\":1,"
+            "\"balance_loss\":1.5,\"z_loss\":null}\n");
+  std::string lines = three_lines() + metrics_line(record);
+  record.counts = {7, int64_t{1} << 40, 0};
+  lines += metrics_line(record) + "{\"expert_layer\":\"layers.2\",\"step\":3}\n{}\n";
+  write_test_file(folder / "metrics.jsonl", lines);
+  const Metrics metrics = read_metrics(folder / "metrics.jsonl");
+  ASSERT_EQ(metrics.experts.size(), 2u);
+  EXPECT_TRUE(metrics.experts[0].counts.empty());
+  EXPECT_EQ(metrics.experts[1].counts, record.counts);
+  EXPECT_EQ(metrics.experts[1].layer, "layers.1");
+  EXPECT_EQ(metrics.experts[1].max_violation, 1.0 / 3.0);
+  EXPECT_EQ(metrics.experts[1].dead, 1);
+  EXPECT_TRUE(std::isnan(metrics.experts[1].z_loss));
+  EXPECT_EQ(metrics.num_damaged_lines, 1);  // the last line may be incomplete
+}
+
 TEST(MetricsFile, WhatFp8LostComesBack) {
   const TempFolder folder;
   const Fp8Record record{.step = 3,
@@ -145,8 +175,8 @@ TEST(MetricsFile, SeveralDamagedLinesHaveOneNote) {
     write_test_file(folder / "m", text + metrics_line(step_record(1)));
     EXPECT_EQ(
         damage_note(read_metrics(folder / "m")),
-        fmt::format("note     '{}' line 1 is not a record of a step, an evaluation, a rerun or "
-                    "FP8: \"[1]\"; "
+        fmt::format("note     '{}' line 1 is not a record of a step, an evaluation, a rerun, FP8 "
+                    "or experts: \"[1]\"; "
                     "{} left out",
                     folder / "m",
                     std::vector<std::string>{"this line is", "it and another damaged line are",

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "report/expert_loads.h"
 #include "report/report_html.h"
 #include "trace/exposed.h"
 #include "trace/idle.h"
@@ -220,6 +221,31 @@ inline void add_sample_memory(ReportInput& input) {
   }
 }
 
+/// 12 layers of 64 experts whose loads become more equal, and one of which nobody chooses any more.
+inline void add_sample_experts(ReportInput& input, int64_t num_steps) {
+  std::mt19937 random(5);
+  for (int64_t step = 10; step <= num_steps; step += 10) {
+    const double spread = 0.3 + 1.5 * std::exp(-static_cast<double>(step) / 150);
+    for (int64_t layer = 0; layer < 12; ++layer) {
+      std::vector<int64_t> rows(64);
+      for (int64_t& count : rows) {
+        const double noise = static_cast<double>(random() % 2001) / 1000.0 - 1.0;
+        count = std::llround(512 * std::exp(spread * noise));
+      }
+      rows[static_cast<size_t>(5 * layer)] = layer == 7 ? 0 : rows[static_cast<size_t>(5 * layer)];
+      ExpertRecord record = load_record(rows);
+      record.step = step;
+      record.layer = fmt::format("layers.{}", layer);
+      record.balance_loss = 1 + 0.1 * spread;
+      record.z_loss = 12.5;
+      if (step % 50 != 0) {
+        record.counts.clear();
+      }
+      input.experts.push_back(std::move(record));
+    }
+  }
+}
+
 /// Times of one rank, or the sum of several, as an object of simulation_json without its braces.
 inline std::string sample_times(const std::vector<RankTimes>& ranks,
                                 const std::vector<IdleTimes>& idle) {
@@ -249,6 +275,7 @@ inline void simulate_sample(ReportInput& input) {
   constexpr int64_t kHostNs = 90'000;
   input.steps.clear();
   input.evaluations.clear();
+  input.experts.clear();
   input.timeline.source = "sim";
   const int64_t step_ns = step_time_ns(input.timeline);
   std::vector<RankTimes> times;
@@ -283,6 +310,7 @@ inline ReportInput sample_report(int64_t num_tasks = 600, int64_t num_steps = 70
       "global_batch = 16\nsteps = 700\n\n[parallel]\nranks = 2\ndata = 2\n\n[overlap]\n"
       "mode = \"auto\"\noverlap_grad_reduce = true\n";
   add_sample_metrics(input, num_steps);
+  add_sample_experts(input, num_steps);
   add_sample_plan(input);
   add_sample_layout(input);
   input.timeline = SampleTimeline(num_tasks).take();

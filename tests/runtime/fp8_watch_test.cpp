@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "config/load.h"
+#include "ops/quantize.h"
 #include "support/engine_runs.h"
 
 namespace braid {
@@ -32,6 +33,29 @@ RunConfig watched(RunConfig config) {
   return config;
 }
 
+/// What was lost at one place.
+struct Fp8Losses {
+  TallyPlace place;
+  uint32_t largest = 0;  // bits
+  int64_t flushed = 0;
+  int64_t saturated = 0;
+  int64_t elems = 0;
+};
+
+std::vector<Fp8Losses> losses_in(const StepTallies& tallies) {
+  std::vector<Fp8Losses> losses;
+  for (const Tally& tally : tallies.tallies) {
+    EXPECT_EQ(tally.place.kind, TallyKind::kFp8Losses);
+    EXPECT_EQ(tally.values.size(), static_cast<size_t>(Fp8Tally::kSize));
+    losses.push_back({.place = tally.place,
+                      .largest = static_cast<uint32_t>(tally.values[Fp8Tally::kLargest]),
+                      .flushed = tally.values[Fp8Tally::kFlushed],
+                      .saturated = tally.values[Fp8Tally::kSaturated],
+                      .elems = tally.values[Fp8Tally::kElems]});
+  }
+  return losses;
+}
+
 /// Losses of each of the steps.
 std::vector<std::vector<Fp8Losses>> losses_of(RunConfig config, int64_t steps) {
   config = resolved(config);
@@ -44,7 +68,7 @@ std::vector<std::vector<Fp8Losses>> losses_of(RunConfig config, int64_t steps) {
   std::vector<std::vector<Fp8Losses>> losses;
   for (int64_t step = 1; step <= steps; ++step) {
     engine.train_step(*loader.next(), config.optimizer, 1e-3, step);
-    losses.push_back(engine.fp8_losses());
+    losses.push_back(losses_in(engine.tallies()));
   }
   return losses;
 }
@@ -151,15 +175,15 @@ TEST(Fp8Watch, ProgramsWithoutItDoNotMentionIt) {
   RunConfig config = resolved(config_of("block"));
   const RunPlan plan = plan_run(resolve_run(config, 50));
   for (const Program& program : plan.ranks.front().programs) {
-    EXPECT_TRUE(watched_places(program).empty());
+    EXPECT_TRUE(tally_ranges(program).empty());
     EXPECT_TRUE(std::ranges::none_of(program.specs.all(), [](const OpSpec& spec) {
       return spec.find_attribute("watch") != nullptr;
     }));
   }
   config.train.fp8_watch = 10;
   const RunPlan counting = plan_run(resolve_run(config, 50));
-  EXPECT_EQ(watched_places(counting.ranks.front().programs[0]).size(), 2u * 4 * 3);
-  EXPECT_TRUE(watched_places(counting.ranks.front().programs[1]).empty());  // an evaluation
+  EXPECT_EQ(tally_ranges(counting.ranks.front().programs[0]).size(), 2u * 4 * 3);
+  EXPECT_TRUE(tally_ranges(counting.ranks.front().programs[1]).empty());  // an evaluation
   EXPECT_EQ(plan.ranks.front().programs[0].tasks.size() + 1,
             counting.ranks.front().programs[0].tasks.size());  // which zeroes the numbers
 }

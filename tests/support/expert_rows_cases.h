@@ -1,5 +1,6 @@
 #pragma once
 
+#include "ops/attributes.h"
 #include "ops/expert_rows.h"
 #include "support/kernel_harness.h"
 
@@ -25,6 +26,14 @@ inline KernelCase sort_rows_case(const RowSizes& s) {
                      {read(DType::kI32, {s.tokens, s.per_token}),
                       write(DType::kI32, {s.tokens, s.per_token}), write(DType::kI32, {s.rows()}),
                       write(DType::kI32, {s.experts + 1}), write(DType::kF32, {s.experts})}});
+}
+
+/// The same with a tally, operand 5.
+inline KernelCase watched_rows_case(const RowSizes& s) {
+  OpSpec spec = sort_rows_case(s).spec();
+  spec.attributes = to_attributes(SortRowsAttributes{.watch = {true}});
+  spec.operands.push_back(tally_spec(s.experts));
+  return KernelCase(spec);
 }
 
 inline KernelCase with_random_experts(KernelCase kernel, const RowSizes& s) {

@@ -16,13 +16,10 @@ namespace {
 
 using testing::HasSubstr;
 
-Fp8Losses losses(const std::string& site, const std::string& factor, float largest, int64_t flushed,
-                 int64_t elems) {
-  return {.place = {site, factor},
-          .largest = std::bit_cast<uint32_t>(largest),
-          .flushed = flushed,
-          .saturated = flushed / 2,
-          .elems = elems};
+Tally losses(const std::string& site, const std::string& factor, float largest, int64_t flushed,
+             int64_t elems) {
+  return {.place = {.kind = TallyKind::kFp8Losses, .site = site, .factor = factor},
+          .values = {std::bit_cast<int32_t>(largest), flushed, flushed / 2, elems}};
 }
 
 TEST(Fp8Records, AreMaximaAndSharesOverRanks) {
@@ -48,22 +45,16 @@ TEST(Fp8Records, AMagnitudeThatIsNotFiniteIsAboveAllOthers) {
   EXPECT_TRUE(std::isnan(records[0].amax));
 }
 
-TEST(Fp8Records, PassBetweenProcesses) {
-  const std::vector<Fp8Losses> sent{losses("layers.0.a", "x", NAN, 3, int64_t{1} << 50),
-                                    losses("layers.1.b", "dy", 0, 0, 1)};
-  const std::vector<Fp8Losses> got = fp8_losses_of(fp8_bytes(sent));
-  ASSERT_EQ(got.size(), 2u);
-  EXPECT_EQ(got[0].place.site, "layers.0.a");
-  EXPECT_EQ(got[1].place.factor, "dy");
-  EXPECT_EQ(got[0].largest, sent[0].largest);
-  EXPECT_EQ(got[0].elems, sent[0].elems);
-  EXPECT_EQ(got[0].flushed, 3);
-  EXPECT_EQ(got[0].saturated, 1);
-  EXPECT_TRUE(fp8_losses_of(fp8_bytes({})).empty());
-  for (const char* const bytes : {"", "[[]]", "[[\"a\",\"x\",1,2,3]]", "[[\"a\",\"x\",1,2,-3,4]]",
-                                  "[[\"a\",\"x\",1,2,0.5,4]]", "[[1,2,3,4,5,6]]"}) {
-    EXPECT_THROW(fp8_losses_of(bytes), DataError) << bytes;
-  }
+TEST(Fp8Records, AreThoseOfPlacesWhereSomethingWasRounded) {
+  const Tally rows{.place = {.kind = TallyKind::kExpertRows, .site = "a"}, .values = {1, 2, 3, 4}};
+  EXPECT_TRUE(fp8_records(1, {rows, losses("a", "x", 0, 0, 0)}).empty());
+}
+
+TEST(Fp8Records, RefuseOtherNumbers) {
+  Tally damaged = losses("a", "x", 1, 0, 1);
+  damaged.values.pop_back();
+  EXPECT_EQ(message_of<DataError>([&] { fp8_records(1, {damaged}); }),
+            "what FP8 lost at a has 3 numbers");
 }
 
 class Fp8WatchRun : public WholeRuns {

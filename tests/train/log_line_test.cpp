@@ -44,6 +44,17 @@ TEST(LogLine, IsThatOfMegatron) {
             " number of nan iterations:   0 |");
 }
 
+TEST(LogLine, HasTheBusiestExpertIfLoadsWereSet) {
+  LogInterval interval(0, 0);
+  interval.add(step_record(10, 5.4321));
+  interval.set_expert_load(3);
+  interval.set_expert_load(1.756);
+  EXPECT_THAT(line_of(interval),
+              HasSubstr(" lm loss: 5.432100E+00 | busiest expert: 1.76x | loss scale: 1.0 |"));
+  interval.add(step_record(11, 5));
+  EXPECT_THAT(line_of(interval), Not(HasSubstr("expert")));
+}
+
 TEST(LogLine, BeginsWithTheLocalTimeInMicroseconds) {
   LogInterval interval(0, 0);
   interval.add(step_record(1, 1));

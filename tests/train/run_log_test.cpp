@@ -57,6 +57,18 @@ TEST_F(RunLogTest, WritesALinePerStepAndEvaluationAtOnce) {
   EXPECT_EQ(log.metrics().evaluations.size(), 1u);
 }
 
+TEST_F(RunLogTest, WritesLoadsOfExpertsAndShowsTheWorst) {
+  RunLog log(options());
+  const ExpertRecord loads{.step = 1, .layer = "layers.0", .max_violation = 0.5};
+  log.experts({loads});
+  log.step(record(1));
+  EXPECT_THAT(metrics_text(), testing::StartsWith(metrics_line(loads)));
+  EXPECT_EQ(log.metrics().experts.size(), 1u);
+  EXPECT_THAT(take_printed(), HasSubstr("| busiest expert: 1.50x |"));
+  log.experts({});
+  EXPECT_EQ(log.metrics().experts.size(), 1u);
+}
+
 TEST_F(RunLogTest, ADamagedLineIsNamedAndDoesNotStopARunThatResumes) {
   const std::string first = metrics_line(record(1));
   const std::string second = metrics_line(record(2));

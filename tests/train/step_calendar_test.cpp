@@ -92,6 +92,30 @@ TEST_F(Calendar, ComparesReplicasAtIntervals) {
   EXPECT_THAT(checked(), IsEmpty());
 }
 
+TEST_F(Calendar, LoadsOfExpertsAreRecordedAtIntervalsAndBothEnds) {
+  const auto loads = [this] {
+    return steps([](const StepCalendar& calendar, int64_t step) {
+      return calendar.are_loads_recorded(step);
+    });
+  };
+  const auto counts = [this] {
+    return steps([](const StepCalendar& calendar, int64_t step) {
+      return calendar.are_counts_recorded(step);
+    });
+  };
+  config_.moe.watch = 5;
+  config_.moe.watch_counts = 7;
+  EXPECT_THAT(loads(), ElementsAre(1, 5, 7, 10, 12));
+  EXPECT_THAT(counts(), ElementsAre(1, 7, 12));
+  config_.moe.watch_counts = 0;
+  EXPECT_THAT(loads(), ElementsAre(1, 5, 10, 12));
+  EXPECT_THAT(counts(), IsEmpty());
+  config_.moe.watch = 0;
+  config_.moe.watch_counts = 7;
+  EXPECT_THAT(loads(), IsEmpty());
+  EXPECT_THAT(counts(), IsEmpty());
+}
+
 // While a traced step runs, neither the previous nor the next step is in flight.
 TEST_F(Calendar, NothingIsInFlightAroundWhatIsDoneBehindAStep) {
   EXPECT_THAT(boundaries(), ElementsAre(1, 2, 4, 5, 6, 7, 8, 10, 12));

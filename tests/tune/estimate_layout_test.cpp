@@ -61,5 +61,30 @@ TEST(LayoutEstimator, AddsUpTheKindsOfAStage) {
   }
 }
 
+// Tensor ranks share the state of experts, and sum their gradients.
+TEST(LayoutEstimator, CountsExpertsAsAllRanksOfAStageShareThem) {
+  RunConfig config = small_search_run(4);
+  config.model.layers.reset();
+  config.model.pattern = "attention+moe*4";
+  config.model.experts = 32;
+  config.model.experts_per_token = 2;
+  config.model.expert_ffn = 512;
+  const Layout layout{
+      .tensor = 2, .data = 2, .shard = ShardKind::kOptimizer, .sequence_parallel = true};
+  config = resolved(with_layout(config, layout));
+  const ModelSpec spec = resolve_model(config.model, config.train.sequence, 0);
+  const auto model = make_analytic_model(parse_cluster("h100x4"));
+  const LayerPrices prices = price_layers(config, spec, 0, layout, *model);
+  EXPECT_EQ(prices.kinds[0].expert_parameters, 32 * 3 * 256 * 512);
+  const SimulatedRun simulated(resolve_run(config, 0), *model);
+  const LayoutEstimator estimator(config, spec, *model);
+  const auto step_ns = static_cast<double>(simulated.step_ns());
+  EXPECT_NEAR(estimator.step_ns(layout, prices), step_ns, 0.15 * step_ns);
+  const auto planned_bytes =
+      static_cast<double>(simulated.plan().ranks.front().memory.peak_bytes());
+  EXPECT_NEAR(estimator.bounds(layout, prices).peak_bytes - prices.other_bytes, planned_bytes,
+              0.1 * planned_bytes);
+}
+
 }  // namespace
 }  // namespace braid

@@ -8,12 +8,13 @@ function make_page(run) {
   const [timeline_card, view] = make_timeline(run);
   const [memory_over_time, memory_chart] = make_memory_over_time(data, timeline, view);
   const [layout, grid] = make_layout(run);
+  const [experts, loads] = make_experts(data);
   document.getElementById('report').append(
     make_header(data), make_tiles(data), ...progress, make_step_parts(data),
     timeline_card, ...memory_over_time,
     element('div', {class: 'two half'}, make_longest(timeline), make_memory(data.memory)),
-    make_operations(data.ranks), ...layout, ...make_fp8(data), make_passes(data.passes), make_config(data.config), footer());
-  return {runs: [run], views: view ? [view] : [], charts: chart ? [chart] : [], memory_chart, grid};
+    make_operations(data.ranks), ...layout, ...experts, ...make_fp8(data), make_passes(data.passes), make_config(data.config), footer());
+  return {runs: [run], views: view ? [view] : [], charts: chart ? [chart] : [], memory_chart, grid, loads};
 }
 
 const runs = JSON.parse(document.getElementById('runs').textContent).map(unpack_run);

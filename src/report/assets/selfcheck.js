@@ -267,8 +267,27 @@ function check_fp8({data: {fp8_watch}}, expect) {
   expect('what FP8 lost is listed', () => document.querySelectorAll('#fp8 tbody tr').length === (fp8_watch?.rows.length ?? 0));
 }
 
+// Every load is drawn, and the pointer finds it.
+function check_experts({data: {experts}}, loads, expect) {
+  expect('experts are shown where there are some', () => Boolean(experts) === Boolean(loads)
+    && document.querySelectorAll('#experts tbody tr').length === (experts?.table.rows.length ?? 0));
+  if (loads?.map) check_load_map(loads.map, expect);
+}
+
+function check_load_map(map, expect) {
+  map.draw();
+  expect('every load is drawn', () => map.num_drawn === sum_of(map.rows, (row) => row.length));
+  expect('the pointer finds the last expert of the last layer', () => {
+    const [layer, expert] = [map.rows.length - 1, map.rows[map.rows.length - 1].length - 1];
+    const found = map.at(map.x_of(expert + 0.5), (layer + 0.5) * map.cell);
+    return found[0] === layer && found[1] === expert && map.at(0, 0) === null;
+  });
+  expect('more rows have another colour than fewer, and none a third', () => shade_of(2)[0] !== shade_of(0.5)[0]
+    && shade_of(0)[0] !== shade_of(0.5)[0] && shade_of(1)[1] === 0 && shade_of(4)[1] > shade_of(2)[1]);
+}
+
 function selfcheck(page) {
-  const {runs, views, charts, memory_chart, grid} = page;
+  const {runs, views, charts, memory_chart, grid, loads} = page;
   const failed = [];
   let count = 0;
   const expect = (what, holds) => {
@@ -293,6 +312,7 @@ function selfcheck(page) {
   else if (views.length > 0) check_operations(runs[0].data, expect);
   if (runs.length === 1 && runs[0].data.layout.text !== '') check_layout(runs[0], expect);
   if (runs.length === 1) check_fp8(runs[0], expect);
+  if (runs.length === 1) check_experts(runs[0], loads, expect);
   expect('no errors on the page', () => page_errors.length === 0);
   failed.push(...page_errors);
   const result = failed.length === 0 ? `selfcheck: ${count} passed` : `selfcheck: failed: ${failed.join('; ')}`;

@@ -16,6 +16,12 @@ int32_t expert_of(const int32_t* experts, int64_t pair, int64_t num_experts, int
   return expert;
 }
 
+void add_to_tally(const int32_t* offsets, int64_t num_experts, int64_t* tally) {
+  for (int64_t e = 0; e < num_experts; ++e) {
+    tally[e] += offsets[e + 1] - offsets[e];
+  }
+}
+
 constexpr int64_t kSumColumns = 256;  ///< sums of a row that are kept at a time
 
 /// y = sum over j of the rows x[row_of[j]], over `width` columns, at most kSumColumns.
@@ -73,7 +79,7 @@ CpuKernel make_sort_rows(const OpSpec& spec, int /*num_workers*/) {
   const int64_t per_token = spec.operands[0].shape[1];
   const int64_t num_pairs = spec.operands[0].shape.num_elems();
   const int64_t num_experts = spec.operands[4].shape[0];
-  return {.run = [=](const KernelArgs& args) {
+  return {.run = [=, watch = has_tally(spec)](const KernelArgs& args) {
     const auto* const experts = args.data<const int32_t>(0);
     auto* const row_of = args.data<int32_t>(1);
     auto* const pair_of = args.data<int32_t>(2);
@@ -94,6 +100,9 @@ CpuKernel make_sort_rows(const OpSpec& spec, int /*num_workers*/) {
     }
     std::copy_backward(offsets, offsets + num_experts, offsets + num_experts + 1);
     offsets[0] = 0;
+    if (watch) {
+      add_to_tally(offsets, num_experts, args.data<int64_t>(5));
+    }
   }};
 }
 

@@ -62,17 +62,13 @@ template <class W>
 class Router {
  public:
   explicit Router(const OpSpec& spec)
-      : rule_(attributes_of<RouteAttributes>(spec).rule), experts_(spec.operands[0].shape[1]) {}
+      : rule_(attributes_of<RouteAttributes>(spec).rule),
+        forced_(attributes_of<RouteAttributes>(spec).choice),
+        experts_(spec.operands[0].shape[1]) {}
 
-  void run_token(const W* logits, const W* bias, const TokenScratch<W>& scratch, W* weights,
-                 int32_t* chosen) const {
-    fill_keys(logits, bias, scratch.keys);
-    if (rule_.groups == 1) {
-      choose_largest(
-          scratch.keys, experts_, rule_.per_token, [](int64_t) { return true; }, chosen);
-    } else {
-      choose_in_groups(bias != nullptr, scratch, chosen);
-    }
+  void run_token(int64_t token, const W* logits, const W* bias, const TokenScratch<W>& scratch,
+                 W* weights, int32_t* chosen) const {
+    choose(token, logits, bias, scratch, chosen);
     if (rule_.sigmoid) {
       sigmoid_weights(logits, chosen, weights);
     } else {
@@ -81,6 +77,24 @@ class Router {
   }
 
  private:
+  void choose(int64_t token, const W* logits, const W* bias, const TokenScratch<W>& scratch,
+              int32_t* chosen) const {
+    if (forced_.forced) {
+      for (int64_t j = 0; j < rule_.per_token; ++j) {
+        const int64_t pair = token * rule_.per_token + j;
+        chosen[j] = static_cast<int32_t>((pair + forced_.first) % experts_);
+      }
+      return;
+    }
+    fill_keys(logits, bias, scratch.keys);
+    if (rule_.groups == 1) {
+      choose_largest(
+          scratch.keys, experts_, rule_.per_token, [](int64_t) { return true; }, chosen);
+    } else {
+      choose_in_groups(bias != nullptr, scratch, chosen);
+    }
+  }
+
   void fill_keys(const W* logits, const W* bias, W* keys) const {
     if (bias == nullptr) {
       std::copy_n(logits, experts_, keys);
@@ -149,6 +163,7 @@ class Router {
   }
 
   RouterRule rule_;
+  ForcedChoice forced_;
   int64_t experts_;
 };
 
@@ -169,7 +184,7 @@ CpuKernel route_kernel(const OpSpec& spec, int num_workers) {
                  const TokenScratch<W> scratch(
                      args.scratch.data() + static_cast<size_t>(worker) * bytes, experts, groups);
                  for (int64_t t = begin; t < end; ++t) {
-                   router.run_token(logits + t * experts, bias, scratch,
+                   router.run_token(t, logits + t * experts, bias, scratch,
                                     args.data<W>(weights) + t * per_token,
                                     args.data<int32_t>(weights + 1) + t * per_token);
                  }

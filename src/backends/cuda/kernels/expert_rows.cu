@@ -34,6 +34,7 @@ struct SortArgs {
   int32_t* pair_of = nullptr;        // [T K]
   int32_t* offsets = nullptr;        // [E+1]
   float* counts = nullptr;           // [E]
+  int64_t* tally = nullptr;          // [E], if rows are counted
   int32_t* pieces = nullptr;         // [pieces, E]: pairs of an expert; then, in the pieces before
   int64_t num_pairs = 0;
   int num_pieces = 0;
@@ -113,6 +114,9 @@ __global__ void __launch_bounds__(kMaxExperts) add_up_kernel(SortArgs args) {
   if (e < args.num_experts) {
     args.offsets[e + 1] = ends[e];
     args.counts[e] = static_cast<float>(count);
+    if (args.tally != nullptr) {
+      args.tally[e] += count;
+    }
   }
   if (e == 0) {
     args.offsets[0] = 0;
@@ -365,12 +369,13 @@ CudaKernel make_cuda_sort_rows(const OpSpec& spec, CudaContext& /*context*/) {
         num_experts, kMaxExperts);
   const int64_t num_pieces = sort_rows_pieces(num_pairs);
   return {.launch =
-              [=](const CudaKernelArgs& args) {
+              [=, watch = has_tally(spec)](const CudaKernelArgs& args) {
                 launch_sort({.experts = args.data<const int32_t>(0),
                              .row_of = args.data<int32_t>(1),
                              .pair_of = args.data<int32_t>(2),
                              .offsets = args.data<int32_t>(3),
                              .counts = args.data<float>(4),
+                             .tally = watch ? args.data<int64_t>(5) : nullptr,
                              .pieces = reinterpret_cast<int32_t*>(args.scratch),
                              .num_pairs = num_pairs,
                              .num_pieces = static_cast<int>(num_pieces),

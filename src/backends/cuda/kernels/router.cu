@@ -29,6 +29,8 @@ struct RouteArgs {
   bool sigmoid = false;
   bool normalize = true;
   float scale = 1;
+  bool forced = false;  // ForcedChoice
+  int64_t first = 0;
 };
 
 constexpr uint32_t kNotAllowed = 0;  ///< before every number
@@ -161,6 +163,27 @@ __device__ float weight_of(float logit, bool is_chosen, const RowExp& row, const
   return isnan(row.total) ? row.total : weight;
 }
 
+__device__ int forced_expert(const RouteArgs& args, int64_t pair) {
+  return static_cast<int>((pair + args.first) % args.experts);
+}
+
+/// The expert of the slot that is this lane's number; lanes from `per_token` on get any. `memory`
+/// [E + groups] is the warp's.
+template <int kPerLane>
+__device__ int chosen_expert(const TokenLogits<kPerLane>& token, const RouteArgs& args,
+                             const RowExp& row, uint32_t* memory) {
+  auto candidates = candidates_of(token, args, row);
+  if (args.groups > 1) {
+    keep_groups(candidates, args, memory, memory + args.experts);
+  }
+  int expert = 0;
+  for (int j = 0; j < args.per_token; ++j) {
+    const int taken = candidates.take_largest();
+    expert = static_cast<int>(threadIdx.x) % kWarpSize == j ? taken : expert;
+  }
+  return expert;
+}
+
 template <int kPerLane>
 __global__ void __launch_bounds__(kTokensPerBlock* kWarpSize) route_kernel(RouteArgs args) {
   extern __shared__ uint32_t group_memory[];  // E + groups per warp, with groups only
@@ -173,17 +196,11 @@ __global__ void __launch_bounds__(kTokensPerBlock* kWarpSize) route_kernel(Route
   const float* const logits = args.logits + at * args.experts;
   const TokenLogits<kPerLane> token(logits, args.experts);
   const RowExp row = token.row_exp();
-  auto candidates = candidates_of(token, args, row);
-  if (args.groups > 1) {
-    uint32_t* const orders = group_memory + warp * (args.experts + args.groups);
-    keep_groups(candidates, args, orders, orders + args.experts);
-  }
-  int expert = 0;
-  for (int j = 0; j < args.per_token; ++j) {
-    const int taken = candidates.take_largest();
-    expert = lane == j ? taken : expert;
-  }
   const bool is_chosen = lane < args.per_token;
+  const int expert =
+      args.forced
+          ? forced_expert(args, at * args.per_token + lane)
+          : chosen_expert(token, args, row, group_memory + warp * (args.experts + args.groups));
   const float weight = weight_of(is_chosen ? logits[expert] : 0.0f, is_chosen, row, args);
   if (is_chosen) {
     args.weights[at * args.per_token + lane] = weight;
@@ -276,6 +293,8 @@ CudaKernel make_cuda_route(const OpSpec& spec, CudaContext& /*context*/) {
   shape.sigmoid = rule.sigmoid;
   shape.normalize = rule.normalize;
   shape.scale = static_cast<float>(rule.scale);
+  shape.forced = attributes.choice.forced;
+  shape.first = attributes.choice.first;
   return {.launch = [shape, has_bias = attributes.has_bias](const CudaKernelArgs& args) {
     RouteArgs o = shape;
     const size_t weights = has_bias ? 2 : 1;

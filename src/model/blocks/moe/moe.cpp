@@ -109,6 +109,11 @@ RouterRule rule_of(const ModelSpec& spec) {
           .kept_groups = spec.router.kept_groups};
 }
 
+/// Layers begin with different experts, as tokens of a rank may be fewer than experts.
+ForcedChoice forced_choice(const ModelSpec& spec, int32_t layer) {
+  return spec.router.force_balance ? ForcedChoice{.forced = true, .first = layer} : ForcedChoice{};
+}
+
 /// Loads count over all tokens of the microbatch's sequences, so that any number of ranks has the
 /// same losses.
 ValueId counts_of_all(BlockBuilder& builder, ValueId counts) {
@@ -189,8 +194,10 @@ ValueId routed(BlockBuilder& builder, ValueId x) {
   GraphBuilder& graph = builder.graph();
   const ValueId logits =
       router_linear(graph, x, builder.scoped_param("moe.router.weight"), "moe.router");
-  const RouteResult choice = route(graph, logits, std::nullopt, rule_of(spec), "moe.route");
-  const ExpertRows rows = sort_rows(graph, choice.experts, spec.experts, "moe.sort");
+  const RouteResult choice = route(graph, logits, std::nullopt, rule_of(spec), "moe.route",
+                                   forced_choice(spec, graph.layer()));
+  const ExpertRows rows = sort_rows(graph, choice.experts, spec.experts,
+                                    builder.expert_tally("moe.rows", spec.experts), "moe.sort");
   add_losses(builder, logits, rows.counts);
   const Inputs inputs{.x = gather_rows(graph, x, rows, "moe.gather"),
                       .weights = sort_weights(graph, choice.weights, rows, "moe.weights"),

@@ -1,0 +1,83 @@
+#include "train/expert_watch.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <string>
+
+#include "base/errors.h"
+#include "report/expert_loads.h"
+#include "report/fp8_table.h"
+
+namespace braid {
+namespace {
+
+/// The sums of one layer.
+struct LayerSums {
+  std::vector<int64_t> rows;  ///< by expert
+  double balance = 0;
+  double z = 0;
+};
+
+void add_rows(const Tally& tally, LayerSums& sums) {
+  if (sums.rows.empty()) {
+    sums.rows.resize(tally.values.size());
+  }
+  if (sums.rows.size() != tally.values.size()) {
+    throw_data_error("ranks counted {} and {} experts at {}", sums.rows.size(), tally.values.size(),
+                     tally.place.site);
+  }
+  std::ranges::transform(sums.rows, tally.values, sums.rows.begin(), std::plus());
+}
+
+/// NaN: the run has no such loss.
+double without_coefficient(double loss, double coefficient) {
+  return coefficient > 0 ? loss / coefficient : std::numeric_limits<double>::quiet_NaN();
+}
+
+/// "layers.10" after "layers.9".
+struct ByNumber {
+  bool operator()(const std::string& a, const std::string& b) const {
+    return a.size() != b.size() ? a.size() < b.size() : a < b;
+  }
+};
+
+}  // namespace
+
+std::vector<ExpertRecord> expert_records(const StepTallies& tallies,
+                                         const ExpertRecordOptions& options) {
+  std::map<std::string, LayerSums, ByNumber> layers;
+  for (const Tally& tally : tallies.tallies) {
+    if (tally.place.kind == TallyKind::kExpertRows) {
+      add_rows(tally, layers[split_site(tally.place.site).layer]);
+    }
+  }
+  for (const RouterLossSums& sums : tallies.losses) {
+    if (const auto layer = layers.find(split_site(sums.site).layer); layer != layers.end()) {
+      layer->second.balance += sums.balance;
+      layer->second.z += sums.z;
+    }
+  }
+  std::vector<ExpertRecord> records;
+  for (const auto& [layer, sums] : layers) {
+    ExpertRecord& record = records.emplace_back(load_record(sums.rows));
+    record.step = options.step;
+    record.layer = layer;
+    record.balance_loss = without_coefficient(sums.balance, options.coefficients.balance);
+    record.z_loss = without_coefficient(sums.z, options.coefficients.z);
+    if (!options.with_counts) {
+      record.counts.clear();
+    }
+  }
+  return records;
+}
+
+double worst_load(const std::vector<ExpertRecord>& records) {
+  double worst = 0;
+  for (const ExpertRecord& record : records) {
+    worst = std::max(worst, 1 + record.max_violation);
+  }
+  return worst;
+}
+
+}  // namespace braid

@@ -1,0 +1,105 @@
+#include "train/expert_watch.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <set>
+
+#include "base/errors.h"
+#include "base/expect_error.h"
+#include "support/whole_runs.h"
+
+namespace braid {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+
+Tally rows(const std::string& layer, std::vector<int64_t> values) {
+  return {.place = {.kind = TallyKind::kExpertRows, .site = layer + ".moe.sort"},
+          .values = std::move(values)};
+}
+
+TEST(ExpertRecords, AreSumsOverRanksInTheOrderOfLayers) {
+  const StepTallies tallies{
+      .tallies = {rows("layers.10", {1, 3}),
+                  rows("layers.2", {4, 0}),
+                  rows("layers.10", {1, 3}),
+                  {.place = {.kind = TallyKind::kFp8Losses, .site = "layers.0.fc1"}}},
+      .losses = {{"layers.10.moe.losses", 0.01, 0.02}, {"layers.10.moe.losses", 0.02, 0.02}}};
+  const auto records =
+      expert_records(tallies, {.step = 7, .coefficients = {.balance = 0.02}, .with_counts = true});
+  ASSERT_EQ(records.size(), 2u);
+  EXPECT_EQ(records[0].layer, "layers.2");
+  EXPECT_EQ(records[0].max_violation, 1);
+  EXPECT_EQ(records[0].dead, 1);
+  EXPECT_EQ(records[1].layer, "layers.10");
+  EXPECT_EQ(records[1].step, 7);
+  EXPECT_THAT(records[1].counts, ElementsAre(2, 6));
+  EXPECT_EQ(records[1].max_violation, 0.5);
+  EXPECT_DOUBLE_EQ(records[1].balance_loss, 1.5);
+  EXPECT_TRUE(std::isnan(records[1].z_loss));  // its coefficient is 0
+  EXPECT_EQ(worst_load(records), 2);
+  EXPECT_TRUE(expert_records(tallies, {.step = 7})[0].counts.empty());
+  EXPECT_EQ(worst_load({}), 0);
+}
+
+TEST(ExpertRecords, RefuseRanksThatDisagree) {
+  EXPECT_EQ(message_of<DataError>([] {
+              expert_records({.tallies = {rows("layers.1", {1, 3}), rows("layers.1", {1})}}, {});
+            }),
+            "ranks counted 2 and 1 experts at layers.1.moe.sort");
+}
+
+class ExpertWatchRun : public WholeRuns {
+ protected:
+  RunConfig experts_config(const std::string& run) const {
+    RunConfig config = WholeRuns::config(run);
+    config.model.pattern = "attention+moe*2";
+    config.model.layers = 2;
+    config.model.experts = 4;
+    config.model.experts_per_token = 2;
+    config.model.expert_ffn = 16;
+    config.train.steps = 5;
+    config.eval.interval = 0;
+    config.checkpoint.interval = 0;
+    config.parallel.pipeline = 2;
+    config.moe.watch = 2;
+    config.moe.watch_counts = 4;
+    return config;
+  }
+};
+
+TEST_F(ExpertWatchRun, RecordsTheLoadsOfAllLayersAndChangesNoBit) {
+  RunConfig config = experts_config("plain");
+  config.moe.watch = 0;
+  train_in(config);
+  EXPECT_TRUE(metrics("plain").experts.empty());
+  train_in(experts_config("watched"));
+  EXPECT_EQ(records_of(metrics("watched")), records_of(metrics("plain")));
+  std::set<std::pair<int64_t, std::string>> found;
+  std::set<int64_t> with_counts;
+  for (const ExpertRecord& record : metrics("watched").experts) {
+    found.insert({record.step, record.layer});
+    EXPECT_GE(record.max_violation, 0);
+    EXPECT_GT(record.balance_loss, 0.5);
+    EXPECT_TRUE(std::isnan(record.z_loss));
+    if (!record.counts.empty()) {
+      with_counts.insert(record.step);
+    }
+  }
+  std::set<std::pair<int64_t, std::string>> expected;
+  for (const int64_t step : {1, 2, 4, 5}) {
+    expected.insert({step, "layers.0"});
+    expected.insert({step, "layers.1"});
+  }
+  EXPECT_EQ(found, expected);
+  EXPECT_THAT(with_counts, ElementsAre(1, 4, 5));
+  EXPECT_THAT(read("watched/report.html"), HasSubstr("experts\":{\"steps\":[1,2,4,5]"));
+  EXPECT_THAT(read("plain/report.html"), Not(HasSubstr("experts\":{\"steps")));
+}
+
+}  // namespace
+}  // namespace braid
