@@ -58,6 +58,14 @@ void ParameterList::head_norm(std::string_view name, int64_t size) {
   vector(fmt::format("{}.weight", name), size, ParameterInit::kOnes, TensorSplit::kPartialSum);
 }
 
+void ParameterList::latent_norm(std::string_view name, int64_t size) {
+  vector(fmt::format("{}.weight", name), size, ParameterInit::kOnes, TensorSplit::kNorm);
+}
+
+void ParameterList::router_bias(std::string_view name, int64_t size) {
+  vector(fmt::format("{}.bias", name), size, ParameterInit::kZeros, TensorSplit::kNorm);
+}
+
 std::string ParameterList::scoped(std::string_view name) const {
   return fmt::format("{}.{}", unit_, name);
 }

@@ -85,6 +85,11 @@ CpuKernel make_adamw(const OpSpec& spec, int num_workers);
 
 CpuKernel make_rope(const OpSpec& spec, int num_workers);
 
+CpuKernel make_mla_qkv(const OpSpec& spec, int num_workers);
+CpuKernel make_mla_qkv_backward(const OpSpec& spec, int num_workers);
+CpuKernel make_take_columns(const OpSpec& spec, int num_workers);
+CpuKernel make_put_columns(const OpSpec& spec, int num_workers);
+
 CpuKernel make_router_linear(const OpSpec& spec, int num_workers);
 CpuKernel make_router_linear_dgrad(const OpSpec& spec, int num_workers);
 CpuKernel make_router_linear_wgrad(const OpSpec& spec, int num_workers);
