@@ -159,6 +159,7 @@ constexpr std::array kFields = {
     Field{BRAID_KEY(moe, z_loss), {.minimum = 0, .maximum = 100}, "Coefficient of the mean squared log-sum-exp of a router's logits, which keeps them small."},
     Field{BRAID_KEY(moe, capacity), {.minimum = 0, .maximum = 1e4}, "With parallel.expert: rows for which a rank has room in each layer, as a multiple of what it has with equal loads of the ranks; 0 = for all that can come."},
     Field{BRAID_KEY(moe, on_overflow), one_of(kChoiceNames<OverflowChoice>), "When more rows come to a rank than moe.capacity gives room for: stop with an error, or drop those of the last experts and tokens, whose experts then add 0."},
+    Field{BRAID_KEY(moe, bias_update_rate), {.minimum = 0, .maximum = 1}, "With model.router_bias: by how much a step raises the bias of each expert that had fewer tokens than the mean of the global batch, and lowers that of each that had more; 0 = biases stay as they are."},
 
     Field{BRAID_KEY(memory, recompute), one_of(kChoiceNames<RecomputeChoice>), "Activations that the backward recomputes instead of keeping: those of norms and activation functions (norms), attention's too (attention), or all of a layer but one (full). \"auto\" chooses the policy that fits the memory and repeats the least work. The losses stay the same bit for bit (docs/passes.md)."},
     Field{BRAID_KEY(memory, recompute_layers), {.minimum = 0, .maximum = 4096}, "Recompute in this many layers, counted from the first; 0 = in all."},

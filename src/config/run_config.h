@@ -117,6 +117,7 @@ struct MoeConfig {
   double z_loss = 0.0;
   double capacity = 0.0;
   std::string on_overflow = "error";
+  double bias_update_rate = 0.001;
 
   friend bool operator==(const MoeConfig&, const MoeConfig&) = default;
 };

@@ -63,7 +63,12 @@ void ParameterList::latent_norm(std::string_view name, int64_t size) {
 }
 
 void ParameterList::router_bias(std::string_view name, int64_t size) {
-  vector(fmt::format("{}.bias", name), size, ParameterInit::kZeros, TensorSplit::kNorm);
+  add({.name = scoped(fmt::format("{}.bias", name)),
+       .shape = {size},
+       .init = ParameterInit::kZeros,
+       .weight_decay = false,
+       .balances = true,
+       .split = TensorSplit::kNorm});
 }
 
 std::string ParameterList::scoped(std::string_view name) const {

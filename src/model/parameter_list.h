@@ -54,7 +54,7 @@ class ParameterList {
   /// Weight [size] 1 of a norm of latents, which all tensor ranks hold.
   void latent_norm(std::string_view name, int64_t size);
 
-  /// Bias [size] 0 of experts in their router's choice.
+  /// Bias [size] 0 of the experts of a router (Parameter::balances).
   void router_bias(std::string_view name, int64_t size);
 
   /// 1/sqrt(blocks of the model), as in GPT-2. Matrices whose results are added to the residual

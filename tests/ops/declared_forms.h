@@ -388,6 +388,13 @@ class DeclaredForms {
              write(wide_, logits.shape)}},
            {"logits", "weights", "experts", "d_weights", "d_logits"}});
     }
+    for (const bool accumulate : {false, true}) {
+      add({{"count_choices",
+            to_attributes(RouterGradAttributes{.accumulate = accumulate}),
+            {read(DType::kI32, choice), grad(accumulate, {kOut})}},
+           {"experts", "d_bias"},
+           {{0, 0}, {0, 1}, {1, 0}}});
+    }
   }
 
   void add_attention() {
@@ -698,6 +705,18 @@ class DeclaredForms {
   void add_optimizer() {
     const OperandSpec one = read(DType::kF32, {1});
     const OperandSpec state = read_write(DType::kF32, {kWidth});
+    for (const bool has_param : {false, true}) {
+      DeclaredForm form{
+          {"balance_update",
+           to_attributes(BalanceUpdateAttributes{.rate = 0.5, .has_param = has_param}),
+           {read(DType::kF32, {kWidth}), one, state}},
+          {"grad", "scale", "weight"}};
+      if (has_param) {
+        form.spec.operands.push_back(write(DType::kBF16, {kWidth}));
+        form.names.emplace_back("param");
+      }
+      add(std::move(form));
+    }
     add({{"squared_norm", {}, {read(data_, {kWidth}), write(DType::kF64, {1})}},
          {"x", "partial"},
          {{0, 0}}});

@@ -64,7 +64,7 @@ void add_router(Forward& forward, ValueId x) {
       {.name = "counts", .dtype = DType::kF32, .shape = {6}, .kind = ValueKind::kInput});
   router_losses(b, {.logits = logits, .counts = counts, .loss_scale = scale},
                 {.balance = 0.01, .z = 0.001}, "router_losses");
-  const RouteResult choice = route(b, logits, wide_value("router_bias", 6, ValueKind::kInput),
+  const RouteResult choice = route(b, logits, forward.param("router_bias", {6}),
                                    {.per_token = 2, .sigmoid = true}, "route");
   cross_entropy(b, choice.weights, forward.tokens("labels"), scale,
                 wide_value("routed_loss", 1, ValueKind::kOutput), 2, "routed_loss");
@@ -166,7 +166,8 @@ TEST(EveryBackward, EmitsNodesThatTheirOpsAccept) {
       const bool has_backward =
           op->backward != nullptr || op == &kCrossEntropyPartialOp ||  // cross_entropy_merge's
           op == &kAttentionStepOp || op == &kPackKvOp ||               // attention_finish's
-          op == &kSortRowsOp;                                          // its results are integers
+          op == &kSortRowsOp ||                                        // its results are integers
+          (op == &kCastOp && dtype == DType::kBF16);  // of a bias, whose main grad counts choices
       EXPECT_EQ(has_backward, used.contains(std::string(op->name)))
           << op->name << ": add it to build_every_op if it has a backward";
     }

@@ -114,9 +114,9 @@ TEST(DeclaredForm, OfIntegersIsRefusedUnlessBytesAreJustMoved) {
       "copy",       "fill",         "sum",         "clip_scale", "adamw",
       "identity",   "offload",      "reload",      "undefine",   "await",
       "broadcast",  "send",         "recv",        "ring_shift", "all_gather",
-      "all_to_all", "join_columns", "join_blocks", "sort_rows"};
+      "all_to_all", "join_columns", "join_blocks", "sort_rows",  "balance_update"};
   const std::string_view only_accumulators[] = {"cross_entropy_merge", "route",
-                                                "route_backward",
+                                                "route_backward",      "count_choices",
                                                 "router_losses",       "router_losses_backward"};
   const DeclaredForms integers(DType::kI32);
   for (const DeclaredForm& form : integers.list()) {

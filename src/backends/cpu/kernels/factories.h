@@ -82,6 +82,7 @@ CpuKernel make_squared_norm(const OpSpec& spec, int num_workers);
 CpuKernel make_sum(const OpSpec& spec, int num_workers);
 CpuKernel make_clip_scale(const OpSpec& spec, int num_workers);
 CpuKernel make_adamw(const OpSpec& spec, int num_workers);
+CpuKernel make_balance_update(const OpSpec& spec, int num_workers);
 
 CpuKernel make_rope(const OpSpec& spec, int num_workers);
 
@@ -95,6 +96,7 @@ CpuKernel make_router_linear_dgrad(const OpSpec& spec, int num_workers);
 CpuKernel make_router_linear_wgrad(const OpSpec& spec, int num_workers);
 CpuKernel make_route(const OpSpec& spec, int num_workers);
 CpuKernel make_route_backward(const OpSpec& spec, int num_workers);
+CpuKernel make_count_choices(const OpSpec& spec, int num_workers);
 CpuKernel make_router_losses(const OpSpec& spec, int num_workers);
 CpuKernel make_router_losses_backward(const OpSpec& spec, int num_workers);
 
